@@ -8,12 +8,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 mod bench;
+mod env;
 mod stats;
 mod strace;
 mod trace;
 mod under;
 
 pub use bench::{BenchArgs, BenchOf, Driver, Op, PolledArgs, ReissueArgs, Rw, SqpollArgs};
+pub use env::{EnvArgs, Shell};
 pub use stats::{Format, StatArgs, StatsArgs, TopArgs};
 pub use strace::StraceArgs;
 pub use trace::TraceArgs;
@@ -59,6 +61,8 @@ fn given(matches: &ArgMatches) -> Vec<String> {
 pub enum Command {
     /// Run a program with softring under it
     Run(RunArgs),
+    /// Print the variables that put a shell's children under softring
+    Env(EnvArgs),
     /// Show what denies io_uring here, what works instead, and what to change
     Doctor(DoctorArgs),
     /// Show what the rings of running programs did: counters by ring and operation

@@ -20,6 +20,7 @@ mod listener;
 mod memfd;
 mod out;
 mod run;
+mod shell;
 mod signals;
 mod start;
 #[cfg(not(test))]
@@ -46,6 +47,7 @@ fn softring(args: Vec<OsString>) -> u8 {
     let cli = Cli::read(args);
     let done = match cli.command {
         Command::Run(a) => run::command(&a),
+        Command::Env(a) => shell::command(&a),
         Command::Doctor(a) => doctor::command(&a),
         Command::Metrics(a) => stats::command(&a),
         Command::Trace(a) => trace::command(&a),

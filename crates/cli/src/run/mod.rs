@@ -23,9 +23,37 @@ const EPERM: u16 = 1;
 pub use environment::Environment;
 pub use needed::Libc;
 
-/// The environment under which `program` gets softring.
-fn preload_environment(program: &Path, lib: &Path, under: &UnderArgs) -> Environment {
+/// The environment under which `program` gets softring, if there is a library to put under it, and
+/// what the options say.
+fn environment(
+    program: &Path,
+    lib: Option<&Path>,
+    under: &UnderArgs,
+) -> anyhow::Result<Environment> {
     let mut env = Environment::own();
+    if let Some(lib) = lib {
+        preload(&mut env, program, lib, under);
+    }
+    let named = [
+        ("SOFTRING_SQ_IDLE", under.sq_idle.map(name_of)),
+        ("SOFTRING_AT_LEAST", options::at_least(under)?.map(|release| release.to_string())),
+        ("SOFTRING_POLL", under.poll.map(name_of)),
+        ("SOFTRING_STATS", under.no_stats.then(|| "0".to_owned())),
+        ("SOFTRING_AIO_HIPRI", under.aio_hipri.then(|| "1".to_owned())),
+    ];
+    for (name, value) in named {
+        if let Some(value) = value {
+            env.set(name, value);
+        }
+    }
+    if let Some(models) = options::models(under)? {
+        env.set("SOFTRING_MODEL", models);
+    }
+    Ok(env)
+}
+
+/// Has `program` get the library, and tells that what it needs to know.
+fn preload(env: &mut Environment, program: &Path, lib: &Path, under: &UnderArgs) {
     let sanitizer = needed::sanitizer(program);
     let preload = lib_path::preload_with(sanitizer.as_deref(), lib, env.get_last("LD_PRELOAD"));
     env.set("LD_PRELOAD", preload);
@@ -41,10 +69,32 @@ fn preload_environment(program: &Path, lib: &Path, under: &UnderArgs) -> Environ
     }
     if under.quiet {
         env.set("SOFTRING_QUIET", "1");
-    } else if env.get("SOFTRING_RUN").is_none() && !options::quiet(under) && needs_us(under) {
-        env.set("SOFTRING_RUN", named::file());
     }
-    env
+}
+
+/// Every variable that [`shell_environment`] may set.
+pub const VARIABLES: [&str; 11] = [
+    "LD_PRELOAD",
+    "SOFTRING_ENGINE",
+    "SOFTRING_INTERCEPT",
+    "SOFTRING_NOTICE",
+    "SOFTRING_QUIET",
+    "SOFTRING_SQ_IDLE",
+    "SOFTRING_AT_LEAST",
+    "SOFTRING_POLL",
+    "SOFTRING_STATS",
+    "SOFTRING_AIO_HIPRI",
+    "SOFTRING_MODEL",
+];
+
+/// The environment in which a shell's children get softring.
+///
+/// # Errors
+/// No library is to be found, or an option does not fit.
+pub fn shell_environment(under: &UnderArgs) -> anyhow::Result<Environment> {
+    let shell = Path::new("/bin/sh");
+    let lib = lib_path::find(target::libc(shell))?;
+    environment(shell, Some(&lib), under)
 }
 
 /// `softring run [options] -- CMD`
@@ -77,27 +127,11 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
         Err(e) => return Err(e),
     };
     let harmed = judge(under, target::examine(&path, lib.as_deref(), under.deny))?;
-    let mut env = match &lib {
-        Some(lib) if !harmed => preload_environment(&path, lib, under),
-        _ => Environment::own(),
-    };
-    if let Some(how) = under.sq_idle {
-        env.set("SOFTRING_SQ_IDLE", name_of(how));
-    }
-    if let Some(release) = options::at_least(under)? {
-        env.set("SOFTRING_AT_LEAST", release.to_string());
-    }
-    if let Some(poll) = under.poll {
-        env.set("SOFTRING_POLL", name_of(poll));
-    }
-    if under.no_stats {
-        env.set("SOFTRING_STATS", "0");
-    }
-    if under.aio_hipri {
-        env.set("SOFTRING_AIO_HIPRI", "1");
-    }
-    if let Some(models) = options::models(under)? {
-        env.set("SOFTRING_MODEL", models);
+    let lib = lib.filter(|_| !harmed);
+    let mut env = environment(&path, lib.as_deref(), under)?;
+    let told = env.get("SOFTRING_RUN").is_some() || options::quiet(under);
+    if lib.is_some() && !told && needs_us(under) {
+        env.set("SOFTRING_RUN", named::file());
     }
     if under.deny {
         deny::install(EPERM, false)?;
