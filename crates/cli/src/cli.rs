@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 mod bench;
+mod doctor;
 mod env;
 mod stats;
 mod strace;
@@ -15,6 +16,7 @@ mod trace;
 mod under;
 
 pub use bench::{BenchArgs, BenchOf, Driver, Op, PolledArgs, ReissueArgs, Rw, SqpollArgs};
+pub use doctor::{DoctorArgs, Place};
 pub use env::{EnvArgs, Shell};
 pub use stats::{Format, StatArgs, StatsArgs, TopArgs};
 pub use strace::StraceArgs;
@@ -141,16 +143,6 @@ pub struct DenyArgs {
     #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "CMD")]
     pub command: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub struct DoctorArgs {
-    /// For programs
-    #[arg(long)]
-    pub json: bool,
-    /// Advise on polled rings (IOPOLL), too
-    #[arg(long)]
-    pub iopoll: bool,
 }
 
 #[derive(Debug, Args)]

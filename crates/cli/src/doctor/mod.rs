@@ -4,10 +4,11 @@
 mod checks;
 mod exercise;
 mod probes;
+mod recipes;
 mod trial;
 
 use crate::child::{self, End, Isolated};
-use crate::cli::DoctorArgs;
+use crate::cli::{DoctorArgs, name_of};
 use crate::{out, sys};
 use checks::{CHECKS, Check, Group, HARMLESS};
 use probes::{Finding, State};
@@ -49,8 +50,11 @@ struct Verdict {
 }
 
 /// `softring doctor [--json]`: exit code 1 if a program would get no rings at all,
-/// or such as fail it.
+/// or such as fail it. `--for` only prints.
 pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
+    if let Some(place) = args.place {
+        return recipes::command(place);
+    }
     sys::ignore_file_limit_signal();
     let checks: Vec<Row> = CHECKS.iter().map(|check| row(check, args.iopoll)).collect();
     let report = Report { softring: env!("CARGO_PKG_VERSION"), verdict: verdict(&checks), checks };
@@ -181,6 +185,12 @@ fn print(report: &Report) -> anyhow::Result<()> {
     }
     for advice in &v.change {
         out::line(&out::wrapped("  ", advice, 6, columns))?;
+    }
+    if v.rings != "kernel"
+        && let Some(place) = recipes::guess()
+    {
+        let lines = format!("softring doctor --for {} prints lines to copy.", name_of(place));
+        out::line(&out::wrapped("\nIn here: ", &lines, 0, columns))?;
     }
     Ok(())
 }
