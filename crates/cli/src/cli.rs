@@ -74,7 +74,7 @@ pub enum Command {
     Trace(TraceArgs),
     /// Write a line for every request of a program, as strace(1) does for system calls
     Strace(Box<StraceArgs>),
-    /// Run a program, or watch one, and tell at its end what its rings did
+    /// Run a program, or watch one, and report at its end what its rings did
     Stat(StatArgs),
     /// Show what the rings of running programs do now, and keep showing it
     Top(TopArgs),
@@ -85,7 +85,7 @@ pub enum Command {
     /// Run a program with the io_uring system calls denied, and nothing else changed
     #[command(hide = true)]
     Deny(DenyArgs),
-    /// Try one ring, by inline system calls, and tell (JSON)
+    /// Try one ring, by inline system calls, and report (JSON)
     #[command(hide = true)]
     Trial,
     /// Run one measurement (JSON in, JSON out)
@@ -147,7 +147,7 @@ pub struct DenyArgs {
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Where the temporary file goes (default: TMPDIR, or /tmp)
+    /// Folder for the temporary file [default: TMPDIR, or /tmp]
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
     /// Seconds per measurement
@@ -160,7 +160,7 @@ pub struct GenArgs {
     /// What to write
     #[arg(value_enum)]
     pub what: GenWhat,
-    /// Into which folder
+    /// Folder to write into
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 }
@@ -237,6 +237,30 @@ mod tests {
         assert!(matches!(cli.command, Command::Metrics(args) if args.json));
         let help = Cli::command().render_long_help().to_string();
         assert!(help.contains("  metrics ") && !help.contains("  stats "), "{help}");
+    }
+
+    /// Help is written in the imperative, or as nouns.
+    #[test]
+    fn help_says_what_and_not_for_whom() {
+        fn check(command: &clap::Command) {
+            const BAD: [&str; 8] =
+                ["For ", "Whose ", "Who ", "Where ", "In ", "Into ", "No ", "So "];
+            let texts =
+                command.get_arguments().filter_map(clap::Arg::get_help).chain(command.get_about());
+            for text in texts.map(ToString::to_string) {
+                assert!(
+                    text.starts_with(|c: char| c.is_uppercase() || c == '-' || c == 'I'),
+                    "{text}"
+                );
+                assert!(!BAD.iter().any(|bad| text.starts_with(bad)), "{text}");
+                assert!(!text.ends_with('.'), "{text}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+        let help =
+            Cli::command().find_subcommand_mut("run").expect("run").render_help().to_string();
+        assert!(help.contains("Which io_uring implementation the program uses"), "{help}");
     }
 
     #[test]

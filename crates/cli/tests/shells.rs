@@ -44,12 +44,11 @@ fn what_is_there_stays_and_blanks_are_no_ends() {
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("my disk's $HOME");
     std::fs::create_dir(&disk).unwrap();
-    let script = format!(
-        "export LD_PRELOAD=libm.so.6; lines=$(\"$0\" env --model \"$DISK=hdd\") || exit 1
-         eval \"$lines\"; eval \"$lines\"; printf '%s\\n' \"$LD_PRELOAD\" \"$SOFTRING_MODEL\"
-         eval \"$(\"$0\" env --undo)\"; printf '%s\\n' \"$LD_PRELOAD\" \"${{SOFTRING_MODEL-unset}}\""
-    );
-    let o = Command::new("sh").args(["-c", &script, ME]).env("DISK", &disk).output().unwrap();
+    let script = "show() { printf '%s\\n' \"$LD_PRELOAD\" \"${SOFTRING_MODEL-unset}\"; }
+         export LD_PRELOAD=libm.so.6; lines=$(\"$0\" env --model \"$DISK=hdd\") || exit 1
+         eval \"$lines\"; eval \"$lines\"; show
+         eval \"$(\"$0\" env --undo)\"; show";
+    let o = Command::new("sh").args(["-c", script, ME]).env("DISK", &disk).output().unwrap();
     let lines = succeeds(&o);
     let lines: Vec<&str> = lines.lines().collect();
     assert!(lines[0].ends_with("/libsoftring.so:libm.so.6"), "{lines:?}");

@@ -31,7 +31,7 @@ exponential), eight units (each works for 150 us on one request, give or take a 
 #[derive(Debug, Args)]
 #[command(after_help = HYBRID_AFTER)]
 pub struct HybridArgs {
-    /// In simulated time
+    /// Run in simulated time
     #[arg(long)]
     pub simulate: bool,
     /// I/Os per rule and trace
@@ -42,7 +42,7 @@ pub struct HybridArgs {
     #[arg(long, value_delimiter = ',', default_value = "1,64", value_name = "LIST")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub depths: Vec<u32>,
-    /// How late a sleeper wakes, in ns
+    /// Delay of a wake-up, in ns
     #[arg(long, default_value_t = 3_000, value_name = "NS")]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub late: u64,
@@ -54,10 +54,10 @@ pub struct HybridArgs {
     #[arg(long, default_value_t = 1_000, value_name = "NS")]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub submit: u64,
-    /// What the traces' random numbers begin with
+    /// Seed of the traces' random numbers
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// For programs
+    /// Machine-readable output (JSON)
     #[arg(long)]
     pub json: bool,
     /// Also draw the result

@@ -109,7 +109,7 @@ is when the thread found it.";
 #[derive(Debug, Args)]
 #[command(after_help = POLLED_AFTER)]
 pub struct PolledArgs {
-    /// What the file is on
+    /// Disks to measure on
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     #[arg(default_value = "real,nvme-gen4,nvme-gen5")]
     pub disks: Vec<Disk>,
@@ -117,7 +117,7 @@ pub struct PolledArgs {
     #[arg(long, value_delimiter = ',', default_value = "64,1", value_name = "LIST")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub depths: Vec<u32>,
-    /// How the thread waits
+    /// Policies to measure
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     #[arg(default_value = "block,spin,hybrid,adaptive")]
     pub policies: Vec<Poll>,
@@ -138,13 +138,13 @@ pub struct PolledArgs {
     /// Bytes of the file; suffixes k, m, g
     #[arg(long, default_value = "256m", value_parser = bytes)]
     pub size: u64,
-    /// Where the file on the real disk goes (default: TMPDIR, or /tmp)
+    /// Folder for the file on the real disk [default: TMPDIR, or /tmp]
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
     /// Move data on modelled disks, too
     #[arg(long)]
     pub data: bool,
-    /// For programs
+    /// Machine-readable output (JSON)
     #[arg(long)]
     pub json: bool,
     /// Also draw the result: CPU against latency, and where naps end against when completions come
@@ -167,11 +167,11 @@ pub struct SqpollArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2000,10000,50000")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub rates: Vec<u32>,
-    /// Who is measured; the first of these is what the others are compared with
+    /// Sides to measure; the first is what the others are compared with
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "kernel,spin,nap")]
     #[arg(value_parser = crate::bench::sqpoll::names())]
     pub sides: Vec<String>,
-    /// sq_thread_idle, in ms
+    /// Value of sq_thread_idle, in ms
     #[arg(long, default_value_t = 1000, value_name = "MS")]
     pub idle_ms: u32,
     /// I/Os in flight at most
@@ -181,7 +181,7 @@ pub struct SqpollArgs {
     /// Bytes of the temporary file; suffixes k, m, g
     #[arg(long, default_value = "64m", value_parser = bytes)]
     pub size: u64,
-    /// Where the temporary file goes (default: TMPDIR, or /tmp)
+    /// Folder for the temporary file [default: TMPDIR, or /tmp]
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
     /// Bypass the page cache (O_DIRECT)
@@ -197,7 +197,7 @@ pub struct SqpollArgs {
     #[arg(long, default_value_t = 5, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub pairs: u32,
-    /// For programs
+    /// Machine-readable output (JSON)
     #[arg(long)]
     pub json: bool,
 }
@@ -238,7 +238,7 @@ pub struct ReissueArgs {
     /// Seconds of each such stream
     #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = some_seconds)]
     pub seconds: f64,
-    /// For programs
+    /// Machine-readable output (JSON)
     #[arg(long)]
     pub json: bool,
     /// Also draw the result
@@ -254,7 +254,7 @@ pub struct BenchArgs {
     /// The options that stand on the command line, by the names of their fields.
     #[arg(skip)]
     pub given: Vec<String>,
-    /// What is measured
+    /// What to measure
     #[arg(long, value_enum, default_value_t = Op::Rw)]
     pub op: Op,
     /// Use this file (default: a temporary one in --dir)
@@ -263,7 +263,7 @@ pub struct BenchArgs {
     /// Use this block device
     #[arg(long, value_hint = ValueHint::FilePath)]
     pub device: Option<PathBuf>,
-    /// Where the temporary file goes (default: TMPDIR, or /tmp)
+    /// Folder for the temporary file [default: TMPDIR, or /tmp]
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
     /// Allow writing to the file or device given: what it holds is lost
@@ -322,7 +322,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 5, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub pairs: u32,
-    /// What does the I/O; the first is what the others are compared with
+    /// Engines to measure; the first is what the others are compared with
     #[arg(
         long,
         value_enum,
@@ -349,7 +349,7 @@ pub struct BenchArgs {
     /// Run all but the kernel's io_uring with io_uring denied, as in a container
     #[arg(long)]
     pub deny: bool,
-    /// For programs
+    /// Machine-readable output (JSON)
     #[arg(long)]
     pub json: bool,
     /// Also draw the result

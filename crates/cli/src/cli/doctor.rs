@@ -3,8 +3,9 @@
 use clap::{Args, ValueEnum};
 
 const DOCTOR_AFTER: &str = "\
-Each check is tried, not derived: in a child, as a sandbox may kill for it. Then a small program is \
-run by softring run, and the last lines tell which rings it got, why, and what you could change.
+Each check is tried, not derived: in a child, as a sandbox may kill for it. Then a small program \
+is run by softring run, and the last lines tell which rings it got, why, and what you could \
+change. What is as wished is not explained; --json explains all.
 
 Exit codes: 0 a program gets rings that work, 1 it gets none, or such as fail it.
 

@@ -27,13 +27,13 @@ pub struct StatsArgs {
     /// Only this process (default: all that you may look at)
     #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
-    /// Rings that never had a request, too, each with its rows
+    /// Include rings that never had a request
     #[arg(long)]
     pub all: bool,
-    /// For programs: as --format json
+    /// Machine-readable output: as --format json
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
-    /// How it is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     pub format: Format,
 }
@@ -41,8 +41,9 @@ pub struct StatsArgs {
 /// How statistics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people
+    /// A table for people
     Table,
+    /// One document, with all counters
     Json,
     /// Text exposition format, for node_exporter's textfile collector
     Prometheus,
@@ -82,21 +83,21 @@ pub struct StatArgs {
     #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     #[arg(conflicts_with_all = ["command", "UnderArgs"])]
     pub pid: Option<i32>,
-    /// Watch so long at most
+    /// Stop watching after S seconds
     #[arg(long, value_name = "S", value_parser = seconds, requires = "pid")]
     pub seconds: Option<f64>,
-    /// For programs
+    /// Machine-readable output (JSON)
     #[arg(long)]
     pub json: bool,
-    /// Run the program so many times, and tell the means and how far they are from each other
+    /// Run the program N times, and report means and standard errors
     #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with = "pid")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Also tell what was done in each so many milliseconds, while it is done
+    /// Report what was done every MS milliseconds, too
     #[arg(long, short = 'I', value_name = "MS", conflicts_with_all = ["json", "repeat"])]
     #[arg(value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pub interval: Option<u64>,
-    /// Where the summary goes
+    /// File for the summary
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -127,13 +128,13 @@ pub struct TopArgs {
     /// Only this process
     #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
-    /// What comes first
+    /// Sort order
     #[arg(long, short, value_enum, default_value_t = Sort::Iops, value_name = "BY")]
     pub sort: Sort,
-    /// One refresh, after the delay
+    /// Print one refresh, after the delay, and exit
     #[arg(long)]
     pub once: bool,
-    /// For programs; without --once one line for each refresh
+    /// Machine-readable output (JSON); without --once a line for each refresh
     #[arg(long)]
     pub json: bool,
 }

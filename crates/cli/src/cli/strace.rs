@@ -51,29 +51,29 @@ pub struct StraceArgs {
     #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     #[arg(conflicts_with_all = ["command", "UnderArgs"])]
     pub pid: Option<i32>,
-    /// Stop tracing after so many seconds
+    /// Stop tracing after S seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub seconds: Option<f64>,
     /// Only these operations, or with ! all but these: READ,WRITE or '!NOP'
     #[arg(short = 'e', long = "trace", value_name = "OP,...", value_parser = ops)]
     #[arg(action = ArgAction::Append)]
     pub ops: Vec<Ops>,
-    /// Tell what each descriptor is: its path, or a socket's ends
+    /// Show the path of each descriptor, or the ends of a socket
     #[arg(short = 'y', long = "decode-fds")]
     pub names: bool,
     /// Only requests that failed
     #[arg(long, short = 'Z', alias = "failed-only")]
     pub failed: bool,
-    /// Only requests that took at least so long: 10ms, 200us
+    /// Only requests that took at least TIME: 10ms, 200us
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub slow: Option<Duration>,
-    /// Only a table at the end: requests, errors and time by operation
+    /// Print only a table at the end: requests, errors and time by operation
     #[arg(long = "summary-only", short = 'c')]
     pub summary: bool,
-    /// The same table behind the lines
+    /// Print that table behind the lines, too
     #[arg(long = "summary", short = 'C')]
     pub summary_too: bool,
-    /// Where the lines go, instead of standard error
+    /// File for the lines, instead of standard error
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     /// Write times in whole seconds; twice: with microseconds (default); thrice: since 1970
@@ -82,7 +82,7 @@ pub struct StraceArgs {
     /// Write the time since the line before
     #[arg(short = 'r', long = "relative-timestamps")]
     pub relative: bool,
-    /// How precisely latencies are written
+    /// Unit of the last digits of latencies
     #[arg(short = 'T', long = "syscall-times", value_enum, value_name = "UNIT")]
     #[arg(num_args = 0..=1, require_equals = true, default_value = "us")]
     #[arg(default_missing_value = "us")]
@@ -90,7 +90,7 @@ pub struct StraceArgs {
     /// Write user_data and addresses of memory, too
     #[arg(short = 'v', long = "no-abbrev")]
     pub verbose: bool,
-    /// Follow children: always done
+    /// Follow children (always on)
     #[arg(short = 'f', long = "follow-forks")]
     pub follow: bool,
     #[command(flatten)]

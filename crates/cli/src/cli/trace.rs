@@ -30,7 +30,7 @@ and of what was read the newest is kept.";
 #[derive(Debug, Args)]
 #[command(after_help = TRACE_AFTER)]
 pub struct TraceArgs {
-    /// Where the trace goes; compressed if the name ends with .gz
+    /// File for the trace; compressed if the name ends with .gz
     #[arg(long, short, default_value = "softring-trace.json", value_name = "FILE.json[.gz]")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
@@ -38,10 +38,10 @@ pub struct TraceArgs {
     #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     #[arg(conflicts_with_all = ["command", "UnderArgs"])]
     pub pid: Option<i32>,
-    /// Stop tracing after so many seconds
+    /// Stop tracing after S seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub seconds: Option<f64>,
-    /// Events to keep
+    /// Number of events to keep
     #[arg(long, default_value_t = 500_000, value_name = "N")]
     pub keep: usize,
     /// Only requests of these operations, or with ! all but these: READ,WRITE or '!NOP'
@@ -51,10 +51,10 @@ pub struct TraceArgs {
     /// Only requests that failed
     #[arg(long, short = 'Z')]
     pub failed: bool,
-    /// Only requests that took at least so long: 10ms, 200us
+    /// Only requests that took at least TIME: 10ms, 200us
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub slow: Option<Duration>,
-    /// Do not ask what each descriptor is, which takes the program an fstat(2) per request
+    /// Leave out paths of descriptors, which take the program an fstat(2) per request
     #[arg(long)]
     pub no_paths: bool,
     /// Also draw a few requests, from the first that had to wait on

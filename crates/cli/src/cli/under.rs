@@ -6,7 +6,7 @@ use serde::Serialize;
 use softring_uapi::version::Release;
 use std::ffi::OsString;
 
-/// Whose rings the program gets.
+/// Which io_uring implementation the program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
     /// The kernel's where it is allowed, softring's where it is not
@@ -54,17 +54,17 @@ pub enum Poll {
 /// The options of `softring run`.
 #[derive(Clone, Debug, Args)]
 pub struct UnderArgs {
-    /// Whose rings the program gets [default: SOFTRING_ENGINE, or auto]
+    /// Which io_uring implementation the program uses [default: SOFTRING_ENGINE, or auto]
     #[arg(long, value_enum, value_name = "WHICH")]
     pub engine: Option<Engine>,
-    /// The kernel's rings only if they have all that those of this release of Linux have: its
-    /// operations, set-up flags, features and register calls; else softring's
+    /// Use the kernel's rings only if they have all operations, set-up flags, features and register
+    /// calls of this release of Linux; else softring's
     #[arg(long, value_name = "RELEASE")]
     pub at_least: Option<Release>,
     /// How the program's system calls reach softring [default: SOFTRING_INTERCEPT, or auto]
     #[arg(long, value_enum, value_name = "HOW", alias = "door")]
     pub intercept: Option<Intercept>,
-    /// No notice line and no warnings
+    /// Suppress the notice and warnings
     #[arg(long, short)]
     pub quiet: bool,
     /// First deny the io_uring system calls (EPERM) to the program, as Docker's default profile
