@@ -83,7 +83,8 @@ memory:
 install: build
 	$(RELEASE)/softring gen man $(RELEASE)/gen/man
 	$(RELEASE)/softring gen completions $(RELEASE)/gen/completions
-	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(MANDIR)/man1"
+	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(LIBDIR)" \
+		"$(DESTDIR)$(MANDIR)/man1" "$(DESTDIR)$(MANDIR)/man7"
 	install -m 755 $(if $(BUILT),$(PORTABLE)/bin,$(RELEASE))/softring "$(DESTDIR)$(BINDIR)/softring"
 	install -m 755 $(if $(BUILT),$(PORTABLE)/lib,$(RELEASE))/libsoftring.so \
 		"$(DESTDIR)$(LIBDIR)/libsoftring.so"
@@ -93,6 +94,7 @@ install: build
 	fi
 	install -D -m 644 dist/softring.tsan "$(DESTDIR)$(PREFIX)/share/softring/softring.tsan"
 	install -m 644 $(RELEASE)/gen/man/*.1 "$(DESTDIR)$(MANDIR)/man1/"
+	install -m 644 $(RELEASE)/gen/man/*.7 "$(DESTDIR)$(MANDIR)/man7/"
 	if [ -f include/softring.h ]; then \
 		install -D -m 644 include/softring.h "$(DESTDIR)$(INCLUDEDIR)/softring.h"; \
 	fi

@@ -16,7 +16,7 @@ case ${1:-} in
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
 esac
-need make:make cc:gcc pkg-config:pkg-config
+need make:make cc:gcc pkg-config:pkg-config groff:groff-base
 scratch install
 PREFIX=$SCRATCH/usr
 make -s -C "$TOP" install PREFIX="$PREFIX"
@@ -25,9 +25,14 @@ make -s -C "$TOP" install PREFIX="$PREFIX"
 PATH=$PREFIX/bin:$PATH
 [ "$(command -v softring)" = "$PREFIX/bin/softring" ] || die "the command is not in $PREFIX/bin"
 softring run --deny -- softring bench --op nop --engines softring --pairs 1 --seconds 0.1 >/dev/null
-for file in man/man1/softring.1 man/man1/softring-run.1 zsh/site-functions/_softring \
-    bash-completion/completions/softring fish/vendor_completions.d/softring.fish; do
+for file in man/man1/softring.1 man/man1/softring-run.1 man/man7/softring.7 \
+    zsh/site-functions/_softring bash-completion/completions/softring \
+    fish/vendor_completions.d/softring.fish; do
     [ -s "$PREFIX/share/$file" ] || die "share/$file was not installed"
+done
+for page in "$PREFIX"/share/man/man[17]/*; do
+    complaints=$(groff -man -Tutf8 -ww -z "$page" 2>&1)
+    [ -z "$complaints" ] || die "$page: $complaints"
 done
 
 # A program that is linked with the library, as the header and softring.pc say.

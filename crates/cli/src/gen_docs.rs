@@ -1,6 +1,7 @@
-//! The man page and the shell completions, from the command line's definitions.
+//! The manual pages and the shell completions, from the command line's definitions.
 
 use crate::cli::{Cli, GenArgs, GenWhat};
+use crate::man;
 use anyhow::Context;
 use clap::{CommandFactory, ValueEnum};
 use std::fs;
@@ -10,7 +11,7 @@ pub fn command(args: &GenArgs) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let cli = Cli::command();
     match args.what {
-        GenWhat::Man => clap_mangen::generate_to(cli, dir),
+        GenWhat::Man => man::write(cli, dir),
         GenWhat::Completions => {
             let mut shown = shown(&cli);
             let mut all = clap_complete::Shell::value_variants().iter();

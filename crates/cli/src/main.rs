@@ -17,6 +17,7 @@ mod files;
 mod gen_docs;
 mod inline;
 mod listener;
+mod man;
 mod memfd;
 mod out;
 mod run;
