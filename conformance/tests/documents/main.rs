@@ -1,0 +1,133 @@
+//! What the documents say of each other, and of the repository: links lead somewhere, the book has
+//! every chapter, and what is said in two places is the same.
+
+mod markdown;
+#[path = "../sources/mod.rs"]
+#[allow(dead_code)]
+mod sources;
+
+use markdown::{Page, slug};
+use sources::{sources, top};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+fn pages() -> BTreeMap<PathBuf, Page> {
+    let read = |source: sources::Source| (PathBuf::from(&source.name), Page::read(&source.text));
+    sources(&[".md"]).into_iter().map(read).collect()
+}
+
+fn text(name: &str) -> String {
+    fs::read_to_string(top().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// `..` and `.` taken out of a path.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let pages = pages();
+    let mut broken = Vec::new();
+    for (name, page) in &pages {
+        for (line, link) in &page.links {
+            if link.contains("://") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((link.as_str(), ""));
+            let dir = name.parent().unwrap_or(Path::new(""));
+            let target = if path.is_empty() { name.clone() } else { plain(&dir.join(path)) };
+            let there = top().join(&target).exists();
+            let heading = |page: &Page| page.headings.iter().any(|h| slug(h) == anchor);
+            if !there || !anchor.is_empty() && !pages.get(&target).is_some_and(heading) {
+                broken.push(format!("{}:{line}: {link}", name.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
+}
+
+/// Documents are also named without a link, in programs and in messages.
+#[test]
+fn documents_that_are_named_are_there() {
+    let mut missing = Vec::new();
+    for source in sources(&[".rs", ".md", ".sh", "Makefile", ".txt"]) {
+        for (at, _) in source.text.match_indices("docs/") {
+            let rest = &source.text[at..];
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c)));
+            let named = &rest[..end.unwrap_or(rest.len())];
+            let name = named.find(".md").map(|end| &named[..end + 3]);
+            if let Some(name) = name.filter(|name| !top().join(name).exists()) {
+                missing.push(format!("{}: {name}", source.name));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "documents that are not there:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn the_book_has_every_chapter() {
+    let summary = Page::read(&text("docs/SUMMARY.md"));
+    let chapters: Vec<PathBuf> =
+        summary.links.iter().map(|(_, link)| plain(&Path::new("docs").join(link))).collect();
+    for page in pages().keys() {
+        let chapter = page.starts_with("docs") && page.parent() == Some(Path::new("docs"));
+        if chapter && !page.ends_with("SUMMARY.md") {
+            assert!(chapters.contains(page), "docs/SUMMARY.md lacks {}", page.display());
+        }
+    }
+    assert_eq!(chapters[0], Path::new("README.md"));
+}
+
+/// Rows of the table under a heading, as lists of cells.
+fn rows(text: &str, first_cell: &str) -> Vec<Vec<String>> {
+    let cells = |line: &str| {
+        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
+    };
+    let mut lines = text.lines().skip_while(|l| !l.starts_with(&format!("| {first_cell}")));
+    let head = lines.next().unwrap_or_else(|| panic!("no table whose head is {first_cell}"));
+    let body = lines.skip(1).take_while(|line| line.starts_with('|'));
+    [head].into_iter().chain(body).map(cells).collect()
+}
+
+/// What the README says that softring costs is what docs/PERFORMANCE.md measured.
+#[test]
+fn figures_of_the_readme_were_measured() {
+    let measured = rows(&text("docs/PERFORMANCE.md"), "operations per second");
+    let shown = rows(&text("README.md"), "operations per second");
+    assert_eq!(shown.len(), 7, "six figures");
+    for row in &shown {
+        assert!(row.len() > 3 && measured.iter().any(|m| m.starts_with(row)), "{row:?}");
+    }
+}
+
+/// The README names the toolchain that Cargo.toml asks for.
+#[test]
+fn the_readme_names_the_rust_version() {
+    let manifest = text("Cargo.toml");
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
+    let version = version.expect("a version").trim_matches('"');
+    assert!(text("README.md").contains(&format!("Rust {version} ")), "Rust {version}");
+}
+
+#[test]
+fn the_reader_reads_markdown() {
+    let page = Page::read(
+        "# One `two`, three\n[a](b.md#c) `[no](d)`\n```\n[no](e)\n# no\n```\n![p](f.svg)\n\
+         [long\ntext](g)\n",
+    );
+    assert_eq!(page.headings, ["One `two`, three"]);
+    let links: Vec<&str> = page.links.iter().map(|link| link.1.as_str()).collect();
+    assert_eq!(links, ["b.md#c", "f.svg", "g"]);
+    assert_eq!(slug("One `two`, three"), "one-two-three");
+    assert_eq!(slug("C and Rust: a_b (c-d)"), "c-and-rust-a_b-c-d");
+}

@@ -1,0 +1,48 @@
+//! As much of Markdown as the documents use.
+
+/// Headings and links of a document.
+#[derive(Default)]
+pub struct Page {
+    pub headings: Vec<String>,
+    /// Each with its line, from 1.
+    pub links: Vec<(usize, String)>,
+}
+
+impl Page {
+    pub fn read(text: &str) -> Page {
+        let mut page = Page::default();
+        let mut fence = false;
+        // The same text without code, where links are looked for.
+        let mut prose = String::new();
+        for line in text.lines() {
+            if line.trim_start().starts_with("```") {
+                fence = !fence;
+            } else if !fence {
+                let heading = line.trim_start_matches('#');
+                if heading.len() < line.len() && heading.starts_with(' ') {
+                    page.headings.push(heading.trim().to_owned());
+                }
+                prose.push_str(&without_code(line));
+            }
+            prose.push('\n');
+        }
+        for (at, _) in prose.match_indices("](") {
+            let target = prose[at + 2..].split(')').next().unwrap_or_default();
+            let line = prose[..at].lines().count();
+            page.links.push((line, target.trim().to_owned()));
+        }
+        page
+    }
+}
+
+/// What is between backticks, taken out.
+fn without_code(line: &str) -> String {
+    let parts = line.split('`').enumerate();
+    parts.filter(|(i, _)| i % 2 == 0).map(|(_, part)| part).collect()
+}
+
+/// The anchor of a heading, as GitHub and mdBook make it.
+pub fn slug(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
