@@ -17,7 +17,7 @@ REMARKS := $(TARGET)/test-remarks
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 .PHONY: all build build-portable demo test clients environments kernels liburing-tests libaio-tests fuzz soak memory support
-.PHONY: install clean
+.PHONY: install book clean
 
 all: build
 
@@ -79,6 +79,10 @@ soak:
 # AddressSanitizer and valgrind.
 memory:
 	ci/memory.sh
+
+# A book of the documents: target/book/html. Builds mdBook, unless it is installed.
+book:
+	ci/book.sh
 
 install: build
 	$(RELEASE)/softring gen man $(RELEASE)/gen/man
