@@ -65,7 +65,8 @@ ENV LD_PRELOAD=/usr/local/lib/libsoftring.so
 ";
 
 const KUBERNETES: &str = "\
-# In the pod's spec. SOFTRING_IMAGE: any image that has cp(1) and the library.
+# In the pod's spec. SOFTRING_IMAGE: any image that has cp(1), and the library
+# where cp is to find it.
 initContainers:
 - name: softring
   image: SOFTRING_IMAGE
