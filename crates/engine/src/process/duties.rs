@@ -6,7 +6,7 @@ use rustix::fd::BorrowedFd;
 use crate::drive::reactor::{Duties, guard};
 use crate::process::closing::{give_back, sweep};
 use crate::process::estate::{self, Children, End};
-use crate::process::relay;
+use crate::process::remote_cancel;
 use crate::ring::table::{all, some};
 
 /// The children that one reactor watches.
@@ -21,8 +21,8 @@ pub(crate) fn make() -> Box<dyn Duties> {
 
 impl Duties for OfProcess {
     fn serve(&mut self, set: BorrowedFd<'_>) {
-        let rings = some(|ring| relay::is_asked(ring) || estate::is_called(ring));
-        let asked = rings.iter().filter(|ring| relay::answer(ring));
+        let rings = some(|ring| remote_cancel::is_asked(ring) || estate::is_called(ring));
+        let asked = rings.iter().filter(|ring| remote_cancel::answer(ring));
         asked.for_each(|ring| guard(ring, true));
         let ended = self.children.look(set, &rings);
         ended.into_iter().for_each(|(child, end)| take_over(child, end));

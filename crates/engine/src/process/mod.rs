@@ -11,7 +11,7 @@ pub(crate) mod estate;
 pub mod exit;
 mod forked;
 pub(crate) mod registered;
-pub(crate) mod relay;
+pub(crate) mod remote_cancel;
 mod reports;
 pub(crate) mod worker_side;
 

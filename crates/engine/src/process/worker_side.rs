@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::drive::leave::leave;
-use crate::process::relay;
+use crate::process::remote_cancel;
 use crate::ring::job::{Finished, Job};
 use crate::ring::opdef::Issue;
 use crate::stats::trace;
@@ -15,7 +15,7 @@ pub(crate) fn run(mut job: Job) {
     let opcode = job.call.sqe.opcode;
     let outcome = match job.row.issue {
         // A cancellation that a forked child has not found (`Ctx::may_ask_parent`).
-        Issue::Ring(_) => relay::ask(&job.ring, &job.call),
+        Issue::Ring(_) => remote_cancel::ask(&job.ring, &job.call),
         Issue::Call(_) => issue_blocking(&mut job.call),
     };
     let f = Finished { id: job.id, call: *job.call, outcome };

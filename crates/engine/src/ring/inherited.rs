@@ -9,8 +9,8 @@ pub(crate) struct Inherited {
     pub(crate) written: usize,
     /// The parent was told to watch this child.
     pub(crate) watched: bool,
-    /// The parent did not answer, and is not asked again (`process::relay`).
-    pub(crate) deaf_parent: bool,
+    /// The parent did not answer, and is not asked again (`process::remote_cancel`).
+    pub(crate) parent_is_silent: bool,
 }
 
 impl Inherited {

@@ -1,7 +1,7 @@
 //! A forked child's cancellation, of what its parent has in flight on the ring that they share.
 //!
 //! A request lives in the process that submitted it. What a child does not find among its own, it
-//! asks its parent for: by a note on the engine's page of the ring, which is written and read under
+//! asks its parent for: by a message on the engine's page of the ring, which is written and read under
 //! the uring lock, and by the eventfd of the parent's reactor, which the child has inherited. A
 //! worker of the child's waits for the answer, so that nobody else has to.
 //!
@@ -22,8 +22,8 @@ use softring_uapi::errno::Errno;
 use softring_uapi::*;
 
 /// How long the parent may take.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The words of the note.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// The words of the message.
 const STATE: usize = 0;
 const ASKER: usize = 1;
 const TO: usize = 2;
@@ -31,7 +31,7 @@ const FLAGS: usize = 3;
 const OPCODE: usize = 4;
 const NAME: usize = 5;
 const RESULT: usize = 7;
-/// What the note's first word says.
+/// What the message's first word says.
 const FREE: u32 = 0;
 const ASKED: u32 = 1;
 const ANSWERED: u32 = 2;
@@ -42,17 +42,17 @@ const OWN: u32 = IORING_ASYNC_CANCEL_FD
     | IORING_ASYNC_CANCEL_ANY;
 
 impl Ctx {
-    fn note(&self, word: usize) -> u32 {
-        self.mem.control.note(word).load(Relaxed)
+    fn cancel_word(&self, word: usize) -> u32 {
+        self.mem.control.cancel_word(word).load(Relaxed)
     }
 
-    fn set_note(&self, word: usize, value: u32) {
-        self.mem.control.note(word).store(value, Relaxed);
+    fn set_cancel_word(&self, word: usize, value: u32) {
+        self.mem.control.cancel_word(word).store(value, Relaxed);
     }
 
     /// May the parent have what this cancellation did not find?
     pub(crate) fn may_ask_parent(&self, sqe: &io_uring_sqe) -> bool {
-        let asks = self.inherited.has_parent && !self.inherited.deaf_parent;
+        let asks = self.inherited.has_parent && !self.inherited.parent_is_silent;
         asks && !self.defers() && sqe.op_flags & OWN == 0 && reactor::parent().is_some()
     }
 }
@@ -63,16 +63,18 @@ pub(crate) fn ask(ring: &Arc<Ring>, call: &Call) -> Outcome {
 }
 
 fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
-    let deadline = Clock::Monotonic.now() + PATIENCE.as_nanos() as u64;
+    let deadline = Clock::Monotonic.now() + ANSWER_TIME.as_nanos() as u64;
     let me = softring_host::fork::pid();
     loop {
         let ctx = ring.lock();
         let to = reactor::parent().ok_or(Errno::ENOENT)?;
-        if ctx.note(STATE) == FREE || !softring_host::sys::process_lives(ctx.note(ASKER)) {
+        if ctx.cancel_word(STATE) == FREE
+            || !softring_host::sys::process_lives(ctx.cancel_word(ASKER))
+        {
             let name = [sqe.addr as u32, (sqe.addr >> 32) as u32];
             let words = [me, to, sqe.op_flags, sqe.len, name[0], name[1]];
-            (ASKER..).zip(words).for_each(|(at, word)| ctx.set_note(at, word));
-            ctx.set_note(STATE, ASKED);
+            (ASKER..).zip(words).for_each(|(at, word)| ctx.set_cancel_word(at, word));
+            ctx.set_cancel_word(STATE, ASKED);
             break;
         }
         // Another child's turn.
@@ -83,17 +85,17 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
     reactor::wake_parent();
     loop {
         let mut ctx = ring.lock();
-        if ctx.note(ASKER) != me {
+        if ctx.cancel_word(ASKER) != me {
             return Err(Errno::ENOENT);
         }
-        if ctx.note(STATE) == ANSWERED {
-            ctx.set_note(STATE, FREE);
-            return Ok(ctx.note(RESULT).cast_signed());
+        if ctx.cancel_word(STATE) == ANSWERED {
+            ctx.set_cancel_word(STATE, FREE);
+            return Ok(ctx.cancel_word(RESULT).cast_signed());
         }
         let late = Clock::Monotonic.now() >= deadline || reactor::parent().is_none();
         if late || ring.dead.load(Relaxed) {
-            ctx.set_note(STATE, FREE);
-            ctx.inherited.deaf_parent = true;
+            ctx.set_cancel_word(STATE, FREE);
+            ctx.inherited.parent_is_silent = true;
             return Err(Errno::ENOENT);
         }
         let _ = sleep(ctx, deadline);
@@ -103,8 +105,8 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
 /// Does a child seem to ask something? Read without the lock: whoever asks calls after it has
 /// written.
 pub(crate) fn is_asked(ring: &Ring) -> bool {
-    let note = |word| ring.control.note(word).load(Relaxed);
-    note(STATE) == ASKED && note(TO) == softring_host::fork::pid()
+    let word = |word| ring.control.cancel_word(word).load(Relaxed);
+    word(STATE) == ASKED && word(TO) == softring_host::fork::pid()
 }
 
 /// In the parent, on its reactor: cancels what a child asks for; false if none does.
@@ -114,14 +116,14 @@ pub(crate) fn answer(ring: &Arc<Ring>) -> bool {
         return false;
     }
     let mut ctx = ring.lock();
-    if ctx.note(STATE) != ASKED || ctx.note(TO) != me || ring.dead.load(Relaxed) {
+    if ctx.cancel_word(STATE) != ASKED || ctx.cancel_word(TO) != me || ring.dead.load(Relaxed) {
         return false;
     }
-    let name = u64::from(ctx.note(NAME)) | u64::from(ctx.note(NAME + 1)) << 32;
-    let (flags, opcode) = (ctx.note(FLAGS) & !OWN, ctx.note(OPCODE) as u8);
+    let name = u64::from(ctx.cancel_word(NAME)) | u64::from(ctx.cancel_word(NAME + 1)) << 32;
+    let (flags, opcode) = (ctx.cancel_word(FLAGS) & !OWN, ctx.cancel_word(OPCODE) as u8);
     let result = Wanted::new(&ctx, name, flags, -1, opcode).and_then(|w| ctx.cancel(&w));
-    ctx.set_note(RESULT, result.map_or_else(Errno::res, u32::cast_signed).cast_unsigned());
-    ctx.set_note(STATE, ANSWERED);
+    ctx.set_cancel_word(RESULT, result.map_or_else(Errno::res, u32::cast_signed).cast_unsigned());
+    ctx.set_cancel_word(STATE, ANSWERED);
     ctx.collect_memory();
     ctx.flush();
     ctx.nudge();
