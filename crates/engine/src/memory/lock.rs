@@ -134,7 +134,7 @@ impl Control {
         self.page.word(192 + 4 * word)
     }
 
-    /// How often children have begun to write down what they have in flight (`process::estate`).
+    /// How often children have begun to write down what they have in flight (`process::journal`).
     pub(crate) fn heirs(&self) -> &AtomicU32 {
         self.page.word(252)
     }

@@ -5,7 +5,7 @@ use rustix::fd::BorrowedFd;
 
 use crate::drive::reactor::{Duties, guard};
 use crate::process::closing::{give_back, sweep};
-use crate::process::estate::{self, Children, End};
+use crate::process::journal::{self, Children, End};
 use crate::process::remote_cancel;
 use crate::ring::table::{all, some};
 
@@ -21,7 +21,7 @@ pub(crate) fn make() -> Box<dyn Duties> {
 
 impl Duties for OfProcess {
     fn serve(&mut self, set: BorrowedFd<'_>) {
-        let rings = some(|ring| remote_cancel::is_asked(ring) || estate::is_called(ring));
+        let rings = some(|ring| remote_cancel::is_asked(ring) || journal::is_called(ring));
         let asked = rings.iter().filter(|ring| remote_cancel::answer(ring));
         asked.for_each(|ring| guard(ring, true));
         let ended = self.children.look(set, &rings);
@@ -45,5 +45,8 @@ impl Duties for OfProcess {
 /// common with us.
 fn take_over(child: u32, end: End) {
     let rings = all();
-    rings.iter().filter(|ring| estate::settle(ring, child, end)).for_each(|ring| guard(ring, true));
+    rings
+        .iter()
+        .filter(|ring| journal::take_over(ring, child, end))
+        .for_each(|ring| guard(ring, true));
 }

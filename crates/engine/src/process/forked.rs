@@ -3,7 +3,7 @@
 
 use crate::drive::reactor;
 use crate::memory::{self, lock};
-use crate::process::estate;
+use crate::process::journal;
 use crate::process::registered;
 use crate::resources::task_rules;
 use crate::ring::ctx::{Ctx, Ring};
@@ -35,7 +35,7 @@ const STATES: &[AtFork] = &[
     memory::file::AT_FORK,
     // A ring gives things back to all that is above.
     AtFork::new(renew_rings),
-    estate::AT_FORK,
+    journal::AT_FORK,
     kept::AT_FORK,
     locks::AT_FORK,
     exec::AT_FORK,

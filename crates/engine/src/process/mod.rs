@@ -7,9 +7,9 @@
 
 mod closing;
 mod duties;
-pub(crate) mod estate;
 pub mod exit;
 mod forked;
+pub(crate) mod journal;
 pub(crate) mod registered;
 pub(crate) mod remote_cancel;
 mod reports;

@@ -80,7 +80,7 @@ pub struct Ring {
     pub(crate) enters: AtomicU32,
     /// The process that its state is of, as [`softring_host::fork::generation`] tells.
     generation: AtomicU32,
-    /// Calls of children that the reactor has looked at (`process::estate`).
+    /// Calls of children that the reactor has looked at (`process::journal`).
     pub(crate) heirs: AtomicU32,
     /// Numbers that were closed while their closer could not take the lock.
     pub(crate) moves: Moves,

@@ -338,7 +338,7 @@ impl Children {
 }
 
 /// Takes over what a child had in flight on a ring; false if that is nothing.
-pub(crate) fn settle(ring: &Arc<Ring>, child: u32, end: End) -> bool {
+pub(crate) fn take_over(ring: &Arc<Ring>, child: u32, end: End) -> bool {
     let mut ctx = ring.lock();
     if ring.dead.load(Relaxed) || !ctx.take_over(child, end) {
         return false;
