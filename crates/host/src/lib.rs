@@ -1,12 +1,12 @@
 //! The machine below: system calls, signals, threads, clocks, and what a policy refuses of them.
 
-pub mod alone;
 pub mod bpf;
 pub mod creds;
 pub mod fd;
 pub mod fork;
 pub mod handlers;
 pub mod limits;
+pub mod process_lock;
 pub mod refused;
 pub mod signal;
 pub mod substitute;

@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::OnceLock;
 
-use crate::alone::Alone;
+use crate::process_lock::ProcessLock;
 use crate::sys::{nr, syscall6};
 use crate::user;
 use calls::{OPTIONAL, bad};
@@ -44,7 +44,7 @@ static FILTERED: AtomicU8 = AtomicU8::new(UNKNOWN);
 /// Is there a filter whose program is not known?
 static UNREAD: AtomicBool = AtomicBool::new(false);
 static KNOWN: AtomicBool = AtomicBool::new(false);
-static LEARNING: Alone = Alone::new();
+static LEARNING: ProcessLock = ProcessLock::new();
 
 /// Does this answer mean that the call is not to be had here?
 pub const fn refuses(e: Errno) -> bool {

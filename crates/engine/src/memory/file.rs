@@ -9,15 +9,15 @@
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::process::{Resource, Rlimit};
 
-use softring_host::alone::Alone;
 use softring_host::fork::AtFork;
+use softring_host::process_lock::ProcessLock;
 use softring_host::substitute::{fstat, getrlimit, set_size, setrlimit};
 use softring_host::sys;
 use softring_uapi::IORING_OFF_SQES;
 use softring_uapi::errno::{Errno, Result};
 
 const SIGXFSZ: u64 = 1 << 24;
-static LIFTS: Alone = Alone::new();
+static LIFTS: ProcessLock = ProcessLock::new();
 
 /// No other thread lifts the limit over a fork, or the child would keep it lifted.
 pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(LIFTS.hold())), |_| ());

@@ -21,8 +21,8 @@ use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
-use softring_host::alone::Alone;
 use softring_host::fd::kind::Kind;
+use softring_host::process_lock::ProcessLock;
 use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::*;
@@ -37,7 +37,7 @@ const SOCK_DGRAM: u32 = 2;
 /// The wait that is left to an ACCEPT that was beaten to its connection, in s and µs: nothing that
 /// a program would ask for.
 const MOMENT: [i64; 2] = [0, 13_000];
-static LIMITS: Alone = Alone::new();
+static LIMITS: ProcessLock = ProcessLock::new();
 
 /// CONNECT's progress, in `call.done`.
 const IN_PROGRESS: u64 = 1;

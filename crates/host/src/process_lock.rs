@@ -17,17 +17,17 @@ const WAITED: u32 = 1 << 31;
 /// The lock: a process, one thread of which holds it; 0: none. A forked child does not wait for a
 /// thread of its parent's.
 #[derive(Debug, Default)]
-pub struct Alone(AtomicU32);
+pub struct ProcessLock(AtomicU32);
 
 /// It is held.
 #[derive(Debug)]
-pub struct Held {
+pub struct Guard {
     word: &'static AtomicU32,
     /// Dropped after the lock is free.
     _blocked: BlockAll,
 }
 
-impl Drop for Held {
+impl Drop for Guard {
     fn drop(&mut self) {
         if self.word.swap(0, Release) & WAITED != 0 {
             sys::futex_wake(self.word, 1);
@@ -35,13 +35,13 @@ impl Drop for Held {
     }
 }
 
-impl Alone {
+impl ProcessLock {
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
     /// Waits until no other thread holds it.
-    pub fn hold(&'static self) -> Held {
+    pub fn hold(&'static self) -> Guard {
         let (word, _blocked) = (&self.0, BlockAll::begin());
         let me = getpid().as_raw_nonzero().get().cast_unsigned();
         let (mut seen, mut mine) = (0, me);
@@ -56,7 +56,7 @@ impl Alone {
                 }
             }
         }
-        Held { word, _blocked }
+        Guard { word, _blocked }
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time_though_its_holder_is_gone() {
-        static LOCK: Alone = Alone(AtomicU32::new(WAITED | 1));
+        static LOCK: ProcessLock = ProcessLock(AtomicU32::new(WAITED | 1));
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let add = || {
             for _ in 0..2_000 {
