@@ -92,10 +92,10 @@ impl Ctx {
     /// `enter`, that thread goes on only after it, so it takes over the role, and the events.
     #[inline]
     pub(crate) fn supersede(&mut self) {
-        let aio = self.transports.aio.as_mut().filter(|aio| aio.is_lent());
+        let aio = self.transports.aio.as_mut().filter(|aio| aio.is_detached());
         if self.driver.active || aio.is_some() {
             if let Some(aio) = aio {
-                aio.take_back();
+                aio.attach_own();
             }
             if self.driver.thread == sys::thread() {
                 self.end_drive();

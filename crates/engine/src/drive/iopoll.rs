@@ -169,10 +169,10 @@ pub(crate) fn doze<'r>(
 ) -> (Guard<'r>, Result<bool>) {
     let aio = ctx.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
     let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
-    let mut lent = aio.and_then(AioCtx::lend);
+    let mut reap = aio.and_then(AioCtx::detach_reap);
     // Completions of aio that another thread takes would not end a sleep without an end.
-    let hears = nap == Nap::BLOCK && (in_flight == 0 || lent.is_some());
-    let wake = if hears { ctx.hear_others(lent.is_some()) } else { None };
+    let hears = nap == Nap::BLOCK && (in_flight == 0 || reap.is_some());
+    let wake = if hears { ctx.hear_others(reap.is_some()) } else { None };
     let blocks = wake.is_some();
     if !blocks && (ctx.transports.workers > 0 || nap == Nap::BLOCK) {
         // What others post ends no such sleep.
@@ -184,7 +184,7 @@ pub(crate) fn doze<'r>(
     let nap = Nap { until: due.unwrap_or(nap.until), ..nap };
     if ctx.transports.with_models() {
         sys::exact_timers();
-    } else if lent.is_none() {
+    } else if reap.is_none() {
         if let Some(polling) = &mut ctx.transports.polling {
             polling.cancel(false);
         }
@@ -196,15 +196,15 @@ pub(crate) fn doze<'r>(
     }
     drop(ctx);
     let asleep = asleep();
-    let slept = match &mut lent {
-        Some(lent) => polling::sleep(lent, nap, in_flight, mask),
+    let slept = match &mut reap {
+        Some(reap) => polling::sleep(reap, nap, in_flight, mask),
         None => polling::sleep_alone(nap, mask, wake),
     };
     drop(asleep);
     let slept = slept.map(|early| early || due.is_some());
     let mut ctx = ring.lock();
-    if let Some((aio, lent)) = ctx.transports.aio.as_mut().zip(lent) {
-        aio.give_back(&lent);
+    if let Some((aio, reap)) = ctx.transports.aio.as_mut().zip(reap) {
+        aio.attach_reap(&reap);
     }
     if blocks {
         ctx.end_drive();
@@ -264,7 +264,7 @@ impl Ctx {
     /// device?
     pub(crate) fn polls_memory(&self) -> bool {
         let aio = self.transports.aio.as_ref();
-        aio.is_some_and(|aio| aio.in_flight() > 0 && !aio.is_lent())
+        aio.is_some_and(|aio| aio.in_flight() > 0 && !aio.is_detached())
             || self.transports.with_models()
     }
 

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::vigil::Vigil;
-use crate::io::aio::Lent;
+use crate::io::aio::DetachedReap;
 use crate::policy::hybrid::{Hybrid, Key, Load, Nap, Policy, Step, Ticket, Timer};
 use softring_host::fd::InternalFd;
 use softring_host::limits::AIO_WAIT_BATCH;
@@ -218,15 +218,20 @@ impl Polling {
     }
 }
 
-/// Takes a nap, or a sleep of a time, for completions of `lent`'s; `in_flight` are to come. True if
+/// Takes a nap, or a sleep of a time, for completions of `reap`'s; `in_flight` are to come. True if
 /// so many came as were to end it.
 ///
 /// # Errors
 /// EINTR.
-pub(crate) fn sleep(lent: &mut Lent, nap: Nap, in_flight: u32, mask: Option<u64>) -> Result<bool> {
+pub(crate) fn sleep(
+    reap: &mut DetachedReap,
+    nap: Nap,
+    in_flight: u32,
+    mask: Option<u64>,
+) -> Result<bool> {
     let min = (nap.many.min(in_flight) as usize).clamp(1, AIO_WAIT_BATCH);
     let time = nap.until.saturating_sub(Clock::Monotonic.now());
-    match lent.wait(min, Duration::from_nanos(time), mask) {
+    match reap.wait(min, Duration::from_nanos(time), mask) {
         Err(Errno::EINTR) => Err(Errno::EINTR),
         r => Ok(r.is_ok_and(|n| n >= min)),
     }

@@ -135,7 +135,7 @@ impl Control {
     }
 
     /// How often children have begun to write down what they have in flight (`process::journal`).
-    pub(crate) fn heirs(&self) -> &AtomicU32 {
+    pub(crate) fn journal_writes(&self) -> &AtomicU32 {
         self.page.word(252)
     }
 

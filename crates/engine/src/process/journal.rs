@@ -172,7 +172,7 @@ impl Ctx {
         }
         self.inherited.has_parent = has_parent;
         if self.inherited.written > 0 && !core::mem::replace(&mut self.inherited.watched, true) {
-            page.heirs().fetch_add(1, Relaxed);
+            page.journal_writes().fetch_add(1, Relaxed);
             reactor::wake_parent();
         }
     }
@@ -233,7 +233,7 @@ impl Ctx {
 
 /// Has a child called since the reactor last looked?
 pub(crate) fn is_called(ring: &Ring) -> bool {
-    ring.control.heirs().load(Relaxed) != ring.heirs.load(Relaxed)
+    ring.control.journal_writes().load(Relaxed) != ring.journal_writes.load(Relaxed)
 }
 
 /// How a child's time with the ring is over.
@@ -266,8 +266,8 @@ impl Children {
     pub(crate) fn look(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<(u32, End)> {
         let mut ended: Vec<(u32, End)> = Vec::new();
         for ring in rings {
-            let calls = ring.control.heirs().load(Relaxed);
-            if ring.heirs.swap(calls, Relaxed) == calls {
+            let calls = ring.control.journal_writes().load(Relaxed);
+            if ring.journal_writes.swap(calls, Relaxed) == calls {
                 continue;
             }
             let ctx = ring.lock();
@@ -281,7 +281,7 @@ impl Children {
                 match self.watch(&set, pid, pipe) {
                     Err(Errno::ESRCH) => ended.push((pid, End::Exit)),
                     // At the next look.
-                    Err(_) => ring.heirs.store(calls.wrapping_sub(1), Relaxed),
+                    Err(_) => ring.journal_writes.store(calls.wrapping_sub(1), Relaxed),
                     Ok(end) => ended.extend(end.map(|end| (pid, end))),
                 }
             }

@@ -81,7 +81,7 @@ pub struct Ring {
     /// The process that its state is of, as [`softring_host::fork::generation`] tells.
     generation: AtomicU32,
     /// Calls of children that the reactor has looked at (`process::journal`).
-    pub(crate) heirs: AtomicU32,
+    pub(crate) journal_writes: AtomicU32,
     /// Numbers that were closed while their closer could not take the lock.
     pub(crate) moves: Moves,
     /// Its part in an SQ thread (SQPOLL).
@@ -132,7 +132,7 @@ impl Ring {
                 stand_in: AtomicI32::new(-1),
                 enters: AtomicU32::new(0),
                 generation: softring_host::fork::generation().into(),
-                heirs: AtomicU32::new(0),
+                journal_writes: AtomicU32::new(0),
                 moves: Moves::default(),
                 sq: OnceLock::new(),
             }

@@ -168,14 +168,14 @@ fn sleep_until(until: u64, sleep: impl FnOnce(Option<Duration>) -> bool) -> bool
 fn sleep_for(ring: &Ring, kicker: i32, until: u64) -> bool {
     let borrowed = |ctx: &mut Guard<'_>| {
         let aio = ctx.transports.aio.as_mut()?;
-        Some((aio.arm_alarm(kicker).then(|| aio.lend())??, aio.in_flight()))
+        Some((aio.arm_alarm(kicker).then(|| aio.detach_reap())??, aio.in_flight()))
     };
-    let Some((mut lent, in_flight)) = borrowed(&mut ring.lock()) else { return false };
+    let Some((mut reap, in_flight)) = borrowed(&mut ring.lock()) else { return false };
     sys::exact_timers();
-    let _ = polling::sleep(&mut lent, Nap { until, many: 1 }, in_flight, None);
+    let _ = polling::sleep(&mut reap, Nap { until, many: 1 }, in_flight, None);
     let mut ctx = ring.lock();
     if let Some(aio) = ctx.transports.aio.as_mut() {
-        aio.give_back(&lent);
+        aio.attach_reap(&reap);
     }
     ctx.nudge();
     true

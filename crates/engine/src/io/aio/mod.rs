@@ -18,15 +18,15 @@
 
 mod alarm;
 mod build;
+mod detached;
 pub(crate) mod kept;
-mod lent;
 pub(crate) mod nowait;
 pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub(crate) use build::*;
-pub(crate) use lent::Lent;
+pub(crate) use detached::DetachedReap;
 
 use crate::policy::hybrid::Ticket;
 use core::time::Duration;
@@ -60,11 +60,11 @@ pub(crate) struct AioCtx {
     /// Events that a wait has taken and [`Self::reap`] will hand on.
     taken: Vec<io_event>,
     /// A thread sleeps in the kernel, which takes events for it: nobody else may.
-    lent: Option<lent::Loan>,
-    /// Loans so far.
-    loans: u32,
-    /// Where the kernel puts the events of a loan.
-    basket: Arc<lent::Basket>,
+    detached: Option<detached::Sleeping>,
+    /// How often it was detached.
+    detachments: u32,
+    /// Where the kernel puts the events of a detached reap.
+    events: Arc<detached::EventBuffer>,
     alarm: alarm::Alarm,
 }
 
@@ -107,9 +107,9 @@ impl AioCtx {
             free: (0..depth).rev().collect(),
             batch: Vec::with_capacity(depth as usize),
             taken: Vec::with_capacity(AIO_WAIT_BATCH),
-            lent: None,
-            loans: 0,
-            basket: Arc::default(),
+            detached: None,
+            detachments: 0,
+            events: Arc::default(),
             alarm: alarm::Alarm::default(),
         })
     }
@@ -183,11 +183,12 @@ impl AioCtx {
 
     /// Are there events to reap? Without a system call; false where the ring is not mapped.
     pub(crate) fn ready(&self) -> bool {
-        !self.is_lent() && (!self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready))
+        !self.is_detached()
+            && (!self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready))
     }
 
     /// Hands on all events that are there, as `(aio_data, res)`, and answers how many. Does not
-    /// block. None while a thread sleeps for them ([`Self::lend`]).
+    /// block. None while a thread sleeps for them ([`Self::detach_reap`]).
     pub(crate) fn reap(&mut self, f: impl FnMut(u64, i64)) -> usize {
         self.reap_tracked(f, |_, _| ())
     }
@@ -198,7 +199,7 @@ impl AioCtx {
         mut f: impl FnMut(u64, i64),
         mut done: impl FnMut(Ticket, i64),
     ) -> usize {
-        if self.is_lent() {
+        if self.is_detached() {
             return 0;
         }
         if self.ring.is_none() && self.taken.is_empty() && self.in_flight() > 0 {
@@ -232,7 +233,7 @@ impl AioCtx {
         sigmask: Option<u64>,
     ) -> Result<usize> {
         let mut buf = [io_event::default(); AIO_WAIT_BATCH];
-        let r = lent::get_events(self.id, min, timeout, sigmask, &raw mut buf);
+        let r = detached::get_events(self.id, min, timeout, sigmask, &raw mut buf);
         if let Some(ring) = &mut self.ring {
             ring.resync();
         }
@@ -292,7 +293,7 @@ impl Drop for AioCtx {
         }
         self.reap(|_, _| ());
         let in_flight = self.in_flight() + self.cancel_alarm();
-        let awaited = self.is_lent();
+        let awaited = self.is_detached();
         let Self { id, depth, .. } = *self;
         kept::keep(kept::Kept { id, depth, ring: self.ring.take(), in_flight, awaited });
     }

@@ -1,20 +1,21 @@
-//! Sleeping for completions without the lock that guards the context: its events are lent to the
-//! sleeper meanwhile.
+//! Sleeping for completions without the lock that guards the context: reaping its events is
+//! detached from the context meanwhile, and the sleeper's alone.
 //!
 //! The sleeper is inside io_pgetevents, which takes events out of the ring on its own. So until it
-//! has brought them back nobody else may take any ([`AioCtx::lend`]); submitting is free to all.
+//! has brought them back nobody else may take any ([`AioCtx::detach_reap`]); submitting is free to
+//! all.
 //!
 //! ```text
-//! sleeper                            others, under the lock
-//! lock; lend: lent = sleeper
+//! sleeper                                 others, under the lock
+//! lock; detach_reap: detached = sleeper
 //! unlock
-//! io_pgetevents                      submit: yes; reap: finds nothing, the sleeper will
-//! lock; give_back: events, lent = none
+//! io_pgetevents                           submit: yes; reap: finds nothing, the sleeper will
+//! lock; attach_reap: events, detached = none
 //! ```
 //!
 //! A signal handler may run on top of the sleeper, at the end of its io_pgetevents (signals are
-//! blocked otherwise), and want the events itself: it takes them back in its thread's name, and the
-//! sleeper's loan is void. So they are kept where both find them, those that are there told from
+//! blocked otherwise), and want the events itself: it takes them in its thread's name, and the
+//! sleeper finds none. So they are kept where both find them, those that are there told from
 //! the rest by their iocb's address, as nobody has seen the call's answer yet.
 #![allow(unsafe_code)]
 
@@ -28,40 +29,40 @@ use softring_uapi::aio::io_event;
 use softring_uapi::errno::{Errno, Result, check};
 use std::sync::Arc;
 
-/// Who has the events.
+/// Who sleeps for the events.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Loan {
+pub(super) struct Sleeping {
     number: u32,
     thread: usize,
 }
 
 /// Events that a sleeper has taken; the first without an iocb ends them.
 #[derive(Debug)]
-pub(super) struct Basket(UnsafeCell<[io_event; AIO_WAIT_BATCH]>);
+pub(super) struct EventBuffer(UnsafeCell<[io_event; AIO_WAIT_BATCH]>);
 
-impl Default for Basket {
+impl Default for EventBuffer {
     fn default() -> Self {
-        Basket(UnsafeCell::new([io_event::default(); AIO_WAIT_BATCH]))
+        EventBuffer(UnsafeCell::new([io_event::default(); AIO_WAIT_BATCH]))
     }
 }
 
-// SAFETY: one loan at a time: its sleeper's system call writes, and after it the thread that gives
-// the loan back reads, under the lock.
-unsafe impl Send for Basket {}
+// SAFETY: one sleeper at a time: its system call writes, and after it the thread that attaches the
+// reap again reads, under the lock.
+unsafe impl Send for EventBuffer {}
 // SAFETY: as above.
-unsafe impl Sync for Basket {}
+unsafe impl Sync for EventBuffer {}
 
-/// The right to take events, out of the lock's sight. Must come back by [`AioCtx::give_back`]
+/// The right to take events, out of the lock's sight. Must come back by [`AioCtx::attach_reap`]
 /// before the context ends.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Lent {
+pub(crate) struct DetachedReap {
     id: usize,
     number: u32,
-    basket: Arc<Basket>,
+    events: Arc<EventBuffer>,
 }
 
-impl Lent {
+impl DetachedReap {
     /// Waits until `min` events are there (at most [`AIO_WAIT_BATCH`] count) or the time is over,
     /// with `sigmask` (a kernel sigset) in force meanwhile; answers how many it has taken.
     ///
@@ -73,7 +74,7 @@ impl Lent {
         time: Duration,
         sigmask: Option<u64>,
     ) -> Result<usize> {
-        get_events(self.id, min, Some(time), sigmask, self.basket.0.get())
+        get_events(self.id, min, Some(time), sigmask, self.events.0.get())
     }
 }
 
@@ -103,45 +104,45 @@ pub(super) fn get_events(
 }
 
 impl AioCtx {
-    /// Lends the events to a thread that is about to sleep for them; none if another does, or if
-    /// some are there already.
-    pub(crate) fn lend(&mut self) -> Option<Lent> {
-        if self.is_lent() || !self.taken.is_empty() {
+    /// Detaches the reaping of events for a thread that is about to sleep for them; none if another
+    /// does, or if some are there already.
+    pub(crate) fn detach_reap(&mut self) -> Option<DetachedReap> {
+        if self.is_detached() || !self.taken.is_empty() {
             return None;
         }
-        self.loans = self.loans.wrapping_add(1);
-        let number = self.loans;
-        self.lent = Some(Loan { number, thread: sys::thread() });
-        Some(Lent { id: self.id, number, basket: self.basket.clone() })
+        self.detachments = self.detachments.wrapping_add(1);
+        let number = self.detachments;
+        self.detached = Some(Sleeping { number, thread: sys::thread() });
+        Some(DetachedReap { id: self.id, number, events: self.events.clone() })
     }
 
     /// Does a thread sleep for the events?
-    pub(crate) fn is_lent(&self) -> bool {
-        self.lent.is_some()
+    pub(crate) fn is_detached(&self) -> bool {
+        self.detached.is_some()
     }
 
     /// The sleeper is back, with what it has taken, unless a handler took that.
-    pub(crate) fn give_back(&mut self, lent: &Lent) {
-        if self.lent.is_some_and(|l| l.number == lent.number) {
-            self.empty_basket();
+    pub(crate) fn attach_reap(&mut self, reap: &DetachedReap) {
+        if self.detached.is_some_and(|l| l.number == reap.number) {
+            self.take_detached_events();
         }
     }
 
     /// Takes the events back if the calling thread has them: it is a handler on top of its own
     /// sleep.
-    pub(crate) fn take_back(&mut self) {
-        if self.lent.is_some_and(|l| l.thread == sys::thread()) {
-            self.empty_basket();
+    pub(crate) fn attach_own(&mut self) {
+        if self.detached.is_some_and(|l| l.thread == sys::thread()) {
+            self.take_detached_events();
         }
     }
 
-    fn empty_basket(&mut self) {
-        self.lent = None;
+    fn take_detached_events(&mut self) {
+        self.detached = None;
         if let Some(ring) = &mut self.ring {
             ring.resync();
         }
-        // SAFETY: the loan is over, so its call has returned, and under the lock nobody else looks.
-        let events = unsafe { &mut *self.basket.0.get() };
+        // SAFETY: the sleep is over, so its call has returned, and under the lock nobody else looks.
+        let events = unsafe { &mut *self.events.0.get() };
         let n = events.iter().position(|e| e.obj == 0).unwrap_or(events.len());
         // Reaped from the end: keep the kernel's order.
         self.taken.extend(events[..n].iter().rev());
