@@ -128,8 +128,8 @@ impl Control {
         self.page.word(132)
     }
 
-    /// A word of the message by which a forked child asks its parent (`process::remote_cancel`). Lock holder
-    /// only.
+    /// A word of the message by which a forked child asks its parent (`process::remote_cancel`).
+    /// Lock holder only.
     pub(crate) fn cancel_word(&self, word: usize) -> &AtomicU32 {
         self.page.word(192 + 4 * word)
     }

@@ -1,9 +1,9 @@
 //! A forked child's cancellation, of what its parent has in flight on the ring that they share.
 //!
 //! A request lives in the process that submitted it. What a child does not find among its own, it
-//! asks its parent for: by a message on the engine's page of the ring, which is written and read under
-//! the uring lock, and by the eventfd of the parent's reactor, which the child has inherited. A
-//! worker of the child's waits for the answer, so that nobody else has to.
+//! asks its parent for: by a message on the engine's page of the ring, which is written and read
+//! under the uring lock, and by the eventfd of the parent's reactor, which the child has inherited.
+//! A worker of the child's waits for the answer, so that nobody else has to.
 //!
 //! Only the process is asked that forked this one, and only if its reactor ran then. One that does
 //! not answer is not asked on that ring again: it may have closed the ring, or called exec.

@@ -141,7 +141,8 @@ impl AioCtx {
         if let Some(ring) = &mut self.ring {
             ring.resync();
         }
-        // SAFETY: the sleep is over, so its call has returned, and under the lock nobody else looks.
+        // SAFETY: the sleep is over, so its call has returned, and under the lock nobody else
+        // looks.
         let events = unsafe { &mut *self.events.0.get() };
         let n = events.iter().position(|e| e.obj == 0).unwrap_or(events.len());
         // Reaped from the end: keep the kernel's order.
