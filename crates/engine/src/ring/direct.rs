@@ -1,5 +1,5 @@
 //! SQEs that are with the kernel's aio and never became requests: plain reads and writes of files
-//! that are known to be O_DIRECT (`submit::lane`).
+//! that are known to be O_DIRECT (`submit::fast_direct`).
 
 use crate::io::aio;
 use crate::resources::files::FileNode;

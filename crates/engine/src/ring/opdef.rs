@@ -67,7 +67,7 @@ pub struct OpDef {
     pub(crate) dont_wait: u16,
     /// What filters may load of its SQE beyond what all have.
     pub(crate) filtered: Option<Filtered>,
-    /// The fast lane: the CQE's `res` for an SQE without flags (but FIXED_FILE) that ends at once;
+    /// The fast path: the CQE's `res` for an SQE without flags (but FIXED_FILE) that ends at once;
     /// `None` sends it the long way, as if nothing had been tried.
     pub(crate) fast: Option<fn(&mut Ctx, &io_uring_sqe) -> Option<i32>>,
     /// Under the lock after a `Call`: installs descriptors, selects results.
@@ -300,7 +300,7 @@ impl OpDef {
         self
     }
 
-    /// It has a fast lane.
+    /// It has a fast path.
     pub(crate) const fn fast(mut self, fast: fn(&mut Ctx, &io_uring_sqe) -> Option<i32>) -> Self {
         self.fast = Some(fast);
         self

@@ -119,7 +119,7 @@ impl Ctx {
         self.transports.aio = Some(aio);
         for (data, e) in failed {
             if let Some(kept) = self.direct.take(data) {
-                self.lane_refused(kept, e);
+                self.direct_refused(kept, e);
                 continue;
             }
             self.aio_refused(ReqId::from_u64(data), e);
@@ -162,7 +162,7 @@ impl Ctx {
             if let Some(kept) = self.direct.take(data) {
                 return match kept.goes_on(res) {
                     Some(done) => lanes.push((kept, done)),
-                    None => self.lane_done(&kept, res as i32),
+                    None => self.direct_done(&kept, res as i32),
                 };
             }
             let id = ReqId::from_u64(data);
@@ -187,7 +187,7 @@ impl Ctx {
             self.aio_instead(id);
         }
         for (kept, done) in lanes {
-            self.lane_instead(kept, done);
+            self.direct_fallback(kept, done);
         }
         elsewhere
     }

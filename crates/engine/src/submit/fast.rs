@@ -1,6 +1,6 @@
-//! The fast lane: an SQE of the simplest form that can end at once is answered straight from its
+//! The fast path: an SQE of the simplest form that can end at once is answered straight from its
 //! copy and never becomes a request; nor does one that only has to join a batch of kernel aio
-//! (`submit::lane`) or to be withheld (`io::model`). Whatever is the least bit special (a
+//! (`submit::fast_direct`) or to be withheld (`io::model`). Whatever is the least bit special (a
 //! link, a drain, a full CQ, a failure) goes the long way, which alone judges errors.
 
 use crate::io::model;
@@ -11,19 +11,19 @@ use crate::ring::ctx::Ctx;
 use softring_uapi::*;
 
 impl Ctx {
-    /// Answers `sqe` if its opcode has a fast lane that takes it: then its CQE is filled.
+    /// Answers `sqe` if its opcode has a fast path that takes it: then its CQE is filled.
     #[inline(always)]
     pub(crate) fn submit_fast(&mut self, sqe: &io_uring_sqe) -> bool {
         let special = sqe.flags & !IOSQE_FIXED_FILE != 0 || sqe.ioprio != 0 || sqe.personality != 0;
-        if special || !self.lane_open() {
+        if special || !self.fast_path_open() {
             return false;
         }
-        if model::any() && self.model_lane(sqe) {
+        if model::any() && self.queue_modelled(sqe) {
             return true;
         }
         let direct = rw_hot::is_simple(sqe.opcode);
         if self.polls() {
-            return direct && self.lane_queue(sqe);
+            return direct && self.queue_direct(sqe);
         }
         // Not through the table: branch prediction is cold after each system call, so that such a
         // call would cost a read some 20 ns.
@@ -36,7 +36,7 @@ impl Ctx {
             row.and_then(|def| def.fast).and_then(|f| f(self, sqe))
         };
         let Some(res) = res else {
-            return direct && self.lane_queue(sqe);
+            return direct && self.queue_direct(sqe);
         };
         self.trace_inline(&OPS, sqe, res);
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
@@ -45,7 +45,7 @@ impl Ctx {
 
     /// Does nothing queue that an SQE would have to queue behind?
     #[inline]
-    fn lane_open(&self) -> bool {
+    fn fast_path_open(&self) -> bool {
         self.submit.head.is_none()
             && !self.drain.active
             && !self.drain.next

@@ -3,9 +3,9 @@
 pub(crate) mod arm;
 pub(crate) mod batch;
 pub(crate) mod fast;
+pub(crate) mod fast_direct;
 pub(crate) mod glue;
 pub(crate) mod init;
 pub(crate) mod issue;
-pub(crate) mod lane;
 mod modelled;
 pub(crate) mod route;

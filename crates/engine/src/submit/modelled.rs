@@ -49,9 +49,9 @@ impl Ctx {
         Some(file)
     }
 
-    /// The fast lane: a plain READ or WRITE of a modelled file, which never becomes a request.
+    /// The fast path: a plain READ or WRITE of a modelled file, which never becomes a request.
     /// False if it must go the long way.
-    pub(crate) fn model_lane(&mut self, sqe: &io_uring_sqe) -> bool {
+    pub(crate) fn queue_modelled(&mut self, sqe: &io_uring_sqe) -> bool {
         let fixed = rw_hot::is_simple_fixed(sqe.opcode);
         // A request can be followed in a trace.
         if self.trace.on || !fixed && !rw_hot::is_simple(sqe.opcode) {

@@ -1,4 +1,4 @@
-//! The fast lane of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT goes
+//! The fast path of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT goes
 //! into the aio batch straight from its SQE, without a request. Nothing can ask for it meanwhile:
 //! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
 //! A registered file stays open by the reference that is kept with the SQE.
@@ -20,18 +20,18 @@ use softring_uapi::*;
 
 impl Ctx {
     /// The registered file of an SQE, if kernel aio can have it.
-    fn lane_file(&self, sqe: &io_uring_sqe) -> Option<Plain<FileNode>> {
+    fn direct_file(&self, sqe: &io_uring_sqe) -> Option<Plain<FileNode>> {
         let node = self.files.peek(sqe.fd.cast_unsigned())?;
         (node.kind == Kind::Direct && node.model.is_none()).then(|| node.clone())
     }
 
     /// Queues a READ or WRITE for the next batch; false if it must go the long way, as all do that
     /// have a flag but FIXED_FILE.
-    pub(crate) fn lane_queue(&mut self, sqe: &io_uring_sqe) -> bool {
+    pub(crate) fn queue_direct(&mut self, sqe: &io_uring_sqe) -> bool {
         let registered = sqe.flags == IOSQE_FIXED_FILE;
         let plain = (sqe.flags == 0 || registered) && sqe.op_flags == 0 && sqe.pad2 == 0;
         let ranges = sqe.off.cast_signed() >= 0 && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
-        let file = if plain && registered { self.lane_file(sqe) } else { None };
+        let file = if plain && registered { self.direct_file(sqe) } else { None };
         let direct = file.is_some() || !registered && self.is_direct_in_batch(sqe.fd);
         // What a forked child has in flight must be known.
         if !plain || !ranges || !direct || self.inherited.has_parent || !self.aio_ready() {
@@ -73,9 +73,9 @@ impl Ctx {
         true
     }
 
-    /// A lane's SQE has its result.
+    /// A fast path's SQE has its result.
     #[inline]
-    pub(crate) fn lane_done(&mut self, kept: &DirectSqe, res: i32) {
+    pub(crate) fn direct_done(&mut self, kept: &DirectSqe, res: i32) {
         let DirectSqe { sqe, writes, trace, start, .. } = kept;
         if *writes && let Some(history) = kept.history().filter(|_| res >= 0) {
             history.refusals.written();
@@ -95,7 +95,7 @@ impl Ctx {
     }
 
     /// The kernel's aio would not have it, or not all of it: a worker does the rest.
-    pub(crate) fn lane_instead(
+    pub(crate) fn direct_fallback(
         &mut self,
         DirectSqe { sqe, file, trace, start, .. }: DirectSqe,
         done: u64,
@@ -106,12 +106,12 @@ impl Ctx {
         self.punt(&mut req);
     }
 
-    /// A lane's SQE was refused when it was submitted.
-    pub(crate) fn lane_refused(&mut self, kept: DirectSqe, e: Errno) {
+    /// A fast path's SQE was refused when it was submitted.
+    pub(crate) fn direct_refused(&mut self, kept: DirectSqe, e: Errno) {
         if !aio::nowait::is_for_worker(e) {
-            return self.lane_done(&kept, e.res());
+            return self.direct_done(&kept, e.res());
         }
         kept.refused(e);
-        self.lane_instead(kept, 0);
+        self.direct_fallback(kept, 0);
     }
 }
