@@ -304,7 +304,7 @@ impl Ctx {
         self.drain = crate::ring::barrier::Drain::default();
         self.timeouts = crate::ring::timer_queue::Timeouts::default();
         self.submit = crate::ring::batch::SubmitState::default();
-        self.turns = crate::ring::turn_queues::Turns::default();
+        self.exclusive = crate::ring::exclusive_queues::ExclusiveQueues::default();
     }
 }
 

@@ -37,6 +37,7 @@ use crate::resources::restrictions::Restrictions;
 use crate::ring::barrier::Drain;
 use crate::ring::batch::SubmitState;
 use crate::ring::direct::DirectSqes;
+use crate::ring::exclusive_queues::ExclusiveQueues;
 use crate::ring::inherited::Inherited;
 use crate::ring::job::{Finished, Job};
 use crate::ring::left::Moves;
@@ -44,7 +45,6 @@ use crate::ring::pending::Pending;
 use crate::ring::slab::Slab;
 use crate::ring::sq_thread::SqPoll;
 use crate::ring::timer_queue::Timeouts;
-use crate::ring::turn_queues::Turns;
 use crate::ring::waiters::{AdaptiveSpin, Driver, Wakes};
 use crate::stats::Place;
 use crate::stats::trace::Writer;
@@ -355,7 +355,7 @@ pub struct Ctx {
     /// SQEs with kernel aio that are no requests.
     pub(crate) direct: DirectSqes,
     /// Who waits in turn.
-    pub(crate) turns: Turns,
+    pub(crate) exclusive: ExclusiveQueues,
     pub stats: Place,
     pub(crate) trace: Writer,
     /// What is to be posted to other rings once this one's lock is released.
@@ -418,7 +418,7 @@ impl Ctx {
             run_job,
             pool: None,
             direct: DirectSqes::default(),
-            turns: Turns::default(),
+            exclusive: ExclusiveQueues::default(),
             stats: Place::default(),
             trace: Writer::default(),
             pending: Vec::new(),

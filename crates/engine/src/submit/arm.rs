@@ -25,7 +25,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
 use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
 use crate::ring::standing::{events_of, leave};
-use crate::ring::{standing, turns};
+use crate::ring::{exclusive, standing};
 use crate::stats::trace::Step;
 use crate::submit::route::{MAX_ARMS, Way};
 use softring_host::sys;
@@ -56,7 +56,8 @@ impl Ctx {
         if !goes_on {
             return self.abort(id, Errno::ENOMEM);
         }
-        let armed = if self.takes_turn(id) { self.hold_meanwhile(id) } else { self.stand(id) };
+        let armed =
+            if self.waits_behind_another(id) { self.hold_meanwhile(id) } else { self.stand(id) };
         if armed.is_ok()
             && let Some(req) = self.slab.get_mut(id)
         {
@@ -67,8 +68,8 @@ impl Ctx {
             Ok(()) if by_worker => {}
             Ok(()) => self.arm_linked_timeout(id),
             Err(e) => {
-                let key = self.slab.get(id).and_then(turns::key);
-                self.pass_turn(key, id, true);
+                let key = self.slab.get(id).and_then(exclusive::key);
+                self.arm_next_waiter(key, id, true);
                 self.abort(id, e);
             }
         }
@@ -147,9 +148,9 @@ impl Ctx {
     /// A request stands in the poll set no more. `fired`: an event has disarmed it.
     pub(crate) fn poll_leave(&mut self, id: ReqId, fired: bool) {
         let Some(req) = self.slab.get_mut(id) else { return };
-        let (key, stood) = (turns::key(req), turns::stands(req));
+        let (key, stood) = (exclusive::key(req), exclusive::is_armed(req));
         leave(&mut self.transports, id, req, fired);
-        self.pass_turn(key, id, stood);
+        self.arm_next_waiter(key, id, stood);
     }
 
     /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
@@ -228,13 +229,13 @@ impl Ctx {
         self.trace(Step::Reissue, &req);
         if let Some(outcome) = self.without_issue(&mut req) {
             leave(&mut self.transports, id, &mut req, true);
-            self.pass_turn(turns::key(&req), id, true);
+            self.arm_next_waiter(exclusive::key(&req), id, true);
             self.outcome(&mut req, outcome);
             return false;
         }
         if self.runs_elsewhere(&req) {
             leave(&mut self.transports, id, &mut req, true);
-            self.pass_turn(turns::key(&req), id, true);
+            self.arm_next_waiter(exclusive::key(&req), id, true);
             self.take_route(Way::Worker, &mut req);
             return false;
         }
@@ -247,7 +248,7 @@ impl Ctx {
             standing::note(self.standing(at), &req);
         }
         let news = after_attempt(&mut req, &outcome, events);
-        let alone = self.turns.alone(turns::key(&req));
+        let alone = self.exclusive.is_last(exclusive::key(&req));
         let tries = news || req.arms < MAX_ARMS;
         let more = outcome == Outcome::Retry && tries && (news || alone || is_ready(&req));
         match outcome {
@@ -265,7 +266,7 @@ impl Ctx {
             }
             outcome => {
                 leave(&mut self.transports, id, &mut req, true);
-                self.pass_turn(turns::key(&req), id, true);
+                self.arm_next_waiter(exclusive::key(&req), id, true);
                 self.outcome(&mut req, outcome);
                 false
             }
@@ -285,7 +286,7 @@ impl Ctx {
     fn await_news(&mut self, mut req: Req, old: ReqId) {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
-        let key = turns::key(&req);
+        let key = exclusive::key(&req);
         if !matches!(req.wait, Wait::Poll(poll) if poll.events & EPOLLET != 0) {
             leave(&mut self.transports, old, &mut req, true);
             if let Wait::Poll(poll) = &mut req.wait {
@@ -293,7 +294,7 @@ impl Ctx {
             }
         }
         let id = self.slab.put_back(old, req);
-        self.turns.rename(key, old, id);
+        self.exclusive.rename(key, old, id);
         let waits = self
             .slab
             .get(id)
@@ -304,7 +305,7 @@ impl Ctx {
             false => self.stand(id),
         };
         if let Err(e) = stood {
-            self.pass_turn(key, id, true);
+            self.arm_next_waiter(key, id, true);
             self.complete(id, e.res());
         }
     }
@@ -313,12 +314,12 @@ impl Ctx {
     fn rearm(&mut self, mut req: Req, old: ReqId) {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
-        let key = turns::key(&req);
+        let key = exclusive::key(&req);
         let stays = req.wait.stays_at();
         let many = req.flags.contains(ReqFlags::MULTISHOT);
         // The id changes with the slot's generation, so the poll set learns the new one.
         let id = self.slab.insert(req);
-        self.turns.rename(key, old, id);
+        self.exclusive.rename(key, old, id);
         if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()) {
             set.rename(fd, old, id);
             if !many {
@@ -331,7 +332,7 @@ impl Ctx {
                 self.stats.reissue.armed.add(1);
             }
             Err(e) => {
-                self.pass_turn(key, id, true);
+                self.arm_next_waiter(key, id, true);
                 self.complete(id, e.res());
             }
         }

@@ -1,4 +1,4 @@
-//! Who waits in turn for a listener (`turns`).
+//! Who waits for a listener, and in which order (`exclusive`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,11 +7,11 @@ use crate::io::token::ReqId;
 /// The listener, as the SQE names it: registered or not, and its number.
 pub(crate) type Key = (bool, i32);
 
-/// Requests that wait in turn, the first first.
+/// Requests that wait, the first first.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(pub(super) BTreeMap<Key, VecDeque<ReqId>>);
+pub(crate) struct ExclusiveQueues(pub(super) BTreeMap<Key, VecDeque<ReqId>>);
 
-impl Turns {
+impl ExclusiveQueues {
     /// A request in the queue has a new name.
     pub(crate) fn rename(&mut self, key: Option<Key>, old: ReqId, new: ReqId) {
         let queue = key.and_then(|key| self.0.get_mut(&key));
@@ -20,8 +20,8 @@ impl Turns {
         }
     }
 
-    /// Is there nobody behind a request to pass its turn on to?
-    pub(crate) fn alone(&self, key: Option<Key>) -> bool {
+    /// Is there nobody behind a request who would wait on?
+    pub(crate) fn is_last(&self, key: Option<Key>) -> bool {
         key.and_then(|key| self.0.get(&key)).is_none_or(|q| q.len() <= 1)
     }
 }

@@ -1,5 +1,5 @@
-//! Taking turns: of the requests that wait to accept on one listener only the first stands in the
-//! poll set, so that a connection wakes one of them, and the one that has waited longest. In the
+//! Exclusive waiting: of the requests that wait to accept on one listener only the first stands in
+//! the poll set, so that a connection wakes one of them, and the one that has waited longest. In the
 //! kernel an exclusive entry in the listener's wait queue does that (`poll_exclusive`,
 //! `EPOLLEXCLUSIVE`); epoll's own flag of that name knows neither one-shot entries nor several
 //! requests behind one set.
@@ -9,43 +9,43 @@ use std::collections::VecDeque;
 use crate::io::token::ReqId;
 use crate::ring::cancel::same_file;
 use crate::ring::ctx::Ctx;
+use crate::ring::exclusive_queues::Key;
 use crate::ring::opdef;
 use crate::ring::request::{Req, ReqFlags, Wait};
 use crate::ring::standing::leave;
-use crate::ring::turn_queues::Key;
 
-/// Whose turn a request waits for; none if it does not wait in turn.
+/// The listener that a request waits for; none if it does not wait exclusively.
 pub(crate) fn key(req: &Req) -> Option<Key> {
     let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
     req.row.has(opdef::EXCLUSIVE).then_some((fixed, req.call.sqe.fd))
 }
 
 /// Does it stand in the poll set?
-pub(crate) fn stands(req: &Req) -> bool {
+pub(crate) fn is_armed(req: &Req) -> bool {
     matches!(req.wait, Wait::Poll(poll) if poll.at >= 0)
 }
 
 impl Ctx {
-    /// A request that is about to wait takes its place; true if it has to wait for its turn.
-    pub(crate) fn takes_turn(&mut self, id: ReqId) -> bool {
+    /// A request that is about to wait takes its place; true if another waits before it.
+    pub(crate) fn waits_behind_another(&mut self, id: ReqId) -> bool {
         let Some(req) = self.slab.get(id) else { return false };
         let Some(key) = key(req) else { return false };
         // A multishot request that goes on keeps its place, which is the first.
         if req.flags.contains(ReqFlags::MULTISHOT | ReqFlags::REISSUED) {
-            self.step_back(key, id);
-            self.turns.0.entry(key).or_default().push_front(id);
+            self.disarm_others(key, id);
+            self.exclusive.0.entry(key).or_default().push_front(id);
             return false;
         }
-        let waits = self.somebody_stands(key, id);
-        self.turns.0.entry(key).or_default().push_back(id);
+        let waits = self.somebody_is_armed(key, id);
+        self.exclusive.0.entry(key).or_default().push_back(id);
         waits
     }
 
-    /// Who stands in the poll set for the listener of `id` leaves it, and waits for its turn.
-    fn step_back(&mut self, key: Key, id: ReqId) {
+    /// Who stands in the poll set for the listener of `id` leaves it, and waits behind it.
+    fn disarm_others(&mut self, key: Key, id: ReqId) {
         let Some(fd) = self.slab.get(id).map(|r| r.call.file.fd()) else { return };
-        for other in self.turns.0.get(&key).cloned().unwrap_or_default() {
-            if let Some(req) = self.slab.get_mut(other).filter(|r| stands(r))
+        for other in self.exclusive.0.get(&key).cloned().unwrap_or_default() {
+            if let Some(req) = self.slab.get_mut(other).filter(|r| is_armed(r))
                 && same_file(req.call.file.fd(), fd)
             {
                 leave(&mut self.transports, other, req, false);
@@ -55,42 +55,42 @@ impl Ctx {
 
     /// Does a request stand in the poll set for the listener of `id`? Its number may mean another
     /// one by now.
-    fn somebody_stands(&self, key: Key, id: ReqId) -> bool {
+    fn somebody_is_armed(&self, key: Key, id: ReqId) -> bool {
         let Some(fd) = self.slab.get(id).map(|r| r.call.file.fd()) else { return false };
-        let queue = self.turns.0.get(&key).into_iter().flatten();
-        let standing = queue.filter_map(|&other| self.slab.get(other)).filter(|r| stands(r));
+        let queue = self.exclusive.0.get(&key).into_iter().flatten();
+        let standing = queue.filter_map(|&other| self.slab.get(other)).filter(|r| is_armed(r));
         standing.into_iter().any(|r| same_file(r.call.file.fd(), fd))
     }
 
     /// `id` waits no more; if it stood in the poll set, the next one for its listener does now.
-    pub(crate) fn pass_turn(&mut self, key: Option<Key>, id: ReqId, stood: bool) {
+    pub(crate) fn arm_next_waiter(&mut self, key: Option<Key>, id: ReqId, stood: bool) {
         let Some(key) = key else { return };
-        let Some(queue) = self.turns.0.get_mut(&key) else { return };
+        let Some(queue) = self.exclusive.0.get_mut(&key) else { return };
         queue.retain(|&other| other != id);
         if stood {
-            self.stand_next(key);
+            self.arm_next(key);
         }
-        if self.turns.0.get(&key).is_some_and(VecDeque::is_empty) {
-            self.turns.0.remove(&key);
+        if self.exclusive.0.get(&key).is_some_and(VecDeque::is_empty) {
+            self.exclusive.0.remove(&key);
         }
     }
 
     /// A number that means another listener by now has waiters for both: those whose listener is
     /// served are passed over.
-    fn stand_next(&mut self, key: Key) {
+    fn arm_next(&mut self, key: Key) {
         let mut served = 0;
         loop {
-            let Some(queue) = self.turns.0.get(&key) else { return };
-            let waits = |id: &&ReqId| self.slab.get(**id).is_some_and(|r| !stands(r));
+            let Some(queue) = self.exclusive.0.get(&key) else { return };
+            let waits = |id: &&ReqId| self.slab.get(**id).is_some_and(|r| !is_armed(r));
             let Some(&next) = queue.iter().filter(waits).nth(served) else { return };
-            if self.somebody_stands(key, next) {
+            if self.somebody_is_armed(key, next) {
                 served += 1;
                 continue;
             }
             match self.stand(next) {
                 Ok(()) => return,
                 Err(e) => {
-                    self.turns.0.entry(key).or_default().retain(|&other| other != next);
+                    self.exclusive.0.entry(key).or_default().retain(|&other| other != next);
                     self.abort(next, e);
                 }
             }
