@@ -28,9 +28,12 @@ Exit codes: 0 done, 1 the work failed, 2 usage or an error of softring itself. \
 `softring run`, `stat`, `trace`, `strace` and `deny` pass the program's own exit code or signal \
 through; 126: it cannot be executed, 127: it was not found.";
 
+/// The version, and the commit and day of the source as far as they are known.
+pub const VERSION: &str = env!("SOFTRING_VERSION");
+
 /// Run io_uring programs where io_uring is denied.
 #[derive(Debug, Parser)]
-#[command(name = "softring", version, after_help = AFTER, max_term_width = 100)]
+#[command(name = "softring", version = VERSION, after_help = AFTER, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -1,6 +1,6 @@
 //! The manual pages and the shell completions, from the command line's definitions.
 
-use crate::cli::{Cli, GenArgs, GenWhat};
+use crate::cli::{Cli, GenArgs, GenWhat, VERSION};
 use crate::man;
 use anyhow::Context;
 use clap::{CommandFactory, ValueEnum};
@@ -25,7 +25,7 @@ pub fn command(args: &GenArgs) -> anyhow::Result<()> {
 
 /// The command without what is hidden: nobody types it, so it is not worth completing.
 fn shown(cli: &clap::Command) -> clap::Command {
-    let top = clap::Command::new("softring").version(env!("CARGO_PKG_VERSION"));
+    let top = clap::Command::new("softring").version(VERSION);
     let about = cli.get_about().cloned().unwrap_or_default();
     top.about(about).subcommands(cli.get_subcommands().filter(|c| !c.is_hide_set()).cloned())
 }
