@@ -17,7 +17,7 @@ REMARKS := $(TARGET)/test-remarks
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 .PHONY: all build build-portable demo test clients environments kernels liburing-tests libaio-tests fuzz soak memory support
-.PHONY: install book clean
+.PHONY: install install-files uninstall book clean
 
 all: build
 
@@ -84,36 +84,57 @@ memory:
 book:
 	ci/book.sh
 
+# Stripped: what the linker keeps for debuggers is five times the rest. DESTDIR is put before every
+# path, for packagers.
 install: build
-	$(RELEASE)/softring gen man $(RELEASE)/gen/man
-	$(RELEASE)/softring gen completions $(RELEASE)/gen/completions
-	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(LIBDIR)" \
-		"$(DESTDIR)$(MANDIR)/man1" "$(DESTDIR)$(MANDIR)/man7"
-	install -m 755 $(if $(BUILT),$(PORTABLE)/bin,$(RELEASE))/softring "$(DESTDIR)$(BINDIR)/softring"
-	install -m 755 $(if $(BUILT),$(PORTABLE)/lib,$(RELEASE))/libsoftring.so \
-		"$(DESTDIR)$(LIBDIR)/libsoftring.so"
-	if [ -n "$(BUILT)" ] && [ -f $(PORTABLE)/lib/softring/musl/libsoftring.so ]; then \
-		install -D -m 755 $(PORTABLE)/lib/softring/musl/libsoftring.so \
-			"$(DESTDIR)$(LIBDIR)/softring/musl/libsoftring.so"; \
-	fi
-	install -D -m 644 dist/softring.tsan "$(DESTDIR)$(PREFIX)/share/softring/softring.tsan"
-	install -m 644 $(RELEASE)/gen/man/*.1 "$(DESTDIR)$(MANDIR)/man1/"
-	install -m 644 $(RELEASE)/gen/man/*.7 "$(DESTDIR)$(MANDIR)/man7/"
-	if [ -f include/softring.h ]; then \
-		install -D -m 644 include/softring.h "$(DESTDIR)$(INCLUDEDIR)/softring.h"; \
-	fi
-	if [ -f dist/softring.pc.in ]; then \
-		install -d "$(DESTDIR)$(LIBDIR)/pkgconfig"; \
-		sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' \
-			-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' -e 's|@VERSION@|$(VERSION)|g' \
-			dist/softring.pc.in > "$(DESTDIR)$(LIBDIR)/pkgconfig/softring.pc"; \
-	fi
-	install -D -m 644 $(RELEASE)/gen/completions/softring.bash \
-		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/softring"
-	install -D -m 644 $(RELEASE)/gen/completions/_softring \
-		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_softring"
-	install -D -m 644 $(RELEASE)/gen/completions/softring.fish \
-		"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/softring.fish"
+	$(MAKE) --no-print-directory install-files $(if $(BUILT),FROM=$(PORTABLE))
+
+# The same of what is built already: FROM has it in bin and lib, or in itself, as cargo leaves it.
+FROM ?= $(RELEASE)
+COMMAND = $(firstword $(wildcard $(FROM)/bin/softring) $(FROM)/softring)
+LIBRARY = $(firstword $(wildcard $(FROM)/lib/libsoftring.so) $(FROM)/libsoftring.so)
+MUSL_LIBRARY = $(wildcard $(FROM)/lib/softring/musl/libsoftring.so)
+SHAREDIR = $(PREFIX)/share
+GENERATED := $(TARGET)/generated
+STRIP ?= strip
+PUT = install -D -m 644
+PUT_BINARY = install -D -m 755 -s --strip-program=$(STRIP)
+
+install-files:
+	$(COMMAND) gen man $(GENERATED)/man
+	$(COMMAND) gen completions $(GENERATED)/completions
+	$(PUT_BINARY) $(COMMAND) "$(DESTDIR)$(BINDIR)/softring"
+	$(PUT_BINARY) $(LIBRARY) "$(DESTDIR)$(LIBDIR)/libsoftring.so"
+	$(if $(MUSL_LIBRARY),$(PUT_BINARY) $(MUSL_LIBRARY) "$(DESTDIR)$(LIBDIR)/softring/musl/libsoftring.so")
+	$(PUT) dist/softring.tsan "$(DESTDIR)$(SHAREDIR)/softring/softring.tsan"
+	for page in $(GENERATED)/man/*.[1-8]; do \
+		$(PUT) "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit; \
+	done
+	$(PUT) include/softring.h "$(DESTDIR)$(INCLUDEDIR)/softring.h"
+	install -d "$(DESTDIR)$(LIBDIR)/pkgconfig"
+	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' \
+		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' -e 's|@VERSION@|$(VERSION)|g' \
+		dist/softring.pc.in > "$(DESTDIR)$(LIBDIR)/pkgconfig/softring.pc"
+	chmod 644 "$(DESTDIR)$(LIBDIR)/pkgconfig/softring.pc"
+	$(PUT) $(GENERATED)/completions/softring.bash \
+		"$(DESTDIR)$(SHAREDIR)/bash-completion/completions/softring"
+	$(PUT) $(GENERATED)/completions/_softring "$(DESTDIR)$(SHAREDIR)/zsh/site-functions/_softring"
+	$(PUT) $(GENERATED)/completions/softring.fish \
+		"$(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/softring.fish"
+
+# What `make install` with the same PREFIX and DESTDIR has put there; folders that others may use, stay.
+uninstall:
+	rm -f "$(DESTDIR)$(BINDIR)/softring" "$(DESTDIR)$(LIBDIR)/libsoftring.so" \
+		"$(DESTDIR)$(LIBDIR)/softring/musl/libsoftring.so" \
+		"$(DESTDIR)$(SHAREDIR)/softring/softring.tsan" "$(DESTDIR)$(INCLUDEDIR)/softring.h" \
+		"$(DESTDIR)$(LIBDIR)/pkgconfig/softring.pc" \
+		"$(DESTDIR)$(SHAREDIR)/bash-completion/completions/softring" \
+		"$(DESTDIR)$(SHAREDIR)/zsh/site-functions/_softring" \
+		"$(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/softring.fish" \
+		"$(DESTDIR)$(MANDIR)"/man[1-8]/softring.[1-8] "$(DESTDIR)$(MANDIR)"/man[1-8]/softring-*.[1-8]
+	for dir in "$(LIBDIR)/softring/musl" "$(LIBDIR)/softring" "$(SHAREDIR)/softring"; do \
+		[ ! -d "$(DESTDIR)$$dir" ] || rmdir --ignore-fail-on-non-empty "$(DESTDIR)$$dir"; \
+	done
 
 clean:
 	$(CARGO) clean

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What `make install` puts somewhere works from there: the command finds its library, the manual
-# pages and the completions are there, and a C program is built by pkg-config.
+# pages and the completions are there, and a C program is built by pkg-config. `make uninstall`
+# takes all of it away.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,10 +17,15 @@ case ${1:-} in
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
 esac
-need make:make cc:gcc pkg-config:pkg-config groff:groff-base
+need make:make cc:gcc pkg-config:pkg-config readelf:binutils groff:groff-base
 scratch install
 PREFIX=$SCRATCH/usr
 make -s -C "$TOP" install PREFIX="$PREFIX"
+
+# Stripped: nothing for a debugger is left.
+for file in bin/softring lib/libsoftring.so; do
+    ! readelf -SW "$PREFIX/$file" | grep -qE ' \.(symtab|debug_)' || die "$file is not stripped"
+done
 
 # The command, by its own library, where io_uring is denied.
 PATH=$PREFIX/bin:$PATH
@@ -38,7 +44,13 @@ done
 # A program that is linked with the library, as the header and softring.pc say.
 export PKG_CONFIG_PATH=$PREFIX/lib/pkgconfig LD_LIBRARY_PATH=$PREFIX/lib
 version=$(pkg-config --modversion softring)
-[ "softring $version" = "$(softring --version)" ] || die "softring.pc is of version $version"
+built=$(softring --version)
+[[ "$built" = "softring $version"* ]] || die "softring.pc is of version $version, not $built"
+# A clone names its commit; what else the source may come as, need not.
+if commit=$(git -C "$TOP" log -1 --format='%h' --abbrev=8 2>/dev/null); then
+    [[ "$built" =~ \($commit\ [0-9]{4}-[0-9]{2}-[0-9]{2}\)$ ]] ||
+        die "softring --version says $built, and not that it is of commit $commit"
+fi
 read -ra flags <<<"$(pkg-config --cflags --libs softring)"
 cc -Wall -Werror -o "$SCRATCH/poll-loop" "$TOP/examples/poll-loop.c" "${flags[@]}"
 "$SCRATCH/poll-loop" 50 3 >/dev/null &
@@ -50,4 +62,12 @@ wait $!
 make -s -C "$TOP" install DESTDIR="$SCRATCH/package" PREFIX=/opt/softring
 grep -qx 'prefix=/opt/softring' "$SCRATCH/package/opt/softring/lib/pkgconfig/softring.pc" ||
     die "softring.pc names the place of packaging"
-echo "installed, found and used: $(cd "$PREFIX" && find . -type f | wc -l) files"
+count=$(cd "$PREFIX" && find . -type f | wc -l)
+bytes=$(cat "$PREFIX"/bin/softring "$PREFIX"/lib/libsoftring.so | wc -c)
+
+make -s -C "$TOP" uninstall PREFIX="$PREFIX"
+make -s -C "$TOP" uninstall DESTDIR="$SCRATCH/package" PREFIX=/opt/softring
+left=$(find "$PREFIX" "$SCRATCH/package" ! -type d)
+[ -z "$left" ] || die "make uninstall has left $left"
+[ ! -e "$PREFIX/share/softring" ] || die "make uninstall has left a folder of softring's own"
+echo "installed, found, used and removed: $count files, the two binaries of $bytes bytes"
