@@ -1,7 +1,7 @@
 //! One function per check: looks, and says what it found.
 
 use crate::files::{self, proc_status};
-use crate::run::{Libc, lib_path};
+use crate::run::{Libc, dynamic, lib_path};
 use crate::{child, sys};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
@@ -188,8 +188,8 @@ pub fn library() -> Finding {
 }
 
 pub fn libc_entry() -> Finding {
-    if cfg!(target_feature = "crt-static") {
-        return Finding::new(State::Less, "this softring is static: it cannot run itself under it");
+    if let Err(e) = dynamic::own_exe() {
+        return Finding::new(State::Less, e.to_string());
     }
     Finding::new(State::Ok, "works for dynamically linked programs")
 }

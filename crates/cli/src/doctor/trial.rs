@@ -4,6 +4,7 @@
 use super::exercise::{self, Told};
 use super::probes::{Finding, State};
 use crate::child::{self, Captured, End};
+use crate::run::dynamic;
 use crate::{fail, files, inline, out};
 use serde::{Deserialize, Serialize};
 use softring_host::trial::{Calls, Trial};
@@ -70,8 +71,12 @@ pub fn probe() -> Finding {
     let Ok(me) = files::own_exe() else {
         return Finding::new(State::Unknown, "cannot find this program's own file");
     };
-    let me = me.to_string_lossy().into_owned();
-    let words = [&*me, "run", "--", &*me, "trial"];
+    let under = match dynamic::own_exe() {
+        Ok(exe) => exe,
+        Err(e) => return Finding::new(State::Unknown, e.to_string()),
+    };
+    let (me, under) = (me.to_string_lossy(), under.to_string_lossy());
+    let words = [&*me, "run", "--", &*under, "trial"];
     let args: Vec<CString> = words.iter().filter_map(|w| CString::new(*w).ok()).collect();
     match child::captured(&args, &[("SOFTRING_REPORT", "1"), ("SOFTRING_QUIET", "0")]) {
         Ok(done) => judge(&done),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub const NAME: &str = "libsoftring.so";
 
 /// Relative to the folder of the executable, in the order they are tried.
-const BESIDE: [&str; 4] = [".", "../lib/softring", "../lib", "deps"];
+const BESIDE: [&str; 5] = [".", "../lib/softring", "../lib64", "../lib", "deps"];
 
 /// Every place that is looked at, in order: SOFTRING_LIB alone if it is set, else around the
 /// executable; last those for one C library.

@@ -1,5 +1,6 @@
 //! `softring run`: looks at the program, puts the preload library under it, and becomes it.
 
+pub mod dynamic;
 mod elf;
 mod environment;
 pub mod lib_path;
