@@ -85,6 +85,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Measure the same load through the kernel's io_uring, softring and others
     Bench(Box<BenchArgs>),
+    /// Copy softring into a folder, as into a volume that containers share
+    Copy(CopyArgs),
     /// Run a program with the io_uring system calls denied, and nothing else changed
     #[command(hide = true)]
     Deny(DenyArgs),
@@ -131,6 +133,18 @@ pub struct RunArgs {
     #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+const COPY_AFTER: &str = "\
+Prints the path of the library in the folder: with it in LD_PRELOAD, every program of the container \
+has softring's rings where the kernel's are denied.";
+
+#[derive(Debug, Args)]
+#[command(after_help = COPY_AFTER)]
+pub struct CopyArgs {
+    /// Where bin/softring and lib/libsoftring.so go
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@
 mod bench;
 mod child;
 mod cli;
+mod copy;
 mod demo;
 mod deny;
 mod doctor;
@@ -57,6 +58,7 @@ fn softring(args: Vec<OsString>) -> u8 {
         Command::Top(a) => top::command(&a),
         Command::Demo(a) => demo::command(&a),
         Command::Bench(a) => bench::command(&a),
+        Command::Copy(a) => copy::command(&a),
         Command::Deny(a) => deny::command(&a),
         Command::Trial => doctor::trial(),
         Command::Worker => bench::worker::command(),

@@ -1,0 +1,34 @@
+//! `softring copy`: the command and its library into a folder, laid out as they are installed. An
+//! image that has nothing else fills a volume by it, from which other containers preload the
+//! library.
+
+use crate::cli::CopyArgs;
+use crate::run::{Libc, dynamic, lib_path};
+use crate::{fail, files, out};
+use std::fs;
+use std::path::Path;
+
+/// `softring copy DIR`
+pub fn command(args: &CopyArgs) -> anyhow::Result<()> {
+    let library = lib_path::find(Libc::OWN)?;
+    let to = args.dir.join("lib").join(lib_path::NAME);
+    let own = files::own_exe()?;
+    place(&own, &args.dir.join("bin/softring"))?;
+    place(&library, &to)?;
+    for (file, name) in dynamic::installed_beside(&own) {
+        place(&file, &args.dir.join(name))?;
+    }
+    out::line(&to.display().to_string())
+}
+
+/// Puts a copy there at once, whoever runs or maps what was there.
+fn place(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let cannot = |e: std::io::Error| {
+        let hint = "name a folder that this user may write, on a mount that is not noexec";
+        fail::work_hint(format!("cannot write {}: {e}", to.display()), hint)
+    };
+    let part = to.with_extension("part");
+    fs::create_dir_all(to.parent().unwrap_or(Path::new("/"))).map_err(cannot)?;
+    fs::copy(from, &part).map_err(cannot)?;
+    fs::rename(&part, to).map_err(cannot)
+}
