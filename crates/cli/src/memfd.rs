@@ -1,12 +1,12 @@
 //! What processes under softring keep for others to look at: files in memory, found through
 //! `/proc`.
 
-use crate::fail;
+use crate::{fail, files};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// An error where there is no `/proc` to look through; `what` is what cannot be done then.
@@ -73,9 +73,26 @@ pub fn refused(pid: i32, e: &io::Error, what: &str) -> anyhow::Error {
             fail::work_hint(format!("there is no process {pid}"), hint)
         }
         io::ErrorKind::PermissionDenied => {
-            let hint = "run softring as the same user, or as root";
-            fail::work_hint(format!("process {pid} is not yours to {what}"), hint)
+            let (why, hint) = not_yours(pid);
+            fail::work_hint(format!("process {pid} is not yours to {what}{why}"), hint)
         }
         _ => fail::work(format!("cannot look at process {pid}: {e}")),
+    }
+}
+
+/// Why, and who may: the kernel keeps a process that has changed its user, or runs a file that may
+/// not be read, from all but root, also from the user that it runs as now (`dumpable` of
+/// prctl(2)). What it shows in /proc is root's then.
+fn not_yours(pid: i32) -> (String, &'static str) {
+    let status = files::proc_text(&format!("/proc/{pid}/status")).unwrap_or_default();
+    let user = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let user = user.and_then(|ids| ids.split_whitespace().nth(1)?.parse::<u32>().ok());
+    let owner = fs::metadata(format!("/proc/{pid}/fd")).ok().map(|meta| meta.uid());
+    match (user, owner) {
+        (Some(user), Some(owner)) if user != owner => (
+            format!(": it has changed its user (to {user}), or may not be read"),
+            "only root can: the root of the host, or of the container that it is in",
+        ),
+        _ => (String::new(), "run softring as the same user, or as root"),
     }
 }

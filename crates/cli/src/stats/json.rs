@@ -12,6 +12,9 @@ use std::fs;
 pub struct Process {
     pub pid: i32,
     pub command: String,
+    /// Which one it is in, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
     /// Rings that found no room on the page.
     pub unseen_rings: u64,
     /// Operations of rings whose latencies found no room.
@@ -288,6 +291,7 @@ impl From<&Reading> for Process {
         Process {
             pid: p.pid,
             command: p.command.clone(),
+            container: p.container.clone(),
             unseen_rings: p.page.unseen_rings,
             unseen_latencies: p.page.unseen_hists,
             rings: p.page.rings.iter().map(|r| Ring::new(r, &meters)).collect(),

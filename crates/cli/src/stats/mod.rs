@@ -1,6 +1,7 @@
 //! `softring metrics`: what the rings of running programs did, read from the pages that they keep
 //! (`softring_engine::stats`).
 
+mod container;
 pub mod json;
 pub mod pages;
 mod prometheus;
@@ -91,7 +92,9 @@ fn idle(r: &Ring) -> bool {
 fn print(p: &Process, all: bool) -> anyhow::Result<()> {
     let used = p.rings.iter().filter(|r| all || !idle(r));
     let rows: Vec<&Ring> = used.chain((p.ended.submitted > 0).then_some(&p.ended)).collect();
-    out::line(&format!("{} ({}): {} open ring(s)", p.pid, p.command, p.rings.len()))?;
+    let container = p.container.as_ref().map(|id| format!(" in container {id}"));
+    let place = container.unwrap_or_default();
+    out::line(&format!("{} ({}){place}: {} open ring(s)", p.pid, p.command, p.rings.len()))?;
     let folded = p.rings.iter().filter(|r| idle(r)).count();
     if folded > 0 && !all {
         out::line(&format!("{folded} ring(s) without a request; --all shows them."))?;

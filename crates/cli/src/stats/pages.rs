@@ -1,5 +1,6 @@
 //! The statistics pages of running processes, found through `/proc`.
 
+use super::container;
 use crate::{fail, memfd, out, sys};
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::{NAME, read};
@@ -13,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 pub struct Source {
     pub pid: i32,
     pub command: String,
+    container: Option<String>,
     file: File,
 }
 
@@ -21,12 +23,14 @@ pub struct Source {
 pub struct Reading {
     pub pid: i32,
     pub command: String,
+    /// Which one it is in, if any.
+    pub container: Option<String>,
     pub page: read::Page,
 }
 
 impl Source {
     pub fn new(pid: i32, command: String, file: File) -> Source {
-        Source { pid, command, file }
+        Source { pid, command, container: container::of(pid), file }
     }
 
     /// What tells the page from all others while it is open.
@@ -37,7 +41,8 @@ impl Source {
     /// Reads the page; none if that is not possible any more.
     pub fn read(&self) -> Option<Reading> {
         let page = read::file(&self.file).ok()?;
-        Some(Reading { pid: self.pid, command: self.command.clone(), page })
+        let (command, container) = (self.command.clone(), self.container.clone());
+        Some(Reading { pid: self.pid, command, container, page })
     }
 }
 
@@ -63,7 +68,7 @@ pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
         match read::writer(&file) {
             // A forked child may hold its parent's as well.
             Ok(writer) if Some(writer.cast_signed()) == sys::inner_pid(&format!("/proc/{pid}")) => {
-                return Ok(Some(Source { pid, command: command_of(pid), file }));
+                return Ok(Some(Source::new(pid, command_of(pid), file)));
             }
             Err(read::Unreadable::Version(v)) => trouble = Some(Trouble::Version(v)),
             Err(read::Unreadable::Foreign) => trouble = Some(Trouble::Foreign),

@@ -91,7 +91,12 @@ pub fn text(readings: &[Reading]) -> impl Iterator<Item = String> {
     let mut metrics = METRICS.map(empty);
     for reading in readings {
         let labels = Labels(String::new()).and("pid", reading.pid);
-        process(&mut metrics, reading, &labels.and("command", &reading.command));
+        let labels = labels.and("command", &reading.command);
+        let labels = match &reading.container {
+            Some(id) => labels.and("container", id),
+            None => labels,
+        };
+        process(&mut metrics, reading, &labels);
     }
     metrics.into_iter().filter(|m| !m.samples.is_empty()).map(|m| {
         let Metric { name, kind, help, samples } = m;

@@ -63,7 +63,7 @@ fn show(args: &TopArgs, rows: &[ProcessRow]) -> anyhow::Result<()> {
             false => out::line(&serde_json::to_string(&refresh)?),
         };
     }
-    let widths = table::widths(PIPE_WIDTH);
+    let widths = table::widths(PIPE_WIDTH, rows);
     let mut text = vec![table::text(&table::header(), &widths)];
     text.extend(table::lines(rows, |_| false).iter().map(|l| table::text(&l.cells, &widths)));
     if rows.is_empty() {

@@ -106,6 +106,9 @@ pub struct RingRow {
 pub struct ProcessRow {
     pub pid: i32,
     pub command: String,
+    /// Which one it is in, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
     pub cpu_percent: f64,
     #[serde(flatten)]
     pub rates: Rates,
@@ -151,6 +154,7 @@ fn process(before: Option<&Seen>, now: &Seen, seconds: f64) -> ProcessRow {
     ProcessRow {
         pid: now.reading.pid,
         command: now.reading.command.clone(),
+        container: now.reading.container.clone(),
         cpu_percent: percent(cpu, seconds),
         rates,
         rings,

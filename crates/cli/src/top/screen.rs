@@ -211,7 +211,7 @@ impl Screen {
     fn draw(&mut self, frame: &mut Frame) {
         let area = frame.area();
         let (width, height) = (usize::from(area.width), usize::from(area.height));
-        let widths = table::widths(width);
+        let widths = table::widths(width, &self.rows);
         let lines = self.lines();
         let room = height.saturating_sub(3);
         self.cursor = self.cursor.min(lines.len().saturating_sub(1));

@@ -32,10 +32,13 @@ pub struct Line {
     pub cells: [String; COLUMNS],
 }
 
-pub const COLUMNS: usize = 11;
+pub const COLUMNS: usize = 12;
+/// The column that is there only if a process is in a container.
+const CONTAINER: usize = 1;
 /// Header, width, and whether the cells stand on the right.
 pub const HEADER: [(&str, usize, bool); COLUMNS] = [
     ("PROCESS", 18, false),
+    ("CONTAINER", 12, false),
     ("IOPS", 6, true),
     ("READ/s", 6, true),
     ("WRIT/s", 6, true),
@@ -83,7 +86,9 @@ pub fn lines(rows: &[ProcessRow], folded: impl Fn(i32) -> bool) -> Vec<Line> {
     for row in rows {
         let name = format!("{} {}", row.pid, row.command);
         let cpu = [format!("{:.0}", row.cpu_percent), String::new()];
-        lines.push(line(Kind::Process, row.pid, name, &row.rates, cpu));
+        let mut of_process = line(Kind::Process, row.pid, name, &row.rates, cpu);
+        of_process.cells[CONTAINER] = row.container.clone().unwrap_or_default();
+        lines.push(of_process);
         if folded(row.pid) {
             continue;
         }
@@ -116,6 +121,7 @@ fn line(kind: Kind, pid: i32, name: String, r: &Rates, [cpu, work]: [String; 2])
     let latency = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), ns_short);
     let cells = [
         name,
+        String::new(),
         count_short(r.iops),
         bytes_short(r.read_bytes),
         bytes_short(r.written_bytes),
@@ -134,22 +140,26 @@ fn thread_line(pid: i32, t: &Thread, indent: usize) -> Line {
     let name = if t.kind == "sq-thread" { "sq thread" } else { &t.name };
     let mut cells: [String; COLUMNS] = Default::default();
     cells[0] = format!("{:indent$}{name} {}", "", t.tid);
-    cells[7] = format!("{:.0}", t.cpu_percent);
-    cells[8] = format!("{:.1}", t.work_percent);
+    cells[8] = format!("{:.0}", t.cpu_percent);
+    cells[9] = format!("{:.1}", t.work_percent);
     Line { kind: Kind::Thread, pid, cells }
 }
 
-/// The widths of the columns where `width` columns are to be had: what is left goes to the routes,
+/// The widths of the columns that these processes need, where `width` are to be had: what is left goes to the routes,
 /// then to the operations, which show only where there is room for both.
-pub fn widths(width: usize) -> [usize; COLUMNS] {
+pub fn widths(width: usize, rows: &[ProcessRow]) -> [usize; COLUMNS] {
     let mut widths = HEADER.map(|(_, width, _)| width);
-    let fixed: usize = widths.iter().sum::<usize>() + COLUMNS - 2;
+    if rows.iter().all(|row| row.container.is_none()) {
+        widths[CONTAINER] = 0;
+    }
+    // But for the last, each with a space behind it.
+    let fixed = widths.iter().filter(|w| **w > 0).map(|w| w + 1).sum::<usize>().saturating_sub(1);
     let left = width.saturating_sub(fixed);
     let name = left.min(10);
     widths[0] += name;
     let routes = (left - name).min(24);
-    widths[9] += routes;
-    widths[10] = (left - name - routes).saturating_sub(1);
+    widths[10] += routes;
+    widths[11] = (left - name - routes).saturating_sub(1);
     widths
 }
 
@@ -202,19 +212,19 @@ mod tests {
         };
         let command = "fio-with-a-long-name".into();
         let (rings, meters) = (vec![ring], vec![thread("program")]);
-        ProcessRow { pid, command, cpu_percent: 55.0, rates, rings, meters }
+        ProcessRow { pid, command, container: None, cpu_percent: 55.0, rates, rings, meters }
     }
 
     #[test]
     fn eighty_columns_show_all_but_the_last() {
-        let w = widths(80);
-        assert_eq!(w.iter().filter(|w| **w > 0).count(), COLUMNS - 1);
+        let w = widths(80, &[]);
+        assert_eq!(w.iter().filter(|w| **w > 0).count(), COLUMNS - 2);
         for l in lines(&[row(1_234_567, 1e6)], |_| false) {
             assert!(text(&l.cells, &w).chars().count() <= 80);
         }
         assert!(text(&header(), &w).chars().count() <= 80);
         for width in 0..200 {
-            let used: usize = widths(width).iter().filter(|w| **w > 0).map(|w| w + 1).sum();
+            let used: usize = widths(width, &[]).iter().filter(|w| **w > 0).map(|w| w + 1).sum();
             assert!(used <= width.max(80) + 1, "{width}");
         }
     }
@@ -225,13 +235,28 @@ mod tests {
         let kinds: Vec<Kind> = all.iter().map(|l| l.kind).collect();
         use Kind::{Process, Ring, Thread};
         assert_eq!(kinds, [Process, Ring, Thread, Thread, Process]);
-        let w = widths(140);
+        let w = widths(140, &[]);
         assert_eq!(
             text(&all[2].cells, &w).split_whitespace().collect::<Vec<_>>(),
             ["sq", "thread", "7", "100", "2.5"]
         );
         let process = text(&all[0].cells, &w);
         assert!(process.contains("aio 90% inline 10%") && process.contains("read 5"), "{process}");
+    }
+
+    #[test]
+    fn a_container_has_a_column_where_there_is_one() {
+        let mut rows = [row(1, 5.0), row(2, 7.0)];
+        let shown = |rows: &[ProcessRow]| {
+            let w = widths(140, rows);
+            let all =
+                [header()].into_iter().chain(lines(rows, |_| true).into_iter().map(|l| l.cells));
+            all.map(|cells| text(&cells, &w)).collect::<Vec<_>>()
+        };
+        assert!(!shown(&rows)[0].contains("CONTAINER"));
+        rows[1].container = Some("0123456789ab".into());
+        let lines = shown(&rows);
+        assert!(lines[0].contains("CONTAINER") && lines[2].contains(" 0123456789ab "), "{lines:?}");
     }
 
     #[test]

@@ -1,0 +1,62 @@
+//! In which container a process is, as far as its host can tell.
+
+use crate::files;
+
+/// Characters of an id, as Podman and Docker list them.
+const SHORT: usize = 12;
+/// As many as the runtimes' ids have.
+const LONG: usize = 64;
+
+/// The short id of the container that process `pid` is in, by its control groups; `other` where
+/// it has a pid namespace below ours and no such id; none for a process of this namespace.
+pub fn of(pid: i32) -> Option<String> {
+    let groups = files::proc_text(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let inner = || {
+        let status = files::proc_text(&format!("/proc/{pid}/status")).ok()?;
+        is_inner(&status).then(|| "other".to_owned())
+    };
+    id(&groups).or_else(inner)
+}
+
+/// The id in the paths of cgroups(7): `libpod-ID.scope`, `docker/ID`, `cri-containerd-ID.scope`.
+/// The last, as a container may run others.
+fn id(groups: &str) -> Option<String> {
+    let words = groups.rsplit(|c: char| !c.is_ascii_hexdigit());
+    let mut ids = words.filter(|word| word.len() == LONG);
+    ids.next().map(|id| id[..SHORT].to_owned())
+}
+
+/// Has it a number in a pid namespace below the one that /proc is of?
+fn is_inner(status: &str) -> bool {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.is_some_and(|n| n.split_whitespace().count() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_runtimes() {
+        let long = "0123456789abcdef".repeat(4);
+        for path in [
+            format!("0::/machine.slice/libpod-{long}.scope/container\n"),
+            format!("12:pids:/docker/{long}\n0::/\n"),
+            format!("0::/kubepods/burstable/pod1234-ab/cri-containerd-{long}.scope\n"),
+            format!("0::/docker/{}/docker/{long}\n", "f".repeat(64)),
+        ] {
+            assert_eq!(id(&path).as_deref(), Some("0123456789ab"), "{path}");
+        }
+        for path in ["0::/user.slice/session-3.scope\n", "", "0::/system.slice/deadbeef.service\n"]
+        {
+            assert_eq!(id(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_below_ours_is_told_by_its_number() {
+        assert!(is_inner("Name:\tfio\nNSpid:\t4242\t7\n"));
+        assert!(!is_inner("Name:\tfio\nNSpid:\t4242\n"));
+        assert!(!is_inner(""));
+    }
+}
