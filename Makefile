@@ -17,7 +17,7 @@ REMARKS := $(TARGET)/test-remarks
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 .PHONY: all build build-portable demo test clients environments kernels liburing-tests libaio-tests fuzz soak memory support
-.PHONY: install install-files uninstall book clean
+.PHONY: install install-files uninstall dist check-dist book clean
 
 all: build
 
@@ -136,5 +136,14 @@ uninstall:
 		[ ! -d "$(DESTDIR)$$dir" ] || rmdir --ignore-fail-on-non-empty "$(DESTDIR)$$dir"; \
 	done
 
+# Packages into dist/out, for other machines: docs/INSTALL.md says which of them runs where.
+dist:
+	ci/package.sh
+
+# They are the same each time, and can be installed, run, upgraded and removed.
+check-dist:
+	ci/dist.sh
+
 clean:
 	$(CARGO) clean
+	rm -rf dist/out

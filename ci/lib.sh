@@ -68,6 +68,46 @@ need() {
         die "could not install ${missing[*]}; see apt-get's message above"
 }
 
+# python_tools DIR PACKAGE…  puts the commands of PyPI's packages, which name their versions, on the
+# path, from an environment in DIR.
+python_tools() {
+    local dir=$1
+    shift
+    if [ "$(cat "$dir/packages" 2>/dev/null)" != "$*" ]; then
+        note "installing $* into $dir"
+        python3 -m venv "$dir" ||
+            die "python3 makes no environment; on Debian: apt-get install python3-venv"
+        "$dir/bin/pip" install -q --disable-pip-version-check "$@" || die "pip could not install $*"
+        printf '%s\n' "$*" >"$dir/packages"
+    fi
+    PATH=$dir/bin:$PATH
+}
+
+# debian_root SUITE DIR [OPTION]…  unpacks Debian's suite into DIR: what is essential, and what
+# mmdebstrap's options name. It is made once, and kept beside what is built.
+debian_root() {
+    local roots=${CARGO_TARGET_DIR:-$TOP/target}/roots file
+    file=$roots/$(printf '%s' "$1${*:3}" | tr -c 'a-zA-Z0-9.' '_').tar
+    if [ ! -s "$file" ]; then
+        need mmdebstrap:mmdebstrap
+        mkdir -p "$roots"
+        note "making a root of Debian's $1 ${*:3}"
+        as_root mmdebstrap --quiet --mode=root --variant=essential "${@:3}" "$1" "$file.part" \
+            http://deb.debian.org/debian || die "mmdebstrap could not make a root of $1"
+        mv "$file.part" "$file"
+    fi
+    mkdir -p "$2"
+    tar -C "$2" --exclude='./dev/*' -xf "$file"
+}
+
+# inside DIR COMMAND…  runs a command in a root of its own, with /proc and the devices.
+inside() {
+    # shellcheck disable=SC2016  # the inner shell expands these
+    unshare --mount --pid --fork sh -c '
+        mkdir -p "$0/proc" "$0/dev" && mount -t proc proc "$0/proc" &&
+        mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"' "$@"
+}
+
 # The command that softring is driven with; built by `cargo build --release`.
 need_softring() {
     [ -x "$SOFTRING" ] ||

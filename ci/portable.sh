@@ -2,23 +2,29 @@
 # Builds the command and libsoftring.so for glibc 2.17 and newer (2012),
 # whatever glibc this machine has, by cargo-zigbuild and zig, which PyPI has. The library serves
 # programs of musl's, too. Both come to target/portable, laid out as they are installed; `make
-# install` takes them from there.
+# install` takes them from there. No path of this machine is in them, so that the same source gives
+# the same bytes everywhere.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 usage() {
     cat <<EOF
-usage: ci/portable.sh [--musl]
+usage: ci/portable.sh [--static] [--musl] [--profile PROFILE]
+  --static  builds a static command as well (static/softring), which runs on any Linux; under its
+          own library it puts the other one
   --musl  builds the library for musl as well, into a folder of its own (lib/softring/musl). It is
           put under programs of musl's only where their loader does not take the other one
+  --profile PROFILE  of Cargo.toml, instead of release
 EOF
 }
 
-MUSL=''
+MUSL='' STATIC='' PROFILE=release
 while [ $# -gt 0 ]; do
     case $1 in
         --musl) MUSL=1 ;;
+        --static) STATIC=1 ;;
+        --profile) PROFILE=$(argument "${@:1:2}") || exit; shift ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
     esac
@@ -31,18 +37,17 @@ TO=$BUILD/portable
 need python3:python3 objdump:binutils
 cd "$TOP"
 
-TOOLS=$BUILD/portable-tools
-if ! [ -x "$TOOLS/bin/cargo-zigbuild" ]; then
-    note "installing cargo-zigbuild and zig into $TOOLS"
-    python3 -m venv "$TOOLS" ||
-        die "python3 makes no environment; on Debian: apt-get install python3-venv"
-    "$TOOLS/bin/pip" install -q --disable-pip-version-check ziglang cargo-zigbuild
-fi
-PATH=$TOOLS/bin:$PATH
+# The versions that are named here have built the same bytes from two folders.
+python_tools "$BUILD/portable-tools" ziglang==0.17.1 cargo-zigbuild==0.24.1
+# Relative ones, of the workspace, are in no danger; these are in messages of panics.
+remap="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/cargo"
+remap+=" --remap-path-prefix=$(rustc --print sysroot)=/rust"
+remap+=" --remap-path-prefix=$BUILD=/target --remap-path-prefix=$TOP=/softring"
+export RUSTFLAGS=$remap
 
-cargo zigbuild --release --locked -p softring-preload -p softring-cli \
+cargo zigbuild --profile "$PROFILE" --locked -p softring-preload -p softring-cli \
     --target "x86_64-unknown-linux-gnu.$OLDEST"
-BUILT=$BUILD/x86_64-unknown-linux-gnu/release
+BUILT=$BUILD/x86_64-unknown-linux-gnu/$PROFILE
 
 # newest FILE  prints the newest glibc that FILE asks for.
 newest() {
@@ -59,12 +64,16 @@ rm -rf "$TO"
 install -D -m 755 "$BUILT/softring" "$TO/bin/softring"
 install -D -m 755 "$BUILT/libsoftring.so" "$TO/lib/libsoftring.so"
 
+target=x86_64-unknown-linux-musl
+if [ -n "$MUSL$STATIC" ]; then rustup -q target add $target; fi
+if [ -n "$STATIC" ]; then
+    cargo zigbuild --profile "$PROFILE" --locked -p softring-cli --target $target
+    install -D -m 755 "$BUILD/$target/$PROFILE/softring" "$TO/static/softring"
+fi
 if [ -n "$MUSL" ]; then
-    target=x86_64-unknown-linux-musl
-    rustup target add $target
-    RUSTFLAGS='-C target-feature=-crt-static' \
-        cargo zigbuild --release --locked -p softring-preload --target $target
-    install -D -m 755 "$BUILD/$target/release/libsoftring.so" \
+    RUSTFLAGS="$remap -C target-feature=-crt-static" \
+        cargo zigbuild --profile "$PROFILE" --locked -p softring-preload --target $target
+    install -D -m 755 "$BUILD/$target/$PROFILE/libsoftring.so" \
         "$TO/lib/softring/musl/libsoftring.so"
 fi
 note "in $TO: $(cd "$TO" && find . -type f | sort | tr '\n' ' ')"
