@@ -1,0 +1,200 @@
+#!/usr/bin/env bash
+# What `make dist` makes is the same each time, and works where docs/INSTALL.md says: the .deb in a
+# clean Debian 12 root (installed, run, upgraded, removed), the .rpm's files, the tarball in Debian
+# 11's root and in one that has musl only, the image in Podman. Needs root rights.
+set -eu
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/dist.sh [--quick] [--twice] [--from DIR]
+  --quick     build with little optimisation, and pack twice; without it, the source is built a
+              second time, in another folder, and has to give the same bytes
+  --twice     with --quick, too
+  --from DIR  what ci/portable.sh has built already
+EOF
+}
+
+FROM='' TWICE=''
+option() {
+    case $1 in
+        --twice) TWICE=1 ;;
+        --from) FROM=$(realpath "$(argument "${@:1:2}")") || exit; TOOK=2 ;;
+        *) return 1 ;;
+    esac
+}
+options "$@"
+[ "$(id -u)" = 0 ] || die "roots can only be entered by root"
+need mmdebstrap:mmdebstrap rpm:rpm musl-gcc:musl-tools cc:gcc python3:python3
+BUILD=${CARGO_TARGET_DIR:-$TOP/target}
+scratch dist
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$TOP" log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+
+[ -n "$QUICK" ] || TWICE=1
+profile=release
+[ -z "$QUICK" ] || profile=quick
+if [ -z "$FROM" ]; then
+    "$TOP/ci/portable.sh" --static --profile $profile
+    FROM=$BUILD/portable
+fi
+"$TOP/ci/package.sh" --from "$FROM" --out "$SCRATCH/first"
+
+# same_bytes WHAT DIR DIR  both have the same files.
+same_bytes() {
+    diff "$2/SHA256SUMS" "$3/SHA256SUMS" || die "$1 did not give the same bytes"
+    echo "$1: the same bytes"
+}
+
+again() {
+    local copy=$SCRATCH/another/place
+    mkdir -p "$copy" "$SCRATCH/cargo"
+    git -C "$TOP" archive HEAD | tar -C "$copy" -x
+    # Another home of cargo's, with the same crates.
+    cp -r "${CARGO_HOME:-$HOME/.cargo}"/registry "$SCRATCH/cargo/"
+    cp "${CARGO_HOME:-$HOME/.cargo}"/config* "$SCRATCH/cargo/" 2>/dev/null || true
+    (
+        unset CARGO_TARGET_DIR
+        export CARGO_HOME=$SCRATCH/cargo
+        "$copy/ci/portable.sh" --static --profile $profile
+        "$copy/ci/package.sh" --from "$copy/target/portable" --out "$SCRATCH/second"
+    )
+}
+
+# Later, by another umask, in another language, from another folder.
+(sleep 1 && umask 077 && cd / && LC_ALL=C.UTF-8 TZ=Asia/Tokyo \
+    "$TOP/ci/package.sh" --from "$FROM" --out "$SCRATCH/repacked")
+same_bytes 'packed twice' "$SCRATCH/first" "$SCRATCH/repacked"
+if [ -n "$TWICE" ]; then
+    git -C "$TOP" diff --quiet HEAD || die "commit first: the second build is of the last commit"
+    again
+    same_bytes 'built twice' "$SCRATCH/first" "$SCRATCH/second"
+fi
+FILES=$SCRATCH/first
+(cd "$FILES" && sha256sum --quiet -c SHA256SUMS)
+
+# says WHAT PATTERN COMMAND…  the command succeeds, and a line of its output has the pattern.
+says() {
+    local out
+    out=$("${@:3}" 2>&1) || die "$1: failed ($?): $out"
+    grep -qE -- "$2" <<<"$out" || die "$1: does not say '$2': $out"
+    echo "$1: works"
+}
+
+# fails WHAT PATTERN COMMAND…  the command fails, and says why.
+fails() {
+    local out
+    ! out=$("${@:3}" 2>&1) || die "$1: did not fail: $out"
+    grep -qE -- "$2" <<<"$out" || die "$1: fails without the words '$2': $out"
+    echo "$1: fails, and says why"
+}
+
+# ring ROOT  puts a program that needs a ring, and a file for it to read, into a root.
+ring() {
+    cc -O2 -o "$1/ring" "$TOP/ci/ring.c"
+    echo 'read through a ring' >"$1/file"
+}
+
+listed() {
+    (cd "$1" && find . -xdev -path ./proc -prune -o -path ./dev -prune -o -path ./var -prune \
+        -o ! -type d -print | sort)
+}
+
+debian_package() {
+    local root=$SCRATCH/bookworm version=99.0
+    debian_root bookworm "$root"
+    listed "$root" >"$SCRATCH/before"
+    cp "$FILES"/*.deb "$root/tmp/first.deb"
+    inside "$root" dpkg -i /tmp/first.deb >"$SCRATCH/log" 2>&1 || die "dpkg -i: $(cat "$SCRATCH/log")"
+    ring "$root"
+    says '.deb: version' "^softring $VERSION" inside "$root" softring --version
+    fails 'no ring without it' 'not permitted' inside "$root" softring deny -- /ring /file
+    says '.deb: run' 'read through a ring' inside "$root" softring run --deny -- /ring /file
+    says '.deb: LD_PRELOAD' 'read through a ring' inside "$root" \
+        env LD_PRELOAD=/usr/lib/libsoftring.so softring deny -- /ring /file
+    says '.deb: doctor' 'A program under .softring run. gets' inside "$root" softring doctor
+
+    "$TOP/ci/package.sh" --from "$FROM" --out "$SCRATCH/newer" --version $version 2>/dev/null
+    cp "$SCRATCH/newer"/*.deb "$root/tmp/newer.deb"
+    inside "$root" dpkg -i /tmp/newer.deb >"$SCRATCH/log" 2>&1 || die "upgrade: $(cat "$SCRATCH/log")"
+    says '.deb: upgraded' " $version " inside "$root" dpkg -l softring
+    says '.deb: run after the upgrade' 'read through a ring' inside "$root" \
+        softring run --deny -- /ring /file
+    inside "$root" dpkg -P softring >/dev/null 2>&1 || die "dpkg -P failed"
+    rm "$root"/tmp/*.deb "$root"/{ring,file}
+    listed "$root" | diff "$SCRATCH/before" - || die "removing the .deb has left something"
+    echo '.deb: removed without a trace'
+}
+
+rpm_package() {
+    local root=$SCRATCH/rpm
+    mkdir -p "$root"
+    says '.rpm: its name' "^softring-$VERSION-1.x86_64$" rpm -qp --nosignature "$FILES"/*.rpm
+    says '.rpm: what it needs' '^glibc >= 2.17$' rpm -qpR --nosignature "$FILES"/*.rpm
+    rpm -i --nosignature --nodeps --root "$root" "$FILES"/*.rpm
+    ring "$root"
+    says '.rpm: run' 'read through a ring' \
+        "$root/usr/bin/softring" run --deny -- "$root/ring" "$root/file"
+    rpm -e --nodeps --root "$root" softring
+    [ ! -e "$root/usr/bin/softring" ] || die 'rpm -e has left the command'
+}
+
+# tarball ROOT TITLE  unpacks it there, and runs it.
+tarball() {
+    local root=$1 what="tarball, $2" bin=/opt/softring-$VERSION-linux-x86_64/bin/softring
+    mkdir -p "$root/opt"
+    tar -C "$root/opt" -xf "$FILES"/*.tar.gz
+    says "$what: version" "^softring $VERSION" inside "$root" "$bin" --version
+    fails "$what: no ring without it" 'not permitted' inside "$root" "$bin" deny -- /ring /file
+    says "$what: run" 'read through a ring' inside "$root" "$bin" run --deny -- /ring /file
+    says "$what: LD_PRELOAD" 'read through a ring' inside "$root" \
+        "$bin" deny -- /bin/env "LD_PRELOAD=${bin%bin/softring}lib/libsoftring.so" /ring /file
+}
+
+old_debian() {
+    local root=$SCRATCH/bullseye bin=/opt/softring-$VERSION-linux-x86_64/bin/softring
+    debian_root bullseye "$root"
+    # The C library of the machine that compiles is newer; an old program is one of few symbols.
+    "$BUILD/portable-tools/bin/python-zig" cc -target x86_64-linux-gnu.2.17 -O2 \
+        -o "$root/ring" "$TOP/ci/ring.c"
+    echo 'read through a ring' >"$root/file"
+    tarball "$root" 'Debian 11'
+    says 'tarball, Debian 11: doctor' 'A program under .softring run. gets (softring|the kernel)' \
+        inside "$root" "$bin" doctor
+    says 'tarball, Debian 11: doctor, rings denied' 'gets softring.s rings' \
+        inside "$root" "$bin" deny -- "$bin" doctor
+}
+
+# musl's loader, a shell, and nothing of glibc's.
+musl() {
+    local root=$SCRATCH/musl bin=/opt/softring-$VERSION-linux-x86_64/bin/softring
+    need /bin/busybox:busybox-static
+    mkdir -p "$root"/{bin,lib,proc,dev,tmp}
+    cp "$(command -v busybox)" "$root/bin/busybox"
+    for name in sh env cat; do ln -s busybox "$root/bin/$name"; done
+    cp "$(realpath /lib/ld-musl-x86_64.so.1)" "$root/lib/ld-musl-x86_64.so.1"
+    musl-gcc -O2 -o "$root/ring" "$TOP/ci/ring.c"
+    echo 'read through a ring' >"$root/file"
+    tarball "$root" musl
+    says 'tarball, musl: doctor says what it cannot try' 'no dynamic one that starts here' \
+        inside "$root" "$bin" doctor
+}
+
+VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml" | head -n 1)
+debian_package
+rpm_package
+old_debian
+musl
+if [ -z "$QUICK" ]; then
+    python_tools "$BUILD/sbom-tools" 'cyclonedx-python-lib[json-validation]==11.0.0'
+    python - "$FILES"/*.cdx.json <<'EOF'
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+wrong = JsonStrictValidator(SchemaVersion.V1_5).validate_str(open(sys.argv[1]).read())
+sys.exit(f"the list of parts is not as CycloneDX has it: {wrong}" if wrong else 0)
+EOF
+    echo 'list of parts: as CycloneDX 1.5 has it'
+fi
