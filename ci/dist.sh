@@ -102,7 +102,7 @@ listed() {
 }
 
 debian_package() {
-    local root=$SCRATCH/bookworm version=99.0
+    local root=$SCRATCH/bookworm version=99.0.0
     debian_root bookworm "$root"
     listed "$root" >"$SCRATCH/before"
     cp "$FILES"/*.deb "$root/tmp/first.deb"
@@ -118,7 +118,7 @@ debian_package() {
     "$TOP/ci/package.sh" --from "$FROM" --out "$SCRATCH/newer" --version $version 2>/dev/null
     cp "$SCRATCH/newer"/*.deb "$root/tmp/newer.deb"
     inside "$root" dpkg -i /tmp/newer.deb >"$SCRATCH/log" 2>&1 || die "upgrade: $(cat "$SCRATCH/log")"
-    says '.deb: upgraded' " $version " inside "$root" dpkg -l softring
+    says '.deb: upgraded' " $version-1 " inside "$root" dpkg -l softring
     says '.deb: run after the upgrade' 'read through a ring' inside "$root" \
         softring run --deny -- /ring /file
     inside "$root" dpkg -P softring >/dev/null 2>&1 || die "dpkg -P failed"

@@ -9,8 +9,8 @@ set -u
 cd "$(dirname "$0")/.." || exit 2
 # shellcheck source=ci/lib.sh
 . ci/lib.sh
-# shellcheck source=ci/containers.sh
-. ci/containers.sh
+# shellcheck source=ci/sandboxes.sh
+. ci/sandboxes.sh
 
 usage() {
     cat <<'END'

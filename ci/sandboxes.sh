@@ -125,6 +125,15 @@ image() {
     cp /etc/ld.so.cache /etc/passwd "$1/etc"
 }
 
+# docker_profile  fetches Docker's profile, and lets PROFILE name it; nothing without go.
+docker_profile() {
+    PROFILE=''
+    command -v go >/dev/null || return 0
+    PROFILE=$(cd "$SCRATCH" && GOFLAGS=-modcacherw GOPATH=$SCRATCH/go \
+        timeout 90 go mod download -json $PROFILES 2>/dev/null |
+        sed -n 's/.*"Dir": "\(.*\)".*/\1\/default.json/p')
+}
+
 # containers  installs what containers need, and makes their images and profiles.
 containers() {
     IMAGE=$SCRATCH/image ROOTLESS=$SCRATCH/rootless PROFILE='' BUILT=() NOBODYS=()
@@ -136,11 +145,7 @@ containers() {
     chmod 700 "$ROOTLESS/run"
     chown -R 65534:65534 "$ROOTLESS" 2>/dev/null
     "$CHECKS" filter rings=EPERM >"$SCRATCH/no-rings.bpf"
-    if command -v go >/dev/null; then
-        PROFILE=$(cd "$SCRATCH" && GOFLAGS=-modcacherw GOPATH=$SCRATCH/go \
-            timeout 90 go mod download -json $PROFILES 2>/dev/null |
-            sed -n 's/.*"Dir": "\(.*\)".*/\1\/default.json/p')
-    fi
+    docker_profile
     if command -v buildah >/dev/null; then
         working_container
         nobodys_container
