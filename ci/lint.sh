@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Formatting and lints: of the Rust code by rustfmt and clippy, of the scripts by shellcheck, and of
-# the newest commits' subjects.
+# the newest commits' subjects. The crates that others may use are documented and packed.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -9,6 +9,8 @@ need shellcheck:shellcheck
 cd "$TOP"
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
+RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --locked -p softring-uapi -p softring-host -p softring-engine
+cargo package --quiet --no-verify --allow-dirty --locked -p softring-uapi -p softring-host -p softring-engine
 shellcheck -x ci/*.sh .ci/run
 for script in ci/*.sh .ci/run; do
     [ "$(head -c 2 "$script")" != '#!' ] || [ -x "$script" ] ||

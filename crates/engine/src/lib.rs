@@ -10,6 +10,9 @@
 //! ```
 
 #![warn(unreachable_pub)]
+// The text is for those who work on the engine, too: with --document-private-items they have the
+// links.
+#![allow(rustdoc::private_intra_doc_links)]
 
 mod drive;
 mod io;

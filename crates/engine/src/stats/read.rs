@@ -204,7 +204,7 @@ pub fn file(file: &File) -> Result<Page, Unreadable> {
 /// The process that writes an open page, as that knows itself. Only the header is read.
 ///
 /// # Errors
-/// As [`file`](self::file).
+/// As [`file()`].
 pub fn writer(file: &File) -> Result<u32, Unreadable> {
     check_size(file)?;
     let head = Source::new(of_file(file)).head()?;

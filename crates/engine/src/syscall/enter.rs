@@ -18,7 +18,7 @@ use softring_uapi::*;
 /// Of this many calls one looks whether the descriptor was closed behind our back.
 const CHECK_EVERY: u32 = 64;
 
-/// See [`super::enter`].
+/// See [`super::enter()`].
 ///
 /// # Errors
 /// `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EBADFD`, `EEXIST`, `EFAULT`, `ETIME`, `EINTR`, as

@@ -36,7 +36,7 @@ pub fn enter(
     answer(enter::enter(fd, &args, &call))
 }
 
-/// As [`enter`] for a descriptor of one of our rings; `None` if `fd` is none, whatever the flags.
+/// As [`enter()`] for a descriptor of one of our rings; `None` if `fd` is none, whatever the flags.
 pub fn enter_ours(fd: i32, args: &Args) -> Option<isize> {
     let call = Call::begin();
     child_check();

@@ -33,7 +33,7 @@ pub(crate) const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
     | IORING_FEAT_RW_ATTR
     | IORING_FEAT_NO_IOWAIT;
 
-/// See [`super::setup`].
+/// See [`super::setup()`].
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).

@@ -17,7 +17,7 @@
 //! `verify::sqpoll` has that as a model. A wake-up that comes before the sleep is kept in `seq`.
 //!
 //! Where it is asked for (`set_naps`), the thread does not only spin before it rests, but naps
-//! where that spares processor time and nothing is expected ([`nap`]). NEED_WAKEUP is not set
+//! where that spares processor time and nothing is expected (`policy::nap`). NEED_WAKEUP is not set
 //! meanwhile: the program does not enter, and what it submits is found at the nap's end. On a ring
 //! with HYBRID_IOPOLL it naps for completions, as the kernel's does: what is submitted meanwhile
 //! waits for the nap's end, too.

@@ -191,7 +191,7 @@ impl Args {
     }
 }
 
-/// See [`super::register`].
+/// See [`super::register()`].
 ///
 /// # Errors
 /// As io_uring_register(2).
