@@ -132,11 +132,13 @@ rpm_package() {
     mkdir -p "$root"
     says '.rpm: its name' "^softring-$VERSION-1.x86_64$" rpm -qp --nosignature "$FILES"/*.rpm
     says '.rpm: what it needs' '^glibc >= 2.17$' rpm -qpR --nosignature "$FILES"/*.rpm
-    rpm -i --nosignature --nodeps --root "$root" "$FILES"/*.rpm
+    # On Debian, rpm warns that it should not be used so.
+    rpm -i --nosignature --nodeps --root "$root" "$FILES"/*.rpm 2>"$SCRATCH/log" ||
+        die "rpm -i: $(cat "$SCRATCH/log")"
     ring "$root"
     says '.rpm: run' 'read through a ring' \
         "$root/usr/bin/softring" run --deny -- "$root/ring" "$root/file"
-    rpm -e --nodeps --root "$root" softring
+    rpm -e --nodeps --root "$root" softring 2>"$SCRATCH/log" || die "rpm -e: $(cat "$SCRATCH/log")"
     [ ! -e "$root/usr/bin/softring" ] || die 'rpm -e has left the command'
 }
 
@@ -149,7 +151,7 @@ tarball() {
     fails "$what: no ring without it" 'not permitted' inside "$root" "$bin" deny -- /ring /file
     says "$what: run" 'read through a ring' inside "$root" "$bin" run --deny -- /ring /file
     says "$what: LD_PRELOAD" 'read through a ring' inside "$root" \
-        "$bin" deny -- /bin/env "LD_PRELOAD=${bin%bin/softring}lib/libsoftring.so" /ring /file
+        "$bin" deny -- env "LD_PRELOAD=${bin%bin/softring}lib/libsoftring.so" /ring /file
 }
 
 old_debian() {
