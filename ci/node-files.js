@@ -9,7 +9,7 @@ const path = require('node:path');
 
 const [dir, count, command] = [process.argv[2], Number(process.argv[3]), process.argv[4]];
 // How many files at a time.
-const LANES = 48;
+const LANES = Number(process.env.LANES || 48);
 const name = (kind, i) => path.join(dir, `d${i % 16}`, `${kind}${i}`);
 const content = (i) => Buffer.alloc((i * 37) % 9000, `file ${i} `);
 // What an operation answers, or the name of its error.

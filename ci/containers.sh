@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# The recipes of examples/containers, in real containers: under Podman's default profile and
+# Docker's current one, with root and without, plain and with everything taken away that can be.
+# Programs with rings fail there, or fall back; with softring they have rings. Nothing is pulled:
+# the images are made here, from Debian's packages and what `make dist` packs.
+set -u
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=ci/sandboxes.sh
+. "$TOP/ci/sandboxes.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/containers.sh [--quick] [--dist DIR]
+  --quick     only the hardened containers, and the recipes
+  --dist DIR  what ci/package.sh has packed (default: packs what is built by 'make build')
+EOF
+}
+
+DIST=''
+option() {
+    case $1 in
+        --dist) DIST=$(realpath "$(argument "${@:1:2}")") || exit; TOOK=2 ;;
+        *) return 1 ;;
+    esac
+}
+options "$@"
+[ "$(id -u)" = 0 ] || die 'a check of containers with root needs root'
+need podman:podman runc:runc newuidmap:uidmap catatonit:catatonit fio:fio qemu-img:qemu-utils \
+    cc:gcc /usr/include/liburing.h:liburing-dev mmdebstrap:mmdebstrap python3:python3
+command -v node >/dev/null || die 'node (20 or newer) is not installed'
+scratch containers
+chmod 755 "$SCRATCH"
+if [ -z "$DIST" ]; then
+    need_softring
+    "$TOP/ci/package.sh" --from "$(dirname "$SOFTRING")" --out "$SCRATCH/dist" 2>/dev/null ||
+        die 'ci/package.sh failed'
+    DIST=$SCRATCH/dist
+fi
+VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml" | head -n 1)
+RECIPES=$TOP/examples/containers
+FAILED=0 PASSED=0
+docker_profile
+[ -s "$PROFILE" ] || note "Docker's profile is not tried: go, which fetches it, is not installed"
+# Where every user may read it.
+[ ! -s "$PROFILE" ] || install -m 644 "$PROFILE" "$SCRATCH/docker.json"
+
+# outcome NAME RC  counts, and prints.
+outcome() {
+    if [ "$2" = 0 ]; then
+        PASSED=$((PASSED + 1))
+        echo "$1: ok"
+    else
+        FAILED=$((FAILED + 1))
+        echo "$1: FAILED ($2)"
+        tail -n 20 "$SCRATCH/log"
+    fi
+}
+
+# Limits that a machine denies to its root, and cgroups of two versions at once, stop crun and
+# Podman's defaults.
+export CONTAINERS_CONF=$SCRATCH/containers.conf
+cat >"$CONTAINERS_CONF" <<EOF
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=2000:2000"]
+netns = "none"
+[engine]
+cgroup_manager = "cgroupfs"
+runtime = "runc"
+EOF
+
+# a_root COMMAND…  runs one of Podman's, with storage of its own.
+a_root() {
+    timeout -k 5 300 podman --root="$SCRATCH/storage" --runroot="$SCRATCH/run" \
+        "$@"
+}
+
+# The same as a user without rights, who has a range of user numbers, as every user of a
+# distribution has; here in a mount namespace alone.
+a_user() {
+    # shellcheck disable=SC2016  # the inner shell expands these
+    timeout -k 5 300 unshare --mount sh -c '
+        mount --bind "$0/subids" /etc/subuid && mount --bind "$0/subids" /etc/subgid &&
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+            env "HOME=$0/rootless" "XDG_RUNTIME_DIR=$0/rootless/run" "$@"' "$SCRATCH" \
+        podman --storage-driver="${ROOTLESS_STORAGE:-overlay}" --root="$SCRATCH/rootless/storage" \
+        "$@"
+}
+
+# copied ROOT COMMAND…  puts programs of this machine, which runs the same Debian as the root, with
+# their libraries into it.
+copied() {
+    local root=$1 file library
+    shift
+    for file; do
+        file=$(realpath "$(command -v "$file")")
+        install -D "$file" "$root/usr/bin/$(basename "$file")"
+        ldd "$file" | grep -o '/[^ ]*' | while read -r library; do
+            [ -e "$root$library" ] || install -D "$(realpath "$library")" "$root$library"
+        done
+    done
+}
+
+images() {
+    local root=$SCRATCH/program
+    debian_root bookworm "$root"
+    copied "$root" fio qemu-img node
+    cc -O2 -o "$root/usr/bin/liburing-client" "$TOP/ci/liburing-client.c" -luring || return
+    copied "$root" "$root/usr/bin/liburing-client"
+    cc -O2 -o "$root/usr/bin/ring" "$TOP/ci/ring.c" || return
+    install "$TOP/ci/rings-inside.sh" "$root/usr/bin/rings-inside.sh"
+    install -D -m 644 "$TOP/ci/node-files.js" "$root/usr/local/share/node-files.js"
+    tar -C "$root" -cf "$SCRATCH/program.tar" .
+    rm -rf "$root"
+    mkdir -p "$SCRATCH"/rootless/run "$SCRATCH/data"
+    chown -R 65534:65534 "$SCRATCH/rootless"
+    chmod 700 "$SCRATCH/rootless/run"
+    chmod 1777 "$SCRATCH/data"
+    echo 'nobody:200000:65536' >"$SCRATCH/subids"
+    a_root import -q --change ENV=PATH=/usr/local/bin:/usr/bin:/bin "$SCRATCH/program.tar" localhost/program:latest &&
+        a_root load -q -i "$DIST/softring-$VERSION-linux-x86_64.oci.tar" &&
+        a_root build -q --pull=never --network=none -t localhost/with-softring \
+            --build-arg BASE=localhost/program:latest \
+            --build-arg SOFTRING="localhost/softring:$VERSION" "$RECIPES" &&
+        a_root save -q -o "$SCRATCH/both.tar" localhost/with-softring &&
+        chmod 644 "$SCRATCH/both.tar" && a_user load -q -i "$SCRATCH/both.tar"
+}
+
+HARDENED=(--read-only --user=1000 --cap-drop=all --security-opt=no-new-privileges
+    --ulimit=nofile=64:64 --ulimit=nproc=2000:2000)
+
+# try WHO PROFILE KIND [OPTION]…  all programs in one container each way.
+try() {
+    local who=$1 profile=$2 kind=$3 data=$SCRATCH/data/$1-$2-$3
+    local more=("${@:4}")
+    [ "$profile" = podman ] || more+=("--security-opt=seccomp=$SCRATCH/docker.json")
+    mkdir -m 1777 "$data"
+    # Limits of memory and processes are a cgroup's, which only root has here.
+    if [ "$kind" = hardened ] && [ "$who" = a_root ]; then
+        more+=(--memory=64m --pids-limit=64)
+    fi
+    # What the image's ENV says is there for the first only.
+    # shellcheck disable=SC2016  # the container's shell expands these
+    "$who" run --rm --quiet "${more[@]}" -e LANES=8 -v "$data:/data" \
+        localhost/with-softring sh -c '
+            rings-inside.sh preload; rc=$?
+            export LD_PRELOAD=
+            for how in run denied; do rings-inside.sh $how || rc=1; done
+            exit $rc' >"$SCRATCH/log" 2>&1
+    outcome "$who, $profile's profile, $kind" $?
+}
+
+matrix() {
+    local who profile
+    for who in a_root a_user; do
+        for profile in podman docker; do
+            [ $profile = podman ] || [ -s "$SCRATCH/docker.json" ] || continue
+            try $who $profile hardened "${HARDENED[@]}"
+            [ -n "$QUICK" ] || try $who $profile plain
+        done
+    done
+}
+
+images >"$SCRATCH/log" 2>&1 || { cat "$SCRATCH/log"; die 'the images were not made'; }
+began=$SECONDS
+matrix
+# shellcheck source=ci/container-recipes.sh
+. "$TOP/ci/container-recipes.sh"
+recipes
+a_user unshare rm -rf "$SCRATCH/rootless/storage" 2>/dev/null
+umount "$SCRATCH/storage/overlay" 2>/dev/null
+printf '%d in %d s\n' $((PASSED + FAILED)) $((SECONDS - began))
+printf '%d passed, %d failed\n' $PASSED $FAILED
+[ $FAILED = 0 ]
