@@ -13,11 +13,11 @@ usage() {
     cat <<EOF
 usage: ci/containers.sh [--quick] [--dist DIR]
   --quick     only the hardened containers, and the recipes
-  --dist DIR  what ci/package.sh has packed (default: packs what is built by 'make build')
+  --dist DIR  what ci/package.sh has packed (default: dist/out)
 EOF
 }
 
-DIST=''
+DIST=$TOP/dist/out
 option() {
     case $1 in
         --dist) DIST=$(realpath "$(argument "${@:1:2}")") || exit; TOOK=2 ;;
@@ -31,12 +31,7 @@ need podman:podman runc:runc newuidmap:uidmap catatonit:catatonit fio:fio qemu-i
 command -v node >/dev/null || die 'node (20 or newer) is not installed'
 scratch containers
 chmod 755 "$SCRATCH"
-if [ -z "$DIST" ]; then
-    need_softring
-    "$TOP/ci/package.sh" --from "$(dirname "$SOFTRING")" --out "$SCRATCH/dist" 2>/dev/null ||
-        die 'ci/package.sh failed'
-    DIST=$SCRATCH/dist
-fi
+[ -s "$DIST/SHA256SUMS" ] || die "nothing is packed in $DIST; run 'make dist'"
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml" | head -n 1)
 RECIPES=$TOP/examples/containers
 FAILED=0 PASSED=0

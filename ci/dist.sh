@@ -8,18 +8,20 @@ set -eu
 
 usage() {
     cat <<EOF
-usage: ci/dist.sh [--quick] [--twice] [--from DIR]
+usage: ci/dist.sh [--quick] [--twice] [--from DIR] [--out DIR]
   --quick     build with little optimisation, and pack twice; without it, the source is built a
               second time, in another folder, and has to give the same bytes
   --twice     with --quick, too
   --from DIR  what ci/portable.sh has built already
+  --out DIR   keep what was packed there
 EOF
 }
 
-FROM='' TWICE=''
+FROM='' TWICE='' KEPT=''
 option() {
     case $1 in
         --twice) TWICE=1 ;;
+        --out) KEPT=$(argument "${@:1:2}") || exit; TOOK=2 ;;
         --from) FROM=$(realpath "$(argument "${@:1:2}")") || exit; TOOK=2 ;;
         *) return 1 ;;
     esac
@@ -73,6 +75,7 @@ if [ -n "$TWICE" ]; then
 fi
 FILES=$SCRATCH/first
 (cd "$FILES" && sha256sum --quiet -c SHA256SUMS)
+[ -z "$KEPT" ] || { rm -rf "$KEPT" && cp -r "$FILES" "$KEPT"; }
 
 # says WHAT PATTERN COMMAND…  the command succeeds, and a line of its output has the pattern.
 says() {

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# The five commands of docs/INSTALL.md lead to fio with rings in a container of the default profile:
+# run as they are, in a clean Debian 12 root that has Podman and the .deb. Needs root rights.
+set -eu
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/first-commands.sh [--dist DIR]
+  --dist DIR  what ci/package.sh has packed (default: dist/out)
+EOF
+}
+
+DIST=$TOP/dist/out
+while [ $# -gt 0 ]; do
+    case $1 in
+        --dist) DIST=$(realpath "$(argument "${@:1:2}")") || exit; shift ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; exit 2 ;;
+    esac
+    shift
+done
+[ "$(id -u)" = 0 ] || die 'roots can only be entered by root'
+[ -s "$DIST/SHA256SUMS" ] || die "nothing is packed in $DIST; run 'make dist'"
+scratch first-commands
+ROOT=$SCRATCH/root
+
+# host COMMAND…  runs a command in the root, as on a machine of its own: pivot_root(2), by which
+# containers are made, works from a mount only. The root has no umount(8), but its libraries.
+host() {
+    # shellcheck disable=SC2016  # the inner shell expands these
+    unshare --mount --pid --fork sh -c '
+        mount --bind "$0" "$0" && cd "$0" && mount -t proc proc proc && mount --rbind /dev dev &&
+        mount --rbind /sys sys && mount -t tmpfs tmpfs run && mkdir -p .outside &&
+        pivot_root . .outside && /.outside/bin/umount -l /.outside && cd / && exec "$@"' "$ROOT" "$@"
+}
+
+debian_root bookworm "$ROOT" --include=podman,runc
+# Limits that this machine may deny to its root, and its cgroups of two versions at once.
+mkdir -p "$ROOT/etc/containers"
+cat >"$ROOT/etc/containers/containers.conf" <<EOF
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=2000:2000"]
+netns = "none"
+[engine]
+cgroup_manager = "cgroupfs"
+runtime = "runc"
+EOF
+debian_root bookworm "$SCRATCH/image" --include=fio
+tar -C "$SCRATCH/image" -cf "$ROOT/image.tar" .
+rm -rf "$SCRATCH/image"
+host podman import -q --change ENV=PATH=/usr/bin:/bin /image.tar localhost/fio >/dev/null
+rm "$ROOT/image.tar"
+cp "$DIST"/*.deb "$ROOT/"
+
+COMMANDS=$(awk '/^<!-- first commands/ { on = 1 } on && /^```/ { if (++marks == 2) exit; next }
+    on && marks { print }' "$TOP/docs/INSTALL.md")
+[ -n "$COMMANDS" ] || die 'docs/INSTALL.md has no block of first commands'
+[ "$(wc -l <<<"$COMMANDS")" -le 5 ] || die 'more than five commands'
+{
+    printf 'export IMAGE=localhost/fio\n'
+    number=0
+    while read -r line; do
+        number=$((number + 1))
+        printf '%s >/log.%d 2>&1; echo $? >/rc.%d\n' "$line" $number $number
+    done <<<"$COMMANDS"
+} >"$ROOT/commands"
+host sh /commands
+number=0
+while read -r line; do
+    number=$((number + 1))
+    rc=$(cat "$ROOT/rc.$number")
+    printf '%s\n    ends with %d\n' "$line" "$rc"
+    # The second shows what is wrong without softring.
+    if [ $number = 2 ]; then
+        grep -qE 'Operation not permitted|Function not implemented' "$ROOT/log.$number" && [ "$rc" != 0 ]
+    else
+        [ "$rc" = 0 ]
+    fi || die "not as docs/INSTALL.md says: $(tail -n 5 "$ROOT/log.$number")"
+done <<<"$COMMANDS"
+grep -q 'err= 0' "$ROOT/log.$number" || die "fio: $(tail -n 20 "$ROOT/log.$number")"
+echo "$number commands lead to fio with rings"
