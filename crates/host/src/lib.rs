@@ -1,5 +1,8 @@
 //! The machine below: system calls, signals, threads, clocks, and what a policy refuses of them.
 
+// The text is for those who work on it, too: with --document-private-items they have the links.
+#![allow(rustdoc::private_intra_doc_links)]
+
 pub mod bpf;
 pub mod creds;
 pub mod fd;

@@ -290,7 +290,7 @@ pub fn write<T: Plain>(addr: u64, v: &T) -> Result<()> {
     write_slice(addr, core::slice::from_ref(v))
 }
 
-/// As [`write`], or nothing of it (`put_user`).
+/// As [`write()`], or nothing of it (`put_user`).
 ///
 /// # Errors
 /// `EFAULT`.
