@@ -112,7 +112,8 @@ images() {
     chmod 700 "$SCRATCH/rootless/run"
     chmod 1777 "$SCRATCH/data"
     echo 'nobody:200000:65536' >"$SCRATCH/subids"
-    a_root import -q --change ENV=PATH=/usr/local/bin:/usr/bin:/bin "$SCRATCH/program.tar" localhost/program:latest &&
+    a_root import -q --change ENV=PATH=/usr/local/bin:/usr/bin:/bin "$SCRATCH/program.tar" \
+        localhost/program:latest &&
         a_root load -q -i "$DIST/softring-$VERSION-linux-x86_64.oci.tar" &&
         a_root build -q --pull=never --network=none -t localhost/with-softring \
             --build-arg BASE=localhost/program:latest \

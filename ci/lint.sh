@@ -9,8 +9,9 @@ need shellcheck:shellcheck
 cd "$TOP"
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
-RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --locked -p softring-uapi -p softring-host -p softring-engine
-cargo package --quiet --no-verify --allow-dirty --locked -p softring-uapi -p softring-host -p softring-engine
+crates=(-p softring-uapi -p softring-host -p softring-engine)
+RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --locked "${crates[@]}"
+cargo package --quiet --no-verify --allow-dirty --locked "${crates[@]}"
 shellcheck -x ci/*.sh .ci/run
 for script in ci/*.sh .ci/run; do
     [ "$(head -c 2 "$script")" != '#!' ] || [ -x "$script" ] ||

@@ -136,8 +136,8 @@ pub struct RunArgs {
 }
 
 const COPY_AFTER: &str = "\
-Prints the path of the library in the folder: with it in LD_PRELOAD, every program of the container \
-has softring's rings where the kernel's are denied.";
+Prints the path of the library in the folder: with it in LD_PRELOAD, every program of the \
+container has softring's rings where the kernel's are denied.";
 
 #[derive(Debug, Args)]
 #[command(after_help = COPY_AFTER)]

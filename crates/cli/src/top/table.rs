@@ -145,8 +145,8 @@ fn thread_line(pid: i32, t: &Thread, indent: usize) -> Line {
     Line { kind: Kind::Thread, pid, cells }
 }
 
-/// The widths of the columns that these processes need, where `width` are to be had: what is left goes to the routes,
-/// then to the operations, which show only where there is room for both.
+/// The widths of the columns that these processes need, where `width` are to be had: what is left
+/// goes to the routes, then to the operations, which show only where there is room for both.
 pub fn widths(width: usize, rows: &[ProcessRow]) -> [usize; COLUMNS] {
     let mut widths = HEADER.map(|(_, width, _)| width);
     if rows.iter().all(|row| row.container.is_none()) {
