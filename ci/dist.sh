@@ -109,7 +109,8 @@ debian_package() {
     debian_root bookworm "$root"
     listed "$root" >"$SCRATCH/before"
     cp "$FILES"/*.deb "$root/tmp/first.deb"
-    inside "$root" dpkg -i /tmp/first.deb >"$SCRATCH/log" 2>&1 || die "dpkg -i: $(cat "$SCRATCH/log")"
+    inside "$root" dpkg -i /tmp/first.deb >"$SCRATCH/log" 2>&1 ||
+        die "dpkg -i: $(cat "$SCRATCH/log")"
     ring "$root"
     says '.deb: version' "^softring $VERSION" inside "$root" softring --version
     fails 'no ring without it' 'not permitted' inside "$root" softring deny -- /ring /file
@@ -120,7 +121,8 @@ debian_package() {
 
     "$TOP/ci/package.sh" --from "$FROM" --out "$SCRATCH/newer" --version $version 2>/dev/null
     cp "$SCRATCH/newer"/*.deb "$root/tmp/newer.deb"
-    inside "$root" dpkg -i /tmp/newer.deb >"$SCRATCH/log" 2>&1 || die "upgrade: $(cat "$SCRATCH/log")"
+    inside "$root" dpkg -i /tmp/newer.deb >"$SCRATCH/log" 2>&1 ||
+        die "upgrade: $(cat "$SCRATCH/log")"
     says '.deb: upgraded' " $version-1 " inside "$root" dpkg -l softring
     says '.deb: run after the upgrade' 'read through a ring' inside "$root" \
         softring run --deny -- /ring /file

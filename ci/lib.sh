@@ -93,7 +93,8 @@ debian_root() {
         mkdir -p "$roots"
         note "making a root of Debian's $1 ${*:3}"
         as_root mmdebstrap --quiet --mode=root --format=tar --variant=essential "${@:3}" \
-            "$1" "$file.part" http://deb.debian.org/debian || die "mmdebstrap could not make a root of $1"
+            "$1" "$file.part" http://deb.debian.org/debian ||
+            die "mmdebstrap could not make a root of $1"
         mv "$file.part" "$file"
     fi
     mkdir -p "$2"
