@@ -142,7 +142,7 @@ container has softring's rings where the kernel's are denied.";
 #[derive(Debug, Args)]
 #[command(after_help = COPY_AFTER)]
 pub struct CopyArgs {
-    /// Where bin/softring and lib/libsoftring.so go
+    /// Folder for bin/softring and lib/libsoftring.so
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 }
