@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The five commands of docs/INSTALL.md lead to fio with rings in a container of the default profile:
+# The five commands of README.md lead to fio with rings in a container of the default profile:
 # run as they are, in a clean Debian 12 root that has Podman and the .deb. Needs root rights.
 set -eu
 # shellcheck source=ci/lib.sh
@@ -56,8 +56,8 @@ rm "$ROOT/image.tar"
 cp "$DIST"/*.deb "$ROOT/"
 
 COMMANDS=$(awk '/^<!-- first commands/ { on = 1 } on && /^```/ { if (++marks == 2) exit; next }
-    on && marks { print }' "$TOP/docs/INSTALL.md")
-[ -n "$COMMANDS" ] || die 'docs/INSTALL.md has no block of first commands'
+    on && marks { print }' "$TOP/README.md")
+[ -n "$COMMANDS" ] || die 'README.md has no block of first commands'
 [ "$(wc -l <<<"$COMMANDS")" -le 5 ] || die 'more than five commands'
 {
     printf 'export IMAGE=localhost/fio\n'
@@ -79,7 +79,7 @@ while read -r line; do
             grep -qE 'Operation not permitted|Function not implemented' "$ROOT/log.$number"
     else
         [ "$rc" = 0 ]
-    fi || die "not as docs/INSTALL.md says: $(tail -n 5 "$ROOT/log.$number")"
+    fi || die "not as README.md says: $(tail -n 5 "$ROOT/log.$number")"
 done <<<"$COMMANDS"
 grep -q 'err= 0' "$ROOT/log.$number" || die "fio: $(tail -n 20 "$ROOT/log.$number")"
 echo "$number commands lead to fio with rings"
