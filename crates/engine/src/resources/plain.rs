@@ -2,9 +2,9 @@
 //! ordinary stores. Kernel counterpart: `struct io_rsrc_node`, whose `refs` change only under
 //! `uring_lock`.
 //!
-//! **Rule.** All references to one value belong to one ring: its tables, its requests, its fast path.
-//! Whoever clones or drops one holds that ring's uring lock, or is the only one left who can reach
-//! the ring (its end, a forked child). What leaves the lock (a call on its way to a worker, a
+//! **Rule.** All references to one value belong to one ring: its tables, its requests, its fast
+//! path. Whoever clones or drops one holds that ring's uring lock, or is the only one left who can
+//! reach the ring (its end, a forked child). What leaves the lock (a call on its way to a worker, a
 //! message to another ring) takes an [`Arc`](std::sync::Arc) of what it needs instead: the type
 //! shows which count it is.
 #![allow(unsafe_code)]

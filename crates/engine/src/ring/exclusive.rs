@@ -1,6 +1,6 @@
 //! Exclusive waiting: of the requests that wait to accept on one listener only the first stands in
-//! the poll set, so that a connection wakes one of them, and the one that has waited longest. In the
-//! kernel an exclusive entry in the listener's wait queue does that (`poll_exclusive`,
+//! the poll set, so that a connection wakes one of them, and the one that has waited longest. In
+//! the kernel an exclusive entry in the listener's wait queue does that (`poll_exclusive`,
 //! `EPOLLEXCLUSIVE`); epoll's own flag of that name knows neither one-shot entries nor several
 //! requests behind one set.
 
