@@ -36,8 +36,8 @@ cp -r crates/engine/examples $SRC/crates/engine
 rm $SRC/docs/SUMMARY.md
 sed -E 's|\]\(([A-Za-z0-9])|](docs/\1|; s|\]\(\.\./|](|' docs/SUMMARY.md >$SRC/SUMMARY.md
 # mdBook makes README.html an index.html, but not of links to a heading in it.
-mv $SRC/README.md $SRC/index.md
-find $SRC -name '*.md' -exec sed -Ei 's|\]\((\.\./)*README\.md|](\1index.md|g' {} +
+find $SRC -name README.md -execdir mv {} index.md ';'
+find $SRC -name '*.md' -exec sed -Ei 's|\]\(([^):]*)README\.md|](\1index.md|g' {} +
 mdbook build . >/dev/null
 
 python3 - target/book/html <<'EOF'
