@@ -20,6 +20,9 @@ pub const CASES: &[Case] = &[
     case!("iowq", open_chain, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "so does a chain without an end, in front of what task work sends there"),
     case!("iowq", polls_first, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV)], "what is to be polled first, and is ready, waits in the worker"),
     case!("iowq", no_socket, [Sqe(IOSQE_ASYNC), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_RECV)], "what is no socket uses no buffer"),
+    case!("iowq", device_ends, [
+        Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_LINK), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
+    ], "its chain goes on there, but behind what a device has done"),
     case!("iowq", ring_ends, [Sqe(IOSQE_ASYNC), Op(IORING_OP_OPENAT)], "a ring that ends interrupts what its workers wait in, and leaves the jobs of others alone"),
 ];
 
@@ -157,6 +160,37 @@ fn no_socket(cx: &mut Cx) -> Outcome {
     }
     let read = sqe::rw(IORING_OP_READ, r.as_raw_fd(), 0, 0, 0).with(IOSQE_BUFFER_SELECT);
     cx.one(&mut ring, "the buffer is there", read.set(|s| s.buf_index = GROUP), 1);
+    Ok(())
+}
+
+/// What is behind an O_DIRECT request in a worker's chain shows where it runs: in the worker a
+/// cancellation comes upon itself. What a worker has to wait for is the file system's to say.
+fn device_ends(cx: &mut Cx) -> Outcome {
+    let file = cx.direct_file("f", &[7; 8192])?;
+    file.sync_all()?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let io = |op, len: usize, off| sqe::rw(op, file.as_raw_fd(), page, len, off);
+    let (read, write) = (IORING_OP_READ, IORING_OP_WRITE);
+    let requests = [
+        ("a read", io(read, 4096, 0)),
+        ("a read of nothing", io(read, 0, 0)),
+        ("a read behind the end", io(read, 4096, 1 << 20)),
+        ("a write of nothing", io(write, 0, 0)),
+        ("a write that makes the file longer", io(write, 4096, 8192)),
+    ];
+    for (what, request) in requests {
+        let request = request.with(IOSQE_IO_HARDLINK).ud(2);
+        let first = asynchronous(sqe::nop().with(IOSQE_IO_HARDLINK), 1);
+        let itself = sqe::cancel(3, 0).ud(3);
+        for chain in [vec![request.with(IOSQE_ASYNC), itself], vec![first, request, itself]] {
+            file.set_len(8192)?;
+            let mut ring = cx.ring(8, 0)?;
+            cx.start(&mut ring, &chain);
+            let got = ring.take(chain.len())?;
+            let got: Vec<_> = got.iter().map(|c| (c.user_data, c.res)).collect();
+            cx.note(what, format_args!("{got:?}"));
+        }
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 use crate::io::socket::check_zero_copy;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
-use crate::ring::request::{Req, ReqFlags, kind_of};
+use crate::ring::request::{Req, ReqFlags, State, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_simple;
 use softring_host::sys;
@@ -51,6 +51,13 @@ impl Req {
         self.flags.contains(ReqFlags::ISSUED) && has_buffer && !handed_back(self, self.res)
     }
 
+    /// Is it a device's, though a worker stands in for it here? What was to go to a worker is the
+    /// worker's until that one begins.
+    pub(crate) fn is_with_device(&self) -> bool {
+        let flags = self.flags & (ReqFlags::DIRECT | ReqFlags::FORCE_ASYNC);
+        flags == ReqFlags::DIRECT
+    }
+
     /// Once it is ready, does the kernel hand it back to a worker (`io_req_task_submit`)? Others
     /// that wait for its file are faster then.
     pub(crate) fn goes_back_to_worker(&self) -> bool {
@@ -91,8 +98,8 @@ impl Ctx {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
         let workers = req.is_workers() || self.worker_ends(req);
         let skips = res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP);
-        let by_itself =
-            workers && posts && !(if res < 0 { handed_back(req, res) } else { stops_short(req) });
+        let later = if res < 0 { handed_back(req, res) } else { stops_short(req) };
+        let by_itself = workers && posts && !later && !device_ends(req, res);
         // Where the CQ has no room, task work posts, too; but the worker has tried, and has told
         // the eventfd of what was there (`io_req_complete_post`).
         let room = self.mem.cq_has_room(&self.overflow);
@@ -115,6 +122,18 @@ impl Ctx {
                 kind => req.only_blocks(kind),
             }
     }
+}
+
+/// Has a device done something for it, whose interrupt ends it? Where there is nothing to do a
+/// worker is told at once, and it waits itself for a write that its file has refused to do without
+/// (`ext4_dio_write_iter`).
+fn device_ends(req: &Req, res: i32) -> bool {
+    let by_device = match req.state {
+        State::Aio => true,
+        State::Model => !req.row.writes() && kind_of(&req.call.file) == Kind::Direct,
+        _ => !req.row.writes() && req.flags.contains(ReqFlags::DIRECT),
+    };
+    res > 0 && by_device
 }
 
 /// Is it a write to a file that has stopped short? The kernel's issue function asks for another

@@ -12,7 +12,7 @@ use rustix::fd::AsRawFd;
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Guard, Ring};
-use crate::ring::request::{FileRef, Req, ReqFlags, State, Wait};
+use crate::ring::request::{FileRef, Req, State, Wait};
 use softring_host::fd::InternalFd;
 use softring_host::sys;
 use softring_host::time::Clock;
@@ -257,7 +257,7 @@ impl Ctx {
                 self.leave_iowq(id);
                 self.end_soon(id, Errno::ECANCELED.res());
             }
-            State::Punted if req.flags.contains(ReqFlags::DIRECT) => return Err(Errno::ENOENT),
+            State::Punted if req.is_with_device() => return Err(Errno::ENOENT),
             State::Punted => return self.cancel_punted(id),
             State::Cancelled => {}
             State::Parked if req.has_sleeper() => return self.cancel_parked(id),

@@ -86,7 +86,7 @@ impl Ctx {
     /// Ends a waiting request with a result.
     pub(crate) fn complete(&mut self, id: ReqId, res: i32) {
         if let Some(mut req) = self.slab.remove(id) {
-            if req.state == State::Model {
+            if req.state == State::Model || req.state == State::Aio && req.is_workers() {
                 self.ends_by(&mut req, res);
             }
             req.res = res;
@@ -110,8 +110,11 @@ impl Ctx {
                 if let (Wait::Model(due), Outcome::Done(res @ 1..)) = (req.wait, f.outcome) {
                     return self.model_moved(&mut req, due, res);
                 }
-                // A device's interrupt ends what is its own.
-                req.flags.set(ReqFlags::ON_WORKER, !req.flags.contains(ReqFlags::DIRECT));
+                // Without kernel aio a worker also does what the kernel's would not have.
+                let instead = req.flags.contains(ReqFlags::DIRECT) && self.transports.aio.is_none();
+                if !instead {
+                    req.flags |= ReqFlags::ON_WORKER;
+                }
                 self.outcome(&mut req, f.outcome);
             }
         }

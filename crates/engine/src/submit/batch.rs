@@ -7,7 +7,7 @@ use crate::io::token::ReqId;
 use crate::ops::rw;
 use crate::ops::rw_hot;
 use crate::ring::ctx::Ctx;
-use crate::ring::request::{Req, State, Wait};
+use crate::ring::request::{Req, ReqFlags, State, Wait};
 use crate::stats::trace::Step;
 use softring_host::fd::history::History;
 use softring_host::time::Clock;
@@ -89,6 +89,7 @@ impl Ctx {
     fn aio_instead(&mut self, id: ReqId) {
         let Some(mut req) = self.slab.remove(id) else { return };
         req.wait = Wait::None;
+        req.flags.remove(ReqFlags::ON_WORKER);
         if !req.may_not_wait() {
             return self.punt(&mut req);
         }

@@ -164,11 +164,6 @@ impl Ctx {
             let e = if req.names_no_file() { Errno::EBADF } else { Errno::EAGAIN };
             return self.outcome(req, Outcome::Done(e.res()));
         }
-        // A modelled disk answers as the page cache does: where a worker asks, there it ends. Who
-        // waits for readiness is a worker's until that is armed.
-        if !matches!(way, Way::Model | Way::Poll) {
-            req.flags.remove(ReqFlags::ON_WORKER);
-        }
         match way {
             Way::Worker => {
                 self.keep_buffer(req);
@@ -217,10 +212,13 @@ impl Ctx {
         let call = req.call.lend();
         req.held = call.file.fd();
         let kind = kind_of(&call.file);
-        // Where kernel aio is missing, or would not have it. What was to go to a worker is the
-        // worker's until that one begins.
+        // Where kernel aio is missing, or would not have it, a worker stands in for the device: as
+        // with kernel aio and with modelled disks, who asks is known in the end.
         let device = kind == Kind::Direct && req.row.has(opdef::AIO);
-        req.flags.set(ReqFlags::DIRECT, device && !req.flags.contains(ReqFlags::FORCE_ASYNC));
+        req.flags.set(ReqFlags::DIRECT, device);
+        if !device {
+            req.flags.remove(ReqFlags::ON_WORKER);
+        }
         let unbound = kind == Kind::Other || kind == Kind::Pollable;
         let blocks = req.arms > 0 && kind == Kind::Pollable;
         let at_once = matches!(call.file, FileRef::Plain(_)) && !unbound;
