@@ -10,6 +10,7 @@ pub const CASES: &[Case] = &[
     case!("bundle_ends", limit_of_bundle, [Op(IORING_OP_RECV)], "what a bundle's first step has brought is counted again with the second"),
     case!("bundle_ends", bundle_behind_end, [Op(IORING_OP_SEND)], "a worker gives up a bundle to a peer that sends no more"),
     case!("bundle_ends", turn_not_to_wait, [Op(IORING_OP_RECV)], "what is not to wait ends with its first turn"),
+    case!("bundle_ends", room_for_none, [Op(IORING_OP_RECV)], "a second step that finds no buffer, not the first, says whether room was left"),
     case!("bundle_ends", named_again, [Op(IORING_OP_RECV)], "buffers that the tail names again are used again, or are used up"),
 ];
 
@@ -87,6 +88,31 @@ fn turn_not_to_wait(cx: &mut Cx) -> Outcome {
                 let last = got.last().copied().unwrap_or_default();
                 cx.note(what, format_args!("{n}: {} of them, then {last:?}", got.len()));
             }
+        }
+    }
+    Ok(())
+}
+
+/// A ring of four bytes and of a buffer that has no room, which its tail names again and again.
+fn room_for_none(cx: &mut Cx) -> Outcome {
+    for (n, len) in [(4, 10), (12, 10), (13, 10), (40, 10), (40, 8), (40, 0)] {
+        for how in [0, IORING_RECV_MULTISHOT] {
+            let mut ring = cx.ring(8, 0)?;
+            let mut mem = [0u8; 8];
+            let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+            cx.is("register", register(&ring, &reg(page, 2, IOU_PBUF_RING_INC)), 0isize);
+            supply(page, 0, 2, &mut mem, 4);
+            os::store(page + 24, &[0u32]);
+            os::store(page + 14, &[100u16]);
+            let (mut one, two) = UnixStream::pair()?;
+            one.write_all(&vec![b'x'; n])?;
+            let recv = sqe::op(IORING_OP_RECV, two.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+            let how = IORING_RECVSEND_BUNDLE | how;
+            let recv = recv.set(|s| (s.buf_index, s.ioprio, s.len) = (GROUP, how, len));
+            cx.start(&mut ring, &[recv.ud(1)]);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
+            cx.note("brought", format_args!("{n} {len} {how}: {got:x?}"));
         }
     }
     Ok(())

@@ -233,7 +233,7 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
             let told = singly || !has(Change::BufferPlaces);
             let more = picked && told && call.message().head.inc;
             if let Some(pick) = &mut call.pick {
-                pick.more = more;
+                (pick.more, pick.found_none) = (more, !picked);
             }
             (0, 0)
         }

@@ -69,6 +69,8 @@ pub(crate) struct Pick {
     pub(crate) paid: u32,
     /// When it was paid for, room was left in it.
     pub(crate) more: bool,
+    /// A bundle's second step found no buffer: that step says whether room was left, not the first.
+    pub(crate) found_none: bool,
 }
 
 impl Pick {
@@ -211,7 +213,7 @@ impl Groups {
             && let Some(Group::Ring(ring)) = self.0.get_mut(&bgid)
         {
             if !pick.committed {
-                pick.more |= !ring.pay(pick, len);
+                pick.more |= !ring.pay(pick, len) && !pick.found_none;
             } else if let (count @ 1.., len) = pick.second {
                 pick.more = !ring.commit(count, len);
             }
