@@ -1,9 +1,9 @@
 //! Differences that `docs/LIMITATIONS.md` tells of, as far as random programs meet them. Each is
 //! told as narrowly as that page tells it, and names its words there; whatever else differs counts.
 
-use super::program::{Bad, Cell, Fd, Slot, Sqe, Step, Val};
+use super::program::{Bad, Cell, Fd, Slot, Sqe, Val};
 pub use super::seen::Seen;
-use super::seen::{is_regular, other_end, reads, res, sends, slot, writes};
+use super::seen::{is_cached, other_end, reads, res, sends, slot, writes};
 use super::transcript::{Cqe, Rec, Transcript};
 use super::{known_eventfd, known_files, known_pipes, known_races, known_sockets, known_workers};
 use softring_uapi::*;
@@ -21,6 +21,7 @@ const KNOWN: &[Known] = &[
     ("waits on a socket whose own side is shut for sending", known_sockets::shut_quietly),
     ("waits on a socket whose own side is shut for sending", known_sockets::shut_and_cancelled),
     ("has kept the buffer that it picked for that", known_sockets::kept_in_vain),
+    ("has kept the buffer that it picked for that", known_sockets::head_moved_in_vain),
     ("can be cancelled at once. The kernel tries it again 127 times", cancelled_at_once),
     ("Where their memory is given up", registered_given_up),
     ("A provided buffer whose address no process can have", buffer_nowhere),
@@ -44,18 +45,22 @@ const KNOWN: &[Known] = &[
         known_sockets::acknowledged_late,
     ),
     ("none where something else has begun it", known_eventfd::worker_not_first),
-    ("A CLOSE lets its file go at once", closed_at_once),
+    ("A CLOSE lets its file go at once", known_sockets::closed_at_once),
     ("A buffered write to a regular file may be over", written_at_once),
     ("Of a WAITID for a process and one for its group", rival_waits),
     ("ends in front of an urgent byte", urgent_byte),
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
     ("takes the wake-up of a connection from an ACCEPT behind it", known_sockets::exclusive_poll),
     ("a request that follows a larger one: that may take more", known_sockets::larger_before),
+    ("a request that follows a larger one: that may take more", known_sockets::larger_left_less),
     ("whose time has come while its batch is submitted", known_eventfd::told_with_others),
     ("moves it, as read(2) and write(2) do", known_files::position_direct),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
     ("A cancellation may find there what no worker has begun", known_workers::not_begun),
+    ("a timeout may count none of the next call's completions", known_workers::counts_late),
+    ("so a cancellation of the same batch finds nothing", known_workers::read_at_once),
+    ("of no bytes that a worker waits in", known_workers::message_of_nothing),
     ("that comes before its worker is through waits behind it, too", known_workers::behind_barrier),
     ("that was reset behind its peer's end", known_sockets::reset_after_end),
     ("in a vector that an earlier message has left", known_sockets::vector_at_hand),
@@ -96,33 +101,13 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
     })
 }
 
-/// The other end of a request's file was closed by the batch that the request is part of.
-fn closed_at_once(seen: &Seen) -> bool {
-    let Some((ring, own)) = seen.request() else { return false };
-    let file = seen.file(ring, own);
-    let mut gone = Vec::new();
-    for step in &seen.program.steps {
-        match step {
-            Step::Enter(e) if e.ring == ring => gone.clear(),
-            Step::Sqe { ring: of, sqe, .. } if *of == ring && sqe.ud == own.ud => break,
-            Step::Sqe { ring: of, sqe, .. } if *of == ring && sqe.op == IORING_OP_CLOSE => {
-                gone.extend(slot(sqe).and_then(other_end));
-            }
-            _ => {}
-        }
-    }
-    file.is_some_and(|file| gone.contains(&file))
-}
-
 /// A cancellation of many, and a write that it has found on one side only.
 fn written_at_once(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
-    // In memory, O_DIRECT says nothing.
-    let is_cached = |slot| is_regular(slot) || seen.program.tmpfs && slot == Slot::Direct;
     let found = |sqe: &Sqe| {
         let mut told = seen.kernel.told(sqe.ud).chain(seen.softring.told(sqe.ud));
         writes(sqe.op)
-            && seen.file(ring, sqe).is_some_and(is_cached)
+            && seen.file(ring, sqe).is_some_and(|slot| is_cached(seen, slot))
             && told.any(|answer| answer == res(libc::ECANCELED))
     };
     found(own)

@@ -1,6 +1,6 @@
 //! Requests that wait on sockets, of which nothing tells, or too much.
 
-use super::program::{Host, Slot, Sqe, Step, Val};
+use super::program::{Cell, Host, Slot, Sqe, Step, Val};
 use super::seen::{Seen, other_end, own_side_only, res, slot, unix_peer};
 use super::transcript::{Cqe, Transcript};
 use softring_uapi::*;
@@ -24,6 +24,31 @@ pub fn shut_quietly(seen: &Seen) -> bool {
         && matches!(kernel[..], [res] if told.contains(&res) || first(res))
 }
 
+/// The other end of a request's file, or the listener that it is to reach, was closed by the batch
+/// that the request is part of.
+pub fn closed_at_once(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let mut closed = Vec::new();
+    for step in &seen.program.steps {
+        match step {
+            Step::Enter(e) if e.ring == ring => closed.clear(),
+            Step::Sqe { ring: of, sqe, .. } if *of == ring && sqe.ud == own.ud => break,
+            Step::Sqe { ring: of, sqe, .. } if *of == ring && sqe.op == IORING_OP_CLOSE => {
+                closed.extend(slot(sqe));
+            }
+            _ => {}
+        }
+    }
+    let reached = || {
+        let (kernel, softring) = seen.results();
+        kernel == [0] && softring == [res(libc::ECONNREFUSED)]
+    };
+    let file = seen.file(ring, own);
+    let peer = |slot: &Slot| file.is_some() && other_end(*slot) == file;
+    let listener = |slot: &Slot| own.op == IORING_OP_CONNECT && own.addr == Val::Addr(*slot);
+    closed.iter().any(peer) || closed.iter().any(listener) && reached()
+}
+
 /// A bundle that has taken the last buffer, in a vector that an earlier message left.
 pub fn vector_at_hand(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
@@ -34,9 +59,7 @@ pub fn vector_at_hand(seen: &Seen) -> bool {
         let is = |cqe: &Cqe| cqe.res > 0 && (cqe.flags & IORING_CQE_F_MORE != 0) == more;
         cqes.iter().any(is)
     };
-    own.op == IORING_OP_RECV
-        && own.ioprio & IORING_RECVSEND_BUNDLE != 0
-        && own.len == 0
+    is_open_bundle(own)
         && first(&seen.what.kernel, false)
         && first(&seen.what.softring, true)
         && seen.sqes().any(message)
@@ -100,37 +123,61 @@ fn is_shut(seen: &Seen, ring: u8, sqe: &Sqe) -> bool {
 
 /// A bundle that knows no length, behind a request for which the kernel has kept more room.
 pub fn larger_before(seen: &Seen) -> bool {
-    let bundle = |sqe: &Sqe| sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
-    let larger = |sqe: &Sqe| match sqe.op {
-        IORING_OP_SENDMSG | IORING_OP_SENDMSG_ZC | IORING_OP_RECVMSG => true,
-        IORING_OP_SEND | IORING_OP_RECV => bundle(sqe),
-        _ => false,
-    };
     let Some((_, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
     let takes = |got: &[i64]| got.first().is_some_and(|n| *n > 0);
     // Of what it may take more, something may be no memory.
     let finds_bad =
         kernel == [res(libc::EFAULT)] && seen.supplies(|addr| matches!(addr, Val::Bad(_)));
-    own.op == IORING_OP_RECV
-        && bundle(own)
-        && own.len == 0
+    is_open_bundle(own)
         && (takes(&kernel) || finds_bad)
         && takes(&softring)
-        && seen.sqes().take_while(|(_, sqe)| sqe.ud != own.ud).any(|(_, sqe)| larger(sqe))
+        && seen.sqes().take_while(|(_, sqe)| sqe.ud != own.ud).any(|(_, sqe)| is_larger(sqe))
+}
+
+/// What a bundle left in its socket, where it took more on the kernel.
+pub fn larger_left_less(seen: &Seen) -> bool {
+    let Some(Step::Host(Host::Read(slot, _))) = seen.program.steps.get(seen.what.step) else {
+        return false;
+    };
+    let rec = |t: &Transcript| t.recs.iter().find(|rec| rec.step == seen.what.step).map(|r| r.ret);
+    let left = rec(seen.softring).zip(rec(seen.kernel)).map(|(softring, kernel)| softring - kernel);
+    let taken = |t: &Transcript, ud| t.told(ud).filter(|n| *n > 0).sum::<i64>();
+    let bundle = |(at, (ring, sqe)): (usize, (u8, &Sqe))| {
+        let more = taken(seen.kernel, sqe.ud) - taken(seen.softring, sqe.ud);
+        is_open_bundle(sqe)
+            && seen.file(ring, sqe) == Some(*slot)
+            && taken(seen.softring, sqe.ud) > 0
+            && more > 0
+            && left == Some(more)
+            && seen.sqes().take(at).any(|(_, sqe)| is_larger(sqe))
+    };
+    seen.sqes().enumerate().any(bundle)
+}
+
+/// Is it a bundle that does not say how much it receives?
+fn is_open_bundle(sqe: &Sqe) -> bool {
+    sqe.op == IORING_OP_RECV && sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 && sqe.len == 0
+}
+
+/// May the kernel keep more room of it?
+fn is_larger(sqe: &Sqe) -> bool {
+    match sqe.op {
+        IORING_OP_SENDMSG | IORING_OP_SENDMSG_ZC | IORING_OP_RECVMSG => true,
+        IORING_OP_SEND | IORING_OP_RECV => sqe.ioprio & IORING_RECVSEND_BUNDLE != 0,
+        _ => false,
+    }
 }
 
 /// A request that found no buffer, since another that a worker tried in vain has kept one.
 pub fn kept_in_vain(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
-    let forced = IOSQE_ASYNC | IOSQE_BUFFER_SELECT;
     let keeps = |(of, sqe): (u8, &Sqe)| {
         of == ring
             && sqe.ud != own.ud
-            && sqe.flags & forced == forced
             && sqe.buf_index == own.buf_index
-            && is_shut(seen, of, sqe)
+            && tries_in_vain(seen, of, sqe)
     };
     // Or it found the one behind it.
     let (k, s) = (&seen.what.kernel, &seen.what.softring);
@@ -140,6 +187,28 @@ pub fn kept_in_vain(seen: &Seen) -> bool {
     own.flags & IOSQE_BUFFER_SELECT != 0
         && (kernel == [none] && softring != kernel || other || one_less)
         && seen.sqes().any(keeps)
+}
+
+/// The head of a ring of buffers, which has moved on over a buffer kept in that way.
+pub fn head_moved_in_vain(seen: &Seen) -> bool {
+    let asks = seen.program.steps.get(seen.what.step);
+    let Some(Step::Register {
+        ring, op: IORING_REGISTER_PBUF_STATUS, arg: Val::Mem(cells), ..
+    }) = asks
+    else {
+        return false;
+    };
+    let keeps = |(of, sqe): (u8, &Sqe)| {
+        let group = Cell::U32(sqe.buf_index.into());
+        of == *ring && cells.first() == Some(&group) && tries_in_vain(seen, of, sqe)
+    };
+    seen.what.text.starts_with("memory [1]=") && seen.sqes().any(keeps)
+}
+
+/// Does a worker try to receive into a picked buffer what nothing tells of?
+fn tries_in_vain(seen: &Seen, ring: u8, sqe: &Sqe) -> bool {
+    let forced = IOSQE_ASYNC | IOSQE_BUFFER_SELECT;
+    sqe.flags & forced == forced && is_shut(seen, ring, sqe)
 }
 
 /// A cancellation that waits, and found what the kernel has tried again.

@@ -1,8 +1,8 @@
 //! Requests that on the kernel wait for a worker: all are in the middle of chains, or none has
 //! begun.
 
-use super::program::{Sqe, Step};
-use super::seen::{Seen, reads, res, writes};
+use super::program::{Cell, Slot, Sqe, Step, Val};
+use super::seen::{Seen, is_cached, reads, res, writes};
 use super::transcript::Transcript;
 use softring_uapi::*;
 
@@ -53,6 +53,59 @@ pub fn not_begun(seen: &Seen) -> bool {
         || own.op == IORING_OP_ASYNC_CANCEL
             && counts
             && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
+}
+
+/// Does a timeout count completions from when the kernel's worker arms it, which those of the next
+/// call may be ahead of?
+pub fn counts_late(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let (kernel, softring) = seen.results();
+    let counts = own.op == IORING_OP_TIMEOUT
+        && own.flags & IOSQE_ASYNC != 0
+        && matches!(own.off, Val::Num(1..));
+    let steps = seen.program.steps.iter();
+    let behind = steps.skip_while(
+        |step| !matches!(step, Step::Sqe { ring: of, sqe, .. } if *of == ring && sqe.ud == own.ud),
+    );
+    let soon = behind.take_while(|step| !matches!(step, Step::Settle));
+    let enters = soon.filter(|step| matches!(step, Step::Enter(e) if e.ring == ring)).count();
+    counts && enters > 1 && kernel.is_empty() && softring == [0]
+}
+
+/// Does a cancellation find, on the kernel only, a read in memory that its worker has not begun?
+pub fn read_at_once(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request().filter(|_| seen.program.tmpfs) else { return false };
+    let cancelled = res(libc::ECANCELED);
+    let found = |sqe: &Sqe| {
+        reads(sqe.op)
+            && seen.file(ring, sqe).is_some_and(|slot| is_cached(seen, slot))
+            && seen.kernel.told(sqe.ud).eq([cancelled])
+            && !seen.softring.told(sqe.ud).any(|answer| answer == cancelled)
+    };
+    let (kernel, softring) = seen.results();
+    let finds = || (&kernel[..], &softring[..]) == (&[0], &[res(libc::ENOENT)]);
+    found(own)
+        || own.op == IORING_OP_ASYNC_CANCEL
+            && finds()
+            && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
+}
+
+/// Did the end of its ring wake a worker that receives a message of no bytes? Whoever then looks at
+/// its header may be earlier than the worker.
+pub fn message_of_nothing(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let flags = IOSQE_ASYNC | IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
+    let nothing = |cells: &[Cell]| matches!(cells.get(4), Some(Cell::U64(Val::Num(0))));
+    let empty = matches!(&own.addr, Val::Mem(cells) if nothing(cells));
+    let tcp = matches!(seen.file(ring, own), Some(Slot::TcpA | Slot::TcpB));
+    own.op == IORING_OP_RECVMSG
+        && own.flags & flags != 0
+        && empty
+        && tcp
+        && seen.what.step == seen.program.steps.len() + 3
+        && seen.what.text.ends_with(&format!("ud{} memory [6]=0x0", own.ud))
+        && !told(seen.kernel, own.ud)
+        && !told(seen.softring, own.ud)
 }
 
 /// Did something come right behind a batch whose barrier the kernel's worker was still at? It waits
@@ -124,7 +177,7 @@ mod tests {
     use super::*;
     use crate::fuzz::compare::compare;
     use crate::fuzz::known::reason;
-    use crate::fuzz::program::{Fd, Program, Setup, Slot};
+    use crate::fuzz::program::{Fd, Program, Setup};
     use crate::fuzz::transcript::{Cqe, End, Rec};
 
     /// A read of a pipe behind what a worker does, then something else for a worker, whose CQE only

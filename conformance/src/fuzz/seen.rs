@@ -140,6 +140,11 @@ pub fn is_regular(slot: Slot) -> bool {
     matches!(slot, Slot::A | Slot::B | Slot::Ro | Slot::Wo | Slot::Append)
 }
 
+/// Do its data go through the page cache? In memory, O_DIRECT says nothing.
+pub fn is_cached(seen: &Seen, slot: Slot) -> bool {
+    is_regular(slot) || seen.program.tmpfs && slot == Slot::Direct
+}
+
 /// The other end of a pipe or a socket.
 pub fn other_end(slot: Slot) -> Option<Slot> {
     use Slot::*;
