@@ -20,6 +20,9 @@ pub const CASES: &[Case] = &[
     case!("iowq", open_chain, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "so does a chain without an end, in front of what task work sends there"),
     case!("iowq", polls_first, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV)], "what is to be polled first, and is ready, waits in the worker"),
     case!("iowq", no_socket, [Sqe(IOSQE_ASYNC), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_RECV)], "what is no socket uses no buffer"),
+    case!("iowq", closed_in_order, [
+        Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_CLOSE), Op(IORING_OP_FILES_UPDATE),
+    ], "what has waited for a barrier behind a close finds it done"),
     case!("iowq", device_ends, [
         Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_LINK), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
     ], "its chain goes on there, but behind what a device has done"),
@@ -160,6 +163,27 @@ fn no_socket(cx: &mut Cx) -> Outcome {
     }
     let read = sqe::rw(IORING_OP_READ, r.as_raw_fd(), 0, 0, 0).with(IOSQE_BUFFER_SELECT);
     cx.one(&mut ring, "the buffer is there", read.set(|s| s.buf_index = GROUP), 1);
+    Ok(())
+}
+
+fn closed_in_order(cx: &mut Cx) -> Outcome {
+    for _ in 0..4 {
+        let _one = OneCpu::new()?;
+        let mut ring = cx.ring(8, 0)?;
+        cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[-1]), 0);
+        let (r, w) = cx.pipe()?;
+        let fd = cx.file("f", b"data")?.into_raw_fd();
+        let sqes = [
+            sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1),
+            sqe::nop().with(IOSQE_IO_DRAIN).ud(2),
+            sqe::op(IORING_OP_CLOSE, fd).ud(3),
+        ];
+        cx.start(&mut ring, &sqes);
+        let fds = [fd];
+        cx.start(&mut ring, &[sqe::rw(IORING_OP_FILES_UPDATE, -1, addr(&fds), 1, 0).ud(4)]);
+        rustix::io::write(&w, b"x")?;
+        cx.reap(&mut ring, "closed first", &[(1, 1), (2, 0), (3, 0), (4, -EBADF)]);
+    }
     Ok(())
 }
 

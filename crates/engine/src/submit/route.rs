@@ -13,6 +13,7 @@ use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait, kind_of};
 use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
 use softring_host::fd::kind::Kind;
+use softring_uapi::IOSQE_ASYNC;
 use softring_uapi::errno::Errno;
 
 /// Where a request goes.
@@ -84,7 +85,9 @@ impl Ctx {
         }
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);
         req.flags.set(ReqFlags::STREAM, pollable);
-        (def.has(opdef::ASYNC) || (forced && !pollable)).then_some(Way::Worker)
+        // What waited for a barrier behind a CLOSE finds it done.
+        let closes = def.has(opdef::CLOSES) && req.call.sqe.flags & IOSQE_ASYNC == 0;
+        (def.has(opdef::ASYNC) || (forced && !pollable && !closes)).then_some(Way::Worker)
     }
 
     /// As [`kind_of`], which asks the kernel each time about a number that stands for O_DIRECT:
