@@ -21,6 +21,9 @@ pub const CASES: &[Case] = &[
     case!("eventfd", writes_that_block, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd is a worker's, its failure task work"),
     case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),
     case!("eventfd", overflow_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "but not to an async eventfd"),
+    case!("eventfd", skipped_by_worker, [
+        Reg(IORING_REGISTER_EVENTFD_ASYNC), Sqe(IOSQE_CQE_SKIP_SUCCESS),
+    ], "a worker that posts nothing tells of what others have posted"),
     case!("eventfd", full_for_worker, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "a worker that finds no room tells of what is there"),
 ];
 
@@ -78,6 +81,21 @@ fn eventfd_refusals(cx: &mut Cx) -> Outcome {
             ("unregister with a count", IORING_UNREGISTER_EVENTFD, 0, 1, -EINVAL),
             ("unregister", IORING_UNREGISTER_EVENTFD, 0, 0, 0),
         ]);
+    }
+    Ok(())
+}
+
+fn skipped_by_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ev = nonblocking_eventfd()?;
+    let fd = [ev.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD_ASYNC, &fd), 0);
+    cx.one(&mut ring, "nop", sqe::nop(), 0);
+    cx.is("inline: not counted", counted(&ev), 0);
+    for what in ["told of by the worker", "nothing is new"] {
+        cx.start(&mut ring, &[sqe::nop().with(IOSQE_ASYNC | IOSQE_CQE_SKIP_SUCCESS)]);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        cx.note(what, counted(&ev));
     }
     Ok(())
 }

@@ -33,6 +33,11 @@ impl EventFd {
         self.by_workers += u32::from(self.only_async || !skipped);
     }
 
+    /// Has a worker something to tell of, or is a signal due? It may have posted nothing itself.
+    pub(crate) fn awaits_commit(&self) -> bool {
+        self.by_workers > 0 || self.due > 0
+    }
+
     /// What was posted up to `tail` is flushed: signals once for all, and once for each CQE that a
     /// worker posts (`io_commit_cqring_flush`).
     pub(crate) fn flushed(&mut self, tail: u32) {

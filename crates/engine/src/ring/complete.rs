@@ -229,8 +229,11 @@ impl Ctx {
         let tail = self.mem.control.cq_tail().load(Relaxed);
         self.timeouts.committed = tail;
         self.count_pass(tail);
-        if published || self.posted {
+        let posted = published || self.posted;
+        if posted {
             self.wake();
+        }
+        if posted || self.eventfd.as_ref().is_some_and(EventFd::awaits_commit) {
             self.signal_eventfd();
         }
         self.posted = false;
