@@ -1,9 +1,9 @@
 //! Differences that `docs/LIMITATIONS.md` tells of, as far as random programs meet them. Each is
 //! told as narrowly as that page tells it, and names its words there; whatever else differs counts.
 
-use super::program::{Bad, Cell, Fd, Slot, Sqe, Val};
+use super::program::{Cell, Fd, Slot, Sqe, Val};
 pub use super::seen::Seen;
-use super::seen::{is_cached, other_end, reads, res, sends, slot, writes};
+use super::seen::{is_cached, other_end, reads, res, sends, writes};
 use super::transcript::{Cqe, Rec, Transcript};
 use super::{known_eventfd, known_files, known_pipes, known_races, known_sockets, known_workers};
 use softring_uapi::*;
@@ -24,7 +24,6 @@ const KNOWN: &[Known] = &[
     ("has kept the buffer that it picked for that", known_sockets::head_moved_in_vain),
     ("can be cancelled at once. The kernel tries it again 127 times", cancelled_at_once),
     ("Where their memory is given up", registered_given_up),
-    ("A provided buffer whose address no process can have", buffer_nowhere),
     ("Where the CQ has room for some only", no_room_for_all),
     ("goes on by task work, and waits where a worker would not", known_races::chain_without_room),
     ("Two requests that workers run may run in either order", known_races::side_by_side),
@@ -219,32 +218,6 @@ fn registered_given_up(seen: &Seen) -> bool {
         )
     };
     seen.what.about == "files and memory" && seen.sqes().any(gives_up) && seen.sqes().any(fixed)
-}
-
-/// A buffer at an address that no process can have is refused before the file is asked, which
-/// keeps its datagram.
-fn buffer_nowhere(seen: &Seen) -> bool {
-    let nowhere = |val: &Val| matches!(val, Val::Bad(Bad::Kernel | Bad::NonCanonical));
-    let provides = |sqe: &Sqe| sqe.op == IORING_OP_PROVIDE_BUFFERS && nowhere(&sqe.addr);
-    let given = seen.supplies(nowhere) || seen.sqes().any(|(_, sqe)| provides(sqe));
-    let selects = |sqe: &Sqe| sqe.flags & IOSQE_BUFFER_SELECT != 0;
-    let told = |t: &Transcript, ud: u64| t.told(ud).any(|answer| answer == res(libc::EFAULT));
-    let keeps = |sqe: &Sqe| {
-        let datagram = matches!(
-            slot(sqe),
-            Some(Slot::SeqA | Slot::SeqB | Slot::DgramA | Slot::DgramB | Slot::UdpA | Slot::UdpB)
-        );
-        let both = told(seen.kernel, sqe.ud) && told(seen.softring, sqe.ud);
-        datagram && selects(sqe) && both
-    };
-    let state = seen.what.about == "files and memory" && seen.sqes().any(|(_, sqe)| keeps(sqe));
-    let (kernel, softring) = seen.results();
-    let less = matches!((&kernel[..], &softring[..]), ([k], [s]) if (1..*k).contains(s));
-    let bundle = |sqe: &Sqe| sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
-    let answer = seen.request().is_some_and(|(_, sqe)| {
-        selects(sqe) && (softring == [res(libc::EFAULT)] || bundle(sqe) && less)
-    });
-    given && (state || answer)
 }
 
 /// In the first reap since, of a ring that has overflowed, a multishot request goes on on one side
