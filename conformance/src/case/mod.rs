@@ -118,6 +118,7 @@ families![
     enter,
     wait,
     signals,
+    masks,
     clock,
     files,
     buffers,

@@ -7,7 +7,7 @@ use core::time::Duration;
 use crate::drive::task_work;
 use crate::io::aio::AioCtx;
 use crate::io::poll::{self, AIO_DATA, BATCH};
-use crate::io::vigil::Vigil;
+use crate::io::vigil::{Sigset, Vigil};
 use crate::memory::lock::SPINNER;
 use crate::policy::hybrid::Nap;
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
@@ -29,6 +29,8 @@ pub(crate) struct WaitArgs {
     /// When to be content with fewer, absolute in ns on the ring's clock.
     pub(crate) min_deadline: Option<u64>,
     /// Signal mask while waiting.
+    pub(crate) sigset: Sigset,
+    /// What has been read there.
     pub(crate) sigmask: Option<u64>,
 }
 
@@ -96,6 +98,36 @@ fn gather(ctx: &mut Ctx, min: u32) {
     }
 }
 
+/// Calls `f` without the lock; also where another thread is in the middle of an issue.
+pub(crate) fn unlocked<'r, R>(
+    ring: &'r Ring,
+    ctx: Guard<'r>,
+    f: impl FnOnce() -> R,
+) -> (Guard<'r>, R) {
+    drop(ctx);
+    let answer = f();
+    (ring.lock_now(), answer)
+}
+
+/// Reads the signal mask, unless enough is there: then the kernel does not look at it.
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`.
+fn read_mask<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs) -> (Guard<'r>, Result<Option<u64>>) {
+    if a.sigset.at == 0 || ctx.mem.cq_ready() >= a.min {
+        return (ctx, Ok(None));
+    }
+    let (mut ctx, mask) = unlocked(ring, ctx, || a.sigset.read());
+    if mask.is_err() {
+        // What is ready by now the kernel has posted before.
+        ctx.post_ready();
+        if ctx.mem.cq_ready() >= a.min {
+            return (ctx, Ok(None));
+        }
+    }
+    (ctx, mask)
+}
+
 /// Waits until `a.min` CQEs are ready. The lock is held on entry and on return, not while asleep.
 ///
 /// # Errors
@@ -114,6 +146,12 @@ pub(crate) fn cqring_wait<'r>(
     // (`io_should_wake`).
     let timeouts = ctx.timeouts.own;
     let mut result = Ok(0);
+    let mask;
+    (ctx, mask) = read_mask(ring, ctx, &a);
+    match mask {
+        Ok(mask) => a.sigmask = mask,
+        Err(e) => return (ctx, Err(e)),
+    }
     let _under = a.sigmask.map(waits_under);
     vigil.wait_under(a.sigmask);
     a.sigmask = vigil.mask();

@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use softring_host::handlers::{self, Call};
 use softring_host::signal::BlockAll;
-use softring_host::sys;
+use softring_host::{sys, user};
 use softring_uapi::errno::{Errno, Result};
 
 /// A signal handler has entered a ring on top of its own thread's call.
@@ -28,6 +28,28 @@ static HANDLERS_ENTER: AtomicBool = AtomicBool::new(false);
 const ASK_EVERY: u64 = 100_000;
 /// The default slack, 50 µs, is as long as many a nap.
 const SLACK_NS: usize = 1;
+
+/// Where the program has the signal mask of a wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sigset {
+    /// 0: it asks for none.
+    pub(crate) at: u64,
+    pub(crate) size: usize,
+}
+
+impl Sigset {
+    /// The mask (`set_user_sigmask`).
+    ///
+    /// # Errors
+    /// `EINVAL`, `EFAULT`.
+    pub(crate) fn read(self) -> Result<Option<u64>> {
+        match self {
+            Sigset { at: 0, .. } => Ok(None),
+            Sigset { at, size: 8 } => user::read(at).map(Some),
+            Sigset { .. } => Err(Errno::EINVAL),
+        }
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]

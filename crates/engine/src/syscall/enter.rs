@@ -3,11 +3,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use crate::drive::cqwait::{WaitArgs, cqring_wait};
+use crate::drive::cqwait::{WaitArgs, cqring_wait, unlocked};
 use crate::drive::iopoll::{Args, iopoll_check};
 use crate::drive::sqpoll;
 use crate::drive::task_work;
-use crate::io::vigil::Vigil;
+use crate::io::vigil::{Sigset, Vigil};
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::stats::trace::Step;
 use softring_host::handlers::Call;
@@ -239,42 +239,29 @@ impl Ctx {
 struct Ext {
     ts: Option<kernel_timespec>,
     min_wait_usec: u32,
-    sigmask: Option<u64>,
+    sigset: Sigset,
 }
 
 /// Reads the wait arguments (`io_get_ext_arg`), without the lock where they lie in the program's
-/// memory: that may be served late, and whoever issues waits for nobody's wait.
+/// memory: that may be served late, and whoever issues waits for nobody's wait. The signal mask is
+/// read only by a wait that has to wait.
 fn wait_args<'r>(ring: &'r Ring, ctx: Guard<'r>, args: &Args) -> (Guard<'r>, Result<WaitArgs>) {
     let kind = args.flags & (IORING_ENTER_EXT_ARG | IORING_ENTER_EXT_ARG_REG);
     let (ctx, ext) = if kind == IORING_ENTER_EXT_ARG | IORING_ENTER_EXT_ARG_REG {
-        match registered_wait(&ctx, args.arg, args.argsz) {
-            Ok(entry) if entry.sigmask == 0 => (ctx, of_registered(&entry)),
-            Ok(entry) => unlocked(ring, ctx, || of_registered(&entry)),
-            Err(e) => (ctx, Err(e)),
-        }
+        let entry = registered_wait(&ctx, args.arg, args.argsz);
+        (ctx, entry.map(|entry| of_registered(&entry)))
     } else if kind & IORING_ENTER_EXT_ARG != 0 {
         unlocked(ring, ctx, || read_ext(args))
-    } else if args.arg == 0 || args.min == 0 {
-        // Who waits for nothing has it before the mask is looked at.
-        (ctx, Ok(Ext::default()))
     } else {
-        unlocked(ring, ctx, || {
-            Ok(Ext { sigmask: sigmask(args.arg, args.argsz)?, ..Ext::default() })
-        })
+        let sigset = Sigset { at: args.arg, size: args.argsz };
+        (ctx, Ok(Ext { sigset, ..Ext::default() }))
     };
     let waits = ext.map(|ext| {
-        let mut w = WaitArgs { min: args.min, sigmask: ext.sigmask, ..WaitArgs::default() };
+        let mut w = WaitArgs { min: args.min, sigset: ext.sigset, ..WaitArgs::default() };
         deadlines(&ctx, &mut w, args.flags, ext.ts, ext.min_wait_usec);
         w
     });
     (ctx, waits)
-}
-
-/// Calls `f` without the lock; also where another thread is in the middle of an issue.
-fn unlocked<'r, R>(ring: &'r Ring, ctx: Guard<'r>, f: impl FnOnce() -> R) -> (Guard<'r>, R) {
-    drop(ctx);
-    let answer = f();
-    (ring.lock_now(), answer)
 }
 
 fn read_ext(args: &Args) -> Result<Ext> {
@@ -283,14 +270,14 @@ fn read_ext(args: &Args) -> Result<Ext> {
     }
     let ext: io_uring_getevents_arg = user::read(args.arg)?;
     let ts = if ext.ts != 0 { Some(user::read(ext.ts)?) } else { None };
-    let sigmask = sigmask(ext.sigmask, ext.sigmask_sz as usize)?;
-    Ok(Ext { ts, min_wait_usec: ext.min_wait_usec, sigmask })
+    let sigset = Sigset { at: ext.sigmask, size: ext.sigmask_sz as usize };
+    Ok(Ext { ts, min_wait_usec: ext.min_wait_usec, sigset })
 }
 
-fn of_registered(entry: &io_uring_reg_wait) -> Result<Ext> {
+fn of_registered(entry: &io_uring_reg_wait) -> Ext {
     let ts = (entry.flags & IORING_REG_WAIT_TS != 0).then_some(entry.ts);
-    let sigmask = sigmask(entry.sigmask, entry.sigmask_sz as usize)?;
-    Ok(Ext { ts, min_wait_usec: entry.min_wait_usec, sigmask })
+    let sigset = Sigset { at: entry.sigmask, size: entry.sigmask_sz as usize };
+    Ext { ts, min_wait_usec: entry.min_wait_usec, sigset }
 }
 
 fn registered_wait(ctx: &Ctx, off: u64, argsz: usize) -> Result<io_uring_reg_wait> {
@@ -313,14 +300,4 @@ fn deadlines(ctx: &Ctx, w: &mut WaitArgs, flags: u32, ts: Option<kernel_timespec
     let base = if flags & IORING_ENTER_ABS_TIMER != 0 { 0 } else { now };
     w.deadline = ts.map(|ts| base.saturating_add(time::ns_of(ts)));
     w.min_deadline = (min_us != 0).then(|| now.saturating_add(u64::from(min_us) * 1000));
-}
-
-fn sigmask(addr: u64, size: usize) -> Result<Option<u64>> {
-    if addr == 0 {
-        return Ok(None);
-    }
-    if size != 8 {
-        return Err(Errno::EINVAL);
-    }
-    Ok(Some(user::read(addr)?))
 }
