@@ -302,7 +302,7 @@ fn sigmask_ext_arg(cx: &mut Cx) -> Outcome {
 }
 
 /// A page for waits, and what registers it; that names `desc`.
-fn page_of_waits(desc: &mut io_uring_region_desc) -> (usize, io_uring_mem_region_reg) {
+pub(super) fn page_of_waits(desc: &mut io_uring_region_desc) -> (usize, io_uring_mem_region_reg) {
     let base = os::page(libc::PROT_READ | libc::PROT_WRITE);
     *desc = io_uring_region_desc {
         user_addr: base as u64,

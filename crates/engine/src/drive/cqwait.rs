@@ -145,7 +145,7 @@ pub(crate) fn cqring_wait<'r>(
     // A timeout that ends while we wait ends the wait too, however few CQEs there are
     // (`io_should_wake`).
     let timeouts = ctx.timeouts.own;
-    let mut result = Ok(0);
+    let (mut result, mut looked) = (Ok(0), false);
     let mask;
     (ctx, mask) = read_mask(ring, ctx, &a);
     match mask {
@@ -174,12 +174,19 @@ pub(crate) fn cqring_wait<'r>(
             ctx.flush();
             continue;
         }
-        let Some(left) = time_left(&mut a, &ctx) else {
-            result = Err(Errno::ETIME);
-            continue;
-        };
         let slept;
-        (ctx, slept) = sleep(ring, ctx, &mut a, left, vigil);
+        (ctx, slept) = match time_left(&mut a, &ctx) {
+            Some(left) => sleep(ring, ctx, &mut a, left, vigil),
+            None if !looked => {
+                looked = true;
+                ctx.post_ready();
+                continue;
+            }
+            None => {
+                result = Err(Errno::ETIME);
+                let_in(ring, ctx, vigil)
+            }
+        };
         if let Slept::Signal = slept {
             result = Err(Errno::EINTR);
         }
@@ -224,7 +231,7 @@ fn sleep<'r>(
     vigil: &mut Vigil,
 ) -> (Guard<'r>, Slept) {
     if left == 0 {
-        return (ctx, Slept::Woken);
+        return let_in(ring, ctx, vigil);
     }
     if ctx.leaves_work() {
         // That thread takes the events, and tells who sleeps here of what it posts.
@@ -258,6 +265,15 @@ fn sleep<'r>(
         if drives { drive(ring, ctx, a, left) } else { passive(ring, ctx, a, left) };
     ctx.trace.end(span, Step::Sleep, 0);
     (ctx, slept)
+}
+
+/// A time is over, perhaps before the thread has slept: as each pass of the kernel's wait, this
+/// one, too, has those signals handled that the mask lets in.
+fn let_in<'r>(ring: &'r Ring, ctx: Guard<'r>, vigil: &Vigil) -> (Guard<'r>, Slept) {
+    match vigil.mask() {
+        None => (ctx, Slept::Woken),
+        Some(_) => handle_signals(ring, ctx, vigil),
+    }
 }
 
 /// Has signals handled that were kept back while the thread looked, without the lock.
