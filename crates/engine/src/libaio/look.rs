@@ -7,7 +7,7 @@ use crate::policy::hybrid::Policy;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use softring_host::handlers::is_deferred;
-use softring_host::sys::{self, sleeps};
+use softring_host::sys::{self, sleeps, sys};
 use softring_host::time::Clock;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
@@ -106,9 +106,24 @@ impl Wait {
     /// Has the kernel answer.
     pub(super) fn kernel(&self) -> isize {
         let Wait { id, min, nr, events, timeout, sigset } = *self;
-        match sigset {
+        let n = match sigset {
             None => sleeps!(__NR_io_getevents, id, min, nr, events, timeout),
             Some(set) => sleeps!(__NR_io_pgetevents, id, min, nr, events, timeout, set),
+        };
+        if n == Errno::EINTR.ret() && is_deferred() { self.interrupted() } else { n }
+    }
+
+    /// A deferred signal keeps a thread from sleeping, so the kernel may not have been asked; its
+    /// own wait ends with the events that are there, and with EINTR only if there are none.
+    fn interrupted(&self) -> isize {
+        let Wait { id, min, nr, events, .. } = *self;
+        if let Err(e) = self.deadline().and(self.sigmask()) {
+            return e.ret();
+        }
+        let now = [0u64; 2];
+        match sys!(__NR_io_getevents, id, min, nr, events, now.as_ptr().expose_provenance()) {
+            0 => Errno::EINTR.ret(),
+            n => n,
         }
     }
 

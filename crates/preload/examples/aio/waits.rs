@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Case] = &[
     ("negative_times", negative_times),
     ("signals_by_mask", signals_by_mask),
+    ("too_few_events", too_few_events),
     ("no_handler_no_eintr", no_handler_no_eintr),
     ("masked_sleep", masked_sleep),
     ("mask_in_handler", mask_in_handler),
@@ -139,6 +140,22 @@ fn signals_by_mask() {
         raise(SIGUSR1);
         assert_eq!(aio.pwait_under(0, &mut [Event::default()], Some([0, 0]), 0), err(EINTR));
         assert_eq!(HANDLED.swap(n, SeqCst), n + 1);
+    }
+}
+
+/// A signal ends a wait that has found fewer events than it asks for; they are the answer.
+fn too_few_events() {
+    handle(SIGUSR1);
+    block(&[SIGUSR1]);
+    let (aio, file) = (Aio::new(8), file(true, 1));
+    let read = rw(PREAD, &file, buffer(1, 0), 0, 0);
+    for n in 1..=20 {
+        assert_eq!(aio.submit(&[&read, &read]), 2);
+        std::thread::sleep(Duration::from_millis(2));
+        raise(SIGUSR1);
+        let time = [None, Some([10, 0]), Some([0, 0])][n as usize % 3];
+        assert_eq!(aio.pwait_under(4, &mut [Event::default(); 8], time, 0), 2, "{n}");
+        assert_eq!(HANDLED.load(SeqCst), n);
     }
 }
 
