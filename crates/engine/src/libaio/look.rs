@@ -127,6 +127,14 @@ impl Wait {
         }
     }
 
+    /// The answer where the kernel looks at the context and at the numbers: that is under the mask.
+    pub(super) fn refused(&self, e: Errno) -> isize {
+        match self.deadline().and(self.sigmask()) {
+            Err(e) => e.ret(),
+            Ok(mask) => mask.map_or(e.ret(), |mask| end_under(mask, e.ret())),
+        }
+    }
+
     /// The same with so much of the time left.
     fn kernel_by(&self, deadline: Option<u64>) -> isize {
         let Some(deadline) = deadline else { return self.kernel() };

@@ -119,6 +119,6 @@ pub fn getevents(wait: &Wait) -> isize {
     match table::find(wait.id) {
         Some(Entry::Kernels(ctx)) => ctx.getevents(wait),
         Some(Entry::Ours(ctx)) => ctx.getevents(wait),
-        None => emulated::unknown(wait.kernel()),
+        None => emulated::unknown_waits(wait),
     }
 }

@@ -159,9 +159,14 @@ impl Aio {
         mask: u64,
     ) -> i64 {
         let set = [(&raw const mask).expose_provenance(), 8];
-        let (nr, at) = (events.len(), events.as_mut_ptr().expose_provenance());
         let set = (&raw const set).expose_provenance();
         let ts = time.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
+        self.pwait_at(min, events, ts, set)
+    }
+
+    /// io_pgetevents with addresses of a time and of a sigset with its size, whatever they are.
+    pub fn pwait_at(&self, min: i64, events: &mut [Event], ts: usize, set: usize) -> i64 {
+        let (nr, at) = (events.len(), events.as_mut_ptr().expose_provenance());
         call(333, [self.0 as usize, min as usize, nr, at, ts, set])
     }
 

@@ -2,7 +2,7 @@
 
 use super::Case;
 use super::sys::*;
-use libc::{EINTR, SIGALRM, SIGCHLD, SIGHUP, SIGUSR1};
+use libc::{EFAULT, EINTR, EINVAL, SIGALRM, SIGCHLD, SIGHUP, SIGUSR1};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     ("negative_times", negative_times),
     ("signals_by_mask", signals_by_mask),
     ("too_few_events", too_few_events),
+    ("refused_under_a_mask", refused_under_a_mask),
     ("no_handler_no_eintr", no_handler_no_eintr),
     ("masked_sleep", masked_sleep),
     ("mask_in_handler", mask_in_handler),
@@ -156,6 +157,40 @@ fn too_few_events() {
         let time = [None, Some([10, 0]), Some([0, 0])][n as usize % 3];
         assert_eq!(aio.pwait_under(4, &mut [Event::default(); 8], time, 0), 2, "{n}");
         assert_eq!(HANDLED.load(SeqCst), n);
+    }
+}
+
+/// A wait that is refused once its mask is in force has signals handled; before, it has not.
+fn refused_under_a_mask() {
+    handle(SIGUSR1);
+    block(&[SIGUSR1]);
+    let aio = Aio::new(8);
+    let nobodys = std::mem::ManuallyDrop::new(Aio(0x1234_0000));
+    let mut e = [Event::default(); 2];
+    let mut handled = 0;
+    let mut refused = |what: &str, answer: &mut dyn FnMut() -> i64, errno, runs| {
+        raise(SIGUSR1);
+        assert_eq!(answer(), err(errno), "{what}");
+        handled += runs;
+        assert_eq!(HANDLED.load(SeqCst), handled, "{what}");
+    };
+    for time in [None, Some([0, 0]), Some([10, 0])] {
+        refused("no context", &mut || nobodys.pwait_under(1, &mut e, time, 0), EINVAL, 1);
+        refused("more than room", &mut || aio.pwait_under(3, &mut e, time, 0), EINVAL, 1);
+        refused("negative", &mut || aio.pwait_under(-1, &mut e, time, 0), EINVAL, 1);
+    }
+    let (mask, now) = (0u64, [0i64; 2]);
+    let (mask, now) = ((&raw const mask).expose_provenance(), now.as_ptr().expose_provenance());
+    let (good, short, unreadable) = ([mask, 8], [mask, 4], [8, 8]);
+    let [good, short, unreadable] =
+        [&good, &short, &unreadable].map(|set| set.as_ptr().expose_provenance());
+    for aio in [&aio, &nobodys] {
+        for min in [-1, 0, 1, 3] {
+            refused("time", &mut || aio.pwait_at(min, &mut e, 8, good), EFAULT, 0);
+            refused("sigset", &mut || aio.pwait_at(min, &mut e, now, 8), EFAULT, 0);
+            refused("size", &mut || aio.pwait_at(min, &mut e, now, short), EINVAL, 0);
+            refused("mask", &mut || aio.pwait_at(min, &mut e, now, unreadable), EFAULT, 0);
+        }
     }
 }
 

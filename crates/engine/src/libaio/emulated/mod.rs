@@ -36,6 +36,7 @@ use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
+pub(super) use wait::unknown_waits;
 
 /// `fs.aio-max-nr`, as it is by default.
 const MAX_NR: u32 = 0x1_0000;

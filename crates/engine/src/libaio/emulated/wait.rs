@@ -30,10 +30,18 @@ struct Masked<'a> {
     _blocked: BlockAll,
 }
 
+/// As [`super::unknown`], of a wait.
+pub(in crate::libaio) fn unknown_waits(wait: &Wait) -> isize {
+    let ret = wait.kernel();
+    let e = super::unknown(ret);
+    // What the kernel itself answers it has answered under the mask.
+    if e == ret { ret } else { wait.refused(Errno::EINVAL) }
+}
+
 impl Context {
     pub(in crate::libaio) fn getevents(&self, wait: &Wait) -> isize {
         if wait.min < 0 || wait.nr < wait.min {
-            return Errno::EINVAL.ret();
+            return wait.refused(Errno::EINVAL);
         }
         let (deadline, mask) = match (wait.deadline(), wait.sigmask()) {
             (Ok(deadline), Ok(mask)) => (deadline, mask),
