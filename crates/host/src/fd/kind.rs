@@ -31,6 +31,25 @@ pub fn in_memory(s: &rustix::fs::StatFs) -> bool {
     MEMORY_MAGICS.contains(&(s.f_type as u64))
 }
 
+/// `PROC_SUPER_MAGIC`, `SYSFS_MAGIC`, `DEBUGFS_MAGIC`, `TRACEFS_MAGIC`, `CGROUP_SUPER_MAGIC`,
+/// `CGROUP2_SUPER_MAGIC`, `SECURITYFS_MAGIC`, `CONFIGFS_MAGIC`, `BPF_FS_MAGIC`.
+const KERNEL_MAGICS: [u64; 9] = [
+    0x9fa0,
+    0x6265_6572,
+    0x6462_6720,
+    0x7472_6163,
+    0x27_e0eb,
+    0x6367_7270,
+    0x7363_6673,
+    0x6265_6570,
+    0xcafe_4a11,
+];
+
+/// Does the file system show the kernel's own state, and store nothing?
+pub fn of_kernel(s: &rustix::fs::StatFs) -> bool {
+    KERNEL_MAGICS.contains(&(s.f_type as u64))
+}
+
 impl Kind {
     const ALL: [Kind; 6] =
         [Kind::Unknown, Kind::Buffered, Kind::Memory, Kind::Direct, Kind::Pollable, Kind::Other];

@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     ("resfd_kinds", resfd_kinds),
     ("submission_errors", submission_errors),
     ("errors_as_events", errors_as_events),
+    ("huge_sizes", huge_sizes),
     ("files_without_functions", files_without_functions),
     ("nothing", nothing),
     ("nowait_files", nowait_files),
@@ -85,6 +86,8 @@ fn submission_errors() {
     let (aio, direct, buffered) = (Aio::new(8), file(true, 1), file(false, 1));
     let good = rw(PREAD, &buffered, buffer(1, 0), 0, 1);
     let dir = std::fs::File::open("/").unwrap();
+    let proc = std::fs::File::open("/proc/self/status").unwrap();
+    let proc_dir = std::fs::File::open("/proc/self").unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
     // SAFETY: no addresses are passed.
     let epoll = fresh(unsafe { libc::epoll_create1(0) });
@@ -105,11 +108,42 @@ fn submission_errors() {
         (Iocb { fd: epoll.as_raw_fd(), ..good }, EINVAL),
         (Iocb { fd: writer.as_raw_fd(), ..good }, EBADF),
         (fsync, EINVAL),
+        (Iocb { fd: proc.as_raw_fd(), ..fsync }, EINVAL),
+        (Iocb { fd: proc.as_raw_fd(), opcode: FDSYNC, ..fsync }, EINVAL),
+        (Iocb { fd: proc_dir.as_raw_fd(), ..fsync }, EINVAL),
     ] {
         assert_eq!(aio.submit(&[&bad]), err(errno), "{bad:?}");
         assert_eq!(aio.wait(0, &mut [Event::default()], None), 0, "{bad:?}");
         assert_eq!(aio.submit(&[&good, &bad]), 1);
         aio.all(1);
+    }
+}
+
+/// Of a size that no call reads or writes, what one does is asked for, also as to its memory and
+/// the file's end.
+fn huge_sizes() {
+    let (aio, direct, buffered) = (Aio::new(8), file(true, 1), file(false, 1));
+    let good = rw(PREAD, &buffered, buffer(1, 0), 0, 1);
+    let whole = good.nbytes as i64;
+    for nbytes in [0x7fff_f000, 0x7fff_f001, 1 << 32, 1 << 47, i64::MAX as u64] {
+        let huge = Iocb { nbytes, ..good };
+        let asks = [
+            (huge, whole),
+            (Iocb { offset: whole, ..huge }, 0),
+            (Iocb { offset: i64::MAX - 0x7fff_f000, ..huge }, 0),
+            (Iocb { buf: 4096, ..huge }, err(EFAULT)),
+            (Iocb { opcode: PWRITE, buf: 4096, ..huge }, err(EFAULT)),
+            (Iocb { fd: direct.as_raw_fd(), buf: 4096, ..huge }, err(EFAULT)),
+        ];
+        for (iocb, res) in asks {
+            assert_eq!(aio.submit(&[&iocb]), 1, "{iocb:?}");
+            assert_eq!(aio.all(1)[0].res, res, "{iocb:?}");
+        }
+        let end = Iocb { offset: i64::MAX - 0x7fff_efff, ..huge };
+        assert_eq!(aio.submit(&[&end]), err(EINVAL), "{end:?}");
+    }
+    for nbytes in [1 << 63, u64::MAX] {
+        assert_eq!(aio.submit(&[&Iocb { nbytes, ..good }]), err(EINVAL));
     }
 }
 

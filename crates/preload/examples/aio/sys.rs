@@ -10,6 +10,7 @@ use std::ptr::null_mut;
 pub const PREAD: u16 = 0;
 pub const PWRITE: u16 = 1;
 pub const FSYNC: u16 = 2;
+pub const FDSYNC: u16 = 3;
 pub const POLL: u16 = 5;
 pub const PREADV: u16 = 7;
 pub const PWRITEV: u16 = 8;

@@ -1,15 +1,16 @@
 //! What io_submit(2) itself refuses, so that there is no event: io_submit_one, aio_prep_rw,
 //! aio_setup_rw, aio_fsync and aio_poll in `fs/aio.c`.
 
-use crate::ops::iov::import_iov;
+use crate::ops::iov::{MAX_RW_COUNT, import_iov};
 use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE};
 use crate::ops::rw_nowait::contradict;
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, OFlags};
 use softring_host::fd::adopt_internal;
-use softring_host::fd::kind::{Kind, is_socket};
+use softring_host::fd::kind::{Kind, is_socket, of_kernel};
 use softring_host::fd::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
-use softring_host::sys::{file_type, sys};
+use softring_host::substitute::statfs;
+use softring_host::sys::{borrow, file_type, sys};
 use softring_host::user::in_user;
 use softring_uapi::RWF_NOWAIT;
 use softring_uapi::aio::*;
@@ -62,8 +63,8 @@ fn read_or_write(cb: &iocb, fd: i32, flags: OFlags, wrong: OFlags) -> Result<()>
     }
     let total = match cb.aio_lio_opcode {
         IOCB_CMD_PREAD | IOCB_CMD_PWRITE => {
-            in_user(cb.aio_buf, cb.aio_nbytes)?;
-            cb.aio_nbytes
+            in_user(cb.aio_buf, capped(cb.aio_nbytes))?;
+            capped(cb.aio_nbytes)
         }
         _ => {
             let parts = u32::try_from(cb.aio_nbytes).map_err(|_| Errno::EINVAL)?;
@@ -148,6 +149,17 @@ pub(super) fn has_storage(fd: i32) -> bool {
     file_type(fd).is_none_or(|kind| {
         matches!(kind, FileType::RegularFile | FileType::BlockDevice | FileType::Directory)
     })
+}
+
+/// Does fsync(2) of the file take time? Of files by which the kernel shows what it has in mind, it
+/// is refused.
+pub(super) fn syncs_later(fd: i32) -> bool {
+    has_storage(fd) && !borrow(fd).is_some_and(|fd| statfs(fd).is_ok_and(|fs| of_kernel(&fs)))
+}
+
+/// So many of `bytes` one call reads or writes (`import_ubuf`).
+pub(super) fn capped(bytes: u64) -> u64 {
+    bytes.min(MAX_RW_COUNT.into())
 }
 
 /// Is what was tried at once, with this result, refused by io_submit?

@@ -211,7 +211,7 @@ impl Context {
         let poll = polls.then(|| Poll::new(fd, cb.aio_buf as u16, flags)).transpose()?;
         let at_once = match (&poll, cb.aio_lio_opcode) {
             (Some(poll), _) => matches!(poll, Poll::Ready(_)),
-            (_, IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC) => !check::has_storage(fd),
+            (_, IOCB_CMD_FSYNC | IOCB_CMD_FDSYNC) => !check::syncs_later(fd),
             _ => Kind::of(fd) != Kind::Direct,
         };
         let file = match dup_internal(fd) {

@@ -1,5 +1,6 @@
 //! Reads and writes, as an iocb asks for them.
 
+use super::check::capped;
 use crate::ops::iov::import_iov;
 use crate::ops::rw_nowait::writes_unbuffered;
 use rustix::fs::FileType;
@@ -16,7 +17,8 @@ use softring_uapi::{RWF_NOWAIT, iovec};
 /// Those of preadv2(2) and pwritev2(2).
 pub(super) fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
     let (buf, len, at, flags) = (cb.aio_buf, cb.aio_nbytes, cb.aio_offset, cb.aio_rw_flags);
-    let iov = iovec { base: buf, len };
+    // preadv2(2) would refuse the rest of a buffer that no call reads or writes to its end.
+    let iov = iovec { base: buf, len: capped(len) };
     let vectored = [IOCB_CMD_PREADV, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
     let (iov, n) =
         if vectored { (buf as usize, len) } else { ((&raw const iov).expose_provenance(), 1) };
