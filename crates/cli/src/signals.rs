@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use libc::{
-    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPIPE, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGTSTP,
-    SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, c_int,
+    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPIPE, SIGPROF, SIGPWR, SIGQUIT, SIGSTKFLT, SIGTERM,
+    SIGTSTP, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, c_int,
 };
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -13,11 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Those that end what they are sent to.
 const END: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
-/// Those that a program may have a use for, beside the real-time ones.
-const PASS_ON: [c_int; 13] = [
-    SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU,
-    SIGIO, SIGPWR, SIGPIPE,
-];
+/// The others that do, beside the real-time ones; not what tells of a fault.
+const OTHER_ENDS: [c_int; 10] =
+    [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGIO, SIGPWR, SIGPIPE, SIGSTKFLT];
 
 /// Signals noted and not taken, one bit each.
 static NOTED: AtomicU64 = AtomicU64::new(0);
@@ -59,8 +57,14 @@ fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
+/// All that end what they are sent to.
+fn all_ends() -> impl Iterator<Item = c_int> {
+    END.into_iter().chain(OTHER_ENDS).chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
+
+/// Those that a program may have a use for.
 fn for_program() -> impl Iterator<Item = c_int> {
-    PASS_ON.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+    all_ends()
 }
 
 fn is_ignored(signal: c_int) -> bool {
@@ -115,6 +119,12 @@ pub fn catch_ends() {
     END.into_iter().for_each(catch);
 }
 
+/// From now on whatever would end us is noted, for [`any_end`]: of a command that has changed what
+/// outlives it.
+pub fn catch_all_ends() {
+    all_ends().for_each(catch);
+}
+
 /// From now on what is meant for the program is noted, to be passed on.
 pub fn catch_for_program() {
     for_program().for_each(catch);
@@ -136,6 +146,12 @@ pub fn ignore_file_size() {
 pub fn end() -> Option<c_int> {
     let noted = NOTED.load(Relaxed);
     END.into_iter().find(|&signal| noted & bit(signal) != 0)
+}
+
+/// The same, of all that [`catch_all_ends`] has noted.
+pub fn any_end() -> Option<c_int> {
+    let noted = NOTED.load(Relaxed);
+    all_ends().find(|&signal| noted & bit(signal) != 0)
 }
 
 /// Has SIGTSTP come since the last call?

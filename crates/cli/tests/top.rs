@@ -244,15 +244,22 @@ fn wide_terminals_show_operations_too() {
 #[test]
 fn a_signal_leaves_the_terminal_as_it_was() {
     let command = format!("sh -c 'echo $$ >&2; exec {ME} top' ; echo ended with $?; sleep 60");
-    let Some(t) = Terminal::run("signal", [80, 24], &command) else { return };
-    t.shows("the table", |s| s.contains("q quit"));
-    let pane = t.tmux(&["display-message", "-p", "#{pane_pid}"]);
-    let children = format!("/proc/{0}/task/{0}/children", pane.trim());
-    let top = std::fs::read_to_string(children).unwrap();
-    let kill = Command::new("kill").args(["-TERM", top.trim()]).status().unwrap();
-    assert!(kill.success());
-    t.shows("the end", |s| s.contains("ended with 143"));
-    assert_eq!(t.tmux(&["display-message", "-p", "#{alternate_on}#{cursor_flag}"]).trim(), "01");
+    // SIGTERM, SIGUSR1, SIGALRM, SIGIO and SIGRTMIN.
+    for signal in [15, 10, 14, 29, 34] {
+        let name = format!("signal{signal}");
+        let Some(t) = Terminal::run(&name, [80, 24], &command) else { return };
+        t.shows("the table", |s| s.contains("q quit"));
+        let pane = t.tmux(&["display-message", "-p", "#{pane_pid}"]);
+        let children = format!("/proc/{0}/task/{0}/children", pane.trim());
+        let top = std::fs::read_to_string(children).unwrap();
+        let number = format!("-{signal}");
+        let kill = Command::new("kill").args([&number, top.trim()]).status().unwrap();
+        assert!(kill.success());
+        let ended = format!("ended with {}", 128 + signal);
+        t.shows("the end", |s| s.contains(&ended));
+        let modes = t.tmux(&["display-message", "-p", "#{alternate_on}#{cursor_flag}"]);
+        assert_eq!(modes.trim(), "01", "{signal}");
+    }
 }
 
 #[test]

@@ -45,13 +45,13 @@ enum Next {
 /// Shows until a key or a signal ends it; the terminal is as before then, also after a panic.
 pub fn run(args: &TopArgs, every: Duration) -> anyhow::Result<()> {
     let mut screen = Screen::new(args.pid, every, args.sort)?;
-    signals::catch_ends();
+    signals::catch_all_ends();
     signals::catch_stop();
     // Puts the terminal back before a panic is told of.
     let terminal = ratatui::try_init().context("cannot set up the terminal")?;
     let done = screen.live(terminal);
     ratatui::try_restore().context("cannot restore the terminal")?;
-    if let Some(signal) = signals::end() {
+    if let Some(signal) = signals::any_end() {
         signals::die_of(signal);
     }
     done
@@ -100,7 +100,7 @@ impl Screen {
         loop {
             terminal.draw(|frame| self.draw(frame)).context("cannot draw")?;
             while Instant::now() < due {
-                if signals::end().is_some() {
+                if signals::any_end().is_some() {
                     return Ok(());
                 }
                 if signals::stop_asked() {
