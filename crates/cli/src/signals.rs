@@ -4,7 +4,7 @@
 
 use libc::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPIPE, SIGPROF, SIGPWR, SIGQUIT, SIGSTKFLT, SIGTERM,
-    SIGTSTP, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, c_int,
+    SIGTSTP, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, c_int,
 };
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -16,6 +16,8 @@ const END: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 /// The others that do, beside the real-time ones; not what tells of a fault.
 const OTHER_ENDS: [c_int; 10] =
     [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGIO, SIGPWR, SIGPIPE, SIGSTKFLT];
+/// Those that do nothing by default, and that a program may have a use for.
+const QUIET: [c_int; 2] = [SIGWINCH, SIGURG];
 
 /// Signals noted and not taken, one bit each.
 static NOTED: AtomicU64 = AtomicU64::new(0);
@@ -64,7 +66,7 @@ fn all_ends() -> impl Iterator<Item = c_int> {
 
 /// Those that a program may have a use for.
 fn for_program() -> impl Iterator<Item = c_int> {
-    all_ends()
+    all_ends().chain(QUIET)
 }
 
 fn is_ignored(signal: c_int) -> bool {
