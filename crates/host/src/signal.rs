@@ -8,9 +8,10 @@
 //! signal(7).
 
 use crate::handlers;
-use crate::limits::WORKER_KICK;
+use crate::limits::{KICKED_EACH_TIME, WORKER_KICK};
 use crate::sys::{all_signals, set_sigmask, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use core::time::Duration;
 use softring_uapi::errno::check;
 
 /// 63 and 64 are left to valgrind and to debuggers; below 34 are the C library's own, and 34 is
@@ -145,8 +146,10 @@ pub struct Kick {
 }
 
 impl Kick {
-    /// Signals the worker now, and again and again until [`Self::stop`].
-    pub fn start(&mut self, tid: i32) {
+    /// Signals the worker now, and again and again until [`Self::stop`]. `workers`: so many are
+    /// signalled at once. The more they are, the less often: the signals of some hundred would leave
+    /// them no time to come to their end.
+    pub fn start(&mut self, tid: i32, workers: usize) {
         let n = SIGNAL.load(Relaxed);
         if self.sent || n == 0 || !install(n) {
             return;
@@ -154,7 +157,7 @@ impl Kick {
         self.sent = true;
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         sys!(__NR_tgkill, pid, tid, n);
-        self.timer = repeat(tid, n);
+        self.timer = repeat(tid, n, WORKER_KICK * (1 + workers as u32 / KICKED_EACH_TIME));
     }
 
     /// No signal comes after this: deleting the timer, or else the plain system call, delivers what
@@ -181,12 +184,12 @@ pub fn interrupt(tid: i32) -> bool {
 }
 
 /// A timer that signals one thread. Without one (RLIMIT_SIGPENDING), the single signal must do.
-fn repeat(tid: i32, n: i32) -> Option<i32> {
+fn repeat(tid: i32, n: i32, every: Duration) -> Option<i32> {
     let event = SigEvent { value: 0, signo: n, notify: SIGEV_THREAD_ID, tid, pad: [0; 11] };
     let mut id = 0i32;
     let (ev, to) = ((&raw const event).expose_provenance(), (&raw mut id).expose_provenance());
     check(sys!(__NR_timer_create, CLOCK_MONOTONIC, ev, to)).ok()?;
-    let ns = WORKER_KICK.as_nanos() as u64;
+    let ns = every.as_nanos() as u64;
     let spec: [u64; 4] = [0, ns, 0, ns];
     sys!(__NR_timer_settime, id, 0usize, (&raw const spec).expose_provenance(), 0usize);
     Some(id)

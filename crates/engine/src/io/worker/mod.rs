@@ -285,13 +285,11 @@ impl<W: Work> Pool<W> {
     #[cfg(not(loom))]
     pub(crate) fn interrupt(&self, mut pred: impl FnMut(&W::Key) -> bool) -> usize {
         let mut s = self.state.lock();
-        let mut n = 0;
-        for seat in s.seats.iter_mut().flatten() {
-            if seat.running.as_ref().is_some_and(&mut pred) {
-                seat.kick.start(seat.tid);
-                n += 1;
-            }
-        }
+        let seats = s.seats.iter_mut().flatten();
+        let matching: Vec<_> =
+            seats.filter(|seat| seat.running.as_ref().is_some_and(&mut pred)).collect();
+        let n = matching.len();
+        matching.into_iter().for_each(|seat| seat.kick.start(seat.tid, n));
         n
     }
 
