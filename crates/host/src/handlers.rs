@@ -44,7 +44,7 @@
 //! Without signals a call costs two stores and two loads, and no system call. Signals that tell of
 //! a fault of the thread's own (SIGSEGV and the like) are never deferred. A handler that nobody has
 //! told us of (rt_sigaction(2) by an inline system call) runs in the middle, as it always did; the
-//! rest of that is the engine's `io::vigil`'s.
+//! rest of that is the engine's `io::signal_scope`'s.
 #![allow(unsafe_code)]
 
 use core::arch::{global_asm, naked_asm};

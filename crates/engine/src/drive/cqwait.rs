@@ -7,7 +7,7 @@ use core::time::Duration;
 use crate::drive::task_work;
 use crate::io::aio::AioCtx;
 use crate::io::poll::{self, AIO_DATA, BATCH};
-use crate::io::vigil::{Sigset, Vigil};
+use crate::io::signal_scope::{SignalScope, Sigset};
 use crate::memory::lock::SPINNER;
 use crate::policy::hybrid::Nap;
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
@@ -137,7 +137,7 @@ pub(crate) fn cqring_wait<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     mut a: WaitArgs,
-    vigil: &mut Vigil,
+    signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
     a.min = a.min.min(ctx.mem.geo.cq_entries);
     ctx = task_work::without_reactor(ring, ctx);
@@ -153,8 +153,8 @@ pub(crate) fn cqring_wait<'r>(
         Err(e) => return (ctx, Err(e)),
     }
     let _under = a.sigmask.map(waits_under);
-    vigil.wait_under(a.sigmask);
-    a.sigmask = vigil.mask();
+    signals.wait_under(a.sigmask);
+    a.sigmask = signals.mask();
     if let Some(polling) = &mut ctx.transports.polling {
         polling.begin();
     }
@@ -176,7 +176,7 @@ pub(crate) fn cqring_wait<'r>(
         }
         let slept;
         (ctx, slept) = match time_left(&mut a, &ctx) {
-            Some(left) => sleep(ring, ctx, &mut a, left, vigil),
+            Some(left) => sleep(ring, ctx, &mut a, left, signals),
             None if !looked => {
                 looked = true;
                 ctx.post_ready();
@@ -184,7 +184,7 @@ pub(crate) fn cqring_wait<'r>(
             }
             None => {
                 result = Err(Errno::ETIME);
-                let_in(ring, ctx, vigil)
+                let_in(ring, ctx, signals)
             }
         };
         if let Slept::Signal = slept {
@@ -228,10 +228,10 @@ fn sleep<'r>(
     mut ctx: Guard<'r>,
     a: &mut WaitArgs,
     left: u64,
-    vigil: &mut Vigil,
+    signals: &mut SignalScope,
 ) -> (Guard<'r>, Slept) {
     if left == 0 {
-        return let_in(ring, ctx, vigil);
+        return let_in(ring, ctx, signals);
     }
     if ctx.leaves_work() {
         // That thread takes the events, and tells who sleeps here of what it posts.
@@ -247,8 +247,8 @@ fn sleep<'r>(
         ctx.transports.watch_clock();
     }
     let drives = (ctx.in_flight() || a.sigmask.is_some() || jumps) && !ctx.driver.active;
-    let rest = if drives { ctx.rest_for_aio(vigil) } else { Ok(Rest::Block) };
-    a.sigmask = vigil.mask();
+    let rest = if drives { ctx.rest_for_aio(signals) } else { Ok(Rest::Block) };
+    a.sigmask = signals.mask();
     match rest {
         Ok(Rest::Look) => {
             // Others get the lock in between.
@@ -257,7 +257,7 @@ fn sleep<'r>(
             return (ring.lock_now(), Slept::Woken);
         }
         Ok(Rest::Nap(nap)) if nap != Nap::BLOCK => return take_nap(ring, ctx, a, left, nap),
-        Err(_) => return handle_signals(ring, ctx, vigil),
+        Err(_) => return handle_signals(ring, ctx, signals),
         Ok(Rest::Block | Rest::Nap(_)) => {}
     }
     let span = ctx.trace.begin_now();
@@ -269,17 +269,17 @@ fn sleep<'r>(
 
 /// A time is over, perhaps before the thread has slept: as each pass of the kernel's wait, this
 /// one, too, has those signals handled that the mask lets in.
-fn let_in<'r>(ring: &'r Ring, ctx: Guard<'r>, vigil: &Vigil) -> (Guard<'r>, Slept) {
-    match vigil.mask() {
+fn let_in<'r>(ring: &'r Ring, ctx: Guard<'r>, signals: &SignalScope) -> (Guard<'r>, Slept) {
+    match signals.mask() {
         None => (ctx, Slept::Woken),
-        Some(_) => handle_signals(ring, ctx, vigil),
+        Some(_) => handle_signals(ring, ctx, signals),
     }
 }
 
 /// Has signals handled that were kept back while the thread looked, without the lock.
-fn handle_signals<'r>(ring: &'r Ring, ctx: Guard<'r>, vigil: &Vigil) -> (Guard<'r>, Slept) {
+fn handle_signals<'r>(ring: &'r Ring, ctx: Guard<'r>, signals: &SignalScope) -> (Guard<'r>, Slept) {
     drop(ctx);
-    let handled = vigil.handle_signals();
+    let handled = signals.handle_signals();
     let slept = if handled.is_err() { Slept::Signal } else { Slept::Woken };
     (ring.lock_now(), slept)
 }
@@ -291,9 +291,9 @@ fn handle_signals<'r>(ring: &'r Ring, ctx: Guard<'r>, vigil: &Vigil) -> (Guard<'
 pub(crate) fn end_by_signals<'r>(
     ring: &'r Ring,
     ctx: Guard<'r>,
-    vigil: &Vigil,
+    signals: &SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
-    match handle_signals(ring, ctx, vigil) {
+    match handle_signals(ring, ctx, signals) {
         (ctx, Slept::Signal) => (ctx, Err(Errno::EINTR)),
         (ctx, Slept::Woken) => (ctx, Ok(0)),
     }
@@ -312,7 +312,7 @@ impl Ctx {
     ///
     /// # Errors
     /// `EINTR` when a signal came.
-    fn rest_for_aio(&mut self, vigil: &mut Vigil) -> Result<Rest> {
+    fn rest_for_aio(&mut self, signals: &mut SignalScope) -> Result<Rest> {
         let aio = self.transports.aio.as_ref().is_some_and(|a| a.in_flight() > 0);
         let comes = aio || self.transports.with_models();
         // On a polled ring an SQ thread looks.
@@ -320,7 +320,7 @@ impl Ctx {
         let Some(polling) = self.transports.polling.as_mut().filter(|_| looks) else {
             return Ok(Rest::Block);
         };
-        let rest = polling.rest(vigil)?;
+        let rest = polling.rest(signals)?;
         Ok(rest.map_or(Rest::Look, Rest::Nap))
     }
 

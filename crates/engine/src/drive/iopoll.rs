@@ -13,7 +13,7 @@ use crate::drive::cqwait::{end_by_signals, sleep_passively};
 use crate::io::aio::AioCtx;
 use crate::io::kinds::is_direct;
 use crate::io::polling::{self, LOOKS, Polling};
-use crate::io::vigil::Vigil;
+use crate::io::signal_scope::SignalScope;
 use crate::ops::rw;
 use crate::policy::hybrid::{Nap, Policy, Tally};
 use crate::ring::ctx::{Ctx, Guard, Ring};
@@ -55,7 +55,7 @@ pub(crate) fn iopoll_check<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     args: &Args,
-    vigil: &mut Vigil,
+    signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
     if let Err(e) = validate_ext_arg(&mut ctx, args) {
         return (ctx, Err(e));
@@ -70,7 +70,7 @@ pub(crate) fn iopoll_check<'r>(
     if let Some(polling) = &mut ctx.transports.polling {
         polling.begin();
     }
-    let (mut ctx, done) = poll_until(ring, ctx, want, vigil);
+    let (mut ctx, done) = poll_until(ring, ctx, want, signals);
     ctx.count_naps();
     (ctx, done)
 }
@@ -80,7 +80,7 @@ fn poll_until<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     want: usize,
-    vigil: &mut Vigil,
+    signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
     // What others post meanwhile counts, as it ends the kernel's.
     let (before, mut found, mut plain) = (ctx.completions(), 0, Plain::default());
@@ -98,8 +98,8 @@ fn poll_until<'r>(
             // Workers have something, or another thread sleeps for what aio has: they need the
             // lock, and wake who sleeps.
             let asleep;
-            (ctx, asleep) = match vigil.heeds() {
-                Err(_) => end_by_signals(ring, ctx, vigil),
+            (ctx, asleep) = match signals.heeds() {
+                Err(_) => end_by_signals(ring, ctx, signals),
                 Ok(()) => sleep_passively(ring, ctx, SLICE),
             };
             if asleep.is_err() {
@@ -108,13 +108,13 @@ fn poll_until<'r>(
             continue;
         }
         let rest = match &mut ctx.transports.polling {
-            Some(polling) => polling.rest(vigil),
-            None => plain.rest(vigil),
+            Some(polling) => polling.rest(signals),
+            None => plain.rest(signals),
         };
         let rested;
         (ctx, rested) = match rest {
             Ok(Some(nap)) => {
-                let (ctx, slept) = doze(ring, ctx, nap, vigil.mask());
+                let (ctx, slept) = doze(ring, ctx, nap, signals.mask());
                 (ctx, slept.map(|_| 0))
             }
             Ok(None) => {
@@ -123,7 +123,7 @@ fn poll_until<'r>(
                 core::hint::spin_loop();
                 (ring.lock(), Ok(0))
             }
-            Err(_) => end_by_signals(ring, ctx, vigil),
+            Err(_) => end_by_signals(ring, ctx, signals),
         };
         if rested.is_err() {
             return (ctx, rested);
@@ -139,14 +139,14 @@ struct Plain {
 }
 
 impl Plain {
-    fn rest(&mut self, vigil: &mut Vigil) -> Result<Option<Nap>> {
+    fn rest(&mut self, signals: &mut SignalScope) -> Result<Option<Nap>> {
         let skips = !self.looks.is_multiple_of(LOOKS);
         self.looks += 1;
         if skips {
             return Ok(None);
         }
         let now = Clock::Monotonic.now();
-        vigil.spins(now)?;
+        signals.spins(now)?;
         let slice = Nap { until: now + SLICE.as_nanos() as u64, many: 1 };
         Ok(match now - *self.since.get_or_insert(now) {
             vain if vain > STALLED_NS => Some(Nap::BLOCK),
@@ -331,11 +331,11 @@ mod tests {
         let mut params = io_uring_params { flags, ..Default::default() };
         let fd = syscall::setup(4, (&raw mut params).expose_provenance()) as i32;
         let ring = fds::ring(fd).unwrap();
-        let (mut vigil, mut ctx) = (Vigil::default(), ring.lock());
+        let (mut signals, mut ctx) = (SignalScope::default(), ring.lock());
         ctx.start_polling(4);
         let nap = loop {
             let polling = ctx.transports.polling.as_mut().unwrap();
-            if let Some(nap) = polling.rest(&mut vigil).unwrap() {
+            if let Some(nap) = polling.rest(&mut signals).unwrap() {
                 break nap;
             }
         };

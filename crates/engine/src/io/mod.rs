@@ -17,13 +17,13 @@ pub(crate) mod poll;
 pub mod poll_queues;
 pub mod polling;
 mod requeue;
+pub(crate) mod signal_scope;
 pub(crate) mod sleeper;
 pub(crate) mod sleeper_each;
 pub(crate) mod sleeper_owner;
 pub(crate) mod socket;
 pub(crate) mod standing;
 pub(crate) mod token;
-pub(crate) mod vigil;
 pub(crate) mod worker;
 pub(crate) mod workers;
 

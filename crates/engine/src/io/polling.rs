@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::vigil::Vigil;
+use super::signal_scope::SignalScope;
 use crate::io::aio::DetachedReap;
 use crate::policy::hybrid::{Hybrid, Key, Load, Nap, Policy, Step, Ticket, Timer};
 use softring_host::fd::InternalFd;
@@ -65,10 +65,10 @@ pub(crate) fn try_timer(ns: u64) -> Timer {
     Timer::measured(&tried.map(|t| t.0)[1..], cpu[TRIALS / 2])
 }
 
-/// The same, with the timer that a [`Vigil`] naps with.
+/// The same, with the timer that a [`SignalScope`] naps with.
 pub fn try_nap(ns: u64) -> Timer {
-    let mut vigil = Vigil::default();
-    vigil.naps();
+    let mut signals = SignalScope::default();
+    signals.naps();
     try_timer(ns)
 }
 
@@ -182,7 +182,7 @@ impl Polling {
     ///
     /// # Errors
     /// EINTR when a signal waits for the thread.
-    pub(crate) fn rest(&mut self, vigil: &mut Vigil) -> Result<Option<Nap>> {
+    pub(crate) fn rest(&mut self, signals: &mut SignalScope) -> Result<Option<Nap>> {
         if self.too_early() {
             return Ok(None);
         }
@@ -193,15 +193,15 @@ impl Polling {
         match self.hybrid.next(now) {
             Step::Look => {
                 self.looks = LOOKS;
-                vigil.spins(now)?;
+                signals.spins(now)?;
                 Ok(None)
             }
             Step::Block => {
-                vigil.naps();
+                signals.naps();
                 Ok(Some(Nap::BLOCK))
             }
             Step::Nap(nap) => {
-                vigil.naps();
+                signals.naps();
                 self.spent = self.naps.is_multiple_of(COST_EVERY).then(cpu_time);
                 self.naps = self.naps.wrapping_add(1);
                 Ok(Some(nap))

@@ -13,7 +13,7 @@ use super::look::{Looks, Wait, count, end_under};
 use crate::io::aio::AioSigset;
 use crate::io::aio::ring::Ring;
 use crate::io::polling::{Polling, forced};
-use crate::io::vigil::Vigil;
+use crate::io::signal_scope::SignalScope;
 use crate::policy::hybrid::{FLIGHT_MAX, Nap, Policy, Ticket};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -116,8 +116,8 @@ impl Naps {
         flight.polling.begin();
     }
 
-    fn rest(&self, vigil: &mut Vigil) -> Result<Option<Nap>> {
-        self.flight().map_or(Ok(None), |mut flight| flight.polling.rest(vigil))
+    fn rest(&self, signals: &mut SignalScope) -> Result<Option<Nap>> {
+        self.flight().map_or(Ok(None), |mut flight| flight.polling.rest(signals))
     }
 
     fn woke(&self, early: bool) {
@@ -178,8 +178,8 @@ impl Wait {
 impl Going<'_> {
     /// Looks, naps and sleeps until it is over.
     fn goes_on(&mut self, ctx: &Context, ring: &Ring, deadline: u64, mask: Option<u64>) -> isize {
-        let mut vigil = Vigil::default();
-        vigil.wait_under(mask);
+        let mut signals = SignalScope::default();
+        signals.wait_under(mask);
         self.naps.begin();
         let mut looks = Looks::begin();
         loop {
@@ -191,17 +191,17 @@ impl Going<'_> {
                 () if found || late => self.take(0, 0, None),
                 // The kernel knows what a wait comes to whose context goes.
                 () if ends => {
-                    self.sleep(Nap { until: deadline, many: u32::MAX }, deadline, vigil.mask())
+                    self.sleep(Nap { until: deadline, many: u32::MAX }, deadline, signals.mask())
                 }
-                () if aside => self.sleep(Nap::BLOCK, deadline, vigil.mask()),
-                () => match self.naps.rest(&mut vigil) {
+                () if aside => self.sleep(Nap::BLOCK, deadline, signals.mask()),
+                () => match self.naps.rest(&mut signals) {
                     Ok(Some(nap)) => {
-                        let slept = self.sleep(nap, deadline, vigil.mask());
+                        let slept = self.sleep(nap, deadline, signals.mask());
                         looks = Looks::begin();
                         slept
                     }
                     Ok(None) => Ok(self.taken),
-                    Err(_) => vigil.handle_signals().map(|()| self.taken),
+                    Err(_) => signals.handle_signals().map(|()| self.taken),
                 },
             };
             match rested {

@@ -7,7 +7,7 @@ use crate::drive::cqwait::{WaitArgs, cqring_wait, unlocked};
 use crate::drive::iopoll::{Args, iopoll_check};
 use crate::drive::sqpoll;
 use crate::drive::task_work;
-use crate::io::vigil::{Sigset, Vigil};
+use crate::io::signal_scope::{SignalScope, Sigset};
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::stats::trace::Step;
 use softring_host::handlers::Call;
@@ -54,14 +54,14 @@ pub(crate) fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args, call: &Call) -
 
 fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     // Goes last: with the signal mask back, a handler may run that enters, too.
-    let mut vigil = Vigil::new(call)?;
+    let mut signals = SignalScope::new(call)?;
     let mut ctx = if submits(ring, args) { ring.lock() } else { ring.lock_now() };
     ctx.entered += 1;
     ctx.supersede();
     ctx.files.fetch_if_away();
     ctx.trace.look();
     let span = ctx.trace.begin();
-    let (mut ctx, answer) = submit_and_wait(ring, ctx, args, &mut vigil);
+    let (mut ctx, answer) = submit_and_wait(ring, ctx, args, &mut signals);
     ctx.trace.end(span, Step::Enter, args.submit);
     ctx.entered -= 1;
     let last = ctx.closed && ctx.entered == 0;
@@ -81,7 +81,7 @@ fn submit_and_wait<'r>(
     ring: &'r Arc<Ring>,
     mut ctx: Guard<'r>,
     args: &Args,
-    vigil: &mut Vigil,
+    signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
     if ctx.disabled {
         return (ctx, Err(Errno::EBADFD));
@@ -127,7 +127,7 @@ fn submit_and_wait<'r>(
         crate::drive::pending::flush(ring);
         ctx = ring.lock_now();
     }
-    let (ctx, waited) = wait(ring, ctx, args, vigil);
+    let (ctx, waited) = wait(ring, ctx, args, signals);
     (ctx, if submitted > 0 { Ok(submitted as usize) } else { waited })
 }
 
@@ -135,7 +135,7 @@ fn wait<'r>(
     ring: &'r Arc<Ring>,
     mut ctx: Guard<'r>,
     args: &Args,
-    vigil: &mut Vigil,
+    signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
     if ctx.polls_by_enter() && !ctx.foreign_issuer() {
         if ctx.issuing == Issuing::Elsewhere {
@@ -143,11 +143,11 @@ fn wait<'r>(
             drop(ctx);
             ctx = ring.lock();
         }
-        return iopoll_check(ring, ctx, args, vigil);
+        return iopoll_check(ring, ctx, args, signals);
     }
     match wait_args(ring, ctx, args) {
         (ctx, Ok(_)) if ctx.foreign_issuer() => (ctx, Err(Errno::EEXIST)),
-        (ctx, Ok(args)) => cqring_wait(ring, ctx, args, vigil),
+        (ctx, Ok(args)) => cqring_wait(ring, ctx, args, signals),
         (ctx, Err(e)) => (ctx, Err(e)),
     }
 }

@@ -11,7 +11,7 @@ use crate::drive::iopoll::doze;
 use crate::io::aio::AioCtx;
 use crate::io::poll::{self, BATCH, PollSet};
 use crate::io::polling::{Polling, trial, try_timer};
-use crate::io::vigil::Vigil;
+use crate::io::signal_scope::SignalScope;
 use crate::policy::hybrid::Nap;
 use crate::policy::nap::{NAP_MAX, Naps, Step};
 use crate::ring::ctx::{Ctx, Ring};
@@ -43,7 +43,7 @@ pub(super) struct Thread {
     naps: Option<Naps>,
     /// When the timer's cost was last looked at.
     tried: u64,
-    vigil: Vigil,
+    signals: SignalScope,
     pub(super) vain: Vain,
 }
 
@@ -63,9 +63,9 @@ impl Thread {
             sys::exact_timers();
             Naps::new(try_timer(TRIAL))
         });
-        let (tried, vigil) = (Clock::Monotonic.now(), Vigil::default());
+        let (tried, signals) = (Clock::Monotonic.now(), SignalScope::default());
         let (rings, vain) = (Vec::new(), Vain::default());
-        Thread { data, rings, meter, turn: 0, naps, tried, vigil, vain }
+        Thread { data, rings, meter, turn: 0, naps, tried, signals, vain }
     }
 
     pub(super) fn run(mut self) {
@@ -198,8 +198,8 @@ impl Thread {
             return true;
         }
         let mut slept = None;
-        if let Some((ring, nap)) = first_nap(rings, &mut self.vigil) {
-            let (mut ctx, rested) = doze(ring, ring.lock(), nap, self.vigil.mask());
+        if let Some((ring, nap)) = first_nap(rings, &mut self.signals) {
+            let (mut ctx, rested) = doze(ring, ring.lock(), nap, self.signals.mask());
             slept = (rested != Ok(false)).then_some(ring.id);
             ctx.count_naps();
         }
@@ -304,13 +304,16 @@ fn polling(ring: &Arc<Ring>, f: impl FnOnce(&mut Polling)) {
 /// The nap to take where all would nap: that of the ring whose completions are to end it, which
 /// must have some to sleep for. Those of the others are looked for when it is over: at the earliest
 /// time that any of the rings would nap until.
-fn first_nap<'a>(rings: &'a [Arc<Ring>], vigil: &mut Vigil) -> Option<(&'a Arc<Ring>, Nap)> {
+fn first_nap<'a>(
+    rings: &'a [Arc<Ring>],
+    signals: &mut SignalScope,
+) -> Option<(&'a Arc<Ring>, Nap)> {
     let (mut first, mut until, mut all) = (None::<(&Arc<Ring>, Nap)>, u64::MAX, true);
     for (ring, _) in busy(rings) {
         let mut ctx = ring.lock();
         let sleeps = ctx.polls_memory();
         let Some(polling) = ctx.transports.polling.as_deref_mut() else { continue };
-        let Ok(Some(nap)) = polling.rest(vigil) else {
+        let Ok(Some(nap)) = polling.rest(signals) else {
             all = false;
             continue;
         };

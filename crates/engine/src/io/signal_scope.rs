@@ -53,7 +53,7 @@ impl Sigset {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Vigil {
+pub(crate) struct SignalScope {
     /// The program's signal mask, while another is in force.
     blocked: Option<BlockAll>,
     /// The mask that the program asked to wait under.
@@ -63,14 +63,14 @@ pub(crate) struct Vigil {
     asked: u64,
 }
 
-impl Vigil {
+impl SignalScope {
     /// A call of the program's begins.
     ///
     /// # Errors
     /// EINTR in a handler that has interrupted another one where it cannot be.
     #[inline]
-    pub(crate) fn new(call: &Call) -> Result<Vigil> {
-        let mut vigil = Vigil::default();
+    pub(crate) fn new(call: &Call) -> Result<SignalScope> {
+        let mut signals = SignalScope::default();
         if call.is_on_top() {
             HANDLERS_ENTER.store(true, Relaxed);
             if call.is_in_the_way() {
@@ -78,9 +78,9 @@ impl Vigil {
             }
         }
         if HANDLERS_ENTER.load(Relaxed) {
-            vigil.blocks();
+            signals.blocks();
         }
-        Ok(vigil)
+        Ok(signals)
     }
 
     fn blocks(&mut self) {
@@ -150,7 +150,7 @@ impl Vigil {
     }
 }
 
-impl Drop for Vigil {
+impl Drop for SignalScope {
     fn drop(&mut self) {
         if let Some(slack) = self.slack {
             sys::set_timer_slack(slack);
