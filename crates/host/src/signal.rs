@@ -147,8 +147,8 @@ pub struct Kick {
 
 impl Kick {
     /// Signals the worker now, and again and again until [`Self::stop`]. `workers`: so many are
-    /// signalled at once. The more they are, the less often: the signals of some hundred would leave
-    /// them no time to come to their end.
+    /// signalled at once. The more they are, the less often: the signals of some hundred would
+    /// leave them no time to come to their end.
     pub fn start(&mut self, tid: i32, workers: usize) {
         let n = SIGNAL.load(Relaxed);
         if self.sent || n == 0 || !install(n) {
