@@ -84,6 +84,39 @@ fn their_runtimes_start_and_still_find_faults() {
     }
 }
 
+/// Whatever starts it: a shell by exec, a shell that forks, and posix_spawn(3) in make(1).
+#[test]
+fn programs_without_the_runtime_start_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("san.c");
+    std::fs::write(&source, PROGRAM).unwrap();
+    std::fs::write(dir.path().join("script"), "#!/bin/sh\nexec ./program\n").unwrap();
+    std::fs::write(dir.path().join("Makefile"), "all:\n\t@./program\n").unwrap();
+    for (compiler, flags) in COMPILERS {
+        if compile(compiler, flags, &source, dir.path()).is_none() {
+            continue;
+        }
+        let ways: [&[&str]; 5] = [
+            &["sh", "-c", "exec ./program"],
+            &["bash", "-c", "./program; ./program && PATH=. program"],
+            &["env", "A=1", "./program"],
+            &["sh", "script"],
+            &["make", "-s"],
+        ];
+        for way in ways {
+            if Command::new(way[0]).arg("--version").output().is_err() {
+                skipped!("no {}", way[0]);
+                continue;
+            }
+            let mut c = Command::new(env!("CARGO_BIN_EXE_softring"));
+            c.args(["run", "--quiet", "--deny", "--"]).args(way).current_dir(dir.path());
+            let out = c.env("LD_LIBRARY_PATH", runtimes(compiler)).output().unwrap();
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.success() && said.is_empty(), "{compiler} {way:?}: {said}");
+        }
+    }
+}
+
 /// What ThreadSanitizer sums up, and how the program would have ended without it.
 fn races(command: &mut Command) -> (BTreeSet<String>, Option<i32>) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/softring.tsan");

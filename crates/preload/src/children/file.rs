@@ -9,12 +9,12 @@ use core::fmt::Write;
 /// Of text at most so much is looked at.
 const MOST: u64 = 64 << 20;
 const PIECE: usize = 64 << 10;
-const HEAD: usize = 4096;
+pub const HEAD: usize = 4096;
 /// As the kernel has it.
 const MAX_SCRIPTS: usize = 4;
 const SHEBANG: usize = 256;
 
-const PT_LOAD: u32 = 1;
+pub const PT_LOAD: u32 = 1;
 const PT_INTERP: u32 = 3;
 const PF_X: u32 = 1;
 
@@ -57,7 +57,7 @@ impl Write for Name {
     }
 }
 
-struct Fd(i32);
+pub struct Fd(i32);
 
 impl Fd {
     fn open(dir: i32, path: usize, flags: i32) -> Option<Fd> {
@@ -82,7 +82,7 @@ impl Fd {
     }
 
     /// How many bytes there were.
-    fn read(&self, to: &mut [u8], offset: u64) -> usize {
+    pub fn read(&self, to: &mut [u8], offset: u64) -> usize {
         // SAFETY: the kernel writes within `to`.
         let n = unsafe {
             let at = to.as_mut_ptr().expose_provenance();
@@ -156,16 +156,22 @@ fn find(program: Program) -> Option<(Fd, Name)> {
 
 /// The program's name, if it starts without the library, and makes rings.
 pub fn judge(program: Program, preloaded: bool) -> Option<(Name, Why)> {
-    let (mut fd, mut name) = find(program)?;
     let mut head = [0; HEAD];
+    let (fd, name, head) = executable(program, &mut head)?;
+    let why = match lacks(&fd, head, preloaded)? {
+        Why::Environment if is_launcher(&name) => Why::Launcher,
+        why => makes_rings(&fd, head).then_some(why)?,
+    };
+    Some((name, why))
+}
+
+/// What the kernel starts, the interpreter of a script, with its first bytes.
+pub fn executable(program: Program, head: &mut [u8; HEAD]) -> Option<(Fd, Name, &[u8])> {
+    let (mut fd, mut name) = find(program)?;
     for _ in 0..MAX_SCRIPTS {
-        let n = fd.read(&mut head, 0);
+        let n = fd.read(head, 0);
         let Some(line) = head[..n.min(SHEBANG)].strip_prefix(b"#!") else {
-            let why = match lacks(&fd, &head[..n], preloaded)? {
-                Why::Environment if is_launcher(&name) => Why::Launcher,
-                why => makes_rings(&fd, &head[..n]).then_some(why)?,
-            };
-            return Some((name, why));
+            return Some((fd, name, &head[..n]));
         };
         let words = line.split(|b| b" \t\n".contains(b));
         let interpreter = words.clone().find(|word| !word.is_empty())?;
@@ -262,15 +268,16 @@ fn gains_rights(fd: &Fd) -> bool {
     }
 }
 
-struct Header {
-    kind: u32,
+pub struct Header {
+    pub kind: u32,
     flags: u32,
-    offset: u64,
-    len: u64,
+    pub offset: u64,
+    pub address: u64,
+    pub len: u64,
 }
 
 /// The program headers, as far as the first page of the file has them.
-struct Headers<'a>(&'a [u8]);
+pub struct Headers<'a>(pub &'a [u8]);
 
 impl Headers<'_> {
     fn nth(&self, n: usize) -> Option<Header> {
@@ -283,10 +290,11 @@ impl Headers<'_> {
         }
         let at = usize::try_from(number(32, 8)?).ok()?.checked_add(n * number(54, 2)? as usize)?;
         let (kind, flags) = (number(at, 4)? as u32, number(at + 4, 4)? as u32);
-        Some(Header { kind, flags, offset: number(at + 8, 8)?, len: number(at + 32, 8)? })
+        let (offset, address) = (number(at + 8, 8)?, number(at + 16, 8)?);
+        Some(Header { kind, flags, offset, address, len: number(at + 32, 8)? })
     }
 
-    fn iter(&self) -> impl Iterator<Item = Header> {
+    pub fn iter(&self) -> impl Iterator<Item = Header> {
         (0..).map_while(|n| self.nth(n))
     }
 }

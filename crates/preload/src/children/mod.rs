@@ -9,6 +9,7 @@
 
 mod file;
 mod rings;
+mod sanitizer;
 
 use crate::config;
 use crate::raw;
@@ -43,16 +44,18 @@ static OWN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Called once, before `main`.
 pub fn start() {
-    let Some(run) = config::run().filter(|run| !run.is_empty() && !config::quiet()) else { return };
     // SAFETY: an all-zero Dl_info is a valid one, and is filled in for an address of ours; the name
     // stays while the library does.
     unsafe {
         let mut info: libc::Dl_info = core::mem::zeroed();
         let here = start as fn() as *const c_void;
-        if libc::dladdr(here, &raw mut info) != 0 {
-            OWN.store(info.dli_fname.cast_mut(), Relaxed);
-            RUN.store(run.as_ptr().cast_mut(), Relaxed);
+        if libc::dladdr(here, &raw mut info) == 0 {
+            return;
         }
+        OWN.store(info.dli_fname.cast_mut(), Relaxed);
+    }
+    if let Some(run) = config::run().filter(|run| !run.is_empty() && !config::quiet()) {
+        RUN.store(run.as_ptr().cast_mut(), Relaxed);
     }
 }
 
@@ -83,7 +86,7 @@ pub fn starts(program: Program, envp: *const *const c_char) {
         return;
     }
     let errno = raw::errno();
-    let preloaded = preloads(envp);
+    let preloaded = preloads(envp).is_some();
     if let Some((name, why)) = file::judge(program, preloaded)
         && file::is_first(run, &name)
     {
@@ -92,17 +95,36 @@ pub fn starts(program: Program, envp: *const *const c_char) {
     raw::set_errno(errno);
 }
 
-/// Does the environment's last LD_PRELOAD, which is what loaders take, hold this library?
-fn preloads(envp: *const *const c_char) -> bool {
+/// The LD_PRELOAD that `program` needs in place of the string of `envp` with this number, if it
+/// needs another one.
+pub fn preload_for(
+    program: Program,
+    envp: *const *const c_char,
+) -> Option<(sanitizer::Preload, usize)> {
+    if OWN.load(Relaxed).is_null() || !CALLS.into_iter().all(refused::spares) {
+        return None;
+    }
+    let errno = raw::errno();
+    let preload =
+        preloads(envp).and_then(|(value, nth)| Some((sanitizer::preload(program, value)?, nth)));
+    raw::set_errno(errno);
+    preload
+}
+
+/// The environment's last LD_PRELOAD, which is what loaders take, if it holds this library: where
+/// its value is, and which string of the environment it is.
+fn preloads(envp: *const *const c_char) -> Option<(u64, usize)> {
     // SAFETY: the loader's own string.
     let own = unsafe { CStr::from_ptr(OWN.load(Relaxed)) }.to_bytes();
-    let word = |at: usize| user::read::<u64>(at as u64).unwrap_or(0);
-    let (mut at, mut found) = (envp.expose_provenance(), false);
-    while at != 0 && word(at) != 0 {
-        if let Some(value) = after(word(at), b"LD_PRELOAD=") {
-            found = holds(value, own);
+    let word = |nth: usize| {
+        user::read::<u64>(envp.wrapping_add(nth).expose_provenance() as u64).unwrap_or(0)
+    };
+    let (mut nth, mut found) = (0, None);
+    while !envp.is_null() && word(nth) != 0 {
+        if let Some(value) = after(word(nth), b"LD_PRELOAD=") {
+            found = holds(value, own).then_some((value, nth));
         }
-        at += size_of::<u64>();
+        nth += 1;
     }
     found
 }

@@ -172,10 +172,11 @@ unsafe extern "C" fn posix_spawn(
         c"posix_spawn",
         fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int
     );
-    children::starts(Program::At(libc::AT_FDCWD, path), envp);
     let Some(f) = next else { return libc::ENOSYS };
     // SAFETY: the program's own call.
-    with_rules(envp, |envp| unsafe { f(pid, path, actions, attributes, argv, envp) })
+    starting(Program::At(libc::AT_FDCWD, path), envp, |envp| unsafe {
+        f(pid, path, actions, attributes, argv, envp)
+    })
 }
 
 /// `posix_spawnp(3)`: spawn a process, by a file that is looked for in `PATH`.
@@ -192,10 +193,11 @@ unsafe extern "C" fn posix_spawnp(
         c"posix_spawnp",
         fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int
     );
-    children::starts(Program::Named(file), envp);
     let Some(f) = next else { return libc::ENOSYS };
     // SAFETY: the program's own call.
-    with_rules(envp, |envp| unsafe { f(pid, file, actions, attributes, argv, envp) })
+    starting(Program::Named(file), envp, |envp| unsafe {
+        f(pid, file, actions, attributes, argv, envp)
+    })
 }
 
 /// `system(3)`: execute a shell command.
@@ -231,8 +233,21 @@ fn missing() -> c_int {
 
 /// Makes the call by which the program execs, with its environment.
 fn around<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
+    starting(program, envp, |envp| with_locks(envp, call))
+}
+
+/// Makes a call that starts a program, with the environment that this program needs.
+fn starting<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
     children::starts(program, envp);
-    let call = |envp| with_rules(envp, call);
+    let Some((preload, nth)) = children::preload_for(program, envp) else {
+        return with_rules(envp, call);
+    };
+    let with = Environment::replacing(nth, preload.assignment(), envp);
+    with_rules(with.as_ref().map_or(envp, |with| with.strings), call)
+}
+
+/// Makes the call by which the program execs, with what its successor is to know of descriptors.
+fn with_locks<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
     if !gate::watched() {
         return call(envp);
     }
@@ -314,18 +329,28 @@ struct Environment {
 impl Environment {
     /// None without memory, or if the kernel will not be able to read `envp`, either.
     fn with(variable: Path, envp: Strings) -> Option<Environment> {
+        Self::put(variable, 0, 1, envp)
+    }
+
+    /// The same, with `variable` in place of string `nth`.
+    fn replacing(nth: usize, variable: Path, envp: Strings) -> Option<Environment> {
+        Self::put(variable, nth, 0, envp)
+    }
+
+    /// `envp` behind so many strings, and then `variable` as string `nth`, of which there is one.
+    fn put(variable: Path, nth: usize, room: usize, envp: Strings) -> Option<Environment> {
         let n = length(envp)?;
-        let bytes = (n + 2) * size_of::<Path>();
+        let bytes = (n + room + 1) * size_of::<Path>();
         let at = raw::map(bytes, libc::MAP_PRIVATE).cast::<Path>();
         if at.is_null() {
             return None;
         }
         // SAFETY: both have so many elements, which can be read; what follows is 0.
         unsafe {
-            at.write(variable);
             for i in 0..n {
-                at.add(i + 1).write(*envp.add(i));
+                at.add(i + room).write(*envp.add(i));
             }
+            at.add(nth).write(variable);
         }
         Some(Environment { strings: at, bytes })
     }
