@@ -26,6 +26,9 @@ pub const CASES: &[Case] = &[
     case!("iowq", device_ends, [
         Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_LINK), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
     ], "its chain goes on there, but behind what a device has done"),
+    case!("iowq", no_file, [
+        Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_WRITE),
+    ], "behind what has no file its chain goes on outside the worker"),
     case!("iowq", ring_ends, [Sqe(IOSQE_ASYNC), Op(IORING_OP_OPENAT)], "a ring that ends interrupts what its workers wait in, and leaves the jobs of others alone"),
 ];
 
@@ -184,6 +187,27 @@ fn closed_in_order(cx: &mut Cx) -> Outcome {
         rustix::io::write(&w, b"x")?;
         cx.reap(&mut ring, "closed first", &[(1, 1), (2, 0), (3, 0), (4, -EBADF)]);
     }
+    Ok(())
+}
+
+/// What goes on in a worker a cancellation finds begun, also itself. The kernel's own worker takes
+/// it along at times.
+fn no_file(cx: &mut Cx) -> Outcome {
+    let mut outside = false;
+    for _ in 0..16 {
+        let closed = cx.file("f", b"data")?.into_raw_fd();
+        let mut ring = cx.ring(8, 0)?;
+        let write = sqe::rw(IORING_OP_WRITE, closed, addr(b"x"), 1, 0).ud(2);
+        let sqes = [
+            sqe::op(IORING_OP_CLOSE, closed).ud(1),
+            write.with(IOSQE_ASYNC | IOSQE_IO_HARDLINK),
+            sqe::cancel(3, 0).ud(3),
+        ];
+        cx.start(&mut ring, &sqes);
+        let cqes = ring.take(3)?;
+        outside |= cqes.iter().any(|c| (c.user_data, c.res) == (3, -ENOENT));
+    }
+    cx.holds("not always in the worker", outside);
     Ok(())
 }
 

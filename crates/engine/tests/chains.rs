@@ -124,7 +124,7 @@ fn run(chains: &[Chain]) -> Vec<(u64, i32)> {
             let reg = io_uring_sync_cancel_reg { flags: any, ..Default::default() };
             let at = (&raw const reg).expose_provenance();
             let ended = syscall::register(ring.fd, IORING_REGISTER_SYNC_CANCEL, at, 1);
-            assert_eq!(ended, 0);
+            assert!(ended >= 0, "{ended}");
         }
         ring.enter(0, 0);
         out.extend(std::iter::from_fn(|| ring.pop()).map(|c| (c.user_data, c.res)));

@@ -203,6 +203,8 @@ impl Ctx {
     pub(crate) fn punt(&mut self, req: &mut Req) {
         self.stats.routes.worker.add(u64::from(req.arms == 0));
         if let Err(e) = req.call.file.hold() {
+            // A worker lets task work end what has no file, and what is linked behind it go on.
+            req.flags.remove(ReqFlags::ON_WORKER);
             req.fail(e);
             return self.finish(req);
         }
