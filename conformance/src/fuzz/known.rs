@@ -45,6 +45,7 @@ const KNOWN: &[Known] = &[
     ),
     ("none where something else has begun it", known_eventfd::worker_not_first),
     ("A CLOSE lets its file go at once", known_sockets::closed_at_once),
+    ("A CLOSE lets its file go at once", known_sockets::closed_before_cancel),
     ("A buffered write to a regular file may be over", written_at_once),
     ("Of a WAITID for a process and one for its group", rival_waits),
     ("ends in front of an urgent byte", urgent_byte),
