@@ -49,25 +49,23 @@ pub fn closed_at_once(seen: &Seen) -> bool {
     closed.iter().any(peer) || closed.iter().any(listener) && reached()
 }
 
-/// A poll whose other end the same batch closed behind it, and which it cancelled behind that: the
-/// poll has fired by then.
+/// A poll that a batch cancels behind the close of the other end: it has fired by then.
 pub fn closed_before_cancel(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let Some(file) = seen.file(ring, own) else { return false };
-    let batch = seen.program.steps.iter();
-    let batch = batch.skip_while(
-        |step| !matches!(step, Step::Sqe { ring: of, sqe, .. } if *of == ring && sqe.ud == own.ud),
-    );
-    let batch = batch.take_while(|step| !matches!(step, Step::Enter(e) if e.ring == ring));
-    let behind = batch.filter_map(|step| match step {
-        Step::Sqe { ring: of, sqe, .. } if *of == ring => Some(sqe),
-        _ => None,
-    });
     let (mut closed, mut cancelled) = (false, false);
-    for sqe in behind {
-        let ends = sqe.op == IORING_OP_CLOSE && slot(sqe).and_then(other_end) == Some(file);
-        closed |= ends;
-        cancelled |= closed && matches!(sqe.op, IORING_OP_POLL_REMOVE | IORING_OP_ASYNC_CANCEL);
+    for step in &seen.program.steps {
+        match step {
+            Step::Enter(e) if e.ring == ring => closed = false,
+            Step::Sqe { ring: of, sqe, .. } if *of == ring => {
+                let cancels = matches!(sqe.op, IORING_OP_POLL_REMOVE | IORING_OP_ASYNC_CANCEL);
+                cancelled |= closed && cancels;
+                let other =
+                    sqe.op == IORING_OP_CLOSE && slot(sqe).and_then(other_end) == Some(file);
+                closed |= other;
+            }
+            _ => {}
+        }
     }
     let (kernel, softring) = seen.results();
     let fired = softring.len() == 1 && softring[0] > 0;
