@@ -52,17 +52,8 @@ outcome() {
     fi
 }
 
-# Limits that a machine denies to its root, and cgroups of two versions at once, stop crun and
-# Podman's defaults.
 export CONTAINERS_CONF=$SCRATCH/containers.conf
-cat >"$CONTAINERS_CONF" <<EOF
-[containers]
-default_ulimits = ["nofile=1024:1024", "nproc=2000:2000"]
-netns = "none"
-[engine]
-cgroup_manager = "cgroupfs"
-runtime = "runc"
-EOF
+podman_config >"$CONTAINERS_CONF"
 
 # a_root COMMAND…  runs one of Podman's, with storage of its own.
 a_root() {

@@ -38,16 +38,8 @@ host() {
 }
 
 debian_root bookworm "$ROOT" --include=podman,runc
-# Limits that this machine may deny to its root, and its cgroups of two versions at once.
 mkdir -p "$ROOT/etc/containers"
-cat >"$ROOT/etc/containers/containers.conf" <<EOF
-[containers]
-default_ulimits = ["nofile=1024:1024", "nproc=2000:2000"]
-netns = "none"
-[engine]
-cgroup_manager = "cgroupfs"
-runtime = "runc"
-EOF
+podman_config >"$ROOT/etc/containers/containers.conf"
 debian_root bookworm "$SCRATCH/image" --include=fio
 tar -C "$SCRATCH/image" -cf "$ROOT/image.tar" .
 rm -rf "$SCRATCH/image"

@@ -109,6 +109,19 @@ inside() {
         mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"' "$@"
 }
 
+# podman_config  prints a containers.conf(5) with which Podman runs here: limits that a machine
+# denies to its root, and cgroups of two versions at once, stop crun and its defaults.
+podman_config() {
+    cat <<EOF
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=2000:2000"]
+netns = "none"
+[engine]
+cgroup_manager = "cgroupfs"
+runtime = "runc"
+EOF
+}
+
 # The command that softring is driven with; built by `cargo build --release`.
 need_softring() {
     [ -x "$SOFTRING" ] ||
