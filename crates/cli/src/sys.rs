@@ -32,12 +32,18 @@ pub fn has_ended(pid: i32) -> bool {
     matches!(state, None | Some("Z" | "X")) && !others
 }
 
+/// The numbers of a process, as its `status` tells them: in the pid namespace that /proc is of, and
+/// in each below.
+pub fn pids(status: &str) -> std::str::SplitWhitespace<'_> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.unwrap_or_default().split_whitespace()
+}
+
 /// A process, or a thread (`/proc/PID/task/TID`), by its folder, as it knows itself: it may have a
 /// pid namespace of its own.
 pub fn inner_pid(folder: &str) -> Option<i32> {
     let status = files::proc_text(&format!("{folder}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    line.split_whitespace().next_back()?.parse().ok()
+    pids(&status).next_back()?.parse().ok()
 }
 
 /// Which of the standard streams were closed when this process started, one bit each.

@@ -1,6 +1,6 @@
 //! In which container a process is, as far as its host can tell.
 
-use crate::files;
+use crate::{files, sys};
 
 /// Characters of an id, as Podman and Docker list them.
 const SHORT: usize = 12;
@@ -28,8 +28,7 @@ fn id(groups: &str) -> Option<String> {
 
 /// Has it a number in a pid namespace below the one that /proc is of?
 fn is_inner(status: &str) -> bool {
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    numbers.is_some_and(|n| n.split_whitespace().count() > 1)
+    sys::pids(status).count() > 1
 }
 
 #[cfg(test)]
