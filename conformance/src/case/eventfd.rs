@@ -85,13 +85,19 @@ fn eventfd_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn skipped_by_worker(cx: &mut Cx) -> Outcome {
+/// A ring whose eventfd is for late completions, and which has had one that was none.
+fn for_late_ones(cx: &mut Cx) -> Result<(Ring, std::os::fd::OwnedFd), Stop> {
     let mut ring = cx.ring(8, 0)?;
     let ev = nonblocking_eventfd()?;
     let fd = [ev.as_raw_fd()];
     cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD_ASYNC, &fd), 0);
     cx.one(&mut ring, "nop", sqe::nop(), 0);
     cx.is("inline: not counted", counted(&ev), 0);
+    Ok((ring, ev))
+}
+
+fn skipped_by_worker(cx: &mut Cx) -> Outcome {
+    let (mut ring, ev) = for_late_ones(cx)?;
     for what in ["told of by the worker", "nothing is new"] {
         cx.start(&mut ring, &[sqe::nop().with(IOSQE_ASYNC | IOSQE_CQE_SKIP_SUCCESS)]);
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -101,12 +107,7 @@ fn skipped_by_worker(cx: &mut Cx) -> Outcome {
 }
 
 fn eventfd_async(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(8, 0)?;
-    let ev = nonblocking_eventfd()?;
-    let fd = [ev.as_raw_fd()];
-    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD_ASYNC, &fd), 0);
-    cx.one(&mut ring, "nop", sqe::nop(), 0);
-    cx.is("inline: not counted", counted(&ev), 0);
+    let (mut ring, ev) = for_late_ones(cx)?;
     cx.one(&mut ring, "nop in a worker", sqe::nop().with(IOSQE_ASYNC), 0);
     std::thread::sleep(std::time::Duration::from_millis(5));
     cx.note("worker: counted", counted(&ev));
@@ -119,6 +120,7 @@ fn eventfd_async(cx: &mut Cx) -> Outcome {
         cx.note("open chain: counted", counted(&ev));
     }
     let mut ring = cx.ring(8, DEFER)?;
+    let fd = [ev.as_raw_fd()];
     cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD_ASYNC, &fd), 0);
     let (r, _w) = cx.pipe()?;
     let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN).with(IOSQE_ASYNC);

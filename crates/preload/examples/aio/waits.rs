@@ -123,8 +123,8 @@ fn negative_times() {
     }
 }
 
-/// What the mask lets in is handled in each call, though there always are events.
-fn signals_by_mask() {
+/// Has `check` find two events and a pending signal, again and again; it is told how often.
+fn with_a_signal_pending(check: impl Fn(&Aio, u32)) {
     handle(SIGUSR1);
     block(&[SIGUSR1]);
     let (aio, file) = (Aio::new(8), file(true, 1));
@@ -133,6 +133,13 @@ fn signals_by_mask() {
         assert_eq!(aio.submit(&[&read, &read]), 2);
         std::thread::sleep(Duration::from_millis(2));
         raise(SIGUSR1);
+        check(&aio, n);
+    }
+}
+
+/// What the mask lets in is handled in each call, though there always are events.
+fn signals_by_mask() {
+    with_a_signal_pending(|aio, n| {
         assert_eq!(aio.pwait_under(1, &mut [Event::default()], None, mask(&[SIGUSR1])), 1);
         assert_eq!(HANDLED.load(SeqCst), n - 1);
         assert_eq!(aio.pwait_under(1, &mut [Event::default()], None, 0), 1);
@@ -141,23 +148,16 @@ fn signals_by_mask() {
         raise(SIGUSR1);
         assert_eq!(aio.pwait_under(0, &mut [Event::default()], Some([0, 0]), 0), err(EINTR));
         assert_eq!(HANDLED.swap(n, SeqCst), n + 1);
-    }
+    });
 }
 
 /// A signal ends a wait that has found fewer events than it asks for; they are the answer.
 fn too_few_events() {
-    handle(SIGUSR1);
-    block(&[SIGUSR1]);
-    let (aio, file) = (Aio::new(8), file(true, 1));
-    let read = rw(PREAD, &file, buffer(1, 0), 0, 0);
-    for n in 1..=20 {
-        assert_eq!(aio.submit(&[&read, &read]), 2);
-        std::thread::sleep(Duration::from_millis(2));
-        raise(SIGUSR1);
+    with_a_signal_pending(|aio, n| {
         let time = [None, Some([10, 0]), Some([0, 0])][n as usize % 3];
         assert_eq!(aio.pwait_under(4, &mut [Event::default(); 8], time, 0), 2, "{n}");
         assert_eq!(HANDLED.load(SeqCst), n);
-    }
+    });
 }
 
 /// A wait that is refused once its mask is in force has signals handled; before, it has not.
