@@ -111,9 +111,12 @@ impl<W: HasCreds> Workers<W> {
         }
         let first = (self.pool.clone(), born.first.clone());
         let Some(creds) = creds.filter(|c| **c != born.first) else { return first };
-        let of = |o: &&Other<W>, creds: &Arc<Creds>| o.epoch == now && o.creds == *creds;
-        if let Some(other) = born.others.iter().find(|o| of(o, creds)) {
-            return (other.pool.clone(), creds.clone());
+        let known = |creds: &Arc<Creds>| {
+            let other = born.others.iter().find(|o| o.epoch == now && o.creds == *creds)?;
+            Some((other.pool.clone(), creds.clone()))
+        };
+        if let Some(chosen) = known(creds) {
+            return chosen;
         }
         let mine = creds::mine();
         // A worker may take on rights, but no limits: one that has those, or can be made with them.
@@ -123,8 +126,8 @@ impl<W: HasCreds> Workers<W> {
             () if mine.limited_as(creds) => &mine,
             () => return first,
         };
-        if let Some(other) = born.others.iter().find(|o| of(o, creds)) {
-            return (other.pool.clone(), creds.clone());
+        if let Some(chosen) = known(creds) {
+            return chosen;
         }
         born.others.retain(|other| !is_empty(&other.pool));
         let pool = self.pool.another();
