@@ -145,7 +145,7 @@ pub(crate) fn cqring_wait<'r>(
     // A timeout that ends while we wait ends the wait too, however few CQEs there are
     // (`io_should_wake`).
     let timeouts = ctx.timeouts.own;
-    let (mut result, mut looked) = (Ok(0), false);
+    let (mut result, mut polled) = (Ok(0), false);
     let mask;
     (ctx, mask) = read_mask(ring, ctx, &a);
     match mask {
@@ -177,8 +177,8 @@ pub(crate) fn cqring_wait<'r>(
         let slept;
         (ctx, slept) = match time_left(&mut a, &ctx) {
             Some(left) => sleep(ring, ctx, &mut a, left, signals),
-            None if !looked => {
-                looked = true;
+            None if !polled => {
+                polled = true;
                 ctx.post_ready();
                 continue;
             }
