@@ -108,6 +108,13 @@ impl Cx {
         Self::line(' ', &format!("{what}: {value}"));
     }
 
+    /// Records the CQEs that are there, in their order, and takes them.
+    pub fn note_cqes(&mut self, what: &str, ring: &mut Ring) {
+        let cqes = ring.pop_all();
+        let each = cqes.iter().map(|c| format!("{}={}", c.user_data, show::answer(c.res.into())));
+        self.note(what, each.collect::<Vec<_>>().join(" "));
+    }
+
     /// Records an answer that the kernel decides.
     pub fn note_answer(&mut self, what: &str, got: impl Answer) {
         self.note(what, show::answer(got.answer()));

@@ -3,6 +3,7 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
+    case!("link", behind_its_batch, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "what is linked comes with the batch's task work, behind what the batch has queued itself"),
     case!("link", runs_in_order, [Sqe(IOSQE_IO_LINK)], "a chain's requests run one after the other"),
     case!("link", failure_cancels, [Sqe(IOSQE_IO_LINK)], "a failure cancels the rest of its chain, and no other"),
     case!("link", hard_goes_on, [Sqe(IOSQE_IO_HARDLINK)], "a hard link goes on after a failure"),
@@ -335,5 +336,33 @@ fn drain_waits_for_multishot(cx: &mut Cx) -> Outcome {
     );
     cx.is("cancel", ended, 0);
     cx.reap_in_order(&mut ring, "its end, then the drained", &[(1, -ECANCELED), (2, 0)]);
+    Ok(())
+}
+
+fn behind_its_batch(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (r, _w) = cx.pipe()?;
+    let (one, _two) = std::os::unix::net::UnixDatagram::pair()?;
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1);
+    let remove = sqe::rw(IORING_OP_POLL_REMOVE, -1, 1, 0, 0).ud(2);
+    let cancel = sqe::cancel(1, 0);
+    let mut byte = [0];
+    let read = sqe::read(r.as_raw_fd(), &mut byte, 0).ud(1);
+    let none = sqe::write(one.as_raw_fd(), &[], u64::MAX).ud(5);
+    for (what, waits, linked, last) in [
+        ("a poll, removed", poll, remove.ud(3), remove),
+        ("a poll, removed and cancelled", poll, remove.ud(3), cancel.ud(2)),
+        ("a poll, cancelled and removed", poll, cancel.ud(3), remove),
+        ("a read, cancelled", read, cancel.ud(3), cancel.ud(2)),
+    ] {
+        for first in [sqe::nop().ud(5), none] {
+            cx.start(&mut ring, &[waits]);
+            cx.quiet(&ring, "waits", 5);
+            let chain = [first.link(), linked.link(), sqe::nop().ud(4)];
+            cx.start(&mut ring, &[chain[0], chain[1], chain[2], last]);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            cx.note_cqes(what, &mut ring);
+        }
+    }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! `io_uring/notif.c`.
 
 use crate::io::socket::{MSG_NOSIGNAL, check_zero_copy};
+use crate::io::token::ReqId;
 use crate::ops::iov::MAX_RW_COUNT;
 use crate::ops::net::{common_prep, send_setup};
 use crate::ops::{net, net_msg, zero};
@@ -64,7 +65,7 @@ impl Ctx {
     /// The request's own CQE is posted; this is the one that gives its buffer back to the program,
     /// which comes with the next task work (`io_notif_flush`).
     #[cold]
-    pub(crate) fn notify(&mut self, req: &Req) {
+    pub(crate) fn notification(&mut self, req: &Req) -> ReqId {
         let mut notif = Req::default();
         notif.call.sqe.user_data = match req.call.sqe.addr3 {
             0 => req.call.sqe.user_data,
@@ -78,7 +79,6 @@ impl Ctx {
             notif.res = IORING_NOTIF_USAGE_ZC_COPIED.cast_signed();
         }
         notif.flags |= ReqFlags::ENDED;
-        let id = self.slab.insert(notif);
-        self.run.push_back(id);
+        self.slab.insert(notif)
     }
 }

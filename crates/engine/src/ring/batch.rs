@@ -1,6 +1,7 @@
 //! What is known while a batch of SQEs is submitted. Kernel counterpart: `struct io_submit_state`.
 
 use core::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::io::model::Found;
@@ -25,6 +26,12 @@ pub(crate) struct SubmitState {
     /// The file on a modelled device that was last found in this batch.
     pub(crate) model: Found,
     pub(crate) sampling: Sampling,
+    /// Between the first request and the flush of a batch, or of a pass of task work.
+    pub(crate) collects: bool,
+    /// What follows the requests that have ended in it: task work from the flush on.
+    pub(crate) followers: VecDeque<ReqId>,
+    /// What a worker hands back to task work, which comes later than any of these.
+    pub(crate) handed_back: VecDeque<ReqId>,
     /// A batch is being submitted, by a thread with these credentials, once it was asked.
     pub(crate) open: bool,
     pub(crate) caller: Option<Arc<Creds>>,

@@ -72,14 +72,16 @@ impl Ctx {
         // It was on its way when a request that was tried ended.
         let tried = notif && req.tried_to_send();
         if tried {
-            self.notify(req);
+            let notif = self.notification(req);
+            self.run.push_back(notif);
         }
         let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
         if req.flags.intersects(disarm) || req.link.is_some() {
             self.queue_next(req);
         }
         if notif && !tried {
-            self.notify(req);
+            let notif = self.notification(req);
+            self.queue_follower(notif);
         }
     }
 

@@ -47,8 +47,25 @@ impl Ctx {
             if worker {
                 return self.go_on_in_iowq(id);
             }
+            self.queue_follower(id);
+        }
+    }
+
+    /// Queues what follows a request that has ended: with the task work of its batch, and behind
+    /// what the batch itself has queued (`io_free_batch_list` runs when the batch is flushed).
+    pub(crate) fn queue_follower(&mut self, id: ReqId) {
+        if self.submit.collects {
+            self.submit.followers.push_back(id);
+        } else {
             self.run.push_back(id);
         }
+    }
+
+    /// The batch is flushed.
+    pub(crate) fn queue_followers(&mut self) {
+        self.submit.collects = false;
+        self.run.append(&mut self.submit.followers);
+        self.run.append(&mut self.submit.handed_back);
     }
 
     fn disarm_next(&mut self, req: &mut Req) {
@@ -95,13 +112,29 @@ impl Ctx {
         req.flags |= ReqFlags::ENDED | ReqFlags::WITH_CHAIN;
         req.res = res;
         req.call.cflags = 0;
-        self.run.push_back(id);
+        self.queue_follower(id);
         next
     }
 
     /// Ends a waiting request with the next task work (`io_req_task_queue_fail`).
     pub(crate) fn end_soon(&mut self, id: ReqId, res: i32) {
-        let Some(req) = self.slab.get_mut(id) else { return };
+        if self.ends_with(id, res).is_some() {
+            self.run.push_back(id);
+        }
+    }
+
+    /// As [`Self::end_soon`], for what an attempt leaves to task work.
+    pub(crate) fn end_later(&mut self, id: ReqId, res: i32) {
+        let Some(req) = self.ends_with(id, res) else { return };
+        if req.is_handed_back() && self.submit.collects {
+            self.submit.handed_back.push_back(id);
+        } else {
+            self.run.push_back(id);
+        }
+    }
+
+    fn ends_with(&mut self, id: ReqId, res: i32) -> Option<&Req> {
+        let req = self.slab.get_mut(id)?;
         req.res = res;
         if res < 0 {
             req.set_fail();
@@ -109,7 +142,7 @@ impl Ctx {
         }
         req.flags |= ReqFlags::ENDED;
         req.state = State::Prepped;
-        self.run.push_back(id);
+        Some(req)
     }
 
     /// Arms the LINK_TIMEOUT behind a request that now waits.

@@ -36,7 +36,7 @@ impl Ctx {
         // What ran since the last batch may have left something there.
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.timeouts.specs.clear();
-        self.submit.open = true;
+        (self.submit.open, self.submit.collects) = (true, true);
         // One place for all that end at once, which most do.
         let mut req = Req::default();
         while done < n {
@@ -76,6 +76,7 @@ impl Ctx {
             self.submit.last = None;
             self.queue_fallback(head);
         }
+        self.queue_followers();
         // What comes later may be another thread's.
         (self.submit.open, self.submit.caller, self.submit.alike) = (false, None, false);
         // What is issued later may find another file under the number.

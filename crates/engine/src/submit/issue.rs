@@ -119,7 +119,7 @@ impl Ctx {
                 // Task work ends it: what is linked behind it goes on there.
                 req.flags.remove(ReqFlags::ON_WORKER);
                 let id = self.slab.insert(core::mem::take(req));
-                self.end_soon(id, res);
+                self.end_later(id, res);
             }
             Outcome::More(res) => self.shots(req, res),
             Outcome::Retry => self.queue_async(req),
