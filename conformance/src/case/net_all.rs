@@ -1,15 +1,18 @@
 //! MSG_WAITALL of SEND and RECV: the whole, in several steps.
 
 use super::net::{arrived, pair, recv, seen, send};
+use super::net_msg::{hdr, part, take};
 use super::prelude::*;
 use libc::{MSG_DONTWAIT, MSG_WAITALL};
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
     case!("net_all", received, [Op(IORING_OP_RECV)], "MSG_WAITALL takes the rest, over several waits"),
     case!("net_all", sent, [Op(IORING_OP_SEND)], "MSG_WAITALL sends the rest"),
     case!("net_all", ended_early, [Op(IORING_OP_RECV)], "MSG_WAITALL ended early: by the peer, by a cancel, by MSG_DONTWAIT"),
+    case!("net_all", messages, [Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Sqe(IOSQE_ASYNC)], "MSG_WAITALL of messages: a worker takes those that are there"),
 ];
 
 fn received(cx: &mut Cx) -> Outcome {
@@ -78,6 +81,51 @@ fn ended_early(cx: &mut Cx) -> Outcome {
             _ => {}
         }
         cx.reap(&mut ring, "what came", &[(1, 3), (2, -ECANCELED)]);
+    }
+    Ok(())
+}
+
+/// A socket of type SEQPACKET with messages of three bytes in it, and its peer.
+fn messages_in(count: i32) -> Result<(OwnedFd, OwnedFd), Stop> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let seq = SocketType::SEQPACKET;
+    let (one, two) = socketpair(AddressFamily::UNIX, seq, SocketFlags::CLOEXEC, None)?;
+    for _ in 0..count {
+        rustix::io::write(&one, b"abc")?;
+    }
+    Ok((one, two))
+}
+
+fn messages(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (mut buf, text) = ([b'-'; 30], [b'-'; 30]);
+    for count in 0..4 {
+        for flags in [0, IOSQE_ASYNC] {
+            for first in [0, IORING_RECVSEND_POLL_FIRST] {
+                for message in [false, true] {
+                    let (one, two) = messages_in(count)?;
+                    let mut header = hdr(&[part(&text)]);
+                    let all = match message {
+                        true => take(two.as_raw_fd(), &mut header),
+                        false => recv(two.as_raw_fd(), &mut buf),
+                    };
+                    let all = all.op_flags(MSG_WAITALL as u32).set(|s| s.ioprio = first);
+                    let what = format!("{count}, flags {flags:#x}, first {first}, {message}");
+                    cx.start(&mut ring, &[all.with(flags).link().ud(1), sqe::nop().ud(2)]);
+                    // A worker's second attempt blocks, if there was something at once.
+                    let at_first = 1 + i32::from(first == 0);
+                    if flags != 0 && count >= at_first {
+                        cx.reap(&mut ring, &what, &[(1, 3 * at_first), (2, -ECANCELED)]);
+                        continue;
+                    }
+                    cx.quiet(&ring, &what, 2);
+                    rustix::io::write(&one, b"abc")?;
+                    cx.quiet(&ring, "one more", 2);
+                    drop(one);
+                    cx.reap(&mut ring, "its end", &[(1, 3 * (count + 1)), (2, -ECANCELED)]);
+                }
+            }
+        }
     }
     Ok(())
 }

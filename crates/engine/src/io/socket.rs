@@ -184,3 +184,8 @@ pub(crate) fn is_socket(fd: i32) -> bool {
 pub(crate) fn streams(fd: i32) -> bool {
     matches!(option(fd, SO_TYPE), Some(SOCK_STREAM | SOCK_SEQPACKET))
 }
+
+/// Does it go on over several messages, of which a call takes one?
+pub(crate) fn has_messages(fd: i32) -> bool {
+    option(fd, SO_TYPE) == Some(SOCK_SEQPACKET)
+}

@@ -6,7 +6,7 @@
 
 use crate::io::socket::{
     self, MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_WAITALL, Socket,
-    streams,
+    has_messages, streams,
 };
 use crate::io::standing::{IN, STICKY};
 use crate::ops::iov::import_iov;
@@ -173,7 +173,10 @@ pub(crate) fn attempt(
             if how == Try::Nonblock {
                 return Outcome::Retry;
             }
-            continue;
+            // Of messages a worker's attempt takes one.
+            if !has_messages(call.file.fd()) {
+                continue;
+            }
         }
         call.short |= call.done < total;
         return Outcome::Done(call.done as i32);

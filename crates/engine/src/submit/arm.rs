@@ -18,6 +18,7 @@
 use std::sync::OnceLock;
 
 use crate::io::poll::PollSet;
+use crate::io::socket::has_messages;
 use crate::io::standing::{OUT, STICKY};
 use crate::io::token::ReqId;
 use crate::ops;
@@ -239,9 +240,17 @@ impl Ctx {
             self.take_route(Way::Worker, &mut req);
             return false;
         }
+        let had = req.call.done;
         let outcome = match self.take_buffers(&mut req) {
             Ok(()) => self.issue(&mut req),
             Err(e) => Outcome::Done(e.res()),
+        };
+        let outcome = match outcome {
+            Outcome::Retry if self.is_workers_last(&req, had) => {
+                req.call.short = true;
+                Outcome::Done(req.call.done as i32)
+            }
+            outcome => outcome,
         };
         let stays = req.wait.stays_at();
         if let Some(at) = stays {
@@ -273,12 +282,26 @@ impl Ctx {
         }
     }
 
-    fn count_reissue(&self, req: &Req) {
+    /// Was it ready when it was armed?
+    fn was_ready_at_arm(&self, req: &Req) -> bool {
         let first = self.transports.looks.wrapping_sub(1);
-        let ready = matches!(req.wait, Wait::Poll(poll) if poll.looks == first);
+        matches!(req.wait, Wait::Poll(poll) if poll.looks == first) && self.transports.prompt
+    }
+
+    /// A worker that finds the file ready at the arm step makes one attempt that blocks, and no
+    /// other (`io_wq_submit_work`): of messages it gets one, though it was to wait for more.
+    fn is_workers_last(&self, req: &Req, had: u64) -> bool {
+        let forced = req.flags & (ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT);
+        forced == ReqFlags::FORCE_ASYNC
+            && req.call.done > had
+            && self.was_ready_at_arm(req)
+            && has_messages(req.call.file.fd())
+    }
+
+    fn count_reissue(&self, req: &Req) {
         let stats = &self.stats.reissue;
         stats.reissued.add(1);
-        stats.ready_at_arm.add(u64::from(ready && self.transports.prompt));
+        stats.ready_at_arm.add(u64::from(self.was_ready_at_arm(req)));
     }
 
     /// A multishot request finds nothing, though its file is ready all the time: it waits for what
