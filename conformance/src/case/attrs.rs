@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     case!("attrs", splice, [Op(IORING_OP_SPLICE)], "data moves between a file and a pipe"),
     case!("attrs", splice_pipes, [Op(IORING_OP_SPLICE)], "a splice from an empty pipe waits"),
     case!("attrs", splice_rings, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE)], "a ring has nothing to splice, which shows once its pipe has room"),
+    case!("attrs", splice_from_nowhere, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Sqe(IOSQE_IO_HARDLINK)], "only a worker finds that there is no file to splice from, and a chain goes on there"),
     case!("attrs", splice_refusals, [Op(IORING_OP_SPLICE)], "bad fds, offsets, flags and kinds of files"),
     case!("attrs", tee, [Op(IORING_OP_TEE)], "data is doubled between pipes"),
     case!("attrs", tee_refusals, [Op(IORING_OP_TEE)], "bad fds, offsets and flags"),
@@ -260,6 +261,27 @@ fn splice_refusals(cx: &mut Cx) -> Outcome {
         ("unknown flag", splice_sqe((a, 0), (w, NONE), 4, 1 << 10), -EINVAL),
         ("a pipe to itself", splice_sqe((r, NONE), (w, NONE), 4, 0), -EINVAL),
     ]);
+    Ok(())
+}
+
+fn splice_from_nowhere(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (_r, w) = cx.pipe()?;
+    let (r, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK)?;
+    let mut byte = [0];
+    let read = sqe::read(r.as_raw_fd(), &mut byte, 0).ud(2);
+    for len in [0, 4] {
+        for (what, sqe) in [
+            ("splice", splice_sqe((-1, NONE), (w.as_raw_fd(), NONE), len, 0)),
+            ("tee", tee_sqe(-1, w.as_raw_fd(), len, 0)),
+            ("a slot", splice_sqe((0, 0), (w.as_raw_fd(), NONE), len, SPLICE_F_FD_IN_FIXED)),
+        ] {
+            let sqes = [sqe.with(IOSQE_IO_HARDLINK).ud(1), read, sqe::nop().ud(3)];
+            cx.start(&mut ring, &sqes);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            cx.note_cqes(what, &mut ring);
+        }
+    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use crate::ops::rw::assign_buffer;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome, Try};
-use crate::ring::request::{Call, FileRef, Req, ReqFlags, State, Wait};
+use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags, State, Wait};
 use crate::stats::trace::Step;
 use crate::submit::route::Way;
 use softring_host::creds::under;
@@ -33,8 +33,13 @@ impl Ctx {
                     |()| if req.waits_for_buffer() { Ok(()) } else { assign_buffer(self, req) },
                 );
             if let Err(e) = assigned {
-                // A worker lets task work end what has no file; a second one is the call's matter.
+                // A worker lets task work end what has no file; only a worker's call looks for a
+                // second one.
                 if def.has(opdef::FILE_IN) && !matches!(req.call.file, FileRef::None) {
+                    if !req.is_workers() {
+                        let id = self.slab.insert(core::mem::take(req));
+                        return self.join_iowq(id);
+                    }
                     self.ends_by(req, e.res());
                 } else if req.is_workers() {
                     return self.outcome(req, Outcome::Later(e.res()));
@@ -258,7 +263,12 @@ impl Ctx {
     /// Looks its file up, as late as possible: a chain may open it on the way.
     pub(crate) fn assign_file(&mut self, req: &mut Req) -> Result<()> {
         let def = req.row;
-        if !def.has(opdef::FILE) || !matches!(req.call.file, FileRef::None) {
+        if !matches!(req.call.file, FileRef::None) {
+            // A worker looks for the second file that there was none of before.
+            let second = def.has(opdef::FILE_IN) && matches!(req.call.keep, Keep::None);
+            return if second { crate::ops::splice::assign_in(self, req) } else { Ok(()) };
+        }
+        if !def.has(opdef::FILE) {
             return Ok(());
         }
         let fd = req.call.sqe.fd;
