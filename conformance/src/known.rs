@@ -106,6 +106,11 @@ pub const KNOWN: &[Known] = &[
     known("reissue::shut_while_full", "full unix socket that its own side shuts", &[]),
     known("limits::one_worker", "holds no worker", &[Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)]),
     known(
+        "futexv::cancelled_in_batch",
+        "A FUTEX_WAITV that a batch cancels",
+        &[Op(IORING_OP_FUTEX_WAITV)],
+    ),
+    known(
         "futexv::nodes",
         "Futexes of NUMA nodes",
         &[Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE), Op(IORING_OP_FUTEX_WAITV)],

@@ -9,6 +9,7 @@ pub const CASES: &[Case] = &[
     case!("futexv", any_of_several, [Op(IORING_OP_FUTEX_WAITV)], "a wait for any of several; the result says which"),
     case!("futexv", full, [Op(IORING_OP_FUTEX_WAITV)], "128 of them"),
     case!("futexv", cancel, [Op(IORING_OP_FUTEX_WAITV), Op(IORING_OP_ASYNC_CANCEL)], "the wait is cancelled"),
+    case!("futexv", cancelled_in_batch, [Op(IORING_OP_FUTEX_WAITV), Op(IORING_OP_FUTEX_WAKE)], "a wait that its batch cancels is there for a wake of the batch"),
     case!("futexv", nodes, [
         Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE), Op(IORING_OP_FUTEX_WAITV),
     ], "futexes of NUMA nodes"),
@@ -183,5 +184,30 @@ fn nodes(cx: &mut Cx) -> Outcome {
         sorted(cx, &mut ring, "as one of several", 2)?;
         cx.note("a node is told", of_node.1.load(Ordering::SeqCst) != u32::MAX);
     }
+    Ok(())
+}
+
+fn cancelled_in_batch(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let words: [Word; 2] = std::array::from_fn(|_| Word::new(0));
+    let entries = [entry(&words[0], 0, PRIVATE), entry(&words[1], 0, PRIVATE)];
+    let wake = futex(IORING_OP_FUTEX_WAKE, &words[1], 9, ANY, U32 | PRIVATE).ud(3);
+    cx.start(&mut ring, &[any_of(&entries).ud(1)]);
+    cx.quiet(&ring, "waits", 5);
+    cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2), wake, wake.ud(4)]);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    cx.note_cqes("in one batch", &mut ring);
+    cx.start(&mut ring, &[any_of(&entries).ud(1)]);
+    cx.quiet(&ring, "waits", 5);
+    cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2)]);
+    cx.start(&mut ring, &[wake]);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    cx.note_cqes("in two", &mut ring);
+    let wait = wait_on(&words[1], 0).ud(1);
+    cx.start(&mut ring, &[wait]);
+    cx.quiet(&ring, "waits", 5);
+    cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2), wake]);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    cx.note_cqes("of one word", &mut ring);
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! What a worker posts itself, and what it leaves to task work: an async eventfd tells, and so does
 //! where a link goes on.
 
+use super::futex::{Word, wait_on};
+use super::futexv::{any_of, entry};
 use super::prelude::*;
 use libc::{EAFNOSUPPORT, ENOBUFS, ENOTSOCK};
 use std::net::{TcpListener, TcpStream};
@@ -13,6 +15,7 @@ pub const CASES: &[Case] = &[
     case!("worker", fails, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "what a worker cannot issue ends by task work"),
     case!("worker", fails_net, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "so does what it may not wait for"),
     case!("worker", deferred, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd tells of a worker's work, not of its CQEs"),
+    case!("worker", deferred_waits, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "nor of what a worker has made wait, when that ends"),
     case!("worker", goes_on, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_ACCEPT)], "what is linked goes on in the worker, unless task work ended what was before it"),
     case!("worker", accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT that a worker has armed ends with DONTWAIT where it looks in vain"),
 ];
@@ -338,6 +341,36 @@ fn deferred(cx: &mut Cx) -> Outcome {
         cx.one(&mut other, what, message.with(flags), 0);
         settled(cx, what, &ev);
         cx.reap(&mut ring, what, &[(0, 0)]);
+        settled(cx, &format!("{what}: posted"), &ev);
+    }
+    Ok(())
+}
+
+fn deferred_waits(cx: &mut Cx) -> Outcome {
+    let (mut ring, ev) = ring_async(cx, DEFER)?;
+    let (r, w) = cx.pipe()?;
+    let ts = sqe::millis(1);
+    let words: [Word; 2] = [Word::new(0), Word::new(0)];
+    let entries = [entry(&words[0], 0, 0), entry(&words[1], 0, 0)];
+    for (what, sqe) in [
+        ("timeout", sqe::timeout(&ts, 0, 0)),
+        ("timeout that counts", sqe::timeout(&sqe::millis(1000), 1, 0)),
+        ("poll", sqe::poll_add(r.as_raw_fd(), libc::POLLIN)),
+        ("futex", wait_on(&words[0], 0)),
+        ("futex of another value", wait_on(&words[0], 1)),
+        ("futexes", any_of(&entries)),
+    ] {
+        cx.start(&mut ring, &[sqe.with(IOSQE_ASYNC).ud(1)]);
+        settled(cx, what, &ev);
+        match what {
+            "timeout that counts" => cx.start(&mut ring, &[sqe::nop().ud(2)]),
+            "poll" => drop(rustix::io::write(&w, b"x")?),
+            _ => {}
+        }
+        os::futex_wake(&words[0], 9, u32::MAX);
+        settled(cx, &format!("{what}: ended"), &ev);
+        cx.is("enter", ring.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
+        cx.note_cqes(what, &mut ring);
         settled(cx, &format!("{what}: posted"), &ev);
     }
     Ok(())
