@@ -50,6 +50,11 @@ pub const KNOWN: &[Known] = &[
         "would take answers EMFILE where no number is free",
         FILES,
     ),
+    known(
+        "slots::paths_else",
+        "A file that a request has opened with O_PATH into a slot",
+        &[Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)],
+    ),
     known("odd::slots_hold_no_fd", "A registered file is a descriptor of the process", FILES),
     known(
         "corners::wide_finds_last_slot",

@@ -3,6 +3,8 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
+    case!("slots", paths, [Op(IORING_OP_OPENAT), Op(IORING_OP_POLL_ADD)], "what is opened as a path only can be registered: it is ready, and good for nothing"),
+    case!("slots", paths_else, [Op(IORING_OP_OPENAT), Op(IORING_OP_FADVISE)], "what else such a file is asked for"),
     case!("slots", install, [Op(IORING_OP_FIXED_FD_INSTALL)], "a slot becomes an fd"),
     case!("slots", install_refusals, [Op(IORING_OP_FIXED_FD_INSTALL)], "plain fds, free slots, bad flags and words"),
     case!("slots", pipe, [Op(IORING_OP_PIPE)], "a pipe with flags"),
@@ -139,5 +141,52 @@ fn border(cx: &mut Cx) -> Outcome {
     fresh();
     cx.one(&mut ring, "room for one slot", in_slot(pipe(end - 4), 0), -EFAULT);
     cx.note("slot told", last(1));
+    Ok(())
+}
+
+/// A ring that has a path registered in its first slot.
+fn ring_with_path(cx: &mut Cx) -> Result<Ring, Stop> {
+    let mut ring = cx.ring(8, 0)?;
+    cx.is("table", ring.register_slice(IORING_REGISTER_FILES, &[-1i32; 2]), 0);
+    let root = addr(c"/".to_bytes_with_nul());
+    let open = sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, root, 0, 0)
+        .set(|s| (s.op_flags, s.file_index) = (libc::O_PATH.cast_unsigned(), 1));
+    cx.one(&mut ring, "open", open, 0);
+    Ok(ring)
+}
+
+fn paths(cx: &mut Cx) -> Outcome {
+    let mut ring = ring_with_path(cx)?;
+    let mut byte = [0];
+    let poll = |events: i16, len: u32| sqe::poll_add(0, events).set(|s| s.len = len).fixed();
+    for (what, sqe) in [
+        ("poll in", poll(libc::POLLIN, 0)),
+        ("poll both", poll(libc::POLLIN | libc::POLLOUT, 0)),
+        ("poll for urgent", poll(libc::POLLPRI, 0)),
+        ("poll many", poll(libc::POLLOUT, IORING_POLL_ADD_MULTI)),
+        ("poll a level", poll(libc::POLLOUT, IORING_POLL_ADD_LEVEL)),
+        ("read", sqe::read(0, &mut byte, 0).fixed()),
+        ("sync", sqe::rw(IORING_OP_FSYNC, 0, 0, 0, 0).fixed()),
+    ] {
+        for flags in [0, IOSQE_ASYNC] {
+            cx.start(&mut ring, &[sqe.with(flags).ud(1)]);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            cx.note_cqes(what, &mut ring);
+        }
+    }
+    Ok(())
+}
+
+fn paths_else(cx: &mut Cx) -> Outcome {
+    let mut ring = ring_with_path(cx)?;
+    for (what, sqe) in [
+        ("sync a range", sqe::rw(IORING_OP_SYNC_FILE_RANGE, 0, 0, 0, 0)),
+        ("advise", sqe::rw(IORING_OP_FADVISE, 0, 0, 0, 0)),
+        ("truncate", sqe::rw(IORING_OP_FTRUNCATE, 0, 0, 0, 0)),
+        ("listen", sqe::rw(IORING_OP_LISTEN, 0, 0, 1, 0)),
+    ] {
+        cx.is("submitted", ring.push(sqe.fixed().ud(1)).submit_wait(1), 1);
+        cx.note_cqes(what, &mut ring);
+    }
     Ok(())
 }

@@ -50,11 +50,16 @@ pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// What is ready on `fd` now, of `events`: one poll(2).
-fn ready(fd: i32, events: u32) -> Result<u32> {
-    let revents = sys::poll_now(fd, (events as u16 & EVENTS as u16).cast_signed());
+/// What is ready on `file` now, of `events`: one poll(2).
+fn ready(file: &FileRef, events: u32) -> Result<u32> {
+    let revents = sys::poll_now(file.fd(), (events as u16 & EVENTS as u16).cast_signed());
     let revents = u32::from(revents.cast_unsigned());
-    if revents & EPOLLNVAL != 0 { Err(Errno::EBADF) } else { Ok(revents) }
+    match revents & EPOLLNVAL {
+        0 => Ok(revents),
+        // A registered file that is only a path knows no waiting (`DEFAULT_POLLMASK`).
+        _ if file.is_path() => Ok(EPOLLIN | EPOLLOUT | EPOLLRDNORM | EPOLLWRNORM),
+        _ => Err(Errno::EBADF),
+    }
 }
 
 /// The events that a request reports, given what its file reports.
@@ -98,7 +103,7 @@ fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
 /// Does a POLL_ADD find nothing ready, so that there is nothing to tell of?
 pub(crate) fn only_arms(req: &Req) -> bool {
     let Wait::Poll(p) = req.wait else { return false };
-    ready(req.call.file.fd(), p.events).is_ok_and(|revents| mask_of(req, revents) == 0)
+    ready(&req.call.file, p.events).is_ok_and(|revents| mask_of(req, revents) == 0)
 }
 
 /// Answers what is ready, or arms (`__io_arm_poll_handler`).
@@ -111,8 +116,9 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         let none = if ring_file::is_full(ctx, req, fd) { standing::OUT } else { 0 };
         return ring_file::poll(ctx, req, fd, Poll { events: p.events & !none, ..p });
     }
-    match ready(req.call.file.fd(), p.events).map(|r| mask_of(req, r)) {
+    match ready(&req.call.file, p.events).map(|r| mask_of(req, r)) {
         Err(e) => Outcome::Done(e.res()),
+        Ok(_) if req.call.file.is_path() => Outcome::Done(unpollable(req)),
         Ok(0) => {
             req.call.blocked = true;
             req.wait = Wait::Poll(Poll { waits: true, ..p });
@@ -129,7 +135,7 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 /// What a file that knows no waiting answers: what is ready, if anything (`!ipt->nr_entries`).
 pub(crate) fn unpollable(req: &Req) -> i32 {
     let Wait::Poll(p) = req.wait else { return Errno::EINVAL.res() };
-    match ready(req.call.file.fd(), p.events).map(|r| mask_of(req, r)) {
+    match ready(&req.call.file, p.events).map(|r| mask_of(req, r)) {
         Ok(mask) if mask != 0 && p.events & EPOLLET != 0 => mask.cast_signed(),
         Ok(_) => Errno::EINVAL.res(),
         Err(e) => e.res(),
@@ -167,8 +173,7 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
 /// What is ready, without the error if another request has taken it since: an error wakes without
 /// saying so, and the kernel asks the file when it tells of it.
 fn error_left(req: &Req, revents: u32) -> u32 {
-    let fd = req.call.file.poll_fd();
-    let left = ready(fd, EPOLLERR).map_or(EPOLLERR, |now| now & EPOLLERR);
+    let left = ready(&req.call.file, EPOLLERR).map_or(EPOLLERR, |now| now & EPOLLERR);
     revents & (!EPOLLERR | left)
 }
 
@@ -231,7 +236,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
         p.told = 0;
     }
     let events = p.events;
-    let now = ready(poll.call.file.fd(), events).map_or(0, |r| mask_of(poll, r));
+    let now = ready(&poll.call.file, events).map_or(0, |r| mask_of(poll, r));
     if now != 0 && events & EPOLLONESHOT != 0 {
         ctx.poll_leave(id, false);
         return ctx.end_soon(id, now.cast_signed());

@@ -23,6 +23,9 @@ pub(crate) fn fsync_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// whole includes it.
 pub(crate) fn fsync(call: &mut Call, _: Try) -> Outcome {
     let fd = call.file.fd();
+    if call.file.is_path() {
+        return Outcome::Done(Errno::EINVAL.res());
+    }
     if call.sqe.op_flags & IORING_FSYNC_DATASYNC != 0 {
         return answer(sys!(__NR_fdatasync, fd));
     }

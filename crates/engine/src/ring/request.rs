@@ -227,6 +227,14 @@ impl FileRef {
         }
     }
 
+    /// Was it opened as a path only, by a request that registered it? Of the program's own numbers
+    /// the kernel finds no such file.
+    pub(crate) fn is_path(&self) -> bool {
+        let registered =
+            matches!(self, FileRef::Fixed(_) | FileRef::FixedDup(..) | FileRef::Shared(..));
+        registered && softring_host::fd::is_path_only(self.fd())
+    }
+
     /// Is `fd` the request's own, which goes with it?
     pub(crate) fn owns(&self, fd: i32) -> bool {
         match self {
