@@ -55,6 +55,11 @@ pub const KNOWN: &[Known] = &[
         "A file that a request has opened with O_PATH into a slot",
         &[Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)],
     ),
+    known(
+        "vain::urgent_shut",
+        "waits for an urgent byte is tried when that comes",
+        &[Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG)],
+    ),
     known("odd::slots_hold_no_fd", "A registered file is a descriptor of the process", FILES),
     known(
         "corners::wide_finds_last_slot",

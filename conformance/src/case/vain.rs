@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     case!("vain", urgent_byte, [Op(IORING_OP_SEND)], "a bundle that waits for room is not ended by an urgent byte that came in"),
     case!("vain", many_accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT behind another waits on at a listener that is shut"),
     case!("vain", error_taken, [Op(IORING_OP_POLL_ADD)], "a poll is not told of an error that a receive has taken"),
+    case!("vain", urgent_shut, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "a receive of an urgent byte is tried when its socket is shut for sending"),
     case!("vain", ready_before_due, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll tells what is ready before a timer that is due ends it"),
 ];
 
@@ -89,5 +90,18 @@ fn ready_before_due(cx: &mut Cx) -> Outcome {
         cx.start(&mut ring, &[poll.link().ud(1), due]);
         told(cx, &mut ring, "both");
     }
+    Ok(())
+}
+
+fn urgent_shut(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, _two) = pair()?;
+    let mut buf = [0; 4];
+    let urgent = recv(one.as_raw_fd(), &mut buf)
+        .set(|s| (s.op_flags, s.ioprio) = (libc::MSG_OOB as u32, IORING_RECVSEND_POLL_FIRST));
+    cx.start(&mut ring, &[urgent.ud(1)]);
+    cx.quiet(&ring, "waits", 5);
+    one.shutdown(std::net::Shutdown::Write)?;
+    told(cx, &mut ring, "shut");
     Ok(())
 }

@@ -65,6 +65,8 @@ const KNOWN: &[Known] = &[
     ("that was reset behind its peer's end", known_sockets::reset_after_end),
     ("in a vector that an earlier message has left", known_sockets::vector_at_hand),
     ("tells the end of a unix stream behind its data at once", known_sockets::end_untold),
+    ("waits for an urgent byte is tried when that comes", known_sockets::urgent_shut),
+    ("A FUTEX_WAITV that a batch cancels", known_races::wakes_cancelled),
     ("Of two timers that are due at once either may be first", due_at_once),
     ("two requests of a batch read into the same memory", known_files::read_over),
 ];
@@ -92,12 +94,13 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
         return seen.sqes().any(|(ring, sqe)| waits(sqe.op) && rival(ring, sqe));
     }
     let (kernel, softring) = seen.results();
+    let unserved = |got: &[i64]| got.is_empty() || got == [res(libc::ECANCELED)];
     // Or what stands behind it in a chain.
     [seen.request(), seen.head()].into_iter().flatten().any(|(ring, own)| {
         let polls = own.op == IORING_OP_POLL_ADD;
         (polls || waits(own.op))
             && rival(ring, own)
-            && (softring.is_empty() || (kernel.is_empty() && !polls))
+            && (unserved(&softring) || (kernel.is_empty() && !polls))
     })
 }
 

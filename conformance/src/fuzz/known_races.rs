@@ -93,3 +93,17 @@ pub fn counts_of_workers(seen: &Seen) -> bool {
         && seen.sqes().any(own)
         && seen.sqes().any(|(_, sqe)| sqe.flags & IOSQE_ASYNC != 0)
 }
+
+/// A wake of futexes behind a cancellation, beside a wait for several of them.
+pub fn wakes_cancelled(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let (kernel, softring) = seen.results();
+    let one = |got: &[i64]| matches!(got, [_]);
+    let is = |op: u8| seen.pairs(ring).any(|(_, sqe)| sqe.op == op);
+    own.op == IORING_OP_FUTEX_WAKE
+        && one(&kernel)
+        && one(&softring)
+        && kernel > softring
+        && is(IORING_OP_FUTEX_WAITV)
+        && is(IORING_OP_ASYNC_CANCEL)
+}

@@ -282,3 +282,19 @@ pub fn exclusive_poll(seen: &Seen) -> bool {
     let (kernel, softring) = seen.results();
     kernel.is_empty() && !softring.is_empty() && seen.sqes().any(polls)
 }
+
+/// A receive of an urgent byte, on a socket that is shut for sending.
+pub fn urgent_shut(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let file = seen.file(ring, own);
+    let shut = |(of, sqe): (u8, &Sqe)| {
+        sqe.op == IORING_OP_SHUTDOWN && sqe.len > 0 && seen.file(of, sqe) == file
+    };
+    let (kernel, softring) = seen.results();
+    matches!(own.op, IORING_OP_RECV | IORING_OP_RECVMSG)
+        && own.op_flags & libc::MSG_OOB as u32 != 0
+        && kernel == [res(libc::EINVAL)]
+        && (softring.is_empty() || softring == [res(libc::ECANCELED)])
+        && file.is_some()
+        && seen.sqes().any(shut)
+}
