@@ -240,18 +240,7 @@ impl Ctx {
             self.take_route(Way::Worker, &mut req);
             return false;
         }
-        let had = req.call.done;
-        let outcome = match self.take_buffers(&mut req) {
-            Ok(()) => self.issue(&mut req),
-            Err(e) => Outcome::Done(e.res()),
-        };
-        let outcome = match outcome {
-            Outcome::Retry if self.is_workers_last(&req, had) => {
-                req.call.short = true;
-                Outcome::Done(req.call.done as i32)
-            }
-            outcome => outcome,
-        };
+        let outcome = self.issue_again(&mut req);
         let stays = req.wait.stays_at();
         if let Some(at) = stays {
             standing::note(self.standing(at), &req);
@@ -279,6 +268,21 @@ impl Ctx {
                 self.outcome(&mut req, outcome);
                 false
             }
+        }
+    }
+
+    fn issue_again(&mut self, req: &mut Req) -> Outcome {
+        let had = req.call.done;
+        let outcome = match self.take_buffers(req) {
+            Ok(()) => self.issue(req),
+            Err(e) => Outcome::Done(e.res()),
+        };
+        match outcome {
+            Outcome::Retry if self.is_workers_last(req, had) => {
+                req.call.short = true;
+                Outcome::Done(req.call.done as i32)
+            }
+            outcome => outcome,
         }
     }
 
