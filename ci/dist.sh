@@ -157,6 +157,8 @@ tarball() {
     says "$what: run" 'read through a ring' inside "$root" "$bin" run --deny -- /ring /file
     says "$what: LD_PRELOAD" 'read through a ring' inside "$root" \
         "$bin" deny -- env "LD_PRELOAD=${bin%bin/softring}lib/libsoftring.so" /ring /file
+    says "$what: without /proc" 'read through a ring' chroot "$root" \
+        "$bin" run --deny -- /ring /file
 }
 
 old_debian() {

@@ -3,7 +3,7 @@
 //! as few others as it can before it becomes its program.
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -142,16 +142,29 @@ pub fn proc_status(field: &str) -> Option<String> {
 }
 
 /// The file that this process runs: as /proc tells of its mappings, or, without /proc, the path
-/// that the kernel was given (AT_EXECFN of getauxval(3)).
+/// that the kernel was given.
 ///
 /// # Errors
-/// Those of getcwd(2).
+/// Those of getcwd(2); `NotFound` where neither tells it.
 pub fn own_exe() -> io::Result<PathBuf> {
     if let Some(path) = read("/proc/self/maps").ok().and_then(|maps| mapped(&maps)) {
         return Ok(path);
     }
-    let given = OsStr::from_bytes(rustix::param::linux_execfn().to_bytes());
+    let given = given_exe()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "/proc is not mounted here"))?;
     std::fs::canonicalize(given).or_else(|_| std::path::absolute(given))
+}
+
+/// The path that the kernel was given (AT_EXECFN of getauxval(3)). By the C library, which has it
+/// in a static program, too: rustix finds none there without /proc.
+fn given_exe() -> Option<&'static OsStr> {
+    // SAFETY: null, or a C string of the kernel's, which stays as long as this process.
+    let given = unsafe {
+        let at = libc::getauxval(libc::AT_EXECFN) as usize;
+        let at: *const std::ffi::c_char = std::ptr::with_exposed_provenance(at);
+        (!at.is_null()).then(|| CStr::from_ptr(at))
+    };
+    given.map(|path| OsStr::from_bytes(path.to_bytes())).filter(|path| !path.is_empty())
 }
 
 /// The file behind this function's text.
@@ -184,6 +197,12 @@ mod tests {
     #[test]
     fn the_own_file_is_the_one_that_proc_links_to() {
         assert_eq!(own_exe().unwrap(), std::env::current_exe().unwrap());
+    }
+
+    #[test]
+    fn without_proc_the_path_that_the_kernel_was_given_tells() {
+        let given = std::fs::canonicalize(given_exe().expect("a path")).unwrap();
+        assert_eq!(given, own_exe().unwrap());
     }
 
     #[test]

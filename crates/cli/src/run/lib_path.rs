@@ -44,6 +44,12 @@ pub fn find(libc: Libc) -> anyhow::Result<PathBuf> {
     let there: Vec<PathBuf> = there.filter_map(|p| std::path::absolute(p).ok()).collect();
     let Some(lib) = there.iter().find(|lib| libc.takes(lib)).or(there.first()).cloned() else {
         let list: Vec<String> = tried.iter().map(|p| p.display().to_string()).collect();
+        if list.is_empty() {
+            return Err(fail::usage(
+                format!("{NAME} cannot be found: nothing tells where softring itself is"),
+                "mount /proc, or name the library in SOFTRING_LIB",
+            ));
+        }
         return Err(fail::usage(
             format!("{NAME} is not there: tried {}", list.join(", ")),
             "build it (cargo build -p softring-preload), install it next to softring, or name it \
