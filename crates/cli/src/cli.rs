@@ -205,6 +205,12 @@ pub fn bytes(s: &str) -> Result<u64, String> {
     n.checked_mul(1 << shift).filter(|&n| n > 0).ok_or_else(|| "out of range".to_owned())
 }
 
+/// The number of a process.
+fn process(s: &str) -> Result<i32, String> {
+    let number = s.parse().ok().filter(|pid: &i32| *pid > 0);
+    number.ok_or_else(|| "not the number of a process; `pidof NAME` tells it".to_owned())
+}
+
 /// A positive number of seconds, at most an hour.
 fn some_seconds(s: &str) -> Result<f64, String> {
     seconds(s).and_then(|v| if v > 0.0 { Ok(v) } else { Err("must be more than 0".to_owned()) })
@@ -236,6 +242,14 @@ mod tests {
         assert_eq!(bytes("512"), Ok(512));
         for bad in ["", "k", "4x", "0", "99999999999g", "-1"] {
             assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_processes() {
+        assert_eq!(process("42"), Ok(42));
+        for bad in ["", "fio", "0", "-1", "99999999999"] {
+            assert!(process(bad).is_err_and(|why| why.contains("pidof")), "{bad}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The options of `metrics`, `stat` and `top`.
 
-use super::{UnderArgs, seconds};
+use super::{UnderArgs, process, seconds};
 use crate::top::Sort;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ a thread of the program's own, by softring_meter_create(). Counters only grow: t
 #[command(after_help = STATS_AFTER)]
 pub struct StatsArgs {
     /// Only this process (default: all that you may look at)
-    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, short, value_name = "PID", value_parser = process)]
     pub pid: Option<i32>,
     /// Include rings that never had a request
     #[arg(long)]
@@ -80,7 +80,7 @@ Exit code and signal are the program's own.";
 #[command(after_help = STAT_AFTER)]
 pub struct StatArgs {
     /// Watch this process until it ends, or until Ctrl-C
-    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, short, value_name = "PID", value_parser = process)]
     #[arg(conflicts_with_all = ["command", "UnderArgs"])]
     pub pid: Option<i32>,
     /// Stop watching after S seconds
@@ -126,7 +126,7 @@ pub struct TopArgs {
     #[arg(long, short, default_value_t = 1.0, value_name = "S", value_parser = delay)]
     pub delay: f64,
     /// Only this process
-    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, short, value_name = "PID", value_parser = process)]
     pub pid: Option<i32>,
     /// Sort order
     #[arg(long, short, value_enum, default_value_t = Sort::Iops, value_name = "BY")]

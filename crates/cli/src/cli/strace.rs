@@ -1,6 +1,6 @@
 //! The command line of `softring strace`.
 
-use super::{UnderArgs, seconds};
+use super::{UnderArgs, process, seconds};
 use crate::strace::select::{Ops, duration, ops};
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -48,7 +48,7 @@ impl Precision {
 #[command(after_help = STRACE_AFTER)]
 pub struct StraceArgs {
     /// Trace this running process (until it ends, or Ctrl-C)
-    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, short, value_name = "PID", value_parser = process)]
     #[arg(conflicts_with_all = ["command", "UnderArgs"])]
     pub pid: Option<i32>,
     /// Stop tracing after S seconds

@@ -1,6 +1,6 @@
 //! The command line of `softring trace`.
 
-use super::{UnderArgs, seconds};
+use super::{UnderArgs, process, seconds};
 use crate::strace::select::{Ops, duration, ops};
 use clap::{ArgAction, Args, ValueHint};
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ pub struct TraceArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
     /// Trace this running process (until it ends, or Ctrl-C)
-    #[arg(long, short, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, short, value_name = "PID", value_parser = process)]
     #[arg(conflicts_with_all = ["command", "UnderArgs"])]
     pub pid: Option<i32>,
     /// Stop tracing after S seconds
