@@ -8,6 +8,7 @@
 mod bench;
 mod child;
 mod cli;
+mod container;
 mod copy;
 mod demo;
 mod deny;

@@ -1,7 +1,7 @@
 //! What processes under softring keep for others to look at: files in memory, found through
 //! `/proc`.
 
-use crate::{fail, files};
+use crate::{container, fail, files};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -74,7 +74,8 @@ pub fn refused(pid: i32, e: &io::Error, what: &str) -> anyhow::Error {
         }
         io::ErrorKind::PermissionDenied => {
             let (why, hint) = not_yours(pid);
-            fail::work_hint(format!("process {pid} is not yours to {what}{why}"), hint)
+            let place = container::words_of(pid);
+            fail::work_hint(format!("process {pid}{place} is not yours to {what}{why}"), hint)
         }
         _ => fail::work(format!("cannot look at process {pid}: {e}")),
     }

@@ -1,13 +1,12 @@
 //! `softring metrics`: what the rings of running programs did, read from the pages that they keep
 //! (`softring_engine::stats`).
 
-mod container;
 pub mod json;
 pub mod pages;
 mod prometheus;
 
 use crate::cli::{Format, StatsArgs};
-use crate::out;
+use crate::{container, out};
 use comfy_table::{Cell, CellAlignment};
 use json::{Process, Ring};
 
@@ -92,8 +91,7 @@ fn idle(r: &Ring) -> bool {
 fn print(p: &Process, all: bool) -> anyhow::Result<()> {
     let used = p.rings.iter().filter(|r| all || !idle(r));
     let rows: Vec<&Ring> = used.chain((p.ended.submitted > 0).then_some(&p.ended)).collect();
-    let container = p.container.as_ref().map(|id| format!(" in container {id}"));
-    let place = container.unwrap_or_default();
+    let place = p.container.as_deref().map_or_else(String::new, container::words);
     out::line(&format!("{} ({}){place}: {} open ring(s)", p.pid, p.command, p.rings.len()))?;
     let folded = p.rings.iter().filter(|r| idle(r)).count();
     if folded > 0 && !all {

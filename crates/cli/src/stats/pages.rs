@@ -1,7 +1,6 @@
 //! The statistics pages of running processes, found through `/proc`.
 
-use super::container;
-use crate::{fail, memfd, out, sys};
+use crate::{container, fail, memfd, out, sys};
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::{NAME, read};
 use softring_uapi::OP_NAMES;

@@ -93,6 +93,11 @@ impl Lines {
         }
     }
 
+    /// Are there lines, and not only a table?
+    pub fn has_lines(&self) -> bool {
+        self.how.lines
+    }
+
     /// Takes an event, of which all before it have been taken. `ns` tells its clock's times.
     pub fn take(&mut self, w: Waiting, ns: &impl Fn(u64) -> u64) {
         let ring = (w.process, w.source.ring);

@@ -10,15 +10,15 @@ mod summary;
 mod times;
 
 use crate::cli::StraceArgs;
-use crate::fail;
 use crate::trace::session::{self, Session, Sink};
 use crate::trace::{Readers, nothing_seen, refuse_kernel};
-use crate::{out, signals};
+use crate::{container, fail, out, signals};
 use lines::{How, Lines, Waiting};
 use select::{Ops, Select};
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::Source;
 use softring_engine::stats::trace::{Event, LOCAL, Step};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -77,6 +77,8 @@ struct Strace {
     waiting: Vec<Waiting>,
     /// Whose events come.
     source: Option<Arc<Source>>,
+    /// Processes of which it has been told where they are.
+    placed: BTreeSet<u32>,
     out: Box<dyn Write>,
     /// Nobody reads any more, or there is no room: told at the end, as the program goes on.
     broken: Option<io::Error>,
@@ -108,6 +110,7 @@ impl Strace {
             lines,
             waiting: Vec::new(),
             source: None,
+            placed: BTreeSet::new(),
             out,
             broken: None,
             lost: 0,
@@ -130,6 +133,17 @@ impl Strace {
             self.lost = lost;
         }
         self.flush();
+    }
+
+    /// A process is in a container: told once, before its first line.
+    fn place(&mut self, process: u32, source: &Source) {
+        if !self.placed.insert(process) || source.pid == 0 || !self.lines.has_lines() {
+            return;
+        }
+        let (pid, place) = (source.pid, container::words_of(source.pid.cast_signed()));
+        if !place.is_empty() {
+            self.lines.text.push_str(&format!("--- process {pid} ({}){place} ---\n", source.comm));
+        }
     }
 
     fn flush(&mut self) {
@@ -164,7 +178,10 @@ impl Sink for Strace {
         // Most come in runs of one ring's.
         let source = match &self.source {
             Some(known) if **known == *source => known.clone(),
-            _ => self.source.insert(Arc::new(source.clone())).clone(),
+            _ => {
+                self.place(process, source);
+                self.source.insert(Arc::new(source.clone())).clone()
+            }
         };
         self.waiting.push(Waiting { process, source, event, more: more.to_vec() });
     }

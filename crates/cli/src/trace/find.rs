@@ -33,7 +33,7 @@ pub fn memory(pid: i32) -> io::Result<Option<Reader>> {
 /// The same, or an error that says why there is none.
 pub fn open(pid: i32) -> anyhow::Result<Reader> {
     memfd::need_proc("finds what it traces")?;
-    let hint = "softring trace -- CMD starts a program and traces it";
+    let hint = "start the program under it: softring trace -- CMD, or softring strace -- CMD";
     match memory(pid) {
         Ok(Some(reader)) => Ok(reader),
         Ok(None) => {

@@ -4,7 +4,7 @@
 use super::find;
 use crate::family::Family;
 use crate::listener::{Listener, Next, Received};
-use crate::sys;
+use crate::{container, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -47,7 +47,7 @@ pub struct Readers {
     next: u32,
     /// Events refused in those that are over.
     dropped: u64,
-    /// Processes by number, with their names and why they were not traced.
+    /// Processes by number, with their names and where they are, and why they were not traced.
     untraced: BTreeMap<i32, (String, String)>,
     /// There was no descriptor for who had connected.
     starved: bool,
@@ -122,7 +122,7 @@ impl Readers {
             }
             Ok(()) => "what it did first, as this was too slow to begin".to_owned(),
         };
-        self.untraced.insert(pid, (received.command, why));
+        self.untraced.insert(pid, (named(pid, &received.command), why));
     }
 
     fn add(&mut self, pid: i32, mut reader: Reader) -> io::Result<()> {
@@ -163,7 +163,7 @@ impl Readers {
                 Err(e) => {
                     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
                     let name = printable(name.trim_ascii_end());
-                    self.untraced.insert(pid, (name, e.to_string()));
+                    self.untraced.insert(pid, (named(pid, &name), e.to_string()));
                 }
             }
         }
@@ -210,8 +210,8 @@ impl Readers {
     /// Who may have done something that was not seen, and why, in lines to be read.
     pub fn missing(&self) -> Vec<String> {
         let named = self.untraced.iter().take(MOST_NAMED).map(|(pid, (name, why))| match pid {
-            0 => format!("a process of another pid namespace ({name}): {why}"),
-            pid => format!("process {pid} ({name}): {why}"),
+            0 => format!("a process of another pid namespace {name}: {why}"),
+            pid => format!("process {pid} {name}: {why}"),
         });
         let more = self.untraced.len().saturating_sub(MOST_NAMED);
         let more = (more > 0).then(|| format!("{more} more processes"));
@@ -231,6 +231,12 @@ impl Readers {
     }
 }
 
+/// `(fio) in container ID`; 0 is nobody that can be seen from here.
+fn named(pid: i32, name: &str) -> String {
+    let place = if pid == 0 { String::new() } else { container::words_of(pid) };
+    format!("({name}){place}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,7 +246,7 @@ mod tests {
         let mut readers = Readers::new(None, false, false);
         assert!(readers.missing().is_empty());
         for pid in 0..10 {
-            readers.untraced.insert(pid, ("x".into(), "no memory".into()));
+            readers.untraced.insert(pid, (named(0, "x"), "no memory".into()));
         }
         readers.starved = true;
         let said = readers.missing();

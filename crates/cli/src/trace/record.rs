@@ -2,7 +2,7 @@
 //! apart.
 
 use crate::strace::file_name;
-use crate::sys;
+use crate::{container, sys};
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::Source;
 use softring_engine::stats::trace::{Event, FIXED, Step};
@@ -50,6 +50,8 @@ pub struct Record {
     /// slot, and number.
     pub names: HashMap<(u32, bool, i32), String>,
     local: Vec<u8>,
+    /// Where processes are: ` in container ID`, or nothing.
+    pub places: HashMap<u32, String>,
     /// Names of threads, by process and thread.
     pub threads: HashMap<(u32, u32), String>,
     /// Events that found no room in the program's memory.
@@ -67,6 +69,7 @@ impl Record {
             known: HashMap::new(),
             names: HashMap::new(),
             local: Vec::new(),
+            places: HashMap::new(),
             threads: HashMap::new(),
             dropped: 0,
             left_out: 0,
@@ -117,6 +120,9 @@ impl Record {
         if index == MOST {
             return None;
         }
+        // While it lives.
+        let pid = source.pid;
+        self.places.entry(pid).or_insert_with(|| container::words_of(pid.cast_signed()));
         self.sources.push(source.clone());
         self.known.insert(key, index as u32);
         Some(index as u32)

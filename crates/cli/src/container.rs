@@ -7,15 +7,33 @@ const SHORT: usize = 12;
 /// As many as the runtimes' ids have.
 const LONG: usize = 64;
 
+/// Where there is a pid namespace below ours, and nothing tells whose.
+const UNKNOWN: &str = "other";
+
 /// The short id of the container that process `pid` is in, by its control groups; `other` where
-/// it has a pid namespace below ours and no such id; none for a process of this namespace.
+/// it has a pid namespace below ours and no such id; none for a process of this namespace, and for
+/// one of the container that we are in.
 pub fn of(pid: i32) -> Option<String> {
-    let groups = files::proc_text(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let groups = |pid: &str| files::proc_text(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let inner = || {
         let status = files::proc_text(&format!("/proc/{pid}/status")).ok()?;
-        is_inner(&status).then(|| "other".to_owned())
+        is_inner(&status).then(|| UNKNOWN.to_owned())
     };
-    id(&groups).or_else(inner)
+    let own = id(&groups("self"));
+    id(&groups(&pid.to_string())).filter(|id| own.as_ref() != Some(id)).or_else(inner)
+}
+
+/// What stands behind the name of a process that is in `container`.
+pub fn words(container: &str) -> String {
+    match container {
+        UNKNOWN => " in another pid namespace".to_owned(),
+        id => format!(" in container {id}"),
+    }
+}
+
+/// The same of process `pid`: nothing where it is in none.
+pub fn words_of(pid: i32) -> String {
+    of(pid).as_deref().map_or_else(String::new, words)
 }
 
 /// The id in the paths of cgroups(7): `libpod-ID.scope`, `docker/ID`, `cri-containerd-ID.scope`.
