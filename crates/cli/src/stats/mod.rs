@@ -29,9 +29,18 @@ pub fn command(args: &StatsArgs) -> anyhow::Result<()> {
         return out::json(&processes);
     }
     if processes.is_empty() {
-        return out::line("No process that you may look at has rings of softring's.");
+        return out::line(nothing_there());
     }
     processes.iter().try_for_each(|p| print(p, args.all))
+}
+
+/// What is said where no page was found.
+pub fn nothing_there() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "No process that you may look at has rings of softring's."
+    } else {
+        "No process that you may look at has rings of softring's; root may look at all."
+    }
 }
 
 /// SQ threads by ring, and the program's own meters.

@@ -9,7 +9,7 @@ pub use table::Sort;
 
 use crate::cli::TopArgs;
 use crate::out;
-use crate::stats::pages;
+use crate::stats::{nothing_there, pages};
 use sample::{ProcessRow, Tick, between};
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -67,7 +67,7 @@ fn show(args: &TopArgs, rows: &[ProcessRow]) -> anyhow::Result<()> {
     let mut text = vec![table::text(&table::header(), &widths)];
     text.extend(table::lines(rows, |_| false).iter().map(|l| table::text(&l.cells, &widths)));
     if rows.is_empty() {
-        text.push("No process that you may look at has rings of softring's.".to_owned());
+        text.push(nothing_there().to_owned());
     }
     if !args.once {
         text.push(String::new());

@@ -4,6 +4,7 @@ use super::sample::{ProcessRow, Tick, between};
 use super::table::{self, Kind, Line, Sort};
 use crate::cli::TopArgs;
 use crate::signals;
+use crate::stats::nothing_there;
 use anyhow::Context;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Modifier, Style};
@@ -226,7 +227,7 @@ impl Screen {
         if self.help {
             text.extend(HELP.lines().take(room).map(Text::from));
         } else if lines.is_empty() {
-            text.push(Text::from("No process that you may look at has rings of softring's."));
+            text.push(Text::from(nothing_there()));
         }
         let shown = lines.iter().enumerate().skip(self.first).take(room);
         for (at, line) in shown.filter(|_| !self.help) {
