@@ -4,13 +4,12 @@
 mod common;
 
 use common::traced::{Dir, check, events, wait};
-use common::{ME, library, text};
+use common::{ME, for_everybody, library, text};
 use serde_json::{Value, json};
 use softring_testing::skipped;
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -47,16 +46,6 @@ fn traced_by(dir: &Dir, seconds: f64, through: &[&str]) -> Option<(Value, String
     let requests: u64 = check(&trace).values().sum();
     assert!(requests > 100, "{requests}: {told}");
     Some((trace, told))
-}
-
-/// A place that everybody may read, with the program and its library.
-fn for_everybody() -> Option<tempfile::TempDir> {
-    let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir();
-    let dir = dir.expect("a folder");
-    for name in ["softring", "libsoftring.so"] {
-        fs::copy(Path::new(ME).with_file_name(name), dir.path().join(name)).ok()?;
-    }
-    Some(dir)
 }
 
 #[test]

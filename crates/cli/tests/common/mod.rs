@@ -6,6 +6,9 @@ pub mod traced;
 
 use serde_json::Value;
 use softring_testing::skipped;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output};
 
 pub const ME: &str = env!("CARGO_BIN_EXE_softring");
@@ -28,4 +31,14 @@ pub fn library() -> bool {
         skipped!("libsoftring.so is not next to {ME}");
     }
     there
+}
+
+/// A place that everybody may read, with the program and its library.
+pub fn for_everybody() -> Option<tempfile::TempDir> {
+    let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir();
+    let dir = dir.expect("a folder");
+    for name in ["softring", "libsoftring.so"] {
+        fs::copy(Path::new(ME).with_file_name(name), dir.path().join(name)).ok()?;
+    }
+    Some(dir)
 }

@@ -154,8 +154,42 @@ pub fn requests(trace: &Value) -> impl Iterator<Item = &Value> {
     events(trace).iter().filter(on_track).filter(ended)
 }
 
-/// Looks whether all slices nest, and answers requests by the name of their track.
+/// What the Trace Event Format asks of an event by its phase. There is none of the phases that come
+/// in pairs without an id (B and E): a slice has its length (X).
+fn check_event(e: &Value) {
+    let is = |key: &str, kind: fn(&Value) -> bool| e.get(key).is_some_and(kind);
+    let time = |v: &Value| v.as_f64().is_some_and(|n| n >= 0.0);
+    let ph = e["ph"].as_str().expect("a phase");
+    assert!(is("pid", Value::is_u64) && is("name", Value::is_string), "{e}");
+    let thread = is("tid", Value::is_u64);
+    match ph {
+        "M" => {
+            let whose = e["name"].as_str().expect("a name");
+            assert!(whose == "process_name" && !thread || whose == "thread_name" && thread, "{e}");
+            assert!(e["args"]["name"].is_string(), "{e}");
+        }
+        // A process has counters, a thread has none.
+        "C" => {
+            let args = e["args"].as_object().expect("series");
+            let numbers = !args.is_empty() && args.values().all(Value::is_number);
+            assert!(is("ts", time) && numbers, "{e}");
+        }
+        "X" => assert!(thread && is("ts", time) && is("dur", time), "{e}"),
+        "i" => assert!(thread && is("ts", time) && e["s"] == "t", "{e}"),
+        "s" | "f" => {
+            let named = is("id", Value::is_u64) && is("cat", Value::is_string);
+            assert!(thread && is("ts", time) && named, "{e}");
+        }
+        _ => panic!("{e}"),
+    }
+    assert!(e.get("args").is_none_or(Value::is_object), "{e}");
+}
+
+/// Looks whether the trace is as the format asks and all slices nest, and answers requests by the
+/// name of their track.
 pub fn check(trace: &Value) -> BTreeMap<String, u64> {
+    assert!(["ms", "ns"].iter().any(|unit| trace["displayTimeUnit"] == *unit));
+    events(trace).iter().for_each(check_event);
     check_threads(trace);
     let mut names: BTreeMap<(u64, u64), String> = BTreeMap::new();
     let mut processes = BTreeSet::new();

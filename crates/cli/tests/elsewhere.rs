@@ -1,0 +1,180 @@
+//! Processes of other users and of other namespaces: who may look at them, and how they are named;
+//! without the library next to the executable the tests say that they were skipped.
+
+mod common;
+
+use common::traced::{Dir, check, events, wait};
+use common::{ME, for_everybody, library, softring, text};
+use serde_json::Value;
+use softring_testing::skipped;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// What takes the rights of nobody.
+const NOBODY: [&str; 5] =
+    ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"];
+
+/// A program that is ended with this value.
+struct Running(Child);
+
+impl Running {
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server that has one NOP done as root, and then is nobody. None without a C compiler.
+fn compiled(dir: &Path) -> Option<PathBuf> {
+    let (source, program) = (dir.join("server.c"), dir.join("server"));
+    let code = "#define _GNU_SOURCE\n#include <grp.h>\n#include <linux/io_uring.h>\n\
+        #include <string.h>\n#include <sys/mman.h>\n#include <sys/syscall.h>\n\
+        #include <unistd.h>\n\
+        int main(void) { struct io_uring_params p; memset(&p, 0, sizeof p);\n\
+        int ring = syscall(SYS_io_uring_setup, 4, &p);\n\
+        char *sq = mmap(0, 4096, 3, 1, ring, 0);\n\
+        struct io_uring_sqe *sqes = mmap(0, 4096, 3, 1, ring, IORING_OFF_SQES);\n\
+        memset(sqes, 0, 4 * sizeof *sqes);\n\
+        ++*(volatile unsigned *)(sq + p.sq_off.tail);\n\
+        if (syscall(SYS_io_uring_enter, ring, 1, 1, 1, 0, 8) != 1) return 1;\n\
+        if (setgroups(0, 0) || setgid(65534) || setuid(65534)) return 2;\n\
+        if (write(1, \"ready\\n\", 6) != 6) return 3;\n\
+        for (;;) pause(); }\n";
+    fs::write(&source, code).expect("a file");
+    let cc = Command::new("cc").arg("-o").arg(&program).arg(&source).status();
+    cc.is_ok_and(|s| s.success()).then_some(program)
+}
+
+fn served(program: &Path) -> Running {
+    let mut c = Command::new(ME);
+    c.args(["run", "--engine=user", "--quiet", "--"]).arg(program).stdout(Stdio::piped());
+    let mut child = c.spawn().expect("softring starts");
+    let mut told = String::new();
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    out.read_line(&mut told).expect("a line");
+    assert_eq!(told, "ready\n");
+    Running(child)
+}
+
+/// What the command answers nobody.
+fn as_nobody(me: &Path, args: &[&str]) -> Output {
+    let mut c = Command::new(NOBODY[0]);
+    c.args(&NOBODY[1..]).arg("--").arg(me).args(args).current_dir("/");
+    c.output().expect("it runs")
+}
+
+/// Not even the user that it is now may look at a server that has changed its user. Each command
+/// says what is wrong and who may; root does.
+#[test]
+fn who_may_look_at_a_server_that_has_changed_its_user() {
+    let root = fs::metadata("/proc/self").expect("proc").uid() == 0;
+    let dir = Dir::new();
+    let (Some(own), true) = (for_everybody().filter(|_| library()), root) else {
+        return skipped!("takes root, and the library");
+    };
+    let Some(program) = compiled(dir.0.path()) else { return skipped!("no C compiler") };
+    let me = own.path().join("softring");
+    if !as_nobody(&me, &["--version"]).status.success() {
+        return skipped!("{} does not work here", NOBODY.join(" "));
+    }
+    let server = served(&program);
+    let pid = server.pid();
+    for (command, what) in [
+        (&["metrics", "-p", &pid][..], "look at"),
+        (&["stats", "-p", &pid], "look at"),
+        (&["top", "--once", "-p", &pid], "look at"),
+        (&["stat", "--seconds", "0.1", "-p", &pid], "look at"),
+        (&["trace", "-o", "/nowhere/x", "-p", &pid], "trace"),
+        (&["strace", "--seconds", "0.1", "-p", &pid], "trace"),
+    ] {
+        let o = as_nobody(&me, command);
+        let said = text(&o.stderr);
+        assert_eq!(o.status.code(), Some(1), "{command:?}: {said}");
+        let why =
+            format!("process {pid} is not yours to {what}: it has changed its user (to 65534)");
+        assert!(said.contains(&why), "{command:?}: {said}");
+        assert!(said.contains("hint: only root can: the root of the host"), "{command:?}: {said}");
+    }
+    for command in [&["metrics"][..], &["top", "--once", "-d", "0.1"]] {
+        let o = as_nobody(&me, command);
+        let said = text(&o.stdout);
+        assert!(o.status.success() && said.contains("root may look at all"), "{said}");
+    }
+    let o = softring(&["metrics", "-p", &pid, "--json"]);
+    let page: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    assert_eq!(page[0]["rings"][0]["submitted"], 1, "{page}");
+    let o = softring(&["strace", "--seconds", "0.1", "-p", &pid]);
+    assert!(o.status.success(), "{}", text(&o.stderr));
+}
+
+/// A program in a pid namespace below this, by its number here and by its own.
+fn in_a_namespace(dir: &Dir) -> Option<(Running, String)> {
+    let unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let mut works = Command::new(unshare[0]);
+    works.args(&unshare[1..]).arg("true").stderr(Stdio::null());
+    if !works.status().is_ok_and(|s| s.success()) {
+        return None;
+    }
+    let mut c = Command::new(unshare[0]);
+    c.args(&unshare[1..]).args([ME, "run", "--engine=user", "--quiet", "--", ME, "worker"]);
+    c.stdin(fs::File::open(dir.job("nop", 60.0)).expect("a job")).stdout(Stdio::null());
+    let running = Running(c.spawn().expect("unshare starts"));
+    let (outer, began) = (running.pid(), Instant::now());
+    loop {
+        let at = format!("/proc/{outer}/task/{outer}/children");
+        let child = fs::read_to_string(at).unwrap_or_default().trim().to_owned();
+        if text(&softring(&["metrics", "-p", &child]).stdout).contains("ring ") {
+            return Some((running, child));
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "no ring in {child}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// From the host a container's process has the host's number, and each command says where it is.
+#[test]
+fn processes_of_other_namespaces_are_told_apart() {
+    if !library() {
+        return;
+    }
+    let dir = Dir::new();
+    let Some((running, pid)) = in_a_namespace(&dir) else {
+        return skipped!("no pid namespaces here");
+    };
+    assert_ne!(pid, running.pid());
+    let place = "in another pid namespace";
+    let o = softring(&["metrics", "-p", &pid]);
+    let named = format!("{pid} (softring) {place}: ");
+    assert!(text(&o.stdout).starts_with(&named), "{}", text(&o.stdout));
+    let o = softring(&["metrics", "-p", &pid, "--json"]);
+    let page: Value = serde_json::from_slice(&o.stdout).expect("JSON");
+    assert_eq!(page[0]["container"], "other", "{page}");
+    let o = softring(&["top", "--once", "-d", "0.1"]);
+    let table = text(&o.stdout);
+    let row = table.lines().find(|l| l.starts_with(&format!("{pid} softring")));
+    assert!(table.contains(" CONTAINER ") && row.is_some_and(|l| l.contains(" other ")), "{table}");
+
+    let o = softring(&["strace", "--seconds", "0.2", "-e", "NOP", "-p", &pid]);
+    let told = text(&o.stderr);
+    assert!(told.starts_with(&format!("--- process {pid} (softring) {place} ---\n")), "{told}");
+    // Threads as they know themselves.
+    assert!(told.contains(&format!("[pid {pid} tid 2] ")), "{told}");
+    assert_eq!(told.matches("--- process").count(), 1, "{told}");
+    let (code, told) = wait(dir.start(None, &["--seconds", "0.2", "-p", &pid]));
+    assert_eq!(code, Some(0), "{told}");
+    let trace = dir.trace();
+    check(&trace);
+    let process = events(&trace).iter().find(|e| e["name"] == "process_name").expect("a process");
+    assert_eq!(process["args"]["name"], format!("softring {place}"), "{process}");
+    assert_eq!(process["pid"].to_string(), pid);
+}
