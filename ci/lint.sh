@@ -11,7 +11,7 @@ cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
 crates=(-p softring-uapi -p softring-host -p softring-engine)
 RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --locked "${crates[@]}"
-cargo package --quiet --no-verify --allow-dirty --locked "${crates[@]}"
+cargo package --quiet --allow-dirty --locked "${crates[@]}"
 shellcheck -x ci/*.sh .ci/run
 for script in ci/*.sh .ci/run; do
     [ "$(head -c 2 "$script")" != '#!' ] || [ -x "$script" ] ||
