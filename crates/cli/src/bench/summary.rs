@@ -188,6 +188,28 @@ pub fn waiting_table(rows: &[Summary]) -> Table {
 mod tests {
     use super::*;
 
+    /// NOPs move no data: MiB/s of them say nothing.
+    #[test]
+    fn a_column_without_meaning_is_left_out() {
+        let row = |mib_per_second| Summary {
+            engine: Driver::Softring,
+            iops: 1.0,
+            mib_per_second,
+            p50_ns: 1.0,
+            p99_ns: 1.0,
+            cpu_percent: 1.0,
+            cpu_us_per_io: 1.0,
+            spread: 0.0,
+            iops_ratio: None,
+            cpu_per_io_ratio: None,
+            runs: Vec::new(),
+        };
+        let nops = table(&[row(0.0)], "NOP").to_string();
+        assert!(nops.contains("NOPs/s") && !nops.contains("MiB/s"), "{nops}");
+        let reads = table(&[row(4.0)], "I/O").to_string();
+        assert!(reads.contains("MiB/s") && reads.contains("IOPS"), "{reads}");
+    }
+
     #[test]
     fn texts() {
         assert_eq!(count(1_234_567.0), "1 234 567");
