@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# The hardened unit of examples/containers, under systemd as process 1 and with its control groups:
+# in a virtual machine that has Debian 12, the .deb and the unit as it is. fio has no ring there
+# without the library, and has one with it. Needs root rights.
+set -eu
+# A guest without KVM is slow.
+LIMIT=${LIMIT:-400}
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=ci/vm.sh
+. "$(dirname "$0")/vm.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/service.sh [--dist DIR]
+  --dist DIR  what ci/package.sh has packed (default: dist/out)
+EOF
+}
+
+DIST=$TOP/dist/out
+while [ $# -gt 0 ]; do
+    case $1 in
+        --dist) DIST=$(realpath "$(argument "${@:1:2}")") || exit; shift ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; exit 2 ;;
+    esac
+    shift
+done
+[ "$(id -u)" = 0 ] || die 'roots can only be entered by root'
+[ -s "$DIST/SHA256SUMS" ] || die "nothing is packed in $DIST; run 'make dist'"
+need "${VM_NEEDS[@]}" mkfs.ext4:e2fsprogs
+scratch service
+ROOT=$SCRATCH/root DISK=$SCRATCH/disk SYSTEM=$SCRATCH/system
+UNIT=$TOP/examples/containers/fio.service
+UNITS=$SYSTEM/etc/systemd/system
+
+fetch_kernel bookworm "$SCRATCH/kernel"
+debian_root bookworm "$SYSTEM" --include=systemd-sysv,fio
+cp "$DIST"/*.deb "$SYSTEM/softring.deb"
+inside "$SYSTEM" dpkg -i /softring.deb >/dev/null
+cp "$UNIT" "$UNITS/fio.service"
+sed '/^Environment=LD_PRELOAD=/d' "$UNIT" >"$UNITS/fio-without.service"
+cat >"$SYSTEM/check" <<'END_OF_CHECK'
+#!/bin/sh
+for unit in fio fio-without; do
+    # `start --wait` would want a bus.
+    systemctl start $unit.service
+    while systemctl is-active --quiet $unit.service; do sleep 0.2; done
+    journalctl --sync
+    journalctl -o cat -u $unit.service | sed "s/^/$unit: /"
+    echo "service: $unit: $(systemctl show --value -p Result $unit.service)"
+done
+systemd-analyze security --no-pager fio.service | tail -n 1
+systemctl poweroff --force --force
+END_OF_CHECK
+chmod +x "$SYSTEM/check"
+cat >"$UNITS/check.service" <<'END_OF_UNIT'
+[Service]
+Type=oneshot
+ExecStart=/check
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/ttyS0
+END_OF_UNIT
+cat >"$UNITS/check.target" <<'END_OF_UNIT'
+[Unit]
+Requires=basic.target check.service
+After=basic.target
+END_OF_UNIT
+ln -sf check.target "$UNITS/default.target"
+truncate -s 1g "$DISK"
+mkfs.ext4 -q -d "$SYSTEM" "$DISK"
+rm -rf "$SYSTEM"
+root_fs <<'END_OF_INIT'
+mount /dev/nvme0n1 /mnt
+mount --move /dev /mnt/dev
+umount /tmp /sys /proc
+exec switch_root /mnt /sbin/init
+END_OF_INIT
+boot "$SCRATCH/kernel" | tee "$SCRATCH/log"
+has() {
+    grep -q "^$1" "$SCRATCH/log" || die "the machine did not print: $1"
+}
+
+has 'service: fio: success$'
+has 'fio: .*err= 0'
+has 'service: fio-without: exit-code$'
+has 'fio-without: .*Operation not permitted'
+echo 'the unit runs under systemd, and has rings by softring only'
