@@ -1,5 +1,6 @@
 # For ci/containers.sh: the recipes of examples/containers, each run as it is where that can be done
-# here, and held against the schema of whoever reads it.
+# here, by root and by a user, under Podman's profile and Docker's, and held against the schema of
+# whoever reads it.
 # shellcheck shell=bash
 
 # logged NAME COMMAND…  runs one check.
@@ -10,28 +11,57 @@ logged() {
     outcome "$name" $?
 }
 
+# Whose Podman the recipes are run by: a_root or a_user.
+WHO=a_root
+
 # What pulls nothing: the image that stands for somebody else's.
 compose() {
-    mkdir -p "$SCRATCH/bin"
-    printf '#!/bin/sh\nexec %s --root=%s --runroot=%s "$@"\n' \
-        "$(command -v podman)" "$SCRATCH/storage" "$SCRATCH/run" >"$SCRATCH/bin/podman"
-    chmod +x "$SCRATCH/bin/podman"
-    cp "$RECIPES/compose.yaml" "$SCRATCH/compose.yaml"
-    (cd "$SCRATCH" && PATH=$SCRATCH/bin:$PATH timeout -k 5 120 podman-compose -p recipe \
+    local at=$SCRATCH/compose-$WHO
+    mkdir -p "$at/bin"
+    # podman-compose calls this. Functions of the shell are no commands.
+    {
+        printf '#!/bin/bash\n%s\n' "$(declare -f "$WHO")"
+        # Whose own Podman is the next on the path.
+        # shellcheck disable=SC2016  # the script that is written expands it
+        printf 'PATH=${PATH#*:}\nSCRATCH=%q\n%s "$@"\n' "$SCRATCH" "$WHO"
+    } >"$at/bin/podman"
+    chmod +x "$at/bin/podman"
+    cp "$RECIPES/compose.yaml" "$at/compose.yaml"
+    # Networks of a user take programs that a machine may lack.
+    [ "$WHO" = a_root ] ||
+        sed -i 's/^  program:$/&\n    network_mode: none/' "$at/compose.yaml"
+    (cd "$at" && PATH=$at/bin:$PATH timeout -k 5 120 podman-compose -p recipe \
         --in-pod=false up -d) || return
-    [ "$(a_root wait recipe_program_1)" = 0 ] || return
-    a_root logs recipe_program_1 | grep 'err= 0'
+    local code
+    code=$("$WHO" wait recipe_program_1)
+    "$WHO" logs recipe_program_1 >"$at/said" 2>&1
+    cat "$at/said"
+    "$WHO" rm -f -t 0 recipe_program_1 recipe_softring_1
+    "$WHO" volume rm recipe_softring
+    [ "$code" = 0 ] && grep -q 'err= 0' "$at/said"
+}
+
+# pod_file TO  writes the pod's manifest. With cgroups of version 1 a user's Podman can set no limit
+# of memory: there it is left out.
+pod_file() {
+    install -m 644 "$RECIPES/kubernetes.yaml" "$1"
+    if [ "$WHO" = a_user ] && [ ! -e /sys/fs/cgroup/cgroup.controllers ]; then
+        sed -i '/^      resources:$/,/limits:/d' "$1"
+    fi
 }
 
 # A pod with the rights that the "restricted" policy leaves.
 kubernetes() {
-    local code=1
-    if a_root kube play --network=none "$RECIPES/kubernetes.yaml"; then
-        code=$(a_root wait program-with-rings-program)
-        a_root logs program-with-rings-program 2>&1 | tee "$SCRATCH/pod"
+    local code=1 pod=$SCRATCH/pod.yaml
+    pod_file "$pod"
+    cmp -s "$pod" "$RECIPES/kubernetes.yaml" ||
+        skip "$WHO: the pod's limit of memory: cgroups of version 1" >&3
+    if "$WHO" kube play --network=none "$pod"; then
+        code=$("$WHO" wait program-with-rings-program)
+        "$WHO" logs program-with-rings-program 2>&1 | tee "$SCRATCH/pod"
         grep -q 'err= 0' "$SCRATCH/pod" || code=1
     fi
-    a_root kube down "$RECIPES/kubernetes.yaml"
+    "$WHO" kube down "$pod"
     [ "$code" = 0 ]
 }
 
@@ -41,15 +71,17 @@ kubernetes_schema() {
 
 # The same pod without the variable has no rings.
 kubernetes_without() {
-    sed 's/name: LD_PRELOAD/name: NOTHING/' "$RECIPES/kubernetes.yaml" >"$SCRATCH/without.yaml"
-    local code=0
-    a_root kube play --network=none "$SCRATCH/without.yaml" &&
-        code=$(a_root wait program-with-rings-program)
-    a_root kube down "$SCRATCH/without.yaml"
+    local code=0 pod=$SCRATCH/without.yaml
+    pod_file "$pod"
+    sed -i 's/name: LD_PRELOAD/name: NOTHING/' "$pod"
+    "$WHO" kube play --network=none "$pod" &&
+        code=$("$WHO" wait program-with-rings-program)
+    "$WHO" kube down "$pod"
     [ "$code" != 0 ]
 }
 
-# Its variables reach shells, which exec starts, and not the container's own processes.
+# Its variables reach shells, which exec starts, and not the container's own processes. In it the
+# place is guessed.
 devcontainer() {
     python3 - "$RECIPES" >"$SCRATCH/remote" <<'EOF' || return
 import json, pathlib, re, sys
@@ -62,12 +94,13 @@ assert asked["containerEnv"]["LD_PRELOAD"] == ""
 print(asked["remoteEnv"]["LD_PRELOAD"])
 EOF
     local id
-    id=$(a_root run -d -e LD_PRELOAD= localhost/with-softring sleep 60) || return
-    ! a_root exec "$id" ring /etc/hostname || return
-    a_root exec -e "LD_PRELOAD=$(cat "$SCRATCH/remote")" "$id" ring /etc/hostname &&
-        a_root exec "$id" softring doctor
+    id=$("$WHO" run -d -e LD_PRELOAD= localhost/with-softring sleep 60) || return
+    ! "$WHO" exec "$id" ring /etc/hostname || return
+    "$WHO" exec -e "LD_PRELOAD=$(cat "$SCRATCH/remote")" "$id" ring /etc/hostname &&
+        "$WHO" exec "$id" softring doctor &&
+        "$WHO" exec "$id" softring doctor --for | grep '^podman run'
     local rc=$?
-    a_root rm -f -t 0 "$id"
+    "$WHO" rm -f -t 0 "$id"
     return $rc
 }
 
@@ -94,22 +127,83 @@ variables = job.get("env") or job.get("variables")
 print("set -eu\n" + "\n".join(f"export {name}={value}" for name, value in variables.items()))
 print("\n".join(lines))
 EOF
-    a_root run --rm -v "$at:/job:ro" -e PATH=/job:/usr/sbin:/usr/bin:/sbin:/bin \
+    "$WHO" run --rm -v "$at:/job:ro" -e PATH=/job:/usr/sbin:/usr/bin:/sbin:/bin \
         localhost/program sh /job/script
 }
 
+# The host's command sees a program in a container: by the host's number, and with the container's
+# name as far as the control groups tell it.
+seen() {
+    local id pid place rc=1
+    id=$("$WHO" run -d --user=1000 localhost/with-softring liburing-client nop 8 60) || return
+    pid=$("$WHO" inspect --format '{{.State.Pid}}' "$id")
+    place="in container ${id:0:12}" short=${id:0:12}
+    grep -q "$id" "/proc/$pid/cgroup" || place='in another pid namespace' short=other
+    for _ in $(seq 100); do
+        "$HOST" metrics -p "$pid" | grep -q '^ring ' && break
+        sleep 0.1
+    done
+    # Its own number, the innermost, is another.
+    grep '^NSpid:' "/proc/$pid/status" | grep -q '[[:space:]]1$' &&
+        "$HOST" metrics | grep -F "$pid (liburing-client) $place: 1 open ring(s)" &&
+        "$HOST" top --once -d 0.2 | grep "^$pid liburing-client  *$short " &&
+        "$HOST" strace -p "$pid" -e NOP --seconds 0.2 -o "$SCRATCH/lines" &&
+        grep -qxF -e "--- process $pid (liburing-client) $place ---" "$SCRATCH/lines" &&
+        grep -q "^\[pid $pid tid [0-9]*\] .* NOP() = 0" "$SCRATCH/lines" &&
+        "$HOST" trace -p "$pid" --seconds 0.2 -o "$SCRATCH/trace.json" &&
+        grep -F "\"name\":\"liburing-client $place\"" "$SCRATCH/trace.json" && rc=0
+    "$WHO" rm -f -t 0 "$id"
+    return $rc
+}
+
+# Each recipe says first when to use it, in two lines.
+described() {
+    local file
+    for file in "$RECIPES"/*; do
+        case $file in
+            *.md) continue ;;
+        esac
+        [ "$(head -n 2 "$file" | grep -c '^\(#\|//\) .')" = 2 ] &&
+            head -n 1 "$file" | grep 'When to use it: ' || return
+    done
+}
+
+# run_recipes WHO PROFILE  runs all that can be run here so.
+run_recipes() {
+    WHO=$1
+    local where="$1, $2's profile" CONTAINERS_CONF=$SCRATCH/containers-$2.conf
+    export CONTAINERS_CONF
+    podman_config >"$CONTAINERS_CONF"
+    [ "$2" = podman ] || sed -i "/^\[containers\]/a seccomp_profile = \"$SCRATCH/docker.json\"" \
+        "$CONTAINERS_CONF"
+    logged "Kubernetes: podman kube play ($where)" kubernetes
+    logged "Kubernetes: no rings without the variable ($where)" kubernetes_without
+    logged "Compose ($where)" compose
+    logged "devcontainer ($where)" devcontainer
+    logged "GitHub Actions: its commands ($where)" job github-actions.yml
+    logged "GitLab: its commands ($where)" job gitlab-ci.yml
+    logged "seen from the host ($where)" seen
+}
+
 recipes() {
+    # Past the logs of the checks.
+    exec 3>&1
     python_tools "${CARGO_TARGET_DIR:-$TOP/target}/recipe-tools" podman-compose==1.6.0 \
         kubernetes-validate==1.37.0 check-jsonschema==0.39.0 pyyaml
-    logged 'Kubernetes: podman kube play' kubernetes
-    logged 'Kubernetes: no rings without the variable' kubernetes_without
+    HOST=$SCRATCH/softring-$VERSION-linux-x86_64/bin/softring
+    tar -C "$SCRATCH" -xf "$DIST/softring-$VERSION-linux-x86_64.tar.gz"
+    logged 'each says when to use it' described
+    run_recipes a_root podman
+    [ -n "$QUICK" ] || run_recipes a_user podman
+    if [ -s "$SCRATCH/docker.json" ]; then
+        [ -n "$QUICK" ] || run_recipes a_root docker
+        run_recipes a_user docker
+    fi
     logged 'Kubernetes: its schema' kubernetes_schema
-    logged 'Compose' compose
-    logged 'devcontainer' devcontainer
-    logged 'GitHub Actions: its commands' job github-actions.yml
     logged 'GitHub Actions: its schema' check-jsonschema \
         --builtin-schema vendor.github-workflows "$RECIPES/github-actions.yml"
-    logged 'GitLab: its commands' job gitlab-ci.yml
+    logged 'release workflow: its schema' check-jsonschema \
+        --builtin-schema vendor.github-workflows "$TOP/.github/workflows/release.yml"
     logged 'GitLab: its schema' check-jsonschema --builtin-schema vendor.gitlab-ci \
         "$RECIPES/gitlab-ci.yml"
     logged 'Compose: its schema' check-jsonschema --builtin-schema vendor.compose-spec \
