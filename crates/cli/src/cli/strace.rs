@@ -10,7 +10,7 @@ use std::time::Duration;
 const STRACE_AFTER: &str = "\
 A line is a request: [pid PROCESS] (with tid THREAD if that is not its first one), when it was \
 taken, the ring, the operation with its arguments, its result, <seconds until its CQE>, and the \
-way it took:
+way it took. The first line of a process in a container comes after one that names that container.
 
 inline: ended when it was submitted. aio: with the kernel's aio. poll: waited for readiness. \
 worker: with a thread. model: with a modelled disk. queued: a timeout, a poll, a futex. drained: \
