@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The hardened unit of examples/containers, under systemd as process 1 and with its control groups:
 # in a virtual machine that has Debian 12, the .deb and the unit as it is. fio has no ring there
-# without the library, and has one with it. Needs root rights.
+# without the library, and has one with it, also by the lines that `softring doctor --for` prints in
+# a service. Needs root rights.
 set -eu
 # A guest without KVM is slow.
 LIMIT=${LIMIT:-400}
@@ -40,9 +41,14 @@ cp "$DIST"/*.deb "$SYSTEM/softring.deb"
 inside "$SYSTEM" dpkg -i /softring.deb >/dev/null
 cp "$UNIT" "$UNITS/fio.service"
 sed '/^Environment=LD_PRELOAD=/d' "$UNIT" >"$UNITS/fio-without.service"
+cp "$UNITS/fio-without.service" "$UNITS/fio-edited.service"
+mkdir "$UNITS/fio-edited.service.d"
 cat >"$SYSTEM/check" <<'END_OF_CHECK'
 #!/bin/sh
-for unit in fio fio-without; do
+# As `systemctl edit` would have it.
+softring doctor --for >/etc/systemd/system/fio-edited.service.d/override.conf
+systemctl daemon-reload
+for unit in fio fio-without fio-edited; do
     # `start --wait` would want a bus.
     systemctl start $unit.service
     while systemctl is-active --quiet $unit.service; do sleep 0.2; done
@@ -84,6 +90,8 @@ has() {
 
 has 'service: fio: success$'
 has 'fio: .*err= 0'
+has 'service: fio-edited: success$'
+has 'fio-edited: .*err= 0'
 has 'service: fio-without: exit-code$'
 has 'fio-without: .*Operation not permitted'
 echo 'the unit runs under systemd, and has rings by softring only'
