@@ -28,7 +28,10 @@ fn write(f: impl FnOnce(&mut BufWriter<StdoutLock<'_>>) -> io::Result<()>) -> an
     match f(&mut out).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
-        Err(e) => Err(anyhow::Error::new(e).context("cannot write to standard output")),
+        Err(e) => {
+            let what = format!("cannot write to standard output: {e}");
+            Err(fail::usage(what, "make room there, or write elsewhere"))
+        }
     }
 }
 

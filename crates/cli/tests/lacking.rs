@@ -190,3 +190,21 @@ fn a_full_disk_is_told_and_nothing_else_is_touched() {
     assert_eq!(o.status.code(), Some(2), "{said}");
     assert!(said.contains("No space left") && said.contains("--dir"), "{said}");
 }
+
+/// Nothing can be written, or nobody has opened the output: what, why, and what to do.
+#[test]
+fn an_output_that_takes_nothing_is_told() {
+    for (to, code, why, hint) in [
+        ("> /dev/full", 2, "No space left", "hint: make room there"),
+        (">&-", 1, "standard output is closed", "hint: leave it open"),
+    ] {
+        for args in [&["doctor", "--json"][..], &["metrics"]] {
+            let script = format!("exec \"$@\" {to}");
+            let mut c = Command::new("sh");
+            let o = c.args(["-c", &script, "sh", ME]).args(args).output().expect("a shell");
+            let said = text(&o.stderr);
+            assert_eq!(o.status.code(), Some(code), "{args:?} {to}: {said}");
+            assert!(said.contains(why) && said.contains(hint), "{args:?} {to}: {said}");
+        }
+    }
+}
