@@ -26,6 +26,11 @@ check!(nvme_passthru_cmd64, 80, 8, {
     opcode: 0, flags: 1, rsvd1: 2, nsid: 4, cdw2: 8, cdw3: 12, metadata: 16, addr: 24,
     metadata_len: 32, data_len: 36, cdw10: 40, timeout_ms: 64, rsvd2: 68, result: 72,
 });
+check!(procmap_query, 104, 8, {
+    size: 0, flags: 8, addr: 16, vma_start: 24, vma_end: 32, vma_flags: 40, page_size: 48,
+    offset: 56, inode: 64, dev_major: 72, dev_minor: 76, name_size: 80, build_id_size: 84,
+    name_addr: 88, build_id_addr: 96,
+});
 check!(io_uring_cqe, 16, 8, { user_data: 0, res: 8, flags: 12 });
 check!(io_sqring_offsets, 40, 8, {
     head: 0, tail: 4, ring_mask: 8, ring_entries: 12, flags: 16, dropped: 20, array: 24, resv1: 28,
