@@ -31,15 +31,9 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, OnceLock};
 
-use crate::sys::sys;
-use softring_uapi::errno::{Errno, Result, check};
+use crate::calls::ids::{self as calls, Attribute, Capabilities as Caps};
+use softring_uapi::errno::{Errno, Result};
 
-const PR_GET_DUMPABLE: u32 = 3;
-const PR_SET_DUMPABLE: u32 = 4;
-const PR_SET_KEEPCAPS: u32 = 8;
-const PR_GET_SECCOMP: u32 = 21;
-const PR_GET_NO_NEW_PRIVS: u32 = 39;
-const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 /// Asks only: no id is that large, so nothing is set.
 const ASK: u32 = u32::MAX;
 
@@ -73,8 +67,6 @@ struct Limits {
     token: u64,
 }
 
-/// `struct __user_cap_data_struct`, twice.
-type Caps = [[u32; 3]; 2];
 const EFFECTIVE: usize = 0;
 const PERMITTED: usize = 1;
 
@@ -187,14 +179,10 @@ pub fn thread_ends() {
     KNOWN.with_borrow_mut(|known| drop(known.take()));
 }
 
-fn prctl(what: u32) -> isize {
-    sys!(__NR_prctl, what, 0, 0, 0, 0)
-}
-
 impl Creds {
     /// The calling thread's.
     pub fn now() -> Creds {
-        let filtered = prctl(PR_GET_SECCOMP) != 0;
+        let filtered = calls::attribute(Attribute::Seccomp) != Ok(0);
         let limits = Limits { no_new_privs: no_new_privs(), filtered, token: token() };
         let (user, group) = ids();
         let fs = file_ids(filtered, (user[1], group[1]));
@@ -232,10 +220,9 @@ impl Creds {
         if wanted == has {
             return Ok(());
         }
-        sys!(__NR_setfsgid, wanted.1);
-        sys!(__NR_setfsuid, wanted.0);
-        let is = (sys!(__NR_setfsuid, ASK) as u32, sys!(__NR_setfsgid, ASK) as u32);
-        if is == wanted { Ok(()) } else { Err(Errno::EPERM) }
+        let _ = calls::setfsgid(wanted.1);
+        let _ = calls::setfsuid(wanted.0);
+        if asked_file_ids() == wanted { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     /// Gives the calling thread these in place of `now`. The user comes last but for the
@@ -243,15 +230,14 @@ impl Creds {
     fn set(&self, now: &Creds) -> Result<()> {
         let caps = raise();
         if self.groups != now.groups {
-            let at = self.groups.as_ptr().expose_provenance();
-            check(sys!(__NR_setgroups, self.groups.len(), at))?;
+            calls::setgroups(&self.groups)?;
         }
         if self.has_other_ids(now) {
             // The thread is to keep what it may have until it has all it is to have.
-            sys!(__NR_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0);
+            calls::keep_capabilities();
             let ([r, e, s], [gr, ge, gs]) = (self.user.res, self.group.res);
-            check(sys!(__NR_setresgid, gr, ge, gs))?;
-            check(sys!(__NR_setresuid, r, e, s))?;
+            calls::setresgid(gr, ge, gs)?;
+            calls::setresuid(r, e, s)?;
             let _ = set_effective(caps, bits(&caps, PERMITTED));
         }
         self.set_file_ids(now)?;
@@ -280,10 +266,10 @@ pub fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
         }
         // The kernel forbids core dumps and debuggers to a process whose ids change; that is not
         // the program's wish here.
-        let dumpable = prctl(PR_GET_DUMPABLE);
+        let dumpable = calls::attribute(Attribute::Dumpable);
         let set = creds.set(&now);
-        if dumpable == 1 {
-            sys!(__NR_prctl, PR_SET_DUMPABLE, 1);
+        if dumpable == Ok(1) {
+            calls::set_dumpable();
         }
         set.map(|()| f())
     })?
@@ -295,22 +281,23 @@ fn settled() -> bool {
     const MAY: u64 = 1 << 6 | 1 << 7;
     let same = |ids: [u32; 3]| ids.iter().all(|&id| id == ids[0]);
     let (users, groups) = ids();
-    same(users) && same(groups) && bits(&caps(), PERMITTED) & MAY == 0
+    same(users) && same(groups) && bits(&calls::capabilities(), PERMITTED) & MAY == 0
 }
 
 /// The real, effective and saved users, and groups. A policy may refuse to tell all; the effective
 /// ones stand for them then.
 fn ids() -> ([u32; 3], [u32; 3]) {
-    let (mut user, mut group) = ([0u32; 3], [0u32; 3]);
-    let at = |ids: &mut [u32; 3]| ids.each_mut().map(|id| (&raw mut *id).expose_provenance());
-    let ([r, e, s], [gr, ge, gs]) = (at(&mut user), at(&mut group));
-    if sys!(__NR_getresuid, r, e, s) < 0 {
-        user = [sys!(__NR_geteuid) as u32; 3];
-    }
-    if sys!(__NR_getresgid, gr, ge, gs) < 0 {
-        group = [sys!(__NR_getegid) as u32; 3];
-    }
+    let user = calls::three(false).unwrap_or_else(|_| [id(calls::geteuid()); 3]);
+    let group = calls::three(true).unwrap_or_else(|_| [id(calls::getegid()); 3]);
     (user, group)
+}
+
+fn id(answer: Result<usize>) -> u32 {
+    answer.map_or_else(|e| e.ret() as u32, |id| id as u32)
+}
+
+fn asked_file_ids() -> (u32, u32) {
+    (id(calls::setfsuid(ASK)), id(calls::setfsgid(ASK)))
 }
 
 /// The ids that files are accessed by. Only setfsuid(2) tells them. A filter may kill whoever calls
@@ -319,7 +306,7 @@ fn ids() -> ([u32; 3], [u32; 3]) {
 /// same, unheard of: `/proc` is asked each time.
 fn file_ids(filtered: bool, effective: (u32, u32)) -> (u32, u32) {
     if !filtered {
-        return (sys!(__NR_setfsuid, ASK) as u32, sys!(__NR_setfsgid, ASK) as u32);
+        return asked_file_ids();
     }
     std::thread_local! {
         /// The effective ids when those of files were the same, and the times that the program
@@ -345,32 +332,24 @@ pub fn file_ids_set() {
 
 fn groups() -> Vec<u32> {
     let mut few = [0u32; 32];
-    let at = few.as_mut_ptr().expose_provenance();
-    if let Ok(n) = check(sys!(__NR_getgroups, few.len(), at)) {
+    if let Ok(n) = calls::getgroups(&mut few) {
         return few[..n].to_vec();
     }
-    let n = check(sys!(__NR_getgroups, 0, 0)).unwrap_or(0);
+    let n = calls::getgroups(&mut []).unwrap_or(0);
     let mut all = vec![0u32; n];
-    let at = all.as_mut_ptr().expose_provenance();
-    all.truncate(check(sys!(__NR_getgroups, n, at)).unwrap_or(0));
+    let n = calls::getgroups(&mut all).unwrap_or(0);
+    all.truncate(n);
     all
-}
-
-fn caps() -> Caps {
-    let (header, mut caps) = ([CAPABILITY_VERSION_3, 0], Caps::default());
-    let to = caps.as_mut_ptr().expose_provenance();
-    sys!(__NR_capget, header.as_ptr().expose_provenance(), to);
-    caps
 }
 
 /// Can the calling thread gain no rights by exec?
 pub fn no_new_privs() -> bool {
-    prctl(PR_GET_NO_NEW_PRIVS) == 1
+    calls::attribute(Attribute::NoNewPrivs) == Ok(1)
 }
 
 /// The calling thread's effective capabilities.
 pub fn capabilities() -> u64 {
-    bits(&caps(), EFFECTIVE)
+    bits(&calls::capabilities(), EFFECTIVE)
 }
 
 /// May the calling thread give its I/O this priority? ioprio_set(2) checks that first, and then
@@ -381,8 +360,8 @@ pub fn capabilities() -> u64 {
 /// that does not exist.
 pub fn may_have_priority(ioprio: u16) -> Result<()> {
     /// `IOPRIO_WHO_PROCESS`.
-    const PROCESS: usize = 1;
-    match check(sys!(__NR_ioprio_set, PROCESS, i32::MAX, ioprio)) {
+    const PROCESS: u32 = 1;
+    match calls::ioprio_set(PROCESS, i32::MAX, ioprio) {
         Err(e @ (Errno::EPERM | Errno::EINVAL)) => Err(e),
         _ => Ok(()),
     }
@@ -395,19 +374,17 @@ fn bits(caps: &Caps, set: usize) -> u64 {
 /// Makes effective all that the thread may have, as changing credentials takes some of it; answers
 /// what was.
 fn raise() -> Caps {
-    let caps = caps();
+    let caps = calls::capabilities();
     let _ = set_effective(caps, bits(&caps, PERMITTED));
     caps
 }
 
 fn set_effective(mut caps: Caps, to: u64) -> Result<()> {
-    if bits(&self::caps(), EFFECTIVE) == to {
+    if bits(&calls::capabilities(), EFFECTIVE) == to {
         return Ok(());
     }
     (caps[0][EFFECTIVE], caps[1][EFFECTIVE]) = (to as u32, (to >> 32) as u32);
-    let header = [CAPABILITY_VERSION_3, 0];
-    let from = caps.as_ptr().expose_provenance();
-    check(sys!(__NR_capset, header.as_ptr().expose_provenance(), from)).map(|_| ())
+    calls::set_capabilities(&caps)
 }
 
 #[cfg(test)]

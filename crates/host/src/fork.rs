@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::refused;
-use crate::sys::{args, nr, syscall6};
+use crate::sys::{args, nr, sys, syscall6};
 use softring_uapi::errno::{self, Errno};
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
@@ -124,7 +124,8 @@ pub fn init() {
         return;
     };
     const MADV_WIPEONFORK: u32 = 18;
-    let wiped = crate::substitute::advise(p.expose_provenance(), 4096, MADV_WIPEONFORK).is_ok();
+    // SAFETY: that mapping, which nobody uses yet.
+    let wiped = unsafe { sys!(__NR_madvise, p.expose_provenance(), 4096, MADV_WIPEONFORK) == 0 };
     let word: *mut AtomicU32 = p.cast();
     // SAFETY: a zeroed page is a valid AtomicU32, aligned, and stays mapped for ever.
     unsafe { (*word).store(u32::from(wiped), Relaxed) };
@@ -184,22 +185,29 @@ pub fn would_found_a_namespace() -> bool {
 /// Runs `f`, which only makes system calls, in a child of its own, and waits for its end. The child
 /// is no child to the program: it ends without a signal, and only `__WALL` finds it. False if there
 /// is none. The caller has signals blocked.
-pub fn in_child(f: impl FnOnce()) -> bool {
+///
+/// # Safety
+/// `f` is sound in a child of a process with threads: it takes no lock, and allocates nothing.
+pub(crate) unsafe fn in_child(f: impl FnOnce()) -> bool {
     const WALL: usize = 0x4000_0000;
     const RLIMIT_CORE: usize = 4;
     // The least that is no core file, also where a program takes them.
     let no_core = [1u64; 2];
-    let pid = syscall6(nr::__NR_clone, [0; 6]);
+    // SAFETY: the child has a copy of this stack and runs `f`, which our caller answers for.
+    let pid = unsafe { syscall6(nr::__NR_clone, [0; 6]) };
     if pid == 0 {
         let limit = no_core.as_ptr().expose_provenance();
         if refused::spares(nr::__NR_prlimit64.into()) {
-            syscall6(nr::__NR_prlimit64, args([0, RLIMIT_CORE, limit]));
+            // SAFETY: the kernel reads the limits.
+            unsafe { syscall6(nr::__NR_prlimit64, args([0, RLIMIT_CORE, limit])) };
         }
         f();
         loop {
-            syscall6(nr::__NR_exit_group, [0; 6]);
-            // Where that is refused: it has no other thread.
-            syscall6(nr::__NR_exit, [0; 6]);
+            // SAFETY: numbers. Where the first is refused: it has no other thread.
+            unsafe {
+                syscall6(nr::__NR_exit_group, [0; 6]);
+                syscall6(nr::__NR_exit, [0; 6]);
+            }
         }
     }
     if pid < 0 {
@@ -216,7 +224,8 @@ pub fn in_child(f: impl FnOnce()) -> bool {
     // Of two calls that do the same one may be refused.
     waits.into_iter().filter(spared).any(|(nr, args)| {
         loop {
-            match errno::check(syscall6(nr, args)) {
+            // SAFETY: numbers.
+            match errno::check(unsafe { syscall6(nr, args) }) {
                 Err(Errno::EINTR) => {}
                 answer => return answer.is_ok(),
             }

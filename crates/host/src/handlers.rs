@@ -384,8 +384,12 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
             return false;
         }
         let before = block_deferred();
-        let (pid, tid) = (sys!(__NR_getpid), sys!(__NR_gettid));
-        if sys!(__NR_rt_tgsigqueueinfo, pid, tid, signo, info) != 0 {
+        // SAFETY: the kernel reads its own siginfo_t, says our caller; the others take nothing.
+        let queued = unsafe {
+            let (pid, tid) = (sys!(__NR_getpid), sys!(__NR_gettid));
+            sys!(__NR_rt_tgsigqueueinfo, pid, tid, signo, info)
+        };
+        if queued != 0 {
             // Too many signals are queued.
             sys::set_sigmask(before);
             return false;
@@ -412,7 +416,8 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
 fn block_deferred() -> u64 {
     let (set, mut old) = (deferred(), 0u64);
     let new = (&raw const set).expose_provenance();
-    sys!(__NR_rt_sigprocmask, SIG_BLOCK, new, (&raw mut old).expose_provenance(), 8);
+    // SAFETY: both masks are ours, of eight bytes.
+    unsafe { sys!(__NR_rt_sigprocmask, SIG_BLOCK, new, (&raw mut old).expose_provenance(), 8) };
     old
 }
 
@@ -480,10 +485,13 @@ fn sleep_interrupted() -> u64 {
 
 /// A system call that may sleep: -EINTR if a signal was deferred, or is before the kernel has
 /// begun.
+///
+/// # Safety
+/// As [`sys::syscall6`].
 #[inline]
-pub fn interruptible(nr: u32, args: [usize; 6]) -> isize {
+pub(crate) unsafe fn interruptible(nr: u32, args: [usize; 6]) -> isize {
     THREAD.with(|t| {
-        // SAFETY: the arguments are the caller's, as for `sys!`; the word and they live on.
+        // SAFETY: the call is the caller's; the word and the arguments live on.
         unsafe { softring_interruptible(&raw const t.deferred, nr as usize, args.as_ptr()) }
     })
 }

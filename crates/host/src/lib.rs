@@ -4,6 +4,7 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod bpf;
+pub mod calls;
 pub mod creds;
 pub mod fd;
 pub mod fork;

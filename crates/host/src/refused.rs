@@ -369,10 +369,12 @@ fn note(i: usize, answer: u8) {
 
 fn answer(i: usize) -> u8 {
     let (nr, args) = OPTIONAL[i];
-    match check(syscall6(nr, args)) {
+    // SAFETY: arguments that change nothing: see `OPTIONAL`.
+    match check(unsafe { syscall6(nr, args) }) {
         Err(e) if refuses(e) => e.0 as u8,
         Ok(fd) if nr == nr::__NR_eventfd => {
-            syscall6(nr::__NR_close, bad(fd, 0));
+            // SAFETY: made this moment.
+            unsafe { syscall6(nr::__NR_close, bad(fd, 0)) };
             WORKS
         }
         _ => WORKS,
@@ -401,7 +403,8 @@ fn block_sigsys(block: bool) {
     let set = 1u64 << (SIGSYS - 1);
     let at = (&raw const set).expose_provenance();
     let args = crate::sys::args([usize::from(!block), at, 0, size_of::<u64>()]);
-    syscall6(nr::__NR_rt_sigprocmask, args);
+    // SAFETY: the kernel reads the mask.
+    unsafe { syscall6(nr::__NR_rt_sigprocmask, args) };
 }
 
 /// Has children try all calls: the one that is killed leaves the next to another. How many were
@@ -411,7 +414,7 @@ fn ask_in_children() -> usize {
     let mut next = 0;
     while next < N {
         found.trying.store(next as u8, Relaxed);
-        let tried = crate::fork::in_child(|| {
+        let tries = || {
             for i in next..N {
                 if i == RINGS.len() {
                     block_sigsys(true);
@@ -422,8 +425,9 @@ fn ask_in_children() -> usize {
                 found.answers[i].store(answer(i), Relaxed);
             }
             found.trying.store(N as u8, Relaxed);
-        });
-        if !tried {
+        };
+        // SAFETY: makes system calls, and writes to memory that the child shares.
+        if !unsafe { crate::fork::in_child(tries) } {
             break;
         }
         let at = usize::from(found.trying.load(Relaxed));
@@ -435,7 +439,8 @@ fn ask_in_children() -> usize {
     let answers = found.answers.iter().enumerate().take(next);
     answers.for_each(|(i, a)| note(i, a.load(Relaxed)));
     let at = core::ptr::from_ref(found).expose_provenance();
-    syscall6(nr::__NR_munmap, bad(at, size_of::<Found>()));
+    // SAFETY: the mapping of `shared`, where nobody looks any more.
+    unsafe { syscall6(nr::__NR_munmap, bad(at, size_of::<Found>())) };
     next.min(N)
 }
 
@@ -444,7 +449,8 @@ fn shared() -> Option<&'static Found> {
     /// `PROT_READ | PROT_WRITE`, `MAP_SHARED | MAP_ANONYMOUS`.
     const HOW: [usize; 2] = [3, 0x21];
     let args = [0, size_of::<Found>(), HOW[0], HOW[1], usize::MAX, 0];
-    let at = check(syscall6(nr::__NR_mmap, args)).ok()?;
+    // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
+    let at = check(unsafe { syscall6(nr::__NR_mmap, args) }).ok()?;
     // SAFETY: a fresh mapping, of at least that size, of zeroes, which are valid; it is unmapped
     // when nobody looks there any more.
     Some(unsafe { &*core::ptr::with_exposed_provenance(at) })
@@ -471,14 +477,20 @@ fn read_filter(fprog: u64) -> Option<Box<known::Filter>> {
 fn filters_on() -> usize {
     let mut text = [0u8; 4096];
     let path = c"/proc/thread-self/status".as_ptr().expose_provenance();
-    let fd = syscall6(nr::__NR_openat, crate::sys::args([AT_FDCWD, path, O_CLOEXEC]));
+    // SAFETY: the kernel reads the path.
+    let fd = unsafe { syscall6(nr::__NR_openat, crate::sys::args([AT_FDCWD, path, O_CLOEXEC])) };
     if fd < 0 {
-        return usize::from(syscall6(nr::__NR_prctl, bad(PR_GET_SECCOMP, 0)) == 2);
+        // SAFETY: numbers.
+        return usize::from(unsafe { syscall6(nr::__NR_prctl, bad(PR_GET_SECCOMP, 0)) } == 2);
     }
     let fd = fd.cast_unsigned();
     let to = text.as_mut_ptr().expose_provenance();
-    let n = syscall6(nr::__NR_read, crate::sys::args([fd, to, text.len()]));
-    syscall6(nr::__NR_close, bad(fd, 0));
+    // SAFETY: the text is ours, and the kernel is told its length; the descriptor was made here.
+    let n = unsafe {
+        let n = syscall6(nr::__NR_read, crate::sys::args([fd, to, text.len()]));
+        syscall6(nr::__NR_close, bad(fd, 0));
+        n
+    };
     let text = &text[..n.clamp(0, 4096).cast_unsigned()];
     // Only a name, which may be any bytes, could hold these too; it holds no line's end.
     if number_in(text, b"\nSeccomp:\t") != Some(2) {
@@ -514,9 +526,12 @@ mod tests {
 
     #[test]
     fn a_child_is_killed_in_our_place() {
-        assert!(crate::fork::in_child(|| {
-            syscall6(nr::__NR_kill, bad(syscall6(nr::__NR_getpid, [0; 6]) as usize, 9));
-        }));
+        let ends = || {
+            // SAFETY: in a child, which is meant to end.
+            unsafe { syscall6(nr::__NR_kill, bad(syscall6(nr::__NR_getpid, [0; 6]) as usize, 9)) };
+        };
+        // SAFETY: only makes system calls.
+        assert!(unsafe { crate::fork::in_child(ends) });
         assert_eq!(ask_in_children(), N);
         assert!(!is_filtered() || crate::sys::proc_text("/proc/self/status").is_some());
     }

@@ -6,6 +6,7 @@
 //! handler is installed when the first item is interrupted, and never over somebody else's. A
 //! worker leaves the signal unblocked only while it has work. See sigaction(2), timer_create(2),
 //! signal(7).
+#![allow(unsafe_code)]
 
 use crate::handlers;
 use crate::limits::{KICKED_EACH_TIME, WORKER_KICK};
@@ -105,12 +106,14 @@ fn own_bit() -> u64 {
 }
 
 fn change_mask(how: usize, set: u64) {
-    sys!(__NR_rt_sigprocmask, how, (&raw const set).expose_provenance(), 0usize, 8usize);
+    // SAFETY: the kernel reads the mask, of eight bytes.
+    unsafe { sys!(__NR_rt_sigprocmask, how, (&raw const set).expose_provenance(), 0, 8) };
 }
 
 fn action(n: i32) -> KernelAction {
     let mut now = KernelAction { handler: usize::MAX, ..KernelAction::default() };
-    sys!(__NR_rt_sigaction, n, 0usize, (&raw mut now).expose_provenance(), 8usize);
+    // SAFETY: the structure is the kernel's, and ours to write.
+    unsafe { sys!(__NR_rt_sigaction, n, 0, (&raw mut now).expose_provenance(), 8) };
     now
 }
 
@@ -132,7 +135,8 @@ fn install(n: i32) -> bool {
             let new =
                 KernelAction { handler: ours, flags: SA_RESTORER, restorer: back, mask: u64::MAX };
             let new = (&raw const new).expose_provenance();
-            check(sys!(__NR_rt_sigaction, n, new, 0usize, 8usize)).is_ok()
+            // SAFETY: the handler does nothing, and returns by the restorer.
+            check(unsafe { sys!(__NR_rt_sigaction, n, new, 0, 8) }).is_ok()
         }
         _ => false,
     }
@@ -156,7 +160,8 @@ impl Kick {
         }
         self.sent = true;
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        sys!(__NR_tgkill, pid, tid, n);
+        // SAFETY: numbers; the signal has a handler, which does nothing.
+        unsafe { sys!(__NR_tgkill, pid, tid, n) };
         self.timer = repeat(tid, n, WORKER_KICK * (1 + workers as u32 / KICKED_EACH_TIME));
     }
 
@@ -164,7 +169,8 @@ impl Kick {
     /// is pending.
     pub fn stop(&mut self) {
         if let Some(timer) = self.timer.take() {
-            sys!(__NR_timer_delete, timer);
+            // SAFETY: a number.
+            unsafe { sys!(__NR_timer_delete, timer) };
         }
         if core::mem::take(&mut self.sent) {
             unblock();
@@ -179,7 +185,8 @@ pub fn interrupt(tid: i32) -> bool {
         return false;
     }
     let pid = rustix::process::getpid().as_raw_nonzero().get();
-    sys!(__NR_tgkill, pid, tid, n);
+    // SAFETY: as in `Kick::start`.
+    unsafe { sys!(__NR_tgkill, pid, tid, n) };
     true
 }
 
@@ -188,9 +195,11 @@ fn repeat(tid: i32, n: i32, every: Duration) -> Option<i32> {
     let event = SigEvent { value: 0, signo: n, notify: SIGEV_THREAD_ID, tid, pad: [0; 11] };
     let mut id = 0i32;
     let (ev, to) = ((&raw const event).expose_provenance(), (&raw mut id).expose_provenance());
-    check(sys!(__NR_timer_create, CLOCK_MONOTONIC, ev, to)).ok()?;
+    // SAFETY: the kernel reads the event, and writes the id, which is ours.
+    check(unsafe { sys!(__NR_timer_create, CLOCK_MONOTONIC, ev, to) }).ok()?;
     let ns = every.as_nanos() as u64;
     let spec: [u64; 4] = [0, ns, 0, ns];
-    sys!(__NR_timer_settime, id, 0usize, (&raw const spec).expose_provenance(), 0usize);
+    // SAFETY: the kernel reads the times.
+    unsafe { sys!(__NR_timer_settime, id, 0, (&raw const spec).expose_provenance(), 0) };
     Some(id)
 }

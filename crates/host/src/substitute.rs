@@ -5,35 +5,31 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::OnceLock;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Stat, StatFs, Statx, StatxFlags, makedev, statx,
-};
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
+use rustix::fs::{FileType, Mode, OFlags, StatFs};
+use rustix::process::{Resource, Rlimit};
 
+use crate::calls::{Parts, ReadPtr, UserPtr, events, files, process};
 use crate::refused;
-use crate::sys::{self, nr, sys};
+use crate::sys::{self, nr};
 use crate::user;
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::Release;
 use softring_uapi::{RWF_NOWAIT, epoll_event, iovec};
 
-const CLOEXEC: usize = 0o2_000_000;
-const NONBLOCK: usize = 0o4000;
-const F_SETFL: usize = 4;
+pub(crate) mod status;
 
-fn own(fd: usize) -> OwnedFd {
-    sys::own(fd as i32)
-}
+pub use status::{fstat, pidfd_open};
+
+const CLOEXEC: u32 = 0o2_000_000;
+const NONBLOCK: u32 = 0o4000;
 
 /// Sets what an older call cannot be told.
-fn with_flags(fd: usize, nonblock: bool) -> OwnedFd {
-    const F_SETFD: usize = 2;
-    const FD_CLOEXEC: usize = 1;
-    sys!(__NR_fcntl, fd, F_SETFD, FD_CLOEXEC);
+fn with_flags(fd: OwnedFd, nonblock: bool) -> OwnedFd {
+    let _ = files::close_on_exec(fd.as_raw_fd());
     if nonblock {
-        sys!(__NR_fcntl, fd, F_SETFL, NONBLOCK);
+        let _ = files::set_flags(fd.as_raw_fd(), NONBLOCK.into());
     }
-    own(fd)
+    fd
 }
 
 /// An eventfd of ours that never blocks: eventfd2(2), or eventfd(2).
@@ -41,13 +37,14 @@ fn with_flags(fd: usize, nonblock: bool) -> OwnedFd {
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` where both are refused.
 pub fn eventfd() -> Result<OwnedFd> {
-    match check(sys!(__NR_eventfd2, 0, CLOEXEC | NONBLOCK)) {
+    match events::eventfd2(CLOEXEC | NONBLOCK) {
         Err(Errno::ENOSYS) => {
-            let made = check(sys!(__NR_eventfd, 0));
-            refused::want_if::<{ nr::__NR_eventfd2 }>("eventfd2", made == Err(Errno::ENOSYS));
+            let made = events::eventfd();
+            let none = matches!(made, Err(Errno::ENOSYS));
+            refused::want_if::<{ nr::__NR_eventfd2 }>("eventfd2", none);
             Ok(with_flags(made?, true))
         }
-        made => Ok(own(made?)),
+        made => made,
     }
 }
 
@@ -56,14 +53,14 @@ pub fn eventfd() -> Result<OwnedFd> {
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` where both are refused.
 pub fn epoll_create() -> Result<OwnedFd> {
-    match check(sys!(__NR_epoll_create1, CLOEXEC)) {
+    match events::epoll_create1(CLOEXEC) {
         Err(Errno::ENOSYS) => {
-            let made = check(sys!(__NR_epoll_create, 1));
-            let none = made == Err(Errno::ENOSYS);
+            let made = events::epoll_create();
+            let none = matches!(made, Err(Errno::ENOSYS));
             refused::want_if::<{ nr::__NR_epoll_create1 }>("epoll_create1", none);
             Ok(with_flags(made?, false))
         }
-        made => Ok(own(made?)),
+        made => made,
     }
 }
 
@@ -73,9 +70,8 @@ pub fn epoll_create() -> Result<OwnedFd> {
 /// # Errors
 /// As epoll_wait(2).
 pub fn epoll_now(ep: i32, buf: &mut [epoll_event]) -> Result<usize> {
-    let at = buf.as_mut_ptr().expose_provenance();
-    match check(sys!(__NR_epoll_wait, ep, at, buf.len(), 0)) {
-        Err(Errno::ENOSYS) => check(sys!(__NR_epoll_pwait, ep, at, buf.len(), 0, 0, 8)),
+    match events::epoll_wait_now(ep, buf) {
+        Err(Errno::ENOSYS) => events::epoll_pwait_now(ep, buf),
         done => done,
     }
 }
@@ -169,8 +165,8 @@ fn refuses_half_mapped(fd: i32) -> bool {
 /// # Errors
 /// As pwritev2(2); `EFAULT` if it is nothing.
 #[cold]
-fn write_readable(fd: i32, iov: usize, count: usize, off: u64, flags: u32) -> Result<usize> {
-    let mut parts = user::read_prefix::<iovec>(iov as u64, count);
+fn write_readable(fd: i32, from: Parts<'_>, off: u64, flags: u32) -> Result<usize> {
+    let mut parts = from.copied_prefix();
     let cut = |part: &mut iovec| {
         let whole = part.len;
         part.len = user::readable_prefix(part.base, whole as usize) as u64;
@@ -181,13 +177,7 @@ fn write_readable(fd: i32, iov: usize, count: usize, off: u64, flags: u32) -> Re
     if parts.iter().all(|part| part.len == 0) {
         return Err(Errno::EFAULT);
     }
-    let at = parts.as_ptr().expose_provenance();
-    check(sys!(__NR_pwritev2, fd, at, parts.len(), off, upper_half(off), flags))
-}
-
-/// The upper half of a position, which 64-bit kernels ignore except in −1.
-fn upper_half(off: u64) -> u64 {
-    if off == CURRENT { CURRENT } else { 0 }
+    files::pwritev2(fd, Parts::of(&parts), off, flags)
 }
 
 /// preadv2(2) or pwritev2(2). Where those are refused, the calls that know no flags; flags then
@@ -195,27 +185,19 @@ fn upper_half(off: u64) -> u64 {
 ///
 /// # Errors
 /// As the call; `EAGAIN` also where a kernel takes what it has not read yet for the file's end.
-pub fn transfer(
-    writes: bool,
-    fd: i32,
-    iov: usize,
-    count: usize,
-    off: u64,
-    flags: u32,
-) -> Result<usize> {
+pub fn transfer(writes: bool, fd: i32, parts: Parts<'_>, off: u64, flags: u32) -> Result<usize> {
     if flags & RWF_NOWAIT != 0 && ignores_nowait() && !is_file(fd) {
         return Err(Errno::EOPNOTSUPP);
     }
-    let high = upper_half(off);
-    let done = check(match writes {
-        true => sys!(__NR_pwritev2, fd, iov, count, off, high, flags),
-        false => sys!(__NR_preadv2, fd, iov, count, off, high, flags),
-    });
+    let done = match writes {
+        true => files::pwritev2(fd, parts, off, flags),
+        false => files::preadv2(fd, parts, off, flags),
+    };
     if done == Ok(0) && !writes && flags & RWF_NOWAIT != 0 && ends_early(fd, off) {
         return Err(Errno::EAGAIN);
     }
     if done == Err(Errno::EFAULT) && writes && refuses_half_mapped(fd) {
-        return write_readable(fd, iov, count, off, flags);
+        return write_readable(fd, parts, off, flags);
     }
     if done != Err(Errno::ENOSYS) {
         return done;
@@ -223,11 +205,11 @@ pub fn transfer(
     if flags != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    check(match (writes, off) {
-        (true, CURRENT) => sys!(__NR_writev, fd, iov, count),
-        (false, CURRENT) => sys!(__NR_readv, fd, iov, count),
-        _ => return positioned(writes, fd, iov, count, off),
-    })
+    match (writes, off) {
+        (true, CURRENT) => files::writev(fd, parts),
+        (false, CURRENT) => files::readv(fd, parts),
+        _ => positioned(writes, fd, parts, off),
+    }
 }
 
 /// preadv(2) or pwritev(2). Where those are refused, pread(2) or pwrite(2) of one part after the
@@ -235,27 +217,30 @@ pub fn transfer(
 ///
 /// # Errors
 /// As the call, for the first part.
-pub fn positioned(writes: bool, fd: i32, iov: usize, count: usize, off: u64) -> Result<usize> {
-    let done = check(match writes {
-        true => sys!(__NR_pwritev, fd, iov, count, off, 0),
-        false => sys!(__NR_preadv, fd, iov, count, off, 0),
-    });
+pub fn positioned(writes: bool, fd: i32, parts: Parts<'_>, off: u64) -> Result<usize> {
+    let done = match writes {
+        true => files::pwritev(fd, parts, off),
+        false => files::preadv(fd, parts, off),
+    };
     if done != Err(Errno::ENOSYS) {
         return done;
     }
     const IOV_MAX: usize = 1024;
-    if count > IOV_MAX {
+    if parts.count() > IOV_MAX {
         return Err(Errno::EINVAL);
     }
-    let mut parts = vec![iovec::default(); count.max(1)];
-    user::read_slice(iov as u64, &mut parts[..count])?;
+    let mut parts = parts.copied()?;
+    if parts.is_empty() {
+        parts.push(iovec::default());
+    }
     let mut total = 0;
     for part in parts {
         let at = off.wrapping_add(total as u64);
-        let done = check(match writes {
-            true => sys!(__NR_pwrite64, fd, part.base, part.len, at),
-            false => sys!(__NR_pread64, fd, part.base, part.len, at),
-        });
+        let len = part.len as usize;
+        let done = match writes {
+            true => files::pwrite(fd, ReadPtr(part.base), len, at),
+            false => files::pread(fd, UserPtr(part.base), len, at),
+        };
         match done {
             Err(e) if total == 0 => return Err(e),
             Ok(n) if n as u64 == part.len => total += n,
@@ -269,10 +254,9 @@ pub fn positioned(writes: bool, fd: i32, iov: usize, count: usize, off: u64) -> 
 /// reads files as well; one, where that is refused.
 pub fn processors() -> u32 {
     const MOST: usize = 8192;
-    let mut set = [0u64; MOST / 64];
-    let (to, len) = (set.as_mut_ptr().expose_provenance(), size_of_val(&set));
-    match sys!(__NR_sched_getaffinity, 0, len, to) {
-        1.. => set.iter().map(|word| word.count_ones()).sum::<u32>().max(1),
+    let mut set = [0u8; MOST / 8];
+    match process::affinity(&mut set) {
+        Ok(1..) => set.iter().map(|byte| byte.count_ones()).sum::<u32>().max(1),
         _ => 1,
     }
 }
@@ -285,12 +269,12 @@ pub fn processors() -> u32 {
 pub fn memfd(name: &str, seals: bool) -> Result<OwnedFd> {
     /// Bytes of a name that are kept.
     const NAME: usize = 31;
-    const MFD_CLOEXEC: usize = 1;
-    const MFD_ALLOW_SEALING: usize = 2;
+    const MFD_CLOEXEC: u32 = 1;
+    const MFD_ALLOW_SEALING: u32 = 2;
     let flags = if seals { MFD_CLOEXEC | MFD_ALLOW_SEALING } else { MFD_CLOEXEC };
     let mut text = [0u8; 32];
     text.iter_mut().take(NAME).zip(name.bytes()).for_each(|(to, from)| *to = from);
-    check(sys!(__NR_memfd_create, text.as_ptr().expose_provenance(), flags)).map(own)
+    events::memfd_create(&text, flags)
 }
 
 /// The same; where that is refused, a file without a name, in /dev/shm if there is room, else where
@@ -334,11 +318,8 @@ fn unnamed(dir: &std::path::Path) -> Option<OwnedFd> {
 /// # Errors
 /// As ftruncate(2), for what grows.
 pub fn set_size(fd: i32, size: u64) -> Result<()> {
-    let done = match check(sys!(__NR_ftruncate, fd, size)) {
-        Err(Errno::ENOSYS) => {
-            let zero = 0u8;
-            check(sys!(__NR_pwrite64, fd, (&raw const zero).expose_provenance(), 1, size - 1))
-        }
+    let done = match files::ftruncate(fd, size) {
+        Err(Errno::ENOSYS) => files::pwrite_of(fd, &[0], size - 1),
         done => done,
     };
     done.map(|_| ())
@@ -355,44 +336,10 @@ pub fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
     Ok(rustix::fs::fstatfs(fd)?)
 }
 
-/// fstat(2), newfstatat(2) of the same file, or statx(2).
-///
-/// # Errors
-/// As fstat(2).
-pub fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
-    if !refused::is::<{ nr::__NR_fstat }>() {
-        match rustix::fs::fstat(&fd) {
-            Err(e) if refused::has_come::<{ nr::__NR_fstat }>(e.into()) => {}
-            done => return done,
-        }
-    }
-    match rustix::fs::statat(&fd, c"", AtFlags::EMPTY_PATH) {
-        Err(e) if refused::refuses(e.into()) => {
-            let told = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
-            told.map(of_statx).or(Err(e))
-        }
-        done => done,
-    }
-}
-
-/// What statx(2) tells, as fstat(2) has it.
-fn of_statx(x: Statx) -> Stat {
-    let mut stat = user::no_stat();
-    stat.st_dev = makedev(x.stx_dev_major, x.stx_dev_minor);
-    stat.st_rdev = makedev(x.stx_rdev_major, x.stx_rdev_minor);
-    (stat.st_ino, stat.st_nlink, stat.st_mode) = (x.stx_ino, x.stx_nlink.into(), x.stx_mode.into());
-    (stat.st_size, stat.st_blksize) = (x.stx_size.cast_signed(), x.stx_blksize.into());
-    (stat.st_uid, stat.st_gid) = (x.stx_uid, x.stx_gid);
-    stat
-}
-
 /// prlimit(2) of this process, or getrlimit(2): no limits where neither is to be had.
 pub fn getrlimit(what: Resource) -> Rlimit {
-    let mut limits = [u64::MAX; 2];
-    let to = limits.as_mut_ptr().expose_provenance();
-    if sys!(__NR_prlimit64, 0, what as u32, 0, to) != 0 {
-        sys!(__NR_getrlimit, what as u32, to);
-    }
+    let told = process::prlimit(what as u32, None);
+    let limits = told.or_else(|_| process::getrlimit(what as u32)).unwrap_or([u64::MAX; 2]);
     let [current, maximum] = limits.map(|most| (most != u64::MAX).then_some(most));
     Rlimit { current, maximum }
 }
@@ -403,9 +350,8 @@ pub fn getrlimit(what: Resource) -> Rlimit {
 /// As prlimit(2).
 pub fn setrlimit(what: Resource, new: Rlimit) -> Result<()> {
     let limits = [new.current, new.maximum].map(|most| most.unwrap_or(u64::MAX));
-    let from = limits.as_ptr().expose_provenance();
-    let done = check(sys!(__NR_prlimit64, 0, what as u32, from, 0));
-    done.or_else(|_| check(sys!(__NR_setrlimit, what as u32, from))).map(drop)
+    let done = process::prlimit(what as u32, Some(limits)).map(drop);
+    done.or_else(|_| process::setrlimit(what as u32, limits))
 }
 
 /// timerfd_create(2), of CLOCK_REALTIME, that never blocks.
@@ -413,33 +359,6 @@ pub fn setrlimit(what: Resource, new: Rlimit) -> Result<()> {
 /// # Errors
 /// As timerfd_create(2); `ENOSYS`.
 pub fn timerfd() -> Result<OwnedFd> {
-    const CLOCK_REALTIME: usize = 0;
-    check(sys!(__NR_timerfd_create, CLOCK_REALTIME, CLOEXEC | NONBLOCK)).map(own)
-}
-
-/// madvise(2) of memory of ours.
-///
-/// # Errors
-/// As madvise(2); `ENOSYS`.
-pub fn advise(at: usize, len: usize, advice: u32) -> Result<()> {
-    check(sys!(__NR_madvise, at, len, advice)).map(|_| ())
-}
-
-/// Memory of a shared mapping, mapped once more: mremap(2) with an old size of 0.
-pub fn alias(at: usize, len: usize) -> Option<usize> {
-    const MREMAP_MAYMOVE: usize = 1;
-    check(sys!(__NR_mremap, at, 0, len, MREMAP_MAYMOVE)).ok()
-}
-
-/// pidfd_open(2).
-///
-/// # Errors
-/// As pidfd_open(2); `ENOSYS`.
-pub fn pidfd_open(pid: Pid) -> Result<OwnedFd> {
-    if refused::is::<{ nr::__NR_pidfd_open }>() {
-        return Err(Errno::ENOSYS);
-    }
-    let made = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(Errno::from);
-    let refused = |e| refused::has_come::<{ nr::__NR_pidfd_open }>(e);
-    made.map_err(|e| if refused(e) { Errno::ENOSYS } else { e })
+    const CLOCK_REALTIME: u32 = 0;
+    events::timerfd_create(CLOCK_REALTIME, CLOEXEC | NONBLOCK)
 }

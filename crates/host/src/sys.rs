@@ -19,21 +19,21 @@ use softring_uapi::errno::{Errno, Result, check};
 
 pub use linux_raw_sys::general as nr;
 
-/// A raw system call with up to six arguments; answers the kernel's `rax`.
+/// A raw system call; answers the kernel's `rax`: a value, or `-errno`. [`nr`] has the numbers.
 ///
-/// Callers pass only addresses that the kernel itself checks, or memory they own for the call's
-/// duration; [`nr`] has the numbers. This is a safe function because the kernel's own checks keep
-/// *Rust-owned* memory from being misused only if the caller passes the right arguments: it is
-/// crate-private for that reason, and each caller names what it passes.
+/// # Safety
+/// Where the call writes, there is memory that the caller owns for its duration, or the program's,
+/// which has offered it ([`crate::calls::UserPtr`]); what it takes away (a mapping, a descriptor)
+/// nobody uses any more. Addresses that the kernel only reads it checks itself.
 #[inline(always)]
-pub fn syscall6(n: u32, a: [usize; 6]) -> isize {
+pub unsafe fn syscall(n: usize, a: &[usize; 6]) -> isize {
     let ret: isize;
-    // SAFETY: the instruction clobbers rax, rcx and r11 only, as declared; the callers uphold the
-    // argument rules above.
+    // SAFETY: the instruction clobbers rax, rcx and r11 only, as declared; the caller answers for
+    // the arguments.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") n as usize => ret,
+            inlateout("rax") n => ret,
             in("rdi") a[0],
             in("rsi") a[1],
             in("rdx") a[2],
@@ -48,27 +48,45 @@ pub fn syscall6(n: u32, a: [usize; 6]) -> isize {
     ret
 }
 
-/// [`syscall6`] of a call that a policy may refuse: `ENOSYS` then, whatever it answers.
+/// [`syscall`] by a number of [`nr`].
+///
+/// # Safety
+/// As [`syscall`].
 #[inline(always)]
-pub fn call<const NR: u32>(name: &'static str, a: [usize; 6]) -> isize {
+pub(crate) unsafe fn syscall6(n: u32, a: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe { syscall(n as usize, &a) }
+}
+
+/// [`syscall6`] of a call that a policy may refuse: `ENOSYS` then, whatever it answers.
+///
+/// # Safety
+/// As [`syscall6`].
+#[inline(always)]
+pub(crate) unsafe fn call<const NR: u32>(name: &'static str, a: [usize; 6]) -> isize {
     if refused::withheld::<NR>() {
         return refused::answer_without::<NR>(name);
     }
-    refused::again::<NR>(syscall6(NR, a))
+    // SAFETY: the caller's.
+    refused::again::<NR>(unsafe { syscall6(NR, a) })
 }
 
 /// The same of a call that may sleep.
+///
+/// # Safety
+/// As [`syscall6`].
 #[inline(always)]
-pub fn sleeping_call<const NR: u32>(name: &'static str, a: [usize; 6]) -> isize {
+pub(crate) unsafe fn sleeping_call<const NR: u32>(name: &'static str, a: [usize; 6]) -> isize {
     if refused::withheld::<NR>() {
         return refused::answer_without::<NR>(name);
     }
-    refused::again::<NR>(crate::handlers::interruptible(NR, a))
+    // SAFETY: the caller's.
+    refused::again::<NR>(unsafe { crate::handlers::interruptible(NR, a) })
 }
 
-#[macro_export]
-#[doc(hidden)]
-macro_rules! __sys {
+/// A system call by its number's name in [`nr`], with up to six arguments, which `as` makes words;
+/// unsafe as [`syscall6`] is.
+macro_rules! sys {
     ($n:ident $(, $a:expr)* $(,)?) => {
         $crate::sys::call::<{ $crate::sys::nr::$n }>(
             stringify!($n),
@@ -76,13 +94,11 @@ macro_rules! __sys {
         )
     };
 }
-pub use __sys as sys;
+pub(crate) use sys;
 
 /// As `sys!`, for a call that may sleep: a signal whose handler waits for the end of our call ends
 /// it, however early it comes.
-#[macro_export]
-#[doc(hidden)]
-macro_rules! __sleeps {
+macro_rules! sleeps {
     ($n:ident $(, $a:expr)* $(,)?) => {
         $crate::sys::sleeping_call::<{ $crate::sys::nr::$n }>(
             stringify!($n),
@@ -90,7 +106,7 @@ macro_rules! __sleeps {
         )
     };
 }
-pub use __sleeps as sleeps;
+pub(crate) use sleeps;
 
 /// Pads an argument list to six.
 #[inline(always)]
@@ -109,18 +125,32 @@ pub fn futex_wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) -> boo
     let ts = timeout.map(|d| [d.as_secs(), u64::from(d.subsec_nanos())]);
     let ts = ts.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
     let word = word.as_ptr().expose_provenance();
-    sys!(__NR_futex, word, 0, seen, ts) == -110
+    // SAFETY: the word and the time are ours, and only read.
+    unsafe { sys!(__NR_futex, word, 0, seen, ts) == -110 }
 }
 
 /// `FUTEX_WAKE` on a word shared between processes.
 pub fn futex_wake(word: &AtomicU32, n: u32) {
-    sys!(__NR_futex, word.as_ptr().expose_provenance(), 1, n);
+    // SAFETY: nothing is read there, nor written.
+    unsafe { sys!(__NR_futex, word.as_ptr().expose_provenance(), 1, n) };
 }
 
 /// Takes over a descriptor that a system call has just made.
-pub fn own(fd: i32) -> OwnedFd {
-    // SAFETY: the number is open, and whoever calls is the only one to answer for it.
+///
+/// # Safety
+/// The number is open, and whoever calls is the only one to answer for it.
+pub(crate) unsafe fn own(fd: i32) -> OwnedFd {
+    // SAFETY: the caller's.
     unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// The descriptor that a system call has answered, or its error.
+///
+/// # Safety
+/// The answer is that of a call which makes a descriptor for us.
+pub(crate) unsafe fn owned(answer: isize) -> Result<OwnedFd> {
+    // SAFETY: the caller's.
+    check(answer).map(|fd| unsafe { own(fd as i32) })
 }
 
 /// A descriptor of the engine's own. It is closed by a raw system call: a libc close would come
@@ -166,7 +196,8 @@ impl AsRawFd for EngineFd {
 impl Drop for EngineFd {
     fn drop(&mut self) {
         if !self.stays {
-            sys!(__NR_close, self.as_raw_fd());
+            // SAFETY: ours, and nobody uses it past this.
+            unsafe { sys!(__NR_close, self.as_raw_fd()) };
         }
     }
 }
@@ -178,27 +209,20 @@ impl Drop for EngineFd {
 pub fn socket_option<T: Plain>(fd: i32, level: u32, name: u32) -> Result<T> {
     let (mut value, mut len) = (T::default(), size_of::<T>() as u32);
     let (to, size) = ((&raw mut value).expose_provenance(), (&raw mut len).expose_provenance());
-    check(sys!(__NR_getsockopt, fd, level, name, to, size)).map(|_| value)
+    // SAFETY: both are ours, and the kernel is told how long the value is; any bytes are one.
+    check(unsafe { sys!(__NR_getsockopt, fd, level, name, to, size) }).map(|_| value)
 }
 
 /// Does a process `pid` run (a zombie does not)?
 pub fn process_lives(pid: u32) -> bool {
     let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) else { return false };
-    match crate::substitute::pidfd_open(pid) {
+    match crate::substitute::status::pidfd_open(pid) {
         // It is readable once all its threads are gone, whoever has yet to hear of that.
         Ok(fd) => poll_now(EngineFd::from(fd).as_raw_fd(), POLLIN) & POLLIN == 0,
         Err(Errno::ESRCH) => false,
-        Err(_) => sys!(__NR_kill, pid.as_raw_nonzero().get(), 0) != -3,
+        // SAFETY: numbers; no signal is sent.
+        Err(_) => unsafe { sys!(__NR_kill, pid.as_raw_nonzero().get(), 0) != -3 },
     }
-}
-
-/// `MADV_POPULATE_WRITE`: faults a range in for writing, as pinning it would.
-///
-/// # Errors
-/// As madvise(2); `ENOMEM` or `EFAULT` where the range is not writable memory.
-pub fn populate_write(addr: u64, len: usize) -> Result<()> {
-    const MADV_POPULATE_WRITE: u32 = 23;
-    check(sys!(__NR_madvise, addr, len, MADV_POPULATE_WRITE)).map(|_| ())
 }
 
 pub use nr::{EPOLLET, EPOLLIN};
@@ -210,7 +234,8 @@ pub const EPOLL_CTL_MOD: usize = 3;
 /// `epoll_ctl(2)` with the event mask as raw bits.
 pub fn epoll_ctl(ep: i32, op: usize, fd: i32, ev: &epoll_event) -> Result<()> {
     let ev = core::ptr::from_ref(ev).expose_provenance();
-    check(sys!(__NR_epoll_ctl, ep, op, fd, ev)).map(|_| ())
+    // SAFETY: the kernel reads the event.
+    check(unsafe { sys!(__NR_epoll_ctl, ep, op, fd, ev) }).map(|_| ())
 }
 
 /// `epoll_pwait2(2)`: nanosecond timeout.
@@ -224,7 +249,8 @@ pub fn epoll_pwait2(
     let ts = ts.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
     let mask = sigmask.as_ref().map_or(0, |m| core::ptr::from_ref(m).expose_provenance());
     let ev = buf.as_mut_ptr().expose_provenance();
-    check(sleeps!(__NR_epoll_pwait2, ep, ev, buf.len(), ts, mask, 8))
+    // SAFETY: the events are the caller's, and the kernel is told how many; the rest it reads.
+    check(unsafe { sleeps!(__NR_epoll_pwait2, ep, ev, buf.len(), ts, mask, 8) })
 }
 
 fn millis(timeout_ns: Option<u64>) -> i64 {
@@ -234,7 +260,8 @@ fn millis(timeout_ns: Option<u64>) -> i64 {
 /// `epoll_wait(2)`: millisecond timeout, rounded up.
 pub fn epoll_wait(ep: i32, buf: &mut [epoll_event], timeout_ns: Option<u64>) -> Result<usize> {
     let ev = buf.as_mut_ptr().expose_provenance();
-    check(sleeps!(__NR_epoll_wait, ep, ev, buf.len(), millis(timeout_ns)))
+    // SAFETY: the events are the caller's, and the kernel is told how many.
+    check(unsafe { sleeps!(__NR_epoll_wait, ep, ev, buf.len(), millis(timeout_ns)) })
 }
 
 /// `epoll_pwait(2)`: millisecond timeout, rounded up, for hosts without `epoll_pwait2`.
@@ -246,7 +273,8 @@ pub fn epoll_pwait(
 ) -> Result<usize> {
     let mask = sigmask.as_ref().map_or(0, |m| core::ptr::from_ref(m).expose_provenance());
     let ev = buf.as_mut_ptr().expose_provenance();
-    check(sleeps!(__NR_epoll_pwait, ep, ev, buf.len(), millis(timeout_ns), mask, 8))
+    // SAFETY: as in `epoll_pwait2`.
+    check(unsafe { sleeps!(__NR_epoll_pwait, ep, ev, buf.len(), millis(timeout_ns), mask, 8) })
 }
 
 /// The C library's own signals: 32 and 33 of glibc (cancel, setxid).
@@ -278,7 +306,8 @@ pub fn all_signals() -> u64 {
 pub fn set_sigmask(mask: u64) -> u64 {
     let mut old = 0u64;
     let new = core::ptr::from_ref(&mask).expose_provenance();
-    sys!(__NR_rt_sigprocmask, 2, new, (&raw mut old).expose_provenance(), 8);
+    // SAFETY: both masks are ours, of eight bytes.
+    unsafe { sys!(__NR_rt_sigprocmask, 2, new, (&raw mut old).expose_provenance(), 8) };
     old
 }
 
@@ -294,7 +323,8 @@ pub fn gettid() -> i32 {
     if asked_in == pid && pid != 0 {
         return tid;
     }
-    let tid = sys!(__NR_gettid) as i32;
+    // SAFETY: takes nothing.
+    let tid = unsafe { sys!(__NR_gettid) } as i32;
     TID.set((pid, tid));
     tid
 }
@@ -334,7 +364,9 @@ pub fn futex_wait_sig(word: &AtomicU32, seen: u32, timeout: Duration) -> Result<
     let ts = [timeout.as_secs(), u64::from(timeout.subsec_nanos())];
     let ts = ts.as_ptr().expose_provenance();
     ends_by_stop(|| {
-        check(sleeps!(__NR_futex, word.as_ptr().expose_provenance(), 0, seen, ts)).map(|_| ())
+        let word = word.as_ptr().expose_provenance();
+        // SAFETY: the word and the time are ours, and only read.
+        check(unsafe { sleeps!(__NR_futex, word, 0, seen, ts) }).map(|_| ())
     })
 }
 
@@ -359,7 +391,7 @@ pub fn file_flags(fd: i32) -> Option<rustix::fs::OFlags> {
 
 /// What kind of file the program's `fd` is; `None` if it is not open.
 pub fn file_type(fd: i32) -> Option<rustix::fs::FileType> {
-    let stat = crate::substitute::fstat(borrow(fd)?).ok()?;
+    let stat = crate::substitute::status::fstat(borrow(fd)?).ok()?;
     Some(rustix::fs::FileType::from_raw_mode(stat.st_mode))
 }
 
@@ -378,8 +410,13 @@ struct PollFd(i32, i16, i16);
 pub fn poll_now(fd: i32, events: i16) -> i16 {
     let mut p = PollFd(fd, events, 0);
     let at = (&raw mut p).expose_provenance();
-    if sys!(__NR_poll, at, 1, 0) == Errno::ENOSYS.res() as isize {
-        sys!(__NR_ppoll, at, 1, [0u64; 2].as_ptr().expose_provenance(), 0, 8);
+    let now = [0u64; 2];
+    let now = now.as_ptr().expose_provenance();
+    // SAFETY: the one `struct pollfd` is ours; the time is only read.
+    unsafe {
+        if sys!(__NR_poll, at, 1, 0) == Errno::ENOSYS.res() as isize {
+            sys!(__NR_ppoll, at, 1, now, 0, 8);
+        }
     }
     p.2
 }
@@ -391,7 +428,8 @@ pub fn poll_in(fds: &[i32], time: Duration) -> bool {
     let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
     let n = fds.len().min(set.len());
     let set = set.as_mut_ptr().expose_provenance();
-    sys!(__NR_ppoll, set, n, ts.as_ptr().expose_provenance(), 0, 8) == 0
+    // SAFETY: the set is ours, and holds `n`; the time is only read.
+    unsafe { sys!(__NR_ppoll, set, n, ts.as_ptr().expose_provenance(), 0, 8) == 0 }
 }
 
 /// `poll(2)` on one descriptor for as long as it takes; answers the ready events.
@@ -401,9 +439,11 @@ pub fn poll_in(fds: &[i32], time: Duration) -> bool {
 pub fn poll_wait(fd: i32, events: i16) -> Result<i16> {
     let mut p = PollFd(fd, events, 0);
     let at = (&raw mut p).expose_provenance();
-    let mut got = check(sys!(__NR_poll, at, 1, usize::MAX));
+    // SAFETY: the one `struct pollfd` is ours.
+    let mut got = check(unsafe { sys!(__NR_poll, at, 1, usize::MAX) });
     if got == Err(Errno::ENOSYS) {
-        got = check(sys!(__NR_ppoll, at, 1, 0, 0, 8));
+        // SAFETY: as above.
+        got = check(unsafe { sys!(__NR_ppoll, at, 1, 0, 0, 8) });
     }
     got.map(|_| p.2)
 }
@@ -414,7 +454,8 @@ pub fn same_open_file(a: i32, b: i32) -> Option<bool> {
     const F_DUPFD_QUERY: u32 = 1027;
     static OLD: AtomicBool = AtomicBool::new(false);
     if !OLD.load(Relaxed) {
-        match check(sys!(__NR_fcntl, a, F_DUPFD_QUERY, b)) {
+        // SAFETY: numbers.
+        match check(unsafe { sys!(__NR_fcntl, a, F_DUPFD_QUERY, b) }) {
             Ok(same) => return Some(same == 1),
             Err(Errno::EBADF) => return Some(false),
             Err(_) => OLD.store(true, Relaxed),
@@ -422,7 +463,8 @@ pub fn same_open_file(a: i32, b: i32) -> Option<bool> {
     }
     // The process's own id names its first thread, which may have ended.
     let me = gettid();
-    match check(sys!(__NR_kcmp, me, me, 0, a, b)) {
+    // SAFETY: numbers.
+    match check(unsafe { sys!(__NR_kcmp, me, me, 0, a, b) }) {
         Ok(order) => Some(order == 0),
         Err(Errno::EBADF) => Some(false),
         Err(_) => None,
@@ -440,37 +482,22 @@ pub fn exact_timers() {
     }
 }
 
-/// Is there memory for a thread with such a stack? One that begins allocates, and where it cannot
-/// the C library ends the process; a thread that is not made does no harm.
-///
-/// # Errors
-/// `ENOMEM`.
-pub fn room_for_thread(stack: usize) -> std::io::Result<()> {
-    /// The C library asks for at least a mebibyte where the heap cannot grow.
-    const BEGINNING: usize = (1 << 20) + (128 << 10);
-    /// `MAP_PRIVATE | MAP_ANONYMOUS`.
-    const HOW: usize = 2 | 0x20;
-    let len = stack + BEGINNING;
-    let at = sys!(__NR_mmap, 0, len, 0, HOW, usize::MAX, 0);
-    check(at).map_err(|e| std::io::Error::from_raw_os_error(e.0))?;
-    sys!(__NR_munmap, at, len);
-    Ok(())
-}
-
 /// `nanosleep(2)`.
 ///
 /// # Errors
 /// `EINTR` when a handler ran.
 pub fn sleep(time: Duration) -> Result<()> {
     let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
-    check(sleeps!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0)).map(|_| ())
+    // SAFETY: the time is only read.
+    check(unsafe { sleeps!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0) }).map(|_| ())
 }
 
 /// Sleeps for some time, or until a handler has run. Not by the C library's function, behind which
 /// the thread's task work is due.
 pub fn pause(time: Duration) {
     let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
-    sys!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0);
+    // SAFETY: the time is only read.
+    unsafe { sys!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0) };
 }
 
 /// Sleeps with `mask` in force, atomically as `ppoll(2)` does.
@@ -498,7 +525,9 @@ pub fn poll_under(mask: Option<u64>, fd: i32, time: Option<Duration>) -> Result<
     let ts = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
     let ts = ts.as_ref().map_or(0, |ts| ts.as_ptr().expose_provenance());
     let mask = mask.as_ref().map_or(0, |mask| core::ptr::from_ref(mask).expose_provenance());
-    check(sleeps!(__NR_ppoll, (&raw mut p).expose_provenance(), 1, ts, mask, 8)).map(|_| ())
+    let at = (&raw mut p).expose_provenance();
+    // SAFETY: the one `struct pollfd` is ours; the time and the mask are only read.
+    check(unsafe { sleeps!(__NR_ppoll, at, 1, ts, mask, 8) }).map(|_| ())
 }
 
 /// Has signals handled that wait for the calling thread, as far as `mask` lets them in. Whoever
@@ -516,13 +545,15 @@ pub fn sleep_until(until: u64) {
     const TIMER_ABSTIME: usize = 1;
     let ts = [until / 1_000_000_000, until % 1_000_000_000];
     let ts = ts.as_ptr().expose_provenance();
-    sys!(__NR_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, ts, 0);
+    // SAFETY: the time is only read.
+    unsafe { sys!(__NR_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, ts, 0) };
 }
 
 /// Signals that wait for the calling thread, blocked ones, as `rt_sigpending(2)` tells.
 pub fn pending_signals() -> u64 {
     let mut set = 0u64;
-    sys!(__NR_rt_sigpending, (&raw mut set).expose_provenance(), 8);
+    // SAFETY: the set is ours, of eight bytes.
+    unsafe { sys!(__NR_rt_sigpending, (&raw mut set).expose_provenance(), 8) };
     set
 }
 
@@ -530,28 +561,38 @@ pub fn pending_signals() -> u64 {
 /// without waiting.
 pub fn take_signal(set: u64) {
     let (set, now) = (core::ptr::from_ref(&set), [0u64; 2]);
-    sys!(__NR_rt_sigtimedwait, set.expose_provenance(), 0, now.as_ptr().expose_provenance(), 8);
+    let (set, now) = (set.expose_provenance(), now.as_ptr().expose_provenance());
+    // SAFETY: both are only read.
+    unsafe { sys!(__NR_rt_sigtimedwait, set, 0, now, 8) };
 }
 
 /// How late the calling thread's timers may fire, in ns (`PR_GET_TIMERSLACK`).
 pub fn timer_slack() -> usize {
     const PR_GET_TIMERSLACK: usize = 30;
-    sys!(__NR_prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0).max(1).cast_unsigned()
+    // SAFETY: numbers.
+    unsafe { sys!(__NR_prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0) }.max(1).cast_unsigned()
 }
 
 /// `PR_SET_TIMERSLACK`
 pub fn set_timer_slack(ns: usize) {
     const PR_SET_TIMERSLACK: usize = 29;
-    sys!(__NR_prctl, PR_SET_TIMERSLACK, ns, 0, 0, 0);
+    // SAFETY: numbers.
+    unsafe { sys!(__NR_prctl, PR_SET_TIMERSLACK, ns, 0, 0, 0) };
 }
 
 /// The calling thread's name, of which the kernel takes 15 bytes.
 pub fn name_thread(name: &str) {
+    set_name(name.as_bytes());
+}
+
+/// As [`name_thread`]: a name may be any bytes.
+pub fn set_name(name: &[u8]) {
     const PR_SET_NAME: usize = 15;
     let mut comm = [0u8; 16];
     let len = name.len().min(comm.len() - 1);
-    comm[..len].copy_from_slice(&name.as_bytes()[..len]);
-    sys!(__NR_prctl, PR_SET_NAME, comm.as_ptr().expose_provenance(), 0, 0, 0);
+    comm[..len].copy_from_slice(&name[..len]);
+    // SAFETY: the kernel reads there, up to a zero.
+    unsafe { sys!(__NR_prctl, PR_SET_NAME, comm.as_ptr().expose_provenance(), 0, 0, 0) };
 }
 
 /// The process's name, as proc_pid_comm(5) has it, ended by zeroes; nothing without /proc.
@@ -593,6 +634,7 @@ pub fn voluntary_switches() -> u32 {
     /// counts).
     const NVCSW: usize = 16;
     let mut usage = [0u64; 18];
-    sys!(__NR_getrusage, RUSAGE_THREAD, usage.as_mut_ptr().expose_provenance());
+    // SAFETY: a `struct rusage` is that long, and these words are ours.
+    unsafe { sys!(__NR_getrusage, RUSAGE_THREAD, usage.as_mut_ptr().expose_provenance()) };
     usage[NVCSW] as u32
 }

@@ -25,7 +25,7 @@ pub fn start_by(start: Start) {
 /// # Errors
 /// As `pthread_create(3)`: EAGAIN, ENOMEM.
 pub fn start(name: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> Result<()> {
-    crate::sys::room_for_thread(stack)?;
+    crate::calls::memory::room_for_thread(stack).map_err(|e| Error::from_raw_os_error(e.0))?;
     let life = move || {
         f();
         crate::creds::thread_ends();

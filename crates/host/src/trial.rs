@@ -49,13 +49,16 @@ impl Trial {
         /// `PROT_READ | PROT_WRITE`, `MAP_SHARED`.
         const HOW: [usize; 2] = [3, 1];
         for (map, offset) in trial.maps.iter_mut().zip([IORING_OFF_SQ_RING, IORING_OFF_SQES]) {
-            *map = sys!(__NR_mmap, 0, LEN, HOW[0], HOW[1], ring, offset);
+            // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
+            *map = unsafe { sys!(__NR_mmap, 0, LEN, HOW[0], HOW[1], ring, offset) };
         }
         for map in trial.maps {
             check(map)?;
         }
-        check(sys!(__NR_pipe2, pipe, O_CLOEXEC))?;
-        check(sys!(__NR_write, trial.pipe[1], c"x".as_ptr().expose_provenance(), 1))?;
+        // SAFETY: both numbers are ours to write.
+        check(unsafe { sys!(__NR_pipe2, pipe, O_CLOEXEC) })?;
+        // SAFETY: the kernel reads there.
+        check(unsafe { sys!(__NR_write, trial.pipe[1], c"x".as_ptr().expose_provenance(), 1) })?;
         Ok(trial)
     }
 
@@ -119,9 +122,12 @@ const RES: u32 = core::mem::offset_of!(io_uring_cqe, res) as u32;
 impl Drop for Trial {
     fn drop(&mut self) {
         for at in self.maps.into_iter().filter(|at| *at > 0) {
-            sys!(__NR_munmap, at, LEN);
+            // SAFETY: a mapping of `new`'s, which is looked at through us alone.
+            unsafe { sys!(__NR_munmap, at, LEN) };
         }
-        self.pipe.into_iter().filter(|fd| *fd >= 0).for_each(|fd| _ = sys!(__NR_close, fd));
+        // SAFETY: made by `new`.
+        let close = |fd| _ = unsafe { sys!(__NR_close, fd) };
+        self.pipe.into_iter().filter(|fd| *fd >= 0).for_each(close);
         (self.calls.close)(self.ring.cast_unsigned());
     }
 }
@@ -158,9 +164,14 @@ mod tests {
     use super::*;
 
     const KERNELS: Calls = Calls {
-        setup: |entries, params| sys!(__NR_io_uring_setup, entries, params),
-        enter: |ring, n, min, flags| sys!(__NR_io_uring_enter, ring, n, min, flags, 0, 0),
-        close: |ring| sys!(__NR_close, ring),
+        // SAFETY: parameters of the trial's.
+        setup: |entries, params| unsafe { sys!(__NR_io_uring_setup, entries, params) },
+        // SAFETY: what the SQEs name is the trial's.
+        enter: |ring, n, min, flags| unsafe {
+            sys!(__NR_io_uring_enter, ring, n, min, flags, 0, 0)
+        },
+        // SAFETY: the trial's.
+        close: |ring| unsafe { sys!(__NR_close, ring) },
     };
 
     #[test]
@@ -185,14 +196,16 @@ mod tests {
         let Ok(trial) = Trial::new(KERNELS) else { return };
         let mut byte = [0u8];
         // Takes the byte out, so that the poll does not find it.
-        sys!(__NR_read, trial.pipe[0], byte.as_mut_ptr().expose_provenance(), 1);
+        // SAFETY: the byte is ours.
+        unsafe { sys!(__NR_read, trial.pipe[0], byte.as_mut_ptr().expose_provenance(), 1) };
         assert_eq!(trial.fault(), Some("a request has no end"));
     }
 
     #[test]
     fn a_request_that_fails_is_a_fault() {
         let Ok(mut trial) = Trial::new(KERNELS) else { return };
-        sys!(__NR_close, core::mem::replace(&mut trial.pipe[0], -1));
+        // SAFETY: the trial's, which forgets it.
+        unsafe { sys!(__NR_close, core::mem::replace(&mut trial.pipe[0], -1)) };
         assert_eq!(trial.fault(), Some("POLL_ADD"));
     }
 }

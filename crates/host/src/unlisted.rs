@@ -75,7 +75,8 @@ fn wait(tid: &AtomicU32) {
         if now == 0 {
             return;
         }
-        let waited = sys!(__NR_futex, tid.as_ptr().expose_provenance(), 0, now, 0);
+        // SAFETY: the kernel reads the word.
+        let waited = unsafe { sys!(__NR_futex, tid.as_ptr().expose_provenance(), 0, now, 0) };
         if waited == Errno::EINTR.res() as isize {
             signal::interrupt(now.cast_signed());
         }

@@ -66,6 +66,8 @@ plain!(
     io_uring_napi,
     iovec,
     msghdr,
+    nvme_passthru_cmd64,
+    procmap_query,
     io_uring_sqe,
     io_uring_cqe,
     aio::iocb,
@@ -122,7 +124,8 @@ fn check(addr: u64, len: usize, advice: usize, probe: fn(u64) -> bool) -> Result
     let last = addr.checked_add(len as u64 - 1).ok_or(Errno::EFAULT)?;
     let (first, last) = (addr / PAGE, last / PAGE);
     if populates() {
-        let done = sys!(__NR_madvise, first * PAGE, (last - first + 1) * PAGE, advice);
+        // SAFETY: both advices change no byte.
+        let done = unsafe { sys!(__NR_madvise, first * PAGE, (last - first + 1) * PAGE, advice) };
         match done {
             0 => return Ok(()),
             NOT_MAPPED | NOT_THERE => return Err(Errno::EFAULT),
@@ -147,7 +150,8 @@ pub fn populates() -> bool {
     if known != 0 {
         return known == YES;
     }
-    let refuses = |advice| sys!(__NR_madvise, KERNELS, PAGE, advice) == NOT_MAPPED;
+    // SAFETY: as in `check`, and nothing is there.
+    let refuses = |advice| unsafe { sys!(__NR_madvise, KERNELS, PAGE, advice) } == NOT_MAPPED;
     let yes = refuses(MADV_POPULATE_READ) && refuses(MADV_POPULATE_WRITE);
     KNOWN.store(if yes { YES } else { NO }, Relaxed);
     yes
@@ -157,7 +161,9 @@ pub fn populates() -> bool {
 fn reads_set(at: u64) -> bool {
     const NO_SUCH_HOW: usize = 0x7f;
     const SET: usize = 8;
-    sys!(__NR_rt_sigprocmask, NO_SUCH_HOW, at, 0, SET) != Errno::EFAULT.res() as isize
+    // SAFETY: the kernel reads there.
+    let answer = unsafe { sys!(__NR_rt_sigprocmask, NO_SUCH_HOW, at, 0, SET) };
+    answer != Errno::EFAULT.res() as isize
 }
 
 /// A futex operation that adds no bit to a word writes it. Before, the page is read: what is served
@@ -170,7 +176,8 @@ fn writes_nothing(at: u64) -> bool {
     // Nobody waits for this one.
     let own = 0u32;
     let own = (&raw const own).expose_provenance();
-    let writes = || sys!(__NR_futex, own, WAKE_OP, 0, 0, at, OR_NOTHING);
+    // SAFETY: the word there keeps its value.
+    let writes = || unsafe { sys!(__NR_futex, own, WAKE_OP, 0, 0, at, OR_NOTHING) };
     reads_set(at & !7) && writes() != Errno::EFAULT.res() as isize
 }
 
@@ -332,9 +339,13 @@ mod tests {
     #[test]
     fn what_cannot_be_read_or_written_is_told_by_each_way() {
         assert!(populates());
-        let at = sys!(__NR_mmap, 0, 3 * PAGE, 3, 0x22, usize::MAX, 0) as u64;
-        sys!(__NR_mprotect, at + PAGE, PAGE, 1);
-        sys!(__NR_munmap, at + 2 * PAGE, PAGE);
+        // SAFETY: a fresh mapping, of which nobody knows.
+        let at = unsafe {
+            let at = sys!(__NR_mmap, 0, 3 * PAGE, 3, 0x22, usize::MAX, 0) as u64;
+            sys!(__NR_mprotect, at + PAGE, PAGE, 1);
+            sys!(__NR_munmap, at + 2 * PAGE, PAGE);
+            at
+        };
         let end = at + 2 * PAGE;
         let both =
             |addr, len| (check_readable(addr, len).is_ok(), check_writable(addr, len).is_ok());
@@ -354,6 +365,7 @@ mod tests {
         let mut some = [0u32; 4];
         let from = [at, at + PAGE - 4, end - 4, end];
         assert_eq!((read_each(&from, &mut some), some), (3, [0, 7, 0, 0]));
-        sys!(__NR_munmap, at, 2 * PAGE);
+        // SAFETY: that mapping.
+        unsafe { sys!(__NR_munmap, at, 2 * PAGE) };
     }
 }

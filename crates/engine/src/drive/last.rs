@@ -9,7 +9,7 @@ use core::mem::MaybeUninit;
 
 use rustix::fs::{Mode, OFlags, RawDir, open};
 
-use softring_host::sys::{EngineFd, sys};
+use softring_host::sys::EngineFd;
 
 /// What proc_pid_stat(5) says of a task.
 struct Stat {
@@ -75,7 +75,7 @@ pub(super) fn end_with(code: i32) {
     if code == 0 {
         std::process::exit(0);
     }
-    sys!(__NR_exit_group, code >> 8);
+    let _ = softring_host::calls::process::exit_group(code >> 8);
 }
 
 #[cfg(test)]
@@ -95,8 +95,7 @@ mod tests {
     fn a_name_need_not_be_text() {
         let name = c"ab\x9b";
         std::thread::spawn(move || {
-            const PR_SET_NAME: usize = 15;
-            sys!(__NR_prctl, PR_SET_NAME, name.as_ptr().expose_provenance(), 0, 0, 0);
+            softring_host::sys::set_name(name.to_bytes());
             assert!(
                 stat("/proc/thread-self/stat".into()).is_some_and(|s| s.comm.starts_with("ab"))
             );

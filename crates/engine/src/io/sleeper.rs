@@ -43,16 +43,13 @@ use super::requeue;
 use super::sleeper_each::Each;
 use super::sleeper_owner::{Owner, Told};
 use crate::io::token::ReqId;
+use softring_host::calls::futex::{self, Waiter};
+use softring_host::calls::{ReadPtr, process};
 use softring_host::limits::{IDLE_SLEEPERS, WORKER_KICK, WORKER_STACK};
 use softring_host::signal;
-use softring_host::sys::{self, sys};
-use softring_uapi::errno::{Errno, Result, check};
+use softring_host::sys;
+use softring_uapi::errno::{Errno, Result};
 
-const WAIT_BITSET: u32 = 9;
-const CMP_REQUEUE: u32 = 4;
-const WAKE: u32 = 1;
-const PRIVATE: u32 = 128;
-const SIZE_U32: u32 = 2;
 /// `FUTEX_BITSET_MATCH_ANY`
 pub(crate) const ANY: u32 = u32::MAX;
 
@@ -119,19 +116,6 @@ impl Shape {
     }
 }
 
-/// `struct futex_waitv`
-#[repr(C)]
-struct Entry {
-    val: u64,
-    uaddr: u64,
-    flags: u32,
-    reserved: u32,
-}
-
-const fn op(op: u32, private: bool) -> u32 {
-    op | if private { PRIVATE } else { 0 }
-}
-
 impl Futex {
     /// Does it have its value? What the kernel would say of its address, it says here, too: it is
     /// asked to move nobody from there, if the value is so.
@@ -139,30 +123,30 @@ impl Futex {
     /// # Errors
     /// `EAGAIN` if not, `EINVAL` for a crooked address, `EFAULT`.
     pub(crate) fn check(&self) -> Result<()> {
-        let op = op(CMP_REQUEUE, self.private);
-        check(sys!(__NR_futex, self.addr, op, 0, 0, self.addr, self.val)).map(|_| ())
+        futex::requeue(self.at(), self.val, 0, self.at(), self.private).map(|_| ())
     }
 
     /// Waits for a wake, if it has its value.
     pub(crate) fn sleep(&self, mask: u32) -> Result<usize> {
-        let op = op(WAIT_BITSET, self.private);
-        check(sys!(__NR_futex, self.addr, op, self.val, 0, 0, mask))
+        futex::wait(self.at(), self.private, self.val, mask)
     }
 
     /// Moves one sleeper from here to another, if this one has its value.
     pub(crate) fn requeue(&self, to: &Futex) -> Result<usize> {
-        let op = op(CMP_REQUEUE, to.private);
-        check(sys!(__NR_futex, self.addr, op, 0, 1, to.addr, self.val))
+        futex::requeue(self.at(), self.val, 1, to.at(), to.private)
     }
 
     /// Wakes one sleeper; how many it was.
     pub(crate) fn wake(&self) -> usize {
-        check(sys!(__NR_futex, self.addr, op(WAKE, self.private), 1)).unwrap_or(0)
+        futex::wake(self.at(), self.private, 1).unwrap_or(0)
     }
 
-    const fn entry(&self) -> Entry {
-        let flags = SIZE_U32 | if self.private { PRIVATE } else { 0 };
-        Entry { val: self.val as u64, uaddr: self.addr, flags, reserved: 0 }
+    const fn at(&self) -> ReadPtr {
+        ReadPtr(self.addr)
+    }
+
+    const fn entry(&self) -> Waiter {
+        Waiter::new(self.at(), self.val, self.private)
     }
 }
 
@@ -464,9 +448,9 @@ impl Sleeper {
                     Some(f) if self.words[i].load(SeqCst) == PLACED => f.entry(),
                     _ => own(i, *private).entry(),
                 };
-                let entries: Vec<Entry> = all.iter().enumerate().map(entry).collect();
+                let entries: Vec<Waiter> = all.iter().enumerate().map(entry).collect();
                 drop(job);
-                sleep_on(&entries)
+                futex::wait_any(&entries)
             }
         }
     }
@@ -478,7 +462,7 @@ impl Sleeper {
             Some((_, Job::Futex(f, mask))) => f.sleep(mask),
             Some((_, Job::OneOf(each, i))) => each.futex(i).sleep(ANY),
             Some((_, Job::AnyOf(all))) => {
-                sleep_on(&all.iter().map(Futex::entry).collect::<Vec<_>>())
+                futex::wait_any(&all.iter().map(Futex::entry).collect::<Vec<_>>())
             }
             _ => Err(Errno::EINVAL),
         }
@@ -498,7 +482,7 @@ impl Sleeper {
     fn watch_children(&self) -> Result<usize> {
         const WNOWAIT: u32 = 0x0100_0000;
         let Some((_, Job::Child(c))) = *self.job() else { return Err(Errno::EINVAL) };
-        check(sys!(__NR_waitid, c.which, c.id, 0, c.options | WNOWAIT, 0))
+        process::waitid(c.which, c.id, None, c.options | WNOWAIT)
     }
 
     /// Tells the owner; false if that has ended.
@@ -547,9 +531,4 @@ pub(crate) fn on(word: &AtomicU32, val: u32, private: bool) -> Futex {
 /// Is there futex_waitv(2)?
 fn has_waitv() -> bool {
     !softring_host::refused::is::<{ sys::nr::__NR_futex_waitv }>()
-}
-
-fn sleep_on(entries: &[Entry]) -> Result<usize> {
-    let at = entries.as_ptr().expose_provenance();
-    check(sys!(__NR_futex_waitv, at, entries.len(), 0, 0, 0))
 }

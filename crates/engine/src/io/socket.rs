@@ -3,9 +3,10 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use softring_host::calls::ioctl::{self, Queue};
 use softring_host::fd::kind;
 use softring_host::fd::remembered::socket as slot;
-use softring_host::sys::{self, sys};
+use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 
 const SOL_SOCKET: u32 = 1;
@@ -23,7 +24,6 @@ const SOCK_RAW: i32 = 3;
 const SOCK_SEQPACKET: i32 = 5;
 const IPPROTO_TCP: i32 = 6;
 const IPPROTO_UDP: i32 = 17;
-const SIOCINQ: u32 = 0x541b;
 const TCP_INFO: u32 = 11;
 /// TCP_ESTABLISHED, and the states of who has ended its own direction alone.
 const OPEN: [u8; 3] = [1, 4, 5];
@@ -127,9 +127,8 @@ impl Socket {
         if !matches!(self, Socket::Tcp | Socket::UnixStream) {
             return None;
         }
-        let mut bytes = 0i32;
-        let to = (&raw mut bytes).expose_provenance();
-        if sys!(__NR_ioctl, fd, SIOCINQ, to) == 0 { u64::try_from(bytes).ok() } else { None }
+        let bytes = ioctl::queued(fd, Queue::Received).ok()?;
+        u64::try_from(bytes).ok()
     }
 }
 

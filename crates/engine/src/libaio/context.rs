@@ -22,12 +22,13 @@ use crate::io::aio::ring::Ring;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use rustix::fs::OFlags;
+use softring_host::calls::{UserPtr, aio};
 use softring_host::limits::{AIO_LEAVE, AIO_LOOK_BATCH, AIO_LOOKS};
 use softring_host::sync::Mutex;
-use softring_host::sys::{borrow, sys};
+use softring_host::sys::borrow;
 use softring_host::user;
 use softring_uapi::aio::*;
-use softring_uapi::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result, answer};
 use std::sync::{OnceLock, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -112,7 +113,7 @@ impl Context {
             }
             softring_host::sys::pause(Duration::from_micros(20));
         }
-        sys!(__NR_io_destroy, self.id)
+        answer(aio::io_destroy(self.id))
     }
 
     pub(super) fn getevents(&self, wait: &Wait) -> isize {
@@ -126,7 +127,7 @@ impl Context {
     pub(super) fn submit(&self, nr: isize, list: usize) -> isize {
         let known = self.mode.load(Acquire) == PLAIN && self.naps().is_none();
         if nr <= 0 || known && self.seen_enough() {
-            return sys!(__NR_io_submit, self.id, nr, list);
+            return answer(aio::io_submit(self.id, nr, UserPtr(list as u64)));
         }
         let mut done = 0;
         while done < nr {
@@ -134,7 +135,8 @@ impl Context {
             let n = (nr - done).min(AIO_LOOK_BATCH as isize) as usize;
             let (good, bad) = self.examine(rest as u64, n);
             if good > 0 {
-                let ret = sys!(__NR_io_submit, self.id, good, rest);
+                let list = UserPtr(rest as u64);
+                let ret = answer(aio::io_submit(self.id, good.cast_signed(), list));
                 self.told(ret, good, rest);
                 if ret < 0 {
                     return if done > 0 { done } else { ret };

@@ -6,11 +6,12 @@ use crate::io::polling::{LOOKS, forced};
 use crate::policy::hybrid::Policy;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use softring_host::calls::{ReadPtr, UserPtr, aio};
 use softring_host::handlers::is_deferred;
-use softring_host::sys::{self, sleeps, sys};
+use softring_host::sys;
 use softring_host::time::Clock;
 use softring_host::user;
-use softring_uapi::errno::{Errno, Result};
+use softring_uapi::errno::{Errno, Result, answer};
 use softring_uapi::kernel_timespec;
 
 /// After so long without another completion, in ns, the thread sleeps: no device that is worth
@@ -106,10 +107,9 @@ impl Wait {
     /// Has the kernel answer.
     pub(super) fn kernel(&self) -> isize {
         let Wait { id, min, nr, events, timeout, sigset } = *self;
-        let n = match sigset {
-            None => sleeps!(__NR_io_getevents, id, min, nr, events, timeout),
-            Some(set) => sleeps!(__NR_io_pgetevents, id, min, nr, events, timeout, set),
-        };
+        let (to, timeout) = (UserPtr(events as u64), ReadPtr(timeout as u64));
+        let sigset = sigset.map(|set| ReadPtr(set as u64));
+        let n = answer(aio::io_getevents(id, (min, nr), to, timeout, sigset));
         if n == Errno::EINTR.ret() && is_deferred() { self.interrupted() } else { n }
     }
 
@@ -120,10 +120,9 @@ impl Wait {
         if let Err(e) = self.deadline().and(self.sigmask()) {
             return e.ret();
         }
-        let now = [0u64; 2];
-        match sys!(__NR_io_getevents, id, min, nr, events, now.as_ptr().expose_provenance()) {
-            0 => Errno::EINTR.ret(),
-            n => n,
+        match aio::io_getevents_now(id, (min, nr), UserPtr(events as u64)) {
+            Ok(0) => Errno::EINTR.ret(),
+            n => answer(n),
         }
     }
 

@@ -9,9 +9,9 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
-use softring_host::sys::sys;
+use softring_host::calls::memory::Anonymous;
 use softring_uapi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 
 /// `AIO_RING_COMPAT_FEATURES`
 const COMPAT_FEATURES: u32 = 1;
@@ -19,7 +19,8 @@ const PAGE: usize = 4096;
 
 pub(super) struct Mapped {
     head: NonNull<aio_ring>,
-    len: usize,
+    /// Where it lies.
+    _memory: Anonymous,
     nr: u32,
     tail: u32,
 }
@@ -33,15 +34,11 @@ impl Mapped {
     /// # Errors
     /// `ENOMEM`.
     pub(super) fn new(nr: u32) -> Result<Self> {
-        const PRIVATE_ANONYMOUS: usize = 0x22;
-        let (anywhere, prot) = (0usize, 3);
         // One place stays free, by which a full ring is told from an empty one.
         let bytes = size_of::<aio_ring>() + (nr as usize + 1) * size_of::<io_event>();
         let len = bytes.next_multiple_of(PAGE);
-        let at = check(sys!(__NR_mmap, anywhere, len, prot, PRIVATE_ANONYMOUS, usize::MAX, 0));
-        let at = at.map_err(|_| Errno::ENOMEM)?;
-        let head = core::ptr::with_exposed_provenance_mut::<aio_ring>(at);
-        let head = NonNull::new(head).ok_or(Errno::ENOMEM)?;
+        let memory = Anonymous::new(len).map_err(|_| Errno::ENOMEM)?;
+        let head = memory.at().cast::<aio_ring>();
         let nr = ((len - size_of::<aio_ring>()) / size_of::<io_event>()) as u32;
         let fresh = aio_ring {
             id: 0,
@@ -55,7 +52,7 @@ impl Mapped {
         };
         // SAFETY: a mapping just made, longer than the header, that nobody else knows yet.
         unsafe { head.write(fresh) };
-        Ok(Self { head, len, nr, tail: 0 })
+        Ok(Self { head, _memory: memory, nr, tail: 0 })
     }
 
     /// Its address, which is the context's id.
@@ -120,11 +117,5 @@ impl Mapped {
     pub(super) fn disown(&self) {
         // SAFETY: as in `shared_head`.
         self.word(|r| unsafe { &raw mut (*r).magic }).store(0, Ordering::Release);
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        sys!(__NR_munmap, self.id(), self.len);
     }
 }

@@ -36,11 +36,11 @@ pub(crate) use table::AT_FORK;
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
+use softring_host::calls::{UserPtr, aio};
 use softring_host::fork;
 use softring_host::handlers::{self, Call};
-use softring_host::sys::sys;
 use softring_host::user;
-use softring_uapi::errno::{Errno, answer, check};
+use softring_uapi::errno::{Errno, answer};
 use table::Entry;
 
 /// Every context is polled.
@@ -66,18 +66,18 @@ pub fn all_calls_are_heard(all: bool) {
 pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
     let _call = Call::begin();
     fork::check();
-    let ret = sys!(__NR_io_setup, nr, at);
-    match check(ret) {
+    let done = aio::io_setup(nr, UserPtr(at as u64));
+    match done {
         Ok(_) => {
             if let Ok(id) = user::read::<u64>(at as u64) {
                 table::note(id as usize, nr);
             }
-            ret
+            answer(done)
         }
         Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES) if emulate => {
             answer(emulated::setup(nr, at as u64))
         }
-        Err(_) => ret,
+        Err(e) => e.ret(),
     }
 }
 
@@ -88,7 +88,7 @@ pub fn destroy(id: usize) -> isize {
     match table::take(id) {
         Some(Entry::Kernels(ctx)) => ctx.destroy(),
         Some(Entry::Ours(ctx)) => ctx.destroy(),
-        None => emulated::unknown(sys!(__NR_io_destroy, id)),
+        None => emulated::unknown(answer(aio::io_destroy(id))),
     }
 }
 
@@ -98,17 +98,18 @@ pub fn submit(id: usize, nr: isize, list: usize) -> isize {
     match table::find(id) {
         Some(Entry::Kernels(ctx)) => ctx.submit(nr, list),
         Some(Entry::Ours(ctx)) => ctx.submit(nr, list as u64),
-        None => emulated::unknown(sys!(__NR_io_submit, id, nr, list)),
+        None => emulated::unknown(answer(aio::io_submit(id, nr, UserPtr(list as u64)))),
     }
 }
 
 /// `io_cancel(2)`: cancel an outstanding asynchronous I/O operation.
 pub fn cancel(id: usize, cb: usize, result: usize) -> isize {
     let _call = Call::begin();
+    let kernels = || aio::io_cancel(id, UserPtr(cb as u64), UserPtr(result as u64));
     match table::find(id) {
-        Some(Entry::Kernels(_)) => sys!(__NR_io_cancel, id, cb, result),
+        Some(Entry::Kernels(_)) => answer(kernels()),
         Some(Entry::Ours(ctx)) => answer(ctx.cancel(cb as u64)),
-        None => emulated::unknown(sys!(__NR_io_cancel, id, cb, result)),
+        None => emulated::unknown(answer(kernels())),
     }
 }
 

@@ -10,13 +10,13 @@
 
 use super::context::Context;
 use super::look::{Looks, Wait, count, end_under};
-use crate::io::aio::AioSigset;
 use crate::io::aio::ring::Ring;
 use crate::io::polling::{Polling, forced};
 use crate::io::signal_scope::SignalScope;
 use crate::policy::hybrid::{FLIGHT_MAX, Nap, Policy, Ticket};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use softring_host::calls::aio::Sigset;
 use softring_host::limits::AIO_LOOK_BATCH;
 use softring_host::time::Clock;
 use softring_host::user;
@@ -238,9 +238,7 @@ impl Going<'_> {
     /// Answers how many there are now.
     fn take(&mut self, min: isize, ns: u64, mask: Option<u64>) -> Result<isize> {
         let time = [ns / 1_000_000_000, ns % 1_000_000_000];
-        let set = mask
-            .as_ref()
-            .map(|m| AioSigset { mask: core::ptr::from_ref(m).expose_provenance(), size: 8 });
+        let set = mask.as_ref().map(Sigset::of);
         let events = self.wait.events + self.taken as usize * size_of::<io_event>();
         let n = Wait {
             min,

@@ -11,38 +11,16 @@ use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags, open};
 
 use super::region::Region;
-use softring_host::sys::{self, sys};
+use softring_host::calls::{UserPtr, ioctl, memory};
+use softring_host::sys;
 use softring_host::user;
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::{PROCMAP_QUERY, procmap_query};
 
 const PAGE: u64 = 4096;
 /// File systems whose shared mappings take writes untold: those in memory.
 const UNTOLD: [&str; 5] = ["tmpfs", "devtmpfs", "ramfs", "hugetlbfs", "rootfs"];
 
-/// `struct procmap_query` of `linux/fs.h`, without names.
-#[repr(C)]
-#[derive(Default)]
-struct Query {
-    size: u64,
-    flags: u64,
-    addr: u64,
-    vma_start: u64,
-    vma_end: u64,
-    vma_flags: u64,
-    page_size: u64,
-    offset: u64,
-    inode: u64,
-    dev_major: u32,
-    dev_minor: u32,
-    name_size: u32,
-    build_id_size: u32,
-    name_addr: u64,
-    build_id_addr: u64,
-}
-
-/// `PROCMAP_QUERY`, since Linux 6.11.
-const PROCMAP_QUERY: u32 = 0xc068_6611;
-const _: () = assert!(size_of::<Query>() == 0x68);
 /// `VMA_WRITABLE | VMA_SHARED | COVERING_OR_NEXT_VMA | FILE_BACKED_VMA`.
 const SHARED_FILES: u64 = 0x2 | 0x8 | 0x10 | 0x20;
 
@@ -82,7 +60,7 @@ pub(crate) fn populate(range: &Range<u64>) -> Result<()> {
         return Err(Errno::EFAULT);
     }
     let len = (range.end - range.start) as usize;
-    match sys::populate_write(range.start, len) {
+    match memory::populate_write(UserPtr(range.start), len as u64) {
         Ok(()) => Ok(()),
         Err(Errno::EINVAL | Errno::ENOSYS) if !user::populates() => {
             user::check_writable(range.start, len)
@@ -113,10 +91,9 @@ fn query(range: &Range<u64>) -> Result<Vec<(u32, u32)>> {
     let maps = open(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let (mut found, mut addr) = (Vec::new(), range.start);
     while addr < range.end {
-        let size = size_of::<Query>() as u64;
-        let mut q = Query { size, flags: SHARED_FILES, addr, ..Query::default() };
-        let at = (&raw mut q).expose_provenance();
-        match check(sys!(__NR_ioctl, maps.as_raw_fd(), PROCMAP_QUERY, at)) {
+        let size = size_of::<procmap_query>() as u64;
+        let mut q = procmap_query { size, flags: SHARED_FILES, addr, ..procmap_query::default() };
+        match ioctl::exchange(maps.as_raw_fd(), PROCMAP_QUERY, &mut q) {
             Ok(_) if q.vma_start < range.end => found.push((q.dev_major, q.dev_minor)),
             Ok(_) | Err(Errno::ENOENT) => break,
             Err(e) => return Err(e),
@@ -183,17 +160,16 @@ mod tests {
 
     #[test]
     fn both_ways_to_ask_find_the_same() {
+        use rustix::fd::AsFd;
         // In the text of the mappings stands a name that is not UTF-8.
         let file = rustix::fs::memfd_create(c"f\x9b", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 4096).unwrap();
-        let fd = file.as_raw_fd();
-        // PROT_READ | PROT_WRITE, MAP_SHARED.
-        let at = check(sys!(__NR_mmap, 0, 4096, 3, 1, fd, 0)).unwrap() as u64;
+        let mapped = Region::map(file.as_fd(), 0, 4096).unwrap();
+        let at = mapped.addr() as u64;
         let range = at..at + 4096;
         let line = mappings().unwrap().into_iter().find(|m| m.range.contains(&at)).unwrap();
         assert!(line.shared && line.writable);
         assert!(query(&range).is_ok_and(|q| q == [line.device]) || query(&range).is_err());
         assert!(!is_told(line.device));
-        sys!(__NR_munmap, at, 4096);
     }
 }

@@ -74,9 +74,7 @@ impl Region {
     /// The same memory, mapped once more: mremap(2) with an old size of 0, for shared mappings.
     fn alias(&self) -> Option<Region> {
         let len = self.len.next_multiple_of(PAGE);
-        // The old mapping stays, and the new one is at an address of the kernel's choice.
-        let at = softring_host::substitute::alias(self.base.as_ptr().expose_provenance(), len)?;
-        let base = NonNull::new(core::ptr::with_exposed_provenance_mut(at))?;
+        let base = softring_host::calls::memory::alias(self.addr(), len)?;
         Some(Region { base, len, owned: true })
     }
 

@@ -7,9 +7,9 @@ use rustix::fd::{AsFd, AsRawFd};
 use rustix::process::Resource;
 
 use super::region::Region;
+use softring_host::calls::{Parts, files};
 use softring_host::fd::InternalFd;
 use softring_host::substitute;
-use softring_host::sys::sys;
 use softring_uapi::iovec;
 use softring_uapi::kernel_timespec;
 
@@ -59,9 +59,8 @@ impl Reading {
         for (v, &base) in iov.iter_mut().zip(addrs) {
             *v = iovec { base, len: SIZE as u64 };
         }
-        let (from, len) = (iov.as_ptr().expose_provenance(), addrs.len().min(BATCH));
-        let n = sys!(__NR_pwritev, self.0, from, len, 0, 0);
-        usize::try_from(n).unwrap_or(0) / SIZE
+        let from = Parts::of(&iov[..addrs.len().min(BATCH)]);
+        files::pwritev(self.0, from, 0).unwrap_or(0) / SIZE
     }
 }
 

@@ -4,7 +4,7 @@ use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Req, ReqFlags};
-use softring_host::sys::sys;
+use softring_host::calls::{UserPtr, files, memory};
 use softring_uapi::errno::Result;
 
 /// `POSIX_FADV_NORMAL`, `_RANDOM`, `_SEQUENTIAL`: these only set a flag of the open file.
@@ -25,7 +25,7 @@ pub(crate) fn fadvise_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn fadvise(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     let len = if s.addr != 0 { s.addr } else { u64::from(s.len) };
-    answer(sys!(__NR_fadvise64, call.file.fd(), s.off, len, s.op_flags))
+    answer(files::fadvise(call.file.fd(), s.off, len, s.op_flags))
 }
 
 /// Checks a MADVISE (`io_madvise_prep`).
@@ -38,5 +38,5 @@ pub(crate) fn madvise_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn madvise(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     let len = if s.off != 0 { s.off } else { u64::from(s.len) };
-    answer(sys!(__NR_madvise, s.addr, len, s.op_flags))
+    answer(memory::madvise(UserPtr(s.addr), len, s.op_flags))
 }

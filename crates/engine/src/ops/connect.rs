@@ -11,23 +11,22 @@
 //!   back last; or wait without one, once the first has taken its own away. Of another process the
 //!   moment tells by its length.
 
-use rustix::fd::AsRawFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::OFlags;
 
 use crate::io::socket::{POLLERR, POLLRDHUP, is_internet, option};
-use crate::ops::openclose::own;
 use crate::ops::socket::{SOCK_CLOEXEC, SOCK_NONBLOCK, address};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use softring_host::calls::{UserPtr, files, sockets};
 use softring_host::fd::kind::Kind;
 use softring_host::process_lock::ProcessLock;
-use softring_host::sys::{self, sys};
-use softring_uapi::errno::{Errno, Result, check};
+use softring_host::sys;
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-const F_SETFL: i32 = 4;
 const SOL_SOCKET: u32 = 1;
 const SO_ERROR: u32 = 4;
 const SO_RCVTIMEO: u32 = 20;
@@ -98,8 +97,7 @@ pub(crate) fn waits_with_next(req: &Req) -> bool {
 
 fn try_connect(call: &Call) -> Result<usize> {
     let Keep::Bytes(addr) = &call.keep else { return Err(Errno::EINVAL) };
-    let at = addr.as_ptr().expose_provenance();
-    check(sys!(__NR_connect, call.file.fd(), at, addr.len()))
+    sockets::connect(call.file.fd(), addr)
 }
 
 /// Runs `f` with O_NONBLOCK on the file.
@@ -107,9 +105,9 @@ fn without_waiting<T>(fd: i32, f: impl FnOnce() -> T) -> T {
     let flags = sys::file_flags(fd);
     match flags {
         Some(flags) if !flags.contains(OFlags::NONBLOCK) => {
-            sys!(__NR_fcntl, fd, F_SETFL, (flags | OFlags::NONBLOCK).bits());
+            let _ = files::set_flags(fd, (flags | OFlags::NONBLOCK).bits().into());
             let done = f();
-            sys!(__NR_fcntl, fd, F_SETFL, flags.bits());
+            let _ = files::set_flags(fd, flags.bits().into());
             done
         }
         _ => f(),
@@ -153,7 +151,7 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
         Try::Block => try_accept(call),
         Try::Nonblock => accept_now(call),
     };
-    call.blocked = accepted == Err(Errno::EAGAIN);
+    call.blocked = matches!(accepted, Err(Errno::EAGAIN));
     let fd = match accepted {
         Err(Errno::EAGAIN) if how == Try::Nonblock => return Outcome::Retry,
         Err(e) => {
@@ -162,14 +160,15 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
             }
             return Outcome::Done(e.res());
         }
-        Ok(fd) => fd as i32,
+        Ok(fd) => fd,
     };
     tell_more(call, listener);
     let res = if direct {
-        let fd = softring_host::fd::adopt_internal(own(fd));
+        let fd = softring_host::fd::adopt_internal(fd);
         call.keep = Keep::File(FileRef::Owned(fd, Kind::Unknown));
         0
     } else {
+        let fd = softring_host::fd::release(fd);
         softring_host::fd::forget_kind(fd);
         fd
     };
@@ -177,13 +176,13 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
     if multishot { Outcome::More(res) } else { Outcome::Done(res) }
 }
 
-fn try_accept(call: &Call) -> Result<usize> {
+fn try_accept(call: &Call) -> Result<OwnedFd> {
     let s = &call.sqe;
     let flags = s.op_flags | if s.file_index != 0 { SOCK_CLOEXEC } else { 0 };
-    check(sys!(__NR_accept4, call.file.fd(), s.addr, s.off, flags))
+    sockets::accept(call.file.fd(), UserPtr(s.addr), UserPtr(s.off), flags)
 }
 
-fn accept_now(call: &Call) -> Result<usize> {
+fn accept_now(call: &Call) -> Result<OwnedFd> {
     let fd = call.file.fd();
     let flags = sys::file_flags(fd);
     if flags.is_none_or(|flags| flags.contains(OFlags::NONBLOCK)) {
@@ -218,14 +217,14 @@ fn timeout(fd: i32) -> Option<[i64; 2]> {
 }
 
 fn set_timeout(fd: i32, to: [i64; 2]) {
-    sys!(__NR_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, to.as_ptr().expose_provenance(), 16);
+    let _ = sockets::set_option(fd, SOL_SOCKET, SO_RCVTIMEO, &to);
 }
 
 /// What a socket tells of [`MOMENT`], which the kernel rounds up to its ticks.
 fn moment() -> Option<[i64; 2]> {
-    let fd = check(sys!(__NR_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)).ok()?;
+    let fd = sockets::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0).ok()?;
     // Not closed by way of the doors: the lock is held.
-    let any = sys::EngineFd::from(own(fd as i32));
+    let any = sys::EngineFd::from(fd);
     set_timeout(any.as_raw_fd(), MOMENT);
     timeout(any.as_raw_fd())
 }

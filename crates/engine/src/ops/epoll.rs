@@ -8,8 +8,9 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::pending::{EpollChange, Pending, What};
 use crate::ring::request::{Call, Req};
+use softring_host::calls::{UserPtr, events};
 use softring_host::fd::kind::Kind;
-use softring_host::sys::{self, sys};
+use softring_host::sys;
 use softring_host::user;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
@@ -57,7 +58,7 @@ pub(crate) fn wait_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Takes what the set has; waits for its descriptor to be readable if that is nothing.
 pub(crate) fn wait(call: &mut Call, how: Try) -> Outcome {
     let s = &call.sqe;
-    match answer(sys!(__NR_epoll_pwait, call.file.fd(), s.addr, s.len, 0, 0, 8)) {
+    match answer(events::epoll_pwait_of_program(call.file.fd(), UserPtr(s.addr), s.len)) {
         Outcome::Done(0) if how == Try::Nonblock => Outcome::Retry,
         // The kernel's worker does not wait for it.
         Outcome::Done(0) => Outcome::Done(Errno::EAGAIN.res()),

@@ -5,8 +5,8 @@ use crate::ops::{answer, no_fixed_file, path, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req};
+use softring_host::calls::{ReadPtr, paths};
 use softring_host::fd::visible;
-use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -25,7 +25,8 @@ pub(crate) fn rename_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Renames.
 pub(crate) fn rename(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_renameat2, visible(s.fd), s.addr, to_dir(s), s.off, s.op_flags))
+    let (old, new) = (ReadPtr(s.addr), ReadPtr(s.off));
+    answer(paths::renameat2(visible(s.fd), old, to_dir(s), new, s.op_flags))
 }
 
 /// Checks an UNLINKAT (`io_unlinkat_prep`).
@@ -45,7 +46,7 @@ pub(crate) fn unlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Removes a name or an empty directory.
 pub(crate) fn unlink(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_unlinkat, visible(s.fd), s.addr, s.op_flags))
+    answer(paths::unlinkat(visible(s.fd), ReadPtr(s.addr), s.op_flags))
 }
 
 /// Checks a MKDIRAT (`io_mkdirat_prep`).
@@ -60,7 +61,7 @@ pub(crate) fn mkdir_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Makes a directory.
 pub(crate) fn mkdir(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_mkdirat, visible(s.fd), s.addr, s.len))
+    answer(paths::mkdirat(visible(s.fd), ReadPtr(s.addr), s.len))
 }
 
 /// Checks a SYMLINKAT (`io_symlinkat_prep`).
@@ -75,7 +76,7 @@ pub(crate) fn symlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Makes a symbolic link.
 pub(crate) fn symlink(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_symlinkat, s.addr, visible(s.fd), s.off))
+    answer(paths::symlinkat(ReadPtr(s.addr), visible(s.fd), ReadPtr(s.off)))
 }
 
 /// Checks a LINKAT (`io_linkat_prep`).
@@ -89,7 +90,8 @@ pub(crate) fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Makes a hard link.
 pub(crate) fn link(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_linkat, visible(s.fd), s.addr, to_dir(s), s.off, s.op_flags))
+    let (old, new) = (ReadPtr(s.addr), ReadPtr(s.off));
+    answer(paths::linkat(visible(s.fd), old, to_dir(s), new, s.op_flags))
 }
 
 /// The directory of the new name.

@@ -8,9 +8,9 @@ use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Keep, Req, Wait};
-use softring_host::sys::sys;
+use softring_host::calls::{ReadPtr, futex};
 use softring_host::user;
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 
 const FUTEX2_SIZE_U32: u32 = 2;
 const FUTEX2_NUMA: u32 = 4;
@@ -18,7 +18,6 @@ const FUTEX2_MPOL: u32 = 8;
 const FUTEX2_PRIVATE: u32 = 128;
 /// `FUTEX_WAITV_MAX`
 const WAITV_MAX: u32 = 128;
-const WAKE_BITSET: u32 = 10;
 
 /// Is a futex meant to be private to the process?
 ///
@@ -95,9 +94,8 @@ pub(crate) fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
 
 /// `futex_wake(2)`, or on kernels before 6.7, and where it is denied, the same by futex(2).
 fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
-    let private = if f.private { FUTEX2_PRIVATE } else { 0 };
-    let n = f.val.cast_signed();
-    match check(sys!(__NR_futex_wake, f.addr, mask, n, FUTEX2_SIZE_U32 | private)) {
+    let (at, n) = (ReadPtr(f.addr), f.val.cast_signed());
+    match futex::wake2(at, f.private, n, mask) {
         Err(Errno::ENOSYS) => {}
         done => return done,
     }
@@ -108,7 +106,7 @@ fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
             other => other.map(|()| 0),
         };
     }
-    check(sys!(__NR_futex, f.addr, WAKE_BITSET | private, f.val, 0, 0, mask))
+    futex::wake_bitset(at, f.private, f.val, mask)
 }
 
 /// Checks a FUTEX_WAITV and copies what it waits for (`io_futexv_prep`).

@@ -5,7 +5,7 @@ use std::ffi::CString;
 
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Req, ReqFlags};
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 
 pub(crate) mod advise;
 pub(crate) mod cancel;
@@ -44,16 +44,16 @@ pub(crate) mod uring_cmd;
 pub(crate) mod waitid;
 pub(crate) mod xattr;
 
-/// What a raw system call answered, as an outcome.
-pub(crate) fn answer(ret: isize) -> Outcome {
-    Outcome::Done(check(ret).map_or_else(Errno::res, |v| v as i32))
+/// What a system call answered, as an outcome.
+pub(crate) fn answer(done: Result<usize>) -> Outcome {
+    Outcome::Done(done.map_or_else(Errno::res, |v| v as i32))
 }
 
 /// The same for a call that may wait without end. Interrupted, it shows a program what the kernel's
 /// own worker shows: `ERESTARTSYS`, which no system call lets through.
-pub(crate) fn answer_waiting(ret: isize) -> Outcome {
+pub(crate) fn answer_waiting(done: Result<usize>) -> Outcome {
     const ERESTARTSYS: Errno = Errno(512);
-    match answer(ret) {
+    match answer(done) {
         Outcome::Done(res) if res == Errno::EINTR.res() => Outcome::Done(ERESTARTSYS.res()),
         other => other,
     }

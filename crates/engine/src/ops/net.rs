@@ -17,9 +17,10 @@ use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req, ReqFlags};
-use softring_host::sys::{self, sys};
+use softring_host::calls::{ReadPtr, UserPtr, sockets};
+use softring_host::sys;
 use softring_host::user::in_user;
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
@@ -121,10 +122,9 @@ pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
     match &call.keep {
         Keep::Msg(msg) if !msg.iov.is_empty() => net_msg::send_vector(call, msg, flags),
         Keep::Msg(msg) => {
-            let (name, size) = msg.name_parts();
-            check(sys!(__NR_sendto, call.file.fd(), at, len, flags, name, size))
+            sockets::send(call.file.fd(), ReadPtr(at), len as usize, flags, msg.name.as_deref())
         }
-        _ => check(sys!(__NR_sendto, call.file.fd(), at, len, flags)),
+        _ => sockets::send(call.file.fd(), ReadPtr(at), len as usize, flags, None),
     }
 }
 
@@ -255,7 +255,7 @@ fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
     if flags & MSG_WAITALL != 0 || matches!(call.keep, Keep::Msg(_)) {
         return net_msg::recv_vector(call, flags);
     }
-    check(sys!(__NR_recvfrom, call.file.fd(), s.addr, s.len, flags))
+    sockets::receive(call.file.fd(), UserPtr(s.addr), s.len as usize, flags)
 }
 
 /// After a receive: is there more, and does the request go on (`io_recv_finish`)?

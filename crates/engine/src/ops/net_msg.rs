@@ -11,10 +11,11 @@ use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use softring_host::calls::{Incoming, Outgoing, ReadPtr, UserPtr};
 use softring_host::fd::kind::is_socket;
-use softring_host::sys::{self, sys};
+use softring_host::sys;
 use softring_host::user::{self, nowhere_is_null};
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 use softring_uapi::{iovec, msghdr};
 
@@ -32,24 +33,21 @@ static SHORT: [u8; 1] = [0];
 pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
     let rest = if call.done > 0 { Some(skip(&msg.iov, call.done)) } else { None };
     let iov = rest.as_deref().unwrap_or(&msg.iov);
-    let (mut name, mut namelen) = msg.name_parts();
+    let mut name = msg.name.as_deref();
     let plain = matches!(call.sqe.opcode, IORING_OP_SEND | IORING_OP_SEND_ZC);
-    if plain && msg.name.is_some() && namelen == 0 && minds_empty_name(call.file.fd()) {
+    if plain && name.is_some_and(<[u8]>::is_empty) && minds_empty_name(call.file.fd()) {
         // For sendmsg(2) that is no name; this is too short for one as well.
-        (name, namelen) = (SHORT.as_ptr().expose_provenance(), SHORT.len());
+        name = Some(&SHORT);
     }
-    let mut hdr = msghdr {
-        name: name as u64,
-        namelen: namelen as u32,
-        iov: iov.as_ptr().expose_provenance() as u64,
-        iovlen: iov.len() as u64,
-        ..msghdr::default()
-    };
+    let mut out = Outgoing::new(iov);
+    if let Some(name) = name {
+        out = out.to(name);
+    }
     // Control data goes with the first bytes.
     if call.done == 0 {
-        (hdr.control, hdr.controllen) = (msg.hdr.control, msg.hdr.controllen);
+        out = out.with_control(ReadPtr(msg.hdr.control), msg.hdr.controllen);
     }
-    check(sys!(__NR_sendmsg, call.file.fd(), (&raw mut hdr).expose_provenance(), flags))
+    out.send(call.file.fd(), flags)
 }
 
 /// One recvmsg(2) for a RECV: into what is left of its buffer or vector.
@@ -65,13 +63,7 @@ pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
         Keep::Msg(msg) => &msg.iov[..],
         _ => &one[..],
     };
-    let mut hdr = msghdr {
-        iov: iov.as_ptr().expose_provenance() as u64,
-        iovlen: iov.len() as u64,
-        ..msghdr::default()
-    };
-    let to = (&raw mut hdr).expose_provenance();
-    let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))?;
+    let (n, hdr) = Incoming::new(iov).receive(call.file.fd(), flags)?;
     call.short |= cut(flags, &hdr);
     Ok(n)
 }
@@ -197,17 +189,12 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
         () => &msg.iov[..],
     };
     let mut name = [0u8; NAME_MAX];
-    let mut hdr = msghdr {
-        iov: iov.as_ptr().expose_provenance() as u64,
-        iovlen: iov.len() as u64,
-        flags: 0,
-        ..msg.hdr
+    let to = Incoming::new(iov).with_programs_control(UserPtr(msg.hdr.control), msg.hdr.controllen);
+    let to = match msg.hdr.name {
+        0 => to.with_programs_name(UserPtr::NULL, msg.hdr.namelen),
+        _ => to.with_name(&mut name),
     };
-    if hdr.name != 0 {
-        (hdr.name, hdr.namelen) = (name.as_mut_ptr().expose_provenance() as u64, NAME_MAX as u32);
-    }
-    let to = (&raw mut hdr).expose_provenance();
-    let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))?;
+    let (n, hdr) = to.receive(call.file.fd(), flags)?;
     if let Err(e) = tell(msg, &hdr, &name, s.op_flags & MSG_CMSG_COMPAT != 0) {
         return untold(call, e);
     }
@@ -271,17 +258,14 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let name = buf.wrapping_add(OUT.into());
     let payload = iovec { base: buf.wrapping_add(before.into()), len: u64::from(room) };
     let payload = nowhere_is_null(payload);
-    let mut hdr = msghdr {
-        name: if namelen > 0 { name } else { 0 },
-        namelen,
-        iov: (&raw const payload).expose_provenance() as u64,
-        iovlen: 1,
-        control: if controllen > 0 { name.wrapping_add(namelen.into()) } else { 0 },
-        controllen,
-        ..msghdr::default()
-    };
-    let to = (&raw mut hdr).expose_provenance();
-    let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))? as u32;
+    let control = if controllen > 0 { name.wrapping_add(namelen.into()) } else { 0 };
+    let name = if namelen > 0 { name } else { 0 };
+    let payload = [payload];
+    let to = Incoming::new(&payload)
+        .with_programs_name(UserPtr(name), namelen)
+        .with_programs_control(UserPtr(control), controllen);
+    let (n, hdr) = to.receive(call.file.fd(), flags)?;
+    let n = n as u32;
     let out = [hdr.namelen, hdr.controllen as u32, n, hdr.flags];
     if let Err(e) = user::write_slice(buf, &out) {
         return untold(call, e);

@@ -12,7 +12,8 @@ use crate::ops::uring_cmd::{BIG_SQE, WIDE_CQE};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req, ReqFlags};
-use softring_host::sys::{self, sys};
+use softring_host::calls::ioctl;
+use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 use softring_uapi::*;
@@ -48,7 +49,7 @@ impl Device {
 }
 
 /// The ioctl for a command; whether its data is a vector.
-const fn ioctl(device: Device, cmd_op: u32) -> Option<(u32, bool)> {
+const fn request(device: Device, cmd_op: u32) -> Option<(u32, bool)> {
     match (device, cmd_op) {
         (Device::Namespace, NVME_URING_CMD_IO) => Some((NVME_IOCTL_IO64_CMD, false)),
         (Device::Namespace, NVME_URING_CMD_IO_VEC) => Some((NVME_IOCTL_IO64_CMD_VEC, true)),
@@ -102,7 +103,7 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
         return Outcome::Done(Errno::EOPNOTSUPP.res());
     }
     let (Some((request, vector)), Keep::Nvme(cmd)) =
-        (ioctl(device, call.sqe.off as u32), &call.keep)
+        (request(device, call.sqe.off as u32), &call.keep)
     else {
         return Outcome::Done(Errno::ENOTTY.res());
     };
@@ -113,8 +114,8 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     if let Err(e) = place(call, &mut cmd, request, vector) {
         return Outcome::Done(e.res());
     }
-    let at = (&raw mut cmd).expose_provenance();
-    let res = sys!(__NR_ioctl, call.file.fd(), request, at) as i32;
+    let done = ioctl::exchange(call.file.fd(), request, &mut cmd);
+    let res = done.map_or_else(Errno::res, |status| status as i32);
     call.keep = if res < 0 { Keep::None } else { Keep::Nvme(Box::new(cmd)) };
     Outcome::Done(res)
 }
@@ -201,7 +202,7 @@ mod tests {
         let uring = [0xc048_4e80, 0xc048_4e81, 0xc048_4e82, 0xc048_4e83];
         assert_eq!(uring[..2], [NVME_URING_CMD_IO, NVME_URING_CMD_IO_VEC]);
         assert_eq!(uring[2..], [NVME_URING_CMD_ADMIN, NVME_URING_CMD_ADMIN_VEC]);
-        let on = |device| uring.map(|op| ioctl(device, op));
+        let on = |device| uring.map(|op| request(device, op));
         let (io, vec) = (Some((0xc050_4e48, false)), Some((0xc050_4e49, true)));
         assert_eq!(on(Device::Namespace), [io, vec, None, None]);
         let (one, many) = (Some((0xc050_4e47, false)), Some((0xc050_4e47, true)));

@@ -4,8 +4,10 @@
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
-use softring_host::sys::{self, sys};
-use softring_uapi::errno::{Errno, Result, check};
+use rustix::fd::OwnedFd;
+use softring_host::calls::{ReadPtr, paths};
+use softring_host::sys::EngineFd;
+use softring_uapi::errno::{Errno, Result};
 
 const O_WRONLY: u64 = 1;
 const O_RDWR: u64 = 2;
@@ -89,9 +91,9 @@ impl How {
         self.flags & (O_TRUNC | O_CREAT | TMPFILE) != 0
     }
 
-    pub(crate) fn openat2(self, dir: i32, path: u64) -> Result<i32> {
-        let how = core::ptr::from_ref(&self).expose_provenance();
-        check(sys!(__NR_openat2, dir, path, how, HOW_SIZE)).map(|fd| fd as i32)
+    pub(crate) fn openat2(self, dir: i32, path: u64) -> Result<OwnedFd> {
+        let how = [self.flags, self.mode, self.resolve];
+        paths::openat2(dir, ReadPtr(path), how)
     }
 
     /// openat2(2) as the newest kernel has it, or, where that is refused, openat(2) for what needs
@@ -100,7 +102,7 @@ impl How {
     /// # Errors
     /// As openat2(2); `EAGAIN` for `RESOLVE_CACHED` where the kernel does not know it (before
     /// Linux 5.12), as if nothing were cached; `ENOSYS`.
-    pub(crate) fn openat2_or_less(self, dir: i32, path: u64) -> Result<i32> {
+    pub(crate) fn openat2_or_less(self, dir: i32, path: u64) -> Result<OwnedFd> {
         if self.resolve & RESOLVE_CACHED != 0 && !cached_lookup_works() {
             return Err(Errno::EAGAIN);
         }
@@ -114,8 +116,8 @@ impl How {
     ///
     /// # Errors
     /// As the call.
-    pub(crate) fn openat(self, dir: i32, path: u64) -> Result<i32> {
-        check(sys!(__NR_openat, dir, path, self.flags, self.mode)).map(|fd| fd as i32)
+    pub(crate) fn openat(self, dir: i32, path: u64) -> Result<OwnedFd> {
+        paths::openat(dir, ReadPtr(path), self.flags, self.mode)
     }
 
     /// What is refused before the path is seen (`build_open_flags`). Kernels before 6.4 took
@@ -145,11 +147,9 @@ pub(crate) fn cached_lookup_works() -> bool {
         0 => {
             let how = How { flags: O_PATH | O_CLOEXEC, mode: 0, resolve: RESOLVE_CACHED };
             let root = how.openat2(-100, c"/".as_ptr().expose_provenance() as u64);
-            if let Ok(fd) = root {
-                drop(sys::own(fd));
-            }
-            KNOWN.store(1 + u8::from(root.is_ok()), Relaxed);
-            root.is_ok()
+            let works = root.map(EngineFd::from).is_ok();
+            KNOWN.store(1 + u8::from(works), Relaxed);
+            works
         }
         known => known == 2,
     }

@@ -5,7 +5,7 @@
 //! out of the program's way at once. Kernel counterpart: `io_uring/openclose.c`.
 #![allow(unsafe_code)]
 
-use rustix::fd::{FromRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, OwnedFd};
 
 use crate::io::standing::{self, Closing};
 use crate::ops::open_how::{
@@ -15,15 +15,11 @@ use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use softring_host::calls::files;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::visible;
-use softring_host::sys::sys;
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
-
-const F_DUPFD: i32 = 0;
-const F_SETFL: i32 = 4;
-const F_DUPFD_CLOEXEC: i32 = 1030;
 
 /// Checks an OPENAT (`io_openat_prep`).
 pub(crate) fn openat_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
@@ -70,12 +66,13 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
         Try::Block => open_blocking(how, dir, &call.sqe),
     };
     match opened {
-        Err(e) => answer_waiting(e.ret()),
+        Err(e) => answer_waiting(Err(e)),
         Ok(fd) if direct => {
-            call.file = FileRef::Owned(softring_host::fd::adopt_opened(own(fd)), Kind::Unknown);
+            call.file = FileRef::Owned(softring_host::fd::adopt_opened(fd), Kind::Unknown);
             Outcome::Done(0)
         }
         Ok(fd) => {
+            let fd = softring_host::fd::release(fd);
             softring_host::fd::forget_kind(fd);
             Outcome::Done(fd)
         }
@@ -84,7 +81,7 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
 
 /// Opens without waiting for a disk, nor for the other end of a FIFO; as the kernel does,
 /// O_NONBLOCK is on only meanwhile.
-fn open_cached(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<i32> {
+fn open_cached(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<OwnedFd> {
     if !cached_lookup_works() {
         return Err(Errno::EAGAIN);
     }
@@ -96,12 +93,12 @@ fn open_cached(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<i32> {
     };
     let fd = quick.openat2(dir, sqe.addr)?;
     if !keep_flags {
-        sys!(__NR_fcntl, fd, F_SETFL, how.flags);
+        let _ = files::set_flags(fd.as_raw_fd(), how.flags);
     }
     Ok(fd)
 }
 
-fn open_blocking(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<i32> {
+fn open_blocking(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<OwnedFd> {
     how.check()?;
     if sqe.opcode == IORING_OP_OPENAT2 {
         return how.openat2_or_less(dir, sqe.addr);
@@ -155,7 +152,7 @@ pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
         return Outcome::Retry;
     }
     softring_host::fd::file_closes(fd);
-    let done = answer(sys!(__NR_close, fd));
+    let done = answer(files::close(fd));
     drop(closing);
     softring_host::fd::forget_kind(fd);
     done
@@ -186,11 +183,11 @@ pub(crate) fn install_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Gives the program a descriptor for a registered file.
 pub(crate) fn install(call: &mut Call, _: Try) -> Outcome {
     let plain = call.sqe.op_flags & IORING_FIXED_FD_NO_CLOEXEC != 0;
-    let cmd = if plain { F_DUPFD } else { F_DUPFD_CLOEXEC };
-    match check(sys!(__NR_fcntl, call.file.fd(), cmd, 0)) {
+    match files::duplicate(call.file.fd(), 0, !plain) {
         Ok(fd) => {
-            softring_host::fd::forget_kind(fd as i32);
-            Outcome::Done(fd as i32)
+            let fd = softring_host::fd::release(fd);
+            softring_host::fd::forget_kind(fd);
+            Outcome::Done(fd)
         }
         Err(e) => Outcome::Done(e.res()),
     }
@@ -210,18 +207,16 @@ pub(crate) fn pipe_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe;
     let direct = sqe.file_index != 0;
-    let mut fds = [-1i32; 2];
     let flags = u64::from(sqe.op_flags) | if direct { O_CLOEXEC } else { 0 };
-    if let Err(e) = check(sys!(__NR_pipe2, fds.as_mut_ptr().expose_provenance(), flags)) {
-        return Outcome::Done(e.res());
-    }
-    let ends = fds.map(own);
+    let ends = match files::pipe(flags) {
+        Ok(ends) => ends,
+        Err(e) => return Outcome::Done(e.res()),
+    };
     let made = if direct { pipe_slots(ctx, &sqe, ends) } else { pipe_fds(ctx, &sqe, ends) };
     Outcome::Done(made.map_or_else(Errno::res, |()| 0))
 }
 
 fn pipe_fds(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
-    use rustix::fd::AsRawFd;
     let fds = [ends[0].as_raw_fd(), ends[1].as_raw_fd()];
     ctx.unlocked(|| softring_host::user::write_slice(sqe.addr, &fds))?;
     for end in ends {
@@ -247,12 +242,6 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
         let _ = ctx.files.remove(first);
         let _ = ctx.files.remove(second);
     })
-}
-
-/// Takes over a number that a system call has just handed out.
-pub(super) fn own(fd: i32) -> OwnedFd {
-    // SAFETY: the kernel gave us `fd` this moment, so nobody else owns it.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 /// A flag of open(2) that a program of 64 bits always means.

@@ -11,15 +11,16 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags, kind_of};
 use rustix::fs::OFlags;
+use softring_host::calls::{Parts, ReadPtr, files};
 use softring_host::fd::kind::{Kind, is_socket};
 use softring_host::fd::probe::newest_knows;
 use softring_host::fd::{forget_kind, is_path_only};
-use softring_host::sys::{self, nr, sys};
+use softring_host::sys;
 use softring_host::user::{self, in_user};
 use softring_uapi::aio::{
     IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_IOPRIO, iocb,
 };
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 use softring_uapi::*;
 
@@ -353,9 +354,8 @@ fn misjudged(call: &Call, kind: &mut Kind) -> bool {
 /// As [`misjudged`], where the call itself would not say so: is what is to be read or written at
 /// its own position a stream?
 fn streams_now(call: &Call) -> bool {
-    const SEEK_CUR: u32 = 1;
     let own = matches!(call.file, FileRef::Plain(_)) && call.sqe.off == CURRENT;
-    own && sys!(__NR_lseek, call.file.fd(), 0, SEEK_CUR) == Errno::ESPIPE.res() as isize
+    own && files::position(call.file.fd()) == Err(Errno::ESPIPE)
 }
 
 /// The attempt would block; what it has done so far counts.
@@ -401,16 +401,16 @@ pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Resul
     };
     let one;
     let rest;
-    let (iov, count) = match &call.keep {
+    let parts = match &call.keep {
         _ if !vectored(sqe.opcode) => {
             one = iovec { base: sqe.addr + call.done, len: u64::from(sqe.len) - call.done };
-            (core::ptr::from_ref(&one).expose_provenance(), 1)
+            Parts::one(&one)
         }
         Keep::Iov(iov) if call.done > 0 => {
             rest = skip(iov, call.done);
-            (rest.as_ptr().expose_provenance(), rest.len())
+            Parts::of(&rest)
         }
-        _ => (sqe.addr as usize, sqe.len as usize),
+        _ => Parts::of_program(ReadPtr(sqe.addr), sqe.len as usize),
     };
     if stream && total(call) == 0 && (!writes(sqe.opcode) || is_socket(fd)) {
         if rw_nowait::by_parts(call, kind) {
@@ -418,10 +418,9 @@ pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Resul
         }
         // Nothing to transfer: the file still judges (an eventfd refuses to be read, a socket sends
         // an empty message).
-        let call = if writes(sqe.opcode) { nr::__NR_write } else { nr::__NR_read };
-        return check(sys::syscall6(call, [fd as usize, 0, 0, 0, 0, 0]));
+        return files::transfer_nothing(writes(sqe.opcode), fd);
     }
-    softring_host::substitute::transfer(writes(sqe.opcode), fd, iov, count, off, flags)
+    softring_host::substitute::transfer(writes(sqe.opcode), fd, parts, off, flags)
 }
 
 /// The same request for kernel aio; `None` if it must go another way.

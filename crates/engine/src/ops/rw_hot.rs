@@ -11,9 +11,10 @@
 
 use crate::ring::ctx::Ctx;
 use crate::ring::request::FileRef;
+use softring_host::calls::{UserPtr, files};
 use softring_host::fd::history::History;
 use softring_host::fd::kind::Kind;
-use softring_host::sys::{self, sys};
+use softring_host::sys;
 use softring_uapi::{
     IORING_OP_READ, IORING_OP_READ_FIXED, IORING_OP_WRITE, IORING_OP_WRITE_FIXED, IOSQE_FIXED_FILE,
     io_uring_sqe,
@@ -105,8 +106,10 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &Histor
     // One stamp per read: the end of one is the start of the next.
     let last = ctx.submit.stamp.get();
     let start = if last == 0 { sys::cycles() } else { last };
-    let (n, end) =
-        ctx.unlocked(|| (sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off), sys::cycles()));
+    let (n, end) = ctx.unlocked(|| {
+        let to = UserPtr(sqe.addr);
+        (files::pread(fd, to, sqe.len as usize, sqe.off), sys::cycles())
+    });
     ctx.submit.stamp.set(end);
     if end.wrapping_sub(start) > SLOW_CYCLES && history.slow() {
         // A file in memory does not wait: perhaps the number was reused behind our back.
@@ -114,5 +117,5 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &Histor
             softring_host::fd::forget_kind(sqe.fd);
         }
     }
-    (n as usize == sqe.len as usize).then_some(n as i32)
+    (n == Ok(sqe.len as usize)).then_some(sqe.len.cast_signed())
 }

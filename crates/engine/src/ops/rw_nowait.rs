@@ -11,15 +11,16 @@ use crate::ops::rw::{
 use crate::ops::{iov::skip, rw_hot};
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep};
+use softring_host::calls::{Incoming, Outgoing};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::{Kind, is_socket};
 use softring_host::fd::probe::{
     UNKNOWN_FLAG, is_epoll, is_eventfd, is_pipe, is_simple, is_zero, tries, try_byte,
 };
-use softring_host::sys::{self, sys};
-use softring_uapi::errno::{Errno, Result, check};
+use softring_host::sys;
+use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
 use softring_uapi::{IORING_OP_WRITEV_FIXED, RWF_NOWAIT};
-use softring_uapi::{iovec, msghdr};
 
 /// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
 /// use for it.
@@ -197,13 +198,11 @@ fn by_message(call: &mut Call) -> Outcome {
         Keep::Iov(iov) => skip(iov, done),
         _ => vec![iovec { base: sqe.addr + done, len: u64::from(sqe.len) - done }],
     };
-    let iov = parts.as_ptr().expose_provenance() as u64;
-    let msg = msghdr { iov, iovlen: parts.len() as u64, ..msghdr::default() };
-    let (fd, msg) = (call.file.fd(), core::ptr::from_ref(&msg).expose_provenance());
-    let moved = check(match writes(sqe.opcode) {
-        true => sys!(__NR_sendmsg, fd, msg, MSG_DONTWAIT),
-        false => sys!(__NR_recvmsg, fd, msg, MSG_DONTWAIT),
-    });
+    let fd = call.file.fd();
+    let moved = match writes(sqe.opcode) {
+        true => Outgoing::new(&parts).send(fd, MSG_DONTWAIT),
+        false => Incoming::new(&parts).receive(fd, MSG_DONTWAIT).map(|(n, _)| n),
+    };
     moved_now(call, moved)
 }
 

@@ -4,11 +4,8 @@
 use crate::ops::rw::{CURRENT, finish, total, transfer};
 use crate::ring::opdef::Outcome;
 use crate::ring::request::Call;
+use softring_host::calls::files;
 use softring_host::fd::kind::Kind;
-use softring_host::sys::sys;
-
-const SEEK_SET: u32 = 0;
-const SEEK_CUR: u32 = 1;
 
 /// Writes what a file left undone at its own position.
 pub(crate) fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
@@ -31,7 +28,7 @@ pub(crate) fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outco
 pub(crate) fn put_back(call: &Call, kind: Kind) {
     if call.sqe.off == CURRENT && kind != Kind::Pollable {
         let back = call.done.cast_signed().wrapping_neg();
-        sys!(__NR_lseek, call.file.fd(), back.cast_unsigned(), SEEK_CUR);
+        let _ = files::move_position(call.file.fd(), back);
     }
 }
 
@@ -40,14 +37,14 @@ pub(crate) fn put_back(call: &Call, kind: Kind) {
 pub(crate) fn without_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let fd = call.file.fd();
     let off = core::mem::replace(&mut call.sqe.off, CURRENT);
-    let before = sys!(__NR_lseek, fd, 0, SEEK_CUR);
-    if before >= 0 && before.cast_unsigned() as u64 != off {
-        sys!(__NR_lseek, fd, off, SEEK_SET);
+    let before = files::position(fd);
+    if before.is_ok_and(|before| before != off) {
+        let _ = files::set_position(fd, off);
     }
     let got = transfer(call, kind, flags);
     call.sqe.off = off;
-    if before >= 0 {
-        sys!(__NR_lseek, fd, before.cast_unsigned(), SEEK_SET);
+    if let Ok(before) = before {
+        let _ = files::set_position(fd, before);
     }
     match got {
         Ok(n) => {

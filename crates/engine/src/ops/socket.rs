@@ -2,16 +2,15 @@
 //! Kernel counterpart: `io_uring/net.c`.
 
 use crate::io::socket::{SO_DOMAIN, option};
-use crate::ops::openclose::own;
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use softring_host::calls::sockets;
 use softring_host::fd::kind::Kind;
-use softring_host::sys::sys;
 use softring_host::user;
 use softring_uapi::IORING_OP_CONNECT;
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 
 /// `SOCK_TYPE_MASK`.
 const TYPE: u32 = 0xf;
@@ -37,16 +36,17 @@ pub(crate) fn socket(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
     let direct = s.file_index != 0;
     let kind = s.off as u32 | if direct { SOCK_CLOEXEC } else { 0 };
-    match check(sys!(__NR_socket, s.fd, kind, s.len)) {
+    match sockets::socket(s.fd, kind, s.len) {
         Err(e) => Outcome::Done(e.res()),
         Ok(fd) if direct => {
-            let fd = softring_host::fd::adopt_internal(own(fd as i32));
+            let fd = softring_host::fd::adopt_internal(fd);
             call.file = FileRef::Owned(fd, Kind::Unknown);
             Outcome::Done(0)
         }
         Ok(fd) => {
-            softring_host::fd::forget_kind(fd as i32);
-            Outcome::Done(fd as i32)
+            let fd = softring_host::fd::release(fd);
+            softring_host::fd::forget_kind(fd);
+            Outcome::Done(fd)
         }
     }
 }
@@ -96,7 +96,7 @@ pub(crate) fn passes_creds(req: &Req) -> bool {
 /// Gives the socket an address.
 pub(crate) fn bind(call: &mut Call, _: Try) -> Outcome {
     let Keep::Bytes(addr) = &call.keep else { return Outcome::Done(Errno::EINVAL.res()) };
-    answer(sys!(__NR_bind, call.file.fd(), addr.as_ptr().expose_provenance(), addr.len()))
+    answer(sockets::bind(call.file.fd(), addr))
 }
 
 /// Checks a LISTEN (`io_listen_prep`).
@@ -108,7 +108,7 @@ pub(crate) fn listen_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Has the socket take connections.
 pub(crate) fn listen(call: &mut Call, _: Try) -> Outcome {
-    answer(sys!(__NR_listen, call.file.fd(), call.sqe.len))
+    answer(sockets::listen(call.file.fd(), call.sqe.len))
 }
 
 /// Checks a SHUTDOWN (`io_shutdown_prep`).
@@ -120,7 +120,7 @@ pub(crate) fn shutdown_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Ends one direction of a connection, or both.
 pub(crate) fn shutdown(call: &mut Call, _: Try) -> Outcome {
-    let done = answer(sys!(__NR_shutdown, call.file.fd(), call.sqe.len));
+    let done = answer(sockets::shutdown(call.file.fd(), call.sqe.len));
     // What the socket itself refuses breaks no chain.
     call.short = done == Outcome::Done(Errno::ENOTSOCK.res());
     done

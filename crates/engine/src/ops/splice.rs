@@ -6,8 +6,9 @@ use rustix::fs::OFlags;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Keep, Req};
+use softring_host::calls::files;
 use softring_host::fd::kind::Kind;
-use softring_host::sys::{self, sys};
+use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -74,11 +75,11 @@ pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
         return Outcome::Done(Errno::EBADF.res());
     }
     let (mut off_in, mut off_out) = (s.addr, s.off);
-    let off_in = offset(&mut off_in);
-    let off_out = offset(&mut off_out);
+    let from = (fd_in(call), offset(&mut off_in));
+    let to = (call.file.fd(), offset(&mut off_out));
     let flags = s.op_flags & !SPLICE_F_FD_IN_FIXED;
-    let ret = sys!(__NR_splice, fd_in(call), off_in, call.file.fd(), off_out, s.len, flags);
-    moved(call, ret)
+    let done = files::splice(from, to, s.len as usize, flags);
+    moved(call, done)
 }
 
 /// May one be read, and the other written? The kernel asks that first (`do_splice`); splice(2)
@@ -99,17 +100,17 @@ pub(crate) fn tee(call: &mut Call, _: Try) -> Outcome {
         return Outcome::Done(0);
     }
     let flags = s.op_flags & !SPLICE_F_FD_IN_FIXED;
-    let ret = sys!(__NR_tee, fd_in(call), call.file.fd(), s.len, flags);
-    moved(call, ret)
+    let done = files::tee(fd_in(call), call.file.fd(), s.len as usize, flags);
+    moved(call, done)
 }
 
-/// The address of an offset, or NULL for the file's own position.
-fn offset(off: &mut u64) -> usize {
-    if *off == u64::MAX { 0 } else { core::ptr::from_mut(off).expose_provenance() }
+/// An offset, or none for the file's own position.
+fn offset(off: &mut u64) -> Option<&mut u64> {
+    (*off != u64::MAX).then_some(off)
 }
 
 /// Less than asked for breaks a chain.
-fn moved(call: &mut Call, ret: isize) -> Outcome {
-    call.short = ret != call.sqe.len as isize;
-    crate::ops::answer_waiting(ret)
+fn moved(call: &mut Call, done: Result<usize>) -> Outcome {
+    call.short = done != Ok(call.sqe.len as usize);
+    crate::ops::answer_waiting(done)
 }

@@ -6,7 +6,7 @@ use crate::ops::{answer, no_fixed_file, path, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req};
-use softring_host::sys::sys;
+use softring_host::calls::{ReadPtr, UserPtr, paths};
 use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_statx_prep`).
@@ -23,5 +23,6 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Gets a file's status.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_statx, softring_host::fd::visible(s.fd), s.addr, s.op_flags, s.len, s.off))
+    let (path, to) = (ReadPtr(s.addr), UserPtr(s.off));
+    answer(paths::statx(softring_host::fd::visible(s.fd), path, s.op_flags, s.len, to))
 }

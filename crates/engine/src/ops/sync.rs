@@ -5,7 +5,7 @@ use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Req};
-use softring_host::sys::sys;
+use softring_host::calls::files;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -27,9 +27,9 @@ pub(crate) fn fsync(call: &mut Call, _: Try) -> Outcome {
         return Outcome::Done(Errno::EINVAL.res());
     }
     if call.sqe.op_flags & IORING_FSYNC_DATASYNC != 0 {
-        return answer(sys!(__NR_fdatasync, fd));
+        return answer(files::fdatasync(fd));
     }
-    answer(sys!(__NR_fsync, fd))
+    answer(files::fsync(fd))
 }
 
 /// Checks a SYNC_FILE_RANGE (`io_sfr_prep`).
@@ -41,7 +41,7 @@ pub(crate) fn range_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Writes a range of a file out.
 pub(crate) fn range(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_sync_file_range, call.file.fd(), s.off, s.len, s.op_flags))
+    answer(files::sync_file_range(call.file.fd(), s.off, s.len.into(), s.op_flags))
 }
 
 /// Checks a FALLOCATE (`io_fallocate_prep`).
@@ -53,5 +53,5 @@ pub(crate) fn fallocate_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Reserves or releases space; the mode is in `len`, the length in `addr`.
 pub(crate) fn fallocate(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_fallocate, call.file.fd(), s.len, s.off, s.addr))
+    answer(files::fallocate(call.file.fd(), s.len, s.off, s.addr))
 }

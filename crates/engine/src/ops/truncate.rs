@@ -4,7 +4,7 @@ use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Req};
-use softring_host::sys::sys;
+use softring_host::calls::files;
 use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_ftruncate_prep`).
@@ -17,5 +17,5 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Sets a file's length.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
-    answer(sys!(__NR_ftruncate, call.file.fd(), call.sqe.off))
+    answer(files::ftruncate(call.file.fd(), call.sqe.off))
 }

@@ -11,10 +11,10 @@ use crate::memory::cq::Cqe;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Call, Poll, ReqFlags};
+use softring_host::calls::Incoming;
+use softring_host::sys;
 use softring_host::sys::nr::{EPOLLERR, EPOLLET};
-use softring_host::sys::{self, sys};
-use softring_uapi::errno::{Errno, Result, check};
-use softring_uapi::msghdr;
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{self, Change};
 use softring_uapi::*;
 
@@ -110,13 +110,8 @@ fn take(fd: i32) -> Option<Stamp> {
     }
     let mut control = [0u64; ROOM / 8];
     loop {
-        let mut hdr = msghdr {
-            control: control.as_mut_ptr().expose_provenance() as u64,
-            controllen: ROOM as u64,
-            ..msghdr::default()
-        };
-        let to = (&raw mut hdr).expose_provenance();
-        check(sys!(__NR_recvmsg, fd, to, MSG_ERRQUEUE | MSG_DONTWAIT)).ok()?;
+        let to = Incoming::new(&[]).with_control(&mut control);
+        let (_, hdr) = to.receive(fd, MSG_ERRQUEUE | MSG_DONTWAIT).ok()?;
         let bytes: Vec<u8> = control.iter().flat_map(|w| w.to_ne_bytes()).collect();
         if let Some(stamp) = parse(bytes.get(..hdr.controllen as usize)?) {
             return Some(stamp);

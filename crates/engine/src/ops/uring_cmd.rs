@@ -6,8 +6,10 @@ use crate::ops::{nvme, tx_timestamp};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req, ReqFlags, Wait};
-use softring_host::sys::{self, sys};
-use softring_uapi::errno::{Errno, Result, check};
+use softring_host::calls::ioctl::Queue;
+use softring_host::calls::{ReadPtr, UserPtr, ioctl, sockets};
+use softring_host::sys;
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
@@ -15,9 +17,6 @@ const SOL_SOCKET: u32 = 1;
 const SO_DOMAIN: u32 = 39;
 const AF_INET: i32 = 2;
 const AF_INET6: i32 = 10;
-/// `SIOCINQ` and `SIOCOUTQ`.
-const FIONREAD: u32 = 0x541b;
-const TIOCOUTQ: u32 = 0x5411;
 
 /// What `len` of a checked SQE says: CQEs are of 32 bytes, SQEs of 128.
 pub(crate) const WIDE_CQE: u32 = 1;
@@ -74,8 +73,8 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
                 return tx_timestamp::issue(call, s.len & WIDE_CQE != 0)
                     .unwrap_or_else(|e| Outcome::Done(e.res()));
             }
-            SOCKET_URING_OP_SIOCINQ => queued(fd, domain, FIONREAD),
-            SOCKET_URING_OP_SIOCOUTQ => queued(fd, domain, TIOCOUTQ),
+            SOCKET_URING_OP_SIOCINQ => queued(fd, domain, Queue::Received),
+            SOCKET_URING_OP_SIOCOUTQ => queued(fd, domain, Queue::Unsent),
             SOCKET_URING_OP_GETSOCKOPT => getsockopt(fd, s),
             SOCKET_URING_OP_SETSOCKOPT => setsockopt(fd, s),
             SOCKET_URING_OP_GETSOCKNAME if has(Change::SocketNames) => name(fd, call),
@@ -102,15 +101,13 @@ fn domain(fd: i32) -> Result<i32> {
 
 /// Bytes in a queue. The kernel asks the protocol; where only the family above it knows, as with
 /// AF_UNIX, it does not ask.
-fn queued(fd: i32, domain: i32, which: u32) -> Result<i32> {
+fn queued(fd: i32, domain: i32, which: Queue) -> Result<i32> {
     if !matches!(domain, AF_INET | AF_INET6) {
         return Err(Errno::EOPNOTSUPP);
     }
-    let mut n = 0i32;
-    match check(sys!(__NR_ioctl, fd, which, (&raw mut n).expose_provenance())) {
+    match ioctl::queued(fd, which) {
         Err(Errno::ENOTTY) => Err(Errno::EOPNOTSUPP),
-        Err(e) => Err(e),
-        Ok(_) => Ok(n),
+        told => told,
     }
 }
 
@@ -121,11 +118,11 @@ fn name(fd: i32, call: &Call) -> Result<i32> {
         return Err(Errno::EINVAL);
     }
     let done = match s.file_index {
-        0 => sys!(__NR_getsockname, fd, s.addr, s.addr3),
-        1 => sys!(__NR_getpeername, fd, s.addr, s.addr3),
+        0 => sockets::getsockname(fd, UserPtr(s.addr), UserPtr(s.addr3)),
+        1 => sockets::getpeername(fd, UserPtr(s.addr), UserPtr(s.addr3)),
         _ => return Err(Errno::EINVAL),
     };
-    check(done).map(|_| 0)
+    done.map(|_| 0)
 }
 
 /// `level` and `optname` share the word of `addr`; `optlen` is where `file_index` is, `optval`
@@ -135,14 +132,13 @@ fn getsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
     if level != SOL_SOCKET {
         return Err(Errno::EOPNOTSUPP);
     }
-    let mut len = s.file_index.cast_signed();
-    let size = (&raw mut len).expose_provenance();
-    check(sys!(__NR_getsockopt, fd, level, name, s.addr3, size)).map(|_| len)
+    sockets::getsockopt(fd, level, name, UserPtr(s.addr3), s.file_index.cast_signed())
 }
 
 fn setsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
     let (level, name) = (s.addr as u32, (s.addr >> 32) as u32);
-    check(sys!(__NR_setsockopt, fd, level, name, s.addr3, s.file_index)).map(|n| n as i32)
+    let value = ReadPtr(s.addr3);
+    sockets::setsockopt(fd, level, name, value, s.file_index).map(|n| n as i32)
 }
 
 /// The failure of a command that its issue hands back: only sockets keep theirs.

@@ -10,11 +10,12 @@ use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try, Waiting};
 use crate::ring::request::{Call, FileRef, Keep, Req, Wait};
+use softring_host::calls::process::{self, Info};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
-use softring_host::sys::{self, sys};
+use softring_host::sys;
 use softring_host::user;
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 
 const P_PID: u32 = 1;
@@ -27,9 +28,6 @@ const WCONTINUED: u32 = 8;
 const WNOWAIT: u32 = 0x0100_0000;
 /// `__WNOTHREAD`, `__WALL`, `__WCLONE`
 const LINUX_ONLY: u32 = 0xe000_0000;
-
-/// What waitid(2) tells of a child, as the words of `siginfo_t`.
-type Info = [u32; 32];
 
 /// Checks a WAITID (`io_waitid_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
@@ -94,8 +92,8 @@ fn pidfd(c: Child) -> Option<InternalFd> {
     }
     match c.which {
         P_PID => {
-            let fd = check(sys!(__NR_pidfd_open, c.id, 0)).ok()?;
-            Some(softring_host::fd::adopt_internal(crate::ops::openclose::own(fd as i32)))
+            let fd = process::pidfd_open(c.id).ok()?;
+            Some(softring_host::fd::adopt_internal(fd))
         }
         P_PIDFD => softring_host::fd::dup_internal(c.id).ok(),
         _ => None,
@@ -110,12 +108,11 @@ fn reap(call: &mut Call) -> Outcome {
 fn ask(call: &mut Call, more: u32) -> Outcome {
     let c = child(call);
     let mut info: Info = [0; 32];
-    let to = (&raw mut info).expose_provenance();
-    let ret = sys!(__NR_waitid, c.which, c.id, to, c.options | more, 0);
-    match check(ret) {
+    let done = process::waitid(c.which, c.id, Some(&mut info), c.options | more);
+    match done {
         // The descriptor is none of a process.
         Err(e @ (Errno::EINVAL | Errno::EBADF)) => Outcome::Done(e.res()),
-        Err(Errno::EINTR) => crate::ops::answer_waiting(ret),
+        Err(Errno::EINTR) => crate::ops::answer_waiting(done),
         Ok(_) if info[0] == 0 && !may_be_nothing(c) => Outcome::Retry,
         done => tell(call, &info, done.map_or_else(Errno::res, |_| 0)),
     }

@@ -7,7 +7,7 @@ use crate::ops::{answer, no_fixed_file, path};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req};
-use softring_host::sys::sys;
+use softring_host::calls::{ReadPtr, UserPtr, paths};
 use softring_uapi::errno::{Errno, Result};
 
 /// `XATTR_NAME_MAX`, with the NUL.
@@ -51,25 +51,27 @@ pub(crate) fn set_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Reads an attribute of an open file.
 pub(crate) fn fget(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_fgetxattr, call.file.fd(), s.addr, s.off, s.len))
+    answer(paths::fgetxattr(call.file.fd(), ReadPtr(s.addr), UserPtr(s.off), s.len))
 }
 
 /// Reads an attribute by path.
 pub(crate) fn get(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_getxattr, s.addr3, s.addr, s.off, s.len))
+    answer(paths::getxattr(ReadPtr(s.addr3), ReadPtr(s.addr), UserPtr(s.off), s.len))
 }
 
 /// Sets an attribute of an open file.
 pub(crate) fn fset(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_fsetxattr, call.file.fd(), s.addr, s.off, s.len, s.op_flags))
+    let (name, value) = (ReadPtr(s.addr), ReadPtr(s.off));
+    answer(paths::fsetxattr(call.file.fd(), name, value, s.len, s.op_flags))
 }
 
 /// Sets an attribute by path.
 pub(crate) fn set(call: &mut Call, _: Try) -> Outcome {
     let s = &call.sqe;
-    answer(sys!(__NR_setxattr, s.addr3, s.addr, s.off, s.len, s.op_flags))
+    let (name, value) = (ReadPtr(s.addr), ReadPtr(s.off));
+    answer(paths::setxattr(ReadPtr(s.addr3), name, value, s.len, s.op_flags))
 }
 
 /// Copies the attribute's name in; too long and empty are both out of range.

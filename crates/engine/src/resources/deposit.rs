@@ -25,13 +25,11 @@ use rustix::net::{
 use super::files::{FileNode, FileTable};
 use super::plain::Plain;
 use softring_host::fd::{InternalFd, adopt_opened};
-use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 
 /// `SCM_MAX_FD`.
 const MOST: usize = 253;
 const SPACE: usize = rustix::cmsg_space!(ScmRights(MOST));
-const MSG_DONTWAIT: usize = 0x40;
 
 /// Some files of a table, on their way from this process to itself.
 #[derive(Debug)]
@@ -66,9 +64,7 @@ impl Deposit {
 
     /// Takes one message out, with its files.
     fn take_out(&self) {
-        let mut byte = 0u8;
-        let at = (&raw mut byte).expose_provenance();
-        sys!(__NR_recvfrom, self.from.as_raw_fd(), at, 1, MSG_DONTWAIT, 0, 0);
+        softring_host::calls::sockets::drop_message(self.from.as_raw_fd());
     }
 
     /// The files, with their slots.

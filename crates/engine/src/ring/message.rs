@@ -20,13 +20,3 @@ pub(crate) struct Msg {
     /// The program's header.
     pub(crate) hdr: msghdr,
 }
-
-impl Msg {
-    /// The name's address and length, as a system call takes them.
-    pub(crate) fn name_parts(&self) -> (usize, usize) {
-        match &self.name {
-            Some(name) => (name.as_ptr().expose_provenance(), name.len()),
-            None => (0, 0),
-        }
-    }
-}

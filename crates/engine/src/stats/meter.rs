@@ -17,8 +17,8 @@
 use core::ptr::NonNull;
 
 use super::{METER_NAME, MeterStats, page};
+use softring_host::calls::process::gettid;
 use softring_host::fork;
-use softring_host::sys::sys;
 use softring_host::time::{Clock, cpu_time};
 
 /// Whose thread it is.
@@ -148,7 +148,7 @@ impl Meter {
         let words = meter.words();
         name(words);
         words.kind.set(kind as u64);
-        words.tid.set(sys!(__NR_gettid) as u64);
+        words.tid.set(gettid() as u64);
         words.cpu.set(rustix::thread::sched_getcpu() as u64);
         words.base_ns.set(cpu);
         // Last: a place without an id is nobody's.
@@ -227,7 +227,7 @@ impl Meter {
     /// Processor time of the thread since it has the meter, and that of its work, both in µs.
     pub fn read(&self) -> (u64, u64) {
         let words = self.words();
-        let own = words.tid.get() == sys!(__NR_gettid) as u64;
+        let own = words.tid.get() == gettid() as u64;
         let now = if own { cpu_time() } else { 0 };
         let total = now.saturating_sub(words.base_ns.get()) / 1000;
         (total.max(words.total_us.get()), words.work_us.get())

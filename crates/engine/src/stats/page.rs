@@ -15,7 +15,6 @@ use super::{Header, Hist, MAGIC, MeterStats, NAME, OPS, PoolStats, RingStats, Se
 use softring_host::fd::InternalFd;
 use softring_host::fork::AtFork;
 use softring_host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
-use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 
 static ENABLED: AtomicBool = AtomicBool::new(true);
@@ -98,9 +97,7 @@ unsafe impl Send for Page {}
 /// CLOCK_BOOTTIME by a system call: once per process, and also where the vdso cannot be read.
 fn now() -> u64 {
     const CLOCK_BOOTTIME: u32 = 7;
-    let mut ts = [0u64; 2];
-    sys!(__NR_clock_gettime, CLOCK_BOOTTIME, ts.as_mut_ptr().expose_provenance());
-    ts[0] * 1_000_000_000 + ts[1]
+    softring_host::calls::process::clock(CLOCK_BOOTTIME)
 }
 
 const RINGS: usize = size_of::<Header>().next_multiple_of(64);

@@ -4,25 +4,29 @@
 
 use crate::ops::table::OPS;
 use crate::syscall::REGISTERS;
+use softring_host::calls::{UserPtr, rings};
 use softring_host::substitute::release;
-use softring_host::sys::sys;
-use softring_uapi::errno::{Errno, Result, check};
+use softring_host::sys::EngineFd;
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::Release;
 use softring_uapi::*;
 
 /// How the kernel is asked: tests have a kernel of their own.
 #[derive(Clone, Copy)]
 struct Calls {
-    /// io_uring_setup(2): entries, parameters.
-    setup: fn(usize, usize) -> isize,
+    /// io_uring_setup(2) of a ring of one entry.
+    setup: fn(&mut io_uring_params) -> Result<EngineFd>,
     /// io_uring_register(2): ring, opcode, argument, count.
-    register: fn(usize, usize, usize, usize) -> isize,
+    register: fn(&EngineFd, u32, UserPtr, u32) -> Result<usize>,
+    /// `IORING_REGISTER_PROBE`
+    probe: fn(&EngineFd) -> Result<[u64; 2 + OPS_ASKED]>,
 }
 
-const KERNELS: Calls = Calls {
-    setup: |entries, params| sys!(__NR_io_uring_setup, entries, params),
-    register: |ring, opcode, arg, nr| sys!(__NR_io_uring_register, ring, opcode, arg, nr),
-};
+const KERNELS: Calls =
+    Calls { setup: rings::setup, register: rings::register, probe: rings::probe };
+
+/// Operations that a ring is asked about.
+const OPS_ASKED: usize = 128;
 
 /// A row of the tables of this crate, which a test reads.
 fn since(text: &str) -> Release {
@@ -87,8 +91,10 @@ fn lacks_flag(calls: Calls, flag: u32) -> bool {
     match flag {
         // Of the same release; a ring without a descriptor would leave its mark in the task.
         IORING_SETUP_REGISTERED_FD_ONLY => lacks_flag(calls, IORING_SETUP_NO_MMAP),
-        IORING_SETUP_NO_MMAP => in_memory(calls) == Err(Errno::EINVAL),
-        _ => try_ring(calls, &mut with(flag | companions(flag))) == Err(Errno::EINVAL),
+        _ => {
+            let made = (calls.setup)(&mut with(flag | companions(flag)));
+            matches!(made, Err(Errno::EINVAL))
+        }
     }
 }
 
@@ -96,33 +102,9 @@ fn with(flags: u32) -> io_uring_params {
     io_uring_params { flags, ..io_uring_params::default() }
 }
 
-/// Makes a ring of one entry.
-fn make_ring(calls: Calls, params: &mut io_uring_params) -> Result<usize> {
-    check((calls.setup)(1, core::ptr::from_mut(params).expose_provenance()))
-}
-
-/// Makes one, and closes it.
-fn try_ring(calls: Calls, params: &mut io_uring_params) -> Result<()> {
-    make_ring(calls, params).map(|fd| _ = sys!(__NR_close, fd))
-}
-
-/// A ring in memory of ours.
-fn in_memory(calls: Calls) -> Result<()> {
-    const PAGE: usize = 4096;
-    /// `PROT_READ | PROT_WRITE`, `MAP_PRIVATE | MAP_ANONYMOUS`.
-    const HOW: [usize; 2] = [3, 0x22];
-    let at = check(sys!(__NR_mmap, 0, 2 * PAGE, HOW[0], HOW[1], usize::MAX, 0))?;
-    let mut params = with(IORING_SETUP_NO_MMAP);
-    params.cq_off.user_addr = at as u64;
-    params.sq_off.user_addr = (at + PAGE) as u64;
-    let made = try_ring(calls, &mut params);
-    sys!(__NR_munmap, at, 2 * PAGE);
-    made
-}
-
 /// Register calls, with an argument that the kernel refuses otherwise than by EINVAL if it knows
 /// the call: memory that nobody may read, or none, and a count. Those of Linux 5.10 and newer.
-const REGISTER_CALLS: &[(u32, usize, usize)] = &[
+const REGISTER_CALLS: &[(u32, u64, u32)] = &[
     (IORING_REGISTER_RESTRICTIONS, BAD, 1),
     (IORING_REGISTER_ENABLE_RINGS, 0, 0),
     (IORING_REGISTER_FILES2, BAD, 32),
@@ -150,7 +132,7 @@ const REGISTER_CALLS: &[(u32, usize, usize)] = &[
 ];
 
 /// The lowest address of the kernel's half.
-const BAD: usize = 0xffff_8000_0000_0000;
+const BAD: u64 = 0xffff_8000_0000_0000;
 
 /// What the kernel's rings lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -184,19 +166,17 @@ impl Lacking {
         // Some calls are for rings of that kind only.
         let defers = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
         let mut params = with(defers);
-        let fd = make_ring(calls, &mut params).or_else(|_| {
+        let ring = (calls.setup)(&mut params).or_else(|_| {
             params = with(0);
-            make_ring(calls, &mut params)
+            (calls.setup)(&mut params)
         })?;
         let has_call = |opcode: u32| has(REGISTERS[opcode as usize].since);
-        let answer = |(opcode, arg, nr)| (calls.register)(fd, opcode as usize, arg, nr);
-        let unknown = |call: &&(u32, usize, usize)| {
-            has_call(call.0) && check(answer(**call)) == Err(Errno::EINVAL)
-        };
+        let answer = |(opcode, arg, nr)| (calls.register)(&ring, opcode, UserPtr(arg), nr);
+        let unknown =
+            |call: &&(u32, u64, u32)| has_call(call.0) && answer(**call) == Err(Errno::EINVAL);
         let registers =
             REGISTER_CALLS.iter().filter(unknown).fold(0, |all, call| all | 1 << call.0);
-        let known = probed(calls, fd);
-        sys!(__NR_close, fd);
+        let known = probed(calls, &ring);
         Ok(Lacking { setup, features: features & !params.features, ops: ops & !known, registers })
     }
 
@@ -219,13 +199,9 @@ impl Lacking {
 }
 
 /// Which operations a ring supports, a bit each.
-fn probed(calls: Calls, fd: usize) -> u128 {
-    const OPS_ASKED: usize = 128;
+fn probed(calls: Calls, ring: &EngineFd) -> u128 {
     // A head of two words, then a word for each operation.
-    let mut probe = [0u64; 2 + OPS_ASKED];
-    let at = probe.as_mut_ptr().expose_provenance();
-    (calls.register)(fd, IORING_REGISTER_PROBE as usize, at, OPS_ASKED);
-    core::hint::black_box(&mut probe);
+    let probe = (calls.probe)(ring).unwrap_or([0; 2 + OPS_ASKED]);
     let supported = |word: &u64| word.to_ne_bytes()[2] & IO_URING_OP_SUPPORTED as u8 != 0;
     probe[2..].iter().map(supported).enumerate().fold(0, |all, (i, s)| all | u128::from(s) << i)
 }
@@ -258,7 +234,11 @@ mod tests {
 
     #[test]
     fn a_call_that_nobody_knows_is_lacking() {
-        let nothing = Calls { register: |_, _, _, _| Errno::EINVAL.res() as isize, ..KERNELS };
+        let nothing = Calls {
+            register: |_, _, _, _| Err(Errno::EINVAL),
+            probe: |_| Err(Errno::EINVAL),
+            ..KERNELS
+        };
         let Ok(lacking) = Lacking::ask(Release(6, 18), nothing) else { return };
         let calls = REGISTER_CALLS
             .iter()

@@ -16,15 +16,13 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
+use crate::calls::files::{self, Flock, Lock};
 use crate::fd::moved::now;
 use crate::fd::numbers::{File, WORDS, file, marked};
 use crate::fd::owned::InternalFd;
 use crate::fork::{AtFork, Child};
-use crate::sys::{self, sys};
+use crate::sys;
 
-const F_GETLK: u32 = 5;
-const F_SETLK: u32 = 6;
-const F_OFD_GETLK: u32 = 36;
 const F_RDLCK: i16 = 0;
 const F_WRLCK: i16 = 1;
 const F_UNLCK: i16 = 2;
@@ -37,26 +35,16 @@ static RETAINED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// `struct flock`.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct Flock {
-    kind: i16,
-    whence: i16,
-    start: i64,
-    len: i64,
-    pid: i32,
-}
-
 /// A POSIX lock in a range of the file of `fd`, if there is any: the first that the kernel finds.
 fn lock_in(fd: i32, first: i64, last: i64) -> Option<Flock> {
-    ask(F_OFD_GETLK, fd, first, last)
+    ask(Lock::GetOfOthers, fd, first, last)
 }
 
-fn ask(cmd: u32, fd: i32, first: i64, last: i64) -> Option<Flock> {
+fn ask(how: Lock, fd: i32, first: i64, last: i64) -> Option<Flock> {
     let len = if last == i64::MAX { 0 } else { last - first + 1 };
     let mut lock = Flock { kind: F_WRLCK, start: first, len, ..Flock::default() };
-    let asked = sys!(__NR_fcntl, fd, cmd, (&raw mut lock).expose_provenance());
-    (asked == 0 && lock.kind != F_UNLCK).then_some(lock)
+    let asked = files::lock(fd, how, &mut lock);
+    (asked.is_ok() && lock.kind != F_UNLCK).then_some(lock)
 }
 
 /// May this process have a POSIX lock on the file of `fd`?
@@ -80,19 +68,19 @@ fn any_in(fd: i32, first: i64, last: i64, left: &mut u32) -> bool {
 /// (CLONE_FILES): what is its own the kernel does not tell of in answer to `F_GETLK`.
 fn is_own(fd: i32, lock: &Flock, end: i64) -> bool {
     lock.pid == rustix::process::getpid().as_raw_nonzero().get()
-        || ask(F_GETLK, fd, lock.start, end).is_none()
+        || ask(Lock::Get, fd, lock.start, end).is_none()
 }
 
 /// Locks a file of the engine's own, for [`is_own_table`].
 pub fn mark_table(fd: i32) {
     let mut lock = Flock { kind: F_WRLCK, ..Flock::default() };
-    sys!(__NR_fcntl, fd, F_SETLK, (&raw mut lock).expose_provenance());
+    let _ = files::lock(fd, Lock::Set, &mut lock);
 }
 
 /// Was `fd` locked through the table of descriptors that this process has? None if it is not locked
 /// at all.
 pub fn is_own_table(fd: i32) -> Option<bool> {
-    lock_in(fd, 0, i64::MAX).map(|_| ask(F_GETLK, fd, 0, i64::MAX).is_none())
+    lock_in(fd, 0, i64::MAX).map(|_| ask(Lock::Get, fd, 0, i64::MAX).is_none())
 }
 
 fn word(fd: i32) -> Option<(&'static AtomicU64, u64)> {
@@ -165,8 +153,7 @@ mod tests {
 
     fn set_lock(fd: &impl AsRawFd, kind: i16, start: i64, len: i64) {
         let mut lock = Flock { kind, start, len, ..Flock::default() };
-        let at = (&raw mut lock).expose_provenance();
-        assert_eq!(sys!(__NR_fcntl, fd.as_raw_fd(), F_SETLK, at), 0);
+        assert_eq!(files::lock(fd.as_raw_fd(), Lock::Set, &mut lock), Ok(()));
     }
 
     fn file_in_memory() -> rustix::fd::OwnedFd {

@@ -21,22 +21,21 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicU64};
 
-use rustix::fd::AsRawFd;
+use rustix::fd::{AsRawFd, IntoRawFd};
 
+use crate::calls::files;
 use crate::fd::locks;
 use crate::fd::numbers::{file, is_internal, mark_internal};
 use crate::fd::owned::{InternalFd, floor, highest_free};
-use crate::sys::{self, sys};
-use softring_uapi::errno::{Errno, Result, check as checked};
+use crate::sys;
+use softring_uapi::errno::{Errno, Result};
 
 const NUMBERS: usize = 1 << 16;
 /// The number of what is lost: no descriptor's, ever.
 const LOST: i32 = i32::MAX;
 /// Time-stamp cycles between two checks of the page of statistics.
 const PAUSE: u64 = 1 << 21;
-const F_GETFD: u32 = 1;
-const F_DUPFD_CLOEXEC: u32 = 1030;
-const FD_CLOEXEC: isize = 1;
+const FD_CLOEXEC: usize = 1;
 
 /// By the number that a descriptor had at first: the one that it has now; 0: the same.
 static NOW: [AtomicI32; NUMBERS] = [const { AtomicI32::new(0) }; NUMBERS];
@@ -115,10 +114,10 @@ pub fn move_away(fd: i32, moves: impl FnOnce(i32)) -> Result<bool> {
     if !is_internal(fd) {
         return Ok(false);
     }
-    let duplicate = |low| checked(sys!(__NR_fcntl, fd, F_DUPFD_CLOEXEC, low));
+    let duplicate = |low| files::duplicate(fd, low, true).map(IntoRawFd::into_raw_fd);
     let below = |e| if e == Errno::EBADF { Err(e) } else { duplicate(highest_free().ok_or(e)?) };
     let high = match duplicate(floor()).or_else(below) {
-        Ok(high) => high as i32,
+        Ok(high) => high,
         Err(Errno::EBADF) => {
             lose(fd);
             return Ok(false);
@@ -165,10 +164,10 @@ pub fn check() {
 
 fn lose_unless_ours(fd: i32) {
     // All of the engine's own are closed by exec(2).
-    let flags = sys!(__NR_fcntl, fd, F_GETFD);
-    if flags < 0 || flags & FD_CLOEXEC == 0 {
-        lose(fd);
+    if files::number_flags(fd).is_ok_and(|flags| flags & FD_CLOEXEC != 0) {
+        return;
     }
+    lose(fd);
 }
 
 /// Is a number that is marked as the engine's own so still, as far as the kernel tells?

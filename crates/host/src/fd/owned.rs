@@ -6,14 +6,14 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
+use crate::calls::files;
 use crate::fd::lock_race::Closer;
 use crate::fd::numbers::{is_internal, mark_internal};
 use crate::fd::remembered::forget_socket;
 use crate::fd::{exec, kept, locks, moved, same_table};
-use crate::sys::{EngineFd, borrow, sys};
+use crate::sys::{EngineFd, borrow};
 use softring_uapi::errno::{Errno, Result};
 
-const F_GETFD: u32 = 1;
 /// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can
 /// refuse to close it.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Drop for InternalFd {
         if self.of_program && closer.is_none() {
             return locks::retain(first);
         }
-        moved::forget(first).map(|number| sys!(__NR_close, number));
+        moved::forget(first).map(files::close);
     }
 }
 
@@ -158,7 +158,7 @@ fn duplicate(fd: i32) -> Result<EngineFd> {
 /// The highest number that is free below those that the engine takes: for when the program has all
 /// from there up.
 pub fn highest_free() -> Option<i32> {
-    (3..floor()).rev().find(|&fd| sys!(__NR_fcntl, fd, F_GETFD) == Errno::EBADF.res() as isize)
+    (3..floor()).rev().find(|&fd| files::number_flags(fd) == Err(Errno::EBADF))
 }
 
 /// A duplicate of `fd`, from number `low` on.
@@ -226,7 +226,7 @@ pub fn close_numbers(mut fds: Vec<i32>) {
             moved::forget_number(fd);
         }
         let (first, last) = (run[0], run[run.len() - 1]);
-        if sys!(__NR_close_range, first, last, 0) < 0 {
+        if files::close_range(first, last, 0).is_err() {
             run.iter().for_each(|&fd| drop(EngineFd::of_number(fd)));
         }
     }

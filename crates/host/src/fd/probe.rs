@@ -2,9 +2,11 @@
 
 use rustix::fs::FileType;
 
+use crate::calls::events::epoll_pwait_of_program;
+use crate::calls::{Parts, UserPtr};
 use crate::fd::kind::Kind;
 use crate::fd::owned::adopt_internal;
-use crate::sys::{self, borrow, sys};
+use crate::sys::{self, borrow};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{RWF_NOWAIT, iovec};
 
@@ -51,13 +53,12 @@ pub const UNKNOWN_FLAG: Result<usize> = Err(Errno::EOPNOTSUPP);
 /// What the file says of `flags`.
 pub fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
     let byte = iovec { base: 0, len: 1 };
-    let at = core::ptr::from_ref(&byte).expose_provenance();
-    crate::substitute::transfer(writes, fd, at, 1, u64::MAX, flags)
+    crate::substitute::transfer(writes, fd, Parts::one(&byte), u64::MAX, flags)
 }
 
 /// No other file than an epoll set tells an epoll_wait(2) without room from one of no use.
 pub fn is_epoll(fd: i32) -> bool {
-    sys!(__NR_epoll_pwait, fd, 0, 1, 0, 0, 8) != Errno::EINVAL.res() as isize
+    epoll_pwait_of_program(fd, UserPtr::NULL, 1) != Err(Errno::EINVAL)
 }
 
 /// May attempts at `fd`, which is no socket, be told not to wait (`FMODE_NOWAIT`)? A read of a byte

@@ -5,10 +5,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
+use crate::calls::process::kcmp;
 use crate::fd::numbers::{WORDS, internal_words};
 use crate::fd::{locks, moved};
 use crate::fork::{AtFork, Child};
-use crate::sys::sys;
 
 /// Has this process its parent's table?
 static SAME: AtomicBool = AtomicBool::new(false);
@@ -60,6 +60,6 @@ fn is_same() -> bool {
         let pid =
             |pid: Option<rustix::process::Pid>| pid.map_or(0, |pid| pid.as_raw_nonzero().get());
         let (own, parent) = (rustix::process::getpid(), rustix::process::getppid());
-        sys!(__NR_kcmp, pid(Some(own)), pid(parent), KCMP_FILES, 0, 0) == 0
+        kcmp(pid(Some(own)), pid(parent), KCMP_FILES) == Ok(0)
     })
 }

@@ -302,6 +302,5 @@ fn confine(cpu: u32) -> Result<()> {
     let mut mask = [0u8; MASK];
     let byte = mask.get_mut(cpu as usize / 8).ok_or(Errno::EINVAL)?;
     *byte = 1 << (cpu % 8);
-    softring_uapi::errno::check(sys::sys!(__NR_sched_setaffinity, 0, MASK, mask.as_ptr().addr()))?;
-    Ok(())
+    softring_host::calls::process::set_affinity(0, &mask)
 }

@@ -2,9 +2,9 @@
 //! Who posts something that the sleeper waits for, and no completion of aio is, signals it.
 
 use super::{AioCtx, poll};
-use softring_host::sys::{POLLIN, sys};
+use softring_host::calls::aio::{self, IocbPtr};
+use softring_host::sys::POLLIN;
 use softring_uapi::aio::iocb;
-use softring_uapi::errno::check;
 
 /// The poll, at a fixed address: the kernel names it by that.
 #[derive(Debug, Default)]
@@ -15,13 +15,13 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    fn address(&self) -> usize {
-        core::ptr::from_ref(&*self.iocb).expose_provenance()
+    fn pointer(&mut self) -> IocbPtr {
+        IocbPtr::of(&mut self.iocb)
     }
 
     /// Is this the address in its event? Then it has gone off.
     pub(super) fn goes_off(&mut self, obj: u64) -> bool {
-        let own = self.armed && obj == self.address() as u64;
+        let own = self.armed && obj == self.pointer().addr() as u64;
         self.armed &= !own;
         own
     }
@@ -33,9 +33,7 @@ impl AioCtx {
     pub(crate) fn arm_alarm(&mut self, eventfd: i32) -> bool {
         if !self.alarm.armed {
             *self.alarm.iocb = poll(eventfd, POLLIN.cast_unsigned(), 0);
-            let list = [self.alarm.address()];
-            let list = list.as_ptr().expose_provenance();
-            self.alarm.armed = check(sys!(__NR_io_submit, self.id, 1, list)) == Ok(1);
+            self.alarm.armed = aio::submit(self.id, &[self.alarm.pointer()]) == Ok(1);
         }
         self.alarm.armed
     }
@@ -43,9 +41,7 @@ impl AioCtx {
     /// The context ends, and its alarm with it; answers how many events that will make.
     pub(super) fn cancel_alarm(&mut self) -> u32 {
         if self.alarm.armed {
-            let mut event = softring_uapi::aio::io_event::default();
-            let event = (&raw mut event).expose_provenance();
-            sys!(__NR_io_cancel, self.id, self.alarm.address(), event);
+            aio::cancel(self.id, self.alarm.pointer());
         }
         self.alarm.armed.into()
     }

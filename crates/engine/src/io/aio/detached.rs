@@ -19,14 +19,14 @@
 //! the rest by their iocb's address, as nobody has seen the call's answer yet.
 #![allow(unsafe_code)]
 
-use super::{AioCtx, AioSigset};
+use super::AioCtx;
 use core::cell::UnsafeCell;
 use core::time::Duration;
-use rustix::thread::Timespec;
+use softring_host::calls::aio::get_events;
 use softring_host::limits::AIO_WAIT_BATCH;
-use softring_host::sys::{self, sleeps, sys};
+use softring_host::sys;
 use softring_uapi::aio::io_event;
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::Result;
 use std::sync::Arc;
 
 /// Who sleeps for the events.
@@ -74,33 +74,21 @@ impl DetachedReap {
         time: Duration,
         sigmask: Option<u64>,
     ) -> Result<usize> {
-        get_events(self.id, min, Some(time), sigmask, self.events.0.get())
+        // SAFETY: the one sleeper's until the reap is attached again.
+        unsafe { get_events(self.id, min, Some(time), sigmask, self.events.0.get()) }
     }
 }
 
-/// io_pgetevents(2) into memory of ours, or io_getevents(2) where that is all there is and all that
-/// is needed.
-pub(super) fn get_events(
+/// Events into memory of the caller's: see [`get_events`].
+pub(super) fn events_to(
+    to: &mut [io_event; AIO_WAIT_BATCH],
     id: usize,
     min: usize,
     timeout: Option<Duration>,
     sigmask: Option<u64>,
-    to: *mut [io_event; AIO_WAIT_BATCH],
 ) -> Result<usize> {
-    let ts = timeout.and_then(|d| Timespec::try_from(d).ok());
-    let ts = ts.as_ref().map_or(0, |t| (&raw const *t).expose_provenance());
-    let mask = sigmask.as_ref().map_or(0, |m| (&raw const *m).expose_provenance());
-    let set = AioSigset { mask, size: 8 };
-    let set = if mask == 0 { 0 } else { (&raw const set).expose_provenance() };
-    let to = to.expose_provenance();
-    let mut r = check(match min {
-        0 => sys!(__NR_io_pgetevents, id, 0, AIO_WAIT_BATCH, to, ts, set),
-        _ => sleeps!(__NR_io_pgetevents, id, min, AIO_WAIT_BATCH, to, ts, set),
-    });
-    if r == Err(Errno::ENOSYS) && mask == 0 {
-        r = check(sleeps!(__NR_io_getevents, id, min, AIO_WAIT_BATCH, to, ts));
-    }
-    r.map(|n| n.min(AIO_WAIT_BATCH))
+    // SAFETY: nobody else has it.
+    unsafe { get_events(id, min, timeout, sigmask, to) }
 }
 
 impl AioCtx {

@@ -16,10 +16,10 @@
 
 use super::ring::Ring;
 use core::time::Duration;
+use softring_host::calls::aio;
 use softring_host::fork::AtFork;
 use softring_host::limits::{AIO_KEPT, AIO_KEPT_DEPTH};
 use softring_host::signal::BlockAll;
-use softring_host::sys::sys;
 use std::sync::{Mutex, MutexGuard};
 
 /// A context of the kernel's.
@@ -70,7 +70,7 @@ impl Kept {
     }
 
     fn end(self) {
-        sys!(__NR_io_destroy, self.id);
+        let _ = aio::io_destroy(self.id);
     }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn keep(ctx: Kept) {
     if !state.ends {
         let ending = core::mem::take(&mut state.ending);
         drop(state);
-        ending.into_iter().for_each(|id| _ = sys!(__NR_io_destroy, id));
+        ending.into_iter().for_each(|id| _ = aio::io_destroy(id));
     }
 }
 
@@ -127,7 +127,7 @@ fn end_surplus() {
             return;
         };
         drop(state);
-        sys!(__NR_io_destroy, id);
+        let _ = aio::io_destroy(id);
     }
 }
 

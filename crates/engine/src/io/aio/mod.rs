@@ -31,10 +31,10 @@ pub(crate) use detached::DetachedReap;
 use crate::policy::hybrid::Ticket;
 use core::time::Duration;
 use ring::Ring;
+use softring_host::calls::aio::{self, IocbPtr};
 use softring_host::limits::{AIO_DEPTH_MAX, AIO_WAIT_BATCH};
-use softring_host::sys::sys;
 use softring_uapi::aio::{io_event, iocb};
-use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::errno::{Errno, Result};
 use std::sync::Arc;
 
 /// Names one prepared or submitted iocb until it completes.
@@ -56,7 +56,7 @@ pub(crate) struct AioCtx {
     tickets: Box<[Ticket]>,
     free: Vec<u32>,
     /// Addresses of prepared iocbs, as io_submit takes them.
-    batch: Vec<usize>,
+    batch: Vec<IocbPtr>,
     /// Events that a wait has taken and [`Self::reap`] will hand on.
     taken: Vec<io_event>,
     /// A thread sleeps in the kernel, which takes events for it: nobody else may.
@@ -73,12 +73,6 @@ enum Slot {
     Free,
     Prepared,
     InFlight,
-}
-
-#[repr(C)]
-pub(crate) struct AioSigset {
-    pub(crate) mask: usize,
-    pub(crate) size: usize,
 }
 
 impl AioCtx {
@@ -135,7 +129,7 @@ impl AioCtx {
         self.state[at as usize] = Slot::Prepared;
         let slot = &mut self.slots[at as usize];
         *slot = cb;
-        self.batch.push((&raw mut *slot).expose_provenance());
+        self.batch.push(IocbPtr::of(slot));
         Some(Token(at))
     }
 
@@ -156,11 +150,10 @@ impl AioCtx {
         let (mut at, mut taken) = (0, 0);
         while at < self.batch.len() {
             let rest = &self.batch[at..];
-            let iocbs = rest.as_ptr().expose_provenance();
-            match check(sys!(__NR_io_submit, self.id, rest.len(), iocbs)) {
+            match aio::submit(self.id, rest) {
                 Ok(n) if n > 0 => {
                     for i in at..at + n.min(rest.len()) {
-                        let slot = self.slot_of(self.batch[i]).expect("our own address");
+                        let slot = self.slot_of(self.batch[i].addr()).expect("our own address");
                         self.state[slot] = Slot::InFlight;
                         self.tickets[slot] = issued(&self.slots[slot]);
                     }
@@ -169,7 +162,7 @@ impl AioCtx {
                 }
                 Err(Errno::EINTR) => {}
                 r => {
-                    let slot = self.slot_of(self.batch[at]).expect("our own address");
+                    let slot = self.slot_of(self.batch[at].addr()).expect("our own address");
                     let data = self.slots[slot].aio_data;
                     self.free_slot(slot);
                     at += 1;
@@ -233,7 +226,7 @@ impl AioCtx {
         sigmask: Option<u64>,
     ) -> Result<usize> {
         let mut buf = [io_event::default(); AIO_WAIT_BATCH];
-        let r = detached::get_events(self.id, min, timeout, sigmask, &raw mut buf);
+        let r = detached::events_to(&mut buf, self.id, min, timeout, sigmask);
         if let Some(ring) = &mut self.ring {
             ring.resync();
         }
@@ -275,11 +268,8 @@ impl AioCtx {
 
 /// io_setup(2)
 fn setup(depth: u32) -> Result<usize> {
-    let mut id = 0usize;
-    let mut setup =
-        || check(sys!(__NR_io_setup, depth, (&raw mut id).expose_provenance())).map(|_| id);
-    match setup() {
-        Err(Errno::EAGAIN) if kept::make_room() => setup(),
+    match aio::setup(depth) {
+        Err(Errno::EAGAIN) if kept::make_room() => aio::setup(depth),
         made => made,
     }
 }

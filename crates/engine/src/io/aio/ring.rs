@@ -4,7 +4,6 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
-use softring_host::sys::sys;
 use softring_uapi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
 
 #[derive(Debug)]
@@ -112,6 +111,7 @@ impl Ring {
         let bytes = (size_of::<aio_ring>() + self.nr as usize * size_of::<io_event>())
             .div_ceil(4096)
             * 4096;
-        sys!(__NR_munmap, self.head.as_ptr().addr(), bytes);
+        // SAFETY: the mapping of a context that this process does not have, looked at through us.
+        unsafe { softring_host::calls::memory::unmap(self.head.as_ptr().addr(), bytes) };
     }
 }

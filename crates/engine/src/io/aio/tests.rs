@@ -140,12 +140,16 @@ fn the_child_forgets_and_the_parents_ring_is_unharmed() {
         let bits = [mapped, foreign, gone, fresh].map(|b| u32::from(!b));
         let code = bits.iter().enumerate().fold(0, |c, (i, b)| c | b << i);
         loop {
-            sys!(__NR_exit_group, code);
+            let _ = softring_host::calls::process::exit_group(code.cast_signed());
         }
     }
-    let mut status = 0i32;
-    sys!(__NR_wait4, pid, (&raw mut status).expose_provenance(), 0usize, 0usize);
-    assert_eq!(status, 0);
+    const P_PID: u32 = 1;
+    const WEXITED: u32 = 4;
+    let mut info = [u32::MAX; 32];
+    let waited = softring_host::calls::process::waitid(P_PID, pid, Some(&mut info), WEXITED);
+    // How it has ended, and with what.
+    const CLD_EXITED: u32 = 1;
+    assert_eq!((waited, info[2], info[6]), (Ok(0), CLD_EXITED, 0));
     assert_eq!(ctx.submit(|_, e| panic!("{e:?}")), 1);
     assert_eq!(all(&mut ctx), BTreeMap::from([(1, 64)]));
 }

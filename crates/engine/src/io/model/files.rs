@@ -19,16 +19,16 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
-use crate::io::aio::RWF_NOWAIT;
 use crate::io::kinds::modelled;
+use softring_host::calls::{Parts, ReadPtr, UserPtr, files};
 use softring_host::fd::kind::{Kind, in_memory};
 use softring_host::fd::remembered::changed;
 use softring_host::fd::{InternalFd, adopt_opened, forget_kind};
 use softring_host::fork::AtFork;
 use softring_host::limits::MODELLED_FILES;
 use softring_host::sync::Mutex;
-use softring_host::sys::{self, sys};
-use softring_uapi::io_uring_sqe;
+use softring_host::sys;
+use softring_uapi::{RWF_NOWAIT, io_uring_sqe, iovec};
 
 /// What a file is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,26 +172,20 @@ impl File {
     /// Moves the data of a plain read or write, whole. `None` if it takes more than that.
     #[inline]
     pub(crate) fn transfer(&self, own: i32, sqe: &io_uring_sqe, writes: bool) -> Option<i32> {
-        let fd = self.number(own);
+        let (fd, len) = (self.number(own), sqe.len as usize);
         let n = match self.kind {
             Kind::Direct => return None,
-            _ if writes => sys!(__NR_pwrite64, fd, sqe.addr, sqe.len, sqe.off),
-            Kind::Memory => sys!(__NR_pread64, fd, sqe.addr, sqe.len, sqe.off),
+            _ if writes => files::pwrite(fd, ReadPtr(sqe.addr), len, sqe.off),
+            Kind::Memory => files::pread(fd, UserPtr(sqe.addr), len, sqe.off),
             _ => {
-                let iov = [sqe.addr as usize, sqe.len as usize];
-                let iov = iov.as_ptr().expose_provenance();
-                softring_uapi::errno::answer(softring_host::substitute::transfer(
-                    false,
-                    fd,
-                    iov,
-                    1,
-                    sqe.off,
-                    RWF_NOWAIT.cast_unsigned(),
-                ))
+                let part = iovec { base: sqe.addr, len: sqe.len.into() };
+                let parts = Parts::one(&part);
+                softring_host::substitute::transfer(false, fd, parts, sqe.off, RWF_NOWAIT)
             }
-        };
+        }
+        .ok()?;
         // A write that was cut short has been made; a read is made again.
-        let enough = if writes { n > 0 } else { n == sqe.len as isize };
+        let enough = if writes { n > 0 } else { n == len };
         enough.then_some(n as i32)
     }
 

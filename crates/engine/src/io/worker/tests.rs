@@ -69,8 +69,7 @@ mod model {
 #[cfg(not(loom))]
 mod threads {
     use super::*;
-    use rustix::fd::{AsRawFd, OwnedFd};
-    use softring_host::sys::sys;
+    use rustix::fd::OwnedFd;
     use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
     use std::sync::mpsc::channel;
     use std::time::Instant;
@@ -230,8 +229,7 @@ mod threads {
             let (tx, rx) = channel();
             let mut j = job(round, None, move || {
                 let mut b = [0u8; 8];
-                let at = (&raw mut b).expose_provenance();
-                tx.send(sys!(__NR_read, r.as_raw_fd(), at, 8usize)).unwrap();
+                tx.send(rustix::io::read(&r, &mut b)).unwrap();
             });
             j.unbound = true;
             assert!(pool.queue(j).is_ok());
@@ -239,14 +237,13 @@ mod threads {
             // The next one, on the same worker, must not see the signal.
             let (tx2, rx2) = channel();
             let mut next = job(1000, None, move || {
-                let req = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 300_000 };
-                let at = (&raw const req).expose_provenance();
-                tx2.send(sys!(__NR_nanosleep, at, 0usize)).unwrap();
+                tx2.send(softring_host::sys::sleep(Duration::from_micros(300))).unwrap();
             });
             next.unbound = true;
             assert!(pool.queue(next).is_ok());
-            assert_eq!(rx.recv_timeout(Duration::from_secs(10)).unwrap(), -4);
-            assert_eq!(rx2.recv_timeout(Duration::from_secs(10)).unwrap(), 0);
+            let interrupted = Err(rustix::io::Errno::INTR);
+            assert_eq!(rx.recv_timeout(Duration::from_secs(10)).unwrap(), interrupted);
+            assert_eq!(rx2.recv_timeout(Duration::from_secs(10)).unwrap(), Ok(()));
             drop(w);
         }
         pool.shutdown();

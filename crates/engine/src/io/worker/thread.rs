@@ -139,5 +139,5 @@ fn own_tid() -> i32 {
 
 /// Best effort, as the kernel's own workers: a mask that the cpuset does not allow changes nothing.
 pub(super) fn confine(tid: i32, mask: &[u8]) {
-    let _ = softring_host::sys::sys!(__NR_sched_setaffinity, tid, mask.len(), mask.as_ptr().addr());
+    let _ = softring_host::calls::process::set_affinity(tid, mask);
 }

@@ -6,11 +6,12 @@ use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE};
 use crate::ops::rw_nowait::contradict;
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, OFlags};
+use softring_host::calls::{Parts, ReadPtr, files};
 use softring_host::fd::adopt_internal;
 use softring_host::fd::kind::{Kind, is_socket, of_kernel};
 use softring_host::fd::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
 use softring_host::substitute::statfs;
-use softring_host::sys::{borrow, file_type, sys};
+use softring_host::sys::{borrow, file_type};
 use softring_host::user::in_user;
 use softring_uapi::RWF_NOWAIT;
 use softring_uapi::aio::*;
@@ -98,8 +99,9 @@ fn knows_dontcache(fd: i32) -> bool {
 
 /// Has the file `read` or `read_iter`, or for a write `write` or `write_iter`?
 fn has_any(fd: i32, writes: bool) -> bool {
-    let nothing = if writes { sys!(__NR_writev, fd, 0, 0) } else { sys!(__NR_readv, fd, 0, 0) };
-    check(nothing) != Err(Errno::EINVAL)
+    let none = Parts::of_program(ReadPtr::NULL, 0);
+    let nothing = if writes { files::writev(fd, none) } else { files::readv(fd, none) };
+    nothing != Err(Errno::EINVAL)
 }
 
 /// May I/O on the file be told not to wait (`FMODE_NOWAIT`)? Of a file that is open for writing

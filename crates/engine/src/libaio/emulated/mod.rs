@@ -26,11 +26,12 @@ use poll::Poll;
 use room::{processors, room};
 use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
+use softring_host::calls::files;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_eventfd;
 use softring_host::fd::{InternalFd, dup_internal, dup_visible, is_path_only, visible};
 use softring_host::sync::Mutex;
-use softring_host::sys::{self, borrow, futex_wake, sys};
+use softring_host::sys::{self, borrow, futex_wake};
 use softring_host::user;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer};
@@ -358,8 +359,8 @@ impl Job {
             return poll.result(fd) as isize;
         }
         match self.cb.aio_lio_opcode {
-            IOCB_CMD_FSYNC => sys!(__NR_fsync, fd),
-            IOCB_CMD_FDSYNC => sys!(__NR_fdatasync, fd),
+            IOCB_CMD_FSYNC => answer(files::fsync(fd)),
+            IOCB_CMD_FDSYNC => answer(files::fdatasync(fd)),
             _ => answer(rw::read_or_write(&self.cb, fd)),
         }
     }

@@ -5,11 +5,12 @@
 use super::check::has_storage;
 use rustix::event::epoll;
 use rustix::fs::{FileType, OFlags};
+use softring_host::calls::ioctl::is_terminal;
 use softring_host::sys::nr::{
     EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM,
     EPOLLWRBAND, EPOLLWRNORM,
 };
-use softring_host::sys::{self, EngineFd, borrow, sys};
+use softring_host::sys::{self, EngineFd, borrow};
 use softring_uapi::errno::{Errno, Result};
 
 /// These come with a wake-up that says nothing: the kernel asks the file then.
@@ -103,12 +104,6 @@ fn can_be_awaited(fd: i32, kind: Option<FileType>, flags: OFlags) -> bool {
         Some(FileType::CharacterDevice) => !is_terminal(fd) && knows_poll(fd),
         _ => !has_storage(fd),
     }
-}
-
-fn is_terminal(fd: i32) -> bool {
-    const TCGETS: u32 = 0x5401;
-    let mut termios = [0u32; 16];
-    sys!(__NR_ioctl, fd, TCGETS, (&raw mut termios).expose_provenance()) == 0
 }
 
 /// Does a device know poll(2)? Only an epoll set tells.

@@ -4,11 +4,12 @@ use super::check::capped;
 use crate::ops::iov::import_iov;
 use crate::ops::rw_nowait::writes_unbuffered;
 use rustix::fs::FileType;
+use softring_host::calls::{Parts, ReadPtr, files, sockets};
 use softring_host::fd::kind::{Kind, is_socket};
 use softring_host::substitute::{positioned, transfer};
-use softring_host::sys::{file_type, sys};
+use softring_host::sys::file_type;
 use softring_uapi::aio::*;
-use softring_uapi::errno::{Errno, Result, answer, check};
+use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{RWF_NOWAIT, iovec};
 
 /// Reads or writes.
@@ -20,30 +21,32 @@ pub(super) fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
     // preadv2(2) would refuse the rest of a buffer that no call reads or writes to its end.
     let iov = iovec { base: buf, len: capped(len) };
     let vectored = [IOCB_CMD_PREADV, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
-    let (iov, n) =
-        if vectored { (buf as usize, len) } else { ((&raw const iov).expose_provenance(), 1) };
+    let parts = match vectored {
+        true => Parts::of_program(ReadPtr(buf), len as usize),
+        false => Parts::one(&iov),
+    };
     let writes = [IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
     let flagged = |at: i64| {
         let (at, flags) = (at.cast_unsigned(), flags.cast_unsigned());
-        answer(transfer(writes, fd, iov, n as usize, at, flags))
+        transfer(writes, fd, parts, at, flags)
     };
     let done = match (writes, flags) {
-        (_, 0) => answer(positioned(writes, fd, iov, n as usize, at.cast_unsigned())),
+        (_, 0) => positioned(writes, fd, parts, at.cast_unsigned()),
         _ => flagged(at),
     };
-    if check(done) != Err(Errno::ESPIPE) {
+    if done != Err(Errno::ESPIPE) {
         // pwritev2(2) answers for a write of nothing without asking the file.
         let nowait = writes && flags.cast_unsigned() & RWF_NOWAIT != 0;
-        let refused = nowait && check(done) == Ok(0) && writes_unbuffered(fd, Kind::of(fd));
-        return if refused { Err(Errno::EOPNOTSUPP) } else { check(done) };
+        let refused = nowait && done == Ok(0) && writes_unbuffered(fd, Kind::of(fd));
+        return if refused { Err(Errno::EOPNOTSUPP) } else { done };
     }
     // A stream, which has no position: the kernel's aio does not ask for one.
     let nowhere = -1i64;
-    let done = check(match (writes, flags) {
-        (false, 0) => sys!(__NR_readv, fd, iov, n),
-        (true, 0) => sys!(__NR_writev, fd, iov, n),
+    let done = match (writes, flags) {
+        (false, 0) => files::readv(fd, parts),
+        (true, 0) => files::writev(fd, parts),
         _ => flagged(nowhere),
-    });
+    };
     match done == Ok(0) && wants_nothing(cb) {
         true if writes => write_nothing(fd, flags),
         true => read_nothing(fd),
@@ -64,9 +67,8 @@ fn wants_nothing(cb: &iocb) -> bool {
 /// signalfd refuse that as they refuse one byte.
 fn read_nothing(fd: i32) -> Result<usize> {
     let special = file_type(fd) == Some(FileType::Unknown);
-    let byte = iovec { base: 0, len: 1 };
-    let at = core::ptr::from_ref(&byte).expose_provenance();
-    match check(sys!(__NR_readv, fd, at, usize::from(special))) {
+    let byte = [iovec { base: 0, len: 1 }];
+    match files::readv(fd, Parts::of(&byte[..usize::from(special)])) {
         Err(Errno::EINVAL) => Err(Errno::EINVAL),
         _ => Ok(0),
     }
@@ -79,5 +81,5 @@ fn write_nothing(fd: i32, flags: i32) -> Result<usize> {
         return Ok(0);
     }
     let wait = if flags.cast_unsigned() & RWF_NOWAIT != 0 { MSG_DONTWAIT } else { 0 };
-    check(sys!(__NR_sendto, fd, 0, 0, wait, 0, 0))
+    sockets::send(fd, ReadPtr::NULL, 0, wait, None)
 }

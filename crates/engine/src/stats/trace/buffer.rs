@@ -202,7 +202,8 @@ impl Buffer {
         const MADV_REMOVE: u32 = 9;
         let at = self.0.as_ptr().expose_provenance() + DATA;
         // On a page's boundary. All that looks at it are atomic loads and stores, which find zeros.
-        let _ = softring_host::substitute::advise(at, SIZE - DATA, MADV_REMOVE);
+        // SAFETY: our own mapping, in which zeros are as good as what was there.
+        let _ = unsafe { softring_host::calls::memory::advise(at, SIZE - DATA, MADV_REMOVE) };
     }
 
     /// Takes a free chunk.

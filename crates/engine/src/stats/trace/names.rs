@@ -5,7 +5,8 @@ use rustix::fs::FileType;
 
 use super::writer::Writer;
 use super::{Event, FIXED, LOCAL, PEER, Step};
-use softring_host::sys::{self, sys};
+use softring_host::calls::sockets::{ADDRESS, address};
+use softring_host::sys;
 
 /// What has been told of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,21 +29,6 @@ impl Default for Names {
     fn default() -> Self {
         Names([Told::default(); PLACES])
     }
-}
-
-/// The longest address (`sockaddr_storage`).
-const ADDRESS: usize = 128;
-
-/// An address of a socket's, and its length, by getsockname(2) or getpeername(2).
-fn address(fd: i32, peer: bool) -> ([u8; ADDRESS], usize) {
-    let (mut bytes, mut len) = ([0u8; ADDRESS], ADDRESS as u32);
-    let at = bytes.as_mut_ptr().expose_provenance();
-    let size = (&raw mut len).expose_provenance();
-    let done = match peer {
-        false => sys!(__NR_getsockname, fd, at, size),
-        true => sys!(__NR_getpeername, fd, at, size),
-    };
-    if done < 0 { (bytes, 0) } else { (bytes, ADDRESS.min(len as usize)) }
 }
 
 /// FNV-1a: whether an address has changed.

@@ -3,8 +3,8 @@
 
 use crate::ring::ctx::Ctx;
 use crate::submit::glue::task_sets_max;
+use softring_host::calls::process;
 use softring_host::limits::CPU_MASK_BYTES;
-use softring_host::sys::sys;
 use softring_host::user;
 use softring_uapi::IORING_SETUP_SQPOLL;
 use softring_uapi::errno::{Errno, Result};
@@ -70,10 +70,8 @@ fn drop_beyond(mask: &mut [u8], n: Option<usize>) {
 fn allowed_cpus() -> [u8; CPU_MASK_BYTES] {
     let ask = || {
         let mut mask = [0xffu8; CPU_MASK_BYTES];
-        let at = mask.as_mut_ptr().expose_provenance();
-        sys!(__NR_sched_setaffinity, 0, CPU_MASK_BYTES, at);
-        let n = sys!(__NR_sched_getaffinity, 0, CPU_MASK_BYTES, at);
-        let n = usize::try_from(n).unwrap_or(CPU_MASK_BYTES);
+        let _ = process::set_affinity(0, &mask);
+        let n = process::affinity(&mut mask).unwrap_or(CPU_MASK_BYTES);
         mask[n..].fill(0);
         mask
     };

@@ -1,0 +1,89 @@
+//! Of futexes: operations that read a word, and write none.
+#![allow(unsafe_code)]
+
+use super::ReadPtr;
+use crate::sys::sys;
+use softring_uapi::errno::{Result, check};
+
+const WAKE: u32 = 1;
+const CMP_REQUEUE: u32 = 4;
+const WAIT_BITSET: u32 = 9;
+const WAKE_BITSET: u32 = 10;
+const PRIVATE: u32 = 128;
+const SIZE_U32: u32 = 2;
+
+/// `struct futex_waitv`, of a word of 32 bits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Waiter {
+    val: u64,
+    uaddr: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+impl Waiter {
+    /// Waits at `at` if the word is `val`.
+    pub const fn new(at: ReadPtr, val: u32, private: bool) -> Waiter {
+        let flags = SIZE_U32 | if private { PRIVATE } else { 0 };
+        Waiter { val: val as u64, uaddr: at.0, flags, reserved: 0 }
+    }
+}
+
+const fn op(op: u32, private: bool) -> u32 {
+    op | if private { PRIVATE } else { 0 }
+}
+
+/// `FUTEX_WAIT_BITSET` without a time, if the word is `val`.
+///
+/// # Errors
+/// As futex(2): `EAGAIN`, `EINTR`.
+pub fn wait(at: ReadPtr, private: bool, val: u32, mask: u32) -> Result<usize> {
+    // SAFETY: the kernel reads there.
+    check(unsafe { sys!(__NR_futex, at.0, op(WAIT_BITSET, private), val, 0, 0, mask) })
+}
+
+/// `FUTEX_CMP_REQUEUE` that wakes nobody, and moves up to `n` waiters, if the word is `val`.
+///
+/// # Errors
+/// As futex(2): `EAGAIN`, `EINVAL`, `EFAULT`.
+pub fn requeue(from: ReadPtr, val: u32, n: u32, to: ReadPtr, private: bool) -> Result<usize> {
+    // SAFETY: the kernel reads there.
+    check(unsafe { sys!(__NR_futex, from.0, op(CMP_REQUEUE, private), 0, n, to.0, val) })
+}
+
+/// `FUTEX_WAKE`: how many it was.
+///
+/// # Errors
+/// As futex(2).
+pub fn wake(at: ReadPtr, private: bool, n: u32) -> Result<usize> {
+    // SAFETY: the kernel reads nothing there, and writes nothing.
+    check(unsafe { sys!(__NR_futex, at.0, op(WAKE, private), n) })
+}
+
+/// `FUTEX_WAKE_BITSET`: how many it was.
+///
+/// # Errors
+/// As futex(2).
+pub fn wake_bitset(at: ReadPtr, private: bool, n: u32, mask: u32) -> Result<usize> {
+    // SAFETY: as in `wake`.
+    check(unsafe { sys!(__NR_futex, at.0, op(WAKE_BITSET, private), n, 0, 0, mask) })
+}
+
+/// futex_wake(2), since Linux 6.7, of a word of 32 bits.
+///
+/// # Errors
+/// As the call; `ENOSYS`.
+pub fn wake2(at: ReadPtr, private: bool, n: i32, mask: u32) -> Result<usize> {
+    // SAFETY: as in `wake`.
+    check(unsafe { sys!(__NR_futex_wake, at.0, mask, n, op(SIZE_U32, private)) })
+}
+
+/// futex_waitv(2) without a time: which of them was woken.
+///
+/// # Errors
+/// As the call.
+pub fn wait_any(of: &[Waiter]) -> Result<usize> {
+    // SAFETY: the kernel reads the list, and the words that it names.
+    check(unsafe { sys!(__NR_futex_waitv, of.as_ptr().expose_provenance(), of.len(), 0, 0, 0) })
+}

@@ -1,0 +1,52 @@
+//! Of devices and the like: ioctl(2).
+#![allow(unsafe_code)]
+
+use crate::sys::sys;
+use crate::user::Plain;
+use softring_uapi::errno::{Errno, Result, check};
+
+/// Bytes in a socket: to be read, or not yet sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Queue {
+    /// `SIOCINQ`
+    Received = 0x541b,
+    /// `SIOCOUTQ`
+    Unsent = 0x5411,
+}
+
+/// How many bytes are in a queue.
+///
+/// # Errors
+/// As ioctl(2): `ENOTTY` where the file has none.
+pub fn queued(fd: i32, queue: Queue) -> Result<i32> {
+    let mut bytes = 0i32;
+    let to = (&raw mut bytes).expose_provenance();
+    // SAFETY: both requests write an int, which is ours.
+    check(unsafe { sys!(__NR_ioctl, fd, queue as u32, to) }).map(|_| bytes)
+}
+
+/// Is it a terminal?
+pub fn is_terminal(fd: i32) -> bool {
+    const TCGETS: u32 = 0x5401;
+    let mut termios = [0u32; 16];
+    // SAFETY: a `struct termios` has 36 bytes, and these are ours.
+    unsafe { sys!(__NR_ioctl, fd, TCGETS, (&raw mut termios).expose_provenance()) == 0 }
+}
+
+/// A request that takes a structure and writes it again. Addresses in the structure are the
+/// program's ([`super::UserPtr`]).
+///
+/// # Errors
+/// As ioctl(2); `EINVAL` for a request of another size.
+pub fn exchange<T: Plain>(fd: i32, request: u32, value: &mut T) -> Result<usize> {
+    /// `_IOC_SIZE`
+    const fn size(request: u32) -> usize {
+        (request >> 16 & 0x3fff) as usize
+    }
+    if size(request) != size_of::<T>() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: the structure is the caller's, as long as the request says, and takes any bytes.
+    check(unsafe { sys!(__NR_ioctl, fd, request, core::ptr::from_mut(value).expose_provenance()) })
+}
