@@ -6,23 +6,8 @@ use core::arch::asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// A raw system call; answers the kernel's `rax`: a value, or `-errno`.
-///
-/// # Safety
-/// The arguments are those of a program's own call, passed on unlooked-at, or name memory of ours
-/// that the call may read or write.
-#[inline(always)]
-pub unsafe fn syscall6(nr: usize, a: &[usize; 6]) -> isize {
-    let ret: isize;
-    // SAFETY: `syscall` clobbers rax, rcx and r11 only, as declared; the caller answers for the
-    // arguments.
-    unsafe {
-        asm!("syscall", inlateout("rax") nr => ret, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
-            in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _,
-            options(nostack));
-    }
-    ret
-}
+/// A raw system call: a program's own, passed on unlooked-at, or one of ours.
+pub use softring_host::sys::syscall as syscall6;
 
 /// [`syscall6`] with fewer arguments: `raw!(libc::SYS_close, fd)`.
 macro_rules! raw {
