@@ -3,6 +3,7 @@
 
 mod imports;
 mod opcodes;
+mod raw_calls;
 #[path = "../sources/mod.rs"]
 #[allow(dead_code)]
 mod sources;
