@@ -48,7 +48,7 @@ pub(crate) fn pin(addr: u64, len: usize) -> Result<Region> {
     let pages = (len as u64).next_multiple_of(PAGE);
     let end = addr.checked_add(pages).ok_or(Errno::EOVERFLOW)?;
     populate(&(addr..end))?;
-    Region::of_program(addr, len)
+    Region::of_program(UserPtr(addr), len)
 }
 
 /// Faults `range` in for writing, as pinning it would.

@@ -8,17 +8,32 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
 
+use softring_host::calls::UserPtr;
 use softring_uapi::errno::{Errno, Result};
+use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
-/// A shared mapping, unmapped on drop; or memory of the program's, left alone on drop.
+/// A shared mapping, unmapped with the last that shows it; or memory of the program's, left alone.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
-    owned: bool,
+    /// None: the program's.
+    mapping: Option<Arc<Mapping>>,
 }
+
+/// Unmaps it on drop.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: as for `Region`.
+unsafe impl Send for Mapping {}
+// SAFETY: as for `Region`.
+unsafe impl Sync for Mapping {}
 
 // SAFETY: a region is only an address range; accesses through it are atomic or volatile, made under
 // the ring's lock.
@@ -35,8 +50,14 @@ impl Region {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
         let p = unsafe { mmap(core::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
-        let base = NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?;
-        Ok(Region { base, len, owned: true })
+        // SAFETY: that mapping.
+        Ok(unsafe { Region::own(NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?, len) })
+    }
+
+    /// # Safety
+    /// A mapping of that size, which nobody else unmaps.
+    unsafe fn own(base: NonNull<u8>, len: usize) -> Region {
+        Region { base, len, mapping: Some(Arc::new(Mapping { base, len })) }
     }
 
     /// Fresh zeroed memory, which forked children share.
@@ -47,8 +68,8 @@ impl Region {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as in `map`.
         let p = unsafe { mmap_anonymous(core::ptr::null_mut(), len, prot, MapFlags::SHARED) }?;
-        let base = NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?;
-        Ok(Region { base, len, owned: true })
+        // SAFETY: that mapping.
+        Ok(unsafe { Region::own(NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?, len) })
     }
 
     /// Memory that the program brought, and may unmap while it is in use: the kernel holds the
@@ -56,26 +77,29 @@ impl Region {
     /// own mapping. Private memory can have one mapping only: see [`is_gone`](Self::is_gone).
     ///
     /// # Errors
-    /// `EFAULT` for no address.
-    pub(crate) fn of_program(addr: u64, len: usize) -> Result<Region> {
-        let theirs = Self::view(addr, len)?;
+    /// `EFAULT` for no address, `EINVAL` for one that is not a page's.
+    pub(crate) fn of_program(addr: UserPtr, len: usize) -> Result<Region> {
+        let at = addr.0 as usize;
+        if !at.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        let p = core::ptr::with_exposed_provenance_mut(at);
+        let base = NonNull::new(p).ok_or(Errno::EFAULT)?;
+        let theirs = Region { base, len, mapping: None };
         Ok(theirs.alias().filter(|own| own.is_same(&theirs)).unwrap_or(theirs))
     }
 
-    /// Memory that somebody else keeps mapped as long as this lives.
-    ///
-    /// # Errors
-    /// `EFAULT` for no address.
-    pub(crate) fn view(addr: u64, len: usize) -> Result<Region> {
-        let p = core::ptr::with_exposed_provenance_mut(addr as usize);
-        Ok(Region { base: NonNull::new(p).ok_or(Errno::EFAULT)?, len, owned: false })
+    /// The same memory, which stays mapped as long as one of the two lives.
+    pub(crate) fn view(&self) -> Region {
+        Region { base: self.base, len: self.len, mapping: self.mapping.clone() }
     }
 
     /// The same memory, mapped once more: mremap(2) with an old size of 0, for shared mappings.
     fn alias(&self) -> Option<Region> {
         let len = self.len.next_multiple_of(PAGE);
         let base = softring_host::calls::memory::alias(self.addr(), len)?;
-        Some(Region { base, len, owned: true })
+        // SAFETY: the mapping just made.
+        Some(unsafe { Region::own(base, len) })
     }
 
     /// Does each page of this alias show what the same page of the other shows? Not if the
@@ -95,7 +119,7 @@ impl Region {
 
     /// Is it the program's memory, which it may unmap?
     pub(crate) fn is_programs(&self) -> bool {
-        !self.owned
+        self.mapping.is_none()
     }
 
     /// Has the program unmapped it? Memory mapped there anew can't be told from the old.
@@ -166,11 +190,9 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for Mapping {
     fn drop(&mut self) {
-        if self.owned {
-            // SAFETY: we mapped exactly this range and nobody borrows from it past `self`.
-            let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-        }
+        // SAFETY: a mapping of exactly this range, and nobody borrows from it past the last region.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

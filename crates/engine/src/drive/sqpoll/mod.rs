@@ -143,10 +143,7 @@ pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring
         Some(data) => data.clone(),
         None => SqData::start(p)?,
     };
-    let words = {
-        let rings = &ring.lock().mem.rings;
-        Region::view(rings.addr() as u64, rings.len())?
-    };
+    let words = ring.lock().mem.rings.view();
     ring.lock().sq_creds = Some(softring_host::creds::mine());
     let polls = p.flags & IORING_SETUP_IOPOLL != 0;
     if !data.attach(ring) {
