@@ -158,8 +158,8 @@ impl Page {
         unsafe { at.cast().as_ref() }
     }
 
-    pub(super) fn base(&self) -> NonNull<u8> {
-        self.at
+    pub(super) fn base(&self) -> Base {
+        Base(self.at)
     }
 
     /// A free place for a ring; none if the page is full.
@@ -184,15 +184,19 @@ impl Page {
     }
 }
 
+/// Where a page lies, which is mapped for ever.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Base(NonNull<u8>);
+
 /// The address of a ring's place.
-pub(super) fn ring_at(base: NonNull<u8>, place: usize) -> NonNull<RingStats> {
+pub(super) fn ring_at(Base(base): Base, place: usize) -> NonNull<RingStats> {
     assert!(place < STATS_RINGS);
     // SAFETY: in bounds (asserted); a multiple of the alignment, as both sizes are.
     unsafe { base.add(RINGS + place * size_of::<RingStats>()).cast() }
 }
 
 /// The words of a pool's place.
-pub(super) fn pool_at(base: NonNull<u8>, place: usize) -> &'static PoolStats {
+pub(super) fn pool_at(Base(base): Base, place: usize) -> &'static PoolStats {
     assert!(place < STATS_POOLS);
     // SAFETY: as in `ring_at`; a page is mapped for ever, and zeroes are valid words.
     unsafe { base.add(POOLS + place * size_of::<PoolStats>()).cast().as_ref() }
@@ -200,7 +204,7 @@ pub(super) fn pool_at(base: NonNull<u8>, place: usize) -> &'static PoolStats {
 
 /// A histogram.
 #[inline]
-pub(super) fn hist_at(base: NonNull<u8>, place: usize) -> &'static Hist {
+pub(super) fn hist_at(Base(base): Base, place: usize) -> &'static Hist {
     assert!(place < STATS_HISTS);
     // SAFETY: as in `pool_at`.
     unsafe { base.add(HISTS + place * size_of::<Hist>()).cast().as_ref() }

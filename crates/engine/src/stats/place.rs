@@ -4,7 +4,7 @@
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use super::page::{hist_at, page, pool_at, ring_at};
+use super::page::{Base, hist_at, page, pool_at, ring_at};
 use super::{Count, Hist, OPS, PoolStats, RingStats, Workers, row};
 
 /// Where a ring counts.
@@ -22,7 +22,7 @@ pub struct Place {
 /// A place on a page.
 #[derive(Clone, Copy, Debug)]
 struct On {
-    base: NonNull<u8>,
+    base: Base,
     place: usize,
     /// Whose page that is.
     owner: u32,
