@@ -65,7 +65,7 @@ impl Context {
         Self {
             id,
             nr,
-            own: Ring::at(id),
+            own: Ring::of_program(UserPtr(id as u64)),
             forced,
             mode: AtomicU32::new(NEW),
             deciding: Mutex::new(()),

@@ -87,8 +87,8 @@ impl AioCtx {
         let (id, made_for, ring) = match kept::take(depth) {
             Some(kept) => (kept.id, kept.depth, kept.ring),
             None => {
-                let id = setup(depth)?;
-                (id, depth, Ring::at(id))
+                let (id, ring) = setup(depth)?;
+                (id, depth, ring)
             }
         };
         Ok(AioCtx {
@@ -267,9 +267,9 @@ impl AioCtx {
 }
 
 /// io_setup(2)
-fn setup(depth: u32) -> Result<usize> {
-    match aio::setup(depth) {
-        Err(Errno::EAGAIN) if kept::make_room() => aio::setup(depth),
+fn setup(depth: u32) -> Result<(usize, Option<Ring>)> {
+    match ring::setup(depth) {
+        Err(Errno::EAGAIN) if kept::make_room() => ring::setup(depth),
         made => made,
     }
 }

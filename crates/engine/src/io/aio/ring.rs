@@ -4,7 +4,9 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
+use softring_host::calls::UserPtr;
 use softring_uapi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
+use softring_uapi::errno::Result;
 
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -22,9 +24,30 @@ unsafe impl Send for Ring {}
 // SAFETY: through `&self` only atomic words of the shared memory are looked at.
 unsafe impl Sync for Ring {}
 
+/// A context of ours, by io_setup(2): its id, and its ring, which is not to be used past
+/// io_destroy(2).
+///
+/// # Errors
+/// As the call.
+pub(super) fn setup(depth: u32) -> Result<(usize, Option<Ring>)> {
+    let id = softring_host::calls::aio::setup(depth)?;
+    // SAFETY: mapped this moment, until the context ends.
+    Ok((id, unsafe { Ring::at(id) }))
+}
+
 impl Ring {
-    /// The ring of a fresh context, if it has the form we know.
-    pub(crate) fn at(id: usize) -> Option<Ring> {
+    /// The ring of a fresh context of the program's, which lies in its memory.
+    pub(crate) fn of_program(id: UserPtr) -> Option<Ring> {
+        // SAFETY: the program's memory, says the type: it gives the context up by a call that we
+        // hear of, or breaks itself.
+        unsafe { Ring::at(id.0 as usize) }
+    }
+
+    /// If it has the form we know.
+    ///
+    /// # Safety
+    /// What lies at `id` stays mapped as long as the ring is used.
+    unsafe fn at(id: usize) -> Option<Ring> {
         let head = NonNull::new(core::ptr::with_exposed_provenance_mut::<aio_ring>(id))?;
         let mut magic = [0u32; 8];
         // An emulated kernel's id need not be an address: looked at through the kernel, never
