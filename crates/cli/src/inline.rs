@@ -6,8 +6,8 @@ use std::arch::asm;
 macro_rules! inline {
     ($nr:literal, $a:expr, $b:expr, $c:expr, $d:expr) => {{
         let ret: isize;
-        // SAFETY: the instruction clobbers rax, rcx and r11 only, as declared; the arguments are
-        // those of a call that its maker answers for.
+        // SAFETY: the instruction clobbers rax, rcx and r11 only, as declared; the caller answers
+        // for the arguments.
         unsafe {
             asm!(
                 concat!("mov eax, ", $nr),
@@ -29,19 +29,28 @@ macro_rules! inline {
 }
 
 /// io_uring_setup(2)
+///
+/// # Safety
+/// The parameters are the caller's.
 #[inline(never)]
-pub fn setup(entries: usize, params: usize) -> isize {
+pub unsafe fn setup(entries: usize, params: usize) -> isize {
     inline!("425", entries, params, 0usize, 0usize)
 }
 
 /// io_uring_enter(2)
+///
+/// # Safety
+/// What the SQEs name is the caller's.
 #[inline(never)]
-pub fn enter(ring: usize, submit: usize, min: usize, flags: usize) -> isize {
+pub unsafe fn enter(ring: usize, submit: usize, min: usize, flags: usize) -> isize {
     inline!("426", ring, submit, min, flags)
 }
 
 /// close(2) by the C library, as liburing's caller may.
-pub fn close(fd: usize) -> isize {
-    // SAFETY: the trial's own descriptor.
+///
+/// # Safety
+/// The descriptor is the caller's.
+pub unsafe fn close(fd: usize) -> isize {
+    // SAFETY: the caller's.
     unsafe { libc::close(fd as i32) as isize }
 }

@@ -8,15 +8,15 @@ use crate::sys::{POLLIN, sys};
 use softring_uapi::errno::{Result, check};
 use softring_uapi::*;
 
-/// How the trial makes its calls.
+/// How the trial makes its calls, whose memory and descriptors are the trial's.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
     /// io_uring_setup(2): entries, parameters.
-    pub setup: fn(usize, usize) -> isize,
+    pub setup: unsafe fn(usize, usize) -> isize,
     /// io_uring_enter(2): ring, to submit, to wait for, flags.
-    pub enter: fn(usize, usize, usize, usize) -> isize,
+    pub enter: unsafe fn(usize, usize, usize, usize) -> isize,
     /// close(2), of the ring.
-    pub close: fn(usize) -> isize,
+    pub close: unsafe fn(usize) -> isize,
 }
 
 const O_CLOEXEC: usize = 0o2_000_000;
@@ -42,7 +42,8 @@ impl Trial {
     /// Why there is none, or nothing to try it with.
     pub fn new(calls: Calls) -> Result<Trial> {
         let mut params = io_uring_params::default();
-        let ring = (calls.setup)(ENTRIES, (&raw mut params).expose_provenance());
+        // SAFETY: the parameters are ours.
+        let ring = unsafe { (calls.setup)(ENTRIES, (&raw mut params).expose_provenance()) };
         check(ring)?;
         let mut trial = Trial { calls, ring, pipe: [-1; 2], params, maps: [-1; 2] };
         let pipe = trial.pipe.as_mut_ptr().expose_provenance();
@@ -105,7 +106,8 @@ impl Trial {
         self.word(sq.tail).store(i as u32 + 1, Ordering::Release);
         for n in 0..TRIES {
             let (submit, wait) = (usize::from(n == 0), IORING_ENTER_GETEVENTS);
-            (self.calls.enter)(self.ring.cast_unsigned(), submit, 0, wait as usize);
+            // SAFETY: what the SQEs name is ours.
+            unsafe { (self.calls.enter)(self.ring.cast_unsigned(), submit, 0, wait as usize) };
             if self.word(cq.tail).load(Ordering::Acquire) as usize > i {
                 let cqe = cq.cqes + (i * size_of::<io_uring_cqe>()) as u32 + RES;
                 return Some(self.word(cqe).load(Ordering::Relaxed).cast_signed());
@@ -128,7 +130,8 @@ impl Drop for Trial {
         // SAFETY: made by `new`.
         let close = |fd| _ = unsafe { sys!(__NR_close, fd) };
         self.pipe.into_iter().filter(|fd| *fd >= 0).for_each(close);
-        (self.calls.close)(self.ring.cast_unsigned());
+        // SAFETY: ours, which nobody uses past this.
+        unsafe { (self.calls.close)(self.ring.cast_unsigned()) };
     }
 }
 
