@@ -14,6 +14,38 @@ use crate::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 
+/// An address that the program has given for the kernel, or for us in its place, to read from or
+/// write to: `void __user *` in the kernel's source.
+///
+/// # The invariant
+/// The number came from the program: an SQE, an iocb, a structure that one of them names, or an
+/// argument of a call. It is checked, and a bad one is `EFAULT`. What lies there is the
+/// program's, which has offered it for this call: if it is memory that the program uses otherwise,
+/// or the engine's, the program has broken itself, as it could have by read(2). Memory of the
+/// engine's goes to the kernel as a slice or a reference, never by this type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct UserPtr(pub u64);
+
+impl UserPtr {
+    pub const NULL: UserPtr = UserPtr(0);
+}
+
+/// An address that the kernel only reads at: the program's, or that of a copy which the caller
+/// keeps. Any number is sound: the kernel checks it, and changes nothing there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct ReadPtr(pub u64);
+
+impl ReadPtr {
+    pub const NULL: ReadPtr = ReadPtr(0);
+
+    /// That of `value`, which lives longer than the call.
+    pub fn of<T: ?Sized>(value: &T) -> ReadPtr {
+        ReadPtr(core::ptr::from_ref(value).cast::<u8>().expose_provenance() as u64)
+    }
+}
+
 /// Types whose every bit pattern is valid and that hold no padding to leak.
 ///
 /// # Safety
@@ -254,7 +286,8 @@ pub fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {
 ///
 /// # Errors
 /// `EFAULT` if any byte is not writable.
-pub fn write_slice<T: Plain>(addr: u64, src: &[T]) -> Result<()> {
+pub fn write_slice<T: Plain>(to: UserPtr, src: &[T]) -> Result<()> {
+    let addr = to.0;
     let len = size_of_val(src);
     let done = check_writable(addr, len);
     let len = if done.is_ok() { len } else { writable_prefix(addr, len) };
@@ -293,17 +326,17 @@ fn prefix(addr: u64, len: usize, check: fn(u64, usize) -> Result<()>) -> usize {
 ///
 /// # Errors
 /// `EFAULT` if any byte is not writable.
-pub fn write<T: Plain>(addr: u64, v: &T) -> Result<()> {
-    write_slice(addr, core::slice::from_ref(v))
+pub fn write<T: Plain>(to: UserPtr, v: &T) -> Result<()> {
+    write_slice(to, core::slice::from_ref(v))
 }
 
 /// As [`write()`], or nothing of it (`put_user`).
 ///
 /// # Errors
 /// `EFAULT`.
-pub fn write_whole<T: Plain>(addr: u64, v: &T) -> Result<()> {
-    check_writable(addr, size_of::<T>())?;
-    write(addr, v)
+pub fn write_whole<T: Plain>(to: UserPtr, v: &T) -> Result<()> {
+    check_writable(to.0, size_of::<T>())?;
+    write(to, v)
 }
 
 /// Copies a NUL-terminated string in, without its NUL; at most `max` bytes.
@@ -359,9 +392,9 @@ mod tests {
             assert_eq!((reads_set(page + 8), writes_nothing(page + 8)), (readable, writable));
         }
         assert_eq!((reads_set(end + 8), writes_nothing(end + 8)), (false, false));
-        write(at + PAGE - 4, &7u32).unwrap();
+        write(UserPtr(at + PAGE - 4), &7u32).unwrap();
         assert_eq!(read::<u64>(at + PAGE - 4), Ok(7));
-        assert_eq!(write(at + PAGE - 4, &7u64), Err(Errno::EFAULT));
+        assert_eq!(write(UserPtr(at + PAGE - 4), &7u64), Err(Errno::EFAULT));
         let mut some = [0u32; 4];
         let from = [at, at + PAGE - 4, end - 4, end];
         assert_eq!((read_each(&from, &mut some), some), (3, [0, 7, 0, 0]));

@@ -6,6 +6,7 @@ use crate::resources::filetable::{Update, dup_for_table};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Req, ReqFlags};
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -60,7 +61,7 @@ fn allocate_one(ctx: &mut Ctx, at: u64) -> Result<()> {
     }
     let fd = dup_for_table(fd)?;
     let slot = ctx.files.install(IORING_FILE_INDEX_ALLOC, fd, &ctx.tags)?;
-    ctx.unlocked(|| softring_host::user::write(at, &slot)).inspect_err(|_| {
+    ctx.unlocked(|| softring_host::user::write(UserPtr(at), &slot)).inspect_err(|_| {
         let _ = ctx.files.remove(slot);
     })
 }

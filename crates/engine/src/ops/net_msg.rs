@@ -226,15 +226,15 @@ fn tell(msg: &Msg, hdr: &msghdr, name: &[u8; NAME_MAX], compat: bool) -> Result<
         let room: i32 = user::read(msg.at + namelen)?;
         let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
         let len = room.min(hdr.namelen as usize).min(NAME_MAX);
-        user::write_slice(msg.hdr.name, &name[..len])?;
-        user::write(msg.at + namelen, &hdr.namelen)?;
+        user::write_slice(UserPtr(msg.hdr.name), &name[..len])?;
+        user::write(UserPtr(msg.at + namelen), &hdr.namelen)?;
     }
     if compat {
-        user::write(msg.at + controllen, &(hdr.controllen as u32))?;
+        user::write(UserPtr(msg.at + controllen), &(hdr.controllen as u32))?;
     } else {
-        user::write(msg.at + controllen, &hdr.controllen)?;
+        user::write(UserPtr(msg.at + controllen), &hdr.controllen)?;
     }
-    user::write(msg.at + flags, &hdr.flags)
+    user::write(UserPtr(msg.at + flags), &hdr.flags)
 }
 
 impl Msg {
@@ -267,7 +267,7 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let (n, hdr) = to.receive(call.file.fd(), flags)?;
     let n = n as u32;
     let out = [hdr.namelen, hdr.controllen as u32, n, hdr.flags];
-    if let Err(e) = user::write_slice(buf, &out) {
+    if let Err(e) = user::write_slice(UserPtr(buf), &out) {
         return untold(call, e);
     }
     call.last = n == 0;

@@ -18,6 +18,7 @@ use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
 use softring_host::calls::files;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::visible;
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -218,7 +219,7 @@ pub(crate) fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 
 fn pipe_fds(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
     let fds = [ends[0].as_raw_fd(), ends[1].as_raw_fd()];
-    ctx.unlocked(|| softring_host::user::write_slice(sqe.addr, &fds))?;
+    ctx.unlocked(|| softring_host::user::write_slice(UserPtr(sqe.addr), &fds))?;
     for end in ends {
         softring_host::fd::forget_kind(softring_host::fd::release(end));
     }
@@ -238,7 +239,7 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
         let _ = ctx.files.remove(first);
     })?;
     let slots = [first.cast_signed(), second.cast_signed()];
-    ctx.unlocked(|| softring_host::user::write_slice(sqe.addr, &slots)).inspect_err(|_| {
+    ctx.unlocked(|| softring_host::user::write_slice(UserPtr(sqe.addr), &slots)).inspect_err(|_| {
         let _ = ctx.files.remove(first);
         let _ = ctx.files.remove(second);
     })

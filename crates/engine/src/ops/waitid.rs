@@ -14,7 +14,7 @@ use softring_host::calls::process::{self, Info};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
 use softring_host::sys;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 
@@ -128,7 +128,7 @@ fn may_be_nothing(c: Child) -> bool {
 fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
     let at = call.sqe.off;
     // Word by word, as memory may end in the midst of them.
-    let word = |i: usize| user::write_whole(at + 4 * i as u64, &info[i]).is_ok();
+    let word = |i: usize| user::write_whole(UserPtr(at + 4 * i as u64), &info[i]).is_ok();
     let told = at == 0 || [0, 1, 2, 4, 5, 6].into_iter().all(word);
     Outcome::Done(if told { res } else { Errno::EFAULT.res() })
 }

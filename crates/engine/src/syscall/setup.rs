@@ -7,7 +7,7 @@ use rustix::fd::IntoRawFd;
 use crate::memory::rings::{Geometry, Rings};
 use crate::resources::task_rules;
 use crate::ring::ctx::{Ctx, Ring};
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits;
 use softring_uapi::version::played;
@@ -68,7 +68,7 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     geo.publish(&mut p);
     p.features = FEATURES;
     if !polls {
-        user::write(params, &p)?;
+        user::write(UserPtr(params), &p)?;
     }
     let id = crate::ring::table::next_id();
     ctx.stats = crate::stats::Place::new();
@@ -79,7 +79,7 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     let ring = Ring::new(id, ctx);
     if polls {
         crate::drive::sqpoll::offload(&ring, &p, other.as_deref())?;
-        if let Err(e) = user::write(params, &p) {
+        if let Err(e) = user::write(UserPtr(params), &p) {
             crate::drive::teardown::end(&ring);
             return Err(e);
         }

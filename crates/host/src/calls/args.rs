@@ -2,41 +2,9 @@
 
 use core::marker::PhantomData;
 
-use crate::user;
+use crate::user::{self, ReadPtr, UserPtr};
 use softring_uapi::errno::Result;
 use softring_uapi::iovec;
-
-/// An address that the program has given for the kernel to read from or write to, `void __user *`
-/// in the kernel's source.
-///
-/// # The invariant
-/// The number came from the program: an SQE, an iocb, a structure that one of them names, or an
-/// argument of a call. The kernel checks it, and a bad one is `EFAULT`. What lies there is the
-/// program's, which has offered it for this call: if it is memory that the program uses otherwise,
-/// or the engine's, the program has broken itself, as it could have by read(2). Memory of the
-/// engine's goes to the kernel as a slice or a reference, never by this type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct UserPtr(pub u64);
-
-impl UserPtr {
-    pub const NULL: UserPtr = UserPtr(0);
-}
-
-/// An address that the kernel only reads at: the program's, or that of a copy which the caller
-/// keeps. Any number is sound: the kernel checks it, and changes nothing there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct ReadPtr(pub u64);
-
-impl ReadPtr {
-    pub const NULL: ReadPtr = ReadPtr(0);
-
-    /// That of `value`, which lives longer than the call.
-    pub fn of<T: ?Sized>(value: &T) -> ReadPtr {
-        ReadPtr(core::ptr::from_ref(value).cast::<u8>().expose_provenance() as u64)
-    }
-}
 
 /// A vector for readv(2) and its kin: parts of the program's memory (the bases are as [`UserPtr`]
 /// says), listed by the program itself or by us.

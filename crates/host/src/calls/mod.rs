@@ -21,7 +21,8 @@ pub mod process;
 pub mod rings;
 pub mod sockets;
 
-pub use args::{Parts, ReadPtr, UserPtr};
+pub use crate::user::{ReadPtr, UserPtr};
+pub use args::Parts;
 pub use message::{Incoming, Outgoing};
 
 /// Calls whose arguments are numbers, and addresses by [`args::Arg`]: their types are all that

@@ -11,7 +11,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU8};
 use libc::sigset_t;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 
 const UNSET: u8 = 0;
 const OPEN: u8 = 1;
@@ -135,7 +135,7 @@ pub fn raw_sigprocmask(how: c_int, new: usize, old: usize, size: usize) -> isize
     if ret == 0 {
         if old != 0 && is_blocked() {
             let shown = user::read::<u64>(old as u64).map(|old| old | SIGSYS);
-            let _ = shown.and_then(|shown| user::write(old as u64, &shown));
+            let _ = shown.and_then(|shown| user::write(UserPtr(old as u64), &shown));
         }
         note(how, set.map(|set| set & SIGSYS != 0));
     }

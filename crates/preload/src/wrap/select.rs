@@ -9,7 +9,7 @@ use crate::raw::{self, next};
 use core::ffi::c_int;
 use libc::{fd_set, sigset_t, timespec, timeval};
 use softring_engine::fds;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 
 const SETS: usize = 3;
 const LIMIT: usize = libc::FD_SETSIZE;
@@ -161,7 +161,7 @@ fn hand_back(
         for fd in (0..n).filter(|fd| has(set, stand_in(rings, *fd))) {
             put(&mut answer, fd);
         }
-        user::write_slice(at.expose_provenance() as u64, &answer[..words(n)]).ok()?;
+        user::write_slice(UserPtr(at.expose_provenance() as u64), &answer[..words(n)]).ok()?;
     }
     Some(())
 }

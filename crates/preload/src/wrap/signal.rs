@@ -10,7 +10,7 @@ use crate::raw::{next, raw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use libc::{sighandler_t, siginfo_t};
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use std::sync::Mutex;
 
 /// What the program wants done about SIGSYS: handler, flags.
@@ -158,7 +158,7 @@ pub fn raw_sigaction(signo: c_int, new: usize, old: usize, size: usize) -> isize
     let ret = unsafe {
         action(signo, asked, &raw mut before, |new, old| kernel_sigaction(signo, new, old))
     };
-    if ret == 0 && old != 0 && user::write(old as u64, &to_kernel(&before)).is_err() {
+    if ret == 0 && old != 0 && user::write(UserPtr(old as u64), &to_kernel(&before)).is_err() {
         return -(libc::EFAULT as isize);
     }
     ret as isize

@@ -32,7 +32,7 @@ use softring_host::fd::probe::is_eventfd;
 use softring_host::fd::{InternalFd, dup_internal, dup_visible, is_path_only, visible};
 use softring_host::sync::Mutex;
 use softring_host::sys::{self, borrow, futex_wake};
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer};
 use std::collections::VecDeque;
@@ -110,7 +110,7 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
     softring_host::handlers::need();
     let ring = Mapped::new(2 * nr.max(4 * processors()) + 1)?;
     let (id, room) = (ring.id(), room(ring.room(), processors()));
-    user::write(at, &(id as u64))?;
+    user::write(UserPtr(at), &(id as u64))?;
     let [bound, unbound] = default_limits(nr);
     let pool = Pool::new(softring_host::fork::pid(), bound, unbound);
     EVER.store(true, Relaxed);
@@ -201,7 +201,7 @@ impl Context {
         }
         let resfd = (cb.aio_flags & IOCB_FLAG_RESFD != 0).then(|| eventfd(cb.aio_resfd));
         let resfd = resfd.transpose()?;
-        user::write(key_of(obj), &0u32)?;
+        user::write(UserPtr(key_of(obj)), &0u32)?;
         let polled = cb.aio_flags & IOCB_FLAG_HIPRI != 0;
         if polled {
             polled_rules(&cb, &mut None)?;

@@ -14,7 +14,7 @@ use softring_host::limits::AIO_WAIT_BATCH;
 use softring_host::signal::BlockAll;
 use softring_host::sys;
 use softring_host::time::Clock;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::aio::io_event;
 use softring_uapi::errno::{Errno, Result};
 
@@ -111,7 +111,7 @@ impl Context {
             let room = (wait.nr - *taken).min(AIO_WAIT_BATCH as isize) as usize;
             let n = s.front(&mut some[..room]);
             let to = wait.events.wrapping_add(*taken as usize * size_of::<io_event>());
-            user::write_slice(to as u64, &some[..n])?;
+            user::write_slice(UserPtr(to as u64), &some[..n])?;
             s.drop_front(n);
             *taken += n as isize;
             if n == 0 {

@@ -6,7 +6,7 @@ mod text;
 use std::sync::Arc;
 
 use softring_host::bpf;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;
 use softring_uapi::*;
@@ -86,7 +86,7 @@ impl Filters {
         let (asked, there) = (reg.pdu_size, own(opcode));
         if asked != there {
             reg.pdu_size = there;
-            user::write(addr, &reg)?;
+            user::write(UserPtr(addr), &reg)?;
             if asked > there || reg.flags & IO_URING_BPF_FILTER_SZ_STRICT != 0 {
                 return Err(Errno::EMSGSIZE);
             }

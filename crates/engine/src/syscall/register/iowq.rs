@@ -5,7 +5,7 @@ use crate::ring::ctx::Ctx;
 use crate::submit::glue::task_sets_max;
 use softring_host::calls::process;
 use softring_host::limits::CPU_MASK_BYTES;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::IORING_SETUP_SQPOLL;
 use softring_uapi::errno::{Errno, Result};
 
@@ -45,7 +45,7 @@ pub(super) fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let own = ctx.workers().set_max(max)?;
     // An SQ thread has workers of its own.
     let old = if ctx.flags & IORING_SETUP_SQPOLL == 0 { task_sets_max(max, own) } else { own };
-    ctx.unlocked(|| user::write_slice(addr, &old))?;
+    ctx.unlocked(|| user::write_slice(UserPtr(addr), &old))?;
     Ok(0)
 }
 

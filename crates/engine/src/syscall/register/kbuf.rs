@@ -7,7 +7,7 @@ use crate::memory::mappings;
 use crate::resources::kbuf::{BufRing, MAX_BIDS};
 use crate::resources::region::in_file;
 use crate::ring::ctx::{Ctx, Ring};
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -72,6 +72,6 @@ pub(super) fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     }
     let group = u16::try_from(status.buf_group).map_err(|_| Errno::ENOENT)?;
     status.head = u32::from(ctx.groups.ring(group)?.head);
-    ctx.unlocked(|| user::write(addr, &status))?;
+    ctx.unlocked(|| user::write(UserPtr(addr), &status))?;
     Ok(0)
 }

@@ -3,7 +3,7 @@
 
 use crate::resources::napi::Napi;
 use crate::ring::ctx::Ctx;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -21,7 +21,7 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     }
     let tracking = ctx.napi.tracking();
     let old = io_uring_napi { op_param: tracking, ..ctx.napi.settings() };
-    ctx.unlocked(|| user::write(addr, &old))?;
+    ctx.unlocked(|| user::write(UserPtr(addr), &old))?;
     let names = tracking == IO_URING_NAPI_TRACKING_STATIC;
     match new.opcode {
         IO_URING_NAPI_REGISTER_OP => ctx.napi.set(&new),
@@ -42,7 +42,7 @@ pub(super) fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     }
     if addr != 0 {
         let old = ctx.napi.settings();
-        ctx.unlocked(|| user::write(addr, &old))?;
+        ctx.unlocked(|| user::write(UserPtr(addr), &old))?;
     }
     ctx.napi = Napi::default();
     Ok(0)

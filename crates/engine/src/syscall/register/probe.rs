@@ -2,7 +2,7 @@
 
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;
 use softring_uapi::*;
@@ -31,6 +31,9 @@ pub(super) fn probe(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
         op.flags = if OPS[i].supported() { IO_URING_OP_SUPPORTED } else { 0 };
     }
     let head = io_uring_probe { last_op: known - 1, ops_len: nr as u8, ..head };
-    ctx.unlocked(|| user::write(addr, &head).and_then(|()| user::write_slice(addr + HEAD, &ops)))?;
+    ctx.unlocked(|| {
+        user::write(UserPtr(addr), &head)
+            .and_then(|()| user::write_slice(UserPtr(addr + HEAD), &ops))
+    })?;
     Ok(0)
 }

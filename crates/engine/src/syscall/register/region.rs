@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::resources::region::ParamRegion;
 use crate::ring::ctx::{Ctx, Ring};
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -25,7 +25,7 @@ pub(super) fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<u
     check(&ctx, &reg)?;
     let wait_args = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
     let region = ctx.unlocked(|| ParamRegion::create(&mut desc, fd, wait_args))?;
-    ctx.unlocked(|| user::write(reg.region_uptr, &desc))?;
+    ctx.unlocked(|| user::write(UserPtr(reg.region_uptr), &desc))?;
     ctx.param_region = Some(region);
     Ok(0)
 }

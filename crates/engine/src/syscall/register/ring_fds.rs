@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::process::hold_ring;
 use crate::process::registered::{self, SLOTS_LEN, clear, in_table, put};
 use crate::ring::ctx::Ring;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_rsrc_update;
 use softring_uapi::limits::RING_FDS_MAX;
@@ -47,7 +47,7 @@ pub(super) fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usiz
         };
         let slot = put(hold_ring(row.data as i32)?, range)?;
         let told = io_uring_rsrc_update { offset: slot as u32, ..row };
-        user::write(at, &told).inspect_err(|_| clear(slot))
+        user::write(UserPtr(at), &told).inspect_err(|_| clear(slot))
     })
 }
 
