@@ -6,8 +6,8 @@
 use crate::io::sleeper::{Futex, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::Outcome;
-use crate::ring::request::{Keep, Req, Wait};
+use crate::ring::opdef::{Outcome, Owner};
+use crate::ring::request::{Keep, Req};
 use softring_host::sys::sys;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result, check};
@@ -48,7 +48,6 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let (val, mask) = (narrow(s.off)?, narrow(s.addr3)?);
     let mask = if node { 0 } else { mask };
     req.call.keep = Keep::Job(Job::Futex(Futex { addr: s.addr, val, private }, mask));
-    req.wait = Wait::Sleeper;
     Ok(())
 }
 
@@ -69,7 +68,7 @@ fn look<R>(ctx: &mut Ctx, check: impl FnOnce() -> R) -> R {
 
 fn start(checked: Result<()>) -> Outcome {
     match checked {
-        Ok(()) => Outcome::Queued,
+        Ok(()) => Outcome::Queued(Owner::Sleeper),
         Err(e) => Outcome::Done(e.res()),
     }
 }
@@ -122,7 +121,6 @@ pub(crate) fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         return Err(Errno::EFAULT);
     }
     req.call.keep = Keep::Job(Job::AnyOf(all));
-    req.wait = Wait::Sleeper;
     Ok(())
 }
 

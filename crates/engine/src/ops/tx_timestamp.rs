@@ -9,8 +9,8 @@ use crate::io::socket::has_error_queue;
 use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::Outcome;
-use crate::ring::request::{Call, Poll, ReqFlags};
+use crate::ring::opdef::{Outcome, Owner};
+use crate::ring::request::{Call, ReqFlags};
 use softring_host::sys::nr::{EPOLLERR, EPOLLET};
 use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
@@ -39,17 +39,15 @@ const EVENTS: u32 = EPOLLERR | EPOLLET;
 /// Bytes of control data that one message of the error queue may have, and more.
 const ROOM: usize = 512;
 
-/// What it waits for.
-pub(crate) fn poll() -> Poll {
-    Poll::new(EVENTS)
-}
-
 /// Waits, if the ring has CQEs of 32 bytes (`wide`).
 pub(crate) fn issue(call: &Call, wide: bool) -> Result<Outcome> {
     if !wide {
         return Err(Errno::EINVAL);
     }
-    if shares_queue(call.file.fd()) { Err(Errno::EOPNOTSUPP) } else { Ok(Outcome::Queued) }
+    if shares_queue(call.file.fd()) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(Outcome::Queued(Owner::PollSet { events: EVENTS, waits: false }))
 }
 
 /// May errors, or what tells of buffers sent without a copy, lie in the error queue, too?

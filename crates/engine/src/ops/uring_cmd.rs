@@ -5,7 +5,7 @@ use crate::io::socket::is_socket;
 use crate::ops::{nvme, tx_timestamp};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req, ReqFlags, Wait};
+use crate::ring::request::{Call, Keep, Req, ReqFlags};
 use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::{Change, has};
@@ -40,9 +40,6 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let half = ctx.mem.sq_second_half(double);
     let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
     s.len = if wide { WIDE_CQE } else { 0 } | if half.is_some() { BIG_SQE } else { 0 };
-    if s.off as u32 == SOCKET_URING_OP_TX_TIMESTAMP {
-        req.wait = Wait::Poll(tx_timestamp::poll());
-    }
     let nvme = NVME_URING_CMD_IO..=NVME_URING_CMD_ADMIN_VEC;
     if wide
         && nvme.contains(&(s.off as u32))

@@ -8,8 +8,8 @@ use rustix::fs::OFlags;
 use crate::io::sleeper::{Child, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{Outcome, Try, Waiting};
-use crate::ring::request::{Call, FileRef, Keep, Req, Wait};
+use crate::ring::opdef::{Outcome, Owner, Try, Waiting};
+use crate::ring::request::{Call, FileRef, Keep, Req};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
 use softring_host::sys::{self, sys};
@@ -37,7 +37,6 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     zero(&[s.addr, s.addr3, u64::from(s.buf_index), u64::from(s.op_flags)])?;
     let child = Child { which: s.len, id: s.fd, options: s.file_index };
     req.call.keep = Keep::Job(Job::Child(child));
-    req.wait = Wait::Sleeper;
     Ok(())
 }
 
@@ -81,7 +80,7 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
                 call.file = FileRef::Owned(fd, Kind::Pollable);
                 Outcome::Retry
             }
-            None => Outcome::Queued,
+            None => Outcome::Queued(Owner::Sleeper),
         },
         outcome => outcome,
     }

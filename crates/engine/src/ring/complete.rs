@@ -9,7 +9,7 @@ use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::Ctx;
 use crate::ring::job::Finished;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{Req, ReqFlags, State, Wait};
+use crate::ring::request::{OnWorker, Phase, Req, ReqFlags};
 use softring_uapi::errno::Errno;
 
 impl Ctx {
@@ -86,8 +86,10 @@ impl Ctx {
     /// Ends a waiting request with a result.
     pub(crate) fn complete(&mut self, id: ReqId, res: i32) {
         if let Some(mut req) = self.slab.remove(id) {
-            if req.state == State::Model || req.state == State::Aio && req.is_workers() {
-                self.ends_by(&mut req, res);
+            match req.phase {
+                Phase::Modelled => self.ends_by(&mut req, res),
+                Phase::Aio(_) if req.is_workers() => self.ends_by(&mut req, res),
+                _ => {}
             }
             req.res = res;
             if res < 0 || req.call.short {
@@ -105,9 +107,11 @@ impl Ctx {
     pub(crate) fn finished(&mut self, f: Finished) {
         if let Some(req) = self.slab.get_mut(f.id) {
             req.call.take_back(f.call);
-            req.state = State::Prepped;
+            let phase = core::mem::take(&mut req.phase);
             if let Some(mut req) = self.slab.remove(f.id) {
-                if let (Wait::Model(due), Outcome::Done(res @ 1..)) = (req.wait, f.outcome) {
+                if let Phase::Worker(OnWorker { due: Some(due), .. }) = phase
+                    && let Outcome::Done(res @ 1..) = f.outcome
+                {
                     return self.model_moved(&mut req, due, res);
                 }
                 // Without kernel aio a worker also does what the kernel's would not have.

@@ -3,7 +3,7 @@
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
-use crate::ring::request::{ReqFlags, State};
+use crate::ring::request::{Phase, ReqFlags};
 use crate::stats::trace::Step;
 
 impl Ctx {
@@ -23,7 +23,7 @@ impl Ctx {
         self.note_creds_of_chain(Some(id));
         self.keep_creds_of_chain(id);
         let Some(req) = self.slab.get_mut(id) else { return };
-        req.state = State::Drained;
+        req.phase = Phase::Drained;
         let barrier = req.flags.contains(ReqFlags::IO_DRAIN);
         let (sqe, number) = (req.call.sqe, req.trace);
         self.trace_step(Step::Drained, &sqe, number, 0);
@@ -48,7 +48,7 @@ impl Ctx {
             self.drain.list.pop_front();
             self.drain.drained -= self.chain_len(id);
             if let Some(req) = self.slab.get_mut(id) {
-                req.state = State::Prepped;
+                req.phase = Phase::Prepped;
                 self.run.push_back(id);
             }
         }

@@ -19,9 +19,24 @@ pub(crate) enum Outcome {
     Retry,
     /// Finished with that value, but its CQE comes with the next task work.
     Later(i32),
-    /// Its owner (timeout queue, poll set) keeps it and completes it later; `Req::wait` says how.
-    Queued,
+    /// Its owner keeps it and completes it later.
+    Queued(Owner),
 }
+
+/// Who keeps a request that waits for an event of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The timeout queue; `Keep::Timer` says for how long.
+    Timeouts,
+    /// The poll set, for these `EPOLL*` events. `waits`: none of them was there.
+    PollSet { events: u32, waits: bool },
+    /// A thread; `Keep::Job` says what that waits for.
+    Sleeper,
+    /// Another ring, or who delivers to one.
+    Elsewhere,
+}
+
+const _: () = assert!(size_of::<Outcome>() == 8);
 
 /// May an attempt block?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use rustix::fd::AsRawFd;
 
-use crate::io::sleeper::{Job, Sleeper};
+use crate::io::sleeper::Job;
 use crate::io::token::ReqId;
 use crate::resources::buffers::BufNode;
 use crate::resources::files::FileNode;
@@ -29,7 +29,7 @@ use softring_uapi::iovec;
 use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
 use softring_uapi::{io_uring_sqe, nvme_passthru_cmd64};
 
-pub(crate) use super::wait::{Poll, Timer, Wait};
+pub(crate) use super::phase::{OnWorker, Phase, Poll, Timer, TimerArgs};
 
 bitflags! {
     /// What the ring knows about a request. The low seven bits are the SQE's own flags.
@@ -267,8 +267,10 @@ pub(crate) enum Keep {
     Msg(Box<Msg>),
     /// What a sleeper is to wait for.
     Job(Job),
-    /// The sleeper that does.
-    Sleeper(Arc<Sleeper>),
+    /// What a timeout asks for, or the update of one.
+    Timer(TimerArgs),
+    /// The `EPOLL*` events of a POLL_ADD.
+    Events(u32),
     /// A command for an NVMe device.
     Nvme(Box<nvme_passthru_cmd64>),
     /// A second file: what splice and tee read from.
@@ -347,32 +349,8 @@ impl Call {
     }
 }
 
-/// Where a request is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Prepared; linked behind another, or in the run queue.
-    #[default]
-    Prepped,
-    /// Waiting for readiness in the poll set.
-    Armed,
-    /// In the queue of workers: none has begun it.
-    Queued,
-    /// With a worker.
-    Punted,
-    /// With the kernel's aio.
-    Aio,
-    /// With a modelled device: its data have moved, its time has not come.
-    Model,
-    /// In the timeout queue.
-    Timeout,
-    /// Behind a drain barrier.
-    Drained,
-    /// Waits on a lock of its owner (futex, waitid, msg_ring).
-    Parked,
-    /// Cancelled while it was armed; its CQE comes with the next task work. A further cancel finds
-    /// it still.
-    Cancelled,
-}
+// A request that waits is copied into its table.
+const _: () = assert!(size_of::<Req>() <= 360);
 
 /// A request.
 #[derive(Debug, Default)]
@@ -381,11 +359,9 @@ pub(crate) struct Req {
     /// The table's row for its opcode.
     pub(crate) row: &'static OpDef,
     pub(crate) flags: ReqFlags,
-    pub(crate) state: State,
+    pub(crate) phase: Phase,
     /// Result for the CQE.
     pub(crate) res: i32,
-    /// The number its file has while `call` is with a worker.
-    pub(crate) held: i32,
     /// Upper half of a 32-byte CQE.
     pub(crate) big: [u64; 2],
     /// The next request of its chain.
@@ -398,8 +374,6 @@ pub(crate) struct Req {
     pub(crate) start: u64,
     /// Poll arms so far (a cap sends the request to a worker).
     pub(crate) arms: u8,
-    /// What the poll set or the timeout queue must know.
-    pub(crate) wait: Wait,
 }
 
 impl Req {
@@ -429,9 +403,11 @@ impl Req {
         (call.blocked, call.polled, call.dry, call.seen) = (false, false, false, 0);
         (call.bgid, call.want, call.most, call.pick) = (0, 0, 0, None);
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
-        self.state = State::Prepped;
-        (self.res, self.big, self.link, self.arms, self.held) = (0, [0; 2], None, 0, 0);
-        (self.wait, self.trace, self.start) = (Wait::None, 0, 0);
+        if !matches!(self.phase, Phase::Prepped) {
+            self.phase = Phase::Prepped;
+        }
+        (self.res, self.big, self.link, self.arms) = (0, [0; 2], None, 0);
+        (self.trace, self.start) = (0, 0);
     }
 
     /// Marks the request failed, as `req_set_fail` does.

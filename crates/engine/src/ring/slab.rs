@@ -2,7 +2,7 @@
 //! event for a request long gone finds nothing instead of somebody else. A hash over the slots
 //! finds requests by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
 
-use super::request::{Req, ReqFlags, Wait};
+use super::request::{Phase, Req, ReqFlags};
 use crate::io::token::ReqId;
 use softring_host::time::Clock;
 
@@ -96,7 +96,7 @@ impl Slab {
         self.enter(slot, key);
         let id = ReqId { slot, generation: self.slots[slot as usize].generation };
         // A request that moves stays known to its armed linked timeout.
-        if let Some(Wait::Timeout(t)) = timer.and_then(|t| self.get_mut(t)).map(|t| &mut t.wait) {
+        if let Some(Phase::Timer(t)) = timer.and_then(|t| self.get_mut(t)).map(|t| &mut t.phase) {
             t.head = Some(id);
         }
         id

@@ -4,7 +4,7 @@
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, OpDef};
-use crate::ring::request::{Keep, Req, Wait};
+use crate::ring::request::{Keep, Req};
 use crate::stats::trace::{Event, NO_CQE, Span, Step, pack};
 use crate::stats::trace::{TEXT_FIRST, TEXT_SECOND, TEXT_STRUCTURE};
 use softring_uapi::*;
@@ -139,10 +139,7 @@ impl Ctx {
     #[cold]
     fn trace_copies(&mut self, req: &Req) {
         let structure = req.row.has(opdef::STRUCTURE);
-        let period = match &req.wait {
-            Wait::Timeout(timer) => timer.period.to_ne_bytes(),
-            _ => [0; 8],
-        };
+        let period;
         let texts: [(i32, &[u8]); 2] = match &req.call.keep {
             Keep::Path(path) => [(TEXT_FIRST, path.as_bytes()), (TEXT_SECOND, &[])],
             Keep::Paths(one, two) | Keep::PathsBytes(one, two, _) => {
@@ -153,7 +150,8 @@ impl Ctx {
                 [(TEXT_FIRST, path.as_bytes()), (TEXT_STRUCTURE, how)]
             }
             Keep::Bytes(bytes) if structure => [(TEXT_STRUCTURE, bytes), (TEXT_SECOND, &[])],
-            _ if matches!(req.wait, Wait::Timeout(_)) => {
+            Keep::Timer(timer) => {
+                period = timer.period.to_ne_bytes();
                 [(TEXT_STRUCTURE, &period), (TEXT_SECOND, &[])]
             }
             _ => return,

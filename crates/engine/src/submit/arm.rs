@@ -23,7 +23,7 @@ use crate::io::token::ReqId;
 use crate::ops;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
-use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::ring::request::{FileRef, Phase, Poll, Req, ReqFlags};
 use crate::ring::standing::{events_of, leave};
 use crate::ring::{exclusive, standing};
 use crate::stats::trace::Step;
@@ -47,9 +47,9 @@ pub fn call_between(f: fn() -> bool) {
 
 impl Ctx {
     /// Arms a request: it waits in the poll set, or for its turn there, or is aborted.
-    pub(crate) fn arm_poll(&mut self, req: &mut Req) {
+    pub(crate) fn arm_poll(&mut self, req: &mut Req, poll: Poll) {
         self.trace(if reissues(req) { Step::Armed } else { Step::Queued }, req);
-        req.state = State::Armed;
+        req.phase = Phase::Polling(poll);
         let goes_on = BETWEEN.get().is_none_or(|f| !reissues(req) || f());
         let by_worker = req.goes_on_by_worker();
         let id = self.slab.insert(core::mem::take(req));
@@ -88,7 +88,7 @@ impl Ctx {
     /// As [`PollSet::add`]; `EMFILE`, `EBADF`.
     pub(crate) fn stand(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
-        let Wait::Poll(poll) = req.wait else { return Ok(()) };
+        let Phase::Polling(poll) = req.phase else { return Ok(()) };
         let transports = &mut self.transports;
         let set = transports.poll_set()?;
         if let Some(fd) = standing::number(set, req, poll) {
@@ -101,7 +101,7 @@ impl Ctx {
             if set.stand(fd, events_of(req, poll), vain, id)? {
                 standing::note(set.standing(fd), req);
                 let looks = transports.looks;
-                req.wait = Wait::Poll(Poll { at: fd, looks, stays: true, ..poll });
+                req.phase = Phase::Polling(Poll { at: fd, looks, stays: true, ..poll });
                 if reissues(req) {
                     transports.unsettled += 1;
                     self.stats.reissue.armed.add(1);
@@ -116,7 +116,7 @@ impl Ctx {
         }
         let at = set.add(at, req.call.file.poll_fd(), events_of(req, poll), id)?;
         transports.multishot_polls += u32::from(poll.tells_each());
-        req.wait = Wait::Poll(Poll { at, looks: transports.looks, ..poll });
+        req.phase = Phase::Polling(Poll { at, looks: transports.looks, ..poll });
         if reissues(req) {
             transports.unsettled += 1;
             self.stats.reissue.armed.add(1);
@@ -130,7 +130,7 @@ impl Ctx {
     /// As [`PollSet::modify`].
     pub(crate) fn poll_again(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
-        let Wait::Poll(poll) = req.wait else { return Ok(()) };
+        let Phase::Polling(poll) = req.phase else { return Ok(()) };
         let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
         let set = self.transports.poll_set()?;
         if poll.stays {
@@ -138,7 +138,7 @@ impl Ctx {
         }
         let at = set.modify(poll.at, own, events, id);
         let looks = self.transports.looks;
-        req.wait = Wait::Poll(Poll { at: at.unwrap_or(-1), looks, ..poll });
+        req.phase = Phase::Polling(Poll { at: at.unwrap_or(-1), looks, ..poll });
         if at.is_err() {
             self.transports.one_poll_less(poll.tells_each());
         }
@@ -174,7 +174,7 @@ impl Ctx {
             }
             Issue::Call(_) if e != Errno::EBADF => {
                 self.stats.reissue.aborted.add(1);
-                req.wait = Wait::None;
+                req.phase = Phase::Prepped;
                 req.call.file.look_again();
                 // It gave its buffer back when it was to wait.
                 if let Err(e) = self.select_buffer(req) {
@@ -205,7 +205,7 @@ impl Ctx {
     /// An armed request is ready: issue it again. True if there was nothing for it after all.
     pub(crate) fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
         let Some(req) = self.slab.get_mut(id) else { return false };
-        if req.state != State::Armed {
+        if !matches!(req.phase, Phase::Polling(_)) {
             return false;
         }
         if matches!(req.row.issue, Issue::Ring(_)) {
@@ -243,7 +243,7 @@ impl Ctx {
             Ok(()) => self.issue(&mut req),
             Err(e) => Outcome::Done(e.res()),
         };
-        let stays = req.wait.stays_at();
+        let stays = req.phase.stays_at();
         if let Some(at) = stays {
             standing::note(self.standing(at), &req);
         }
@@ -275,7 +275,7 @@ impl Ctx {
 
     fn count_reissue(&self, req: &Req) {
         let first = self.transports.looks.wrapping_sub(1);
-        let ready = matches!(req.wait, Wait::Poll(poll) if poll.looks == first);
+        let ready = matches!(req.phase, Phase::Polling(poll) if poll.looks == first);
         let stats = &self.stats.reissue;
         stats.reissued.add(1);
         stats.ready_at_arm.add(u64::from(ready && self.transports.prompt));
@@ -287,18 +287,15 @@ impl Ctx {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
-        if !matches!(req.wait, Wait::Poll(poll) if poll.events & EPOLLET != 0) {
+        if !matches!(req.phase, Phase::Polling(poll) if poll.events & EPOLLET != 0) {
             leave(&mut self.transports, old, &mut req, true);
-            if let Wait::Poll(poll) = &mut req.wait {
+            if let Phase::Polling(poll) = &mut req.phase {
                 poll.events = poll.events & !EPOLLONESHOT | EPOLLET;
             }
         }
         let id = self.slab.put_back(old, req);
         self.exclusive.rename(key, old, id);
-        let waits = self
-            .slab
-            .get(id)
-            .is_some_and(|req| matches!(req.wait, Wait::Poll(poll) if poll.at >= 0));
+        let waits = self.slab.get(id).is_some_and(|req| req.phase.stands());
         let stood = match waits {
             true if id == old => Ok(()),
             true => self.poll_again(id),
@@ -315,7 +312,7 @@ impl Ctx {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
-        let stays = req.wait.stays_at();
+        let stays = req.phase.stays_at();
         let many = req.flags.contains(ReqFlags::MULTISHOT);
         // The id changes with the slot's generation, so the poll set learns the new one.
         let id = self.slab.insert(req);
@@ -346,7 +343,7 @@ fn reissues(req: &Req) -> bool {
 
 /// Does it wait for room to send?
 fn sends(req: &Req) -> bool {
-    matches!(req.wait, Wait::Poll(poll) if poll.events & OUT != 0) && reissues(req)
+    matches!(req.phase, Phase::Polling(poll) if poll.events & OUT != 0) && reissues(req)
 }
 
 /// Is its file ready, though the attempt was in vain? Then it is tried again at once, and nobody's

@@ -5,8 +5,8 @@ use crate::ops::ring_file;
 use crate::ops::rw::assign_buffer;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{self, Issue, Outcome, Try};
-use crate::ring::request::{Call, FileRef, Req, ReqFlags, State, Wait};
+use crate::ring::opdef::{self, Issue, Outcome, Owner, Try};
+use crate::ring::request::{Call, FileRef, Phase, Poll, Req, ReqFlags};
 use crate::stats::trace::Step;
 use crate::submit::route::Way;
 use softring_host::creds::under;
@@ -123,9 +123,9 @@ impl Ctx {
             }
             Outcome::More(res) => self.shots(req, res),
             Outcome::Retry => self.queue_async(req),
-            Outcome::Queued => {
+            Outcome::Queued(owner) => {
                 self.note_creds_of_links(req);
-                self.enqueue(req);
+                self.enqueue(req, owner);
             }
         }
     }
@@ -212,29 +212,28 @@ impl Ctx {
     }
 
     /// Hands a request to the owner that its issue chose.
-    fn enqueue(&mut self, req: &mut Req) {
+    fn enqueue(&mut self, req: &mut Req, owner: Owner) {
         self.stats.routes.queued.add(1);
         self.trace(Step::Queued, req);
         // A poll of what cannot be polled ends there.
         if !req.row.has(opdef::POLLS) {
             req.flags.remove(ReqFlags::ON_WORKER);
         }
-        match req.wait {
-            Wait::Timeout(_) => {
+        match owner {
+            Owner::Timeouts => {
+                let timer = req.start_timer().unwrap_or_default();
                 let id = self.slab.insert(core::mem::take(req));
-                self.timeouts_insert(id);
+                self.timeouts_insert(id, timer);
                 self.arm_linked_timeout(id);
             }
-            Wait::Poll(_) => {
+            Owner::PollSet { events, waits } => {
                 self.transports.ready_now |= req.is_command();
-                self.arm_poll(req);
+                self.arm_poll(req, Poll { waits, ..Poll::new(events) });
             }
-            Wait::Sleeper => self.park_with_sleeper(req),
-            Wait::None | Wait::Model(_) | Wait::Aio(_) => {
+            Owner::Sleeper => self.park_with_sleeper(req),
+            Owner::Elsewhere => {
+                req.phase = Phase::Elsewhere;
                 let id = self.slab.insert(core::mem::take(req));
-                if let Some(req) = self.slab.get_mut(id) {
-                    req.state = State::Parked;
-                }
                 if let Some(pending) = self.pending.last_mut()
                     && pending.from.is_none()
                 {

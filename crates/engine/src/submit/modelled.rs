@@ -12,7 +12,7 @@ use crate::ops::{rw, rw_hot};
 use crate::policy::hybrid::{Key, Ticket};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req, State, Wait};
+use crate::ring::request::{Call, FileRef, Keep, Phase, Req};
 use crate::stats::trace::{Step, ns_until};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::remembered;
@@ -114,15 +114,13 @@ impl Ctx {
             let ticket = self.model_issued(&file, io, now);
             return self.model_park(req, due, res, ticket);
         }
-        req.wait = Wait::Model(due.shown);
         // It is not counted as a worker's.
         req.arms = req.arms.max(1);
-        self.punt(req);
+        self.punt_for(req, Some(due.shown));
     }
 
     /// A worker is through with the data of a request that is due at `due`.
     pub(crate) fn model_moved(&mut self, req: &mut Req, due: u64, res: i32) {
-        req.wait = Wait::None;
         self.model_park(req, Due { done: due, shown: due }, res, Ticket::NONE);
     }
 
@@ -130,7 +128,7 @@ impl Ctx {
         if self.trace.on {
             self.trace_step(Step::Model, &req.call.sqe, req.trace, ns_until(due.shown));
         }
-        req.state = State::Model;
+        req.phase = Phase::Modelled;
         let id = self.slab.insert(core::mem::take(req));
         self.model_push(due, What::Request(id), res, ticket);
         self.arm_linked_timeout(id);
