@@ -201,7 +201,7 @@ impl Ctx {
         let req = self.slab.get(id)?;
         let Phase::Polling(poll) = req.phase else { return None };
         let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
-        let number = if fixed { req.call.file.fd() } else { req.call.sqe.fd };
+        let number = if fixed { req.call.file.fd() } else { req.call.sqe().fd };
         let order = (req.goes_back_to_worker(), self.slab.age(id));
         Some(WaitsOn { number, beside: poll.at != number, order })
     }

@@ -45,7 +45,7 @@ const ABORTED_ONCE: u64 = 2;
 
 /// Checks a CONNECT and copies its address (`io_connect_prep`).
 pub(crate) fn connect_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
     req.call.keep = ctx.unlocked(|| address(s.addr, s.off))?;
     Ok(())
@@ -123,7 +123,7 @@ fn pending_error(fd: i32) -> i32 {
 
 /// Checks an ACCEPT (`io_accept_prep`).
 pub(crate) fn accept_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[u64::from(s.len), u64::from(s.buf_index)])?;
     let leaks = s.file_index != 0 && s.op_flags & SOCK_CLOEXEC != 0;
     if leaks || s.op_flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) != 0 {
@@ -148,7 +148,7 @@ pub(crate) fn accept_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Takes a connection, for the program or for a slot.
 pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
     let listener = call.file.fd();
-    let direct = call.sqe.file_index != 0;
+    let direct = call.sqe().file_index != 0;
     let accepted = match how {
         Try::Block => try_accept(call),
         Try::Nonblock => accept_now(call),
@@ -173,12 +173,12 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
         softring_host::fd::forget_kind(fd);
         fd
     };
-    let multishot = call.sqe.ioprio & IORING_ACCEPT_MULTISHOT != 0;
+    let multishot = call.sqe().ioprio & IORING_ACCEPT_MULTISHOT != 0;
     if multishot { Outcome::More(res) } else { Outcome::Done(res) }
 }
 
 fn try_accept(call: &Call) -> Result<usize> {
-    let s = &call.sqe;
+    let s = call.sqe();
     let flags = s.op_flags | if s.file_index != 0 { SOCK_CLOEXEC } else { 0 };
     check(sys!(__NR_accept4, call.file.fd(), s.addr, s.off, flags))
 }
@@ -250,7 +250,7 @@ fn more_wait(fd: i32) -> Option<bool> {
 
 /// Puts what was accepted into the table, under the lock.
 pub(crate) fn accept_finish(ctx: &mut Ctx, req: &mut Req) {
-    let index = req.call.sqe.file_index;
+    let index = req.call.sqe().file_index;
     if index == 0 || req.res < 0 {
         return;
     }

@@ -39,7 +39,7 @@ fn narrow(word: u64) -> Result<u32> {
 
 /// Checks a FUTEX_WAIT or FUTEX_WAKE (`io_futex_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.len, s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))?;
     let flags = s.fd.cast_unsigned();
     // Refused when it is tried, not before.
@@ -103,7 +103,7 @@ fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
 
 /// Checks a FUTEX_WAITV and copies what it waits for (`io_futexv_prep`).
 pub(crate) fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.off, s.addr3])?;
     let fd = s.fd.cast_unsigned();
     zero(&[fd, s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))?;

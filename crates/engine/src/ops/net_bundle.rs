@@ -36,9 +36,9 @@ impl Ctx {
     /// `ENOENT`, `ENOBUFS`.
     pub(crate) fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
         let call = &mut req.call;
-        let none = |e| if alone && call.sqe.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
+        let none = |e| if alone && call.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
         let (mut pick, mut head) = self.groups.head(call.bgid).map_err(none)?;
-        let receives = call.sqe.opcode == IORING_OP_RECV;
+        let receives = call.opcode == IORING_OP_RECV;
         if alone && receives {
             head.take_singly();
             let len = head.one(u64::from(call.want)).len as u32;
@@ -55,7 +55,7 @@ impl Ctx {
             call.message().head = head;
             return Ok(());
         }
-        let bundle = call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
+        let bundle = call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0;
         let most = if bundle && pick.in_ring { usize::MAX } else { 1 };
         let whole = call.want == 0 || !pick.in_ring;
         let want = if whole { ALL } else { u64::from(call.want) };
@@ -84,7 +84,7 @@ pub(crate) fn sent(call: &mut Call, n: i32) -> Outcome {
     }
     if call.pick.is_none() {
         // Without buffers to pick from there is nothing more to send.
-        call.sqe.len = 0;
+        call.io.len = 0;
         call.keep = Keep::None;
     }
     call.done = 0;
@@ -94,20 +94,20 @@ pub(crate) fn sent(call: &mut Call, n: i32) -> Outcome {
 /// Receives into one buffer; where that is full and there is more, goes on with as many as it
 /// takes.
 pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
-    let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
+    let given = call.io.flags & !MSG_CMSG_COMPAT;
     let flags = given | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
     // What an attempt that found nothing has seen of the buffers stays (`REQ_F_BL_EMPTY`,
     // `IORING_RECV_PARTIAL_MAP`).
     if !core::mem::take(&mut call.blocked) {
         (call.last, call.cut) = (false, false);
     }
-    let limit = call.sqe.off;
+    let limit = call.io.off;
     // No more than into the one buffer of an attempt that found nothing.
     let asked = [call.most, call.want].into_iter().filter(|n| *n > 0).min();
     let asked = u64::from(asked.unwrap_or(0));
     let most = if (asked == 0 && limit == 0) || how == Try::Block { 1 } else { usize::MAX };
     let limit = if limit == 0 { ALL } else { limit };
-    let many = call.sqe.ioprio & IORING_RECV_MULTISHOT != 0;
+    let many = call.sqe().ioprio & IORING_RECV_MULTISHOT != 0;
     let cap = if many { call.want.into() } else { 0 };
     let want = if asked == 0 { limit } else { asked.min(limit) };
     let &mut Msg { ref head, more, .. } = call.message();
@@ -143,7 +143,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         if there > 0 {
             if limit != ALL {
                 // What comes of both steps is counted, too, behind the first (`io_recv_finish`).
-                call.sqe.off = left;
+                call.io.off = left;
             }
             let (n, more) = second(call, flags, (n, used), there.min(left));
             total += n;

@@ -33,7 +33,7 @@ pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
     let rest = if call.done > 0 { Some(skip(&msg.iov, call.done)) } else { None };
     let iov = rest.as_deref().unwrap_or(&msg.iov);
     let (mut name, mut namelen) = msg.name_parts();
-    let plain = matches!(call.sqe.opcode, IORING_OP_SEND | IORING_OP_SEND_ZC);
+    let plain = matches!(call.opcode, IORING_OP_SEND | IORING_OP_SEND_ZC);
     if plain && msg.name.is_some() && namelen == 0 && minds_empty_name(call.file.fd()) {
         // For sendmsg(2) that is no name; this is too short for one as well.
         (name, namelen) = (SHORT.as_ptr().expose_provenance(), SHORT.len());
@@ -54,8 +54,9 @@ pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
 
 /// One recvmsg(2) for a RECV: into what is left of its buffer or vector.
 pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
-    let s = &call.sqe;
-    let one = [iovec { base: s.addr + call.done, len: u64::from(s.len).saturating_sub(call.done) }];
+    let io = call.io;
+    let one =
+        [iovec { base: io.addr + call.done, len: u64::from(io.len).saturating_sub(call.done) }];
     let rest;
     let iov = match &call.keep {
         Keep::Msg(msg) if call.done > 0 => {
@@ -93,7 +94,7 @@ fn cut(flags: u32, hdr: &msghdr) -> bool {
 
 /// Copies a message header and its vector (`io_msg_copy_hdr`).
 fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
-    let at = req.call.sqe.addr;
+    let at = req.call.sqe().addr;
     let mut hdr: msghdr = user::read(at)?;
     // In a multishot receive's buffer there is room for a name, whether it has a place elsewhere.
     let multishot = req.flags.contains(ReqFlags::MULTISHOT);
@@ -133,17 +134,17 @@ pub(crate) fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Copies what a SENDMSG names (`io_sendmsg_setup`).
 pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &mut req.call.sqe;
+    let s = req.call.sqe();
     crate::ops::zero(&[s.off, u64::from(s.file_index)])?;
-    s.op_flags |= MSG_NOSIGNAL;
+    req.call.io.flags |= MSG_NOSIGNAL;
     req.call.keep = Keep::Msg(ctx.unlocked(|| copy_header(req))?);
     Ok(())
 }
 
 /// Sends a message.
 pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
-    let all = call.sqe.op_flags & MSG_WAITALL != 0;
-    call.sqe.len = 0;
+    let all = call.io.flags & MSG_WAITALL != 0;
+    call.io.len = 0;
     attempt(call, how, sys::POLLOUT, all, |call, flags| match &call.keep {
         Keep::Msg(msg) => send_vector(call, msg, flags),
         _ => Err(Errno::EINVAL),
@@ -153,7 +154,7 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
 /// Checks a RECVMSG (`io_recvmsg_prep`).
 pub(crate) fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     recv_common(req, 0)?;
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     if s.file_index != 0 || s.ioprio & IORING_RECVSEND_BUNDLE != 0 {
         return Err(Errno::EINVAL);
     }
@@ -168,13 +169,13 @@ pub(crate) fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Receives a message.
 pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
-    let outcome = if call.sqe.ioprio & IORING_RECV_MULTISHOT != 0 {
+    let outcome = if call.sqe().ioprio & IORING_RECV_MULTISHOT != 0 {
         attempt(call, how, sys::POLLIN, false, recv_out)
     } else {
         let control = matches!(&call.keep, Keep::Msg(msg) if msg.hdr.controllen > 0);
-        let all = call.sqe.op_flags & MSG_WAITALL != 0 && !control;
+        let all = call.io.flags & MSG_WAITALL != 0 && !control;
         if call.pick.is_none() {
-            call.sqe.len = 0;
+            call.io.len = 0;
         }
         attempt(call, how, sys::POLLIN, all, recv_message)
     };
@@ -184,9 +185,9 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
 /// One recvmsg(2), whose header the program gets back.
 fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
     let Keep::Msg(msg) = &call.keep else { return Err(Errno::EINVAL) };
-    let s = &call.sqe;
-    let len = u64::from(s.len).saturating_sub(call.done);
-    let one = [nowhere_is_null(iovec { base: s.addr + call.done, len })];
+    let io = call.io;
+    let len = u64::from(io.len).saturating_sub(call.done);
+    let one = [nowhere_is_null(iovec { base: io.addr + call.done, len })];
     let rest;
     let iov = match () {
         () if call.pick.is_some() => &one[..],
@@ -208,7 +209,7 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
     }
     let to = (&raw mut hdr).expose_provenance();
     let n = check(sys!(__NR_recvmsg, call.file.fd(), to, flags))?;
-    if let Err(e) = tell(msg, &hdr, &name, s.op_flags & MSG_CMSG_COMPAT != 0) {
+    if let Err(e) = tell(msg, &hdr, &name, io.flags & MSG_CMSG_COMPAT != 0) {
         return untold(call, e);
     }
     call.short |= cut(flags, &hdr);
@@ -263,7 +264,7 @@ impl Msg {
 /// payload lie behind each other in the buffer (`io_recvmsg_multishot`).
 fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let Keep::Msg(msg) = &call.keep else { return Err(Errno::EINVAL) };
-    let (buf, len) = (call.sqe.addr, call.sqe.len);
+    let (buf, len) = (call.io.addr, call.io.len);
     let before = msg.out_len().ok_or(Errno::EOVERFLOW)?;
     let no_room = || if is_socket(call.file.fd()) { Errno::EFAULT } else { Errno::ENOTSOCK };
     let room = len.checked_sub(before).ok_or_else(no_room)?;

@@ -60,10 +60,10 @@ const fn ioctl(device: Device, cmd_op: u32) -> Option<(u32, bool)> {
 
 /// Keeps the command of an SQE that may be one for NVMe: `rest` is the SQE's second half.
 pub(crate) fn prep(ctx: &Ctx, call: &mut Call, rest: [u64; 8]) {
-    let first = [call.sqe.addr3, call.sqe.pad2];
+    let first = [call.sqe().addr3, call.sqe().pad2];
     call.keep = Keep::Nvme(Box::new(command(first, rest)));
-    if call.sqe.op_flags & IORING_URING_CMD_FIXED != 0 {
-        call.buf = ctx.buffers.get(call.sqe.buf_index).ok();
+    if call.sqe().op_flags & IORING_URING_CMD_FIXED != 0 {
+        call.buf = ctx.buffers.get(call.sqe().buf_index).ok();
     }
 }
 
@@ -98,11 +98,11 @@ fn command(first: [u64; 2], rest: [u64; 8]) -> nvme_passthru_cmd64 {
 /// Runs a command.
 pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     // Both are needed, big SQEs and wide CQEs (`nvme_uring_cmd_checks`).
-    if call.sqe.len != WIDE_CQE | BIG_SQE {
+    if call.io.flags != WIDE_CQE | BIG_SQE {
         return Outcome::Done(Errno::EOPNOTSUPP.res());
     }
     let (Some((request, vector)), Keep::Nvme(cmd)) =
-        (ioctl(device, call.sqe.off as u32), &call.keep)
+        (ioctl(device, call.sqe().off as u32), &call.keep)
     else {
         return Outcome::Done(Errno::ENOTTY.res());
     };
@@ -122,7 +122,7 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
 /// Checks the data's place where it has to be in a registered buffer, and makes one part of a
 /// vector that the ioctl does not take.
 fn place(call: &Call, cmd: &mut nvme_passthru_cmd64, request: u32, vector: bool) -> Result<()> {
-    let fixed = call.sqe.op_flags & IORING_URING_CMD_FIXED != 0;
+    let fixed = call.sqe().op_flags & IORING_URING_CMD_FIXED != 0;
     let admin = request == NVME_IOCTL_ADMIN64_CMD;
     let parts = match vector {
         true if fixed || admin => import_iov(cmd.addr, cmd.data_len)?,
@@ -167,8 +167,8 @@ mod tests {
     }
 
     fn call(cmd_op: u32, cmd: nvme_passthru_cmd64) -> Call {
-        let mut call = Call::default();
-        (call.sqe.off, call.sqe.len) = (cmd_op.into(), WIDE_CQE | BIG_SQE);
+        let mut call = Call::new(io_uring_sqe { off: cmd_op.into(), ..io_uring_sqe::default() });
+        call.io.flags = WIDE_CQE | BIG_SQE;
         call.keep = Keep::Nvme(Box::new(cmd));
         call
     }
@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn what_needs_no_device_is_answered_at_once() {
         let done = |e: Errno| Outcome::Done(e.res());
-        let mut small = Call::default();
-        small.sqe.off = NVME_URING_CMD_IO.into();
+        let mut small = call(NVME_URING_CMD_IO, read());
+        small.io.flags = 0;
         let answer = issue(&mut small, Device::Namespace, Try::Nonblock);
         assert_eq!(answer, done(Errno::EOPNOTSUPP));
         let mut admin = call(NVME_URING_CMD_ADMIN, read());
@@ -255,8 +255,8 @@ mod tests {
 
     #[test]
     fn fixed_data_must_lie_in_a_buffer() {
-        let mut call = call(NVME_URING_CMD_IO, read());
-        call.sqe.op_flags = IORING_URING_CMD_FIXED;
+        let op_flags = IORING_URING_CMD_FIXED;
+        let call = Call::new(io_uring_sqe { op_flags, ..io_uring_sqe::default() });
         let done = place(&call, &mut read(), NVME_IOCTL_IO64_CMD, false);
         assert_eq!(done, Err(Errno::EFAULT));
     }

@@ -37,7 +37,7 @@ const fn parse(events: u32, flags: u32) -> u32 {
 
 /// Checks a POLL_ADD (`io_poll_add_prep`).
 pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     if sqe.buf_index != 0 || sqe.off != 0 || sqe.addr != 0 {
         return Err(Errno::EINVAL);
     }
@@ -139,7 +139,7 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let Phase::Polling(p) = req.phase else { return };
     let revents = if revents & EPOLLERR != 0 { error_left(req, revents) } else { revents };
     let revents = if p.waits { woken(req, p.events, revents) } else { revents };
-    let (all, user_data) = (mask_of(req, p.events, revents), req.call.sqe.user_data);
+    let (all, user_data) = (mask_of(req, p.events, revents), req.user_data);
     let mask = news(&p, revents, all).cast_signed();
     let ring = req.flags.contains(ReqFlags::POLLS_RING) && p.waits;
     let orphan = req.flags.contains(ReqFlags::ORPHAN);
@@ -171,7 +171,7 @@ fn error_left(req: &Req, revents: u32) -> u32 {
 
 /// Checks a POLL_REMOVE (`io_poll_remove_prep`).
 pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     let flags = sqe.len;
     if sqe.buf_index != 0 || sqe.file_index != 0 {
         return Err(Errno::EINVAL);
@@ -190,7 +190,7 @@ pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Removes an armed poll, or changes its events or its name (`io_poll_remove`).
 pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     if req.is_workers() {
         ctx.events_first(req);
     }

@@ -48,7 +48,7 @@ pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, events: u32) -> Outcom
 /// May an operation have a ring for its file? What is behind its number here is the ring's memory,
 /// which nobody is to read, write or cut short so.
 fn takes_ring(call: &Call) -> Result<()> {
-    match call.sqe.opcode {
+    match call.opcode {
         IORING_OP_FALLOCATE => Err(Errno::ENODEV),
         IORING_OP_SYNC_FILE_RANGE => Err(Errno::ESPIPE),
         IORING_OP_FSYNC | IORING_OP_FTRUNCATE => Err(Errno::EINVAL),

@@ -29,7 +29,7 @@ pub(crate) fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outco
 /// The last attempt has failed, though bytes went before: then the position stays where it was at
 /// first (`kiocb_done`).
 pub(crate) fn put_back(call: &Call, kind: Kind) {
-    if call.sqe.off == CURRENT && kind != Kind::Pollable {
+    if call.io.off == CURRENT && kind != Kind::Pollable {
         let back = call.done.cast_signed().wrapping_neg();
         sys!(__NR_lseek, call.file.fd(), back.cast_unsigned(), SEEK_CUR);
     }
@@ -39,13 +39,13 @@ pub(crate) fn put_back(call: &Call, kind: Kind) {
 /// /proc/PID/comm, or one without any, as /proc/kmsg. Its own position serves, and is put back.
 pub(crate) fn without_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let fd = call.file.fd();
-    let off = core::mem::replace(&mut call.sqe.off, CURRENT);
+    let off = core::mem::replace(&mut call.io.off, CURRENT);
     let before = sys!(__NR_lseek, fd, 0, SEEK_CUR);
     if before >= 0 && before.cast_unsigned() as u64 != off {
         sys!(__NR_lseek, fd, off, SEEK_SET);
     }
     let got = transfer(call, kind, flags);
-    call.sqe.off = off;
+    call.io.off = off;
     if before >= 0 {
         sys!(__NR_lseek, fd, before.cast_unsigned(), SEEK_SET);
     }

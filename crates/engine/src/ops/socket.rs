@@ -22,7 +22,7 @@ const ADDR_MAX: u32 = 128;
 
 /// Checks a SOCKET (`io_socket_prep`).
 pub(crate) fn socket_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.addr, u64::from(s.op_flags), u64::from(s.buf_index)])?;
     let flags = s.off as u32 & !TYPE;
     let leaks = s.file_index != 0 && flags & SOCK_CLOEXEC != 0;
@@ -34,7 +34,7 @@ pub(crate) fn socket_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Makes a socket, for the program or for a slot.
 pub(crate) fn socket(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
+    let s = call.sqe();
     let direct = s.file_index != 0;
     let kind = s.off as u32 | if direct { SOCK_CLOEXEC } else { 0 };
     match check(sys!(__NR_socket, s.fd, kind, s.len)) {
@@ -68,7 +68,7 @@ pub(crate) fn address(addr: u64, len: u64) -> Result<Keep> {
 
 /// Checks a BIND (`io_bind_prep`).
 pub(crate) fn bind_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
     req.call.keep = ctx.unlocked(|| address(s.addr, s.off))?;
     if matches!(&req.call.keep, Keep::Bytes(addr) if makes_file(addr)) {
@@ -101,26 +101,26 @@ pub(crate) fn bind(call: &mut Call, _: Try) -> Outcome {
 
 /// Checks a LISTEN (`io_listen_prep`).
 pub(crate) fn listen_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.addr, s.off])?;
     zero(&[u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))
 }
 
 /// Has the socket take connections.
 pub(crate) fn listen(call: &mut Call, _: Try) -> Outcome {
-    answer(sys!(__NR_listen, call.file.fd(), call.sqe.len))
+    answer(sys!(__NR_listen, call.file.fd(), call.sqe().len))
 }
 
 /// Checks a SHUTDOWN (`io_shutdown_prep`).
 pub(crate) fn shutdown_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.off, s.addr])?;
     zero(&[s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))
 }
 
 /// Ends one direction of a connection, or both.
 pub(crate) fn shutdown(call: &mut Call, _: Try) -> Outcome {
-    let done = answer(sys!(__NR_shutdown, call.file.fd(), call.sqe.len));
+    let done = answer(sys!(__NR_shutdown, call.file.fd(), call.sqe().len));
     // What the socket itself refuses breaks no chain.
     call.short = done == Outcome::Done(Errno::ENOTSOCK.res());
     done
@@ -133,12 +133,12 @@ pub(crate) fn needs_socket(_: &Req, res: i32) -> bool {
 
 /// What makes a socket hands back that there is no number for it.
 pub(crate) fn needs_number(req: &Req, res: i32) -> bool {
-    res == Errno::EMFILE.res() && req.call.sqe.file_index == 0
+    res == Errno::EMFILE.res() && req.call.sqe().file_index == 0
 }
 
 /// What a filter may load of a SOCKET: family, type and protocol.
 pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     for (to, word) in to.chunks_exact_mut(4).zip([s.fd as u32, s.off as u32, s.len]) {
         to.copy_from_slice(&word.to_ne_bytes());
     }

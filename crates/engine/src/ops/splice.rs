@@ -16,7 +16,7 @@ const FLAGS: u32 = 0xf;
 
 /// Checks a SPLICE (`io_splice_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    if req.call.sqe.op_flags & !(FLAGS | SPLICE_F_FD_IN_FIXED) != 0 {
+    if req.call.sqe().op_flags & !(FLAGS | SPLICE_F_FD_IN_FIXED) != 0 {
         return Err(Errno::EINVAL);
     }
     Ok(())
@@ -24,7 +24,7 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Checks a TEE (`io_tee_prep`).
 pub(crate) fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    if req.call.sqe.addr != 0 || req.call.sqe.off != 0 {
+    if req.call.sqe().addr != 0 || req.call.sqe().off != 0 {
         return Err(Errno::EINVAL);
     }
     prep(ctx, req)
@@ -35,7 +35,7 @@ pub(crate) fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// # Errors
 /// `EBADF` if it is not open, or the slot is empty.
 pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     let fd = softring_host::fd::visible(sqe.splice_fd_in());
     let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
         FileRef::Fixed(ctx.files.get(sqe.file_index)?)
@@ -66,7 +66,7 @@ fn fd_in(call: &Call) -> i32 {
 
 /// Moves bytes between a pipe and a file; an offset of -1 is the file's own position.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
-    let s = call.sqe;
+    let s = *call.sqe();
     if s.len == 0 {
         return Outcome::Done(0);
     }
@@ -94,7 +94,7 @@ fn modes_allow(call: &Call) -> bool {
 
 /// Copies bytes from one pipe to another without taking them out.
 pub(crate) fn tee(call: &mut Call, _: Try) -> Outcome {
-    let s = call.sqe;
+    let s = *call.sqe();
     if s.len == 0 {
         return Outcome::Done(0);
     }
@@ -110,6 +110,6 @@ fn offset(off: &mut u64) -> usize {
 
 /// Less than asked for breaks a chain.
 fn moved(call: &mut Call, ret: isize) -> Outcome {
-    call.short = ret != call.sqe.len as isize;
+    call.short = ret != call.sqe().len as isize;
     crate::ops::answer_waiting(ret)
 }

@@ -2,7 +2,7 @@
 //! `io_uring/statx.c`.
 
 use crate::ops::fs::AT_EMPTY_PATH;
-use crate::ops::{answer, no_fixed_file, path, zero};
+use crate::ops::{answer, no_fixed_file, path, paths, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Keep, Req};
@@ -11,17 +11,16 @@ use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_statx_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
     let name = ctx.unlocked(|| path(sqe.addr, sqe.op_flags & AT_EMPTY_PATH != 0))?;
-    req.call.sqe.addr = name.as_ptr().expose_provenance() as u64;
     req.call.keep = Keep::Path(name);
     Ok(())
 }
 
 /// Gets a file's status.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    answer(sys!(__NR_statx, softring_host::fd::visible(s.fd), s.addr, s.op_flags, s.len, s.off))
+    let (s, [name, _]) = (call.sqe(), paths(call));
+    answer(sys!(__NR_statx, softring_host::fd::visible(s.fd), name, s.op_flags, s.len, s.off))
 }

@@ -30,7 +30,7 @@ pub(crate) fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     if sqe.addr3 != 0 || sqe.pad2 != 0 {
         return Err(Errno::EINVAL);
     }
@@ -112,7 +112,7 @@ pub(crate) fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if req.flags.intersects(ReqFlags::FIXED_FILE | ReqFlags::BUFFER_SELECT) {
         return Err(Errno::EINVAL);
     }
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     if sqe.addr3 != 0 || sqe.pad2 != 0 || sqe.buf_index != 0 || sqe.len != 0 || sqe.file_index != 0
     {
         return Err(Errno::EINVAL);
@@ -131,7 +131,7 @@ pub(crate) fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Removes a timeout, or moves its deadline (`io_timeout_remove`).
 pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     let update = sqe.op_flags & IORING_TIMEOUT_UPDATE != 0;
     let linked = update && sqe.op_flags & IORING_LINK_TIMEOUT_UPDATE != 0;
     let opcode = if linked { IORING_OP_LINK_TIMEOUT } else { IORING_OP_TIMEOUT };
@@ -142,7 +142,7 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
             let abs = sqe.op_flags & IORING_TIMEOUT_ABS != 0;
             // What counted, be it completions or shots, counts no more.
             (t.period, t.count, t.shots) = (new.period, 0, 0);
-            t.clock = clock_of(old.call.sqe.op_flags, abs);
+            t.clock = clock_of(old.call.sqe().op_flags, abs);
             t.set_deadline(abs);
             ctx.timeouts_insert(id, t);
         }

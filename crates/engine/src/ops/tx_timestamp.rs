@@ -63,7 +63,7 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId) {
         ctx.poll_leave(id, false);
         return ctx.complete(id, Errno::ECANCELED.res());
     }
-    let (fd, user_data) = (req.call.file.fd(), req.call.sqe.user_data);
+    let (fd, user_data) = (req.call.file.fd(), req.user_data);
     if shares_queue(fd) {
         return;
     }

@@ -33,7 +33,7 @@ type Info = [u32; 32];
 
 /// Checks a WAITID (`io_waitid_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.addr, s.addr3, u64::from(s.buf_index), u64::from(s.op_flags)])?;
     let child = Child { which: s.len, id: s.fd, options: s.file_index };
     req.call.keep = Keep::Job(Job::Child(child));
@@ -41,7 +41,7 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 fn child(call: &Call) -> Child {
-    let s = &call.sqe;
+    let s = call.sqe();
     Child { which: s.len, id: s.fd, options: s.file_index }
 }
 
@@ -128,7 +128,7 @@ fn may_be_nothing(c: Child) -> bool {
 
 /// Fills in the program's `siginfo_t`: as the kernel, all but the padding.
 fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
-    let at = call.sqe.off;
+    let at = call.sqe().off;
     // Word by word, as memory may end in the midst of them.
     let word = |i: usize| user::write_whole(at + 4 * i as u64, &info[i]).is_ok();
     let told = at == 0 || [0, 1, 2, 4, 5, 6].into_iter().all(word);

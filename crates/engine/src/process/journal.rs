@@ -63,14 +63,14 @@ struct Left {
 
 impl Left {
     fn of(req: &Req, follows: bool) -> Left {
-        let sqe = &req.call.sqe;
+        let sqe = req.call.sqe();
         let mut what = u32::from(sqe.flags & KEPT) | if follows { FOLLOWS } else { 0 };
         let mut timer = Timer::default();
         if let (IORING_OP_TIMEOUT, Phase::Timer(t)) = (req.opcode(), &req.phase) {
             what |= TIMEOUT | with_clock(sqe.op_flags, t.clock) << OP_FLAGS;
             timer = *t;
         }
-        Left { what, user_data: sqe.user_data, timer }
+        Left { what, user_data: req.user_data, timer }
     }
 
     fn write(&self, page: &Control, slot: usize, owner: u32) {

@@ -88,7 +88,7 @@ impl Wanted {
 
     /// Would a cancellation that runs on a worker come upon itself?
     pub(crate) fn itself(&self, req: &Req) -> bool {
-        let named = !self.by_name() || req.call.sqe.user_data == self.user_data;
+        let named = !self.by_name() || req.user_data == self.user_data;
         let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
         !self.has(MANY) && named && op
     }
@@ -188,7 +188,7 @@ impl Ctx {
         let age = u64::from(self.slab.age(id));
         match (order.0, self.slab.get(id)) {
             (1, Some(req)) => {
-                let bucket = bucket(req.call.sqe.user_data, self.mem.geo.cq_entries);
+                let bucket = bucket(req.user_data, self.mem.geo.cq_entries);
                 order.1 = (false, bucket, age);
             }
             (CHILDREN | FUTEXES, _) => order.1 = (false, 0, age),

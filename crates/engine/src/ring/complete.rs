@@ -63,7 +63,7 @@ impl Ctx {
             let wide = req.flags.contains(ReqFlags::CQE32)
                 && self.mem.geo.flags & softring_uapi::IORING_SETUP_CQE_MIXED != 0;
             let flags = req.call.cflags | if wide { softring_uapi::IORING_CQE_F_32 } else { 0 };
-            let cqe = Cqe { user_data: req.call.sqe.user_data, res: req.res, flags, big: req.big };
+            let cqe = Cqe { user_data: req.user_data, res: req.res, flags, big: req.big };
             self.post(cqe);
             cqe_flags = Some(flags);
         }

@@ -4,6 +4,7 @@
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::request::{Phase, ReqFlags};
+use crate::ring::trace::Name;
 use crate::stats::trace::Step;
 
 impl Ctx {
@@ -25,8 +26,8 @@ impl Ctx {
         let Some(req) = self.slab.get_mut(id) else { return };
         req.phase = Phase::Drained;
         let barrier = req.flags.contains(ReqFlags::IO_DRAIN);
-        let (sqe, number) = (req.call.sqe, req.trace);
-        self.trace_step(Step::Drained, &sqe, number, 0);
+        let (name, number) = (Name::of(req), req.trace);
+        self.trace_step(Step::Drained, name, number, 0);
         self.drain.drained += self.chain_len(id);
         self.drain.list.push_back(id);
         self.queue_deferred();

@@ -17,7 +17,7 @@ use crate::ring::standing::leave;
 /// The listener that a request waits for; none if it does not wait exclusively.
 pub(crate) fn key(req: &Req) -> Option<Key> {
     let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
-    req.row.has(opdef::EXCLUSIVE).then_some((fixed, req.call.sqe.fd))
+    req.row.has(opdef::EXCLUSIVE).then_some((fixed, req.call.sqe().fd))
 }
 
 /// Does it stand in the poll set?

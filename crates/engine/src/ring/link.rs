@@ -34,7 +34,7 @@ fn is_past(req: &Req, armed: Option<Timer>, head: &Req) -> bool {
         return t.period == 0 || t.deadline <= ended;
     }
     let Keep::Timer(t) = req.call.keep else { return false };
-    let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
+    let abs = req.call.sqe().op_flags & IORING_TIMEOUT_ABS != 0;
     t.period == 0 || (abs && t.period <= t.clock.now())
 }
 

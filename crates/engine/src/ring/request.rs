@@ -25,8 +25,8 @@ use softring_host::fd::kept::{self, KeptFd};
 use softring_host::fd::kind::Kind;
 use softring_uapi::IORING_RECVSEND_FIXED_BUF;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::iovec;
 use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
+use softring_uapi::{epoll_event, iovec};
 use softring_uapi::{io_uring_sqe, nvme_passthru_cmd64};
 
 pub(crate) use super::phase::{OnWorker, Phase, Poll, Timer, TimerArgs};
@@ -245,24 +245,24 @@ impl FileRef {
 }
 
 /// What prep copied in from the program, because the request may outlive the program's copy.
-/// While it is held, the addresses in the request's SQE copy point into it.
 #[derive(Debug, Default)]
 pub(crate) enum Keep {
     #[default]
     None,
-    /// One path (`addr`), or none where the program passed NULL.
+    /// A path, or the name of an attribute.
     Path(CString),
-    /// Two paths or strings (`addr`, then `addr2` or `addr3`).
-    Paths(CString, CString),
+    /// Two paths; or the name of an attribute, and whose it is.
+    Paths(Box<[CString; 2]>),
     /// A copied vector.
     Iov(Vec<iovec>),
     /// Any copied structure.
     Bytes(Vec<u8>),
     /// A path or name, and a copied structure or value (`openat2`'s how).
-    PathBytes(CString, Vec<u8>),
-    /// A name, a path and a value.
-    #[expect(dead_code, reason = "the call reads the value by its address")]
-    PathsBytes(CString, CString, Vec<u8>),
+    PathBytes(Box<(CString, Vec<u8>)>),
+    /// The name of an attribute, whose it is, and its value.
+    PathsBytes(Box<([CString; 2], Vec<u8>)>),
+    /// What an EPOLL_CTL asks for.
+    Event(epoll_event),
     /// A message.
     Msg(Box<Msg>),
     /// What a sleeper is to wait for.
@@ -277,15 +277,38 @@ pub(crate) enum Keep {
     File(FileRef),
 }
 
+/// What a read, a write, a send or a receive is to transfer. Prep fills it in; who picks a buffer
+/// aims it there, and attempts move it on. (A command has its flags alone.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    /// Where the bytes are, or the vector.
+    pub(crate) addr: u64,
+    /// How many bytes, or parts of the vector.
+    pub(crate) len: u32,
+    /// `RWF_*` or `MSG_*`.
+    pub(crate) flags: u32,
+    /// The position in a file; the bytes after which a multishot RECV ends (0: no end).
+    pub(crate) off: u64,
+}
+
+impl Transfer {
+    pub(crate) fn of(sqe: &io_uring_sqe) -> Self {
+        Transfer { addr: sqe.addr, len: sqe.len, flags: sqe.op_flags, off: sqe.off }
+    }
+}
+
 /// The part of a request that its system call needs: it travels to a worker and back.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
-    /// The SQE, copied once. Prep may rewrite fields of this copy (addresses into `keep`).
-    pub(crate) sqe: io_uring_sqe,
+    /// The SQE, copied once and never written.
+    sqe: io_uring_sqe,
+    pub(crate) io: Transfer,
     pub(crate) file: FileRef,
     pub(crate) keep: Keep,
     /// The registered buffer it works in.
     pub(crate) buf: Option<Arc<BufNode>>,
+    /// What it runs as: the SQE's opcode, but for a vector into one provided buffer.
+    pub(crate) opcode: u8,
     /// Bytes already transferred by earlier attempts.
     pub(crate) done: u64,
     /// Flags for the CQE.
@@ -326,10 +349,19 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    pub(crate) fn new(sqe: io_uring_sqe) -> Self {
+        Call { sqe, opcode: sqe.opcode, ..Call::default() }
+    }
+
+    /// The SQE, as the program wrote it.
+    pub(crate) const fn sqe(&self) -> &io_uring_sqe {
+        &self.sqe
+    }
+
     /// Takes out what travels to a worker; the nodes of registered files stay.
     pub(crate) fn lend(&mut self) -> Call {
         let mut lent = core::mem::take(self);
-        self.sqe = lent.sqe;
+        (self.sqe, self.opcode) = (lent.sqe, lent.opcode);
         let file = lent.file.lend();
         self.file = core::mem::replace(&mut lent.file, file);
         if let Keep::File(file) = &mut lent.keep {
@@ -350,7 +382,7 @@ impl Call {
 }
 
 // A request that waits is copied into its table.
-const _: () = assert!(size_of::<Req>() <= 360);
+const _: () = assert!(size_of::<Req>() <= 368);
 
 /// A request.
 #[derive(Debug, Default)]
@@ -358,6 +390,8 @@ pub(crate) struct Req {
     pub(crate) call: Call,
     /// The table's row for its opcode.
     pub(crate) row: &'static OpDef,
+    /// What its CQEs are called by, and who looks for it; an update may change it.
+    pub(crate) user_data: u64,
     pub(crate) flags: ReqFlags,
     pub(crate) phase: Phase,
     /// Result for the CQE.
@@ -379,14 +413,15 @@ pub(crate) struct Req {
 impl Req {
     pub(crate) fn new(sqe: io_uring_sqe, row: &'static OpDef) -> Self {
         let flags = ReqFlags::from_bits_retain(u32::from(sqe.flags));
-        Req { call: Call { sqe, ..Call::default() }, row, flags, ..Req::default() }
+        let user_data = sqe.user_data;
+        Req { call: Call::new(sqe), row, user_data, flags, ..Req::default() }
     }
 
-    /// Makes a used request a fresh one for the SQE now in it, field by field: most were never
-    /// touched.
+    /// Makes a used request a fresh one for an SQE, field by field: most were never touched.
     #[inline]
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self, sqe: &io_uring_sqe) {
         let call = &mut self.call;
+        (call.sqe, call.opcode, self.user_data) = (*sqe, sqe.opcode, sqe.user_data);
         // Asked first: dropping what is not there costs calls.
         if !matches!(call.file, FileRef::None | FileRef::Plain(_))
             || !matches!(call.keep, Keep::None)
@@ -427,7 +462,7 @@ impl Req {
     }
 
     pub(crate) fn opcode(&self) -> u8 {
-        self.call.sqe.opcode
+        self.call.opcode
     }
 
     /// Is it a command of a file's own?

@@ -54,13 +54,13 @@ impl Ctx {
         let mut pick = self.groups.select(call.bgid)?;
         call.place(pick.buf.addr, pick.buf.len);
         if at_once {
-            self.groups.commit(call.bgid, &mut pick, call.sqe.len);
+            self.groups.commit(call.bgid, &mut pick, call.io.len);
         }
         call.pick = Some(pick);
         if pick.buf.addr != 0 {
             let reads = req.row.bits & (opdef::READS_ONCE | opdef::READS_MANY) != 0;
             // A RECV's own call says so itself.
-            let bad = reads && in_user(call.sqe.addr, u64::from(call.sqe.len)).is_err();
+            let bad = reads && in_user(call.io.addr, u64::from(call.io.len)).is_err();
             return if bad { Err(self.bad_buffer(req)) } else { Ok(()) };
         }
         if req.row.has(opdef::MESSAGE) {
@@ -149,7 +149,7 @@ impl Ctx {
         // A READ_MULTISHOT forgets it, and a RECVMSG keeps it apart.
         let clamps = (req.reads_once() || req.receives_plainly()) && !req.selects_many();
         if let Some(pick) = req.call.pick.filter(|pick| clamps && pick.count <= 1) {
-            req.call.most = pick.buf.len.min(req.call.sqe.len);
+            req.call.most = pick.buf.len.min(req.call.io.len);
         }
         let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
         if let Some(pick) = req.call.pick.take_if(free) {
@@ -159,9 +159,9 @@ impl Ctx {
 
     /// The request goes where nobody holds the ring's lock: its buffer is its own from here.
     pub(crate) fn keep_buffer(&mut self, req: &mut Req) {
-        let Call { bgid, sqe, pick, .. } = &mut req.call;
+        let Call { bgid, io, pick, .. } = &mut req.call;
         if let Some(pick) = pick {
-            self.groups.commit(*bgid, pick, sqe.len);
+            self.groups.commit(*bgid, pick, io.len);
         }
     }
 
@@ -248,7 +248,7 @@ impl Req {
 
     /// Does it send or receive with one of these flags?
     fn asks_for(&self, flags: u32) -> bool {
-        self.flags.contains(ReqFlags::SENDRECV) && self.call.sqe.op_flags & flags != 0
+        self.flags.contains(ReqFlags::SENDRECV) && self.call.sqe().op_flags & flags != 0
     }
 
     /// Was it to pick a buffer, and has none?
@@ -258,7 +258,7 @@ impl Req {
 
     /// Does it pick its buffers as a bundle does?
     fn selects_many(&self) -> bool {
-        let bundle = self.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
+        let bundle = self.call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0;
         self.flags.contains(ReqFlags::SENDRECV) && (self.row.has(opdef::SELECT_MANY) || bundle)
     }
 
@@ -296,7 +296,7 @@ impl Req {
     /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
     /// but who was told not to does not accept in vain (`io_accept`).
     pub(crate) fn may_not_wait(&self) -> bool {
-        let now = self.call.blocked && self.call.sqe.ioprio & self.row.dont_wait != 0;
+        let now = self.call.blocked && self.call.sqe().ioprio & self.row.dont_wait != 0;
         let waits = self.flags.contains(ReqFlags::REISSUED) || self.goes_on_by_worker();
         self.flags.contains(ReqFlags::NOWAIT) && (now || !waits)
     }
@@ -335,7 +335,7 @@ impl Call {
     /// buffer of an attempt that found nothing (`io_buffer_select` is told the length of that).
     pub(crate) fn place(&mut self, addr: u64, len: u32) {
         let most = |most: u32| if most == 0 { u32::MAX } else { most };
-        self.sqe.addr = addr;
-        self.sqe.len = len.min(most(self.want)).min(most(self.most));
+        self.io.addr = addr;
+        self.io.len = len.min(most(self.want)).min(most(self.most));
     }
 }

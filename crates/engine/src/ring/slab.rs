@@ -80,7 +80,7 @@ impl Slab {
             self.rehash();
         }
         let timer = if req.flags.contains(ReqFlags::LINK_TIMEOUT) { req.link } else { None };
-        let key = req.call.sqe.user_data;
+        let key = req.user_data;
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize].req = Some(req);
@@ -137,7 +137,7 @@ impl Slab {
     /// Gives a waiting request another `user_data`.
     pub(crate) fn rename(&mut self, id: ReqId, user_data: u64) {
         if let Some(req) = self.get_mut(id) {
-            req.call.sqe.user_data = user_data;
+            req.user_data = user_data;
             self.unhash(id.slot);
             self.enter(id.slot, user_data);
         }
@@ -245,9 +245,7 @@ mod tests {
     use super::*;
 
     fn named(user_data: u64) -> Req {
-        let mut req = Req::default();
-        req.call.sqe.user_data = user_data;
-        req
+        Req { user_data, ..Req::default() }
     }
 
     #[test]

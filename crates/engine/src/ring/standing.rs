@@ -55,7 +55,7 @@ pub(crate) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired
 
 /// Does a request take what comes in?
 fn receives(req: &Req) -> bool {
-    req.row.has(opdef::RECEIVES) && req.call.sqe.op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
+    req.row.has(opdef::RECEIVES) && req.call.sqe().op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
 }
 
 /// Notes what an attempt found out about the number.
@@ -145,8 +145,8 @@ impl Ctx {
     /// A CLOSE is about to run here. True if it has to be left to a worker, because those who wait
     /// on the number belong to another ring as well, whose lock must not be waited for here.
     pub(crate) fn closes_number(&mut self, req: &Req) -> bool {
-        let fd = req.call.sqe.fd;
-        if req.call.sqe.file_index != 0 || standing::count(fd) == 0 {
+        let fd = req.call.sqe().fd;
+        if req.call.sqe().file_index != 0 || standing::count(fd) == 0 {
             return false;
         }
         self.number_closes(fd, None);

@@ -20,7 +20,7 @@ impl Req {
     /// armed.
     pub(crate) fn start_timer(&self) -> Option<Timer> {
         let Keep::Timer(args) = self.call.keep else { return None };
-        Some(Timer::start(args, self.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0))
+        Some(Timer::start(args, self.call.sqe().op_flags & IORING_TIMEOUT_ABS != 0))
     }
 }
 
@@ -131,20 +131,20 @@ impl Ctx {
         if req.opcode() == IORING_OP_LINK_TIMEOUT {
             return self.linked_timeout_expired(id, t.head);
         }
-        let sqe = req.call.sqe;
-        let mut last = sqe.op_flags & IORING_TIMEOUT_MULTISHOT == 0;
+        let (user_data, flags) = (req.user_data, req.call.sqe().op_flags);
+        let mut last = flags & IORING_TIMEOUT_MULTISHOT == 0;
         if !last && t.shots > 0 {
             t.shots -= 1;
             last = t.shots == 0;
         }
         self.timeout_ended();
-        if !last && self.post_more(sqe.user_data, Errno::ETIME.res(), 0) {
+        if !last && self.post_more(user_data, Errno::ETIME.res(), 0) {
             self.trace_more(id, Errno::ETIME.res());
             t.set_deadline(false);
             return self.timeouts_insert(id, t);
         }
         let Some(mut req) = self.slab.remove(id) else { return };
-        if sqe.op_flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
+        if flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
             req.set_fail();
         }
         req.res = Errno::ETIME.res();

@@ -387,7 +387,7 @@ fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let number = match &req.call.file {
         FileRef::Fixed(node) => node.fd(),
         FileRef::Plain(fd) if set.compares => *fd,
-        FileRef::Owned(..) if set.compares && named => req.call.sqe.fd,
+        FileRef::Owned(..) if set.compares && named => req.call.sqe().fd,
         _ => return None,
     };
     (poll.events & EPOLLONESHOT != 0 && set.is_free(number)).then_some(number)

@@ -141,8 +141,7 @@ impl Ctx {
             if let Some(finish) = req.row.finish {
                 finish(self, req);
             }
-            let posted =
-                req.res >= 0 && self.post_more(req.call.sqe.user_data, req.res, req.call.cflags);
+            let posted = req.res >= 0 && self.post_more(req.user_data, req.res, req.call.cflags);
             if !posted {
                 if req.res < 0 {
                     req.set_fail();
@@ -260,7 +259,7 @@ impl Ctx {
         if !def.has(opdef::FILE) || !matches!(req.call.file, FileRef::None) {
             return Ok(());
         }
-        let fd = req.call.sqe.fd;
+        let fd = req.call.sqe().fd;
         let mut file = if req.flags.contains(ReqFlags::FIXED_FILE) {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
             FileRef::Fixed(self.files.get(slot)?)
@@ -297,7 +296,7 @@ fn reads_first(req: &mut Req) -> bool {
 
 /// One attempt on a worker, where it may block. Only `Call` rows come here.
 pub(crate) fn issue_blocking(call: &mut Call) -> Outcome {
-    let def = &OPS[call.sqe.opcode as usize];
+    let def = &OPS[call.opcode as usize];
     match def.issue {
         Issue::Call(f) => {
             let creds = call.creds.take();

@@ -79,14 +79,15 @@ impl Ctx {
                     None
                 }
                 // A worker makes one attempt, behind which the file's own position stays.
-                _ => (forced || (req.follows_in_worker() && req.call.sqe.off == ops::rw::CURRENT))
+                _ => (forced
+                    || (req.follows_in_worker() && req.call.sqe().off == ops::rw::CURRENT))
                     .then_some(Way::Worker),
             };
         }
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);
         req.flags.set(ReqFlags::STREAM, pollable);
         // What waited for a barrier behind a CLOSE finds it done.
-        let closes = def.has(opdef::CLOSES) && req.call.sqe.flags & IOSQE_ASYNC == 0;
+        let closes = def.has(opdef::CLOSES) && req.call.sqe().flags & IOSQE_ASYNC == 0;
         (def.has(opdef::ASYNC) || (forced && !pollable && !closes)).then_some(Way::Worker)
     }
 

@@ -98,7 +98,7 @@ impl TestRing {
             .slab
             .iter()
             .filter(|(_, req)| waits(&req.phase))
-            .map(|(_, req)| req.call.sqe.user_data)
+            .map(|(_, req)| req.user_data)
             .collect();
         names.sort_unstable();
         names

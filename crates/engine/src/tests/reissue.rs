@@ -24,8 +24,7 @@ static ROW: OpDef = OpDef { issue: Issue::Ring(attempt), ..OPS[IORING_OP_NOP as 
 /// As a prepared request comes to its first attempt.
 fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     SCRIPT.set(script.iter().copied().collect());
-    let mut req = Req { row: &ROW, ..Req::default() };
-    req.call.sqe = sqe(IORING_OP_NOP, user_data);
+    let mut req = Req::new(sqe(IORING_OP_NOP, user_data), &ROW);
     let mut ctx = ring.lock();
     ctx.nr_reqs += 1;
     ctx.queue_sqe(&mut req);
@@ -100,8 +99,7 @@ proptest! {
 fn many_shots_let_others_in_between() {
     let ring = TestRing::new(8, 128, 0);
     let mut ctx = ring.lock();
-    let mut other = Req::default();
-    other.call.sqe = sqe(IORING_OP_NOP, 2);
+    let other = Req::new(sqe(IORING_OP_NOP, 2), &OPS[IORING_OP_NOP as usize]);
     ctx.nr_reqs += 1;
     let other = ctx.slab.insert(other);
     ctx.run.push_back(other);

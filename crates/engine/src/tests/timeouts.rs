@@ -87,7 +87,7 @@ proptest! {
             prop_assume!(ended.is_empty());
             for (_, req) in ring.lock().slab.iter() {
                 let Phase::Timer(t) = req.phase else { unreachable!("all are timeouts") };
-                want.push((t.deadline, req.call.sqe.user_data));
+                want.push((t.deadline, req.user_data));
             }
         }
         want.sort_unstable();
