@@ -66,7 +66,7 @@ fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, events: u32) {
     let stand_in = crate::drive::stand_in::poll_fd(fd).ok_or(Errno::EBADF);
     let held = stand_in.and_then(softring_host::fd::dup_internal);
     let mut ctx = ring.lock_now();
-    let Some(mut req) = ctx.slab.remove(from) else { return };
+    let Some(mut req) = ctx.slab.take(from) else { return };
     match held {
         Ok(file) => {
             req.call.file = FileRef::Owned(file, Kind::Pollable);

@@ -12,7 +12,7 @@ use rustix::fd::AsRawFd;
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Guard, Ring};
-use crate::ring::request::{FileRef, OnWorker, Phase, Req};
+use crate::ring::request::{OnWorker, Phase, Req};
 use softring_host::fd::InternalFd;
 use softring_host::sys;
 use softring_host::time::Clock;
@@ -288,12 +288,7 @@ impl Ctx {
 
     /// Drops every request.
     pub(crate) fn forget_in_flight(&mut self) {
-        let ids: Vec<ReqId> = self.slab.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            if let Some(mut req) = self.slab.remove(id) {
-                req.call.file = FileRef::None;
-            }
-        }
+        self.slab.clear();
         self.pending.clear();
         self.delivering = false;
         self.run.clear();

@@ -48,6 +48,9 @@ impl Ctx {
     /// Ends a request, with or without a CQE.
     #[inline]
     pub(crate) fn finish_quiet(&mut self, req: &mut Req, skip: bool) {
+        if let Some(id) = req.id.take() {
+            self.slab.release(id);
+        }
         if req.res < 0
             && let Some(fail) = req.row.fail
         {
@@ -85,7 +88,7 @@ impl Ctx {
 
     /// Ends a waiting request with a result.
     pub(crate) fn complete(&mut self, id: ReqId, res: i32) {
-        if let Some(mut req) = self.slab.remove(id) {
+        if let Some(mut req) = self.slab.take(id) {
             match req.phase {
                 Phase::Modelled => self.ends_by(&mut req, res),
                 Phase::Aio(_) if req.is_workers() => self.ends_by(&mut req, res),
@@ -108,7 +111,7 @@ impl Ctx {
         if let Some(req) = self.slab.get_mut(f.id) {
             req.call.take_back(f.call);
             let phase = core::mem::take(&mut req.phase);
-            if let Some(mut req) = self.slab.remove(f.id) {
+            if let Some(mut req) = self.slab.take(f.id) {
                 if let Phase::Worker(OnWorker { due: Some(due), .. }) = phase
                     && let Outcome::Done(res @ 1..) = f.outcome
                 {
@@ -171,7 +174,7 @@ impl Ctx {
     pub(crate) fn run_task_work(&mut self) {
         for _ in 0..self.run.len() {
             let Some(id) = self.run.pop_front() else { break };
-            let Some(mut req) = self.slab.remove(id) else { continue };
+            let Some(mut req) = self.slab.take(id) else { continue };
             // What a worker would do comes after every CQE so far, for a timeout that counts them,
             // too.
             if req.is_workers() {

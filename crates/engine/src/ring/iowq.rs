@@ -73,7 +73,7 @@ impl Ctx {
         // Its submitter is asked for its credentials once.
         self.submit.open = true;
         while let Some(id) = self.iowq.pop_front() {
-            let Some(mut req) = self.slab.remove(id) else { continue };
+            let Some(mut req) = self.slab.take(id) else { continue };
             req.phase = Phase::Prepped;
             // It comes after every CQE so far, for a timeout that counts them, too.
             self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);

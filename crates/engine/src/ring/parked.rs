@@ -38,7 +38,7 @@ impl Ctx {
                 self.arm_linked_timeout(id);
             }
             Err(e) => {
-                if let Some(mut req) = self.slab.remove(id) {
+                if let Some(mut req) = self.slab.take(id) {
                     req.fail(e);
                     self.finish(&mut req);
                 }

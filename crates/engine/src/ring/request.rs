@@ -382,7 +382,7 @@ impl Call {
 }
 
 // A request that waits is copied into its table.
-const _: () = assert!(size_of::<Req>() <= 368);
+const _: () = assert!(size_of::<Req>() <= 376);
 
 /// A request.
 #[derive(Debug, Default)]
@@ -390,6 +390,8 @@ pub(crate) struct Req {
     pub(crate) call: Call,
     /// The table's row for its opcode.
     pub(crate) row: &'static OpDef,
+    /// Its place in the table, once it has waited.
+    pub(crate) id: Option<ReqId>,
     /// What its CQEs are called by, and who looks for it; an update may change it.
     pub(crate) user_data: u64,
     pub(crate) flags: ReqFlags,

@@ -143,7 +143,7 @@ impl Ctx {
             t.set_deadline(false);
             return self.timeouts_insert(id, t);
         }
-        let Some(mut req) = self.slab.remove(id) else { return };
+        let Some(mut req) = self.slab.take(id) else { return };
         if flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
             req.set_fail();
         }
@@ -162,7 +162,7 @@ impl Ctx {
     /// or with the cancellation's own failure. It is no failure of its own: with CQE_SKIP_SUCCESS
     /// it is not heard of.
     fn linked_timeout_expired(&mut self, id: ReqId, head: Option<ReqId>) {
-        let Some(mut timeout) = self.slab.remove(id) else { return };
+        let Some(mut timeout) = self.slab.take(id) else { return };
         debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);
         timeout.res = Errno::ETIME.res();
         timeout.flags.remove(ReqFlags::LINKS);

@@ -124,7 +124,7 @@ impl Ctx {
         Ok(())
     }
 
-    /// A request in the poll set waits again: it has a new name, or other events.
+    /// A request in the poll set waits again, or for other events.
     ///
     /// # Errors
     /// As [`PollSet::modify`].
@@ -156,7 +156,7 @@ impl Ctx {
     /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
     /// waits instead. A POLL_ADD of what cannot be polled is ready.
     pub(crate) fn abort(&mut self, id: ReqId, e: Errno) {
-        let Some(mut req) = self.slab.remove(id) else { return };
+        let Some(mut req) = self.slab.take(id) else { return };
         let req = &mut req;
         match req.row.issue {
             Issue::Call(_) if req.is_command() => {
@@ -205,7 +205,8 @@ impl Ctx {
     /// An armed request is ready: issue it again. True if there was nothing for it after all.
     pub(crate) fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
         let Some(req) = self.slab.get_mut(id) else { return false };
-        if !matches!(req.phase, Phase::Polling(_)) {
+        // An event of an earlier wait finds it elsewhere, or not there yet.
+        if !req.phase.stands() {
             return false;
         }
         if matches!(req.row.issue, Issue::Ring(_)) {
@@ -224,7 +225,7 @@ impl Ctx {
             return false;
         }
         req.flags |= ReqFlags::REISSUED;
-        let Some(mut req) = self.slab.remove(id) else { return false };
+        let Some(mut req) = self.slab.take(id) else { return false };
         self.count_reissue(&req);
         self.trace(Step::Reissue, &req);
         if let Some(outcome) = self.without_issue(&mut req) {
@@ -256,12 +257,12 @@ impl Ctx {
                 if more && news && stays.is_none() && (req.arms >= IN_VAIN || !alone) =>
             {
                 self.recycle_buffer(&mut req);
-                self.await_news(req, id);
+                self.await_news(req);
                 true
             }
             Outcome::Retry if more && !req.may_not_wait() && !req.call.may_wait => {
                 self.recycle_buffer(&mut req);
-                self.rearm(req, id);
+                self.rearm(req);
                 true
             }
             outcome => {
@@ -283,45 +284,37 @@ impl Ctx {
 
     /// A multishot request finds nothing, though its file is ready all the time: it waits for what
     /// comes next, under a number of its own, edge-triggered. The kernel's always waits so.
-    fn await_news(&mut self, mut req: Req, old: ReqId) {
+    fn await_news(&mut self, mut req: Req) {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
-        if !matches!(req.phase, Phase::Polling(poll) if poll.events & EPOLLET != 0) {
-            leave(&mut self.transports, old, &mut req, true);
+        let edge = matches!(req.phase, Phase::Polling(poll) if poll.events & EPOLLET != 0);
+        let id = self.slab.insert(req);
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if !edge {
+            leave(&mut self.transports, id, req, true);
             if let Phase::Polling(poll) = &mut req.phase {
                 poll.events = poll.events & !EPOLLONESHOT | EPOLLET;
             }
         }
-        let id = self.slab.put_back(old, req);
-        self.exclusive.rename(key, old, id);
-        let waits = self.slab.get(id).is_some_and(|req| req.phase.stands());
-        let stood = match waits {
-            true if id == old => Ok(()),
-            true => self.poll_again(id),
-            false => self.stand(id),
-        };
-        if let Err(e) = stood {
+        if !req.phase.stands()
+            && let Err(e) = self.stand(id)
+        {
             self.arm_next_waiter(key, id, true);
             self.complete(id, e.res());
         }
     }
 
     /// Not ready after all: wait again.
-    fn rearm(&mut self, mut req: Req, old: ReqId) {
+    fn rearm(&mut self, mut req: Req) {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
         let stays = req.phase.stays_at();
         let many = req.flags.contains(ReqFlags::MULTISHOT);
-        // The id changes with the slot's generation, so the poll set learns the new one.
         let id = self.slab.insert(req);
-        self.exclusive.rename(key, old, id);
-        if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()) {
-            set.rename(fd, old, id);
-            if !many {
-                set.armed_anew(fd, id);
-            }
+        if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()).filter(|_| !many) {
+            set.armed_anew(fd, id);
         }
         match self.poll_again(id) {
             Ok(()) => {

@@ -86,7 +86,7 @@ impl Ctx {
 
     /// What aio cannot take goes to a worker; what is not to wait is tried here, and that is it.
     fn aio_instead(&mut self, id: ReqId) {
-        let Some(mut req) = self.slab.remove(id) else { return };
+        let Some(mut req) = self.slab.take(id) else { return };
         req.phase = Phase::Prepped;
         req.flags.remove(ReqFlags::ON_WORKER);
         if !req.may_not_wait() {

@@ -105,7 +105,7 @@ impl Ctx {
             let slow = ReqFlags::FORCE_ASYNC | ReqFlags::FAIL;
             if self.slab.get(head).is_some_and(|r| r.flags.intersects(slow)) {
                 self.queue_fallback(head);
-            } else if let Some(mut req) = self.slab.remove(head) {
+            } else if let Some(mut req) = self.slab.take(head) {
                 self.queue_sqe(&mut req);
             }
         } else if req.linked() {
@@ -233,7 +233,7 @@ impl Ctx {
         if req.flags.contains(ReqFlags::FAIL) {
             req.flags.remove(ReqFlags::HARDLINK);
             req.flags |= ReqFlags::LINK;
-            if let Some(mut req) = self.slab.remove(id) {
+            if let Some(mut req) = self.slab.take(id) {
                 self.finish(&mut req);
             }
         } else if self.drain.active {
