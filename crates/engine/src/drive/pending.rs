@@ -7,7 +7,7 @@ use crate::ops::{epoll, msg_ring};
 use crate::ring::ctx::Ring;
 use crate::ring::opdef::{self, Outcome, Owner};
 use crate::ring::pending::{EpollChange, Pending, What};
-use crate::ring::request::{FileRef, Keep};
+use crate::ring::request::{FileRef, OpState};
 use softring_host::fd::kind::Kind;
 use softring_uapi::errno::Errno;
 
@@ -71,7 +71,7 @@ fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, events: u32) {
         Ok(file) => {
             req.call.file = FileRef::Owned(file, Kind::Pollable);
             let outcome = if req.row.has(opdef::POLLS) {
-                req.call.keep = Keep::Events(events);
+                req.call.state = OpState::Poll(events);
                 ctx.issue(&mut req)
             } else {
                 Outcome::Queued(Owner::PollSet { events, waits: false })

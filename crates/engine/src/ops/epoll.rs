@@ -7,7 +7,7 @@ use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Owner, Try};
 use crate::ring::pending::{EpollChange, Pending, What};
-use crate::ring::request::{Call, Keep, Req};
+use crate::ring::request::{Call, OpState, Req};
 use softring_host::fd::kind::Kind;
 use softring_host::sys::{self, sys};
 use softring_host::user;
@@ -22,7 +22,7 @@ pub(crate) fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         let mut event = [0u32; 3];
         ctx.unlocked(|| user::read_slice(s.addr, &mut event))?;
         let data = u64::from(event[1]) | u64::from(event[2]) << 32;
-        req.call.keep = Keep::Event(epoll_event { events: event[0], data });
+        req.call.state = OpState::Epoll(epoll_event { events: event[0], data });
     }
     Ok(())
 }
@@ -30,7 +30,7 @@ pub(crate) fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Changes an epoll set.
 pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let s = req.call.sqe();
-    let event = if let Keep::Event(e) = req.call.keep { e } else { epoll_event::default() };
+    let event = if let OpState::Epoll(e) = req.call.state { e } else { epoll_event::default() };
     let [epoll, fd] = [s.fd, s.off as i32].map(softring_host::fd::visible);
     let change = EpollChange { epoll, op: s.len, fd, event };
     if softring_host::fd::numbers::is_ring(change.fd)

@@ -4,7 +4,7 @@
 use crate::ops::{answer, no_fixed_file, path, paths, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req};
+use crate::ring::request::{Call, OpState, Req};
 use softring_host::fd::visible;
 use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
@@ -100,7 +100,7 @@ fn to_dir(s: &io_uring_sqe) -> i32 {
 /// Copies the path in `addr` in.
 fn one_path(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let name = ctx.unlocked(|| path(req.call.sqe().addr, false))?;
-    req.call.keep = Keep::Path(name);
+    req.call.state = OpState::Path(name);
     Ok(())
 }
 
@@ -109,6 +109,6 @@ fn two_paths(ctx: &mut Ctx, req: &mut Req, first_may_be_empty: bool) -> Result<(
     let sqe = req.call.sqe();
     let old = ctx.unlocked(|| path(sqe.addr, first_may_be_empty))?;
     let new = ctx.unlocked(|| path(sqe.off, false))?;
-    req.call.keep = Keep::Paths(Box::new([old, new]));
+    req.call.state = OpState::Paths(Box::new([old, new]));
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::io::sleeper::{Futex, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Owner};
-use crate::ring::request::{Keep, Req};
+use crate::ring::request::{OpState, Req};
 use softring_host::sys::sys;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result, check};
@@ -47,14 +47,14 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let private = is_private(flags & !(FUTEX2_NUMA | FUTEX2_MPOL))?;
     let (val, mask) = (narrow(s.off)?, narrow(s.addr3)?);
     let mask = if node { 0 } else { mask };
-    req.call.keep = Keep::Job(Job::Futex(Futex { addr: s.addr, val, private }, mask));
+    req.call.state = OpState::Sleep(Job::Futex(Futex { addr: s.addr, val, private }, mask));
     Ok(())
 }
 
 /// Waits for a wake, if the futex has its value (`io_futex_wait`).
 pub(crate) fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    match &req.call.keep {
-        Keep::Job(Job::Futex(futex, 1..)) => start(look(ctx, || futex.check())),
+    match &req.call.state {
+        OpState::Sleep(Job::Futex(futex, 1..)) => start(look(ctx, || futex.check())),
         _ => Outcome::Done(Errno::EINVAL.res()),
     }
 }
@@ -76,8 +76,8 @@ fn start(checked: Result<()>) -> Outcome {
 /// Wakes who waits (`io_futex_wake`). Under the lock, so that their CQEs come after the request's
 /// own.
 pub(crate) fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
-    let done = match &req.call.keep {
-        Keep::Job(Job::Futex(futex, mask)) => futex_wake(futex, *mask),
+    let done = match &req.call.state {
+        OpState::Sleep(Job::Futex(futex, mask)) => futex_wake(futex, *mask),
         _ => Err(Errno::EINVAL),
     };
     Outcome::Done(done.map_or_else(Errno::res, |n| n as i32))
@@ -120,13 +120,13 @@ pub(crate) fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if all.len() < s.len as usize {
         return Err(Errno::EFAULT);
     }
-    req.call.keep = Keep::Job(Job::AnyOf(all));
+    req.call.state = OpState::Sleep(Job::AnyOf(all));
     Ok(())
 }
 
 /// Waits for a wake of any, if all have their values (`io_futexv_wait`).
 pub(crate) fn waitv(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let Keep::Job(Job::AnyOf(all)) = &req.call.keep else {
+    let OpState::Sleep(Job::AnyOf(all)) = &req.call.state else {
         return Outcome::Done(Errno::EINVAL.res());
     };
     // The kernel looks at all addresses before it looks at any value.

@@ -4,7 +4,7 @@
 use std::ffi::CString;
 
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, OpState, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result, check};
 
 pub(crate) mod advise;
@@ -75,15 +75,12 @@ pub(crate) fn no_fixed_file(req: &Req) -> Result<()> {
     if req.flags.contains(ReqFlags::FIXED_FILE) { Err(Errno::EBADF) } else { Ok(()) }
 }
 
-/// The addresses of the paths, or of the name and the path, that prep has copied; 0 for one that
-/// there is not.
+/// The addresses of the paths that prep has copied; 0 for one that there is not.
 pub(crate) fn paths(call: &Call) -> [usize; 2] {
     let at = |path: &CString| path.as_ptr().expose_provenance();
-    match &call.keep {
-        Keep::Path(one) => [at(one), 0],
-        Keep::PathBytes(kept) => [at(&kept.0), 0],
-        Keep::Paths(both) => [at(&both[0]), at(&both[1])],
-        Keep::PathsBytes(kept) => [at(&kept.0[0]), at(&kept.0[1])],
+    match &call.state {
+        OpState::Path(one) => [at(one), 0],
+        OpState::Paths(both) => [at(&both[0]), at(&both[1])],
         _ => [0; 2],
     }
 }

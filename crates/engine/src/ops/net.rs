@@ -16,7 +16,7 @@ use crate::ops::socket::address;
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req, ReqFlags, Transfer};
+use crate::ring::request::{Call, OpState, Req, ReqFlags, Transfer};
 use softring_host::sys::{self, sys};
 use softring_host::user::in_user;
 use softring_uapi::errno::{Errno, Result, check};
@@ -83,10 +83,8 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     let mut msg = Msg::default();
-    if s.off != 0
-        && let Keep::Bytes(name) = ctx.unlocked(|| address(s.off, u64::from(s.file_index)))?
-    {
-        msg.name = Some(name);
+    if s.off != 0 {
+        msg.name = Some(ctx.unlocked(|| address(s.off, u64::from(s.file_index)))?);
     }
     let elsewhere = req.flags.contains(ReqFlags::BUFFER_SELECT);
     let fixed = s.ioprio & IORING_RECVSEND_FIXED_BUF != 0;
@@ -103,7 +101,7 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         in_user(io.addr, u64::from(io.len))?;
     }
     if msg.name.is_some() || !msg.iov.is_empty() || (fixed && vector) {
-        req.call.keep = Keep::Msg(Box::new(msg));
+        req.call.state = OpState::Message(Box::new(msg));
     }
     Ok(())
 }
@@ -124,9 +122,9 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
 pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
     let io = call.io;
     let (at, len) = (io.addr + call.done, u64::from(io.len).saturating_sub(call.done));
-    match &call.keep {
-        Keep::Msg(msg) if !msg.iov.is_empty() => net_msg::send_vector(call, msg, flags),
-        Keep::Msg(msg) => {
+    match &call.state {
+        OpState::Message(msg) if !msg.iov.is_empty() => net_msg::send_vector(call, msg, flags),
+        OpState::Message(msg) => {
             let (name, size) = msg.name_parts();
             check(sys!(__NR_sendto, call.file.fd(), at, len, flags, name, size))
         }
@@ -136,8 +134,8 @@ pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
 
 /// Bytes asked for.
 pub(crate) fn total(call: &Call) -> u64 {
-    match &call.keep {
-        Keep::Msg(msg) if !msg.iov.is_empty() => msg.iov.iter().map(|v| v.len).sum(),
+    match &call.state {
+        OpState::Message(msg) if !msg.iov.is_empty() => msg.iov.iter().map(|v| v.len).sum(),
         _ => u64::from(call.io.len),
     }
 }
@@ -247,7 +245,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         // One that failed on the way did not ask what is left.
         call.cflags = 0;
     }
-    if let (true, Keep::Msg(msg)) = (bundle, &mut call.keep) {
+    if let (true, OpState::Message(msg)) = (bundle, &mut call.state) {
         msg.more = call.cflags & IORING_CQE_F_SOCK_NONEMPTY != 0;
     }
     outcome
@@ -255,7 +253,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
 
 fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
     let io = call.io;
-    if flags & MSG_WAITALL != 0 || matches!(call.keep, Keep::Msg(_)) {
+    if flags & MSG_WAITALL != 0 || matches!(call.state, OpState::Message(_)) {
         return net_msg::recv_vector(call, flags);
     }
     check(sys!(__NR_recvfrom, call.file.fd(), io.addr, io.len, flags))
@@ -300,7 +298,7 @@ fn took_all(call: &mut Call, n: i32) -> bool {
     let plain = s.opcode == IORING_OP_RECV
         && s.ioprio & IORING_RECVSEND_BUNDLE == 0
         && s.op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
-        && matches!(call.keep, Keep::None);
+        && matches!(call.state, OpState::None);
     let quiet = seen & IN != 0 && seen & STICKY == 0;
     plain
         && quiet

@@ -8,7 +8,7 @@ use crate::resources::bundle::{ALL, Layout};
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req};
+use crate::ring::request::{Call, OpState, Req};
 use softring_host::sys;
 use softring_host::user::in_user;
 use softring_uapi::errno::{self, Errno};
@@ -19,11 +19,11 @@ use softring_uapi::*;
 impl Call {
     /// The message that lies with the request, made now if there is none.
     fn message(&mut self) -> &mut Msg {
-        if !matches!(self.keep, Keep::Msg(_)) {
-            self.keep = Keep::Msg(Box::default());
+        if !matches!(self.state, OpState::Message(_)) {
+            self.state = OpState::Message(Box::default());
         }
-        match &mut self.keep {
-            Keep::Msg(msg) => msg,
+        match &mut self.state {
+            OpState::Message(msg) => msg,
             _ => unreachable!("made above"),
         }
     }
@@ -85,7 +85,7 @@ pub(crate) fn sent(call: &mut Call, n: i32) -> Outcome {
     if call.pick.is_none() {
         // Without buffers to pick from there is nothing more to send.
         call.io.len = 0;
-        call.keep = Keep::None;
+        call.state = OpState::None;
     }
     call.done = 0;
     Outcome::More(n)

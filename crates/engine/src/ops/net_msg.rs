@@ -10,7 +10,7 @@ use crate::ops::socket::address;
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, OpState, Req, ReqFlags};
 use softring_host::fd::kind::is_socket;
 use softring_host::sys::{self, sys};
 use softring_host::user::{self, nowhere_is_null};
@@ -58,12 +58,12 @@ pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
     let one =
         [iovec { base: io.addr + call.done, len: u64::from(io.len).saturating_sub(call.done) }];
     let rest;
-    let iov = match &call.keep {
-        Keep::Msg(msg) if call.done > 0 => {
+    let iov = match &call.state {
+        OpState::Message(msg) if call.done > 0 => {
             rest = skip(&msg.iov, call.done);
             &rest[..]
         }
-        Keep::Msg(msg) => &msg.iov[..],
+        OpState::Message(msg) => &msg.iov[..],
         _ => &one[..],
     };
     let mut hdr = msghdr {
@@ -105,11 +105,8 @@ fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
         return Err(Errno::EINVAL);
     }
     let mut msg = Msg { at, hdr, ..Msg::default() };
-    if req.opcode() != IORING_OP_RECVMSG
-        && hdr.namelen > 0
-        && let Keep::Bytes(name) = address(hdr.name, u64::from(hdr.namelen.min(128)))?
-    {
-        msg.name = Some(name);
+    if req.opcode() != IORING_OP_RECVMSG && hdr.namelen > 0 {
+        msg.name = Some(address(hdr.name, u64::from(hdr.namelen.min(128)))?);
     }
     if hdr.iovlen > MAX_IOV {
         return Err(Errno::EMSGSIZE);
@@ -137,7 +134,7 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe();
     crate::ops::zero(&[s.off, u64::from(s.file_index)])?;
     req.call.io.flags |= MSG_NOSIGNAL;
-    req.call.keep = Keep::Msg(ctx.unlocked(|| copy_header(req))?);
+    req.call.state = OpState::Message(ctx.unlocked(|| copy_header(req))?);
     Ok(())
 }
 
@@ -145,8 +142,8 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
     let all = call.io.flags & MSG_WAITALL != 0;
     call.io.len = 0;
-    attempt(call, how, sys::POLLOUT, all, |call, flags| match &call.keep {
-        Keep::Msg(msg) => send_vector(call, msg, flags),
+    attempt(call, how, sys::POLLOUT, all, |call, flags| match &call.state {
+        OpState::Message(msg) => send_vector(call, msg, flags),
         _ => Err(Errno::EINVAL),
     })
 }
@@ -163,7 +160,7 @@ pub(crate) fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if multishot && msg.out_len().is_none() {
         return Err(Errno::EOVERFLOW);
     }
-    req.call.keep = Keep::Msg(msg);
+    req.call.state = OpState::Message(msg);
     Ok(())
 }
 
@@ -172,7 +169,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let outcome = if call.sqe().ioprio & IORING_RECV_MULTISHOT != 0 {
         attempt(call, how, sys::POLLIN, false, recv_out)
     } else {
-        let control = matches!(&call.keep, Keep::Msg(msg) if msg.hdr.controllen > 0);
+        let control = matches!(&call.state, OpState::Message(msg) if msg.hdr.controllen > 0);
         let all = call.io.flags & MSG_WAITALL != 0 && !control;
         if call.pick.is_none() {
             call.io.len = 0;
@@ -184,7 +181,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
 
 /// One recvmsg(2), whose header the program gets back.
 fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
-    let Keep::Msg(msg) = &call.keep else { return Err(Errno::EINVAL) };
+    let OpState::Message(msg) = &call.state else { return Err(Errno::EINVAL) };
     let io = call.io;
     let len = u64::from(io.len).saturating_sub(call.done);
     let one = [nowhere_is_null(iovec { base: io.addr + call.done, len })];
@@ -263,7 +260,7 @@ impl Msg {
 /// One recvmsg(2) of a multishot receive: what the header says, the name, the control data and the
 /// payload lie behind each other in the buffer (`io_recvmsg_multishot`).
 fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
-    let Keep::Msg(msg) = &call.keep else { return Err(Errno::EINVAL) };
+    let OpState::Message(msg) = &call.state else { return Err(Errno::EINVAL) };
     let (buf, len) = (call.io.addr, call.io.len);
     let before = msg.out_len().ok_or(Errno::EOVERFLOW)?;
     let no_room = || if is_socket(call.file.fd()) { Errno::EFAULT } else { Errno::ENOTSOCK };

@@ -11,7 +11,7 @@ use crate::ops::iov::import_iov;
 use crate::ops::uring_cmd::{BIG_SQE, WIDE_CQE};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, OpState, Req, ReqFlags};
 use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
@@ -61,7 +61,7 @@ const fn ioctl(device: Device, cmd_op: u32) -> Option<(u32, bool)> {
 /// Keeps the command of an SQE that may be one for NVMe: `rest` is the SQE's second half.
 pub(crate) fn prep(ctx: &Ctx, call: &mut Call, rest: [u64; 8]) {
     let first = [call.sqe().addr3, call.sqe().pad2];
-    call.keep = Keep::Nvme(Box::new(command(first, rest)));
+    call.state = OpState::Nvme(Box::new(command(first, rest)));
     if call.sqe().op_flags & IORING_URING_CMD_FIXED != 0 {
         call.buf = ctx.buffers.get(call.sqe().buf_index).ok();
     }
@@ -101,8 +101,8 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     if call.io.flags != WIDE_CQE | BIG_SQE {
         return Outcome::Done(Errno::EOPNOTSUPP.res());
     }
-    let (Some((request, vector)), Keep::Nvme(cmd)) =
-        (ioctl(device, call.sqe().off as u32), &call.keep)
+    let (Some((request, vector)), OpState::Nvme(cmd)) =
+        (ioctl(device, call.sqe().off as u32), &call.state)
     else {
         return Outcome::Done(Errno::ENOTTY.res());
     };
@@ -115,7 +115,7 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     }
     let at = (&raw mut cmd).expose_provenance();
     let res = sys!(__NR_ioctl, call.file.fd(), request, at) as i32;
-    call.keep = if res < 0 { Keep::None } else { Keep::Nvme(Box::new(cmd)) };
+    call.state = if res < 0 { OpState::None } else { OpState::Nvme(Box::new(cmd)) };
     Outcome::Done(res)
 }
 
@@ -145,7 +145,7 @@ fn place(call: &Call, cmd: &mut nvme_passthru_cmd64, request: u32, vector: bool)
 
 /// The result of a command that the device has answered.
 pub(crate) fn finish(_: &mut Ctx, req: &mut Req) {
-    if let Keep::Nvme(cmd) = &req.call.keep
+    if let OpState::Nvme(cmd) = &req.call.state
         && req.res >= 0
     {
         req.big = [cmd.result, 0];
@@ -169,7 +169,7 @@ mod tests {
     fn call(cmd_op: u32, cmd: nvme_passthru_cmd64) -> Call {
         let mut call = Call::new(io_uring_sqe { off: cmd_op.into(), ..io_uring_sqe::default() });
         call.io.flags = WIDE_CQE | BIG_SQE;
-        call.keep = Keep::Nvme(Box::new(cmd));
+        call.state = OpState::Nvme(Box::new(cmd));
         call
     }
 
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(issue(&mut admin, Device::Controller, Try::Nonblock), Outcome::Retry);
         // No file: the ioctl's own errno comes back, and no result with it.
         assert_eq!(issue(&mut admin, Device::Controller, Try::Block), done(Errno::EBADF));
-        assert!(matches!(admin.keep, Keep::None));
+        assert!(matches!(admin.state, OpState::None));
     }
 
     #[test]

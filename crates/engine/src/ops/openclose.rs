@@ -14,7 +14,7 @@ use crate::ops::open_how::{
 use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::visible;
 use softring_host::sys::sys;
@@ -47,13 +47,13 @@ fn open_prep(ctx: &mut Ctx, req: &mut Req, how: How) -> Result<()> {
     if how.needs_worker() {
         req.flags |= ReqFlags::FORCE_ASYNC;
     }
-    req.call.keep = Keep::PathBytes(Box::new((name, how.to_bytes())));
+    req.call.state = OpState::Open(Box::new((name, how.to_bytes())));
     Ok(())
 }
 
 /// Opens: inline only what the directory cache knows, else on a worker.
 pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
-    let Keep::PathBytes(kept) = &call.keep else { return Outcome::Done(Errno::EINVAL.res()) };
+    let OpState::Open(kept) = &call.state else { return Outcome::Done(Errno::EINVAL.res()) };
     let (name, mut how) = (kept.0.as_ptr().expose_provenance() as u64, How::of_bytes(&kept.1));
     let direct = call.sqe().file_index != 0;
     if direct {
@@ -256,7 +256,7 @@ const O_LARGEFILE: u64 = 0o100_000;
 
 /// What a filter may load of an OPENAT: its `struct open_how`.
 pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
-    if let Keep::PathBytes(kept) = &req.call.keep
+    if let OpState::Open(kept) = &req.call.state
         && let how = &kept.1
         && how.len() == to.len()
     {

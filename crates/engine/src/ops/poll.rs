@@ -11,7 +11,7 @@ use crate::io::token::ReqId;
 use crate::ops::ring_file;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Owner};
-use crate::ring::request::{FileRef, Keep, Phase, Poll, Req, ReqFlags};
+use crate::ring::request::{FileRef, OpState, Phase, Poll, Req, ReqFlags};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_epoll;
 use softring_host::sys;
@@ -46,7 +46,7 @@ pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     let events = parse(sqe.op_flags, sqe.len) | UNMASK;
-    req.call.keep = Keep::Events(events);
+    req.call.state = OpState::Poll(events);
     Ok(())
 }
 
@@ -95,13 +95,13 @@ fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
 
 /// Does a POLL_ADD find nothing ready, so that there is nothing to tell of?
 pub(crate) fn only_arms(req: &Req) -> bool {
-    let Keep::Events(events) = req.call.keep else { return false };
+    let OpState::Poll(events) = req.call.state else { return false };
     ready(req.call.file.fd(), events).is_ok_and(|revents| mask_of(req, events, revents) == 0)
 }
 
 /// Answers what is ready, or arms (`__io_arm_poll_handler`).
 pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let Keep::Events(events) = req.call.keep else { return Outcome::Done(Errno::EINVAL.res()) };
+    let OpState::Poll(events) = req.call.state else { return Outcome::Done(Errno::EINVAL.res()) };
     if let FileRef::Plain(fd) = req.call.file
         && softring_host::fd::numbers::is_ring(fd)
         && crate::io::kinds::kind(fd) == Kind::Memory
@@ -125,7 +125,7 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 
 /// What a file that knows no waiting answers: what is ready, if anything (`!ipt->nr_entries`).
 pub(crate) fn unpollable(req: &Req) -> i32 {
-    let Keep::Events(events) = req.call.keep else { return Errno::EINVAL.res() };
+    let OpState::Poll(events) = req.call.state else { return Errno::EINVAL.res() };
     match ready(req.call.file.fd(), events).map(|r| mask_of(req, events, r)) {
         Ok(mask) if mask != 0 && events & EPOLLET != 0 => mask.cast_signed(),
         Ok(_) => Errno::EINVAL.res(),

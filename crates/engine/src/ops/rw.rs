@@ -9,7 +9,7 @@ use crate::ops::{net_zc, rw_hot, rw_nowait, rw_position, rw_select};
 use crate::resources::buffers::BufNode;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags, Transfer, kind_of};
+use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags, Transfer, kind_of};
 use rustix::fs::OFlags;
 use softring_host::fd::kind::{Kind, is_socket};
 use softring_host::fd::probe::newest_knows;
@@ -118,7 +118,7 @@ fn ioprio_check(ioprio: u16) -> Result<()> {
 fn import(call: &mut Call) -> Result<()> {
     let iov = import_iov(call.io.addr, call.io.len)?;
     call.io.addr = iov.as_ptr().expose_provenance() as u64;
-    call.keep = Keep::Iov(iov);
+    call.state = OpState::Vector(iov);
     Ok(())
 }
 
@@ -146,10 +146,10 @@ pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
 }
 
 fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
-    let iov = match &call.keep {
-        Keep::Iov(iov) => iov,
+    let iov = match &call.state {
+        OpState::Vector(iov) => iov,
         // A message and a vector have their parts there; any other send has its address there.
-        Keep::Msg(msg) if net_zc::has_parts(call.sqe()) => &msg.iov,
+        OpState::Message(msg) if net_zc::has_parts(call.sqe()) => &msg.iov,
         _ => return node.check(call.io.addr, u64::from(call.io.len)),
     };
     // A part of no length is refused, a vector of no parts is not (`io_vec_fill_bvec`).
@@ -377,8 +377,8 @@ pub(crate) fn finish(call: &mut Call, total: u64) -> Outcome {
 /// Bytes asked for, cut as the kernel cuts (`MAX_RW_COUNT`).
 pub(crate) fn total(call: &Call) -> u64 {
     const MAX_RW_COUNT: u64 = 0x7fff_f000;
-    let sum = match &call.keep {
-        Keep::Iov(iov) => iov.iter().map(|v| v.len).sum(),
+    let sum = match &call.state {
+        OpState::Vector(iov) => iov.iter().map(|v| v.len).sum(),
         _ => u64::from(call.io.len),
     };
     sum.min(MAX_RW_COUNT)
@@ -400,12 +400,12 @@ pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Resul
     };
     let one;
     let rest;
-    let (iov, count) = match &call.keep {
+    let (iov, count) = match &call.state {
         _ if !vectored(call.opcode) => {
             one = iovec { base: io.addr + call.done, len: u64::from(io.len) - call.done };
             (core::ptr::from_ref(&one).expose_provenance(), 1)
         }
-        Keep::Iov(iov) if call.done > 0 => {
+        OpState::Vector(iov) if call.done > 0 => {
             rest = skip(iov, call.done);
             (rest.as_ptr().expose_provenance(), rest.len())
         }

@@ -10,7 +10,7 @@ use crate::ops::rw::{
 };
 use crate::ops::{iov::skip, rw_hot};
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep};
+use crate::ring::request::{Call, OpState};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::{Kind, is_socket};
 use softring_host::fd::probe::{
@@ -193,8 +193,8 @@ fn moved_now(call: &mut Call, moved: Result<usize>) -> Outcome {
 /// The same of a socket: kernels before 6.4 know no `RWF_NOWAIT` there, and all know MSG_DONTWAIT.
 fn by_message(call: &mut Call) -> Outcome {
     let (io, done) = (call.io, call.done);
-    let parts = match &call.keep {
-        Keep::Iov(iov) => skip(iov, done),
+    let parts = match &call.state {
+        OpState::Vector(iov) => skip(iov, done),
         _ => vec![iovec { base: io.addr + done, len: u64::from(io.len) - done }],
     };
     let iov = parts.as_ptr().expose_provenance() as u64;

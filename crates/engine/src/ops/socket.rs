@@ -6,11 +6,10 @@ use crate::ops::openclose::own;
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags};
 use softring_host::fd::kind::Kind;
 use softring_host::sys::sys;
 use softring_host::user;
-use softring_uapi::IORING_OP_CONNECT;
 use softring_uapi::errno::{Errno, Result, check};
 
 /// `SOCK_TYPE_MASK`.
@@ -55,7 +54,7 @@ pub(crate) fn socket(call: &mut Call, _: Try) -> Outcome {
 ///
 /// # Errors
 /// `EINVAL` for a length that no address has, `EFAULT`.
-pub(crate) fn address(addr: u64, len: u64) -> Result<Keep> {
+pub(crate) fn address(addr: u64, len: u64) -> Result<Vec<u8>> {
     // An int, as in the system calls.
     let len = len as u32;
     if len > ADDR_MAX {
@@ -63,17 +62,18 @@ pub(crate) fn address(addr: u64, len: u64) -> Result<Keep> {
     }
     let mut bytes = vec![0u8; len as usize];
     user::read_slice(addr, &mut bytes)?;
-    Ok(Keep::Bytes(bytes))
+    Ok(bytes)
 }
 
 /// Checks a BIND (`io_bind_prep`).
 pub(crate) fn bind_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe();
     zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
-    req.call.keep = ctx.unlocked(|| address(s.addr, s.off))?;
-    if matches!(&req.call.keep, Keep::Bytes(addr) if makes_file(addr)) {
+    let addr = ctx.unlocked(|| address(s.addr, s.off))?;
+    if makes_file(&addr) {
         req.flags |= ReqFlags::FORCE_ASYNC;
     }
+    req.call.state = OpState::Bind(addr);
     Ok(())
 }
 
@@ -87,15 +87,15 @@ fn makes_file(addr: &[u8]) -> bool {
 /// again? A unix socket looks its peer up by name, or tells it who sends.
 pub(crate) fn passes_creds(req: &Req) -> bool {
     const AF_UNIX: i32 = 1;
-    match &req.call.keep {
-        Keep::Bytes(addr) if req.opcode() == IORING_OP_CONNECT => makes_file(addr),
+    match &req.call.state {
+        OpState::Connect(c) => makes_file(&c.addr),
         _ => option(req.call.file.fd(), SO_DOMAIN) == Some(AF_UNIX),
     }
 }
 
 /// Gives the socket an address.
 pub(crate) fn bind(call: &mut Call, _: Try) -> Outcome {
-    let Keep::Bytes(addr) = &call.keep else { return Outcome::Done(Errno::EINVAL.res()) };
+    let OpState::Bind(addr) = &call.state else { return Outcome::Done(Errno::EINVAL.res()) };
     answer(sys!(__NR_bind, call.file.fd(), addr.as_ptr().expose_provenance(), addr.len()))
 }
 

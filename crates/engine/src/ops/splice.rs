@@ -5,7 +5,7 @@ use rustix::fs::OFlags;
 
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req};
+use crate::ring::request::{Call, FileRef, OpState, Req};
 use softring_host::fd::kind::Kind;
 use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result};
@@ -46,7 +46,7 @@ pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         file.hold()?;
         file
     };
-    req.call.keep = Keep::File(file);
+    req.call.state = OpState::Source(file);
     Ok(())
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn stands_for_ring() -> Result<FileRef> {
 }
 
 fn fd_in(call: &Call) -> i32 {
-    if let Keep::File(file) = &call.keep { file.fd() } else { -1 }
+    if let OpState::Source(file) = &call.state { file.fd() } else { -1 }
 }
 
 /// Moves bytes between a pipe and a file; an offset of -1 is the file's own position.

@@ -5,7 +5,7 @@ use crate::ops::fs::AT_EMPTY_PATH;
 use crate::ops::{answer, no_fixed_file, path, paths, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req};
+use crate::ring::request::{Call, OpState, Req};
 use softring_host::sys::sys;
 use softring_uapi::errno::Result;
 
@@ -15,7 +15,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
     let name = ctx.unlocked(|| path(sqe.addr, sqe.op_flags & AT_EMPTY_PATH != 0))?;
-    req.call.keep = Keep::Path(name);
+    req.call.state = OpState::Path(name);
     Ok(())
 }
 

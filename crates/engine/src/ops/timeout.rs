@@ -3,7 +3,7 @@
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Owner};
-use crate::ring::request::{Keep, Phase, Req, ReqFlags, TimerArgs};
+use crate::ring::request::{OpState, Phase, Req, ReqFlags, TimerArgs};
 use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -56,7 +56,7 @@ fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     let period = time_given(flags, sqe.addr, |at| ctx.read_timespec(at))?;
     let (count, shots) = if multi { (0, off) } else { (off, 0) };
     let clock = clock_of(flags, flags & IORING_TIMEOUT_ABS != 0);
-    req.call.keep = Keep::Timer(TimerArgs { clock, period, shots, count });
+    req.call.state = OpState::Timeout(TimerArgs { clock, period, shots, count });
     Ok(())
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     }
     let read = |at| ctx.unlocked(|| softring_host::user::read(at));
     let period = time_given(sqe.op_flags, sqe.off, read)?;
-    req.call.keep = Keep::Timer(TimerArgs { period, ..TimerArgs::default() });
+    req.call.state = OpState::Timeout(TimerArgs { period, ..TimerArgs::default() });
     Ok(())
 }
 
@@ -137,8 +137,8 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let opcode = if linked { IORING_OP_LINK_TIMEOUT } else { IORING_OP_TIMEOUT };
     let Some(id) = armed(ctx, sqe.addr, opcode) else { return Outcome::Done(Errno::ENOENT.res()) };
     let timer = ctx.timeouts_disarm(id);
-    match (&req.call.keep, timer, ctx.slab.get(id)) {
-        (Keep::Timer(new), Some(mut t), Some(old)) if update => {
+    match (&req.call.state, timer, ctx.slab.get(id)) {
+        (OpState::Timeout(new), Some(mut t), Some(old)) if update => {
             let abs = sqe.op_flags & IORING_TIMEOUT_ABS != 0;
             // What counted, be it completions or shots, counts no more.
             (t.period, t.count, t.shots) = (new.period, 0, 0);

@@ -5,7 +5,7 @@ use crate::io::socket::is_socket;
 use crate::ops::{nvme, tx_timestamp};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, OpState, Req, ReqFlags};
 use softring_host::sys::{self, sys};
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::version::{Change, has};
@@ -58,7 +58,7 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
         Err(Errno::ENOTSOCK) => match nvme::Device::of(fd) {
             Some(device) => return nvme::issue(call, device, how),
             None if is_null(fd) => {
-                call.keep = Keep::None;
+                call.state = OpState::None;
                 return Outcome::Done(0);
             }
             None => Err(Errno::EOPNOTSUPP),

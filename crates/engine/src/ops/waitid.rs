@@ -9,7 +9,7 @@ use crate::io::sleeper::{Child, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Owner, Try, Waiting};
-use crate::ring::request::{Call, FileRef, Keep, Req};
+use crate::ring::request::{Call, FileRef, OpState, Req};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
 use softring_host::sys::{self, sys};
@@ -36,7 +36,7 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe();
     zero(&[s.addr, s.addr3, u64::from(s.buf_index), u64::from(s.op_flags)])?;
     let child = Child { which: s.len, id: s.fd, options: s.file_index };
-    req.call.keep = Keep::Job(Job::Child(child));
+    req.call.state = OpState::Sleep(Job::Child(child));
     Ok(())
 }
 

@@ -3,10 +3,10 @@
 
 use std::ffi::CString;
 
-use crate::ops::{answer, no_fixed_file, path, paths};
+use crate::ops::{answer, no_fixed_file, path};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req};
+use crate::ring::request::{Attribute, Call, OpState, Req};
 use softring_host::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 
@@ -20,7 +20,7 @@ const SET_FLAGS: u32 = 3;
 /// Checks an FGETXATTR (`io_fgetxattr_prep`).
 pub(crate) fn fget_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let name = ctx.unlocked(|| get_name(req))?;
-    req.call.keep = Keep::Path(name);
+    keep(req, name, CString::default(), Vec::new());
     Ok(())
 }
 
@@ -28,14 +28,14 @@ pub(crate) fn fget_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn get_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     no_fixed_file(req)?;
     let (name, file) = ctx.unlocked(|| Ok::<_, Errno>((get_name(req)?, file_path(req)?)))?;
-    req.call.keep = Keep::Paths(Box::new([name, file]));
+    keep(req, name, file, Vec::new());
     Ok(())
 }
 
 /// Checks an FSETXATTR (`io_fsetxattr_prep`).
 pub(crate) fn fset_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let (name, value) = ctx.unlocked(|| set_name_and_value(req))?;
-    req.call.keep = Keep::PathBytes(Box::new((name, value)));
+    keep(req, name, CString::default(), value);
     Ok(())
 }
 
@@ -44,41 +44,43 @@ pub(crate) fn set_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     no_fixed_file(req)?;
     let (name, value) = ctx.unlocked(|| set_name_and_value(req))?;
     let file = ctx.unlocked(|| file_path(req))?;
-    req.call.keep = Keep::PathsBytes(Box::new(([name, file], value)));
+    keep(req, name, file, value);
     Ok(())
 }
 
 /// Reads an attribute of an open file.
 pub(crate) fn fget(call: &mut Call, _: Try) -> Outcome {
-    let (s, [name, _]) = (call.sqe(), paths(call));
+    let (s, [name, ..]) = (call.sqe(), kept(call));
     answer(sys!(__NR_fgetxattr, call.file.fd(), name, s.off, s.len))
 }
 
 /// Reads an attribute by path.
 pub(crate) fn get(call: &mut Call, _: Try) -> Outcome {
-    let (s, [name, file]) = (call.sqe(), paths(call));
+    let (s, [name, file, _]) = (call.sqe(), kept(call));
     answer(sys!(__NR_getxattr, file, name, s.off, s.len))
 }
 
 /// Sets an attribute of an open file.
 pub(crate) fn fset(call: &mut Call, _: Try) -> Outcome {
-    let (s, [name, _], value) = (call.sqe(), paths(call), value(call));
+    let (s, [name, _, value]) = (call.sqe(), kept(call));
     answer(sys!(__NR_fsetxattr, call.file.fd(), name, value, s.len, s.op_flags))
 }
 
 /// Sets an attribute by path.
 pub(crate) fn set(call: &mut Call, _: Try) -> Outcome {
-    let (s, [name, file], value) = (call.sqe(), paths(call), value(call));
+    let (s, [name, file, value]) = (call.sqe(), kept(call));
     answer(sys!(__NR_setxattr, file, name, value, s.len, s.op_flags))
 }
 
-/// Where the value lies that is to be set.
-fn value(call: &Call) -> usize {
-    match &call.keep {
-        Keep::PathBytes(kept) => kept.1.as_ptr().expose_provenance(),
-        Keep::PathsBytes(kept) => kept.1.as_ptr().expose_provenance(),
-        _ => 0,
-    }
+fn keep(req: &mut Req, name: CString, path: CString, value: Vec<u8>) {
+    req.call.state = OpState::Attribute(Box::new(Attribute { name, path, value }));
+}
+
+/// Where the name, the path and the value are that prep has copied.
+fn kept(call: &Call) -> [usize; 3] {
+    let OpState::Attribute(a) = &call.state else { return [0; 3] };
+    let [name, path] = [&a.name, &a.path].map(|text| text.as_ptr().expose_provenance());
+    [name, path, a.value.as_ptr().expose_provenance()]
 }
 
 /// Copies the attribute's name in; too long and empty are both out of range.

@@ -4,7 +4,7 @@
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
-use crate::ring::request::{FileRef, Keep, Phase, Req, ReqFlags, Timer};
+use crate::ring::request::{FileRef, OpState, Phase, Req, ReqFlags, Timer};
 use softring_uapi::errno::Errno;
 use softring_uapi::{IORING_OP_LINK_TIMEOUT, IORING_TIMEOUT_ABS};
 
@@ -33,7 +33,7 @@ fn is_past(req: &Req, armed: Option<Timer>, head: &Req) -> bool {
         // A timer of no time fires as it is armed, however long that took.
         return t.period == 0 || t.deadline <= ended;
     }
-    let Keep::Timer(t) = req.call.keep else { return false };
+    let OpState::Timeout(t) = req.call.state else { return false };
     let abs = req.call.sqe().op_flags & IORING_TIMEOUT_ABS != 0;
     t.period == 0 || (abs && t.period <= t.clock.now())
 }

@@ -26,11 +26,11 @@ pub(crate) enum Outcome {
 /// Who keeps a request that waits for an event of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The timeout queue; `Keep::Timer` says for how long.
+    /// The timeout queue; `OpState::Timeout` says for how long.
     Timeouts,
     /// The poll set, for these `EPOLL*` events. `waits`: none of them was there.
     PollSet { events: u32, waits: bool },
-    /// A thread; `Keep::Job` says what that waits for.
+    /// A thread; `OpState::Sleep` says what that waits for.
     Sleeper,
     /// Another ring, or who delivers to one.
     Elsewhere,
@@ -187,7 +187,7 @@ pub(crate) const COMMANDS: u64 = 1 << 30;
 pub(crate) const DOUBLE: u64 = 1 << 31;
 /// The number in its `fd` names no file.
 pub(crate) const NO_FD: u64 = 1 << 32;
-/// What it keeps in bytes is a structure of the program's.
+/// The structure that it keeps beside its path is the program's own.
 pub(crate) const STRUCTURE: u64 = 1 << 33;
 
 impl OpDef {

@@ -8,7 +8,7 @@ use crate::io::sleeper_owner::Owner;
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{Keep, Phase, Req, ReqFlags};
+use crate::ring::request::{OpState, Phase, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 
 impl Req {
@@ -26,7 +26,7 @@ impl Req {
 impl Ctx {
     /// Hands a request to a sleeper; where that cannot be, the request ends.
     pub(crate) fn park_with_sleeper(&mut self, req: &mut Req) {
-        let Keep::Job(job) = core::mem::take(&mut req.call.keep) else { return };
+        let OpState::Sleep(job) = core::mem::take(&mut req.call.state) else { return };
         let id = self.slab.insert(core::mem::take(req));
         let owner: Weak<dyn Owner> = self.ring.clone();
         let asked = self.transports.sleepers.ask(&owner, id, job);

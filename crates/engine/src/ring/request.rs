@@ -244,37 +244,61 @@ impl FileRef {
     }
 }
 
-/// What prep copied in from the program, because the request may outlive the program's copy.
+/// What an operation has of its own, by family: what prep has copied in from the program, as the
+/// request may outlive the program's copy, and how far it has come.
 #[derive(Debug, Default)]
-pub(crate) enum Keep {
+pub(crate) enum OpState {
     #[default]
     None,
-    /// A path, or the name of an attribute.
+    /// The path of an operation on one.
     Path(CString),
-    /// Two paths; or the name of an attribute, and whose it is.
+    /// The paths of an operation on two.
     Paths(Box<[CString; 2]>),
-    /// A copied vector.
-    Iov(Vec<iovec>),
-    /// Any copied structure.
-    Bytes(Vec<u8>),
-    /// A path or name, and a copied structure or value (`openat2`'s how).
-    PathBytes(Box<(CString, Vec<u8>)>),
-    /// The name of an attribute, whose it is, and its value.
-    PathsBytes(Box<([CString; 2], Vec<u8>)>),
-    /// What an EPOLL_CTL asks for.
-    Event(epoll_event),
-    /// A message.
-    Msg(Box<Msg>),
-    /// What a sleeper is to wait for.
-    Job(Job),
-    /// What a timeout asks for, or the update of one.
-    Timer(TimerArgs),
-    /// The `EPOLL*` events of a POLL_ADD.
-    Events(u32),
-    /// A command for an NVMe device.
+    /// OPENAT and OPENAT2: the path, and `struct open_how`.
+    Open(Box<(CString, Vec<u8>)>),
+    /// An operation on an extended attribute.
+    Attribute(Box<Attribute>),
+    /// What reads or writes a vector: its parts.
+    Vector(Vec<iovec>),
+    /// What sends or receives more than one buffer: its message.
+    Message(Box<Msg>),
+    /// BIND: the address.
+    Bind(Vec<u8>),
+    Connect(Connect),
+    /// ACCEPT: the connection, which is to have a slot.
+    Accepted(InternalFd),
+    /// SPLICE and TEE: what they read from.
+    Source(FileRef),
+    /// POLL_ADD: `EPOLL*` events.
+    Poll(u32),
+    /// TIMEOUT and LINK_TIMEOUT, and what updates one.
+    Timeout(TimerArgs),
+    /// What a sleeper is to wait for, or FUTEX_WAKE to wake.
+    Sleep(Job),
+    /// EPOLL_CTL.
+    Epoll(epoll_event),
+    /// URING_CMD on an NVMe device.
     Nvme(Box<nvme_passthru_cmd64>),
-    /// A second file: what splice and tee read from.
-    File(FileRef),
+}
+
+/// What an operation on an extended attribute has copied.
+#[derive(Debug, Default)]
+pub(crate) struct Attribute {
+    pub(crate) name: CString,
+    /// Whose it is; empty where a descriptor says so.
+    pub(crate) path: CString,
+    /// The value to set.
+    pub(crate) value: Vec<u8>,
+}
+
+/// A CONNECT.
+#[derive(Debug, Default)]
+pub(crate) struct Connect {
+    pub(crate) addr: Vec<u8>,
+    /// The connection is under way.
+    pub(crate) pending: bool,
+    /// The socket has told once that its last connection was aborted.
+    pub(crate) aborted: bool,
 }
 
 /// What a read, a write, a send or a receive is to transfer. Prep fills it in; who picks a buffer
@@ -304,7 +328,7 @@ pub(crate) struct Call {
     sqe: io_uring_sqe,
     pub(crate) io: Transfer,
     pub(crate) file: FileRef,
-    pub(crate) keep: Keep,
+    pub(crate) state: OpState,
     /// The registered buffer it works in.
     pub(crate) buf: Option<Arc<BufNode>>,
     /// What it runs as: the SQE's opcode, but for a vector into one provided buffer.
@@ -364,9 +388,9 @@ impl Call {
         (self.sqe, self.opcode) = (lent.sqe, lent.opcode);
         let file = lent.file.lend();
         self.file = core::mem::replace(&mut lent.file, file);
-        if let Keep::File(file) = &mut lent.keep {
+        if let OpState::Source(file) = &mut lent.state {
             let second = file.lend();
-            self.keep = Keep::File(core::mem::replace(file, second));
+            self.state = OpState::Source(core::mem::replace(file, second));
         }
         lent
     }
@@ -375,7 +399,8 @@ impl Call {
     pub(crate) fn take_back(&mut self, lent: Call) {
         let stayed = core::mem::replace(self, lent);
         self.file.restore(stayed.file);
-        if let (Keep::File(file), Keep::File(second)) = (&mut self.keep, stayed.keep) {
+        let (state, stayed) = (&mut self.state, stayed.state);
+        if let (OpState::Source(file), OpState::Source(second)) = (state, stayed) {
             file.restore(second);
         }
     }
@@ -426,9 +451,9 @@ impl Req {
         (call.sqe, call.opcode, self.user_data) = (*sqe, sqe.opcode, sqe.user_data);
         // Asked first: dropping what is not there costs calls.
         if !matches!(call.file, FileRef::None | FileRef::Plain(_))
-            || !matches!(call.keep, Keep::None)
+            || !matches!(call.state, OpState::None)
         {
-            (call.keep, call.buf) = (Keep::None, None);
+            (call.state, call.buf) = (OpState::None, None);
         }
         call.file = FileRef::None;
         if call.buf.is_some() || call.creds.is_some() {

@@ -7,7 +7,7 @@ use crate::io::token::ReqId;
 use crate::memory::scratch::BATCH;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
-use crate::ring::request::{Keep, Phase, Req, ReqFlags, Timer};
+use crate::ring::request::{OpState, Phase, Req, ReqFlags, Timer};
 use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{
@@ -19,7 +19,7 @@ impl Req {
     /// The timer that it asks for: a relative one counts from now, and none fires before it is
     /// armed.
     pub(crate) fn start_timer(&self) -> Option<Timer> {
-        let Keep::Timer(args) = self.call.keep else { return None };
+        let OpState::Timeout(args) = self.call.state else { return None };
         Some(Timer::start(args, self.call.sqe().op_flags & IORING_TIMEOUT_ABS != 0))
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, OpDef};
-use crate::ring::request::{Keep, Req};
+use crate::ring::request::{Connect, OpState, Req};
 use crate::stats::trace::{Event, NO_CQE, Span, Step, pack};
 use crate::stats::trace::{TEXT_FIRST, TEXT_SECOND, TEXT_STRUCTURE};
 use softring_uapi::*;
@@ -142,16 +142,18 @@ impl Ctx {
     fn trace_copies(&mut self, req: &Req) {
         let structure = req.row.has(opdef::STRUCTURE);
         let period;
-        let texts: [(i32, &[u8]); 2] = match &req.call.keep {
-            Keep::Path(path) => [(TEXT_FIRST, path.as_bytes()), (TEXT_SECOND, &[])],
-            Keep::Paths(paths) => both(paths),
-            Keep::PathsBytes(kept) => both(&kept.0),
-            Keep::PathBytes(kept) => {
+        let texts: [(i32, &[u8]); 2] = match &req.call.state {
+            OpState::Path(path) => [(TEXT_FIRST, path.as_bytes()), (TEXT_SECOND, &[])],
+            OpState::Paths(paths) => both(&paths[0], &paths[1]),
+            OpState::Attribute(a) => both(&a.name, &a.path),
+            OpState::Open(kept) => {
                 let how: &[u8] = if structure { &kept.1 } else { &[] };
                 [(TEXT_FIRST, kept.0.as_bytes()), (TEXT_STRUCTURE, how)]
             }
-            Keep::Bytes(bytes) if structure => [(TEXT_STRUCTURE, bytes), (TEXT_SECOND, &[])],
-            Keep::Timer(timer) => {
+            OpState::Bind(addr) | OpState::Connect(Connect { addr, .. }) => {
+                [(TEXT_STRUCTURE, addr), (TEXT_SECOND, &[])]
+            }
+            OpState::Timeout(timer) => {
                 period = timer.period.to_ne_bytes();
                 [(TEXT_STRUCTURE, &period), (TEXT_SECOND, &[])]
             }
@@ -196,7 +198,7 @@ fn event(step: Step, time: u64, name: Name, req: u32, value: i32) -> Event {
     Event { time, data, req, tid: 0, step, opcode, flags: 0, value }
 }
 
-fn both([one, two]: &[CString; 2]) -> [(i32, &[u8]); 2] {
+fn both<'a>(one: &'a CString, two: &'a CString) -> [(i32, &'a [u8]); 2] {
     [(TEXT_FIRST, one.as_bytes()), (TEXT_SECOND, two.as_bytes())]
 }
 

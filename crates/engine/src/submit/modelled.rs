@@ -12,7 +12,7 @@ use crate::ops::{rw, rw_hot};
 use crate::policy::hybrid::{Key, Ticket};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Phase, Req};
+use crate::ring::request::{Call, FileRef, OpState, Phase, Req};
 use crate::ring::trace::Name;
 use crate::stats::trace::{Step, ns_until};
 use softring_host::fd::kind::Kind;
@@ -236,8 +236,8 @@ const LATE_EVERY: u64 = 4096;
 /// Would O_DIRECT take all parts of a request?
 fn fits(call: &Call, file: &File) -> bool {
     let io = call.io;
-    match &call.keep {
-        Keep::Iov(iov) => iov.iter().all(|v| file.fits(v.base, io.off, v.len)),
+    match &call.state {
+        OpState::Vector(iov) => iov.iter().all(|v| file.fits(v.base, io.off, v.len)),
         _ => file.fits(io.addr, io.off, u64::from(io.len)),
     }
 }
