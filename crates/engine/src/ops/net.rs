@@ -40,8 +40,8 @@ pub(crate) fn common_prep_of(req: &mut Req, known: u16, len: u32) -> Result<()> 
         req.flags |= ReqFlags::NOWAIT;
     }
     if req.flags.contains(ReqFlags::BUFFER_SELECT) {
-        req.call.bgid = s.buf_index;
-        req.call.want = len;
+        req.call.select.group = s.buf_index;
+        req.call.select.want = len;
     }
     Ok(())
 }
@@ -234,7 +234,7 @@ pub(crate) fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Receives.
 pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let all = call.io.flags & MSG_WAITALL != 0;
-    let bundle = call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0 && call.pick.is_some();
+    let bundle = call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0 && call.select.pick.is_some();
     let outcome = if bundle {
         net_bundle::recv(call, how)
     } else {
@@ -278,14 +278,14 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     };
     call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
     let multishot = call.sqe().ioprio & IORING_RECV_MULTISHOT != 0;
-    if !multishot || n == 0 || call.last || at_limit(call, n) {
+    if !multishot || n == 0 || call.is_last() || at_limit(call, n) {
         return outcome;
     }
     call.empty = more == Some(false);
     call.done = 0;
     if call.opcode == IORING_OP_RECVMSG {
         // Its vector's length was for the first message (`io_mshot_prep_retry`).
-        call.want = 0;
+        call.select.want = 0;
     }
     Outcome::More(n)
 }

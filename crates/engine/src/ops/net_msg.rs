@@ -115,7 +115,7 @@ fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
         msg.iov = import_iov(hdr.iov, hdr.iovlen as u32)?;
         return Ok(Box::new(msg));
     }
-    req.call.want = match hdr.iovlen {
+    req.call.select.want = match hdr.iovlen {
         0 => 0,
         1 => user::read::<iovec>(hdr.iov)?.len as u32,
         _ => return Err(Errno::EINVAL),
@@ -171,7 +171,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     } else {
         let control = matches!(&call.state, OpState::Message(msg) if msg.hdr.controllen > 0);
         let all = call.io.flags & MSG_WAITALL != 0 && !control;
-        if call.pick.is_none() {
+        if call.select.pick.is_none() {
             call.io.len = 0;
         }
         attempt(call, how, sys::POLLIN, all, recv_message)
@@ -187,7 +187,7 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
     let one = [nowhere_is_null(iovec { base: io.addr + call.done, len })];
     let rest;
     let iov = match () {
-        () if call.pick.is_some() => &one[..],
+        () if call.select.pick.is_some() => &one[..],
         () if call.done > 0 => {
             rest = skip(&msg.iov, call.done);
             &rest[..]
@@ -284,7 +284,7 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     if let Err(e) = user::write_slice(buf, &out) {
         return untold(call, e);
     }
-    call.last = n == 0;
+    call.message().last = n == 0;
     Ok((before + n.min(room)) as usize)
 }
 

@@ -18,14 +18,14 @@ use softring_uapi::*;
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let call = &mut req.call;
     let sqe = *call.sqe();
-    call.bgid = sqe.buf_index;
-    call.want = sqe.len;
+    call.select.group = sqe.buf_index;
+    call.select.want = sqe.len;
     if sqe.opcode == IORING_OP_READV {
         if sqe.len != 1 {
             return Err(Errno::EINVAL);
         }
         let part: iovec = ctx.unlocked(|| user::read(sqe.addr))?;
-        call.want = part.len as u32;
+        call.select.want = part.len as u32;
         call.opcode = IORING_OP_READ;
         req.row = &OPS[IORING_OP_READ as usize];
     }

@@ -321,6 +321,19 @@ impl Transfer {
     }
 }
 
+/// The provided buffer of what reads, sends or receives.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Selection {
+    /// Where buffers are picked from.
+    pub(crate) group: u16,
+    /// How many bytes were asked for; 0: as many as fit.
+    pub(crate) want: u32,
+    /// The length of the buffer that the last attempt found nothing for; 0: there was none.
+    pub(crate) most: u32,
+    /// The buffer picked.
+    pub(crate) pick: Option<Pick>,
+}
+
 /// The part of a request that its system call needs: it travels to a worker and back.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
@@ -354,19 +367,7 @@ pub(crate) struct Call {
     /// What the poll set said when it was found ready, with the end of the stream if there is one;
     /// 0: not known.
     pub(crate) seen: u32,
-    /// What it received is the last of a multishot receive.
-    pub(crate) last: bool,
-    /// A bundle ends in front of a buffer that its length would have cut short.
-    pub(crate) cut: bool,
-    /// It has brought as much as a multishot receive may at a time: others come first.
-    pub(crate) turn_over: bool,
-    /// Where buffers are picked from, and how many bytes were asked for (0: as many as fit).
-    pub(crate) bgid: u16,
-    pub(crate) want: u32,
-    /// The length of the buffer that its last attempt found nothing for; 0: there was none.
-    pub(crate) most: u32,
-    /// The buffer it has picked.
-    pub(crate) pick: Option<Pick>,
+    pub(crate) select: Selection,
     /// Credentials to act under: the submitter's, if another thread may come to run it (see
     /// `ring::caller`), or those that the SQE names.
     pub(crate) creds: Option<Arc<Creds>>,
@@ -380,6 +381,17 @@ impl Call {
     /// The SQE, as the program wrote it.
     pub(crate) const fn sqe(&self) -> &io_uring_sqe {
         &self.sqe
+    }
+
+    /// Was what it has transferred the last of a multishot request?
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(&self.state, OpState::Message(msg) if msg.last)
+    }
+
+    /// Are others to come before what a multishot receive brings next? Asked once.
+    pub(crate) fn takes_turn_over(&mut self) -> bool {
+        let OpState::Message(msg) = &mut self.state else { return false };
+        core::mem::take(&mut msg.turn_over)
     }
 
     /// Takes out what travels to a worker; the nodes of registered files stay.
@@ -460,10 +472,8 @@ impl Req {
             (call.buf, call.creds) = (None, None);
         }
         (call.done, call.cflags) = (0, 0);
-        (call.short, call.empty, call.last, call.turn_over) = (false, false, false, false);
-        call.cut = false;
-        (call.blocked, call.polled, call.dry, call.seen) = (false, false, false, 0);
-        (call.bgid, call.want, call.most, call.pick) = (0, 0, 0, None);
+        (call.short, call.empty, call.blocked, call.polled) = (false, false, false, false);
+        (call.dry, call.seen, call.select) = (false, 0, Selection::default());
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         if !matches!(self.phase, Phase::Prepped) {
             self.phase = Phase::Prepped;

@@ -150,7 +150,7 @@ impl Ctx {
             }
             self.trace_shot(req);
             self.count_bytes(req.row, req.res);
-            (req.call.cflags, req.call.most) = (0, 0);
+            (req.call.cflags, req.call.select.most) = (0, 0);
             req.arms = req.arms.min(1);
             if core::mem::take(&mut req.call.empty) {
                 return self.outcome(req, Outcome::Retry);
@@ -158,7 +158,7 @@ impl Ctx {
             if reads_first(req) {
                 return self.outcome(req, Outcome::Retry);
             }
-            let turn_over = core::mem::take(&mut req.call.turn_over);
+            let turn_over = req.call.takes_turn_over();
             if again == MAX_RETRY || turn_over || self.leaves_work() {
                 break;
             }
