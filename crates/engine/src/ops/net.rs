@@ -30,18 +30,18 @@ pub(crate) fn common_prep(req: &mut Req, known: u16) -> Result<()> {
 
 /// As [`common_prep`], with a length of its own.
 pub(crate) fn common_prep_of(req: &mut Req, known: u16, len: u32) -> Result<()> {
-    let s = *req.call.sqe();
-    req.call.io = Transfer { len, ..Transfer::of(&s) };
-    if len.cast_signed() < 0 || s.ioprio & !known != 0 {
+    let s = req.call.sqe();
+    let (ioprio, group) = (s.ioprio, s.buf_index);
+    req.call.io = Transfer { len, ..Transfer::of(s) };
+    if len.cast_signed() < 0 || ioprio & !known != 0 {
         return Err(Errno::EINVAL);
     }
     req.flags |= ReqFlags::SENDRECV;
-    if s.op_flags & MSG_DONTWAIT != 0 {
+    if req.call.io.flags & MSG_DONTWAIT != 0 {
         req.flags |= ReqFlags::NOWAIT;
     }
     if req.flags.contains(ReqFlags::BUFFER_SELECT) {
-        req.call.select.group = s.buf_index;
-        req.call.select.want = len;
+        (req.call.select.group, req.call.select.want) = (group, len);
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
 
 /// One system call that sends what is left.
 pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
-    let io = call.io;
+    let io = &call.io;
     let (at, len) = (io.addr + call.done, u64::from(io.len).saturating_sub(call.done));
     match &call.state {
         OpState::Message(msg) if !msg.iov.is_empty() => net_msg::send_vector(call, msg, flags),
@@ -252,7 +252,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
 }
 
 fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
-    let io = call.io;
+    let io = &call.io;
     if flags & MSG_WAITALL != 0 || matches!(call.state, OpState::Message(_)) {
         return net_msg::recv_vector(call, flags);
     }

@@ -61,24 +61,25 @@ pub(crate) fn writes(opcode: u8) -> bool {
 
 /// Checks the SQE (`io_prep_rw`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = *req.call.sqe();
-    req.call.io = Transfer::of(&sqe);
-    ioprio_check(sqe.ioprio)?;
-    attributes(ctx, &sqe)?;
-    if sqe.op_flags & RWF_NOWAIT != 0 {
+    let io = Transfer::of(req.call.sqe());
+    req.call.io = io;
+    ioprio_check(req.call.sqe().ioprio)?;
+    attributes(ctx, req.call.sqe())?;
+    if io.flags & RWF_NOWAIT != 0 {
         req.flags |= ReqFlags::NOWAIT;
     }
     if req.flags.contains(ReqFlags::BUFFER_SELECT) {
         return rw_select::prep(ctx, req);
     }
-    if vectored(sqe.opcode) {
-        if sqe.len > MAX_IOV {
-            let huge = fixed(sqe.opcode) && sqe.len > MAX_ALLOC;
+    let opcode = req.opcode();
+    if vectored(opcode) {
+        if io.len > MAX_IOV {
+            let huge = fixed(opcode) && io.len > MAX_ALLOC;
             return Err(if huge { Errno::ENOMEM } else { Errno::EINVAL });
         }
         ctx.unlocked(|| import(&mut req.call))?;
-    } else if !fixed(sqe.opcode) {
-        in_user(sqe.addr, u64::from(sqe.len))?;
+    } else if !fixed(opcode) {
+        in_user(io.addr, u64::from(io.len))?;
     }
     Ok(())
 }
@@ -391,7 +392,7 @@ pub(crate) fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
 
 /// The same by another descriptor of the file.
 pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Result<usize> {
-    let (io, writes) = (call.io, writes(call.opcode));
+    let (io, writes) = (&call.io, writes(call.opcode));
     let stream = kind == Kind::Pollable;
     let off = match io.off {
         _ if stream => CURRENT,

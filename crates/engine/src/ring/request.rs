@@ -456,11 +456,18 @@ impl Req {
         Req { call: Call::new(sqe), row, user_data, flags, ..Req::default() }
     }
 
-    /// Makes a used request a fresh one for an SQE, field by field: most were never touched.
+    /// Takes in the SQE that `fetch` copies; [`Self::reset`] makes it a request.
+    #[inline(always)]
+    pub(crate) fn fetch(&mut self, fetch: impl FnOnce(&mut io_uring_sqe) -> bool) -> bool {
+        fetch(&mut self.call.sqe)
+    }
+
+    /// Makes a used request a fresh one for the SQE now in it, field by field: most were never
+    /// touched.
     #[inline]
-    pub(crate) fn reset(&mut self, sqe: &io_uring_sqe) {
+    pub(crate) fn reset(&mut self) {
         let call = &mut self.call;
-        (call.sqe, call.opcode, self.user_data) = (*sqe, sqe.opcode, sqe.user_data);
+        (call.opcode, self.user_data) = (call.sqe.opcode, call.sqe.user_data);
         // Asked first: dropping what is not there costs calls.
         if !matches!(call.file, FileRef::None | FileRef::Plain(_))
             || !matches!(call.state, OpState::None)

@@ -38,27 +38,27 @@ impl Ctx {
         self.timeouts.specs.clear();
         self.submit.open = true;
         // One place for all that end at once, which most do.
-        let (mut req, mut sqe) = (Req::default(), io_uring_sqe::default());
+        let mut req = Req::default();
         while done < n {
-            if !self.mem.sq_fetch(&mut sqe) {
+            if !req.fetch(|sqe| self.mem.sq_fetch(sqe)) {
                 break;
             }
-            if sqe.opcode != opcode {
+            if req.call.sqe().opcode != opcode {
                 self.stats.count_ops(opcode, done - counted);
-                (opcode, counted) = (sqe.opcode, done);
+                (opcode, counted) = (req.call.sqe().opcode, done);
             }
             done += 1;
             self.submit.left = n - done;
             if done == due {
                 timed = self.sample_start();
             }
-            if !self.submit_fast(&sqe) {
+            if !self.submit_fast(req.call.sqe()) {
                 if !self.slab.has_room() {
                     self.mem.sq_unfetch();
                     done -= 1;
                     break;
                 }
-                req.reset(&sqe);
+                req.reset();
                 let stop = self.submit_sqe(&mut req).is_err();
                 done = n - self.submit.left;
                 if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
