@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::io::token::ReqId;
 use crate::ops::{epoll, msg_ring};
 use crate::ring::ctx::Ring;
-use crate::ring::opdef::{self, Outcome, Owner};
+use crate::ring::opdef::{self, Outcome};
 use crate::ring::pending::{EpollChange, Pending, What};
 use crate::ring::request::{FileRef, OpState};
 use softring_host::fd::kind::Kind;
@@ -74,7 +74,7 @@ fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, events: u32) {
                 req.call.state = OpState::Poll(events);
                 ctx.issue(&mut req)
             } else {
-                Outcome::Queued(Owner::PollSet { events, waits: false })
+                Outcome::Polled(events)
             };
             ctx.outcome(&mut req, outcome);
         }

@@ -5,7 +5,7 @@
 
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{Outcome, Owner, Try};
+use crate::ring::opdef::{Outcome, Try};
 use crate::ring::pending::{EpollChange, Pending, What};
 use crate::ring::request::{Call, OpState, Req};
 use softring_host::fd::kind::Kind;
@@ -37,7 +37,7 @@ pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         && crate::io::kinds::kind(change.fd) == Kind::Memory
     {
         ctx.pending.push(Pending { from: None, what: What::Epoll(change) });
-        return Outcome::Queued(Owner::Elsewhere);
+        return Outcome::Elsewhere;
     }
     Outcome::Done(apply(&change, change.fd))
 }

@@ -6,7 +6,7 @@
 use crate::io::sleeper::{Futex, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{Outcome, Owner};
+use crate::ring::opdef::Outcome;
 use crate::ring::request::{OpState, Req};
 use softring_host::sys::sys;
 use softring_host::user;
@@ -68,7 +68,7 @@ fn look<R>(ctx: &mut Ctx, check: impl FnOnce() -> R) -> R {
 
 fn start(checked: Result<()>) -> Outcome {
     match checked {
-        Ok(()) => Outcome::Queued(Owner::Sleeper),
+        Ok(()) => Outcome::Sleeps,
         Err(e) => Outcome::Done(e.res()),
     }
 }

@@ -11,7 +11,7 @@ use rustix::fd::AsRawFd;
 
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::{Ctx, Ring};
-use crate::ring::opdef::{Outcome, Owner};
+use crate::ring::opdef::Outcome;
 use crate::ring::pending::{Msg, Pending, SentFile, What};
 use crate::ring::request::{FileRef, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
@@ -35,7 +35,7 @@ fn check(sqe: &io_uring_sqe) -> Result<()> {
 /// Sends (`io_msg_ring`).
 pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     match send(ctx, req) {
-        Ok(None) => Outcome::Queued(Owner::Elsewhere),
+        Ok(None) => Outcome::Elsewhere,
         Ok(Some(res)) => Outcome::Done(res),
         Err(e) => Outcome::Done(e.res()),
     }

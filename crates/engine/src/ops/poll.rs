@@ -10,7 +10,7 @@ use crate::io::standing;
 use crate::io::token::ReqId;
 use crate::ops::ring_file;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{Outcome, Owner};
+use crate::ring::opdef::Outcome;
 use crate::ring::request::{FileRef, OpState, Phase, Poll, Req, ReqFlags};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_epoll;
@@ -113,12 +113,12 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         Err(e) => Outcome::Done(e.res()),
         Ok(0) => {
             req.call.blocked = true;
-            Outcome::Queued(Owner::PollSet { events, waits: true })
+            Outcome::Polled(events)
         }
         Ok(mask) if events & ONE_EDGE == ONE_EDGE => Outcome::Done(mask.cast_signed()),
         Ok(_) => {
             ctx.transports.ready_now = true;
-            Outcome::Queued(Owner::PollSet { events, waits: false })
+            Outcome::Polled(events)
         }
     }
 }

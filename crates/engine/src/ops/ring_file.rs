@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::io::standing::{IN, OUT};
 use crate::ops::rw;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{Outcome, Owner};
+use crate::ring::opdef::Outcome;
 use crate::ring::pending::{Pending, What};
 use crate::ring::request::{Call, Req, ReqFlags};
 use softring_host::sys;
@@ -42,7 +42,7 @@ pub(crate) fn is_full(ctx: &Ctx, req: &Req, fd: i32) -> bool {
 pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, events: u32) -> Outcome {
     req.flags |= ReqFlags::POLLS_RING | ReqFlags::ISSUED;
     ctx.pending.push(Pending { from: None, what: What::Poll(fd, events) });
-    Outcome::Queued(Owner::Elsewhere)
+    Outcome::Elsewhere
 }
 
 /// May an operation have a ring for its file? What is behind its number here is the ring's memory,

@@ -2,7 +2,7 @@
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{Outcome, Owner};
+use crate::ring::opdef::Outcome;
 use crate::ring::request::{OpState, Phase, Req, ReqFlags, TimerArgs};
 use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
@@ -104,7 +104,7 @@ pub(crate) fn clock_named(flags: u32) -> Clock {
 
 /// Arms the timeout.
 pub(crate) fn issue(_: &mut Ctx, _: &mut Req) -> Outcome {
-    Outcome::Queued(Owner::Timeouts)
+    Outcome::Timed
 }
 
 /// Checks a TIMEOUT_REMOVE (`io_timeout_remove_prep`).

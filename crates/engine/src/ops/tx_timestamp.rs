@@ -9,7 +9,7 @@ use crate::io::socket::has_error_queue;
 use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{Outcome, Owner};
+use crate::ring::opdef::Outcome;
 use crate::ring::request::{Call, ReqFlags};
 use softring_host::sys::nr::{EPOLLERR, EPOLLET};
 use softring_host::sys::{self, sys};
@@ -47,7 +47,7 @@ pub(crate) fn issue(call: &Call, wide: bool) -> Result<Outcome> {
     if shares_queue(call.file.fd()) {
         return Err(Errno::EOPNOTSUPP);
     }
-    Ok(Outcome::Queued(Owner::PollSet { events: EVENTS, waits: false }))
+    Ok(Outcome::Polled(EVENTS))
 }
 
 /// May errors, or what tells of buffers sent without a copy, lie in the error queue, too?

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use crate::io::sleeper::{Child, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{Outcome, Owner, Try, Waiting};
+use crate::ring::opdef::{Outcome, Try, Waiting};
 use crate::ring::request::{Call, FileRef, OpState, Req};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
@@ -80,7 +80,7 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
                 call.file = FileRef::Owned(fd, Kind::Pollable);
                 Outcome::Retry
             }
-            None => Outcome::Queued(Owner::Sleeper),
+            None => Outcome::Sleeps,
         },
         outcome => outcome,
     }

@@ -19,23 +19,17 @@ pub(crate) enum Outcome {
     Retry,
     /// Finished with that value, but its CQE comes with the next task work.
     Later(i32),
-    /// Its owner keeps it and completes it later.
-    Queued(Owner),
-}
-
-/// Who keeps a request that waits for an event of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// The timeout queue; `OpState::Timeout` says for how long.
-    Timeouts,
-    /// The poll set, for these `EPOLL*` events. `waits`: none of them was there.
-    PollSet { events: u32, waits: bool },
-    /// A thread; `OpState::Sleep` says what that waits for.
-    Sleeper,
-    /// Another ring, or who delivers to one.
+    /// It waits in the timeout queue, as `OpState::Timeout` says.
+    Timed,
+    /// It waits in the poll set for these `EPOLL*` events.
+    Polled(u32),
+    /// A thread waits for what `OpState::Sleep` says.
+    Sleeps,
+    /// Another ring, or who delivers to one, completes it by its id.
     Elsewhere,
 }
 
+// Two words of 32 bits, which a function returns in registers.
 const _: () = assert!(size_of::<Outcome>() == 8);
 
 /// May an attempt block?

@@ -5,7 +5,7 @@ use crate::ops::ring_file;
 use crate::ops::rw::assign_buffer;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{self, Issue, Outcome, Owner, Try};
+use crate::ring::opdef::{self, Issue, Outcome, Try};
 use crate::ring::request::{Call, FileRef, Phase, Poll, Req, ReqFlags};
 use crate::stats::trace::Step;
 use crate::submit::route::Way;
@@ -123,10 +123,7 @@ impl Ctx {
             }
             Outcome::More(res) => self.shots(req, res),
             Outcome::Retry => self.queue_async(req),
-            Outcome::Queued(owner) => {
-                self.note_creds_of_links(req);
-                self.enqueue(req, owner);
-            }
+            waits => self.wait(req, waits),
         }
     }
 
@@ -210,27 +207,31 @@ impl Ctx {
         self.run.append(&mut self.next_turn);
     }
 
-    /// Hands a request to the owner that its issue chose.
-    fn enqueue(&mut self, req: &mut Req, owner: Owner) {
+    /// A request waits where its issue said.
+    #[inline(never)]
+    fn wait(&mut self, req: &mut Req, waits: Outcome) {
+        self.note_creds_of_links(req);
         self.stats.routes.queued.add(1);
         self.trace(Step::Queued, req);
         // A poll of what cannot be polled ends there.
         if !req.row.has(opdef::POLLS) {
             req.flags.remove(ReqFlags::ON_WORKER);
         }
-        match owner {
-            Owner::Timeouts => {
+        match waits {
+            Outcome::Timed => {
                 let timer = req.start_timer().unwrap_or_default();
                 let id = self.slab.insert(core::mem::take(req));
                 self.timeouts_insert(id, timer);
                 self.arm_linked_timeout(id);
             }
-            Owner::PollSet { events, waits } => {
+            Outcome::Polled(events) => {
                 self.transports.ready_now |= req.is_command();
+                let waits = req.call.blocked;
                 self.arm_poll(req, Poll { waits, ..Poll::new(events) });
             }
-            Owner::Sleeper => self.park_with_sleeper(req),
-            Owner::Elsewhere => {
+            Outcome::Sleeps => self.park_with_sleeper(req),
+            // Elsewhere: what ends or is tried again has not come here.
+            _ => {
                 req.phase = Phase::Elsewhere;
                 let id = self.slab.insert(core::mem::take(req));
                 if let Some(pending) = self.pending.last_mut()

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ops::table::OPS;
 use crate::ring::job::Finished;
-use crate::ring::opdef::{Issue, OpDef, Outcome, Owner};
+use crate::ring::opdef::{Issue, OpDef, Outcome};
 use crate::ring::request::{Call, Req};
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -60,7 +60,7 @@ proptest! {
         let ring = TestRing::new(8, 128, 0);
         let outcome = |a: &Attempt| match a {
             Attempt::More(res) => Outcome::More(*res),
-            Attempt::Wait => Outcome::Queued(Owner::Elsewhere),
+            Attempt::Wait => Outcome::Elsewhere,
         };
         let script: Vec<_> = attempts.iter().map(outcome).chain([Outcome::Done(last)]).collect();
         begin(&ring, 1, &script);
@@ -116,7 +116,7 @@ fn many_shots_let_others_in_between() {
 #[test]
 fn a_late_result_finds_nobody() {
     let ring = TestRing::new(8, 16, 0);
-    begin(&ring, 1, &[Outcome::Queued(Owner::Elsewhere)]);
+    begin(&ring, 1, &[Outcome::Elsewhere]);
     let gone = ring.id(1).expect("it waits");
     let bring = |res| {
         let mut ctx = ring.lock();
@@ -124,7 +124,7 @@ fn a_late_result_finds_nobody() {
         ctx.flush();
     };
     bring(3);
-    begin(&ring, 2, &[Outcome::Queued(Owner::Elsewhere)]);
+    begin(&ring, 2, &[Outcome::Elsewhere]);
     let next = ring.id(2).expect("it waits");
     assert_eq!((next.slot, next != gone), (gone.slot, true));
     bring(4);
