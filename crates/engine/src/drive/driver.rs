@@ -23,7 +23,7 @@ use crate::io::standing;
 use crate::io::token::ReqId;
 use crate::memory::lock::SPINNER;
 use crate::ring::ctx::Ctx;
-use crate::ring::request::{ReqFlags, Wait};
+use crate::ring::request::{Phase, ReqFlags};
 use crate::ring::waiters::Driver;
 use softring_host::sys;
 use softring_uapi::epoll_event;
@@ -199,9 +199,9 @@ impl Ctx {
         }
         let id = ReqId::from_u64(data);
         let req = self.slab.get(id)?;
-        let Wait::Poll(poll) = req.wait else { return None };
+        let Phase::Polling(poll) = req.phase else { return None };
         let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
-        let number = if fixed { req.call.file.fd() } else { req.call.sqe.fd };
+        let number = if fixed { req.call.file.fd() } else { req.call.sqe().fd };
         let order = (req.goes_back_to_worker(), self.slab.age(id));
         Some(WaitsOn { number, beside: poll.at != number, order })
     }

@@ -250,7 +250,7 @@ impl Ctx {
             return Ok(());
         }
         // All I/O here is of that kind.
-        req.call.sqe.op_flags &= !rw::RWF_HIPRI;
+        req.call.io.flags &= !rw::RWF_HIPRI;
         let file = &req.call.file;
         // A file in memory goes by that, also where it was opened with O_DIRECT.
         let memory = || kind_of(file) == Kind::Memory && is_direct(file.fd());

@@ -7,7 +7,7 @@ use crate::ops::{epoll, msg_ring};
 use crate::ring::ctx::Ring;
 use crate::ring::opdef::{self, Outcome};
 use crate::ring::pending::{EpollChange, Pending, What};
-use crate::ring::request::{FileRef, Poll, Wait};
+use crate::ring::request::{FileRef, OpState};
 use softring_host::fd::kind::Kind;
 use softring_uapi::errno::Errno;
 
@@ -34,7 +34,7 @@ pub(crate) fn flush(ring: &Arc<Ring>) {
         for pending in pending {
             let Some(from) = pending.from else { continue };
             match pending.what {
-                What::Poll(fd, poll) => arm_on_ring(ring, from, fd, poll),
+                What::Poll(fd, events) => arm_on_ring(ring, from, fd, events),
                 What::Epoll(change) => change_epoll(ring, from, &change),
                 What::Msg(target, msg) => {
                     let sent = msg_ring::accept_and_wake(&mut target.lock_now(), &msg);
@@ -62,17 +62,20 @@ fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
 
 /// Arms a poll of a ring, whose stand-in could not be looked up under our own lock. Called
 /// without any lock.
-fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, wait: Poll) {
+fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, events: u32) {
     let stand_in = crate::drive::stand_in::poll_fd(fd).ok_or(Errno::EBADF);
     let held = stand_in.and_then(softring_host::fd::dup_internal);
     let mut ctx = ring.lock_now();
-    let Some(mut req) = ctx.slab.remove(from) else { return };
+    let Some(mut req) = ctx.slab.take(from) else { return };
     match held {
         Ok(file) => {
             req.call.file = FileRef::Owned(file, Kind::Pollable);
-            req.wait = Wait::Poll(wait);
-            let polls = req.row.has(opdef::POLLS);
-            let outcome = if polls { ctx.issue(&mut req) } else { Outcome::Queued };
+            let outcome = if req.row.has(opdef::POLLS) {
+                req.call.state = OpState::Poll(events);
+                ctx.issue(&mut req)
+            } else {
+                Outcome::Polled(events)
+            };
             ctx.outcome(&mut req, outcome);
         }
         Err(e) => {

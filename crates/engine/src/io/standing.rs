@@ -282,14 +282,6 @@ impl PollSet {
         }
     }
 
-    /// A request that waits there has a new name.
-    pub(crate) fn rename(&mut self, fd: i32, old: ReqId, new: ReqId) {
-        let waiters = self.standing(fd).map(|s| s.waiters.iter_mut());
-        if let Some(place) = waiters.into_iter().flatten().find(|w| **w == old) {
-            *place = new;
-        }
-    }
-
     /// A request that waits there is armed anew: it is the last that was.
     pub(crate) fn armed_anew(&mut self, fd: i32, id: ReqId) {
         let Some(s) = self.standing(fd) else { return };

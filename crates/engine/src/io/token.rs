@@ -1,20 +1,35 @@
 //! What a transport knows of a request: the token that its events carry.
 
+use core::num::NonZeroU32;
+
 /// Names a waiting request. Never 0, so that 0 can mean "the ring itself" in event data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ReqId {
     pub(crate) slot: u32,
-    pub(crate) generation: u32,
+    pub(crate) generation: NonZeroU32,
 }
 
 impl ReqId {
     /// As event data (epoll, aio).
     pub(crate) const fn to_u64(self) -> u64 {
-        (self.generation as u64) << 32 | self.slot as u64
+        (self.generation.get() as u64) << 32 | self.slot as u64
     }
 
-    /// From event data.
+    /// From event data. What names no request becomes a name that none has.
     pub(crate) const fn from_u64(v: u64) -> Self {
-        ReqId { slot: v as u32, generation: (v >> 32) as u32 }
+        let generation = match NonZeroU32::new((v >> 32) as u32) {
+            Some(generation) => generation,
+            None => NonZeroU32::MAX,
+        };
+        ReqId { slot: v as u32, generation }
+    }
+
+    /// The name of the request that comes into its slot after it.
+    pub(crate) const fn next(self) -> Self {
+        let generation = match self.generation.checked_add(1) {
+            Some(NonZeroU32::MAX) | None => NonZeroU32::MIN,
+            Some(generation) => generation,
+        };
+        ReqId { slot: self.slot, generation }
     }
 }

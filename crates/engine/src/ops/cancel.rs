@@ -10,7 +10,7 @@ use softring_uapi::*;
 
 /// Checks an ASYNC_CANCEL (`io_async_cancel_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     if req.flags.contains(ReqFlags::BUFFER_SELECT) || sqe.off != 0 || sqe.file_index != 0 {
         return Err(Errno::EINVAL);
     }
@@ -29,7 +29,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     if req.is_workers() {
         ctx.events_first(req);
     }
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     let mut flags = sqe.op_flags;
     if req.flags.contains(ReqFlags::FIXED_FILE) {
         flags |= IORING_ASYNC_CANCEL_FD_FIXED;
@@ -40,7 +40,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         Err(Errno::ENOENT) if worker && w.itself(req) => Err(Errno::EALREADY),
         res => res,
     });
-    if matches!(res, Err(Errno::ENOENT)) && ctx.may_ask_parent(&req.call.sqe) {
+    if matches!(res, Err(Errno::ENOENT)) && ctx.may_ask_parent(req.call.sqe()) {
         return Outcome::Retry;
     }
     Outcome::Done(res.map_or_else(Errno::res, u32::cast_signed))

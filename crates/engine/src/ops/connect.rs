@@ -19,9 +19,8 @@ use crate::ops::socket::{SOCK_CLOEXEC, SOCK_NONBLOCK, address};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, Connect, OpState, Req, ReqFlags};
 use softring_host::calls::{UserPtr, files, sockets};
-use softring_host::fd::kind::Kind;
 use softring_host::process_lock::ProcessLock;
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
@@ -38,37 +37,35 @@ const SOCK_DGRAM: u32 = 2;
 const MOMENT: [i64; 2] = [0, 13_000];
 static LIMITS: ProcessLock = ProcessLock::new();
 
-/// CONNECT's progress, in `call.done`.
-const IN_PROGRESS: u64 = 1;
-const ABORTED_ONCE: u64 = 2;
-
 /// Checks a CONNECT and copies its address (`io_connect_prep`).
 pub(crate) fn connect_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
-    req.call.keep = ctx.unlocked(|| address(s.addr, s.off))?;
+    let addr = ctx.unlocked(|| address(s.addr, s.off))?;
+    req.call.state = OpState::Connect(Connect { addr, ..Connect::default() });
     Ok(())
 }
 
 /// Connects; a connection under way waits for room to write, then tells how it went.
 pub(crate) fn connect(call: &mut Call, how: Try) -> Outcome {
     let fd = call.file.fd();
-    let pending = call.done & IN_PROGRESS != 0;
+    let OpState::Connect(c) = &mut call.state else { return Outcome::Done(Errno::EINVAL.res()) };
+    let pending = c.pending;
     if pending && how == Try::Nonblock && sys::poll_now(fd, 0) & POLLERR != 0 {
         return Outcome::Done(pending_error(fd));
     }
     let done = match how {
-        Try::Block => try_connect(call),
-        Try::Nonblock => without_waiting(fd, || try_connect(call)),
+        Try::Block => try_connect(fd, &c.addr),
+        Try::Nonblock => without_waiting(fd, || try_connect(fd, &c.addr)),
     };
     match done {
         Err(Errno::EAGAIN) if how == Try::Nonblock => Outcome::Retry,
         Err(Errno::EINPROGRESS) if how == Try::Nonblock => {
-            call.done |= IN_PROGRESS;
+            c.pending = true;
             Outcome::Retry
         }
-        Err(Errno::ECONNABORTED) if how == Try::Nonblock && call.done & ABORTED_ONCE == 0 => {
-            call.done |= ABORTED_ONCE;
+        Err(Errno::ECONNABORTED) if how == Try::Nonblock && !c.aborted => {
+            c.aborted = true;
             Outcome::Retry
         }
         Err(Errno::EBADFD | Errno::EISCONN) if pending => Outcome::Done(pending_error(fd)),
@@ -79,25 +76,22 @@ pub(crate) fn connect(call: &mut Call, how: Try) -> Outcome {
 
 /// What a CONNECT under way answers where it does not wait.
 pub(crate) fn under_way(req: &Req) -> Option<Errno> {
-    let progress = if req.opcode() == IORING_OP_CONNECT { req.call.done } else { 0 };
-    match progress {
-        0 => None,
-        ABORTED_ONCE => Some(Errno::ECONNABORTED),
-        _ => Some(Errno::EINPROGRESS),
+    match &req.call.state {
+        OpState::Connect(c) if c.pending => Some(Errno::EINPROGRESS),
+        OpState::Connect(c) if c.aborted => Some(Errno::ECONNABORTED),
+        _ => None,
     }
 }
 
 /// Was the attempt before this one that of a socket whose last connection failed, of a request that
 /// the kernel gives to a worker? That finds it ready at once, and then waits with its next attempt.
 pub(crate) fn waits_with_next(req: &Req) -> bool {
-    req.opcode() == IORING_OP_CONNECT
-        && req.call.done == ABORTED_ONCE
+    matches!(&req.call.state, OpState::Connect(c) if c.aborted && !c.pending)
         && req.flags.contains(ReqFlags::FORCE_ASYNC)
 }
 
-fn try_connect(call: &Call) -> Result<usize> {
-    let Keep::Bytes(addr) = &call.keep else { return Err(Errno::EINVAL) };
-    sockets::connect(call.file.fd(), addr)
+fn try_connect(fd: i32, addr: &[u8]) -> Result<usize> {
+    sockets::connect(fd, addr)
 }
 
 /// Runs `f` with O_NONBLOCK on the file.
@@ -121,7 +115,7 @@ fn pending_error(fd: i32) -> i32 {
 
 /// Checks an ACCEPT (`io_accept_prep`).
 pub(crate) fn accept_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[u64::from(s.len), u64::from(s.buf_index)])?;
     let leaks = s.file_index != 0 && s.op_flags & SOCK_CLOEXEC != 0;
     if leaks || s.op_flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) != 0 {
@@ -146,7 +140,7 @@ pub(crate) fn accept_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Takes a connection, for the program or for a slot.
 pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
     let listener = call.file.fd();
-    let direct = call.sqe.file_index != 0;
+    let direct = call.sqe().file_index != 0;
     let accepted = match how {
         Try::Block => try_accept(call),
         Try::Nonblock => accept_now(call),
@@ -165,19 +159,19 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
     tell_more(call, listener);
     let res = if direct {
         let fd = softring_host::fd::adopt_internal(fd);
-        call.keep = Keep::File(FileRef::Owned(fd, Kind::Unknown));
+        call.state = OpState::Accepted(fd);
         0
     } else {
         let fd = softring_host::fd::release(fd);
         softring_host::fd::forget_kind(fd);
         fd
     };
-    let multishot = call.sqe.ioprio & IORING_ACCEPT_MULTISHOT != 0;
+    let multishot = call.sqe().ioprio & IORING_ACCEPT_MULTISHOT != 0;
     if multishot { Outcome::More(res) } else { Outcome::Done(res) }
 }
 
 fn try_accept(call: &Call) -> Result<OwnedFd> {
-    let s = &call.sqe;
+    let s = call.sqe();
     let flags = s.op_flags | if s.file_index != 0 { SOCK_CLOEXEC } else { 0 };
     sockets::accept(call.file.fd(), UserPtr(s.addr), UserPtr(s.off), flags)
 }
@@ -249,11 +243,11 @@ fn more_wait(fd: i32) -> Option<bool> {
 
 /// Puts what was accepted into the table, under the lock.
 pub(crate) fn accept_finish(ctx: &mut Ctx, req: &mut Req) {
-    let index = req.call.sqe.file_index;
+    let index = req.call.sqe().file_index;
     if index == 0 || req.res < 0 {
         return;
     }
-    if let Keep::File(FileRef::Owned(fd, _)) = core::mem::take(&mut req.call.keep) {
+    if let OpState::Accepted(fd) = core::mem::take(&mut req.call.state) {
         req.res = crate::ops::openclose::place(ctx, index, fd);
     }
 }
@@ -264,7 +258,7 @@ const AF_INET6: u16 = 10;
 /// What a filter may load of a CONNECT: family, port and address, as far as the name has them
 /// (`io_connect_bpf_populate`).
 pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
-    let Keep::Bytes(name) = &req.call.keep else { return };
+    let OpState::Connect(Connect { addr: name, .. }) = &req.call.state else { return };
     let Some(family) = name.first_chunk().map(|b| u16::from_ne_bytes(*b)) else { return };
     to[..4].copy_from_slice(&u32::from(family).to_ne_bytes());
     let (whole, at, len) = match family {

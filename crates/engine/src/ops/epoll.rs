@@ -7,7 +7,7 @@ use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::pending::{EpollChange, Pending, What};
-use crate::ring::request::{Call, Req};
+use crate::ring::request::{Call, OpState, Req};
 use softring_host::calls::{UserPtr, events};
 use softring_host::fd::kind::Kind;
 use softring_host::sys;
@@ -15,31 +15,30 @@ use softring_host::user;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
-/// Checks an EPOLL_CTL and copies its event (`io_epoll_ctl_prep`), into words of the SQE's copy
-/// that it has no other use for.
+/// Checks an EPOLL_CTL and copies its event (`io_epoll_ctl_prep`).
 pub(crate) fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &mut req.call.sqe;
+    let s = *req.call.sqe();
     zero(&[u64::from(s.buf_index), u64::from(s.file_index)])?;
     if s.len as usize != sys::EPOLL_CTL_DEL {
         let mut event = [0u32; 3];
         ctx.unlocked(|| user::read_slice(s.addr, &mut event))?;
-        s.op_flags = event[0];
-        s.addr3 = u64::from(event[1]) | u64::from(event[2]) << 32;
+        let data = u64::from(event[1]) | u64::from(event[2]) << 32;
+        req.call.state = OpState::Epoll(epoll_event { events: event[0], data });
     }
     Ok(())
 }
 
 /// Changes an epoll set.
 pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let s = &req.call.sqe;
-    let event = epoll_event { events: s.op_flags, data: s.addr3 };
+    let s = req.call.sqe();
+    let event = if let OpState::Epoll(e) = req.call.state { e } else { epoll_event::default() };
     let [epoll, fd] = [s.fd, s.off as i32].map(softring_host::fd::visible);
     let change = EpollChange { epoll, op: s.len, fd, event };
     if softring_host::fd::numbers::is_ring(change.fd)
         && crate::io::kinds::kind(change.fd) == Kind::Memory
     {
         ctx.pending.push(Pending { from: None, what: What::Epoll(change) });
-        return Outcome::Queued;
+        return Outcome::Elsewhere;
     }
     Outcome::Done(apply(&change, change.fd))
 }
@@ -51,13 +50,13 @@ pub(crate) fn apply(c: &EpollChange, fd: i32) -> i32 {
 
 /// Checks an EPOLL_WAIT (`io_epoll_wait_prep`).
 pub(crate) fn wait_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.off, u64::from(s.op_flags), u64::from(s.buf_index), u64::from(s.file_index)])
 }
 
 /// Takes what the set has; waits for its descriptor to be readable if that is nothing.
 pub(crate) fn wait(call: &mut Call, how: Try) -> Outcome {
-    let s = &call.sqe;
+    let s = call.sqe();
     match answer(events::epoll_pwait_of_program(call.file.fd(), UserPtr(s.addr), s.len)) {
         Outcome::Done(0) if how == Try::Nonblock => Outcome::Retry,
         // The kernel's worker does not wait for it.

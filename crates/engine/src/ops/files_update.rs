@@ -12,7 +12,7 @@ use softring_uapi::*;
 
 /// Checks the SQE (`io_files_update_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     if req.flags.intersects(ReqFlags::FIXED_FILE | ReqFlags::BUFFER_SELECT) {
         return Err(Errno::EINVAL);
     }
@@ -22,7 +22,7 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Updates slots from `off`, or lets free slots be picked and tells which.
 pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     let offset = sqe.off as u32;
     let done = if offset == IORING_FILE_INDEX_ALLOC {
         allocate(ctx, sqe.addr, sqe.len)

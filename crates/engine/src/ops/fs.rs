@@ -1,11 +1,11 @@
 //! RENAMEAT, UNLINKAT, MKDIRAT, SYMLINKAT, LINKAT: names in directories. They may wait for a disk,
 //! so a worker runs them. Kernel counterpart: `io_uring/fs.c`.
 
-use crate::ops::{answer, no_fixed_file, path, zero};
+use crate::ops::{answer, no_fixed_file, path, paths, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req};
-use softring_host::calls::{ReadPtr, paths};
+use crate::ring::request::{Call, OpState, Req};
+use softring_host::calls::paths;
 use softring_host::fd::visible;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -16,7 +16,7 @@ pub(crate) const AT_EMPTY_PATH: u32 = 0x1000;
 
 /// Checks a RENAMEAT (`io_renameat_prep`).
 pub(crate) fn rename_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
     two_paths(ctx, req, false)
@@ -24,14 +24,13 @@ pub(crate) fn rename_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Renames.
 pub(crate) fn rename(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    let (old, new) = (ReadPtr(s.addr), ReadPtr(s.off));
+    let (s, [old, new]) = (call.sqe(), paths(call));
     answer(paths::renameat2(visible(s.fd), old, to_dir(s), new, s.op_flags))
 }
 
 /// Checks an UNLINKAT (`io_unlinkat_prep`).
 pub(crate) fn unlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     zero(&[sqe.off, u64::from(sqe.len), u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
     if has(Change::CheckedFields) {
@@ -45,13 +44,13 @@ pub(crate) fn unlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Removes a name or an empty directory.
 pub(crate) fn unlink(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    answer(paths::unlinkat(visible(s.fd), ReadPtr(s.addr), s.op_flags))
+    let (s, [name, _]) = (call.sqe(), paths(call));
+    answer(paths::unlinkat(visible(s.fd), name, s.op_flags))
 }
 
 /// Checks a MKDIRAT (`io_mkdirat_prep`).
 pub(crate) fn mkdir_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     let flags = u64::from(sqe.op_flags);
     zero(&[sqe.off, flags, u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
@@ -60,13 +59,13 @@ pub(crate) fn mkdir_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Makes a directory.
 pub(crate) fn mkdir(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    answer(paths::mkdirat(visible(s.fd), ReadPtr(s.addr), s.len))
+    let (s, [name, _]) = (call.sqe(), paths(call));
+    answer(paths::mkdirat(visible(s.fd), name, s.len))
 }
 
 /// Checks a SYMLINKAT (`io_symlinkat_prep`).
 pub(crate) fn symlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     let (len, flags) = (u64::from(sqe.len), u64::from(sqe.op_flags));
     zero(&[len, flags, u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
@@ -75,13 +74,13 @@ pub(crate) fn symlink_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Makes a symbolic link.
 pub(crate) fn symlink(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    answer(paths::symlinkat(ReadPtr(s.addr), visible(s.fd), ReadPtr(s.off)))
+    let [target, name] = paths(call);
+    answer(paths::symlinkat(target, visible(call.sqe().fd), name))
 }
 
 /// Checks a LINKAT (`io_linkat_prep`).
 pub(crate) fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
     two_paths(ctx, req, sqe.op_flags & AT_EMPTY_PATH != 0)
@@ -89,8 +88,7 @@ pub(crate) fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Makes a hard link.
 pub(crate) fn link(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    let (old, new) = (ReadPtr(s.addr), ReadPtr(s.off));
+    let (s, [old, new]) = (call.sqe(), paths(call));
     answer(paths::linkat(visible(s.fd), old, to_dir(s), new, s.op_flags))
 }
 
@@ -101,20 +99,16 @@ fn to_dir(s: &io_uring_sqe) -> i32 {
 
 /// Copies the path in `addr` in.
 fn one_path(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &mut req.call.sqe;
-    let name = ctx.unlocked(|| path(sqe.addr, false))?;
-    sqe.addr = name.as_ptr().expose_provenance() as u64;
-    req.call.keep = Keep::Path(name);
+    let name = ctx.unlocked(|| path(req.call.sqe().addr, false))?;
+    req.call.state = OpState::Path(name);
     Ok(())
 }
 
 /// Copies the paths in `addr` and `addr2` in.
 fn two_paths(ctx: &mut Ctx, req: &mut Req, first_may_be_empty: bool) -> Result<()> {
-    let sqe: &mut io_uring_sqe = &mut req.call.sqe;
+    let sqe = req.call.sqe();
     let old = ctx.unlocked(|| path(sqe.addr, first_may_be_empty))?;
     let new = ctx.unlocked(|| path(sqe.off, false))?;
-    sqe.addr = old.as_ptr().expose_provenance() as u64;
-    sqe.off = new.as_ptr().expose_provenance() as u64;
-    req.call.keep = Keep::Paths(old, new);
+    req.call.state = OpState::Paths(Box::new([old, new]));
     Ok(())
 }

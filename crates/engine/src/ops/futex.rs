@@ -7,7 +7,7 @@ use crate::io::sleeper::{Futex, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{Keep, Req, Wait};
+use crate::ring::request::{OpState, Req};
 use softring_host::calls::{ReadPtr, futex};
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
@@ -38,7 +38,7 @@ fn narrow(word: u64) -> Result<u32> {
 
 /// Checks a FUTEX_WAIT or FUTEX_WAKE (`io_futex_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.len, s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))?;
     let flags = s.fd.cast_unsigned();
     // Refused when it is tried, not before.
@@ -46,24 +46,23 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let private = is_private(flags & !(FUTEX2_NUMA | FUTEX2_MPOL))?;
     let (val, mask) = (narrow(s.off)?, narrow(s.addr3)?);
     let mask = if node { 0 } else { mask };
-    req.call.keep = Keep::Job(Job::Futex(Futex { addr: s.addr, val, private }, mask));
-    req.wait = Wait::Sleeper;
+    req.call.state = OpState::Sleep(Job::Futex(Futex { addr: s.addr, val, private }, mask));
     Ok(())
 }
 
 /// Waits for a wake, if the futex has its value (`io_futex_wait`).
 pub(crate) fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    match &req.call.keep {
-        Keep::Job(Job::Futex(futex, 1..)) => start(look(ctx, || futex.check())),
+    match &req.call.state {
+        OpState::Sleep(Job::Futex(futex, 1..)) => start(look(ctx, || futex.check())),
         _ => Outcome::Done(Errno::EINVAL.res()),
     }
 }
 
 /// Would an attempt find every futex with its value, and so only wait?
 pub(crate) fn only_waits(req: &Req) -> bool {
-    match &req.call.keep {
-        Keep::Job(Job::Futex(futex, 1..)) => futex.check().is_ok(),
-        Keep::Job(Job::AnyOf(all)) => all.iter().all(|futex| futex.check().is_ok()),
+    match &req.call.state {
+        OpState::Sleep(Job::Futex(futex, 1..)) => futex.check().is_ok(),
+        OpState::Sleep(Job::AnyOf(all)) => all.iter().all(|futex| futex.check().is_ok()),
         _ => false,
     }
 }
@@ -77,7 +76,7 @@ fn look<R>(ctx: &mut Ctx, check: impl FnOnce() -> R) -> R {
 
 fn start(checked: Result<()>) -> Outcome {
     match checked {
-        Ok(()) => Outcome::Queued,
+        Ok(()) => Outcome::Sleeps,
         Err(e) => Outcome::Done(e.res()),
     }
 }
@@ -85,8 +84,8 @@ fn start(checked: Result<()>) -> Outcome {
 /// Wakes who waits (`io_futex_wake`). Under the lock, so that their CQEs come after the request's
 /// own.
 pub(crate) fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
-    let done = match &req.call.keep {
-        Keep::Job(Job::Futex(futex, mask)) => futex_wake(futex, *mask),
+    let done = match &req.call.state {
+        OpState::Sleep(Job::Futex(futex, mask)) => futex_wake(futex, *mask),
         _ => Err(Errno::EINVAL),
     };
     Outcome::Done(done.map_or_else(Errno::res, |n| n as i32))
@@ -111,7 +110,7 @@ fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
 
 /// Checks a FUTEX_WAITV and copies what it waits for (`io_futexv_prep`).
 pub(crate) fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.off, s.addr3])?;
     let fd = s.fd.cast_unsigned();
     zero(&[fd, s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))?;
@@ -128,14 +127,13 @@ pub(crate) fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if all.len() < s.len as usize {
         return Err(Errno::EFAULT);
     }
-    req.call.keep = Keep::Job(Job::AnyOf(all));
-    req.wait = Wait::Sleeper;
+    req.call.state = OpState::Sleep(Job::AnyOf(all));
     Ok(())
 }
 
 /// Waits for a wake of any, if all have their values (`io_futexv_wait`).
 pub(crate) fn waitv(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let Keep::Job(Job::AnyOf(all)) = &req.call.keep else {
+    let OpState::Sleep(Job::AnyOf(all)) = &req.call.state else {
         return Outcome::Done(Errno::EINVAL.res());
     };
     // The kernel looks at all addresses before it looks at any value.

@@ -4,7 +4,8 @@
 use std::ffi::CString;
 
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{Req, ReqFlags};
+use crate::ring::request::{Call, OpState, Req, ReqFlags};
+use softring_host::calls::ReadPtr;
 use softring_uapi::errno::{Errno, Result};
 
 pub(crate) mod advise;
@@ -73,6 +74,16 @@ pub(crate) fn zero(words: &[u64]) -> Result<()> {
 /// `EBADF` with IOSQE_FIXED_FILE.
 pub(crate) fn no_fixed_file(req: &Req) -> Result<()> {
     if req.flags.contains(ReqFlags::FIXED_FILE) { Err(Errno::EBADF) } else { Ok(()) }
+}
+
+/// The addresses of the paths that prep has copied; 0 for one that there is not.
+pub(crate) fn paths(call: &Call) -> [ReadPtr; 2] {
+    let at = |path: &CString| ReadPtr::of(path.as_c_str());
+    match &call.state {
+        OpState::Path(one) => [at(one), ReadPtr::NULL],
+        OpState::Paths(both) => [at(&both[0]), at(&both[1])],
+        _ => [ReadPtr::NULL; 2],
+    }
 }
 
 /// Copies a path in, as the kernel's `getname` does.

@@ -22,7 +22,7 @@ const FLAGS: u32 = IORING_MSG_RING_CQE_SKIP | IORING_MSG_RING_FLAGS_PASS;
 
 /// Checks the SQE (`io_msg_ring_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    check(&req.call.sqe)
+    check(req.call.sqe())
 }
 
 fn check(sqe: &io_uring_sqe) -> Result<()> {
@@ -35,7 +35,7 @@ fn check(sqe: &io_uring_sqe) -> Result<()> {
 /// Sends (`io_msg_ring`).
 pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     match send(ctx, req) {
-        Ok(None) => Outcome::Queued,
+        Ok(None) => Outcome::Elsewhere,
         Ok(Some(res)) => Outcome::Done(res),
         Err(e) => Outcome::Done(e.res()),
     }
@@ -77,9 +77,9 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
     };
     let own = ctx.ring.upgrade().is_some_and(|r| r.id == target.id);
     // The command and the slot are 32 bits wide; what lies above is not looked at.
-    let mut msg = match req.call.sqe.addr & u64::from(u32::MAX) {
-        IORING_MSG_DATA => data(&req.call.sqe)?,
-        IORING_MSG_SEND_FD => file(ctx, &req.call.sqe, own)?,
+    let mut msg = match req.call.sqe().addr & u64::from(u32::MAX) {
+        IORING_MSG_DATA => data(req.call.sqe())?,
+        IORING_MSG_SEND_FD => file(ctx, req.call.sqe(), own)?,
         _ => return Err(Errno::EINVAL),
     };
     msg.by_worker = req.is_workers();
@@ -144,8 +144,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
     if ctx.defers() {
         // Only the ring's own task may post: a request that has its result already does it as task
         // work.
-        let mut req = Req::default();
-        req.call.sqe.user_data = cqe.user_data;
+        let mut req = Req { user_data: cqe.user_data, ..Req::default() };
         (req.res, req.call.cflags, req.flags) = (cqe.res, cqe.flags, ReqFlags::ENDED);
         let id = ctx.slab.insert(req);
         ctx.nr_reqs += 1;

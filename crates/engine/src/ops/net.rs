@@ -16,7 +16,7 @@ use crate::ops::socket::address;
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, OpState, Req, ReqFlags, Transfer};
 use softring_host::calls::{ReadPtr, UserPtr, sockets};
 use softring_host::sys;
 use softring_host::user::in_user;
@@ -26,17 +26,23 @@ use softring_uapi::*;
 
 /// What all of the family say in the same words.
 pub(crate) fn common_prep(req: &mut Req, known: u16) -> Result<()> {
-    let s = &req.call.sqe;
-    if s.len.cast_signed() < 0 || s.ioprio & !known != 0 {
+    common_prep_of(req, known, req.call.sqe().len)
+}
+
+/// As [`common_prep`], with a length of its own.
+pub(crate) fn common_prep_of(req: &mut Req, known: u16, len: u32) -> Result<()> {
+    let s = req.call.sqe();
+    let (ioprio, group) = (s.ioprio, s.buf_index);
+    req.call.io = Transfer { len, ..Transfer::of(s) };
+    if len.cast_signed() < 0 || ioprio & !known != 0 {
         return Err(Errno::EINVAL);
     }
     req.flags |= ReqFlags::SENDRECV;
-    if s.op_flags & MSG_DONTWAIT != 0 {
+    if req.call.io.flags & MSG_DONTWAIT != 0 {
         req.flags |= ReqFlags::NOWAIT;
     }
     if req.flags.contains(ReqFlags::BUFFER_SELECT) {
-        req.call.bgid = s.buf_index;
-        req.call.want = s.len;
+        (req.call.select.group, req.call.select.want) = (group, len);
     }
     Ok(())
 }
@@ -47,13 +53,13 @@ pub(crate) fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         req,
         IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED | fixed(),
     )?;
-    if req.call.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0 {
+    if req.call.sqe().ioprio & IORING_RECVSEND_FIXED_BUF != 0 {
         const NOT: u16 = IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED;
         alone(req, NOT)?;
     }
-    req.call.sqe.op_flags |= MSG_NOSIGNAL;
-    if req.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 {
-        req.call.sqe.op_flags |= MSG_WAITALL;
+    req.call.io.flags |= MSG_NOSIGNAL;
+    if req.call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0 {
+        req.call.io.flags |= MSG_WAITALL;
         req.flags |= ReqFlags::MULTISHOT;
     }
     send_setup(ctx, req)
@@ -66,22 +72,20 @@ fn fixed() -> u16 {
 
 /// A registered buffer goes with neither of these, nor with a provided one.
 fn alone(req: &Req, not: u16) -> Result<()> {
-    let bad = req.call.sqe.ioprio & not != 0 || req.flags.contains(ReqFlags::BUFFER_SELECT);
+    let bad = req.call.sqe().ioprio & not != 0 || req.flags.contains(ReqFlags::BUFFER_SELECT);
     if bad { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
 /// Copies what a SEND names: an address, a vector (`io_send_setup`).
 pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = req.call.sqe;
+    let (s, io) = (*req.call.sqe(), req.call.io);
     // The upper half of the word that holds `addr_len`.
     if s.file_index >> 16 != 0 {
         return Err(Errno::EINVAL);
     }
     let mut msg = Msg::default();
-    if s.off != 0
-        && let Keep::Bytes(name) = ctx.unlocked(|| address(s.off, u64::from(s.file_index)))?
-    {
-        msg.name = Some(name);
+    if s.off != 0 {
+        msg.name = Some(ctx.unlocked(|| address(s.off, u64::from(s.file_index)))?);
     }
     let elsewhere = req.flags.contains(ReqFlags::BUFFER_SELECT);
     let fixed = s.ioprio & IORING_RECVSEND_FIXED_BUF != 0;
@@ -91,24 +95,24 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         if fixed && !has(Change::PlainBuffers) {
             return Err(Errno::EINVAL);
         }
-        msg.iov = ctx.unlocked(|| import_iov(s.addr, s.len))?;
+        msg.iov = ctx.unlocked(|| import_iov(io.addr, io.len))?;
         // Of a vector without parts the address says nothing.
-        req.call.sqe.addr = 0;
+        req.call.io.addr = 0;
     } else if !fixed && !elsewhere {
-        in_user(s.addr, u64::from(s.len))?;
+        in_user(io.addr, u64::from(io.len))?;
     }
     if msg.name.is_some() || !msg.iov.is_empty() || (fixed && vector) {
-        req.call.keep = Keep::Msg(Box::new(msg));
+        req.call.state = OpState::Message(Box::new(msg));
     }
     Ok(())
 }
 
 /// Sends.
 pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
-    let all = call.sqe.op_flags & MSG_WAITALL != 0;
+    let all = call.io.flags & MSG_WAITALL != 0;
     let outcome = attempt(call, how, sys::POLLOUT, all, send_once);
     match outcome {
-        Outcome::Done(n @ 1..) if call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 => {
+        Outcome::Done(n @ 1..) if call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0 => {
             net_bundle::sent(call, n)
         }
         outcome => outcome,
@@ -117,11 +121,11 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
 
 /// One system call that sends what is left.
 pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
-    let s = &call.sqe;
-    let (at, len) = (s.addr + call.done, u64::from(s.len).saturating_sub(call.done));
-    match &call.keep {
-        Keep::Msg(msg) if !msg.iov.is_empty() => net_msg::send_vector(call, msg, flags),
-        Keep::Msg(msg) => {
+    let io = &call.io;
+    let (at, len) = (io.addr + call.done, u64::from(io.len).saturating_sub(call.done));
+    match &call.state {
+        OpState::Message(msg) if !msg.iov.is_empty() => net_msg::send_vector(call, msg, flags),
+        OpState::Message(msg) => {
             sockets::send(call.file.fd(), ReadPtr(at), len as usize, flags, msg.name.as_deref())
         }
         _ => sockets::send(call.file.fd(), ReadPtr(at), len as usize, flags, None),
@@ -130,9 +134,9 @@ pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
 
 /// Bytes asked for.
 pub(crate) fn total(call: &Call) -> u64 {
-    match &call.keep {
-        Keep::Msg(msg) if !msg.iov.is_empty() => msg.iov.iter().map(|v| v.len).sum(),
-        _ => u64::from(call.sqe.len),
+    match &call.state {
+        OpState::Message(msg) if !msg.iov.is_empty() => msg.iov.iter().map(|v| v.len).sum(),
+        _ => u64::from(call.io.len),
     }
 }
 
@@ -145,7 +149,7 @@ pub(crate) fn attempt(
     all: bool,
     once: impl Fn(&mut Call, u32) -> Result<usize>,
 ) -> Outcome {
-    let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
+    let given = call.io.flags & !MSG_CMSG_COMPAT;
     let waits = waits_in_worker(call);
     let total = if all { total(call) } else { 0 };
     (call.short, call.blocked, call.dry, call.failed) = (false, false, false, false);
@@ -186,7 +190,7 @@ pub(crate) fn attempt(
 /// Does a worker wait for what it is to transfer? Not for errors, of a socket that has a queue of
 /// them.
 pub(crate) fn waits_in_worker(call: &Call) -> bool {
-    let given = call.sqe.op_flags;
+    let given = call.io.flags;
     given & MSG_DONTWAIT == 0
         && (given & MSG_ERRQUEUE == 0 || !socket::has_error_queue(call.file.fd()))
 }
@@ -198,7 +202,7 @@ pub(crate) fn wait(fd: i32, events: i16) -> bool {
 
 /// Checks what a receive says about going on (`io_recvmsg_prep`).
 pub(crate) fn recv_common(req: &mut Req, more: u16) -> Result<()> {
-    let s = req.call.sqe;
+    let s = *req.call.sqe();
     if s.off != 0 {
         return Err(Errno::EINVAL);
     }
@@ -217,13 +221,13 @@ pub(crate) fn recv_common(req: &mut Req, more: u16) -> Result<()> {
 /// Checks a RECV (`io_recvmsg_prep`).
 pub(crate) fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     recv_common(req, fixed())?;
-    let is_fixed = req.call.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0;
+    let is_fixed = req.call.sqe().ioprio & IORING_RECVSEND_FIXED_BUF != 0;
     if is_fixed {
         alone(req, IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE)?;
     }
-    let s = &mut req.call.sqe;
-    // The bytes after which a multishot receive ends (`optlen`).
-    s.off = u64::from(s.file_index);
+    let s = *req.call.sqe();
+    // `optlen`.
+    req.call.io.off = u64::from(s.file_index);
     if !req.flags.contains(ReqFlags::BUFFER_SELECT) && !is_fixed {
         in_user(s.addr, u64::from(s.len))?;
     }
@@ -232,8 +236,8 @@ pub(crate) fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Receives.
 pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
-    let all = call.sqe.op_flags & MSG_WAITALL != 0;
-    let bundle = call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 && call.pick.is_some();
+    let all = call.io.flags & MSG_WAITALL != 0;
+    let bundle = call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0 && call.select.pick.is_some();
     let outcome = if bundle {
         net_bundle::recv(call, how)
     } else {
@@ -244,18 +248,18 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         // One that failed on the way did not ask what is left.
         call.cflags = 0;
     }
-    if let (true, Keep::Msg(msg)) = (bundle, &mut call.keep) {
+    if let (true, OpState::Message(msg)) = (bundle, &mut call.state) {
         msg.more = call.cflags & IORING_CQE_F_SOCK_NONEMPTY != 0;
     }
     outcome
 }
 
 fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
-    let s = &call.sqe;
-    if flags & MSG_WAITALL != 0 || matches!(call.keep, Keep::Msg(_)) {
+    let io = &call.io;
+    if flags & MSG_WAITALL != 0 || matches!(call.state, OpState::Message(_)) {
         return net_msg::recv_vector(call, flags);
     }
-    sockets::receive(call.file.fd(), UserPtr(s.addr), s.len as usize, flags)
+    sockets::receive(call.file.fd(), UserPtr(io.addr), io.len as usize, flags)
 }
 
 /// After a receive: is there more, and does the request go on (`io_recv_finish`)?
@@ -266,7 +270,7 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     }
     let fd = call.file.fd();
     call.dry = took_all(call, n);
-    let urgent = call.sqe.op_flags & MSG_OOB != 0;
+    let urgent = call.io.flags & MSG_OOB != 0;
     let more = match Socket::of(fd) {
         _ if call.dry => Some(false),
         // A call that failed does not say what there is.
@@ -276,15 +280,15 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
         socket => socket.has_more(fd, n == 0),
     };
     call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
-    let multishot = call.sqe.ioprio & IORING_RECV_MULTISHOT != 0;
-    if !multishot || n == 0 || call.last || at_limit(call, n) {
+    let multishot = call.sqe().ioprio & IORING_RECV_MULTISHOT != 0;
+    if !multishot || n == 0 || call.is_last() || at_limit(call, n) {
         return outcome;
     }
     call.empty = more == Some(false);
     call.done = 0;
-    if call.sqe.opcode == IORING_OP_RECVMSG {
+    if call.opcode == IORING_OP_RECVMSG {
         // Its vector's length was for the first message (`io_mshot_prep_retry`).
-        call.want = 0;
+        call.select.want = 0;
     }
     Outcome::More(n)
 }
@@ -293,23 +297,27 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
 /// unless it ends or has urgent data, which the poll set would have said.
 fn took_all(call: &mut Call, n: i32) -> bool {
     let seen = core::mem::take(&mut call.seen);
-    let s = &call.sqe;
+    let s = call.sqe();
     let plain = s.opcode == IORING_OP_RECV
         && s.ioprio & IORING_RECVSEND_BUNDLE == 0
         && s.op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
-        && matches!(call.keep, Keep::None);
+        && matches!(call.state, OpState::None);
     let quiet = seen & IN != 0 && seen & STICKY == 0;
-    plain && quiet && n > 0 && n.unsigned_abs() < s.len && Socket::of(call.file.fd()) == Socket::Tcp
+    plain
+        && quiet
+        && n > 0
+        && n.unsigned_abs() < call.io.len
+        && Socket::of(call.file.fd()) == Socket::Tcp
 }
 
 /// Has a multishot RECV brought all that it was to bring?
 fn at_limit(call: &mut Call, n: i32) -> bool {
-    let s = &mut call.sqe;
-    if s.opcode != IORING_OP_RECV || s.off == 0 {
+    let limit = &mut call.io.off;
+    if call.opcode != IORING_OP_RECV || *limit == 0 {
         return false;
     }
-    s.off = limit_left(s.off, u64::from(n.unsigned_abs()));
-    s.off == 0
+    *limit = limit_left(*limit, u64::from(n.unsigned_abs()));
+    *limit == 0
 }
 
 /// What `n` bytes leave of a limit. The kernel takes the two for `int` (`io_recv_finish`), so any

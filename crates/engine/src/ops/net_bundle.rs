@@ -8,7 +8,7 @@ use crate::resources::bundle::{ALL, Layout};
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req};
+use crate::ring::request::{Call, OpState, Req};
 use softring_host::sys;
 use softring_host::user::in_user;
 use softring_uapi::errno::{self, Errno};
@@ -18,12 +18,12 @@ use softring_uapi::*;
 
 impl Call {
     /// The message that lies with the request, made now if there is none.
-    fn message(&mut self) -> &mut Msg {
-        if !matches!(self.keep, Keep::Msg(_)) {
-            self.keep = Keep::Msg(Box::default());
+    pub(super) fn message(&mut self) -> &mut Msg {
+        if !matches!(self.state, OpState::Message(_)) {
+            self.state = OpState::Message(Box::default());
         }
-        match &mut self.keep {
-            Keep::Msg(msg) => msg,
+        match &mut self.state {
+            OpState::Message(msg) => msg,
             _ => unreachable!("made above"),
         }
     }
@@ -36,29 +36,29 @@ impl Ctx {
     /// `ENOENT`, `ENOBUFS`.
     pub(crate) fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
         let call = &mut req.call;
-        let none = |e| if alone && call.sqe.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
-        let (mut pick, mut head) = self.groups.head(call.bgid).map_err(none)?;
-        let receives = call.sqe.opcode == IORING_OP_RECV;
+        let none = |e| if alone && call.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
+        let (mut pick, mut head) = self.groups.head(call.select.group).map_err(none)?;
+        let receives = call.opcode == IORING_OP_RECV;
         if alone && receives {
             head.take_singly();
-            let len = head.one(u64::from(call.want)).len as u32;
-            self.groups.commit(call.bgid, &mut pick, len);
+            let len = head.one(u64::from(call.select.want)).len as u32;
+            self.groups.commit(call.select.group, &mut pick, len);
         }
         // Who takes a single buffer knows one that is not there by its address.
         if head.singly && pick.buf.addr == 0 {
-            call.pick = Some(pick);
+            call.select.pick = Some(pick);
             return Err(Errno::ENOBUFS);
         }
         if receives {
-            call.pick = Some(pick);
+            call.select.pick = Some(pick);
             call.place(pick.buf.addr, pick.buf.len);
             call.message().head = head;
             return Ok(());
         }
-        let bundle = call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
+        let bundle = call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0;
         let most = if bundle && pick.in_ring { usize::MAX } else { 1 };
-        let whole = call.want == 0 || !pick.in_ring;
-        let want = if whole { ALL } else { u64::from(call.want) };
+        let whole = call.select.want == 0 || !pick.in_ring;
+        let want = if whole { ALL } else { u64::from(call.select.want) };
         let layout = head.lay_out(0, want, most)?;
         if pick.in_ring && has(Change::BufferPlaces) {
             let mut bufs = head.bufs.iter().take(layout.iov.len());
@@ -66,12 +66,12 @@ impl Ctx {
         }
         pick.count = layout.iov.len() as u16;
         // Nobody else may send the same bytes while this one waits.
-        self.groups.commit(call.bgid, &mut pick, layout.len as u32);
-        call.pick = Some(pick);
-        call.last = layout.empty;
+        self.groups.commit(call.select.group, &mut pick, layout.len as u32);
+        call.select.pick = Some(pick);
         // The length is for the first step.
-        call.want = 0;
-        call.message().iov = layout.iov;
+        call.select.want = 0;
+        let msg = call.message();
+        (msg.iov, msg.last) = (layout.iov, layout.empty);
         Ok(())
     }
 }
@@ -79,13 +79,13 @@ impl Ctx {
 /// A bundle was sent: the next one follows, unless that was the last buffer.
 pub(crate) fn sent(call: &mut Call, n: i32) -> Outcome {
     // One that went to the poll set ends with its next step (`io_send_finish`).
-    if call.last || call.polled {
+    if call.is_last() || call.polled {
         return Outcome::Done(n);
     }
-    if call.pick.is_none() {
+    if call.select.pick.is_none() {
         // Without buffers to pick from there is nothing more to send.
-        call.sqe.len = 0;
-        call.keep = Keep::None;
+        call.io.len = 0;
+        call.state = OpState::None;
     }
     call.done = 0;
     Outcome::More(n)
@@ -94,21 +94,22 @@ pub(crate) fn sent(call: &mut Call, n: i32) -> Outcome {
 /// Receives into one buffer; where that is full and there is more, goes on with as many as it
 /// takes.
 pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
-    let given = call.sqe.op_flags & !MSG_CMSG_COMPAT;
+    let given = call.io.flags & !MSG_CMSG_COMPAT;
     let flags = given | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
     // What an attempt that found nothing has seen of the buffers stays (`REQ_F_BL_EMPTY`,
     // `IORING_RECV_PARTIAL_MAP`).
     if !core::mem::take(&mut call.blocked) {
-        (call.last, call.cut) = (false, false);
+        let msg = call.message();
+        (msg.last, msg.cut) = (false, false);
     }
-    let limit = call.sqe.off;
+    let limit = call.io.off;
     // No more than into the one buffer of an attempt that found nothing.
-    let asked = [call.most, call.want].into_iter().filter(|n| *n > 0).min();
+    let asked = [call.select.most, call.select.want].into_iter().filter(|n| *n > 0).min();
     let asked = u64::from(asked.unwrap_or(0));
     let most = if (asked == 0 && limit == 0) || how == Try::Block { 1 } else { usize::MAX };
     let limit = if limit == 0 { ALL } else { limit };
-    let many = call.sqe.ioprio & IORING_RECV_MULTISHOT != 0;
-    let cap = if many { call.want.into() } else { 0 };
+    let many = call.sqe().ioprio & IORING_RECV_MULTISHOT != 0;
+    let cap = if many { call.select.want.into() } else { 0 };
     let want = if asked == 0 { limit } else { asked.min(limit) };
     let &mut Msg { ref head, more, .. } = call.message();
     // Where no length is known, none is asked of the buffer: it is once a receive before this one
@@ -126,7 +127,9 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         Err(_) if !is_socket(call.file.fd()) => return Outcome::Done(Errno::ENOTSOCK.res()),
         Err(e) => return Outcome::Done(e.res()),
     };
-    (call.last, call.cut) = (call.last | first.empty, call.cut | first.cut);
+    let msg = call.message();
+    (msg.last, msg.cut) = (msg.last | first.empty, msg.cut | first.cut);
+    let goes_on = !msg.cut && !msg.last;
     let whole = flags & MSG_WAITALL != 0;
     let done = if whole { fill(call, how, &first) } else { once(call, how, flags, &first) };
     let (n, mut used) = match done {
@@ -134,7 +137,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         Err(outcome) => return outcome,
     };
     let mut total = n;
-    let full = n > 0 && n == first.len && !call.cut && !call.last && !capped(cap, n);
+    let full = n > 0 && n == first.len && goes_on && !capped(cap, n);
     // What the request has brought is all that it was to bring.
     let left = if limit == ALL { ALL } else { limit_left(limit, n) };
     if full && left > 0 {
@@ -143,18 +146,18 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         if there > 0 {
             if limit != ALL {
                 // What comes of both steps is counted, too, behind the first (`io_recv_finish`).
-                call.sqe.off = left;
+                call.io.off = left;
             }
             let (n, more) = second(call, flags, (n, used), there.min(left));
             total += n;
             used += more;
         }
     }
-    if let Some(pick) = &mut call.pick {
+    if let Some(pick) = &mut call.select.pick {
         (pick.count, pick.first) = (used.max(1), n as u32);
     }
     call.done = total;
-    call.turn_over = capped(cap, total);
+    call.message().turn_over = capped(cap, total);
     Outcome::Done(total as i32)
 }
 
@@ -166,7 +169,7 @@ fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u
             Err(Errno::EAGAIN) if how == Try::Nonblock => {
                 call.blocked = true;
                 if let [part] = &first.iov[..] {
-                    call.most = part.len as u32;
+                    call.select.most = part.len as u32;
                 }
                 return Err(Outcome::Retry);
             }
@@ -184,7 +187,7 @@ fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u
 /// With MSG_WAITALL the first buffers are filled, over several waits if need be.
 fn fill(call: &mut Call, how: Try, first: &Layout) -> Result<(u64, u16), Outcome> {
     let count = first.iov.len() as u16;
-    if let Some(pick) = &mut call.pick {
+    if let Some(pick) = &mut call.select.pick {
         pick.count = count;
     }
     call.message().iov.clone_from(&first.iov);
@@ -205,12 +208,13 @@ fn capped(cap: u64, n: u64) -> bool {
 fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16) {
     // An incremental buffer that was paid for while it waited for the rest (`MSG_WAITALL`) goes on
     // behind what there was then, over the rest.
-    let bytes = call.pick.filter(|pick| pick.committed).map_or(used.0, |pick| pick.paid.into());
+    let bytes =
+        call.select.pick.filter(|pick| pick.committed).map_or(used.0, |pick| pick.paid.into());
     let head = &mut call.message().head;
     let singly = head.singly;
     head.advance(bytes, if singly { 1 } else { used.1 });
     let layout = if singly { Ok(head.one(want)) } else { head.lay_out(0, want, usize::MAX) };
-    if let (true, Ok(layout), Some(pick)) = (singly, &layout, &mut call.pick) {
+    if let (true, Ok(layout), Some(pick)) = (singly, &layout, &mut call.select.pick) {
         pick.second = (1, layout.len as u32);
     }
     let picked = layout.is_ok();
@@ -220,19 +224,20 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
     });
     match layout.and_then(|layout| Ok((step(call, &layout, flags)?, layout.empty))) {
         Ok((done, empty)) => {
-            call.last |= empty;
+            call.message().last |= empty;
             // The first step was paid for while it waited for the rest (`MSG_WAITALL`).
-            if let (false, Some(pick)) = (singly, &mut call.pick) {
+            if let (false, Some(pick)) = (singly, &mut call.select.pick) {
                 pick.second = (done.1, done.0 as u32);
             }
             done
         }
         Err(_) => {
-            (call.last, call.short) = (true, true);
+            call.message().last = true;
+            call.short = true;
             // The buffers picked for it were not used up.
             let told = singly || !has(Change::BufferPlaces);
             let more = picked && told && call.message().head.inc;
-            if let Some(pick) = &mut call.pick {
+            if let Some(pick) = &mut call.select.pick {
                 (pick.more, pick.found_none) = (more, !picked);
             }
             (0, 0)

@@ -10,7 +10,7 @@ use crate::ops::socket::address;
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, OpState, Req, ReqFlags};
 use softring_host::calls::{Incoming, Outgoing, ReadPtr, UserPtr};
 use softring_host::fd::kind::is_socket;
 use softring_host::sys;
@@ -34,7 +34,7 @@ pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
     let rest = if call.done > 0 { Some(skip(&msg.iov, call.done)) } else { None };
     let iov = rest.as_deref().unwrap_or(&msg.iov);
     let mut name = msg.name.as_deref();
-    let plain = matches!(call.sqe.opcode, IORING_OP_SEND | IORING_OP_SEND_ZC);
+    let plain = matches!(call.opcode, IORING_OP_SEND | IORING_OP_SEND_ZC);
     if plain && name.is_some_and(<[u8]>::is_empty) && minds_empty_name(call.file.fd()) {
         // For sendmsg(2) that is no name; this is too short for one as well.
         name = Some(&SHORT);
@@ -52,15 +52,16 @@ pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
 
 /// One recvmsg(2) for a RECV: into what is left of its buffer or vector.
 pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
-    let s = &call.sqe;
-    let one = [iovec { base: s.addr + call.done, len: u64::from(s.len).saturating_sub(call.done) }];
+    let io = call.io;
+    let one =
+        [iovec { base: io.addr + call.done, len: u64::from(io.len).saturating_sub(call.done) }];
     let rest;
-    let iov = match &call.keep {
-        Keep::Msg(msg) if call.done > 0 => {
+    let iov = match &call.state {
+        OpState::Message(msg) if call.done > 0 => {
             rest = skip(&msg.iov, call.done);
             &rest[..]
         }
-        Keep::Msg(msg) => &msg.iov[..],
+        OpState::Message(msg) => &msg.iov[..],
         _ => &one[..],
     };
     let (n, hdr) = Incoming::new(iov).receive(call.file.fd(), flags)?;
@@ -85,7 +86,7 @@ fn cut(flags: u32, hdr: &msghdr) -> bool {
 
 /// Copies a message header and its vector (`io_msg_copy_hdr`).
 fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
-    let at = req.call.sqe.addr;
+    let at = req.call.sqe().addr;
     let mut hdr: msghdr = user::read(at)?;
     // In a multishot receive's buffer there is room for a name, whether it has a place elsewhere.
     let multishot = req.flags.contains(ReqFlags::MULTISHOT);
@@ -96,11 +97,8 @@ fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
         return Err(Errno::EINVAL);
     }
     let mut msg = Msg { at, hdr, ..Msg::default() };
-    if req.opcode() != IORING_OP_RECVMSG
-        && hdr.namelen > 0
-        && let Keep::Bytes(name) = address(hdr.name, u64::from(hdr.namelen.min(128)))?
-    {
-        msg.name = Some(name);
+    if req.opcode() != IORING_OP_RECVMSG && hdr.namelen > 0 {
+        msg.name = Some(address(hdr.name, u64::from(hdr.namelen.min(128)))?);
     }
     if hdr.iovlen > MAX_IOV {
         return Err(Errno::EMSGSIZE);
@@ -109,7 +107,7 @@ fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
         msg.iov = import_iov(hdr.iov, hdr.iovlen as u32)?;
         return Ok(Box::new(msg));
     }
-    req.call.want = match hdr.iovlen {
+    req.call.select.want = match hdr.iovlen {
         0 => 0,
         1 => user::read::<iovec>(hdr.iov)?.len as u32,
         _ => return Err(Errno::EINVAL),
@@ -125,19 +123,19 @@ pub(crate) fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Copies what a SENDMSG names (`io_sendmsg_setup`).
 pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &mut req.call.sqe;
+    let s = req.call.sqe();
     crate::ops::zero(&[s.off, u64::from(s.file_index)])?;
-    s.op_flags |= MSG_NOSIGNAL;
-    req.call.keep = Keep::Msg(ctx.unlocked(|| copy_header(req))?);
+    req.call.io.flags |= MSG_NOSIGNAL;
+    req.call.state = OpState::Message(ctx.unlocked(|| copy_header(req))?);
     Ok(())
 }
 
 /// Sends a message.
 pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
-    let all = call.sqe.op_flags & MSG_WAITALL != 0;
-    call.sqe.len = 0;
-    attempt(call, how, sys::POLLOUT, all, |call, flags| match &call.keep {
-        Keep::Msg(msg) => send_vector(call, msg, flags),
+    let all = call.io.flags & MSG_WAITALL != 0;
+    call.io.len = 0;
+    attempt(call, how, sys::POLLOUT, all, |call, flags| match &call.state {
+        OpState::Message(msg) => send_vector(call, msg, flags),
         _ => Err(Errno::EINVAL),
     })
 }
@@ -145,7 +143,7 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
 /// Checks a RECVMSG (`io_recvmsg_prep`).
 pub(crate) fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     recv_common(req, 0)?;
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     if s.file_index != 0 || s.ioprio & IORING_RECVSEND_BUNDLE != 0 {
         return Err(Errno::EINVAL);
     }
@@ -154,19 +152,19 @@ pub(crate) fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if multishot && msg.out_len().is_none() {
         return Err(Errno::EOVERFLOW);
     }
-    req.call.keep = Keep::Msg(msg);
+    req.call.state = OpState::Message(msg);
     Ok(())
 }
 
 /// Receives a message.
 pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
-    let outcome = if call.sqe.ioprio & IORING_RECV_MULTISHOT != 0 {
+    let outcome = if call.sqe().ioprio & IORING_RECV_MULTISHOT != 0 {
         attempt(call, how, sys::POLLIN, false, recv_out)
     } else {
-        let control = matches!(&call.keep, Keep::Msg(msg) if msg.hdr.controllen > 0);
-        let all = call.sqe.op_flags & MSG_WAITALL != 0 && !control;
-        if call.pick.is_none() {
-            call.sqe.len = 0;
+        let control = matches!(&call.state, OpState::Message(msg) if msg.hdr.controllen > 0);
+        let all = call.io.flags & MSG_WAITALL != 0 && !control;
+        if call.select.pick.is_none() {
+            call.io.len = 0;
         }
         attempt(call, how, sys::POLLIN, all, recv_message)
     };
@@ -175,13 +173,13 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
 
 /// One recvmsg(2), whose header the program gets back.
 fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
-    let Keep::Msg(msg) = &call.keep else { return Err(Errno::EINVAL) };
-    let s = &call.sqe;
-    let len = u64::from(s.len).saturating_sub(call.done);
-    let one = [nowhere_is_null(iovec { base: s.addr + call.done, len })];
+    let OpState::Message(msg) = &call.state else { return Err(Errno::EINVAL) };
+    let io = call.io;
+    let len = u64::from(io.len).saturating_sub(call.done);
+    let one = [nowhere_is_null(iovec { base: io.addr + call.done, len })];
     let rest;
     let iov = match () {
-        () if call.pick.is_some() => &one[..],
+        () if call.select.pick.is_some() => &one[..],
         () if call.done > 0 => {
             rest = skip(&msg.iov, call.done);
             &rest[..]
@@ -195,7 +193,7 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
         _ => to.with_name(&mut name),
     };
     let (n, hdr) = to.receive(call.file.fd(), flags)?;
-    if let Err(e) = tell(msg, &hdr, &name, s.op_flags & MSG_CMSG_COMPAT != 0) {
+    if let Err(e) = tell(msg, &hdr, &name, io.flags & MSG_CMSG_COMPAT != 0) {
         return untold(call, e);
     }
     call.short |= cut(flags, &hdr);
@@ -249,8 +247,8 @@ impl Msg {
 /// One recvmsg(2) of a multishot receive: what the header says, the name, the control data and the
 /// payload lie behind each other in the buffer (`io_recvmsg_multishot`).
 fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
-    let Keep::Msg(msg) = &call.keep else { return Err(Errno::EINVAL) };
-    let (buf, len) = (call.sqe.addr, call.sqe.len);
+    let OpState::Message(msg) = &call.state else { return Err(Errno::EINVAL) };
+    let (buf, len) = (call.io.addr, call.io.len);
     let before = msg.out_len().ok_or(Errno::EOVERFLOW)?;
     let no_room = || if is_socket(call.file.fd()) { Errno::EFAULT } else { Errno::ENOTSOCK };
     let room = len.checked_sub(before).ok_or_else(no_room)?;
@@ -270,7 +268,7 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     if let Err(e) = user::write_slice(UserPtr(buf), &out) {
         return untold(call, e);
     }
-    call.last = n == 0;
+    call.message().last = n == 0;
     Ok((before + n.min(room)) as usize)
 }
 

@@ -5,7 +5,7 @@
 use crate::io::socket::{MSG_NOSIGNAL, check_zero_copy};
 use crate::io::token::ReqId;
 use crate::ops::iov::MAX_RW_COUNT;
-use crate::ops::net::{common_prep, send_setup};
+use crate::ops::net::{common_prep_of, send_setup};
 use crate::ops::{net, net_msg, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
@@ -22,9 +22,9 @@ const KNOWN: u16 = IORING_RECVSEND_POLL_FIRST
 
 /// Checks a SEND_ZC or SENDMSG_ZC (`io_send_zc_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    zero(&[req.call.sqe.pad2])?;
+    zero(&[req.call.sqe().pad2])?;
     if !has(Change::NotifData) {
-        zero(&[req.call.sqe.addr3])?;
+        zero(&[req.call.sqe().addr3])?;
     }
     if req.flags.contains(ReqFlags::CQE_SKIP) {
         return Err(Errno::EINVAL);
@@ -35,11 +35,13 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     req.flags |= ReqFlags::NOTIF;
     ctx.nr_reqs += 1;
     // No length is too long: it is cut.
-    req.call.sqe.len = req.call.sqe.len.min(MAX_RW_COUNT);
-    common_prep(req, KNOWN)?;
-    let s = &mut req.call.sqe;
-    s.op_flags = s.op_flags & !MSG_ZEROCOPY | MSG_NOSIGNAL;
-    if s.opcode == IORING_OP_SEND_ZC { send_setup(ctx, req) } else { net_msg::send_setup(ctx, req) }
+    common_prep_of(req, KNOWN, req.call.sqe().len.min(MAX_RW_COUNT))?;
+    let io = &mut req.call.io;
+    io.flags = io.flags & !MSG_ZEROCOPY | MSG_NOSIGNAL;
+    match req.opcode() {
+        IORING_OP_SEND_ZC => send_setup(ctx, req),
+        _ => net_msg::send_setup(ctx, req),
+    }
 }
 
 /// Are its buffers those of a vector?
@@ -52,7 +54,7 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
     if let Err(e) = check_zero_copy(call.file.fd()) {
         return Outcome::Done(e.res());
     }
-    let done = match call.sqe.opcode {
+    let done = match call.opcode {
         IORING_OP_SEND_ZC => net::send(call, how),
         _ => net_msg::send(call, how),
     };
@@ -66,14 +68,14 @@ impl Ctx {
     /// which comes with the next task work (`io_notif_flush`).
     #[cold]
     pub(crate) fn notification(&mut self, req: &Req) -> ReqId {
-        let mut notif = Req::default();
-        notif.call.sqe.user_data = match req.call.sqe.addr3 {
-            0 => req.call.sqe.user_data,
+        let user_data = match req.call.sqe().addr3 {
+            0 => req.user_data,
             own => own,
         };
+        let mut notif = Req { user_data, ..Req::default() };
         notif.call.cflags = IORING_CQE_F_NOTIF;
         notif.trace = req.trace;
-        let ioprio = req.call.sqe.ioprio;
+        let ioprio = req.call.sqe().ioprio;
         let begun = req.res == Errno::EFAULT.res() && req.call.short;
         if ioprio & !KNOWN == 0 && ioprio & IORING_SEND_ZC_REPORT_USAGE != 0 && !begun {
             notif.res = IORING_NOTIF_USAGE_ZC_COPIED.cast_signed();

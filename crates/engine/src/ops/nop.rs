@@ -20,13 +20,13 @@ pub(crate) const OPCODE: u8 = IORING_OP_NOP;
 
 /// The opcode is none that there is: the request fails as a NOP.
 pub(crate) fn stands_for_unknown(req: &mut Req) {
-    req.call.sqe.opcode = IORING_OP_NOP;
+    req.call.opcode = IORING_OP_NOP;
     req.row = &OPS[IORING_OP_NOP as usize];
 }
 
 /// Checks the flags (`io_nop_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let flags = req.call.sqe.op_flags;
+    let flags = req.call.sqe().op_flags;
     if flags & !FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
@@ -46,7 +46,7 @@ pub(crate) fn fast(_: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
 
 /// Answers the injected result, after looking the file and the buffer up if asked (`io_nop`).
 pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     let flags = sqe.op_flags;
     let mut res = 0;
     if flags & IORING_NOP_CQE32 != 0 {
@@ -69,7 +69,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 
 /// Looks its file up, if asked.
 fn find_file(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let (flags, fd) = (req.call.sqe.op_flags, req.call.sqe.fd);
+    let (flags, fd) = (req.call.sqe().op_flags, req.call.sqe().fd);
     if flags & IORING_NOP_FILE == 0 || !matches!(req.call.file, FileRef::None) {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use crate::ops::iov::import_iov;
 use crate::ops::uring_cmd::{BIG_SQE, WIDE_CQE};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, OpState, Req, ReqFlags};
 use softring_host::calls::ioctl;
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
@@ -61,10 +61,10 @@ const fn request(device: Device, cmd_op: u32) -> Option<(u32, bool)> {
 
 /// Keeps the command of an SQE that may be one for NVMe: `rest` is the SQE's second half.
 pub(crate) fn prep(ctx: &Ctx, call: &mut Call, rest: [u64; 8]) {
-    let first = [call.sqe.addr3, call.sqe.pad2];
-    call.keep = Keep::Nvme(Box::new(command(first, rest)));
-    if call.sqe.op_flags & IORING_URING_CMD_FIXED != 0 {
-        call.buf = ctx.buffers.get(call.sqe.buf_index).ok();
+    let first = [call.sqe().addr3, call.sqe().pad2];
+    call.state = OpState::Nvme(Box::new(command(first, rest)));
+    if call.sqe().op_flags & IORING_URING_CMD_FIXED != 0 {
+        call.buf = ctx.buffers.get(call.sqe().buf_index).ok();
     }
 }
 
@@ -99,11 +99,11 @@ fn command(first: [u64; 2], rest: [u64; 8]) -> nvme_passthru_cmd64 {
 /// Runs a command.
 pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     // Both are needed, big SQEs and wide CQEs (`nvme_uring_cmd_checks`).
-    if call.sqe.len != WIDE_CQE | BIG_SQE {
+    if call.io.flags != WIDE_CQE | BIG_SQE {
         return Outcome::Done(Errno::EOPNOTSUPP.res());
     }
-    let (Some((request, vector)), Keep::Nvme(cmd)) =
-        (request(device, call.sqe.off as u32), &call.keep)
+    let (Some((request, vector)), OpState::Nvme(cmd)) =
+        (request(device, call.sqe().off as u32), &call.state)
     else {
         return Outcome::Done(Errno::ENOTTY.res());
     };
@@ -116,14 +116,14 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     }
     let done = ioctl::exchange(call.file.fd(), request, &mut cmd);
     let res = done.map_or_else(Errno::res, |status| status as i32);
-    call.keep = if res < 0 { Keep::None } else { Keep::Nvme(Box::new(cmd)) };
+    call.state = if res < 0 { OpState::None } else { OpState::Nvme(Box::new(cmd)) };
     Outcome::Done(res)
 }
 
 /// Checks the data's place where it has to be in a registered buffer, and makes one part of a
 /// vector that the ioctl does not take.
 fn place(call: &Call, cmd: &mut nvme_passthru_cmd64, request: u32, vector: bool) -> Result<()> {
-    let fixed = call.sqe.op_flags & IORING_URING_CMD_FIXED != 0;
+    let fixed = call.sqe().op_flags & IORING_URING_CMD_FIXED != 0;
     let admin = request == NVME_IOCTL_ADMIN64_CMD;
     let parts = match vector {
         true if fixed || admin => import_iov(cmd.addr, cmd.data_len)?,
@@ -146,7 +146,7 @@ fn place(call: &Call, cmd: &mut nvme_passthru_cmd64, request: u32, vector: bool)
 
 /// The result of a command that the device has answered.
 pub(crate) fn finish(_: &mut Ctx, req: &mut Req) {
-    if let Keep::Nvme(cmd) = &req.call.keep
+    if let OpState::Nvme(cmd) = &req.call.state
         && req.res >= 0
     {
         req.big = [cmd.result, 0];
@@ -168,9 +168,9 @@ mod tests {
     }
 
     fn call(cmd_op: u32, cmd: nvme_passthru_cmd64) -> Call {
-        let mut call = Call::default();
-        (call.sqe.off, call.sqe.len) = (cmd_op.into(), WIDE_CQE | BIG_SQE);
-        call.keep = Keep::Nvme(Box::new(cmd));
+        let mut call = Call::new(io_uring_sqe { off: cmd_op.into(), ..io_uring_sqe::default() });
+        call.io.flags = WIDE_CQE | BIG_SQE;
+        call.state = OpState::Nvme(Box::new(cmd));
         call
     }
 
@@ -223,8 +223,8 @@ mod tests {
     #[test]
     fn what_needs_no_device_is_answered_at_once() {
         let done = |e: Errno| Outcome::Done(e.res());
-        let mut small = Call::default();
-        small.sqe.off = NVME_URING_CMD_IO.into();
+        let mut small = call(NVME_URING_CMD_IO, read());
+        small.io.flags = 0;
         let answer = issue(&mut small, Device::Namespace, Try::Nonblock);
         assert_eq!(answer, done(Errno::EOPNOTSUPP));
         let mut admin = call(NVME_URING_CMD_ADMIN, read());
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(issue(&mut admin, Device::Controller, Try::Nonblock), Outcome::Retry);
         // No file: the ioctl's own errno comes back, and no result with it.
         assert_eq!(issue(&mut admin, Device::Controller, Try::Block), done(Errno::EBADF));
-        assert!(matches!(admin.keep, Keep::None));
+        assert!(matches!(admin.state, OpState::None));
     }
 
     #[test]
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn fixed_data_must_lie_in_a_buffer() {
-        let mut call = call(NVME_URING_CMD_IO, read());
-        call.sqe.op_flags = IORING_URING_CMD_FIXED;
+        let op_flags = IORING_URING_CMD_FIXED;
+        let call = Call::new(io_uring_sqe { op_flags, ..io_uring_sqe::default() });
         let done = place(&call, &mut read(), NVME_IOCTL_IO64_CMD, false);
         assert_eq!(done, Err(Errno::EFAULT));
     }

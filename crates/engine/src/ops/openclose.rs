@@ -14,7 +14,7 @@ use crate::ops::open_how::{
 use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags};
 use softring_host::calls::files;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::visible;
@@ -24,47 +24,46 @@ use softring_uapi::*;
 
 /// Checks an OPENAT (`io_openat_prep`).
 pub(crate) fn openat_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let how = How::of_openat(req.call.sqe.op_flags, req.call.sqe.len);
+    let how = How::of_openat(req.call.sqe().op_flags, req.call.sqe().len);
     open_prep(ctx, req, how)
 }
 
 /// Checks an OPENAT2 (`io_openat2_prep`).
 pub(crate) fn openat2_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let how = ctx.unlocked(|| How::read(req.call.sqe.off, req.call.sqe.len))?;
+    let how = ctx.unlocked(|| How::read(req.call.sqe().off, req.call.sqe().len))?;
     open_prep(ctx, req, how)
 }
 
 fn open_prep(ctx: &mut Ctx, req: &mut Req, how: How) -> Result<()> {
-    zero(&[u64::from(req.call.sqe.buf_index)])?;
+    zero(&[u64::from(req.call.sqe().buf_index)])?;
     no_fixed_file(req)?;
-    let name = ctx.unlocked(|| path(req.call.sqe.addr, false))?;
-    if req.call.sqe.file_index != 0 && how.flags & O_CLOEXEC != 0 {
+    let name = ctx.unlocked(|| path(req.call.sqe().addr, false))?;
+    if req.call.sqe().file_index != 0 && how.flags & O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
     if how.needs_worker() {
         req.flags |= ReqFlags::FORCE_ASYNC;
     }
-    req.call.sqe.addr = name.as_ptr().expose_provenance() as u64;
-    req.call.keep = Keep::PathBytes(name, how.to_bytes());
+    req.call.state = OpState::Open(Box::new((name, how.to_bytes())));
     Ok(())
 }
 
 /// Opens: inline only what the directory cache knows, else on a worker.
 pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
-    let Keep::PathBytes(_, bytes) = &call.keep else { return Outcome::Done(Errno::EINVAL.res()) };
-    let mut how = How::of_bytes(bytes);
-    let direct = call.sqe.file_index != 0;
+    let OpState::Open(kept) = &call.state else { return Outcome::Done(Errno::EINVAL.res()) };
+    let (name, mut how) = (kept.0.as_ptr().expose_provenance() as u64, How::of_bytes(&kept.1));
+    let direct = call.sqe().file_index != 0;
     if direct {
         // On its way to the table it must not leak into a program that another thread starts.
         how.flags |= O_CLOEXEC;
     }
-    let dir = visible(call.sqe.fd);
+    let dir = visible(call.sqe().fd);
     let opened = match how_to {
-        Try::Nonblock => match open_cached(how, dir, &call.sqe) {
+        Try::Nonblock => match open_cached(how, dir, name) {
             Err(Errno::EAGAIN) if how.resolve & RESOLVE_CACHED == 0 => return Outcome::Retry,
             opened => opened,
         },
-        Try::Block => open_blocking(how, dir, &call.sqe),
+        Try::Block => open_blocking(how, dir, name, call.opcode == IORING_OP_OPENAT2),
     };
     match opened {
         Err(e) => answer_waiting(Err(e)),
@@ -82,7 +81,7 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
 
 /// Opens without waiting for a disk, nor for the other end of a FIFO; as the kernel does,
 /// O_NONBLOCK is on only meanwhile.
-fn open_cached(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<OwnedFd> {
+fn open_cached(how: How, dir: i32, name: u64) -> Result<OwnedFd> {
     if !cached_lookup_works() {
         return Err(Errno::EAGAIN);
     }
@@ -92,24 +91,21 @@ fn open_cached(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<OwnedFd> {
         resolve: how.resolve | RESOLVE_CACHED,
         ..how
     };
-    let fd = quick.openat2(dir, sqe.addr)?;
+    let fd = quick.openat2(dir, name)?;
     if !keep_flags {
         let _ = files::set_flags(fd.as_raw_fd(), how.flags);
     }
     Ok(fd)
 }
 
-fn open_blocking(how: How, dir: i32, sqe: &io_uring_sqe) -> Result<OwnedFd> {
+fn open_blocking(how: How, dir: i32, name: u64, by_openat2: bool) -> Result<OwnedFd> {
     how.check()?;
-    if sqe.opcode == IORING_OP_OPENAT2 {
-        return how.openat2_or_less(dir, sqe.addr);
-    }
-    how.openat(dir, sqe.addr)
+    if by_openat2 { how.openat2_or_less(dir, name) } else { how.openat(dir, name) }
 }
 
 /// Puts what was opened into the table, under the lock.
 pub(crate) fn open_finish(ctx: &mut Ctx, req: &mut Req) {
-    let index = req.call.sqe.file_index;
+    let index = req.call.sqe().file_index;
     if index == 0 || req.res < 0 {
         return;
     }
@@ -128,7 +124,7 @@ pub(crate) fn place(ctx: &mut Ctx, index: u32, fd: softring_host::fd::InternalFd
 
 /// Checks a CLOSE (`io_close_prep`).
 pub(crate) fn close_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = req.call.sqe;
+    let s = *req.call.sqe();
     zero(&[s.off, s.addr, u64::from(s.len), u64::from(s.op_flags), u64::from(s.buf_index)])?;
     no_fixed_file(req)?;
     if s.file_index != 0 && s.fd != 0 { Err(Errno::EINVAL) } else { Ok(()) }
@@ -137,10 +133,10 @@ pub(crate) fn close_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Closes a descriptor. Rings cannot be closed this way, and the engine's own descriptors are not
 /// there.
 pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
-    if call.sqe.file_index != 0 {
+    if call.sqe().file_index != 0 {
         return Outcome::Done(0);
     }
-    let fd = call.sqe.fd;
+    let fd = call.sqe().fd;
     if softring_host::fd::numbers::is_live_ring(fd) || softring_host::fd::is_hidden(fd) {
         return Outcome::Done(Errno::EBADF.res());
     }
@@ -161,14 +157,14 @@ pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
 
 /// Empties a slot, under the lock.
 pub(crate) fn close_finish(ctx: &mut Ctx, req: &mut Req) {
-    if let Some(slot) = req.call.sqe.file_index.checked_sub(1) {
+    if let Some(slot) = req.call.sqe().file_index.checked_sub(1) {
         req.res = ctx.files.remove(slot).map_or_else(Errno::res, |()| 0);
     }
 }
 
 /// Checks a FIXED_FD_INSTALL (`io_install_fixed_fd_prep`).
 pub(crate) fn install_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = req.call.sqe;
+    let s = *req.call.sqe();
     let words = [s.len, u32::from(s.buf_index), s.file_index];
     zero(&[s.off, s.addr, s.addr3])?;
     zero(&words.map(u64::from))?;
@@ -183,7 +179,7 @@ pub(crate) fn install_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Gives the program a descriptor for a registered file.
 pub(crate) fn install(call: &mut Call, _: Try) -> Outcome {
-    let plain = call.sqe.op_flags & IORING_FIXED_FD_NO_CLOEXEC != 0;
+    let plain = call.sqe().op_flags & IORING_FIXED_FD_NO_CLOEXEC != 0;
     match files::duplicate(call.file.fd(), 0, !plain) {
         Ok(fd) => {
             let fd = softring_host::fd::release(fd);
@@ -196,7 +192,7 @@ pub(crate) fn install(call: &mut Call, _: Try) -> Outcome {
 
 /// Checks a PIPE (`io_pipe_prep`). `O_EXCL` is the bit of `O_NOTIFICATION_PIPE`.
 pub(crate) fn pipe_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = req.call.sqe;
+    let s = *req.call.sqe();
     if s.fd != 0 {
         return Err(Errno::EINVAL);
     }
@@ -206,7 +202,7 @@ pub(crate) fn pipe_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Makes a pipe, as two descriptors or in two slots.
 pub(crate) fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     let direct = sqe.file_index != 0;
     let flags = u64::from(sqe.op_flags) | if direct { O_CLOEXEC } else { 0 };
     let ends = match files::pipe(flags) {
@@ -250,7 +246,8 @@ const O_LARGEFILE: u64 = 0o100_000;
 
 /// What a filter may load of an OPENAT: its `struct open_how`.
 pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
-    if let Keep::PathBytes(_, how) = &req.call.keep
+    if let OpState::Open(kept) = &req.call.state
+        && let how = &kept.1
         && how.len() == to.len()
     {
         to.copy_from_slice(how);

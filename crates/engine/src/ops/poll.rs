@@ -11,7 +11,7 @@ use crate::io::token::ReqId;
 use crate::ops::ring_file;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::ring::request::{FileRef, OpState, Phase, Poll, Req, ReqFlags};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_epoll;
 use softring_host::sys;
@@ -37,7 +37,7 @@ const fn parse(events: u32, flags: u32) -> u32 {
 
 /// Checks a POLL_ADD (`io_poll_add_prep`).
 pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     if sqe.buf_index != 0 || sqe.off != 0 || sqe.addr != 0 {
         return Err(Errno::EINVAL);
     }
@@ -46,7 +46,7 @@ pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     let events = parse(sqe.op_flags, sqe.len) | UNMASK;
-    req.wait = Wait::Poll(Poll::new(events));
+    req.call.state = OpState::Poll(events);
     Ok(())
 }
 
@@ -62,28 +62,26 @@ fn ready(file: &FileRef, events: u32) -> Result<u32> {
     }
 }
 
-/// The events that a request reports, given what its file reports.
-fn mask_of(req: &Req, mut revents: u32) -> u32 {
-    let Wait::Poll(p) = req.wait else { return 0 };
+/// The events that a request reports of those it asked for, given what its file reports.
+fn mask_of(req: &Req, events: u32, mut revents: u32) -> u32 {
     if req.flags.contains(ReqFlags::POLLS_RING) {
         revents |= if revents & EPOLLIN != 0 { EPOLLRDNORM } else { 0 };
         revents |= if revents & EPOLLOUT != 0 { EPOLLWRNORM } else { 0 };
     }
-    revents & p.events & EVENTS
+    revents & events & EVENTS
 }
 
 /// What the kernel tells who has waited: not what there is, but what woke it. Data that come to
 /// a socket wake those that wait for urgent ones, too (`sock_def_readable`); an epoll set that
 /// becomes ready does so with EPOLLIN alone (`ep_poll_safewake`).
-fn woken(req: &Req, revents: u32) -> u32 {
+fn woken(req: &Req, events: u32, revents: u32) -> u32 {
     const URGENT: u32 = EPOLLPRI | EPOLLRDBAND;
     const BOTH: u32 = EPOLLIN | EPOLLRDNORM;
-    let Wait::Poll(p) = req.wait else { return revents };
-    if p.events & revents & BOTH == BOTH && is_epoll(req.call.file.fd()) {
+    if events & revents & BOTH == BOTH && is_epoll(req.call.file.fd()) {
         return revents & !EPOLLRDNORM;
     }
     let ended = revents & (EPOLLERR | EPOLLHUP | EPOLLRDHUP) != 0;
-    let data = p.events & URGENT != 0 && revents & (EPOLLIN | EPOLLRDNORM) != 0 && !ended;
+    let data = events & URGENT != 0 && revents & (EPOLLIN | EPOLLRDNORM) != 0 && !ended;
     if data && is_socket(req.call.file.fd()) { revents | URGENT } else { revents }
 }
 
@@ -102,41 +100,40 @@ fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
 
 /// Does a POLL_ADD find nothing ready, so that there is nothing to tell of?
 pub(crate) fn only_arms(req: &Req) -> bool {
-    let Wait::Poll(p) = req.wait else { return false };
-    ready(&req.call.file, p.events).is_ok_and(|revents| mask_of(req, revents) == 0)
+    let OpState::Poll(events) = req.call.state else { return false };
+    ready(&req.call.file, events).is_ok_and(|revents| mask_of(req, events, revents) == 0)
 }
 
 /// Answers what is ready, or arms (`__io_arm_poll_handler`).
 pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let Wait::Poll(p) = req.wait else { return Outcome::Done(Errno::EINVAL.res()) };
+    let OpState::Poll(events) = req.call.state else { return Outcome::Done(Errno::EINVAL.res()) };
     if let FileRef::Plain(fd) = req.call.file
         && softring_host::fd::numbers::is_ring(fd)
         && crate::io::kinds::kind(fd) == Kind::Memory
     {
         let none = if ring_file::is_full(ctx, req, fd) { standing::OUT } else { 0 };
-        return ring_file::poll(ctx, req, fd, Poll { events: p.events & !none, ..p });
+        return ring_file::poll(ctx, req, fd, events & !none);
     }
-    match ready(&req.call.file, p.events).map(|r| mask_of(req, r)) {
+    match ready(&req.call.file, events).map(|r| mask_of(req, events, r)) {
         Err(e) => Outcome::Done(e.res()),
         Ok(_) if req.call.file.is_path() => Outcome::Done(unpollable(req)),
         Ok(0) => {
             req.call.blocked = true;
-            req.wait = Wait::Poll(Poll { waits: true, ..p });
-            Outcome::Queued
+            Outcome::Polled(events)
         }
-        Ok(mask) if p.events & ONE_EDGE == ONE_EDGE => Outcome::Done(mask.cast_signed()),
+        Ok(mask) if events & ONE_EDGE == ONE_EDGE => Outcome::Done(mask.cast_signed()),
         Ok(_) => {
             ctx.transports.ready_now = true;
-            Outcome::Queued
+            Outcome::Polled(events)
         }
     }
 }
 
 /// What a file that knows no waiting answers: what is ready, if anything (`!ipt->nr_entries`).
 pub(crate) fn unpollable(req: &Req) -> i32 {
-    let Wait::Poll(p) = req.wait else { return Errno::EINVAL.res() };
-    match ready(&req.call.file, p.events).map(|r| mask_of(req, r)) {
-        Ok(mask) if mask != 0 && p.events & EPOLLET != 0 => mask.cast_signed(),
+    let OpState::Poll(events) = req.call.state else { return Errno::EINVAL.res() };
+    match ready(&req.call.file, events).map(|r| mask_of(req, events, r)) {
+        Ok(mask) if mask != 0 && events & EPOLLET != 0 => mask.cast_signed(),
         Ok(_) => Errno::EINVAL.res(),
         Err(e) => e.res(),
     }
@@ -145,10 +142,10 @@ pub(crate) fn unpollable(req: &Req) -> i32 {
 /// An armed POLL_ADD is ready.
 pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let Some(req) = ctx.slab.get(id) else { return };
-    let Wait::Poll(p) = req.wait else { return };
+    let Phase::Polling(p) = req.phase else { return };
     let revents = if revents & EPOLLERR != 0 { error_left(req, revents) } else { revents };
-    let revents = if p.waits { woken(req, revents) } else { revents };
-    let (all, user_data) = (mask_of(req, revents), req.call.sqe.user_data);
+    let revents = if p.waits { woken(req, p.events, revents) } else { revents };
+    let (all, user_data) = (mask_of(req, p.events, revents), req.user_data);
     let mask = news(&p, revents, all).cast_signed();
     let ring = req.flags.contains(ReqFlags::POLLS_RING) && p.waits;
     let orphan = req.flags.contains(ReqFlags::ORPHAN);
@@ -161,7 +158,7 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     // A poll woken by a ring ends with that, lest two rings wake each other for ever.
     if p.events & EPOLLONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
         ctx.trace_more(id, mask);
-        if let Some(Wait::Poll(p)) = ctx.slab.get_mut(id).map(|req| &mut req.wait) {
+        if let Some(Phase::Polling(p)) = ctx.slab.get_mut(id).map(|req| &mut req.phase) {
             (p.waits, p.told) = (true, all);
         }
         return;
@@ -179,7 +176,7 @@ fn error_left(req: &Req, revents: u32) -> u32 {
 
 /// Checks a POLL_REMOVE (`io_poll_remove_prep`).
 pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     let flags = sqe.len;
     if sqe.buf_index != 0 || sqe.file_index != 0 {
         return Err(Errno::EINVAL);
@@ -198,18 +195,20 @@ pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Removes an armed poll, or changes its events or its name (`io_poll_remove`).
 pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     if req.is_workers() {
         ctx.events_first(req);
     }
-    let known = |r: &Req| {
-        let poll = r.opcode() == IORING_OP_POLL_ADD;
-        poll && matches!(r.state, State::Armed | State::Cancelled)
+    let cancelled = |r: &Req| match r.phase {
+        Phase::Polling(_) => Some(false),
+        Phase::Cancelled => Some(true),
+        _ => None,
     };
-    let found = ctx.slab.named(sqe.addr).find(|(_, r)| known(r)).map(|(id, r)| (id, r.state));
+    let polls = ctx.slab.named(sqe.addr).filter(|(_, r)| r.opcode() == IORING_OP_POLL_ADD);
+    let found = { polls }.find_map(|(id, r)| Some((id, cancelled(r)?)));
     let id = match found {
         None => return Outcome::Done(Errno::ENOENT.res()),
-        Some((_, State::Cancelled)) => return Outcome::Done(Errno::EALREADY.res()),
+        Some((_, true)) => return Outcome::Done(Errno::EALREADY.res()),
         // Its wake-up is on its way (`io_poll_get_ownership`).
         Some((id, _)) if ctx.is_told(id) => return Outcome::Done(Errno::EALREADY.res()),
         Some((id, _)) => id,
@@ -229,20 +228,20 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
         ctx.slab.rename(id, sqe.off);
     }
     let Some(poll) = ctx.slab.get_mut(id) else { return };
-    let Wait::Poll(p) = &mut poll.wait else { return };
+    let Phase::Polling(p) = &mut poll.phase else { return };
     if sqe.len & IORING_POLL_UPDATE_EVENTS != 0 {
         // The mask changes, the behaviour stays.
         p.events = p.events & !0xffff | sqe.op_flags & EVENTS | UNMASK;
         p.told = 0;
     }
     let events = p.events;
-    let now = ready(&poll.call.file, events).map_or(0, |r| mask_of(poll, r));
+    let now = ready(&poll.call.file, events).map_or(0, |r| mask_of(poll, events, r));
     if now != 0 && events & EPOLLONESHOT != 0 {
         ctx.poll_leave(id, false);
         return ctx.end_soon(id, now.cast_signed());
     }
     // What is ready now has woken nobody.
-    if let Wait::Poll(p) = &mut poll.wait {
+    if let Phase::Polling(p) = &mut poll.phase {
         p.waits = now == 0;
     }
     // The poll set looks anew at what it is told to wait for: a multishot poll that is ready fires.

@@ -9,7 +9,7 @@ use softring_uapi::errno::{Errno, Result};
 
 /// Checks counts, ids and the range (`io_provide_buffers_prep`).
 pub(crate) fn provide_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     if sqe.op_flags != 0 || sqe.file_index != 0 {
         return Err(Errno::EINVAL);
     }
@@ -34,7 +34,7 @@ pub(crate) fn provide_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Adds the buffers to their group.
 pub(crate) fn provide(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     let first = Buf { addr: sqe.addr, len: sqe.len, bid: sqe.off as u16 };
     let done = ctx.groups.provide(sqe.buf_index, first, sqe.fd.cast_unsigned()).map(|()| 0);
     Outcome::Done(done.unwrap_or_else(Errno::res))
@@ -42,7 +42,7 @@ pub(crate) fn provide(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 
 /// Checks the count (`io_remove_buffers_prep`).
 pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     let unused = [sqe.addr, sqe.off, u64::from(sqe.len | sqe.op_flags | sqe.file_index)];
     let nbufs = sqe.fd.cast_unsigned();
     if unused != [0; 3] || nbufs == 0 || nbufs > MAX_BIDS {
@@ -53,7 +53,7 @@ pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Takes buffers out of their group; the result is how many.
 pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     let done = ctx.groups.remove(sqe.buf_index, sqe.fd.cast_unsigned());
     Outcome::Done(done.map_or_else(Errno::res, |n| n as i32))
 }

@@ -9,7 +9,7 @@ use crate::ops::rw;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::pending::{Pending, What};
-use crate::ring::request::{Call, Poll, Req, ReqFlags, Wait};
+use crate::ring::request::{Call, Req, ReqFlags};
 use softring_host::sys;
 use softring_host::sys::nr::EPOLLONESHOT;
 use softring_uapi::errno::{Errno, Result};
@@ -39,17 +39,16 @@ pub(crate) fn is_full(ctx: &Ctx, req: &Req, fd: i32) -> bool {
 }
 
 /// Hands a request to the poll of ring `fd`, whose stand-in cannot be asked for under this lock.
-pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, poll: Poll) -> Outcome {
+pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, events: u32) -> Outcome {
     req.flags |= ReqFlags::POLLS_RING | ReqFlags::ISSUED;
-    req.wait = Wait::None;
-    ctx.pending.push(Pending { from: None, what: What::Poll(fd, poll) });
-    Outcome::Queued
+    ctx.pending.push(Pending { from: None, what: What::Poll(fd, events) });
+    Outcome::Elsewhere
 }
 
 /// May an operation have a ring for its file? What is behind its number here is the ring's memory,
 /// which nobody is to read, write or cut short so.
 fn takes_ring(call: &Call) -> Result<()> {
-    match call.sqe.opcode {
+    match call.opcode {
         IORING_OP_FALLOCATE => Err(Errno::ENODEV),
         IORING_OP_SYNC_FILE_RANGE => Err(Errno::ESPIPE),
         IORING_OP_FSYNC | IORING_OP_FTRUNCATE => Err(Errno::EINVAL),
@@ -76,7 +75,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req, fd: i32) -> Option<Outcome> {
         return Some(Outcome::Done(Errno::EAGAIN.res()));
     }
     ctx.recycle_buffer(req);
-    Some(poll(ctx, req, fd, Poll::new(wanted & IN | EPOLLONESHOT)))
+    Some(poll(ctx, req, fd, wanted & IN | EPOLLONESHOT))
 }
 
 /// The ring is ready for what was to read or write it.

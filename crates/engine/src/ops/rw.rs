@@ -9,7 +9,7 @@ use crate::ops::{net_zc, rw_hot, rw_nowait, rw_position, rw_select};
 use crate::resources::buffers::BufNode;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags, kind_of};
+use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags, Transfer, kind_of};
 use rustix::fs::OFlags;
 use softring_host::calls::{Parts, ReadPtr, files};
 use softring_host::fd::kind::{Kind, is_socket};
@@ -62,23 +62,25 @@ pub(crate) fn writes(opcode: u8) -> bool {
 
 /// Checks the SQE (`io_prep_rw`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = req.call.sqe;
-    ioprio_check(sqe.ioprio)?;
-    attributes(ctx, &sqe)?;
-    if sqe.op_flags & RWF_NOWAIT != 0 {
+    let io = Transfer::of(req.call.sqe());
+    req.call.io = io;
+    ioprio_check(req.call.sqe().ioprio)?;
+    attributes(ctx, req.call.sqe())?;
+    if io.flags & RWF_NOWAIT != 0 {
         req.flags |= ReqFlags::NOWAIT;
     }
     if req.flags.contains(ReqFlags::BUFFER_SELECT) {
         return rw_select::prep(ctx, req);
     }
-    if vectored(sqe.opcode) {
-        if sqe.len > MAX_IOV {
-            let huge = fixed(sqe.opcode) && sqe.len > MAX_ALLOC;
+    let opcode = req.opcode();
+    if vectored(opcode) {
+        if io.len > MAX_IOV {
+            let huge = fixed(opcode) && io.len > MAX_ALLOC;
             return Err(if huge { Errno::ENOMEM } else { Errno::EINVAL });
         }
         ctx.unlocked(|| import(&mut req.call))?;
-    } else if !fixed(sqe.opcode) {
-        in_user(sqe.addr, u64::from(sqe.len))?;
+    } else if !fixed(opcode) {
+        in_user(io.addr, u64::from(io.len))?;
     }
     Ok(())
 }
@@ -116,9 +118,9 @@ fn ioprio_check(ioprio: u16) -> Result<()> {
 /// # Errors
 /// `EFAULT` for a vector that cannot be read, `EINVAL` for a length that is negative.
 fn import(call: &mut Call) -> Result<()> {
-    let iov = import_iov(call.sqe.addr, call.sqe.len)?;
-    call.sqe.addr = iov.as_ptr().expose_provenance() as u64;
-    call.keep = Keep::Iov(iov);
+    let iov = import_iov(call.io.addr, call.io.len)?;
+    call.io.addr = iov.as_ptr().expose_provenance() as u64;
+    call.state = OpState::Vector(iov);
     Ok(())
 }
 
@@ -137,7 +139,7 @@ pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
         FileRef::Plain(fd) if is_path_only(fd) => Errno::EBADF,
         _ => e,
     };
-    let node = ctx.buffers.get(call.sqe.buf_index).and_then(|node| {
+    let node = ctx.buffers.get(call.sqe().buf_index).and_then(|node| {
         in_buffer(&node, call)?;
         Ok(node)
     });
@@ -146,11 +148,11 @@ pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
 }
 
 fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
-    let iov = match &call.keep {
-        Keep::Iov(iov) => iov,
+    let iov = match &call.state {
+        OpState::Vector(iov) => iov,
         // A message and a vector have their parts there; any other send has its address there.
-        Keep::Msg(msg) if net_zc::has_parts(&call.sqe) => &msg.iov,
-        _ => return node.check(call.sqe.addr, u64::from(call.sqe.len)),
+        OpState::Message(msg) if net_zc::has_parts(call.sqe()) => &msg.iov,
+        _ => return node.check(call.io.addr, u64::from(call.io.len)),
     };
     // A part of no length is refused, a vector of no parts is not (`io_vec_fill_bvec`).
     if iov.iter().any(|v| v.len == 0) {
@@ -161,23 +163,23 @@ fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
 
 /// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
 fn check_at_issue(call: &Call, how: Try) -> Result<()> {
-    let sqe = &call.sqe;
+    let Transfer { flags, off, .. } = call.io;
     if refused_flags(call) {
         return Err(Errno::EOPNOTSUPP);
     }
-    if sqe.op_flags & RWF_HIPRI != 0 {
+    if flags & RWF_HIPRI != 0 {
         let unknown = rw_nowait::unknown_to_file(call);
         return Err(if unknown { Errno::EOPNOTSUPP } else { Errno::EINVAL });
     }
-    let unwaiting = sqe.op_flags & RWF_NOWAIT != 0 && how == Try::Nonblock;
-    if unwaiting && writes(sqe.opcode) {
+    let unwaiting = flags & RWF_NOWAIT != 0 && how == Try::Nonblock;
+    if unwaiting && writes(call.opcode) {
         rw_nowait::buffered(call, kind_of(&call.file))?;
     }
-    if sqe.off == CURRENT || sqe.off == 0 {
+    if off == CURRENT || off == 0 {
         return Ok(());
     }
-    let end = sqe.off.cast_signed().checked_add_unsigned(total(call));
-    if end.is_none_or(|end| end < 0) || sqe.off.cast_signed() < 0 {
+    let end = off.cast_signed().checked_add_unsigned(total(call));
+    if end.is_none_or(|end| end < 0) || off.cast_signed() < 0 {
         if rw_nowait::unknown_to_file(call) {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -194,7 +196,7 @@ fn check_at_issue(call: &Call, how: Try) -> Result<()> {
 /// Are there flags that the kernel does not know, or the file cannot do (`kiocb_set_rw_flags`)?
 /// preadv2(2) looks at them late, or not at all where nothing is transferred.
 fn refused_flags(call: &Call) -> bool {
-    let flags = call.sqe.op_flags;
+    let flags = call.io.flags;
     if flags & (RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN) == 0 {
         return false;
     }
@@ -205,19 +207,19 @@ fn refused_flags(call: &Call) -> bool {
         || (flags & (RWF_ATOMIC | RWF_DONTCACHE) != 0 && !cached)
         // Where nothing is transferred, the file is not asked.
         || (flags & RWF_DONTCACHE != 0 && total(call) == 0 && rw_nowait::unknown_to_file(call))
-        || (flags & RWF_ATOMIC != 0 && (!writes(call.sqe.opcode) || total(call) == 0))
+        || (flags & RWF_ATOMIC != 0 && (!writes(call.opcode) || total(call) == 0))
 }
 
 /// What a ring says, which can neither be read nor written, without waiting or with.
 pub(crate) fn refused_by_ring(call: &Call) -> Errno {
     let refused = RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN;
-    if call.sqe.op_flags & refused != 0 { Errno::EOPNOTSUPP } else { Errno::EINVAL }
+    if call.io.flags & refused != 0 { Errno::EOPNOTSUPP } else { Errno::EINVAL }
 }
 
 /// A number that is closed, or open the other way, says so before anything else does.
 pub(crate) fn first_of(call: &Call, e: Errno) -> Errno {
     let flags = sys::file_flags(call.file.fd());
-    let wrong = if writes(call.sqe.opcode) { OFlags::RDONLY } else { OFlags::WRONLY };
+    let wrong = if writes(call.opcode) { OFlags::RDONLY } else { OFlags::WRONLY };
     match flags {
         Some(fl) if !fl.contains(OFlags::PATH) && fl & OFlags::RWMODE != wrong => e,
         _ => Errno::EBADF,
@@ -226,7 +228,7 @@ pub(crate) fn first_of(call: &Call, e: Errno) -> Errno {
 
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
-    let flags = call.sqe.op_flags;
+    let flags = call.io.flags;
     if flags & !RWF_KNOWN == 0 && rw_nowait::contradict(flags) {
         return Outcome::Done(first_of(call, Errno::EINVAL).res());
     }
@@ -244,8 +246,7 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
 
 /// Would only a worker of the kernel's ask the file at all? It is refused flags before that.
 fn is_for_worker(call: &Call) -> bool {
-    call.sqe.op_flags & RWF_HIPRI == 0
-        && matches!(kind_of(&call.file), Kind::Buffered | Kind::Memory)
+    call.io.flags & RWF_HIPRI == 0 && matches!(kind_of(&call.file), Kind::Buffered | Kind::Memory)
 }
 
 /// A failed attempt: of a write the file's own refusal is left to task work (`io_rw_done`). That it
@@ -254,7 +255,7 @@ fn is_for_worker(call: &Call) -> bool {
 fn left_to_task(call: &Call, outcome: Outcome) -> Outcome {
     let before = [Errno::EBADF, Errno::EOPNOTSUPP].map(Errno::res);
     match outcome {
-        Outcome::Done(e) if writes(call.sqe.opcode) && !before.contains(&e) => Outcome::Later(e),
+        Outcome::Done(e) if writes(call.opcode) && !before.contains(&e) => Outcome::Later(e),
         outcome => outcome,
     }
 }
@@ -283,11 +284,11 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
                     rw_hot::count(&call.file, nowait && call.done == total);
                 }
                 let more = nowait && kind == Kind::Buffered && n > 0 && call.done < total;
-                let own = call.sqe.off == CURRENT && writes(call.sqe.opcode);
+                let own = call.io.off == CURRENT && writes(call.opcode);
                 if !more && n > 0 && call.done < total && own {
                     return rw_position::rest_at_position(call, kind, given);
                 }
-                if !more || call.sqe.op_flags & RWF_NOWAIT != 0 {
+                if !more || call.io.flags & RWF_NOWAIT != 0 {
                     return finish(call, total);
                 }
             }
@@ -329,11 +330,10 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
 
 /// A plain read at a position of a buffered file: what the page cache may answer.
 fn may_trust(call: &Call, kind: Kind) -> bool {
-    let sqe = &call.sqe;
     kind == Kind::Buffered
-        && matches!(sqe.opcode, IORING_OP_READ | IORING_OP_READ_FIXED)
-        && sqe.op_flags == 0
-        && sqe.off != CURRENT
+        && matches!(call.opcode, IORING_OP_READ | IORING_OP_READ_FIXED)
+        && call.io.flags == 0
+        && call.io.off != CURRENT
 }
 
 /// Did `RWF_NOWAIT` alone make a call fail?
@@ -354,13 +354,13 @@ fn misjudged(call: &Call, kind: &mut Kind) -> bool {
 /// As [`misjudged`], where the call itself would not say so: is what is to be read or written at
 /// its own position a stream?
 fn streams_now(call: &Call) -> bool {
-    let own = matches!(call.file, FileRef::Plain(_)) && call.sqe.off == CURRENT;
+    let own = matches!(call.file, FileRef::Plain(_)) && call.io.off == CURRENT;
     own && files::position(call.file.fd()) == Err(Errno::ESPIPE)
 }
 
 /// The attempt would block; what it has done so far counts.
 fn would_block(call: &mut Call) -> Outcome {
-    if call.sqe.op_flags & RWF_NOWAIT != 0 {
+    if call.io.flags & RWF_NOWAIT != 0 {
         if call.done == 0 {
             return Outcome::Done(Errno::EAGAIN.res());
         }
@@ -378,9 +378,9 @@ pub(crate) fn finish(call: &mut Call, total: u64) -> Outcome {
 /// Bytes asked for, cut as the kernel cuts (`MAX_RW_COUNT`).
 pub(crate) fn total(call: &Call) -> u64 {
     const MAX_RW_COUNT: u64 = 0x7fff_f000;
-    let sum = match &call.keep {
-        Keep::Iov(iov) => iov.iter().map(|v| v.len).sum(),
-        _ => u64::from(call.sqe.len),
+    let sum = match &call.state {
+        OpState::Vector(iov) => iov.iter().map(|v| v.len).sum(),
+        _ => u64::from(call.io.len),
     };
     sum.min(MAX_RW_COUNT)
 }
@@ -392,44 +392,44 @@ pub(crate) fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
 
 /// The same by another descriptor of the file.
 pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Result<usize> {
-    let sqe = &call.sqe;
+    let (io, writes) = (&call.io, writes(call.opcode));
     let stream = kind == Kind::Pollable;
-    let off = match sqe.off {
+    let off = match io.off {
         _ if stream => CURRENT,
         CURRENT => CURRENT,
         off => off.wrapping_add(call.done),
     };
     let one;
     let rest;
-    let parts = match &call.keep {
-        _ if !vectored(sqe.opcode) => {
-            one = iovec { base: sqe.addr + call.done, len: u64::from(sqe.len) - call.done };
+    let parts = match &call.state {
+        _ if !vectored(call.opcode) => {
+            one = iovec { base: io.addr + call.done, len: u64::from(io.len) - call.done };
             Parts::one(&one)
         }
-        Keep::Iov(iov) if call.done > 0 => {
+        OpState::Vector(iov) if call.done > 0 => {
             rest = skip(iov, call.done);
             Parts::of(&rest)
         }
-        _ => Parts::of_program(ReadPtr(sqe.addr), sqe.len as usize),
+        _ => Parts::of_program(ReadPtr(io.addr), io.len as usize),
     };
-    if stream && total(call) == 0 && (!writes(sqe.opcode) || is_socket(fd)) {
+    if stream && total(call) == 0 && (!writes || is_socket(fd)) {
         if rw_nowait::by_parts(call, kind) {
             return rw_nowait::no_part(fd, flags);
         }
         // Nothing to transfer: the file still judges (an eventfd refuses to be read, a socket sends
         // an empty message).
-        return files::transfer_nothing(writes(sqe.opcode), fd);
+        return files::transfer_nothing(writes, fd);
     }
-    softring_host::substitute::transfer(writes(sqe.opcode), fd, parts, off, flags)
+    softring_host::substitute::transfer(writes, fd, parts, off, flags)
 }
 
 /// The same request for kernel aio; `None` if it must go another way.
 pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<iocb>> {
-    let sqe = call.sqe;
-    if sqe.off == CURRENT || sqe.op_flags & RWF_HIPRI != 0 {
+    let (io, ioprio) = (call.io, call.sqe().ioprio);
+    if io.off == CURRENT || io.flags & RWF_HIPRI != 0 {
         return Ok(None);
     }
-    let (write, vec) = (writes(sqe.opcode), vectored(sqe.opcode));
+    let (write, vec) = (writes(call.opcode), vectored(call.opcode));
     let opcode = match (write, vec) {
         (false, false) => IOCB_CMD_PREAD,
         (true, false) => IOCB_CMD_PWRITE,
@@ -438,17 +438,17 @@ pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<
     };
     let mut cb = iocb {
         aio_data: data,
-        aio_rw_flags: (sqe.op_flags | RWF_NOWAIT).cast_signed(),
+        aio_rw_flags: (io.flags | RWF_NOWAIT).cast_signed(),
         aio_lio_opcode: opcode,
         aio_fildes: call.file.fd().cast_unsigned(),
-        aio_buf: call.sqe.addr,
-        aio_nbytes: u64::from(sqe.len),
-        aio_offset: sqe.off.cast_signed(),
+        aio_buf: io.addr,
+        aio_nbytes: u64::from(io.len),
+        aio_offset: io.off.cast_signed(),
         ..iocb::default()
     };
-    if sqe.ioprio != 0 {
+    if ioprio != 0 {
         cb.aio_flags |= IOCB_FLAG_IOPRIO;
-        cb.aio_reqprio = sqe.ioprio.cast_signed();
+        cb.aio_reqprio = ioprio.cast_signed();
     }
     if let Some(fd) = resfd {
         cb.aio_flags |= softring_uapi::aio::IOCB_FLAG_RESFD;
@@ -460,13 +460,12 @@ pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<
 /// Is the result of kernel aio not the last word, as we, and not the program, have asked it not to
 /// wait? What it has done so far counts.
 pub(crate) fn aio_goes_on(call: &mut Call, res: i64) -> bool {
-    let sqe = &call.sqe;
-    if sqe.op_flags & RWF_NOWAIT != 0 {
+    if call.io.flags & RWF_NOWAIT != 0 {
         return false;
     }
     let Ok(done) = u64::try_from(res) else { return res == i64::from(Errno::EAGAIN.res()) };
-    let short = !writes(sqe.opcode) && done < total(call);
-    if short && !nowait::ends_at(call.file.fd(), sqe.off + done) {
+    let short = !writes(call.opcode) && done < total(call);
+    if short && !nowait::ends_at(call.file.fd(), call.io.off + done) {
         call.done = done;
         return true;
     }

@@ -10,7 +10,7 @@ use crate::ops::rw::{
 };
 use crate::ops::{iov::skip, rw_hot};
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep};
+use crate::ring::request::{Call, OpState};
 use softring_host::calls::{Incoming, Outgoing};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::{Kind, is_socket};
@@ -33,9 +33,9 @@ const RWF_NOSIGNAL: u32 = 0x100;
 /// # Errors
 /// As [`may_write`].
 pub(crate) fn flags_given(call: &Call, kind: Kind, how: Try) -> Result<u32> {
-    let given = call.sqe.op_flags;
-    let special = call.sqe.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
-    if !special || !writes(call.sqe.opcode) || !is_simple(call.file.fd(), kind) {
+    let given = call.io.flags;
+    let special = call.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
+    if !special || !writes(call.opcode) || !is_simple(call.file.fd(), kind) {
         return Ok(given);
     }
     if how == Try::Nonblock {
@@ -50,9 +50,9 @@ const UNBUFFERED: [u64; 2] = [0xef53, 0xf2f5_2010];
 /// Is it known beforehand that the file cannot do without waiting? Where there is nothing to
 /// transfer it does not say so itself.
 pub(crate) fn punts(call: &Call, kind: Kind) -> bool {
-    let flags = call.sqe.op_flags;
+    let flags = call.io.flags;
     match kind {
-        Kind::Buffered if writes(call.sqe.opcode) => {
+        Kind::Buffered if writes(call.opcode) => {
             let nothing = || total(call) == 0 && buffered(call, kind).is_err();
             flags & RWF_NOWAIT == 0 && (rw_hot::write_punts(&call.file) || nothing())
         }
@@ -82,8 +82,8 @@ pub(crate) fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
 /// position first.
 #[cold]
 pub(crate) fn unknown_to_file(call: &Call) -> bool {
-    let flags = call.sqe.op_flags & (RWF_ATOMIC | RWF_DONTCACHE);
-    flags != 0 && try_byte(call.file.fd(), writes(call.sqe.opcode), flags) == UNKNOWN_FLAG
+    let flags = call.io.flags & (RWF_ATOMIC | RWF_DONTCACHE);
+    flags != 0 && try_byte(call.file.fd(), writes(call.opcode), flags) == UNKNOWN_FLAG
 }
 
 /// Do two of these flags contradict each other (`kiocb_set_rw_flags`)? No file is asked then.
@@ -99,7 +99,7 @@ pub(crate) fn contradict(flags: u32) -> bool {
 pub(crate) fn by_parts(call: &Call, kind: Kind) -> bool {
     /// `RWF_DSYNC`, which says nothing to a read.
     const ANY_FLAG: u32 = 2;
-    if super::rw::writes(call.sqe.opcode) || !is_simple(call.file.fd(), kind) {
+    if super::rw::writes(call.opcode) || !is_simple(call.file.fd(), kind) {
         return false;
     }
     try_byte(call.file.fd(), false, ANY_FLAG) == UNKNOWN_FLAG
@@ -149,12 +149,12 @@ pub(crate) fn not_to_wait(call: &mut Call, kind: Kind, given: u32) -> Outcome {
 /// The file knows no `RWF_NOWAIT`: readiness decides where it can be polled, else a worker does it.
 pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     if kind != Kind::Pollable {
-        if kind == Kind::Buffered && writes(call.sqe.opcode) {
+        if kind == Kind::Buffered && writes(call.opcode) {
             rw_hot::writes_punt(&call.file);
         }
         return Outcome::Retry;
     }
-    let writes = writes(call.sqe.opcode);
+    let writes = writes(call.opcode);
     let events = if writes { sys::POLLOUT } else { sys::POLLIN };
     // A pipe without a free page may have room in its last one.
     let has_room = || writes && is_pipe(call.file.fd());
@@ -193,13 +193,13 @@ fn moved_now(call: &mut Call, moved: Result<usize>) -> Outcome {
 
 /// The same of a socket: kernels before 6.4 know no `RWF_NOWAIT` there, and all know MSG_DONTWAIT.
 fn by_message(call: &mut Call) -> Outcome {
-    let (sqe, done) = (&call.sqe, call.done);
-    let parts = match &call.keep {
-        Keep::Iov(iov) => skip(iov, done),
-        _ => vec![iovec { base: sqe.addr + done, len: u64::from(sqe.len) - done }],
+    let (io, done) = (call.io, call.done);
+    let parts = match &call.state {
+        OpState::Vector(iov) => skip(iov, done),
+        _ => vec![iovec { base: io.addr + done, len: u64::from(io.len) - done }],
     };
     let fd = call.file.fd();
-    let moved = match writes(sqe.opcode) {
+    let moved = match writes(call.opcode) {
         true => Outgoing::new(&parts).send(fd, MSG_DONTWAIT),
         false => Incoming::new(&parts).receive(fd, MSG_DONTWAIT).map(|(n, _)| n),
     };
@@ -247,7 +247,7 @@ pub(crate) fn unknown(call: &Call, kind: Kind) -> bool {
 pub(crate) fn never_ready(call: &Call, kind: Kind) -> bool {
     let fd = call.file.fd();
     let epoll = || is_epoll(fd);
-    let writes = super::rw::writes(call.sqe.opcode);
+    let writes = super::rw::writes(call.opcode);
     is_simple(fd, kind) && epoll() && (writes || sys::poll_now(fd, sys::POLLIN) == 0)
 }
 
@@ -258,10 +258,10 @@ pub(crate) fn never_ready(call: &Call, kind: Kind) -> bool {
 /// `EINVAL` for parts of a registered buffer: in their place the kernel hands such a file their
 /// number and the address of their list, and an eventfd takes no less than eight bytes.
 pub(crate) fn may_write(call: &Call) -> Result<()> {
-    let asked = call.sqe.op_flags & RWF_NOWAIT != 0;
+    let asked = call.io.flags & RWF_NOWAIT != 0;
     if asked && sys::blocks(call.file.fd()) {
         return Err(Errno::EAGAIN);
     }
-    let parts = call.sqe.opcode == IORING_OP_WRITEV_FIXED && call.sqe.len > 0;
+    let parts = call.opcode == IORING_OP_WRITEV_FIXED && call.io.len > 0;
     if parts { Err(Errno::EINVAL) } else { Ok(()) }
 }

@@ -26,7 +26,7 @@ pub(crate) fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outco
 /// The last attempt has failed, though bytes went before: then the position stays where it was at
 /// first (`kiocb_done`).
 pub(crate) fn put_back(call: &Call, kind: Kind) {
-    if call.sqe.off == CURRENT && kind != Kind::Pollable {
+    if call.io.off == CURRENT && kind != Kind::Pollable {
         let back = call.done.cast_signed().wrapping_neg();
         let _ = files::move_position(call.file.fd(), back);
     }
@@ -36,13 +36,13 @@ pub(crate) fn put_back(call: &Call, kind: Kind) {
 /// /proc/PID/comm, or one without any, as /proc/kmsg. Its own position serves, and is put back.
 pub(crate) fn without_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let fd = call.file.fd();
-    let off = core::mem::replace(&mut call.sqe.off, CURRENT);
+    let off = core::mem::replace(&mut call.io.off, CURRENT);
     let before = files::position(fd);
     if before.is_ok_and(|before| before != off) {
         let _ = files::set_position(fd, off);
     }
     let got = transfer(call, kind, flags);
-    call.sqe.off = off;
+    call.io.off = off;
     if let Ok(before) = before {
         let _ = files::set_position(fd, before);
     }

@@ -17,15 +17,16 @@ use softring_uapi::*;
 /// (`io_iov_buffer_select_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let call = &mut req.call;
-    call.bgid = call.sqe.buf_index;
-    call.want = call.sqe.len;
-    if call.sqe.opcode == IORING_OP_READV {
-        if call.sqe.len != 1 {
+    let sqe = *call.sqe();
+    call.select.group = sqe.buf_index;
+    call.select.want = sqe.len;
+    if sqe.opcode == IORING_OP_READV {
+        if sqe.len != 1 {
             return Err(Errno::EINVAL);
         }
-        let part: iovec = ctx.unlocked(|| user::read(call.sqe.addr))?;
-        call.want = part.len as u32;
-        call.sqe.opcode = IORING_OP_READ;
+        let part: iovec = ctx.unlocked(|| user::read(sqe.addr))?;
+        call.select.want = part.len as u32;
+        call.opcode = IORING_OP_READ;
         req.row = &OPS[IORING_OP_READ as usize];
     }
     Ok(())
@@ -37,7 +38,7 @@ pub(crate) fn multishot_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     rw::prep(ctx, req)?;
-    if req.call.sqe.addr != 0 || req.call.sqe.len != 0 {
+    if req.call.sqe().addr != 0 || req.call.sqe().len != 0 {
         return Err(Errno::EINVAL);
     }
     req.flags |= ReqFlags::MULTISHOT;

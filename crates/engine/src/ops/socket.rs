@@ -5,11 +5,10 @@ use crate::io::socket::{SO_DOMAIN, option};
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags};
+use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags};
 use softring_host::calls::sockets;
 use softring_host::fd::kind::Kind;
 use softring_host::user;
-use softring_uapi::IORING_OP_CONNECT;
 use softring_uapi::errno::{Errno, Result};
 
 /// `SOCK_TYPE_MASK`.
@@ -21,7 +20,7 @@ const ADDR_MAX: u32 = 128;
 
 /// Checks a SOCKET (`io_socket_prep`).
 pub(crate) fn socket_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.addr, u64::from(s.op_flags), u64::from(s.buf_index)])?;
     let flags = s.off as u32 & !TYPE;
     let leaks = s.file_index != 0 && flags & SOCK_CLOEXEC != 0;
@@ -33,7 +32,7 @@ pub(crate) fn socket_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Makes a socket, for the program or for a slot.
 pub(crate) fn socket(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
+    let s = call.sqe();
     let direct = s.file_index != 0;
     let kind = s.off as u32 | if direct { SOCK_CLOEXEC } else { 0 };
     match sockets::socket(s.fd, kind, s.len) {
@@ -55,7 +54,7 @@ pub(crate) fn socket(call: &mut Call, _: Try) -> Outcome {
 ///
 /// # Errors
 /// `EINVAL` for a length that no address has, `EFAULT`.
-pub(crate) fn address(addr: u64, len: u64) -> Result<Keep> {
+pub(crate) fn address(addr: u64, len: u64) -> Result<Vec<u8>> {
     // An int, as in the system calls.
     let len = len as u32;
     if len > ADDR_MAX {
@@ -63,17 +62,18 @@ pub(crate) fn address(addr: u64, len: u64) -> Result<Keep> {
     }
     let mut bytes = vec![0u8; len as usize];
     user::read_slice(addr, &mut bytes)?;
-    Ok(Keep::Bytes(bytes))
+    Ok(bytes)
 }
 
 /// Checks a BIND (`io_bind_prep`).
 pub(crate) fn bind_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.len, u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))?;
-    req.call.keep = ctx.unlocked(|| address(s.addr, s.off))?;
-    if matches!(&req.call.keep, Keep::Bytes(addr) if makes_file(addr)) {
+    let addr = ctx.unlocked(|| address(s.addr, s.off))?;
+    if makes_file(&addr) {
         req.flags |= ReqFlags::FORCE_ASYNC;
     }
+    req.call.state = OpState::Bind(addr);
     Ok(())
 }
 
@@ -87,40 +87,40 @@ fn makes_file(addr: &[u8]) -> bool {
 /// again? A unix socket looks its peer up by name, or tells it who sends.
 pub(crate) fn passes_creds(req: &Req) -> bool {
     const AF_UNIX: i32 = 1;
-    match &req.call.keep {
-        Keep::Bytes(addr) if req.opcode() == IORING_OP_CONNECT => makes_file(addr),
+    match &req.call.state {
+        OpState::Connect(c) => makes_file(&c.addr),
         _ => option(req.call.file.fd(), SO_DOMAIN) == Some(AF_UNIX),
     }
 }
 
 /// Gives the socket an address.
 pub(crate) fn bind(call: &mut Call, _: Try) -> Outcome {
-    let Keep::Bytes(addr) = &call.keep else { return Outcome::Done(Errno::EINVAL.res()) };
+    let OpState::Bind(addr) = &call.state else { return Outcome::Done(Errno::EINVAL.res()) };
     answer(sockets::bind(call.file.fd(), addr))
 }
 
 /// Checks a LISTEN (`io_listen_prep`).
 pub(crate) fn listen_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.addr, s.off])?;
     zero(&[u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))
 }
 
 /// Has the socket take connections.
 pub(crate) fn listen(call: &mut Call, _: Try) -> Outcome {
-    answer(sockets::listen(call.file.fd(), call.sqe.len))
+    answer(sockets::listen(call.file.fd(), call.sqe().len))
 }
 
 /// Checks a SHUTDOWN (`io_shutdown_prep`).
 pub(crate) fn shutdown_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.off, s.addr])?;
     zero(&[s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))
 }
 
 /// Ends one direction of a connection, or both.
 pub(crate) fn shutdown(call: &mut Call, _: Try) -> Outcome {
-    let done = answer(sockets::shutdown(call.file.fd(), call.sqe.len));
+    let done = answer(sockets::shutdown(call.file.fd(), call.sqe().len));
     // What the socket itself refuses breaks no chain.
     call.short = done == Outcome::Done(Errno::ENOTSOCK.res());
     done
@@ -133,12 +133,12 @@ pub(crate) fn needs_socket(_: &Req, res: i32) -> bool {
 
 /// What makes a socket hands back that there is no number for it.
 pub(crate) fn needs_number(req: &Req, res: i32) -> bool {
-    res == Errno::EMFILE.res() && req.call.sqe.file_index == 0
+    res == Errno::EMFILE.res() && req.call.sqe().file_index == 0
 }
 
 /// What a filter may load of a SOCKET: family, type and protocol.
 pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     for (to, word) in to.chunks_exact_mut(4).zip([s.fd as u32, s.off as u32, s.len]) {
         to.copy_from_slice(&word.to_ne_bytes());
     }

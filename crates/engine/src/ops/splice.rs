@@ -5,7 +5,7 @@ use rustix::fs::OFlags;
 
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req};
+use crate::ring::request::{Call, FileRef, OpState, Req};
 use softring_host::calls::files;
 use softring_host::fd::kind::Kind;
 use softring_host::sys;
@@ -17,7 +17,7 @@ const FLAGS: u32 = 0xf;
 
 /// Checks a SPLICE (`io_splice_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    if req.call.sqe.op_flags & !(FLAGS | SPLICE_F_FD_IN_FIXED) != 0 {
+    if req.call.sqe().op_flags & !(FLAGS | SPLICE_F_FD_IN_FIXED) != 0 {
         return Err(Errno::EINVAL);
     }
     Ok(())
@@ -25,7 +25,7 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Checks a TEE (`io_tee_prep`).
 pub(crate) fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    if req.call.sqe.addr != 0 || req.call.sqe.off != 0 {
+    if req.call.sqe().addr != 0 || req.call.sqe().off != 0 {
         return Err(Errno::EINVAL);
     }
     prep(ctx, req)
@@ -36,7 +36,7 @@ pub(crate) fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// # Errors
 /// `EBADF` if it is not open, or the slot is empty.
 pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = &req.call.sqe;
+    let sqe = req.call.sqe();
     let fd = softring_host::fd::visible(sqe.splice_fd_in());
     let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
         FileRef::Fixed(ctx.files.get(sqe.file_index)?)
@@ -47,7 +47,7 @@ pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         file.hold()?;
         file
     };
-    req.call.keep = Keep::File(file);
+    req.call.state = OpState::Source(file);
     Ok(())
 }
 
@@ -62,12 +62,12 @@ pub(crate) fn stands_for_ring() -> Result<FileRef> {
 }
 
 fn fd_in(call: &Call) -> i32 {
-    if let Keep::File(file) = &call.keep { file.fd() } else { -1 }
+    if let OpState::Source(file) = &call.state { file.fd() } else { -1 }
 }
 
 /// Moves bytes between a pipe and a file; an offset of -1 is the file's own position.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
-    let s = call.sqe;
+    let s = *call.sqe();
     if s.len == 0 {
         return Outcome::Done(0);
     }
@@ -95,7 +95,7 @@ fn modes_allow(call: &Call) -> bool {
 
 /// Copies bytes from one pipe to another without taking them out.
 pub(crate) fn tee(call: &mut Call, _: Try) -> Outcome {
-    let s = call.sqe;
+    let s = *call.sqe();
     if s.len == 0 {
         return Outcome::Done(0);
     }
@@ -111,6 +111,6 @@ fn offset(off: &mut u64) -> Option<&mut u64> {
 
 /// Less than asked for breaks a chain.
 fn moved(call: &mut Call, done: Result<usize>) -> Outcome {
-    call.short = done != Ok(call.sqe.len as usize);
+    call.short = done != Ok(call.sqe().len as usize);
     crate::ops::answer_waiting(done)
 }

@@ -2,27 +2,26 @@
 //! `io_uring/statx.c`.
 
 use crate::ops::fs::AT_EMPTY_PATH;
-use crate::ops::{answer, no_fixed_file, path, zero};
+use crate::ops::{answer, no_fixed_file, path, paths, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req};
-use softring_host::calls::{ReadPtr, UserPtr, paths};
+use crate::ring::request::{Call, OpState, Req};
+use softring_host::calls::{UserPtr, paths};
 use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_statx_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])?;
     no_fixed_file(req)?;
     let name = ctx.unlocked(|| path(sqe.addr, sqe.op_flags & AT_EMPTY_PATH != 0))?;
-    req.call.sqe.addr = name.as_ptr().expose_provenance() as u64;
-    req.call.keep = Keep::Path(name);
+    req.call.state = OpState::Path(name);
     Ok(())
 }
 
 /// Gets a file's status.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    let (path, to) = (ReadPtr(s.addr), UserPtr(s.off));
-    answer(paths::statx(softring_host::fd::visible(s.fd), path, s.op_flags, s.len, to))
+    let (s, [name, _]) = (call.sqe(), paths(call));
+    let (dir, to) = (softring_host::fd::visible(s.fd), UserPtr(s.off));
+    answer(paths::statx(dir, name, s.op_flags, s.len, to))
 }

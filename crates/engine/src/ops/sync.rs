@@ -11,7 +11,7 @@ use softring_uapi::*;
 
 /// Checks an FSYNC (`io_fsync_prep`).
 pub(crate) fn fsync_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = req.call.sqe;
+    let s = *req.call.sqe();
     zero(&[s.addr, u64::from(s.buf_index), u64::from(s.file_index)])?;
     if s.op_flags & !IORING_FSYNC_DATASYNC != 0 || s.off.cast_signed() < 0 {
         return Err(Errno::EINVAL);
@@ -26,7 +26,7 @@ pub(crate) fn fsync(call: &mut Call, _: Try) -> Outcome {
     if call.file.is_path() {
         return Outcome::Done(Errno::EINVAL.res());
     }
-    if call.sqe.op_flags & IORING_FSYNC_DATASYNC != 0 {
+    if call.sqe().op_flags & IORING_FSYNC_DATASYNC != 0 {
         return answer(files::fdatasync(fd));
     }
     answer(files::fsync(fd))
@@ -34,24 +34,24 @@ pub(crate) fn fsync(call: &mut Call, _: Try) -> Outcome {
 
 /// Checks a SYNC_FILE_RANGE (`io_sfr_prep`).
 pub(crate) fn range_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = req.call.sqe;
+    let s = *req.call.sqe();
     zero(&[s.addr, u64::from(s.buf_index), u64::from(s.file_index)])
 }
 
 /// Writes a range of a file out.
 pub(crate) fn range(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
+    let s = call.sqe();
     answer(files::sync_file_range(call.file.fd(), s.off, s.len.into(), s.op_flags))
 }
 
 /// Checks a FALLOCATE (`io_fallocate_prep`).
 pub(crate) fn fallocate_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = req.call.sqe;
+    let s = *req.call.sqe();
     zero(&[s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))
 }
 
 /// Reserves or releases space; the mode is in `len`, the length in `addr`.
 pub(crate) fn fallocate(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
+    let s = call.sqe();
     answer(files::fallocate(call.file.fd(), s.len, s.off, s.addr))
 }

@@ -73,7 +73,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         .finish(connect::accept_finish).hands_back(socket::needs_number),
     op(IORING_OP_ASYNC_CANCEL, "5.5", SEARCHES, cancel::prep, Ring(cancel::issue)),
     op(IORING_OP_LINK_TIMEOUT, "5.5", NO_FD, timeout::link_prep, Ring(refused)),
-    op(IORING_OP_CONNECT, "5.5", CONNECT | STRUCTURE, connect::connect_prep, Sys(connect::connect))
+    op(IORING_OP_CONNECT, "5.5", CONNECT, connect::connect_prep, Sys(connect::connect))
         .filtered(24, connect::filtered),
     op(IORING_OP_FALLOCATE, "5.6", FILE_HASH, sync::fallocate_prep, Sys(sync::fallocate)),
     op(IORING_OP_OPENAT, "5.6", CREDS, openclose::openat_prep, Sys(open)).finish(open_finish)
@@ -132,7 +132,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         .only_arms(futex::only_waits),
     op(IORING_OP_FIXED_FD_INSTALL, "6.8", FILE, openclose::install_prep, Sys(openclose::install)),
     op(IORING_OP_FTRUNCATE, "6.9", FILE_HASH, truncate::prep, Sys(truncate::issue)),
-    op(IORING_OP_BIND, "6.11", FILE | CREDS | STRUCTURE, socket::bind_prep, Sys(socket::bind))
+    op(IORING_OP_BIND, "6.11", FILE | CREDS, socket::bind_prep, Sys(socket::bind))
         .hands_back(socket::needs_socket),
     op(IORING_OP_LISTEN, "6.11", FILE | CREDS, socket::listen_prep, Sys(socket::listen))
         .hands_back(socket::needs_socket),

@@ -3,7 +3,7 @@
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{Req, ReqFlags, State, Timer, Wait};
+use crate::ring::request::{OpState, Phase, Req, ReqFlags, TimerArgs};
 use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -30,7 +30,7 @@ pub(crate) fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     if sqe.addr3 != 0 || sqe.pad2 != 0 {
         return Err(Errno::EINVAL);
     }
@@ -56,7 +56,7 @@ fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     let period = time_given(flags, sqe.addr, |at| ctx.read_timespec(at))?;
     let (count, shots) = if multi { (0, off) } else { (off, 0) };
     let clock = clock_of(flags, flags & IORING_TIMEOUT_ABS != 0);
-    req.wait = Wait::Timeout(Timer { clock, period, count, shots, ..Timer::default() });
+    req.call.state = OpState::Timeout(TimerArgs { clock, period, shots, count });
     Ok(())
 }
 
@@ -103,9 +103,8 @@ pub(crate) fn clock_named(flags: u32) -> Clock {
 }
 
 /// Arms the timeout.
-pub(crate) fn issue(_: &mut Ctx, req: &mut Req) -> Outcome {
-    req.start_timer();
-    Outcome::Queued
+pub(crate) fn issue(_: &mut Ctx, _: &mut Req) -> Outcome {
+    Outcome::Timed
 }
 
 /// Checks a TIMEOUT_REMOVE (`io_timeout_remove_prep`).
@@ -113,7 +112,7 @@ pub(crate) fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if req.flags.intersects(ReqFlags::FIXED_FILE | ReqFlags::BUFFER_SELECT) {
         return Err(Errno::EINVAL);
     }
-    let sqe = req.call.sqe;
+    let sqe = *req.call.sqe();
     if sqe.addr3 != 0 || sqe.pad2 != 0 || sqe.buf_index != 0 || sqe.len != 0 || sqe.file_index != 0
     {
         return Err(Errno::EINVAL);
@@ -126,30 +125,26 @@ pub(crate) fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     }
     let read = |at| ctx.unlocked(|| softring_host::user::read(at));
     let period = time_given(sqe.op_flags, sqe.off, read)?;
-    req.wait = Wait::Timeout(Timer { period, ..Timer::default() });
+    req.call.state = OpState::Timeout(TimerArgs { period, ..TimerArgs::default() });
     Ok(())
 }
 
 /// Removes a timeout, or moves its deadline (`io_timeout_remove`).
 pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
-    let (sqe, wait) = (req.call.sqe, core::mem::take(&mut req.wait));
+    let sqe = *req.call.sqe();
     let update = sqe.op_flags & IORING_TIMEOUT_UPDATE != 0;
     let linked = update && sqe.op_flags & IORING_LINK_TIMEOUT_UPDATE != 0;
     let opcode = if linked { IORING_OP_LINK_TIMEOUT } else { IORING_OP_TIMEOUT };
     let Some(id) = armed(ctx, sqe.addr, opcode) else { return Outcome::Done(Errno::ENOENT.res()) };
-    ctx.timeouts_disarm(id);
-    match wait {
-        Wait::Timeout(new) if update => {
+    let timer = ctx.timeouts_disarm(id);
+    match (&req.call.state, timer, ctx.slab.get(id)) {
+        (OpState::Timeout(new), Some(mut t), Some(old)) if update => {
             let abs = sqe.op_flags & IORING_TIMEOUT_ABS != 0;
-            if let Some(req) = ctx.slab.get_mut(id)
-                && let Wait::Timeout(t) = &mut req.wait
-            {
-                // What counted, be it completions or shots, counts no more.
-                (t.period, t.count, t.shots) = (new.period, 0, 0);
-                t.clock = clock_of(req.call.sqe.op_flags, abs);
-                t.set_deadline(abs);
-            }
-            ctx.timeouts_insert(id);
+            // What counted, be it completions or shots, counts no more.
+            (t.period, t.count, t.shots) = (new.period, 0, 0);
+            t.clock = clock_of(old.call.sqe().op_flags, abs);
+            t.set_deadline(abs);
+            ctx.timeouts_insert(id, t);
         }
         _ => ctx.end_soon(id, Errno::ECANCELED.res()),
     }
@@ -159,10 +154,8 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 /// The armed timeout of that name that the kernel would find first. One whose time has come is
 /// gone, as if a timer's interrupt had taken it; its CQE comes with task work.
 fn armed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
-    let found = ctx.slab.named(user_data).filter_map(|(id, r)| match r.wait {
-        Wait::Timeout(t) if r.state == State::Timeout && r.opcode() == opcode => {
-            (!t.is_over()).then(|| (t.order(), id))
-        }
+    let found = ctx.slab.named(user_data).filter_map(|(id, r)| match r.phase {
+        Phase::Timer(t) if r.opcode() == opcode => (!t.is_over()).then(|| (t.order(), id)),
         _ => None,
     });
     found.min_by_key(|&(order, _)| order).map(|(_, id)| id)

@@ -9,7 +9,7 @@ use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_ftruncate_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = req.call.sqe;
+    let s = *req.call.sqe();
     let words = [s.op_flags, s.len, u32::from(s.buf_index), s.file_index];
     zero(&[s.addr, s.addr3])?;
     zero(&words.map(u64::from))
@@ -17,5 +17,5 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Sets a file's length.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
-    answer(files::ftruncate(call.file.fd(), call.sqe.off))
+    answer(files::ftruncate(call.file.fd(), call.sqe().off))
 }

@@ -10,7 +10,7 @@ use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{Call, Poll, ReqFlags};
+use crate::ring::request::{Call, ReqFlags};
 use softring_host::calls::Incoming;
 use softring_host::sys;
 use softring_host::sys::nr::{EPOLLERR, EPOLLET};
@@ -39,17 +39,15 @@ const EVENTS: u32 = EPOLLERR | EPOLLET;
 /// Bytes of control data that one message of the error queue may have, and more.
 const ROOM: usize = 512;
 
-/// What it waits for.
-pub(crate) fn poll() -> Poll {
-    Poll::new(EVENTS)
-}
-
 /// Waits, if the ring has CQEs of 32 bytes (`wide`).
 pub(crate) fn issue(call: &Call, wide: bool) -> Result<Outcome> {
     if !wide {
         return Err(Errno::EINVAL);
     }
-    if shares_queue(call.file.fd()) { Err(Errno::EOPNOTSUPP) } else { Ok(Outcome::Queued) }
+    if shares_queue(call.file.fd()) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(Outcome::Polled(EVENTS))
 }
 
 /// May errors, or what tells of buffers sent without a copy, lie in the error queue, too?
@@ -65,7 +63,7 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId) {
         ctx.poll_leave(id, false);
         return ctx.complete(id, Errno::ECANCELED.res());
     }
-    let (fd, user_data) = (req.call.file.fd(), req.call.sqe.user_data);
+    let (fd, user_data) = (req.call.file.fd(), req.user_data);
     if shares_queue(fd) {
         return;
     }

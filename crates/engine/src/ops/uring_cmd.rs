@@ -5,7 +5,7 @@ use crate::io::socket::is_socket;
 use crate::ops::{nvme, tx_timestamp};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req, ReqFlags, Wait};
+use crate::ring::request::{Call, OpState, Req, ReqFlags};
 use softring_host::calls::ioctl::Queue;
 use softring_host::calls::{ReadPtr, UserPtr, ioctl, sockets};
 use softring_host::sys;
@@ -18,13 +18,13 @@ const SO_DOMAIN: u32 = 39;
 const AF_INET: i32 = 2;
 const AF_INET6: i32 = 10;
 
-/// What `len` of a checked SQE says: CQEs are of 32 bytes, SQEs of 128.
+/// The flags of a command's transfer: CQEs are of 32 bytes, SQEs of 128.
 pub(crate) const WIDE_CQE: u32 = 1;
 pub(crate) const BIG_SQE: u32 = 2;
 
 /// Checks a URING_CMD (`io_uring_cmd_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &mut req.call.sqe;
+    let s = *req.call.sqe();
     let (fixed, multi) = (IORING_URING_CMD_FIXED, IORING_URING_CMD_MULTISHOT);
     if s.off >> 32 != 0 || s.op_flags & !(fixed | multi) != 0 {
         return Err(Errno::EINVAL);
@@ -33,15 +33,10 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if s.op_flags == fixed | multi || (s.op_flags & multi != 0) != selects {
         return Err(Errno::EINVAL);
     }
-    // Only one command looks at `len`: it says what the ring has room for.
-    req.call.want = s.len;
     let double = s.opcode == IORING_OP_URING_CMD128 && ctx.flags & IORING_SETUP_SQE_MIXED != 0;
     let half = ctx.mem.sq_second_half(double);
     let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
-    s.len = if wide { WIDE_CQE } else { 0 } | if half.is_some() { BIG_SQE } else { 0 };
-    if s.off as u32 == SOCKET_URING_OP_TX_TIMESTAMP {
-        req.wait = Wait::Poll(tx_timestamp::poll());
-    }
+    req.call.io.flags = if wide { WIDE_CQE } else { 0 } | if half.is_some() { BIG_SQE } else { 0 };
     let nvme = NVME_URING_CMD_IO..=NVME_URING_CMD_ADMIN_VEC;
     if wide
         && nvme.contains(&(s.off as u32))
@@ -56,13 +51,13 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Runs a command (`io_uring_cmd_sock`).
 pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
-    let s = &call.sqe;
+    let s = call.sqe();
     let fd = call.file.fd();
     let done = match domain(fd) {
         Err(Errno::ENOTSOCK) => match nvme::Device::of(fd) {
             Some(device) => return nvme::issue(call, device, how),
             None if is_null(fd) => {
-                call.keep = Keep::None;
+                call.state = OpState::None;
                 return Outcome::Done(0);
             }
             None => Err(Errno::EOPNOTSUPP),
@@ -70,7 +65,7 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
         Err(e) => Err(e),
         Ok(domain) => match s.off as u32 {
             SOCKET_URING_OP_TX_TIMESTAMP => {
-                return tx_timestamp::issue(call, s.len & WIDE_CQE != 0)
+                return tx_timestamp::issue(call, call.io.flags & WIDE_CQE != 0)
                     .unwrap_or_else(|e| Outcome::Done(e.res()));
             }
             SOCKET_URING_OP_SIOCINQ => queued(fd, domain, Queue::Received),
@@ -113,8 +108,8 @@ fn queued(fd: i32, domain: i32, which: Queue) -> Result<i32> {
 
 /// `addr` and `addr3` are those of getsockname(2), or of getpeername(2) where `optlen` says 1.
 fn name(fd: i32, call: &Call) -> Result<i32> {
-    let s = &call.sqe;
-    if call.want != 0 || s.op_flags != 0 {
+    let s = call.sqe();
+    if s.len != 0 || s.op_flags != 0 {
         return Err(Errno::EINVAL);
     }
     let done = match s.file_index {

@@ -9,7 +9,7 @@ use crate::io::sleeper::{Child, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try, Waiting};
-use crate::ring::request::{Call, FileRef, Keep, Req, Wait};
+use crate::ring::request::{Call, FileRef, OpState, Req};
 use softring_host::calls::process::{self, Info};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
@@ -31,16 +31,15 @@ const LINUX_ONLY: u32 = 0xe000_0000;
 
 /// Checks a WAITID (`io_waitid_prep`).
 pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     zero(&[s.addr, s.addr3, u64::from(s.buf_index), u64::from(s.op_flags)])?;
     let child = Child { which: s.len, id: s.fd, options: s.file_index };
-    req.call.keep = Keep::Job(Job::Child(child));
-    req.wait = Wait::Sleeper;
+    req.call.state = OpState::Sleep(Job::Child(child));
     Ok(())
 }
 
 fn child(call: &Call) -> Child {
-    let s = &call.sqe;
+    let s = call.sqe();
     Child { which: s.len, id: s.fd, options: s.file_index }
 }
 
@@ -79,7 +78,7 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
                 call.file = FileRef::Owned(fd, Kind::Pollable);
                 Outcome::Retry
             }
-            None => Outcome::Queued,
+            None => Outcome::Sleeps,
         },
         outcome => outcome,
     }
@@ -126,7 +125,7 @@ fn may_be_nothing(c: Child) -> bool {
 
 /// Fills in the program's `siginfo_t`: as the kernel, all but the padding.
 fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
-    let at = call.sqe.off;
+    let at = call.sqe().off;
     // Word by word, as memory may end in the midst of them.
     let word = |i: usize| user::write_whole(UserPtr(at + 4 * i as u64), &info[i]).is_ok();
     let told = at == 0 || [0, 1, 2, 4, 5, 6].into_iter().all(word);

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use crate::ops::{answer, no_fixed_file, path};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Keep, Req};
+use crate::ring::request::{Attribute, Call, OpState, Req};
 use softring_host::calls::{ReadPtr, UserPtr, paths};
 use softring_uapi::errno::{Errno, Result};
 
@@ -20,7 +20,7 @@ const SET_FLAGS: u32 = 3;
 /// Checks an FGETXATTR (`io_fgetxattr_prep`).
 pub(crate) fn fget_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let name = ctx.unlocked(|| get_name(req))?;
-    req.call.keep = Keep::Path(name);
+    keep(req, name, CString::default(), Vec::new());
     Ok(())
 }
 
@@ -28,14 +28,14 @@ pub(crate) fn fget_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn get_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     no_fixed_file(req)?;
     let (name, file) = ctx.unlocked(|| Ok::<_, Errno>((get_name(req)?, file_path(req)?)))?;
-    req.call.keep = Keep::Paths(name, file);
+    keep(req, name, file, Vec::new());
     Ok(())
 }
 
 /// Checks an FSETXATTR (`io_fsetxattr_prep`).
 pub(crate) fn fset_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let (name, value) = ctx.unlocked(|| set_name_and_value(req))?;
-    req.call.keep = Keep::PathBytes(name, value);
+    keep(req, name, CString::default(), value);
     Ok(())
 }
 
@@ -44,72 +44,76 @@ pub(crate) fn set_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     no_fixed_file(req)?;
     let (name, value) = ctx.unlocked(|| set_name_and_value(req))?;
     let file = ctx.unlocked(|| file_path(req))?;
-    req.call.keep = Keep::PathsBytes(name, file, value);
+    keep(req, name, file, value);
     Ok(())
 }
 
 /// Reads an attribute of an open file.
 pub(crate) fn fget(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    answer(paths::fgetxattr(call.file.fd(), ReadPtr(s.addr), UserPtr(s.off), s.len))
+    let (s, [name, ..]) = (call.sqe(), kept(call));
+    answer(paths::fgetxattr(call.file.fd(), name, UserPtr(s.off), s.len))
 }
 
 /// Reads an attribute by path.
 pub(crate) fn get(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    answer(paths::getxattr(ReadPtr(s.addr3), ReadPtr(s.addr), UserPtr(s.off), s.len))
+    let (s, [name, file, _]) = (call.sqe(), kept(call));
+    answer(paths::getxattr(file, name, UserPtr(s.off), s.len))
 }
 
 /// Sets an attribute of an open file.
 pub(crate) fn fset(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    let (name, value) = (ReadPtr(s.addr), ReadPtr(s.off));
+    let (s, [name, _, value]) = (call.sqe(), kept(call));
     answer(paths::fsetxattr(call.file.fd(), name, value, s.len, s.op_flags))
 }
 
 /// Sets an attribute by path.
 pub(crate) fn set(call: &mut Call, _: Try) -> Outcome {
-    let s = &call.sqe;
-    let (name, value) = (ReadPtr(s.addr), ReadPtr(s.off));
-    answer(paths::setxattr(ReadPtr(s.addr3), name, value, s.len, s.op_flags))
+    let (s, [name, file, value]) = (call.sqe(), kept(call));
+    answer(paths::setxattr(file, name, value, s.len, s.op_flags))
+}
+
+fn keep(req: &mut Req, name: CString, path: CString, value: Vec<u8>) {
+    req.call.state = OpState::Attribute(Box::new(Attribute { name, path, value }));
+}
+
+/// Where the name, the path and the value are that prep has copied.
+fn kept(call: &Call) -> [ReadPtr; 3] {
+    let OpState::Attribute(a) = &call.state else { return [ReadPtr::NULL; 3] };
+    let [name, path] = [&a.name, &a.path].map(|text| ReadPtr::of(text.as_c_str()));
+    [name, path, ReadPtr::of(a.value.as_slice())]
 }
 
 /// Copies the attribute's name in; too long and empty are both out of range.
-fn name(req: &mut Req) -> Result<CString> {
-    let name = match softring_host::user::read_cstr(req.call.sqe.addr, NAME_MAX) {
+fn name(req: &Req) -> Result<CString> {
+    let name = match softring_host::user::read_cstr(req.call.sqe().addr, NAME_MAX) {
         Ok(name) if name.is_empty() => return Err(Errno::ERANGE),
         Err(Errno::ENAMETOOLONG) => return Err(Errno::ERANGE),
         other => other?,
     };
-    let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
-    req.call.sqe.addr = name.as_ptr().expose_provenance() as u64;
-    Ok(name)
+    CString::new(name).map_err(|_| Errno::EINVAL)
 }
 
-fn get_name(req: &mut Req) -> Result<CString> {
-    if req.call.sqe.op_flags != 0 {
+fn get_name(req: &Req) -> Result<CString> {
+    if req.call.sqe().op_flags != 0 {
         return Err(Errno::EINVAL);
     }
     name(req)
 }
 
-fn set_name_and_value(req: &mut Req) -> Result<(CString, Vec<u8>)> {
-    if req.call.sqe.op_flags & !SET_FLAGS != 0 {
+fn set_name_and_value(req: &Req) -> Result<(CString, Vec<u8>)> {
+    if req.call.sqe().op_flags & !SET_FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
     let name = name(req)?;
-    let sqe = &mut req.call.sqe;
+    let sqe = req.call.sqe();
     if sqe.len > SIZE_MAX {
         return Err(Errno::E2BIG);
     }
     let mut value = vec![0u8; sqe.len as usize];
     softring_host::user::read_slice(sqe.off, &mut value)?;
-    sqe.off = value.as_ptr().expose_provenance() as u64;
     Ok((name, value))
 }
 
-fn file_path(req: &mut Req) -> Result<CString> {
-    let file = path(req.call.sqe.addr3, false)?;
-    req.call.sqe.addr3 = file.as_ptr().expose_provenance() as u64;
-    Ok(file)
+fn file_path(req: &Req) -> Result<CString> {
+    path(req.call.sqe().addr3, false)
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::ring::cancel::sleep;
 use crate::ring::ctx::{Ctx, Ring};
-use crate::ring::request::{Req, ReqFlags, State};
+use crate::ring::request::{Phase, Req, ReqFlags};
 use crate::ring::task;
 use softring_host::fork;
 use softring_uapi::errno::Errno;
@@ -67,9 +67,10 @@ impl Ctx {
     /// still runs.
     fn orphan(&mut self, task: u32) -> bool {
         let mine = self.slab.iter().filter(|(_, r)| r.task == task);
-        let mine: Vec<_> = mine.map(|(id, r)| (id, r.state, r.flags)).collect();
+        let mine: Vec<_> =
+            mine.map(|(id, r)| (id, matches!(r.phase, Phase::Worker(_)), r.flags)).collect();
         let mut running = false;
-        for (id, state, flags) in mine {
+        for (id, by_worker, flags) in mine {
             if let Some(req) = self.slab.get_mut(id) {
                 req.flags |= ReqFlags::ORPHAN;
             }
@@ -79,7 +80,7 @@ impl Ctx {
             }
             // What a worker has done waits for a task that does not come any more (DEFER_TASKRUN).
             let done = || self.deferred.iter().any(|f| f.id == id);
-            if state != State::Punted || done() {
+            if !by_worker || done() {
                 continue;
             }
             if flags.contains(ReqFlags::FORCE_ASYNC) {

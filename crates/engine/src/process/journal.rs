@@ -25,7 +25,7 @@ use crate::ops::nop;
 use crate::ops::table::OPS;
 use crate::ops::timeout::{clock_named, with_clock};
 use crate::ring::ctx::{Ctx, Ring};
-use crate::ring::request::{Req, ReqFlags, State, Timer, Wait};
+use crate::ring::request::{Phase, Req, ReqFlags, Timer};
 use softring_host::fd::InternalFd;
 use softring_host::fork::AtFork;
 use softring_host::sync::Mutex;
@@ -63,16 +63,14 @@ struct Left {
 
 impl Left {
     fn of(req: &Req, follows: bool) -> Left {
-        let sqe = &req.call.sqe;
+        let sqe = req.call.sqe();
         let mut what = u32::from(sqe.flags & KEPT) | if follows { FOLLOWS } else { 0 };
         let mut timer = Timer::default();
-        if let (State::Timeout, IORING_OP_TIMEOUT, Wait::Timeout(t)) =
-            (req.state, req.opcode(), req.wait)
-        {
+        if let (IORING_OP_TIMEOUT, Phase::Timer(t)) = (req.opcode(), &req.phase) {
             what |= TIMEOUT | with_clock(sqe.op_flags, t.clock) << OP_FLAGS;
-            timer = t;
+            timer = *t;
         }
-        Left { what, user_data: sqe.user_data, timer }
+        Left { what, user_data: req.user_data, timer }
     }
 
     fn write(&self, page: &Control, slot: usize, owner: u32) {
@@ -109,8 +107,7 @@ impl Left {
             user_data: self.user_data,
             ..io_uring_sqe::default()
         };
-        let wait = if timeout { Wait::Timeout(self.timer) } else { Wait::None };
-        let mut req = Req { wait, ..Req::new(sqe, &OPS[sqe.opcode as usize]) };
+        let mut req = Req::new(sqe, &OPS[sqe.opcode as usize]);
         req.flags |= ReqFlags::ORPHAN;
         req
     }
@@ -221,7 +218,7 @@ impl Ctx {
         let mut req = Req { link: next, ..head.request() };
         if head.what & TIMEOUT != 0 {
             let id = self.slab.insert(req);
-            self.timeouts_insert(id);
+            self.timeouts_insert(id, head.timer);
         } else {
             // Whatever hangs on it ends with it.
             req.flags.remove(ReqFlags::HARDLINK);

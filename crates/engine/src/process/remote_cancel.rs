@@ -59,7 +59,7 @@ impl Ctx {
 
 /// On a worker: has the parent cancel it. Answers as an ASYNC_CANCEL does.
 pub(crate) fn ask(ring: &Arc<Ring>, call: &Call) -> Outcome {
-    Outcome::Done(asked(ring, &call.sqe).unwrap_or_else(Errno::res))
+    Outcome::Done(asked(ring, call.sqe()).unwrap_or_else(Errno::res))
 }
 
 fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {

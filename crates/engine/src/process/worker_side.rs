@@ -12,7 +12,7 @@ use crate::submit::issue::issue_blocking;
 /// Runs a call on a worker thread, and brings it back.
 pub(crate) fn run(mut job: Job) {
     let began = trace::now();
-    let opcode = job.call.sqe.opcode;
+    let opcode = job.call.opcode;
     let outcome = match job.row.issue {
         // A cancellation that a forked child has not found (`Ctx::may_ask_parent`).
         Issue::Ring(_) => remote_cancel::ask(&job.ring, &job.call),

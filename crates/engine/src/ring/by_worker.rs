@@ -5,7 +5,7 @@
 use crate::io::socket::check_zero_copy;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
-use crate::ring::request::{Req, ReqFlags, State, kind_of};
+use crate::ring::request::{Phase, Req, ReqFlags, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_simple;
 use softring_host::sys;
@@ -128,9 +128,9 @@ impl Ctx {
 /// worker is told at once, and it waits itself for a write that its file has refused to do without
 /// (`ext4_dio_write_iter`).
 fn device_ends(req: &Req, res: i32) -> bool {
-    let by_device = match req.state {
-        State::Aio => true,
-        State::Model => !req.row.writes() && kind_of(&req.call.file) == Kind::Direct,
+    let by_device = match req.phase {
+        Phase::Aio(_) => true,
+        Phase::Modelled => !req.row.writes() && kind_of(&req.call.file) == Kind::Direct,
         _ => !req.row.writes() && req.flags.contains(ReqFlags::DIRECT),
     };
     res > 0 && by_device

@@ -12,7 +12,7 @@ use rustix::fd::AsRawFd;
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Guard, Ring};
-use crate::ring::request::{FileRef, Req, State, Wait};
+use crate::ring::request::{OnWorker, Phase, Req};
 use softring_host::fd::InternalFd;
 use softring_host::sys;
 use softring_host::time::Clock;
@@ -88,7 +88,7 @@ impl Wanted {
 
     /// Would a cancellation that runs on a worker come upon itself?
     pub(crate) fn itself(&self, req: &Req) -> bool {
-        let named = !self.by_name() || req.call.sqe.user_data == self.user_data;
+        let named = !self.by_name() || req.user_data == self.user_data;
         let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
         !self.has(MANY) && named && op
     }
@@ -101,7 +101,10 @@ impl Wanted {
         }
         let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
         let file = |f: &File| {
-            let fd = if req.state == State::Punted { req.held } else { req.call.file.poll_fd() };
+            let fd = match req.phase {
+                Phase::Worker(OnWorker { fd, .. }) => fd,
+                _ => req.call.file.poll_fd(),
+            };
             fd >= 0 && same_file(fd, f.fd())
         };
         op && self.file.as_ref().is_none_or(file)
@@ -109,18 +112,17 @@ impl Wanted {
 
     /// Where the kernel would come upon a request: by kind, then by its place there.
     fn order(&self, req: &Req) -> Option<Order> {
-        match (req.state, req.wait) {
+        let waiting = req.row.waiting.is_some();
+        match &req.phase {
             // What a device has is not to be had back.
-            (_, Wait::Model(_)) => None,
-            (State::Queued, _) => Some((0, (false, 0, 0))),
-            (State::Punted, _) => Some((0, (true, 0, 0))),
-            (State::Parked, Wait::Sleeper) if req.row.waiting.is_none() => {
-                Some((FUTEXES, (false, 0, 0)))
-            }
-            (State::Parked, Wait::Sleeper) => Some((CHILDREN, (false, 0, 0))),
-            (State::Armed, _) if req.row.waiting.is_some() => Some((CHILDREN, (false, 0, 0))),
-            (State::Armed | State::Cancelled, _) => Some((1, (false, 0, 0))),
-            (State::Timeout, Wait::Timeout(t)) => {
+            Phase::Worker(OnWorker { due: Some(_), .. }) => None,
+            Phase::Queued => Some((0, (false, 0, 0))),
+            Phase::Worker(_) => Some((0, (true, 0, 0))),
+            Phase::Sleeping(_) if !waiting => Some((FUTEXES, (false, 0, 0))),
+            Phase::Sleeping(_) => Some((CHILDREN, (false, 0, 0))),
+            Phase::Polling(_) if waiting => Some((CHILDREN, (false, 0, 0))),
+            Phase::Polling(_) | Phase::Cancelled => Some((1, (false, 0, 0))),
+            Phase::Timer(t) => {
                 let found = req.opcode() == IORING_OP_TIMEOUT && self.file.is_none();
                 // One whose time has come is gone, as if a timer's interrupt had taken it.
                 (found && !t.is_over()).then(|| (TIMEOUTS, t.order()))
@@ -186,7 +188,7 @@ impl Ctx {
         let age = u64::from(self.slab.age(id));
         match (order.0, self.slab.get(id)) {
             (1, Some(req)) => {
-                let bucket = bucket(req.call.sqe.user_data, self.mem.geo.cq_entries);
+                let bucket = bucket(req.user_data, self.mem.geo.cq_entries);
                 order.1 = (false, bucket, age);
             }
             (CHILDREN | FUTEXES, _) => order.1 = (false, 0, age),
@@ -234,8 +236,8 @@ impl Ctx {
     /// `ENOENT` if it is not there or not cancelable, `EALREADY` if it is already being executed.
     pub(crate) fn cancel_one(&mut self, id: ReqId) -> Result<()> {
         let req = self.slab.get(id).ok_or(Errno::ENOENT)?;
-        match req.state {
-            State::Armed => {
+        match req.phase {
+            Phase::Polling(_) => {
                 self.poll_leave(id, false);
                 if let Some(req) = self.slab.get(id)
                     && let Some(waiting) = req.row.waiting
@@ -246,24 +248,23 @@ impl Ctx {
                 }
                 self.end_soon(id, Errno::ECANCELED.res());
                 if let Some(req) = self.slab.get_mut(id) {
-                    req.state = State::Cancelled;
+                    req.phase = Phase::Cancelled;
                 }
             }
-            State::Timeout => {
+            Phase::Timer(_) => {
                 self.timeouts_disarm(id);
                 self.end_soon(id, Errno::ECANCELED.res());
             }
-            State::Queued => {
+            Phase::Queued => {
                 self.leave_iowq(id);
                 self.end_soon(id, Errno::ECANCELED.res());
             }
-            State::Punted if req.is_with_device() => return Err(Errno::ENOENT),
-            State::Punted => return self.cancel_punted(id),
-            State::Cancelled => {}
-            State::Parked if req.has_sleeper() => return self.cancel_parked(id),
-            State::Aio | State::Model | State::Prepped | State::Drained | State::Parked => {
-                return Err(Errno::ENOENT);
-            }
+            Phase::Worker(_) if req.is_with_device() => return Err(Errno::ENOENT),
+            Phase::Worker(_) => return self.cancel_punted(id),
+            Phase::Cancelled => {}
+            Phase::Sleeping(_) => return self.cancel_parked(id),
+            Phase::Aio(_) | Phase::Modelled | Phase::Elsewhere => return Err(Errno::ENOENT),
+            Phase::Prepped | Phase::Drained | Phase::Expired { .. } => return Err(Errno::ENOENT),
         }
         Ok(())
     }
@@ -287,12 +288,7 @@ impl Ctx {
 
     /// Drops every request.
     pub(crate) fn forget_in_flight(&mut self) {
-        let ids: Vec<ReqId> = self.slab.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            if let Some(mut req) = self.slab.remove(id) {
-                req.call.file = FileRef::None;
-            }
-        }
+        self.slab.clear();
         self.pending.clear();
         self.delivering = false;
         self.run.clear();

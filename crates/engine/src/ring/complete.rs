@@ -9,7 +9,7 @@ use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::Ctx;
 use crate::ring::job::Finished;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{Req, ReqFlags, State, Wait};
+use crate::ring::request::{OnWorker, Phase, Req, ReqFlags};
 use softring_uapi::errno::Errno;
 
 impl Ctx {
@@ -48,6 +48,9 @@ impl Ctx {
     /// Ends a request, with or without a CQE.
     #[inline]
     pub(crate) fn finish_quiet(&mut self, req: &mut Req, skip: bool) {
+        if let Some(id) = req.id.take() {
+            self.slab.release(id);
+        }
         if req.res < 0
             && let Some(fail) = req.row.fail
         {
@@ -63,7 +66,7 @@ impl Ctx {
             let wide = req.flags.contains(ReqFlags::CQE32)
                 && self.mem.geo.flags & softring_uapi::IORING_SETUP_CQE_MIXED != 0;
             let flags = req.call.cflags | if wide { softring_uapi::IORING_CQE_F_32 } else { 0 };
-            let cqe = Cqe { user_data: req.call.sqe.user_data, res: req.res, flags, big: req.big };
+            let cqe = Cqe { user_data: req.user_data, res: req.res, flags, big: req.big };
             self.post(cqe);
             cqe_flags = Some(flags);
         }
@@ -87,9 +90,11 @@ impl Ctx {
 
     /// Ends a waiting request with a result.
     pub(crate) fn complete(&mut self, id: ReqId, res: i32) {
-        if let Some(mut req) = self.slab.remove(id) {
-            if req.state == State::Model || req.state == State::Aio && req.is_workers() {
-                self.ends_by(&mut req, res);
+        if let Some(mut req) = self.slab.take(id) {
+            match req.phase {
+                Phase::Modelled => self.ends_by(&mut req, res),
+                Phase::Aio(_) if req.is_workers() => self.ends_by(&mut req, res),
+                _ => {}
             }
             req.res = res;
             if res < 0 || req.call.short {
@@ -107,9 +112,11 @@ impl Ctx {
     pub(crate) fn finished(&mut self, f: Finished) {
         if let Some(req) = self.slab.get_mut(f.id) {
             req.call.take_back(f.call);
-            req.state = State::Prepped;
-            if let Some(mut req) = self.slab.remove(f.id) {
-                if let (Wait::Model(due), Outcome::Done(res @ 1..)) = (req.wait, f.outcome) {
+            let phase = core::mem::take(&mut req.phase);
+            if let Some(mut req) = self.slab.take(f.id) {
+                if let Phase::Worker(OnWorker { due: Some(due), .. }) = phase
+                    && let Outcome::Done(res @ 1..) = f.outcome
+                {
                     return self.model_moved(&mut req, due, res);
                 }
                 // Without kernel aio a worker also does what the kernel's would not have.
@@ -169,7 +176,7 @@ impl Ctx {
     pub(crate) fn run_task_work(&mut self) {
         for _ in 0..self.run.len() {
             let Some(id) = self.run.pop_front() else { break };
-            let Some(mut req) = self.slab.remove(id) else { continue };
+            let Some(mut req) = self.slab.take(id) else { continue };
             // What a worker would do comes after every CQE so far, for a timeout that counts them,
             // too.
             if req.is_workers() {

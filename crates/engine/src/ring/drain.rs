@@ -3,7 +3,8 @@
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
-use crate::ring::request::{ReqFlags, State};
+use crate::ring::request::{Phase, ReqFlags};
+use crate::ring::trace::Name;
 use crate::stats::trace::Step;
 
 impl Ctx {
@@ -23,10 +24,10 @@ impl Ctx {
         self.note_creds_of_chain(Some(id));
         self.keep_creds_of_chain(id);
         let Some(req) = self.slab.get_mut(id) else { return };
-        req.state = State::Drained;
+        req.phase = Phase::Drained;
         let barrier = req.flags.contains(ReqFlags::IO_DRAIN);
-        let (sqe, number) = (req.call.sqe, req.trace);
-        self.trace_step(Step::Drained, &sqe, number, 0);
+        let (name, number) = (Name::of(req), req.trace);
+        self.trace_step(Step::Drained, name, number, 0);
         self.drain.drained += self.chain_len(id);
         self.drain.list.push_back(id);
         self.queue_deferred();
@@ -48,7 +49,7 @@ impl Ctx {
             self.drain.list.pop_front();
             self.drain.drained -= self.chain_len(id);
             if let Some(req) = self.slab.get_mut(id) {
-                req.state = State::Prepped;
+                req.phase = Phase::Prepped;
                 self.run.push_back(id);
             }
         }

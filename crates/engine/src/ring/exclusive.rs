@@ -11,18 +11,18 @@ use crate::ring::cancel::same_file;
 use crate::ring::ctx::Ctx;
 use crate::ring::exclusive_queues::Key;
 use crate::ring::opdef;
-use crate::ring::request::{Req, ReqFlags, Wait};
+use crate::ring::request::{Req, ReqFlags};
 use crate::ring::standing::leave;
 
 /// The listener that a request waits for; none if it does not wait exclusively.
 pub(crate) fn key(req: &Req) -> Option<Key> {
     let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
-    req.row.has(opdef::EXCLUSIVE).then_some((fixed, req.call.sqe.fd))
+    req.row.has(opdef::EXCLUSIVE).then_some((fixed, req.call.sqe().fd))
 }
 
 /// Does it stand in the poll set?
 pub(crate) fn is_armed(req: &Req) -> bool {
-    matches!(req.wait, Wait::Poll(poll) if poll.at >= 0)
+    req.phase.stands()
 }
 
 impl Ctx {

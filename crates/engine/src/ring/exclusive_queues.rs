@@ -12,14 +12,6 @@ pub(crate) type Key = (bool, i32);
 pub(crate) struct ExclusiveQueues(pub(super) BTreeMap<Key, VecDeque<ReqId>>);
 
 impl ExclusiveQueues {
-    /// A request in the queue has a new name.
-    pub(crate) fn rename(&mut self, key: Option<Key>, old: ReqId, new: ReqId) {
-        let queue = key.and_then(|key| self.0.get_mut(&key));
-        if let Some(place) = queue.and_then(|q| q.iter_mut().find(|id| **id == old)) {
-            *place = new;
-        }
-    }
-
     /// Is there nobody behind a request who would wait on?
     pub(crate) fn is_last(&self, key: Option<Key>) -> bool {
         key.and_then(|key| self.0.get(&key)).is_none_or(|q| q.len() <= 1)

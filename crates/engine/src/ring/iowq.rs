@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Issue;
-use crate::ring::request::{Req, ReqFlags, State};
+use crate::ring::request::{Phase, Req, ReqFlags};
 
 impl Req {
     /// Has it come by task work, and is still to be queued for a worker (`io_req_task_submit`)?
@@ -73,8 +73,8 @@ impl Ctx {
         // Its submitter is asked for its credentials once.
         self.submit.open = true;
         while let Some(id) = self.iowq.pop_front() {
-            let Some(mut req) = self.slab.remove(id) else { continue };
-            req.state = State::Prepped;
+            let Some(mut req) = self.slab.take(id) else { continue };
+            req.phase = Phase::Prepped;
             // It comes after every CQE so far, for a timeout that counts them, too.
             self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             let before = (self.nr_ended, self.run.len());
@@ -91,5 +91,5 @@ impl Ctx {
 
 fn to_worker(req: &mut Req) {
     req.flags |= ReqFlags::ON_WORKER;
-    req.state = State::Queued;
+    req.phase = Phase::Queued;
 }

@@ -45,10 +45,10 @@ impl Work for Job {
 
     fn hash_key(&self) -> Option<u64> {
         let regular = matches!(kind_of(&self.call.file), Kind::Buffered);
-        let fixed = self.call.sqe.flags & IOSQE_FIXED_FILE != 0;
+        let fixed = self.call.sqe().flags & IOSQE_FIXED_FILE != 0;
         (self.row.has(opdef::HASH) && regular).then(|| match &self.call.file {
             FileRef::Shared(fd, _) if fixed => Arc::as_ptr(fd).expose_provenance() as u64,
-            _ => u64::from(self.call.sqe.fd.cast_unsigned()),
+            _ => u64::from(self.call.sqe().fd.cast_unsigned()),
         })
     }
 

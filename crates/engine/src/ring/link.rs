@@ -4,7 +4,7 @@
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
-use crate::ring::request::{FileRef, Req, ReqFlags, State, Wait};
+use crate::ring::request::{FileRef, OpState, Phase, Req, ReqFlags, Timer};
 use softring_uapi::errno::Errno;
 use softring_uapi::{IORING_OP_LINK_TIMEOUT, IORING_TIMEOUT_ABS};
 
@@ -21,20 +21,20 @@ const TASK_WORK_NS: u64 = 200_000;
 /// Has the time of a linked timeout come, when `head` ended? If it was not armed: before it could
 /// be. A head that is a timeout itself has ended in time, however late that is acted on; the kernel
 /// acts on it with the next task work.
-fn is_past(req: &Req, was_armed: bool, head: &Req) -> bool {
-    let Wait::Timeout(t) = req.wait else { return false };
-    if was_armed {
+fn is_past(req: &Req, armed: Option<Timer>, head: &Req) -> bool {
+    if let Some(t) = armed {
         let now = t.clock.now();
-        let ended = match head.wait {
-            Wait::Timeout(h) if head.res == Errno::ETIME.res() && h.clock == t.clock => {
-                now.min(h.deadline.saturating_add(TASK_WORK_NS))
+        let ended = match head.phase {
+            Phase::Expired { clock, deadline } if clock == t.clock => {
+                now.min(deadline.saturating_add(TASK_WORK_NS))
             }
             _ => now,
         };
         // A timer of no time fires as it is armed, however long that took.
         return t.period == 0 || t.deadline <= ended;
     }
-    let abs = req.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
+    let OpState::Timeout(t) = req.call.state else { return false };
+    let abs = req.call.sqe().op_flags & IORING_TIMEOUT_ABS != 0;
     t.period == 0 || (abs && t.period <= t.clock.now())
 }
 
@@ -78,7 +78,7 @@ impl Ctx {
                 let armed = self.timeouts_disarm(id);
                 // The kernel arms it even behind a head that ends when it is issued. One whose time
                 // had come by then fires, and finds nothing to cancel.
-                let tried = armed || was_issued(req);
+                let tried = armed.is_some() || was_issued(req);
                 let past = |r: &Req| is_past(r, armed, req);
                 let late = tried && self.slab.get(id).is_some_and(past);
                 let res = if late { Errno::ENOENT } else { Errno::ECANCELED }.res();
@@ -141,7 +141,7 @@ impl Ctx {
             req.call.cflags = 0;
         }
         req.flags |= ReqFlags::ENDED;
-        req.state = State::Prepped;
+        req.phase = Phase::Prepped;
         Some(req)
     }
 

@@ -15,6 +15,12 @@ pub(crate) struct Msg {
     pub(crate) head: Head,
     /// The last receive of a multishot bundle left something in the socket.
     pub(crate) more: bool,
+    /// What it has transferred is the last of a multishot request.
+    pub(crate) last: bool,
+    /// A bundle ends in front of a buffer that its length would have cut short.
+    pub(crate) cut: bool,
+    /// It has brought as much as a multishot receive may at a time: others come first.
+    pub(crate) turn_over: bool,
     /// Where the program's header lies.
     pub(crate) at: u64,
     /// The program's header.

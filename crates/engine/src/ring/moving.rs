@@ -15,7 +15,7 @@ use rustix::fd::AsRawFd;
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Issuing, Ring};
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Req, Wait};
+use crate::ring::request::{Call, FileRef, Phase, Req};
 use crate::ring::standing::events_of;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::{InternalFd, dup_internal};
@@ -61,7 +61,7 @@ impl Ctx {
     fn take_moved(&mut self, req: &mut Req) {
         let Some(dup) = self.moved.take() else { return };
         req.call.file = FileRef::Owned(dup, Kind::Pollable);
-        if let Wait::Poll(poll) = &mut req.wait
+        if let Phase::Polling(poll) = &mut req.phase
             && poll.stays
         {
             (poll.at, poll.stays) = (-1, false);
@@ -106,7 +106,7 @@ impl Ctx {
         let Ok(dup) = dup_internal(from).map(Arc::new) else { return false };
         let events = |&id: &ReqId| {
             let req = self.slab.get(id)?;
-            let Wait::Poll(poll) = req.wait else { return None };
+            let Phase::Polling(poll) = req.phase else { return None };
             Some(events_of(req, poll))
         };
         let all = waiters.iter().filter_map(events).fold(0, |all, events| all | events);
@@ -117,7 +117,7 @@ impl Ctx {
         for &id in waiters {
             let Some(req) = self.slab.get_mut(id) else { continue };
             req.call.file = FileRef::Shared(dup.clone(), Kind::Pollable);
-            if let Wait::Poll(poll) = &mut req.wait {
+            if let Phase::Polling(poll) = &mut req.phase {
                 (poll.at, poll.stays) = (dup.as_raw_fd(), true);
             }
         }
@@ -127,7 +127,7 @@ impl Ctx {
     /// A request that waited for the file of `from` goes on under a duplicate of its own.
     fn go_on_alone(&mut self, id: ReqId, from: i32) {
         let Some(req) = self.slab.get_mut(id) else { return };
-        if let Wait::Poll(poll) = &mut req.wait {
+        if let Phase::Polling(poll) = &mut req.phase {
             (poll.at, poll.stays) = (-1, false);
         }
         if let FileRef::Plain(_) = req.call.file

@@ -19,9 +19,18 @@ pub(crate) enum Outcome {
     Retry,
     /// Finished with that value, but its CQE comes with the next task work.
     Later(i32),
-    /// Its owner (timeout queue, poll set) keeps it and completes it later; `Req::wait` says how.
-    Queued,
+    /// It waits in the timeout queue, as `OpState::Timeout` says.
+    Timed,
+    /// It waits in the poll set for these `EPOLL*` events.
+    Polled(u32),
+    /// A thread waits for what `OpState::Sleep` says.
+    Sleeps,
+    /// Another ring, or who delivers to one, completes it by its id.
+    Elsewhere,
 }
+
+// Two words of 32 bits, which a function returns in registers.
+const _: () = assert!(size_of::<Outcome>() == 8);
 
 /// May an attempt block?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +181,7 @@ pub(crate) const COMMANDS: u64 = 1 << 30;
 pub(crate) const DOUBLE: u64 = 1 << 31;
 /// The number in its `fd` names no file.
 pub(crate) const NO_FD: u64 = 1 << 32;
-/// What it keeps in bytes is a structure of the program's.
+/// The structure that it keeps beside its path is the program's own.
 pub(crate) const STRUCTURE: u64 = 1 << 33;
 
 impl OpDef {

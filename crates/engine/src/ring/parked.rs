@@ -8,13 +8,13 @@ use crate::io::sleeper_owner::Owner;
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{Keep, Req, ReqFlags, State};
+use crate::ring::request::{OpState, Phase, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 
 impl Req {
     /// Does a sleeper have it?
     pub(crate) fn has_sleeper(&self) -> bool {
-        self.state == State::Parked && matches!(self.call.keep, Keep::Sleeper(_))
+        matches!(self.phase, Phase::Sleeping(_))
     }
 
     /// Does one wait for a futex? Such a request is cancelled when its task ends.
@@ -26,20 +26,19 @@ impl Req {
 impl Ctx {
     /// Hands a request to a sleeper; where that cannot be, the request ends.
     pub(crate) fn park_with_sleeper(&mut self, req: &mut Req) {
-        let Keep::Job(job) = core::mem::take(&mut req.call.keep) else { return };
+        let OpState::Sleep(job) = core::mem::take(&mut req.call.state) else { return };
         let id = self.slab.insert(core::mem::take(req));
         let owner: Weak<dyn Owner> = self.ring.clone();
         let asked = self.transports.sleepers.ask(&owner, id, job);
         match asked {
             Ok(sleeper) => {
                 if let Some(req) = self.slab.get_mut(id) {
-                    req.state = State::Parked;
-                    req.call.keep = Keep::Sleeper(sleeper);
+                    req.phase = Phase::Sleeping(sleeper);
                 }
                 self.arm_linked_timeout(id);
             }
             Err(e) => {
-                if let Some(mut req) = self.slab.remove(id) {
+                if let Some(mut req) = self.slab.take(id) {
                     req.fail(e);
                     self.finish(&mut req);
                 }
@@ -49,8 +48,7 @@ impl Ctx {
 
     /// Does the request wait in the name of this sleeper?
     pub(crate) fn sleeps_for(&self, w: &Arc<Sleeper>, id: ReqId) -> bool {
-        let theirs =
-            |r: &Req| matches!(&r.call.keep, Keep::Sleeper(other) if Arc::ptr_eq(w, other));
+        let theirs = |r: &Req| matches!(&r.phase, Phase::Sleeping(other) if Arc::ptr_eq(w, other));
         self.slab.get(id).is_some_and(theirs)
     }
 
@@ -74,7 +72,7 @@ impl Ctx {
             },
             None => {}
         }
-        req.call.keep = Keep::None;
+        req.phase = Phase::Prepped;
         if self.defers() {
             self.end_soon(id, res);
             self.announce_deferred();
@@ -93,12 +91,12 @@ impl Ctx {
     /// `ENOENT` if it was woken before.
     pub(crate) fn cancel_parked(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Err(Errno::ENOENT) };
-        let Keep::Sleeper(w) = &req.call.keep else { return Err(Errno::ENOENT) };
+        let Phase::Sleeping(w) = &req.phase else { return Err(Errno::ENOENT) };
         let w = w.clone();
         if !self.transports.sleepers.take_back(&w) {
             return Err(Errno::ENOENT);
         }
-        req.call.keep = Keep::None;
+        req.phase = Phase::Prepped;
         if let Some(waiting) = req.row.waiting {
             let res = (waiting.cancel)(&req.call);
             self.end_soon(id, res);
@@ -107,7 +105,6 @@ impl Ctx {
         // A futex does not fail by being cancelled: what is linked behind it goes on.
         req.res = Errno::ECANCELED.res();
         req.flags |= ReqFlags::ENDED;
-        req.state = State::Prepped;
         self.run.push_back(id);
         Ok(())
     }
@@ -115,7 +112,7 @@ impl Ctx {
     /// The ring ends: sends away who waits for its requests.
     pub(crate) fn abandon_sleepers(&mut self) {
         for (_, req) in self.slab.iter() {
-            if let Keep::Sleeper(w) = &req.call.keep {
+            if let Phase::Sleeping(w) = &req.phase {
                 w.abandon();
             }
         }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::Ring;
-use crate::ring::request::Poll;
 use softring_host::fd::InternalFd;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Result;
@@ -24,8 +23,8 @@ pub(crate) struct Pending {
 pub(crate) enum What {
     /// A message.
     Msg(Arc<Ring>, Msg),
-    /// A POLL_ADD on the ring behind `fd`.
-    Poll(i32, Poll),
+    /// A POLL_ADD on the ring behind that number, for these `EPOLL*` events.
+    Poll(i32, u32),
     /// An EPOLL_CTL of a ring.
     Epoll(EpollChange),
 }

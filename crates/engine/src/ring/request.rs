@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use rustix::fd::AsRawFd;
 
-use crate::io::sleeper::{Job, Sleeper};
+use crate::io::sleeper::Job;
 use crate::io::token::ReqId;
 use crate::resources::buffers::BufNode;
 use crate::resources::files::FileNode;
@@ -25,11 +25,11 @@ use softring_host::fd::kept::{self, KeptFd};
 use softring_host::fd::kind::Kind;
 use softring_uapi::IORING_RECVSEND_FIXED_BUF;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::iovec;
 use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
+use softring_uapi::{epoll_event, iovec};
 use softring_uapi::{io_uring_sqe, nvme_passthru_cmd64};
 
-pub(crate) use super::wait::{Poll, Timer, Wait};
+pub(crate) use super::phase::{OnWorker, Phase, Poll, Timer, TimerArgs};
 
 bitflags! {
     /// What the ring knows about a request. The low seven bits are the SQE's own flags.
@@ -252,46 +252,108 @@ impl FileRef {
     }
 }
 
-/// What prep copied in from the program, because the request may outlive the program's copy.
-/// While it is held, the addresses in the request's SQE copy point into it.
+/// What an operation has of its own, by family: what prep has copied in from the program, as the
+/// request may outlive the program's copy, and how far it has come.
 #[derive(Debug, Default)]
-pub(crate) enum Keep {
+pub(crate) enum OpState {
     #[default]
     None,
-    /// One path (`addr`), or none where the program passed NULL.
+    /// The path of an operation on one.
     Path(CString),
-    /// Two paths or strings (`addr`, then `addr2` or `addr3`).
-    Paths(CString, CString),
-    /// A copied vector.
-    Iov(Vec<iovec>),
-    /// Any copied structure.
-    Bytes(Vec<u8>),
-    /// A path or name, and a copied structure or value (`openat2`'s how).
-    PathBytes(CString, Vec<u8>),
-    /// A name, a path and a value.
-    #[expect(dead_code, reason = "the call reads the value by its address")]
-    PathsBytes(CString, CString, Vec<u8>),
-    /// A message.
-    Msg(Box<Msg>),
-    /// What a sleeper is to wait for.
-    Job(Job),
-    /// The sleeper that does.
-    Sleeper(Arc<Sleeper>),
-    /// A command for an NVMe device.
+    /// The paths of an operation on two.
+    Paths(Box<[CString; 2]>),
+    /// OPENAT and OPENAT2: the path, and `struct open_how`.
+    Open(Box<(CString, Vec<u8>)>),
+    /// An operation on an extended attribute.
+    Attribute(Box<Attribute>),
+    /// What reads or writes a vector: its parts.
+    Vector(Vec<iovec>),
+    /// What sends or receives more than one buffer: its message.
+    Message(Box<Msg>),
+    /// BIND: the address.
+    Bind(Vec<u8>),
+    Connect(Connect),
+    /// ACCEPT: the connection, which is to have a slot.
+    Accepted(InternalFd),
+    /// SPLICE and TEE: what they read from.
+    Source(FileRef),
+    /// POLL_ADD: `EPOLL*` events.
+    Poll(u32),
+    /// TIMEOUT and LINK_TIMEOUT, and what updates one.
+    Timeout(TimerArgs),
+    /// What a sleeper is to wait for, or FUTEX_WAKE to wake.
+    Sleep(Job),
+    /// EPOLL_CTL.
+    Epoll(epoll_event),
+    /// URING_CMD on an NVMe device.
     Nvme(Box<nvme_passthru_cmd64>),
-    /// A second file: what splice and tee read from.
-    File(FileRef),
+}
+
+/// What an operation on an extended attribute has copied.
+#[derive(Debug, Default)]
+pub(crate) struct Attribute {
+    pub(crate) name: CString,
+    /// Whose it is; empty where a descriptor says so.
+    pub(crate) path: CString,
+    /// The value to set.
+    pub(crate) value: Vec<u8>,
+}
+
+/// A CONNECT.
+#[derive(Debug, Default)]
+pub(crate) struct Connect {
+    pub(crate) addr: Vec<u8>,
+    /// The connection is under way.
+    pub(crate) pending: bool,
+    /// The socket has told once that its last connection was aborted.
+    pub(crate) aborted: bool,
+}
+
+/// What a read, a write, a send or a receive is to transfer. Prep fills it in; who picks a buffer
+/// aims it there, and attempts move it on. (A command has its flags alone.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    /// Where the bytes are, or the vector.
+    pub(crate) addr: u64,
+    /// How many bytes, or parts of the vector.
+    pub(crate) len: u32,
+    /// `RWF_*` or `MSG_*`.
+    pub(crate) flags: u32,
+    /// The position in a file; the bytes after which a multishot RECV ends (0: no end).
+    pub(crate) off: u64,
+}
+
+impl Transfer {
+    pub(crate) fn of(sqe: &io_uring_sqe) -> Self {
+        Transfer { addr: sqe.addr, len: sqe.len, flags: sqe.op_flags, off: sqe.off }
+    }
+}
+
+/// The provided buffer of what reads, sends or receives.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Selection {
+    /// Where buffers are picked from.
+    pub(crate) group: u16,
+    /// How many bytes were asked for; 0: as many as fit.
+    pub(crate) want: u32,
+    /// The length of the buffer that the last attempt found nothing for; 0: there was none.
+    pub(crate) most: u32,
+    /// The buffer picked.
+    pub(crate) pick: Option<Pick>,
 }
 
 /// The part of a request that its system call needs: it travels to a worker and back.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
-    /// The SQE, copied once. Prep may rewrite fields of this copy (addresses into `keep`).
-    pub(crate) sqe: io_uring_sqe,
+    /// The SQE, copied once and never written.
+    sqe: io_uring_sqe,
+    pub(crate) io: Transfer,
     pub(crate) file: FileRef,
-    pub(crate) keep: Keep,
+    pub(crate) state: OpState,
     /// The registered buffer it works in.
     pub(crate) buf: Option<Arc<BufNode>>,
+    /// What it runs as: the SQE's opcode, but for a vector into one provided buffer.
+    pub(crate) opcode: u8,
     /// Bytes already transferred by earlier attempts.
     pub(crate) done: u64,
     /// Flags for the CQE.
@@ -313,34 +375,42 @@ pub(crate) struct Call {
     /// What the poll set said when it was found ready, with the end of the stream if there is one;
     /// 0: not known.
     pub(crate) seen: u32,
-    /// What it received is the last of a multishot receive.
-    pub(crate) last: bool,
-    /// A bundle ends in front of a buffer that its length would have cut short.
-    pub(crate) cut: bool,
-    /// It has brought as much as a multishot receive may at a time: others come first.
-    pub(crate) turn_over: bool,
-    /// Where buffers are picked from, and how many bytes were asked for (0: as many as fit).
-    pub(crate) bgid: u16,
-    pub(crate) want: u32,
-    /// The length of the buffer that its last attempt found nothing for; 0: there was none.
-    pub(crate) most: u32,
-    /// The buffer it has picked.
-    pub(crate) pick: Option<Pick>,
+    pub(crate) select: Selection,
     /// Credentials to act under: the submitter's, if another thread may come to run it (see
     /// `ring::caller`), or those that the SQE names.
     pub(crate) creds: Option<Arc<Creds>>,
 }
 
 impl Call {
+    pub(crate) fn new(sqe: io_uring_sqe) -> Self {
+        Call { sqe, opcode: sqe.opcode, ..Call::default() }
+    }
+
+    /// The SQE, as the program wrote it.
+    pub(crate) const fn sqe(&self) -> &io_uring_sqe {
+        &self.sqe
+    }
+
+    /// Was what it has transferred the last of a multishot request?
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(&self.state, OpState::Message(msg) if msg.last)
+    }
+
+    /// Are others to come before what a multishot receive brings next? Asked once.
+    pub(crate) fn takes_turn_over(&mut self) -> bool {
+        let OpState::Message(msg) = &mut self.state else { return false };
+        core::mem::take(&mut msg.turn_over)
+    }
+
     /// Takes out what travels to a worker; the nodes of registered files stay.
     pub(crate) fn lend(&mut self) -> Call {
         let mut lent = core::mem::take(self);
-        self.sqe = lent.sqe;
+        (self.sqe, self.opcode) = (lent.sqe, lent.opcode);
         let file = lent.file.lend();
         self.file = core::mem::replace(&mut lent.file, file);
-        if let Keep::File(file) = &mut lent.keep {
+        if let OpState::Source(file) = &mut lent.state {
             let second = file.lend();
-            self.keep = Keep::File(core::mem::replace(file, second));
+            self.state = OpState::Source(core::mem::replace(file, second));
         }
         lent
     }
@@ -349,38 +419,15 @@ impl Call {
     pub(crate) fn take_back(&mut self, lent: Call) {
         let stayed = core::mem::replace(self, lent);
         self.file.restore(stayed.file);
-        if let (Keep::File(file), Keep::File(second)) = (&mut self.keep, stayed.keep) {
+        let (state, stayed) = (&mut self.state, stayed.state);
+        if let (OpState::Source(file), OpState::Source(second)) = (state, stayed) {
             file.restore(second);
         }
     }
 }
 
-/// Where a request is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Prepared; linked behind another, or in the run queue.
-    #[default]
-    Prepped,
-    /// Waiting for readiness in the poll set.
-    Armed,
-    /// In the queue of workers: none has begun it.
-    Queued,
-    /// With a worker.
-    Punted,
-    /// With the kernel's aio.
-    Aio,
-    /// With a modelled device: its data have moved, its time has not come.
-    Model,
-    /// In the timeout queue.
-    Timeout,
-    /// Behind a drain barrier.
-    Drained,
-    /// Waits on a lock of its owner (futex, waitid, msg_ring).
-    Parked,
-    /// Cancelled while it was armed; its CQE comes with the next task work. A further cancel finds
-    /// it still.
-    Cancelled,
-}
+// A request that waits is copied into its table.
+const _: () = assert!(size_of::<Req>() <= 376);
 
 /// A request.
 #[derive(Debug, Default)]
@@ -388,12 +435,14 @@ pub(crate) struct Req {
     pub(crate) call: Call,
     /// The table's row for its opcode.
     pub(crate) row: &'static OpDef,
+    /// Its place in the table, once it has waited.
+    pub(crate) id: Option<ReqId>,
+    /// What its CQEs are called by, and who looks for it; an update may change it.
+    pub(crate) user_data: u64,
     pub(crate) flags: ReqFlags,
-    pub(crate) state: State,
+    pub(crate) phase: Phase,
     /// Result for the CQE.
     pub(crate) res: i32,
-    /// The number its file has while `call` is with a worker.
-    pub(crate) held: i32,
     /// Upper half of a 32-byte CQE.
     pub(crate) big: [u64; 2],
     /// The next request of its chain.
@@ -406,14 +455,19 @@ pub(crate) struct Req {
     pub(crate) start: u64,
     /// Poll arms so far (a cap sends the request to a worker).
     pub(crate) arms: u8,
-    /// What the poll set or the timeout queue must know.
-    pub(crate) wait: Wait,
 }
 
 impl Req {
     pub(crate) fn new(sqe: io_uring_sqe, row: &'static OpDef) -> Self {
         let flags = ReqFlags::from_bits_retain(u32::from(sqe.flags));
-        Req { call: Call { sqe, ..Call::default() }, row, flags, ..Req::default() }
+        let user_data = sqe.user_data;
+        Req { call: Call::new(sqe), row, user_data, flags, ..Req::default() }
+    }
+
+    /// Takes in the SQE that `fetch` copies; [`Self::reset`] makes it a request.
+    #[inline(always)]
+    pub(crate) fn fetch(&mut self, fetch: impl FnOnce(&mut io_uring_sqe) -> bool) -> bool {
+        fetch(&mut self.call.sqe)
     }
 
     /// Makes a used request a fresh one for the SQE now in it, field by field: most were never
@@ -421,25 +475,26 @@ impl Req {
     #[inline]
     pub(crate) fn reset(&mut self) {
         let call = &mut self.call;
+        (call.opcode, self.user_data) = (call.sqe.opcode, call.sqe.user_data);
         // Asked first: dropping what is not there costs calls.
         if !matches!(call.file, FileRef::None | FileRef::Plain(_))
-            || !matches!(call.keep, Keep::None)
+            || !matches!(call.state, OpState::None)
         {
-            (call.keep, call.buf) = (Keep::None, None);
+            (call.state, call.buf) = (OpState::None, None);
         }
         call.file = FileRef::None;
         if call.buf.is_some() || call.creds.is_some() {
             (call.buf, call.creds) = (None, None);
         }
         (call.done, call.cflags) = (0, 0);
-        (call.short, call.empty, call.last, call.turn_over) = (false, false, false, false);
-        call.cut = false;
-        (call.blocked, call.polled, call.dry, call.seen) = (false, false, false, 0);
-        (call.bgid, call.want, call.most, call.pick) = (0, 0, 0, None);
+        (call.short, call.empty, call.blocked, call.polled) = (false, false, false, false);
+        (call.dry, call.seen, call.select) = (false, 0, Selection::default());
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
-        self.state = State::Prepped;
-        (self.res, self.big, self.link, self.arms, self.held) = (0, [0; 2], None, 0, 0);
-        (self.wait, self.trace, self.start) = (Wait::None, 0, 0);
+        if !matches!(self.phase, Phase::Prepped) {
+            self.phase = Phase::Prepped;
+        }
+        (self.res, self.big, self.link, self.arms) = (0, [0; 2], None, 0);
+        (self.trace, self.start) = (0, 0);
     }
 
     /// Marks the request failed, as `req_set_fail` does.
@@ -459,7 +514,7 @@ impl Req {
     }
 
     pub(crate) fn opcode(&self) -> u8 {
-        self.call.sqe.opcode
+        self.call.opcode
     }
 
     /// Is it a command of a file's own?

@@ -6,7 +6,7 @@ use crate::io::socket::{MSG_ERRQUEUE, MSG_OOB, POLLRDHUP, check_zero_copy, is_so
 use crate::resources::kbuf::Pick;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
-use crate::ring::request::{Call, FileRef, Req, ReqFlags, kind_of};
+use crate::ring::request::{Call, FileRef, Req, ReqFlags, Selection, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::tries;
 use softring_host::sys;
@@ -23,7 +23,7 @@ impl Ctx {
     /// `ENOBUFS`, `ENOENT`, `EFAULT`; `ENOTSOCK` where there is no buffer and no socket, either.
     #[inline]
     pub(crate) fn select_buffer(&mut self, req: &mut Req) -> Result<()> {
-        if !req.flags.contains(ReqFlags::BUFFER_SELECT) || req.call.pick.is_some() {
+        if !req.flags.contains(ReqFlags::BUFFER_SELECT) || req.call.select.pick.is_some() {
             return Ok(());
         }
         self.pick_buffer(req).map_err(|e| before_none(req, e))
@@ -51,21 +51,21 @@ impl Ctx {
             return Err(Errno::EBADF);
         }
         let call = &mut req.call;
-        let mut pick = self.groups.select(call.bgid)?;
+        let mut pick = self.groups.select(call.select.group)?;
         call.place(pick.buf.addr, pick.buf.len);
         if at_once {
-            self.groups.commit(call.bgid, &mut pick, call.sqe.len);
+            self.groups.commit(call.select.group, &mut pick, call.io.len);
         }
-        call.pick = Some(pick);
+        call.select.pick = Some(pick);
         if pick.buf.addr != 0 {
             let reads = req.row.bits & (opdef::READS_ONCE | opdef::READS_MANY) != 0;
             // A RECV's own call says so itself.
-            let bad = reads && in_user(call.sqe.addr, u64::from(call.sqe.len)).is_err();
+            let bad = reads && in_user(call.io.addr, u64::from(call.io.len)).is_err();
             return if bad { Err(self.bad_buffer(req)) } else { Ok(()) };
         }
         if req.row.has(opdef::MESSAGE) {
             // Its CQE names the buffer; one of a ring stays there.
-            call.pick = None;
+            call.select.pick = None;
             call.cflags |= pick.cqe_flags();
         }
         Err(Errno::ENOBUFS)
@@ -137,10 +137,10 @@ impl Ctx {
     /// and a SEND keep what they took from a list, as the kernel's do.)
     pub(crate) fn recycle_buffer(&mut self, req: &mut Req) {
         if req.flags.contains(ReqFlags::SENDRECV) && req.call.done > 0 {
-            let Call { bgid, pick, done, .. } = &mut req.call;
+            let Call { select: Selection { group, pick, .. }, done, .. } = &mut req.call;
             if let Some(pick) = pick.as_mut().filter(|pick| !pick.committed) {
                 // The CQE does not say whether the buffer has room left.
-                self.groups.commit(*bgid, pick, *done as u32);
+                self.groups.commit(*group, pick, *done as u32);
                 pick.more = false;
             }
             return;
@@ -148,30 +148,30 @@ impl Ctx {
         let keeps = req.row.bits & (opdef::READS_ONCE | opdef::SELECT_MANY) != 0;
         // A READ_MULTISHOT forgets it, and a RECVMSG keeps it apart.
         let clamps = (req.reads_once() || req.receives_plainly()) && !req.selects_many();
-        if let Some(pick) = req.call.pick.filter(|pick| clamps && pick.count <= 1) {
-            req.call.most = pick.buf.len.min(req.call.sqe.len);
+        if let Some(pick) = req.call.select.pick.filter(|pick| clamps && pick.count <= 1) {
+            req.call.select.most = pick.buf.len.min(req.call.io.len);
         }
         let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
-        if let Some(pick) = req.call.pick.take_if(free) {
-            self.groups.recycle(req.call.bgid, pick);
+        if let Some(pick) = req.call.select.pick.take_if(free) {
+            self.groups.recycle(req.call.select.group, pick);
         }
     }
 
     /// The request goes where nobody holds the ring's lock: its buffer is its own from here.
     pub(crate) fn keep_buffer(&mut self, req: &mut Req) {
-        let Call { bgid, sqe, pick, .. } = &mut req.call;
+        let Call { select: Selection { group, pick, .. }, io, .. } = &mut req.call;
         if let Some(pick) = pick {
-            self.groups.commit(*bgid, pick, sqe.len);
+            self.groups.commit(*group, pick, io.len);
         }
     }
 
     /// The request has its result: its CQE names the buffer if that was used.
     #[inline]
     pub(crate) fn put_buffer(&mut self, req: &mut Req, res: i32) {
-        if res <= 0 && req.call.pick.is_some_and(|pick| pick.in_ring) {
+        if res <= 0 && req.call.select.pick.is_some_and(|pick| pick.in_ring) {
             self.use_up(req);
         }
-        let Some(pick) = req.call.pick else { return };
+        let Some(pick) = req.call.select.pick else { return };
         // The end of a stream uses no buffer; the end of a file does, and a READ that fails has
         // lost what it took from a list. A SEND always uses what it took.
         let used = res > 0
@@ -180,20 +180,20 @@ impl Ctx {
             || (req.reads_once() && (res == 0 || !pick.in_ring));
         if used && res == Errno::EBADF.res() && req.names_no_file() {
             // The kernel looks the file up before it picks a buffer.
-            req.call.pick = None;
-            return self.groups.recycle(req.call.bgid, pick);
+            req.call.select.pick = None;
+            return self.groups.recycle(req.call.select.group, pick);
         }
         if !used {
             return self.recycle_buffer(req);
         }
-        if let Some(pick) = req.call.pick.take() {
-            let flags = self.groups.put(req.call.bgid, pick, res.unsigned_abs());
+        if let Some(pick) = req.call.select.pick.take() {
+            let flags = self.groups.put(req.call.select.group, pick, res.unsigned_abs());
             // What a worker has used up at once is not told of (`io_read_mshot`).
             if res > 0 || !req.row.has(opdef::READS_MANY) {
                 req.call.cflags |= flags;
             }
             if pick.count > 1 {
-                self.groups.drop_second(req.call.bgid, pick);
+                self.groups.drop_second(req.call.select.group, pick);
             }
         }
     }
@@ -248,17 +248,17 @@ impl Req {
 
     /// Does it send or receive with one of these flags?
     fn asks_for(&self, flags: u32) -> bool {
-        self.flags.contains(ReqFlags::SENDRECV) && self.call.sqe.op_flags & flags != 0
+        self.flags.contains(ReqFlags::SENDRECV) && self.call.sqe().op_flags & flags != 0
     }
 
     /// Was it to pick a buffer, and has none?
     pub(crate) fn selects_in_vain(&self) -> bool {
-        self.flags.contains(ReqFlags::BUFFER_SELECT) && self.call.pick.is_none()
+        self.flags.contains(ReqFlags::BUFFER_SELECT) && self.call.select.pick.is_none()
     }
 
     /// Does it pick its buffers as a bundle does?
     fn selects_many(&self) -> bool {
-        let bundle = self.call.sqe.ioprio & IORING_RECVSEND_BUNDLE != 0;
+        let bundle = self.call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0;
         self.flags.contains(ReqFlags::SENDRECV) && (self.row.has(opdef::SELECT_MANY) || bundle)
     }
 
@@ -296,7 +296,7 @@ impl Req {
     /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
     /// but who was told not to does not accept in vain (`io_accept`).
     pub(crate) fn may_not_wait(&self) -> bool {
-        let now = self.call.blocked && self.call.sqe.ioprio & self.row.dont_wait != 0;
+        let now = self.call.blocked && self.call.sqe().ioprio & self.row.dont_wait != 0;
         let waits = self.flags.contains(ReqFlags::REISSUED) || self.goes_on_by_worker();
         self.flags.contains(ReqFlags::NOWAIT) && (now || !waits)
     }
@@ -335,7 +335,7 @@ impl Call {
     /// buffer of an attempt that found nothing (`io_buffer_select` is told the length of that).
     pub(crate) fn place(&mut self, addr: u64, len: u32) {
         let most = |most: u32| if most == 0 { u32::MAX } else { most };
-        self.sqe.addr = addr;
-        self.sqe.len = len.min(most(self.want)).min(most(self.most));
+        self.io.addr = addr;
+        self.io.len = len.min(most(self.select.want)).min(most(self.select.most));
     }
 }

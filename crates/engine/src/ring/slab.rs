@@ -1,8 +1,12 @@
 //! Requests that wait, in one growing table; an id names a slot and its generation, so that a late
-//! event for a request long gone finds nothing instead of somebody else. A hash over the slots
-//! finds requests by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
+//! event for a request long gone finds nothing instead of somebody else. A request that is issued
+//! again is taken out and put back, and has its slot and its id from the first wait to its end. A
+//! hash over the slots finds requests by their `user_data`, as cancel and update must (kernel:
+//! `ctx->cancel_table`).
 
-use super::request::{Req, ReqFlags, Wait};
+use core::num::NonZeroU32;
+
+use super::request::Req;
 use crate::io::token::ReqId;
 use softring_host::time::Clock;
 
@@ -13,7 +17,7 @@ const MIN_BUCKETS: usize = 16;
 
 #[derive(Debug)]
 struct Slot {
-    generation: u32,
+    generation: NonZeroU32,
     /// Neighbours in the chain of its bucket.
     prev: u32,
     next: u32,
@@ -21,6 +25,7 @@ struct Slot {
     key: u64,
     /// How many were hashed before it; wraps.
     born: u32,
+    /// None if the slot is free, or its request is at hand.
     req: Option<Req>,
 }
 
@@ -69,6 +74,7 @@ impl Slab {
         self.start
     }
 
+    /// Puts a request into the table: back into its slot, if it has one.
     pub(crate) fn insert(&mut self, mut req: Req) -> ReqId {
         if req.task == 0 {
             req.task = crate::ring::task::current();
@@ -79,37 +85,69 @@ impl Slab {
         if self.len() >= self.buckets.len() {
             self.rehash();
         }
-        let timer = if req.flags.contains(ReqFlags::LINK_TIMEOUT) { req.link } else { None };
-        let key = req.call.sqe.user_data;
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize].req = Some(req);
-                slot
-            }
-            None => {
-                let new =
-                    Slot { generation: 1, prev: NONE, next: NONE, key, born: 0, req: Some(req) };
-                self.slots.push(new);
-                self.slots.len() as u32 - 1
-            }
+        let id = match req.id.filter(|&id| self.is_kept(id)) {
+            Some(id) => id,
+            None => self.new_slot(),
         };
-        self.enter(slot, key);
-        let id = ReqId { slot, generation: self.slots[slot as usize].generation };
-        // A request that moves stays known to its armed linked timeout.
-        if let Some(Wait::Timeout(t)) = timer.and_then(|t| self.get_mut(t)).map(|t| &mut t.wait) {
-            t.head = Some(id);
-        }
+        let key = req.user_data;
+        req.id = Some(id);
+        self.slots[id.slot as usize].req = Some(req);
+        self.enter(id.slot, key);
         id
     }
 
-    /// Puts a request back that was just removed; its name stays, if its slot is not in use again.
-    pub(crate) fn put_back(&mut self, id: ReqId, req: Req) -> ReqId {
-        let free = self.free.last() == Some(&id.slot);
-        let slot = self.slots.get_mut(id.slot as usize).filter(|_| free);
-        if let Some(s) = slot.filter(|s| s.generation == id.generation.wrapping_add(1).max(1)) {
-            s.generation = id.generation;
+    /// Is that slot empty because its request is at hand?
+    fn is_kept(&self, id: ReqId) -> bool {
+        let slot = self.slots.get(id.slot as usize);
+        slot.is_some_and(|s| s.generation == id.generation && s.req.is_none())
+    }
+
+    fn new_slot(&mut self) -> ReqId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            let new = Slot {
+                generation: NonZeroU32::MIN,
+                prev: NONE,
+                next: NONE,
+                key: 0,
+                born: 0,
+                req: None,
+            };
+            self.slots.push(new);
+            self.slots.len() as u32 - 1
+        });
+        ReqId { slot, generation: self.slots[slot as usize].generation }
+    }
+
+    /// Takes a request in hand. Nobody finds it meanwhile, but its slot and its id stay its own,
+    /// until [`Self::insert`] puts it back or [`Self::release`] ends that.
+    pub(crate) fn take(&mut self, id: ReqId) -> Option<Req> {
+        let s = self.slots.get_mut(id.slot as usize)?;
+        if s.generation != id.generation {
+            return None;
         }
-        self.insert(req)
+        let req = s.req.take()?;
+        self.unhash(id.slot);
+        Some(req)
+    }
+
+    /// A request that is at hand ends: its id means nobody from here on, and its slot is free.
+    pub(crate) fn release(&mut self, id: ReqId) {
+        if self.is_kept(id) {
+            let s = &mut self.slots[id.slot as usize];
+            s.generation = id.next().generation;
+            self.free.push(id.slot);
+        }
+    }
+
+    /// Drops every request. Those at hand lose their slots, too.
+    pub(crate) fn clear(&mut self) {
+        for (slot, s) in (0..).zip(&mut self.slots) {
+            s.req = None;
+            s.generation = ReqId { slot, generation: s.generation }.next().generation;
+        }
+        self.free.clear();
+        self.free.extend((0..self.slots.len() as u32).rev());
+        self.buckets.fill(NONE);
     }
 
     pub(crate) fn get(&self, id: ReqId) -> Option<&Req> {
@@ -122,22 +160,10 @@ impl Slab {
         if s.generation == id.generation { s.req.as_mut() } else { None }
     }
 
-    pub(crate) fn remove(&mut self, id: ReqId) -> Option<Req> {
-        let s = self.slots.get_mut(id.slot as usize)?;
-        if s.generation != id.generation {
-            return None;
-        }
-        let req = s.req.take()?;
-        s.generation = s.generation.wrapping_add(1).max(1);
-        self.unhash(id.slot);
-        self.free.push(id.slot);
-        Some(req)
-    }
-
     /// Gives a waiting request another `user_data`.
     pub(crate) fn rename(&mut self, id: ReqId, user_data: u64) {
         if let Some(req) = self.get_mut(id) {
-            req.call.sqe.user_data = user_data;
+            req.user_data = user_data;
             self.unhash(id.slot);
             self.enter(id.slot, user_data);
         }
@@ -244,10 +270,17 @@ impl Slab {
 mod tests {
     use super::*;
 
+    impl Slab {
+        /// Takes a request out for good.
+        fn remove(&mut self, id: ReqId) -> Option<Req> {
+            let req = self.take(id)?;
+            self.release(id);
+            Some(req)
+        }
+    }
+
     fn named(user_data: u64) -> Req {
-        let mut req = Req::default();
-        req.call.sqe.user_data = user_data;
-        req
+        Req { user_data, ..Req::default() }
     }
 
     #[test]
@@ -259,6 +292,25 @@ mod tests {
         assert!(slab.get(a).is_none() && slab.get(b).is_some());
         assert!(slab.remove(a).is_none());
         assert_eq!(ReqId::from_u64(b.to_u64()), b);
+        assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn a_request_keeps_its_id_while_it_is_at_hand() {
+        let mut slab = Slab::default();
+        let a = slab.insert(named(7));
+        let req = slab.take(a).expect("it is there");
+        assert!(slab.get(a).is_none() && slab.take(a).is_none() && slab.named(7).next().is_none());
+        let b = slab.insert(named(7));
+        assert_ne!(a.slot, b.slot);
+        assert_eq!(slab.insert(req), a);
+        let found: Vec<ReqId> = slab.named(7).map(|(id, _)| id).collect();
+        assert_eq!((found, slab.age(a), slab.age(b)), (vec![a, b], 0, 1));
+        let req = slab.take(a).expect("it is there");
+        slab.clear();
+        assert!(slab.is_empty() && slab.get(b).is_none());
+        assert_ne!(slab.insert(req), a);
+        slab.release(a);
         assert_eq!(slab.len(), 1);
     }
 

@@ -9,7 +9,7 @@ use crate::io::standing::{self, IN, OUT, STICKY, Standing, Trust};
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
-use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::ring::request::{FileRef, Phase, Poll, Req, ReqFlags};
 use softring_host::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
@@ -36,7 +36,7 @@ pub(crate) fn events_of(req: &Req, wait: Poll) -> u32 {
 /// Takes a request out of the poll set. Where an event has disarmed it under a number that is not
 /// its own, the registration stays for the next.
 pub(crate) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired: bool) {
-    let Wait::Poll(poll) = &mut req.wait else { return };
+    let Phase::Polling(poll) = &mut req.phase else { return };
     let at = core::mem::replace(&mut poll.at, -1);
     if at < 0 {
         return;
@@ -55,7 +55,7 @@ pub(crate) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired
 
 /// Does a request take what comes in?
 fn receives(req: &Req) -> bool {
-    req.row.has(opdef::RECEIVES) && req.call.sqe.op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
+    req.row.has(opdef::RECEIVES) && req.call.sqe().op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
 }
 
 /// Notes what an attempt found out about the number.
@@ -104,7 +104,7 @@ impl Ctx {
     /// known.
     fn wake_standing(&mut self, fd: i32, id: ReqId, seen: u32, over: u32) -> u32 {
         let Some(req) = self.slab.get_mut(id) else { return 0 };
-        let Wait::Poll(poll) = req.wait else { return 0 };
+        let Phase::Polling(poll) = req.phase else { return 0 };
         let way = if req.row.has(opdef::POLLS) { 0 } else { poll.events & (IN | OUT) };
         let here = poll.stays && poll.at == fd;
         if !here || seen & (poll.events | ALWAYS) == 0 {
@@ -131,7 +131,7 @@ impl Ctx {
             let waiters = self.transports.poll.as_mut().map(|set| set.fall(fd));
             for id in waiters.into_iter().flatten() {
                 let Some(req) = self.slab.get_mut(id) else { continue };
-                if let Wait::Poll(poll) = &mut req.wait {
+                if let Phase::Polling(poll) = &mut req.phase {
                     (poll.at, poll.stays) = (-1, false);
                 }
                 if self.stand(id).is_err() {
@@ -145,8 +145,8 @@ impl Ctx {
     /// A CLOSE is about to run here. True if it has to be left to a worker, because those who wait
     /// on the number belong to another ring as well, whose lock must not be waited for here.
     pub(crate) fn closes_number(&mut self, req: &Req) -> bool {
-        let fd = req.call.sqe.fd;
-        if req.call.sqe.file_index != 0 || standing::count(fd) == 0 {
+        let fd = req.call.sqe().fd;
+        if req.call.sqe().file_index != 0 || standing::count(fd) == 0 {
             return false;
         }
         self.number_closes(fd, None);
@@ -227,14 +227,15 @@ impl Ctx {
                 }
                 AIO_DATA => true,
                 CLOCK_DATA => false,
-                _ => self.slab.get(id).is_some_and(|req| req.state == State::Armed),
+                _ => self.slab.get(id).is_some_and(|r| matches!(r.phase, Phase::Polling(_))),
             };
         };
-        let waits = |wait| matches!(wait, Wait::Poll(p) if seen & (p.events | ALWAYS) != 0);
+        let waits =
+            |req: &Req| matches!(req.phase, Phase::Polling(p) if seen & (p.events | ALWAYS) != 0);
         let Some(s) = self.transports.poll.as_mut().and_then(|set| set.standing(fd)) else {
             return false;
         };
-        s.waiters.iter().any(|&id| self.slab.get(id).is_some_and(|req| waits(req.wait)))
+        s.waiters.iter().any(|&id| self.slab.get(id).is_some_and(waits))
     }
 
     /// Looks at the poll set in the middle of a batch, or for a look's sake: what there is to do is
@@ -258,7 +259,9 @@ impl Ctx {
     /// Was there an event for an armed request that is yet to be acted on? Looks at the poll set.
     pub(crate) fn is_told(&mut self, id: ReqId) -> bool {
         self.look_aside();
-        let Some(Wait::Poll(poll)) = self.slab.get(id).map(|req| req.wait) else { return false };
+        let Some(&Phase::Polling(poll)) = self.slab.get(id).map(|req| &req.phase) else {
+            return false;
+        };
         let (name, wanted) = (id.to_u64(), poll.events | ALWAYS);
         self.transports.stash.iter().any(|ev| {
             let (data, seen) = (ev.data, ev.events);

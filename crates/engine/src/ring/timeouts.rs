@@ -7,7 +7,7 @@ use crate::io::token::ReqId;
 use crate::memory::scratch::BATCH;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
-use crate::ring::request::{Req, ReqFlags, State, Wait};
+use crate::ring::request::{OpState, Phase, Req, ReqFlags, Timer};
 use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{
@@ -15,18 +15,12 @@ use softring_uapi::{
     IORING_TIMEOUT_MULTISHOT, kernel_timespec,
 };
 
-/// Has its time come?
-fn is_due(req: &Req) -> bool {
-    matches!(req.wait, Wait::Timeout(t) if t.is_over())
-}
-
 impl Req {
-    /// Sets the deadline: a relative timeout counts from now, and none fires before it is armed.
-    pub(crate) fn start_timer(&mut self) {
-        let abs = self.call.sqe.op_flags & IORING_TIMEOUT_ABS != 0;
-        if let Wait::Timeout(t) = &mut self.wait {
-            t.set_deadline(abs);
-        }
+    /// The timer that it asks for: a relative one counts from now, and none fires before it is
+    /// armed.
+    pub(crate) fn start_timer(&self) -> Option<Timer> {
+        let OpState::Timeout(args) = self.call.state else { return None };
+        Some(Timer::start(args, self.call.sqe().op_flags & IORING_TIMEOUT_ABS != 0))
     }
 }
 
@@ -53,40 +47,30 @@ impl Ctx {
         taken.map_or_else(|| self.unlocked(|| softring_host::user::read(addr)), Ok)
     }
 
-    /// Arms a timeout in the slab, whose `wait` says when.
-    pub(crate) fn timeouts_insert(&mut self, id: ReqId) {
+    /// Arms a timeout in the slab.
+    pub(crate) fn timeouts_insert(&mut self, id: ReqId, mut t: Timer) {
         let Some(req) = self.slab.get_mut(id) else { return };
-        let Wait::Timeout(t) = &mut req.wait else { return };
-        req.state = State::Timeout;
         if t.clock.jumps() {
             self.transports.watch_clock();
         }
-        if self.timeouts.insert(t, id) {
+        let first = self.timeouts.insert(&mut t, id);
+        req.phase = Phase::Timer(t);
+        if first {
             self.deadline_moved();
         }
     }
 
     /// Arms a LINK_TIMEOUT whose head now waits.
     pub(crate) fn timeouts_arm_linked(&mut self, id: ReqId, head: ReqId) {
-        let Some(req) = self.slab.get_mut(id) else { return };
-        req.start_timer();
-        if let Wait::Timeout(t) = &mut req.wait {
-            t.head = Some(head);
-        }
-        self.timeouts_insert(id);
+        let Some(t) = self.slab.get(id).and_then(Req::start_timer) else { return };
+        self.timeouts_insert(id, Timer { head: Some(head), ..t });
     }
 
-    /// Takes a timeout off the queue; it stays in the slab.
-    pub(crate) fn timeouts_disarm(&mut self, id: ReqId) -> bool {
-        let Some(req) = self.slab.get_mut(id) else { return false };
-        if req.state != State::Timeout {
-            return false;
-        }
-        req.state = State::Prepped;
-        if let Wait::Timeout(t) = req.wait {
-            self.timeouts.remove(&t);
-        }
-        true
+    /// Takes a timeout off the queue, if it is there; it stays in the slab.
+    pub(crate) fn timeouts_disarm(&mut self, id: ReqId) -> Option<Timer> {
+        let t = self.slab.get_mut(id)?.phase.take_timer()?;
+        self.timeouts.remove(&t);
+        Some(t)
     }
 
     /// Completes every timeout whose time has come.
@@ -97,14 +81,12 @@ impl Ctx {
             }
             let now = clock.now();
             while let Some(id) = self.timeouts.pop_due(clock, now) {
-                let Some(req) = self.slab.get_mut(id) else { continue };
-                req.state = State::Prepped;
-                if let Wait::Timeout(t) = req.wait
-                    && t.count != 0
-                {
+                let timer = self.slab.get_mut(id).and_then(|req| req.phase.take_timer());
+                let Some(t) = timer else { continue };
+                if t.count != 0 {
                     self.timeouts.by_count.remove(&(t.target, t.seq));
                 }
-                self.timeout_expired(id);
+                self.timeout_expired(id, t);
             }
         }
     }
@@ -133,10 +115,9 @@ impl Ctx {
             if target > events {
                 break;
             }
-            self.timeouts_disarm(id);
             // The kernel's timer interrupts: what is due has fired before this.
-            if self.slab.get(id).is_some_and(is_due) {
-                self.timeout_expired(id);
+            if let Some(t) = self.timeouts_disarm(id).filter(Timer::is_over) {
+                self.timeout_expired(id, t);
                 continue;
             }
             self.timeout_ended();
@@ -145,30 +126,29 @@ impl Ctx {
     }
 
     /// A timeout's time has come; it is off the queue.
-    fn timeout_expired(&mut self, id: ReqId) {
-        let Some(req) = self.slab.get_mut(id) else { return };
+    fn timeout_expired(&mut self, id: ReqId, mut t: Timer) {
+        let Some(req) = self.slab.get(id) else { return };
         if req.opcode() == IORING_OP_LINK_TIMEOUT {
-            return self.linked_timeout_expired(id);
+            return self.linked_timeout_expired(id, t.head);
         }
-        let (sqe, Wait::Timeout(t)) = (req.call.sqe, &mut req.wait) else { return };
-        let mut last = sqe.op_flags & IORING_TIMEOUT_MULTISHOT == 0;
+        let (user_data, flags) = (req.user_data, req.call.sqe().op_flags);
+        let mut last = flags & IORING_TIMEOUT_MULTISHOT == 0;
         if !last && t.shots > 0 {
             t.shots -= 1;
             last = t.shots == 0;
         }
         self.timeout_ended();
-        if !last && self.post_more(sqe.user_data, Errno::ETIME.res(), 0) {
+        if !last && self.post_more(user_data, Errno::ETIME.res(), 0) {
             self.trace_more(id, Errno::ETIME.res());
-            if let Some(Wait::Timeout(t)) = self.slab.get_mut(id).map(|r| &mut r.wait) {
-                t.set_deadline(false);
-            }
-            return self.timeouts_insert(id);
+            t.set_deadline(false);
+            return self.timeouts_insert(id, t);
         }
-        let Some(mut req) = self.slab.remove(id) else { return };
-        if sqe.op_flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
+        let Some(mut req) = self.slab.take(id) else { return };
+        if flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
             req.set_fail();
         }
         req.res = Errno::ETIME.res();
+        req.phase = Phase::Expired { clock: t.clock, deadline: t.deadline };
         self.finish(&mut req);
     }
 
@@ -181,10 +161,9 @@ impl Ctx {
     /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME,
     /// or with the cancellation's own failure. It is no failure of its own: with CQE_SKIP_SUCCESS
     /// it is not heard of.
-    pub(crate) fn linked_timeout_expired(&mut self, id: ReqId) {
-        let Some(mut timeout) = self.slab.remove(id) else { return };
+    fn linked_timeout_expired(&mut self, id: ReqId, head: Option<ReqId>) {
+        let Some(mut timeout) = self.slab.take(id) else { return };
         debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);
-        let head = if let Wait::Timeout(t) = timeout.wait { t.head } else { None };
         timeout.res = Errno::ETIME.res();
         timeout.flags.remove(ReqFlags::LINKS);
         if let Some((head, h)) = head.and_then(|head| Some((head, self.slab.get_mut(head)?))) {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::wait::Timer;
+use super::phase::Timer;
 use crate::io::token::ReqId;
 use crate::memory::scratch::Timespecs;
 use softring_host::time::Clock;

@@ -1,10 +1,12 @@
 //! The steps of a request's life, as `softring trace` and `softring strace` show them
 //! (`stats::trace`). Off, each of these is a look at a byte.
 
+use std::ffi::CString;
+
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, OpDef};
-use crate::ring::request::{Keep, Req, Wait};
+use crate::ring::request::{Connect, OpState, Req};
 use crate::stats::trace::{Event, NO_CQE, Span, Step, pack};
 use crate::stats::trace::{TEXT_FIRST, TEXT_SECOND, TEXT_STRUCTURE};
 use softring_uapi::*;
@@ -37,7 +39,7 @@ impl Ctx {
     #[inline]
     pub(crate) fn trace(&mut self, step: Step, req: &Req) {
         if self.trace.on {
-            self.trace_step(step, &req.call.sqe, req.trace, req.res);
+            self.trace_step(step, Name::of(req), req.trace, req.res);
         }
     }
 
@@ -45,9 +47,9 @@ impl Ctx {
     #[inline]
     pub(crate) fn trace_more(&mut self, id: ReqId, res: i32) {
         if self.trace.on
-            && let Some((sqe, number)) = self.slab.get(id).map(|r| (r.call.sqe, r.trace))
+            && let Some((name, number)) = self.slab.get(id).map(|r| (Name::of(r), r.trace))
         {
-            self.trace_cqe(Step::More, &sqe, number, res, IORING_CQE_F_MORE, [0; 2]);
+            self.trace_cqe(Step::More, name, number, res, IORING_CQE_F_MORE, [0; 2]);
         }
     }
 
@@ -56,7 +58,7 @@ impl Ctx {
     pub(crate) fn trace_shot(&mut self, req: &Req) {
         if self.trace.on {
             let flags = req.call.cflags | IORING_CQE_F_MORE;
-            self.trace_cqe(Step::More, &req.call.sqe, req.trace, req.res, flags, req.big);
+            self.trace_cqe(Step::More, Name::of(req), req.trace, req.res, flags, req.big);
         }
     }
 
@@ -65,7 +67,7 @@ impl Ctx {
     pub(crate) fn trace_done(&mut self, req: &Req, cqe_flags: Option<u32>) {
         if self.trace.on {
             let flags = cqe_flags.unwrap_or(u32::from(NO_CQE));
-            self.trace_cqe(Step::Done, &req.call.sqe, req.trace, req.res, flags, req.big);
+            self.trace_cqe(Step::Done, Name::of(req), req.trace, req.res, flags, req.big);
         }
     }
 
@@ -73,7 +75,7 @@ impl Ctx {
     fn trace_cqe(
         &mut self,
         step: Step,
-        sqe: &io_uring_sqe,
+        name: Name,
         number: u32,
         value: i32,
         flags: u32,
@@ -82,7 +84,7 @@ impl Ctx {
         if number == 0 || !self.trace.on {
             return;
         }
-        let mut event = event(step, self.trace.stamp(), sqe, number, value);
+        let mut event = event(step, self.trace.stamp(), name, number, value);
         event.flags = flags as u8;
         let more = [u64::from(flags), big[0], big[1], 0];
         let has_more = flags > 0xff || big != [0; 2];
@@ -91,10 +93,10 @@ impl Ctx {
 
     /// As [`trace`](Self::trace), of what is no request but was given a number.
     #[cold]
-    pub(crate) fn trace_step(&mut self, step: Step, sqe: &io_uring_sqe, number: u32, res: i32) {
+    pub(crate) fn trace_step(&mut self, step: Step, name: Name, number: u32, res: i32) {
         if number != 0 && self.trace.on {
             let now = self.trace.stamp();
-            self.trace.put(&mut event(step, now, sqe, number, res), &[]);
+            self.trace.put(&mut event(step, now, name, number, res), &[]);
         }
     }
 
@@ -113,7 +115,7 @@ impl Ctx {
             self.trace_name(rows, time, sqe);
         }
         let (words, n) = pack(sqe);
-        self.trace.put(&mut event(step, time, sqe, req, value), &words[..n]);
+        self.trace.put(&mut event(step, time, Name::from(sqe), req, value), &words[..n]);
     }
 
     /// What the SQE's descriptor means, if that was not told yet.
@@ -139,28 +141,27 @@ impl Ctx {
     #[cold]
     fn trace_copies(&mut self, req: &Req) {
         let structure = req.row.has(opdef::STRUCTURE);
-        let period = match &req.wait {
-            Wait::Timeout(timer) => timer.period.to_ne_bytes(),
-            _ => [0; 8],
-        };
-        let texts: [(i32, &[u8]); 2] = match &req.call.keep {
-            Keep::Path(path) => [(TEXT_FIRST, path.as_bytes()), (TEXT_SECOND, &[])],
-            Keep::Paths(one, two) | Keep::PathsBytes(one, two, _) => {
-                [(TEXT_FIRST, one.as_bytes()), (TEXT_SECOND, two.as_bytes())]
+        let period;
+        let texts: [(i32, &[u8]); 2] = match &req.call.state {
+            OpState::Path(path) => [(TEXT_FIRST, path.as_bytes()), (TEXT_SECOND, &[])],
+            OpState::Paths(paths) => both(&paths[0], &paths[1]),
+            OpState::Attribute(a) => both(&a.name, &a.path),
+            OpState::Open(kept) => {
+                let how: &[u8] = if structure { &kept.1 } else { &[] };
+                [(TEXT_FIRST, kept.0.as_bytes()), (TEXT_STRUCTURE, how)]
             }
-            Keep::PathBytes(path, bytes) => {
-                let how: &[u8] = if structure { bytes } else { &[] };
-                [(TEXT_FIRST, path.as_bytes()), (TEXT_STRUCTURE, how)]
+            OpState::Bind(addr) | OpState::Connect(Connect { addr, .. }) => {
+                [(TEXT_STRUCTURE, addr), (TEXT_SECOND, &[])]
             }
-            Keep::Bytes(bytes) if structure => [(TEXT_STRUCTURE, bytes), (TEXT_SECOND, &[])],
-            _ if matches!(req.wait, Wait::Timeout(_)) => {
+            OpState::Timeout(timer) => {
+                period = timer.period.to_ne_bytes();
                 [(TEXT_STRUCTURE, &period), (TEXT_SECOND, &[])]
             }
             _ => return,
         };
         let time = self.trace.last();
         for (which, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-            let mut event = event(Step::Text, time, &req.call.sqe, req.trace, which);
+            let mut event = event(Step::Text, time, Name::of(req), req.trace, which);
             self.trace.put_bytes(&mut event, text);
         }
     }
@@ -173,9 +174,32 @@ impl Ctx {
     }
 }
 
-fn event(step: Step, time: u64, sqe: &io_uring_sqe, req: u32, value: i32) -> Event {
-    let (data, opcode) = (sqe.user_data, sqe.opcode);
+/// What an event calls a request by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name {
+    data: u64,
+    opcode: u8,
+}
+
+impl Name {
+    pub(crate) fn of(req: &Req) -> Self {
+        Name { data: req.user_data, opcode: req.opcode() }
+    }
+}
+
+impl From<&io_uring_sqe> for Name {
+    fn from(sqe: &io_uring_sqe) -> Self {
+        Name { data: sqe.user_data, opcode: sqe.opcode }
+    }
+}
+
+fn event(step: Step, time: u64, name: Name, req: u32, value: i32) -> Event {
+    let Name { data, opcode } = name;
     Event { time, data, req, tid: 0, step, opcode, flags: 0, value }
+}
+
+fn both<'a>(one: &'a CString, two: &'a CString) -> [(i32, &'a [u8]); 2] {
+    [(TEXT_FIRST, one.as_bytes()), (TEXT_SECOND, two.as_bytes())]
 }
 
 /// Is `fd` of an SQE a file, or a directory, and no other number?

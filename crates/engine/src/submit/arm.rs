@@ -24,7 +24,7 @@ use crate::io::token::ReqId;
 use crate::ops;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
-use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait};
+use crate::ring::request::{FileRef, Phase, Poll, Req, ReqFlags};
 use crate::ring::standing::{events_of, leave};
 use crate::ring::{exclusive, standing};
 use crate::stats::trace::Step;
@@ -48,9 +48,9 @@ pub fn call_between(f: fn() -> bool) {
 
 impl Ctx {
     /// Arms a request: it waits in the poll set, or for its turn there, or is aborted.
-    pub(crate) fn arm_poll(&mut self, req: &mut Req) {
+    pub(crate) fn arm_poll(&mut self, req: &mut Req, poll: Poll) {
         self.trace(if reissues(req) { Step::Armed } else { Step::Queued }, req);
-        req.state = State::Armed;
+        req.phase = Phase::Polling(poll);
         let goes_on = BETWEEN.get().is_none_or(|f| !reissues(req) || f());
         let by_worker = req.goes_on_by_worker();
         let id = self.slab.insert(core::mem::take(req));
@@ -89,7 +89,7 @@ impl Ctx {
     /// As [`PollSet::add`]; `EMFILE`, `EBADF`.
     pub(crate) fn stand(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
-        let Wait::Poll(poll) = req.wait else { return Ok(()) };
+        let Phase::Polling(poll) = req.phase else { return Ok(()) };
         let transports = &mut self.transports;
         let set = transports.poll_set()?;
         if let Some(fd) = standing::number(set, req, poll) {
@@ -102,7 +102,7 @@ impl Ctx {
             if set.stand(fd, events_of(req, poll), vain, id)? {
                 standing::note(set.standing(fd), req);
                 let looks = transports.looks;
-                req.wait = Wait::Poll(Poll { at: fd, looks, stays: true, ..poll });
+                req.phase = Phase::Polling(Poll { at: fd, looks, stays: true, ..poll });
                 if reissues(req) {
                     transports.unsettled += 1;
                     self.stats.reissue.armed.add(1);
@@ -117,7 +117,7 @@ impl Ctx {
         }
         let at = set.add(at, req.call.file.poll_fd(), events_of(req, poll), id)?;
         transports.multishot_polls += u32::from(poll.tells_each());
-        req.wait = Wait::Poll(Poll { at, looks: transports.looks, ..poll });
+        req.phase = Phase::Polling(Poll { at, looks: transports.looks, ..poll });
         if reissues(req) {
             transports.unsettled += 1;
             self.stats.reissue.armed.add(1);
@@ -125,13 +125,13 @@ impl Ctx {
         Ok(())
     }
 
-    /// A request in the poll set waits again: it has a new name, or other events.
+    /// A request in the poll set waits again, or for other events.
     ///
     /// # Errors
     /// As [`PollSet::modify`].
     pub(crate) fn poll_again(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
-        let Wait::Poll(poll) = req.wait else { return Ok(()) };
+        let Phase::Polling(poll) = req.phase else { return Ok(()) };
         let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
         let set = self.transports.poll_set()?;
         if poll.stays {
@@ -139,7 +139,7 @@ impl Ctx {
         }
         let at = set.modify(poll.at, own, events, id);
         let looks = self.transports.looks;
-        req.wait = Wait::Poll(Poll { at: at.unwrap_or(-1), looks, ..poll });
+        req.phase = Phase::Polling(Poll { at: at.unwrap_or(-1), looks, ..poll });
         if at.is_err() {
             self.transports.one_poll_less(poll.tells_each());
         }
@@ -157,7 +157,7 @@ impl Ctx {
     /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
     /// waits instead. A POLL_ADD of what cannot be polled is ready.
     pub(crate) fn abort(&mut self, id: ReqId, e: Errno) {
-        let Some(mut req) = self.slab.remove(id) else { return };
+        let Some(mut req) = self.slab.take(id) else { return };
         let req = &mut req;
         match req.row.issue {
             Issue::Call(_) if req.is_command() => {
@@ -175,7 +175,7 @@ impl Ctx {
             }
             Issue::Call(_) if e != Errno::EBADF => {
                 self.stats.reissue.aborted.add(1);
-                req.wait = Wait::None;
+                req.phase = Phase::Prepped;
                 req.call.file.look_again();
                 // It gave its buffer back when it was to wait.
                 if let Err(e) = self.select_buffer(req) {
@@ -206,7 +206,8 @@ impl Ctx {
     /// An armed request is ready: issue it again. True if there was nothing for it after all.
     pub(crate) fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
         let Some(req) = self.slab.get_mut(id) else { return false };
-        if req.state != State::Armed {
+        // An event of an earlier wait finds it elsewhere, or not there yet.
+        if !req.phase.stands() {
             return false;
         }
         if matches!(req.row.issue, Issue::Ring(_)) {
@@ -225,7 +226,7 @@ impl Ctx {
             return false;
         }
         req.flags |= ReqFlags::REISSUED;
-        let Some(mut req) = self.slab.remove(id) else { return false };
+        let Some(mut req) = self.slab.take(id) else { return false };
         self.count_reissue(&req);
         self.trace(Step::Reissue, &req);
         if let Some(outcome) = self.without_issue(&mut req) {
@@ -241,7 +242,7 @@ impl Ctx {
             return false;
         }
         let outcome = self.issue_again(&mut req);
-        let stays = req.wait.stays_at();
+        let stays = req.phase.stays_at();
         if let Some(at) = stays {
             standing::note(self.standing(at), &req);
         }
@@ -254,12 +255,12 @@ impl Ctx {
                 if more && news && stays.is_none() && (req.arms >= IN_VAIN || !alone) =>
             {
                 self.recycle_buffer(&mut req);
-                self.await_news(req, id);
+                self.await_news(req);
                 true
             }
             Outcome::Retry if more && !req.may_not_wait() && !req.call.may_wait => {
                 self.recycle_buffer(&mut req);
-                self.rearm(req, id);
+                self.rearm(req);
                 true
             }
             outcome => {
@@ -289,7 +290,7 @@ impl Ctx {
     /// Was it ready when it was armed?
     fn was_ready_at_arm(&self, req: &Req) -> bool {
         let first = self.transports.looks.wrapping_sub(1);
-        matches!(req.wait, Wait::Poll(poll) if poll.looks == first) && self.transports.prompt
+        matches!(req.phase, Phase::Polling(poll) if poll.looks == first) && self.transports.prompt
     }
 
     /// A worker that finds the file ready at the arm step makes one attempt that blocks, and no
@@ -310,48 +311,37 @@ impl Ctx {
 
     /// A multishot request finds nothing, though its file is ready all the time: it waits for what
     /// comes next, under a number of its own, edge-triggered. The kernel's always waits so.
-    fn await_news(&mut self, mut req: Req, old: ReqId) {
+    fn await_news(&mut self, mut req: Req) {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
-        if !matches!(req.wait, Wait::Poll(poll) if poll.events & EPOLLET != 0) {
-            leave(&mut self.transports, old, &mut req, true);
-            if let Wait::Poll(poll) = &mut req.wait {
+        let edge = matches!(req.phase, Phase::Polling(poll) if poll.events & EPOLLET != 0);
+        let id = self.slab.insert(req);
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if !edge {
+            leave(&mut self.transports, id, req, true);
+            if let Phase::Polling(poll) = &mut req.phase {
                 poll.events = poll.events & !EPOLLONESHOT | EPOLLET;
             }
         }
-        let id = self.slab.put_back(old, req);
-        self.exclusive.rename(key, old, id);
-        let waits = self
-            .slab
-            .get(id)
-            .is_some_and(|req| matches!(req.wait, Wait::Poll(poll) if poll.at >= 0));
-        let stood = match waits {
-            true if id == old => Ok(()),
-            true => self.poll_again(id),
-            false => self.stand(id),
-        };
-        if let Err(e) = stood {
+        if !req.phase.stands()
+            && let Err(e) = self.stand(id)
+        {
             self.arm_next_waiter(key, id, true);
             self.complete(id, e.res());
         }
     }
 
     /// Not ready after all: wait again.
-    fn rearm(&mut self, mut req: Req, old: ReqId) {
+    fn rearm(&mut self, mut req: Req) {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
-        let stays = req.wait.stays_at();
+        let stays = req.phase.stays_at();
         let many = req.flags.contains(ReqFlags::MULTISHOT);
-        // The id changes with the slot's generation, so the poll set learns the new one.
         let id = self.slab.insert(req);
-        self.exclusive.rename(key, old, id);
-        if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()) {
-            set.rename(fd, old, id);
-            if !many {
-                set.armed_anew(fd, id);
-            }
+        if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()).filter(|_| !many) {
+            set.armed_anew(fd, id);
         }
         match self.poll_again(id) {
             Ok(()) => {
@@ -373,7 +363,7 @@ fn reissues(req: &Req) -> bool {
 
 /// Does it wait for room to send?
 fn sends(req: &Req) -> bool {
-    matches!(req.wait, Wait::Poll(poll) if poll.events & OUT != 0) && reissues(req)
+    matches!(req.phase, Phase::Polling(poll) if poll.events & OUT != 0) && reissues(req)
 }
 
 /// Is its file ready, though the attempt was in vain? Then it is tried again at once, and nobody's
@@ -417,7 +407,7 @@ fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let number = match &req.call.file {
         FileRef::Fixed(node) => node.fd(),
         FileRef::Plain(fd) if set.compares => *fd,
-        FileRef::Owned(..) if set.compares && named => req.call.sqe.fd,
+        FileRef::Owned(..) if set.compares && named => req.call.sqe().fd,
         _ => return None,
     };
     (poll.events & EPOLLONESHOT != 0 && set.is_free(number)).then_some(number)

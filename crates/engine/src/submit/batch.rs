@@ -7,7 +7,7 @@ use crate::io::token::ReqId;
 use crate::ops::rw;
 use crate::ops::rw_hot;
 use crate::ring::ctx::Ctx;
-use crate::ring::request::{Req, ReqFlags, State, Wait};
+use crate::ring::request::{Phase, Req, ReqFlags};
 use crate::stats::trace::Step;
 use softring_host::fd::history::History;
 use softring_host::time::Clock;
@@ -68,11 +68,10 @@ impl Ctx {
     /// Queues a request for the next batch.
     pub(crate) fn aio_queue(&mut self, req: &mut Req) {
         self.trace(Step::Aio, req);
-        req.state = State::Aio;
+        req.phase = Phase::Aio(rw_hot::history(&req.call.file).map_or(0, History::file));
         let id = self.slab.insert(core::mem::take(req));
         let resfd = self.aio_signal();
         let Some(req) = self.slab.get_mut(id) else { return };
-        req.wait = Wait::Aio(rw_hot::history(&req.call.file).map_or(0, History::file));
         let made = rw::to_iocb(&mut req.call, id.to_u64(), resfd);
         match (made, &mut self.transports.aio) {
             (Ok(Some(cb)), Some(aio)) => {
@@ -87,13 +86,12 @@ impl Ctx {
 
     /// What aio cannot take goes to a worker; what is not to wait is tried here, and that is it.
     fn aio_instead(&mut self, id: ReqId) {
-        let Some(mut req) = self.slab.remove(id) else { return };
-        req.wait = Wait::None;
+        let Some(mut req) = self.slab.take(id) else { return };
+        req.phase = Phase::Prepped;
         req.flags.remove(ReqFlags::ON_WORKER);
         if !req.may_not_wait() {
             return self.punt(&mut req);
         }
-        req.state = State::Prepped;
         let outcome = self.issue(&mut req);
         self.outcome(&mut req, outcome);
     }
@@ -196,7 +194,7 @@ impl Ctx {
 
 /// What is remembered of a request's file; nothing, if its number means another one now.
 fn known(req: &Req) -> Option<&History> {
-    let same = |history: &&History| req.wait == Wait::Aio(history.file());
+    let same = |h: &&History| matches!(req.phase, Phase::Aio(file) if file == h.file());
     rw_hot::history(&req.call.file).filter(same)
 }
 
@@ -208,7 +206,7 @@ fn has_file(req: &Req) -> bool {
 /// The file of a request has refused it.
 fn refused(req: &Req, e: Errno) {
     // Flags of the program's may be refused, too.
-    if let Some(history) = known(req).filter(|_| req.call.sqe.op_flags == 0) {
+    if let Some(history) = known(req).filter(|_| req.call.io.flags == 0) {
         history.refusals.refused(e, rw::writes(req.opcode()));
     }
 }

@@ -11,7 +11,7 @@ use crate::resources::files::FileNode;
 use crate::resources::plain::Plain;
 use crate::ring::ctx::Ctx;
 use crate::ring::direct::DirectSqe;
-use crate::ring::request::{FileRef, Req};
+use crate::ring::request::{FileRef, Req, Transfer};
 use crate::stats::trace::Step;
 use softring_host::fd::kind::Kind;
 use softring_host::user::in_user;
@@ -54,7 +54,7 @@ impl Ctx {
             };
         let trace = self.trace_submit(&OPS, sqe);
         if trace != 0 {
-            self.trace_step(Step::Aio, sqe, trace, 0);
+            self.trace_step(Step::Aio, sqe.into(), trace, 0);
         }
         let Some(aio) = &mut self.transports.aio else { return false };
         let op = if write { aio::WRITE } else { aio::READ };
@@ -88,7 +88,7 @@ impl Ctx {
             self.count_waited(sqe.opcode, *start);
         }
         if *trace != 0 {
-            self.trace_step(Step::Done, sqe, *trace, res);
+            self.trace_step(Step::Done, sqe.into(), *trace, res);
         }
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
         self.nr_ended += 1;
@@ -102,6 +102,7 @@ impl Ctx {
     ) {
         let mut req = Req { trace, start, ..Req::new(sqe, &OPS[sqe.opcode as usize]) };
         req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
+        req.call.io = Transfer::of(&sqe);
         req.call.done = done;
         self.punt(&mut req);
     }

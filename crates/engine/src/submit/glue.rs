@@ -78,7 +78,7 @@ impl Ctx {
     ) -> Result<(), Box<Call>> {
         let Some(ring) = self.ring.upgrade() else { return Err(call) };
         let job =
-            Job { ring, id, row: &OPS[call.sqe.opcode as usize], call, unbound, run: self.run_job };
+            Job { ring, id, row: &OPS[call.opcode as usize], call, unbound, run: self.run_job };
         self.workers().queue(job).map_err(|job| job.call)
     }
 

@@ -40,19 +40,19 @@ impl Ctx {
         // One place for all that end at once, which most do.
         let mut req = Req::default();
         while done < n {
-            if !self.mem.sq_fetch(&mut req.call.sqe) {
+            if !req.fetch(|sqe| self.mem.sq_fetch(sqe)) {
                 break;
             }
-            if req.call.sqe.opcode != opcode {
+            if req.call.sqe().opcode != opcode {
                 self.stats.count_ops(opcode, done - counted);
-                (opcode, counted) = (req.call.sqe.opcode, done);
+                (opcode, counted) = (req.call.sqe().opcode, done);
             }
             done += 1;
             self.submit.left = n - done;
             if done == due {
                 timed = self.sample_start();
             }
-            if !self.submit_fast(&req.call.sqe) {
+            if !self.submit_fast(req.call.sqe()) {
                 if !self.slab.has_room() {
                     self.mem.sq_unfetch();
                     done -= 1;
@@ -89,7 +89,7 @@ impl Ctx {
     /// One SQE. An error is what failed init; the CQE for it is on its way.
     fn submit_sqe(&mut self, req: &mut Req) -> Result<()> {
         self.nr_reqs += 1;
-        req.trace = self.trace_submit(&OPS, &req.call.sqe);
+        req.trace = self.trace_submit(&OPS, req.call.sqe());
         let init = self.init_req(req);
         self.trace_texts(req);
         if let Err(e) = init {
@@ -106,7 +106,7 @@ impl Ctx {
             let slow = ReqFlags::FORCE_ASYNC | ReqFlags::FAIL;
             if self.slab.get(head).is_some_and(|r| r.flags.intersects(slow)) {
                 self.queue_fallback(head);
-            } else if let Some(mut req) = self.slab.remove(head) {
+            } else if let Some(mut req) = self.slab.take(head) {
                 self.queue_sqe(&mut req);
             }
         } else if req.linked() {
@@ -157,7 +157,7 @@ impl Ctx {
 
     /// Checks what is common to all opcodes, then the opcode's own prep.
     fn init_req(&mut self, req: &mut Req) -> Result<()> {
-        let sqe = req.call.sqe;
+        let sqe = *req.call.sqe();
         if sqe.opcode >= played().ops {
             nop::stands_for_unknown(req);
             return Err(Errno::EINVAL);
@@ -198,7 +198,7 @@ impl Ctx {
     }
 
     fn init_flags(&mut self, req: &mut Req, def: &opdef::OpDef) -> Result<()> {
-        let sqe = req.call.sqe;
+        let sqe = *req.call.sqe();
         if sqe.flags & !IOSQE_ALL != 0 {
             return Err(Errno::EINVAL);
         }
@@ -234,7 +234,7 @@ impl Ctx {
         if req.flags.contains(ReqFlags::FAIL) {
             req.flags.remove(ReqFlags::HARDLINK);
             req.flags |= ReqFlags::LINK;
-            if let Some(mut req) = self.slab.remove(id) {
+            if let Some(mut req) = self.slab.take(id) {
                 self.finish(&mut req);
             }
         } else if self.drain.active {
@@ -248,14 +248,14 @@ impl Ctx {
 /// What a filter may load of a request (`struct io_uring_bpf_ctx`).
 fn filter_data(req: &Req) -> [u8; DATA] {
     const OWN: usize = 16;
-    let s = &req.call.sqe;
+    let s = req.call.sqe();
     let mut data = [0; DATA];
     data[..8].copy_from_slice(&s.user_data.to_ne_bytes());
     // What is a worker's from the start has the flag for that.
     let worker = req.flags.contains(ReqFlags::FORCE_ASYNC);
     let flags = s.flags | if worker { IOSQE_ASYNC } else { 0 };
     let own = req.row.filtered;
-    data[8..11].copy_from_slice(&[s.opcode, flags, own.map_or(0, |own| own.len)]);
+    data[8..11].copy_from_slice(&[req.opcode(), flags, own.map_or(0, |own| own.len)]);
     if let Some(own) = own {
         (own.fill)(req, &mut data[OWN..]);
     }

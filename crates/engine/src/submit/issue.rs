@@ -6,7 +6,7 @@ use crate::ops::rw::assign_buffer;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req, ReqFlags, State, Wait};
+use crate::ring::request::{Call, FileRef, OpState, Phase, Poll, Req, ReqFlags};
 use crate::stats::trace::Step;
 use crate::submit::route::Way;
 use softring_host::creds::under;
@@ -128,10 +128,7 @@ impl Ctx {
             }
             Outcome::More(res) => self.shots(req, res),
             Outcome::Retry => self.queue_async(req),
-            Outcome::Queued => {
-                self.note_creds_of_links(req);
-                self.enqueue(req);
-            }
+            waits => self.wait(req, waits),
         }
     }
 
@@ -146,8 +143,7 @@ impl Ctx {
             if let Some(finish) = req.row.finish {
                 finish(self, req);
             }
-            let posted =
-                req.res >= 0 && self.post_more(req.call.sqe.user_data, req.res, req.call.cflags);
+            let posted = req.res >= 0 && self.post_more(req.user_data, req.res, req.call.cflags);
             if !posted {
                 if req.res < 0 {
                     req.set_fail();
@@ -156,7 +152,7 @@ impl Ctx {
             }
             self.trace_shot(req);
             self.count_bytes(req.row, req.res);
-            (req.call.cflags, req.call.most) = (0, 0);
+            (req.call.cflags, req.call.select.most) = (0, 0);
             req.arms = req.arms.min(1);
             if core::mem::take(&mut req.call.empty) {
                 return self.outcome(req, Outcome::Retry);
@@ -164,7 +160,7 @@ impl Ctx {
             if reads_first(req) {
                 return self.outcome(req, Outcome::Retry);
             }
-            let turn_over = core::mem::take(&mut req.call.turn_over);
+            let turn_over = req.call.takes_turn_over();
             if again == MAX_RETRY || turn_over || self.leaves_work() {
                 break;
             }
@@ -216,30 +212,33 @@ impl Ctx {
         self.run.append(&mut self.next_turn);
     }
 
-    /// Hands a request to the owner that its issue chose.
-    fn enqueue(&mut self, req: &mut Req) {
+    /// A request waits where its issue said.
+    #[inline(never)]
+    fn wait(&mut self, req: &mut Req, waits: Outcome) {
+        self.note_creds_of_links(req);
         self.stats.routes.queued.add(1);
         self.trace(Step::Queued, req);
         // A poll of what cannot be polled ends there.
         if !req.row.has(opdef::POLLS) {
             req.flags.remove(ReqFlags::ON_WORKER);
         }
-        match req.wait {
-            Wait::Timeout(_) => {
+        match waits {
+            Outcome::Timed => {
+                let timer = req.start_timer().unwrap_or_default();
                 let id = self.slab.insert(core::mem::take(req));
-                self.timeouts_insert(id);
+                self.timeouts_insert(id, timer);
                 self.arm_linked_timeout(id);
             }
-            Wait::Poll(_) => {
+            Outcome::Polled(events) => {
                 self.transports.ready_now |= req.is_command();
-                self.arm_poll(req);
+                let waits = req.call.blocked;
+                self.arm_poll(req, Poll { waits, ..Poll::new(events) });
             }
-            Wait::Sleeper => self.park_with_sleeper(req),
-            Wait::None | Wait::Model(_) | Wait::Aio(_) => {
+            Outcome::Sleeps => self.park_with_sleeper(req),
+            // Elsewhere: what ends or is tried again has not come here.
+            _ => {
+                req.phase = Phase::Elsewhere;
                 let id = self.slab.insert(core::mem::take(req));
-                if let Some(req) = self.slab.get_mut(id) {
-                    req.state = State::Parked;
-                }
                 if let Some(pending) = self.pending.last_mut()
                     && pending.from.is_none()
                 {
@@ -265,13 +264,13 @@ impl Ctx {
         let def = req.row;
         if !matches!(req.call.file, FileRef::None) {
             // A worker looks for the second file that there was none of before.
-            let second = def.has(opdef::FILE_IN) && matches!(req.call.keep, Keep::None);
+            let second = def.has(opdef::FILE_IN) && !matches!(req.call.state, OpState::Source(_));
             return if second { crate::ops::splice::assign_in(self, req) } else { Ok(()) };
         }
         if !def.has(opdef::FILE) {
             return Ok(());
         }
-        let fd = req.call.sqe.fd;
+        let fd = req.call.sqe().fd;
         let mut file = if req.flags.contains(ReqFlags::FIXED_FILE) {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
             FileRef::Fixed(self.files.get(slot)?)
@@ -308,7 +307,7 @@ fn reads_first(req: &mut Req) -> bool {
 
 /// One attempt on a worker, where it may block. Only `Call` rows come here.
 pub(crate) fn issue_blocking(call: &mut Call) -> Outcome {
-    let def = &OPS[call.sqe.opcode as usize];
+    let def = &OPS[call.opcode as usize];
     match def.issue {
         Issue::Call(f) => {
             let creds = call.creds.take();

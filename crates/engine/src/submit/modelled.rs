@@ -12,7 +12,8 @@ use crate::ops::{rw, rw_hot};
 use crate::policy::hybrid::{Key, Ticket};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, Keep, Req, State, Wait};
+use crate::ring::request::{Call, FileRef, OpState, Phase, Req};
+use crate::ring::trace::Name;
 use crate::stats::trace::{Step, ns_until};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::remembered;
@@ -98,7 +99,7 @@ impl Ctx {
     pub(crate) fn model_queue(&mut self, req: &mut Req) {
         let Some(file) = self.modelled(&req.call.file) else { return self.punt(req) };
         let Some(dev) = device(file.device) else { return self.punt(req) };
-        let (now, sqe) = (Clock::Monotonic.now(), req.call.sqe);
+        let now = Clock::Monotonic.now();
         let outcome =
             if dev.spec.empty { pretend(&mut req.call, &file) } else { move_data(req, &file) };
         let bytes = match outcome {
@@ -107,30 +108,28 @@ impl Ctx {
             // Failed, or there was nothing: the device has no part in it.
             _ => return self.outcome(req, outcome),
         };
-        let io = Io { write: rw::writes(sqe.opcode), offset: sqe.off, bytes };
+        let io = Io { write: rw::writes(req.opcode()), offset: req.call.io.off, bytes };
         let due = self.visible(dev.due(now, self.model_behind(now), io), &file);
         self.stats.routes.model.add(1);
         if let Outcome::Done(res) = outcome {
             let ticket = self.model_issued(&file, io, now);
             return self.model_park(req, due, res, ticket);
         }
-        req.wait = Wait::Model(due.shown);
         // It is not counted as a worker's.
         req.arms = req.arms.max(1);
-        self.punt(req);
+        self.punt_for(req, Some(due.shown));
     }
 
     /// A worker is through with the data of a request that is due at `due`.
     pub(crate) fn model_moved(&mut self, req: &mut Req, due: u64, res: i32) {
-        req.wait = Wait::None;
         self.model_park(req, Due { done: due, shown: due }, res, Ticket::NONE);
     }
 
     fn model_park(&mut self, req: &mut Req, due: Due, res: i32, ticket: Ticket) {
         if self.trace.on {
-            self.trace_step(Step::Model, &req.call.sqe, req.trace, ns_until(due.shown));
+            self.trace_step(Step::Model, Name::of(req), req.trace, ns_until(due.shown));
         }
-        req.state = State::Model;
+        req.phase = Phase::Modelled;
         let id = self.slab.insert(core::mem::take(req));
         self.model_push(due, What::Request(id), res, ticket);
         self.arm_linked_timeout(id);
@@ -236,17 +235,17 @@ const LATE_EVERY: u64 = 4096;
 
 /// Would O_DIRECT take all parts of a request?
 fn fits(call: &Call, file: &File) -> bool {
-    let sqe = &call.sqe;
-    match &call.keep {
-        Keep::Iov(iov) => iov.iter().all(|v| file.fits(v.base, sqe.off, v.len)),
-        _ => file.fits(sqe.addr, sqe.off, u64::from(sqe.len)),
+    let io = call.io;
+    match &call.state {
+        OpState::Vector(iov) => iov.iter().all(|v| file.fits(v.base, io.off, v.len)),
+        _ => file.fits(io.addr, io.off, u64::from(io.len)),
     }
 }
 
 /// The outcome of a request on a device that moves no data.
 fn pretend(call: &mut Call, file: &File) -> Outcome {
     let total = rw::total(call);
-    let res = file.pretend(rw::writes(call.sqe.opcode), call.sqe.off, total);
+    let res = file.pretend(rw::writes(call.opcode), call.io.off, total);
     call.done = u64::from(res.cast_unsigned());
     call.short = call.done != total;
     Outcome::Done(res)
@@ -254,12 +253,13 @@ fn pretend(call: &mut Call, file: &File) -> Outcome {
 
 /// Moves a request's data without waiting for a disk to be read; `Retry` sends it to a worker.
 fn move_data(req: &mut Req, file: &File) -> Outcome {
-    let sqe = req.call.sqe;
-    let odd = sqe.op_flags & !(PLAIN | rw::RWF_HIPRI | RWF_NOWAIT) != 0;
+    let io = req.call.io;
+    let odd = io.flags & !(PLAIN | rw::RWF_HIPRI | RWF_NOWAIT) != 0;
     let stands_in = file.direct && file.kind != Kind::Direct;
-    let at_position = sqe.off == u64::MAX;
+    let at_position = io.off == u64::MAX;
     // At its own position a worker reads otherwise than a submitter.
-    let own_way = at_position && (sqe.flags & IOSQE_ASYNC != 0 || req.follows_in_worker());
+    let own_way =
+        at_position && (req.call.sqe().flags & IOSQE_ASYNC != 0 || req.follows_in_worker());
     let call = &mut req.call;
     if call.creds.is_some() || file.kind == Kind::Direct || own_way {
         return Outcome::Retry;
@@ -267,24 +267,24 @@ fn move_data(req: &mut Req, file: &File) -> Outcome {
     if stands_in && (odd || at_position || !fits(call, file)) {
         return Outcome::Retry;
     }
-    let waits = rw::writes(sqe.opcode) || file.kind == Kind::Memory;
+    let waits = rw::writes(call.opcode) || file.kind == Kind::Memory;
     let Some(twin) = &file.twin else {
-        let asked = sqe.op_flags & RWF_NOWAIT == 0;
+        let asked = io.flags & RWF_NOWAIT == 0;
         return rw::issue(call, if waits && asked { Try::Block } else { Try::Nonblock });
     };
     let how = if waits { Try::Block } else { Try::Nonblock };
     // A device's queue has room: who may not wait need not.
-    call.sqe.op_flags &= !RWF_NOWAIT;
+    call.io.flags &= !RWF_NOWAIT;
     let own = core::mem::replace(&mut call.file, FileRef::Shared(twin.clone(), Kind::Buffered));
     let outcome = rw::issue(call, how);
-    call.sqe.op_flags = sqe.op_flags;
+    call.io.flags = io.flags;
     let by_worker = outcome == Outcome::Retry;
     // A worker goes on under the twin, but not where somebody counts who has the registered file.
     if !by_worker || !matches!(own, FileRef::Plain(_)) {
         call.file = own;
     }
     if by_worker {
-        call.sqe.op_flags &= !RWF_NOWAIT;
+        call.io.flags &= !RWF_NOWAIT;
     }
     outcome
 }

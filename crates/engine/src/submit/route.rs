@@ -9,7 +9,7 @@ use crate::io::socket::{check_zero_copy, is_socket};
 use crate::ops;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
-use crate::ring::request::{FileRef, Poll, Req, ReqFlags, State, Wait, kind_of};
+use crate::ring::request::{FileRef, OnWorker, Phase, Poll, Req, ReqFlags, kind_of};
 use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
 use softring_host::fd::kind::Kind;
@@ -79,14 +79,15 @@ impl Ctx {
                     None
                 }
                 // A worker makes one attempt, behind which the file's own position stays.
-                _ => (forced || (req.follows_in_worker() && req.call.sqe.off == ops::rw::CURRENT))
+                _ => (forced
+                    || (req.follows_in_worker() && req.call.sqe().off == ops::rw::CURRENT))
                     .then_some(Way::Worker),
             };
         }
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);
         req.flags.set(ReqFlags::STREAM, pollable);
         // What waited for a barrier behind a CLOSE finds it done.
-        let closes = def.has(opdef::CLOSES) && req.call.sqe.flags & IOSQE_ASYNC == 0;
+        let closes = def.has(opdef::CLOSES) && req.call.sqe().flags & IOSQE_ASYNC == 0;
         (def.has(opdef::ASYNC) || (forced && !pollable && !closes)).then_some(Way::Worker)
     }
 
@@ -185,13 +186,12 @@ impl Ctx {
                 self.stats.routes.poll.add(u64::from(req.arms == 0));
                 let def = req.row;
                 let events = req.poll_events();
-                req.wait = Wait::Poll(Poll::new(events));
                 req.arms = req.arms.saturating_add(1);
                 req.call.polled = true;
                 if def.has(opdef::CREDS) && ops::socket::passes_creds(req) {
                     self.note_creds_ahead(req);
                 }
-                self.arm_poll(req);
+                self.arm_poll(req, Poll::new(events));
             }
         }
     }
@@ -201,6 +201,11 @@ impl Ctx {
     /// no thread for. A file that no descriptor could be had for is also worked on here, before its
     /// number can mean another.
     pub(crate) fn punt(&mut self, req: &mut Req) {
+        self.punt_for(req, None);
+    }
+
+    /// As [`Self::punt`], for a modelled device that is done with it at `due`.
+    pub(crate) fn punt_for(&mut self, req: &mut Req, due: Option<u64>) {
         self.stats.routes.worker.add(u64::from(req.arms == 0));
         if let Err(e) = req.call.file.hold() {
             // A worker lets task work end what has no file, and what is linked behind it go on.
@@ -213,9 +218,8 @@ impl Ctx {
             self.note_creds(req, other);
         }
         self.trace(Step::Punt, req);
-        req.state = State::Punted;
         let call = req.call.lend();
-        req.held = call.file.fd();
+        req.phase = Phase::Worker(OnWorker { fd: call.file.fd(), due });
         let kind = kind_of(&call.file);
         // Where kernel aio is missing, or would not have it, a worker stands in for the device: as
         // with kernel aio and with modelled disks, who asks is known in the end.

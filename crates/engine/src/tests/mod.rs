@@ -12,7 +12,7 @@ mod timeouts;
 use crate::io::token::ReqId;
 use crate::memory::rings::{Geometry, Rings, off};
 use crate::ring::ctx::{Ctx, Guard, Ring};
-use crate::ring::request::State;
+use crate::ring::request::Phase;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use softring_uapi::*;
 use std::sync::Arc;
@@ -93,12 +93,12 @@ impl TestRing {
     /// The names of requests that wait for something of their own, in order.
     fn waiting(&self) -> Vec<u64> {
         let ctx = self.lock();
-        let waits = |s| matches!(s, State::Timeout | State::Parked);
+        let waits = |phase: &Phase| matches!(phase, Phase::Timer(_) | Phase::Elsewhere);
         let mut names: Vec<u64> = ctx
             .slab
             .iter()
-            .filter(|(_, req)| waits(req.state))
-            .map(|(_, req)| req.call.sqe.user_data)
+            .filter(|(_, req)| waits(&req.phase))
+            .map(|(_, req)| req.user_data)
             .collect();
         names.sort_unstable();
         names

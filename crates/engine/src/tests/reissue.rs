@@ -24,8 +24,7 @@ static ROW: OpDef = OpDef { issue: Issue::Ring(attempt), ..OPS[IORING_OP_NOP as 
 /// As a prepared request comes to its first attempt.
 fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     SCRIPT.set(script.iter().copied().collect());
-    let mut req = Req { row: &ROW, ..Req::default() };
-    req.call.sqe = sqe(IORING_OP_NOP, user_data);
+    let mut req = Req::new(sqe(IORING_OP_NOP, user_data), &ROW);
     let mut ctx = ring.lock();
     ctx.nr_reqs += 1;
     ctx.queue_sqe(&mut req);
@@ -35,7 +34,7 @@ fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
 /// What it waits for has come: it is tried again.
 fn again(ring: &TestRing, id: ReqId) {
     let mut ctx = ring.lock();
-    ctx.slab.get_mut(id).expect("it waits").state = State::Prepped;
+    ctx.slab.get_mut(id).expect("it waits").phase = Phase::Prepped;
     ctx.run.push_back(id);
     ctx.flush();
 }
@@ -61,7 +60,7 @@ proptest! {
         let ring = TestRing::new(8, 128, 0);
         let outcome = |a: &Attempt| match a {
             Attempt::More(res) => Outcome::More(*res),
-            Attempt::Wait => Outcome::Queued,
+            Attempt::Wait => Outcome::Elsewhere,
         };
         let script: Vec<_> = attempts.iter().map(outcome).chain([Outcome::Done(last)]).collect();
         begin(&ring, 1, &script);
@@ -100,8 +99,7 @@ proptest! {
 fn many_shots_let_others_in_between() {
     let ring = TestRing::new(8, 128, 0);
     let mut ctx = ring.lock();
-    let mut other = Req::default();
-    other.call.sqe = sqe(IORING_OP_NOP, 2);
+    let other = Req::new(sqe(IORING_OP_NOP, 2), &OPS[IORING_OP_NOP as usize]);
     ctx.nr_reqs += 1;
     let other = ctx.slab.insert(other);
     ctx.run.push_back(other);
@@ -118,7 +116,7 @@ fn many_shots_let_others_in_between() {
 #[test]
 fn a_late_result_finds_nobody() {
     let ring = TestRing::new(8, 16, 0);
-    begin(&ring, 1, &[Outcome::Queued]);
+    begin(&ring, 1, &[Outcome::Elsewhere]);
     let gone = ring.id(1).expect("it waits");
     let bring = |res| {
         let mut ctx = ring.lock();
@@ -126,7 +124,7 @@ fn a_late_result_finds_nobody() {
         ctx.flush();
     };
     bring(3);
-    begin(&ring, 2, &[Outcome::Queued]);
+    begin(&ring, 2, &[Outcome::Elsewhere]);
     let next = ring.id(2).expect("it waits");
     assert_eq!((next.slot, next != gone), (gone.slot, true));
     bring(4);

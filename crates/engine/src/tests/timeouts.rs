@@ -1,7 +1,7 @@
 //! Timeouts: by their deadline, or by how many requests have ended since.
 
 use super::*;
-use crate::ring::request::Wait;
+use crate::ring::request::Phase;
 use proptest::prelude::*;
 
 const ETIME: i32 = -62;
@@ -86,8 +86,8 @@ proptest! {
             let ended = ring.reap();
             prop_assume!(ended.is_empty());
             for (_, req) in ring.lock().slab.iter() {
-                let Wait::Timeout(t) = req.wait else { unreachable!("all are timeouts") };
-                want.push((t.deadline, req.call.sqe.user_data));
+                let Phase::Timer(t) = req.phase else { unreachable!("all are timeouts") };
+                want.push((t.deadline, req.user_data));
             }
         }
         want.sort_unstable();
