@@ -65,6 +65,14 @@ impl Phase {
         Some(t)
     }
 
+    /// What polls stands under the number `at` (-1: nowhere), since the poll set was looked at for
+    /// the `looks`th time.
+    pub(crate) fn stand_at(&mut self, at: i32, looks: u32, stays: bool) {
+        if let Phase::Polling(poll) = self {
+            (poll.at, poll.looks, poll.stays) = (at, looks, stays);
+        }
+    }
+
     /// Does it stand in the poll set?
     pub(crate) fn stands(&self) -> bool {
         matches!(self, Phase::Polling(poll) if poll.at >= 0)

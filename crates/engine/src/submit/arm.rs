@@ -101,8 +101,7 @@ impl Ctx {
             };
             if set.stand(fd, events_of(req, poll), vain, id)? {
                 standing::note(set.standing(fd), req);
-                let looks = transports.looks;
-                req.phase = Phase::Polling(Poll { at: fd, looks, stays: true, ..poll });
+                req.phase.stand_at(fd, transports.looks, true);
                 if reissues(req) {
                     transports.unsettled += 1;
                     self.stats.reissue.armed.add(1);
@@ -117,7 +116,7 @@ impl Ctx {
         }
         let at = set.add(at, req.call.file.poll_fd(), events_of(req, poll), id)?;
         transports.multishot_polls += u32::from(poll.tells_each());
-        req.phase = Phase::Polling(Poll { at, looks: transports.looks, ..poll });
+        req.phase.stand_at(at, transports.looks, false);
         if reissues(req) {
             transports.unsettled += 1;
             self.stats.reissue.armed.add(1);
@@ -138,8 +137,7 @@ impl Ctx {
             return set.look_again(poll.at, events, found_nothing(req));
         }
         let at = set.modify(poll.at, own, events, id);
-        let looks = self.transports.looks;
-        req.phase = Phase::Polling(Poll { at: at.unwrap_or(-1), looks, ..poll });
+        req.phase.stand_at(at.unwrap_or(-1), self.transports.looks, false);
         if at.is_err() {
             self.transports.one_poll_less(poll.tells_each());
         }
