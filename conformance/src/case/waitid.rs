@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     case!("waitid", killed, [Op(IORING_OP_WAITID)], "a child that a signal ended"),
     case!("waitid", options, [Op(IORING_OP_WAITID)], "WNOHANG waits for nothing, WNOWAIT takes nothing"),
     case!("waitid", several, [Op(IORING_OP_WAITID)], "several wait for any child: each gets one"),
+    case!("waitid", rivals, [Op(IORING_OP_WAITID), Sqe(IOSQE_ASYNC)], "of two that wait for one child the later gets its end, whoever made it wait"),
     case!("waitid", cancel, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "a wait is cancelled, and takes nothing"),
     case!("waitid", cancel_many, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "many are, and how that is counted"),
     case!("waitid", linked, [Op(IORING_OP_WAITID), Op(IORING_OP_LINK_TIMEOUT)], "in chains, and with a timeout"),
@@ -219,6 +220,22 @@ fn several(cx: &mut Cx) -> Outcome {
     got.sort_unstable();
     cx.holds("and each another", got == pids);
     cx.one(&mut ring, "none is left", wait(P_ALL, 0, WEXITED, &mut [0; 32]), -libc::ECHILD);
+    Ok(())
+}
+
+fn rivals(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    for flags in [[0, 0], [0, IOSQE_ASYNC], [IOSQE_ASYNC, 0], [IOSQE_ASYNC, IOSQE_ASYNC]] {
+        let mut infos = [BLANK; 2];
+        let (pid, w) = child(cx, 1)?;
+        for (i, info) in infos.iter_mut().enumerate() {
+            let sqe = wait(P_PID, pid, WEXITED, info).with(flags[i]).ud(1 + i as u64);
+            cx.start(&mut ring, &[sqe]);
+            cx.quiet(&ring, "waits", 5);
+        }
+        drop(w);
+        sorted(cx, &mut ring, &format!("flags {flags:?}"), 2)?;
+    }
     Ok(())
 }
 

@@ -62,7 +62,8 @@ impl Req {
     /// that wait for its file are faster then.
     pub(crate) fn goes_back_to_worker(&self) -> bool {
         let flags = self.flags & (ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT);
-        flags == ReqFlags::FORCE_ASYNC && matches!(self.row.issue, Issue::Call(_))
+        let waits_itself = self.row.waiting.is_some();
+        flags == ReqFlags::FORCE_ASYNC && matches!(self.row.issue, Issue::Call(_)) && !waits_itself
     }
 
     /// Does the kernel's worker come to it by a chain? No attempt of its own was asked for.
