@@ -6,7 +6,7 @@
 //! syscall::enter -> memory::sq (copy once) -> submit::init (prep, link, drain) -> submit::issue
 //!   Done   -> ring::complete -> memory::cq (post) -> drive::driver (wake)
 //!   Retry  -> submit::route -> io::{poll, aio, worker} -> issue again, or complete
-//!   Queued -> its owner (timeout, poll, msg_ring) completes it later
+//!   Timed, Polled, Sleeps, Elsewhere -> who it waits with completes it later
 //! ```
 
 #![warn(unreachable_pub)]
