@@ -58,6 +58,7 @@ const KNOWN: &[Known] = &[
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
     ("A cancellation may find there what no worker has begun", known_workers::not_begun),
+    ("what a worker of softring's has not ended yet", known_workers::still_there),
     ("a timeout may count none of the next call's completions", known_workers::counts_late),
     ("so a cancellation of the same batch finds nothing", known_workers::read_at_once),
     ("of no bytes that a worker waits in", known_workers::message_of_nothing),

@@ -3,7 +3,8 @@
 use super::program::{Cell, Slot, Sqe, Val};
 use super::seen::{Seen, is_regular, reads, writes};
 
-/// Two reads into the same memory, one of a file in memory, for which the kernel takes a worker.
+/// A read into memory that another reads into or writes from, one of them of a file in memory, for
+/// which the kernel takes a worker.
 pub fn read_over(seen: &Seen) -> bool {
     let into = |sqe: &Sqe| -> Vec<u8> {
         let buf = |val: &Val| if let Val::Buf(buf, _) = val { Some(*buf) } else { None };
@@ -16,13 +17,14 @@ pub fn read_over(seen: &Seen) -> bool {
         }
     };
     let in_memory = |(ring, sqe): (u8, &Sqe)| {
-        reads(sqe.op) && seen.file(ring, sqe).is_some_and(|s| s == Slot::Direct || is_regular(s))
+        (reads(sqe.op) || writes(sqe.op))
+            && seen.file(ring, sqe).is_some_and(|s| s == Slot::Direct || is_regular(s))
     };
     let over = |(_, sqe): (u8, &Sqe)| {
         let both = |buf: &u8| {
             let same = |(_, other): &(u8, &Sqe)| other.ud != sqe.ud && into(other).contains(buf);
             let reads = |(_, other): (u8, &Sqe)| reads(other.op);
-            let text = seen.what.text.contains(&format!("buf{buf} "));
+            let text = writes(sqe.op) || seen.what.text.contains(&format!("buf{buf} "));
             text && seen.sqes().filter(same).any(reads)
         };
         // A vector that goes on behind what was written of it names any memory.

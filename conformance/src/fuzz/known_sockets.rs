@@ -27,7 +27,7 @@ pub fn shut_quietly(seen: &Seen) -> bool {
 /// The other end of a request's file, or the listener that it is to reach, was closed by the batch
 /// that the request is part of.
 pub fn closed_at_once(seen: &Seen) -> bool {
-    let Some((ring, own)) = seen.request() else { return false };
+    let Some((ring, own)) = seen.request() else { return closed_before_send(seen) };
     let mut closed = Vec::new();
     for step in &seen.program.steps {
         match step {
@@ -47,6 +47,21 @@ pub fn closed_at_once(seen: &Seen) -> bool {
     let peer = |slot: &Slot| file.is_some() && other_end(*slot) == file;
     let listener = |slot: &Slot| own.op == IORING_OP_CONNECT && own.addr == Val::Addr(*slot);
     closed.iter().any(peer) || closed.iter().any(listener) && reached()
+}
+
+/// An error that is left on a socket at the end, as something was sent right behind the close of the
+/// other end, in one chain.
+fn closed_before_send(seen: &Seen) -> bool {
+    let closes = |sqe: &Sqe| sqe.op == IORING_OP_CLOSE && sqe.flags & IOSQE_IO_LINK != 0;
+    let sends = |sqe: &Sqe| matches!(sqe.op, IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_WRITE);
+    let refused = format!("front {} ", res(libc::ECONNREFUSED));
+    seen.what.text.contains(&refused)
+        && (0..2).any(|ring| {
+            seen.pairs(ring).any(|(before, sqe)| {
+                let closed = before.filter(|before| closes(before)).and_then(slot);
+                sends(sqe) && closed.and_then(other_end).is_some_and(|end| slot(sqe) == Some(end))
+            })
+        })
 }
 
 /// A poll that a batch cancels behind the close of the other end: it has fired by then.
@@ -76,15 +91,18 @@ pub fn closed_before_cancel(seen: &Seen) -> bool {
 pub fn vector_at_hand(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let message = |(of, sqe): (u8, &Sqe)| {
-        of == ring && matches!(sqe.op, IORING_OP_SENDMSG | IORING_OP_RECVMSG | IORING_OP_SENDMSG_ZC)
+        let vector = || sqe.op == IORING_OP_SEND && sqe.ioprio & IORING_SEND_VECTORIZED != 0;
+        let messages = [IORING_OP_SENDMSG, IORING_OP_RECVMSG, IORING_OP_SENDMSG_ZC];
+        of == ring && (messages.contains(&sqe.op) || vector())
     };
+    let (kernel, softring) = seen.results();
+    let takes_more = || matches!((&kernel[..], &softring[..]), ([k], [s]) if k > s && *s > 0);
     let first = |cqes: &[Cqe], more: bool| {
         let is = |cqe: &Cqe| cqe.res > 0 && (cqe.flags & IORING_CQE_F_MORE != 0) == more;
         cqes.iter().any(is)
     };
     is_open_bundle(own)
-        && first(&seen.what.kernel, false)
-        && first(&seen.what.softring, true)
+        && (first(&seen.what.kernel, false) && first(&seen.what.softring, true) || takes_more())
         && seen.sqes().any(message)
 }
 

@@ -55,6 +55,23 @@ pub fn not_begun(seen: &Seen) -> bool {
             && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
 }
 
+/// Does a cancellation find, here only, what a worker has at hand of a chain that its batch left
+/// open?
+pub fn still_there(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let cancelled = [res(libc::ECANCELED)];
+    let found = |sqe: &Sqe| {
+        let links = sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
+        links
+            && writes(sqe.op)
+            && !seen.kernel.told(sqe.ud).eq(cancelled)
+            && seen.softring.told(sqe.ud).eq(cancelled)
+    };
+    let cancels = |(of, sqe): (u8, &Sqe)| of == ring && sqe.op == IORING_OP_ASYNC_CANCEL;
+    found(own) && seen.sqes().any(cancels)
+        || own.op == IORING_OP_ASYNC_CANCEL && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
+}
+
 /// Does a timeout count completions from when the kernel's worker arms it, which those of the next
 /// call may be ahead of?
 pub fn counts_late(seen: &Seen) -> bool {
