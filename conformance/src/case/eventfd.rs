@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     case!("eventfd", messages, [Op(IORING_OP_MSG_RING), Reg(IORING_REGISTER_EVENTFD)], "so does each message, also a ring's to itself"),
     case!("eventfd", nothing_to_tell, [Reg(IORING_REGISTER_EVENTFD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a look at another file tells of nothing"),
     case!("eventfd", writes_that_block, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd is a worker's, its failure task work"),
+    case!("eventfd", polled_by_itself, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_POLL_ADD)], "a multishot poll of the ring's own eventfd ends when the ring signals it"),
     case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),
     case!("eventfd", overflow_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "but not to an async eventfd"),
     case!("eventfd", skipped_by_worker, [
@@ -348,4 +349,42 @@ fn nothing_to_tell(cx: &mut Cx) -> Outcome {
     cx.is("counted", counted(&ev), 0);
     cx.is("flags", ring.sq_flags(), 0);
     Ok(())
+}
+
+fn polled_by_itself(cx: &mut Cx) -> Outcome {
+    for (op, flags) in [
+        (IORING_REGISTER_EVENTFD, 0),
+        (IORING_REGISTER_EVENTFD, DEFER),
+        (IORING_REGISTER_EVENTFD_ASYNC, 0),
+    ] {
+        let mut ring = cx.ring(8, flags)?;
+        let ev = nonblocking_eventfd()?;
+        let fd = [ev.as_raw_fd()];
+        cx.is("register", ring.register_slice(op, &fd), 0);
+        let poll = sqe::poll_add(ev.as_raw_fd(), libc::POLLIN)
+            .set(|s| s.len = IORING_POLL_ADD_MULTI)
+            .ud(1);
+        cx.start(&mut ring, &[poll, sqe::nop().ud(2)]);
+        settles(cx, &mut ring, "signalled by a NOP");
+        cx.start(&mut ring, &[poll]);
+        settles(cx, &mut ring, "ready when it is armed");
+        counted(&ev);
+        cx.start(&mut ring, &[sqe::cancel(1, 0).ud(3)]);
+        settles(cx, &mut ring, "cancelled");
+        counted(&ev);
+        cx.start(&mut ring, &[poll]);
+        rustix::io::write(&ev, &1u64.to_ne_bytes())?;
+        settles(cx, &mut ring, "written by the program");
+        cx.start(&mut ring, &[sqe::nop().ud(2)]);
+        settles(cx, &mut ring, "a NOP behind that");
+    }
+    Ok(())
+}
+
+/// What comes within a moment, with the flags of each.
+fn settles(cx: &mut Cx, ring: &mut Ring, what: &str) {
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+    let got: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res, c.flags)).collect();
+    cx.note(what, format_args!("{got:?}"));
 }

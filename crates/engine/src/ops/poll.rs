@@ -9,9 +9,11 @@ use crate::io::socket::is_socket;
 use crate::io::standing;
 use crate::io::token::ReqId;
 use crate::ops::ring_file;
+use crate::ring::cancel::same_file;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{FileRef, OpState, Phase, Poll, Req, ReqFlags};
+use rustix::fd::AsRawFd;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_epoll;
 use softring_host::sys;
@@ -114,6 +116,10 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         let none = if ring_file::is_full(ctx, req, fd) { standing::OUT } else { 0 };
         return ring_file::poll(ctx, req, fd, events & !none);
     }
+    // What the ring has signalled before wakes nobody.
+    if let Some(own) = ctx.eventfd.as_ref().filter(|_| events & EPOLLONESHOT == 0) {
+        own.take_signalled();
+    }
     match ready(&req.call.file, events).map(|r| mask_of(req, events, r)) {
         Err(e) => Outcome::Done(e.res()),
         Ok(_) if req.call.file.is_path() => Outcome::Done(unpollable(req)),
@@ -147,7 +153,8 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let revents = if p.waits { woken(req, p.events, revents) } else { revents };
     let (all, user_data) = (mask_of(req, p.events, revents), req.user_data);
     let mask = news(&p, revents, all).cast_signed();
-    let ring = req.flags.contains(ReqFlags::POLLS_RING) && p.waits;
+    let ring = p.waits
+        && (req.flags.contains(ReqFlags::POLLS_RING) || ctx.signalled_itself(&req.call.file, &p));
     let orphan = req.flags.contains(ReqFlags::ORPHAN);
     if mask == 0 {
         if p.events & EPOLLONESHOT != 0 {
@@ -155,7 +162,8 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
         }
         return;
     }
-    // A poll woken by a ring ends with that, lest two rings wake each other for ever.
+    // A poll woken by a ring ends with that, lest rings wake each other, or themselves, for ever
+    // (`EPOLL_URING_WAKE`).
     if p.events & EPOLLONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
         ctx.trace_more(id, mask);
         if let Some(Phase::Polling(p)) = ctx.slab.get_mut(id).map(|req| &mut req.phase) {
@@ -165,6 +173,17 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     }
     ctx.poll_leave(id, p.events & EPOLLONESHOT != 0);
     ctx.complete(id, if orphan { Errno::ECANCELED.res() } else { mask });
+}
+
+impl Ctx {
+    /// Is it the ring's own eventfd that a multishot poll waits for, and has the ring signalled it?
+    fn signalled_itself(&self, file: &FileRef, poll: &Poll) -> bool {
+        poll.tells_each()
+            && self
+                .eventfd
+                .as_ref()
+                .is_some_and(|own| same_file(own.fd.as_raw_fd(), file.fd()) && own.take_signalled())
+    }
 }
 
 /// What is ready, without the error if another request has taken it since: an error wakes without

@@ -1,5 +1,7 @@
 //! The registered eventfd. Kernel counterpart: `io_uring/eventfd.c`.
 
+use core::cell::Cell;
+
 use softring_host::fd::InternalFd;
 
 /// An eventfd that is signalled when CQEs are posted.
@@ -14,18 +16,26 @@ pub(crate) struct EventFd {
     by_workers: u32,
     /// Signals for what is in front of it.
     due: u32,
+    /// The ring has signalled it since who polls it was last told.
+    signalled: Cell<bool>,
 }
 
 impl EventFd {
     /// `tail`: the CQ's, behind which is told of.
     pub(crate) fn new(fd: InternalFd, only_async: bool, tail: u32) -> Self {
-        EventFd { fd, only_async, tail, by_workers: 0, due: 0 }
+        EventFd { fd, only_async, tail, by_workers: 0, due: 0, signalled: Cell::new(false) }
     }
 
     /// Signals as often as the kernel would.
     pub(crate) fn signal(&self, times: u32) {
         softring_host::fd::check_now_and_then();
+        self.signalled.set(true);
         let _ = rustix::io::write(&self.fd, &u64::from(times).to_ne_bytes());
+    }
+
+    /// Has the ring signalled it since this was last asked?
+    pub(crate) fn take_signalled(&self) -> bool {
+        self.signalled.take()
     }
 
     /// A worker of the kernel's posts by itself; with `skipped` it posts nothing.
