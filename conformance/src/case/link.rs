@@ -3,6 +3,7 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
+    case!("link", before_worker, [Op(IORING_OP_POLL_REMOVE), Setup(IORING_SETUP_DEFER_TASKRUN)], "what is linked is issued before a worker comes to the batch's open chain"),
     case!("link", behind_its_batch, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "what is linked comes with the batch's task work, behind what the batch has queued itself"),
     case!("link", runs_in_order, [Sqe(IOSQE_IO_LINK)], "a chain's requests run one after the other"),
     case!("link", failure_cancels, [Sqe(IOSQE_IO_LINK)], "a failure cancels the rest of its chain, and no other"),
@@ -365,4 +366,22 @@ fn behind_its_batch(cx: &mut Cx) -> Outcome {
         }
     }
     Ok(())
+}
+
+fn before_worker(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, DEFER)?;
+    let (r, w) = cx.pipe()?;
+    rustix::io::write(&w, b"x")?;
+    let many = sqe::poll_add(r.as_raw_fd(), libc::POLLIN)
+        .set(|s| s.len = IORING_POLL_ADD_MULTI)
+        .ud(1);
+    let remove = sqe::rw(IORING_OP_POLL_REMOVE, -1, 1, 0, 0).ud(2);
+    // The chain of the removal is open when its batch ends.
+    for sqe in [sqe::nop().link().ud(3), many, remove.link()] {
+        ring.push(sqe);
+    }
+    cx.is("enter", ring.enter(3, 3, IORING_ENTER_GETEVENTS), 3);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+    super::futex::sorted(cx, &mut ring, "all", 4)
 }

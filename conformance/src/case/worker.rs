@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     case!("worker", fails_net, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "so does what it may not wait for"),
     case!("worker", deferred, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd tells of a worker's work, not of its CQEs"),
     case!("worker", deferred_waits, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "nor of what a worker has made wait, when that ends"),
+    case!("worker", deferred_polls, [Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a multishot poll that a worker has armed is there to be removed, though its file is ready"),
     case!("worker", goes_on, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_ACCEPT)], "what is linked goes on in the worker, unless task work ended what was before it"),
     case!("worker", accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT that a worker has armed ends with DONTWAIT where it looks in vain"),
 ];
@@ -372,6 +373,27 @@ fn deferred_waits(cx: &mut Cx) -> Outcome {
         cx.is("enter", ring.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
         cx.note_cqes(what, &mut ring);
         settled(cx, &format!("{what}: posted"), &ev);
+    }
+    Ok(())
+}
+
+fn deferred_polls(cx: &mut Cx) -> Outcome {
+    let (mut ring, ev) = ring_async(cx, DEFER)?;
+    let (r, w) = cx.pipe()?;
+    rustix::io::write(&w, b"x")?;
+    let many =
+        sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1).set(|s| s.len = IORING_POLL_ADD_MULTI);
+    let remove = sqe::rw(IORING_OP_POLL_REMOVE, -1, 1, 0, 0).ud(2);
+    for (what, flags) in [("at once", 0), ("by a worker", IOSQE_ASYNC)] {
+        cx.start(&mut ring, &[many.with(flags)]);
+        settled(cx, what, &ev);
+        cx.start(&mut ring, &[remove]);
+        settled(cx, what, &ev);
+        for _ in 0..2 {
+            ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+        }
+        cx.note_cqes(what, &mut ring);
+        settled(cx, what, &ev);
     }
     Ok(())
 }

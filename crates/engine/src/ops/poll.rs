@@ -100,10 +100,11 @@ fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
     }
 }
 
-/// Does a POLL_ADD find nothing ready, so that there is nothing to tell of?
+/// Is a POLL_ADD only armed by its issue? One for many is, and what finds nothing ready.
 pub(crate) fn only_arms(req: &Req) -> bool {
     let OpState::Poll(events) = req.call.state else { return false };
-    ready(&req.call.file, events).is_ok_and(|revents| mask_of(req, events, revents) == 0)
+    let nothing = |revents| mask_of(req, events, revents) == 0;
+    events & EPOLLONESHOT == 0 || ready(&req.call.file, events).is_ok_and(nothing)
 }
 
 /// Answers what is ready, or arms (`__io_arm_poll_handler`).

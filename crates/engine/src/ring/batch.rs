@@ -30,7 +30,7 @@ pub(crate) struct SubmitState {
     pub(crate) collects: bool,
     /// What follows the requests that have ended in it: task work from the flush on.
     pub(crate) followers: VecDeque<ReqId>,
-    /// What a worker hands back to task work, which comes later than any of these.
+    /// What comes from a worker to task work, later than any of these.
     pub(crate) handed_back: VecDeque<ReqId>,
     /// A batch is being submitted, by a thread with these credentials, once it was asked.
     pub(crate) open: bool,

@@ -29,7 +29,7 @@ impl Ctx {
         }
         // It never blocks, and only the ring's task may post what comes of it.
         to_worker(req);
-        self.run.push_back(id);
+        self.queue_from_worker(id);
         self.announce_by(true);
     }
 
@@ -78,11 +78,14 @@ impl Ctx {
             // It comes after every CQE so far, for a timeout that counts them, too.
             self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             let before = (self.nr_ended, self.run.len());
+            let ready = core::mem::take(&mut self.transports.ready_now);
             self.queue_sqe(&mut req);
-            // It has ended already; the kernel's worker brings that.
-            if self.defers() && before != (self.nr_ended, self.run.len()) {
+            // It has ended already, or what it polls is ready; the kernel's worker brings that.
+            let tells = self.transports.ready_now || before != (self.nr_ended, self.run.len());
+            if self.defers() && tells {
                 self.announce_by(true);
             }
+            self.transports.ready_now |= ready;
         }
         (self.submit.open, self.submit.caller, self.submit.alike) = (false, None, false);
         true

@@ -126,7 +126,16 @@ impl Ctx {
     /// As [`Self::end_soon`], for what an attempt leaves to task work.
     pub(crate) fn end_later(&mut self, id: ReqId, res: i32) {
         let Some(req) = self.ends_with(id, res) else { return };
-        if req.is_handed_back() && self.submit.collects {
+        if req.is_handed_back() {
+            self.queue_from_worker(id);
+        } else {
+            self.run.push_back(id);
+        }
+    }
+
+    /// Queues what comes from a worker: that is later than the task work of the batch at hand.
+    pub(crate) fn queue_from_worker(&mut self, id: ReqId) {
+        if self.submit.collects {
             self.submit.handed_back.push_back(id);
         } else {
             self.run.push_back(id);
