@@ -1,7 +1,7 @@
 //! What depends on which of two workers is first, or on a worker and the task.
 
 use super::program::{Fd, Slot, Sqe, Step};
-use super::seen::{Seen, reads, res, slot};
+use super::seen::{Seen, reads, res};
 use softring_uapi::*;
 
 const LINKED: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
@@ -81,7 +81,8 @@ pub fn chain_without_room(seen: &Seen) -> bool {
 
 /// What a request read from the ring's own eventfd, beside a worker whose CQE that counts.
 pub fn counts_of_workers(seen: &Seen) -> bool {
-    let own = |(_, sqe): (u8, &Sqe)| reads(sqe.op) && slot(sqe) == Some(Slot::RingEvent);
+    let own =
+        |(ring, sqe): (u8, &Sqe)| reads(sqe.op) && seen.file(ring, sqe) == Some(Slot::RingEvent);
     let counted = seen
         .program
         .steps

@@ -49,8 +49,8 @@ pub fn closed_at_once(seen: &Seen) -> bool {
     closed.iter().any(peer) || closed.iter().any(listener) && reached()
 }
 
-/// An error that is left on a socket at the end, as something was sent right behind the close of the
-/// other end, in one chain.
+/// An error that is left on a socket at the end, as something was sent right behind the close of
+/// the other end, in one chain.
 fn closed_before_send(seen: &Seen) -> bool {
     let closes = |sqe: &Sqe| sqe.op == IORING_OP_CLOSE && sqe.flags & IOSQE_IO_LINK != 0;
     let sends = |sqe: &Sqe| matches!(sqe.op, IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_WRITE);

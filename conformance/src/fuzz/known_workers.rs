@@ -135,7 +135,8 @@ pub fn behind_barrier(seen: &Seen) -> bool {
             !kernel && seen.what.step >= seen.program.steps.len() && barrier(seen, ring, own);
         kernel != softring && (ended || one_behind_other(seen, ring))
     };
-    if seen.at_rest() {
+    // A call that waits for completions is told of none.
+    if seen.at_rest() || seen.what.about == "enter" {
         return seen.sqes().any(late);
     }
     // Or it is told of in the same call on softring only, and later on the kernel.
