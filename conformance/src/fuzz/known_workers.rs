@@ -2,7 +2,7 @@
 //! begun.
 
 use super::program::{Cell, Slot, Sqe, Step, Val};
-use super::seen::{Seen, is_cached, reads, res, writes};
+use super::seen::{Seen, is_cached, reads, res, sends, writes};
 use super::transcript::Transcript;
 use softring_uapi::*;
 
@@ -63,7 +63,7 @@ pub fn still_there(seen: &Seen) -> bool {
     let found = |sqe: &Sqe| {
         let links = sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
         links
-            && writes(sqe.op)
+            && (writes(sqe.op) || sends(sqe.op))
             && !seen.kernel.told(sqe.ud).eq(cancelled)
             && seen.softring.told(sqe.ud).eq(cancelled)
     };
