@@ -1,7 +1,7 @@
 //! Requests that wait on sockets, of which nothing tells, or too much.
 
 use super::program::{Cell, Host, Slot, Sqe, Step, Val};
-use super::seen::{Seen, other_end, own_side_only, res, slot, unix_peer};
+use super::seen::{Seen, other_end, own_side_only, reads, res, slot, unix_peer};
 use super::transcript::{Cqe, Transcript};
 use softring_uapi::*;
 
@@ -64,7 +64,7 @@ fn closed_before_send(seen: &Seen) -> bool {
         })
 }
 
-/// A poll that a batch cancels behind the close of the other end: it has fired by then.
+/// A poll or a read that a batch cancels behind the close of the other end: it has fired by then.
 pub fn closed_before_cancel(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let Some(file) = seen.file(ring, own) else { return false };
@@ -83,8 +83,13 @@ pub fn closed_before_cancel(seen: &Seen) -> bool {
         }
     }
     let (kernel, softring) = seen.results();
-    let fired = softring.len() == 1 && softring[0] > 0;
-    own.op == IORING_OP_POLL_ADD && cancelled && kernel == [res(libc::ECANCELED)] && fired
+    // A read finds the end.
+    let fired = match own.op {
+        IORING_OP_POLL_ADD => matches!(softring[..], [mask] if mask > 0),
+        op if reads(op) => softring == [0],
+        _ => false,
+    };
+    cancelled && kernel == [res(libc::ECANCELED)] && fired
 }
 
 /// A bundle that has taken the last buffer, in a vector that an earlier message left.
