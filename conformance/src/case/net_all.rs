@@ -104,7 +104,8 @@ fn messages(cx: &mut Cx) -> Outcome {
             for first in [0, IORING_RECVSEND_POLL_FIRST] {
                 for message in [false, true] {
                     let (one, two) = messages_in(count)?;
-                    let mut header = hdr(&[part(&text)]);
+                    let parts = [part(&text)];
+                    let mut header = hdr(&parts);
                     let all = match message {
                         true => take(two.as_raw_fd(), &mut header),
                         false => recv(two.as_raw_fd(), &mut buf),
