@@ -316,7 +316,8 @@ fn sync_cancel_of_worker(cx: &mut Cx) -> Outcome {
             let mut ring = cx.ring(4, flags)?;
             let read = sqe::read(one.as_raw_fd(), &mut buf, 0).with(IOSQE_IO_LINK);
             cx.start(&mut ring, &[read.ud(1)]);
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            // A worker has begun by then, under valgrind, too.
+            std::thread::sleep(std::time::Duration::from_millis(80));
             let timeout = sqe::millis(if flags == DEFER { 30 } else { 2000 });
             let c = io_uring_sync_cancel_reg { addr: 1, timeout, ..Default::default() };
             let got = ring.register(IORING_REGISTER_SYNC_CANCEL, addr(&c), 1);
