@@ -52,16 +52,11 @@ pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// What is ready on `file` now, of `events`: one poll(2).
-fn ready(file: &FileRef, events: u32) -> Result<u32> {
-    let revents = sys::poll_now(file.fd(), (events as u16 & EVENTS as u16).cast_signed());
+/// What is ready on `fd` now, of `events`: one poll(2).
+fn ready(fd: i32, events: u32) -> Result<u32> {
+    let revents = sys::poll_now(fd, (events as u16 & EVENTS as u16).cast_signed());
     let revents = u32::from(revents.cast_unsigned());
-    match revents & EPOLLNVAL {
-        0 => Ok(revents),
-        // A registered file that is only a path knows no waiting (`DEFAULT_POLLMASK`).
-        _ if file.is_path() => Ok(EPOLLIN | EPOLLOUT | EPOLLRDNORM | EPOLLWRNORM),
-        _ => Err(Errno::EBADF),
-    }
+    if revents & EPOLLNVAL != 0 { Err(Errno::EBADF) } else { Ok(revents) }
 }
 
 /// The events that a request reports of those it asked for, given what its file reports.
@@ -104,7 +99,7 @@ fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
 pub(crate) fn only_arms(req: &Req) -> bool {
     let OpState::Poll(events) = req.call.state else { return false };
     let nothing = |revents| mask_of(req, events, revents) == 0;
-    events & EPOLLONESHOT == 0 || ready(&req.call.file, events).is_ok_and(nothing)
+    events & EPOLLONESHOT == 0 || ready(req.call.file.fd(), events).is_ok_and(nothing)
 }
 
 /// Answers what is ready, or arms (`__io_arm_poll_handler`).
@@ -121,9 +116,9 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     if let Some(own) = ctx.eventfd.as_ref().filter(|_| events & EPOLLONESHOT == 0) {
         own.take_signalled();
     }
-    match ready(&req.call.file, events).map(|r| mask_of(req, events, r)) {
+    match ready(req.call.file.fd(), events).map(|r| mask_of(req, events, r)) {
+        Err(Errno::EBADF) if req.call.file.is_path() => Outcome::Done(unpollable(req)),
         Err(e) => Outcome::Done(e.res()),
-        Ok(_) if req.call.file.is_path() => Outcome::Done(unpollable(req)),
         Ok(0) => {
             req.call.blocked = true;
             Outcome::Polled(events)
@@ -139,7 +134,14 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 /// What a file that knows no waiting answers: what is ready, if anything (`!ipt->nr_entries`).
 pub(crate) fn unpollable(req: &Req) -> i32 {
     let OpState::Poll(events) = req.call.state else { return Errno::EINVAL.res() };
-    match ready(&req.call.file, events).map(|r| mask_of(req, events, r)) {
+    let revents = match ready(req.call.file.fd(), events) {
+        // A registered file that is only a path (`DEFAULT_POLLMASK`).
+        Err(Errno::EBADF) if req.call.file.is_path() => {
+            Ok(EPOLLIN | EPOLLOUT | EPOLLRDNORM | EPOLLWRNORM)
+        }
+        revents => revents,
+    };
+    match revents.map(|r| mask_of(req, events, r)) {
         Ok(mask) if mask != 0 && events & EPOLLET != 0 => mask.cast_signed(),
         Ok(_) => Errno::EINVAL.res(),
         Err(e) => e.res(),
@@ -190,7 +192,7 @@ impl Ctx {
 /// What is ready, without the error if another request has taken it since: an error wakes without
 /// saying so, and the kernel asks the file when it tells of it.
 fn error_left(req: &Req, revents: u32) -> u32 {
-    let left = ready(&req.call.file, EPOLLERR).map_or(EPOLLERR, |now| now & EPOLLERR);
+    let left = ready(req.call.file.poll_fd(), EPOLLERR).map_or(EPOLLERR, |now| now & EPOLLERR);
     revents & (!EPOLLERR | left)
 }
 
@@ -255,7 +257,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
         p.told = 0;
     }
     let events = p.events;
-    let now = ready(&poll.call.file, events).map_or(0, |r| mask_of(poll, events, r));
+    let now = ready(poll.call.file.fd(), events).map_or(0, |r| mask_of(poll, events, r));
     if now != 0 && events & EPOLLONESHOT != 0 {
         ctx.poll_leave(id, false);
         return ctx.end_soon(id, now.cast_signed());

@@ -23,13 +23,13 @@ pub(crate) fn fsync_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// whole includes it.
 pub(crate) fn fsync(call: &mut Call, _: Try) -> Outcome {
     let fd = call.file.fd();
-    if call.file.is_path() {
+    let data = call.sqe().op_flags & IORING_FSYNC_DATASYNC != 0;
+    let done = if data { files::fdatasync(fd) } else { files::fsync(fd) };
+    // A registered file that is only a path has nothing to sync.
+    if done == Err(Errno::EBADF) && call.file.is_path() {
         return Outcome::Done(Errno::EINVAL.res());
     }
-    if call.sqe().op_flags & IORING_FSYNC_DATASYNC != 0 {
-        return answer(files::fdatasync(fd));
-    }
-    answer(files::fsync(fd))
+    answer(done)
 }
 
 /// Checks a SYNC_FILE_RANGE (`io_sfr_prep`).
