@@ -26,7 +26,7 @@ pub(crate) struct SubmitState {
     /// The file on a modelled device that was last found in this batch.
     pub(crate) model: Found,
     pub(crate) sampling: Sampling,
-    /// Between the first request and the flush of a batch, or of a pass of task work.
+    /// Between the first request of a batch and its flush.
     pub(crate) collects: bool,
     /// What follows the requests that have ended in it: task work from the flush on.
     pub(crate) followers: VecDeque<ReqId>,
