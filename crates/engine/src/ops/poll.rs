@@ -112,9 +112,11 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         let none = if ring_file::is_full(ctx, req, fd) { standing::OUT } else { 0 };
         return ring_file::poll(ctx, req, fd, events & !none);
     }
-    // What the ring has signalled before wakes nobody.
-    if let Some(own) = ctx.eventfd.as_ref().filter(|_| events & EPOLLONESHOT == 0) {
-        own.take_signalled();
+    if events & EPOLLONESHOT == 0
+        && let Some(own) = &ctx.eventfd
+        && same_file(own.fd.as_raw_fd(), req.call.file.fd())
+    {
+        own.is_to_be_polled();
     }
     match ready(req.call.file.fd(), events).map(|r| mask_of(req, events, r)) {
         Err(Errno::EBADF) if req.call.file.is_path() => Outcome::Done(unpollable(req)),
@@ -182,10 +184,11 @@ impl Ctx {
     /// Is it the ring's own eventfd that a multishot poll waits for, and has the ring signalled it?
     fn signalled_itself(&self, file: &FileRef, poll: &Poll) -> bool {
         poll.tells_each()
-            && self
-                .eventfd
-                .as_ref()
-                .is_some_and(|own| same_file(own.fd.as_raw_fd(), file.fd()) && own.take_signalled())
+            && self.eventfd.as_ref().is_some_and(|own| {
+                own.may_be_polled()
+                    && same_file(own.fd.as_raw_fd(), file.fd())
+                    && own.take_signalled()
+            })
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct EventFd {
     by_workers: u32,
     /// Signals for what is in front of it.
     due: u32,
+    /// A multishot poll of the ring's own may wait for it.
+    polled: Cell<bool>,
     /// The ring has signalled it since who polls it was last told.
     signalled: Cell<bool>,
 }
@@ -23,7 +25,8 @@ pub(crate) struct EventFd {
 impl EventFd {
     /// `tail`: the CQ's, behind which is told of.
     pub(crate) fn new(fd: InternalFd, only_async: bool, tail: u32) -> Self {
-        EventFd { fd, only_async, tail, by_workers: 0, due: 0, signalled: Cell::new(false) }
+        let (polled, signalled) = (Cell::new(false), Cell::new(false));
+        EventFd { fd, only_async, tail, by_workers: 0, due: 0, polled, signalled }
     }
 
     /// Signals as often as the kernel would.
@@ -31,6 +34,17 @@ impl EventFd {
         softring_host::fd::check_now_and_then();
         self.signalled.set(true);
         let _ = rustix::io::write(&self.fd, &u64::from(times).to_ne_bytes());
+    }
+
+    /// A multishot poll of the ring's own is armed, which what was signalled before does not wake.
+    pub(crate) fn is_to_be_polled(&self) {
+        self.polled.set(true);
+        self.signalled.set(false);
+    }
+
+    /// May a multishot poll of the ring's own wait for it?
+    pub(crate) fn may_be_polled(&self) -> bool {
+        self.polled.get()
     }
 
     /// Has the ring signalled it since this was last asked?

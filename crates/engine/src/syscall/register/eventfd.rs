@@ -7,6 +7,7 @@ use rustix::fd::AsRawFd;
 
 use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::Ctx;
+use crate::ring::request::{Phase, Req};
 use softring_host::fd::dup_visible;
 use softring_host::fd::probe::is_eventfd;
 use softring_host::user;
@@ -42,7 +43,12 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
         return Err(Errno::EINVAL);
     }
     let tail = ctx.mem.control.cq_tail().load(Relaxed);
-    ctx.eventfd = Some(EventFd::new(fd, only_async, tail));
+    let eventfd = EventFd::new(fd, only_async, tail);
+    let polls_many = |req: &Req| matches!(req.phase, Phase::Polling(p) if p.tells_each());
+    if ctx.slab.iter().any(|(_, req)| polls_many(req)) {
+        eventfd.is_to_be_polled();
+    }
+    ctx.eventfd = Some(eventfd);
     Ok(0)
 }
 
