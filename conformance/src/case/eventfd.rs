@@ -1,6 +1,7 @@
 //! Eventfds that count completions.
 
 use super::prelude::*;
+use super::vain::told;
 
 pub const CASES: &[Case] = &[
     case!("eventfd", eventfd, [
@@ -365,26 +366,18 @@ fn polled_by_itself(cx: &mut Cx) -> Outcome {
             .set(|s| s.len = IORING_POLL_ADD_MULTI)
             .ud(1);
         cx.start(&mut ring, &[poll, sqe::nop().ud(2)]);
-        settles(cx, &mut ring, "signalled by a NOP");
+        told(cx, &mut ring, "signalled by a NOP");
         cx.start(&mut ring, &[poll]);
-        settles(cx, &mut ring, "ready when it is armed");
+        told(cx, &mut ring, "ready when it is armed");
         counted(&ev);
         cx.start(&mut ring, &[sqe::cancel(1, 0).ud(3)]);
-        settles(cx, &mut ring, "cancelled");
+        told(cx, &mut ring, "cancelled");
         counted(&ev);
         cx.start(&mut ring, &[poll]);
         rustix::io::write(&ev, &1u64.to_ne_bytes())?;
-        settles(cx, &mut ring, "written by the program");
+        told(cx, &mut ring, "written by the program");
         cx.start(&mut ring, &[sqe::nop().ud(2)]);
-        settles(cx, &mut ring, "a NOP behind that");
+        told(cx, &mut ring, "a NOP behind that");
     }
     Ok(())
-}
-
-/// What comes within a moment, with the flags of each.
-fn settles(cx: &mut Cx, ring: &mut Ring, what: &str) {
-    std::thread::sleep(std::time::Duration::from_millis(5));
-    ring.enter(0, 0, IORING_ENTER_GETEVENTS);
-    let got: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res, c.flags)).collect();
-    cx.note(what, format_args!("{got:?}"));
 }

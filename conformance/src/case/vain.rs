@@ -17,7 +17,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// What came within a moment.
-fn told(cx: &mut Cx, ring: &mut Ring, what: &str) {
+pub(super) fn told(cx: &mut Cx, ring: &mut Ring, what: &str) {
     std::thread::sleep(Duration::from_millis(30));
     // With DEFER_TASKRUN what a timer cancels is told of one call later.
     for _ in 0..2 {
