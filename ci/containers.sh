@@ -31,7 +31,7 @@ need podman:podman runc:runc newuidmap:uidmap catatonit:catatonit fio:fio qemu-i
 command -v node >/dev/null || die 'node (20 or newer) is not installed'
 scratch containers
 chmod 755 "$SCRATCH"
-[ -s "$DIST/SHA256SUMS" ] || die "nothing is packed in $DIST; run 'make dist'"
+is_packed
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml" | head -n 1)
 RECIPES=$TOP/examples/containers
 FAILED=0 PASSED=0 SKIPPED=0

@@ -12,17 +12,7 @@ usage: ci/first-commands.sh [--dist DIR]
 EOF
 }
 
-DIST=$TOP/dist/out
-while [ $# -gt 0 ]; do
-    case $1 in
-        --dist) DIST=$(realpath "$(argument "${@:1:2}")") || exit; shift ;;
-        -h | --help) usage; exit 0 ;;
-        *) usage >&2; exit 2 ;;
-    esac
-    shift
-done
-[ "$(id -u)" = 0 ] || die 'roots can only be entered by root'
-[ -s "$DIST/SHA256SUMS" ] || die "nothing is packed in $DIST; run 'make dist'"
+packed "$@"
 scratch first-commands
 ROOT=$SCRATCH/root
 

@@ -43,6 +43,26 @@ options() {
     done
 }
 
+# is_packed  fails unless ci/package.sh has packed something in DIST.
+is_packed() {
+    [ -s "$DIST/SHA256SUMS" ] || die "nothing is packed in $DIST; run 'make dist'"
+}
+
+# packed ARG…  reads what checks of packages in roots take (--dist DIR, --help) into DIST.
+packed() {
+    DIST=$TOP/dist/out
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --dist) DIST=$(realpath "$(argument "${@:1:2}")") || exit; shift ;;
+            -h | --help) usage; exit 0 ;;
+            *) usage >&2; exit 2 ;;
+        esac
+        shift
+    done
+    [ "$(id -u)" = 0 ] || die 'roots can only be entered by root'
+    is_packed
+}
+
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
