@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, StatFs};
 use rustix::process::{Resource, Rlimit};
 
-use crate::calls::{Parts, ReadPtr, UserPtr, events, files, process};
+use crate::calls::{Parts, ReadPtr, UserPtr, epoll, events, files, process};
 use crate::refused;
 use crate::sys::{self, nr};
 use crate::user;
@@ -87,12 +87,12 @@ pub fn epoll_wait(
     timeout_ns: Option<u64>,
     sigmask: Option<u64>,
 ) -> Result<usize> {
-    match sys::epoll_pwait2(ep, buf, timeout_ns, sigmask) {
+    match epoll::epoll_pwait2(ep, buf, timeout_ns, sigmask) {
         Err(Errno::ENOSYS) => {}
         done => return done,
     }
-    let done = match sys::epoll_pwait(ep, buf, timeout_ns, sigmask) {
-        Err(Errno::ENOSYS) if sigmask.is_none() => sys::epoll_wait(ep, buf, timeout_ns),
+    let done = match epoll::epoll_pwait(ep, buf, timeout_ns, sigmask) {
+        Err(Errno::ENOSYS) if sigmask.is_none() => epoll::epoll_wait(ep, buf, timeout_ns),
         done => done,
     };
     refused::want_if::<{ nr::__NR_epoll_pwait }>("epoll_pwait", done == Err(Errno::ENOSYS));
@@ -105,7 +105,7 @@ pub fn epoll_wait(
 /// As epoll_ctl(2); `ENOSYS`.
 pub fn epoll_add(set: impl AsFd, fd: impl AsFd, data: u64, events: u32) -> Result<()> {
     let [set, fd] = [set.as_fd().as_raw_fd(), fd.as_fd().as_raw_fd()];
-    sys::epoll_ctl(set, sys::EPOLL_CTL_ADD, fd, &epoll_event { events, data })
+    epoll::epoll_ctl(set, epoll::EPOLL_CTL_ADD, fd, &epoll_event { events, data })
 }
 
 /// Takes `fd` out of an epoll set.
@@ -114,7 +114,7 @@ pub fn epoll_add(set: impl AsFd, fd: impl AsFd, data: u64, events: u32) -> Resul
 /// As [`epoll_add`].
 pub fn epoll_delete(set: impl AsFd, fd: impl AsFd) -> Result<()> {
     let [set, fd] = [set.as_fd().as_raw_fd(), fd.as_fd().as_raw_fd()];
-    sys::epoll_ctl(set, sys::EPOLL_CTL_DEL, fd, &epoll_event { events: 0, data: 0 })
+    epoll::epoll_ctl(set, epoll::EPOLL_CTL_DEL, fd, &epoll_event { events: 0, data: 0 })
 }
 
 /// The offset that means a file's own position.

@@ -21,6 +21,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use crate::io::poll::{self, BATCH};
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::stats::trace::Step;
+use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
 use softring_host::fork::AtFork;
 use softring_host::handlers;
@@ -229,8 +230,8 @@ impl Reactor {
         // EPOLLIN | EPOLLONESHOT
         let ev = epoll_event { events: 1 | 1 << 30, data: ring.id };
         let ep = self.epoll.as_raw_fd();
-        if sys::epoll_ctl(ep, sys::EPOLL_CTL_MOD, fd, &ev).is_err() {
-            let _ = sys::epoll_ctl(ep, sys::EPOLL_CTL_ADD, fd, &ev);
+        if epoll::epoll_ctl(ep, epoll::EPOLL_CTL_MOD, fd, &ev).is_err() {
+            let _ = epoll::epoll_ctl(ep, epoll::EPOLL_CTL_ADD, fd, &ev);
         }
         if ring.next_deadline.load(Relaxed) != u64::MAX {
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());

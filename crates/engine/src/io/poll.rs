@@ -20,6 +20,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::io::standing::Standing;
 use crate::io::token::ReqId;
+use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
 use softring_host::limits::SEATS_MAX;
 use softring_host::substitute;
@@ -128,14 +129,14 @@ impl PollSet {
 
     pub(super) fn ctl(&self, op: usize, fd: i32, events: u32, data: u64) -> Result<()> {
         let ev = epoll_event { events, data };
-        sys::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &ev)
+        epoll::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &ev)
     }
 
     /// Could `fd` stand in the set?
     pub(crate) fn takes(&self, fd: i32) -> bool {
-        let added = self.ctl(sys::EPOLL_CTL_ADD, fd, 0, 0);
+        let added = self.ctl(epoll::EPOLL_CTL_ADD, fd, 0, 0);
         if added.is_ok() {
-            let _ = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0);
+            let _ = self.ctl(epoll::EPOLL_CTL_DEL, fd, 0, 0);
         }
         added != Err(Errno::EPERM)
     }
@@ -195,17 +196,17 @@ impl PollSet {
         let seat = self.seat(fd);
         let done = match seat {
             Seat::Taken => Err(Errno::EEXIST),
-            Seat::Left => self.ctl(sys::EPOLL_CTL_MOD, fd, events, data),
-            Seat::Empty => self.ctl(sys::EPOLL_CTL_ADD, fd, events, data),
+            Seat::Left => self.ctl(epoll::EPOLL_CTL_MOD, fd, events, data),
+            Seat::Empty => self.ctl(epoll::EPOLL_CTL_ADD, fd, events, data),
         };
         match done {
             // The number means another file by now.
             Err(Errno::ENOENT) if seat == Seat::Left => {
-                self.ctl(sys::EPOLL_CTL_ADD, fd, events, data)?;
+                self.ctl(epoll::EPOLL_CTL_ADD, fd, events, data)?;
             }
             // It meant this file before another.
             Err(Errno::EEXIST) if self.is_free(fd) => {
-                self.ctl(sys::EPOLL_CTL_MOD, fd, events, data)?;
+                self.ctl(epoll::EPOLL_CTL_MOD, fd, events, data)?;
             }
             done => done?,
         }
@@ -226,7 +227,7 @@ impl PollSet {
     /// # Errors
     /// As [`Self::add`]; then it stands there no more.
     pub(crate) fn modify(&mut self, at: i32, own: i32, events: u32, id: ReqId) -> Result<i32> {
-        let done = self.ctl(sys::EPOLL_CTL_MOD, at, events, id.to_u64());
+        let done = self.ctl(epoll::EPOLL_CTL_MOD, at, events, id.to_u64());
         if done.is_ok() && self.same(at, own) {
             return Ok(at);
         }
@@ -239,7 +240,7 @@ impl PollSet {
 
     /// Takes out what stands under `fd`.
     pub(crate) fn del(&mut self, fd: i32) {
-        let gone = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0).is_ok();
+        let gone = self.ctl(epoll::EPOLL_CTL_DEL, fd, 0, 0).is_ok();
         let tracked = usize::try_from(fd).is_ok_and(|fd| fd < SEATS_MAX);
         if if tracked { self.seat(fd) == Seat::Taken } else { gone } {
             self.armed -= 1;

@@ -56,9 +56,10 @@ use rustix::fd::AsRawFd;
 
 use super::poll::PollSet;
 use crate::io::token::ReqId;
+use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
+use softring_host::sys::nr;
 use softring_host::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
-use softring_host::sys::{self, nr};
 use softring_uapi::errno::{Errno, Result};
 
 /// Numbers that may stand.
@@ -248,9 +249,9 @@ impl PollSet {
 
     fn register(&mut self, fd: i32, events: u32) -> Result<bool> {
         let data = u64::from(fd.cast_unsigned()) << 32 | TAG;
-        match self.ctl(sys::EPOLL_CTL_ADD, fd, events, data) {
+        match self.ctl(epoll::EPOLL_CTL_ADD, fd, events, data) {
             // A request stood there that waited once.
-            Err(Errno::EEXIST) => self.ctl(sys::EPOLL_CTL_MOD, fd, events, data)?,
+            Err(Errno::EEXIST) => self.ctl(epoll::EPOLL_CTL_MOD, fd, events, data)?,
             done => done?,
         }
         self.empty_seat(fd);
@@ -267,7 +268,7 @@ impl PollSet {
         if all == known && looked {
             return Ok(());
         }
-        self.ctl(sys::EPOLL_CTL_MOD, fd, all, (fd as u64) << 32 | TAG)?;
+        self.ctl(epoll::EPOLL_CTL_MOD, fd, all, (fd as u64) << 32 | TAG)?;
         self.standing[fd as usize].events = all;
         Ok(())
     }
@@ -302,7 +303,7 @@ impl PollSet {
             if s.events == 0 || s.checked || s.waiters.is_empty() {
                 continue;
             }
-            let done = self.ctl(sys::EPOLL_CTL_MOD, at as i32, s.events, (at as u64) << 32 | TAG);
+            let done = self.ctl(epoll::EPOLL_CTL_MOD, at as i32, s.events, (at as u64) << 32 | TAG);
             match done {
                 Err(Errno::ENOENT | Errno::EBADF) => lost.push(at as i32),
                 _ => self.standing[at].checked = true,
@@ -314,7 +315,7 @@ impl PollSet {
     /// Takes `fd` out of the set; answers who waited there.
     pub(crate) fn fall(&mut self, fd: i32) -> Vec<ReqId> {
         let Some(s) = self.standing(fd).map(core::mem::take) else { return Vec::new() };
-        let _ = self.ctl(sys::EPOLL_CTL_DEL, fd, 0, 0);
+        let _ = self.ctl(epoll::EPOLL_CTL_DEL, fd, 0, 0);
         less(&STANDS[fd as usize]);
         self.armed -= s.waiters.len() as u32;
         s.waiters

@@ -8,9 +8,8 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::pending::{EpollChange, Pending, What};
 use crate::ring::request::{Call, OpState, Req};
-use softring_host::calls::{UserPtr, events};
+use softring_host::calls::{UserPtr, epoll, events};
 use softring_host::fd::kind::Kind;
-use softring_host::sys;
 use softring_host::user;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
@@ -19,7 +18,7 @@ use softring_uapi::errno::{Errno, Result};
 pub(crate) fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = *req.call.sqe();
     zero(&[u64::from(s.buf_index), u64::from(s.file_index)])?;
-    if s.len as usize != sys::EPOLL_CTL_DEL {
+    if s.len as usize != epoll::EPOLL_CTL_DEL {
         let mut event = [0u32; 3];
         ctx.unlocked(|| user::read_slice(s.addr, &mut event))?;
         let data = u64::from(event[1]) | u64::from(event[2]) << 32;
@@ -45,7 +44,7 @@ pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 
 /// Makes a change with `fd` in the place of the number that was given; answers the result.
 pub(crate) fn apply(c: &EpollChange, fd: i32) -> i32 {
-    sys::epoll_ctl(c.epoll, c.op as usize, fd, &c.event).map_or_else(Errno::res, |()| 0)
+    epoll::epoll_ctl(c.epoll, c.op as usize, fd, &c.event).map_or_else(Errno::res, |()| 0)
 }
 
 /// Checks an EPOLL_WAIT (`io_epoll_wait_prep`).

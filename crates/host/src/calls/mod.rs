@@ -9,6 +9,7 @@
 
 pub mod aio;
 mod args;
+pub mod epoll;
 pub mod events;
 pub mod files;
 pub mod futex;
