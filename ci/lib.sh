@@ -82,10 +82,14 @@ need() {
     command -v apt-get >/dev/null ||
         die "missing: ${missing[*]}; this system has no apt-get, install them by hand"
     note "installing ${missing[*]}"
-    as_root apt-get -qq update
+    # Two scripts may install at a time; apt itself fails where another holds its lists.
+    local lock
+    exec {lock}>"${TMPDIR:-/tmp}/softring-install.$(id -u).lock" && flock "$lock"
+    as_root apt-get -qq update {lock}>&-
     as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get -qq -y --no-install-recommends install "${missing[@]}" >/dev/null ||
+        apt-get -qq -y --no-install-recommends install "${missing[@]}" >/dev/null {lock}>&- ||
         die "could not install ${missing[*]}; see apt-get's message above"
+    exec {lock}>&-
 }
 
 # python_tools DIR PACKAGE…  puts the commands of PyPI's packages, which name their versions, on the
@@ -165,11 +169,15 @@ keep_logs() {
 # end_tagged TAG  ends every process whose environment has SOFTRING_CHECK=TAG: what a check that
 # ran out of time has left behind, also in process groups of its own.
 end_tagged() {
-    local file pid
-    while read -r file; do
-        pid=${file#/proc/} pid=${pid%/environ}
+    local pid
+    for pid in $(tagged "SOFTRING_CHECK=$1"); do
         [ "$pid" = $$ ] || kill -9 "$pid" 2>/dev/null
-    done < <(grep -lzxs "SOFTRING_CHECK=$1" /proc/[0-9]*/environ)
+    done
+}
+
+# tagged NAME=VALUE  prints the ids of the processes that have that in their environment.
+tagged() {
+    grep -lzxFs "$1" /proc/[0-9]*/environ | tr -dc '0-9\n'
 }
 
 # fetch_source PACKAGE VERSION  unpacks Debian's source package of that version into SOURCE.

@@ -177,7 +177,7 @@ main() {
         if [ -n "$ALL" ] || [ "$(field "$name" 2)" = in ]; then runnable+=("$name"); fi
     done
     export SOURCE LOGS SCRATCH SOFTRING DENY LIMIT DATA
-    export -f one end_tagged field
+    export -f one end_tagged tagged field
     if [ -n "$QUICK" ]; then
         note "kernel and denied columns: as recorded"
     elif kernel_has_uring; then

@@ -331,7 +331,7 @@ main() {
     if [ -n "$LIST" ]; then cut -f 2,3,5 "$SCRATCH/tests" | tr '\t' ' '; exit 0; fi
     need_softring
     export SOURCE LOGS SCRATCH SOFTRING DENY LIMIT ECHO_PORT
-    export -f one example end_tagged
+    export -f one example end_tagged tagged
     if kernel_has_uring; then
         run_leg kernel
         [ -n "$QUICK" ] || run_leg denied
