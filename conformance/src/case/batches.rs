@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 pub const CASES: &[Case] = &[
     case!("batches", reads_cancelled, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_ASYNC_CANCEL)], "the batch of a read that goes on finds it"),
     case!("batches", timed, [Op(IORING_OP_LINK_TIMEOUT)], "what is refused once it has its file has armed its timeout"),
+    case!("batches", timeout_updated, [Op(IORING_OP_LINK_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE)], "the batch of what ends at once can still update its linked timeout"),
     case!("batches", failures_late, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "what a file itself refuses comes behind the batch"),
     case!("batches", failures_signal, [Op(IORING_OP_WRITE), Reg(IORING_REGISTER_EVENTFD)], "one signal for the failures of a batch"),
     case!("batches", polled_unasked, [Op(IORING_OP_WRITE)], "a polled write to what knows no polling is refused in its batch"),
@@ -76,6 +77,49 @@ fn timed(cx: &mut Cx) -> Outcome {
             got.extend(ring.pop_all());
             let got: Vec<_> = got.iter().map(|c| (c.user_data, c.res, c.flags)).collect();
             cx.note(what, format_args!("{seconds}: {got:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn timeout_updated(cx: &mut Cx) -> Outcome {
+    let file = cx.file("f", b"data")?;
+    let mut buf = [0u8; 4];
+    let read = sqe::op(IORING_OP_READ, file.as_raw_fd());
+    let read = read.set(|s| (s.addr, s.len) = (addr_mut(&mut buf) as u64, 4));
+    let hour = kernel_timespec { tv_sec: 3600, tv_nsec: 0 };
+    let none = kernel_timespec::default();
+    let linked = IORING_TIMEOUT_UPDATE | IORING_LINK_TIMEOUT_UPDATE;
+    let by_clock = linked | IORING_TIMEOUT_ABS;
+    let change = |time: &kernel_timespec, flags| {
+        let remove = sqe::op(IORING_OP_TIMEOUT_REMOVE, -1).op_flags(flags);
+        let at = if flags & IORING_TIMEOUT_UPDATE == 0 { 0 } else { addr(time) as u64 };
+        remove.set(|s| (s.addr, s.off) = (2, at))
+    };
+    for (what, head) in [
+        ("a NOP", sqe::op(IORING_OP_NOP, -1)),
+        ("a read", read),
+        ("a failing read", sqe::op(IORING_OP_READ, -1)),
+        ("a NOP for a worker", sqe::op(IORING_OP_NOP, -1).with(IOSQE_ASYNC)),
+    ] {
+        for (how, changes) in [
+            ("removed", [change(&hour, 0); 2]),
+            ("as another timeout", [change(&hour, IORING_TIMEOUT_UPDATE); 2]),
+            ("updated twice", [change(&hour, linked); 2]),
+            ("over, then updated", [change(&none, linked), change(&hour, linked)]),
+            ("updated, then over", [change(&hour, linked), change(&none, linked)]),
+            ("over by a clock", [change(&none, by_clock), change(&hour, linked)]),
+        ] {
+            for setup in [0, DEFER] {
+                let mut ring = cx.ring(8, setup)?;
+                let [first, second] = changes;
+                let timeout = sqe::link_timeout(&hour, 0).ud(2);
+                cx.start(&mut ring, &[head.link().ud(1), timeout, first.ud(3), second.ud(4)]);
+                let mut got = ring.take(4)?;
+                got.sort_by_key(|c| c.user_data);
+                let got: Vec<_> = got.iter().map(|c| (c.user_data, c.res)).collect();
+                cx.note(what, format_args!("{how}, {setup:#x}: {got:?}"));
+            }
         }
     }
     Ok(())

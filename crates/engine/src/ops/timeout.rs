@@ -3,7 +3,7 @@
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{OpState, Phase, Req, ReqFlags, TimerArgs};
+use crate::ring::request::{OpState, Phase, Req, ReqFlags, Timer, TimerArgs};
 use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -136,19 +136,39 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let linked = update && sqe.op_flags & IORING_LINK_TIMEOUT_UPDATE != 0;
     let opcode = if linked { IORING_OP_LINK_TIMEOUT } else { IORING_OP_TIMEOUT };
     let Some(id) = armed(ctx, sqe.addr, opcode) else { return Outcome::Done(Errno::ENOENT.res()) };
-    let timer = ctx.timeouts_disarm(id);
-    match (&req.call.state, timer, ctx.slab.get(id)) {
-        (OpState::Timeout(new), Some(mut t), Some(old)) if update => {
-            let abs = sqe.op_flags & IORING_TIMEOUT_ABS != 0;
-            // What counted, be it completions or shots, counts no more.
-            (t.period, t.count, t.shots) = (new.period, 0, 0);
-            t.clock = clock_of(old.call.sqe().op_flags, abs);
-            t.set_deadline(abs);
-            ctx.timeouts_insert(id, t);
+    match &req.call.state {
+        OpState::Timeout(new) if update => move_deadline(ctx, id, new.period, sqe.op_flags),
+        _ => {
+            ctx.timeouts_disarm(id);
+            ctx.end_soon(id, Errno::ECANCELED.res());
         }
-        _ => ctx.end_soon(id, Errno::ECANCELED.res()),
     }
     Outcome::Done(0)
+}
+
+/// Sets a timeout's time anew. What counted, be it completions or shots, counts no more.
+fn move_deadline(ctx: &mut Ctx, id: ReqId, period: u64, flags: u32) {
+    let abs = flags & IORING_TIMEOUT_ABS != 0;
+    let Some(clock) = ctx.slab.get(id).map(|old| clock_of(old.call.sqe().op_flags, abs)) else {
+        return;
+    };
+    let moved = |mut t: Timer| {
+        (t.period, t.count, t.shots, t.clock) = (period, 0, 0, clock);
+        t.set_deadline(abs);
+        t
+    };
+    if let Some(t) = ctx.timeouts_disarm(id) {
+        return ctx.timeouts_insert(id, moved(t));
+    }
+    if let Some((_, t)) = ctx.submit.disarmed.iter_mut().find(|(of, _)| *of == id) {
+        *t = moved(*t);
+        // It fires if its time is over, and finds that its head has ended.
+        if t.is_over()
+            && let Some(req) = ctx.slab.get_mut(id)
+        {
+            req.res = Errno::ENOENT.res();
+        }
+    }
 }
 
 /// The armed timeout of that name that the kernel would find first. One whose time has come is
@@ -158,5 +178,14 @@ fn armed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
         Phase::Timer(t) if r.opcode() == opcode => (!t.is_over()).then(|| (t.order(), id)),
         _ => None,
     });
-    found.min_by_key(|&(order, _)| order).map(|(_, id)| id)
+    let armed = found.min_by_key(|&(order, _)| order).map(|(_, id)| id);
+    armed.or_else(|| disarmed(ctx, user_data, opcode))
+}
+
+/// The LINK_TIMEOUT of that name whose head has ended in the batch at hand: the kernel disarms it
+/// when the batch is flushed.
+fn disarmed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
+    let is = |id| ctx.slab.get(id).is_some_and(|req| req.user_data == user_data);
+    let mut kept = ctx.submit.disarmed.iter().filter(|_| opcode == IORING_OP_LINK_TIMEOUT);
+    kept.find(|&&(id, t)| is(id) && !t.is_over()).map(|&(id, _)| id)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::io::model::Found;
 use crate::io::token::ReqId;
+use crate::ring::request::Timer;
 use softring_host::creds::Creds;
 
 /// The batch at hand: the chain under construction, and what one request learns for the next.
@@ -32,6 +33,9 @@ pub(crate) struct SubmitState {
     pub(crate) followers: VecDeque<ReqId>,
     /// What comes from a worker to task work, later than any of these.
     pub(crate) handed_back: VecDeque<ReqId>,
+    /// The LINK_TIMEOUTs whose heads have ended in this batch, with their timers: the kernel
+    /// disarms them when it flushes the batch, and until then they can be updated.
+    pub(crate) disarmed: Vec<(ReqId, Timer)>,
     /// A batch is being submitted, by a thread with these credentials, once it was asked.
     pub(crate) open: bool,
     pub(crate) caller: Option<Arc<Creds>>,

@@ -64,6 +64,7 @@ impl Ctx {
     /// The batch is flushed.
     pub(crate) fn queue_followers(&mut self) {
         self.submit.collects = false;
+        self.submit.disarmed.clear();
         self.run.append(&mut self.submit.followers);
         self.run.append(&mut self.submit.handed_back);
     }
@@ -84,10 +85,22 @@ impl Ctx {
                 let res = if late { Errno::ENOENT } else { Errno::ECANCELED }.res();
                 // Its own link goes to the head: it ends alone, and not as a failure.
                 req.link = self.end_linked(id, res);
+                if tried && !late {
+                    self.keep_timer(id, armed);
+                }
             }
         }
         if req.flags.contains(ReqFlags::FAIL) && !req.flags.contains(ReqFlags::HARDLINK) {
             self.fail_links(req);
+        }
+    }
+
+    /// Lets the timer of a LINK_TIMEOUT that has ended be updated while its batch goes on.
+    fn keep_timer(&mut self, id: ReqId, armed: Option<Timer>) {
+        if self.submit.collects
+            && let Some(timer) = armed.or_else(|| self.slab.get(id)?.start_timer())
+        {
+            self.submit.disarmed.push((id, timer));
         }
     }
 
