@@ -1,7 +1,7 @@
 //! Requests that wait on sockets, of which nothing tells, or too much.
 
 use super::program::{Cell, Host, Slot, Sqe, Step, Val};
-use super::seen::{Seen, other_end, own_side_only, reads, res, slot, unix_peer};
+use super::seen::{Seen, other_end, own_side_only, reads, res, sends, slot, unix_peer, writes};
 use super::transcript::{Cqe, Transcript};
 use softring_uapi::*;
 
@@ -53,13 +53,15 @@ pub fn closed_at_once(seen: &Seen) -> bool {
 /// the other end, in one chain.
 fn closed_before_send(seen: &Seen) -> bool {
     let closes = |sqe: &Sqe| sqe.op == IORING_OP_CLOSE && sqe.flags & IOSQE_IO_LINK != 0;
-    let sends = |sqe: &Sqe| matches!(sqe.op, IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_WRITE);
     let refused = format!("front {} ", res(libc::ECONNREFUSED));
     seen.what.text.contains(&refused)
         && (0..2).any(|ring| {
             seen.pairs(ring).any(|(before, sqe)| {
                 let closed = before.filter(|before| closes(before)).and_then(slot);
-                sends(sqe) && closed.and_then(other_end).is_some_and(|end| slot(sqe) == Some(end))
+                (sends(sqe.op) || writes(sqe.op))
+                    && closed
+                        .and_then(other_end)
+                        .is_some_and(|end| seen.file(ring, sqe) == Some(end))
             })
         })
 }
