@@ -60,6 +60,7 @@ pub const KNOWN: &[Known] = &[
         "waits for an urgent byte is tried when that comes",
         &[Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG)],
     ),
+    known("vain::nothing_written", "A write of 0 to an eventfd", &[Op(IORING_OP_POLL_ADD)]),
     known("odd::slots_hold_no_fd", "A registered file is a descriptor of the process", FILES),
     known(
         "corners::wide_finds_last_slot",

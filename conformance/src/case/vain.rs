@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     case!("vain", many_accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT behind another waits on at a listener that is shut"),
     case!("vain", error_taken, [Op(IORING_OP_POLL_ADD)], "a poll is not told of an error that a receive has taken"),
     case!("vain", urgent_shut, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "a receive of an urgent byte is tried when its socket is shut for sending"),
+    case!("vain", nothing_written, [Op(IORING_OP_POLL_ADD)], "a poll of an eventfd is woken by a write of 0"),
     case!("vain", ready_before_due, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll tells what is ready before a timer that is due ends it"),
 ];
 
@@ -103,5 +104,15 @@ fn urgent_shut(cx: &mut Cx) -> Outcome {
     cx.quiet(&ring, "waits", 5);
     one.shutdown(std::net::Shutdown::Write)?;
     told(cx, &mut ring, "shut");
+    Ok(())
+}
+
+fn nothing_written(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ev = cx.eventfd(0)?;
+    let poll = sqe::op(IORING_OP_POLL_ADD, ev.as_raw_fd()).op_flags(libc::POLLIN as u32);
+    cx.start(&mut ring, &[poll.ud(1)]);
+    rustix::io::write(&ev, &0u64.to_ne_bytes())?;
+    told(cx, &mut ring, "nothing");
     Ok(())
 }

@@ -17,6 +17,7 @@ const KNOWN: &[Known] = &[
         "On a DEFER_TASKRUN ring a write to an eventfd may complete",
         known_eventfd::eventfd_written_at_once,
     ),
+    ("A write of 0 to an eventfd", known_eventfd::nothing_written),
     ("The eventfd of a DEFER_TASKRUN ring is signalled once", known_eventfd::own_eventfd_read),
     ("waits on a socket whose own side is shut for sending", known_sockets::shut_quietly),
     ("waits on a socket whose own side is shut for sending", known_sockets::shut_and_cancelled),

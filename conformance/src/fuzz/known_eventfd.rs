@@ -1,7 +1,7 @@
 //! Eventfds: when they are written, and how often a ring signals its own.
 
 use super::program::{Cell, Host, Slot, Sqe, Step, Val};
-use super::seen::{Seen, reads, res, slot, writes};
+use super::seen::{Seen, buffers, reads, res, slot, writes};
 use softring_uapi::*;
 
 /// The LINK_TIMEOUT behind a write that the kernel puts off.
@@ -15,6 +15,26 @@ pub fn eventfd_written_at_once(seen: &Seen) -> bool {
         && before.is_some_and(|sqe| writes(sqe.op) && eventfd(sqe))
         && kernel == [res(libc::ENOENT)]
         && softring == [res(libc::ECANCELED)]
+}
+
+/// A poll of an eventfd, and a write to one from memory that has been given up or read into: it may
+/// add nothing.
+pub fn nothing_written(seen: &Seen) -> bool {
+    let eventfd =
+        |(ring, sqe): (u8, &Sqe)| matches!(seen.file(ring, sqe), Some(Slot::Event | Slot::Sem));
+    let changed = |buf: &u8| {
+        seen.sqes().any(|(_, sqe)| {
+            (reads(sqe.op) || sqe.op == IORING_OP_MADVISE) && buffers(sqe).contains(buf)
+        })
+    };
+    let nothing =
+        |of: (u8, &Sqe)| writes(of.1.op) && eventfd(of) && buffers(of.1).iter().any(changed);
+    let (kernel, softring) = seen.results();
+    let polled = seen.request().is_some_and(|own| own.1.op == IORING_OP_POLL_ADD && eventfd(own));
+    polled
+        && matches!(kernel[..], [mask] if mask > 0)
+        && softring.is_empty()
+        && seen.sqes().any(nothing)
 }
 
 /// What a request read from the ring's own eventfd is a count.

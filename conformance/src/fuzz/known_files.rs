@@ -1,28 +1,18 @@
 //! What requests leave in files and in memory.
 
-use super::program::{Cell, Slot, Sqe, Val};
-use super::seen::{Seen, is_regular, reads, writes};
+use super::program::{Slot, Sqe, Val};
+use super::seen::{Seen, buffers, is_regular, reads, writes};
 
 /// A read into memory that another reads into or writes from, one of them of a file in memory, for
 /// which the kernel takes a worker.
 pub fn read_over(seen: &Seen) -> bool {
-    let into = |sqe: &Sqe| -> Vec<u8> {
-        let buf = |val: &Val| if let Val::Buf(buf, _) = val { Some(*buf) } else { None };
-        match &sqe.addr {
-            Val::Mem(cells) => {
-                let part = |cell: &Cell| if let Cell::U64(val) = cell { buf(val) } else { None };
-                cells.iter().filter_map(part).collect()
-            }
-            val => buf(val).into_iter().collect(),
-        }
-    };
     let in_memory = |(ring, sqe): (u8, &Sqe)| {
         (reads(sqe.op) || writes(sqe.op))
             && seen.file(ring, sqe).is_some_and(|s| s == Slot::Direct || is_regular(s))
     };
     let over = |(_, sqe): (u8, &Sqe)| {
         let both = |buf: &u8| {
-            let same = |(_, other): &(u8, &Sqe)| other.ud != sqe.ud && into(other).contains(buf);
+            let same = |(_, other): &(u8, &Sqe)| other.ud != sqe.ud && buffers(other).contains(buf);
             let reads = |(_, other): (u8, &Sqe)| reads(other.op);
             let text = writes(sqe.op) || seen.what.text.contains(&format!("buf{buf} "));
             text && seen.sqes().filter(same).any(reads)
@@ -30,7 +20,7 @@ pub fn read_over(seen: &Seen) -> bool {
         // A vector that goes on behind what was written of it names any memory.
         let parts = sqe.len as usize * 2;
         let any = matches!(&sqe.addr, Val::Mem(cells) if cells.len() < parts);
-        any || into(sqe).iter().any(both)
+        any || buffers(sqe).iter().any(both)
     };
     seen.what.about == "files and memory"
         && seen.program.tmpfs

@@ -82,8 +82,9 @@ impl<'a> Seen<'a> {
     pub fn at_rest(&self) -> bool {
         let text = &self.what.text;
         let more = text.starts_with("CQ tails");
-        let overflow = format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x} / sq flags 0x0");
-        self.what.ud.is_none() && (more || *text == overflow)
+        let full = format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x}");
+        let overflow = [format!("{full} / sq flags 0x0"), format!("sq flags 0x0 / {full}")];
+        self.what.ud.is_none() && (more || overflow.contains(text))
     }
 
     /// What only the kernel answered, and what only softring did.
@@ -118,6 +119,18 @@ pub fn table(arg: &Val) -> Option<Vec<Fd>> {
         _ => None,
     };
     if fds.is_empty() { cells.iter().find_map(further) } else { Some(fds) }
+}
+
+/// The buffers that a request names, itself or in a vector.
+pub fn buffers(sqe: &Sqe) -> Vec<u8> {
+    let buf = |val: &Val| if let Val::Buf(buf, _) = val { Some(*buf) } else { None };
+    match &sqe.addr {
+        Val::Mem(cells) => {
+            let part = |cell: &Cell| if let Cell::U64(val) = cell { buf(val) } else { None };
+            cells.iter().filter_map(part).collect()
+        }
+        val => buf(val).into_iter().collect(),
+    }
 }
 
 pub fn writes(op: u8) -> bool {
