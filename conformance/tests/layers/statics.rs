@@ -15,7 +15,7 @@ use syn::{Item, ItemConst, ItemStatic, Macro, Type};
 const LIST: &str = include_str!("statics.txt");
 
 /// Those of the whole process; each thread's own are not counted. Can only become fewer.
-const OF_ENGINE: usize = 53;
+const OF_ENGINE: usize = 52;
 const OF_HOST: usize = 64;
 
 /// Types of statics that never change.

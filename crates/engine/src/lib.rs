@@ -57,4 +57,4 @@ pub use ring::{
     opdef::{OpDef, Support},
     task,
 };
-pub use submit::{arm::call_between, route::MAX_ARMS};
+pub use submit::route::MAX_ARMS;

@@ -205,17 +205,18 @@ pub struct SqpollArgs {
 const REISSUE_AFTER: &str = "\
 Four lines, of a TCP stream on the loopback and of a pipe:
 
-data ready: the data are there when the read is submitted.
-ready at arm, reissued: they come after the attempt, before it is armed; it is issued again.
-queueing to a worker: the same, but the request is given to a worker. From the moment at which \
-that is decided to the return of io_uring_enter.
+data ready: the data are there when the read is tried.
+ready at arm, reissued: they come after the attempt, before the first look at what is armed; it is \
+issued again.
+queueing to a worker: the same, but the request is given to a worker. Until io_uring_enter \
+returns.
 completion through a worker: until the completion is seen, by a thread that spins for it, so \
 that waking a sleeper does not count.
 
-Softring's engine runs inside this process, so that the data can be written at the right moment: \
-a hook in its arm step writes to the other end and, for the worker's lines, has the arming fail. \
-The time that the hook takes is not counted. Each read is one io_uring_enter. The engine's \
-counters must confirm that each read went the way that it stands for.
+Softring's engine runs inside this process. Each io_uring_enter submits the read and the write \
+that brings its data, which every line's time includes: the write comes first for the first line, \
+and second for the others. For the worker's lines a seccomp filter has the arming fail. The \
+engine's counters must confirm that each read went the way that it stands for.
 
 The share of reads that go this way by themselves is measured on the same stream, with a thread \
 that writes at the given rate, and with one that writes as fast as it can.";

@@ -15,8 +15,6 @@
 //! and a selected buffer is anybody's until the next attempt. After [`MAX_ARMS`] attempts in vain
 //! a worker waits.
 
-use std::sync::OnceLock;
-
 use crate::io::poll::PollSet;
 use crate::io::socket::has_messages;
 use crate::io::standing::{OUT, STICKY};
@@ -36,27 +34,13 @@ use softring_uapi::errno::{Errno, Result};
 /// Attempts in vain after which a multishot request waits for news alone.
 const IN_VAIN: u8 = 4;
 
-/// Called between each attempt that would block and its arming.
-static BETWEEN: OnceLock<fn() -> bool> = OnceLock::new();
-
-/// For measurements that need something to happen at that very moment (`softring bench reissue`):
-/// has `f` called between each attempt that would block and its arming, under the ring's lock. If
-/// it answers false the arm step aborts. Only the first call counts.
-pub fn call_between(f: fn() -> bool) {
-    let _ = BETWEEN.set(f);
-}
-
 impl Ctx {
     /// Arms a request: it waits in the poll set, or for its turn there, or is aborted.
     pub(crate) fn arm_poll(&mut self, req: &mut Req, poll: Poll) {
         self.trace(if reissues(req) { Step::Armed } else { Step::Queued }, req);
         req.phase = Phase::Polling(poll);
-        let goes_on = BETWEEN.get().is_none_or(|f| !reissues(req) || f());
         let by_worker = req.goes_on_by_worker();
         let id = self.slab.insert(core::mem::take(req));
-        if !goes_on {
-            return self.abort(id, Errno::ENOMEM);
-        }
         let armed =
             if self.waits_behind_another(id) { self.hold_meanwhile(id) } else { self.stand(id) };
         if armed.is_ok()

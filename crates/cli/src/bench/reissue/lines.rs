@@ -1,8 +1,10 @@
 //! The four ways of a read, one after the other in each round, so that what else the machine does
 //! hits all alike.
 //!
-//! The engine's hook is a plain function, so what it needs and what it saw lies in statics. It runs
-//! on the thread that submits, and nobody else touches them meanwhile.
+//! Each `enter` submits the read and the write that brings its data. Where the write comes second,
+//! the read finds nothing and is armed, and the first look at the poll set finds it ready. A worker
+//! gets the read of a second number of the same file, which a seccomp filter keeps out of poll
+//! sets.
 
 use super::Stream;
 use super::share::Counted;
@@ -12,122 +14,122 @@ use crate::cli::ReissueArgs;
 use crate::fail;
 use anyhow::Context;
 use hdrhistogram::Histogram;
-use softring_engine::call_between;
+use rustix::io::fcntl_dupfd_cloexec;
+use seccompiler::sock_filter;
 use softring_host::time::Clock;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use softring_uapi::io_uring_sqe;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::thread;
 
 /// Rounds before those that count.
 const WARMUP: u32 = 1000;
-/// The most that a read writes.
-const MOST: usize = 4096;
 /// For so long nobody else needs this processor; then a worker might, if there is only one.
 const SPIN_NS: u64 = 50_000;
 /// A worker that takes longer has lost the request.
 const LOST_NS: u64 = 10_000_000_000;
+/// The engine's own numbers begin here.
+const ENGINE: i32 = 512;
+/// What the SQEs are called.
+const READ: u64 = 1;
+const WRITE: u64 = 2;
 
-/// What the hook writes, and where to; none: it does nothing.
-static WRITER: Mutex<Option<(OwnedFd, u32)>> = Mutex::new(None);
-/// Has it a worker do the read?
-static TO_WORKER: AtomicBool = AtomicBool::new(false);
-static ACTIVE: AtomicBool = AtomicBool::new(false);
-/// When it began and ended, in ns.
-static BEGAN: AtomicU64 = AtomicU64::new(0);
-static ENDED: AtomicU64 = AtomicU64::new(0);
-
-/// The data come; true if the request is to be armed.
-fn hook() -> bool {
-    if !ACTIVE.load(Relaxed) {
-        return true;
-    }
-    BEGAN.store(Clock::Monotonic.now(), Relaxed);
-    if let Ok(writer) = WRITER.lock()
-        && let Some((fd, bytes)) = &*writer
-    {
-        write(fd, *bytes);
-    }
-    ENDED.store(Clock::Monotonic.now(), Relaxed);
-    !TO_WORKER.load(Relaxed)
+/// From now on epoll_ctl(2) answers this thread, and those that it makes, ENOMEM for `fd`, and for
+/// numbers from `from` on, among which the engine has second ones of a pipe.
+fn keep_out_of_poll_sets(fd: i32, from: i32) -> anyhow::Result<()> {
+    const LD_W_ABS: u16 = 0x20;
+    const JEQ_K: u16 = 0x15;
+    const JGE_K: u16 = 0x35;
+    const RET_K: u16 = 0x06;
+    const RET_ALLOW: u32 = 0x7fff_0000;
+    const RET_ENOMEM: u32 = 0x0005_000c;
+    /// Where `struct seccomp_data` has the third argument's lower half.
+    const FD: u32 = 32;
+    let op = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    let filter = [
+        op(LD_W_ABS, 0, 0, 0),
+        op(JEQ_K, 0, 4, libc::SYS_epoll_ctl as u32),
+        op(LD_W_ABS, 0, 0, FD),
+        op(JEQ_K, 1, 0, fd.cast_unsigned()),
+        op(JGE_K, 0, 1, from.cast_unsigned()),
+        op(RET_K, 0, 0, RET_ENOMEM),
+        op(RET_K, 0, 0, RET_ALLOW),
+    ];
+    seccompiler::apply_filter(&filter).context("cannot install the seccomp filter")
 }
 
-/// What goes wrong here shows as a read that does not complete.
-fn write(fd: &OwnedFd, bytes: u32) {
-    let _ = rustix::io::write(fd, &[7; MOST][..bytes as usize]);
-}
-
-/// One read's times: as a whole without the hook, and from the hook's end to the return of enter.
+/// One pair's times: until the read is complete, and until `enter` returned.
 struct Took {
     whole: u64,
-    queueing: u64,
+    enter: u64,
 }
 
-struct Rounds<'a> {
+struct Rounds {
     ring: Ring,
-    stream: &'a Stream,
-    slots: Slots,
     bytes: u32,
 }
 
-impl Rounds<'_> {
-    /// One read, whose data are there before (`ready`), or come by the hook.
-    fn read(&mut self, ready: bool) -> anyhow::Result<Took> {
-        if ready {
-            write(&self.stream.writer, self.bytes);
-        }
-        ACTIVE.store(!ready, Relaxed);
-        let sqe = self.stream.read(self.slots.addr(0), self.bytes);
+impl Rounds {
+    /// The time of two SQEs, submitted together.
+    fn pair(&mut self, first: io_uring_sqe, second: io_uring_sqe) -> anyhow::Result<Took> {
         let start = Clock::Monotonic.now();
-        self.ring.push(sqe);
+        self.ring.push(first);
+        self.ring.push(second);
         self.ring.enter(0).context("io_uring_enter")?;
         let returned = Clock::Monotonic.now();
-        while self.ring.ready() == 0 {
+        while self.ring.ready() < 2 {
             match Clock::Monotonic.now() - returned {
                 0..SPIN_NS => std::hint::spin_loop(),
-                SPIN_NS..LOST_NS => std::thread::yield_now(),
+                SPIN_NS..LOST_NS => thread::yield_now(),
                 _ => return Err(fail::work("a read did not complete")),
             }
         }
         let end = Clock::Monotonic.now();
-        let mut res = 0;
-        self.ring.reap(|c| res = c.res);
-        if res != self.bytes.cast_signed() {
-            return Err(fail::work(format!("a read answered {res}")));
+        let mut wrong = None;
+        let bytes = self.bytes.cast_signed();
+        self.ring.reap(|c| wrong = wrong.or((c.res != bytes).then_some((c.user_data, c.res))));
+        if let Some((which, res)) = wrong {
+            let which = if which == READ { "read" } else { "write" };
+            return Err(fail::work(format!("a {which} answered {res}")));
         }
-        if ready {
-            return Ok(Took { whole: end - start, queueing: 0 });
-        }
-        let (began, ended) = (BEGAN.load(Relaxed), ENDED.load(Relaxed));
-        Ok(Took { whole: (began - start) + (end - ended), queueing: returned - ended })
+        Ok(Took { whole: end - start, enter: returned - start })
     }
 }
 
 /// Measures; the histograms are in the order of [`super::LINES`].
 pub fn measure(stream: &Stream, args: &ReissueArgs) -> anyhow::Result<[Histogram<u64>; 4]> {
+    // The filter goes with its thread.
+    thread::scope(|scope| scope.spawn(|| measure_here(stream, args)).join())
+        .map_err(|_| fail::work("the measuring thread panicked"))?
+}
+
+fn measure_here(stream: &Stream, args: &ReissueArgs) -> anyhow::Result<[Histogram<u64>; 4]> {
+    let unpolled: OwnedFd = stream.reader.try_clone()?;
     let ring = Ring::linked(8).context("io_uring_setup")?;
-    let stats = Counted::of(&ring)?;
-    let writer = stream.writer.try_clone()?;
-    *WRITER.lock().unwrap_or_else(PoisonError::into_inner) = Some((writer, args.bytes));
-    call_between(hook);
-    let slots = Slots::new(1, args.bytes)?;
-    let mut rounds = Rounds { ring, stream, slots, bytes: args.bytes };
+    let slots = Slots::new(2, args.bytes)?;
+    let read = io_uring_sqe { user_data: READ, ..stream.read(slots.addr(0), args.bytes) };
+    let write = io_uring_sqe { user_data: WRITE, ..stream.write(slots.addr(1), args.bytes) };
+    let by_worker = io_uring_sqe { fd: unpolled.as_raw_fd(), ..read };
+    let mut rounds = Rounds { ring, bytes: args.bytes };
+    // Has the engine make what it polls with. The next of its numbers is the lowest free one.
+    rounds.pair(read, write)?;
+    let next = fcntl_dupfd_cloexec(&unpolled, ENGINE)?.as_raw_fd();
+    keep_out_of_poll_sets(unpolled.as_raw_fd(), next)?;
+    let stats = Counted::of(&rounds.ring)?;
     let new = || Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).context("a histogram");
     let mut times = [new()?, new()?, new()?, new()?];
     for round in 0..WARMUP + args.reads {
-        TO_WORKER.store(false, Relaxed);
-        let ready = rounds.read(true)?;
-        let again = rounds.read(false)?;
-        TO_WORKER.store(true, Relaxed);
-        let worker = rounds.read(false)?;
+        let ready = rounds.pair(write, read)?;
+        let again = rounds.pair(read, write)?;
+        let worker = rounds.pair(by_worker, write)?;
         if round >= WARMUP {
-            let all = [ready.whole, again.whole, worker.queueing, worker.whole];
+            let all = [ready.whole, again.whole, worker.enter, worker.whole];
             times.iter_mut().zip(all).for_each(|(h, ns)| h.saturating_record(ns));
         }
     }
-    ACTIVE.store(false, Relaxed);
     let n = u64::from(WARMUP + args.reads);
     let seen = Counted::of(&rounds.ring)?.since(&stats);
-    if (seen.at_once, seen.ready_at_arm, seen.aborted) != (n, n, n) {
+    // Writes, too, are done at once.
+    if (seen.at_once, seen.ready_at_arm, seen.aborted) != (4 * n, n, n) {
         return Err(fail::work(format!("of {n} reads each, not all went their way: {seen:?}")));
     }
     Ok(times)

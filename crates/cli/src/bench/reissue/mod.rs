@@ -13,7 +13,9 @@ use comfy_table::{Cell, CellAlignment, Table};
 use hdrhistogram::Histogram;
 use rustix::pipe::pipe;
 use serde::Serialize;
-use softring_uapi::{IORING_OP_READ, IORING_OP_RECV, io_uring_sqe};
+use softring_uapi::{
+    IORING_OP_READ, IORING_OP_RECV, IORING_OP_SEND, IORING_OP_WRITE, io_uring_sqe,
+};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -47,6 +49,13 @@ impl Stream {
     fn read(&self, addr: usize, len: u32) -> io_uring_sqe {
         let fd = self.reader.as_raw_fd();
         io_uring_sqe { opcode: self.opcode, fd, addr: addr as u64, len, ..Default::default() }
+    }
+
+    /// A write of the `len` bytes at `addr`.
+    fn write(&self, addr: usize, len: u32) -> io_uring_sqe {
+        let opcode = if self.opcode == IORING_OP_RECV { IORING_OP_SEND } else { IORING_OP_WRITE };
+        let fd = self.writer.as_raw_fd();
+        io_uring_sqe { opcode, fd, addr: addr as u64, len, ..Default::default() }
     }
 }
 
