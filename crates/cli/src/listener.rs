@@ -67,7 +67,7 @@ pub enum Next {
 impl Listener {
     /// One with a key of its own: anybody on the machine can find the socket, only who was told
     /// the key is listened to.
-    pub fn open(watcher: &Watcher) -> anyhow::Result<Listener> {
+    pub fn open(watcher: Watcher) -> anyhow::Result<Listener> {
         let mut random = [0u8; KEY / 2];
         File::open("/dev/urandom")
             .and_then(|mut f| f.read_exact(&mut random))
@@ -198,15 +198,17 @@ fn process(who: &OwnedFd) -> i32 {
 mod tests {
     use super::*;
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, connect, recv, sendmsg};
-    use softring_engine::stats::watcher::STAT;
     use std::io::IoSlice;
 
     fn visitor(listener: &Listener) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC;
         let kind = SocketType::SEQPACKET;
         let visitor = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
-        connect(&visitor, &SocketAddrUnix::new_abstract_name(&STAT.name(&listener.key)).unwrap())
-            .unwrap();
+        connect(
+            &visitor,
+            &SocketAddrUnix::new_abstract_name(&Watcher::Stat.name(&listener.key)).unwrap(),
+        )
+        .unwrap();
         visitor
     }
 
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn strangers_are_not_listened_to() {
-        let mut listener = Listener::open(&STAT).unwrap();
+        let mut listener = Listener::open(Watcher::Stat).unwrap();
         let (page, key) = (tempfile::tempfile().unwrap(), listener.key);
         say(&visitor(&listener), b"x", None);
         say(&visitor(&listener), &[b'0'; KEY + COMM + WHY], Some(page.as_fd()));
@@ -233,7 +235,7 @@ mod tests {
 
     #[test]
     fn who_says_nothing_is_waited_for_and_holds_up_nobody() {
-        let mut listener = Listener::open(&STAT).unwrap();
+        let mut listener = Listener::open(Watcher::Stat).unwrap();
         let (page, key) = (tempfile::tempfile().unwrap(), listener.key);
         let text = [&key[..], b"name", &[0; COMM - 4 + WHY]].concat();
         let silent = visitor(&listener);
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn who_has_no_file_says_why_and_who_waits_is_answered() {
-        let mut listener = Listener::open(&STAT).unwrap();
+        let mut listener = Listener::open(Watcher::Stat).unwrap();
         let who = visitor(&listener);
         let text = [&listener.key[..], &[0; COMM], &27i32.to_ne_bytes()].concat();
         say(&who, &text, None);

@@ -172,17 +172,17 @@ pub fn read() {
 
 /// Who counts, and who traces.
 fn read_readers() {
-    use softring_engine::stats::{trace, watcher};
+    use softring_engine::stats::{trace, watcher::Watcher};
     let key = |name| value(name).filter(|v| !v.is_empty());
     if let Some(key) = key(c"SOFTRING_STAT")
-        && !watcher::STAT.set_key(key.to_bytes())
+        && !Watcher::Stat.set_key(key.to_bytes())
     {
         let key = key.to_string_lossy();
         crate::notice::say(&format!("SOFTRING_STAT={key} is no key; nothing is sent"));
     }
     match key(c"SOFTRING_TRACE") {
         Some(v) if v.to_bytes() == b"0" => trace::disable(),
-        Some(v) if !watcher::TRACE.set_key(v.to_bytes()) => {
+        Some(v) if !Watcher::Trace.set_key(v.to_bytes()) => {
             let v = v.to_string_lossy();
             crate::notice::say(&format!("SOFTRING_TRACE={v} is no key; nothing is traced"));
         }

@@ -13,7 +13,7 @@ use interval::Intervals;
 use report::Run;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use softring_engine::stats::watcher::STAT;
+use softring_engine::stats::watcher::Watcher;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -82,7 +82,7 @@ fn run(args: &StatArgs) -> anyhow::Result<()> {
 }
 
 fn run_once(args: &StatArgs) -> anyhow::Result<(Run, ExitStatus)> {
-    let listener = Listener::open(&STAT)?;
+    let listener = Listener::open(Watcher::Stat)?;
     // By Command it would lose doubled entries and those without `=`.
     sys::set_env("SOFTRING_STAT", OsStr::new(listener.key()));
     // Of the kernel's rings there would be nothing to tell.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::{Reader, Source};
 use softring_engine::stats::trace::{Clock, Event};
-use softring_engine::stats::watcher::TRACE;
+use softring_engine::stats::watcher::Watcher;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -71,7 +71,7 @@ impl Readers {
     /// Those of whoever is told the [key](Self::key). `counter`: the kernel trusts the processor's
     /// time stamp counter. `names`: descriptors are to be named.
     pub fn listen(counter: bool, names: bool) -> anyhow::Result<Readers> {
-        Ok(Readers::new(Some(Listener::open(&TRACE)?), counter, names))
+        Ok(Readers::new(Some(Listener::open(Watcher::Trace)?), counter, names))
     }
 
     /// That of one process.

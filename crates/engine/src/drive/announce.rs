@@ -1,23 +1,20 @@
 //! What a ring with DEFER_TASKRUN tells its program while that does not enter: there is something
 //! to do (IORING_SQ_TASKRUN, the eventfd). Kernel counterpart: `io_req_local_work_add`.
 
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::AsRawFd;
 
+use super::of_process::PROCESS;
 use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::{Ctx, Guard, Ring};
 use softring_host::sys;
 use softring_uapi::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
-/// There has been a ring that tells by its flags word. Only ever turns on.
-static FLAGGING: AtomicBool = AtomicBool::new(false);
-
 /// A ring was made with these setup flags.
 pub(crate) fn made_ring(flags: u32) {
     if tells(flags) {
-        FLAGGING.store(true, Relaxed);
+        PROCESS.flagging.store(true, Relaxed);
     }
 }
 
@@ -29,7 +26,7 @@ fn tells(flags: u32) -> bool {
 /// The program has just learnt from poll(2) that a file is ready. Where a ring waits for that file,
 /// too, the kernel has set the ring's flag by then; the reactor may be on its way.
 pub fn hurry() {
-    if !FLAGGING.load(Relaxed) {
+    if !PROCESS.flagging.load(Relaxed) {
         return;
     }
     // poll(2) is called in signal handlers, too: no memory is asked for, and no lock waited for

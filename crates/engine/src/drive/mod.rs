@@ -7,9 +7,12 @@ mod futex_waiters;
 pub(crate) mod iopoll;
 mod last;
 pub(crate) mod leave;
+mod of_process;
 pub(crate) mod pending;
 pub(crate) mod reactor;
 pub(crate) mod sqpoll;
 pub(crate) mod stand_in;
 pub mod task_work;
 pub(crate) mod teardown;
+
+pub(crate) use of_process::AT_FORK;

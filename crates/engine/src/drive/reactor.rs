@@ -14,16 +14,17 @@
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use super::of_process::PROCESS;
 use crate::io::poll::{self, BATCH};
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::stats::trace::Step;
 use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
-use softring_host::fork::AtFork;
+use softring_host::fork::{Child, keeps};
 use softring_host::handlers;
 use softring_host::sys;
 use softring_host::time::Clock;
@@ -65,25 +66,59 @@ pub(crate) struct Reactor {
     pace: AtomicU64,
 }
 
-static REACTOR: Mutex<Option<Arc<Reactor>>> = Mutex::new(None);
-static DUTIES: OnceLock<MakeDuties> = OnceLock::new();
-static TICKING: AtomicBool = AtomicBool::new(false);
-static RUNNING: AtomicBool = AtomicBool::new(false);
-/// The reactor's thread, as [`sys::thread`] has it.
-static THREAD: AtomicUsize = AtomicUsize::new(0);
-/// The process that forked this one, and the eventfd of its reactor, if it had one; 0: none. That
-/// descriptor stays: the thread that had it besides is the parent's.
-static PARENT: AtomicU32 = AtomicU32::new(0);
-static PARENT_WAKE: AtomicI32 = AtomicI32::new(-1);
+/// What a process has once of it.
+#[derive(Debug)]
+pub(super) struct OfProcess {
+    current: Mutex<Option<Arc<Reactor>>>,
+    duties: OnceLock<MakeDuties>,
+    ticking: AtomicBool,
+    running: AtomicBool,
+    /// Its thread, as [`sys::thread`] has it.
+    thread: AtomicUsize,
+    /// The process that forked this one, and the eventfd of its reactor, if it had one; 0: none.
+    /// That descriptor stays: the thread that had it besides is the parent's.
+    parent: AtomicU32,
+    parent_wake: AtomicI32,
+}
+
+impl OfProcess {
+    pub(super) const fn new() -> Self {
+        OfProcess {
+            current: Mutex::new(None),
+            duties: OnceLock::new(),
+            ticking: AtomicBool::new(false),
+            running: AtomicBool::new(false),
+            thread: AtomicUsize::new(0),
+            parent: AtomicU32::new(0),
+            parent_wake: AtomicI32::new(-1),
+        }
+    }
+
+    pub(super) fn hold(&self) -> MutexGuard<'_, Option<Arc<Reactor>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The child has no such thread.
+    pub(super) fn in_child(&self, child: &Child) {
+        let Self { current, duties, ticking, running, thread, parent, parent_wake } = self;
+        let gone = current.lock().ok().and_then(|mut slot| slot.take());
+        keeps(duties, "of the code, not of the process");
+        ticking.store(false, SeqCst);
+        running.store(false, SeqCst);
+        keeps(thread, "the next one says its own");
+        parent.store(if gone.is_some() { child.parent } else { 0 }, SeqCst);
+        parent_wake.store(gone.map_or(-1, |r| r.wake.first()), SeqCst);
+    }
+}
 
 /// Says what reactors that start from now on do besides; the first word counts.
 pub(crate) fn has_duties(make: MakeDuties) {
-    let _ = DUTIES.set(make);
+    let _ = PROCESS.reactor.duties.set(make);
 }
 
 /// The reactor, started now if need be.
 fn get() -> Result<Arc<Reactor>> {
-    let mut slot = REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut slot = PROCESS.reactor.hold();
     if let Some(r) = &*slot {
         return Ok(r.clone());
     }
@@ -94,7 +129,7 @@ fn get() -> Result<Arc<Reactor>> {
     let own = r.clone();
     softring_host::threads::spawn("rct", 256 << 10, move || own.run())
         .map_err(|_| Errno::EAGAIN)?;
-    RUNNING.store(true, SeqCst);
+    PROCESS.reactor.running.store(true, SeqCst);
     *slot = Some(r.clone());
     Ok(r)
 }
@@ -102,7 +137,7 @@ fn get() -> Result<Arc<Reactor>> {
 /// Somebody must notice if the rings are closed behind our back: starts the reactor. Called without
 /// any lock.
 pub(crate) fn ensure() {
-    if !RUNNING.load(Relaxed) {
+    if !PROCESS.reactor.running.load(Relaxed) {
         // Without a thread for it, the next setup notices.
         let _ = get();
     }
@@ -110,12 +145,12 @@ pub(crate) fn ensure() {
 
 /// Does the reactor issue a request of this ring at this moment?
 pub(crate) fn issues(ctx: &Ctx) -> bool {
-    ctx.issuing == Issuing::Elsewhere && ctx.issuing_thread == THREAD.load(Relaxed)
+    ctx.issuing == Issuing::Elsewhere && ctx.issuing_thread == PROCESS.reactor.thread.load(Relaxed)
 }
 
 /// Makes the reactor look at its rings' deadlines again.
 pub(crate) fn kick() {
-    if let Ok(slot) = REACTOR.lock()
+    if let Ok(slot) = PROCESS.reactor.current.lock()
         && let Some(r) = &*slot
     {
         let _ = rustix::io::write(&r.wake, &1u64.to_ne_bytes());
@@ -129,18 +164,15 @@ pub(crate) fn guard(ring: &Arc<Ring>, immediate: bool) {
         return;
     }
     let recent = ring.driven.load(Relaxed) && !immediate;
-    if recent && TICKING.load(SeqCst) && ring.listed.load(Relaxed) {
+    if recent && PROCESS.reactor.ticking.load(SeqCst) && ring.listed.load(Relaxed) {
         return;
     }
     let Ok(r) = get() else { return };
     if !ring.listed.swap(true, Relaxed) {
-        r.rings
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .push(Arc::downgrade(ring));
+        r.rings.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(ring));
     }
     if recent {
-        if !TICKING.swap(true, SeqCst) {
+        if !PROCESS.reactor.ticking.swap(true, SeqCst) {
             let _ = rustix::io::write(&r.wake, &1u64.to_ne_bytes());
         }
         return;
@@ -154,7 +186,7 @@ pub(crate) fn guard_soon(ring: &Arc<Ring>) -> bool {
     if ring.watched.load(Relaxed) {
         return true;
     }
-    let known = briefly(&REACTOR).map(|slot| slot.clone());
+    let known = briefly(&PROCESS.reactor.current).map(|slot| slot.clone());
     let r = match known {
         Some(Some(r)) => r,
         Some(None) => match get() {
@@ -173,7 +205,7 @@ pub(crate) fn guard_soon(ring: &Arc<Ring>) -> bool {
 }
 
 /// A lock, unless it is in use for some microseconds.
-fn briefly<T>(lock: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
+fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     const TRIES: u32 = 100;
     (0..TRIES).find_map(|_| {
         let got = lock.try_lock().ok();
@@ -184,30 +216,18 @@ fn briefly<T>(lock: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
     })
 }
 
-/// The reactor stands still over a fork; in the child its thread is gone.
-pub(crate) const AT_FORK: AtFork = AtFork::held(
-    || Some(Box::new(REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner))),
-    |child| forget(child.parent),
-);
-
-fn forget(parent: u32) {
-    let gone = REACTOR.lock().ok().and_then(|mut slot| slot.take());
-    PARENT.store(if gone.is_some() { parent } else { 0 }, SeqCst);
-    PARENT_WAKE.store(gone.map_or(-1, |r| r.wake.first()), SeqCst);
-    RUNNING.store(false, SeqCst);
-    TICKING.store(false, SeqCst);
-}
-
 /// The process that forked this one, if it lives and its reactor can be woken.
 pub(crate) fn parent() -> Option<u32> {
-    let parent = PARENT.load(SeqCst);
+    let parent = PROCESS.reactor.parent.load(SeqCst);
     let now = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get().cast_unsigned());
     (parent != 0 && parent == now).then_some(parent)
 }
 
 /// Has the parent's reactor look at what it is asked.
 pub(crate) fn wake_parent() {
-    if let Some(wake) = sys::borrow(softring_host::fd::now(PARENT_WAKE.load(SeqCst))) {
+    if let Some(wake) =
+        sys::borrow(softring_host::fd::now(PROCESS.reactor.parent_wake.load(SeqCst)))
+    {
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
     }
 }
@@ -241,23 +261,23 @@ impl Reactor {
     /// No descriptor is free for the ring's poll set: looks at it every tick, until one is.
     fn look_now_and_then(&self, ring: &Ring) {
         ring.watched.store(false, SeqCst);
-        if !TICKING.swap(true, SeqCst) {
+        if !PROCESS.reactor.ticking.swap(true, SeqCst) {
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
 
     fn rings(&self) -> Vec<Arc<Ring>> {
-        let mut list = self.rings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut list = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         list.retain(|w| w.strong_count() > 0);
         list.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn run(self: Arc<Self>) {
-        THREAD.store(sys::thread(), Relaxed);
+        PROCESS.reactor.thread.store(sys::thread(), Relaxed);
         let mut buf = [epoll_event::default(); BATCH];
         let mut idle = 0;
         let mut swept = Clock::Monotonic.now();
-        let mut duties = DUTIES.get().map(|make| make());
+        let mut duties = PROCESS.reactor.duties.get().map(|make| make());
         loop {
             let timeout = self.timeout();
             let slept = poll::wait(self.epoll.as_raw_fd(), &mut buf, timeout, None);
@@ -299,15 +319,15 @@ impl Reactor {
                     self.drive(ring);
                 }
             }
-            if TICKING.load(SeqCst) {
+            if PROCESS.reactor.ticking.load(SeqCst) {
                 idle = if self.tick(&rings) { 0 } else { idle + 1 };
                 if idle > IDLE_TICKS {
                     idle = 0;
-                    TICKING.store(false, SeqCst);
+                    PROCESS.reactor.ticking.store(false, SeqCst);
                     // A guard that saw it ticking just before must not be forgotten, nor a ring
                     // that came into the list since.
                     if self.tick(&self.rings()) {
-                        TICKING.store(true, SeqCst);
+                        PROCESS.reactor.ticking.store(true, SeqCst);
                     }
                 }
             }
@@ -316,21 +336,21 @@ impl Reactor {
 
     /// Gives the place up, unless somebody is about to hand a ring over.
     fn may_end(self: &Arc<Self>) -> bool {
-        let mut slot = REACTOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = PROCESS.reactor.hold();
         // The slot's and our own: under the slot's lock nobody takes another. (A fork takes this
         // lock with the table held, so the table is not waited for.)
         if Arc::strong_count(self) > 2 || !crate::ring::table::surely_no_ring() {
             return false;
         }
         *slot = None;
-        RUNNING.store(false, SeqCst);
-        TICKING.store(false, SeqCst);
+        PROCESS.reactor.running.store(false, SeqCst);
+        PROCESS.reactor.ticking.store(false, SeqCst);
         true
     }
 
     fn timeout(&self) -> Option<u64> {
         let now = Clock::Monotonic.now();
-        let list = self.rings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let list = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = list
             .iter()
             .filter_map(Weak::upgrade)
@@ -339,7 +359,7 @@ impl Reactor {
             .filter(|&d| d != u64::MAX)
             .map(|d| d.saturating_sub(now))
             .min();
-        let tick = TICKING.load(SeqCst).then_some(TICK.as_nanos() as u64);
+        let tick = PROCESS.reactor.ticking.load(SeqCst).then_some(TICK.as_nanos() as u64);
         deadline.into_iter().chain(tick).chain([self.pace.load(Relaxed)]).min()
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod aio;
 pub(crate) mod clock;
 pub(crate) mod kinds;
 pub mod model;
+pub(crate) mod of_process;
 pub(crate) mod poll;
 pub mod poll_queues;
 pub mod polling;
@@ -28,6 +29,7 @@ pub(crate) mod worker;
 pub(crate) mod workers;
 
 use aio::AioCtx;
+pub(crate) use of_process::AT_FORK;
 use poll::PollSet;
 use sleeper::Sleepers;
 

@@ -1,33 +1,20 @@
 //! A policy at work: what [`Hybrid`] decides on, with clocks, devices and the machine's load; and
 //! what of it is the process's, the cost of a timer and a policy that the user forces.
 
-use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
-use std::sync::OnceLock;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
+use super::of_process::PROCESS;
 use super::signal_scope::SignalScope;
 use crate::io::aio::DetachedReap;
 use crate::policy::hybrid::{Hybrid, Key, Load, Nap, Policy, Step, Ticket, Timer};
-use softring_host::fd::InternalFd;
 use softring_host::limits::AIO_WAIT_BATCH;
 use softring_host::sys;
 use softring_host::time::{Clock, cpu_time};
 use softring_uapi::aio::{IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, iocb};
 use softring_uapi::errno::{Errno, Result};
-
-/// The policy for every ring, whatever it was made with; 0: none, else [`Policy`] + 1.
-static FORCED: AtomicU8 = AtomicU8::new(0);
-/// What a timer costs here, once measured.
-static TIMER: OnceLock<Timer> = OnceLock::new();
-/// `/proc/loadavg`, opened once: opening it anew each time would take numbers that the program
-/// counts on.
-static LOADAVG: OnceLock<Option<InternalFd>> = OnceLock::new();
-
-/// Processors that the process may use, counted once: that takes files and system calls.
-static CPUS: OnceLock<u32> = OnceLock::new();
 
 /// Sleeps measured before the first ring of its kind is used, and how long each is, in ns.
 const TRIALS: usize = 6;
@@ -39,12 +26,12 @@ const COST_EVERY: u32 = 16;
 
 /// Every ring waits by this policy from now on, polled or not.
 pub fn force(policy: Policy) {
-    FORCED.store(policy as u8 + 1, Relaxed);
+    PROCESS.flags.forced.store(policy as u8 + 1, Relaxed);
 }
 
 /// The policy that is forced on all rings.
 pub(crate) fn forced() -> Option<Policy> {
-    Policy::ALL.into_iter().find(|p| *p as u8 + 1 == FORCED.load(Relaxed))
+    Policy::ALL.into_iter().find(|p| *p as u8 + 1 == PROCESS.flags.forced.load(Relaxed))
 }
 
 /// One sleep of `ns`: how late it ended, and the processor time that it took, in ns.
@@ -74,12 +61,12 @@ pub fn try_nap(ns: u64) -> Timer {
 
 /// What a nap costs, once per process.
 fn timer() -> Timer {
-    *TIMER.get_or_init(|| try_nap(TRIAL_NS))
+    *PROCESS.kernel.timer.get_or_init(|| try_nap(TRIAL_NS))
 }
 
 /// Runnable threads of the machine: the fourth field of proc_loadavg(5).
 fn runnable() -> Option<u32> {
-    let fd = LOADAVG.get()?.as_ref()?;
+    let fd = PROCESS.loadavg.get()?.as_ref()?;
     let mut buf = [0u8; 64];
     let n = rustix::io::pread(fd, &mut buf, 0).ok()?;
     let text = core::str::from_utf8(&buf[..n]).ok()?;
@@ -87,7 +74,7 @@ fn runnable() -> Option<u32> {
 }
 
 fn load() -> Load {
-    let cpus = *CPUS.get_or_init(softring_host::substitute::processors);
+    let cpus = *PROCESS.kernel.cpus.get_or_init(softring_host::substitute::processors);
     Load { runnable: runnable().unwrap_or(0), cpus }
 }
 
@@ -136,7 +123,7 @@ impl Polling {
     /// For `room` requests in flight.
     pub(crate) fn new(policy: Policy, room: u32) -> Box<Polling> {
         if policy == Policy::Adaptive {
-            LOADAVG.get_or_init(|| {
+            PROCESS.loadavg.get_or_init(|| {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC;
                 let fd = rustix::fs::open(c"/proc/loadavg", flags, Mode::empty());
                 fd.ok().map(softring_host::fd::adopt_internal)

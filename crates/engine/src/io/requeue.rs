@@ -7,20 +7,21 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
 
+use super::of_process::PROCESS;
 use super::sleeper::{ANY, on};
 use softring_host::limits::WORKER_STACK;
 
 const UNKNOWN: u32 = 0;
 const TELLS: u32 = 1;
 const SILENT: u32 = 2;
-static KNOWN: AtomicU32 = AtomicU32::new(UNKNOWN);
 
 /// Asked once per process. Two that ask at once find the same.
 pub(super) fn tells() -> bool {
-    if KNOWN.load(Relaxed) == UNKNOWN {
-        KNOWN.store(if try_it() { TELLS } else { SILENT }, Relaxed);
+    let known = &PROCESS.kernel.requeue_tells;
+    if known.load(Relaxed) == UNKNOWN {
+        known.store(if try_it() { TELLS } else { SILENT }, Relaxed);
     }
-    KNOWN.load(Relaxed) == TELLS
+    known.load(Relaxed) == TELLS
 }
 
 /// True also where no thread can be had.

@@ -13,16 +13,13 @@
 //! happens to one call of a program: those that follow block signals from beginning to end, but for
 //! their sleeps, which costs two system calls each.
 
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::of_process::PROCESS;
 use softring_host::handlers::{self, Call};
 use softring_host::signal::BlockAll;
 use softring_host::{sys, user};
 use softring_uapi::errno::{Errno, Result};
-
-/// A signal handler has entered a ring on top of its own thread's call.
-static HANDLERS_ENTER: AtomicBool = AtomicBool::new(false);
 
 /// How often a thread that spins asks for pending signals, in ns.
 const ASK_EVERY: u64 = 100_000;
@@ -72,12 +69,12 @@ impl SignalScope {
     pub(crate) fn new(call: &Call) -> Result<SignalScope> {
         let mut signals = SignalScope::default();
         if call.is_on_top() {
-            HANDLERS_ENTER.store(true, Relaxed);
+            PROCESS.flags.handlers_enter.store(true, Relaxed);
             if call.is_in_the_way() {
                 return Err(Errno::EINTR);
             }
         }
-        if HANDLERS_ENTER.load(Relaxed) {
+        if PROCESS.flags.handlers_enter.load(Relaxed) {
             signals.blocks();
         }
         Ok(signals)

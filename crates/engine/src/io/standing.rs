@@ -58,6 +58,7 @@ use super::poll::PollSet;
 use crate::io::token::ReqId;
 use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
+use softring_host::fork::{AtFork, keeps};
 use softring_host::sys::nr;
 use softring_host::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use softring_uapi::errno::{Errno, Result};
@@ -73,11 +74,29 @@ pub(crate) const OUT: u32 = nr::EPOLLOUT | nr::EPOLLWRNORM;
 /// Seen once, a receive has something to tell however much was taken.
 pub(crate) const STICKY: u32 = EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP;
 
-/// In how many rings' sets a number stands; with 255 it is as if in all, for good.
-static STANDS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
+/// What a process has once of them: all zero at first, so it takes memory only where it is used.
+#[derive(Debug)]
+struct OfProcess {
+    /// In how many rings' sets a number stands; with 255 it is as if in all, for good.
+    stands: [AtomicU8; NUMBERS],
+    /// How many threads are about to close a number; with 255 it does not stand again.
+    closing: [AtomicU8; NUMBERS],
+}
 
-/// How many threads are about to close a number; with 255 it does not stand again.
-static CLOSING: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
+static PROCESS: OfProcess = OfProcess {
+    stands: [const { AtomicU8::new(0) }; NUMBERS],
+    closing: [const { AtomicU8::new(0) }; NUMBERS],
+};
+
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| PROCESS.in_child());
+
+impl OfProcess {
+    fn in_child(&self) {
+        let Self { stands, closing } = self;
+        keeps(stands, "each ring gives back its own when a child first takes it");
+        keeps(closing, "what a thread of the parent was closing does not stand: slower, not wrong");
+    }
+}
 
 fn at(counts: &'static [AtomicU8; NUMBERS], fd: i32) -> Option<&'static AtomicU8> {
     usize::try_from(fd).ok().and_then(|fd| counts.get(fd))
@@ -101,7 +120,7 @@ pub(crate) fn stands_anywhere(fd: i32) -> bool {
 
 /// In how many rings' sets `fd` stands.
 pub(crate) fn count(fd: i32) -> u8 {
-    at(&STANDS, fd).map_or(0, |n| n.load(SeqCst))
+    at(&PROCESS.stands, fd).map_or(0, |n| n.load(SeqCst))
 }
 
 /// While this lives, its numbers do not come to stand: from before those that wait on them move
@@ -120,19 +139,19 @@ impl Closing {
     pub(crate) fn range(first: usize, last: usize) -> Closing {
         let first = first.min(NUMBERS);
         let numbers = first..last.saturating_add(1).clamp(first, NUMBERS);
-        CLOSING[numbers.clone()].iter().for_each(more);
+        PROCESS.closing[numbers.clone()].iter().for_each(more);
         Closing(numbers)
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        CLOSING[self.0.clone()].iter().for_each(less);
+        PROCESS.closing[self.0.clone()].iter().for_each(less);
     }
 }
 
 fn is_closing(fd: i32) -> bool {
-    at(&CLOSING, fd).is_some_and(|n| n.load(SeqCst) > 0)
+    at(&PROCESS.closing, fd).is_some_and(|n| n.load(SeqCst) > 0)
 }
 
 /// May a receive be taken to find nothing, without trying?
@@ -176,7 +195,7 @@ impl PollSet {
 
     /// May a request stand so under `fd`?
     pub(crate) fn may_stand(&self, fd: i32) -> bool {
-        at(&STANDS, fd).is_some() && !is_closing(fd) && self.is_unseated(fd)
+        at(&PROCESS.stands, fd).is_some() && !is_closing(fd) && self.is_unseated(fd)
     }
 
     /// Does `fd` stand in this set?
@@ -234,10 +253,10 @@ impl PollSet {
     pub(crate) fn begin(&mut self, fd: i32, events: u32) -> Result<bool> {
         let (at, events) = (fd as usize, with_end(events) | EPOLLET);
         // Before the file is looked at: whose close ends before this is not open any more.
-        more(&STANDS[at]);
+        more(&PROCESS.stands[at]);
         let registered = if is_closing(fd) { Ok(false) } else { self.register(fd, events) };
         if registered != Ok(true) {
-            less(&STANDS[at]);
+            less(&PROCESS.stands[at]);
             return registered;
         }
         if at >= self.standing.len() {
@@ -316,7 +335,7 @@ impl PollSet {
     pub(crate) fn fall(&mut self, fd: i32) -> Vec<ReqId> {
         let Some(s) = self.standing(fd).map(core::mem::take) else { return Vec::new() };
         let _ = self.ctl(epoll::EPOLL_CTL_DEL, fd, 0, 0);
-        less(&STANDS[fd as usize]);
+        less(&PROCESS.stands[fd as usize]);
         self.armed -= s.waiters.len() as u32;
         s.waiters
     }
@@ -333,7 +352,7 @@ impl Drop for PollSet {
     fn drop(&mut self) {
         for (at, s) in self.standing.iter().enumerate() {
             if s.events != 0 {
-                less(&STANDS[at]);
+                less(&PROCESS.stands[at]);
             }
         }
     }

@@ -17,7 +17,7 @@
 
 use super::look::{Manners, Wait};
 use super::naps::Naps;
-use super::{HEARD, table};
+use super::table::{self, PROCESS};
 use crate::io::aio::ring::Ring;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -196,7 +196,7 @@ impl Context {
     }
 
     fn judge(&self, cb: &iocb, last_direct: &mut Option<u32>) -> Result<()> {
-        let flagged = cb.aio_flags & IOCB_FLAG_HIPRI != 0 && HEARD.load(Relaxed);
+        let flagged = cb.aio_flags & IOCB_FLAG_HIPRI != 0 && !PROCESS.deaf.load(Relaxed);
         let wanted = if flagged { POLLED } else { PLAIN };
         if wanted == POLLED {
             polled_rules(cb, last_direct)?;

@@ -1,6 +1,7 @@
 //! io_getevents(2) that looks for completions before it sleeps.
 
 use super::context::Context;
+use super::table::PROCESS;
 use crate::io::aio::ring::Ring;
 use crate::io::polling::{LOOKS, forced};
 use crate::policy::hybrid::Policy;
@@ -25,20 +26,17 @@ const SLEEPS: core::ops::Range<u64> = 20_000_000..1_000_000_000;
 /// One that is put aside again within so many times that sleeps twice as long.
 const SOON: u64 = 4;
 
-/// Waits that looked for events, and those that found them so; statistics only, so relaxed.
-static LOOKED: AtomicU64 = AtomicU64::new(0);
-static FOUND: AtomicU64 = AtomicU64::new(0);
-
 /// How many waits of this process looked for events before they slept, and how many found what they
 /// waited for.
 pub fn looks() -> (u64, u64) {
-    (LOOKED.load(Relaxed), FOUND.load(Relaxed))
+    let counts = &PROCESS.counts;
+    (counts.looked.load(Relaxed), counts.found.load(Relaxed))
 }
 
 /// A wait that looked has found something, or has not.
 pub(super) fn count(found: bool) {
-    LOOKED.fetch_add(1, Relaxed);
-    FOUND.fetch_add(found.into(), Relaxed);
+    PROCESS.counts.looked.fetch_add(1, Relaxed);
+    PROCESS.counts.found.fetch_add(found.into(), Relaxed);
 }
 
 /// The arguments of io_getevents(2) or io_pgetevents(2).

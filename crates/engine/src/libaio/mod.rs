@@ -34,29 +34,23 @@ pub use look::{Wait, looks};
 pub use naps::napped;
 pub(crate) use table::AT_FORK;
 
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use softring_host::calls::{UserPtr, aio};
 use softring_host::fork;
 use softring_host::handlers::{self, Call};
 use softring_host::user;
 use softring_uapi::errno::{Errno, answer};
-use table::Entry;
-
-/// Every context is polled.
-static POLL_ALL: AtomicBool = AtomicBool::new(false);
-/// Each call on a context reaches us, as far as the entry points know.
-static HEARD: AtomicBool = AtomicBool::new(true);
+use table::{Entry, PROCESS};
 
 /// From now on every new context is polled, as if its iocbs had the flag, but for the flag's rules.
 pub fn poll_all() {
-    POLL_ALL.store(true, Relaxed);
+    PROCESS.poll_all.store(true, Relaxed);
 }
 
 /// Do all calls on contexts reach us? If not, the flag is ignored, as the kernel ignores it: a
 /// context may end past us, and with it the memory that is polled.
 pub fn all_calls_are_heard(all: bool) {
-    HEARD.store(all, Relaxed);
+    PROCESS.deaf.store(!all, Relaxed);
 }
 
 /// `io_setup(2)`: create an asynchronous I/O context. `emulate`: make one of ours where the kernel

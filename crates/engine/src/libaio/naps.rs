@@ -10,11 +10,11 @@
 
 use super::context::Context;
 use super::look::{Looks, Wait, count, end_under};
+use super::table::PROCESS;
 use crate::io::aio::ring::Ring;
 use crate::io::polling::{Polling, forced};
 use crate::io::signal_scope::SignalScope;
 use crate::policy::hybrid::{FLIGHT_MAX, Nap, Policy, Ticket};
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use softring_host::calls::aio::Sigset;
 use softring_host::limits::AIO_LOOK_BATCH;
@@ -29,12 +29,9 @@ use std::sync::{Mutex, MutexGuard};
 /// ring itself has taken the event.
 const LOST: u64 = 1_000_000_000;
 
-/// Naps of this process; statistics only, so relaxed.
-static NAPS: AtomicU64 = AtomicU64::new(0);
-
 /// How many naps the waiters of this process took.
 pub fn napped() -> u64 {
-    NAPS.load(Relaxed)
+    PROCESS.counts.naps.load(Relaxed)
 }
 
 /// What is in flight, by address of its iocb, and since when.
@@ -121,7 +118,7 @@ impl Naps {
     }
 
     fn woke(&self, early: bool) {
-        NAPS.fetch_add(1, Relaxed);
+        PROCESS.counts.naps.fetch_add(1, Relaxed);
         if let Some(mut flight) = self.flight() {
             flight.polling.woke(early);
         }

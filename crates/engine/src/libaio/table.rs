@@ -4,10 +4,10 @@
 //! need none, a call costs one load.
 
 use super::context::Context;
-use super::{POLL_ALL, emulated};
-use core::sync::atomic::AtomicUsize;
+use super::emulated;
 use core::sync::atomic::Ordering::Relaxed;
-use softring_host::fork::{self, AtFork};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use softring_host::fork::{self, AtFork, keeps};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
@@ -38,19 +38,52 @@ impl Entry {
 
 type Table = BTreeMap<usize, Entry>;
 
-static TABLE: RwLock<Table> = RwLock::new(Table::new());
-/// Contexts whose calls need a look. Relaxed: the program learns of a context after it was counted,
-/// and must itself order that before another thread's call.
-static COUNTED: AtomicUsize = AtomicUsize::new(0);
+/// What a process has once of kernel aio.
+pub(super) struct OfProcess {
+    table: RwLock<Table>,
+    /// Contexts whose calls need a look. Relaxed: the program learns of a context after it was
+    /// counted, and must itself order that before another thread's call.
+    counted: AtomicUsize,
+    /// Every context is polled.
+    pub(super) poll_all: AtomicBool,
+    /// Some calls on contexts do not reach us, as far as the entry points know.
+    pub(super) deaf: AtomicBool,
+    /// There was an emulated context in this process or its parents.
+    pub(super) emulated: AtomicBool,
+    pub(super) counts: Counts,
+}
+
+/// Statistics only, so relaxed. Written in each wait: in a cache line of their own.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Counts {
+    /// Waits that looked for events, and those that found them so.
+    pub(super) looked: AtomicU64,
+    pub(super) found: AtomicU64,
+    pub(super) naps: AtomicU64,
+}
+
+pub(super) static PROCESS: OfProcess = OfProcess {
+    table: RwLock::new(Table::new()),
+    counted: AtomicUsize::new(0),
+    poll_all: AtomicBool::new(false),
+    deaf: AtomicBool::new(false),
+    emulated: AtomicBool::new(false),
+    counts: Counts { looked: AtomicU64::new(0), found: AtomicU64::new(0), naps: AtomicU64::new(0) },
+};
 
 fn write() -> RwLockWriteGuard<'static, Table> {
-    TABLE.write().unwrap_or_else(PoisonError::into_inner)
+    write_to(&PROCESS.table)
+}
+
+fn write_to(table: &RwLock<Table>) -> RwLockWriteGuard<'_, Table> {
+    table.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Notes a context that the kernel has just made for `nr` iocbs.
 pub(super) fn note(id: usize, nr: u32) {
     fork::init();
-    insert(Entry::Kernels(Arc::new(Context::new(id, nr, POLL_ALL.load(Relaxed)))));
+    insert(Entry::Kernels(Arc::new(Context::new(id, nr, PROCESS.poll_all.load(Relaxed)))));
 }
 
 pub(super) fn insert(entry: Entry) {
@@ -58,13 +91,13 @@ pub(super) fn insert(entry: Entry) {
     // The number was another's before, whose end we did not hear of.
     drop(remove(&mut table, entry.id()));
     table.insert(entry.id(), entry);
-    COUNTED.fetch_add(1, Relaxed);
+    PROCESS.counted.fetch_add(1, Relaxed);
 }
 
 /// The context behind an id, if it needs a look.
 #[inline]
 pub(super) fn find(id: usize) -> Option<Entry> {
-    if COUNTED.load(Relaxed) == 0 {
+    if PROCESS.counted.load(Relaxed) == 0 {
         return None;
     }
     find_counted(id)
@@ -72,7 +105,7 @@ pub(super) fn find(id: usize) -> Option<Entry> {
 
 fn find_counted(id: usize) -> Option<Entry> {
     fork::check();
-    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let table = PROCESS.table.read().unwrap_or_else(PoisonError::into_inner);
     table.get(&id).filter(|e| e.counts()).cloned()
 }
 
@@ -84,22 +117,29 @@ pub(super) fn take(id: usize) -> Option<Entry> {
 fn remove(table: &mut Table, id: usize) -> Option<Entry> {
     let entry = table.remove(&id)?;
     if entry.counts() {
-        COUNTED.fetch_sub(1, Relaxed);
+        PROCESS.counted.fetch_sub(1, Relaxed);
     }
     Some(entry)
 }
 
 /// A context needs no look any more.
 pub(super) fn settled() {
-    COUNTED.fetch_sub(1, Relaxed);
+    PROCESS.counted.fetch_sub(1, Relaxed);
 }
 
 /// The child finds the table whole.
-pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(write())), |_| forget());
+pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(write())), |_| PROCESS.in_child());
 
-/// The contexts are the parent's, and the kernel knows none of them here. Their locks may be held
-/// by threads that are not here: never looked at again.
-fn forget() {
-    COUNTED.store(0, Relaxed);
-    Box::leak(Box::new(core::mem::take(&mut *write())));
+impl OfProcess {
+    fn in_child(&self) {
+        let Self { table, counted, poll_all, deaf, emulated, counts } = self;
+        counted.store(0, Relaxed);
+        // The contexts are the parent's, and the kernel knows none of them here. Their locks may be
+        // held by threads that are not here: never looked at again.
+        Box::leak(Box::new(core::mem::take(&mut *write_to(table))));
+        keeps(poll_all, "what the environment has set holds for children");
+        keeps(deaf, "what the entry points know holds for children");
+        keeps(emulated, "says so of its parents, too");
+        keeps(counts, "for tests and reports only");
+    }
 }

@@ -9,18 +9,13 @@
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::process::{Resource, Rlimit};
 
-use softring_host::fork::AtFork;
-use softring_host::process_lock::ProcessLock;
+use super::of_process::PROCESS;
 use softring_host::substitute::{fstat, getrlimit, set_size, setrlimit};
 use softring_host::sys;
 use softring_uapi::IORING_OFF_SQES;
 use softring_uapi::errno::{Errno, Result};
 
 const SIGXFSZ: u64 = 1 << 24;
-static LIFTS: ProcessLock = ProcessLock::new();
-
-/// No other thread lifts the limit over a fork, or the child would keep it lifted.
-pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(LIFTS.hold())), |_| ());
 
 fn short(limit: Option<u64>, size: u64) -> bool {
     limit.is_some_and(|most| most < size)
@@ -40,7 +35,7 @@ pub(crate) fn grow(file: impl AsFd, size: u64) -> Result<()> {
     if fstat(&file)?.st_size.cast_unsigned() >= size {
         return Ok(());
     }
-    let _held = LIFTS.hold();
+    let _held = PROCESS.lifts.hold();
     let old = getrlimit(Resource::Fsize);
     if short(old.maximum, size) {
         return Err(Errno::ENOMEM);

@@ -40,18 +40,16 @@ use core::time::Duration;
 
 use self::protocol::{Locked, WAITED, Word};
 use super::holder;
+use super::of_process::PROCESS;
 use super::region::Region;
 use softring_host::sys;
 
 /// One who looks at the sequence word without sleeping, in the count of waiters.
 pub(crate) const SPINNER: u32 = 1 << 16;
 
-/// The thread that takes the locks of all rings, for a fork ([`Control::try_hold`]); 0: none does.
-static FORKING: AtomicUsize = AtomicUsize::new(0);
-
 /// The calling thread begins or ends to take the locks of all rings.
 pub(crate) fn set_forking(on: bool) {
-    FORKING.store(if on { sys::thread() } else { 0 }, Relaxed);
+    PROCESS.forking.store(if on { sys::thread() } else { 0 }, Relaxed);
 }
 
 /// A word of a ring's page. The kernel compares its low half when a thread goes to sleep on it.
@@ -182,7 +180,7 @@ impl Control {
     /// Does the calling thread have the lock, as far as it can tell? Right but for the moment in
     /// which another thread takes it.
     pub(crate) fn is_held_here(&self) -> bool {
-        let forking = FORKING.load(Relaxed);
+        let forking = PROCESS.forking.load(Relaxed);
         if forking != 0 {
             return forking == sys::thread();
         }

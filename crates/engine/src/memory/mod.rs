@@ -23,8 +23,11 @@ pub(crate) mod file;
 mod holder;
 pub(crate) mod lock;
 pub(crate) mod mappings;
+mod of_process;
 pub(crate) mod region;
 pub(crate) mod resize;
 pub(crate) mod rings;
 pub(crate) mod scratch;
 pub(crate) mod sq;
+
+pub(crate) use of_process::AT_FORK;

@@ -14,6 +14,7 @@
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::OFlags;
 
+use crate::io::of_process::PROCESS;
 use crate::io::socket::{POLLERR, POLLRDHUP, is_internet, option};
 use crate::ops::socket::{SOCK_CLOEXEC, SOCK_NONBLOCK, address};
 use crate::ops::zero;
@@ -21,7 +22,6 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Connect, OpState, Req, ReqFlags};
 use softring_host::calls::{UserPtr, files, sockets};
-use softring_host::process_lock::ProcessLock;
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
@@ -35,7 +35,6 @@ const SOCK_DGRAM: u32 = 2;
 /// The wait that is left to an ACCEPT that was beaten to its connection, in s and µs: nothing that
 /// a program would ask for.
 const MOMENT: [i64; 2] = [0, 13_000];
-static LIMITS: ProcessLock = ProcessLock::new();
 
 /// Checks a CONNECT and copies its address (`io_connect_prep`).
 pub(crate) fn connect_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
@@ -192,7 +191,7 @@ fn accept_now(call: &Call) -> Result<OwnedFd> {
         return try_accept(call).map_err(|e| if e == Errno::EINVAL { Errno::EAGAIN } else { e });
     }
     // Nor does a handler of the program's run meanwhile, which might accept, too.
-    let _held = LIMITS.hold();
+    let _held = PROCESS.receive_timeouts.hold();
     let Some(old) = timeout(fd) else { return try_accept(call) };
     set_timeout(fd, MOMENT);
     let done = try_accept(call);

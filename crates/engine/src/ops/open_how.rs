@@ -1,10 +1,11 @@
 //! How a file is opened: the flags of OPENAT, and the structure of OPENAT2. Kernel counterpart:
 //! `build_open_how` and `build_open_flags` in `fs/open.c`.
 
-use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::OwnedFd;
+
+use crate::io::of_process::PROCESS;
 use softring_host::calls::{ReadPtr, paths};
 use softring_host::sys::EngineFd;
 use softring_uapi::errno::{Errno, Result};
@@ -142,16 +143,16 @@ impl How {
 
 /// Does the kernel know `RESOLVE_CACHED` (5.12), and may we call openat2(2)? Asked once.
 pub(crate) fn cached_lookup_works() -> bool {
-    static KNOWN: AtomicU8 = AtomicU8::new(0);
-    match KNOWN.load(Relaxed) {
+    let known = &PROCESS.kernel.cached_lookup;
+    match known.load(Relaxed) {
         0 => {
             let how = How { flags: O_PATH | O_CLOEXEC, mode: 0, resolve: RESOLVE_CACHED };
             let root = how.openat2(-100, c"/".as_ptr().expose_provenance() as u64);
             let works = root.map(EngineFd::from).is_ok();
-            KNOWN.store(1 + u8::from(works), Relaxed);
+            known.store(1 + u8::from(works), Relaxed);
             works
         }
-        known => known == 2,
+        answer => answer == 2,
     }
 }
 

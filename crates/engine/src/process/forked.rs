@@ -1,13 +1,14 @@
 //! `fork(3)`: what is held over it, and what the child makes of the engine.
 #![allow(unsafe_code)]
 
-use crate::drive::reactor;
+use crate::drive::{self, reactor};
 use crate::memory::{self, lock};
 use crate::process::journal;
 use crate::process::registered;
-use crate::resources::task_rules;
+use crate::resources::{self, task_rules};
 use crate::ring::ctx::{Ctx, Ring};
-use crate::ring::table::{Table, all, some, surely_no_ring, write};
+use crate::ring::table::{self, Table, all, some, surely_no_ring, write};
+use crate::ring::task;
 use crate::{io, libaio, stats};
 use core::any::Any;
 use core::cell::Cell;
@@ -23,18 +24,19 @@ const STATES: &[AtFork] = &[
     // What those that follow ask before they close anything.
     same_table::AT_FORK,
     lock_race::AT_FORK,
-    task_rules::AT_FORK,
+    resources::AT_FORK,
     // From here on this process is one of its own.
     fork::AT_FORK,
-    reactor::AT_FORK,
+    drive::AT_FORK,
     stats::AT_FORK,
-    stats::trace::AT_FORK,
     libaio::AT_FORK,
-    io::aio::kept::AT_FORK,
-    io::model::files::AT_FORK,
-    memory::file::AT_FORK,
+    io::AT_FORK,
+    io::standing::AT_FORK,
+    memory::AT_FORK,
     // A ring gives things back to all that is above.
     AtFork::new(renew_rings),
+    table::AT_FORK,
+    task::AT_FORK,
     journal::AT_FORK,
     kept::AT_FORK,
     locks::AT_FORK,
@@ -216,12 +218,10 @@ fn renew_rings(child: &Child) {
         return;
     }
     // SAFETY: a fresh child has this one thread, which is in no call on a ring.
-    for ring in some(|ring| unsafe { crate::drive::teardown::must_let_go(ring) }) {
+    for ring in some(|ring| unsafe { drive::teardown::must_let_go(ring) }) {
         if ring.is_inherited() {
             // SAFETY: as above.
             unsafe { ring.renew_now() };
         }
     }
-    // Whoever waits in them does so in the parent.
-    write().closed.clear();
 }

@@ -113,22 +113,36 @@ impl Left {
     }
 }
 
-/// A pipe that this process alone has open, and that exec closes: it hangs up when the process
-/// execs or ends. Its ends: to read, to write.
-static EXEC_PIPE: LazyLock<Mutex<Option<[InternalFd; 2]>>> = LazyLock::new(|| Mutex::new(None));
+/// What a process has once of it.
+#[derive(Debug)]
+struct OfProcess {
+    /// A pipe that this process alone has open, and that exec closes: it hangs up when the process
+    /// execs or ends. Its ends: to read, to write.
+    exec_pipe: LazyLock<Mutex<Option<[InternalFd; 2]>>>,
+}
+
+static PROCESS: OfProcess = OfProcess { exec_pipe: LazyLock::new(|| Mutex::new(None)) };
+
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| PROCESS.in_child());
+
+impl OfProcess {
+    fn in_child(&self) {
+        let Self { exec_pipe } = self;
+        // The pipe is its parent's. Nobody holds the lock, which is taken only under that of a
+        // ring.
+        *exec_pipe.lock() = None;
+    }
+}
 
 /// The number of its end to read; 0: none is free.
 fn exec_pipe() -> u32 {
-    let mut pipe = EXEC_PIPE.lock();
+    let mut pipe = PROCESS.exec_pipe.lock();
     if pipe.is_none() {
         let made = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         *pipe = made.ok().map(|(r, w)| [r, w].map(softring_host::fd::adopt_internal));
     }
     pipe.as_ref().map_or(0, |[read, _]| read.as_raw_fd().cast_unsigned())
 }
-
-/// The pipe is its parent's. Nobody holds the lock, which is taken only under that of a ring.
-pub(crate) const AT_FORK: AtFork = AtFork::new(|_| *EXEC_PIPE.lock() = None);
 
 /// A child's pipe is closed: was that by an exec? If that cannot be told from its end, no.
 fn lives_on(pid: u32) -> bool {

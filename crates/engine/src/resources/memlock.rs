@@ -2,15 +2,14 @@
 //! kept so that a program meets the same ENOMEM as on the kernel, and falls back in the same way.
 //! Kernel counterpart: `__io_account_mem`, which counts per user; here it is per process.
 
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::process::Resource;
 
+use super::of_process::PROCESS;
 use softring_uapi::errno::{Errno, Result};
 
 const CAP_IPC_LOCK: u64 = 1 << 14;
-static PAGES: AtomicU64 = AtomicU64::new(0);
 
 /// Pages that count; given back on drop.
 #[derive(Debug)]
@@ -31,13 +30,13 @@ impl Locked {
             return Ok(Locked(0));
         }
         let within = |now: u64| Some(now + pages).filter(|&n| n <= limit / 4096);
-        PAGES.fetch_update(Relaxed, Relaxed, within).map_err(|_| Errno::ENOMEM)?;
+        PROCESS.locked.fetch_update(Relaxed, Relaxed, within).map_err(|_| Errno::ENOMEM)?;
         Ok(Locked(pages))
     }
 }
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        PAGES.fetch_sub(self.0, Relaxed);
+        PROCESS.locked.fetch_sub(self.0, Relaxed);
     }
 }

@@ -11,8 +11,11 @@ pub(crate) mod filters;
 pub(crate) mod kbuf;
 pub(crate) mod memlock;
 pub(crate) mod napi;
+mod of_process;
 pub(crate) mod personality;
 pub(crate) mod plain;
 pub(crate) mod region;
 pub(crate) mod restrictions;
 pub mod task_rules;
+
+pub(crate) use of_process::AT_FORK;

@@ -17,8 +17,8 @@ use std::ffi::CString;
 use std::sync::Mutex;
 
 use super::filters::Filters;
+use super::of_process::PROCESS;
 use super::restrictions::Restrictions;
-use softring_host::fork::AtFork;
 use softring_host::{creds, sys};
 use softring_uapi::errno::{Errno, Result};
 
@@ -66,9 +66,32 @@ pub const VARIABLE: &CStr = c"SOFTRING_RULES";
 /// Rules, and the threads that there were before them.
 type Laid = (&'static Rules, Vec<i32>);
 
-static LAID: Mutex<Vec<Laid>> = Mutex::new(Vec::new());
-/// Has any thread laid some down?
-static ANY: AtomicBool = AtomicBool::new(false);
+/// What a process has once of them.
+#[derive(Debug)]
+pub(super) struct OfProcess {
+    laid: Mutex<Vec<Laid>>,
+    /// Has any thread laid some down?
+    any: AtomicBool,
+}
+
+impl OfProcess {
+    pub(super) const fn new() -> Self {
+        OfProcess { laid: Mutex::new(Vec::new()), any: AtomicBool::new(false) }
+    }
+
+    /// A child goes on with the rules of the thread that made it.
+    pub(super) fn in_child(&self) {
+        let Self { laid, any } = self;
+        if !any.load(Acquire) {
+            return;
+        }
+        let rules = MINE.get().flatten();
+        if let Ok(mut laid) = laid.try_lock() {
+            *laid = rules.into_iter().map(|rules| (rules, Vec::new())).collect();
+        }
+        any.store(rules.is_some(), Release);
+    }
+}
 
 std::thread_local! {
     /// This thread's rules, once it has asked for them.
@@ -77,14 +100,14 @@ std::thread_local! {
 
 /// The calling task's rules.
 pub fn mine() -> Option<&'static Rules> {
-    if !ANY.load(Acquire) {
+    if !PROCESS.rules.any.load(Acquire) {
         return None;
     }
     if let Some(known) = MINE.get() {
         return known;
     }
     let me = sys::gettid();
-    let laid = LAID.lock().ok()?;
+    let laid = PROCESS.rules.laid.lock().ok()?;
     let inherited = laid.iter().rev().find(|(_, before)| !before.contains(&me));
     let rules = inherited.map(|(rules, _)| *rules);
     drop(laid);
@@ -95,20 +118,6 @@ pub fn mine() -> Option<&'static Rules> {
 /// A fork is about to be made: the child's thread has another number.
 pub(crate) fn before_fork() {
     mine();
-}
-
-/// A forked child goes on with the rules of the thread that made it.
-pub(crate) const AT_FORK: AtFork = AtFork::new(|_| in_child());
-
-fn in_child() {
-    if !ANY.load(Acquire) {
-        return;
-    }
-    let rules = MINE.get().flatten();
-    if let Ok(mut laid) = LAID.try_lock() {
-        *laid = rules.into_iter().map(|rules| (rules, Vec::new())).collect();
-    }
-    ANY.store(rules.is_some(), Release);
 }
 
 /// The program starts with the rules that the one before has told by `value`.
@@ -130,11 +139,11 @@ pub(crate) fn lay(mut rules: Rules) {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let tids = threads.filter_map(|t| t.file_name().to_str()?.parse().ok());
     let others = tids.filter(|&tid| tid != me).collect();
-    if let Ok(mut laid) = LAID.lock() {
+    if let Ok(mut laid) = PROCESS.rules.laid.lock() {
         laid.push((rules, others));
     }
     MINE.set(Some(Some(rules)));
-    ANY.store(true, Release);
+    PROCESS.rules.any.store(true, Release);
 }
 
 /// May the calling task lay rules down? Only who cannot gain rights by exec, or has them anyway (as

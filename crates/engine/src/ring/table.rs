@@ -10,6 +10,7 @@ use softring_host::fd::numbers::{Answers, File, file, is_internal, is_known_ring
 use softring_host::fd::owned::{InternalFd, check_visible, is_hidden};
 use softring_host::fd::table_lock::{Locked, Read, Write};
 use softring_host::fd::{duplicates, moved, numbers};
+use softring_host::fork::{AtFork, Child, keeps};
 use softring_uapi::errno::{Errno, Result};
 
 /// What a table entry says about a number.
@@ -23,25 +24,50 @@ pub(crate) struct Table {
     pub(crate) closed: Vec<Weak<Ring>>,
 }
 
-static TABLE: Locked<Table> =
-    Locked::new(Table { rings: Vec::new(), poll: Vec::new(), closed: Vec::new() });
+/// What a process has once of it.
+#[derive(Debug)]
+struct OfProcess {
+    table: Locked<Table>,
+    next_id: AtomicU64,
+}
+
+static PROCESS: OfProcess = OfProcess {
+    table: Locked::new(Table { rings: Vec::new(), poll: Vec::new(), closed: Vec::new() }),
+    next_id: AtomicU64::new(1),
+};
+
+/// The table is held over a fork, as the rings are, and they are renewed before this
+/// (`process::forked`).
+pub(crate) const AT_FORK: AtFork = AtFork::new(|child| PROCESS.in_child(child));
+
+impl OfProcess {
+    fn in_child(&'static self, child: &Child) {
+        let Self { table, next_id } = self;
+        // Where there never was a ring, nothing is called for them: the program's own filter may
+        // kill for it.
+        if child.parent != 0 {
+            // Whoever waits in them does so in the parent.
+            with_duplicates(table.write()).closed.clear();
+        }
+        keeps(next_id, "a child's rings are others than those that it has inherited");
+    }
+}
 
 /// Entries for which the table has memory beforehand: dup(2) may be called in a signal handler,
 /// which may not call malloc(3).
 const SPARE: usize = 16;
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) fn read() -> Read<'static, Table> {
-    TABLE.read()
+    PROCESS.table.read()
 }
 
 pub(crate) fn write() -> Write<Table> {
-    with_duplicates(TABLE.write())
+    with_duplicates(PROCESS.table.write())
 }
 
 /// As [`write`], where a signal handler may call it: see [`Locked::write_soon`].
 pub(crate) fn write_soon() -> Option<Write<Table>> {
-    TABLE.write_soon().map(with_duplicates)
+    PROCESS.table.write_soon().map(with_duplicates)
 }
 
 /// Enters what handlers have left.
@@ -54,7 +80,7 @@ fn with_duplicates(mut table: Write<Table>) -> Write<Table> {
 
 /// A fresh ring id.
 pub(crate) fn next_id() -> u64 {
-    NEXT_ID.fetch_add(1, Relaxed)
+    PROCESS.next_id.fetch_add(1, Relaxed)
 }
 
 /// Enters a ring under a descriptor that means `file`.
@@ -243,7 +269,7 @@ fn is_live(fd: i32) -> bool {
 
 /// Is no ring of ours open? Never waits: `false` if the table is in use.
 pub fn surely_no_ring() -> bool {
-    TABLE.try_read().is_some_and(|t| t.rings.is_empty())
+    PROCESS.table.try_read().is_some_and(|t| t.rings.is_empty())
 }
 
 pub(crate) fn first_ring(within: impl Fn(i32) -> bool) -> Option<i32> {

@@ -30,6 +30,7 @@ use softring_uapi::IORING_OP_LAST;
 pub mod clean;
 mod hist;
 pub mod meter;
+mod of_process;
 mod page;
 mod place;
 pub mod read;
@@ -37,8 +38,9 @@ pub mod trace;
 pub mod watcher;
 
 pub use hist::{BUCKETS, Hist, bounds};
+pub(crate) use of_process::AT_FORK;
 pub use page::disable;
-pub(crate) use page::{AT_FORK, enabled};
+pub(crate) use page::enabled;
 pub(crate) use place::{Place, PoolPlace};
 
 /// What the memfd is called.

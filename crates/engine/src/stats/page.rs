@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,23 +10,21 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{SealFlags, fcntl_add_seals};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
+use super::of_process::PROCESS;
+use super::watcher::Watcher;
 use super::{Header, Hist, MAGIC, MeterStats, NAME, OPS, PoolStats, RingStats, Section, VERSION};
 use softring_host::fd::InternalFd;
-use softring_host::fork::AtFork;
 use softring_host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 use softring_uapi::errno::{Errno, Result};
 
-static ENABLED: AtomicBool = AtomicBool::new(true);
-static PAGE: Mutex<Option<Page>> = Mutex::new(None);
-
 /// No page is made from now on: the counters are nobody's but the ring's.
 pub fn disable() {
-    ENABLED.store(false, Relaxed);
+    PROCESS.disabled.store(true, Relaxed);
 }
 
 /// Are statistics kept?
 pub(crate) fn enabled() -> bool {
-    ENABLED.load(Relaxed)
+    !PROCESS.disabled.load(Relaxed)
 }
 
 /// The page of this process, to take places of or to give them back; made now if need be.
@@ -45,7 +42,7 @@ pub(super) fn page() -> Option<MutexGuard<'static, Option<Page>>> {
             drop(slot);
             // SAFETY: a page and its descriptor stay as long as the process does. Only a forked
             // child lets go of it, which has its own descriptors.
-            super::watcher::STAT.send(Ok(unsafe { BorrowedFd::borrow_raw(fd) }));
+            Watcher::Stat.send(Ok(unsafe { BorrowedFd::borrow_raw(fd) }));
             slot = hold();
         }
     }
@@ -228,17 +225,15 @@ pub(super) fn give_meter(place: usize) {
     }
 }
 
-/// The page stands still over a fork.
-pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(hold())), |_| forget());
-
-fn hold() -> MutexGuard<'static, Option<Page>> {
-    PAGE.lock().unwrap_or_else(PoisonError::into_inner)
+/// The page, which stands still over a fork.
+pub(super) fn hold() -> MutexGuard<'static, Option<Page>> {
+    PROCESS.page.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// In a forked child: the page is the parent's, and not looked at again. Its memory stays mapped.
-fn forget() {
+pub(super) fn forget(page: &Mutex<Option<Page>>) {
     // Where the fork was by system call, the lock may be held by a thread that is no more.
-    match PAGE.try_lock() {
+    match page.try_lock() {
         Ok(mut slot) => *slot = None,
         Err(std::sync::TryLockError::Poisoned(slot)) => *slot.into_inner() = None,
         Err(std::sync::TryLockError::WouldBlock) => disable(),

@@ -28,6 +28,7 @@ use rustix::net::{
 };
 use rustix::process::{geteuid, getuid};
 
+use super::of_process::PROCESS;
 use softring_host::sys::{self, EngineFd};
 use softring_uapi::errno::{Errno, Result};
 
@@ -43,52 +44,56 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(1);
 
 /// A kind of watcher.
-#[derive(Debug)]
-pub struct Watcher {
-    /// What stands before the key's first half in the socket's name.
-    prefix: &'static [u8],
-    key: OnceLock<[u8; KEY]>,
+#[derive(Clone, Copy, Debug)]
+pub enum Watcher {
+    /// `softring stat`, which gets statistics pages.
+    Stat,
+    /// `softring trace`, which gets memories for events.
+    Trace,
 }
 
-/// `softring stat`, which gets statistics pages.
-pub static STAT: Watcher = Watcher::new(b"softring-stat-");
-/// `softring trace`, which gets memories for events.
-pub static TRACE: Watcher = Watcher::new(b"softring-trace-");
-
 impl Watcher {
-    const fn new(prefix: &'static [u8]) -> Watcher {
-        Watcher { prefix, key: OnceLock::new() }
+    /// What stands before the key's first half in the socket's name.
+    fn prefix(self) -> &'static [u8] {
+        match self {
+            Watcher::Stat => b"softring-stat-",
+            Watcher::Trace => b"softring-trace-",
+        }
+    }
+
+    fn key(self) -> &'static OnceLock<[u8; KEY]> {
+        &PROCESS.keys[self as usize]
     }
 
     /// What this process, and its children, have goes to who has made this key; false if it is
     /// none.
-    pub fn set_key(&self, key: &[u8]) -> bool {
+    pub fn set_key(self, key: &[u8]) -> bool {
         let fits = key.iter().all(u8::is_ascii_hexdigit).then(|| key.try_into().ok()).flatten();
-        fits.is_some_and(|key| self.key.set(key).is_ok())
+        fits.is_some_and(|key| self.key().set(key).is_ok())
     }
 
     /// The abstract name of the socket of who has made `key`.
-    pub fn name(&self, key: &[u8; KEY]) -> Vec<u8> {
-        [self.prefix, &key[..KEY / 2]].concat()
+    pub fn name(self, key: &[u8; KEY]) -> Vec<u8> {
+        [self.prefix(), &key[..KEY / 2]].concat()
     }
 
     /// Sends a file, or why there is none, to the watcher, if there is one.
-    pub(super) fn send(&self, file: Result<BorrowedFd<'_>>) {
-        if let Some(key) = self.key.get() {
+    pub(super) fn send(self, file: Result<BorrowedFd<'_>>) {
+        if let Some(key) = self.key().get() {
             let _ = self.send_to(key, file);
         }
     }
 
     /// Sends a file, and waits until the watcher has begun to read it, or is done with us.
-    pub(super) fn send_and_wait(&self, file: Result<BorrowedFd<'_>>) {
-        if let Some(key) = self.key.get()
+    pub(super) fn send_and_wait(self, file: Result<BorrowedFd<'_>>) {
+        if let Some(key) = self.key().get()
             && let Ok(socket) = self.send_to(key, file)
         {
             wait_for_answer(socket.as_fd());
         }
     }
 
-    fn send_to(&self, key: &[u8; KEY], file: Result<BorrowedFd<'_>>) -> Result<EngineFd> {
+    fn send_to(self, key: &[u8; KEY], file: Result<BorrowedFd<'_>>) -> Result<EngineFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let socket = EngineFd::from(socket);
@@ -191,7 +196,8 @@ mod tests {
     /// A watcher with room for one who has connected.
     fn watcher(key: &[u8; KEY]) -> OwnedFd {
         let watcher = socket();
-        bind(&watcher, &SocketAddrUnix::new_abstract_name(&STAT.name(key)).unwrap()).unwrap();
+        bind(&watcher, &SocketAddrUnix::new_abstract_name(&Watcher::Stat.name(key)).unwrap())
+            .unwrap();
         listen(&watcher, 0).unwrap();
         watcher
     }
@@ -200,9 +206,9 @@ mod tests {
     fn who_has_stopped_holds_nobody_up_for_long() {
         let key = b"0123456789abcdef0123456789abcdef";
         let watcher = watcher(key);
-        let first = STAT.send_to(key, Ok(page().as_fd())).unwrap();
+        let first = Watcher::Stat.send_to(key, Ok(page().as_fd())).unwrap();
         let start = Instant::now();
-        assert_eq!(STAT.send_to(key, Ok(page().as_fd())).err(), Some(Errno::EAGAIN));
+        assert_eq!(Watcher::Stat.send_to(key, Ok(page().as_fd())).err(), Some(Errno::EAGAIN));
         let took = start.elapsed();
         assert!(PATIENCE <= took && took < 3 * PATIENCE, "{took:?}");
         let start = Instant::now();
@@ -224,7 +230,7 @@ mod tests {
     fn why_there_is_no_file_is_told() {
         let key = b"2123456789abcdef0123456789abcdef";
         let watcher = watcher(key);
-        let _socket = STAT.send_to(key, Err(Errno::ENOMEM)).unwrap();
+        let _socket = Watcher::Stat.send_to(key, Err(Errno::ENOMEM)).unwrap();
         let mut message = [0u8; 2 * KEY];
         let (_, n) = recv(accept(&watcher).unwrap(), &mut message, RecvFlags::empty()).unwrap();
         assert_eq!(message[KEY + COMM..n], 12i32.to_ne_bytes());
@@ -242,7 +248,7 @@ mod tests {
             softring_testing::skipped!("only root can be another user");
             return;
         };
-        assert_eq!(STAT.send_to(key, Ok(page().as_fd())).err(), Some(Errno::EPERM));
+        assert_eq!(Watcher::Stat.send_to(key, Ok(page().as_fd())).err(), Some(Errno::EPERM));
         let who = accept(&stranger).unwrap();
         let (_, n) = recv(&who, &mut [0u8; 1], RecvFlags::empty()).unwrap();
         assert_eq!(n, 0, "closed, with nothing said");

@@ -33,6 +33,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
+use super::of_process::PROCESS;
 use crate::io::poll::Kicker;
 use crate::memory::lock::Control;
 use crate::memory::region::Region;
@@ -49,11 +50,9 @@ const DEFAULT_IDLE: u32 = 1000;
 /// be a signal handler that has interrupted the holder of a lock that the thread waits for.
 const LET_GO: Duration = Duration::from_secs(1);
 
-static NAPS: AtomicBool = AtomicBool::new(false);
-
 /// SQ threads that start from now on nap between submissions (`thread::Thread::doze`), or spin.
 pub fn set_naps(on: bool) {
-    NAPS.store(on, Relaxed);
+    PROCESS.sq_naps.store(on, Relaxed);
 }
 
 /// Words of the thread's page, which forked children share.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use super::stall::Vain;
 use super::{wakes_by, word};
 use crate::drive::iopoll::doze;
+use crate::drive::of_process::PROCESS;
 use crate::io::aio::AioCtx;
 use crate::io::poll::{self, BATCH, PollSet};
 use crate::io::polling::{Polling, trial, try_timer};
@@ -59,7 +60,7 @@ impl Thread {
     pub(super) fn new(data: Arc<SqData>) -> Thread {
         let name = softring_host::threads::name("sqp");
         let meter = crate::stats::enabled().then(|| Meter::of(Kind::SqThread, &name));
-        let naps = super::NAPS.load(Relaxed).then(|| {
+        let naps = PROCESS.sq_naps.load(Relaxed).then(|| {
             sys::exact_timers();
             Naps::new(try_timer(TRIAL))
         });

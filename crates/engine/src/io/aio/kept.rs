@@ -15,9 +15,9 @@
 //! its holder, and a child be forked beside it.
 
 use super::ring::Ring;
+use crate::io::of_process::PROCESS;
 use core::time::Duration;
 use softring_host::calls::aio;
-use softring_host::fork::AtFork;
 use softring_host::limits::{AIO_KEPT, AIO_KEPT_DEPTH};
 use softring_host::signal::BlockAll;
 use std::sync::{Mutex, MutexGuard};
@@ -37,7 +37,7 @@ pub(super) struct Kept {
 }
 
 #[derive(Debug)]
-struct State {
+pub(in crate::io) struct State {
     /// The oldest first.
     kept: Vec<Kept>,
     /// Ids, for the thread that ends them.
@@ -46,16 +46,13 @@ struct State {
     ends: bool,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { kept: Vec::new(), ending: Vec::new(), ends: false });
-
 /// Name and stack of the thread, and how often it tries for the lock.
 const NAME: &str = "aio";
 const STACK: usize = 64 << 10;
 const RETRY: Duration = Duration::from_millis(1);
 
 fn state() -> Option<MutexGuard<'static, State>> {
-    STATE.try_lock().ok()
+    PROCESS.kept.try_lock().ok()
 }
 
 impl Kept {
@@ -109,6 +106,10 @@ pub(super) fn keep(ctx: Kept) {
 }
 
 impl State {
+    pub(in crate::io) const fn new() -> Self {
+        State { kept: Vec::new(), ending: Vec::new(), ends: false }
+    }
+
     fn is_too_much(&self) -> bool {
         let depth: u32 = self.kept.iter().map(|kept| kept.depth).sum();
         self.kept.len() > AIO_KEPT || depth > AIO_KEPT_DEPTH
@@ -146,10 +147,8 @@ pub(super) fn make_room() -> bool {
 }
 
 /// The contexts are the parent's, whose rings are still mapped in the child.
-pub(crate) const AT_FORK: AtFork = AtFork::new(|_| forget());
-
-fn forget() {
-    let Some(mut state) = state() else { return };
+pub(in crate::io) fn forget(state: &Mutex<State>) {
+    let Ok(mut state) = state.try_lock() else { return };
     for kept in state.kept.drain(..) {
         if let Some(ring) = kept.ring {
             ring.unmap();

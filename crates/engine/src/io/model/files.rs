@@ -14,19 +14,19 @@
 //! `host::fd::remembered::generation` tells. It goes when the program closes the file, or when too
 //! many others came.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rustix::fd::AsRawFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
 use crate::io::kinds::modelled;
+use crate::io::of_process::PROCESS;
 use softring_host::calls::{Parts, ReadPtr, UserPtr, files};
 use softring_host::fd::kind::{Kind, in_memory};
 use softring_host::fd::remembered::changed;
 use softring_host::fd::{InternalFd, adopt_opened, forget_kind};
-use softring_host::fork::AtFork;
 use softring_host::limits::MODELLED_FILES;
-use softring_host::sync::Mutex;
+use softring_host::sync::{Mutex, MutexGuard};
 use softring_host::sys;
 use softring_uapi::{RWF_NOWAIT, io_uring_sqe, iovec};
 
@@ -66,23 +66,30 @@ pub(crate) struct Found {
 }
 
 #[derive(Debug)]
-struct Table {
+pub(in crate::io) struct Table {
     files: Vec<Arc<File>>,
     next: usize,
 }
 
-static TABLE: std::sync::LazyLock<Mutex<Table>> =
-    std::sync::LazyLock::new(|| Mutex::new(Table { files: Vec::new(), next: 0 }));
+/// What a process has once of them.
+#[derive(Debug)]
+pub(in crate::io) struct OfProcess(LazyLock<Mutex<Table>>);
 
-/// Whoever closes a modelled file has the lock, which a child must find free.
-pub(crate) const AT_FORK: AtFork =
-    AtFork::held(|| if super::any() { Some(Box::new(TABLE.lock())) } else { None }, |_| ());
+impl OfProcess {
+    pub(in crate::io) const fn new() -> Self {
+        OfProcess(LazyLock::new(|| Mutex::new(Table { files: Vec::new(), next: 0 })))
+    }
+
+    pub(in crate::io) fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock()
+    }
+}
 
 /// The program closes a number that means a modelled file: its twins go with it.
 pub(crate) fn closing(fd: i32) {
     if let Some(id) = identify(fd) {
         let gone: Vec<_> = {
-            let mut table = TABLE.lock();
+            let mut table = PROCESS.modelled_files.lock();
             let same = |f: &Arc<File>| (f.id.device, f.id.inode) == (id.device, id.inode);
             let all = core::mem::take(&mut table.files);
             let (gone, left) = all.into_iter().partition(same);
@@ -106,14 +113,16 @@ fn identify(fd: i32) -> Option<Id> {
 pub(crate) fn find(fd: i32) -> Option<Arc<File>> {
     let number = modelled(fd)?;
     let id = identify(fd)?;
-    if let Some(f) = TABLE.lock().files.iter().find(|f| f.id == id && f.device == number) {
+    if let Some(f) =
+        PROCESS.modelled_files.lock().files.iter().find(|f| f.id == id && f.device == number)
+    {
         return Some(f.clone());
     }
     // Seen for the first time; or the number means another file, behind our back.
     forget_kind(fd);
     let number = modelled(fd)?;
     let file = Arc::new(File::open(fd, id, number));
-    let mut table = TABLE.lock();
+    let mut table = PROCESS.modelled_files.lock();
     let old = if table.files.len() < MODELLED_FILES {
         table.files.push(file.clone());
         None

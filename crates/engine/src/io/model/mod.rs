@@ -15,12 +15,10 @@
 //! instructions, a leaf. A forked child goes on with a copy. Data move through the page cache
 //! ([`files`]), also those of files opened with O_DIRECT.
 
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use softring_host::sync::Mutex;
 
@@ -32,6 +30,7 @@ pub mod parse;
 pub(crate) mod presets;
 pub(crate) mod queue;
 
+use super::of_process::PROCESS;
 use device::{Due, Io, Spec, State};
 pub(crate) use files::Found;
 use parse::Model;
@@ -44,10 +43,6 @@ pub(crate) struct Device {
     state: Mutex<State>,
 }
 
-static DEVICES: OnceLock<Box<[Device]>> = OnceLock::new();
-// Relaxed: set before the first ring, by the thread that then makes rings possible.
-static ANY: AtomicBool = AtomicBool::new(false);
-
 /// The models of this process, for good. Called before the first ring is made.
 pub fn set(models: Vec<Model>) {
     let made = models.into_iter().take(parse::MOST).map(|m| Device {
@@ -55,18 +50,18 @@ pub fn set(models: Vec<Model>) {
         path: m.path,
         spec: m.spec,
     });
-    let any = DEVICES.set(made.collect()).is_ok() && !devices().is_empty();
-    ANY.fetch_or(any, Relaxed);
+    let any = PROCESS.devices.set(made.collect()).is_ok() && !devices().is_empty();
+    PROCESS.flags.modelled.fetch_or(any, Relaxed);
 }
 
 /// Is there any model?
 #[inline]
 pub(crate) fn any() -> bool {
-    ANY.load(Relaxed)
+    PROCESS.flags.modelled.load(Relaxed)
 }
 
 fn devices() -> &'static [Device] {
-    DEVICES.get().map_or(&[], |d| d)
+    PROCESS.devices.get().map_or(&[], |d| d)
 }
 
 /// The device that has a number.

@@ -1,6 +1,7 @@
 //! What io_submit(2) itself refuses, so that there is no event: io_submit_one, aio_prep_rw,
 //! aio_setup_rw, aio_fsync and aio_poll in `fs/aio.c`.
 
+use crate::io::of_process::PROCESS;
 use crate::ops::iov::{MAX_RW_COUNT, import_iov};
 use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE};
 use crate::ops::rw_nowait::contradict;
@@ -16,7 +17,6 @@ use softring_host::user::in_user;
 use softring_uapi::RWF_NOWAIT;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, check};
-use std::sync::OnceLock;
 
 /// Flags that every kernel knows, and any file with `read_iter` or `write_iter` takes, but for
 /// `RWF_NOWAIT`: `RWF_HIPRI` to `RWF_APPEND`.
@@ -130,8 +130,7 @@ fn has_iter(fd: i32, writes: bool) -> bool {
 
 /// Does the kernel know both flags of [`has_iter`]? An eventfd has `read_iter`.
 fn knows_both() -> bool {
-    static KNOWS: OnceLock<bool> = OnceLock::new();
-    *KNOWS.get_or_init(|| {
+    *PROCESS.kernel.append_flags.get_or_init(|| {
         let Ok(fd) = softring_host::substitute::eventfd().map(adopt_internal) else { return false };
         let tried = try_byte(fd.as_raw_fd(), false, RWF_APPEND | RWF_NOAPPEND);
         tried == Err(Errno::EINVAL)

@@ -18,10 +18,10 @@ mod wait;
 
 use super::context::polled_rules;
 use super::mapped::Mapped;
-use super::table::{self, Entry};
+use super::table::{self, Entry, PROCESS};
 use crate::io::worker::{Pool, Work, default_limits};
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU32};
 use poll::Poll;
 use room::{processors, room};
 use rustix::fd::AsRawFd;
@@ -43,9 +43,6 @@ pub(super) use wait::unknown_waits;
 const MAX_NR: u32 = 0x1_0000;
 /// What ioctx_alloc takes for a mistake.
 const ABSURD_NR: u32 = 0x1000_0000 / size_of::<io_event>() as u32;
-
-/// There was an emulated context in this process or its parents.
-static EVER: AtomicBool = AtomicBool::new(false);
 
 pub(super) struct Context {
     id: usize,
@@ -113,7 +110,7 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
     user::write(UserPtr(at), &(id as u64))?;
     let [bound, unbound] = default_limits(nr);
     let pool = Pool::new(softring_host::fork::pid(), bound, unbound);
-    EVER.store(true, Relaxed);
+    PROCESS.emulated.store(true, Relaxed);
     let state = Mutex::new(State { ring: Some(ring), ..State::default() });
     let (seq, masked, wakes_masked) = (AtomicU32::new(0), AtomicU32::new(0), OnceLock::new());
     let ctx = Context { id, room, state, seq, masked, wakes_masked, pool };
@@ -125,7 +122,7 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
 /// would answer.
 pub(super) fn unknown(ret: isize) -> isize {
     let denied = [Errno::ENOSYS, Errno::EPERM, Errno::EACCES].map(Errno::ret);
-    if denied.contains(&ret) && EVER.load(Relaxed) { Errno::EINVAL.ret() } else { ret }
+    if denied.contains(&ret) && PROCESS.emulated.load(Relaxed) { Errno::EINVAL.ret() } else { ret }
 }
 
 impl Context {

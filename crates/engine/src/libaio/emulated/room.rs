@@ -1,7 +1,7 @@
 //! How many requests a context takes before io_submit answers EAGAIN: ioctx_alloc, aio_setup_ring
 //! and get_reqs_available in `fs/aio.c`.
 
-use std::sync::OnceLock;
+use crate::io::of_process::PROCESS;
 
 /// How many requests there can be where a ring has room for so many events. Each processor takes
 /// room in batches (`__get_reqs_available`), and what is left when the last whole batch is gone is
@@ -13,9 +13,8 @@ pub(super) fn room(events: u32, processors: u32) -> u32 {
 
 /// `num_possible_cpus`: processors that the machine can have, whatever this process may use.
 pub(super) fn processors() -> u32 {
-    static POSSIBLE: OnceLock<u32> = OnceLock::new();
     let possible = || std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
-    *POSSIBLE.get_or_init(|| {
+    *PROCESS.kernel.possible_cpus.get_or_init(|| {
         possible()
             .and_then(|list| count(&list))
             .unwrap_or_else(softring_host::substitute::processors)

@@ -2,9 +2,8 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
-use std::sync::{Mutex, TryLockError};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::SealFlags;
@@ -12,8 +11,8 @@ use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
-use softring_host::fd::InternalFd;
-use softring_host::fork::AtFork;
+use crate::stats::of_process::PROCESS;
+use crate::stats::watcher::Watcher;
 use softring_host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_uapi::errno::{Errno, Result};
 
@@ -26,33 +25,23 @@ unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
 
-/// This process's; null: none, or not yet.
-static BUFFER: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-/// One is to be made when next asked for.
-static LATER: AtomicBool = AtomicBool::new(false);
-static DISABLED: AtomicBool = AtomicBool::new(false);
-/// Keeps it to be found.
-static FD: Mutex<Option<InternalFd>> = Mutex::new(None);
-/// The process's name when it got its buffer.
-static COMM: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-
 /// Nobody shall trace this process.
 pub fn disable() {
-    DISABLED.store(true, Relaxed);
+    PROCESS.trace.disabled.store(true, Relaxed);
 }
 
 /// Makes the memory, before the first ring is.
 pub(crate) fn prepare() {
-    if BUFFER.load(Relaxed).is_null() && !DISABLED.load(Relaxed) {
+    if PROCESS.trace.buffer.load(Relaxed).is_null() && !PROCESS.trace.disabled.load(Relaxed) {
         make();
     }
 }
 
 #[cold]
 fn make() {
-    let Ok(mut slot) = FD.lock() else { return };
-    LATER.store(false, Relaxed);
-    if !BUFFER.load(Relaxed).is_null() {
+    let Ok(mut slot) = PROCESS.trace.fd.lock() else { return };
+    PROCESS.trace.later.store(false, Relaxed);
+    if !PROCESS.trace.buffer.load(Relaxed).is_null() {
         return;
     }
     let made = Buffer::make(softring_host::fork::pid());
@@ -73,37 +62,22 @@ fn make() {
     // The tracer may keep us waiting: no other thread, and no child that one forks meanwhile, is to
     // find the lock held.
     drop(slot);
-    super::watcher::TRACE.send_and_wait(fd);
+    Watcher::Trace.send_and_wait(fd);
 }
 
 fn install(buffer: Buffer) {
     let comm = softring_host::sys::process_name();
-    for (word, bytes) in COMM.iter().zip(comm.chunks_exact(8)) {
+    for (word, bytes) in PROCESS.trace.comm.iter().zip(comm.chunks_exact(8)) {
         let bytes = bytes.try_into().expect("eight bytes");
         word.store(u64::from_ne_bytes(bytes), Relaxed);
     }
-    BUFFER.store(buffer.0.as_ptr(), Release);
-}
-
-/// The memory is its parent's own.
-pub(crate) const AT_FORK: AtFork = AtFork::new(|_| forget());
-
-fn forget() {
-    if BUFFER.load(Relaxed).is_null() {
-        return;
-    }
-    BUFFER.store(core::ptr::null_mut(), Relaxed);
-    LATER.store(true, Relaxed);
-    // The lock may be held by a thread that is no more.
-    if let Err(TryLockError::WouldBlock) = FD.try_lock() {
-        disable();
-    }
+    PROCESS.trace.buffer.store(buffer.0.as_ptr(), Release);
 }
 
 /// This process's memory, if it is to be written to.
 #[inline]
 pub(super) fn wanted() -> Option<Buffer> {
-    let at = NonNull::new(BUFFER.load(Acquire)).or_else(made_later)?;
+    let at = NonNull::new(PROCESS.trace.buffer.load(Acquire)).or_else(made_later)?;
     let buffer = Buffer(at);
     (buffer.header().until.load(Acquire) != 0).then_some(buffer)
 }
@@ -111,10 +85,10 @@ pub(super) fn wanted() -> Option<Buffer> {
 /// The memory of a forked child, which makes it when it first uses a ring.
 #[cold]
 fn made_later() -> Option<NonNull<u8>> {
-    if LATER.load(Relaxed) {
+    if PROCESS.trace.later.load(Relaxed) {
         prepare();
     }
-    NonNull::new(BUFFER.load(Acquire))
+    NonNull::new(PROCESS.trace.buffer.load(Acquire))
 }
 
 impl Buffer {
@@ -219,7 +193,7 @@ impl Buffer {
                 head.pid.store(softring_host::fork::pid(), Relaxed);
                 head.ring.store(ring, Relaxed);
                 head.flags.store(u64::from(flags), Relaxed);
-                let names = COMM.each_ref().map(|w| w.load(Relaxed));
+                let names = PROCESS.trace.comm.each_ref().map(|w| w.load(Relaxed));
                 head.comm.iter().zip(names).for_each(|(w, name)| w.store(name, Relaxed));
                 return Some(chunk);
             }

@@ -3,7 +3,7 @@
 //!
 //! Where it is. A process makes a memfd called [`NAME`] with its first ring, found through
 //! `/proc/PID/fd` as the statistics page is, of which no more than the first page is ever touched
-//! unless somebody traces. Where its environment names a tracer (`stats::watcher::TRACE`) the
+//! unless somebody traces. Where its environment names a tracer (`Watcher::Trace`) the
 //! process sends it the memfd, and waits until that has turned the trace on, so that nothing is
 //! lost of what it does first; nor when it ends, as the tracer has the memory as well.
 //!
@@ -52,9 +52,8 @@ mod names;
 pub mod read;
 mod writer;
 
-use super::watcher;
 pub use buffer::disable;
-pub(crate) use buffer::{AT_FORK, prepare};
+pub(crate) use buffer::prepare;
 pub use clock::Clock;
 pub(crate) use writer::Writer;
 pub(crate) use writer::{Span, now, ns_until};

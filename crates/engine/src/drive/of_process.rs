@@ -1,0 +1,39 @@
+//! What a process has once of this layer, and what a forked child does with it.
+
+use core::any::Any;
+use core::sync::atomic::AtomicBool;
+use softring_host::fork::{AtFork, Child, keeps};
+
+use super::reactor;
+
+#[derive(Debug)]
+pub(super) struct OfProcess {
+    pub(super) reactor: reactor::OfProcess,
+    /// There has been a ring that tells by its flags word. Only ever turns on.
+    pub(super) flagging: AtomicBool,
+    /// SQ threads that start nap between submissions.
+    pub(super) sq_naps: AtomicBool,
+}
+
+pub(super) static PROCESS: OfProcess = OfProcess {
+    reactor: reactor::OfProcess::new(),
+    flagging: AtomicBool::new(false),
+    sq_naps: AtomicBool::new(false),
+};
+
+/// The reactor stands still over a fork.
+pub(crate) const AT_FORK: AtFork =
+    AtFork::held(|| Some(PROCESS.hold()), |child| PROCESS.in_child(child));
+
+impl OfProcess {
+    fn hold(&'static self) -> Box<dyn Any> {
+        Box::new(self.reactor.hold())
+    }
+
+    fn in_child(&self, child: &Child) {
+        let Self { reactor, flagging, sq_naps } = self;
+        reactor.in_child(child);
+        keeps(flagging, "costs a child no more than a look");
+        keeps(sq_naps, "what the program has set holds for its children");
+    }
+}

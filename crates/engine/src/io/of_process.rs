@@ -1,0 +1,107 @@
+//! What a process has once of this layer, but for [`standing`](super::standing), and what a forked
+//! child does with it.
+
+use core::any::Any;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
+use softring_host::fd::InternalFd;
+use softring_host::fork::{AtFork, keeps};
+use softring_host::process_lock::ProcessLock;
+use std::sync::{Mutex, OnceLock};
+
+use super::aio::kept;
+use super::model::{self, files};
+use crate::policy::hybrid::Timer;
+
+#[derive(Debug)]
+pub(crate) struct OfProcess {
+    pub(super) flags: Flags,
+    pub(crate) kernel: Kernel,
+    /// `/proc/loadavg`, opened once: opening it anew each time would take numbers that the program
+    /// counts on.
+    pub(super) loadavg: OnceLock<Option<InternalFd>>,
+    pub(super) devices: OnceLock<Box<[model::Device]>>,
+    pub(super) modelled_files: files::OfProcess,
+    pub(super) kept: Mutex<kept::State>,
+    /// Of who changes the time that a socket's receives wait, for one call.
+    pub(crate) receive_timeouts: ProcessLock,
+}
+
+/// Hot, and hardly ever written: in a cache line of their own.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Flags {
+    /// The policy for every ring, whatever it was made with; 0: none, else `Policy` + 1.
+    pub(super) forced: AtomicU8,
+    /// There is a modelled device. Relaxed: set before the first ring, by the thread that then
+    /// makes rings possible.
+    pub(super) modelled: AtomicBool,
+    /// A signal handler has entered a ring on top of its own thread's call.
+    pub(super) handlers_enter: AtomicBool,
+}
+
+/// What the kernel can, once it is known.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// What a timer costs here.
+    pub(super) timer: OnceLock<Timer>,
+    /// Processors that the process may use: counting takes files and system calls.
+    pub(super) cpus: OnceLock<u32>,
+    /// See `requeue`.
+    pub(super) requeue_tells: AtomicU32,
+    /// Processors that the machine can have.
+    pub(crate) possible_cpus: OnceLock<u32>,
+    /// Does it know both RWF_APPEND and RWF_NOAPPEND?
+    pub(crate) append_flags: OnceLock<bool>,
+    /// RESOLVE_CACHED works: 2, it does not: 1, or nobody has asked: 0.
+    pub(crate) cached_lookup: AtomicU8,
+}
+
+pub(crate) static PROCESS: OfProcess = OfProcess {
+    flags: Flags {
+        forced: AtomicU8::new(0),
+        modelled: AtomicBool::new(false),
+        handlers_enter: AtomicBool::new(false),
+    },
+    kernel: Kernel {
+        timer: OnceLock::new(),
+        cpus: OnceLock::new(),
+        requeue_tells: AtomicU32::new(0),
+        possible_cpus: OnceLock::new(),
+        append_flags: OnceLock::new(),
+        cached_lookup: AtomicU8::new(0),
+    },
+    loadavg: OnceLock::new(),
+    devices: OnceLock::new(),
+    modelled_files: files::OfProcess::new(),
+    kept: Mutex::new(kept::State::new()),
+    receive_timeouts: ProcessLock::new(),
+};
+
+pub(crate) const AT_FORK: AtFork = AtFork::held(|| PROCESS.hold(), |_| PROCESS.in_child());
+
+impl OfProcess {
+    /// Whoever closes a modelled file has the lock, which a child must find free.
+    fn hold(&'static self) -> Option<Box<dyn Any>> {
+        model::any().then(|| Box::new(self.modelled_files.lock()) as Box<dyn Any>)
+    }
+
+    fn in_child(&self) {
+        let Self { flags, kernel, loadavg, devices, modelled_files, kept, receive_timeouts } = self;
+        flags.in_child();
+        keeps(kernel, "the same for a child");
+        keeps(loadavg, "a child has the descriptors of its parent");
+        keeps(devices, "what the environment has set holds for children, which go on with copies");
+        keeps(modelled_files, "held over the fork, and a child has its parent's files");
+        kept::forget(kept);
+        keeps(receive_timeouts, "names its holder by process");
+    }
+}
+
+impl Flags {
+    fn in_child(&self) {
+        let Self { forced, modelled, handlers_enter } = self;
+        keeps(forced, "what the environment has set holds for children");
+        keeps(modelled, "as the devices");
+        keeps(handlers_enter, "only ever turns on, and what follows is slower, not wrong");
+    }
+}

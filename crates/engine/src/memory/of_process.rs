@@ -1,0 +1,32 @@
+//! What a process has once of this layer, and what a forked child does with it.
+
+use core::any::Any;
+use core::sync::atomic::AtomicUsize;
+use softring_host::fork::{AtFork, keeps};
+use softring_host::process_lock::ProcessLock;
+
+#[derive(Debug)]
+pub(super) struct OfProcess {
+    /// The thread that takes the locks of all rings, for a fork (`Control::try_hold`); 0: none.
+    pub(super) forking: AtomicUsize,
+    /// Of who lifts RLIMIT_FSIZE.
+    pub(super) lifts: ProcessLock,
+}
+
+pub(super) static PROCESS: OfProcess =
+    OfProcess { forking: AtomicUsize::new(0), lifts: ProcessLock::new() };
+
+/// No other thread lifts the limit over a fork, or the child would keep it lifted.
+pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(PROCESS.hold()), |_| PROCESS.in_child());
+
+impl OfProcess {
+    fn hold(&'static self) -> Box<dyn Any> {
+        Box::new(self.lifts.hold())
+    }
+
+    fn in_child(&self) {
+        let Self { forking, lifts } = self;
+        keeps(forking, "process::forked has turned it off by now");
+        keeps(lifts, "held over the fork, and free");
+    }
+}
