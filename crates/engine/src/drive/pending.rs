@@ -76,11 +76,11 @@ fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, events: u32) {
             } else {
                 Outcome::Polled(events)
             };
-            ctx.outcome(&mut req, outcome);
+            ctx.outcome(req, outcome);
         }
         Err(e) => {
             req.fail(e);
-            ctx.finish(&mut req);
+            ctx.finish(req);
         }
     }
 }

@@ -146,7 +146,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
         // work.
         let mut req = Req { user_data: cqe.user_data, ..Req::default() };
         (req.res, req.call.cflags, req.flags) = (cqe.res, cqe.flags, ReqFlags::ENDED);
-        let id = ctx.slab.insert(req);
+        let id = ctx.slab.add(req);
         ctx.nr_reqs += 1;
         ctx.run.push_back(id);
     } else {

@@ -81,6 +81,6 @@ impl Ctx {
             notif.res = IORING_NOTIF_USAGE_ZC_COPIED.cast_signed();
         }
         notif.flags |= ReqFlags::ENDED;
-        self.slab.insert(notif)
+        self.slab.add(notif)
     }
 }

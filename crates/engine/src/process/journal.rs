@@ -226,18 +226,19 @@ impl Ctx {
         let Some((head, rest)) = chain.split_first() else { return };
         let mut next = None;
         for left in rest.iter().rev() {
-            next = Some(self.slab.insert(Req { link: next, ..left.request() }));
+            next = Some(self.slab.add(Req { link: next, ..left.request() }));
         }
         self.nr_reqs += chain.len() as u32;
         let mut req = Req { link: next, ..head.request() };
         if head.what & TIMEOUT != 0 {
-            let id = self.slab.insert(req);
+            let id = self.slab.add(req);
             self.timeouts_insert(id, head.timer);
         } else {
             // Whatever hangs on it ends with it.
             req.flags.remove(ReqFlags::HARDLINK);
             req.fail(Errno::ECANCELED);
-            self.finish(&mut req);
+            let req = self.slab.place(req);
+            self.finish(req);
         }
     }
 }

@@ -13,13 +13,35 @@ use crate::ring::opdef;
 use crate::ring::request::{Req, ReqFlags};
 use softring_host::creds::{self, Creds};
 
+impl Req {
+    /// Is its submitter to be asked for credentials, and was not yet? `asks`: whatever its row
+    /// says.
+    fn asks_for_creds(&self, asks: bool) -> bool {
+        let row = self.row.has(opdef::CREDS);
+        (asks || row || self.names_personality() || creds::any_restricted())
+            && !self.flags.contains(ReqFlags::CREDS_NOTED)
+    }
+
+    /// Those are its submitter's.
+    fn set_creds(&mut self, caller: Arc<Creds>) {
+        self.call.creds = match &self.call.creds {
+            Some(named) => Some(Arc::new(named.within(&caller))),
+            None => Some(caller),
+        };
+        self.flags |= ReqFlags::CREDS_NOTED;
+    }
+}
+
 impl Ctx {
     /// As [`note_creds`](Self::note_creds), for a request that whoever drives the ring is to run
     /// later: if that thread may lack the submitter's limits, a worker that has them waits for it.
     pub(crate) fn note_creds_ahead(&mut self, req: &mut Req) {
         self.note_creds(req, false);
-        let limited = |c: &&Arc<Creds>| c.is_limited() && self.sq_creds.is_none();
-        if let Some(creds) = req.call.creds.as_ref().filter(limited) {
+        self.keep_worker_for(req.call.creds.as_ref());
+    }
+
+    fn keep_worker_for(&mut self, creds: Option<&Arc<Creds>>) {
+        if let Some(creds) = creds.filter(|c| c.is_limited() && self.sq_creds.is_none()) {
             self.workers().keep_one(creds);
         }
     }
@@ -27,18 +49,10 @@ impl Ctx {
     /// Takes note of the submitter's credentials, if the request asks for them (`asks`: whatever
     /// its row says). Called by the submitter.
     pub(crate) fn note_creds(&mut self, req: &mut Req, asks: bool) {
-        let row = req.row.has(opdef::CREDS);
-        let named = req.names_personality();
-        let asks = asks || row || named || creds::any_restricted();
-        if !asks || req.flags.contains(ReqFlags::CREDS_NOTED) {
-            return;
+        if req.asks_for_creds(asks) {
+            let caller = self.caller();
+            req.set_creds(caller);
         }
-        let caller = self.caller();
-        req.call.creds = match &req.call.creds {
-            Some(named) => Some(Arc::new(named.within(&caller))),
-            None => Some(caller),
-        };
-        req.flags |= ReqFlags::CREDS_NOTED;
     }
 
     /// As [`note_creds_ahead`](Self::note_creds_ahead), for what follows `req` in its chain: that
@@ -60,12 +74,14 @@ impl Ctx {
 
     /// As [`note_creds_ahead`](Self::note_creds_ahead), for a request that waits.
     fn note_creds_of(&mut self, id: ReqId) {
-        if let Some(mut req) = self.slab.get_mut(id).map(core::mem::take) {
-            self.note_creds_ahead(&mut req);
-            if let Some(at) = self.slab.get_mut(id) {
-                *at = req;
-            }
+        let asks = self.slab.get(id).is_some_and(|req| req.asks_for_creds(false));
+        let caller = asks.then(|| self.caller());
+        let Some(req) = self.slab.get_mut(id) else { return };
+        if let Some(caller) = caller {
+            req.set_creds(caller);
         }
+        let creds = req.call.creds.clone();
+        self.keep_worker_for(creds.as_ref());
     }
 
     /// Has this thread other credentials than the request? Then it must not try it.

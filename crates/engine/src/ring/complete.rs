@@ -9,7 +9,8 @@ use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::Ctx;
 use crate::ring::job::Finished;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{OnWorker, Phase, Req, ReqFlags};
+use crate::ring::req_box::ReqBox;
+use crate::ring::request::{OnWorker, Phase, ReqFlags};
 use softring_uapi::errno::Errno;
 
 impl Ctx {
@@ -40,27 +41,27 @@ impl Ctx {
 
     /// Ends a request: posts its CQE unless skipped, and lets its chain go on.
     #[inline]
-    pub(crate) fn finish(&mut self, req: &mut Req) {
+    pub(crate) fn finish(&mut self, req: ReqBox) {
         let skip = req.flags.contains(ReqFlags::CQE_SKIP);
         self.finish_quiet(req, skip);
     }
 
     /// Ends a request, with or without a CQE.
     #[inline]
-    pub(crate) fn finish_quiet(&mut self, req: &mut Req, skip: bool) {
+    pub(crate) fn finish_quiet(&mut self, mut req: ReqBox, skip: bool) {
         if let Some(id) = req.id.take() {
             self.slab.release(id);
         }
         if req.res < 0
             && let Some(fail) = req.row.fail
         {
-            fail(self, req);
+            fail(self, &mut req);
         }
         let notif = req.flags.contains(ReqFlags::NOTIF);
         if notif && !req.flags.contains(ReqFlags::WITH_CHAIN) {
             req.call.cflags |= softring_uapi::IORING_CQE_F_MORE;
         }
-        self.count_end(req);
+        self.count_end(&req);
         let mut cqe_flags = None;
         if !skip {
             let wide = req.flags.contains(ReqFlags::CQE32)
@@ -70,22 +71,23 @@ impl Ctx {
             self.post(cqe);
             cqe_flags = Some(flags);
         }
-        self.trace_done(req, cqe_flags);
+        self.trace_done(&req, cqe_flags);
         self.nr_ended += 1;
         // It was on its way when a request that was tried ended.
         let tried = notif && req.tried_to_send();
         if tried {
-            let notif = self.notification(req);
+            let notif = self.notification(&req);
             self.run.push_back(notif);
         }
         let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
         if req.flags.intersects(disarm) || req.link.is_some() {
-            self.queue_next(req);
+            self.queue_next(&mut req);
         }
         if notif && !tried {
-            let notif = self.notification(req);
+            let notif = self.notification(&req);
             self.queue_follower(notif);
         }
+        self.slab.leave(req);
     }
 
     /// Ends a waiting request with a result.
@@ -104,7 +106,7 @@ impl Ctx {
                 req.call.cflags = 0;
             }
             self.put_buffer(&mut req, res);
-            self.finish(&mut req);
+            self.finish(req);
         }
     }
 
@@ -117,14 +119,14 @@ impl Ctx {
                 if let Phase::Worker(OnWorker { due: Some(due), .. }) = phase
                     && let Outcome::Done(res @ 1..) = f.outcome
                 {
-                    return self.model_moved(&mut req, due, res);
+                    return self.model_moved(req, due, res);
                 }
                 // Without kernel aio a worker also does what the kernel's would not have.
                 let instead = req.flags.contains(ReqFlags::DIRECT) && self.transports.aio.is_none();
                 if !instead {
                     req.flags |= ReqFlags::ON_WORKER;
                 }
-                self.outcome(&mut req, f.outcome);
+                self.outcome(req, f.outcome);
             }
         }
     }
@@ -188,16 +190,16 @@ impl Ctx {
                     self.flushed();
                 }
                 self.put_buffer(&mut req, res);
-                self.finish(&mut req);
+                self.finish(req);
             } else if req.flags.contains(ReqFlags::ORPHAN) {
                 req.fail(Errno::EFAULT);
-                self.finish(&mut req);
+                self.finish(req);
             } else if req.is_for_worker() {
                 let id = self.slab.insert(req);
                 self.join_iowq(id);
             } else {
                 self.events_first(&req);
-                self.queue_sqe(&mut req);
+                self.queue_sqe(req);
             }
         }
     }

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(sqes.take(a).map(|k| (k.sqe.user_data, k.trace, k.start)), Some((1, 7, 9)));
         assert_eq!(sqes.put(named(3)), a);
         assert_eq!(sqes.take(b).map(|k| k.sqe.user_data), Some(2));
-        let id = Slab::default().insert(Req::default());
+        let id = Slab::default().add(Req::default());
         assert!(sqes.take(id.to_u64()).is_none());
     }
 }

@@ -79,7 +79,7 @@ impl Ctx {
             self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             let before = (self.nr_ended, self.run.len());
             let ready = core::mem::take(&mut self.transports.ready_now);
-            self.queue_sqe(&mut req);
+            self.queue_sqe(req);
             // It has ended already, or what it polls is ready; the kernel's worker brings that.
             let tells = self.transports.ready_now || before != (self.nr_ended, self.run.len());
             if self.defers() && tells {

@@ -24,6 +24,7 @@ pub(crate) mod parked;
 pub(crate) mod pending;
 pub(crate) mod phase;
 pub(crate) mod renew;
+pub(crate) mod req_box;
 pub(crate) mod request;
 pub(crate) mod select;
 pub(crate) mod slab;

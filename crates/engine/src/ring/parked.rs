@@ -8,6 +8,7 @@ use crate::io::sleeper_owner::Owner;
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
+use crate::ring::req_box::ReqBox;
 use crate::ring::request::{OpState, Phase, Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 
@@ -25,9 +26,9 @@ impl Req {
 
 impl Ctx {
     /// Hands a request to a sleeper; where that cannot be, the request ends.
-    pub(crate) fn park_with_sleeper(&mut self, req: &mut Req) {
+    pub(crate) fn park_with_sleeper(&mut self, mut req: ReqBox) {
         let OpState::Sleep(job) = core::mem::take(&mut req.call.state) else { return };
-        let id = self.slab.insert(core::mem::take(req));
+        let id = self.slab.insert(req);
         let owner: Weak<dyn Owner> = self.ring.clone();
         let asked = self.transports.sleepers.ask(&owner, id, job);
         match asked {
@@ -40,7 +41,7 @@ impl Ctx {
             Err(e) => {
                 if let Some(mut req) = self.slab.take(id) {
                     req.fail(e);
-                    self.finish(&mut req);
+                    self.finish(req);
                 }
             }
         }

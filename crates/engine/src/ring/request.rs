@@ -1,8 +1,8 @@
 //! One request, from the fetched SQE to its CQE.
 //!
-//! A request lives on the submitter's stack while it is tried inline, which is all that most ever
-//! need; it moves into the ring's [`Slab`](super::slab::Slab) when it has to wait (armed, punted,
-//! linked, drained).
+//! A request has one place ([`ReqBox`](super::req_box::ReqBox)) from its SQE to its end. The
+//! submitter holds it while it is tried inline, which is all that most ever need; the ring's
+//! [`Slab`](super::slab::Slab) does when it has to wait (armed, punted, linked, drained).
 //! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
 
 use std::ffi::CString;
@@ -426,7 +426,7 @@ impl Call {
     }
 }
 
-// A request that waits is copied into its table.
+// Ten of them fit into a page.
 const _: () = assert!(size_of::<Req>() <= 376);
 
 /// A request.
@@ -470,12 +470,25 @@ impl Req {
         fetch(&mut self.call.sqe)
     }
 
-    /// Makes a used request a fresh one for the SQE now in it, field by field: most were never
-    /// touched.
+    /// Makes a request that has ended ([`Self::drop_held`]) a fresh one for the SQE now in its
+    /// place, field by field: most were never touched.
     #[inline]
     pub(crate) fn reset(&mut self) {
         let call = &mut self.call;
         (call.opcode, self.user_data) = (call.sqe.opcode, call.sqe.user_data);
+        (call.done, call.cflags) = (0, 0);
+        (call.short, call.empty, call.blocked, call.polled) = (false, false, false, false);
+        (call.may_wait, call.failed, call.dry) = (false, false, false);
+        (call.seen, call.select) = (0, Selection::default());
+        self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
+        (self.res, self.big, self.link, self.arms) = (0, [0; 2], None, 0);
+        (self.task, self.trace, self.start) = (0, 0, 0);
+    }
+
+    /// The request has ended: gives back what it holds of others.
+    #[inline]
+    pub(crate) fn drop_held(&mut self) {
+        let call = &mut self.call;
         // Asked first: dropping what is not there costs calls.
         if !matches!(call.file, FileRef::None | FileRef::Plain(_))
             || !matches!(call.state, OpState::None)
@@ -486,15 +499,9 @@ impl Req {
         if call.buf.is_some() || call.creds.is_some() {
             (call.buf, call.creds) = (None, None);
         }
-        (call.done, call.cflags) = (0, 0);
-        (call.short, call.empty, call.blocked, call.polled) = (false, false, false, false);
-        (call.dry, call.seen, call.select) = (false, 0, Selection::default());
-        self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         if !matches!(self.phase, Phase::Prepped) {
             self.phase = Phase::Prepped;
         }
-        (self.res, self.big, self.link, self.arms) = (0, [0; 2], None, 0);
-        (self.trace, self.start) = (0, 0);
     }
 
     /// Marks the request failed, as `req_set_fail` does.

@@ -1,11 +1,12 @@
 //! Requests that wait, in one growing table; an id names a slot and its generation, so that a late
 //! event for a request long gone finds nothing instead of somebody else. A request that is issued
-//! again is taken out and put back, and has its slot and its id from the first wait to its end. A
-//! hash over the slots finds requests by their `user_data`, as cancel and update must (kernel:
-//! `ctx->cancel_table`).
+//! again is taken out and put back, and has its slot and its id from the first wait to its end; the
+//! table holds its place ([`ReqBox`]), so neither copies it. A hash over the slots finds requests
+//! by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
 
 use core::num::NonZeroU32;
 
+use super::req_box::{Places, ReqBox};
 use super::request::Req;
 use crate::io::token::ReqId;
 use softring_host::time::Clock;
@@ -26,7 +27,7 @@ struct Slot {
     /// How many were hashed before it; wraps.
     born: u32,
     /// None if the slot is free, or its request is at hand.
-    req: Option<Req>,
+    req: Option<ReqBox>,
 }
 
 /// The table of waiting requests.
@@ -34,6 +35,8 @@ struct Slot {
 pub(crate) struct Slab {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Where requests to come will be.
+    places: Places,
     /// First slot of each chain, newest first; a power of two, or empty before the first request.
     buckets: Vec<u32>,
     /// Requests hashed so far; wraps.
@@ -45,12 +48,13 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Is there room for one more? Makes it if memory allows; after that [`Self::insert`] needs
-    /// none.
+    /// Is there a slot for the request at hand, and a place for the next one? Makes them if memory
+    /// allows; after that [`Self::insert`] and [`Self::try_place`] need none.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         let spare = self.slots.len() < self.slots.capacity() && !self.buckets.is_empty();
-        !self.free.is_empty() || spare || self.grow()
+        let slot = !self.free.is_empty() || spare || self.grow();
+        slot && self.places.has_one(self.len())
     }
 
     #[cold]
@@ -66,6 +70,31 @@ impl Slab {
         grown.is_ok()
     }
 
+    /// A place for a request that is fetched, with whatever is in it; none without memory.
+    #[inline]
+    pub(crate) fn try_place(&mut self) -> Option<ReqBox> {
+        self.places.try_take(self.len())
+    }
+
+    /// Gives a place to a request of the ring's own making.
+    pub(crate) fn place(&mut self, req: Req) -> ReqBox {
+        let mut place = self.places.take(self.len());
+        *place = req;
+        place
+    }
+
+    /// Puts a request of the ring's own making into the table.
+    pub(crate) fn add(&mut self, req: Req) -> ReqId {
+        let req = self.place(req);
+        self.insert(req)
+    }
+
+    /// A request that is at hand ends, and leaves its place to another.
+    #[inline]
+    pub(crate) fn leave(&mut self, req: ReqBox) {
+        self.places.leave(req);
+    }
+
     /// The time for what comes now; 0 where nobody would see it.
     pub(crate) fn now(&mut self) -> u64 {
         if self.start == 0 && self.timed {
@@ -75,7 +104,7 @@ impl Slab {
     }
 
     /// Puts a request into the table: back into its slot, if it has one.
-    pub(crate) fn insert(&mut self, mut req: Req) -> ReqId {
+    pub(crate) fn insert(&mut self, mut req: ReqBox) -> ReqId {
         if req.task == 0 {
             req.task = crate::ring::task::current();
         }
@@ -120,7 +149,7 @@ impl Slab {
 
     /// Takes a request in hand. Nobody finds it meanwhile, but its slot and its id stay its own,
     /// until [`Self::insert`] puts it back or [`Self::release`] ends that.
-    pub(crate) fn take(&mut self, id: ReqId) -> Option<Req> {
+    pub(crate) fn take(&mut self, id: ReqId) -> Option<ReqBox> {
         let s = self.slots.get_mut(id.slot as usize)?;
         if s.generation != id.generation {
             return None;
@@ -152,12 +181,12 @@ impl Slab {
 
     pub(crate) fn get(&self, id: ReqId) -> Option<&Req> {
         let s = self.slots.get(id.slot as usize)?;
-        if s.generation == id.generation { s.req.as_ref() } else { None }
+        if s.generation == id.generation { s.req.as_deref() } else { None }
     }
 
     pub(crate) fn get_mut(&mut self, id: ReqId) -> Option<&mut Req> {
         let s = self.slots.get_mut(id.slot as usize)?;
-        if s.generation == id.generation { s.req.as_mut() } else { None }
+        if s.generation == id.generation { s.req.as_deref_mut() } else { None }
     }
 
     /// Gives a waiting request another `user_data`.
@@ -178,7 +207,7 @@ impl Slab {
             .filter(move |(_, s)| s.key == user_data)
             .filter_map(|(slot, s)| {
                 let id = ReqId { slot, generation: s.generation };
-                s.req.as_ref().map(|r| (id, r))
+                s.req.as_deref().map(|r| (id, r))
             })
     }
 
@@ -192,7 +221,7 @@ impl Slab {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ReqId, &Req)> {
         self.slots.iter().enumerate().filter_map(|(i, s)| {
             let id = ReqId { slot: i as u32, generation: s.generation };
-            s.req.as_ref().map(|r| (id, r))
+            s.req.as_deref().map(|r| (id, r))
         })
     }
 
@@ -272,7 +301,7 @@ mod tests {
 
     impl Slab {
         /// Takes a request out for good.
-        fn remove(&mut self, id: ReqId) -> Option<Req> {
+        fn remove(&mut self, id: ReqId) -> Option<ReqBox> {
             let req = self.take(id)?;
             self.release(id);
             Some(req)
@@ -286,9 +315,9 @@ mod tests {
     #[test]
     fn a_stale_id_finds_nothing() {
         let mut slab = Slab::default();
-        let a = slab.insert(Req::default());
+        let a = slab.add(Req::default());
         assert!(slab.remove(a).is_some());
-        let b = slab.insert(Req::default());
+        let b = slab.add(Req::default());
         assert!(slab.get(a).is_none() && slab.get(b).is_some());
         assert!(slab.remove(a).is_none());
         assert_eq!(ReqId::from_u64(b.to_u64()), b);
@@ -298,10 +327,10 @@ mod tests {
     #[test]
     fn a_request_keeps_its_id_while_it_is_at_hand() {
         let mut slab = Slab::default();
-        let a = slab.insert(named(7));
+        let a = slab.add(named(7));
         let req = slab.take(a).expect("it is there");
         assert!(slab.get(a).is_none() && slab.take(a).is_none() && slab.named(7).next().is_none());
-        let b = slab.insert(named(7));
+        let b = slab.add(named(7));
         assert_ne!(a.slot, b.slot);
         assert_eq!(slab.insert(req), a);
         let found: Vec<ReqId> = slab.named(7).map(|(id, _)| id).collect();
@@ -317,7 +346,7 @@ mod tests {
     #[test]
     fn requests_are_found_by_name_newest_first() {
         let mut slab = Slab::default();
-        let ids: Vec<ReqId> = (0..100).map(|i| slab.insert(named(i % 10))).collect();
+        let ids: Vec<ReqId> = (0..100).map(|i| slab.add(named(i % 10))).collect();
         let found = |slab: &Slab, ud| slab.named(ud).map(|(id, _)| id).collect::<Vec<_>>();
         let want = |ud: usize| ids.iter().copied().skip(ud).step_by(10).rev().collect::<Vec<_>>();
         assert_eq!(found(&slab, 3), want(3));

@@ -149,7 +149,7 @@ impl Ctx {
         }
         req.res = Errno::ETIME.res();
         req.phase = Phase::Expired { clock: t.clock, deadline: t.deadline };
-        self.finish(&mut req);
+        self.finish(req);
     }
 
     /// A timeout of the program's has fired: its CQE will not count, and whoever waits returns.
@@ -181,6 +181,6 @@ impl Ctx {
                 timeout.res = 1;
             }
         }
-        self.finish(&mut timeout);
+        self.finish(timeout);
     }
 }

@@ -22,6 +22,7 @@ use crate::io::token::ReqId;
 use crate::ops;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
+use crate::ring::req_box::ReqBox;
 use crate::ring::request::{FileRef, Phase, Poll, Req, ReqFlags};
 use crate::ring::standing::{events_of, leave};
 use crate::ring::{exclusive, standing};
@@ -36,11 +37,11 @@ const IN_VAIN: u8 = 4;
 
 impl Ctx {
     /// Arms a request: it waits in the poll set, or for its turn there, or is aborted.
-    pub(crate) fn arm_poll(&mut self, req: &mut Req, poll: Poll) {
-        self.trace(if reissues(req) { Step::Armed } else { Step::Queued }, req);
+    pub(crate) fn arm_poll(&mut self, mut req: ReqBox, poll: Poll) {
+        self.trace(if reissues(&req) { Step::Armed } else { Step::Queued }, &req);
         req.phase = Phase::Polling(poll);
         let by_worker = req.goes_on_by_worker();
-        let id = self.slab.insert(core::mem::take(req));
+        let id = self.slab.insert(req);
         let armed =
             if self.waits_behind_another(id) { self.hold_meanwhile(id) } else { self.stand(id) };
         if armed.is_ok()
@@ -140,7 +141,6 @@ impl Ctx {
     /// waits instead. A POLL_ADD of what cannot be polled is ready.
     pub(crate) fn abort(&mut self, id: ReqId, e: Errno) {
         let Some(mut req) = self.slab.take(id) else { return };
-        let req = &mut req;
         match req.row.issue {
             Issue::Call(_) if req.is_command() => {
                 req.fail(Errno::ECANCELED);
@@ -160,14 +160,14 @@ impl Ctx {
                 req.phase = Phase::Prepped;
                 req.call.file.look_again();
                 // It gave its buffer back when it was to wait.
-                if let Err(e) = self.select_buffer(req) {
+                if let Err(e) = self.select_buffer(&mut req) {
                     return self.outcome(req, Outcome::Done(e.res()));
                 }
-                self.keep_buffer(req);
+                self.keep_buffer(&mut req);
                 self.punt(req);
             }
             Issue::Ring(_) if e == Errno::EPERM => {
-                let res = ops::poll::unpollable(req);
+                let res = ops::poll::unpollable(&req);
                 self.outcome(req, Outcome::Done(res));
             }
             _ => {
@@ -214,13 +214,13 @@ impl Ctx {
         if let Some(outcome) = self.without_issue(&mut req) {
             leave(&mut self.transports, id, &mut req, true);
             self.arm_next_waiter(exclusive::key(&req), id, true);
-            self.outcome(&mut req, outcome);
+            self.outcome(req, outcome);
             return false;
         }
         if self.runs_elsewhere(&req) {
             leave(&mut self.transports, id, &mut req, true);
             self.arm_next_waiter(exclusive::key(&req), id, true);
-            self.take_route(Way::Worker, &mut req);
+            self.take_route(Way::Worker, req);
             return false;
         }
         let outcome = self.issue_again(&mut req);
@@ -248,7 +248,7 @@ impl Ctx {
             outcome => {
                 leave(&mut self.transports, id, &mut req, true);
                 self.arm_next_waiter(exclusive::key(&req), id, true);
-                self.outcome(&mut req, outcome);
+                self.outcome(req, outcome);
                 false
             }
         }
@@ -293,7 +293,7 @@ impl Ctx {
 
     /// A multishot request finds nothing, though its file is ready all the time: it waits for what
     /// comes next, under a number of its own, edge-triggered. The kernel's always waits so.
-    fn await_news(&mut self, mut req: Req) {
+    fn await_news(&mut self, mut req: ReqBox) {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
@@ -315,7 +315,7 @@ impl Ctx {
     }
 
     /// Not ready after all: wait again.
-    fn rearm(&mut self, mut req: Req) {
+    fn rearm(&mut self, mut req: ReqBox) {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);

@@ -7,6 +7,7 @@ use crate::io::token::ReqId;
 use crate::ops::rw;
 use crate::ops::rw_hot;
 use crate::ring::ctx::Ctx;
+use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Phase, Req, ReqFlags};
 use crate::stats::trace::Step;
 use softring_host::fd::history::History;
@@ -66,10 +67,10 @@ impl Ctx {
     }
 
     /// Queues a request for the next batch.
-    pub(crate) fn aio_queue(&mut self, req: &mut Req) {
-        self.trace(Step::Aio, req);
+    pub(crate) fn aio_queue(&mut self, mut req: ReqBox) {
+        self.trace(Step::Aio, &req);
         req.phase = Phase::Aio(rw_hot::history(&req.call.file).map_or(0, History::file));
-        let id = self.slab.insert(core::mem::take(req));
+        let id = self.slab.insert(req);
         let resfd = self.aio_signal();
         let Some(req) = self.slab.get_mut(id) else { return };
         let made = rw::to_iocb(&mut req.call, id.to_u64(), resfd);
@@ -90,10 +91,10 @@ impl Ctx {
         req.phase = Phase::Prepped;
         req.flags.remove(ReqFlags::ON_WORKER);
         if !req.may_not_wait() {
-            return self.punt(&mut req);
+            return self.punt(req);
         }
         let outcome = self.issue(&mut req);
-        self.outcome(&mut req, outcome);
+        self.outcome(req, outcome);
     }
 
     /// Submits what was queued; false if there was nothing.

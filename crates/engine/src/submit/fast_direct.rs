@@ -104,7 +104,8 @@ impl Ctx {
         req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
         req.call.io = Transfer::of(&sqe);
         req.call.done = done;
-        self.punt(&mut req);
+        let req = self.slab.place(req);
+        self.punt(req);
     }
 
     /// A fast path's SQE was refused when it was submitted.

@@ -9,6 +9,7 @@ use crate::resources::filters::DATA;
 use crate::ring::clat::Timed;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
+use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;
@@ -37,10 +38,15 @@ impl Ctx {
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.timeouts.specs.clear();
         (self.submit.open, self.submit.collects) = (true, true);
-        // One place for all that end at once, which most do.
-        let mut req = Req::default();
+        // One place for all that take the fast path.
+        let (mut place, mut room) = (None, true);
         while done < n {
+            let Some(mut req) = place.take().or_else(|| self.slab.try_place()) else {
+                room = false;
+                break;
+            };
             if !req.fetch(|sqe| self.mem.sq_fetch(sqe)) {
+                place = Some(req);
                 break;
             }
             if req.call.sqe().opcode != opcode {
@@ -52,26 +58,36 @@ impl Ctx {
             if done == due {
                 timed = self.sample_start();
             }
-            if !self.submit_fast(req.call.sqe()) {
-                if !self.slab.has_room() {
-                    self.mem.sq_unfetch();
-                    done -= 1;
-                    break;
-                }
+            if self.submit_fast(req.call.sqe()) {
+                place = Some(req);
+            } else if self.slab.has_room() {
                 req.reset();
-                let stop = self.submit_sqe(&mut req).is_err();
+                let stop = self.submit_sqe(req).is_err();
                 done = n - self.submit.left;
                 if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
                     break;
                 }
+            } else {
+                self.mem.sq_unfetch();
+                (done, place, room) = (done - 1, Some(req), false);
+                break;
             }
             if done == due {
                 due += self.sample_end(opcode, timed);
             }
         }
+        if let Some(unused) = place {
+            self.slab.leave(unused);
+        }
         self.samples_end(due, done);
         self.stats.count_ops(opcode, done - counted);
         self.stats.enters.add(1);
+        self.end_batch();
+        if done == 0 && !room { Err(Errno::EAGAIN) } else { Ok(done) }
+    }
+
+    /// All SQEs of a batch are taken: what is left of it begins, and what was kept for it goes.
+    fn end_batch(&mut self) {
         if let Some(head) = self.submit.head.take() {
             self.submit.last = None;
             self.queue_fallback(head);
@@ -83,15 +99,14 @@ impl Ctx {
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.mem.sq_commit();
         self.free_ended();
-        if done == 0 && n > 0 && !self.slab.has_room() { Err(Errno::EAGAIN) } else { Ok(done) }
     }
 
     /// One SQE. An error is what failed init; the CQE for it is on its way.
-    fn submit_sqe(&mut self, req: &mut Req) -> Result<()> {
+    fn submit_sqe(&mut self, mut req: ReqBox) -> Result<()> {
         self.nr_reqs += 1;
         req.trace = self.trace_submit(&OPS, req.call.sqe());
-        let init = self.init_req(req);
-        self.trace_texts(req);
+        let init = self.init_req(&mut req);
+        self.trace_texts(&req);
         if let Err(e) = init {
             return self.fail_init(req, e);
         }
@@ -106,13 +121,13 @@ impl Ctx {
             let slow = ReqFlags::FORCE_ASYNC | ReqFlags::FAIL;
             if self.slab.get(head).is_some_and(|r| r.flags.intersects(slow)) {
                 self.queue_fallback(head);
-            } else if let Some(mut req) = self.slab.take(head) {
-                self.queue_sqe(&mut req);
+            } else if let Some(req) = self.slab.take(head) {
+                self.queue_sqe(req);
             }
         } else if req.linked() {
             self.chain(req);
         } else if req.flags.contains(ReqFlags::FORCE_ASYNC) {
-            let id = self.slab.insert(core::mem::take(req));
+            let id = self.slab.insert(req);
             self.queue_fallback(id);
         } else {
             self.queue_sqe(req);
@@ -121,8 +136,8 @@ impl Ctx {
     }
 
     /// Appends to the chain under construction, or starts one.
-    fn chain(&mut self, req: &mut Req) {
-        let id = self.slab.insert(core::mem::take(req));
+    fn chain(&mut self, req: ReqBox) {
+        let id = self.slab.insert(req);
         match self.submit.last.and_then(|last| self.slab.get_mut(last)) {
             Some(last) => last.link = Some(id),
             None => self.submit.head = Some(id),
@@ -131,7 +146,7 @@ impl Ctx {
     }
 
     /// Init failed: fail the chain as a whole, but go on assembling it (`io_submit_fail_init`).
-    fn fail_init(&mut self, req: &mut Req, e: Errno) -> Result<()> {
+    fn fail_init(&mut self, mut req: ReqBox, e: Errno) -> Result<()> {
         req.fail(e);
         if let Some(head) = self.submit.head.and_then(|id| self.slab.get_mut(id))
             && !head.flags.contains(ReqFlags::FAIL)
@@ -149,7 +164,7 @@ impl Ctx {
                 self.submit.last = None;
                 head
             }
-            None => self.slab.insert(core::mem::take(req)),
+            None => self.slab.insert(req),
         };
         self.queue_fallback(id);
         Err(e)
@@ -234,8 +249,8 @@ impl Ctx {
         if req.flags.contains(ReqFlags::FAIL) {
             req.flags.remove(ReqFlags::HARDLINK);
             req.flags |= ReqFlags::LINK;
-            if let Some(mut req) = self.slab.take(id) {
-                self.finish(&mut req);
+            if let Some(req) = self.slab.take(id) {
+                self.finish(req);
             }
         } else if self.drain.active {
             self.drain_req(id);

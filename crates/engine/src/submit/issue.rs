@@ -6,6 +6,7 @@ use crate::ops::rw::assign_buffer;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome, Try};
+use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Call, FileRef, OpState, Phase, Poll, Req, ReqFlags};
 use crate::stats::trace::Step;
 use crate::submit::route::Way;
@@ -16,61 +17,57 @@ use softring_uapi::version::{Change, has};
 
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
-    pub(crate) fn queue_sqe(&mut self, req: &mut Req) {
+    pub(crate) fn queue_sqe(&mut self, mut req: ReqBox) {
         if self.leaves_work() {
-            let id = self.slab.insert(core::mem::take(req));
+            let id = self.slab.insert(req);
             return self.run.push_back(id);
         }
-        self.trace(Step::Issue, req);
+        self.trace(Step::Issue, &req);
         let def = req.row;
         if def.has(opdef::FILE) {
-            let assigned = self.assign_file(req);
-            req.flags.set(ReqFlags::ISSUED, !matches!(req.call.file, FileRef::None));
-            let assigned = assigned
-                .and_then(|()| self.check_polled(req))
-                .and_then(|()| self.before_buffers(req))
-                .and_then(
-                    |()| if req.waits_for_buffer() { Ok(()) } else { assign_buffer(self, req) },
-                );
+            let assigned = self.assign_file(&mut req);
+            let found = !matches!(req.call.file, FileRef::None);
+            req.flags.set(ReqFlags::ISSUED, found);
+            let assigned = assigned.and_then(|()| self.check_file(&mut req));
             if let Err(e) = assigned {
                 // A worker lets task work end what has no file; only a worker's call looks for a
                 // second one.
-                if def.has(opdef::FILE_IN) && !matches!(req.call.file, FileRef::None) {
+                if def.has(opdef::FILE_IN) && found {
                     if !req.is_workers() {
-                        let id = self.slab.insert(core::mem::take(req));
+                        let id = self.slab.insert(req);
                         return self.join_iowq(id);
                     }
-                    self.ends_by(req, e.res());
+                    self.ends_by(&mut req, e.res());
                 } else if req.is_workers() {
                     return self.outcome(req, Outcome::Later(e.res()));
                 }
                 req.fail(e);
                 return self.finish(req);
             }
-            if let Some(outcome) = self.issue_for_ring(req) {
+            if let Some(outcome) = self.issue_for_ring(&mut req) {
                 return self.outcome(req, outcome);
             }
         }
         req.flags |= ReqFlags::ISSUED;
-        if def.has(opdef::CLOSES) && self.closes_number(req) {
+        if def.has(opdef::CLOSES) && self.closes_number(&req) {
             return self.take_route(Way::Worker, req);
         }
         let looked = core::mem::take(&mut self.submit.looked);
-        let way = self.first_route(req);
+        let way = self.first_route(&mut req);
         if way != Some(Way::Poll)
-            && let Err(e) = self.take_buffers(req)
+            && let Err(e) = self.take_buffers(&mut req)
         {
             let e = if req.names_no_file() { Errno::EBADF } else { e };
             return self.outcome(req, Outcome::Done(e.res()));
         }
         let outcome = match (way, def.issue) {
             (Some(way), _) => return self.take_route(way, req),
-            (None, Issue::Call(_)) if self.known_dry(req, looked) => {
+            (None, Issue::Call(_)) if self.known_dry(&mut req, looked) => {
                 req.call.blocked = true;
                 Outcome::Retry
             }
-            (None, Issue::Ring(f)) => f(self, req),
-            (None, Issue::Call(f)) => self.attempt(req, f),
+            (None, Issue::Ring(f)) => f(self, &mut req),
+            (None, Issue::Call(f)) => self.attempt(&mut req, f),
         };
         if req.writes_rest_by_worker(outcome) {
             return self.take_route(Way::Worker, req);
@@ -78,6 +75,14 @@ impl Ctx {
         let waits = matches!(outcome, Outcome::Retry) || !req.flags.contains(ReqFlags::STREAM);
         self.stats.reissue.at_once.add(u64::from(!waits));
         self.outcome(req, outcome);
+    }
+
+    /// What a file, and the registered buffer beside it, must be before anything is tried.
+    #[inline]
+    fn check_file(&mut self, req: &mut Req) -> Result<()> {
+        self.check_polled(req)?;
+        self.before_buffers(req)?;
+        if req.waits_for_buffer() { Ok(()) } else { assign_buffer(self, req) }
     }
 
     /// Before an attempt: picks a buffer, and looks the registered one up of what was polled first.
@@ -100,18 +105,18 @@ impl Ctx {
 
     /// Acts on an attempt's outcome.
     #[inline]
-    pub(crate) fn outcome(&mut self, req: &mut Req, outcome: Outcome) {
+    pub(crate) fn outcome(&mut self, mut req: ReqBox, outcome: Outcome) {
         match outcome {
             Outcome::Done(res) => {
                 if req.receives_plainly() {
-                    self.received_at_once(req, res);
+                    self.received_at_once(&req, res);
                 }
-                self.ends_by(req, res);
+                self.ends_by(&mut req, res);
                 req.res = res;
-                self.put_buffer(req, res);
+                self.put_buffer(&mut req, res);
                 let def = req.row;
                 if let Some(finish) = def.finish {
-                    finish(self, req);
+                    finish(self, &mut req);
                 }
                 // A socket that finds no slot is no failure.
                 let failed = if def.has(opdef::CALL_FAILS) { res } else { req.res };
@@ -123,7 +128,7 @@ impl Ctx {
             Outcome::Later(res) => {
                 // Task work ends it: what is linked behind it goes on there.
                 req.flags.remove(ReqFlags::ON_WORKER);
-                let id = self.slab.insert(core::mem::take(req));
+                let id = self.slab.insert(req);
                 self.end_later(id, res);
             }
             Outcome::More(res) => self.shots(req, res),
@@ -134,14 +139,14 @@ impl Ctx {
 
     /// A multishot request has something to tell, and goes on: a few times here, then behind
     /// others.
-    fn shots(&mut self, req: &mut Req, mut res: i32) {
+    fn shots(&mut self, mut req: ReqBox, mut res: i32) {
         /// Kernel: `MULTISHOT_MAX_RETRY`.
         const MAX_RETRY: u32 = 32;
         for again in 0..=MAX_RETRY {
             req.res = res;
-            self.put_buffer(req, res);
+            self.put_buffer(&mut req, res);
             if let Some(finish) = req.row.finish {
-                finish(self, req);
+                finish(self, &mut req);
             }
             let posted = req.res >= 0 && self.post_more(req.user_data, req.res, req.call.cflags);
             if !posted {
@@ -150,24 +155,24 @@ impl Ctx {
                 }
                 return self.finish(req);
             }
-            self.trace_shot(req);
+            self.trace_shot(&req);
             self.count_bytes(req.row, req.res);
             (req.call.cflags, req.call.select.most) = (0, 0);
             req.arms = req.arms.min(1);
             if core::mem::take(&mut req.call.empty) {
                 return self.outcome(req, Outcome::Retry);
             }
-            if reads_first(req) {
+            if reads_first(&mut req) {
                 return self.outcome(req, Outcome::Retry);
             }
             let turn_over = req.call.takes_turn_over();
             if again == MAX_RETRY || turn_over || self.leaves_work() {
                 break;
             }
-            if let Err(e) = self.select_buffer(req) {
+            if let Err(e) = self.select_buffer(&mut req) {
                 return self.outcome(req, Outcome::Done(e.res()));
             }
-            match self.issue(req) {
+            match self.issue(&mut req) {
                 Outcome::More(more) => res = more,
                 other => return self.outcome(req, other),
             }
@@ -181,7 +186,7 @@ impl Ctx {
         if receives && sys::poll_now(req.call.file.fd(), sys::POLLIN) == 0 {
             return self.outcome(req, Outcome::Retry);
         }
-        let id = self.slab.insert(core::mem::take(req));
+        let id = self.slab.insert(req);
         if !receives || !self.defers() {
             return self.run.push_back(id);
         }
@@ -214,10 +219,10 @@ impl Ctx {
 
     /// A request waits where its issue said.
     #[inline(never)]
-    fn wait(&mut self, req: &mut Req, waits: Outcome) {
-        self.note_creds_of_links(req);
+    fn wait(&mut self, mut req: ReqBox, waits: Outcome) {
+        self.note_creds_of_links(&req);
         self.stats.routes.queued.add(1);
-        self.trace(Step::Queued, req);
+        self.trace(Step::Queued, &req);
         // A poll of what cannot be polled ends there.
         if !req.row.has(opdef::POLLS) {
             req.flags.remove(ReqFlags::ON_WORKER);
@@ -225,7 +230,7 @@ impl Ctx {
         match waits {
             Outcome::Timed => {
                 let timer = req.start_timer().unwrap_or_default();
-                let id = self.slab.insert(core::mem::take(req));
+                let id = self.slab.insert(req);
                 self.timeouts_insert(id, timer);
                 self.arm_linked_timeout(id);
             }
@@ -238,7 +243,7 @@ impl Ctx {
             // Elsewhere: what ends or is tried again has not come here.
             _ => {
                 req.phase = Phase::Elsewhere;
-                let id = self.slab.insert(core::mem::take(req));
+                let id = self.slab.insert(req);
                 if let Some(pending) = self.pending.last_mut()
                     && pending.from.is_none()
                 {

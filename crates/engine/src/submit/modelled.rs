@@ -12,6 +12,7 @@ use crate::ops::{rw, rw_hot};
 use crate::policy::hybrid::{Key, Ticket};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
+use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Call, FileRef, OpState, Phase, Req};
 use crate::ring::trace::Name;
 use crate::stats::trace::{Step, ns_until};
@@ -96,12 +97,12 @@ impl Ctx {
     }
 
     /// Takes a request in: its data move now, or on a worker.
-    pub(crate) fn model_queue(&mut self, req: &mut Req) {
+    pub(crate) fn model_queue(&mut self, mut req: ReqBox) {
         let Some(file) = self.modelled(&req.call.file) else { return self.punt(req) };
         let Some(dev) = device(file.device) else { return self.punt(req) };
         let now = Clock::Monotonic.now();
         let outcome =
-            if dev.spec.empty { pretend(&mut req.call, &file) } else { move_data(req, &file) };
+            if dev.spec.empty { pretend(&mut req.call, &file) } else { move_data(&mut req, &file) };
         let bytes = match outcome {
             Outcome::Done(res) if res > 0 => u64::from(res.cast_unsigned()),
             Outcome::Retry => rw::total(&req.call),
@@ -121,16 +122,16 @@ impl Ctx {
     }
 
     /// A worker is through with the data of a request that is due at `due`.
-    pub(crate) fn model_moved(&mut self, req: &mut Req, due: u64, res: i32) {
+    pub(crate) fn model_moved(&mut self, req: ReqBox, due: u64, res: i32) {
         self.model_park(req, Due { done: due, shown: due }, res, Ticket::NONE);
     }
 
-    fn model_park(&mut self, req: &mut Req, due: Due, res: i32, ticket: Ticket) {
+    fn model_park(&mut self, mut req: ReqBox, due: Due, res: i32, ticket: Ticket) {
         if self.trace.on {
-            self.trace_step(Step::Model, Name::of(req), req.trace, ns_until(due.shown));
+            self.trace_step(Step::Model, Name::of(&req), req.trace, ns_until(due.shown));
         }
         req.phase = Phase::Modelled;
-        let id = self.slab.insert(core::mem::take(req));
+        let id = self.slab.insert(req);
         self.model_push(due, What::Request(id), res, ticket);
         self.arm_linked_timeout(id);
     }

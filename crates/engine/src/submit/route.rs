@@ -9,6 +9,7 @@ use crate::io::socket::{check_zero_copy, is_socket};
 use crate::ops;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
+use crate::ring::req_box::ReqBox;
 use crate::ring::request::{FileRef, OnWorker, Phase, Poll, Req, ReqFlags, kind_of};
 use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
@@ -118,7 +119,7 @@ impl Ctx {
     }
 
     /// An attempt said it would block.
-    pub(crate) fn queue_async(&mut self, req: &mut Req) {
+    pub(crate) fn queue_async(&mut self, mut req: ReqBox) {
         if req.may_not_wait() {
             return self.not_now(req);
         }
@@ -128,40 +129,40 @@ impl Ctx {
             && (req.flags.contains(ReqFlags::SENDRECV)
                 || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
         let blocks = req.follows_in_worker() && req.row.waiting.is_none();
-        let progress = ops::connect::under_way(req);
+        let progress = ops::connect::under_way(&req);
         // A worker's one attempt ends with the failure of the socket's last connection.
-        if blocks && (progress == Some(Errno::ECONNABORTED) || ops::net_msg::never_waits(req)) {
+        if blocks && (progress == Some(Errno::ECONNABORTED) || ops::net_msg::never_waits(&req)) {
             let e = progress.unwrap_or(Errno::EAGAIN);
             req.call.cflags = 0;
             return self.outcome(req, Outcome::Done(e.res()));
         }
-        let capped = req.arms >= MAX_ARMS && !awaits_news(req);
+        let capped = req.arms >= MAX_ARMS && !awaits_news(&req);
         self.stats.reissue.capped.add(u64::from(pollable && !blocks && capped));
         if pollable && capped && req.flags.contains(ReqFlags::MULTISHOT) {
             // The kernel's worker would only arm it.
             return self.outcome(req, Outcome::Later(Errno::ECANCELED.res()));
         }
         let may_wait =
-            core::mem::take(&mut req.call.may_wait) || ops::connect::waits_with_next(req);
+            core::mem::take(&mut req.call.may_wait) || ops::connect::waits_with_next(&req);
         let poll = pollable && !blocks && !capped && !may_wait;
         self.take_route(if poll { Way::Poll } else { Way::Worker }, req);
     }
 
     /// It is not to wait.
-    fn not_now(&mut self, req: &mut Req) {
+    fn not_now(&mut self, mut req: ReqBox) {
         req.call.cflags = 0;
         self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
     }
 
     /// Sends a request where it is to wait.
-    pub(crate) fn take_route(&mut self, way: Way, req: &mut Req) {
+    pub(crate) fn take_route(&mut self, way: Way, mut req: ReqBox) {
         if way == Way::Poll && req.may_not_wait() {
             if req.names_no_file() {
                 return self.outcome(req, Outcome::Done(Errno::EBADF.res()));
             }
             return self.not_now(req);
         }
-        self.note_creds_of_links(req);
+        self.note_creds_of_links(&req);
         let blocks = req.follows_in_worker();
         if way == Way::Poll && blocks && req.polls_first() && !req.goes_on_by_worker() {
             // The kernel's worker does not poll for it, unless it is a multishot request.
@@ -170,26 +171,26 @@ impl Ctx {
         }
         match way {
             Way::Worker => {
-                self.keep_buffer(req);
+                self.keep_buffer(&mut req);
                 self.punt(req);
             }
             Way::Aio => {
-                self.keep_buffer(req);
+                self.keep_buffer(&mut req);
                 self.aio_queue(req);
             }
             Way::Model => {
-                self.keep_buffer(req);
+                self.keep_buffer(&mut req);
                 self.model_queue(req);
             }
             Way::Poll => {
-                self.recycle_buffer(req);
+                self.recycle_buffer(&mut req);
                 self.stats.routes.poll.add(u64::from(req.arms == 0));
                 let def = req.row;
                 let events = req.poll_events();
                 req.arms = req.arms.saturating_add(1);
                 req.call.polled = true;
-                if def.has(opdef::CREDS) && ops::socket::passes_creds(req) {
-                    self.note_creds_ahead(req);
+                if def.has(opdef::CREDS) && ops::socket::passes_creds(&req) {
+                    self.note_creds_ahead(&mut req);
                 }
                 self.arm_poll(req, Poll::new(events));
             }
@@ -200,12 +201,12 @@ impl Ctx {
     /// that is known to block would hold up the ring: it is cancelled, as io-wq cancels what it has
     /// no thread for. A file that no descriptor could be had for is also worked on here, before its
     /// number can mean another.
-    pub(crate) fn punt(&mut self, req: &mut Req) {
+    pub(crate) fn punt(&mut self, req: ReqBox) {
         self.punt_for(req, None);
     }
 
     /// As [`Self::punt`], for a modelled device that is done with it at `due`.
-    pub(crate) fn punt_for(&mut self, req: &mut Req, due: Option<u64>) {
+    pub(crate) fn punt_for(&mut self, mut req: ReqBox, due: Option<u64>) {
         self.stats.routes.worker.add(u64::from(req.arms == 0));
         if let Err(e) = req.call.file.hold() {
             // A worker lets task work end what has no file, and what is linked behind it go on.
@@ -214,10 +215,10 @@ impl Ctx {
             return self.finish(req);
         }
         let other = kind_of(&req.call.file) == Kind::Other;
-        if other || !self.writes_alike(req) {
-            self.note_creds(req, other);
+        if other || !self.writes_alike(&req) {
+            self.note_creds(&mut req, other);
         }
-        self.trace(Step::Punt, req);
+        self.trace(Step::Punt, &req);
         let call = req.call.lend();
         req.phase = Phase::Worker(OnWorker { fd: call.file.fd(), due });
         let kind = kind_of(&call.file);
@@ -231,7 +232,7 @@ impl Ctx {
         let unbound = kind == Kind::Other || kind == Kind::Pollable;
         let blocks = req.arms > 0 && kind == Kind::Pollable;
         let at_once = matches!(call.file, FileRef::Plain(_)) && !unbound;
-        let id = self.slab.insert(core::mem::take(req));
+        let id = self.slab.insert(req);
         self.transports.workers += 1;
         let call = Box::new(call);
         let queued = if at_once { Err(call) } else { self.worker_queue(id, call, unbound) };

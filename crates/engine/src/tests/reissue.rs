@@ -24,10 +24,11 @@ static ROW: OpDef = OpDef { issue: Issue::Ring(attempt), ..OPS[IORING_OP_NOP as 
 /// As a prepared request comes to its first attempt.
 fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     SCRIPT.set(script.iter().copied().collect());
-    let mut req = Req::new(sqe(IORING_OP_NOP, user_data), &ROW);
+    let req = Req::new(sqe(IORING_OP_NOP, user_data), &ROW);
     let mut ctx = ring.lock();
     ctx.nr_reqs += 1;
-    ctx.queue_sqe(&mut req);
+    let req = ctx.slab.place(req);
+    ctx.queue_sqe(req);
     ctx.flush();
 }
 
@@ -101,7 +102,7 @@ fn many_shots_let_others_in_between() {
     let mut ctx = ring.lock();
     let other = Req::new(sqe(IORING_OP_NOP, 2), &OPS[IORING_OP_NOP as usize]);
     ctx.nr_reqs += 1;
-    let other = ctx.slab.insert(other);
+    let other = ctx.slab.add(other);
     ctx.run.push_back(other);
     drop(ctx);
     begin(&ring, 1, &[vec![Outcome::More(0); 50], vec![Outcome::Done(0)]].concat());

@@ -1,0 +1,131 @@
+//! Places of requests. A request is made in a place and stays there until it ends: who takes it,
+//! issues it or has it wait passes on the place, by a pointer, and not the request's bytes. There
+//! is one owner at a time, so nobody can touch a request that was passed on.
+//!
+//! Places of requests that have ended are kept for others, and new ones are made several at once:
+//! a request asks the allocator for nothing.
+
+use core::hint::black_box;
+use core::ops::{Deref, DerefMut};
+
+use super::request::Req;
+
+/// A request in its place. (An array of one, since only a `Vec` can be asked for memory that may
+/// not be there.)
+#[derive(Debug)]
+pub(crate) struct ReqBox(Box<[Req; 1]>);
+
+impl ReqBox {
+    fn new() -> ReqBox {
+        ReqBox(Box::new([Req::default()]))
+    }
+
+    /// As [`Self::new`]; none if there is no memory for it.
+    fn try_new() -> Option<ReqBox> {
+        let mut place = Vec::new();
+        place.try_reserve_exact(1).ok()?;
+        place.push(Req::default());
+        place.into_boxed_slice().try_into().ok().map(ReqBox)
+    }
+}
+
+impl Deref for ReqBox {
+    type Target = Req;
+    fn deref(&self) -> &Req {
+        let [req] = &*self.0;
+        req
+    }
+}
+
+impl DerefMut for ReqBox {
+    fn deref_mut(&mut self) -> &mut Req {
+        let [req] = &mut *self.0;
+        req
+    }
+}
+
+/// Places without a request. What was in one before is still there, but for what it held.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Vec<ReqBox>);
+
+/// How many places are made at once: as many as there are, within these bounds.
+const FEWEST: usize = 8;
+const MOST: usize = 256;
+
+/// Memory that must be left when places are made, or else a request is refused. What else a request
+/// needs on its way is little, but without memory for that the process would end; and the library's
+/// heap takes a region of half of this at a time, aligned.
+const LEFT: usize = 512 << 10;
+
+impl Places {
+    /// Is there one, or can some be made? `used`: how many have a request in them.
+    #[inline]
+    pub(crate) fn has_one(&mut self, used: usize) -> bool {
+        !self.0.is_empty() || self.make(used)
+    }
+
+    /// A place with whatever is in it; none if there is no memory for one.
+    #[inline]
+    pub(crate) fn try_take(&mut self, used: usize) -> Option<ReqBox> {
+        if self.has_one(used) { self.0.pop() } else { None }
+    }
+
+    /// As [`Self::try_take`], for what cannot be refused.
+    pub(crate) fn take(&mut self, used: usize) -> ReqBox {
+        self.try_take(used).unwrap_or_else(ReqBox::new)
+    }
+
+    /// A request has ended: its place is another's from here on.
+    #[inline]
+    pub(crate) fn leave(&mut self, mut place: ReqBox) {
+        place.drop_held();
+        // One that was made where memory is short may find no room.
+        if self.0.len() < self.0.capacity() {
+            self.0.push(place);
+        }
+    }
+
+    #[cold]
+    fn make(&mut self, used: usize) -> bool {
+        let n = used.clamp(FEWEST, MOST);
+        if !leaves_enough(n * size_of::<Req>()) || self.0.try_reserve(used + n).is_err() {
+            return false;
+        }
+        self.0.extend((0..n).map_while(|_| ReqBox::try_new()));
+        !self.0.is_empty()
+    }
+}
+
+/// Is [`LEFT`] left of the memory behind so many bytes?
+fn leaves_enough(bytes: usize) -> bool {
+    let mut probe: Vec<u8> = Vec::new();
+    let there = probe.try_reserve_exact(bytes + LEFT).is_ok();
+    // Else the compiler may leave out what nobody uses, and say that it was there.
+    black_box(&mut probe);
+    there
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again() {
+        let mut places = Places::default();
+        let first = places.try_take(0).expect("memory");
+        let at = &raw const *first;
+        assert_eq!(places.0.len(), FEWEST - 1);
+        places.leave(first);
+        assert!(core::ptr::eq(at, &raw const *places.take(0)));
+    }
+
+    #[test]
+    fn as_many_are_made_as_there_are() {
+        let mut places = Places::default();
+        for (used, made) in [(0, FEWEST), (100, 100), (10 * MOST, MOST)] {
+            let taken: Vec<_> = (0..made).map(|_| places.take(used)).collect();
+            assert!(places.0.is_empty());
+            assert!(places.0.capacity() >= used + taken.len());
+        }
+    }
+}
