@@ -20,7 +20,7 @@ use crate::ops::socket::{SOCK_CLOEXEC, SOCK_NONBLOCK, address};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Connect, OpState, Req, ReqFlags};
+use crate::ring::request::{Call, Connect, Finding, OpState, Req, ReqFlags};
 use softring_host::calls::{UserPtr, files, sockets};
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
@@ -144,7 +144,8 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
         Try::Block => try_accept(call),
         Try::Nonblock => accept_now(call),
     };
-    call.blocked = matches!(accepted, Err(Errno::EAGAIN));
+    let nothing = matches!(accepted, Err(Errno::EAGAIN));
+    call.found = if nothing { Finding::Nothing } else { Finding::Unknown };
     let fd = match accepted {
         Err(Errno::EAGAIN) if how == Try::Nonblock => return Outcome::Retry,
         Err(e) => {
@@ -155,7 +156,7 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
         }
         Ok(fd) => fd,
     };
-    tell_more(call, listener);
+    let more = tell_more(call, listener);
     let res = if direct {
         let fd = softring_host::fd::adopt_internal(fd);
         call.state = OpState::Accepted(fd);
@@ -166,7 +167,11 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
         fd
     };
     let multishot = call.sqe().ioprio & IORING_ACCEPT_MULTISHOT != 0;
-    if multishot { Outcome::More(res) } else { Outcome::Done(res) }
+    match more {
+        _ if !multishot => Outcome::Done(res),
+        Some(false) => Outcome::MoreThenWait(res),
+        _ => Outcome::More(res),
+    }
 }
 
 fn try_accept(call: &Call) -> Result<OwnedFd> {
@@ -228,11 +233,11 @@ fn took_one(listener: i32, e: Errno) -> bool {
         && option(listener, SO_ACCEPTCONN) == Some(1)
 }
 
-/// A connection was taken: notes whether a further one is there.
-fn tell_more(call: &mut Call, listener: i32) {
+/// A connection was taken: the CQE tells whether a further one is there. Answers the same.
+fn tell_more(call: &mut Call, listener: i32) -> Option<bool> {
     let more = more_wait(listener);
-    call.empty = more == Some(false);
     call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
+    more
 }
 
 /// Is a further connection there already? Only internet sockets tell.

@@ -16,7 +16,7 @@ use crate::ops::socket::address;
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, OpState, Req, ReqFlags, Transfer};
+use crate::ring::request::{Call, Finding, OpState, Req, ReqFlags, Transfer};
 use softring_host::calls::{ReadPtr, UserPtr, sockets};
 use softring_host::sys;
 use softring_host::user::in_user;
@@ -152,13 +152,13 @@ pub(crate) fn attempt(
     let given = call.io.flags & !MSG_CMSG_COMPAT;
     let waits = waits_in_worker(call);
     let total = if all { total(call) } else { 0 };
-    (call.short, call.blocked, call.dry, call.failed) = (false, false, false, false);
+    (call.short, call.found) = (false, Finding::Unknown);
     loop {
         let flags = if how == Try::Nonblock { given | MSG_DONTWAIT } else { given };
         let n = match once(call, flags) {
             Ok(n) => n as u64,
             Err(Errno::EAGAIN) if how == Try::Nonblock => {
-                call.blocked = true;
+                call.found = Finding::Nothing;
                 return Outcome::Retry;
             }
             // Where the program's socket does not block, a worker's request does.
@@ -168,7 +168,7 @@ pub(crate) fn attempt(
             }
             Err(e) if call.done == 0 => return Outcome::Done(e.res()),
             Err(_) => {
-                call.failed = true;
+                call.found = Finding::Failed;
                 0
             }
         };
@@ -269,12 +269,15 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
         return outcome;
     }
     let fd = call.file.fd();
-    call.dry = took_all(call, n);
+    let all = took_all(call, n);
+    if all {
+        call.found = Finding::TookAll;
+    }
     let urgent = call.io.flags & MSG_OOB != 0;
     let more = match Socket::of(fd) {
-        _ if call.dry => Some(false),
+        _ if all => Some(false),
         // A call that failed does not say what there is.
-        _ if call.failed => None,
+        _ if call.found == Finding::Failed => None,
         // Nor does what came out of line (`unix_stream_recv_urg`).
         Socket::UnixStream if urgent => None,
         socket => socket.has_more(fd, n == 0),
@@ -284,13 +287,12 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     if !multishot || n == 0 || call.is_last() || at_limit(call, n) {
         return outcome;
     }
-    call.empty = more == Some(false);
     call.done = 0;
     if call.opcode == IORING_OP_RECVMSG {
         // Its vector's length was for the first message (`io_mshot_prep_retry`).
         call.select.want = 0;
     }
-    Outcome::More(n)
+    if more == Some(false) { Outcome::MoreThenWait(n) } else { Outcome::More(n) }
 }
 
 /// Did a receive take all that there was? It did if a TCP stream gave less than it was asked for,

@@ -8,7 +8,7 @@ use crate::resources::bundle::{ALL, Layout};
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, OpState, Req};
+use crate::ring::request::{Call, Finding, OpState, Req};
 use softring_host::sys;
 use softring_host::user::in_user;
 use softring_uapi::errno::{self, Errno};
@@ -98,7 +98,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let flags = given | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
     // What an attempt that found nothing has seen of the buffers stays (`REQ_F_BL_EMPTY`,
     // `IORING_RECV_PARTIAL_MAP`).
-    if !core::mem::take(&mut call.blocked) {
+    if core::mem::take(&mut call.found) != Finding::Nothing {
         let msg = call.message();
         (msg.last, msg.cut) = (false, false);
     }
@@ -167,7 +167,7 @@ fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u
         match step(call, first, flags) {
             Ok(n) => return Ok(n),
             Err(Errno::EAGAIN) if how == Try::Nonblock => {
-                call.blocked = true;
+                call.found = Finding::Nothing;
                 if let [part] = &first.iov[..] {
                     call.select.most = part.len as u32;
                 }

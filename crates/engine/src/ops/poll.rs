@@ -12,7 +12,7 @@ use crate::ops::ring_file;
 use crate::ring::cancel::same_file;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{FileRef, OpState, Phase, Poll, Req, ReqFlags};
+use crate::ring::request::{FileRef, Finding, OpState, Phase, Poll, Req, ReqFlags};
 use rustix::fd::AsRawFd;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_epoll;
@@ -122,7 +122,7 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         Err(Errno::EBADF) if req.call.file.is_path() => Outcome::Done(unpollable(req)),
         Err(e) => Outcome::Done(e.res()),
         Ok(0) => {
-            req.call.blocked = true;
+            req.call.found = Finding::Nothing;
             Outcome::Polled(events)
         }
         Ok(mask) if events & ONE_EDGE == ONE_EDGE => Outcome::Done(mask.cast_signed()),

@@ -5,7 +5,7 @@ use crate::ops::rw;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Req, ReqFlags, kind_of};
+use crate::ring::request::{Call, Finding, Req, ReqFlags, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::sys;
 use softring_host::user;
@@ -54,13 +54,14 @@ pub(crate) fn multishot(call: &mut Call, how: Try) -> Outcome {
     let outcome = rw::issue(call, how);
     // However little comes, also at the end, is no failure (`io_read_mshot`).
     call.short = false;
-    call.blocked = outcome == Outcome::Retry;
+    let nothing = outcome == Outcome::Retry;
+    call.found = if nothing { Finding::Nothing } else { Finding::Unknown };
     match outcome {
-        Outcome::Done(n) if n > 0 => {
-            // It goes on when there is more to read, whether there are buffers for it or not.
-            call.empty = sys::poll_now(call.file.fd(), sys::POLLIN) == 0;
-            Outcome::More(n)
-        }
+        // It goes on when there is more to read, whether there are buffers for it or not.
+        Outcome::Done(n) if n > 0 => match sys::poll_now(call.file.fd(), sys::POLLIN) {
+            0 => Outcome::MoreThenWait(n),
+            _ => Outcome::More(n),
+        },
         other => other,
     }
 }

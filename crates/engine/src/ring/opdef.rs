@@ -15,6 +15,8 @@ pub(crate) enum Outcome {
     Done(i32),
     /// One result of a multishot request, which goes on.
     More(i32),
+    /// As `More`, and there is no further result yet: it waits before its next attempt.
+    MoreThenWait(i32),
     /// It would block: [`submit::route`](crate::submit::route) chooses where it waits.
     Retry,
     /// Finished with that value, but its CQE comes with the next task work.

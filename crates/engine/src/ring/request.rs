@@ -342,6 +342,19 @@ pub(crate) struct Selection {
     pub(crate) pick: Option<Pick>,
 }
 
+/// What the last attempt has found out about what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Finding {
+    #[default]
+    Unknown,
+    /// There was nothing: EAGAIN, or poll(2) said so.
+    Nothing,
+    /// It took all that there was, of a stream that goes on.
+    TookAll,
+    /// It failed, though earlier ones have transferred something.
+    Failed,
+}
+
 /// The part of a request that its system call needs: it travels to a worker and back.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
@@ -360,18 +373,11 @@ pub(crate) struct Call {
     pub(crate) cflags: u32,
     /// The result is short of what was asked: a link after it breaks though `res` is no error.
     pub(crate) short: bool,
-    /// What it receives from is known to be empty now: no further attempt before it is ready.
-    pub(crate) empty: bool,
-    /// The last attempt found nothing: EAGAIN, or poll(2) said so.
-    pub(crate) blocked: bool,
+    pub(crate) found: Finding,
     /// It is ready, and a call could wait all the same: no attempt but a worker's.
     pub(crate) may_wait: bool,
     /// It has waited for readiness, or was to (`REQ_F_POLLED`).
     pub(crate) polled: bool,
-    /// The last attempt failed, though earlier ones have transferred something.
-    pub(crate) failed: bool,
-    /// It took all that there was, of a stream that goes on.
-    pub(crate) dry: bool,
     /// What the poll set said when it was found ready, with the end of the stream if there is one;
     /// 0: not known.
     pub(crate) seen: u32,
@@ -389,6 +395,11 @@ impl Call {
     /// The SQE, as the program wrote it.
     pub(crate) const fn sqe(&self) -> &io_uring_sqe {
         &self.sqe
+    }
+
+    /// Has the last attempt found nothing?
+    pub(crate) fn found_nothing(&self) -> bool {
+        self.found == Finding::Nothing
     }
 
     /// Was what it has transferred the last of a multishot request?
@@ -477,9 +488,8 @@ impl Req {
         let call = &mut self.call;
         (call.opcode, self.user_data) = (call.sqe.opcode, call.sqe.user_data);
         (call.done, call.cflags) = (0, 0);
-        (call.short, call.empty, call.blocked, call.polled) = (false, false, false, false);
-        (call.may_wait, call.failed, call.dry) = (false, false, false);
-        (call.seen, call.select) = (0, Selection::default());
+        (call.short, call.may_wait, call.polled) = (false, false, false);
+        (call.found, call.seen, call.select) = (Finding::Unknown, 0, Selection::default());
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         (self.res, self.big, self.link, self.arms) = (0, [0; 2], None, 0);
         (self.task, self.trace, self.start) = (0, 0, 0);

@@ -296,7 +296,7 @@ impl Req {
     /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
     /// but who was told not to does not accept in vain (`io_accept`).
     pub(crate) fn may_not_wait(&self) -> bool {
-        let now = self.call.blocked && self.call.sqe().ioprio & self.row.dont_wait != 0;
+        let now = self.call.found_nothing() && self.call.sqe().ioprio & self.row.dont_wait != 0;
         let waits = self.flags.contains(ReqFlags::REISSUED) || self.goes_on_by_worker();
         self.flags.contains(ReqFlags::NOWAIT) && (now || !waits)
     }

@@ -9,7 +9,7 @@ use crate::io::standing::{self, IN, OUT, STICKY, Standing, Trust};
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
-use crate::ring::request::{FileRef, Phase, Poll, Req, ReqFlags};
+use crate::ring::request::{FileRef, Finding, Phase, Poll, Req, ReqFlags};
 use softring_host::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
@@ -61,7 +61,7 @@ fn receives(req: &Req) -> bool {
 /// Notes what an attempt found out about the number.
 pub(crate) fn note(s: Option<&mut Standing>, req: &Req) {
     if let Some(s) = s
-        && (req.call.dry || req.call.blocked)
+        && matches!(req.call.found, Finding::Nothing | Finding::TookAll)
         && receives(req)
     {
         s.dry = s.seen & STICKY == 0;

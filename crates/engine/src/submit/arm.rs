@@ -371,14 +371,14 @@ fn after_attempt(req: &mut Req, outcome: &Outcome, events: u32) -> bool {
 /// again when something happens.
 pub(crate) fn awaits_news(req: &Req) -> bool {
     let many = req.flags.contains(ReqFlags::MULTISHOT) && !req.row.has(opdef::SELECT_MANY);
-    req.call.blocked && many
+    req.call.found_nothing() && many
 }
 
 /// Did its last attempt show that what it waits for is not there? Who asks for errors or urgent
 /// data alone learns nothing about other data, for which the kernel tries it again.
 fn found_nothing(req: &Req) -> bool {
     let once = !req.flags.contains(ReqFlags::MULTISHOT);
-    req.call.blocked && !(once && req.asks_for_less())
+    req.call.found_nothing() && !(once && req.asks_for_less())
 }
 
 /// The number that a request's file has anyway, if a request that waits once may stand in the poll

@@ -7,7 +7,7 @@ use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome, Try};
 use crate::ring::req_box::ReqBox;
-use crate::ring::request::{Call, FileRef, OpState, Phase, Poll, Req, ReqFlags};
+use crate::ring::request::{Call, FileRef, Finding, OpState, Phase, Poll, Req, ReqFlags};
 use crate::stats::trace::Step;
 use crate::submit::route::Way;
 use softring_host::creds::under;
@@ -63,7 +63,7 @@ impl Ctx {
         let outcome = match (way, def.issue) {
             (Some(way), _) => return self.take_route(way, req),
             (None, Issue::Call(_)) if self.known_dry(&mut req, looked) => {
-                req.call.blocked = true;
+                req.call.found = Finding::Nothing;
                 Outcome::Retry
             }
             (None, Issue::Ring(f)) => f(self, &mut req),
@@ -131,15 +131,16 @@ impl Ctx {
                 let id = self.slab.insert(req);
                 self.end_later(id, res);
             }
-            Outcome::More(res) => self.shots(req, res),
+            Outcome::More(res) => self.shots(req, res, false),
+            Outcome::MoreThenWait(res) => self.shots(req, res, true),
             Outcome::Retry => self.queue_async(req),
             waits => self.wait(req, waits),
         }
     }
 
     /// A multishot request has something to tell, and goes on: a few times here, then behind
-    /// others.
-    fn shots(&mut self, mut req: ReqBox, mut res: i32) {
+    /// others. `waits`: it waits before its next attempt.
+    fn shots(&mut self, mut req: ReqBox, mut res: i32, mut waits: bool) {
         /// Kernel: `MULTISHOT_MAX_RETRY`.
         const MAX_RETRY: u32 = 32;
         for again in 0..=MAX_RETRY {
@@ -159,10 +160,7 @@ impl Ctx {
             self.count_bytes(req.row, req.res);
             (req.call.cflags, req.call.select.most) = (0, 0);
             req.arms = req.arms.min(1);
-            if core::mem::take(&mut req.call.empty) {
-                return self.outcome(req, Outcome::Retry);
-            }
-            if reads_first(&mut req) {
+            if waits || reads_first(&mut req) {
                 return self.outcome(req, Outcome::Retry);
             }
             let turn_over = req.call.takes_turn_over();
@@ -173,7 +171,8 @@ impl Ctx {
                 return self.outcome(req, Outcome::Done(e.res()));
             }
             match self.issue(&mut req) {
-                Outcome::More(more) => res = more,
+                Outcome::More(more) => (res, waits) = (more, false),
+                Outcome::MoreThenWait(more) => (res, waits) = (more, true),
                 other => return self.outcome(req, other),
             }
         }
@@ -236,7 +235,7 @@ impl Ctx {
             }
             Outcome::Polled(events) => {
                 self.transports.ready_now |= req.is_command();
-                let waits = req.call.blocked;
+                let waits = req.call.found_nothing();
                 self.arm_poll(req, Poll { waits, ..Poll::new(events) });
             }
             Outcome::Sleeps => self.park_with_sleeper(req),
