@@ -4,6 +4,7 @@ use super::ended::open_fifo;
 use super::net::{pair, recv};
 use super::pbuf::{GROUP, provide};
 use super::prelude::*;
+use crate::show;
 use libc::{ENOTSOCK, MSG_WAITALL};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -152,7 +153,13 @@ fn polls_first(cx: &mut Cx) -> Outcome {
 }
 
 fn no_socket(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(8, 0)?;
+    no_socket_of(cx, 0)?;
+    no_socket_of(cx, DEFER)?;
+    no_file_of_sockets(cx)
+}
+
+fn no_socket_of(cx: &mut Cx, setup: u32) -> Outcome {
+    let mut ring = cx.ring(8, setup)?;
     let (r, w) = cx.pipe()?;
     rustix::io::write(&w, b"x")?;
     let mut mem = [b'-'; 8];
@@ -166,6 +173,55 @@ fn no_socket(cx: &mut Cx) -> Outcome {
     }
     let read = sqe::rw(IORING_OP_READ, r.as_raw_fd(), 0, 0, 0).with(IOSQE_BUFFER_SELECT);
     cx.one(&mut ring, "the buffer is there", read.set(|s| s.buf_index = GROUP), 1);
+    Ok(())
+}
+
+/// What is polled first, or sent, to each kind of file that is no socket.
+fn no_file_of_sockets(cx: &mut Cx) -> Outcome {
+    let (r, w) = cx.pipe()?;
+    let (ready, filled) = cx.pipe()?;
+    rustix::io::write(&filled, b"x")?;
+    let (file, null) = (cx.file("f", b"data")?, std::fs::File::open("/dev/null")?);
+    let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+    let zero = cx.eventfd(0)?;
+    let kinds = [
+        ("a pipe", r.as_raw_fd()),
+        ("a pipe with data", ready.as_raw_fd()),
+        ("a pipe to write to", w.as_raw_fd()),
+        ("a file", file.as_raw_fd()),
+        ("a device", null.as_raw_fd()),
+        ("a set", set.as_raw_fd()),
+        ("an eventfd", zero.as_raw_fd()),
+    ];
+    for (kind, fd) in kinds {
+        for (how, flags) in [("", 0), (" by a worker", IOSQE_ASYNC)] {
+            let mut ring = cx.ring(16, DEFER)?;
+            let (mut buf, msg) = ([0; 4], super::net_msg::hdr(&[]));
+            let all = [
+                recv(fd, &mut buf),
+                sqe::rw(IORING_OP_SEND, fd, addr(&buf), 4, 0),
+                sqe::rw(IORING_OP_RECVMSG, fd, addr(&msg), 1, 0),
+                sqe::rw(IORING_OP_SENDMSG, fd, addr(&msg), 1, 0),
+                sqe::op(IORING_OP_ACCEPT, fd),
+            ];
+            let first = |s: io_uring_sqe| match s.opcode {
+                IORING_OP_ACCEPT => s.set(|s| s.ioprio = IORING_ACCEPT_POLL_FIRST),
+                _ => s.set(|s| s.ioprio = IORING_RECVSEND_POLL_FIRST),
+            };
+            let both = all.into_iter().chain(all.map(first)).zip(1..);
+            let sqes: Vec<_> = both.map(|(s, ud)| s.with(flags).ud(ud)).collect();
+            cx.start(&mut ring, &sqes);
+            std::thread::sleep(Duration::from_millis(20));
+            for when in ["before", "then"] {
+                let mut cqes = ring.pop_all();
+                cqes.sort();
+                let told = |c: &Cqe| format!("{}={}", c.user_data, show::answer(c.res.into()));
+                let each = cqes.iter().map(told).collect::<Vec<_>>().join(" ");
+                cx.note(&format!("{kind}{how}: {when}"), each);
+                ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+            }
+        }
+    }
     Ok(())
 }
 

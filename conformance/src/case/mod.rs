@@ -133,6 +133,7 @@ families![
     eventfd,
     worker,
     iowq,
+    iowq_deferred,
     tasks,
     creds,
     creds_change,

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use crate::io::token::ReqId;
 use crate::ops::{epoll, msg_ring};
-use crate::ring::ctx::Ring;
+use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::{self, Outcome};
 use crate::ring::pending::{EpollChange, Pending, What};
 use crate::ring::request::{FileRef, OpState};
+use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
-use softring_uapi::errno::Errno;
+use softring_uapi::errno::{Errno, Result};
 
 /// What a ring has for others, taken by the one thread that delivers; none for a second thread, so
 /// that nothing overtakes what the first has in hand.
@@ -38,7 +39,7 @@ pub(crate) fn flush(ring: &Arc<Ring>) {
                 What::Epoll(change) => change_epoll(ring, from, &change),
                 What::Msg(target, msg) => {
                     let sent = msg_ring::accept_and_wake(&mut target.lock_now(), &msg);
-                    ring.lock_now().complete(from, sent.unwrap_or_else(Errno::res));
+                    ring.lock_now().complete_elsewhere(from, sent.unwrap_or_else(Errno::res));
                 }
             }
         }
@@ -57,7 +58,7 @@ fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
         Some(stand_in) => epoll::apply(change, stand_in),
         None => Errno::EBADF.res(),
     };
-    ring.lock_now().complete(from, res);
+    ring.lock_now().complete_elsewhere(from, res);
 }
 
 /// Arms a poll of a ring, whose stand-in could not be looked up under our own lock. Called
@@ -65,9 +66,13 @@ fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
 fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, events: u32) {
     let stand_in = crate::drive::stand_in::poll_fd(fd).ok_or(Errno::EBADF);
     let held = stand_in.and_then(softring_host::fd::dup_internal);
-    let mut ctx = ring.lock_now();
+    ring.lock_now().worker_delivers(from, |ctx| arm_on(ctx, from, held, events));
+}
+
+/// Arms it on the ring's stand-in.
+fn arm_on(ctx: &mut Ctx, from: ReqId, stand_in: Result<InternalFd>, events: u32) {
     let Some(mut req) = ctx.slab.take(from) else { return };
-    match held {
+    match stand_in {
         Ok(file) => {
             req.call.file = FileRef::Owned(file, Kind::Pollable);
             let outcome = if req.row.has(opdef::POLLS) {

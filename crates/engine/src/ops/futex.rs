@@ -58,15 +58,6 @@ pub(crate) fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     }
 }
 
-/// Would an attempt find every futex with its value, and so only wait?
-pub(crate) fn only_waits(req: &Req) -> bool {
-    match &req.call.state {
-        OpState::Sleep(Job::Futex(futex, 1..)) => futex.check().is_ok(),
-        OpState::Sleep(Job::AnyOf(all)) => all.iter().all(|futex| futex.check().is_ok()),
-        _ => false,
-    }
-}
-
 /// Reads futexes, which may have to wait for their pages. A program that sees the CQE of the
 /// request before this one may send its wake at once: while that CQE is not published the lock is
 /// kept, as the kernel keeps it, so that nobody else publishes it before this request waits.

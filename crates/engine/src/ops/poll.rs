@@ -95,13 +95,6 @@ fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
     }
 }
 
-/// Is a POLL_ADD only armed by its issue? One for many is, and what finds nothing ready.
-pub(crate) fn only_arms(req: &Req) -> bool {
-    let OpState::Poll(events) = req.call.state else { return false };
-    let nothing = |revents| mask_of(req, events, revents) == 0;
-    events & EPOLLONESHOT == 0 || ready(req.call.file.fd(), events).is_ok_and(nothing)
-}
-
 /// Answers what is ready, or arms (`__io_arm_poll_handler`).
 pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let OpState::Poll(events) = req.call.state else { return Outcome::Done(Errno::EINVAL.res()) };

@@ -56,8 +56,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, sync::fsync_prep, Sys(sync::fsync)),
     op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, rw::prep, Sys(rw::issue)).fast(rw_hot::fast),
     op(IORING_OP_WRITE_FIXED, "5.1", WRITE, rw::prep, Sys(rw::issue)),
-    op(IORING_OP_POLL_ADD, "5.1", FILE | HANDS_BACK | POLLS, poll::add_prep, Ring(poll::add))
-        .only_arms(poll::only_arms),
+    op(IORING_OP_POLL_ADD, "5.1", FILE | HANDS_BACK | POLLS, poll::add_prep, Ring(poll::add)),
     op(IORING_OP_POLL_REMOVE, "5.1", NO_FD | HANDS_BACK | SEARCHES, poll::remove_prep,
         Ring(poll::remove)),
     op(IORING_OP_SYNC_FILE_RANGE, "5.1", FILE_ASYNC, sync::range_prep, Sys(sync::range)),
@@ -65,8 +64,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         .poll_first(POLL_FIRST).fail(net::failed),
     op(IORING_OP_RECVMSG, "5.3", RECV | MESSAGE, net_msg::recv_prep, Sys(net_msg::recv))
         .poll_first(POLL_FIRST).fail(net::failed).hands_back(net_msg::recv_hands_back),
-    op(IORING_OP_TIMEOUT, "5.4", NO_FD, timeout::prep, Ring(timeout::issue))
-        .only_arms(|_| true),
+    op(IORING_OP_TIMEOUT, "5.4", NO_FD, timeout::prep, Ring(timeout::issue)),
     op(IORING_OP_TIMEOUT_REMOVE, "5.5", NO_FD, timeout::remove_prep, Ring(timeout::remove)),
     op(IORING_OP_ACCEPT, "5.5", ACCEPT, connect::accept_prep, Sys(connect::accept))
         .poll_first(IORING_ACCEPT_POLL_FIRST).dont_wait(IORING_ACCEPT_DONTWAIT)
@@ -125,11 +123,9 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_READ_MULTISHOT, "6.7", READ_MANY, multishot_prep, Sys(multishot)),
     op(IORING_OP_WAITID, "6.7", NO_FD | POLLIN | COUNTED, waitid::prep, Sys(waitid::issue))
         .waiting(&waitid::WAITING),
-    op(IORING_OP_FUTEX_WAIT, "6.7", NO_FD | COUNTED, futex::prep, Ring(futex::wait))
-        .only_arms(futex::only_waits),
+    op(IORING_OP_FUTEX_WAIT, "6.7", NO_FD | COUNTED, futex::prep, Ring(futex::wait)),
     op(IORING_OP_FUTEX_WAKE, "6.7", NO_FD | COUNTED, futex::prep, Ring(futex::wake)),
-    op(IORING_OP_FUTEX_WAITV, "6.7", NO_FD | COUNTED, futex::waitv_prep, Ring(futex::waitv))
-        .only_arms(futex::only_waits),
+    op(IORING_OP_FUTEX_WAITV, "6.7", NO_FD | COUNTED, futex::waitv_prep, Ring(futex::waitv)),
     op(IORING_OP_FIXED_FD_INSTALL, "6.8", FILE, openclose::install_prep, Sys(openclose::install)),
     op(IORING_OP_FTRUNCATE, "6.9", FILE_HASH, truncate::prep, Sys(truncate::issue)),
     op(IORING_OP_BIND, "6.11", FILE | CREDS, socket::bind_prep, Sys(socket::bind))

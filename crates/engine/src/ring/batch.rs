@@ -36,6 +36,8 @@ pub(crate) struct SubmitState {
     /// The LINK_TIMEOUTs whose heads have ended in this batch, with their timers: the kernel
     /// disarms them when it flushes the batch, and until then they can be updated.
     pub(crate) disarmed: Vec<(ReqId, Timer)>,
+    /// What is at hand is a worker's, and only the ring's task may post its CQE (DEFER_TASKRUN).
+    pub(crate) by_worker: bool,
     /// A batch is being submitted, by a thread with these credentials, once it was asked.
     pub(crate) open: bool,
     pub(crate) caller: Option<Arc<Creds>>,

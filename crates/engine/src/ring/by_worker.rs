@@ -87,8 +87,8 @@ impl Ctx {
     /// Acts on what is ready before task work goes on with a request that looks for others, in a
     /// chain: their own was queued earlier, and a worker gets to it when that is done.
     pub(crate) fn events_first(&mut self, req: &Req) {
-        // With DEFER_TASKRUN what a worker brings is task work itself, and comes last.
-        if req.row.has(opdef::SEARCHES) && (!self.defers() || req.is_workers()) {
+        // With DEFER_TASKRUN their own is task work itself, which a cancellation comes before.
+        if req.row.has(opdef::SEARCHES) && !self.defers() {
             self.look_aside();
             self.take_stash();
         }

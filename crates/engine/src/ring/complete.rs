@@ -42,6 +42,9 @@ impl Ctx {
     /// Ends a request: posts its CQE unless skipped, and lets its chain go on.
     #[inline]
     pub(crate) fn finish(&mut self, req: ReqBox) {
+        if self.submit.by_worker {
+            return self.finish_by_task(req);
+        }
         let skip = req.flags.contains(ReqFlags::CQE_SKIP);
         self.finish_quiet(req, skip);
     }
@@ -145,7 +148,7 @@ impl Ctx {
             }
             self.timeouts_by_count();
             // What a batch completes at once may start more.
-            if self.run.is_empty() && !self.run_iowq() && !self.transports_submit() {
+            if self.run.is_empty() && !self.run_iowq(true) && !self.transports_submit() {
                 if self.defers() || self.transports.stash.is_empty() {
                     break;
                 }
@@ -196,7 +199,7 @@ impl Ctx {
                 self.finish(req);
             } else if req.is_for_worker() {
                 let id = self.slab.insert(req);
-                self.join_iowq(id);
+                self.queue_iowq(id);
             } else {
                 self.events_first(&req);
                 self.queue_sqe(req);

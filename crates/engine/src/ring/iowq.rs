@@ -1,13 +1,15 @@
 //! The queue of workers, as the kernel's io-wq has it. What is to run on a worker (IOSQE_ASYNC,
 //! what waited behind a barrier, a chain that its batch left open) is begun when the batch is
 //! through, and its task work with it. Until then a cancellation finds it in the queue, and what
-//! the batch closes is closed. Kernel counterpart: `io_queue_iowq`, `io_wq_submit_work`.
+//! the batch closes is closed. With DEFER_TASKRUN a worker acts as early as for any other ring, but
+//! leaves the CQE to the ring's task. Kernel counterpart: `io_queue_iowq`, `io_wq_submit_work`,
+//! `io_req_complete_post`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::Issue;
+use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Phase, Req, ReqFlags};
 
 impl Req {
@@ -19,22 +21,8 @@ impl Req {
 }
 
 impl Ctx {
-    /// Queues a request of the batch at hand for a worker.
+    /// Queues a request for a worker.
     pub(crate) fn queue_iowq(&mut self, id: ReqId) {
-        let defers = self.defers();
-        let Some(req) = self.slab.get_mut(id) else { return };
-        let blocks = matches!(req.row.issue, Issue::Call(_));
-        if !defers || blocks || req.row.only_arms.is_some_and(|f| f(req)) {
-            return self.join_iowq(id);
-        }
-        // It never blocks, and only the ring's task may post what comes of it.
-        to_worker(req);
-        self.queue_from_worker(id);
-        self.announce_by(true);
-    }
-
-    /// Queues a request that comes by task work.
-    pub(crate) fn join_iowq(&mut self, id: ReqId) {
         if let Some(req) = self.slab.get_mut(id) {
             to_worker(req);
             self.iowq.push_back(id);
@@ -56,14 +44,15 @@ impl Ctx {
     }
 
     /// Workers begin what is queued: what never blocks is done here, in their stead. True if there
-    /// was anything.
-    pub(crate) fn run_iowq(&mut self) -> bool {
+    /// was anything. `task`: task work is run here, too.
+    pub(crate) fn run_iowq(&mut self, task: bool) -> bool {
         if self.iowq.is_empty() {
             return false;
         }
         self.flushed();
         // What became ready meanwhile is task work, which comes first.
-        if self.transports.unsettled > 0 && !self.defers() {
+        let ready = self.transports.unsettled > 0 || (self.transports.ready_now && self.defers());
+        if task && ready {
             self.look_aside();
             self.take_stash();
             if !self.run.is_empty() {
@@ -79,7 +68,9 @@ impl Ctx {
             self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             let before = (self.nr_ended, self.run.len());
             let ready = core::mem::take(&mut self.transports.ready_now);
+            self.submit.by_worker = self.defers();
             self.queue_sqe(req);
+            self.submit.by_worker = false;
             // It has ended already, or what it polls is ready; the kernel's worker brings that.
             let tells = self.transports.ready_now || before != (self.nr_ended, self.run.len());
             if self.defers() && tells {
@@ -89,6 +80,34 @@ impl Ctx {
         }
         (self.submit.open, self.submit.caller, self.submit.alike) = (false, None, false);
         true
+    }
+}
+
+impl Ctx {
+    /// DEFER_TASKRUN: the worker at hand has ended a request, whose CQE the ring's task posts.
+    #[cold]
+    pub(crate) fn finish_by_task(&mut self, mut req: ReqBox) {
+        req.flags |= ReqFlags::ENDED;
+        req.phase = Phase::Prepped;
+        let id = self.slab.insert(req);
+        self.run.push_back(id);
+    }
+
+    /// What a request needed another ring's lock for is done, with that result.
+    pub(crate) fn complete_elsewhere(&mut self, id: ReqId, res: i32) {
+        self.worker_delivers(id, |ctx| ctx.complete(id, res));
+    }
+
+    /// Goes on with a request that needed another ring's lock: a worker's, if it is one's.
+    pub(crate) fn worker_delivers(&mut self, id: ReqId, goes_on: impl FnOnce(&mut Ctx)) {
+        let worker = self.defers() && self.slab.get(id).is_some_and(Req::is_workers);
+        let before = self.run.len();
+        self.submit.by_worker = worker;
+        goes_on(self);
+        self.submit.by_worker = false;
+        if worker && (self.transports.ready_now || self.run.len() > before) {
+            self.announce_by(true);
+        }
     }
 }
 

@@ -88,8 +88,6 @@ pub struct OpDef {
     /// Is the result a failure that its issue hands back, where others keep theirs as the result
     /// (see [`HANDS_BACK`])?
     pub(crate) hands_back: Option<fn(&Req, i32) -> bool>,
-    /// Would an attempt arm it, and nothing else?
-    pub(crate) only_arms: Option<fn(&Req) -> bool>,
     /// It waits for what only it can ask for.
     pub(crate) waiting: Option<&'static Waiting>,
     pub support: Support,
@@ -238,7 +236,6 @@ pub(crate) const fn op(
         finish: None,
         fail: None,
         hands_back: None,
-        only_arms: None,
         waiting: None,
         support: Support::Full,
     }
@@ -278,12 +275,6 @@ impl OpDef {
     /// Its issue hands some failures back.
     pub(crate) const fn hands_back(mut self, handed_back: fn(&Req, i32) -> bool) -> Self {
         self.hands_back = Some(handed_back);
-        self
-    }
-
-    /// An attempt may only arm it.
-    pub(crate) const fn only_arms(mut self, only_arms: fn(&Req) -> bool) -> Self {
-        self.only_arms = Some(only_arms);
         self
     }
 

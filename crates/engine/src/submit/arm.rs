@@ -153,7 +153,10 @@ impl Ctx {
             Issue::Call(_) if e == Errno::EPERM && req.polls_first() => {
                 let many = req.flags.contains(ReqFlags::MULTISHOT);
                 let e = if many { Errno::EBADFD } else { Errno::EAGAIN };
-                self.outcome(req, Outcome::Done(e.res()));
+                self.outcome(req, Outcome::Later(e.res()));
+                if self.defers() {
+                    self.announce_by(true);
+                }
             }
             Issue::Call(_) if e != Errno::EBADF => {
                 self.stats.reissue.aborted.add(1);

@@ -35,7 +35,7 @@ impl Ctx {
                 if def.has(opdef::FILE_IN) && found {
                     if !req.is_workers() {
                         let id = self.slab.insert(req);
-                        return self.join_iowq(id);
+                        return self.queue_iowq(id);
                     }
                     self.ends_by(&mut req, e.res());
                 } else if req.is_workers() {

@@ -196,7 +196,10 @@ impl Ctx {
     /// arming has just found the new one not to be.
     pub(crate) fn after_submit(&mut self, waits: bool, older: bool) {
         if self.defers() {
-            self.run_iowq();
+            // What the program's wait does at once a worker comes later than.
+            if !waits || self.run.is_empty() {
+                self.run_iowq(false);
+            }
             self.transports_submit();
             self.commit();
             let any = !self.transports.stash.is_empty() || !self.run.is_empty();

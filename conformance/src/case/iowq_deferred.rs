@@ -1,0 +1,210 @@
+//! DEFER_TASKRUN: what a worker does it does at once; only its CQE waits for the ring's task.
+
+use super::futex::{Word, wait_on, wake_of};
+use super::pbuf::{GROUP, provide};
+use super::prelude::*;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+pub const CASES: &[Case] = &[
+    case!("iowq", acts_at_once, [
+        Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_MSG_RING),
+        Op(IORING_OP_FUTEX_WAKE), Op(IORING_OP_EPOLL_CTL), Op(IORING_OP_FILES_UPDATE),
+        Op(IORING_OP_PROVIDE_BUFFERS), Op(IORING_OP_REMOVE_BUFFERS), Op(IORING_OP_PIPE),
+    ], "what a worker does for a ring with DEFER_TASKRUN is done before the program waits"),
+    case!("iowq", removes_at_once, [
+        Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
+        Op(IORING_OP_POLL_REMOVE), Op(IORING_OP_TIMEOUT_REMOVE), Op(IORING_OP_POLL_ADD),
+    ], "so are its cancellations, and a poll tells of what was ready then"),
+];
+
+/// As long as a worker needs.
+fn meanwhile() {
+    std::thread::sleep(Duration::from_millis(10));
+}
+
+/// A ring with DEFER_TASKRUN, and its eventfd.
+fn deferring(cx: &mut Cx) -> Result<(Ring, OwnedFd), Stop> {
+    let ring = cx.ring(16, DEFER)?;
+    let ev = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
+    let fd = [ev.as_raw_fd()];
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &fd), 0);
+    Ok((ring, ev))
+}
+
+/// Submits, and gives a worker the time to act.
+fn begin(cx: &mut Cx, ring: &mut Ring, sqe: io_uring_sqe) {
+    cx.start(ring, &[sqe.with(IOSQE_ASYNC).ud(1)]);
+    meanwhile();
+}
+
+/// A worker was through before: its CQE comes now, and the eventfd has told of it.
+fn ended(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), what: &str) {
+    cx.note_cqes(&format!("{what}: before"), ring);
+    let told = rustix::io::read(ev, &mut [0; 8]).is_ok();
+    cx.note(&format!("{what}: told"), told);
+    // The second call is for what the first has cancelled.
+    for _ in 0..2 {
+        ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+    }
+    cx.note_cqes(what, ring);
+    let _ = rustix::io::read(ev, &mut [0; 8]);
+}
+
+/// What a poll of `fd` tells now.
+fn polled(cx: &mut Cx, what: &str, fd: &OwnedFd) {
+    let told = os::poll(fd.as_raw_fd(), libc::POLLIN, 0);
+    cx.note(what, told);
+}
+
+fn acts_at_once(cx: &mut Cx) -> Outcome {
+    let (mut ring, ev) = deferring(cx)?;
+    let mut other = cx.ring(8, 0)?;
+    cx.sparse_files(&ring, 4);
+    cx.sparse_files(&other, 4);
+    let nop = sqe::nop();
+    begin(cx, &mut ring, nop);
+    cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2), sqe::nop().ud(3)]);
+    ended(cx, (&mut ring, &ev), "a nop that a cancellation does not find");
+
+    let message = sqe::rw(IORING_OP_MSG_RING, other.fd, 0, 5, 77);
+    begin(cx, &mut ring, message);
+    cx.note_cqes("the other has the message", &mut other);
+    ended(cx, (&mut ring, &ev), "message");
+
+    let word = Word::new(7);
+    cx.start(&mut other, &[wait_on(&word, 7).ud(9)]);
+    begin(cx, &mut ring, wake_of(&word, 1));
+    cx.note_cqes("the other is woken", &mut other);
+    ended(cx, (&mut ring, &ev), "wake");
+
+    files(cx, (&mut ring, &ev), &mut other)?;
+    buffers(cx, (&mut ring, &ev))?;
+    sets(cx, (&mut ring, &ev), &other)
+}
+
+fn files(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), other: &mut Ring) -> Outcome {
+    let (r, w) = cx.pipe()?;
+    let fds = [w.as_raw_fd()];
+    let update = sqe::rw(IORING_OP_FILES_UPDATE, -1, addr(&fds), 1, 0);
+    begin(cx, ring, update);
+    let write = sqe::write(0, b"x", u64::MAX).with(IOSQE_FIXED_FILE).ud(2);
+    cx.start(ring, &[write]);
+    polled(cx, "the slot was there", &r);
+    ended(cx, (ring, ev), "update");
+
+    // Slot 0 for slot 1 of the other ring.
+    let send = sqe::rw(IORING_OP_MSG_RING, other.fd, IORING_MSG_SEND_FD as usize, 0, 78);
+    begin(cx, ring, send.set(|s| (s.addr3, s.file_index) = (0, 2)));
+    cx.note_cqes("the other has a file", other);
+    let write = sqe::write(1, b"x", u64::MAX).with(IOSQE_FIXED_FILE);
+    cx.one(other, "and writes to it", write, 1);
+    ended(cx, (ring, ev), "send");
+
+    let mut ends = [-1; 2];
+    begin(cx, ring, sqe::op(IORING_OP_PIPE, 0).set(|s| s.addr = addr_mut(&mut ends) as u64));
+    let ends = std::hint::black_box(ends);
+    cx.holds("both ends are there", ends.iter().all(|end| *end >= 0));
+    ended(cx, (ring, ev), "pipe");
+    for end in ends {
+        os::close(end);
+    }
+    Ok(())
+}
+
+fn buffers(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd)) -> Outcome {
+    let (r, w) = cx.pipe()?;
+    let mut mem = [0u8; 16];
+    let read = sqe::rw(IORING_OP_READ, r.as_raw_fd(), 0, 0, 0).with(IOSQE_BUFFER_SELECT);
+    let read = read.set(|s| s.buf_index = GROUP).ud(2);
+    begin(cx, ring, provide(&mut mem, 8, 0).set(|s| s.fd = 2));
+    rustix::io::write(&w, b"x")?;
+    cx.start(ring, &[read]);
+    ended(cx, (ring, ev), "provide");
+
+    begin(cx, ring, sqe::op(IORING_OP_REMOVE_BUFFERS, 1).set(|s| s.buf_index = GROUP));
+    rustix::io::write(&w, b"x")?;
+    cx.start(ring, &[read]);
+    ended(cx, (ring, ev), "remove");
+
+    begin(cx, ring, sqe::read(r.as_raw_fd(), &mut mem, 0));
+    polled(cx, "it was read", &r);
+    ended(cx, (ring, ev), "read");
+    Ok(())
+}
+
+fn sets(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), other: &Ring) -> Outcome {
+    let (_r, w) = cx.pipe()?;
+    let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+    let event = libc::epoll_event { events: libc::EPOLLOUT as u32, u64: 5 };
+    let ctl = |fd: i32| {
+        let add = libc::EPOLL_CTL_ADD as usize;
+        sqe::rw(IORING_OP_EPOLL_CTL, set.as_raw_fd(), addr(&event), add, fd as u64)
+    };
+    begin(cx, ring, ctl(w.as_raw_fd()));
+    polled(cx, "the set tells", &set);
+    ended(cx, (ring, ev), "a pipe for a set");
+    let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+    begin(cx, ring, ctl(other.fd).set(|s| s.fd = set.as_raw_fd()));
+    polled(cx, "the set tells", &set);
+    ended(cx, (ring, ev), "a ring for a set");
+    Ok(())
+}
+
+fn removes_at_once(cx: &mut Cx) -> Outcome {
+    let (mut ring, ev) = deferring(cx)?;
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0; 4];
+    let clear = || rustix::io::read(&r, &mut [0; 8]).map(|n| n == 1);
+    let read = sqe::read(r.as_raw_fd(), &mut buf, 0).ud(2);
+    let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(2);
+    let named = |op, ud| sqe::rw(op, -1, ud, 0, 0);
+    let poll_remove = named(IORING_OP_POLL_REMOVE, 2);
+    for (what, first, remove) in [
+        ("a read is cancelled", read, sqe::cancel(2, 0)),
+        ("a poll is cancelled", poll, sqe::cancel(2, 0)),
+        ("a poll is removed", poll, poll_remove),
+    ] {
+        cx.start(&mut ring, &[first]);
+        begin(cx, &mut ring, remove);
+        rustix::io::write(&w, b"x")?;
+        meanwhile();
+        ended(cx, (&mut ring, &ev), what);
+        cx.holds("the byte is there", clear()?);
+    }
+    let soon = sqe::millis(25);
+    cx.start(&mut ring, &[sqe::timeout(&soon, 0, 0).ud(2)]);
+    begin(cx, &mut ring, named(IORING_OP_TIMEOUT_REMOVE, 2));
+    std::thread::sleep(Duration::from_millis(30));
+    ended(cx, (&mut ring, &ev), "a timeout is removed in time");
+
+    rustix::io::write(&w, b"x")?;
+    begin(cx, &mut ring, poll);
+    cx.holds("the byte is taken", clear()?);
+    ended(cx, (&mut ring, &ev), "a poll tells of it");
+    rings(cx, (&mut ring, &ev), w.as_fd().as_raw_fd())
+}
+
+/// Polls of rings.
+fn rings(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), ready: i32) -> Outcome {
+    let mut other = cx.ring(8, 0)?;
+    cx.start(&mut other, &[sqe::nop()]);
+    begin(cx, ring, sqe::poll_add(other.fd, libc::POLLIN));
+    cx.note_cqes("taken", &mut other);
+    ended(cx, (ring, ev), "a poll of a ring");
+    begin(cx, ring, sqe::poll_add(other.fd, libc::POLLIN));
+    cx.start(&mut other, &[sqe::nop()]);
+    meanwhile();
+    ended(cx, (ring, ev), "a poll of a ring that waits");
+    let chain = [
+        sqe::poll_add(ready, libc::POLLOUT).with(IOSQE_ASYNC | IOSQE_IO_LINK).ud(1),
+        sqe::rw(IORING_OP_MSG_RING, other.fd, 0, 5, 77).ud(2),
+    ];
+    cx.note_cqes("before", &mut other);
+    cx.start(ring, &chain);
+    meanwhile();
+    cx.note_cqes("a message behind a poll that is ready", &mut other);
+    ended(cx, (ring, ev), "chain");
+    cx.note_cqes("a message behind a poll that is ready", &mut other);
+    Ok(())
+}
