@@ -5,7 +5,9 @@ use super::pbuf::{GROUP, reg, register, supply};
 use super::prelude::*;
 use crate::show;
 use std::io::Write;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
@@ -14,6 +16,7 @@ pub const CASES: &[Case] = &[
     case!("vain", error_taken, [Op(IORING_OP_POLL_ADD)], "a poll is not told of an error that a receive has taken"),
     case!("vain", urgent_shut, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "a receive of an urgent byte is tried when its socket is shut for sending"),
     case!("vain", nothing_written, [Op(IORING_OP_POLL_ADD)], "a poll of an eventfd is woken by a write of 0"),
+    case!("vain", shut_datagrams, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Op(IORING_OP_READ)], "a receive of datagrams from a socket that is shut for that ends with nothing in a worker"),
     case!("vain", ready_before_due, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll tells what is ready before a timer that is due ends it"),
 ];
 
@@ -114,5 +117,49 @@ fn nothing_written(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[poll.ud(1)]);
     rustix::io::write(&ev, &0u64.to_ne_bytes())?;
     told(cx, &mut ring, "nothing");
+    Ok(())
+}
+
+/// What the kernel's worker finds ready, and in vain, it waits for itself: recv(2) of what is shut
+/// ends at once.
+fn shut_datagrams(cx: &mut Cx) -> Outcome {
+    for setup in [0, DEFER] {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.connect(socket.local_addr()?)?;
+        shut_datagrams_of(cx, setup, socket.into())?;
+        let (one, _two) = UnixDatagram::pair()?;
+        shut_datagrams_of(cx, setup, one.into())?;
+    }
+    Ok(())
+}
+
+fn shut_datagrams_of(cx: &mut Cx, setup: u32, socket: OwnedFd) -> Outcome {
+    let fd = socket.as_raw_fd();
+    let (mut buf, msg) = ([0; 4], super::net_msg::hdr(&[]));
+    let receive = recv(fd, &mut buf);
+    let first = receive.set(|s| s.ioprio = IORING_RECVSEND_POLL_FIRST);
+    let message = sqe::rw(IORING_OP_RECVMSG, fd, addr(&msg), 1, 0);
+    let dontwait = receive.op_flags(libc::MSG_DONTWAIT as u32);
+    let parts = [libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: 4 }];
+    let both = [receive.ud(1), receive.with(IOSQE_ASYNC).ud(2)];
+    let mut ring = cx.ring(8, setup)?;
+    cx.start(&mut ring, &both);
+    cx.quiet(&ring, "nothing is there", 10);
+    rustix::net::shutdown(&socket, rustix::net::Shutdown::Read)?;
+    cx.reap(&mut ring, "shut meanwhile", &[(1, 0), (2, 0)]);
+    for (what, sqe, res) in [
+        ("receive", receive, 0),
+        ("receive all", receive.op_flags(libc::MSG_WAITALL as u32), 0),
+        ("receive, polled first", first, 0),
+        ("receive without waiting", dontwait, -libc::EAGAIN),
+        ("receive a message", message, 0),
+        ("read", sqe::read(fd, &mut buf, 0), 0),
+        ("read parts", sqe::rw(IORING_OP_READV, fd, addr(&parts), 1, 0), 0),
+    ] {
+        for (how, flags) in [("", 0), (" by a worker", IOSQE_ASYNC)] {
+            let mut ring = cx.ring(8, setup)?;
+            cx.one(&mut ring, &format!("{what}{how}"), sqe.with(flags), res);
+        }
+    }
     Ok(())
 }

@@ -29,7 +29,7 @@ use crate::ring::{exclusive, standing};
 use crate::stats::trace::Step;
 use crate::submit::route::{MAX_ARMS, Way};
 use softring_host::sys;
-use softring_host::sys::nr::{EPOLLET, EPOLLONESHOT, EPOLLPRI};
+use softring_host::sys::nr::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use softring_uapi::errno::{Errno, Result};
 
 /// Attempts in vain after which a multishot request waits for news alone.
@@ -232,6 +232,9 @@ impl Ctx {
             standing::note(self.standing(at), &req);
         }
         let news = after_attempt(&mut req, &outcome, events);
+        if outcome == Outcome::Retry {
+            req.call.may_wait |= worker_blocks(&req) || is_shut_in_vain(&req, events);
+        }
         let alone = self.exclusive.is_last(exclusive::key(&req));
         let tries = news || req.arms < MAX_ARMS;
         let more = outcome == Outcome::Retry && tries && (news || alone || is_ready(&req));
@@ -355,6 +358,25 @@ fn sends(req: &Req) -> bool {
 /// turn comes by that. (One of many keeps its place anyway.)
 fn is_ready(req: &Req) -> bool {
     sys::poll_now(req.call.file.fd(), sys::POLLIN) != 0
+}
+
+/// Does it receive or read, once?
+fn takes_once(req: &Req) -> bool {
+    let reads = req.row.has(opdef::AIO) && req.row.has(opdef::POLLIN);
+    (req.row.has(opdef::RECEIVES) || reads) && !req.flags.contains(ReqFlags::MULTISHOT)
+}
+
+/// An attempt was in vain: does the kernel's worker make another that blocks? It does so where the
+/// file is ready all the same at its arm step (`io_wq_submit_work`).
+fn worker_blocks(req: &Req) -> bool {
+    req.flags.contains(ReqFlags::FORCE_ASYNC) && takes_once(req) && is_ready(req)
+}
+
+/// Has a socket for datagrams been shut for receiving? It is ready for good, though an attempt that
+/// does not wait finds nothing: the kernel uses up its attempts, and a worker's ends with 0.
+fn is_shut_in_vain(req: &Req, events: u32) -> bool {
+    let shut = EPOLLIN | EPOLLRDHUP;
+    events & shut == shut && takes_once(req) && !req.asks_for_less()
 }
 
 /// An attempt of a request that `events` woke is over: does the request wait for news alone?
