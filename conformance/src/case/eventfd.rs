@@ -9,6 +9,7 @@ pub const CASES: &[Case] = &[
     ], "an eventfd counts completions"),
     case!("eventfd", eventfd_refusals, [Reg(IORING_REGISTER_EVENTFD)], "bad fds, counts and pointers, twice"),
     case!("eventfd", eventfd_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "inline completions do not signal an async eventfd"),
+    case!("eventfd", in_memory, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "an async eventfd is told of files in memory, which are a worker's"),
     case!("eventfd", eventfd_disabled, [Reg(IORING_REGISTER_EVENTFD)], "the CQ flag EVENTFD_DISABLED silences it"),
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes who sleeps on the eventfd"),
     case!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "it counts batches, and what workers complete one by one"),
@@ -129,6 +130,28 @@ fn eventfd_async(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[poll.ud(1)]);
     std::thread::sleep(std::time::Duration::from_millis(20));
     cx.is("a poll that waits: not counted", counted(&ev), 0);
+    Ok(())
+}
+
+/// A file in memory knows no attempt that does not wait.
+fn in_memory(cx: &mut Cx) -> Outcome {
+    let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
+    rustix::io::write(&file, b"data")?;
+    let mut buf = [0; 4];
+    let read = sqe::read(file.as_raw_fd(), &mut buf, 0);
+    let write = sqe::rw(IORING_OP_WRITE, file.as_raw_fd(), addr(b"more"), 4, 0);
+    for setup in [0, DEFER] {
+        let ev = nonblocking_eventfd()?;
+        let mut ring = cx.ring(8, setup)?;
+        let fd = [ev.as_raw_fd()];
+        cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD_ASYNC, &fd), 0);
+        for (what, sqe) in [("read", read), ("write", write), ("write, linked", write.link())] {
+            cx.start(&mut ring, &[sqe.ud(1)]);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            cx.note(&format!("{what}: counted"), counted(&ev));
+            cx.reap(&mut ring, what, &[(1, 4)]);
+        }
+    }
     Ok(())
 }
 

@@ -98,7 +98,11 @@ impl Ctx {
     /// ends what armed a worker's poll for many, and all on rings that only their task posts to.
     pub(crate) fn ends_by(&mut self, req: &mut Req, res: i32) {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
-        let workers = req.is_workers() || self.worker_ends(req);
+        let punted = !req.is_workers() && self.worker_ends(req);
+        let workers = req.is_workers() || punted;
+        if punted && self.defers() && self.eventfd.is_some() {
+            self.announce_by(true);
+        }
         let skips = res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP);
         let later = if res < 0 { handed_back(req, res) } else { stops_short(req) };
         let by_itself = workers && posts && !later && !device_ends(req, res);
