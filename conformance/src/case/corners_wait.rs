@@ -1,9 +1,10 @@
 //! Corners of requests that wait, and of workers, that random programs have found: each was once
 //! otherwise on softring.
 
-use super::net::send;
-use super::pbuf::{GROUP, provide, reg, register};
+use super::net::{pair, send};
+use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
+use super::vain::told;
 use libc::{ECONNREFUSED, ECONNRESET, ENOTSOCK, MSG_WAITALL, SHUT_RD};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -24,6 +25,7 @@ pub const CASES: &[Case] = &[
     case!("corners_wait", sender_of_ended, [Op(IORING_OP_SEND)], "what waits to send goes to a worker when its peer sends no more"),
     case!("corners_wait", bundle_of_ended, [Op(IORING_OP_SEND)], "a bundle to send is cancelled then"),
     case!("corners_wait", sender_keeps_buffer, [Op(IORING_OP_SEND), Sqe(IOSQE_BUFFER_SELECT)], "what waits to send keeps a buffer of a list"),
+    case!("corners_wait", worker_keeps_buffer, [Op(IORING_OP_READ_MULTISHOT), Sqe(IOSQE_BUFFER_SELECT), Sqe(IOSQE_ASYNC)], "what a worker has picked from a ring of buffers is gone when its read is cancelled"),
     case!("corners_wait", removed_in_worker, [Op(IORING_OP_POLL_REMOVE)], "a worker removes a poll once that has told of what is ready"),
     case!("corners_wait", behind_short_write, [Op(IORING_OP_WRITE), Sqe(IOSQE_IO_HARDLINK)], "what follows a write that stops short is not a worker's"),
     case!("corners_wait", refused_says_nothing, [Op(IORING_OP_RECV)], "a connection that was refused has nothing more to say"),
@@ -288,6 +290,29 @@ fn sender_keeps_buffer(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[pick.set(|s| s.fd = one.as_raw_fd())]);
     cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
     cx.one(&mut ring, "that one is gone", take(2), 1);
+    Ok(())
+}
+
+fn worker_keeps_buffer(cx: &mut Cx) -> Outcome {
+    let (mut mem, at) = ([b'x'; 16], os::page(libc::PROT_READ | libc::PROT_WRITE));
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+    let ((one, _two), (r, _w)) = (pair()?, cx.pipe()?);
+    let files =
+        [("epoll set", epoll.as_raw_fd()), ("socket", one.as_raw_fd()), ("pipe", r.as_raw_fd())];
+    for (what, fd) in files {
+        for (how, op) in [("", IORING_OP_READ), (" by many", IORING_OP_READ_MULTISHOT)] {
+            for flags in [0, IOSQE_ASYNC] {
+                let mut ring = cx.ring(8, 0)?;
+                cx.is("register", register(&ring, &reg(at, 8, 0)), 0isize);
+                refill(at, 0, 8, &mut mem);
+                let read = sqe::op(op, fd).with(IOSQE_BUFFER_SELECT | flags).ud(1);
+                cx.start(&mut ring, &[read.set(|s| s.buf_index = GROUP)]);
+                cx.quiet(&ring, "waits", 10);
+                cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2)]);
+                told(cx, &mut ring, &format!("{what}{how} {flags}"));
+            }
+        }
+    }
     Ok(())
 }
 

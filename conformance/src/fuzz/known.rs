@@ -48,7 +48,7 @@ const KNOWN: &[Known] = &[
     ("A CLOSE lets its file go at once", known_sockets::closed_at_once),
     ("A CLOSE lets its file go at once", known_sockets::closed_before_cancel),
     ("A buffered write to a regular file may be over", written_at_once),
-    ("Of a WAITID for a process and one for its group", rival_waits),
+    ("Of a WAITID for a process and one for its group or for any child", rival_waits),
     ("ends in front of an urgent byte", urgent_byte),
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
     ("takes the wake-up of a connection from an ACCEPT behind it", known_sockets::exclusive_poll),
@@ -119,11 +119,12 @@ fn written_at_once(seen: &Seen) -> bool {
         || own.op == IORING_OP_ASYNC_CANCEL && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
 }
 
-/// Waits for one child, by its number and by its group.
+/// Waits for one child, by its number and by its group, or for any.
 fn rival_waits(seen: &Seen) -> bool {
     let Some((_, own)) = seen.request() else { return false };
     let child = |sqe: &Sqe| matches!(sqe.fd, Fd::Child(_)) && sqe.op == IORING_OP_WAITID;
-    let other = |sqe: &Sqe| child(sqe) && sqe.fd == own.fd && sqe.len != own.len;
+    let alike = |sqe: &Sqe| sqe.fd == own.fd || [sqe.len, own.len].contains(&libc::P_ALL);
+    let other = |sqe: &Sqe| child(sqe) && alike(sqe) && sqe.len != own.len;
     let (kernel, softring) = seen.results();
     let ended = |got: &[i64]| got == [0] || got == [res(libc::ECHILD)];
     child(own) && seen.sqes().any(|(_, s)| other(s)) && (ended(&kernel) || ended(&softring))

@@ -188,8 +188,10 @@ impl Ctx {
         }
         if let Some(pick) = req.call.select.pick.take() {
             let flags = self.groups.put(req.call.select.group, pick, res.unsigned_abs());
-            // What a worker has used up at once is not told of (`io_read_mshot`).
-            if res > 0 || !req.row.has(opdef::READS_MANY) {
+            // What a worker has used up at once is not told of (`io_read_mshot`), but by a
+            // cancellation.
+            let told = res > 0 || res == Errno::ECANCELED.res();
+            if told || !req.row.has(opdef::READS_MANY) {
                 req.call.cflags |= flags;
             }
             if pick.count > 1 {
