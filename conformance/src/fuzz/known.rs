@@ -69,6 +69,7 @@ const KNOWN: &[Known] = &[
     ("tells the end of a unix stream behind its data at once", known_sockets::end_untold),
     ("waits for an urgent byte is tried when that comes", known_sockets::urgent_shut),
     ("A FUTEX_WAITV that a batch cancels", known_races::wakes_cancelled),
+    ("behind another in a chain may still find a FUTEX_WAITV", known_races::woken_twice),
     ("Of two timers that are due at once either may be first", due_at_once),
     ("two requests of a batch read into the same memory", known_files::read_over),
 ];

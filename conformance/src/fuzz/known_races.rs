@@ -108,3 +108,19 @@ pub fn wakes_cancelled(seen: &Seen) -> bool {
         && is(IORING_OP_FUTEX_WAITV)
         && is(IORING_OP_ASYNC_CANCEL)
 }
+
+/// A wait for several futexes, or a wake behind another in a chain that has found that wait, too.
+pub fn woken_twice(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let wake = |sqe: &Sqe| sqe.op == IORING_OP_FUTEX_WAKE;
+    let behind = |(before, sqe): (Option<&Sqe>, &Sqe)| wake(sqe) && before.is_some_and(wake);
+    let linked = (0..2).any(|of| seen.pairs(of).any(behind));
+    let counts = |got: &[i64]| matches!(got, [n] if *n >= 0);
+    let (kernel, softring) = seen.results();
+    let several = seen.pairs(ring).any(|(_, sqe)| sqe.op == IORING_OP_FUTEX_WAITV);
+    (own.op == IORING_OP_FUTEX_WAITV || wake(own) && several)
+        && linked
+        && counts(&kernel)
+        && counts(&softring)
+        && softring > kernel
+}
