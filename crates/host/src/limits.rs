@@ -40,7 +40,7 @@ pub const CPU_MASK_BYTES: usize = 1024;
 
 /// Numbers of files whose place in a poll set is remembered, a byte each: the default of
 /// `fs.nr_open`.
-pub const SEATS_MAX: usize = 1 << 20;
+pub const ONE_SHOTS_MAX: usize = 1 << 20;
 
 /// Most iocbs of one aio context: a ring's entries; more would exhaust `fs.aio-max-nr` (65536) for
 /// everybody.

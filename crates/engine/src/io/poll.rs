@@ -22,7 +22,7 @@ use crate::io::standing::Standing;
 use crate::io::token::ReqId;
 use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
-use softring_host::limits::SEATS_MAX;
+use softring_host::limits::ONE_SHOTS_MAX;
 use softring_host::substitute;
 use softring_host::sys;
 use softring_host::sys::nr::{EPOLLET, EPOLLNVAL, EPOLLONESHOT};
@@ -41,16 +41,16 @@ pub(crate) const fn epoll_events(events: u32) -> u32 {
     events & (EVENTS & !EPOLLNVAL) | how
 }
 
-/// What is known of a number.
+/// The one-shot registration of a file number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Seat {
-    /// Nothing stands under it.
+enum OneShot {
+    /// The number is not in the set.
     #[default]
-    Empty,
-    /// A request stands under it.
-    Taken,
-    /// One stood under it, and its registration was left in the set.
-    Left,
+    Absent,
+    /// A request waits for it.
+    Armed,
+    /// An event has disarmed it; the number is still in the set.
+    Disarmed,
 }
 
 /// What ends a wait on a poll set; it may outlive the set.
@@ -96,8 +96,8 @@ pub(crate) struct PollSet {
     pub(super) standing: Vec<Standing>,
     /// Somebody came to wait on one of those since they were last checked.
     pub(super) unchecked: bool,
-    /// By number; those beyond [`SEATS_MAX`] are only ever a request's own.
-    seats: Vec<Seat>,
+    /// By number; those beyond [`ONE_SHOTS_MAX`] are only ever a request's own.
+    one_shots: Vec<OneShot>,
     /// The kernel tells whether two numbers mean the same open file.
     pub(crate) compares: bool,
 }
@@ -112,10 +112,10 @@ impl PollSet {
         let set = softring_host::fd::adopt_internal(substitute::epoll_create()?);
         let wake = Kicker::new()?;
         softring_host::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
-        let (standing, seats) = (Vec::new(), Vec::new());
+        let (standing, one_shots) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
         let (epoll, aio, clock) = (set, None, None);
-        Ok(PollSet { epoll, wake, aio, clock, armed, standing, unchecked, seats, compares })
+        Ok(PollSet { epoll, wake, aio, clock, armed, standing, unchecked, one_shots, compares })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -141,35 +141,35 @@ impl PollSet {
         added != Err(Errno::EPERM)
     }
 
-    fn seat(&self, fd: i32) -> Seat {
-        let seat = usize::try_from(fd).ok().and_then(|fd| self.seats.get(fd));
-        seat.copied().unwrap_or_default()
+    fn one_shot(&self, fd: i32) -> OneShot {
+        let one_shot = usize::try_from(fd).ok().and_then(|fd| self.one_shots.get(fd));
+        one_shot.copied().unwrap_or_default()
     }
 
-    fn set_seat(&mut self, fd: i32, seat: Seat) {
-        let Some(at) = usize::try_from(fd).ok().filter(|&at| at < SEATS_MAX) else { return };
-        if at >= self.seats.len() {
-            self.seats.resize(at + 1, Seat::Empty);
+    fn set_one_shot(&mut self, fd: i32, one_shot: OneShot) {
+        let Some(at) = usize::try_from(fd).ok().filter(|&at| at < ONE_SHOTS_MAX) else { return };
+        if at >= self.one_shots.len() {
+            self.one_shots.resize(at + 1, OneShot::Absent);
         }
-        self.seats[at] = seat;
+        self.one_shots[at] = one_shot;
     }
 
-    /// Nobody sits under `fd`.
-    pub(super) fn empty_seat(&mut self, fd: i32) {
-        if self.seat(fd) != Seat::Empty {
-            self.set_seat(fd, Seat::Empty);
+    /// The one-shot registration of `fd` is gone.
+    pub(super) fn forget_one_shot(&mut self, fd: i32) {
+        if self.one_shot(fd) != OneShot::Absent {
+            self.set_one_shot(fd, OneShot::Absent);
         }
     }
 
     /// May a request stand under the number that its file has anyway?
     pub(crate) fn is_free(&self, fd: i32) -> bool {
-        let known = usize::try_from(fd).is_ok_and(|fd| fd < SEATS_MAX);
-        known && self.seat(fd) != Seat::Taken && !self.stands(fd)
+        let known = usize::try_from(fd).is_ok_and(|fd| fd < ONE_SHOTS_MAX);
+        known && self.one_shot(fd) != OneShot::Armed && !self.stands(fd)
     }
 
     /// Does no request that waits once stand under `fd`?
-    pub(super) fn is_unseated(&self, fd: i32) -> bool {
-        self.seat(fd) != Seat::Taken
+    pub(super) fn is_not_armed(&self, fd: i32) -> bool {
+        self.one_shot(fd) != OneShot::Armed
     }
 
     /// Waits for `events` in the name of `id`: under the number `at` if there is one, still means
@@ -193,15 +193,15 @@ impl PollSet {
 
     fn enter(&mut self, fd: i32, events: u32, id: ReqId) -> Result<()> {
         let data = id.to_u64();
-        let seat = self.seat(fd);
-        let done = match seat {
-            Seat::Taken => Err(Errno::EEXIST),
-            Seat::Left => self.ctl(epoll::EPOLL_CTL_MOD, fd, events, data),
-            Seat::Empty => self.ctl(epoll::EPOLL_CTL_ADD, fd, events, data),
+        let one_shot = self.one_shot(fd);
+        let done = match one_shot {
+            OneShot::Armed => Err(Errno::EEXIST),
+            OneShot::Disarmed => self.ctl(epoll::EPOLL_CTL_MOD, fd, events, data),
+            OneShot::Absent => self.ctl(epoll::EPOLL_CTL_ADD, fd, events, data),
         };
         match done {
             // The number means another file by now.
-            Err(Errno::ENOENT) if seat == Seat::Left => {
+            Err(Errno::ENOENT) if one_shot == OneShot::Disarmed => {
                 self.ctl(epoll::EPOLL_CTL_ADD, fd, events, data)?;
             }
             // It meant this file before another.
@@ -210,7 +210,7 @@ impl PollSet {
             }
             done => done?,
         }
-        self.set_seat(fd, Seat::Taken);
+        self.set_one_shot(fd, OneShot::Armed);
         self.armed += 1;
         Ok(())
     }
@@ -241,19 +241,19 @@ impl PollSet {
     /// Takes out what stands under `fd`.
     pub(crate) fn del(&mut self, fd: i32) {
         let gone = self.ctl(epoll::EPOLL_CTL_DEL, fd, 0, 0).is_ok();
-        let tracked = usize::try_from(fd).is_ok_and(|fd| fd < SEATS_MAX);
-        if if tracked { self.seat(fd) == Seat::Taken } else { gone } {
+        let tracked = usize::try_from(fd).is_ok_and(|fd| fd < ONE_SHOTS_MAX);
+        if if tracked { self.one_shot(fd) == OneShot::Armed } else { gone } {
             self.armed -= 1;
         }
-        self.set_seat(fd, Seat::Empty);
+        self.set_one_shot(fd, OneShot::Absent);
     }
 
     /// An event has disarmed what stands under `fd`: leaves it for the next.
     pub(crate) fn leave(&mut self, fd: i32) {
-        if self.seat(fd) != Seat::Taken {
+        if self.one_shot(fd) != OneShot::Armed {
             return self.del(fd);
         }
-        self.set_seat(fd, Seat::Left);
+        self.set_one_shot(fd, OneShot::Disarmed);
         self.armed -= 1;
     }
 

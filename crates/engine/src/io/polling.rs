@@ -82,7 +82,7 @@ fn load() -> Load {
 /// meanwhile: then one estimate is off for a while, and nothing else.
 #[derive(Debug, Default)]
 struct Devices {
-    seats: [(i32, u32, u64); 16],
+    entries: [(i32, u32, u64); 16],
 }
 
 impl Devices {
@@ -90,12 +90,12 @@ impl Devices {
     const USES: u32 = 1024;
 
     fn of(&mut self, fd: i32) -> u64 {
-        let seat = &mut self.seats[fd as usize % 16];
-        if seat.0 != fd || seat.1 == 0 {
-            *seat = (fd, Self::USES, device(fd));
+        let entry = &mut self.entries[fd as usize % 16];
+        if entry.0 != fd || entry.1 == 0 {
+            *entry = (fd, Self::USES, device(fd));
         }
-        seat.1 -= 1;
-        seat.2
+        entry.1 -= 1;
+        entry.2
     }
 }
 

@@ -195,7 +195,7 @@ impl PollSet {
 
     /// May a request stand so under `fd`?
     pub(crate) fn may_stand(&self, fd: i32) -> bool {
-        at(&PROCESS.stands, fd).is_some() && !is_closing(fd) && self.is_unseated(fd)
+        at(&PROCESS.stands, fd).is_some() && !is_closing(fd) && self.is_not_armed(fd)
     }
 
     /// Does `fd` stand in this set?
@@ -273,7 +273,7 @@ impl PollSet {
             Err(Errno::EEXIST) => self.ctl(epoll::EPOLL_CTL_MOD, fd, events, data)?,
             done => done?,
         }
-        self.empty_seat(fd);
+        self.forget_one_shot(fd);
         Ok(true)
     }
 

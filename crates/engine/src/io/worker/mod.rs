@@ -99,13 +99,13 @@ pub(crate) struct Counts {
 struct Acct {
     workers: u32,
     max: u32,
-    /// Seats of parked workers; the last to park is the first to be woken, so that the others grow
+    /// Slots of parked workers; the last to park is the first to be woken, so that the others grow
     /// old and leave.
     idle: Vec<u32>,
 }
 
 /// One worker, seen from the pool.
-struct Seat<K> {
+struct Slot<K> {
     acct: Account,
     parker: Arc<Parker>,
     tid: i32,
@@ -118,7 +118,7 @@ struct Seat<K> {
 struct State<W: Work> {
     queue: Queue<W>,
     acct: [Acct; 2],
-    seats: Vec<Option<Seat<W::Key>>>,
+    slots: Vec<Option<Slot<W::Key>>>,
     affinity: Option<Box<[u8]>>,
     down: bool,
     place: PoolPlace,
@@ -155,8 +155,8 @@ impl<W: Work> Pool<W> {
     /// [`Self::new`] with another idle time and stack size.
     pub(crate) fn with(pid: u32, max: [u32; 2], idle: Duration, stack: usize) -> Arc<Self> {
         let acct = max.map(|max| Acct { workers: 0, max: max.max(1), idle: Vec::new() });
-        let (queue, seats, place) = (Queue::new(), Vec::new(), PoolPlace::default());
-        let state = State { queue, acct, seats, affinity: None, down: false, place };
+        let (queue, slots, place) = (Queue::new(), Vec::new(), PoolPlace::default());
+        let state = State { queue, acct, slots, affinity: None, down: false, place };
         let name = format!("iou-wrk-{pid}");
         Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: AtomicU32::new(1) })
     }
@@ -165,9 +165,9 @@ impl<W: Work> Pool<W> {
     pub(crate) fn another(&self) -> Arc<Self> {
         let s = self.state.lock();
         let acct = [0, 1].map(|a| Acct { workers: 0, max: s.acct[a].max, idle: Vec::new() });
-        let (queue, seats, place) = (Queue::new(), Vec::new(), PoolPlace::default());
+        let (queue, slots, place) = (Queue::new(), Vec::new(), PoolPlace::default());
         let affinity = s.affinity.clone();
-        let state = State { queue, acct, seats, affinity, down: false, place };
+        let state = State { queue, acct, slots, affinity, down: false, place };
         let (name, idle, stack) = (self.name.clone(), self.idle, self.stack);
         Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: AtomicU32::new(0) })
     }
@@ -285,11 +285,11 @@ impl<W: Work> Pool<W> {
     #[cfg(not(loom))]
     pub(crate) fn interrupt(&self, mut pred: impl FnMut(&W::Key) -> bool) -> usize {
         let mut s = self.state.lock();
-        let seats = s.seats.iter_mut().flatten();
+        let slots = s.slots.iter_mut().flatten();
         let matching: Vec<_> =
-            seats.filter(|seat| seat.running.as_ref().is_some_and(&mut pred)).collect();
+            slots.filter(|slot| slot.running.as_ref().is_some_and(&mut pred)).collect();
         let n = matching.len();
-        matching.into_iter().for_each(|seat| seat.kick.start(seat.tid, n));
+        matching.into_iter().for_each(|slot| slot.kick.start(slot.tid, n));
         n
     }
 
@@ -340,8 +340,8 @@ impl<W: Work> Pool<W> {
         });
         let every_cpu = [0xff; CPU_MASK_BYTES];
         let now = s.affinity.as_deref().unwrap_or(&every_cpu);
-        for seat in s.seats.iter().flatten().filter(|seat| seat.tid != 0) {
-            thread::confine(seat.tid, now);
+        for slot in s.slots.iter().flatten().filter(|slot| slot.tid != 0) {
+            thread::confine(slot.tid, now);
         }
         Ok(())
     }
@@ -351,11 +351,11 @@ impl<W: Work> Pool<W> {
         let s = self.state.lock();
         [Account::Bound, Account::Unbound].map(|a| {
             let acct = &s.acct[a as usize];
-            let mine = s.seats.iter().flatten().filter(|seat| seat.acct == a);
+            let mine = s.slots.iter().flatten().filter(|slot| slot.acct == a);
             Counts {
                 workers: acct.workers,
                 idle: acct.idle.len() as u32,
-                running: mine.filter(|seat| seat.running.is_some()).count() as u32,
+                running: mine.filter(|slot| slot.running.is_some()).count() as u32,
                 queued: s.queue.waiting(a),
                 max: acct.max,
             }
@@ -379,8 +379,8 @@ impl<W: Work> Pool<W> {
 
 impl<W: Work> State<W> {
     fn pop_idle(&mut self, a: Account) -> Option<Arc<Parker>> {
-        let seat = self.acct[a as usize].idle.pop()?;
-        self.seats[seat as usize].as_ref().map(|s| s.parker.clone())
+        let slot = self.acct[a as usize].idle.pop()?;
+        self.slots[slot as usize].as_ref().map(|s| s.parker.clone())
     }
 
     /// Writes what the statistics page tells.
@@ -396,6 +396,6 @@ impl<W: Work> State<W> {
     }
 
     fn running(&self) -> impl Iterator<Item = &W::Key> {
-        self.seats.iter().flatten().filter_map(|s| s.running.as_ref())
+        self.slots.iter().flatten().filter_map(|s| s.running.as_ref())
     }
 }

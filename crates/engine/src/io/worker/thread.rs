@@ -1,6 +1,6 @@
 //! A worker's life: made, runs items, parks, leaves.
 
-use super::{Account, Pool, Seat, State, Work};
+use super::{Account, Pool, Slot, State, Work};
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use softring_host::sync::{self, Parker};
@@ -27,10 +27,10 @@ pub(super) fn spawn<W: Work>(pool: &Arc<Pool<W>>, acct: Account) -> bool {
 
 fn live<W: Work>(pool: &Pool<W>, acct: Account) {
     let parker = Arc::new(Parker::default());
-    let seat = pool.state.lock().sit_down(acct, parker.clone());
+    let slot = pool.state.lock().take_slot(acct, parker.clone());
     let mut timed_out = false;
     loop {
-        match pool.next(seat, timed_out) {
+        match pool.next(slot, timed_out) {
             Next::Run(w) => {
                 timed_out = false;
                 w.run();
@@ -51,22 +51,21 @@ fn live<W: Work>(pool: &Pool<W>, acct: Account) {
 
 impl<W: Work> Pool<W> {
     /// Ends what the worker ran, and chooses what comes next; all in one critical section.
-    pub(super) fn next(&self, seat: u32, timed_out: bool) -> Next<W> {
+    pub(super) fn next(&self, slot: u32, timed_out: bool) -> Next<W> {
         let mut guard = self.state.lock();
-        let next = guard.next(seat, timed_out, self.idle, self.stay.load(Relaxed));
+        let next = guard.next(slot, timed_out, self.idle, self.stay.load(Relaxed));
         guard.count();
         next
     }
 }
 
 impl<W: Work> State<W> {
-    fn next(&mut self, seat: u32, timed_out: bool, patience: Duration, stay: u32) -> Next<W> {
+    fn next(&mut self, slot: u32, timed_out: bool, patience: Duration, stay: u32) -> Next<W> {
         let s = self;
-        s.finish(seat);
-        let me =
-            s.seats[seat as usize].as_mut().expect("a worker's seat is its own till it leaves");
+        s.finish(slot);
+        let me = s.slots[slot as usize].as_mut().expect("a worker's slot is its own till it exits");
         let acct = &mut s.acct[me.acct as usize];
-        let was_idle = acct.idle.iter().position(|&i| i == seat);
+        let was_idle = acct.idle.iter().position(|&i| i == slot);
         if let Some((w, bucket)) = s.queue.pop(me.acct) {
             if let Some(at) = was_idle {
                 acct.idle.remove(at);
@@ -82,25 +81,25 @@ impl<W: Work> State<W> {
                 acct.idle.remove(at);
             }
             acct.workers -= 1;
-            s.seats[seat as usize] = None;
+            s.slots[slot as usize] = None;
             return Next::Leave;
         }
         if was_idle.is_none() {
-            acct.idle.push(seat);
+            acct.idle.push(slot);
         }
         Next::Park((acct.workers > stay).then_some(patience))
     }
 
-    fn sit_down(&mut self, acct: Account, parker: Arc<Parker>) -> u32 {
-        let at = self.seats.iter().position(Option::is_none).unwrap_or(self.seats.len());
-        if at == self.seats.len() {
-            self.seats.push(None);
+    fn take_slot(&mut self, acct: Account, parker: Arc<Parker>) -> u32 {
+        let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        if at == self.slots.len() {
+            self.slots.push(None);
         }
         let tid = own_tid();
         if let Some(mask) = self.affinity.as_deref() {
             confine(tid, mask);
         }
-        self.seats[at] = Some(Seat {
+        self.slots[at] = Some(Slot {
             acct,
             parker,
             tid,
@@ -114,8 +113,8 @@ impl<W: Work> State<W> {
         at as u32
     }
 
-    fn finish(&mut self, seat: u32) {
-        let Some(me) = self.seats[seat as usize].as_mut() else { return };
+    fn finish(&mut self, slot: u32) {
+        let Some(me) = self.slots[slot as usize].as_mut() else { return };
         if me.running.take().is_none() {
             return;
         }
