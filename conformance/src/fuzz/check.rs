@@ -1,7 +1,7 @@
 //! One program's verdict.
 
 use super::compare::{Difference, compare};
-use super::driver::{Driver, Pace, Side};
+use super::driver::{Driver, Side, Waits};
 use super::known::{self, Seen};
 use super::minimise::minimise;
 use super::program::Program;
@@ -50,11 +50,11 @@ fn kernel(
     p: &Program,
     quiet: [u64; 2],
 ) -> Result<Result<Transcript, Option<Difference>>> {
-    let a = d.run(p, Side::Kernel, Pace { quiet: quiet[0], ..Pace::default() })?;
+    let a = d.run(p, Side::Kernel, Waits { quiet: quiet[0], ..Waits::default() })?;
     if a.end != End::Exit {
         return Ok(Err(None));
     }
-    let b = d.run(p, Side::Kernel, Pace { quiet: quiet[1], follow: Some(&a), one_cpu: false })?;
+    let b = d.run(p, Side::Kernel, Waits { quiet: quiet[1], follow: Some(&a), one_cpu: false })?;
     Ok(match compare(p, &a, &b).or_else(|| compare(p, &b, &a)) {
         None => Ok(a),
         differs => Err(differs),
@@ -75,7 +75,7 @@ pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
             Err(differs) => return Ok(Verdict::Unstable(differs)),
         },
     };
-    let s = d.run(p, Side::Softring, Pace { quiet: NEXT, follow: Some(&k), one_cpu: false })?;
+    let s = d.run(p, Side::Softring, Waits { quiet: NEXT, follow: Some(&k), one_cpu: false })?;
     let Some(difference) = compare(p, &k, &s) else {
         return Ok(Verdict::Agreed(Box::new(k)));
     };
@@ -90,10 +90,10 @@ pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
         Ok(k) => k,
         Err(differs) => return Ok(Verdict::Unstable(differs)),
     };
-    let pace = Pace { quiet: SURE, follow: Some(&k), one_cpu: false };
+    let waits = Waits { quiet: SURE, follow: Some(&k), one_cpu: false };
     let mut last = None;
     for _ in 0..2 {
-        let s = d.run(p, Side::Softring, pace)?;
+        let s = d.run(p, Side::Softring, waits)?;
         match compare(p, &k, &s) {
             None => return seen_once(d, p, &k, first),
             Some(difference) => last = Some((difference, s)),
@@ -128,8 +128,8 @@ fn seen_once(d: &Driver, p: &Program, k: &Transcript, first: Box<Divergence>) ->
 /// processor, too, where it does not.
 fn is_race(d: &Driver, p: &Program, [kernel, softring]: [&Transcript; 2]) -> Result<bool> {
     for i in 0..VARIANTS {
-        let pace = Pace { quiet: NEXT, follow: Some(kernel), one_cpu: i % 2 == 0 };
-        if compare(p, &d.run(p, Side::Kernel, pace)?, softring).is_none() {
+        let waits = Waits { quiet: NEXT, follow: Some(kernel), one_cpu: i % 2 == 0 };
+        if compare(p, &d.run(p, Side::Kernel, waits)?, softring).is_none() {
             return Ok(true);
         }
     }
@@ -144,7 +144,8 @@ pub fn shrink(d: &Driver, big: &Divergence) -> Result<Divergence> {
     let about = &big.difference.about;
     let differs = |p: &Program| -> Result<Option<Divergence>> {
         let Ok(k) = kernel(d, p, [FIRST, NEXT])? else { return Ok(None) };
-        let s = d.run(p, Side::Softring, Pace { quiet: NEXT, follow: Some(&k), one_cpu: false })?;
+        let s =
+            d.run(p, Side::Softring, Waits { quiet: NEXT, follow: Some(&k), one_cpu: false })?;
         let told = |what: &Difference| {
             known::reason(&Seen { program: p, what, kernel: &k, softring: &s }).is_some()
         };

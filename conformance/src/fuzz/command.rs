@@ -2,7 +2,7 @@
 
 use super::check::{Divergence, Verdict, check, shrink};
 use super::compare::{Difference, op_name, op_of};
-use super::driver::{Driver, Pace, Side};
+use super::driver::{Driver, Side, Waits};
 use super::known::{self, Seen};
 use super::program::{Program, Step};
 use super::transcript::Transcript;
@@ -164,9 +164,9 @@ fn fuzz(cli: &Cli) -> Result<ExitCode> {
 fn replay(cli: &Cli, driver: &Driver, path: &Path) -> Result<ExitCode> {
     let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     let program: Program = serde_json::from_slice(&text).context("it is no program")?;
-    let kernel = driver.run(&program, Side::Kernel, Pace { quiet: SLOW, ..Pace::default() })?;
-    let pace = Pace { quiet: SLOW, follow: Some(&kernel), one_cpu: false };
-    let softring = driver.run(&program, Side::Softring, pace)?;
+    let kernel = driver.run(&program, Side::Kernel, Waits { quiet: SLOW, ..Waits::default() })?;
+    let waits = Waits { quiet: SLOW, follow: Some(&kernel), one_cpu: false };
+    let softring = driver.run(&program, Side::Softring, waits)?;
     let found = super::compare::compare(&program, &kernel, &softring);
     let agreed = found.is_none();
     let nothing = Difference { about: "agreed".to_owned(), ..Difference::default() };

@@ -24,9 +24,9 @@ pub enum Side {
     Softring,
 }
 
-/// How a run waits: microseconds of quiet, and the run it follows.
+/// How a run waits: microseconds without a completion, and the run that it follows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace<'a> {
+pub struct Waits<'a> {
     pub quiet: u64,
     pub follow: Option<&'a Transcript>,
     /// All threads on one processor: workers then run after whoever gives them work.
@@ -66,7 +66,7 @@ impl Driver {
     /// # Errors
     /// No directory can be made or no process started; what happens in the process is the
     /// transcript's matter.
-    pub fn run(&self, program: &Program, side: Side, pace: Pace<'_>) -> Result<Transcript> {
+    pub fn run(&self, program: &Program, side: Side, waits: Waits<'_>) -> Result<Transcript> {
         let dir = scratch(program.tmpfs)?;
         let (files, work) = (dir.path(), dir.path().join("work"));
         std::fs::create_dir(&work)?;
@@ -74,9 +74,9 @@ impl Driver {
         std::fs::write(&input, serde_json::to_vec(program)?)?;
         let mut cmd = Command::new(&self.exe);
         cmd.arg("exec").arg("--program").arg(&input).arg("--out").arg(&output);
-        cmd.arg("--dir").arg(&work).args(["--quiet", &pace.quiet.to_string()]);
+        cmd.arg("--dir").arg(&work).args(["--quiet", &waits.quiet.to_string()]);
         cmd.args(["--intercept", self.entry.name()]);
-        if let Some(follow) = pace.follow {
+        if let Some(follow) = waits.follow {
             let expect = files.join("expect");
             std::fs::write(&expect, lines(&follow.recs)?)?;
             cmd.arg("--expect").arg(expect);
@@ -84,7 +84,7 @@ impl Driver {
         cmd.stdin(Stdio::null()).stdout(Stdio::null());
         let log = files.join("stderr");
         cmd.stderr(std::fs::File::create(&log)?);
-        if pace.one_cpu {
+        if waits.one_cpu {
             confine(&mut cmd);
         }
         if side == Side::Softring {

@@ -98,7 +98,7 @@ impl Client<'_> {
                 Phase::Over => break,
                 _ => {}
             }
-            if self.job.rate == 0 { self.fill() } else { self.pace(&mut next) }?;
+            if self.job.rate == 0 { self.fill() } else { self.submit_due(&mut next) }?;
             self.reap(phase == Phase::Measure)?;
         }
         let since = measured.context("nothing was measured")?;
@@ -138,7 +138,7 @@ impl Client<'_> {
     }
 
     /// Submits what is due.
-    fn pace(&mut self, next: &mut Instant) -> anyhow::Result<()> {
+    fn submit_due(&mut self, next: &mut Instant) -> anyhow::Result<()> {
         let gap = Duration::from_secs(1) / self.job.rate;
         let now = Instant::now();
         while now.saturating_duration_since(*next) > LATE {

@@ -3,7 +3,7 @@
 
 use super::estimate::Estimate;
 use super::flight::Queue;
-use super::pace::Pace;
+use super::utilisation::Utilisation;
 
 /// Kinds of requests that are told apart at a time: more than a program mixes, and as many as a
 /// word has bits.
@@ -36,7 +36,7 @@ pub(super) struct Class {
     pub(crate) taught: u64,
     pub(crate) queue: Queue,
     pub(crate) estimate: Estimate,
-    pub(crate) pace: Pace,
+    pub(crate) utilisation: Utilisation,
 }
 
 /// The kinds.
@@ -70,8 +70,8 @@ impl Classes {
 
     fn add(&mut self, key: Key) -> Option<usize> {
         let (queue, estimate) = (Queue::default(), Estimate::default());
-        let pace = Pace::default();
-        let class = Class { key, used: 0, heard: 0, taught: 0, queue, estimate, pace };
+        let utilisation = Utilisation::default();
+        let class = Class { key, used: 0, heard: 0, taught: 0, queue, estimate, utilisation };
         if self.list.len() < CLASSES {
             self.list.push(class);
             return Some(self.list.len() - 1);

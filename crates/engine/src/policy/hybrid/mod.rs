@@ -11,8 +11,8 @@
 //! Nothing that is done stays unseen for long. A nap ends with the first completion, whatever it
 //! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
 //! may sleep through several, so that they are taken together, or one as short as [`GATHER_SHARE`]
-//! where devices have shown that they are busy without a gap ([`pace`]). No nap is longer than
-//! [`NAP_MAX`]. A device that has stalled is not looked for: after [`VAIN_SLEEPS`] sleeps the
+//! where devices have shown that they are busy without a gap ([`utilisation`]). No nap is longer
+//! than [`NAP_MAX`]. A device that has stalled is not looked for: after [`VAIN_SLEEPS`] sleeps the
 //! thread blocks until something completes.
 //!
 //! ```text
@@ -28,18 +28,18 @@
 mod class;
 mod estimate;
 mod flight;
-mod pace;
 mod policy;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod utilisation;
 
 pub use class::Key;
 pub use flight::Ticket;
-pub use pace::GATHER_SHARE;
 pub(crate) use policy::Load;
 pub use policy::Policy;
 pub use timer::Timer;
+pub use utilisation::GATHER_SHARE;
 
 use class::Classes;
 use estimate::Bit;
@@ -206,11 +206,11 @@ impl Hybrid {
             class.estimate.rest();
             class.heard = now;
         }
-        let (batch, place) = (self.batch, class.pace.issued(self.batch, now));
+        let (batch, place) = (self.batch, class.utilisation.issued(self.batch, now));
         let request = InFlight { issued: now, class: at, batch, place, judged: false };
         let ticket = self.flight.insert(&mut class.queue, request);
         match ticket {
-            Ticket::NONE => class.pace.done(&request, now, false),
+            Ticket::NONE => class.utilisation.done(&request, now, false),
             _ => self.classes.active |= 1 << at,
         }
         ticket
@@ -267,7 +267,7 @@ impl Hybrid {
         let at = self.flight.get(ticket)?.class;
         let class = self.classes.get(at);
         let request = self.flight.remove(&mut class.queue, ticket)?;
-        class.pace.done(&request, now, close);
+        class.utilisation.done(&request, now, close);
         if class.queue.is_empty() {
             self.classes.active &= !(1 << at);
         }
@@ -354,7 +354,7 @@ impl Hybrid {
         self.spins_since = 0;
         self.vain += u32::from(nap == sleep);
         if nap.through() {
-            self.classes.active_mut().for_each(|c| c.pace.gathering(now, c.estimate.mean()));
+            self.classes.active_mut().for_each(|c| c.utilisation.gathering(now, c.estimate.mean()));
         }
         let (woke, found) = (Woke::NotYet, false);
         self.nap = Some(Taken { since: now, until: nap.until, aim, woke, found });
@@ -369,7 +369,7 @@ impl Hybrid {
             self.tally.naps = self.tally.naps.saturating_sub(1);
         }
         if slept {
-            self.classes.active_mut().for_each(|c| c.pace.gathering(now, c.estimate.mean()));
+            self.classes.active_mut().for_each(|c| c.utilisation.gathering(now, c.estimate.mean()));
         }
     }
 
@@ -453,7 +453,7 @@ impl Hybrid {
     /// Is something in flight to be watched? A kind that is new is, or how should one know.
     fn is_to_watch(&self) -> bool {
         self.classes.active().any(|class| {
-            let watched = |(_, oldest)| class.pace.watches(&oldest);
+            let watched = |(_, oldest)| class.utilisation.watches(&oldest);
             !class.estimate.known() || self.flight.oldest(&class.queue).is_some_and(watched)
         })
     }
@@ -462,7 +462,7 @@ impl Hybrid {
     fn unseen(&self, class: &class::Class, now: u64) -> u64 {
         let mean = class.estimate.mean();
         let gathers = match self.gathers {
-            true => class.pace.gathers(now, mean, self.timer.least()),
+            true => class.utilisation.gathers(now, mean, self.timer.least()),
             false => 0,
         };
         gathers.max(mean / UNSEEN_SHARE)
@@ -471,7 +471,7 @@ impl Hybrid {
     /// How many completions are to come during a nap.
     fn come_in(&self, nap: Nap, now: u64) -> u64 {
         let time = nap.until.saturating_sub(now);
-        self.classes.active().map(|c| c.pace.come_in(now, time)).sum()
+        self.classes.active().map(|c| c.utilisation.come_in(now, time)).sum()
     }
 
     /// What naps came to since the last call.

@@ -94,9 +94,9 @@ struct Watch {
     line: Line,
 }
 
-/// What is known of the pace of a kind of requests. Times in ns.
+/// Estimates how much of the time a device works, from a class of requests. Times in ns.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct Utilisation {
     flying: u32,
     /// The batch that was submitted last, and its size so far.
     batch: u32,
@@ -127,7 +127,7 @@ pub(super) struct Pace {
     trying: bool,
 }
 
-impl Pace {
+impl Utilisation {
     /// A request is submitted, in a batch of that number; its place in it.
     pub(super) fn issued(&mut self, batch: u32, now: u64) -> u32 {
         if self.flying == 0 {
