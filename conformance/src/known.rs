@@ -99,6 +99,11 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_POLL_ADD), Op(IORING_OP_ACCEPT)],
     ),
     known(
+        "fair::accept_in_worker",
+        "Of a worker's ACCEPT and an earlier one",
+        &[Op(IORING_OP_ACCEPT)],
+    ),
+    known(
         "rw::position_direct",
         "moves it, as read(2) and write(2) do",
         &[Op(IORING_OP_READ), Op(IORING_OP_WRITE)],

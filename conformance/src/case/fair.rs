@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
         Op(IORING_OP_RECV),
     ], "a receive that is no bundle has 33 turns in a row"),
     case!("fair", exclusive, [Op(IORING_OP_POLL_ADD)], "an exclusive poll is woken, and nobody behind it"),
+    case!("fair", accept_in_worker, [Op(IORING_OP_ACCEPT), Sqe(IOSQE_IO_LINK)], "an accept that a worker waits in has an earlier one before it"),
     case!("fair", forced, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "what goes back to a worker leaves what there is to the others"),
 ];
 
@@ -94,6 +95,24 @@ fn exclusive(cx: &mut Cx) -> Outcome {
     std::thread::sleep(std::time::Duration::from_millis(20));
     let told: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res.min(1))).collect();
     cx.eq("told", told, vec![(1, libc::POLLIN.into())]);
+    Ok(())
+}
+
+/// A chain that its batch leaves open is a worker's, which waits in accept(2).
+fn accept_in_worker(cx: &mut Cx) -> Outcome {
+    let mut first = 0;
+    for _ in 0..20 {
+        let mut ring = cx.ring(8, 0)?;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let accept = sqe::op(IORING_OP_ACCEPT, listener.as_raw_fd());
+        cx.start(&mut ring, &[accept.ud(1), accept.link().ud(2)]);
+        cx.quiet(&ring, "wait", 5);
+        let _client = std::net::TcpStream::connect(listener.local_addr()?)?;
+        let got = ring.take(1)?[0];
+        drop(os::own(got.res));
+        first += u32::from(got.user_data == 1);
+    }
+    cx.note("of 20 the first has taken", first);
     Ok(())
 }
 

@@ -58,6 +58,7 @@ const KNOWN: &[Known] = &[
     ("moves it, as read(2) and write(2) do", known_files::position_direct),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
+    ("Of a worker's ACCEPT and an earlier one", known_workers::accepts_in_worker),
     ("A cancellation may find there what no worker has begun", known_workers::not_begun),
     ("what a worker of softring's has not ended yet", known_workers::still_there),
     ("a timeout may count none of the next call's completions", known_workers::counts_late),
