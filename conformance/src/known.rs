@@ -56,14 +56,22 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)],
     ),
     known(
-        "vain::urgent_shut",
+        "spurious_wakes::urgent_shut",
         "waits for an urgent byte is tried when that comes",
         &[Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG)],
     ),
-    known("vain::nothing_written", "A write of 0 to an eventfd", &[Op(IORING_OP_POLL_ADD)]),
-    known("odd::slots_hold_no_fd", "A registered file is a descriptor of the process", FILES),
     known(
-        "corners::wide_finds_last_slot",
+        "spurious_wakes::nothing_written",
+        "A write of 0 to an eventfd",
+        &[Op(IORING_OP_POLL_ADD)],
+    ),
+    known(
+        "undocumented::slots_hold_no_fd",
+        "A registered file is a descriptor of the process",
+        FILES,
+    ),
+    known(
+        "fuzz_found::wide_finds_last_slot",
         "A 32-byte CQE that finds no room leaves no filler",
         &[Setup(IORING_SETUP_CQE_MIXED)],
     ),
@@ -109,16 +117,20 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
     ),
     known(
-        "peers::reset_told",
+        "disconnects::reset_told",
         "after a reset whose error something has told already",
         &[Op(IORING_OP_RECV)],
     ),
-    known("corners_conn::peer_closed", "A CLOSE lets its file go at once", &[Op(IORING_OP_CLOSE)]),
+    known(
+        "fuzz_found_conn::peer_closed",
+        "A CLOSE lets its file go at once",
+        &[Op(IORING_OP_CLOSE)],
+    ),
     // Of no row: of processes and files.
     known("effects::iowait", "is idle in the eyes of the system", &[]),
     known("tasks::one_thread_waiting", "need a process with one thread", &[]),
     known("effects::direct_read_is_told", "raise no ACCESS and MODIFY events", &[]),
-    known("heirs::child_leaves_read", "is cancelled at once when a forked child ends", &[]),
+    known("inherited::child_leaves_read", "is cancelled at once when a forked child ends", &[]),
     known("reissue::shut_while_full", "full unix socket that its own side shuts", &[]),
     known("limits::one_worker", "holds no worker", &[Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)]),
     known(

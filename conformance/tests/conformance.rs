@@ -30,7 +30,7 @@ fn softring_answers_as_the_kernel_does() {
 #[test]
 fn a_modelled_disk_changes_no_answer() {
     const FAMILIES: [&str; 9] =
-        ["rw", "hot", "disk", "buffers", "slots", "link", "corners", "iopoll", "sqpoll"];
+        ["rw", "page_cache", "disk", "buffers", "slots", "link", "fuzz_found", "iopoll", "sqpoll"];
     let mut launcher = launcher();
     let cases: Vec<_> = case::all().filter(|c| FAMILIES.contains(&c.family)).collect();
     for model in ["null", "latency:200us,jitter:50%,queues:2"] {

@@ -2,7 +2,7 @@
 //! cases of other families, whose answers are others since.
 
 use super::prelude::*;
-use super::{corners_net, fair, hostile, net_bundle, timestamp, waitid};
+use super::{fuzz_found_net, fair, hostile, net_bundle, timestamp, waitid};
 
 pub const CASES: &[Case] = &[
     newest!("changed_buffers", outside, [
@@ -28,12 +28,12 @@ fn outside(cx: &mut Cx) -> Outcome {
 fn bundles(cx: &mut Cx) -> Outcome {
     hostile::bundles(cx)?;
     net_bundle::null_in_worker(cx)?;
-    corners_net::bundle_nowhere(cx)
+    fuzz_found_net::bundle_nowhere(cx)
 }
 
 fn in_the_middle(cx: &mut Cx) -> Outcome {
     for first in 0..3 {
-        corners_net::bundle_with_one_outside(cx, first)?;
+        fuzz_found_net::bundle_with_one_outside(cx, first)?;
     }
     Ok(())
 }

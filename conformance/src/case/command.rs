@@ -53,7 +53,7 @@ fn queues(cx: &mut Cx) -> Outcome {
     std::thread::sleep(std::time::Duration::from_millis(50));
     let to_send = command(a, SOCKET_URING_OP_SIOCOUTQ);
     cx.one(&mut ring, "all is sent", to_send, 0);
-    super::peers::fill(&mut one)?;
+    super::disconnects::fill(&mut one)?;
     let submitted = ring.push(to_send).submit_wait(1);
     cx.is("the peer does not read", submitted, 1);
     let left = ring.take(1)?[0].res;

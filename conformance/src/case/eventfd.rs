@@ -1,7 +1,7 @@
 //! Eventfds that count completions.
 
 use super::prelude::*;
-use super::vain::told;
+use super::spurious_wakes::told;
 
 pub const CASES: &[Case] = &[
     case!("eventfd", eventfd, [

@@ -1,6 +1,6 @@
 //! The queue of workers: what goes there begins when its batch is through.
 
-use super::ended::open_fifo;
+use super::thread_exit::open_fifo;
 use super::net::{pair, recv};
 use super::pbuf::{GROUP, provide};
 use super::prelude::*;

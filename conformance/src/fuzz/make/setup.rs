@@ -52,7 +52,7 @@ impl Gen<'_> {
         }
         if flags & IORING_SETUP_CQE32 == 0 && self.chance(8) {
             // With room to spare: the kernel loses count where a wide CQE finds only the last slot
-            // (`corners::wide_finds_last_slot`).
+            // (`fuzz_found::wide_finds_last_slot`).
             flags |= IORING_SETUP_CQE_MIXED | IORING_SETUP_CQSIZE;
         }
         if ring == 1 && self.chance(10) {

@@ -6,23 +6,23 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("heirs", child_leaves_requests, [Trap("fork")],
+    case!("inherited", child_leaves_requests, [Trap("fork")],
           "what a child has in flight is the ring's, also when it ends"),
-    case!("heirs", child_killed, [Trap("fork")], "a timeout of a child that is killed goes on"),
-    case!("heirs", children_leave, [Trap("fork")],
+    case!("inherited", child_killed, [Trap("fork")], "a timeout of a child that is killed goes on"),
+    case!("inherited", children_leave, [Trap("fork")],
           "two children share a ring, and each leaves something in flight"),
-    case!("heirs", child_leaves_read, [Trap("fork")],
+    case!("inherited", child_leaves_read, [Trap("fork")],
           "what waits in the name of a child that ends is cancelled"),
-    case!("heirs", child_holds_nothing, [Trap("fork"), Reg(IORING_UNREGISTER_FILES)],
+    case!("inherited", child_holds_nothing, [Trap("fork"), Reg(IORING_UNREGISTER_FILES)],
           "a forked child does not keep open what its parent has unregistered and closed"),
-    case!("heirs", port_is_free, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE),
+    case!("inherited", port_is_free, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE),
           Op(IORING_OP_CLOSE)],
           "a registered listener's port is free as soon as its slot is, also right after a fork"),
-    case!("heirs", child_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    case!("inherited", child_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child uses the files that are registered with the ring that it inherits"),
-    case!("heirs", orphan_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    case!("inherited", orphan_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "also when its parent has ended"),
-    case!("heirs", child_execs, [Trap("fork")],
+    case!("inherited", child_execs, [Trap("fork")],
           "what a child that execs has in flight is cancelled, its timeouts, too"),
 ];
 

@@ -4,9 +4,9 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("hot", odd_reads, [Op(IORING_OP_READ), Op(IORING_OP_READ_FIXED)], "odd reads of a file often read"),
-    case!("hot", number_reused, [Op(IORING_OP_READ)], "its number closed and used for a pipe"),
-    case!("hot", in_chains, [Op(IORING_OP_READ), Op(IORING_OP_NOP)], "among links, drains and a full CQ"),
+    case!("page_cache", odd_reads, [Op(IORING_OP_READ), Op(IORING_OP_READ_FIXED)], "odd reads of a file often read"),
+    case!("page_cache", number_reused, [Op(IORING_OP_READ)], "its number closed and used for a pipe"),
+    case!("page_cache", in_chains, [Op(IORING_OP_READ), Op(IORING_OP_NOP)], "among links, drains and a full CQ"),
 ];
 
 /// More reads than it takes to be trusted.

@@ -4,33 +4,33 @@
 use super::net::{pair, send};
 use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
-use super::vain::told;
+use super::spurious_wakes::told;
 use libc::{ECONNREFUSED, ECONNRESET, ENOTSOCK, MSG_WAITALL, SHUT_RD};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("corners_wait", poll_updated, [Op(IORING_OP_POLL_REMOVE)], "what is ready when a poll's events change has woken nobody"),
-    case!("corners_wait", timeout_in_worker, [Op(IORING_OP_LINK_TIMEOUT)], "behind what a worker arms a linked timeout starts with its first attempt"),
-    case!("corners_wait", chain_before_others, [Sqe(IOSQE_IO_LINK)], "a worker goes on with a chain before it takes other work"),
-    case!("corners_wait", late_without_file, [Op(IORING_OP_NOP)], "a NOP that finds no file is late all the same"),
-    case!("corners_wait", no_file_in_worker, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_EPOLL_WAIT)], "what names no file is not issued by a worker"),
-    case!("corners_wait", tag_of_replaced, [Op(IORING_OP_MSG_RING)], "a file that a message replaces tells its tag at once"),
-    case!("corners_wait", spliced_knows_nowait, [Op(IORING_OP_SPLICE), Op(IORING_OP_READ)], "a pipe that was spliced can be read without waiting"),
-    case!("corners_wait", whole_in_worker, [Op(IORING_OP_WRITE), Sqe(IOSQE_IO_LINK)], "a worker that goes on with a chain writes all, to what blocks"),
-    case!("corners_wait", mask_of_no_wait, [Enter(IORING_ENTER_GETEVENTS)], "who waits for nothing may pass any signal mask"),
-    case!("corners_wait", accepts_many_first, [Op(IORING_OP_ACCEPT)], "a multishot accept that goes on keeps its place"),
-    case!("corners_wait", not_many_in_worker, [Op(IORING_OP_ACCEPT), Op(IORING_OP_RECV)], "a worker waits once where a file knows no attempt without waiting"),
-    case!("corners_wait", sender_of_ended, [Op(IORING_OP_SEND)], "what waits to send goes to a worker when its peer sends no more"),
-    case!("corners_wait", bundle_of_ended, [Op(IORING_OP_SEND)], "a bundle to send is cancelled then"),
-    case!("corners_wait", sender_keeps_buffer, [Op(IORING_OP_SEND), Sqe(IOSQE_BUFFER_SELECT)], "what waits to send keeps a buffer of a list"),
-    case!("corners_wait", worker_keeps_buffer, [Op(IORING_OP_READ_MULTISHOT), Sqe(IOSQE_BUFFER_SELECT), Sqe(IOSQE_ASYNC)], "what a worker has picked from a ring of buffers is gone when its read is cancelled"),
-    case!("corners_wait", removed_in_worker, [Op(IORING_OP_POLL_REMOVE)], "a worker removes a poll once that has told of what is ready"),
-    case!("corners_wait", behind_short_write, [Op(IORING_OP_WRITE), Sqe(IOSQE_IO_HARDLINK)], "what follows a write that stops short is not a worker's"),
-    case!("corners_wait", refused_says_nothing, [Op(IORING_OP_RECV)], "a connection that was refused has nothing more to say"),
-    case!("corners_wait", part_of_buffer, [Op(IORING_OP_RECV), Reg(IORING_REGISTER_PBUF_RING)], "a part that has come uses up as much of an incremental buffer"),
-    case!("corners_wait", reads_behind_batch, [Op(IORING_OP_READ_MULTISHOT)], "of many reads all but the first come behind their batch"),
+    case!("fuzz_found_wait", poll_updated, [Op(IORING_OP_POLL_REMOVE)], "what is ready when a poll's events change has woken nobody"),
+    case!("fuzz_found_wait", timeout_in_worker, [Op(IORING_OP_LINK_TIMEOUT)], "behind what a worker arms a linked timeout starts with its first attempt"),
+    case!("fuzz_found_wait", chain_before_others, [Sqe(IOSQE_IO_LINK)], "a worker goes on with a chain before it takes other work"),
+    case!("fuzz_found_wait", late_without_file, [Op(IORING_OP_NOP)], "a NOP that finds no file is late all the same"),
+    case!("fuzz_found_wait", no_file_in_worker, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_EPOLL_WAIT)], "what names no file is not issued by a worker"),
+    case!("fuzz_found_wait", tag_of_replaced, [Op(IORING_OP_MSG_RING)], "a file that a message replaces tells its tag at once"),
+    case!("fuzz_found_wait", spliced_knows_nowait, [Op(IORING_OP_SPLICE), Op(IORING_OP_READ)], "a pipe that was spliced can be read without waiting"),
+    case!("fuzz_found_wait", whole_in_worker, [Op(IORING_OP_WRITE), Sqe(IOSQE_IO_LINK)], "a worker that goes on with a chain writes all, to what blocks"),
+    case!("fuzz_found_wait", mask_of_no_wait, [Enter(IORING_ENTER_GETEVENTS)], "who waits for nothing may pass any signal mask"),
+    case!("fuzz_found_wait", accepts_many_first, [Op(IORING_OP_ACCEPT)], "a multishot accept that goes on keeps its place"),
+    case!("fuzz_found_wait", not_many_in_worker, [Op(IORING_OP_ACCEPT), Op(IORING_OP_RECV)], "a worker waits once where a file knows no attempt without waiting"),
+    case!("fuzz_found_wait", sender_of_ended, [Op(IORING_OP_SEND)], "what waits to send goes to a worker when its peer sends no more"),
+    case!("fuzz_found_wait", bundle_of_ended, [Op(IORING_OP_SEND)], "a bundle to send is cancelled then"),
+    case!("fuzz_found_wait", sender_keeps_buffer, [Op(IORING_OP_SEND), Sqe(IOSQE_BUFFER_SELECT)], "what waits to send keeps a buffer of a list"),
+    case!("fuzz_found_wait", worker_keeps_buffer, [Op(IORING_OP_READ_MULTISHOT), Sqe(IOSQE_BUFFER_SELECT), Sqe(IOSQE_ASYNC)], "what a worker has picked from a ring of buffers is gone when its read is cancelled"),
+    case!("fuzz_found_wait", removed_in_worker, [Op(IORING_OP_POLL_REMOVE)], "a worker removes a poll once that has told of what is ready"),
+    case!("fuzz_found_wait", behind_short_write, [Op(IORING_OP_WRITE), Sqe(IOSQE_IO_HARDLINK)], "what follows a write that stops short is not a worker's"),
+    case!("fuzz_found_wait", refused_says_nothing, [Op(IORING_OP_RECV)], "a connection that was refused has nothing more to say"),
+    case!("fuzz_found_wait", part_of_buffer, [Op(IORING_OP_RECV), Reg(IORING_REGISTER_PBUF_RING)], "a part that has come uses up as much of an incremental buffer"),
+    case!("fuzz_found_wait", reads_behind_batch, [Op(IORING_OP_READ_MULTISHOT)], "of many reads all but the first come behind their batch"),
 ];
 
 fn chain_before_others(cx: &mut Cx) -> Outcome {

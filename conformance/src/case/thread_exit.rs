@@ -6,44 +6,44 @@ use rustix::fs::Mode;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("ended", poll, [], "a poll fails when its file is ready"),
-    case!("ended", poll_multi, [], "so does a multishot poll, once"),
-    case!("ended", poll_changed, [], "a poll is found, changed and removed by other threads"),
-    case!("ended", read, [], "a read fails when there is something to read, and takes nothing"),
-    case!("ended", read_in_worker, [], "so does a read that was sent to a worker"),
-    case!("ended", timeout, [], "a timeout ends as ever, one shot or many"),
-    case!("ended", link_timeout, [], "a linked timeout cancels nothing"),
-    case!("ended", chain, [], "what is linked behind a success fails"),
-    case!("ended", drained, [], "what waits behind a barrier fails"),
+    case!("thread_exit", poll, [], "a poll fails when its file is ready"),
+    case!("thread_exit", poll_multi, [], "so does a multishot poll, once"),
+    case!("thread_exit", poll_changed, [], "a poll is found, changed and removed by other threads"),
+    case!("thread_exit", read, [], "a read fails when there is something to read, and takes nothing"),
+    case!("thread_exit", read_in_worker, [], "so does a read that was sent to a worker"),
+    case!("thread_exit", timeout, [], "a timeout ends as ever, one shot or many"),
+    case!("thread_exit", link_timeout, [], "a linked timeout cancels nothing"),
+    case!("thread_exit", chain, [], "what is linked behind a success fails"),
+    case!("thread_exit", drained, [], "what waits behind a barrier fails"),
     case!(
-        "ended",
+        "thread_exit",
         blocked_worker,
         [],
         "a worker that blocks is interrupted before the thread is gone"
     ),
     case!(
-        "ended",
+        "thread_exit",
         busy_worker,
         [],
         "workers that write are done, or were cancelled, before the thread is gone"
     ),
-    case!("ended", writes, [], "writes that nobody sent to a worker are done"),
-    case!("ended", single_issuer, [], "the only issuer's requests fail as others do"),
-    case!("ended", deferred, [], "where only the issuer may run task work, nothing comes any more"),
+    case!("thread_exit", writes, [], "writes that nobody sent to a worker are done"),
+    case!("thread_exit", single_issuer, [], "the only issuer's requests fail as others do"),
+    case!("thread_exit", deferred, [], "where only the issuer may run task work, nothing comes any more"),
     case!(
-        "ended",
+        "thread_exit",
         ready_before,
         [],
         "what is ready when its thread ends completes, whether others wait in the ring or not"
     ),
-    case!("ended", main_goes_on, [], "requests of other threads are left alone"),
+    case!("thread_exit", main_goes_on, [], "requests of other threads are left alone"),
     case!(
-        "ended",
+        "thread_exit",
         first_thread,
         [],
         "others go on without the first thread, and the process ends with the last"
     ),
-    case!("ended", last_thread, [], "exit(2) of the only thread ends the process, whatever waits"),
+    case!("thread_exit", last_thread, [], "exit(2) of the only thread ends the process, whatever waits"),
 ];
 
 /// Submits by a thread, which has ended when this returns.
