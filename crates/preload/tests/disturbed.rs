@@ -16,7 +16,7 @@ const DISKS: [(&str, &str); 3] =
     [("quick", "latency:80us,jitter:20us"), ("slow", "latency:20ms"), ("still", "latency:300ms")];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("upsets")
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("disturbed")
 }
 
 /// A file of numbered blocks on a disk; none where it cannot be opened with O_DIRECT.
@@ -64,7 +64,7 @@ fn on(kinds: &[(&str, &str)], case: &str, disk: &str) -> Vec<Command> {
     let Some(path) = file(disk, case) else { return Vec::new() };
     let models = DISKS.map(|(name, options)| format!("{}={options}", root().join(name).display()));
     let each = |(kind, policy): &(&str, &str)| {
-        let mut c = under(example("upsets"), "user", "auto");
+        let mut c = under(example("disturbed"), "user", "auto");
         c.args([case, kind]).arg(&path).env("SOFTRING_POLL", policy);
         c.env("SOFTRING_MODEL", models.join(";"));
         c
@@ -127,11 +127,11 @@ fn the_kernel() {
     let Some(path) = file("disk", "kernel") else { return };
     for case in ["signals", "handler_waits", "handler_looks", "many", "cancels", "closes", "forks"]
     {
-        let mut c = under(example("upsets"), "kernel", "auto");
+        let mut c = under(example("disturbed"), "kernel", "auto");
         in_time(c.args([case, "plain"]).arg(&path), |_| {});
     }
     for case in ["runs", "closes", "forks"] {
-        let mut c = under(example("upsets"), "kernel", "auto");
+        let mut c = under(example("disturbed"), "kernel", "auto");
         in_time(c.args([case, "sqpoll"]).arg(&path), |_| {});
     }
 }

@@ -1,6 +1,6 @@
 //! A program to which things happen while its reads are in flight: signals, whose handlers may
-//! enter the same ring; being stopped and continued; cancels; its own end. `upsets CASE KIND PATH`
-//! exits with 0 if every read completed once, with its data, and in time; KIND is `plain`,
+//! enter the same ring; being stopped and continued; cancels; its own end. `disturbed CASE KIND
+//! PATH` exits with 0 if every read completed once, with its data, and in time; KIND is `plain`,
 //! `iopoll`, `sqpoll` or `sqpoll-iopoll`.
 #![allow(unsafe_code)]
 
