@@ -321,23 +321,19 @@ impl Machine {
     }
 
     fn reap(&mut self, ring: u8, max: Option<u32>) -> Rec {
-        let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return ret(NO_RING) };
+        let at = usize::from(ring & 1);
+        let Some(r) = &mut self.rings[at] else { return ret(NO_RING) };
         let mut rec = Rec::default();
         rec.notes.push(format!("sq flags {:#x}", r.sq_flags() & IORING_SQ_CQ_OVERFLOW));
         let mut taken = Vec::new();
-        loop {
-            while taken.len() < max.unwrap_or(4096) as usize {
-                let Some(cqe) = r.pop() else { break };
-                taken.push(cqe);
-            }
-            if max.is_some() || r.sq_flags() & IORING_SQ_CQ_OVERFLOW == 0 {
-                break;
-            }
-            let before = r.cq_tail();
-            r.enter(0, 0, IORING_ENTER_GETEVENTS);
-            if r.cq_tail() == before {
-                break;
-            }
+        empty(r, &mut taken, max);
+        // What has found room may have let more begin: a chain behind a count of completions.
+        if max.is_none() && rec.notes[0] != "sq flags 0x0" {
+            self.rest(None);
+        }
+        let Some(r) = &mut self.rings[at] else { return ret(NO_RING) };
+        if max.is_none() {
+            empty(r, &mut taken, max);
         }
         rec.notes.push(format!("overflow {}", r.cq_overflow()));
         rec.ret = taken.len() as i64;
@@ -379,4 +375,22 @@ fn opens(sqe: &Sqe) -> bool {
 
 fn ret(v: i64) -> Rec {
     Rec { ret: v, ..Rec::default() }
+}
+
+/// Takes completions, with all that has overflowed unless there is a `max`.
+fn empty(r: &mut Ring, taken: &mut Vec<crate::ring::Cqe>, max: Option<u32>) {
+    loop {
+        while taken.len() < max.unwrap_or(4096) as usize {
+            let Some(cqe) = r.pop() else { break };
+            taken.push(cqe);
+        }
+        if max.is_some() || r.sq_flags() & IORING_SQ_CQ_OVERFLOW == 0 {
+            return;
+        }
+        let before = r.cq_tail();
+        r.enter(0, 0, IORING_ENTER_GETEVENTS);
+        if r.cq_tail() == before {
+            return;
+        }
+    }
 }

@@ -31,6 +31,14 @@ impl Machine {
     /// Waits until no CQ has moved for a while; with a run to follow, first until it has come as
     /// far as that one.
     pub(super) fn settle(&mut self, want: Option<&Rec>) -> Rec {
+        let last = self.rest(want);
+        // Once out of step, there is nothing to wait for any more.
+        self.guided &= want.is_some_and(|w| w.tails == last);
+        Rec { tails: last, ..Rec::default() }
+    }
+
+    /// The same; answers the CQs' tails.
+    pub(super) fn rest(&mut self, want: Option<&Rec>) -> Vec<u32> {
         let start = Instant::now();
         let quiet = Duration::from_micros(self.quiet);
         let mut last = self.tails();
@@ -49,9 +57,7 @@ impl Machine {
             std::thread::sleep(STEP);
         }
         self.name_fds();
-        // Once out of step, there is nothing to wait for any more.
-        self.guided &= want.is_some_and(|w| w.tails == last);
-        Rec { tails: last, ..Rec::default() }
+        last
     }
 }
 
