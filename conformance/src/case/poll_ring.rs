@@ -15,6 +15,9 @@ pub const CASES: &[Case] = &[
     case!("poll_ring", has_some, [
         Op(IORING_OP_POLL_ADD),
     ], "a ring that has completions is readable at once"),
+    case!("poll_ring", not_posted, [
+        Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_POLL_ADD), Op(IORING_OP_MSG_RING),
+    ], "a ring is readable while its task has work to do, before anything is posted"),
     case!("poll_ring", full, [
         Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
     ], "what polls, reads or writes a ring waits for completions, or for room in its queue"),
@@ -52,6 +55,45 @@ fn each_kind(cx: &mut Cx) -> Outcome {
             cx.is("a NOP", polled.push(sqe::nop()).submit(), 1);
             ends(cx, &mut poller, what);
             polled.pop_all();
+        }
+    }
+    Ok(())
+}
+
+/// What a DEFER_TASKRUN ring's task is to post it is also woken for, again and again.
+fn not_posted(cx: &mut Cx) -> Outcome {
+    const SOON: Duration = Duration::from_millis(20);
+    let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
+    rustix::io::write(&file, b"data")?;
+    for flags in [DEFER, DEFER | IORING_SETUP_TASKRUN_FLAG] {
+        for what in ["a NOP by a worker", "a read by a worker", "a read that waited", "a message"] {
+            let (mut poller, mut from) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
+            let mut ring = cx.ring(4, flags)?;
+            let ((r, w), mut buf) = (cx.pipe()?, [0; 4]);
+            let sqe = match what {
+                "a NOP by a worker" => Some(sqe::nop().with(IOSQE_ASYNC)),
+                "a read by a worker" => {
+                    Some(sqe::read(file.as_raw_fd(), &mut buf, 0).with(IOSQE_ASYNC))
+                }
+                "a read that waited" => Some(sqe::read(r.as_raw_fd(), &mut buf, 0)),
+                _ => None,
+            };
+            if let Some(sqe) = sqe {
+                cx.start(&mut ring, &[sqe]);
+            }
+            std::thread::sleep(SOON);
+            if what == "a message" {
+                let message = sqe::op(IORING_OP_MSG_RING, ring.fd);
+                cx.start(&mut from, &[message]);
+            }
+            rustix::io::write(&w, b"x")?;
+            std::thread::sleep(SOON);
+            for _ in 0..2 {
+                cx.is(what, os::poll(ring.fd, libc::POLLIN, 0), IN);
+            }
+            cx.start(&mut poller, &[poll(&ring)]);
+            ends(cx, &mut poller, what);
+            cx.is("nothing is posted", ring.cq_ready(), 0);
         }
     }
     Ok(())

@@ -56,6 +56,12 @@ pub(super) fn lock_soon(ring: &Ring) -> Option<Guard<'_>> {
 }
 
 impl Ctx {
+    /// DEFER_TASKRUN: has the ring's task work to do, which only its entering does
+    /// (`io_local_work_pending`)?
+    pub(crate) fn owes_task_work(&mut self) -> bool {
+        self.defers() && !self.driver.active && self.has_work()
+    }
+
     /// Is there anything that entering would do? Called while nobody drives.
     pub(crate) fn has_work(&mut self) -> bool {
         !self.deferred.is_empty()

@@ -31,7 +31,7 @@ pub fn poll_fd(fd: i32) -> Option<i32> {
     let e = borrow(stand_in)?;
     let locked = ring.lock_soon().map(|mut ctx| {
         ctx.poll_fd = Some(first);
-        let ready = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty();
+        let ready = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty() || ctx.owes_task_work();
         // Who waits for an edge must not see one that is none.
         match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
             (true, false) => drop(rustix::io::write(e, &1u64.to_ne_bytes())),
