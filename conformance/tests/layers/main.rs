@@ -2,6 +2,7 @@
 //! below. And what a process has only once, its statics, is known, with what a fork makes of it.
 
 mod imports;
+mod loops;
 mod opcodes;
 mod raw_calls;
 #[path = "../sources/mod.rs"]

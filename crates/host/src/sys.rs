@@ -309,9 +309,9 @@ pub fn stack_pointer() -> usize {
 /// # Errors
 /// `EINTR` (a handler ran, or the process was stopped), `ETIMEDOUT`, `EAGAIN` (the word had
 /// changed).
-pub fn futex_wait_sig(word: &AtomicU32, seen: u32, timeout: Duration) -> Result<()> {
-    let ts = [timeout.as_secs(), u64::from(timeout.subsec_nanos())];
-    let ts = ts.as_ptr().expose_provenance();
+pub fn futex_wait_sig(word: &AtomicU32, seen: u32, timeout: Option<Duration>) -> Result<()> {
+    let ts = timeout.map(|d| [d.as_secs(), u64::from(d.subsec_nanos())]);
+    let ts = ts.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
     ends_by_stop(|| {
         let word = word.as_ptr().expose_provenance();
         // SAFETY: the word and the time are ours, and only read.

@@ -1,18 +1,18 @@
 //! Waiting for completions inside `enter`. Kernel counterpart: `io_cqring_wait`.
 
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
+use crate::drive::sleep::sleep as sleep_now;
+use crate::drive::sleep::{FOREVER, On, Woke, sleep_on_sequence};
 use crate::drive::task_work;
-use crate::io::aio::AioCtx;
-use crate::io::poll::{self, AIO_DATA, BATCH};
+use crate::io::poll::BATCH;
 use crate::io::signal_scope::{SignalScope, Sigset};
-use crate::memory::lock::SPINNER;
 use crate::policy::hybrid::Nap;
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
+use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
-use softring_host::handlers::{asleep, waits_under};
+use softring_host::handlers::waits_under;
 use softring_host::sys;
 use softring_host::time::Clock;
 use softring_uapi::epoll_event;
@@ -34,9 +34,6 @@ pub(crate) struct WaitArgs {
     pub(crate) sigmask: Option<u64>,
 }
 
-/// How long a passive waiter looks at the word before it sleeps: a sleep and a wake-up cost as
-/// much.
-const SPIN_NS: u64 = 10_000;
 /// A passive sleeper that must watch something else too looks again this often.
 const SLICE_NS: u64 = 5_000_000;
 /// Futex sleeps are never unbounded, so that a handler installed with SA_RESTART still ends them
@@ -47,26 +44,27 @@ const FOREVER_NS: u64 = 3_600_000_000_000;
 /// microseconds and more, looking at a batch of events one, on a busy machine two or three.
 const PROMPT_NS: u64 = 5_000;
 
-/// Looks at a word for as long as a sleep and its end take; true if it changed.
-fn spin(word: &AtomicU32, seen: u32) -> bool {
-    let end = Clock::Monotonic.now() + SPIN_NS;
-    loop {
-        for _ in 0..16 {
-            if word.load(SeqCst) != seen {
-                return true;
-            }
-            core::hint::spin_loop();
-        }
-        if Clock::Monotonic.now() >= end {
-            return false;
-        }
-    }
-}
-
 /// One sleep's outcome.
 enum Slept {
     Woken,
     Signal,
+}
+
+/// What a sleep has found.
+#[derive(Default)]
+struct Found {
+    /// Events of the poll set, and how many: for the turn that follows.
+    events: Option<[epoll_event; BATCH]>,
+    count: usize,
+    /// It was as long as a policy has said; did it end earlier?
+    early: Option<bool>,
+}
+
+impl Found {
+    fn turn(&self) -> Turn<'_> {
+        let events = self.events.as_ref().map_or(&[][..], |events| &events[..self.count]);
+        Turn::Events { events, early: self.early }
+    }
 }
 
 /// What can be had without waiting, where `min` CQEs are wanted.
@@ -75,22 +73,17 @@ fn gather(ctx: &mut Ctx, min: u32) {
         ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
     }
     if ctx.begin_turn() {
-        ctx.flush();
+        ctx.turn(Turn::Work);
     }
-    if min == 0 || ctx.defers() {
-        ctx.collect();
-    } else {
-        ctx.collect_memory();
-    }
-    ctx.flush();
+    ctx.turn(if min == 0 || ctx.defers() { Turn::All } else { Turn::Memory });
     // Until the buffers are used up, at the latest.
     while ctx.may_go_on() && ctx.begin_turn() {
-        ctx.flush();
+        ctx.turn(Turn::Work);
     }
     if !ctx.overflow.is_empty() {
         ctx.flush_overflow();
         if ctx.mem.cq_ready() < min {
-            ctx.flush();
+            ctx.turn(Turn::Work);
         }
     }
     if min > 0 && !ctx.defers() && ctx.mem.cq_ready() >= min && ctx.transports.unseen_long() {
@@ -171,12 +164,13 @@ pub(crate) fn cqring_wait<'r>(
             break;
         }
         if ctx.begin_turn() {
-            ctx.flush();
+            ctx.turn(Turn::Work);
             continue;
         }
-        let slept;
+        let (slept, mut found);
+        found = Found::default();
         (ctx, slept) = match time_left(&mut a, &ctx) {
-            Some(left) => sleep(ring, ctx, &mut a, left, signals),
+            Some(left) => sleep(ring, ctx, &mut a, left, signals, &mut found),
             None if !polled => {
                 polled = true;
                 ctx.post_ready();
@@ -190,8 +184,7 @@ pub(crate) fn cqring_wait<'r>(
         if let Slept::Signal = slept {
             result = Err(Errno::EINTR);
         }
-        ctx.collect_memory();
-        ctx.flush();
+        ctx.turn(found.turn());
     }
     ctx.count_naps();
     ring.driven.store(true, Relaxed);
@@ -229,6 +222,7 @@ fn sleep<'r>(
     a: &mut WaitArgs,
     left: u64,
     signals: &mut SignalScope,
+    found: &mut Found,
 ) -> (Guard<'r>, Slept) {
     if left == 0 {
         return let_in(ring, ctx, signals);
@@ -256,13 +250,13 @@ fn sleep<'r>(
             core::hint::spin_loop();
             return (ring.lock_now(), Slept::Woken);
         }
-        Ok(Rest::Nap(nap)) if nap != Nap::BLOCK => return take_nap(ring, ctx, a, left, nap),
+        Ok(Rest::Nap(nap)) if nap != Nap::BLOCK => return take_nap(ring, ctx, a, left, nap, found),
         Err(_) => return handle_signals(ring, ctx, signals),
         Ok(Rest::Block | Rest::Nap(_)) => {}
     }
     let span = ctx.trace.begin_now();
     let (mut ctx, slept) =
-        if drives { drive(ring, ctx, a, left) } else { passive(ring, ctx, a, left) };
+        if drives { drive(ring, ctx, a, left, found) } else { passive(ring, ctx, a, left) };
     ctx.trace.end(span, Step::Sleep, 0);
     (ctx, slept)
 }
@@ -323,17 +317,6 @@ impl Ctx {
         let rest = polling.rest(signals)?;
         Ok(rest.map_or(Rest::Look, Rest::Nap))
     }
-
-    /// Completions that a look in memory has found have left their mark in the poll set: takes it
-    /// out, that it end no nap. True if there was something else to act on.
-    fn clear_marks(&mut self) -> bool {
-        let mut buf = [epoll_event::default(); BATCH];
-        let epoll = self.transports.epoll_fd().unwrap_or(-1);
-        let n = poll::wait(epoll, &mut buf, Some(0), None).unwrap_or(0);
-        let marks = buf[..n].iter().filter(|ev| ev.data == AIO_DATA).count();
-        self.poll_events(&buf[..n]);
-        n > marks || self.transports.aio.as_ref().is_some_and(AioCtx::ready)
-    }
 }
 
 /// Drives until it is time to look for completions of aio.
@@ -343,26 +326,31 @@ fn take_nap<'r>(
     a: &WaitArgs,
     left: u64,
     nap: Nap,
+    found: &mut Found,
 ) -> (Guard<'r>, Slept) {
     let napping = ctx.trace.begin_nap(nap.until, nap.many);
-    let found = ctx.clear_marks();
+    let acts = ctx.reap_marks();
     let time = nap.until.saturating_sub(Clock::Monotonic.now());
-    let (mut ctx, slept) = match found || time == 0 {
+    let (mut ctx, slept) = match acts || time == 0 {
         true => (ctx, Slept::Woken),
-        false => drive(ring, ctx, a, left.min(time)),
+        false => drive(ring, ctx, a, left.min(time), found),
     };
-    if let Some(polling) = &mut ctx.transports.polling {
-        polling.woke(Clock::Monotonic.now() < nap.until);
-    }
+    found.early = Some(Clock::Monotonic.now() < nap.until);
     ctx.trace.end_nap(&napping);
     (ctx, slept)
 }
 
-fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
+fn drive<'r>(
+    ring: &'r Ring,
+    mut ctx: Guard<'r>,
+    a: &WaitArgs,
+    left: u64,
+    found: &mut Found,
+) -> (Guard<'r>, Slept) {
     if ctx.transports.poll_set().is_err() {
         return passive(ring, ctx, a, left.min(SLICE_NS));
     }
-    let left = left.min(ctx.next_event_in().unwrap_or(u64::MAX));
+    let left = left.min(ctx.next_event_in().unwrap_or(FOREVER));
     if ctx.transports.with_models() {
         sys::exact_timers();
     }
@@ -373,27 +361,14 @@ fn drive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Gu
     drop(ctx);
     // It looks after those that wait on numbers whose close nobody has heard of.
     super::reactor::ensure();
-    let mut buf = [epoll_event::default(); BATCH];
-    let timeout = (left != u64::MAX).then_some(left);
-    let r = {
-        let _asleep = asleep();
-        poll::wait(epoll, &mut buf, timeout, a.sigmask)
-    };
+    let buf = found.events.insert([epoll_event::default(); BATCH]);
+    let taken = sleep_now(On::Events(epoll, buf), left, a.sigmask);
     let prompt = settles && Clock::Monotonic.now() - start < PROMPT_NS;
     let mut ctx = ring.lock_now();
     ctx.look(prompt);
     ctx.end_drive();
-    match r {
-        Ok(n) => {
-            ctx.poll_events(&buf[..n]);
-            if n == BATCH {
-                ctx.take_events();
-            }
-            (ctx, Slept::Woken)
-        }
-        Err(Errno::EINTR) => (ctx, Slept::Signal),
-        Err(_) => (ctx, Slept::Woken),
-    }
+    found.count = taken.unwrap_or(0);
+    (ctx, if taken == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken })
 }
 
 /// Sleeps on the control page's sequence word, which whoever posts bumps, in whatever process.
@@ -403,38 +378,22 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
     let slice = if slices { SLICE_NS } else { FOREVER_NS };
     let control = ctx.mem.control.clone();
     let spins = a.sigmask.is_none() && ctx.spin.try_now();
-    control.waiters().fetch_add(if spins { SPINNER } else { 1 }, SeqCst);
-    let seen = control.seq().load(SeqCst);
-    drop(ctx);
-    if spins {
-        let moved = spin(control.seq(), seen);
-        let sleeps = u32::from(!moved);
-        control.waiters().fetch_add(sleeps.wrapping_sub(SPINNER), SeqCst);
-        if moved {
-            let mut ctx = ring.lock_now();
-            ctx.spin.was_short();
-            return (ctx, Slept::Woken);
+    let woke = sleep_on_sequence(&control, spins, left.min(slice), a.sigmask, || {
+        drop(ctx);
+        if !slices {
+            // It tells when the process was stopped.
+            super::reactor::ensure();
         }
-    }
-    if slice == FOREVER_NS {
-        // It tells when the process was stopped.
-        super::reactor::ensure();
-    }
-    let time = Duration::from_nanos(left.min(slice));
-    let asleep = asleep();
-    let slept = match a.sigmask {
-        Some(mask) => sys::sleep_under(mask, time),
-        None => sys::futex_wait_sig(control.seq(), seen, time),
-    };
-    drop(asleep);
-    let slept = if slept == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken };
-    control.waiters().fetch_sub(1, SeqCst);
-    let ctx = ring.lock_now();
-    if ctx.issuing == Issuing::Elsewhere {
+        true
+    });
+    let mut ctx = ring.lock_now();
+    if woke == Woke::Spinning {
+        ctx.spin.was_short();
+    } else if ctx.issuing == Issuing::Elsewhere {
         // Its process may be gone.
         control.end_issue_of_dead();
     }
-    (ctx, slept)
+    (ctx, if woke == Woke::Signal { Slept::Signal } else { Slept::Woken })
 }
 
 /// Sleeps until somebody posts, for `slice` at most.

@@ -18,7 +18,7 @@
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::io::clock::CLOCK_DATA;
-use crate::io::poll::{AIO_DATA, BATCH, PollSet};
+use crate::io::poll::AIO_DATA;
 use crate::io::standing;
 use crate::io::token::ReqId;
 use crate::memory::lock::SPINNER;
@@ -220,72 +220,6 @@ impl Ctx {
         let told = events.to_vec();
         for (to, from) in places.into_iter().zip(order) {
             events[to] = told[from];
-        }
-    }
-
-    /// Takes what is there without waiting: aio completions, readiness, due timeouts, workers'
-    /// results.
-    pub(crate) fn collect(&mut self) {
-        if self.leaves_work() {
-            return;
-        }
-        // What was ready when it was armed comes before a timer that was due by then.
-        let armed = core::mem::take(&mut self.transports.ready_now);
-        if armed {
-            self.collect_events();
-        }
-        self.collect_memory();
-        if !armed {
-            self.collect_events();
-        }
-    }
-
-    fn collect_events(&mut self) {
-        if self.transports.poll.as_ref().is_some_and(PollSet::tells) {
-            self.look(true);
-            self.take_events();
-        }
-    }
-
-    /// The kernel runs task work in each call: posts what has become ready, unless a thread waits
-    /// for just that.
-    pub(crate) fn post_ready(&mut self) {
-        if self.in_flight() && !self.driver.active {
-            self.collect();
-            self.flush();
-        }
-    }
-
-    /// Acts on all that is ready in the poll set. What one look takes is not all where more than
-    /// that many are ready; and only behind all does anything get its second turn.
-    pub(crate) fn take_events(&mut self) {
-        if self.leaves_work() {
-            return;
-        }
-        let mut buf = [epoll_event::default(); BATCH];
-        loop {
-            let fd = self.transports.epoll_fd().unwrap_or(-1);
-            let n = crate::io::poll::wait(fd, &mut buf, Some(0), None).unwrap_or(0);
-            self.poll_events(&buf[..n]);
-            if n < BATCH {
-                break;
-            }
-        }
-    }
-
-    /// The part of [`collect`](Self::collect) that costs no system call.
-    pub(crate) fn collect_memory(&mut self) {
-        if self.leaves_work() {
-            return;
-        }
-        self.take_stash();
-        while let Some(f) = self.deferred.pop_front() {
-            self.finished(f);
-        }
-        self.aio_reap();
-        self.model_reap();
-        if !self.timeouts.is_empty() {
-            self.timeouts_expire();
         }
     }
 }

@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use crate::drive::cqwait::{end_by_signals, sleep_passively};
+use crate::drive::sleep::idle_sleep;
 use crate::io::aio::AioCtx;
 use crate::io::kinds::is_direct;
 use crate::io::polling::{self, LOOKS, Polling};
@@ -20,8 +21,8 @@ use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::opdef;
 use crate::ring::request::Req;
 use crate::ring::request::kind_of;
+use crate::ring::turn::Turn;
 use softring_host::fd::kind::Kind;
-use softring_host::handlers::asleep;
 use softring_host::sys;
 use softring_host::time::Clock;
 use softring_host::user;
@@ -85,8 +86,7 @@ fn poll_until<'r>(
     // What others post meanwhile counts, as it ends the kernel's.
     let (before, mut found, mut plain) = (ctx.completions(), 0, Plain::default());
     loop {
-        ctx.collect_memory();
-        ctx.flush();
+        ctx.turn(Turn::Memory);
         let all = ctx.completions().wrapping_sub(before) as usize;
         if all != found {
             (found, plain.since) = (all, None);
@@ -195,12 +195,7 @@ pub(crate) fn doze<'r>(
         ctx.begin_drive(0, nap.until);
     }
     drop(ctx);
-    let asleep = asleep();
-    let slept = match &mut reap {
-        Some(reap) => polling::sleep(reap, nap, in_flight, mask),
-        None => polling::sleep_alone(nap, mask, wake),
-    };
-    drop(asleep);
+    let slept = idle_sleep(reap.as_mut(), nap, in_flight, wake, mask);
     let slept = slept.map(|early| early || due.is_some());
     let mut ctx = ring.lock();
     if let Some((aio, reap)) = ctx.transports.aio.as_mut().zip(reap) {

@@ -10,9 +10,12 @@ pub(crate) mod leave;
 mod of_process;
 pub(crate) mod pending;
 pub(crate) mod reactor;
+pub(crate) mod sleep;
 pub(crate) mod sqpoll;
 pub(crate) mod stand_in;
+pub(crate) mod sync_cancel;
 pub mod task_work;
 pub(crate) mod teardown;
+pub(crate) mod turn;
 
 pub(crate) use of_process::AT_FORK;

@@ -8,6 +8,7 @@ use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::{self, Outcome};
 use crate::ring::pending::{EpollChange, Pending, What};
 use crate::ring::request::{FileRef, OpState};
+use crate::ring::turn::Turn;
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
 use softring_uapi::errno::{Errno, Result};
@@ -47,7 +48,7 @@ pub(crate) fn flush(ring: &Arc<Ring>) {
         if ctx.defers() {
             ctx.commit();
         } else {
-            ctx.flush();
+            ctx.turn(Turn::Work);
         }
     }
 }

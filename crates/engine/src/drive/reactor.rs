@@ -19,8 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::of_process::PROCESS;
-use crate::io::poll::{self, BATCH};
+use super::sleep::{FOREVER, On, sleep};
+use crate::io::poll::BATCH;
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
+use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
 use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
@@ -280,7 +282,8 @@ impl Reactor {
         let mut duties = PROCESS.reactor.duties.get().map(|make| make());
         loop {
             let timeout = self.timeout();
-            let slept = poll::wait(self.epoll.as_raw_fd(), &mut buf, timeout, None);
+            let on = On::Events(self.epoll.as_raw_fd(), &mut buf);
+            let slept = sleep(on, timeout.unwrap_or(FOREVER), None);
             if slept == Err(Errno::EINTR) {
                 tell_of_stop();
             }
@@ -407,8 +410,7 @@ impl Reactor {
             }
             if !ctx.defers() {
                 let span = ctx.trace.begin_now();
-                ctx.collect();
-                ctx.flush();
+                ctx.turn(Turn::All);
                 ctx.trace.end(span, Step::Drive, 0);
                 ctx.note_deadline();
                 again |= ctx.in_flight();

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
 use crate::ring::ctx::{Issuing, Ring};
+use crate::ring::turn::Turn;
 
 /// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
 /// is in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the last
@@ -26,8 +27,7 @@ pub(crate) fn end(ring: &Arc<Ring>) {
         ctx.poll_fd = None;
         // What has come before the close is not cancelled: on the kernel its task has it already.
         if !ctx.defers() {
-            ctx.collect();
-            ctx.flush();
+            ctx.turn(Turn::All);
         }
         ring.dead.store(true, SeqCst);
     }

@@ -2,19 +2,16 @@
 //! what of it is the process's, the cost of a timer and a policy that the user forces.
 
 use core::sync::atomic::Ordering::Relaxed;
-use core::time::Duration;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::of_process::PROCESS;
 use super::signal_scope::SignalScope;
-use crate::io::aio::DetachedReap;
 use crate::policy::hybrid::{Hybrid, Key, Load, Nap, Policy, Step, Ticket, Timer};
-use softring_host::limits::AIO_WAIT_BATCH;
 use softring_host::sys;
 use softring_host::time::{Clock, cpu_time};
 use softring_uapi::aio::{IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, iocb};
-use softring_uapi::errno::{Errno, Result};
+use softring_uapi::errno::Result;
 
 /// Sleeps measured before the first ring of its kind is used, and how long each is, in ns.
 const TRIALS: usize = 6;
@@ -203,40 +200,6 @@ impl Polling {
         }
         self.hybrid.woke(Clock::Monotonic.now(), early);
     }
-}
-
-/// Takes a nap, or a sleep of a time, for completions of `reap`'s; `in_flight` are to come. True if
-/// so many came as were to end it.
-///
-/// # Errors
-/// EINTR.
-pub(crate) fn sleep(
-    reap: &mut DetachedReap,
-    nap: Nap,
-    in_flight: u32,
-    mask: Option<u64>,
-) -> Result<bool> {
-    let min = (nap.many.min(in_flight) as usize).clamp(1, AIO_WAIT_BATCH);
-    let time = nap.until.saturating_sub(Clock::Monotonic.now());
-    match reap.wait(min, Duration::from_nanos(time), mask) {
-        Err(Errno::EINTR) => Err(Errno::EINTR),
-        r => Ok(r.is_ok_and(|n| n >= min)),
-    }
-}
-
-/// The same where there is nothing but the time to wait for, and the eventfd `wake`, if there is
-/// one.
-///
-/// # Errors
-/// EINTR.
-pub(crate) fn sleep_alone(nap: Nap, mask: Option<u64>, wake: Option<i32>) -> Result<bool> {
-    let time = Duration::from_nanos(nap.until.saturating_sub(Clock::Monotonic.now()));
-    match (wake, mask) {
-        (Some(wake), _) => sys::poll_or_stop(mask, wake, time)?,
-        (None, Some(mask)) => sys::sleep_under(mask, time)?,
-        (None, None) => sys::sleep(time)?,
-    }
-    Ok(false)
 }
 
 impl Polling {

@@ -16,7 +16,7 @@
 //! | `cq.flags` | program | engine | relaxed | EVENTFD_DISABLED |
 //! | control page: `lock` | all processes | all | acquire / release | the uring lock |
 //! | control page: `sq_head`, `cq_tail` | lock holder | lock holder | under `lock` | the engine's own copies |
-//! | control page: `waiters`, `seq` | waiters; posters | posters; waiters | under `lock` + futex | `drive::cqwait` |
+//! | control page: `waiters`, `seq` | waiters; posters | posters; waiters | under `lock` + futex | `drive::sleep` |
 
 pub(crate) mod cq;
 pub(crate) mod file;

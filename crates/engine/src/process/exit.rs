@@ -10,10 +10,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use crate::ring::cancel::sleep;
+use crate::drive::sleep::sleep_for_change;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::request::{Phase, Req, ReqFlags};
 use crate::ring::task;
+use crate::ring::turn::Turn;
 use softring_host::fork;
 use softring_uapi::errno::Errno;
 
@@ -44,21 +45,20 @@ fn ends_on(ring: &Arc<Ring>, task: u32) {
             if hands < HANDS && ctx.driver.active {
                 hands += 1;
                 ctx.kick_driver();
-                let _ = sleep(ctx, u64::MAX);
+                let _ = sleep_for_change(ctx, u64::MAX);
                 continue;
             }
-            ctx.collect();
-            ctx.flush();
+            ctx.turn(Turn::All);
         }
         let running = ctx.orphan(task);
         if !ctx.defers() {
-            ctx.flush();
+            ctx.turn(Turn::Work);
         }
         if !running {
             return;
         }
         // A signal only makes it look earlier.
-        let _ = sleep(ctx, u64::MAX);
+        let _ = sleep_for_change(ctx, u64::MAX);
     }
 }
 

@@ -26,6 +26,7 @@ use crate::ops::table::OPS;
 use crate::ops::timeout::{clock_named, with_clock};
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::request::{Phase, Req, ReqFlags, Timer};
+use crate::ring::turn::Turn;
 use softring_host::fd::InternalFd;
 use softring_host::fork::AtFork;
 use softring_host::sync::Mutex;
@@ -355,8 +356,7 @@ pub(crate) fn take_over(ring: &Arc<Ring>, child: u32, end: End) -> bool {
     if ring.dead.load(Relaxed) || !ctx.take_over(child, end) {
         return false;
     }
-    ctx.collect_memory();
-    ctx.flush();
+    ctx.turn(Turn::Memory);
     ctx.nudge();
     true
 }

@@ -13,10 +13,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::drive::reactor;
-use crate::ring::cancel::{Wanted, sleep};
+use crate::drive::sleep::sleep_for_change;
+use crate::ring::cancel::Wanted;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::Outcome;
 use crate::ring::request::Call;
+use crate::ring::turn::Turn;
 use softring_host::time::Clock;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
@@ -78,7 +80,7 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
             break;
         }
         // Another child's turn.
-        if sleep(ctx, deadline) == Err(Errno::ETIME) {
+        if sleep_for_change(ctx, deadline) == Err(Errno::ETIME) {
             return Err(Errno::ENOENT);
         }
     }
@@ -98,7 +100,7 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
             ctx.inherited.parent_is_silent = true;
             return Err(Errno::ENOENT);
         }
-        let _ = sleep(ctx, deadline);
+        let _ = sleep_for_change(ctx, deadline);
     }
 }
 
@@ -124,8 +126,7 @@ pub(crate) fn answer(ring: &Arc<Ring>) -> bool {
     let result = Wanted::new(&ctx, name, flags, -1, opcode).and_then(|w| ctx.cancel(&w));
     ctx.set_cancel_word(RESULT, result.map_or_else(Errno::res, u32::cast_signed).cast_unsigned());
     ctx.set_cancel_word(STATE, ANSWERED);
-    ctx.collect_memory();
-    ctx.flush();
+    ctx.turn(Turn::Memory);
     ctx.nudge();
     true
 }

@@ -4,27 +4,21 @@
 //! linked behind another request, behind a drain barrier, or with the kernel's aio is not found, as
 //! in the kernel.
 
-use core::sync::atomic::Ordering::SeqCst;
-use core::time::Duration;
 use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
 use crate::io::token::ReqId;
-use crate::ring::ctx::{Ctx, Guard, Ring};
+use crate::ring::ctx::Ctx;
 use crate::ring::request::{OnWorker, Phase, Req};
 use softring_host::fd::InternalFd;
 use softring_host::sys;
-use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 /// The flags of a cancellation (`CANCEL_FLAGS`).
 pub(crate) const CANCEL_FLAGS: u32 = (1 << 6) - 1;
 const MANY: u32 = IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_ANY;
-/// A sleeper in [`sync_cancel`] looks again this often, whatever wakes it.
-const SLICE: Duration = Duration::from_millis(5);
 
 /// Kinds of requests, in the order of the search; 0 is workers, 1 the poll set.
 const CHILDREN: u8 = 2;
@@ -77,6 +71,11 @@ impl Wanted {
 
     fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// The same, of a plain descriptor that the caller holds.
+    pub(crate) fn held(user_data: u64, flags: u32, fd: Arc<InternalFd>, opcode: u8) -> Self {
+        Wanted { flags, user_data, opcode, file: Some(File::Held(fd)) }
     }
 
     /// Does `user_data` decide?
@@ -302,78 +301,4 @@ impl Ctx {
         self.submit = crate::ring::batch::SubmitState::default();
         self.exclusive = crate::ring::exclusive_queues::ExclusiveQueues::default();
     }
-}
-
-/// `IORING_REGISTER_SYNC_CANCEL`: cancels, and waits until nothing that matches runs any more
-/// (`io_sync_cancel`).
-///
-/// # Errors
-/// `EINVAL`, `EBADF`, `ENOENT` if nothing matched at all, `ETIME`, `EINTR`.
-pub(crate) fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> Result<usize> {
-    if reg.flags & !CANCEL_FLAGS != 0 || reg.pad != [0; 7] || reg.pad2 != [0; 3] {
-        return Err(Errno::EINVAL);
-    }
-    let by_fd = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_FD_FIXED;
-    let plain = reg.flags & by_fd == IORING_ASYNC_CANCEL_FD;
-    // A plain descriptor is taken once; a registered one is looked up anew each time.
-    let held = if plain { Some(Arc::new(softring_host::fd::dup_visible(reg.fd)?)) } else { None };
-    let forever = reg.timeout.tv_sec == -1 && reg.timeout.tv_nsec == -1;
-    let limit = if forever { u64::MAX } else { softring_host::time::ns_of(reg.timeout) };
-    let deadline = Clock::Monotonic.now().saturating_add(limit);
-    // With DEFER_TASKRUN the end of a worker's request is work for when the program enters. Before
-    // 7.2 it wakes nobody who waits here (`io_req_local_work_add`): only the time's end does.
-    let mut attempts = 0;
-    loop {
-        let mut ctx = ring.lock();
-        let wanted = match &held {
-            Some(fd) => Wanted {
-                flags: reg.flags,
-                user_data: reg.addr,
-                opcode: reg.opcode,
-                file: Some(File::Held(fd.clone())),
-            },
-            None => Wanted::new(&ctx, reg.addr, reg.flags, reg.fd, reg.opcode)?,
-        };
-        let result = ctx.cancel(&wanted);
-        ctx.collect_memory();
-        ctx.flush();
-        match result {
-            Err(Errno::EALREADY) => {}
-            result if attempts == 0 => return result.map(|n| n as usize),
-            Ok(_) | Err(Errno::ENOENT) => return Ok(0),
-            Err(e) => return Err(e),
-        }
-        attempts += 1;
-        if !ctx.defers() || forever || has(Change::CancelWakes) {
-            sleep(ctx, deadline)?;
-        } else if attempts == 2 {
-            drop(ctx);
-            return Err(sleep_until(deadline));
-        }
-    }
-}
-
-/// Sleeps until the time is over, or a signal comes; answers which.
-fn sleep_until(deadline: u64) -> Errno {
-    let left = Duration::from_nanos(deadline.saturating_sub(Clock::Monotonic.now()));
-    sys::poll_or_stop(None, -1, left).err().unwrap_or(Errno::ETIME)
-}
-
-/// Sleeps until something completes, for a while.
-///
-/// # Errors
-/// `ETIME` past the deadline, `EINTR`.
-pub(crate) fn sleep(ctx: Guard<'_>, deadline: u64) -> Result<()> {
-    let now = Clock::Monotonic.now();
-    if now >= deadline {
-        return Err(Errno::ETIME);
-    }
-    let control = ctx.mem.control.clone();
-    control.waiters().fetch_add(1, SeqCst);
-    let seen = control.seq().load(SeqCst);
-    drop(ctx);
-    let slice = SLICE.min(Duration::from_nanos(deadline - now));
-    let slept = sys::futex_wait_sig(control.seq(), seen, slice);
-    control.waiters().fetch_sub(1, SeqCst);
-    if slept == Err(Errno::EINTR) { slept } else { Ok(()) }
 }

@@ -11,7 +11,7 @@ use crate::ring::job::Finished;
 use crate::ring::opdef::Outcome;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{OnWorker, Phase, ReqFlags};
-use softring_uapi::errno::Errno;
+use crate::ring::turn::Turn;
 
 impl Ctx {
     /// Posts a CQE. The tail is published by [`commit`](Self::commit).
@@ -134,35 +134,6 @@ impl Ctx {
         }
     }
 
-    /// Runs task work, flushes the barrier and sequence timeouts, publishes CQEs, wakes whoever
-    /// waits for them.
-    pub(crate) fn flush(&mut self) {
-        if self.leaves_work() {
-            return self.commit();
-        }
-        loop {
-            self.count_ended();
-            self.post_tags();
-            if self.drain.active {
-                self.queue_deferred();
-            }
-            self.timeouts_by_count();
-            // What a batch completes at once may start more.
-            if self.run.is_empty() && !self.run_iowq(true) && !self.transports_submit() {
-                if self.defers() || self.transports.stash.is_empty() {
-                    break;
-                }
-                // Events that a linked receive found on its way are in no poll set any more.
-                self.take_stash();
-            }
-            self.flushed();
-            // A timeout counts from behind the CQEs of the batch before it.
-            self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
-            self.run_task_work();
-        }
-        self.commit();
-    }
-
     /// A batch is through, but its task work is not run: what has ended in it holds no barrier.
     pub(crate) fn free_ended(&mut self) {
         let ended = self.nr_ended > 0;
@@ -175,36 +146,6 @@ impl Ctx {
     /// Requests that have ended count until the batch that they ended in is through.
     pub(crate) fn count_ended(&mut self) {
         self.nr_reqs -= core::mem::take(&mut self.nr_ended);
-    }
-
-    /// Issues what the run queue holds now (not what that adds: others first).
-    pub(crate) fn run_task_work(&mut self) {
-        for _ in 0..self.run.len() {
-            let Some(id) = self.run.pop_front() else { break };
-            let Some(mut req) = self.slab.take(id) else { continue };
-            // What a worker would do comes after every CQE so far, for a timeout that counts them,
-            // too.
-            if req.is_workers() {
-                self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
-            }
-            if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
-                let res = req.res;
-                if req.is_handed_back() {
-                    self.flushed();
-                }
-                self.put_buffer(&mut req, res);
-                self.finish(req);
-            } else if req.flags.contains(ReqFlags::ORPHAN) {
-                req.fail(Errno::EFAULT);
-                self.finish(req);
-            } else if req.is_for_worker() {
-                let id = self.slab.insert(req);
-                self.queue_iowq(id);
-            } else {
-                self.events_first(&req);
-                self.queue_sqe(req);
-            }
-        }
     }
 
     /// CQEs so far, those included that wait for room; wraps.
@@ -228,7 +169,7 @@ impl Ctx {
                     self.announce_deferred();
                 }
             } else {
-                self.flush();
+                self.turn(Turn::Work);
             }
         }
     }

@@ -45,6 +45,7 @@ use crate::ring::pending::Pending;
 use crate::ring::slab::Slab;
 use crate::ring::sq_thread::SqPoll;
 use crate::ring::timer_queue::Timeouts;
+use crate::ring::turn::Turn;
 use crate::ring::waiters::{AdaptiveSpin, Driver, Wakes};
 use crate::stats::Place;
 use crate::stats::trace::Writer;
@@ -482,8 +483,7 @@ impl Ctx {
     #[cold]
     fn take_left_work(&mut self) {
         if !self.defers() {
-            self.collect_memory();
-            return self.flush();
+            return self.turn(Turn::Memory);
         }
         self.commit();
         if self.has_work() {

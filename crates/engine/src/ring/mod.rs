@@ -35,4 +35,5 @@ pub mod task;
 pub(crate) mod timeouts;
 pub(crate) mod timer_queue;
 pub(crate) mod trace;
+pub(crate) mod turn;
 pub(crate) mod waiters;

@@ -17,6 +17,7 @@ use crate::ring::ctx::{Ctx, Issuing, Ring};
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, Phase, Req};
 use crate::ring::standing::events_of;
+use crate::ring::turn::Turn;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::{InternalFd, dup_internal};
 use softring_host::sys;
@@ -31,7 +32,7 @@ impl Ring {
             if !ctx.is_at_hand(fd, waited) {
                 ctx.number_closes(fd, None);
                 if !ctx.defers() {
-                    ctx.flush();
+                    ctx.turn(Turn::Work);
                 }
                 return;
             }

@@ -10,6 +10,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{OpState, Phase, Req, ReqFlags};
+use crate::ring::turn::Turn;
 use softring_uapi::errno::{Errno, Result};
 
 impl Req {
@@ -81,7 +82,7 @@ impl Ctx {
             self.nudge();
         } else {
             self.complete(id, res);
-            self.flush();
+            self.turn(Turn::Work);
         }
         true
     }

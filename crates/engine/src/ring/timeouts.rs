@@ -8,6 +8,7 @@ use crate::memory::scratch::BATCH;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
 use crate::ring::request::{OpState, Phase, Req, ReqFlags, Timer};
+use crate::ring::turn::Turn;
 use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{
@@ -104,7 +105,7 @@ impl Ctx {
         if self.timeouts.by_count.is_empty() {
             self.commit();
         } else {
-            self.flush();
+            self.turn(Turn::Work);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::job::{Finished, Job};
 use crate::ring::request::Call;
+use crate::ring::turn::Turn;
 use crate::stats::PoolPlace;
 use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
@@ -101,7 +102,7 @@ impl Ctx {
     pub(crate) fn worker_done(&mut self, f: Finished) {
         if !self.defers() {
             self.finished(f);
-            return self.flush();
+            return self.turn(Turn::Work);
         }
         self.deferred.push_back(f);
         if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {

@@ -9,6 +9,7 @@ use crate::drive::sqpoll;
 use crate::drive::task_work;
 use crate::io::signal_scope::{SignalScope, Sigset};
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
+use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
 use softring_host::handlers::Call;
 use softring_host::{sys, time, user};
@@ -116,8 +117,7 @@ fn submit_and_wait<'r>(
     } else if args.flags & IORING_ENTER_GETEVENTS == 0 && !ctx.defers() && ctx.in_flight() {
         // Whoever calls for nothing else wants it now, also if another thread is about to bring it.
         ctx = task_work::without_reactor(ring, ctx);
-        ctx.collect();
-        ctx.flush();
+        ctx.turn(Turn::All);
     }
     if submitted != args.submit || args.flags & IORING_ENTER_GETEVENTS == 0 {
         return (ctx, Ok(submitted as usize));
@@ -197,22 +197,15 @@ impl Ctx {
     pub(crate) fn after_submit(&mut self, waits: bool, older: bool) {
         if self.defers() {
             // What the program's wait does at once a worker comes later than.
-            if !waits || self.run.is_empty() {
-                self.run_iowq(false);
-            }
-            self.transports_submit();
-            self.commit();
+            self.turn(Turn::Deferred { workers: !waits || self.run.is_empty() });
             let any = !self.transports.stash.is_empty() || !self.run.is_empty();
             if any && !waits {
                 self.announce_deferred();
             }
         } else {
-            self.take_stash();
-            self.model_reap();
-            self.flush();
+            self.turn(Turn::Batch);
             if self.transports.ready_now {
-                self.collect();
-                self.flush();
+                self.turn(Turn::All);
             } else if !waits && (older || self.transports.unsettled > 0) {
                 self.post_ready();
             }

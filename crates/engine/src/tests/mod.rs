@@ -13,6 +13,7 @@ use crate::io::token::ReqId;
 use crate::memory::rings::{Geometry, Rings, off};
 use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::request::Phase;
+use crate::ring::turn::Turn;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use softring_uapi::*;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ impl TestRing {
         let mut ctx = self.lock();
         ctx.timeouts_disarm(id);
         ctx.complete(id, res);
-        ctx.flush();
+        ctx.turn(Turn::Work);
     }
 
     /// The names of requests that wait for something of their own, in order.

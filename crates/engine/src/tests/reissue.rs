@@ -5,6 +5,7 @@ use crate::ops::table::OPS;
 use crate::ring::job::Finished;
 use crate::ring::opdef::{Issue, OpDef, Outcome};
 use crate::ring::request::{Call, Req};
+use crate::ring::turn::Turn;
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -29,7 +30,7 @@ fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     ctx.nr_reqs += 1;
     let req = ctx.slab.place(req);
     ctx.queue_sqe(req);
-    ctx.flush();
+    ctx.turn(Turn::Work);
 }
 
 /// What it waits for has come: it is tried again.
@@ -37,7 +38,7 @@ fn again(ring: &TestRing, id: ReqId) {
     let mut ctx = ring.lock();
     ctx.slab.get_mut(id).expect("it waits").phase = Phase::Prepped;
     ctx.run.push_back(id);
-    ctx.flush();
+    ctx.turn(Turn::Work);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +123,7 @@ fn a_late_result_finds_nobody() {
     let bring = |res| {
         let mut ctx = ring.lock();
         ctx.finished(Finished { id: gone, call: Call::default(), outcome: Outcome::Done(res) });
-        ctx.flush();
+        ctx.turn(Turn::Work);
     };
     bring(3);
     begin(&ring, 2, &[Outcome::Elsewhere]);

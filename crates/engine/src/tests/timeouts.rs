@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ring::request::Phase;
+use crate::ring::turn::Turn;
 use proptest::prelude::*;
 
 const ETIME: i32 = -62;
@@ -94,7 +95,7 @@ proptest! {
         std::thread::sleep(std::time::Duration::from_millis(5));
         let mut ctx = ring.lock();
         ctx.timeouts_expire();
-        ctx.flush();
+        ctx.turn(Turn::Work);
         drop(ctx);
         let want: Vec<_> = want.into_iter().map(|(_, name)| (name, ETIME)).collect();
         prop_assert_eq!(ring.reap(), want);

@@ -1,6 +1,7 @@
 //! Wake-up: `drive::cqwait::{cqring_wait, drive, passive}`, `drive::driver::{wake, nudge,
-//! kick_driver}` and `syscall::enter::leave`. Threads wait for CQEs of one ring: the first drives,
-//! the others sleep on the sequence word. Events come to whoever drives, or are posted by a worker.
+//! kick_driver}`, `drive::sleep` and `drive::leave`. Threads wait for CQEs of one ring: the first
+//! drives, the others sleep on the sequence word. Events come to whoever drives, or are posted by a
+//! worker.
 
 use super::{Bucket, explore, found};
 use crate::memory::lock::SPINNER;

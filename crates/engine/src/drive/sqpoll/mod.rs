@@ -34,6 +34,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use super::of_process::PROCESS;
+use super::sleep::{On, Woke, sleep, sleep_on_sequence};
 use crate::io::poll::Kicker;
 use crate::memory::lock::Control;
 use crate::memory::region::Region;
@@ -49,6 +50,8 @@ const DEFAULT_IDLE: u32 = 1000;
 /// Whoever closes a ring waits for its SQ thread to let go of it, but no longer than this: it may
 /// be a signal handler that has interrupted the holder of a lock that the thread waits for.
 const LET_GO: Duration = Duration::from_secs(1);
+/// Who waits for room in a submission queue looks again this often, whatever wakes it.
+const SQ_WAIT_NS: u64 = 100_000_000;
 
 /// SQ threads that start from now on nap between submissions (`thread::Thread::doze`), or spin.
 pub fn set_naps(on: bool) {
@@ -243,7 +246,7 @@ impl SqData {
             if version.wrapping_sub(seen).cast_signed() <= 0 || left.is_zero() {
                 return;
             }
-            sys::futex_wait(has, seen, Some(left));
+            let _ = sleep(On::Word(has, seen), left.as_nanos() as u64, None);
         }
     }
 
@@ -278,15 +281,9 @@ impl SqData {
 /// SQ_WAIT: until the submission queue has room (`io_sqpoll_wait_sq`). A signal ends it.
 pub(crate) fn wait_sq(ring: &Ring) {
     let Some(sq) = ring.sq.get() else { return };
-    let control = &ring.control;
     while sq.is_full() && sq.data.lives() && !ring.dead.load(Relaxed) {
-        control.waiters().fetch_add(1, SeqCst);
-        let seen = control.seq().load(SeqCst);
-        let full = sq.is_full();
-        let limit = core::time::Duration::from_millis(100);
-        let slept = if full { sys::futex_wait_sig(control.seq(), seen, limit) } else { Ok(()) };
-        control.waiters().fetch_sub(1, SeqCst);
-        if slept == Err(Errno::EINTR) {
+        let slept = sleep_on_sequence(&ring.control, false, SQ_WAIT_NS, None, || sq.is_full());
+        if slept == Woke::Signal {
             return;
         }
     }

@@ -17,13 +17,12 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
-use core::time::Duration;
 use std::sync::Arc;
 
 use super::thread::{Listen, Thread, busy, served};
 use super::{wakes_by, word};
+use crate::drive::sleep::{FOREVER, On, idle_sleep, sleep};
 use crate::io::aio::AioCtx;
-use crate::io::polling;
 use crate::policy::hybrid::Nap;
 use crate::ring::ctx::{Guard, Ring};
 use softring_host::sys;
@@ -117,12 +116,12 @@ impl Thread {
             let due = self.due();
             let asleep = match (self.what_ends(), data.kicker.get()) {
                 (Sleep::Context(ring), Some(kicker)) => sleep_for(ring, kicker.fd(), due),
-                (Sleep::Time, _) => sleep_until(due, |time| sys::futex_wait(seq, seen, time)),
+                (Sleep::Time, _) => sleep_until(due, On::Word(seq, seen)),
                 _ => false,
             };
             if !asleep {
                 let pause = Clock::Monotonic.now() + PAUSE_MAX;
-                sleep_until(due.min(pause), |time| sys::futex_wait(seq, seen, time));
+                sleep_until(due.min(pause), On::Word(seq, seen));
             }
         }
         sleeps.store(0, SeqCst);
@@ -153,12 +152,12 @@ impl Thread {
 }
 
 /// Sleeps for the time that is left until then; for as long as it takes, if that is never.
-fn sleep_until(until: u64, sleep: impl FnOnce(Option<Duration>) -> bool) -> bool {
+fn sleep_until(until: u64, on: On<'_>) -> bool {
     let left = until.saturating_sub(Clock::Monotonic.now());
-    let time = (until != u64::MAX).then(|| Duration::from_nanos(left));
-    if time != Some(Duration::ZERO) {
+    let left = if until == FOREVER { FOREVER } else { left };
+    if left > 0 {
         sys::exact_timers();
-        sleep(time);
+        let _ = sleep(on, left, None);
     }
     true
 }
@@ -172,7 +171,7 @@ fn sleep_for(ring: &Ring, kicker: i32, until: u64) -> bool {
     };
     let Some((mut reap, in_flight)) = borrowed(&mut ring.lock()) else { return false };
     sys::exact_timers();
-    let _ = polling::sleep(&mut reap, Nap { until, many: 1 }, in_flight, None);
+    let _ = idle_sleep(Some(&mut reap), Nap { until, many: 1 }, in_flight, None, None);
     let mut ctx = ring.lock();
     if let Some(aio) = ctx.transports.aio.as_mut() {
         aio.attach_reap(&reap);

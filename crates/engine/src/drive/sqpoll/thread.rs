@@ -2,13 +2,13 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
-use core::time::Duration;
 use std::sync::{Arc, Weak};
 
 use super::stall::Vain;
 use super::{wakes_by, word};
 use crate::drive::iopoll::doze;
 use crate::drive::of_process::PROCESS;
+use crate::drive::sleep::{FOREVER, On, sleep};
 use crate::io::aio::AioCtx;
 use crate::io::poll::{self, BATCH, PollSet};
 use crate::io::polling::{Polling, trial, try_timer};
@@ -17,11 +17,13 @@ use crate::policy::hybrid::Nap;
 use crate::policy::nap::{NAP_MAX, Naps, Step};
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::sq_thread::{SqData, SqPoll};
+use crate::ring::turn::Turn;
 use crate::stats::meter::{Kind, Meter};
 use crate::stats::trace;
 use softring_host::sys;
 use softring_host::time::{Clock, coarse_ms};
 use softring_uapi::epoll_event;
+use softring_uapi::errno::Errno;
 
 /// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
 const CAP: u32 = 8;
@@ -239,11 +241,11 @@ impl Thread {
         let same = page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed);
         let left = until.saturating_sub(Clock::Monotonic.now());
         let slept = empty && same && left > 0 && {
-            let left = Duration::from_nanos(left);
-            match listen.count {
-                0 => sys::futex_wait(seq, seen, Some(left)),
-                n => sys::poll_in(&listen.fds[..n], left),
-            }
+            let on = match listen.count {
+                0 => On::Word(seq, seen),
+                n => On::AnyReadable(&listen.fds[..n]),
+            };
+            sleep(on, left, None) == Err(Errno::ETIMEDOUT)
         };
         naps.store(0, SeqCst);
         slept
@@ -263,7 +265,7 @@ impl Thread {
                 crate::drive::leave::leave(ring, ring.lock());
             }
             if page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed) {
-                sys::futex_wait(seq, seen, None);
+                let _ = sleep(On::Word(seq, seen), FOREVER, None);
             }
         }
         rests.store(0, SeqCst);
@@ -366,12 +368,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
             polling.begin();
         }
     }
-    ctx.poll_events(&events[..n]);
-    if n == BATCH {
-        ctx.take_events();
-    }
-    ctx.collect_memory();
-    ctx.flush();
+    ctx.turn(Turn::Events { events: &events[..n], early: None });
     // Whoever waits for room in the submission queue.
     ctx.nudge();
     let posted = ctx.completions() != before;
@@ -396,7 +393,7 @@ impl Ctx {
         poll::wait(self.transports.epoll_fd().unwrap_or(-1), buf, Some(0), None).unwrap_or(0)
     }
 
-    /// Is there something for [`Self::collect_memory`]?
+    /// Is there something for a turn in memory?
     fn memory_has_news(&self, ask: bool) -> bool {
         // Where its ring cannot be seen, the kernel has to be asked.
         let unseen = |a: &AioCtx| ask && a.in_flight() > 0 && !a.user_mapped();

@@ -90,7 +90,7 @@ impl Context {
             Some(masked) => masked.sleep(left),
             None => {
                 let forever = Duration::from_nanos(u64::MAX >> 2);
-                sys::futex_wait_sig(&self.seq, seen, left.unwrap_or(forever))
+                sys::futex_wait_sig(&self.seq, seen, Some(left.unwrap_or(forever)))
             }
         };
         // Under a mask no second sleep would hear of that signal.

@@ -253,9 +253,9 @@ impl Ctx {
     }
 }
 
-/// `IORING_REGISTER_SYNC_CANCEL`: see [`crate::ring::cancel::sync_cancel`].
+/// `IORING_REGISTER_SYNC_CANCEL`: see [`crate::drive::sync_cancel::sync_cancel`].
 fn sync_cancel(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
-    crate::ring::cancel::sync_cancel(ring, &softring_host::user::read(addr)?)
+    crate::drive::sync_cancel::sync_cancel(ring, &softring_host::user::read(addr)?)
 }
 
 #[cfg(test)]

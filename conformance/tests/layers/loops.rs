@@ -1,0 +1,83 @@
+//! A ring is turned by one function, `drive::turn`, and a thread sleeps for a ring by one,
+//! `drive::sleep`. What they are made of is called elsewhere only where a list says why.
+
+use super::lines;
+use super::sources::{Source, is_word, sources};
+use std::collections::BTreeSet;
+
+/// Where a ring is turned, and the steps of a turn.
+const TURN: &str = "drive/turn.rs";
+const STEPS: &[&str] = &[
+    ".aio_reap(",
+    ".model_reap(",
+    ".poll_events(&",
+    ".run_iowq(",
+    ".take_stash(",
+    ".timeouts_expire(",
+    ".transports_submit(",
+];
+/// `FILE  why it takes a step by itself`, one to a line. Can only become shorter.
+const TURNS: &str = include_str!("turns.txt");
+
+/// Where a thread sleeps, and the calls by which one can.
+const SLEEP: &str = "drive/sleep.rs";
+const CALLS: &[&str] = &[
+    "asleep(",
+    "futex_wait(",
+    "futex_wait_sig(",
+    "poll_in(",
+    "poll_or_stop(",
+    "poll_under(",
+    "poll_wait(",
+    "sleep_under(",
+    "substitute::epoll_wait(",
+    "sys::pause(",
+    "sys::sleep(",
+    "sys::sleep_until(",
+    "thread::sleep(",
+];
+/// `FILE  for what it sleeps by itself`, one to a line. Can only become shorter.
+const SLEEPS: &str = include_str!("sleeps.txt");
+
+fn calls(source: &Source, word: &str) -> bool {
+    let code = source.code.as_bytes();
+    let whole = |at: usize| at == 0 || word.starts_with('.') || !is_word(code[at - 1]);
+    let defines = |at: usize| source.code[..at].ends_with("fn ");
+    source.code.match_indices(word).any(|(at, _)| whole(at) && !defines(at))
+}
+
+/// Files of the engine that call one of `words`, but for `own` and tests.
+fn callers(words: &[&str], own: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for source in sources(&[".rs"]) {
+        let Some(file) = source.name.strip_prefix("crates/engine/src/") else { continue };
+        let of_tests = ["tests/", "verify/"].iter().any(|dir| file.starts_with(dir));
+        if file == own || of_tests || file.ends_with("tests.rs") {
+            continue;
+        }
+        if words.iter().any(|word| calls(&source, word)) {
+            found.insert(file.to_owned());
+        }
+    }
+    found
+}
+
+fn check(found: &BTreeSet<String>, list: &str, name: &str, instead: &str) {
+    let reasons = list.lines().map(|line| line.split_once("  ").expect("a file and a reason"));
+    let known: BTreeSet<String> = reasons.map(|(file, _)| file.to_owned()).collect();
+    assert!(list.lines().is_sorted(), "layers/{name} is sorted");
+    let new: BTreeSet<String> = found.difference(&known).cloned().collect();
+    assert!(new.is_empty(), "{instead}:\n{}", lines(&new));
+    let gone: BTreeSet<String> = known.difference(found).cloned().collect();
+    assert!(gone.is_empty(), "take these out of layers/{name}:\n{}", lines(&gone));
+}
+
+#[test]
+fn one_function_turns_a_ring() {
+    check(&callers(STEPS, TURN), TURNS, "turns.txt", "call `Ctx::turn`");
+}
+
+#[test]
+fn one_function_sleeps_for_a_ring() {
+    check(&callers(CALLS, SLEEP), SLEEPS, "sleeps.txt", "call `drive::sleep::sleep`");
+}

@@ -1,0 +1,168 @@
+//! The one function that sleeps for a ring. What ends the sleep of a driver is in the poll set or
+//! with kernel aio; a thread that does not drive sleeps on the sequence word of the ring's control
+//! page, which whoever posts bumps, in whatever process.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::SeqCst;
+use core::time::Duration;
+
+use crate::io::aio::DetachedReap;
+use crate::io::poll::{self, BATCH};
+use crate::memory::lock::{Control, SPINNER};
+use crate::policy::hybrid::Nap;
+use crate::ring::ctx::Guard;
+use softring_host::handlers::asleep;
+use softring_host::limits::AIO_WAIT_BATCH;
+use softring_host::sys;
+use softring_host::time::Clock;
+use softring_uapi::epoll_event;
+use softring_uapi::errno::{Errno, Result};
+
+/// No end.
+pub(crate) const FOREVER: u64 = u64::MAX;
+/// How long a passive waiter spins on the word before it sleeps: a sleep and a wake-up cost as
+/// much.
+const SPIN_NS: u64 = 10_000;
+/// Who waits for a cancellation looks again this often, whatever wakes it.
+const SLICE_NS: u64 = 5_000_000;
+
+/// What ends a sleep before its time.
+#[derive(Debug)]
+pub(crate) enum On<'a> {
+    /// This word has another value. Under a mask only the time and signals do.
+    Word(&'a AtomicU32, u32),
+    /// Events of this poll set, which are taken.
+    Events(i32, &'a mut [epoll_event; BATCH]),
+    /// So many completions of kernel aio, which are taken.
+    Aio(&'a mut DetachedReap, usize),
+    /// The descriptor can be read.
+    Readable(i32),
+    /// One of them can be read; no signal ends it.
+    AnyReadable(&'a [i32]),
+    /// Nothing.
+    Time,
+}
+
+/// Sleeps for `ns` at most, with `mask` in force meanwhile; answers how much it has taken. Called
+/// without any lock.
+///
+/// # Errors
+/// `EINTR` when a signal came; where it can be told, `ETIMEDOUT` when the time was over, `EAGAIN`
+/// when the word had changed before.
+pub(crate) fn sleep(on: On<'_>, ns: u64, mask: Option<u64>) -> Result<usize> {
+    let time = Duration::from_nanos(ns);
+    let limit = (ns != FOREVER).then_some(time);
+    let _asleep = asleep();
+    match (on, mask) {
+        (On::Events(set, buf), _) => poll::wait(set, buf, limit.map(|_| ns), mask),
+        (On::Aio(reap, min), _) => reap.wait(min, time, mask),
+        (On::Readable(fd), _) => sys::poll_or_stop(mask, fd, time).map(|()| 0),
+        (On::AnyReadable(fds), _) if sys::poll_in(fds, time) => Err(Errno::ETIMEDOUT),
+        (On::AnyReadable(_), _) => Ok(0),
+        (On::Word(..) | On::Time, Some(mask)) => sys::sleep_under(mask, time).map(|()| 0),
+        (On::Word(word, seen), None) => sys::futex_wait_sig(word, seen, limit).map(|()| 0),
+        (On::Time, None) => sys::sleep(time).map(|()| 0),
+    }
+}
+
+/// How a sleep on the sequence word has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woke {
+    /// The word changed while the thread spun.
+    Spinning,
+    /// It slept.
+    Asleep,
+    /// A signal came.
+    Signal,
+}
+
+/// Sleeps until somebody posts, for `ns` at most; `spins` first. `goes` is called once whoever
+/// posts knows of the sleep: it gives the lock back, and answers whether there is still a reason to
+/// sleep.
+pub(crate) fn sleep_on_sequence(
+    control: &Control,
+    spins: bool,
+    ns: u64,
+    mask: Option<u64>,
+    goes: impl FnOnce() -> bool,
+) -> Woke {
+    control.waiters().fetch_add(if spins { SPINNER } else { 1 }, SeqCst);
+    let seen = control.seq().load(SeqCst);
+    let goes = goes();
+    if spins {
+        let moved = goes && spin(control.seq(), seen);
+        let sleeps = u32::from(!moved);
+        control.waiters().fetch_add(sleeps.wrapping_sub(SPINNER), SeqCst);
+        if moved {
+            return Woke::Spinning;
+        }
+    }
+    let slept = if goes { sleep(On::Word(control.seq(), seen), ns, mask) } else { Ok(0) };
+    control.waiters().fetch_sub(1, SeqCst);
+    if slept == Err(Errno::EINTR) { Woke::Signal } else { Woke::Asleep }
+}
+
+/// Spins on a word for as long as a sleep and its end take; true if it changed.
+fn spin(word: &AtomicU32, seen: u32) -> bool {
+    let end = Clock::Monotonic.now() + SPIN_NS;
+    loop {
+        for _ in 0..16 {
+            if word.load(SeqCst) != seen {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        if Clock::Monotonic.now() >= end {
+            return false;
+        }
+    }
+}
+
+/// Sleeps until something completes, for a while, and gives the lock back for good.
+///
+/// # Errors
+/// `ETIME` past the deadline, `EINTR`.
+pub(crate) fn sleep_for_change(ctx: Guard<'_>, deadline: u64) -> Result<()> {
+    let now = Clock::Monotonic.now();
+    if now >= deadline {
+        return Err(Errno::ETIME);
+    }
+    let control = ctx.mem.control.clone();
+    let unlock = || {
+        drop(ctx);
+        true
+    };
+    match sleep_on_sequence(&control, false, SLICE_NS.min(deadline - now), None, unlock) {
+        Woke::Signal => Err(Errno::EINTR),
+        Woke::Spinning | Woke::Asleep => Ok(()),
+    }
+}
+
+/// Sleeps as a policy says for completions of `reap`'s, of which `in_flight` are to come, and where
+/// there are none for the time and the eventfd `wake`. True if so many came as were to end it.
+///
+/// # Errors
+/// `EINTR`.
+pub(crate) fn idle_sleep(
+    reap: Option<&mut DetachedReap>,
+    nap: Nap,
+    in_flight: u32,
+    wake: Option<i32>,
+    mask: Option<u64>,
+) -> Result<bool> {
+    let ns = nap.until.saturating_sub(Clock::Monotonic.now());
+    let min = (nap.many.min(in_flight) as usize).clamp(1, AIO_WAIT_BATCH);
+    let slept = match (reap, wake) {
+        (Some(reap), _) => {
+            let taken = sleep(On::Aio(reap, min), ns, mask);
+            return if taken == Err(Errno::EINTR) {
+                Err(Errno::EINTR)
+            } else {
+                Ok(taken.is_ok_and(|n| n >= min))
+            };
+        }
+        (None, Some(wake)) => sleep(On::Readable(wake), ns, mask),
+        (None, None) => sleep(On::Time, ns, mask),
+    };
+    slept.map(|_| false)
+}

@@ -1,0 +1,186 @@
+//! The one function that turns a ring: it submits what is queued for transports, reaps them,
+//! completes what they return, runs task work, publishes CQEs and wakes who waits for them. Whoever
+//! drives a ring calls it: enter, its wait, IOPOLL, the SQ thread, the reactor, a cancellation that
+//! waits. Kernel counterpart: `io_run_local_work`, `io_submit_flush_completions`.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::io::aio::AioCtx;
+use crate::io::poll::{self, AIO_DATA, BATCH, PollSet};
+use crate::ring::ctx::Ctx;
+use crate::ring::request::ReqFlags;
+use crate::ring::turn::Turn;
+use softring_uapi::epoll_event;
+use softring_uapi::errno::Errno;
+
+impl Ctx {
+    /// Turns the ring once.
+    #[inline]
+    pub(crate) fn turn(&mut self, turn: Turn<'_>) {
+        if self.leaves_work() {
+            // The thread that is in the middle of an issue does the rest.
+            if let Turn::Events { events, early } = turn {
+                self.stash_events(events);
+                self.end_idle_sleep(early);
+            }
+            return self.commit();
+        }
+        match turn {
+            Turn::Work => {}
+            Turn::Batch => {
+                self.take_stash();
+                self.model_reap();
+            }
+            Turn::Deferred { workers } => return self.submit_deferred(workers),
+            Turn::Memory => self.reap_memory(),
+            Turn::All => self.reap_all(),
+            Turn::Events { events, early } => {
+                self.poll_events(events);
+                if events.len() == BATCH {
+                    self.take_events();
+                }
+                self.end_idle_sleep(early);
+                self.reap_memory();
+            }
+        }
+        self.run_and_commit();
+    }
+
+    /// The kernel runs task work in each call: turns the ring, unless a thread waits for just that.
+    pub(crate) fn post_ready(&mut self) {
+        if self.in_flight() && !self.driver.active {
+            self.turn(Turn::All);
+        }
+    }
+
+    /// A sleep that a policy has asked for is over, if there was one.
+    fn end_idle_sleep(&mut self, early: Option<bool>) {
+        if let Some((early, polling)) = early.zip(self.transports.polling.as_mut()) {
+            polling.woke(early);
+        }
+    }
+
+    /// Reaps what is there without waiting: aio completions, readiness, due timeouts, workers'
+    /// results.
+    fn reap_all(&mut self) {
+        // What was ready when it was armed comes before a timer that was due by then.
+        let armed = core::mem::take(&mut self.transports.ready_now);
+        if armed {
+            self.reap_events();
+        }
+        self.reap_memory();
+        if !armed {
+            self.reap_events();
+        }
+    }
+
+    fn reap_events(&mut self) {
+        if self.transports.poll.as_ref().is_some_and(PollSet::tells) {
+            self.look(true);
+            self.take_events();
+        }
+    }
+
+    /// Acts on all that is ready in the poll set. What one call takes is not all where more than
+    /// that many are ready; and only behind all does anything get its second turn.
+    fn take_events(&mut self) {
+        let mut buf = [epoll_event::default(); BATCH];
+        loop {
+            let fd = self.transports.epoll_fd().unwrap_or(-1);
+            let n = poll::wait(fd, &mut buf, Some(0), None).unwrap_or(0);
+            self.poll_events(&buf[..n]);
+            if n < BATCH {
+                break;
+            }
+        }
+    }
+
+    /// Completions that were found in memory have left their mark in the poll set: takes it out,
+    /// that it end no sleep. True if there was something else to act on.
+    pub(crate) fn reap_marks(&mut self) -> bool {
+        let mut buf = [epoll_event::default(); BATCH];
+        let epoll = self.transports.epoll_fd().unwrap_or(-1);
+        let n = poll::wait(epoll, &mut buf, Some(0), None).unwrap_or(0);
+        let marks = buf[..n].iter().filter(|ev| ev.data == AIO_DATA).count();
+        self.poll_events(&buf[..n]);
+        n > marks || self.transports.aio.as_ref().is_some_and(AioCtx::ready)
+    }
+
+    /// The part of [`reap_all`](Self::reap_all) that costs no system call.
+    fn reap_memory(&mut self) {
+        self.take_stash();
+        while let Some(f) = self.deferred.pop_front() {
+            self.finished(f);
+        }
+        self.aio_reap();
+        self.model_reap();
+        if !self.timeouts.is_empty() {
+            self.timeouts_expire();
+        }
+    }
+
+    /// Behind a batch whose task work is to wait.
+    fn submit_deferred(&mut self, workers: bool) {
+        if workers {
+            self.run_iowq(false);
+        }
+        self.transports_submit();
+        self.commit();
+    }
+
+    /// Runs task work, flushes the barrier and sequence timeouts, publishes CQEs, wakes whoever
+    /// waits for them.
+    fn run_and_commit(&mut self) {
+        loop {
+            self.count_ended();
+            self.post_tags();
+            if self.drain.active {
+                self.queue_deferred();
+            }
+            self.timeouts_by_count();
+            // What a batch completes at once may start more.
+            if self.run.is_empty() && !self.run_iowq(true) && !self.transports_submit() {
+                if self.defers() || self.transports.stash.is_empty() {
+                    break;
+                }
+                // Events that a linked receive found on its way are in no poll set any more.
+                self.take_stash();
+            }
+            self.flushed();
+            // A timeout counts from behind the CQEs of the batch before it.
+            self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+            self.run_task_work();
+        }
+        self.commit();
+    }
+
+    /// Issues what the run queue holds now (not what that adds: others first).
+    fn run_task_work(&mut self) {
+        for _ in 0..self.run.len() {
+            let Some(id) = self.run.pop_front() else { break };
+            let Some(mut req) = self.slab.take(id) else { continue };
+            // What a worker would do comes after every CQE so far, for a timeout that counts them,
+            // too.
+            if req.is_workers() {
+                self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+            }
+            if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
+                let res = req.res;
+                if req.is_handed_back() {
+                    self.flushed();
+                }
+                self.put_buffer(&mut req, res);
+                self.finish(req);
+            } else if req.flags.contains(ReqFlags::ORPHAN) {
+                req.fail(Errno::EFAULT);
+                self.finish(req);
+            } else if req.is_for_worker() {
+                let id = self.slab.insert(req);
+                self.queue_iowq(id);
+            } else {
+                self.events_first(&req);
+                self.queue_sqe(req);
+            }
+        }
+    }
+}
