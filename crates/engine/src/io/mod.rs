@@ -11,6 +11,7 @@ use softring_uapi::errno::Result;
 
 pub(crate) mod aio;
 pub(crate) mod clock;
+pub(crate) mod completions;
 pub(crate) mod kinds;
 pub mod model;
 pub(crate) mod of_process;
@@ -29,6 +30,7 @@ pub(crate) mod worker;
 pub(crate) mod workers;
 
 use aio::AioCtx;
+use completions::Completions;
 pub(crate) use of_process::AT_FORK;
 use poll::PollSet;
 use sleeper::Sleepers;
@@ -50,6 +52,8 @@ pub struct Transports {
     pub(crate) aio_refused: bool,
     /// Requests with modelled devices.
     pub(crate) model: Option<Box<model::queue::Queue>>,
+    /// Room for what one reap takes; empty between two.
+    pub(crate) completions: Completions,
     /// A batch waits for submission.
     pub(crate) aio_queued: bool,
     /// Something was ready already when it was armed: look before leaving `enter`.

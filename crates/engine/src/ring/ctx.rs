@@ -36,10 +36,10 @@ use crate::resources::region::ParamRegion;
 use crate::resources::restrictions::Restrictions;
 use crate::ring::barrier::Drain;
 use crate::ring::batch::SubmitState;
-use crate::ring::direct::DirectSqes;
 use crate::ring::exclusive_queues::ExclusiveQueues;
 use crate::ring::inherited::Inherited;
 use crate::ring::job::{Finished, Job};
+use crate::ring::kept::{DirectSqes, ModelledSqes};
 use crate::ring::left::Moves;
 use crate::ring::pending::Pending;
 use crate::ring::slab::Slab;
@@ -355,6 +355,8 @@ pub struct Ctx {
     pub(crate) pool: Option<Arc<Workers<Job>>>,
     /// SQEs with kernel aio that are no requests.
     pub(crate) direct: DirectSqes,
+    /// The same with modelled devices.
+    pub(crate) modelled: ModelledSqes,
     /// Who waits in turn.
     pub(crate) exclusive: ExclusiveQueues,
     pub stats: Place,
@@ -419,6 +421,7 @@ impl Ctx {
             run_job,
             pool: None,
             direct: DirectSqes::default(),
+            modelled: ModelledSqes::default(),
             exclusive: ExclusiveQueues::default(),
             stats: Place::default(),
             trace: Writer::default(),

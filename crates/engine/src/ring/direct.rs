@@ -8,9 +8,6 @@ use softring_host::fd::history::History;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
 
-/// The lower half of event data that names such an SQE: no request's slot is so high.
-const TAG: u64 = 0xffff_fffe;
-
 /// What is kept of an SQE.
 #[derive(Debug)]
 pub(crate) struct DirectSqe {
@@ -25,43 +22,6 @@ pub(crate) struct DirectSqe {
     pub(crate) meant: u16,
     /// Since when it is there (`ring::clat`).
     pub(crate) start: u64,
-}
-
-/// SQEs that are with the kernel's aio, for those that it gives back.
-#[derive(Debug, Default)]
-pub(crate) struct DirectSqes {
-    kept: Vec<DirectSqe>,
-    free: Vec<u32>,
-}
-
-impl DirectSqes {
-    /// Keeps a copy; answers the event data that names it.
-    #[inline]
-    pub(crate) fn put(&mut self, kept: DirectSqe) -> u64 {
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.kept[at as usize] = kept;
-                at
-            }
-            None => {
-                self.kept.push(kept);
-                self.kept.len() as u32 - 1
-            }
-        };
-        u64::from(at) << 32 | TAG
-    }
-
-    /// Lets go of a copy, if `data` names one.
-    #[inline]
-    pub(crate) fn take(&mut self, data: u64) -> Option<DirectSqe> {
-        if data & 0xffff_ffff != TAG {
-            return None;
-        }
-        let at = (data >> 32) as u32;
-        let kept = self.kept.get_mut(at as usize)?;
-        self.free.push(at);
-        Some(DirectSqe { file: kept.file.take(), ..*kept })
-    }
 }
 
 impl DirectSqe {
@@ -101,27 +61,5 @@ impl DirectSqe {
         let fd = self.file.as_ref().map_or(self.sqe.fd, |node| node.fd());
         let more = res < 0 || !self.writes && !aio::nowait::ends_at(fd, self.sqe.off + done);
         more.then_some(done)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ring::request::Req;
-    use crate::ring::slab::Slab;
-
-    #[test]
-    fn names_are_no_requests_and_are_used_again() {
-        let mut sqes = DirectSqes::default();
-        let named = |user_data| {
-            let sqe = io_uring_sqe { user_data, ..Default::default() };
-            DirectSqe { sqe, writes: false, file: None, trace: 7, meant: 0, start: 9 }
-        };
-        let (a, b) = (sqes.put(named(1)), sqes.put(named(2)));
-        assert_eq!(sqes.take(a).map(|k| (k.sqe.user_data, k.trace, k.start)), Some((1, 7, 9)));
-        assert_eq!(sqes.put(named(3)), a);
-        assert_eq!(sqes.take(b).map(|k| k.sqe.user_data), Some(2));
-        let id = Slab::default().add(Req::default());
-        assert!(sqes.take(id.to_u64()).is_none());
     }
 }

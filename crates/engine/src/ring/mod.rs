@@ -15,6 +15,7 @@ pub(crate) mod exclusive_queues;
 pub(crate) mod inherited;
 pub(crate) mod iowq;
 pub(crate) mod job;
+pub(crate) mod kept;
 pub(crate) mod left;
 pub(crate) mod link;
 pub(crate) mod message;

@@ -3,8 +3,8 @@
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::ring::ctx::{Ctx, Issuing, Ring};
-use crate::ring::direct::DirectSqes;
 use crate::ring::inherited::Inherited;
+use crate::ring::kept::{DirectSqes, ModelledSqes};
 use crate::ring::waiters::{Driver, Wakes};
 
 impl Ctx {
@@ -26,6 +26,7 @@ impl Ctx {
         let transports = core::mem::take(&mut self.transports);
         transports.forget();
         self.direct = DirectSqes::default();
+        self.modelled = ModelledSqes::default();
         self.stats.fork_child();
         self.trace.fork_child();
         self.slab.timed = false;

@@ -3,6 +3,7 @@
 
 use crate::io::aio::AioCtx;
 use crate::io::aio::nowait::is_for_worker;
+use crate::io::completions::Completion;
 use crate::io::token::ReqId;
 use crate::ops::rw;
 use crate::ops::rw_hot;
@@ -34,6 +35,7 @@ impl Ctx {
             match AioCtx::new(depth) {
                 Ok(aio) => {
                     self.transports.aio = Some(aio);
+                    self.transports.completions.reserve(depth as usize);
                     if self.transports.polling.is_none() {
                         self.start_polling(depth);
                     }
@@ -149,39 +151,33 @@ impl Ctx {
     }
 
     fn aio_reap_ready(&mut self) -> usize {
-        let Some(mut aio) = self.transports.aio.take() else { return 0 };
-        let (mut nowait, mut lanes) = (Vec::new(), Vec::new());
-        let mut polling = self.transports.polling.take();
-        let mut now = None;
-        let seen = |ticket, res| match &mut polling {
-            Some(polling) if res == AGAIN => polling.hybrid.gone(ticket),
-            Some(polling) => polling.seen(ticket, &mut now),
-            None => {}
-        };
-        let each = |data, res| {
-            if let Some(kept) = self.direct.take(data) {
-                return match kept.goes_on(res) {
+        let mut done = core::mem::take(&mut self.transports.completions);
+        if let Some(aio) = &mut self.transports.aio {
+            aio.reap(&mut done);
+        }
+        let elsewhere = self.aio_completed(&done);
+        done.clear();
+        self.transports.completions = done;
+        elsewhere
+    }
+
+    fn aio_completed(&mut self, done: &[Completion]) -> usize {
+        let (mut nowait, mut lanes, mut now) = (Vec::new(), Vec::new(), None);
+        for &Completion { token, res, ticket } in done {
+            match &mut self.transports.polling {
+                Some(polling) if res == AGAIN => polling.hybrid.gone(ticket),
+                Some(polling) => polling.seen(ticket, &mut now),
+                None => {}
+            }
+            if let Some(kept) = self.direct.take(token) {
+                match kept.goes_on(res) {
                     Some(done) => lanes.push((kept, done)),
                     None => self.direct_done(&kept, res as i32),
-                };
-            }
-            let id = ReqId::from_u64(data);
-            let Some(req) = self.slab.get_mut(id) else { return };
-            if has_file(req) && rw::aio_goes_on(&mut req.call, res) {
-                if res == AGAIN {
-                    refused(req, Errno::EAGAIN);
                 }
-                return nowait.push(id);
+            } else if !self.aio_request_done(ReqId::from_u64(token), res) {
+                nowait.push(ReqId::from_u64(token));
             }
-            if let Some(history) = known(req).filter(|_| res >= 0 && rw::writes(req.opcode())) {
-                history.refusals.written();
-            }
-            let res = rw::aio_done(&mut req.call, res);
-            self.complete(id, res);
-        };
-        aio.reap_tracked(each, seen);
-        self.transports.polling = polling;
-        self.transports.aio = Some(aio);
+        }
         let elsewhere = nowait.len() + lanes.len();
         for id in nowait {
             self.aio_instead(id);
@@ -190,6 +186,23 @@ impl Ctx {
             self.direct_fallback(kept, done);
         }
         elsewhere
+    }
+
+    /// False if the request goes on elsewhere.
+    fn aio_request_done(&mut self, id: ReqId, res: i64) -> bool {
+        let Some(req) = self.slab.get_mut(id) else { return true };
+        if has_file(req) && rw::aio_goes_on(&mut req.call, res) {
+            if res == AGAIN {
+                refused(req, Errno::EAGAIN);
+            }
+            return false;
+        }
+        if let Some(history) = known(req).filter(|_| res >= 0 && rw::writes(req.opcode())) {
+            history.refusals.written();
+        }
+        let res = rw::aio_done(&mut req.call, res);
+        self.complete(id, res);
+        true
     }
 }
 

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use crate::io::completions::Completion;
 use crate::io::model::device::{Due, Io};
 use crate::io::model::files::{self, File, Found};
-use crate::io::model::queue::{Plain, Queue, What};
+use crate::io::model::queue::Queue;
 use crate::io::model::{any, device};
+use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::ops::table::OPS;
 use crate::ops::{rw, rw_hot};
 use crate::policy::hybrid::{Key, Ticket};
 use crate::ring::ctx::Ctx;
+use crate::ring::kept::ModelledSqe;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Call, FileRef, OpState, Phase, Req};
@@ -90,9 +93,10 @@ impl Ctx {
         self.nr_reqs += 1;
         self.stats.routes.model.add(1);
         let start = if self.slab.timed { now } else { 0 };
-        let plain = Plain { user_data: sqe.user_data, opcode: sqe.opcode, start };
+        let (user_data, opcode) = (sqe.user_data, sqe.opcode);
         let ticket = self.model_issued(&file, io, now);
-        self.model_push(due, What::Plain(plain), res, ticket);
+        let token = self.modelled.put(ModelledSqe { user_data, opcode, start });
+        self.model_push(due, token, res, ticket);
         true
     }
 
@@ -132,7 +136,7 @@ impl Ctx {
         }
         req.phase = Phase::Modelled;
         let id = self.slab.insert(req);
-        self.model_push(due, What::Request(id), res, ticket);
+        self.model_push(due, id.to_u64(), res, ticket);
         self.arm_linked_timeout(id);
     }
 
@@ -152,9 +156,9 @@ impl Ctx {
         polling.hybrid.issued(Key::new(device, io.write, io.bytes), now)
     }
 
-    fn model_push(&mut self, due: Due, what: What, res: i32, ticket: Ticket) {
+    fn model_push(&mut self, due: Due, token: u64, res: i32, ticket: Ticket) {
         let queue = self.transports.model.get_or_insert_default();
-        if queue.push(due, what, res, ticket) {
+        if queue.push(due, token, res, ticket) {
             self.deadline_moved();
         }
     }
@@ -188,23 +192,34 @@ impl Ctx {
     fn model_reap_at(&mut self, now: u64) {
         let mut at = Some(now);
         let before = self.lateness();
-        while let Some(entry) = self.transports.model.as_mut().and_then(|q| q.pop(now)) {
+        let mut done = core::mem::take(&mut self.transports.completions);
+        if let Some(queue) = &mut self.transports.model {
+            queue.reap(now, &mut done);
+        }
+        for &Completion { token, res, ticket } in &done {
+            let res = res as i32;
             if let Some(polling) = &mut self.transports.polling {
-                polling.seen(entry.ticket, &mut at);
+                polling.seen(ticket, &mut at);
             }
-            match entry.what {
-                What::Request(id) => self.complete(id, entry.res),
-                What::Plain(Plain { user_data, opcode, start }) => {
-                    self.count_bytes(&OPS[opcode as usize], entry.res);
-                    if start != 0 {
-                        self.count_waited(opcode, start);
-                    }
-                    self.post(Cqe { user_data, res: entry.res, ..Cqe::default() });
-                    self.nr_ended += 1;
-                }
+            match self.modelled.take(token) {
+                Some(kept) => self.modelled_done(kept, res),
+                None => self.complete(ReqId::from_u64(token), res),
             }
         }
+        done.clear();
+        self.transports.completions = done;
         self.count_lateness(before);
+    }
+
+    /// A fast path's SQE has its result.
+    fn modelled_done(&mut self, kept: ModelledSqe, res: i32) {
+        let ModelledSqe { user_data, opcode, start } = kept;
+        self.count_bytes(&OPS[opcode as usize], res);
+        if start != 0 {
+            self.count_waited(opcode, start);
+        }
+        self.post(Cqe { user_data, res, ..Cqe::default() });
+        self.nr_ended += 1;
     }
 
     /// Completions seen, and how late they were in sum.

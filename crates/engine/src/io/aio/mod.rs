@@ -28,6 +28,7 @@ mod tests;
 pub(crate) use build::*;
 pub(crate) use detached::DetachedReap;
 
+use crate::io::completions::{Completion, Completions};
 use crate::policy::hybrid::Ticket;
 use core::time::Duration;
 use ring::Ring;
@@ -141,7 +142,7 @@ impl AioCtx {
     }
 
     /// As [`Self::submit`]; `issued` is told of each iocb that was taken, and names it for
-    /// [`Self::reap_tracked`].
+    /// [`Self::reap`].
     pub(crate) fn submit_tracked(
         &mut self,
         mut on_fail: impl FnMut(u64, Errno),
@@ -180,18 +181,9 @@ impl AioCtx {
             && (!self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready))
     }
 
-    /// Hands on all events that are there, as `(aio_data, res)`, and answers how many. Does not
-    /// block. None while a thread sleeps for them ([`Self::detach_reap`]).
-    pub(crate) fn reap(&mut self, f: impl FnMut(u64, i64)) -> usize {
-        self.reap_tracked(f, |_, _| ())
-    }
-
-    /// As [`Self::reap`]; `done` is told by which name each was submitted, and its result.
-    pub(crate) fn reap_tracked(
-        &mut self,
-        mut f: impl FnMut(u64, i64),
-        mut done: impl FnMut(Ticket, i64),
-    ) -> usize {
+    /// Takes all events that are there into `done`, under their `aio_data`, and answers how many.
+    /// Does not block. None while a thread sleeps for them ([`Self::detach_reap`]).
+    pub(crate) fn reap(&mut self, done: &mut Completions) -> usize {
         if self.is_detached() {
             return 0;
         }
@@ -200,7 +192,7 @@ impl AioCtx {
         }
         let mut n = 0;
         while let Some(e) = self.taken.pop().or_else(|| self.ring.as_mut()?.pop()) {
-            n += usize::from(self.complete(e, &mut f, &mut done));
+            n += usize::from(self.complete(e, done));
         }
         if let Some(r) = &mut self.ring {
             r.release();
@@ -236,21 +228,15 @@ impl AioCtx {
         Ok(n)
     }
 
-    fn complete(
-        &mut self,
-        e: io_event,
-        f: &mut impl FnMut(u64, i64),
-        done: &mut impl FnMut(Ticket, i64),
-    ) -> bool {
+    fn complete(&mut self, e: io_event, done: &mut Completions) -> bool {
         if self.alarm.goes_off(e.obj) {
             return false;
         }
         let slot = self.slot_of(e.obj as usize);
         let Some(at) = slot.filter(|&s| self.state[s] == Slot::InFlight) else { return false };
-        let data = self.slots[at].aio_data;
-        done(core::mem::take(&mut self.tickets[at]), e.res);
+        let (token, ticket) = (self.slots[at].aio_data, core::mem::take(&mut self.tickets[at]));
         self.free_slot(at);
-        f(data, e.res);
+        done.push(Completion { token, res: e.res, ticket });
         true
     }
 
@@ -281,7 +267,7 @@ impl Drop for AioCtx {
         if self.id == 0 {
             return;
         }
-        self.reap(|_, _| ());
+        self.reap(&mut Completions::new());
         let in_flight = self.in_flight() + self.cancel_alarm();
         let awaited = self.is_detached();
         let Self { id, depth, .. } = *self;

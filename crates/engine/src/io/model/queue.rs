@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::device::Due;
 use super::late::Late;
-use crate::io::token::ReqId;
+use crate::io::completions::{Completion, Completions};
 use crate::policy::hybrid::Ticket;
 
 /// A request whose data have moved.
@@ -17,28 +17,11 @@ pub(crate) struct Entry {
     done: u64,
     /// Ties broken by arrival.
     seq: u64,
-    pub(crate) what: What,
+    /// What names it for who submitted it.
+    pub(crate) token: u64,
     pub(crate) res: i32,
     /// What names it for who keeps track of those in flight.
     pub(crate) ticket: Ticket,
-}
-
-/// Whose result it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    /// A request of the slab.
-    Request(ReqId),
-    /// One that never became a request.
-    Plain(Plain),
-}
-
-/// What is left of an SQE that never became a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plain {
-    pub(crate) user_data: u64,
-    pub(crate) opcode: u8,
-    /// When it was taken, in ns of CLOCK_MONOTONIC; 0: nobody would see it.
-    pub(crate) start: u64,
 }
 
 impl PartialEq for Entry {
@@ -81,17 +64,23 @@ impl Queue {
     }
 
     /// Adds one; true if it is the next due.
-    pub(crate) fn push(&mut self, due: Due, what: What, res: i32, ticket: Ticket) -> bool {
+    pub(crate) fn push(&mut self, due: Due, token: u64, res: i32, ticket: Ticket) -> bool {
         let seq = self.next;
         self.next += 1;
         let Due { done, shown: due } = due;
-        self.heap.push(Reverse(Entry { due, done, seq, what, res, ticket }));
+        self.heap.push(Reverse(Entry { due, done, seq, token, res, ticket }));
         self.heap.peek().is_some_and(|e| e.0.seq == seq)
     }
 
-    /// Takes one that is due at `now`.
+    /// Takes those that are due at `now`.
     #[inline]
-    pub(crate) fn pop(&mut self, now: u64) -> Option<Entry> {
+    pub(crate) fn reap(&mut self, now: u64, done: &mut Completions) {
+        while let Some(Entry { token, res, ticket, .. }) = self.pop(now) {
+            done.push(Completion { token, res: res.into(), ticket });
+        }
+    }
+
+    fn pop(&mut self, now: u64) -> Option<Entry> {
         let Reverse(first) = self.heap.peek()?;
         if first.due > now {
             return None;
@@ -131,15 +120,14 @@ mod tests {
     #[test]
     fn they_come_by_time_and_then_by_arrival() {
         let mut q = Queue::with_capacity(4);
-        let plain = |user_data| What::Plain(Plain { user_data, opcode: 0, start: 0 });
         let at = |ns| Due { done: ns, shown: ns };
-        assert!(q.push(at(30), plain(1), 0, Ticket::NONE));
-        assert!(q.push(at(10), plain(2), 0, Ticket::NONE));
-        assert!(!q.push(at(10), plain(3), 0, Ticket::NONE));
-        assert!(!q.push(at(40), plain(4), 0, Ticket::NONE));
+        assert!(q.push(at(30), 1, 0, Ticket::NONE));
+        assert!(q.push(at(10), 2, 0, Ticket::NONE));
+        assert!(!q.push(at(10), 3, 0, Ticket::NONE));
+        assert!(!q.push(at(40), 4, 0, Ticket::NONE));
         assert_eq!((q.next_due(), q.pop(9).is_none()), (Some(10), true));
-        let order: Vec<_> = core::iter::from_fn(|| q.pop(39)).map(|e| e.what).collect();
-        assert_eq!(order, [2, 3, 1].map(plain));
+        let order: Vec<_> = core::iter::from_fn(|| q.pop(39)).map(|e| e.token).collect();
+        assert_eq!(order, [2, 3, 1]);
         assert_eq!((q.len(), q.late.count()), (1, 3));
         // The last was due at 30, and seen at 39.
         assert_eq!([39, 48, 49].map(|now| q.behind(now)), [9, 9, 0]);

@@ -1,0 +1,82 @@
+//! What is kept of SQEs that are with a transport and never became requests.
+
+use crate::ring::direct::DirectSqe;
+
+/// The lower half of a token that names such an SQE: no request's slot is so high.
+const TAG: u64 = 0xffff_fffe;
+
+/// What is kept of each, by the token that the transport has for it.
+#[derive(Debug)]
+pub(crate) struct Kept<T> {
+    kept: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+/// SQEs with kernel aio.
+pub(crate) type DirectSqes = Kept<DirectSqe>;
+
+/// SQEs with modelled devices.
+pub(crate) type ModelledSqes = Kept<ModelledSqe>;
+
+/// What is kept of an SQE with a modelled device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ModelledSqe {
+    pub(crate) user_data: u64,
+    pub(crate) opcode: u8,
+    /// When it was taken, in ns of CLOCK_MONOTONIC; 0: nobody would see it.
+    pub(crate) start: u64,
+}
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Kept { kept: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Kept<T> {
+    /// Keeps one; answers the token that names it.
+    #[inline]
+    pub(crate) fn put(&mut self, kept: T) -> u64 {
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.kept[at as usize] = Some(kept);
+                at
+            }
+            None => {
+                self.kept.push(Some(kept));
+                self.kept.len() as u32 - 1
+            }
+        };
+        u64::from(at) << 32 | TAG
+    }
+
+    /// Lets go of one, if `token` names one.
+    #[inline]
+    pub(crate) fn take(&mut self, token: u64) -> Option<T> {
+        if token & 0xffff_ffff != TAG {
+            return None;
+        }
+        let at = (token >> 32) as u32;
+        let kept = self.kept.get_mut(at as usize)?.take()?;
+        self.free.push(at);
+        Some(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::request::Req;
+    use crate::ring::slab::Slab;
+
+    #[test]
+    fn tokens_name_no_requests_and_are_used_again() {
+        let mut sqes = Kept::default();
+        let (a, b) = (sqes.put(1), sqes.put(2));
+        assert_eq!((sqes.take(a), sqes.take(a)), (Some(1), None));
+        assert_eq!(sqes.put(3), a);
+        assert_eq!(sqes.take(b), Some(2));
+        let id = Slab::default().add(Req::default());
+        assert!(sqes.take(id.to_u64()).is_none());
+    }
+}
