@@ -16,6 +16,13 @@ pub const CASES: &[Case] = &[
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
         Op(IORING_OP_POLL_REMOVE), Op(IORING_OP_TIMEOUT_REMOVE), Op(IORING_OP_POLL_ADD),
     ], "so are its cancellations, and a poll tells of what was ready then"),
+    case!("iowq", ended_unposted, [
+        Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
+        Reg(IORING_REGISTER_SYNC_CANCEL),
+    ], "a cancellation does not find what a worker has ended, nor does one that waits post"),
+    case!("iowq", polled_twice, [
+        Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_POLL_ADD), Reg(IORING_REGISTER_EVENTFD),
+    ], "a multishot poll that is woken again before the program waits tells once"),
 ];
 
 /// As long as a worker needs.
@@ -55,6 +62,54 @@ fn ended(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), what: &str) {
 fn polled(cx: &mut Cx, what: &str, fd: &OwnedFd) {
     let told = os::poll(fd.as_raw_fd(), libc::POLLIN, 0);
     cx.note(what, told);
+}
+
+fn ended_unposted(cx: &mut Cx) -> Outcome {
+    let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
+    rustix::io::write(&file, b"data")?;
+    let mut buf = [0; 4];
+    let (r, _w) = cx.pipe()?;
+    let waiting = r.as_raw_fd();
+    for (what, sqe, forced) in [
+        ("a read", sqe::read(file.as_raw_fd(), &mut buf, 0), IOSQE_ASYNC),
+        ("a write", sqe::rw(IORING_OP_WRITE, file.as_raw_fd(), addr(b"more"), 4, 0), IOSQE_ASYNC),
+        ("a NOP", sqe::nop(), IOSQE_ASYNC),
+        ("a poll that waits", sqe::poll_add(waiting, libc::POLLIN), 0),
+    ] {
+        let forever = kernel_timespec { tv_sec: -1, tv_nsec: -1 };
+        let sync = io_uring_sync_cancel_reg {
+            addr: 1,
+            fd: -1,
+            timeout: forever,
+            ..Default::default()
+        };
+        let mut ring = cx.ring(8, DEFER)?;
+        cx.start(&mut ring, &[sqe.with(forced).ud(1)]);
+        meanwhile();
+        let done = ring.register(IORING_REGISTER_SYNC_CANCEL, addr(&sync), 1);
+        cx.note(&format!("{what}: sync"), done);
+        cx.note_cqes(&format!("{what}: not posted"), &mut ring);
+        cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2)]);
+        ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+        cx.note_cqes(what, &mut ring);
+    }
+    Ok(())
+}
+
+fn polled_twice(cx: &mut Cx) -> Outcome {
+    let (mut ring, _ev) = deferring(cx)?;
+    let other = cx.eventfd(0)?;
+    let many = sqe::poll_add(other.as_raw_fd(), libc::POLLIN);
+    cx.start(&mut ring, &[many.set(|s| s.len = IORING_POLL_ADD_MULTI).ud(1)]);
+    for wakes in 1..4 {
+        for _ in 0..wakes {
+            rustix::io::write(&other, &1u64.to_ne_bytes())?;
+            meanwhile();
+        }
+        ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+        cx.note_cqes(&format!("{wakes} wake-ups"), &mut ring);
+    }
+    Ok(())
 }
 
 fn acts_at_once(cx: &mut Cx) -> Outcome {

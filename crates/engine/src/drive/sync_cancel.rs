@@ -37,7 +37,12 @@ pub(crate) fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> R
             None => Wanted::new(&ctx, reg.addr, reg.flags, reg.fd, reg.opcode)?,
         };
         let result = ctx.cancel(&wanted);
-        ctx.turn(Turn::Memory);
+        if ctx.defers() && attempts == 0 && result != Err(Errno::EALREADY) {
+            // The kernel runs task work only where it waits.
+            ctx.after_submit(false, false);
+        } else {
+            ctx.turn(Turn::Memory);
+        }
         match result {
             Err(Errno::EALREADY) => {}
             result if attempts == 0 => return result.map(|n| n as usize),

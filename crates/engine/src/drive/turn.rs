@@ -63,6 +63,11 @@ impl Ctx {
     /// Reaps what is there without waiting: aio completions, readiness, due timeouts, workers'
     /// results.
     fn reap_all(&mut self) {
+        if self.transports.multishot_polls > 0 && self.defers() && !self.transports.stash.is_empty()
+        {
+            // A multishot poll that was stashed tells once of all wake-ups until now.
+            self.look_aside();
+        }
         // What was ready when it was armed comes before a timer that was due by then.
         let armed = core::mem::take(&mut self.transports.ready_now);
         if armed {

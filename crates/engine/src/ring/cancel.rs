@@ -258,7 +258,10 @@ impl Ctx {
                 self.leave_iowq(id);
                 self.end_soon(id, Errno::ECANCELED.res());
             }
-            Phase::Worker(_) if req.is_with_device() => return Err(Errno::ENOENT),
+            // Nor is what a worker has ended, and only the ring's task may post.
+            Phase::Worker(_) if req.is_with_device() || self.is_ended(id) => {
+                return Err(Errno::ENOENT);
+            }
             Phase::Worker(_) => return self.cancel_punted(id),
             Phase::Cancelled => {}
             Phase::Sleeping(_) => return self.cancel_parked(id),
@@ -269,6 +272,11 @@ impl Ctx {
     }
 
     /// A request with a worker: taken off its queue, or interrupted where it blocks.
+    /// Has a worker ended it, with its completion waiting for the ring's task (DEFER_TASKRUN)?
+    fn is_ended(&self, id: ReqId) -> bool {
+        self.deferred.iter().any(|finished| finished.id == id)
+    }
+
     fn cancel_punted(&mut self, id: ReqId) -> Result<()> {
         let call = self.worker_cancel(id).ok_or(Errno::EALREADY)?;
         self.transports.workers -= 1;

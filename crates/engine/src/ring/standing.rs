@@ -276,8 +276,21 @@ impl Ctx {
             if let Some(s) = standing::number(ev.data).and_then(|fd| self.standing(fd)) {
                 s.hear(ev.events);
             }
-            self.transports.stash.push_back(*ev);
+            if !self.joins_stashed(ev) {
+                self.transports.stash.push_back(*ev);
+            }
         }
+    }
+
+    /// DEFER_TASKRUN: a multishot poll that is woken again before its task work has run tells once
+    /// of both (`io_poll_check_events`).
+    fn joins_stashed(&mut self, ev: &epoll_event) -> bool {
+        if !self.defers() || self.transports.multishot_polls == 0 {
+            return false;
+        }
+        let data = ev.data;
+        let stashed = self.transports.stash.iter_mut().find(|s| s.data == data);
+        stashed.map(|s| s.events |= ev.events).is_some()
     }
 
     /// Acts on what was found on the way.
