@@ -245,7 +245,7 @@ impl Ctx {
             return Ok(());
         }
         // All I/O here is of that kind.
-        req.call.io.flags &= !rw::RWF_HIPRI;
+        req.call.set_flags(req.call.io().flags & !rw::RWF_HIPRI);
         let file = &req.call.file;
         // A file in memory goes by that, also where it was opened with O_DIRECT.
         let memory = || kind_of(file) == Kind::Memory && is_direct(file.fd());

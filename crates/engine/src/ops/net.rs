@@ -2,7 +2,7 @@
 //! `io_uring/net.c`.
 //!
 //! An attempt is one system call with MSG_DONTWAIT. With MSG_WAITALL a stream goes on from where it
-//! stopped: `call.done` counts the bytes so far, and a request that ends early tells those.
+//! stopped: `call.io().done` counts the bytes so far, and a request that ends early tells those.
 
 use crate::io::socket::{
     self, MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_WAITALL, Socket,
@@ -16,7 +16,7 @@ use crate::ops::socket::address;
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Finding, OpState, Req, ReqFlags, Transfer};
+use crate::ring::request::{Call, Finding, Net, OpState, Req, ReqFlags, Transfer};
 use softring_host::calls::{ReadPtr, UserPtr, sockets};
 use softring_host::sys;
 use softring_host::user::in_user;
@@ -24,42 +24,38 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
-/// What all of the family say in the same words.
-pub(crate) fn common_prep(req: &mut Req, known: u16) -> Result<()> {
-    common_prep_of(req, known, req.call.sqe().len)
-}
-
-/// As [`common_prep`], with a length of its own.
-pub(crate) fn common_prep_of(req: &mut Req, known: u16, len: u32) -> Result<()> {
+/// What all of the family say in the same words of what is to be transferred.
+pub(crate) fn common_prep(req: &mut Req, known: u16, mut io: Transfer) -> Result<()> {
     let s = req.call.sqe();
-    let (ioprio, group) = (s.ioprio, s.buf_index);
-    req.call.io = Transfer { len, ..Transfer::of(s) };
-    if len.cast_signed() < 0 || ioprio & !known != 0 {
+    if io.len.cast_signed() < 0 || s.ioprio & !known != 0 {
         return Err(Errno::EINVAL);
     }
     req.flags |= ReqFlags::SENDRECV;
-    if req.call.io.flags & MSG_DONTWAIT != 0 {
+    if io.flags & MSG_DONTWAIT != 0 {
         req.flags |= ReqFlags::NOWAIT;
     }
     if req.flags.contains(ReqFlags::BUFFER_SELECT) {
-        (req.call.select.group, req.call.select.want) = (group, len);
+        (io.select.group, io.select.want) = (s.buf_index, io.len);
     }
+    req.call.begin(OpState::Net(Net { io, msg: None, seen: 0, polled: false }));
     Ok(())
 }
 
 /// Checks a SEND (`io_sendmsg_prep`).
 pub(crate) fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    common_prep(
-        req,
-        IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED | fixed(),
-    )?;
+    const KNOWN: u16 = IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED;
+    let mut io = Transfer::of(req.call.sqe());
+    io.flags |= MSG_NOSIGNAL;
+    let bundle = req.call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0;
+    if bundle {
+        io.flags |= MSG_WAITALL;
+    }
+    common_prep(req, KNOWN | fixed(), io)?;
     if req.call.sqe().ioprio & IORING_RECVSEND_FIXED_BUF != 0 {
         const NOT: u16 = IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED;
         alone(req, NOT)?;
     }
-    req.call.io.flags |= MSG_NOSIGNAL;
-    if req.call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0 {
-        req.call.io.flags |= MSG_WAITALL;
+    if bundle {
         req.flags |= ReqFlags::MULTISHOT;
     }
     send_setup(ctx, req)
@@ -78,7 +74,10 @@ fn alone(req: &Req, not: u16) -> Result<()> {
 
 /// Copies what a SEND names: an address, a vector (`io_send_setup`).
 pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let (s, io) = (*req.call.sqe(), req.call.io);
+    let s = *req.call.sqe();
+    let OpState::Net(Net { io, msg: kept, .. }) = &mut req.call.state else {
+        return Err(Errno::EINVAL);
+    };
     // The upper half of the word that holds `addr_len`.
     if s.file_index >> 16 != 0 {
         return Err(Errno::EINVAL);
@@ -97,19 +96,19 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         }
         msg.iov = ctx.unlocked(|| import_iov(io.addr, io.len))?;
         // Of a vector without parts the address says nothing.
-        req.call.io.addr = 0;
+        io.addr = 0;
     } else if !fixed && !elsewhere {
         in_user(io.addr, u64::from(io.len))?;
     }
     if msg.name.is_some() || !msg.iov.is_empty() || (fixed && vector) {
-        req.call.state = OpState::Message(Box::new(msg));
+        *kept = Some(Box::new(msg));
     }
     Ok(())
 }
 
 /// Sends.
 pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
-    let all = call.io.flags & MSG_WAITALL != 0;
+    let all = call.io().flags & MSG_WAITALL != 0;
     let outcome = attempt(call, how, sys::POLLOUT, all, send_once);
     match outcome {
         Outcome::Done(n @ 1..) if call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0 => {
@@ -121,22 +120,22 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
 
 /// One system call that sends what is left.
 pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
-    let io = &call.io;
-    let (at, len) = (io.addr + call.done, u64::from(io.len).saturating_sub(call.done));
-    match &call.state {
-        OpState::Message(msg) if !msg.iov.is_empty() => net_msg::send_vector(call, msg, flags),
-        OpState::Message(msg) => {
+    let OpState::Net(Net { io, msg, .. }) = &call.state else { return Err(Errno::EINVAL) };
+    let (at, len) = (io.addr + io.done, u64::from(io.len).saturating_sub(io.done));
+    match msg {
+        Some(msg) if !msg.iov.is_empty() => net_msg::send_vector(call, msg, flags),
+        Some(msg) => {
             sockets::send(call.file.fd(), ReadPtr(at), len as usize, flags, msg.name.as_deref())
         }
-        _ => sockets::send(call.file.fd(), ReadPtr(at), len as usize, flags, None),
+        None => sockets::send(call.file.fd(), ReadPtr(at), len as usize, flags, None),
     }
 }
 
 /// Bytes asked for.
 pub(crate) fn total(call: &Call) -> u64 {
-    match &call.state {
-        OpState::Message(msg) if !msg.iov.is_empty() => msg.iov.iter().map(|v| v.len).sum(),
-        _ => u64::from(call.io.len),
+    match call.state.message() {
+        Some(msg) if !msg.iov.is_empty() => msg.iov.iter().map(|v| v.len).sum(),
+        _ => u64::from(call.io().len),
     }
 }
 
@@ -149,7 +148,7 @@ pub(crate) fn attempt(
     all: bool,
     once: impl Fn(&mut Call, u32) -> Result<usize>,
 ) -> Outcome {
-    let given = call.io.flags & !MSG_CMSG_COMPAT;
+    let given = call.io().flags & !MSG_CMSG_COMPAT;
     let waits = waits_in_worker(call);
     let total = if all { total(call) } else { 0 };
     (call.short, call.found) = (false, Finding::Unknown);
@@ -163,17 +162,17 @@ pub(crate) fn attempt(
             }
             // Where the program's socket does not block, a worker's request does.
             Err(Errno::EAGAIN) if waits && wait(call.file.fd(), ready) => continue,
-            Err(Errno::EAGAIN) if waits && call.done == 0 => {
+            Err(Errno::EAGAIN) if waits && call.io().done == 0 => {
                 return Outcome::Done(Errno::EINTR.res());
             }
-            Err(e) if call.done == 0 => return Outcome::Done(e.res()),
+            Err(e) if call.io().done == 0 => return Outcome::Done(e.res()),
             Err(_) => {
                 call.found = Finding::Failed;
                 0
             }
         };
-        call.done += n;
-        if n > 0 && call.done < total && streams(call.file.fd()) {
+        let done = call.add_done(n);
+        if n > 0 && done < total && streams(call.file.fd()) {
             if how == Try::Nonblock {
                 return Outcome::Retry;
             }
@@ -182,15 +181,15 @@ pub(crate) fn attempt(
                 continue;
             }
         }
-        call.short |= call.done < total;
-        return Outcome::Done(call.done as i32);
+        call.short |= done < total;
+        return Outcome::Done(done as i32);
     }
 }
 
 /// Does a worker wait for what it is to transfer? Not for errors, of a socket that has a queue of
 /// them.
 pub(crate) fn waits_in_worker(call: &Call) -> bool {
-    let given = call.io.flags;
+    let given = call.io().flags;
     given & MSG_DONTWAIT == 0
         && (given & MSG_ERRQUEUE == 0 || !socket::has_error_queue(call.file.fd()))
 }
@@ -201,13 +200,13 @@ pub(crate) fn wait(fd: i32, events: i16) -> bool {
 }
 
 /// Checks what a receive says about going on (`io_recvmsg_prep`).
-pub(crate) fn recv_common(req: &mut Req, more: u16) -> Result<()> {
+pub(crate) fn recv_common(req: &mut Req, more: u16, io: Transfer) -> Result<()> {
     let s = *req.call.sqe();
     if s.off != 0 {
         return Err(Errno::EINVAL);
     }
     const KNOWN: u16 = IORING_RECVSEND_POLL_FIRST | IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE;
-    common_prep(req, KNOWN | more)?;
+    common_prep(req, KNOWN | more, io)?;
     if s.ioprio & IORING_RECV_MULTISHOT == 0 {
         return crate::ops::zero(&[u64::from(s.file_index)]);
     }
@@ -220,14 +219,13 @@ pub(crate) fn recv_common(req: &mut Req, more: u16) -> Result<()> {
 
 /// Checks a RECV (`io_recvmsg_prep`).
 pub(crate) fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    recv_common(req, fixed())?;
+    let s = *req.call.sqe();
+    // `optlen`.
+    recv_common(req, fixed(), Transfer { off: u64::from(s.file_index), ..Transfer::of(&s) })?;
     let is_fixed = req.call.sqe().ioprio & IORING_RECVSEND_FIXED_BUF != 0;
     if is_fixed {
         alone(req, IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE)?;
     }
-    let s = *req.call.sqe();
-    // `optlen`.
-    req.call.io.off = u64::from(s.file_index);
     if !req.flags.contains(ReqFlags::BUFFER_SELECT) && !is_fixed {
         in_user(s.addr, u64::from(s.len))?;
     }
@@ -236,8 +234,8 @@ pub(crate) fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Receives.
 pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
-    let all = call.io.flags & MSG_WAITALL != 0;
-    let bundle = call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0 && call.select.pick.is_some();
+    let all = call.io().flags & MSG_WAITALL != 0;
+    let bundle = call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0 && call.io().select.pick.is_some();
     let outcome = if bundle {
         net_bundle::recv(call, how)
     } else {
@@ -248,15 +246,15 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         // One that failed on the way did not ask what is left.
         call.cflags = 0;
     }
-    if let (true, OpState::Message(msg)) = (bundle, &mut call.state) {
+    if let (true, OpState::Net(Net { msg: Some(msg), .. })) = (bundle, &mut call.state) {
         msg.more = call.cflags & IORING_CQE_F_SOCK_NONEMPTY != 0;
     }
     outcome
 }
 
 fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
-    let io = &call.io;
-    if flags & MSG_WAITALL != 0 || matches!(call.state, OpState::Message(_)) {
+    let OpState::Net(Net { io, msg, .. }) = &call.state else { return Err(Errno::EINVAL) };
+    if flags & MSG_WAITALL != 0 || msg.is_some() {
         return net_msg::recv_vector(call, flags);
     }
     sockets::receive(call.file.fd(), UserPtr(io.addr), io.len as usize, flags)
@@ -273,7 +271,7 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     if all {
         call.found = Finding::TookAll;
     }
-    let urgent = call.io.flags & MSG_OOB != 0;
+    let urgent = call.io().flags & MSG_OOB != 0;
     let more = match Socket::of(fd) {
         _ if all => Some(false),
         // A call that failed does not say what there is.
@@ -287,10 +285,12 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     if !multishot || n == 0 || call.is_last() || at_limit(call, n) {
         return outcome;
     }
-    call.done = 0;
-    if call.opcode == IORING_OP_RECVMSG {
-        // Its vector's length was for the first message (`io_mshot_prep_retry`).
-        call.select.want = 0;
+    if let Some(io) = call.state.io_mut() {
+        io.done = 0;
+        if call.opcode == IORING_OP_RECVMSG {
+            // Its vector's length was for the first message (`io_mshot_prep_retry`).
+            io.select.want = 0;
+        }
     }
     if more == Some(false) { Outcome::MoreThenWait(n) } else { Outcome::More(n) }
 }
@@ -298,23 +298,21 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
 /// Did a receive take all that there was? It did if a TCP stream gave less than it was asked for,
 /// unless it ends or has urgent data, which the poll set would have said.
 fn took_all(call: &mut Call, n: i32) -> bool {
-    let seen = core::mem::take(&mut call.seen);
+    let OpState::Net(net) = &mut call.state else { return false };
+    let seen = core::mem::take(&mut net.seen);
+    let (len, one) = (net.io.len, net.msg.is_none());
     let s = call.sqe();
     let plain = s.opcode == IORING_OP_RECV
         && s.ioprio & IORING_RECVSEND_BUNDLE == 0
         && s.op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
-        && matches!(call.state, OpState::None);
+        && one;
     let quiet = seen & IN != 0 && seen & STICKY == 0;
-    plain
-        && quiet
-        && n > 0
-        && n.unsigned_abs() < call.io.len
-        && Socket::of(call.file.fd()) == Socket::Tcp
+    plain && quiet && n > 0 && n.unsigned_abs() < len && Socket::of(call.file.fd()) == Socket::Tcp
 }
 
 /// Has a multishot RECV brought all that it was to bring?
 fn at_limit(call: &mut Call, n: i32) -> bool {
-    let limit = &mut call.io.off;
+    let Some(Transfer { off: limit, .. }) = call.state.io_mut() else { return false };
     if call.opcode != IORING_OP_RECV || *limit == 0 {
         return false;
     }
@@ -331,8 +329,8 @@ pub(crate) fn limit_left(limit: u64, n: u64) -> u64 {
 /// The end of a request that failed on the way: what it has done counts (`io_sendrecv_fail`).
 #[cold]
 pub(crate) fn failed(ctx: &mut Ctx, req: &mut Req) {
-    if req.call.done > 0 {
-        req.res = req.call.done as i32;
+    if req.call.io().done > 0 {
+        req.res = req.call.io().done as i32;
         ctx.put_buffer(req, req.res);
     }
 }

@@ -8,7 +8,7 @@ use crate::resources::bundle::{ALL, Layout};
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Finding, OpState, Req};
+use crate::ring::request::{Call, Finding, Net, OpState, Req, Selection};
 use softring_host::sys;
 use softring_host::user::in_user;
 use softring_uapi::errno::{self, Errno};
@@ -19,11 +19,11 @@ use softring_uapi::*;
 impl Call {
     /// The message that lies with the request, made now if there is none.
     pub(super) fn message(&mut self) -> &mut Msg {
-        if !matches!(self.state, OpState::Message(_)) {
-            self.state = OpState::Message(Box::default());
+        if !matches!(self.state, OpState::Net(_)) {
+            self.state = OpState::Net(Net::default());
         }
         match &mut self.state {
-            OpState::Message(msg) => msg,
+            OpState::Net(net) => net.msg.get_or_insert_default(),
             _ => unreachable!("made above"),
         }
     }
@@ -37,28 +37,28 @@ impl Ctx {
     pub(crate) fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
         let call = &mut req.call;
         let none = |e| if alone && call.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
-        let (mut pick, mut head) = self.groups.head(call.select.group).map_err(none)?;
+        let (mut pick, mut head) = self.groups.head(call.io().select.group).map_err(none)?;
         let receives = call.opcode == IORING_OP_RECV;
         if alone && receives {
             head.take_singly();
-            let len = head.one(u64::from(call.select.want)).len as u32;
-            self.groups.commit(call.select.group, &mut pick, len);
+            let len = head.one(u64::from(call.io().select.want)).len as u32;
+            self.groups.commit(call.io().select.group, &mut pick, len);
         }
         // Who takes a single buffer knows one that is not there by its address.
         if head.singly && pick.buf.addr == 0 {
-            call.select.pick = Some(pick);
+            call.set_pick(Some(pick));
             return Err(Errno::ENOBUFS);
         }
         if receives {
-            call.select.pick = Some(pick);
+            call.set_pick(Some(pick));
             call.place(pick.buf.addr, pick.buf.len);
             call.message().head = head;
             return Ok(());
         }
         let bundle = call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0;
         let most = if bundle && pick.in_ring { usize::MAX } else { 1 };
-        let whole = call.select.want == 0 || !pick.in_ring;
-        let want = if whole { ALL } else { u64::from(call.select.want) };
+        let whole = call.io().select.want == 0 || !pick.in_ring;
+        let want = if whole { ALL } else { u64::from(call.io().select.want) };
         let layout = head.lay_out(0, want, most)?;
         if pick.in_ring && has(Change::BufferPlaces) {
             let mut bufs = head.bufs.iter().take(layout.iov.len());
@@ -66,10 +66,11 @@ impl Ctx {
         }
         pick.count = layout.iov.len() as u16;
         // Nobody else may send the same bytes while this one waits.
-        self.groups.commit(call.select.group, &mut pick, layout.len as u32);
-        call.select.pick = Some(pick);
-        // The length is for the first step.
-        call.select.want = 0;
+        self.groups.commit(call.io().select.group, &mut pick, layout.len as u32);
+        if let Some(io) = call.state.io_mut() {
+            // The length is for the first step.
+            (io.select.pick, io.select.want) = (Some(pick), 0);
+        }
         let msg = call.message();
         (msg.iov, msg.last) = (layout.iov, layout.empty);
         Ok(())
@@ -79,22 +80,25 @@ impl Ctx {
 /// A bundle was sent: the next one follows, unless that was the last buffer.
 pub(crate) fn sent(call: &mut Call, n: i32) -> Outcome {
     // One that went to the poll set ends with its next step (`io_send_finish`).
-    if call.is_last() || call.polled {
+    let last = call.is_last();
+    let OpState::Net(Net { io, msg, polled, .. }) = &mut call.state else {
+        return Outcome::Done(n);
+    };
+    if last || *polled {
         return Outcome::Done(n);
     }
-    if call.select.pick.is_none() {
+    if io.select.pick.is_none() {
         // Without buffers to pick from there is nothing more to send.
-        call.io.len = 0;
-        call.state = OpState::None;
+        (io.len, *msg) = (0, None);
     }
-    call.done = 0;
+    io.done = 0;
     Outcome::More(n)
 }
 
 /// Receives into one buffer; where that is full and there is more, goes on with as many as it
 /// takes.
 pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
-    let given = call.io.flags & !MSG_CMSG_COMPAT;
+    let given = call.io().flags & !MSG_CMSG_COMPAT;
     let flags = given | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
     // What an attempt that found nothing has seen of the buffers stays (`REQ_F_BL_EMPTY`,
     // `IORING_RECV_PARTIAL_MAP`).
@@ -102,14 +106,15 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         let msg = call.message();
         (msg.last, msg.cut) = (false, false);
     }
-    let limit = call.io.off;
+    let limit = call.io().off;
     // No more than into the one buffer of an attempt that found nothing.
-    let asked = [call.select.most, call.select.want].into_iter().filter(|n| *n > 0).min();
+    let Selection { most, want, .. } = call.io().select;
+    let asked = [most, want].into_iter().filter(|n| *n > 0).min();
     let asked = u64::from(asked.unwrap_or(0));
     let most = if (asked == 0 && limit == 0) || how == Try::Block { 1 } else { usize::MAX };
     let limit = if limit == 0 { ALL } else { limit };
     let many = call.sqe().ioprio & IORING_RECV_MULTISHOT != 0;
-    let cap = if many { call.select.want.into() } else { 0 };
+    let cap = if many { want.into() } else { 0 };
     let want = if asked == 0 { limit } else { asked.min(limit) };
     let &mut Msg { ref head, more, .. } = call.message();
     // Where no length is known, none is asked of the buffer: it is once a receive before this one
@@ -146,17 +151,19 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
         if there > 0 {
             if limit != ALL {
                 // What comes of both steps is counted, too, behind the first (`io_recv_finish`).
-                call.io.off = left;
+                if let Some(io) = call.state.io_mut() {
+                    io.off = left;
+                }
             }
             let (n, more) = second(call, flags, (n, used), there.min(left));
             total += n;
             used += more;
         }
     }
-    if let Some(pick) = &mut call.select.pick {
+    if let Some(pick) = call.pick_mut() {
         (pick.count, pick.first) = (used.max(1), n as u32);
     }
-    call.done = total;
+    call.set_done(total);
     call.message().turn_over = capped(cap, total);
     Outcome::Done(total as i32)
 }
@@ -169,7 +176,7 @@ fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u
             Err(Errno::EAGAIN) if how == Try::Nonblock => {
                 call.found = Finding::Nothing;
                 if let [part] = &first.iov[..] {
-                    call.select.most = part.len as u32;
+                    call.set_most(part.len as u32);
                 }
                 return Err(Outcome::Retry);
             }
@@ -187,7 +194,7 @@ fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u
 /// With MSG_WAITALL the first buffers are filled, over several waits if need be.
 fn fill(call: &mut Call, how: Try, first: &Layout) -> Result<(u64, u16), Outcome> {
     let count = first.iov.len() as u16;
-    if let Some(pick) = &mut call.select.pick {
+    if let Some(pick) = call.pick_mut() {
         pick.count = count;
     }
     call.message().iov.clone_from(&first.iov);
@@ -209,12 +216,12 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
     // An incremental buffer that was paid for while it waited for the rest (`MSG_WAITALL`) goes on
     // behind what there was then, over the rest.
     let bytes =
-        call.select.pick.filter(|pick| pick.committed).map_or(used.0, |pick| pick.paid.into());
+        call.io().select.pick.filter(|pick| pick.committed).map_or(used.0, |pick| pick.paid.into());
     let head = &mut call.message().head;
     let singly = head.singly;
     head.advance(bytes, if singly { 1 } else { used.1 });
     let layout = if singly { Ok(head.one(want)) } else { head.lay_out(0, want, usize::MAX) };
-    if let (true, Ok(layout), Some(pick)) = (singly, &layout, &mut call.select.pick) {
+    if let (true, Ok(layout), Some(pick)) = (singly, &layout, call.pick_mut()) {
         pick.second = (1, layout.len as u32);
     }
     let picked = layout.is_ok();
@@ -226,7 +233,7 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
         Ok((done, empty)) => {
             call.message().last |= empty;
             // The first step was paid for while it waited for the rest (`MSG_WAITALL`).
-            if let (false, Some(pick)) = (singly, &mut call.select.pick) {
+            if let (false, Some(pick)) = (singly, call.pick_mut()) {
                 pick.second = (done.1, done.0 as u32);
             }
             done
@@ -237,7 +244,7 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
             // The buffers picked for it were not used up.
             let told = singly || !has(Change::BufferPlaces);
             let more = picked && told && call.message().head.inc;
-            if let Some(pick) = &mut call.select.pick {
+            if let Some(pick) = call.pick_mut() {
                 (pick.more, pick.found_none) = (more, !picked);
             }
             (0, 0)
@@ -248,7 +255,7 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
 /// One recvmsg(2): the bytes, and the buffers that they fill.
 fn step(call: &mut Call, layout: &Layout, flags: u32) -> errno::Result<(u64, u16)> {
     call.message().iov.clone_from(&layout.iov);
-    call.done = 0;
+    call.set_done(0);
     let n = recv_vector(call, flags)? as u64;
     Ok((n, layout.used(n)))
 }

@@ -10,7 +10,7 @@ use crate::ops::socket::address;
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, OpState, Req, ReqFlags};
+use crate::ring::request::{Call, Net, OpState, Req, ReqFlags, Transfer};
 use softring_host::calls::{Incoming, Outgoing, ReadPtr, UserPtr};
 use softring_host::fd::kind::is_socket;
 use softring_host::sys;
@@ -31,7 +31,8 @@ static SHORT: [u8; 1] = [0];
 
 /// One sendmsg(2) of what is left of a vector.
 pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
-    let rest = if call.done > 0 { Some(skip(&msg.iov, call.done)) } else { None };
+    let done = call.io().done;
+    let rest = if done > 0 { Some(skip(&msg.iov, done)) } else { None };
     let iov = rest.as_deref().unwrap_or(&msg.iov);
     let mut name = msg.name.as_deref();
     let plain = matches!(call.opcode, IORING_OP_SEND | IORING_OP_SEND_ZC);
@@ -44,7 +45,7 @@ pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
         out = out.to(name);
     }
     // Control data goes with the first bytes.
-    if call.done == 0 {
+    if done == 0 {
         out = out.with_control(ReadPtr(msg.hdr.control), msg.hdr.controllen);
     }
     out.send(call.file.fd(), flags)
@@ -52,17 +53,16 @@ pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
 
 /// One recvmsg(2) for a RECV: into what is left of its buffer or vector.
 pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
-    let io = call.io;
-    let one =
-        [iovec { base: io.addr + call.done, len: u64::from(io.len).saturating_sub(call.done) }];
+    let io = call.io();
+    let one = [iovec { base: io.addr + io.done, len: u64::from(io.len).saturating_sub(io.done) }];
     let rest;
-    let iov = match &call.state {
-        OpState::Message(msg) if call.done > 0 => {
-            rest = skip(&msg.iov, call.done);
+    let iov = match call.state.message() {
+        Some(msg) if io.done > 0 => {
+            rest = skip(&msg.iov, io.done);
             &rest[..]
         }
-        OpState::Message(msg) => &msg.iov[..],
-        _ => &one[..],
+        Some(msg) => &msg.iov[..],
+        None => &one[..],
     };
     let (n, hdr) = Incoming::new(iov).receive(call.file.fd(), flags)?;
     call.short |= cut(flags, &hdr);
@@ -85,7 +85,15 @@ fn cut(flags: u32, hdr: &msghdr) -> bool {
 }
 
 /// Copies a message header and its vector (`io_msg_copy_hdr`).
-fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
+fn copy_header(req: &mut Req) -> Result<()> {
+    let msg = header_of(req)?;
+    if let OpState::Net(net) = &mut req.call.state {
+        net.msg = Some(msg);
+    }
+    Ok(())
+}
+
+fn header_of(req: &mut Req) -> Result<Box<Msg>> {
     let at = req.call.sqe().addr;
     let mut hdr: msghdr = user::read(at)?;
     // In a multishot receive's buffer there is room for a name, whether it has a place elsewhere.
@@ -107,17 +115,22 @@ fn copy_header(req: &mut Req) -> Result<Box<Msg>> {
         msg.iov = import_iov(hdr.iov, hdr.iovlen as u32)?;
         return Ok(Box::new(msg));
     }
-    req.call.select.want = match hdr.iovlen {
+    let want = match hdr.iovlen {
         0 => 0,
         1 => user::read::<iovec>(hdr.iov)?.len as u32,
         _ => return Err(Errno::EINVAL),
     };
+    if let Some(io) = req.call.state.io_mut() {
+        io.select.want = want;
+    }
     Ok(Box::new(msg))
 }
 
 /// Checks a SENDMSG (`io_sendmsg_prep`).
 pub(crate) fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    common_prep(req, IORING_RECVSEND_POLL_FIRST | IORING_SEND_VECTORIZED)?;
+    let mut io = Transfer::of(req.call.sqe());
+    io.flags |= MSG_NOSIGNAL;
+    common_prep(req, IORING_RECVSEND_POLL_FIRST | IORING_SEND_VECTORIZED, io)?;
     send_setup(ctx, req)
 }
 
@@ -125,34 +138,31 @@ pub(crate) fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe();
     crate::ops::zero(&[s.off, u64::from(s.file_index)])?;
-    req.call.io.flags |= MSG_NOSIGNAL;
-    req.call.state = OpState::Message(ctx.unlocked(|| copy_header(req))?);
-    Ok(())
+    ctx.unlocked(|| copy_header(req))
 }
 
 /// Sends a message.
 pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
-    let all = call.io.flags & MSG_WAITALL != 0;
-    call.io.len = 0;
-    attempt(call, how, sys::POLLOUT, all, |call, flags| match &call.state {
-        OpState::Message(msg) => send_vector(call, msg, flags),
-        _ => Err(Errno::EINVAL),
+    let all = call.io().flags & MSG_WAITALL != 0;
+    call.set_len(0);
+    attempt(call, how, sys::POLLOUT, all, |call, flags| match call.state.message() {
+        Some(msg) => send_vector(call, msg, flags),
+        None => Err(Errno::EINVAL),
     })
 }
 
 /// Checks a RECVMSG (`io_recvmsg_prep`).
 pub(crate) fn recv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    recv_common(req, 0)?;
+    recv_common(req, 0, Transfer::of(req.call.sqe()))?;
     let s = req.call.sqe();
     if s.file_index != 0 || s.ioprio & IORING_RECVSEND_BUNDLE != 0 {
         return Err(Errno::EINVAL);
     }
     let multishot = s.ioprio & IORING_RECV_MULTISHOT != 0;
-    let msg = ctx.unlocked(|| copy_header(req))?;
-    if multishot && msg.out_len().is_none() {
+    ctx.unlocked(|| copy_header(req))?;
+    if multishot && req.call.state.message().and_then(Msg::out_len).is_none() {
         return Err(Errno::EOVERFLOW);
     }
-    req.call.state = OpState::Message(msg);
     Ok(())
 }
 
@@ -161,10 +171,10 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let outcome = if call.sqe().ioprio & IORING_RECV_MULTISHOT != 0 {
         attempt(call, how, sys::POLLIN, false, recv_out)
     } else {
-        let control = matches!(&call.state, OpState::Message(msg) if msg.hdr.controllen > 0);
-        let all = call.io.flags & MSG_WAITALL != 0 && !control;
-        if call.select.pick.is_none() {
-            call.io.len = 0;
+        let control = call.state.message().is_some_and(|msg| msg.hdr.controllen > 0);
+        let all = call.io().flags & MSG_WAITALL != 0 && !control;
+        if call.io().select.pick.is_none() {
+            call.set_len(0);
         }
         attempt(call, how, sys::POLLIN, all, recv_message)
     };
@@ -173,15 +183,16 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
 
 /// One recvmsg(2), whose header the program gets back.
 fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
-    let OpState::Message(msg) = &call.state else { return Err(Errno::EINVAL) };
-    let io = call.io;
-    let len = u64::from(io.len).saturating_sub(call.done);
-    let one = [nowhere_is_null(iovec { base: io.addr + call.done, len })];
+    let OpState::Net(Net { io, msg: Some(msg), .. }) = &call.state else {
+        return Err(Errno::EINVAL);
+    };
+    let len = u64::from(io.len).saturating_sub(io.done);
+    let one = [nowhere_is_null(iovec { base: io.addr + io.done, len })];
     let rest;
     let iov = match () {
-        () if call.select.pick.is_some() => &one[..],
-        () if call.done > 0 => {
-            rest = skip(&msg.iov, call.done);
+        () if io.select.pick.is_some() => &one[..],
+        () if io.done > 0 => {
+            rest = skip(&msg.iov, io.done);
             &rest[..]
         }
         () => &msg.iov[..],
@@ -203,7 +214,7 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
 /// The message was received, and something about it could not be told: what came before it counts,
 /// and it is known whether there is more.
 fn untold(call: &mut Call, e: Errno) -> Result<usize> {
-    if call.done > 0 {
+    if call.io().done > 0 {
         return Ok(0);
     }
     let fd = call.file.fd();
@@ -247,8 +258,10 @@ impl Msg {
 /// One recvmsg(2) of a multishot receive: what the header says, the name, the control data and the
 /// payload lie behind each other in the buffer (`io_recvmsg_multishot`).
 fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
-    let OpState::Message(msg) = &call.state else { return Err(Errno::EINVAL) };
-    let (buf, len) = (call.io.addr, call.io.len);
+    let OpState::Net(Net { io, msg: Some(msg), .. }) = &call.state else {
+        return Err(Errno::EINVAL);
+    };
+    let (buf, len) = (io.addr, io.len);
     let before = msg.out_len().ok_or(Errno::EOVERFLOW)?;
     let no_room = || if is_socket(call.file.fd()) { Errno::EFAULT } else { Errno::ENOTSOCK };
     let room = len.checked_sub(before).ok_or_else(no_room)?;

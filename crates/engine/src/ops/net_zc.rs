@@ -5,11 +5,11 @@
 use crate::io::socket::{MSG_NOSIGNAL, check_zero_copy};
 use crate::io::token::ReqId;
 use crate::ops::iov::MAX_RW_COUNT;
-use crate::ops::net::{common_prep_of, send_setup};
+use crate::ops::net::{common_prep, send_setup};
 use crate::ops::{net, net_msg, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Req, ReqFlags};
+use crate::ring::request::{Call, Req, ReqFlags, Transfer};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -35,9 +35,10 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     req.flags |= ReqFlags::NOTIF;
     ctx.nr_reqs += 1;
     // No length is too long: it is cut.
-    common_prep_of(req, KNOWN, req.call.sqe().len.min(MAX_RW_COUNT))?;
-    let io = &mut req.call.io;
+    let mut io = Transfer::of(req.call.sqe());
+    io.len = io.len.min(MAX_RW_COUNT);
     io.flags = io.flags & !MSG_ZEROCOPY | MSG_NOSIGNAL;
+    common_prep(req, KNOWN, io)?;
     match req.opcode() {
         IORING_OP_SEND_ZC => send_setup(ctx, req),
         _ => net_msg::send_setup(ctx, req),

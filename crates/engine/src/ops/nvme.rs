@@ -8,10 +8,9 @@
 use std::path::Path;
 
 use crate::ops::iov::import_iov;
-use crate::ops::uring_cmd::{BIG_SQE, WIDE_CQE};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, OpState, Req, ReqFlags};
+use crate::ring::request::{Call, Command, OpState, Req, ReqFlags};
 use softring_host::calls::ioctl;
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
@@ -60,12 +59,12 @@ const fn request(device: Device, cmd_op: u32) -> Option<(u32, bool)> {
 }
 
 /// Keeps the command of an SQE that may be one for NVMe: `rest` is the SQE's second half.
-pub(crate) fn prep(ctx: &Ctx, call: &mut Call, rest: [u64; 8]) {
+pub(crate) fn prep(ctx: &Ctx, call: &mut Call, rest: [u64; 8]) -> Box<nvme_passthru_cmd64> {
     let first = [call.sqe().addr3, call.sqe().pad2];
-    call.state = OpState::Nvme(Box::new(command(first, rest)));
     if call.sqe().op_flags & IORING_URING_CMD_FIXED != 0 {
         call.buf = ctx.buffers.get(call.sqe().buf_index).ok();
     }
+    Box::new(command(first, rest))
 }
 
 /// Puts a command together from the words of an SQE from byte 48 on.
@@ -99,11 +98,10 @@ fn command(first: [u64; 2], rest: [u64; 8]) -> nvme_passthru_cmd64 {
 /// Runs a command.
 pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     // Both are needed, big SQEs and wide CQEs (`nvme_uring_cmd_checks`).
-    if call.io.flags != WIDE_CQE | BIG_SQE {
+    let OpState::Command(Command { wide_cqe: true, big_sqe: true, nvme }) = &call.state else {
         return Outcome::Done(Errno::EOPNOTSUPP.res());
-    }
-    let (Some((request, vector)), OpState::Nvme(cmd)) =
-        (request(device, call.sqe().off as u32), &call.state)
+    };
+    let (Some((request, vector)), Some(cmd)) = (request(device, call.sqe().off as u32), nvme)
     else {
         return Outcome::Done(Errno::ENOTTY.res());
     };
@@ -116,7 +114,9 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     }
     let done = ioctl::exchange(call.file.fd(), request, &mut cmd);
     let res = done.map_or_else(Errno::res, |status| status as i32);
-    call.state = if res < 0 { OpState::None } else { OpState::Nvme(Box::new(cmd)) };
+    if let OpState::Command(command) = &mut call.state {
+        command.nvme = (res >= 0).then(|| Box::new(cmd));
+    }
     Outcome::Done(res)
 }
 
@@ -146,7 +146,7 @@ fn place(call: &Call, cmd: &mut nvme_passthru_cmd64, request: u32, vector: bool)
 
 /// The result of a command that the device has answered.
 pub(crate) fn finish(_: &mut Ctx, req: &mut Req) {
-    if let OpState::Nvme(cmd) = &req.call.state
+    if let OpState::Command(Command { nvme: Some(cmd), .. }) = &req.call.state
         && req.res >= 0
     {
         req.big = [cmd.result, 0];
@@ -169,8 +169,8 @@ mod tests {
 
     fn call(cmd_op: u32, cmd: nvme_passthru_cmd64) -> Call {
         let mut call = Call::new(io_uring_sqe { off: cmd_op.into(), ..io_uring_sqe::default() });
-        call.io.flags = WIDE_CQE | BIG_SQE;
-        call.state = OpState::Nvme(Box::new(cmd));
+        let nvme = Some(Box::new(cmd));
+        call.state = OpState::Command(Command { wide_cqe: true, big_sqe: true, nvme });
         call
     }
 
@@ -224,7 +224,7 @@ mod tests {
     fn what_needs_no_device_is_answered_at_once() {
         let done = |e: Errno| Outcome::Done(e.res());
         let mut small = call(NVME_URING_CMD_IO, read());
-        small.io.flags = 0;
+        small.state = OpState::Command(Command::default());
         let answer = issue(&mut small, Device::Namespace, Try::Nonblock);
         assert_eq!(answer, done(Errno::EOPNOTSUPP));
         let mut admin = call(NVME_URING_CMD_ADMIN, read());
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(issue(&mut admin, Device::Controller, Try::Nonblock), Outcome::Retry);
         // No file: the ioctl's own errno comes back, and no result with it.
         assert_eq!(issue(&mut admin, Device::Controller, Try::Block), done(Errno::EBADF));
-        assert!(matches!(admin.state, OpState::None));
+        assert!(matches!(admin.state, OpState::Command(Command { nvme: None, .. })));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     let events = parse(sqe.op_flags, sqe.len) | UNMASK;
-    req.call.state = OpState::Poll(events);
+    req.call.begin(OpState::Poll(events));
     Ok(())
 }
 

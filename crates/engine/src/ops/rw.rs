@@ -9,7 +9,7 @@ use crate::ops::{net_zc, rw_hot, rw_nowait, rw_position, rw_select};
 use crate::resources::buffers::BufNode;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags, Transfer, kind_of};
+use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags, Rw, Transfer, kind_of};
 use rustix::fs::OFlags;
 use softring_host::calls::{Parts, ReadPtr, files};
 use softring_host::fd::kind::{Kind, is_socket};
@@ -62,26 +62,30 @@ pub(crate) fn writes(opcode: u8) -> bool {
 
 /// Checks the SQE (`io_prep_rw`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let io = Transfer::of(req.call.sqe());
-    req.call.io = io;
+    let mut io = Transfer::of(req.call.sqe());
     ioprio_check(req.call.sqe().ioprio)?;
     attributes(ctx, req.call.sqe())?;
     if io.flags & RWF_NOWAIT != 0 {
         req.flags |= ReqFlags::NOWAIT;
     }
     if req.flags.contains(ReqFlags::BUFFER_SELECT) {
-        return rw_select::prep(ctx, req);
+        return rw_select::prep(ctx, req, io);
     }
     let opcode = req.opcode();
+    let mut vector = None;
     if vectored(opcode) {
         if io.len > MAX_IOV {
             let huge = fixed(opcode) && io.len > MAX_ALLOC;
             return Err(if huge { Errno::ENOMEM } else { Errno::EINVAL });
         }
-        ctx.unlocked(|| import(&mut req.call))?;
+        // Copied, so that the request may outlive `enter` (`io_prep_rwv`).
+        let parts = ctx.unlocked(|| import_iov(io.addr, io.len))?.into_boxed_slice();
+        io.addr = parts.as_ptr().expose_provenance() as u64;
+        vector = Some(parts);
     } else if !fixed(opcode) {
         in_user(io.addr, u64::from(io.len))?;
     }
+    req.call.begin(OpState::Rw(Rw { io, vector }));
     Ok(())
 }
 
@@ -113,17 +117,6 @@ fn ioprio_check(ioprio: u16) -> Result<()> {
     }
 }
 
-/// Copies the program's vector into the request, so that it may outlive `enter` (`io_prep_rwv`).
-///
-/// # Errors
-/// `EFAULT` for a vector that cannot be read, `EINVAL` for a length that is negative.
-fn import(call: &mut Call) -> Result<()> {
-    let iov = import_iov(call.io.addr, call.io.len)?;
-    call.io.addr = iov.as_ptr().expose_provenance() as u64;
-    call.state = OpState::Vector(iov);
-    Ok(())
-}
-
 /// Looks the registered buffer up and checks the range against it (`io_import_reg_buf`).
 ///
 /// # Errors
@@ -148,11 +141,13 @@ pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
 }
 
 fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
-    let iov = match &call.state {
-        OpState::Vector(iov) => iov,
-        // A message and a vector have their parts there; any other send has its address there.
-        OpState::Message(msg) if net_zc::has_parts(call.sqe()) => &msg.iov,
-        _ => return node.check(call.io.addr, u64::from(call.io.len)),
+    // A message and a vector have their parts there; any other send has its address there.
+    let of_message = || {
+        let msg = call.state.message().filter(|_| net_zc::has_parts(call.sqe()))?;
+        Some(&msg.iov[..])
+    };
+    let Some(iov) = call.state.vector().or_else(of_message) else {
+        return node.check(call.io().addr, u64::from(call.io().len));
     };
     // A part of no length is refused, a vector of no parts is not (`io_vec_fill_bvec`).
     if iov.iter().any(|v| v.len == 0) {
@@ -163,7 +158,7 @@ fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
 
 /// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
 fn check_at_issue(call: &Call, how: Try) -> Result<()> {
-    let Transfer { flags, off, .. } = call.io;
+    let &Transfer { flags, off, .. } = call.io();
     if refused_flags(call) {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -196,7 +191,7 @@ fn check_at_issue(call: &Call, how: Try) -> Result<()> {
 /// Are there flags that the kernel does not know, or the file cannot do (`kiocb_set_rw_flags`)?
 /// preadv2(2) looks at them late, or not at all where nothing is transferred.
 fn refused_flags(call: &Call) -> bool {
-    let flags = call.io.flags;
+    let flags = call.io().flags;
     if flags & (RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN) == 0 {
         return false;
     }
@@ -213,7 +208,7 @@ fn refused_flags(call: &Call) -> bool {
 /// What a ring says, which can neither be read nor written, without waiting or with.
 pub(crate) fn refused_by_ring(call: &Call) -> Errno {
     let refused = RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN;
-    if call.io.flags & refused != 0 { Errno::EOPNOTSUPP } else { Errno::EINVAL }
+    if call.io().flags & refused != 0 { Errno::EOPNOTSUPP } else { Errno::EINVAL }
 }
 
 /// A number that is closed, or open the other way, says so before anything else does.
@@ -228,7 +223,7 @@ pub(crate) fn first_of(call: &Call, e: Errno) -> Errno {
 
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
-    let flags = call.io.flags;
+    let flags = call.io().flags;
     if flags & !RWF_KNOWN == 0 && rw_nowait::contradict(flags) {
         return Outcome::Done(first_of(call, Errno::EINVAL).res());
     }
@@ -246,7 +241,7 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
 
 /// Would only a worker of the kernel's ask the file at all? It is refused flags before that.
 fn is_for_worker(call: &Call) -> bool {
-    call.io.flags & RWF_HIPRI == 0 && matches!(kind_of(&call.file), Kind::Buffered | Kind::Memory)
+    call.io().flags & RWF_HIPRI == 0 && matches!(kind_of(&call.file), Kind::Buffered | Kind::Memory)
 }
 
 /// A failed attempt: of a write the file's own refusal is left to task work (`io_rw_done`). That it
@@ -278,17 +273,17 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
         let flags = given | if nowait { RWF_NOWAIT } else { 0 };
         match transfer(call, kind, flags) {
             Ok(n) => {
-                call.done += n as u64;
+                call.add_done(n as u64);
                 let total = total(call);
                 if may_trust(call, kind) {
-                    rw_hot::count(&call.file, nowait && call.done == total);
+                    rw_hot::count(&call.file, nowait && call.io().done == total);
                 }
-                let more = nowait && kind == Kind::Buffered && n > 0 && call.done < total;
-                let own = call.io.off == CURRENT && writes(call.opcode);
-                if !more && n > 0 && call.done < total && own {
+                let more = nowait && kind == Kind::Buffered && n > 0 && call.io().done < total;
+                let own = call.io().off == CURRENT && writes(call.opcode);
+                if !more && n > 0 && call.io().done < total && own {
                     return rw_position::rest_at_position(call, kind, given);
                 }
-                if !more || call.io.flags & RWF_NOWAIT != 0 {
+                if !more || call.io().flags & RWF_NOWAIT != 0 {
                     return finish(call, total);
                 }
             }
@@ -318,7 +313,7 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
             Err(Errno::EINVAL) if how == Try::Nonblock && rw_nowait::never_ready(call, kind) => {
                 return would_block(call);
             }
-            Err(_) if call.done > 0 => {
+            Err(_) if call.io().done > 0 => {
                 rw_position::put_back(call, kind);
                 let total = total(call);
                 return finish(call, total);
@@ -332,8 +327,8 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
 fn may_trust(call: &Call, kind: Kind) -> bool {
     kind == Kind::Buffered
         && matches!(call.opcode, IORING_OP_READ | IORING_OP_READ_FIXED)
-        && call.io.flags == 0
-        && call.io.off != CURRENT
+        && call.io().flags == 0
+        && call.io().off != CURRENT
 }
 
 /// Did `RWF_NOWAIT` alone make a call fail?
@@ -354,14 +349,14 @@ fn misjudged(call: &Call, kind: &mut Kind) -> bool {
 /// As [`misjudged`], where the call itself would not say so: is what is to be read or written at
 /// its own position a stream?
 fn streams_now(call: &Call) -> bool {
-    let own = matches!(call.file, FileRef::Plain(_)) && call.io.off == CURRENT;
+    let own = matches!(call.file, FileRef::Plain(_)) && call.io().off == CURRENT;
     own && files::position(call.file.fd()) == Err(Errno::ESPIPE)
 }
 
 /// The attempt would block; what it has done so far counts.
 fn would_block(call: &mut Call) -> Outcome {
-    if call.io.flags & RWF_NOWAIT != 0 {
-        if call.done == 0 {
+    if call.io().flags & RWF_NOWAIT != 0 {
+        if call.io().done == 0 {
             return Outcome::Done(Errno::EAGAIN.res());
         }
         let total = total(call);
@@ -371,16 +366,16 @@ fn would_block(call: &mut Call) -> Outcome {
 }
 
 pub(crate) fn finish(call: &mut Call, total: u64) -> Outcome {
-    call.short = call.done != total;
-    Outcome::Done(call.done as i32)
+    call.short = call.io().done != total;
+    Outcome::Done(call.io().done as i32)
 }
 
 /// Bytes asked for, cut as the kernel cuts (`MAX_RW_COUNT`).
 pub(crate) fn total(call: &Call) -> u64 {
     const MAX_RW_COUNT: u64 = 0x7fff_f000;
-    let sum = match &call.state {
-        OpState::Vector(iov) => iov.iter().map(|v| v.len).sum(),
-        _ => u64::from(call.io.len),
+    let sum = match call.state.vector() {
+        Some(vector) => vector.iter().map(|v| v.len).sum(),
+        None => u64::from(call.io().len),
     };
     sum.min(MAX_RW_COUNT)
 }
@@ -392,22 +387,22 @@ pub(crate) fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
 
 /// The same by another descriptor of the file.
 pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Result<usize> {
-    let (io, writes) = (&call.io, writes(call.opcode));
+    let (io, writes) = (call.io(), writes(call.opcode));
     let stream = kind == Kind::Pollable;
     let off = match io.off {
         _ if stream => CURRENT,
         CURRENT => CURRENT,
-        off => off.wrapping_add(call.done),
+        off => off.wrapping_add(io.done),
     };
     let one;
     let rest;
-    let parts = match &call.state {
+    let parts = match call.state.vector() {
         _ if !vectored(call.opcode) => {
-            one = iovec { base: io.addr + call.done, len: u64::from(io.len) - call.done };
+            one = iovec { base: io.addr + io.done, len: u64::from(io.len) - io.done };
             Parts::one(&one)
         }
-        OpState::Vector(iov) if call.done > 0 => {
-            rest = skip(iov, call.done);
+        Some(vector) if io.done > 0 => {
+            rest = skip(vector, io.done);
             Parts::of(&rest)
         }
         _ => Parts::of_program(ReadPtr(io.addr), io.len as usize),
@@ -425,7 +420,7 @@ pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Resul
 
 /// The same request for kernel aio; `None` if it must go another way.
 pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<iocb>> {
-    let (io, ioprio) = (call.io, call.sqe().ioprio);
+    let (io, ioprio) = (call.io(), call.sqe().ioprio);
     if io.off == CURRENT || io.flags & RWF_HIPRI != 0 {
         return Ok(None);
     }
@@ -460,13 +455,13 @@ pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<
 /// Is the result of kernel aio not the last word, as we, and not the program, have asked it not to
 /// wait? What it has done so far counts.
 pub(crate) fn aio_goes_on(call: &mut Call, res: i64) -> bool {
-    if call.io.flags & RWF_NOWAIT != 0 {
+    if call.io().flags & RWF_NOWAIT != 0 {
         return false;
     }
     let Ok(done) = u64::try_from(res) else { return res == i64::from(Errno::EAGAIN.res()) };
     let short = !writes(call.opcode) && done < total(call);
-    if short && !nowait::ends_at(call.file.fd(), call.io.off + done) {
-        call.done = done;
+    if short && !nowait::ends_at(call.file.fd(), call.io().off + done) {
+        call.set_done(done);
         return true;
     }
     false

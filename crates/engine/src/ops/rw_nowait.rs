@@ -10,7 +10,7 @@ use crate::ops::rw::{
 };
 use crate::ops::{iov::skip, rw_hot};
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, OpState};
+use crate::ring::request::Call;
 use softring_host::calls::{Incoming, Outgoing};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::{Kind, is_socket};
@@ -33,7 +33,7 @@ const RWF_NOSIGNAL: u32 = 0x100;
 /// # Errors
 /// As [`may_write`].
 pub(crate) fn flags_given(call: &Call, kind: Kind, how: Try) -> Result<u32> {
-    let given = call.io.flags;
+    let given = call.io().flags;
     let special = call.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
     if !special || !writes(call.opcode) || !is_simple(call.file.fd(), kind) {
         return Ok(given);
@@ -50,7 +50,7 @@ const UNBUFFERED: [u64; 2] = [0xef53, 0xf2f5_2010];
 /// Is it known beforehand that the file cannot do without waiting? Where there is nothing to
 /// transfer it does not say so itself.
 pub(crate) fn punts(call: &Call, kind: Kind) -> bool {
-    let flags = call.io.flags;
+    let flags = call.io().flags;
     match kind {
         Kind::Buffered if writes(call.opcode) => {
             let nothing = || total(call) == 0 && buffered(call, kind).is_err();
@@ -82,7 +82,7 @@ pub(crate) fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
 /// position first.
 #[cold]
 pub(crate) fn unknown_to_file(call: &Call) -> bool {
-    let flags = call.io.flags & (RWF_ATOMIC | RWF_DONTCACHE);
+    let flags = call.io().flags & (RWF_ATOMIC | RWF_DONTCACHE);
     flags != 0 && try_byte(call.file.fd(), writes(call.opcode), flags) == UNKNOWN_FLAG
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
 fn moved_now(call: &mut Call, moved: Result<usize>) -> Outcome {
     match moved {
         Ok(n) => {
-            call.done += n as u64;
+            call.add_done(n as u64);
             let total = total(call);
             finish(call, total)
         }
@@ -193,10 +193,10 @@ fn moved_now(call: &mut Call, moved: Result<usize>) -> Outcome {
 
 /// The same of a socket: kernels before 6.4 know no `RWF_NOWAIT` there, and all know MSG_DONTWAIT.
 fn by_message(call: &mut Call) -> Outcome {
-    let (io, done) = (call.io, call.done);
-    let parts = match &call.state {
-        OpState::Vector(iov) => skip(iov, done),
-        _ => vec![iovec { base: io.addr + done, len: u64::from(io.len) - done }],
+    let io = call.io();
+    let parts = match call.state.vector() {
+        Some(vector) => skip(vector, io.done),
+        None => vec![iovec { base: io.addr + io.done, len: u64::from(io.len) - io.done }],
     };
     let fd = call.file.fd();
     let moved = match writes(call.opcode) {
@@ -258,10 +258,10 @@ pub(crate) fn never_ready(call: &Call, kind: Kind) -> bool {
 /// `EINVAL` for parts of a registered buffer: in their place the kernel hands such a file their
 /// number and the address of their list, and an eventfd takes no less than eight bytes.
 pub(crate) fn may_write(call: &Call) -> Result<()> {
-    let asked = call.io.flags & RWF_NOWAIT != 0;
+    let asked = call.io().flags & RWF_NOWAIT != 0;
     if asked && sys::blocks(call.file.fd()) {
         return Err(Errno::EAGAIN);
     }
-    let parts = call.opcode == IORING_OP_WRITEV_FIXED && call.io.len > 0;
+    let parts = call.opcode == IORING_OP_WRITEV_FIXED && call.io().len > 0;
     if parts { Err(Errno::EINVAL) } else { Ok(()) }
 }

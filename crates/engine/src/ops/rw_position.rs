@@ -6,14 +6,15 @@ use crate::ring::opdef::Outcome;
 use crate::ring::request::Call;
 use softring_host::calls::files;
 use softring_host::fd::kind::Kind;
+use softring_uapi::errno::Errno;
 
 /// Writes what a file left undone at its own position.
 pub(crate) fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let total = total(call);
-    while kind != Kind::Pollable && call.done < total {
+    while kind != Kind::Pollable && call.io().done < total {
         match transfer(call, kind, flags) {
             Ok(0) => break,
-            Ok(n) => call.done += n as u64,
+            Ok(n) => _ = call.add_done(n as u64),
             Err(_) => {
                 put_back(call, kind);
                 break;
@@ -26,8 +27,8 @@ pub(crate) fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outco
 /// The last attempt has failed, though bytes went before: then the position stays where it was at
 /// first (`kiocb_done`).
 pub(crate) fn put_back(call: &Call, kind: Kind) {
-    if call.io.off == CURRENT && kind != Kind::Pollable {
-        let back = call.done.cast_signed().wrapping_neg();
+    if call.io().off == CURRENT && kind != Kind::Pollable {
+        let back = call.io().done.cast_signed().wrapping_neg();
         let _ = files::move_position(call.file.fd(), back);
     }
 }
@@ -36,19 +37,22 @@ pub(crate) fn put_back(call: &Call, kind: Kind) {
 /// /proc/PID/comm, or one without any, as /proc/kmsg. Its own position serves, and is put back.
 pub(crate) fn without_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let fd = call.file.fd();
-    let off = core::mem::replace(&mut call.io.off, CURRENT);
+    let Some(io) = call.state.io_mut() else { return Outcome::Done(Errno::EINVAL.res()) };
+    let off = core::mem::replace(&mut io.off, CURRENT);
     let before = files::position(fd);
     if before.is_ok_and(|before| before != off) {
         let _ = files::set_position(fd, off);
     }
     let got = transfer(call, kind, flags);
-    call.io.off = off;
+    if let Some(io) = call.state.io_mut() {
+        io.off = off;
+    }
     if let Ok(before) = before {
         let _ = files::set_position(fd, before);
     }
     match got {
         Ok(n) => {
-            call.done += n as u64;
+            call.add_done(n as u64);
             let total = total(call);
             finish(call, total)
         }

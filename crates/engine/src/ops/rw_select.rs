@@ -5,7 +5,7 @@ use crate::ops::rw;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, Finding, Req, ReqFlags, kind_of};
+use crate::ring::request::{Call, Finding, OpState, Req, ReqFlags, Rw, Transfer, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::sys;
 use softring_host::user;
@@ -15,20 +15,20 @@ use softring_uapi::*;
 
 /// The buffer will be picked; a vector of one part says how long it may be
 /// (`io_iov_buffer_select_prep`).
-pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req, mut io: Transfer) -> Result<()> {
     let call = &mut req.call;
     let sqe = *call.sqe();
-    call.select.group = sqe.buf_index;
-    call.select.want = sqe.len;
+    (io.select.group, io.select.want) = (sqe.buf_index, sqe.len);
     if sqe.opcode == IORING_OP_READV {
         if sqe.len != 1 {
             return Err(Errno::EINVAL);
         }
         let part: iovec = ctx.unlocked(|| user::read(sqe.addr))?;
-        call.select.want = part.len as u32;
+        io.select.want = part.len as u32;
         call.opcode = IORING_OP_READ;
         req.row = &OPS[IORING_OP_READ as usize];
     }
+    call.begin(OpState::Rw(Rw { io, vector: None }));
     Ok(())
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn multishot(call: &mut Call, how: Try) -> Outcome {
     if kind_of(&call.file) != Kind::Pollable {
         return Outcome::Done(Errno::EBADFD.res());
     }
-    call.done = 0;
+    call.set_done(0);
     let outcome = rw::issue(call, how);
     // However little comes, also at the end, is no failure (`io_read_mshot`).
     call.short = false;

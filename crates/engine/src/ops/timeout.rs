@@ -56,7 +56,7 @@ fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     let period = time_given(flags, sqe.addr, |at| ctx.read_timespec(at))?;
     let (count, shots) = if multi { (0, off) } else { (off, 0) };
     let clock = clock_of(flags, flags & IORING_TIMEOUT_ABS != 0);
-    req.call.state = OpState::Timeout(TimerArgs { clock, period, shots, count });
+    req.call.begin(OpState::Timeout(TimerArgs { clock, period, shots, count }));
     Ok(())
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn remove_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     }
     let read = |at| ctx.unlocked(|| softring_host::user::read(at));
     let period = time_given(sqe.op_flags, sqe.off, read)?;
-    req.call.state = OpState::Timeout(TimerArgs { period, ..TimerArgs::default() });
+    req.call.begin(OpState::Timeout(TimerArgs { period, ..TimerArgs::default() }));
     Ok(())
 }
 

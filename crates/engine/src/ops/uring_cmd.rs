@@ -5,7 +5,7 @@ use crate::io::socket::is_socket;
 use crate::ops::{nvme, tx_timestamp};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, OpState, Req, ReqFlags};
+use crate::ring::request::{Call, Command, OpState, Req, ReqFlags};
 use softring_host::calls::ioctl::Queue;
 use softring_host::calls::{ReadPtr, UserPtr, ioctl, sockets};
 use softring_host::sys;
@@ -17,10 +17,6 @@ const SOL_SOCKET: u32 = 1;
 const SO_DOMAIN: u32 = 39;
 const AF_INET: i32 = 2;
 const AF_INET6: i32 = 10;
-
-/// The flags of a command's transfer: CQEs are of 32 bytes, SQEs of 128.
-pub(crate) const WIDE_CQE: u32 = 1;
-pub(crate) const BIG_SQE: u32 = 2;
 
 /// Checks a URING_CMD (`io_uring_cmd_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
@@ -36,14 +32,10 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let double = s.opcode == IORING_OP_URING_CMD128 && ctx.flags & IORING_SETUP_SQE_MIXED != 0;
     let half = ctx.mem.sq_second_half(double);
     let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
-    req.call.io.flags = if wide { WIDE_CQE } else { 0 } | if half.is_some() { BIG_SQE } else { 0 };
     let nvme = NVME_URING_CMD_IO..=NVME_URING_CMD_ADMIN_VEC;
-    if wide
-        && nvme.contains(&(s.off as u32))
-        && let Some(rest) = half
-    {
-        nvme::prep(ctx, &mut req.call, rest);
-    }
+    let rest = half.filter(|_| wide && nvme.contains(&(s.off as u32)));
+    let nvme = rest.map(|rest| nvme::prep(ctx, &mut req.call, rest));
+    req.call.state = OpState::Command(Command { wide_cqe: wide, big_sqe: half.is_some(), nvme });
     // None of the commands there are takes a buffer.
     req.flags.remove(ReqFlags::BUFFER_SELECT);
     Ok(())
@@ -65,8 +57,8 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
         Err(e) => Err(e),
         Ok(domain) => match s.off as u32 {
             SOCKET_URING_OP_TX_TIMESTAMP => {
-                return tx_timestamp::issue(call, call.io.flags & WIDE_CQE != 0)
-                    .unwrap_or_else(|e| Outcome::Done(e.res()));
+                let wide = matches!(&call.state, OpState::Command(command) if command.wide_cqe);
+                return tx_timestamp::issue(call, wide).unwrap_or_else(|e| Outcome::Done(e.res()));
             }
             SOCKET_URING_OP_SIOCINQ => queued(fd, domain, Queue::Received),
             SOCKET_URING_OP_SIOCOUTQ => queued(fd, domain, Queue::Unsent),

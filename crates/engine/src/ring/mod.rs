@@ -20,6 +20,7 @@ pub(crate) mod left;
 pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod moving;
+pub(crate) mod op_state;
 pub(crate) mod opdef;
 pub(crate) mod parked;
 pub(crate) mod pending;

@@ -5,19 +5,16 @@
 //! [`Slab`](super::slab::Slab) does when it has to wait (armed, punted, linked, drained).
 //! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
 
-use std::ffi::CString;
+use core::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use bitflags::bitflags;
 use rustix::fd::AsRawFd;
 
-use crate::io::sleeper::Job;
 use crate::io::token::ReqId;
 use crate::resources::buffers::BufNode;
 use crate::resources::files::FileNode;
-use crate::resources::kbuf::Pick;
 use crate::resources::plain::Plain;
-use crate::ring::message::Msg;
 use crate::ring::opdef::{self, OpDef};
 use softring_host::creds::Creds;
 use softring_host::fd::InternalFd;
@@ -25,10 +22,12 @@ use softring_host::fd::kept::{self, KeptFd};
 use softring_host::fd::kind::Kind;
 use softring_uapi::IORING_RECVSEND_FIXED_BUF;
 use softring_uapi::errno::{Errno, Result};
+use softring_uapi::io_uring_sqe;
 use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
-use softring_uapi::{epoll_event, iovec};
-use softring_uapi::{io_uring_sqe, nvme_passthru_cmd64};
 
+pub(crate) use super::op_state::{
+    Attribute, Command, Connect, Net, OpState, Rw, Selection, Transfer,
+};
 pub(crate) use super::phase::{OnWorker, Phase, Poll, Timer, TimerArgs};
 
 bitflags! {
@@ -243,6 +242,18 @@ impl FileRef {
         }
     }
 
+    /// The request has ended.
+    #[inline]
+    fn clear(&mut self) {
+        match self {
+            // As with [`OpState::clear`].
+            FileRef::None | FileRef::Plain(_) => {
+                let _nothing = ManuallyDrop::new(core::mem::take(self));
+            }
+            _ => *self = FileRef::None,
+        }
+    }
+
     /// The number to stand under in the poll set, if no other will do.
     pub(crate) fn poll_fd(&self) -> i32 {
         match self {
@@ -250,96 +261,6 @@ impl FileRef {
             other => other.fd(),
         }
     }
-}
-
-/// What an operation has of its own, by family: what prep has copied in from the program, as the
-/// request may outlive the program's copy, and how far it has come.
-#[derive(Debug, Default)]
-pub(crate) enum OpState {
-    #[default]
-    None,
-    /// The path of an operation on one.
-    Path(CString),
-    /// The paths of an operation on two.
-    Paths(Box<[CString; 2]>),
-    /// OPENAT and OPENAT2: the path, and `struct open_how`.
-    Open(Box<(CString, Vec<u8>)>),
-    /// An operation on an extended attribute.
-    Attribute(Box<Attribute>),
-    /// What reads or writes a vector: its parts.
-    Vector(Vec<iovec>),
-    /// What sends or receives more than one buffer: its message.
-    Message(Box<Msg>),
-    /// BIND: the address.
-    Bind(Vec<u8>),
-    Connect(Connect),
-    /// ACCEPT: the connection, which is to have a slot.
-    Accepted(InternalFd),
-    /// SPLICE and TEE: what they read from.
-    Source(FileRef),
-    /// POLL_ADD: `EPOLL*` events.
-    Poll(u32),
-    /// TIMEOUT and LINK_TIMEOUT, and what updates one.
-    Timeout(TimerArgs),
-    /// What a sleeper is to wait for, or FUTEX_WAKE to wake.
-    Sleep(Job),
-    /// EPOLL_CTL.
-    Epoll(epoll_event),
-    /// URING_CMD on an NVMe device.
-    Nvme(Box<nvme_passthru_cmd64>),
-}
-
-/// What an operation on an extended attribute has copied.
-#[derive(Debug, Default)]
-pub(crate) struct Attribute {
-    pub(crate) name: CString,
-    /// Whose it is; empty where a descriptor says so.
-    pub(crate) path: CString,
-    /// The value to set.
-    pub(crate) value: Vec<u8>,
-}
-
-/// A CONNECT.
-#[derive(Debug, Default)]
-pub(crate) struct Connect {
-    pub(crate) addr: Vec<u8>,
-    /// The connection is under way.
-    pub(crate) pending: bool,
-    /// The socket has told once that its last connection was aborted.
-    pub(crate) aborted: bool,
-}
-
-/// What a read, a write, a send or a receive is to transfer. Prep fills it in; who picks a buffer
-/// aims it there, and attempts move it on. (A command has its flags alone.)
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Transfer {
-    /// Where the bytes are, or the vector.
-    pub(crate) addr: u64,
-    /// How many bytes, or parts of the vector.
-    pub(crate) len: u32,
-    /// `RWF_*` or `MSG_*`.
-    pub(crate) flags: u32,
-    /// The position in a file; the bytes after which a multishot RECV ends (0: no end).
-    pub(crate) off: u64,
-}
-
-impl Transfer {
-    pub(crate) fn of(sqe: &io_uring_sqe) -> Self {
-        Transfer { addr: sqe.addr, len: sqe.len, flags: sqe.op_flags, off: sqe.off }
-    }
-}
-
-/// The provided buffer of what reads, sends or receives.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Selection {
-    /// Where buffers are picked from.
-    pub(crate) group: u16,
-    /// How many bytes were asked for; 0: as many as fit.
-    pub(crate) want: u32,
-    /// The length of the buffer that the last attempt found nothing for; 0: there was none.
-    pub(crate) most: u32,
-    /// The buffer picked.
-    pub(crate) pick: Option<Pick>,
 }
 
 /// What the last attempt has found out about what there is.
@@ -360,15 +281,12 @@ pub(crate) enum Finding {
 pub(crate) struct Call {
     /// The SQE, copied once and never written.
     sqe: io_uring_sqe,
-    pub(crate) io: Transfer,
     pub(crate) file: FileRef,
     pub(crate) state: OpState,
     /// The registered buffer it works in.
     pub(crate) buf: Option<Arc<BufNode>>,
     /// What it runs as: the SQE's opcode, but for a vector into one provided buffer.
     pub(crate) opcode: u8,
-    /// Bytes already transferred by earlier attempts.
-    pub(crate) done: u64,
     /// Flags for the CQE.
     pub(crate) cflags: u32,
     /// The result is short of what was asked: a link after it breaks though `res` is no error.
@@ -376,12 +294,6 @@ pub(crate) struct Call {
     pub(crate) found: Finding,
     /// It is ready, and a call could wait all the same: no attempt but a worker's.
     pub(crate) may_wait: bool,
-    /// It has waited for readiness, or was to (`REQ_F_POLLED`).
-    pub(crate) polled: bool,
-    /// What the poll set said when it was found ready, with the end of the stream if there is one;
-    /// 0: not known.
-    pub(crate) seen: u32,
-    pub(crate) select: Selection,
     /// Credentials to act under: the submitter's, if another thread may come to run it (see
     /// `ring::caller`), or those that the SQE names.
     pub(crate) creds: Option<Arc<Creds>>,
@@ -397,6 +309,57 @@ impl Call {
         &self.sqe
     }
 
+    /// Prep has found out what is to be done. There is nothing in the place yet, so that nothing
+    /// need be dropped.
+    #[inline]
+    pub(crate) fn begin(&mut self, state: OpState) {
+        debug_assert!(matches!(self.state, OpState::None), "prep is called once");
+        let _nothing = ManuallyDrop::new(core::mem::replace(&mut self.state, state));
+    }
+
+    /// What it is to transfer, and how far it has come.
+    #[inline]
+    pub(crate) const fn io(&self) -> &Transfer {
+        self.state.io()
+    }
+
+    /// An attempt has transferred `n` bytes more; answers how many that makes.
+    #[inline]
+    pub(crate) const fn add_done(&mut self, n: u64) -> u64 {
+        let Some(io) = self.state.io_mut() else { return 0 };
+        io.done += n;
+        io.done
+    }
+
+    /// So many bytes have been transferred.
+    #[inline]
+    pub(crate) const fn set_done(&mut self, done: u64) {
+        if let Some(io) = self.state.io_mut() {
+            io.done = done;
+        }
+    }
+
+    /// As many bytes are to be transferred to or from the one buffer.
+    pub(crate) const fn set_len(&mut self, len: u32) {
+        if let Some(io) = self.state.io_mut() {
+            io.len = len;
+        }
+    }
+
+    /// `RWF_*` or `MSG_*`, from here on.
+    pub(crate) const fn set_flags(&mut self, flags: u32) {
+        if let Some(io) = self.state.io_mut() {
+            io.flags = flags;
+        }
+    }
+
+    /// Tells what sends or receives what the poll set said of its socket.
+    pub(crate) const fn set_seen(&mut self, seen: u32) {
+        if let OpState::Net(net) = &mut self.state {
+            net.seen = seen;
+        }
+    }
+
     /// Has the last attempt found nothing?
     pub(crate) fn found_nothing(&self) -> bool {
         self.found == Finding::Nothing
@@ -404,12 +367,12 @@ impl Call {
 
     /// Was what it has transferred the last of a multishot request?
     pub(crate) fn is_last(&self) -> bool {
-        matches!(&self.state, OpState::Message(msg) if msg.last)
+        matches!(&self.state, OpState::Net(net) if net.msg.as_ref().is_some_and(|msg| msg.last))
     }
 
     /// Are others to come before what a multishot receive brings next? Asked once.
     pub(crate) fn takes_turn_over(&mut self) -> bool {
-        let OpState::Message(msg) = &mut self.state else { return false };
+        let OpState::Net(Net { msg: Some(msg), .. }) = &mut self.state else { return false };
         core::mem::take(&mut msg.turn_over)
     }
 
@@ -437,8 +400,8 @@ impl Call {
     }
 }
 
-// Ten of them fit into a page.
-const _: () = assert!(size_of::<Req>() <= 376);
+// Eleven of them fit into a page.
+const _: () = assert!(size_of::<Req>() <= 360);
 
 /// A request.
 #[derive(Debug, Default)]
@@ -487,9 +450,8 @@ impl Req {
     pub(crate) fn reset(&mut self) {
         let call = &mut self.call;
         (call.opcode, self.user_data) = (call.sqe.opcode, call.sqe.user_data);
-        (call.done, call.cflags) = (0, 0);
-        (call.short, call.may_wait, call.polled) = (false, false, false);
-        (call.found, call.seen, call.select) = (Finding::Unknown, 0, Selection::default());
+        (call.cflags, call.short, call.may_wait) = (0, false, false);
+        call.found = Finding::Unknown;
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         (self.res, self.big, self.link, self.arms) = (0, [0; 2], None, 0);
         (self.task, self.trace, self.start) = (0, 0, 0);
@@ -499,13 +461,9 @@ impl Req {
     #[inline]
     pub(crate) fn drop_held(&mut self) {
         let call = &mut self.call;
+        call.state.clear();
+        call.file.clear();
         // Asked first: dropping what is not there costs calls.
-        if !matches!(call.file, FileRef::None | FileRef::Plain(_))
-            || !matches!(call.state, OpState::None)
-        {
-            (call.state, call.buf) = (OpState::None, None);
-        }
-        call.file = FileRef::None;
         if call.buf.is_some() || call.creds.is_some() {
             (call.buf, call.creds) = (None, None);
         }

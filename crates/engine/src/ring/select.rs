@@ -6,7 +6,7 @@ use crate::io::socket::{MSG_ERRQUEUE, MSG_OOB, POLLRDHUP, check_zero_copy, is_so
 use crate::resources::kbuf::Pick;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
-use crate::ring::request::{Call, FileRef, Req, ReqFlags, Selection, kind_of};
+use crate::ring::request::{Call, FileRef, Req, ReqFlags, Selection, Transfer, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::tries;
 use softring_host::sys;
@@ -23,12 +23,13 @@ impl Ctx {
     /// `ENOBUFS`, `ENOENT`, `EFAULT`; `ENOTSOCK` where there is no buffer and no socket, either.
     #[inline]
     pub(crate) fn select_buffer(&mut self, req: &mut Req) -> Result<()> {
-        if !req.flags.contains(ReqFlags::BUFFER_SELECT) || req.call.select.pick.is_some() {
+        if !req.selects_in_vain() {
             return Ok(());
         }
         self.pick_buffer(req).map_err(|e| before_none(req, e))
     }
 
+    #[inline(never)]
     fn pick_buffer(&mut self, req: &mut Req) -> Result<()> {
         // What is polled first is asked for its socket only now, and before it has a buffer.
         let transfers = req.flags.contains(ReqFlags::SENDRECV);
@@ -51,21 +52,21 @@ impl Ctx {
             return Err(Errno::EBADF);
         }
         let call = &mut req.call;
-        let mut pick = self.groups.select(call.select.group)?;
+        let mut pick = self.groups.select(call.io().select.group)?;
         call.place(pick.buf.addr, pick.buf.len);
         if at_once {
-            self.groups.commit(call.select.group, &mut pick, call.io.len);
+            self.groups.commit(call.io().select.group, &mut pick, call.io().len);
         }
-        call.select.pick = Some(pick);
+        call.set_pick(Some(pick));
         if pick.buf.addr != 0 {
             let reads = req.row.bits & (opdef::READS_ONCE | opdef::READS_MANY) != 0;
             // A RECV's own call says so itself.
-            let bad = reads && in_user(call.io.addr, u64::from(call.io.len)).is_err();
+            let bad = reads && in_user(call.io().addr, u64::from(call.io().len)).is_err();
             return if bad { Err(self.bad_buffer(req)) } else { Ok(()) };
         }
         if req.row.has(opdef::MESSAGE) {
             // Its CQE names the buffer; one of a ring stays there.
-            call.select.pick = None;
+            call.set_pick(None);
             call.cflags |= pick.cqe_flags();
         }
         Err(Errno::ENOBUFS)
@@ -135,12 +136,19 @@ impl Ctx {
 
     /// The request has to wait for readiness: somebody else may use the buffer meanwhile. (A READ
     /// and a SEND keep what they took from a list, as the kernel's do.)
+    #[inline]
     pub(crate) fn recycle_buffer(&mut self, req: &mut Req) {
-        if req.flags.contains(ReqFlags::SENDRECV) && req.call.done > 0 {
-            let Call { select: Selection { group, pick, .. }, done, .. } = &mut req.call;
-            if let Some(pick) = pick.as_mut().filter(|pick| !pick.committed) {
+        if req.flags.contains(ReqFlags::BUFFER_SELECT) {
+            self.recycle_selected(req);
+        }
+    }
+
+    fn recycle_selected(&mut self, req: &mut Req) {
+        if req.flags.contains(ReqFlags::SENDRECV) && req.call.io().done > 0 {
+            let Some(Transfer { select, done, .. }) = req.call.state.io_mut() else { return };
+            if let Some(pick) = select.pick.as_mut().filter(|pick| !pick.committed) {
                 // The CQE does not say whether the buffer has room left.
-                self.groups.commit(*group, pick, *done as u32);
+                self.groups.commit(select.group, pick, *done as u32);
                 pick.more = false;
             }
             return;
@@ -148,30 +156,38 @@ impl Ctx {
         let keeps = req.row.bits & (opdef::READS_ONCE | opdef::SELECT_MANY) != 0;
         // A READ_MULTISHOT forgets it, and a RECVMSG keeps it apart.
         let clamps = (req.reads_once() || req.receives_plainly()) && !req.selects_many();
-        if let Some(pick) = req.call.select.pick.filter(|pick| clamps && pick.count <= 1) {
-            req.call.select.most = pick.buf.len.min(req.call.io.len);
+        let Some(Transfer { select, len, .. }) = req.call.state.io_mut() else { return };
+        if let Some(pick) = select.pick.filter(|pick| clamps && pick.count <= 1) {
+            select.most = pick.buf.len.min(*len);
         }
         let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
-        if let Some(pick) = req.call.select.pick.take_if(free) {
-            self.groups.recycle(req.call.select.group, pick);
+        if let Some(pick) = select.pick.take_if(free) {
+            self.groups.recycle(select.group, pick);
         }
     }
 
     /// The request goes where nobody holds the ring's lock: its buffer is its own from here.
     pub(crate) fn keep_buffer(&mut self, req: &mut Req) {
-        let Call { select: Selection { group, pick, .. }, io, .. } = &mut req.call;
-        if let Some(pick) = pick {
-            self.groups.commit(*group, pick, io.len);
+        if let Some(Transfer { select: Selection { group, pick: Some(pick), .. }, len, .. }) =
+            req.call.state.io_mut()
+        {
+            self.groups.commit(*group, pick, *len);
         }
     }
 
     /// The request has its result: its CQE names the buffer if that was used.
     #[inline]
     pub(crate) fn put_buffer(&mut self, req: &mut Req, res: i32) {
-        if res <= 0 && req.call.select.pick.is_some_and(|pick| pick.in_ring) {
+        if req.flags.contains(ReqFlags::BUFFER_SELECT) {
+            self.put_selected(req, res);
+        }
+    }
+
+    fn put_selected(&mut self, req: &mut Req, res: i32) {
+        if res <= 0 && req.call.io().select.pick.is_some_and(|pick| pick.in_ring) {
             self.use_up(req);
         }
-        let Some(pick) = req.call.select.pick else { return };
+        let Some(pick) = req.call.io().select.pick else { return };
         // The end of a stream uses no buffer; the end of a file does, and a READ that fails has
         // lost what it took from a list. A SEND always uses what it took.
         let used = res > 0
@@ -180,23 +196,23 @@ impl Ctx {
             || (req.reads_once() && (res == 0 || !pick.in_ring));
         if used && res == Errno::EBADF.res() && req.names_no_file() {
             // The kernel looks the file up before it picks a buffer.
-            req.call.select.pick = None;
-            return self.groups.recycle(req.call.select.group, pick);
+            req.call.set_pick(None);
+            return self.groups.recycle(req.call.io().select.group, pick);
         }
         if !used {
-            return self.recycle_buffer(req);
+            return self.recycle_selected(req);
         }
-        if let Some(pick) = req.call.select.pick.take() {
-            let flags = self.groups.put(req.call.select.group, pick, res.unsigned_abs());
-            // What a worker has used up at once is not told of (`io_read_mshot`), but by a
-            // cancellation.
-            let told = res > 0 || res == Errno::ECANCELED.res();
-            if told || !req.row.has(opdef::READS_MANY) {
-                req.call.cflags |= flags;
-            }
-            if pick.count > 1 {
-                self.groups.drop_second(req.call.select.group, pick);
-            }
+        let group = req.call.io().select.group;
+        req.call.set_pick(None);
+        let flags = self.groups.put(group, pick, res.unsigned_abs());
+        // What a worker has used up at once is not told of (`io_read_mshot`), but by a
+        // cancellation.
+        let told = res > 0 || res == Errno::ECANCELED.res();
+        if told || !req.row.has(opdef::READS_MANY) {
+            req.call.cflags |= flags;
+        }
+        if pick.count > 1 {
+            self.groups.drop_second(group, pick);
         }
     }
 }
@@ -254,8 +270,9 @@ impl Req {
     }
 
     /// Was it to pick a buffer, and has none?
+    #[inline]
     pub(crate) fn selects_in_vain(&self) -> bool {
-        self.flags.contains(ReqFlags::BUFFER_SELECT) && self.call.select.pick.is_none()
+        self.flags.contains(ReqFlags::BUFFER_SELECT) && self.call.io().select.pick.is_none()
     }
 
     /// Does it pick its buffers as a bundle does?
@@ -337,7 +354,27 @@ impl Call {
     /// buffer of an attempt that found nothing (`io_buffer_select` is told the length of that).
     pub(crate) fn place(&mut self, addr: u64, len: u32) {
         let most = |most: u32| if most == 0 { u32::MAX } else { most };
-        self.io.addr = addr;
-        self.io.len = len.min(most(self.select.want)).min(most(self.select.most));
+        if let Some(io) = self.state.io_mut() {
+            io.addr = addr;
+            io.len = len.min(most(io.select.want)).min(most(io.select.most));
+        }
+    }
+
+    /// The buffer picked, if there is one.
+    pub(crate) fn pick_mut(&mut self) -> Option<&mut Pick> {
+        self.state.io_mut()?.select.pick.as_mut()
+    }
+
+    pub(crate) fn set_pick(&mut self, pick: Option<Pick>) {
+        if let Some(io) = self.state.io_mut() {
+            io.select.pick = pick;
+        }
+    }
+
+    /// The next attempt may fill a buffer of that length at most; 0: any.
+    pub(crate) fn set_most(&mut self, most: u32) {
+        if let Some(io) = self.state.io_mut() {
+            io.select.most = most;
+        }
     }
 }

@@ -118,7 +118,7 @@ impl Ctx {
             }
             return 0;
         }
-        req.call.seen = seen;
+        req.call.set_seen(seen);
         if self.poll_fired(id, seen) { way } else { 0 }
     }
 
@@ -172,7 +172,7 @@ impl Ctx {
         }
         self.submit.looked = true;
         let Some(s) = self.standing(fd) else { return false };
-        req.call.seen = s.seen;
+        req.call.set_seen(s.seen);
         s.dry
     }
 

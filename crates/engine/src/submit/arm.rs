@@ -261,7 +261,7 @@ impl Ctx {
     }
 
     fn issue_again(&mut self, req: &mut Req) -> Outcome {
-        let had = req.call.done;
+        let had = req.call.io().done;
         let outcome = match self.take_buffers(req) {
             Ok(()) => self.issue(req),
             Err(e) => Outcome::Done(e.res()),
@@ -269,7 +269,7 @@ impl Ctx {
         match outcome {
             Outcome::Retry if self.is_workers_last(req, had) => {
                 req.call.short = true;
-                Outcome::Done(req.call.done as i32)
+                Outcome::Done(req.call.io().done as i32)
             }
             outcome => outcome,
         }
@@ -286,7 +286,7 @@ impl Ctx {
     fn is_workers_last(&self, req: &Req, had: u64) -> bool {
         let forced = req.flags & (ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT);
         forced == ReqFlags::FORCE_ASYNC
-            && req.call.done > had
+            && req.call.io().done > had
             && self.was_ready_at_arm(req)
             && has_messages(req.call.file.fd())
     }

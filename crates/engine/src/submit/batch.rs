@@ -220,7 +220,7 @@ fn has_file(req: &Req) -> bool {
 /// The file of a request has refused it.
 fn refused(req: &Req, e: Errno) {
     // Flags of the program's may be refused, too.
-    if let Some(history) = known(req).filter(|_| req.call.io.flags == 0) {
+    if let Some(history) = known(req).filter(|_| req.call.io().flags == 0) {
         history.refusals.refused(e, rw::writes(req.opcode()));
     }
 }

@@ -11,7 +11,7 @@ use crate::resources::files::FileNode;
 use crate::resources::plain::Plain;
 use crate::ring::ctx::Ctx;
 use crate::ring::direct::DirectSqe;
-use crate::ring::request::{FileRef, Req, Transfer};
+use crate::ring::request::{FileRef, OpState, Req, Rw, Transfer};
 use crate::stats::trace::Step;
 use softring_host::fd::kind::Kind;
 use softring_host::user::in_user;
@@ -102,8 +102,8 @@ impl Ctx {
     ) {
         let mut req = Req { trace, start, ..Req::new(sqe, &OPS[sqe.opcode as usize]) };
         req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
-        req.call.io = Transfer::of(&sqe);
-        req.call.done = done;
+        let io = Transfer { done, ..Transfer::of(&sqe) };
+        req.call.state = OpState::Rw(Rw { io, vector: None });
         let req = self.slab.place(req);
         self.punt(req);
     }

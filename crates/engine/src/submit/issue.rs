@@ -158,7 +158,8 @@ impl Ctx {
             }
             self.trace_shot(&req);
             self.count_bytes(req.row, req.res);
-            (req.call.cflags, req.call.select.most) = (0, 0);
+            req.call.cflags = 0;
+            req.call.set_most(0);
             req.arms = req.arms.min(1);
             if waits || reads_first(&mut req) {
                 return self.outcome(req, Outcome::Retry);

@@ -16,7 +16,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::kept::ModelledSqe;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::req_box::ReqBox;
-use crate::ring::request::{Call, FileRef, OpState, Phase, Req};
+use crate::ring::request::{Call, FileRef, Phase, Req};
 use crate::ring::trace::Name;
 use crate::stats::trace::{Step, ns_until};
 use softring_host::fd::kind::Kind;
@@ -113,7 +113,7 @@ impl Ctx {
             // Failed, or there was nothing: the device has no part in it.
             _ => return self.outcome(req, outcome),
         };
-        let io = Io { write: rw::writes(req.opcode()), offset: req.call.io.off, bytes };
+        let io = Io { write: rw::writes(req.opcode()), offset: req.call.io().off, bytes };
         let due = self.visible(dev.due(now, self.model_behind(now), io), &file);
         self.stats.routes.model.add(1);
         if let Outcome::Done(res) = outcome {
@@ -251,25 +251,26 @@ const LATE_EVERY: u64 = 4096;
 
 /// Would O_DIRECT take all parts of a request?
 fn fits(call: &Call, file: &File) -> bool {
-    let io = call.io;
-    match &call.state {
-        OpState::Vector(iov) => iov.iter().all(|v| file.fits(v.base, io.off, v.len)),
-        _ => file.fits(io.addr, io.off, u64::from(io.len)),
+    let io = call.io();
+    match call.state.vector() {
+        Some(vector) => vector.iter().all(|v| file.fits(v.base, io.off, v.len)),
+        None => file.fits(io.addr, io.off, u64::from(io.len)),
     }
 }
 
 /// The outcome of a request on a device that moves no data.
 fn pretend(call: &mut Call, file: &File) -> Outcome {
     let total = rw::total(call);
-    let res = file.pretend(rw::writes(call.opcode), call.io.off, total);
-    call.done = u64::from(res.cast_unsigned());
-    call.short = call.done != total;
+    let res = file.pretend(rw::writes(call.opcode), call.io().off, total);
+    let done = u64::from(res.cast_unsigned());
+    call.set_done(done);
+    call.short = done != total;
     Outcome::Done(res)
 }
 
 /// Moves a request's data without waiting for a disk to be read; `Retry` sends it to a worker.
 fn move_data(req: &mut Req, file: &File) -> Outcome {
-    let io = req.call.io;
+    let io = *req.call.io();
     let odd = io.flags & !(PLAIN | rw::RWF_HIPRI | RWF_NOWAIT) != 0;
     let stands_in = file.direct && file.kind != Kind::Direct;
     let at_position = io.off == u64::MAX;
@@ -290,17 +291,16 @@ fn move_data(req: &mut Req, file: &File) -> Outcome {
     };
     let how = if waits { Try::Block } else { Try::Nonblock };
     // A device's queue has room: who may not wait need not.
-    call.io.flags &= !RWF_NOWAIT;
+    call.set_flags(io.flags & !RWF_NOWAIT);
     let own = core::mem::replace(&mut call.file, FileRef::Shared(twin.clone(), Kind::Buffered));
     let outcome = rw::issue(call, how);
-    call.io.flags = io.flags;
     let by_worker = outcome == Outcome::Retry;
+    if !by_worker {
+        call.set_flags(io.flags);
+    }
     // A worker goes on under the twin, but not where somebody counts who has the registered file.
     if !by_worker || !matches!(own, FileRef::Plain(_)) {
         call.file = own;
-    }
-    if by_worker {
-        call.io.flags &= !RWF_NOWAIT;
     }
     outcome
 }

@@ -10,7 +10,7 @@ use crate::ops;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
 use crate::ring::req_box::ReqBox;
-use crate::ring::request::{FileRef, OnWorker, Phase, Poll, Req, ReqFlags, kind_of};
+use crate::ring::request::{FileRef, OnWorker, OpState, Phase, Poll, Req, ReqFlags, kind_of};
 use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
 use softring_host::fd::kind::Kind;
@@ -188,7 +188,9 @@ impl Ctx {
                 let def = req.row;
                 let events = req.poll_events();
                 req.arms = req.arms.saturating_add(1);
-                req.call.polled = true;
+                if let OpState::Net(net) = &mut req.call.state {
+                    net.polled = true;
+                }
                 if def.has(opdef::CREDS) && ops::socket::passes_creds(&req) {
                     self.note_creds_ahead(&mut req);
                 }
