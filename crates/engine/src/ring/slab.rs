@@ -48,13 +48,12 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Is there a slot for the request at hand, and a place for the next one? Makes them if memory
-    /// allows; after that [`Self::insert`] and [`Self::try_place`] need none.
+    /// Is there a slot for the request at hand? Makes some if memory allows; after that
+    /// [`Self::insert`] needs none. (It has a place, and [`Self::try_place`] sees to the next.)
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         let spare = self.slots.len() < self.slots.capacity() && !self.buckets.is_empty();
-        let slot = !self.free.is_empty() || spare || self.grow();
-        slot && self.places.has_one(self.len())
+        !self.free.is_empty() || spare || self.grow()
     }
 
     #[cold]
@@ -90,7 +89,7 @@ impl Slab {
     }
 
     /// A request that is at hand ends, and leaves its place to another.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn leave(&mut self, req: ReqBox) {
         self.places.leave(req);
     }
