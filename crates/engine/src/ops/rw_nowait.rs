@@ -141,7 +141,7 @@ pub(crate) fn drops_flags(call: &Call, kind: Kind, given: &mut u32) -> bool {
 /// EAGAIN.
 pub(crate) fn not_to_wait(call: &mut Call, kind: Kind, given: u32) -> Outcome {
     match without(call, kind, given & !RWF_NOWAIT) {
-        Outcome::Retry => Outcome::Done(Errno::EAGAIN.res()),
+        Outcome::Retry | Outcome::Punt => Outcome::Done(Errno::EAGAIN.res()),
         done => done,
     }
 }
@@ -169,10 +169,7 @@ pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     }
     let second = match without_waiting(call.file.fd()) {
         Ok(second) => second,
-        Err(_) => {
-            call.may_wait = true;
-            return Outcome::Retry;
-        }
+        Err(_) => return Outcome::Punt,
     };
     let fd = second.as_ref().map_or(call.file.fd(), AsRawFd::as_raw_fd);
     let moved = transfer_by(fd, call, kind, flags);

@@ -54,7 +54,7 @@ pub(crate) fn multishot(call: &mut Call, how: Try) -> Outcome {
     let outcome = rw::issue(call, how);
     // However little comes, also at the end, is no failure (`io_read_mshot`).
     call.short = false;
-    let nothing = outcome == Outcome::Retry;
+    let nothing = matches!(outcome, Outcome::Retry | Outcome::Punt);
     call.found = if nothing { Finding::Nothing } else { Finding::Unknown };
     match outcome {
         // It goes on when there is more to read, whether there are buffers for it or not.

@@ -19,6 +19,9 @@ pub(crate) enum Outcome {
     MoreThenWait(i32),
     /// It would block: [`submit::route`](crate::submit::route) chooses where it waits.
     Retry,
+    /// As `Retry`, and its file is ready, though a call could wait all the same: no further attempt
+    /// but a worker's.
+    Punt,
     /// Finished with that value, but its CQE comes with the next task work.
     Later(i32),
     /// It waits in the timeout queue, as `OpState::Timeout` says.

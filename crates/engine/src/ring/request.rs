@@ -289,11 +289,11 @@ pub(crate) struct Call {
     pub(crate) opcode: u8,
     /// Flags for the CQE.
     pub(crate) cflags: u32,
-    /// The result is short of what was asked: a link after it breaks though `res` is no error.
+    /// The result is short of what was asked: a link after it breaks though `res` is no error. Every
+    /// operation has it, as `req->flags` has REQ_F_FAIL; it is not one of [`ReqFlags`], because the
+    /// attempt that sets it may run on a worker.
     pub(crate) short: bool,
     pub(crate) found: Finding,
-    /// It is ready, and a call could wait all the same: no attempt but a worker's.
-    pub(crate) may_wait: bool,
     /// Credentials to act under: the submitter's, if another thread may come to run it (see
     /// `ring::caller`), or those that the SQE names.
     pub(crate) creds: Option<Arc<Creds>>,
@@ -450,8 +450,7 @@ impl Req {
     pub(crate) fn reset(&mut self) {
         let call = &mut self.call;
         (call.opcode, self.user_data) = (call.sqe.opcode, call.sqe.user_data);
-        (call.cflags, call.short, call.may_wait) = (0, false, false);
-        call.found = Finding::Unknown;
+        (call.cflags, call.short, call.found) = (0, false, Finding::Unknown);
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         (self.res, self.big, self.link, self.arms) = (0, [0; 2], None, 0);
         (self.task, self.trace, self.start) = (0, 0, 0);

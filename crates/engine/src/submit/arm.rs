@@ -226,27 +226,28 @@ impl Ctx {
             self.take_route(Way::Worker, req);
             return false;
         }
-        let outcome = self.issue_again(&mut req);
+        let mut outcome = self.issue_again(&mut req);
         let stays = req.phase.stays_at();
         if let Some(at) = stays {
             standing::note(self.standing(at), &req);
         }
-        let news = after_attempt(&mut req, &outcome, events);
-        if outcome == Outcome::Retry {
-            req.call.may_wait |= worker_blocks(&req) || is_shut_in_vain(&req, events);
+        let vain = matches!(outcome, Outcome::Retry | Outcome::Punt);
+        let news = after_attempt(&mut req, vain, events);
+        if vain && (worker_blocks(&req) || is_shut_in_vain(&req, events)) {
+            outcome = Outcome::Punt;
         }
         let alone = self.exclusive.is_last(exclusive::key(&req));
         let tries = news || req.arms < MAX_ARMS;
-        let more = outcome == Outcome::Retry && tries && (news || alone || is_ready(&req));
+        let more = vain && tries && (news || alone || is_ready(&req));
         match outcome {
-            Outcome::Retry
+            Outcome::Retry | Outcome::Punt
                 if more && news && stays.is_none() && (req.arms >= IN_VAIN || !alone) =>
             {
                 self.recycle_buffer(&mut req);
                 self.await_news(req);
                 true
             }
-            Outcome::Retry if more && !req.may_not_wait() && !req.call.may_wait => {
+            Outcome::Retry if more && !req.may_not_wait() => {
                 self.recycle_buffer(&mut req);
                 self.rearm(req);
                 true
@@ -380,12 +381,12 @@ fn is_shut_in_vain(req: &Req, events: u32) -> bool {
 }
 
 /// An attempt of a request that `events` woke is over: does the request wait for news alone?
-fn after_attempt(req: &mut Req, outcome: &Outcome, events: u32) -> bool {
+fn after_attempt(req: &mut Req, vain: bool, events: u32) -> bool {
     let elsewhere = sends(req) && events & OUT == 0;
     // An urgent byte wakes nobody who waits for room; an end does, in vain.
     let urgent = elsewhere && events & STICKY & !EPOLLPRI == 0;
     let news = awaits_news(req) || urgent && req.flags.contains(ReqFlags::MULTISHOT);
-    if *outcome == Outcome::Retry && elsewhere && !news {
+    if vain && elsewhere && !news {
         // It is ready in another respect and stays so: the kernel uses up its attempts.
         req.arms = MAX_ARMS;
     }

@@ -72,7 +72,8 @@ impl Ctx {
         if req.writes_rest_by_worker(outcome) {
             return self.take_route(Way::Worker, req);
         }
-        let waits = matches!(outcome, Outcome::Retry) || !req.flags.contains(ReqFlags::STREAM);
+        let waits = matches!(outcome, Outcome::Retry | Outcome::Punt)
+            || !req.flags.contains(ReqFlags::STREAM);
         self.stats.reissue.at_once.add(u64::from(!waits));
         self.outcome(req, outcome);
     }
@@ -133,7 +134,8 @@ impl Ctx {
             }
             Outcome::More(res) => self.shots(req, res, false),
             Outcome::MoreThenWait(res) => self.shots(req, res, true),
-            Outcome::Retry => self.queue_async(req),
+            Outcome::Retry => self.queue_async(req, false),
+            Outcome::Punt => self.queue_async(req, true),
             waits => self.wait(req, waits),
         }
     }

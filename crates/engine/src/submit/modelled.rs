@@ -109,7 +109,7 @@ impl Ctx {
             if dev.spec.empty { pretend(&mut req.call, &file) } else { move_data(&mut req, &file) };
         let bytes = match outcome {
             Outcome::Done(res) if res > 0 => u64::from(res.cast_unsigned()),
-            Outcome::Retry => rw::total(&req.call),
+            Outcome::Retry | Outcome::Punt => rw::total(&req.call),
             // Failed, or there was nothing: the device has no part in it.
             _ => return self.outcome(req, outcome),
         };
@@ -294,7 +294,7 @@ fn move_data(req: &mut Req, file: &File) -> Outcome {
     call.set_flags(io.flags & !RWF_NOWAIT);
     let own = core::mem::replace(&mut call.file, FileRef::Shared(twin.clone(), Kind::Buffered));
     let outcome = rw::issue(call, how);
-    let by_worker = outcome == Outcome::Retry;
+    let by_worker = matches!(outcome, Outcome::Retry | Outcome::Punt);
     if !by_worker {
         call.set_flags(io.flags);
     }

@@ -118,8 +118,8 @@ impl Ctx {
         true
     }
 
-    /// An attempt said it would block.
-    pub(crate) fn queue_async(&mut self, mut req: ReqBox) {
+    /// An attempt said it would block. `punts`: it may do so although its file is ready.
+    pub(crate) fn queue_async(&mut self, mut req: ReqBox, punts: bool) {
         if req.may_not_wait() {
             return self.not_now(req);
         }
@@ -142,9 +142,8 @@ impl Ctx {
             // The kernel's worker would only arm it.
             return self.outcome(req, Outcome::Later(Errno::ECANCELED.res()));
         }
-        let may_wait =
-            core::mem::take(&mut req.call.may_wait) || ops::connect::waits_with_next(&req);
-        let poll = pollable && !blocks && !capped && !may_wait;
+        let punts = punts || ops::connect::waits_with_next(&req);
+        let poll = pollable && !blocks && !capped && !punts;
         self.take_route(if poll { Way::Poll } else { Way::Worker }, req);
     }
 
