@@ -157,9 +157,9 @@ fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
 }
 
 /// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
-fn check_at_issue(call: &Call, how: Try) -> Result<()> {
-    let &Transfer { flags, off, .. } = call.io();
-    if refused_flags(call) {
+fn check_at_issue(call: &Call, io: &Transfer, how: Try) -> Result<()> {
+    let &Transfer { flags, off, .. } = io;
+    if refused_flags(call, flags) {
         return Err(Errno::EOPNOTSUPP);
     }
     if flags & RWF_HIPRI != 0 {
@@ -190,8 +190,7 @@ fn check_at_issue(call: &Call, how: Try) -> Result<()> {
 
 /// Are there flags that the kernel does not know, or the file cannot do (`kiocb_set_rw_flags`)?
 /// preadv2(2) looks at them late, or not at all where nothing is transferred.
-fn refused_flags(call: &Call) -> bool {
-    let flags = call.io().flags;
+fn refused_flags(call: &Call, flags: u32) -> bool {
     if flags & (RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN) == 0 {
         return false;
     }
@@ -223,11 +222,12 @@ pub(crate) fn first_of(call: &Call, e: Errno) -> Errno {
 
 /// Reads or writes: as far as it goes without blocking, or once with.
 pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
-    let flags = call.io().flags;
-    if flags & !RWF_KNOWN == 0 && rw_nowait::contradict(flags) {
+    // Asked for what it is to transfer once: each time takes a few instructions.
+    let io = call.io();
+    if io.flags & !RWF_KNOWN == 0 && rw_nowait::contradict(io.flags) {
         return Outcome::Done(first_of(call, Errno::EINVAL).res());
     }
-    let outcome = match check_at_issue(call, how).map_err(|e| first_of(call, e)) {
+    let outcome = match check_at_issue(call, io, how).map_err(|e| first_of(call, e)) {
         Ok(()) => attempt(call, how),
         Err(Errno::EAGAIN) => return would_block(call),
         Err(e) if e == Errno::ESPIPE || is_for_worker(call) => Outcome::Done(e.res()),
@@ -257,13 +257,14 @@ fn left_to_task(call: &Call, outcome: Outcome) -> Outcome {
 
 fn attempt(call: &mut Call, how: Try) -> Outcome {
     let mut kind = kind_of(&call.file);
+    let &Transfer { flags: asked, off, .. } = call.io();
     if how == Try::Nonblock && kind == Kind::Memory && streams_now(call) {
         misjudged(call, &mut kind);
     }
     if how == Try::Nonblock && rw_nowait::punts(call, kind) {
         return Outcome::Retry;
     }
-    let mut given = match rw_nowait::flags_given(call, kind, how) {
+    let mut given = match rw_nowait::flags_given(call, asked, kind, how) {
         Ok(given) => given,
         Err(Errno::EINVAL) if rw_nowait::never_ready(call, kind) => return Outcome::Retry,
         Err(e) => return Outcome::Done(e.res()),
@@ -273,18 +274,17 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
         let flags = given | if nowait { RWF_NOWAIT } else { 0 };
         match transfer(call, kind, flags) {
             Ok(n) => {
-                call.add_done(n as u64);
-                let total = total(call);
-                if may_trust(call, kind) {
-                    rw_hot::count(&call.file, nowait && call.io().done == total);
+                let (done, total) = (call.add_done(n as u64), total(call));
+                if asked == 0 && off != CURRENT && may_trust(call, kind) {
+                    rw_hot::count(&call.file, nowait && done == total);
                 }
-                let more = nowait && kind == Kind::Buffered && n > 0 && call.io().done < total;
-                let own = call.io().off == CURRENT && writes(call.opcode);
-                if !more && n > 0 && call.io().done < total && own {
+                let more = nowait && kind == Kind::Buffered && n > 0 && done < total;
+                let own = off == CURRENT && writes(call.opcode);
+                if !more && n > 0 && done < total && own {
                     return rw_position::rest_at_position(call, kind, given);
                 }
-                if !more || call.io().flags & RWF_NOWAIT != 0 {
-                    return finish(call, total);
+                if !more || asked & RWF_NOWAIT != 0 {
+                    return finish_with(call, done, total);
                 }
             }
             Err(Errno::EAGAIN)
@@ -323,12 +323,9 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
     }
 }
 
-/// A plain read at a position of a buffered file: what the page cache may answer.
+/// A read of a buffered file: without flags, at a position, what the page cache may answer.
 fn may_trust(call: &Call, kind: Kind) -> bool {
-    kind == Kind::Buffered
-        && matches!(call.opcode, IORING_OP_READ | IORING_OP_READ_FIXED)
-        && call.io().flags == 0
-        && call.io().off != CURRENT
+    kind == Kind::Buffered && matches!(call.opcode, IORING_OP_READ | IORING_OP_READ_FIXED)
 }
 
 /// Did `RWF_NOWAIT` alone make a call fail?
@@ -366,16 +363,22 @@ fn would_block(call: &mut Call) -> Outcome {
 }
 
 pub(crate) fn finish(call: &mut Call, total: u64) -> Outcome {
-    call.short = call.io().done != total;
-    Outcome::Done(call.io().done as i32)
+    let done = call.io().done;
+    finish_with(call, done, total)
+}
+
+const fn finish_with(call: &mut Call, done: u64, total: u64) -> Outcome {
+    call.short = done != total;
+    Outcome::Done(done as i32)
 }
 
 /// Bytes asked for, cut as the kernel cuts (`MAX_RW_COUNT`).
 pub(crate) fn total(call: &Call) -> u64 {
     const MAX_RW_COUNT: u64 = 0x7fff_f000;
-    let sum = match call.state.vector() {
-        Some(vector) => vector.iter().map(|v| v.len).sum(),
-        None => u64::from(call.io().len),
+    let sum = match &call.state {
+        OpState::Rw(Rw { vector: Some(vector), .. }) => vector.iter().map(|v| v.len).sum(),
+        OpState::Rw(Rw { io, .. }) => u64::from(io.len),
+        _ => 0,
     };
     sum.min(MAX_RW_COUNT)
 }
@@ -387,7 +390,8 @@ pub(crate) fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
 
 /// The same by another descriptor of the file.
 pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Result<usize> {
-    let (io, writes) = (call.io(), writes(call.opcode));
+    let OpState::Rw(Rw { io, vector }) = &call.state else { return Err(Errno::EINVAL) };
+    let writes = writes(call.opcode);
     let stream = kind == Kind::Pollable;
     let off = match io.off {
         _ if stream => CURRENT,
@@ -396,7 +400,7 @@ pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Resul
     };
     let one;
     let rest;
-    let parts = match call.state.vector() {
+    let parts = match vector {
         _ if !vectored(call.opcode) => {
             one = iovec { base: io.addr + io.done, len: u64::from(io.len) - io.done };
             Parts::one(&one)

@@ -32,8 +32,7 @@ const RWF_NOSIGNAL: u32 = 0x100;
 ///
 /// # Errors
 /// As [`may_write`].
-pub(crate) fn flags_given(call: &Call, kind: Kind, how: Try) -> Result<u32> {
-    let given = call.io().flags;
+pub(crate) fn flags_given(call: &Call, given: u32, kind: Kind, how: Try) -> Result<u32> {
     let special = call.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
     if !special || !writes(call.opcode) || !is_simple(call.file.fd(), kind) {
         return Ok(given);
@@ -50,13 +49,13 @@ const UNBUFFERED: [u64; 2] = [0xef53, 0xf2f5_2010];
 /// Is it known beforehand that the file cannot do without waiting? Where there is nothing to
 /// transfer it does not say so itself.
 pub(crate) fn punts(call: &Call, kind: Kind) -> bool {
-    let flags = call.io().flags;
+    let unwaiting = || call.io().flags & RWF_NOWAIT != 0;
     match kind {
         Kind::Buffered if writes(call.opcode) => {
             let nothing = || total(call) == 0 && buffered(call, kind).is_err();
-            flags & RWF_NOWAIT == 0 && (rw_hot::write_punts(&call.file) || nothing())
+            !unwaiting() && (rw_hot::write_punts(&call.file) || nothing())
         }
-        Kind::Other if flags & RWF_NOWAIT == 0 && total(call) == 0 => unknown(call, kind),
+        Kind::Other if !unwaiting() && total(call) == 0 => unknown(call, kind),
         _ => false,
     }
 }

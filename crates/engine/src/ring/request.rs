@@ -457,7 +457,7 @@ impl Req {
     }
 
     /// The request has ended: gives back what it holds of others.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn drop_held(&mut self) {
         let call = &mut self.call;
         call.state.clear();
