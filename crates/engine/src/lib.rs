@@ -40,6 +40,7 @@ pub mod fds {
         fork_parent, fork_prepare, mmap_offset, notice_forks, sweep,
     };
     pub use crate::ring::table::{find, move_away, ring, surely_no_ring};
+    pub use softring_host::fd::owned::inherit;
     pub use softring_host::fd::{
         Setter, closes_are_all_reported, closes_are_reported, exec, forget_kind, is_hidden,
         is_internal, is_known_ring, is_ring, reserve_numbers, set_again,

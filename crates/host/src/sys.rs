@@ -161,16 +161,12 @@ pub struct EngineFd {
 }
 
 impl EngineFd {
-    /// Takes over a number that the engine has kept open without an owner.
-    pub fn of_number(fd: i32) -> EngineFd {
-        // SAFETY: the number is open, and whoever calls has just become the only one to answer for
-        // it.
-        unsafe { OwnedFd::from_raw_fd(fd) }.into()
-    }
-
-    /// The number is not closed.
-    pub fn stay_open(&mut self) {
-        self.stays = true;
+    /// Another owner of the number, in the place of this one, which does not close it any more;
+    /// none if it has been taken before.
+    pub(crate) fn take(&mut self) -> Option<EngineFd> {
+        let taken = core::mem::replace(&mut self.stays, true);
+        // SAFETY: the number was `self`'s, and is the new one's alone: `stays` is never taken back.
+        (!taken).then(|| unsafe { own(self.as_raw_fd()) }.into())
     }
 }
 

@@ -145,17 +145,9 @@ impl FileTable {
 
     /// In a forked child: closes what was deposited, until the child uses the ring.
     pub(crate) fn fork_child(&mut self) {
-        if self.deposits.is_empty() || self.away {
-            return;
+        if !self.deposits.is_empty() && !self.away {
+            self.close_deposited();
         }
-        self.away = true;
-        let deposited = |node: &&Plain<FileNode>| node.deposited.load(Relaxed);
-        let nodes = self.slots.iter().flatten().filter(deposited);
-        if softring_host::fork::noticed_late() {
-            // The child may have locks on them.
-            return nodes.for_each(|node| drop(InternalFd::of_program(node.first())));
-        }
-        softring_host::fd::close_numbers(nodes.map(|node| node.fd()).collect());
     }
 
     /// A child uses the ring: gets its files back, but for those that the parent has given up.

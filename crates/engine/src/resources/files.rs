@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -99,10 +99,6 @@ impl FileNode {
         self.fd.as_raw_fd()
     }
 
-    /// The number that the descriptor had at first.
-    pub(crate) fn first(&self) -> i32 {
-        self.fd.first()
-    }
 }
 
 impl Drop for FileNode {
@@ -132,6 +128,23 @@ pub(crate) struct FileTable {
 }
 
 impl FileTable {
+    /// In a forked child: closes what was deposited, until [`Self::fetch_if_away`].
+    pub(super) fn close_deposited(&mut self) {
+        self.away = true;
+        let deposited = |node: &&Plain<FileNode>| node.deposited.load(Relaxed);
+        let nodes = self.slots.iter().flatten().filter(deposited);
+        if softring_host::fork::noticed_late() {
+            // The child may have locks on them.
+            //
+            // SAFETY: as `away` says, the child looks at no slot before `fetch_if_away`, which takes
+            // these nodes out and forgets them, as `end` does.
+            return nodes.for_each(|node| unsafe { node.fd.close_under_owner() });
+        }
+        let numbers = nodes.map(|node| node.fd()).collect();
+        // SAFETY: as above.
+        unsafe { softring_host::fd::owned::close_under_owners(numbers) };
+    }
+
     /// Fills a table that has none yet with `slots`.
     pub(crate) fn fill(&mut self, slots: Vec<Option<Plain<FileNode>>>) {
         self.slots = slots;

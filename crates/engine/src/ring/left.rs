@@ -27,18 +27,20 @@ impl Moves {
 
     /// Leaves a number that is about to be closed. Safe in a signal handler.
     pub(crate) fn leave(&self, fd: i32) {
-        let Ok(dup) = dup_internal(fd) else { return };
-        let both = u64::from(fd.cast_unsigned() + 1) << 32 | dup.first() as u64;
+        let Ok(Ok(dup)) = dup_internal(fd).map(InternalFd::leave) else { return };
+        let both = u64::from(fd.cast_unsigned() + 1) << 32 | u64::from(dup.cast_unsigned());
         let free = |slot: &&AtomicU64| slot.compare_exchange(0, both, Release, Relaxed).is_ok();
         if self.left.iter().find(free).is_some() {
-            dup.into_number();
             self.any.store(true, Release);
+        } else {
+            drop(InternalFd::take_back(dup));
         }
     }
 
     pub(crate) fn take(&self) -> impl Iterator<Item = (i32, InternalFd)> {
         self.any.store(false, Relaxed);
         let taken = self.left.iter().map(|slot| slot.swap(0, Acquire)).filter(|&both| both != 0);
-        taken.map(|both| ((both >> 32) as i32 - 1, InternalFd::of_program(both as u32 as i32)))
+        let both = taken.map(|both| ((both >> 32) as i32 - 1, both as u32 as i32));
+        both.filter_map(|(fd, dup)| Some((fd, InternalFd::take_back(dup)?)))
     }
 }

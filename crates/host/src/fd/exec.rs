@@ -4,7 +4,7 @@
 //! to the program: it has the file open, and closes none of its own descriptors of the file.
 //!
 //! The new program's copy of the library is told the numbers, and retains them as any duplicate of
-//! a file with a lock ([`inherit`]): they are closed when the program closes the file.
+//! a file with a lock ([`crate::fd::owned::inherit`]): they are closed when the program closes the file.
 //!
 //! Other threads may make duplicates, and set locks, until the kernel has ended them:
 //!
@@ -24,8 +24,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, fence};
 use rustix::fs::{Mode, OFlags, RawDir, open};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-use crate::fd::numbers::{File, all_internal, file, is_internal, mark_internal};
-use crate::fd::owned::InternalFd;
+use crate::fd::numbers::{File, all_internal, file, is_internal};
 use crate::fd::{locks, moved};
 use crate::fork::AtFork;
 use crate::sys::{EngineFd, borrow};
@@ -128,24 +127,6 @@ fn flags(fd: i32) -> Option<FdFlags> {
 
 fn set_flags(fd: i32, flags: FdFlags) {
     let _ = borrow(fd).map(|fd| fcntl_setfd(fd, flags));
-}
-
-/// A descriptor that an earlier program of this process has left open, or one that it was born
-/// with. Answers whether it is the engine's from now on.
-pub fn inherit(fd: i32, of: (u64, u64), born_with: bool) -> bool {
-    if of == File::default() || file(fd) != of || flags(fd) != Some(FdFlags::empty()) {
-        return false;
-    }
-    set_flags(fd, FdFlags::CLOEXEC);
-    mark_internal(fd, true);
-    let duplicate = InternalFd::of_program(fd);
-    if born_with {
-        // The lock is another process's.
-        duplicate.close();
-    } else {
-        drop(duplicate);
-    }
-    is_internal(fd)
 }
 
 /// Its parent's threads are not here.

@@ -27,7 +27,7 @@ use crate::sys;
 /// Places, each for the numbers of one remainder.
 const PLACES: usize = 64;
 /// Numbers that a duplicate may have.
-const NUMBERS: usize = 1 << 16;
+const NUMBERS: usize = 64 * crate::fd::numbers::WORDS;
 
 /// What is kept: see [`Entry`]. 0: nothing.
 static PLACE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
@@ -101,7 +101,7 @@ impl AsRawFd for KeptFd {
 impl Drop for KeptFd {
     fn drop(&mut self) {
         if USERS[self.0 as usize].fetch_sub(1, AcqRel) == 1 {
-            drop(InternalFd::of_program(self.0));
+            drop(InternalFd::take_back(self.0));
         }
     }
 }
@@ -128,14 +128,10 @@ pub fn find(fd: i32) -> Option<(KeptFd, Kind)> {
 /// # Errors
 /// The duplicate, if its number is too high to be known here.
 pub fn keep(fd: i32, dup: InternalFd, kind: Kind) -> Result<KeptFd, InternalFd> {
-    let number = dup.first();
-    let Some(users) = usize::try_from(number).ok().and_then(|n| USERS.get(n)) else {
-        return Err(dup);
-    };
+    let number = dup.leave()?;
     let entry = Entry { number: fd, dup: number, kind, used: true };
-    users.store(1 + u32::from(entry.stays()), Relaxed);
+    USERS[number as usize].store(1 + u32::from(entry.stays()), Relaxed);
     STAYING.fetch_add(u32::from(entry.stays()), Relaxed);
-    dup.into_number();
     if let Some(before) = Entry::of(place(fd).swap(entry.word(), AcqRel)) {
         before.leave();
     }
@@ -200,7 +196,7 @@ fn in_child(child: &Child) {
     let close = if child.late { drop } else { InternalFd::close };
     for entry in PLACE.iter().filter_map(|place| Entry::of(place.swap(0, Relaxed))) {
         if USERS[entry.dup as usize].swap(0, Relaxed) > 0 {
-            close(InternalFd::of_program(entry.dup));
+            InternalFd::take_back(entry.dup).into_iter().for_each(close);
         }
     }
     STAYING.store(0, Relaxed);

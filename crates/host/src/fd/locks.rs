@@ -11,7 +11,7 @@
 //! does not grow.
 //!
 //! No lock of ours guards this, as close(2) may be called in signal handlers: whoever clears the
-//! bit of a retained number owns the number.
+//! bit of a retained number takes the number back.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -88,7 +88,7 @@ fn word(fd: i32) -> Option<(&'static AtomicU64, u64)> {
     Some((RETAINED.get(at / 64)?, 1 << (at % 64)))
 }
 
-/// A duplicate is not closed now. One beyond all numbers that are known here is never closed.
+/// A duplicate is not closed now: `fd` has no owner ([`InternalFd::take_back`]).
 pub fn retain(fd: i32) {
     if let Some((word, bit)) = word(fd) {
         COUNT.fetch_add(1, Relaxed);
@@ -103,7 +103,7 @@ fn claim(fd: i32) -> Option<InternalFd> {
         return None;
     }
     COUNT.fetch_sub(1, Relaxed);
-    Some(InternalFd::of_program(fd))
+    InternalFd::take_back(fd)
 }
 
 fn retained() -> impl Iterator<Item = i32> {

@@ -1,18 +1,40 @@
 //! Descriptors of the engine's own: out of the program's way, and marked, so that the entry points
 //! can refuse to close them.
+#![allow(unsafe_code)]
 
-use core::sync::atomic::AtomicI32;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::{AtomicI32, AtomicU64};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use rustix::io::FdFlags;
 
 use crate::calls::files;
 use crate::fd::lock_race::Closer;
-use crate::fd::numbers::{is_internal, mark_internal};
+use crate::fd::numbers::{File, WORDS, file, is_internal, mark_internal};
 use crate::fd::remembered::forget_socket;
 use crate::fd::{exec, kept, locks, moved, same_table};
-use crate::sys::{EngineFd, borrow};
+use crate::sys::{self, EngineFd, borrow};
 use softring_uapi::errno::{Errno, Result};
+
+/// Descriptors that are open and marked, and have no owner, one bit each: who clears a bit is the
+/// descriptor's owner.
+static UNOWNED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+
+/// Its bit, if the number is not too high to have one.
+fn unowned(first: i32) -> Option<(&'static AtomicU64, u64)> {
+    let at = usize::try_from(first).ok()?;
+    Some((UNOWNED.get(at / 64)?, 1 << (at % 64)))
+}
+
+/// A descriptor stays open, without an owner; answers its number, unless that is too high to be
+/// known here: then nobody takes it back.
+fn without_owner(fd: EngineFd) -> Option<i32> {
+    let first = fd.as_raw_fd();
+    core::mem::forget(fd);
+    let (word, bit) = unowned(first)?;
+    word.fetch_or(bit, Release);
+    Some(first)
+}
 
 /// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can
 /// refuse to close it.
@@ -33,11 +55,10 @@ impl InternalFd {
             let taken = moved::is_taken(number);
             if let Some(Ok(next)) = taken.then(|| duplicate_from(number, number + 1)) {
                 let closer = if of_program { Closer::begin(number) } else { None };
-                let mut before = core::mem::replace(&mut fd, next);
+                let before = core::mem::replace(&mut fd, next);
                 if of_program && closer.is_none() {
-                    before.stay_open();
+                    core::mem::forget(before);
                 }
-                drop(before);
                 continue;
             }
             same_table::take(number);
@@ -49,10 +70,45 @@ impl InternalFd {
         }
     }
 
-    /// A descriptor of a file of the program's that was kept open without an owner, by the number
-    /// that it had at first: see [`Self::into_number`].
-    pub fn of_program(first: i32) -> InternalFd {
-        InternalFd { fd: EngineFd::of_number(first), of_program: true }
+    /// It stays open and marked, and has no owner until [`Self::take_back`] is called with the
+    /// answer: the number that it had at first. Safe in a signal handler.
+    ///
+    /// # Errors
+    /// The descriptor, if its number is too high.
+    pub fn leave(mut self) -> core::result::Result<i32, InternalFd> {
+        let first = self.first();
+        if unowned(first).is_none() {
+            return Err(self);
+        }
+        self.fd.take().map(without_owner);
+        Ok(first)
+    }
+
+    /// A descriptor of a file of the program's that [`Self::leave`] has left; none if somebody else
+    /// has taken it. Safe in a signal handler.
+    pub fn take_back(first: i32) -> Option<InternalFd> {
+        let (word, bit) = unowned(first)?;
+        let taken = word.fetch_and(!bit, AcqRel) & bit != 0;
+        // SAFETY: `without_owner` has set the bit, which took over the only owner and did not
+        // close the number; and only this call has cleared the bit since.
+        taken.then(|| unsafe { InternalFd::of_program(first) })
+    }
+
+    /// # Safety
+    /// The number is open and marked, of a file of the program's, and nobody else answers for it.
+    unsafe fn of_program(first: i32) -> InternalFd {
+        // SAFETY: the caller's.
+        InternalFd { fd: unsafe { sys::own(first) }.into(), of_program: true }
+    }
+
+    /// In a forked child: closes the child's copy of the number, but for one that is retained for
+    /// the child's locks, and leaves the owner as it is.
+    ///
+    /// # Safety
+    /// The owner is neither used nor dropped any more.
+    pub unsafe fn close_under_owner(&self) {
+        // SAFETY: the owner does not answer for the number any more, says the caller.
+        drop(unsafe { InternalFd::of_program(self.first()) });
     }
 
     /// The number that it had at first, which [`moved::now`] takes.
@@ -63,13 +119,6 @@ impl InternalFd {
     /// Closes it whatever locks there are.
     pub fn close(mut self) {
         self.of_program = false;
-    }
-
-    /// The number that it had at first. It stays open and marked.
-    pub fn into_number(self) -> i32 {
-        let mut this = core::mem::ManuallyDrop::new(self);
-        this.fd.stay_open();
-        this.fd.as_raw_fd()
     }
 }
 
@@ -88,16 +137,19 @@ impl AsRawFd for InternalFd {
 
 impl Drop for InternalFd {
     fn drop(&mut self) {
+        // Else it was left.
+        let Some(fd) = self.fd.take() else { return };
         let (first, number) = (self.first(), self.as_raw_fd());
         forget_socket(number);
-        self.fd.stay_open();
         if same_table::is_parents(number) {
-            return;
+            return core::mem::forget(fd);
         }
         let closer = if self.of_program { Closer::begin(number) } else { None };
         if self.of_program && closer.is_none() {
-            return locks::retain(first);
+            return without_owner(fd).map_or((), locks::retain);
         }
+        // It is closed where it is now.
+        core::mem::forget(fd);
         moved::forget(first).map(files::close);
     }
 }
@@ -215,9 +267,40 @@ pub fn adopt_opened(fd: OwnedFd) -> InternalFd {
     InternalFd::new(high.unwrap_or(fd), true)
 }
 
+/// A descriptor that an earlier program of this process has left open over exec(2), or one that
+/// it was born with (`exec`), is the engine's from now on. Answers whether it is.
+///
+/// # Safety
+/// The number is the one that the earlier program has told, and nothing of this program has run yet
+/// that could own it.
+pub unsafe fn inherit(number: i32, of: (u64, u64), born_with: bool) -> bool {
+    let Some(fd) = borrow(number) else { return false };
+    if of == File::default()
+        || file(number) != of
+        || rustix::io::fcntl_getfd(fd) != Ok(FdFlags::empty())
+    {
+        return false;
+    }
+    let _ = rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC);
+    mark_internal(number, true);
+    // SAFETY: it is open, as it has a file, and was just marked; nobody else owns it, says the
+    // caller.
+    let duplicate = unsafe { InternalFd::of_program(number) };
+    if born_with {
+        // The lock is another process's.
+        duplicate.close();
+    } else {
+        drop(duplicate);
+    }
+    is_internal(number)
+}
+
 /// Closes numbers of the engine's own whose owners are left as they are: in a forked child, by as
 /// few calls as there are gaps.
-pub fn close_numbers(mut fds: Vec<i32>) {
+///
+/// # Safety
+/// Their owners are neither used nor dropped any more.
+pub unsafe fn close_under_owners(mut fds: Vec<i32>) {
     fds.retain(|&fd| !same_table::is_parents(fd));
     fds.sort_unstable();
     for run in fds.chunk_by(|a, b| a + 1 == *b) {
@@ -227,7 +310,7 @@ pub fn close_numbers(mut fds: Vec<i32>) {
         }
         let (first, last) = (run[0], run[run.len() - 1]);
         if files::close_range(first, last, 0).is_err() {
-            run.iter().for_each(|&fd| drop(EngineFd::of_number(fd)));
+            run.iter().for_each(|&fd| _ = files::close(fd));
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{config, gate, notice, proc};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::Write;
-use softring_engine::fds::exec;
+use softring_engine::fds::{self, exec};
 use softring_engine::task_rules;
 use softring_host::user;
 
@@ -414,7 +414,9 @@ fn inherit(variable: &CStr) -> Option<()> {
     for file in files.split_terminator(';') {
         let mut numbers = file.split(',').map(|n| n.parse::<u64>().ok());
         let (fd, dev, ino) = (numbers.next()??, numbers.next()??, numbers.next()??);
-        if exec::inherit(i32::try_from(fd).ok()?, (dev, ino), born_with) {
+        let fd = i32::try_from(fd).ok()?;
+        // SAFETY: the variable is the earlier program's, and the program's code has not begun.
+        if unsafe { fds::inherit(fd, (dev, ino), born_with) } {
             gate::watch();
         }
     }
