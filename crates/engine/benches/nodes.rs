@@ -1,13 +1,12 @@
 //! What a reference to a registered file costs: taken for a request and given back at its end, by a
-//! plain count (`resources::plain`), an atomic one, and one under a lock; alone, and for a batch of
-//! 32 as a ring takes them.
-#![allow(unsafe_code)]
+//! plain count, an atomic one, and one under a lock; alone, and for a batch of 32 as a ring takes
+//! them.
 
 use std::hint::black_box;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use softring_engine::Plain;
 
 const BATCH: usize = 32;
 
@@ -23,14 +22,9 @@ impl Locked {
     }
 }
 
-fn counted(value: u64) -> Plain<u64> {
-    // SAFETY: all references stay in the one thread that measures.
-    unsafe { Plain::new(value) }
-}
-
 fn one(c: &mut Criterion) {
     let mut group = c.benchmark_group("get and put");
-    let (plain, atomic) = (counted(7), Arc::new(7u64));
+    let (plain, atomic) = (Rc::new(7u64), Arc::new(7u64));
     let locked = Locked { count: Mutex::new(1) };
     group.bench_function("plain", |b| b.iter(|| drop(black_box(black_box(&plain).clone()))));
     group.bench_function("atomic", |b| b.iter(|| drop(black_box(black_box(&atomic).clone()))));
@@ -46,7 +40,7 @@ fn one(c: &mut Criterion) {
 /// Gets for a whole batch, then its puts, on nodes of as many slots.
 fn batch(c: &mut Criterion) {
     let mut group = c.benchmark_group("batch of 32");
-    let plain: Vec<_> = (0..BATCH as u64).map(counted).collect();
+    let plain: Vec<_> = (0..BATCH as u64).map(Rc::new).collect();
     let atomic: Vec<_> = (0..BATCH as u64).map(Arc::new).collect();
     let locked: Vec<_> = (0..BATCH).map(|_| Locked { count: Mutex::new(1) }).collect();
     let mut held = Vec::with_capacity(BATCH);

@@ -53,7 +53,7 @@ pub use memory::file::no_ring;
 pub use ops::table::OPS;
 pub use policy::hybrid;
 pub use process::exit;
-pub use resources::{plain::Plain, task_rules};
+pub use resources::task_rules;
 pub use ring::{
     opdef::{OpDef, Support},
     task,

@@ -15,6 +15,7 @@
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 use std::io::{IoSlice, IoSliceMut};
+use std::rc::Rc;
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::net::{
@@ -23,7 +24,6 @@ use rustix::net::{
 };
 
 use super::files::{FileNode, FileTable};
-use super::plain::Plain;
 use softring_host::fd::{InternalFd, adopt_opened};
 use softring_uapi::errno::{Errno, Result};
 
@@ -41,7 +41,7 @@ pub(crate) struct Deposit {
 }
 
 impl Deposit {
-    fn new(slots: Vec<u32>, files: &[Option<Plain<FileNode>>]) -> Result<Deposit> {
+    fn new(slots: Vec<u32>, files: &[Option<Rc<FileNode>>]) -> Result<Deposit> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let [from, to] = [pair.0, pair.1].map(softring_host::fd::adopt_internal);
@@ -49,7 +49,7 @@ impl Deposit {
         deposit.send(files).map(|()| deposit)
     }
 
-    fn send(&self, files: &[Option<Plain<FileNode>>]) -> Result<()> {
+    fn send(&self, files: &[Option<Rc<FileNode>>]) -> Result<()> {
         let nodes = self.slots.iter().filter_map(|&s| files.get(s as usize)?.as_ref());
         let fds: Vec<BorrowedFd<'_>> = nodes.map(|node| node.as_fd()).collect();
         let slots: Vec<u8> = self.slots.iter().flat_map(|s| s.to_ne_bytes()).collect();
@@ -102,7 +102,7 @@ impl FileTable {
         if !core::mem::take(&mut self.fresh) || self.away {
             return;
         }
-        let mine = |node: &Plain<FileNode>| !node.deposited.load(Relaxed);
+        let mine = |node: &Rc<FileNode>| !node.deposited.load(Relaxed);
         let slots = (0..).zip(&self.slots).filter(|(_, n)| n.as_ref().is_some_and(mine));
         let slots: Vec<u32> = slots.map(|(slot, _)| slot).collect();
         for some in slots.chunks(MOST) {
@@ -177,7 +177,7 @@ impl FileTable {
     /// The ring ends.
     pub(crate) fn end(mut self) {
         if self.away {
-            let closed = |node: &Plain<FileNode>| node.deposited.load(Relaxed);
+            let closed = |node: &Rc<FileNode>| node.deposited.load(Relaxed);
             let gone = self.slots.iter_mut().filter_map(|place| place.take_if(|n| closed(n)));
             gone.map(ManuallyDrop::new).for_each(drop);
         }

@@ -1,16 +1,18 @@
 //! The registered file table: one node per slot, owned by the table and by each request in flight;
-//! the last owner lets go of the duplicate. The count is a plain integer (`resources::plain`).
-//! Kernel counterpart: `io_uring/filetable.c`, `rsrc.c`.
+//! the last owner lets go of the duplicate. The count is a plain integer ([`Rc`]), so nodes stay
+//! behind the lock of their ring; what leaves it takes [`FileNode::share`]. Kernel counterparts:
+//! `io_uring/filetable.c`, `rsrc.c`, and `struct io_rsrc_node`, whose `refs` change only under
+//! `uring_lock`.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::deposit::Deposit;
-use super::plain::Plain;
 use crate::io::model;
 use softring_host::fd::InternalFd;
 use softring_host::fd::history::History;
@@ -65,25 +67,19 @@ impl TagSink {
 
 impl FileNode {
     /// A node owning `fd`; `tag` is posted through `notify` when the last owner lets go (0: never).
-    pub(crate) fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Plain<Self> {
+    pub(crate) fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Rc<Self> {
         let kind = Kind::of(fd.as_raw_fd());
         let model = model::files::registered(fd.as_raw_fd());
         let (fd, deposited) = (Arc::new(fd), AtomicBool::new(false));
-        FileNode { fd, kind, model, history: History::new(), tag, notify, deposited }.counted()
+        Rc::new(FileNode { fd, kind, model, history: History::new(), tag, notify, deposited })
     }
 
     /// The same file, by another descriptor.
-    pub(crate) fn again(&self, fd: InternalFd) -> Plain<Self> {
+    pub(crate) fn again(&self, fd: InternalFd) -> Rc<Self> {
         let (model, notify) = (self.model.clone(), self.notify.clone());
         let (fd, kind, tag, history) = (Arc::new(fd), self.kind, self.tag, History::new());
         let deposited = AtomicBool::new(false);
-        FileNode { fd, kind, model, history, tag, notify, deposited }.counted()
-    }
-
-    fn counted(self) -> Plain<Self> {
-        // SAFETY: nodes are only in a ring's table and in its requests, both of which its lock
-        // guards; what leaves the lock takes `share`.
-        unsafe { Plain::new(self) }
+        Rc::new(FileNode { fd, kind, model, history, tag, notify, deposited })
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -98,7 +94,6 @@ impl FileNode {
     pub(crate) fn fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
-
 }
 
 impl Drop for FileNode {
@@ -114,7 +109,7 @@ impl Drop for FileNode {
 /// The table. Slots are sparse; allocation of a free slot goes round-robin within the alloc range.
 #[derive(Debug, Default)]
 pub(crate) struct FileTable {
-    pub(crate) slots: Vec<Option<Plain<FileNode>>>,
+    pub(crate) slots: Vec<Option<Rc<FileNode>>>,
     pub(crate) alloc: core::ops::Range<u32>,
     pub(crate) hint: u32,
     /// Slots in use.
@@ -131,7 +126,7 @@ impl FileTable {
     /// In a forked child: closes what was deposited, until [`Self::fetch_if_away`].
     pub(super) fn close_deposited(&mut self) {
         self.away = true;
-        let deposited = |node: &&Plain<FileNode>| node.deposited.load(Relaxed);
+        let deposited = |node: &&Rc<FileNode>| node.deposited.load(Relaxed);
         let nodes = self.slots.iter().flatten().filter(deposited);
         if softring_host::fork::noticed_late() {
             // The child may have locks on them.
@@ -146,7 +141,7 @@ impl FileTable {
     }
 
     /// Fills a table that has none yet with `slots`.
-    pub(crate) fn fill(&mut self, slots: Vec<Option<Plain<FileNode>>>) {
+    pub(crate) fn fill(&mut self, slots: Vec<Option<Rc<FileNode>>>) {
         self.slots = slots;
         self.fresh = true;
         self.used = self.slots.iter().flatten().count();
@@ -171,13 +166,13 @@ impl FileTable {
     ///
     /// # Errors
     /// `EBADF` for an empty slot or one past the table.
-    pub(crate) fn get(&self, slot: u32) -> Result<Plain<FileNode>> {
+    pub(crate) fn get(&self, slot: u32) -> Result<Rc<FileNode>> {
         self.peek(slot).cloned().ok_or(Errno::EBADF)
     }
 
     /// As [`get`](Self::get), for a look only.
     #[inline]
-    pub(crate) fn peek(&self, slot: u32) -> Option<&Plain<FileNode>> {
+    pub(crate) fn peek(&self, slot: u32) -> Option<&Rc<FileNode>> {
         self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 

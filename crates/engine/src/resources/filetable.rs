@@ -2,10 +2,10 @@
 //! Kernel counterpart: `io_uring/filetable.c` and `__io_sqe_files_update` in `rsrc.c`.
 
 use core::sync::atomic::Ordering::Relaxed;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::resources::files::{FileNode, FileTable, TagSink};
-use crate::resources::plain::Plain;
 use softring_host::fd::InternalFd;
 use softring_uapi::IORING_FILE_INDEX_ALLOC;
 use softring_uapi::errno::{Errno, Result};
@@ -117,7 +117,7 @@ impl FileTable {
     }
 
     /// The search for a free slot goes on after the last one filled, or at the last one emptied.
-    fn set_slot(&mut self, slot: u32, node: Plain<FileNode>) {
+    fn set_slot(&mut self, slot: u32, node: Rc<FileNode>) {
         let old = self.slots[slot as usize].replace(node);
         self.used += usize::from(old.is_none());
         self.fresh = true;
@@ -137,7 +137,7 @@ impl FileTable {
     }
 
     /// A file has left its slot.
-    fn leaves(&mut self, slot: u32, node: Option<Plain<FileNode>>) {
+    fn leaves(&mut self, slot: u32, node: Option<Rc<FileNode>>) {
         if node.is_some_and(|node| node.deposited.load(Relaxed)) {
             self.withdraw(slot);
         }

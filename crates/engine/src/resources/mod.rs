@@ -13,7 +13,6 @@ pub(crate) mod memlock;
 pub(crate) mod napi;
 mod of_process;
 pub(crate) mod personality;
-pub(crate) mod plain;
 pub(crate) mod region;
 pub(crate) mod restrictions;
 pub mod task_rules;

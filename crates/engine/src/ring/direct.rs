@@ -1,9 +1,10 @@
 //! SQEs that are with the kernel's aio and never became requests: plain reads and writes of files
 //! that are known to be O_DIRECT (`submit::fast_direct`).
 
+use std::rc::Rc;
+
 use crate::io::aio;
 use crate::resources::files::FileNode;
-use crate::resources::plain::Plain;
 use softring_host::fd::history::History;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
@@ -15,7 +16,7 @@ pub(crate) struct DirectSqe {
     /// It writes; else it reads.
     pub(crate) writes: bool,
     /// The registered file that it names.
-    pub(crate) file: Option<Plain<FileNode>>,
+    pub(crate) file: Option<Rc<FileNode>>,
     /// Its number in the trace; 0: there is no trace.
     pub(crate) trace: u32,
     /// Which file the number of one that is not registered meant (`History::file`).

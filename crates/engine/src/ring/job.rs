@@ -1,5 +1,7 @@
 //! A call on its way through a worker, and back.
+#![allow(unsafe_code)]
 
+use core::ops::Deref;
 use std::sync::Arc;
 
 use crate::io::token::ReqId;
@@ -12,13 +14,43 @@ use softring_host::creds::Creds;
 use softring_host::fd::kind::Kind;
 use softring_uapi::IOSQE_FIXED_FILE;
 
+/// A call that may leave the uring lock: it has no node of a registered file, whose count is not
+/// atomic.
+#[derive(Debug)]
+pub(crate) struct Sent(Box<Call>);
+
+// SAFETY: of what a call has, nodes of registered files alone are tied to the uring lock. `new` has
+// found none, and nobody puts one in: a sent call is only read until `into_call`.
+unsafe impl Send for Sent {}
+
+impl Sent {
+    /// # Panics
+    /// If the call was not lent ([`Call::lend`]).
+    pub(crate) fn new(call: Box<Call>) -> Sent {
+        assert!(!call.has_nodes(), "the nodes of registered files stay");
+        Sent(call)
+    }
+
+    pub(crate) fn into_call(self) -> Box<Call> {
+        self.0
+    }
+}
+
+impl Deref for Sent {
+    type Target = Call;
+
+    fn deref(&self) -> &Call {
+        &self.0
+    }
+}
+
 /// A call that a worker is to make.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) ring: Arc<Ring>,
     pub(crate) id: ReqId,
     pub(crate) row: &'static OpDef,
-    pub(crate) call: Box<Call>,
+    pub(crate) call: Sent,
     pub(crate) unbound: bool,
     /// Makes the call and brings it back: that takes layers above this one.
     pub(crate) run: fn(Job),

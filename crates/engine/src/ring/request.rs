@@ -6,6 +6,7 @@
 //! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
 
 use core::mem::ManuallyDrop;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bitflags::bitflags;
@@ -14,7 +15,6 @@ use rustix::fd::AsRawFd;
 use crate::io::token::ReqId;
 use crate::resources::buffers::BufNode;
 use crate::resources::files::FileNode;
-use crate::resources::plain::Plain;
 use crate::ring::opdef::{self, OpDef};
 use softring_host::creds::Creds;
 use softring_host::fd::InternalFd;
@@ -109,9 +109,9 @@ pub(crate) enum FileRef {
     /// The duplicate that requests on the same number have in common.
     Kept(KeptFd, Kind),
     /// A slot of the registered table.
-    Fixed(Plain<FileNode>),
+    Fixed(Rc<FileNode>),
     /// A slot of the registered table, with a duplicate to stand in the poll set under.
-    FixedDup(Plain<FileNode>, InternalFd),
+    FixedDup(Rc<FileNode>, InternalFd),
 }
 
 /// What kind of file a request works on.
@@ -212,9 +212,13 @@ impl FileRef {
         }
     }
 
+    fn is_node(&self) -> bool {
+        matches!(self, FileRef::Fixed(_) | FileRef::FixedDup(..))
+    }
+
     /// The node that stayed takes its place again.
     fn restore(&mut self, stayed: FileRef) {
-        if matches!(stayed, FileRef::Fixed(_) | FileRef::FixedDup(..)) {
+        if stayed.is_node() {
             *self = stayed;
         }
     }
@@ -229,8 +233,7 @@ impl FileRef {
     /// Was it opened as a path only, by a request that registered it? Of the program's own numbers
     /// the kernel finds no such file.
     pub(crate) fn is_path(&self) -> bool {
-        let registered =
-            matches!(self, FileRef::Fixed(_) | FileRef::FixedDup(..) | FileRef::Shared(..));
+        let registered = self.is_node() || matches!(self, FileRef::Shared(..));
         registered && softring_host::fd::is_path_only(self.fd())
     }
 
@@ -387,6 +390,12 @@ impl Call {
             self.state = OpState::Source(core::mem::replace(file, second));
         }
         lent
+    }
+
+    /// Does it own nodes of registered files, which stay behind the uring lock?
+    pub(crate) fn has_nodes(&self) -> bool {
+        let second = matches!(&self.state, OpState::Source(file) if file.is_node());
+        second || self.file.is_node()
     }
 
     /// A worker is through with what it was lent, or never got it.

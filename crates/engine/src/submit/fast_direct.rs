@@ -3,12 +3,13 @@
 //! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
 //! A registered file stays open by the reference that is kept with the SQE.
 
+use std::rc::Rc;
+
 use crate::io::aio;
 use crate::memory::cq::Cqe;
 use crate::ops::rw;
 use crate::ops::table::OPS;
 use crate::resources::files::FileNode;
-use crate::resources::plain::Plain;
 use crate::ring::ctx::Ctx;
 use crate::ring::direct::DirectSqe;
 use crate::ring::request::{FileRef, OpState, Req, Rw, Transfer};
@@ -20,7 +21,7 @@ use softring_uapi::*;
 
 impl Ctx {
     /// The registered file of an SQE, if kernel aio can have it.
-    fn direct_file(&self, sqe: &io_uring_sqe) -> Option<Plain<FileNode>> {
+    fn direct_file(&self, sqe: &io_uring_sqe) -> Option<Rc<FileNode>> {
         let node = self.files.peek(sqe.fd.cast_unsigned())?;
         (node.kind == Kind::Direct && node.model.is_none()).then(|| node.clone())
     }

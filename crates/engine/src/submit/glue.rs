@@ -7,7 +7,7 @@ use crate::io::worker::{Pool, default_limits};
 use crate::io::workers::Workers;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
-use crate::ring::job::{Finished, Job};
+use crate::ring::job::{Finished, Job, Sent};
 use crate::ring::request::Call;
 use crate::ring::turn::Turn;
 use crate::stats::PoolPlace;
@@ -78,16 +78,16 @@ impl Ctx {
         unbound: bool,
     ) -> Result<(), Box<Call>> {
         let Some(ring) = self.ring.upgrade() else { return Err(call) };
-        let job =
-            Job { ring, id, row: &OPS[call.opcode as usize], call, unbound, run: self.run_job };
-        self.workers().queue(job).map_err(|job| job.call)
+        let (row, call) = (&OPS[call.opcode as usize], Sent::new(call));
+        let job = Job { ring, id, row, call, unbound, run: self.run_job };
+        self.workers().queue(job).map_err(|job| job.call.into_call())
     }
 
     /// Takes a call back from the queue of workers; one that runs is interrupted and stays.
     pub(crate) fn worker_cancel(&mut self, id: ReqId) -> Option<Call> {
         let ring = self.ring.upgrade()?.id;
         let workers = self.pool.as_ref()?;
-        workers.cancel(|&k| k == (ring, id)).map(|job| *job.call)
+        workers.cancel(|&k| k == (ring, id)).map(|job| *job.call.into_call())
     }
 
     /// Interrupts a call if a worker runs it; one that waits for a worker goes on waiting.
