@@ -13,6 +13,7 @@ pub(crate) mod aio;
 pub(crate) mod clock;
 pub(crate) mod completions;
 pub(crate) mod kinds;
+pub(crate) mod marks;
 pub mod model;
 pub(crate) mod of_process;
 pub(crate) mod poll;

@@ -20,7 +20,7 @@
 //! CLOSING[fd] -= 1
 //! ```
 //!
-//! `verify::closing` has that as a model.
+//! The steps are in `io::marks`; `verify::closing` has loom try every order.
 //!
 //! **Dry.** An edge comes when something new happens, so the set is silent about what was there
 //! before. A request may wait without a second look only after an attempt that found nothing (or
@@ -48,12 +48,13 @@
 //!
 //! [`Ctx::number_closes`]: crate::ring::ctx::Ctx::number_closes
 
+use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::{AtomicU8, fence};
 use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 
+use super::marks::{self, Marks};
 use super::poll::PollSet;
 use crate::io::token::ReqId;
 use softring_host::calls::epoll;
@@ -102,17 +103,6 @@ fn at(counts: &'static [AtomicU8; NUMBERS], fd: i32) -> Option<&'static AtomicU8
     usize::try_from(fd).ok().and_then(|fd| counts.get(fd))
 }
 
-/// Whoever says so looks at the other count only then.
-fn more(count: &AtomicU8) {
-    count.fetch_update(SeqCst, SeqCst, |n| n.checked_add(1)).ok();
-    fence(SeqCst);
-}
-
-fn less(count: &AtomicU8) {
-    let less = |n: u8| (n < u8::MAX).then(|| n.saturating_sub(1));
-    count.fetch_update(SeqCst, SeqCst, less).ok();
-}
-
 /// Does `fd` stand in the set of any ring?
 pub(crate) fn stands_anywhere(fd: i32) -> bool {
     count(fd) > 0
@@ -127,7 +117,7 @@ pub(crate) fn count(fd: i32) -> u8 {
 /// away until after the close.
 #[derive(Debug)]
 #[must_use = "a number may stand again as soon as this is dropped"]
-pub struct Closing(core::ops::Range<usize>);
+pub struct Closing(#[expect(dead_code, reason = "until it is dropped")] Marks<'static, AtomicU8>);
 
 impl Closing {
     pub(crate) fn new(fd: i32) -> Closing {
@@ -139,19 +129,12 @@ impl Closing {
     pub(crate) fn range(first: usize, last: usize) -> Closing {
         let first = first.min(NUMBERS);
         let numbers = first..last.saturating_add(1).clamp(first, NUMBERS);
-        PROCESS.closing[numbers.clone()].iter().for_each(more);
-        Closing(numbers)
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        PROCESS.closing[self.0.clone()].iter().for_each(less);
+        Closing(Marks::new(&PROCESS.closing[numbers]))
     }
 }
 
 fn is_closing(fd: i32) -> bool {
-    at(&PROCESS.closing, fd).is_some_and(|n| n.load(SeqCst) > 0)
+    at(&PROCESS.closing, fd).is_some_and(marks::any)
 }
 
 /// May a receive be taken to find nothing, without trying?
@@ -252,12 +235,9 @@ impl PollSet {
     /// As [`Self::stand`].
     pub(crate) fn begin(&mut self, fd: i32, events: u32) -> Result<bool> {
         let (at, events) = (fd as usize, with_end(events) | EPOLLET);
-        // Before the file is looked at: whose close ends before this is not open any more.
-        more(&PROCESS.stands[at]);
-        let registered = if is_closing(fd) { Ok(false) } else { self.register(fd, events) };
-        if registered != Ok(true) {
-            less(&PROCESS.stands[at]);
-            return registered;
+        let (stands, closing) = (&PROCESS.stands[at], &PROCESS.closing[at]);
+        if !marks::begin(stands, closing, || self.register(fd, events))? {
+            return Ok(false);
         }
         if at >= self.standing.len() {
             self.standing.resize_with(at + 1, Standing::default);
@@ -335,7 +315,7 @@ impl PollSet {
     pub(crate) fn fall(&mut self, fd: i32) -> Vec<ReqId> {
         let Some(s) = self.standing(fd).map(core::mem::take) else { return Vec::new() };
         let _ = self.ctl(epoll::EPOLL_CTL_DEL, fd, 0, 0);
-        less(&PROCESS.stands[fd as usize]);
+        marks::less(&PROCESS.stands[fd as usize]);
         self.armed -= s.waiters.len() as u32;
         s.waiters
     }
@@ -352,7 +332,7 @@ impl Drop for PollSet {
     fn drop(&mut self) {
         for (at, s) in self.standing.iter().enumerate() {
             if s.events != 0 {
-                less(&PROCESS.stands[at]);
+                marks::less(&PROCESS.stands[at]);
             }
         }
     }

@@ -1,0 +1,83 @@
+//! The two counts by which a close and a ring that begins to keep a number in its poll set find
+//! each other (`io::standing`): the steps, on whatever words there are, those of the process or
+//! loom's (`verify::closing`).
+
+use core::sync::atomic::Ordering::{self, SeqCst};
+use core::sync::atomic::{AtomicU8, fence};
+
+use softring_uapi::errno::Result;
+
+/// A count that two sides share.
+pub(crate) trait Count {
+    fn load(&self, order: Ordering) -> u8;
+    /// Stores what `change` makes of the count, if that is anything.
+    fn change(&self, order: Ordering, change: impl FnMut(u8) -> Option<u8>);
+    fn fence(order: Ordering);
+}
+
+impl Count for AtomicU8 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u8 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn change(&self, order: Ordering, change: impl FnMut(u8) -> Option<u8>) {
+        let _ = self.fetch_update(order, order, change);
+    }
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        fence(order);
+    }
+}
+
+/// Whoever says so looks at the other count only then.
+fn more<C: Count>(count: &C) {
+    count.change(SeqCst, |n| n.checked_add(1));
+    C::fence(SeqCst);
+}
+
+/// One that was counted is so no more; not where the count has been full.
+pub(super) fn less<C: Count>(count: &C) {
+    count.change(SeqCst, |n| (n < u8::MAX).then(|| n.saturating_sub(1)));
+}
+
+pub(crate) fn any<C: Count>(count: &C) -> bool {
+    count.load(SeqCst) > 0
+}
+
+/// Numbers that are being closed, from before the closer looks who stands until after the close.
+#[derive(Debug)]
+pub(crate) struct Marks<'a, C: Count>(&'a [C]);
+
+impl<'a, C: Count> Marks<'a, C> {
+    pub(crate) fn new(closing: &'a [C]) -> Marks<'a, C> {
+        closing.iter().for_each(more);
+        Marks(closing)
+    }
+}
+
+impl<C: Count> Drop for Marks<'_, C> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(less);
+    }
+}
+
+/// A number begins to stand, by `register`; false if it is being closed.
+///
+/// # Errors
+/// What `register` fails with.
+pub(crate) fn begin<C: Count>(
+    stands: &C,
+    closing: &C,
+    register: impl FnOnce() -> Result<bool>,
+) -> Result<bool> {
+    // Before the file is looked at: whose close ends before this is not open any more.
+    more(stands);
+    let registered = if any(closing) { Ok(false) } else { register() };
+    if registered != Ok(true) {
+        less(stands);
+    }
+    registered
+}
