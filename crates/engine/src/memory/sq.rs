@@ -1,24 +1,19 @@
 //! The engine's end of the submission queue: load the tail, resolve the index, copy the SQE once,
 //! publish the head.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+pub(crate) mod protocol;
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::rings::{Rings, off};
+use protocol::Queue;
 use softring_uapi::{IORING_SETUP_SQ_REWIND, io_uring_sqe};
 
 impl Rings {
     /// SQEs that the program has made available.
     pub(crate) fn sq_ready(&self) -> u32 {
-        if self.rewinds() {
-            return self.geo.sq_entries;
-        }
-        let tail = self.rings.word(off::SQ_TAIL).load(Acquire);
-        tail.wrapping_sub(self.control.sq_head().load(Relaxed)).min(self.geo.sq_entries)
-    }
-
-    /// Does each submission start at the first slot (SQ_REWIND)?
-    fn rewinds(&self) -> bool {
-        self.geo.flags & IORING_SETUP_SQ_REWIND != 0
+        self.ready()
     }
 
     /// A submission begins.
@@ -40,19 +35,7 @@ impl Rings {
     /// `dropped`. Lock holder only; call at most [`sq_ready`](Self::sq_ready) times.
     #[inline]
     pub(crate) fn sq_fetch(&self, sqe: &mut io_uring_sqe) -> bool {
-        let word = self.control.sq_head();
-        let head = word.load(Relaxed);
-        word.store(head.wrapping_add(1), Relaxed);
-        let mut slot = head & (self.geo.sq_entries - 1);
-        if let Some(array) = self.array {
-            slot = self.rings.word(array + slot as usize * 4).load(Relaxed);
-            if slot >= self.geo.sq_entries {
-                self.rings.word(off::SQ_DROPPED).fetch_add(1, Relaxed);
-                return false;
-            }
-        }
-        self.sqes.load_into(slot as usize * self.geo.sqe_size(), sqe);
-        true
+        self.fetch(sqe)
     }
 
     /// The slot of the SQE that was fetched so many entries ago. (A program that changes its index
@@ -116,10 +99,50 @@ impl Rings {
 
     /// Gives the fetched slots back to the program.
     pub(crate) fn sq_commit(&self) {
-        if self.rewinds() {
-            return;
-        }
-        let head = self.control.sq_head().load(Relaxed);
-        self.rings.word(off::SQ_HEAD).store(head, Release);
+        self.commit();
+    }
+}
+
+impl Queue for Rings {
+    type Word = AtomicU32;
+    type Sqe = io_uring_sqe;
+
+    #[inline(always)]
+    fn tail(&self) -> &AtomicU32 {
+        self.rings.word(off::SQ_TAIL)
+    }
+
+    #[inline(always)]
+    fn head(&self) -> &AtomicU32 {
+        self.rings.word(off::SQ_HEAD)
+    }
+
+    #[inline(always)]
+    fn fetched(&self) -> &AtomicU32 {
+        self.control.sq_head()
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> u32 {
+        self.geo.sq_entries
+    }
+
+    #[inline(always)]
+    fn rewinds(&self) -> bool {
+        self.geo.flags & IORING_SETUP_SQ_REWIND != 0
+    }
+
+    #[inline(always)]
+    fn index(&self, at: u32) -> Option<&AtomicU32> {
+        self.array.map(|array| self.rings.word(array + at as usize * 4))
+    }
+
+    #[inline(always)]
+    fn copy(&self, slot: u32, sqe: &mut io_uring_sqe) {
+        self.sqes.load_into(slot as usize * self.geo.sqe_size(), sqe);
+    }
+
+    fn lose(&self) {
+        self.rings.word(off::SQ_DROPPED).fetch_add(1, Relaxed);
     }
 }

@@ -4,8 +4,9 @@
 //! and uses the same operation with the same ordering; change both together.
 //!
 //! Each also runs with one fault put in, which loom must find ([`found`]): so the model is seen to
-//! be able to tell. The lock, the completion queue and the worker queue are not modelled but run
-//! themselves: `lock`, `overflow` and `io::worker::tests::model`. Run all with `ci/loom.sh`.
+//! be able to tell. The lock, the two queues, the marks of numbers that are closed and the worker
+//! queue are not modelled but run themselves: `lock`, `queues`, `overflow`, `closing` and
+//! `io::worker::tests::model`. Run all with `ci/loom.sh`.
 
 mod cancel;
 mod closing;
@@ -19,7 +20,9 @@ mod tick;
 mod trace;
 mod wake;
 
-use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use crate::memory::cq::protocol::Word;
+use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 use loom::sync::{Condvar, Mutex};
 
 /// Tries every order with at most three forced switches of threads: more finds nothing new in
@@ -49,6 +52,43 @@ fn found<T>(test: T, words: &str, model: impl Fn()) {
     assert!(!out.status.success(), "{name}: loom found nothing");
     assert!(said.contains(words), "{name}: loom found something else:\n{said}");
     drop(test);
+}
+
+/// A word that engine and program share in ring memory.
+struct RingWord {
+    word: AtomicU32,
+    /// Stores have the order that is asked for; else none, which is a fault.
+    ordered: bool,
+}
+
+impl Default for RingWord {
+    fn default() -> Self {
+        RingWord { word: AtomicU32::new(0), ordered: true }
+    }
+}
+
+impl RingWord {
+    fn relaxed() -> Self {
+        RingWord { ordered: false, ..Self::default() }
+    }
+}
+
+impl Word for RingWord {
+    fn load(&self, order: Ordering) -> u32 {
+        self.word.load(order)
+    }
+
+    fn store(&self, value: u32, order: Ordering) {
+        self.word.store(value, if self.ordered { order } else { Relaxed });
+    }
+
+    fn set(&self, bits: u32, order: Ordering) {
+        self.word.fetch_or(bits, order);
+    }
+
+    fn clear(&self, bits: u32, order: Ordering) {
+        self.word.fetch_and(!bits, order);
+    }
 }
 
 /// futex(2): comparing and going to sleep are one step, under the kernel's bucket lock. No sleep

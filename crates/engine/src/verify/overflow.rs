@@ -2,12 +2,11 @@
 //! against a program that reaps, and enters when it finds the ring empty and
 //! `IORING_SQ_CQ_OVERFLOW` set.
 
-use super::{explore, found};
+use super::{RingWord, explore, found};
 use crate::memory::cq::protocol::{Queue, Word};
 use crate::memory::cq::{Cqe, Overflow};
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::AtomicU32;
-use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 use softring_uapi::IORING_SQ_CQ_OVERFLOW;
@@ -15,51 +14,33 @@ use softring_uapi::IORING_SQ_CQ_OVERFLOW;
 const ENTRIES: u32 = 1;
 const ITEMS: u32 = 3;
 
-impl Word for AtomicU32 {
-    fn load(&self, order: Ordering) -> u32 {
-        self.load(order)
-    }
-
-    fn store(&self, value: u32, order: Ordering) {
-        self.store(value, order);
-    }
-
-    fn set(&self, bits: u32, order: Ordering) {
-        self.fetch_or(bits, order);
-    }
-
-    fn clear(&self, bits: u32, order: Ordering) {
-        self.fetch_and(!bits, order);
-    }
-}
-
 #[derive(Default)]
 struct Cq {
-    head: AtomicU32,
-    tail: AtomicU32,
-    filled: AtomicU32,
-    flags: AtomicU32,
+    head: RingWord,
+    tail: RingWord,
+    filled: RingWord,
+    flags: RingWord,
     entries: [UnsafeCell<u64>; ENTRIES as usize],
     /// What the uring lock guards.
     overflow: Mutex<Overflow>,
 }
 
 impl Queue for Cq {
-    type Word = AtomicU32;
+    type Word = RingWord;
 
-    fn head(&self) -> &AtomicU32 {
+    fn head(&self) -> &RingWord {
         &self.head
     }
 
-    fn tail(&self) -> &AtomicU32 {
+    fn tail(&self) -> &RingWord {
         &self.tail
     }
 
-    fn filled(&self) -> &AtomicU32 {
+    fn filled(&self) -> &RingWord {
         &self.filled
     }
 
-    fn flags(&self) -> &AtomicU32 {
+    fn flags(&self) -> &RingWord {
         &self.flags
     }
 
@@ -101,14 +82,14 @@ impl Cq {
         let mut overflow = self.overflow.lock().unwrap();
         self.flush(&mut overflow);
         if forgets {
-            self.flags.fetch_and(!IORING_SQ_CQ_OVERFLOW, Relaxed);
+            self.flags.clear(IORING_SQ_CQ_OVERFLOW, Relaxed);
         }
     }
 }
 
-fn reap(overtakes: bool, forgets: bool) {
+fn reap(tail: fn() -> RingWord, overtakes: bool, forgets: bool) {
     explore(move || {
-        let cq = Arc::new(Cq::default());
+        let cq = Arc::new(Cq { tail: tail(), ..Cq::default() });
         let poster = {
             let cq = cq.clone();
             thread::spawn(move || (0..ITEMS).for_each(|i| cq.post(i, overtakes)))
@@ -134,18 +115,25 @@ fn reap(overtakes: bool, forgets: bool) {
 
 #[test]
 fn all_arrive_in_order() {
-    reap(false, false);
+    reap(RingWord::default, false, false);
 }
 
 #[test]
 fn one_that_overtakes_is_found() {
-    found(one_that_overtakes_is_found, "out of order", || reap(true, false));
+    found(one_that_overtakes_is_found, "out of order", || reap(RingWord::default, true, false));
 }
 
 /// The flag is cleared though some found no room again: the program never enters.
 #[test]
 fn a_flag_cleared_too_early_is_found() {
     found(a_flag_cleared_too_early_is_found, "exceeded maximum number of branches", || {
-        reap(false, true)
+        reap(RingWord::default, false, true)
+    });
+}
+
+#[test]
+fn a_tail_without_release_is_found() {
+    found(a_tail_without_release_is_found, "Causality violation", || {
+        reap(RingWord::relaxed, false, false)
     });
 }

@@ -1,42 +1,70 @@
-//! Hand-over in ring memory. The engine's end: `memory::sq::{sq_ready, sq_fetch, sq_commit}` and
-//! `memory::cq::protocol::Queue::{room, fill, commit}`. The program's end: what liburing's inline
-//! functions do. Entries are cells, so that loom reports any that is read while it is written.
+//! The program hands SQEs over: the engine's end is `memory::sq::protocol` itself, on loom's words;
+//! the program's end is what liburing's inline functions do. Entries are cells, so that loom
+//! reports any that is read while it is written. For CQEs, see `verify::overflow`.
 
-use super::{explore, found};
+use super::{RingWord, explore, found};
+use crate::memory::cq::protocol::Word;
+use crate::memory::sq::protocol::Queue;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::AtomicU32;
-use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::thread;
 
 const ENTRIES: u32 = 2;
 const ITEMS: u32 = 3;
 
-/// One queue: whoever fills it owns the tail, whoever empties it the head.
 #[derive(Default)]
-struct Queue {
-    head: AtomicU32,
-    tail: AtomicU32,
-    array: [AtomicU32; ENTRIES as usize],
+struct Sq {
+    tail: RingWord,
+    head: RingWord,
+    fetched: RingWord,
+    array: [RingWord; ENTRIES as usize],
     entries: [UnsafeCell<u32>; ENTRIES as usize],
 }
 
-impl Queue {
-    fn put(&self, at: u32, value: u32) {
-        // SAFETY: the slot is the filler's until the tail is published, which loom checks.
-        self.entries[(at % ENTRIES) as usize].with_mut(|e| unsafe { *e = value });
+impl Queue for Sq {
+    type Word = RingWord;
+    type Sqe = u32;
+
+    fn tail(&self) -> &RingWord {
+        &self.tail
     }
 
-    fn take(&self, at: u32) -> u32 {
-        // SAFETY: the slot is the emptier's until the head is published, which loom checks.
-        self.entries[(at % ENTRIES) as usize].with(|e| unsafe { *e })
+    fn head(&self) -> &RingWord {
+        &self.head
+    }
+
+    fn fetched(&self) -> &RingWord {
+        &self.fetched
+    }
+
+    fn entries(&self) -> u32 {
+        ENTRIES
+    }
+
+    fn rewinds(&self) -> bool {
+        false
+    }
+
+    fn index(&self, at: u32) -> Option<&RingWord> {
+        Some(&self.array[at as usize])
+    }
+
+    fn copy(&self, slot: u32, sqe: &mut u32) {
+        // SAFETY: the slot is ours until the head is published, which loom checks.
+        *sqe = self.entries[slot as usize].with(|e| unsafe { *e });
+    }
+
+    fn lose(&self) {
+        unreachable!("each index names a slot")
     }
 }
 
 /// The program submits through the index array; the engine copies each entry once.
-fn submission(publish: Ordering, give_back: Ordering) {
+/// The faults: a store of the tail, or of the head, without release.
+fn submission(tail: fn() -> RingWord, head: fn() -> RingWord) {
     explore(move || {
-        let sq = Arc::new(Queue::default());
+        let sq = Arc::new(Sq { tail: tail(), head: head(), ..Sq::default() });
         let program = {
             let sq = sq.clone();
             thread::spawn(move || {
@@ -44,22 +72,23 @@ fn submission(publish: Ordering, give_back: Ordering) {
                     while i.wrapping_sub(sq.head.load(Acquire)) == ENTRIES {
                         thread::yield_now();
                     }
-                    sq.put(i, i + 10);
-                    sq.array[(i % ENTRIES) as usize].store(i % ENTRIES, Relaxed);
-                    sq.tail.store(i + 1, publish);
+                    let slot = i % ENTRIES;
+                    // SAFETY: the slot is the program's until the tail is published, as above.
+                    sq.entries[slot as usize].with_mut(|e| unsafe { *e = i + 10 });
+                    sq.array[slot as usize].store(slot, Relaxed);
+                    sq.tail.store(i + 1, Release);
                 }
             })
         };
-        let mut head = 0;
-        while head < ITEMS {
-            // sq_ready, then sq_fetch for each, then one sq_commit
-            let ready = sq.tail.load(Acquire).wrapping_sub(head).min(ENTRIES);
-            for _ in 0..ready {
-                let slot = sq.array[(head % ENTRIES) as usize].load(Relaxed);
-                assert_eq!(sq.take(slot), head + 10);
-                head += 1;
+        let mut next = 0;
+        while next < ITEMS {
+            for _ in 0..sq.ready() {
+                let mut sqe = 0;
+                assert!(sq.fetch(&mut sqe));
+                assert_eq!(sqe, next + 10);
+                next += 1;
             }
-            sq.head.store(head, give_back);
+            sq.commit();
             thread::yield_now();
         }
         program.join().unwrap();
@@ -68,59 +97,19 @@ fn submission(publish: Ordering, give_back: Ordering) {
 
 #[test]
 fn submission_hands_over() {
-    submission(Release, Release);
+    submission(RingWord::default, RingWord::default);
 }
 
 #[test]
 fn submission_without_release_of_the_tail_is_found() {
     found(submission_without_release_of_the_tail_is_found, "Causality violation", || {
-        submission(Relaxed, Release)
+        submission(RingWord::relaxed, RingWord::default)
     });
 }
 
 #[test]
 fn submission_without_release_of_the_head_is_found() {
     found(submission_without_release_of_the_head_is_found, "Causality violation", || {
-        submission(Release, Relaxed)
+        submission(RingWord::default, RingWord::relaxed)
     });
-}
-
-/// The engine fills behind the tail and publishes; the program empties.
-fn completion(publish: Ordering) {
-    explore(move || {
-        let cq = Arc::new(Queue::default());
-        let engine = {
-            let cq = cq.clone();
-            thread::spawn(move || {
-                let mut filled = 0;
-                while filled < ITEMS {
-                    // fill while there is room, then one commit
-                    while filled < ITEMS && filled.wrapping_sub(cq.head.load(Acquire)) < ENTRIES {
-                        cq.put(filled, filled + 10);
-                        filled += 1;
-                    }
-                    cq.tail.store(filled, publish);
-                    thread::yield_now();
-                }
-            })
-        };
-        for i in 0..ITEMS {
-            while cq.tail.load(Acquire) == i {
-                thread::yield_now();
-            }
-            assert_eq!(cq.take(i), i + 10);
-            cq.head.store(i + 1, Release);
-        }
-        engine.join().unwrap();
-    });
-}
-
-#[test]
-fn completion_hands_over() {
-    completion(Release);
-}
-
-#[test]
-fn completion_without_release_is_found() {
-    found(completion_without_release_is_found, "Causality violation", || completion(Relaxed));
 }
