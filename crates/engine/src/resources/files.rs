@@ -131,8 +131,8 @@ impl FileTable {
         if softring_host::fork::noticed_late() {
             // The child may have locks on them.
             //
-            // SAFETY: as `away` says, the child looks at no slot before `fetch_if_away`, which takes
-            // these nodes out and forgets them, as `end` does.
+            // SAFETY: as `away` says, the child looks at no slot before `fetch_if_away`, which
+            // takes these nodes out and forgets them, as `end` does.
             return nodes.for_each(|node| unsafe { node.fd.close_under_owner() });
         }
         let numbers = nodes.map(|node| node.fd()).collect();

@@ -16,14 +16,23 @@ use crate::fd::{exec, kept, locks, moved, same_table};
 use crate::sys::{self, EngineFd, borrow};
 use softring_uapi::errno::{Errno, Result};
 
-/// Descriptors that are open and marked, and have no owner, one bit each: who clears a bit is the
-/// descriptor's owner.
-static UNOWNED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+/// What a process has once.
+#[derive(Debug)]
+struct OfProcess {
+    /// Descriptors that are open and marked, and have no owner, one bit each: who clears a bit is
+    /// the descriptor's owner.
+    unowned: [AtomicU64; WORDS],
+    /// See [`floor`]; 0: not known yet.
+    floor: AtomicI32,
+}
+
+static PROCESS: OfProcess =
+    OfProcess { unowned: [const { AtomicU64::new(0) }; WORDS], floor: AtomicI32::new(0) };
 
 /// Its bit, if the number is not too high to have one.
 fn unowned(first: i32) -> Option<(&'static AtomicU64, u64)> {
     let at = usize::try_from(first).ok()?;
-    Some((UNOWNED.get(at / 64)?, 1 << (at % 64)))
+    Some((PROCESS.unowned.get(at / 64)?, 1 << (at % 64)))
 }
 
 /// A descriptor stays open, without an owner; answers its number, unless that is too high to be
@@ -176,15 +185,14 @@ pub fn visible(fd: i32) -> i32 {
 /// Lowest number for the engine's own descriptors: out of the way of programs that count on small
 /// numbers.
 pub fn floor() -> i32 {
-    static FLOOR: AtomicI32 = AtomicI32::new(0);
-    let known = FLOOR.load(Relaxed);
+    let known = PROCESS.floor.load(Relaxed);
     if known != 0 {
         return known;
     }
     let soft = crate::substitute::getrlimit(rustix::process::Resource::Nofile).current;
     let soft = soft.unwrap_or(1024).min(65_536) as i32;
     let floor = (soft / 2).clamp(3, 512);
-    FLOOR.store(floor, Relaxed);
+    PROCESS.floor.store(floor, Relaxed);
     floor
 }
 
