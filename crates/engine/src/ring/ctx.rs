@@ -90,8 +90,8 @@ pub struct Ring {
 }
 
 // SAFETY: `ctx` is reached only through `Guard`, which holds the uring lock; everything else is
-// atomic or immutable. The nodes of registered files, whose counts are not atomic, are all in `ctx`:
-// in its table and its requests. What leaves the lock is `Send` by itself (`job::Sent`).
+// atomic or immutable. The nodes of registered files, whose counts are not atomic, are all in
+// `ctx`: in its table and its requests. What leaves the lock is `Send` by itself (`job::Sent`).
 unsafe impl Sync for Ring {}
 // SAFETY: as above; nothing in it is tied to a thread.
 unsafe impl Send for Ring {}

@@ -4,7 +4,8 @@
 //! to the program: it has the file open, and closes none of its own descriptors of the file.
 //!
 //! The new program's copy of the library is told the numbers, and retains them as any duplicate of
-//! a file with a lock ([`crate::fd::owned::inherit`]): they are closed when the program closes the file.
+//! a file with a lock ([`crate::fd::owned::inherit`]): they are closed when the program closes the
+//! file.
 //!
 //! Other threads may make duplicates, and set locks, until the kernel has ended them:
 //!
