@@ -1,7 +1,7 @@
 //! What depends on which of two workers is first, or on a worker and the task.
 
 use super::program::{Fd, Slot, Sqe, Step};
-use super::seen::{Seen, reads, res};
+use super::seen::{Seen, reads, res, sends};
 use softring_uapi::*;
 
 const LINKED: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
@@ -79,10 +79,17 @@ pub fn chain_without_room(seen: &Seen) -> bool {
         && (waits(&kernel, &softring) || waits(&softring, &kernel))
 }
 
-/// What a request read from the ring's own eventfd, beside a worker whose CQE that counts.
+/// What a request read from the ring's own eventfd, beside a worker whose CQE that counts, or a
+/// request that is polled first.
 pub fn counts_of_workers(seen: &Seen) -> bool {
-    let own =
-        |(ring, sqe): (u8, &Sqe)| reads(sqe.op) && seen.file(ring, sqe) == Some(Slot::RingEvent);
+    let own = |(ring, sqe): (u8, &Sqe)| {
+        (reads(sqe.op) || sqe.op == IORING_OP_READ_MULTISHOT)
+            && seen.file(ring, sqe) == Some(Slot::RingEvent)
+    };
+    let late = |sqe: &Sqe| {
+        let polled = sends(sqe.op) && sqe.ioprio & IORING_RECVSEND_POLL_FIRST != 0;
+        polled || sqe.flags & IOSQE_ASYNC != 0
+    };
     let counted = seen
         .program
         .steps
@@ -92,7 +99,7 @@ pub fn counts_of_workers(seen: &Seen) -> bool {
         && seen.what.text.contains("buf")
         && counted
         && seen.sqes().any(own)
-        && seen.sqes().any(|(_, sqe)| sqe.flags & IOSQE_ASYNC != 0)
+        && seen.sqes().any(|(_, sqe)| late(sqe))
 }
 
 /// A wake of futexes behind a cancellation, beside a wait for several of them.
