@@ -12,6 +12,7 @@ pub(crate) mod direct;
 pub(crate) mod drain;
 pub(crate) mod exclusive;
 pub(crate) mod exclusive_queues;
+pub(crate) mod file_ref;
 pub(crate) mod inherited;
 pub(crate) mod iowq;
 pub(crate) mod job;

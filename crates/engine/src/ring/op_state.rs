@@ -7,9 +7,9 @@ use std::ffi::CString;
 
 use crate::io::sleeper::Job;
 use crate::resources::kbuf::Pick;
+use crate::ring::file_ref::FileRef;
 use crate::ring::message::Msg;
 use crate::ring::phase::TimerArgs;
-use crate::ring::request::FileRef;
 use softring_host::fd::InternalFd;
 use softring_uapi::{epoll_event, io_uring_sqe, iovec, nvme_passthru_cmd64};
 

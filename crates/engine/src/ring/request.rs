@@ -6,25 +6,20 @@
 //! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
 
 use core::mem::ManuallyDrop;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use bitflags::bitflags;
-use rustix::fd::AsRawFd;
 
 use crate::io::token::ReqId;
 use crate::resources::buffers::BufNode;
-use crate::resources::files::FileNode;
 use crate::ring::opdef::{self, OpDef};
 use softring_host::creds::Creds;
-use softring_host::fd::InternalFd;
-use softring_host::fd::kept::{self, KeptFd};
-use softring_host::fd::kind::Kind;
 use softring_uapi::IORING_RECVSEND_FIXED_BUF;
-use softring_uapi::errno::{Errno, Result};
+use softring_uapi::errno::Errno;
 use softring_uapi::io_uring_sqe;
 use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
 
+pub(crate) use super::file_ref::{FileRef, kind_of};
 pub(crate) use super::op_state::{
     Attribute, Command, Connect, Net, OpState, Rw, Selection, Transfer,
 };
@@ -92,180 +87,6 @@ const _: () = assert!(ReqFlags::IO_DRAIN.bits() == IOSQE_IO_DRAIN as u32);
 const _: () = assert!(ReqFlags::FORCE_ASYNC.bits() == IOSQE_ASYNC as u32);
 const _: () = assert!(ReqFlags::CQE_SKIP.bits() == IOSQE_CQE_SKIP_SUCCESS as u32);
 
-/// The file that a request works on.
-#[derive(Debug, Default)]
-pub(crate) enum FileRef {
-    /// The row needs no file, or it has not been assigned yet.
-    #[default]
-    None,
-    /// The program's own number, good only while the submitter is inside `enter`.
-    Plain(i32),
-    /// A duplicate taken because the request outlives `enter`: the program may close its number and
-    /// reuse it.
-    Owned(InternalFd, Kind),
-    /// A duplicate of the engine's that others have as well: a registered file's, or a modelled
-    /// file's second description.
-    Shared(Arc<InternalFd>, Kind),
-    /// The duplicate that requests on the same number have in common.
-    Kept(KeptFd, Kind),
-    /// A slot of the registered table.
-    Fixed(Rc<FileNode>),
-    /// A slot of the registered table, with a duplicate to stand in the poll set under.
-    FixedDup(Rc<FileNode>, InternalFd),
-}
-
-/// What kind of file a request works on.
-pub(crate) fn kind_of(file: &FileRef) -> Kind {
-    match file {
-        FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
-        FileRef::Plain(fd) => crate::io::kinds::kind(*fd),
-        FileRef::Owned(_, kind) | FileRef::Shared(_, kind) | FileRef::Kept(_, kind) => *kind,
-        FileRef::None => Kind::Unknown,
-    }
-}
-
-impl FileRef {
-    /// The number to make system calls with; -1 (hence EBADF) where there is no file.
-    pub(crate) fn fd(&self) -> i32 {
-        match self {
-            FileRef::None => -1,
-            FileRef::Plain(fd) => *fd,
-            FileRef::Owned(fd, _) => fd.as_raw_fd(),
-            FileRef::Shared(fd, _) => fd.as_raw_fd(),
-            FileRef::Kept(fd, _) => fd.as_raw_fd(),
-            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.fd(),
-        }
-    }
-
-    /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`: the one
-    /// that is kept of that number, or else a new one, which is kept from now on.
-    ///
-    /// Without a free descriptor the plain number stays: right as long as the program keeps it
-    /// open.
-    ///
-    /// # Errors
-    /// `EBADF` if the number is not open.
-    pub(crate) fn hold(&mut self) -> Result<()> {
-        let FileRef::Plain(fd) = *self else { return Ok(()) };
-        if let Some((dup, kind)) = kept::find(fd) {
-            *self = FileRef::Kept(dup, kind);
-            return Ok(());
-        }
-        self.hold_own()?;
-        if let FileRef::Owned(dup, kind) = core::mem::replace(self, FileRef::Plain(fd)) {
-            *self = match kept::keep(fd, dup, kind) {
-                Ok(dup) => FileRef::Kept(dup, kind),
-                Err(dup) => FileRef::Owned(dup, kind),
-            };
-        }
-        Ok(())
-    }
-
-    /// As [`Self::hold`], with a duplicate that nobody else uses.
-    ///
-    /// # Errors
-    /// As [`Self::hold`].
-    pub(crate) fn hold_own(&mut self) -> Result<()> {
-        self.hold_as(crate::io::kinds::kind)
-    }
-
-    fn hold_as(&mut self, kind: impl FnOnce(i32) -> Kind) -> Result<()> {
-        if let FileRef::Plain(fd) = *self {
-            match softring_host::fd::dup_internal(fd) {
-                Ok(dup) => *self = FileRef::Owned(dup, kind(fd)),
-                Err(Errno::EMFILE) => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a duplicate of its own, under which the request may stand in the poll set. What that
-    /// takes is pollable, so nobody asks; for what it refuses, [`Self::look_again`].
-    ///
-    /// # Errors
-    /// `EBADF` if the number is not open.
-    pub(crate) fn hold_for_poll(&mut self) -> Result<()> {
-        let shared = match self {
-            FileRef::Shared(fd, kind) => Some((fd.as_raw_fd(), *kind)),
-            FileRef::Kept(fd, kind) => Some((fd.as_raw_fd(), *kind)),
-            _ => None,
-        };
-        if let Some((fd, kind)) = shared {
-            *self = FileRef::Owned(softring_host::fd::dup_internal(fd)?, kind);
-        }
-        if let FileRef::Fixed(node) = self {
-            let dup = softring_host::fd::dup_internal(node.fd())?;
-            *self = FileRef::FixedDup(node.clone(), dup);
-        }
-        self.hold_as(|_| Kind::Pollable)
-    }
-
-    /// What a worker gets of it, who runs without the ring's lock: a registered file's descriptor,
-    /// while its node stays; anything else goes as it is.
-    fn lend(&mut self) -> FileRef {
-        match self {
-            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => {
-                FileRef::Shared(node.share(), node.kind)
-            }
-            other => core::mem::take(other),
-        }
-    }
-
-    fn is_node(&self) -> bool {
-        matches!(self, FileRef::Fixed(_) | FileRef::FixedDup(..))
-    }
-
-    /// The node that stayed takes its place again.
-    fn restore(&mut self, stayed: FileRef) {
-        if stayed.is_node() {
-            *self = stayed;
-        }
-    }
-
-    /// The poll set refused it: finds out what it is.
-    pub(crate) fn look_again(&mut self) {
-        if let FileRef::Owned(fd, kind) = self {
-            *kind = Kind::of(fd.as_raw_fd());
-        }
-    }
-
-    /// Was it opened as a path only, by a request that registered it? Of the program's own numbers
-    /// the kernel finds no such file.
-    pub(crate) fn is_path(&self) -> bool {
-        let registered = self.is_node() || matches!(self, FileRef::Shared(..));
-        registered && softring_host::fd::is_path_only(self.fd())
-    }
-
-    /// Is `fd` the request's own, which goes with it?
-    pub(crate) fn owns(&self, fd: i32) -> bool {
-        match self {
-            FileRef::Owned(own, _) | FileRef::FixedDup(_, own) => own.as_raw_fd() == fd,
-            _ => false,
-        }
-    }
-
-    /// The request has ended.
-    #[inline]
-    fn clear(&mut self) {
-        match self {
-            // As with [`OpState::clear`].
-            FileRef::None | FileRef::Plain(_) => {
-                let _nothing = ManuallyDrop::new(core::mem::take(self));
-            }
-            _ => *self = FileRef::None,
-        }
-    }
-
-    /// The number to stand under in the poll set, if no other will do.
-    pub(crate) fn poll_fd(&self) -> i32 {
-        match self {
-            FileRef::FixedDup(_, dup) => dup.as_raw_fd(),
-            other => other.fd(),
-        }
-    }
-}
-
 /// What the last attempt has found out about what there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Finding {
@@ -292,9 +113,9 @@ pub(crate) struct Call {
     pub(crate) opcode: u8,
     /// Flags for the CQE.
     pub(crate) cflags: u32,
-    /// The result is short of what was asked: a link after it breaks though `res` is no error. Every
-    /// operation has it, as `req->flags` has REQ_F_FAIL; it is not one of [`ReqFlags`], because the
-    /// attempt that sets it may run on a worker.
+    /// The result is short of what was asked: a link after it breaks though `res` is no error.
+    /// Every operation has it, as `req->flags` has REQ_F_FAIL; it is not one of [`ReqFlags`],
+    /// because the attempt that sets it may run on a worker.
     pub(crate) short: bool,
     pub(crate) found: Finding,
     /// Credentials to act under: the submitter's, if another thread may come to run it (see

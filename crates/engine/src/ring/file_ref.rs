@@ -1,0 +1,188 @@
+//! The file that a request works on, and how it is held. Kernel counterpart: `req->file` in
+//! `struct io_kiocb`, `io_assign_file`.
+
+use core::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustix::fd::AsRawFd;
+
+use crate::resources::files::FileNode;
+use softring_host::fd::InternalFd;
+use softring_host::fd::kept::{self, KeptFd};
+use softring_host::fd::kind::Kind;
+use softring_uapi::errno::{Errno, Result};
+
+/// The file that a request works on.
+#[derive(Debug, Default)]
+pub(crate) enum FileRef {
+    /// The row needs no file, or it has not been assigned yet.
+    #[default]
+    None,
+    /// The program's own number, good only while the submitter is inside `enter`.
+    Plain(i32),
+    /// A duplicate taken because the request outlives `enter`: the program may close its number and
+    /// reuse it.
+    Owned(InternalFd, Kind),
+    /// A duplicate of the engine's that others have as well: a registered file's, or a modelled
+    /// file's second description.
+    Shared(Arc<InternalFd>, Kind),
+    /// The duplicate that requests on the same number have in common.
+    Kept(KeptFd, Kind),
+    /// A slot of the registered table.
+    Fixed(Rc<FileNode>),
+    /// A slot of the registered table, with a duplicate to stand in the poll set under.
+    FixedDup(Rc<FileNode>, InternalFd),
+}
+
+/// What kind of file a request works on.
+pub(crate) fn kind_of(file: &FileRef) -> Kind {
+    match file {
+        FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
+        FileRef::Plain(fd) => crate::io::kinds::kind(*fd),
+        FileRef::Owned(_, kind) | FileRef::Shared(_, kind) | FileRef::Kept(_, kind) => *kind,
+        FileRef::None => Kind::Unknown,
+    }
+}
+
+impl FileRef {
+    /// The number to make system calls with; -1 (hence EBADF) where there is no file.
+    pub(crate) fn fd(&self) -> i32 {
+        match self {
+            FileRef::None => -1,
+            FileRef::Plain(fd) => *fd,
+            FileRef::Owned(fd, _) => fd.as_raw_fd(),
+            FileRef::Shared(fd, _) => fd.as_raw_fd(),
+            FileRef::Kept(fd, _) => fd.as_raw_fd(),
+            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.fd(),
+        }
+    }
+
+    /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`: the one
+    /// that is kept of that number, or else a new one, which is kept from now on.
+    ///
+    /// Without a free descriptor the plain number stays: right as long as the program keeps it
+    /// open.
+    ///
+    /// # Errors
+    /// `EBADF` if the number is not open.
+    pub(crate) fn hold(&mut self) -> Result<()> {
+        let FileRef::Plain(fd) = *self else { return Ok(()) };
+        if let Some((dup, kind)) = kept::find(fd) {
+            *self = FileRef::Kept(dup, kind);
+            return Ok(());
+        }
+        self.hold_own()?;
+        if let FileRef::Owned(dup, kind) = core::mem::replace(self, FileRef::Plain(fd)) {
+            *self = match kept::keep(fd, dup, kind) {
+                Ok(dup) => FileRef::Kept(dup, kind),
+                Err(dup) => FileRef::Owned(dup, kind),
+            };
+        }
+        Ok(())
+    }
+
+    /// As [`Self::hold`], with a duplicate that nobody else uses.
+    ///
+    /// # Errors
+    /// As [`Self::hold`].
+    pub(crate) fn hold_own(&mut self) -> Result<()> {
+        self.hold_as(crate::io::kinds::kind)
+    }
+
+    fn hold_as(&mut self, kind: impl FnOnce(i32) -> Kind) -> Result<()> {
+        if let FileRef::Plain(fd) = *self {
+            match softring_host::fd::dup_internal(fd) {
+                Ok(dup) => *self = FileRef::Owned(dup, kind(fd)),
+                Err(Errno::EMFILE) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a duplicate of its own, under which the request may stand in the poll set. What that
+    /// takes is pollable, so nobody asks; for what it refuses, [`Self::look_again`].
+    ///
+    /// # Errors
+    /// `EBADF` if the number is not open.
+    pub(crate) fn hold_for_poll(&mut self) -> Result<()> {
+        let shared = match self {
+            FileRef::Shared(fd, kind) => Some((fd.as_raw_fd(), *kind)),
+            FileRef::Kept(fd, kind) => Some((fd.as_raw_fd(), *kind)),
+            _ => None,
+        };
+        if let Some((fd, kind)) = shared {
+            *self = FileRef::Owned(softring_host::fd::dup_internal(fd)?, kind);
+        }
+        if let FileRef::Fixed(node) = self {
+            let dup = softring_host::fd::dup_internal(node.fd())?;
+            *self = FileRef::FixedDup(node.clone(), dup);
+        }
+        self.hold_as(|_| Kind::Pollable)
+    }
+
+    /// What a worker gets of it, who runs without the ring's lock: a registered file's descriptor,
+    /// while its node stays; anything else goes as it is.
+    pub(super) fn lend(&mut self) -> FileRef {
+        match self {
+            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => {
+                FileRef::Shared(node.share(), node.kind)
+            }
+            other => core::mem::take(other),
+        }
+    }
+
+    pub(super) fn is_node(&self) -> bool {
+        matches!(self, FileRef::Fixed(_) | FileRef::FixedDup(..))
+    }
+
+    /// The node that stayed takes its place again.
+    pub(super) fn restore(&mut self, stayed: FileRef) {
+        if stayed.is_node() {
+            *self = stayed;
+        }
+    }
+
+    /// The poll set refused it: finds out what it is.
+    pub(crate) fn look_again(&mut self) {
+        if let FileRef::Owned(fd, kind) = self {
+            *kind = Kind::of(fd.as_raw_fd());
+        }
+    }
+
+    /// Was it opened as a path only, by a request that registered it? Of the program's own numbers
+    /// the kernel finds no such file.
+    pub(crate) fn is_path(&self) -> bool {
+        let registered = self.is_node() || matches!(self, FileRef::Shared(..));
+        registered && softring_host::fd::is_path_only(self.fd())
+    }
+
+    /// Is `fd` the request's own, which goes with it?
+    pub(crate) fn owns(&self, fd: i32) -> bool {
+        match self {
+            FileRef::Owned(own, _) | FileRef::FixedDup(_, own) => own.as_raw_fd() == fd,
+            _ => false,
+        }
+    }
+
+    /// The request has ended.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        match self {
+            // As with [`OpState::clear`].
+            FileRef::None | FileRef::Plain(_) => {
+                let _nothing = ManuallyDrop::new(core::mem::take(self));
+            }
+            _ => *self = FileRef::None,
+        }
+    }
+
+    /// The number to stand under in the poll set, if no other will do.
+    pub(crate) fn poll_fd(&self) -> i32 {
+        match self {
+            FileRef::FixedDup(_, dup) => dup.as_raw_fd(),
+            other => other.fd(),
+        }
+    }
+}
