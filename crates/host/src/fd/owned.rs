@@ -2,6 +2,7 @@
 //! can refuse to close them.
 #![allow(unsafe_code)]
 
+use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use core::sync::atomic::{AtomicI32, AtomicU64};
 
@@ -39,7 +40,7 @@ fn unowned(first: i32) -> Option<(&'static AtomicU64, u64)> {
 /// known here: then nobody takes it back.
 fn without_owner(fd: EngineFd) -> Option<i32> {
     let first = fd.as_raw_fd();
-    core::mem::forget(fd);
+    let _open = ManuallyDrop::new(fd);
     let (word, bit) = unowned(first)?;
     word.fetch_or(bit, Release);
     Some(first)
@@ -66,7 +67,7 @@ impl InternalFd {
                 let closer = if of_program { Closer::begin(number) } else { None };
                 let before = core::mem::replace(&mut fd, next);
                 if of_program && closer.is_none() {
-                    core::mem::forget(before);
+                    let _open = ManuallyDrop::new(before);
                 }
                 continue;
             }
@@ -151,14 +152,15 @@ impl Drop for InternalFd {
         let (first, number) = (self.first(), self.as_raw_fd());
         forget_socket(number);
         if same_table::is_parents(number) {
-            return core::mem::forget(fd);
+            let _open = ManuallyDrop::new(fd);
+            return;
         }
         let closer = if self.of_program { Closer::begin(number) } else { None };
         if self.of_program && closer.is_none() {
             return without_owner(fd).map_or((), locks::retain);
         }
         // It is closed where it is now.
-        core::mem::forget(fd);
+        let _open = ManuallyDrop::new(fd);
         moved::forget(first).map(files::close);
     }
 }
