@@ -190,6 +190,28 @@ fn blocks(op: u8) -> bool {
     reads(op) || writes(op) || sockets.contains(&op)
 }
 
+/// Two ACCEPTs of one listener of which a chain gives one to a worker, and one connection.
+pub fn accepts_in_worker(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_ACCEPT) else {
+        return false;
+    };
+    let links = |sqe: &Sqe| sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
+    let chained = |ud: u64| {
+        let is = |(before, sqe): (Option<&Sqe>, &Sqe)| {
+            sqe.ud == ud && (links(sqe) || before.is_some_and(links))
+        };
+        seen.pairs(ring).any(is)
+    };
+    let other = |(of, sqe): (u8, &Sqe)| {
+        sqe.op == IORING_OP_ACCEPT
+            && sqe.ud != own.ud
+            && seen.file(of, sqe) == seen.file(ring, own)
+            && (chained(sqe.ud) || chained(own.ud))
+    };
+    let (kernel, softring) = seen.results();
+    kernel.is_empty() != softring.is_empty() && seen.sqes().any(other)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,26 +253,4 @@ mod tests {
         assert!(!told(2, IOSQE_IO_LINK));
         assert!(!told(1, 0));
     }
-}
-
-/// Two ACCEPTs of one listener of which a chain gives one to a worker, and one connection.
-pub fn accepts_in_worker(seen: &Seen) -> bool {
-    let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_ACCEPT) else {
-        return false;
-    };
-    let links = |sqe: &Sqe| sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
-    let chained = |ud: u64| {
-        let is = |(before, sqe): (Option<&Sqe>, &Sqe)| {
-            sqe.ud == ud && (links(sqe) || before.is_some_and(links))
-        };
-        seen.pairs(ring).any(is)
-    };
-    let other = |(of, sqe): (u8, &Sqe)| {
-        sqe.op == IORING_OP_ACCEPT
-            && sqe.ud != own.ud
-            && seen.file(of, sqe) == seen.file(ring, own)
-            && (chained(sqe.ud) || chained(own.ud))
-    };
-    let (kernel, softring) = seen.results();
-    kernel.is_empty() != softring.is_empty() && seen.sqes().any(other)
 }
