@@ -65,6 +65,11 @@ impl Places {
         if self.0.is_empty() && !self.make(used) { None } else { self.0.pop() }
     }
 
+    /// Makes the first ones; false if there is no memory for them.
+    pub(crate) fn prepare(&mut self) -> bool {
+        self.make(0)
+    }
+
     /// As [`Self::try_take`], for what cannot be refused.
     pub(crate) fn take(&mut self, used: usize) -> ReqBox {
         self.try_take(used).unwrap_or_else(ReqBox::new)

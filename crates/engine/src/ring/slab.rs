@@ -48,6 +48,11 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
+    /// A ring is made: its first requests find places. False if there is no memory for that.
+    pub(crate) fn prepare(&mut self) -> bool {
+        self.places.prepare()
+    }
+
     /// Is there a slot for the request at hand? Makes some if memory allows; after that
     /// [`Self::insert`] needs none. (It has a place, and [`Self::try_place`] sees to the next.)
     #[inline]

@@ -56,6 +56,9 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     }
     let (fd, mem) = Rings::create(geo, p.cq_off.user_addr, p.sq_off.user_addr)?;
     let mut ctx = Ctx::new(mem, p.flags, crate::process::worker_side::run);
+    if !ctx.slab.prepare() {
+        return Err(Errno::ENOMEM);
+    }
     if let Some(rules) = task_rules::mine() {
         ctx.restrictions = rules.restrictions.clone();
         ctx.filters = rules.filters.clone();
