@@ -112,6 +112,11 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_ACCEPT)],
     ),
     known(
+        "iowq::timer_of_ended",
+        "The LINK_TIMEOUT of what a worker ends at once for a DEFER_TASKRUN ring",
+        &[Op(IORING_OP_LINK_TIMEOUT)],
+    ),
+    known(
         "rw::position_direct",
         "moves it, as read(2) and write(2) do",
         &[Op(IORING_OP_READ), Op(IORING_OP_WRITE)],

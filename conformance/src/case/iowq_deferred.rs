@@ -20,6 +20,9 @@ pub const CASES: &[Case] = &[
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
         Reg(IORING_REGISTER_SYNC_CANCEL),
     ], "a cancellation does not find what a worker has ended, nor does one that waits post"),
+    case!("iowq", timer_of_ended, [
+        Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_LINK_TIMEOUT),
+    ], "the linked timeout of what a worker has ended goes on until the ring's task posts that"),
     case!("iowq", polled_twice, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_POLL_ADD), Reg(IORING_REGISTER_EVENTFD),
     ], "a multishot poll that is woken again before the program waits tells once"),
@@ -91,6 +94,28 @@ fn ended_unposted(cx: &mut Cx) -> Outcome {
         cx.note_cqes(&format!("{what}: not posted"), &mut ring);
         cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2)]);
         ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+        cx.note_cqes(what, &mut ring);
+    }
+    Ok(())
+}
+
+fn timer_of_ended(cx: &mut Cx) -> Outcome {
+    let hour = kernel_timespec { tv_sec: 3600, tv_nsec: 0 };
+    let soon = sqe::millis(2);
+    let linked = IORING_TIMEOUT_UPDATE | IORING_LINK_TIMEOUT_UPDATE;
+    let update = sqe::op(IORING_OP_TIMEOUT_REMOVE, -1).op_flags(linked);
+    let update = update.set(|s| (s.addr, s.off) = (2, addr(&hour) as u64));
+    for (what, time, change) in [("updated", &hour, Some(update)), ("over", &soon, None)] {
+        let mut ring = cx.ring(8, DEFER)?;
+        let head = sqe::nop().with(IOSQE_ASYNC).link().ud(1);
+        cx.start(&mut ring, &[head, sqe::link_timeout(time, 0).ud(2)]);
+        meanwhile();
+        if let Some(change) = change {
+            cx.start(&mut ring, &[change.ud(3)]);
+        }
+        for _ in 0..2 {
+            ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+        }
         cx.note_cqes(what, &mut ring);
     }
     Ok(())
