@@ -79,8 +79,7 @@ impl Ctx {
                 continue;
             }
             // What a worker has done waits for a task that does not come any more (DEFER_TASKRUN).
-            let done = || self.deferred.iter().any(|f| f.id == id);
-            if !by_worker || done() {
+            if !by_worker || self.is_ended(id) {
                 continue;
             }
             if flags.contains(ReqFlags::FORCE_ASYNC) {

@@ -271,12 +271,12 @@ impl Ctx {
         Ok(())
     }
 
-    /// A request with a worker: taken off its queue, or interrupted where it blocks.
     /// Has a worker ended it, with its completion waiting for the ring's task (DEFER_TASKRUN)?
-    fn is_ended(&self, id: ReqId) -> bool {
+    pub(crate) fn is_ended(&self, id: ReqId) -> bool {
         self.deferred.iter().any(|finished| finished.id == id)
     }
 
+    /// A request with a worker: taken off its queue, or interrupted where it blocks.
     fn cancel_punted(&mut self, id: ReqId) -> Result<()> {
         let call = self.worker_cancel(id).ok_or(Errno::EALREADY)?;
         self.transports.workers -= 1;
