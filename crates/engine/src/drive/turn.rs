@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::aio::AioCtx;
-use crate::io::poll::{self, AIO_DATA, BATCH, PollSet};
+use crate::io::poll::{AIO_DATA, BATCH, PollSet};
 use crate::ring::ctx::Ctx;
 use crate::ring::request::ReqFlags;
 use crate::ring::turn::Turn;
@@ -91,8 +91,7 @@ impl Ctx {
     fn take_events(&mut self) {
         let mut buf = [epoll_event::default(); BATCH];
         loop {
-            let fd = self.transports.epoll_fd().unwrap_or(-1);
-            let n = poll::wait(fd, &mut buf, Some(0), None).unwrap_or(0);
+            let n = self.transports.ready_events(&mut buf);
             self.poll_events(&buf[..n]);
             if n < BATCH {
                 break;
@@ -104,8 +103,7 @@ impl Ctx {
     /// that it end no sleep. True if there was something else to act on.
     pub(crate) fn reap_marks(&mut self) -> bool {
         let mut buf = [epoll_event::default(); BATCH];
-        let epoll = self.transports.epoll_fd().unwrap_or(-1);
-        let n = poll::wait(epoll, &mut buf, Some(0), None).unwrap_or(0);
+        let n = self.transports.ready_events(&mut buf);
         let marks = buf[..n].iter().filter(|ev| ev.data == AIO_DATA).count();
         self.poll_events(&buf[..n]);
         n > marks || self.transports.aio.as_ref().is_some_and(AioCtx::ready)

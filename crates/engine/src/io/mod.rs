@@ -33,7 +33,7 @@ pub(crate) mod workers;
 use aio::AioCtx;
 use completions::Completions;
 pub(crate) use of_process::AT_FORK;
-use poll::PollSet;
+use poll::{BATCH, PollSet};
 use sleeper::Sleepers;
 
 /// So many waits in a row find enough without a look at the poll set; the last of them looks.
@@ -153,5 +153,11 @@ impl Transports {
     /// The descriptor that becomes readable when a transport has something.
     pub(crate) fn epoll_fd(&self) -> Option<i32> {
         self.poll.as_ref().map(|p| p.fd().as_raw_fd())
+    }
+
+    /// Takes events that are ready in the poll set, without waiting; answers how many. Where they
+    /// fill `buf` there may be more.
+    pub(crate) fn ready_events(&self, buf: &mut [epoll_event; BATCH]) -> usize {
+        poll::wait(self.epoll_fd().unwrap_or(-1), buf, Some(0), None).unwrap_or(0)
     }
 }

@@ -247,8 +247,7 @@ impl Ctx {
         let mut buf = [epoll_event::default(); BATCH];
         self.look(true);
         loop {
-            let set = self.transports.epoll_fd().unwrap_or(-1);
-            let n = poll::wait(set, &mut buf, Some(0), None).unwrap_or(0);
+            let n = self.transports.ready_events(&mut buf);
             self.stash_events(&buf[..n]);
             if n < BATCH {
                 return;

@@ -10,7 +10,7 @@ use crate::drive::iopoll::doze;
 use crate::drive::of_process::PROCESS;
 use crate::drive::sleep::{FOREVER, On, sleep};
 use crate::io::aio::AioCtx;
-use crate::io::poll::{self, BATCH, PollSet};
+use crate::io::poll::{BATCH, PollSet};
 use crate::io::polling::{Polling, trial, try_timer};
 use crate::io::signal_scope::SignalScope;
 use crate::policy::hybrid::Nap;
@@ -390,7 +390,7 @@ impl Ctx {
         if !tells || self.driver.active {
             return 0;
         }
-        poll::wait(self.transports.epoll_fd().unwrap_or(-1), buf, Some(0), None).unwrap_or(0)
+        self.transports.ready_events(buf)
     }
 
     /// Is there something for a turn in memory?
