@@ -122,11 +122,11 @@ fn each_open(look: &mut impl FnMut(i32)) -> Option<()> {
     Some(())
 }
 
-fn flags(fd: i32) -> Option<FdFlags> {
+pub(super) fn flags(fd: i32) -> Option<FdFlags> {
     borrow(fd).and_then(|fd| fcntl_getfd(fd).ok())
 }
 
-fn set_flags(fd: i32, flags: FdFlags) {
+pub(super) fn set_flags(fd: i32, flags: FdFlags) {
     let _ = borrow(fd).map(|fd| fcntl_setfd(fd, flags));
 }
 

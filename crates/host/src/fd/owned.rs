@@ -284,14 +284,11 @@ pub fn adopt_opened(fd: OwnedFd) -> InternalFd {
 /// The number is the one that the earlier program has told, and nothing of this program has run yet
 /// that could own it.
 pub unsafe fn inherit(number: i32, of: (u64, u64), born_with: bool) -> bool {
-    let Some(fd) = borrow(number) else { return false };
-    if of == File::default()
-        || file(number) != of
-        || rustix::io::fcntl_getfd(fd) != Ok(FdFlags::empty())
-    {
+    let stays = || exec::flags(number) == Some(FdFlags::empty());
+    if of == File::default() || file(number) != of || !stays() {
         return false;
     }
-    let _ = rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC);
+    exec::set_flags(number, FdFlags::CLOEXEC);
     mark_internal(number, true);
     // SAFETY: it is open, as it has a file, and was just marked; nobody else owns it, says the
     // caller.
