@@ -18,6 +18,11 @@ impl Req {
         let seen = ReqFlags::ON_WORKER | ReqFlags::ISSUED;
         self.flags.contains(ReqFlags::FORCE_ASYNC) && !self.flags.intersects(seen)
     }
+
+    /// Has it ended, with its CQE left to task work?
+    pub(crate) fn has_ended(&self) -> bool {
+        self.flags.contains(ReqFlags::ENDED) && matches!(self.phase, Phase::Prepped)
+    }
 }
 
 impl Ctx {
@@ -84,13 +89,15 @@ impl Ctx {
 }
 
 impl Ctx {
-    /// DEFER_TASKRUN: the worker at hand has ended a request, whose CQE the ring's task posts.
+    /// DEFER_TASKRUN: the worker at hand has ended a request, whose CQE the ring's task posts. The
+    /// linked timeout, which the worker has armed before, goes on until then.
     #[cold]
     pub(crate) fn finish_by_task(&mut self, mut req: ReqBox) {
         req.flags |= ReqFlags::ENDED;
         req.phase = Phase::Prepped;
         let id = self.slab.insert(req);
         self.run.push_back(id);
+        self.arm_linked_timeout(id);
     }
 
     /// What a request needed another ring's lock for is done, with that result.

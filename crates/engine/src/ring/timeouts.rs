@@ -167,9 +167,18 @@ impl Ctx {
         debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);
         timeout.res = Errno::ETIME.res();
         timeout.flags.remove(ReqFlags::LINKS);
+        let by_task = self.defers();
         if let Some((head, h)) = head.and_then(|head| Some((head, self.slab.get_mut(head)?))) {
             h.link = timeout.link.take();
             h.flags.remove(ReqFlags::LINK_TIMEOUT | ReqFlags::ARM_LTIMEOUT);
+            if by_task && h.is_workers() && h.has_ended() {
+                // Its CQE is task work, and comes before this one's.
+                timeout.res = Errno::ENOENT.res();
+                timeout.flags |= ReqFlags::ENDED | ReqFlags::WITH_CHAIN;
+                timeout.phase = Phase::Prepped;
+                self.slab.insert(timeout);
+                return self.queue_follower(id);
+            }
             let counts = h.row.has(opdef::COUNTED);
             if timeout.flags.contains(ReqFlags::ORPHAN) {
                 timeout.res = Errno::ECANCELED.res();
