@@ -346,6 +346,8 @@ pub fn blocks(fd: i32) -> bool {
 }
 
 pub const POLLIN: i16 = 1;
+/// There is urgent data.
+pub const POLLPRI: i16 = 2;
 pub const POLLOUT: i16 = 4;
 
 #[repr(C)]

@@ -92,13 +92,15 @@ pub(crate) struct Poll {
     pub(crate) stays: bool,
     /// It was not ready once: what comes wakes it.
     pub(crate) waits: bool,
+    /// A send: urgent data was there when it was armed, and does not leave.
+    pub(crate) urgent: bool,
     /// What a multishot poll has told of last.
     pub(crate) told: u32,
 }
 
 impl Poll {
     pub(crate) fn new(events: u32) -> Self {
-        Poll { events, at: -1, looks: 0, stays: false, waits: false, told: 0 }
+        Poll { events, at: -1, looks: 0, stays: false, waits: false, urgent: false, told: 0 }
     }
 
     /// Does each wake-up have a completion of its own? So with a multishot POLL_ADD only.

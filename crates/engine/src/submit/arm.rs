@@ -40,6 +40,7 @@ impl Ctx {
     pub(crate) fn arm_poll(&mut self, mut req: ReqBox, poll: Poll) {
         self.trace(if reissues(&req) { Step::Armed } else { Step::Queued }, &req);
         req.phase = Phase::Polling(poll);
+        note_urgent(&mut req);
         let by_worker = req.goes_on_by_worker();
         let id = self.slab.insert(req);
         let armed =
@@ -324,6 +325,7 @@ impl Ctx {
     /// Not ready after all: wait again.
     fn rearm(&mut self, mut req: ReqBox) {
         req.arms = req.arms.saturating_add(1);
+        note_urgent(&mut req);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
         let stays = req.phase.stays_at();
@@ -353,6 +355,18 @@ fn reissues(req: &Req) -> bool {
 /// Does it wait for room to send?
 fn sends(req: &Req) -> bool {
     matches!(req.phase, Phase::Polling(poll) if poll.events & OUT != 0) && reissues(req)
+}
+
+/// The arm step of a send sees urgent data, of which a wake-up tells it nothing
+/// (`IO_ASYNC_POLL_COMMON`). epoll tells of both alike.
+fn note_urgent(req: &mut Req) {
+    if !sends(req) || req.flags.contains(ReqFlags::MULTISHOT) {
+        return;
+    }
+    let there = sys::poll_now(req.call.file.poll_fd(), sys::POLLPRI) & sys::POLLPRI != 0;
+    if let Phase::Polling(poll) = &mut req.phase {
+        poll.urgent = there;
+    }
 }
 
 /// Is its file ready, though the attempt was in vain? Then it is tried again at once, and nobody's
@@ -385,7 +399,12 @@ fn after_attempt(req: &mut Req, vain: bool, events: u32) -> bool {
     let elsewhere = sends(req) && events & OUT == 0;
     // An urgent byte wakes nobody who waits for room; an end does, in vain.
     let urgent = elsewhere && events & STICKY & !EPOLLPRI == 0;
-    let news = awaits_news(req) || urgent && req.flags.contains(ReqFlags::MULTISHOT);
+    let armed = matches!(req.phase, Phase::Polling(poll) if poll.urgent);
+    let news = awaits_news(req) || urgent && !armed;
+    if vain && urgent && !armed {
+        // To arm it as it was would find the byte at the arm step.
+        req.arms = req.arms.max(IN_VAIN);
+    }
     if vain && elsewhere && !news {
         // It is ready in another respect and stays so: the kernel uses up its attempts.
         req.arms = MAX_ARMS;
