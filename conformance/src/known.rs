@@ -112,9 +112,9 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_ACCEPT)],
     ),
     known(
-        "iowq::timer_of_ended",
-        "The LINK_TIMEOUT of what a worker ends at once for a DEFER_TASKRUN ring",
-        &[Op(IORING_OP_LINK_TIMEOUT)],
+        "fuzz_found_net::part_told",
+        "A worker's RECVMSG with MSG_WAITALL tells of each part",
+        &[Op(IORING_OP_RECVMSG)],
     ),
     known(
         "rw::position_direct",

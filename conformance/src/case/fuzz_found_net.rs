@@ -28,6 +28,7 @@ pub const CASES: &[Case] = &[
     case!("fuzz_found_net", no_group_in_worker, [Op(IORING_OP_RECV)], "a worker misses a group as if it were empty"),
     case!("fuzz_found_net", errors_in_worker, [Op(IORING_OP_RECV)], "a bundle that goes to a worker in the end has one buffer"),
     case!("fuzz_found_net", not_polled_in_vain, [Op(IORING_OP_SEND_ZC)], "what is polled first and may not wait says so before its buffer"),
+    case!("fuzz_found_net", part_told, [Op(IORING_OP_RECVMSG)], "a worker's RECVMSG that waits for all tells of it in its header when that has come"),
     case!("fuzz_found_net", waits_for_news, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV)], "a multishot request that is woken in vain waits on"),
 ];
 
@@ -416,5 +417,23 @@ fn waits_for_news(cx: &mut Cx) -> Outcome {
     one.send_to(b"data", two.local_addr()?)?;
     cx.quiet(&ring, "data are no error", 30);
     cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
+    Ok(())
+}
+
+fn part_told(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let (one, mut two) = UnixStream::pair()?;
+    two.write_all(b"part")?;
+    let mut mem = [0; 50];
+    let parts = [part(&mut mem)];
+    let mut h = msghdr { flags: 7, ..hdr(&parts) };
+    let all = take(one.as_raw_fd(), &mut h).op_flags(MSG_WAITALL as u32);
+    // A chain that its batch leaves open is a worker's.
+    ring.push(all.link().ud(1)).submit();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    cx.note("told of a part", std::hint::black_box(&h).flags);
+    two.write_all(&[b'x'; 46])?;
+    cx.reap(&mut ring, "all", &[(1, 50)]);
+    cx.note("told of all", std::hint::black_box(&h).flags);
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Requests that are woken for something else, or for what another has taken by then.
 
-use super::net::{pair, recv};
+use super::net::{pair, recv, send};
 use super::pbuf::{GROUP, reg, register, supply};
 use super::prelude::*;
 use crate::show;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 pub const CASES: &[Case] = &[
     case!("spurious_wakes", urgent_byte, [Op(IORING_OP_SEND)], "a bundle that waits for room is not ended by an urgent byte that came in"),
+    case!("spurious_wakes", urgent_byte_once, [Op(IORING_OP_SEND), Op(IORING_OP_ASYNC_CANCEL)], "nor does a send go to a worker for it, and room wakes it"),
     case!("spurious_wakes", many_accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT behind another waits on at a listener that is shut"),
     case!("spurious_wakes", error_taken, [Op(IORING_OP_POLL_ADD)], "a poll is not told of an error that a receive has taken"),
     case!("spurious_wakes", urgent_shut, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "a receive of an urgent byte is tried when its socket is shut for sending"),
@@ -50,6 +51,27 @@ fn urgent_byte(cx: &mut Cx) -> Outcome {
     told(cx, &mut ring, "an urgent byte");
     drop(two);
     told(cx, &mut ring, "the end");
+    Ok(())
+}
+
+fn urgent_byte_once(cx: &mut Cx) -> Outcome {
+    for flags in [0, DEFER] {
+        let mut ring = cx.ring(8, flags)?;
+        let (one, mut two) = UnixStream::pair()?;
+        one.set_nonblocking(true)?;
+        let mut filled = 0;
+        while let Ok(n) = (&one).write(&[7; 4096]) {
+            filled += n;
+        }
+        let fd = one.as_raw_fd();
+        cx.start(&mut ring, &[send(fd, b"a").ud(1), send(fd, b"b").ud(2)]);
+        rustix::net::send(&two, b"!", rustix::net::SendFlags::OOB)?;
+        told(cx, &mut ring, "an urgent byte");
+        ring.push(sqe::cancel(1, 0).ud(3)).submit();
+        told(cx, &mut ring, "cancelled");
+        two.read_exact(&mut vec![0; filled])?;
+        told(cx, &mut ring, "room");
+    }
     Ok(())
 }
 

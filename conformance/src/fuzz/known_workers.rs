@@ -125,6 +125,19 @@ pub fn message_of_nothing(seen: &Seen) -> bool {
         && !told(seen.softring, own.ud)
 }
 
+/// Has a worker's message that waits for all had a part of it?
+pub fn part_told(seen: &Seen) -> bool {
+    let Some((ring, own)) = seen.request() else { return false };
+    let flags = IOSQE_ASYNC | IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
+    own.op == IORING_OP_RECVMSG
+        && own.flags & flags != 0
+        && own.op_flags & libc::MSG_WAITALL as u32 != 0
+        && seen.file(ring, own).is_some()
+        && seen.what.text.contains(&format!("ud{} memory ", own.ud))
+        && !told(seen.kernel, own.ud)
+        && !told(seen.softring, own.ud)
+}
+
 /// Did something come right behind a batch whose barrier the kernel's worker was still at? It waits
 /// behind the barrier, too, with what it holds and what comes after it; or the other way round, if
 /// what it waits for came first. Or it is the end of the program.
