@@ -7,7 +7,7 @@ use rustix::fd::AsRawFd;
 
 use super::of_process::PROCESS;
 use crate::resources::eventfd::EventFd;
-use crate::ring::ctx::{Ctx, Guard, Ring};
+use crate::ring::ctx::Ctx;
 use softring_host::sys;
 use softring_uapi::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
@@ -32,7 +32,7 @@ pub fn hurry() {
     // poll(2) is called in signal handlers, too: no memory is asked for, and no lock waited for
     // without end.
     for ring in (0..).map_while(crate::ring::table::nth) {
-        if let Some(mut ctx) = lock_soon(&ring)
+        if let Some(mut ctx) = ring.lock_soon()
             && tells(ctx.flags)
             && !ctx.driver.active
             && !ctx.leaves_work()
@@ -41,18 +41,6 @@ pub fn hurry() {
             ctx.announce_deferred();
         }
     }
-}
-
-/// The lock, unless its holder keeps it. Often that is the reactor, about to do the same.
-pub(super) fn lock_soon(ring: &Ring) -> Option<Guard<'_>> {
-    const TRIES: u32 = 100;
-    (0..TRIES).find_map(|_| {
-        let got = ring.try_lock_now();
-        if got.is_none() {
-            std::thread::yield_now();
-        }
-        got
-    })
 }
 
 impl Ctx {

@@ -7,7 +7,6 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::announce::lock_soon;
 use crate::ring::ctx::{Guard, Ring};
 use crate::ring::task;
 use softring_host::handlers::Call;
@@ -28,7 +27,7 @@ pub fn run() {
         if ring.left_by.load(Relaxed) != task || ring.is_inherited() || ring.sq.get().is_some() {
             continue;
         }
-        let Some(mut ctx) = lock_soon(&ring) else { continue };
+        let Some(mut ctx) = ring.lock_soon() else { continue };
         if ctx.defers() || ctx.polls() {
             continue;
         }
