@@ -46,7 +46,7 @@ impl Ctx {
         if self.driver.sleeping && self.mem.cq_ready() >= self.driver.want {
             self.kick_driver();
         }
-        self.nudge();
+        self.wake_waiters();
         self.signal_poll_fd();
     }
 
@@ -62,14 +62,14 @@ impl Ctx {
 
     /// Makes every passive sleeper look again, when the lock is given back.
     #[inline]
-    pub(crate) fn nudge(&mut self) {
+    pub(crate) fn wake_waiters(&mut self) {
         let control = &self.mem.control;
         if control.waiters().load(SeqCst) > 0 {
             control.seq().fetch_add(1, SeqCst);
             // Who only looks sees it. Who went to sleep before this asks was counted; who goes
             // later finds the word changed, because this, too, is a write.
             let asleep = control.waiters().fetch_add(0, SeqCst);
-            self.wakes.nudge |= !asleep.is_multiple_of(SPINNER);
+            self.wakes.waiters |= !asleep.is_multiple_of(SPINNER);
         }
     }
 
@@ -85,7 +85,7 @@ impl Ctx {
             (self.driver.active, self.driver.sleeping, self.driver.thread) = (false, false, 0);
         }
         // Whoever waits passively may have to take the role over.
-        self.nudge();
+        self.wake_waiters();
     }
 
     /// A program enters. Where it is a handler that has interrupted a sleep of its own thread in

@@ -206,7 +206,7 @@ pub(crate) fn doze<'r>(
     }
     ctx.trace.end_nap(&napping);
     // Another waiter may have to go on where this one leaves.
-    ctx.nudge();
+    ctx.wake_waiters();
     if let Some(polling) = &mut ctx.transports.polling {
         polling.woke(slept != Ok(false));
     }

@@ -25,7 +25,7 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     let nobody = ctx.in_flight() && !ctx.driver.active;
     if nobody {
         ring.left_by.store(crate::ring::task::current(), Relaxed);
-        ctx.nudge();
+        ctx.wake_waiters();
     }
     let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
     let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();

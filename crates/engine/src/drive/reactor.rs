@@ -434,7 +434,7 @@ impl Reactor {
 fn tell_of_stop() {
     handlers::stopped();
     let sleeps = |ring: &Ring| ring.control.waiters().load(SeqCst) > 0;
-    crate::ring::table::some(sleeps).iter().for_each(|ring| ring.lock_now().nudge());
+    crate::ring::table::some(sleeps).iter().for_each(|ring| ring.lock_now().wake_waiters());
 }
 
 /// Looks for numbers whose close nobody has heard of. A ring that is busy has its turn later.

@@ -37,7 +37,7 @@ pub(crate) fn end(ring: &Arc<Ring>) {
     let mut ctx = ring.lock();
     ctx.cancel_everything();
     ctx.kick_driver();
-    ctx.nudge();
+    ctx.wake_waiters();
     ctx.eventfd = None;
     core::mem::take(&mut ctx.files).end();
     ctx.buffers.slots.clear();

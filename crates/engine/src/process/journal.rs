@@ -357,6 +357,6 @@ pub(crate) fn take_over(ring: &Arc<Ring>, child: u32, end: End) -> bool {
         return false;
     }
     ctx.turn(Turn::Memory);
-    ctx.nudge();
+    ctx.wake_waiters();
     true
 }

@@ -127,6 +127,6 @@ pub(crate) fn answer(ring: &Arc<Ring>) -> bool {
     ctx.set_cancel_word(RESULT, result.map_or_else(Errno::res, u32::cast_signed).cast_unsigned());
     ctx.set_cancel_word(STATE, ANSWERED);
     ctx.turn(Turn::Memory);
-    ctx.nudge();
+    ctx.wake_waiters();
     true
 }

@@ -79,7 +79,7 @@ impl Ctx {
             self.end_soon(id, res);
             self.announce_deferred();
             self.kick_driver();
-            self.nudge();
+            self.wake_waiters();
         } else {
             self.complete(id, res);
             self.turn(Turn::Work);

@@ -30,7 +30,7 @@ pub(crate) struct Driver {
 /// for it at once.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
-    pub(crate) nudge: bool,
+    pub(crate) waiters: bool,
     pub(crate) kick: Option<Kicker>,
     /// Those of other rings, who may want to answer here.
     others: Vec<(Arc<Control>, Wakes)>,
@@ -38,7 +38,7 @@ pub(crate) struct Wakes {
 
 impl Wakes {
     pub(crate) fn is_empty(&self) -> bool {
-        !self.nudge && self.kick.is_none() && self.others.is_empty()
+        !self.waiters && self.kick.is_none() && self.others.is_empty()
     }
 
     /// Takes over who is to be woken of the ring of `control`.
@@ -46,7 +46,7 @@ impl Wakes {
         let known = self.others.iter_mut().find(|(c, _)| Arc::ptr_eq(c, control));
         match known {
             Some((_, known)) => {
-                known.nudge |= other.nudge;
+                known.waiters |= other.waiters;
                 known.kick = other.kick.or(known.kick.take());
             }
             None if !other.is_empty() => self.others.push((control.clone(), other)),
@@ -60,7 +60,7 @@ impl Wakes {
         if let Some(kick) = self.kick {
             kick.kick();
         }
-        if self.nudge {
+        if self.waiters {
             sys::futex_wake(control.seq(), i32::MAX.cast_unsigned());
         }
         for (control, wakes) in self.others {

@@ -109,7 +109,7 @@ impl Ctx {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
         }
         self.kick_driver();
-        self.nudge();
+        self.wake_waiters();
         self.tell_of_work(true);
     }
 }

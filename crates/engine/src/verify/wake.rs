@@ -1,4 +1,4 @@
-//! Wake-up: `drive::cqwait::{cqring_wait, drive, passive}`, `drive::driver::{wake, nudge,
+//! Wake-up: `drive::cqwait::{cqring_wait, drive, passive}`, `drive::driver::{wake, wake_waiters,
 //! kick_driver}`, `drive::sleep` and `drive::leave`. Threads wait for CQEs of one ring: the first
 //! drives, the others sleep on the sequence word. Events come to whoever drives, or are posted by a
 //! worker.
@@ -49,7 +49,7 @@ struct Ctx {
     kicked: bool,
     want: u32,
     /// What is to be done when the lock is given back (`Wakes`).
-    nudge: bool,
+    waiters: bool,
     kick: bool,
 }
 
@@ -73,32 +73,32 @@ enum Fault {
     /// A poster that wakes nobody.
     Kick,
     /// A driver that leaves without telling the others.
-    Nudge,
+    WakeWaiters,
     /// A sleeper that reads the sequence word after it released the lock.
     LateSeq,
 }
 
 impl Ring {
-    fn nudge(&self, ctx: &mut Ctx) {
+    fn wake_waiters(&self, ctx: &mut Ctx) {
         if self.waiters.load(SeqCst) > 0 {
             self.seq.fetch_add(1, SeqCst);
             let asleep = match self.plain {
                 true => self.waiters.load(SeqCst),
                 false => self.waiters.fetch_add(0, SeqCst),
             };
-            ctx.nudge |= !asleep.is_multiple_of(SPINNER);
+            ctx.waiters |= !asleep.is_multiple_of(SPINNER);
         }
     }
 
     /// The guard's end.
     fn unlock(&self, mut ctx: MutexGuard<'_, Ctx>) {
-        let (nudge, kick) = (ctx.nudge, ctx.kick);
-        (ctx.nudge, ctx.kick) = (false, false);
+        let (waiters, kick) = (ctx.waiters, ctx.kick);
+        (ctx.waiters, ctx.kick) = (false, false);
         drop(ctx);
         if kick {
             self.poll.kick();
         }
-        if nudge {
+        if waiters {
             self.bucket.wake_all();
         }
     }
@@ -110,7 +110,7 @@ impl Ring {
             ctx.kicked = true;
             ctx.kick = true;
         }
-        self.nudge(ctx);
+        self.wake_waiters(ctx);
     }
 
     fn drive<'a>(
@@ -125,8 +125,8 @@ impl Ring {
         let mut ctx = self.ctx.lock().unwrap();
         ctx.active = false;
         ctx.sleeping = false;
-        if fault != Fault::Nudge {
-            self.nudge(&mut ctx);
+        if fault != Fault::WakeWaiters {
+            self.wake_waiters(&mut ctx);
         }
         let n = self.poll.take();
         if n > 0 {
@@ -166,8 +166,8 @@ impl Ring {
         self.unlock(ctx);
         // leave: somebody else may have to take the role over
         let mut ctx = self.ctx.lock().unwrap();
-        if !ctx.active && fault != Fault::Nudge {
-            self.nudge(&mut ctx);
+        if !ctx.active && fault != Fault::WakeWaiters {
+            self.wake_waiters(&mut ctx);
         }
         self.unlock(ctx);
     }
@@ -239,8 +239,10 @@ fn who_looks_before_sleeping_is_not_lost() {
 }
 
 #[test]
-fn a_missing_nudge_is_found() {
-    found(a_missing_nudge_is_found, "deadlock", || handed_over(Fault::Nudge, false));
+fn a_missing_wake_of_waiters_is_found() {
+    found(a_missing_wake_of_waiters_is_found, "deadlock", || {
+        handed_over(Fault::WakeWaiters, false)
+    });
 }
 
 #[test]

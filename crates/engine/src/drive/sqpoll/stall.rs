@@ -176,7 +176,7 @@ fn sleep_for(ring: &Ring, kicker: i32, until: u64) -> bool {
     if let Some(aio) = ctx.transports.aio.as_mut() {
         aio.attach_reap(&reap);
     }
-    ctx.nudge();
+    ctx.wake_waiters();
     true
 }
 

@@ -370,7 +370,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     }
     ctx.turn(Turn::Events { events: &events[..n], early: None });
     // Whoever waits for room in the submission queue.
-    ctx.nudge();
+    ctx.wake_waiters();
     let posted = ctx.completions() != before;
     sq.drives.store(ctx.needs_driver(), Relaxed);
     sq.poll_fd.store(ctx.transports.epoll_fd().unwrap_or(-1), Relaxed);
