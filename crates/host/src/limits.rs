@@ -28,11 +28,11 @@ pub const IDLE_SLEEPERS: usize = 64;
 /// How often a blocked worker is signalled again until its item is done (see `io::worker`):
 /// late enough to cost nothing, early enough that a person does not notice the one signal that came
 /// a moment too soon.
-pub const WORKER_KICK: Duration = Duration::from_millis(1);
+pub const WORKER_SIGNAL_EVERY: Duration = Duration::from_millis(1);
 
-/// So many workers are signalled again in [`WORKER_KICK`], of those that were signalled at once:
+/// So many workers are signalled again in [`WORKER_SIGNAL_EVERY`], of those that were signalled at once:
 /// 8000 signals a second take a few per cent of one processor.
-pub const KICKED_EACH_TIME: u32 = 8;
+pub const SIGNALLED_EACH_TIME: u32 = 8;
 
 /// Longest CPU mask taken from a program, in bytes: 8192 CPUs, the most that x86-64 kernels are
 /// built for.

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::handlers;
-use crate::limits::{KICKED_EACH_TIME, WORKER_KICK};
+use crate::limits::{SIGNALLED_EACH_TIME, WORKER_SIGNAL_EVERY};
 use crate::sys::{all_signals, set_sigmask, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use core::time::Duration;
@@ -144,12 +144,12 @@ fn install(n: i32) -> bool {
 
 /// The signals sent to one worker for its present item. Used under the pool's lock only.
 #[derive(Default)]
-pub struct Kick {
+pub struct Repeated {
     sent: bool,
     timer: Option<i32>,
 }
 
-impl Kick {
+impl Repeated {
     /// Signals the worker now, and again and again until [`Self::stop`]. `workers`: so many are
     /// signalled at once. The more they are, the less often: the signals of some hundred would
     /// leave them no time to come to their end.
@@ -162,7 +162,8 @@ impl Kick {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         // SAFETY: numbers; the signal has a handler, which does nothing.
         unsafe { sys!(__NR_tgkill, pid, tid, n) };
-        self.timer = repeat(tid, n, WORKER_KICK * (1 + workers as u32 / KICKED_EACH_TIME));
+        self.timer =
+            repeat(tid, n, WORKER_SIGNAL_EVERY * (1 + workers as u32 / SIGNALLED_EACH_TIME));
     }
 
     /// No signal comes after this: deleting the timer, or else the plain system call, delivers what
@@ -185,7 +186,7 @@ pub fn interrupt(tid: i32) -> bool {
         return false;
     }
     let pid = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: as in `Kick::start`.
+    // SAFETY: as in `Repeated::start`.
     unsafe { sys!(__NR_tgkill, pid, tid, n) };
     true
 }

@@ -9,9 +9,9 @@
 //! waiter                          poster
 //! lock                            lock
 //!   ready < want                    post, publish tail
-//!   sleeping = true                 sleeping && ready >= want: kick it
+//!   sleeping = true                 sleeping && ready >= want: wake it
 //! unlock                          unlock
-//!                                   kick (eventfd: level, cannot be missed)
+//!                                   eventfd (level, cannot be missed)
 //! epoll_wait(set with eventfd)
 //! ```
 
@@ -44,7 +44,7 @@ impl Ctx {
     #[inline]
     pub(crate) fn wake(&mut self) {
         if self.driver.sleeping && self.mem.cq_ready() >= self.driver.want {
-            self.kick_driver();
+            self.wake_driver();
         }
         self.wake_waiters();
         self.signal_poll_fd();
@@ -75,8 +75,8 @@ impl Ctx {
 
     /// The calling thread takes the role, and is about to sleep until `until` for `want` CQEs.
     pub(crate) fn begin_drive(&mut self, want: u32, until: u64) {
-        let (active, sleeping, kicked) = (true, true, false);
-        self.driver = Driver { active, thread: sys::thread(), sleeping, kicked, want, until };
+        let (active, sleeping, woken) = (true, true, false);
+        self.driver = Driver { active, thread: sys::thread(), sleeping, woken, want, until };
     }
 
     /// It gives the role back, unless a handler has taken it over.
@@ -104,13 +104,13 @@ impl Ctx {
     }
 
     /// Ends the driver's sleep, when the lock is given back.
-    pub(crate) fn kick_driver(&mut self) {
+    pub(crate) fn wake_driver(&mut self) {
         if self.driver.sleeping
-            && !self.driver.kicked
+            && !self.driver.woken
             && let Some(p) = &self.transports.poll
         {
-            self.driver.kicked = true;
-            self.wakes.kick = Some(p.kicker());
+            self.driver.woken = true;
+            self.wakes.driver = Some(p.wake_fd().clone());
         }
     }
 
@@ -130,12 +130,12 @@ impl Ctx {
         let Some(left) = self.next_event_in() else { return };
         let at = softring_host::time::Clock::Monotonic.now().saturating_add(left);
         if self.driver.sleeping && at < self.driver.until {
-            self.kick_driver();
+            self.wake_driver();
         }
         if let Some(ring) = self.ring.upgrade() {
             let before = ring.next_deadline.swap(at, Relaxed);
             if at < before && ring.watched.load(Relaxed) {
-                super::reactor::kick();
+                super::reactor::wake();
             }
         }
     }
@@ -169,7 +169,7 @@ impl Ctx {
         match ev.data {
             0 => {
                 if let Some(p) = &self.transports.poll {
-                    p.clear_kick();
+                    p.clear_wake();
                 }
             }
             AIO_DATA => {

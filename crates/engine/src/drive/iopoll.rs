@@ -271,8 +271,8 @@ impl Ctx {
             return None;
         }
         let set = self.transports.poll_set().ok()?;
-        set.clear_kick();
-        let wake = set.wake_fd();
+        set.clear_wake();
+        let wake = set.wake_fd().fd();
         let hears = !aio || self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
         hears.then_some(wake)
     }

@@ -151,7 +151,7 @@ pub(crate) fn issues(ctx: &Ctx) -> bool {
 }
 
 /// Makes the reactor look at its rings' deadlines again.
-pub(crate) fn kick() {
+pub(crate) fn wake() {
     if let Ok(slot) = PROCESS.reactor.current.lock()
         && let Some(r) = &*slot
     {

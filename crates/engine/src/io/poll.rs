@@ -12,7 +12,7 @@
 //! registration, and a fresh one is made; what stood there goes on under the old file. A
 //! registration that is left armed by that names a request that is no more, and says so once.
 //!
-//! The ring's wake eventfd stands in the set too, under data 0: a kick ends a wait.
+//! The ring's wake eventfd stands in the set too, under data 0: signalling it ends a wait.
 
 use std::sync::Arc;
 
@@ -55,28 +55,28 @@ enum OneShot {
 
 /// What ends a wait on a poll set; it may outlive the set.
 #[derive(Clone, Debug)]
-pub(crate) struct Kicker(Arc<InternalFd>);
+pub(crate) struct WakeFd(Arc<InternalFd>);
 
-impl Kicker {
+impl WakeFd {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
-    pub(crate) fn new() -> Result<Kicker> {
+    pub(crate) fn new() -> Result<WakeFd> {
         let fd = substitute::eventfd()?;
-        Ok(Kicker(Arc::new(softring_host::fd::adopt_internal(fd))))
+        Ok(WakeFd(Arc::new(softring_host::fd::adopt_internal(fd))))
     }
 
     pub(crate) fn fd(&self) -> i32 {
         self.0.as_raw_fd()
     }
 
-    /// Forgets earlier kicks.
+    /// Forgets earlier signals.
     pub(crate) fn clear(&self) {
         let mut buf = [0u8; 8];
         let _ = rustix::io::read(&*self.0, &mut buf);
     }
 
     /// Ends a wait in progress, or the next one.
-    pub(crate) fn kick(&self) {
+    pub(crate) fn signal(&self) {
         softring_host::fd::check_now_and_then();
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
@@ -86,7 +86,7 @@ impl Kicker {
 #[derive(Debug)]
 pub(crate) struct PollSet {
     epoll: InternalFd,
-    wake: Kicker,
+    wake: WakeFd,
     /// Signalled by aio completions; edge-triggered, so that nobody need read it.
     aio: Option<InternalFd>,
     /// Tells of steps of the clock; edge-triggered as well.
@@ -110,7 +110,7 @@ impl PollSet {
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
         let set = softring_host::fd::adopt_internal(substitute::epoll_create()?);
-        let wake = Kicker::new()?;
+        let wake = WakeFd::new()?;
         softring_host::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
         let (standing, one_shots) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
@@ -274,17 +274,12 @@ impl PollSet {
         self.aio.as_ref().map(|fd| fd.as_raw_fd())
     }
 
-    /// What [`Self::kicker`] signals.
-    pub(crate) fn wake_fd(&self) -> i32 {
-        self.wake.fd()
+    pub(crate) fn wake_fd(&self) -> &WakeFd {
+        &self.wake
     }
 
-    pub(crate) fn kicker(&self) -> Kicker {
-        self.wake.clone()
-    }
-
-    /// Forgets earlier kicks.
-    pub(crate) fn clear_kick(&self) {
+    /// Forgets earlier signals.
+    pub(crate) fn clear_wake(&self) {
         self.wake.clear();
     }
 }

@@ -45,7 +45,7 @@ use super::sleeper_owner::{Owner, Told};
 use crate::io::token::ReqId;
 use softring_host::calls::futex::{self, Waiter};
 use softring_host::calls::{ReadPtr, process};
-use softring_host::limits::{IDLE_SLEEPERS, WORKER_KICK, WORKER_STACK};
+use softring_host::limits::{IDLE_SLEEPERS, WORKER_SIGNAL_EVERY, WORKER_STACK};
 use softring_host::signal;
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
@@ -354,7 +354,7 @@ impl Sleeper {
         let mut sent = 0;
         while self.state.load(SeqCst) == BUSY && signal::interrupt(self.tid.load(Acquire)) {
             sent += 1;
-            sys::futex_wait(&self.state, BUSY, Some(WORKER_KICK));
+            sys::futex_wait(&self.state, BUSY, Some(WORKER_SIGNAL_EVERY));
         }
         let back = self.state.load(SeqCst) == BACK;
         if sent > u32::from(back) {

@@ -165,7 +165,7 @@ pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
     if other.defers() {
         other.commit();
         other.announce_by(msg.by_worker);
-        other.kick_driver();
+        other.wake_driver();
         other.wake_waiters();
     } else {
         other.commit_from_elsewhere();

@@ -44,7 +44,7 @@ fn ends_on(ring: &Arc<Ring>, task: u32) {
         if !ctx.defers() && ctx.slab.iter().any(|(_, r)| r.task == task) {
             if hands < HANDS && ctx.driver.active {
                 hands += 1;
-                ctx.kick_driver();
+                ctx.wake_driver();
                 let _ = sleep_for_change(ctx, u64::MAX);
                 continue;
             }

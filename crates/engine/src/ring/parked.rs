@@ -78,7 +78,7 @@ impl Ctx {
         if self.defers() {
             self.end_soon(id, res);
             self.announce_deferred();
-            self.kick_driver();
+            self.wake_driver();
             self.wake_waiters();
         } else {
             self.complete(id, res);

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use crate::io::poll::Kicker;
+use crate::io::poll::WakeFd;
 use crate::memory::region::Region;
 use crate::ring::ctx::Ring;
 
@@ -14,7 +14,7 @@ pub(crate) struct SqData {
     pub(crate) pid: u32,
     pub(crate) page: Region,
     /// Ends a sleep for completions of kernel aio; of a thread that has a polled ring.
-    pub(crate) kicker: OnceLock<Kicker>,
+    pub(crate) wake_fd: OnceLock<WakeFd>,
     pub(crate) rings: Mutex<Vec<Weak<Ring>>>,
     /// Longest `sq_thread_idle` of its rings, in ms.
     pub(crate) idle: AtomicU32,

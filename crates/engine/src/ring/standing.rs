@@ -222,7 +222,7 @@ impl Ctx {
             return match data {
                 0 => {
                     // The end of a wait that is over.
-                    self.transports.poll.as_ref().map(PollSet::clear_kick);
+                    self.transports.poll.as_ref().map(PollSet::clear_wake);
                     false
                 }
                 AIO_DATA => true,

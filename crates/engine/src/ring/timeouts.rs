@@ -156,7 +156,7 @@ impl Ctx {
     /// A timeout of the program's has fired: its CQE will not count, and whoever waits returns.
     pub(crate) fn timeout_ended(&mut self) {
         self.timeouts.own = self.timeouts.own.wrapping_add(1);
-        self.kick_driver();
+        self.wake_driver();
     }
 
     /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::io::poll::Kicker;
+use crate::io::poll::WakeFd;
 use crate::memory::lock::Control;
 use softring_host::sys;
 
@@ -18,8 +18,8 @@ pub(crate) struct Driver {
     pub(crate) thread: usize,
     /// It sleeps (or is about to), without the lock.
     pub(crate) sleeping: bool,
-    /// It has been kicked awake already.
-    pub(crate) kicked: bool,
+    /// It has been woken already.
+    pub(crate) woken: bool,
     /// CQEs it waits for.
     pub(crate) want: u32,
     /// When it wakes by itself, in ns of CLOCK_MONOTONIC.
@@ -31,14 +31,14 @@ pub(crate) struct Driver {
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     pub(crate) waiters: bool,
-    pub(crate) kick: Option<Kicker>,
+    pub(crate) driver: Option<WakeFd>,
     /// Those of other rings, who may want to answer here.
     others: Vec<(Arc<Control>, Wakes)>,
 }
 
 impl Wakes {
     pub(crate) fn is_empty(&self) -> bool {
-        !self.waiters && self.kick.is_none() && self.others.is_empty()
+        !self.waiters && self.driver.is_none() && self.others.is_empty()
     }
 
     /// Takes over who is to be woken of the ring of `control`.
@@ -47,7 +47,7 @@ impl Wakes {
         match known {
             Some((_, known)) => {
                 known.waiters |= other.waiters;
-                known.kick = other.kick.or(known.kick.take());
+                known.driver = other.driver.or(known.driver.take());
             }
             None if !other.is_empty() => self.others.push((control.clone(), other)),
             None => {}
@@ -57,8 +57,8 @@ impl Wakes {
     /// Wakes them. Called without the lock that `control` holds.
     #[cold]
     pub(crate) fn run(self, control: &Control) {
-        if let Some(kick) = self.kick {
-            kick.kick();
+        if let Some(driver) = self.driver {
+            driver.signal();
         }
         if self.waiters {
             sys::futex_wake(control.seq(), i32::MAX.cast_unsigned());

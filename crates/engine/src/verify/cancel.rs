@@ -22,7 +22,7 @@ enum Fault {
     /// The worker takes an item in one critical section, and says that it runs in the next.
     LateRunning,
     /// Signals go on when their item is done.
-    KeepsKick,
+    KeepsSignal,
     /// A cancel ends what no worker has any more, and the ring's task has not seen yet.
     EndsDeferred,
     /// An event is believed without a look at the generation.
@@ -68,14 +68,14 @@ impl Ctx {
 struct Pool {
     queue: Vec<usize>,
     running: Option<usize>,
-    kicked: bool,
+    signalled: bool,
 }
 
 #[derive(Default)]
 struct Workers {
     ctx: Mutex<Ctx>,
     pool: Mutex<Pool>,
-    kick: Condvar,
+    signal: Condvar,
     ran: Mutex<[bool; 2]>,
 }
 
@@ -87,8 +87,8 @@ impl Workers {
             let mut pool = self.pool.lock().unwrap();
             // `State::finish`, in the section that takes the next item.
             pool.running = None;
-            if fault != Fault::KeepsKick {
-                pool.kicked = false;
+            if fault != Fault::KeepsSignal {
+                pool.signalled = false;
             }
             if pool.queue.is_empty() {
                 return;
@@ -99,9 +99,9 @@ impl Workers {
                 pool = self.pool.lock().unwrap();
             }
             pool.running = Some(item);
-            assert!(item == 0 || !pool.kicked, "a signal reaches the next call");
-            while item == 0 && !defers && !pool.kicked {
-                pool = self.kick.wait(pool).unwrap();
+            assert!(item == 0 || !pool.signalled, "a signal reaches the next call");
+            while item == 0 && !defers && !pool.signalled {
+                pool = self.signal.wait(pool).unwrap();
             }
             drop(pool);
             self.ran.lock().unwrap()[item] = true;
@@ -130,8 +130,8 @@ impl Workers {
             return ctx.cqes[0].push(ECANCELED);
         }
         if pool.running == Some(0) {
-            pool.kicked = true;
-            self.kick.notify_all();
+            pool.signalled = true;
+            self.signal.notify_all();
             if fault == Fault::EndsRunning {
                 ctx.cqes[0].push(ECANCELED);
             }
@@ -325,7 +325,7 @@ fn an_item_that_nobody_has_is_found() {
 
 #[test]
 fn a_signal_too_many_is_found() {
-    found(a_signal_too_many_is_found, "reaches the next call", || worker(Fault::KeepsKick));
+    found(a_signal_too_many_is_found, "reaches the next call", || worker(Fault::KeepsSignal));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Wake-up: `drive::cqwait::{cqring_wait, drive, passive}`, `drive::driver::{wake, wake_waiters,
-//! kick_driver}`, `drive::sleep` and `drive::leave`. Threads wait for CQEs of one ring: the first
+//! wake_driver}`, `drive::sleep` and `drive::leave`. Threads wait for CQEs of one ring: the first
 //! drives, the others sleep on the sequence word. Events come to whoever drives, or are posted by a
 //! worker.
 
@@ -18,7 +18,7 @@ struct PollSet {
 }
 
 impl PollSet {
-    fn kick(&self) {
+    fn signal(&self) {
         self.ready.lock().unwrap().0 = true;
         self.changed.notify_all();
     }
@@ -46,11 +46,11 @@ struct Ctx {
     cqes: u32,
     active: bool,
     sleeping: bool,
-    kicked: bool,
+    woken: bool,
     want: u32,
     /// What is to be done when the lock is given back (`Wakes`).
     waiters: bool,
-    kick: bool,
+    driver: bool,
 }
 
 #[derive(Default)]
@@ -71,7 +71,7 @@ struct Ring {
 enum Fault {
     None,
     /// A poster that wakes nobody.
-    Kick,
+    WakeDriver,
     /// A driver that leaves without telling the others.
     WakeWaiters,
     /// A sleeper that reads the sequence word after it released the lock.
@@ -92,11 +92,11 @@ impl Ring {
 
     /// The guard's end.
     fn unlock(&self, mut ctx: MutexGuard<'_, Ctx>) {
-        let (waiters, kick) = (ctx.waiters, ctx.kick);
-        (ctx.waiters, ctx.kick) = (false, false);
+        let (waiters, driver) = (ctx.waiters, ctx.driver);
+        (ctx.waiters, ctx.driver) = (false, false);
         drop(ctx);
-        if kick {
-            self.poll.kick();
+        if driver {
+            self.poll.signal();
         }
         if waiters {
             self.bucket.wake_all();
@@ -106,9 +106,9 @@ impl Ring {
     /// `Ctx::commit` and `Ctx::wake`, under the lock.
     fn post(&self, ctx: &mut Ctx, n: u32, fault: Fault) {
         ctx.cqes += n;
-        if ctx.sleeping && ctx.cqes >= ctx.want && !ctx.kicked && fault != Fault::Kick {
-            ctx.kicked = true;
-            ctx.kick = true;
+        if ctx.sleeping && ctx.cqes >= ctx.want && !ctx.woken && fault != Fault::WakeDriver {
+            ctx.woken = true;
+            ctx.driver = true;
         }
         self.wake_waiters(ctx);
     }
@@ -119,7 +119,7 @@ impl Ring {
         want: u32,
         fault: Fault,
     ) -> MutexGuard<'a, Ctx> {
-        *ctx = Ctx { active: true, sleeping: true, kicked: false, want, ..*ctx };
+        *ctx = Ctx { active: true, sleeping: true, woken: false, want, ..*ctx };
         self.unlock(ctx);
         self.poll.wait();
         let mut ctx = self.ctx.lock().unwrap();
@@ -208,7 +208,7 @@ fn handed_over_on(fault: Fault, spins: bool, plain: bool) {
         let device = {
             let ring = ring.clone();
             thread::spawn(move || {
-                ring.poll.kick();
+                ring.poll.signal();
                 (0..2).for_each(|_| ring.poll.event());
             })
         };
@@ -224,8 +224,8 @@ fn a_worker_wakes_the_driver() {
 }
 
 #[test]
-fn a_missing_kick_is_found() {
-    found(a_missing_kick_is_found, "deadlock", || posted(Fault::Kick));
+fn a_missing_wake_of_the_driver_is_found() {
+    found(a_missing_wake_of_the_driver_is_found, "deadlock", || posted(Fault::WakeDriver));
 }
 
 #[test]

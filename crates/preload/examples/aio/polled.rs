@@ -172,12 +172,12 @@ fn polled_waits() {
     unsafe {
         libc::signal(libc::SIGUSR1, nothing as *const () as usize);
         let me = libc::pthread_self();
-        let kicker = std::thread::spawn(move || {
+        let wake_fd = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(30));
             libc::pthread_kill(me, libc::SIGUSR1);
         });
         assert_eq!(aio.pwait(1, &mut e), err(EINTR));
-        kicker.join().unwrap();
+        wake_fd.join().unwrap();
     }
     assert_eq!(aio.cancel(&one), err(EINVAL));
 }

@@ -35,7 +35,7 @@ use std::time::Instant;
 
 use super::of_process::PROCESS;
 use super::sleep::{On, Woke, sleep, sleep_on_sequence};
-use crate::io::poll::Kicker;
+use crate::io::poll::WakeFd;
 use crate::memory::lock::Control;
 use crate::memory::region::Region;
 use crate::memory::rings::off;
@@ -154,11 +154,11 @@ pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring
         data.attach(ring);
     }
     if polls
-        && data.kicker.get().is_none()
-        && let Ok(kicker) = Kicker::new()
+        && data.wake_fd.get().is_none()
+        && let Ok(wake_fd) = WakeFd::new()
     {
         // Another that attaches may have been faster.
-        let _ = data.kicker.set(kicker);
+        let _ = data.wake_fd.set(wake_fd);
     }
     let (drives, poll_fd) = (AtomicBool::new(false), AtomicI32::new(-1));
     let tid = data.page.word(word::TID).load(SeqCst);
@@ -185,7 +185,7 @@ impl SqData {
         let data = Arc::new(SqData {
             pid: softring_host::fork::pid(),
             page: Region::anonymous(4096)?,
-            kicker: OnceLock::new(),
+            wake_fd: OnceLock::new(),
             rings: Mutex::default(),
             idle: AtomicU32::new(DEFAULT_IDLE),
         });
@@ -271,9 +271,9 @@ impl SqData {
         seq.fetch_add(1, SeqCst);
         sys::futex_wake(seq, 1);
         if self.page.word(word::NAPS).load(SeqCst) == wakes_by::EVENTFD
-            && let Some(kicker) = self.kicker.get()
+            && let Some(wake_fd) = self.wake_fd.get()
         {
-            kicker.kick();
+            wake_fd.signal();
         }
     }
 }

@@ -102,9 +102,9 @@ impl Thread {
         let (page, rings) = (&data.page, &self.rings);
         let (seq, sleeps) = (page.word(word::SEQ), page.word(word::NAPS));
         let seen = seq.load(SeqCst);
-        let how = if data.kicker.get().is_some() { wakes_by::EVENTFD } else { wakes_by::WORD };
-        if let Some(kicker) = data.kicker.get() {
-            kicker.clear();
+        let how = if data.wake_fd.get().is_some() { wakes_by::EVENTFD } else { wakes_by::WORD };
+        if let Some(wake_fd) = data.wake_fd.get() {
+            wake_fd.clear();
         }
         sleeps.store(how, SeqCst);
         served(rings).for_each(|(_, sq)| sq.need_wakeup(true));
@@ -114,8 +114,8 @@ impl Thread {
         let same = page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed);
         if empty && same {
             let due = self.due();
-            let asleep = match (self.what_ends(), data.kicker.get()) {
-                (Sleep::Context(ring), Some(kicker)) => sleep_for(ring, kicker.fd(), due),
+            let asleep = match (self.what_ends(), data.wake_fd.get()) {
+                (Sleep::Context(ring), Some(wake_fd)) => sleep_for(ring, wake_fd.fd(), due),
                 (Sleep::Time, _) => sleep_until(due, On::Word(seq, seen)),
                 _ => false,
             };
@@ -162,12 +162,12 @@ fn sleep_until(until: u64, on: On<'_>) -> bool {
     true
 }
 
-/// Sleeps until something of a ring's context completes, or `kicker` is signalled. False if it
+/// Sleeps until something of a ring's context completes, or `wake_fd` is signalled. False if it
 /// cannot.
-fn sleep_for(ring: &Ring, kicker: i32, until: u64) -> bool {
+fn sleep_for(ring: &Ring, wake_fd: i32, until: u64) -> bool {
     let borrowed = |ctx: &mut Guard<'_>| {
         let aio = ctx.transports.aio.as_mut()?;
-        Some((aio.arm_alarm(kicker).then(|| aio.detach_reap())??, aio.in_flight()))
+        Some((aio.arm_alarm(wake_fd).then(|| aio.detach_reap())??, aio.in_flight()))
     };
     let Some((mut reap, in_flight)) = borrowed(&mut ring.lock()) else { return false };
     sys::exact_timers();

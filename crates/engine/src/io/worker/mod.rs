@@ -29,7 +29,7 @@
 //! # Interrupting a running item
 //! A signal handler without `SA_RESTART` makes the blocked system call answer EINTR. A signal that
 //! comes just before the worker enters its call is lost, so [`Pool::interrupt`] sends one at once
-//! and has a kernel timer repeat it every [`WORKER_KICK`](softring_host::limits::WORKER_KICK) until
+//! and has a kernel timer repeat it every [`WORKER_SIGNAL_EVERY`](softring_host::limits::WORKER_SIGNAL_EVERY) until
 //! the item is done. An item must therefore treat EINTR as cancelled once it has been asked to, and
 //! may see it more than once. No signal reaches the worker's next item: they are sent, and their
 //! timer is deleted, under the lock that the worker takes between two items.
@@ -112,7 +112,7 @@ struct Slot<K> {
     running: Option<K>,
     bucket: Option<u32>,
     #[cfg(not(loom))]
-    kick: softring_host::signal::Kick,
+    signals: softring_host::signal::Repeated,
 }
 
 struct State<W: Work> {
@@ -289,7 +289,7 @@ impl<W: Work> Pool<W> {
         let matching: Vec<_> =
             slots.filter(|slot| slot.running.as_ref().is_some_and(&mut pred)).collect();
         let n = matching.len();
-        matching.into_iter().for_each(|slot| slot.kick.start(slot.tid, n));
+        matching.into_iter().for_each(|slot| slot.signals.start(slot.tid, n));
         n
     }
 

@@ -106,7 +106,7 @@ impl<W: Work> State<W> {
             running: None,
             bucket: None,
             #[cfg(not(loom))]
-            kick: softring_host::signal::Kick::default(),
+            signals: softring_host::signal::Repeated::default(),
         });
         #[cfg(not(loom))]
         softring_host::signal::unblock();
@@ -119,7 +119,7 @@ impl<W: Work> State<W> {
             return;
         }
         #[cfg(not(loom))]
-        me.kick.stop();
+        me.signals.stop();
         if let Some(b) = me.bucket.take() {
             self.queue.done(b);
         }
