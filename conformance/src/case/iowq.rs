@@ -27,6 +27,9 @@ pub const CASES: &[Case] = &[
     case!("iowq", device_ends, [
         Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_LINK), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
     ], "its chain goes on there, but behind what a device has done"),
+    case!("iowq", timed_behind, [
+        Op(IORING_OP_LINK_TIMEOUT), Sqe(IOSQE_IO_LINK), Op(IORING_OP_WRITE),
+    ], "what waits behind another request is timed, whoever ends that"),
     case!("iowq", no_file, [
         Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_WRITE),
     ], "behind what has no file its chain goes on outside the worker"),
@@ -322,6 +325,39 @@ fn ring_ends(cx: &mut Cx) -> Outcome {
         let fd = other.take(1)?[0].res;
         cx.holds("the other's is served", fd >= 0);
         os::close(fd);
+    }
+    Ok(())
+}
+
+fn timed_behind(cx: &mut Cx) -> Outcome {
+    let limit = sqe::millis(5);
+    let direct = cx.direct_file("d", &[b'x'; 65536])?;
+    let plain = cx.file("p", &[b'x'; 8192])?;
+    let pages = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let (fd, cached) = (direct.as_raw_fd(), plain.as_raw_fd());
+    let none: [libc::iovec; 0] = [];
+    let whole = |op, fd, off| sqe::rw(op, fd, pages, 4096, off);
+    for (what, head) in [
+        ("nothing", sqe::rw(IORING_OP_WRITEV, fd, addr(&none), 0, u64::MAX)),
+        ("nothing at a place", sqe::rw(IORING_OP_WRITEV, fd, addr(&none), 0, 0)),
+        ("a write where the file is", whole(IORING_OP_WRITE, fd, u64::MAX)),
+        ("a read where the file is", whole(IORING_OP_READ, fd, u64::MAX)),
+        ("a write at a place", whole(IORING_OP_WRITE, fd, 0)),
+        ("a read at a place", whole(IORING_OP_READ, fd, 0)),
+        ("a worker's write", whole(IORING_OP_WRITE, fd, 0).with(IOSQE_ASYNC)),
+        ("a cached write", whole(IORING_OP_WRITE, cached, 0)),
+        ("a worker's cached write", whole(IORING_OP_WRITE, cached, 0).with(IOSQE_ASYNC)),
+        ("FSYNC", sqe::op(IORING_OP_FSYNC, cached)),
+    ] {
+        let mut ring = cx.ring(8, 0)?;
+        let (one, _two) = pair()?;
+        let mut buf = [0; 8];
+        let waits = recv(one.as_raw_fd(), &mut buf).link().ud(2);
+        cx.start(&mut ring, &[head.link().ud(1), waits, sqe::link_timeout(&limit, 0).ud(3)]);
+        std::thread::sleep(Duration::from_millis(60));
+        let mut got: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res)).collect();
+        got.sort_unstable();
+        cx.note(what, format_args!("{got:?}"));
     }
     Ok(())
 }

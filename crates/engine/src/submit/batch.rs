@@ -87,12 +87,13 @@ impl Ctx {
         }
     }
 
-    /// What aio cannot take goes to a worker; what is not to wait is tried here, and that is it.
+    /// What aio cannot take goes to a worker; what is not to wait, or has nothing to transfer, is
+    /// tried here, and that is it.
     fn aio_instead(&mut self, id: ReqId) {
         let Some(mut req) = self.slab.take(id) else { return };
         req.phase = Phase::Prepped;
         req.flags.remove(ReqFlags::ON_WORKER);
-        if !req.may_not_wait() {
+        if !req.may_not_wait() && rw::total(&req.call) > 0 {
             return self.punt(req);
         }
         let outcome = self.issue(&mut req);
