@@ -345,7 +345,7 @@ all_checks() {
             check "fio hipri qd=$depth" fio_once randrw 8m --direct=1 --hipri --iodepth=$depth
         done
     fi
-    for idle in spin nap; do
+    for idle in spin sleep; do
         SOFTRING_SQ_IDLE=$idle check "node, files in parallel, $idle" node_files 2000
     done
     for how in sync async; do

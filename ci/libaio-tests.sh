@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the test programs of Debian's libaio source package on the kernel and under softring: as they
-# are, with every context polled, by spinning and by naps, and with kernel aio denied, so that
+# are, with every context polled, by spinning and by sleeps, and with kernel aio denied, so that
 # contexts are emulated. A program must end under softring as it ends on the kernel.
 set -u
 # shellcheck source=ci/lib.sh

@@ -65,8 +65,8 @@ pub struct Launcher {
     pub model: Option<String>,
     /// Whether kernel aio is denied to softring, too.
     pub no_aio: bool,
-    /// Whether SQ threads nap, as `softring run --sq-idle=nap` has it.
-    pub sq_nap: bool,
+    /// Whether SQ threads sleep, as `softring run --sq-idle=sleep` has it.
+    pub sq_idle_sleep: bool,
     /// Whether the cases run as a user without rights, which takes a right to do.
     pub as_nobody: bool,
     /// What a case may take.
@@ -87,8 +87,8 @@ impl Launcher {
         let scratch = scratch.context("no directory for the cases' files")?;
         // Cases may run as another user.
         std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777))?;
-        let (model, no_aio, sq_nap, as_nobody) = (None, false, false, false);
-        Ok(Self { exe, library, model, no_aio, sq_nap, as_nobody, timeout, scratch })
+        let (model, no_aio, sq_idle_sleep, as_nobody) = (None, false, false, false);
+        Ok(Self { exe, library, model, no_aio, sq_idle_sleep, as_nobody, timeout, scratch })
     }
 
     /// Where the cases make their directories.
@@ -148,8 +148,8 @@ impl Launcher {
             let path = self.scratch.path().display();
             cmd.env("SOFTRING_MODEL", format!("{path}={model}"));
         }
-        if self.sq_nap {
-            cmd.env("SOFTRING_SQ_IDLE", "nap");
+        if self.sq_idle_sleep {
+            cmd.env("SOFTRING_SQ_IDLE", "sleep");
         }
         crate::os::deny_in_child(&mut cmd, deny_filter(self.no_aio)?);
         Ok(cmd)

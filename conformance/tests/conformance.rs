@@ -48,12 +48,12 @@ fn without_kernel_aio_answers_are_the_same() {
     agrees(&launcher, &cases, &[EntryPoint::Syscall]);
 }
 
-/// SQ threads that nap between submissions are only later.
+/// SQ threads that sleep between submissions are only later.
 #[test]
-fn sq_threads_that_nap_change_no_answer() {
+fn sq_threads_that_sleep_change_no_answer() {
     const FAMILIES: [&str; 2] = ["sqpoll", "sq_thread"];
     let mut launcher = launcher();
-    launcher.sq_nap = true;
+    launcher.sq_idle_sleep = true;
     // The other families have no ring with an SQ thread.
     let cases: Vec<_> = case::all().filter(|c| FAMILIES.contains(&c.family)).collect();
     agrees(&launcher, &cases, &[EntryPoint::Syscall]);

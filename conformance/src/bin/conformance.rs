@@ -75,9 +75,9 @@ struct All {
     /// Deny kernel aio to softring, too.
     #[arg(long)]
     no_aio: bool,
-    /// Under softring, SQ threads nap between submissions (`softring run --sq-idle=nap`).
+    /// Under softring, SQ threads sleep between submissions (`softring run --sq-idle=sleep`).
     #[arg(long)]
-    sq_nap: bool,
+    sq_idle_sleep: bool,
     /// Cases at a time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -223,7 +223,7 @@ fn all(args: All) -> Result<ExitCode> {
     let entries = if all { EntryPoint::ALL.to_vec() } else { intercept };
     let mut launcher = launcher(&select, args.library)?;
     launcher.model = args.model;
-    (launcher.no_aio, launcher.sq_nap) = (args.no_aio, args.sq_nap);
+    (launcher.no_aio, launcher.sq_idle_sleep) = (args.no_aio, args.sq_idle_sleep);
     let kernel = (!late_kernel).then_some(args.kernel_retry_budget);
     let budget = Budget { softring: args.retry_budget, kernel };
 

@@ -11,7 +11,7 @@ pub const CASES: &[Case] = &[
     case!("iopoll", inline, [Op(IORING_OP_FILES_UPDATE), Op(IORING_OP_PROVIDE_BUFFERS), Op(IORING_OP_REMOVE_BUFFERS), Op(IORING_OP_MSG_RING)], "what needs no device is done while it is submitted"),
     case!("iopoll", no_queues, [Setup(IORING_SETUP_IOPOLL)], "a disk without poll queues"),
     case!("iopoll", hybrid_alone, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "what HYBRID_IOPOLL needs"),
-    case!("iopoll", hybrid, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "a ring that naps, and its rules"),
+    case!("iopoll", hybrid, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "a ring that sleeps, and its rules"),
 ];
 
 fn operations(cx: &mut Cx) -> Outcome {

@@ -403,12 +403,12 @@ fn closed_meanwhile(cx: &mut Cx) -> Outcome {
     let mut buf = [0u8; 4];
     ring.push(sqe::read(r.as_raw_fd(), &mut buf, sqe::HERE).ud(1));
     cx.is("submit", ring.submit(), 1);
-    let nap = || std::thread::sleep(std::time::Duration::from_millis(20));
+    let idle_sleep = || std::thread::sleep(std::time::Duration::from_millis(20));
     let waited = std::thread::scope(|s| {
         let waiter = s.spawn(|| ring.enter(0, 1, IORING_ENTER_GETEVENTS));
-        nap();
+        idle_sleep();
         entry::close(ring.calls, ring.fd);
-        nap();
+        idle_sleep();
         let _ = rustix::io::write(&w, b"late");
         waiter.join()
     });

@@ -331,19 +331,19 @@ fn sqpoll_measures_the_thread_that_submits() {
     if !library() {
         return;
     }
-    let few = ["--rates=2000,0", "--sides=spin,nap,no-stats", "--pairs=1", "--seconds=0.2"];
+    let few = ["--rates=2000,0", "--sides=spin,sleep,no-stats", "--pairs=1", "--seconds=0.2"];
     let more = ["--warmup=0.1", "--size=1m", "--depth=8", "--json"];
     let o = softring(&[&["bench", "sqpoll"], &few[..], &more[..]].concat());
     assert!(o.status.success(), "{}", text(&o.stderr));
     let v: Value = serde_json::from_slice(&o.stdout).expect("JSON");
     let rows = v["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 6);
-    for (row, side) in rows.iter().zip(["spin", "nap", "no-stats"].iter().cycle()) {
+    for (row, side) in rows.iter().zip(["spin", "sleep", "no-stats"].iter().cycle()) {
         assert_eq!(row["side"], *side);
         assert!(row["iops"].as_f64() > Some(0.0) && row["p99_ns"].as_f64() > Some(0.0), "{row}");
         assert!((0.0..=110.0).contains(&row["sq_thread_cpu"].as_f64().unwrap()), "{row}");
     }
-    // What limits a nap is measured for each rate that has gaps.
+    // What limits a sleep is measured for each rate that has gaps.
     let sleeps = v["sleeps"].as_array().unwrap();
     assert!(sleeps.len() == 1 && sleeps[0]["rate"] == 2000, "{sleeps:?}");
     assert!(sleeps[0]["floor_percent"].as_f64() > Some(0.0), "{sleeps:?}");
@@ -352,7 +352,7 @@ fn sqpoll_measures_the_thread_that_submits() {
 
 /// Every rule on every trace and depth, drawn as well.
 #[test]
-fn rules_for_napping_are_simulated() {
+fn rules_for_sleeping_are_simulated() {
     const RULES: [&str; 7] =
         ["spin", "block", "hybrid", "adaptive", "minimum/2", "source", "mean/2"];
     const TRACES: [&str; 9] = [
@@ -385,7 +385,7 @@ fn rules_for_napping_are_simulated() {
         assert!((number(0, "latency_ratio") - 1.0).abs() < 1e-9, "{table}");
         assert!((0..7).all(|r| number(r, "iops") > 0.0 && number(r, "cpu_percent") <= 100.1));
         // Who blocks sleeps for each request, and who spins for none.
-        assert!(number(0, "naps") < 1.0 && number(1, "cpu_percent") < number(0, "cpu_percent"));
+        assert!(number(0, "sleeps") < 1.0 && number(1, "cpu_percent") < number(0, "cpu_percent"));
     }
     let drawn = fs::read_to_string(&svg).unwrap();
     assert!(drawn.contains("<svg") && drawn.contains("mean/2") && drawn.contains("depth 8"));

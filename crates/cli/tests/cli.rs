@@ -239,7 +239,7 @@ fn what_no_option_says_the_environment_says() {
     let dir = tempfile::tempdir().unwrap();
     let lib = stand_in_library(dir.path());
     let before =
-        [("SOFTRING_ENGINE", "user"), ("SOFTRING_INTERCEPT", "odd"), ("SOFTRING_SQ_IDLE", "nap")];
+        [("SOFTRING_ENGINE", "user"), ("SOFTRING_INTERCEPT", "odd"), ("SOFTRING_SQ_IDLE", "sleep")];
     let given = |options: &[&str]| {
         let mut c = softring(&[&["run"], options, &["--", "env"]].concat());
         let o = c.env("SOFTRING_LIB", &lib).envs(before).output().unwrap();

@@ -82,7 +82,7 @@ fn at_any_moment() {
     let loads: [(&[&str], Value); 3] = [
         (&[], rings),
         (&[], job(60.0, IORING_SETUP_SQPOLL)),
-        (&["--sq-idle=nap"], job(60.0, IORING_SETUP_SQPOLL)),
+        (&["--sq-idle=sleep"], job(60.0, IORING_SETUP_SQPOLL)),
     ];
     let most = 2 * time_to_a_ring(&loads[1].1, dir.path());
     let (mut killed, mut at_work) = (BTreeSet::new(), 0);

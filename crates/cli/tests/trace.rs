@@ -81,9 +81,9 @@ fn requests_tell_what_they_did() {
     assert!(events(&trace).iter().any(|e| e["name"] == "enter"));
 }
 
-/// On a modelled disk of a millisecond a thread naps most of the time.
+/// On a modelled disk of a millisecond a thread sleeps most of the time.
 #[test]
-fn naps_are_slices() {
+fn idle_sleeps_are_slices() {
     if !library() {
         return;
     }
@@ -102,8 +102,9 @@ fn naps_are_slices() {
     let trace = dir.trace();
     check(&trace);
     let all = events(&trace);
-    let naps = all.iter().filter(|e| e["ph"] == "X" && e["name"] == "nap");
-    let lengths: Vec<f64> = naps.map(|e| e["args"]["length"].as_f64().expect("a time")).collect();
+    let idle_sleeps = all.iter().filter(|e| e["ph"] == "X" && e["name"] == "sleep");
+    let lengths: Vec<f64> =
+        idle_sleeps.map(|e| e["args"]["length"].as_f64().expect("a time")).collect();
     assert!(lengths.len() >= 5 && lengths.iter().any(|us| *us > 0.0), "{lengths:?}");
     assert!(lengths.iter().all(|us| *us <= 4000.0), "the longest is NAP_MAX: {lengths:?}");
 }

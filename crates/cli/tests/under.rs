@@ -206,11 +206,17 @@ fn ways_to_wait_are_compared_on_a_modelled_disk() {
         }
     }
     assert!(!result["targets"].as_array().unwrap().is_empty());
-    // For what takes a millisecond it naps on every machine; alone, there is nothing to gather.
-    let naps = &rows[6]["naps"];
-    let of = |what: &str| naps[what].as_u64().unwrap();
+    // For what takes a millisecond it sleeps on every machine; alone, there is nothing to gather.
+    let idle_sleeps = &rows[6]["idle_sleeps"];
+    let of = |what: &str| idle_sleeps[what].as_u64().unwrap();
     assert_eq!((&rows[6]["disk"], &rows[6]["load"]), (&"cloud-ssd".into(), &"randread 4k".into()));
-    assert!(of("naps") > 0 && of("aimed") == of("naps") && of("over") <= of("aimed"), "{naps}");
+    assert!(
+        of("idle_sleeps") > 0 && of("aimed") == of("idle_sleeps") && of("over") <= of("aimed"),
+        "{idle_sleeps}"
+    );
     let drawing = std::fs::read_to_string(plot.path()).unwrap();
-    assert!(drawing.contains("adaptive") && drawing.contains("completion there"), "no naps drawn");
+    assert!(
+        drawing.contains("adaptive") && drawing.contains("completion there"),
+        "no sleeps drawn"
+    );
 }

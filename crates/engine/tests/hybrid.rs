@@ -1,4 +1,4 @@
-//! Rings that nap, on whatever disk the build directory is on.
+//! Rings that sleep, on whatever disk the build directory is on.
 
 mod client;
 mod direct;
@@ -40,7 +40,7 @@ fn reads(c: &Client, f: &std::fs::File, rounds: u32, n: u8) {
 }
 
 #[test]
-fn a_ring_that_naps_finds_everything_once() {
+fn a_ring_that_sleeps_finds_everything_once() {
     let Some(f) = file(64) else { return };
     for flags in [0, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN] {
         let c = Client::new(64, HYBRID | flags);

@@ -366,9 +366,9 @@ fn a_poll_ring_wants_o_direct_on_a_model_too() {
     assert_eq!(run(&c, &[read(&f, &mut b, 0, 1)]).0, [(1, -95)]);
 }
 
-/// A policy naps for a modelled device as for a real one, and is not late for it.
+/// A policy sleeps for a modelled device as for a real one, and is not late for it.
 #[test]
-fn a_hybrid_ring_naps_until_a_modelled_device_is_about_to_be_done() {
+fn a_hybrid_ring_sleeps_until_a_modelled_device_is_about_to_be_done() {
     let f = file("plain", true);
     let c = Client::new(8, IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL);
     let mut b = Block([0; BLOCK]);
@@ -380,16 +380,17 @@ fn a_hybrid_ring_naps_until_a_modelled_device_is_about_to_be_done() {
         "{took:?}"
     );
     let ring = fds::find(c.fd).unwrap();
-    let naps = ring.lock().stats.naps.naps.get();
-    assert!(naps > 100, "{naps}");
+    let idle_sleeps = ring.lock().stats.idle_sleeps.idle_sleeps.get();
+    assert!(idle_sleeps > 100, "{idle_sleeps}");
 }
 
-/// An SQ thread naps for what a HYBRID_IOPOLL ring has in flight, and nobody else does.
+/// An SQ thread sleeps for what a HYBRID_IOPOLL ring has in flight, and nobody else does.
 #[test]
-fn an_sq_thread_naps_for_a_hybrid_ring() {
+fn an_sq_thread_sleeps_for_a_hybrid_ring() {
     let f = file("plain", true);
     let hybrid = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL | IORING_SETUP_SQPOLL;
-    for (flags, naps) in [(hybrid, true), (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL, false)] {
+    for (flags, idle_sleeps) in [(hybrid, true), (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL, false)]
+    {
         let c = Client::new(8, flags);
         let mut b = vec![Block([0xff; BLOCK]); 4];
         for round in 0..50 {
@@ -402,7 +403,7 @@ fn an_sq_thread_naps_for_a_hybrid_ring() {
             assert!(seen.iter().all(|cqe| cqe.res == BLOCK as i32), "{seen:?}");
         }
         let ring = fds::find(c.fd).unwrap();
-        let napped = ring.lock().stats.naps.naps.get();
-        assert_eq!(napped > 20, naps, "{napped}");
+        let idle_slept = ring.lock().stats.idle_sleeps.idle_sleeps.get();
+        assert_eq!(idle_slept > 20, idle_sleeps, "{idle_slept}");
     }
 }

@@ -1,5 +1,5 @@
-//! One ring, a slow device and a quick one: who waits for the quick one does not nap until the slow
-//! one is done. A program of its own, because it forces a policy on all rings.
+//! One ring, a slow device and a quick one: who waits for the quick one does not sleep until the
+//! slow one is done. A program of its own, because it forces a policy on all rings.
 #![allow(unsafe_code)]
 
 mod client;

@@ -443,20 +443,20 @@ global_asm!(
     "mov r8, [rdx + 32]",
     "mov r9, [rdx + 40]",
     "mov rdx, [rdx + 16]",
-    ".hidden softring_sleep_begins",
-    ".globl softring_sleep_begins",
-    "softring_sleep_begins:",
+    ".hidden softring_idle_sleep_begins",
+    ".globl softring_idle_sleep_begins",
+    "softring_idle_sleep_begins:",
     "cmp dword ptr [r11], 0",
-    "jne softring_sleep_interrupted",
+    "jne softring_idle_sleep_interrupted",
     // A restart, too, comes back to this instruction.
     "syscall",
-    ".hidden softring_sleep_ends",
-    ".globl softring_sleep_ends",
-    "softring_sleep_ends:",
+    ".hidden softring_idle_sleep_ends",
+    ".globl softring_idle_sleep_ends",
+    "softring_idle_sleep_ends:",
     "ret",
-    ".hidden softring_sleep_interrupted",
-    ".globl softring_sleep_interrupted",
-    "softring_sleep_interrupted:",
+    ".hidden softring_idle_sleep_interrupted",
+    ".globl softring_idle_sleep_interrupted",
+    "softring_idle_sleep_interrupted:",
     "mov rax, -4",
     "ret",
     ".cfi_endproc",
@@ -466,21 +466,21 @@ global_asm!(
 
 unsafe extern "C" {
     fn softring_interruptible(deferred: *const AtomicU64, nr: usize, args: *const usize) -> isize;
-    fn softring_sleep_begins();
-    fn softring_sleep_ends();
-    fn softring_sleep_interrupted();
+    fn softring_idle_sleep_begins();
+    fn softring_idle_sleep_ends();
+    fn softring_idle_sleep_interrupted();
 }
 
 fn sleep_begins() -> u64 {
-    softring_sleep_begins as *const () as u64
+    softring_idle_sleep_begins as *const () as u64
 }
 
 fn sleep_ends() -> u64 {
-    softring_sleep_ends as *const () as u64
+    softring_idle_sleep_ends as *const () as u64
 }
 
 fn sleep_interrupted() -> u64 {
-    softring_sleep_interrupted as *const () as u64
+    softring_idle_sleep_interrupted as *const () as u64
 }
 
 /// A system call that may sleep: -EINTR if a signal was deferred, or is before the kernel has

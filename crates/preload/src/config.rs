@@ -13,7 +13,7 @@
 //! | `SOFTRING_POLL` | `default`, `spin`, `hybrid`, `adaptive`, `block` | how threads wait |
 //! | `SOFTRING_STATS` | `1` (default), `0` | `0`: no statistics page (`softring metrics`) |
 //! | `SOFTRING_STAT` | a key | who counts, and gets the statistics pages (`softring stat`) |
-//! | `SOFTRING_SQ_IDLE` | `spin` (default), `nap` | what SQ threads do between submissions |
+//! | `SOFTRING_SQ_IDLE` | `spin` (default), `sleep` | what SQ threads do between submissions |
 //! | `SOFTRING_TRACE` | a key, `0` | who traces (`softring trace`); none may trace |
 //! | `SOFTRING_LOCKED` | numbers | set by the library itself, over exec (`wrap::exec`) |
 //! | `SOFTRING_RULES` | text | the same: a task's restrictions and filters (`rsrc::task_rules`) |
@@ -160,8 +160,8 @@ pub fn read() {
         softring_engine::stats::disable();
     }
     read_readers();
-    let names = [("spin", 0), ("nap", 1)];
-    softring_engine::set_naps(choice(c"SOFTRING_SQ_IDLE", &names) != 0);
+    let names = [("spin", 0), ("sleep", 1), ("nap", 1)];
+    softring_engine::set_idle_sleeps(choice(c"SOFTRING_SQ_IDLE", &names) != 0);
     // A value that is known and not the default is one byte, which is what `claim_notice` changes.
     if choice(c"SOFTRING_NOTICE", &[("", 0), ("0", 1), ("1", 1)]) != 0 {
         // SAFETY: a NUL-terminated name; the value is looked at only through `claim_notice`.

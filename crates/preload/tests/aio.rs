@@ -14,7 +14,7 @@ fn cases(list: &str) -> Vec<String> {
 }
 
 /// Runs every case of a list under the library; answers how many waits looked for events, how many
-/// found them, and how many naps they took.
+/// found them, and how many sleeps they took.
 fn all(list: &str, set: &[(&str, &str)]) -> [u64; 3] {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut looks = [0; 3];
@@ -23,11 +23,11 @@ fn all(list: &str, set: &[(&str, &str)]) -> [u64; 3] {
         let mut c = under(example("aio"), "auto", "auto");
         let out = succeed(c.arg(&case).env("AIO_DIR", dir.path()).envs(set.iter().copied()));
         assert!(count(&out, "aio") > 0, "{case} went past us");
-        for (sum, what) in looks.iter_mut().zip(["looked", "found", "naps"]) {
+        for (sum, what) in looks.iter_mut().zip(["looked", "found", "sleeps"]) {
             *sum += count(&out, what);
         }
     }
-    println!("{} waits looked, {} of them found; {} naps", looks[0], looks[1], looks[2]);
+    println!("{} waits looked, {} of them found; {} sleeps", looks[0], looks[1], looks[2]);
     looks
 }
 
@@ -51,8 +51,8 @@ fn plain_contexts_are_the_kernels() {
 
 #[test]
 fn contexts_of_polled_iocbs() {
-    let [looked, found, naps] = all("--polled", &[]);
-    assert!(looked >= found && found > 0 && naps == 0, "{looked} {found} {naps}");
+    let [looked, found, idle_sleeps] = all("--polled", &[]);
+    assert!(looked >= found && found > 0 && idle_sleeps == 0, "{looked} {found} {idle_sleeps}");
 }
 
 /// A wait depends on no call that may go past us.
@@ -97,22 +97,25 @@ fn inline_calls() {
 fn every_context_polled() {
     all("--kernels", &[("SOFTRING_AIO_HIPRI", "1")]);
     for list in ["--plain", "--polled"] {
-        let [looked, found, naps] = all(list, &[("SOFTRING_AIO_HIPRI", "1")]);
-        assert!(looked >= found && found > 0 && naps == 0, "{list}: {looked} {found} {naps}");
+        let [looked, found, idle_sleeps] = all(list, &[("SOFTRING_AIO_HIPRI", "1")]);
+        assert!(
+            looked >= found && found > 0 && idle_sleeps == 0,
+            "{list}: {looked} {found} {idle_sleeps}"
+        );
     }
 }
 
-/// By each policy every case goes on as ever; one that naps is seen to.
+/// By each policy every case goes on as ever; one that sleeps is seen to.
 #[test]
 fn waiters_by_a_policy() {
     for policy in ["hybrid", "adaptive", "block"] {
         let forced = ("SOFTRING_POLL", policy);
         all("--kernels", &[forced, ("SOFTRING_AIO_HIPRI", "1")]);
         for (list, hipri) in [("--plain", "1"), ("--polled", "0")] {
-            let [looked, _, naps] = all(list, &[forced, ("SOFTRING_AIO_HIPRI", hipri)]);
-            let seen = (looked > 0, naps > 0);
+            let [looked, _, idle_sleeps] = all(list, &[forced, ("SOFTRING_AIO_HIPRI", hipri)]);
+            let seen = (looked > 0, idle_sleeps > 0);
             let polls = policy != "block";
-            assert_eq!(seen, (polls, polls), "{list}, {policy}: {looked} {naps}");
+            assert_eq!(seen, (polls, polls), "{list}, {policy}: {looked} {idle_sleeps}");
         }
     }
 }

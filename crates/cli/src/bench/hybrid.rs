@@ -1,4 +1,4 @@
-//! `softring bench hybrid --simulate`: rules for napping, tried on traces in simulated time.
+//! `softring bench hybrid --simulate`: rules for sleeping, tried on traces in simulated time.
 
 mod simulation;
 
@@ -19,7 +19,7 @@ patch that came first: half of the last run time, less what the last sleep was l
 blk-mq's until 6.4.
 
 x: latency as a multiple of spinning's. overslept: for how long a finished request lay unseen \
-because of a nap. spun: time spent looking before something was done. Both are averages per I/O.
+because of a sleep. spun: time spent looking before something was done. Both are averages per I/O.
 
 Traces: constant (80 us), bimodal (25 or 100 us), heavy tail (60 us at least, Pareto with exponent \
 2), drifting (50 to 450 us), pausing (constant, but the program lets eight minutes pass before it \
@@ -75,8 +75,8 @@ struct Row {
     cpu_percent: f64,
     oversleep_ns: f64,
     undersleep_ns: f64,
-    naps: f64,
-    longest_nap_ns: u64,
+    idle_sleeps: f64,
+    longest_idle_sleep_ns: u64,
     iops: f64,
 }
 
@@ -139,8 +139,8 @@ fn table(kind: TraceKind, depth: usize, machine: Machine, args: &HybridArgs) -> 
             cpu_percent: o.cpu,
             oversleep_ns: o.oversleep,
             undersleep_ns: o.undersleep,
-            naps: o.naps,
-            longest_nap_ns: o.longest_nap,
+            idle_sleeps: o.idle_sleeps,
+            longest_idle_sleep_ns: o.longest_idle_sleep,
             iops: o.iops,
         }
     };
@@ -175,7 +175,7 @@ fn print(o: &Outcome) -> anyhow::Result<()> {
             "CPU %",
             "overslept",
             "spun",
-            "naps",
+            "sleeps",
             "longest",
         ];
         let mut table = out::table(&header);
@@ -188,8 +188,8 @@ fn print(o: &Outcome) -> anyhow::Result<()> {
                 format!("{:.0}", r.cpu_percent),
                 time(r.oversleep_ns),
                 time(r.undersleep_ns),
-                format!("{:.2}", r.naps),
-                time(r.longest_nap_ns as f64),
+                format!("{:.2}", r.idle_sleeps),
+                time(r.longest_idle_sleep_ns as f64),
             ];
             let right = |c| Cell::new(c).set_alignment(CellAlignment::Right);
             table.add_row([Cell::new(r.rule)].into_iter().chain(cells.map(right)));

@@ -68,11 +68,11 @@ impl Stage {
         }
         self.ready();
         if !job.once {
-            nap(job.warmup, &finished);
+            idle_sleep(job.warmup, &finished);
         }
         let (before, start) = (Usage::now(), Instant::now());
         self.set(1);
-        nap(if job.once { f64::MAX } else { job.seconds }, &finished);
+        idle_sleep(if job.once { f64::MAX } else { job.seconds }, &finished);
         self.set(2);
         let (seconds, after) = (start.elapsed().as_secs_f64(), Usage::now());
         Measured { seconds, usage: after.since(before) }
@@ -80,7 +80,7 @@ impl Stage {
 }
 
 /// Sleeps, but not longer than there is something to wait for.
-fn nap(seconds: f64, finished: &impl Fn() -> bool) {
+fn idle_sleep(seconds: f64, finished: &impl Fn() -> bool) {
     let start = Instant::now();
     while !finished() {
         let left = seconds - start.elapsed().as_secs_f64();

@@ -78,7 +78,7 @@ pub enum BenchOf {
     Reissue(ReissueArgs),
     /// Reads at a steady rate through an SQ thread: latencies, and that thread's processor time
     Sqpoll(SqpollArgs),
-    /// Rules for napping while I/O is polled for, tried on traces
+    /// Rules for sleeping while I/O is polled for, tried on traces
     Hybrid(crate::bench::hybrid::HybridArgs),
     /// What it costs and gains to wait by polling: four ways, on real and modelled disks
     Polled(PolledArgs),
@@ -89,7 +89,7 @@ Sequential reads and writes of 128 KiB, random reads and writes of 4 KiB, past t
 one thread; each with --depths in flight, on each of --disks, for each of --policies, in turns.
 
 block: a plain ring, on which the thread sleeps until there is a completion. spin: an IOPOLL ring, \
-on which it looks without a pause. hybrid: it naps until one is about to come. adaptive: one of \
+on which it looks without a pause. hybrid: it sleeps until one is about to come. adaptive: one of \
 these, by what is in flight and who else wants to run. Every worker runs under softring, with \
 io_uring denied.
 
@@ -98,13 +98,13 @@ unless --data is given: a real one moves them without the processor.
 
 floor: the least that hybrid can take with many in flight, measured here. What submitting and \
 completing take at spin's rate, on a disk that takes no time; for a real disk, by a plain ring \
-that submits all that may be in flight and sleeps once for all of it. To that are added naps, one \
-after the other, each as long as completions may lie unseen: a quarter of what one of spin's \
-requests takes. Where naps of that length cost more than they spare, the floor is spinning.
+that submits all that may be in flight and sleeps once for all of it. To that are added sleeps, \
+one after the other, each as long as completions may lie unseen: a quarter of what one of spin's \
+requests takes. Where sleeps of that length cost more than they spare, the floor is spinning.
 
---plot has each row run once more by hybrid, traced, and draws its naps: for how long each was to \
-last, and when the first completion was there. On a modelled disk that is known, on a real one it \
-is when the thread found it.";
+--plot has each row run once more by hybrid, traced, and draws its sleeps: for how long each was \
+to last, and when the first completion was there. On a modelled disk that is known, on a real one \
+it is when the thread found it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = POLLED_AFTER)]
@@ -147,7 +147,8 @@ pub struct PolledArgs {
     /// Machine-readable output (JSON)
     #[arg(long)]
     pub json: bool,
-    /// Also draw the result: CPU against latency, and where naps end against when completions come
+    /// Also draw the result: CPU against latency, and where sleeps end against when completions
+    /// come
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,
 }
@@ -157,7 +158,7 @@ The client never waits: it looks at the clock, submits what is due by moving the
 at the completion queue. Latency counts from the moment at which a request was due. Where there \
 are two processors, the client has the first and the SQ thread (SQ_AFF) the second.
 
-kernel: the kernel's SQPOLL. spin, nap: softring's with --sq-idle. no-stats: spin, without \
+kernel: the kernel's SQPOLL. spin, sleep: softring's with --sq-idle. no-stats: spin, without \
 statistics and without the SQ thread's work meter.";
 
 #[derive(Debug, Args)]
@@ -168,7 +169,7 @@ pub struct SqpollArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub rates: Vec<u32>,
     /// Sides to measure; the first is what the others are compared with
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "kernel,spin,nap")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "kernel,spin,sleep")]
     #[arg(value_parser = crate::bench::sqpoll::names())]
     pub sides: Vec<String>,
     /// Value of sq_thread_idle, in ms

@@ -11,7 +11,7 @@ const TRACE_AFTER: &str = "\
 The file is in Chrome's Trace Event Format: open it in ui.perfetto.dev or chrome://tracing, also \
 compressed (.json.gz). Each ring has tracks of its requests, with their file, offset, length and \
 result, and counters of what is in flight and of IOPS; each thread has a track of what it did: \
-calls of io_uring_enter (\"sqes\": how many it submits, \"slept\": for how many µs), naps, what \
+calls of io_uring_enter (\"sqes\": how many it submits, \"slept\": for how many µs), sleeps, what \
 workers ran, passes of SQ threads. An arrow leads from where a request was taken to where it was \
 completed, if that was another thread.
 

@@ -34,7 +34,8 @@ pub enum SqIdle {
     /// Look at the queue without a pause, as the kernel's do
     Spin,
     /// Sleep towards the next submission where that spares processor time
-    Nap,
+    #[value(alias = "nap")]
+    Sleep,
 }
 
 /// How threads of the program wait for I/O.
@@ -43,9 +44,9 @@ pub enum SqIdle {
 pub enum Poll {
     /// Look without a pause
     Spin,
-    /// Nap until shortly before the next completion is due, then look
+    /// Sleep until shortly before the next completion is due, then look
     Hybrid,
-    /// Spin, nap or block, by queue depth and by who else wants the processor
+    /// Spin, sleep or block, by queue depth and by who else wants the processor
     Adaptive,
     /// Sleep until something completes
     Block,
@@ -124,7 +125,7 @@ mod tests {
         let given = [
             "--engine=user",
             "--intercept=patch",
-            "--sq-idle=nap",
+            "--sq-idle=sleep",
             "--poll=adaptive",
             "--quiet",
             "--deny",

@@ -235,8 +235,8 @@ fn counters(processes: u64, r: &read::Ring, seconds: f64) -> [Vec<Count>; 2] {
     ];
     rows.extend(routes.map(|(n, name)| (n, name, share(n, taken))));
     rows.extend([(r.reissued(), "reissues", rate(r.reissued()))]);
-    let naps = format!("{} of them too short", r.naps_under());
-    rows.extend([(r.naps(), "naps", naps)]);
+    let idle_sleeps = format!("{} of them too short", r.idle_sleeps_under());
+    rows.extend([(r.idle_sleeps(), "sleeps", idle_sleeps)]);
     if let Some(ns) = r.late_ns().checked_div(r.late_seen()) {
         let late = format!("on average, after the model had them done ({ns} ns)");
         rows.extend([(ns.div_ceil(1000), "us late", late)]);

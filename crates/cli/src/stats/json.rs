@@ -45,7 +45,7 @@ pub struct Ring {
     pub sq: Option<Sq>,
     pub routes: Routes,
     pub reissue: Reissue,
-    pub naps: Naps,
+    pub idle_sleeps: IdleSleeps,
     /// How late completions of modelled disks were seen, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_late: Option<Late>,
@@ -81,10 +81,10 @@ pub struct Meter {
     /// Of that, time in which it worked.
     pub work_us: u64,
     pub stretches: u64,
-    /// Naps between submissions (`--sq-idle=nap`), those that were too long, and their time.
-    pub naps: u64,
-    pub naps_over: u64,
-    pub napped_us: u64,
+    /// Sleeps between submissions (`--sq-idle=sleep`), those that were too long, and their time.
+    pub idle_sleeps: u64,
+    pub idle_sleeps_over: u64,
+    pub idle_slept_us: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -108,8 +108,8 @@ pub struct Reissue {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Naps {
-    pub naps: u64,
+pub struct IdleSleeps {
+    pub idle_sleeps: u64,
     pub under: u64,
     pub over: u64,
     pub spared_ns: u64,
@@ -194,9 +194,9 @@ impl Meter {
             total_us: m.total_us_at(ns),
             work_us: m.work_us(),
             stretches: m.stretches(),
-            naps: m.naps(),
-            naps_over: m.naps_over(),
-            napped_us: m.napped_us(),
+            idle_sleeps: m.idle_sleeps(),
+            idle_sleeps_over: m.idle_sleeps_over(),
+            idle_slept_us: m.idle_slept_us(),
         }
     }
 }
@@ -245,10 +245,10 @@ impl Ring {
                 aborted: r.aborted(),
                 capped: r.capped(),
             },
-            naps: Naps {
-                naps: r.naps(),
-                under: r.naps_under(),
-                over: r.naps_over(),
+            idle_sleeps: IdleSleeps {
+                idle_sleeps: r.idle_sleeps(),
+                under: r.idle_sleeps_under(),
+                over: r.idle_sleeps_over(),
                 spared_ns: r.spared_ns(),
                 spun_ns: r.spun_ns(),
             },

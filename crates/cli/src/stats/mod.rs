@@ -74,14 +74,14 @@ fn print_threads(p: &Process) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What threads that poll have spun and napped.
-fn print_naps(rows: &[&Ring], name: impl Fn(&Ring) -> String) -> anyhow::Result<()> {
-    let mut t = out::table(&["ring", "naps", "under", "over", "spared", "spun"]);
-    for r in rows.iter().filter(|r| r.naps.naps > 0 || r.naps.spun_ns > 0) {
-        let n = &r.naps;
+/// What threads that poll have spun and slept.
+fn print_idle_sleeps(rows: &[&Ring], name: impl Fn(&Ring) -> String) -> anyhow::Result<()> {
+    let mut t = out::table(&["ring", "sleeps", "under", "over", "spared", "spun"]);
+    for r in rows.iter().filter(|r| r.idle_sleeps.idle_sleeps > 0 || r.idle_sleeps.spun_ns > 0) {
+        let n = &r.idle_sleeps;
         let times = [n.spared_ns, n.spun_ns].map(|ns| format!("{} µs", ns / 1000));
         let times = times.map(|t| Cell::new(t).set_alignment(CellAlignment::Right));
-        let counts = [n.naps, n.under, n.over].map(number);
+        let counts = [n.idle_sleeps, n.under, n.over].map(number);
         t.add_row([Cell::new(name(r))].into_iter().chain(counts).chain(times));
     }
     if t.row_count() > 0 { out::line(&t.to_string()) } else { Ok(()) }
@@ -129,7 +129,7 @@ fn print(p: &Process, all: bool) -> anyhow::Result<()> {
     if t.row_count() > 0 {
         out::line(&t.to_string())?;
     }
-    print_naps(&rows, name)?;
+    print_idle_sleeps(&rows, name)?;
     for r in &rows {
         let mut ops: Vec<(&String, &u64)> = r.ops.iter().collect();
         ops.sort_by_key(|(_, n)| std::cmp::Reverse(**n));

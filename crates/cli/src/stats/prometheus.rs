@@ -72,9 +72,9 @@ const METRICS: [(&str, &str, &str); 22] = [
     ("softring_in_flight_requests", "gauge", "Requests taken that have not ended."),
     ("softring_routed_requests_total", "counter", "Requests by where they went."),
     ("softring_reissue_steps_total", "counter", "What became of attempts at pollable files."),
-    ("softring_naps_total", "counter", "Naps of threads that poll."),
-    ("softring_naps_in_vain_total", "counter", "Naps that ended too early."),
-    ("softring_nap_seconds_total", "counter", "Time that polling threads spent in naps."),
+    ("softring_idle_sleeps_total", "counter", "Sleeps of threads that poll."),
+    ("softring_idle_sleeps_in_vain_total", "counter", "Sleeps that ended too early."),
+    ("softring_idle_sleep_seconds_total", "counter", "Time that polling threads spent in sleeps."),
     ("softring_spin_seconds_total", "counter", "Time that polling threads spent spinning."),
     ("softring_workers", "gauge", "Worker threads, by account and state."),
     ("softring_worker_queue_requests", "gauge", "Requests that wait for a worker."),
@@ -181,9 +181,9 @@ fn ring(metrics: &mut [Metric], r: &read::Ring, labels: &Labels) {
     for (step, n) in steps {
         add("softring_reissue_steps_total", &labels.and("step", step), n);
     }
-    add("softring_naps_total", labels, r.naps());
-    add("softring_naps_in_vain_total", labels, r.naps_under());
-    of(metrics, "softring_nap_seconds_total").add(labels, seconds(r.spared_ns()));
+    add("softring_idle_sleeps_total", labels, r.idle_sleeps());
+    add("softring_idle_sleeps_in_vain_total", labels, r.idle_sleeps_under());
+    of(metrics, "softring_idle_sleep_seconds_total").add(labels, seconds(r.spared_ns()));
     of(metrics, "softring_spin_seconds_total").add(labels, seconds(r.spun_ns()));
     for (&op, l) in r.latencies.iter().filter(|(_, l)| l.count() > 0) {
         let labels = labels.and("op", op_name(op));

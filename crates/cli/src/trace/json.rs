@@ -358,9 +358,9 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
                 return;
             }
             // For how long, in µs, unless so many completions come before.
-            Step::Nap => {
+            Step::IdleSleep => {
                 let length = f64::from(e.value) / 1000.0;
-                ("nap", format!("\"length\":{length},\"completions\":{}", e.req))
+                ("sleep", format!("\"length\":{length},\"completions\":{}", e.req))
             }
             Step::Work => ("", format!("\"ring\":{ring}")),
             _ => ("drive", format!("\"ring\":{ring}")),

@@ -8,7 +8,7 @@ use crate::drive::sleep::{FOREVER, On, Woke, sleep_on_sequence};
 use crate::drive::task_work;
 use crate::io::poll::BATCH;
 use crate::io::signal_scope::{SignalScope, Sigset};
-use crate::policy::hybrid::Nap;
+use crate::policy::hybrid::IdleSleep;
 use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
 use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
@@ -186,7 +186,7 @@ pub(crate) fn cqring_wait<'r>(
         }
         ctx.turn(found.turn());
     }
-    ctx.count_naps();
+    ctx.count_idle_sleeps();
     ring.driven.store(true, Relaxed);
     let any = ctx.mem.cq_ready() > 0;
     (ctx, if any { Ok(0) } else { result })
@@ -250,9 +250,11 @@ fn sleep<'r>(
             core::hint::spin_loop();
             return (ring.lock_now(), Slept::Woken);
         }
-        Ok(Rest::Nap(nap)) if nap != Nap::BLOCK => return take_nap(ring, ctx, a, left, nap, found),
+        Ok(Rest::IdleSleep(idle_sleep)) if idle_sleep != IdleSleep::BLOCK => {
+            return take_idle_sleep(ring, ctx, a, left, idle_sleep, found);
+        }
         Err(_) => return handle_signals(ring, ctx, signals),
-        Ok(Rest::Block | Rest::Nap(_)) => {}
+        Ok(Rest::Block | Rest::IdleSleep(_)) => {}
     }
     let span = ctx.trace.begin_now();
     let (mut ctx, slept) =
@@ -296,7 +298,7 @@ pub(crate) fn end_by_signals<'r>(
 /// What to do before blocking.
 enum Rest {
     Block,
-    Nap(Nap),
+    IdleSleep(IdleSleep),
     Look,
 }
 
@@ -315,28 +317,28 @@ impl Ctx {
             return Ok(Rest::Block);
         };
         let rest = polling.rest(signals)?;
-        Ok(rest.map_or(Rest::Look, Rest::Nap))
+        Ok(rest.map_or(Rest::Look, Rest::IdleSleep))
     }
 }
 
 /// Drives until it is time to look for completions of aio.
-fn take_nap<'r>(
+fn take_idle_sleep<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     a: &WaitArgs,
     left: u64,
-    nap: Nap,
+    idle_sleep: IdleSleep,
     found: &mut Found,
 ) -> (Guard<'r>, Slept) {
-    let napping = ctx.trace.begin_nap(nap.until, nap.many);
+    let idle_sleeping = ctx.trace.begin_idle_sleep(idle_sleep.until, idle_sleep.many);
     let acts = ctx.reap_marks();
-    let time = nap.until.saturating_sub(Clock::Monotonic.now());
+    let time = idle_sleep.until.saturating_sub(Clock::Monotonic.now());
     let (mut ctx, slept) = match acts || time == 0 {
         true => (ctx, Slept::Woken),
         false => drive(ring, ctx, a, left.min(time), found),
     };
-    found.early = Some(Clock::Monotonic.now() < nap.until);
-    ctx.trace.end_nap(&napping);
+    found.early = Some(Clock::Monotonic.now() < idle_sleep.until);
+    ctx.trace.end_idle_sleep(&idle_sleeping);
     (ctx, slept)
 }
 

@@ -10,13 +10,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use crate::drive::cqwait::{end_by_signals, sleep_passively};
-use crate::drive::sleep::idle_sleep;
+use crate::drive::sleep;
 use crate::io::aio::AioCtx;
 use crate::io::kinds::is_direct;
 use crate::io::polling::{self, LOOKS, Polling};
 use crate::io::signal_scope::SignalScope;
 use crate::ops::rw;
-use crate::policy::hybrid::{Nap, Policy, Tally};
+use crate::policy::hybrid::{IdleSleep, Policy, Tally};
 use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::opdef;
 use crate::ring::request::Req;
@@ -72,11 +72,11 @@ pub(crate) fn iopoll_check<'r>(
         polling.begin();
     }
     let (mut ctx, done) = poll_until(ring, ctx, want, signals);
-    ctx.count_naps();
+    ctx.count_idle_sleeps();
     (ctx, done)
 }
 
-/// Looks, naps and sleeps until `want` have come.
+/// Looks, sleeps and sleeps until `want` have come.
 fn poll_until<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
@@ -113,8 +113,8 @@ fn poll_until<'r>(
         };
         let rested;
         (ctx, rested) = match rest {
-            Ok(Some(nap)) => {
-                let (ctx, slept) = doze(ring, ctx, nap, signals.mask());
+            Ok(Some(idle_sleep)) => {
+                let (ctx, slept) = doze(ring, ctx, idle_sleep, signals.mask());
                 (ctx, slept.map(|_| 0))
             }
             Ok(None) => {
@@ -139,7 +139,7 @@ struct Plain {
 }
 
 impl Plain {
-    fn rest(&mut self, signals: &mut SignalScope) -> Result<Option<Nap>> {
+    fn rest(&mut self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
         let skips = !self.looks.is_multiple_of(LOOKS);
         self.looks += 1;
         if skips {
@@ -147,9 +147,9 @@ impl Plain {
         }
         let now = Clock::Monotonic.now();
         signals.spins(now)?;
-        let slice = Nap { until: now + SLICE.as_nanos() as u64, many: 1 };
+        let slice = IdleSleep { until: now + SLICE.as_nanos() as u64, many: 1 };
         Ok(match now - *self.since.get_or_insert(now) {
-            vain if vain > STALLED_NS => Some(Nap::BLOCK),
+            vain if vain > STALLED_NS => Some(IdleSleep::BLOCK),
             vain if vain > SPIN_NS => Some(slice),
             _ => None,
         })
@@ -157,31 +157,31 @@ impl Plain {
 }
 
 /// Sleeps for completions of aio, or of a modelled device, without the lock. False if it did not,
-/// as there are none to sleep for: the ring's nap is cancelled.
+/// as there are none to sleep for: the ring's sleep is cancelled.
 ///
 /// # Errors
 /// `EINTR` when a signal came.
 pub(crate) fn doze<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
-    mut nap: Nap,
+    mut idle_sleep: IdleSleep,
     mask: Option<u64>,
 ) -> (Guard<'r>, Result<bool>) {
     let aio = ctx.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
     let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
     let mut reap = aio.and_then(AioCtx::detach_reap);
     // Completions of aio that another thread takes would not end a sleep without an end.
-    let hears = nap == Nap::BLOCK && (in_flight == 0 || reap.is_some());
+    let hears = idle_sleep == IdleSleep::BLOCK && (in_flight == 0 || reap.is_some());
     let wake = if hears { ctx.hear_others(reap.is_some()) } else { None };
     let blocks = wake.is_some();
-    if !blocks && (ctx.transports.workers > 0 || nap == Nap::BLOCK) {
+    if !blocks && (ctx.transports.workers > 0 || idle_sleep == IdleSleep::BLOCK) {
         // What others post ends no such sleep.
-        nap.until = nap.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
+        idle_sleep.until = idle_sleep.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
     }
-    let napping = ctx.trace.begin_nap(nap.until, nap.many);
+    let idle_sleeping = ctx.trace.begin_idle_sleep(idle_sleep.until, idle_sleep.many);
     // A modelled device wakes who sleeps for it, as a real one does.
-    let due = ctx.model_due().filter(|&due| !nap.through() && due < nap.until);
-    let nap = Nap { until: due.unwrap_or(nap.until), ..nap };
+    let due = ctx.model_due().filter(|&due| !idle_sleep.through() && due < idle_sleep.until);
+    let length = IdleSleep { until: due.unwrap_or(idle_sleep.until), ..idle_sleep };
     if ctx.transports.with_models() {
         sys::exact_timers();
     } else if reap.is_none() {
@@ -192,10 +192,10 @@ pub(crate) fn doze<'r>(
     }
     if blocks {
         // Any CQE ends it: the program may have taken it when the driver is asked for.
-        ctx.begin_drive(0, nap.until);
+        ctx.begin_drive(0, idle_sleep.until);
     }
     drop(ctx);
-    let slept = idle_sleep(reap.as_mut(), nap, in_flight, wake, mask);
+    let slept = sleep::idle_sleep(reap.as_mut(), length, in_flight, wake, mask);
     let slept = slept.map(|early| early || due.is_some());
     let mut ctx = ring.lock();
     if let Some((aio, reap)) = ctx.transports.aio.as_mut().zip(reap) {
@@ -204,7 +204,7 @@ pub(crate) fn doze<'r>(
     if blocks {
         ctx.end_drive();
     }
-    ctx.trace.end_nap(&napping);
+    ctx.trace.end_idle_sleep(&idle_sleeping);
     // Another waiter may have to go on where this one leaves.
     ctx.wake_waiters();
     if let Some(polling) = &mut ctx.transports.polling {
@@ -301,14 +301,14 @@ impl Ctx {
         self.transports.polling = polling;
     }
 
-    /// Enters what naps came to in the statistics.
-    pub(crate) fn count_naps(&mut self) {
+    /// Enters what sleeps came to in the statistics.
+    pub(crate) fn count_idle_sleeps(&mut self) {
         let Some(polling) = &mut self.transports.polling else { return };
-        let Tally { naps, under, over, spared_ns, spun_ns } = polling.hybrid.take_tally();
-        if naps + spun_ns > 0 {
-            let n = &self.stats.naps;
-            let counts = [naps, under, over, spared_ns, spun_ns];
-            let words = [&n.naps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
+        let Tally { idle_sleeps, under, over, spared_ns, spun_ns } = polling.hybrid.take_tally();
+        if idle_sleeps + spun_ns > 0 {
+            let n = &self.stats.idle_sleeps;
+            let counts = [idle_sleeps, under, over, spared_ns, spun_ns];
+            let words = [&n.idle_sleeps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
             words.into_iter().zip(counts).for_each(|(word, count)| word.add(count));
         }
     }
@@ -321,22 +321,22 @@ mod tests {
 
     /// As where only workers have something.
     #[test]
-    fn a_nap_with_nothing_to_sleep_for_is_none() {
+    fn a_sleep_with_nothing_to_sleep_for_is_none() {
         let flags = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
         let mut params = io_uring_params { flags, ..Default::default() };
         let fd = syscall::setup(4, (&raw mut params).expose_provenance()) as i32;
         let ring = fds::ring(fd).unwrap();
         let (mut signals, mut ctx) = (SignalScope::default(), ring.lock());
         ctx.start_polling(4);
-        let nap = loop {
+        let idle_sleep = loop {
             let polling = ctx.transports.polling.as_mut().unwrap();
-            if let Some(nap) = polling.rest(&mut signals).unwrap() {
-                break nap;
+            if let Some(idle_sleep) = polling.rest(&mut signals).unwrap() {
+                break idle_sleep;
             }
         };
-        let (mut ctx, slept) = doze(&ring, ctx, nap, None);
+        let (mut ctx, slept) = doze(&ring, ctx, idle_sleep, None);
         assert_eq!(slept, Ok(false));
         let polling = ctx.transports.polling.as_mut().unwrap();
-        assert_eq!(polling.hybrid.take_tally().naps, 0);
+        assert_eq!(polling.hybrid.take_tally().idle_sleeps, 0);
     }
 }

@@ -11,14 +11,14 @@ pub(super) struct OfProcess {
     pub(super) reactor: reactor::OfProcess,
     /// There has been a ring that tells by its flags word. Only ever turns on.
     pub(super) flagging: AtomicBool,
-    /// SQ threads that start nap between submissions.
-    pub(super) sq_naps: AtomicBool,
+    /// SQ threads that start sleep between submissions.
+    pub(super) sq_idle_sleeps: AtomicBool,
 }
 
 pub(super) static PROCESS: OfProcess = OfProcess {
     reactor: reactor::OfProcess::new(),
     flagging: AtomicBool::new(false),
-    sq_naps: AtomicBool::new(false),
+    sq_idle_sleeps: AtomicBool::new(false),
 };
 
 /// The reactor stands still over a fork.
@@ -31,9 +31,9 @@ impl OfProcess {
     }
 
     fn in_child(&self, child: &Child) {
-        let Self { reactor, flagging, sq_naps } = self;
+        let Self { reactor, flagging, sq_idle_sleeps } = self;
         reactor.in_child(child);
         keeps(flagging, "costs a child no more than a look");
-        keeps(sq_naps, "what the program has set holds for its children");
+        keeps(sq_idle_sleeps, "what the program has set holds for its children");
     }
 }

@@ -9,7 +9,7 @@ use core::time::Duration;
 use crate::io::aio::DetachedReap;
 use crate::io::poll::{self, BATCH};
 use crate::memory::lock::{Control, SPINNER};
-use crate::policy::hybrid::Nap;
+use crate::policy::hybrid::IdleSleep;
 use crate::ring::ctx::Guard;
 use softring_host::handlers::asleep;
 use softring_host::limits::AIO_WAIT_BATCH;
@@ -145,13 +145,13 @@ pub(crate) fn sleep_for_change(ctx: Guard<'_>, deadline: u64) -> Result<()> {
 /// `EINTR`.
 pub(crate) fn idle_sleep(
     reap: Option<&mut DetachedReap>,
-    nap: Nap,
+    idle_sleep: IdleSleep,
     in_flight: u32,
     wake: Option<i32>,
     mask: Option<u64>,
 ) -> Result<bool> {
-    let ns = nap.until.saturating_sub(Clock::Monotonic.now());
-    let min = (nap.many.min(in_flight) as usize).clamp(1, AIO_WAIT_BATCH);
+    let ns = idle_sleep.until.saturating_sub(Clock::Monotonic.now());
+    let min = (idle_sleep.many.min(in_flight) as usize).clamp(1, AIO_WAIT_BATCH);
     let slept = match (reap, wake) {
         (Some(reap), _) => {
             let taken = sleep(On::Aio(reap, min), ns, mask);

@@ -7,7 +7,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use super::of_process::PROCESS;
 use super::signal_scope::SignalScope;
-use crate::policy::hybrid::{Hybrid, Key, Load, Nap, Policy, Step, Ticket, Timer};
+use crate::policy::hybrid::{Hybrid, IdleSleep, Key, Load, Policy, Step, Ticket, Timer};
 use softring_host::sys;
 use softring_host::time::{Clock, cpu_time};
 use softring_uapi::aio::{IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, iocb};
@@ -18,7 +18,7 @@ const TRIALS: usize = 6;
 const TRIAL_NS: u64 = 20_000;
 /// Looks in a row between two looks at the clock.
 pub(crate) const LOOKS: u32 = 64;
-/// The processor time of one nap in so many is measured.
+/// The processor time of one sleep in so many is measured.
 const COST_EVERY: u32 = 16;
 
 /// Every ring waits by this policy from now on, polled or not.
@@ -49,16 +49,16 @@ pub(crate) fn try_timer(ns: u64) -> Timer {
     Timer::measured(&tried.map(|t| t.0)[1..], cpu[TRIALS / 2])
 }
 
-/// The same, with the timer that a [`SignalScope`] naps with.
-pub fn try_nap(ns: u64) -> Timer {
+/// The same, with the timer that a [`SignalScope`] sleeps with.
+pub fn try_idle_sleep(ns: u64) -> Timer {
     let mut signals = SignalScope::default();
-    signals.naps();
+    signals.idle_sleeps();
     try_timer(ns)
 }
 
-/// What a nap costs, once per process.
+/// What a sleep costs, once per process.
 fn timer() -> Timer {
-    *PROCESS.kernel.timer.get_or_init(|| try_nap(TRIAL_NS))
+    *PROCESS.kernel.timer.get_or_init(|| try_idle_sleep(TRIAL_NS))
 }
 
 /// Runnable threads of the machine: the fourth field of proc_loadavg(5).
@@ -111,8 +111,8 @@ pub(crate) struct Polling {
     devices: Devices,
     /// Looks to make before the clock is asked again.
     looks: u32,
-    naps: u32,
-    /// The thread's processor time when a nap began that is measured.
+    idle_sleeps: u32,
+    /// The thread's processor time when a sleep began that is measured.
     spent: Option<u64>,
 }
 
@@ -127,7 +127,13 @@ impl Polling {
             });
         }
         let hybrid = Hybrid::new(policy, room, timer());
-        Box::new(Polling { hybrid, devices: Devices::default(), looks: 0, naps: 0, spent: None })
+        Box::new(Polling {
+            hybrid,
+            devices: Devices::default(),
+            looks: 0,
+            idle_sleeps: 0,
+            spent: None,
+        })
     }
 
     /// The kernel's aio has taken an iocb.
@@ -154,19 +160,19 @@ impl Polling {
         early
     }
 
-    /// The nap that [`Self::rest`] has answered was not taken, or one for something else was that
+    /// The sleep that [`Self::rest`] has answered was not taken, or one for something else was that
     /// ended sooner (`slept`).
     pub(crate) fn cancel(&mut self, slept: bool) {
         self.spent = None;
         self.hybrid.cancel(slept, Clock::Monotonic.now());
     }
 
-    /// A look has found nothing, or too little: the nap to take now, or [`Nap::BLOCK`]; none: look
-    /// again.
+    /// A look has found nothing, or too little: the sleep to take now, or [`IdleSleep::BLOCK`];
+    /// none: look again.
     ///
     /// # Errors
     /// EINTR when a signal waits for the thread.
-    pub(crate) fn rest(&mut self, signals: &mut SignalScope) -> Result<Option<Nap>> {
+    pub(crate) fn rest(&mut self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
         if self.too_early() {
             return Ok(None);
         }
@@ -181,19 +187,19 @@ impl Polling {
                 Ok(None)
             }
             Step::Block => {
-                signals.naps();
-                Ok(Some(Nap::BLOCK))
+                signals.idle_sleeps();
+                Ok(Some(IdleSleep::BLOCK))
             }
-            Step::Nap(nap) => {
-                signals.naps();
-                self.spent = self.naps.is_multiple_of(COST_EVERY).then(cpu_time);
-                self.naps = self.naps.wrapping_add(1);
-                Ok(Some(nap))
+            Step::IdleSleep(idle_sleep) => {
+                signals.idle_sleeps();
+                self.spent = self.idle_sleeps.is_multiple_of(COST_EVERY).then(cpu_time);
+                self.idle_sleeps = self.idle_sleeps.wrapping_add(1);
+                Ok(Some(idle_sleep))
             }
         }
     }
 
-    /// The nap is over.
+    /// The sleep is over.
     pub(crate) fn woke(&mut self, early: bool) {
         if let Some(before) = self.spent.take() {
             self.hybrid.timer.cost(cpu_time().saturating_sub(before));

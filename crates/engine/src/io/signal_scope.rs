@@ -1,10 +1,10 @@
 //! What a thread changes of itself while it polls, and puts back when it is through: it spins with
-//! signals blocked, and naps with a timer that fires when it is set to.
+//! signals blocked, and sleeps with a timer that fires when it is set to.
 //!
 //! A signal whose handler ran between two looks would leave no trace, and the wait would go on as
-//! if it had not come. So spinning blocks signals and asks for pending ones now and then; naps are
-//! taken under the program's own mask, and end with EINTR. A pending signal is handled before the
-//! wait answers EINTR: one that nobody handles ends no wait.
+//! if it had not come. So spinning blocks signals and asks for pending ones now and then; sleeps
+//! are taken under the program's own mask, and end with EINTR. A pending signal is handled before
+//! the wait answers EINTR: one that nobody handles ends no wait.
 //!
 //! Handlers that run between calls only ([`handlers`](softring_host::handlers)) are no concern of
 //! the rest. Another one that runs inside a sleep may enter the same ring: it takes over what its
@@ -23,7 +23,7 @@ use softring_uapi::errno::{Errno, Result};
 
 /// How often a thread that spins asks for pending signals, in ns.
 const ASK_EVERY: u64 = 100_000;
-/// The default slack, 50 µs, is as long as many a nap.
+/// The default slack, 50 µs, is as long as many a sleep.
 const SLACK_NS: usize = 1;
 
 /// Where the program has the signal mask of a wait.
@@ -133,7 +133,7 @@ impl SignalScope {
 
     /// The thread goes to sleep, and is to wake in time. Signals come through in the sleep itself
     /// only: then what the sleep has brought is all there when a handler runs.
-    pub(crate) fn naps(&mut self) {
+    pub(crate) fn idle_sleeps(&mut self) {
         self.blocks();
         if self.slack.is_none() {
             self.slack = Some(sys::timer_slack());

@@ -15,8 +15,8 @@
 //!        release                       io_destroy, which unmaps
 //! ```
 
+use super::idle_sleeps::IdleSleeps;
 use super::look::{Manners, Wait};
-use super::naps::Naps;
 use super::table::{self, PROCESS};
 use crate::io::aio::ring::Ring;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -54,14 +54,14 @@ pub(super) struct Context {
     looked: AtomicU32,
     manners: Manners,
     /// Of a polled context whose waiters go by a policy.
-    naps: OnceLock<Naps>,
+    idle_sleeps: OnceLock<IdleSleeps>,
     mapped: RwLock<()>,
     ending: AtomicBool,
 }
 
 impl Context {
     pub(super) fn new(id: usize, nr: u32, forced: bool) -> Self {
-        let naps = forced.then(|| Naps::new(nr)).flatten();
+        let idle_sleeps = forced.then(|| IdleSleeps::new(nr)).flatten();
         Self {
             id,
             nr,
@@ -71,7 +71,7 @@ impl Context {
             deciding: Mutex::new(()),
             looked: AtomicU32::new(0),
             manners: Manners::default(),
-            naps: naps.map_or_else(OnceLock::new, OnceLock::from),
+            idle_sleeps: idle_sleeps.map_or_else(OnceLock::new, OnceLock::from),
             mapped: RwLock::new(()),
             ending: AtomicBool::new(false),
         }
@@ -86,8 +86,8 @@ impl Context {
         self.forced || self.looked.load(Relaxed) < AIO_LOOKS
     }
 
-    pub(super) fn naps(&self) -> Option<&Naps> {
-        self.naps.get()
+    pub(super) fn idle_sleeps(&self) -> Option<&IdleSleeps> {
+        self.idle_sleeps.get()
     }
 
     pub(super) fn manners(&self) -> &Manners {
@@ -125,7 +125,7 @@ impl Context {
     }
 
     pub(super) fn submit(&self, nr: isize, list: usize) -> isize {
-        let known = self.mode.load(Acquire) == PLAIN && self.naps().is_none();
+        let known = self.mode.load(Acquire) == PLAIN && self.idle_sleeps().is_none();
         if nr <= 0 || known && self.seen_enough() {
             return answer(aio::io_submit(self.id, nr, UserPtr(list as u64)));
         }
@@ -156,8 +156,8 @@ impl Context {
     /// Of `good` iocbs at `list` the kernel has taken some.
     fn told(&self, ret: isize, good: usize, list: usize) {
         let taken = ret.max(0) as usize;
-        if let Some(naps) = self.naps().filter(|_| taken < good) {
-            naps.refused((list + taken * size_of::<usize>()) as u64, good - taken);
+        if let Some(idle_sleeps) = self.idle_sleeps().filter(|_| taken < good) {
+            idle_sleeps.refused((list + taken * size_of::<usize>()) as u64, good - taken);
         }
     }
 
@@ -188,8 +188,8 @@ impl Context {
             if let Err(e) = self.judge(cb, &mut last_direct) {
                 return (i, Some(e));
             }
-            if let Some(naps) = self.naps() {
-                naps.issued(at[i], cb);
+            if let Some(idle_sleeps) = self.idle_sleeps() {
+                idle_sleeps.issued(at[i], cb);
             }
         }
         (readable, (readable < n).then_some(Errno::EFAULT))
@@ -218,8 +218,8 @@ impl Context {
         }
         if wanted == POLLED {
             softring_host::handlers::need();
-            if let Some(naps) = Naps::new(self.nr) {
-                let _ = self.naps.set(naps);
+            if let Some(idle_sleeps) = IdleSleeps::new(self.nr) {
+                let _ = self.idle_sleeps.set(idle_sleeps);
             }
             if let (Some(own), Some(_held)) = (&self.own, self.hold()) {
                 own.disown();

@@ -183,8 +183,8 @@ impl Wait {
 
     /// Looks at `ring`, then has the kernel take the events, or sleep for them.
     pub(super) fn look(&self, ctx: &Context, ring: &Ring) -> isize {
-        if let Some(naps) = ctx.naps() {
-            return self.nap(ctx, ring, naps);
+        if let Some(idle_sleeps) = ctx.idle_sleeps() {
+            return self.idle_sleep(ctx, ring, idle_sleeps);
         }
         if !self.waits() || forced() == Some(Policy::Block) {
             return self.kernel();

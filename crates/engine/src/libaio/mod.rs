@@ -7,7 +7,7 @@
 //! io_setup      table      the kernel's context, noted; or one of ours
 //! io_submit     context    is it polled? its first iocb says so
 //! io_getevents  look       looks at completion memory until enough is there, then asks the kernel
-//!               naps       the same by another policy than spinning
+//!               sleeps       the same by another policy than spinning
 //! ```
 //!
 //! **What is polled** is the completion memory of kernel aio, which is mapped into this process:
@@ -25,13 +25,13 @@
 
 mod context;
 mod emulated;
+mod idle_sleeps;
 mod look;
 mod mapped;
-mod naps;
 mod table;
 
+pub use idle_sleeps::idle_slept;
 pub use look::{Wait, looks};
-pub use naps::napped;
 pub(crate) use table::AT_FORK;
 
 use core::sync::atomic::Ordering::Relaxed;

@@ -60,7 +60,7 @@ pub(super) struct Counts {
     /// Waits that looked for events, and those that found them so.
     pub(super) looked: AtomicU64,
     pub(super) found: AtomicU64,
-    pub(super) naps: AtomicU64,
+    pub(super) idle_sleeps: AtomicU64,
 }
 
 pub(super) static PROCESS: OfProcess = OfProcess {
@@ -69,7 +69,11 @@ pub(super) static PROCESS: OfProcess = OfProcess {
     poll_all: AtomicBool::new(false),
     deaf: AtomicBool::new(false),
     emulated: AtomicBool::new(false),
-    counts: Counts { looked: AtomicU64::new(0), found: AtomicU64::new(0), naps: AtomicU64::new(0) },
+    counts: Counts {
+        looked: AtomicU64::new(0),
+        found: AtomicU64::new(0),
+        idle_sleeps: AtomicU64::new(0),
+    },
 };
 
 fn write() -> RwLockWriteGuard<'static, Table> {

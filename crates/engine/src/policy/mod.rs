@@ -1,5 +1,5 @@
 //! When to look, and when to sleep: pure functions of what is measured, without I/O.
 
 pub mod hybrid;
-pub(crate) mod nap;
+pub(crate) mod idle_sleep;
 pub(crate) mod period;

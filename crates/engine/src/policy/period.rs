@@ -1,6 +1,6 @@
 //! Predicts the arrivals of a program that submits at a steady rate and keeps to it when it is held
 //! up: what is due comes late then, but the next is due when it would have been. Pure code, as
-//! `nap` is.
+//! `idle_sleep` is.
 //!
 //! Gaps do not tell that. A submission that is late makes one gap longer and the next shorter, and
 //! where one in twenty is late, gaps are of all sizes:
@@ -21,7 +21,7 @@ const NEAR: u64 = 8;
 /// A period that brought nothing is looked out for: who is held up should not wait for us, too.
 /// After so many without a submission the program does something else.
 const LOST: u64 = 8;
-/// How much earlier the next is looked out for after one that came during a nap, and how slowly
+/// How much earlier the next is looked out for after one that came during a sleep, and how slowly
 /// that is forgotten.
 const EARLIER: u64 = 64;
 const FORGET: u64 = 512;
@@ -74,7 +74,7 @@ impl PeriodPredictor {
         }
     }
 
-    /// Something had come when a nap was over: on time, as far as is known.
+    /// Something had come when a sleep was over: on time, as far as is known.
     pub(super) fn woke_late(&mut self, now: u64) {
         self.last = now;
         let periods = now.saturating_sub(self.at).checked_div(self.period).unwrap_or(0);
@@ -83,7 +83,8 @@ impl PeriodPredictor {
         self.kept = self.kept.saturating_sub(1);
     }
 
-    /// So many had come when a nap was over: a program that was held up, or one that goes quicker.
+    /// So many had come when a sleep was over: a program that was held up, or one that goes
+    /// quicker.
     pub(super) fn less_certain(&mut self, events: u32) {
         self.kept = self.kept.saturating_sub(MOST / 16 * events);
     }

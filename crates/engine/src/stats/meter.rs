@@ -64,8 +64,8 @@ struct Stopwatch {
     /// Time between stretches since then.
     gaps: u64,
     /// Of 1024 ns between stretches, those that it was off the processor, as last seen: a thread
-    /// that spins has 0, one that naps nearly all.
-    naps: u64,
+    /// that spins has 0, one that sleeps nearly all.
+    idle_sleeps: u64,
     work: u64,
 }
 
@@ -89,8 +89,8 @@ impl Stopwatch {
         if look {
             let off = self.look(now, cpu());
             if self.long {
-                // What it napped between is not held against the work.
-                span = span.saturating_sub(off.saturating_sub(self.gaps * self.naps / 1024));
+                // What it slept between is not held against the work.
+                span = span.saturating_sub(off.saturating_sub(self.gaps * self.idle_sleeps / 1024));
             } else {
                 self.between(off);
             }
@@ -111,7 +111,7 @@ impl Stopwatch {
 
     /// All stretches since the last look were short: `off` lies between them.
     fn between(&mut self, off: u64) {
-        self.naps = (off * 1024).checked_div(self.gaps).unwrap_or(0).min(1024);
+        self.idle_sleeps = (off * 1024).checked_div(self.gaps).unwrap_or(0).min(1024);
         self.gaps = 0;
     }
 }
@@ -215,13 +215,13 @@ impl Meter {
         *self = new;
     }
 
-    /// What the thread's naps came to so far: their number, how many were too long, and their time
-    /// in ns.
-    pub(crate) fn naps(&self, naps: u64, over: u64, napped: u64) {
+    /// What the thread's sleeps came to so far: their number, how many were too long, and their
+    /// time in ns.
+    pub(crate) fn idle_sleeps(&self, idle_sleeps: u64, over: u64, idle_slept: u64) {
         let words = self.words();
-        words.naps.set(naps);
-        words.naps_over.set(over);
-        words.napped_us.set(napped / 1000);
+        words.idle_sleeps.set(idle_sleeps);
+        words.idle_sleeps_over.set(over);
+        words.idle_slept_us.set(idle_slept / 1000);
     }
 
     /// Processor time of the thread since it has the meter, and that of its work, both in µs.
@@ -248,8 +248,8 @@ impl Drop for Meter {
         let w = self.words();
         w.id.set(0);
         let rest = [&w.kind, &w.tid, &w.cpu, &w.base_ns, &w.total_us, &w.work_us, &w.stretches];
-        let naps = [&w.naps, &w.naps_over, &w.napped_us];
-        rest.into_iter().chain(naps).chain(&w.name).for_each(|word| word.set(0));
+        let idle_sleeps = [&w.idle_sleeps, &w.idle_sleeps_over, &w.idle_slept_us];
+        rest.into_iter().chain(idle_sleeps).chain(&w.name).for_each(|word| word.set(0));
         page::give_meter(place);
     }
 }
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn naps_between_short_stretches_are_not_held_against_a_long_one() {
+    fn sleeps_between_short_stretches_are_not_held_against_a_long_one() {
         let mut s = Stopwatch { ended: 1000, looked: (1000, 0), ..Stopwatch::default() };
         // 10 µs of work, 90 of sleep, until a look tells that it sleeps in the gaps.
         let (mut now, mut cpu) = (1000, 0);
@@ -299,7 +299,7 @@ mod tests {
             (now, cpu) = (now + 10_000, cpu + 10_000);
             s.stop(now, || cpu);
         }
-        assert_eq!((s.work, s.naps), (250_000, 1024));
+        assert_eq!((s.work, s.idle_sleeps), (250_000, 1024));
         // Then a burst of 300 µs.
         now += 90_000;
         s.start(now, never);

@@ -147,14 +147,14 @@ pub struct Routes {
 /// What threads that wait by polling did between their looks (`policy::hybrid`).
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Naps {
-    /// Naps taken.
-    pub naps: Count,
+pub struct IdleSleeps {
+    /// Sleeps taken.
+    pub idle_sleeps: Count,
     /// Of those, the ones that ended before what they waited for was there.
     pub(crate) under: Count,
     /// Of those, the ones that found it there.
     pub(crate) over: Count,
-    /// Time spent in naps, in ns: processor time that spinning would have cost.
+    /// Time spent in sleeps, in ns: processor time that spinning would have cost.
     pub(crate) spared_ns: Count,
     /// Time spent spinning, in ns.
     pub(crate) spun_ns: Count,
@@ -198,11 +198,11 @@ pub(crate) struct MeterStats {
     /// Stretches of work.
     pub(crate) stretches: Count,
     pub(crate) name: [Count; METER_NAME / 8],
-    /// Naps of an SQ thread between submissions (`drive::sqpoll`), those of them that found
+    /// Sleeps of an SQ thread between submissions (`drive::sqpoll`), those of them that found
     /// something submitted meanwhile, and the time spent in them in µs.
-    pub(crate) naps: Count,
-    pub(crate) naps_over: Count,
-    pub(crate) napped_us: Count,
+    pub(crate) idle_sleeps: Count,
+    pub(crate) idle_sleeps_over: Count,
+    pub(crate) idle_slept_us: Count,
 }
 
 /// All that is counted of one ring.
@@ -235,7 +235,7 @@ pub struct RingStats {
     pub(crate) written_bytes: Count,
     pub routes: Routes,
     pub reissue: Reissue,
-    pub naps: Naps,
+    pub idle_sleeps: IdleSleeps,
     /// SQEs taken, by opcode; the last stands for opcodes that do not exist.
     pub(crate) ops: [Count; OPS],
     /// Requests that ended with a negative result, by opcode.
@@ -267,7 +267,7 @@ impl Default for RingStats {
             written_bytes: Count::default(),
             routes: Routes::default(),
             reissue: Reissue::default(),
-            naps: Naps::default(),
+            idle_sleeps: IdleSleeps::default(),
             ops: ops(),
             op_errors: ops(),
             op_hists: ops(),

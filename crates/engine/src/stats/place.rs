@@ -180,14 +180,14 @@ impl Drop for Place {
 
 /// What is added up: all words that only ever grow.
 fn counters(stats: &RingStats) -> impl Iterator<Item = &Count> {
-    let (r, i, n) = (&stats.routes, &stats.reissue, &stats.naps);
+    let (r, i, n) = (&stats.routes, &stats.reissue, &stats.idle_sleeps);
     let single = [&stats.enters, &stats.errors, &stats.cqes, &stats.overflowed];
     let bytes = [&stats.read_bytes, &stats.written_bytes];
     let routes = [&r.poll, &r.aio, &r.worker, &r.model, &r.queued];
     let reissue = [&i.at_once, &i.armed, &i.ready_at_arm, &i.reissued, &i.aborted, &i.capped];
-    let naps = [&n.naps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
+    let idle_sleeps = [&n.idle_sleeps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
     let late = [&stats.late.seen, &stats.late.ns];
-    let single = single.into_iter().chain(bytes).chain(routes).chain(reissue).chain(naps);
+    let single = single.into_iter().chain(bytes).chain(routes).chain(reissue).chain(idle_sleeps);
     let single = single.chain(late);
     single.chain(&stats.ops).chain(&stats.op_errors)
 }

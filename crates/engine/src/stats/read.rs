@@ -296,11 +296,11 @@ words! {
     reissued: reissue.reissued;
     aborted: reissue.aborted;
     capped: reissue.capped;
-    naps: naps.naps;
-    naps_under: naps.under;
-    naps_over: naps.over;
-    spared_ns: naps.spared_ns;
-    spun_ns: naps.spun_ns;
+    idle_sleeps: idle_sleeps.idle_sleeps;
+    idle_sleeps_under: idle_sleeps.under;
+    idle_sleeps_over: idle_sleeps.over;
+    spared_ns: idle_sleeps.spared_ns;
+    spun_ns: idle_sleeps.spun_ns;
     late_seen: late.seen;
     late_ns: late.ns;
     late_p50_ns: late.p50_ns;
@@ -321,9 +321,9 @@ words! {
     total_us: total_us;
     work_us: work_us;
     stretches: stretches;
-    naps: naps;
-    naps_over: naps_over;
-    napped_us: napped_us;
+    idle_sleeps: idle_sleeps;
+    idle_sleeps_over: idle_sleeps_over;
+    idle_slept_us: idle_slept_us;
 }
 
 impl Meter {

@@ -41,7 +41,7 @@ pub const WHY: usize = 4;
 /// A watcher that has stopped must not stop the program for longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long one waits before one tries again.
-const NAP: Duration = Duration::from_millis(1);
+const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
 /// A kind of watcher.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +129,9 @@ fn send_file(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3], file: BorrowedFd<
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(core::slice::from_ref(&file)));
         match sendmsg(socket, parts, &mut control, SendFlags::NOSIGNAL) {
-            Err(rustix::io::Errno::TOOMANYREFS) if Instant::now() < end => _ = sys::sleep(NAP),
+            Err(rustix::io::Errno::TOOMANYREFS) if Instant::now() < end => {
+                _ = sys::sleep(IDLE_SLEEP)
+            }
             Err(e @ rustix::io::Errno::TOOMANYREFS) => {
                 let why = e.raw_os_error().to_ne_bytes();
                 return send_text(socket, &[parts[0], parts[1], IoSlice::new(&why)]);
@@ -160,7 +162,7 @@ fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {
         match connect(socket, to) {
-            Err(rustix::io::Errno::AGAIN) if Instant::now() < end => _ = sys::sleep(NAP),
+            Err(rustix::io::Errno::AGAIN) if Instant::now() < end => _ = sys::sleep(IDLE_SLEEP),
             done => return done.map_err(Errno::from),
         }
     }

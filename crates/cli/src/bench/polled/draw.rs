@@ -1,7 +1,7 @@
 //! CPU against latency: one panel for each row, a dot for each run of each way to wait. Below that,
-//! where naps end against when a completion was there: a dot for each nap.
+//! where sleeps end against when a completion was there: a dot for each sleep.
 
-use super::naps::Nap;
+use super::idle_sleeps::IdleSleep;
 use super::row::Row;
 use crate::bench::plot::COLOURS;
 use crate::bench::summary::time;
@@ -15,11 +15,14 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 const POLICIES: [Policy; 4] = [Policy::Block, Policy::Spin, Policy::Hybrid, Policy::Adaptive];
 const ACROSS: usize = 4;
-/// Naps drawn of a row, at most.
+/// Sleeps drawn of a row, at most.
 const DOTS: usize = 150;
-/// What became of a nap.
-const FATES: [&str; 3] =
-    ["nap that ended before a completion", "nap during which one came", "nap to gather several"];
+/// What became of a sleep.
+const FATES: [&str; 3] = [
+    "sleep that ended before a completion",
+    "sleep during which one came",
+    "sleep to gather several",
+];
 
 /// Writes the drawing to `path` as SVG.
 pub fn draw(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
@@ -30,11 +33,11 @@ pub fn draw(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
 
 fn panels(svg: &mut String, rows: &[Row]) -> Drawn {
     let down = |n: usize| n.div_ceil(ACROSS);
-    // Where requests take less than a nap costs there are none.
-    let naps = |r| Some((r, Row::naps_of(r).filter(|n| !n.is_empty())?));
-    let naps: Vec<(&Row, &[Nap])> = rows.iter().filter_map(naps).collect();
+    // Where requests take less than a sleep costs there are none.
+    let idle_sleeps = |r| Some((r, Row::idle_sleeps_of(r).filter(|n| !n.is_empty())?));
+    let idle_sleeps: Vec<(&Row, &[IdleSleep])> = rows.iter().filter_map(idle_sleeps).collect();
     let high = |n: usize| 30 + 280 * down(n) as u32;
-    let lower = if naps.is_empty() { 0 } else { high(naps.len()) };
+    let lower = if idle_sleeps.is_empty() { 0 } else { high(idle_sleeps.len()) };
     let size = (340 * ACROSS as u32, high(rows.len().max(1)) + lower);
     let root = SVGBackend::with_string(svg, size).into_drawing_area();
     root.fill(&WHITE)?;
@@ -47,9 +50,9 @@ fn panels(svg: &mut String, rows: &[Row]) -> Drawn {
     if lower > 0 {
         let (head, charts) = rest.split_vertically(30);
         key(&head, &FATES.map(str::to_owned), 320)?;
-        let areas = charts.split_evenly((down(naps.len()), ACROSS));
-        for (area, (row, naps)) in areas.iter().zip(naps) {
-            nap_panel(area, row, naps)?;
+        let areas = charts.split_evenly((down(idle_sleeps.len()), ACROSS));
+        for (area, (row, idle_sleeps)) in areas.iter().zip(idle_sleeps) {
+            idle_sleep_panel(area, row, idle_sleeps)?;
         }
     }
     root.present()?;
@@ -100,10 +103,10 @@ fn caption(row: &Row) -> String {
     format!("{}, {}, depth {}", name_of(row.disk), row.load, row.depth)
 }
 
-/// On the line a nap ends with its completion; below it spins for the rest, above it oversleeps,
+/// On the line a sleep ends with its completion; below it spins for the rest, above it oversleeps,
 /// or is ended by the completion.
-fn nap_panel(area: &Area<'_>, row: &Row, naps: &[Nap]) -> Drawn {
-    let mut times: Vec<f64> = naps.iter().flat_map(|n| [n.target, n.there]).collect();
+fn idle_sleep_panel(area: &Area<'_>, row: &Row, idle_sleeps: &[IdleSleep]) -> Drawn {
+    let mut times: Vec<f64> = idle_sleeps.iter().flat_map(|n| [n.target, n.there]).collect();
     times.sort_by(f64::total_cmp);
     let top = times.get(times.len() * 99 / 100).map_or(1000.0, |t| t * 1.2);
     let mut chart = ChartBuilder::on(area)
@@ -117,13 +120,13 @@ fn nap_panel(area: &Area<'_>, row: &Row, naps: &[Nap]) -> Drawn {
         .x_labels(4)
         .y_labels(6)
         .max_light_lines(0)
-        .x_desc("completion there, from when the nap began")
-        .y_desc("nap's target")
+        .x_desc("completion there, from when the sleep began")
+        .y_desc("sleep's target")
         .x_label_formatter(&|v| time(*v))
         .y_label_formatter(&|v| time(*v))
         .draw()?;
     chart.draw_series(LineSeries::new([(0.0, 0.0), (top, top)], COLOURS[4]))?;
-    let dots = naps.iter().step_by(naps.len().div_ceil(DOTS).max(1)).map(|n| {
+    let dots = idle_sleeps.iter().step_by(idle_sleeps.len().div_ceil(DOTS).max(1)).map(|n| {
         let fate = if n.gathers { 2 } else { usize::from(n.over()) };
         Circle::new((n.there.min(top), n.target.min(top)), 2, COLOURS[fate].filled())
     });

@@ -1,15 +1,15 @@
 //! The least processor time that hybrid polling can need on this machine: what submitting and
-//! completing take, and what the naps take that its bound allows.
+//! completing take, and what the sleeps take that its bound allows.
 
 use crate::bench::stats::median;
 use crate::bench::summary::time;
 use serde::Serialize;
 use softring_engine::hybrid::GATHER_SHARE;
-use softring_engine::polling::try_nap;
+use softring_engine::polling::try_idle_sleep;
 
-/// Each of so many tries is a few naps.
+/// Each of so many tries is a few sleeps.
 const TRIES: usize = 9;
-/// No nap is tried that is longer, in ns.
+/// No sleep is tried that is longer, in ns.
 const LONGEST: f64 = 4e6;
 
 /// At the rate of spin, in a row with many in flight.
@@ -18,14 +18,14 @@ pub struct Floor {
     /// CPU % of submitting and completing alone. On a modelled disk: on one that takes no time. On
     /// a real one: of a plain ring that submits all that it may and sleeps once for all of it.
     pub submit_percent: f64,
-    /// The longest nap that may gather completions: a part of what spin's requests take.
-    pub nap_ns: f64,
-    /// How late naps of that length end here, and the processor time of one.
+    /// The longest sleep that may gather completions: a part of what spin's requests take.
+    pub idle_sleep_ns: f64,
+    /// How late sleeps of that length end here, and the processor time of one.
     pub late_ns: f64,
-    pub nap_cpu_ns: f64,
-    /// CPU % of such naps, one after the other; none where they are too short to pay, and the
+    pub idle_sleep_cpu_ns: f64,
+    /// CPU % of such sleeps, one after the other; none where they are too short to pay, and the
     /// thread must spin.
-    pub naps_percent: Option<f64>,
+    pub idle_sleeps_percent: Option<f64>,
     /// All of it.
     pub percent: f64,
 }
@@ -33,37 +33,40 @@ pub struct Floor {
 impl Floor {
     /// Measured now. `submit_us`: per I/O; `iops` and `mean_ns` are spin's.
     pub fn measure(submit_us: f64, iops: f64, mean_ns: f64) -> Floor {
-        let nap_ns = mean_ns / GATHER_SHARE as f64;
-        let tried = [(); TRIES].map(|()| try_nap(nap_ns.min(LONGEST) as u64));
+        let idle_sleep_ns = mean_ns / GATHER_SHARE as f64;
+        let tried = [(); TRIES].map(|()| try_idle_sleep(idle_sleep_ns.min(LONGEST) as u64));
         let middle = |f: &dyn Fn(usize) -> f64| median(&(0..TRIES).map(f).collect::<Vec<_>>());
         let least = middle(&|i| tried[i].least() as f64);
-        let nap_cpu_ns = middle(&|i| tried[i].cpu() as f64);
+        let idle_sleep_cpu_ns = middle(&|i| tried[i].cpu() as f64);
         let submit_percent = submit_us * iops / 1e4;
-        let naps_percent = (nap_ns > least).then_some(nap_cpu_ns / nap_ns * 100.0);
+        let idle_sleeps_percent =
+            (idle_sleep_ns > least).then_some(idle_sleep_cpu_ns / idle_sleep_ns * 100.0);
         Floor {
             submit_percent,
-            nap_ns,
+            idle_sleep_ns,
             late_ns: middle(&|i| tried[i].late() as f64),
-            nap_cpu_ns,
-            naps_percent,
-            percent: naps_percent.map_or(100.0, |n| (submit_percent + n).min(100.0)),
+            idle_sleep_cpu_ns,
+            idle_sleeps_percent,
+            percent: idle_sleeps_percent.map_or(100.0, |n| (submit_percent + n).min(100.0)),
         }
     }
 
     /// For reading.
     pub fn text(&self) -> String {
-        let naps = format!(
-            "naps of {} (which end {} late and take {} of CPU)",
-            time(self.nap_ns),
+        let idle_sleeps = format!(
+            "sleeps of {} (which end {} late and take {} of CPU)",
+            time(self.idle_sleep_ns),
             time(self.late_ns),
-            time(self.nap_cpu_ns),
+            time(self.idle_sleep_cpu_ns),
         );
-        let naps = match self.naps_percent {
-            Some(percent) => format!("{naps} {percent:.0} %"),
-            None => format!("{naps} do not pay"),
+        let idle_sleeps = match self.idle_sleeps_percent {
+            Some(percent) => format!("{idle_sleeps} {percent:.0} %"),
+            None => format!("{idle_sleeps} do not pay"),
         };
         let Floor { submit_percent, percent, .. } = self;
-        format!("floor {percent:.0} %: submitting and completing {submit_percent:.0} %, {naps}")
+        format!(
+            "floor {percent:.0} %: submitting and completing {submit_percent:.0} %, {idle_sleeps}"
+        )
     }
 }
 
@@ -72,11 +75,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_naps_are_too_short_to_pay_it_is_spinning() {
+    fn where_sleeps_are_too_short_to_pay_it_is_spinning() {
         let short = Floor::measure(1.0, 10_000.0, 800.0);
-        assert_eq!((short.naps_percent, short.percent), (None, 100.0));
+        assert_eq!((short.idle_sleeps_percent, short.percent), (None, 100.0));
         let long = Floor::measure(1.0, 10_000.0, 1e9);
-        assert!(long.naps_percent.is_some_and(|n| n < 50.0), "{long:?}");
+        assert!(long.idle_sleeps_percent.is_some_and(|n| n < 50.0), "{long:?}");
         assert!((long.submit_percent - 1.0).abs() < 1e-9 && long.percent < 51.0, "{long:?}");
         assert!(long.text().starts_with("floor "), "{}", long.text());
     }

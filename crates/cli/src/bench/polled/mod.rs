@@ -7,7 +7,7 @@
 
 mod draw;
 mod floor;
-mod naps;
+mod idle_sleeps;
 mod row;
 mod target;
 
@@ -20,7 +20,7 @@ use crate::{fail, out};
 use anyhow::Context;
 use clap::ValueEnum;
 use floor::Floor;
-use naps::Naps;
+use idle_sleeps::IdleSleeps;
 use row::Row;
 use serde::{Deserialize, Serialize};
 use softring_uapi::{IORING_SETUP_HYBRID_IOPOLL, IORING_SETUP_IOPOLL};
@@ -243,7 +243,7 @@ fn one(
         let seconds = args.seconds.min(TRACED);
         let job = Job { setup_flags: flags(Policy::Hybrid), seconds, warmup: 0.0, ..job };
         let (_, events) = Runner { deny: true, options: &options }.run_traced(&job)?;
-        row.naps = Some(Naps::of(&events));
+        row.idle_sleeps = Some(IdleSleeps::of(&events));
     }
     Ok(row)
 }
@@ -257,8 +257,8 @@ fn print(o: &Outcome) -> anyhow::Result<()> {
             out::line(&floor.text())?;
         }
         out::line(&row::table(row).to_string())?;
-        if let Some(naps) = &row.naps {
-            out::line(&naps.text())?;
+        if let Some(idle_sleeps) = &row.idle_sleeps {
+            out::line(&idle_sleeps.text())?;
         }
     }
     if !o.targets.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::Disk;
 use super::floor::Floor;
-use super::naps::{Nap, Naps};
+use super::idle_sleeps::{IdleSleep, IdleSleeps};
 use crate::bench::job::{Lat, Report};
 use crate::bench::stats::{Ratio, median, ratio};
 use crate::bench::summary::{count, number, ratio_text, time};
@@ -22,8 +22,8 @@ pub struct Row {
     pub target_cpu: f64,
     /// What that cannot go below here, with many in flight.
     pub floor: Option<Floor>,
-    /// The naps of a hybrid run, for the drawing.
-    pub naps: Option<Naps>,
+    /// The sleeps of a hybrid run, for the drawing.
+    pub idle_sleeps: Option<IdleSleeps>,
     pub ways: Vec<Way>,
 }
 
@@ -52,9 +52,9 @@ impl Row {
         self.ways.iter().find(|w| w.policy == policy)
     }
 
-    /// Its naps, if they were traced.
-    pub fn naps_of(&self) -> Option<&[Nap]> {
-        self.naps.as_ref().map(|n| n.all.as_slice())
+    /// Its sleeps, if they were traced.
+    pub fn idle_sleeps_of(&self) -> Option<&[IdleSleep]> {
+        self.idle_sleeps.as_ref().map(|n| n.all.as_slice())
     }
 }
 
@@ -73,7 +73,7 @@ pub fn sum(
     let ways: Vec<Way> =
         runs.iter().map(|(p, r)| way(*p, r, of(Policy::Spin), better.as_deref())).collect();
     let (source_cpu, target_cpu) = cpu;
-    Row { disk, load, depth, source_cpu, target_cpu, floor: None, naps: None, ways }
+    Row { disk, load, depth, source_cpu, target_cpu, floor: None, idle_sleeps: None, ways }
 }
 
 fn way(policy: Policy, runs: &[Report], spin: Option<&Vec<Report>>, better: Option<&[f64]>) -> Way {

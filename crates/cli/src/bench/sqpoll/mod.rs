@@ -20,7 +20,7 @@ use serde::Serialize;
 const SIDES: [(&str, Driver, &[&str]); 4] = [
     ("kernel", Driver::Kernel, &[]),
     ("spin", Driver::Softring, &["--sq-idle=spin"]),
-    ("nap", Driver::Softring, &["--sq-idle=nap"]),
+    ("sleep", Driver::Softring, &["--sq-idle=sleep"]),
     ("no-stats", Driver::Softring, &["--sq-idle=spin", "--no-stats"]),
 ];
 
@@ -52,7 +52,7 @@ struct Outcome {
     kernel: String,
     job: Job,
     rows: Vec<Row>,
-    /// What limits `nap`.
+    /// What limits `idle_sleep`.
     sleeps: Vec<Sleeps>,
     skipped: Vec<String>,
 }
@@ -106,8 +106,8 @@ pub fn command(args: &SqpollArgs) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    let naps = sides.iter().any(|side| side.0 == "nap");
-    let paced = args.rates.iter().filter(|rate| naps && **rate > 0);
+    let idle_sleeps = sides.iter().any(|side| side.0 == "sleep");
+    let paced = args.rates.iter().filter(|rate| idle_sleeps && **rate > 0);
     let sleeps = paced.map(|rate| Sleeps::measure(*rate)).collect();
     let outcome =
         Outcome { softring: env!("CARGO_PKG_VERSION"), kernel, job, rows, sleeps, skipped };

@@ -16,11 +16,11 @@
 //!
 //! `verify::sqpoll` has that as a model. A wake-up that comes before the sleep is kept in `seq`.
 //!
-//! Where it is asked for (`set_naps`), the thread does not only spin before it rests, but naps
-//! where that spares processor time and nothing is expected (`policy::nap`). NEED_WAKEUP is not set
-//! meanwhile: the program does not enter, and what it submits is found at the nap's end. On a ring
-//! with HYBRID_IOPOLL it naps for completions, as the kernel's does: what is submitted meanwhile
-//! waits for the nap's end, too.
+//! Where it is asked for (`set_idle_sleeps`), the thread does not only spin before it rests, but
+//! sleeps where that spares processor time and nothing is expected (`policy::idle_sleep`).
+//! NEED_WAKEUP is not set meanwhile: the program does not enter, and what it submits is found at
+//! the sleep's end. On a ring with HYBRID_IOPOLL it sleeps for completions, as the kernel's does:
+//! what is submitted meanwhile waits for the sleep's end, too.
 //!
 //! While only devices of polled rings have something to do, it pauses and sleeps ([`stall`]).
 
@@ -53,9 +53,9 @@ const LET_GO: Duration = Duration::from_secs(1);
 /// Who waits for room in a submission queue looks again this often, whatever wakes it.
 const SQ_WAIT_NS: u64 = 100_000_000;
 
-/// SQ threads that start from now on nap between submissions (`thread::Thread::doze`), or spin.
-pub fn set_naps(on: bool) {
-    PROCESS.sq_naps.store(on, Relaxed);
+/// SQ threads that start from now on sleep between submissions (`thread::Thread::doze`), or spin.
+pub fn set_idle_sleeps(on: bool) {
+    PROCESS.sq_idle_sleeps.store(on, Relaxed);
 }
 
 /// Words of the thread's page, which forked children share.
@@ -66,15 +66,15 @@ mod word {
     pub(super) const RESTS: usize = 4;
     /// Its thread id; 0 once it has ended.
     pub(super) const TID: usize = 8;
-    /// It naps, and what ends the nap ([`super::wakes_by`]): what cannot wait for the nap's end
-    /// wakes it.
-    pub(super) const NAPS: usize = 12;
+    /// It sleeps, and what ends the sleep ([`super::wakes_by`]): what cannot wait for the sleep's
+    /// end wakes it.
+    pub(super) const IDLE_SLEEPS: usize = 12;
     /// How many versions of the list of rings there were; which one it has.
     pub(super) const LIST: usize = 16;
     pub(super) const HAS: usize = 20;
 }
 
-/// What ends a nap of the thread.
+/// What ends a sleep of the thread.
 mod wakes_by {
     /// SEQ alone.
     pub(super) const WORD: u32 = 1;
@@ -116,10 +116,10 @@ impl SqPoll {
         awake && self.data.pid == softring_host::fork::pid()
     }
 
-    /// There is something to do that cannot wait for the end of a nap. Late by a nap if that
+    /// There is something to do that cannot wait for the end of a sleep. Late by a sleep if that
     /// begins just now.
     pub(crate) fn hurry(&self) {
-        if self.data.page.word(word::NAPS).load(SeqCst) != 0 {
+        if self.data.page.word(word::IDLE_SLEEPS).load(SeqCst) != 0 {
             self.data.wake();
         }
     }
@@ -270,7 +270,7 @@ impl SqData {
         let seq = self.page.word(word::SEQ);
         seq.fetch_add(1, SeqCst);
         sys::futex_wake(seq, 1);
-        if self.page.word(word::NAPS).load(SeqCst) == wakes_by::EVENTFD
+        if self.page.word(word::IDLE_SLEEPS).load(SeqCst) == wakes_by::EVENTFD
             && let Some(wake_fd) = self.wake_fd.get()
         {
             wake_fd.signal();

@@ -23,7 +23,7 @@ use super::thread::{Listen, Thread, busy, served};
 use super::{wakes_by, word};
 use crate::drive::sleep::{FOREVER, On, idle_sleep, sleep};
 use crate::io::aio::AioCtx;
-use crate::policy::hybrid::Nap;
+use crate::policy::hybrid::IdleSleep;
 use crate::ring::ctx::{Guard, Ring};
 use softring_host::sys;
 use softring_host::time::Clock;
@@ -100,7 +100,7 @@ impl Thread {
     pub(super) fn wait_for_devices(&mut self) {
         let data = self.data.clone();
         let (page, rings) = (&data.page, &self.rings);
-        let (seq, sleeps) = (page.word(word::SEQ), page.word(word::NAPS));
+        let (seq, sleeps) = (page.word(word::SEQ), page.word(word::IDLE_SLEEPS));
         let seen = seq.load(SeqCst);
         let how = if data.wake_fd.get().is_some() { wakes_by::EVENTFD } else { wakes_by::WORD };
         if let Some(wake_fd) = data.wake_fd.get() {
@@ -171,7 +171,7 @@ fn sleep_for(ring: &Ring, wake_fd: i32, until: u64) -> bool {
     };
     let Some((mut reap, in_flight)) = borrowed(&mut ring.lock()) else { return false };
     sys::exact_timers();
-    let _ = idle_sleep(Some(&mut reap), Nap { until, many: 1 }, in_flight, None, None);
+    let _ = idle_sleep(Some(&mut reap), IdleSleep { until, many: 1 }, in_flight, None, None);
     let mut ctx = ring.lock();
     if let Some(aio) = ctx.transports.aio.as_mut() {
         aio.attach_reap(&reap);

@@ -1,4 +1,4 @@
-//! The SQ thread itself: passes over its rings, naps, and rest (kernel: `io_sq_thread`).
+//! The SQ thread itself: passes over its rings, sleeps, and rest (kernel: `io_sq_thread`).
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
@@ -13,8 +13,8 @@ use crate::io::aio::AioCtx;
 use crate::io::poll::{BATCH, PollSet};
 use crate::io::polling::{Polling, trial, try_timer};
 use crate::io::signal_scope::SignalScope;
-use crate::policy::hybrid::Nap;
-use crate::policy::nap::{NAP_MAX, Naps, Step};
+use crate::policy::hybrid::IdleSleep;
+use crate::policy::idle_sleep::{IDLE_SLEEP_MAX, IdleSleeps, Step};
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::sq_thread::{SqData, SqPoll};
 use crate::ring::turn::Turn;
@@ -29,11 +29,11 @@ use softring_uapi::errno::Errno;
 const CAP: u32 = 8;
 /// While it spins, the thread asks the kernel about readiness in one pass of so many.
 const ASK_EVERY: u32 = 16;
-/// A nap that tells what a timer costs is taken so often while the thread takes no others, as that
-/// may change, and is so long, in ns.
+/// A sleep that tells what a timer costs is taken so often while the thread takes no others, as
+/// that may change, and is so long, in ns.
 const TRIAL_EVERY: u64 = 100_000_000;
 const TRIAL: u64 = 2_000;
-/// Poll sets that a napping thread listens to; where more have something in flight, it spins.
+/// Poll sets that a sleeping thread listens to; where more have something in flight, it spins.
 const LISTENS: usize = 8;
 
 /// An SQ thread's own state.
@@ -43,7 +43,7 @@ pub(super) struct Thread {
     /// None where no statistics are kept.
     meter: Option<Meter>,
     turn: u32,
-    naps: Option<Naps>,
+    idle_sleeps: Option<IdleSleeps>,
     /// When the timer's cost was last looked at.
     tried: u64,
     signals: SignalScope,
@@ -62,13 +62,13 @@ impl Thread {
     pub(super) fn new(data: Arc<SqData>) -> Thread {
         let name = softring_host::threads::name("sqp");
         let meter = crate::stats::enabled().then(|| Meter::of(Kind::SqThread, &name));
-        let naps = PROCESS.sq_naps.load(Relaxed).then(|| {
+        let idle_sleeps = PROCESS.sq_idle_sleeps.load(Relaxed).then(|| {
             sys::exact_timers();
-            Naps::new(try_timer(TRIAL))
+            IdleSleeps::new(try_timer(TRIAL))
         });
         let (tried, signals) = (Clock::Monotonic.now(), SignalScope::default());
         let (rings, vain) = (Vec::new(), Vain::default());
-        Thread { data, rings, meter, turn: 0, naps, tried, signals, vain }
+        Thread { data, rings, meter, turn: 0, idle_sleeps, tried, signals, vain }
     }
 
     pub(super) fn run(mut self) {
@@ -143,9 +143,9 @@ impl Thread {
             all = Found { work: all.work | found.work, sqes: all.sqes + found.sqes };
         }
         if all.sqes > 0
-            && let Some(naps) = &mut self.naps
+            && let Some(idle_sleeps) = &mut self.idle_sleeps
         {
-            naps.found(all.sqes, Clock::Monotonic.now());
+            idle_sleeps.found(all.sqes, Clock::Monotonic.now());
         }
         all.work
     }
@@ -156,18 +156,18 @@ impl Thread {
         if self.doze_for_completions() || self.pause() {
             return;
         }
-        if self.naps.is_none() || self.rings.is_empty() {
+        if self.idle_sleeps.is_none() || self.rings.is_empty() {
             return;
         }
         let Some(listen) = self.listen() else { return };
-        let Some(naps) = &mut self.naps else { return };
+        let Some(idle_sleeps) = &mut self.idle_sleeps else { return };
         let now = Clock::Monotonic.now();
-        let Step::Nap(until) = naps.next(now) else {
+        let Step::IdleSleep(until) = idle_sleeps.next(now) else {
             if now.saturating_sub(self.tried) > TRIAL_EVERY {
                 self.tried = now;
                 let (late, cpu) = trial(TRIAL);
-                naps.timer.woke_late(late);
-                naps.timer.cost(cpu);
+                idle_sleeps.timer.woke_late(late);
+                idle_sleeps.timer.cost(cpu);
             }
             return;
         };
@@ -175,11 +175,11 @@ impl Thread {
         // A deadline that is past was dealt with in the last pass.
         let deadline = if listen.deadline > now { listen.deadline } else { u64::MAX };
         let timer = self.sleep(&listen, until.min(deadline)) && until <= deadline;
-        let Some(naps) = &mut self.naps else { return };
-        naps.woke(Clock::Monotonic.now(), timer);
+        let Some(idle_sleeps) = &mut self.idle_sleeps else { return };
+        idle_sleeps.woke(Clock::Monotonic.now(), timer);
         if let Some(meter) = &self.meter {
-            let t = naps.tally;
-            meter.naps(t.naps, t.over, t.slept);
+            let t = idle_sleeps.tally;
+            meter.idle_sleeps(t.idle_sleeps, t.over, t.slept);
         }
     }
 
@@ -191,7 +191,7 @@ impl Thread {
         if !busy(rings).any(|(_, sq)| sq.policy.load(Relaxed)) {
             return false;
         }
-        // What rings of other kinds wait for would not end the nap.
+        // What rings of other kinds wait for would not end the sleep.
         if !busy(rings).all(|(_, sq)| sq.policy.load(Relaxed)) {
             return self.pause();
         }
@@ -201,17 +201,17 @@ impl Thread {
             return true;
         }
         let mut slept = None;
-        if let Some((ring, nap)) = first_nap(rings, &mut self.signals) {
-            let (mut ctx, rested) = doze(ring, ring.lock(), nap, self.signals.mask());
+        if let Some((ring, idle_sleep)) = first_idle_sleep(rings, &mut self.signals) {
+            let (mut ctx, rested) = doze(ring, ring.lock(), idle_sleep, self.signals.mask());
             slept = (rested != Ok(false)).then_some(ring.id);
-            ctx.count_naps();
+            ctx.count_idle_sleeps();
         }
         let others = busy(rings).filter(|(ring, _)| slept != Some(ring.id));
         others.for_each(|(ring, _)| polling(ring, |polling| polling.cancel(slept.is_some())));
         true
     }
 
-    /// What a nap must not miss; none where there is too much of that, or the thread alone finds
+    /// What a sleep must not miss; none where there is too much of that, or the thread alone finds
     /// completions (IOPOLL).
     fn listen(&self) -> Option<Listen> {
         let mut listen = Listen::default();
@@ -229,12 +229,12 @@ impl Thread {
         Some(listen)
     }
 
-    /// Naps; true if it was not woken before.
+    /// Sleeps; true if it was not woken before.
     pub(super) fn sleep(&self, listen: &Listen, until: u64) -> bool {
         let page = &self.data.page;
-        let (seq, naps) = (page.word(word::SEQ), page.word(word::NAPS));
+        let (seq, idle_sleeps) = (page.word(word::SEQ), page.word(word::IDLE_SLEEPS));
         let seen = seq.load(SeqCst);
-        naps.store(wakes_by::WORD, SeqCst);
+        idle_sleeps.store(wakes_by::WORD, SeqCst);
         fence(SeqCst);
         let empty = served(&self.rings)
             .all(|(ring, sq)| ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0);
@@ -247,7 +247,7 @@ impl Thread {
             };
             sleep(on, left, None) == Err(Errno::ETIMEDOUT)
         };
-        naps.store(0, SeqCst);
+        idle_sleeps.store(0, SeqCst);
         slept
     }
 
@@ -276,7 +276,7 @@ impl Thread {
     }
 }
 
-/// What ends a nap early.
+/// What ends a sleep early.
 #[derive(Debug)]
 pub(super) struct Listen {
     fds: [i32; LISTENS],
@@ -304,29 +304,32 @@ fn polling(ring: &Arc<Ring>, f: impl FnOnce(&mut Polling)) {
     ring.lock().transports.polling.as_deref_mut().map(f);
 }
 
-/// The nap to take where all would nap: that of the ring whose completions are to end it, which
+/// The sleep to take where all would sleep: that of the ring whose completions are to end it, which
 /// must have some to sleep for. Those of the others are looked for when it is over: at the earliest
-/// time that any of the rings would nap until.
-fn first_nap<'a>(
+/// time that any of the rings would sleep until.
+fn first_idle_sleep<'a>(
     rings: &'a [Arc<Ring>],
     signals: &mut SignalScope,
-) -> Option<(&'a Arc<Ring>, Nap)> {
-    let (mut first, mut until, mut all) = (None::<(&Arc<Ring>, Nap)>, u64::MAX, true);
+) -> Option<(&'a Arc<Ring>, IdleSleep)> {
+    let (mut first, mut until, mut all) = (None::<(&Arc<Ring>, IdleSleep)>, u64::MAX, true);
     for (ring, _) in busy(rings) {
         let mut ctx = ring.lock();
         let sleeps = ctx.polls_memory();
         let Some(polling) = ctx.transports.polling.as_deref_mut() else { continue };
-        let Ok(Some(nap)) = polling.rest(signals) else {
+        let Ok(Some(idle_sleep)) = polling.rest(signals) else {
             all = false;
             continue;
         };
-        until = until.min(nap.until);
-        if sleeps && first.as_ref().is_none_or(|(_, f)| nap.until < f.until) {
-            first = Some((ring, nap));
+        until = until.min(idle_sleep.until);
+        if sleeps && first.as_ref().is_none_or(|(_, f)| idle_sleep.until < f.until) {
+            first = Some((ring, idle_sleep));
         }
     }
-    let (ring, nap) = first.filter(|_| all)?;
-    Some((ring, Nap { until: until.min(Clock::Monotonic.now() + NAP_MAX), ..nap }))
+    let (ring, idle_sleep) = first.filter(|_| all)?;
+    Some((
+        ring,
+        IdleSleep { until: until.min(Clock::Monotonic.now() + IDLE_SLEEP_MAX), ..idle_sleep },
+    ))
 }
 
 /// Looks at one ring (`__io_sq_thread`).

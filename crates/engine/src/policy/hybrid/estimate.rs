@@ -2,8 +2,8 @@
 //! one bit at a time (as PAS does: FAST '26, "DPAS"), not from a mean, which a late look would
 //! inflate and which would then make the next look later still.
 
-/// What a nap that ended too early adds to the age, in thousandths; each further one in a row adds
-/// as much again to the step.
+/// What a sleep that ended too early adds to the age, in thousandths; each further one in a row
+/// adds as much again to the step.
 const UP: u64 = 10;
 /// What one that ended too late takes from it, likewise. An estimate that takes ten times what it
 /// adds settles where one request in eleven is done before anybody looks.
@@ -13,17 +13,17 @@ const DOWN: u64 = 100;
 const FACTOR: core::ops::RangeInclusive<u64> = 100..=2000;
 /// Smallest age, in ns: from nothing no step would lead up again.
 const AGE_MIN: u64 = 500;
-/// Largest age, in ns; naps end much earlier ([`super::NAP_MAX`]).
+/// Largest age, in ns; sleeps end much earlier ([`super::IDLE_SLEEP_MAX`]).
 const AGE_MAX: u64 = 60_000_000_000;
 /// The mean follows by one part in so many.
 const MEAN_WEIGHT: u64 = 8;
 /// One sample counts as so many times the mean at most.
 const SAMPLE_MAX: u64 = 4;
 
-/// What looking at a request told, against the age at which a nap for it would have ended.
+/// What looking at a request told, against the age at which a sleep for it would have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bit {
-    /// Still pending then: longer naps are possible.
+    /// Still pending then: longer sleeps are possible.
     Under,
     /// Done by then: nobody looked.
     Over,
@@ -57,7 +57,7 @@ impl Estimate {
         self.mean
     }
 
-    /// A nap for such a request ended, or would have ended, at [`Self::age`].
+    /// A sleep for such a request ended, or would have ended, at [`Self::age`].
     pub(super) fn learn(&mut self, bit: Bit) {
         if !self.known() {
             return;

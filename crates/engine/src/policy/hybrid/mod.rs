@@ -1,24 +1,25 @@
-//! Hybrid polling: when a thread that waits for I/O should look, nap or sleep. Pure code: no clock
-//! and no system call, times are handed in. Whoever submits tells of each request ([`issued`]), who
-//! finds it done tells that ([`done`]), and who finds nothing asks what to do now ([`next`]).
+//! Hybrid polling: when a thread that waits for I/O should look, sleep or block. Pure code: no
+//! clock and no system call, times are handed in. Whoever submits tells of each request
+//! ([`issued`]), who finds it done tells that ([`done`]), and who finds nothing asks what to do now
+//! ([`next`]).
 //!
 //! For each kind of requests (device, direction, size) there is one estimate: the age at which a
-//! request is about to be done. The thread naps until an *absolute* moment, when the first request
-//! in flight comes to that age, less what a timer is late here; then it looks without a pause. A
-//! nap too short to gain is not taken. What a nap tells is one bit: still pending (under), or done
-//! already (over); see [`estimate`] for why that, and not a mean.
+//! request is about to be done. The thread sleeps until an *absolute* moment, when the first
+//! request in flight comes to that age, less what a timer is late here; then it looks without a
+//! pause. A sleep too short to gain is not taken. What a sleep tells is one bit: still pending
+//! (under), or done already (over); see [`estimate`] for why that, and not a mean.
 //!
-//! Nothing that is done stays unseen for long. A nap ends with the first completion, whatever it
+//! Nothing that is done stays unseen for long. A sleep ends with the first completion, whatever it
 //! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
 //! may sleep through several, so that they are taken together, or one as short as [`GATHER_SHARE`]
-//! where devices have shown that they are busy without a gap ([`utilisation`]). No nap is longer
-//! than [`NAP_MAX`]. A device that has stalled is not looked for: after [`VAIN_SLEEPS`] sleeps the
-//! thread blocks until something completes.
+//! where devices have shown that they are busy without a gap ([`utilisation`]). No sleep is longer
+//! than [`IDLE_SLEEP_MAX`]. A device that has stalled is not looked for: after [`VAIN_SLEEPS`]
+//! sleeps the thread blocks until something completes.
 //!
 //! ```text
 //! issue ────────────── mean ──────────────▶ done
 //!       ── age ──▶│ (learned by the bits)
-//!   nap ──▶ │lead│ look, look, look …       overdue: naps of mean/UNSEEN_SHARE, if long enough
+//!   sleep ──▶ │lead│ look, look, look …       overdue: sleeps of mean/UNSEEN_SHARE, if long enough
 //! ```
 //!
 //! [`issued`]: Hybrid::issued
@@ -46,8 +47,8 @@ use estimate::Bit;
 use flight::{Flight, InFlight};
 use policy::{Scene, Way};
 
-/// Longest nap, in ns. Whatever the estimate says, whatever the clock does.
-pub const NAP_MAX: u64 = 4_000_000;
+/// Longest sleep, in ns. Whatever the estimate says, whatever the clock does.
+pub const IDLE_SLEEP_MAX: u64 = 4_000_000;
 /// A finished request may stay unseen for one part in so many of what its kind takes: a hundredth
 /// on average, if nothing else is to be gained by looking.
 pub(crate) const UNSEEN_SHARE: u64 = 50;
@@ -58,9 +59,10 @@ pub(crate) const FLIGHT_MAX: u32 = 4096;
 const SPIN_MAX: u64 = 1_000_000;
 /// A timer that was not tried for so long, in ns, is thought a little cheaper than it was.
 const FORGET: u64 = 100_000_000;
-/// After so many sleeps of [`NAP_MAX`] in a row, in vain, it blocks: the device has stalled.
+/// After so many sleeps of [`IDLE_SLEEP_MAX`] in a row, in vain, it blocks: the device has stalled.
 const VAIN_SLEEPS: u32 = 8;
-/// One that naps in vain for so many times what a request takes does, too: the device has stopped.
+/// One that sleeps in vain for so many times what a request takes does, too: the device has
+/// stopped.
 const PATIENCE: u64 = 8;
 /// An estimate that nothing was heard of for so long, in ns, has aged.
 const STALE: u64 = 1_000_000_000;
@@ -73,23 +75,23 @@ pub enum Step {
     /// Look again.
     Look,
     /// Sleep.
-    Nap(Nap),
+    IdleSleep(IdleSleep),
     /// Sleep until something completes, however long that takes.
     Block,
 }
 
 /// A sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nap {
+pub struct IdleSleep {
     /// When it ends by itself, in ns.
     pub until: u64,
     /// So many completions end it; fewer may wait for more.
     pub many: u32,
 }
 
-impl Nap {
-    /// No nap: a sleep that only a completion ends.
-    pub(crate) const BLOCK: Nap = Nap { until: u64::MAX, many: 1 };
+impl IdleSleep {
+    /// No sleep: a sleep that only a completion ends.
+    pub(crate) const BLOCK: IdleSleep = IdleSleep { until: u64::MAX, many: 1 };
 
     /// May completions lie unseen until it ends by itself?
     pub(crate) fn through(self) -> bool {
@@ -97,17 +99,17 @@ impl Nap {
     }
 }
 
-/// What naps came to, in the words of the statistics.
+/// What sleeps came to, in the words of the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    pub(crate) naps: u64,
+    pub(crate) idle_sleeps: u64,
     pub(crate) under: u64,
     pub(crate) over: u64,
     pub(crate) spared_ns: u64,
     pub(crate) spun_ns: u64,
 }
 
-/// A nap taken, until it is judged.
+/// A sleep taken, until it is judged.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     since: u64,
@@ -139,11 +141,11 @@ pub struct Hybrid {
     pub(crate) timer: Timer,
     classes: Classes,
     flight: Flight,
-    nap: Option<Taken>,
-    /// The end of the last look that found nothing, or of the last nap.
+    idle_sleep: Option<Taken>,
+    /// The end of the last look that found nothing, or of the last sleep.
     looked: u64,
-    /// The last nap.
-    napped: u64,
+    /// The last sleep.
+    idle_slept: u64,
     /// When a completion was last looked for to its end, or in vain.
     watched: u64,
     /// When spinning began; 0: it has not.
@@ -171,9 +173,9 @@ impl Hybrid {
             timer,
             classes: Classes::default(),
             flight: Flight::new(room.min(FLIGHT_MAX)),
-            nap: None,
+            idle_sleep: None,
             looked: 0,
-            napped: 0,
+            idle_slept: 0,
             watched: 0,
             spins_since: 0,
             news: 0,
@@ -186,8 +188,8 @@ impl Hybrid {
         }
     }
 
-    /// The first completion ends each sleep of this waiter, whatever [`Nap::many`] says: there is
-    /// nothing to gather.
+    /// The first completion ends each sleep of this waiter, whatever [`IdleSleep::many`] says:
+    /// there is nothing to gather.
     pub(crate) fn wakes_at_once(&mut self) {
         self.gathers = false;
     }
@@ -218,16 +220,17 @@ impl Hybrid {
 
     /// A request was found done.
     pub fn done(&mut self, ticket: Ticket, now: u64) {
-        let napped = self.nap.is_some_and(|n| n.woke != Woke::NotYet);
-        if !napped && self.spins_since > 0 {
+        let idle_slept = self.idle_sleep.is_some_and(|n| n.woke != Woke::NotYet);
+        if !idle_slept && self.spins_since > 0 {
             self.watched = now;
         }
-        let Some(request) = self.land(ticket, now, !napped) else { return };
+        let Some(request) = self.land(ticket, now, !idle_slept) else { return };
         let class = self.classes.get(request.class);
         let high = now.saturating_sub(request.issued);
         let low = self.looked.saturating_sub(request.issued).min(high);
         let age = class.estimate.age();
-        let aimed = self.nap.is_some_and(|n| n.aim == Some(ticket) && n.woke != Woke::NotYet);
+        let aimed =
+            self.idle_sleep.is_some_and(|n| n.aim == Some(ticket) && n.woke != Woke::NotYet);
         let bit = match () {
             () if aimed => Some(Bit::Over),
             // One bit per look and class: what comes in a burst is one piece of news.
@@ -251,9 +254,9 @@ impl Hybrid {
             self.spun(now);
             self.spins_since = 0;
         }
-        if let Some(nap) = &mut self.nap {
-            nap.found |= nap.woke != Woke::NotYet;
-            nap.aim = nap.aim.filter(|_| !aimed);
+        if let Some(idle_sleep) = &mut self.idle_sleep {
+            idle_sleep.found |= idle_sleep.woke != Woke::NotYet;
+            idle_sleep.aim = idle_sleep.aim.filter(|_| !aimed);
         }
     }
 
@@ -287,8 +290,8 @@ impl Hybrid {
 
     /// A wait begins.
     pub fn begin(&mut self) {
-        if let Some(nap) = self.nap.take() {
-            self.count(&nap);
+        if let Some(idle_sleep) = self.idle_sleep.take() {
+            self.count(&idle_sleep);
         }
         (self.news, self.spins_since, self.vain) = (0, 0, 0);
     }
@@ -322,14 +325,18 @@ impl Hybrid {
         let (load, in_flight, takes) = (self.load, self.flight.count(), self.takes);
         let (sleep_cpu, stale) = (self.timer.cpu(), now.saturating_sub(self.watched) > FORGET);
         let scene = Scene { load, in_flight, takes, sleep_cpu, stale };
-        let sleep = Nap { until: now.saturating_add(NAP_MAX), many: 1 };
-        let nap = match self.policy.way(scene) {
+        let sleep = IdleSleep { until: now.saturating_add(IDLE_SLEEP_MAX), many: 1 };
+        let idle_sleep = match self.policy.way(scene) {
             Way::Look => None,
-            Way::Nap | Way::Gather if self.is_to_watch() => None,
-            Way::Nap => self.nap_now(now),
+            Way::IdleSleep | Way::Gather if self.is_to_watch() => None,
+            Way::IdleSleep => self.idle_sleep_now(now),
             Way::Gather => {
-                let several = |nap: Nap| nap.through() && self.come_in(nap, now) >= 2;
-                self.nap_now(now).filter(|(nap, _)| several(*nap)).or(Some((sleep, None)))
+                let several = |idle_sleep: IdleSleep| {
+                    idle_sleep.through() && self.come_in(idle_sleep, now) >= 2
+                };
+                self.idle_sleep_now(now)
+                    .filter(|(idle_sleep, _)| several(*idle_sleep))
+                    .or(Some((sleep, None)))
             }
             Way::Sleep => Some((sleep, None)),
         };
@@ -338,52 +345,52 @@ impl Hybrid {
         if in_vain {
             self.watched = now;
         }
-        let (nap, aim) = match nap {
-            Some(nap) => nap,
+        let (idle_sleep, aim) = match idle_sleep {
+            Some(idle_sleep) => idle_sleep,
             None if in_vain => (sleep, None),
             None => {
                 self.spins_since =
                     if self.spins_since == 0 { now.max(1) } else { self.spins_since };
-                if now.saturating_sub(self.napped) > FORGET {
+                if now.saturating_sub(self.idle_slept) > FORGET {
                     self.timer.age();
-                    self.napped = now;
+                    self.idle_slept = now;
                 }
                 return Step::Look;
             }
         };
         self.spins_since = 0;
-        self.vain += u32::from(nap == sleep);
-        if nap.through() {
+        self.vain += u32::from(idle_sleep == sleep);
+        if idle_sleep.through() {
             self.classes.active_mut().for_each(|c| c.utilisation.gathering(now, c.estimate.mean()));
         }
         let (woke, found) = (Woke::NotYet, false);
-        self.nap = Some(Taken { since: now, until: nap.until, aim, woke, found });
-        self.tally.naps += 1;
-        self.napped = now;
-        Step::Nap(nap)
+        self.idle_sleep = Some(Taken { since: now, until: idle_sleep.until, aim, woke, found });
+        self.tally.idle_sleeps += 1;
+        self.idle_slept = now;
+        Step::IdleSleep(idle_sleep)
     }
 
-    /// The nap was not taken, or another's was that ended sooner (`slept`): it tells nothing.
+    /// The sleep was not taken, or another's was that ended sooner (`slept`): it tells nothing.
     pub(crate) fn cancel(&mut self, slept: bool, now: u64) {
-        if self.nap.take().is_some() {
-            self.tally.naps = self.tally.naps.saturating_sub(1);
+        if self.idle_sleep.take().is_some() {
+            self.tally.idle_sleeps = self.tally.idle_sleeps.saturating_sub(1);
         }
         if slept {
             self.classes.active_mut().for_each(|c| c.utilisation.gathering(now, c.estimate.mean()));
         }
     }
 
-    /// The nap is over. `early`: something completed, or a signal came.
+    /// The sleep is over. `early`: something completed, or a signal came.
     pub fn woke(&mut self, now: u64, early: bool) {
-        let Some(nap) = &mut self.nap else { return };
-        nap.woke = if early { Woke::Early } else { Woke::Timer };
-        let slept = now.saturating_sub(nap.since);
+        let Some(idle_sleep) = &mut self.idle_sleep else { return };
+        idle_sleep.woke = if early { Woke::Early } else { Woke::Timer };
+        let slept = now.saturating_sub(idle_sleep.since);
         self.tally.spared_ns = self.tally.spared_ns.saturating_add(slept);
         if early {
             // It completed when it woke us, which takes about as long as a timer does.
             self.looked = self.looked.max(now.saturating_sub(2 * self.timer.late()));
         } else {
-            self.timer.woke_late(now.saturating_sub(nap.until));
+            self.timer.woke_late(now.saturating_sub(idle_sleep.until));
         }
     }
 
@@ -392,28 +399,28 @@ impl Hybrid {
         self.tally.spun_ns = self.tally.spun_ns.saturating_add(spun);
     }
 
-    fn count(&mut self, nap: &Taken) {
-        let which = if nap.found { &mut self.tally.over } else { &mut self.tally.under };
+    fn count(&mut self, idle_sleep: &Taken) {
+        let which = if idle_sleep.found { &mut self.tally.over } else { &mut self.tally.under };
         *which += 1;
     }
 
-    /// The look behind a nap is over: what it did not find is still pending.
+    /// The look behind a sleep is over: what it did not find is still pending.
     fn judge(&mut self, now: u64) {
-        let Some(nap) = self.nap.filter(|n| n.woke != Woke::NotYet) else { return };
-        self.nap = None;
-        self.count(&nap);
-        let Some(request) = nap.aim.and_then(|aim| self.flight.get(aim)) else { return };
+        let Some(idle_sleep) = self.idle_sleep.filter(|n| n.woke != Woke::NotYet) else { return };
+        self.idle_sleep = None;
+        self.count(&idle_sleep);
+        let Some(request) = idle_sleep.aim.and_then(|aim| self.flight.get(aim)) else { return };
         let class = self.classes.get(request.class);
         let age = now.saturating_sub(request.issued);
-        if nap.woke == Woke::Timer && age >= class.estimate.age() {
+        if idle_sleep.woke == Woke::Timer && age >= class.estimate.age() {
             request.judged = true;
             class.estimate.learn(Bit::Under);
             class.taught = self.looks;
         }
     }
 
-    /// The nap to take at `now`, and the request that it is for; none if none is worth it.
-    fn nap_now(&self, now: u64) -> Option<(Nap, Option<Ticket>)> {
+    /// The sleep to take at `now`, and the request that it is for; none if none is worth it.
+    fn idle_sleep_now(&self, now: u64) -> Option<(IdleSleep, Option<Ticket>)> {
         let (mut awake, mut aim, mut unseen) = (u64::MAX, None, u64::MAX);
         for class in self.classes.active() {
             let Some((ticket, oldest)) = self.flight.oldest(&class.queue) else { continue };
@@ -426,14 +433,18 @@ impl Hybrid {
             unseen = unseen.min(share);
             let patience = SPIN_MAX + PATIENCE * class.estimate.mean();
             if now.saturating_sub(oldest.issued.max(self.news)) > patience {
-                return Some((Nap { until: now.saturating_add(NAP_MAX), many: 1 }, None));
+                return Some((
+                    IdleSleep { until: now.saturating_add(IDLE_SLEEP_MAX), many: 1 },
+                    None,
+                ));
             }
         }
-        if awake > now.saturating_add(NAP_MAX) {
-            (awake, aim) = (now.saturating_add(NAP_MAX), None);
+        if awake > now.saturating_add(IDLE_SLEEP_MAX) {
+            (awake, aim) = (now.saturating_add(IDLE_SLEEP_MAX), None);
         }
         let ahead = awake - now;
-        // Who naps towards a request is late for it; who gathers, for a device that is busy anyway.
+        // Who sleeps towards a request is late for it; who gathers, for a device that is busy
+        // anyway.
         let lead = match aim {
             Some(_) => self.timer.careful_lead(),
             None => self.timer.lead(),
@@ -443,11 +454,12 @@ impl Hybrid {
         }
         let until = awake - lead;
         // The first does not end it where it may sleep through one.
-        let mut nap = Nap { until, many: 1 };
+        let mut idle_sleep = IdleSleep { until, many: 1 };
         if ahead <= unseen {
-            nap.many = u32::try_from(self.come_in(nap, now)).unwrap_or(u32::MAX).max(2);
+            idle_sleep.many =
+                u32::try_from(self.come_in(idle_sleep, now)).unwrap_or(u32::MAX).max(2);
         }
-        Some((nap, aim))
+        Some((idle_sleep, aim))
     }
 
     /// Is something in flight to be watched? A kind that is new is, or how should one know.
@@ -468,13 +480,13 @@ impl Hybrid {
         gathers.max(mean / UNSEEN_SHARE)
     }
 
-    /// How many completions are to come during a nap.
-    fn come_in(&self, nap: Nap, now: u64) -> u64 {
-        let time = nap.until.saturating_sub(now);
+    /// How many completions are to come during a sleep.
+    fn come_in(&self, idle_sleep: IdleSleep, now: u64) -> u64 {
+        let time = idle_sleep.until.saturating_sub(now);
         self.classes.active().map(|c| c.utilisation.come_in(now, time)).sum()
     }
 
-    /// What naps came to since the last call.
+    /// What sleeps came to since the last call.
     #[must_use]
     pub(crate) fn take_tally(&mut self) -> Tally {
         core::mem::take(&mut self.tally)

@@ -6,9 +6,9 @@ pub enum Policy {
     /// Looks without a pause.
     #[default]
     Spin,
-    /// Naps until shortly before the next completion is due, then looks.
+    /// Sleeps until shortly before the next completion is due, then looks.
     Hybrid,
-    /// Spins, naps or blocks, by queue depth and by what the processor is worth.
+    /// Spins, sleeps or blocks, by queue depth and by what the processor is worth.
     Adaptive,
     /// Sleeps until something completes.
     Block,
@@ -50,9 +50,9 @@ const SPIN_WORTH: u64 = 1_000_000;
 pub(crate) enum Way {
     /// Look on.
     Look,
-    /// Nap, if it pays, or look on.
-    Nap,
-    /// Nap, if several completions may be slept through, or sleep until there is one.
+    /// Sleep, if it pays, or look on.
+    IdleSleep,
+    /// Sleep, if several completions may be slept through, or sleep until there is one.
     Gather,
     /// Sleep until something completes.
     Sleep,
@@ -79,8 +79,8 @@ fn adapt(scene: Scene) -> Way {
         (true, 0..=1) => Way::Sleep,
         (true, _) => Way::Gather,
         (false, 0..=1) if scene.takes <= SPIN_WORTH => Way::Look,
-        // Where nothing is lost by it, that naps as long as blocking would, and wakes less often.
-        (false, _) => Way::Nap,
+        // Where nothing is lost by it, that sleeps as long as blocking would, and wakes less often.
+        (false, _) => Way::IdleSleep,
     }
 }
 
@@ -89,7 +89,7 @@ impl Policy {
     pub(crate) fn way(self, scene: Scene) -> Way {
         match self {
             Policy::Spin => Way::Look,
-            Policy::Hybrid => Way::Nap,
+            Policy::Hybrid => Way::IdleSleep,
             Policy::Block => Way::Sleep,
             Policy::Adaptive => adapt(scene),
         }
@@ -107,10 +107,10 @@ mod tests {
         let (takes, sleep_cpu) = (80_000, 30_000);
         let one = Scene { load: idle, in_flight: 1, takes, sleep_cpu, stale: false };
         assert_eq!(adapt(one), Way::Look);
-        assert_eq!(adapt(Scene { takes: 9_000_000, ..one }), Way::Nap);
-        assert_eq!(adapt(Scene { in_flight: 64, ..one }), Way::Nap);
-        assert_eq!(adapt(Scene { in_flight: 64, takes: 1_200_000, ..one }), Way::Nap);
-        assert_eq!(adapt(Scene { in_flight: 64, takes: 0, ..one }), Way::Nap);
+        assert_eq!(adapt(Scene { takes: 9_000_000, ..one }), Way::IdleSleep);
+        assert_eq!(adapt(Scene { in_flight: 64, ..one }), Way::IdleSleep);
+        assert_eq!(adapt(Scene { in_flight: 64, takes: 1_200_000, ..one }), Way::IdleSleep);
+        assert_eq!(adapt(Scene { in_flight: 64, takes: 0, ..one }), Way::IdleSleep);
         let one = Scene { load: busy, ..one };
         assert_eq!(adapt(one), Way::Sleep);
         assert_eq!(adapt(Scene { takes: 18_000, ..one }), Way::Look);

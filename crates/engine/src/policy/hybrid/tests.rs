@@ -10,9 +10,9 @@ fn who_wakes_at_once_gathers_nothing() {
     // One after the other, 100 µs each, looked for without a pause, then in batches of eight.
     for turn in 0..2_000 {
         now += 100_000;
-        if let Step::Nap(nap) = h.next(now - 1_000) {
-            let share = nap.until.saturating_sub(now) * UNSEEN_SHARE;
-            assert!(!nap.through() || share <= 7_000_000, "{nap:?}");
+        if let Step::IdleSleep(idle_sleep) = h.next(now - 1_000) {
+            let share = idle_sleep.until.saturating_sub(now) * UNSEEN_SHARE;
+            assert!(!idle_sleep.through() || share <= 7_000_000, "{idle_sleep:?}");
             h.woke(now, true);
         }
         h.done(flying.remove(0), now);
@@ -40,7 +40,7 @@ fn taught(policy: Policy) -> (Hybrid, u64) {
             now = match h.next(now) {
                 Step::Block => panic!("nothing has stalled"),
                 Step::Look => now + 1_000,
-                Step::Nap(n) => {
+                Step::IdleSleep(n) => {
                     h.woke(n.until + 2_000, false);
                     n.until + 2_000
                 }
@@ -52,7 +52,7 @@ fn taught(policy: Policy) -> (Hybrid, u64) {
 }
 
 #[test]
-fn the_nap_ends_before_the_first_is_due_wherever_the_clock_stands() {
+fn the_sleep_ends_before_the_first_is_due_wherever_the_clock_stands() {
     let (mut h, now) = taught(Policy::Hybrid);
     let first = h.issued(KEY(), now);
     let _second = h.issued(KEY(), now + 50_000);
@@ -61,13 +61,16 @@ fn the_nap_ends_before_the_first_is_due_wherever_the_clock_stands() {
     assert!((now + 70_000..now + 110_000).contains(&due));
     // Absolute: looked at later, it ends at the same moment.
     let late = now + 30_000;
-    let Step::Nap(nap) = h.next(late) else { panic!("no nap") };
-    assert!(nap.until < due && nap.until > due - 10_000 && !nap.through());
-    h.woke(nap.until, false);
-    h.done(first, nap.until + 1);
+    let Step::IdleSleep(idle_sleep) = h.next(late) else { panic!("no sleep") };
+    assert!(idle_sleep.until < due && idle_sleep.until > due - 10_000 && !idle_sleep.through());
+    h.woke(idle_sleep.until, false);
+    h.done(first, idle_sleep.until + 1);
     assert_eq!(h.in_flight(), 1);
     let t = h.take_tally();
-    assert!(t.naps > 40 && t.under + t.over + 1 >= t.naps && t.spared_ns > 0, "{t:?}");
+    assert!(
+        t.idle_sleeps > 40 && t.under + t.over + 1 >= t.idle_sleeps && t.spared_ns > 0,
+        "{t:?}"
+    );
 }
 
 #[test]
@@ -82,8 +85,8 @@ fn a_stopped_device_costs_no_processor() {
                 spun += 1_000;
                 now + 1_000
             }
-            Step::Nap(n) => {
-                assert!(n.until <= now + NAP_MAX);
+            Step::IdleSleep(n) => {
+                assert!(n.until <= now + IDLE_SLEEP_MAX);
                 wakes += 1;
                 h.woke(n.until, false);
                 n.until.max(now) + 1
@@ -107,8 +110,8 @@ fn clocks_that_jump_do_no_harm() {
         let t = h.issued(KEY(), now);
         h.begin();
         for at in [now - 900_000_000, now + 86_400_000_000_000, 0, u64::MAX - 1, now] {
-            if let Step::Nap(n) = h.next(at) {
-                assert!(n.until <= at.saturating_add(NAP_MAX));
+            if let Step::IdleSleep(n) = h.next(at) {
+                assert!(n.until <= at.saturating_add(IDLE_SLEEP_MAX));
                 h.woke(at, false);
             }
         }
@@ -136,8 +139,8 @@ fn a_slow_device_does_not_hide_a_fast_one() {
     let _slow = h.issued(slow, t);
     h.issued(KEY(), t);
     h.begin();
-    let Step::Nap(nap) = h.next(t) else { panic!("no nap") };
-    assert!(nap.until < t + 110_000 && !nap.through());
+    let Step::IdleSleep(idle_sleep) = h.next(t) else { panic!("no sleep") };
+    assert!(idle_sleep.until < t + 110_000 && !idle_sleep.through());
 }
 
 #[test]
@@ -155,9 +158,9 @@ fn ten_thousand_in_flight_are_kept_apart() {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: no nap beyond the cap, and the counts are right.
+    /// Whatever happens in whatever order: no sleep beyond the cap, and the counts are right.
     #[test]
-    fn no_nap_beyond_the_cap(
+    fn no_sleep_beyond_the_cap(
         policy in 0usize..4,
         events in prop::collection::vec((0u8..6, 0u64..20_000_000), 1..300),
     ) {
@@ -172,8 +175,8 @@ proptest! {
                 }
                 3 => h.begin(),
                 _ => {
-                    if let Step::Nap(n) = h.next(now) {
-                        prop_assert!(n.until <= now + NAP_MAX);
+                    if let Step::IdleSleep(n) = h.next(now) {
+                        prop_assert!(n.until <= now + IDLE_SLEEP_MAX);
                         let early = what == 5;
                         now = if early { now + 1 } else { n.until.max(now) };
                         h.woke(now, early);
@@ -185,7 +188,7 @@ proptest! {
             prop_assert_eq!(h.next_due().is_none() || kept > 0, true);
         }
         let t = h.take_tally();
-        prop_assert!(t.under + t.over <= t.naps);
+        prop_assert!(t.under + t.over <= t.idle_sleeps);
     }
 }
 
@@ -201,7 +204,7 @@ fn beside_others(h: &mut Hybrid, now: &mut u64, takes: u64) -> bool {
         match h.next(*now) {
             Step::Block => panic!("nothing has stalled"),
             Step::Look => *now += 1_000,
-            Step::Nap(_) => {
+            Step::IdleSleep(_) => {
                 (*now, slept) = (done + WAKE, true);
                 h.woke(*now, true);
             }

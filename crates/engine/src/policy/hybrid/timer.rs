@@ -1,6 +1,6 @@
 //! What a timer costs on this machine: how late a sleeper wakes, and how much processor time the
 //! sleep itself takes. Between a microsecond and a hundred, by machine; where timers are dear, a
-//! short nap costs more than it spares.
+//! short sleep costs more than it spares.
 
 /// Before anything was measured, in ns: the default slack of a thread's timers.
 const LATE_UNKNOWN: u64 = 50_000;
@@ -11,11 +11,11 @@ const WEIGHT: u64 = 16;
 /// A thread that wakes later than this was not held up by its timer but by other threads.
 const LATE_MAX: u64 = 1_000_000;
 /// Nor, probably, one that wakes later than so many times what is usual: such a sample counts as
-/// one that is. A few sleepers in a hundred would else make all naps too dear to be taken.
+/// one that is. A few sleepers in a hundred would else make all sleeps too dear to be taken.
 const OUTLIER: u64 = 2;
 /// What timers cost when nothing tells, in ns.
 const LATE_LEAST: u64 = 1_000;
-/// A nap must spare more than it costs by this many ns.
+/// A sleep must spare more than it costs by this many ns.
 const GAIN: u64 = 3_000;
 
 /// The measured cost of a timer, in ns.
@@ -68,7 +68,7 @@ impl Timer {
         learn(&mut self.spread, far);
     }
 
-    /// No nap was worth it for long: what is known grows old.
+    /// No sleep was worth it for long: what is known grows old.
     pub(crate) fn age(&mut self) {
         let lateness = [&mut self.late, &mut self.deviation, &mut self.mean, &mut self.spread];
         for known in lateness.into_iter().chain([&mut self.cpu]) {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naps_shorter_than_their_cost_are_not_worth_it() {
+    fn sleeps_shorter_than_their_cost_are_not_worth_it() {
         let cheap = Timer::measured(&[2_000, 2_200, 1_800], 1_500);
         assert!(cheap.worth(6_000) && !cheap.worth(4_000));
         let dear = Timer::measured(&[30_000, 40_000, 50_000], 32_000);

@@ -1,6 +1,6 @@
 //! Is a device busy without a gap? Then what is submitted a little later is done no later: as long
-//! as its queue does not run empty, completions may be gathered, many to a nap. Where requests are
-//! worked on side by side instead, each moment that one lies unseen is lost.
+//! as its queue does not run empty, completions may be gathered, many to a sleep. Where requests
+//! are worked on side by side instead, each moment that one lies unseen is lost.
 //!
 //! What is submitted at one moment tells. Side by side, it comes back together, in any order. One
 //! after the other, it comes back in order, one service time apart; and if that time is the time
@@ -15,14 +15,14 @@
 //! ```
 //!
 //! Noise has no order, so it lays no line. Whoever claims that a device is busy must show it again:
-//! a nap gathers a sixteenth of the queue at first, and every step further, up to [`GATHER_SHARE`],
-//! wants a batch that was watched since the last. One that shows no line, or
+//! a sleep gathers a sixteenth of the queue at first, and every step further, up to
+//! [`GATHER_SHARE`], wants a batch that was watched since the last. One that shows no line, or
 //! gaps, takes a step back, or all of them.
 
 use super::flight::InFlight;
 
-/// A nap may gather one part in so many of a kind's requests in flight, at most; none of them lies
-/// unseen for longer than such a part of what one takes.
+/// A sleep may gather one part in so many of a kind's requests in flight, at most; none of them
+/// lies unseen for longer than such a part of what one takes.
 pub const GATHER_SHARE: u64 = 4;
 /// The steps towards it, as such shares.
 const STEPS: [u64; 3] = [16, 8, GATHER_SHARE];
@@ -42,10 +42,10 @@ const BUSY_MOST: f64 = 2.0;
 const WEIGHT: u8 = 8;
 /// So many batches in a row that were missed when they came are a sign, too.
 const MISSES: u8 = 4;
-/// At the last step every so manieth nap has its batch watched: the processor time that this takes
-/// is as long as a nap.
+/// At the last step every so manieth sleep has its batch watched: the processor time that this
+/// takes is as long as a sleep.
 const WATCH_EVERY: u32 = 32;
-/// A device that was not known to be busy is tried by one nap in so many times what a request
+/// A device that was not known to be busy is tried by one sleep in so many times what a request
 /// takes; the pause doubles as long as it is in vain, up to the second.
 const TRY_EVERY: core::ops::RangeInclusive<u64> = 64..=1024;
 
@@ -118,12 +118,12 @@ pub(super) struct Utilisation {
     busy: f64,
     shown: u8,
     missed: u8,
-    /// Naps since the last one whose batch was watched.
-    naps: u32,
-    /// The last nap to try the device by, and the pause before the next one.
+    /// Sleeps since the last one whose batch was watched.
+    idle_sleeps: u32,
+    /// The last sleep to try the device by, and the pause before the next one.
     tried: u64,
     pause: u64,
-    /// Such a nap's batch is on its way.
+    /// Such a sleep's batch is on its way.
     trying: bool,
 }
 
@@ -140,7 +140,9 @@ impl Utilisation {
         (self.flying, self.size) = (self.flying + 1, place + 1);
         match &mut self.watch {
             Some(watch) if watch.batch == batch => (watch.size, watch.issued[1]) = (self.size, now),
-            None if self.size == BATCH_MIN && (self.step == 0 || self.naps >= WATCH_EVERY) => {
+            None if self.size == BATCH_MIN
+                && (self.step == 0 || self.idle_sleeps >= WATCH_EVERY) =>
+            {
                 let ahead = (self.flying + self.back).saturating_sub(self.size);
                 let (issued, line) = ([self.begun, now], Line::default());
                 let (size, seen) = (self.size, self.back);
@@ -199,7 +201,7 @@ impl Utilisation {
     /// The batch has come back.
     fn judge(&mut self, watch: &Watch, now: u64) {
         (self.watch, self.trying) = (None, false);
-        // What was found after a nap tells nothing; nor what was submitted as slowly as it came.
+        // What was found after a sleep tells nothing; nor what was submitted as slowly as it came.
         let span = watch.issued[1].saturating_sub(watch.issued[0]);
         let came = now.saturating_sub(watch.first);
         let many = watch.line.n >= BATCH_MIN && watch.line.n >= watch.size / 2;
@@ -233,7 +235,7 @@ impl Utilisation {
             () => (self.step, self.shown) = (before.saturating_sub(1), 0),
         }
         // What has changed is watched at once; what was shown once is tried again at once.
-        self.naps = if self.step == before { 0 } else { WATCH_EVERY };
+        self.idle_sleeps = if self.step == before { 0 } else { WATCH_EVERY };
         if self.step > 0 {
             self.pause = 0;
         } else if up {
@@ -247,8 +249,8 @@ impl Utilisation {
         (self.step > 0 || self.trying) && self.watch.as_ref().is_some_and(next)
     }
 
-    /// For how long completions may be gathered at `now`, if one takes `mean`, and a nap that is no
-    /// longer than `least` is none; 0: not at all.
+    /// For how long completions may be gathered at `now`, if one takes `mean`, and a sleep that is
+    /// no longer than `least` is none; 0: not at all.
     pub(super) fn gathers(&self, now: u64, mean: u64, least: u64) -> u64 {
         let interval = self.interval(now);
         let all = u64::from(self.flying).saturating_mul(interval).min(mean);
@@ -286,9 +288,9 @@ impl Utilisation {
         time / self.interval(now)
     }
 
-    /// A nap to gather them is taken.
+    /// A sleep to gather them is taken.
     pub(super) fn gathering(&mut self, now: u64, mean: u64) {
-        self.naps = self.naps.saturating_add(1);
+        self.idle_sleeps = self.idle_sleeps.saturating_add(1);
         if self.step == 0 && self.tries(now, mean) {
             let pause = (self.pause * 2).clamp(*TRY_EVERY.start(), *TRY_EVERY.end());
             (self.tried, self.pause, self.trying) = (now, pause, true);

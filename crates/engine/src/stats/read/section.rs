@@ -52,7 +52,7 @@ impl Kind {
     };
     pub(super) const METERS: Kind = Kind {
         header: offset_of!(Header, meters),
-        least: offset_of!(MeterStats, naps),
+        least: offset_of!(MeterStats, idle_sleeps),
         known: size_of::<MeterStats>(),
         most: STATS_METERS,
     };

@@ -102,9 +102,9 @@ pub enum Step {
     Enter,
     /// It slept there.
     Sleep,
-    /// It napped there, between two looks for completions, for `value` ns unless `req` of them came
+    /// It slept there, between two looks for completions, for `value` ns unless `req` of them came
     /// before.
-    Nap,
+    IdleSleep,
     /// A worker ran a request.
     Work,
     /// A pass of an SQ thread that had work.
@@ -139,7 +139,7 @@ impl Step {
         Step::Done,
         Step::Enter,
         Step::Sleep,
-        Step::Nap,
+        Step::IdleSleep,
         Step::Work,
         Step::Pass,
         Step::Drive,

@@ -58,9 +58,9 @@ pub(crate) fn now() -> Span {
     buffer::wanted().map(|b| ticks(uses_counter(b)))
 }
 
-/// A nap, while it lasts.
+/// A sleep, while it lasts.
 #[derive(Debug, Default)]
-pub(crate) struct Napping {
+pub(crate) struct IdleSleeping {
     began: Span,
     length: i32,
     many: u32,
@@ -173,20 +173,20 @@ impl Writer {
         }
     }
 
-    /// A nap begins, which is to end at `until`, in ns of CLOCK_MONOTONIC, or with the `many`-th
+    /// A sleep begins, which is to end at `until`, in ns of CLOCK_MONOTONIC, or with the `many`-th
     /// completion.
     #[inline]
-    pub(crate) fn begin_nap(&mut self, until: u64, many: u32) -> Napping {
+    pub(crate) fn begin_idle_sleep(&mut self, until: u64, many: u32) -> IdleSleeping {
         let began = self.begin_now();
         let length = began.map_or(0, |_| ns_until(until));
-        Napping { began, length, many }
+        IdleSleeping { began, length, many }
     }
 
     /// It ends.
     #[inline]
-    pub(crate) fn end_nap(&mut self, nap: &Napping) {
-        if let Some(began) = nap.began.filter(|_| self.on) {
-            self.span(Step::Nap, began, nap.many, 0, nap.length);
+    pub(crate) fn end_idle_sleep(&mut self, idle_sleep: &IdleSleeping) {
+        if let Some(began) = idle_sleep.began.filter(|_| self.on) {
+            self.span(Step::IdleSleep, began, idle_sleep.many, 0, idle_sleep.length);
         }
     }
 

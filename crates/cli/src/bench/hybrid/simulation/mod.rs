@@ -1,4 +1,4 @@
-//! Rules for napping, tried on traces: a device, a machine and a thread that polls, in simulated
+//! Rules for sleeping, tried on traces: a device, a machine and a thread that polls, in simulated
 //! time. What a rule would have cost is known here to the nanosecond, as it never is on a device.
 
 mod rules;
@@ -9,7 +9,7 @@ mod trace;
 pub use rules::{Rule, RuleKind};
 pub use trace::{Trace, TraceKind};
 
-use softring_engine::hybrid::{Nap, Step};
+use softring_engine::hybrid::{IdleSleep, Step};
 
 /// Time between two looks at the clock of a thread that spins, in ns.
 const CHUNK: u64 = 4_000;
@@ -58,12 +58,12 @@ pub struct Outcome {
     pub p99: u64,
     /// Share of a processor, in percent.
     pub cpu: f64,
-    /// Time that a finished request lay unseen, by reason of a nap.
+    /// Time that a finished request lay unseen, by reason of a sleep.
     pub oversleep: f64,
     /// Time spent spinning before something was done.
     pub undersleep: f64,
-    pub naps: f64,
-    pub longest_nap: u64,
+    pub idle_sleeps: f64,
+    pub longest_idle_sleep: u64,
     /// I/Os per second.
     pub iops: f64,
 }
@@ -85,8 +85,8 @@ struct World<'a> {
     random: Random,
     slots: Vec<Request>,
     spun: u64,
-    napped: u64,
-    naps: u64,
+    idle_slept: u64,
+    idle_sleeps: u64,
     longest: u64,
     unseen: u64,
     latencies: Vec<u64>,
@@ -111,8 +111,8 @@ pub fn run(
         random: Random(7),
         slots: Vec::new(),
         spun: 0,
-        napped: 0,
-        naps: 0,
+        idle_slept: 0,
+        idle_sleeps: 0,
         longest: 0,
         unseen: 0,
         latencies: Vec::with_capacity(ios),
@@ -128,7 +128,7 @@ pub fn run(
     }
     let n = w.latencies.len() as f64;
     let time = (w.now - start - w.paused).max(1) as f64;
-    let busy = w.spun + w.naps * machine.cpu + w.latencies.len() as u64 * machine.submit;
+    let busy = w.spun + w.idle_sleeps * machine.cpu + w.latencies.len() as u64 * machine.submit;
     w.latencies.sort_unstable();
     Outcome {
         ios: w.latencies.len() as u64,
@@ -137,8 +137,8 @@ pub fn run(
         cpu: (busy as f64 / time * 100.0).min(100.0),
         oversleep: w.unseen as f64 / n,
         undersleep: w.spun as f64 / n,
-        naps: w.naps as f64 / n,
-        longest_nap: w.longest,
+        idle_sleeps: w.idle_sleeps as f64 / n,
+        longest_idle_sleep: w.longest,
         iops: n / time * 1e9,
     }
 }
@@ -189,26 +189,26 @@ impl World<'_> {
                 self.now += spin;
                 self.spun += spin;
             }
-            Step::Nap(nap) => self.nap(nap),
-            Step::Block => self.nap(Nap { until: u64::MAX >> 1, many: 1 }),
+            Step::IdleSleep(idle_sleep) => self.idle_sleep(idle_sleep),
+            Step::Block => self.idle_sleep(IdleSleep { until: u64::MAX >> 1, many: 1 }),
         }
     }
 
-    fn nap(&mut self, nap: Nap) {
+    fn idle_sleep(&mut self, idle_sleep: IdleSleep) {
         let start = self.now;
         let late = self.machine.late as f64;
         let late = (late + late / 4.0 * self.random.normal()).max(0.0) as u64;
         let mut times: Vec<u64> = self.slots.iter().map(|r| r.done).collect();
         times.sort_unstable();
-        let last = times.get(nap.many as usize - 1).copied().unwrap_or(u64::MAX);
-        let end = nap.until.max(start) + late;
+        let last = times.get(idle_sleep.many as usize - 1).copied().unwrap_or(u64::MAX);
+        let end = idle_sleep.until.max(start) + late;
         let woken = last.max(start).saturating_add(late);
         let early = self.rule.wakes_early() && woken < end;
         self.now = if early { woken } else { end };
         let unseen = |r: &Request| self.now.saturating_sub(r.done.max(start));
         self.unseen += self.slots.iter().map(unseen).sum::<u64>();
-        self.naps += 1;
-        self.napped += self.now - start;
+        self.idle_sleeps += 1;
+        self.idle_slept += self.now - start;
         self.longest = self.longest.max(self.now - start);
         self.rule.woke(self.now, early);
     }

@@ -1,9 +1,9 @@
 //! The rules that are compared.
 
 use super::Machine;
-use softring_engine::hybrid::{Hybrid, Key, Nap, Policy, Step, Ticket, Timer};
+use softring_engine::hybrid::{Hybrid, IdleSleep, Key, Policy, Step, Ticket, Timer};
 
-/// When to nap, and for how long. Requests go by their slot.
+/// When to sleep, and for how long. Requests go by their slot.
 pub trait Rule {
     fn issued(&mut self, slot: usize, now: u64);
     /// It was seen done.
@@ -17,7 +17,7 @@ pub trait Rule {
     fn only(&self) -> Option<usize> {
         None
     }
-    /// Does a completion end its naps?
+    /// Does a completion end its sleeps?
     fn wakes_early(&self) -> bool {
         false
     }
@@ -131,12 +131,16 @@ impl Flights {
     }
 
     /// The first that was not slept for sleeps now.
-    fn sleep(&mut self, now: u64, nap: u64) -> Step {
+    fn sleep(&mut self, now: u64, idle_sleep: u64) -> Step {
         let Some(&slot) = self.order.iter().find(|s| self.slept[**s].is_none()) else {
             return Step::Look;
         };
-        self.slept[slot] = Some(nap);
-        if nap == 0 { Step::Look } else { Step::Nap(Nap { until: now + nap, many: u32::MAX }) }
+        self.slept[slot] = Some(idle_sleep);
+        if idle_sleep == 0 {
+            Step::Look
+        } else {
+            Step::IdleSleep(IdleSleep { until: now + idle_sleep, many: u32::MAX })
+        }
     }
 }
 
@@ -214,19 +218,19 @@ impl Rule for Source {
     }
 
     fn next(&mut self, now: u64) -> Step {
-        let nap = self.ran.saturating_sub(self.late) / 2;
-        let nap = if nap >= Self::LEAST { nap } else { 0 };
+        let idle_sleep = self.ran.saturating_sub(self.late) / 2;
+        let idle_sleep = if idle_sleep >= Self::LEAST { idle_sleep } else { 0 };
         let first = self.flights.order.first().copied();
         if first.is_none_or(|slot| self.flights.slept[slot].is_some()) {
             return Step::Look;
         }
-        self.asked = Some((now, nap));
-        self.flights.sleep(now, nap)
+        self.asked = Some((now, idle_sleep));
+        self.flights.sleep(now, idle_sleep)
     }
 
     fn woke(&mut self, now: u64, _early: bool) {
-        if let Some((since, nap)) = self.asked.take() {
-            self.late = (now - since).saturating_sub(nap);
+        if let Some((since, idle_sleep)) = self.asked.take() {
+            self.late = (now - since).saturating_sub(idle_sleep);
         }
     }
 

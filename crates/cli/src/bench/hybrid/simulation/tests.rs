@@ -1,7 +1,7 @@
 //! What the policies come to on the traces.
 
 use super::{Machine, Outcome, RuleKind, Trace, TraceKind, run, trace};
-use softring_engine::hybrid::{GATHER_SHARE, NAP_MAX, Policy};
+use softring_engine::hybrid::{GATHER_SHARE, IDLE_SLEEP_MAX, Policy};
 
 const MACHINE: Machine = Machine { late: 3_000, cpu: 2_500, submit: 1_000 };
 const HYBRID: RuleKind = RuleKind::Ours(Policy::Hybrid);
@@ -18,7 +18,7 @@ fn at_depth_one_it_has_the_latency_of_polling() {
         let (ours, spin) = (outcome(HYBRID, trace, 1), outcome(SPIN, trace, 1));
         let ratio = ours.latency / spin.latency;
         assert!(ratio <= 1.05, "{}: {ratio}", trace.name());
-        assert!(ours.longest_nap <= NAP_MAX + 10 * MACHINE.late, "{}", trace.name());
+        assert!(ours.longest_idle_sleep <= IDLE_SLEEP_MAX + 10 * MACHINE.late, "{}", trace.name());
     }
 }
 
@@ -74,7 +74,7 @@ fn a_busy_device_is_not_watched_and_loses_nothing() {
         assert!(ours.cpu < cpu, "{name}: {}", ours.cpu);
         // Its average is 1,216 µs.
         let most = 1_216_000 / GATHER_SHARE + 3 * DEAR.late;
-        assert!(ours.longest_nap < most, "{name}: {}", ours.longest_nap);
+        assert!(ours.longest_idle_sleep < most, "{name}: {}", ours.longest_idle_sleep);
         assert!((ours.p99 as f64) < spin.p99 as f64 + most as f64, "{name}: {}", ours.p99);
     }
 }
@@ -93,8 +93,8 @@ fn a_device_with_gaps_is_not_taken_for_a_busy_one() {
 fn a_pause_teaches_nothing() {
     let (ours, theirs) =
         (outcome(HYBRID, TraceKind::Pausing, 1), outcome(RuleKind::Source, TraceKind::Pausing, 1));
-    assert!(ours.longest_nap < 100_000, "{}", ours.longest_nap);
-    assert!(theirs.longest_nap > trace::PAUSE / 4, "{}", theirs.longest_nap);
+    assert!(ours.longest_idle_sleep < 100_000, "{}", ours.longest_idle_sleep);
+    assert!(theirs.longest_idle_sleep > trace::PAUSE / 4, "{}", theirs.longest_idle_sleep);
     let (paused, not) = (ours.cpu, outcome(HYBRID, TraceKind::Constant, 1).cpu);
     assert!((paused - not).abs() < 3.0, "{paused} {not}");
 }

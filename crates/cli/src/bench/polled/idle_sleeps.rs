@@ -1,4 +1,4 @@
-//! Each nap of a hybrid run: for how long it was to last, and when a completion was really there.
+//! Each sleep of a hybrid run: for how long it was to last, and when a completion was really there.
 //! From the steps of the run's requests (`softring trace`).
 
 use crate::bench::summary::time;
@@ -11,7 +11,7 @@ const LOST: u64 = 10_000_000;
 
 /// Times in ns from when it began.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Nap {
+pub struct IdleSleep {
     /// When it was to end.
     pub target: f64,
     /// When it did.
@@ -23,7 +23,7 @@ pub struct Nap {
     pub gathers: bool,
 }
 
-impl Nap {
+impl IdleSleep {
     /// A completion came before its end, or ended it.
     pub fn over(&self) -> bool {
         self.there <= self.end || self.end < self.target
@@ -32,8 +32,8 @@ impl Nap {
 
 /// All of a run, for programs.
 #[derive(Debug, Default, Serialize)]
-pub struct Naps {
-    pub naps: usize,
+pub struct IdleSleeps {
+    pub idle_sleeps: usize,
     /// Those that were to end before the first completion, and of them those that did not.
     pub aimed: usize,
     pub over: usize,
@@ -41,19 +41,19 @@ pub struct Naps {
     /// below the first and above the last.
     pub ahead_ns: [f64; 3],
     #[serde(skip)]
-    pub all: Vec<Nap>,
+    pub all: Vec<IdleSleep>,
 }
 
-impl Naps {
+impl IdleSleeps {
     /// From a run's events, which are in order.
-    pub fn of(events: &[Event]) -> Naps {
+    pub fn of(events: &[Event]) -> IdleSleeps {
         let all = collect(events);
         let aimed = || all.iter().filter(|n| !n.gathers);
         let mut ahead: Vec<f64> = aimed().map(|n| n.there - n.target).collect();
         ahead.sort_by(f64::total_cmp);
         let at = |tenth: usize| ahead.get(ahead.len() * tenth / 10).copied().unwrap_or(0.0);
-        Naps {
-            naps: all.len(),
+        IdleSleeps {
+            idle_sleeps: all.len(),
             aimed: ahead.len(),
             over: aimed().filter(|n| n.over()).count(),
             ahead_ns: [at(1), at(5), at(9)],
@@ -63,25 +63,26 @@ impl Naps {
 
     /// For reading.
     pub fn text(&self) -> String {
-        let Naps { naps, aimed, over, ahead_ns: [low, middle, high], .. } = self;
-        if *naps == 0 {
-            return "no naps".to_owned();
+        let IdleSleeps { idle_sleeps, aimed, over, ahead_ns: [low, middle, high], .. } = self;
+        if *idle_sleeps == 0 {
+            return "no sleeps".to_owned();
         }
         let signed = |ns: f64| format!("{}{}", if ns < 0.0 { "-" } else { "+" }, time(ns.abs()));
-        let gathering = naps - aimed;
+        let gathering = idle_sleeps - aimed;
         let (low, middle, high) = (signed(*low), signed(*middle), signed(*high));
         format!(
-            "{aimed} naps towards a completion, of which {over} slept over it; from target to \
+            "{aimed} sleeps towards a completion, of which {over} slept over it; from target to \
              completion {middle} [{low}, {high}]; {gathering} to gather several"
         )
     }
 }
 
-fn collect(events: &[Event]) -> Vec<Nap> {
+fn collect(events: &[Event]) -> Vec<IdleSleep> {
     // Requests in flight, with the time at which a modelled disk has them done.
     let mut flight: HashMap<u32, Option<u64>> = HashMap::new();
     // And those that no completion was found behind so far.
-    let (mut naps, mut open): (Vec<Nap>, Vec<(Nap, u64)>) = (Vec::new(), Vec::new());
+    let (mut idle_sleeps, mut open): (Vec<IdleSleep>, Vec<(IdleSleep, u64)>) =
+        (Vec::new(), Vec::new());
     for e in events {
         match e.step {
             Step::Model => {
@@ -92,13 +93,14 @@ fn collect(events: &[Event]) -> Vec<Nap> {
             }
             Step::Done if flight.remove(&e.req).is_some() => {
                 // What is only found out now was there before.
-                let found = |(nap, began)| Nap { there: since(e.time, began), ..nap };
-                naps.extend(open.drain(..).map(found));
+                let found =
+                    |(idle_sleep, began)| IdleSleep { there: since(e.time, began), ..idle_sleep };
+                idle_sleeps.extend(open.drain(..).map(found));
             }
-            Step::Nap => {
+            Step::IdleSleep => {
                 flight.retain(|_, due| due.is_none_or(|due| due + LOST > e.data));
                 let there = flight.values().flatten().filter(|due| **due >= e.data).min();
-                let nap = Nap {
+                let idle_sleep = IdleSleep {
                     target: f64::from(e.value),
                     end: since(e.time, e.data),
                     there: there.map_or(0.0, |due| since(*due, e.data)),
@@ -106,15 +108,15 @@ fn collect(events: &[Event]) -> Vec<Nap> {
                     gathers: e.req > 1 && flight.len() > 1,
                 };
                 match there {
-                    Some(_) => naps.push(nap),
+                    Some(_) => idle_sleeps.push(idle_sleep),
                     None if flight.is_empty() => {}
-                    None => open.push((nap, e.data)),
+                    None => open.push((idle_sleep, e.data)),
                 }
             }
             _ => {}
         }
     }
-    naps
+    idle_sleeps
 }
 
 fn since(time: u64, began: u64) -> f64 {
@@ -135,30 +137,33 @@ mod tests {
             event(Step::Model, 1000, 1, 0, 90),
             event(Step::Model, 1000, 2, 0, 60),
             // Until 1050 and 1052: too short, by 8; it is found at 1061.
-            event(Step::Nap, 1052, 1, 1010, 40),
+            event(Step::IdleSleep, 1052, 1, 1010, 40),
             event(Step::Done, 1061, 2, 0, 0),
             // Until 1100: too long, by 10.
-            event(Step::Nap, 1095, 1, 1062, 38),
+            event(Step::IdleSleep, 1095, 1, 1062, 38),
             event(Step::Done, 1096, 1, 0, 0),
             // For nothing.
-            event(Step::Nap, 1200, 1, 1100, 50),
+            event(Step::IdleSleep, 1200, 1, 1100, 50),
         ];
-        let naps = Naps::of(&model);
-        let nap = |target, end, there| Nap { target, end, there, gathers: false };
-        assert_eq!(naps.all, [nap(40.0, 42.0, 50.0), nap(38.0, 33.0, 28.0)]);
-        assert_eq!((naps.aimed, naps.over, naps.ahead_ns), (2, 1, [-10.0, 10.0, 10.0]));
-        assert!(naps.text().contains("2 naps towards a completion, of which 1 slept"));
+        let idle_sleeps = IdleSleeps::of(&model);
+        let idle_sleep = |target, end, there| IdleSleep { target, end, there, gathers: false };
+        assert_eq!(idle_sleeps.all, [idle_sleep(40.0, 42.0, 50.0), idle_sleep(38.0, 33.0, 28.0)]);
+        assert_eq!(
+            (idle_sleeps.aimed, idle_sleeps.over, idle_sleeps.ahead_ns),
+            (2, 1, [-10.0, 10.0, 10.0])
+        );
+        assert!(idle_sleeps.text().contains("2 sleeps towards a completion, of which 1 slept"));
         let disk = [
             event(Step::Aio, 1000, 1, 0, 0),
             event(Step::Aio, 1000, 2, 0, 0),
-            event(Step::Nap, 1052, 1, 1010, 40),
-            event(Step::Nap, 1064, 8, 1060, 3),
+            event(Step::IdleSleep, 1052, 1, 1010, 40),
+            event(Step::IdleSleep, 1064, 8, 1060, 3),
             event(Step::Done, 1070, 1, 0, 0),
         ];
-        let naps = Naps::of(&disk);
-        assert_eq!(naps.all[0], nap(40.0, 42.0, 60.0));
-        assert_eq!(naps.all[1], Nap { gathers: true, ..nap(3.0, 4.0, 10.0) });
-        assert_eq!((naps.naps, naps.aimed, naps.over), (2, 1, 0));
-        assert!(Nap { end: 39.0, ..naps.all[0] }.over(), "ended by a completion");
+        let idle_sleeps = IdleSleeps::of(&disk);
+        assert_eq!(idle_sleeps.all[0], idle_sleep(40.0, 42.0, 60.0));
+        assert_eq!(idle_sleeps.all[1], IdleSleep { gathers: true, ..idle_sleep(3.0, 4.0, 10.0) });
+        assert_eq!((idle_sleeps.idle_sleeps, idle_sleeps.aimed, idle_sleeps.over), (2, 1, 0));
+        assert!(IdleSleep { end: 39.0, ..idle_sleeps.all[0] }.over(), "ended by a completion");
     }
 }

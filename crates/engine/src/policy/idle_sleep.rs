@@ -1,37 +1,37 @@
-//! When an SQ thread that has found nothing should look again at once, and when it may nap. Pure
+//! When an SQ thread that has found nothing should look again at once, and when it may sleep. Pure
 //! code: no clock and no system call, times are handed in.
 //!
 //! It learns the gaps between submissions, as a histogram by size. So long after the last one, the
 //! next is expected where, of the gaps that were longer, the shortest few lie; until shortly before
-//! that, the thread naps, and then it looks without a pause:
+//! that, the thread sleeps, and then it looks without a pause:
 //!
 //! ```text
 //! last ─────────────────────────────────────▶ next submission
-//!        work │ nap ─────▶ │ lead │ looks …
+//!        work │ sleep ─────▶ │ lead │ looks …
 //!             until an absolute moment, less what a timer is late on this machine
 //! ```
 //!
 //! So a steady program is met awake, one that submits in bursts is looked out for after a short
-//! and after a long gap, and where gaps are of all sizes, or shorter than a nap is worth, the
-//! thread spins. Where nothing is known yet of gaps so long, it naps for a share of the time that
+//! and after a long gap, and where gaps are of all sizes, or shorter than a sleep is worth, the
+//! thread spins. Where nothing is known yet of gaps so long, it sleeps for a share of the time that
 //! has passed, so that what comes then waits for no more than that share longer.
 //!
 //! Where submissions have a period (`period`), that says when the next is due.
 //!
-//! What comes during a nap tells only that the nap was too long: how long the gap was is not known,
-//! and to take the time of waking for it would lengthen the next nap, and so on for ever. It counts
-//! as a gap shorter than the nap. No nap is longer than [`NAP_MAX`].
+//! What comes during a sleep tells only that the sleep was too long: how long the gap was is not
+//! known, and to take the time of waking for it would lengthen the next sleep, and so on for ever.
+//! It counts as a gap shorter than the sleep. No sleep is longer than [`IDLE_SLEEP_MAX`].
 
 use super::period::{Advice, PeriodPredictor};
 use crate::policy::hybrid::Timer;
 
-/// Longest nap, in ns: a submission that nobody expected is found after so long at the latest.
-pub(crate) const NAP_MAX: u64 = 1_000_000;
-/// Longest nap into the unknown, in ns.
+/// Longest sleep, in ns: a submission that nobody expected is found after so long at the latest.
+pub(crate) const IDLE_SLEEP_MAX: u64 = 1_000_000;
+/// Longest sleep into the unknown, in ns.
 const UNKNOWN_MAX: u64 = 250_000;
-/// Into the unknown, the thread naps for one part in so many of the time that has passed.
+/// Into the unknown, the thread sleeps for one part in so many of the time that has passed.
 const UNKNOWN_SHARE: u64 = 8;
-/// Submissions that may come during a nap: one in so many.
+/// Submissions that may come during a sleep: one in so many.
 const MISSES: u32 = 256;
 /// Gaps that must have been seen for them to tell something.
 const KNOWN: u32 = 16;
@@ -51,12 +51,12 @@ const BUCKETS: usize = (30 - FIRST as usize) << SUB;
 pub(crate) enum Step {
     Look,
     /// Sleep until then.
-    Nap(u64),
+    IdleSleep(u64),
 }
 
 /// One SQ thread's view of its submissions. All times are in ns of one clock.
 #[derive(Debug)]
-pub(crate) struct Naps {
+pub(crate) struct IdleSleeps {
     pub(crate) timer: Timer,
     /// Gaps seen, by size.
     gaps: [u16; BUCKETS],
@@ -68,19 +68,19 @@ pub(crate) struct Naps {
     batch: u64,
     /// Until then there is nothing to decide.
     look_until: u64,
-    /// The nap of which it is not known yet whether something came meanwhile: its beginning, and
+    /// The sleep of which it is not known yet whether something came meanwhile: its beginning, and
     /// the end that it was to have.
-    nap: Option<(u64, u64)>,
+    idle_sleep: Option<(u64, u64)>,
     pub(crate) tally: Tally,
 }
 
-/// What naps came to.
+/// What sleeps came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    pub(crate) naps: u64,
-    /// Naps that found submissions.
+    pub(crate) idle_sleeps: u64,
+    /// Sleeps that found submissions.
     pub(crate) over: u64,
-    /// Time spent in naps, in ns.
+    /// Time spent in sleeps, in ns.
     pub(crate) slept: u64,
 }
 
@@ -97,9 +97,9 @@ fn edge(bucket: usize) -> u64 {
     ((1 << SUB) + part) << (top + FIRST as usize - SUB as usize)
 }
 
-impl Naps {
-    pub(crate) fn new(timer: Timer) -> Naps {
-        Naps {
+impl IdleSleeps {
+    pub(crate) fn new(timer: Timer) -> IdleSleeps {
+        IdleSleeps {
             timer,
             gaps: [0; BUCKETS],
             seen: 0,
@@ -107,7 +107,7 @@ impl Naps {
             last: 0,
             batch: 16,
             look_until: 0,
-            nap: None,
+            idle_sleep: None,
             tally: Tally::default(),
         }
     }
@@ -126,7 +126,7 @@ impl Naps {
     pub(crate) fn found(&mut self, sqes: u32, now: u64) {
         let last = self.last;
         (self.last, self.look_until) = (now, 0);
-        let Some((begin, end)) = self.nap.take() else {
+        let Some((begin, end)) = self.idle_sleep.take() else {
             if last > 0 {
                 self.batch = (self.batch * 15 / 16 + u64::from(sqes)).max(16);
                 self.learn(now.saturating_sub(last), 1);
@@ -139,13 +139,13 @@ impl Naps {
         let events = (sqes / usual).clamp(1, 64);
         if events > 1 {
             self.period.less_certain(events);
-            // Between the first and the last there cannot have been more than the nap.
+            // Between the first and the last there cannot have been more than the sleep.
             self.learn(now.saturating_sub(begin) / u64::from(events), events - 1);
         } else {
             self.period.woke_late(now);
         }
         if now.saturating_sub(end) < 8 * self.timer.lead() {
-            // What was held up by others than the timer would be so after a shorter nap, too.
+            // What was held up by others than the timer would be so after a shorter sleep, too.
             let [begin, end] = [begin, end.min(now)].map(|at| at.saturating_sub(last));
             self.learn(begin.max(end - end / 8), 1);
         }
@@ -153,7 +153,7 @@ impl Naps {
 
     /// A look at `now` has found nothing: what next?
     pub(crate) fn next(&mut self, now: u64) -> Step {
-        self.nap = None;
+        self.idle_sleep = None;
         if now < self.look_until {
             return Step::Look;
         }
@@ -175,12 +175,12 @@ impl Naps {
             }
             None => self.expected(now, passed),
         };
-        let until = until.clamp(now, now + NAP_MAX);
+        let until = until.clamp(now, now + IDLE_SLEEP_MAX);
         if self.timer.worth(until - now) {
             let until = until - self.timer.lead();
-            self.nap = Some((now, until));
-            self.tally.naps += 1;
-            return Step::Nap(until);
+            self.idle_sleep = Some((now, until));
+            self.tally.idle_sleeps += 1;
+            return Step::IdleSleep(until);
         }
         self.look_until = look_until;
         Step::Look
@@ -224,9 +224,9 @@ impl Naps {
         from
     }
 
-    /// A nap is over; `timer`: because its time was.
+    /// A sleep is over; `timer`: because its time was.
     pub(crate) fn woke(&mut self, now: u64, timer: bool) {
-        let Some((begin, end)) = self.nap else { return };
+        let Some((begin, end)) = self.idle_sleep else { return };
         self.tally.slept += now.saturating_sub(begin);
         if timer {
             self.timer.woke_late(now.saturating_sub(end));
@@ -261,12 +261,12 @@ mod tests {
         }
     }
 
-    /// Plays arrivals at the given gaps; a nap takes `late` ns more than asked, of which `cpu`
+    /// Plays arrivals at the given gaps; a sleep takes `late` ns more than asked, of which `cpu`
     /// count as used. The last half is measured.
     fn play(gaps: &[u64], late: u64, cpu: u64) -> Run {
         const LOOK: u64 = 100;
         const WORK: u64 = 2_000;
-        let mut naps = Naps::new(Timer::measured(&[late], cpu));
+        let mut idle_sleeps = IdleSleeps::new(Timer::measured(&[late], cpu));
         let mut arrivals = Vec::new();
         gaps.iter().fold(0, |at, gap| {
             arrivals.push(at + gap);
@@ -281,20 +281,20 @@ mod tests {
                 delays.clear();
             }
             if due > 0 {
-                naps.found(due as u32, now);
+                idle_sleeps.found(due as u32, now);
                 delays.extend(arrivals[next..next + due].iter().map(|at| now - at));
                 next += due;
                 now += WORK;
                 continue;
             }
-            match naps.next(now) {
+            match idle_sleeps.next(now) {
                 Step::Look => now += LOOK,
-                Step::Nap(until) => {
+                Step::IdleSleep(until) => {
                     let end = until.max(now) + late;
-                    assert!(end - now <= NAP_MAX + late);
+                    assert!(end - now <= IDLE_SLEEP_MAX + late);
                     slept += (end - now).saturating_sub(cpu);
                     now = end;
-                    naps.woke(now, true);
+                    idle_sleeps.woke(now, true);
                 }
             }
         }
@@ -341,13 +341,13 @@ mod tests {
     }
 
     #[test]
-    fn where_naps_are_dear_it_spins() {
+    fn where_sleeps_are_dear_it_spins() {
         let run = play(&steady(20_000, 500), 30_000, 30_000);
         assert!(run.cpu > 0.99 && run.delay(0.99) <= 2_000, "{} {}", run.cpu, run.delay(0.99));
     }
 
     #[test]
-    fn where_gaps_are_of_all_sizes_few_come_during_a_nap() {
+    fn where_gaps_are_of_all_sizes_few_come_during_a_sleep() {
         let mut seed = 3;
         let uniform: Vec<u64> = (0..6000).map(|_| random(&mut seed, 1_000_000)).collect();
         let run = play(&uniform, 5_000, 3_000);
@@ -375,21 +375,21 @@ mod tests {
     }
 
     #[test]
-    fn naps_that_come_too_late_grow_shorter() {
+    fn sleeps_that_come_too_late_grow_shorter() {
         // The timer is thought to be quicker than it is.
-        let mut naps = Naps::new(Timer::measured(&[1_000], 1_000));
+        let mut idle_sleeps = IdleSleeps::new(Timer::measured(&[1_000], 1_000));
         let mut now = 1;
         let mut over = 0;
         for n in 0..6000 {
-            naps.found(1, now);
+            idle_sleeps.found(1, now);
             let next = now + 300_000;
             now += 2_000;
             while now < next {
-                now = match naps.next(now) {
+                now = match idle_sleeps.next(now) {
                     Step::Look => now + 100,
-                    Step::Nap(until) => {
+                    Step::IdleSleep(until) => {
                         let end = until.max(now) + 25_000;
-                        naps.woke(end, true);
+                        idle_sleeps.woke(end, true);
                         over += u32::from(end > next + 100 && n > 3000);
                         end
                     }

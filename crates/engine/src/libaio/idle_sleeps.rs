@@ -1,8 +1,8 @@
 //! A polled context whose waiters go by a policy (`softring run --poll`) instead of spinning.
 //!
-//! As on a polled ring, [`Polling`] says when to look, nap or sleep, and is told of each iocb that
-//! the kernel takes and of each event that comes. A nap is the kernel's own io_pgetevents, so the
-//! first completion ends it, and what it brings lies where the program wants it.
+//! As on a polled ring, [`Polling`] says when to look, sleep or block, and is told of each iocb
+//! that the kernel takes and of each event that comes. A sleep is the kernel's own io_pgetevents,
+//! so the first completion ends it, and what it brings lies where the program wants it.
 //!
 //! One thread at a time waits so; others sleep in the kernel. Nobody waits for a lock, who might be
 //! a signal handler on top of its holder: what is not told because of that is no more than an
@@ -14,7 +14,7 @@ use super::table::PROCESS;
 use crate::io::aio::ring::Ring;
 use crate::io::polling::{Polling, forced};
 use crate::io::signal_scope::SignalScope;
-use crate::policy::hybrid::{FLIGHT_MAX, Nap, Policy, Ticket};
+use crate::policy::hybrid::{FLIGHT_MAX, IdleSleep, Policy, Ticket};
 use core::sync::atomic::Ordering::Relaxed;
 use softring_host::calls::aio::Sigset;
 use softring_host::limits::AIO_LOOK_BATCH;
@@ -29,9 +29,9 @@ use std::sync::{Mutex, MutexGuard};
 /// ring itself has taken the event.
 const LOST: u64 = 1_000_000_000;
 
-/// How many naps the waiters of this process took.
-pub fn napped() -> u64 {
-    PROCESS.counts.naps.load(Relaxed)
+/// How many sleeps the waiters of this process took.
+pub fn idle_slept() -> u64 {
+    PROCESS.counts.idle_sleeps.load(Relaxed)
 }
 
 /// What is in flight, by address of its iocb, and since when.
@@ -44,18 +44,18 @@ struct Flight {
 }
 
 #[derive(Debug)]
-pub(super) struct Naps {
+pub(super) struct IdleSleeps {
     flight: Mutex<Flight>,
     waits: Mutex<()>,
 }
 
-impl Naps {
+impl IdleSleeps {
     /// For `nr` iocbs in flight; none if no policy is asked for, or one that needs none of this.
-    pub(super) fn new(nr: u32) -> Option<Naps> {
+    pub(super) fn new(nr: u32) -> Option<IdleSleeps> {
         let policy = forced().filter(|p| matches!(p, Policy::Hybrid | Policy::Adaptive))?;
         let polling = Polling::new(policy, nr.min(FLIGHT_MAX));
         let flight = Flight { polling, tickets: HashMap::new(), swept: 0 };
-        Some(Naps { flight: Mutex::new(flight), waits: Mutex::new(()) })
+        Some(IdleSleeps { flight: Mutex::new(flight), waits: Mutex::new(()) })
     }
 
     fn flight(&self) -> Option<MutexGuard<'_, Flight>> {
@@ -113,12 +113,12 @@ impl Naps {
         flight.polling.begin();
     }
 
-    fn rest(&self, signals: &mut SignalScope) -> Result<Option<Nap>> {
+    fn rest(&self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
         self.flight().map_or(Ok(None), |mut flight| flight.polling.rest(signals))
     }
 
     fn woke(&self, early: bool) {
-        PROCESS.counts.naps.fetch_add(1, Relaxed);
+        PROCESS.counts.idle_sleeps.fetch_add(1, Relaxed);
         if let Some(mut flight) = self.flight() {
             flight.polling.woke(early);
         }
@@ -151,16 +151,16 @@ impl Flight {
 /// A wait that goes by a policy, as far as it has come.
 struct Going<'a> {
     wait: &'a Wait,
-    naps: &'a Naps,
+    idle_sleeps: &'a IdleSleeps,
     taken: isize,
 }
 
 impl Wait {
-    /// As [`Wait::look`], by the policy of `naps`.
-    pub(super) fn nap(&self, ctx: &Context, ring: &Ring, naps: &Naps) -> isize {
-        let mut going = Going { wait: self, naps, taken: 0 };
+    /// As [`Wait::look`], by the policy of `idle_sleeps`.
+    pub(super) fn idle_sleep(&self, ctx: &Context, ring: &Ring, idle_sleeps: &IdleSleeps) -> isize {
+        let mut going = Going { wait: self, idle_sleeps, taken: 0 };
         let looks = self.waits() && !ctx.manners().sleeps();
-        let Some(_one) = naps.waits.try_lock().ok().filter(|_| looks) else {
+        let Some(_one) = idle_sleeps.waits.try_lock().ok().filter(|_| looks) else {
             return going.whole();
         };
         // What cannot be read, the kernel refuses.
@@ -173,11 +173,11 @@ impl Wait {
 }
 
 impl Going<'_> {
-    /// Looks, naps and sleeps until it is over.
+    /// Looks, sleeps and sleeps until it is over.
     fn goes_on(&mut self, ctx: &Context, ring: &Ring, deadline: u64, mask: Option<u64>) -> isize {
         let mut signals = SignalScope::default();
         signals.wait_under(mask);
-        self.naps.begin();
+        self.idle_sleeps.begin();
         let mut looks = Looks::begin();
         loop {
             let late = deadline < u64::MAX && Clock::Monotonic.now() >= deadline;
@@ -187,13 +187,15 @@ impl Going<'_> {
             let rested = match () {
                 () if found || late => self.take(0, 0, None),
                 // The kernel knows what a wait comes to whose context goes.
-                () if ends => {
-                    self.sleep(Nap { until: deadline, many: u32::MAX }, deadline, signals.mask())
-                }
-                () if aside => self.sleep(Nap::BLOCK, deadline, signals.mask()),
-                () => match self.naps.rest(&mut signals) {
-                    Ok(Some(nap)) => {
-                        let slept = self.sleep(nap, deadline, signals.mask());
+                () if ends => self.sleep(
+                    IdleSleep { until: deadline, many: u32::MAX },
+                    deadline,
+                    signals.mask(),
+                ),
+                () if aside => self.sleep(IdleSleep::BLOCK, deadline, signals.mask()),
+                () => match self.idle_sleeps.rest(&mut signals) {
+                    Ok(Some(idle_sleep)) => {
+                        let slept = self.sleep(idle_sleep, deadline, signals.mask());
                         looks = Looks::begin();
                         slept
                     }
@@ -218,7 +220,7 @@ impl Going<'_> {
     fn whole(&self) -> isize {
         let n = self.wait.kernel();
         if n > 0 {
-            self.naps.seen(self.wait.events, n as usize);
+            self.idle_sleeps.seen(self.wait.events, n as usize);
         }
         n
     }
@@ -247,18 +249,18 @@ impl Going<'_> {
         }
         .kernel();
         let n = softring_uapi::errno::check(n)? as isize;
-        self.naps.seen(events, n as usize);
+        self.idle_sleeps.seen(events, n as usize);
         self.taken += n;
         Ok(self.taken)
     }
 
-    /// Takes a nap.
-    fn sleep(&mut self, nap: Nap, deadline: u64, mask: Option<u64>) -> Result<isize> {
+    /// Takes a sleep.
+    fn sleep(&mut self, idle_sleep: IdleSleep, deadline: u64, mask: Option<u64>) -> Result<isize> {
         let before = self.taken;
-        let min = (nap.many as isize).clamp(1, self.wait.min - before);
-        let ns = nap.until.min(deadline).saturating_sub(Clock::Monotonic.now());
+        let min = (idle_sleep.many as isize).clamp(1, self.wait.min - before);
+        let ns = idle_sleep.until.min(deadline).saturating_sub(Clock::Monotonic.now());
         let slept = self.take(min, ns, mask);
-        self.naps.woke(slept != Ok(before));
+        self.idle_sleeps.woke(slept != Ok(before));
         slept
     }
 

@@ -1,4 +1,4 @@
-//! SQ threads that nap, of rings that nap for their completions (HYBRID_IOPOLL).
+//! SQ threads that sleep, of rings that sleep for their completions (HYBRID_IOPOLL).
 
 mod client;
 mod direct;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use direct::{BLOCK, Block, read};
-use softring_engine::set_naps;
+use softring_engine::set_idle_sleeps;
 use softring_engine::stats::{NAME, read as stats};
 use softring_uapi::*;
 
@@ -17,7 +17,7 @@ const BLOCKS: u8 = 16;
 
 /// A file whose reads take that long: `2ms`, `30ms`.
 fn file(time: &str) -> Option<File> {
-    set_naps(true);
+    set_idle_sleeps(true);
     modelled::file("sq_naps", &["2ms", "30ms"], time, BLOCKS)
 }
 
@@ -58,17 +58,18 @@ fn done(c: &Client, to: &Block) {
 }
 
 #[test]
-fn it_naps_between_submissions_when_nothing_is_in_flight() {
+fn it_sleeps_between_submissions_when_nothing_is_in_flight() {
     let Some(f) = file("2ms") else { return };
     let c = ring(8, None);
     let mut to = Block([0xff; BLOCK]);
     c.push(read(&f, &mut to, 1, 1));
     done(&c, &to);
     let thread = counts(8).sq_thread();
-    let naps = || page().meters.iter().find(|m| m.tid() == thread).expect("a meter").naps();
-    let (start, before) = (Instant::now(), naps());
-    while naps() < before + 10 {
-        assert!(start.elapsed() < Duration::from_secs(10), "{} naps", naps() - before);
+    let idle_sleeps =
+        || page().meters.iter().find(|m| m.tid() == thread).expect("a meter").idle_sleeps();
+    let (start, before) = (Instant::now(), idle_sleeps());
+    while idle_sleeps() < before + 10 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{} sleeps", idle_sleeps() - before);
         std::thread::sleep(Duration::from_millis(5));
     }
     // And finds what is submitted then.
@@ -78,7 +79,7 @@ fn it_naps_between_submissions_when_nothing_is_in_flight() {
 
 /// One ring has always something in flight, of which one knows how long it takes.
 #[test]
-fn it_naps_for_the_first_of_two_rings() {
+fn it_sleeps_for_the_first_of_two_rings() {
     let (Some(quick), Some(slow)) = (file("2ms"), file("30ms")) else { return };
     let a = ring(16, None);
     let b = ring(32, Some(&a));
@@ -91,7 +92,7 @@ fn it_naps_for_the_first_of_two_rings() {
     b.push(read(&slow, &mut slow_to[0], 0, 0));
     std::thread::sleep(Duration::from_millis(15));
     b.push(read(&slow, &mut slow_to[1], 1, 1));
-    let (start, before) = (Instant::now(), counts(16).naps());
+    let (start, before) = (Instant::now(), counts(16).idle_sleeps());
     for round in 0u64.. {
         let block = round % u64::from(BLOCKS);
         a.push(read(&quick, &mut to, block, block));
@@ -101,10 +102,13 @@ fn it_naps_for_the_first_of_two_rings() {
             assert!(cqe.res == BLOCK as i32 && to.0.iter().all(|&b| u64::from(b) == block));
             b.push(read(&slow, to, block, block));
         }
-        let naps = counts(16).naps() - before;
-        if naps >= 50 {
+        let idle_sleeps = counts(16).idle_sleeps() - before;
+        if idle_sleeps >= 50 {
             return;
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "{naps} naps in {round} rounds");
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "{idle_sleeps} sleeps in {round} rounds"
+        );
     }
 }
