@@ -421,10 +421,9 @@ fn waits_for_news(cx: &mut Cx) -> Outcome {
 }
 
 fn part_told(cx: &mut Cx) -> Outcome {
-    let mut ring = cx.ring(8, 0)?;
+    let (mut ring, mut mem) = (cx.ring(8, 0)?, [0; 50]);
     let (one, mut two) = UnixStream::pair()?;
     two.write_all(b"part")?;
-    let mut mem = [0; 50];
     let parts = [part(&mut mem)];
     let mut h = msghdr { flags: 7, ..hdr(&parts) };
     let all = take(one.as_raw_fd(), &mut h).op_flags(MSG_WAITALL as u32);

@@ -30,8 +30,8 @@ pub const IDLE_SLEEPERS: usize = 64;
 /// a moment too soon.
 pub const WORKER_SIGNAL_EVERY: Duration = Duration::from_millis(1);
 
-/// So many workers are signalled again in [`WORKER_SIGNAL_EVERY`], of those that were signalled at once:
-/// 8000 signals a second take a few per cent of one processor.
+/// So many workers are signalled again in [`WORKER_SIGNAL_EVERY`], of those that were signalled at
+/// once: 8000 signals a second take a few per cent of one processor.
 pub const SIGNALLED_EACH_TIME: u32 = 8;
 
 /// Longest CPU mask taken from a program, in bytes: 8192 CPUs, the most that x86-64 kernels are
