@@ -30,9 +30,9 @@
 //! A signal handler without `SA_RESTART` makes the blocked system call answer EINTR. A signal that
 //! comes just before the worker enters its call is lost, so [`Pool::interrupt`] sends one at once
 //! and has a kernel timer repeat it every [`WORKER_SIGNAL_EVERY`] until the item is done. An item
-//! must therefore treat EINTR as cancelled once it has been asked to, and may see it more than once.
-//! No signal reaches the worker's next item: they are sent, and their timer is deleted, under the
-//! lock that the worker takes between two items.
+//! must therefore treat EINTR as cancelled once it has been asked to, and may see it more than
+//! once. No signal reaches the worker's next item: they are sent, and their timer is deleted, under
+//! the lock that the worker takes between two items.
 //!
 //! [`WORKER_SIGNAL_EVERY`]: softring_host::limits::WORKER_SIGNAL_EVERY
 //!
