@@ -38,10 +38,10 @@ pub const CASES: &[Case] = &[
 
 /// While this lives, the thread and its workers have one processor: a worker begins only when the
 /// thread has come back from its call.
-struct OneCpu(CpuSet);
+pub(super) struct OneCpu(CpuSet);
 
 impl OneCpu {
-    fn new() -> Result<OneCpu, Stop> {
+    pub(super) fn new() -> Result<OneCpu, Stop> {
         let before = sched_getaffinity(None)?;
         let mut one = CpuSet::new();
         one.set(sched_getcpu());

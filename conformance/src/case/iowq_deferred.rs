@@ -1,6 +1,8 @@
 //! DEFER_TASKRUN: what a worker does it does at once; only its CQE waits for the ring's task.
 
 use super::futex::{Word, wait_on, wake_of};
+use super::iowq::OneCpu;
+use super::net::{pair, recv, send};
 use super::pbuf::{GROUP, provide};
 use super::prelude::*;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -26,6 +28,9 @@ pub const CASES: &[Case] = &[
     case!("iowq", polled_twice, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_POLL_ADD), Reg(IORING_REGISTER_EVENTFD),
     ], "a multishot poll that is woken again before the program waits tells once"),
+    case!("iowq", waits_first, [
+        Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
+    ], "what a call has made ready it takes before a worker's cancellation"),
 ];
 
 /// As long as a worker needs.
@@ -286,5 +291,28 @@ fn rings(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), ready: i32) -> Outcome 
     cx.note_cqes("a message behind a poll that is ready", &mut other);
     ended(cx, (ring, ev), "chain");
     cx.note_cqes("a message behind a poll that is ready", &mut other);
+    Ok(())
+}
+
+fn waits_first(cx: &mut Cx) -> Outcome {
+    let _one = OneCpu::new()?;
+    for (what, waits) in [("waits", true), ("does not wait", false)] {
+        let mut ring = cx.ring(8, DEFER)?;
+        let (one, two) = pair()?;
+        let mut buf = [0; 8];
+        cx.start(&mut ring, &[recv(one.as_raw_fd(), &mut buf).ud(1)]);
+        let cancel = sqe::cancel(1, 0).with(IOSQE_ASYNC).ud(2);
+        ring.push(cancel).push(send(two.as_raw_fd(), b"x").ud(3));
+        if waits {
+            ring.submit_wait(1);
+        } else {
+            ring.submit();
+        }
+        meanwhile();
+        ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+        let mut got: Vec<_> = ring.pop_all().iter().map(|c| (c.user_data, c.res)).collect();
+        got.sort_unstable();
+        cx.note(what, format_args!("{got:?}"));
+    }
     Ok(())
 }

@@ -196,8 +196,10 @@ impl Ctx {
     /// arming has just found the new one not to be.
     pub(crate) fn after_submit(&mut self, waits: bool, older: bool) {
         if self.defers() {
-            // What the program's wait does at once a worker comes later than.
-            self.turn(Turn::Deferred { workers: !waits || self.run.is_empty() });
+            // What the program's wait does at once a worker comes later than: both take the uring
+            // lock, and the worker is to be woken before.
+            let first = !self.run.is_empty() || !self.iowq.is_empty() && self.poll_set_has_work();
+            self.turn(Turn::Deferred { workers: !(waits && first) });
             let any = !self.transports.stash.is_empty() || !self.run.is_empty();
             if any && !waits {
                 self.announce_deferred();
