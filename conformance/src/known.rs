@@ -112,6 +112,11 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_ACCEPT)],
     ),
     known(
+        "bundle_ends::memory_ends",
+        "A RECV bundle with MSG_WAITALL whose second step meets the end of memory",
+        &[Op(IORING_OP_RECV)],
+    ),
+    known(
         "fuzz_found_net::part_told",
         "A worker's RECVMSG with MSG_WAITALL tells of each part",
         &[Op(IORING_OP_RECVMSG)],

@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     case!("bundle_ends", turn_not_to_wait, [Op(IORING_OP_RECV)], "what is not to wait ends with its first turn"),
     case!("bundle_ends", room_for_none, [Op(IORING_OP_RECV)], "a second step that finds no buffer, not the first, says whether room was left"),
     case!("bundle_ends", named_again, [Op(IORING_OP_RECV)], "buffers that the tail names again are used again, or are used up"),
+    case!("bundle_ends", memory_ends, [Op(IORING_OP_RECV)], "a bundle that waits for all tries its second step again, and fails, where memory ends"),
 ];
 
 fn limit_of_bundle(cx: &mut Cx) -> Outcome {
@@ -148,5 +149,32 @@ fn named_again(cx: &mut Cx) -> Outcome {
             cx.note("brought", format_args!("{flags} {ahead} {n} {len} {how}: {got:x?}"));
         }
     }
+    Ok(())
+}
+
+fn memory_ends(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    cx.is("register", register(&ring, &reg(page, 8, IOU_PBUF_RING_INC)), 0isize);
+    let border = os::border();
+    for (i, (at, len)) in [(border - 200, 20u32), (border - 100, 1 << 20)].into_iter().enumerate() {
+        os::store(page + 16 * i, &[at as u64]);
+        os::store(page + 16 * i + 8, &[len]);
+        os::store(page + 16 * i + 12, &[i as u16]);
+    }
+    os::store(page + 14, &[2u16]);
+    let (mut one, two) = UnixStream::pair()?;
+    for _ in 0..4 {
+        one.write_all(&[b'x'; 60])?;
+    }
+    let all = sqe::op(IORING_OP_RECV, two.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
+    let all = all.set(|s| {
+        (s.buf_index, s.ioprio) = (GROUP, IORING_RECVSEND_BUNDLE);
+        s.op_flags = libc::MSG_WAITALL.cast_unsigned();
+    });
+    cx.start(&mut ring, &[all.ud(1)]);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let got: Vec<_> = ring.pop_all().iter().map(|c| (c.res, c.flags)).collect();
+    cx.note("brought", format_args!("{got:x?}"));
     Ok(())
 }

@@ -64,6 +64,7 @@ const KNOWN: &[Known] = &[
     ("a timeout may count none of the next call's completions", known_workers::counts_late),
     ("so a cancellation of the same batch finds nothing", known_workers::read_at_once),
     ("of no bytes that a worker waits in", known_workers::message_of_nothing),
+    ("whose second step meets the end of memory", known_sockets::bundle_at_border),
     ("A worker's RECVMSG with MSG_WAITALL tells of each part", known_workers::part_told),
     ("that comes before its worker is through waits behind it, too", known_workers::behind_barrier),
     ("that was reset behind its peer's end", known_sockets::reset_after_end),

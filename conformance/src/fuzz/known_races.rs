@@ -1,6 +1,6 @@
 //! What depends on which of two workers is first, or on a worker and the task.
 
-use super::program::{Fd, Slot, Sqe, Step};
+use super::program::{Fd, Host, Slot, Sqe, Step};
 use super::seen::{Seen, reads, res, sends};
 use softring_uapi::*;
 
@@ -50,6 +50,14 @@ pub fn side_by_side(seen: &Seen) -> bool {
     let asks = asks && matches!(own.fd, Fd::Num(_));
     asks && either(libc::EBADF) && for_worker(seen, ring, own) && beside(&makes)
         || own.op == IORING_OP_TIMEOUT && either(libc::ECANCELED) && beside(&removes)
+        || own.op == IORING_OP_TIMEOUT && starts_late(seen, ring, own) && beside(&|_| true)
+}
+
+/// Has a timeout that a worker's request starts counted enough on one of the two only?
+fn starts_late(seen: &Seen, ring: u8, own: &Sqe) -> bool {
+    let (kernel, softring) = seen.results();
+    let over = |got: &[i64], other: &[i64]| got == [0] && other.is_empty();
+    in_front(seen, ring, own).is_some() && (over(&kernel, &softring) || over(&softring, &kernel))
 }
 
 /// A poll of what a worker's call has made ready, and a cancellation behind that call in its chain.
@@ -74,12 +82,15 @@ pub fn chain_without_room(seen: &Seen) -> bool {
     let full = format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x}");
     let overflowed = seen.kernel.recs.iter().any(|rec| rec.notes.contains(&full));
     let waits = |got: &[i64], other: &[i64]| got.is_empty() && other == [res(libc::EAGAIN)];
-    overflowed
-        && in_front(seen, ring, own).is_some()
-        && (waits(&kernel, &softring) || waits(&softring, &kernel))
+    // Where a cancellation finds it, it is in the worker or not.
+    let blocks =
+        |got: &[i64], other: &[i64]| got == [res(libc::EINTR)] && other == [res(libc::ECANCELED)];
+    let either =
+        |is: &dyn Fn(&[i64], &[i64]) -> bool| is(&kernel, &softring) || is(&softring, &kernel);
+    overflowed && in_front(seen, ring, own).is_some() && (either(&waits) || either(&blocks))
 }
 
-/// What a request read from the ring's own eventfd, beside a worker whose CQE that counts, or a
+/// What a request or the program read from the ring's own eventfd, beside a worker whose CQE that counts, or a
 /// request that is polled first.
 pub fn counts_of_workers(seen: &Seen) -> bool {
     let own = |(ring, sqe): (u8, &Sqe)| {
@@ -95,10 +106,14 @@ pub fn counts_of_workers(seen: &Seen) -> bool {
         .steps
         .iter()
         .any(|step| matches!(step, Step::Register { op: IORING_REGISTER_EVENTFD, .. }));
+    let by_request = seen.what.text.contains("buf") && seen.sqes().any(own);
+    let by_program = matches!(
+        seen.program.steps.get(seen.what.step),
+        Some(Step::Host(Host::Read(Slot::RingEvent, _)))
+    );
     seen.what.ud.is_none()
-        && seen.what.text.contains("buf")
+        && (by_request || by_program)
         && counted
-        && seen.sqes().any(own)
         && seen.sqes().any(|(_, sqe)| late(sqe))
 }
 

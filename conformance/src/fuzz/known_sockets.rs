@@ -323,3 +323,17 @@ pub fn urgent_shut(seen: &Seen) -> bool {
         && file.is_some()
         && seen.sqes().any(shut)
 }
+
+/// A bundle that waits for all, of which the kernel alone does not say that there is more.
+pub fn bundle_at_border(seen: &Seen) -> bool {
+    let Some((_, own)) = seen.request() else { return false };
+    let bundle = own.ioprio & IORING_RECVSEND_BUNDLE != 0;
+    let told = IORING_CQE_F_SOCK_NONEMPTY | IORING_CQE_F_BUF_MORE;
+    let alike = |k: &Cqe, s: &Cqe| k.res == s.res && k.res > 0 && k.flags == s.flags & !told;
+    let (kernel, softring) = (&seen.what.kernel, &seen.what.softring);
+    own.op == IORING_OP_RECV
+        && bundle
+        && own.op_flags & libc::MSG_WAITALL as u32 != 0
+        && kernel.len() == softring.len()
+        && kernel.iter().zip(softring).all(|(k, s)| alike(k, s))
+}
