@@ -1,63 +1,128 @@
-//! NEED_WAKEUP: `drive::sqpoll::{thread::Thread::rest, SqData::wake, SqPoll::ready}` on one side, a
-//! program on the other: it stores the tail, and enters with SQ_WAKEUP if it sees the flag.
+//! NEED_WAKEUP: `drive::sqpoll::protocol` itself, on loom's words, with one ring, which rests as
+//! `thread::Thread::rest` has it. On the other side a program: it stores the tail, and enters with
+//! SQ_WAKEUP if it sees the flag.
 //!
-//! And the end of a ring ([`Group`]): `SqData::detach` and `thread::Thread::take_list`.
+//! And the end of a ring ([`Group`]), whose memory goes when `SqData::detach` is through: loom
+//! reports a look at it after that.
 
 use super::{Bucket, explore, found};
-use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::drive::sqpoll::protocol::{Page, PageWord, need_wakeup, ready};
+use crate::memory::cq::protocol::Word;
+use core::marker::PhantomData;
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::Ordering::{self, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{AtomicU32, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
+/// A word, and where its sleepers are; `FENCE`, `ORDERED`: as the protocol wants it.
 #[derive(Default)]
-struct Shared {
-    tail: AtomicU32,
-    flags: AtomicU32,
-    seq: AtomicU32,
+struct Shared<const FENCE: bool, const ORDERED: bool> {
+    word: AtomicU32,
     bucket: Bucket,
 }
 
-const NEED_WAKEUP: u32 = 1;
+type AsItIs = Shared<true, true>;
+type NoFence = Shared<false, true>;
+type NoOrder = Shared<true, false>;
+
+impl<const FENCE: bool, const ORDERED: bool> Word for Shared<FENCE, ORDERED> {
+    fn load(&self, order: Ordering) -> u32 {
+        self.word.load(order)
+    }
+
+    fn store(&self, value: u32, order: Ordering) {
+        self.word.store(value, if ORDERED { order } else { Relaxed });
+    }
+
+    fn set(&self, bits: u32, order: Ordering) {
+        self.word.fetch_or(bits, order);
+    }
+
+    fn clear(&self, bits: u32, order: Ordering) {
+        self.word.fetch_and(!bits, order);
+    }
+}
+
+impl<const FENCE: bool, const ORDERED: bool> PageWord for Shared<FENCE, ORDERED> {
+    fn next(&self, order: Ordering) -> u32 {
+        self.word.fetch_add(1, order) + 1
+    }
+
+    fn wake(&self, n: u32) {
+        if n == 1 { self.bucket.wake_one() } else { self.bucket.wake_all() }
+    }
+
+    fn fence(order: Ordering) {
+        if FENCE {
+            fence(order);
+        }
+    }
+}
+
+/// The thread's page, and a ring.
+#[derive(Default)]
+struct Words<W> {
+    seq: W,
+    tid: W,
+    list: W,
+    has: W,
+    tail: W,
+    head: W,
+    flags: W,
+}
+
+impl<W: PageWord> Page for Words<W> {
+    type Word = W;
+
+    fn seq(&self) -> &W {
+        &self.seq
+    }
+
+    fn tid(&self) -> &W {
+        &self.tid
+    }
+
+    fn list(&self) -> &W {
+        &self.list
+    }
+
+    fn has(&self) -> &W {
+        &self.has
+    }
+}
 
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// The thread looks at the tail before its flag can be seen.
-    ThreadFence,
     /// The program looks at the flag before its tail can be seen.
     ProgramFence,
     /// The thread reads the sequence word after it looked at the tail.
     LateSeq,
 }
 
-impl Shared {
+impl<const FENCE: bool, const ORDERED: bool> Words<Shared<FENCE, ORDERED>> {
     /// The thread until it has seen `all` SQEs; each time that it finds none it rests.
     fn serve(&self, all: u32, fault: Fault) {
         let mut head = 0;
         while head < all {
-            head = match self.tail.load(Acquire) {
-                tail if tail == head => self.rest(head, fault),
-                tail => tail,
-            };
+            let new = ready(&self.tail, &self.head);
+            head += new;
+            self.head.store(head, Relaxed);
+            if new == 0 {
+                self.rest(fault);
+            }
         }
     }
 
-    fn rest(&self, head: u32, fault: Fault) -> u32 {
-        let mut seen = self.seq.load(SeqCst);
-        if fault == Fault::ThreadFence {
-            self.flags.store(NEED_WAKEUP, Relaxed);
-        } else {
-            self.flags.fetch_or(NEED_WAKEUP, SeqCst);
-            fence(SeqCst);
-        }
-        if self.tail.load(Acquire) == head {
-            if fault == Fault::LateSeq {
-                seen = self.seq.load(SeqCst);
-            }
-            self.bucket.wait(&self.seq, seen);
-        }
-        self.flags.fetch_and(!NEED_WAKEUP, SeqCst);
-        head
+    fn rest(&self, fault: Fault) {
+        let says = || need_wakeup(&self.flags, true);
+        let idle = || ready(&self.tail, &self.head) == 0;
+        self.sleep_if(says, idle, |seq, seen| {
+            let late = fault == Fault::LateSeq;
+            seq.bucket.wait(&seq.word, if late { seq.load(SeqCst) } else { seen });
+        });
+        need_wakeup(&self.flags, false);
     }
 
     /// The program makes one SQE available.
@@ -67,55 +132,56 @@ impl Shared {
         if fault != Fault::ProgramFence {
             fence(SeqCst);
         }
-        if self.flags.load(Relaxed) & NEED_WAKEUP != 0 {
-            self.seq.fetch_add(1, SeqCst);
-            self.bucket.wake_one();
+        if self.flags.load(Relaxed) != 0 {
+            self.bump();
         }
     }
 }
 
-fn model(fault: Fault) {
+fn model<const FENCE: bool>(fault: Fault, _: PhantomData<Shared<FENCE, true>>) {
     explore(move || {
-        let shared = Arc::new(Shared::default());
+        let words = Arc::new(Words::<Shared<FENCE, true>>::default());
         let thread = {
-            let shared = shared.clone();
-            thread::spawn(move || shared.serve(2, fault))
+            let words = words.clone();
+            thread::spawn(move || words.serve(2, fault))
         };
-        shared.submit(fault);
-        shared.submit(fault);
+        words.submit(fault);
+        words.submit(fault);
         thread.join().unwrap();
     });
 }
 
+const AS_IT_IS: PhantomData<AsItIs> = PhantomData;
+const NO_FENCE: PhantomData<NoFence> = PhantomData;
+const NO_ORDER: PhantomData<NoOrder> = PhantomData;
+
 #[test]
 fn no_sqe_is_slept_over() {
-    model(Fault::None);
+    model(Fault::None, AS_IT_IS);
 }
 
 #[test]
 fn without_the_threads_fence() {
-    found(without_the_threads_fence, "deadlock", || model(Fault::ThreadFence));
+    found(without_the_threads_fence, "deadlock", || model(Fault::None, NO_FENCE));
 }
 
 #[test]
 fn without_the_programs_fence() {
-    found(without_the_programs_fence, "deadlock", || model(Fault::ProgramFence));
+    found(without_the_programs_fence, "deadlock", || model(Fault::ProgramFence, AS_IT_IS));
 }
 
 #[test]
 fn with_a_late_look_at_the_sequence() {
-    found(with_a_late_look_at_the_sequence, "deadlock", || model(Fault::LateSeq));
+    found(with_a_late_look_at_the_sequence, "deadlock", || model(Fault::LateSeq, AS_IT_IS));
 }
 
 /// An SQ thread's list of rings, which here is one ring or none.
 #[derive(Default)]
-struct Group {
+struct Group<W> {
+    words: Words<W>,
     has_ring: Mutex<bool>,
-    list: AtomicU32,
-    has: AtomicU32,
-    /// The ring's memory is unmapped.
-    gone: AtomicU32,
-    bucket: Bucket,
+    /// The ring's memory, which is unmapped when it is written.
+    memory: UnsafeCell<()>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -123,58 +189,56 @@ enum Hold {
     Right,
     /// Whoever closes the ring does not wait.
     NoWait,
-    /// The thread looks at the version after it took the list.
-    LateVersion,
+    /// The thread reads the list before it looks which version that is.
+    EarlyList,
 }
 
-impl Group {
-    /// The thread, until it has let go of the ring.
+/// How the thread is called.
+const TID: u32 = 1;
+
+impl<const ORDERED: bool> Group<Shared<true, ORDERED>> {
+    /// The thread (`Thread::run`), until it has no ring any more.
     fn serve(&self, hold: Hold) {
         let mut mine = true;
         loop {
-            let mut version = self.list.load(SeqCst);
-            if version != self.has.load(Relaxed) {
-                mine = *self.has_ring.lock().unwrap();
-                if hold == Hold::LateVersion {
-                    version = self.list.load(SeqCst);
-                }
-                self.has.store(version, SeqCst);
-                self.bucket.wake_all();
-            }
+            let early = (hold == Hold::EarlyList).then(|| *self.has_ring.lock().unwrap());
+            self.words.take_list(|| mine = early.unwrap_or_else(|| *self.has_ring.lock().unwrap()));
             if mine {
                 // A look at the tail, without any lock.
-                assert_eq!(self.gone.load(Relaxed), 0, "memory that is gone");
-            } else if self.list.load(SeqCst) == self.has.load(Relaxed) {
-                // As `may_end`: not before whoever waits has been told.
-                return;
+                self.memory.with(|_| ());
+            } else {
+                let has_ring = self.has_ring.lock().unwrap();
+                if !*has_ring {
+                    return self.words.end();
+                }
             }
             thread::yield_now();
         }
     }
 
     fn change(&self, ring: bool) -> u32 {
-        let mut list = self.has_ring.lock().unwrap();
-        *list = ring;
-        self.list.fetch_add(1, SeqCst) + 1
+        let mut has_ring = self.has_ring.lock().unwrap();
+        *has_ring = ring;
+        self.words.changed()
     }
 
     fn detach(&self, hold: Hold) {
         let version = self.change(false);
-        while hold != Hold::NoWait {
-            let seen = self.has.load(SeqCst);
-            if version.wrapping_sub(seen).cast_signed() <= 0 {
-                break;
-            }
-            self.bucket.wait(&self.has, seen);
+        if hold != Hold::NoWait {
+            self.words.await_taken(version, 0, |has, seen| {
+                has.bucket.wait(&has.word, seen);
+                true
+            });
         }
-        self.gone.store(1, Relaxed);
+        self.memory.with_mut(|_| ());
     }
 }
 
-fn end_of_a_ring(hold: Hold) {
+fn end_of_a_ring<const ORDERED: bool>(hold: Hold, _: PhantomData<Shared<true, ORDERED>>) {
     explore(move || {
-        let group = Arc::new(Group::default());
+        let group = Arc::new(Group::<Shared<true, ORDERED>>::default());
         *group.has_ring.lock().unwrap() = true;
+        group.words.tid.store(TID, SeqCst);
         let thread = {
             let group = group.clone();
             thread::spawn(move || group.serve(hold))
@@ -188,17 +252,26 @@ fn end_of_a_ring(hold: Hold) {
 
 #[test]
 fn memory_goes_when_the_thread_has_let_go() {
-    end_of_a_ring(Hold::Right);
+    end_of_a_ring(Hold::Right, AS_IT_IS);
 }
 
 #[test]
 fn without_waiting_for_the_thread() {
-    found(without_waiting_for_the_thread, "memory that is gone", || end_of_a_ring(Hold::NoWait));
+    found(without_waiting_for_the_thread, "Causality violation", || {
+        end_of_a_ring(Hold::NoWait, AS_IT_IS);
+    });
 }
 
 #[test]
-fn with_a_version_read_too_late() {
-    found(with_a_version_read_too_late, "memory that is gone", || {
-        end_of_a_ring(Hold::LateVersion);
+fn with_a_list_read_too_early() {
+    found(with_a_list_read_too_early, "Causality violation", || {
+        end_of_a_ring(Hold::EarlyList, AS_IT_IS);
+    });
+}
+
+#[test]
+fn without_release_of_what_the_thread_had() {
+    found(without_release_of_what_the_thread_had, "Causality violation", || {
+        end_of_a_ring(Hold::Right, NO_ORDER);
     });
 }

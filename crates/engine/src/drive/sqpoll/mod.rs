@@ -14,7 +14,8 @@
 //! flags & NEED_WAKEUP -> enter    tail == head -> sleep      thread sees no SQE and sleeps
 //! ```
 //!
-//! `verify::sqpoll` has that as a model. A wake-up that comes before the sleep is kept in `seq`.
+//! The steps are in [`protocol`]; `verify::sqpoll` has loom try every order. A wake-up that comes
+//! before the sleep is kept in `seq`.
 //!
 //! Where it is asked for (`set_idle_sleeps`), the thread does not only spin before it rests, but
 //! sleeps where that spares processor time and nothing is expected (`policy::idle_sleep`).
@@ -24,6 +25,7 @@
 //!
 //! While only devices of polled rings have something to do, it pauses and sleeps ([`stall`]).
 
+pub(crate) mod protocol;
 mod stall;
 mod thread;
 
@@ -33,6 +35,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
+use self::protocol::Page;
 use super::of_process::PROCESS;
 use super::sleep::{On, Woke, sleep, sleep_on_sequence};
 use crate::io::poll::WakeFd;
@@ -85,8 +88,7 @@ mod wakes_by {
 impl SqPoll {
     /// SQEs that wait.
     fn ready(&self, control: &Control) -> u32 {
-        let tail = self.words.word(off::SQ_TAIL).load(Acquire);
-        tail.wrapping_sub(control.sq_head().load(Relaxed))
+        protocol::ready(self.words.word(off::SQ_TAIL), control.sq_head())
     }
 
     /// Does the program see no free entry? Those that the thread has in hand are given back
@@ -98,12 +100,7 @@ impl SqPoll {
     }
 
     fn need_wakeup(&self, on: bool) {
-        let flags = self.words.word(off::SQ_FLAGS);
-        if on {
-            flags.fetch_or(IORING_SQ_NEED_WAKEUP, SeqCst);
-        } else {
-            flags.fetch_and(!IORING_SQ_NEED_WAKEUP, SeqCst);
-        }
+        protocol::need_wakeup(self.words.word(off::SQ_FLAGS), on);
     }
 
     /// Somebody leaves the ring with work in flight: true if the thread drives it.
@@ -161,12 +158,12 @@ pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring
         let _ = data.wake_fd.set(wake_fd);
     }
     let (drives, poll_fd) = (AtomicBool::new(false), AtomicI32::new(-1));
-    let tid = data.page.word(word::TID).load(SeqCst);
+    let tid = data.tid().load(SeqCst);
     ring.lock().stats.sq_thread.set(u64::from(tid));
     let policy = AtomicBool::new(false);
     let sq = SqPoll { data: data.clone(), idle, words, drives, poll_fd, polls, policy };
     let _ = ring.sq.set(sq);
-    data.list_changed(&data.list());
+    data.list_changed(&data.rings());
     crate::drive::reactor::ensure();
     Ok(())
 }
@@ -195,7 +192,7 @@ impl SqData {
         let thread = softring_host::threads::spawn("sqp", 512 << 10, move || {
             let confined = cpu.map_or(Ok(()), confine);
             if confined.is_ok() {
-                own.page.word(word::TID).store(sys::gettid().cast_unsigned(), SeqCst);
+                own.tid().store(sys::gettid().cast_unsigned(), SeqCst);
             }
             let _ = tell.send(confined);
             if confined.is_ok() {
@@ -207,14 +204,14 @@ impl SqData {
         Ok(data)
     }
 
-    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Ring>>> {
+    fn rings(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Ring>>> {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// False if the thread has ended: it looks at the list once more before it does.
     fn attach(&self, ring: &Arc<Ring>) -> bool {
-        let mut list = self.list();
-        let lives = self.page.word(word::TID).load(SeqCst) != 0;
+        let mut list = self.rings();
+        let lives = self.tid().load(SeqCst) != 0;
         if lives {
             list.push(Arc::downgrade(ring));
         }
@@ -234,27 +231,25 @@ impl SqData {
             return;
         }
         let version = {
-            let mut list = self.list();
+            let mut list = self.rings();
             list.retain(|w| w.upgrade().is_some_and(|r| r.id != ring.id));
             self.list_changed(&list)
         };
-        let (has, tid) = (self.page.word(word::HAS), self.page.word(word::TID));
         let end = Instant::now() + LET_GO;
-        while tid.load(SeqCst) != 0 && tid.load(SeqCst) != sys::gettid().cast_unsigned() {
-            let seen = has.load(SeqCst);
+        self.await_taken(version, sys::gettid().cast_unsigned(), |has, seen| {
             let left = end.saturating_duration_since(Instant::now());
-            if version.wrapping_sub(seen).cast_signed() <= 0 || left.is_zero() {
-                return;
+            if !left.is_zero() {
+                let _ = sleep(On::Word(has, seen), left.as_nanos() as u64, None);
             }
-            let _ = sleep(On::Word(has, seen), left.as_nanos() as u64, None);
-        }
+            !left.is_zero()
+        });
     }
 
     /// Answers the list's version.
     fn list_changed(&self, list: &[Weak<Ring>]) -> u32 {
         let idle = |w: &Weak<Ring>| w.upgrade()?.sq.get().map(|sq| sq.idle);
         self.idle.store(list.iter().filter_map(idle).max().unwrap_or(0), Relaxed);
-        let version = self.page.word(word::LIST).fetch_add(1, SeqCst) + 1;
+        let version = self.changed();
         self.wake();
         version
     }
@@ -262,19 +257,41 @@ impl SqData {
     /// Is the thread there? Asks the kernel only in a forked child, whose parent it lives in.
     pub(crate) fn lives(&self) -> bool {
         let ours = self.pid == softring_host::fork::pid();
-        self.page.word(word::TID).load(Relaxed) != 0 && (ours || sys::process_lives(self.pid))
+        self.tid().load(Relaxed) != 0 && (ours || sys::process_lives(self.pid))
     }
 
     /// Ends the thread's rest, and its sleep for devices.
     pub(crate) fn wake(&self) {
-        let seq = self.page.word(word::SEQ);
-        seq.fetch_add(1, SeqCst);
-        sys::futex_wake(seq, 1);
+        self.bump();
         if self.page.word(word::IDLE_SLEEPS).load(SeqCst) == wakes_by::EVENTFD
             && let Some(wake_fd) = self.wake_fd.get()
         {
             wake_fd.signal();
         }
+    }
+}
+
+impl Page for SqData {
+    type Word = AtomicU32;
+
+    #[inline(always)]
+    fn seq(&self) -> &AtomicU32 {
+        self.page.word(word::SEQ)
+    }
+
+    #[inline(always)]
+    fn tid(&self) -> &AtomicU32 {
+        self.page.word(word::TID)
+    }
+
+    #[inline(always)]
+    fn list(&self) -> &AtomicU32 {
+        self.page.word(word::LIST)
+    }
+
+    #[inline(always)]
+    fn has(&self) -> &AtomicU32 {
+        self.page.word(word::HAS)
     }
 }
 

@@ -16,9 +16,9 @@
 //! goes on with pauses.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::fence;
 use std::sync::Arc;
 
+use super::protocol::Page;
 use super::thread::{Listen, Thread, busy, served};
 use super::{wakes_by, word};
 use crate::drive::sleep::{FOREVER, On, idle_sleep, sleep};
@@ -99,31 +99,31 @@ impl Thread {
     /// or somebody wakes the thread.
     pub(super) fn wait_for_devices(&mut self) {
         let data = self.data.clone();
-        let (page, rings) = (&data.page, &self.rings);
-        let (seq, sleeps) = (page.word(word::SEQ), page.word(word::IDLE_SLEEPS));
-        let seen = seq.load(SeqCst);
-        let how = if data.wake_fd.get().is_some() { wakes_by::EVENTFD } else { wakes_by::WORD };
-        if let Some(wake_fd) = data.wake_fd.get() {
-            wake_fd.clear();
-        }
-        sleeps.store(how, SeqCst);
-        served(rings).for_each(|(_, sq)| sq.need_wakeup(true));
-        fence(SeqCst);
-        let empty =
-            served(rings).all(|(ring, sq)| ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0);
-        let same = page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed);
-        if empty && same {
-            let due = self.due();
-            let asleep = match (self.what_ends(), data.wake_fd.get()) {
-                (Sleep::Context(ring), Some(wake_fd)) => sleep_for(ring, wake_fd.fd(), due),
-                (Sleep::Time, _) => sleep_until(due, On::Word(seq, seen)),
-                _ => false,
-            };
-            if !asleep {
-                let pause = Clock::Monotonic.now() + PAUSE_MAX;
-                sleep_until(due.min(pause), On::Word(seq, seen));
+        let (sleeps, rings) = (data.page.word(word::IDLE_SLEEPS), &self.rings);
+        let says = || {
+            let how = if data.wake_fd.get().is_some() { wakes_by::EVENTFD } else { wakes_by::WORD };
+            if let Some(wake_fd) = data.wake_fd.get() {
+                wake_fd.clear();
             }
-        }
+            sleeps.store(how, SeqCst);
+            served(rings).for_each(|(_, sq)| sq.need_wakeup(true));
+        };
+        data.sleep_if(
+            says,
+            || self.is_idle(),
+            |seq, seen| {
+                let due = self.due();
+                let asleep = match (self.what_ends(), data.wake_fd.get()) {
+                    (Sleep::Context(ring), Some(wake_fd)) => sleep_for(ring, wake_fd.fd(), due),
+                    (Sleep::Time, _) => sleep_until(due, On::Word(seq, seen)),
+                    _ => false,
+                };
+                if !asleep {
+                    let pause = Clock::Monotonic.now() + PAUSE_MAX;
+                    sleep_until(due.min(pause), On::Word(seq, seen));
+                }
+            },
+        );
         sleeps.store(0, SeqCst);
         let live = served(rings).filter(|(ring, _)| !ring.dead.load(Relaxed));
         live.for_each(|(_, sq)| sq.need_wakeup(false));

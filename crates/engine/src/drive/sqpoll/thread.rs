@@ -1,9 +1,9 @@
 //! The SQ thread itself: passes over its rings, sleeps, and rest (kernel: `io_sq_thread`).
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::fence;
 use std::sync::{Arc, Weak};
 
+use super::protocol::Page;
 use super::stall::Vain;
 use super::{wakes_by, word};
 use crate::drive::iopoll::doze;
@@ -107,29 +107,18 @@ impl Thread {
 
     /// Takes the list of rings if it has changed; true if so.
     fn take_list(&mut self) -> bool {
-        let (list, has) = (self.data.page.word(word::LIST), self.data.page.word(word::HAS));
-        let version = list.load(SeqCst);
-        if version == has.load(Relaxed) {
-            return false;
-        }
-        self.rings = self.data.list().iter().filter_map(Weak::upgrade).collect();
-        has.store(version, SeqCst);
-        sys::futex_wake(has, i32::MAX.cast_unsigned());
-        true
+        let (data, rings) = (&*self.data, &mut self.rings);
+        data.take_list(|| *rings = data.rings().iter().filter_map(Weak::upgrade).collect())
     }
 
     /// Ends the thread if it has no ring any more.
     fn may_end(&self) -> bool {
-        let list = self.data.list();
-        if list.iter().any(|w| w.strong_count() > 0) {
-            return false;
+        let list = self.data.rings();
+        let ends = list.iter().all(|w| w.strong_count() == 0);
+        if ends {
+            self.data.end();
         }
-        let has = self.data.page.word(word::HAS);
-        self.data.page.word(word::TID).store(0, SeqCst);
-        // Whoever waits for it to let go of a ring.
-        has.store(self.data.page.word(word::LIST).load(SeqCst), SeqCst);
-        sys::futex_wake(has, i32::MAX.cast_unsigned());
-        true
+        ends
     }
 
     /// Looks at all rings; true if there was work.
@@ -231,43 +220,48 @@ impl Thread {
 
     /// Sleeps; true if it was not woken before.
     pub(super) fn sleep(&self, listen: &Listen, until: u64) -> bool {
-        let page = &self.data.page;
-        let (seq, idle_sleeps) = (page.word(word::SEQ), page.word(word::IDLE_SLEEPS));
-        let seen = seq.load(SeqCst);
-        idle_sleeps.store(wakes_by::WORD, SeqCst);
-        fence(SeqCst);
-        let empty = served(&self.rings)
-            .all(|(ring, sq)| ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0);
-        let same = page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed);
-        let left = until.saturating_sub(Clock::Monotonic.now());
-        let slept = empty && same && left > 0 && {
-            let on = match listen.count {
-                0 => On::Word(seq, seen),
-                n => On::AnyReadable(&listen.fds[..n]),
-            };
-            sleep(on, left, None) == Err(Errno::ETIMEDOUT)
-        };
+        let idle_sleeps = self.data.page.word(word::IDLE_SLEEPS);
+        let says = || idle_sleeps.store(wakes_by::WORD, SeqCst);
+        let slept = self.data.sleep_if(
+            says,
+            || self.is_idle(),
+            |seq, seen| {
+                let left = until.saturating_sub(Clock::Monotonic.now());
+                let on = match listen.count {
+                    0 => On::Word(seq, seen),
+                    n => On::AnyReadable(&listen.fds[..n]),
+                };
+                left > 0 && sleep(on, left, None) == Err(Errno::ETIMEDOUT)
+            },
+        );
         idle_sleeps.store(0, SeqCst);
-        slept
+        slept == Some(true)
+    }
+
+    /// No ring has SQEs that wait.
+    pub(super) fn is_idle(&self) -> bool {
+        let empty = |(ring, sq): (&Arc<Ring>, &SqPoll)| {
+            ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0
+        };
+        served(&self.rings).all(empty)
     }
 
     /// Sleeps until somebody wakes it, unless a queue has filled up.
     fn rest(&self) {
-        let page = &self.data.page;
-        let (seq, rests) = (page.word(word::SEQ), page.word(word::RESTS));
-        let seen = seq.load(SeqCst);
-        rests.store(1, SeqCst);
+        let rests = self.data.page.word(word::RESTS);
         let each = || served(&self.rings);
-        each().for_each(|(_, sq)| sq.need_wakeup(true));
-        fence(SeqCst);
-        if each().all(|(ring, sq)| sq.ready(&ring.control) == 0) {
-            for ring in &self.rings {
-                crate::drive::leave::leave(ring, ring.lock());
+        let says = || {
+            rests.store(1, SeqCst);
+            each().for_each(|(_, sq)| sq.need_wakeup(true));
+        };
+        let idle = || {
+            let idle = each().all(|(ring, sq)| sq.ready(&ring.control) == 0);
+            if idle {
+                self.rings.iter().for_each(|r| crate::drive::leave::leave(r, r.lock()));
             }
-            if page.word(word::LIST).load(SeqCst) == page.word(word::HAS).load(Relaxed) {
-                let _ = sleep(On::Word(seq, seen), FOREVER, None);
-            }
-        }
+            idle
+        };
+        self.data.sleep_if(says, idle, |seq, seen| sleep(On::Word(seq, seen), FOREVER, None));
         rests.store(0, SeqCst);
         for (_, sq) in each().filter(|(ring, _)| !ring.dead.load(Relaxed)) {
             sq.need_wakeup(false);
