@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
 use super::leave::leave;
+use crate::io::sleeper::protocol::Steps;
 use crate::io::sleeper::{Job, Sleeper};
 use crate::io::sleeper_owner::{Owner, Told};
 use crate::io::token::ReqId;

@@ -31,14 +31,19 @@
 //! A signal ends the sleeper's system call. Whether it was woken before that, only the sleeper
 //! knows: who takes it back waits for its word on that.
 //!
+//! The steps are in [`protocol`]; `verify::placing` and `verify::cancel` have loom try every order.
+//!
 //! # Locks
 //! The uring lock guards who is idle and what each sleeper does. A sleeper takes it when it was
 //! woken, never before it has said so.
 
-use core::sync::atomic::Ordering::{Acquire, Release, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+pub(crate) mod protocol;
+
+use core::sync::atomic::Ordering::{self, Acquire, Release, SeqCst};
+use core::sync::atomic::{AtomicI32, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use self::protocol::{ASKED, BUSY, IDLE, PLACED, Steps, Word};
 use super::requeue;
 use super::sleeper_each::Each;
 use super::sleeper_owner::{Owner, Told};
@@ -52,20 +57,6 @@ use softring_uapi::errno::{Errno, Result};
 
 /// `FUTEX_BITSET_MATCH_ANY`
 pub(crate) const ANY: u32 = u32::MAX;
-
-/// What a sleeper's word says: nothing is asked of it; it stands at the program's futex; look at
-/// `job` or `leave`.
-const IDLE: u32 = 0;
-const PLACED: u32 = 1;
-const ASKED: u32 = 2;
-
-/// So many times after another thread could run, a new thread is asleep where a processor is free.
-const SURELY_ASLEEP: u32 = 50;
-
-/// `state`: nothing to tell, woken, taken back.
-const BUSY: u32 = 0;
-const WOKEN: u32 = 1;
-const BACK: u32 = 2;
 
 /// A futex of the program's, as a request names it.
 #[derive(Clone, Copy, Debug)]
@@ -158,10 +149,8 @@ pub(crate) struct Sleeper {
     words: Box<[AtomicU32]>,
     tid: AtomicI32,
     state: AtomicU32,
-    /// It is being taken back.
-    stop: AtomicBool,
-    /// It shall end.
-    leave: AtomicBool,
+    stop: AtomicU32,
+    leave: AtomicU32,
     job: Mutex<Option<(ReqId, Job)>>,
 }
 
@@ -250,7 +239,7 @@ impl Sleepers {
             return;
         }
         *w.job() = None;
-        if self.0.len() < IDLE_SLEEPERS && !w.leave.load(SeqCst) {
+        if self.0.len() < IDLE_SLEEPERS && w.leave.load(SeqCst) == 0 {
             self.0.push(w);
         } else {
             w.send_home();
@@ -266,8 +255,8 @@ impl Sleeper {
             words: (0..n).map(|_| AtomicU32::new(IDLE)).collect(),
             tid: AtomicI32::new(0),
             state: AtomicU32::new(BUSY),
-            stop: AtomicBool::new(false),
-            leave: AtomicBool::new(false),
+            stop: AtomicU32::new(0),
+            leave: AtomicU32::new(0),
             job: Mutex::new(None),
         });
         let (me, owner) = (w.clone(), owner.clone());
@@ -282,11 +271,6 @@ impl Sleeper {
         self.job.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The word that tells what is asked.
-    fn flag(&self) -> &AtomicU32 {
-        &self.words[self.words.len() - 1]
-    }
-
     /// Those that wait for the same request.
     fn each(&self) -> Option<Arc<Each>> {
         match &*self.job() {
@@ -299,39 +283,7 @@ impl Sleeper {
 
     pub(super) fn give(&self, id: ReqId, job: Job) {
         *self.job() = Some((id, job));
-        self.state.store(BUSY, SeqCst);
-    }
-
-    /// Moves the sleeper to the program's futexes, one after the other: the last word tells that
-    /// all is done.
-    ///
-    /// # Errors
-    /// As futex(2); `EAGAIN` also if it was woken at one futex before it stood at the next: it does
-    /// not come back to its own words then.
-    pub(super) fn place(&self, all: &[Futex]) -> Result<()> {
-        for (word, f) in self.words.iter().zip(all) {
-            self.move_there(word, f)?;
-            word.store(PLACED, SeqCst);
-            on(word, PLACED, f.private).requeue(f)?;
-        }
-        all.iter().try_for_each(Futex::check)
-    }
-
-    /// Moves the sleeper from `word` to `f`, once it is asleep.
-    fn move_there(&self, word: &AtomicU32, f: &Futex) -> Result<()> {
-        let mut tries = 0;
-        while on(word, IDLE, f.private).requeue(f)? == 0 {
-            if self.state.load(SeqCst) != BUSY {
-                return Err(Errno::EAGAIN);
-            }
-            // Not asleep yet, or it was moved, and the kernel does not say so.
-            tries += 1;
-            if tries > SURELY_ASLEEP && !requeue::tells() {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
+        self.begin();
     }
 
     /// Ends its sleep on its own word, to look what is asked.
@@ -344,25 +296,8 @@ impl Sleeper {
     }
 
     fn send_home(&self) {
-        self.leave.store(true, SeqCst);
+        self.leave.store(1, SeqCst);
         self.rouse();
-    }
-
-    /// Takes it away from what it waits for; false if it was woken before, and will tell.
-    pub(super) fn take_back(&self) -> bool {
-        self.stop.store(true, SeqCst);
-        let mut sent = 0;
-        while self.state.load(SeqCst) == BUSY && signal::interrupt(self.tid.load(Acquire)) {
-            sent += 1;
-            sys::futex_wait(&self.state, BUSY, Some(WORKER_SIGNAL_EVERY));
-        }
-        let back = self.state.load(SeqCst) == BACK;
-        if sent > u32::from(back) {
-            // The last signal may come late, and end what the thread is asked next.
-            self.leave.store(true, SeqCst);
-        }
-        self.stop.store(false, SeqCst);
-        back
     }
 
     /// The ring ends: the thread goes, wherever it is.
@@ -374,7 +309,7 @@ impl Sleeper {
     }
 
     pub(super) fn end(&self) {
-        self.leave.store(true, SeqCst);
+        self.leave.store(1, SeqCst);
         self.take_back();
     }
 
@@ -384,16 +319,8 @@ impl Sleeper {
         self.tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Release);
         signal::unblock();
         loop {
-            let woken = self.sleep();
-            if woken.is_none() {
-                self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
-            }
-            let leave = self.leave.load(SeqCst) || !self.shape.is_common();
-            self.state.store(if woken.is_some() { WOKEN } else { BACK }, SeqCst);
-            // Who takes it back says so first, then looks at the state.
-            if self.stop.load(SeqCst) {
-                sys::futex_wake(&self.state, 1);
-            }
+            let (woken, leave) = self.sleep_once();
+            let leave = leave || !self.shape.is_common();
             match woken {
                 Some(res) if !self.tell(owner, res) => return,
                 _ if leave => return,
@@ -402,38 +329,86 @@ impl Sleeper {
         }
     }
 
-    /// Sleeps until there is something to tell; `None` if it was taken back, or shall end.
-    fn sleep(&self) -> Option<i32> {
-        loop {
-            let at = self.flag().load(SeqCst);
-            let slept = match at {
-                _ if self.leave.load(SeqCst) => return None,
-                IDLE => self.sleep_idle(),
-                PLACED => self.sleep_there(),
-                _ => self.watch_children(),
-            };
-            match slept {
-                Err(Errno::EINTR) if self.stop.load(SeqCst) => return None,
-                Err(Errno::EINTR) => {}
-                Ok(_) | Err(Errno::EAGAIN) if at == IDLE && self.is_asked() => {}
-                // Nothing is asked of it: a late wake of what had its word's address before.
-                Ok(_) if self.job().is_none() => {}
-                // It changed while nobody stood there: as good as woken.
-                Err(Errno::EAGAIN) => match self.changed() {
-                    None if at == IDLE => {}
-                    which => return Some(which.unwrap_or(0)),
-                },
-                Ok(n) => return Some(n as i32),
-                Err(e) => return Some(e.res()),
+    /// Tells the owner; false if that has ended.
+    fn tell(self: &Arc<Self>, owner: &Weak<dyn Owner>, res: i32) -> bool {
+        let Some(owner) = owner.upgrade() else { return false };
+        let Some((id, job)) = self.job().clone() else { return false };
+        let res = job.first_woken(res);
+        match owner.clone().woken(self, id, &job, res) {
+            Told::Ended => false,
+            Told::WaitsOn => {
+                debug_assert!(matches!(job, Job::Child(_)));
+                true
             }
+            // Not earlier: who asks it holds the lock until it sleeps.
+            Told::Done => owner.take_in(self),
         }
     }
 
-    fn is_asked(&self) -> bool {
-        self.flag().load(SeqCst) == ASKED
+    /// Somebody else was told of the child: on with it. Called under the owner's lock.
+    pub(crate) fn wait_on(&self) {
+        self.begin();
+    }
+}
+
+impl Word for AtomicU32 {
+    fn load(&self, order: Ordering) -> u32 {
+        self.load(order)
     }
 
-    /// Sleeps on its own words; of several, on those that are not placed.
+    fn store(&self, value: u32, order: Ordering) {
+        self.store(value, order);
+    }
+
+    fn sleep(&self, seen: u32) {
+        sys::futex_wait(self, seen, Some(WORKER_SIGNAL_EVERY));
+    }
+
+    fn wake(&self) {
+        sys::futex_wake(self, 1);
+    }
+}
+
+impl Steps for Sleeper {
+    type Word = AtomicU32;
+    type There = Futex;
+
+    fn words(&self) -> &[AtomicU32] {
+        &self.words
+    }
+
+    fn state(&self) -> &AtomicU32 {
+        &self.state
+    }
+
+    fn stop(&self) -> &AtomicU32 {
+        &self.stop
+    }
+
+    fn leave(&self) -> &AtomicU32 {
+        &self.leave
+    }
+
+    fn requeue(&self, word: &AtomicU32, val: u32, there: &Futex) -> Result<usize> {
+        on(word, val, there.private).requeue(there)
+    }
+
+    fn check(&self, there: &Futex) -> Result<()> {
+        there.check()
+    }
+
+    fn is_told(&self) -> bool {
+        requeue::tells()
+    }
+
+    fn pause(&self) {
+        std::thread::yield_now();
+    }
+
+    fn interrupt(&self) -> bool {
+        signal::interrupt(self.tid.load(Acquire))
+    }
+
     fn sleep_idle(&self) -> Result<usize> {
         let own = |i: usize, private| on(&self.words[i], IDLE, private);
         match &self.shape {
@@ -455,7 +430,6 @@ impl Sleeper {
         }
     }
 
-    /// Sleeps at the program's futexes.
     fn sleep_there(&self) -> Result<usize> {
         let job = self.job().clone();
         match job {
@@ -468,7 +442,6 @@ impl Sleeper {
         }
     }
 
-    /// Which of the futexes where it stands has another value.
     fn changed(&self) -> Option<i32> {
         let Some((_, Job::AnyOf(all))) = &*self.job() else { return None };
         let mut there = self.words.iter().zip(all);
@@ -478,37 +451,14 @@ impl Sleeper {
         there.position(changed).map(|i| i as i32)
     }
 
-    /// Waits until waitid(2) would answer at once, and takes nothing.
     fn watch_children(&self) -> Result<usize> {
         const WNOWAIT: u32 = 0x0100_0000;
         let Some((_, Job::Child(c))) = *self.job() else { return Err(Errno::EINVAL) };
         process::waitid(c.which, c.id, None, c.options | WNOWAIT)
     }
 
-    /// Tells the owner; false if that has ended.
-    fn tell(self: &Arc<Self>, owner: &Weak<dyn Owner>, res: i32) -> bool {
-        let Some(owner) = owner.upgrade() else { return false };
-        let Some((id, job)) = self.job().clone() else { return false };
-        let res = job.first_woken(res);
-        match owner.clone().woken(self, id, &job, res) {
-            Told::Ended => false,
-            Told::WaitsOn => {
-                debug_assert!(matches!(job, Job::Child(_)));
-                true
-            }
-            // Not earlier: who asks it holds the lock until it sleeps.
-            Told::Done => owner.take_in(self),
-        }
-    }
-
-    /// Somebody else was told of the child: on with it. Called under the owner's lock.
-    pub(crate) fn wait_on(&self) {
-        self.state.store(BUSY, SeqCst);
-    }
-
-    /// Nothing is asked of it any more. Called under the owner's lock.
-    pub(crate) fn reset(&self) {
-        self.words.iter().for_each(|w| w.store(IDLE, SeqCst));
+    fn has_job(&self) -> bool {
+        self.job().is_some()
     }
 }
 

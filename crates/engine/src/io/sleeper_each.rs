@@ -21,6 +21,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use super::sleeper::protocol::Steps;
 use super::sleeper::{ANY, Futex, Job, Shape, Sleeper, Sleepers};
 use super::sleeper_owner::Owner;
 use crate::io::token::ReqId;

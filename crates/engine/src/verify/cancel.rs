@@ -1,13 +1,16 @@
 //! Who ends a request: what it waits for, or a cancel. `ring::cancel`'s `cancel_one`,
 //! `submit::glue`'s `Job::run` and `worker_cancel`, `worker::Pool::{queue, cancel, interrupt,
-//! next}`, `ring::complete::finished`, the driver's `poll_events`, and `Sleeper::{take_back,
-//! live}`. Each request has one final CQE, a cancelled one has done nothing, and a signal that is
-//! meant for one call never reaches the next.
+//! next}`, `ring::complete::finished`, the driver's `poll_events`. A sleeper is not repeated, but
+//! runs its own steps (`io::sleeper::protocol`). Each request has one final CQE, a cancelled one
+//! has done nothing, and a signal that is meant for one call never reaches the next.
 
-use super::{Bucket, explore, found};
-use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst, fence};
+use super::word::{SleeperWord, Total};
+use super::{explore, found};
+use crate::io::sleeper::protocol::{BUSY, PLACED, Steps, Word};
+use loom::sync::atomic::Ordering::SeqCst;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
+use softring_uapi::errno::{Errno, Result};
 
 const ECANCELED: i32 = -125;
 
@@ -29,8 +32,8 @@ enum Fault {
     StaleEvent,
     /// The sleeper looks whether it is taken back before it says that it has ended.
     EarlyLook,
-    /// The one or the other is not ordered by a full fence.
-    NoFence,
+    /// What the one stores and the other loads has no total order.
+    NoOrder,
     /// Who takes a sleeper back does not ask whether it was woken before.
     NotAsked,
 }
@@ -216,71 +219,128 @@ fn readiness(fault: Fault) {
     });
 }
 
-const BUSY: u32 = 0;
-const WOKEN: u32 = 1;
-const BACK: u32 = 2;
-
 /// A sleeper at the program's futex, where a wake or a signal ends its sleep.
-#[derive(Default)]
 struct Sleeper {
-    state: AtomicU32,
-    stop: AtomicBool,
-    bucket: Bucket,
+    words: [SleeperWord; 1],
+    state: SleeperWord,
+    stop: SleeperWord,
+    leave: SleeperWord,
     /// Woken, signalled.
     futex: Mutex<(bool, bool)>,
     ends: Condvar,
     /// The CQEs of its request; `keep` says that it is still the sleeper's.
     ctx: Mutex<(bool, u32)>,
+    fault: Fault,
 }
 
-impl Sleeper {
-    /// The two words are stored by one side and loaded by the other.
-    fn full_fence(fault: Fault) {
-        if fault != Fault::NoFence {
-            fence(SeqCst);
-        }
+impl Steps for Sleeper {
+    type Word = SleeperWord;
+    type There = ();
+
+    fn words(&self) -> &[SleeperWord] {
+        &self.words
     }
 
-    fn live(&self, fault: Fault) {
+    fn state(&self) -> &SleeperWord {
+        &self.state
+    }
+
+    fn stop(&self) -> &SleeperWord {
+        &self.stop
+    }
+
+    fn leave(&self) -> &SleeperWord {
+        &self.leave
+    }
+
+    fn requeue(&self, _: &SleeperWord, _: u32, (): &()) -> Result<usize> {
+        unreachable!("it is placed")
+    }
+
+    fn check(&self, (): &()) -> Result<()> {
+        unreachable!("it is placed")
+    }
+
+    fn is_told(&self) -> bool {
+        true
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+
+    fn interrupt(&self) -> bool {
+        self.futex.lock().unwrap().1 = true;
+        self.ends.notify_all();
+        true
+    }
+
+    fn sleep_idle(&self) -> Result<usize> {
+        unreachable!("it is placed")
+    }
+
+    /// futex(2).
+    fn sleep_there(&self) -> Result<usize> {
         let mut futex = self.futex.lock().unwrap();
         while *futex == (false, false) {
             futex = self.ends.wait(futex).unwrap();
         }
-        let woken = futex.0;
+        let (woken, _) = core::mem::take(&mut *futex);
         drop(futex);
-        let early = (fault == Fault::EarlyLook).then(|| self.stop.load(SeqCst));
-        self.state.store(if woken { WOKEN } else { BACK }, SeqCst);
-        Self::full_fence(fault);
-        if early.unwrap_or_else(|| self.stop.load(SeqCst)) {
-            self.bucket.wake_one();
+        if self.fault == Fault::EarlyLook {
+            self.stop.stick(Some(self.stop.load(SeqCst)));
         }
+        if woken { Ok(0) } else { Err(Errno::EINTR) }
+    }
+
+    fn watch_children(&self) -> Result<usize> {
+        unreachable!("it waits for a futex")
+    }
+
+    fn changed(&self) -> Option<i32> {
+        None
+    }
+
+    fn has_job(&self) -> bool {
+        true
+    }
+}
+
+impl Sleeper {
+    fn new(fault: Fault) -> Self {
+        let total = Total::default();
+        let word = |value| SleeperWord::new(value, (fault != Fault::NoOrder).then_some(&total));
+        Sleeper {
+            words: [word(PLACED)],
+            state: word(BUSY),
+            stop: word(0),
+            leave: word(0),
+            futex: Mutex::default(),
+            ends: Condvar::new(),
+            ctx: Mutex::new((true, 0)),
+            fault,
+        }
+    }
+
+    /// `Sleeper::live`, once.
+    fn live(&self) {
+        let (woken, _) = self.sleep_once();
         let mut ctx = self.ctx.lock().unwrap();
-        if woken && ctx.0 {
+        if woken.is_some() && ctx.0 {
             *ctx = (false, ctx.1 + 1);
         }
     }
 
     /// `Ctx::cancel_parked`, under the uring lock.
-    fn cancel(&self, fault: Fault) {
+    fn cancel(&self) {
         let mut ctx = self.ctx.lock().unwrap();
         if !ctx.0 {
             return;
         }
-        self.stop.store(true, SeqCst);
-        Self::full_fence(fault);
-        let mut signalled = false;
-        while self.state.load(SeqCst) == BUSY {
-            if !signalled {
-                self.futex.lock().unwrap().1 = true;
-                self.ends.notify_all();
-            }
-            signalled = true;
-            self.bucket.wait(&self.state, BUSY);
-        }
-        let back = self.state.load(SeqCst) == BACK;
-        if back || fault == Fault::NotAsked {
+        let back = self.take_back();
+        if back || self.fault == Fault::NotAsked {
             ctx.1 += 1;
-            ctx.0 = fault == Fault::NotAsked;
+            ctx.0 = !back;
         }
     }
 }
@@ -288,15 +348,14 @@ impl Sleeper {
 /// A cancel meets a wake of a futex.
 fn sleeper(fault: Fault) {
     explore(move || {
-        let s = Arc::new(Sleeper { ctx: Mutex::new((true, 0)), ..Sleeper::default() });
-        let threads = [s.clone(), s.clone()];
-        let [one, two] = threads;
-        let sleeper = thread::spawn(move || one.live(fault));
+        let s = Arc::new(Sleeper::new(fault));
+        let [one, two] = [s.clone(), s.clone()];
+        let sleeper = thread::spawn(move || one.live());
         let program = thread::spawn(move || {
             two.futex.lock().unwrap().0 = true;
             two.ends.notify_all();
         });
-        s.cancel(fault);
+        s.cancel();
         sleeper.join().unwrap();
         program.join().unwrap();
         assert!(s.ctx.lock().unwrap().1 == 1, "not one end each");
@@ -360,8 +419,8 @@ fn an_early_look_is_found() {
 }
 
 #[test]
-fn a_missing_fence_is_found() {
-    found(a_missing_fence_is_found, "deadlock", || sleeper(Fault::NoFence));
+fn a_missing_order_is_found() {
+    found(a_missing_order_is_found, "deadlock", || sleeper(Fault::NoOrder));
 }
 
 #[test]

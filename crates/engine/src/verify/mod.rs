@@ -6,8 +6,8 @@
 //! Each also runs with one fault put in, which loom must find ([`found`]): so the model is seen to
 //! be able to tell. The lock, the two queues, the marks of numbers that are closed and the worker
 //! queue are not modelled but run themselves: `lock`, `queues`, `overflow`, `closing` and
-//! `io::worker::tests::model`. So do the steps of an SQ thread: `sqpoll`. Run all with
-//! `ci/loom.sh`.
+//! `io::worker::tests::model`. So do the steps of an SQ thread (`sqpoll`)
+//! and of a sleeper (`placing`, `cancel`). Run all with `ci/loom.sh`.
 
 mod cancel;
 mod closing;
@@ -20,6 +20,7 @@ mod sqpoll;
 mod tick;
 mod trace;
 mod wake;
+mod word;
 
 use crate::memory::cq::protocol::Word;
 use loom::sync::atomic::AtomicU32;

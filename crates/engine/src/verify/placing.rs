@@ -1,25 +1,25 @@
 //! A thread is moved from its own words to the program's futexes while those are woken already:
-//! `Sleeper::{place, take_back, sleep, live}` for a FUTEX_WAITV of two, and futex_waitv(2), which
-//! queues its entries one after the other. Whoever submits comes back, and the request ends once.
+//! `io::sleeper::protocol` itself, on loom's words, for a FUTEX_WAITV of two. The kernel's part is
+//! written here: futex_waitv(2) queues its entries one after the other. Whoever submits comes back,
+//! and the request ends once.
 
+use super::word::{SleeperWord, Total};
 use super::{explore, found};
-use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use crate::io::sleeper::protocol::{BUSY, IDLE, PLACED, Steps, Word};
+use loom::sync::atomic::Ordering::SeqCst;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
+use softring_uapi::errno::{Errno, Result};
 
 /// What to do wrong, to see that the model notices.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// Who moves the thread does not look whether it has been woken meanwhile.
+    /// Who moves the thread does not see whether it has been woken meanwhile.
     NeverLooks,
     /// Who moves it takes a wake meanwhile for a change of value, and asks nobody.
     NotAsked,
 }
-
-const BUSY: u32 = 0;
-const WOKEN: u32 = 1;
-const BACK: u32 = 2;
 
 /// Where an entry of futex_waitv(2) is queued.
 #[derive(Clone, Copy, PartialEq, Default)]
@@ -38,50 +38,35 @@ struct Kernel {
     signal: bool,
 }
 
-#[derive(Default)]
+impl Kernel {
+    /// Takes all entries from where they are queued: which was woken.
+    fn unqueue(&mut self) -> Option<usize> {
+        let entries = core::mem::take(&mut self.entries);
+        entries.iter().position(|&e| e == Queued::Woken)
+    }
+}
+
 struct Model {
     kernel: Mutex<Kernel>,
     ends: Condvar,
-    state: AtomicU32,
+    words: [SleeperWord; 2],
+    state: SleeperWord,
+    stop: SleeperWord,
+    leave: SleeperWord,
 }
 
 impl Model {
-    /// `Sleeper::live`: futex_waitv(2), and what it tells.
-    fn live(&self) {
-        for i in 0..2 {
-            self.kernel.lock().unwrap().entries[i] = Queued::Own;
+    fn new() -> Self {
+        let total = Total::default();
+        let word = |value| SleeperWord::new(value, Some(&total));
+        Model {
+            kernel: Mutex::default(),
+            ends: Condvar::new(),
+            words: [word(IDLE), word(IDLE)],
+            state: word(BUSY),
+            stop: word(0),
+            leave: word(0),
         }
-        let mut kernel = self.kernel.lock().unwrap();
-        while !kernel.signal && !kernel.entries.contains(&Queued::Woken) {
-            kernel = self.ends.wait(kernel).unwrap();
-        }
-        let woken = kernel.entries.contains(&Queued::Woken);
-        kernel.entries = [Queued::Nowhere; 2];
-        drop(kernel);
-        self.state.store(if woken { WOKEN } else { BACK }, SeqCst);
-    }
-
-    /// `Sleeper::place`; false if the thread was woken meanwhile.
-    fn place(&self, fault: Fault) -> bool {
-        for i in 0..2 {
-            while !self.requeue(i) {
-                if fault != Fault::NeverLooks && self.state.load(SeqCst) != BUSY {
-                    return false;
-                }
-                thread::yield_now();
-            }
-        }
-        true
-    }
-
-    /// `FUTEX_CMP_REQUEUE` of one.
-    fn requeue(&self, i: usize) -> bool {
-        let mut kernel = self.kernel.lock().unwrap();
-        let own = kernel.entries[i] == Queued::Own;
-        if own {
-            kernel.entries[i] = Queued::There;
-        }
-        own
     }
 
     /// `FUTEX_WAKE` by the program; true if it counts a waiter.
@@ -94,31 +79,109 @@ impl Model {
         }
         there
     }
+}
 
-    /// `Sleeper::take_back`; the wait for its answer is `verify::cancel`'s.
-    fn take_back(&self, live: thread::JoinHandle<()>) -> bool {
+impl Steps for Model {
+    type Word = SleeperWord;
+    type There = usize;
+
+    fn words(&self) -> &[SleeperWord] {
+        &self.words
+    }
+
+    fn state(&self) -> &SleeperWord {
+        &self.state
+    }
+
+    fn stop(&self) -> &SleeperWord {
+        &self.stop
+    }
+
+    fn leave(&self) -> &SleeperWord {
+        &self.leave
+    }
+
+    /// `FUTEX_CMP_REQUEUE` of one.
+    fn requeue(&self, word: &SleeperWord, val: u32, &there: &usize) -> Result<usize> {
+        let mut kernel = self.kernel.lock().unwrap();
+        if word.load(SeqCst) != val {
+            return Err(Errno::EAGAIN);
+        }
+        let own = kernel.entries[there] == Queued::Own;
+        if own {
+            kernel.entries[there] = Queued::There;
+        }
+        Ok(usize::from(own))
+    }
+
+    fn check(&self, _: &usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_told(&self) -> bool {
+        true
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+
+    fn interrupt(&self) -> bool {
         self.kernel.lock().unwrap().signal = true;
         self.ends.notify_all();
-        live.join().unwrap();
-        self.state.load(SeqCst) == BACK
+        true
+    }
+
+    /// futex_waitv(2).
+    fn sleep_idle(&self) -> Result<usize> {
+        for (i, word) in self.words.iter().enumerate() {
+            let placed = word.load(SeqCst) == PLACED;
+            let mut kernel = self.kernel.lock().unwrap();
+            if !placed && word.load(SeqCst) != IDLE {
+                return kernel.unqueue().ok_or(Errno::EAGAIN);
+            }
+            kernel.entries[i] = if placed { Queued::There } else { Queued::Own };
+        }
+        let mut kernel = self.kernel.lock().unwrap();
+        while !kernel.signal && !kernel.entries.contains(&Queued::Woken) {
+            kernel = self.ends.wait(kernel).unwrap();
+        }
+        kernel.signal = false;
+        kernel.unqueue().ok_or(Errno::EINTR)
+    }
+
+    fn sleep_there(&self) -> Result<usize> {
+        self.sleep_idle()
+    }
+
+    fn watch_children(&self) -> Result<usize> {
+        unreachable!("it waits for futexes")
+    }
+
+    fn changed(&self) -> Option<i32> {
+        None
+    }
+
+    fn has_job(&self) -> bool {
+        true
     }
 }
 
 fn placing(fault: Fault) {
     explore(move || {
-        let m = Arc::new(Model::default());
+        let m = Arc::new(Model::new());
         let [one, two] = [m.clone(), m.clone()];
-        let live = thread::spawn(move || one.live());
+        let live = thread::spawn(move || one.sleep_once().0);
         let program = thread::spawn(move || two.wake(0));
-        let placed = m.place(fault);
+        m.state.stick((fault == Fault::NeverLooks).then_some(BUSY));
+        let placed = m.place(&[0, 1]);
+        m.state.stick(None);
         let woken = program.join().unwrap();
-        let told = if !placed && fault == Fault::NotAsked {
-            live.join().unwrap();
-            false
-        } else {
-            !m.take_back(live)
-        };
+        // As `Sleepers::ask`, then `Sleepers::take_back`, which asks the same.
+        let told = (placed.is_ok() || fault != Fault::NotAsked) && !m.take_back();
+        let tells = live.join().unwrap();
         assert!(told == woken, "not what the program counted");
+        assert!(tells == woken.then_some(0));
     });
 }
 

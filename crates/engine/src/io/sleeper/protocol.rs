@@ -1,0 +1,196 @@
+//! The steps between a sleeper and who asks it, on whatever words and whatever kernel there are:
+//! those of the process, or loom's (`verify::placing`, `verify::cancel`).
+
+use core::sync::atomic::Ordering::{self, SeqCst};
+
+use softring_uapi::errno::{Errno, Result};
+
+/// What a sleeper's word says: nothing is asked of it; it stands at the program's futex; look at
+/// the job or `leave`.
+pub(crate) const IDLE: u32 = 0;
+pub(crate) const PLACED: u32 = 1;
+pub(crate) const ASKED: u32 = 2;
+
+/// `state`: nothing to tell, woken, taken back.
+pub(crate) const BUSY: u32 = 0;
+pub(crate) const WOKEN: u32 = 1;
+pub(crate) const BACK: u32 = 2;
+
+/// So many times after another thread could run, a new thread is asleep where a processor is free.
+const SURELY_ASLEEP: u32 = 50;
+
+/// A word that a sleeper shares with who asks it.
+pub(crate) trait Word {
+    fn load(&self, order: Ordering) -> u32;
+    fn store(&self, value: u32, order: Ordering);
+    /// Sleeps if the word is `seen`, until it is woken, or for a while.
+    fn sleep(&self, seen: u32);
+    /// Wakes one that sleeps so.
+    fn wake(&self);
+}
+
+/// What has the words, its system calls, and the steps.
+pub(crate) trait Steps {
+    type Word: Word;
+    /// A futex of the program's.
+    type There;
+
+    /// One for each futex.
+    fn words(&self) -> &[Self::Word];
+    fn state(&self) -> &Self::Word;
+    /// Not 0: it is being taken back.
+    fn stop(&self) -> &Self::Word;
+    /// Not 0: it shall end.
+    fn leave(&self) -> &Self::Word;
+
+    /// Moves the sleeper from a word of its own, if that is `val`; answers how many it has moved.
+    ///
+    /// # Errors
+    /// As futex(2).
+    fn requeue(&self, word: &Self::Word, val: u32, there: &Self::There) -> Result<usize>;
+    /// Has the futex its value?
+    ///
+    /// # Errors
+    /// `EAGAIN` if not; as futex(2).
+    fn check(&self, there: &Self::There) -> Result<()>;
+    /// Does the kernel tell how many it has moved?
+    fn is_told(&self) -> bool;
+    /// Lets another thread run.
+    fn pause(&self);
+    /// Sends the sleeper's thread a signal; false if there is none.
+    fn interrupt(&self) -> bool;
+
+    /// Sleeps on its own words; of several, on those that are not placed.
+    ///
+    /// # Errors
+    /// As futex(2).
+    fn sleep_idle(&self) -> Result<usize>;
+    /// Sleeps at the program's futexes.
+    ///
+    /// # Errors
+    /// As futex(2).
+    fn sleep_there(&self) -> Result<usize>;
+    /// Waits until waitid(2) would answer at once, and takes nothing.
+    ///
+    /// # Errors
+    /// As waitid(2).
+    fn watch_children(&self) -> Result<usize>;
+    /// Which of the futexes where it stands has another value.
+    fn changed(&self) -> Option<i32>;
+    fn has_job(&self) -> bool;
+
+    /// The word that tells what is asked.
+    fn flag(&self) -> &Self::Word {
+        &self.words()[self.words().len() - 1]
+    }
+
+    // On the side of who asks, under the uring lock.
+
+    /// Something is asked of it.
+    fn begin(&self) {
+        self.state().store(BUSY, SeqCst);
+    }
+
+    /// Moves the sleeper to the program's futexes, one after the other: the last word tells that
+    /// all is done.
+    ///
+    /// # Errors
+    /// As futex(2); `EAGAIN` also if it was woken at one futex before it stood at the next: it does
+    /// not come back to its own words then.
+    fn place(&self, all: &[Self::There]) -> Result<()> {
+        for (word, there) in self.words().iter().zip(all) {
+            self.move_there(word, there)?;
+            word.store(PLACED, SeqCst);
+            self.requeue(word, PLACED, there)?;
+        }
+        all.iter().try_for_each(|there| self.check(there))
+    }
+
+    /// Moves the sleeper from `word`, once it is asleep.
+    fn move_there(&self, word: &Self::Word, there: &Self::There) -> Result<()> {
+        let mut tries = 0;
+        while self.requeue(word, IDLE, there)? == 0 {
+            if self.state().load(SeqCst) != BUSY {
+                return Err(Errno::EAGAIN);
+            }
+            // Not asleep yet, or it was moved, and the kernel does not say so.
+            tries += 1;
+            if tries > SURELY_ASLEEP && !self.is_told() {
+                break;
+            }
+            self.pause();
+        }
+        Ok(())
+    }
+
+    /// Takes it away from what it waits for; false if it was woken before, and will tell.
+    fn take_back(&self) -> bool {
+        self.stop().store(1, SeqCst);
+        let mut sent = 0;
+        while self.state().load(SeqCst) == BUSY && self.interrupt() {
+            sent += 1;
+            self.state().sleep(BUSY);
+        }
+        let back = self.state().load(SeqCst) == BACK;
+        if sent > u32::from(back) {
+            // The last signal may come late, and end what the thread is asked next.
+            self.leave().store(1, SeqCst);
+        }
+        self.stop().store(0, SeqCst);
+        back
+    }
+
+    // On its own thread.
+
+    /// Sleeps, and says in `state` what has ended that. Answers what there is to tell, and whether
+    /// the thread shall end.
+    fn sleep_once(&self) -> (Option<i32>, bool) {
+        let woken = self.sleep();
+        if woken.is_none() {
+            self.reset();
+        }
+        let leave = self.leave().load(SeqCst) != 0;
+        self.state().store(if woken.is_some() { WOKEN } else { BACK }, SeqCst);
+        // Who takes it back says so first, then looks at the state.
+        if self.stop().load(SeqCst) != 0 {
+            self.state().wake();
+        }
+        (woken, leave)
+    }
+
+    /// Sleeps until there is something to tell; `None` if it was taken back, or shall end.
+    fn sleep(&self) -> Option<i32> {
+        loop {
+            let at = self.flag().load(SeqCst);
+            let slept = match at {
+                _ if self.leave().load(SeqCst) != 0 => return None,
+                IDLE => self.sleep_idle(),
+                PLACED => self.sleep_there(),
+                _ => self.watch_children(),
+            };
+            match slept {
+                Err(Errno::EINTR) if self.stop().load(SeqCst) != 0 => return None,
+                Err(Errno::EINTR) => {}
+                Ok(_) | Err(Errno::EAGAIN) if at == IDLE && self.is_asked() => {}
+                // Nothing is asked of it: a late wake of what had its word's address before.
+                Ok(_) if !self.has_job() => {}
+                // It changed while nobody stood there: as good as woken.
+                Err(Errno::EAGAIN) => match self.changed() {
+                    None if at == IDLE => {}
+                    which => return Some(which.unwrap_or(0)),
+                },
+                Ok(n) => return Some(n as i32),
+                Err(e) => return Some(e.res()),
+            }
+        }
+    }
+
+    fn is_asked(&self) -> bool {
+        self.flag().load(SeqCst) == ASKED
+    }
+
+    /// Nothing is asked of it any more. Its own thread's, or called under the uring lock.
+    fn reset(&self) {
+        self.words().iter().for_each(|w| w.store(IDLE, SeqCst));
+    }
+}
