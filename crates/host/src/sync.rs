@@ -1,4 +1,5 @@
-//! Locks and parking, by futex or by loom; chosen here and nowhere else.
+//! Locks, parking and the signals to workers, by the kernel or by loom; chosen here and nowhere
+//! else.
 //!
 //! Our own mutex, so that loom can take its place, and because it spins not at all: what it guards
 //! takes nanoseconds, and a preempted holder is better slept on. Kernel counterpart: none; see
@@ -12,6 +13,7 @@ pub use real::*;
 
 #[cfg(not(loom))]
 mod real {
+    pub use crate::signal::Repeated;
     use core::cell::UnsafeCell;
     use core::ops::{Deref, DerefMut};
     use core::sync::atomic::{AtomicU32, Ordering::*};
@@ -203,6 +205,63 @@ mod model {
     pub fn spawn(_: &str, _: usize, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         loom::thread::spawn(f);
         Ok(())
+    }
+
+    /// The signals to one worker: a model that sends any has no other.
+    #[derive(Default)]
+    struct Signals {
+        state: loom::sync::Mutex<State>,
+        come: loom::sync::Condvar,
+    }
+
+    #[derive(Clone, Copy, Default)]
+    struct State {
+        coming: bool,
+        /// They do not stop; a fault.
+        forever: bool,
+    }
+
+    loom::lazy_static! {
+        static ref SIGNALS: Signals = Signals::default();
+    }
+
+    /// As `signal::Repeated`.
+    #[derive(Default)]
+    pub struct Kick {
+        sent: bool,
+    }
+
+    impl Kick {
+        pub fn start(&mut self, _: i32, _: usize) {
+            self.sent = true;
+            SIGNALS.state.lock().unwrap().coming = true;
+            SIGNALS.come.notify_all();
+        }
+
+        pub fn stop(&mut self) {
+            if core::mem::take(&mut self.sent) {
+                let mut state = SIGNALS.state.lock().unwrap();
+                state.coming = state.forever;
+            }
+        }
+    }
+
+    /// A system call that nothing but a signal ends.
+    pub fn block_until_signal() {
+        let mut state = SIGNALS.state.lock().unwrap();
+        while !state.coming {
+            state = SIGNALS.come.wait(state).unwrap();
+        }
+    }
+
+    /// Would a signal end a system call?
+    pub fn is_signalled() -> bool {
+        SIGNALS.state.lock().unwrap().coming
+    }
+
+    /// [`Kick::stop`] is without effect from now on.
+    pub fn signal_forever() {
+        SIGNALS.state.lock().unwrap().forever = true;
     }
 }
 

@@ -1,18 +1,29 @@
-//! Who ends a request: what it waits for, or a cancel. `ring::cancel`'s `cancel_one`,
-//! `submit::glue`'s `Job::run` and `worker_cancel`, `worker::Pool::{queue, cancel, interrupt,
-//! next}`, `ring::complete::finished`, the driver's `poll_events`. A sleeper is not repeated, but
-//! runs its own steps (`io::sleeper::protocol`). Each request has one final CQE, a cancelled one
-//! has done nothing, and a signal that is meant for one call never reaches the next.
+//! Who ends a request: what it waits for, or a cancel. Each request has one final CQE, a cancelled
+//! one has done nothing, and a signal that is meant for one call never reaches the next.
+//!
+//! What runs here is the worker pool (`io::worker`), the table of requests (`ring::slab`) and the
+//! steps of a sleeper (`io::sleeper::protocol`), on loom's locks and words. What holds them
+//! together under the uring lock is written once more, as it is spread over the whole of
+//! `ring::ctx::Ctx`: `Ctx::cancel_one` with what it calls, `Ctx::finished`, `Ctx::worker_done`,
+//! `Ctx::poll_events`.
 
 use super::word::{SleeperWord, Total};
 use super::{explore, found};
 use crate::io::sleeper::protocol::{BUSY, PLACED, Steps, Word};
+use crate::io::token::ReqId;
+use crate::io::worker::{Pool, Work};
+use crate::ring::request::Req;
+use crate::ring::slab::Slab;
+use core::time::Duration;
 use loom::sync::atomic::Ordering::SeqCst;
-use loom::sync::{Arc, Condvar, Mutex};
+use loom::sync::{Condvar, Mutex};
 use loom::thread;
+use softring_host::sync::{block_until_signal, is_signalled, signal_forever};
 use softring_uapi::errno::{Errno, Result};
+use std::sync::Arc;
 
-const ECANCELED: i32 = -125;
+const ECANCELED: i32 = Errno::ECANCELED.res();
+const HAS_RUN: &str = "a cancelled call has run";
 
 /// What to do wrong, to see that the model notices.
 #[derive(Clone, Copy, PartialEq)]
@@ -22,8 +33,8 @@ enum Fault {
     TwoLooks,
     /// The cancel also ends what already runs.
     EndsRunning,
-    /// The worker takes an item in one critical section, and says that it runs in the next.
-    LateRunning,
+    /// The cancel looks at what runs in one critical section, and at the queue in the next.
+    RunningFirst,
     /// Signals go on when their item is done.
     KeepsSignal,
     /// A cancel ends what no worker has any more, and the ring's task has not seen yet.
@@ -38,124 +49,144 @@ enum Fault {
     NotAsked,
 }
 
-/// What the uring lock guards: a slot for requests, and the CQEs of each.
+/// What the uring lock guards: the requests, and the results of each in the order of their coming.
 #[derive(Default)]
 struct Ctx {
-    generation: usize,
-    armed: bool,
-    present: bool,
+    slab: Slab,
     cqes: [Vec<i32>; 2],
     /// `Ctx::deferred`
-    deferred: Option<(usize, i32)>,
+    deferred: Option<(ReqId, i32)>,
 }
+
+// SAFETY: as the ring's own; the requests here have nothing that belongs to a thread.
+unsafe impl Send for Ctx {}
 
 impl Ctx {
-    /// `Slab::remove` and `finish`; what is not there any more has ended.
-    fn end(&mut self, generation: usize, res: i32) {
-        self.cqes[generation].push(res);
-        if self.generation == generation {
-            self.present = false;
-        }
+    /// A request of the number that its `user_data` is.
+    fn add(&mut self, number: u64) -> ReqId {
+        self.slab.add(Req { user_data: number, ..Req::default() })
     }
 
-    /// `Ctx::finished`
-    fn finished(&mut self, generation: usize, res: i32) {
-        if self.present && self.generation == generation {
-            self.end(generation, res);
+    /// `Ctx::finished`, `Ctx::end_soon`: ends a request, unless that has ended.
+    fn finished(&mut self, id: ReqId, res: i32) {
+        if let Some(req) = self.slab.take(id) {
+            self.cqes[req.user_data as usize].push(res);
+            self.slab.release(id);
+            self.slab.leave(req);
         }
     }
 }
 
-/// What the pool's lock guards.
-#[derive(Default)]
-struct Pool {
-    queue: Vec<usize>,
-    running: Option<usize>,
-    signalled: bool,
-}
-
+/// A ring with one worker.
 #[derive(Default)]
 struct Workers {
     ctx: Mutex<Ctx>,
-    pool: Mutex<Pool>,
-    signal: Condvar,
+    ended: Condvar,
     ran: Mutex<[bool; 2]>,
 }
 
-impl Workers {
-    /// A worker's life, until the queue is empty. The first item's call blocks until a signal ends
-    /// it; the second one's ends by itself.
-    fn work(&self, fault: Fault, defers: bool) {
-        loop {
-            let mut pool = self.pool.lock().unwrap();
-            // `State::finish`, in the section that takes the next item.
-            pool.running = None;
-            if fault != Fault::KeepsSignal {
-                pool.signalled = false;
-            }
-            if pool.queue.is_empty() {
-                return;
-            }
-            let item = pool.queue.remove(0);
-            if fault == Fault::LateRunning {
-                drop(pool);
-                pool = self.pool.lock().unwrap();
-            }
-            pool.running = Some(item);
-            assert!(item == 0 || !pool.signalled, "a signal reaches the next call");
-            while item == 0 && !defers && !pool.signalled {
-                pool = self.signal.wait(pool).unwrap();
-            }
-            drop(pool);
-            self.ran.lock().unwrap()[item] = true;
-            let mut ctx = self.ctx.lock().unwrap();
-            if defers {
-                ctx.deferred = Some((item, 1));
-            } else {
-                ctx.cqes[item].push(1);
-            }
+/// What the worker runs: the first item's call blocks until a signal ends it, the second one's ends
+/// by itself.
+struct Item {
+    ring: Arc<Workers>,
+    id: ReqId,
+    number: u64,
+    /// As with DEFER_TASKRUN: it ends by itself, and the ring's task is to post.
+    defers: bool,
+}
+
+impl Work for Item {
+    type Key = ReqId;
+
+    fn run(self) {
+        if self.number == 1 {
+            assert!(!is_signalled(), "a signal reaches the next call");
+        } else if !self.defers {
+            block_until_signal();
         }
+        self.ring.ran.lock().unwrap()[self.number as usize] = true;
+        let mut ctx = self.ring.ctx.lock().unwrap();
+        if self.defers {
+            ctx.deferred = Some((self.id, 1));
+        } else {
+            ctx.finished(self.id, 1);
+        }
+        drop(ctx);
+        self.ring.ended.notify_all();
     }
 
-    /// `Ctx::cancel_punted` of the first item, under the uring lock: `worker_cancel` looks at the
-    /// queue, then at what runs.
-    fn cancel(&self, ctx: &mut Ctx, fault: Fault) {
-        let mut pool = self.pool.lock().unwrap();
-        let at = pool.queue.iter().position(|&i| i == 0);
-        if fault == Fault::TwoLooks && at.is_some() {
-            drop(pool);
-            pool = self.pool.lock().unwrap();
-            pool.queue.retain(|&i| i != 0);
-            return ctx.cqes[0].push(ECANCELED);
+    fn unbound(&self) -> bool {
+        false
+    }
+
+    fn hash_key(&self) -> Option<u64> {
+        None
+    }
+
+    fn key(&self) -> ReqId {
+        self.id
+    }
+}
+
+impl Workers {
+    /// A pool of one worker, that has these items.
+    fn queue(self: &Arc<Self>, items: u64, defers: bool) -> (Arc<Pool<Item>>, ReqId) {
+        let pool = Pool::with(1, [1, 1], Duration::ZERO, 0);
+        let ids = (0..items).map(|number| {
+            let (ring, id) = (self.clone(), self.ctx.lock().unwrap().add(number));
+            assert!(pool.queue(Item { ring, id, number, defers }).is_ok());
+            id
+        });
+        let first = ids.min_by_key(|id| id.slot).expect("there are some");
+        (pool, first)
+    }
+}
+
+/// `Ctx::cancel_punted`, under the uring lock, of what `Pool::cancel_and_interrupt` finds.
+fn cancel(ctx: &mut Ctx, pool: &Pool<Item>, id: ReqId, fault: Fault) {
+    let which = |k: &ReqId| *k == id;
+    if fault == Fault::TwoLooks && pool.counts()[0].queued == 2 {
+        drop(pool.cancel(which, false));
+        return ctx.finished(id, ECANCELED);
+    }
+    let (queued, running) = match fault {
+        Fault::RunningFirst => {
+            let running = pool.interrupt(which);
+            (pool.cancel(which, false).0, running)
         }
-        if let Some(at) = at {
-            pool.queue.remove(at);
-            return ctx.cqes[0].push(ECANCELED);
-        }
-        if pool.running == Some(0) {
-            pool.signalled = true;
-            self.signal.notify_all();
-            if fault == Fault::EndsRunning {
-                ctx.cqes[0].push(ECANCELED);
-            }
-        }
+        _ => pool.cancel_and_interrupt(which, false),
+    };
+    if !queued.is_empty() || (fault == Fault::EndsRunning && running > 0) {
+        ctx.finished(id, ECANCELED);
+    }
+}
+
+/// Until the workers have gone home.
+fn shut_down(pool: &Pool<Item>) {
+    drop(pool.shutdown());
+    while pool.counts()[0].workers > 0 {
+        thread::yield_now();
     }
 }
 
 /// A cancel meets a worker that has two items.
 fn worker(fault: Fault) {
     explore(move || {
+        if fault == Fault::KeepsSignal {
+            signal_forever();
+        }
         let ring = Arc::new(Workers::default());
-        ring.pool.lock().unwrap().queue = vec![0, 1];
-        let worker = {
-            let ring = ring.clone();
-            thread::spawn(move || ring.work(fault, false))
-        };
-        ring.cancel(&mut ring.ctx.lock().unwrap(), fault);
-        worker.join().unwrap();
-        let (ctx, ran) = (ring.ctx.lock().unwrap(), ring.ran.lock().unwrap());
+        let (pool, first) = ring.queue(2, false);
+        let mut ctx = ring.ctx.lock().unwrap();
+        cancel(&mut ctx, &pool, first, fault);
+        while ctx.cqes.iter().any(Vec::is_empty) {
+            ctx = ring.ended.wait(ctx).unwrap();
+        }
+        drop(ctx);
+        shut_down(&pool);
+        let ctx = ring.ctx.lock().unwrap();
         assert!(ctx.cqes.iter().all(|c| c.len() == 1), "not one end each");
-        assert!(ctx.cqes[0] != [ECANCELED] || !ran[0], "a cancelled call has run");
+        assert!(ctx.cqes[0] != [ECANCELED] || !ring.ran.lock().unwrap()[0], "{HAS_RUN}");
     });
 }
 
@@ -163,54 +194,44 @@ fn worker(fault: Fault) {
 fn deferred(fault: Fault) {
     explore(move || {
         let ring = Arc::new(Workers::default());
-        ring.pool.lock().unwrap().queue = vec![0];
-        ring.ctx.lock().unwrap().present = true;
-        let worker = {
-            let ring = ring.clone();
-            thread::spawn(move || ring.work(fault, true))
-        };
+        let (pool, id) = ring.queue(1, true);
         let mut ctx = ring.ctx.lock().unwrap();
-        let before = ctx.cqes[0].len();
-        ring.cancel(&mut ctx, fault);
-        ctx.present = ctx.cqes[0].len() == before;
-        let idle = ring.pool.lock().unwrap().running.is_none();
-        if fault == Fault::EndsDeferred && ctx.present && idle {
-            ctx.cqes[0].push(ECANCELED);
+        cancel(&mut ctx, &pool, id, fault);
+        let with_nobody = pool.counts()[0].running == 0;
+        if fault == Fault::EndsDeferred && ctx.slab.get(id).is_some() && with_nobody {
+            ctx.finished(id, ECANCELED);
         }
         drop(ctx);
-        worker.join().unwrap();
+        shut_down(&pool);
         // The next GETEVENTS.
         let mut ctx = ring.ctx.lock().unwrap();
-        if let Some((item, res)) = ctx.deferred.take() {
-            ctx.finished(item, res);
+        if let Some((id, res)) = ctx.deferred.take() {
+            ctx.finished(id, res);
         }
         assert!(ctx.cqes[0].len() == 1, "not one end each");
+        assert!(ctx.cqes[0] != [ECANCELED] || !ring.ran.lock().unwrap()[0], "{HAS_RUN}");
     });
 }
 
 /// A cancel meets an event on its way from epoll_wait to the uring lock; the slot is used again.
 fn readiness(fault: Fault) {
     explore(move || {
-        let ring = Arc::new(Mutex::new(Ctx { armed: true, present: true, ..Ctx::default() }));
+        let ring = Arc::new(Mutex::new(Ctx::default()));
+        let first = ring.lock().unwrap().add(0);
         let driver = {
             let ring = ring.clone();
             thread::spawn(move || {
                 // The event was for the first request.
                 let mut ctx = ring.lock().unwrap();
-                let now = ctx.generation;
-                let whose = if fault == Fault::StaleEvent { now } else { 0 };
-                if ctx.present && ctx.armed && whose == now {
-                    ctx.armed = false;
-                    ctx.end(whose, 1);
-                }
+                let of_slot = ctx.slab.iter().map(|(id, _)| id).find(|id| id.slot == first.slot);
+                let whose = if fault == Fault::StaleEvent { of_slot } else { Some(first) };
+                whose.into_iter().for_each(|id| ctx.finished(id, 1));
             })
         };
         let mut ctx = ring.lock().unwrap();
-        if ctx.present && ctx.armed {
-            ctx.armed = false;
-            ctx.end(0, ECANCELED);
-        }
-        *ctx = Ctx { generation: 1, armed: true, present: true, ..core::mem::take(&mut *ctx) };
+        ctx.finished(first, ECANCELED);
+        let second = ctx.add(1);
+        assert_eq!(second.slot, first.slot);
         drop(ctx);
         driver.join().unwrap();
         let ctx = ring.lock().unwrap();
@@ -374,12 +395,12 @@ fn two_looks_are_found() {
 
 #[test]
 fn an_end_of_what_runs_is_found() {
-    found(an_end_of_what_runs_is_found, "not one end each", || worker(Fault::EndsRunning));
+    found(an_end_of_what_runs_is_found, HAS_RUN, || worker(Fault::EndsRunning));
 }
 
 #[test]
 fn an_item_that_nobody_has_is_found() {
-    found(an_item_that_nobody_has_is_found, "deadlock", || worker(Fault::LateRunning));
+    found(an_item_that_nobody_has_is_found, "deadlock", || worker(Fault::RunningFirst));
 }
 
 #[test]
@@ -395,7 +416,7 @@ fn what_is_deferred_ends_once() {
 #[test]
 fn an_end_of_what_is_deferred_is_found() {
     let test = an_end_of_what_is_deferred_is_found;
-    found(test, "not one end each", || deferred(Fault::EndsDeferred));
+    found(test, HAS_RUN, || deferred(Fault::EndsDeferred));
 }
 
 #[test]

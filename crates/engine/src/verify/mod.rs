@@ -6,8 +6,10 @@
 //! Each also runs with one fault put in, which loom must find ([`found`]): so the model is seen to
 //! be able to tell. The lock, the two queues, the marks of numbers that are closed and the worker
 //! queue are not modelled but run themselves: `lock`, `queues`, `overflow`, `closing` and
-//! `io::worker::tests::model`. So do the steps of an SQ thread (`sqpoll`)
-//! and of a sleeper (`placing`, `cancel`). Run all with `ci/loom.sh`.
+//! `io::worker::tests::model`. So do the steps of an SQ thread (`sqpoll`), those of a sleeper
+//! (`placing`, `cancel`), and workers and the table of requests against a cancel (`cancel`). What
+//! `cancel` repeats is what `ring::ctx::Ctx` does with them, under the uring lock: it is spread
+//! over all of `Ctx`, which does not exist without a ring's memory. Run all with `ci/loom.sh`.
 
 mod cancel;
 mod closing;

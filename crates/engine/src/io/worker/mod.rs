@@ -24,7 +24,7 @@
 //!                                   └───▶ token ends at once)
 //! ```
 //!
-//! `tests::model` has loom try every order of this.
+//! `tests::model` has loom try every order of this, and `verify::cancel` of what comes next.
 //!
 //! # Interrupting a running item
 //! A signal handler without `SA_RESTART` makes the blocked system call answer EINTR. A signal that
@@ -58,7 +58,7 @@ use queue::{Queue, account};
 use softring_host::limits::{
     CPU_MASK_BYTES, WORKER_IDLE, WORKER_STACK, WORKERS_MAX, WORKERS_PER_CPU,
 };
-use softring_host::sync::{Mutex, Parker};
+use softring_host::sync::{Kick, Mutex, Parker};
 use softring_uapi::errno::{Errno, Result};
 use std::sync::Arc;
 
@@ -113,8 +113,7 @@ struct Slot<K> {
     tid: i32,
     running: Option<K>,
     bucket: Option<u32>,
-    #[cfg(not(loom))]
-    signals: softring_host::signal::Repeated,
+    kick: Kick,
 }
 
 struct State<W: Work> {
@@ -284,7 +283,6 @@ impl<W: Work> Pool<W> {
 
     /// Makes the system calls of running items whose key matches answer EINTR, until the item is
     /// done; answers how many matched. What cannot be interrupted (disk I/O) runs to its end.
-    #[cfg(not(loom))]
     pub(crate) fn interrupt(&self, mut pred: impl FnMut(&W::Key) -> bool) -> usize {
         let mut s = self.state.lock();
         let slots = s.slots.iter_mut().flatten();
@@ -293,12 +291,6 @@ impl<W: Work> Pool<W> {
         let n = matching.len();
         matching.into_iter().for_each(|slot| slot.signals.start(slot.tid, n));
         n
-    }
-
-    /// Signals are not modelled.
-    #[cfg(loom)]
-    pub(crate) fn interrupt(&self, _: impl FnMut(&W::Key) -> bool) -> usize {
-        0
     }
 
     /// Sets the most workers of each account and answers the limits so far; 0 leaves one as it is.

@@ -3,7 +3,7 @@
 use super::{Account, Pool, Slot, State, Work};
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
-use softring_host::sync::{self, Parker};
+use softring_host::sync::{self, Kick, Parker};
 use std::sync::Arc;
 
 /// What a worker does next.
@@ -99,15 +99,8 @@ impl<W: Work> State<W> {
         if let Some(mask) = self.affinity.as_deref() {
             confine(tid, mask);
         }
-        self.slots[at] = Some(Slot {
-            acct,
-            parker,
-            tid,
-            running: None,
-            bucket: None,
-            #[cfg(not(loom))]
-            signals: softring_host::signal::Repeated::default(),
-        });
+        self.slots[at] =
+            Some(Slot { acct, parker, tid, running: None, bucket: None, kick: Kick::default() });
         #[cfg(not(loom))]
         softring_host::signal::unblock();
         at as u32
@@ -118,7 +111,6 @@ impl<W: Work> State<W> {
         if me.running.take().is_none() {
             return;
         }
-        #[cfg(not(loom))]
         me.signals.stop();
         if let Some(b) = me.bucket.take() {
             self.queue.done(b);
