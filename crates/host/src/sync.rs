@@ -227,11 +227,11 @@ mod model {
 
     /// As `signal::Repeated`.
     #[derive(Default)]
-    pub struct Kick {
+    pub struct Repeated {
         sent: bool,
     }
 
-    impl Kick {
+    impl Repeated {
         pub fn start(&mut self, _: i32, _: usize) {
             self.sent = true;
             SIGNALS.state.lock().unwrap().coming = true;
@@ -259,7 +259,7 @@ mod model {
         SIGNALS.state.lock().unwrap().coming
     }
 
-    /// [`Kick::stop`] is without effect from now on.
+    /// [`Repeated::stop`] is without effect from now on.
     pub fn signal_forever() {
         SIGNALS.state.lock().unwrap().forever = true;
     }

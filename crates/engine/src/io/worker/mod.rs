@@ -58,7 +58,7 @@ use queue::{Queue, account};
 use softring_host::limits::{
     CPU_MASK_BYTES, WORKER_IDLE, WORKER_STACK, WORKERS_MAX, WORKERS_PER_CPU,
 };
-use softring_host::sync::{Kick, Mutex, Parker};
+use softring_host::sync::{Mutex, Parker, Repeated};
 use softring_uapi::errno::{Errno, Result};
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ struct Slot<K> {
     tid: i32,
     running: Option<K>,
     bucket: Option<u32>,
-    kick: Kick,
+    signals: Repeated,
 }
 
 struct State<W: Work> {

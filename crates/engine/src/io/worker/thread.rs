@@ -3,7 +3,7 @@
 use super::{Account, Pool, Slot, State, Work};
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
-use softring_host::sync::{self, Kick, Parker};
+use softring_host::sync::{self, Parker, Repeated};
 use std::sync::Arc;
 
 /// What a worker does next.
@@ -99,8 +99,14 @@ impl<W: Work> State<W> {
         if let Some(mask) = self.affinity.as_deref() {
             confine(tid, mask);
         }
-        self.slots[at] =
-            Some(Slot { acct, parker, tid, running: None, bucket: None, kick: Kick::default() });
+        self.slots[at] = Some(Slot {
+            acct,
+            parker,
+            tid,
+            running: None,
+            bucket: None,
+            signals: Repeated::default(),
+        });
         #[cfg(not(loom))]
         softring_host::signal::unblock();
         at as u32
