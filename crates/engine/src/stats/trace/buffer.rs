@@ -2,15 +2,16 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::SealFlags;
 use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::{CLOSED, DATA, Event, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
+use super::protocol::{self, Chunk as _};
+use super::{DATA, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};
 use crate::stats::of_process::PROCESS;
 use crate::stats::watcher::Watcher;
 use softring_host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
@@ -164,10 +165,8 @@ impl Buffer {
     }
 
     #[inline]
-    fn slot<'a>(self, chunk: u32, at: u32) -> &'a [AtomicU64; 4] {
-        let (chunk, at) = (chunk as usize % TRACE_CHUNKS, at as usize % TRACE_EVENTS);
-        // SAFETY: in bounds and aligned; else as above.
-        unsafe { self.0.add(DATA + (chunk * TRACE_EVENTS + at) * 32).cast().as_ref() }
+    pub(super) fn chunk(self, at: u32) -> Chunk {
+        Chunk { buffer: self, at }
     }
 
     /// Gives the memory of all events back: they are lost, and what is written later takes new
@@ -186,10 +185,8 @@ impl Buffer {
         const LOOKS: u32 = 64;
         for _ in 0..LOOKS {
             let chunk = self.header().cursor.fetch_add(1, Relaxed) as u32;
-            let head = self.head(chunk);
-            if head.state.load(Relaxed) == 0
-                && head.state.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
-            {
+            if self.chunk(chunk).claim() {
+                let head = self.head(chunk);
                 head.pid.store(softring_host::fork::pid(), Relaxed);
                 head.ring.store(ring, Relaxed);
                 head.flags.store(u64::from(flags), Relaxed);
@@ -201,39 +198,38 @@ impl Buffer {
         None
     }
 
-    /// Writes an event and its words behind `used` places; answers how many are used then. Only by
-    /// whoever has the chunk, where there is room.
-    #[inline]
-    pub(super) fn put(self, chunk: u32, used: u32, event: &Event, more: &[u64]) -> u32 {
-        let slots = more.len().div_ceil(4) as u32;
-        for (slot, word) in self.slot(chunk, used).iter().zip(event.words(slots as u8)) {
-            slot.store(word, Relaxed);
-        }
-        for (at, words) in (used + 1..).zip(more.chunks(4)) {
-            let words = words.iter().copied().chain(core::iter::repeat(0));
-            self.slot(chunk, at).iter().zip(words).for_each(|(slot, w)| slot.store(w, Relaxed));
-        }
-        self.head(chunk).state.store(used + slots + 2, Release);
-        used + slots + 1
-    }
-
-    /// No more will come.
-    pub(super) fn close(self, chunk: u32, used: u32) {
-        self.head(chunk).state.store((used + 1) | CLOSED, Release);
-    }
-
-    /// The words of a place that the reader was told of.
-    pub(super) fn get(self, chunk: u32, at: u32) -> [u64; 4] {
-        self.slot(chunk, at).each_ref().map(|word| word.load(Relaxed))
-    }
-
-    /// The reader is through with a chunk.
-    pub(super) fn free(self, chunk: u32) {
-        self.head(chunk).state.store(0, Release);
-    }
-
     /// Takes the place of the one reader; answers who has it.
     pub(super) fn take_reader(self, me: u64, old: u64) -> core::result::Result<u64, u64> {
         self.header().reader.compare_exchange(old, me, SeqCst, SeqCst)
+    }
+}
+
+/// A chunk of the memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunk {
+    buffer: Buffer,
+    at: u32,
+}
+
+impl protocol::Chunk for Chunk {
+    type State = AtomicU32;
+    type Word = AtomicU64;
+
+    #[inline(always)]
+    fn state(&self) -> &AtomicU32 {
+        &self.buffer.head(self.at).state
+    }
+
+    #[inline(always)]
+    fn place(&self, at: u32) -> &[AtomicU64; 4] {
+        let (chunk, at) = (self.at as usize % TRACE_CHUNKS, at as usize % TRACE_EVENTS);
+        let at = DATA + (chunk * TRACE_EVENTS + at) * 32;
+        // SAFETY: in bounds and aligned; mapped while a copy is in use; all words are valid.
+        unsafe { self.buffer.0.add(at).cast().as_ref() }
+    }
+
+    #[inline(always)]
+    fn places(&self) -> u32 {
+        TRACE_EVENTS as u32
     }
 }

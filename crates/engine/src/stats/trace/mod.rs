@@ -33,7 +33,8 @@
 //! ```
 //!
 //! Without the release of `1 + n` the reader would see half an event; without that of FREE a new
-//! writer's words could come before the reader's looks at the old ones. `verify::trace` has both.
+//! writer's words could come before the reader's looks at the old ones. [`protocol`] has the steps,
+//! and `verify::trace` has loom try every order of them.
 //! Nothing is ever overwritten: where no chunk is free the event is refused and counted
 //! ([`Header::dropped`]). Events of different rings come in no order; their times tell.
 //!
@@ -49,6 +50,7 @@ use softring_uapi::io_uring_sqe;
 mod buffer;
 mod clock;
 mod names;
+pub(crate) mod protocol;
 pub mod read;
 mod writer;
 
@@ -306,7 +308,7 @@ pub(crate) struct Header {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Head {
-    /// 0: free; else one more than the events written, with [`CLOSED`] if no more will come.
+    /// As [`protocol::State`] has it.
     pub(crate) state: AtomicU32,
     /// Whose events they are.
     pub(crate) pid: AtomicU32,
@@ -317,9 +319,6 @@ pub(crate) struct Head {
     /// The process's name.
     pub(crate) comm: [AtomicU64; 2],
 }
-
-/// Its writer has left the chunk before it was full.
-pub(crate) const CLOSED: u32 = 1 << 31;
 
 const HEADS: usize = 4096;
 const DATA: usize = HEADS + TRACE_CHUNKS * size_of::<Head>();

@@ -1,15 +1,16 @@
 //! A trace, read while it is written: for whoever has its memfd.
 #![allow(unsafe_code)]
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::buffer::Buffer;
 use super::clock::Clock;
-use super::{CLOSED, Event, WANT_NAMES};
+use super::protocol::Chunk;
+use super::{Event, WANT_NAMES};
 use crate::stats::clean::printable;
-use softring_host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
+use softring_host::limits::TRACE_CHUNKS;
 use softring_uapi::errno::{Errno, Result};
 
 /// Whose events they are.
@@ -99,13 +100,7 @@ impl Reader {
     /// Lets go of what an earlier reader has left.
     fn discard(&mut self) {
         for chunk in 0..TRACE_CHUNKS as u32 {
-            let state = self.buffer.head(chunk).state.load(Acquire);
-            let n = (state & !CLOSED).saturating_sub(1);
-            self.seen[chunk as usize] = n;
-            if state & CLOSED != 0 || n as usize >= TRACE_EVENTS {
-                self.seen[chunk as usize] = 0;
-                self.buffer.free(chunk);
-            }
+            self.buffer.chunk(chunk).discard(&mut self.seen[chunk as usize]);
         }
     }
 
@@ -123,16 +118,9 @@ impl Reader {
         (0..TRACE_CHUNKS as u32).map(|chunk| self.take(chunk, &mut f)).sum()
     }
 
-    fn take(&mut self, chunk: u32, f: &mut impl FnMut(&Source, Event, &[u64])) -> usize {
-        let head = self.buffer.head(chunk);
-        let state = head.state.load(Acquire);
-        if state == 0 {
-            return 0;
-        }
-        let seen = &mut self.seen[chunk as usize];
-        let n = (state & !CLOSED).saturating_sub(1).min(TRACE_EVENTS as u32);
-        let from = (*seen).min(n);
-        if n > from {
+    fn take(&mut self, at: u32, f: &mut impl FnMut(&Source, Event, &[u64])) -> usize {
+        let (head, chunk) = (self.buffer.head(at), self.buffer.chunk(at));
+        let taken = chunk.take(&mut self.seen[at as usize], |places| {
             let bytes: Vec<u8> =
                 head.comm.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
             let source = Source {
@@ -141,25 +129,19 @@ impl Reader {
                 flags: head.flags.load(Relaxed) as u32,
                 comm: printable(&bytes),
             };
-            let mut at = from;
+            let (mut at, n) = (places.start, places.end);
             while at < n {
-                let words = self.buffer.get(chunk, at);
+                let words = chunk.get(at);
                 let end = (at + 1 + Event::slots(words)).min(n);
-                let more = (at + 1..end).flat_map(|at| self.buffer.get(chunk, at));
                 self.more.clear();
-                self.more.extend(more);
+                self.more.extend((at + 1..end).flat_map(|at| chunk.get(at)));
                 if let Some(event) = Event::from_words(words) {
                     f(&source, event, &self.more);
                 }
                 at = end;
             }
-            *seen = n;
-        }
-        if n as usize == TRACE_EVENTS || state & CLOSED != 0 {
-            *seen = 0;
-            self.buffer.free(chunk);
-        }
-        (n - from) as usize
+        });
+        taken as usize
     }
 
     /// Turns it off. What is written in that moment a last [`Self::poll`] finds.

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::buffer::{self, Buffer};
 use super::names::Names;
+use super::protocol::Chunk;
 use super::{Event, MOST_TEXT, Step, Ticks, WANT_NAMES};
 use softring_host::limits::TRACE_EVENTS;
 use softring_host::time::Clock;
@@ -104,7 +105,7 @@ impl Writer {
 
     fn close(&mut self) {
         if let (Some(buffer), Some(chunk)) = (self.buffer, self.chunk.take()) {
-            buffer.close(chunk, self.used);
+            buffer.chunk(chunk).close(self.used);
         }
     }
 
@@ -208,7 +209,8 @@ impl Writer {
                 None => return,
             },
         };
-        self.used = buffer.put(chunk, self.used, event, more);
+        let words = event.words(more.len().div_ceil(4) as u8);
+        self.used = buffer.chunk(chunk).put(self.used, words, more);
     }
 
     /// Writes an event with bytes that belong to it, as many of them as are kept.

@@ -1,0 +1,138 @@
+//! The steps on a chunk's words, on whatever words there are: those of a trace's memory, or loom's
+//! (`verify::trace`). Only one ring writes a chunk, only one reader reads it.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// 0: free; else one more than the places written, with [`CLOSED`] if no more will come.
+pub(crate) trait State {
+    fn load(&self, order: Ordering) -> u32;
+    fn store(&self, value: u32, order: Ordering);
+    /// A guess, which spares an exchange in vain: may the word be `value`?
+    fn may_be(&self, value: u32) -> bool;
+    /// Whether the word was `old`, and is `new`.
+    fn exchange(&self, old: u32, new: u32, success: Ordering) -> bool;
+}
+
+/// A fourth of a place.
+pub(crate) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+}
+
+impl State for AtomicU32 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u32 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u32, order: Ordering) {
+        self.store(value, order);
+    }
+
+    #[inline(always)]
+    fn may_be(&self, value: u32) -> bool {
+        self.load(Relaxed) == value
+    }
+
+    #[inline(always)]
+    fn exchange(&self, old: u32, new: u32, success: Ordering) -> bool {
+        self.compare_exchange(old, new, success, Relaxed).is_ok()
+    }
+}
+
+impl Word for AtomicU64 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+}
+
+/// Its writer has left the chunk before it was full.
+pub(super) const CLOSED: u32 = 1 << 31;
+
+/// What has the words, and the steps on them.
+pub(crate) trait Chunk {
+    type State: State;
+    type Word: Word;
+
+    fn state(&self) -> &Self::State;
+    fn place(&self, at: u32) -> &[Self::Word; 4];
+    /// How many there are.
+    fn places(&self) -> u32;
+
+    /// Takes the chunk for a ring; false if it is not free.
+    #[inline(always)]
+    fn claim(&self) -> bool {
+        self.state().may_be(0) && self.state().exchange(0, 1, Acquire)
+    }
+
+    /// Writes an event and its words behind `used` places; answers how many are used then. Only by
+    /// whoever has the chunk, where there is room.
+    #[inline(always)]
+    fn put(&self, used: u32, event: [u64; 4], more: &[u64]) -> u32 {
+        for (to, word) in self.place(used).iter().zip(event) {
+            to.store(word, Relaxed);
+        }
+        for (at, words) in (used + 1..).zip(more.chunks(4)) {
+            let words = words.iter().copied().chain(core::iter::repeat(0));
+            self.place(at).iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
+        }
+        let used = used + 1 + more.len().div_ceil(4) as u32;
+        self.state().store(used + 1, Release);
+        used
+    }
+
+    /// No more will come.
+    fn close(&self, used: u32) {
+        self.state().store((used + 1) | CLOSED, Release);
+    }
+
+    /// The words of a place that the reader was told of.
+    fn get(&self, at: u32) -> [u64; 4] {
+        self.place(at).each_ref().map(|word| word.load(Relaxed))
+    }
+
+    /// Has `read` look at what came behind the first `seen` places, and frees a chunk that its
+    /// writer is through with; answers how many came.
+    fn take(&self, seen: &mut u32, read: impl FnOnce(Range<u32>)) -> u32 {
+        let state = self.state().load(Acquire);
+        if state == 0 {
+            return 0;
+        }
+        let n = self.told(state);
+        let from = (*seen).min(n);
+        if n > from {
+            read(from..n);
+            *seen = n;
+        }
+        self.end(state, seen);
+        n - from
+    }
+
+    /// Reads nothing of what is there.
+    fn discard(&self, seen: &mut u32) {
+        let state = self.state().load(Acquire);
+        *seen = self.told(state);
+        self.end(state, seen);
+    }
+
+    fn told(&self, state: u32) -> u32 {
+        (state & !CLOSED).saturating_sub(1).min(self.places())
+    }
+
+    /// The reader is through with what `state` tells of.
+    fn end(&self, state: u32, seen: &mut u32) {
+        if self.told(state) == self.places() || state & CLOSED != 0 {
+            *seen = 0;
+            self.state().store(0, Release);
+        }
+    }
+}
