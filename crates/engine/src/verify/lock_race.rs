@@ -1,19 +1,91 @@
 //! A thread that sets a POSIX lock against one that closes duplicates of the file:
-//! `host::fd::lock_race`'s `Setter` and `set_again` on one side, `Closer` on the other.
+//! `host::fd::lock_race::protocol` itself, on loom's words. The kernel's list of locks is a mutex.
 
 use super::{explore, found};
-use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst, fence};
+use loom::sync::atomic::Ordering::{self, Relaxed};
+use loom::sync::atomic::{AtomicI32, AtomicU32, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
+use softring_host::fd::lock_race::protocol::{Count, Race, Slot};
 
-#[derive(Default)]
-struct Shared {
-    closing: AtomicBool,
-    begun: AtomicU32,
-    ended: AtomicU32,
-    setters: AtomicU32,
+/// The number of a duplicate.
+const NUMBER: i32 = 7;
+
+#[derive(Debug, Default)]
+struct Number(AtomicI32);
+
+impl Slot for Number {
+    fn load(&self, order: Ordering) -> i32 {
+        self.0.load(order)
+    }
+
+    fn store(&self, number: i32, order: Ordering) {
+        self.0.store(number, order);
+    }
+
+    fn take(&self, number: i32, success: Ordering) -> bool {
+        self.0.compare_exchange(0, number, success, Relaxed).is_ok()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Threads {
+    count: AtomicU32,
+    /// Whoever looks finds none, which is a fault.
+    hidden: bool,
+}
+
+impl Count for Threads {
+    fn load(&self, order: Ordering) -> u64 {
+        if self.hidden { 0 } else { self.count.load(order).into() }
+    }
+
+    fn add(&self, order: Ordering) {
+        self.count.fetch_add(1, order);
+    }
+
+    fn sub(&self, order: Ordering) {
+        self.count.fetch_sub(1, order);
+    }
+}
+
+/// `FENCE`: as the protocol wants it.
+#[derive(Debug, Default)]
+struct Shared<const FENCE: bool> {
+    closing: [Number; 1],
+    begun: Threads,
+    ended: Threads,
+    setters: Threads,
     /// In the kernel, under the file's lock: has the process a lock on the file?
     locked: Mutex<bool>,
+}
+
+impl<const FENCE: bool> Race for Shared<FENCE> {
+    type Slot = Number;
+    type Count = Threads;
+    type Setters = Threads;
+
+    fn closing(&self) -> &[Number] {
+        &self.closing
+    }
+
+    fn begun(&self) -> &Threads {
+        &self.begun
+    }
+
+    fn ended(&self) -> &Threads {
+        &self.ended
+    }
+
+    fn setters(&self) -> &Threads {
+        &self.setters
+    }
+
+    fn fence(order: Ordering) {
+        if FENCE {
+            fence(order);
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -31,72 +103,73 @@ enum Fault {
     NoWait,
 }
 
-impl Shared {
-    fn close(&self, fault: Fault) {
-        let early = (fault == Fault::EarlyQuestion).then(|| *self.locked.lock().unwrap());
-        self.closing.store(true, SeqCst);
-        self.begun.fetch_add(1, SeqCst);
-        fence(SeqCst);
-        let way = fault == Fault::NoWay || self.setters.load(SeqCst) == 0;
-        let close = way && !early.unwrap_or_else(|| *self.locked.lock().unwrap());
-        if fault == Fault::EarlyEnd {
-            self.through();
-        }
-        if close {
+impl<const FENCE: bool> Shared<FENCE> {
+    fn locked(&self) -> bool {
+        *self.locked.lock().unwrap()
+    }
+
+    /// `Closer::begin`, and whoever closes then.
+    fn close_one(&self, fault: Fault) {
+        let early = (fault == Fault::EarlyQuestion).then(|| self.locked());
+        let closing = self.close(NUMBER, || early.unwrap_or_else(|| self.locked()));
+        let closes = closing.is_some();
+        let closing = closing.filter(|_| fault != Fault::EarlyEnd);
+        if closes {
             *self.locked.lock().unwrap() = false;
         }
-        if fault != Fault::EarlyEnd {
-            self.through();
-        }
+        drop(closing);
     }
 
-    fn through(&self) {
-        self.ended.fetch_add(1, SeqCst);
-        self.closing.store(false, SeqCst);
-    }
-
+    /// Around fcntl(2): `Setter`, and `set_again` where that says so.
     fn set(&self, fault: Fault) {
-        let seen = self.ended.load(SeqCst);
+        let before = self.before_set();
         *self.locked.lock().unwrap() = true;
-        let late = (fault == Fault::LateNote).then(|| self.ended.load(SeqCst));
-        fence(SeqCst);
-        if self.begun.load(SeqCst) == late.unwrap_or(seen) {
-            return;
+        let late = (fault == Fault::LateNote).then(|| self.before_set());
+        if !self.has_lock(late.unwrap_or(before), || {}) {
+            self.again(fault);
         }
-        self.set_again(fault);
     }
 
-    fn set_again(&self, fault: Fault) {
-        self.setters.fetch_add(1, SeqCst);
-        fence(SeqCst);
-        while fault != Fault::NoWait && self.closing.load(SeqCst) {
-            thread::yield_now();
-        }
-        *self.locked.lock().unwrap() = true;
-        self.setters.fetch_sub(1, SeqCst);
+    fn again(&self, fault: Fault) {
+        let waits = |number, _| {
+            assert_eq!(number, NUMBER);
+            let waits = fault != Fault::NoWait;
+            if waits {
+                thread::yield_now();
+            }
+            waits
+        };
+        self.set_again(waits, || *self.locked.lock().unwrap() = true);
     }
 }
 
-fn model(fault: Fault) {
-    race(fault, Shared::set);
-}
-
-fn race(fault: Fault, set: fn(&Shared, Fault)) {
+fn race<const FENCE: bool>(fault: Fault, set: fn(&Shared<FENCE>, Fault)) {
     explore(move || {
-        let shared = Arc::new(Shared::default());
+        let setters = Threads { hidden: fault == Fault::NoWay, ..Threads::default() };
+        let shared = Arc::new(Shared::<FENCE> { setters, ..Shared::default() });
         let closer = {
             let shared = shared.clone();
-            thread::spawn(move || (0..2).for_each(|_| shared.close(fault)))
+            thread::spawn(move || (0..2).for_each(|_| shared.close_one(fault)))
         };
         set(&shared, fault);
         closer.join().unwrap();
-        assert!(*shared.locked.lock().unwrap(), "the lock is lost");
+        assert!(shared.locked(), "the lock is lost");
     });
+}
+
+fn model(fault: Fault) {
+    race(fault, Shared::<true>::set);
 }
 
 #[test]
 fn no_lock_is_lost() {
     model(Fault::None);
+}
+
+/// The setter's lock was lost before.
+#[test]
+fn none_that_is_set_again_is_lost() {
+    race(Fault::None, Shared::<true>::again);
 }
 
 #[test]
@@ -111,8 +184,7 @@ fn with_an_early_end() {
 
 #[test]
 fn with_a_closer_that_gives_no_way() {
-    // The setter's lock was lost before.
-    let model = || race(Fault::NoWay, Shared::set_again);
+    let model = || race(Fault::NoWay, Shared::<true>::again);
     found(with_a_closer_that_gives_no_way, "the lock is lost", model);
 }
 
@@ -124,4 +196,10 @@ fn with_a_late_note() {
 #[test]
 fn without_a_wait() {
     found(without_a_wait, "the lock is lost", || model(Fault::NoWait));
+}
+
+#[test]
+fn without_fences() {
+    let model = || race(Fault::None, Shared::<false>::again);
+    found(without_fences, "the lock is lost", model);
 }

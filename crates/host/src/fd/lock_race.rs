@@ -17,28 +17,31 @@
 //!
 //! ```text
 //! closer                                    setter
-//! CLOSING[i] = number                       seen = ENDED
-//! BEGUN += 1                                F_SETLK
+//! closing[i] = number                       seen = ended
+//! begun += 1                                F_SETLK
 //! full fence                                full fence
-//! SETTERS > 0: retain                       BEGUN == seen: done
-//! F_OFD_GETLK: a lock: retain               SETTERS += 1
+//! setters > 0: retain                       begun == seen: done
+//! F_OFD_GETLK: a lock: retain               setters += 1
 //! close                                     full fence
-//! ENDED += 1                                wait for CLOSING of the same file
-//! CLOSING[i] = 0                            F_SETLK: its answer is the program's
-//!                                           SETTERS -= 1
+//! ended += 1                                wait for closing of the same file
+//! closing[i] = 0                            F_SETLK: its answer is the program's
+//!                                           setters -= 1
 //! ```
 //!
-//! Either the setter sees `BEGUN` move, or the closer's question finds the lock. Either the setter
-//! waits for the closer, or the closer sees `SETTERS`. If another process takes the lock between
-//! the two calls, the program is told so: it never had the lock. `verify/lock_race.rs` tries every
-//! order.
+//! Either the setter sees `begun` move, or the closer's question finds the lock. Either the setter
+//! waits for the closer, or the closer sees `setters`. If another process takes the lock between
+//! the two calls, the program is told so: it never had the lock. The steps are in [`protocol`];
+//! the engine's `verify/lock_race.rs` has loom try every order of them.
 //!
 //! A thread that waits in F_SETLKW holds nothing here: it may be cancelled, or wait for hours.
 
+pub mod protocol;
+
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, fence};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 use core::time::Duration;
 
+use self::protocol::{Closing, Race};
 use crate::fd::numbers::{File, file};
 use crate::fd::{exec, locks};
 use crate::fork::AtFork;
@@ -52,33 +55,59 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// The most looks at a slot: about ten seconds. A close may wait for a network file system.
 const LOOKS: u32 = 100_000;
 
-/// Numbers that are being closed; 0: free.
-static CLOSING: [AtomicI32; SLOTS] = [const { AtomicI32::new(0) }; SLOTS];
-/// How many closers have begun, and how many of them are through.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
-static ENDED: AtomicU64 = AtomicU64::new(0);
-/// Threads that set a lock again.
-static SETTERS: AtomicU32 = AtomicU32::new(0);
+/// The words of the process.
+#[derive(Debug)]
+struct OfProcess {
+    closing: [AtomicI32; SLOTS],
+    begun: AtomicU64,
+    ended: AtomicU64,
+    setters: AtomicU32,
+}
+
+static PROCESS: OfProcess = OfProcess {
+    closing: [const { AtomicI32::new(0) }; SLOTS],
+    begun: AtomicU64::new(0),
+    ended: AtomicU64::new(0),
+    setters: AtomicU32::new(0),
+};
+
+impl Race for OfProcess {
+    type Slot = AtomicI32;
+    type Count = AtomicU64;
+    type Setters = AtomicU32;
+
+    #[inline(always)]
+    fn closing(&self) -> &[AtomicI32] {
+        &self.closing
+    }
+
+    #[inline(always)]
+    fn begun(&self) -> &AtomicU64 {
+        &self.begun
+    }
+
+    #[inline(always)]
+    fn ended(&self) -> &AtomicU64 {
+        &self.ended
+    }
+
+    #[inline(always)]
+    fn setters(&self) -> &AtomicU32 {
+        &self.setters
+    }
+}
 
 /// A thread that closes a descriptor of a file of the program's, until it is dropped.
 #[derive(Debug)]
-pub struct Closer(&'static AtomicI32);
+pub struct Closer {
+    _closing: Closing<'static, OfProcess>,
+}
 
 impl Closer {
     /// None if the process may have a lock on the file, or be about to set one.
     pub fn begin(number: i32) -> Option<Closer> {
-        let free = |slot: &&AtomicI32| slot.compare_exchange(0, number, SeqCst, Relaxed).is_ok();
-        let closer = Closer(CLOSING.iter().find(free)?);
-        BEGUN.fetch_add(1, SeqCst);
-        fence(SeqCst);
-        (SETTERS.load(SeqCst) == 0 && !locks::any(number)).then_some(closer)
-    }
-}
-
-impl Drop for Closer {
-    fn drop(&mut self) {
-        ENDED.fetch_add(1, SeqCst);
-        self.0.store(0, SeqCst);
+        let closing = PROCESS.close(number, || locks::any(number))?;
+        Some(Closer { _closing: closing })
     }
 }
 
@@ -92,44 +121,39 @@ impl Setter {
     /// Before the call.
     #[must_use]
     pub fn begin() -> Setter {
-        Setter { ended: ENDED.load(SeqCst) }
+        Setter { ended: PROCESS.before_set() }
     }
 
     /// After the call, if that set a lock: is the lock surely there?
     #[must_use]
     pub fn has_lock(self) -> bool {
-        fence(SeqCst);
-        exec::changed();
-        BEGUN.load(SeqCst) == self.ended
+        PROCESS.has_lock(self.ended, exec::changed)
     }
 }
 
 /// Sets the lock on `fd` again by `call`, which must not wait, and answers what it answers. No
 /// closer takes the lock away.
 pub fn set_again(fd: i32, call: impl FnOnce() -> isize) -> isize {
-    SETTERS.fetch_add(1, SeqCst);
-    fence(SeqCst);
-    wait_for_closers(file(fd));
-    let ret = call();
-    exec::changed();
-    // A forked child starts from 0, also where a signal handler has forked in the middle of this.
-    let _ = SETTERS.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
-    ret
+    let of = file(fd);
+    let waits = |number, looks| wait_for_closer(number, of, looks);
+    PROCESS.set_again(waits, || {
+        let ret = call();
+        exec::changed();
+        ret
+    })
 }
 
-fn wait_for_closers(of: File) {
-    for slot in &CLOSING {
-        let number = slot.load(SeqCst);
-        let mut looks = 0;
-        while number != 0 && slot.load(SeqCst) == number && may_be(number, of) && looks < LOOKS {
-            if looks < YIELDS {
-                std::thread::yield_now();
-            } else {
-                let _ = sys::sleep(PAUSE);
-            }
-            looks += 1;
-        }
+/// Waits a moment, unless the closer of `number` closes another file or has been waited for long.
+fn wait_for_closer(number: i32, of: File, looks: u32) -> bool {
+    if !may_be(number, of) || looks >= LOOKS {
+        return false;
     }
+    if looks < YIELDS {
+        std::thread::yield_now();
+    } else {
+        let _ = sys::sleep(PAUSE);
+    }
+    true
 }
 
 /// May `number`, which is closed soon or just now, mean this file?
@@ -138,13 +162,17 @@ fn may_be(number: i32, of: File) -> bool {
     found == of || found == File::default()
 }
 
-pub const AT_FORK: AtFork = AtFork::new(|_| forget_parents_threads());
+pub const AT_FORK: AtFork = AtFork::new(|_| PROCESS.in_child());
 
-/// The counts go on from where they are, for a thread of the child's may be setting a lock already.
-fn forget_parents_threads() {
-    CLOSING.iter().for_each(|slot| slot.store(0, Relaxed));
-    ENDED.store(BEGUN.load(SeqCst), SeqCst);
-    SETTERS.store(0, Relaxed);
+impl OfProcess {
+    /// The parent's threads are not here. The counts go on from where they are, for a thread of
+    /// the child's may be setting a lock already.
+    fn in_child(&self) {
+        let Self { closing, begun, ended, setters } = self;
+        closing.iter().for_each(|slot| slot.store(0, Relaxed));
+        ended.store(begun.load(SeqCst), SeqCst);
+        setters.store(0, Relaxed);
+    }
 }
 
 #[cfg(all(test, not(loom)))]
