@@ -15,16 +15,15 @@
 //! epoll_wait(set with eventfd)
 //! ```
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::clock::CLOCK_DATA;
 use crate::io::poll::AIO_DATA;
 use crate::io::standing;
 use crate::io::token::ReqId;
-use crate::memory::lock::SPINNER;
+use crate::memory::lock::sequence::Sequence;
 use crate::ring::ctx::Ctx;
 use crate::ring::request::{Phase, ReqFlags};
-use crate::ring::waiters::Driver;
 use softring_host::sys;
 use softring_uapi::epoll_event;
 
@@ -43,7 +42,7 @@ impl Ctx {
     /// New CQEs are published: wake who waits for them.
     #[inline]
     pub(crate) fn wake(&mut self) {
-        if self.driver.sleeping && self.mem.cq_ready() >= self.driver.want {
+        if self.driver.has_enough(|| self.mem.cq_ready()) {
             self.wake_driver();
         }
         self.wake_waiters();
@@ -63,27 +62,19 @@ impl Ctx {
     /// Makes every passive sleeper look again, when the lock is given back.
     #[inline]
     pub(crate) fn wake_waiters(&mut self) {
-        let control = &self.mem.control;
-        if control.waiters().load(SeqCst) > 0 {
-            control.seq().fetch_add(1, SeqCst);
-            // Who only looks sees it. Who went to sleep before this asks was counted; who goes
-            // later finds the word changed, because this, too, is a write.
-            let asleep = control.waiters().fetch_add(0, SeqCst);
-            self.wakes.waiters |= !asleep.is_multiple_of(SPINNER);
+        if self.mem.control.bump() {
+            self.wakes.waiters = true;
         }
     }
 
     /// The calling thread takes the role, and is about to sleep until `until` for `want` CQEs.
     pub(crate) fn begin_drive(&mut self, want: u32, until: u64) {
-        let (active, sleeping, woken) = (true, true, false);
-        self.driver = Driver { active, thread: sys::thread(), sleeping, woken, want, until };
+        self.driver.begin(sys::thread(), want, until);
     }
 
     /// It gives the role back, unless a handler has taken it over.
     pub(crate) fn end_drive(&mut self) {
-        if self.driver.thread == sys::thread() {
-            (self.driver.active, self.driver.sleeping, self.driver.thread) = (false, false, 0);
-        }
+        self.driver.end(sys::thread());
         // Whoever waits passively may have to take the role over.
         self.wake_waiters();
     }
@@ -105,11 +96,9 @@ impl Ctx {
 
     /// Ends the driver's sleep, when the lock is given back.
     pub(crate) fn wake_driver(&mut self) {
-        if self.driver.sleeping
-            && !self.driver.woken
-            && let Some(p) = &self.transports.poll
+        if let Some(p) = &self.transports.poll
+            && self.driver.wake()
         {
-            self.driver.woken = true;
             self.wakes.driver = Some(p.wake_fd().clone());
         }
     }

@@ -8,7 +8,8 @@ use core::time::Duration;
 
 use crate::io::aio::DetachedReap;
 use crate::io::poll::{self, BATCH};
-use crate::memory::lock::{Control, SPINNER};
+use crate::memory::lock::Control;
+use crate::memory::lock::sequence::{Ended, Sequence};
 use crate::policy::hybrid::IdleSleep;
 use crate::ring::ctx::Guard;
 use softring_host::handlers::asleep;
@@ -76,9 +77,8 @@ pub(crate) enum Woke {
     Signal,
 }
 
-/// Sleeps until somebody posts, for `ns` at most; `spins` first. `goes` is called once whoever
-/// posts knows of the sleep: it gives the lock back, and answers whether there is still a reason to
-/// sleep.
+/// Sleeps until somebody posts, for `ns` at most; `spins` first. `goes`: as
+/// [`Sequence::wait`] has it.
 pub(crate) fn sleep_on_sequence(
     control: &Control,
     spins: bool,
@@ -86,20 +86,11 @@ pub(crate) fn sleep_on_sequence(
     mask: Option<u64>,
     goes: impl FnOnce() -> bool,
 ) -> Woke {
-    control.waiters().fetch_add(if spins { SPINNER } else { 1 }, SeqCst);
-    let seen = control.seq().load(SeqCst);
-    let goes = goes();
-    if spins {
-        let moved = goes && spin(control.seq(), seen);
-        let sleeps = u32::from(!moved);
-        control.waiters().fetch_add(sleeps.wrapping_sub(SPINNER), SeqCst);
-        if moved {
-            return Woke::Spinning;
-        }
+    match control.wait(spins, goes, spin, |word, seen| sleep(On::Word(word, seen), ns, mask)) {
+        Ended::Spinning => Woke::Spinning,
+        Ended::Slept(Err(Errno::EINTR)) => Woke::Signal,
+        Ended::Slept(_) | Ended::Soon => Woke::Asleep,
     }
-    let slept = if goes { sleep(On::Word(control.seq(), seen), ns, mask) } else { Ok(0) };
-    control.waiters().fetch_sub(1, SeqCst);
-    if slept == Err(Errno::EINTR) { Woke::Signal } else { Woke::Asleep }
 }
 
 /// Spins on a word for as long as a sleep and its end take; true if it changed.

@@ -33,19 +33,18 @@
 //! the dead process.
 
 pub(crate) mod protocol;
+pub(crate) mod sequence;
 
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
 
 use self::protocol::{Locked, WAITED, Word};
+use self::sequence::Sequence;
 use super::holder;
 use super::of_process::PROCESS;
 use super::region::Region;
 use softring_host::sys;
-
-/// One who looks at the sequence word without sleeping, in the count of waiters.
-pub(crate) const SPINNER: u32 = 1 << 16;
 
 /// The calling thread begins or ends to take the locks of all rings.
 pub(crate) fn set_forking(on: bool) {
@@ -115,13 +114,14 @@ impl Control {
         self.page.word(68)
     }
 
-    /// Sleepers on [`seq`](Self::seq), of all processes, and, times [`SPINNER`], those that look at
-    /// it without sleeping.
+    /// As [`Sequence::waiters`].
+    #[inline(always)]
     pub(crate) fn waiters(&self) -> &AtomicU32 {
         self.page.word(128)
     }
 
-    /// Bumped under the lock whenever a sleeper should look again.
+    /// As [`Sequence::seq`].
+    #[inline(always)]
     pub(crate) fn seq(&self) -> &AtomicU32 {
         self.page.word(132)
     }
@@ -257,5 +257,19 @@ impl Locked for Control {
     #[inline(always)]
     fn note_holder(&self, holds: bool) {
         self.holder.store(if holds { sys::thread() } else { 0 }, Relaxed);
+    }
+}
+
+impl Sequence for Control {
+    type Word = AtomicU32;
+
+    #[inline(always)]
+    fn waiters(&self) -> &AtomicU32 {
+        self.waiters()
+    }
+
+    #[inline(always)]
+    fn seq(&self) -> &AtomicU32 {
+        self.seq()
     }
 }

@@ -26,6 +26,37 @@ pub(crate) struct Driver {
     pub(crate) until: u64,
 }
 
+impl Driver {
+    /// The thread `me` takes the role, and is about to sleep until `until` for `want` CQEs.
+    #[inline]
+    pub(crate) fn begin(&mut self, me: usize, want: u32, until: u64) {
+        let (active, sleeping, woken) = (true, true, false);
+        *self = Driver { active, thread: me, sleeping, woken, want, until };
+    }
+
+    /// It gives the role back, unless another has taken it over.
+    #[inline]
+    pub(crate) fn end(&mut self, me: usize) {
+        if self.thread == me {
+            (self.active, self.sleeping, self.thread) = (false, false, 0);
+        }
+    }
+
+    /// Does it sleep, with as many CQEs ready as it waits for?
+    #[inline(always)]
+    pub(crate) fn has_enough(&self, ready: impl FnOnce() -> u32) -> bool {
+        self.sleeping && ready() >= self.want
+    }
+
+    /// Its sleep is to end; true if nobody has seen to that before.
+    #[inline]
+    pub(crate) fn wake(&mut self) -> bool {
+        let first = self.sleeping && !self.woken;
+        self.woken |= first;
+        first
+    }
+}
+
 /// Who is to be woken when the uring lock is given back: woken under it, they would have to wait
 /// for it at once.
 #[derive(Debug, Default)]

@@ -1,11 +1,16 @@
-//! Wake-up: `drive::cqwait::{cqring_wait, drive, passive}`, `drive::driver::{wake, wake_waiters,
-//! wake_driver}`, `drive::sleep` and `drive::leave`. Threads wait for CQEs of one ring: the first
-//! drives, the others sleep on the sequence word. Events come to whoever drives, or are posted by a
-//! worker.
+//! Wake-up: `memory::lock::sequence` and `ring::waiters::Driver` themselves, on loom's words and
+//! under loom's lock. Threads wait for CQEs of one ring: the first drives, the others sleep on the
+//! sequence word. Events come to whoever drives, or are posted by a worker.
+//!
+//! The loop around these steps is repeated here (`drive::cqwait::{cqring_wait, drive, passive}`,
+//! `Ctx::{wake, wake_waiters, wake_driver}` of `drive::driver`, `drive::leave`), as between them
+//! are system calls, the rest of the ring, and the lock's guard. Change both together.
 
 use super::{Bucket, explore, found};
-use crate::memory::lock::SPINNER;
-use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use crate::memory::lock::sequence::{Ended, Sequence, Word};
+use crate::ring::waiters::Driver;
+use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::Ordering::{self, SeqCst};
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
 
@@ -44,26 +49,51 @@ impl PollSet {
 #[derive(Default)]
 struct Ctx {
     cqes: u32,
-    active: bool,
-    sleeping: bool,
-    woken: bool,
-    want: u32,
+    driver: Driver,
     /// What is to be done when the lock is given back (`Wakes`).
-    waiters: bool,
-    driver: bool,
+    wake_waiters: bool,
+    wake_driver: bool,
+}
+
+/// A word of the control page.
+#[derive(Default)]
+struct Shared {
+    word: AtomicU32,
+    /// A fault: an addition of nothing is a mere load.
+    plain: bool,
+}
+
+impl Word for Shared {
+    fn load(&self, order: Ordering) -> u32 {
+        self.word.load(order)
+    }
+
+    fn add(&self, n: u32, order: Ordering) -> u32 {
+        if self.plain && n == 0 { self.word.load(order) } else { self.word.fetch_add(n, order) }
+    }
 }
 
 #[derive(Default)]
 struct Ring {
     ctx: Mutex<Ctx>,
     poll: PollSet,
-    waiters: AtomicU32,
-    seq: AtomicU32,
+    waiters: Shared,
+    seq: Shared,
     bucket: Bucket,
     /// Passive waiters look before they sleep.
     spins: bool,
-    /// A fault: the poster looks for sleepers by a mere load.
-    plain: bool,
+}
+
+impl Sequence for Ring {
+    type Word = Shared;
+
+    fn waiters(&self) -> &Shared {
+        &self.waiters
+    }
+
+    fn seq(&self) -> &Shared {
+        &self.seq
+    }
 }
 
 /// What to leave out, to see that the model notices.
@@ -72,6 +102,8 @@ enum Fault {
     None,
     /// A poster that wakes nobody.
     WakeDriver,
+    /// A driver that goes to sleep again as one who has been woken already.
+    Woken,
     /// A driver that leaves without telling the others.
     WakeWaiters,
     /// A sleeper that reads the sequence word after it released the lock.
@@ -80,20 +112,15 @@ enum Fault {
 
 impl Ring {
     fn wake_waiters(&self, ctx: &mut Ctx) {
-        if self.waiters.load(SeqCst) > 0 {
-            self.seq.fetch_add(1, SeqCst);
-            let asleep = match self.plain {
-                true => self.waiters.load(SeqCst),
-                false => self.waiters.fetch_add(0, SeqCst),
-            };
-            ctx.waiters |= !asleep.is_multiple_of(SPINNER);
+        if self.bump() {
+            ctx.wake_waiters = true;
         }
     }
 
     /// The guard's end.
     fn unlock(&self, mut ctx: MutexGuard<'_, Ctx>) {
-        let (waiters, driver) = (ctx.waiters, ctx.driver);
-        (ctx.waiters, ctx.driver) = (false, false);
+        let (waiters, driver) = (ctx.wake_waiters, ctx.wake_driver);
+        (ctx.wake_waiters, ctx.wake_driver) = (false, false);
         drop(ctx);
         if driver {
             self.poll.signal();
@@ -106,9 +133,9 @@ impl Ring {
     /// `Ctx::commit` and `Ctx::wake`, under the lock.
     fn post(&self, ctx: &mut Ctx, n: u32, fault: Fault) {
         ctx.cqes += n;
-        if ctx.sleeping && ctx.cqes >= ctx.want && !ctx.woken && fault != Fault::WakeDriver {
-            ctx.woken = true;
-            ctx.driver = true;
+        let cqes = ctx.cqes;
+        if ctx.driver.has_enough(|| cqes) && fault != Fault::WakeDriver {
+            ctx.wake_driver |= ctx.driver.wake();
         }
         self.wake_waiters(ctx);
     }
@@ -116,15 +143,16 @@ impl Ring {
     fn drive<'a>(
         &'a self,
         mut ctx: MutexGuard<'a, Ctx>,
-        want: u32,
+        (me, want): (usize, u32),
         fault: Fault,
     ) -> MutexGuard<'a, Ctx> {
-        *ctx = Ctx { active: true, sleeping: true, woken: false, want, ..*ctx };
+        let woken = ctx.driver.woken && fault == Fault::Woken;
+        ctx.driver.begin(me, want, u64::MAX);
+        ctx.driver.woken |= woken;
         self.unlock(ctx);
         self.poll.wait();
         let mut ctx = self.ctx.lock().unwrap();
-        ctx.active = false;
-        ctx.sleeping = false;
+        ctx.driver.end(me);
         if fault != Fault::WakeWaiters {
             self.wake_waiters(&mut ctx);
         }
@@ -136,44 +164,45 @@ impl Ring {
     }
 
     fn passive<'a>(&'a self, ctx: MutexGuard<'a, Ctx>, fault: Fault) -> MutexGuard<'a, Ctx> {
-        self.waiters.fetch_add(if self.spins { SPINNER } else { 1 }, SeqCst);
-        let mut seen = self.seq.load(SeqCst);
-        self.unlock(ctx);
-        if fault == Fault::LateSeq {
-            seen = self.seq.load(SeqCst);
-        }
-        if self.spins {
-            let moved = self.seq.load(SeqCst) != seen;
-            let sleeps = u32::from(!moved);
-            self.waiters.fetch_add(sleeps.wrapping_sub(SPINNER), SeqCst);
-            if moved {
-                return self.ctx.lock().unwrap();
-            }
-        }
-        self.bucket.wait(&self.seq, seen);
-        self.waiters.fetch_sub(1, SeqCst);
+        let goes = || {
+            self.unlock(ctx);
+            true
+        };
+        let ended = self.wait(
+            self.spins,
+            goes,
+            |seq, seen| seq.load(SeqCst) != seen,
+            |seq, seen| {
+                let seen = if fault == Fault::LateSeq { seq.load(SeqCst) } else { seen };
+                self.bucket.wait(&seq.word, seen);
+            },
+        );
+        assert_ne!(ended, Ended::Soon);
         self.ctx.lock().unwrap()
     }
 
     /// `enter` with GETEVENTS. `gives_up`: as a signal would, the end of a drive ends the wait.
-    fn enter(&self, want: u32, gives_up: bool, fault: Fault) {
+    fn enter(&self, me: usize, want: u32, gives_up: bool, fault: Fault) {
         let mut ctx = self.ctx.lock().unwrap();
         let mut drove = false;
         while ctx.cqes < want && !(gives_up && drove) {
-            drove = !ctx.active;
-            ctx = if ctx.active { self.passive(ctx, fault) } else { self.drive(ctx, want, fault) };
+            drove = !ctx.driver.active;
+            ctx = match drove {
+                false => self.passive(ctx, fault),
+                true => self.drive(ctx, (me, want), fault),
+            };
         }
         self.unlock(ctx);
         // leave: somebody else may have to take the role over
         let mut ctx = self.ctx.lock().unwrap();
-        if !ctx.active && fault != Fault::WakeWaiters {
+        if !ctx.driver.active && fault != Fault::WakeWaiters {
             self.wake_waiters(&mut ctx);
         }
         self.unlock(ctx);
     }
 }
 
-/// One thread waits for two CQEs that a worker posts one by one.
+/// One thread waits for one CQE and then for two, which a worker posts one by one.
 fn posted(fault: Fault) {
     explore(move || {
         let ring = Arc::new(Ring::default());
@@ -187,7 +216,7 @@ fn posted(fault: Fault) {
                 }
             })
         };
-        ring.enter(2, false, fault);
+        [1, 2].into_iter().for_each(|want| ring.enter(1, want, false, fault));
         worker.join().unwrap();
     });
 }
@@ -200,10 +229,11 @@ fn handed_over(fault: Fault, spins: bool) {
 
 fn handed_over_on(fault: Fault, spins: bool, plain: bool) {
     explore(move || {
-        let ring = Arc::new(Ring { spins, plain, ..Ring::default() });
+        let waiters = Shared { plain, ..Shared::default() };
+        let ring = Arc::new(Ring { waiters, spins, ..Ring::default() });
         let second = {
             let ring = ring.clone();
-            thread::spawn(move || ring.enter(2, false, fault))
+            thread::spawn(move || ring.enter(2, 2, false, fault))
         };
         let device = {
             let ring = ring.clone();
@@ -212,7 +242,7 @@ fn handed_over_on(fault: Fault, spins: bool, plain: bool) {
                 (0..2).for_each(|_| ring.poll.event());
             })
         };
-        ring.enter(1, true, fault);
+        ring.enter(1, 1, true, fault);
         second.join().unwrap();
         device.join().unwrap();
     });
@@ -226,6 +256,12 @@ fn a_worker_wakes_the_driver() {
 #[test]
 fn a_missing_wake_of_the_driver_is_found() {
     found(a_missing_wake_of_the_driver_is_found, "deadlock", || posted(Fault::WakeDriver));
+}
+
+#[test]
+fn a_wake_that_is_taken_for_done_is_found() {
+    let test = a_wake_that_is_taken_for_done_is_found;
+    found(test, "deadlock", || posted(Fault::Woken));
 }
 
 #[test]

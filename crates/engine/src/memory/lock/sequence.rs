@@ -1,0 +1,91 @@
+//! The steps on the sequence word, on which threads sleep that wait for completions and do not
+//! drive, and on the count of those threads; on whatever words there are: those of a ring's page,
+//! or loom's (`verify::wake`).
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{self, SeqCst};
+
+/// One who looks at the sequence word without sleeping, in the count of waiters.
+const SPINNER: u32 = 1 << 16;
+
+/// A word that threads of several processes share.
+pub(crate) trait Word {
+    fn load(&self, order: Ordering) -> u32;
+    /// Answers what the word was before. It may wrap.
+    fn add(&self, n: u32, order: Ordering) -> u32;
+}
+
+impl Word for AtomicU32 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u32 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn add(&self, n: u32, order: Ordering) -> u32 {
+        self.fetch_add(n, order)
+    }
+}
+
+/// How a wait has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended<T> {
+    /// The word changed while the thread spun.
+    Spinning,
+    /// There was no reason to sleep any more.
+    Soon,
+    /// What the sleep has answered.
+    Slept(T),
+}
+
+/// What has the two words, and the steps on them.
+pub(crate) trait Sequence {
+    type Word: Word;
+
+    /// Sleepers on [`seq`](Self::seq), of all processes, and, times [`SPINNER`], those that look at
+    /// it without sleeping.
+    fn waiters(&self) -> &Self::Word;
+    /// Bumped under the lock whenever a sleeper should look again.
+    fn seq(&self) -> &Self::Word;
+
+    /// Makes every passive waiter look again; true if there are sleepers to wake, when the lock is
+    /// given back. Lock holder only.
+    #[inline(always)]
+    fn bump(&self) -> bool {
+        if self.waiters().load(SeqCst) == 0 {
+            return false;
+        }
+        self.seq().add(1, SeqCst);
+        // Who only looks sees it. Who went to sleep before this asks was counted; who goes later
+        // finds the word changed, because this, too, is a write.
+        let asleep = self.waiters().add(0, SeqCst);
+        !asleep.is_multiple_of(SPINNER)
+    }
+
+    /// Waits until somebody bumps the word: by `spin` first, if `spins`, which answers whether the
+    /// word has changed, and by `sleep`. `goes` is called once whoever posts knows of the wait: it
+    /// gives the lock back, and answers whether there is still a reason to sleep.
+    #[inline]
+    fn wait<T>(
+        &self,
+        spins: bool,
+        goes: impl FnOnce() -> bool,
+        spin: impl FnOnce(&Self::Word, u32) -> bool,
+        sleep: impl FnOnce(&Self::Word, u32) -> T,
+    ) -> Ended<T> {
+        self.waiters().add(if spins { SPINNER } else { 1 }, SeqCst);
+        let seen = self.seq().load(SeqCst);
+        let goes = goes();
+        if spins {
+            let moved = goes && spin(self.seq(), seen);
+            let sleeps = u32::from(!moved);
+            self.waiters().add(sleeps.wrapping_sub(SPINNER), SeqCst);
+            if moved {
+                return Ended::Spinning;
+            }
+        }
+        let ended = if goes { Ended::Slept(sleep(self.seq(), seen)) } else { Ended::Soon };
+        self.waiters().add(1u32.wrapping_neg(), SeqCst);
+        ended
+    }
+}
