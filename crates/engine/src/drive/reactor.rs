@@ -10,6 +10,11 @@
 //!
 //! Once a second it also looks whether the program has a thread left ([`super::last`]), and ends
 //! when there is no ring left. What it does for the layers above they say by their [`Duties`].
+//!
+//! The tick ends where it finds no ring for long. What a thread leaves behind at that moment is not
+//! forgotten: [`tick`] has the steps, and `verify::tick` has loom try every order of them.
+
+pub(crate) mod tick;
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
@@ -18,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use self::tick::{Found, Listed, Ticks};
 use super::of_process::PROCESS;
 use super::sleep::{FOREVER, On, sleep};
 use crate::io::poll::BATCH;
@@ -155,31 +161,14 @@ pub(crate) fn wake() {
     if let Ok(slot) = PROCESS.reactor.current.lock()
         && let Some(r) = &*slot
     {
-        let _ = rustix::io::write(&r.wake, &1u64.to_ne_bytes());
+        r.wake();
     }
 }
 
 /// A thread leaves `enter`: whoever is left in flight must not be forgotten. Called without the
 /// ring's lock.
 pub(crate) fn guard(ring: &Arc<Ring>, immediate: bool) {
-    if ring.watched.load(Relaxed) {
-        return;
-    }
-    let recent = ring.driven.load(Relaxed) && !immediate;
-    if recent && PROCESS.reactor.ticking.load(SeqCst) && ring.listed.load(Relaxed) {
-        return;
-    }
-    let Ok(r) = get() else { return };
-    if !ring.listed.swap(true, Relaxed) {
-        r.rings.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(ring));
-    }
-    if recent {
-        if !PROCESS.reactor.ticking.swap(true, SeqCst) {
-            let _ = rustix::io::write(&r.wake, &1u64.to_ne_bytes());
-        }
-        return;
-    }
-    r.watch(ring);
+    tick::guard(ring, &PROCESS.reactor.ticking, immediate, || get().ok());
 }
 
 /// As [`guard`], of a ring whose descriptor is polled, perhaps in a signal handler; false if a lock
@@ -235,12 +224,6 @@ pub(crate) fn wake_parent() {
 }
 
 impl Reactor {
-    /// Arms a ring: the next event in its poll set, or its next deadline, comes to the reactor.
-    fn watch(&self, ring: &Arc<Ring>) {
-        ring.watched.store(true, SeqCst);
-        self.watch_locked(ring, ring.lock_now());
-    }
-
     fn watch_locked(&self, ring: &Arc<Ring>, mut ctx: Guard<'_>) {
         ring.watched.store(true, SeqCst);
         if ctx.transports.poll_set().is_err() {
@@ -256,22 +239,14 @@ impl Reactor {
             let _ = epoll::epoll_ctl(ep, epoll::EPOLL_CTL_ADD, fd, &ev);
         }
         if ring.next_deadline.load(Relaxed) != u64::MAX {
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+            self.wake();
         }
     }
 
     /// No descriptor is free for the ring's poll set: looks at it every tick, until one is.
     fn look_now_and_then(&self, ring: &Ring) {
         ring.watched.store(false, SeqCst);
-        if !PROCESS.reactor.ticking.swap(true, SeqCst) {
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        }
-    }
-
-    fn rings(&self) -> Vec<Arc<Ring>> {
-        let mut list = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        list.retain(|w| w.strong_count() > 0);
-        list.iter().filter_map(Weak::upgrade).collect()
+        self.start();
     }
 
     fn run(self: Arc<Self>) {
@@ -326,12 +301,7 @@ impl Reactor {
                 idle = if self.tick(&rings) { 0 } else { idle + 1 };
                 if idle > IDLE_TICKS {
                     idle = 0;
-                    PROCESS.reactor.ticking.store(false, SeqCst);
-                    // A guard that saw it ticking just before must not be forgotten, nor a ring
-                    // that came into the list since.
-                    if self.tick(&self.rings()) {
-                        PROCESS.reactor.ticking.store(true, SeqCst);
-                    }
+                    self.stop();
                 }
             }
         }
@@ -365,34 +335,29 @@ impl Reactor {
         let tick = PROCESS.reactor.ticking.load(SeqCst).then_some(TICK.as_nanos() as u64);
         deadline.into_iter().chain(tick).chain([self.pace.load(Relaxed)]).min()
     }
+}
 
-    /// Takes over rings that nobody drove since the last look; true if there was any ring to look
-    /// at.
-    fn tick(&self, rings: &[Arc<Ring>]) -> bool {
-        let mut any = false;
-        for ring in rings {
-            if ring.watched.load(Relaxed) || ring.dead.load(Relaxed) {
-                continue;
-            }
-            if ring.driven.swap(false, Relaxed) {
-                any = true;
-                continue;
-            }
-            let wanted = {
-                let mut ctx = ring.lock_now();
-                if ctx.leaves_work() {
-                    any = true;
-                    continue;
-                }
-                ctx.in_flight() && !ctx.driver.active && ctx.wants_reactor()
-            };
-            if wanted {
-                any = true;
-                self.watch(ring);
-                self.drive(ring);
-            }
-        }
-        any
+impl Ticks for Reactor {
+    type Ring = Arc<Ring>;
+
+    fn ticking(&self) -> &AtomicBool {
+        &PROCESS.reactor.ticking
+    }
+
+    fn add(&self, ring: &Arc<Ring>) {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(ring));
+    }
+
+    fn rings(&self) -> Vec<Arc<Ring>> {
+        let mut list = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        list.retain(|w| w.strong_count() > 0);
+        list.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Arms a ring: the next event in its poll set, or its next deadline, comes to the reactor.
+    fn watch(&self, ring: &Arc<Ring>) {
+        ring.watched.store(true, SeqCst);
+        self.watch_locked(ring, ring.lock_now());
     }
 
     /// Does a ring's pending work, if nobody else does.
@@ -425,6 +390,44 @@ impl Reactor {
         super::pending::flush(ring);
         if again {
             self.watch(ring);
+        }
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Listed for Arc<Ring> {
+    type Flag = AtomicBool;
+
+    #[inline]
+    fn watched(&self) -> &AtomicBool {
+        &self.watched
+    }
+
+    #[inline]
+    fn driven(&self) -> &AtomicBool {
+        &self.driven
+    }
+
+    #[inline]
+    fn listed(&self) -> &AtomicBool {
+        &self.listed
+    }
+
+    fn is_dead(&self) -> bool {
+        self.dead.load(Relaxed)
+    }
+
+    fn look(&self) -> Found {
+        let mut ctx = self.lock_now();
+        if ctx.leaves_work() {
+            return Found::Issue;
+        }
+        match ctx.in_flight() && !ctx.driver.active && ctx.wants_reactor() {
+            true => Found::Work,
+            false => Found::Nothing,
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The reactor's tick ends while a thread leaves `enter`: `drive::leave::leave` and
-//! `drive::reactor::{guard, Reactor::run, Reactor::tick}`. Whatever the order, somebody looks after
-//! what the thread has left in flight: the tick goes on, or the reactor watches the ring, or it is
-//! woken.
+//! The reactor's tick ends while a thread leaves `enter`: `drive::reactor::tick` itself, on loom's
+//! words and under loom's locks. Whatever the order, somebody looks after what the thread has left
+//! in flight: the tick goes on, or the reactor watches the ring, or it is woken.
 
 use super::{explore, found};
-use loom::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use crate::drive::reactor::tick::{Flag, Found, Listed, Ticks, guard};
+use loom::sync::atomic::AtomicBool;
+use loom::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
@@ -15,91 +16,156 @@ enum Fault {
     OldList,
     /// What the last look finds is not acted on.
     Ignored,
+    /// The tick is said to have ended only after the last look.
+    LateEnd,
+}
+
+#[derive(Default)]
+struct Bit {
+    word: AtomicBool,
+    /// It does not go on again by a store, which is a fault.
+    ignores: bool,
+}
+
+impl Bit {
+    fn new(value: bool) -> Bit {
+        Bit { word: AtomicBool::new(value), ..Bit::default() }
+    }
+}
+
+impl Flag for Bit {
+    fn load(&self, order: Ordering) -> bool {
+        self.word.load(order)
+    }
+
+    fn store(&self, value: bool, order: Ordering) {
+        if !(value && self.ignores) {
+            self.word.store(value, order);
+        }
+    }
+
+    fn swap(&self, value: bool, order: Ordering) -> bool {
+        self.word.swap(value, order)
+    }
+}
+
+struct Ring {
+    watched: Bit,
+    driven: Bit,
+    listed: Bit,
+    /// The uring lock; are requests in flight, which nobody drives?
+    in_flight: Mutex<bool>,
+}
+
+impl Listed for Arc<Ring> {
+    type Flag = Bit;
+
+    fn watched(&self) -> &Bit {
+        &self.watched
+    }
+
+    fn driven(&self) -> &Bit {
+        &self.driven
+    }
+
+    fn listed(&self) -> &Bit {
+        &self.listed
+    }
+
+    fn is_dead(&self) -> bool {
+        false
+    }
+
+    fn look(&self) -> Found {
+        if *self.in_flight.lock().unwrap() { Found::Work } else { Found::Nothing }
+    }
 }
 
 struct Process {
-    ticking: AtomicBool,
+    ticking: Bit,
     /// The reactor's eventfd was written to.
     woken: AtomicBool,
-    /// Is the ring in the reactor's list?
-    list: Mutex<bool>,
-    listed: AtomicBool,
-    driven: AtomicBool,
-    watched: AtomicBool,
-    /// The uring lock; are requests in flight, which nobody drives?
-    ring: Mutex<bool>,
+    list: Mutex<Vec<Arc<Ring>>>,
+    /// The list as it was before, to take in its place.
+    old: Option<Vec<Arc<Ring>>>,
+    ring: Arc<Ring>,
+}
+
+impl Ticks for Process {
+    type Ring = Arc<Ring>;
+
+    fn ticking(&self) -> &Bit {
+        &self.ticking
+    }
+
+    fn add(&self, ring: &Arc<Ring>) {
+        self.list.lock().unwrap().push(ring.clone());
+    }
+
+    fn rings(&self) -> Vec<Arc<Ring>> {
+        let list = self.list.lock().unwrap();
+        self.old.as_ref().unwrap_or(&list).clone()
+    }
+
+    fn watch(&self, ring: &Arc<Ring>) {
+        ring.watched.store(true, SeqCst);
+        drop(ring.in_flight.lock().unwrap());
+    }
+
+    /// The event comes later.
+    fn drive(&self, _: &Arc<Ring>) {}
+
+    fn wake(&self) {
+        self.woken.store(true, SeqCst);
+    }
 }
 
 impl Process {
-    fn new(listed: bool) -> Self {
+    fn new(listed: bool, fault: Fault) -> Self {
+        let ring = Arc::new(Ring {
+            watched: Bit::new(false),
+            driven: Bit::new(false),
+            listed: Bit::new(listed),
+            in_flight: Mutex::new(false),
+        });
+        let list: Vec<_> = listed.then(|| ring.clone()).into_iter().collect();
+        let ignores = fault == Fault::Ignored;
         Process {
-            ticking: AtomicBool::new(true),
+            ticking: Bit { ignores, ..Bit::new(true) },
             woken: AtomicBool::new(false),
-            list: Mutex::new(listed),
-            listed: AtomicBool::new(listed),
-            driven: AtomicBool::new(false),
-            watched: AtomicBool::new(false),
-            ring: Mutex::new(false),
+            old: (fault == Fault::OldList).then(|| list.clone()),
+            list: Mutex::new(list),
+            ring,
         }
     }
 
     /// `cqring_wait`, then `leave`.
     fn leave(&self) {
-        let mut in_flight = self.ring.lock().unwrap();
-        self.driven.store(true, Relaxed);
+        let mut in_flight = self.ring.in_flight.lock().unwrap();
+        self.ring.driven.store(true, Relaxed);
         *in_flight = true;
         drop(in_flight);
-        self.guard();
+        guard(&self.ring, &self.ticking, false, || Some(self));
     }
 
-    fn guard(&self) {
-        let recent = self.driven.load(Relaxed);
-        if recent && self.ticking.load(SeqCst) && self.listed.load(Relaxed) {
-            return;
+    /// The reactor has found no ring to look at for long.
+    fn end(&self, fault: Fault) {
+        match fault {
+            Fault::LateEnd if self.tick(&self.rings()) => {}
+            Fault::LateEnd => self.ticking.store(false, SeqCst),
+            _ => self.stop(),
         }
-        if !self.listed.swap(true, Relaxed) {
-            *self.list.lock().unwrap() = true;
-        }
-        match recent {
-            true if self.ticking.swap(true, SeqCst) => {}
-            true => self.woken.store(true, SeqCst),
-            false => self.watched.store(true, SeqCst),
-        }
-    }
-
-    fn stop(&self, fault: Fault) {
-        let before = *self.list.lock().unwrap();
-        self.ticking.store(false, SeqCst);
-        let list = if fault == Fault::OldList { before } else { *self.list.lock().unwrap() };
-        if self.tick(list) && fault != Fault::Ignored {
-            self.ticking.store(true, SeqCst);
-        }
-    }
-
-    /// True if there was any ring to look at.
-    fn tick(&self, list: bool) -> bool {
-        if !list || self.watched.load(Relaxed) {
-            return false;
-        }
-        if self.driven.swap(false, Relaxed) {
-            return true;
-        }
-        let wanted = *self.ring.lock().unwrap();
-        if wanted {
-            self.watched.store(true, SeqCst);
-        }
-        wanted
     }
 }
 
 fn model(listed: bool, fault: Fault) {
     explore(move || {
-        let process = Arc::new(Process::new(listed));
+        let process = Arc::new(Process::new(listed, fault));
         let leaver = process.clone();
         let leaver = thread::spawn(move || leaver.leave());
-        process.stop(fault);
+        process.end(fault);
         leaver.join().unwrap();
-        let looked_after = [&process.ticking, &process.woken, &process.watched];
+        let looked_after = [&process.ticking.word, &process.woken, &process.ring.watched.word];
         assert!(looked_after.iter().any(|w| w.load(SeqCst)), "the ring is forgotten");
     });
 }
@@ -120,4 +186,10 @@ fn a_list_from_before_forgets_one() {
 fn a_last_look_without_consequence_forgets_one() {
     let test = a_last_look_without_consequence_forgets_one;
     found(test, "the ring is forgotten", || model(true, Fault::Ignored));
+}
+
+#[test]
+fn a_tick_that_ends_after_the_last_look_forgets_one() {
+    let test = a_tick_that_ends_after_the_last_look_forgets_one;
+    found(test, "the ring is forgotten", || model(true, Fault::LateEnd));
 }
