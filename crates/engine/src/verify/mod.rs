@@ -1,15 +1,16 @@
-//! The protocols on shared words, each written once more over loom's atomics, small enough for
-//! loom to try every order of their steps. Ring memory itself cannot be put under loom: it lies in
-//! a mapping that the program writes, too. Each step therefore names the function that it models,
-//! and uses the same operation with the same ordering; change both together.
+//! The protocols on shared words, small enough for loom to try every order of their steps. They
+//! run themselves, on loom's words in place of their own: `closing`, `lock`, `lock_race`,
+//! `overflow`, `placing`, `queues`, `sqpoll`, `tick`, `trace`, workers and the table of requests
+//! against a cancel (`cancel`), and the worker queue in `io::worker::tests::model`.
 //!
-//! Each also runs with one fault put in, which loom must find ([`found`]): so the model is seen to
-//! be able to tell. The lock, the two queues, the marks of numbers that are closed and the worker
-//! queue are not modelled but run themselves: `lock`, `queues`, `overflow`, `closing` and
-//! `io::worker::tests::model`. So do the steps of an SQ thread (`sqpoll`), those of a sleeper
-//! (`placing`, `cancel`), and workers and the table of requests against a cancel (`cancel`). What
-//! `cancel` repeats is what `ring::ctx::Ctx` does with them, under the uring lock: it is spread
-//! over all of `Ctx`, which does not exist without a ring's memory. Run all with `ci/loom.sh`.
+//! Repeated are what `Ctx` does under the uring lock in `cancel`, and in `wake` the loop around the
+//! words and the driver's role, which are themselves: it is spread over all of `Ctx`, which does
+//! not exist without a ring's memory, and between its steps are system calls. Each step that is
+//! repeated names the function that it models, and uses the same operation with the same ordering;
+//! change both together.
+//!
+//! Each also runs with faults put in, which loom must find ([`found`]): so the test is seen to be
+//! able to tell. Run all with `ci/loom.sh`.
 
 mod cancel;
 mod closing;
