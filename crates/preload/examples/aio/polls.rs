@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("polls_eventfd", eventfd),
     ("polls_files", files),
     ("polls_end_at_once", end_at_once),
+    ("polls_used_again", used_again),
 ];
 
 /// What sockets tell with data: POLLIN, POLLPRI, POLLRDNORM, POLLRDBAND.
@@ -43,6 +44,27 @@ fn later(fd: RawFd, events: i16, act: impl FnOnce(), want: i64) {
     assert_eq!(aio.wait(1, &mut [Event::default()], Some(10)), 0, "{events:#x} waits");
     act();
     assert_eq!(aio.all(1)[0].res, want, "{events:#x} later");
+}
+
+/// An iocb is the program's again as soon as it is submitted: a cancellation finds each poll that
+/// was, the oldest first, be the event of the last taken or not.
+fn used_again() {
+    const ROUNDS: usize = 20;
+    let aio = Aio::new(4 * ROUNDS as u32);
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let poll = poll_of(reader.as_raw_fd(), POLLIN);
+    for polls in [1, 3] {
+        for _ in 0..ROUNDS {
+            for _ in 0..polls {
+                assert_eq!(aio.submit(&[&poll]), 1);
+            }
+            for _ in 0..polls {
+                assert_eq!(aio.cancel(&poll), err(libc::EINPROGRESS));
+            }
+            assert_eq!(aio.cancel(&poll), err(EINVAL));
+        }
+        assert_eq!(aio.all(polls * ROUNDS).len(), polls * ROUNDS);
+    }
 }
 
 /// A context with many polls ends soon: in most rounds, as others may want the processor.

@@ -64,8 +64,10 @@ struct State {
     ring: Option<Mapped>,
     /// Events of a polled context.
     unseen: VecDeque<io_event>,
-    /// Iocbs of polls that can be cancelled.
-    polls: Vec<u64>,
+    /// Polls that can be cancelled, the oldest first: their iocb, which the program may use again
+    /// before it has taken the event of the last one, and their number.
+    polls: Vec<(u64, u64)>,
+    last_poll: u64,
     /// Are its iocbs polled? Decided by the first.
     polled: Option<bool>,
     ended: bool,
@@ -79,6 +81,8 @@ pub(super) struct Job {
     file: File,
     /// Of a poll.
     poll: Option<Poll>,
+    /// Its number among the context's polls.
+    number: u64,
     resfd: Option<InternalFd>,
 }
 
@@ -158,7 +162,7 @@ impl Context {
         issued.inspect_err(|_| self.state.lock().in_flight -= 1)
     }
 
-    fn issue(&self, job: Job) -> Result<()> {
+    fn issue(&self, mut job: Job) -> Result<()> {
         if matches!(job.file, File::Theirs(_)) {
             let res = job.result();
             if let Some(e) = check::refusal(&job.cb, res) {
@@ -168,7 +172,7 @@ impl Context {
             return Ok(());
         }
         if job.key().is_some() {
-            self.state.lock().polls.push(job.obj);
+            job.number = self.state.lock().add_poll(job.obj);
         }
         if let Err(job) = self.pool.queue(job) {
             job.run();
@@ -216,7 +220,7 @@ impl Context {
             Ok(own) if !at_once => File::Ours(own),
             _ => File::Theirs(fd),
         };
-        Ok(Job { ctx: self.clone(), cb, obj, file, poll, resfd })
+        Ok(Job { ctx: self.clone(), cb, obj, file, poll, number: 0, resfd })
     }
 
     /// The end of one iocb.
@@ -224,7 +228,7 @@ impl Context {
         let mut s = self.state.lock();
         s.push(io_event { data: job.cb.aio_data, obj: job.obj, res, res2: 0 });
         s.in_flight -= 1;
-        s.forget_poll(job.obj);
+        s.polls.retain(|&(_, number)| job.key() != Some(number));
         self.seq.fetch_add(1, AcqRel);
         drop(s);
         self.wake();
@@ -248,11 +252,9 @@ impl Context {
     pub(super) fn cancel(&self, obj: u64) -> Result<usize> {
         user::read::<u32>(key_of(obj))?;
         // A worker may not have noticed yet that its poll has ended.
-        let armed = self.state.lock().forget_poll(obj);
-        if armed && self.cancel_polls(|&poll| poll == Some(obj), false) > 0 {
-            return Err(Errno::EINPROGRESS);
-        }
-        Err(Errno::EINVAL)
+        let number = self.state.lock().forget_poll(obj).ok_or(Errno::EINVAL)?;
+        let found = self.cancel_polls(|&poll| poll == Some(number), false);
+        Err(if found > 0 { Errno::EINPROGRESS } else { Errno::EINVAL })
     }
 
     fn cancel_polls(&self, which: impl Fn(&Option<u64>) -> bool, all: bool) -> usize {
@@ -281,10 +283,16 @@ impl Context {
 }
 
 impl State {
-    /// Was there such a poll?
-    fn forget_poll(&mut self, obj: u64) -> bool {
-        let at = self.polls.iter().position(|&p| p == obj);
-        at.map(|at| self.polls.swap_remove(at)).is_some()
+    fn add_poll(&mut self, obj: u64) -> u64 {
+        self.last_poll += 1;
+        self.polls.push((obj, self.last_poll));
+        self.last_poll
+    }
+
+    /// The number of the oldest poll with that iocb, which can be cancelled no more.
+    fn forget_poll(&mut self, obj: u64) -> Option<u64> {
+        let at = self.polls.iter().position(|&(of, _)| of == obj)?;
+        Some(self.polls.remove(at).1)
     }
 
     fn there(&self) -> u32 {
@@ -381,6 +389,6 @@ impl Work for Job {
     }
 
     fn key(&self) -> Option<u64> {
-        (self.cb.aio_lio_opcode == IOCB_CMD_POLL).then_some(self.obj)
+        (self.cb.aio_lio_opcode == IOCB_CMD_POLL).then_some(self.number)
     }
 }
