@@ -293,5 +293,14 @@ fn one_thread_waiting(cx: &mut Cx) -> Outcome {
     };
     let answer = unshare_after(cx, poll)?;
     cx.is("beside a POLL_ADD", answer, 0);
+    let sq_thread = |ring: &mut Ring| {
+        let other = Ring::new(ring.calls, 4, IORING_SETUP_SQPOLL);
+        let made = other.is_ok();
+        drop(other);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        made
+    };
+    let answer = unshare_after(cx, sq_thread)?;
+    cx.is("behind an SQ thread", answer, 0);
     Ok(())
 }
