@@ -5,6 +5,7 @@ use clap::ValueHint;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 mod bench;
@@ -45,7 +46,12 @@ impl Cli {
     pub fn read(args: Vec<OsString>) -> Cli {
         let matches = Cli::command().try_get_matches_from(args).unwrap_or_else(|e| {
             crate::signals::ignore_sigpipe();
-            e.exit()
+            if e.use_stderr() || std::io::stdout().is_terminal() {
+                e.exit()
+            }
+            // Help and the version are an answer as others are: who cannot have it hears of that.
+            let told = crate::out::raw(e.render().to_string());
+            std::process::exit(told.map_or_else(|e| crate::fail::report(&e), |()| 0).into())
         });
         let mut cli = Cli::from_arg_matches(&matches)
             .unwrap_or_else(|e| e.format(&mut Cli::command()).exit());

@@ -198,7 +198,8 @@ fn an_output_that_takes_nothing_is_told() {
         ("> /dev/full", 2, "No space left", "hint: make room there"),
         (">&-", 1, "standard output is closed", "hint: leave it open"),
     ] {
-        for args in [&["doctor", "--json"][..], &["metrics"]] {
+        let help = [&["--help"][..], &["run", "--help"], &["--version"]];
+        for args in [&["doctor", "--json"][..], &["metrics"]].into_iter().chain(help) {
             let script = format!("exec \"$@\" {to}");
             let mut c = Command::new("sh");
             let o = c.args(["-c", &script, "sh", ME]).args(args).output().expect("a shell");
