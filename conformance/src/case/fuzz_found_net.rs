@@ -421,10 +421,10 @@ fn waits_for_news(cx: &mut Cx) -> Outcome {
 }
 
 fn part_told(cx: &mut Cx) -> Outcome {
-    let (mut ring, mut mem) = (cx.ring(8, 0)?, [0; 50]);
+    let (mut ring, mem) = (cx.ring(8, 0)?, [0; 50]);
     let (one, mut two) = UnixStream::pair()?;
     two.write_all(b"part")?;
-    let parts = [part(&mut mem)];
+    let parts = [part(&mem)];
     let mut h = msghdr { flags: 7, ..hdr(&parts) };
     let all = take(one.as_raw_fd(), &mut h).op_flags(MSG_WAITALL as u32);
     // A chain that its batch leaves open is a worker's.
