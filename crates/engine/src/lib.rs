@@ -47,7 +47,7 @@ pub mod fds {
     };
 }
 
-pub use drive::{announce::hurry, sqpoll::set_idle_sleeps, task_work};
+pub use drive::{sqpoll::set_idle_sleeps, task_work, taskrun::flag_ready_rings};
 pub use io::{model, poll_queues, polling, standing::Closing};
 pub use memory::file::no_ring;
 pub use ops::table::OPS;

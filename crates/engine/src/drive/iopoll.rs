@@ -114,7 +114,7 @@ fn poll_until<'r>(
         let rested;
         (ctx, rested) = match rest {
             Ok(Some(idle_sleep)) => {
-                let (ctx, slept) = doze(ring, ctx, idle_sleep, signals.mask());
+                let (ctx, slept) = sleep_unlocked(ring, ctx, idle_sleep, signals.mask());
                 (ctx, slept.map(|_| 0))
             }
             Ok(None) => {
@@ -161,7 +161,7 @@ impl Plain {
 ///
 /// # Errors
 /// `EINTR` when a signal came.
-pub(crate) fn doze<'r>(
+pub(crate) fn sleep_unlocked<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
     mut idle_sleep: IdleSleep,
@@ -334,7 +334,7 @@ mod tests {
                 break idle_sleep;
             }
         };
-        let (mut ctx, slept) = doze(&ring, ctx, idle_sleep, None);
+        let (mut ctx, slept) = sleep_unlocked(&ring, ctx, idle_sleep, None);
         assert_eq!(slept, Ok(false));
         let polling = ctx.transports.polling.as_mut().unwrap();
         assert_eq!(polling.hybrid.take_tally().idle_sleeps, 0);

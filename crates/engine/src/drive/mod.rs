@@ -1,6 +1,5 @@
 //! Who waits, who sleeps, who wakes whom.
 
-pub(crate) mod announce;
 pub(crate) mod cqwait;
 pub(crate) mod driver;
 mod futex_waiters;
@@ -15,6 +14,7 @@ pub(crate) mod sqpoll;
 pub(crate) mod stand_in;
 pub(crate) mod sync_cancel;
 pub mod task_work;
+pub(crate) mod taskrun;
 pub(crate) mod teardown;
 pub(crate) mod turn;
 

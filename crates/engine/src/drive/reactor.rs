@@ -380,7 +380,7 @@ impl Ticks for Reactor {
                 ctx.note_deadline();
                 again |= ctx.in_flight();
             } else if ctx.has_work() {
-                return ctx.announce_deferred();
+                return ctx.set_taskrun();
             } else {
                 // The program has entered meanwhile, and taken what was there.
                 ctx.note_deadline();

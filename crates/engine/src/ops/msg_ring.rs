@@ -164,7 +164,7 @@ pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
     let res = accept(other, msg)?;
     if other.defers() {
         other.commit();
-        other.announce_by(msg.by_worker);
+        other.set_taskrun_by(msg.by_worker);
         other.wake_driver();
         other.wake_waiters();
     } else {

@@ -86,7 +86,7 @@ impl Ctx {
                 running |= self.cancel_one(id) == Err(Errno::EALREADY);
             } else {
                 // What nobody sent to a worker the kernel may have done at once: it is not taken
-                // back, only told to hurry.
+                // back, only told to stop.
                 self.worker_interrupt(id);
                 running = true;
             }

@@ -101,7 +101,7 @@ impl Ctx {
         let punted = !req.is_workers() && self.worker_ends(req);
         let workers = req.is_workers() || punted;
         if punted && self.defers() && self.eventfd.is_some() {
-            self.announce_by(true);
+            self.set_taskrun_by(true);
         }
         let skips = res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP);
         let later = if res < 0 { handed_back(req, res) } else { stops_short(req) };

@@ -166,7 +166,7 @@ impl Ctx {
             self.timeouts_by_count();
             if self.defers() {
                 if !self.run.is_empty() {
-                    self.announce_deferred();
+                    self.set_taskrun();
                 }
             } else {
                 self.turn(Turn::Work);

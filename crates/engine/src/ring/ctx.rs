@@ -491,7 +491,7 @@ impl Ctx {
         }
         self.commit();
         if self.has_work() {
-            self.announce_deferred();
+            self.set_taskrun();
         }
     }
 

@@ -79,7 +79,7 @@ impl Ctx {
             // It has ended already, or what it polls is ready; the kernel's worker brings that.
             let tells = self.transports.ready_now || before != (self.nr_ended, self.run.len());
             if self.defers() && tells {
-                self.announce_by(true);
+                self.set_taskrun_by(true);
             }
             self.transports.ready_now |= ready;
         }
@@ -113,7 +113,7 @@ impl Ctx {
         goes_on(self);
         self.submit.by_worker = false;
         if worker && (self.transports.ready_now || self.run.len() > before) {
-            self.announce_by(true);
+            self.set_taskrun_by(true);
         }
     }
 }

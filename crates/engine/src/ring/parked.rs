@@ -77,7 +77,7 @@ impl Ctx {
         req.phase = Phase::Prepped;
         if self.defers() {
             self.end_soon(id, res);
-            self.announce_deferred();
+            self.set_taskrun();
             self.wake_driver();
             self.wake_waiters();
         } else {

@@ -156,7 +156,7 @@ impl Ctx {
                 let e = if many { Errno::EBADFD } else { Errno::EAGAIN };
                 self.outcome(req, Outcome::Later(e.res()));
                 if self.defers() {
-                    self.announce_by(true);
+                    self.set_taskrun_by(true);
                 }
             }
             Issue::Call(_) if e != Errno::EBADF => {

@@ -194,7 +194,7 @@ impl Ctx {
         }
         self.next_turn.push_back(id);
         if self.next_turn.len() == 1 {
-            self.announce_deferred();
+            self.set_taskrun();
         }
     }
 

@@ -202,7 +202,7 @@ impl Ctx {
             self.turn(Turn::Deferred { workers: !(waits && first) });
             let any = !self.transports.stash.is_empty() || !self.run.is_empty();
             if any && !waits {
-                self.announce_deferred();
+                self.set_taskrun();
             }
         } else {
             self.turn(Turn::Batch);

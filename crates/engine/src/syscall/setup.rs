@@ -89,7 +89,7 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     }
     crate::process::registered::touch();
     crate::submit::glue::made_ring(geo.sq_entries);
-    crate::drive::announce::made_ring(p.flags);
+    crate::drive::taskrun::made_ring(p.flags);
     if p.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0 {
         return crate::process::registered::register_only(fd, ring);
     }

@@ -85,7 +85,7 @@ fn translated(theirs: *mut pollfd, n: nfds_t, call: impl FnOnce(*mut pollfd) -> 
     }
     let ret = through(theirs, n, call);
     if ret > 0 && watched() {
-        softring_engine::hurry();
+        softring_engine::flag_ready_rings();
     }
     ret
 }

@@ -56,7 +56,7 @@ const LET_GO: Duration = Duration::from_secs(1);
 /// Who waits for room in a submission queue looks again this often, whatever wakes it.
 const SQ_WAIT_NS: u64 = 100_000_000;
 
-/// SQ threads that start from now on sleep between submissions (`thread::Thread::doze`), or spin.
+/// SQ threads that start from now on sleep between submissions (`thread::Thread::sleep_between`), or spin.
 pub fn set_idle_sleeps(on: bool) {
     PROCESS.sq_idle_sleeps.store(on, Relaxed);
 }
@@ -108,14 +108,14 @@ impl SqPoll {
         let awake = self.data.page.word(word::RESTS).load(SeqCst) == 0;
         if awake {
             self.drives.store(true, SeqCst);
-            self.hurry();
+            self.wake_sq_thread();
         }
         awake && self.data.pid == softring_host::fork::pid()
     }
 
     /// There is something to do that cannot wait for the end of a sleep. Late by a sleep if that
     /// begins just now.
-    pub(crate) fn hurry(&self) {
+    pub(crate) fn wake_sq_thread(&self) {
         if self.data.page.word(word::IDLE_SLEEPS).load(SeqCst) != 0 {
             self.data.wake();
         }
@@ -124,7 +124,7 @@ impl SqPoll {
     /// The thread is to submit, and somebody is about to wait for it.
     pub(crate) fn await_thread(&self, control: &Control) {
         if self.ready(control) > 0 {
-            self.hurry();
+            self.wake_sq_thread();
         }
     }
 }

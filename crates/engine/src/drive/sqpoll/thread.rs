@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use super::protocol::Page;
 use super::stall::Vain;
 use super::{wakes_by, word};
-use crate::drive::iopoll::doze;
+use crate::drive::iopoll::sleep_unlocked;
 use crate::drive::of_process::PROCESS;
 use crate::drive::sleep::{FOREVER, On, sleep};
 use crate::io::aio::AioCtx;
@@ -89,7 +89,7 @@ impl Thread {
             let now = coarse_ms();
             let idle = u64::from(self.data.idle.load(Relaxed));
             if now < *until.get_or_insert(now + idle) {
-                self.doze();
+                self.sleep_between();
                 continue;
             }
             if self.may_end() {
@@ -140,9 +140,9 @@ impl Thread {
     }
 
     /// Between two looks.
-    fn doze(&mut self) {
+    fn sleep_between(&mut self) {
         core::hint::spin_loop();
-        if self.doze_for_completions() || self.pause() {
+        if self.sleep_for_completions() || self.pause() {
             return;
         }
         if self.idle_sleeps.is_none() || self.rings.is_empty() {
@@ -175,7 +175,7 @@ impl Thread {
     /// Where rings that go by a policy have something in flight, that says what to do until their
     /// next completion. False if none has: only submissions are to come, and what [`Self::listen`]
     /// knows.
-    fn doze_for_completions(&mut self) -> bool {
+    fn sleep_for_completions(&mut self) -> bool {
         let rings = &self.rings;
         if !busy(rings).any(|(_, sq)| sq.policy.load(Relaxed)) {
             return false;
@@ -191,7 +191,8 @@ impl Thread {
         }
         let mut slept = None;
         if let Some((ring, idle_sleep)) = first_idle_sleep(rings, &mut self.signals) {
-            let (mut ctx, rested) = doze(ring, ring.lock(), idle_sleep, self.signals.mask());
+            let (mut ctx, rested) =
+                sleep_unlocked(ring, ring.lock(), idle_sleep, self.signals.mask());
             slept = (rested != Ok(false)).then_some(ring.id);
             ctx.count_idle_sleeps();
         }

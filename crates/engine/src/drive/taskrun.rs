@@ -25,7 +25,7 @@ fn tells(flags: u32) -> bool {
 
 /// The program has just learnt from poll(2) that a file is ready. Where a ring waits for that file,
 /// too, the kernel has set the ring's flag by then; the reactor may be on its way.
-pub fn hurry() {
+pub fn flag_ready_rings() {
     if !PROCESS.flagging.load(Relaxed) {
         return;
     }
@@ -38,7 +38,7 @@ pub fn hurry() {
             && !ctx.leaves_work()
             && ctx.has_work()
         {
-            ctx.announce_deferred();
+            ctx.set_taskrun();
         }
     }
 }
@@ -74,12 +74,12 @@ impl Ctx {
     }
 
     /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
-    pub(crate) fn announce_deferred(&mut self) {
-        self.announce_by(false);
+    pub(crate) fn set_taskrun(&mut self) {
+        self.set_taskrun_by(false);
     }
 
-    /// As [`announce_deferred`](Self::announce_deferred); does a worker bring it?
-    pub(crate) fn announce_by(&mut self, worker: bool) {
+    /// As [`set_taskrun`](Self::set_taskrun); does a worker bring it?
+    pub(crate) fn set_taskrun_by(&mut self, worker: bool) {
         if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
         }
