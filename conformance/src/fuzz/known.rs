@@ -241,16 +241,16 @@ fn no_room_for_all(seen: &Seen) -> bool {
     };
     let full = |rec: &Rec| rec.notes[0] == format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x}");
     // How often has it told of something and gone on, and has it ended?
-    let state = |rec: &Rec, ud: u64| {
-        let own = || rec.cqes.iter().filter(|c| c.ud == ud);
+    let state = |recs: &[Rec], ud: u64| {
+        let own = || recs.iter().flat_map(|rec| &rec.cqes).filter(|c| c.ud == ud);
         let more = |c: &&Cqe| c.flags & IORING_CQE_F_MORE != 0;
         (own().filter(more).count(), own().any(|c| !more(&c)))
     };
     let differs = |ud: u64| {
-        let (a, b) = (state(a, ud), state(b, ud));
+        let (a, b) = (state(&seen.kernel.recs, ud), state(&seen.softring.recs, ud));
         a != b && a.0 + b.0 > 0
     };
-    (full(a) || full(b)) && a.cqes.iter().any(|c| differs(c.ud))
+    (full(a) || full(b)) && a.cqes.iter().chain(&b.cqes).any(|c| differs(c.ud))
 }
 
 /// A poll of an epoll set that a TCP peer's end woke, of which the set is not to tell.

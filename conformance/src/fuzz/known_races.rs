@@ -90,8 +90,8 @@ pub fn chain_without_room(seen: &Seen) -> bool {
     overflowed && in_front(seen, ring, own).is_some() && (either(&waits) || either(&blocks))
 }
 
-/// What a request or the program read from the ring's own eventfd, beside a worker whose CQE that counts, or a
-/// request that is polled first.
+/// What a request or the program read from the ring's own eventfd, beside a worker whose CQE that
+/// counts, or a request that is polled first.
 pub fn counts_of_workers(seen: &Seen) -> bool {
     let own = |(ring, sqe): (u8, &Sqe)| {
         (reads(sqe.op) || sqe.op == IORING_OP_READ_MULTISHOT)

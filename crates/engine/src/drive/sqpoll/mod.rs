@@ -56,7 +56,8 @@ const LET_GO: Duration = Duration::from_secs(1);
 /// Who waits for room in a submission queue looks again this often, whatever wakes it.
 const SQ_WAIT_NS: u64 = 100_000_000;
 
-/// SQ threads that start from now on sleep between submissions (`thread::Thread::sleep_between`), or spin.
+/// SQ threads that start from now on sleep between submissions
+/// (`thread::Thread::sleep_between`), or spin.
 pub fn set_idle_sleeps(on: bool) {
     PROCESS.sq_idle_sleeps.store(on, Relaxed);
 }
