@@ -7,21 +7,28 @@ use super::transcript::Transcript;
 use softring_uapi::*;
 
 /// Do chains that wait for streams hold all workers that the kernel has for what ends by itself? It
-/// has as many as the task's first ring has entries (`io_init_wq_offload`).
+/// has as many as the task's first ring has entries (`io_init_wq_offload`). Then what they hold up
+/// is not told of, or not yet where a CQ had more at rest.
 pub fn all_wait(seen: &Seen) -> bool {
-    let Some((_, own)) = seen.request() else { return false };
+    let own = seen.request().map(|(_, own)| own.ud);
     let (kernel, softring) = seen.results();
+    let untold = own.is_some() && kernel.is_empty() && !softring.is_empty();
+    if !untold && !seen.at_rest() {
+        return false;
+    }
     let worked = |i: usize| seen.kernel.recs.iter().any(|rec| rec.step == i && rec.ret == 0);
     let (mut workers, mut waiting, mut linked) = (None, 0, [false; 2]);
     let steps = seen.program.steps.iter().enumerate().filter(|(i, _)| worked(*i));
     let mut there = false;
-    for (_, step) in steps {
+    for (at, step) in steps {
         match step {
+            _ if own.is_none() && at >= seen.what.step => break,
             Step::Setup(s) if workers.is_none() => workers = s.entries.checked_next_power_of_two(),
             Step::Sqe { ring, sqe, .. } => {
-                there |= sqe.ud == own.ud;
+                there |= Some(sqe.ud) == own;
                 let follows = &mut linked[usize::from(ring & 1)];
                 let ended = told(seen.kernel, sqe.ud) || told(seen.softring, sqe.ud);
+                let ended = ended && own.is_some();
                 waiting += u32::from(*follows && !ended && blocks(sqe.op));
                 *follows = sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
             }
@@ -30,7 +37,7 @@ pub fn all_wait(seen: &Seen) -> bool {
             _ => {}
         }
     }
-    kernel.is_empty() && !softring.is_empty() && workers.is_some_and(|n| waiting >= n)
+    workers.is_some_and(|n| waiting >= n)
 }
 
 /// Does a cancellation find, on the kernel only, what no worker has begun?
