@@ -10,7 +10,7 @@ use rustix::net::{
     SocketFlags, SocketType, accept_with, bind, listen, recvmsg, send, socket_with,
 };
 use softring_engine::stats::clean::printable;
-use softring_engine::stats::watcher::{COMM, KEY, WHY, Watcher};
+use softring_engine::stats::watcher::{COMM, FIND, KEY, WHY, Watcher};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
 use std::mem::{MaybeUninit, size_of};
@@ -34,6 +34,12 @@ pub struct Received {
 }
 
 impl Received {
+    /// Is there a file that the process may hand to nobody whom it does not know, and that `/proc`
+    /// has?
+    pub fn is_to_be_found(&self) -> bool {
+        self.file.as_ref().is_err_and(|e| e.raw_os_error() == Some(FIND))
+    }
+
     /// Tells a sender that waits that its file is being read; false if it waits no more.
     pub fn answer(&self) -> bool {
         send(&self.sender, b".", SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok()

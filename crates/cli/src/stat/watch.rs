@@ -141,7 +141,13 @@ impl Watch {
                     self.unknown.remove(&pid);
                     self.add(Source::new(pid, command, file));
                 }
-                Next::File(Received { pid, .. }) => _ = self.missed.insert(pid),
+                Next::File(received) => {
+                    self.missed.insert(received.pid);
+                    if received.is_to_be_found() {
+                        self.look_for(vec![received.pid]);
+                        received.answer();
+                    }
+                }
                 Next::Nobody => break,
                 Next::NoDescriptor if self.sum_ended() => {}
                 Next::NoDescriptor => return false,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::{Reader, Source};
 use softring_engine::stats::trace::{Clock, Event};
-use softring_engine::stats::watcher::Watcher;
+use softring_engine::stats::watcher::{FIND, Watcher};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -107,10 +107,13 @@ impl Readers {
         let (pid, none) = (received.pid, Err(ErrorKind::NotFound.into()));
         let file: io::Result<File> = std::mem::replace(&mut received.file, none);
         let known = (pid != 0).then(|| pid.cast_unsigned());
-        let begun = file.and_then(|file| {
-            let reader = Reader::open(file.into(), known);
-            self.add(pid, reader.map_err(|e| io::Error::from_raw_os_error(-e.res()))?)
-        });
+        let begun = match file {
+            Ok(file) => Reader::open(file.into(), known)
+                .map_err(|e| io::Error::from_raw_os_error(-e.res()))
+                .and_then(|reader| self.add(pid, reader)),
+            Err(e) if e.raw_os_error() == Some(FIND) => self.find(pid),
+            Err(e) => Err(e),
+        };
         let in_time = received.answer();
         let why = match begun {
             Err(e) => e.to_string(),
@@ -123,6 +126,13 @@ impl Readers {
             Ok(()) => "what it did first, as this was too slow to begin".to_owned(),
         };
         self.untraced.insert(pid, (named(pid, &received.command), why));
+    }
+
+    /// The memory of who may hand it to nobody that it does not know: of another user namespace.
+    fn find(&mut self, pid: i32) -> io::Result<()> {
+        let found = if pid == 0 { Ok(None) } else { find::memory(pid) };
+        let nowhere = || io::Error::other("another user namespace, and not to be found in /proc");
+        self.add(pid, found?.ok_or_else(nowhere)?)
     }
 
     fn add(&mut self, pid: i32, mut reader: Reader) -> io::Result<()> {

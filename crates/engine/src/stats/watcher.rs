@@ -9,7 +9,9 @@
 //! left behind, whoever dies.
 //!
 //! Anybody may take the name once the watcher has gone, so a process looks whom it has reached
-//! (SO_PEERCRED), and sends to its own user or root only.
+//! (SO_PEERCRED), and sends to its own user or root only. In a user namespace that has no number for
+//! whom it has reached it cannot tell: then it sends no descriptor, but asks to be looked up in
+//! `/proc` ([`FIND`]), which who may read it can do and nobody else.
 //!
 //! Where the socket cannot be reached (another network namespace, a sandbox) nothing is said: the
 //! file can still be found through `/proc`.
@@ -38,6 +40,11 @@ pub const KEY: usize = 32;
 pub const COMM: usize = 16;
 /// Behind that: why there is no file, an errno; 0 if there is one.
 pub const WHY: usize = 4;
+/// In the place of an errno: there is a file, to be found in `/proc` (EREMCHG, which no call that
+/// makes one answers).
+pub const FIND: i32 = 78;
+/// Who has no number in a user namespace has this one there (`/proc/sys/kernel/overflowuid`).
+const OVERFLOW_UID: u32 = 65534;
 /// A watcher that has stopped must not stop the program for longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long one waits before one tries again.
@@ -79,38 +86,55 @@ impl Watcher {
 
     /// Sends a file, or why there is none, to the watcher, if there is one.
     pub(super) fn send(self, file: Result<BorrowedFd<'_>>) {
-        if let Some(key) = self.key().get() {
-            let _ = self.send_to(key, file);
+        if let Some(key) = self.key().get()
+            && let Ok((socket, Sent::Request)) = self.send_to(key, file)
+        {
+            wait_for_answer(socket.as_fd());
         }
     }
 
     /// Sends a file, and waits until the watcher has begun to read it, or is done with us.
     pub(super) fn send_and_wait(self, file: Result<BorrowedFd<'_>>) {
         if let Some(key) = self.key().get()
-            && let Ok(socket) = self.send_to(key, file)
+            && let Ok((socket, _)) = self.send_to(key, file)
         {
             wait_for_answer(socket.as_fd());
         }
     }
 
-    fn send_to(self, key: &[u8; KEY], file: Result<BorrowedFd<'_>>) -> Result<EngineFd> {
+    fn send_to(self, key: &[u8; KEY], file: Result<BorrowedFd<'_>>) -> Result<(EngineFd, Sent)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let socket = EngineFd::from(socket);
         reach(socket.as_fd(), &SocketAddrUnix::new_abstract_name(&self.name(key))?)?;
-        if !is_ours(socket.as_fd()) {
+        let peer = peer_of(socket.as_fd()).ok_or(Errno::EPERM)?;
+        let (file, why, sent) = match file {
+            Err(e) => (None, -e.res(), Sent::File),
+            Ok(file) if is_ours(peer) => (Some(file), 0, Sent::File),
+            Ok(_) => (None, FIND, Sent::Request),
+        };
+        if !is_ours(peer) && !is_nameless(peer) {
             return Err(Errno::EPERM);
         }
-        let why = file.err().map_or(0, |e| -e.res()).to_ne_bytes();
+        let why = why.to_ne_bytes();
         let comm = sys::process_name();
         let parts = [IoSlice::new(key), IoSlice::new(&comm), IoSlice::new(&why)];
         // The first message of a connection finds room.
         match file {
-            Ok(file) => send_file(socket.as_fd(), &parts, file)?,
-            Err(_) => send_text(socket.as_fd(), &parts)?,
+            Some(file) => send_file(socket.as_fd(), &parts, file)?,
+            None => send_text(socket.as_fd(), &parts)?,
         }
-        Ok(socket)
+        Ok((socket, sent))
     }
+}
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// A file, or why there is none.
+    File,
+    /// That there is one to be found, while the process waits for that.
+    Request,
 }
 
 fn send_text(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3]) -> Result<()> {
@@ -168,14 +192,37 @@ fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
     }
 }
 
-/// Is the other end this process's user's, or root's? Not rustix's `socket_peercred`: its type has
-/// no word for a process of another pid namespace.
-fn is_ours(socket: BorrowedFd<'_>) -> bool {
+/// Whose the other end is. Not rustix's `socket_peercred`: its type has no word for a process of
+/// another pid namespace.
+fn peer_of(socket: BorrowedFd<'_>) -> Option<u32> {
     const SOL_SOCKET: u32 = 1;
     const SO_PEERCRED: u32 = 17;
-    let told = sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERCRED);
-    told.is_ok_and(|[_pid, uid, _gid]: [u32; 3]| {
-        uid == 0 || uid == getuid().as_raw() && uid == geteuid().as_raw()
+    let told = sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERCRED).ok()?;
+    let [_pid, uid, _gid]: [u32; 3] = told;
+    Some(uid)
+}
+
+/// Is that this process's user, or root?
+fn is_ours(uid: u32) -> bool {
+    uid == 0 || uid == getuid().as_raw() && uid == geteuid().as_raw()
+}
+
+/// Has the other end's user no number here, so that it may be root of another user namespace?
+fn is_nameless(uid: u32) -> bool {
+    let map = || sys::proc_text("/proc/self/uid_map").unwrap_or_default();
+    uid == OVERFLOW_UID && !is_mapped(&map(), uid)
+}
+
+/// Does a `uid_map` have that number?
+fn is_mapped(map: &str, uid: u32) -> bool {
+    map.lines().any(|line| {
+        let mut words = line.split_whitespace().map(|word| word.parse::<u32>());
+        let (Some(Ok(first)), Some(Ok(_)), Some(Ok(n))) =
+            (words.next(), words.next(), words.next())
+        else {
+            return true;
+        };
+        uid.checked_sub(first).is_some_and(|at| at < n)
     })
 }
 
@@ -208,7 +255,7 @@ mod tests {
     fn who_has_stopped_holds_nobody_up_for_long() {
         let key = b"0123456789abcdef0123456789abcdef";
         let watcher = watcher(key);
-        let first = Watcher::Stat.send_to(key, Ok(page().as_fd())).unwrap();
+        let (first, _) = Watcher::Stat.send_to(key, Ok(page().as_fd())).unwrap();
         let start = Instant::now();
         assert_eq!(Watcher::Stat.send_to(key, Ok(page().as_fd())).err(), Some(Errno::EAGAIN));
         let took = start.elapsed();
@@ -236,6 +283,16 @@ mod tests {
         let mut message = [0u8; 2 * KEY];
         let (_, n) = recv(accept(&watcher).unwrap(), &mut message, RecvFlags::empty()).unwrap();
         assert_eq!(message[KEY + COMM..n], 12i32.to_ne_bytes());
+    }
+
+    #[test]
+    fn who_has_no_number_here_is_known_by_the_map() {
+        let all = "         0          0 4294967295\n";
+        assert!(is_mapped(all, OVERFLOW_UID));
+        assert!(!is_mapped("0 65534 1\n", OVERFLOW_UID));
+        assert!(is_mapped("0 1000 1\n1 100000 65536\n", OVERFLOW_UID));
+        assert!(!is_mapped("", OVERFLOW_UID), "no map: nobody has a number");
+        assert!(is_mapped("nonsense", OVERFLOW_UID), "in doubt it is a stranger's");
     }
 
     #[test]
