@@ -55,4 +55,12 @@ for job in $(jobs -p); do wait "$job" || RC=1; done
 # not know.
 grep -hE '^==[0-9]+== (Invalid|Conditional|Use of|Mismatched|Source and)' -A12 \
     "$SCRATCH"/*.log && RC=1
+# Of what says nothing wrong itself there is nothing to say: no report, and no exit code of one.
+note "valgrind reports nothing of ours"
+valgrind_nop() {
+    SOFTRING_ENGINE=user SOFTRING_QUIET=1 LD_PRELOAD=$TARGET/debug/libsoftring.so \
+        valgrind -q --error-exitcode=9 --smc-check=all-non-file --log-file="$SCRATCH/nop.log" \
+        "$TARGET/debug/conformance" run --case nop::plain
+}
+valgrind_nop || { cat "$SCRATCH/nop.log"; RC=1; }
 exit $RC

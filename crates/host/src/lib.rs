@@ -21,3 +21,4 @@ pub mod time;
 pub mod trial;
 pub mod unlisted;
 pub mod user;
+mod valgrind;
