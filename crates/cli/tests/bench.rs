@@ -385,7 +385,9 @@ fn rules_for_sleeping_are_simulated() {
         assert!((number(0, "latency_ratio") - 1.0).abs() < 1e-9, "{table}");
         assert!((0..7).all(|r| number(r, "iops") > 0.0 && number(r, "cpu_percent") <= 100.1));
         // Who blocks sleeps for each request, and who spins for none.
-        assert!(number(0, "sleeps") < 1.0 && number(1, "cpu_percent") < number(0, "cpu_percent"));
+        assert!(
+            number(0, "idle_sleeps") < 1.0 && number(1, "cpu_percent") < number(0, "cpu_percent")
+        );
     }
     let drawn = fs::read_to_string(&svg).unwrap();
     assert!(drawn.contains("<svg") && drawn.contains("mean/2") && drawn.contains("depth 8"));
