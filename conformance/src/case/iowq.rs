@@ -340,11 +340,7 @@ fn timed_behind(cx: &mut Cx) -> Outcome {
     for (what, head) in [
         ("nothing", sqe::rw(IORING_OP_WRITEV, fd, addr(&none), 0, u64::MAX)),
         ("nothing at a place", sqe::rw(IORING_OP_WRITEV, fd, addr(&none), 0, 0)),
-        ("a write where the file is", whole(IORING_OP_WRITE, fd, u64::MAX)),
-        ("a read where the file is", whole(IORING_OP_READ, fd, u64::MAX)),
-        ("a write at a place", whole(IORING_OP_WRITE, fd, 0)),
         ("a read at a place", whole(IORING_OP_READ, fd, 0)),
-        ("a worker's write", whole(IORING_OP_WRITE, fd, 0).with(IOSQE_ASYNC)),
         ("a cached write", whole(IORING_OP_WRITE, cached, 0)),
         ("a worker's cached write", whole(IORING_OP_WRITE, cached, 0).with(IOSQE_ASYNC)),
         ("FSYNC", sqe::op(IORING_OP_FSYNC, cached)),
