@@ -76,7 +76,7 @@ pub(crate) fn iopoll_check<'r>(
     (ctx, done)
 }
 
-/// Looks, sleeps and sleeps until `want` have come.
+/// Looks, sleeps and blocks until `want` have come.
 fn poll_until<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
@@ -181,7 +181,7 @@ pub(crate) fn sleep_unlocked<'r>(
     let idle_sleeping = ctx.trace.begin_idle_sleep(idle_sleep.until, idle_sleep.many);
     // A modelled device wakes who sleeps for it, as a real one does.
     let due = ctx.model_due().filter(|&due| !idle_sleep.through() && due < idle_sleep.until);
-    let length = IdleSleep { until: due.unwrap_or(idle_sleep.until), ..idle_sleep };
+    let idle_sleep = IdleSleep { until: due.unwrap_or(idle_sleep.until), ..idle_sleep };
     if ctx.transports.with_models() {
         sys::exact_timers();
     } else if reap.is_none() {
@@ -195,7 +195,7 @@ pub(crate) fn sleep_unlocked<'r>(
         ctx.begin_drive(0, idle_sleep.until);
     }
     drop(ctx);
-    let slept = sleep::idle_sleep(reap.as_mut(), length, in_flight, wake, mask);
+    let slept = sleep::idle_sleep(reap.as_mut(), idle_sleep, in_flight, wake, mask);
     let slept = slept.map(|early| early || due.is_some());
     let mut ctx = ring.lock();
     if let Some((aio, reap)) = ctx.transports.aio.as_mut().zip(reap) {

@@ -173,7 +173,7 @@ impl Wait {
 }
 
 impl Going<'_> {
-    /// Looks, sleeps and sleeps until it is over.
+    /// Looks, sleeps and blocks until it is over.
     fn goes_on(&mut self, ctx: &Context, ring: &Ring, deadline: u64, mask: Option<u64>) -> isize {
         let mut signals = SignalScope::default();
         signals.wait_under(mask);
