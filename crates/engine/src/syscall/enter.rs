@@ -198,8 +198,10 @@ impl Ctx {
         if self.defers() {
             // What the program's wait does at once a worker comes later than: both take the uring
             // lock, and the worker is to be woken before.
-            let first = !self.run.is_empty() || !self.iowq.is_empty() && self.poll_set_has_work();
-            self.turn(Turn::Deferred { workers: !(waits && first) });
+            let mut ready =
+                || !self.run.is_empty() || !self.iowq.is_empty() && self.poll_set_has_work();
+            let workers = !(waits && ready());
+            self.turn(Turn::Deferred { workers });
             let any = !self.transports.stash.is_empty() || !self.run.is_empty();
             if any && !waits {
                 self.set_taskrun();
