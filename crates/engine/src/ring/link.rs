@@ -118,7 +118,7 @@ impl Ctx {
     }
 
     /// Takes a member out of its chain, to end with `res`; answers what came after it.
-    fn end_linked(&mut self, id: ReqId, res: i32) -> Option<ReqId> {
+    pub(super) fn end_linked(&mut self, id: ReqId, res: i32) -> Option<ReqId> {
         let req = self.slab.get_mut(id)?;
         let next = req.link.take();
         req.flags.remove(ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT);

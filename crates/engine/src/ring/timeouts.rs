@@ -173,11 +173,9 @@ impl Ctx {
             h.flags.remove(ReqFlags::LINK_TIMEOUT | ReqFlags::ARM_LTIMEOUT);
             if by_task && h.is_workers() && h.has_ended() {
                 // Its CQE is task work, and comes before this one's.
-                timeout.res = Errno::ENOENT.res();
-                timeout.flags |= ReqFlags::ENDED | ReqFlags::WITH_CHAIN;
-                timeout.phase = Phase::Prepped;
                 self.slab.insert(timeout);
-                return self.queue_follower(id);
+                self.end_linked(id, Errno::ENOENT.res());
+                return;
             }
             let counts = h.row.has(opdef::COUNTED);
             if timeout.flags.contains(ReqFlags::ORPHAN) {
