@@ -108,14 +108,15 @@ impl Watcher {
         let socket = EngineFd::from(socket);
         reach(socket.as_fd(), &SocketAddrUnix::new_abstract_name(&self.name(key))?)?;
         let peer = peer_of(socket.as_fd()).ok_or(Errno::EPERM)?;
-        let (file, why, sent) = match file {
-            Err(e) => (None, -e.res(), Sent::File),
-            Ok(file) if is_ours(peer) => (Some(file), 0, Sent::File),
-            Ok(_) => (None, FIND, Sent::Request),
-        };
-        if !is_ours(peer) && !is_nameless(peer) {
+        let ours = is_ours(peer);
+        if !ours && !is_nameless(peer) {
             return Err(Errno::EPERM);
         }
+        let (file, why, sent) = match file {
+            Err(e) => (None, -e.res(), Sent::File),
+            Ok(file) if ours => (Some(file), 0, Sent::File),
+            Ok(_) => (None, FIND, Sent::Request),
+        };
         let why = why.to_ne_bytes();
         let comm = sys::process_name();
         let parts = [IoSlice::new(key), IoSlice::new(&comm), IoSlice::new(&why)];
