@@ -141,13 +141,11 @@ impl Watch {
                     self.unknown.remove(&pid);
                     self.add(Source::new(pid, command, file));
                 }
-                Next::File(received) => {
-                    self.missed.insert(received.pid);
-                    if received.is_to_be_found() {
-                        self.look_for(vec![received.pid]);
-                        received.answer();
-                    }
+                Next::File(received) if received.is_to_be_found() => {
+                    self.look_for(vec![received.pid]);
+                    received.answer();
                 }
+                Next::File(Received { pid, .. }) => _ = self.missed.insert(pid),
                 Next::Nobody => break,
                 Next::NoDescriptor if self.sum_ended() => {}
                 Next::NoDescriptor => return false,

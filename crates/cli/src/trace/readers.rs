@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::{Reader, Source};
 use softring_engine::stats::trace::{Clock, Event};
-use softring_engine::stats::watcher::{FIND, Watcher};
+use softring_engine::stats::watcher::Watcher;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -105,13 +105,14 @@ impl Readers {
 
     fn receive(&mut self, mut received: Received) {
         let (pid, none) = (received.pid, Err(ErrorKind::NotFound.into()));
+        let to_be_found = received.is_to_be_found();
         let file: io::Result<File> = std::mem::replace(&mut received.file, none);
         let known = (pid != 0).then(|| pid.cast_unsigned());
         let begun = match file {
             Ok(file) => Reader::open(file.into(), known)
                 .map_err(|e| io::Error::from_raw_os_error(-e.res()))
                 .and_then(|reader| self.add(pid, reader)),
-            Err(e) if e.raw_os_error() == Some(FIND) => self.find(pid),
+            Err(_) if to_be_found => self.find(pid),
             Err(e) => Err(e),
         };
         let in_time = received.answer();
