@@ -71,9 +71,9 @@ judge_aio() {
     found=$(reported found "$2")
     case $1 in
         # These sleep in io_getevents. fio that reaps never waits there, qemu does for an eventfd.
-        *polled*userspace_reap=0*) [ "$found" -gt 0 ] || echo "no wait found anything by looking" ;;
+        *polled*userspace_reap=0*) [ "$found" -gt 0 ] || echo "no wait found anything by polling" ;;
         *polled*) ;;
-        *) [ "$found" = 0 ] || echo "$found waits looked, though nobody asked for that" ;;
+        *) [ "$found" = 0 ] || echo "$found waits polled, though nobody asked for that" ;;
     esac
     case $1 in *plain*) return ;; esac
     [ "$(reported aio "$2")" -gt 0 ] || echo "softring saw no call of kernel aio"

@@ -15,7 +15,7 @@ impl Family {
     }
 
     /// Those who live.
-    pub fn look(&mut self) -> Vec<i32> {
+    pub fn update(&mut self) -> Vec<i32> {
         let mut ask: Vec<i32> = self.0.iter().copied().collect();
         let mut alive = Vec::new();
         while let Some(pid) = ask.pop() {

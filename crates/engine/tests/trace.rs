@@ -25,7 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
 /// All there is with its words, as it comes.
 fn whole(reader: &mut Reader, clock: &mut Clock) -> Vec<(Event, Vec<u64>)> {
     let mut all = Vec::new();
-    clock.look();
+    clock.read();
     reader.poll(clock, |_, event, more| all.push((event, more.to_vec())));
     all
 }
@@ -38,7 +38,7 @@ fn bytes((event, more): &(Event, Vec<u64>)) -> Vec<u8> {
 /// All there is, by time.
 fn events(reader: &mut Reader, clock: &mut Clock) -> Vec<(Source, Event)> {
     let mut all = Vec::new();
-    clock.look();
+    clock.read();
     reader.poll(clock, |source, event, _| all.push((source.clone(), event)));
     all.sort_by_key(|(_, e)| e.time);
     all

@@ -46,7 +46,7 @@ fn costs() {
         let mut dropped = 0;
         compare(name, |on| {
             // Both wait for the same.
-            clock.look();
+            clock.read();
             reader.start(&clock, names()).unwrap();
             if !on {
                 reader.stop();

@@ -55,11 +55,11 @@ pub const AIO_KEPT_DEPTH: u32 = 2048;
 pub const AIO_WAIT_BATCH: usize = 32;
 
 /// Iocbs of a program's that are looked at in one go: 2 KiB of stack.
-pub const AIO_LOOK_BATCH: usize = 32;
+pub const AIO_BATCH: usize = 32;
 
 /// Submissions of a program's aio context that are looked at for polled iocbs: looking takes longer
 /// than many a submission, and a program that polls does so from the start.
-pub const AIO_LOOKS: u32 = 64;
+pub const AIO_INSPECTED: u32 = 64;
 
 /// How long the end of an aio context waits for threads that look at its completion memory: they
 /// leave at the next look, unless it is a signal handler on top of one of them that ends it.

@@ -192,14 +192,14 @@ fn count_filters() {
 
 /// Has a filter come of which nobody was told, before anything was learned? It may kill who tries
 /// what it answers.
-pub fn came_unheard() -> bool {
-    static UNHEARD: AtomicBool = AtomicBool::new(false);
+pub fn came_unreported() -> bool {
+    static UNREPORTED: AtomicBool = AtomicBool::new(false);
     let expected = FILTERED.load(Relaxed) == UNKNOWN || UNREAD.load(Relaxed);
-    if !UNHEARD.load(Relaxed) && !expected && !KNOWN.load(Acquire) {
+    if !UNREPORTED.load(Relaxed) && !expected && !KNOWN.load(Acquire) {
         count_filters();
-        UNHEARD.store(UNREAD.load(Relaxed), Relaxed);
+        UNREPORTED.store(UNREAD.load(Relaxed), Relaxed);
     }
-    UNHEARD.load(Relaxed) && !KNOWN.load(Acquire)
+    UNREPORTED.load(Relaxed) && !KNOWN.load(Acquire)
 }
 
 /// Learns what is refused, once per process; forked children inherit what their parents know.

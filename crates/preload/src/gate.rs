@@ -116,7 +116,7 @@ unsafe fn setup(a: &[usize; 6]) -> isize {
         // SAFETY: the program's own call.
         return unsafe { setup_without_ours(a, call, how) };
     }
-    if config::engine() == Engine::Auto && refused::came_unheard() {
+    if config::engine() == Engine::Auto && refused::came_unreported() {
         // What that filter kills for is not known, but for the program's own call: it comes first.
         // SAFETY: as above.
         let ret = unsafe { kernel_setup(a) };
@@ -257,7 +257,7 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     crate::wrap::close::first_ring();
     proc::check_forked();
     fds::closes_are_reported();
-    fds::closes_are_all_reported(intercept::hears_closes());
+    fds::closes_are_all_reported(intercept::reports_closes());
     // Before the ring exists: whoever sees the new descriptor sees this as well.
     watch();
     let first = !ENGINE_RINGS.swap(true, Ordering::Relaxed);

@@ -46,11 +46,11 @@ pub static NANOS: Count = Count::new();
 /// The line, at exit.
 pub fn at_exit() {
     if config::report() {
-        let ((looked, found), idle_sleeps) =
-            (softring_engine::libaio::looks(), softring_engine::libaio::idle_slept());
+        let ((polled, found), idle_sleeps) =
+            (softring_engine::libaio::peeks(), softring_engine::libaio::idle_slept());
         crate::notice::line(&format!(
             "report: pid {} sites {} gaps {} setups {} libc {} patched {} trapped {} \
-             aio {} looked {looked} found {found} sleeps {idle_sleeps} unheard {} \
+             aio {} polled {polled} found {found} sleeps {idle_sleeps} unreported {} \
              scanned {} KiB in {} us of CPU",
             crate::proc::id(),
             SITES.get(),

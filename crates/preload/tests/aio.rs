@@ -13,22 +13,22 @@ fn cases(list: &str) -> Vec<String> {
     String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Runs every case of a list under the library; answers how many waits looked for events, how many
+/// Runs every case of a list under the library; answers how many waits polled for events, how many
 /// found them, and how many sleeps they took.
 fn all(list: &str, set: &[(&str, &str)]) -> [u64; 3] {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut looks = [0; 3];
+    let mut polls = [0; 3];
     for case in cases(list) {
         println!("{case} {set:?}");
         let mut c = under(example("aio"), "auto", "auto");
         let out = succeed(c.arg(&case).env("AIO_DIR", dir.path()).envs(set.iter().copied()));
         assert!(count(&out, "aio") > 0, "{case} went past us");
-        for (sum, what) in looks.iter_mut().zip(["looked", "found", "sleeps"]) {
+        for (sum, what) in polls.iter_mut().zip(["polled", "found", "sleeps"]) {
             *sum += count(&out, what);
         }
     }
-    println!("{} waits looked, {} of them found; {} sleeps", looks[0], looks[1], looks[2]);
-    looks
+    println!("{} waits polled, {} of them found; {} sleeps", polls[0], polls[1], polls[2]);
+    polls
 }
 
 /// What the cases say of the kernel is so.
@@ -44,22 +44,22 @@ fn the_kernel() {
 #[test]
 fn plain_contexts_are_the_kernels() {
     for (list, engine) in [("--plain", "auto"), ("--kernels", "auto"), ("--kernels", "kernel")] {
-        let looks = all(list, &[("SOFTRING_ENGINE", engine)]);
-        assert_eq!(looks, [0; 3], "{list}: nobody asked for polling");
+        let polls = all(list, &[("SOFTRING_ENGINE", engine)]);
+        assert_eq!(polls, [0; 3], "{list}: nobody asked for polling");
     }
 }
 
 #[test]
 fn contexts_of_polled_iocbs() {
-    let [looked, found, idle_sleeps] = all("--polled", &[]);
-    assert!(looked >= found && found > 0 && idle_sleeps == 0, "{looked} {found} {idle_sleeps}");
+    let [polled, found, idle_sleeps] = all("--polled", &[]);
+    assert!(polled >= found && found > 0 && idle_sleeps == 0, "{polled} {found} {idle_sleeps}");
 }
 
 /// A wait depends on no call that may go past us.
 #[test]
-fn unheard_calls_on_polled_contexts() {
+fn unreported_calls_on_polled_contexts() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    for case in cases("--unheard") {
+    for case in cases("--unreported") {
         for intercept in ["auto", "patch", "sigsys", "none"] {
             for policy in ["default", "hybrid"] {
                 println!("{case} {intercept} {policy}");
@@ -97,10 +97,10 @@ fn inline_calls() {
 fn every_context_polled() {
     all("--kernels", &[("SOFTRING_AIO_HIPRI", "1")]);
     for list in ["--plain", "--polled"] {
-        let [looked, found, idle_sleeps] = all(list, &[("SOFTRING_AIO_HIPRI", "1")]);
+        let [polled, found, idle_sleeps] = all(list, &[("SOFTRING_AIO_HIPRI", "1")]);
         assert!(
-            looked >= found && found > 0 && idle_sleeps == 0,
-            "{list}: {looked} {found} {idle_sleeps}"
+            polled >= found && found > 0 && idle_sleeps == 0,
+            "{list}: {polled} {found} {idle_sleeps}"
         );
     }
 }
@@ -112,10 +112,10 @@ fn waiters_by_a_policy() {
         let forced = ("SOFTRING_POLL", policy);
         all("--kernels", &[forced, ("SOFTRING_AIO_HIPRI", "1")]);
         for (list, hipri) in [("--plain", "1"), ("--polled", "0")] {
-            let [looked, _, idle_sleeps] = all(list, &[forced, ("SOFTRING_AIO_HIPRI", hipri)]);
-            let seen = (looked > 0, idle_sleeps > 0);
+            let [polled, _, idle_sleeps] = all(list, &[forced, ("SOFTRING_AIO_HIPRI", hipri)]);
+            let seen = (polled > 0, idle_sleeps > 0);
             let polls = policy != "block";
-            assert_eq!(seen, (polls, polls), "{list}, {policy}: {looked} {idle_sleeps}");
+            assert_eq!(seen, (polls, polls), "{list}, {policy}: {polled} {idle_sleeps}");
         }
     }
 }

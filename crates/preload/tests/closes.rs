@@ -55,7 +55,7 @@ fn a_fifo_under_the_number_of_a_file() {
 #[test]
 fn a_file_under_the_number_of_a_ring() {
     on_both("ring_reused", &WAYS);
-    for way in ["inline_close", "inline_dup2", "unheard"] {
+    for way in ["inline_close", "inline_dup2", "unreported"] {
         for intercept in ["none", "sigsys"] {
             succeed(under(example("closes"), "user", intercept).args(["ring_reused", way]));
         }
@@ -65,15 +65,15 @@ fn a_file_under_the_number_of_a_ring() {
 /// Code that no loader knows of closes them.
 #[test]
 fn a_close_that_nobody_hears_of_costs_a_check() {
-    on_both("recv_reused", &["unheard"]);
-    on_both("fifo_reused", &["unheard"]);
+    on_both("recv_reused", &["unreported"]);
+    on_both("fifo_reused", &["unreported"]);
 }
 
 /// Where no call site is patched only libc's functions are heard.
 #[test]
 fn so_it_is_where_nothing_is_patched() {
     for case in ["recv_reused", "fifo_reused"] {
-        for way in ["syscall_close", "inline_close", "inline_dup2", "unheard"] {
+        for way in ["syscall_close", "inline_close", "inline_dup2", "unreported"] {
             succeed(under(example("closes"), "user", "none").args([case, way]));
         }
     }
@@ -82,7 +82,7 @@ fn so_it_is_where_nothing_is_patched() {
 /// Nobody writes to, closes or reads what is the program's after that.
 #[test]
 fn everything_is_closed_and_all_numbers_are_used_again() {
-    on_both("close_all", &["close_range", "closefrom", "syscall", "inline", "unheard"]);
+    on_both("close_all", &["close_range", "closefrom", "syscall", "inline", "unreported"]);
 }
 
 #[test]

@@ -37,8 +37,8 @@ fn file(disk: &str, case: &str) -> Option<PathBuf> {
     }
 }
 
-/// Kinds of rings on which the program itself looks, and policies.
-const LOOKS: [(&str, &str); 9] = [
+/// Kinds of rings on which the program itself pollers, and policies.
+const POLLERS: [(&str, &str); 9] = [
     ("iopoll", "default"),
     ("iopoll", "hybrid"),
     ("iopoll", "adaptive"),
@@ -72,14 +72,14 @@ fn on(kinds: &[(&str, &str)], case: &str, disk: &str) -> Vec<Command> {
     kinds.iter().map(each).collect()
 }
 
-/// The case where the program itself looks.
-fn looks(case: &str, disk: &str) -> Vec<Command> {
-    on(&LOOKS, case, disk)
+/// The case where the program itself pollers.
+fn pollers(case: &str, disk: &str) -> Vec<Command> {
+    on(&POLLERS, case, disk)
 }
 
 /// The case on each kind of ring.
 fn all(case: &str, disk: &str) -> Vec<Command> {
-    on(&[&LOOKS[..], &THREADS].concat(), case, disk)
+    on(&[&POLLERS[..], &THREADS].concat(), case, disk)
 }
 
 /// What a command does, in short.
@@ -125,7 +125,7 @@ fn run(which: fn(&str, &str) -> Vec<Command>, case: &str, disks: &[&str]) {
 #[test]
 fn the_kernel() {
     let Some(path) = file("disk", "kernel") else { return };
-    for case in ["signals", "handler_waits", "handler_looks", "many", "cancels", "closes", "forks"]
+    for case in ["signals", "handler_waits", "handler_peeks", "many", "cancels", "closes", "forks"]
     {
         let mut c = under(example("disturbed"), "kernel", "auto");
         in_time(c.args([case, "plain"]).arg(&path), |_| {});
@@ -138,32 +138,32 @@ fn the_kernel() {
 
 #[test]
 fn signals_come_at_any_moment() {
-    run(looks, "signals", &["quick", "disk"]);
+    run(pollers, "signals", &["quick", "disk"]);
 }
 
 #[test]
 fn a_signal_ends_a_wait() {
-    run(looks, "eintr", &["still"]);
+    run(pollers, "eintr", &["still"]);
 }
 
 #[test]
 fn a_handler_enters_the_ring_that_its_thread_waits_on() {
-    run(looks, "handler_waits", &["slow", "disk"]);
+    run(pollers, "handler_waits", &["slow", "disk"]);
 }
 
 #[test]
 fn a_handler_looks_at_the_ring_at_any_moment() {
-    run(looks, "handler_looks", &["quick", "disk"]);
+    run(pollers, "handler_peeks", &["quick", "disk"]);
 }
 
 #[test]
 fn ten_thousand_are_in_flight() {
-    run(looks, "many", &["quick", "disk"]);
+    run(pollers, "many", &["quick", "disk"]);
 }
 
 #[test]
 fn what_a_device_has_is_not_cancelled() {
-    run(looks, "cancels", &["slow", "disk"]);
+    run(pollers, "cancels", &["slow", "disk"]);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn a_device_stops_answering() {
     };
     let device = brake.loops.last().unwrap();
     let Some(path) = file("disk", "stops") else { return };
-    for mut c in looks("stops", "disk") {
+    for mut c in pollers("stops", "disk") {
         let args: Vec<_> = c.get_args().map(|a| a.to_owned()).collect();
         assert_eq!(args[2], path.as_os_str());
         let mut on_brake = Command::new(c.get_program());

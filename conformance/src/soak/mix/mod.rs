@@ -140,11 +140,11 @@ impl Worker {
             }
             let mut came = false;
             for ring in 0..RINGS.len() {
-                came |= self.look(ring, 0)?;
+                came |= self.reap(ring, 0)?;
             }
             if !came {
                 let ring = self.stage.any_ring();
-                self.look(ring, 1)?;
+                self.reap(ring, 1)?;
             }
             if ticked.elapsed() >= Duration::from_millis(1) {
                 ticked = Instant::now();
@@ -181,7 +181,7 @@ impl Worker {
     }
 
     /// Submits to a ring, and passes on what came there.
-    fn look(&mut self, ring: usize, min: u32) -> Check<bool> {
+    fn reap(&mut self, ring: usize, min: u32) -> Check<bool> {
         let ledger = &mut self.stage.hands[ring].ledger;
         ledger.submit(min, Duration::from_micros(500))?;
         let ends = ledger.reap()?;

@@ -39,7 +39,7 @@ fn attach(args: &StatArgs, pid: i32) -> anyhow::Result<()> {
     watch.begin_now();
     let mut intervals = Intervals::new(args, start);
     let over = |start: Instant| args.seconds.is_some_and(|s| start.elapsed().as_secs_f64() >= s);
-    while watch.look() && signals::end().is_none() && !over(start) {
+    while watch.update() && signals::end().is_none() && !over(start) {
         intervals.tell(&watch)?;
         std::thread::sleep(Watch::EVERY.min(intervals.left()));
     }
@@ -117,7 +117,7 @@ fn follow(
     loop {
         // Not at each page that comes: one looks through /proc for all of the family.
         if next <= Instant::now() {
-            watch.look();
+            watch.update();
             next = Instant::now() + Watch::EVERY;
         } else {
             watch.take();

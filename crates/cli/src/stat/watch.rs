@@ -115,7 +115,7 @@ impl Watch {
 
     /// Only what is done from now on counts.
     pub fn begin_now(&mut self) {
-        self.look();
+        self.update();
         for watched in self.pages.values_mut() {
             watched.before = watched.source.read().map(|r| total(&r.page));
         }
@@ -134,7 +134,7 @@ impl Watch {
         while let Some(listener) = &mut self.listener {
             let next = listener.next();
             let away = listener.turned_away();
-            self.look_for(away);
+            self.find_in_proc(away);
             match next {
                 Next::File(Received { pid, command, file: Ok(file), .. }) => {
                     self.missed.remove(&pid);
@@ -142,7 +142,7 @@ impl Watch {
                     self.add(Source::new(pid, command, file));
                 }
                 Next::File(received) if received.is_to_be_found() => {
-                    self.look_for(vec![received.pid]);
+                    self.find_in_proc(vec![received.pid]);
                     received.answer();
                 }
                 Next::File(Received { pid, .. }) => _ = self.missed.insert(pid),
@@ -155,10 +155,10 @@ impl Watch {
     }
 
     /// Opens the pages that are new; false if all processes have ended.
-    pub fn look(&mut self) -> bool {
+    pub fn update(&mut self) -> bool {
         self.take();
         self.spare.clear();
-        let alive = self.family.look();
+        let alive = self.family.update();
         for &pid in &alive {
             if self.pages.range((pid, 0)..=(pid, u64::MAX)).next().is_none() {
                 self.open(pid);
@@ -194,7 +194,7 @@ impl Watch {
     }
 
     /// Processes that had connected, and were let go before they sent their page, may be found.
-    fn look_for(&mut self, pids: Vec<i32>) {
+    fn find_in_proc(&mut self, pids: Vec<i32>) {
         for pid in pids {
             let all = (pid, 0)..=(pid, u64::MAX);
             if self.pages.range(all.clone()).next().is_none()

@@ -186,7 +186,7 @@ impl Sink for Strace {
         self.waiting.push(Waiting { process, source, event, more: more.to_vec() });
     }
 
-    fn looked(&mut self, readers: &Readers) {
+    fn passed(&mut self, readers: &Readers) {
         self.take_until(readers.polled_at(), readers);
     }
 }

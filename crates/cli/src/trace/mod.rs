@@ -37,7 +37,7 @@ impl Sink for Record {
         self.add(process, source, event, more);
     }
 
-    fn looked(&mut self, _: &Readers) {}
+    fn passed(&mut self, _: &Readers) {}
 }
 
 /// `softring trace`

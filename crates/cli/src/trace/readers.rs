@@ -156,8 +156,8 @@ impl Readers {
     }
 
     /// Looks in `/proc` for the memories of those who cannot reach us.
-    pub fn look(&mut self, family: &mut Family) {
-        for pid in family.look() {
+    pub fn update(&mut self, family: &mut Family) {
+        for pid in family.update() {
             if self.each.iter().any(|t| t.pid == pid && !t.over) {
                 continue;
             }
@@ -183,7 +183,7 @@ impl Readers {
     /// Hands on what has been written since the last call, with the serial number of the process,
     /// and has it go on.
     pub fn poll(&mut self, mut f: impl FnMut(u32, &Source, Event, &[u64])) {
-        self.clock.look();
+        self.clock.read();
         let (clock, dropped) = (&self.clock, &mut self.dropped);
         self.each.retain_mut(|t| {
             // First: what has ended writes nothing after that.
@@ -233,7 +233,7 @@ impl Readers {
     /// When the last [`Self::poll`] began, in ticks. What the program wrote before has been handed
     /// on; of what it wrote meanwhile, the end of a request may have come before its beginning.
     pub fn polled_at(&self) -> u64 {
-        self.clock.looked_at()
+        self.clock.read_at()
     }
 
     /// A time in ns of CLOCK_MONOTONIC, as far as is known now.

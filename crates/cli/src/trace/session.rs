@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at the program's memory, which takes what a million requests a second write
 /// within five times as long.
-const LOOK: Duration = Duration::from_millis(20);
+const PASS: Duration = Duration::from_millis(20);
 
 /// Whom it is about.
 enum Target {
@@ -74,7 +74,7 @@ pub trait Sink {
     fn event(&mut self, process: u32, source: &Source, event: Event, more: &[u64]);
 
     /// All that was there has been handed on; more may come.
-    fn looked(&mut self, readers: &Readers);
+    fn passed(&mut self, readers: &Readers);
 }
 
 /// A process that is known and not yet followed, so that what can go wrong is told first.
@@ -157,14 +157,14 @@ impl Session {
             }
             let due = next <= Instant::now();
             if on && due {
-                readers.look(&mut family);
+                readers.update(&mut family);
             }
             // Also once more after the stop: what was written until then.
             if on && due || stop {
                 readers.poll(|process, source, event, more| {
                     sink.event(process, source, event, more);
                 });
-                sink.looked(readers);
+                sink.passed(readers);
             }
             match (ended, &*target) {
                 (Some(status), _) => return Ok(status),
@@ -172,7 +172,7 @@ impl Session {
                 _ => {}
             }
             if due {
-                next = Instant::now() + LOOK;
+                next = Instant::now() + PASS;
             }
             readers.wait(next.saturating_duration_since(Instant::now()));
         }

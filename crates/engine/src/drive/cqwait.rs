@@ -34,7 +34,7 @@ pub(crate) struct WaitArgs {
     pub(crate) sigmask: Option<u64>,
 }
 
-/// A passive sleeper that must watch something else too looks again this often.
+/// A passive sleeper that must watch something else too polls again this often.
 const SLICE_NS: u64 = 5_000_000;
 /// Futex sleeps are never unbounded, so that a handler installed with SA_RESTART still ends them
 /// with EINTR.
@@ -244,7 +244,7 @@ fn sleep<'r>(
     let rest = if drives { ctx.rest_for_aio(signals) } else { Ok(Rest::Block) };
     a.sigmask = signals.mask();
     match rest {
-        Ok(Rest::Look) => {
+        Ok(Rest::Poll) => {
             // Others get the lock in between.
             drop(ctx);
             core::hint::spin_loop();
@@ -299,7 +299,7 @@ pub(crate) fn end_by_signals<'r>(
 enum Rest {
     Block,
     IdleSleep(IdleSleep),
-    Look,
+    Poll,
 }
 
 impl Ctx {
@@ -311,13 +311,13 @@ impl Ctx {
     fn rest_for_aio(&mut self, signals: &mut SignalScope) -> Result<Rest> {
         let aio = self.transports.aio.as_ref().is_some_and(|a| a.in_flight() > 0);
         let comes = aio || self.transports.with_models();
-        // On a polled ring an SQ thread looks.
-        let looks = comes && !self.polls();
-        let Some(polling) = self.transports.polling.as_mut().filter(|_| looks) else {
+        // On a polled ring an SQ thread polls.
+        let polls = comes && !self.polls();
+        let Some(polling) = self.transports.polling.as_mut().filter(|_| polls) else {
             return Ok(Rest::Block);
         };
         let rest = polling.rest(signals)?;
-        Ok(rest.map_or(Rest::Look, Rest::IdleSleep))
+        Ok(rest.map_or(Rest::Poll, Rest::IdleSleep))
     }
 }
 
@@ -361,13 +361,13 @@ fn drive<'r>(
     ctx.begin_drive(a.min, start.saturating_add(left));
     let settles = ctx.transports.unsettled > 0;
     drop(ctx);
-    // It looks after those that wait on numbers whose close nobody has heard of.
+    // It polls after those that wait on numbers whose close nobody has heard of.
     super::reactor::ensure();
     let buf = found.events.insert([epoll_event::default(); BATCH]);
     let taken = sleep_now(On::Events(epoll, buf), left, a.sigmask);
     let prompt = settles && Clock::Monotonic.now() - start < PROMPT_NS;
     let mut ctx = ring.lock_now();
-    ctx.look(prompt);
+    ctx.begin_pass(prompt);
     ctx.end_drive();
     found.count = taken.unwrap_or(0);
     (ctx, if taken == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken })

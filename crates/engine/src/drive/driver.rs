@@ -18,8 +18,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::clock::CLOCK_DATA;
+use crate::io::persistent;
 use crate::io::poll::AIO_DATA;
-use crate::io::standing;
 use crate::io::token::ReqId;
 use crate::memory::lock::sequence::Sequence;
 use crate::ring::ctx::Ctx;
@@ -32,7 +32,7 @@ use softring_uapi::epoll_event;
 struct WaitsOn {
     /// The number of its file.
     number: i32,
-    /// It stands under another, as one of several.
+    /// It is registered under another, as one of several.
     beside: bool,
     /// Does a worker go on with it, and how many have been armed since?
     order: (bool, u32),
@@ -129,14 +129,14 @@ impl Ctx {
         }
     }
 
-    /// The poll set is being looked at: at what was put there before, this is the first look.
+    /// A pass over the poll set begins: the first for what was registered since the last one.
     /// `prompt`: it does not sleep.
-    pub(crate) fn look(&mut self, prompt: bool) {
+    pub(crate) fn begin_pass(&mut self, prompt: bool) {
         if self.leaves_work() {
-            // What it arms is not looked at yet.
+            // What it arms is not polled yet.
             return;
         }
-        self.transports.looks = self.transports.looks.wrapping_add(1);
+        self.transports.passes = self.transports.passes.wrapping_add(1);
         self.transports.unsettled = 0;
         self.transports.prompt = prompt;
     }
@@ -166,8 +166,8 @@ impl Ctx {
             }
             // The end of a sleep: deadlines are checked anyway.
             CLOCK_DATA => {}
-            data => match standing::number(data) {
-                Some(fd) => self.standing_fired(fd, ev.events),
+            data => match persistent::number(data) {
+                Some(fd) => self.registration_fired(fd, ev.events),
                 None => {
                     self.poll_fired(ReqId::from_u64(data), ev.events);
                 }
@@ -183,7 +183,8 @@ impl Ctx {
 
     fn waits_on(&self, ev: &epoll_event) -> Option<WaitsOn> {
         let data = ev.data;
-        if data == 0 || data == AIO_DATA || data == CLOCK_DATA || standing::number(data).is_some() {
+        if data == 0 || data == AIO_DATA || data == CLOCK_DATA || persistent::number(data).is_some()
+        {
             return None;
         }
         let id = ReqId::from_u64(data);

@@ -1,4 +1,4 @@
-//! Polled I/O (IOPOLL): whoever enters looks for completions until there are enough. Kernel
+//! Polled I/O (IOPOLL): whoever enters polls for completions until there are enough. Kernel
 //! counterpart: `io_iopoll_check`, `io_do_iopoll`.
 //!
 //! What is polled is the completion memory of the kernel's aio, mapped into this process: finding a
@@ -13,7 +13,7 @@ use crate::drive::cqwait::{end_by_signals, sleep_passively};
 use crate::drive::sleep;
 use crate::io::aio::AioCtx;
 use crate::io::kinds::is_direct;
-use crate::io::polling::{self, LOOKS, Polling};
+use crate::io::polling::{self, POLLS, Polling};
 use crate::io::signal_scope::SignalScope;
 use crate::ops::rw;
 use crate::policy::hybrid::{IdleSleep, Policy, Tally};
@@ -134,14 +134,14 @@ fn poll_until<'r>(
 /// A ring without a policy of its own: it spins for a while, then sleeps.
 #[derive(Debug, Default)]
 struct Plain {
-    looks: u32,
+    polls: u32,
     since: Option<u64>,
 }
 
 impl Plain {
     fn rest(&mut self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
-        let skips = !self.looks.is_multiple_of(LOOKS);
-        self.looks += 1;
+        let skips = !self.polls.is_multiple_of(POLLS);
+        self.polls += 1;
         if skips {
             return Ok(None);
         }
@@ -171,8 +171,8 @@ pub(crate) fn sleep_unlocked<'r>(
     let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
     let mut reap = aio.and_then(AioCtx::detach_reap);
     // Completions of aio that another thread takes would not end a sleep without an end.
-    let hears = idle_sleep == IdleSleep::BLOCK && (in_flight == 0 || reap.is_some());
-    let wake = if hears { ctx.hear_others(reap.is_some()) } else { None };
+    let watches = idle_sleep == IdleSleep::BLOCK && (in_flight == 0 || reap.is_some());
+    let wake = if watches { ctx.watch_others(reap.is_some()) } else { None };
     let blocks = wake.is_some();
     if !blocks && (ctx.transports.workers > 0 || idle_sleep == IdleSleep::BLOCK) {
         // What others post ends no such sleep.
@@ -263,18 +263,18 @@ impl Ctx {
             || self.transports.with_models()
     }
 
-    /// The eventfd by which a sleep hears of what others post, and of earlier deadlines of modelled
+    /// The eventfd that ends a sleep for what others post, and for earlier deadlines of modelled
     /// devices; `aio`: it is a sleep for completions of aio. Then the thread that sleeps so is the
     /// driver, which others wake. None if that cannot be.
-    fn hear_others(&mut self, aio: bool) -> Option<i32> {
+    fn watch_others(&mut self, aio: bool) -> Option<i32> {
         if self.driver.active {
             return None;
         }
         let set = self.transports.poll_set().ok()?;
         set.clear_wake();
         let wake = set.wake_fd().fd();
-        let hears = !aio || self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
-        hears.then_some(wake)
+        let armed = !aio || self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
+        armed.then_some(wake)
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) struct OfProcess {
     /// Its thread, as [`sys::thread`] has it.
     thread: AtomicUsize,
     /// The process that forked this one, and the eventfd of its reactor, if it had one; 0: none.
-    /// That descriptor stays: the thread that had it besides is the parent's.
+    /// That descriptor persistent: the thread that had it besides is the parent's.
     parent: AtomicU32,
     parent_wake: AtomicI32,
 }
@@ -228,7 +228,7 @@ impl Reactor {
         ring.watched.store(true, SeqCst);
         if ctx.transports.poll_set().is_err() {
             drop(ctx);
-            return self.look_now_and_then(ring);
+            return self.poll_now_and_then(ring);
         }
         let fd = ctx.transports.epoll_fd().unwrap_or(-1);
         drop(ctx);
@@ -243,8 +243,8 @@ impl Reactor {
         }
     }
 
-    /// No descriptor is free for the ring's poll set: looks at it every tick, until one is.
-    fn look_now_and_then(&self, ring: &Ring) {
+    /// No descriptor is free for the ring's poll set: polls the ring every tick, until one is.
+    fn poll_now_and_then(&self, ring: &Ring) {
         ring.watched.store(false, SeqCst);
         self.start();
     }
@@ -281,7 +281,7 @@ impl Reactor {
             if now - swept >= self.pace.load(Relaxed) {
                 swept = now;
                 duties.iter_mut().for_each(|d| d.sweep());
-                rings.iter().for_each(check_standing);
+                rings.iter().for_each(check_registrations);
                 if let Some(code) = super::last::first_ended() {
                     // The code is that of the last one, which by now is another: the C library's 0.
                     let before = self.pace.swap(LAST_NS, Relaxed) == LAST_NS;
@@ -371,7 +371,7 @@ impl Ticks for Reactor {
             }
             if ctx.leaves_work() {
                 drop(ctx);
-                return self.look_now_and_then(ring);
+                return self.poll_now_and_then(ring);
             }
             if !ctx.defers() {
                 let span = ctx.trace.begin_now();
@@ -420,7 +420,7 @@ impl Listed for Arc<Ring> {
         self.dead.load(Relaxed)
     }
 
-    fn look(&self) -> Found {
+    fn probe(&self) -> Found {
         let mut ctx = self.lock_now();
         if ctx.leaves_work() {
             return Found::Issue;
@@ -441,12 +441,12 @@ fn tell_of_stop() {
 }
 
 /// Looks for numbers whose close nobody has heard of. A ring that is busy has its turn later.
-fn check_standing(ring: &Arc<Ring>) {
+fn check_registrations(ring: &Arc<Ring>) {
     if let Some(mut ctx) = ring.try_lock_now()
         && !ring.dead.load(Relaxed)
         && ctx.issuing != Issuing::Elsewhere
     {
-        ctx.check_standing();
+        ctx.check_registrations();
     }
 }
 

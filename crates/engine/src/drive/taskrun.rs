@@ -61,11 +61,11 @@ impl Ctx {
     }
 
     /// Does the poll set tell of anything that a request waits for? What is for none is dropped:
-    /// some numbers stay in the set when nobody waits there (`io::standing`).
+    /// some numbers stay in the set when nobody waits there (`io::persistent`).
     pub(crate) fn poll_set_has_work(&mut self) -> bool {
         let Some(set) = self.transports.epoll_fd() else { return false };
         if sys::poll_now(set, sys::POLLIN) != 0 {
-            self.look_aside();
+            self.poll_aside();
         }
         let mut stash = core::mem::take(&mut self.transports.stash);
         stash.retain(|ev| self.awaited(ev));

@@ -66,7 +66,7 @@ impl Ctx {
         if self.transports.multishot_polls > 0 && self.defers() && !self.transports.stash.is_empty()
         {
             // A multishot poll that was stashed tells once of all wake-ups until now.
-            self.look_aside();
+            self.poll_aside();
         }
         // What was ready when it was armed comes before a timer that was due by then.
         let armed = core::mem::take(&mut self.transports.ready_now);
@@ -81,7 +81,7 @@ impl Ctx {
 
     fn reap_events(&mut self) {
         if self.transports.poll.as_ref().is_some_and(PollSet::tells) {
-            self.look(true);
+            self.begin_pass(true);
             self.take_events();
         }
     }

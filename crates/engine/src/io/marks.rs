@@ -1,5 +1,5 @@
-//! The two counts by which a close and a ring that begins to keep a number in its poll set find
-//! each other (`io::standing`): the steps, on whatever words there are, those of the process or
+//! The two counts by which a close and a ring that begins a persistent registration find each
+//! other (`io::persistent`): the steps, on whatever words there are, those of the process or
 //! loom's (`verify::closing`).
 
 use core::sync::atomic::Ordering::{self, SeqCst};
@@ -32,7 +32,7 @@ impl Count for AtomicU8 {
     }
 }
 
-/// Whoever says so looks at the other count only then.
+/// Whoever adds here reads the other count only after that.
 fn more<C: Count>(count: &C) {
     count.change(SeqCst, |n| n.checked_add(1));
     C::fence(SeqCst);
@@ -47,7 +47,8 @@ pub(crate) fn any<C: Count>(count: &C) -> bool {
     count.load(SeqCst) > 0
 }
 
-/// Numbers that are being closed, from before the closer looks who stands until after the close.
+/// Numbers that are being closed, from before the closer checks for registrations until after
+/// the close.
 #[derive(Debug)]
 pub(crate) struct Marks<'a, C: Count>(&'a [C]);
 
@@ -64,20 +65,20 @@ impl<C: Count> Drop for Marks<'_, C> {
     }
 }
 
-/// A number begins to stand, by `register`; false if it is being closed.
+/// A persistent registration begins, by `register`; false if the number is being closed.
 ///
 /// # Errors
 /// What `register` fails with.
 pub(crate) fn begin<C: Count>(
-    stands: &C,
+    registered: &C,
     closing: &C,
     register: impl FnOnce() -> Result<bool>,
 ) -> Result<bool> {
-    // Before the file is looked at: whose close ends before this is not open any more.
-    more(stands);
-    let registered = if any(closing) { Ok(false) } else { register() };
-    if registered != Ok(true) {
-        less(stands);
+    // Before the file is registered: a number whose close ends before this is not open any more.
+    more(registered);
+    let done = if any(closing) { Ok(false) } else { register() };
+    if done != Ok(true) {
+        less(registered);
     }
-    registered
+    done
 }

@@ -16,6 +16,7 @@ pub(crate) mod kinds;
 pub(crate) mod marks;
 pub mod model;
 pub(crate) mod of_process;
+pub(crate) mod persistent;
 pub(crate) mod poll;
 pub mod poll_queues;
 pub mod polling;
@@ -25,7 +26,6 @@ pub(crate) mod sleeper;
 pub(crate) mod sleeper_each;
 pub(crate) mod sleeper_owner;
 pub(crate) mod socket;
-pub(crate) mod standing;
 pub(crate) mod token;
 pub(crate) mod worker;
 pub(crate) mod workers;
@@ -57,19 +57,19 @@ pub struct Transports {
     pub(crate) completions: Completions,
     /// A batch waits for submission.
     pub(crate) aio_queued: bool,
-    /// Something was ready already when it was armed: look before leaving `enter`.
+    /// Something was ready already when it was armed: poll before leaving `enter`.
     pub(crate) ready_now: bool,
-    /// Requests put into the poll set since it was last looked at.
+    /// Requests registered in the poll set since its last pass.
     pub(crate) unsettled: u32,
     /// Events that were taken from the set in the middle of a batch.
     pub(crate) stash: VecDeque<epoll_event>,
-    /// Looks at the poll set so far.
-    pub(crate) looks: u32,
+    /// Passes over the poll set so far.
+    pub(crate) passes: u32,
     /// Multishot POLL_ADDs in the poll set.
     pub(crate) multishot_polls: u32,
-    /// Waits that found enough without a look, and the looks before them.
+    /// The passes over the poll set so far, and waits since the last that found enough without one.
     unseen: (u32, u32),
-    /// The look at hand found what it found without sleeping.
+    /// The pass at hand found what it found without sleeping.
     pub(crate) prompt: bool,
 }
 
@@ -86,13 +86,13 @@ impl Transports {
             || self.with_models()
     }
 
-    /// A wait finds enough, and so does not look at the poll set. Is it time for a look all the
-    /// same? A server's sends end at once: it would look twice as often if each wait did. But the
-    /// set keeps two wake-ups of a file for one, so those that tell of each are looked at.
+    /// A wait finds enough, and so does not poll epoll. Is a pass due all the same? A server's
+    /// sends end at once: it would poll twice as often if each wait did. But epoll takes two
+    /// wake-ups of a file for one, so multishot polls, which tell of each, are polled.
     pub(crate) fn unseen_long(&mut self) -> bool {
-        let (looks, waits) = self.unseen;
-        let waits = if looks == self.looks { waits + 1 } else { 1 };
-        self.unseen = (self.looks, waits % UNSEEN_MAX);
+        let (passes, waits) = self.unseen;
+        let waits = if passes == self.passes { waits + 1 } else { 1 };
+        self.unseen = (self.passes, waits % UNSEEN_MAX);
         waits == UNSEEN_MAX || self.multishot_polls > 0
     }
 
@@ -109,7 +109,7 @@ impl Transports {
         Ok(self.poll.as_mut().expect("made above"))
     }
 
-    /// Takes out of the poll set what stands there under `fd`.
+    /// Removes the registration of `fd` from the poll set.
     pub(crate) fn poll_del(&mut self, fd: i32) {
         if let Some(p) = &mut self.poll {
             p.del(fd);
@@ -123,7 +123,7 @@ impl Transports {
         }
     }
 
-    /// A request stands in the poll set no more.
+    /// A request has left the poll set.
     /// `multishot`: each wake-up had a completion of its own.
     pub(crate) fn one_poll_less(&mut self, multishot: bool) {
         let multishot = u32::from(multishot);

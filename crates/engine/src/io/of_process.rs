@@ -1,5 +1,5 @@
-//! What a process has once of this layer, but for [`standing`](super::standing), and what a forked
-//! child does with it.
+//! What a process has once of this layer, but for [`persistent`](super::persistent), and what a
+//! forked child does with it.
 
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};

@@ -2,23 +2,23 @@
 //! block.
 //!
 //! epoll knows a file by the number that it was added under. Of the requests that wait for a file,
-//! one at a time stands under the file's own number: the program's, or that of its place among the
-//! registered files. An event disarms the registration (one-shot) and leaves it in the set, so that
-//! the next request there only changes it (EPOLL_CTL_MOD), a fifth of what adding and removing
-//! cost. It keeps no file open: with the last descriptor of its file it goes. The others, and what
-//! stays armed after an event, stand under a number of their own (a duplicate).
+//! one at a time is registered under the file's own number: the program's, or that of its slot in
+//! the table of registered files. An event disarms the registration (one-shot) and leaves it in the
+//! set, so that the next request there only changes it (EPOLL_CTL_MOD), a fifth of what adding and
+//! removing cost. It keeps no file open: with the last descriptor of its file it goes. The other
+//! requests, and those that stay armed after an event, are registered under a duplicate each.
 //!
 //! The program may close its number, and open another file under it. Then the kernel knows no such
-//! registration, and a fresh one is made; what stood there goes on under the old file. A
+//! registration, and a fresh one is made; the earlier request goes on under the old file. A
 //! registration that is left armed by that names a request that is no more, and says so once.
 //!
-//! The ring's wake eventfd stands in the set too, under data 0: signalling it ends a wait.
+//! The ring's wake eventfd is in the set, too, under data 0: signalling it ends a wait.
 
 use std::sync::Arc;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::io::standing::Standing;
+use crate::io::persistent::Registration;
 use crate::io::token::ReqId;
 use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
@@ -93,7 +93,7 @@ pub(crate) struct PollSet {
     pub(super) clock: Option<InternalFd>,
     pub(super) armed: u32,
     /// By number.
-    pub(super) standing: Vec<Standing>,
+    pub(super) registrations: Vec<Registration>,
     /// Somebody came to wait on one of those since they were last checked.
     pub(super) unchecked: bool,
     /// By number; those beyond [`ONE_SHOTS_MAX`] are only ever a request's own.
@@ -112,10 +112,20 @@ impl PollSet {
         let set = softring_host::fd::adopt_internal(substitute::epoll_create()?);
         let wake = WakeFd::new()?;
         softring_host::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
-        let (standing, one_shots) = (Vec::new(), Vec::new());
+        let (registrations, one_shots) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
         let (epoll, aio, clock) = (set, None, None);
-        Ok(PollSet { epoll, wake, aio, clock, armed, standing, unchecked, one_shots, compares })
+        Ok(PollSet {
+            epoll,
+            wake,
+            aio,
+            clock,
+            armed,
+            registrations,
+            unchecked,
+            one_shots,
+            compares,
+        })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -132,7 +142,7 @@ impl PollSet {
         epoll::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &ev)
     }
 
-    /// Could `fd` stand in the set?
+    /// Can `fd` be polled?
     pub(crate) fn takes(&self, fd: i32) -> bool {
         let added = self.ctl(epoll::EPOLL_CTL_ADD, fd, 0, 0);
         if added.is_ok() {
@@ -161,13 +171,13 @@ impl PollSet {
         }
     }
 
-    /// May a request stand under the number that its file has anyway?
+    /// May a one-shot request be registered under the number that its file has anyway?
     pub(crate) fn is_free(&self, fd: i32) -> bool {
         let known = usize::try_from(fd).is_ok_and(|fd| fd < ONE_SHOTS_MAX);
-        known && self.one_shot(fd) != OneShot::Armed && !self.stands(fd)
+        known && self.one_shot(fd) != OneShot::Armed && !self.is_registered(fd)
     }
 
-    /// Does no request that waits once stand under `fd`?
+    /// Is no one-shot request registered under `fd`?
     pub(super) fn is_not_armed(&self, fd: i32) -> bool {
         self.one_shot(fd) != OneShot::Armed
     }
@@ -176,8 +186,8 @@ impl PollSet {
     /// the file of `own`, and takes it; else under `own`. Answers under which.
     ///
     /// # Errors
-    /// `EPERM` for a file that cannot be polled; `EEXIST` if another request stands under `own`;
-    /// `ENOMEM`, `ENOSPC`.
+    /// `EPERM` for a file that cannot be polled; `EEXIST` if another request is registered under
+    /// `own`; `ENOMEM`, `ENOSPC`.
     pub(crate) fn add(&mut self, at: Option<i32>, own: i32, events: u32, id: ReqId) -> Result<i32> {
         if let Some(at) = at
             && self.enter(at, events, id).is_ok()
@@ -225,7 +235,7 @@ impl PollSet {
     /// Waits again, for other events or under a new name; answers under which number.
     ///
     /// # Errors
-    /// As [`Self::add`]; then it stands there no more.
+    /// As [`Self::add`]; then the request is not registered any more.
     pub(crate) fn modify(&mut self, at: i32, own: i32, events: u32, id: ReqId) -> Result<i32> {
         let done = self.ctl(epoll::EPOLL_CTL_MOD, at, events, id.to_u64());
         if done.is_ok() && self.same(at, own) {
@@ -238,7 +248,7 @@ impl PollSet {
         self.add(None, own, events, id)
     }
 
-    /// Takes out what stands under `fd`.
+    /// Removes the registration of `fd`.
     pub(crate) fn del(&mut self, fd: i32) {
         let gone = self.ctl(epoll::EPOLL_CTL_DEL, fd, 0, 0).is_ok();
         let tracked = usize::try_from(fd).is_ok_and(|fd| fd < ONE_SHOTS_MAX);
@@ -248,7 +258,7 @@ impl PollSet {
         self.set_one_shot(fd, OneShot::Absent);
     }
 
-    /// An event has disarmed what stands under `fd`: leaves it for the next.
+    /// An event has disarmed the registration of `fd`: leaves it for the next request.
     pub(crate) fn leave(&mut self, fd: i32) {
         if self.one_shot(fd) != OneShot::Armed {
             return self.del(fd);

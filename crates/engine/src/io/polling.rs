@@ -16,8 +16,8 @@ use softring_uapi::errno::Result;
 /// Sleeps measured before the first ring of its kind is used, and how long each is, in ns.
 const TRIALS: usize = 6;
 const TRIAL_NS: u64 = 20_000;
-/// Looks in a row between two looks at the clock.
-pub(crate) const LOOKS: u32 = 64;
+/// Polls in a row between two readings of the clock.
+pub(crate) const POLLS: u32 = 64;
 /// The processor time of one sleep in so many is measured.
 const COST_EVERY: u32 = 16;
 
@@ -109,8 +109,8 @@ fn device(fd: i32) -> u64 {
 pub(crate) struct Polling {
     pub(crate) hybrid: Hybrid,
     devices: Devices,
-    /// Looks to make before the clock is asked again.
-    looks: u32,
+    /// Polls to make before the clock is asked again.
+    polls_left: u32,
     idle_sleeps: u32,
     /// The thread's processor time when a sleep began that is measured.
     spent: Option<u64>,
@@ -130,7 +130,7 @@ impl Polling {
         Box::new(Polling {
             hybrid,
             devices: Devices::default(),
-            looks: 0,
+            polls_left: 0,
             idle_sleeps: 0,
             spent: None,
         })
@@ -150,13 +150,13 @@ impl Polling {
     /// A wait begins.
     pub(crate) fn begin(&mut self) {
         self.hybrid.begin();
-        self.looks = 0;
+        self.polls_left = 0;
     }
 
-    /// Is it too early to read the clock again? Counts the looks until then.
+    /// Is it too early to read the clock again? Counts the polls until then.
     pub(crate) fn too_early(&mut self) -> bool {
-        let early = self.looks > 0;
-        self.looks -= u32::from(early);
+        let early = self.polls_left > 0;
+        self.polls_left -= u32::from(early);
         early
     }
 
@@ -167,8 +167,8 @@ impl Polling {
         self.hybrid.cancel(slept, Clock::Monotonic.now());
     }
 
-    /// A look has found nothing, or too little: the sleep to take now, or [`IdleSleep::BLOCK`];
-    /// none: look again.
+    /// A poll has found nothing, or too little: the sleep to take now, or [`IdleSleep::BLOCK`];
+    /// none: poll again.
     ///
     /// # Errors
     /// EINTR when a signal waits for the thread.
@@ -181,8 +181,8 @@ impl Polling {
             self.hybrid.set_load(load(), now);
         }
         match self.hybrid.next(now) {
-            Step::Look => {
-                self.looks = LOOKS;
+            Step::Poll => {
+                self.polls_left = POLLS;
                 signals.spins(now)?;
                 Ok(None)
             }

@@ -16,14 +16,14 @@
 //! ```
 
 use super::idle_sleeps::IdleSleeps;
-use super::look::{Manners, Wait};
+use super::peek::{Manners, Wait};
 use super::table::{self, PROCESS};
 use crate::io::aio::ring::Ring;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use rustix::fs::OFlags;
 use softring_host::calls::{UserPtr, aio};
-use softring_host::limits::{AIO_LEAVE, AIO_LOOK_BATCH, AIO_LOOKS};
+use softring_host::limits::{AIO_BATCH, AIO_INSPECTED, AIO_LEAVE};
 use softring_host::sync::Mutex;
 use softring_host::sys::borrow;
 use softring_host::user;
@@ -51,7 +51,7 @@ pub(super) struct Context {
     /// One of the three above.
     mode: AtomicU32,
     deciding: Mutex<()>,
-    looked: AtomicU32,
+    inspected: AtomicU32,
     manners: Manners,
     /// Of a polled context whose waiters go by a policy.
     idle_sleeps: OnceLock<IdleSleeps>,
@@ -69,7 +69,7 @@ impl Context {
             forced,
             mode: AtomicU32::new(NEW),
             deciding: Mutex::new(()),
-            looked: AtomicU32::new(0),
+            inspected: AtomicU32::new(0),
             manners: Manners::default(),
             idle_sleeps: idle_sleeps.map_or_else(OnceLock::new, OnceLock::from),
             mapped: RwLock::new(()),
@@ -83,7 +83,7 @@ impl Context {
 
     /// Do its calls need a look?
     pub(super) fn counts(&self) -> bool {
-        self.forced || self.looked.load(Relaxed) < AIO_LOOKS
+        self.forced || self.inspected.load(Relaxed) < AIO_INSPECTED
     }
 
     pub(super) fn idle_sleeps(&self) -> Option<&IdleSleeps> {
@@ -119,7 +119,7 @@ impl Context {
     pub(super) fn getevents(&self, wait: &Wait) -> isize {
         let polled = self.forced || self.mode.load(Acquire) == POLLED;
         match self.own.as_ref().filter(|_| polled) {
-            Some(ring) => wait.look(self, ring),
+            Some(ring) => wait.peek(self, ring),
             None => wait.kernel(),
         }
     }
@@ -132,7 +132,7 @@ impl Context {
         let mut done = 0;
         while done < nr {
             let rest = list.wrapping_add(done as usize * size_of::<usize>());
-            let n = (nr - done).min(AIO_LOOK_BATCH as isize) as usize;
+            let n = (nr - done).min(AIO_BATCH as isize) as usize;
             let (good, bad) = self.examine(rest as u64, n);
             if good > 0 {
                 let list = UserPtr(rest as u64);
@@ -161,12 +161,12 @@ impl Context {
         }
     }
 
-    /// Has it been looked at so often without a polled iocb that none is expected any more?
+    /// Has it been inspected at so often without a polled iocb that none is expected any more?
     fn seen_enough(&self) -> bool {
-        if self.looked.load(Relaxed) >= AIO_LOOKS {
+        if self.inspected.load(Relaxed) >= AIO_INSPECTED {
             return true;
         }
-        if self.looked.fetch_add(1, Relaxed) == AIO_LOOKS - 1 && !self.forced {
+        if self.inspected.fetch_add(1, Relaxed) == AIO_INSPECTED - 1 && !self.forced {
             table::settled();
         }
         false
@@ -174,12 +174,11 @@ impl Context {
 
     /// How many of the `n` iocbs from the start may be submitted, and why the next may not.
     fn examine(&self, list: u64, n: usize) -> (usize, Option<Errno>) {
-        let mut at = [0u64; AIO_LOOK_BATCH];
-        let mut cbs = [iocb::default(); AIO_LOOK_BATCH];
+        let mut at = [0u64; AIO_BATCH];
+        let mut cbs = [iocb::default(); AIO_BATCH];
         let mut readable = n;
         if user::read_slice(list, &mut at[..n]).is_err() {
-            let each: [u64; AIO_LOOK_BATCH] =
-                core::array::from_fn(|i| list.wrapping_add(8 * i as u64));
+            let each: [u64; AIO_BATCH] = core::array::from_fn(|i| list.wrapping_add(8 * i as u64));
             readable = user::read_each(&each[..n], &mut at);
         }
         let readable = user::read_each(&at[..readable], &mut cbs);

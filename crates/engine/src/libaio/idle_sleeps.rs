@@ -9,7 +9,7 @@
 //! estimate that learns a little later.
 
 use super::context::Context;
-use super::look::{Looks, Wait, count, end_under};
+use super::peek::{Peeks, Wait, count, end_under};
 use super::table::PROCESS;
 use crate::io::aio::ring::Ring;
 use crate::io::polling::{Polling, forced};
@@ -17,7 +17,7 @@ use crate::io::signal_scope::SignalScope;
 use crate::policy::hybrid::{FLIGHT_MAX, IdleSleep, Policy, Ticket};
 use core::sync::atomic::Ordering::Relaxed;
 use softring_host::calls::aio::Sigset;
-use softring_host::limits::AIO_LOOK_BATCH;
+use softring_host::limits::AIO_BATCH;
 use softring_host::time::Clock;
 use softring_host::user;
 use softring_uapi::aio::{io_event, iocb};
@@ -81,7 +81,7 @@ impl IdleSleeps {
 
     /// It did not take the `n` iocbs of the list from `at` on.
     pub(super) fn refused(&self, at: u64, n: usize) {
-        let mut list = [0u64; AIO_LOOK_BATCH];
+        let mut list = [0u64; AIO_BATCH];
         let list = &mut list[..n];
         if user::read_slice(at, list).is_ok() {
             let Some(mut flight) = self.flight() else { return };
@@ -92,9 +92,9 @@ impl IdleSleeps {
     /// The kernel has put `n` events to `at`.
     fn seen(&self, mut at: usize, mut n: usize) {
         let (Some(mut flight), mut now) = (self.flight(), None) else { return };
-        let mut events = [io_event::default(); AIO_LOOK_BATCH];
+        let mut events = [io_event::default(); AIO_BATCH];
         while n > 0 {
-            let some = &mut events[..n.min(AIO_LOOK_BATCH)];
+            let some = &mut events[..n.min(AIO_BATCH)];
             if user::read_slice(at as u64, some).is_err() {
                 return;
             }
@@ -159,8 +159,8 @@ impl Wait {
     /// As [`Wait::look`], by the policy of `idle_sleeps`.
     pub(super) fn idle_sleep(&self, ctx: &Context, ring: &Ring, idle_sleeps: &IdleSleeps) -> isize {
         let mut going = Going { wait: self, idle_sleeps, taken: 0 };
-        let looks = self.waits() && !ctx.manners().sleeps();
-        let Some(_one) = idle_sleeps.waits.try_lock().ok().filter(|_| looks) else {
+        let peeks = self.waits() && !ctx.manners().sleeps();
+        let Some(_one) = idle_sleeps.waits.try_lock().ok().filter(|_| peeks) else {
             return going.whole();
         };
         // What cannot be read, the kernel refuses.
@@ -173,16 +173,16 @@ impl Wait {
 }
 
 impl Going<'_> {
-    /// Looks, sleeps and blocks until it is over.
+    /// Peeks, sleeps and blocks until it is over.
     fn goes_on(&mut self, ctx: &Context, ring: &Ring, deadline: u64, mask: Option<u64>) -> isize {
         let mut signals = SignalScope::default();
         signals.wait_under(mask);
         self.idle_sleeps.begin();
-        let mut looks = Looks::begin();
+        let mut peeks = Peeks::begin();
         loop {
             let late = deadline < u64::MAX && Clock::Monotonic.now() >= deadline;
             let found = !late && self.finds(ctx, ring);
-            let aside = looks.went_on(ctx.manners());
+            let aside = peeks.went_on(ctx.manners());
             let ends = !late && !found && ctx.ends();
             let rested = match () {
                 () if found || late => self.take(0, 0, None),
@@ -196,7 +196,7 @@ impl Going<'_> {
                 () => match self.idle_sleeps.rest(&mut signals) {
                     Ok(Some(idle_sleep)) => {
                         let slept = self.sleep(idle_sleep, deadline, signals.mask());
-                        looks = Looks::begin();
+                        peeks = Peeks::begin();
                         slept
                     }
                     Ok(None) => Ok(self.taken),

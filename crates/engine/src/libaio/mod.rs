@@ -26,12 +26,12 @@
 mod context;
 mod emulated;
 mod idle_sleeps;
-mod look;
 mod mapped;
+mod peek;
 mod table;
 
 pub use idle_sleeps::idle_slept;
-pub use look::{Wait, looks};
+pub use peek::{Wait, peeks};
 pub(crate) use table::AT_FORK;
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -49,7 +49,7 @@ pub fn poll_all() {
 
 /// Do all calls on contexts reach us? If not, the flag is ignored, as the kernel ignores it: a
 /// context may end past us, and with it the memory that is polled.
-pub fn all_calls_are_heard(all: bool) {
+pub fn all_calls_reported(all: bool) {
     PROCESS.deaf.store(!all, Relaxed);
 }
 

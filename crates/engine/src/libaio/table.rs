@@ -57,8 +57,8 @@ pub(super) struct OfProcess {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Counts {
-    /// Waits that looked for events, and those that found them so.
-    pub(super) looked: AtomicU64,
+    /// Waits that peeked for events, and those that found them so.
+    pub(super) peeked: AtomicU64,
     pub(super) found: AtomicU64,
     pub(super) idle_sleeps: AtomicU64,
 }
@@ -70,7 +70,7 @@ pub(super) static PROCESS: OfProcess = OfProcess {
     deaf: AtomicBool::new(false),
     emulated: AtomicBool::new(false),
     counts: Counts {
-        looked: AtomicU64::new(0),
+        peeked: AtomicU64::new(0),
         found: AtomicU64::new(0),
         idle_sleeps: AtomicU64::new(0),
     },
@@ -139,7 +139,7 @@ impl OfProcess {
         let Self { table, counted, poll_all, deaf, emulated, counts } = self;
         counted.store(0, Relaxed);
         // The contexts are the parent's, and the kernel knows none of them here. Their locks may be
-        // held by threads that are not here: never looked at again.
+        // held by threads that are not here: never peeked at again.
         Box::leak(Box::new(core::mem::take(&mut *write_to(table))));
         keeps(poll_all, "what the environment has set holds for children");
         keeps(deaf, "what the entry points know holds for children");

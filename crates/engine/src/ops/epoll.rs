@@ -1,7 +1,7 @@
 //! EPOLL_CTL and EPOLL_WAIT. Kernel counterpart: `io_uring/epoll.c`.
 //!
-//! A ring cannot stand in an epoll set itself; its stand-in is looked up when our own ring's lock
-//! is free.
+//! A ring cannot be a member of an epoll set itself; its stand-in is looked up when our own ring's
+//! lock is free.
 
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;

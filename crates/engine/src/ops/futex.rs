@@ -53,7 +53,7 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Waits for a wake, if the futex has its value (`io_futex_wait`).
 pub(crate) fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     match &req.call.state {
-        OpState::Sleep(Job::Futex(futex, 1..)) => start(look(ctx, || futex.check())),
+        OpState::Sleep(Job::Futex(futex, 1..)) => start(read_futexes(ctx, || futex.check())),
         _ => Outcome::Done(Errno::EINVAL.res()),
     }
 }
@@ -61,7 +61,7 @@ pub(crate) fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 /// Reads futexes, which may have to wait for their pages. A program that sees the CQE of the
 /// request before this one may send its wake at once: while that CQE is not published the lock is
 /// kept, as the kernel keeps it, so that nobody else publishes it before this request waits.
-fn look<R>(ctx: &mut Ctx, check: impl FnOnce() -> R) -> R {
+fn read_futexes<R>(ctx: &mut Ctx, check: impl FnOnce() -> R) -> R {
     if ctx.posted { check() } else { ctx.unlocked(check) }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn waitv(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let bad = |e: &Errno| *e != Errno::EAGAIN;
     let checks = || all.iter().filter_map(|f| f.check().err());
     let crooked = all.iter().any(|f| !f.addr.is_multiple_of(4));
-    let error = look(ctx, || {
+    let error = read_futexes(ctx, || {
         let error = if crooked { Some(Errno::EINVAL) } else { checks().find(bad) };
         error.or_else(|| checks().next())
     });

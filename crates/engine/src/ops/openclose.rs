@@ -7,7 +7,7 @@
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
-use crate::io::standing::{self, Closing};
+use crate::io::persistent::{self, Closing};
 use crate::ops::open_how::{
     How, O_CLOEXEC, O_DIRECT, O_EXCL, O_NONBLOCK, O_PATH, RESOLVE_CACHED, cached_lookup_works,
 };
@@ -144,7 +144,7 @@ pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
     if how == Try::Block {
         // A worker holds no ring's lock.
         crate::ring::table::number_closes(fd);
-    } else if standing::count(fd) > 0 {
+    } else if persistent::count(fd) > 0 {
         // Another ring's: see `Ctx::closes_number`.
         return Outcome::Retry;
     }

@@ -1,12 +1,12 @@
 //! POLL_ADD, POLL_REMOVE and its updates. Kernel counterpart: `io_uring/poll.c`.
 //!
-//! A single poll that is ready at once is one poll(2); else it stands in the ring's poll set. A
-//! multishot poll is edge-triggered there: each wake-up is a CQE, until it is cancelled or the CQ
-//! is full.
+//! A single poll that is ready at once is one poll(2); else it is registered in the ring's poll
+//! set. A multishot poll is edge-triggered there: each wake-up is a CQE, until it is cancelled or
+//! the CQ is full.
 
+use crate::io::persistent;
 use crate::io::poll::EVENTS;
 use crate::io::socket::is_socket;
-use crate::io::standing;
 use crate::io::token::ReqId;
 use crate::ops::ring_file;
 use crate::ring::cancel::same_file;
@@ -102,7 +102,7 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         && softring_host::fd::numbers::is_ring(fd)
         && crate::io::kinds::kind(fd) == Kind::Memory
     {
-        let none = if ring_file::is_full(ctx, req, fd) { standing::OUT } else { 0 };
+        let none = if ring_file::is_full(ctx, req, fd) { persistent::OUT } else { 0 };
         return ring_file::poll(ctx, req, fd, events & !none);
     }
     if events & EPOLLONESHOT == 0

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::io::standing::{IN, OUT};
+use crate::io::persistent::{IN, OUT};
 use crate::ops::rw;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;

@@ -1,9 +1,9 @@
 //! URING_CMD SOCKET_URING_OP_TX_TIMESTAMP: a 32-byte CQE for each time that a socket has put into
 //! its error queue. Kernel counterpart: `io_uring_cmd_timestamp` in `io_uring/cmd_net.c`.
 //!
-//! The request stands in the poll set, edge-triggered, until it is cancelled. The kernel picks the
-//! times out of the error queue; recvmsg(2) takes whatever lies in front. So sockets that can have
-//! other things there are refused, or left alone.
+//! The request is registered in the poll set, edge-triggered, until it is cancelled. The kernel
+//! picks the times out of the error queue; recvmsg(2) takes whatever lies in front. So sockets that
+//! can have other things there are refused, or left alone.
 
 use crate::io::socket::has_error_queue;
 use crate::io::token::ReqId;

@@ -46,10 +46,10 @@ const FIRST: u32 = 10;
 /// Up to 2^30 ns, a second.
 const BUCKETS: usize = (30 - FIRST as usize) << SUB;
 
-/// What to do now that a look has found nothing.
+/// What to do now that a poll has found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    Look,
+    Poll,
     /// Sleep until then.
     IdleSleep(u64),
 }
@@ -67,7 +67,7 @@ pub(crate) struct IdleSleeps {
     /// SQEs that usually come at once, times 16.
     batch: u64,
     /// Until then there is nothing to decide.
-    look_until: u64,
+    poll_until: u64,
     /// The sleep of which it is not known yet whether something came meanwhile: its beginning, and
     /// the end that it was to have.
     idle_sleep: Option<(u64, u64)>,
@@ -106,7 +106,7 @@ impl IdleSleeps {
             period: PeriodPredictor::default(),
             last: 0,
             batch: 16,
-            look_until: 0,
+            poll_until: 0,
             idle_sleep: None,
             tally: Tally::default(),
         }
@@ -125,7 +125,7 @@ impl IdleSleeps {
     /// A look at `now` has found `sqes` new ones.
     pub(crate) fn found(&mut self, sqes: u32, now: u64) {
         let last = self.last;
-        (self.last, self.look_until) = (now, 0);
+        (self.last, self.poll_until) = (now, 0);
         let Some((begin, end)) = self.idle_sleep.take() else {
             if last > 0 {
                 self.batch = (self.batch * 15 / 16 + u64::from(sqes)).max(16);
@@ -154,23 +154,23 @@ impl IdleSleeps {
     /// A look at `now` has found nothing: what next?
     pub(crate) fn next(&mut self, now: u64) -> Step {
         self.idle_sleep = None;
-        if now < self.look_until {
-            return Step::Look;
+        if now < self.poll_until {
+            return Step::Poll;
         }
         if self.last == 0 {
             self.last = now;
         }
         let passed = now.saturating_sub(self.last);
         // Through the bucket at hand.
-        let mut look_until =
+        let mut poll_until =
             self.last + edge((bucket(passed) + 1).min(BUCKETS - 1)).max(passed + 1);
         let until = match self.period.next(now) {
-            Some(Advice::LookUntil(until)) => {
-                self.look_until = until;
-                return Step::Look;
+            Some(Advice::PollUntil(until)) => {
+                self.poll_until = until;
+                return Step::Poll;
             }
             Some(Advice::AwakeAt(until)) => {
-                look_until = until.max(now);
+                poll_until = until.max(now);
                 until
             }
             None => self.expected(now, passed),
@@ -182,8 +182,8 @@ impl IdleSleeps {
             self.tally.idle_sleeps += 1;
             return Step::IdleSleep(until);
         }
-        self.look_until = look_until;
-        Step::Look
+        self.poll_until = poll_until;
+        Step::Poll
     }
 
     /// When the next submission may come, by the gaps that were longer than what has passed.
@@ -264,7 +264,7 @@ mod tests {
     /// Plays arrivals at the given gaps; a sleep takes `late` ns more than asked, of which `cpu`
     /// count as used. The last half is measured.
     fn play(gaps: &[u64], late: u64, cpu: u64) -> Run {
-        const LOOK: u64 = 100;
+        const PASS: u64 = 100;
         const WORK: u64 = 2_000;
         let mut idle_sleeps = IdleSleeps::new(Timer::measured(&[late], cpu));
         let mut arrivals = Vec::new();
@@ -288,7 +288,7 @@ mod tests {
                 continue;
             }
             match idle_sleeps.next(now) {
-                Step::Look => now += LOOK,
+                Step::Poll => now += PASS,
                 Step::IdleSleep(until) => {
                     let end = until.max(now) + late;
                     assert!(end - now <= IDLE_SLEEP_MAX + late);
@@ -386,7 +386,7 @@ mod tests {
             now += 2_000;
             while now < next {
                 now = match idle_sleeps.next(now) {
-                    Step::Look => now + 100,
+                    Step::Poll => now + 100,
                     Step::IdleSleep(until) => {
                         let end = until.max(now) + 25_000;
                         idle_sleeps.woke(end, true);

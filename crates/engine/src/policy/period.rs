@@ -44,8 +44,8 @@ pub(super) struct PeriodPredictor {
 pub(super) enum Advice {
     /// Be awake from then on.
     AwakeAt(u64),
-    /// Look until then.
-    LookUntil(u64),
+    /// Poll until then.
+    PollUntil(u64),
 }
 
 impl PeriodPredictor {
@@ -98,7 +98,7 @@ impl PeriodPredictor {
         }
         let next = self.at + (periods + 1) * self.period;
         let met = self.last >= next - self.period - self.period / NEAR;
-        let advice = if met { Advice::AwakeAt(next - self.early) } else { Advice::LookUntil(next) };
+        let advice = if met { Advice::AwakeAt(next - self.early) } else { Advice::PollUntil(next) };
         Some(advice)
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         let next = steady(&mut period, 10_000, 60);
         assert_eq!(period.next(next - 900), Some(Advice::AwakeAt(next)));
         // Nothing comes: it is looked for. When it has come, the next period counts.
-        assert_eq!(period.next(next + 100), Some(Advice::LookUntil(next + 1000)));
+        assert_eq!(period.next(next + 100), Some(Advice::PollUntil(next + 1000)));
         period.arrived(next + 400);
         assert_eq!(period.next(next + 410), Some(Advice::AwakeAt(next + 1000)));
         period.arrived(next + 1000);

@@ -24,7 +24,7 @@ impl Duties for OfProcess {
         let rings = some(|ring| remote_cancel::is_asked(ring) || journal::is_called(ring));
         let asked = rings.iter().filter(|ring| remote_cancel::answer(ring));
         asked.for_each(|ring| guard(ring, true));
-        let ended = self.children.look(set, &rings);
+        let ended = self.children.update(set, &rings);
         ended.into_iter().for_each(|(child, end)| take_over(child, end));
     }
 

@@ -31,7 +31,7 @@ const STATES: &[AtFork] = &[
     stats::AT_FORK,
     libaio::AT_FORK,
     io::AT_FORK,
-    io::standing::AT_FORK,
+    io::persistent::AT_FORK,
     memory::AT_FORK,
     // A ring gives things back to all that is above.
     AtFork::new(renew_rings),

@@ -276,7 +276,7 @@ impl Children {
     const EXEC: u64 = 1 << 62;
 
     /// A child has called: watches those that it does not know. Answers those whose time is over.
-    pub(crate) fn look(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<(u32, End)> {
+    pub(crate) fn update(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<(u32, End)> {
         let mut ended: Vec<(u32, End)> = Vec::new();
         for ring in rings {
             let calls = ring.control.journal_writes().load(Relaxed);

@@ -38,7 +38,7 @@ pub(crate) fn touch() {
     TOUCHED.set(true);
 }
 
-fn look<T>(index: i32, f: impl FnOnce(&RingFd) -> T) -> Result<T> {
+fn with_ring<T>(index: i32, f: impl FnOnce(&RingFd) -> T) -> Result<T> {
     let index = in_table(index.cast_unsigned())?;
     let found = SLOTS.with_borrow(|s| s[index].as_ref().map(f));
     found.ok_or(if TOUCHED.get() { Errno::EBADF } else { Errno::EINVAL })
@@ -49,7 +49,7 @@ fn look<T>(index: i32, f: impl FnOnce(&RingFd) -> T) -> Result<T> {
 /// # Errors
 /// `EINVAL` for an index past the table or a task without one, `EBADF` for an empty slot.
 pub(crate) fn get(index: i32) -> Result<Arc<Ring>> {
-    look(index, |r| r.ring().clone())
+    with_ring(index, |r| r.ring().clone())
 }
 
 /// The ring that a call names by descriptor or by index, with a descriptor of it.
@@ -58,7 +58,7 @@ pub(crate) fn get(index: i32) -> Result<Arc<Ring>> {
 /// As [`get`] and [`ring`](crate::ring::table::ring).
 pub(crate) fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
     if by_index {
-        look(fd, |r| (r.ring().clone(), r.fd()))
+        with_ring(fd, |r| (r.ring().clone(), r.fd()))
     } else {
         Ok((closing::checked_ring(fd)?, fd))
     }

@@ -1,7 +1,7 @@
 //! What the entry points report of the program's descriptors: closes, duplicates, changed flags.
 
 use crate::io::kinds::forget_closing;
-use crate::io::standing::{Closing, NUMBERS};
+use crate::io::persistent::{Closing, NUMBERS};
 use crate::process::closing::remove;
 use crate::ring::table::{duplicated, first_ring, number_closes};
 use softring_host::fd::kept::file_closes;

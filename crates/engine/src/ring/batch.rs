@@ -20,8 +20,8 @@ pub(crate) struct SubmitState {
     pub(crate) left: u32,
     /// CQEs that the caller of this batch waits for.
     pub(crate) waits: u32,
-    /// The poll set was looked at since anything else was tried.
-    pub(crate) looked: bool,
+    /// Epoll was polled, and nothing was attempted since.
+    pub(crate) polled: bool,
     /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
     pub(crate) direct: Option<i32>,
     /// The file on a modelled device that was last found in this batch.

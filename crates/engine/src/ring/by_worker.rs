@@ -89,7 +89,7 @@ impl Ctx {
     pub(crate) fn events_first(&mut self, req: &Req) {
         // With DEFER_TASKRUN their own is task work itself, which a cancellation comes before.
         if req.row.has(opdef::SEARCHES) && !self.defers() {
-            self.look_aside();
+            self.poll_aside();
             self.take_stash();
         }
     }

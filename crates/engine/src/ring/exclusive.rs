@@ -1,6 +1,6 @@
-//! Exclusive waiting: of the requests that wait to accept on one listener only the first stands in
-//! the poll set, so that a connection wakes one of them, and the one that has waited longest. In
-//! the kernel an exclusive entry in the listener's wait queue does that (`poll_exclusive`,
+//! Exclusive waiting: of the requests that wait to accept on one listener only the first is
+//! registered in the poll set. So a connection wakes one request, the one that has waited longest.
+//! In the kernel an exclusive entry in the listener's wait queue does that (`poll_exclusive`,
 //! `EPOLLEXCLUSIVE`); epoll's own flag of that name knows neither one-shot entries nor several
 //! requests behind one set.
 
@@ -11,8 +11,8 @@ use crate::ring::cancel::same_file;
 use crate::ring::ctx::Ctx;
 use crate::ring::exclusive_queues::Key;
 use crate::ring::opdef;
+use crate::ring::persistent::leave;
 use crate::ring::request::{Req, ReqFlags};
-use crate::ring::standing::leave;
 
 /// The listener that a request waits for; none if it does not wait exclusively.
 pub(crate) fn key(req: &Req) -> Option<Key> {
@@ -20,9 +20,9 @@ pub(crate) fn key(req: &Req) -> Option<Key> {
     req.row.has(opdef::EXCLUSIVE).then_some((fixed, req.call.sqe().fd))
 }
 
-/// Does it stand in the poll set?
+/// Is the request registered in the poll set?
 pub(crate) fn is_armed(req: &Req) -> bool {
-    req.phase.stands()
+    req.phase.is_registered()
 }
 
 impl Ctx {
@@ -41,7 +41,7 @@ impl Ctx {
         waits
     }
 
-    /// Who stands in the poll set for the listener of `id` leaves it, and waits behind it.
+    /// Requests that are registered for the listener of `id` leave the poll set and wait behind it.
     fn disarm_others(&mut self, key: Key, id: ReqId) {
         let Some(fd) = self.slab.get(id).map(|r| r.call.file.fd()) else { return };
         for other in self.exclusive.0.get(&key).cloned().unwrap_or_default() {
@@ -53,21 +53,21 @@ impl Ctx {
         }
     }
 
-    /// Does a request stand in the poll set for the listener of `id`? Its number may mean another
-    /// one by now.
+    /// Is a request registered for the listener of `id`? The number in its SQE may mean another
+    /// listener by now.
     fn somebody_is_armed(&self, key: Key, id: ReqId) -> bool {
         let Some(fd) = self.slab.get(id).map(|r| r.call.file.fd()) else { return false };
         let queue = self.exclusive.0.get(&key).into_iter().flatten();
-        let standing = queue.filter_map(|&other| self.slab.get(other)).filter(|r| is_armed(r));
-        standing.into_iter().any(|r| same_file(r.call.file.fd(), fd))
+        let mut armed = queue.filter_map(|&other| self.slab.get(other)).filter(|r| is_armed(r));
+        armed.any(|r| same_file(r.call.file.fd(), fd))
     }
 
-    /// `id` waits no more; if it stood in the poll set, the next one for its listener does now.
-    pub(crate) fn arm_next_waiter(&mut self, key: Option<Key>, id: ReqId, stood: bool) {
+    /// `id` waits no more; if it was registered, the next request for its listener is registered.
+    pub(crate) fn arm_next_waiter(&mut self, key: Option<Key>, id: ReqId, was_armed: bool) {
         let Some(key) = key else { return };
         let Some(queue) = self.exclusive.0.get_mut(&key) else { return };
         queue.retain(|&other| other != id);
-        if stood {
+        if was_armed {
             self.arm_next(key);
         }
         if self.exclusive.0.get(&key).is_some_and(VecDeque::is_empty) {
@@ -87,7 +87,7 @@ impl Ctx {
                 served += 1;
                 continue;
             }
-            match self.stand(next) {
+            match self.register_poll(next) {
                 Ok(()) => return,
                 Err(e) => {
                     self.exclusive.0.entry(key).or_default().retain(|&other| other != next);

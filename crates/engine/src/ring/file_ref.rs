@@ -31,7 +31,7 @@ pub(crate) enum FileRef {
     Kept(KeptFd, Kind),
     /// A slot of the registered table.
     Fixed(Rc<FileNode>),
-    /// A slot of the registered table, with a duplicate to stand in the poll set under.
+    /// A slot of the registered table, with a duplicate to be registered in the poll set under.
     FixedDup(Rc<FileNode>, InternalFd),
 }
 
@@ -61,7 +61,7 @@ impl FileRef {
     /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`: the one
     /// that is kept of that number, or else a new one, which is kept from now on.
     ///
-    /// Without a free descriptor the plain number stays: right as long as the program keeps it
+    /// Without a free descriptor the plain number persistent: right as long as the program keeps it
     /// open.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl FileRef {
         Ok(())
     }
 
-    /// Takes a duplicate of its own, under which the request may stand in the poll set. What that
+    /// Takes a duplicate of its own, under which the request may be registered. What that
     /// takes is pollable, so nobody asks; for what it refuses, [`Self::look_again`].
     ///
     /// # Errors
@@ -144,8 +144,8 @@ impl FileRef {
         }
     }
 
-    /// The poll set refused it: finds out what it is.
-    pub(crate) fn look_again(&mut self) {
+    /// Epoll refused the file: finds out its kind.
+    pub(crate) fn probe_again(&mut self) {
         if let FileRef::Owned(fd, kind) = self {
             *kind = Kind::of(fd.as_raw_fd());
         }
@@ -178,7 +178,7 @@ impl FileRef {
         }
     }
 
-    /// The number to stand under in the poll set, if no other will do.
+    /// The number to register in the poll set, if no other will do.
     pub(crate) fn poll_fd(&self) -> i32 {
         match self {
             FileRef::FixedDup(_, dup) => dup.as_raw_fd(),

@@ -58,7 +58,7 @@ impl Ctx {
         // What became ready meanwhile is task work, which comes first.
         let ready = self.transports.unsettled > 0 || (self.transports.ready_now && self.defers());
         if task && ready {
-            self.look_aside();
+            self.poll_aside();
             self.take_stash();
             if !self.run.is_empty() {
                 return true;

@@ -1,4 +1,4 @@
-//! The program closes a number that requests wait under (`io::standing`): they go on under
+//! The program closes a number that is registered (`io::persistent`): its waiters go on under
 //! one of the engine's, before the number means another file.
 //!
 //! Two of them need care. The request that another thread has at hand, in a system call without the
@@ -15,8 +15,8 @@ use rustix::fd::AsRawFd;
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Issuing, Ring};
 use crate::ring::opdef::{Outcome, Try};
+use crate::ring::persistent::events_of;
 use crate::ring::request::{Call, FileRef, Phase, Req};
-use crate::ring::standing::events_of;
 use crate::ring::turn::Turn;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::{InternalFd, dup_internal};
@@ -63,9 +63,9 @@ impl Ctx {
         let Some(dup) = self.moved.take() else { return };
         req.call.file = FileRef::Owned(dup, Kind::Pollable);
         if let Phase::Polling(poll) = &mut req.phase
-            && poll.stays
+            && poll.persistent
         {
-            (poll.at, poll.stays) = (-1, false);
+            (poll.at, poll.persistent) = (-1, false);
         }
     }
 
@@ -95,7 +95,7 @@ impl Ctx {
             self.moved = dup_internal(from).ok();
         }
         let Some(set) = &mut self.transports.poll else { return };
-        let waiters = set.fall(fd);
+        let waiters = set.unregister(fd);
         if waiters.len() > 1 && self.go_on_together(&waiters, from) {
             return;
         }
@@ -119,7 +119,7 @@ impl Ctx {
             let Some(req) = self.slab.get_mut(id) else { continue };
             req.call.file = FileRef::Shared(dup.clone(), Kind::Pollable);
             if let Phase::Polling(poll) = &mut req.phase {
-                (poll.at, poll.stays) = (dup.as_raw_fd(), true);
+                (poll.at, poll.persistent) = (dup.as_raw_fd(), true);
             }
         }
         true
@@ -129,7 +129,7 @@ impl Ctx {
     fn go_on_alone(&mut self, id: ReqId, from: i32) {
         let Some(req) = self.slab.get_mut(id) else { return };
         if let Phase::Polling(poll) = &mut req.phase {
-            (poll.at, poll.stays) = (-1, false);
+            (poll.at, poll.persistent) = (-1, false);
         }
         if let FileRef::Plain(_) = req.call.file
             && let Ok(own) = dup_internal(from)
@@ -138,7 +138,7 @@ impl Ctx {
         }
         let held = req.call.file.hold_for_poll();
         let plain = matches!(req.call.file, FileRef::Plain(_));
-        if held.is_err() || plain || self.stand(id).is_err() {
+        if held.is_err() || plain || self.register_poll(id).is_err() {
             // No descriptor is left for it.
             self.complete(id, Errno::ECANCELED.res());
             self.commit();

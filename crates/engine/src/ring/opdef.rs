@@ -1,7 +1,7 @@
 //! What a row of the op table says. The rows themselves are in [`ops::table`](crate::ops::table);
 //! a request carries its own. Kernel counterpart: `struct io_issue_def`.
 
-use crate::io::standing;
+use crate::io::persistent;
 use crate::ring::ctx::Ctx;
 use crate::ring::request::{Call, Req};
 use softring_host::sys::nr::{EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
@@ -204,7 +204,7 @@ impl OpDef {
     /// The epoll events that a retry waits for, one-shot.
     pub(crate) const fn poll_events(&self) -> u32 {
         // What can be read when the peer has ended its direction is what wakes who receives.
-        let dir = if self.has(POLLIN) { standing::IN } else { standing::OUT | EPOLLRDHUP };
+        let dir = if self.has(POLLIN) { persistent::IN } else { persistent::OUT | EPOLLRDHUP };
         dir | EPOLLPRI | EPOLLONESHOT
     }
 }

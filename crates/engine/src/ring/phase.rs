@@ -50,10 +50,10 @@ pub(crate) struct OnWorker {
 }
 
 impl Phase {
-    /// The number that it waits under, if that stays in the poll set.
-    pub(crate) fn stays_at(&self) -> Option<i32> {
+    /// The number that the request waits under, if its registration is persistent.
+    pub(crate) fn persistent_fd(&self) -> Option<i32> {
         match self {
-            Phase::Polling(Poll { at, stays: true, .. }) => Some(*at),
+            Phase::Polling(Poll { at, persistent: true, .. }) => Some(*at),
             _ => None,
         }
     }
@@ -65,16 +65,16 @@ impl Phase {
         Some(t)
     }
 
-    /// What polls stands under the number `at` (-1: nowhere), since the poll set was looked at for
-    /// the `looks`th time.
-    pub(crate) fn stand_at(&mut self, at: i32, looks: u32, stays: bool) {
+    /// A polling request is registered under the number `at` (-1: nowhere), in front
+    /// of the poll set's pass after `pass`.
+    pub(crate) fn registered_at(&mut self, at: i32, pass: u32, persistent: bool) {
         if let Phase::Polling(poll) = self {
-            (poll.at, poll.looks, poll.stays) = (at, looks, stays);
+            (poll.at, poll.pass, poll.persistent) = (at, pass, persistent);
         }
     }
 
-    /// Does it stand in the poll set?
-    pub(crate) fn stands(&self) -> bool {
+    /// Is the request registered in the poll set?
+    pub(crate) fn is_registered(&self) -> bool {
         matches!(self, Phase::Polling(poll) if poll.at >= 0)
     }
 }
@@ -84,12 +84,12 @@ impl Phase {
 pub(crate) struct Poll {
     /// `EPOLL*` events wanted, with EPOLLET / EPOLLONESHOT as the request means them.
     pub(crate) events: u32,
-    /// The number that it stands under in the poll set; -1 while it does not.
+    /// The number that the request is registered under in the poll set; -1 while it is not.
     pub(crate) at: i32,
-    /// Looks at the poll set before it was put there.
-    pub(crate) looks: u32,
-    /// That number stays in the set, whoever waits there (`io::standing`).
-    pub(crate) stays: bool,
+    /// Passes over the poll set before it was registered.
+    pub(crate) pass: u32,
+    /// The registration is persistent (`io::persistent`).
+    pub(crate) persistent: bool,
     /// It was not ready once: what comes wakes it.
     pub(crate) waits: bool,
     /// A send: urgent data was there when it was armed, and does not leave.
@@ -100,7 +100,7 @@ pub(crate) struct Poll {
 
 impl Poll {
     pub(crate) fn new(events: u32) -> Self {
-        Poll { events, at: -1, looks: 0, stays: false, waits: false, urgent: false, told: 0 }
+        Poll { events, at: -1, pass: 0, persistent: false, waits: false, urgent: false, told: 0 }
     }
 
     /// Does each wake-up have a completion of its own? So with a multishot POLL_ADD only.

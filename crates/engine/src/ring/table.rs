@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use crate::io::standing;
+use crate::io::persistent;
 use crate::ring::ctx::Ring;
 use softring_host::fd::numbers::{Answers, File, file, is_internal, is_known_ring, mark_ring};
 use softring_host::fd::owned::{InternalFd, check_visible, is_hidden};
@@ -244,9 +244,9 @@ fn each(f: impl Fn(&Ring)) {
 }
 
 /// Who waits on `fd` in a poll set goes on under a number of the engine's. Called without any
-/// ring's lock, and while the number is [`standing::Closing`].
+/// ring's lock, and while the number is [`persistent::Closing`].
 pub(crate) fn number_closes(fd: i32) {
-    if standing::stands_anywhere(fd) {
+    if persistent::registered_anywhere(fd) {
         each(|ring| ring.number_closes(fd));
     }
 }

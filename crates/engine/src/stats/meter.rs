@@ -35,7 +35,7 @@ pub enum Kind {
 const LAP: u32 = 64;
 /// What takes longer, in ns, may have been interrupted by another thread, or slept.
 const LONG: u64 = 200_000;
-/// The thread's own clock is looked at at least so often, in ns, while there is work.
+/// The thread's own clock is read at at least so often, in ns, while there is work.
 const STALE: u64 = 2_000_000;
 
 /// A work meter of the thread that makes it, and only for that one: it cannot be sent.
@@ -59,8 +59,8 @@ struct Stopwatch {
     /// When the last stretch ended, and whether it was a long one.
     ended: u64,
     long: bool,
-    /// Both clocks at the last look at the thread's own.
-    looked: (u64, u64),
+    /// Both clocks when the thread's own was read last.
+    read: (u64, u64),
     /// Time between stretches since then.
     gaps: u64,
     /// Of 1024 ns between stretches, those that it was off the processor, as last seen: a thread
@@ -75,19 +75,19 @@ impl Stopwatch {
         let gap = now.saturating_sub(self.ended);
         self.gaps += gap;
         if gap > LONG || (self.long && gap > 0) {
-            let off = self.look(now, cpu());
+            let off = self.read_clocks(now, cpu());
             self.between(off);
         }
         (self.since, self.passes) = (now.max(1), 0);
     }
 
-    /// The stretch is over. True if the thread's own clock was looked at.
+    /// The stretch is over. True if the thread's own clock was read.
     fn stop(&mut self, now: u64, cpu: impl FnOnce() -> u64) -> bool {
         let mut span = now.saturating_sub(self.since);
         self.long = span > LONG;
-        let look = self.long || now.saturating_sub(self.looked.0) > STALE;
+        let look = self.long || now.saturating_sub(self.read.0) > STALE;
         if look {
-            let off = self.look(now, cpu());
+            let off = self.read_clocks(now, cpu());
             if self.long {
                 // What it slept between is not held against the work.
                 span = span.saturating_sub(off.saturating_sub(self.gaps * self.idle_sleeps / 1024));
@@ -101,15 +101,15 @@ impl Stopwatch {
         look
     }
 
-    /// Looks at the thread's own clock; answers the time off the processor since the last look.
-    fn look(&mut self, now: u64, cpu: u64) -> u64 {
-        let wall = now.saturating_sub(self.looked.0);
-        let off = wall.saturating_sub(cpu.saturating_sub(self.looked.1));
-        self.looked = (now, cpu);
+    /// Reads the thread's own clock; answers the time off the processor since the last reading.
+    fn read_clocks(&mut self, now: u64, cpu: u64) -> u64 {
+        let wall = now.saturating_sub(self.read.0);
+        let off = wall.saturating_sub(cpu.saturating_sub(self.read.1));
+        self.read = (now, cpu);
         off
     }
 
-    /// All stretches since the last look were short: `off` lies between them.
+    /// All stretches since the last reading were short: `off` lies between them.
     fn between(&mut self, off: u64) {
         self.idle_sleeps = (off * 1024).checked_div(self.gaps).unwrap_or(0).min(1024);
         self.gaps = 0;
@@ -143,7 +143,7 @@ impl Meter {
             None => (None, NonNull::from(Box::leak(Box::<MeterStats>::default()))),
         };
         let (now, cpu) = (Clock::Monotonic.now(), cpu_time());
-        let count = Stopwatch { ended: now, looked: (now, cpu), ..Stopwatch::default() };
+        let count = Stopwatch { ended: now, read: (now, cpu), ..Stopwatch::default() };
         let meter = Meter { at, place, pid: fork::pid(), count };
         let words = meter.words();
         name(words);
@@ -193,10 +193,10 @@ impl Meter {
 
     fn stop(&mut self) -> u64 {
         let now = Clock::Monotonic.now();
-        let looked = self.count.stop(now, cpu_time);
+        let read = self.count.stop(now, cpu_time);
         let words = self.words();
-        if looked {
-            words.total_us.set(self.count.looked.1.saturating_sub(words.base_ns.get()) / 1000);
+        if read {
+            words.total_us.set(self.count.read.1.saturating_sub(words.base_ns.get()) / 1000);
         }
         words.work_us.set(self.count.work / 1000);
         words.cpu.set(rustix::thread::sched_getcpu() as u64);
@@ -259,12 +259,12 @@ mod tests {
     use super::*;
 
     fn never() -> u64 {
-        unreachable!("no look at the dear clock")
+        unreachable!("the dear clock is not read")
     }
 
     #[test]
-    fn short_stretches_need_no_look() {
-        let mut s = Stopwatch { ended: 100, looked: (100, 50), ..Stopwatch::default() };
+    fn short_stretches_need_no_reading() {
+        let mut s = Stopwatch { ended: 100, read: (100, 50), ..Stopwatch::default() };
         s.start(1100, never);
         assert!(!s.stop(2100, never));
         s.start(3100, never);
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn time_off_the_processor_is_no_work() {
-        let mut s = Stopwatch { ended: 1000, looked: (1000, 0), ..Stopwatch::default() };
+        let mut s = Stopwatch { ended: 1000, read: (1000, 0), ..Stopwatch::default() };
         // Preempted for 3 ms in 3.4 of work, after 100 µs of spinning.
         s.start(101_000, never);
         assert!(s.stop(3_501_000, || 500_000));
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn sleeps_between_short_stretches_are_not_held_against_a_long_one() {
-        let mut s = Stopwatch { ended: 1000, looked: (1000, 0), ..Stopwatch::default() };
+        let mut s = Stopwatch { ended: 1000, read: (1000, 0), ..Stopwatch::default() };
         // 10 µs of work, 90 of sleep, until a look tells that it sleeps in the gaps.
         let (mut now, mut cpu) = (1000, 0);
         for _ in 0..25 {

@@ -4,7 +4,7 @@
 //! The kernel's arm step answers one of three. Here it is two steps, since epoll_ctl(2) looks at
 //! the file but keeps what it saw to itself:
 //!
-//! - **Ok**: the request stands in the poll set ([`Ctx::arm_poll`]);
+//! - **Ok**: the request is registered in the poll set ([`Ctx::arm_poll`]);
 //! - **Aborted**: it cannot ([`Ctx::abort`]): a worker waits in its place, as io-wq would;
 //! - **Ready**: the look at the set that follows, one for all that a batch has armed, finds it
 //!   (`after_submit`). Where the program waits, its wait is that look, so that it costs nothing.
@@ -15,17 +15,17 @@
 //! and a selected buffer is anybody's until the next attempt. After [`MAX_ARMS`] attempts in vain
 //! a worker waits.
 
+use crate::io::persistent::{OUT, STICKY};
 use crate::io::poll::PollSet;
 use crate::io::socket::has_messages;
-use crate::io::standing::{OUT, STICKY};
 use crate::io::token::ReqId;
 use crate::ops;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
+use crate::ring::persistent::{events_of, leave};
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{FileRef, Phase, Poll, Req, ReqFlags};
-use crate::ring::standing::{events_of, leave};
-use crate::ring::{exclusive, standing};
+use crate::ring::{exclusive, persistent};
 use crate::stats::trace::Step;
 use crate::submit::route::{MAX_ARMS, Way};
 use softring_host::sys;
@@ -43,8 +43,11 @@ impl Ctx {
         note_urgent(&mut req);
         let by_worker = req.goes_on_by_worker();
         let id = self.slab.insert(req);
-        let armed =
-            if self.waits_behind_another(id) { self.hold_meanwhile(id) } else { self.stand(id) };
+        let armed = if self.waits_behind_another(id) {
+            self.hold_meanwhile(id)
+        } else {
+            self.register_poll(id)
+        };
         if armed.is_ok()
             && let Some(req) = self.slab.get_mut(id)
         {
@@ -62,32 +65,32 @@ impl Ctx {
         }
     }
 
-    /// A request that does not stand in the poll set yet outlives `enter` all the same.
+    /// A request that is not registered yet outlives `enter` all the same.
     fn hold_meanwhile(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
         self.stats.reissue.armed.add(1);
         req.call.file.hold_own()
     }
 
-    /// Puts a request into the poll set.
+    /// Registers a request in the poll set.
     ///
     /// # Errors
     /// As [`PollSet::add`]; `EMFILE`, `EBADF`.
-    pub(crate) fn stand(&mut self, id: ReqId) -> Result<()> {
+    pub(crate) fn register_poll(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
         let Phase::Polling(poll) = req.phase else { return Ok(()) };
         let transports = &mut self.transports;
         let set = transports.poll_set()?;
-        if let Some(fd) = standing::number(set, req, poll) {
-            standing::note(set.standing(fd), req);
-            let vain = match set.standing(fd) {
+        if let Some(fd) = persistent::number(set, req, poll) {
+            persistent::note(set.registration(fd), req);
+            let vain = match set.registration(fd) {
                 Some(s) if sends(req) => found_nothing(req) && s.seen & STICKY == 0,
-                Some(s) => found_nothing(req) || (s.dry && poll.events & OUT == 0),
+                Some(s) => found_nothing(req) || (s.empty && poll.events & OUT == 0),
                 None => found_nothing(req),
             };
-            if set.stand(fd, events_of(req, poll), vain, id)? {
-                standing::note(set.standing(fd), req);
-                req.phase.stand_at(fd, transports.looks, true);
+            if set.register(fd, events_of(req, poll), vain, id)? {
+                persistent::note(set.registration(fd), req);
+                req.phase.registered_at(fd, transports.passes, true);
                 if reissues(req) {
                     transports.unsettled += 1;
                     self.stats.reissue.armed.add(1);
@@ -102,7 +105,7 @@ impl Ctx {
         }
         let at = set.add(at, req.call.file.poll_fd(), events_of(req, poll), id)?;
         transports.multishot_polls += u32::from(poll.tells_each());
-        req.phase.stand_at(at, transports.looks, false);
+        req.phase.registered_at(at, transports.passes, false);
         if reissues(req) {
             transports.unsettled += 1;
             self.stats.reissue.armed.add(1);
@@ -119,23 +122,23 @@ impl Ctx {
         let Phase::Polling(poll) = req.phase else { return Ok(()) };
         let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
         let set = self.transports.poll_set()?;
-        if poll.stays {
-            return set.look_again(poll.at, events, found_nothing(req));
+        if poll.persistent {
+            return set.rearm(poll.at, events, found_nothing(req));
         }
         let at = set.modify(poll.at, own, events, id);
-        req.phase.stand_at(at.unwrap_or(-1), self.transports.looks, false);
+        req.phase.registered_at(at.unwrap_or(-1), self.transports.passes, false);
         if at.is_err() {
             self.transports.one_poll_less(poll.tells_each());
         }
         at.map(|_| ())
     }
 
-    /// A request stands in the poll set no more. `fired`: an event has disarmed it.
+    /// A request leaves the poll set. `fired`: an event has disarmed it.
     pub(crate) fn poll_leave(&mut self, id: ReqId, fired: bool) {
         let Some(req) = self.slab.get_mut(id) else { return };
-        let (key, stood) = (exclusive::key(req), exclusive::is_armed(req));
+        let (key, was_armed) = (exclusive::key(req), exclusive::is_armed(req));
         leave(&mut self.transports, id, req, fired);
-        self.arm_next_waiter(key, id, stood);
+        self.arm_next_waiter(key, id, was_armed);
     }
 
     /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
@@ -162,7 +165,7 @@ impl Ctx {
             Issue::Call(_) if e != Errno::EBADF => {
                 self.stats.reissue.aborted.add(1);
                 req.phase = Phase::Prepped;
-                req.call.file.look_again();
+                req.call.file.probe_again();
                 // It gave its buffer back when it was to wait.
                 if let Err(e) = self.select_buffer(&mut req) {
                     return self.outcome(req, Outcome::Done(e.res()));
@@ -193,7 +196,7 @@ impl Ctx {
     pub(crate) fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
         let Some(req) = self.slab.get_mut(id) else { return false };
         // An event of an earlier wait finds it elsewhere, or not there yet.
-        if !req.phase.stands() {
+        if !req.phase.is_registered() {
             return false;
         }
         if matches!(req.row.issue, Issue::Ring(_)) {
@@ -228,9 +231,9 @@ impl Ctx {
             return false;
         }
         let mut outcome = self.issue_again(&mut req);
-        let stays = req.phase.stays_at();
+        let stays = req.phase.persistent_fd();
         if let Some(at) = stays {
-            standing::note(self.standing(at), &req);
+            persistent::note(self.registration(at), &req);
         }
         let vain = matches!(outcome, Outcome::Retry | Outcome::Punt);
         let news = after_attempt(&mut req, vain, events);
@@ -279,8 +282,8 @@ impl Ctx {
 
     /// Was it ready when it was armed?
     fn was_ready_at_arm(&self, req: &Req) -> bool {
-        let first = self.transports.looks.wrapping_sub(1);
-        matches!(req.phase, Phase::Polling(poll) if poll.looks == first) && self.transports.prompt
+        let first = self.transports.passes.wrapping_sub(1);
+        matches!(req.phase, Phase::Polling(poll) if poll.pass == first) && self.transports.prompt
     }
 
     /// A worker that finds the file ready at the arm step makes one attempt that blocks, and no
@@ -314,8 +317,8 @@ impl Ctx {
                 poll.events = poll.events & !EPOLLONESHOT | EPOLLET;
             }
         }
-        if !req.phase.stands()
-            && let Err(e) = self.stand(id)
+        if !req.phase.is_registered()
+            && let Err(e) = self.register_poll(id)
         {
             self.arm_next_waiter(key, id, true);
             self.complete(id, e.res());
@@ -328,7 +331,7 @@ impl Ctx {
         note_urgent(&mut req);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
-        let stays = req.phase.stays_at();
+        let stays = req.phase.persistent_fd();
         let many = req.flags.contains(ReqFlags::MULTISHOT);
         let id = self.slab.insert(req);
         if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()).filter(|_| !many) {
@@ -426,7 +429,7 @@ fn found_nothing(req: &Req) -> bool {
     req.call.found_nothing() && !(once && req.asks_for_less())
 }
 
-/// The number that a request's file has anyway, if a request that waits once may stand in the poll
+/// The number that a request's file has anyway, if a one-shot request may be registered in the poll
 /// set under it.
 fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     // Neither a ring's stand-in nor a child's pidfd has the number that the SQE names.

@@ -33,7 +33,7 @@ impl Ctx {
         }
         let (mut due, mut timed) = (self.samples_begin(), Timed::default());
         self.submit.stamp.set(0);
-        self.submit.looked = false;
+        self.submit.polled = false;
         // What ran since the last batch may have left something there.
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.timeouts.specs.clear();

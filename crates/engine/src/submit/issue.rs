@@ -52,7 +52,7 @@ impl Ctx {
         if def.has(opdef::CLOSES) && self.closes_number(&req) {
             return self.take_route(Way::Worker, req);
         }
-        let looked = core::mem::take(&mut self.submit.looked);
+        let polled = core::mem::take(&mut self.submit.polled);
         let way = self.first_route(&mut req);
         if way != Some(Way::Poll)
             && let Err(e) = self.take_buffers(&mut req)
@@ -62,7 +62,7 @@ impl Ctx {
         }
         let outcome = match (way, def.issue) {
             (Some(way), _) => return self.take_route(way, req),
-            (None, Issue::Call(_)) if self.known_dry(&mut req, looked) => {
+            (None, Issue::Call(_)) if self.known_empty(&mut req, polled) => {
                 req.call.found = Finding::Nothing;
                 Outcome::Retry
             }

@@ -60,7 +60,7 @@ fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     ctx.entered += 1;
     ctx.supersede();
     ctx.files.fetch_if_away();
-    ctx.trace.look();
+    ctx.trace.check_wanted();
     let span = ctx.trace.begin();
     let (mut ctx, answer) = submit_and_wait(ring, ctx, args, &mut signals);
     ctx.trace.end(span, Step::Enter, args.submit);
@@ -219,9 +219,9 @@ impl Ctx {
     /// Right behind a submission: is what a wait wants there, and nothing that it would look at?
     /// The first look of `io_cqring_wait`, without its task work, which has just been done.
     fn has_enough(&self, min: u32) -> bool {
-        let looks = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_IOPOLL;
+        let polls = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_IOPOLL;
         self.mem.cq_ready() >= min.min(self.mem.geo.cq_entries)
-            && self.flags & looks == 0
+            && self.flags & polls == 0
             && !self.in_flight()
             && self.overflow.is_empty()
             && self.pending.is_empty()

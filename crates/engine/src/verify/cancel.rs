@@ -30,7 +30,7 @@ const HAS_RUN: &str = "a cancelled call has run";
 enum Fault {
     None,
     /// The cancel looks at the queue in one critical section, and takes from it in the next.
-    TwoLooks,
+    TwoChecks,
     /// The cancel also ends what already runs.
     EndsRunning,
     /// The cancel looks at what runs in one critical section, and at the queue in the next.
@@ -42,7 +42,7 @@ enum Fault {
     /// An event is believed without a look at the generation.
     StaleEvent,
     /// The sleeper looks whether it is taken back before it says that it has ended.
-    EarlyLook,
+    EarlyCheck,
     /// What the one stores and the other loads has no total order.
     NoOrder,
     /// Who takes a sleeper back does not ask whether it was woken before.
@@ -145,7 +145,7 @@ impl Workers {
 /// `Ctx::cancel_punted`, under the uring lock, of what `Pool::cancel_and_interrupt` finds.
 fn cancel(ctx: &mut Ctx, pool: &Pool<Item>, id: ReqId, fault: Fault) {
     let which = |k: &ReqId| *k == id;
-    if fault == Fault::TwoLooks && pool.counts()[0].queued == 2 {
+    if fault == Fault::TwoChecks && pool.counts()[0].queued == 2 {
         drop(pool.cancel(which, false));
         return ctx.finished(id, ECANCELED);
     }
@@ -308,7 +308,7 @@ impl Steps for Sleeper {
         }
         let (woken, _) = core::mem::take(&mut *futex);
         drop(futex);
-        if self.fault == Fault::EarlyLook {
+        if self.fault == Fault::EarlyCheck {
             self.stop.stick(Some(self.stop.load(SeqCst)));
         }
         if woken { Ok(0) } else { Err(Errno::EINTR) }
@@ -389,8 +389,8 @@ fn a_worker_or_a_cancel() {
 }
 
 #[test]
-fn two_looks_are_found() {
-    found(two_looks_are_found, "deadlock", || worker(Fault::TwoLooks));
+fn two_checks_are_found() {
+    found(two_checks_are_found, "deadlock", || worker(Fault::TwoChecks));
 }
 
 #[test]
@@ -435,8 +435,8 @@ fn a_wake_or_a_cancel() {
 }
 
 #[test]
-fn an_early_look_is_found() {
-    found(an_early_look_is_found, "deadlock", || sleeper(Fault::EarlyLook));
+fn an_early_check_is_found() {
+    found(an_early_check_is_found, "deadlock", || sleeper(Fault::EarlyCheck));
 }
 
 #[test]

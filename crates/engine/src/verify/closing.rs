@@ -1,4 +1,4 @@
-//! A number's close against a ring in whose poll set it begins to stand: `io::marks` itself, on
+//! A number's close against a ring that begins a persistent registration: `io::marks` itself, on
 //! loom's words. The closer is `process::reports::before_close` and whoever closes then.
 
 use super::{explore, found};
@@ -33,8 +33,8 @@ impl<const FENCE: bool> Count for Word<FENCE> {
 #[derive(Default)]
 struct Shared<C> {
     closing: [C; 1],
-    stands: C,
-    /// The uring lock; under it, what the poll set believes to stand.
+    registered: C,
+    /// The uring lock; under it, whether the poll set believes the number registered.
     ring: Mutex<bool>,
     closed: AtomicBool,
 }
@@ -42,7 +42,7 @@ struct Shared<C> {
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// The closer looks who stands before it says that it closes.
+    /// The closer checks for registrations before it marks the number.
     LateMark,
     /// The mark goes before the number is closed.
     EarlyEnd,
@@ -50,10 +50,10 @@ enum Fault {
 
 impl<C: Count> Shared<C> {
     fn close(&self, fault: Fault) {
-        let early = (fault == Fault::LateMark).then(|| any(&self.stands));
+        let early = (fault == Fault::LateMark).then(|| any(&self.registered));
         let mut marks = Some(Marks::new(&self.closing));
-        if early.unwrap_or_else(|| any(&self.stands)) {
-            // `PollSet::fall`
+        if early.unwrap_or_else(|| any(&self.registered)) {
+            // `PollSet::unregister`
             *self.ring.lock().unwrap() = false;
         }
         if fault == Fault::EarlyEnd {
@@ -68,7 +68,7 @@ impl<C: Count> Shared<C> {
     fn begin(&self) {
         let mut believes = self.ring.lock().unwrap();
         let register = || if self.closed.load(SeqCst) { Err(Errno::EBADF) } else { Ok(true) };
-        *believes = begin(&self.stands, &self.closing[0], register) == Ok(true);
+        *believes = begin(&self.registered, &self.closing[0], register) == Ok(true);
     }
 }
 
@@ -81,7 +81,7 @@ fn model<C: Count + Default + Send + Sync + 'static>(fault: Fault, _: PhantomDat
         };
         shared.begin();
         closer.join().unwrap();
-        assert!(!*shared.ring.lock().unwrap(), "a closed number stands");
+        assert!(!*shared.ring.lock().unwrap(), "a closed number is registered");
     });
 }
 
@@ -89,22 +89,22 @@ const AS_IT_IS: PhantomData<Word<true>> = PhantomData;
 const WITHOUT_FENCES: PhantomData<Word<false>> = PhantomData;
 
 #[test]
-fn no_closed_number_stands() {
+fn no_closed_number_is_registered() {
     model(Fault::None, AS_IT_IS);
 }
 
 #[test]
 fn with_a_late_mark() {
-    found(with_a_late_mark, "a closed number stands", || model(Fault::LateMark, AS_IT_IS));
+    found(with_a_late_mark, "a closed number is registered", || model(Fault::LateMark, AS_IT_IS));
 }
 
 #[test]
 fn with_a_mark_that_ends_early() {
     let test = with_a_mark_that_ends_early;
-    found(test, "a closed number stands", || model(Fault::EarlyEnd, AS_IT_IS));
+    found(test, "a closed number is registered", || model(Fault::EarlyEnd, AS_IT_IS));
 }
 
 #[test]
 fn without_fences() {
-    found(without_fences, "a closed number stands", || model(Fault::None, WITHOUT_FENCES));
+    found(without_fences, "a closed number is registered", || model(Fault::None, WITHOUT_FENCES));
 }

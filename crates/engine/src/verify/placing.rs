@@ -16,7 +16,7 @@ use softring_uapi::errno::{Errno, Result};
 enum Fault {
     None,
     /// Who moves the thread does not see whether it has been woken meanwhile.
-    NeverLooks,
+    NeverChecks,
     /// Who moves it takes a wake meanwhile for a change of value, and asks nobody.
     NotAsked,
 }
@@ -173,7 +173,7 @@ fn placing(fault: Fault) {
         let [one, two] = [m.clone(), m.clone()];
         let live = thread::spawn(move || one.sleep_once().0);
         let program = thread::spawn(move || two.wake(0));
-        m.state.stick((fault == Fault::NeverLooks).then_some(BUSY));
+        m.state.stick((fault == Fault::NeverChecks).then_some(BUSY));
         let placed = m.place(&[0, 1]);
         m.state.stick(None);
         let woken = program.join().unwrap();
@@ -193,7 +193,7 @@ fn woken_before_all_is_placed() {
 #[test]
 fn a_wait_for_who_is_gone_is_found() {
     let test = a_wait_for_who_is_gone_is_found;
-    found(test, "maximum number of branches", || placing(Fault::NeverLooks));
+    found(test, "maximum number of branches", || placing(Fault::NeverChecks));
 }
 
 #[test]

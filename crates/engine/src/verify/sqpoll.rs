@@ -171,8 +171,8 @@ fn without_the_programs_fence() {
 }
 
 #[test]
-fn with_a_late_look_at_the_sequence() {
-    found(with_a_late_look_at_the_sequence, "deadlock", || model(Fault::LateSeq, AS_IT_IS));
+fn with_a_late_read_of_the_sequence() {
+    found(with_a_late_read_of_the_sequence, "deadlock", || model(Fault::LateSeq, AS_IT_IS));
 }
 
 /// An SQ thread's list of rings, which here is one ring or none.

@@ -76,7 +76,7 @@ impl Listed for Arc<Ring> {
         false
     }
 
-    fn look(&self) -> Found {
+    fn probe(&self) -> Found {
         if *self.in_flight.lock().unwrap() { Found::Work } else { Found::Nothing }
     }
 }
@@ -183,13 +183,13 @@ fn a_list_from_before_forgets_one() {
 }
 
 #[test]
-fn a_last_look_without_consequence_forgets_one() {
-    let test = a_last_look_without_consequence_forgets_one;
+fn a_last_probe_without_consequence_forgets_one() {
+    let test = a_last_probe_without_consequence_forgets_one;
     found(test, "the ring is forgotten", || model(true, Fault::Ignored));
 }
 
 #[test]
-fn a_tick_that_ends_after_the_last_look_forgets_one() {
-    let test = a_tick_that_ends_after_the_last_look_forgets_one;
+fn a_tick_that_ends_after_the_last_probe_forgets_one() {
+    let test = a_tick_that_ends_after_the_last_probe_forgets_one;
     found(test, "the ring is forgotten", || model(true, Fault::LateEnd));
 }

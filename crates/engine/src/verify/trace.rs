@@ -22,7 +22,7 @@ enum Fault {
     /// The reader frees a chunk before it has looked at it.
     EarlyFree,
     /// The reader takes what it is told of without an acquire.
-    PlainLook,
+    PlainRead,
 }
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct Told {
 
 impl State for Told {
     fn load(&self, order: Ordering) -> u32 {
-        let plain = self.fault == Fault::PlainLook;
+        let plain = self.fault == Fault::PlainRead;
         let state = self.word.load(if plain { Relaxed } else { order });
         if self.fault == Fault::EarlyFree && order == Acquire && state == FULL {
             self.word.store(0, Release);
@@ -147,6 +147,6 @@ fn with_an_early_free() {
 }
 
 #[test]
-fn with_a_plain_look() {
-    found(with_a_plain_look, "half an event", || model(Fault::PlainLook));
+fn with_a_plain_read() {
+    found(with_a_plain_read, "half an event", || model(Fault::PlainRead));
 }

@@ -270,7 +270,7 @@ fn the_role_is_handed_over() {
 }
 
 #[test]
-fn who_looks_before_sleeping_is_not_lost() {
+fn who_checks_before_sleeping_is_not_lost() {
     handed_over(Fault::None, true);
 }
 
@@ -287,7 +287,7 @@ fn a_sequence_read_too_late_is_found() {
 }
 
 #[test]
-fn a_sleeper_looked_for_by_a_load_is_found() {
-    let test = a_sleeper_looked_for_by_a_load_is_found;
+fn a_waiter_found_by_a_load_is_found() {
+    let test = a_waiter_found_by_a_load_is_found;
     found(test, "deadlock", || handed_over_on(Fault::None, true, true));
 }

@@ -52,8 +52,8 @@ const SLOTS: usize = 16;
 /// Looks at a slot before a sleep, each followed by a yield.
 const YIELDS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(50);
-/// The most looks at a slot: about ten seconds. A close may wait for a network file system.
-const LOOKS: u32 = 100_000;
+/// The most checks at a slot: about ten seconds. A close may wait for a network file system.
+const CHECKS: u32 = 100_000;
 
 /// The words of the process.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ impl Setter {
 /// closer takes the lock away.
 pub fn set_again(fd: i32, call: impl FnOnce() -> isize) -> isize {
     let of = file(fd);
-    let waits = |number, looks| wait_for_closer(number, of, looks);
+    let waits = |number, checks| wait_for_closer(number, of, checks);
     PROCESS.set_again(waits, || {
         let ret = call();
         exec::changed();
@@ -144,11 +144,11 @@ pub fn set_again(fd: i32, call: impl FnOnce() -> isize) -> isize {
 }
 
 /// Waits a moment, unless the closer of `number` closes another file or has been waited for long.
-fn wait_for_closer(number: i32, of: File, looks: u32) -> bool {
-    if !may_be(number, of) || looks >= LOOKS {
+fn wait_for_closer(number: i32, of: File, checks: u32) -> bool {
+    if !may_be(number, of) || checks >= CHECKS {
         return false;
     }
-    if looks < YIELDS {
+    if checks < YIELDS {
         std::thread::yield_now();
     } else {
         let _ = sys::sleep(PAUSE);

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     match name.as_str() {
         "--plain" => list(&plain),
         "--kernels" => list(waits::KERNELS),
-        "--unheard" => list(polled::KERNELS),
+        "--unreported" => list(polled::KERNELS),
         "--polled" => list(polled::CASES),
         name => match all.iter().find(|c| c.0 == name) {
             Some(case) => (case.1)(),

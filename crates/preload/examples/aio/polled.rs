@@ -23,7 +23,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Those that no emulated context stands, which hears of no call that goes past us.
-pub const KERNELS: &[Case] = &[("polled_unheard", polled_unheard)];
+pub const KERNELS: &[Case] = &[("polled_unreported", polled_unreported)];
 
 fn hipri(cb: Iocb) -> Iocb {
     Iocb { flags: cb.flags | HIPRI, ..cb }
@@ -136,21 +136,21 @@ fn polled_unmarked() {
 }
 
 /// A thread waits past every entry point, before the first iocb and after.
-fn polled_unheard() {
+fn polled_unreported() {
     let (aio, file) = (Aio::new(8), file(true, 1));
     for data in 1..4 {
         let cb = read(&file, data);
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
                 let mut e = Event::default();
-                (aio.wait_unheard(&mut e), e.data)
+                (aio.wait_unreported(&mut e), e.data)
             });
             std::thread::sleep(Duration::from_millis(30));
             assert_eq!(aio.submit(&[&cb]), 1);
             assert_eq!(waiter.join().unwrap(), (1, data));
         });
         // And the other way round.
-        assert_eq!(aio.submit_unheard(&[&cb]), 1);
+        assert_eq!(aio.submit_unreported(&[&cb]), 1);
         assert_eq!(aio.all(1)[0].data, data);
     }
 }

@@ -90,7 +90,7 @@ fn call(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> i64 {
 }
 
 /// A call by an instruction that no entry point sees: its number is not known until it runs.
-fn unheard(nr: i64, [a, b, c, d, e]: [usize; 5]) -> i64 {
+fn unreported(nr: i64, [a, b, c, d, e]: [usize; 5]) -> i64 {
     let ret: i64;
     let nr = std::hint::black_box(nr);
     // SAFETY: a system call; the kernel checks what is passed.
@@ -171,14 +171,14 @@ impl Aio {
         call(333, [self.0 as usize, min as usize, nr, at, ts, set])
     }
 
-    pub fn submit_unheard(&self, iocbs: &[&Iocb]) -> i64 {
-        unheard(libc::SYS_io_submit, [self.0 as usize, iocbs.len(), iocbs.as_ptr().addr(), 0, 0])
+    pub fn submit_unreported(&self, iocbs: &[&Iocb]) -> i64 {
+        unreported(libc::SYS_io_submit, [self.0 as usize, iocbs.len(), iocbs.as_ptr().addr(), 0, 0])
     }
 
     /// io_getevents for one event, for as long as it takes.
-    pub fn wait_unheard(&self, e: &mut Event) -> i64 {
+    pub fn wait_unreported(&self, e: &mut Event) -> i64 {
         let at = std::ptr::from_mut(e).expose_provenance();
-        unheard(libc::SYS_io_getevents, [self.0 as usize, 1, 1, at, 0])
+        unreported(libc::SYS_io_getevents, [self.0 as usize, 1, 1, at, 0])
     }
 
     pub fn all(&self, n: usize) -> Vec<Event> {

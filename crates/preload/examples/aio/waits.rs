@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Only where the kernel gives contexts.
-pub const KERNELS: &[Case] = &[("unheard_submit", unheard_submit)];
+pub const KERNELS: &[Case] = &[("unreported_submit", unreported_submit)];
 
 static HANDLED: AtomicU32 = AtomicU32::new(0);
 /// What the last handler has found blocked.
@@ -88,17 +88,17 @@ fn raise_later(ms: u64) {
 }
 
 /// A thread waits on a fresh context, and the first submission goes past every entry point.
-fn unheard_submit() {
+fn unreported_submit() {
     let (aio, file) = (Aio::new(8), file(true, 1));
     let read = rw(PREAD, &file, buffer(1, 0), 0, 3);
     std::thread::scope(|s| {
         let waiter = s.spawn(|| aio.wait(1, &mut [Event::default()], Some(10_000)));
         std::thread::sleep(Duration::from_millis(30));
-        assert_eq!(aio.submit_unheard(&[&read]), 1);
+        assert_eq!(aio.submit_unreported(&[&read]), 1);
         assert_eq!(waiter.join().unwrap(), 1);
         let waiter = s.spawn(|| aio.wait(1, &mut [Event::default()], None));
         std::thread::sleep(Duration::from_millis(30));
-        assert_eq!(aio.submit_unheard(&[&read]), 1);
+        assert_eq!(aio.submit_unreported(&[&read]), 1);
         assert_eq!(waiter.join().unwrap(), 1);
     });
 }

@@ -71,7 +71,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Outcome
 }
 
 /// System call `nr` from memory that no loader knows of: nobody hears of it.
-fn unheard(nr: u32, a: usize, b: usize, c: usize) -> isize {
+fn unreported(nr: u32, a: usize, b: usize, c: usize) -> isize {
     let mut code = vec![0xb8];
     code.extend(nr.to_le_bytes());
     code.extend([0x0f, 0x05, 0xc3]);
@@ -113,7 +113,7 @@ fn close(way: &str, fd: RawFd) -> Outcome {
             "inline_close_range" => closes_inline_close_range(n, n, 0),
             "inline_dup2" => replaced(&|o| closes_inline_dup2(o, n, 0)),
             "inline_dup3" => replaced(&|o| closes_inline_dup3(o, n, 0)),
-            "unheard" => unheard(libc::SYS_close as u32, n, 0, 0),
+            "unreported" => unreported(libc::SYS_close as u32, n, 0, 0),
             _ => return Err(format!("no way {way}")),
         }
     };
@@ -174,9 +174,9 @@ fn place(from: RawFd, to: RawFd) -> Outcome {
         return Ok(());
     }
     // Past everybody who listens, as a fresh open(2) would be.
-    let ret = unheard(libc::SYS_dup2 as u32, from as usize, to as usize, 0);
+    let ret = unreported(libc::SYS_dup2 as u32, from as usize, to as usize, 0);
     equal("dup2", ret, to as isize)?;
-    equal("close", unheard(libc::SYS_close as u32, from as usize, 0, 0), 0)
+    equal("close", unreported(libc::SYS_close as u32, from as usize, 0, 0), 0)
 }
 
 /// A socket is closed, and another gets its number: a RECV there completes when data come.
@@ -337,7 +337,7 @@ fn close_all(way: &str) -> Outcome {
             }
             "syscall" => libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) as isize,
             "inline" => closes_inline_close_range(3, u32::MAX as usize, 0),
-            _ => unheard(libc::SYS_close_range as u32, 3, u32::MAX as usize, 0),
+            _ => unreported(libc::SYS_close_range as u32, 3, u32::MAX as usize, 0),
         }
     };
     equal("close", ret, 0)?;

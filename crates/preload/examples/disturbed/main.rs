@@ -25,7 +25,7 @@ const CASES: &[(&str, usize, Case)] = &[
     ("signals", 4, signals),
     ("eintr", 1, eintr),
     ("handler_waits", 1, handler_waits),
-    ("handler_looks", 4, handler_looks),
+    ("handler_peeks", 4, handler_peeks),
     ("many", 10_000, many),
     ("cancels", 8, cancels),
     ("closes", 32, closes),
@@ -120,7 +120,7 @@ fn handler_waits(w: &mut Work) -> Outcome {
 }
 
 /// A handler looks at the ring at any moment of its thread.
-fn handler_looks(w: &mut Work) -> Outcome {
+fn handler_peeks(w: &mut Work) -> Outcome {
     signal::enters(w.ring.as_raw_fd(), 0);
     every(Duration::from_micros(300), signal::enter);
     runs_until(w, enough)?;

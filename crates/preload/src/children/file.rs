@@ -315,7 +315,7 @@ fn makes_rings(fd: &Fd, head: &[u8]) -> bool {
             let n = fd.read(&mut piece[..most], header.offset.saturating_add(done));
             let text = &piece[..n];
             if header.flags & PF_X != 0 {
-                rings.look(text);
+                rings.scan(text);
             } else {
                 uses |= names(text, b"liburing.so");
                 has_us |= names(text, b"libsoftring.so");

@@ -27,7 +27,7 @@ impl Rings {
     }
 
     /// Looks at a piece of text. The next one begins `MARGIN` before the end of this.
-    pub fn look(&mut self, text: &[u8]) {
+    pub fn scan(&mut self, text: &[u8]) {
         self.bytes += text.len() as u64;
         for at in BEFORE..text.len().saturating_sub(4) {
             if text[at + 1..at + 4] != [1, 0, 0] || !is_moved(&text[at - BEFORE..at]) {
@@ -67,7 +67,7 @@ mod tests {
 
     fn made(text: &[u8], bytes: u64) -> bool {
         let mut rings = Rings { bytes, ..Rings::default() };
-        rings.look(&[&[0x90; 8], text, &[0x90; 8]].concat());
+        rings.scan(&[&[0x90; 8], text, &[0x90; 8]].concat());
         rings.are_made()
     }
 

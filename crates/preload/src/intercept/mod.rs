@@ -26,14 +26,14 @@ pub fn open() {
         Intercept::Patch => patch::open(),
         Intercept::Sigsys => {
             let open = sigsys::open();
-            aio::all_calls_are_heard(open && config::aio_hipri());
+            aio::all_calls_reported(open && config::aio_hipri());
             if !open {
                 patch::open();
             }
         }
         Intercept::None => {
-            patch::look();
-            aio::all_calls_are_heard(false);
+            patch::count();
+            aio::all_calls_reported(false);
         }
     }
     see_to_setups();
@@ -76,8 +76,8 @@ pub fn before_ring() {
 
 /// Is every close of a descriptor heard of before it happens? Not where call sites are left alone,
 /// or are known only to the trap, which need not be told of `close`.
-pub fn hears_closes() -> bool {
-    patches() && !sigsys::is_open() && patch::hears_closes()
+pub fn reports_closes() -> bool {
+    patches() && !sigsys::is_open() && patch::reports_closes()
 }
 
 /// Call sites that would go past us.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::super::super::{Check, ensure, sys};
 use super::super::stage::{Stage, Step};
-use super::{Conn, HELD, Kind, Plan, STILL, UNHEARD};
+use super::{Conn, HELD, Kind, Plan, STILL, UNREPORTED};
 use crate::sqe;
 use softring_uapi::*;
 
@@ -49,7 +49,7 @@ impl Conn {
         if self.peers[1].inn.bytes >= at {
             self.peers[end].closing = true;
         }
-        if self.gone.is_some_and(|since| since.elapsed() > UNHEARD) {
+        if self.gone.is_some_and(|since| since.elapsed() > UNREPORTED) {
             self.peers[1 - end].closing = true;
         }
     }

@@ -96,7 +96,7 @@ const STARVED: u32 = 500;
 const STILL: Duration = Duration::from_millis(5);
 /// An end that hears nothing of its peer's reset for so long resets as well: TCP does not believe a
 /// reset beyond the window, and small buffers have that closed at times.
-const UNHEARD: Duration = Duration::from_millis(100);
+const UNREPORTED: Duration = Duration::from_millis(100);
 
 fn wrong(e: impl std::fmt::Display) -> String {
     format!("making a connection: {e}")

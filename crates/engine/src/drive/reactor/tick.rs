@@ -51,14 +51,14 @@ pub(crate) trait Listed {
     fn listed(&self) -> &Self::Flag;
     fn is_dead(&self) -> bool;
     /// Takes the ring's lock.
-    fn look(&self) -> Found;
+    fn probe(&self) -> Found;
 }
 
 /// The reactor, and the steps.
 pub(crate) trait Ticks {
     type Ring: Listed;
 
-    /// It looks at the rings of its list every now and then.
+    /// It probes the rings of its list every now and then.
     fn ticking(&self) -> &<Self::Ring as Listed>::Flag;
     fn add(&self, ring: &Self::Ring);
     /// The list as it is now.
@@ -89,7 +89,7 @@ pub(crate) trait Ticks {
                 any = true;
                 continue;
             }
-            let found = ring.look();
+            let found = ring.probe();
             any |= found != Found::Nothing;
             if found == Found::Work {
                 self.watch(ring);

@@ -353,7 +353,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     if let Some(meter) = meter {
         meter.begin();
     }
-    ctx.trace.look();
+    ctx.trace.check_wanted();
     let span = ctx.trace.begin();
     let before = ctx.completions();
     if submits {

@@ -5,7 +5,7 @@
 //! leaves events behind signals it again.
 
 use super::{Context, signal};
-use crate::libaio::look::{Wait, end_under};
+use crate::libaio::peek::{Wait, end_under};
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use core::time::Duration;
 use rustix::fd::AsRawFd;

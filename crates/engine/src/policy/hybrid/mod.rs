@@ -5,7 +5,7 @@
 //!
 //! For each kind of requests (device, direction, size) there is one estimate: the age at which a
 //! request is about to be done. The thread sleeps until an *absolute* moment, when the first
-//! request in flight comes to that age, less what a timer is late here; then it looks without a
+//! request in flight comes to that age, less what a timer is late here; then it polls without a
 //! pause. A sleep too short to gain is not taken. What a sleep tells is one bit: still pending
 //! (under), or done already (over); see [`estimate`] for why that, and not a mean.
 //!
@@ -13,7 +13,7 @@
 //! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
 //! may sleep through several, so that they are taken together, or one as short as [`GATHER_SHARE`]
 //! where devices have shown that they are busy without a gap ([`utilisation`]). No sleep is longer
-//! than [`IDLE_SLEEP_MAX`]. A device that has stalled is not looked for: after [`VAIN_SLEEPS`]
+//! than [`IDLE_SLEEP_MAX`]. A device that has stalled is not polled_at for: after [`VAIN_SLEEPS`]
 //! sleeps the thread blocks until something completes.
 //!
 //! ```text
@@ -54,7 +54,7 @@ pub const IDLE_SLEEP_MAX: u64 = 4_000_000;
 pub(crate) const UNSEEN_SHARE: u64 = 50;
 /// Requests in flight that are kept track of, at most.
 pub(crate) const FLIGHT_MAX: u32 = 4096;
-/// A thread that looks in vain for so long, in ns, sleeps until something completes: nothing that
+/// A thread that polls in vain for so long, in ns, sleeps until something completes: nothing that
 /// is worth polling takes longer than its estimate by that much.
 const SPIN_MAX: u64 = 1_000_000;
 /// A timer that was not tried for so long, in ns, is thought a little cheaper than it was.
@@ -69,11 +69,11 @@ const STALE: u64 = 1_000_000_000;
 /// How often to ask who else wants to run, in ns.
 const LOAD_EVERY: u64 = 10_000_000;
 
-/// What to do now that a look has found nothing.
+/// What to do now that a poll has found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Look again.
-    Look,
+    /// Poll again.
+    Poll,
     /// Sleep.
     IdleSleep(IdleSleep),
     /// Sleep until something completes, however long that takes.
@@ -136,17 +136,17 @@ pub struct Hybrid {
     policy: Policy,
     /// The waiter can sleep through completions.
     gathers: bool,
-    /// What is submitted between two looks that find nothing is a batch; its number.
+    /// What is submitted between two polls that find nothing is a batch; its number.
     batch: u32,
     pub(crate) timer: Timer,
     classes: Classes,
     flight: Flight,
     idle_sleep: Option<Taken>,
-    /// The end of the last look that found nothing, or of the last sleep.
-    looked: u64,
+    /// The end of the last poll that found nothing, or of the last sleep.
+    polled_at: u64,
     /// The last sleep.
     idle_slept: u64,
-    /// When a completion was last looked for to its end, or in vain.
+    /// When a completion was last polled_at for to its end, or in vain.
     watched: u64,
     /// When spinning began; 0: it has not.
     spins_since: u64,
@@ -154,8 +154,8 @@ pub struct Hybrid {
     news: u64,
     /// Sleeps in a row that brought nothing.
     vain: u32,
-    /// Looks so far.
-    looks: u64,
+    /// Polls so far.
+    polls: u64,
     /// What the class that was heard of last takes.
     takes: u64,
     load: Load,
@@ -174,13 +174,13 @@ impl Hybrid {
             classes: Classes::default(),
             flight: Flight::new(room.min(FLIGHT_MAX)),
             idle_sleep: None,
-            looked: 0,
+            polled_at: 0,
             idle_slept: 0,
             watched: 0,
             spins_since: 0,
             news: 0,
             vain: 0,
-            looks: 0,
+            polls: 0,
             takes: 0,
             load: Load::default(),
             load_at: 0,
@@ -227,21 +227,21 @@ impl Hybrid {
         let Some(request) = self.land(ticket, now, !idle_slept) else { return };
         let class = self.classes.get(request.class);
         let high = now.saturating_sub(request.issued);
-        let low = self.looked.saturating_sub(request.issued).min(high);
+        let low = self.polled_at.saturating_sub(request.issued).min(high);
         let age = class.estimate.age();
         let aimed =
             self.idle_sleep.is_some_and(|n| n.aim == Some(ticket) && n.woke != Woke::NotYet);
         let bit = match () {
             () if aimed => Some(Bit::Over),
             // One bit per look and class: what comes in a burst is one piece of news.
-            () if request.judged || class.taught == self.looks => None,
+            () if request.judged || class.taught == self.polls => None,
             () if high < age => Some(Bit::Over),
             () if low >= age => Some(Bit::Under),
             () => None,
         };
         if let Some(bit) = bit {
             class.estimate.learn(bit);
-            class.taught = self.looks;
+            class.taught = self.polls;
         }
         if request.judged {
             class.estimate.at_most(high);
@@ -262,7 +262,7 @@ impl Hybrid {
 
     /// A request left without telling anything: it failed to be issued, or somebody else has it.
     pub(crate) fn gone(&mut self, ticket: Ticket) {
-        self.land(ticket, self.looked, false);
+        self.land(ticket, self.polled_at, false);
     }
 
     /// Takes a request out of the flight; `close`: it was caught by looking.
@@ -306,10 +306,10 @@ impl Hybrid {
         (self.load, self.load_at) = (load, now.max(1));
     }
 
-    /// A look at `now` has found nothing, or too little: what next?
+    /// A poll at `now` has found nothing, or too little: what next?
     pub fn next(&mut self, now: u64) -> Step {
         self.judge(now);
-        self.looks += 1;
+        self.polls += 1;
         self.batch = self.batch.wrapping_add(1);
         if self.news == 0 {
             self.news = now;
@@ -317,7 +317,7 @@ impl Hybrid {
         if self.spins_since > 0 {
             self.spun(now);
         }
-        self.looked = now;
+        self.polled_at = now;
         if self.vain > VAIN_SLEEPS {
             (self.spins_since, self.watched) = (0, now);
             return Step::Block;
@@ -327,7 +327,7 @@ impl Hybrid {
         let scene = Scene { load, in_flight, takes, sleep_cpu, stale };
         let sleep = IdleSleep { until: now.saturating_add(IDLE_SLEEP_MAX), many: 1 };
         let idle_sleep = match self.policy.way(scene) {
-            Way::Look => None,
+            Way::Poll => None,
             Way::IdleSleep | Way::Gather if self.is_to_watch() => None,
             Way::IdleSleep => self.idle_sleep_now(now),
             Way::Gather => {
@@ -355,7 +355,7 @@ impl Hybrid {
                     self.timer.age();
                     self.idle_slept = now;
                 }
-                return Step::Look;
+                return Step::Poll;
             }
         };
         self.spins_since = 0;
@@ -388,14 +388,14 @@ impl Hybrid {
         self.tally.spared_ns = self.tally.spared_ns.saturating_add(slept);
         if early {
             // It completed when it woke us, which takes about as long as a timer does.
-            self.looked = self.looked.max(now.saturating_sub(2 * self.timer.late()));
+            self.polled_at = self.polled_at.max(now.saturating_sub(2 * self.timer.late()));
         } else {
             self.timer.woke_late(now.saturating_sub(idle_sleep.until));
         }
     }
 
     fn spun(&mut self, now: u64) {
-        let spun = now.saturating_sub(self.looked);
+        let spun = now.saturating_sub(self.polled_at);
         self.tally.spun_ns = self.tally.spun_ns.saturating_add(spun);
     }
 
@@ -415,7 +415,7 @@ impl Hybrid {
         if idle_sleep.woke == Woke::Timer && age >= class.estimate.age() {
             request.judged = true;
             class.estimate.learn(Bit::Under);
-            class.taught = self.looks;
+            class.taught = self.polls;
         }
     }
 

@@ -48,9 +48,9 @@ const SPIN_WORTH: u64 = 1_000_000;
 /// What to do at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Look on.
-    Look,
-    /// Sleep, if it pays, or look on.
+    /// Poll on.
+    Poll,
+    /// Sleep, if it pays, or poll on.
     IdleSleep,
     /// Sleep, if several completions may be slept through, or sleep until there is one.
     Gather,
@@ -75,10 +75,10 @@ pub(crate) struct Scene {
 fn adapt(scene: Scene) -> Way {
     match (scene.load.contended(), scene.in_flight) {
         // Others are kept from running for less time by looking than by a sleep.
-        (true, 1) if scene.stale || (1..=scene.sleep_cpu).contains(&scene.takes) => Way::Look,
+        (true, 1) if scene.stale || (1..=scene.sleep_cpu).contains(&scene.takes) => Way::Poll,
         (true, 0..=1) => Way::Sleep,
         (true, _) => Way::Gather,
-        (false, 0..=1) if scene.takes <= SPIN_WORTH => Way::Look,
+        (false, 0..=1) if scene.takes <= SPIN_WORTH => Way::Poll,
         // Where nothing is lost by it, that sleeps as long as blocking would, and wakes less often.
         (false, _) => Way::IdleSleep,
     }
@@ -88,7 +88,7 @@ impl Policy {
     /// What it means in the scene.
     pub(crate) fn way(self, scene: Scene) -> Way {
         match self {
-            Policy::Spin => Way::Look,
+            Policy::Spin => Way::Poll,
             Policy::Hybrid => Way::IdleSleep,
             Policy::Block => Way::Sleep,
             Policy::Adaptive => adapt(scene),
@@ -106,16 +106,16 @@ mod tests {
         let busy = Load { runnable: 5, cpus: 2 };
         let (takes, sleep_cpu) = (80_000, 30_000);
         let one = Scene { load: idle, in_flight: 1, takes, sleep_cpu, stale: false };
-        assert_eq!(adapt(one), Way::Look);
+        assert_eq!(adapt(one), Way::Poll);
         assert_eq!(adapt(Scene { takes: 9_000_000, ..one }), Way::IdleSleep);
         assert_eq!(adapt(Scene { in_flight: 64, ..one }), Way::IdleSleep);
         assert_eq!(adapt(Scene { in_flight: 64, takes: 1_200_000, ..one }), Way::IdleSleep);
         assert_eq!(adapt(Scene { in_flight: 64, takes: 0, ..one }), Way::IdleSleep);
         let one = Scene { load: busy, ..one };
         assert_eq!(adapt(one), Way::Sleep);
-        assert_eq!(adapt(Scene { takes: 18_000, ..one }), Way::Look);
+        assert_eq!(adapt(Scene { takes: 18_000, ..one }), Way::Poll);
         assert_eq!(adapt(Scene { takes: 0, ..one }), Way::Sleep);
-        assert_eq!(adapt(Scene { stale: true, ..one }), Way::Look);
+        assert_eq!(adapt(Scene { stale: true, ..one }), Way::Poll);
         assert_eq!(adapt(Scene { in_flight: 64, takes: 18_000, ..one }), Way::Gather);
         assert_eq!(adapt(Scene { in_flight: 0, takes: 0, ..one }), Way::Sleep);
         assert!(!Load::default().contended());

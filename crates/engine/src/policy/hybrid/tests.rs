@@ -39,7 +39,7 @@ fn taught(policy: Policy) -> (Hybrid, u64) {
         while now < end {
             now = match h.next(now) {
                 Step::Block => panic!("nothing has stalled"),
-                Step::Look => now + 1_000,
+                Step::Poll => now + 1_000,
                 Step::IdleSleep(n) => {
                     h.woke(n.until + 2_000, false);
                     n.until + 2_000
@@ -81,7 +81,7 @@ fn a_stopped_device_costs_no_processor() {
     let (begun, mut wakes, mut spun) = (now, 0, 0);
     loop {
         now = match h.next(now) {
-            Step::Look => {
+            Step::Poll => {
                 spun += 1_000;
                 now + 1_000
             }
@@ -203,7 +203,7 @@ fn beside_others(h: &mut Hybrid, now: &mut u64, takes: u64) -> bool {
     while *now < done {
         match h.next(*now) {
             Step::Block => panic!("nothing has stalled"),
-            Step::Look => *now += 1_000,
+            Step::Poll => *now += 1_000,
             Step::IdleSleep(_) => {
                 (*now, slept) = (done + WAKE, true);
                 h.woke(*now, true);

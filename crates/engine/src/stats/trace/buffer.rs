@@ -182,8 +182,8 @@ impl Buffer {
     /// Takes a free chunk.
     pub(super) fn claim(self, ring: u64, flags: u32) -> Option<u32> {
         /// Chunks looked at: with so many taken in a row, hardly one is free.
-        const LOOKS: u32 = 64;
-        for _ in 0..LOOKS {
+        const CHECKS: u32 = 64;
+        for _ in 0..CHECKS {
             let chunk = self.header().cursor.fetch_add(1, Relaxed) as u32;
             if self.chunk(chunk).claim() {
                 let head = self.head(chunk);

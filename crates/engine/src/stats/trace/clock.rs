@@ -35,17 +35,17 @@ impl Clock {
         Clock { kind, anchors: [first, now], lease }
     }
 
-    /// Looks at both clocks: the later, the better it knows how they go together.
-    pub fn look(&mut self) {
+    /// Reads both clocks: the later, the better it knows how they go together.
+    pub fn read(&mut self) {
         self.anchors[1] = anchor(self.kind);
     }
 
-    /// When the last look was, in ticks.
-    pub fn looked_at(&self) -> u64 {
+    /// When they were read last, in ticks.
+    pub fn read_at(&self) -> u64 {
         self.anchors[1].0
     }
 
-    /// Until when writers may write if nothing is heard of their reader after the last look.
+    /// Until when writers may write if their reader never reads the clocks again.
     pub(super) fn lease_ends(&self) -> u64 {
         self.anchors[1].0 + self.lease
     }

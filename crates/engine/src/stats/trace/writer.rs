@@ -78,9 +78,9 @@ impl Writer {
         (self.ring, self.flags) = (ring, flags);
     }
 
-    /// Looks whether events are wanted; once per call of the program's.
+    /// Checks whether events are wanted; once per call of the program's.
     #[inline]
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn check_wanted(&mut self) {
         let wanted = buffer::wanted();
         if wanted != self.buffer {
             self.turn(wanted);

@@ -112,9 +112,9 @@ pub trait Race: Debug + Sized {
         Self::fence(SeqCst);
         for slot in self.closing() {
             let number = slot.load(SeqCst);
-            let mut looks = 0;
-            while number != 0 && slot.load(SeqCst) == number && waits(number, looks) {
-                looks += 1;
+            let mut checks = 0;
+            while number != 0 && slot.load(SeqCst) == number && waits(number, checks) {
+                checks += 1;
             }
         }
         let ret = call();

@@ -99,12 +99,12 @@ pub fn open() {
 }
 
 /// Only counts what is loaded, as sites that go past us.
-pub fn look() {
+pub fn count() {
     update(false);
 }
 
 /// Is nothing to be patched?
-fn looks_only() -> bool {
+fn counts_only() -> bool {
     config::intercept() == config::Intercept::None
 }
 
@@ -147,7 +147,7 @@ pub fn before_ring() {
 }
 
 /// Does every inline `close` that was found reach us?
-pub fn hears_closes() -> bool {
+pub fn reports_closes() -> bool {
     missed() == 0
 }
 
@@ -198,10 +198,10 @@ fn update(fresh: bool) {
         }
     }
     MISSED.store(seen.iter().map(|s| s.missed).sum(), Ordering::Relaxed);
-    if !hears_closes() {
+    if !reports_closes() {
         softring_engine::fds::closes_are_all_reported(false);
     }
-    softring_engine::libaio::all_calls_are_heard(seen.iter().all(|s| s.aio == 0));
+    softring_engine::libaio::all_calls_reported(seen.iter().all(|s| s.aio == 0));
     let libcs = usize::from(LIBC_LEFT.load(Ordering::Relaxed))
         + usize::from(UNREAD.load(Ordering::Relaxed));
     report::GAPS.set(seen.iter().map(|s| s.gaps).sum::<usize>() + libcs);
@@ -222,7 +222,7 @@ fn patch(m: &Module, fresh: bool) -> Seen {
         scan::text(bytes, |at| numbers.push(t.start + at), |at| syscalls.push(t.start + at));
     }
     // Before anything is written, for it decodes what is there.
-    let (mut aio, left) = match looks_only() {
+    let (mut aio, left) = match counts_only() {
         true => (Vec::new(), 0),
         false => site::aio(m, &text.syscalls),
     };
@@ -252,7 +252,7 @@ fn patch_rings(m: &Module, text: &site::Seen, fresh: bool) -> (Vec<site::Site>, 
     if found.sites.is_empty() {
         return (Vec::new(), seen);
     }
-    let done = if looks_only() { Vec::new() } else { text::replace(m, &found.sites, fresh) };
+    let done = if counts_only() { Vec::new() } else { text::replace(m, &found.sites, fresh) };
     report::SITES.add_many(done.len());
     let left = |ring| {
         let left = found.sites.iter().filter(|s| s.ring == ring && !done.contains(&s.at));

@@ -156,11 +156,11 @@ impl World<'_> {
 
     /// A look, and what follows.
     fn turn(&mut self) {
-        let looked = self.now;
+        let polled = self.now;
         let only = self.rule.only();
         let seen = |slot: usize| only.is_none_or(|o| o == slot);
         let done: Vec<usize> =
-            (0..self.slots.len()).filter(|&s| self.slots[s].done <= looked && seen(s)).collect();
+            (0..self.slots.len()).filter(|&s| self.slots[s].done <= polled && seen(s)).collect();
         if done.is_empty() {
             self.rest(only);
             return;
@@ -168,8 +168,8 @@ impl World<'_> {
         for &slot in &done {
             let r = self.slots[slot];
             let paused = self.paused - r.paused;
-            self.latencies.push((looked - r.issued).saturating_sub(paused));
-            self.rule.done(slot, looked);
+            self.latencies.push((polled - r.issued).saturating_sub(paused));
+            self.rule.done(slot, polled);
         }
         self.rule.begin();
         for slot in done {
@@ -184,7 +184,7 @@ impl World<'_> {
             None => self.slots.iter().map(|r| r.done).min().unwrap_or(self.now),
         };
         match self.rule.next(self.now) {
-            Step::Look => {
+            Step::Poll => {
                 let spin = next.saturating_sub(self.now).min(CHUNK);
                 self.now += spin;
                 self.spun += spin;

@@ -133,11 +133,11 @@ impl Flights {
     /// The first that was not slept for sleeps now.
     fn sleep(&mut self, now: u64, idle_sleep: u64) -> Step {
         let Some(&slot) = self.order.iter().find(|s| self.slept[**s].is_none()) else {
-            return Step::Look;
+            return Step::Poll;
         };
         self.slept[slot] = Some(idle_sleep);
         if idle_sleep == 0 {
-            Step::Look
+            Step::Poll
         } else {
             Step::IdleSleep(IdleSleep { until: now + idle_sleep, many: u32::MAX })
         }
@@ -166,7 +166,7 @@ impl Rule for HalfMinimum {
     }
 
     fn next(&mut self, now: u64) -> Step {
-        self.least.map_or(Step::Look, |least| self.flights.sleep(now, least / 2))
+        self.least.map_or(Step::Poll, |least| self.flights.sleep(now, least / 2))
     }
 }
 
@@ -222,7 +222,7 @@ impl Rule for Source {
         let idle_sleep = if idle_sleep >= Self::LEAST { idle_sleep } else { 0 };
         let first = self.flights.order.first().copied();
         if first.is_none_or(|slot| self.flights.slept[slot].is_some()) {
-            return Step::Look;
+            return Step::Poll;
         }
         self.asked = Some((now, idle_sleep));
         self.flights.sleep(now, idle_sleep)

@@ -1,11 +1,11 @@
-//! Requests that wait under a number that stays in the poll set (`io::standing`), and what
-//! is known there without asking.
+//! Requests that wait under a persistent registration (`io::persistent`), and what the ring knows
+//! of such a number without a system call.
 
 use crate::io::Transports;
 use crate::io::clock::CLOCK_DATA;
+use crate::io::persistent::{self, IN, OUT, Registration, STICKY, Trust};
 use crate::io::poll::{self, AIO_DATA, BATCH, PollSet};
 use crate::io::socket::{self, MSG_DONTWAIT, MSG_NOSIGNAL, Socket};
-use crate::io::standing::{self, IN, OUT, STICKY, Standing, Trust};
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
@@ -17,13 +17,13 @@ use softring_uapi::errno::Errno;
 /// Whatever was asked for.
 const ALWAYS: u32 = EPOLLERR | EPOLLHUP;
 
-/// The number under which a request may wait that stays in the set; none if it may not.
+/// The number that may be registered for a request; none if its registration is for once.
 pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let FileRef::Plain(fd) = req.call.file else { return None };
     let known = req.flags.contains(ReqFlags::SENDRECV)
         || req.row.bits & (opdef::POLLS | opdef::READS_MANY) != 0;
     let once = poll.events & EPOLLONESHOT != 0 && !req.flags.contains(ReqFlags::POLLS_RING);
-    (known && once && softring_host::fd::numbers::closes_all_reported() && set.may_stand(fd))
+    (known && once && softring_host::fd::numbers::closes_all_reported() && set.may_register(fd))
         .then_some(fd)
 }
 
@@ -42,9 +42,9 @@ pub(crate) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired
         return;
     }
     transports.one_poll_less(poll.tells_each());
-    if core::mem::take(&mut poll.stays) {
+    if core::mem::take(&mut poll.persistent) {
         if let Some(set) = &mut transports.poll {
-            set.depart(at, id);
+            set.remove_waiter(at, id);
         }
     } else if fired && !req.call.file.owns(at) {
         transports.poll_leave(at);
@@ -59,36 +59,36 @@ fn receives(req: &Req) -> bool {
 }
 
 /// Notes what an attempt found out about the number.
-pub(crate) fn note(s: Option<&mut Standing>, req: &Req) {
+pub(crate) fn note(s: Option<&mut Registration>, req: &Req) {
     if let Some(s) = s
         && matches!(req.call.found, Finding::Nothing | Finding::TookAll)
         && receives(req)
     {
-        s.dry = s.seen & STICKY == 0;
+        s.empty = s.seen & STICKY == 0;
     }
 }
 
-impl Standing {
-    /// The poll set tells something.
-    fn hear(&mut self, seen: u32) {
+impl Registration {
+    /// An event has come.
+    fn on_event(&mut self, seen: u32) {
         self.seen = seen;
-        self.dry &= seen & (IN | STICKY) == 0;
+        self.empty &= seen & (IN | STICKY) == 0;
     }
 }
 
 impl Ctx {
-    pub(crate) fn standing(&mut self, fd: i32) -> Option<&mut Standing> {
-        self.transports.poll.as_mut()?.standing(fd)
+    pub(crate) fn registration(&mut self, fd: i32) -> Option<&mut Registration> {
+        self.transports.poll.as_mut()?.registration(fd)
     }
 
-    /// Something happened under a number: those that wait for it are issued again, the last to be
-    /// armed first, until there is nothing left for them. That is the order of the kernel's wait
-    /// queue, in which who waits again is first, too. What goes back to a worker comes behind them.
-    pub(crate) fn standing_fired(&mut self, fd: i32, seen: u32) {
-        let Some(s) = self.standing(fd) else { return };
-        s.hear(seen);
+    /// An event has come for a number: its waiters are issued again, the last to be armed first,
+    /// until nothing is left for them. That is the order of the kernel's wait queue, in which a
+    /// request that waits again is first, too. Requests that go back to a worker come last.
+    pub(crate) fn registration_fired(&mut self, fd: i32, seen: u32) {
+        let Some(s) = self.registration(fd) else { return };
+        s.on_event(seen);
         if let [only] = s.waiters[..] {
-            self.wake_standing(fd, only, seen, 0);
+            self.wake_registered(fd, only, seen, 0);
             return;
         }
         let mut waiters = s.waiters.clone();
@@ -96,17 +96,17 @@ impl Ctx {
         waiters.sort_by_key(|id| self.slab.get(*id).is_some_and(Req::goes_back_to_worker));
         let mut over = 0;
         for id in waiters {
-            over |= self.wake_standing(fd, id, seen, over);
+            over |= self.wake_registered(fd, id, seen, over);
         }
     }
 
-    /// One of them; answers for which direction nothing is left. `over`: those of which that is
-    /// known.
-    fn wake_standing(&mut self, fd: i32, id: ReqId, seen: u32, over: u32) -> u32 {
+    /// Wakes one waiter; answers for which direction nothing is left. `over`: the directions for
+    /// which that is known.
+    fn wake_registered(&mut self, fd: i32, id: ReqId, seen: u32, over: u32) -> u32 {
         let Some(req) = self.slab.get_mut(id) else { return 0 };
         let Phase::Polling(poll) = req.phase else { return 0 };
         let way = if req.row.has(opdef::POLLS) { 0 } else { poll.events & (IN | OUT) };
-        let here = poll.stays && poll.at == fd;
+        let here = poll.persistent && poll.at == fd;
         if !here || seen & (poll.events | ALWAYS) == 0 {
             return 0;
         }
@@ -122,19 +122,19 @@ impl Ctx {
         if self.poll_fired(id, seen) { way } else { 0 }
     }
 
-    /// Numbers that were closed, and nobody heard of it: who waits there waits for the file that
+    /// Numbers that were closed where no entry point saw it: their requests wait for the file that
     /// has the number now.
-    pub(crate) fn check_standing(&mut self) {
+    pub(crate) fn check_registrations(&mut self) {
         let lost = self.transports.poll.as_mut().map(PollSet::lost).unwrap_or_default();
         for fd in lost {
             softring_host::fd::forget_kind(fd);
-            let waiters = self.transports.poll.as_mut().map(|set| set.fall(fd));
+            let waiters = self.transports.poll.as_mut().map(|set| set.unregister(fd));
             for id in waiters.into_iter().flatten() {
                 let Some(req) = self.slab.get_mut(id) else { continue };
                 if let Phase::Polling(poll) = &mut req.phase {
-                    (poll.at, poll.stays) = (-1, false);
+                    (poll.at, poll.persistent) = (-1, false);
                 }
-                if self.stand(id).is_err() {
+                if self.register_poll(id).is_err() {
                     self.complete(id, Errno::ECANCELED.res());
                     self.commit();
                 }
@@ -146,34 +146,34 @@ impl Ctx {
     /// on the number belong to another ring as well, whose lock must not be waited for here.
     pub(crate) fn closes_number(&mut self, req: &Req) -> bool {
         let fd = req.call.sqe().fd;
-        if req.call.sqe().file_index != 0 || standing::count(fd) == 0 {
+        if req.call.sqe().file_index != 0 || persistent::count(fd) == 0 {
             return false;
         }
         self.number_closes(fd, None);
-        standing::count(fd) > 0
+        persistent::count(fd) > 0
     }
 
-    /// Would a receive find nothing, surely? If not, it learns what the poll set says. `looked`: at
-    /// that was looked since anything else was tried.
-    pub(crate) fn known_dry(&mut self, req: &mut Req, looked: bool) -> bool {
+    /// Would a receive find nothing, surely? If not, it learns what epoll says. `polled`: epoll was
+    /// polled, and nothing was attempted since.
+    pub(crate) fn known_empty(&mut self, req: &mut Req, polled: bool) -> bool {
         let FileRef::Plain(fd) = req.call.file else { return false };
         if !receives(req) || req.flags.contains(ReqFlags::NOWAIT) || self.driver.active {
             return false;
         }
-        let Some(dry) = self.standing(fd).map(|s| s.dry) else { return false };
+        let Some(empty) = self.registration(fd).map(|s| s.empty) else { return false };
         if !self.trusts(fd) {
             return false;
         }
-        if !looked {
-            if dry && self.wait_looks() {
+        if !polled {
+            if empty && self.wait_will_poll() {
                 return true;
             }
-            self.look_aside();
+            self.poll_aside();
         }
-        self.submit.looked = true;
-        let Some(s) = self.standing(fd) else { return false };
+        self.submit.polled = true;
+        let Some(s) = self.registration(fd) else { return false };
         req.call.set_seen(s.seen);
-        s.dry
+        s.empty
     }
 
     /// A receive was successful at once. It may have taken all that there was; and the next one on
@@ -183,11 +183,12 @@ impl Ctx {
         if res <= 0 || !receives(req) || !softring_host::fd::numbers::closes_all_reported() {
             return;
         }
-        if self.standing(fd).is_some() {
-            return note(self.standing(fd), req);
+        if self.registration(fd).is_some() {
+            return note(self.registration(fd), req);
         }
         let stream = Socket::of(fd) == Socket::Tcp;
-        if let Some(set) = self.transports.poll_set().ok().filter(|s| stream && s.may_stand(fd)) {
+        if let Some(set) = self.transports.poll_set().ok().filter(|s| stream && s.may_register(fd))
+        {
             // Where that fails, the next one knows no more.
             let _ = set.begin(fd, IN);
         }
@@ -195,15 +196,15 @@ impl Ctx {
 
     /// Does an event come for everything that a receive could find?
     fn trusts(&mut self, fd: i32) -> bool {
-        let Some(s) = self.standing(fd) else { return false };
+        let Some(s) = self.registration(fd) else { return false };
         if s.trust == Trust::Unasked {
             s.trust = if socket::tells_all(fd) { Trust::Yes } else { Trust::No };
         }
         s.trust == Trust::Yes
     }
 
-    /// Is this the last of a batch, and will the wait that follows look at the poll set?
-    fn wait_looks(&self) -> bool {
+    /// Is this the last of a batch, and will the wait that follows poll epoll?
+    fn wait_will_poll(&self) -> bool {
         let s = &self.submit;
         s.left == 0
             && s.head.is_none()
@@ -217,7 +218,7 @@ impl Ctx {
     /// Does a request wait for this event?
     pub(crate) fn awaited(&mut self, ev: &epoll_event) -> bool {
         let (data, seen) = (ev.data, ev.events);
-        let Some(fd) = standing::number(data) else {
+        let Some(fd) = persistent::number(data) else {
             let id = ReqId::from_u64(data);
             return match data {
                 0 => {
@@ -232,20 +233,20 @@ impl Ctx {
         };
         let waits =
             |req: &Req| matches!(req.phase, Phase::Polling(p) if seen & (p.events | ALWAYS) != 0);
-        let Some(s) = self.transports.poll.as_mut().and_then(|set| set.standing(fd)) else {
+        let Some(s) = self.transports.poll.as_mut().and_then(|set| set.registration(fd)) else {
             return false;
         };
         s.waiters.iter().any(|&id| self.slab.get(id).is_some_and(waits))
     }
 
-    /// Looks at the poll set in the middle of a batch, or for a look's sake: what there is to do is
-    /// left for later.
-    pub(crate) fn look_aside(&mut self) {
+    /// Polls epoll in the middle of a batch, or to know what it says: the events are stashed for
+    /// later.
+    pub(crate) fn poll_aside(&mut self) {
         if self.leaves_work() {
             return;
         }
         let mut buf = [epoll_event::default(); BATCH];
-        self.look(true);
+        self.begin_pass(true);
         loop {
             let n = self.transports.ready_events(&mut buf);
             self.stash_events(&buf[..n]);
@@ -255,25 +256,25 @@ impl Ctx {
         }
     }
 
-    /// Was there an event for an armed request that is yet to be acted on? Looks at the poll set.
+    /// Was there an event for an armed request that is yet to be acted on? Polls epoll.
     pub(crate) fn is_told(&mut self, id: ReqId) -> bool {
-        self.look_aside();
+        self.poll_aside();
         let Some(&Phase::Polling(poll)) = self.slab.get(id).map(|req| &req.phase) else {
             return false;
         };
         let (name, wanted) = (id.to_u64(), poll.events | ALWAYS);
         self.transports.stash.iter().any(|ev| {
             let (data, seen) = (ev.data, ev.events);
-            let stands = poll.stays && standing::number(data) == Some(poll.at);
-            data == name || (stands && seen & wanted != 0)
+            let persistent = poll.persistent && persistent::number(data) == Some(poll.at);
+            data == name || (persistent && seen & wanted != 0)
         })
     }
 
     /// Keeps events for [`take_stash`](Self::take_stash).
     pub(crate) fn stash_events(&mut self, events: &[epoll_event]) {
         for ev in events {
-            if let Some(s) = standing::number(ev.data).and_then(|fd| self.standing(fd)) {
-                s.hear(ev.events);
+            if let Some(s) = persistent::number(ev.data).and_then(|fd| self.registration(fd)) {
+                s.on_event(ev.events);
             }
             if !self.joins_stashed(ev) {
                 self.transports.stash.push_back(*ev);

@@ -1,9 +1,9 @@
-//! io_getevents(2) that looks for completions before it sleeps.
+//! io_getevents(2) that peeks for completions before it sleeps.
 
 use super::context::Context;
 use super::table::PROCESS;
 use crate::io::aio::ring::Ring;
-use crate::io::polling::{LOOKS, forced};
+use crate::io::polling::{POLLS, forced};
 use crate::policy::hybrid::Policy;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,7 @@ use softring_uapi::kernel_timespec;
 /// After so long without another completion, in ns, the thread sleeps: no device that is worth
 /// polling takes longer, and a signal must get through.
 const SPIN_NS: u64 = 1_000_000;
-/// A thread for which so long a time passes between two looks did not run meanwhile: others want
+/// A thread for which so long a time passes between two peeks did not run meanwhile: others want
 /// the processor. In time-stamp cycles: 80 to 400 µs on machines of 5 to 1 GHz.
 const PUT_ASIDE_CYCLES: u64 = 400_000;
 /// For how long its waits sleep then, in ns, at first and at most.
@@ -28,14 +28,14 @@ const SOON: u64 = 4;
 
 /// How many waits of this process looked for events before they slept, and how many found what they
 /// waited for.
-pub fn looks() -> (u64, u64) {
+pub fn peeks() -> (u64, u64) {
     let counts = &PROCESS.counts;
-    (counts.looked.load(Relaxed), counts.found.load(Relaxed))
+    (counts.peeked.load(Relaxed), counts.found.load(Relaxed))
 }
 
 /// A wait that looked has found something, or has not.
 pub(super) fn count(found: bool) {
-    PROCESS.counts.looked.fetch_add(1, Relaxed);
+    PROCESS.counts.peeked.fetch_add(1, Relaxed);
     PROCESS.counts.found.fetch_add(found.into(), Relaxed);
 }
 
@@ -51,7 +51,7 @@ pub struct Wait {
     pub sigset: Option<usize>,
 }
 
-/// Whether to look at all. A thread that looks until another takes the processor gets it back only
+/// Whether to look at all. A thread that peeks until another takes the processor gets it back only
 /// when others have had as much, also for the waits that it then sleeps through: these take as long
 /// as the others' time slices. So after one look that ended so it sleeps for some time. Notes of
 /// several threads may get lost.
@@ -78,15 +78,15 @@ impl Manners {
     }
 }
 
-/// The looks of one wait: tells when the thread did not run between two of them.
+/// The peeks of one wait: tells when the thread did not run between two of them.
 #[derive(Debug)]
-pub(super) struct Looks {
+pub(super) struct Peeks {
     last: u64,
 }
 
-impl Looks {
+impl Peeks {
     pub(super) fn begin() -> Self {
-        Looks { last: sys::cycles() }
+        Peeks { last: sys::cycles() }
     }
 
     /// Looks up to here were without a pause. True if the thread was put aside meanwhile.
@@ -124,7 +124,7 @@ impl Wait {
         }
     }
 
-    /// The answer where the kernel looks at the context and at the numbers: that is under the mask.
+    /// The answer where the kernel peeks at the context and at the numbers: that is under the mask.
     pub(super) fn refused(&self, e: Errno) -> isize {
         match self.deadline().and(self.sigmask()) {
             Err(e) => e.ret(),
@@ -182,7 +182,7 @@ impl Wait {
     }
 
     /// Looks at `ring`, then has the kernel take the events, or sleep for them.
-    pub(super) fn look(&self, ctx: &Context, ring: &Ring) -> isize {
+    pub(super) fn peek(&self, ctx: &Context, ring: &Ring) -> isize {
         if let Some(idle_sleeps) = ctx.idle_sleeps() {
             return self.idle_sleep(ctx, ring, idle_sleeps);
         }
@@ -212,20 +212,20 @@ impl Wait {
 fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
     let mut until = None;
     let mut seen = 0;
-    let mut looks = Looks::begin();
+    let mut peeks = Peeks::begin();
     loop {
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS {
             if ctx.ends() {
                 return false;
             }
             if ring.available() >= want {
                 // The events may have come while others ran.
-                looks.went_on(ctx.manners());
+                peeks.went_on(ctx.manners());
                 return true;
             }
             core::hint::spin_loop();
         }
-        if is_deferred() || looks.went_on(ctx.manners()) {
+        if is_deferred() || peeks.went_on(ctx.manners()) {
             return false;
         }
         let (now, there) = (Clock::Monotonic.now(), ring.available());

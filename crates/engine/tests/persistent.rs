@@ -1,5 +1,5 @@
 //! Sockets that stay in the poll set, where every close is reported before it happens
-//! (`io::standing`).
+//! (`io::persistent`).
 #![allow(unsafe_code)]
 
 mod client;

@@ -1,0 +1,382 @@
+//! Persistent registrations: numbers of the program's own that stay in the poll set,
+//! edge-triggered, from the first request that waits there to the close of the number. A request
+//! that waits on a registered number costs no system call. A receive that is known to find nothing
+//! costs none either.
+//!
+//! This needs to know of every close before it happens
+//! ([`softring_host::fd::numbers::closes_all_reported`]): then the number means one file all the
+//! time, and its waiters move to a duplicate when it is closed ([`Ctx::number_closes`]). Where the
+//! entry points cannot promise that, no registration is persistent.
+//!
+//! A number must not be registered between the moment at which its waiters move away and its close:
+//! the registration would be taken for one of the file that gets the number next. So a closer
+//! marks the number first ([`Closing`]) and checks for registrations after that. A ring that
+//! registers counts its registration first and then checks for closers. One of the two sees the
+//! other:
+//!
+//! ```text
+//! closer                              ring                         If a check came before the
+//! CLOSING[fd] += 1                    REGISTERED[fd] += 1          mark, both could see nothing:
+//! REGISTERED[fd] > 0 -> unregister    CLOSING[fd] > 0 -> fails     the next file under the number
+//! close                               epoll ADD (EBADF if closed)  would be taken as registered,
+//! CLOSING[fd] -= 1                                                 and epoll would not know it
+//! ```
+//!
+//! The steps are in `io::marks`; `verify::closing` has loom try every order.
+//!
+//! **Empty.** An edge comes when something new happens, so epoll is silent about what was there
+//! before. A request may wait without another poll only after an attempt that found nothing (or
+//! took all of a TCP stream that was neither ended nor marked urgent), and only until the next
+//! event: `empty` says that. Otherwise the registration is changed to what it is (EPOLL_CTL_MOD),
+//! and epoll polls the file itself.
+//!
+//! **Several waiters and a close.** Where more than one request waits under a number that is
+//! closed, they go on together, under one duplicate that is registered as the number was. With a
+//! registration each, one could be woken first and take the data before epoll polls for the other:
+//!
+//! ```text
+//! writer                       ring
+//! data, wakes RECV's entry     epoll_wait: RECV
+//!                              recv takes the data
+//! wakes POLL_ADD's entry       epoll_wait: POLL_ADD's file is not ready: no event
+//! ```
+//!
+//! The kernel tells every poll that a wake-up reaches.
+//!
+//! **A close that no entry point saw** (from code that none knows of) leaves a registration that
+//! means nothing. So the reactor asks epoll, within a second, once for each number on which a
+//! request has begun to wait ([`PollSet::lost`]). Requests on a number that epoll does not know are
+//! registered anew.
+//!
+//! [`Ctx::number_closes`]: crate::ring::ctx::Ctx::number_closes
+
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+
+use rustix::fd::AsRawFd;
+
+use super::marks::{self, Marks};
+use super::poll::PollSet;
+use crate::io::token::ReqId;
+use softring_host::calls::epoll;
+use softring_host::fd::InternalFd;
+use softring_host::fork::{AtFork, keeps};
+use softring_host::sys::nr;
+use softring_host::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
+use softring_uapi::errno::{Errno, Result};
+
+/// Numbers that may be registered.
+pub(crate) const NUMBERS: usize = 1 << 16;
+/// The lower half of event data that names a number; the upper half is the number. No request's
+/// slot is so high.
+const TAG: u64 = 0xffff_fffd;
+
+pub(crate) const IN: u32 = nr::EPOLLIN | nr::EPOLLRDNORM;
+pub(crate) const OUT: u32 = nr::EPOLLOUT | nr::EPOLLWRNORM;
+/// Seen once, a receive has something to tell however much was taken.
+pub(crate) const STICKY: u32 = EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP;
+
+/// What the process has once: all zero at first, so it takes memory only where it is used.
+#[derive(Debug)]
+struct OfProcess {
+    /// In how many rings' sets a number is registered; with 255 it is as if in all, for good.
+    registered: [AtomicU8; NUMBERS],
+    /// How many threads are about to close a number; with 255 it is never registered again.
+    closing: [AtomicU8; NUMBERS],
+}
+
+static PROCESS: OfProcess = OfProcess {
+    registered: [const { AtomicU8::new(0) }; NUMBERS],
+    closing: [const { AtomicU8::new(0) }; NUMBERS],
+};
+
+pub(crate) const AT_FORK: AtFork = AtFork::new(|_| PROCESS.in_child());
+
+impl OfProcess {
+    fn in_child(&self) {
+        let Self { registered, closing } = self;
+        keeps(registered, "each ring gives back its own when a child first takes it");
+        keeps(
+            closing,
+            "what a thread of the parent was closing is never registered: slower, not wrong",
+        );
+    }
+}
+
+fn at(counts: &'static [AtomicU8; NUMBERS], fd: i32) -> Option<&'static AtomicU8> {
+    usize::try_from(fd).ok().and_then(|fd| counts.get(fd))
+}
+
+/// Is `fd` registered in the set of any ring?
+pub(crate) fn registered_anywhere(fd: i32) -> bool {
+    count(fd) > 0
+}
+
+/// In how many rings' sets `fd` is registered.
+pub(crate) fn count(fd: i32) -> u8 {
+    at(&PROCESS.registered, fd).map_or(0, |n| n.load(SeqCst))
+}
+
+/// While this lives, its numbers are not registered: from before their waiters move away until
+/// after the close.
+#[derive(Debug)]
+#[must_use = "a number may be registered again as soon as this is dropped"]
+pub struct Closing(#[expect(dead_code, reason = "until it is dropped")] Marks<'static, AtomicU8>);
+
+impl Closing {
+    pub(crate) fn new(fd: i32) -> Closing {
+        let first = usize::try_from(fd).unwrap_or(NUMBERS);
+        Closing::range(first, first)
+    }
+
+    /// From `first` to `last`.
+    pub(crate) fn range(first: usize, last: usize) -> Closing {
+        let first = first.min(NUMBERS);
+        let numbers = first..last.saturating_add(1).clamp(first, NUMBERS);
+        Closing(Marks::new(&PROCESS.closing[numbers]))
+    }
+}
+
+fn is_closing(fd: i32) -> bool {
+    at(&PROCESS.closing, fd).is_some_and(marks::any)
+}
+
+/// May a receive be taken to find nothing, without an attempt?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Trust {
+    #[default]
+    Unasked,
+    Yes,
+    No,
+}
+
+/// The persistent registration of a number in one ring's poll set.
+#[derive(Debug, Default)]
+pub(crate) struct Registration {
+    /// Events that the number is registered for; 0: it is not registered.
+    events: u32,
+    /// What the last event said; before the first, that something may be there.
+    pub(crate) seen: u32,
+    /// A receive would find nothing, unless an event comes.
+    pub(crate) empty: bool,
+    pub(crate) trust: Trust,
+    /// epoll knew the number's file since a request last began to wait there.
+    checked: bool,
+    /// Requests that wait there, the last to be armed last.
+    pub(crate) waiters: Vec<ReqId>,
+    /// The descriptor, where it is the engine's: it is registered as long as a request waits.
+    duplicate: Option<Arc<InternalFd>>,
+}
+
+/// The number that event data names, if it names one.
+pub(crate) fn number(data: u64) -> Option<i32> {
+    (data & 0xffff_ffff == TAG).then_some((data >> 32) as i32)
+}
+
+impl PollSet {
+    /// The persistent registration of `fd`.
+    pub(crate) fn registration(&mut self, fd: i32) -> Option<&mut Registration> {
+        let at = usize::try_from(fd).ok()?;
+        self.registrations.get_mut(at).filter(|s| s.events != 0)
+    }
+
+    /// May `fd` be registered?
+    pub(crate) fn may_register(&self, fd: i32) -> bool {
+        at(&PROCESS.registered, fd).is_some() && !is_closing(fd) && self.is_not_armed(fd)
+    }
+
+    /// Is `fd` registered in this set?
+    pub(super) fn is_registered(&self, fd: i32) -> bool {
+        usize::try_from(fd)
+            .is_ok_and(|fd| self.registrations.get(fd).is_some_and(|s| s.events != 0))
+    }
+
+    /// `id` waits under `fd` for `events`; false if it cannot, because the number is being closed.
+    /// `absent`: just now the events were not there.
+    ///
+    /// # Errors
+    /// `EPERM` for a file that cannot be polled; `EBADF`, `ENOMEM`, `ENOSPC`.
+    pub(crate) fn register(
+        &mut self,
+        fd: i32,
+        events: u32,
+        absent: bool,
+        id: ReqId,
+    ) -> Result<bool> {
+        if self.is_registered(fd) {
+            self.rearm(fd, events, absent)?;
+        } else if !self.begin(fd, events)? {
+            return Ok(false);
+        }
+        self.join(fd, id);
+        Ok(true)
+    }
+
+    /// `id` waits under `fd`, which is registered.
+    fn join(&mut self, fd: i32, id: ReqId) {
+        let s = &mut self.registrations[fd as usize];
+        s.waiters.push(id);
+        s.checked = false;
+        self.unchecked = true;
+        self.armed += 1;
+    }
+
+    /// All of `ids` go on under one duplicate of what they waited for; false if that cannot be
+    /// registered.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub(crate) fn go_on(
+        &mut self,
+        dup: &Arc<InternalFd>,
+        events: u32,
+        ids: &[ReqId],
+    ) -> Result<bool> {
+        let fd = dup.as_raw_fd();
+        if !self.may_register(fd) || !self.begin(fd, events)? {
+            return Ok(false);
+        }
+        self.registrations[fd as usize].duplicate = Some(dup.clone());
+        ids.iter().for_each(|&id| self.join(fd, id));
+        Ok(true)
+    }
+
+    /// Registers `fd`; false if it is being closed.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub(crate) fn begin(&mut self, fd: i32, events: u32) -> Result<bool> {
+        let (at, events) = (fd as usize, with_end(events) | EPOLLET);
+        let (registered, closing) = (&PROCESS.registered[at], &PROCESS.closing[at]);
+        if !marks::begin(registered, closing, || self.add_edge_triggered(fd, events))? {
+            return Ok(false);
+        }
+        if at >= self.registrations.len() {
+            self.registrations.resize_with(at + 1, Registration::default);
+        }
+        self.registrations[at] =
+            Registration { events, seen: events & IN, ..Registration::default() };
+        Ok(true)
+    }
+
+    fn add_edge_triggered(&mut self, fd: i32, events: u32) -> Result<bool> {
+        let data = u64::from(fd.cast_unsigned()) << 32 | TAG;
+        match self.ctl(epoll::EPOLL_CTL_ADD, fd, events, data) {
+            // A one-shot request was registered there.
+            Err(Errno::EEXIST) => self.ctl(epoll::EPOLL_CTL_MOD, fd, events, data)?,
+            done => done?,
+        }
+        self.forget_one_shot(fd);
+        Ok(true)
+    }
+
+    /// A request waits on under `fd`, perhaps for other events. `absent`: as in [`Self::register`].
+    ///
+    /// # Errors
+    /// `EBADF`, `ENOENT`, `ENOMEM`.
+    pub(crate) fn rearm(&mut self, fd: i32, events: u32, absent: bool) -> Result<()> {
+        let known = self.registrations[fd as usize].events;
+        let all = known | with_end(events);
+        if all == known && absent {
+            return Ok(());
+        }
+        self.ctl(epoll::EPOLL_CTL_MOD, fd, all, (fd as u64) << 32 | TAG)?;
+        self.registrations[fd as usize].events = all;
+        Ok(())
+    }
+
+    /// `id` waits under `fd` no more.
+    pub(crate) fn remove_waiter(&mut self, fd: i32, id: ReqId) {
+        self.armed -= 1;
+        let Some(s) = self.registration(fd) else { return };
+        s.waiters.retain(|&w| w != id);
+        if s.waiters.is_empty() && s.duplicate.is_some() {
+            self.unregister(fd);
+        }
+    }
+
+    /// A request that waits under `fd` is armed anew: it becomes the last in order.
+    pub(crate) fn armed_anew(&mut self, fd: i32, id: ReqId) {
+        let Some(s) = self.registration(fd) else { return };
+        if let Some(at) = s.waiters.iter().position(|w| *w == id) {
+            s.waiters[at..].rotate_left(1);
+        }
+    }
+
+    /// Numbers on which a request waits and whose file epoll does not know: they were closed, and
+    /// no entry point saw it. Asks once for each number since a request last began to wait there.
+    pub(crate) fn lost(&mut self) -> Vec<i32> {
+        let mut lost = Vec::new();
+        if !core::mem::take(&mut self.unchecked) {
+            return lost;
+        }
+        for at in 0..self.registrations.len() {
+            let s = &self.registrations[at];
+            if s.events == 0 || s.checked || s.waiters.is_empty() {
+                continue;
+            }
+            let done = self.ctl(epoll::EPOLL_CTL_MOD, at as i32, s.events, (at as u64) << 32 | TAG);
+            match done {
+                Err(Errno::ENOENT | Errno::EBADF) => lost.push(at as i32),
+                _ => self.registrations[at].checked = true,
+            }
+        }
+        lost
+    }
+
+    /// Takes `fd` out of the set; answers with its waiters.
+    pub(crate) fn unregister(&mut self, fd: i32) -> Vec<ReqId> {
+        let Some(s) = self.registration(fd).map(core::mem::take) else { return Vec::new() };
+        let _ = self.ctl(epoll::EPOLL_CTL_DEL, fd, 0, 0);
+        marks::less(&PROCESS.registered[fd as usize]);
+        self.armed -= s.waiters.len() as u32;
+        s.waiters
+    }
+}
+
+/// Whoever waits for input is told of the end, too, and of urgent data, as retries are
+/// (`io_arm_poll_handler`).
+fn with_end(events: u32) -> u32 {
+    let end = if events & IN != 0 { EPOLLRDHUP } else { 0 };
+    events & !(EPOLLONESHOT | EPOLLET) | end | EPOLLPRI
+}
+
+impl Drop for PollSet {
+    fn drop(&mut self) {
+        for (at, s) in self.registrations.iter().enumerate() {
+            if s.events != 0 {
+                marks::less(&PROCESS.registered[at]);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::io::poll::{BATCH, wait};
+    use rustix::pipe::pipe;
+    use softring_uapi::epoll_event;
+
+    #[test]
+    fn waiters_that_go_on_together_are_told_by_one_event_and_leave_nothing() {
+        let mut set = PollSet::new().unwrap();
+        let (r, w) = pipe().unwrap();
+        let ids = [1, 2].map(|n| ReqId::from_u64(1 << 32 | n));
+        let dup = Arc::new(softring_host::fd::dup_internal(r.as_raw_fd()).unwrap());
+        let fd = dup.as_raw_fd();
+        assert_eq!(set.go_on(&dup, IN | EPOLLONESHOT, &ids), Ok(true));
+        assert_eq!((set.armed(), count(fd)), (2, 1));
+        rustix::io::write(&w, b"x").unwrap();
+        let mut buf = [epoll_event::default(); BATCH];
+        assert_eq!(wait(set.fd().as_raw_fd(), &mut buf, Some(0), None), Ok(1));
+        assert_eq!(number(buf[0].data), Some(fd));
+        assert_eq!(set.registration(fd).unwrap().waiters, ids);
+        set.remove_waiter(fd, ids[0]);
+        assert!(set.is_registered(fd));
+        set.remove_waiter(fd, ids[1]);
+        assert_eq!((set.is_registered(fd), set.armed(), count(fd)), (false, 0, 0));
+        assert_eq!(Arc::strong_count(&dup), 1);
+    }
+}
