@@ -23,7 +23,7 @@ pub const WORKERS_PER_CPU: u32 = 4;
 /// Most threads of a ring that sleep without a futex to wait for: what a burst of waits leaves
 /// behind for the next one. To start a thread costs ten times a wait by one that is there, so a
 /// program whose bursts are larger pays for it.
-pub const IDLE_SLEEPERS: usize = 64;
+pub const IDLE_FUTEX_WAITERS: usize = 64;
 
 /// How often a blocked worker is signalled again until its item is done (see `io::worker`):
 /// late enough to cost nothing, early enough that a person does not notice the one signal that came

@@ -1,17 +1,17 @@
-//! Futex waiters bring their requests back to the ring (`io::sleeper`).
+//! Futex waiters bring their requests back to the ring (`io::futex_waiter`).
 
 use core::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
 use super::leave::leave;
-use crate::io::sleeper::protocol::Steps;
-use crate::io::sleeper::{Job, Sleeper};
-use crate::io::sleeper_owner::{Owner, Told};
+use crate::io::futex_owner::{Owner, Told};
+use crate::io::futex_waiter::protocol::Steps;
+use crate::io::futex_waiter::{FutexWaiter, Job};
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ring;
 
 impl Owner for Ring {
-    fn woken(self: Arc<Self>, by: &Arc<Sleeper>, id: ReqId, job: &Job, res: i32) -> Told {
+    fn woken(self: Arc<Self>, by: &Arc<FutexWaiter>, id: ReqId, job: &Job, res: i32) -> Told {
         let mut ctx = self.lock_now();
         if self.dead.load(SeqCst) {
             return Told::Ended;
@@ -21,7 +21,7 @@ impl Owner for Ring {
                 ctx.one_done(by, id, each, *i);
                 true
             }
-            _ => ctx.sleeper_done(by, id, res),
+            _ => ctx.futex_waiter_done(by, id, res),
         };
         if !done {
             by.wait_on();
@@ -31,10 +31,10 @@ impl Owner for Ring {
         Told::Done
     }
 
-    fn take_in(&self, by: &Arc<Sleeper>) -> bool {
+    fn take_in(&self, by: &Arc<FutexWaiter>) -> bool {
         let mut ctx = self.lock_now();
         by.reset();
-        ctx.transports.sleepers.idle(by.clone());
+        ctx.transports.futex_waiters.idle(by.clone());
         !self.dead.load(SeqCst)
     }
 }

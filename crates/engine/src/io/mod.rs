@@ -12,6 +12,9 @@ use softring_uapi::errno::Result;
 pub(crate) mod aio;
 pub(crate) mod clock;
 pub(crate) mod completions;
+pub(crate) mod futex_each;
+pub(crate) mod futex_owner;
+pub(crate) mod futex_waiter;
 pub(crate) mod kinds;
 pub(crate) mod marks;
 pub mod model;
@@ -22,9 +25,6 @@ pub mod poll_queues;
 pub mod polling;
 mod requeue;
 pub(crate) mod signal_scope;
-pub(crate) mod sleeper;
-pub(crate) mod sleeper_each;
-pub(crate) mod sleeper_owner;
 pub(crate) mod socket;
 pub(crate) mod token;
 pub(crate) mod worker;
@@ -32,9 +32,9 @@ pub(crate) mod workers;
 
 use aio::AioCtx;
 use completions::Completions;
+use futex_waiter::FutexWaiters;
 pub(crate) use of_process::AT_FORK;
 use poll::{BATCH, PollSet};
-use sleeper::Sleepers;
 
 /// So many waits in a row find enough without a look at the poll set; the last of them looks.
 const UNSEEN_MAX: u32 = 32;
@@ -45,7 +45,7 @@ pub struct Transports {
     pub(crate) poll: Option<PollSet>,
     /// Requests with workers.
     pub workers: u32,
-    pub(crate) sleepers: Sleepers,
+    pub(crate) futex_waiters: FutexWaiters,
     pub(crate) aio: Option<AioCtx>,
     /// How those who wait for them do, where it is not the ring's usual way.
     pub(crate) polling: Option<Box<Polling>>,
@@ -136,7 +136,7 @@ impl Transports {
             || self.aio.is_some()
             || self.model.is_some()
             || self.polling.is_some()
-            || self.sleepers.any()
+            || self.futex_waiters.any()
     }
 
     /// The ring ends: let go of everything.

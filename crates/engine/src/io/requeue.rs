@@ -1,5 +1,5 @@
-//! Does the kernel tell how many sleepers FUTEX_CMP_REQUEUE has moved? gVisor's moves them, and
-//! counts only those that it has woken.
+//! Does the kernel tell how many futex waiters FUTEX_CMP_REQUEUE has moved? gVisor's moves them,
+//! and counts only those that it has woken.
 //!
 //! Runs on: whoever asks first, who moves a thread made for that from one word to another.
 
@@ -7,8 +7,8 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
 
+use super::futex_waiter::{ANY, on};
 use super::of_process::PROCESS;
-use super::sleeper::{ANY, on};
 use softring_host::limits::WORKER_STACK;
 
 const UNKNOWN: u32 = 0;

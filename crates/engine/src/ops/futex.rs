@@ -1,9 +1,9 @@
 //! FUTEX_WAIT, FUTEX_WAITV, FUTEX_WAKE. Kernel counterpart: `io_uring/futex.c`.
 //!
 //! A wait whose futex has the value that was asked for goes to a thread that sleeps there
-//! ([`crate::io::sleeper`]).
+//! ([`crate::io::futex_waiter`]).
 
-use crate::io::sleeper::{Futex, Job};
+use crate::io::futex_waiter::{Futex, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;

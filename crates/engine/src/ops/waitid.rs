@@ -1,11 +1,11 @@
 //! WAITID. Kernel counterpart: `io_uring/waitid.c`.
 //!
 //! The end of one child is waited for by its pidfd in the poll set; anything else, by a thread that
-//! sleeps in waitid(2) and takes nothing ([`crate::io::sleeper`]).
+//! sleeps in waitid(2) and takes nothing ([`crate::io::futex_waiter`]).
 
 use rustix::fs::OFlags;
 
-use crate::io::sleeper::{Child, Job};
+use crate::io::futex_waiter::{Child, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try, Waiting};

@@ -264,7 +264,7 @@ impl Ctx {
             }
             Phase::Worker(_) => return self.cancel_punted(id),
             Phase::Cancelled => {}
-            Phase::Sleeping(_) => return self.cancel_parked(id),
+            Phase::Sleeping(_) => return self.cancel_futex_wait(id),
             Phase::Aio(_) | Phase::Modelled | Phase::Elsewhere => return Err(Errno::ENOENT),
             Phase::Prepped | Phase::Drained | Phase::Expired { .. } => return Err(Errno::ENOENT),
         }
@@ -289,7 +289,7 @@ impl Ctx {
 
     /// The ring ends: everything is dropped, nothing is posted.
     pub(crate) fn cancel_everything(&mut self) {
-        self.abandon_sleepers();
+        self.abandon_futex_waiters();
         self.forget_in_flight();
     }
 

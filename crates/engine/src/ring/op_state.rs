@@ -5,7 +5,7 @@
 use core::mem::ManuallyDrop;
 use std::ffi::CString;
 
-use crate::io::sleeper::Job;
+use crate::io::futex_waiter::Job;
 use crate::resources::kbuf::Pick;
 use crate::ring::file_ref::FileRef;
 use crate::ring::message::Msg;

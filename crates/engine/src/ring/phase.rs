@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::io::sleeper::Sleeper;
+use crate::io::futex_waiter::FutexWaiter;
 use crate::io::token::ReqId;
 use softring_host::sys::nr::EPOLLONESHOT;
 use softring_host::time::Clock;
@@ -29,7 +29,7 @@ pub(crate) enum Phase {
     /// With a modelled device: its data have moved, its time has not come.
     Modelled,
     /// A thread waits for its event.
-    Sleeping(Arc<Sleeper>),
+    Sleeping(Arc<FutexWaiter>),
     /// Another ring, or who delivers to one, completes it by its id.
     Elsewhere,
     /// Behind a drain barrier.

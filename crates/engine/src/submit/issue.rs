@@ -241,7 +241,7 @@ impl Ctx {
                 let waits = req.call.found_nothing();
                 self.arm_poll(req, Poll { waits, ..Poll::new(events) });
             }
-            Outcome::Sleeps => self.park_with_sleeper(req),
+            Outcome::Sleeps => self.give_to_futex_waiter(req),
             // Elsewhere: what ends or is tried again has not come here.
             _ => {
                 req.phase = Phase::Elsewhere;

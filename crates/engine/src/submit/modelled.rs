@@ -118,7 +118,7 @@ impl Ctx {
         self.stats.routes.model.add(1);
         if let Outcome::Done(res) = outcome {
             let ticket = self.model_issued(&file, io, now);
-            return self.model_park(req, due, res, ticket);
+            return self.model_enqueue(req, due, res, ticket);
         }
         // It is not counted as a worker's.
         req.arms = req.arms.max(1);
@@ -127,10 +127,10 @@ impl Ctx {
 
     /// A worker is through with the data of a request that is due at `due`.
     pub(crate) fn model_moved(&mut self, req: ReqBox, due: u64, res: i32) {
-        self.model_park(req, Due { done: due, shown: due }, res, Ticket::NONE);
+        self.model_enqueue(req, Due { done: due, shown: due }, res, Ticket::NONE);
     }
 
-    fn model_park(&mut self, mut req: ReqBox, due: Due, res: i32, ticket: Ticket) {
+    fn model_enqueue(&mut self, mut req: ReqBox, due: Due, res: i32, ticket: Ticket) {
         if self.trace.on {
             self.trace_step(Step::Model, Name::of(&req), req.trace, ns_until(due.shown));
         }

@@ -2,14 +2,14 @@
 //! one has done nothing, and a signal that is meant for one call never reaches the next.
 //!
 //! What runs here is the worker pool (`io::worker`), the table of requests (`ring::slab`) and the
-//! steps of a sleeper (`io::sleeper::protocol`), on loom's locks and words. What holds them
-//! together under the uring lock is written once more, as it is spread over the whole of
+//! steps of a futex waiter (`io::futex_waiter::protocol`), on loom's locks and words. What holds
+//! them together under the uring lock is written once more, as it is spread over the whole of
 //! `ring::ctx::Ctx`: `Ctx::cancel_one` with what it calls, `Ctx::finished`, `Ctx::worker_done`,
 //! `Ctx::poll_events`.
 
-use super::word::{SleeperWord, Total};
+use super::word::{Total, WaiterWord};
 use super::{explore, found};
-use crate::io::sleeper::protocol::{BUSY, PLACED, Steps, Word};
+use crate::io::futex_waiter::protocol::{BUSY, PLACED, Steps, Word};
 use crate::io::token::ReqId;
 use crate::io::worker::{Pool, Work};
 use crate::ring::request::Req;
@@ -41,11 +41,11 @@ enum Fault {
     EndsDeferred,
     /// An event is believed without a look at the generation.
     StaleEvent,
-    /// The sleeper looks whether it is taken back before it says that it has ended.
+    /// The futex waiter looks whether it is taken back before it says that it has ended.
     EarlyCheck,
     /// What the one stores and the other loads has no total order.
     NoOrder,
-    /// Who takes a sleeper back does not ask whether it was woken before.
+    /// Who takes a futex waiter back does not ask whether it was woken before.
     NotAsked,
 }
 
@@ -240,41 +240,41 @@ fn readiness(fault: Fault) {
     });
 }
 
-/// A sleeper at the program's futex, where a wake or a signal ends its sleep.
-struct Sleeper {
-    words: [SleeperWord; 1],
-    state: SleeperWord,
-    stop: SleeperWord,
-    leave: SleeperWord,
+/// A futex waiter at the program's futex, where a wake or a signal ends its sleep.
+struct FutexWaiter {
+    words: [WaiterWord; 1],
+    state: WaiterWord,
+    stop: WaiterWord,
+    leave: WaiterWord,
     /// Woken, signalled.
     futex: Mutex<(bool, bool)>,
     ends: Condvar,
-    /// The CQEs of its request; `keep` says that it is still the sleeper's.
+    /// The CQEs of its request; `keep` says that it is still the futex waiter's.
     ctx: Mutex<(bool, u32)>,
     fault: Fault,
 }
 
-impl Steps for Sleeper {
-    type Word = SleeperWord;
+impl Steps for FutexWaiter {
+    type Word = WaiterWord;
     type There = ();
 
-    fn words(&self) -> &[SleeperWord] {
+    fn words(&self) -> &[WaiterWord] {
         &self.words
     }
 
-    fn state(&self) -> &SleeperWord {
+    fn state(&self) -> &WaiterWord {
         &self.state
     }
 
-    fn stop(&self) -> &SleeperWord {
+    fn stop(&self) -> &WaiterWord {
         &self.stop
     }
 
-    fn leave(&self) -> &SleeperWord {
+    fn leave(&self) -> &WaiterWord {
         &self.leave
     }
 
-    fn requeue(&self, _: &SleeperWord, _: u32, (): &()) -> Result<usize> {
+    fn requeue(&self, _: &WaiterWord, _: u32, (): &()) -> Result<usize> {
         unreachable!("it is placed")
     }
 
@@ -327,11 +327,11 @@ impl Steps for Sleeper {
     }
 }
 
-impl Sleeper {
+impl FutexWaiter {
     fn new(fault: Fault) -> Self {
         let total = Total::default();
-        let word = |value| SleeperWord::new(value, (fault != Fault::NoOrder).then_some(&total));
-        Sleeper {
+        let word = |value| WaiterWord::new(value, (fault != Fault::NoOrder).then_some(&total));
+        FutexWaiter {
             words: [word(PLACED)],
             state: word(BUSY),
             stop: word(0),
@@ -343,7 +343,7 @@ impl Sleeper {
         }
     }
 
-    /// `Sleeper::live`, once.
+    /// `FutexWaiter::live`, once.
     fn live(&self) {
         let (woken, _) = self.sleep_once();
         let mut ctx = self.ctx.lock().unwrap();
@@ -352,7 +352,7 @@ impl Sleeper {
         }
     }
 
-    /// `Ctx::cancel_parked`, under the uring lock.
+    /// `Ctx::cancel_futex_wait`, under the uring lock.
     fn cancel(&self) {
         let mut ctx = self.ctx.lock().unwrap();
         if !ctx.0 {
@@ -367,17 +367,17 @@ impl Sleeper {
 }
 
 /// A cancel meets a wake of a futex.
-fn sleeper(fault: Fault) {
+fn futex_waiter(fault: Fault) {
     explore(move || {
-        let s = Arc::new(Sleeper::new(fault));
+        let s = Arc::new(FutexWaiter::new(fault));
         let [one, two] = [s.clone(), s.clone()];
-        let sleeper = thread::spawn(move || one.live());
+        let waiter = thread::spawn(move || one.live());
         let program = thread::spawn(move || {
             two.futex.lock().unwrap().0 = true;
             two.ends.notify_all();
         });
         s.cancel();
-        sleeper.join().unwrap();
+        waiter.join().unwrap();
         program.join().unwrap();
         assert!(s.ctx.lock().unwrap().1 == 1, "not one end each");
     });
@@ -431,20 +431,20 @@ fn a_stale_event_is_found() {
 
 #[test]
 fn a_wake_or_a_cancel() {
-    sleeper(Fault::None);
+    futex_waiter(Fault::None);
 }
 
 #[test]
 fn an_early_check_is_found() {
-    found(an_early_check_is_found, "deadlock", || sleeper(Fault::EarlyCheck));
+    found(an_early_check_is_found, "deadlock", || futex_waiter(Fault::EarlyCheck));
 }
 
 #[test]
 fn a_missing_order_is_found() {
-    found(a_missing_order_is_found, "deadlock", || sleeper(Fault::NoOrder));
+    found(a_missing_order_is_found, "deadlock", || futex_waiter(Fault::NoOrder));
 }
 
 #[test]
-fn a_sleeper_not_asked_is_found() {
-    found(a_sleeper_not_asked_is_found, "not one end each", || sleeper(Fault::NotAsked));
+fn a_futex_waiter_not_asked_is_found() {
+    found(a_futex_waiter_not_asked_is_found, "not one end each", || futex_waiter(Fault::NotAsked));
 }

@@ -14,7 +14,7 @@ use loom::sync::{Arc, Condvar, Mutex};
 enum Fault {
     None,
     /// `unlock` wakes nobody.
-    ForgetsSleepers,
+    ForgetsWaiters,
     /// `end_issue` wakes nobody.
     ForgetsIssuers,
     /// A submitter takes the lock as others do.
@@ -115,7 +115,7 @@ impl Uring {
     fn new(fault: Fault) -> Arc<Uring> {
         Arc::new(Uring {
             fault,
-            word: Futex::new(fault != Fault::ForgetsSleepers),
+            word: Futex::new(fault != Fault::ForgetsWaiters),
             issue: Futex::new(fault != Fault::ForgetsIssuers),
             holders: AtomicUsize::new(0),
             guarded: UnsafeCell::new(0),
@@ -177,8 +177,8 @@ fn excludes_and_wakes() {
 
 /// Whoever sleeps for the lock is forgotten.
 #[test]
-fn a_sleeper_forgotten_is_found() {
-    found(a_sleeper_forgotten_is_found, "deadlock", || three_threads(Fault::ForgetsSleepers));
+fn a_waiter_forgotten_is_found() {
+    found(a_waiter_forgotten_is_found, "deadlock", || three_threads(Fault::ForgetsWaiters));
 }
 
 /// Whoever sleeps for the end of an issue is forgotten.

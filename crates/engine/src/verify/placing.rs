@@ -1,11 +1,11 @@
 //! A thread is moved from its own words to the program's futexes while those are woken already:
-//! `io::sleeper::protocol` itself, on loom's words, for a FUTEX_WAITV of two. The kernel's part is
-//! written here: futex_waitv(2) queues its entries one after the other. Whoever submits comes back,
-//! and the request ends once.
+//! `io::futex_waiter::protocol` itself, on loom's words, for a FUTEX_WAITV of two. The kernel's
+//! part is written here: futex_waitv(2) queues its entries one after the other. Whoever submits
+//! comes back, and the request ends once.
 
-use super::word::{SleeperWord, Total};
+use super::word::{Total, WaiterWord};
 use super::{explore, found};
-use crate::io::sleeper::protocol::{BUSY, IDLE, PLACED, Steps, Word};
+use crate::io::futex_waiter::protocol::{BUSY, IDLE, PLACED, Steps, Word};
 use loom::sync::atomic::Ordering::SeqCst;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -49,16 +49,16 @@ impl Kernel {
 struct Model {
     kernel: Mutex<Kernel>,
     ends: Condvar,
-    words: [SleeperWord; 2],
-    state: SleeperWord,
-    stop: SleeperWord,
-    leave: SleeperWord,
+    words: [WaiterWord; 2],
+    state: WaiterWord,
+    stop: WaiterWord,
+    leave: WaiterWord,
 }
 
 impl Model {
     fn new() -> Self {
         let total = Total::default();
-        let word = |value| SleeperWord::new(value, Some(&total));
+        let word = |value| WaiterWord::new(value, Some(&total));
         Model {
             kernel: Mutex::default(),
             ends: Condvar::new(),
@@ -82,27 +82,27 @@ impl Model {
 }
 
 impl Steps for Model {
-    type Word = SleeperWord;
+    type Word = WaiterWord;
     type There = usize;
 
-    fn words(&self) -> &[SleeperWord] {
+    fn words(&self) -> &[WaiterWord] {
         &self.words
     }
 
-    fn state(&self) -> &SleeperWord {
+    fn state(&self) -> &WaiterWord {
         &self.state
     }
 
-    fn stop(&self) -> &SleeperWord {
+    fn stop(&self) -> &WaiterWord {
         &self.stop
     }
 
-    fn leave(&self) -> &SleeperWord {
+    fn leave(&self) -> &WaiterWord {
         &self.leave
     }
 
     /// `FUTEX_CMP_REQUEUE` of one.
-    fn requeue(&self, word: &SleeperWord, val: u32, &there: &usize) -> Result<usize> {
+    fn requeue(&self, word: &WaiterWord, val: u32, &there: &usize) -> Result<usize> {
         let mut kernel = self.kernel.lock().unwrap();
         if word.load(SeqCst) != val {
             return Err(Errno::EAGAIN);
@@ -177,7 +177,7 @@ fn placing(fault: Fault) {
         let placed = m.place(&[0, 1]);
         m.state.stick(None);
         let woken = program.join().unwrap();
-        // As `Sleepers::ask`, then `Sleepers::take_back`, which asks the same.
+        // As `FutexWaiters::ask`, then `FutexWaiters::take_back`, which asks the same.
         let told = (placed.is_ok() || fault != Fault::NotAsked) && !m.take_back();
         let tells = live.join().unwrap();
         assert!(told == woken, "not what the program counted");

@@ -1,7 +1,7 @@
-//! A sleeper's word (`io::sleeper::protocol`) under loom.
+//! A sleeper's word (`io::futex_waiter::protocol`) under loom.
 
 use super::Bucket;
-use crate::io::sleeper::protocol::Word;
+use crate::io::futex_waiter::protocol::Word;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{self, Acquire, Release, SeqCst};
@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct Total(Arc<AtomicU32>);
 
 /// A word, and where its sleepers are.
-pub(super) struct SleeperWord {
+pub(super) struct WaiterWord {
     word: AtomicU32,
     total: Option<Total>,
     bucket: Bucket,
@@ -23,11 +23,11 @@ pub(super) struct SleeperWord {
     stuck: Mutex<Option<u32>>,
 }
 
-impl SleeperWord {
+impl WaiterWord {
     /// Without a total order, no access is more than acquire and release; a fault.
     pub(super) fn new(value: u32, total: Option<&Total>) -> Self {
         let (word, bucket) = (AtomicU32::new(value), Bucket::default());
-        SleeperWord { word, total: total.cloned(), bucket, stuck: Mutex::new(None) }
+        WaiterWord { word, total: total.cloned(), bucket, stuck: Mutex::new(None) }
     }
 
     /// Loads answer this from now on; `None`: what is there.
@@ -40,7 +40,7 @@ impl SleeperWord {
     }
 }
 
-impl Word for SleeperWord {
+impl Word for WaiterWord {
     fn load(&self, order: Ordering) -> u32 {
         if let Some(value) = *self.stuck.lock().unwrap_or_else(PoisonError::into_inner) {
             return value;

@@ -42,10 +42,10 @@ pub(crate) enum Ended<T> {
 pub(crate) trait Sequence {
     type Word: Word;
 
-    /// Sleepers on [`seq`](Self::seq), of all processes, and, times [`SPINNER`], those that look at
-    /// it without sleeping.
+    /// Threads of all processes that sleep on [`seq`](Self::seq), and, times [`SPINNER`], those
+    /// that spin on it.
     fn waiters(&self) -> &Self::Word;
-    /// Bumped under the lock whenever a sleeper should look again.
+    /// Bumped under the lock whenever a passive waiter should check again.
     fn seq(&self) -> &Self::Word;
 
     /// Makes every passive waiter look again; true if there are sleepers to wake, when the lock is

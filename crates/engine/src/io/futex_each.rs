@@ -1,7 +1,7 @@
-//! A FUTEX_WAITV where futex_waitv(2) is missing (Linux before 5.16) or refused: a sleeper at each
-//! of its futexes.
+//! A FUTEX_WAITV where futex_waitv(2) is missing (Linux before 5.16) or refused: a futex waiter at
+//! each of its futexes.
 //!
-//! Runs on: who submits or cancels it, and its sleepers; all under the uring lock.
+//! Runs on: who submits or cancels it, and its futex waiters; all under the uring lock.
 //!
 //! # Who answers
 //! The first that was woken and has the lock ends the request, and takes the others back. One that
@@ -10,7 +10,7 @@
 //! between is shorter.)
 //!
 //! ```text
-//! sleeper at A                    sleeper at B
+//! waiter at A                     waiter at B
 //!   woken, state = WOKEN            woken, state = WOKEN
 //!   takes the lock                  waits for the lock
 //!   the request is A's
@@ -21,9 +21,9 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use super::sleeper::protocol::Steps;
-use super::sleeper::{ANY, Futex, Job, Shape, Sleeper, Sleepers};
-use super::sleeper_owner::Owner;
+use super::futex_owner::Owner;
+use super::futex_waiter::protocol::Steps;
+use super::futex_waiter::{ANY, Futex, FutexWaiter, FutexWaiters, Job, Shape};
 use crate::io::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 
@@ -32,21 +32,21 @@ use softring_uapi::errno::{Errno, Result};
 pub(crate) struct Each {
     all: Box<[Futex]>,
     /// Until the request is over.
-    sleepers: Mutex<Vec<Arc<Sleeper>>>,
+    waiters: Mutex<Vec<Arc<FutexWaiter>>>,
     /// In whose name the request waits: the first.
-    leader: OnceLock<Weak<Sleeper>>,
+    leader: OnceLock<Weak<FutexWaiter>>,
     /// Whose wake has ended the request.
     claimed: OnceLock<usize>,
 }
 
 impl Each {
-    fn take(&self) -> Vec<Arc<Sleeper>> {
-        core::mem::take(&mut *self.sleepers.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take(&self) -> Vec<Arc<FutexWaiter>> {
+        core::mem::take(&mut *self.waiters.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn add(&self, w: &Arc<Sleeper>) {
+    fn add(&self, w: &Arc<FutexWaiter>) {
         self.leader.get_or_init(|| Arc::downgrade(w));
-        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).push(w.clone());
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner).push(w.clone());
     }
 
     pub(crate) fn futex(&self, index: usize) -> Futex {
@@ -59,7 +59,7 @@ impl Each {
     }
 
     /// In whose name the request waits.
-    pub(crate) fn leader(&self) -> Option<Arc<Sleeper>> {
+    pub(crate) fn leader(&self) -> Option<Arc<FutexWaiter>> {
         self.leader.get().and_then(Weak::upgrade)
     }
 
@@ -71,8 +71,13 @@ impl Each {
     }
 
     /// The wake at a futex ends the request; answers with which result.
-    pub(crate) fn claim(&self, sleepers: &mut Sleepers, by: &Arc<Sleeper>, index: usize) -> i32 {
-        let woken = sleepers.dissolve(self, Some(by));
+    pub(crate) fn claim(
+        &self,
+        waiters: &mut FutexWaiters,
+        by: &Arc<FutexWaiter>,
+        index: usize,
+    ) -> i32 {
+        let woken = waiters.dissolve(self, Some(by));
         // Of those at one word the first is woken first.
         let first = woken.into_iter().filter(|&i| self.same(i, index)).fold(index, usize::min);
         let _ = self.claimed.set(first);
@@ -85,16 +90,16 @@ impl Each {
     }
 }
 
-impl Sleepers {
+impl FutexWaiters {
     /// As [`ask`](Self::ask), with a thread for each futex.
     pub(super) fn ask_each(
         &mut self,
         owner: &Weak<dyn Owner>,
         id: ReqId,
         all: Box<[Futex]>,
-    ) -> Result<Arc<Sleeper>> {
+    ) -> Result<Arc<FutexWaiter>> {
         let (leader, claimed) = (OnceLock::new(), OnceLock::new());
-        let each = Arc::new(Each { all, sleepers: Mutex::default(), leader, claimed });
+        let each = Arc::new(Each { all, waiters: Mutex::default(), leader, claimed });
         let mut asked = Ok(());
         for (i, f) in each.all.iter().enumerate() {
             let shape = Shape::One { private: f.private, mask: ANY };
@@ -116,8 +121,8 @@ impl Sleepers {
         }
     }
 
-    /// Takes all sleepers back but one; answers which were woken before, and will tell.
-    pub(super) fn dissolve(&mut self, each: &Each, but: Option<&Arc<Sleeper>>) -> Vec<usize> {
+    /// Takes all futex waiters back but one; answers which were woken before, and will tell.
+    pub(super) fn dissolve(&mut self, each: &Each, but: Option<&Arc<FutexWaiter>>) -> Vec<usize> {
         let mut woken = Vec::new();
         for (i, w) in each.take().into_iter().enumerate() {
             match () {

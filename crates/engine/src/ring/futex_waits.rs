@@ -1,10 +1,10 @@
-//! Requests with a sleeper: handed over, woken, cancelled.
+//! Requests with a futex waiter: handed over, woken, cancelled.
 
 use std::sync::{Arc, Weak};
 
-use crate::io::sleeper::Sleeper;
-use crate::io::sleeper_each::Each;
-use crate::io::sleeper_owner::Owner;
+use crate::io::futex_each::Each;
+use crate::io::futex_owner::Owner;
+use crate::io::futex_waiter::FutexWaiter;
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
@@ -14,28 +14,28 @@ use crate::ring::turn::Turn;
 use softring_uapi::errno::{Errno, Result};
 
 impl Req {
-    /// Does a sleeper have it?
-    pub(crate) fn has_sleeper(&self) -> bool {
+    /// Does a futex waiter have it?
+    pub(crate) fn has_futex_waiter(&self) -> bool {
         matches!(self.phase, Phase::Sleeping(_))
     }
 
     /// Does one wait for a futex? Such a request is cancelled when its task ends.
     pub(crate) fn waits_on_futex(&self) -> bool {
-        self.has_sleeper() && self.row.waiting.is_none()
+        self.has_futex_waiter() && self.row.waiting.is_none()
     }
 }
 
 impl Ctx {
-    /// Hands a request to a sleeper; where that cannot be, the request ends.
-    pub(crate) fn park_with_sleeper(&mut self, mut req: ReqBox) {
+    /// Hands a request to a futex waiter; where that cannot be, the request ends.
+    pub(crate) fn give_to_futex_waiter(&mut self, mut req: ReqBox) {
         let OpState::Sleep(job) = core::mem::take(&mut req.call.state) else { return };
         let id = self.slab.insert(req);
         let owner: Weak<dyn Owner> = self.ring.clone();
-        let asked = self.transports.sleepers.ask(&owner, id, job);
+        let asked = self.transports.futex_waiters.ask(&owner, id, job);
         match asked {
-            Ok(sleeper) => {
+            Ok(waiter) => {
                 if let Some(req) = self.slab.get_mut(id) {
-                    req.phase = Phase::Sleeping(sleeper);
+                    req.phase = Phase::Sleeping(waiter);
                 }
                 self.arm_linked_timeout(id);
             }
@@ -48,22 +48,28 @@ impl Ctx {
         }
     }
 
-    /// Does the request wait in the name of this sleeper?
-    pub(crate) fn sleeps_for(&self, w: &Arc<Sleeper>, id: ReqId) -> bool {
+    /// Does the request wait in the name of this waiter?
+    pub(crate) fn sleeps_for(&self, w: &Arc<FutexWaiter>, id: ReqId) -> bool {
         let theirs = |r: &Req| matches!(&r.phase, Phase::Sleeping(other) if Arc::ptr_eq(w, other));
         self.slab.get(id).is_some_and(theirs)
     }
 
-    /// The sleeper `by` of several was woken.
-    pub(crate) fn one_done(&mut self, by: &Arc<Sleeper>, id: ReqId, each: &Each, index: usize) {
+    /// The futex waiter `by` of several was woken.
+    pub(crate) fn one_done(&mut self, by: &Arc<FutexWaiter>, id: ReqId, each: &Each, index: usize) {
         let leader = each.leader().filter(|leader| self.sleeps_for(leader, id));
         let Some(leader) = leader else { return each.too_late(index) };
-        let first = each.claim(&mut self.transports.sleepers, by, index);
-        self.sleeper_done(&leader, id, first);
+        let first = each.claim(&mut self.transports.futex_waiters, by, index);
+        self.futex_waiter_done(&leader, id, first);
     }
 
-    /// A sleeper was woken: its request ends. False if it has to wait on. Called by the sleeper.
-    pub(crate) fn sleeper_done(&mut self, by: &Arc<Sleeper>, id: ReqId, mut res: i32) -> bool {
+    /// A futex waiter was woken: its request ends. False if it has to wait on. Called by the futex
+    /// waiter.
+    pub(crate) fn futex_waiter_done(
+        &mut self,
+        by: &Arc<FutexWaiter>,
+        id: ReqId,
+        mut res: i32,
+    ) -> bool {
         let mine = self.sleeps_for(by, id);
         let Some(req) = self.slab.get_mut(id).filter(|_| mine) else { return true };
         match req.row.waiting {
@@ -87,15 +93,15 @@ impl Ctx {
         true
     }
 
-    /// Takes a request back from its sleeper; it ends with the next task work.
+    /// Takes a request back from its waiter; it ends with the next task work.
     ///
     /// # Errors
     /// `ENOENT` if it was woken before.
-    pub(crate) fn cancel_parked(&mut self, id: ReqId) -> Result<()> {
+    pub(crate) fn cancel_futex_wait(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.slab.get_mut(id) else { return Err(Errno::ENOENT) };
         let Phase::Sleeping(w) = &req.phase else { return Err(Errno::ENOENT) };
         let w = w.clone();
-        if !self.transports.sleepers.take_back(&w) {
+        if !self.transports.futex_waiters.take_back(&w) {
             return Err(Errno::ENOENT);
         }
         req.phase = Phase::Prepped;
@@ -112,7 +118,7 @@ impl Ctx {
     }
 
     /// The ring ends: sends away who waits for its requests.
-    pub(crate) fn abandon_sleepers(&mut self) {
+    pub(crate) fn abandon_futex_waiters(&mut self) {
         for (_, req) in self.slab.iter() {
             if let Phase::Sleeping(w) = &req.phase {
                 w.abandon();

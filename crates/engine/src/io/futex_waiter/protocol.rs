@@ -1,12 +1,12 @@
-//! The steps between a sleeper and who asks it, on whatever words and whatever kernel there are:
-//! those of the process, or loom's (`verify::placing`, `verify::cancel`).
+//! The steps between a futex waiter and who asks it, on whatever words and whatever kernel there
+//! are: those of the process, or loom's (`verify::placing`, `verify::cancel`).
 
 use core::sync::atomic::Ordering::{self, SeqCst};
 
 use softring_uapi::errno::{Errno, Result};
 
-/// What a sleeper's word says: nothing is asked of it; it stands at the program's futex; look at
-/// the job or `leave`.
+/// What a futex waiter's word says: nothing is asked of it; it stands at the program's futex; look
+/// at the job or `leave`.
 pub(crate) const IDLE: u32 = 0;
 pub(crate) const PLACED: u32 = 1;
 pub(crate) const ASKED: u32 = 2;
@@ -19,7 +19,7 @@ pub(crate) const BACK: u32 = 2;
 /// So many times after another thread could run, a new thread is asleep where a processor is free.
 const SURELY_ASLEEP: u32 = 50;
 
-/// A word that a sleeper shares with who asks it.
+/// A word that a futex waiter shares with who asks it.
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u32;
     fn store(&self, value: u32, order: Ordering);
@@ -43,7 +43,8 @@ pub(crate) trait Steps {
     /// Not 0: it shall end.
     fn leave(&self) -> &Self::Word;
 
-    /// Moves the sleeper from a word of its own, if that is `val`; answers how many it has moved.
+    /// Moves the futex waiter from a word of its own, if that is `val`; answers how many it has
+    /// moved.
     ///
     /// # Errors
     /// As futex(2).
@@ -57,7 +58,7 @@ pub(crate) trait Steps {
     fn is_told(&self) -> bool;
     /// Lets another thread run.
     fn pause(&self);
-    /// Sends the sleeper's thread a signal; false if there is none.
+    /// Sends the futex waiter's thread a signal; false if there is none.
     fn interrupt(&self) -> bool;
 
     /// Sleeps on its own words; of several, on those that are not placed.
@@ -91,8 +92,8 @@ pub(crate) trait Steps {
         self.state().store(BUSY, SeqCst);
     }
 
-    /// Moves the sleeper to the program's futexes, one after the other: the last word tells that
-    /// all is done.
+    /// Moves the futex waiter to the program's futexes, one after the other: the last word tells
+    /// that all is done.
     ///
     /// # Errors
     /// As futex(2); `EAGAIN` also if it was woken at one futex before it stood at the next: it does
@@ -106,7 +107,7 @@ pub(crate) trait Steps {
         all.iter().try_for_each(|there| self.check(there))
     }
 
-    /// Moves the sleeper from `word`, once it is asleep.
+    /// Moves the futex waiter from `word`, once it is asleep.
     fn move_there(&self, word: &Self::Word, there: &Self::There) -> Result<()> {
         let mut tries = 0;
         while self.requeue(word, IDLE, there)? == 0 {

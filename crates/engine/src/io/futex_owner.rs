@@ -1,17 +1,17 @@
-//! Whom sleepers tell of wake-ups: all that they know of a ring.
+//! Whom futex waiters tell of wake-ups: all that they know of a ring.
 
 use std::sync::Arc;
 
-use super::sleeper::{Job, Sleeper};
+use super::futex_waiter::{FutexWaiter, Job};
 use crate::io::token::ReqId;
 
 /// Whose requests the threads wait for.
 pub(crate) trait Owner: Send + Sync {
     /// `by` was woken, in the name of a request.
-    fn woken(self: Arc<Self>, by: &Arc<Sleeper>, id: ReqId, job: &Job, res: i32) -> Told;
+    fn woken(self: Arc<Self>, by: &Arc<FutexWaiter>, id: ReqId, job: &Job, res: i32) -> Told;
 
     /// Takes it back among the idle; false if the owner has ended.
-    fn take_in(&self, by: &Arc<Sleeper>) -> bool;
+    fn take_in(&self, by: &Arc<FutexWaiter>) -> bool;
 }
 
 /// What came of a wake-up.

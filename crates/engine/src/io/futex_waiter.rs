@@ -1,40 +1,40 @@
-//! Sleepers: threads that sleep in a futex, or until a child has something to tell, each in the
-//! name of one request.
+//! Futex waiters: threads that sleep in a futex, or until a child has something to tell, each in
+//! the name of one request.
 //!
 //! Runs on: threads of its own, named `iou-slp-PID`, all signals blocked but the one that workers
-//! are interrupted with. A sleeper blocks in one system call at a time; who asks it is held up only
-//! until it is asleep.
+//! are interrupted with. A futex waiter blocks in one system call at a time; who asks it is held up
+//! only until it is asleep.
 //!
 //! # A request waits before its submission returns
 //! A program may wake a futex right after it has submitted a FUTEX_WAIT, and that wake must count.
-//! So a thread does not go to the program's futex by itself. An idle sleeper sleeps on a word of
-//! its own, and `FUTEX_CMP_REQUEUE` moves it from there to the program's futex in one step.
+//! So a thread does not go to the program's futex by itself. An idle futex waiter sleeps on a word
+//! of its own, and `FUTEX_CMP_REQUEUE` moves it from there to the program's futex in one step.
 //!
 //! ```text
-//! sleeper                         submitter (holds the uring lock)
+//! waiter                          submitter (holds the uring lock)
 //! FUTEX_WAIT(word, IDLE)
 //!   asleep                          *futex == val? if not: EAGAIN
-//!                                   requeue(word -> futex), until it has moved one sleeper
+//!                                   requeue(word -> futex), until it has moved one waiter
 //!                                   word = PLACED; requeue(word -> futex)
 //!                                   *futex == val? if not: take it back, EAGAIN
 //!   woken by the program
 //! ```
 //!
-//! gVisor's requeue does not tell that it has moved somebody: there the sleeper has had time enough
-//! to fall asleep, and goes by itself if it has not ([`super::requeue`]).
+//! gVisor's requeue does not tell that it has moved somebody: there the futex waiter has had time
+//! enough to fall asleep, and goes by itself if it has not ([`super::requeue`]).
 //!
 //! The last look is for a wake between the first look and the move, which found nobody. The second
-//! requeue is for a stopped process: the kernel starts the sleeper's system call anew, so that it
-//! is back on its own word; once that says PLACED, it goes to the program's futex by itself.
+//! requeue is for a stopped process: the kernel starts the futex waiter's system call anew, so that
+//! it is back on its own word; once that says PLACED, it goes to the program's futex by itself.
 //!
 //! # Taking back
-//! A signal ends the sleeper's system call. Whether it was woken before that, only the sleeper
-//! knows: who takes it back waits for its word on that.
+//! A signal ends the futex waiter's system call. Whether it was woken before that, only the futex
+//! waiter knows: who takes it back waits for its word on that.
 //!
 //! The steps are in [`protocol`]; `verify::placing` and `verify::cancel` have loom try every order.
 //!
 //! # Locks
-//! The uring lock guards who is idle and what each sleeper does. A sleeper takes it when it was
+//! The uring lock guards who is idle and what each waiter does. A futex waiter takes it when it was
 //! woken, never before it has said so.
 
 pub(crate) mod protocol;
@@ -44,13 +44,13 @@ use core::sync::atomic::{AtomicI32, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use self::protocol::{ASKED, BUSY, IDLE, PLACED, Steps, Word};
+use super::futex_each::Each;
+use super::futex_owner::{Owner, Told};
 use super::requeue;
-use super::sleeper_each::Each;
-use super::sleeper_owner::{Owner, Told};
 use crate::io::token::ReqId;
 use softring_host::calls::futex::{self, Waiter};
 use softring_host::calls::{ReadPtr, process};
-use softring_host::limits::{IDLE_SLEEPERS, WORKER_SIGNAL_EVERY, WORKER_STACK};
+use softring_host::limits::{IDLE_FUTEX_WAITERS, WORKER_SIGNAL_EVERY, WORKER_STACK};
 use softring_host::signal;
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
@@ -79,12 +79,12 @@ pub(crate) struct Child {
 pub(crate) enum Job {
     Futex(Futex, u32),
     AnyOf(Box<[Futex]>),
-    /// One of several futexes of a request, by its number ([`super::sleeper_each`]).
+    /// One of several futexes of a request, by its number ([`super::futex_each`]).
     OneOf(Arc<Each>, usize),
     Child(Child),
 }
 
-/// How a sleeper sleeps while idle, which is how it will sleep at the program's futex.
+/// How a futex waiter sleeps while idle, which is how it will sleep at the program's futex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     One { private: bool, mask: u32 },
@@ -122,12 +122,12 @@ impl Futex {
         futex::wait(self.at(), self.private, self.val, mask)
     }
 
-    /// Moves one sleeper from here to another, if this one has its value.
+    /// Moves one waiter from here to another, if this one has its value.
     pub(crate) fn requeue(&self, to: &Futex) -> Result<usize> {
         futex::requeue(self.at(), self.val, 1, to.at(), to.private)
     }
 
-    /// Wakes one sleeper; how many it was.
+    /// Wakes one waiter; how many it was.
     pub(crate) fn wake(&self) -> usize {
         futex::wake(self.at(), self.private, 1).unwrap_or(0)
     }
@@ -143,7 +143,7 @@ impl Futex {
 
 /// One thread that waits.
 #[derive(Debug)]
-pub(crate) struct Sleeper {
+pub(crate) struct FutexWaiter {
     shape: Shape,
     /// One for each futex.
     words: Box<[AtomicU32]>,
@@ -154,17 +154,17 @@ pub(crate) struct Sleeper {
     job: Mutex<Option<(ReqId, Job)>>,
 }
 
-/// The sleepers of one ring that have nothing to do.
+/// The futex waiters of one ring that have nothing to do.
 #[derive(Debug, Default)]
-pub(crate) struct Sleepers(Vec<Arc<Sleeper>>);
+pub(crate) struct FutexWaiters(Vec<Arc<FutexWaiter>>);
 
-impl Sleepers {
+impl FutexWaiters {
     pub(crate) fn any(&self) -> bool {
         !self.0.is_empty()
     }
 }
 
-impl Drop for Sleepers {
+impl Drop for FutexWaiters {
     fn drop(&mut self) {
         for w in &self.0 {
             w.send_home();
@@ -172,7 +172,7 @@ impl Drop for Sleepers {
     }
 }
 
-impl Sleepers {
+impl FutexWaiters {
     /// Hands a job to a thread; when this returns, it waits.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl Sleepers {
         owner: &Weak<dyn Owner>,
         id: ReqId,
         job: Job,
-    ) -> Result<Arc<Sleeper>> {
+    ) -> Result<Arc<FutexWaiter>> {
         let job = match job {
             Job::AnyOf(all) if !has_waitv() => return self.ask_each(owner, id, all),
             job => job,
@@ -208,21 +208,21 @@ impl Sleepers {
         }
     }
 
-    /// An idle sleeper, or a new one.
+    /// An idle futex waiter, or a new one.
     pub(super) fn one_for(
         &mut self,
         owner: &Weak<dyn Owner>,
         shape: Shape,
-    ) -> Result<Arc<Sleeper>> {
+    ) -> Result<Arc<FutexWaiter>> {
         match self.0.iter().rposition(|w| w.shape == shape) {
             Some(at) => Ok(self.0.remove(at)),
-            None => Sleeper::start(owner, shape),
+            None => FutexWaiter::start(owner, shape),
         }
     }
 
-    /// Takes a sleeper away from what it waits for, to be idle, with all that wait for the same
-    /// request; false if one was woken before, and will tell.
-    pub(crate) fn take_back(&mut self, w: &Arc<Sleeper>) -> bool {
+    /// Takes a futex waiter away from what it waits for, to be idle, with all that wait for the
+    /// same request; false if one was woken before, and will tell.
+    pub(crate) fn take_back(&mut self, w: &Arc<FutexWaiter>) -> bool {
         if let Some(each) = w.each() {
             return self.dissolve(&each, None).is_empty();
         }
@@ -233,13 +233,13 @@ impl Sleepers {
         back
     }
 
-    /// A sleeper is free again.
-    pub(crate) fn idle(&mut self, w: Arc<Sleeper>) {
+    /// A futex waiter is free again.
+    pub(crate) fn idle(&mut self, w: Arc<FutexWaiter>) {
         if !w.shape.is_common() {
             return;
         }
         *w.job() = None;
-        if self.0.len() < IDLE_SLEEPERS && w.leave.load(SeqCst) == 0 {
+        if self.0.len() < IDLE_FUTEX_WAITERS && w.leave.load(SeqCst) == 0 {
             self.0.push(w);
         } else {
             w.send_home();
@@ -247,10 +247,10 @@ impl Sleepers {
     }
 }
 
-impl Sleeper {
-    fn start(owner: &Weak<dyn Owner>, shape: Shape) -> Result<Arc<Sleeper>> {
+impl FutexWaiter {
+    fn start(owner: &Weak<dyn Owner>, shape: Shape) -> Result<Arc<FutexWaiter>> {
         let n = if let Shape::Many(all) = &shape { all.len() } else { 1 };
-        let w = Arc::new(Sleeper {
+        let w = Arc::new(FutexWaiter {
             shape,
             words: (0..n).map(|_| AtomicU32::new(IDLE)).collect(),
             tid: AtomicI32::new(0),
@@ -369,7 +369,7 @@ impl Word for AtomicU32 {
     }
 }
 
-impl Steps for Sleeper {
+impl Steps for FutexWaiter {
     type Word = AtomicU32;
     type There = Futex;
 
