@@ -84,7 +84,7 @@ pub(super) struct OfProcess {
     /// Its thread, as [`sys::thread`] has it.
     thread: AtomicUsize,
     /// The process that forked this one, and the eventfd of its reactor, if it had one; 0: none.
-    /// That descriptor persistent: the thread that had it besides is the parent's.
+    /// That descriptor stays: the thread that had it besides is the parent's.
     parent: AtomicU32,
     parent_wake: AtomicI32,
 }

@@ -61,7 +61,7 @@ impl FileRef {
     /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`: the one
     /// that is kept of that number, or else a new one, which is kept from now on.
     ///
-    /// Without a free descriptor the plain number persistent: right as long as the program keeps it
+    /// Without a free descriptor the plain number stays: right as long as the program keeps it
     /// open.
     ///
     /// # Errors
