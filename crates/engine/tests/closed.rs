@@ -1,5 +1,5 @@
 //! Rings whose descriptors are closed without a word to the engine, as a program's own system calls
-//! do. One test, since it looks at all of this process's rings.
+//! do. One test, since it checks all of this process's rings.
 #![allow(unsafe_code)]
 
 mod client;
@@ -15,7 +15,7 @@ use softring_uapi::*;
 
 const EBADF: isize = -9;
 
-/// Closes the ring's descriptor, and nobody hears of it.
+/// Closes the ring's descriptor, and does not report the close.
 fn close_unreported(c: Client) -> i32 {
     let c = ManuallyDrop::new(c);
     // SAFETY: the descriptor is the client's, which is used no more.
@@ -39,7 +39,7 @@ fn reactors() -> usize {
 
 #[test]
 fn a_close_behind_our_back_is_noticed() {
-    // By the calls that have the time to look.
+    // By the calls that have the time to check.
     let fd = close_unreported(Client::new(4, 0));
     assert_eq!(syscall::enter(fd, 0, 0, 0, 0, 0), EBADF);
     let fd = close_unreported(Client::new(4, 0));

@@ -127,7 +127,7 @@ fn who_waits_outlives_the_number() {
     r.recv(number, 1);
     r.submit(1, 0);
     let closing = fds::before_close(number);
-    // Who comes between the two does not stand, whatever it learns.
+    // A request that comes between the two gets no persistent registration, whatever it learns.
     r.recv(number, 3);
     r.submit(1, 0);
     // SAFETY: the number is ours and closed once.

@@ -63,7 +63,7 @@ fn ready_at_once_at_arm_and_later() {
     assert_eq!(results(&c), [(1, 1)]);
     assert_eq!(counts(&c), ([1, 0, 0, 0, 0, 0], 0));
 
-    // The data come between the attempt and the look behind the arming.
+    // The data come between the attempt and the poll behind the arming.
     c.push(transfer(IORING_OP_READ, r.as_raw_fd(), &mut a, 2));
     c.push(transfer(IORING_OP_WRITE, w.as_raw_fd(), &mut x, 3));
     submit(&c, 2);

@@ -64,7 +64,7 @@ fn polled(idle: u32, attach: Option<i32>) -> io_uring_params {
 }
 
 /// A ring's memory may go as soon as `close` has returned. Here it is a mapping of the test's own;
-/// if the thread still looked at it, it would die of SIGSEGV or SIGBUS.
+/// if the thread still read it, the test would die of SIGSEGV or SIGBUS.
 #[test]
 fn a_busy_thread_lets_go_of_a_ring_that_is_closed() {
     for round in 0..200 {
@@ -79,7 +79,7 @@ fn a_busy_thread_lets_go_of_a_ring_that_is_closed() {
         let start = Instant::now();
         while other.pop().is_none() {
             assert!(start.elapsed() < Duration::from_secs(10));
-            // On a busy machine the thread may have seen nothing for as long as it looks.
+            // On a busy machine the thread may have seen nothing for as long as it polls.
             wake(&other);
         }
     }

@@ -1,7 +1,6 @@
-//! What `softring trace` and `softring strace` cost the program that they look at: a ring takes
-//! turns of a few milliseconds, in which its steps are written down, and in which they are not.
-//! What the reader does is not the program's cost, and done between the turns. Measures, so it runs
-//! by hand:
+//! What `softring trace` and `softring strace` cost the program that they trace: a ring takes turns
+//! of a few milliseconds, in which its steps are written down, and in which they are not. What the
+//! reader does is not the program's cost, and done between the turns. Measures, so it runs by hand:
 //!
 //! ```text
 //! cargo test --release -p softring-engine --test trace_cost -- --ignored --nocapture costs
@@ -53,7 +52,7 @@ fn costs() {
             }
             let rate = turn(&c, &mut *round);
             reader.stop();
-            // The ring hears of it in its next call.
+            // The ring is told of the end in its next call.
             round(&c);
             let events = reader.poll(&clock, |_, _, _| ());
             assert!(events as u32 >= BATCH || !on, "{events} events");

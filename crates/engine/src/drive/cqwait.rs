@@ -34,14 +34,15 @@ pub(crate) struct WaitArgs {
     pub(crate) sigmask: Option<u64>,
 }
 
-/// A passive sleeper that must watch something else too polls again this often.
+/// A passive waiter that must watch something else, too, wakes up to poll this often.
 const SLICE_NS: u64 = 5_000_000;
 /// Futex sleeps are never unbounded, so that a handler installed with SA_RESTART still ends them
 /// with EINTR.
 const FOREVER_NS: u64 = 3_600_000_000_000;
 
-/// A wait that took no longer did not sleep: giving the processor up and getting it back takes ten
-/// microseconds and more, looking at a batch of events one, on a busy machine two or three.
+/// A wait that took no longer than this did not sleep. Giving the processor up and getting it back
+/// takes ten microseconds and more; polling a batch of events takes one, on a busy machine two or
+/// three.
 const PROMPT_NS: u64 = 5_000;
 
 /// One sleep's outcome.
@@ -102,7 +103,7 @@ pub(crate) fn unlocked<'r, R>(
     (ring.lock_now(), answer)
 }
 
-/// Reads the signal mask, unless enough is there: then the kernel does not look at it.
+/// Reads the signal mask, unless enough CQEs are ready: then the kernel does not read the mask.
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`.
@@ -272,7 +273,7 @@ fn let_in<'r>(ring: &'r Ring, ctx: Guard<'r>, signals: &SignalScope) -> (Guard<'
     }
 }
 
-/// Has signals handled that were kept back while the thread looked, without the lock.
+/// Has the signals handled that were kept back while the thread polled, without the lock.
 fn handle_signals<'r>(ring: &'r Ring, ctx: Guard<'r>, signals: &SignalScope) -> (Guard<'r>, Slept) {
     drop(ctx);
     let handled = signals.handle_signals();
@@ -321,7 +322,7 @@ impl Ctx {
     }
 }
 
-/// Drives until it is time to look for completions of aio.
+/// Drives until it is time to poll for completions of aio.
 fn take_idle_sleep<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
@@ -361,7 +362,7 @@ fn drive<'r>(
     ctx.begin_drive(a.min, start.saturating_add(left));
     let settles = ctx.transports.unsettled > 0;
     drop(ctx);
-    // It polls after those that wait on numbers whose close nobody has heard of.
+    // The reactor checks the requests that wait on numbers whose close was not reported.
     super::reactor::ensure();
     let buf = found.events.insert([epoll_event::default(); BATCH]);
     let taken = sleep_now(On::Events(epoll, buf), left, a.sigmask);

@@ -2,8 +2,8 @@
 //! waiting inside `enter`; where the program does not enter, the reactor does it. Everything here
 //! happens under the uring lock except the wait itself.
 //!
-//! No wake-up is lost: a sleeper says under the lock that it sleeps and what for, and whoever posts
-//! looks under the lock.
+//! No wake-up is lost: under the lock a waiter says that it sleeps and what it waits for, and under
+//! the lock whoever posts checks that.
 //!
 //! ```text
 //! waiter                          poster
@@ -59,7 +59,7 @@ impl Ctx {
         }
     }
 
-    /// Makes every passive sleeper look again, when the lock is given back.
+    /// Makes every passive waiter check again, when the lock is given back.
     #[inline]
     pub(crate) fn wake_waiters(&mut self) {
         if self.mem.control.bump() {

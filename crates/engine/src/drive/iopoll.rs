@@ -3,8 +3,8 @@
 //!
 //! What is polled is the completion memory of the kernel's aio, mapped into this process: finding a
 //! completion takes no system call, no eventfd and no wake-up. The device signals as ever, so it
-//! needs no poll queue. A modelled device is polled by the clock. All that has come is taken in one
-//! look: nothing that is done waits behind something slow.
+//! needs no poll queue. A modelled device is polled by the clock. One poll takes all completions
+//! that have come: no completion waits behind a slow request.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -47,8 +47,8 @@ const STALLED_NS: u64 = 10_000_000;
 /// Until then it sleeps so long at most: what others post does not wake it.
 const SLICE: Duration = Duration::from_millis(1);
 
-/// Looks for completions until `args.min` have come, or nothing is in flight any more; `min` is a
-/// hint. Does not look if the CQ has some.
+/// Polls for completions until `args.min` have come, or nothing is in flight any more; `min` is a
+/// hint. Does not poll if the CQ has some.
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT` for the argument, whose times are not honoured; `EINTR` when a signal came.
@@ -76,7 +76,7 @@ pub(crate) fn iopoll_check<'r>(
     (ctx, done)
 }
 
-/// Looks, sleeps and blocks until `want` have come.
+/// Polls, sleeps and blocks until `want` completions have come.
 fn poll_until<'r>(
     ring: &'r Ring,
     mut ctx: Guard<'r>,
@@ -231,7 +231,7 @@ impl Ctx {
         self.flags & IORING_SETUP_IOPOLL != 0
     }
 
-    /// Is it up to who enters to look for completions, and not to an SQ thread?
+    /// Does the thread that enters poll for completions, and not an SQ thread?
     pub(crate) fn polls_by_enter(&self) -> bool {
         self.flags & (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL) == IORING_SETUP_IOPOLL
     }
@@ -255,7 +255,7 @@ impl Ctx {
         Err(rw::first_of(&req.call, Errno::EOPNOTSUPP))
     }
 
-    /// Are there completions to look for, of aio, for which nobody else sleeps, or of a modelled
+    /// Are there completions to poll for: of aio, for which nobody else sleeps, or of a modelled
     /// device?
     pub(crate) fn polls_memory(&self) -> bool {
         let aio = self.transports.aio.as_ref();

@@ -1,9 +1,9 @@
 //! The end of a program whose threads end one by one, the first of them by pthread_exit(3).
 //!
 //! The kernel ends a process with its last thread, and the C library calls `exit(0)` in the last
-//! one that it knows. Ours count for both, so somebody has to look whether any other is left: the
-//! reactor, about once a second, and more often once the first thread has ended. Before that a look
-//! is one file read. Without /proc nobody can tell.
+//! one that it knows. The engine's threads count for both. So the reactor checks whether any other
+//! thread is left: about once a second, and more often once the first thread has ended. Before that
+//! a check is one file read. Without /proc nobody can tell.
 
 use core::mem::MaybeUninit;
 

@@ -3,13 +3,14 @@
 //! a waiter drives.
 //!
 //! Its epoll set holds each ring's poll set, one-shot: an event disarms the ring until the reactor
-//! has dealt with it. A ring that a waiter drove recently is not watched at all; the reactor looks
-//! at such rings every [`TICK`], and takes one over that nobody drove since the last look. So a
+//! has dealt with it. A ring that a waiter drove recently is not watched at all. The reactor checks
+//! such rings every [`TICK`], and takes over each ring that nobody drove since the last check. So a
 //! program that stops entering sees its completions after two ticks at most, and one that keeps
 //! entering pays nothing but the tick.
 //!
-//! Once a second it also looks whether the program has a thread left ([`super::last`]), and ends
-//! when there is no ring left. What it does for the layers above they say by their [`Duties`].
+//! Once a second the reactor also checks whether the program has a thread left ([`super::last`]).
+//! The reactor ends when there is no ring left. By their [`Duties`] the layers above say what the
+//! reactor does for them.
 //!
 //! The tick ends where it finds no ring for long. What a thread leaves behind at that moment is not
 //! forgotten: [`tick`] has the steps, and `verify::tick` has loom try every order of them.
@@ -40,11 +41,11 @@ use softring_uapi::IORING_SETUP_TASKRUN_FLAG;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
-/// How often the reactor looks at rings that waiters drive.
+/// How often the reactor checks the rings that waiters drive.
 pub(crate) const TICK: Duration = Duration::from_millis(2);
-/// Ticks without any ring to look at before the reactor sleeps for good.
+/// Ticks without any ring to check before the reactor sleeps for good.
 const IDLE_TICKS: u32 = 50;
-/// How often the reactor looks for rings that are closed. It sleeps no longer than this.
+/// How often the reactor checks for rings that are closed. It sleeps no longer than this.
 const SWEEP_NS: u64 = 1_000_000_000;
 /// The same once the program's first thread has ended, when each may be the last.
 const LAST_NS: u64 = 20_000_000;
@@ -70,7 +71,7 @@ pub(crate) struct Reactor {
     epoll: InternalFd,
     wake: InternalFd,
     rings: Mutex<Rings>,
-    /// How often it looks for what is gone, in ns.
+    /// How often the reactor checks for what is gone, in ns.
     pace: AtomicU64,
 }
 
@@ -84,7 +85,7 @@ pub(super) struct OfProcess {
     /// Its thread, as [`sys::thread`] has it.
     thread: AtomicUsize,
     /// The process that forked this one, and the eventfd of its reactor, if it had one; 0: none.
-    /// That descriptor stays: the thread that had it besides is the parent's.
+    /// That descriptor stays open: the thread that had it besides is the parent's.
     parent: AtomicU32,
     parent_wake: AtomicI32,
 }
@@ -156,7 +157,7 @@ pub(crate) fn issues(ctx: &Ctx) -> bool {
     ctx.issuing == Issuing::Elsewhere && ctx.issuing_thread == PROCESS.reactor.thread.load(Relaxed)
 }
 
-/// Makes the reactor look at its rings' deadlines again.
+/// Makes the reactor read its rings' deadlines again.
 pub(crate) fn wake() {
     if let Ok(slot) = PROCESS.reactor.current.lock()
         && let Some(r) = &*slot
@@ -214,7 +215,7 @@ pub(crate) fn parent() -> Option<u32> {
     (parent != 0 && parent == now).then_some(parent)
 }
 
-/// Has the parent's reactor look at what it is asked.
+/// Has the parent's reactor check what it is asked.
 pub(crate) fn wake_parent() {
     if let Some(wake) =
         sys::borrow(softring_host::fd::now(PROCESS.reactor.parent_wake.load(SeqCst)))
@@ -440,7 +441,7 @@ fn tell_of_stop() {
     crate::ring::table::some(sleeps).iter().for_each(|ring| ring.lock_now().wake_waiters());
 }
 
-/// Looks for numbers whose close nobody has heard of. A ring that is busy has its turn later.
+/// Checks for numbers whose close was not reported. A ring that is busy has its turn later.
 fn check_registrations(ring: &Arc<Ring>) {
     if let Some(mut ctx) = ring.try_lock_now()
         && !ring.dead.load(Relaxed)

@@ -24,7 +24,7 @@ pub(crate) const FOREVER: u64 = u64::MAX;
 /// How long a passive waiter spins on the word before it sleeps: a sleep and a wake-up cost as
 /// much.
 const SPIN_NS: u64 = 10_000;
-/// Who waits for a cancellation looks again this often, whatever wakes it.
+/// A thread that waits for a cancellation checks again this often, whatever wakes it.
 const SLICE_NS: u64 = 5_000_000;
 
 /// What ends a sleep before its time.

@@ -22,7 +22,7 @@ pub fn sq_full(fd: i32) -> bool {
 /// and select; `None` if `fd` is not a ring of ours. Stale readability is cleared here.
 ///
 /// poll(2) is called in signal handlers, too. If the interrupted thread has the ring's lock, the
-/// descriptor is made readable without a look at the ring, and the program polls it once in vain.
+/// descriptor is made readable without a check of the ring, and the program polls it once in vain.
 pub fn poll_fd(fd: i32) -> Option<i32> {
     let _call = Call::begin();
     let ring = find(fd)?;

@@ -51,8 +51,8 @@ impl PollSet {
 }
 
 impl Transports {
-    /// A deadline is on a clock that may jump: whoever sleeps shall hear of it. Where no descriptor
-    /// is free for that, the sleep ends when it would have.
+    /// A deadline is on a clock that may jump: a thread that sleeps is to be told of a jump. Where
+    /// no descriptor is free for that, the sleep ends when it would have ended without the jump.
     pub(crate) fn watch_clock(&mut self) {
         if let Ok(set) = self.poll_set() {
             let _ = set.watch_clock();

@@ -23,9 +23,10 @@
 //! gVisor's requeue does not tell that it has moved somebody: there the futex waiter has had time
 //! enough to fall asleep, and goes by itself if it has not ([`super::requeue`]).
 //!
-//! The last look is for a wake between the first look and the move, which found nobody. The second
-//! requeue is for a stopped process: the kernel starts the futex waiter's system call anew, so that
-//! it is back on its own word; once that says PLACED, it goes to the program's futex by itself.
+//! The last check is for a wake between the first check and the move, which found nobody. The
+//! second requeue is for a stopped process: the kernel starts the futex waiter's system call anew,
+//! so that it is back on its own word; once that says PLACED, it goes to the program's futex by
+//! itself.
 //!
 //! # Taking back
 //! A signal ends the futex waiter's system call. Whether it was woken before that, only the futex
@@ -286,7 +287,7 @@ impl FutexWaiter {
         self.begin();
     }
 
-    /// Ends its sleep on its own word, to look what is asked.
+    /// Ends the futex waiter's sleep on its own word, so that it checks what is asked.
     fn rouse(&self) {
         let word = self.flag();
         word.store(ASKED, SeqCst);

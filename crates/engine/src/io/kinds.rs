@@ -52,7 +52,7 @@ fn known(fd: i32) -> Option<Kind> {
     Kind::from_code(remembered::kind(fd)?.load(Relaxed))
 }
 
-/// What is remembered of `fd`, where that needs no second look.
+/// What is remembered of `fd`, where that needs no second check.
 #[inline]
 pub(crate) fn known_kind(fd: i32) -> Option<Kind> {
     known(fd).filter(|&kind| kind != Kind::Direct)

@@ -209,7 +209,7 @@ impl Polling {
 }
 
 impl Polling {
-    /// An event was found; all of one look have one time.
+    /// An event was found; all events of one poll have one time.
     pub(crate) fn seen(&mut self, ticket: Ticket, now: &mut Option<u64>) {
         if ticket != Ticket::NONE {
             let now = *now.get_or_insert_with(|| Clock::Monotonic.now());

@@ -1,7 +1,7 @@
 //! What a thread changes of itself while it polls, and puts back when it is through: it spins with
 //! signals blocked, and sleeps with a timer that fires when it is set to.
 //!
-//! A signal whose handler ran between two looks would leave no trace, and the wait would go on as
+//! A signal whose handler ran between two polls would leave no trace, and the wait would go on as
 //! if it had not come. So spinning blocks signals and asks for pending ones now and then; sleeps
 //! are taken under the program's own mask, and end with EINTR. A pending signal is handled before
 //! the wait answers EINTR: one that nobody handles ends no wait.

@@ -73,7 +73,7 @@ pub(crate) fn option(fd: i32, name: u32) -> Option<i32> {
 }
 
 impl Socket {
-    /// What `fd` is. Remembered where every close of that number is heard of.
+    /// What `fd` is. Remembered where every close of that number is reported.
     pub(crate) fn of(fd: i32) -> Socket {
         let known = slot(fd).map_or(0, |s| s.load(Relaxed));
         if let Some(socket) = usize::from(known).checked_sub(1).and_then(|i| ALL.get(i)) {
@@ -104,8 +104,8 @@ impl Socket {
 
     /// After a receive: is there more (`msg_inq`)? Only some sockets tell. The end of a TCP stream
     /// counts as something, unless it was this side that would have no more of it; a reset that
-    /// nobody has heard of yet is no end. `ended`: the receive has brought nothing, which it does
-    /// at an end also in front of a reset.
+    /// nobody was told of yet is no end. `ended`: the receive has brought nothing, which it does at
+    /// an end also in front of a reset.
     pub(crate) fn has_more(self, fd: i32, ended: bool) -> Option<bool> {
         match self {
             Socket::Tcp => {
@@ -153,8 +153,8 @@ pub(crate) fn has_error_queue(fd: i32) -> bool {
     matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6 | AF_PACKET))
 }
 
-/// Does a socket take a name of no bytes for one that is too short? Internet sockets look whether
-/// there is one, all others, and raw ones, how long it is.
+/// Does a socket take a name of no bytes for one that is too short? Internet sockets check whether
+/// there is a name; all others, and raw ones, check how long the name is.
 pub(crate) fn minds_empty_name(fd: i32) -> bool {
     is_internet(fd) && option(fd, SO_TYPE) != Some(SOCK_RAW)
 }
@@ -165,7 +165,7 @@ pub(crate) fn minds_empty_name(fd: i32) -> bool {
 /// `EOPNOTSUPP` if never.
 pub(crate) fn check_zero_copy(fd: i32) -> Result<()> {
     let socket = match Socket::of(fd) {
-        // A refusal is worth a second look: the number may have been reused behind our back.
+        // A refusal is worth a second check: the number may have been reused behind our back.
         Socket::UnixStream | Socket::Other => Socket::ask(fd),
         socket => socket,
     };

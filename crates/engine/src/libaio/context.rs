@@ -5,13 +5,13 @@
 //! read it instead of calling. Its iocbs and events stay the kernel's own, in that ring: a thread
 //! that submits or waits past us does so as on any context.
 //!
-//! **Looking and ending.** Completion memory is unmapped when its context ends, maybe by one thread
-//! while another looks at it. Who looks holds `mapped` for reading and asks `ending` before each
-//! look; who ends it sets `ending`, then waits for `mapped`:
+//! **Peeking and ending.** Completion memory is unmapped when its context ends, maybe by one thread
+//! while another peeks at it. The thread that peeks holds `mapped` for reading and reads `ending`
+//! before each peek. The thread that ends the context sets `ending`, then waits for `mapped`:
 //!
 //! ```text
-//! looks: hold; ending? no        ends: ending = true
-//!        look; ending? yes             wait for `mapped` ◀── released
+//! peeks: hold; ending? no        ends: ending = true
+//!        peek; ending? yes             wait for `mapped` ◀── released
 //!        release                       io_destroy, which unmaps
 //! ```
 
@@ -81,7 +81,7 @@ impl Context {
         self.id
     }
 
-    /// Do its calls need a look?
+    /// Must its calls be inspected?
     pub(super) fn counts(&self) -> bool {
         self.forced || self.inspected.load(Relaxed) < AIO_INSPECTED
     }

@@ -1,6 +1,6 @@
 //! A polled context whose waiters go by a policy (`softring run --poll`) instead of spinning.
 //!
-//! As on a polled ring, [`Polling`] says when to look, sleep or block, and is told of each iocb
+//! As on a polled ring, [`Polling`] says when to poll, sleep or block, and is told of each iocb
 //! that the kernel takes and of each event that comes. A sleep is the kernel's own io_pgetevents,
 //! so the first completion ends it, and what it brings lies where the program wants it.
 //!
@@ -25,7 +25,7 @@ use softring_uapi::errno::{Errno, Result};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-/// An iocb that was not heard of for so long, in ns, is not waited for: a program that reads its
+/// An iocb whose event was not seen for so long, in ns, is not waited for: a program that reads its
 /// ring itself has taken the event.
 const LOST: u64 = 1_000_000_000;
 
@@ -156,7 +156,7 @@ struct Going<'a> {
 }
 
 impl Wait {
-    /// As [`Wait::look`], by the policy of `idle_sleeps`.
+    /// As [`Wait::peek`], by the policy of `idle_sleeps`.
     pub(super) fn idle_sleep(&self, ctx: &Context, ring: &Ring, idle_sleeps: &IdleSleeps) -> isize {
         let mut going = Going { wait: self, idle_sleeps, taken: 0 };
         let peeks = self.waits() && !ctx.manners().sleeps();

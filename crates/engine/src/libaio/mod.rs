@@ -4,10 +4,10 @@
 //! aio does not know), and contexts where the kernel gives none ([`emulated`]).
 //!
 //! ```text
-//! io_setup      table      the kernel's context, noted; or one of ours
-//! io_submit     context    is it polled? its first iocb says so
-//! io_getevents  look       looks at completion memory until enough is there, then asks the kernel
-//!               sleeps       the same by another policy than spinning
+//! io_setup      table        the kernel's context, noted; or one of ours
+//! io_submit     context      is it polled? its first iocb says so
+//! io_getevents  peek         peeks until enough completions are there, then asks the kernel
+//!               idle_sleeps  the same by another policy than spinning
 //! ```
 //!
 //! **What is polled** is the completion memory of kernel aio, which is mapped into this process:

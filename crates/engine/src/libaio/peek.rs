@@ -26,14 +26,14 @@ const SLEEPS: core::ops::Range<u64> = 20_000_000..1_000_000_000;
 /// One that is put aside again within so many times that sleeps twice as long.
 const SOON: u64 = 4;
 
-/// How many waits of this process looked for events before they slept, and how many found what they
+/// How many waits of this process peeked for events before they slept, and how many found what they
 /// waited for.
 pub fn peeks() -> (u64, u64) {
     let counts = &PROCESS.counts;
     (counts.peeked.load(Relaxed), counts.found.load(Relaxed))
 }
 
-/// A wait that looked has found something, or has not.
+/// A wait that peeked has found something, or has not.
 pub(super) fn count(found: bool) {
     PROCESS.counts.peeked.fetch_add(1, Relaxed);
     PROCESS.counts.found.fetch_add(found.into(), Relaxed);
@@ -51,10 +51,10 @@ pub struct Wait {
     pub sigset: Option<usize>,
 }
 
-/// Whether to look at all. A thread that peeks until another takes the processor gets it back only
+/// Whether to peek at all. A thread that peeks until another takes the processor gets it back only
 /// when others have had as much, also for the waits that it then sleeps through: these take as long
-/// as the others' time slices. So after one look that ended so it sleeps for some time. Notes of
-/// several threads may get lost.
+/// as the others' time slices. So after peeking has ended so once, the context's waits sleep for
+/// some time. Notes of several threads may get lost.
 #[derive(Debug, Default)]
 pub(super) struct Manners {
     /// Until when its waits sleep, in ns of CLOCK_MONOTONIC; 0: it was never put aside.
@@ -89,7 +89,7 @@ impl Peeks {
         Peeks { last: sys::cycles() }
     }
 
-    /// Looks up to here were without a pause. True if the thread was put aside meanwhile.
+    /// The peeks up to here were made without a pause. True if the thread was put aside meanwhile.
     pub(super) fn went_on(&mut self, manners: &Manners) -> bool {
         let (now, last) = (sys::cycles(), self.last);
         self.last = now;
@@ -124,7 +124,8 @@ impl Wait {
         }
     }
 
-    /// The answer where the kernel peeks at the context and at the numbers: that is under the mask.
+    /// The answer where the kernel checks the context and the numbers: that check is under the
+    /// mask.
     pub(super) fn refused(&self, e: Errno) -> isize {
         match self.deadline().and(self.sigmask()) {
             Err(e) => e.ret(),
@@ -181,7 +182,7 @@ impl Wait {
         }
     }
 
-    /// Looks at `ring`, then has the kernel take the events, or sleep for them.
+    /// Peeks at `ring`, then has the kernel take the events, or sleep for them.
     pub(super) fn peek(&self, ctx: &Context, ring: &Ring) -> isize {
         if let Some(idle_sleeps) = ctx.idle_sleeps() {
             return self.idle_sleep(ctx, ring, idle_sleeps);
@@ -208,7 +209,7 @@ impl Wait {
     }
 }
 
-/// Looks until `want` events are there; false if they are not.
+/// Peeks until `want` events are there; false if they are not.
 fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
     let mut until = None;
     let mut seen = 0;

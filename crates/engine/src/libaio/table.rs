@@ -1,7 +1,7 @@
 //! The contexts that we know of, by id.
 //!
-//! Most programs never poll, so most contexts soon need no second look; while all that there are
-//! need none, a call costs one load.
+//! Most programs never poll, so the calls on most contexts soon need no inspection. While the calls
+//! on no context need one, a call costs one load.
 
 use super::context::Context;
 use super::emulated;
@@ -27,7 +27,7 @@ impl Entry {
         }
     }
 
-    /// Do its calls need a look?
+    /// Must its calls be inspected?
     fn counts(&self) -> bool {
         match self {
             Entry::Kernels(ctx) => ctx.counts(),
@@ -41,8 +41,8 @@ type Table = BTreeMap<usize, Entry>;
 /// What a process has once of kernel aio.
 pub(super) struct OfProcess {
     table: RwLock<Table>,
-    /// Contexts whose calls need a look. Relaxed: the program learns of a context after it was
-    /// counted, and must itself order that before another thread's call.
+    /// Contexts whose calls must be inspected. Relaxed: the program learns of a context after it
+    /// was counted, and must itself order that before another thread's call.
     counted: AtomicUsize,
     /// Every context is polled.
     pub(super) poll_all: AtomicBool,
@@ -92,13 +92,13 @@ pub(super) fn note(id: usize, nr: u32) {
 
 pub(super) fn insert(entry: Entry) {
     let mut table = write();
-    // The number was another's before, whose end we did not hear of.
+    // The number was another context's before, of whose end we were not told.
     drop(remove(&mut table, entry.id()));
     table.insert(entry.id(), entry);
     PROCESS.counted.fetch_add(1, Relaxed);
 }
 
-/// The context behind an id, if it needs a look.
+/// The context behind an id, if its calls must be inspected.
 #[inline]
 pub(super) fn find(id: usize) -> Option<Entry> {
     if PROCESS.counted.load(Relaxed) == 0 {
@@ -126,7 +126,7 @@ fn remove(table: &mut Table, id: usize) -> Option<Entry> {
     Some(entry)
 }
 
-/// A context needs no look any more.
+/// The calls on a context need no inspection any more.
 pub(super) fn settled() {
     PROCESS.counted.fetch_sub(1, Relaxed);
 }

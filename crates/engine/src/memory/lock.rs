@@ -25,12 +25,12 @@
 //! in another order than their requests came. `verify::lock` has that as a fault.
 //!
 //! Both words name the process that holds them: its id, and the number of the pid namespace in
-//! which that id means it. Holding and naming the holder are one step, so no holder is nameless.
-//! A process that dies or execs while a thread of it has one would leave it held. A sleeper
-//! therefore looks now and then whether the holder is gone ([`holder`]), and takes over from it.
-//! Where the holder's namespace is not the sleeper's, the id says nothing, and the sleeper waits
-//! on. Nothing is torn by a death: ring words are published last, and everything else is private to
-//! the dead process.
+//! which that id means it. Holding and naming the holder are one step, so no holder is nameless. A
+//! process that dies or execs while a thread of it has one would leave it held. A waiting thread
+//! therefore checks now and then whether the holder is gone ([`holder`]), and takes over from a
+//! holder that is. Where the holder's namespace is not the waiting thread's, the id says nothing,
+//! and the thread waits on. Nothing is torn by a death: ring words are published last, and
+//! everything else is private to the dead process.
 
 pub(crate) mod protocol;
 pub(crate) mod sequence;

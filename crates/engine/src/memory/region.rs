@@ -125,7 +125,7 @@ impl Region {
     /// Has the program unmapped it? Memory mapped there anew can't be told from the old.
     pub(crate) fn is_gone(&self) -> bool {
         let (at, len) = (self.base.as_ptr().cast(), self.len);
-        // SAFETY: MS_ASYNC does nothing but look whether there is a mapping.
+        // SAFETY: MS_ASYNC does nothing but check whether there is a mapping.
         self.is_programs()
             && unsafe { msync(at, len, MsyncFlags::ASYNC) } == Err(rustix::io::Errno::NOMEM)
     }

@@ -5,11 +5,11 @@
 //!
 //! - CONNECT sets O_NONBLOCK for the one call. Nobody else has use for a socket that is not
 //!   connected yet.
-//! - ACCEPT looks first whether somebody is there. Another process may take that connection before
-//!   we do, so the wait is limited for the one call by SO_RCVTIMEO to a moment. Only one thread at
-//!   a time does so: a second one would take the moment for the program's timeout, and put that
-//!   back last; or wait without one, once the first has taken its own away. Of another process the
-//!   moment tells by its length.
+//! - ACCEPT first checks whether a connection is there. Another process may take that connection
+//!   before we do, so the wait is limited for the one call by SO_RCVTIMEO to a moment. Only one
+//!   thread at a time does so: a second one would take the moment for the program's timeout, and
+//!   put that back last; or wait without one, once the first has taken its own away. Of another
+//!   process the moment tells by its length.
 
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::OFlags;

@@ -127,7 +127,7 @@ pub(crate) fn waitv(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let OpState::Sleep(Job::AnyOf(all)) = &req.call.state else {
         return Outcome::Done(Errno::EINVAL.res());
     };
-    // The kernel looks at all addresses before it looks at any value.
+    // The kernel checks all addresses before it reads any value.
     let bad = |e: &Errno| *e != Errno::EAGAIN;
     let checks = || all.iter().filter_map(|f| f.check().err());
     let crooked = all.iter().any(|f| !f.addr.is_multiple_of(4));

@@ -76,7 +76,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
         _ => return Err(Errno::EBADFD),
     };
     let own = ctx.ring.upgrade().is_some_and(|r| r.id == target.id);
-    // The command and the slot are 32 bits wide; what lies above is not looked at.
+    // The command and the slot are 32 bits wide; the bits above are not read.
     let mut msg = match req.call.sqe().addr & u64::from(u32::MAX) {
         IORING_MSG_DATA => data(req.call.sqe())?,
         IORING_MSG_SEND_FD => file(ctx, req.call.sqe(), own)?,

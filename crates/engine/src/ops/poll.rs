@@ -262,7 +262,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
     if let Phase::Polling(p) = &mut poll.phase {
         p.waits = now == 0;
     }
-    // The poll set looks anew at what it is told to wait for: a multishot poll that is ready fires.
+    // The poll set polls anew what it is told to wait for: a multishot poll that is ready fires.
     ctx.transports.ready_now = true;
     if let Err(e) = ctx.poll_again(id) {
         ctx.end_soon(id, e.res());

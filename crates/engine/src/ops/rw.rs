@@ -178,7 +178,7 @@ fn check_at_issue(call: &Call, io: &Transfer, how: Try) -> Result<()> {
         if rw_nowait::unknown_to_file(call) {
             return Err(Errno::EOPNOTSUPP);
         }
-        // What must be waited for is, before its position is looked at.
+        // A request that must wait waits before its position is checked.
         let waits = how == Try::Nonblock && rw_nowait::never_ready(call, kind_of(&call.file));
         return Err(if waits { Errno::EAGAIN } else { Errno::EINVAL });
     }
@@ -189,7 +189,7 @@ fn check_at_issue(call: &Call, io: &Transfer, how: Try) -> Result<()> {
 }
 
 /// Are there flags that the kernel does not know, or the file cannot do (`kiocb_set_rw_flags`)?
-/// preadv2(2) looks at them late, or not at all where nothing is transferred.
+/// preadv2(2) checks them late, or not at all where nothing is transferred.
 fn refused_flags(call: &Call, flags: u32) -> bool {
     if flags & (RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN) == 0 {
         return false;

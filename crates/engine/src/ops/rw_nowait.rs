@@ -77,8 +77,8 @@ pub(crate) fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
     magic.is_some_and(|m| UNBUFFERED.contains(&m))
 }
 
-/// Are there flags that some file systems can do, and not this one? pwritev2(2) looks at the
-/// position first.
+/// Are there flags that some file systems can do, and not this one? pwritev2(2) checks the position
+/// first.
 #[cold]
 pub(crate) fn unknown_to_file(call: &Call) -> bool {
     let flags = call.io().flags & (RWF_ATOMIC | RWF_DONTCACHE);

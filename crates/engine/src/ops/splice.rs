@@ -82,8 +82,8 @@ pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
     moved(call, done)
 }
 
-/// May one be read, and the other written? The kernel asks that first (`do_splice`); splice(2)
-/// looks at the offsets before, and has the pipe know no RWF_NOWAIT any more.
+/// May one be read, and the other written? The kernel checks that first (`do_splice`); splice(2)
+/// checks the offsets before, and has the pipe know no RWF_NOWAIT any more.
 fn modes_allow(call: &Call) -> bool {
     let mode = |fd| {
         let flags = sys::file_flags(fd);

@@ -1,20 +1,21 @@
-//! When an SQ thread that has found nothing should look again at once, and when it may sleep. Pure
+//! When an SQ thread that has found nothing should poll again at once, and when it may sleep. Pure
 //! code: no clock and no system call, times are handed in.
 //!
 //! It learns the gaps between submissions, as a histogram by size. So long after the last one, the
 //! next is expected where, of the gaps that were longer, the shortest few lie; until shortly before
-//! that, the thread sleeps, and then it looks without a pause:
+//! that, the thread sleeps, and then it polls without a pause:
 //!
 //! ```text
 //! last ─────────────────────────────────────▶ next submission
-//!        work │ sleep ─────▶ │ lead │ looks …
+//!        work │ sleep ─────▶ │ lead │ polls …
 //!             until an absolute moment, less what a timer is late on this machine
 //! ```
 //!
-//! So a steady program is met awake, one that submits in bursts is looked out for after a short
-//! and after a long gap, and where gaps are of all sizes, or shorter than a sleep is worth, the
-//! thread spins. Where nothing is known yet of gaps so long, it sleeps for a share of the time that
-//! has passed, so that what comes then waits for no more than that share longer.
+//! So the thread is awake when a steady program submits. It polls for a program that submits in
+//! bursts after a short gap and after a long gap. Where gaps are of all sizes, or shorter than a
+//! sleep is worth, the thread spins. Where nothing is known yet of gaps so long, it sleeps for a
+//! share of the time that has passed, so that what comes then waits for no more than that share
+//! longer.
 //!
 //! Where submissions have a period (`period`), that says when the next is due.
 //!
@@ -35,8 +36,8 @@ const UNKNOWN_SHARE: u64 = 8;
 const MISSES: u32 = 256;
 /// Gaps that must have been seen for them to tell something.
 const KNOWN: u32 = 16;
-/// A submission that does not come after the longest known gap is looked out for until so many
-/// times that have passed.
+/// A submission that does not come after the longest known gap is polled for until so many times
+/// that gap have passed.
 const OVERDUE: u64 = 2;
 /// At so many gaps, all count half.
 const FULL: u32 = 2048;
@@ -122,7 +123,7 @@ impl IdleSleeps {
         }
     }
 
-    /// A look at `now` has found `sqes` new ones.
+    /// A poll at `now` has found `sqes` new SQEs.
     pub(crate) fn found(&mut self, sqes: u32, now: u64) {
         let last = self.last;
         (self.last, self.poll_until) = (now, 0);
@@ -151,7 +152,7 @@ impl IdleSleeps {
         }
     }
 
-    /// A look at `now` has found nothing: what next?
+    /// A poll at `now` has found nothing: what next?
     pub(crate) fn next(&mut self, now: u64) -> Step {
         self.idle_sleep = None;
         if now < self.poll_until {

@@ -1,4 +1,4 @@
-//! When to look, and when to sleep: pure functions of what is measured, without I/O.
+//! When to poll, and when to sleep: pure functions of what is measured, without I/O.
 
 pub mod hybrid;
 pub(crate) mod idle_sleep;

@@ -18,11 +18,11 @@ const MOST: u32 = 64;
 const OFF: u32 = 2;
 /// One part in so many of the period: what still counts as on time.
 const NEAR: u64 = 8;
-/// A period that brought nothing is looked out for: who is held up should not wait for us, too.
-/// After so many without a submission the program does something else.
+/// After a period that brought nothing the thread polls: a program that is held up should not wait
+/// for us, too. After so many periods without a submission the program does something else.
 const LOST: u64 = 8;
-/// How much earlier the next is looked out for after one that came during a sleep, and how slowly
-/// that is forgotten.
+/// How much earlier the thread is awake for the next submission after one that came during a sleep,
+/// and how slowly that is forgotten.
 const EARLIER: u64 = 64;
 const FORGET: u64 = 512;
 
@@ -35,7 +35,7 @@ pub(super) struct PeriodPredictor {
     /// The last of all.
     last: u64,
     kept: u32,
-    /// It is looked out for so much before its time.
+    /// The thread is awake so much before the next submission is due.
     early: u64,
 }
 
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(period.next(5), None);
         let next = steady(&mut period, 10_000, 60);
         assert_eq!(period.next(next - 900), Some(Advice::AwakeAt(next)));
-        // Nothing comes: it is looked for. When it has come, the next period counts.
+        // No submission comes: the thread polls for one. When one has come, the next period counts.
         assert_eq!(period.next(next + 100), Some(Advice::PollUntil(next + 1000)));
         period.arrived(next + 400);
         assert_eq!(period.next(next + 410), Some(Advice::AwakeAt(next + 1000)));

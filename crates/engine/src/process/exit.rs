@@ -1,11 +1,11 @@
 //! The end of a task: what becomes of what a thread has in flight when it ends.
 //!
-//! As in the kernel, what is ready when a task ends completes. Beyond that nothing is looked for: a
-//! request whose task is gone goes on waiting, and fails
-//! when it comes to what only its task could have done (`tw.cancel`). A poll or a read that is
-//! ready is ECANCELED, a linked timeout cancels nothing, what comes next in a chain or behind a
-//! barrier is EFAULT; a timeout, or what the disk brings back, ends as ever. Only workers go with
-//! their task, and it waits for them (`io_wq_put_and_exit`).
+//! As in the kernel, what is ready when a task ends completes. Beyond that the exit searches for no
+//! request: a request whose task is gone goes on waiting, and fails when it comes to what only its
+//! task could have done (`tw.cancel`). A poll or a read that is ready is ECANCELED, a linked
+//! timeout cancels nothing, what comes next in a chain or behind a barrier is EFAULT; a timeout, or
+//! what the disk brings back, ends as ever. Only workers go with their task, and it waits for them
+//! (`io_wq_put_and_exit`).
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn ends_on(ring: &Arc<Ring>, task: u32) {
         if !running {
             return;
         }
-        // A signal only makes it look earlier.
+        // A signal only makes the thread check earlier.
         let _ = sleep_for_change(ctx, u64::MAX);
     }
 }

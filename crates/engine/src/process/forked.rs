@@ -81,7 +81,7 @@ impl Held {
 /// Tries to lock all rings before it waits for each.
 const TRIES: u32 = 20;
 
-/// From now on a fork that nobody tells us of is noticed wherever the engine looks for one.
+/// From now on a fork that nobody tells us of is noticed wherever the engine checks for one.
 pub fn notice_forks() {
     fork::noticed_by(fork_child);
 }

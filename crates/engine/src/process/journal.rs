@@ -244,7 +244,7 @@ impl Ctx {
     }
 }
 
-/// Has a child called since the reactor last looked?
+/// Has a child called since the reactor last checked?
 pub(crate) fn is_called(ring: &Ring) -> bool {
     ring.control.journal_writes().load(Relaxed) != ring.journal_writes.load(Relaxed)
 }
@@ -293,7 +293,7 @@ impl Children {
                 let pipe = ctx.mem.control.left(slot * WORDS + PIPE).load(Relaxed);
                 match self.watch(&set, pid, pipe) {
                     Err(Errno::ESRCH) => ended.push((pid, End::Exit)),
-                    // At the next look.
+                    // At the next check.
                     Err(_) => ring.journal_writes.store(calls.wrapping_sub(1), Relaxed),
                     Ok(end) => ended.extend(end.map(|end| (pid, end))),
                 }

@@ -53,7 +53,7 @@ pub fn after_dup(old: i32, new: i32) {
     if old == new {
         return;
     }
-    // The kernel gave it to the program: it was closed, and nobody heard of it.
+    // The kernel gave the number to the program: it was closed, and the close was not reported.
     moved::lose(new);
     if is_known_ring(new) {
         remove(new);

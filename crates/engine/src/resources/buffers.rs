@@ -67,7 +67,7 @@ impl BufTable {
         self.peek(slot).cloned().ok_or(Errno::EFAULT)
     }
 
-    /// As [`get`](Self::get), for a look only.
+    /// As [`get`](Self::get), to read only.
     #[inline]
     pub(crate) fn peek(&self, slot: u16) -> Option<&Arc<BufNode>> {
         self.slots.get(slot as usize).and_then(Option::as_ref)

@@ -122,7 +122,7 @@ impl FileTable {
     }
 
     /// A slot loses its file, which was deposited: its message is sent again without it. First the
-    /// new one, so that a child that looks finds one.
+    /// new one, so that a child that peeks finds one.
     pub(super) fn withdraw(&mut self, slot: u32) {
         let Some(at) = self.deposits.iter().position(|d| d.slots.contains(&slot)) else { return };
         let deposit = &mut self.deposits[at];

@@ -40,7 +40,7 @@ pub(crate) struct FileNode {
 /// Where tags of released nodes are collected for posting.
 #[derive(Debug, Default)]
 pub(crate) struct TagSink {
-    /// [`Self::any`]; spares the lock, for every enter looks here.
+    /// [`Self::any`]; spares the lock, for every enter checks this.
     any: AtomicBool,
     list: Mutex<Vec<u64>>,
 }
@@ -57,7 +57,7 @@ impl TagSink {
         self.any.load(Acquire)
     }
 
-    /// What was collected since the last look.
+    /// What was collected since the last call.
     pub(crate) fn take(&self) -> Vec<u64> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         self.any.store(false, Release);
@@ -131,8 +131,8 @@ impl FileTable {
         if softring_host::fork::noticed_late() {
             // The child may have locks on them.
             //
-            // SAFETY: as `away` says, the child looks at no slot before `fetch_if_away`, which
-            // takes these nodes out and forgets them, as `end` does.
+            // SAFETY: as `away` says, the child reads no slot before `fetch_if_away`, which takes
+            // these nodes out and forgets them, as `end` does.
             return nodes.for_each(|node| unsafe { node.fd.close_under_owner() });
         }
         let numbers = nodes.map(|node| node.fd()).collect();
@@ -170,7 +170,7 @@ impl FileTable {
         self.peek(slot).cloned().ok_or(Errno::EBADF)
     }
 
-    /// As [`get`](Self::get), for a look only.
+    /// As [`get`](Self::get), to read only.
     #[inline]
     pub(crate) fn peek(&self, slot: u32) -> Option<&Rc<FileNode>> {
         self.slots.get(slot as usize).and_then(Option::as_ref)

@@ -84,7 +84,7 @@ impl Req {
 }
 
 impl Ctx {
-    /// Acts on what is ready before task work goes on with a request that looks for others, in a
+    /// Acts on what is ready before task work goes on with a request that searches for others, in a
     /// chain: their own was queued earlier, and a worker gets to it when that is done.
     pub(crate) fn events_first(&mut self, req: &Req) {
         // With DEFER_TASKRUN their own is task work itself, which a cancellation comes before.

@@ -28,7 +28,7 @@ const TIMEOUTS: u8 = 4;
 /// Where a request is found: with which of those that are searched, and its place there.
 type Order = (u8, (bool, u64, u64));
 
-/// What a cancellation looks for (`struct io_cancel_data`).
+/// What a cancellation searches for (`struct io_cancel_data`).
 #[derive(Debug)]
 pub(crate) struct Wanted {
     flags: u32,

@@ -65,7 +65,7 @@ pub struct Ring {
     pub(crate) next_deadline: AtomicU64,
     /// The reactor watches this ring's poll set.
     pub(crate) watched: AtomicBool,
-    /// A thread inside `enter` drove this ring since the reactor last looked.
+    /// A thread inside `enter` drove this ring since the reactor last checked.
     pub(crate) driven: AtomicBool,
     /// The reactor knows this ring.
     pub(crate) listed: AtomicBool,
@@ -81,7 +81,7 @@ pub struct Ring {
     pub(crate) enters: AtomicU32,
     /// The process that its state is of, as [`softring_host::fork::generation`] tells.
     generation: AtomicU32,
-    /// Calls of children that the reactor has looked at (`process::journal`).
+    /// Calls of children that the reactor has checked (`process::journal`).
     pub(crate) journal_writes: AtomicU32,
     /// Numbers that were closed while their closer could not take the lock.
     pub(crate) moves: Moves,
@@ -248,8 +248,8 @@ impl Ring {
         self.generation.store(softring_host::fork::generation(), Relaxed);
     }
 
-    /// Looks at the state without a guard, which would write to it. None while somebody is in the
-    /// middle of an issue.
+    /// Peeks at the state without a guard, which would write to the state. None while somebody is
+    /// in the middle of an issue.
     ///
     /// # Safety
     /// As for [`Self::renew_now`], as long as what this answers is used.
@@ -319,7 +319,7 @@ pub struct Ctx {
     pub(crate) slab: Slab,
     /// Requests in existence: those in the slab and the one at hand.
     pub(crate) nr_reqs: u32,
-    /// Those of them that have ended since the last look.
+    /// Requests of these that have ended, and are not subtracted yet.
     pub(crate) nr_ended: u32,
     pub(crate) drain: Drain,
     /// Task work: requests to issue next.

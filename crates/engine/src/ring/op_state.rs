@@ -41,7 +41,7 @@ pub(crate) enum OpState {
     Poll(u32),
     /// TIMEOUT and LINK_TIMEOUT, and what updates one.
     Timeout(TimerArgs),
-    /// What a sleeper is to wait for, or FUTEX_WAKE to wake.
+    /// What a futex waiter is to wait for, or FUTEX_WAKE to wake.
     Sleep(Job),
     /// EPOLL_CTL.
     Epoll(epoll_event),
@@ -92,7 +92,7 @@ impl OpState {
     pub(crate) fn clear(&mut self) {
         match self {
             OpState::None => {}
-            // These have nothing to drop, and looking for it would cost calls.
+            // These have nothing to drop, and checking for it would cost calls.
             OpState::Rw(Rw { vector: None, .. }) | OpState::Net(Net { msg: None, .. }) => {
                 let _nothing = ManuallyDrop::new(core::mem::take(self));
             }

@@ -122,7 +122,7 @@ pub(crate) const FILE: u64 = 1 << 0;
 pub(crate) const POLLIN: u64 = 1 << 1;
 /// Waits for output.
 pub(crate) const POLLOUT: u64 = 1 << 2;
-/// `ioprio` is looked at by prep (else it must be 0).
+/// `ioprio` is read by prep (else it must be 0).
 pub(crate) const IOPRIO: u64 = 1 << 3;
 /// Allowed on IOPOLL rings.
 pub(crate) const IOPOLL: u64 = 1 << 4;
@@ -150,7 +150,7 @@ pub(crate) const CREDS: u64 = 1 << 13;
 pub(crate) const SELECT_MANY: u64 = 1 << 14;
 /// Each failure of its issue is handed back: from a worker's hand task work ends the request.
 pub(crate) const HANDS_BACK: u64 = 1 << 15;
-/// It looks for other requests.
+/// It searches for other requests.
 pub(crate) const SEARCHES: u64 = 1 << 16;
 /// A cancellation tells how many of it there were.
 pub(crate) const COUNTED: u64 = 1 << 17;

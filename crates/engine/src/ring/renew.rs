@@ -20,7 +20,8 @@ impl Ctx {
         (self.issuing, self.left_work, self.at_hand) = (Issuing::Nobody, false, -1);
         ring.control.fork_child();
         if let Some(pool) = self.pool.take() {
-            // Its threads are gone and its lock may be held by one of them: never looked at again.
+            // Its threads are gone and its lock may be held by one of them: the pool is never used
+            // again.
             Box::leak(Box::new(pool));
         }
         let transports = core::mem::take(&mut self.transports);

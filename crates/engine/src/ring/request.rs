@@ -241,7 +241,7 @@ pub(crate) struct Req {
     pub(crate) row: &'static OpDef,
     /// Its place in the table, once it has waited.
     pub(crate) id: Option<ReqId>,
-    /// What its CQEs are called by, and who looks for it; an update may change it.
+    /// The name of its CQEs, by which others search for the request; an update may change it.
     pub(crate) user_data: u64,
     pub(crate) flags: ReqFlags,
     pub(crate) phase: Phase,

@@ -72,8 +72,8 @@ impl Ctx {
         Err(Errno::ENOBUFS)
     }
 
-    /// The buffer that a read has picked is nowhere, which shows before its file is looked at. It
-    /// is used up where that cannot be polled, which some devices only seem to.
+    /// The buffer that a read has picked is nowhere, which shows before its file is checked. It is
+    /// used up where that cannot be polled, which some devices only seem to.
     #[cold]
     fn bad_buffer(&mut self, req: &mut Req) -> Errno {
         self.use_up(req);

@@ -26,7 +26,7 @@ pub(crate) struct SqPoll {
     pub(crate) data: Arc<SqData>,
     pub(crate) idle: u32,
     /// The ring's words, without the lock. A ring with an SQ thread is never resized, and whoever
-    /// looks has the ring.
+    /// reads them has the ring.
     pub(crate) words: Region,
     /// Something is in flight that the thread drives.
     pub(crate) drives: AtomicBool,

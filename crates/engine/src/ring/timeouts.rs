@@ -160,8 +160,8 @@ impl Ctx {
     }
 
     /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME,
-    /// or with the cancellation's own failure. It is no failure of its own: with CQE_SKIP_SUCCESS
-    /// it is not heard of.
+    /// or with the cancellation's own failure. Firing is no failure of the linked timeout's own:
+    /// with CQE_SKIP_SUCCESS it posts no CQE.
     fn linked_timeout_expired(&mut self, id: ReqId, head: Option<ReqId>) {
         let Some(mut timeout) = self.slab.take(id) else { return };
         debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);

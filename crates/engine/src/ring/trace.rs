@@ -1,5 +1,5 @@
 //! The steps of a request's life, as `softring trace` and `softring strace` show them
-//! (`stats::trace`). Off, each of these is a look at a byte.
+//! (`stats::trace`). Off, each of these is a read of a byte.
 
 use std::ffi::CString;
 

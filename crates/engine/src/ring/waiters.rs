@@ -100,11 +100,11 @@ impl Wakes {
     }
 }
 
-/// Whether to look for a moment before a sleep: as long as that was worth it the last time, and
-/// now and then to find out.
+/// Whether to spin for a moment before a sleep: as long as that was worth it the last time, and now
+/// and then to find out.
 #[derive(Debug, Default)]
 pub(crate) struct AdaptiveSpin {
-    /// The last wait that looked was over before it slept.
+    /// The last wait that spun was over before it slept.
     short: bool,
     waits: u32,
 }

@@ -279,7 +279,8 @@ mod tests {
         s.start(101_000, never);
         assert!(s.stop(3_501_000, || 500_000));
         assert_eq!(s.work, 400_000);
-        // After a long stretch, and a long gap, it looks first: sleeping there is no matter.
+        // After a long stretch, and a long gap, it reads the clock first: sleeping there is no
+        // matter.
         s.start(3_601_000, || 500_100);
         assert!(s.stop(3_901_000, || 800_100));
         assert_eq!(s.work, 700_000);
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn sleeps_between_short_stretches_are_not_held_against_a_long_one() {
         let mut s = Stopwatch { ended: 1000, read: (1000, 0), ..Stopwatch::default() };
-        // 10 µs of work, 90 of sleep, until a look tells that it sleeps in the gaps.
+        // 10 µs of work, 90 of sleep, until a read of the clock tells that it sleeps in the gaps.
         let (mut now, mut cpu) = (1000, 0);
         for _ in 0..25 {
             now += 90_000;

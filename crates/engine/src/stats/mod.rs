@@ -17,7 +17,7 @@
 //! Writers never lock for it: a ring's words, and its histograms, are written under that ring's
 //! lock, a pool's under that pool's, a meter's by its thread. Reading costs the program nothing. A
 //! word may be newer than the one before it; none ever goes back but gauges, or with its ring. A
-//! reader looks at `id` before and after: if it has changed, the place has a new owner.
+//! reader reads `id` before and after: if it has changed, the place has a new owner.
 //!
 //! A forked child makes its own page when it first submits. [`VERSION`] changes with the meaning of
 //! a word; words are only ever added at the end of a structure, whose size the header tells.
@@ -117,8 +117,8 @@ pub struct Reissue {
     pub at_once: Count,
     /// Arm steps that answered OK: the request waits for readiness.
     pub armed: Count,
-    /// Of those, the ones that the look behind the arming found ready. Where that look is a wait of
-    /// the program's, one that took less than two microseconds counts: it cannot have slept.
+    /// Of those, the ones that the poll behind the arming found ready. Where that poll is a wait of
+    /// the program's, a wait that took less than two microseconds counts: it cannot have slept.
     pub ready_at_arm: Count,
     /// Attempts made again because of readiness.
     pub reissued: Count,
@@ -144,7 +144,7 @@ pub struct Routes {
     pub(crate) queued: Count,
 }
 
-/// What threads that wait by polling did between their looks (`policy::hybrid`).
+/// What threads that wait by polling did between their polls (`policy::hybrid`).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct IdleSleeps {
@@ -191,7 +191,7 @@ pub(crate) struct MeterStats {
     /// What the thread had used before it had the meter, in ns: what its clock (schedstat(5)) says
     /// beyond that is its total, also while it polls in vain and writes nothing here.
     pub(crate) base_ns: Count,
-    /// Time used, in µs, as of the last look at the clock.
+    /// Time used, in µs, as of the last read of the clock.
     pub(crate) total_us: Count,
     /// Time used for work, in µs.
     pub(crate) work_us: Count,

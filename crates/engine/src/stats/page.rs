@@ -230,7 +230,7 @@ pub(super) fn hold() -> MutexGuard<'static, Option<Page>> {
     PROCESS.page.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a forked child: the page is the parent's, and not looked at again. Its memory stays mapped.
+/// In a forked child: the page is the parent's, and not accessed again. Its memory stays mapped.
 pub(super) fn forget(page: &Mutex<Option<Page>>) {
     // Where the fork was by system call, the lock may be held by a thread that is no more.
     match page.try_lock() {

@@ -317,7 +317,7 @@ words! {
     /// The processor that it last worked on.
     cpu: cpu;
     base_ns: base_ns;
-    /// As of the thread's last look at its clock; see [`Self::total_us_at`].
+    /// As of the thread's last read of its clock; see [`Self::total_us_at`].
     total_us: total_us;
     work_us: work_us;
     stretches: stretches;

@@ -8,7 +8,7 @@
 //! make no such file sends the errno instead. Nothing has a name in any file system, so nothing is
 //! left behind, whoever dies.
 //!
-//! Anybody may take the name once the watcher has gone, so a process looks whom it has reached
+//! Anybody may take the name once the watcher has gone, so a process checks whom it has reached
 //! (SO_PEERCRED), and sends to its own user or root only. In a user namespace that has no number
 //! for whom it has reached it cannot tell: then it sends no descriptor, but asks to be looked up in
 //! `/proc` ([`FIND`]), which who may read it can do and nobody else.

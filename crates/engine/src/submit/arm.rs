@@ -1,13 +1,14 @@
 //! Reissue: an attempt that would block arms readiness, and is issued again when the file is ready.
 //! Kernel counterpart: `io_arm_poll_handler`, `io_poll_check_events`.
 //!
-//! The kernel's arm step answers one of three. Here it is two steps, since epoll_ctl(2) looks at
-//! the file but keeps what it saw to itself:
+//! The kernel's arm step answers one of three. Here it is two steps, since epoll_ctl(2) polls the
+//! file but keeps what it saw to itself:
 //!
 //! - **Ok**: the request is registered in the poll set ([`Ctx::arm_poll`]);
 //! - **Aborted**: it cannot ([`Ctx::abort`]): a worker waits in its place, as io-wq would;
-//! - **Ready**: the look at the set that follows, one for all that a batch has armed, finds it
-//!   (`after_submit`). Where the program waits, its wait is that look, so that it costs nothing.
+//! - **Ready**: the poll of the set that follows, one for all that a batch has armed, finds it
+//!   (`after_submit`). Where the program waits, its wait is that poll, so that the poll costs
+//!   nothing.
 //!
 //! What is ready, at arm or later, is issued again in the order in which epoll tells of it, once
 //! each ([`Ctx::poll_fired`]). What would still block then goes to the end of epoll's list, behind

@@ -30,7 +30,7 @@ impl Ctx {
             req.flags.set(ReqFlags::ISSUED, found);
             let assigned = assigned.and_then(|()| self.check_file(&mut req));
             if let Err(e) = assigned {
-                // A worker lets task work end what has no file; only a worker's call looks for a
+                // A worker lets task work end what has no file; only a worker's call looks up a
                 // second one.
                 if def.has(opdef::FILE_IN) && found {
                     if !req.is_workers() {
@@ -184,7 +184,7 @@ impl Ctx {
         if receives && req.may_not_wait() && !self.leaves_work() {
             return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
         }
-        // Its next turn looks at the file first, and then for a buffer.
+        // Its next turn polls the file first, and then picks a buffer.
         if receives && sys::poll_now(req.call.file.fd(), sys::POLLIN) == 0 {
             return self.outcome(req, Outcome::Retry);
         }
@@ -270,7 +270,7 @@ impl Ctx {
     pub(crate) fn assign_file(&mut self, req: &mut Req) -> Result<()> {
         let def = req.row;
         if !matches!(req.call.file, FileRef::None) {
-            // A worker looks for the second file that there was none of before.
+            // A worker looks up the second file that there was none of before.
             let second = def.has(opdef::FILE_IN) && !matches!(req.call.state, OpState::Source(_));
             return if second { crate::ops::splice::assign_in(self, req) } else { Ok(()) };
         }

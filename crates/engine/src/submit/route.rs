@@ -44,7 +44,7 @@ impl Ctx {
             return Some(Way::Poll);
         }
         if req.polls_first() && req.arms == 0 {
-            // All but these first look whether it is a socket.
+            // All but these first check whether the file is a socket.
             let any = def.has(opdef::ANY_FILE) || req.receives_anything();
             let fd = req.call.file.fd();
             let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_zero_copy(fd).is_ok();

@@ -16,7 +16,7 @@ use softring_host::{sys, time, user};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// Of this many calls one looks whether the descriptor was closed behind our back.
+/// Of this many calls one checks whether the descriptor was closed behind our back.
 const CHECK_EVERY: u32 = 64;
 
 /// See [`super::enter()`].
@@ -216,8 +216,8 @@ impl Ctx {
         }
     }
 
-    /// Right behind a submission: is what a wait wants there, and nothing that it would look at?
-    /// The first look of `io_cqring_wait`, without its task work, which has just been done.
+    /// Right behind a submission: is what a wait wants there, and nothing that the wait would
+    /// check? The first check of `io_cqring_wait`, without its task work, which has just been done.
     fn has_enough(&self, min: u32) -> bool {
         let polls = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_IOPOLL;
         self.mem.cq_ready() >= min.min(self.mem.geo.cq_entries)

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 const ENOENT: i32 = -2;
 const CANCEL: u64 = 1 << 32;
 
-/// What is looked for.
+/// What is searched for.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Named(u64),

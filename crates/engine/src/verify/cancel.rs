@@ -29,19 +29,19 @@ const HAS_RUN: &str = "a cancelled call has run";
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// The cancel looks at the queue in one critical section, and takes from it in the next.
+    /// The cancel checks the queue in one critical section, and takes from it in the next.
     TwoChecks,
     /// The cancel also ends what already runs.
     EndsRunning,
-    /// The cancel looks at what runs in one critical section, and at the queue in the next.
+    /// The cancel checks what runs in one critical section, and the queue in the next.
     RunningFirst,
     /// Signals go on when their item is done.
     KeepsSignal,
     /// A cancel ends what no worker has any more, and the ring's task has not seen yet.
     EndsDeferred,
-    /// An event is believed without a look at the generation.
+    /// An event is believed without a check of the generation.
     StaleEvent,
-    /// The futex waiter looks whether it is taken back before it says that it has ended.
+    /// The futex waiter checks whether it is taken back before it says that it has ended.
     EarlyCheck,
     /// What the one stores and the other loads has no total order.
     NoOrder,

@@ -21,7 +21,7 @@ enum Fault {
     IssuesBeside,
 }
 
-/// A word, and where its sleepers are.
+/// A word, and where its waiters sleep.
 struct Futex {
     word: AtomicU64,
     /// As the kernel's bucket: comparing and going to sleep are one step.

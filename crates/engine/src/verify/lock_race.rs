@@ -31,7 +31,7 @@ impl Slot for Number {
 #[derive(Debug, Default)]
 struct Threads {
     count: AtomicU32,
-    /// Whoever looks finds none, which is a fault.
+    /// Whoever reads the count finds none, which is a fault.
     hidden: bool,
 }
 

@@ -3,7 +3,7 @@
 //! SQ_WAKEUP if it sees the flag.
 //!
 //! And the end of a ring ([`Group`]), whose memory goes when `SqData::detach` is through: loom
-//! reports a look at it after that.
+//! reports an access to it after that.
 
 use super::{Bucket, explore, found};
 use crate::drive::sqpoll::protocol::{Page, PageWord, need_wakeup, ready};
@@ -15,7 +15,7 @@ use loom::sync::atomic::{AtomicU32, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// A word, and where its sleepers are; `FENCE`, `ORDERED`: as the protocol wants it.
+/// A word, and where its waiters sleep; `FENCE`, `ORDERED`: as the protocol wants it.
 #[derive(Default)]
 struct Shared<const FENCE: bool, const ORDERED: bool> {
     word: AtomicU32,
@@ -95,9 +95,9 @@ impl<W: PageWord> Page for Words<W> {
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// The program looks at the flag before its tail can be seen.
+    /// The program reads the flag before its tail can be seen.
     ProgramFence,
-    /// The thread reads the sequence word after it looked at the tail.
+    /// The thread reads the sequence word after it read the tail.
     LateSeq,
 }
 
@@ -189,7 +189,7 @@ enum Hold {
     Right,
     /// Whoever closes the ring does not wait.
     NoWait,
-    /// The thread reads the list before it looks which version that is.
+    /// The thread reads the list before it reads which version that is.
     EarlyList,
 }
 
@@ -204,7 +204,7 @@ impl<const ORDERED: bool> Group<Shared<true, ORDERED>> {
             let early = (hold == Hold::EarlyList).then(|| *self.has_ring.lock().unwrap());
             self.words.take_list(|| mine = early.unwrap_or_else(|| *self.has_ring.lock().unwrap()));
             if mine {
-                // A look at the tail, without any lock.
+                // A read of the tail, without any lock.
                 self.memory.with(|_| ());
             } else {
                 let has_ring = self.has_ring.lock().unwrap();

@@ -12,11 +12,11 @@ use loom::thread;
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// The last look is at the list as it was when the reactor woke.
+    /// The last check is of the list as it was when the reactor woke.
     OldList,
-    /// What the last look finds is not acted on.
+    /// What the last check finds is not acted on.
     Ignored,
-    /// The tick is said to have ended only after the last look.
+    /// The tick is said to have ended only after the last check.
     LateEnd,
 }
 
@@ -148,7 +148,7 @@ impl Process {
         guard(&self.ring, &self.ticking, false, || Some(self));
     }
 
-    /// The reactor has found no ring to look at for long.
+    /// The reactor has found no ring to check for long.
     fn end(&self, fault: Fault) {
         match fault {
             Fault::LateEnd if self.tick(&self.rings()) => {}

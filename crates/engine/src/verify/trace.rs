@@ -19,7 +19,7 @@ enum Fault {
     None,
     /// The writer tells of an event without a release.
     PlainPublish,
-    /// The reader frees a chunk before it has looked at it.
+    /// The reader frees a chunk before it has read it.
     EarlyFree,
     /// The reader takes what it is told of without an acquire.
     PlainRead,

@@ -80,7 +80,7 @@ struct Ring {
     waiters: Shared,
     seq: Shared,
     bucket: Bucket,
-    /// Passive waiters look before they sleep.
+    /// Passive waiters spin before they sleep.
     spins: bool,
 }
 
@@ -106,7 +106,7 @@ enum Fault {
     Woken,
     /// A driver that leaves without telling the others.
     WakeWaiters,
-    /// A sleeper that reads the sequence word after it released the lock.
+    /// A waiter that reads the sequence word after it released the lock.
     LateSeq,
 }
 

@@ -1,4 +1,4 @@
-//! A sleeper's word (`io::futex_waiter::protocol`) under loom.
+//! A futex waiter's word (`io::futex_waiter::protocol`) under loom.
 
 use super::Bucket;
 use crate::io::futex_waiter::protocol::Word;
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Clone, Default)]
 pub(super) struct Total(Arc<AtomicU32>);
 
-/// A word, and where its sleepers are.
+/// A word, and where its waiters sleep.
 pub(super) struct WaiterWord {
     word: AtomicU32,
     total: Option<Total>,

@@ -77,8 +77,8 @@ pub(crate) trait Ticks {
         }
     }
 
-    /// Takes over rings that nobody drove since the last look; true if there was any ring to look
-    /// at.
+    /// Takes over rings that nobody drove since the last check; true if there was any ring to
+    /// check.
     fn tick(&self, rings: &[Self::Ring]) -> bool {
         let mut any = false;
         for ring in rings {

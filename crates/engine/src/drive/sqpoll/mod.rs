@@ -2,10 +2,10 @@
 //! Kernel counterpart: `io_uring/sqpoll.c`.
 //!
 //! One thread serves a ring, or several that share it (ATTACH_WQ). While there is work, and for
-//! `sq_thread_idle` after it, the thread spins: it looks at the tails, submits, and drives the
-//! rings' transports. Then it rests: it sets NEED_WAKEUP, hands what is in flight to the reactor,
-//! and sleeps until a program wakes it by `enter`. One of the two sees a queue that fills up just
-//! then, because each stores before it loads, with a full fence between:
+//! `sq_thread_idle` after it, the thread spins: it reads the tails, submits, and drives the rings'
+//! transports. Then it rests: it sets NEED_WAKEUP, hands what is in flight to the reactor, and
+//! sleeps until a program wakes it by `enter`. One of the two sees a queue that fills up just then,
+//! because each stores before it loads, with a full fence between:
 //!
 //! ```text
 //! program                         thread                     without the fences, both loads
@@ -53,7 +53,7 @@ const DEFAULT_IDLE: u32 = 1000;
 /// Whoever closes a ring waits for its SQ thread to let go of it, but no longer than this: it may
 /// be a signal handler that has interrupted the holder of a lock that the thread waits for.
 const LET_GO: Duration = Duration::from_secs(1);
-/// Who waits for room in a submission queue looks again this often, whatever wakes it.
+/// A thread that waits for room in a submission queue checks again this often, whatever wakes it.
 const SQ_WAIT_NS: u64 = 100_000_000;
 
 /// SQ threads that start from now on sleep between submissions
@@ -147,7 +147,7 @@ pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring
     ring.lock().sq_creds = Some(softring_host::creds::mine());
     let polls = p.flags & IORING_SETUP_IOPOLL != 0;
     if !data.attach(ring) {
-        // It has ended, with the last ring that it had, since we looked.
+        // The SQ thread has ended since it was checked, with the last ring that it had.
         data = SqData::start(p)?;
         data.attach(ring);
     }
@@ -209,7 +209,7 @@ impl SqData {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// False if the thread has ended: it looks at the list once more before it does.
+    /// False if the thread has ended: the thread reads the list once more before it ends.
     fn attach(&self, ring: &Arc<Ring>) -> bool {
         let mut list = self.rings();
         let lives = self.tid().load(SeqCst) != 0;

@@ -36,7 +36,7 @@ const SPIN_MAX: u64 = 10_000_000;
 const PAUSE_SHARE: u64 = 16;
 /// and no longer than this, in ns.
 const PAUSE_MAX: u64 = 1_000_000;
-/// Polls between two looks at the clock, while it spins.
+/// Polls between two reads of the clock, while the thread spins.
 const POLLS: u32 = 64;
 
 /// For how long there was no work.

@@ -44,7 +44,7 @@ pub(super) struct Thread {
     meter: Option<Meter>,
     turn: u32,
     idle_sleeps: Option<IdleSleeps>,
-    /// When the timer's cost was last looked at.
+    /// When the timer's cost was last measured.
     tried: u64,
     signals: SignalScope,
     pub(super) vain: Vain,
@@ -121,7 +121,7 @@ impl Thread {
         ends
     }
 
-    /// Looks at all rings; true if there was work.
+    /// Makes a pass over all rings; true if there was work.
     fn passes(&mut self) -> bool {
         self.turn = self.turn.wrapping_add(1);
         let ask = self.turn.is_multiple_of(ASK_EVERY);
@@ -139,7 +139,7 @@ impl Thread {
         all.work
     }
 
-    /// Between two looks.
+    /// Between two passes.
     fn sleep_between(&mut self) {
         core::hint::spin_loop();
         if self.sleep_for_completions() || self.pause() {
@@ -290,7 +290,7 @@ pub(super) fn served(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &
     rings.iter().filter_map(|r| Some((r, r.sq.get()?)))
 }
 
-/// Those of which the thread looks for completions.
+/// The rings that the thread polls for completions.
 pub(super) fn busy(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
     served(rings).filter(|(_, sq)| sq.drives.load(Relaxed))
 }
@@ -300,8 +300,8 @@ fn polling(ring: &Arc<Ring>, f: impl FnOnce(&mut Polling)) {
 }
 
 /// The sleep to take where all would sleep: that of the ring whose completions are to end it, which
-/// must have some to sleep for. Those of the others are looked for when it is over: at the earliest
-/// time that any of the rings would sleep until.
+/// must have some to sleep for. The thread polls for the completions of the others when the sleep
+/// is over: at the earliest time that any of the rings would sleep until.
 fn first_idle_sleep<'a>(
     rings: &'a [Arc<Ring>],
     signals: &mut SignalScope,
@@ -327,7 +327,7 @@ fn first_idle_sleep<'a>(
     ))
 }
 
-/// Looks at one ring (`__io_sq_thread`).
+/// Makes a pass over one ring (`__io_sq_thread`).
 fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Found {
     let none = Found::default();
     let Some(sq) = ring.sq.get() else { return none };

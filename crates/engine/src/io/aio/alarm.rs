@@ -1,5 +1,6 @@
 //! What ends a sleep in io_pgetevents that has no bound: a poll of an eventfd, in the same context.
-//! Who posts something that the sleeper waits for, and no completion of aio is, signals it.
+//! A thread signals the eventfd when it posts something that the sleeping thread waits for and that
+//! is no completion of aio.
 
 use super::{AioCtx, poll};
 use softring_host::calls::aio::{self, IocbPtr};

@@ -1,22 +1,23 @@
-//! Sleeping for completions without the lock that guards the context: reaping its events is
-//! detached from the context meanwhile, and the sleeper's alone.
+//! Sleeping for completions without the lock that guards the context. Meanwhile the reaping of its
+//! events is detached from the context: only the waiting thread reaps them.
 //!
-//! The sleeper is inside io_pgetevents, which takes events out of the ring on its own. So until it
-//! has brought them back nobody else may take any ([`AioCtx::detach_reap`]); submitting is free to
-//! all.
+//! The waiting thread is inside io_pgetevents, which takes events out of the ring on its own. So
+//! until the thread has brought these events back no other thread may take any
+//! ([`AioCtx::detach_reap`]). Every thread may submit meanwhile.
 //!
 //! ```text
-//! sleeper                                 others, under the lock
-//! lock; detach_reap: detached = sleeper
+//! waiter                                  others, under the lock
+//! lock; detach_reap: detached = waiter
 //! unlock
-//! io_pgetevents                           submit: yes; reap: finds nothing, the sleeper will
+//! io_pgetevents                           submit: yes; reap: finds nothing, the waiter will
 //! lock; attach_reap: events, detached = none
 //! ```
 //!
-//! A signal handler may run on top of the sleeper, at the end of its io_pgetevents (signals are
-//! blocked otherwise), and want the events itself: it takes them in its thread's name, and the
-//! sleeper finds none. So they are kept where both find them, those that are there told from
-//! the rest by their iocb's address, as nobody has seen the call's answer yet.
+//! A signal handler may interrupt the waiting thread, at the end of its io_pgetevents (signals are
+//! blocked otherwise), and want the events itself. The handler then takes the events in its
+//! thread's name, and the interrupted wait finds none. So the events are kept where both find them.
+//! An event that has come is told from the rest by its iocb's address, as nobody has seen the
+//! call's answer yet.
 #![allow(unsafe_code)]
 
 use super::AioCtx;
@@ -36,7 +37,7 @@ pub(super) struct Sleeping {
     thread: usize,
 }
 
-/// Events that a sleeper has taken; the first without an iocb ends them.
+/// Events that a waiting thread has taken; the first event without an iocb ends them.
 #[derive(Debug)]
 pub(super) struct EventBuffer(UnsafeCell<[io_event; AIO_WAIT_BATCH]>);
 
@@ -46,8 +47,8 @@ impl Default for EventBuffer {
     }
 }
 
-// SAFETY: one sleeper at a time: its system call writes, and after it the thread that attaches the
-// reap again reads, under the lock.
+// SAFETY: one thread waits at a time: its system call writes the events; after that call the thread
+// that attaches the reap again reads them, under the lock.
 unsafe impl Send for EventBuffer {}
 // SAFETY: as above.
 unsafe impl Sync for EventBuffer {}
@@ -74,7 +75,7 @@ impl DetachedReap {
         time: Duration,
         sigmask: Option<u64>,
     ) -> Result<usize> {
-        // SAFETY: the one sleeper's until the reap is attached again.
+        // SAFETY: the buffer is the one waiting thread's until the reap is attached again.
         unsafe { get_events(self.id, min, Some(time), sigmask, self.events.0.get()) }
     }
 }
@@ -109,7 +110,7 @@ impl AioCtx {
         self.detached.is_some()
     }
 
-    /// The sleeper is back, with what it has taken, unless a handler took that.
+    /// The waiting thread is back, with the events that it has taken, unless a handler took them.
     pub(crate) fn attach_reap(&mut self, reap: &DetachedReap) {
         if self.detached.is_some_and(|l| l.number == reap.number) {
             self.take_detached_events();
@@ -129,8 +130,8 @@ impl AioCtx {
         if let Some(ring) = &mut self.ring {
             ring.resync();
         }
-        // SAFETY: the sleep is over, so its call has returned, and under the lock nobody else
-        // looks.
+        // SAFETY: the sleep is over, so its call has returned, and under the lock nobody else reads
+        // the events.
         let events = unsafe { &mut *self.events.0.get() };
         let n = events.iter().position(|e| e.obj == 0).unwrap_or(events.len());
         // Reaped from the end: keep the kernel's order.

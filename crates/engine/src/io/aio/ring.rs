@@ -21,7 +21,7 @@ pub(crate) struct Ring {
 // SAFETY: the ring is plain shared memory, not bound to a thread; `&mut` of the owner keeps
 // consumers to one.
 unsafe impl Send for Ring {}
-// SAFETY: through `&self` only atomic words of the shared memory are looked at.
+// SAFETY: through `&self` only atomic words of the shared memory are read.
 unsafe impl Sync for Ring {}
 
 /// A context of ours, by io_setup(2): its id, and its ring, which is not to be used past
@@ -38,8 +38,8 @@ pub(super) fn setup(depth: u32) -> Result<(usize, Option<Ring>)> {
 impl Ring {
     /// The ring of a fresh context of the program's, which lies in its memory.
     pub(crate) fn of_program(id: UserPtr) -> Option<Ring> {
-        // SAFETY: the program's memory, says the type: it gives the context up by a call that we
-        // hear of, or breaks itself.
+        // SAFETY: the program's memory, says the type: the program gives the context up by a call
+        // that we are told of, or breaks itself.
         unsafe { Ring::at(id.0 as usize) }
     }
 
@@ -50,8 +50,8 @@ impl Ring {
     unsafe fn at(id: usize) -> Option<Ring> {
         let head = NonNull::new(core::ptr::with_exposed_provenance_mut::<aio_ring>(id))?;
         let mut magic = [0u32; 8];
-        // An emulated kernel's id need not be an address: looked at through the kernel, never
-        // straight.
+        // An emulated kernel's id need not be an address: the words are read through the kernel,
+        // never straight.
         softring_host::user::read_slice(id as u64, &mut magic).ok()?;
         let [_, nr, at, tail, magic, _, incompat, len] = magic;
         let known =
@@ -134,7 +134,7 @@ impl Ring {
         let bytes = (size_of::<aio_ring>() + self.nr as usize * size_of::<io_event>())
             .div_ceil(4096)
             * 4096;
-        // SAFETY: the mapping of a context that this process does not have, looked at through us.
+        // SAFETY: the mapping of a context that this process does not have, accessed through us.
         unsafe { softring_host::calls::memory::unmap(self.head.as_ptr().addr(), bytes) };
     }
 }

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::{self, SeqCst};
 
 use softring_uapi::errno::{Errno, Result};
 
-/// What a futex waiter's word says: nothing is asked of it; it stands at the program's futex; look
-/// at the job or `leave`.
+/// What a futex waiter's word says: nothing is asked of it; it waits at the program's futex; it is
+/// to read the job or `leave`.
 pub(crate) const IDLE: u32 = 0;
 pub(crate) const PLACED: u32 = 1;
 pub(crate) const ASKED: u32 = 2;
@@ -76,7 +76,7 @@ pub(crate) trait Steps {
     /// # Errors
     /// As waitid(2).
     fn watch_children(&self) -> Result<usize>;
-    /// Which of the futexes where it stands has another value.
+    /// Which of the futexes where it waits has another value.
     fn changed(&self) -> Option<i32>;
     fn has_job(&self) -> bool;
 
@@ -96,8 +96,8 @@ pub(crate) trait Steps {
     /// that all is done.
     ///
     /// # Errors
-    /// As futex(2); `EAGAIN` also if it was woken at one futex before it stood at the next: it does
-    /// not come back to its own words then.
+    /// As futex(2); `EAGAIN` also if the futex waiter was woken at one futex before it waited at
+    /// the next: it does not come back to its own words then.
     fn place(&self, all: &[Self::There]) -> Result<()> {
         for (word, there) in self.words().iter().zip(all) {
             self.move_there(word, there)?;
@@ -152,7 +152,7 @@ pub(crate) trait Steps {
         }
         let leave = self.leave().load(SeqCst) != 0;
         self.state().store(if woken.is_some() { WOKEN } else { BACK }, SeqCst);
-        // Who takes it back says so first, then looks at the state.
+        // The thread that takes it back says so first, then reads the state.
         if self.stop().load(SeqCst) != 0 {
             self.state().wake();
         }
@@ -175,7 +175,7 @@ pub(crate) trait Steps {
                 Ok(_) | Err(Errno::EAGAIN) if at == IDLE && self.is_asked() => {}
                 // Nothing is asked of it: a late wake of what had its word's address before.
                 Ok(_) if !self.has_job() => {}
-                // It changed while nobody stood there: as good as woken.
+                // The futex changed while nobody waited there: as good as woken.
                 Err(Errno::EAGAIN) => match self.changed() {
                     None if at == IDLE => {}
                     which => return Some(which.unwrap_or(0)),

@@ -64,7 +64,7 @@ use std::sync::Arc;
 
 /// What a worker runs.
 pub(crate) trait Work: Send + 'static {
-    /// What is still known of an item while it runs; what predicates look at.
+    /// What is still known of an item while it runs; predicates check this.
     type Key: Copy + Send + 'static;
 
     /// Runs on a worker thread, may block; posts its own completion.

@@ -109,7 +109,8 @@ impl<W: Work> Queue<W> {
     /// first.
     pub(super) fn remove(&mut self, mut pred: impl FnMut(&W::Key) -> bool, all: bool) -> Vec<W> {
         let mut out = Vec::new();
-        // Chains first: what taking a ready item makes ready must have been looked at.
+        // Chains first: an item that becomes ready because a ready one is taken must have been
+        // checked.
         if all {
             for b in 0..WORKER_HASH_BUCKETS {
                 self.remove_from(Where::Chain(b), &mut pred, true, &mut out);

@@ -52,7 +52,7 @@ fn read_or_write(cb: &iocb, fd: i32, flags: OFlags, wrong: OFlags) -> Result<()>
         return Err(Errno::EOPNOTSUPP);
     }
     if flags & OFlags::ACCMODE == wrong {
-        // The kernel looks at the flags before.
+        // The kernel checks the flags before.
         let atomic = asked & RWF_ATOMIC != 0 && !direct;
         let special = atomic || asked & RWF_DONTCACHE != 0 && !knows_dontcache(fd);
         return Err(if special { Errno::EOPNOTSUPP } else { Errno::EBADF });
@@ -117,7 +117,7 @@ fn knows_nowait(fd: i32) -> bool {
 }
 
 /// Has the file `read_iter`, or for a write `write_iter`? What has only `read` or `write`, as the
-/// write side of an eventfd, refuses every flag before it looks at the rest. Of the others each
+/// write side of an eventfd, refuses every flag before it checks the rest. Of the others each
 /// refuses two flags that contradict each other.
 fn has_iter(fd: i32, writes: bool) -> bool {
     match try_byte(fd, writes, RWF_APPEND | RWF_NOAPPEND) {

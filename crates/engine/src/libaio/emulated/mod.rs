@@ -100,7 +100,7 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
     if user::read::<u64>(at)? != 0 || nr == 0 {
         return Err(Errno::EINVAL);
     }
-    // The kernel doubles a number of 32 bits before it looks for a mistake.
+    // The kernel doubles a number of 32 bits before it checks for a mistake.
     if nr.max(4 * processors()).wrapping_mul(2) > ABSURD_NR {
         return Err(Errno::EINVAL);
     }

@@ -1,8 +1,8 @@
 //! io_getevents(2) and io_pgetevents(2) of a context of our own.
 //!
 //! A thread sleeps on a futex; under a signal mask on an eventfd, as no futex call takes a mask.
-//! One eventfd serves all who sleep so: each clears it before it looks for events, and whoever
-//! leaves events behind signals it again.
+//! One eventfd serves all threads that sleep so: each clears it before it checks for events, and a
+//! thread that leaves events behind signals it again.
 
 use super::{Context, signal};
 use crate::libaio::peek::{Wait, end_under};
@@ -93,7 +93,7 @@ impl Context {
                 sys::futex_wait_sig(&self.seq, seen, Some(left.unwrap_or(forever)))
             }
         };
-        // Under a mask no second sleep would hear of that signal.
+        // Under a mask no second sleep would be told of that signal.
         if slept == Err(Errno::EINTR) && (masked.is_some() || self.seq.load(Acquire) == seen) {
             return Err(Errno::EINTR);
         }

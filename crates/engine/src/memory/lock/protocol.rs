@@ -4,10 +4,10 @@
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use core::time::Duration;
 
-/// When a sleeper first checks that the holder lives: a process may end while a thread of the
-/// engine's has the lock. It doubles from check to check, up to [`LOCK_CHECK`].
+/// When a waiting thread first checks that the holder lives: a process may end while a thread of
+/// the engine's has the lock. The time doubles from check to check, up to [`LOCK_CHECK`].
 const FIRST_CHECK: Duration = Duration::from_millis(1);
-/// How often a sleeper checks at the least.
+/// How often a waiting thread checks at the least.
 const LOCK_CHECK: Duration = Duration::from_millis(100);
 /// Spins before sleeping: holders rarely keep it longer than one inline operation. Under loom the
 /// other thread would not run meanwhile.

@@ -5,7 +5,7 @@
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{self, SeqCst};
 
-/// One who looks at the sequence word without sleeping, in the count of waiters.
+/// A waiter that reads the sequence word without sleeping, in the count of waiters.
 const SPINNER: u32 = 1 << 16;
 
 /// A word that threads of several processes share.
@@ -48,16 +48,17 @@ pub(crate) trait Sequence {
     /// Bumped under the lock whenever a passive waiter should check again.
     fn seq(&self) -> &Self::Word;
 
-    /// Makes every passive waiter look again; true if there are sleepers to wake, when the lock is
-    /// given back. Lock holder only.
+    /// Makes every passive waiter check again; true if there are waiters asleep, to be woken when
+    /// the lock is given back. Lock holder only.
     #[inline(always)]
     fn bump(&self) -> bool {
         if self.waiters().load(SeqCst) == 0 {
             return false;
         }
         self.seq().add(1, SeqCst);
-        // Who only looks sees it. Who went to sleep before this asks was counted; who goes later
-        // finds the word changed, because this, too, is a write.
+        // A waiter that only reads the word sees the change. A waiter that went to sleep before
+        // this access to the count was counted. A waiter that goes to sleep later finds the word
+        // changed, because this access, too, is a write.
         let asleep = self.waiters().add(0, SeqCst);
         !asleep.is_multiple_of(SPINNER)
     }

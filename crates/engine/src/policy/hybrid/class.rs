@@ -32,7 +32,7 @@ pub(super) struct Class {
     used: u64,
     /// When a request of it was last done, in ns.
     pub(crate) heard: u64,
-    /// The look at which it last learned.
+    /// The poll at which it last learned.
     pub(crate) taught: u64,
     pub(crate) queue: Queue,
     pub(crate) estimate: Estimate,

@@ -1,12 +1,12 @@
 //! When a completion is worth waiting for awake: one estimate for requests of a kind, learned from
-//! one bit at a time (as PAS does: FAST '26, "DPAS"), not from a mean, which a late look would
-//! inflate and which would then make the next look later still.
+//! one bit at a time (as PAS does: FAST '26, "DPAS"), not from a mean, which a late poll would
+//! inflate and which would then make the next poll later still.
 
 /// What a sleep that ended too early adds to the age, in thousandths; each further one in a row
 /// adds as much again to the step.
 const UP: u64 = 10;
 /// What one that ended too late takes from it, likewise. An estimate that takes ten times what it
-/// adds settles where one request in eleven is done before anybody looks.
+/// adds settles where one request in eleven is done before the thread polls.
 const DOWN: u64 = 100;
 /// Smallest and largest step in thousandths: a device that has changed is caught up with in a few
 /// dozen requests, one bit can never do more than this.
@@ -20,12 +20,12 @@ const MEAN_WEIGHT: u64 = 8;
 /// One sample counts as so many times the mean at most.
 const SAMPLE_MAX: u64 = 4;
 
-/// What looking at a request told, against the age at which a sleep for it would have ended.
+/// What polling for a request told, against the age at which a sleep for it would have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bit {
     /// Still pending then: longer sleeps are possible.
     Under,
-    /// Done by then: nobody looked.
+    /// Done by then: nobody polled.
     Over,
 }
 
@@ -74,7 +74,7 @@ impl Estimate {
     }
 
     /// One was done at an age between the two. What was not watched closely tells little: a program
-    /// that pauses before it looks must not make its device seem slow.
+    /// that pauses before it polls must not make its device seem slow.
     pub(super) fn took(&mut self, low: u64, high: u64) {
         let high = high.min(AGE_MAX);
         let close = high.saturating_sub(low) <= high / 4;
@@ -97,7 +97,7 @@ impl Estimate {
         }
     }
 
-    /// Nothing was heard for long: the device may be another by now. Less is claimed.
+    /// No completion was seen for long: the device may be another by now. Less is claimed.
     pub(super) fn rest(&mut self) {
         if self.known() {
             self.age = (self.age - self.age / 4).max(AGE_MIN);

@@ -1,4 +1,4 @@
-//! Hybrid polling: when a thread that waits for I/O should look, sleep or block. Pure code: no
+//! Hybrid polling: when a thread that waits for I/O should poll, sleep or block. Pure code: no
 //! clock and no system call, times are handed in. Whoever submits tells of each request
 //! ([`issued`]), who finds it done tells that ([`done`]), and who finds nothing asks what to do now
 //! ([`next`]).
@@ -13,13 +13,13 @@
 //! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
 //! may sleep through several, so that they are taken together, or one as short as [`GATHER_SHARE`]
 //! where devices have shown that they are busy without a gap ([`utilisation`]). No sleep is longer
-//! than [`IDLE_SLEEP_MAX`]. A device that has stalled is not polled_at for: after [`VAIN_SLEEPS`]
+//! than [`IDLE_SLEEP_MAX`]. A device that has stalled is not polled for: after [`VAIN_SLEEPS`]
 //! sleeps the thread blocks until something completes.
 //!
 //! ```text
 //! issue ────────────── mean ──────────────▶ done
 //!       ── age ──▶│ (learned by the bits)
-//!   sleep ──▶ │lead│ look, look, look …       overdue: sleeps of mean/UNSEEN_SHARE, if long enough
+//!   sleep ──▶ │lead│ poll, poll, poll …       overdue: sleeps of mean/UNSEEN_SHARE, if long enough
 //! ```
 //!
 //! [`issued`]: Hybrid::issued
@@ -50,7 +50,7 @@ use policy::{Scene, Way};
 /// Longest sleep, in ns. Whatever the estimate says, whatever the clock does.
 pub const IDLE_SLEEP_MAX: u64 = 4_000_000;
 /// A finished request may stay unseen for one part in so many of what its kind takes: a hundredth
-/// on average, if nothing else is to be gained by looking.
+/// on average, if nothing else is to be gained by polling.
 pub(crate) const UNSEEN_SHARE: u64 = 50;
 /// Requests in flight that are kept track of, at most.
 pub(crate) const FLIGHT_MAX: u32 = 4096;
@@ -64,7 +64,7 @@ const VAIN_SLEEPS: u32 = 8;
 /// One that sleeps in vain for so many times what a request takes does, too: the device has
 /// stopped.
 const PATIENCE: u64 = 8;
-/// An estimate that nothing was heard of for so long, in ns, has aged.
+/// An estimate for which no completion was seen for so long, in ns, has aged.
 const STALE: u64 = 1_000_000_000;
 /// How often to ask who else wants to run, in ns.
 const LOAD_EVERY: u64 = 10_000_000;
@@ -146,7 +146,7 @@ pub struct Hybrid {
     polled_at: u64,
     /// The last sleep.
     idle_slept: u64,
-    /// When a completion was last polled_at for to its end, or in vain.
+    /// When a completion was last polled for to its end, or in vain.
     watched: u64,
     /// When spinning began; 0: it has not.
     spins_since: u64,
@@ -156,7 +156,7 @@ pub struct Hybrid {
     vain: u32,
     /// Polls so far.
     polls: u64,
-    /// What the class that was heard of last takes.
+    /// How long a request takes in the class of the last completion.
     takes: u64,
     load: Load,
     load_at: u64,
@@ -233,7 +233,7 @@ impl Hybrid {
             self.idle_sleep.is_some_and(|n| n.aim == Some(ticket) && n.woke != Woke::NotYet);
         let bit = match () {
             () if aimed => Some(Bit::Over),
-            // One bit per look and class: what comes in a burst is one piece of news.
+            // One bit per poll and class: what comes in a burst is one piece of news.
             () if request.judged || class.taught == self.polls => None,
             () if high < age => Some(Bit::Over),
             () if low >= age => Some(Bit::Under),
@@ -265,7 +265,7 @@ impl Hybrid {
         self.land(ticket, self.polled_at, false);
     }
 
-    /// Takes a request out of the flight; `close`: it was caught by looking.
+    /// Takes a request out of the flight; `close`: it was caught by polling.
     fn land(&mut self, ticket: Ticket, now: u64, close: bool) -> Option<InFlight> {
         let at = self.flight.get(ticket)?.class;
         let class = self.classes.get(at);
@@ -404,7 +404,7 @@ impl Hybrid {
         *which += 1;
     }
 
-    /// The look behind a sleep is over: what it did not find is still pending.
+    /// The poll behind a sleep is over: a request that it did not find is still pending.
     fn judge(&mut self, now: u64) {
         let Some(idle_sleep) = self.idle_sleep.filter(|n| n.woke != Woke::NotYet) else { return };
         self.idle_sleep = None;

@@ -1,12 +1,12 @@
-//! What a thread that waits for I/O does between its looks.
+//! What a thread that waits for I/O does between its polls.
 
 /// The four ways to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Looks without a pause.
+    /// Polls without a pause.
     #[default]
     Spin,
-    /// Sleeps until shortly before the next completion is due, then looks.
+    /// Sleeps until shortly before the next completion is due, then polls.
     Hybrid,
     /// Spins, sleeps or blocks, by queue depth and by what the processor is worth.
     Adaptive,
@@ -58,7 +58,7 @@ pub(crate) enum Way {
     Sleep,
 }
 
-/// What [`Policy::Adaptive`] looks at.
+/// What [`Policy::Adaptive`] decides by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
     pub(crate) load: Load,
@@ -67,14 +67,15 @@ pub(crate) struct Scene {
     pub(crate) takes: u64,
     /// Processor time of a sleep, in ns.
     pub(crate) sleep_cpu: u64,
-    /// That was not looked at for long: who sleeps does not learn it.
+    /// Nobody has polled for a completion to its end for long: a thread that sleeps does not learn
+    /// how long a request takes.
     pub(crate) stale: bool,
 }
 
 /// The way to wait that suits the scene.
 fn adapt(scene: Scene) -> Way {
     match (scene.load.contended(), scene.in_flight) {
-        // Others are kept from running for less time by looking than by a sleep.
+        // Polling keeps others from running for less time than a sleep does.
         (true, 1) if scene.stale || (1..=scene.sleep_cpu).contains(&scene.takes) => Way::Poll,
         (true, 0..=1) => Way::Sleep,
         (true, _) => Way::Gather,

@@ -7,7 +7,7 @@ fn who_wakes_at_once_gathers_nothing() {
     h.wakes_at_once();
     let mut now = 1_000_000_000;
     let mut flying: Vec<Ticket> = (0..64).map(|_| h.issued(KEY(), now)).collect();
-    // One after the other, 100 µs each, looked for without a pause, then in batches of eight.
+    // One after the other, 100 µs each, polled for without a pause, then in batches of eight.
     for turn in 0..2_000 {
         now += 100_000;
         if let Step::IdleSleep(idle_sleep) = h.next(now - 1_000) {
@@ -59,7 +59,7 @@ fn the_sleep_ends_before_the_first_is_due_wherever_the_clock_stands() {
     h.begin();
     let due = h.next_due().unwrap();
     assert!((now + 70_000..now + 110_000).contains(&due));
-    // Absolute: looked at later, it ends at the same moment.
+    // Absolute: asked for later, the sleep ends at the same moment.
     let late = now + 30_000;
     let Step::IdleSleep(idle_sleep) = h.next(late) else { panic!("no sleep") };
     assert!(idle_sleep.until < due && idle_sleep.until > due - 10_000 && !idle_sleep.through());
@@ -96,7 +96,7 @@ fn a_stopped_device_costs_no_processor() {
     }
     assert!(wakes < 50 && spun < 3_000_000, "{wakes} {spun}");
     assert!(now - begun < 100_000_000, "{}", now - begun);
-    // What others post wakes it: still nothing to look for.
+    // What others post wakes it: still nothing to poll for.
     assert_eq!(h.next(now + 1_000_000_000), Step::Block);
     let other = h.issued(KEY(), now);
     h.done(other, now + 100_000);

@@ -1,6 +1,6 @@
-//! What a timer costs on this machine: how late a sleeper wakes, and how much processor time the
-//! sleep itself takes. Between a microsecond and a hundred, by machine; where timers are dear, a
-//! short sleep costs more than it spares.
+//! What a timer costs on this machine: how late a sleeping thread wakes, and how much processor
+//! time the sleep itself takes. Between a microsecond and a hundred, by machine; where timers are
+//! dear, a short sleep costs more than it spares.
 
 /// Before anything was measured, in ns: the default slack of a thread's timers.
 const LATE_UNKNOWN: u64 = 50_000;
@@ -11,7 +11,7 @@ const WEIGHT: u64 = 16;
 /// A thread that wakes later than this was not held up by its timer but by other threads.
 const LATE_MAX: u64 = 1_000_000;
 /// Nor, probably, one that wakes later than so many times what is usual: such a sample counts as
-/// one that is. A few sleepers in a hundred would else make all sleeps too dear to be taken.
+/// one that is. A few such sleeps in a hundred would else make all sleeps too dear to be taken.
 const OUTLIER: u64 = 2;
 /// What timers cost when nothing tells, in ns.
 const LATE_LEAST: u64 = 1_000;
@@ -37,7 +37,8 @@ impl Default for Timer {
 }
 
 impl Timer {
-    /// From samples taken at start: how late sleepers woke, and the processor time of one sleep.
+    /// From samples taken at start: how late sleeping threads woke, and the processor time of one
+    /// sleep.
     pub fn measured(late: &[u64], cpu: u64) -> Timer {
         let mut late = late.to_vec();
         late.sort_unstable();
@@ -81,7 +82,7 @@ impl Timer {
         self.cpu = self.cpu - self.cpu / WEIGHT + cpu.min(LATE_MAX) / WEIGHT;
     }
 
-    /// How late a sleeper wakes, usually.
+    /// How late a sleeping thread wakes, usually.
     pub fn late(&self) -> u64 {
         self.late
     }

@@ -5,7 +5,7 @@
 //! What is submitted at one moment tells. Side by side, it comes back together, in any order. One
 //! after the other, it comes back in order, one service time apart; and if that time is the time
 //! between any two completions, then the device had no other. So one batch now and then is watched
-//! on its way back, by looking, and a line is laid through its times over its places:
+//! on its way back, by polling, and a line is laid through its times over its places:
 //!
 //! ```text
 //! done ▲          · ·                     slope: the service time
@@ -153,7 +153,7 @@ impl Utilisation {
         place
     }
 
-    /// One is done, or gone; `close`: it was caught by looking.
+    /// One is done, or gone; `close`: it was caught by polling.
     pub(super) fn done(&mut self, request: &InFlight, now: u64, close: bool) {
         self.absent(now);
         self.flying = self.flying.saturating_sub(1);
@@ -183,7 +183,7 @@ impl Utilisation {
         }
     }
 
-    /// Nothing was seen for longer than all in flight could take: the thread was kept from looking,
+    /// Nothing was seen for longer than all in flight could take: the thread was kept from polling,
     /// which tells nothing of the device.
     fn absent(&mut self, now: u64) {
         let gap = now.saturating_sub(core::mem::replace(&mut self.last, now));
@@ -207,7 +207,7 @@ impl Utilisation {
         let many = watch.line.n >= BATCH_MIN && watch.line.n >= watch.size / 2;
         let straight = STRAIGHT[usize::from(watch.line.n < BATCH_FEW)];
         let fit = watch.line.fit().filter(|&(_, r)| r >= straight);
-        // At some step a single crooked line can be the fault of who looks.
+        // At some step a single crooked line can be the fault of the thread that polls.
         let told = many && span <= came / 3 && (fit.is_some() || self.step == 0);
         if !told {
             self.missed += 1;
@@ -243,7 +243,7 @@ impl Utilisation {
         }
     }
 
-    /// Must the thread look, as a watched batch is next?
+    /// Must the thread poll, as a watched batch is next?
     pub(super) fn watches(&self, oldest: &InFlight) -> bool {
         let next = |w: &Watch| w.batch == oldest.batch || w.seen > 0;
         (self.step > 0 || self.trying) && self.watch.as_ref().is_some_and(next)

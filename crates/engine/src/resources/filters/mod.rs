@@ -1,5 +1,5 @@
-//! BPF filters of requests: each opcode may have programs that look at a request before it is
-//! queued, and all must allow it. Kernel counterpart: `io_uring/bpf_filter.c`.
+//! BPF filters of requests: each opcode may have programs that check a request before it is queued,
+//! and all must allow it. Kernel counterpart: `io_uring/bpf_filter.c`.
 
 mod text;
 

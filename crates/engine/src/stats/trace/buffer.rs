@@ -21,7 +21,7 @@ use softring_uapi::errno::{Errno, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Buffer(NonNull<u8>);
 
-// SAFETY: only an address range; all that is looked at in it are atomic words.
+// SAFETY: only an address range; all that is accessed in it are atomic words.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -145,7 +145,7 @@ impl Buffer {
     }
 
     /// # Safety
-    /// Nobody looks at it any more.
+    /// Nobody accesses the memory any more.
     pub(super) unsafe fn unmap(self) {
         // SAFETY: mapped in `at` with that size; the caller has the last copy.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), SIZE) };
@@ -170,18 +170,18 @@ impl Buffer {
     }
 
     /// Gives the memory of all events back: they are lost, and what is written later takes new
-    /// memory. The chunks' heads stay, which writers that have not looked yet go by.
+    /// memory. The chunks' heads stay, which writers that have not checked yet go by.
     pub(super) fn give_back(self) {
         const MADV_REMOVE: u32 = 9;
         let at = self.0.as_ptr().expose_provenance() + DATA;
-        // On a page's boundary. All that looks at it are atomic loads and stores, which find zeros.
+        // On a page's boundary. All accesses to it are atomic loads and stores, which find zeros.
         // SAFETY: our own mapping, in which zeros are as good as what was there.
         let _ = unsafe { softring_host::calls::memory::advise(at, SIZE - DATA, MADV_REMOVE) };
     }
 
     /// Takes a free chunk.
     pub(super) fn claim(self, ring: u64, flags: u32) -> Option<u32> {
-        /// Chunks looked at: with so many taken in a row, hardly one is free.
+        /// Chunks checked: with so many taken in a row, hardly one is free.
         const CHECKS: u32 = 64;
         for _ in 0..CHECKS {
             let chunk = self.header().cursor.fetch_add(1, Relaxed) as u32;

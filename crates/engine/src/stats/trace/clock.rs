@@ -7,7 +7,7 @@ use super::writer::ticks;
 #[derive(Debug)]
 pub struct Clock {
     pub(super) kind: Ticks,
-    /// Both clocks when it was made, and at the last look: ticks, ns.
+    /// Both clocks when it was made, and at the last read: ticks, ns.
     anchors: [(u64, u64); 2],
     /// Ticks for which writers are told to go on.
     lease: u64,

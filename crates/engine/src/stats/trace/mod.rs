@@ -11,11 +11,11 @@
 //! and again: a reader that dies leaves nothing on. It is the one word that anybody else may
 //! write; who may open the memfd may as well read all of the process's memory.
 //!
-//! What it costs. Off: a look at that word in each `enter`, and a look at a byte of the ring's own
+//! What it costs. Off: a read of that word in each `enter`, and a read of a byte of the ring's own
 //! in each step. On: one or two clock reads and 32 bytes per step, 32 or 64 more for its SQE. If
-//! descriptors are to be named, an fstat(2) per request as well. The clock is the processor's
-//! time stamp counter where the kernel itself trusts it, half as dear as CLOCK_MONOTONIC; the
-//! reader finds out how the two go together.
+//! descriptors are to be named, an fstat(2) per request as well. The clock is the processor's time
+//! stamp counter where the kernel itself trusts it, half as dear as CLOCK_MONOTONIC; the reader
+//! finds out how the two go together.
 //!
 //! # Layout and protocol
 //! A [`Header`], a [`Head`] per chunk, and the chunks: each [`TRACE_EVENTS`] places of four words.
@@ -33,10 +33,10 @@
 //! ```
 //!
 //! Without the release of `1 + n` the reader would see half an event; without that of FREE a new
-//! writer's words could come before the reader's looks at the old ones. [`protocol`] has the steps,
-//! and `verify::trace` has loom try every order of them.
-//! Nothing is ever overwritten: where no chunk is free the event is refused and counted
-//! ([`Header::dropped`]). Events of different rings come in no order; their times tell.
+//! writer's words could come before the reader's reads of the old ones. [`protocol`] has the steps,
+//! and `verify::trace` has loom try every order of them. Nothing is ever overwritten: where no
+//! chunk is free the event is refused and counted ([`Header::dropped`]). Events of different rings
+//! come in no order; their times tell.
 //!
 //! The reader trusts no word: the memory is the program's, too. The writer reads nothing back but
 //! `until`, and `state` where it takes a chunk: what others write there can at worst garble the
@@ -104,7 +104,7 @@ pub enum Step {
     Enter,
     /// It slept there.
     Sleep,
-    /// It slept there, between two looks for completions, for `value` ns unless `req` of them came
+    /// It slept there, between two polls for completions, for `value` ns unless `req` of them came
     /// before.
     IdleSleep,
     /// A worker ran a request.

@@ -100,8 +100,8 @@ pub(crate) trait Chunk {
         self.place(at).each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Has `read` look at what came behind the first `seen` places, and frees a chunk that its
-    /// writer is through with; answers how many came.
+    /// Has `read` read what came behind the first `seen` places, and frees a chunk that its writer
+    /// is through with; answers how many came.
     fn take(&self, seen: &mut u32, read: impl FnOnce(Range<u32>)) -> u32 {
         let state = self.state().load(Acquire);
         if state == 0 {

@@ -106,7 +106,7 @@ impl Reader {
 
     /// Hands on what has been written since the last call, each event with the words that belong to
     /// it, and has the writers go on; answers how many places were read. Whoever calls it often
-    /// enough has `clock` look before.
+    /// enough calls [`Clock::read`] before.
     ///
     /// Chunks are read in no order of time. But what is not read by this call is younger than
     /// the call's beginning, or is all that its ring has written since.

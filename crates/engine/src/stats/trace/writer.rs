@@ -23,7 +23,7 @@ pub(crate) struct Writer {
     chunk: Option<u32>,
     /// Events in it.
     used: u32,
-    /// Events to refuse before a chunk is looked for again.
+    /// Events to refuse before a chunk is searched for again.
     refuse: u32,
     counter: bool,
     /// Descriptors are to be named.
@@ -31,7 +31,7 @@ pub(crate) struct Writer {
     pub(super) names: Names,
     /// As last read from the header.
     until: u64,
-    /// When the last event was, or the look before it.
+    /// When the last event was, or the check before it.
     last: u64,
     next: u32,
     ring: u64,
@@ -154,7 +154,7 @@ impl Writer {
         }
     }
 
-    /// A stretch of time begins, at the last look.
+    /// A stretch of time begins, at the last read of the clock.
     #[inline]
     pub(crate) fn begin(&self) -> Span {
         self.on.then_some(self.last)

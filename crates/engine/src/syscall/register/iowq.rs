@@ -65,7 +65,7 @@ fn drop_beyond(mask: &mut [u8], n: Option<usize>) {
 }
 
 /// The CPUs of our cpuset. The calling thread may be confined to fewer by its own affinity, so a
-/// thread of ours asks for all and looks what it got; without such a thread, every CPU counts as
+/// thread of ours asks for all and reads what it got; without such a thread, every CPU counts as
 /// allowed.
 fn allowed_cpus() -> [u8; CPU_MASK_BYTES] {
     let ask = || {

@@ -1,6 +1,6 @@
 //! `io_uring_register(2)`: the table of register opcodes. Probe-like facts (`docs/SUPPORT.md`,
 //! coverage) derive from it. To add one: write its function in its resource's file beside this one,
-//! and set its row here. What a resource is and does stands in `rsrc`, which knows no ring. Kernel
+//! and set its row here. What a resource is and does is in `resources`, which knows no ring. Kernel
 //! counterpart: `__io_uring_register`.
 
 mod buffers;
@@ -30,7 +30,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};
 use softring_uapi::*;
 
-/// What the argument words must look like before anything else is looked at.
+/// What the argument words must look like before anything else is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Args {
     /// The call itself judges them.

@@ -79,7 +79,7 @@ mod tests {
             let mut params = io_uring_params { flags, ..Default::default() };
             let fd = syscall::setup(4, (&raw mut params).expose_provenance());
             assert!(fd >= 0, "setup with {flags:#x}: {fd}");
-            // Nobody looks at the argument.
+            // Nobody reads the argument.
             syscall::register(fd as i32, IORING_REGISTER_ZCRX_IFQ, 8, nr)
         };
         for (flags, nr, errno) in [
