@@ -63,7 +63,7 @@ pub struct Ids {
 struct Limits {
     no_new_privs: bool,
     filtered: bool,
-    /// Stands for what Linux does not tell; 0 while nobody has heard of any.
+    /// Stands for what Linux does not tell; 0 while no such limit was reported.
     token: u64,
 }
 
@@ -303,7 +303,7 @@ fn asked_file_ids() -> (u32, u32) {
 /// The ids that files are accessed by. Only setfsuid(2) tells them. A filter may kill whoever calls
 /// that; there `/proc` tells. That they are the effective ones is remembered, for they change with
 /// those. Where they differ, a change of the effective ones there and back would make them the
-/// same, unheard of: `/proc` is asked each time.
+/// same, unreported: `/proc` is asked each time.
 fn file_ids(filtered: bool, effective: (u32, u32)) -> (u32, u32) {
     if !filtered {
         return asked_file_ids();

@@ -33,8 +33,8 @@
 //!   the mask from before                     the handler runs, and may do as it likes
 //! ```
 //!
-//! The interleaving that loses is a signal between a look at `deferred` and the sleep: blocked, it
-//! would not end the sleep any more. So look and sleep are a few instructions with known addresses
+//! The interleaving that loses is a signal between a check of `deferred` and the sleep: blocked, it
+//! would not end the sleep any more. So check and sleep are a few instructions with known addresses
 //! ([`interruptible`]); a frame that would go on within them goes on behind them instead.
 //!
 //! A call may wait under a mask of the program's ([`waits_under`]). What that mask blocks ends no
@@ -309,7 +309,7 @@ impl Drop for Under {
     }
 }
 
-/// How often the reactor has heard that the process was stopped, and goes on.
+/// How often the reactor was told that the process was stopped, and goes on.
 static STOPS: AtomicU32 = AtomicU32::new(0);
 
 /// See [`STOPS`].

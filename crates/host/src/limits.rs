@@ -54,15 +54,15 @@ pub const AIO_KEPT_DEPTH: u32 = 2048;
 /// Events that one blocking io_pgetevents takes: 1 KiB of stack, and a batch's worth.
 pub const AIO_WAIT_BATCH: usize = 32;
 
-/// Iocbs of a program's that are looked at in one go: 2 KiB of stack.
+/// Iocbs of a program's that are inspected in one go: 2 KiB of stack.
 pub const AIO_BATCH: usize = 32;
 
-/// Submissions of a program's aio context that are looked at for polled iocbs: looking takes longer
-/// than many a submission, and a program that polls does so from the start.
+/// Submissions of a program's aio context that are inspected for polled iocbs: inspecting takes
+/// longer than many a submission, and a program that polls does so from the start.
 pub const AIO_INSPECTED: u32 = 64;
 
-/// How long the end of an aio context waits for threads that look at its completion memory: they
-/// leave at the next look, unless it is a signal handler on top of one of them that ends it.
+/// How long the end of an aio context waits for threads that peek at its completion memory: they
+/// leave at the next peek, unless it is a signal handler on top of one of them that ends it.
 pub const AIO_LEAVE: Duration = Duration::from_millis(100);
 
 /// Files on modelled devices that are remembered, each with a second descriptor where it was opened

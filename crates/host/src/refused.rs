@@ -175,7 +175,7 @@ pub fn works(nr: i64) -> bool {
     how(nr).is_none() && !unlearned()
 }
 
-/// Is the calling thread under a seccomp filter? Read once, and noted when one is heard of.
+/// Is the calling thread under a seccomp filter? Read once, and noted when one is reported.
 pub fn is_filtered() -> bool {
     if FILTERED.load(Relaxed) == UNKNOWN {
         count_filters();
@@ -439,7 +439,7 @@ fn ask_in_children() -> usize {
     let answers = found.answers.iter().enumerate().take(next);
     answers.for_each(|(i, a)| note(i, a.load(Relaxed)));
     let at = core::ptr::from_ref(found).expose_provenance();
-    // SAFETY: the mapping of `shared`, where nobody looks any more.
+    // SAFETY: the mapping of `shared`, which nobody accesses any more.
     unsafe { syscall6(nr::__NR_munmap, bad(at, size_of::<Found>())) };
     next.min(N)
 }
@@ -452,7 +452,7 @@ fn shared() -> Option<&'static Found> {
     // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
     let at = check(unsafe { syscall6(nr::__NR_mmap, args) }).ok()?;
     // SAFETY: a fresh mapping, of at least that size, of zeroes, which are valid; it is unmapped
-    // when nobody looks there any more.
+    // when nobody accesses it any more.
     Some(unsafe { &*core::ptr::with_exposed_provenance(at) })
 }
 

@@ -65,7 +65,7 @@ pub fn epoll_create() -> Result<OwnedFd> {
 }
 
 /// Events that are there, at once: by epoll_wait(2), which costs a third less than with a time to
-/// look at, or epoll_pwait(2).
+/// read, or epoll_pwait(2).
 ///
 /// # Errors
 /// As epoll_wait(2).

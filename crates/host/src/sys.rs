@@ -212,7 +212,7 @@ pub fn socket_option<T: Plain>(fd: i32, level: u32, name: u32) -> Result<T> {
 pub fn process_lives(pid: u32) -> bool {
     let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) else { return false };
     match crate::substitute::status::pidfd_open(pid) {
-        // It is readable once all its threads are gone, whoever has yet to hear of that.
+        // It is readable once all its threads are gone, whoever has yet to be told of that.
         Ok(fd) => poll_now(EngineFd::from(fd).as_raw_fd(), POLLIN) & POLLIN == 0,
         Err(Errno::ESRCH) => false,
         // SAFETY: numbers; no signal is sent.
@@ -324,7 +324,7 @@ fn ends_by_stop(sleep: impl FnOnce() -> Result<()>) -> Result<()> {
 
 /// Borrows a number of the program's for one system call; none for a negative one.
 pub fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
-    // SAFETY: not -1; used for system calls that only look, at once; a number closed meanwhile
+    // SAFETY: not -1; used for system calls that only query, at once; a number closed meanwhile
     // answers EBADF.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }

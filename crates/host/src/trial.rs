@@ -100,7 +100,7 @@ impl Trial {
         const TRIES: usize = 100;
         let (sq, cq) = (&self.params.sq_off, &self.params.cq_off);
         let at = self.maps[1].cast_unsigned() + i * size_of::<io_uring_sqe>();
-        // SAFETY: one of the SQEs that are mapped, which nobody else looks at yet.
+        // SAFETY: one of the SQEs that are mapped, which nobody else reads yet.
         unsafe { core::ptr::with_exposed_provenance_mut::<io_uring_sqe>(at).write_volatile(*sqe) };
         self.word(sq.array + 4 * i as u32).store(i as u32, Ordering::Relaxed);
         self.word(sq.tail).store(i as u32 + 1, Ordering::Release);
@@ -124,7 +124,7 @@ const RES: u32 = core::mem::offset_of!(io_uring_cqe, res) as u32;
 impl Drop for Trial {
     fn drop(&mut self) {
         for at in self.maps.into_iter().filter(|at| *at > 0) {
-            // SAFETY: a mapping of `new`'s, which is looked at through us alone.
+            // SAFETY: a mapping of `new`'s, which is accessed through us alone.
             unsafe { sys!(__NR_munmap, at, LEN) };
         }
         // SAFETY: made by `new`.

@@ -1,4 +1,4 @@
-//! The program's memory. An address from the program is looked at only after the kernel has said
+//! The program's memory. An address from the program is accessed only after the kernel has said
 //! that it is good ([`check_readable`], [`check_writable`]), so a bad one is `EFAULT`, not SIGSEGV.
 //! (A program whose other thread unmaps the memory at that very moment gets SIGSEGV.)
 //!
@@ -263,7 +263,7 @@ pub fn read<T: Plain>(addr: u64) -> Result<T> {
 }
 
 /// Copies one value in from each address, in order, until one is not readable; answers how many.
-/// Those that lie on one page cost one look.
+/// Those that lie on one page cost one check.
 pub fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {
     let mut known = u64::MAX;
     let mut each = from.iter().zip(&mut *to);

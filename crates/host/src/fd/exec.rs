@@ -30,7 +30,7 @@ use crate::fd::{locks, moved};
 use crate::fork::AtFork;
 use crate::sys::{EngineFd, borrow};
 
-/// Where the open descriptors can't be listed, those from here on are not looked at.
+/// Where the open descriptors can't be listed, those from here on are not checked.
 const NUMBERS: i32 = 1 << 16;
 
 /// Threads that are about to exec.

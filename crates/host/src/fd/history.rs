@@ -15,7 +15,7 @@ const TRUSTED_AFTER: u16 = 512;
 #[derive(Debug, Default)]
 pub struct History {
     hits: AtomicU16,
-    /// Voluntary context switches of the reading thread when it was last looked at.
+    /// Voluntary context switches of the reading thread when they were last read.
     switches: AtomicU32,
     /// Its buffered writes know no `RWF_NOWAIT`: they are for workers, untried.
     punts: AtomicBool,

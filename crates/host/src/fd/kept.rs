@@ -3,10 +3,10 @@
 //! the same open file, instead of making a duplicate and closing it.
 //!
 //! A kept duplicate must not outlive the program's own descriptor: it holds a lock by flock(2), and
-//! the file's space. So it goes when the program closes the number ([`closing`]), and where that
-//! was not heard of, when the number is used again or has not been for a second or two ([`sweep`]).
-//! Pipes, sockets and the like are kept only while requests use them: a peer would wait for their
-//! end.
+//! the file's space. So the duplicate goes when the program closes the number ([`closing`]). Where
+//! that close was not reported, the duplicate goes when the number is used again, or was not used
+//! for a second or two ([`sweep`]). Pipes, sockets and the like are kept only while requests use
+//! them: a peer would wait for their end.
 //!
 //! No lock guards this, as close(2) may be called in signal handlers. A duplicate has a count of
 //! users, one of which is its place here; the last closes it. Whoever finds one in a place becomes

@@ -6,7 +6,7 @@ use rustix::fs::{FileType, OFlags};
 /// How I/O on a file behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// Not looked at.
+    /// Not probed.
     #[default]
     Unknown,
     /// Regular file or block device, buffered: `RWF_NOWAIT` tells whether it would block.
@@ -69,7 +69,7 @@ impl Kind {
         if code == 0 { None } else { Self::ALL.get(code as usize).copied() }
     }
 
-    /// Looks at a descriptor: two or three system calls.
+    /// Probes a descriptor: two or three system calls.
     pub fn of(fd: i32) -> Kind {
         let Some(fd) = crate::sys::borrow(fd) else { return Kind::Unknown };
         let Ok(stat) = crate::substitute::fstat(fd) else { return Kind::Unknown };

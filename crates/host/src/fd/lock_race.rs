@@ -49,7 +49,7 @@ use crate::sys;
 
 /// Closers at the same time. One more retains its duplicate.
 const SLOTS: usize = 16;
-/// Looks at a slot before a sleep, each followed by a yield.
+/// Checks of a slot before a sleep, each followed by a yield.
 const YIELDS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(50);
 /// The most checks at a slot: about ten seconds. A close may wait for a network file system.

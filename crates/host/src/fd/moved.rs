@@ -2,18 +2,18 @@
 //! one of these: then the engine's moves to another number first ([`move_away`]). So an owner knows
 //! a descriptor by the number that it had at first, and asks here for the one that it has now.
 //!
-//! A program may also close what is not its own, by ways that nobody hears of (close_range(2) from
+//! A program may also close what is not its own, by ways that are not reported (close_range(2) from
 //! code that no entry point knows). A number that was closed so is *lost*: its owner finds a number
 //! that is never open, and does not close it. That it is lost shows
 //!
-//! - when the number is given out again by a call that is heard, or to the engine itself;
+//! - when the number is given out again by a call that is reported, or to the engine itself;
 //! - when the program puts another file there by dup2(2), or a request names it;
 //! - else within a second, in each setup and in every 64th `enter`, and before an eventfd is
 //!   written to if the last check is a millisecond old: the page of statistics is a file of its
 //!   own, and where its number means another, all numbers are checked ([`check`]).
 //!
-//! The engine's numbers lie above 512, so a program that closes them unheard must open hundreds of
-//! files, or name a number itself, before one means a file of its own.
+//! The engine's numbers lie above 512, so a program that closes them unreported must open hundreds
+//! of files, or name a number itself, before one means a file of its own.
 //!
 //! What is left: another thread of the engine's may have asked for a number just before the
 //! program's dup2(2) replaces it, and use it just after.
@@ -152,7 +152,7 @@ pub fn known() -> Option<i32> {
     (first != 0 && file(now(first)) == known).then(|| now(first))
 }
 
-/// Have numbers of the engine's been closed, and nobody heard of it? Costs a system call.
+/// Have numbers of the engine's been closed without a report? Costs a system call.
 pub fn check() {
     let first = KNOWN.load(Relaxed);
     let known = (KNOWN_FILE[0].load(Relaxed), KNOWN_FILE[1].load(Relaxed));

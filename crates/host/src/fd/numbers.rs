@@ -1,9 +1,9 @@
 //! Facts about descriptor numbers that need no ring: which are rings, which are the engine's own,
 //! which file a number means, and what the entry points promise to report of them.
 //!
-//! A bit says that a number was a ring, the last that was heard of it. Whether it still is, and
-//! what numbers beyond the bits are, only the ring table knows (`ring::table`), which lies above:
-//! it says how to ask ([`Answers`]) when it enters its first ring.
+//! A bit says that a number was a ring when something was last reported of it. Whether it still is,
+//! and what numbers beyond the bits are, only the ring table knows (`ring::table`), which lies
+//! above: it says how to ask ([`Answers`]) when it enters its first ring.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
@@ -63,7 +63,7 @@ pub fn mark_ring(fd: i32, on: bool) {
     };
 }
 
-/// Was `fd` a ring of ours, the last that was heard of it?
+/// Was `fd` a ring of ours when something was last reported of it?
 #[inline]
 pub fn is_known_ring(fd: i32) -> bool {
     if let Some((word, bit)) = bit(fd) {
@@ -72,7 +72,7 @@ pub fn is_known_ring(fd: i32) -> bool {
     fd >= 0 && ANSWERS.get().is_some_and(|table| (table.has)(fd))
 }
 
-/// Is `fd` a ring of ours? Where not every close is heard of, this costs a system call for a number
+/// Is `fd` a ring of ours? Where not every close is reported, this costs a system call for a number
 /// that was a ring.
 #[inline]
 pub fn is_ring(fd: i32) -> bool {
@@ -143,7 +143,7 @@ pub fn closes_are_reported() {
     REPORTED.store(true, Relaxed);
 }
 
-/// Is every close of a descriptor of the program's heard of?
+/// Is every close of a descriptor of the program's reported?
 pub fn closes_reported() -> bool {
     REPORTED.load(Relaxed)
 }
@@ -153,7 +153,7 @@ pub fn closes_are_all_reported(all: bool) {
     ALL_REPORTED.store(all, Relaxed);
 }
 
-/// Does a number mean the same file until its close is heard of?
+/// Does a number mean the same file until its close is reported?
 pub fn closes_all_reported() -> bool {
     ALL_REPORTED.load(Relaxed)
 }

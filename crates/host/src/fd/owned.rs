@@ -60,7 +60,8 @@ impl InternalFd {
     fn new(mut fd: EngineFd, of_program: bool) -> InternalFd {
         loop {
             let number = fd.as_raw_fd();
-            // The kernel gives out no number that is open: it was closed, and nobody heard of it.
+            // The kernel gives out no number that is open: it was closed, and the close was not
+            // reported.
             moved::lose(number);
             let taken = moved::is_taken(number);
             if let Some(Ok(next)) = taken.then(|| duplicate_from(number, number + 1)) {
@@ -172,7 +173,7 @@ pub fn is_path_only(fd: i32) -> bool {
 
 /// Does `fd` mean nothing to the program, as the engine has it open? Then a request on it answers
 /// `EBADF`. The kernel is asked only about a number of the engine's own: the program may have
-/// closed it, and opened another file there, and nobody heard of that.
+/// closed it, and opened another file there, and neither was reported.
 #[inline]
 pub fn is_hidden(fd: i32) -> bool {
     is_internal(fd) && moved::is_ours_still(fd)

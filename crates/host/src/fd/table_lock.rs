@@ -100,7 +100,7 @@ fn pause(tries: u32) {
 }
 
 /// The calling thread's count of reads. Not `Send`, as it points to it: in a shared library each
-/// look for a thread's own variable is a call.
+/// access to a thread's own variable is a call.
 #[derive(Clone, Copy, Debug)]
 struct Reads(*const Cell<u32>);
 

@@ -45,7 +45,7 @@ pub(super) const OPTIONAL: &[(u32, Args)] = &[
     (nr::__NR_epoll_wait, bad(BAD, 0)),
     (nr::__NR_epoll_pwait, bad(BAD, 0)),
     (nr::__NR_epoll_pwait2, bad(BAD, 0)),
-    // Of no files, not of too many: valgrind looks at each.
+    // Of no files, not of too many: valgrind checks each.
     (nr::__NR_poll, bad(0, 0)),
     (nr::__NR_timerfd_create, bad(BAD, BAD)),
     (nr::__NR_timer_create, bad(BAD, 0)),
