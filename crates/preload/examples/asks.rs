@@ -181,7 +181,7 @@ fn last(flags: u32) -> Outcome {
     inside("close of a ring", close)?;
     // Its mappings keep a ring; the number is closed already.
     drop(r);
-    // The other side of the registered file hears the end.
+    // The other side of the registered file sees the end.
     let mut p = libc::pollfd { fd: slot[1], events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry.
     equal("registered files are closed", unsafe { libc::poll(&raw mut p, 1, 5000) }, 1)

@@ -269,7 +269,7 @@ fn inline_mmap() -> Outcome {
     /// In 32-bit words of struct io_uring_params: cq_off.ring_entries.
     const RING_ENTRIES: usize = 23;
     let (fd, params) = bare_ring();
-    // SAFETY: a new mapping, of which the first page is looked at.
+    // SAFETY: a new mapping, of which the first page is read.
     let entries = unsafe {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let at = mmap_inline(0, 4096, prot, libc::MAP_SHARED, fd, CQ_RING);
@@ -371,7 +371,7 @@ fn refuses(n: RawFd, set: RawFd) -> Outcome {
         equal(what, (ret, errno), (-1, Some(libc::EBADF)))
     };
     let (event, null) = (&raw mut e, core::ptr::null_mut());
-    // SAFETY: numbers, and structures of ours; what is mapped is not looked at.
+    // SAFETY: numbers, and structures of ours; what is mapped is not accessed.
     unsafe {
         let mut read: libc::fd_set = core::mem::zeroed();
         libc::FD_SET(n, &raw mut read);

@@ -1,5 +1,5 @@
-//! A program that looks at its own statistics page, and at that of a child it forks. `pages on`
-//! expects pages, `pages off` none.
+//! A program that reads its own statistics page, and that of a child it forks. `pages on` expects
+//! pages, `pages off` none.
 #![allow(unsafe_code)]
 
 use io_uring::{IoUring, opcode};

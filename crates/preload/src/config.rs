@@ -164,7 +164,7 @@ pub fn read() {
     softring_engine::set_idle_sleeps(choice(c"SOFTRING_SQ_IDLE", &names) != 0);
     // A value that is known and not the default is one byte, which is what `claim_notice` changes.
     if choice(c"SOFTRING_NOTICE", &[("", 0), ("0", 1), ("1", 1)]) != 0 {
-        // SAFETY: a NUL-terminated name; the value is looked at only through `claim_notice`.
+        // SAFETY: a NUL-terminated name; the value is read only through `claim_notice`.
         let mark = unsafe { libc::getenv(c"SOFTRING_NOTICE".as_ptr()) };
         NOTICE.store(mark, Ordering::Relaxed);
     }

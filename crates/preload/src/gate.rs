@@ -57,7 +57,7 @@ pub static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
 pub static WATCHED: AtomicBool = AtomicBool::new(false);
 pub static KERNEL_RINGS: AtomicBool = AtomicBool::new(false);
 
-/// While not, no descriptor needs a second look.
+/// While not, no descriptor needs a second check.
 #[inline]
 pub fn watched() -> bool {
     WATCHED.load(Ordering::Relaxed)

@@ -1,5 +1,5 @@
 //! What lets one library serve the loaders of glibc and of musl. musl's loader takes `libc.so.6`
-//! and the files beside it to be itself, and looks at no versions of symbols; what it cannot do
+//! and the files beside it to be itself, and checks no versions of symbols; what it cannot do
 //! without is a file that is not there, and a name that musl does not define.
 //!
 //! - **The unwinder** (`libgcc_s.so.1`). Nothing unwinds here: a panic aborts. What the standard

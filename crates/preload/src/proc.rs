@@ -31,11 +31,11 @@ static MARK: AtomicPtr<Mark> = AtomicPtr::new(core::ptr::null_mut());
 static FAMILY: AtomicPtr<AtomicBool> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicI32 = AtomicI32::new(0);
 const PAGE: usize = 4096;
-/// The key by which we hear of the ends of threads, as `pthread_key_create` numbers it.
+/// The key by which we are told of the ends of threads, as `pthread_key_create` numbers it.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
 
-/// Notes who we are, and asks to hear about forks.
+/// Notes who we are, and asks to be told of forks.
 pub fn start() {
     PID.store(getpid(), Ordering::Relaxed);
     if config::aio_hipri() {
@@ -54,7 +54,7 @@ pub fn start() {
 }
 
 /// A ring of this process is about to be made. The first time, marks the memory that tells forks
-/// apart, and asks to hear about threads that leave requests in flight.
+/// apart, and asks to be told of threads that leave requests in flight.
 pub fn first_ring() {
     static ASKED: AtomicBool = AtomicBool::new(false);
     if !ASKED.swap(true, Ordering::Relaxed) {
@@ -103,7 +103,7 @@ fn key() -> Option<libc::pthread_key_t> {
 }
 
 /// A thread leaves its first request in flight, or has a stack of ours. Without memory for the
-/// value, its end goes unheard.
+/// value, its end goes unreported.
 pub fn thread_begins() {
     if let Some(key) = key() {
         // SAFETY: a key of ours, whose value is never read.

@@ -88,7 +88,7 @@ fn inline_calls() {
         let out = run(case, "sigsys", "1");
         assert!(count(&out, "trapped") > 0, "{case}");
     }
-    // Not heard of, and none the worse.
+    // Not reported, and none the worse.
     assert_eq!(count(&run("direct", "none", "0"), "aio"), 0);
     assert_eq!(count(&run("direct", "sigsys", "0"), "trapped"), 0);
 }

@@ -69,7 +69,7 @@ fn a_close_that_nobody_hears_of_costs_a_check() {
     on_both("fifo_reused", &["unreported"]);
 }
 
-/// Where no call site is patched only libc's functions are heard.
+/// Where no call site is patched only calls of libc's functions are reported.
 #[test]
 fn so_it_is_where_nothing_is_patched() {
     for case in ["recv_reused", "fifo_reused"] {

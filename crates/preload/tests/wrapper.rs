@@ -60,7 +60,7 @@ fn a_wrapper_of_unknown_bounds_is_trapped_from_the_start() {
         let out = under(&program, "user", "auto").arg(how).output().unwrap();
         assert_eq!((count(&out, "gaps"), count(&out, "setups")), (1, 1), "{how}");
         assert!(count(&out, "trapped") >= 3, "{how}");
-        // Nobody hears of its close (docs/LIMITATIONS.md).
+        // Its close is not reported (docs/LIMITATIONS.md).
         assert!(matches!(out.status.code(), Some(0 | 4)), "{how}: {}", out.status);
     }
     // The kernel's ring, or none: never half of one.

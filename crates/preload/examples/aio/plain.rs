@@ -298,7 +298,7 @@ fn ends_under_a_waiter() {
         }
         std::thread::scope(|s| {
             let waiter = s.spawn(|| aio.wait(1, &mut [Event::default()], None));
-            // One in its first look, one asleep.
+            // One in its first peek, one asleep.
             std::thread::sleep(Duration::from_micros(if used { 300 } else { 20_000 }));
             assert_eq!(aio.destroy(), 0);
             assert_eq!(waiter.join().unwrap(), err(EINVAL));

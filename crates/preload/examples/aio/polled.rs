@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[
     ("nothing_left", nothing_left),
 ];
 
-/// Those that no emulated context stands, which hears of no call that goes past us.
+/// Cases that no emulated context passes, as it is told of no call that goes past us.
 pub const KERNELS: &[Case] = &[("polled_unreported", polled_unreported)];
 
 fn hipri(cb: Iocb) -> Iocb {
@@ -195,7 +195,7 @@ fn polled_waits_first() {
     });
 }
 
-/// The context ends while one thread looks, and with a read in flight.
+/// The context ends while one thread peeks, and with a read in flight.
 fn polled_ends() {
     let file = file(true, 1);
     for i in 0..50 {

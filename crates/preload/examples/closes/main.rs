@@ -70,7 +70,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Outcome
     if got == want { Ok(()) } else { Err(format!("{what}: {got:?}, not {want:?}")) }
 }
 
-/// System call `nr` from memory that no loader knows of: nobody hears of it.
+/// System call `nr` from memory that no loader knows of: the call is not reported.
 fn unreported(nr: u32, a: usize, b: usize, c: usize) -> isize {
     let mut code = vec![0xb8];
     code.extend(nr.to_le_bytes());

@@ -119,7 +119,7 @@ fn handler_waits(w: &mut Work) -> Outcome {
     holds("handlers were answered", signal::refused() < 10)
 }
 
-/// A handler looks at the ring at any moment of its thread.
+/// A handler peeks at the ring at any moment of its thread.
 fn handler_peeks(w: &mut Work) -> Outcome {
     signal::enters(w.ring.as_raw_fd(), 0);
     every(Duration::from_micros(300), signal::enter);

@@ -7,7 +7,7 @@
 /// How far behind the number its `syscall` stands, and a call of a function.
 const NEAR: usize = 64;
 const CALL: usize = 40;
-/// Bytes before and behind a place that are looked at.
+/// Bytes before and behind a place that are checked.
 pub const MARGIN: usize = 96;
 const BEFORE: usize = 8;
 const SHORT: u64 = 1 << 19;
@@ -26,7 +26,7 @@ impl Rings {
         self.inline || self.setup && (self.enter || self.bytes < SHORT)
     }
 
-    /// Looks at a piece of text. The next one begins `MARGIN` before the end of this.
+    /// Scans a piece of text. The next one begins `MARGIN` before the end of this.
     pub fn scan(&mut self, text: &[u8]) {
         self.bytes += text.len() as u64;
         for at in BEFORE..text.len().saturating_sub(4) {

@@ -1,7 +1,7 @@
 //! Kernel aio, as libaio and others call it.
 //!
 //! libaio's functions are not interposed: they come in three versions of symbols, and what they add
-//! to their system calls (a look at the ring that is mapped for the program, callbacks) is theirs
+//! to their system calls (a peek at the ring that is mapped for the program, callbacks) is theirs
 //! to keep. All of them end in six system calls, which reach us through the entry points that
 //! io_uring's do: libc's `syscall()` (libaio since 0.3.113, Seastar), patched sites (libaio before
 //! that), the trap.

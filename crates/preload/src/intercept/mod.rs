@@ -49,7 +49,7 @@ fn patches() -> bool {
 }
 
 /// After sites were patched: sets the trap where a call site may make a ring and was left, and the
-/// program's rings are to be ours; or says that nobody hears of that ring. Others' calls can wait
+/// program's rings are to be ours; or says that nobody is told of that ring. Others' calls can wait
 /// until there is one ([`close_gaps`]).
 fn see_to_setups() {
     let late = crate::gate::engine_rings() && GAPS.get() > 0;
@@ -74,7 +74,7 @@ pub fn before_ring() {
     }
 }
 
-/// Is every close of a descriptor heard of before it happens? Not where call sites are left alone,
+/// Is every close of a descriptor reported before it happens? Not where call sites are left alone,
 /// or are known only to the trap, which need not be told of `close`.
 pub fn reports_closes() -> bool {
     patches() && !sigsys::is_open() && patch::reports_closes()

@@ -88,7 +88,7 @@ pub fn open() -> bool {
 }
 
 /// Does a policy kill who makes a call that the trap is for? Of all that filters answer, the kernel
-/// takes what is worst: the trap would not be heard of.
+/// takes what is worst: the trap would never see the call.
 pub fn is_outranked() -> bool {
     refused::learn();
     crate::gate::asking_kills()
@@ -96,7 +96,7 @@ pub fn is_outranked() -> bool {
 
 /// Other threads of the program that block SIGSYS, whom a trapped call would kill: only they could
 /// unblock it. The C library blocks all signals for the moment in which it starts a thread, so what
-/// is found once is looked at again.
+/// is found once is checked again.
 pub fn blocked_elsewhere() -> usize {
     let mut found = 0;
     for _ in 0..3 {

@@ -39,7 +39,7 @@ const SIZE: usize = 256 << 10;
 const GUARD: usize = 4096;
 /// How much of the first stack counts, if it may grow without limit.
 const FIRST: usize = 8 << 20;
-/// How many words of glibc's `struct pthread` are looked at; all versions have more.
+/// How many words of glibc's `struct pthread` are searched; all versions have more.
 const GLIBC: usize = 0x880 / 8;
 /// Of the process's C library: musl's is shorter.
 static WORDS: AtomicUsize = AtomicUsize::new(0);

@@ -4,7 +4,7 @@
 //! An entry that names a number of the engine's own is told that it is not open.
 //!
 //! An array without either goes on as it is. Else a copy goes to libc, and the answers come back
-//! into the original. Before it is looked at the kernel is asked whether that is possible
+//! into the original. Before the array is read the kernel is asked whether that is possible
 //! (`engine::user`), so that a bad pointer is `EFAULT`.
 //!
 //! Before the program learns of a file that is ready, a ring that waits for it says so as well.

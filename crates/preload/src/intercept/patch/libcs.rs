@@ -1,6 +1,6 @@
 //! libc's own `syscall()`. Ours stands in front of it by name, but a program may reach it past that
 //! name: by dlsym(3) of libc's handle, as Python's ctypes does, or from a library that was opened
-//! with RTLD_DEEPBIND. So it looks at the number, too.
+//! with RTLD_DEEPBIND. So libc's function checks the number, too.
 //!
 //! glibc's is known by its bytes, as the decoder's tables take longer to build than most programs
 //! take to start. Another libc's is decoded.
@@ -20,7 +20,7 @@ const SYSCALL: [u8; text::SYSCALL] = [0x0f, 0x05];
 /// With which it begins where the compiler was asked for branch protection.
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
-/// Has libc's `syscall()` look at the number. False if it could not be patched.
+/// Has libc's `syscall()` check the number. False if it could not be patched.
 pub fn patch() -> bool {
     let Some(m) = modules::libc() else { return true };
     let is_there = |at: &usize| m.text_at(*at).is_some();

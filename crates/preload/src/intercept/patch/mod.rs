@@ -18,7 +18,7 @@
 //! overwritten, by a jump of its own length: no instruction boundary vanishes, so a branch to
 //! anywhere still finds what it expects, and a thread between the two instructions just makes its
 //! call. Where the number reaches eax otherwise (GCC hoists it into a register before a loop), the
-//! window around `syscall` itself is moved into the stub, which then looks at eax; that needs proof
+//! window around `syscall` itself is moved into the stub, which then checks eax; that needs proof
 //! that nothing jumps into the window, and that no thread is in it.
 //!
 //! **When.** At start, from our constructor; later, for each library as the dynamic loader maps it,
@@ -57,7 +57,7 @@ use resident::PageMap;
 use softring_host::refused;
 use std::sync::{Mutex, OnceLock};
 
-/// A module that was looked at, and how many sites in it could not be patched.
+/// A module that was scanned, and how many sites in it could not be patched.
 #[derive(Default)]
 struct Seen {
     base: usize,

@@ -36,8 +36,8 @@ impl Text {
 
 /// The bytes of a module on the list.
 pub fn text_bytes(t: &Text) -> &[u8] {
-    // SAFETY: the module is loaded while its list is looked at, and nothing is written before all
-    // is decided.
+    // SAFETY: the module is loaded while its list is read, and nothing is written before all is
+    // decided.
     unsafe { t.bytes() }
 }
 

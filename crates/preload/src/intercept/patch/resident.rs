@@ -1,4 +1,4 @@
-//! Leaves no more of a module resident than was before it was looked at.
+//! Leaves no more of a module resident than was before it was read.
 //!
 //! The scan reads every page of text, and each page that it reads becomes a part of the process's
 //! resident memory. `/proc/self/pagemap` says which pages were there before. The others are taken

@@ -3,7 +3,7 @@
 //!
 //! Every program pays for this at start, so it runs at about the speed of memory: a block is first
 //! asked whether it holds the first two bytes anywhere, in a loop that the compiler turns into
-//! vector instructions (with AVX2 where the processor has it). What it finds is rare, and looked at
+//! vector instructions (with AVX2 where the processor has it). What it finds is rare, and checked
 //! closely by `site`.
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ pub fn text(text: &[u8], mut number: impl FnMut(usize), mut syscall: impl FnMut(
 /// Calls `look` with each offset of the blocks that hold, anywhere, the first two bytes of what is
 /// looked for.
 fn blocks(text: &[u8], mut look: impl FnMut(usize)) {
-    // Blocks that another byte follows; what is left is looked at byte by byte.
+    // Blocks that another byte follows; what is left is checked byte by byte.
     let whole = text.len().saturating_sub(1) / BLOCK * BLOCK;
     let wide = std::is_x86_feature_detected!("avx2");
     let mut at = 0;

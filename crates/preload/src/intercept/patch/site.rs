@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a constant, moved there in a straight line | its `mov` becomes a jump |
 //! | a constant on some of the ways there | what is in front of `syscall`, or around it, becomes a |
-//! | not known: a wrapper's argument | jump to a stub that looks at eax |
+//! | not known: a wrapper's argument | jump to a stub that checks eax |
 //!
 //! Where no jump fits in, the site is a gap.
 
@@ -48,7 +48,7 @@ pub struct Site {
     pub before: Vec<Instruction>,
     pub after: Vec<Instruction>,
     pub resume: usize,
-    /// The number is not known: the stub looks at eax.
+    /// The number is not known: the stub checks eax.
     pub dynamic: bool,
     /// Where `syscall` stands if it is left in its place, for other numbers.
     pub syscall: Option<usize>,
@@ -86,7 +86,7 @@ impl Found {
     }
 }
 
-/// What a look at the text has shown.
+/// What a scan of the text has shown.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Where io_uring's numbers stand.

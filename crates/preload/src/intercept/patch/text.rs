@@ -37,7 +37,7 @@ pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
     write(m, &jumps, quiet)
 }
 
-/// Replaces one `mov` of a jump's length in front of a `syscall`, whose number the stub looks at.
+/// Replaces one `mov` of a jump's length in front of a `syscall`, whose number the stub checks.
 pub fn replace_move(m: &Module, at: usize, mov: [u8; JUMP]) -> bool {
     let quiet = alone();
     if !quiet && !in_one_word(at) && !straddle::may(at) {
