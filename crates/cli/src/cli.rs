@@ -49,7 +49,8 @@ impl Cli {
             if e.use_stderr() || std::io::stdout().is_terminal() {
                 e.exit()
             }
-            // Help and the version are an answer as others are: who cannot have it hears of that.
+            // Help and the version are an answer as others are: a user who cannot have the answer
+            // is told so.
             let told = crate::out::raw(e.render().to_string());
             std::process::exit(told.map_or_else(|e| crate::fail::report(&e), |()| 0).into())
         });

@@ -27,7 +27,7 @@ const AIO_PGETEVENTS: u32 = 333;
 
 /// The filter: `errno` for 425..=427, everything else allowed. These three have the same number on
 /// every architecture that a process here can switch to (x86-64, i386, x32, arm64), so it need not
-/// look at the architecture; those of kernel aio are x86-64's.
+/// check the architecture; those of kernel aio are x86-64's.
 fn filter(errno: u16, aio: bool) -> Vec<sock_filter> {
     let op = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     let (allow, deny) = (op(RET_K, 0, 0, RET_ALLOW), op(RET_K, 0, 0, RET_ERRNO | u32::from(errno)));

@@ -1,5 +1,4 @@
-//! What processes under softring keep for others to look at: files in memory, found through
-//! `/proc`.
+//! What processes under softring keep for others to read: files in memory, found through `/proc`.
 
 use crate::{container, fail, files};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -24,7 +23,7 @@ pub fn need_proc(what: &str) -> anyhow::Result<()> {
 /// One that cannot be opened for want of a descriptor is an error in its place.
 ///
 /// The process may put another file under a number between any two calls of ours, and we may be
-/// root. So the file is first taken without opening it (O_PATH), looked at, and only then opened,
+/// root. So the file is first taken without opening it (O_PATH), checked, and only then opened,
 /// through our own descriptor.
 ///
 /// # Errors

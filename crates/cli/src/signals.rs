@@ -81,7 +81,7 @@ fn is_ignored(signal: c_int) -> bool {
 extern "C" fn note(signal: c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
     let bit = bit(signal);
     // SAFETY: the kernel passes a siginfo_t to a handler with SA_SIGINFO; the sender's number is
-    // there for all codes that are looked at, which are those of kill(2) and sigqueue(3); getpid(2)
+    // there for all codes that are checked, which are those of kill(2) and sigqueue(3); getpid(2)
     // may be called in a handler.
     let (code, own) = unsafe {
         let info = &*info;

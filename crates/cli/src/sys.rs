@@ -124,7 +124,7 @@ pub fn environ() -> Vec<CString> {
     }
     let mut entries = Vec::new();
     // SAFETY: environ(7) is null or a null-terminated array of strings, which nobody changes: this
-    // process has one thread while it looks.
+    // process has one thread while it reads them.
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {

@@ -66,7 +66,7 @@ fn capped(c: &Client) -> UnixStream {
     for _ in 0..MAX_ARMS {
         one.write_all(b"x").unwrap();
         enter(c, 0, 0);
-        // A look that finds it not ready where it is armed now.
+        // A poll that finds it not ready where it is armed now.
         enter(c, 0, 0);
     }
     one
@@ -83,7 +83,7 @@ fn counted() -> (Client, UnixStream, PipeWriter) {
     let (r, mut w) = pipe().unwrap();
     reissued(&c, (&r, &mut w), 4);
     for _ in 0..3 {
-        // The data come between the attempt and the look behind its arming.
+        // The data come between the attempt and the poll behind its arming.
         c.push(io(IORING_OP_READ, &r, 1));
         c.push(io(IORING_OP_WRITE, &w, 1));
         enter(&c, 2, 2);

@@ -29,7 +29,7 @@ fn children_have_tracks_of_their_own() {
     assert_eq!(pids.len(), 2, "{pids:?}");
 }
 
-/// Runs a load under another command, and answers the trace, which is looked at, and what was said.
+/// Runs a load under another command, and answers the trace, which is checked, and what was said.
 /// None where that cannot be had here.
 fn traced_by(dir: &Dir, seconds: f64, through: &[&str]) -> Option<(Value, String)> {
     let mut works = Command::new(through[0]);

@@ -220,7 +220,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Arms a RECV on each connection, and looks at what that costs while nothing comes.
+/// Arms a RECV on each connection, and measures what that costs while nothing comes.
 pub fn idle(job: &Job) -> anyhow::Result<(Waiting, Option<String>)> {
     let (peer, streams) = Peer::start(job, false)?;
     let mut server = Server::new(job, &streams)?;

@@ -79,7 +79,7 @@ impl Held {
     }
 }
 
-/// Opens rings, lets each serve one request, and looks at what they hold.
+/// Opens rings, lets each serve one request, and measures what they hold.
 pub fn idle(job: &Job) -> anyhow::Result<(Idle, Option<String>)> {
     let open = || -> anyhow::Result<Ring> {
         let mut ring = Ring::new(job.depth, job.setup_flags).context("io_uring_setup")?;

@@ -26,7 +26,7 @@ struct Timers {
     ring: Ring,
     batch: u32,
     count: u32,
-    /// When they end, for good: the ring may look at it at any time.
+    /// When they end, for good: the ring may read it at any time.
     at: &'static kernel_timespec,
     /// Completions taken that were as they should be.
     taken: u32,

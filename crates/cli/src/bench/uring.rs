@@ -235,8 +235,8 @@ impl Ring {
     /// The flag for enter that wakes the SQ thread, if it sleeps or is about to.
     #[inline]
     fn wakeup(&self) -> u32 {
-        // The thread stores its flag before it looks at the tail for the last time; without the
-        // fence this look might come before the store of the tail.
+        // The thread stores its flag before it reads the tail for the last time; without the fence
+        // this read of the flag might come before the store of the tail.
         fence(Ordering::SeqCst);
         let sleeps = self.word(self.sq_flags).load(Ordering::Relaxed) & abi::IORING_SQ_NEED_WAKEUP;
         if sleeps == 0 { 0 } else { abi::IORING_ENTER_SQ_WAKEUP }

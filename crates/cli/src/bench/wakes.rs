@@ -84,7 +84,7 @@ pub fn futex(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     let ring = open(job);
     stage.ready();
     let mut ring = ring?;
-    // For good: the other side may look at them as long as the process lives.
+    // For good: the other side may access them as long as the process lives.
     let words: &'static [AtomicU32] =
         Box::leak((0..job.depth).map(|_| AtomicU32::new(0)).collect());
     let sqe = |opcode, word: &AtomicU32, off| {
@@ -142,7 +142,7 @@ fn answer(job: &Job, to: i32, tell: &mpsc::Sender<i32>) -> anyhow::Result<()> {
     }
 }
 
-/// Queues messages; only a failure is heard of here.
+/// Queues messages; only a failure posts a CQE here.
 fn send(ring: &mut Ring, to: i32, count: u32, name: u64) {
     for _ in 0..count {
         ring.push(io_uring_sqe {

@@ -1,4 +1,4 @@
-//! One function per check: looks, and says what it found.
+//! One function per check: probes, and says what it found.
 
 use crate::files::{self, proc_status};
 use crate::run::{Libc, dynamic, lib_path};

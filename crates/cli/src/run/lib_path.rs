@@ -15,7 +15,7 @@ pub const NAME: &str = "libsoftring.so";
 /// Relative to the folder of the executable, in the order they are tried.
 const BESIDE: [&str; 5] = [".", "../lib/softring", "../lib64", "../lib", "deps"];
 
-/// Every place that is looked at, in order: SOFTRING_LIB alone if it is set, else around the
+/// Every place that is searched, in order: SOFTRING_LIB alone if it is set, else around the
 /// executable; last those for one C library.
 fn candidates(libc: Libc) -> Vec<PathBuf> {
     if let Some(lib) = env::var_os("SOFTRING_LIB").filter(|l| !l.is_empty()) {

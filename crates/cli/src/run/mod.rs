@@ -1,4 +1,4 @@
-//! `softring run`: looks at the program, puts the preload library under it, and becomes it.
+//! `softring run`: checks the program, puts the preload library under it, and becomes it.
 
 pub mod dynamic;
 mod elf;

@@ -1,4 +1,4 @@
-//! Looks at a program before it is started: can it run here, and can the preload reach it?
+//! Checks a program before it is started: can it run here, and can the preload reach it?
 
 use super::elf::{self, Elf};
 use super::needed::Libc;

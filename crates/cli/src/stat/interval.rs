@@ -6,7 +6,7 @@ use crate::cli::StatArgs;
 use softring_engine::stats::read;
 use std::time::{Duration, Instant};
 
-/// Far more than a program is looked at.
+/// Far longer than a program is watched.
 const NEVER: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]

@@ -111,11 +111,11 @@ fn follow(
     mut intervals: Intervals<'_>,
 ) -> anyhow::Result<(ExitStatus, Watch)> {
     let pid = Pid::from_child(child);
-    // Says when the program has ended; where there is none, one looks now and then.
+    // Says when the program has ended; where there is no pidfd, the loop checks now and then.
     let ends = pidfd_open(pid, PidfdFlags::empty()).ok();
     let mut next = Instant::now();
     loop {
-        // Not at each page that comes: one looks through /proc for all of the family.
+        // Not at each page that comes: an update searches /proc for all of the family.
         if next <= Instant::now() {
             watch.update();
             next = Instant::now() + Watch::EVERY;
@@ -131,7 +131,7 @@ fn follow(
     }
 }
 
-/// Until a page is brought, the program has ended, or it is time to look for children (`next`).
+/// Until a page is brought, the program has ended, or it is time to check for children (`next`).
 fn wait(watch: &Watch, ends: Option<&OwnedFd>, next: Instant) {
     let fds = watch.listener().into_iter().flat_map(Listener::fds).chain(ends.map(AsFd::as_fd));
     let mut fds: Vec<PollFd> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// Descriptors that are kept free for looks into `/proc`, where pages could take them all.
+/// Descriptors that are kept free for reads of `/proc`, where pages could take them all.
 const SPARE: usize = 4;
 /// Pages that may be open before those of processes that have ended are summed up.
 const OPEN: usize = 64;
@@ -45,7 +45,7 @@ pub struct Watch {
 #[derive(Debug)]
 struct Watched {
     source: Source,
-    /// What it had done before we looked.
+    /// What it had done when it was first read.
     before: Option<read::Ring>,
 }
 
@@ -76,7 +76,7 @@ pub struct Summary {
 }
 
 impl Watch {
-    /// How often one looks for children.
+    /// How often to check for children.
     pub const EVERY: Duration = Duration::from_millis(20);
 
     pub fn new(pid: i32) -> Watch {

@@ -54,8 +54,8 @@ pub enum Trouble {
     Foreign,
 }
 
-/// Files of one process that are looked at: its own page, and those that its ancestors have left to
-/// it by forks.
+/// Files of one process that are read: its own page, and those that its ancestors have left to it
+/// by forks.
 const MOST_FILES: usize = 64;
 
 /// The page of a process; none if it has no page of its own.

@@ -96,7 +96,7 @@ impl Screen {
     }
 
     fn live(&mut self, mut terminal: DefaultTerminal) -> anyhow::Result<()> {
-        // A first look soon: rates need two.
+        // A first sample soon: rates need two.
         let mut due = Instant::now() + self.every.min(Duration::from_millis(300));
         loop {
             terminal.draw(|frame| self.draw(frame)).context("cannot draw")?;

@@ -18,7 +18,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the program's memory, which takes what a million requests a second write
+/// Between two reads of the program's memory, which takes what a million requests a second write
 /// within five times as long.
 const PASS: Duration = Duration::from_millis(20);
 

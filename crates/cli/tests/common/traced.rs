@@ -185,7 +185,7 @@ fn check_event(e: &Value) {
     assert!(e.get("args").is_none_or(Value::is_object), "{e}");
 }
 
-/// Looks whether the trace is as the format asks and all slices nest, and answers requests by the
+/// Checks that the trace is as the format asks and all slices nest, and answers requests by the
 /// name of their track.
 pub fn check(trace: &Value) -> BTreeMap<String, u64> {
     assert!(["ms", "ns"].iter().any(|unit| trace["displayTimeUnit"] == *unit));

@@ -2,7 +2,7 @@
 //! hits all alike.
 //!
 //! Each `enter` submits the read and the write that brings its data. Where the write comes second,
-//! the read finds nothing and is armed, and the first look at the poll set finds it ready. A worker
+//! the read finds nothing and is armed, and the first poll of the poll set finds it ready. A worker
 //! gets the read of a second number of the same file, which a seccomp filter keeps out of poll
 //! sets.
 

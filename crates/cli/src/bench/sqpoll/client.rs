@@ -1,5 +1,5 @@
-//! The client: reads at a steady rate through a ring with an SQ thread. It never waits: it looks at
-//! the clock and at the completion queue, as whoever uses SQPOLL for its latency does.
+//! The client: reads at a steady rate through a ring with an SQ thread. The client never waits: it
+//! reads the clock and peeks at the completion queue, as whoever uses SQPOLL for its latency does.
 
 use crate::bench::buf::Slots;
 use crate::bench::job::Job;

@@ -47,8 +47,9 @@ impl Sleeps {
         Sleeps::of(rate, at(50), at(99), cpu)
     }
 
-    /// Who is to be awake in time 99 times of 100 means to wake up so much before, and most of the
-    /// time looks for what is left of that. Where a gap is not as long, it looks all the time.
+    /// A thread that is to be awake in time 99 times of 100 means to wake up so much before, and
+    /// most of the time polls for what is left of that. Where a gap is not as long, the thread
+    /// polls all the time.
     fn of(rate: u32, late_p50_ns: f64, late_p99_ns: f64, cpu_ns: f64) -> Sleeps {
         let gap = 1e9 / f64::from(rate.max(1));
         let awake = cpu_ns + late_p99_ns - late_p50_ns;

@@ -11,7 +11,7 @@ pub use trace::{Trace, TraceKind};
 
 use softring_engine::hybrid::{IdleSleep, Step};
 
-/// Time between two looks at the clock of a thread that spins, in ns.
+/// Time between two clock reads of a thread that spins, in ns.
 const CHUNK: u64 = 4_000;
 
 /// A number that looks random, by splitmix64.
@@ -41,7 +41,7 @@ impl Random {
 /// What sleeping costs, in ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// How late a sleeper wakes, on average; by a timer or by a completion.
+    /// How late a sleeping thread wakes, on average; by a timer or by a completion.
     pub late: u64,
     /// Processor time of one sleep.
     pub cpu: u64,
@@ -154,7 +154,7 @@ impl World<'_> {
         self.paused += next.pause;
     }
 
-    /// A look, and what follows.
+    /// A poll, and what follows.
     fn turn(&mut self) {
         let polled = self.now;
         let only = self.rule.only();

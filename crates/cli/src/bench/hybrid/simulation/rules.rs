@@ -8,7 +8,7 @@ pub trait Rule {
     fn issued(&mut self, slot: usize, now: u64);
     /// It was seen done.
     fn done(&mut self, slot: usize, now: u64);
-    /// A look found nothing.
+    /// A poll found nothing.
     fn next(&mut self, now: u64) -> Step;
     fn woke(&mut self, _now: u64, _early: bool) {}
     /// A wait begins.
@@ -28,7 +28,7 @@ pub trait Rule {
 pub enum RuleKind {
     Ours(Policy),
     /// Linux since 6.13: half of the shortest run time ever seen, once per request, from the moment
-    /// it is looked at.
+    /// it is polled.
     HalfMinimum,
     /// The patch that came first: half of the last request's run time less what the last sleep was
     /// late; from 3 µs on; blind to all requests but one.

@@ -13,7 +13,7 @@ pub enum TraceKind {
     HeavyTail,
     /// From 50 µs to 450 µs and back, a jump now and then.
     Drifting,
-    /// As constant, but the program lets eight minutes pass before it looks, once in 500 requests.
+    /// As constant, but the program lets eight minutes pass before it polls, once in 500 requests.
     Pausing,
     /// One request after the other, 19 µs each, and 80 µs beside that: bound by its bandwidth at
     /// depth 64.
