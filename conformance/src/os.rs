@@ -44,7 +44,7 @@ pub fn spawn_child(f: impl FnOnce() -> i32) -> i32 {
     }
 }
 
-/// As [`in_child`], by clone(2) itself: no library hears of the fork. `flags` beside SIGCHLD.
+/// As [`in_child`], by clone(2) itself: no library is told of the fork. `flags` beside SIGCHLD.
 pub fn in_raw_child(flags: libc::c_int, f: impl FnOnce() -> i32) -> i32 {
     wait_for(spawn_raw_child(flags, f))
 }
@@ -204,7 +204,7 @@ pub fn page(prot: i32) -> usize {
 
 /// Takes the page at `at`, made by [`page`], away.
 pub fn unmap(at: usize) {
-    // SAFETY: the page is this case's own, and it does not look there any more.
+    // SAFETY: the page is this case's own, and the case does not access it any more.
     unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(at), 4096) };
 }
 
@@ -481,7 +481,7 @@ pub fn outq(fd: RawFd) -> i32 {
 pub fn futex_wake(word: &AtomicU32, n: i32, mask: u32) -> i64 {
     let none = std::ptr::null::<u8>();
     let (op, at) = (libc::FUTEX_WAKE_BITSET, word.as_ptr());
-    // SAFETY: a live word; the call only looks at its address.
+    // SAFETY: a live word; the call only uses its address.
     unsafe { libc::syscall(libc::SYS_futex, at, op, n, none, none, mask) }
 }
 
@@ -508,7 +508,7 @@ pub fn wait_until_zombie(pid: i32) {
 /// `FUTEX_WAKE` of as many as `n`; `private`: `FUTEX_PRIVATE_FLAG` or nothing.
 pub fn futex_wake_of(word: &AtomicU32, n: i32, private: i32) -> i64 {
     let (op, at) = (libc::FUTEX_WAKE | private, word.as_ptr());
-    // SAFETY: a live word; the call only looks at its address.
+    // SAFETY: a live word; the call only uses its address.
     unsafe { libc::syscall(libc::SYS_futex, at, op, n) }
 }
 
@@ -545,7 +545,7 @@ fn map_pages(at: usize, n: usize, kind: i32) -> usize {
 
 /// Takes pages away, made by [`pages`].
 pub fn unmap_pages(at: usize, n: usize) {
-    // SAFETY: the pages are this case's own, and it does not look there any more.
+    // SAFETY: the pages are this case's own, and the case does not access them any more.
     unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(at), n * 4096) };
 }
 

@@ -125,7 +125,7 @@ fn nobody_enters(cx: &mut Cx) -> Outcome {
         steps.by(HOUR)?;
         cx.spin(&ring, "one", 1);
         cx.reap(&mut ring, "after the step", &[(1, -ETIME)]);
-        // Whoever watches it hears of the next step, too.
+        // Whoever watches the clock is told of the next step, too.
         arm(cx, &mut ring, &[(after(ClockId::Realtime, MINUTE), REALTIME | ABS)]);
         cx.quiet(&ring, "waits", 100);
         steps.by(HOUR)?;

@@ -21,7 +21,7 @@ pub const CASES: &[Case] = &[
 /// A request that receives from a socket, to memory or into a provided buffer.
 type Make = fn(i32, &mut [u8]) -> io_uring_sqe;
 
-/// Closes at once: the peer hears a reset.
+/// Closes at once: the peer sees a reset.
 fn reset(one: TcpStream) -> Outcome {
     let at_once = Some(std::time::Duration::ZERO);
     rustix::net::sockopt::set_socket_linger(&one, at_once)?;

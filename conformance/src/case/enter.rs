@@ -218,7 +218,7 @@ fn sqe_stable(cx: &mut Cx) -> Outcome {
     let mut iov = [libc::iovec { iov_base: std::ptr::from_mut(&mut buf).cast(), iov_len: 4 }];
     ring.push(sqe::rw(IORING_OP_READV, r.as_raw_fd(), addr(&iov), 1, 0).ud(1));
     cx.is("submitted", ring.submit(), 1);
-    // The read waits for data; neither its SQE nor its iovec is looked at again.
+    // The read waits for data; neither its SQE nor its iovec is read again.
     ring.write_sqe(0, &sqe::op(200, -1).ud(99));
     iov[0].iov_base = std::ptr::with_exposed_provenance_mut(BAD);
     std::hint::black_box(&mut iov);

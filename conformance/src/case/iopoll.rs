@@ -1,5 +1,5 @@
-//! IOPOLL: whoever enters looks for completions. What a device without poll queues does, the
-//! kernel refuses and softring does: that is for the engine's own tests.
+//! IOPOLL: whoever enters polls for completions. What a device without poll queues does, the kernel
+//! refuses and softring does: that is for the engine's own tests.
 
 use super::prelude::*;
 

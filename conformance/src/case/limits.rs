@@ -90,7 +90,7 @@ fn disk_without_descriptors(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A read of a pipe that gets its bytes later; the program only looks at the CQ.
+/// A read of a pipe that gets its bytes later; the program only peeks at the CQ.
 fn late_read(cx: &mut Cx, ring: &mut Ring, pipe: &(OwnedFd, OwnedFd)) -> Outcome {
     let mut buf = [0; 4];
     cx.start(ring, &[sqe::read(pipe.0.as_raw_fd(), &mut buf, 0).ud(1)]);

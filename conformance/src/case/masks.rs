@@ -1,6 +1,6 @@
 //! Signal masks of waits that take no time, or find fewer completions than they ask for: what is
-//! let in is handled all the same, and a mask that cannot be read is looked at only by who has to
-//! wait.
+//! let in is handled all the same, and only a call that has to wait tries to read a mask that
+//! cannot be read.
 
 use super::prelude::*;
 use super::wait::page_of_waits;
@@ -24,7 +24,7 @@ const RINGS: [(&str, u32); 4] = [
     ("SQ thread", IORING_SETUP_SQPOLL),
 ];
 
-/// Times that are over before anything is looked at, or a moment later.
+/// Times that are over before anything is checked, or a moment later.
 const TIMES: [(&str, i64, i64); 5] = [
     ("0", 0, 0),
     ("1 ns", 0, 1),

@@ -31,7 +31,7 @@ const KINDS: [(&str, u32); 4] = [
     ("DEFER_TASKRUN", DEFER),
 ];
 
-/// Looks at a ring, without entering it, until it has a completion; at most two seconds.
+/// Peeks at a ring, without entering it, until it has a completion; at most two seconds.
 fn ends(cx: &mut Cx, poller: &mut Ring, what: &str) {
     let end = Instant::now() + Duration::from_secs(2);
     while poller.cq_ready() == 0 && Instant::now() < end {

@@ -90,7 +90,7 @@ impl Seen {
         Ok(())
     }
 
-    /// Looks at what is there; was it the end of request `number`?
+    /// Checks what is there; was it the end of request `number`?
     fn ended(&mut self, number: u64) -> bool {
         let mut ended = false;
         for c in self.ring.pop_all() {

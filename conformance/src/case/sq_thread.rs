@@ -25,8 +25,8 @@ fn needs_wakeup(ring: &Ring) -> bool {
     ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0
 }
 
-/// Is `seen` at rest `after` ms after a request on `ring`? Looked at again where this process was
-/// kept from looking for `within` ms: by then the thread may rest rightly.
+/// Is `seen` at rest `after` ms after a request on `ring`? Checked again where this process was
+/// kept from checking for `within` ms: by then the thread may rest rightly.
 fn rests(ring: &mut Ring, seen: impl Fn() -> bool, after: u64, within: u128) -> Option<bool> {
     for _ in 0..50 {
         let start = Instant::now();

@@ -55,7 +55,7 @@ fn ring(cx: &mut Cx, entries: u32, flags: u32) -> Result<Ring, Stop> {
     cx.ring_with(entries, params(flags))
 }
 
-/// Looks until something holds, for five seconds at most.
+/// Checks until something holds, for five seconds at most.
 pub(super) fn until(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !holds() {
@@ -231,7 +231,7 @@ fn affinity(cx: &mut Cx) -> Outcome {
     cx.setup_is("the last number", 4, on(u32::MAX), -EINVAL);
     let alone = io_uring_params { flags: IORING_SETUP_SQ_AFF, ..Default::default() };
     cx.setup_is("without SQPOLL", 4, alone, -EINVAL);
-    // Without the flag the word is not looked at.
+    // Without the flag the word is not read.
     cx.setup_is("no flag", 4, io_uring_params { sq_thread_cpu: 100_000, ..params(0) }, 0);
     let all = processors(std::path::Path::new("/proc/self"));
     for last in [false, true] {
@@ -311,7 +311,7 @@ fn attached(cx: &mut Cx) -> Outcome {
 
 fn flags(cx: &mut Cx) -> Outcome {
     for bit in 0..19 {
-        // What polls the device, another case looks at; a ring without a descriptor needs memory.
+        // What polls the device, another case checks; a ring without a descriptor needs memory.
         let flag = 1 << bit;
         let skip = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL | IORING_SETUP_ATTACH_WQ;
         if flag & skip != 0 || flag == IORING_SETUP_SQPOLL {

@@ -197,7 +197,7 @@ fn other_namespace(cx: &mut Cx) -> Outcome {
         if began.is_ok() { submit() as i32 } else { -1 }
     });
     let child = child.map_err(|e| Stop::Skip(format!("no pid namespace: {e}")))?;
-    // A sleeper looks ten times a second whether the holder lives.
+    // A waiting thread checks ten times a second whether the holder lives.
     let (submitted, _) = page.while_stalled(submit, &mut begin, &[("child", |begin| {
         _ = rustix::io::write(begin, b"x");
         std::thread::sleep(std::time::Duration::from_millis(400));

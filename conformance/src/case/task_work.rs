@@ -131,7 +131,7 @@ fn submitting(cx: &mut Cx) -> Outcome {
     rounds(cx, 0, true, |ring| ring.push(sqe::nop()).submit())
 }
 
-/// Shorter than what any other thread of softring's needs to look at a ring that is often entered.
+/// Shorter than what any other thread of softring's needs to check a ring that is often entered.
 const SLEEP: Duration = Duration::from_micros(20);
 
 fn sleeping(cx: &mut Cx) -> Outcome {

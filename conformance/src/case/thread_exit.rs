@@ -1,4 +1,4 @@
-//! Requests whose thread has ended. The kernel does not look for them: what one of them needs its
+//! Requests whose thread has ended. The kernel does not search for them: what one of them needs its
 //! task for fails when it comes to that. Only the workers go with their task, which waits for them.
 
 use super::prelude::*;

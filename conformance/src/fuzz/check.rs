@@ -37,7 +37,7 @@ pub enum Verdict {
     Agreed(Box<Transcript>),
     /// The kernel's own runs differ, or one of many agrees with softring: it is a race.
     Unstable(Option<Difference>),
-    /// Differed once, but not when looked at again: what was seen at first.
+    /// Differed once, but not when checked again: what was seen at first.
     Flaky(Box<Divergence>),
     /// Differs as `docs/LIMITATIONS.md` says, in these words.
     Known(&'static str, Box<Divergence>),
@@ -85,7 +85,7 @@ pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
     if crashed {
         return Ok(Verdict::Diverged(first));
     }
-    // Look again, slowly.
+    // Check again, slowly.
     let k = match kernel(d, p, [SURE, SURE])? {
         Ok(k) => k,
         Err(differs) => return Ok(Verdict::Unstable(differs)),
@@ -161,7 +161,7 @@ pub fn shrink(d: &Driver, big: &Divergence) -> Result<Divergence> {
     let small = minimise(&big.program, BUDGET, &mut |p| {
         start.elapsed() < PATIENCE && matches!(differs(p), Ok(Some(_)))
     });
-    // What was found in passing is looked at once more, slowly.
+    // What was found in passing is checked once more, slowly.
     let again = check(d, &small)?;
     Ok(match again {
         Verdict::Diverged(small) => *small,

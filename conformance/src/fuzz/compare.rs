@@ -159,7 +159,7 @@ fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Differen
     moved
 }
 
-/// Is it a look at the eventfd's counter? A DEFER_TASKRUN ring signals each time that its list of
+/// Is it a read of the eventfd's counter? A DEFER_TASKRUN ring signals each time that its list of
 /// task work starts anew, which is a matter of who is faster; but one signal there must be.
 fn counts_signals(program: &Program, step: usize) -> bool {
     matches!(program.steps.get(step), Some(Step::Host(Host::Read(Slot::RingEvent, _))))

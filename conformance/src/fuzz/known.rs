@@ -302,7 +302,7 @@ fn untold_data(seen: &Seen) -> bool {
 }
 
 /// A poll, at the head of the chain of what did not end, of a file from which another took what had
-/// come, before the poll set was looked at.
+/// come, before the poll set was polled.
 fn taken_before_look(seen: &Seen) -> bool {
     let Some((ring, head)) = seen.head() else { return false };
     let file = seen.file(ring, head);

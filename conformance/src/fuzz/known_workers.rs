@@ -114,7 +114,7 @@ pub fn read_at_once(seen: &Seen) -> bool {
             && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
 }
 
-/// Did the end of its ring wake a worker that receives a message of no bytes? Whoever then looks at
+/// Did the end of its ring wake a worker that receives a message of no bytes? Whoever then reads
 /// its header may be earlier than the worker.
 pub fn message_of_nothing(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };

@@ -16,7 +16,7 @@ use softring_uapi::*;
 /// Connections at a time, and bytes that each carries there and back.
 const AT_ONCE: usize = 64;
 const BYTES: usize = 64;
-/// What the allocator's free lists may grow by between the two looks at memory.
+/// What the allocator's free lists may grow by between the two readings of memory.
 const SLACK_KIB: u64 = 2048;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +78,7 @@ pub fn pattern(number: u64, i: usize) -> u8 {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8 ^ (i as u8).wrapping_mul(31)
 }
 
-/// Makes `wanted` connections; `tell` hears how many have ended.
+/// Makes `wanted` connections; `tell` is told how many have ended.
 pub fn run(entry: EntryPoint, wanted: u64, mut tell: impl FnMut(u64)) -> Check<Outcome> {
     let start = Health::now();
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").map_err(wrong)?;
@@ -241,7 +241,7 @@ fn left_open(end: &End<Token>) {
     }
 }
 
-/// Gives what is idle time to leave, and looks whether all is as it was.
+/// Gives what is idle time to leave, and checks whether all is as it was.
 pub fn afterwards(out: &Outcome) -> Check<Health> {
     let end = Health::returned_to(out.start)?;
     Health::not_grown(out.middle, out.end, SLACK_KIB)?;

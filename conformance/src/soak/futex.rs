@@ -105,7 +105,7 @@ pub fn run(entry: EntryPoint, seed: u64, time: Duration) -> Check<(String, Total
     Ok((format!("{rounds} rounds, {ended:?} woken, {} signals", os::caught()), sum))
 }
 
-/// Signals the threads now and then, and looks that each round ends.
+/// Signals the threads now and then, and checks that each round ends.
 fn watch(common: &Common, time: Duration, rng: &mut Rng) -> Check {
     let began = Instant::now();
     let (mut rounds, mut since) = (0, began);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Check, ensure};
 use crate::os;
 
-/// A look at the process.
+/// A reading of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
     pub fds: usize,
@@ -58,8 +58,8 @@ impl Health {
         }
     }
 
-    /// Memory between a look after the warm-up and one at the end; allocators' free lists may grow
-    /// by `slack_kib`.
+    /// Memory between a reading after the warm-up and one at the end; allocators' free lists may
+    /// grow by `slack_kib`.
     pub fn not_grown(middle: Health, end: Health, slack_kib: u64) -> Check {
         let limit = middle.private_kib + slack_kib + middle.private_kib / 20;
         ensure(end.private_kib <= limit, || {

@@ -106,7 +106,7 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
         number
     }
 
-    /// Queues a cancel whose own completion nobody looks at.
+    /// Queues a cancel whose own completion nobody checks.
     pub fn cancel(&mut self, sqe: io_uring_sqe) {
         let number = OWN | self.next;
         self.next += 1;

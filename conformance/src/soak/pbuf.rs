@@ -65,7 +65,7 @@ impl Pbufs {
     }
 
     /// What a completion brought, in one buffer or, from a bundle, in those that follow it in the
-    /// ring, too; each goes back once it was looked at.
+    /// ring, too; each goes back once it was checked.
     pub fn take(&mut self, cqe: &Cqe, mut look: impl FnMut(&[u8])) -> Check {
         if cqe.flags & IORING_CQE_F_BUFFER == 0 {
             return ensure(cqe.res <= 0, || format!("data without a buffer: {cqe:?}"));

@@ -96,7 +96,7 @@ struct Machine {
     opened: HashMap<u64, i32>,
     /// Those of which a request was told to close what they have opened.
     closed: HashSet<u64>,
-    /// Memory that SQEs were given, looked at when the run ends.
+    /// Memory that SQEs were given, checked when the run ends.
     held: Vec<(u64, Placed)>,
     /// Connections from outside.
     came: Vec<i32>,
@@ -147,7 +147,7 @@ impl Machine {
             Step::Enter(e) => self.enter(e),
             Step::Flush(ring) => self.flush(*ring),
             Step::Settle => self.settle(want),
-            // When a completion shows is not promised: it is looked for only at rest.
+            // When a completion shows is not promised: the CQ is peeked at only at rest.
             Step::Reap { ring, max } => {
                 let tails = self.settle(want).tails;
                 Rec { tails, ..self.reap(*ring, *max) }

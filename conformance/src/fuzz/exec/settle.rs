@@ -1,4 +1,4 @@
-//! Waiting until nothing moves: the fuzzer's programs look at completions only at rest.
+//! Waiting until nothing moves: the fuzzer's programs peek at completions only at rest.
 #![allow(unsafe_code)]
 
 use super::Machine;

@@ -2,7 +2,7 @@
 //! that races with itself says nothing about either side, and nothing in the comparison excuses it.
 //!
 //! Between two rests, no request touches what another one changes, unless a link orders the two;
-//! and what looks for other requests, or counts completions, comes before all that may run on a
+//! and what searches for other requests, or counts completions, comes before all that may run on a
 //! worker, or waits for the next rest.
 
 use super::pool::{FILES, Key, Made, WORLD, buf_key, is_child, is_file, is_slot, ud_key};
@@ -66,8 +66,8 @@ pub struct Apart {
     armed: Vec<Armed>,
     /// A drain was queued: what comes after it may start late.
     drained: bool,
-    /// Requests that came since: who looks for one of them finds it before it starts, or after it
-    /// has ended.
+    /// Requests that came since: a request that searches for one of them finds it before it starts,
+    /// or after it has ended.
     late: Vec<u64>,
 }
 
@@ -185,7 +185,8 @@ impl Apart {
         let races = |old: &Piece| {
             clashes(&old.keys, &new.keys) || !old.steady && (aimed(old, new) || aimed(new, old))
         };
-        // What a barrier lets go goes to workers, all at once: who looks among those finds some.
+        // What a barrier lets go goes to workers, all at once: a request that searches among those
+        // finds some.
         let late = match new.aim {
             Aim::Nobody => false,
             Aim::One(ud) => self.late.contains(&ud),

@@ -34,7 +34,7 @@ extern "C" fn handler(_: i32) {
     ANSWERED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Sends signals to the threads that hear them.
+/// Sends signals to the threads that take them.
 pub struct Bell {
     threads: Mutex<Vec<i32>>,
     _events: OwnedFd,
@@ -52,7 +52,7 @@ impl Bell {
         ANSWERED.load(Ordering::Relaxed)
     }
 
-    /// The calling thread hears signals while it runs `f`.
+    /// The calling thread takes signals while it runs `f`.
     pub fn hears<T>(&self, f: impl FnOnce() -> T) -> T {
         let (me, list) = (os::tid(), || self.threads.lock().unwrap_or_else(|e| e.into_inner()));
         list().push(me);

@@ -25,7 +25,7 @@ const THREADS: u64 = 3;
 /// What threads that come and go may leave to the allocators' free lists.
 const SLACK_KIB: u64 = 4096;
 /// Threads and rings are made anew so often, but neither less nor more than so many times; memory
-/// is looked at in between.
+/// is checked in between.
 const ACT: Duration = Duration::from_secs(2);
 const ACTS: (u64, u64) = (6, 60);
 

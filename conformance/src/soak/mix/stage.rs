@@ -200,7 +200,7 @@ impl Stage {
         self.null.as_raw_fd()
     }
 
-    /// Another process's look at nothing: descriptors that are closed meanwhile live on in it.
+    /// Another process, which polls nothing: descriptors that are closed meanwhile live on in it.
     pub fn child(ms: i32, code: i32) -> i32 {
         os::spawn_child(|| {
             os::poll(-1, 0, ms);

@@ -116,7 +116,7 @@ pub const RECEIVES: Ways = &[
 fn way(rng: &mut Rng, ways: &[(For, Make)], kind: Kind, name: Name) -> Make {
     loop {
         let (fits, make) = &ways[rng.usize(..ways.len())];
-        // What a worker takes up looks for its slot only then.
+        // A request that a worker takes up looks up its slot only then.
         let slot = name.slot.is_none() || make(0, 0, 0).flags & IOSQE_ASYNC == 0;
         if fits.has(kind) && slot {
             return *make;

@@ -155,7 +155,7 @@ pub(super) const WRITERS: &[(&str, bool, Reader)] = &[
     ("SENDMSG", true, |fd, at| sqe::rw(IORING_OP_SENDMSG, fd, at, 1, 0)),
 ];
 
-/// A pipe that is looked at, and not read.
+/// A pipe that is polled, and not read.
 pub(super) fn watcher(name: &'static str, sqe: Watcher) -> Check<Waiting> {
     let (r, w) = pipe()?;
     let fd = r.as_raw_fd();

@@ -43,7 +43,8 @@ impl Conn {
         }
     }
 
-    /// One end resets when the reader has got so much; then the other, if it does not hear of it.
+    /// One end resets when the reader has got so much; then the other, if it does not see the
+    /// reset.
     pub(super) fn reset_by_plan(&mut self) {
         let Plan::Reset(end, at) = self.plan else { return };
         if self.peers[1].inn.bytes >= at {

@@ -1,4 +1,4 @@
-//! What came of transfers: every byte is looked at and counted.
+//! What came of transfers: every byte is checked and counted.
 
 use super::super::super::ledger::End;
 use super::super::super::{Check, ensure, sys};

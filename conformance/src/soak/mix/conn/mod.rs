@@ -94,7 +94,7 @@ const HELD: u64 = 300 << 10;
 /// A receive that found no buffer so often in a row uses memory of its own from then on.
 const STARVED: u32 = 500;
 const STILL: Duration = Duration::from_millis(5);
-/// An end that hears nothing of its peer's reset for so long resets as well: TCP does not believe a
+/// An end that sees nothing of its peer's reset for so long resets as well: TCP does not believe a
 /// reset beyond the window, and small buffers have that closed at times.
 const UNREPORTED: Duration = Duration::from_millis(100);
 
