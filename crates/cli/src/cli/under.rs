@@ -31,7 +31,7 @@ pub enum Intercept {
 /// What SQ threads do between submissions, until sq_thread_idle is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SqIdle {
-    /// Look at the queue without a pause, as the kernel's do
+    /// Poll the queue without a pause, as the kernel's do
     Spin,
     /// Sleep towards the next submission where that spares processor time
     #[value(alias = "nap")]
@@ -42,9 +42,9 @@ pub enum SqIdle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Poll {
-    /// Look without a pause
+    /// Poll without a pause
     Spin,
-    /// Sleep until shortly before the next completion is due, then look
+    /// Sleep until shortly before the next completion is due, then poll
     Hybrid,
     /// Spin, sleep or block, by queue depth and by who else wants the processor
     Adaptive,
