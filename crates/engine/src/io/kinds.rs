@@ -58,9 +58,15 @@ pub(crate) fn known_kind(fd: i32) -> Option<Kind> {
     known(fd).filter(|&kind| kind != Kind::Direct)
 }
 
+/// Is `fd` remembered as O_DIRECT? Whether it still is only the kernel knows: a process that shares
+/// the open file may have changed that, too.
+pub(crate) fn was_direct(fd: i32) -> bool {
+    known(fd) == Some(Kind::Direct)
+}
+
 /// Is `fd` remembered as O_DIRECT, and is it still? Of any other number the kernel is not asked.
 pub(crate) fn known_direct(fd: i32) -> bool {
-    known(fd) == Some(Kind::Direct) && is_direct(fd)
+    was_direct(fd) && is_direct(fd)
 }
 
 /// Is `fd` open with O_DIRECT now?

@@ -24,6 +24,8 @@ pub(crate) struct SubmitState {
     pub(crate) polled: bool,
     /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
     pub(crate) direct: Option<i32>,
+    /// Batches since the kernel was last asked whether a descriptor is still O_DIRECT.
+    pub(crate) direct_trusted: u32,
     /// The file on a modelled device that was last found in this batch.
     pub(crate) model: Found,
     pub(crate) sampling: Sampling,

@@ -5,6 +5,7 @@
 //! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
 //! `io_arm_poll_handler`, `io_queue_iowq`.
 
+use crate::io::kinds;
 use crate::io::socket::{check_zero_copy, is_socket};
 use crate::ops;
 use crate::ring::ctx::Ctx;
@@ -14,6 +15,7 @@ use crate::ring::request::{FileRef, OnWorker, OpState, Phase, Poll, Req, ReqFlag
 use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
 use softring_host::fd::kind::Kind;
+use softring_host::fd::numbers::closes_all_reported;
 use softring_uapi::IOSQE_ASYNC;
 use softring_uapi::errno::Errno;
 
@@ -26,6 +28,9 @@ pub(crate) enum Way {
     Worker,
     Poll,
 }
+
+/// Batches for which a descriptor is taken for O_DIRECT once the kernel has said so.
+const DIRECT_TRUSTED: u32 = 64;
 
 /// Readiness retries before a request goes to a worker (kernel: `APOLL_MAX_RETRY`).
 pub const MAX_ARMS: u8 = 128;
@@ -93,10 +98,11 @@ impl Ctx {
     }
 
     /// As [`kind_of`], which asks the kernel each time about a number that stands for O_DIRECT:
-    /// here once in a batch.
+    /// here once in [`DIRECT_TRUSTED`] batches, or in each where closes may go unreported.
     fn kind_in_batch(&mut self, file: &FileRef) -> Kind {
         let FileRef::Plain(fd) = *file else { return kind_of(file) };
-        if self.submit.direct == Some(fd) {
+        if self.submit.direct == Some(fd) || self.trusts_direct(fd) {
+            self.submit.direct = Some(fd);
             return Kind::Direct;
         }
         let kind = kind_of(file);
@@ -110,12 +116,23 @@ impl Ctx {
     /// its first request goes the long way, so that a stream's reads ask nothing here.
     pub(crate) fn is_direct_in_batch(&mut self, fd: i32) -> bool {
         if self.submit.direct != Some(fd) {
-            if !crate::io::kinds::known_direct(fd) {
+            if !self.trusts_direct(fd) && !kinds::known_direct(fd) {
                 return false;
             }
             self.submit.direct = Some(fd);
         }
         true
+    }
+
+    /// Is `fd` taken for O_DIRECT, as it was when the kernel was last asked? The program's F_SETFL
+    /// is reported; where another process has taken the flag off, the request is attempted as if
+    /// it were there, and goes to a worker if it would block.
+    fn trusts_direct(&mut self, fd: i32) -> bool {
+        if !kinds::was_direct(fd) || !closes_all_reported() {
+            return false;
+        }
+        self.submit.direct_trusted = (self.submit.direct_trusted + 1) % DIRECT_TRUSTED;
+        self.submit.direct_trusted != 0
     }
 
     /// An attempt said it would block. `punts`: it may do so although its file is ready.
