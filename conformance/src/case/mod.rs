@@ -174,6 +174,8 @@ families![
     timestamp,
     poll,
     poll_ring,
+    pollers,
+    poll_numbers,
     fd_reuse,
     reissue,
     task_work,

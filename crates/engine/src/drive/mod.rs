@@ -8,6 +8,7 @@ mod last;
 pub(crate) mod leave;
 mod of_process;
 pub(crate) mod pending;
+pub(crate) mod poller;
 pub(crate) mod reactor;
 pub(crate) mod sleep;
 pub(crate) mod sqpoll;

@@ -389,7 +389,10 @@ impl Ticks for Reactor {
             }
         }
         super::pending::flush(ring);
-        if again {
+        if again && ring.is_polled() {
+            // A thread that polls it is back there soon; else the tick finds out.
+            self.start();
+        } else if again {
             self.watch(ring);
         }
     }
@@ -426,10 +429,11 @@ impl Listed for Arc<Ring> {
         if ctx.leaves_work() {
             return Found::Issue;
         }
-        match ctx.in_flight() && !ctx.driver.active && ctx.wants_reactor() {
-            true => Found::Work,
-            false => Found::Nothing,
+        if !ctx.in_flight() || ctx.driver.active || !ctx.wants_reactor() {
+            return Found::Nothing;
         }
+        ctx.polled_no_more();
+        Found::Work
     }
 }
 

@@ -52,12 +52,17 @@ impl Ctx {
 
     /// Is there anything that entering would do? Called while nobody drives.
     pub(crate) fn has_work(&mut self) -> bool {
+        self.has_work_in_memory() || self.poll_set_has_work()
+    }
+
+    /// The part of [`has_work`](Self::has_work) that costs no system call.
+    pub(crate) fn has_work_in_memory(&mut self) -> bool {
         !self.deferred.is_empty()
             || !self.run.is_empty()
             || !self.iowq.is_empty()
             || !self.next_turn.is_empty()
+            || !self.transports.stash.is_empty()
             || self.next_event_in() == Some(0)
-            || self.poll_set_has_work()
     }
 
     /// Does the poll set tell of anything that a request waits for? What is for none is dropped:

@@ -27,6 +27,7 @@ pub fn task_ends() {
     }
     // In one that the process has inherited and not used it has nothing.
     for ring in crate::ring::table::some(|ring| !ring.is_inherited()) {
+        crate::drive::poller::thread_ends(&ring);
         ends_on(&ring, task);
     }
 }

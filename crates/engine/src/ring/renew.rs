@@ -35,5 +35,6 @@ impl Ctx {
         ring.watched.store(false, SeqCst);
         ring.listed.store(false, SeqCst);
         ring.driven.store(false, SeqCst);
+        ring.polled.store(false, SeqCst);
     }
 }

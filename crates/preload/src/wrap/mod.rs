@@ -16,6 +16,7 @@ pub mod rights;
 mod select;
 pub mod signal;
 mod sleep;
+mod wait;
 
 use crate::{gate, proc};
 use softring_engine::Closing;
@@ -32,6 +33,7 @@ pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
     if fds::is_hidden(fd) {
         return Err(Internal);
     }
+    epoll::closed(fd, fd);
     Ok(Some(fds::before_close(fd)))
 }
 
@@ -49,6 +51,7 @@ pub fn visible(fd: i32) -> i32 {
 fn duplicated(old: i32, new: isize) {
     if new >= 0 && gate::watched() && !proc::shares_memory() {
         fds::after_dup(old, new as i32);
+        epoll::duplicated(old, new as i32);
     }
 }
 

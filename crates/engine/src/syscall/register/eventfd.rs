@@ -44,6 +44,9 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
     }
     let tail = ctx.mem.control.cq_tail().load(Relaxed);
     let eventfd = EventFd::new(fd, only_async, tail);
+    if let Some(ring) = ctx.ring.upgrade() {
+        crate::drive::poller::has_eventfd(&ring, given);
+    }
     let polls_many = |req: &Req| matches!(req.phase, Phase::Polling(p) if p.tells_each());
     if ctx.slab.iter().any(|(_, req)| polls_many(req)) {
         eventfd.is_to_be_polled();
@@ -57,5 +60,8 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
 /// # Errors
 /// `ENXIO` if there is none.
 pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+    if let Some(ring) = ctx.ring.upgrade() {
+        crate::drive::poller::has_eventfd(&ring, -1);
+    }
     ctx.eventfd.take().map(|_| 0).ok_or(Errno::ENXIO)
 }

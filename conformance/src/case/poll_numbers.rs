@@ -1,0 +1,58 @@
+//! Numbers of rings and sets that a thread waits for: duplicates, and numbers that are given again.
+
+use super::prelude::*;
+use crate::os_poll;
+use crate::poll_shapes::{LONG, Set, Shape, feed, polled, while_waiting};
+
+pub const CASES: &[Case] = &[
+    case!("poll_numbers", duplicates, [Op(IORING_OP_READ)], "under other numbers"),
+    case!("poll_numbers", numbers_again, [
+        Op(IORING_OP_NOP),
+    ], "a set or a ring under the number of one that was closed"),
+];
+
+fn duplicates(cx: &mut Cx) -> Outcome {
+    for shape in [Shape::Level, Shape::Edge] {
+        let mut ring = cx.ring(8, 0)?;
+        let again = os_poll::dup(ring.fd)?;
+        let set = Set::with(shape, again.as_raw_fd())?;
+        let other = Set(os_poll::dup(set.0.as_raw_fd())?);
+        let ((r, w), mut buf) = (cx.pipe()?, [0; 4]);
+        for set in [&set, &other] {
+            cx.start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0)]);
+            let act = || feed(&w);
+            cx.eq(shape.name(), while_waiting(|| set.wait(LONG), act), vec![7]);
+            ring.pop_all();
+        }
+        cx.start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0)]);
+        let fds = [again.as_raw_fd()];
+        let act = || feed(&w);
+        cx.is("poll", while_waiting(|| polled(Shape::Ppoll, &fds, LONG), act), 1);
+    }
+    Ok(())
+}
+
+
+fn numbers_again(cx: &mut Cx) -> Outcome {
+    for shape in [Shape::Level, Shape::Edge] {
+        let mut ring = cx.ring(4, 0)?;
+        let (r, w) = cx.pipe()?;
+        let set = Set::with(shape, ring.fd)?;
+        let number = set.0.as_raw_fd();
+        drop(set);
+        let set = Set::with(shape, r.as_raw_fd())?;
+        cx.is("the set's number again", i32::from(set.0.as_raw_fd() == number), 1);
+        cx.is("a NOP", ring.push(sqe::nop()).submit(), 1);
+        cx.eq("no ring is in it", set.wait(5), vec![]);
+        feed(&w);
+        cx.eq("what is in it", set.wait(5), vec![7]);
+        let set = Set::with(shape, ring.fd)?;
+        let number = ring.fd;
+        drop(ring);
+        let mut ring = cx.ring(4, 0)?;
+        cx.is("the ring's number again", i32::from(ring.fd == number), 1);
+        cx.is("a NOP", ring.push(sqe::nop()).submit(), 1);
+        cx.eq("the first ring has left the set", set.wait(5), vec![]);
+    }
+    Ok(())
+}
