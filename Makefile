@@ -16,7 +16,7 @@ SKIPS := $(TARGET)/skipped-tests
 REMARKS := $(TARGET)/test-remarks
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: all build build-portable demo test clients environments kernels liburing-tests libaio-tests fuzz soak memory support
+.PHONY: all build build-portable demo loads test clients environments kernels liburing-tests libaio-tests fuzz soak memory support
 .PHONY: install install-files uninstall dist check-dist book clean
 
 all: build
@@ -27,6 +27,10 @@ build:
 # The command and the library for glibc 2.17 and newer, by cargo-zigbuild and zig from PyPI.
 build-portable:
 	ci/portable.sh
+
+# Loads in the shape of real programs, on the kernel's rings and on softring's in turns.
+loads: build
+	ci/loads/event-loop.py
 
 demo: build
 	$(RELEASE)/softring demo
