@@ -369,8 +369,8 @@ fn times(cx: &mut Cx) -> Outcome {
     for shape in SHAPES {
         let mut ring = cx.ring(8, 0)?;
         let set = Set::with(shape, ring.fd)?;
-        cx.start(&mut ring, &[sqe::timeout(&late, 0, 0)]);
         let begin = Instant::now();
+        cx.start(&mut ring, &[sqe::timeout(&late, 0, 0)]);
         cx.is("its own limit comes first", wait(shape, ring.fd, &set, 20), 0);
         let early = begin.elapsed();
         cx.is("then the ring's", wait(shape, ring.fd, &set, LONG), 1);

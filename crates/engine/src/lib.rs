@@ -34,13 +34,12 @@ mod verify;
 
 /// What entry points tell of descriptors and forks, and ask.
 pub mod fds {
-    pub use crate::drive::poller::{MOST, Poller, Readiness, Source, Trigger, is_eventfd};
-    pub use crate::drive::stand_in::{poll_fd, poll_fd_of, share_poll_fd, sq_full};
+    pub use crate::drive::poller::{MOST, Poller, Source, is_eventfd};
+    pub use crate::drive::stand_in::{poll_fd, sq_full};
     pub use crate::process::{
         after_dup, after_setfl, before_close, before_close_range, check_forked, fork_child,
         fork_parent, fork_prepare, mmap_offset, notice_forks, sweep,
     };
-    pub use crate::ring::ctx::Ring;
     pub use crate::ring::table::{find, move_away, ring, surely_no_ring};
     pub use softring_host::fd::owned::inherit;
     pub use softring_host::fd::{

@@ -477,6 +477,33 @@ pub fn poll_under(mask: Option<u64>, fd: i32, time: Option<Duration>) -> Result<
     check(unsafe { sleeps!(__NR_ppoll, at, 1, ts, mask, 8) }).map(|_| ())
 }
 
+/// An entry of poll(2).
+pub type PollEntry = linux_raw_sys::general::pollfd;
+
+/// `ppoll(2)` on `entries`: for `time` at most (none: without end), under `mask`. How many are
+/// ready. A time of zero is not ended by a signal.
+///
+/// # Errors
+/// `EINTR` when a signal came, `EINVAL` for more entries than RLIMIT_NOFILE allows.
+pub fn poll_entries(
+    entries: &mut [PollEntry],
+    time: Option<Duration>,
+    mask: Option<u64>,
+) -> Result<usize> {
+    let ts = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
+    let ts = ts.as_ref().map_or(0, |ts| ts.as_ptr().expose_provenance());
+    let under = mask.as_ref().map_or(0, |mask| core::ptr::from_ref(mask).expose_provenance());
+    let (at, n) = (entries.as_mut_ptr().expose_provenance(), entries.len());
+    let now = time.is_some_and(|time| time.is_zero());
+    // SAFETY: the entries are ours for the call; the time and the mask are only read.
+    check(unsafe {
+        match now {
+            true => sys!(__NR_ppoll, at, n, ts, 0, 8),
+            false => sleeps!(__NR_ppoll, at, n, ts, under, 8),
+        }
+    })
+}
+
 /// Has signals handled that wait for the calling thread, as far as `mask` lets them in. Whoever
 /// calls holds no lock that a handler could want.
 ///

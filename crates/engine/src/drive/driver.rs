@@ -46,18 +46,14 @@ impl Ctx {
             self.wake_driver();
         }
         self.wake_waiters();
-        self.poll_wakes = self.poll_wakes.wrapping_add(1);
         self.signal_poll_fd();
     }
 
     /// Makes the descriptor that stands for the ring readable: whoever polls it sees new CQEs.
-    /// Not where each thread that polls it is its driver, which finds that out by itself.
-    pub(super) fn signal_poll_fd(&mut self) {
-        if self.poll_fd.is_none() || self.is_polled_by_drivers() {
-            return;
+    fn signal_poll_fd(&self) {
+        if self.poll_fd.is_some() {
+            softring_host::fd::check_now_and_then();
         }
-        softring_host::fd::check_now_and_then();
-        self.poll_fd_signalled = true;
         if let Some(e) = self.poll_fd.map(softring_host::fd::now).and_then(sys::borrow) {
             let _ = rustix::io::write(e, &1u64.to_ne_bytes());
         }

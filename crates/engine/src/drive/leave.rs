@@ -30,10 +30,9 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
     let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
     let holds = ctx.holds_anything() || softring_host::fd::kept::any();
-    let waited_for = ctx.eventfd.is_some() || ctx.poll_fd.is_some();
     // Who drives in its own poll is back there soon; else the tick finds out.
-    let soon = ring.is_polled();
-    let immediate = (waited_for && !soon) || ring.sq.get().is_some();
+    let told = ctx.eventfd.is_some() && !ring.is_polled();
+    let immediate = told || ctx.poll_fd.is_some() || ring.sq.get().is_some();
     drop(ctx);
     if watch {
         super::reactor::guard(ring, immediate);

@@ -1,8 +1,7 @@
 //! What a process has once of this layer, and what a forked child does with it.
 
 use core::any::Any;
-use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use softring_host::fork::{AtFork, Child, keeps};
 
 use super::reactor;
@@ -14,8 +13,6 @@ pub(super) struct OfProcess {
     pub(super) flagging: AtomicBool,
     /// SQ threads that start sleep between submissions.
     pub(super) sq_idle_sleeps: AtomicBool,
-    /// Threads that sleep on stand-ins of rings ([`super::poller`]).
-    pub(super) passive_polls: AtomicU32,
     /// Numbers under which the program has registered eventfds with rings. A hint: one may mean
     /// another file by now.
     pub(super) eventfds: [AtomicU64; EVENTFDS / 64],
@@ -28,7 +25,6 @@ pub(super) static PROCESS: OfProcess = OfProcess {
     reactor: reactor::OfProcess::new(),
     flagging: AtomicBool::new(false),
     sq_idle_sleeps: AtomicBool::new(false),
-    passive_polls: AtomicU32::new(0),
     eventfds: [const { AtomicU64::new(0) }; EVENTFDS / 64],
 };
 
@@ -42,10 +38,9 @@ impl OfProcess {
     }
 
     fn in_child(&self, child: &Child) {
-        let Self { reactor, flagging, sq_idle_sleeps, passive_polls, eventfds } = self;
+        let Self { reactor, flagging, sq_idle_sleeps, eventfds } = self;
         reactor.in_child(child);
         keeps(flagging, "costs a child no more than a look");
-        passive_polls.store(0, SeqCst);
         keeps(eventfds, "a child's rings have the same eventfds");
         keeps(sq_idle_sleeps, "what the program has set holds for its children");
     }

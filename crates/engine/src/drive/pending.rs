@@ -55,7 +55,7 @@ pub(crate) fn flush(ring: &Arc<Ring>) {
 
 /// Changes an epoll set for a ring in it. Called without any lock.
 fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
-    let res = match crate::drive::stand_in::shared_poll_fd(change.fd) {
+    let res = match crate::drive::stand_in::poll_fd(change.fd) {
         Some(stand_in) => epoll::apply(change, stand_in),
         None => Errno::EBADF.res(),
     };
@@ -65,7 +65,7 @@ fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
 /// Arms a poll of a ring, whose stand-in could not be looked up under our own lock. Called
 /// without any lock.
 fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, events: u32) {
-    let stand_in = crate::drive::stand_in::shared_poll_fd(fd).ok_or(Errno::EBADF);
+    let stand_in = crate::drive::stand_in::poll_fd(fd).ok_or(Errno::EBADF);
     let held = stand_in.and_then(softring_host::fd::dup_internal);
     ring.lock_now().worker_delivers(from, |ctx| arm_on(ctx, from, held, events));
 }

@@ -1,82 +1,47 @@
 //! A thread that sleeps in its own poll, with rings among what it waits for, drives them meanwhile:
 //! it waits for what the rings wait for, and reaps when it wakes. No other thread wakes for it.
 //!
-//! Runs on: the program's thread, in poll(2), epoll_wait(2) and their like (the preload library
-//! makes those calls).
+//! Runs on: the program's thread, in poll(2) and ppoll(2) (the preload library's wrappers).
 //!
 //! ```text
 //! Poller::add      under the lock: is anything ready? else the thread takes the driver's role
-//! ppoll(2)         on the ring's poll set instead of the ring, until the ring's next deadline
+//! Poller::sleep    ppoll(2) on the ring's poll set instead of the ring, until the next deadline
 //! Poller::end      under the lock: takes the events, turns the ring, gives the role back
 //! ```
 //!
 //! Where the thread cannot have the role (another thread drives, an SQ thread does, the ring is
-//! polled, a signal handler has interrupted the engine), the thread sleeps on the ring's
-//! [`stand_in`](super::stand_in). Whoever posts signals the stand-in while a thread sleeps so
-//! ([`OfProcess::passive_polls`]), and while no thread drives the ring by polling.
+//! polled, a signal handler has interrupted the engine), it sleeps on the ring's
+//! [`stand_in`](super::stand_in), which whoever posts signals. An eventfd that is registered with a
+//! ring is polled as it is, and the ring's poll set beside it.
 //!
-//! ```text
-//! passive poller                      poster (holds the uring lock)
-//! passive_polls += 1                  posts
-//! lock: is the ring readable?         passive_polls > 0: signals the stand-in
-//! unlock; sleeps on the stand-in
-//! ```
-//!
-//! Either the poster sees the count, or the poller, which takes the lock later, sees the CQE.
-//!
-//! A thread that leaves its poll by longjmp(3) from a handler, or ends there, keeps the role. It
-//! loses the role when it next enters or polls (`Ctx::supersede`), or when it ends
-//! ([`thread_ends`]).
-//!
-//! [`OfProcess::passive_polls`]: super::of_process
+//! All three are one call of the engine's ([`Call`]), so that handlers of the program run when the
+//! role has been given back: they may do anything, and never return.
 
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use super::leave::leave;
 use super::of_process::{EVENTFDS, PROCESS};
-use super::sleep::FOREVER;
+use super::sleep::{FOREVER, On, sleep};
 use crate::io::poll::BATCH;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::table::find;
 use crate::ring::turn::Turn;
-use softring_host::fd::numbers::closes_all_reported;
-use softring_host::handlers::Call;
-use softring_host::sys;
+use softring_host::handlers::{Call, waits_under};
+use softring_host::sys::{self, PollEntry};
 use softring_host::time::Clock;
 use softring_uapi::epoll_event;
+use softring_uapi::errno::Result;
 
 /// Rings that one poll drives at most; others are polled by their stand-ins.
 pub const MOST: usize = 4;
-
-/// When a poll is told of a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trigger {
-    /// While the ring is readable.
-    Level,
-    /// When its pollers were to be woken since it was told, as [`Readiness::wakes`] counts that;
-    /// none: it was told of nothing yet.
-    Edge(Option<u32>),
-    /// Never: an eventfd that is registered with the ring tells.
-    Eventfd,
-}
-
-/// What a ring has for its pollers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readiness {
-    pub readable: bool,
-    /// The stand-in says so, too: a thread sleeps on it.
-    pub signalled: bool,
-    /// How often its pollers were to be woken so far; wraps.
-    pub wakes: u32,
-}
 
 /// What to poll in place of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Nothing: the ring is readable now.
-    Ready(Readiness),
+    Ready,
     /// This descriptor; once it is readable, [`Poller::end`] knows whether the ring is.
     Driven(i32),
     /// This descriptor, which is readable while the ring is.
@@ -88,25 +53,33 @@ struct Driven {
     ring: Arc<Ring>,
     /// The descriptor of its poll set.
     set: i32,
-    trigger: Trigger,
+    /// The program polls an eventfd that is registered with the ring.
+    by_eventfd: bool,
     /// When it has something to do whatever the poll set says, in ns of CLOCK_MONOTONIC.
     until: u64,
-    now: Readiness,
+    readable: bool,
 }
 
-/// The rings of one poll of the program's.
-#[derive(Debug, Default)]
+/// The rings of one poll of the program's. To be dropped before errno is set: handlers run then.
+#[derive(Debug)]
 pub struct Poller {
     driven: [Option<Driven>; MOST],
-    /// It sleeps on stand-ins as well.
-    passive: bool,
+    call: Call,
 }
 
 impl Poller {
+    /// A poll begins.
+    pub fn begin() -> Poller {
+        Poller { driven: [const { None }; MOST], call: Call::begin() }
+    }
+
     /// What to poll in place of `fd`; none if it is no ring of ours.
     pub fn add(&mut self, fd: i32) -> Option<Source> {
-        let call = Call::begin();
-        self.add_ring(&call, &find(fd)?, Trigger::Level, false)
+        let ring = find(fd)?;
+        if let Some(known) = self.all().find(|d| Arc::ptr_eq(&d.ring, &ring)) {
+            return Some(Source::Driven(known.set));
+        }
+        self.drive(&ring, false).or_else(|| super::stand_in::poll_fd(fd).map(Source::StandIn))
     }
 
     /// What to poll beside the eventfd `fd`, if it is registered with a ring that the calling
@@ -115,82 +88,47 @@ impl Poller {
         if !is_eventfd(fd) {
             return None;
         }
-        let call = Call::begin();
         let named = |ring: &Arc<Ring>| ring.eventfd_number.load(Relaxed) == fd;
         let ring = (0..).map_while(crate::ring::table::nth).find(named)?;
-        if call.is_in_the_way() || self.all().any(|d| Arc::ptr_eq(&d.ring, &ring)) {
+        if self.all().any(|d| Arc::ptr_eq(&d.ring, &ring)) {
             return None;
         }
-        match self.drive(&ring, Trigger::Eventfd, false)? {
+        match self.drive(&ring, true)? {
             Source::Driven(set) => Some(set),
             _ => None,
         }
     }
 
-    /// The same for a member of an epoll set, which has its stand-in: the stand-in is to say
-    /// nothing while the thread drives.
-    pub fn add_member(&mut self, ring: &Arc<Ring>, trigger: Trigger) -> Option<Source> {
-        let call = Call::begin();
-        self.add_ring(&call, ring, trigger, true)
-    }
-
-    fn add_ring(
-        &mut self,
-        call: &Call,
-        ring: &Arc<Ring>,
-        trigger: Trigger,
-        alone: bool,
-    ) -> Option<Source> {
-        if let Some(known) = self.all().find(|d| Arc::ptr_eq(&d.ring, ring)) {
-            return Some(Source::Driven(known.set));
-        }
-        if !call.is_in_the_way()
-            && let Some(source) = self.drive(ring, trigger, alone)
-        {
-            return Some(source);
-        }
-        self.sleeps_passively();
-        super::stand_in::poll_fd_of(ring).map(Source::StandIn)
-    }
-
-    /// The thread is about to sleep on stand-ins, for as long as this lives.
-    pub fn sleeps_passively(&mut self) {
-        if !core::mem::replace(&mut self.passive, true) {
-            PROCESS.passive_polls.fetch_add(1, SeqCst);
-        }
-    }
-
     /// The calling thread takes the driver's role, if it can and there is need.
-    fn drive(&mut self, ring: &Arc<Ring>, trigger: Trigger, alone: bool) -> Option<Source> {
-        let free = self.driven.iter_mut().find(|d| d.is_none())?;
-        if ring.sq.get().is_some() || ring.is_inherited() {
+    fn drive(&mut self, ring: &Arc<Ring>, by_eventfd: bool) -> Option<Source> {
+        if self.call.is_in_the_way() || ring.sq.get().is_some() || ring.is_inherited() {
             return None;
         }
+        if ring.forked.load(Relaxed) && ring.stand_in.load(Relaxed) >= 0 {
+            // The other process, too, signals it for what it posts.
+            return None;
+        }
+        let free = self.driven.iter_mut().find(|d| d.is_none())?;
         let mut ctx = ring.lock_soon()?;
-        if ctx.polls() || ctx.leaves_work() || (ctx.defers() && matches!(trigger, Trigger::Edge(_)))
-        {
+        if ctx.polls() || ctx.leaves_work() || ring.dead.load(Relaxed) {
             return None;
         }
         if ctx.driver.thread == sys::thread() {
             // It has left an earlier sleep by a jump.
             ctx.end_drive();
         }
-        if ctx.driver.active || ring.dead.load(Relaxed) {
+        if ctx.driver.active {
             return None;
         }
         ctx.transports.poll_set().ok()?;
         let set = ctx.transports.epoll_fd()?;
         ring.note_polled();
-        if alone {
-            ctx.clear_stand_in();
-        }
         if !ctx.defers() {
             ctx.turn(Turn::Memory);
         }
-        let now = ctx.readiness(trigger);
-        if now.readable {
+        if !by_eventfd && ctx.is_readable() {
             leave(ring, ctx);
-            return Some(Source::Ready(now));
+            return Some(Source::Ready);
         }
         let left = ctx.next_event_in();
         let until = left.map_or(FOREVER, |ns| Clock::Monotonic.now().saturating_add(ns));
@@ -202,7 +140,7 @@ impl Poller {
         crate::ring::task::current();
         // Others are told what the turn has left for them.
         leave(ring, ctx);
-        *free = Some(Driven { ring: ring.clone(), set, trigger, until, now });
+        *free = Some(Driven { ring: ring.clone(), set, by_eventfd, until, readable: false });
         Some(Source::Driven(set))
     }
 
@@ -210,43 +148,47 @@ impl Poller {
         self.driven.iter().flatten()
     }
 
-    /// When the poll is to end at the latest, in ns of CLOCK_MONOTONIC.
-    pub fn until(&self) -> Option<u64> {
-        self.all().map(|d| d.until).filter(|&until| until != FOREVER).min()
-    }
-
-    /// Descriptors that [`Self::add`] has answered.
-    pub fn sets(&self) -> impl Iterator<Item = i32> {
-        self.all().map(|d| d.set)
+    /// Polls `entries` until `deadline` (in ns of CLOCK_MONOTONIC; 0: no longer than now; none:
+    /// without end), or until a ring has something to do, under `mask`.
+    ///
+    /// # Errors
+    /// `EINTR` when a signal came; its handler runs when this is dropped. `EINVAL` for more entries
+    /// than RLIMIT_NOFILE allows.
+    pub fn sleep(
+        &self,
+        entries: &mut [PollEntry],
+        deadline: Option<u64>,
+        mask: Option<u64>,
+    ) -> Result<usize> {
+        let until = self.all().map(|d| d.until).filter(|&until| until != FOREVER);
+        let ns = match until.chain(deadline).min() {
+            None => FOREVER,
+            Some(0) => 0,
+            Some(at) => at.saturating_sub(Clock::Monotonic.now()),
+        };
+        let _under = mask.filter(|_| ns > 0).map(waits_under);
+        sleep(On::Entries(entries), ns, mask)
     }
 
     /// The poll is over: turns the rings, and gives the role back. `fired`: is this descriptor,
     /// which [`Self::add`] has answered, readable?
     pub fn end(&mut self, fired: impl Fn(i32) -> bool) {
         for driven in self.driven.iter_mut().flatten() {
-            let _call = Call::begin();
             driven.end(fired(driven.set));
         }
     }
 
-    /// What the ring has for which [`Self::add`] has answered this descriptor.
-    pub fn readiness(&self, set: i32) -> Option<Readiness> {
-        self.all().find(|d| d.set == set).map(|d| d.now)
-    }
-}
-
-impl Drop for Poller {
-    fn drop(&mut self) {
-        if self.passive {
-            PROCESS.passive_polls.fetch_sub(1, SeqCst);
-        }
+    /// Is the ring readable for which [`Self::add`] has answered this descriptor? None if it has
+    /// not.
+    pub fn is_readable(&self, set: i32) -> Option<bool> {
+        self.all().find(|d| d.set == set && !d.by_eventfd).map(|d| d.readable)
     }
 }
 
 impl Driven {
     fn end(&mut self, fired: bool) {
         let mut ctx = self.ring.lock_now();
-        // A handler may have taken the role over.
+        // A handler of which nobody has told us may have taken the role over.
         if ctx.driver.thread == sys::thread() {
             ctx.begin_pass(false);
             ctx.end_drive();
@@ -254,8 +196,7 @@ impl Driven {
             ctx.polled_outside(fired || due);
         }
         self.ring.note_polled();
-        self.now = ctx.readiness(self.trigger);
-        self.now.readable |= fired && self.trigger != Trigger::Eventfd && ctx.owes_task_work();
+        self.readable = ctx.is_readable() || (fired && ctx.owes_task_work());
         leave(&self.ring, ctx);
     }
 }
@@ -278,7 +219,7 @@ fn bit(fd: i32) -> Option<(&'static AtomicU64, u64)> {
     Some((&PROCESS.eventfds[at / 64], 1 << (at % 64)))
 }
 
-/// The calling thread ends, perhaps in the middle of a poll (pthread_cancel(3)).
+/// The calling thread ends, perhaps in the middle of a poll.
 pub(crate) fn thread_ends(ring: &Arc<Ring>) {
     let mut ctx = ring.lock_now();
     if ctx.driver.thread == sys::thread() {
@@ -292,6 +233,7 @@ impl Ring {
     fn note_polled(&self) {
         self.driven.store(true, Relaxed);
         self.polled.store(true, Relaxed);
+        self.polled_ever.store(true, Relaxed);
     }
 
     /// Is it to be expected that a thread polls the ring soon, and drives it?
@@ -301,15 +243,11 @@ impl Ring {
 }
 
 impl Ctx {
-    /// What poll(2) says of the ring, as far as memory tells (`io_uring_poll`).
-    fn readiness(&mut self, trigger: Trigger) -> Readiness {
-        let any = self.mem.cq_ready() > 0 || !self.overflow.is_empty();
-        let readable = match trigger {
-            Trigger::Edge(Some(told)) => any && self.poll_wakes != told,
-            Trigger::Eventfd => false,
-            _ => any || (self.defers() && self.has_work_in_memory()),
-        };
-        Readiness { readable, signalled: self.poll_fd_signalled, wakes: self.poll_wakes }
+    /// Does poll(2) find the ring readable, as far as memory tells (`io_uring_poll`)?
+    fn is_readable(&mut self) -> bool {
+        self.mem.cq_ready() > 0
+            || !self.overflow.is_empty()
+            || (self.defers() && self.has_work_in_memory())
     }
 
     /// A poll of the program's that has driven the ring is over. `fired`: its poll set has events.
@@ -327,22 +265,5 @@ impl Ctx {
         let mut buf = [epoll_event::default(); BATCH];
         let n = self.transports.ready_events(&mut buf);
         self.turn(Turn::Events { events: &buf[..n], early: None });
-    }
-
-    /// Does every thread that polls the ring drive it? The stand-in need not be signalled then.
-    /// Where duplicates go unreported, nobody knows who waits for a set.
-    pub(super) fn is_polled_by_drivers(&self) -> bool {
-        closes_all_reported()
-            && !self.poll_fd_shared
-            && PROCESS.passive_polls.load(SeqCst) == 0
-            && self.ring.upgrade().is_some_and(|ring| ring.polled.load(Relaxed))
-    }
-
-    /// No thread has polled the ring for a while: the stand-in is signalled again.
-    pub(super) fn polled_no_more(&mut self) {
-        let Some(ring) = self.ring.upgrade() else { return };
-        if ring.polled.swap(false, Relaxed) && self.readiness(Trigger::Level).readable {
-            self.signal_poll_fd();
-        }
     }
 }

@@ -432,7 +432,7 @@ impl Listed for Arc<Ring> {
         if !ctx.in_flight() || ctx.driver.active || !ctx.wants_reactor() {
             return Found::Nothing;
         }
-        ctx.polled_no_more();
+        self.polled.store(false, Relaxed);
         Found::Work
     }
 }

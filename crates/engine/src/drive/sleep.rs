@@ -14,7 +14,7 @@ use crate::policy::hybrid::IdleSleep;
 use crate::ring::ctx::Guard;
 use softring_host::handlers::asleep;
 use softring_host::limits::AIO_WAIT_BATCH;
-use softring_host::sys;
+use softring_host::sys::{self, PollEntry};
 use softring_host::time::Clock;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
@@ -38,6 +38,8 @@ pub(crate) enum On<'a> {
     Aio(&'a mut DetachedReap, usize),
     /// The descriptor can be read.
     Readable(i32),
+    /// One of these is ready.
+    Entries(&'a mut [PollEntry]),
     /// One of them can be read; no signal ends it.
     AnyReadable(&'a [i32]),
     /// Nothing.
@@ -58,6 +60,7 @@ pub(crate) fn sleep(on: On<'_>, ns: u64, mask: Option<u64>) -> Result<usize> {
         (On::Events(set, buf), _) => poll::wait(set, buf, limit.map(|_| ns), mask),
         (On::Aio(reap, min), _) => reap.wait(min, time, mask),
         (On::Readable(fd), _) => sys::poll_or_stop(mask, fd, time).map(|()| 0),
+        (On::Entries(entries), _) => sys::poll_entries(entries, limit, mask),
         (On::AnyReadable(fds), _) if sys::poll_in(fds, time) => Err(Errno::ETIMEDOUT),
         (On::AnyReadable(_), _) => Ok(0),
         (On::Word(..) | On::Time, Some(mask)) => sys::sleep_under(mask, time).map(|()| 0),

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
-use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::ctx::Ring;
 use crate::ring::table::{find, write_soon};
 use softring_host::fd::{adopt_internal, now};
 use softring_host::handlers::Call;
@@ -26,42 +26,24 @@ pub fn sq_full(fd: i32) -> bool {
 /// descriptor is made readable without a check of the ring, and the program polls it once in vain.
 pub fn poll_fd(fd: i32) -> Option<i32> {
     let _call = Call::begin();
-    update(&find(fd)?, false)
+    of_ring(&find(fd)?)
 }
 
-/// As [`poll_fd`], for a set in which it stays: it is signalled from now on whoever polls the ring.
-pub(super) fn shared_poll_fd(fd: i32) -> Option<i32> {
-    let _call = Call::begin();
-    update(&find(fd)?, true)
-}
-
-/// Ring `fd` is in a set on which threads sleep without driving it: where `by_edges`, one whose
-/// completions wait for the program (DEFER_TASKRUN).
-pub fn share_poll_fd(fd: i32, by_edges: bool) {
-    let _call = Call::begin();
-    if let Some(ring) = find(fd)
-        && let Some(mut ctx) = ring.lock_soon()
-    {
-        ctx.poll_fd_shared |= !by_edges || ctx.defers();
+/// The process is about to fork: threads of both poll the ring by one stand-in from now on, which
+/// both signal, if any has polled it.
+pub(crate) fn before_fork(ring: &Arc<Ring>) {
+    if ring.polled_ever.load(SeqCst) {
+        of_ring(ring);
     }
+    ring.forked.store(true, SeqCst);
 }
 
-/// As [`poll_fd`], of a ring that is known.
-pub fn poll_fd_of(ring: &Arc<Ring>) -> Option<i32> {
-    let _call = Call::begin();
-    update(ring, false)
-}
-
-fn update(ring: &Arc<Ring>, shared: bool) -> Option<i32> {
-    if ring.dead.load(SeqCst) {
-        return None;
-    }
+fn of_ring(ring: &Arc<Ring>) -> Option<i32> {
     let first = stand_in(ring)?;
     let stand_in = now(first);
     let e = borrow(stand_in)?;
     let locked = ring.lock_soon().map(|mut ctx| {
         ctx.poll_fd = Some(first);
-        ctx.poll_fd_shared |= shared;
         let ready = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty() || ctx.owes_task_work();
         // Who waits for an edge must not see one that is none.
         match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
@@ -69,23 +51,11 @@ fn update(ring: &Arc<Ring>, shared: bool) -> Option<i32> {
             (false, true) => drop(rustix::io::read(e, &mut [0u8; 8])),
             _ => {}
         }
-        ctx.poll_fd_signalled = ready;
     });
     if locked.is_none() || !crate::drive::reactor::guard_soon(ring) {
         let _ = rustix::io::write(e, &1u64.to_ne_bytes());
     }
     Some(stand_in)
-}
-
-impl Ctx {
-    /// Stale readability of the stand-in is cleared: its set is to say nothing of this ring.
-    pub(super) fn clear_stand_in(&mut self) {
-        if core::mem::take(&mut self.poll_fd_signalled)
-            && let Some(e) = self.poll_fd.map(now).and_then(borrow)
-        {
-            let _ = rustix::io::read(e, &mut [0u8; 8]);
-        }
-    }
 }
 
 /// The eventfd that stands for a ring, made now if need be, by the number that it had at first.

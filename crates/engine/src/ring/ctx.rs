@@ -69,6 +69,10 @@ pub struct Ring {
     pub(crate) driven: AtomicBool,
     /// Threads that sleep in their own poll drive it ([`crate::drive::poller`]).
     pub(crate) polled: AtomicBool,
+    /// As that, at any time so far.
+    pub(crate) polled_ever: AtomicBool,
+    /// A forked child has it, too.
+    pub(crate) forked: AtomicBool,
     /// The number under which its eventfd was registered; -1: none.
     pub(crate) eventfd_number: AtomicI32,
     /// The reactor knows this ring.
@@ -133,6 +137,8 @@ impl Ring {
                 watched: AtomicBool::new(false),
                 driven: AtomicBool::new(false),
                 polled: AtomicBool::new(false),
+                polled_ever: AtomicBool::new(false),
+                forked: AtomicBool::new(false),
                 eventfd_number: AtomicI32::new(-1),
                 listed: AtomicBool::new(false),
                 left_by: AtomicU32::new(0),
@@ -342,12 +348,6 @@ pub struct Ctx {
     pub(crate) eventfd: Option<EventFd>,
     /// The eventfd that stands for the ring where the program polls it, by its first number.
     pub(crate) poll_fd: Option<i32>,
-    /// How often pollers were to be woken; wraps.
-    pub(crate) poll_wakes: u32,
-    /// It may be readable.
-    pub(crate) poll_fd_signalled: bool,
-    /// It is in a poll set or an epoll set of which no wrapper knows.
-    pub(crate) poll_fd_shared: bool,
     pub(crate) posted: bool,
     /// When the first of what is being reaped ended, in ns of CLOCK_MONOTONIC; 0: not read yet.
     pub(crate) reaped: u64,
@@ -421,9 +421,6 @@ impl Ctx {
             overflow: Overflow::default(),
             eventfd: None,
             poll_fd: None,
-            poll_wakes: 0,
-            poll_fd_signalled: false,
-            poll_fd_shared: false,
             posted: false,
             reaped: 0,
             counted_tail: 0,

@@ -251,7 +251,6 @@ fn run(first: c_uint, last: c_uint, flags: c_int) -> isize {
     // No descriptor lies beyond the limit; what may lie there from before it was lowered is the
     // kernel's to close.
     let _closing = fds::before_close_range(first, last.min(table_size()));
-    super::epoll::closed(first as c_int, last.min(table_size()) as c_int);
     range(first, last, flags)
 }
 

@@ -33,7 +33,6 @@ pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
     if fds::is_hidden(fd) {
         return Err(Internal);
     }
-    epoll::closed(fd, fd);
     Ok(Some(fds::before_close(fd)))
 }
 
@@ -51,7 +50,6 @@ pub fn visible(fd: i32) -> i32 {
 fn duplicated(old: i32, new: isize) {
     if new >= 0 && gate::watched() && !proc::shares_memory() {
         fds::after_dup(old, new as i32);
-        epoll::duplicated(old, new as i32);
     }
 }
 

@@ -14,13 +14,15 @@
 
 use super::internal;
 use super::sleep::awake;
-use super::wait::{Limit, Ppoll, ppoll as ppoll_of_libc, timespec_of};
+use super::wait::Limit;
 use crate::gate::watched;
 use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use libc::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM, c_short, nfds_t, pollfd, sigset_t, timespec};
 use softring_engine::fds::{self, MOST, Poller, Source};
+use softring_host::sys::PollEntry;
 use softring_host::user;
+use softring_uapi::errno::{Errno, Result};
 
 /// What most programs poll at once; more is kept in a mapping, since a signal handler may not call
 /// malloc.
@@ -28,7 +30,7 @@ const FEW: usize = 32;
 /// A number that poll(2) answers POLLNVAL about; it passes over negative ones.
 const NEVER_OPEN: c_int = c_int::MAX;
 /// In the copy: a ring that is readable already.
-const READY: c_int = -2;
+const READY: c_int = c_int::MIN;
 const ENTRY: usize = size_of::<pollfd>();
 /// What a ring answers (`io_uring_poll`).
 const READABLE: c_short = POLLIN | POLLRDNORM;
@@ -41,9 +43,8 @@ unsafe extern "C" fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int 
     let next: Option<F> = next!(c"poll", fn(*mut pollfd, nfds_t, c_int) -> c_int);
     // SAFETY: the program's own call, here and in the other three; libc's, because it is a
     // cancellation point.
-    translated(fds, n, Limit::of_poll(timeout), || {
-        next.map_or(-1, |f| unsafe { f(fds, n, timeout) })
-    })
+    let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout) });
+    translated(fds, n, Limit::of_poll(timeout), call)
 }
 
 /// `ppoll(2)`: wait for some event on a file descriptor, with a signal mask.
@@ -54,10 +55,12 @@ unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    type F = unsafe extern "C" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int;
+    let next: Option<F> =
+        next!(c"ppoll", fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int);
     // SAFETY: as in `poll`.
-    translated(fds, n, Limit::of_ppoll(timeout, mask), || {
-        ppoll_of_libc().map_or(-1, |f| unsafe { f(fds, n, timeout, mask) })
-    })
+    let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout, mask) });
+    translated(fds, n, Limit::of_ppoll(timeout, mask), call)
 }
 
 /// `poll` as `_FORTIFY_SOURCE` calls it: the array's size is checked against its length.
@@ -124,8 +127,7 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
         // The kernel, too, answers so once something is ready.
         return if call() < 0 { -1 } else { fault() };
     }
-    let Some(sleep) = ppoll_of_libc() else { return call() };
-    let mut few = [pollfd { fd: 0, events: 0, revents: 0 }; FEW + MOST];
+    let mut few = [PollEntry { fd: 0, events: 0, revents: 0 }; FEW + MOST];
     let ours = match many {
         false => few.as_mut_ptr(),
         true => raw::map(room, libc::MAP_PRIVATE).cast(),
@@ -135,7 +137,7 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
     }
     // SAFETY: `ours` holds so many entries, which zeroes are as well.
     let entries = unsafe { core::slice::from_raw_parts_mut(ours, n as usize + MOST) };
-    let ret = sleep_and_drive(theirs, entries, limit, sleep);
+    let ret = sleep_and_drive(theirs, entries, limit);
     if ret >= 0 {
         give_back(theirs, &entries[..n as usize]);
     }
@@ -147,34 +149,63 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
 }
 
 /// Polls until something is ready or the time is over; `ours`: room for the copy, and behind it for
-/// what is polled beside eventfds.
-fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [pollfd], limit: Limit, sleep: Ppoll) -> c_int {
+/// what is polled beside eventfds. A cancellation point, as libc's own is.
+fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [PollEntry], limit: Limit) -> c_int {
     let (deadline, n) = (limit.deadline(), ours.len() - MOST);
     loop {
-        let mut poller = Poller::default();
-        let (copy, beside) = ours.split_at_mut(n);
-        let ready = copy_in(theirs, copy, beside, &mut poller);
-        let time = timespec_of(limit.left(ready, deadline, poller.until()));
-        let time = time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        // SAFETY: libc's ppoll, with an array and a time of ours and the program's own mask.
-        let ret = unsafe { sleep(ours.as_mut_ptr(), ours.len() as nfds_t, time, limit.mask) };
-        let errno = raw::errno();
-        poller.end(|set| ours.iter().any(|e| e.fd == set && e.revents != 0));
-        let mut found = answers(theirs, &mut ours[..n], &poller);
-        if found == 0 && ours[n..].iter().any(|e| e.revents != 0) {
-            // An eventfd may have been signalled.
-            let now = timespec { tv_sec: 0, tv_nsec: 0 };
-            // SAFETY: as above.
-            unsafe { sleep(ours.as_mut_ptr(), n as nfds_t, &raw const now, core::ptr::null()) };
-            found = answers(theirs, &mut ours[..n], &poller);
+        cancelled_here();
+        match pass(theirs, ours, n, &limit, deadline) {
+            Err(Errno::EINTR) => {
+                // What ended the sleep may have been a cancellation.
+                cancelled_here();
+                raw::set_errno(libc::EINTR);
+                return -1;
+            }
+            Err(e) => {
+                raw::set_errno(-e.res());
+                return -1;
+            }
+            Ok(0) if !limit.is_over(deadline) => {}
+            Ok(found) => return found as c_int,
         }
-        raw::set_errno(errno);
-        if ret < 0 {
-            return ret;
-        }
-        if found > 0 || limit.is_over(deadline) {
-            return found;
-        }
+    }
+}
+
+/// One sleep of such a poll: how many entries have an answer. Handlers that have ended it run at
+/// its end.
+fn pass(
+    theirs: *mut pollfd,
+    ours: &mut [PollEntry],
+    n: usize,
+    limit: &Limit,
+    deadline: Option<u64>,
+) -> Result<usize> {
+    let mut poller = Poller::begin();
+    let (copy, beside) = ours.split_at_mut(n);
+    let (ready, more) = copy_in(theirs, copy, beside, &mut poller);
+    let until = if ready { Some(0) } else { deadline.or(limit.ns) };
+    let mut slept = poller.sleep(&mut ours[..n + more], until, limit.mask);
+    if slept == Err(Errno::EINVAL) && more > 0 {
+        // As many as RLIMIT_NOFILE allows: there is no room for what is polled beside eventfds.
+        slept = poller.sleep(&mut ours[..n], until.or(Some(0)), limit.mask);
+    }
+    if slept.is_err() {
+        ours.iter_mut().for_each(|e| e.revents = 0);
+    }
+    poller.end(|set| ours.iter().any(|e| e.fd == set && e.revents != 0));
+    let nothing = slept.is_ok() && answers(theirs, &mut ours[..n], &poller) == 0;
+    if nothing && ours[n..n + more].iter().any(|e| e.revents != 0) {
+        // An eventfd may have been signalled.
+        slept = poller.sleep(&mut ours[..n], Some(0), None);
+    }
+    slept.map(|_| answers(theirs, &mut ours[..n], &poller))
+}
+
+/// `pthread_testcancel(3)`: request delivery of any pending cancellation request.
+fn cancelled_here() {
+    if let Some(test) = next!(c"pthread_testcancel", fn() -> ()) {
+        // SAFETY: no arguments. Nothing is held here that a cancelled thread would leave behind.
+        unsafe { test() };
     }
 }
 
@@ -184,27 +215,31 @@ fn entry(theirs: *mut pollfd, i: usize) -> pollfd {
     unsafe { theirs.wrapping_add(i).read_unaligned() }
 }
 
-/// Copies the program's array, with what is to be polled in place of rings; true if a ring is ready
-/// for what it is polled for.
+/// Copies the program's array, with what is to be polled in place of rings. Is a ring ready for
+/// what it is polled for, and how many descriptors are to be polled beside?
 fn copy_in(
     theirs: *mut pollfd,
-    ours: &mut [pollfd],
-    beside: &mut [pollfd],
+    ours: &mut [PollEntry],
+    beside: &mut [PollEntry],
     poller: &mut Poller,
-) -> bool {
-    let mut ready = false;
-    beside.fill(pollfd { fd: -1, events: POLLIN, revents: 0 });
+) -> (bool, usize) {
+    let (mut ready, mut more) = (false, 0);
     for (i, e) in ours.iter_mut().enumerate() {
-        *e = entry(theirs, i);
-        let asked = e.events;
-        if internal(e.fd) {
+        let libc::pollfd { fd: ring, events: asked, .. } = entry(theirs, i);
+        // The kernel passes over all that are negative.
+        *e = PollEntry { fd: ring.max(-1), events: asked, revents: 0 };
+        if internal(ring) {
             e.fd = NEVER_OPEN;
             continue;
         }
-        let ring = e.fd;
+        if fds::is_ring(ring) && asked & (READABLE | WRITABLE) == 0 {
+            // It has no answer.
+            e.fd = -1;
+            continue;
+        }
         match fds::is_ring(ring).then(|| poller.add(ring)).flatten() {
-            Some(Source::Ready(_)) => (e.fd, e.revents) = (READY, 0),
-            Some(Source::Driven(set)) => (e.fd, e.events, e.revents) = (set, POLLIN, 0),
+            Some(Source::Ready) => e.fd = READY,
+            Some(Source::Driven(set)) => (e.fd, e.events) = (set, POLLIN),
             Some(Source::StandIn(fd)) => {
                 e.fd = fd;
                 if fds::sq_full(ring) {
@@ -214,9 +249,9 @@ fn copy_in(
                 continue;
             }
             None => {
-                let free = beside.iter_mut().find(|e| e.fd < 0);
-                if let Some((free, set)) = free.zip(poller.add_eventfd(ring)) {
-                    free.fd = set;
+                if let Some(set) = poller.add_eventfd(ring) {
+                    beside[more] = PollEntry { fd: set, events: POLLIN, revents: 0 };
+                    more += 1;
                 }
                 continue;
             }
@@ -224,16 +259,16 @@ fn copy_in(
         ready |= asked & READABLE != 0 && e.fd == READY;
         ready |= asked & WRITABLE != 0 && !fds::sq_full(ring);
     }
-    ready
+    (ready, more)
 }
 
 /// Puts into the copy what rings answer; how many entries have an answer.
-fn answers(theirs: *mut pollfd, ours: &mut [pollfd], poller: &Poller) -> c_int {
+fn answers(theirs: *mut pollfd, ours: &mut [PollEntry], poller: &Poller) -> usize {
     let mut found = 0;
     for (i, e) in ours.iter_mut().enumerate() {
         let readable = match e.fd {
             READY => Some(true),
-            set => poller.readiness(set).map(|now| now.readable),
+            set => poller.is_readable(set),
         };
         if let Some(readable) = readable {
             let asked = entry(theirs, i);
@@ -241,7 +276,7 @@ fn answers(theirs: *mut pollfd, ours: &mut [pollfd], poller: &Poller) -> c_int {
             let now = if readable { READABLE } else { 0 } | if writable { WRITABLE } else { 0 };
             e.revents = now & asked.events;
         }
-        found += c_int::from(e.revents != 0);
+        found += usize::from(e.revents != 0);
     }
     found
 }
@@ -253,7 +288,7 @@ fn names_ours(theirs: *mut pollfd, n: usize) -> bool {
 }
 
 /// The answers go into the program's array, each beside the fd that is there.
-fn give_back(theirs: *mut pollfd, ours: &[pollfd]) {
+fn give_back(theirs: *mut pollfd, ours: &[PollEntry]) {
     for (i, e) in ours.iter().enumerate() {
         let entry = theirs.wrapping_add(i);
         // SAFETY: it was writable when the call began.

@@ -86,8 +86,6 @@ fn translated(
         return -1;
     }
     let used = |fd: &c_int| fds::is_ring(*fd) && named(fd);
-    let mut poller = fds::Poller::default();
-    poller.sleeps_passively();
     let mut rings = [(0 as c_int, 0 as c_int); LIMIT];
     let mut found = 0;
     let mut top = n;
