@@ -29,12 +29,15 @@ pub fn poll_fd(fd: i32) -> Option<i32> {
     of_ring(&find(fd)?)
 }
 
-/// The process is about to fork: threads of both poll the ring by one stand-in from now on, which
-/// both signal, if any has polled it.
+/// Has a thread polled the ring?
+pub(crate) fn is_polled(ring: &Ring) -> bool {
+    ring.polled_ever.load(SeqCst) || ring.stand_in.load(SeqCst) >= 0
+}
+
+/// The process is about to fork, and a thread has polled the ring: threads of both processes poll
+/// it by one stand-in from now on, which both signal.
 pub(crate) fn before_fork(ring: &Arc<Ring>) {
-    if ring.polled_ever.load(SeqCst) {
-        of_ring(ring);
-    }
+    of_ring(ring);
     ring.forked.store(true, SeqCst);
 }
 
