@@ -350,12 +350,16 @@ pub const POLLIN: i16 = 1;
 pub const POLLPRI: i16 = 2;
 pub const POLLOUT: i16 = 4;
 
-#[repr(C)]
-struct PollFd(i32, i16, i16);
+/// An entry of poll(2).
+pub type PollEntry = nr::pollfd;
+
+const fn poll_entry(fd: i32, events: i16) -> PollEntry {
+    PollEntry { fd, events, revents: 0 }
+}
 
 /// `poll(2)` on one descriptor without waiting; answers the ready events.
 pub fn poll_now(fd: i32, events: i16) -> i16 {
-    let mut p = PollFd(fd, events, 0);
+    let mut p = poll_entry(fd, events);
     let at = (&raw mut p).expose_provenance();
     let now = [0u64; 2];
     let now = now.as_ptr().expose_provenance();
@@ -365,13 +369,13 @@ pub fn poll_now(fd: i32, events: i16) -> i16 {
             sys!(__NR_ppoll, at, 1, now, 0, 8);
         }
     }
-    p.2
+    p.revents
 }
 
 /// `ppoll(2)` on a few descriptors until one can be read; true if the time was over before.
 pub fn poll_in(fds: &[i32], time: Duration) -> bool {
-    let mut set = [const { PollFd(-1, POLLIN, 0) }; 8];
-    set.iter_mut().zip(fds).for_each(|(p, fd)| p.0 = *fd);
+    let mut set = [const { poll_entry(-1, POLLIN) }; 8];
+    set.iter_mut().zip(fds).for_each(|(p, fd)| p.fd = *fd);
     let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
     let n = fds.len().min(set.len());
     let set = set.as_mut_ptr().expose_provenance();
@@ -384,7 +388,7 @@ pub fn poll_in(fds: &[i32], time: Duration) -> bool {
 /// # Errors
 /// As poll(2): `EINTR`.
 pub fn poll_wait(fd: i32, events: i16) -> Result<i16> {
-    let mut p = PollFd(fd, events, 0);
+    let mut p = poll_entry(fd, events);
     let at = (&raw mut p).expose_provenance();
     // SAFETY: the one `struct pollfd` is ours.
     let mut got = check(unsafe { sys!(__NR_poll, at, 1, usize::MAX) });
@@ -392,7 +396,7 @@ pub fn poll_wait(fd: i32, events: i16) -> Result<i16> {
         // SAFETY: as above.
         got = check(unsafe { sys!(__NR_ppoll, at, 1, 0, 0, 8) });
     }
-    got.map(|_| p.2)
+    got.map(|_| p.revents)
 }
 
 /// Do two numbers mean the same open file? `None` where the kernel does not tell: before Linux 6.10
@@ -468,17 +472,8 @@ pub fn poll_or_stop(mask: Option<u64>, fd: i32, time: Duration) -> Result<()> {
 /// # Errors
 /// `EINTR` when a handler ran.
 pub fn poll_under(mask: Option<u64>, fd: i32, time: Option<Duration>) -> Result<()> {
-    let mut p = PollFd(fd, POLLIN, 0);
-    let ts = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
-    let ts = ts.as_ref().map_or(0, |ts| ts.as_ptr().expose_provenance());
-    let mask = mask.as_ref().map_or(0, |mask| core::ptr::from_ref(mask).expose_provenance());
-    let at = (&raw mut p).expose_provenance();
-    // SAFETY: the one `struct pollfd` is ours; the time and the mask are only read.
-    check(unsafe { sleeps!(__NR_ppoll, at, 1, ts, mask, 8) }).map(|_| ())
+    ppoll(&mut [poll_entry(fd, POLLIN)], time, mask).map(|_| ())
 }
-
-/// An entry of poll(2).
-pub type PollEntry = linux_raw_sys::general::pollfd;
 
 /// `ppoll(2)` on `entries`: for `time` at most (none: without end), under `mask`. How many are
 /// ready. A time of zero is not ended by a signal.
@@ -490,18 +485,22 @@ pub fn poll_entries(
     time: Option<Duration>,
     mask: Option<u64>,
 ) -> Result<usize> {
+    if time != Some(Duration::ZERO) {
+        return ppoll(entries, time, mask);
+    }
+    let (at, n, now) = (entries.as_mut_ptr().expose_provenance(), entries.len(), [0u64; 2]);
+    // SAFETY: the entries are ours for the call; the time is only read.
+    check(unsafe { sys!(__NR_ppoll, at, n, now.as_ptr().expose_provenance(), 0, 8) })
+}
+
+/// The call, which a signal ends however early it comes.
+fn ppoll(entries: &mut [PollEntry], time: Option<Duration>, mask: Option<u64>) -> Result<usize> {
     let ts = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
     let ts = ts.as_ref().map_or(0, |ts| ts.as_ptr().expose_provenance());
-    let under = mask.as_ref().map_or(0, |mask| core::ptr::from_ref(mask).expose_provenance());
+    let mask = mask.as_ref().map_or(0, |mask| core::ptr::from_ref(mask).expose_provenance());
     let (at, n) = (entries.as_mut_ptr().expose_provenance(), entries.len());
-    let now = time.is_some_and(|time| time.is_zero());
     // SAFETY: the entries are ours for the call; the time and the mask are only read.
-    check(unsafe {
-        match now {
-            true => sys!(__NR_ppoll, at, n, ts, 0, 8),
-            false => sleeps!(__NR_ppoll, at, n, ts, under, 8),
-        }
-    })
+    check(unsafe { sleeps!(__NR_ppoll, at, n, ts, mask, 8) })
 }
 
 /// Has signals handled that wait for the calling thread, as far as `mask` lets them in. Whoever
