@@ -5,8 +5,8 @@
 //!
 //! An entry that names a number of the engine's own is told that it is not open.
 //!
-//! An array without either goes on as it is. Else a copy goes to libc, and the answers come back
-//! into the original. Before it is read the kernel is asked whether that is possible
+//! An array without either goes to libc as it is. Else the engine polls a copy, and the answers come
+//! back into the original. Before it is read the kernel is asked whether that is possible
 //! (`engine::user`), so that a bad pointer is `EFAULT`.
 //!
 //! Before the program learns of a file that is ready, a ring that waits for it says so as well.
@@ -152,15 +152,18 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
 /// what is polled beside eventfds. A cancellation point, as libc's own is.
 fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [PollEntry], limit: Limit) -> c_int {
     let (deadline, n) = (limit.deadline(), ours.len() - MOST);
+    let mut room = MOST;
     loop {
         cancelled_here();
-        match pass(theirs, ours, n, &limit, deadline) {
+        match pass(theirs, &mut ours[..n + room], n, &limit, deadline) {
             Err(Errno::EINTR) => {
                 // What ended the sleep may have been a cancellation.
                 cancelled_here();
                 raw::set_errno(libc::EINTR);
                 return -1;
             }
+            // As many as RLIMIT_NOFILE allows, perhaps, but for those beside.
+            Err(Errno::EINVAL) if room > 0 => room = 0,
             Err(e) => {
                 raw::set_errno(-e.res());
                 return -1;
@@ -171,8 +174,8 @@ fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [PollEntry], limit: Limit) ->
     }
 }
 
-/// One sleep of such a poll: how many entries have an answer. Handlers that have ended it run at
-/// its end.
+/// One sleep of such a poll: how many of the `n` entries have an answer. Handlers that have ended it
+/// run at its end.
 fn pass(
     theirs: *mut pollfd,
     ours: &mut [PollEntry],
@@ -185,10 +188,6 @@ fn pass(
     let (ready, more) = copy_in(theirs, copy, beside, &mut poller);
     let until = if ready { Some(0) } else { deadline.or(limit.ns) };
     let mut slept = poller.sleep(&mut ours[..n + more], until, limit.mask);
-    if slept == Err(Errno::EINVAL) && more > 0 {
-        // As many as RLIMIT_NOFILE allows: there is no room for what is polled beside eventfds.
-        slept = poller.sleep(&mut ours[..n], until.or(Some(0)), limit.mask);
-    }
     if slept.is_err() {
         ours.iter_mut().for_each(|e| e.revents = 0);
     }
@@ -204,7 +203,8 @@ fn pass(
 /// `pthread_testcancel(3)`: request delivery of any pending cancellation request.
 fn cancelled_here() {
     if let Some(test) = next!(c"pthread_testcancel", fn() -> ()) {
-        // SAFETY: no arguments. Nothing is held here that a cancelled thread would leave behind.
+        // SAFETY: no arguments. A cancelled thread leaves the mapping for more than FEW entries, if
+        // there is one, and nothing else.
         unsafe { test() };
     }
 }
@@ -232,12 +232,13 @@ fn copy_in(
             e.fd = NEVER_OPEN;
             continue;
         }
-        if fds::is_ring(ring) && asked & (READABLE | WRITABLE) == 0 {
+        let is_ring = fds::is_ring(ring);
+        if is_ring && asked & (READABLE | WRITABLE) == 0 {
             // It has no answer.
             e.fd = -1;
             continue;
         }
-        match fds::is_ring(ring).then(|| poller.add(ring)).flatten() {
+        match is_ring.then(|| poller.add(ring)).flatten() {
             Some(Source::Ready) => e.fd = READY,
             Some(Source::Driven(set)) => (e.fd, e.events) = (set, POLLIN),
             Some(Source::StandIn(fd)) => {
@@ -249,8 +250,10 @@ fn copy_in(
                 continue;
             }
             None => {
-                if let Some(set) = poller.add_eventfd(ring) {
-                    beside[more] = PollEntry { fd: set, events: POLLIN, revents: 0 };
+                if let Some(free) = beside.get_mut(more)
+                    && let Some(set) = poller.add_eventfd(ring)
+                {
+                    *free = PollEntry { fd: set, events: POLLIN, revents: 0 };
                     more += 1;
                 }
                 continue;
