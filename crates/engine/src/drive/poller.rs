@@ -221,6 +221,9 @@ fn bit(fd: i32) -> Option<(&'static AtomicU64, u64)> {
 
 /// The calling thread ends, perhaps in the middle of a poll.
 pub(crate) fn thread_ends(ring: &Arc<Ring>) {
+    if !ring.polled_ever.load(Relaxed) {
+        return;
+    }
     let mut ctx = ring.lock_now();
     if ctx.driver.thread == sys::thread() {
         ctx.end_drive();

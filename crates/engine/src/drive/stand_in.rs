@@ -30,7 +30,7 @@ pub fn poll_fd(fd: i32) -> Option<i32> {
 }
 
 /// Has a thread polled the ring?
-pub(crate) fn is_polled(ring: &Ring) -> bool {
+pub(crate) fn was_polled(ring: &Ring) -> bool {
     ring.polled_ever.load(SeqCst) || ring.stand_in.load(SeqCst) >= 0
 }
 

@@ -103,7 +103,7 @@ pub fn fork_prepare() {
         // The child may ask it for what it cannot do itself.
         reactor::ensure();
     }
-    let polled = some(crate::drive::stand_in::is_polled);
+    let polled = some(crate::drive::stand_in::was_polled);
     polled.iter().for_each(crate::drive::stand_in::before_fork);
     for ring in some(|ring| !ring.control.try_hold() || is_fresh(ring)) {
         ring.lock_now().files.deposit();

@@ -5,8 +5,8 @@
 //!
 //! An entry that names a number of the engine's own is told that it is not open.
 //!
-//! An array without either goes to libc as it is. Else the engine polls a copy, and the answers come
-//! back into the original. Before it is read the kernel is asked whether that is possible
+//! An array without either goes to libc as it is. Else the engine polls a copy, and the answers
+//! come back into the original. Before it is read the kernel is asked whether that is possible
 //! (`engine::user`), so that a bad pointer is `EFAULT`.
 //!
 //! Before the program learns of a file that is ready, a ring that waits for it says so as well.
@@ -174,8 +174,8 @@ fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [PollEntry], limit: Limit) ->
     }
 }
 
-/// One sleep of such a poll: how many of the `n` entries have an answer. Handlers that have ended it
-/// run at its end.
+/// One sleep of such a poll: how many of the `n` entries have an answer. Handlers that have ended
+/// it run at its end.
 fn pass(
     theirs: *mut pollfd,
     ours: &mut [PollEntry],
