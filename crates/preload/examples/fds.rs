@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use core::arch::global_asm;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use io_uring::{IoUring, opcode};
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitCode;
@@ -237,6 +238,26 @@ fn forks_in_handlers() -> Outcome {
     Ok(())
 }
 
+/// Forks beside a thread whose rings are polled, and closed while the fork is prepared.
+fn forks_beside_polled_rings() -> Outcome {
+    static END: AtomicBool = AtomicBool::new(false);
+    let beside = std::thread::spawn(|| {
+        while !END.load(Relaxed) {
+            poll(ring()?.as_raw_fd())?;
+        }
+        Ok(())
+    });
+    for _ in 0..500 {
+        // SAFETY: the child ends at once.
+        match unsafe { libc::fork() } {
+            0 => unsafe { libc::_exit(0) },
+            child => drop(unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) }),
+        }
+    }
+    END.store(true, Relaxed);
+    beside.join().unwrap()
+}
+
 /// `io_uring_setup(2)`, and nothing mapped: the descriptor and its parameters.
 fn bare_ring() -> (RawFd, [u32; 30]) {
     let mut params = [0u32; 30];
@@ -401,6 +422,7 @@ fn main() -> ExitCode {
         "close_range" => close_range(),
         "fork" => fork(),
         "forks_in_handlers" => forks_in_handlers(),
+        "forks_beside_polled_rings" => forks_beside_polled_rings(),
         "ring_forks_in_handlers" => ring_forks_in_handlers(),
         "inline_close" => inline_close(),
         "inline_mmap" => inline_mmap(),

@@ -69,6 +69,12 @@ fn handlers_may_fork_within_a_fork() {
     succeed(under(example("fds"), "user", "auto").arg("ring_forks_in_handlers"));
 }
 
+/// A fork is prepared under locks, which the last to let go of a ring takes, too.
+#[test]
+fn rings_may_close_within_a_fork() {
+    succeed(under(example("fds"), "user", "auto").arg("forks_beside_polled_rings"));
+}
+
 /// The dynamic linker leaves the library out of it; it must still do its work.
 #[test]
 fn a_setuid_helper_does_what_it_did() {

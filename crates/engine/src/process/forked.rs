@@ -1,7 +1,7 @@
 //! `fork(3)`: what is held over it, and what the child makes of the engine.
 #![allow(unsafe_code)]
 
-use crate::drive::{self, reactor};
+use crate::drive::{self, reactor, stand_in};
 use crate::memory::{self, lock};
 use crate::process::journal;
 use crate::process::registered;
@@ -103,8 +103,8 @@ pub fn fork_prepare() {
         // The child may ask it for what it cannot do itself.
         reactor::ensure();
     }
-    let polled = some(crate::drive::stand_in::was_polled);
-    polled.iter().for_each(crate::drive::stand_in::before_fork);
+    // Neither list of rings lives on below: the last to let go of one takes locks that are held then.
+    some(stand_in::was_polled).iter().for_each(stand_in::before_fork);
     for ring in some(|ring| !ring.control.try_hold() || is_fresh(ring)) {
         ring.lock_now().files.deposit();
     }
