@@ -37,7 +37,7 @@ fn counts(c: &Client) -> ([u64; 6], u32) {
     let ctx = ring.lock();
     let r = &ctx.stats.reissue;
     let all = [&r.at_once, &r.armed, &r.ready_at_arm, &r.reissued, &r.aborted, &r.capped];
-    (all.map(softring_engine::stats::Count::get), ctx.transports.workers)
+    (all.map(softring_engine::stats::Count::get), ctx.drive.transports.workers)
 }
 
 fn submit(c: &Client, n: u32) {

@@ -9,7 +9,8 @@ use crate::drive::task_work;
 use crate::io::poll::BATCH;
 use crate::io::signal_scope::{SignalScope, Sigset};
 use crate::policy::hybrid::IdleSleep;
-use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
+use crate::ring::ctx::{Ctx, Guard, Ring};
+use crate::ring::parts::Issuing;
 use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
 use softring_host::handlers::waits_under;
@@ -70,7 +71,7 @@ impl Found {
 
 /// What can be had without waiting, where `min` CQEs are wanted.
 fn gather(ctx: &mut Ctx, min: u32) {
-    if ctx.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+    if ctx.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
         ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
     }
     if ctx.begin_turn() {
@@ -81,13 +82,13 @@ fn gather(ctx: &mut Ctx, min: u32) {
     while ctx.may_go_on() && ctx.begin_turn() {
         ctx.turn(Turn::Work);
     }
-    if !ctx.overflow.is_empty() {
+    if !ctx.completion.overflow.is_empty() {
         ctx.flush_overflow();
         if ctx.mem.cq_ready() < min {
             ctx.turn(Turn::Work);
         }
     }
-    if min > 0 && !ctx.defers() && ctx.mem.cq_ready() >= min && ctx.transports.unseen_long() {
+    if min > 0 && !ctx.defers() && ctx.mem.cq_ready() >= min && ctx.drive.transports.unseen_long() {
         ctx.post_ready();
     }
 }
@@ -138,7 +139,7 @@ pub(crate) fn cqring_wait<'r>(
     gather(&mut ctx, a.min);
     // A timeout that ends while we wait ends the wait too, however few CQEs there are
     // (`io_should_wake`).
-    let timeouts = ctx.timeouts.own;
+    let timeouts = ctx.reqs.timeouts.own;
     let (mut result, mut polled) = (Ok(0), false);
     let mask;
     (ctx, mask) = read_mask(ring, ctx, &a);
@@ -149,14 +150,14 @@ pub(crate) fn cqring_wait<'r>(
     let _under = a.sigmask.map(waits_under);
     signals.wait_under(a.sigmask);
     a.sigmask = signals.mask();
-    if let Some(polling) = &mut ctx.transports.polling {
+    if let Some(polling) = &mut ctx.drive.transports.polling {
         polling.begin();
     }
     loop {
-        if !ctx.overflow.is_empty() {
+        if !ctx.completion.overflow.is_empty() {
             ctx.flush_overflow();
         }
-        let timed_out = ctx.timeouts.own != timeouts;
+        let timed_out = ctx.reqs.timeouts.own != timeouts;
         if ctx.mem.cq_ready() >= a.min || timed_out || result.is_err() {
             break;
         }
@@ -200,7 +201,7 @@ fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
     if a.deadline.is_none() && a.min_deadline.is_none() {
         return Some(u64::MAX);
     }
-    let now = ctx.clock.now();
+    let now = ctx.setup.clock.now();
     if let Some(at) = a.min_deadline {
         if at > now {
             return Some(at - now);
@@ -232,16 +233,16 @@ fn sleep<'r>(
         // That thread takes the events, and tells who sleeps here of what it posts.
         return passive(ring, ctx, a, left);
     }
-    if !ctx.transports.stash.is_empty() {
+    if !ctx.drive.transports.stash.is_empty() {
         return (ctx, Slept::Woken);
     }
     // The mask and the sleep must be one system call, which only the poll set's wait is; and the
     // poll set tells of steps of the clock.
-    let jumps = left != u64::MAX && ctx.clock.jumps();
+    let jumps = left != u64::MAX && ctx.setup.clock.jumps();
     if jumps {
-        ctx.transports.watch_clock();
+        ctx.drive.transports.watch_clock();
     }
-    let drives = (ctx.in_flight() || a.sigmask.is_some() || jumps) && !ctx.driver.active;
+    let drives = (ctx.in_flight() || a.sigmask.is_some() || jumps) && !ctx.drive.driver.active;
     let rest = if drives { ctx.rest_for_aio(signals) } else { Ok(Rest::Block) };
     a.sigmask = signals.mask();
     match rest {
@@ -310,11 +311,11 @@ impl Ctx {
     /// # Errors
     /// `EINTR` when a signal came.
     fn rest_for_aio(&mut self, signals: &mut SignalScope) -> Result<Rest> {
-        let aio = self.transports.aio.as_ref().is_some_and(|a| a.in_flight() > 0);
-        let comes = aio || self.transports.with_models();
+        let aio = self.drive.transports.aio.as_ref().is_some_and(|a| a.in_flight() > 0);
+        let comes = aio || self.drive.transports.with_models();
         // On a polled ring an SQ thread polls.
         let polls = comes && !self.polls();
-        let Some(polling) = self.transports.polling.as_mut().filter(|_| polls) else {
+        let Some(polling) = self.drive.transports.polling.as_mut().filter(|_| polls) else {
             return Ok(Rest::Block);
         };
         let rest = polling.rest(signals)?;
@@ -350,17 +351,17 @@ fn drive<'r>(
     left: u64,
     found: &mut Found,
 ) -> (Guard<'r>, Slept) {
-    if ctx.transports.poll_set().is_err() {
+    if ctx.drive.transports.poll_set().is_err() {
         return passive(ring, ctx, a, left.min(SLICE_NS));
     }
     let left = left.min(ctx.next_event_in().unwrap_or(FOREVER));
-    if ctx.transports.with_models() {
+    if ctx.drive.transports.with_models() {
         sys::exact_timers();
     }
-    let epoll = ctx.transports.epoll_fd().unwrap_or(-1);
+    let epoll = ctx.drive.transports.epoll_fd().unwrap_or(-1);
     let start = Clock::Monotonic.now();
     ctx.begin_drive(a.min, start.saturating_add(left));
-    let settles = ctx.transports.unsettled > 0;
+    let settles = ctx.drive.transports.unsettled > 0;
     drop(ctx);
     // The reactor checks the requests that wait on numbers whose close was not reported.
     super::reactor::ensure();
@@ -376,11 +377,11 @@ fn drive<'r>(
 
 /// Sleeps on the control page's sequence word, which whoever posts bumps, in whatever process.
 fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
-    let beside = ctx.issuing == Issuing::Elsewhere;
+    let beside = ctx.issue.issuing == Issuing::Elsewhere;
     let slices = beside || a.sigmask.is_some() || ctx.in_flight();
     let slice = if slices { SLICE_NS } else { FOREVER_NS };
     let control = ctx.mem.control.clone();
-    let spins = a.sigmask.is_none() && ctx.spin.try_now();
+    let spins = a.sigmask.is_none() && ctx.drive.spin.try_now();
     let woke = sleep_on_sequence(&control, spins, left.min(slice), a.sigmask, || {
         drop(ctx);
         if !slices {
@@ -391,8 +392,8 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
     });
     let mut ctx = ring.lock_now();
     if woke == Woke::Spinning {
-        ctx.spin.was_short();
-    } else if ctx.issuing == Issuing::Elsewhere {
+        ctx.drive.spin.was_short();
+    } else if ctx.issue.issuing == Issuing::Elsewhere {
         // Its process may be gone.
         control.end_issue_of_dead();
     }

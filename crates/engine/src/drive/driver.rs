@@ -42,7 +42,7 @@ impl Ctx {
     /// New CQEs are published: wake who waits for them.
     #[inline]
     pub(crate) fn wake(&mut self) {
-        if self.driver.has_enough(|| self.mem.cq_ready()) {
+        if self.drive.driver.has_enough(|| self.mem.cq_ready()) {
             self.wake_driver();
         }
         self.wake_waiters();
@@ -51,10 +51,10 @@ impl Ctx {
 
     /// Makes the descriptor that stands for the ring readable: whoever polls it sees new CQEs.
     fn signal_poll_fd(&self) {
-        if self.poll_fd.is_some() {
+        if self.completion.poll_fd.is_some() {
             softring_host::fd::check_now_and_then();
         }
-        if let Some(e) = self.poll_fd.map(softring_host::fd::now).and_then(sys::borrow) {
+        if let Some(e) = self.completion.poll_fd.map(softring_host::fd::now).and_then(sys::borrow) {
             let _ = rustix::io::write(e, &1u64.to_ne_bytes());
         }
     }
@@ -63,18 +63,18 @@ impl Ctx {
     #[inline]
     pub(crate) fn wake_waiters(&mut self) {
         if self.mem.control.bump() {
-            self.wakes.waiters = true;
+            self.drive.wakes.waiters = true;
         }
     }
 
     /// The calling thread takes the role, and is about to sleep until `until` for `want` CQEs.
     pub(crate) fn begin_drive(&mut self, want: u32, until: u64) {
-        self.driver.begin(sys::thread(), want, until);
+        self.drive.driver.begin(sys::thread(), want, until);
     }
 
     /// It gives the role back, unless a handler has taken it over.
     pub(crate) fn end_drive(&mut self) {
-        self.driver.end(sys::thread());
+        self.drive.driver.end(sys::thread());
         // Whoever waits passively may have to take the role over.
         self.wake_waiters();
     }
@@ -83,12 +83,12 @@ impl Ctx {
     /// `enter`, that thread goes on only after it, so it takes over the role, and the events.
     #[inline]
     pub(crate) fn supersede(&mut self) {
-        let aio = self.transports.aio.as_mut().filter(|aio| aio.is_detached());
-        if self.driver.active || aio.is_some() {
+        let aio = self.drive.transports.aio.as_mut().filter(|aio| aio.is_detached());
+        if self.drive.driver.active || aio.is_some() {
             if let Some(aio) = aio {
                 aio.attach_own();
             }
-            if self.driver.thread == sys::thread() {
+            if self.drive.driver.thread == sys::thread() {
                 self.end_drive();
             }
         }
@@ -96,17 +96,17 @@ impl Ctx {
 
     /// Ends the driver's sleep, when the lock is given back.
     pub(crate) fn wake_driver(&mut self) {
-        if let Some(p) = &self.transports.poll
-            && self.driver.wake()
+        if let Some(p) = &self.drive.transports.poll
+            && self.drive.driver.wake()
         {
-            self.wakes.driver = Some(p.wake_fd().clone());
+            self.drive.wakes.driver = Some(p.wake_fd().clone());
         }
     }
 
     /// Time until the earliest deadline of a timeout or a modelled device, in ns; 0 if it has
     /// passed.
     pub(crate) fn next_event_in(&self) -> Option<u64> {
-        let timeout = self.timeouts.next_in();
+        let timeout = self.reqs.timeouts.next_in();
         let Some(due) = self.model_due() else {
             return timeout;
         };
@@ -118,7 +118,7 @@ impl Ctx {
     pub(crate) fn deadline_moved(&mut self) {
         let Some(left) = self.next_event_in() else { return };
         let at = softring_host::time::Clock::Monotonic.now().saturating_add(left);
-        if self.driver.sleeping && at < self.driver.until {
+        if self.drive.driver.sleeping && at < self.drive.driver.until {
             self.wake_driver();
         }
         if let Some(ring) = self.ring.upgrade() {
@@ -136,9 +136,9 @@ impl Ctx {
             // What it arms is not polled yet.
             return;
         }
-        self.transports.passes = self.transports.passes.wrapping_add(1);
-        self.transports.unsettled = 0;
-        self.transports.prompt = prompt;
+        self.drive.transports.passes = self.drive.transports.passes.wrapping_add(1);
+        self.drive.transports.unsettled = 0;
+        self.drive.transports.prompt = prompt;
     }
 
     /// Acts on events taken from the poll set.
@@ -157,7 +157,7 @@ impl Ctx {
     fn poll_event(&mut self, ev: &epoll_event) {
         match ev.data {
             0 => {
-                if let Some(p) = &self.transports.poll {
+                if let Some(p) = &self.drive.transports.poll {
                     p.clear_wake();
                 }
             }
@@ -188,11 +188,11 @@ impl Ctx {
             return None;
         }
         let id = ReqId::from_u64(data);
-        let req = self.slab.get(id)?;
+        let req = self.reqs.slab.get(id)?;
         let Phase::Polling(poll) = req.phase else { return None };
         let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
         let number = if fixed { req.call.file.fd() } else { req.call.sqe().fd };
-        let order = (req.goes_back_to_worker(), self.slab.age(id));
+        let order = (req.goes_back_to_worker(), self.reqs.slab.age(id));
         Some(WaitsOn { number, beside: poll.at != number, order })
     }
 

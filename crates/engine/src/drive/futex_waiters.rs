@@ -34,7 +34,7 @@ impl Owner for Ring {
     fn take_in(&self, by: &Arc<FutexWaiter>) -> bool {
         let mut ctx = self.lock_now();
         by.reset();
-        ctx.transports.futex_waiters.idle(by.clone());
+        ctx.drive.transports.futex_waiters.idle(by.clone());
         !self.dead.load(SeqCst)
     }
 }

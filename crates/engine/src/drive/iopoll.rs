@@ -61,14 +61,14 @@ pub(crate) fn iopoll_check<'r>(
     if let Err(e) = validate_ext_arg(&mut ctx, args) {
         return (ctx, Err(e));
     }
-    if !ctx.overflow.is_empty() {
+    if !ctx.completion.overflow.is_empty() {
         ctx.flush_overflow();
     }
     let want = args.min.min(ctx.mem.geo.cq_entries) as usize;
     if ctx.mem.cq_ready() > 0 {
         return (ctx, Ok(0));
     }
-    if let Some(polling) = &mut ctx.transports.polling {
+    if let Some(polling) = &mut ctx.drive.transports.polling {
         polling.begin();
     }
     let (mut ctx, done) = poll_until(ring, ctx, want, signals);
@@ -107,7 +107,7 @@ fn poll_until<'r>(
             }
             continue;
         }
-        let rest = match &mut ctx.transports.polling {
+        let rest = match &mut ctx.drive.transports.polling {
             Some(polling) => polling.rest(signals),
             None => plain.rest(signals),
         };
@@ -167,14 +167,14 @@ pub(crate) fn sleep_unlocked<'r>(
     mut idle_sleep: IdleSleep,
     mask: Option<u64>,
 ) -> (Guard<'r>, Result<bool>) {
-    let aio = ctx.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
+    let aio = ctx.drive.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
     let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
     let mut reap = aio.and_then(AioCtx::detach_reap);
     // Completions of aio that another thread takes would not end a sleep without an end.
     let watches = idle_sleep == IdleSleep::BLOCK && (in_flight == 0 || reap.is_some());
     let wake = if watches { ctx.watch_others(reap.is_some()) } else { None };
     let blocks = wake.is_some();
-    if !blocks && (ctx.transports.workers > 0 || idle_sleep == IdleSleep::BLOCK) {
+    if !blocks && (ctx.drive.transports.workers > 0 || idle_sleep == IdleSleep::BLOCK) {
         // What others post ends no such sleep.
         idle_sleep.until = idle_sleep.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
     }
@@ -182,10 +182,10 @@ pub(crate) fn sleep_unlocked<'r>(
     // A modelled device wakes who sleeps for it, as a real one does.
     let due = ctx.model_due().filter(|&due| !idle_sleep.through() && due < idle_sleep.until);
     let idle_sleep = IdleSleep { until: due.unwrap_or(idle_sleep.until), ..idle_sleep };
-    if ctx.transports.with_models() {
+    if ctx.drive.transports.with_models() {
         sys::exact_timers();
     } else if reap.is_none() {
-        if let Some(polling) = &mut ctx.transports.polling {
+        if let Some(polling) = &mut ctx.drive.transports.polling {
             polling.cancel(false);
         }
         return (ctx, Ok(false));
@@ -198,7 +198,7 @@ pub(crate) fn sleep_unlocked<'r>(
     let slept = sleep::idle_sleep(reap.as_mut(), idle_sleep, in_flight, wake, mask);
     let slept = slept.map(|early| early || due.is_some());
     let mut ctx = ring.lock();
-    if let Some((aio, reap)) = ctx.transports.aio.as_mut().zip(reap) {
+    if let Some((aio, reap)) = ctx.drive.transports.aio.as_mut().zip(reap) {
         aio.attach_reap(&reap);
     }
     if blocks {
@@ -207,7 +207,7 @@ pub(crate) fn sleep_unlocked<'r>(
     ctx.trace.end_idle_sleep(&idle_sleeping);
     // Another waiter may have to go on where this one leaves.
     ctx.wake_waiters();
-    if let Some(polling) = &mut ctx.transports.polling {
+    if let Some(polling) = &mut ctx.drive.transports.polling {
         polling.woke(slept != Ok(false));
     }
     (ctx, slept.map(|_| true))
@@ -228,12 +228,12 @@ fn validate_ext_arg(ctx: &mut Ctx, args: &Args) -> Result<()> {
 impl Ctx {
     /// Completions are polled for.
     pub(crate) fn polls(&self) -> bool {
-        self.flags & IORING_SETUP_IOPOLL != 0
+        self.setup.flags & IORING_SETUP_IOPOLL != 0
     }
 
     /// Does the thread that enters poll for completions, and not an SQ thread?
     pub(crate) fn polls_by_enter(&self) -> bool {
-        self.flags & (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL) == IORING_SETUP_IOPOLL
+        self.setup.flags & (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL) == IORING_SETUP_IOPOLL
     }
 
     /// A polled read or write needs a file with O_DIRECT (`io_rw_init_file`).
@@ -258,22 +258,23 @@ impl Ctx {
     /// Are there completions to poll for: of aio, for which nobody else sleeps, or of a modelled
     /// device?
     pub(crate) fn polls_memory(&self) -> bool {
-        let aio = self.transports.aio.as_ref();
+        let aio = self.drive.transports.aio.as_ref();
         aio.is_some_and(|aio| aio.in_flight() > 0 && !aio.is_detached())
-            || self.transports.with_models()
+            || self.drive.transports.with_models()
     }
 
     /// The eventfd that ends a sleep for what others post, and for earlier deadlines of modelled
     /// devices; `aio`: it is a sleep for completions of aio. Then the thread that sleeps so is the
     /// driver, which others wake. None if that cannot be.
     fn watch_others(&mut self, aio: bool) -> Option<i32> {
-        if self.driver.active {
+        if self.drive.driver.active {
             return None;
         }
-        let set = self.transports.poll_set().ok()?;
+        let set = self.drive.transports.poll_set().ok()?;
         set.clear_wake();
         let wake = set.wake_fd().fd();
-        let armed = !aio || self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
+        let armed =
+            !aio || self.drive.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
         armed.then_some(wake)
     }
 }
@@ -283,7 +284,7 @@ impl Ctx {
     /// any other blocks.
     pub(crate) fn policy(&self) -> Option<Policy> {
         let own = match self.polls() {
-            true if self.flags & IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
+            true if self.setup.flags & IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
             true => Policy::Spin,
             false => Policy::Block,
         };
@@ -298,12 +299,12 @@ impl Ctx {
         if let Some(polling) = polling.as_mut().filter(|_| !self.polls()) {
             polling.hybrid.wakes_at_once();
         }
-        self.transports.polling = polling;
+        self.drive.transports.polling = polling;
     }
 
     /// Enters what sleeps came to in the statistics.
     pub(crate) fn count_idle_sleeps(&mut self) {
-        let Some(polling) = &mut self.transports.polling else { return };
+        let Some(polling) = &mut self.drive.transports.polling else { return };
         let Tally { idle_sleeps, under, over, spared_ns, spun_ns } = polling.hybrid.take_tally();
         if idle_sleeps + spun_ns > 0 {
             let n = &self.stats.idle_sleeps;
@@ -329,14 +330,14 @@ mod tests {
         let (mut signals, mut ctx) = (SignalScope::default(), ring.lock());
         ctx.start_polling(4);
         let idle_sleep = loop {
-            let polling = ctx.transports.polling.as_mut().unwrap();
+            let polling = ctx.drive.transports.polling.as_mut().unwrap();
             if let Some(idle_sleep) = polling.rest(&mut signals).unwrap() {
                 break idle_sleep;
             }
         };
         let (mut ctx, slept) = sleep_unlocked(&ring, ctx, idle_sleep, None);
         assert_eq!(slept, Ok(false));
-        let polling = ctx.transports.polling.as_mut().unwrap();
+        let polling = ctx.drive.transports.polling.as_mut().unwrap();
         assert_eq!(polling.hybrid.take_tally().idle_sleeps, 0);
     }
 }

@@ -13,7 +13,7 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
         // The thread that is in the middle of an issue leaves, too.
         return;
     }
-    if !ctx.pending.is_empty() {
+    if !ctx.work.pending.is_empty() {
         drop(ctx);
         super::pending::flush(ring);
         // A poll of another ring is armed only there.
@@ -22,7 +22,7 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
             return;
         }
     }
-    let nobody = ctx.in_flight() && !ctx.driver.active;
+    let nobody = ctx.in_flight() && !ctx.drive.driver.active;
     if nobody {
         ring.left_by.store(crate::ring::task::current(), Relaxed);
         ctx.wake_waiters();
@@ -31,8 +31,8 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
     let holds = ctx.holds_anything() || softring_host::fd::kept::any();
     // Who drives in its own poll is back there soon; else the tick finds out.
-    let told = ctx.eventfd.is_some() && !ring.is_polled();
-    let immediate = told || ctx.poll_fd.is_some() || ring.sq.get().is_some();
+    let told = ctx.completion.eventfd.is_some() && !ring.is_polled();
+    let immediate = told || ctx.completion.poll_fd.is_some() || ring.sq.get().is_some();
     drop(ctx);
     if watch {
         super::reactor::guard(ring, immediate);

@@ -17,11 +17,11 @@ use softring_uapi::errno::{Errno, Result};
 /// that nothing overtakes what the first has in hand.
 fn take_pending(ring: &Arc<Ring>, mine: bool) -> Vec<Pending> {
     let mut ctx = ring.lock_now();
-    if ctx.delivering && !mine {
+    if ctx.work.delivering && !mine {
         return Vec::new();
     }
-    ctx.delivering = !ctx.pending.is_empty();
-    core::mem::take(&mut ctx.pending)
+    ctx.work.delivering = !ctx.work.pending.is_empty();
+    core::mem::take(&mut ctx.work.pending)
 }
 
 /// Delivers what a ring has for others. Called without any ring's lock.
@@ -72,7 +72,7 @@ fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, events: u32) {
 
 /// Arms it on the ring's stand-in.
 fn arm_on(ctx: &mut Ctx, from: ReqId, stand_in: Result<InternalFd>, events: u32) {
-    let Some(mut req) = ctx.slab.take(from) else { return };
+    let Some(mut req) = ctx.reqs.slab.take(from) else { return };
     match stand_in {
         Ok(file) => {
             req.call.file = FileRef::Owned(file, Kind::Pollable);

@@ -113,15 +113,15 @@ impl Poller {
         if ctx.polls() || ctx.leaves_work() || ring.dead.load(Relaxed) {
             return None;
         }
-        if ctx.driver.thread == sys::thread() {
+        if ctx.drive.driver.thread == sys::thread() {
             // It has left an earlier sleep by a jump.
             ctx.end_drive();
         }
-        if ctx.driver.active {
+        if ctx.drive.driver.active {
             return None;
         }
-        ctx.transports.poll_set().ok()?;
-        let set = ctx.transports.epoll_fd()?;
+        ctx.drive.transports.poll_set().ok()?;
+        let set = ctx.drive.transports.epoll_fd()?;
         ring.note_polled();
         if !ctx.defers() {
             ctx.turn(Turn::Memory);
@@ -132,7 +132,7 @@ impl Poller {
         }
         let left = ctx.next_event_in();
         let until = left.map_or(FOREVER, |ns| Clock::Monotonic.now().saturating_add(ns));
-        if ctx.transports.with_models() {
+        if ctx.drive.transports.with_models() {
             sys::exact_timers();
         }
         ctx.begin_drive(1, until);
@@ -189,7 +189,7 @@ impl Driven {
     fn end(&mut self, fired: bool) {
         let mut ctx = self.ring.lock_now();
         // A handler of which nobody has told us may have taken the role over.
-        if ctx.driver.thread == sys::thread() {
+        if ctx.drive.driver.thread == sys::thread() {
             ctx.begin_pass(false);
             ctx.end_drive();
             let due = self.until != FOREVER && Clock::Monotonic.now() >= self.until;
@@ -225,7 +225,7 @@ pub(crate) fn thread_ends(ring: &Arc<Ring>) {
         return;
     }
     let mut ctx = ring.lock_now();
-    if ctx.driver.thread == sys::thread() {
+    if ctx.drive.driver.thread == sys::thread() {
         ctx.end_drive();
         leave(ring, ctx);
     }
@@ -249,7 +249,7 @@ impl Ctx {
     /// Does poll(2) find the ring readable, as far as memory tells (`io_uring_poll`)?
     fn is_readable(&mut self) -> bool {
         self.mem.cq_ready() > 0
-            || !self.overflow.is_empty()
+            || !self.completion.overflow.is_empty()
             || (self.defers() && self.has_work_in_memory())
     }
 
@@ -257,7 +257,7 @@ impl Ctx {
     fn polled_outside(&mut self, fired: bool) {
         if self.defers() {
             // Only the program's entering posts.
-            if fired && self.eventfd.is_some() && self.owes_task_work() {
+            if fired && self.completion.eventfd.is_some() && self.owes_task_work() {
                 self.set_taskrun();
             }
             return;
@@ -266,7 +266,7 @@ impl Ctx {
             return self.turn(Turn::Memory);
         }
         let mut buf = [epoll_event::default(); BATCH];
-        let n = self.transports.ready_events(&mut buf);
+        let n = self.drive.transports.ready_events(&mut buf);
         self.turn(Turn::Events { events: &buf[..n], early: None });
     }
 }

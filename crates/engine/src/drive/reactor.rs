@@ -28,7 +28,8 @@ use self::tick::{Found, Listed, Ticks};
 use super::of_process::PROCESS;
 use super::sleep::{FOREVER, On, sleep};
 use crate::io::poll::BATCH;
-use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
+use crate::ring::ctx::{Ctx, Guard, Ring};
+use crate::ring::parts::Issuing;
 use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
 use softring_host::calls::epoll;
@@ -154,7 +155,8 @@ pub(crate) fn ensure() {
 
 /// Does the reactor issue a request of this ring at this moment?
 pub(crate) fn issues(ctx: &Ctx) -> bool {
-    ctx.issuing == Issuing::Elsewhere && ctx.issuing_thread == PROCESS.reactor.thread.load(Relaxed)
+    ctx.issue.issuing == Issuing::Elsewhere
+        && ctx.issue.thread == PROCESS.reactor.thread.load(Relaxed)
 }
 
 /// Makes the reactor read its rings' deadlines again.
@@ -227,11 +229,11 @@ pub(crate) fn wake_parent() {
 impl Reactor {
     fn watch_locked(&self, ring: &Arc<Ring>, mut ctx: Guard<'_>) {
         ring.watched.store(true, SeqCst);
-        if ctx.transports.poll_set().is_err() {
+        if ctx.drive.transports.poll_set().is_err() {
             drop(ctx);
             return self.poll_now_and_then(ring);
         }
-        let fd = ctx.transports.epoll_fd().unwrap_or(-1);
+        let fd = ctx.drive.transports.epoll_fd().unwrap_or(-1);
         drop(ctx);
         // EPOLLIN | EPOLLONESHOT
         let ev = epoll_event { events: 1 | 1 << 30, data: ring.id };
@@ -367,7 +369,7 @@ impl Ticks for Reactor {
         let mut again = false;
         {
             let mut ctx = ring.lock_now();
-            if ring.dead.load(Relaxed) || ctx.driver.active {
+            if ring.dead.load(Relaxed) || ctx.drive.driver.active {
                 return;
             }
             if ctx.leaves_work() {
@@ -429,7 +431,7 @@ impl Listed for Arc<Ring> {
         if ctx.leaves_work() {
             return Found::Issue;
         }
-        if !ctx.in_flight() || ctx.driver.active || !ctx.wants_reactor() {
+        if !ctx.in_flight() || ctx.drive.driver.active || !ctx.wants_reactor() {
             return Found::Nothing;
         }
         self.polled.store(false, Relaxed);
@@ -449,7 +451,7 @@ fn tell_of_stop() {
 fn check_registrations(ring: &Arc<Ring>) {
     if let Some(mut ctx) = ring.try_lock_now()
         && !ring.dead.load(Relaxed)
-        && ctx.issuing != Issuing::Elsewhere
+        && ctx.issue.issuing != Issuing::Elsewhere
     {
         ctx.check_registrations();
     }
@@ -462,9 +464,9 @@ impl Ctx {
             return false;
         }
         !self.defers()
-            || self.eventfd.is_some()
-            || self.poll_fd.is_some()
-            || self.flags & IORING_SETUP_TASKRUN_FLAG != 0
+            || self.completion.eventfd.is_some()
+            || self.completion.poll_fd.is_some()
+            || self.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0
     }
 
     /// Publishes the earliest deadline for the reactor.

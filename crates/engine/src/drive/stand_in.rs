@@ -46,8 +46,9 @@ fn of_ring(ring: &Arc<Ring>) -> Option<i32> {
     let stand_in = now(first);
     let e = borrow(stand_in)?;
     let locked = ring.lock_soon().map(|mut ctx| {
-        ctx.poll_fd = Some(first);
-        let ready = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty() || ctx.owes_task_work();
+        ctx.completion.poll_fd = Some(first);
+        let ready =
+            ctx.mem.cq_ready() > 0 || !ctx.completion.overflow.is_empty() || ctx.owes_task_work();
         // Who waits for an edge must not see one that is none.
         match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
             (true, false) => drop(rustix::io::write(e, &1u64.to_ne_bytes())),

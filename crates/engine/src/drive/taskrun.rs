@@ -33,8 +33,8 @@ pub fn flag_ready_rings() {
     // without end.
     for ring in (0..).map_while(crate::ring::table::nth) {
         if let Some(mut ctx) = ring.lock_soon()
-            && tells(ctx.flags)
-            && !ctx.driver.active
+            && tells(ctx.setup.flags)
+            && !ctx.drive.driver.active
             && !ctx.leaves_work()
             && ctx.has_work()
         {
@@ -47,7 +47,7 @@ impl Ctx {
     /// DEFER_TASKRUN: has the ring's task work to do, which only its entering does
     /// (`io_local_work_pending`)?
     pub(crate) fn owes_task_work(&mut self) -> bool {
-        self.defers() && !self.driver.active && self.has_work()
+        self.defers() && !self.drive.driver.active && self.has_work()
     }
 
     /// Is there anything that entering would do? Called while nobody drives.
@@ -57,25 +57,25 @@ impl Ctx {
 
     /// The part of [`has_work`](Self::has_work) that costs no system call.
     pub(crate) fn has_work_in_memory(&mut self) -> bool {
-        !self.deferred.is_empty()
-            || !self.run.is_empty()
-            || !self.iowq.is_empty()
-            || !self.next_turn.is_empty()
-            || !self.transports.stash.is_empty()
+        !self.work.deferred.is_empty()
+            || !self.work.run.is_empty()
+            || !self.work.iowq.is_empty()
+            || !self.work.next_turn.is_empty()
+            || !self.drive.transports.stash.is_empty()
             || self.next_event_in() == Some(0)
     }
 
     /// Does the poll set tell of anything that a request waits for? What is for none is dropped:
     /// some numbers stay in the set when nobody waits there (`io::persistent`).
     pub(crate) fn poll_set_has_work(&mut self) -> bool {
-        let Some(set) = self.transports.epoll_fd() else { return false };
+        let Some(set) = self.drive.transports.epoll_fd() else { return false };
         if sys::poll_now(set, sys::POLLIN) != 0 {
             self.poll_aside();
         }
-        let mut stash = core::mem::take(&mut self.transports.stash);
+        let mut stash = core::mem::take(&mut self.drive.transports.stash);
         stash.retain(|ev| self.awaited(ev));
-        self.transports.stash = stash;
-        !self.transports.stash.is_empty()
+        self.drive.transports.stash = stash;
+        !self.drive.transports.stash.is_empty()
     }
 
     /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
@@ -85,12 +85,12 @@ impl Ctx {
 
     /// As [`set_taskrun`](Self::set_taskrun); does a worker bring it?
     pub(crate) fn set_taskrun_by(&mut self, worker: bool) {
-        if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+        if self.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
         }
         // A signal that the program has not taken yet tells it already.
         let pending = |e: &EventFd| sys::poll_now(e.fd.as_raw_fd(), sys::POLLIN) != 0;
-        if self.eventfd.as_ref().is_some_and(pending) {
+        if self.completion.eventfd.as_ref().is_some_and(pending) {
             return;
         }
         self.tell_of_work(worker);

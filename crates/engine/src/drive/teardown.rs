@@ -5,7 +5,8 @@
 use core::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
-use crate::ring::ctx::{Issuing, Ring};
+use crate::ring::ctx::Ring;
+use crate::ring::parts::Issuing;
 use crate::ring::turn::Turn;
 
 /// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
@@ -14,17 +15,17 @@ use crate::ring::turn::Turn;
 pub(crate) fn end(ring: &Arc<Ring>) {
     {
         let mut ctx = ring.lock_now();
-        if ctx.entered > 0 {
-            ctx.poll_fd = None;
-            ctx.closed = true;
+        if ctx.drive.entered > 0 {
+            ctx.completion.poll_fd = None;
+            ctx.drive.closed = true;
             return;
         }
-        if ctx.issuing == Issuing::Elsewhere {
+        if ctx.issue.issuing == Issuing::Elsewhere {
             // No thread of the program: soon over, or the kernel's close, too, waits for it.
             drop(ctx);
             ctx = ring.lock();
         }
-        ctx.poll_fd = None;
+        ctx.completion.poll_fd = None;
         // What has come before the close is not cancelled: on the kernel its task has it already.
         if !ctx.defers() {
             ctx.turn(Turn::All);
@@ -38,11 +39,11 @@ pub(crate) fn end(ring: &Arc<Ring>) {
     ctx.cancel_everything();
     ctx.wake_driver();
     ctx.wake_waiters();
-    ctx.eventfd = None;
-    core::mem::take(&mut ctx.files).end();
-    ctx.buffers.slots.clear();
-    let transports = core::mem::take(&mut ctx.transports);
-    let (pool, direct) = (ctx.pool.take(), core::mem::take(&mut ctx.direct));
+    ctx.completion.eventfd = None;
+    core::mem::take(&mut ctx.resources.files).end();
+    ctx.resources.buffers.slots.clear();
+    let transports = core::mem::take(&mut ctx.drive.transports);
+    let (pool, direct) = (ctx.drive.pool.take(), core::mem::take(&mut ctx.reqs.direct));
     drop(ctx);
     if let Some(workers) = pool {
         drop(workers.cancel_all(|&(id, _)| id == ring.id));
@@ -62,11 +63,12 @@ pub(crate) unsafe fn must_let_go(ring: &Ring) -> bool {
     let state = unsafe { ring.peek() };
     ring.moves.any()
         || state.is_none_or(|ctx| {
-            let idle = ctx.nr_reqs == 0 && ctx.slab.is_empty() && ctx.pending.is_empty();
+            let idle =
+                ctx.reqs.nr_reqs == 0 && ctx.reqs.slab.is_empty() && ctx.work.pending.is_empty();
             !idle
-                || ctx.moved.is_some()
-                || ctx.transports.any()
-                || ctx.pool.is_some()
-                || ctx.files.is_deposited()
+                || ctx.issue.moved.is_some()
+                || ctx.drive.transports.any()
+                || ctx.drive.pool.is_some()
+                || ctx.resources.files.is_deposited()
         })
 }

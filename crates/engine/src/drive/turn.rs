@@ -48,14 +48,14 @@ impl Ctx {
 
     /// The kernel runs task work in each call: turns the ring, unless a thread waits for just that.
     pub(crate) fn post_ready(&mut self) {
-        if self.in_flight() && !self.driver.active {
+        if self.in_flight() && !self.drive.driver.active {
             self.turn(Turn::All);
         }
     }
 
     /// A sleep that a policy has asked for is over, if there was one.
     fn end_idle_sleep(&mut self, early: Option<bool>) {
-        if let Some((early, polling)) = early.zip(self.transports.polling.as_mut()) {
+        if let Some((early, polling)) = early.zip(self.drive.transports.polling.as_mut()) {
             polling.woke(early);
         }
     }
@@ -63,13 +63,15 @@ impl Ctx {
     /// Reaps what is there without waiting: aio completions, readiness, due timeouts, workers'
     /// results.
     fn reap_all(&mut self) {
-        if self.transports.multishot_polls > 0 && self.defers() && !self.transports.stash.is_empty()
+        if self.drive.transports.multishot_polls > 0
+            && self.defers()
+            && !self.drive.transports.stash.is_empty()
         {
             // A multishot poll that was stashed tells once of all wake-ups until now.
             self.poll_aside();
         }
         // What was ready when it was armed comes before a timer that was due by then.
-        let armed = core::mem::take(&mut self.transports.ready_now);
+        let armed = core::mem::take(&mut self.drive.transports.ready_now);
         if armed {
             self.reap_events();
         }
@@ -80,7 +82,7 @@ impl Ctx {
     }
 
     fn reap_events(&mut self) {
-        if self.transports.poll.as_ref().is_some_and(PollSet::tells) {
+        if self.drive.transports.poll.as_ref().is_some_and(PollSet::tells) {
             self.begin_pass(true);
             self.take_events();
         }
@@ -91,7 +93,7 @@ impl Ctx {
     fn take_events(&mut self) {
         let mut buf = [epoll_event::default(); BATCH];
         loop {
-            let n = self.transports.ready_events(&mut buf);
+            let n = self.drive.transports.ready_events(&mut buf);
             self.poll_events(&buf[..n]);
             if n < BATCH {
                 break;
@@ -103,21 +105,21 @@ impl Ctx {
     /// that it end no sleep. True if there was something else to act on.
     pub(crate) fn reap_marks(&mut self) -> bool {
         let mut buf = [epoll_event::default(); BATCH];
-        let n = self.transports.ready_events(&mut buf);
+        let n = self.drive.transports.ready_events(&mut buf);
         let marks = buf[..n].iter().filter(|ev| ev.data == AIO_DATA).count();
         self.poll_events(&buf[..n]);
-        n > marks || self.transports.aio.as_ref().is_some_and(AioCtx::ready)
+        n > marks || self.drive.transports.aio.as_ref().is_some_and(AioCtx::ready)
     }
 
     /// The part of [`reap_all`](Self::reap_all) that costs no system call.
     fn reap_memory(&mut self) {
         self.take_stash();
-        while let Some(f) = self.deferred.pop_front() {
+        while let Some(f) = self.work.deferred.pop_front() {
             self.finished(f);
         }
         self.aio_reap();
         self.model_reap();
-        if !self.timeouts.is_empty() {
+        if !self.reqs.timeouts.is_empty() {
             self.timeouts_expire();
         }
     }
@@ -137,13 +139,13 @@ impl Ctx {
         loop {
             self.count_ended();
             self.post_tags();
-            if self.drain.active {
+            if self.reqs.drain.active {
                 self.queue_deferred();
             }
             self.timeouts_by_count();
             // What a batch completes at once may start more.
-            if self.run.is_empty() && !self.run_iowq(true) && !self.transports_submit() {
-                if self.defers() || self.transports.stash.is_empty() {
+            if self.work.run.is_empty() && !self.run_iowq(true) && !self.transports_submit() {
+                if self.defers() || self.drive.transports.stash.is_empty() {
                     break;
                 }
                 // Events that a linked receive found on its way are in no poll set any more.
@@ -151,7 +153,7 @@ impl Ctx {
             }
             self.flushed();
             // A timeout counts from behind the CQEs of the batch before it.
-            self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+            self.reqs.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             self.run_task_work();
         }
         self.commit();
@@ -159,13 +161,13 @@ impl Ctx {
 
     /// Issues what the run queue holds now (not what that adds: others first).
     fn run_task_work(&mut self) {
-        for _ in 0..self.run.len() {
-            let Some(id) = self.run.pop_front() else { break };
-            let Some(mut req) = self.slab.take(id) else { continue };
+        for _ in 0..self.work.run.len() {
+            let Some(id) = self.work.run.pop_front() else { break };
+            let Some(mut req) = self.reqs.slab.take(id) else { continue };
             // What a worker would do comes after every CQE so far, for a timeout that counts them,
             // too.
             if req.is_workers() {
-                self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+                self.reqs.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             }
             if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
                 let res = req.res;
@@ -178,7 +180,7 @@ impl Ctx {
                 req.fail(Errno::EFAULT);
                 self.finish(req);
             } else if req.is_for_worker() {
-                let id = self.slab.insert(req);
+                let id = self.reqs.slab.insert(req);
                 self.queue_iowq(id);
             } else {
                 self.events_first(&req);

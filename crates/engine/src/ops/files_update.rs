@@ -33,15 +33,15 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 }
 
 fn update(ctx: &mut Ctx, offset: u32, addr: u64, nr: u32) -> Result<u32> {
-    ctx.files.check_range(offset, nr)?;
+    ctx.resources.files.check_range(offset, nr)?;
     let fds: Vec<i32> = ctx.unlocked(|| softring_host::user::read_prefix(addr, nr as usize));
-    ctx.files.update(Update { offset, nr, fds: &fds, tags: None }, &ctx.tags)
+    ctx.resources.files.update(Update { offset, nr, fds: &fds, tags: None }, &ctx.resources.tags)
 }
 
 /// Registers each descriptor in a free slot and writes the slot over the descriptor in the
 /// program's array.
 fn allocate(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<u32> {
-    if ctx.files.slots.is_empty() {
+    if ctx.resources.files.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
     for i in 0..nr {
@@ -57,11 +57,11 @@ fn allocate_one(ctx: &mut Ctx, at: u64) -> Result<()> {
     let fd = ctx.unlocked(|| softring_host::user::read::<i32>(at))?;
     if softring_host::fd::numbers::is_live_ring(fd) {
         // A ring is refused only once it has its place.
-        return Err(ctx.files.free_slot().err().unwrap_or(Errno::EBADF));
+        return Err(ctx.resources.files.free_slot().err().unwrap_or(Errno::EBADF));
     }
     let fd = dup_for_table(fd)?;
-    let slot = ctx.files.install(IORING_FILE_INDEX_ALLOC, fd, &ctx.tags)?;
+    let slot = ctx.resources.files.install(IORING_FILE_INDEX_ALLOC, fd, &ctx.resources.tags)?;
     ctx.unlocked(|| softring_host::user::write(UserPtr(at), &slot)).inspect_err(|_| {
-        let _ = ctx.files.remove(slot);
+        let _ = ctx.resources.files.remove(slot);
     })
 }

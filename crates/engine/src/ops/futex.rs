@@ -62,7 +62,7 @@ pub(crate) fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 /// request before this one may send its wake at once: while that CQE is not published the lock is
 /// kept, as the kernel keeps it, so that nobody else publishes it before this request waits.
 fn read_futexes<R>(ctx: &mut Ctx, check: impl FnOnce() -> R) -> R {
-    if ctx.posted { check() } else { ctx.unlocked(check) }
+    if ctx.completion.posted { check() } else { ctx.unlocked(check) }
 }
 
 fn start(checked: Result<()>) -> Outcome {

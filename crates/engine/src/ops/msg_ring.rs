@@ -86,17 +86,17 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
     if own {
         return accept(ctx, &msg).map(Some);
     }
-    if ctx.pending.is_empty()
-        && !ctx.delivering
+    if ctx.work.pending.is_empty()
+        && !ctx.work.delivering
         && let Some(mut other) = target.try_lock_now()
     {
         let sent = accept_and_wake(&mut other, &msg).map(Some);
-        let wakes = core::mem::take(&mut other.wakes);
+        let wakes = core::mem::take(&mut other.drive.wakes);
         drop(other);
-        ctx.wakes.adopt(&target.control, wakes);
+        ctx.drive.wakes.adopt(&target.control, wakes);
         return sent;
     }
-    ctx.pending.push(Pending { from: None, what: What::Msg(target, msg) });
+    ctx.work.pending.push(Pending { from: None, what: What::Msg(target, msg) });
     Ok(None)
 }
 
@@ -117,19 +117,20 @@ fn file(ctx: &Ctx, sqe: &io_uring_sqe, own: bool) -> Result<Msg> {
         return Err(Errno::EINVAL);
     }
     let quiet = sqe.op_flags & IORING_MSG_RING_CQE_SKIP != 0;
-    let fd = ctx.files.get(sqe.addr3 as u32).map(|node| node.share());
+    let fd = ctx.resources.files.get(sqe.addr3 as u32).map(|node| node.share());
     let file = Some(SentFile { fd, index: sqe.file_index, quiet });
     Ok(Msg { cqe: Cqe { user_data: sqe.off, ..Cqe::default() }, file, by_worker: false })
 }
 
 /// Takes a message in; answers the sender's result.
 fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
-    if ctx.disabled {
+    if ctx.setup.disabled {
         return Err(Errno::EBADFD);
     }
     let mut cqe = msg.cqe;
     let wide = IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED;
-    if cqe.flags & IORING_CQE_F_32 != 0 && ctx.flags & wide == 0 && has(Change::CheckedFields) {
+    if cqe.flags & IORING_CQE_F_32 != 0 && ctx.setup.flags & wide == 0 && has(Change::CheckedFields)
+    {
         return Err(Errno::EINVAL);
     }
     if let Some(file) = &msg.file {
@@ -146,12 +147,13 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
         // work.
         let mut req = Req { user_data: cqe.user_data, ..Req::default() };
         (req.res, req.call.cflags, req.flags) = (cqe.res, cqe.flags, ReqFlags::ENDED);
-        let id = ctx.slab.add(req);
-        ctx.nr_reqs += 1;
-        ctx.run.push_back(id);
+        let id = ctx.reqs.slab.add(req);
+        ctx.reqs.nr_reqs += 1;
+        ctx.work.run.push_back(id);
     } else {
         // Each is flushed by itself (`io_post_aux_cqe`).
-        if let Some(e) = ctx.eventfd.as_mut().filter(|e| msg.by_worker || !e.only_async) {
+        if let Some(e) = ctx.completion.eventfd.as_mut().filter(|e| msg.by_worker || !e.only_async)
+        {
             e.worker_posts(false);
         }
         ctx.post(cqe);
@@ -176,7 +178,7 @@ pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
 /// Puts the file into a slot (`__io_fixed_fd_install`); answers the slot if it was ours to choose.
 fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
     let dup = softring_host::fd::dup_internal(file.fd.as_ref().map_err(|e| *e)?.as_raw_fd())?;
-    ctx.files.fetch_if_away();
-    let slot = ctx.files.install(file.index, dup, &ctx.tags)?;
+    ctx.resources.files.fetch_if_away();
+    let slot = ctx.resources.files.install(file.index, dup, &ctx.resources.tags)?;
     Ok(if file.index == IORING_FILE_INDEX_ALLOC { slot.cast_signed() } else { 0 })
 }

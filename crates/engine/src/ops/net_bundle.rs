@@ -37,12 +37,13 @@ impl Ctx {
     pub(crate) fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
         let call = &mut req.call;
         let none = |e| if alone && call.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
-        let (mut pick, mut head) = self.groups.head(call.io().select.group).map_err(none)?;
+        let (mut pick, mut head) =
+            self.resources.groups.head(call.io().select.group).map_err(none)?;
         let receives = call.opcode == IORING_OP_RECV;
         if alone && receives {
             head.take_singly();
             let len = head.one(u64::from(call.io().select.want)).len as u32;
-            self.groups.commit(call.io().select.group, &mut pick, len);
+            self.resources.groups.commit(call.io().select.group, &mut pick, len);
         }
         // Who takes a single buffer knows one that is not there by its address.
         if head.singly && pick.buf.addr == 0 {
@@ -66,7 +67,7 @@ impl Ctx {
         }
         pick.count = layout.iov.len() as u16;
         // Nobody else may send the same bytes while this one waits.
-        self.groups.commit(call.io().select.group, &mut pick, layout.len as u32);
+        self.resources.groups.commit(call.io().select.group, &mut pick, layout.len as u32);
         if let Some(io) = call.state.io_mut() {
             // The length is for the first step.
             (io.select.pick, io.select.want) = (Some(pick), 0);

@@ -33,7 +33,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     // its own, for which a barrier waits: one that is drained itself waits for ever, as on the
     // kernel.
     req.flags |= ReqFlags::NOTIF;
-    ctx.nr_reqs += 1;
+    ctx.reqs.nr_reqs += 1;
     // No length is too long: it is cut.
     let mut io = Transfer::of(req.call.sqe());
     io.len = io.len.min(MAX_RW_COUNT);
@@ -82,6 +82,6 @@ impl Ctx {
             notif.res = IORING_NOTIF_USAGE_ZC_COPIED.cast_signed();
         }
         notif.flags |= ReqFlags::ENDED;
-        self.slab.add(notif)
+        self.reqs.slab.add(notif)
     }
 }

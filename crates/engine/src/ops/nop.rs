@@ -32,7 +32,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     }
     if flags & IORING_NOP_CQE32 != 0 {
         let wide = IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED;
-        if ctx.flags & wide == 0 {
+        if ctx.setup.flags & wide == 0 {
             return Err(Errno::EINVAL);
         }
     }
@@ -58,7 +58,9 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     }
     if let Err(e) = find_file(ctx, req) {
         res = e.res();
-    } else if flags & IORING_NOP_FIXED_BUFFER != 0 && ctx.buffers.get(sqe.buf_index).is_err() {
+    } else if flags & IORING_NOP_FIXED_BUFFER != 0
+        && ctx.resources.buffers.get(sqe.buf_index).is_err()
+    {
         res = Errno::EFAULT.res();
     }
     if res < 0 {
@@ -75,7 +77,7 @@ fn find_file(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     }
     let fixed = flags & IORING_NOP_FIXED_FILE != 0 || req.flags.contains(ReqFlags::FIXED_FILE);
     req.call.file = if fixed {
-        FileRef::Fixed(ctx.files.get(fd.cast_unsigned())?)
+        FileRef::Fixed(ctx.resources.files.get(fd.cast_unsigned())?)
     } else {
         softring_host::fd::check_visible(fd)?;
         FileRef::Plain(fd)

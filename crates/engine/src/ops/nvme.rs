@@ -62,7 +62,7 @@ const fn request(device: Device, cmd_op: u32) -> Option<(u32, bool)> {
 pub(crate) fn prep(ctx: &Ctx, call: &mut Call, rest: [u64; 8]) -> Box<nvme_passthru_cmd64> {
     let first = [call.sqe().addr3, call.sqe().pad2];
     if call.sqe().op_flags & IORING_URING_CMD_FIXED != 0 {
-        call.buf = ctx.buffers.get(call.sqe().buf_index).ok();
+        call.buf = ctx.resources.buffers.get(call.sqe().buf_index).ok();
     }
     Box::new(command(first, rest))
 }

@@ -116,7 +116,7 @@ pub(crate) fn open_finish(ctx: &mut Ctx, req: &mut Req) {
 
 /// Puts a file into the slot that `index` asks for; answers as the CQE does.
 pub(crate) fn place(ctx: &mut Ctx, index: u32, fd: softring_host::fd::InternalFd) -> i32 {
-    let placed = ctx.files.install(index, fd, &ctx.tags);
+    let placed = ctx.resources.files.install(index, fd, &ctx.resources.tags);
     let alloc = index == IORING_FILE_INDEX_ALLOC;
     let answer = |slot: u32| if alloc { slot.cast_signed() } else { 0 };
     placed.map_or_else(Errno::res, answer)
@@ -158,7 +158,7 @@ pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
 /// Empties a slot, under the lock.
 pub(crate) fn close_finish(ctx: &mut Ctx, req: &mut Req) {
     if let Some(slot) = req.call.sqe().file_index.checked_sub(1) {
-        req.res = ctx.files.remove(slot).map_or_else(Errno::res, |()| 0);
+        req.res = ctx.resources.files.remove(slot).map_or_else(Errno::res, |()| 0);
     }
 }
 
@@ -230,14 +230,15 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
     let [read, write] = ends.map(softring_host::fd::adopt_internal);
     let alloc = sqe.file_index == IORING_FILE_INDEX_ALLOC;
     let next = if alloc { sqe.file_index } else { sqe.file_index.wrapping_add(1) };
-    let first = ctx.files.install(sqe.file_index, read, &ctx.tags)?;
-    let second = ctx.files.install(next, write, &ctx.tags).inspect_err(|_| {
-        let _ = ctx.files.remove(first);
-    })?;
+    let first = ctx.resources.files.install(sqe.file_index, read, &ctx.resources.tags)?;
+    let second =
+        ctx.resources.files.install(next, write, &ctx.resources.tags).inspect_err(|_| {
+            let _ = ctx.resources.files.remove(first);
+        })?;
     let slots = [first.cast_signed(), second.cast_signed()];
     ctx.unlocked(|| softring_host::user::write_slice(UserPtr(sqe.addr), &slots)).inspect_err(|_| {
-        let _ = ctx.files.remove(first);
-        let _ = ctx.files.remove(second);
+        let _ = ctx.resources.files.remove(first);
+        let _ = ctx.resources.files.remove(second);
     })
 }
 

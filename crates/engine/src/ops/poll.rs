@@ -106,7 +106,7 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         return ring_file::poll(ctx, req, fd, events & !none);
     }
     if events & EPOLLONESHOT == 0
-        && let Some(own) = &ctx.eventfd
+        && let Some(own) = &ctx.completion.eventfd
         && same_file(own.fd.as_raw_fd(), req.call.file.fd())
     {
         own.is_to_be_polled();
@@ -120,7 +120,7 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         }
         Ok(mask) if events & ONE_EDGE == ONE_EDGE => Outcome::Done(mask.cast_signed()),
         Ok(_) => {
-            ctx.transports.ready_now = true;
+            ctx.drive.transports.ready_now = true;
             Outcome::Polled(events)
         }
     }
@@ -145,7 +145,7 @@ pub(crate) fn unpollable(req: &Req) -> i32 {
 
 /// An armed POLL_ADD is ready.
 pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
-    let Some(req) = ctx.slab.get(id) else { return };
+    let Some(req) = ctx.reqs.slab.get(id) else { return };
     let Phase::Polling(p) = req.phase else { return };
     let revents = if revents & EPOLLERR != 0 { error_left(req, revents) } else { revents };
     let revents = if p.waits { woken(req, p.events, revents) } else { revents };
@@ -164,7 +164,7 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     // (`EPOLL_URING_WAKE`).
     if p.events & EPOLLONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
         ctx.trace_more(id, mask);
-        if let Some(Phase::Polling(p)) = ctx.slab.get_mut(id).map(|req| &mut req.phase) {
+        if let Some(Phase::Polling(p)) = ctx.reqs.slab.get_mut(id).map(|req| &mut req.phase) {
             (p.waits, p.told) = (true, all);
         }
         return;
@@ -177,7 +177,7 @@ impl Ctx {
     /// Is it the ring's own eventfd that a multishot poll waits for, and has the ring signalled it?
     fn signalled_itself(&self, file: &FileRef, poll: &Poll) -> bool {
         poll.tells_each()
-            && self.eventfd.as_ref().is_some_and(|own| {
+            && self.completion.eventfd.as_ref().is_some_and(|own| {
                 own.may_be_polled()
                     && same_file(own.fd.as_raw_fd(), file.fd())
                     && own.take_signalled()
@@ -222,7 +222,7 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         Phase::Cancelled => Some(true),
         _ => None,
     };
-    let polls = ctx.slab.named(sqe.addr).filter(|(_, r)| r.opcode() == IORING_OP_POLL_ADD);
+    let polls = ctx.reqs.slab.named(sqe.addr).filter(|(_, r)| r.opcode() == IORING_OP_POLL_ADD);
     let found = { polls }.find_map(|(id, r)| Some((id, cancelled(r)?)));
     let id = match found {
         None => return Outcome::Done(Errno::ENOENT.res()),
@@ -243,9 +243,9 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 /// Gives an armed poll its new shape; a single one that is ready now ends.
 fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
     if sqe.len & IORING_POLL_UPDATE_USER_DATA != 0 {
-        ctx.slab.rename(id, sqe.off);
+        ctx.reqs.slab.rename(id, sqe.off);
     }
-    let Some(poll) = ctx.slab.get_mut(id) else { return };
+    let Some(poll) = ctx.reqs.slab.get_mut(id) else { return };
     let Phase::Polling(p) = &mut poll.phase else { return };
     if sqe.len & IORING_POLL_UPDATE_EVENTS != 0 {
         // The mask changes, the behaviour stays.
@@ -263,7 +263,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
         p.waits = now == 0;
     }
     // The poll set polls anew what it is told to wait for: a multishot poll that is ready fires.
-    ctx.transports.ready_now = true;
+    ctx.drive.transports.ready_now = true;
     if let Err(e) = ctx.poll_again(id) {
         ctx.end_soon(id, e.res());
     }

@@ -36,7 +36,8 @@ pub(crate) fn provide_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn provide(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe();
     let first = Buf { addr: sqe.addr, len: sqe.len, bid: sqe.off as u16 };
-    let done = ctx.groups.provide(sqe.buf_index, first, sqe.fd.cast_unsigned()).map(|()| 0);
+    let done =
+        ctx.resources.groups.provide(sqe.buf_index, first, sqe.fd.cast_unsigned()).map(|()| 0);
     Outcome::Done(done.unwrap_or_else(Errno::res))
 }
 
@@ -54,6 +55,6 @@ pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Takes buffers out of their group; the result is how many.
 pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe();
-    let done = ctx.groups.remove(sqe.buf_index, sqe.fd.cast_unsigned());
+    let done = ctx.resources.groups.remove(sqe.buf_index, sqe.fd.cast_unsigned());
     Outcome::Done(done.map_or_else(Errno::res, |n| n as i32))
 }

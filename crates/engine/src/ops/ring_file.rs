@@ -23,7 +23,7 @@ use softring_uapi::{
 fn ready(ctx: &Ctx, req: &Req, fd: i32) -> u32 {
     let Some(ring) = crate::ring::table::find(fd) else { return OUT };
     let of = |ctx: &Ctx, full: bool| {
-        let input = ctx.mem.cq_ready() > 0 || !ctx.overflow.is_empty();
+        let input = ctx.mem.cq_ready() > 0 || !ctx.completion.overflow.is_empty();
         (if input { IN } else { 0 }) | if full { 0 } else { OUT }
     };
     if core::ptr::eq(Arc::as_ptr(&ring), ctx.ring.as_ptr()) {
@@ -41,7 +41,7 @@ pub(crate) fn is_full(ctx: &Ctx, req: &Req, fd: i32) -> bool {
 /// Hands a request to the poll of ring `fd`, whose stand-in cannot be asked for under this lock.
 pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, events: u32) -> Outcome {
     req.flags |= ReqFlags::POLLS_RING | ReqFlags::ISSUED;
-    ctx.pending.push(Pending { from: None, what: What::Poll(fd, events) });
+    ctx.work.pending.push(Pending { from: None, what: What::Poll(fd, events) });
     Outcome::Elsewhere
 }
 

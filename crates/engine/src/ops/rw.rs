@@ -132,7 +132,7 @@ pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
         FileRef::Plain(fd) if is_path_only(fd) => Errno::EBADF,
         _ => e,
     };
-    let node = ctx.buffers.get(call.sqe().buf_index).and_then(|node| {
+    let node = ctx.resources.buffers.get(call.sqe().buf_index).and_then(|node| {
         in_buffer(&node, call)?;
         Ok(node)
     });

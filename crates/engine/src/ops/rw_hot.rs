@@ -79,14 +79,14 @@ pub(crate) fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
         return None;
     }
     if sqe.opcode == IORING_OP_READ_FIXED {
-        ctx.buffers.peek(sqe.buf_index)?.check(sqe.addr, u64::from(sqe.len)).ok()?;
+        ctx.resources.buffers.peek(sqe.buf_index)?.check(sqe.addr, u64::from(sqe.len)).ok()?;
     }
     if sqe.flags & IOSQE_FIXED_FILE == 0 {
         let (kind, history) =
             (crate::io::kinds::known_kind(sqe.fd)?, crate::io::kinds::history(sqe.fd)?);
         return read(ctx, sqe, sqe.fd, kind, history);
     }
-    let node = ctx.files.peek(sqe.fd.cast_unsigned()).filter(|n| n.model.is_none())?;
+    let node = ctx.resources.files.peek(sqe.fd.cast_unsigned()).filter(|n| n.model.is_none())?;
     // A message may replace what the slot holds while the lock is free.
     let node = node.clone();
     read(ctx, sqe, node.fd(), node.kind, &node.history)
@@ -96,7 +96,7 @@ pub(crate) fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
 fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &History) -> Option<i32> {
     let trusted = match kind {
         // A worker of the kernel's reads it, and tells an eventfd by itself.
-        Kind::Memory => ctx.eventfd.is_none(),
+        Kind::Memory => ctx.completion.eventfd.is_none(),
         Kind::Buffered => history.is_trusted(),
         _ => false,
     };

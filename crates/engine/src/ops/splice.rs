@@ -39,7 +39,7 @@ pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe();
     let fd = softring_host::fd::visible(sqe.splice_fd_in());
     let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
-        FileRef::Fixed(ctx.files.get(sqe.file_index)?)
+        FileRef::Fixed(ctx.resources.files.get(sqe.file_index)?)
     } else if softring_host::fd::numbers::is_ring(fd) {
         stands_for_ring()?
     } else {

@@ -21,7 +21,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn link_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     prep_common(ctx, req, true)?;
     let last = ctx.submit.last.ok_or(Errno::EINVAL)?;
-    let last = ctx.slab.get_mut(last).ok_or(Errno::EINVAL)?;
+    let last = ctx.reqs.slab.get_mut(last).ok_or(Errno::EINVAL)?;
     if last.opcode() == IORING_OP_LINK_TIMEOUT {
         return Err(Errno::EINVAL);
     }
@@ -149,7 +149,8 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 /// Sets a timeout's time anew. What counted, be it completions or shots, counts no more.
 fn move_deadline(ctx: &mut Ctx, id: ReqId, period: u64, flags: u32) {
     let abs = flags & IORING_TIMEOUT_ABS != 0;
-    let Some(clock) = ctx.slab.get(id).map(|old| clock_of(old.call.sqe().op_flags, abs)) else {
+    let Some(clock) = ctx.reqs.slab.get(id).map(|old| clock_of(old.call.sqe().op_flags, abs))
+    else {
         return;
     };
     let moved = |mut t: Timer| {
@@ -164,7 +165,7 @@ fn move_deadline(ctx: &mut Ctx, id: ReqId, period: u64, flags: u32) {
         *t = moved(*t);
         // It fires if its time is over, and finds that its head has ended.
         if t.is_over()
-            && let Some(req) = ctx.slab.get_mut(id)
+            && let Some(req) = ctx.reqs.slab.get_mut(id)
         {
             req.res = Errno::ENOENT.res();
         }
@@ -174,7 +175,7 @@ fn move_deadline(ctx: &mut Ctx, id: ReqId, period: u64, flags: u32) {
 /// The armed timeout of that name that the kernel would find first. One whose time has come is
 /// gone, as if a timer's interrupt had taken it; its CQE comes with task work.
 fn armed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
-    let found = ctx.slab.named(user_data).filter_map(|(id, r)| match r.phase {
+    let found = ctx.reqs.slab.named(user_data).filter_map(|(id, r)| match r.phase {
         Phase::Timer(t) if r.opcode() == opcode => (!t.is_over()).then(|| (t.order(), id)),
         _ => None,
     });
@@ -185,7 +186,7 @@ fn armed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
 /// The LINK_TIMEOUT of that name whose head has ended in the batch at hand: the kernel disarms it
 /// when the batch is flushed.
 fn disarmed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
-    let is = |id| ctx.slab.get(id).is_some_and(|req| req.user_data == user_data);
+    let is = |id| ctx.reqs.slab.get(id).is_some_and(|req| req.user_data == user_data);
     let mut kept = ctx.submit.disarmed.iter().filter(|_| opcode == IORING_OP_LINK_TIMEOUT);
     kept.find(|&&(id, t)| is(id) && !t.is_over()).map(|&(id, _)| id)
 }

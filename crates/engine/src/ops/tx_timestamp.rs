@@ -58,7 +58,7 @@ fn shares_queue(fd: i32) -> bool {
 
 /// There is something in the error queue, or was.
 pub(crate) fn fired(ctx: &mut Ctx, id: ReqId) {
-    let Some(req) = ctx.slab.get(id) else { return };
+    let Some(req) = ctx.reqs.slab.get(id) else { return };
     if req.flags.contains(ReqFlags::ORPHAN) {
         ctx.poll_leave(id, false);
         return ctx.complete(id, Errno::ECANCELED.res());
@@ -67,9 +67,9 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId) {
     if shares_queue(fd) {
         return;
     }
-    let mixed = ctx.flags & IORING_SETUP_CQE_MIXED != 0;
+    let mixed = ctx.setup.flags & IORING_SETUP_CQE_MIXED != 0;
     // What finds no room is left in the queue: for the next time, if the request goes on.
-    while ctx.mem.cq_takes_wide(&ctx.overflow) {
+    while ctx.mem.cq_takes_wide(&ctx.completion.overflow) {
         let Some(stamp) = take(fd) else { return };
         let flags = stamp.flags | if mixed { IORING_CQE_F_32 } else { 0 };
         let _ = ctx.post_shot(Cqe { user_data, res: stamp.key, flags, big: stamp.time });

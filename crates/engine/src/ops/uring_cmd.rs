@@ -29,9 +29,10 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if s.op_flags == fixed | multi || (s.op_flags & multi != 0) != selects {
         return Err(Errno::EINVAL);
     }
-    let double = s.opcode == IORING_OP_URING_CMD128 && ctx.flags & IORING_SETUP_SQE_MIXED != 0;
+    let double =
+        s.opcode == IORING_OP_URING_CMD128 && ctx.setup.flags & IORING_SETUP_SQE_MIXED != 0;
     let half = ctx.mem.sq_second_half(double);
-    let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
+    let wide = ctx.setup.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
     let nvme = NVME_URING_CMD_IO..=NVME_URING_CMD_ADMIN_VEC;
     let rest = half.filter(|_| wide && nvme.contains(&(s.off as u32)));
     let nvme = rest.map(|rest| nvme::prep(ctx, &mut req.call, rest));

@@ -42,8 +42,8 @@ fn ends_on(ring: &Arc<Ring>, task: u32) {
         // in hand what is ready.
         let mut ctx = ring.lock();
         // What is ready is not cancelled: on the kernel it would have run by now.
-        if !ctx.defers() && ctx.slab.iter().any(|(_, r)| r.task == task) {
-            if hands < HANDS && ctx.driver.active {
+        if !ctx.defers() && ctx.reqs.slab.iter().any(|(_, r)| r.task == task) {
+            if hands < HANDS && ctx.drive.driver.active {
                 hands += 1;
                 ctx.wake_driver();
                 let _ = sleep_for_change(ctx, u64::MAX);
@@ -67,15 +67,15 @@ impl Ctx {
     /// Marks what `task` leaves behind, and takes back what is with workers; true while one of them
     /// still runs.
     fn orphan(&mut self, task: u32) -> bool {
-        let mine = self.slab.iter().filter(|(_, r)| r.task == task);
+        let mine = self.reqs.slab.iter().filter(|(_, r)| r.task == task);
         let mine: Vec<_> =
             mine.map(|(id, r)| (id, matches!(r.phase, Phase::Worker(_)), r.flags)).collect();
         let mut running = false;
         for (id, by_worker, flags) in mine {
-            if let Some(req) = self.slab.get_mut(id) {
+            if let Some(req) = self.reqs.slab.get_mut(id) {
                 req.flags |= ReqFlags::ORPHAN;
             }
-            if self.slab.get(id).is_some_and(Req::waits_on_futex) {
+            if self.reqs.slab.get(id).is_some_and(Req::waits_on_futex) {
                 let _ = self.cancel_one(id);
                 continue;
             }

@@ -106,7 +106,7 @@ pub fn fork_prepare() {
     // Neither list of rings lives on below: the last to let go of one takes locks that are held then.
     some(stand_in::was_polled).iter().for_each(stand_in::before_fork);
     for ring in some(|ring| !ring.control.try_hold() || is_fresh(ring)) {
-        ring.lock_now().files.deposit();
+        ring.lock_now().resources.files.deposit();
     }
     let (table, closed) = try_hold_all().unwrap_or_else(lock_all);
     // SAFETY: the locks of all rings in the table are held, without guards.
@@ -123,13 +123,13 @@ pub fn fork_prepare() {
 }
 
 fn has_deposits(ctx: &Ctx) -> bool {
-    ctx.files.is_deposited()
+    ctx.resources.files.is_deposited()
 }
 
 /// Has a ring, whose lock is held, files that a child would not find? Gives the lock back.
 fn is_fresh(ring: &Ring) -> bool {
     // SAFETY: the lock is held, without a guard.
-    let fresh = unsafe { ring.peek() }.is_none_or(|ctx| ctx.files.is_fresh());
+    let fresh = unsafe { ring.peek() }.is_none_or(|ctx| ctx.resources.files.is_fresh());
     ring.control.unlock();
     fresh
 }
@@ -170,7 +170,7 @@ fn lock_all() -> (Write<Table>, Vec<Arc<Ring>>) {
         }
         drop(table);
         for ring in &new {
-            ring.lock_now().files.deposit();
+            ring.lock_now().resources.files.deposit();
             ring.control.lock_now();
         }
         rings.append(&mut new);

@@ -163,27 +163,29 @@ impl Ctx {
     /// In a child that has inherited the ring: writes down what it has in flight.
     #[cold]
     pub(crate) fn write_down(&mut self) {
-        if self.slab.is_empty() && self.inherited.written == 0 {
+        if self.reqs.slab.is_empty() && self.setup.inherited.written == 0 {
             return;
         }
         let has_parent = !self.defers() && reactor::parent().is_some();
         let left = if has_parent { self.in_order() } else { Vec::new() };
         let (me, page) = (softring_host::fork::pid(), self.mem.control.clone());
-        let before = core::mem::take(&mut self.inherited.written);
+        let before = core::mem::take(&mut self.setup.inherited.written);
         let mut used = [false; SLOTS];
         let free = (0..SLOTS).filter(|&slot| [0, me].contains(&owner(&page, slot)));
         for (slot, left) in free.zip(&left) {
             left.write(&page, slot, me);
             used[slot] = true;
-            self.inherited.written += 1;
+            self.setup.inherited.written += 1;
         }
         // What was written before and is not any more: other children's slots may lie between.
         if before > 0 {
             let stale = (0..SLOTS).filter(|&slot| !used[slot] && owner(&page, slot) == me);
             stale.for_each(|slot| page.left(slot * WORDS).store(0, Relaxed));
         }
-        self.inherited.has_parent = has_parent;
-        if self.inherited.written > 0 && !core::mem::replace(&mut self.inherited.watched, true) {
+        self.setup.inherited.has_parent = has_parent;
+        if self.setup.inherited.written > 0
+            && !core::mem::replace(&mut self.setup.inherited.watched, true)
+        {
             page.journal_writes().fetch_add(1, Relaxed);
             reactor::wake_parent();
         }
@@ -191,12 +193,12 @@ impl Ctx {
 
     /// What is in flight, as far as there is room for: each chain from its head on.
     fn in_order(&self) -> Vec<Left> {
-        let few = || self.slab.iter().take(SLOTS);
+        let few = || self.reqs.slab.iter().take(SLOTS);
         let followers: Vec<ReqId> = few().filter_map(|(_, req)| req.link).collect();
-        let next = |id: &ReqId| self.slab.get(*id).and_then(|req| req.link);
+        let next = |id: &ReqId| self.reqs.slab.get(*id).and_then(|req| req.link);
         let chain = |head| core::iter::successors(Some(head), next).map(move |id| (head, id));
         let heads = few().map(|(id, _)| id).filter(|id| !followers.contains(id));
-        let left = |(head, id)| Some(Left::of(self.slab.get(id)?, id != head));
+        let left = |(head, id)| Some(Left::of(self.reqs.slab.get(id)?, id != head));
         heads.flat_map(chain).filter_map(left).take(SLOTS).collect()
     }
 
@@ -227,18 +229,18 @@ impl Ctx {
         let Some((head, rest)) = chain.split_first() else { return };
         let mut next = None;
         for left in rest.iter().rev() {
-            next = Some(self.slab.add(Req { link: next, ..left.request() }));
+            next = Some(self.reqs.slab.add(Req { link: next, ..left.request() }));
         }
-        self.nr_reqs += chain.len() as u32;
+        self.reqs.nr_reqs += chain.len() as u32;
         let mut req = Req { link: next, ..head.request() };
         if head.what & TIMEOUT != 0 {
-            let id = self.slab.add(req);
+            let id = self.reqs.slab.add(req);
             self.timeouts_insert(id, head.timer);
         } else {
             // Whatever hangs on it ends with it.
             req.flags.remove(ReqFlags::HARDLINK);
             req.fail(Errno::ECANCELED);
-            let req = self.slab.place(req);
+            let req = self.reqs.slab.place(req);
             self.finish(req);
         }
     }

@@ -54,7 +54,7 @@ impl Ctx {
 
     /// May the parent have what this cancellation did not find?
     pub(crate) fn may_ask_parent(&self, sqe: &io_uring_sqe) -> bool {
-        let asks = self.inherited.has_parent && !self.inherited.parent_is_silent;
+        let asks = self.setup.inherited.has_parent && !self.setup.inherited.parent_is_silent;
         asks && !self.defers() && sqe.op_flags & OWN == 0 && reactor::parent().is_some()
     }
 }
@@ -97,7 +97,7 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
         let late = Clock::Monotonic.now() >= deadline || reactor::parent().is_none();
         if late || ring.dead.load(Relaxed) {
             ctx.set_cancel_word(STATE, FREE);
-            ctx.inherited.parent_is_silent = true;
+            ctx.setup.inherited.parent_is_silent = true;
             return Err(Errno::ENOENT);
         }
         let _ = sleep_for_change(ctx, deadline);

@@ -22,11 +22,11 @@ pub(crate) fn run(job: Job) {
     };
     let f = Finished { id, call: *call, outcome };
     let mut ctx = ring.lock_now();
-    ctx.transports.workers = ctx.transports.workers.saturating_sub(1);
+    ctx.drive.transports.workers = ctx.drive.transports.workers.saturating_sub(1);
     if ring.dead.load(Relaxed) {
         return;
     }
-    let number = ctx.slab.get(id).map_or(0, |req| req.trace);
+    let number = ctx.reqs.slab.get(id).map_or(0, |req| req.trace);
     ctx.worker_done(f);
     ctx.trace_work(began, opcode, number);
     // What came after it may wait for somebody to drive the ring.

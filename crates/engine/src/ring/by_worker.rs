@@ -100,7 +100,7 @@ impl Ctx {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
         let punted = !req.is_workers() && self.worker_ends(req);
         let workers = req.is_workers() || punted;
-        if punted && self.defers() && self.eventfd.is_some() {
+        if punted && self.defers() && self.completion.eventfd.is_some() {
             self.set_taskrun_by(true);
         }
         let skips = res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP);
@@ -108,9 +108,9 @@ impl Ctx {
         let by_itself = workers && posts && !later && !device_ends(req, res);
         // Where the CQ has no room, task work posts, too; but the worker has tried, and has told
         // the eventfd of what was there (`io_req_complete_post`).
-        let room = self.mem.cq_has_room(&self.overflow);
+        let room = self.mem.cq_has_room(&self.completion.overflow);
         req.flags.set(ReqFlags::ON_WORKER, by_itself && (skips || room));
-        if let Some(e) = self.eventfd.as_mut().filter(|_| by_itself) {
+        if let Some(e) = self.completion.eventfd.as_mut().filter(|_| by_itself) {
             e.worker_posts(skips || !room);
         }
     }
@@ -121,7 +121,7 @@ impl Ctx {
     /// kernel's worker does that, since no attempt may be made without one. Asked only where it
     /// shows.
     fn worker_ends(&self, req: &Req) -> bool {
-        (req.linked() || self.eventfd.is_some())
+        (req.linked() || self.completion.eventfd.is_some())
             && req.row.has(opdef::AIO)
             && match kind_of(&req.call.file) {
                 Kind::Memory => true,

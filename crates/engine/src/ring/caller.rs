@@ -41,7 +41,7 @@ impl Ctx {
     }
 
     fn keep_worker_for(&mut self, creds: Option<&Arc<Creds>>) {
-        if let Some(creds) = creds.filter(|c| c.is_limited() && self.sq_creds.is_none()) {
+        if let Some(creds) = creds.filter(|c| c.is_limited() && self.resources.sq_creds.is_none()) {
             self.workers().keep_one(creds);
         }
     }
@@ -68,15 +68,15 @@ impl Ctx {
     pub(crate) fn note_creds_of_chain(&mut self, mut next: Option<ReqId>) {
         while let Some(id) = next {
             self.note_creds_of(id);
-            next = self.slab.get(id).and_then(|req| req.link);
+            next = self.reqs.slab.get(id).and_then(|req| req.link);
         }
     }
 
     /// As [`note_creds_ahead`](Self::note_creds_ahead), for a request that waits.
     fn note_creds_of(&mut self, id: ReqId) {
-        let asks = self.slab.get(id).is_some_and(|req| req.asks_for_creds(false));
+        let asks = self.reqs.slab.get(id).is_some_and(|req| req.asks_for_creds(false));
         let caller = asks.then(|| self.caller());
-        let Some(req) = self.slab.get_mut(id) else { return };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return };
         if let Some(caller) = caller {
             req.set_creds(caller);
         }
@@ -86,7 +86,7 @@ impl Ctx {
 
     /// Has this thread other credentials than the request? Then it must not try it.
     pub(crate) fn runs_elsewhere(&mut self, req: &Req) -> bool {
-        if self.sq_creds.is_some() && creds::am_ours() {
+        if self.resources.sq_creds.is_some() && creds::am_ours() {
             return req.row.has(opdef::CREDS) && !self.is_as_maker();
         }
         req.flags.contains(ReqFlags::CREDS_NOTED)
@@ -100,7 +100,7 @@ impl Ctx {
     /// Has this thread of ours the credentials of the ring's maker?
     fn is_as_maker(&mut self) -> bool {
         let now = (creds::epoch(), crate::ring::task::current());
-        let maker = self.sq_creds.as_ref();
+        let maker = self.resources.sq_creds.as_ref();
         if self.submit.as_maker != now && maker.is_some_and(|c| creds::is_under(c)) {
             self.submit.as_maker = now;
         }
@@ -112,13 +112,13 @@ impl Ctx {
     pub(crate) fn writes_alike(&mut self, req: &Req) -> bool {
         let row = req.row;
         let own = req.task == 0 || req.task == crate::ring::task::current();
-        let special = req.call.creds.is_some() || self.sq_creds.is_some();
+        let special = req.call.creds.is_some() || self.resources.sq_creds.is_some();
         let write = row.has(opdef::AIO) && row.has(opdef::CREDS);
         if !write || !own || special || creds::any_restricted() {
             return false;
         }
         if !self.submit.alike {
-            let workers = self.pool.as_ref().and_then(|w| w.capabilities());
+            let workers = self.drive.pool.as_ref().and_then(|w| w.capabilities());
             let alike = workers == Some(creds::capabilities());
             self.submit.alike = alike && self.submit.open;
             return alike;
@@ -127,7 +127,7 @@ impl Ctx {
     }
 
     fn caller(&mut self) -> Arc<Creds> {
-        if let Some(creds) = &self.sq_creds {
+        if let Some(creds) = &self.resources.sq_creds {
             return creds.clone();
         }
         if let Some(creds) = &self.submit.caller {

@@ -61,7 +61,7 @@ impl Wanted {
             None
         } else if flags & IORING_ASYNC_CANCEL_FD_FIXED != 0 {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
-            Some(File::Held(ctx.files.get(slot)?.share()))
+            Some(File::Held(ctx.resources.files.get(slot)?.share()))
         } else {
             softring_host::fd::check_visible(fd)?;
             Some(File::Plain(fd))
@@ -164,12 +164,12 @@ impl Ctx {
     /// `ENOENT` if there is nothing to cancel, `EALREADY` if it runs already (it is told to stop).
     pub(crate) fn cancel(&mut self, wanted: &Wanted) -> Result<u32> {
         let mut found: Vec<_> = if wanted.by_name() {
-            let named = self.slab.named(wanted.user_data);
+            let named = self.reqs.slab.named(wanted.user_data);
             named.filter_map(|(id, r)| Some((wanted.order(r)?, id))).collect()
         } else {
-            self.slab.iter().filter_map(|(id, r)| Some((wanted.order(r)?, id))).collect()
+            self.reqs.slab.iter().filter_map(|(id, r)| Some((wanted.order(r)?, id))).collect()
         };
-        found.retain(|&(_, id)| self.slab.get(id).is_some_and(|r| wanted.matches(r)));
+        found.retain(|&(_, id)| self.reqs.slab.get(id).is_some_and(|r| wanted.matches(r)));
         for (order, id) in &mut found {
             self.place(order, *id);
         }
@@ -184,8 +184,8 @@ impl Ctx {
     /// Where among those of its kind the kernel finds a request: of polls, those of one bucket of
     /// its hash after those of another; and everywhere the newest first.
     fn place(&self, order: &mut Order, id: ReqId) {
-        let age = u64::from(self.slab.age(id));
-        match (order.0, self.slab.get(id)) {
+        let age = u64::from(self.reqs.slab.age(id));
+        match (order.0, self.reqs.slab.get(id)) {
             (1, Some(req)) => {
                 let bucket = bucket(req.user_data, self.mem.geo.cq_entries);
                 order.1 = (false, bucket, age);
@@ -234,11 +234,11 @@ impl Ctx {
     /// # Errors
     /// `ENOENT` if it is not there or not cancelable, `EALREADY` if it is already being executed.
     pub(crate) fn cancel_one(&mut self, id: ReqId) -> Result<()> {
-        let req = self.slab.get(id).ok_or(Errno::ENOENT)?;
+        let req = self.reqs.slab.get(id).ok_or(Errno::ENOENT)?;
         match req.phase {
             Phase::Polling(_) => {
                 self.poll_leave(id, false);
-                if let Some(req) = self.slab.get(id)
+                if let Some(req) = self.reqs.slab.get(id)
                     && let Some(waiting) = req.row.waiting
                 {
                     let res = (waiting.cancel)(&req.call);
@@ -246,7 +246,7 @@ impl Ctx {
                     return Ok(());
                 }
                 self.end_soon(id, Errno::ECANCELED.res());
-                if let Some(req) = self.slab.get_mut(id) {
+                if let Some(req) = self.reqs.slab.get_mut(id) {
                     req.phase = Phase::Cancelled;
                 }
             }
@@ -273,14 +273,14 @@ impl Ctx {
 
     /// Has a worker ended it, with its completion waiting for the ring's task (DEFER_TASKRUN)?
     pub(crate) fn is_ended(&self, id: ReqId) -> bool {
-        self.deferred.iter().any(|finished| finished.id == id)
+        self.work.deferred.iter().any(|finished| finished.id == id)
     }
 
     /// A request with a worker: taken off its queue, or interrupted where it blocks.
     fn cancel_punted(&mut self, id: ReqId) -> Result<()> {
         let call = self.worker_cancel(id).ok_or(Errno::EALREADY)?;
-        self.transports.workers -= 1;
-        if let Some(req) = self.slab.get_mut(id) {
+        self.drive.transports.workers -= 1;
+        if let Some(req) = self.reqs.slab.get_mut(id) {
             req.call.take_back(call);
         }
         self.end_soon(id, Errno::ECANCELED.res());
@@ -295,18 +295,18 @@ impl Ctx {
 
     /// Drops every request.
     pub(crate) fn forget_in_flight(&mut self) {
-        self.slab.clear();
-        self.pending.clear();
-        self.delivering = false;
-        self.run.clear();
-        self.iowq.clear();
-        self.next_turn.clear();
-        self.deferred.clear();
-        self.pending.clear();
-        (self.nr_reqs, self.nr_ended) = (0, 0);
-        self.drain = crate::ring::barrier::Drain::default();
-        self.timeouts = crate::ring::timer_queue::Timeouts::default();
+        self.reqs.slab.clear();
+        self.work.pending.clear();
+        self.work.delivering = false;
+        self.work.run.clear();
+        self.work.iowq.clear();
+        self.work.next_turn.clear();
+        self.work.deferred.clear();
+        self.work.pending.clear();
+        (self.reqs.nr_reqs, self.reqs.nr_ended) = (0, 0);
+        self.reqs.drain = crate::ring::barrier::Drain::default();
+        self.reqs.timeouts = crate::ring::timer_queue::Timeouts::default();
         self.submit = crate::ring::batch::SubmitState::default();
-        self.exclusive = crate::ring::exclusive_queues::ExclusiveQueues::default();
+        self.reqs.exclusive = crate::ring::exclusive_queues::ExclusiveQueues::default();
     }
 }

@@ -33,7 +33,7 @@ impl Ctx {
     /// Which SQE of the batch is timed first, from 1 on.
     #[inline]
     pub(crate) fn samples_begin(&mut self) -> u32 {
-        self.slab.start = 0;
+        self.reqs.slab.start = 0;
         if self.stats.seen() { self.submit.sampling.due } else { u32::MAX }
     }
 
@@ -46,7 +46,7 @@ impl Ctx {
     /// This one is timed.
     #[cold]
     pub(crate) fn sample_start(&self) -> Timed {
-        Timed { at: Clock::Monotonic.now(), reqs: self.nr_reqs - self.nr_ended }
+        Timed { at: Clock::Monotonic.now(), reqs: self.reqs.nr_reqs - self.reqs.nr_ended }
     }
 
     /// It was tried; answers how many behind it the next one is. It counts only if it has ended:
@@ -55,7 +55,7 @@ impl Ctx {
     pub(crate) fn sample_end(&mut self, opcode: u8, timed: Timed) -> u32 {
         let each = |taken| if taken < EACH { 1 } else { PERIOD };
         let taken = self.submit.sampling.taken;
-        if self.nr_reqs - self.nr_ended == timed.reqs {
+        if self.reqs.nr_reqs - self.reqs.nr_ended == timed.reqs {
             let ns = Clock::Monotonic.now().saturating_sub(timed.at);
             self.stats.latency(opcode, ns, u64::from(each(taken)));
         }
@@ -88,18 +88,18 @@ impl Ctx {
 
     /// A request that has waited since `start` ends.
     pub(crate) fn count_waited(&mut self, opcode: u8, start: u64) {
-        if self.reaped == 0 {
-            self.reaped = Clock::Monotonic.now();
+        if self.completion.reaped == 0 {
+            self.completion.reaped = Clock::Monotonic.now();
         }
-        self.stats.latency(opcode, self.reaped.saturating_sub(start), 1);
+        self.stats.latency(opcode, self.completion.reaped.saturating_sub(start), 1);
     }
 
     /// CQEs were published, up to this tail.
     #[inline]
     pub(crate) fn count_pass(&mut self, tail: u32) {
-        self.reaped = 0;
-        let new = tail.wrapping_sub(core::mem::replace(&mut self.counted_tail, tail));
+        self.completion.reaped = 0;
+        let new = tail.wrapping_sub(core::mem::replace(&mut self.completion.counted_tail, tail));
         self.stats.cqes.add(u64::from(new));
-        self.stats.in_flight.set(u64::from(self.nr_reqs - self.nr_ended));
+        self.stats.in_flight.set(u64::from(self.reqs.nr_reqs - self.reqs.nr_ended));
     }
 }

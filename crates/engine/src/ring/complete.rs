@@ -17,10 +17,10 @@ impl Ctx {
     /// Posts a CQE. The tail is published by [`commit`](Self::commit).
     #[inline(always)]
     pub(crate) fn post(&mut self, cqe: Cqe) {
-        if !self.mem.cq_add(&mut self.overflow, cqe) {
+        if !self.mem.cq_add(&mut self.completion.overflow, cqe) {
             self.stats.overflowed.add(1);
         }
-        self.posted = true;
+        self.completion.posted = true;
     }
 
     /// Posts one CQE of a multishot request that goes on. False if the CQ is full: then nothing was
@@ -34,8 +34,8 @@ impl Ctx {
     #[must_use]
     pub(crate) fn post_shot(&mut self, mut cqe: Cqe) -> bool {
         cqe.flags |= softring_uapi::IORING_CQE_F_MORE;
-        let posted = self.mem.cq_try_add(&self.overflow, cqe);
-        self.posted |= posted;
+        let posted = self.mem.cq_try_add(&self.completion.overflow, cqe);
+        self.completion.posted |= posted;
         posted
     }
 
@@ -53,7 +53,7 @@ impl Ctx {
     #[inline]
     pub(crate) fn finish_quiet(&mut self, mut req: ReqBox, skip: bool) {
         if let Some(id) = req.id.take() {
-            self.slab.release(id);
+            self.reqs.slab.release(id);
         }
         if req.res < 0
             && let Some(fail) = req.row.fail
@@ -75,12 +75,12 @@ impl Ctx {
             cqe_flags = Some(flags);
         }
         self.trace_done(&req, cqe_flags);
-        self.nr_ended += 1;
+        self.reqs.nr_ended += 1;
         // It was on its way when a request that was tried ended.
         let tried = notif && req.tried_to_send();
         if tried {
             let notif = self.notification(&req);
-            self.run.push_back(notif);
+            self.work.run.push_back(notif);
         }
         let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
         if req.flags.intersects(disarm) || req.link.is_some() {
@@ -90,12 +90,12 @@ impl Ctx {
             let notif = self.notification(&req);
             self.queue_follower(notif);
         }
-        self.slab.leave(req);
+        self.reqs.slab.leave(req);
     }
 
     /// Ends a waiting request with a result.
     pub(crate) fn complete(&mut self, id: ReqId, res: i32) {
-        if let Some(mut req) = self.slab.take(id) {
+        if let Some(mut req) = self.reqs.slab.take(id) {
             match req.phase {
                 Phase::Modelled => self.ends_by(&mut req, res),
                 Phase::Aio(_) if req.is_workers() => self.ends_by(&mut req, res),
@@ -115,17 +115,18 @@ impl Ctx {
 
     /// A worker is through with a request, or an attempt made elsewhere has an outcome.
     pub(crate) fn finished(&mut self, f: Finished) {
-        if let Some(req) = self.slab.get_mut(f.id) {
+        if let Some(req) = self.reqs.slab.get_mut(f.id) {
             req.call.take_back(f.call);
             let phase = core::mem::take(&mut req.phase);
-            if let Some(mut req) = self.slab.take(f.id) {
+            if let Some(mut req) = self.reqs.slab.take(f.id) {
                 if let Phase::Worker(OnWorker { due: Some(due), .. }) = phase
                     && let Outcome::Done(res @ 1..) = f.outcome
                 {
                     return self.model_moved(req, due, res);
                 }
                 // Without kernel aio a worker also does what the kernel's would not have.
-                let instead = req.flags.contains(ReqFlags::DIRECT) && self.transports.aio.is_none();
+                let instead =
+                    req.flags.contains(ReqFlags::DIRECT) && self.drive.transports.aio.is_none();
                 if !instead {
                     req.flags |= ReqFlags::ON_WORKER;
                 }
@@ -136,36 +137,35 @@ impl Ctx {
 
     /// A batch is through, but its task work is not run: what has ended in it holds no barrier.
     pub(crate) fn free_ended(&mut self) {
-        let ended = self.nr_ended > 0;
+        let ended = self.reqs.nr_ended > 0;
         self.count_ended();
-        if ended && self.drain.active {
+        if ended && self.reqs.drain.active {
             self.queue_deferred();
         }
     }
 
     /// Requests that have ended count until the batch that they ended in is through.
     pub(crate) fn count_ended(&mut self) {
-        self.nr_reqs -= core::mem::take(&mut self.nr_ended);
+        self.reqs.nr_reqs -= core::mem::take(&mut self.reqs.nr_ended);
     }
 
     /// CQEs so far, those included that wait for room; wraps.
     pub(crate) fn completions(&self) -> u32 {
         let tail = self.mem.control.cq_tail().load(Relaxed);
-        tail.wrapping_add(self.overflow.len() as u32)
+        tail.wrapping_add(self.completion.overflow.len() as u32)
     }
 
     /// Moves overflowed CQEs into the ring as far as there is room, and tells of them. It is now
     /// that they count for timeouts.
     pub(crate) fn flush_overflow(&mut self) {
-        let Ctx { mem, overflow, .. } = self;
-        if mem.cq_flush(overflow) {
+        if self.mem.cq_flush(&mut self.completion.overflow) {
             // A timeout counts from behind them.
-            self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+            self.reqs.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             self.wake();
             self.signal_eventfd();
             self.timeouts_by_count();
             if self.defers() {
-                if !self.run.is_empty() {
+                if !self.work.run.is_empty() {
                     self.set_taskrun();
                 }
             } else {
@@ -177,26 +177,26 @@ impl Ctx {
     /// Publishes CQEs and wakes whoever waits for them.
     pub(crate) fn commit(&mut self) {
         // Before anybody sees that a request has ended, and may end this process.
-        if self.inherited.has_parent {
+        if self.setup.inherited.has_parent {
             self.write_down();
         }
         let published = self.mem.cq_commit();
         let tail = self.mem.control.cq_tail().load(Relaxed);
-        self.timeouts.committed = tail;
+        self.reqs.timeouts.committed = tail;
         self.count_pass(tail);
-        let posted = published || self.posted;
+        let posted = published || self.completion.posted;
         if posted {
             self.wake();
         }
-        if posted || self.eventfd.as_ref().is_some_and(EventFd::awaits_commit) {
+        if posted || self.completion.eventfd.as_ref().is_some_and(EventFd::awaits_commit) {
             self.signal_eventfd();
         }
-        self.posted = false;
+        self.completion.posted = false;
     }
 
     /// The kernel would flush what is posted so far, and tell its eventfd of that by itself.
     pub(crate) fn flushed(&mut self) {
-        if let Some(e) = &mut self.eventfd
+        if let Some(e) = &mut self.completion.eventfd
             && !self.mem.eventfd_disabled()
         {
             e.flushed(self.mem.control.cq_tail().load(Relaxed));
@@ -207,8 +207,8 @@ impl Ctx {
     fn signal_eventfd(&mut self) {
         self.flushed();
         let most = if self.defers() { 1 } else { u32::MAX };
-        let due = self.eventfd.as_mut().map_or(0, EventFd::take_due).min(most);
-        if let Some(e) = self.eventfd.as_ref().filter(|_| due > 0) {
+        let due = self.completion.eventfd.as_mut().map_or(0, EventFd::take_due).min(most);
+        if let Some(e) = self.completion.eventfd.as_ref().filter(|_| due > 0) {
             e.signal(due);
         }
     }
@@ -217,7 +217,7 @@ impl Ctx {
     /// tells of it if a worker brings it.
     pub(crate) fn tell_of_work(&mut self, by_worker: bool) {
         self.wake();
-        if let Some(e) = &self.eventfd
+        if let Some(e) = &self.completion.eventfd
             && (!e.only_async || by_worker)
             && !self.mem.eventfd_disabled()
         {
@@ -228,17 +228,17 @@ impl Ctx {
     /// Posts the tags of resources whose last owner is gone.
     #[inline]
     pub(crate) fn post_tags(&mut self) {
-        if self.tags.any() {
+        if self.resources.tags.any() {
             self.post_tags_taken();
         }
     }
 
     #[cold]
     fn post_tags_taken(&mut self) {
-        for user_data in self.tags.take() {
+        for user_data in self.resources.tags.take() {
             self.post(Cqe { user_data, ..Cqe::default() });
             // Each is flushed by itself (`io_post_aux_cqe`).
-            if let Some(e) = self.eventfd.as_mut().filter(|e| !e.only_async) {
+            if let Some(e) = self.completion.eventfd.as_mut().filter(|e| !e.only_async) {
                 e.worker_posts(false);
             }
         }

@@ -16,42 +16,18 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
-use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::io::Transports;
-use crate::io::token::ReqId;
-use crate::io::workers::Workers;
-use crate::memory::cq::Overflow;
 use crate::memory::lock::Control;
 use crate::memory::rings::Rings;
-use crate::resources::buffers::BufTable;
-use crate::resources::eventfd::EventFd;
-use crate::resources::files::{FileTable, TagSink};
-use crate::resources::filters::Filters;
-use crate::resources::kbuf::Groups;
-use crate::resources::napi::Napi;
-use crate::resources::personality::Personalities;
-use crate::resources::region::ParamRegion;
-use crate::resources::restrictions::Restrictions;
-use crate::ring::barrier::Drain;
 use crate::ring::batch::SubmitState;
-use crate::ring::exclusive_queues::ExclusiveQueues;
-use crate::ring::inherited::Inherited;
-use crate::ring::job::{Finished, Job};
-use crate::ring::kept::{DirectSqes, ModelledSqes};
+use crate::ring::job::Job;
 use crate::ring::left::Moves;
-use crate::ring::pending::Pending;
-use crate::ring::slab::Slab;
+use crate::ring::parts::{Completion, Driving, Issue, Issuing, Requests, Resources, Setup, Work};
 use crate::ring::sq_thread::SqPoll;
-use crate::ring::timer_queue::Timeouts;
 use crate::ring::turn::Turn;
-use crate::ring::waiters::{AdaptiveSpin, Driver, Wakes};
 use crate::stats::Place;
 use crate::stats::trace::Writer;
-use softring_host::creds::Creds;
-use softring_host::fd::InternalFd;
-use softring_host::time::Clock;
 use softring_uapi::IORING_SETUP_DEFER_TASKRUN;
 
 /// One ring, as threads share it.
@@ -110,18 +86,6 @@ pub struct Guard<'a> {
     ring: &'a Ring,
     /// What it guards: the ring's cell, or what the issuing thread has lent.
     ctx: NonNull<Ctx>,
-}
-
-/// Who is in the middle of an issue, and makes its system calls without the lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Issuing {
-    /// Nobody.
-    #[default]
-    Nobody,
-    /// The thread that holds the lock.
-    Here,
-    /// Another thread. The holder of the lock issues nothing and takes no events from transports.
-    Elsewhere,
 }
 
 impl Ring {
@@ -193,7 +157,7 @@ impl Ring {
         let lent = NonNull::new(self.control.lent().cast());
         let ctx = lent.unwrap_or_else(|| self.cell());
         // SAFETY: the lock is held.
-        unsafe { (*ctx.as_ptr()).issuing = Issuing::Elsewhere };
+        unsafe { (*ctx.as_ptr()).issue.issuing = Issuing::Elsewhere };
         self.guard(ctx)
     }
 
@@ -289,10 +253,10 @@ impl DerefMut for Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        if self.issuing != Issuing::Nobody {
+        if self.issue.issuing != Issuing::Nobody {
             self.stop_issuing();
         }
-        let wakes = (!self.wakes.is_empty()).then(|| core::mem::take(&mut self.wakes));
+        let wakes = (!self.drive.wakes.is_empty()).then(|| core::mem::take(&mut self.drive.wakes));
         self.ring.control.unlock();
         if let Some(wakes) = wakes {
             wakes.run(&self.ring.control);
@@ -300,96 +264,21 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// Everything the uring lock guards.
+/// Everything the uring lock guards, by what it is for.
 #[derive(Debug)]
 pub struct Ctx {
-    // Read-mostly.
     pub(crate) ring: Weak<Ring>,
     pub(crate) mem: Rings,
-    /// Setup flags.
-    pub(crate) flags: u32,
-    pub(crate) clock: Clock,
-    pub(crate) disabled: bool,
-    /// What it is to a forked child.
-    pub(crate) inherited: Inherited,
-    /// The one task that may submit (SINGLE_ISSUER), once known.
-    pub(crate) issuer: Option<i32>,
-    pub(crate) restrictions: Restrictions,
-    pub(crate) filters: Filters,
-
-    // Submission.
-    pub(crate) issuing: Issuing,
-    /// Which thread it is, as [`softring_host::sys::thread`] has it, once it makes a system call.
-    pub(crate) issuing_thread: usize,
-    /// The program's number that the call is about; -1: none.
-    pub(crate) at_hand: i32,
-    /// What that number meant, if it was closed during the call.
-    pub(crate) moved: Option<InternalFd>,
-    /// Somebody left work to the thread that is in the middle of an issue.
-    pub(crate) left_work: bool,
+    pub(crate) setup: Setup,
     pub(crate) submit: SubmitState,
-    pub(crate) slab: Slab,
-    /// Requests in existence: those in the slab and the one at hand.
-    pub(crate) nr_reqs: u32,
-    /// Requests of these that have ended, and are not subtracted yet.
-    pub(crate) nr_ended: u32,
-    pub(crate) drain: Drain,
-    /// Task work: requests to issue next.
-    pub(crate) run: VecDeque<ReqId>,
-    /// Requests that a worker is to begin (`ring::iowq`).
-    pub(crate) iowq: VecDeque<ReqId>,
-    /// Multishot receives that go on when the program next comes for completions (DEFER_TASKRUN).
-    pub(crate) next_turn: VecDeque<ReqId>,
-    /// Completions that wait for the program to enter (DEFER_TASKRUN).
-    pub(crate) deferred: VecDeque<Finished>,
-
-    // Completion.
-    pub(crate) overflow: Overflow,
-    pub(crate) eventfd: Option<EventFd>,
-    /// The eventfd that stands for the ring where the program polls it, by its first number.
-    pub(crate) poll_fd: Option<i32>,
-    pub(crate) posted: bool,
-    /// When the first of what is being reaped ended, in ns of CLOCK_MONOTONIC; 0: not read yet.
-    pub(crate) reaped: u64,
-    /// The CQ's tail when CQEs were last counted.
-    pub(crate) counted_tail: u32,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) driver: Driver,
-    /// Threads that are in `enter`.
-    pub(crate) entered: u32,
-    /// The last descriptor is closed; the ring ends when nobody is in `enter` any more.
-    pub(crate) closed: bool,
-    pub(crate) wakes: Wakes,
-    pub(crate) spin: AdaptiveSpin,
-    pub transports: Transports,
-    /// What a worker does with a call of this ring's.
-    pub(crate) run_job: fn(Job),
-    /// Its workers, once it has needed one.
-    pub(crate) pool: Option<Arc<Workers<Job>>>,
-    /// SQEs with kernel aio that are no requests.
-    pub(crate) direct: DirectSqes,
-    /// The same with modelled devices.
-    pub(crate) modelled: ModelledSqes,
-    /// Who waits in turn.
-    pub(crate) exclusive: ExclusiveQueues,
+    pub(crate) issue: Issue,
+    pub(crate) reqs: Requests,
+    pub(crate) work: Work,
+    pub(crate) completion: Completion,
+    pub drive: Driving,
+    pub(crate) resources: Resources,
     pub stats: Place,
     pub(crate) trace: Writer,
-    /// What is to be posted to other rings once this one's lock is released.
-    pub(crate) pending: Vec<Pending>,
-    /// A thread delivers what was in it: what comes later queues behind.
-    pub(crate) delivering: bool,
-
-    // Resources.
-    pub(crate) files: FileTable,
-    pub(crate) buffers: BufTable,
-    pub(crate) tags: Arc<TagSink>,
-    pub(crate) personalities: Personalities,
-    /// What an SQ thread submits is its ring's maker's.
-    pub(crate) sq_creds: Option<Arc<Creds>>,
-    /// Provided buffers.
-    pub(crate) groups: Groups,
-    pub(crate) param_region: Option<ParamRegion>,
-    pub(crate) napi: Napi,
 }
 
 impl Ctx {
@@ -397,57 +286,16 @@ impl Ctx {
         Ctx {
             ring: Weak::new(),
             mem,
-            flags,
-            clock: Clock::Monotonic,
-            disabled: false,
-            inherited: Inherited::default(),
-            issuer: None,
-            restrictions: Restrictions::default(),
-            filters: Filters::default(),
-            issuing: Issuing::Nobody,
-            issuing_thread: 0,
-            at_hand: -1,
-            moved: None,
-            left_work: false,
+            setup: Setup { flags, ..Setup::default() },
             submit: SubmitState::default(),
-            slab: Slab::default(),
-            nr_reqs: 0,
-            nr_ended: 0,
-            drain: Drain::default(),
-            run: VecDeque::new(),
-            iowq: VecDeque::new(),
-            next_turn: VecDeque::new(),
-            deferred: VecDeque::new(),
-            overflow: Overflow::default(),
-            eventfd: None,
-            poll_fd: None,
-            posted: false,
-            reaped: 0,
-            counted_tail: 0,
-            timeouts: Timeouts::default(),
-            driver: Driver::default(),
-            entered: 0,
-            closed: false,
-            wakes: Wakes::default(),
-            spin: AdaptiveSpin::default(),
-            transports: Transports::default(),
-            run_job,
-            pool: None,
-            direct: DirectSqes::default(),
-            modelled: ModelledSqes::default(),
-            exclusive: ExclusiveQueues::default(),
+            issue: Issue::default(),
+            reqs: Requests::default(),
+            work: Work::default(),
+            completion: Completion::default(),
+            drive: Driving::new(run_job),
+            resources: Resources::default(),
             stats: Place::default(),
             trace: Writer::default(),
-            pending: Vec::new(),
-            delivering: false,
-            files: FileTable::default(),
-            buffers: BufTable::default(),
-            tags: Arc::default(),
-            personalities: Personalities::default(),
-            sq_creds: None,
-            groups: Groups::default(),
-            param_region: None,
-            napi: Napi::default(),
         }
     }
 
@@ -457,7 +305,7 @@ impl Ctx {
     /// they wait.
     #[inline(always)]
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        if self.issuing == Issuing::Elsewhere {
+        if self.issue.issuing == Issuing::Elsewhere {
             // That thread lends the ring already.
             return f();
         }
@@ -466,33 +314,33 @@ impl Ctx {
         let control = unsafe { &*Arc::as_ptr(&(*lent).mem.control) };
         // SAFETY: as above; the lock is still held.
         unsafe {
-            if (*lent).issuing == Issuing::Nobody {
-                (*lent).issuing = Issuing::Here;
-                (*lent).issuing_thread = softring_host::sys::thread();
+            if (*lent).issue.issuing == Issuing::Nobody {
+                (*lent).issue.issuing = Issuing::Here;
+                (*lent).issue.thread = softring_host::sys::thread();
                 control.begin_issue(lent.cast());
             }
         }
         // SAFETY: as above; only the issuing thread writes this.
-        let thread = unsafe { (*lent).issuing_thread };
+        let thread = unsafe { (*lent).issue.thread };
         control.unlock();
         let answer = f();
         control.lock_now_as(thread);
         // SAFETY: the lock is held again, and every borrow from what was lent has ended with it.
-        unsafe { (*lent).issuing = Issuing::Here };
+        unsafe { (*lent).issue.issuing = Issuing::Here };
         answer
     }
 
     /// The lock is about to be given back by who took it.
     #[inline]
     fn stop_issuing(&mut self) {
-        if self.issuing == Issuing::Here {
-            while self.left_work {
-                self.left_work = false;
+        if self.issue.issuing == Issuing::Here {
+            while self.issue.left_work {
+                self.issue.left_work = false;
                 self.take_left_work();
             }
             self.mem.control.end_issue();
         }
-        self.issuing = Issuing::Nobody;
+        self.issue.issuing = Issuing::Nobody;
     }
 
     /// Does what others came upon while this thread was in the middle of an issue.
@@ -510,26 +358,26 @@ impl Ctx {
     /// Is another thread in the middle of an issue? Then it is told that there is more to do.
     #[inline]
     pub(crate) fn leaves_work(&mut self) -> bool {
-        if self.issuing != Issuing::Elsewhere {
+        if self.issue.issuing != Issuing::Elsewhere {
             return false;
         }
-        self.left_work = true;
+        self.issue.left_work = true;
         true
     }
 
     /// Completions wait for the program to enter (DEFER_TASKRUN).
     pub(crate) fn defers(&self) -> bool {
-        self.flags & IORING_SETUP_DEFER_TASKRUN != 0
+        self.setup.flags & IORING_SETUP_DEFER_TASKRUN != 0
     }
 
     /// Does the ring hold what others wait for, should its closing go unnoticed: requests, files,
     /// an eventfd?
     pub(crate) fn holds_anything(&self) -> bool {
-        self.nr_reqs > 0 || self.eventfd.is_some() || self.files.used > 0
+        self.reqs.nr_reqs > 0 || self.completion.eventfd.is_some() || self.resources.files.used > 0
     }
 
     /// Is anything of this process in flight that its driver would wait for?
     pub(crate) fn in_flight(&self) -> bool {
-        self.transports.in_flight() || !self.timeouts.is_empty()
+        self.drive.transports.in_flight() || !self.reqs.timeouts.is_empty()
     }
 }

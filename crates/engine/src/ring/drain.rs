@@ -10,12 +10,12 @@ use crate::stats::trace::Step;
 impl Ctx {
     /// A request with IOSQE_IO_DRAIN is being initialised.
     pub(crate) fn init_drain(&mut self) {
-        self.drain.active = true;
-        if let Some(head) = self.submit.head.and_then(|id| self.slab.get_mut(id)) {
+        self.reqs.drain.active = true;
+        if let Some(head) = self.submit.head.and_then(|id| self.reqs.slab.get_mut(id)) {
             // In the middle of a chain: the chain's head becomes the barrier, and so does what
             // follows the chain.
             head.flags |= ReqFlags::IO_DRAIN | ReqFlags::FORCE_ASYNC;
-            self.drain.next = true;
+            self.reqs.drain.next = true;
         }
     }
 
@@ -23,16 +23,16 @@ impl Ctx {
     pub(crate) fn drain_req(&mut self, id: ReqId) {
         self.note_creds_of_chain(Some(id));
         self.keep_creds_of_chain(id);
-        let Some(req) = self.slab.get_mut(id) else { return };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return };
         req.phase = Phase::Drained;
         let barrier = req.flags.contains(ReqFlags::IO_DRAIN);
         let (name, number) = (Name::of(req), req.trace);
         self.trace_step(Step::Drained, name, number, 0);
-        self.drain.drained += self.chain_len(id);
-        self.drain.list.push_back(id);
+        self.reqs.drain.drained += self.chain_len(id);
+        self.reqs.drain.list.push_back(id);
         self.queue_deferred();
-        if !barrier && self.drain.list.is_empty() {
-            self.drain.active = false;
+        if !barrier && self.reqs.drain.list.is_empty() {
+            self.reqs.drain.active = false;
         }
     }
 
@@ -40,17 +40,17 @@ impl Ctx {
     /// the ring, and with it those after it up to the next barrier.
     pub(crate) fn queue_deferred(&mut self) {
         let (mut first, mut barrier) = (true, false);
-        while let Some(&id) = self.drain.list.front() {
-            barrier |= self.slab.get(id).is_some_and(|r| r.flags.contains(ReqFlags::IO_DRAIN));
-            if (first || barrier) && self.drain.drained != self.nr_reqs {
+        while let Some(&id) = self.reqs.drain.list.front() {
+            barrier |= self.reqs.slab.get(id).is_some_and(|r| r.flags.contains(ReqFlags::IO_DRAIN));
+            if (first || barrier) && self.reqs.drain.drained != self.reqs.nr_reqs {
                 break;
             }
             first = false;
-            self.drain.list.pop_front();
-            self.drain.drained -= self.chain_len(id);
-            if let Some(req) = self.slab.get_mut(id) {
+            self.reqs.drain.list.pop_front();
+            self.reqs.drain.drained -= self.chain_len(id);
+            if let Some(req) = self.reqs.slab.get_mut(id) {
                 req.phase = Phase::Prepped;
-                self.run.push_back(id);
+                self.work.run.push_back(id);
             }
         }
     }
@@ -58,13 +58,13 @@ impl Ctx {
     /// The kernel takes the credentials of what waits behind a barrier (`io_prep_async_link`).
     fn keep_creds_of_chain(&mut self, head: ReqId) {
         let mut next = Some(head);
-        while let Some(req) = next.and_then(|id| self.slab.get_mut(id)) {
+        while let Some(req) = next.and_then(|id| self.reqs.slab.get_mut(id)) {
             req.flags |= ReqFlags::CREDS_KEPT;
             next = req.link;
         }
     }
 
     fn chain_len(&self, id: ReqId) -> u32 {
-        core::iter::successors(Some(id), |&id| self.slab.get(id)?.link).count() as u32
+        core::iter::successors(Some(id), |&id| self.reqs.slab.get(id)?.link).count() as u32
     }
 }

@@ -28,27 +28,27 @@ pub(crate) fn is_armed(req: &Req) -> bool {
 impl Ctx {
     /// A request that is about to wait takes its place; true if another waits before it.
     pub(crate) fn waits_behind_another(&mut self, id: ReqId) -> bool {
-        let Some(req) = self.slab.get(id) else { return false };
+        let Some(req) = self.reqs.slab.get(id) else { return false };
         let Some(key) = key(req) else { return false };
         // A multishot request that goes on keeps its place, which is the first.
         if req.flags.contains(ReqFlags::MULTISHOT | ReqFlags::REISSUED) {
             self.disarm_others(key, id);
-            self.exclusive.0.entry(key).or_default().push_front(id);
+            self.reqs.exclusive.0.entry(key).or_default().push_front(id);
             return false;
         }
         let waits = self.somebody_is_armed(key, id);
-        self.exclusive.0.entry(key).or_default().push_back(id);
+        self.reqs.exclusive.0.entry(key).or_default().push_back(id);
         waits
     }
 
     /// Requests that are registered for the listener of `id` leave the poll set and wait behind it.
     fn disarm_others(&mut self, key: Key, id: ReqId) {
-        let Some(fd) = self.slab.get(id).map(|r| r.call.file.fd()) else { return };
-        for other in self.exclusive.0.get(&key).cloned().unwrap_or_default() {
-            if let Some(req) = self.slab.get_mut(other).filter(|r| is_armed(r))
+        let Some(fd) = self.reqs.slab.get(id).map(|r| r.call.file.fd()) else { return };
+        for other in self.reqs.exclusive.0.get(&key).cloned().unwrap_or_default() {
+            if let Some(req) = self.reqs.slab.get_mut(other).filter(|r| is_armed(r))
                 && same_file(req.call.file.fd(), fd)
             {
-                leave(&mut self.transports, other, req, false);
+                leave(&mut self.drive.transports, other, req, false);
             }
         }
     }
@@ -56,22 +56,23 @@ impl Ctx {
     /// Is a request registered for the listener of `id`? The number in its SQE may mean another
     /// listener by now.
     fn somebody_is_armed(&self, key: Key, id: ReqId) -> bool {
-        let Some(fd) = self.slab.get(id).map(|r| r.call.file.fd()) else { return false };
-        let queue = self.exclusive.0.get(&key).into_iter().flatten();
-        let mut armed = queue.filter_map(|&other| self.slab.get(other)).filter(|r| is_armed(r));
+        let Some(fd) = self.reqs.slab.get(id).map(|r| r.call.file.fd()) else { return false };
+        let queue = self.reqs.exclusive.0.get(&key).into_iter().flatten();
+        let mut armed =
+            queue.filter_map(|&other| self.reqs.slab.get(other)).filter(|r| is_armed(r));
         armed.any(|r| same_file(r.call.file.fd(), fd))
     }
 
     /// `id` waits no more; if it was registered, the next request for its listener is registered.
     pub(crate) fn arm_next_waiter(&mut self, key: Option<Key>, id: ReqId, was_armed: bool) {
         let Some(key) = key else { return };
-        let Some(queue) = self.exclusive.0.get_mut(&key) else { return };
+        let Some(queue) = self.reqs.exclusive.0.get_mut(&key) else { return };
         queue.retain(|&other| other != id);
         if was_armed {
             self.arm_next(key);
         }
-        if self.exclusive.0.get(&key).is_some_and(VecDeque::is_empty) {
-            self.exclusive.0.remove(&key);
+        if self.reqs.exclusive.0.get(&key).is_some_and(VecDeque::is_empty) {
+            self.reqs.exclusive.0.remove(&key);
         }
     }
 
@@ -80,8 +81,8 @@ impl Ctx {
     fn arm_next(&mut self, key: Key) {
         let mut served = 0;
         loop {
-            let Some(queue) = self.exclusive.0.get(&key) else { return };
-            let waits = |id: &&ReqId| self.slab.get(**id).is_some_and(|r| !is_armed(r));
+            let Some(queue) = self.reqs.exclusive.0.get(&key) else { return };
+            let waits = |id: &&ReqId| self.reqs.slab.get(**id).is_some_and(|r| !is_armed(r));
             let Some(&next) = queue.iter().filter(waits).nth(served) else { return };
             if self.somebody_is_armed(key, next) {
                 served += 1;
@@ -90,7 +91,7 @@ impl Ctx {
             match self.register_poll(next) {
                 Ok(()) => return,
                 Err(e) => {
-                    self.exclusive.0.entry(key).or_default().retain(|&other| other != next);
+                    self.reqs.exclusive.0.entry(key).or_default().retain(|&other| other != next);
                     self.abort(next, e);
                 }
             }

@@ -29,18 +29,18 @@ impl Ctx {
     /// Hands a request to a futex waiter; where that cannot be, the request ends.
     pub(crate) fn give_to_futex_waiter(&mut self, mut req: ReqBox) {
         let OpState::Sleep(job) = core::mem::take(&mut req.call.state) else { return };
-        let id = self.slab.insert(req);
+        let id = self.reqs.slab.insert(req);
         let owner: Weak<dyn Owner> = self.ring.clone();
-        let asked = self.transports.futex_waiters.ask(&owner, id, job);
+        let asked = self.drive.transports.futex_waiters.ask(&owner, id, job);
         match asked {
             Ok(waiter) => {
-                if let Some(req) = self.slab.get_mut(id) {
+                if let Some(req) = self.reqs.slab.get_mut(id) {
                     req.phase = Phase::Sleeping(waiter);
                 }
                 self.arm_linked_timeout(id);
             }
             Err(e) => {
-                if let Some(mut req) = self.slab.take(id) {
+                if let Some(mut req) = self.reqs.slab.take(id) {
                     req.fail(e);
                     self.finish(req);
                 }
@@ -51,14 +51,14 @@ impl Ctx {
     /// Does the request wait in the name of this waiter?
     pub(crate) fn sleeps_for(&self, w: &Arc<FutexWaiter>, id: ReqId) -> bool {
         let theirs = |r: &Req| matches!(&r.phase, Phase::Sleeping(other) if Arc::ptr_eq(w, other));
-        self.slab.get(id).is_some_and(theirs)
+        self.reqs.slab.get(id).is_some_and(theirs)
     }
 
     /// The futex waiter `by` of several was woken.
     pub(crate) fn one_done(&mut self, by: &Arc<FutexWaiter>, id: ReqId, each: &Each, index: usize) {
         let leader = each.leader().filter(|leader| self.sleeps_for(leader, id));
         let Some(leader) = leader else { return each.too_late(index) };
-        let first = each.claim(&mut self.transports.futex_waiters, by, index);
+        let first = each.claim(&mut self.drive.transports.futex_waiters, by, index);
         self.futex_waiter_done(&leader, id, first);
     }
 
@@ -71,7 +71,7 @@ impl Ctx {
         mut res: i32,
     ) -> bool {
         let mine = self.sleeps_for(by, id);
-        let Some(req) = self.slab.get_mut(id).filter(|_| mine) else { return true };
+        let Some(req) = self.reqs.slab.get_mut(id).filter(|_| mine) else { return true };
         match req.row.waiting {
             Some(waiting) if req.flags.contains(ReqFlags::ORPHAN) => res = (waiting.orphan)(),
             Some(waiting) => match (waiting.ready)(&mut req.call) {
@@ -98,10 +98,10 @@ impl Ctx {
     /// # Errors
     /// `ENOENT` if it was woken before.
     pub(crate) fn cancel_futex_wait(&mut self, id: ReqId) -> Result<()> {
-        let Some(req) = self.slab.get_mut(id) else { return Err(Errno::ENOENT) };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return Err(Errno::ENOENT) };
         let Phase::Sleeping(w) = &req.phase else { return Err(Errno::ENOENT) };
         let w = w.clone();
-        if !self.transports.futex_waiters.take_back(&w) {
+        if !self.drive.transports.futex_waiters.take_back(&w) {
             return Err(Errno::ENOENT);
         }
         req.phase = Phase::Prepped;
@@ -113,13 +113,13 @@ impl Ctx {
         // A futex does not fail by being cancelled: what is linked behind it goes on.
         req.res = Errno::ECANCELED.res();
         req.flags |= ReqFlags::ENDED;
-        self.run.push_back(id);
+        self.work.run.push_back(id);
         Ok(())
     }
 
     /// The ring ends: sends away who waits for its requests.
     pub(crate) fn abandon_futex_waiters(&mut self) {
-        for (_, req) in self.slab.iter() {
+        for (_, req) in self.reqs.slab.iter() {
             if let Phase::Sleeping(w) = &req.phase {
                 w.abandon();
             }

@@ -28,60 +28,62 @@ impl Req {
 impl Ctx {
     /// Queues a request for a worker.
     pub(crate) fn queue_iowq(&mut self, id: ReqId) {
-        if let Some(req) = self.slab.get_mut(id) {
+        if let Some(req) = self.reqs.slab.get_mut(id) {
             to_worker(req);
-            self.iowq.push_back(id);
+            self.work.iowq.push_back(id);
         }
     }
 
     /// A worker goes on with a chain before it takes other work.
     pub(crate) fn go_on_in_iowq(&mut self, id: ReqId) {
-        if let Some(req) = self.slab.get_mut(id) {
+        if let Some(req) = self.reqs.slab.get_mut(id) {
             to_worker(req);
-            self.iowq.push_front(id);
+            self.work.iowq.push_front(id);
         }
     }
 
     /// Takes a request that no worker has begun out of the queue.
     pub(crate) fn leave_iowq(&mut self, id: ReqId) {
-        self.iowq.retain(|&other| other != id);
-        self.run.retain(|&other| other != id);
+        self.work.iowq.retain(|&other| other != id);
+        self.work.run.retain(|&other| other != id);
     }
 
     /// Workers begin what is queued: what never blocks is done here, in their stead. True if there
     /// was anything. `task`: task work is run here, too.
     pub(crate) fn run_iowq(&mut self, task: bool) -> bool {
-        if self.iowq.is_empty() {
+        if self.work.iowq.is_empty() {
             return false;
         }
         self.flushed();
         // What became ready meanwhile is task work, which comes first.
-        let ready = self.transports.unsettled > 0 || (self.transports.ready_now && self.defers());
+        let ready = self.drive.transports.unsettled > 0
+            || (self.drive.transports.ready_now && self.defers());
         if task && ready {
             self.poll_aside();
             self.take_stash();
-            if !self.run.is_empty() {
+            if !self.work.run.is_empty() {
                 return true;
             }
         }
         // Its submitter is asked for its credentials once.
         self.submit.open = true;
-        while let Some(id) = self.iowq.pop_front() {
-            let Some(mut req) = self.slab.take(id) else { continue };
+        while let Some(id) = self.work.iowq.pop_front() {
+            let Some(mut req) = self.reqs.slab.take(id) else { continue };
             req.phase = Phase::Prepped;
             // It comes after every CQE so far, for a timeout that counts them, too.
-            self.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
-            let before = (self.nr_ended, self.run.len());
-            let ready = core::mem::take(&mut self.transports.ready_now);
+            self.reqs.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
+            let before = (self.reqs.nr_ended, self.work.run.len());
+            let ready = core::mem::take(&mut self.drive.transports.ready_now);
             self.submit.by_worker = self.defers();
             self.queue_sqe(req);
             self.submit.by_worker = false;
             // It has ended already, or what it polls is ready; the kernel's worker brings that.
-            let tells = self.transports.ready_now || before != (self.nr_ended, self.run.len());
+            let tells = self.drive.transports.ready_now
+                || before != (self.reqs.nr_ended, self.work.run.len());
             if self.defers() && tells {
                 self.set_taskrun_by(true);
             }
-            self.transports.ready_now |= ready;
+            self.drive.transports.ready_now |= ready;
         }
         (self.submit.open, self.submit.caller, self.submit.alike) = (false, None, false);
         true
@@ -95,8 +97,8 @@ impl Ctx {
     pub(crate) fn finish_by_task(&mut self, mut req: ReqBox) {
         req.flags |= ReqFlags::ENDED;
         req.phase = Phase::Prepped;
-        let id = self.slab.insert(req);
-        self.run.push_back(id);
+        let id = self.reqs.slab.insert(req);
+        self.work.run.push_back(id);
         self.arm_linked_timeout(id);
     }
 
@@ -107,12 +109,12 @@ impl Ctx {
 
     /// Goes on with a request that needed another ring's lock: a worker's, if it is one's.
     pub(crate) fn worker_delivers(&mut self, id: ReqId, goes_on: impl FnOnce(&mut Ctx)) {
-        let worker = self.defers() && self.slab.get(id).is_some_and(Req::is_workers);
-        let before = self.run.len();
+        let worker = self.defers() && self.reqs.slab.get(id).is_some_and(Req::is_workers);
+        let before = self.work.run.len();
         self.submit.by_worker = worker;
         goes_on(self);
         self.submit.by_worker = false;
-        if worker && (self.transports.ready_now || self.run.len() > before) {
+        if worker && (self.drive.transports.ready_now || self.work.run.len() > before) {
             self.set_taskrun_by(true);
         }
     }

@@ -57,7 +57,7 @@ impl Ctx {
         if self.submit.collects {
             self.submit.followers.push_back(id);
         } else {
-            self.run.push_back(id);
+            self.work.run.push_back(id);
         }
     }
 
@@ -65,8 +65,8 @@ impl Ctx {
     pub(crate) fn queue_followers(&mut self) {
         self.submit.collects = false;
         self.submit.disarmed.clear();
-        self.run.append(&mut self.submit.followers);
-        self.run.append(&mut self.submit.handed_back);
+        self.work.run.append(&mut self.submit.followers);
+        self.work.run.append(&mut self.submit.handed_back);
     }
 
     fn disarm_next(&mut self, req: &mut Req) {
@@ -74,14 +74,14 @@ impl Ctx {
             req.flags.remove(ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT);
             let is_timeout = |r: &Req| r.opcode() == IORING_OP_LINK_TIMEOUT;
             if let Some(id) = req.link
-                && self.slab.get(id).is_some_and(is_timeout)
+                && self.reqs.slab.get(id).is_some_and(is_timeout)
             {
                 let armed = self.timeouts_disarm(id);
                 // The kernel arms it even behind a head that ends when it is issued. One whose time
                 // had come by then fires, and finds nothing to cancel.
                 let tried = armed.is_some() || was_issued(req);
                 let past = |r: &Req| is_past(r, armed, req);
-                let late = tried && self.slab.get(id).is_some_and(past);
+                let late = tried && self.reqs.slab.get(id).is_some_and(past);
                 let res = if late { Errno::ENOENT } else { Errno::ECANCELED }.res();
                 // Its own link goes to the head: it ends alone, and not as a failure.
                 req.link = self.end_linked(id, res);
@@ -98,7 +98,7 @@ impl Ctx {
     /// Lets the timer of a LINK_TIMEOUT that has ended be updated while its batch goes on.
     fn keep_timer(&mut self, id: ReqId, armed: Option<Timer>) {
         if self.submit.collects
-            && let Some(timer) = armed.or_else(|| self.slab.get(id)?.start_timer())
+            && let Some(timer) = armed.or_else(|| self.reqs.slab.get(id)?.start_timer())
         {
             self.submit.disarmed.push((id, timer));
         }
@@ -109,7 +109,7 @@ impl Ctx {
         let skip = req.flags.contains(ReqFlags::SKIP_LINK_CQES);
         let mut next = req.link.take();
         while let Some(id) = next {
-            let Some(link) = self.slab.get_mut(id) else { break };
+            let Some(link) = self.reqs.slab.get_mut(id) else { break };
             let failed = link.flags.contains(ReqFlags::FAIL);
             let res = if failed { link.res } else { Errno::ECANCELED.res() };
             link.flags.set(ReqFlags::CQE_SKIP, skip);
@@ -119,7 +119,7 @@ impl Ctx {
 
     /// Takes a member out of its chain, to end with `res`; answers what came after it.
     pub(super) fn end_linked(&mut self, id: ReqId, res: i32) -> Option<ReqId> {
-        let req = self.slab.get_mut(id)?;
+        let req = self.reqs.slab.get_mut(id)?;
         let next = req.link.take();
         req.flags.remove(ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT);
         req.flags |= ReqFlags::ENDED | ReqFlags::WITH_CHAIN;
@@ -132,7 +132,7 @@ impl Ctx {
     /// Ends a waiting request with the next task work (`io_req_task_queue_fail`).
     pub(crate) fn end_soon(&mut self, id: ReqId, res: i32) {
         if self.ends_with(id, res).is_some() {
-            self.run.push_back(id);
+            self.work.run.push_back(id);
         }
     }
 
@@ -142,7 +142,7 @@ impl Ctx {
         if req.is_handed_back() {
             self.queue_from_worker(id);
         } else {
-            self.run.push_back(id);
+            self.work.run.push_back(id);
         }
     }
 
@@ -151,12 +151,12 @@ impl Ctx {
         if self.submit.collects {
             self.submit.handed_back.push_back(id);
         } else {
-            self.run.push_back(id);
+            self.work.run.push_back(id);
         }
     }
 
     fn ends_with(&mut self, id: ReqId, res: i32) -> Option<&Req> {
-        let req = self.slab.get_mut(id)?;
+        let req = self.reqs.slab.get_mut(id)?;
         req.res = res;
         if res < 0 {
             req.set_fail();
@@ -169,7 +169,7 @@ impl Ctx {
 
     /// Arms the LINK_TIMEOUT behind a request that now waits.
     pub(crate) fn arm_linked_timeout(&mut self, id: ReqId) {
-        let Some(req) = self.slab.get_mut(id) else { return };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return };
         if !req.flags.contains(ReqFlags::ARM_LTIMEOUT) {
             return;
         }

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use rustix::fd::AsRawFd;
 
 use crate::io::token::ReqId;
-use crate::ring::ctx::{Ctx, Issuing, Ring};
+use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::{Outcome, Try};
+use crate::ring::parts::Issuing;
 use crate::ring::persistent::events_of;
 use crate::ring::request::{Call, FileRef, Phase, Req};
 use crate::ring::turn::Turn;
@@ -48,11 +49,11 @@ impl Ctx {
     #[inline]
     pub(crate) fn attempt(&mut self, req: &mut Req, f: fn(&mut Call, Try) -> Outcome) -> Outcome {
         if let FileRef::Plain(fd) = req.call.file {
-            self.at_hand = fd;
+            self.issue.at_hand = fd;
         }
         let outcome = self.unlocked(|| f(&mut req.call, Try::Nonblock));
-        self.at_hand = -1;
-        if self.moved.is_some() {
+        self.issue.at_hand = -1;
+        if self.issue.moved.is_some() {
             self.take_moved(req);
         }
         outcome
@@ -60,7 +61,7 @@ impl Ctx {
 
     #[cold]
     fn take_moved(&mut self, req: &mut Req) {
-        let Some(dup) = self.moved.take() else { return };
+        let Some(dup) = self.issue.moved.take() else { return };
         req.call.file = FileRef::Owned(dup, Kind::Pollable);
         if let Phase::Polling(poll) = &mut req.phase
             && poll.persistent
@@ -74,8 +75,8 @@ impl Ctx {
     fn is_at_hand(&self, fd: i32, waited: u32) -> bool {
         /// The call has begun by then: at least a quarter of a second.
         const LONG: u32 = 5000;
-        let used = self.issuing == Issuing::Elsewhere && self.at_hand == fd;
-        used && waited < LONG && self.issuing_thread != sys::thread()
+        let used = self.issue.issuing == Issuing::Elsewhere && self.issue.at_hand == fd;
+        used && waited < LONG && self.issue.thread != sys::thread()
     }
 
     /// Takes what closers have left.
@@ -91,10 +92,10 @@ impl Ctx {
     /// the number meant, if it may be closed already.
     pub(crate) fn number_closes(&mut self, fd: i32, dup: Option<&InternalFd>) {
         let from = dup.map_or(fd, AsRawFd::as_raw_fd);
-        if self.issuing == Issuing::Elsewhere && self.at_hand == fd {
-            self.moved = dup_internal(from).ok();
+        if self.issue.issuing == Issuing::Elsewhere && self.issue.at_hand == fd {
+            self.issue.moved = dup_internal(from).ok();
         }
-        let Some(set) = &mut self.transports.poll else { return };
+        let Some(set) = &mut self.drive.transports.poll else { return };
         let waiters = set.unregister(fd);
         if waiters.len() > 1 && self.go_on_together(&waiters, from) {
             return;
@@ -106,17 +107,17 @@ impl Ctx {
     fn go_on_together(&mut self, waiters: &[ReqId], from: i32) -> bool {
         let Ok(dup) = dup_internal(from).map(Arc::new) else { return false };
         let events = |&id: &ReqId| {
-            let req = self.slab.get(id)?;
+            let req = self.reqs.slab.get(id)?;
             let Phase::Polling(poll) = req.phase else { return None };
             Some(events_of(req, poll))
         };
         let all = waiters.iter().filter_map(events).fold(0, |all, events| all | events);
-        let Some(set) = &mut self.transports.poll else { return false };
+        let Some(set) = &mut self.drive.transports.poll else { return false };
         if set.go_on(&dup, all, waiters) != Ok(true) {
             return false;
         }
         for &id in waiters {
-            let Some(req) = self.slab.get_mut(id) else { continue };
+            let Some(req) = self.reqs.slab.get_mut(id) else { continue };
             req.call.file = FileRef::Shared(dup.clone(), Kind::Pollable);
             if let Phase::Polling(poll) = &mut req.phase {
                 (poll.at, poll.persistent) = (dup.as_raw_fd(), true);
@@ -127,7 +128,7 @@ impl Ctx {
 
     /// A request that waited for the file of `from` goes on under a duplicate of its own.
     fn go_on_alone(&mut self, id: ReqId, from: i32) {
-        let Some(req) = self.slab.get_mut(id) else { return };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return };
         if let Phase::Polling(poll) = &mut req.phase {
             (poll.at, poll.persistent) = (-1, false);
         }

@@ -78,7 +78,7 @@ impl Registration {
 
 impl Ctx {
     pub(crate) fn registration(&mut self, fd: i32) -> Option<&mut Registration> {
-        self.transports.poll.as_mut()?.registration(fd)
+        self.drive.transports.poll.as_mut()?.registration(fd)
     }
 
     /// An event has come for a number: its waiters are issued again, the last to be armed first,
@@ -93,7 +93,7 @@ impl Ctx {
         }
         let mut waiters = s.waiters.clone();
         waiters.reverse();
-        waiters.sort_by_key(|id| self.slab.get(*id).is_some_and(Req::goes_back_to_worker));
+        waiters.sort_by_key(|id| self.reqs.slab.get(*id).is_some_and(Req::goes_back_to_worker));
         let mut over = 0;
         for id in waiters {
             over |= self.wake_registered(fd, id, seen, over);
@@ -103,7 +103,7 @@ impl Ctx {
     /// Wakes one waiter; answers for which direction nothing is left. `over`: the directions for
     /// which that is known.
     fn wake_registered(&mut self, fd: i32, id: ReqId, seen: u32, over: u32) -> u32 {
-        let Some(req) = self.slab.get_mut(id) else { return 0 };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return 0 };
         let Phase::Polling(poll) = req.phase else { return 0 };
         let way = if req.row.has(opdef::POLLS) { 0 } else { poll.events & (IN | OUT) };
         let here = poll.persistent && poll.at == fd;
@@ -113,7 +113,7 @@ impl Ctx {
         if way & over != 0 {
             // It would wait again.
             let many = req.flags.contains(ReqFlags::MULTISHOT);
-            if let Some(set) = self.transports.poll.as_mut().filter(|_| !many) {
+            if let Some(set) = self.drive.transports.poll.as_mut().filter(|_| !many) {
                 set.armed_anew(fd, id);
             }
             return 0;
@@ -125,12 +125,12 @@ impl Ctx {
     /// Numbers that were closed where no entry point saw it: their requests wait for the file that
     /// has the number now.
     pub(crate) fn check_registrations(&mut self) {
-        let lost = self.transports.poll.as_mut().map(PollSet::lost).unwrap_or_default();
+        let lost = self.drive.transports.poll.as_mut().map(PollSet::lost).unwrap_or_default();
         for fd in lost {
             softring_host::fd::forget_kind(fd);
-            let waiters = self.transports.poll.as_mut().map(|set| set.unregister(fd));
+            let waiters = self.drive.transports.poll.as_mut().map(|set| set.unregister(fd));
             for id in waiters.into_iter().flatten() {
-                let Some(req) = self.slab.get_mut(id) else { continue };
+                let Some(req) = self.reqs.slab.get_mut(id) else { continue };
                 if let Phase::Polling(poll) = &mut req.phase {
                     (poll.at, poll.persistent) = (-1, false);
                 }
@@ -157,7 +157,7 @@ impl Ctx {
     /// polled, and nothing was attempted since.
     pub(crate) fn known_empty(&mut self, req: &mut Req, polled: bool) -> bool {
         let FileRef::Plain(fd) = req.call.file else { return false };
-        if !receives(req) || req.flags.contains(ReqFlags::NOWAIT) || self.driver.active {
+        if !receives(req) || req.flags.contains(ReqFlags::NOWAIT) || self.drive.driver.active {
             return false;
         }
         let Some(empty) = self.registration(fd).map(|s| s.empty) else { return false };
@@ -187,7 +187,8 @@ impl Ctx {
             return note(self.registration(fd), req);
         }
         let stream = Socket::of(fd) == Socket::Tcp;
-        if let Some(set) = self.transports.poll_set().ok().filter(|s| stream && s.may_register(fd))
+        if let Some(set) =
+            self.drive.transports.poll_set().ok().filter(|s| stream && s.may_register(fd))
         {
             // Where that fails, the next one knows no more.
             let _ = set.begin(fd, IN);
@@ -208,10 +209,10 @@ impl Ctx {
         let s = &self.submit;
         s.left == 0
             && s.head.is_none()
-            && self.run.is_empty()
-            && self.iowq.is_empty()
-            && self.overflow.is_empty()
-            && self.transports.stash.is_empty()
+            && self.work.run.is_empty()
+            && self.work.iowq.is_empty()
+            && self.completion.overflow.is_empty()
+            && self.drive.transports.stash.is_empty()
             && self.mem.cq_filled() < s.waits
     }
 
@@ -223,20 +224,21 @@ impl Ctx {
             return match data {
                 0 => {
                     // The end of a wait that is over.
-                    self.transports.poll.as_ref().map(PollSet::clear_wake);
+                    self.drive.transports.poll.as_ref().map(PollSet::clear_wake);
                     false
                 }
                 AIO_DATA => true,
                 CLOCK_DATA => false,
-                _ => self.slab.get(id).is_some_and(|r| matches!(r.phase, Phase::Polling(_))),
+                _ => self.reqs.slab.get(id).is_some_and(|r| matches!(r.phase, Phase::Polling(_))),
             };
         };
         let waits =
             |req: &Req| matches!(req.phase, Phase::Polling(p) if seen & (p.events | ALWAYS) != 0);
-        let Some(s) = self.transports.poll.as_mut().and_then(|set| set.registration(fd)) else {
+        let Some(s) = self.drive.transports.poll.as_mut().and_then(|set| set.registration(fd))
+        else {
             return false;
         };
-        s.waiters.iter().any(|&id| self.slab.get(id).is_some_and(waits))
+        s.waiters.iter().any(|&id| self.reqs.slab.get(id).is_some_and(waits))
     }
 
     /// Polls epoll in the middle of a batch, or to know what it says: the events are stashed for
@@ -248,7 +250,7 @@ impl Ctx {
         let mut buf = [epoll_event::default(); BATCH];
         self.begin_pass(true);
         loop {
-            let n = self.transports.ready_events(&mut buf);
+            let n = self.drive.transports.ready_events(&mut buf);
             self.stash_events(&buf[..n]);
             if n < BATCH {
                 return;
@@ -259,11 +261,11 @@ impl Ctx {
     /// Was there an event for an armed request that is yet to be acted on? Polls epoll.
     pub(crate) fn is_told(&mut self, id: ReqId) -> bool {
         self.poll_aside();
-        let Some(&Phase::Polling(poll)) = self.slab.get(id).map(|req| &req.phase) else {
+        let Some(&Phase::Polling(poll)) = self.reqs.slab.get(id).map(|req| &req.phase) else {
             return false;
         };
         let (name, wanted) = (id.to_u64(), poll.events | ALWAYS);
-        self.transports.stash.iter().any(|ev| {
+        self.drive.transports.stash.iter().any(|ev| {
             let (data, seen) = (ev.data, ev.events);
             let persistent = poll.persistent && persistent::number(data) == Some(poll.at);
             data == name || (persistent && seen & wanted != 0)
@@ -277,7 +279,7 @@ impl Ctx {
                 s.on_event(ev.events);
             }
             if !self.joins_stashed(ev) {
-                self.transports.stash.push_back(*ev);
+                self.drive.transports.stash.push_back(*ev);
             }
         }
     }
@@ -285,29 +287,29 @@ impl Ctx {
     /// DEFER_TASKRUN: a multishot poll that is woken again before its task work has run tells once
     /// of both (`io_poll_check_events`).
     fn joins_stashed(&mut self, ev: &epoll_event) -> bool {
-        if !self.defers() || self.transports.multishot_polls == 0 {
+        if !self.defers() || self.drive.transports.multishot_polls == 0 {
             return false;
         }
         let data = ev.data;
-        let stashed = self.transports.stash.iter_mut().find(|s| s.data == data);
+        let stashed = self.drive.transports.stash.iter_mut().find(|s| s.data == data);
         stashed.map(|s| s.events |= ev.events).is_some()
     }
 
     /// Acts on what was found on the way.
     #[inline]
     pub(crate) fn take_stash(&mut self) {
-        if !self.transports.stash.is_empty() && !self.leaves_work() {
+        if !self.drive.transports.stash.is_empty() && !self.leaves_work() {
             self.take_stash_now();
         }
     }
 
     fn take_stash_now(&mut self) {
-        while let Some(ev) = self.transports.stash.pop_front() {
-            if self.transports.stash.is_empty() {
+        while let Some(ev) = self.drive.transports.stash.pop_front() {
+            if self.drive.transports.stash.is_empty() {
                 self.poll_events(&[ev]);
             } else {
                 // Together, for several may be of one file.
-                let others = self.transports.stash.drain(..);
+                let others = self.drive.transports.stash.drain(..);
                 let events: Vec<_> = core::iter::once(ev).chain(others).collect();
                 self.poll_events(&events);
             }

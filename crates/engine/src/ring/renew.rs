@@ -2,9 +2,10 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::ring::ctx::{Ctx, Issuing, Ring};
+use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::inherited::Inherited;
 use crate::ring::kept::{DirectSqes, ModelledSqes};
+use crate::ring::parts::Issuing;
 use crate::ring::waiters::{Driver, Wakes};
 
 impl Ctx {
@@ -12,26 +13,28 @@ impl Ctx {
     /// ours.
     pub fn fork_child(&mut self, ring: &Ring) {
         self.forget_in_flight();
-        self.inherited = Inherited::new();
-        self.files.fork_child();
+        self.setup.inherited = Inherited::new();
+        self.resources.files.fork_child();
         // Whoever drove or waited did so in the parent.
-        (self.entered, self.driver, self.wakes) = (0, Driver::default(), Wakes::default());
+        (self.drive.entered, self.drive.driver, self.drive.wakes) =
+            (0, Driver::default(), Wakes::default());
         // Nor is anybody in the middle of an issue here.
-        (self.issuing, self.left_work, self.at_hand) = (Issuing::Nobody, false, -1);
+        (self.issue.issuing, self.issue.left_work, self.issue.at_hand) =
+            (Issuing::Nobody, false, -1);
         ring.control.fork_child();
-        if let Some(pool) = self.pool.take() {
+        if let Some(pool) = self.drive.pool.take() {
             // Its threads are gone and its lock may be held by one of them: the pool is never used
             // again.
             Box::leak(Box::new(pool));
         }
-        let transports = core::mem::take(&mut self.transports);
+        let transports = core::mem::take(&mut self.drive.transports);
         transports.forget();
-        self.direct = DirectSqes::default();
-        self.modelled = ModelledSqes::default();
+        self.reqs.direct = DirectSqes::default();
+        self.reqs.modelled = ModelledSqes::default();
         self.stats.fork_child();
         self.trace.fork_child();
-        self.slab.timed = false;
-        self.counted_tail = self.mem.control.cq_tail().load(Relaxed);
+        self.reqs.slab.timed = false;
+        self.completion.counted_tail = self.mem.control.cq_tail().load(Relaxed);
         ring.watched.store(false, SeqCst);
         ring.listed.store(false, SeqCst);
         ring.driven.store(false, SeqCst);

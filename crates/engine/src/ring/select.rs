@@ -52,10 +52,10 @@ impl Ctx {
             return Err(Errno::EBADF);
         }
         let call = &mut req.call;
-        let mut pick = self.groups.select(call.io().select.group)?;
+        let mut pick = self.resources.groups.select(call.io().select.group)?;
         call.place(pick.buf.addr, pick.buf.len);
         if at_once {
-            self.groups.commit(call.io().select.group, &mut pick, call.io().len);
+            self.resources.groups.commit(call.io().select.group, &mut pick, call.io().len);
         }
         call.set_pick(Some(pick));
         if pick.buf.addr != 0 {
@@ -148,7 +148,7 @@ impl Ctx {
             let Some(Transfer { select, done, .. }) = req.call.state.io_mut() else { return };
             if let Some(pick) = select.pick.as_mut().filter(|pick| !pick.committed) {
                 // The CQE does not say whether the buffer has room left.
-                self.groups.commit(select.group, pick, *done as u32);
+                self.resources.groups.commit(select.group, pick, *done as u32);
                 pick.more = false;
             }
             return;
@@ -162,7 +162,7 @@ impl Ctx {
         }
         let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
         if let Some(pick) = select.pick.take_if(free) {
-            self.groups.recycle(select.group, pick);
+            self.resources.groups.recycle(select.group, pick);
         }
     }
 
@@ -171,7 +171,7 @@ impl Ctx {
         if let Some(Transfer { select: Selection { group, pick: Some(pick), .. }, len, .. }) =
             req.call.state.io_mut()
         {
-            self.groups.commit(*group, pick, *len);
+            self.resources.groups.commit(*group, pick, *len);
         }
     }
 
@@ -197,14 +197,14 @@ impl Ctx {
         if used && res == Errno::EBADF.res() && req.names_no_file() {
             // The kernel looks the file up before it picks a buffer.
             req.call.set_pick(None);
-            return self.groups.recycle(req.call.io().select.group, pick);
+            return self.resources.groups.recycle(req.call.io().select.group, pick);
         }
         if !used {
             return self.recycle_selected(req);
         }
         let group = req.call.io().select.group;
         req.call.set_pick(None);
-        let flags = self.groups.put(group, pick, res.unsigned_abs());
+        let flags = self.resources.groups.put(group, pick, res.unsigned_abs());
         // What a worker has used up at once is not told of (`io_read_mshot`), but by a
         // cancellation.
         let told = res > 0 || res == Errno::ECANCELED.res();
@@ -212,7 +212,7 @@ impl Ctx {
             req.call.cflags |= flags;
         }
         if pick.count > 1 {
-            self.groups.drop_second(group, pick);
+            self.resources.groups.drop_second(group, pick);
         }
     }
 }
@@ -247,7 +247,7 @@ impl Ctx {
             return false;
         }
         sys::poll_now(fd, ALWAYS) != ALWAYS
-            || self.transports.poll_set().map_or(true, |set| set.takes(fd))
+            || self.drive.transports.poll_set().map_or(true, |set| set.takes(fd))
     }
 }
 

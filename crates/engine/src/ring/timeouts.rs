@@ -31,7 +31,7 @@ impl Ctx {
     /// # Errors
     /// `EFAULT`.
     pub(crate) fn read_timespec(&mut self, addr: u64) -> Result<kernel_timespec> {
-        if let Some(ts) = self.timeouts.specs.take(addr) {
+        if let Some(ts) = self.reqs.timeouts.specs.take(addr) {
             return Ok(ts);
         }
         let (mut addrs, mut n) = ([addr; BATCH], 1);
@@ -40,21 +40,21 @@ impl Ctx {
             addrs[n] = addr;
             n += 1;
         });
-        if let Some(reading) = self.timeouts.specs.begin() {
+        if let Some(reading) = self.reqs.timeouts.specs.begin() {
             let n = self.unlocked(|| reading.read(&addrs[..n]));
-            self.timeouts.specs.end(&addrs[..n]);
+            self.reqs.timeouts.specs.end(&addrs[..n]);
         }
-        let taken = self.timeouts.specs.take(addr);
+        let taken = self.reqs.timeouts.specs.take(addr);
         taken.map_or_else(|| self.unlocked(|| softring_host::user::read(addr)), Ok)
     }
 
     /// Arms a timeout in the slab.
     pub(crate) fn timeouts_insert(&mut self, id: ReqId, mut t: Timer) {
-        let Some(req) = self.slab.get_mut(id) else { return };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return };
         if t.clock.jumps() {
-            self.transports.watch_clock();
+            self.drive.transports.watch_clock();
         }
-        let first = self.timeouts.insert(&mut t, id);
+        let first = self.reqs.timeouts.insert(&mut t, id);
         req.phase = Phase::Timer(t);
         if first {
             self.deadline_moved();
@@ -63,29 +63,29 @@ impl Ctx {
 
     /// Arms a LINK_TIMEOUT whose head now waits.
     pub(crate) fn timeouts_arm_linked(&mut self, id: ReqId, head: ReqId) {
-        let Some(t) = self.slab.get(id).and_then(Req::start_timer) else { return };
+        let Some(t) = self.reqs.slab.get(id).and_then(Req::start_timer) else { return };
         self.timeouts_insert(id, Timer { head: Some(head), ..t });
     }
 
     /// Takes a timeout off the queue, if it is there; it stays in the slab.
     pub(crate) fn timeouts_disarm(&mut self, id: ReqId) -> Option<Timer> {
-        let t = self.slab.get_mut(id)?.phase.take_timer()?;
-        self.timeouts.remove(&t);
+        let t = self.reqs.slab.get_mut(id)?.phase.take_timer()?;
+        self.reqs.timeouts.remove(&t);
         Some(t)
     }
 
     /// Completes every timeout whose time has come.
     pub(crate) fn timeouts_expire(&mut self) {
         for clock in Clock::ALL {
-            if self.timeouts.by_time[clock as usize].is_empty() {
+            if self.reqs.timeouts.by_time[clock as usize].is_empty() {
                 continue;
             }
             let now = clock.now();
-            while let Some(id) = self.timeouts.pop_due(clock, now) {
-                let timer = self.slab.get_mut(id).and_then(|req| req.phase.take_timer());
+            while let Some(id) = self.reqs.timeouts.pop_due(clock, now) {
+                let timer = self.reqs.slab.get_mut(id).and_then(|req| req.phase.take_timer());
                 let Some(t) = timer else { continue };
                 if t.count != 0 {
-                    self.timeouts.by_count.remove(&(t.target, t.seq));
+                    self.reqs.timeouts.by_count.remove(&(t.target, t.seq));
                 }
                 self.timeout_expired(id, t);
             }
@@ -95,14 +95,14 @@ impl Ctx {
     /// Ends every timeout whose completion count is reached (`io_flush_timeouts`).
     #[inline]
     pub(crate) fn timeouts_by_count(&mut self) {
-        if !self.timeouts.by_count.is_empty() {
+        if !self.reqs.timeouts.by_count.is_empty() {
             self.end_by_count();
         }
     }
 
     /// Publishes CQEs that came from elsewhere, and ends the timeouts that have counted enough.
     pub(crate) fn commit_from_elsewhere(&mut self) {
-        if self.timeouts.by_count.is_empty() {
+        if self.reqs.timeouts.by_count.is_empty() {
             self.commit();
         } else {
             self.turn(Turn::Work);
@@ -111,8 +111,8 @@ impl Ctx {
 
     fn end_by_count(&mut self) {
         let tail = self.mem.control.cq_tail().load(Relaxed);
-        let events = self.timeouts.events(tail);
-        while let Some((&(target, _), &id)) = self.timeouts.by_count.first_key_value() {
+        let events = self.reqs.timeouts.events(tail);
+        while let Some((&(target, _), &id)) = self.reqs.timeouts.by_count.first_key_value() {
             if target > events {
                 break;
             }
@@ -128,7 +128,7 @@ impl Ctx {
 
     /// A timeout's time has come; it is off the queue.
     fn timeout_expired(&mut self, id: ReqId, mut t: Timer) {
-        let Some(req) = self.slab.get(id) else { return };
+        let Some(req) = self.reqs.slab.get(id) else { return };
         if req.opcode() == IORING_OP_LINK_TIMEOUT {
             return self.linked_timeout_expired(id, t.head);
         }
@@ -144,7 +144,7 @@ impl Ctx {
             t.set_deadline(false);
             return self.timeouts_insert(id, t);
         }
-        let Some(mut req) = self.slab.take(id) else { return };
+        let Some(mut req) = self.reqs.slab.take(id) else { return };
         if flags & IORING_TIMEOUT_ETIME_SUCCESS == 0 {
             req.set_fail();
         }
@@ -155,7 +155,7 @@ impl Ctx {
 
     /// A timeout of the program's has fired: its CQE will not count, and whoever waits returns.
     pub(crate) fn timeout_ended(&mut self) {
-        self.timeouts.own = self.timeouts.own.wrapping_add(1);
+        self.reqs.timeouts.own = self.reqs.timeouts.own.wrapping_add(1);
         self.wake_driver();
     }
 
@@ -163,17 +163,17 @@ impl Ctx {
     /// or with the cancellation's own failure. Firing is no failure of the linked timeout's own:
     /// with CQE_SKIP_SUCCESS it posts no CQE.
     fn linked_timeout_expired(&mut self, id: ReqId, head: Option<ReqId>) {
-        let Some(mut timeout) = self.slab.take(id) else { return };
+        let Some(mut timeout) = self.reqs.slab.take(id) else { return };
         debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);
         timeout.res = Errno::ETIME.res();
         timeout.flags.remove(ReqFlags::LINKS);
         let by_task = self.defers();
-        if let Some((head, h)) = head.and_then(|head| Some((head, self.slab.get_mut(head)?))) {
+        if let Some((head, h)) = head.and_then(|head| Some((head, self.reqs.slab.get_mut(head)?))) {
             h.link = timeout.link.take();
             h.flags.remove(ReqFlags::LINK_TIMEOUT | ReqFlags::ARM_LTIMEOUT);
             if by_task && h.is_workers() && h.has_ended() {
                 // Its CQE is task work, and comes before this one's.
-                self.slab.insert(timeout);
+                self.reqs.slab.insert(timeout);
                 self.end_linked(id, Errno::ENOENT.res());
                 return;
             }

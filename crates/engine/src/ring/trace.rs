@@ -47,7 +47,7 @@ impl Ctx {
     #[inline]
     pub(crate) fn trace_more(&mut self, id: ReqId, res: i32) {
         if self.trace.on
-            && let Some((name, number)) = self.slab.get(id).map(|r| (Name::of(r), r.trace))
+            && let Some((name, number)) = self.reqs.slab.get(id).map(|r| (Name::of(r), r.trace))
         {
             self.trace_cqe(Step::More, name, number, res, IORING_CQE_F_MORE, [0; 2]);
         }
@@ -125,7 +125,7 @@ impl Ctx {
         }
         if sqe.flags & IOSQE_FIXED_FILE == 0 {
             self.trace.name_file(time, sqe.fd, sqe.fd, false);
-        } else if let Some(fd) = self.files.peek(sqe.fd as u32).map(|node| node.fd()) {
+        } else if let Some(fd) = self.resources.files.peek(sqe.fd as u32).map(|node| node.fd()) {
             self.trace.name_file(time, sqe.fd, fd, true);
         }
     }

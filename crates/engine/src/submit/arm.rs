@@ -43,14 +43,14 @@ impl Ctx {
         req.phase = Phase::Polling(poll);
         note_urgent(&mut req);
         let by_worker = req.goes_on_by_worker();
-        let id = self.slab.insert(req);
+        let id = self.reqs.slab.insert(req);
         let armed = if self.waits_behind_another(id) {
             self.hold_meanwhile(id)
         } else {
             self.register_poll(id)
         };
         if armed.is_ok()
-            && let Some(req) = self.slab.get_mut(id)
+            && let Some(req) = self.reqs.slab.get_mut(id)
         {
             req.flags.remove(ReqFlags::ON_WORKER);
         }
@@ -59,7 +59,7 @@ impl Ctx {
             Ok(()) if by_worker => {}
             Ok(()) => self.arm_linked_timeout(id),
             Err(e) => {
-                let key = self.slab.get(id).and_then(exclusive::key);
+                let key = self.reqs.slab.get(id).and_then(exclusive::key);
                 self.arm_next_waiter(key, id, true);
                 self.abort(id, e);
             }
@@ -68,7 +68,7 @@ impl Ctx {
 
     /// A request that is not registered yet outlives `enter` all the same.
     fn hold_meanwhile(&mut self, id: ReqId) -> Result<()> {
-        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return Ok(()) };
         self.stats.reissue.armed.add(1);
         req.call.file.hold_own()
     }
@@ -78,9 +78,9 @@ impl Ctx {
     /// # Errors
     /// As [`PollSet::add`]; `EMFILE`, `EBADF`.
     pub(crate) fn register_poll(&mut self, id: ReqId) -> Result<()> {
-        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return Ok(()) };
         let Phase::Polling(poll) = req.phase else { return Ok(()) };
-        let transports = &mut self.transports;
+        let transports = &mut self.drive.transports;
         let set = transports.poll_set()?;
         if let Some(fd) = persistent::number(set, req, poll) {
             persistent::note(set.registration(fd), req);
@@ -119,33 +119,33 @@ impl Ctx {
     /// # Errors
     /// As [`PollSet::modify`].
     pub(crate) fn poll_again(&mut self, id: ReqId) -> Result<()> {
-        let Some(req) = self.slab.get_mut(id) else { return Ok(()) };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return Ok(()) };
         let Phase::Polling(poll) = req.phase else { return Ok(()) };
         let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
-        let set = self.transports.poll_set()?;
+        let set = self.drive.transports.poll_set()?;
         if poll.persistent {
             return set.rearm(poll.at, events, found_nothing(req));
         }
         let at = set.modify(poll.at, own, events, id);
-        req.phase.registered_at(at.unwrap_or(-1), self.transports.passes, false);
+        req.phase.registered_at(at.unwrap_or(-1), self.drive.transports.passes, false);
         if at.is_err() {
-            self.transports.one_poll_less(poll.tells_each());
+            self.drive.transports.one_poll_less(poll.tells_each());
         }
         at.map(|_| ())
     }
 
     /// A request leaves the poll set. `fired`: an event has disarmed it.
     pub(crate) fn poll_leave(&mut self, id: ReqId, fired: bool) {
-        let Some(req) = self.slab.get_mut(id) else { return };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return };
         let (key, was_armed) = (exclusive::key(req), exclusive::is_armed(req));
-        leave(&mut self.transports, id, req, fired);
+        leave(&mut self.drive.transports, id, req, fired);
         self.arm_next_waiter(key, id, was_armed);
     }
 
     /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
     /// waits instead. A POLL_ADD of what cannot be polled is ready.
     pub(crate) fn abort(&mut self, id: ReqId, e: Errno) {
-        let Some(mut req) = self.slab.take(id) else { return };
+        let Some(mut req) = self.reqs.slab.take(id) else { return };
         match req.row.issue {
             Issue::Call(_) if req.is_command() => {
                 req.fail(Errno::ECANCELED);
@@ -195,7 +195,7 @@ impl Ctx {
 
     /// An armed request is ready: issue it again. True if there was nothing for it after all.
     pub(crate) fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
-        let Some(req) = self.slab.get_mut(id) else { return false };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return false };
         // An event of an earlier wait finds it elsewhere, or not there yet.
         if !req.phase.is_registered() {
             return false;
@@ -216,17 +216,17 @@ impl Ctx {
             return false;
         }
         req.flags |= ReqFlags::REISSUED;
-        let Some(mut req) = self.slab.take(id) else { return false };
+        let Some(mut req) = self.reqs.slab.take(id) else { return false };
         self.count_reissue(&req);
         self.trace(Step::Reissue, &req);
         if let Some(outcome) = self.without_issue(&mut req) {
-            leave(&mut self.transports, id, &mut req, true);
+            leave(&mut self.drive.transports, id, &mut req, true);
             self.arm_next_waiter(exclusive::key(&req), id, true);
             self.outcome(req, outcome);
             return false;
         }
         if self.runs_elsewhere(&req) {
-            leave(&mut self.transports, id, &mut req, true);
+            leave(&mut self.drive.transports, id, &mut req, true);
             self.arm_next_waiter(exclusive::key(&req), id, true);
             self.take_route(Way::Worker, req);
             return false;
@@ -241,7 +241,7 @@ impl Ctx {
         if vain && (worker_blocks(&req) || is_shut_in_vain(&req, events)) {
             outcome = Outcome::Punt;
         }
-        let alone = self.exclusive.is_last(exclusive::key(&req));
+        let alone = self.reqs.exclusive.is_last(exclusive::key(&req));
         let tries = news || req.arms < MAX_ARMS;
         let more = vain && tries && (news || alone || is_ready(&req));
         match outcome {
@@ -258,7 +258,7 @@ impl Ctx {
                 true
             }
             outcome => {
-                leave(&mut self.transports, id, &mut req, true);
+                leave(&mut self.drive.transports, id, &mut req, true);
                 self.arm_next_waiter(exclusive::key(&req), id, true);
                 self.outcome(req, outcome);
                 false
@@ -283,8 +283,9 @@ impl Ctx {
 
     /// Was it ready when it was armed?
     fn was_ready_at_arm(&self, req: &Req) -> bool {
-        let first = self.transports.passes.wrapping_sub(1);
-        matches!(req.phase, Phase::Polling(poll) if poll.pass == first) && self.transports.prompt
+        let first = self.drive.transports.passes.wrapping_sub(1);
+        matches!(req.phase, Phase::Polling(poll) if poll.pass == first)
+            && self.drive.transports.prompt
     }
 
     /// A worker that finds the file ready at the arm step makes one attempt that blocks, and no
@@ -310,10 +311,10 @@ impl Ctx {
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
         let edge = matches!(req.phase, Phase::Polling(poll) if poll.events & EPOLLET != 0);
-        let id = self.slab.insert(req);
-        let Some(req) = self.slab.get_mut(id) else { return };
+        let id = self.reqs.slab.insert(req);
+        let Some(req) = self.reqs.slab.get_mut(id) else { return };
         if !edge {
-            leave(&mut self.transports, id, req, true);
+            leave(&mut self.drive.transports, id, req, true);
             if let Phase::Polling(poll) = &mut req.phase {
                 poll.events = poll.events & !EPOLLONESHOT | EPOLLET;
             }
@@ -334,13 +335,13 @@ impl Ctx {
         let key = exclusive::key(&req);
         let stays = req.phase.persistent_fd();
         let many = req.flags.contains(ReqFlags::MULTISHOT);
-        let id = self.slab.insert(req);
-        if let Some((fd, set)) = stays.zip(self.transports.poll.as_mut()).filter(|_| !many) {
+        let id = self.reqs.slab.insert(req);
+        if let Some((fd, set)) = stays.zip(self.drive.transports.poll.as_mut()).filter(|_| !many) {
             set.armed_anew(fd, id);
         }
         match self.poll_again(id) {
             Ok(()) => {
-                self.transports.unsettled += 1;
+                self.drive.transports.unsettled += 1;
                 self.stats.reissue.armed.add(1);
             }
             Err(e) => {

@@ -25,25 +25,25 @@ const AGAIN: i64 = Errno::EAGAIN.res() as i64;
 impl Ctx {
     /// Can kernel aio take a request?
     pub(crate) fn aio_ready(&mut self) -> bool {
-        if self.transports.aio.is_none() && !self.transports.aio_refused {
+        if self.drive.transports.aio.is_none() && !self.drive.transports.aio_refused {
             // Its completions show in the poll set only: no descriptor for that, no aio now.
-            let seen = self.transports.poll_set().is_ok_and(|p| p.aio_fd().is_some());
+            let seen = self.drive.transports.poll_set().is_ok_and(|p| p.aio_fd().is_some());
             if !seen && !self.polls() {
                 return false;
             }
             let depth = self.mem.geo.cq_entries.clamp(*DEPTH.start(), *DEPTH.end());
             match AioCtx::new(depth) {
                 Ok(aio) => {
-                    self.transports.aio = Some(aio);
-                    self.transports.completions.reserve(depth as usize);
-                    if self.transports.polling.is_none() {
+                    self.drive.transports.aio = Some(aio);
+                    self.drive.transports.completions.reserve(depth as usize);
+                    if self.drive.transports.polling.is_none() {
                         self.start_polling(depth);
                     }
                 }
-                Err(_) => self.transports.aio_refused = true,
+                Err(_) => self.drive.transports.aio_refused = true,
             }
         }
-        self.transports.aio.as_ref().is_some_and(|a| a.room() > 0)
+        self.drive.transports.aio.as_ref().is_some_and(|a| a.room() > 0)
     }
 
     /// As [`Self::aio_ready`], and is it worth trying? Not if the file has refused what is like it,
@@ -65,21 +65,21 @@ impl Ctx {
         if self.polls() {
             return None;
         }
-        self.transports.poll.as_mut().and_then(|p| p.aio_fd())
+        self.drive.transports.poll.as_mut().and_then(|p| p.aio_fd())
     }
 
     /// Queues a request for the next batch.
     pub(crate) fn aio_queue(&mut self, mut req: ReqBox) {
         self.trace(Step::Aio, &req);
         req.phase = Phase::Aio(rw_hot::history(&req.call.file).map_or(0, History::file));
-        let id = self.slab.insert(req);
+        let id = self.reqs.slab.insert(req);
         let resfd = self.aio_signal();
-        let Some(req) = self.slab.get_mut(id) else { return };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return };
         let made = rw::to_iocb(&mut req.call, id.to_u64(), resfd);
-        match (made, &mut self.transports.aio) {
+        match (made, &mut self.drive.transports.aio) {
             (Ok(Some(cb)), Some(aio)) => {
                 let _token = aio.prep(cb);
-                self.transports.aio_queued = true;
+                self.drive.transports.aio_queued = true;
                 self.arm_linked_timeout(id);
             }
             (Err(e), _) => self.complete(id, e.res()),
@@ -90,7 +90,7 @@ impl Ctx {
     /// What aio cannot take goes to a worker; what is not to wait, or has nothing to transfer, is
     /// tried here, and that is it.
     fn aio_instead(&mut self, id: ReqId) {
-        let Some(mut req) = self.slab.take(id) else { return };
+        let Some(mut req) = self.reqs.slab.take(id) else { return };
         req.phase = Phase::Prepped;
         req.flags.remove(ReqFlags::ON_WORKER);
         if !req.may_not_wait() && rw::total(&req.call) > 0 {
@@ -103,14 +103,14 @@ impl Ctx {
     /// Submits what was queued; false if there was nothing.
     #[inline]
     pub(crate) fn transports_submit(&mut self) -> bool {
-        core::mem::take(&mut self.transports.aio_queued) && self.aio_submit()
+        core::mem::take(&mut self.drive.transports.aio_queued) && self.aio_submit()
     }
 
     fn aio_submit(&mut self) -> bool {
-        let Some(mut aio) = self.transports.aio.take() else { return false };
+        let Some(mut aio) = self.drive.transports.aio.take() else { return false };
         let mut failed: Vec<(u64, Errno)> = Vec::new();
         let fail = |data, e| failed.push((data, e));
-        let mut polling = self.transports.polling.take();
+        let mut polling = self.drive.transports.polling.take();
         let taken = self.unlocked(|| match &mut polling {
             Some(polling) => {
                 let now = Clock::Monotonic.now();
@@ -118,10 +118,10 @@ impl Ctx {
             }
             None => aio.submit(fail),
         });
-        self.transports.polling = polling;
-        self.transports.aio = Some(aio);
+        self.drive.transports.polling = polling;
+        self.drive.transports.aio = Some(aio);
         for (data, e) in failed {
-            if let Some(kept) = self.direct.take(data) {
+            if let Some(kept) = self.reqs.direct.take(data) {
                 self.direct_refused(kept, e);
                 continue;
             }
@@ -137,7 +137,7 @@ impl Ctx {
         if !is_for_worker(e) {
             return self.complete(id, e.res());
         }
-        if let Some(req) = self.slab.get(id) {
+        if let Some(req) = self.reqs.slab.get(id) {
             refused(req, e);
         }
         self.aio_instead(id);
@@ -147,30 +147,30 @@ impl Ctx {
     /// elsewhere.
     #[inline]
     pub(crate) fn aio_reap(&mut self) -> usize {
-        let any = self.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped());
+        let any = self.drive.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped());
         if any { self.aio_reap_ready() } else { 0 }
     }
 
     fn aio_reap_ready(&mut self) -> usize {
-        let mut done = core::mem::take(&mut self.transports.completions);
-        if let Some(aio) = &mut self.transports.aio {
+        let mut done = core::mem::take(&mut self.drive.transports.completions);
+        if let Some(aio) = &mut self.drive.transports.aio {
             aio.reap(&mut done);
         }
         let elsewhere = self.aio_completed(&done);
         done.clear();
-        self.transports.completions = done;
+        self.drive.transports.completions = done;
         elsewhere
     }
 
     fn aio_completed(&mut self, done: &[Completion]) -> usize {
         let (mut nowait, mut lanes, mut now) = (Vec::new(), Vec::new(), None);
         for &Completion { token, res, ticket } in done {
-            match &mut self.transports.polling {
+            match &mut self.drive.transports.polling {
                 Some(polling) if res == AGAIN => polling.hybrid.gone(ticket),
                 Some(polling) => polling.seen(ticket, &mut now),
                 None => {}
             }
-            if let Some(kept) = self.direct.take(token) {
+            if let Some(kept) = self.reqs.direct.take(token) {
                 match kept.goes_on(res) {
                     Some(done) => lanes.push((kept, done)),
                     None => self.direct_done(&kept, res as i32),
@@ -191,7 +191,7 @@ impl Ctx {
 
     /// False if the request goes on elsewhere.
     fn aio_request_done(&mut self, id: ReqId, res: i64) -> bool {
-        let Some(req) = self.slab.get_mut(id) else { return true };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return true };
         if has_file(req) && rw::aio_goes_on(&mut req.call, res) {
             if res == AGAIN {
                 refused(req, Errno::EAGAIN);

@@ -47,9 +47,9 @@ impl Ctx {
     #[inline]
     fn fast_path_open(&self) -> bool {
         self.submit.head.is_none()
-            && !self.drain.active
-            && !self.drain.next
-            && !self.restrictions.restricts_sqes()
-            && !self.filters.any()
+            && !self.reqs.drain.active
+            && !self.reqs.drain.next
+            && !self.setup.restrictions.restricts_sqes()
+            && !self.setup.filters.any()
     }
 }

@@ -22,7 +22,7 @@ use softring_uapi::*;
 impl Ctx {
     /// The registered file of an SQE, if kernel aio can have it.
     fn direct_file(&self, sqe: &io_uring_sqe) -> Option<Rc<FileNode>> {
-        let node = self.files.peek(sqe.fd.cast_unsigned())?;
+        let node = self.resources.files.peek(sqe.fd.cast_unsigned())?;
         (node.kind == Kind::Direct && node.model.is_none()).then(|| node.clone())
     }
 
@@ -35,7 +35,7 @@ impl Ctx {
         let file = if plain && registered { self.direct_file(sqe) } else { None };
         let direct = file.is_some() || !registered && self.is_direct_in_batch(sqe.fd);
         // What a forked child has in flight must be known.
-        if !plain || !ranges || !direct || self.inherited.has_parent || !self.aio_ready() {
+        if !plain || !ranges || !direct || self.setup.inherited.has_parent || !self.aio_ready() {
             return false;
         }
         let eventfd = self.aio_signal();
@@ -57,20 +57,20 @@ impl Ctx {
         if trace != 0 {
             self.trace_step(Step::Aio, sqe.into(), trace, 0);
         }
-        let Some(aio) = &mut self.transports.aio else { return false };
+        let Some(aio) = &mut self.drive.transports.aio else { return false };
         let op = if write { aio::WRITE } else { aio::READ };
         let fd = file.as_ref().map_or(sqe.fd, |node| node.fd());
         let kept =
-            DirectSqe { sqe: *sqe, writes: write, file, trace, meant, start: self.slab.now() };
-        let data = self.direct.put(kept);
+            DirectSqe { sqe: *sqe, writes: write, file, trace, meant, start: self.reqs.slab.now() };
+        let data = self.reqs.direct.put(kept);
         let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
         let iocb = aio::rw(op, fd, sqe.addr, len, off, aio::RWF_NOWAIT, data);
         let _token = aio.prep(match eventfd {
             Some(fd) => iocb.with_resfd(fd),
             None => iocb,
         });
-        self.transports.aio_queued = true;
-        self.nr_reqs += 1;
+        self.drive.transports.aio_queued = true;
+        self.reqs.nr_reqs += 1;
         true
     }
 
@@ -92,7 +92,7 @@ impl Ctx {
             self.trace_step(Step::Done, sqe.into(), *trace, res);
         }
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
-        self.nr_ended += 1;
+        self.reqs.nr_ended += 1;
     }
 
     /// The kernel's aio would not have it, or not all of it: a worker does the rest.
@@ -105,7 +105,7 @@ impl Ctx {
         req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
         let io = Transfer { done, ..Transfer::of(&sqe) };
         req.call.state = OpState::Rw(Rw { io, vector: None });
-        let req = self.slab.place(req);
+        let req = self.reqs.slab.place(req);
         self.punt(req);
     }
 

@@ -49,21 +49,21 @@ impl Ctx {
         let (pid, first) = FIRST.get();
         let entries =
             if pid == softring_host::fork::pid() { first } else { self.mem.geo.sq_entries };
-        if self.pool.is_none() {
+        if self.drive.pool.is_none() {
             let [bound, unbound] = default_limits(entries);
             let pool = Pool::new(softring_host::fork::pid(), bound, unbound);
             if self.stats.seen() {
                 pool.count_at(PoolPlace::new());
             }
-            self.pool = Some(Arc::new(Workers::new(pool)));
+            self.drive.pool = Some(Arc::new(Workers::new(pool)));
             self.show_pool();
         }
-        self.pool.as_ref().expect("made above")
+        self.drive.pool.as_ref().expect("made above")
     }
 
     /// Names its workers in the ring's statistics.
     pub(crate) fn show_pool(&self) {
-        let name = self.pool.as_ref().map_or(0, |workers| workers.place());
+        let name = self.drive.pool.as_ref().map_or(0, |workers| workers.place());
         self.stats.pool.set(name);
     }
 
@@ -79,20 +79,20 @@ impl Ctx {
     ) -> Result<(), Box<Call>> {
         let Some(ring) = self.ring.upgrade() else { return Err(call) };
         let (row, call) = (&OPS[call.opcode as usize], Sent::new(call));
-        let job = Job { ring, id, row, call, unbound, run: self.run_job };
+        let job = Job { ring, id, row, call, unbound, run: self.drive.run_job };
         self.workers().queue(job).map_err(|job| job.call.into_call())
     }
 
     /// Takes a call back from the queue of workers; one that runs is interrupted and stays.
     pub(crate) fn worker_cancel(&mut self, id: ReqId) -> Option<Call> {
         let ring = self.ring.upgrade()?.id;
-        let workers = self.pool.as_ref()?;
+        let workers = self.drive.pool.as_ref()?;
         workers.cancel(|&k| k == (ring, id)).map(|job| *job.call.into_call())
     }
 
     /// Interrupts a call if a worker runs it; one that waits for a worker goes on waiting.
     pub(crate) fn worker_interrupt(&self, id: ReqId) {
-        if let (Some(ring), Some(workers)) = (self.ring.upgrade(), &self.pool) {
+        if let (Some(ring), Some(workers)) = (self.ring.upgrade(), &self.drive.pool) {
             workers.interrupt(|&k| k == (ring.id, id));
         }
     }
@@ -104,8 +104,8 @@ impl Ctx {
             self.finished(f);
             return self.turn(Turn::Work);
         }
-        self.deferred.push_back(f);
-        if self.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
+        self.work.deferred.push_back(f);
+        if self.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
         }
         self.wake_driver();

@@ -28,7 +28,7 @@ impl Ctx {
         let (mut opcode, mut counted) = (0, 0);
         if self.stats.waits {
             self.stats.settle();
-            self.slab.timed = self.stats.seen();
+            self.reqs.slab.timed = self.stats.seen();
             self.show_pool();
         }
         let (mut due, mut timed) = (self.samples_begin(), Timed::default());
@@ -36,12 +36,12 @@ impl Ctx {
         self.submit.polled = false;
         // What ran since the last batch may have left something there.
         (self.submit.direct, self.submit.model) = (None, Found::default());
-        self.timeouts.specs.clear();
+        self.reqs.timeouts.specs.clear();
         (self.submit.open, self.submit.collects) = (true, true);
         // One place for all that take the fast path.
         let (mut place, mut room) = (None, true);
         while done < n {
-            let Some(mut req) = place.take().or_else(|| self.slab.try_place()) else {
+            let Some(mut req) = place.take().or_else(|| self.reqs.slab.try_place()) else {
                 room = false;
                 break;
             };
@@ -60,11 +60,11 @@ impl Ctx {
             }
             if self.submit_fast(req.call.sqe()) {
                 place = Some(req);
-            } else if self.slab.has_room() {
+            } else if self.reqs.slab.has_room() {
                 req.reset();
                 let stop = self.submit_sqe(req).is_err();
                 done = n - self.submit.left;
-                if stop && self.flags & IORING_SETUP_SUBMIT_ALL == 0 {
+                if stop && self.setup.flags & IORING_SETUP_SUBMIT_ALL == 0 {
                     break;
                 }
             } else {
@@ -77,7 +77,7 @@ impl Ctx {
             }
         }
         if let Some(unused) = place {
-            self.slab.leave(unused);
+            self.reqs.slab.leave(unused);
         }
         self.samples_end(due, done);
         self.stats.count_ops(opcode, done - counted);
@@ -103,7 +103,7 @@ impl Ctx {
 
     /// One SQE. An error is what failed init; the CQE for it is on its way.
     fn submit_sqe(&mut self, mut req: ReqBox) -> Result<()> {
-        self.nr_reqs += 1;
+        self.reqs.nr_reqs += 1;
         req.trace = self.trace_submit(&OPS, req.call.sqe());
         let init = self.init_req(&mut req);
         self.trace_texts(&req);
@@ -119,15 +119,15 @@ impl Ctx {
             self.submit.head = None;
             self.submit.last = None;
             let slow = ReqFlags::FORCE_ASYNC | ReqFlags::FAIL;
-            if self.slab.get(head).is_some_and(|r| r.flags.intersects(slow)) {
+            if self.reqs.slab.get(head).is_some_and(|r| r.flags.intersects(slow)) {
                 self.queue_fallback(head);
-            } else if let Some(req) = self.slab.take(head) {
+            } else if let Some(req) = self.reqs.slab.take(head) {
                 self.queue_sqe(req);
             }
         } else if req.linked() {
             self.chain(req);
         } else if req.flags.contains(ReqFlags::FORCE_ASYNC) {
-            let id = self.slab.insert(req);
+            let id = self.reqs.slab.insert(req);
             self.queue_fallback(id);
         } else {
             self.queue_sqe(req);
@@ -137,8 +137,8 @@ impl Ctx {
 
     /// Appends to the chain under construction, or starts one.
     fn chain(&mut self, req: ReqBox) {
-        let id = self.slab.insert(req);
-        match self.submit.last.and_then(|last| self.slab.get_mut(last)) {
+        let id = self.reqs.slab.insert(req);
+        match self.submit.last.and_then(|last| self.reqs.slab.get_mut(last)) {
             Some(last) => last.link = Some(id),
             None => self.submit.head = Some(id),
         }
@@ -148,7 +148,7 @@ impl Ctx {
     /// Init failed: fail the chain as a whole, but go on assembling it (`io_submit_fail_init`).
     fn fail_init(&mut self, mut req: ReqBox, e: Errno) -> Result<()> {
         req.fail(e);
-        if let Some(head) = self.submit.head.and_then(|id| self.slab.get_mut(id))
+        if let Some(head) = self.submit.head.and_then(|id| self.reqs.slab.get_mut(id))
             && !head.flags.contains(ReqFlags::FAIL)
         {
             head.fail(Errno::ECANCELED);
@@ -164,7 +164,7 @@ impl Ctx {
                 self.submit.last = None;
                 head
             }
-            None => self.slab.insert(req),
+            None => self.reqs.slab.insert(req),
         };
         self.queue_fallback(id);
         Err(e)
@@ -186,14 +186,16 @@ impl Ctx {
         if !def.has(opdef::IOPRIO) && sqe.ioprio != 0 {
             return Err(Errno::EINVAL);
         }
-        if !def.has(opdef::IOPOLL) && self.flags & IORING_SETUP_IOPOLL != 0 {
+        if !def.has(opdef::IOPOLL) && self.setup.flags & IORING_SETUP_IOPOLL != 0 {
             return Err(Errno::EINVAL);
         }
         if sqe.personality != 0 {
-            req.call.creds = Some(self.personalities.get(sqe.personality).ok_or(Errno::EINVAL)?);
+            req.call.creds =
+                Some(self.resources.personalities.get(sqe.personality).ok_or(Errno::EINVAL)?);
         }
         (def.prep)(self, req)?;
-        if self.filters.any() && !self.filters.allow(req.opcode(), || filter_data(req)) {
+        if self.setup.filters.any() && !self.setup.filters.allow(req.opcode(), || filter_data(req))
+        {
             return Err(Errno::EACCES);
         }
         Ok(())
@@ -201,10 +203,10 @@ impl Ctx {
 
     /// An SQE of 128 bytes takes two entries of a mixed ring, both of this submission.
     fn init_double(&mut self) -> Result<()> {
-        if self.flags & IORING_SETUP_SQE128 != 0 {
+        if self.setup.flags & IORING_SETUP_SQE128 != 0 {
             return Ok(());
         }
-        let mixed = self.flags & IORING_SETUP_SQE_MIXED != 0;
+        let mixed = self.setup.flags & IORING_SETUP_SQE_MIXED != 0;
         if !mixed || self.submit.left == 0 || !self.mem.sq_take_second() {
             return Err(Errno::EINVAL);
         }
@@ -221,23 +223,23 @@ impl Ctx {
             return Err(Errno::EOPNOTSUPP);
         }
         if sqe.flags & IOSQE_CQE_SKIP_SUCCESS != 0 {
-            self.drain.disabled = true;
+            self.reqs.drain.disabled = true;
         }
         if sqe.flags & IOSQE_IO_DRAIN != 0 {
-            if self.drain.disabled {
+            if self.reqs.drain.disabled {
                 return Err(Errno::EOPNOTSUPP);
             }
             self.init_drain();
         }
-        if !self.restrictions.allows_sqe(sqe.opcode, sqe.flags) {
+        if !self.setup.restrictions.allows_sqe(sqe.opcode, sqe.flags) {
             return Err(Errno::EACCES);
         }
-        if self.drain.active {
+        if self.reqs.drain.active {
             req.flags |= ReqFlags::FORCE_ASYNC;
         }
-        if self.drain.next && self.submit.head.is_none() {
-            self.drain.next = false;
-            self.drain.active = true;
+        if self.reqs.drain.next && self.submit.head.is_none() {
+            self.reqs.drain.next = false;
+            self.reqs.drain.active = true;
             req.flags |= ReqFlags::IO_DRAIN | ReqFlags::FORCE_ASYNC;
         }
         Ok(())
@@ -245,14 +247,14 @@ impl Ctx {
 
     /// The slow ways to queue: a failed chain, a drained request, one that asks for a worker.
     pub(crate) fn queue_fallback(&mut self, id: ReqId) {
-        let Some(req) = self.slab.get_mut(id) else { return };
+        let Some(req) = self.reqs.slab.get_mut(id) else { return };
         if req.flags.contains(ReqFlags::FAIL) {
             req.flags.remove(ReqFlags::HARDLINK);
             req.flags |= ReqFlags::LINK;
-            if let Some(req) = self.slab.take(id) {
+            if let Some(req) = self.reqs.slab.take(id) {
                 self.finish(req);
             }
-        } else if self.drain.active {
+        } else if self.reqs.drain.active {
             self.drain_req(id);
         } else {
             self.queue_iowq(id);

@@ -19,8 +19,8 @@ impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
     pub(crate) fn queue_sqe(&mut self, mut req: ReqBox) {
         if self.leaves_work() {
-            let id = self.slab.insert(req);
-            return self.run.push_back(id);
+            let id = self.reqs.slab.insert(req);
+            return self.work.run.push_back(id);
         }
         self.trace(Step::Issue, &req);
         let def = req.row;
@@ -34,7 +34,7 @@ impl Ctx {
                 // second one.
                 if def.has(opdef::FILE_IN) && found {
                     if !req.is_workers() {
-                        let id = self.slab.insert(req);
+                        let id = self.reqs.slab.insert(req);
                         return self.queue_iowq(id);
                     }
                     self.ends_by(&mut req, e.res());
@@ -129,7 +129,7 @@ impl Ctx {
             Outcome::Later(res) => {
                 // Task work ends it: what is linked behind it goes on there.
                 req.flags.remove(ReqFlags::ON_WORKER);
-                let id = self.slab.insert(req);
+                let id = self.reqs.slab.insert(req);
                 self.end_later(id, res);
             }
             Outcome::More(res) => self.shots(req, res, false),
@@ -188,12 +188,12 @@ impl Ctx {
         if receives && sys::poll_now(req.call.file.fd(), sys::POLLIN) == 0 {
             return self.outcome(req, Outcome::Retry);
         }
-        let id = self.slab.insert(req);
+        let id = self.reqs.slab.insert(req);
         if !receives || !self.defers() {
-            return self.run.push_back(id);
+            return self.work.run.push_back(id);
         }
-        self.next_turn.push_back(id);
-        if self.next_turn.len() == 1 {
+        self.work.next_turn.push_back(id);
+        if self.work.next_turn.len() == 1 {
             self.set_taskrun();
         }
     }
@@ -201,7 +201,7 @@ impl Ctx {
     /// DEFER_TASKRUN: receives whose turn was over may go on. True if there were any.
     #[inline(always)]
     pub(crate) fn begin_turn(&mut self) -> bool {
-        let any = !self.next_turn.is_empty();
+        let any = !self.work.next_turn.is_empty();
         if any {
             self.run_next_turn();
         }
@@ -211,12 +211,12 @@ impl Ctx {
     /// Do receives whose turn was over go on in the call that has come to them?
     #[inline(always)]
     pub(crate) fn may_go_on(&self) -> bool {
-        !self.next_turn.is_empty() && has(Change::TurnsGoOn)
+        !self.work.next_turn.is_empty() && has(Change::TurnsGoOn)
     }
 
     #[cold]
     fn run_next_turn(&mut self) {
-        self.run.append(&mut self.next_turn);
+        self.work.run.append(&mut self.work.next_turn);
     }
 
     /// A request waits where its issue said.
@@ -232,12 +232,12 @@ impl Ctx {
         match waits {
             Outcome::Timed => {
                 let timer = req.start_timer().unwrap_or_default();
-                let id = self.slab.insert(req);
+                let id = self.reqs.slab.insert(req);
                 self.timeouts_insert(id, timer);
                 self.arm_linked_timeout(id);
             }
             Outcome::Polled(events) => {
-                self.transports.ready_now |= req.is_command();
+                self.drive.transports.ready_now |= req.is_command();
                 let waits = req.call.found_nothing();
                 self.arm_poll(req, Poll { waits, ..Poll::new(events) });
             }
@@ -245,8 +245,8 @@ impl Ctx {
             // Elsewhere: what ends or is tried again has not come here.
             _ => {
                 req.phase = Phase::Elsewhere;
-                let id = self.slab.insert(req);
-                if let Some(pending) = self.pending.last_mut()
+                let id = self.reqs.slab.insert(req);
+                if let Some(pending) = self.work.pending.last_mut()
                     && pending.from.is_none()
                 {
                     pending.from = Some(id);
@@ -280,7 +280,7 @@ impl Ctx {
         let fd = req.call.sqe().fd;
         let mut file = if req.flags.contains(ReqFlags::FIXED_FILE) {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
-            FileRef::Fixed(self.files.get(slot)?)
+            FileRef::Fixed(self.resources.files.get(slot)?)
         } else if fd < 0
             || softring_host::fd::is_hidden(fd)
             || (def.has(opdef::LENIENT) && softring_host::fd::is_path_only(fd))

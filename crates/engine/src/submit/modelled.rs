@@ -67,14 +67,14 @@ impl Ctx {
         if !plain || in_user(sqe.addr, len).is_err() {
             return false;
         }
-        let buffer = || self.buffers.peek(sqe.buf_index)?.check(sqe.addr, len).ok();
+        let buffer = || self.resources.buffers.peek(sqe.buf_index)?.check(sqe.addr, len).ok();
         if fixed && buffer().is_none() {
             return false;
         }
         let (own, file) = if sqe.flags & IOSQE_FIXED_FILE == 0 {
             (sqe.fd, self.modelled_number(sqe.fd))
         } else {
-            let node = self.files.peek(sqe.fd.cast_unsigned());
+            let node = self.resources.files.peek(sqe.fd.cast_unsigned());
             (node.map_or(-1, |n| n.fd()), node.and_then(|n| n.model.clone()))
         };
         let Some(file) = file.filter(|f| f.direct || !self.polls()) else { return false };
@@ -90,12 +90,12 @@ impl Ctx {
         let Some(res) = res else { return false };
         let io = Io { write, offset: sqe.off, bytes: res.cast_unsigned().into() };
         let due = self.visible(dev.due(now, self.model_behind(now), io), &file);
-        self.nr_reqs += 1;
+        self.reqs.nr_reqs += 1;
         self.stats.routes.model.add(1);
-        let start = if self.slab.timed { now } else { 0 };
+        let start = if self.reqs.slab.timed { now } else { 0 };
         let (user_data, opcode) = (sqe.user_data, sqe.opcode);
         let ticket = self.model_issued(&file, io, now);
-        let token = self.modelled.put(ModelledSqe { user_data, opcode, start });
+        let token = self.reqs.modelled.put(ModelledSqe { user_data, opcode, start });
         self.model_push(due, token, res, ticket);
         true
     }
@@ -135,7 +135,7 @@ impl Ctx {
             self.trace_step(Step::Model, Name::of(&req), req.trace, ns_until(due.shown));
         }
         req.phase = Phase::Modelled;
-        let id = self.slab.insert(req);
+        let id = self.reqs.slab.insert(req);
         self.model_push(due, id.to_u64(), res, ticket);
         self.arm_linked_timeout(id);
     }
@@ -143,21 +143,21 @@ impl Ctx {
     /// Tells the policy by which this ring waits of a request: on which device, how much; not when
     /// it will be done, which is for the policy to find out.
     fn model_issued(&mut self, file: &File, io: Io, now: u64) -> Ticket {
-        if self.transports.model.is_none() {
+        if self.drive.transports.model.is_none() {
             let room = self.mem.geo.cq_entries;
-            self.transports.model = Some(Queue::with_capacity(room as usize).into());
-            if self.transports.polling.is_none() {
+            self.drive.transports.model = Some(Queue::with_capacity(room as usize).into());
+            if self.drive.transports.polling.is_none() {
                 self.start_polling(room);
             }
         }
         // Apart from the numbers that real devices have.
         let device = u64::MAX - u64::from(file.device);
-        let Some(polling) = &mut self.transports.polling else { return Ticket::NONE };
+        let Some(polling) = &mut self.drive.transports.polling else { return Ticket::NONE };
         polling.hybrid.issued(Key::new(device, io.write, io.bytes), now)
     }
 
     fn model_push(&mut self, due: Due, token: u64, res: i32, ticket: Ticket) {
-        let queue = self.transports.model.get_or_insert_default();
+        let queue = self.drive.transports.model.get_or_insert_default();
         if queue.push(due, token, res, ticket) {
             self.deadline_moved();
         }
@@ -173,18 +173,18 @@ impl Ctx {
 
     /// How much too late a request comes at `now` for a completion that was seen late.
     fn model_behind(&self, now: u64) -> u64 {
-        self.transports.model.as_ref().map_or(0, |q| q.behind(now))
+        self.drive.transports.model.as_ref().map_or(0, |q| q.behind(now))
     }
 
     /// When the next request with a modelled device is due, in ns of CLOCK_MONOTONIC.
     pub(crate) fn model_due(&self) -> Option<u64> {
-        self.transports.model.as_ref()?.next_due()
+        self.drive.transports.model.as_ref()?.next_due()
     }
 
     /// Posts what is due.
     #[inline]
     pub(crate) fn model_reap(&mut self) {
-        if self.transports.model.as_ref().is_some_and(|q| !q.is_empty()) {
+        if self.drive.transports.model.as_ref().is_some_and(|q| !q.is_empty()) {
             self.model_reap_at(Clock::Monotonic.now());
         }
     }
@@ -192,22 +192,22 @@ impl Ctx {
     fn model_reap_at(&mut self, now: u64) {
         let mut at = Some(now);
         let before = self.lateness();
-        let mut done = core::mem::take(&mut self.transports.completions);
-        if let Some(queue) = &mut self.transports.model {
+        let mut done = core::mem::take(&mut self.drive.transports.completions);
+        if let Some(queue) = &mut self.drive.transports.model {
             queue.reap(now, &mut done);
         }
         for &Completion { token, res, ticket } in &done {
             let res = res as i32;
-            if let Some(polling) = &mut self.transports.polling {
+            if let Some(polling) = &mut self.drive.transports.polling {
                 polling.seen(ticket, &mut at);
             }
-            match self.modelled.take(token) {
+            match self.reqs.modelled.take(token) {
                 Some(kept) => self.modelled_done(kept, res),
                 None => self.complete(ReqId::from_u64(token), res),
             }
         }
         done.clear();
-        self.transports.completions = done;
+        self.drive.transports.completions = done;
         self.count_lateness(before);
     }
 
@@ -219,12 +219,12 @@ impl Ctx {
             self.count_waited(opcode, start);
         }
         self.post(Cqe { user_data, res, ..Cqe::default() });
-        self.nr_ended += 1;
+        self.reqs.nr_ended += 1;
     }
 
     /// Completions seen, and how late they were in sum.
     fn lateness(&self) -> (u64, u64) {
-        self.transports.model.as_ref().map_or((0, 0), |q| (q.late.count(), q.late.sum()))
+        self.drive.transports.model.as_ref().map_or((0, 0), |q| (q.late.count(), q.late.sum()))
     }
 
     /// Enters in the statistics how late those were that came since `before`.
@@ -238,7 +238,7 @@ impl Ctx {
         words.ns.add(ns.wrapping_sub(before.1));
         // As soon as there are some, and then seldom: it takes a pass over all buckets.
         if seen / LATE_EVERY != before.0 / LATE_EVERY || seen < LATE_FEW {
-            let Some(queue) = &self.transports.model else { return };
+            let Some(queue) = &self.drive.transports.model else { return };
             words.p50_ns.set(queue.late.quantile(0.5));
             words.p99_ns.set(queue.late.quantile(0.99));
         }

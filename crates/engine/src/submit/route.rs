@@ -250,12 +250,12 @@ impl Ctx {
         let unbound = kind == Kind::Other || kind == Kind::Pollable;
         let blocks = req.arms > 0 && kind == Kind::Pollable;
         let at_once = matches!(call.file, FileRef::Plain(_)) && !unbound;
-        let id = self.slab.insert(req);
-        self.transports.workers += 1;
+        let id = self.reqs.slab.insert(req);
+        self.drive.transports.workers += 1;
         let call = Box::new(call);
         let queued = if at_once { Err(call) } else { self.worker_queue(id, call, unbound) };
         if let Err(call) = queued {
-            self.transports.workers -= 1;
+            self.drive.transports.workers -= 1;
             let mut call = *call;
             let outcome = if blocks {
                 Outcome::Done(Errno::ECANCELED.res())

@@ -8,7 +8,8 @@ use crate::drive::iopoll::{Args, iopoll_check};
 use crate::drive::sqpoll;
 use crate::drive::task_work;
 use crate::io::signal_scope::{SignalScope, Sigset};
-use crate::ring::ctx::{Ctx, Guard, Issuing, Ring};
+use crate::ring::ctx::{Ctx, Guard, Ring};
+use crate::ring::parts::Issuing;
 use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
 use softring_host::handlers::Call;
@@ -57,15 +58,15 @@ fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     // Goes last: with the signal mask back, a handler may run that enters, too.
     let mut signals = SignalScope::new(call)?;
     let mut ctx = if submits(ring, args) { ring.lock() } else { ring.lock_now() };
-    ctx.entered += 1;
+    ctx.drive.entered += 1;
     ctx.supersede();
-    ctx.files.fetch_if_away();
+    ctx.resources.files.fetch_if_away();
     ctx.trace.check_wanted();
     let span = ctx.trace.begin();
     let (mut ctx, answer) = submit_and_wait(ring, ctx, args, &mut signals);
     ctx.trace.end(span, Step::Enter, args.submit);
-    ctx.entered -= 1;
-    let last = ctx.closed && ctx.entered == 0;
+    ctx.drive.entered -= 1;
+    let last = ctx.drive.closed && ctx.drive.entered == 0;
     crate::drive::leave::leave(ring, ctx);
     if last {
         crate::drive::teardown::end(ring);
@@ -84,11 +85,11 @@ fn submit_and_wait<'r>(
     args: &Args,
     signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
-    if ctx.disabled {
+    if ctx.setup.disabled {
         return (ctx, Err(Errno::EBADFD));
     }
     let mut submitted = 0;
-    if ctx.flags & IORING_SETUP_SQPOLL != 0 {
+    if ctx.setup.flags & IORING_SETUP_SQPOLL != 0 {
         drop(ctx);
         if let Err(e) = turn_to_thread(ring, args.flags) {
             return (ring.lock_now(), Err(e));
@@ -122,7 +123,7 @@ fn submit_and_wait<'r>(
     if submitted != args.submit || args.flags & IORING_ENTER_GETEVENTS == 0 {
         return (ctx, Ok(submitted as usize));
     }
-    if !ctx.pending.is_empty() {
+    if !ctx.work.pending.is_empty() {
         drop(ctx);
         crate::drive::pending::flush(ring);
         ctx = ring.lock_now();
@@ -138,7 +139,7 @@ fn wait<'r>(
     signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
     if ctx.polls_by_enter() && !ctx.foreign_issuer() {
-        if ctx.issuing == Issuing::Elsewhere {
+        if ctx.issue.issuing == Issuing::Elsewhere {
             // Who polls needs the lock whole, as on the kernel.
             drop(ctx);
             ctx = ring.lock();
@@ -174,12 +175,12 @@ fn turn_to_thread(ring: &Ring, flags: u32) -> Result<()> {
 impl Ctx {
     /// SINGLE_ISSUER: the first task to submit (or to make or enable the ring) is the only one.
     pub(crate) fn check_issuer(&mut self) -> Result<()> {
-        if self.flags & IORING_SETUP_SINGLE_ISSUER == 0 {
+        if self.setup.flags & IORING_SETUP_SINGLE_ISSUER == 0 {
             return Ok(());
         }
         let me = sys::gettid();
-        match self.issuer {
-            None => self.issuer = Some(me),
+        match self.setup.issuer {
+            None => self.setup.issuer = Some(me),
             Some(other) if other != me => return Err(Errno::EEXIST),
             Some(_) => {}
         }
@@ -188,7 +189,7 @@ impl Ctx {
 
     /// DEFER_TASKRUN: only the issuer may run task work, so only it may wait.
     fn foreign_issuer(&self) -> bool {
-        self.defers() && self.issuer.is_some_and(|t| t != sys::gettid())
+        self.defers() && self.setup.issuer.is_some_and(|t| t != sys::gettid())
     }
 
     /// What follows a submission: task work (unless deferred), batches, the commit; and, unless a
@@ -198,19 +199,20 @@ impl Ctx {
         if self.defers() {
             // What the program's wait does at once a worker comes later than: both take the uring
             // lock, and the worker is to be woken before.
-            let mut ready =
-                || !self.run.is_empty() || !self.iowq.is_empty() && self.poll_set_has_work();
+            let mut ready = || {
+                !self.work.run.is_empty() || !self.work.iowq.is_empty() && self.poll_set_has_work()
+            };
             let workers = !(waits && ready());
             self.turn(Turn::Deferred { workers });
-            let any = !self.transports.stash.is_empty() || !self.run.is_empty();
+            let any = !self.drive.transports.stash.is_empty() || !self.work.run.is_empty();
             if any && !waits {
                 self.set_taskrun();
             }
         } else {
             self.turn(Turn::Batch);
-            if self.transports.ready_now {
+            if self.drive.transports.ready_now {
                 self.turn(Turn::All);
-            } else if !waits && (older || self.transports.unsettled > 0) {
+            } else if !waits && (older || self.drive.transports.unsettled > 0) {
                 self.post_ready();
             }
         }
@@ -221,16 +223,16 @@ impl Ctx {
     fn has_enough(&self, min: u32) -> bool {
         let polls = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_IOPOLL;
         self.mem.cq_ready() >= min.min(self.mem.geo.cq_entries)
-            && self.flags & polls == 0
+            && self.setup.flags & polls == 0
             && !self.in_flight()
-            && self.overflow.is_empty()
-            && self.pending.is_empty()
-            && self.next_turn.is_empty()
+            && self.completion.overflow.is_empty()
+            && self.work.pending.is_empty()
+            && self.work.next_turn.is_empty()
     }
 
     /// Is anything in flight that completes only if somebody drives (workers post by themselves)?
     pub(crate) fn needs_driver(&self) -> bool {
-        !self.timeouts.is_empty() || self.transports.needs_driver()
+        !self.reqs.timeouts.is_empty() || self.drive.transports.needs_driver()
     }
 }
 
@@ -284,7 +286,7 @@ fn registered_wait(ctx: &Ctx, off: u64, argsz: usize) -> Result<io_uring_reg_wai
     if argsz != size_of::<io_uring_reg_wait>() {
         return Err(Errno::EINVAL);
     }
-    let region = ctx.param_region.as_ref().ok_or(Errno::EFAULT)?;
+    let region = ctx.resources.param_region.as_ref().ok_or(Errno::EFAULT)?;
     let entry = region.wait_arg(off)?;
     if entry.flags & !IORING_REG_WAIT_TS != 0 {
         return Err(Errno::EINVAL);
@@ -296,7 +298,7 @@ fn deadlines(ctx: &Ctx, w: &mut WaitArgs, flags: u32, ts: Option<kernel_timespec
     if ts.is_none() && min_us == 0 {
         return;
     }
-    let now = ctx.clock.now();
+    let now = ctx.setup.clock.now();
     let base = if flags & IORING_ENTER_ABS_TIMER != 0 { 0 } else { now };
     w.deadline = ts.map(|ts| base.saturating_add(time::ns_of(ts)));
     w.min_deadline = (min_us != 0).then(|| now.saturating_add(u64::from(min_us) * 1000));

@@ -36,7 +36,7 @@ pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
     if p.flags & !RESIZE_FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
-    p.flags |= ctx.flags & COPY_FLAGS;
+    p.flags |= ctx.setup.flags & COPY_FLAGS;
     let mut geo = geometry(p.sq_entries, &p)?;
     geo.flags = ctx.mem.geo.flags;
     let file = sys::borrow(fd).ok_or(Errno::EBADF)?;

@@ -56,17 +56,17 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     }
     let (fd, mem) = Rings::create(geo, p.cq_off.user_addr, p.sq_off.user_addr)?;
     let mut ctx = Ctx::new(mem, p.flags, crate::process::worker_side::run);
-    if !ctx.slab.prepare() {
+    if !ctx.reqs.slab.prepare() {
         return Err(Errno::ENOMEM);
     }
     if let Some(rules) = task_rules::mine() {
-        ctx.restrictions = rules.restrictions.clone();
-        ctx.filters = rules.filters.clone();
+        ctx.setup.restrictions = rules.restrictions.clone();
+        ctx.setup.filters = rules.filters.clone();
     }
     if p.flags & IORING_SETUP_R_DISABLED != 0 {
-        ctx.disabled = true;
+        ctx.setup.disabled = true;
     } else if p.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
-        ctx.issuer = Some(softring_host::sys::gettid());
+        ctx.setup.issuer = Some(softring_host::sys::gettid());
     }
     geo.publish(&mut p);
     p.features = FEATURES;
@@ -77,7 +77,7 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     ctx.stats = crate::stats::Place::new();
     crate::stats::trace::prepare();
     ctx.trace.name(id, p.flags);
-    ctx.slab.timed = ctx.stats.seen();
+    ctx.reqs.slab.timed = ctx.stats.seen();
     ctx.stats.name(id, [p.flags, p.sq_entries, p.cq_entries].map(u64::from));
     let ring = Ring::new(id, ctx);
     if polls {

@@ -79,7 +79,7 @@ impl TestRing {
 
     /// The request of that name, if it is in the table.
     fn id(&self, user_data: u64) -> Option<ReqId> {
-        self.lock().slab.named(user_data).map(|(id, _)| id).next()
+        self.lock().reqs.slab.named(user_data).map(|(id, _)| id).next()
     }
 
     /// What a waiting request waits for has come, with that result.
@@ -96,6 +96,7 @@ impl TestRing {
         let ctx = self.lock();
         let waits = |phase: &Phase| matches!(phase, Phase::Timer(_) | Phase::Elsewhere);
         let mut names: Vec<u64> = ctx
+            .reqs
             .slab
             .iter()
             .filter(|(_, req)| waits(&req.phase))
@@ -108,7 +109,7 @@ impl TestRing {
     /// Nothing is left of any request.
     fn is_idle(&self) -> bool {
         let ctx = self.lock();
-        ctx.nr_reqs == 0 && ctx.slab.iter().next().is_none() && ctx.run.is_empty()
+        ctx.reqs.nr_reqs == 0 && ctx.reqs.slab.iter().next().is_none() && ctx.work.run.is_empty()
     }
 }
 

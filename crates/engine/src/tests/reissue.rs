@@ -27,8 +27,8 @@ fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     SCRIPT.set(script.iter().copied().collect());
     let req = Req::new(sqe(IORING_OP_NOP, user_data), &ROW);
     let mut ctx = ring.lock();
-    ctx.nr_reqs += 1;
-    let req = ctx.slab.place(req);
+    ctx.reqs.nr_reqs += 1;
+    let req = ctx.reqs.slab.place(req);
     ctx.queue_sqe(req);
     ctx.turn(Turn::Work);
 }
@@ -36,8 +36,8 @@ fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
 /// What it waits for has come: it is tried again.
 fn again(ring: &TestRing, id: ReqId) {
     let mut ctx = ring.lock();
-    ctx.slab.get_mut(id).expect("it waits").phase = Phase::Prepped;
-    ctx.run.push_back(id);
+    ctx.reqs.slab.get_mut(id).expect("it waits").phase = Phase::Prepped;
+    ctx.work.run.push_back(id);
     ctx.turn(Turn::Work);
 }
 
@@ -67,7 +67,7 @@ proptest! {
         let script: Vec<_> = attempts.iter().map(outcome).chain([Outcome::Done(last)]).collect();
         begin(&ring, 1, &script);
         while let Some(id) = ring.id(1) {
-            prop_assert!(ring.lock().nr_reqs == 1);
+            prop_assert!(ring.lock().reqs.nr_reqs == 1);
             again(&ring, id);
         }
         let shot = |a: &Attempt| match a {
@@ -102,9 +102,9 @@ fn many_shots_let_others_in_between() {
     let ring = TestRing::new(8, 128, 0);
     let mut ctx = ring.lock();
     let other = Req::new(sqe(IORING_OP_NOP, 2), &OPS[IORING_OP_NOP as usize]);
-    ctx.nr_reqs += 1;
-    let other = ctx.slab.add(other);
-    ctx.run.push_back(other);
+    ctx.reqs.nr_reqs += 1;
+    let other = ctx.reqs.slab.add(other);
+    ctx.work.run.push_back(other);
     drop(ctx);
     begin(&ring, 1, &[vec![Outcome::More(0); 50], vec![Outcome::Done(0)]].concat());
     let got = ring.reap();

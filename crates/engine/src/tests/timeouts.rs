@@ -86,7 +86,7 @@ proptest! {
             ring.submit(&sqes);
             let ended = ring.reap();
             prop_assume!(ended.is_empty());
-            for (_, req) in ring.lock().slab.iter() {
+            for (_, req) in ring.lock().reqs.slab.iter() {
                 let Phase::Timer(t) = req.phase else { unreachable!("all are timeouts") };
                 want.push((t.deadline, req.user_data));
             }

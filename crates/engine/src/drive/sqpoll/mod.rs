@@ -144,7 +144,7 @@ pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring
         None => SqData::start(p)?,
     };
     let words = ring.lock().mem.rings.view();
-    ring.lock().sq_creds = Some(softring_host::creds::mine());
+    ring.lock().resources.sq_creds = Some(softring_host::creds::mine());
     let polls = p.flags & IORING_SETUP_IOPOLL != 0;
     if !data.attach(ring) {
         // The SQ thread has ended since it was checked, with the last ring that it had.

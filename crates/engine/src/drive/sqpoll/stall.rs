@@ -135,7 +135,7 @@ impl Thread {
             if !sq.polls && sq.poll_fd.load(Relaxed) >= 0 {
                 return Sleep::Pauses;
             }
-            let in_flight = ring.lock().transports.aio.as_ref().map_or(0, AioCtx::in_flight);
+            let in_flight = ring.lock().drive.transports.aio.as_ref().map_or(0, AioCtx::in_flight);
             if in_flight > 0 && context.replace(ring).is_some() {
                 return Sleep::Pauses;
             }
@@ -166,14 +166,14 @@ fn sleep_until(until: u64, on: On<'_>) -> bool {
 /// cannot.
 fn sleep_for(ring: &Ring, wake_fd: i32, until: u64) -> bool {
     let borrowed = |ctx: &mut Guard<'_>| {
-        let aio = ctx.transports.aio.as_mut()?;
+        let aio = ctx.drive.transports.aio.as_mut()?;
         Some((aio.arm_alarm(wake_fd).then(|| aio.detach_reap())??, aio.in_flight()))
     };
     let Some((mut reap, in_flight)) = borrowed(&mut ring.lock()) else { return false };
     sys::exact_timers();
     let _ = idle_sleep(Some(&mut reap), IdleSleep { until, many: 1 }, in_flight, None, None);
     let mut ctx = ring.lock();
-    if let Some(aio) = ctx.transports.aio.as_mut() {
+    if let Some(aio) = ctx.drive.transports.aio.as_mut() {
         aio.attach_reap(&reap);
     }
     ctx.wake_waiters();

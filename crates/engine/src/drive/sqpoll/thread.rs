@@ -296,7 +296,7 @@ pub(super) fn busy(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &Sq
 }
 
 fn polling(ring: &Arc<Ring>, f: impl FnOnce(&mut Polling)) {
-    ring.lock().transports.polling.as_deref_mut().map(f);
+    ring.lock().drive.transports.polling.as_deref_mut().map(f);
 }
 
 /// The sleep to take where all would sleep: that of the ring whose completions are to end it, which
@@ -310,7 +310,7 @@ fn first_idle_sleep<'a>(
     for (ring, _) in busy(rings) {
         let mut ctx = ring.lock();
         let sleeps = ctx.polls_memory();
-        let Some(polling) = ctx.transports.polling.as_deref_mut() else { continue };
+        let Some(polling) = ctx.drive.transports.polling.as_deref_mut() else { continue };
         let Ok(Some(idle_sleep)) = polling.rest(signals) else {
             all = false;
             continue;
@@ -345,7 +345,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     }
     let mut events = [epoll_event::default(); BATCH];
     let n = if ask { ctx.ask_readiness(&mut events) } else { 0 };
-    let submits = ready > 0 && !ctx.disabled;
+    let submits = ready > 0 && !ctx.setup.disabled;
     if !submits && n == 0 && !ctx.memory_has_news(ask) {
         sq.drives.store(ctx.needs_driver(), Relaxed);
         return none;
@@ -360,7 +360,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
         let _ = ctx.submit_sqes(ready.min(most));
         // For older requests an SQ thread polls at other times.
         ctx.after_submit(false, false);
-        let polling = ctx.transports.polling.as_mut().filter(|_| sq.polls);
+        let polling = ctx.drive.transports.polling.as_mut().filter(|_| sq.polls);
         sq.policy.store(polling.is_some(), Relaxed);
         if let Some(polling) = polling {
             polling.begin();
@@ -371,9 +371,9 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     ctx.wake_waiters();
     let posted = ctx.completions() != before;
     sq.drives.store(ctx.needs_driver(), Relaxed);
-    sq.poll_fd.store(ctx.transports.epoll_fd().unwrap_or(-1), Relaxed);
+    sq.poll_fd.store(ctx.drive.transports.epoll_fd().unwrap_or(-1), Relaxed);
     ctx.trace.end(span, trace::Step::Pass, if submits { ready.min(most) } else { 0 });
-    let pending = !ctx.pending.is_empty();
+    let pending = !ctx.work.pending.is_empty();
     drop(ctx);
     if pending {
         crate::drive::pending::flush(ring);
@@ -384,19 +384,19 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
 impl Ctx {
     /// Events that wait in the poll set, unless a waiter takes them.
     fn ask_readiness(&self, buf: &mut [epoll_event; BATCH]) -> usize {
-        let tells = self.transports.poll.as_ref().is_some_and(PollSet::tells);
-        if !tells || self.driver.active {
+        let tells = self.drive.transports.poll.as_ref().is_some_and(PollSet::tells);
+        if !tells || self.drive.driver.active {
             return 0;
         }
-        self.transports.ready_events(buf)
+        self.drive.transports.ready_events(buf)
     }
 
     /// Is there something for a turn in memory?
     fn memory_has_news(&self, ask: bool) -> bool {
         // Where its ring cannot be seen, the kernel has to be asked.
         let unseen = |a: &AioCtx| ask && a.in_flight() > 0 && !a.user_mapped();
-        !self.transports.stash.is_empty()
-            || self.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
+        !self.drive.transports.stash.is_empty()
+            || self.drive.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
             || self.next_event_in() == Some(0)
     }
 }

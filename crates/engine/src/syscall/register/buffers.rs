@@ -68,7 +68,7 @@ pub(super) fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
 }
 
 fn fill(ctx: &mut Ctx, data: u64, nr: u32, tags: u64) -> Result<usize> {
-    if !ctx.buffers.slots.is_empty() {
+    if !ctx.resources.buffers.slots.is_empty() {
         return Err(Errno::EBUSY);
     }
     if nr == 0 || nr > REG_BUFFERS_MAX {
@@ -79,8 +79,8 @@ fn fill(ctx: &mut Ctx, data: u64, nr: u32, tags: u64) -> Result<usize> {
         let source = Source::read(data, tags, nr);
         (0..nr as usize).map(|i| source.get(i, false)).collect()
     });
-    let sink = ctx.tags.clone();
-    ctx.buffers.slots = all?.into_iter().map(|b| b.map(|b| node(b, &sink))).collect();
+    let sink = ctx.resources.tags.clone();
+    ctx.resources.buffers.slots = all?.into_iter().map(|b| b.map(|b| node(b, &sink))).collect();
     Ok(0)
 }
 
@@ -89,10 +89,10 @@ fn fill(ctx: &mut Ctx, data: u64, nr: u32, tags: u64) -> Result<usize> {
 /// # Errors
 /// `ENXIO` if there is none.
 pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    if ctx.buffers.slots.is_empty() {
+    if ctx.resources.buffers.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
-    ctx.buffers.clear();
+    ctx.resources.buffers.clear();
     Ok(0)
 }
 
@@ -105,10 +105,10 @@ pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 pub(super) fn update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let up = read_update(ctx, addr, size)?;
     let end = up.offset.checked_add(up.nr).ok_or(Errno::EOVERFLOW)?;
-    if ctx.buffers.slots.is_empty() {
+    if ctx.resources.buffers.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
-    if end as usize > ctx.buffers.slots.len() {
+    if end as usize > ctx.resources.buffers.slots.len() {
         return Err(Errno::EINVAL);
     }
     change(ctx, up)
@@ -123,8 +123,8 @@ fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
     for i in 0..up.nr as usize {
         match ctx.unlocked(|| source.get(i, true)) {
             Ok(b) => {
-                let sink = ctx.tags.clone();
-                ctx.buffers.slots[up.offset as usize + i] = b.map(|b| node(b, &sink));
+                let sink = ctx.resources.tags.clone();
+                ctx.resources.buffers.slots[up.offset as usize + i] = b.map(|b| node(b, &sink));
             }
             Err(e) => return if i > 0 { Ok(i) } else { Err(e) },
         }

@@ -17,7 +17,7 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     if reg.resv != [0; 3] {
         return Err(Errno::EINVAL);
     }
-    ctx.clock = match reg.clockid {
+    ctx.setup.clock = match reg.clockid {
         CLOCK_MONOTONIC => Clock::Monotonic,
         CLOCK_BOOTTIME => Clock::Boottime,
         _ => return Err(Errno::EINVAL),

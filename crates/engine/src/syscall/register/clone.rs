@@ -38,14 +38,14 @@ pub(super) fn clone_buffers(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Resu
         if source.id != ring.id && ctx.is_anothers() {
             return Err(Errno::EEXIST);
         }
-        ctx.buffers.slots.clone()
+        ctx.resources.buffers.slots.clone()
     };
     install(&mut ring.lock(), &arg, &from)
 }
 
 fn free_or_replaced(ctx: &Ctx, arg: &io_uring_clone_buffers) -> Result<()> {
     let replace = arg.flags & IORING_REGISTER_DST_REPLACE != 0;
-    if replace || ctx.buffers.slots.is_empty() { Ok(()) } else { Err(Errno::EBUSY) }
+    if replace || ctx.resources.buffers.slots.is_empty() { Ok(()) } else { Err(Errno::EBUSY) }
 }
 
 fn install(ctx: &mut Ctx, arg: &io_uring_clone_buffers, from: &[Slot]) -> Result<usize> {
@@ -68,7 +68,7 @@ fn install(ctx: &mut Ctx, arg: &io_uring_clone_buffers, from: &[Slot]) -> Result
         return Err(Errno::EINVAL);
     }
     let shared = from[arg.src_off as usize..src_end as usize].iter().map(share);
-    let table = &mut ctx.buffers.slots;
+    let table = &mut ctx.resources.buffers.slots;
     table.resize(table.len().max(dst_end as usize), None);
     // What is replaced goes from the last slot down, as tags show.
     let slots = table[arg.dst_off as usize..dst_end as usize].iter_mut();

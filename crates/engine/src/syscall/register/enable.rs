@@ -10,14 +10,14 @@ use softring_uapi::{IORING_SETUP_R_DISABLED, IORING_SETUP_SINGLE_ISSUER};
 /// # Errors
 /// `EBADFD` if the ring is not disabled.
 pub(super) fn enable(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    if !ctx.disabled {
+    if !ctx.setup.disabled {
         return Err(Errno::EBADFD);
     }
-    if ctx.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
-        ctx.issuer.get_or_insert_with(softring_host::sys::gettid);
+    if ctx.setup.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
+        ctx.setup.issuer.get_or_insert_with(softring_host::sys::gettid);
     }
-    ctx.restrictions.activate();
-    ctx.flags &= !IORING_SETUP_R_DISABLED;
-    ctx.disabled = false;
+    ctx.setup.restrictions.activate();
+    ctx.setup.flags &= !IORING_SETUP_R_DISABLED;
+    ctx.setup.disabled = false;
     Ok(0)
 }

@@ -34,7 +34,7 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
     if nr != 1 {
         return Err(Errno::EINVAL);
     }
-    if ctx.eventfd.is_some() {
+    if ctx.completion.eventfd.is_some() {
         return Err(Errno::EBUSY);
     }
     let given = ctx.unlocked(|| user::read(addr))?;
@@ -48,10 +48,10 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
         crate::drive::poller::has_eventfd(&ring, given);
     }
     let polls_many = |req: &Req| matches!(req.phase, Phase::Polling(p) if p.tells_each());
-    if ctx.slab.iter().any(|(_, req)| polls_many(req)) {
+    if ctx.reqs.slab.iter().any(|(_, req)| polls_many(req)) {
         eventfd.is_to_be_polled();
     }
-    ctx.eventfd = Some(eventfd);
+    ctx.completion.eventfd = Some(eventfd);
     Ok(0)
 }
 
@@ -63,5 +63,5 @@ pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     if let Some(ring) = ctx.ring.upgrade() {
         crate::drive::poller::has_eventfd(&ring, -1);
     }
-    ctx.eventfd.take().map(|_| 0).ok_or(Errno::ENXIO)
+    ctx.completion.eventfd.take().map(|_| 0).ok_or(Errno::ENXIO)
 }

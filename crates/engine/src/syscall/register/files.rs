@@ -32,7 +32,7 @@ pub(super) fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
 }
 
 fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
-    if !ctx.files.slots.is_empty() {
+    if !ctx.resources.files.slots.is_empty() {
         return Err(Errno::EBUSY);
     }
     if nr == 0 {
@@ -44,9 +44,9 @@ fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
     }
     // Nodes are made last: those of a table that fails must not post their tags.
     let files = open_all(ctx, addr, nr, tags)?;
-    let sink = Arc::downgrade(&ctx.tags);
+    let sink = Arc::downgrade(&ctx.resources.tags);
     let node = |(fd, tag)| FileNode::new(fd, tag, sink.clone());
-    ctx.files.fill(files.into_iter().map(|f| f.map(node)).collect());
+    ctx.resources.files.fill(files.into_iter().map(|f| f.map(node)).collect());
     Ok(0)
 }
 
@@ -78,10 +78,10 @@ fn open_all(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<Vec<Option<O
 /// # Errors
 /// `ENXIO` if there is none.
 pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    if ctx.files.slots.is_empty() {
+    if ctx.resources.files.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
-    ctx.files.clear();
+    ctx.resources.files.clear();
     Ok(0)
 }
 
@@ -113,13 +113,13 @@ pub(super) fn update2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
 }
 
 fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
-    ctx.files.check_range(up.offset, up.nr)?;
+    ctx.resources.files.check_range(up.offset, up.nr)?;
     let (fds, tags) = ctx.unlocked(|| {
         let tags = (up.tags != 0).then(|| user::read_prefix(up.tags, up.nr as usize));
         (user::read_prefix(up.data, up.nr as usize), tags)
     });
     let up = Update { offset: up.offset, nr: up.nr, fds: &fds, tags: tags.as_deref() };
-    ctx.files.update(up, &ctx.tags).map(|n| n as usize)
+    ctx.resources.files.update(up, &ctx.resources.tags).map(|n| n as usize)
 }
 
 /// `IORING_REGISTER_FILE_ALLOC_RANGE`: where free slots are picked.
@@ -129,9 +129,9 @@ fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
 pub(super) fn alloc_range(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let range: io_uring_file_index_range = ctx.unlocked(|| user::read(addr))?;
     let end = range.off.checked_add(range.len).ok_or(Errno::EOVERFLOW)?;
-    if range.resv != 0 || end as usize > ctx.files.slots.len() {
+    if range.resv != 0 || end as usize > ctx.resources.files.slots.len() {
         return Err(Errno::EINVAL);
     }
-    ctx.files.set_alloc_range(range.off..end);
+    ctx.resources.files.set_alloc_range(range.off..end);
     Ok(0)
 }

@@ -15,9 +15,9 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if nr != 1 {
         return Err(Errno::EINVAL);
     }
-    let mut filters = ctx.filters.clone();
+    let mut filters = ctx.setup.filters.clone();
     ctx.unlocked(|| filters.add(addr, own))?;
-    ctx.filters = filters;
+    ctx.setup.filters = filters;
     Ok(0)
 }
 

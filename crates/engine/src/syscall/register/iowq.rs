@@ -44,7 +44,8 @@ pub(super) fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     ctx.unlocked(|| user::read_slice(addr, &mut max))?;
     let own = ctx.workers().set_max(max)?;
     // An SQ thread has workers of its own.
-    let old = if ctx.flags & IORING_SETUP_SQPOLL == 0 { task_sets_max(max, own) } else { own };
+    let old =
+        if ctx.setup.flags & IORING_SETUP_SQPOLL == 0 { task_sets_max(max, own) } else { own };
     ctx.unlocked(|| user::write_slice(UserPtr(addr), &old))?;
     Ok(0)
 }

@@ -28,7 +28,7 @@ pub(super) fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Res
         return Err(Errno::EINVAL);
     }
     let mut ctx = ring.lock();
-    ctx.groups.make_room(reg.bgid)?;
+    ctx.resources.groups.make_room(reg.bgid)?;
     let size = reg.ring_entries as usize * size_of::<io_uring_buf>();
     let size = size.next_multiple_of(PAGE);
     let mem = if reg.flags & IOU_PBUF_RING_MMAP != 0 {
@@ -38,7 +38,7 @@ pub(super) fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Res
         // Private memory must stay mapped while the group is registered.
         ctx.unlocked(|| mappings::pin(reg.ring_addr, size))?
     };
-    ctx.groups.add_ring(reg.bgid, BufRing::new(mem, &reg));
+    ctx.resources.groups.add_ring(reg.bgid, BufRing::new(mem, &reg));
     Ok(0)
 }
 
@@ -58,7 +58,7 @@ pub(super) fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize>
     if reg.resv != [0; 5] || reg.flags != 0 || old {
         return Err(Errno::EINVAL);
     }
-    ctx.groups.remove_ring(reg.bgid).map(|()| 0)
+    ctx.resources.groups.remove_ring(reg.bgid).map(|()| 0)
 }
 
 /// `IORING_REGISTER_PBUF_STATUS`: where the head of a group's ring is.
@@ -71,7 +71,7 @@ pub(super) fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let group = u16::try_from(status.buf_group).map_err(|_| Errno::ENOENT)?;
-    status.head = u32::from(ctx.groups.ring(group)?.head);
+    status.head = u32::from(ctx.resources.groups.ring(group)?.head);
     ctx.unlocked(|| user::write(UserPtr(addr), &status))?;
     Ok(0)
 }

@@ -218,7 +218,7 @@ pub(crate) fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize
 fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
     let def = &REGISTERS[opcode as usize];
     let mut ctx = ring.lock();
-    ctx.files.fetch_if_away();
+    ctx.resources.files.fetch_if_away();
     ctx.may_register(opcode)?;
     def.args.check(addr, nr)?;
     let r = match def.run {
@@ -241,7 +241,7 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
 impl Ctx {
     /// SINGLE_ISSUER: is the ring another task's?
     pub(crate) fn is_anothers(&self) -> bool {
-        self.issuer.is_some_and(|t| t != softring_host::sys::gettid())
+        self.setup.issuer.is_some_and(|t| t != softring_host::sys::gettid())
     }
 
     /// SINGLE_ISSUER and restrictions, in the kernel's order.
@@ -249,7 +249,7 @@ impl Ctx {
         if self.is_anothers() {
             return Err(Errno::EEXIST);
         }
-        if self.restrictions.allows_register(opcode) { Ok(()) } else { Err(Errno::EACCES) }
+        if self.setup.restrictions.allows_register(opcode) { Ok(()) } else { Err(Errno::EACCES) }
     }
 }
 

@@ -12,21 +12,21 @@ use softring_uapi::*;
 /// # Errors
 /// `EINVAL`, `EFAULT`, `EEXIST`, `ENOENT`.
 pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    if ctx.flags & IORING_SETUP_IOPOLL != 0 {
+    if ctx.setup.flags & IORING_SETUP_IOPOLL != 0 {
         return Err(Errno::EINVAL);
     }
     let new: io_uring_napi = ctx.unlocked(|| user::read(addr))?;
     if new.pad != [0; 2] || new.resv != 0 {
         return Err(Errno::EINVAL);
     }
-    let tracking = ctx.napi.tracking();
-    let old = io_uring_napi { op_param: tracking, ..ctx.napi.settings() };
+    let tracking = ctx.resources.napi.tracking();
+    let old = io_uring_napi { op_param: tracking, ..ctx.resources.napi.settings() };
     ctx.unlocked(|| user::write(UserPtr(addr), &old))?;
     let names = tracking == IO_URING_NAPI_TRACKING_STATIC;
     match new.opcode {
-        IO_URING_NAPI_REGISTER_OP => ctx.napi.set(&new),
-        IO_URING_NAPI_STATIC_ADD_ID if names => ctx.napi.add(new.op_param),
-        IO_URING_NAPI_STATIC_DEL_ID if names => ctx.napi.remove(new.op_param),
+        IO_URING_NAPI_REGISTER_OP => ctx.resources.napi.set(&new),
+        IO_URING_NAPI_STATIC_ADD_ID if names => ctx.resources.napi.add(new.op_param),
+        IO_URING_NAPI_STATIC_DEL_ID if names => ctx.resources.napi.remove(new.op_param),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -41,10 +41,10 @@ pub(super) fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     if addr != 0 {
-        let old = ctx.napi.settings();
+        let old = ctx.resources.napi.settings();
         ctx.unlocked(|| user::write(UserPtr(addr), &old))?;
     }
-    ctx.napi = Napi::default();
+    ctx.resources.napi = Napi::default();
     Ok(0)
 }
 
@@ -54,7 +54,7 @@ pub(super) fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 /// # Errors
 /// `EINVAL` on a ring that could have none, else `EOPNOTSUPP`.
 pub(super) fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    let wide = ctx.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
+    let wide = ctx.setup.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
     Err(if ctx.defers() && wide { Errno::EOPNOTSUPP } else { Errno::EINVAL })
 }
 

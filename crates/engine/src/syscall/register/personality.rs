@@ -10,7 +10,7 @@ use softring_uapi::errno::{Errno, Result};
 /// # Errors
 /// `EBUSY` if every id is in use.
 pub(super) fn register(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
-    ctx.personalities.insert(Creds::now()).map(usize::from)
+    ctx.resources.personalities.insert(Creds::now()).map(usize::from)
 }
 
 /// `IORING_UNREGISTER_PERSONALITY`: forgets one; requests in flight keep it.
@@ -19,5 +19,5 @@ pub(super) fn register(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 /// `EINVAL` for an id that is not in use.
 pub(super) fn unregister(ctx: &mut Ctx, _: u64, id: u32) -> Result<usize> {
     let id = u16::try_from(id).map_err(|_| Errno::EINVAL)?;
-    ctx.personalities.remove(id).map(|()| 0)
+    ctx.resources.personalities.remove(id).map(|()| 0)
 }

@@ -17,7 +17,7 @@ use softring_uapi::*;
 /// RLIMIT_MEMLOCK.
 pub(super) fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     let mut ctx = ring.lock();
-    if ctx.param_region.is_some() {
+    if ctx.resources.param_region.is_some() {
         return Err(Errno::EBUSY);
     }
     let reg: io_uring_mem_region_reg = ctx.unlocked(|| user::read(addr))?;
@@ -26,7 +26,7 @@ pub(super) fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<u
     let wait_args = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
     let region = ctx.unlocked(|| ParamRegion::create(&mut desc, fd, wait_args))?;
     ctx.unlocked(|| user::write(UserPtr(reg.region_uptr), &desc))?;
-    ctx.param_region = Some(region);
+    ctx.resources.param_region = Some(region);
     Ok(0)
 }
 
@@ -34,7 +34,7 @@ fn check(ctx: &Ctx, reg: &io_uring_mem_region_reg) -> Result<()> {
     let wait = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
     let unknown = reg.flags & !IORING_MEM_REGION_REG_WAIT_ARG != 0;
     // While the ring is disabled nobody waits on it, so nobody meets a half-made region.
-    if reg.resv != [0; 2] || unknown || (wait && !ctx.disabled) {
+    if reg.resv != [0; 2] || unknown || (wait && !ctx.setup.disabled) {
         return Err(Errno::EINVAL);
     }
     Ok(())

@@ -13,16 +13,16 @@ use softring_uapi::io_uring_task_restriction;
 /// # Errors
 /// `EBADFD` if the ring is not disabled, `EBUSY` for a second call; `EINVAL`, `EFAULT`.
 pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    if !ctx.disabled {
+    if !ctx.setup.disabled {
         return Err(Errno::EBADFD);
     }
-    if ctx.restrictions.registered {
+    if ctx.setup.restrictions.registered {
         return Err(Errno::EBUSY);
     }
     if addr == 0 {
         return Err(Errno::EINVAL);
     }
-    ctx.restrictions = ctx.unlocked(|| Restrictions::read(addr, nr))?;
+    ctx.setup.restrictions = ctx.unlocked(|| Restrictions::read(addr, nr))?;
     Ok(0)
 }
 
