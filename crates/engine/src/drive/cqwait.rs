@@ -10,7 +10,6 @@ use crate::io::poll::BATCH;
 use crate::io::signal_scope::{SignalScope, Sigset};
 use crate::policy::hybrid::IdleSleep;
 use crate::ring::ctx::{Ctx, Guard, Ring};
-use crate::ring::parts::Issuing;
 use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
 use softring_host::handlers::waits_under;
@@ -229,7 +228,7 @@ fn sleep<'r>(
     if left == 0 {
         return let_in(ring, ctx, signals);
     }
-    if ctx.leaves_work() {
+    if ctx.issue.leaves_work() {
         // That thread takes the events, and tells who sleeps here of what it posts.
         return passive(ring, ctx, a, left);
     }
@@ -377,7 +376,7 @@ fn drive<'r>(
 
 /// Sleeps on the control page's sequence word, which whoever posts bumps, in whatever process.
 fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
-    let beside = ctx.issue.issuing == Issuing::Elsewhere;
+    let beside = ctx.issue.is_elsewhere();
     let slices = beside || a.sigmask.is_some() || ctx.in_flight();
     let slice = if slices { SLICE_NS } else { FOREVER_NS };
     let control = ctx.mem.control.clone();
@@ -393,7 +392,7 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
     let mut ctx = ring.lock_now();
     if woke == Woke::Spinning {
         ctx.drive.spin.was_short();
-    } else if ctx.issue.issuing == Issuing::Elsewhere {
+    } else if ctx.issue.is_elsewhere() {
         // Its process may be gone.
         control.end_issue_of_dead();
     }

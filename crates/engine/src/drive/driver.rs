@@ -132,7 +132,7 @@ impl Ctx {
     /// A pass over the poll set begins: the first for what was registered since the last one.
     /// `prompt`: it does not sleep.
     pub(crate) fn begin_pass(&mut self, prompt: bool) {
-        if self.leaves_work() {
+        if self.issue.leaves_work() {
             // What it arms is not polled yet.
             return;
         }
@@ -143,7 +143,7 @@ impl Ctx {
 
     /// Acts on events taken from the poll set.
     pub(crate) fn poll_events(&mut self, events: &[epoll_event]) {
-        if self.leaves_work() {
+        if self.issue.leaves_work() {
             return self.stash_events(events);
         }
         if self.may_share(events) {

@@ -9,16 +9,16 @@ use crate::ring::sq_thread::SqPoll;
 /// Leaves the ring in good hands and its lock free: what is pending for others is delivered, what
 /// is in flight is watched.
 pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
-    if ctx.leaves_work() {
+    if ctx.issue.leaves_work() {
         // The thread that is in the middle of an issue leaves, too.
         return;
     }
-    if !ctx.work.pending.is_empty() {
+    if ctx.work.any_pending() {
         drop(ctx);
         super::pending::flush(ring);
         // A poll of another ring is armed only there.
         ctx = ring.lock_now();
-        if ctx.leaves_work() {
+        if ctx.issue.leaves_work() {
             return;
         }
     }

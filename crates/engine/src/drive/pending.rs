@@ -16,12 +16,7 @@ use softring_uapi::errno::{Errno, Result};
 /// What a ring has for others, taken by the one thread that delivers; none for a second thread, so
 /// that nothing overtakes what the first has in hand.
 fn take_pending(ring: &Arc<Ring>, mine: bool) -> Vec<Pending> {
-    let mut ctx = ring.lock_now();
-    if ctx.work.delivering && !mine {
-        return Vec::new();
-    }
-    ctx.work.delivering = !ctx.work.pending.is_empty();
-    core::mem::take(&mut ctx.work.pending)
+    ring.lock_now().work.take_pending(mine)
 }
 
 /// Delivers what a ring has for others. Called without any ring's lock.

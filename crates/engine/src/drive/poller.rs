@@ -110,7 +110,7 @@ impl Poller {
         }
         let free = self.driven.iter_mut().find(|d| d.is_none())?;
         let mut ctx = ring.lock_soon()?;
-        if ctx.polls() || ctx.leaves_work() || ring.dead.load(Relaxed) {
+        if ctx.polls() || ctx.issue.leaves_work() || ring.dead.load(Relaxed) {
             return None;
         }
         if ctx.drive.driver.thread == sys::thread() {

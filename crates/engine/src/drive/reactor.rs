@@ -29,7 +29,6 @@ use super::of_process::PROCESS;
 use super::sleep::{FOREVER, On, sleep};
 use crate::io::poll::BATCH;
 use crate::ring::ctx::{Ctx, Guard, Ring};
-use crate::ring::parts::Issuing;
 use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
 use softring_host::calls::epoll;
@@ -155,8 +154,7 @@ pub(crate) fn ensure() {
 
 /// Does the reactor issue a request of this ring at this moment?
 pub(crate) fn issues(ctx: &Ctx) -> bool {
-    ctx.issue.issuing == Issuing::Elsewhere
-        && ctx.issue.thread == PROCESS.reactor.thread.load(Relaxed)
+    ctx.issue.is_elsewhere() && ctx.issue.thread() == PROCESS.reactor.thread.load(Relaxed)
 }
 
 /// Makes the reactor read its rings' deadlines again.
@@ -372,7 +370,7 @@ impl Ticks for Reactor {
             if ring.dead.load(Relaxed) || ctx.drive.driver.active {
                 return;
             }
-            if ctx.leaves_work() {
+            if ctx.issue.leaves_work() {
                 drop(ctx);
                 return self.poll_now_and_then(ring);
             }
@@ -428,7 +426,7 @@ impl Listed for Arc<Ring> {
 
     fn probe(&self) -> Found {
         let mut ctx = self.lock_now();
-        if ctx.leaves_work() {
+        if ctx.issue.leaves_work() {
             return Found::Issue;
         }
         if !ctx.in_flight() || ctx.drive.driver.active || !ctx.wants_reactor() {
@@ -451,7 +449,7 @@ fn tell_of_stop() {
 fn check_registrations(ring: &Arc<Ring>) {
     if let Some(mut ctx) = ring.try_lock_now()
         && !ring.dead.load(Relaxed)
-        && ctx.issue.issuing != Issuing::Elsewhere
+        && !ctx.issue.is_elsewhere()
     {
         ctx.check_registrations();
     }

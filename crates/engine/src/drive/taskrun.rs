@@ -35,7 +35,7 @@ pub fn flag_ready_rings() {
         if let Some(mut ctx) = ring.lock_soon()
             && tells(ctx.setup.flags)
             && !ctx.drive.driver.active
-            && !ctx.leaves_work()
+            && !ctx.issue.leaves_work()
             && ctx.has_work()
         {
             ctx.set_taskrun();
@@ -57,10 +57,7 @@ impl Ctx {
 
     /// The part of [`has_work`](Self::has_work) that costs no system call.
     pub(crate) fn has_work_in_memory(&mut self) -> bool {
-        !self.work.deferred.is_empty()
-            || !self.work.run.is_empty()
-            || !self.work.iowq.is_empty()
-            || !self.work.next_turn.is_empty()
+        self.work.any()
             || !self.drive.transports.stash.is_empty()
             || self.next_event_in() == Some(0)
     }

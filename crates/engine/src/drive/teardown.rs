@@ -6,7 +6,6 @@ use core::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
 use crate::ring::ctx::Ring;
-use crate::ring::parts::Issuing;
 use crate::ring::turn::Turn;
 
 /// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
@@ -20,7 +19,7 @@ pub(crate) fn end(ring: &Arc<Ring>) {
             ctx.drive.closed = true;
             return;
         }
-        if ctx.issue.issuing == Issuing::Elsewhere {
+        if ctx.issue.is_elsewhere() {
             // No thread of the program: soon over, or the kernel's close, too, waits for it.
             drop(ctx);
             ctx = ring.lock();
@@ -63,10 +62,9 @@ pub(crate) unsafe fn must_let_go(ring: &Ring) -> bool {
     let state = unsafe { ring.peek() };
     ring.moves.any()
         || state.is_none_or(|ctx| {
-            let idle =
-                ctx.reqs.nr_reqs == 0 && ctx.reqs.slab.is_empty() && ctx.work.pending.is_empty();
+            let idle = ctx.reqs.nr_reqs == 0 && ctx.reqs.slab.is_empty() && !ctx.work.any_pending();
             !idle
-                || ctx.issue.moved.is_some()
+                || ctx.issue.has_moved()
                 || ctx.drive.transports.any()
                 || ctx.drive.pool.is_some()
                 || ctx.resources.files.is_deposited()

@@ -17,7 +17,7 @@ impl Ctx {
     /// Turns the ring once.
     #[inline]
     pub(crate) fn turn(&mut self, turn: Turn<'_>) {
-        if self.leaves_work() {
+        if self.issue.leaves_work() {
             // The thread that is in the middle of an issue does the rest.
             if let Turn::Events { events, early } = turn {
                 self.stash_events(events);
@@ -114,7 +114,7 @@ impl Ctx {
     /// The part of [`reap_all`](Self::reap_all) that costs no system call.
     fn reap_memory(&mut self) {
         self.take_stash();
-        while let Some(f) = self.work.deferred.pop_front() {
+        while let Some(f) = self.work.next_deferred() {
             self.finished(f);
         }
         self.aio_reap();
@@ -144,7 +144,7 @@ impl Ctx {
             }
             self.timeouts_by_count();
             // What a batch completes at once may start more.
-            if self.work.run.is_empty() && !self.run_iowq(true) && !self.transports_submit() {
+            if !self.work.any_queued() && !self.run_iowq(true) && !self.transports_submit() {
                 if self.defers() || self.drive.transports.stash.is_empty() {
                     break;
                 }
@@ -161,8 +161,8 @@ impl Ctx {
 
     /// Issues what the run queue holds now (not what that adds: others first).
     fn run_task_work(&mut self) {
-        for _ in 0..self.work.run.len() {
-            let Some(id) = self.work.run.pop_front() else { break };
+        for _ in 0..self.work.queued() {
+            let Some(id) = self.work.next() else { break };
             let Some(mut req) = self.reqs.slab.take(id) else { continue };
             // What a worker would do comes after every CQE so far, for a timeout that counts them,
             // too.

@@ -36,7 +36,7 @@ pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     if softring_host::fd::numbers::is_ring(change.fd)
         && crate::io::kinds::kind(change.fd) == Kind::Memory
     {
-        ctx.work.pending.push(Pending { from: None, what: What::Epoll(change) });
+        ctx.work.pend(Pending { from: None, what: What::Epoll(change) });
         return Outcome::Elsewhere;
     }
     Outcome::Done(apply(&change, change.fd))

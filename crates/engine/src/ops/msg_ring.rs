@@ -86,8 +86,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
     if own {
         return accept(ctx, &msg).map(Some);
     }
-    if ctx.work.pending.is_empty()
-        && !ctx.work.delivering
+    if ctx.work.may_overtake_none()
         && let Some(mut other) = target.try_lock_now()
     {
         let sent = accept_and_wake(&mut other, &msg).map(Some);
@@ -96,7 +95,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
         ctx.drive.wakes.adopt(&target.control, wakes);
         return sent;
     }
-    ctx.work.pending.push(Pending { from: None, what: What::Msg(target, msg) });
+    ctx.work.pend(Pending { from: None, what: What::Msg(target, msg) });
     Ok(None)
 }
 
@@ -149,7 +148,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
         (req.res, req.call.cflags, req.flags) = (cqe.res, cqe.flags, ReqFlags::ENDED);
         let id = ctx.reqs.slab.add(req);
         ctx.reqs.nr_reqs += 1;
-        ctx.work.run.push_back(id);
+        ctx.work.queue(id);
     } else {
         // Each is flushed by itself (`io_post_aux_cqe`).
         if let Some(e) = ctx.completion.eventfd.as_mut().filter(|e| msg.by_worker || !e.only_async)

@@ -41,7 +41,7 @@ pub(crate) fn is_full(ctx: &Ctx, req: &Req, fd: i32) -> bool {
 /// Hands a request to the poll of ring `fd`, whose stand-in cannot be asked for under this lock.
 pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, events: u32) -> Outcome {
     req.flags |= ReqFlags::POLLS_RING | ReqFlags::ISSUED;
-    ctx.work.pending.push(Pending { from: None, what: What::Poll(fd, events) });
+    ctx.work.pend(Pending { from: None, what: What::Poll(fd, events) });
     Outcome::Elsewhere
 }
 

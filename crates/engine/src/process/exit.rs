@@ -80,7 +80,7 @@ impl Ctx {
                 continue;
             }
             // What a worker has done waits for a task that does not come any more (DEFER_TASKRUN).
-            if !by_worker || self.is_ended(id) {
+            if !by_worker || self.work.is_deferred(id) {
                 continue;
             }
             if flags.contains(ReqFlags::FORCE_ASYNC) {

@@ -255,11 +255,11 @@ impl Ctx {
                 self.end_soon(id, Errno::ECANCELED.res());
             }
             Phase::Queued => {
-                self.leave_iowq(id);
+                self.work.leave_iowq(id);
                 self.end_soon(id, Errno::ECANCELED.res());
             }
             // Nor is what a worker has ended, and only the ring's task may post.
-            Phase::Worker(_) if req.is_with_device() || self.is_ended(id) => {
+            Phase::Worker(_) if req.is_with_device() || self.work.is_deferred(id) => {
                 return Err(Errno::ENOENT);
             }
             Phase::Worker(_) => return self.cancel_punted(id),
@@ -269,11 +269,6 @@ impl Ctx {
             Phase::Prepped | Phase::Drained | Phase::Expired { .. } => return Err(Errno::ENOENT),
         }
         Ok(())
-    }
-
-    /// Has a worker ended it, with its completion waiting for the ring's task (DEFER_TASKRUN)?
-    pub(crate) fn is_ended(&self, id: ReqId) -> bool {
-        self.work.deferred.iter().any(|finished| finished.id == id)
     }
 
     /// A request with a worker: taken off its queue, or interrupted where it blocks.
@@ -296,13 +291,7 @@ impl Ctx {
     /// Drops every request.
     pub(crate) fn forget_in_flight(&mut self) {
         self.reqs.slab.clear();
-        self.work.pending.clear();
-        self.work.delivering = false;
-        self.work.run.clear();
-        self.work.iowq.clear();
-        self.work.next_turn.clear();
-        self.work.deferred.clear();
-        self.work.pending.clear();
+        self.work = crate::ring::work::Work::default();
         (self.reqs.nr_reqs, self.reqs.nr_ended) = (0, 0);
         self.reqs.drain = crate::ring::barrier::Drain::default();
         self.reqs.timeouts = crate::ring::timer_queue::Timeouts::default();

@@ -80,7 +80,7 @@ impl Ctx {
         let tried = notif && req.tried_to_send();
         if tried {
             let notif = self.notification(&req);
-            self.work.run.push_back(notif);
+            self.work.queue(notif);
         }
         let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
         if req.flags.intersects(disarm) || req.link.is_some() {
@@ -165,7 +165,7 @@ impl Ctx {
             self.signal_eventfd();
             self.timeouts_by_count();
             if self.defers() {
-                if !self.work.run.is_empty() {
+                if self.work.any_queued() {
                     self.set_taskrun();
                 }
             } else {

@@ -8,7 +8,7 @@
 //! draws the protocol). Two things make that sound. The thread that calls lends its own `&mut Ctx`:
 //! who takes the lock meanwhile ([`Ring::lock_now`]) borrows from that pointer, not from the ring's
 //! cell. And only one thread lends at a time, because whoever finds the lock lent issues nothing
-//! ([`Issuing::Elsewhere`]). Kernel counterpart: `struct io_ring_ctx`.
+//! ([`Issue::is_elsewhere`]). Kernel counterpart: `struct io_ring_ctx`.
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
@@ -21,11 +21,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use crate::memory::lock::Control;
 use crate::memory::rings::Rings;
 use crate::ring::batch::SubmitState;
+use crate::ring::issuing::Issue;
 use crate::ring::job::Job;
 use crate::ring::left::Moves;
-use crate::ring::parts::{Completion, Driving, Issue, Issuing, Requests, Resources, Setup, Work};
+use crate::ring::parts::{Completion, Driving, Requests, Resources, Setup};
 use crate::ring::sq_thread::SqPoll;
 use crate::ring::turn::Turn;
+use crate::ring::work::Work;
 use crate::stats::Place;
 use crate::stats::trace::Writer;
 use softring_uapi::IORING_SETUP_DEFER_TASKRUN;
@@ -157,7 +159,7 @@ impl Ring {
         let lent = NonNull::new(self.control.lent().cast());
         let ctx = lent.unwrap_or_else(|| self.cell());
         // SAFETY: the lock is held.
-        unsafe { (*ctx.as_ptr()).issue.issuing = Issuing::Elsewhere };
+        unsafe { (*ctx.as_ptr()).issue.begin_elsewhere() };
         self.guard(ctx)
     }
 
@@ -253,7 +255,7 @@ impl DerefMut for Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        if self.issue.issuing != Issuing::Nobody {
+        if self.issue.is_made() {
             self.stop_issuing();
         }
         let wakes = (!self.drive.wakes.is_empty()).then(|| core::mem::take(&mut self.drive.wakes));
@@ -305,7 +307,7 @@ impl Ctx {
     /// they wait.
     #[inline(always)]
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        if self.issue.issuing == Issuing::Elsewhere {
+        if self.issue.is_elsewhere() {
             // That thread lends the ring already.
             return f();
         }
@@ -314,33 +316,30 @@ impl Ctx {
         let control = unsafe { &*Arc::as_ptr(&(*lent).mem.control) };
         // SAFETY: as above; the lock is still held.
         unsafe {
-            if (*lent).issue.issuing == Issuing::Nobody {
-                (*lent).issue.issuing = Issuing::Here;
-                (*lent).issue.thread = softring_host::sys::thread();
+            if (*lent).issue.begin_call() {
                 control.begin_issue(lent.cast());
             }
         }
         // SAFETY: as above; only the issuing thread writes this.
-        let thread = unsafe { (*lent).issue.thread };
+        let thread = unsafe { (*lent).issue.thread() };
         control.unlock();
         let answer = f();
         control.lock_now_as(thread);
         // SAFETY: the lock is held again, and every borrow from what was lent has ended with it.
-        unsafe { (*lent).issue.issuing = Issuing::Here };
+        unsafe { (*lent).issue.end_call() };
         answer
     }
 
     /// The lock is about to be given back by who took it.
     #[inline]
     fn stop_issuing(&mut self) {
-        if self.issue.issuing == Issuing::Here {
-            while self.issue.left_work {
-                self.issue.left_work = false;
+        if self.issue.is_here() {
+            while self.issue.take_left_work() {
                 self.take_left_work();
             }
             self.mem.control.end_issue();
         }
-        self.issue.issuing = Issuing::Nobody;
+        self.issue.end();
     }
 
     /// Does what others came upon while this thread was in the middle of an issue.
@@ -353,16 +352,6 @@ impl Ctx {
         if self.has_work() {
             self.set_taskrun();
         }
-    }
-
-    /// Is another thread in the middle of an issue? Then it is told that there is more to do.
-    #[inline]
-    pub(crate) fn leaves_work(&mut self) -> bool {
-        if self.issue.issuing != Issuing::Elsewhere {
-            return false;
-        }
-        self.issue.left_work = true;
-        true
     }
 
     /// Completions wait for the program to enter (DEFER_TASKRUN).

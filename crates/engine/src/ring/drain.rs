@@ -50,7 +50,7 @@ impl Ctx {
             self.reqs.drain.drained -= self.chain_len(id);
             if let Some(req) = self.reqs.slab.get_mut(id) {
                 req.phase = Phase::Prepped;
-                self.work.run.push_back(id);
+                self.work.queue(id);
             }
         }
     }

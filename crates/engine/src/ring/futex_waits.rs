@@ -113,7 +113,7 @@ impl Ctx {
         // A futex does not fail by being cancelled: what is linked behind it goes on.
         req.res = Errno::ECANCELED.res();
         req.flags |= ReqFlags::ENDED;
-        self.work.run.push_back(id);
+        self.work.queue(id);
         Ok(())
     }
 

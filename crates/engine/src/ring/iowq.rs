@@ -30,7 +30,7 @@ impl Ctx {
     pub(crate) fn queue_iowq(&mut self, id: ReqId) {
         if let Some(req) = self.reqs.slab.get_mut(id) {
             to_worker(req);
-            self.work.iowq.push_back(id);
+            self.work.queue_iowq(id);
         }
     }
 
@@ -38,20 +38,14 @@ impl Ctx {
     pub(crate) fn go_on_in_iowq(&mut self, id: ReqId) {
         if let Some(req) = self.reqs.slab.get_mut(id) {
             to_worker(req);
-            self.work.iowq.push_front(id);
+            self.work.queue_iowq_first(id);
         }
-    }
-
-    /// Takes a request that no worker has begun out of the queue.
-    pub(crate) fn leave_iowq(&mut self, id: ReqId) {
-        self.work.iowq.retain(|&other| other != id);
-        self.work.run.retain(|&other| other != id);
     }
 
     /// Workers begin what is queued: what never blocks is done here, in their stead. True if there
     /// was anything. `task`: task work is run here, too.
     pub(crate) fn run_iowq(&mut self, task: bool) -> bool {
-        if self.work.iowq.is_empty() {
+        if !self.work.any_iowq() {
             return false;
         }
         self.flushed();
@@ -61,25 +55,25 @@ impl Ctx {
         if task && ready {
             self.poll_aside();
             self.take_stash();
-            if !self.work.run.is_empty() {
+            if self.work.any_queued() {
                 return true;
             }
         }
         // Its submitter is asked for its credentials once.
         self.submit.open = true;
-        while let Some(id) = self.work.iowq.pop_front() {
+        while let Some(id) = self.work.next_iowq() {
             let Some(mut req) = self.reqs.slab.take(id) else { continue };
             req.phase = Phase::Prepped;
             // It comes after every CQE so far, for a timeout that counts them, too.
             self.reqs.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
-            let before = (self.reqs.nr_ended, self.work.run.len());
+            let before = (self.reqs.nr_ended, self.work.queued());
             let ready = core::mem::take(&mut self.drive.transports.ready_now);
             self.submit.by_worker = self.defers();
             self.queue_sqe(req);
             self.submit.by_worker = false;
             // It has ended already, or what it polls is ready; the kernel's worker brings that.
             let tells = self.drive.transports.ready_now
-                || before != (self.reqs.nr_ended, self.work.run.len());
+                || before != (self.reqs.nr_ended, self.work.queued());
             if self.defers() && tells {
                 self.set_taskrun_by(true);
             }
@@ -98,7 +92,7 @@ impl Ctx {
         req.flags |= ReqFlags::ENDED;
         req.phase = Phase::Prepped;
         let id = self.reqs.slab.insert(req);
-        self.work.run.push_back(id);
+        self.work.queue(id);
         self.arm_linked_timeout(id);
     }
 
@@ -110,11 +104,11 @@ impl Ctx {
     /// Goes on with a request that needed another ring's lock: a worker's, if it is one's.
     pub(crate) fn worker_delivers(&mut self, id: ReqId, goes_on: impl FnOnce(&mut Ctx)) {
         let worker = self.defers() && self.reqs.slab.get(id).is_some_and(Req::is_workers);
-        let before = self.work.run.len();
+        let before = self.work.queued();
         self.submit.by_worker = worker;
         goes_on(self);
         self.submit.by_worker = false;
-        if worker && (self.drive.transports.ready_now || self.work.run.len() > before) {
+        if worker && (self.drive.transports.ready_now || self.work.queued() > before) {
             self.set_taskrun_by(true);
         }
     }

@@ -57,7 +57,7 @@ impl Ctx {
         if self.submit.collects {
             self.submit.followers.push_back(id);
         } else {
-            self.work.run.push_back(id);
+            self.work.queue(id);
         }
     }
 
@@ -65,8 +65,8 @@ impl Ctx {
     pub(crate) fn queue_followers(&mut self) {
         self.submit.collects = false;
         self.submit.disarmed.clear();
-        self.work.run.append(&mut self.submit.followers);
-        self.work.run.append(&mut self.submit.handed_back);
+        self.work.queue_all(&mut self.submit.followers);
+        self.work.queue_all(&mut self.submit.handed_back);
     }
 
     fn disarm_next(&mut self, req: &mut Req) {
@@ -132,7 +132,7 @@ impl Ctx {
     /// Ends a waiting request with the next task work (`io_req_task_queue_fail`).
     pub(crate) fn end_soon(&mut self, id: ReqId, res: i32) {
         if self.ends_with(id, res).is_some() {
-            self.work.run.push_back(id);
+            self.work.queue(id);
         }
     }
 
@@ -142,7 +142,7 @@ impl Ctx {
         if req.is_handed_back() {
             self.queue_from_worker(id);
         } else {
-            self.work.run.push_back(id);
+            self.work.queue(id);
         }
     }
 
@@ -151,7 +151,7 @@ impl Ctx {
         if self.submit.collects {
             self.submit.handed_back.push_back(id);
         } else {
-            self.work.run.push_back(id);
+            self.work.queue(id);
         }
     }
 

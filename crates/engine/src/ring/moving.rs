@@ -15,7 +15,6 @@ use rustix::fd::AsRawFd;
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::parts::Issuing;
 use crate::ring::persistent::events_of;
 use crate::ring::request::{Call, FileRef, Phase, Req};
 use crate::ring::turn::Turn;
@@ -49,11 +48,10 @@ impl Ctx {
     #[inline]
     pub(crate) fn attempt(&mut self, req: &mut Req, f: fn(&mut Call, Try) -> Outcome) -> Outcome {
         if let FileRef::Plain(fd) = req.call.file {
-            self.issue.at_hand = fd;
+            self.issue.take_in_hand(fd);
         }
         let outcome = self.unlocked(|| f(&mut req.call, Try::Nonblock));
-        self.issue.at_hand = -1;
-        if self.issue.moved.is_some() {
+        if self.issue.put_away() {
             self.take_moved(req);
         }
         outcome
@@ -61,7 +59,7 @@ impl Ctx {
 
     #[cold]
     fn take_moved(&mut self, req: &mut Req) {
-        let Some(dup) = self.issue.moved.take() else { return };
+        let Some(dup) = self.issue.take_moved() else { return };
         req.call.file = FileRef::Owned(dup, Kind::Pollable);
         if let Phase::Polling(poll) = &mut req.phase
             && poll.persistent
@@ -75,8 +73,7 @@ impl Ctx {
     fn is_at_hand(&self, fd: i32, waited: u32) -> bool {
         /// The call has begun by then: at least a quarter of a second.
         const LONG: u32 = 5000;
-        let used = self.issue.issuing == Issuing::Elsewhere && self.issue.at_hand == fd;
-        used && waited < LONG && self.issue.thread != sys::thread()
+        self.issue.has_at_hand(fd) && waited < LONG && self.issue.thread() != sys::thread()
     }
 
     /// Takes what closers have left.
@@ -92,8 +89,8 @@ impl Ctx {
     /// the number meant, if it may be closed already.
     pub(crate) fn number_closes(&mut self, fd: i32, dup: Option<&InternalFd>) {
         let from = dup.map_or(fd, AsRawFd::as_raw_fd);
-        if self.issue.issuing == Issuing::Elsewhere && self.issue.at_hand == fd {
-            self.issue.moved = dup_internal(from).ok();
+        if self.issue.has_at_hand(fd) {
+            self.issue.move_file(dup_internal(from).ok());
         }
         let Some(set) = &mut self.drive.transports.poll else { return };
         let waiters = set.unregister(fd);

@@ -2,11 +2,9 @@
 //!
 //! [`Ctx`]: crate::ring::ctx::Ctx
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::io::Transports;
-use crate::io::token::ReqId;
 use crate::io::workers::Workers;
 use crate::memory::cq::Overflow;
 use crate::resources::buffers::BufTable;
@@ -21,14 +19,12 @@ use crate::resources::restrictions::Restrictions;
 use crate::ring::barrier::Drain;
 use crate::ring::exclusive_queues::ExclusiveQueues;
 use crate::ring::inherited::Inherited;
-use crate::ring::job::{Finished, Job};
+use crate::ring::job::Job;
 use crate::ring::kept::{DirectSqes, ModelledSqes};
-use crate::ring::pending::Pending;
 use crate::ring::slab::Slab;
 use crate::ring::timer_queue::Timeouts;
 use crate::ring::waiters::{AdaptiveSpin, Driver, Wakes};
 use softring_host::creds::Creds;
-use softring_host::fd::InternalFd;
 use softring_host::time::Clock;
 
 /// What the program asked for when it made the ring, and what it forbade since.
@@ -44,32 +40,6 @@ pub(crate) struct Setup {
     pub(crate) issuer: Option<i32>,
     pub(crate) restrictions: Restrictions,
     pub(crate) filters: Filters,
-}
-
-/// The issue that is being made, and what others leave to the thread that makes it.
-#[derive(Debug)]
-pub(crate) struct Issue {
-    pub(crate) issuing: Issuing,
-    /// The issuing thread, as [`softring_host::sys::thread`] has it, once it makes a system call.
-    pub(crate) thread: usize,
-    /// The program's number that the call is about; -1: none.
-    pub(crate) at_hand: i32,
-    /// The file that number meant, if it was closed during the call.
-    pub(crate) moved: Option<InternalFd>,
-    /// Somebody left work to the issuing thread.
-    pub(crate) left_work: bool,
-}
-
-/// Who is in the middle of an issue, and makes its system calls without the lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Issuing {
-    /// Nobody.
-    #[default]
-    Nobody,
-    /// The thread that holds the lock.
-    Here,
-    /// Another thread. The holder of the lock issues nothing and takes no events from transports.
-    Elsewhere,
 }
 
 /// The requests, and the queues that they wait in.
@@ -88,23 +58,6 @@ pub(crate) struct Requests {
     pub(crate) direct: DirectSqes,
     /// The same with modelled devices.
     pub(crate) modelled: ModelledSqes,
-}
-
-/// Task work, and what else is to be done later.
-#[derive(Debug, Default)]
-pub(crate) struct Work {
-    /// Task work: requests to issue next.
-    pub(crate) run: VecDeque<ReqId>,
-    /// Requests that a worker is to begin (`ring::iowq`).
-    pub(crate) iowq: VecDeque<ReqId>,
-    /// Multishot receives that go on when the program next comes for completions (DEFER_TASKRUN).
-    pub(crate) next_turn: VecDeque<ReqId>,
-    /// Completions that wait for the program to enter (DEFER_TASKRUN).
-    pub(crate) deferred: VecDeque<Finished>,
-    /// CQEs to be posted to other rings once this one's lock is released.
-    pub(crate) pending: Vec<Pending>,
-    /// A thread delivers what was in `pending`: what comes later queues behind.
-    pub(crate) delivering: bool,
 }
 
 /// What posting a CQE needs beside the CQ itself.
@@ -164,12 +117,6 @@ impl Default for Setup {
             restrictions: Restrictions::default(),
             filters: Filters::default(),
         }
-    }
-}
-
-impl Default for Issue {
-    fn default() -> Self {
-        Issue { issuing: Issuing::Nobody, thread: 0, at_hand: -1, moved: None, left_work: false }
     }
 }
 

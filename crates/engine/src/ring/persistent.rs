@@ -209,8 +209,8 @@ impl Ctx {
         let s = &self.submit;
         s.left == 0
             && s.head.is_none()
-            && self.work.run.is_empty()
-            && self.work.iowq.is_empty()
+            && !self.work.any_queued()
+            && !self.work.any_iowq()
             && self.completion.overflow.is_empty()
             && self.drive.transports.stash.is_empty()
             && self.mem.cq_filled() < s.waits
@@ -244,7 +244,7 @@ impl Ctx {
     /// Polls epoll in the middle of a batch, or to know what it says: the events are stashed for
     /// later.
     pub(crate) fn poll_aside(&mut self) {
-        if self.leaves_work() {
+        if self.issue.leaves_work() {
             return;
         }
         let mut buf = [epoll_event::default(); BATCH];
@@ -298,7 +298,7 @@ impl Ctx {
     /// Acts on what was found on the way.
     #[inline]
     pub(crate) fn take_stash(&mut self) {
-        if !self.drive.transports.stash.is_empty() && !self.leaves_work() {
+        if !self.drive.transports.stash.is_empty() && !self.issue.leaves_work() {
             self.take_stash_now();
         }
     }

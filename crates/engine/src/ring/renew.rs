@@ -5,7 +5,6 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::inherited::Inherited;
 use crate::ring::kept::{DirectSqes, ModelledSqes};
-use crate::ring::parts::Issuing;
 use crate::ring::waiters::{Driver, Wakes};
 
 impl Ctx {
@@ -19,8 +18,7 @@ impl Ctx {
         (self.drive.entered, self.drive.driver, self.drive.wakes) =
             (0, Driver::default(), Wakes::default());
         // Nor is anybody in the middle of an issue here.
-        (self.issue.issuing, self.issue.left_work, self.issue.at_hand) =
-            (Issuing::Nobody, false, -1);
+        self.issue.fork_child();
         ring.control.fork_child();
         if let Some(pool) = self.drive.pool.take() {
             // Its threads are gone and its lock may be held by one of them: the pool is never used

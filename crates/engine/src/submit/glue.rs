@@ -104,7 +104,7 @@ impl Ctx {
             self.finished(f);
             return self.turn(Turn::Work);
         }
-        self.work.deferred.push_back(f);
+        self.work.defer(f);
         if self.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
         }

@@ -18,9 +18,9 @@ use softring_uapi::version::{Change, has};
 impl Ctx {
     /// Tries a request now; whatever comes of it is taken care of.
     pub(crate) fn queue_sqe(&mut self, mut req: ReqBox) {
-        if self.leaves_work() {
+        if self.issue.leaves_work() {
             let id = self.reqs.slab.insert(req);
-            return self.work.run.push_back(id);
+            return self.work.queue(id);
         }
         self.trace(Step::Issue, &req);
         let def = req.row;
@@ -167,7 +167,7 @@ impl Ctx {
                 return self.outcome(req, Outcome::Retry);
             }
             let turn_over = req.call.takes_turn_over();
-            if again == MAX_RETRY || turn_over || self.leaves_work() {
+            if again == MAX_RETRY || turn_over || self.issue.leaves_work() {
                 break;
             }
             if let Err(e) = self.select_buffer(&mut req) {
@@ -181,7 +181,7 @@ impl Ctx {
         }
         let receives = req.row.has(opdef::RECEIVES);
         // The kernel's first attempt ends with EAGAIN here, as one does that finds nothing.
-        if receives && req.may_not_wait() && !self.leaves_work() {
+        if receives && req.may_not_wait() && !self.issue.leaves_work() {
             return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
         }
         // Its next turn polls the file first, and then picks a buffer.
@@ -190,10 +190,9 @@ impl Ctx {
         }
         let id = self.reqs.slab.insert(req);
         if !receives || !self.defers() {
-            return self.work.run.push_back(id);
+            return self.work.queue(id);
         }
-        self.work.next_turn.push_back(id);
-        if self.work.next_turn.len() == 1 {
+        if self.work.queue_next_turn(id) {
             self.set_taskrun();
         }
     }
@@ -201,9 +200,9 @@ impl Ctx {
     /// DEFER_TASKRUN: receives whose turn was over may go on. True if there were any.
     #[inline(always)]
     pub(crate) fn begin_turn(&mut self) -> bool {
-        let any = !self.work.next_turn.is_empty();
+        let any = self.work.any_next_turn();
         if any {
-            self.run_next_turn();
+            self.work.run_next_turn();
         }
         any
     }
@@ -211,12 +210,7 @@ impl Ctx {
     /// Do receives whose turn was over go on in the call that has come to them?
     #[inline(always)]
     pub(crate) fn may_go_on(&self) -> bool {
-        !self.work.next_turn.is_empty() && has(Change::TurnsGoOn)
-    }
-
-    #[cold]
-    fn run_next_turn(&mut self) {
-        self.work.run.append(&mut self.work.next_turn);
+        self.work.any_next_turn() && has(Change::TurnsGoOn)
     }
 
     /// A request waits where its issue said.
@@ -246,7 +240,7 @@ impl Ctx {
             _ => {
                 req.phase = Phase::Elsewhere;
                 let id = self.reqs.slab.insert(req);
-                if let Some(pending) = self.work.pending.last_mut()
+                if let Some(pending) = self.work.last_pending()
                     && pending.from.is_none()
                 {
                     pending.from = Some(id);

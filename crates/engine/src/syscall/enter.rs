@@ -9,7 +9,6 @@ use crate::drive::sqpoll;
 use crate::drive::task_work;
 use crate::io::signal_scope::{SignalScope, Sigset};
 use crate::ring::ctx::{Ctx, Guard, Ring};
-use crate::ring::parts::Issuing;
 use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
 use softring_host::handlers::Call;
@@ -123,7 +122,7 @@ fn submit_and_wait<'r>(
     if submitted != args.submit || args.flags & IORING_ENTER_GETEVENTS == 0 {
         return (ctx, Ok(submitted as usize));
     }
-    if !ctx.work.pending.is_empty() {
+    if ctx.work.any_pending() {
         drop(ctx);
         crate::drive::pending::flush(ring);
         ctx = ring.lock_now();
@@ -139,7 +138,7 @@ fn wait<'r>(
     signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
     if ctx.polls_by_enter() && !ctx.foreign_issuer() {
-        if ctx.issue.issuing == Issuing::Elsewhere {
+        if ctx.issue.is_elsewhere() {
             // Who polls needs the lock whole, as on the kernel.
             drop(ctx);
             ctx = ring.lock();
@@ -199,12 +198,11 @@ impl Ctx {
         if self.defers() {
             // What the program's wait does at once a worker comes later than: both take the uring
             // lock, and the worker is to be woken before.
-            let mut ready = || {
-                !self.work.run.is_empty() || !self.work.iowq.is_empty() && self.poll_set_has_work()
-            };
+            let mut ready =
+                || self.work.any_queued() || self.work.any_iowq() && self.poll_set_has_work();
             let workers = !(waits && ready());
             self.turn(Turn::Deferred { workers });
-            let any = !self.drive.transports.stash.is_empty() || !self.work.run.is_empty();
+            let any = !self.drive.transports.stash.is_empty() || self.work.any_queued();
             if any && !waits {
                 self.set_taskrun();
             }
@@ -226,8 +224,8 @@ impl Ctx {
             && self.setup.flags & polls == 0
             && !self.in_flight()
             && self.completion.overflow.is_empty()
-            && self.work.pending.is_empty()
-            && self.work.next_turn.is_empty()
+            && !self.work.any_pending()
+            && !self.work.any_next_turn()
     }
 
     /// Is anything in flight that completes only if somebody drives (workers post by themselves)?

@@ -109,7 +109,7 @@ impl TestRing {
     /// Nothing is left of any request.
     fn is_idle(&self) -> bool {
         let ctx = self.lock();
-        ctx.reqs.nr_reqs == 0 && ctx.reqs.slab.iter().next().is_none() && ctx.work.run.is_empty()
+        ctx.reqs.nr_reqs == 0 && ctx.reqs.slab.iter().next().is_none() && !ctx.work.any_queued()
     }
 }
 

@@ -37,7 +37,7 @@ fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
 fn again(ring: &TestRing, id: ReqId) {
     let mut ctx = ring.lock();
     ctx.reqs.slab.get_mut(id).expect("it waits").phase = Phase::Prepped;
-    ctx.work.run.push_back(id);
+    ctx.work.queue(id);
     ctx.turn(Turn::Work);
 }
 
@@ -104,7 +104,7 @@ fn many_shots_let_others_in_between() {
     let other = Req::new(sqe(IORING_OP_NOP, 2), &OPS[IORING_OP_NOP as usize]);
     ctx.reqs.nr_reqs += 1;
     let other = ctx.reqs.slab.add(other);
-    ctx.work.run.push_back(other);
+    ctx.work.queue(other);
     drop(ctx);
     begin(&ring, 1, &[vec![Outcome::More(0); 50], vec![Outcome::Done(0)]].concat());
     let got = ring.reap();

@@ -373,7 +373,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     sq.drives.store(ctx.needs_driver(), Relaxed);
     sq.poll_fd.store(ctx.drive.transports.epoll_fd().unwrap_or(-1), Relaxed);
     ctx.trace.end(span, trace::Step::Pass, if submits { ready.min(most) } else { 0 });
-    let pending = !ctx.work.pending.is_empty();
+    let pending = ctx.work.any_pending();
     drop(ctx);
     if pending {
         crate::drive::pending::flush(ring);
