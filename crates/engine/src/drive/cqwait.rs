@@ -73,12 +73,12 @@ fn gather(ctx: &mut Ctx, min: u32) {
     if ctx.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
         ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
     }
-    if ctx.begin_turn() {
+    if ctx.work.begin_turn() {
         ctx.turn(Turn::Work);
     }
     ctx.turn(if min == 0 || ctx.defers() { Turn::All } else { Turn::Memory });
     // Until the buffers are used up, at the latest.
-    while ctx.may_go_on() && ctx.begin_turn() {
+    while ctx.work.may_go_on() && ctx.work.begin_turn() {
         ctx.turn(Turn::Work);
     }
     if !ctx.completion.overflow.is_empty() {
@@ -164,7 +164,7 @@ pub(crate) fn cqring_wait<'r>(
             result = Err(Errno::EBADF);
             break;
         }
-        if ctx.begin_turn() {
+        if ctx.work.begin_turn() {
             ctx.turn(Turn::Work);
             continue;
         }
@@ -313,7 +313,7 @@ impl Ctx {
         let aio = self.drive.transports.aio.as_ref().is_some_and(|a| a.in_flight() > 0);
         let comes = aio || self.drive.transports.with_models();
         // On a polled ring an SQ thread polls.
-        let polls = comes && !self.polls();
+        let polls = comes && !self.setup.polls();
         let Some(polling) = self.drive.transports.polling.as_mut().filter(|_| polls) else {
             return Ok(Rest::Block);
         };
@@ -359,7 +359,7 @@ fn drive<'r>(
     }
     let epoll = ctx.drive.transports.epoll_fd().unwrap_or(-1);
     let start = Clock::Monotonic.now();
-    ctx.begin_drive(a.min, start.saturating_add(left));
+    ctx.drive.begin_drive(a.min, start.saturating_add(left));
     let settles = ctx.drive.transports.unsettled > 0;
     drop(ctx);
     // The reactor checks the requests that wait on numbers whose close was not reported.

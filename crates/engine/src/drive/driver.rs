@@ -15,6 +15,9 @@
 //! epoll_wait(set with eventfd)
 //! ```
 
+use crate::ring::parts::Completion;
+use crate::ring::parts::Driving;
+use crate::ring::parts::Requests;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::clock::CLOCK_DATA;
@@ -43,20 +46,10 @@ impl Ctx {
     #[inline]
     pub(crate) fn wake(&mut self) {
         if self.drive.driver.has_enough(|| self.mem.cq_ready()) {
-            self.wake_driver();
+            self.drive.wake_driver();
         }
         self.wake_waiters();
-        self.signal_poll_fd();
-    }
-
-    /// Makes the descriptor that stands for the ring readable: whoever polls it sees new CQEs.
-    fn signal_poll_fd(&self) {
-        if self.completion.poll_fd.is_some() {
-            softring_host::fd::check_now_and_then();
-        }
-        if let Some(e) = self.completion.poll_fd.map(softring_host::fd::now).and_then(sys::borrow) {
-            let _ = rustix::io::write(e, &1u64.to_ne_bytes());
-        }
+        self.completion.signal_poll_fd();
     }
 
     /// Makes every passive waiter check again, when the lock is given back.
@@ -65,11 +58,6 @@ impl Ctx {
         if self.mem.control.bump() {
             self.drive.wakes.waiters = true;
         }
-    }
-
-    /// The calling thread takes the role, and is about to sleep until `until` for `want` CQEs.
-    pub(crate) fn begin_drive(&mut self, want: u32, until: u64) {
-        self.drive.driver.begin(sys::thread(), want, until);
     }
 
     /// It gives the role back, unless a handler has taken it over.
@@ -94,20 +82,11 @@ impl Ctx {
         }
     }
 
-    /// Ends the driver's sleep, when the lock is given back.
-    pub(crate) fn wake_driver(&mut self) {
-        if let Some(p) = &self.drive.transports.poll
-            && self.drive.driver.wake()
-        {
-            self.drive.wakes.driver = Some(p.wake_fd().clone());
-        }
-    }
-
     /// Time until the earliest deadline of a timeout or a modelled device, in ns; 0 if it has
     /// passed.
     pub(crate) fn next_event_in(&self) -> Option<u64> {
         let timeout = self.reqs.timeouts.next_in();
-        let Some(due) = self.model_due() else {
+        let Some(due) = self.drive.model_due() else {
             return timeout;
         };
         let left = due.saturating_sub(softring_host::time::Clock::Monotonic.now());
@@ -119,7 +98,7 @@ impl Ctx {
         let Some(left) = self.next_event_in() else { return };
         let at = softring_host::time::Clock::Monotonic.now().saturating_add(left);
         if self.drive.driver.sleeping && at < self.drive.driver.until {
-            self.wake_driver();
+            self.drive.wake_driver();
         }
         if let Some(ring) = self.ring.upgrade() {
             let before = ring.next_deadline.swap(at, Relaxed);
@@ -146,9 +125,9 @@ impl Ctx {
         if self.issue.leaves_work() {
             return self.stash_events(events);
         }
-        if self.may_share(events) {
+        if self.reqs.may_share(events) {
             let mut sorted = events.to_vec();
-            self.last_armed_first(&mut sorted);
+            self.reqs.last_armed_first(&mut sorted);
             return sorted.iter().for_each(|ev| self.poll_event(ev));
         }
         events.iter().for_each(|ev| self.poll_event(ev));
@@ -174,13 +153,37 @@ impl Ctx {
             },
         }
     }
+}
 
-    /// Is one of several requests that wait for one file among those told of? The set knows the
-    /// first under the file's number, and others under duplicates.
-    fn may_share(&self, events: &[epoll_event]) -> bool {
-        events.len() > 1 && events.iter().any(|ev| self.waits_on(ev).is_some_and(|w| w.beside))
+impl Completion {
+    /// Makes the descriptor that stands for the ring readable: whoever polls it sees new CQEs.
+    fn signal_poll_fd(&self) {
+        if self.poll_fd.is_some() {
+            softring_host::fd::check_now_and_then();
+        }
+        if let Some(e) = self.poll_fd.map(softring_host::fd::now).and_then(sys::borrow) {
+            let _ = rustix::io::write(e, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Driving {
+    /// The calling thread takes the role, and is about to sleep until `until` for `want` CQEs.
+    pub(crate) fn begin_drive(&mut self, want: u32, until: u64) {
+        self.driver.begin(sys::thread(), want, until);
     }
 
+    /// Ends the driver's sleep, when the lock is given back.
+    pub(crate) fn wake_driver(&mut self) {
+        if let Some(p) = &self.transports.poll
+            && self.driver.wake()
+        {
+            self.wakes.driver = Some(p.wake_fd().clone());
+        }
+    }
+}
+
+impl Requests {
     fn waits_on(&self, ev: &epoll_event) -> Option<WaitsOn> {
         let data = ev.data;
         if data == 0 || data == AIO_DATA || data == CLOCK_DATA || persistent::number(data).is_some()
@@ -188,12 +191,20 @@ impl Ctx {
             return None;
         }
         let id = ReqId::from_u64(data);
-        let req = self.reqs.slab.get(id)?;
+        let req = self.slab.get(id)?;
         let Phase::Polling(poll) = req.phase else { return None };
         let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
         let number = if fixed { req.call.file.fd() } else { req.call.sqe().fd };
-        let order = (req.goes_back_to_worker(), self.reqs.slab.age(id));
+        let order = (req.goes_back_to_worker(), self.slab.age(id));
         Some(WaitsOn { number, beside: poll.at != number, order })
+    }
+}
+
+impl Requests {
+    /// Is one of several requests that wait for one file among those told of? The set knows the
+    /// first under the file's number, and others under duplicates.
+    fn may_share(&self, events: &[epoll_event]) -> bool {
+        events.len() > 1 && events.iter().any(|ev| self.waits_on(ev).is_some_and(|w| w.beside))
     }
 
     /// Of the requests that wait for one file, the last to be armed is tried first: that is the

@@ -6,6 +6,8 @@
 //! needs no poll queue. A modelled device is polled by the clock. One poll takes all completions
 //! that have come: no completion waits behind a slow request.
 
+use crate::ring::parts::Driving;
+use crate::ring::parts::Setup;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
@@ -94,7 +96,7 @@ fn poll_until<'r>(
         if found >= want || !ctx.in_flight() || ring.dead.load(Relaxed) {
             return (ctx, Ok(0));
         }
-        if !ctx.polls_memory() {
+        if !ctx.drive.polls_memory() {
             // Workers have something, or another thread sleeps for what aio has: they need the
             // lock, and wake who sleeps.
             let asleep;
@@ -172,7 +174,7 @@ pub(crate) fn sleep_unlocked<'r>(
     let mut reap = aio.and_then(AioCtx::detach_reap);
     // Completions of aio that another thread takes would not end a sleep without an end.
     let watches = idle_sleep == IdleSleep::BLOCK && (in_flight == 0 || reap.is_some());
-    let wake = if watches { ctx.watch_others(reap.is_some()) } else { None };
+    let wake = if watches { ctx.drive.watch_others(reap.is_some()) } else { None };
     let blocks = wake.is_some();
     if !blocks && (ctx.drive.transports.workers > 0 || idle_sleep == IdleSleep::BLOCK) {
         // What others post ends no such sleep.
@@ -180,7 +182,7 @@ pub(crate) fn sleep_unlocked<'r>(
     }
     let idle_sleeping = ctx.trace.begin_idle_sleep(idle_sleep.until, idle_sleep.many);
     // A modelled device wakes who sleeps for it, as a real one does.
-    let due = ctx.model_due().filter(|&due| !idle_sleep.through() && due < idle_sleep.until);
+    let due = ctx.drive.model_due().filter(|&due| !idle_sleep.through() && due < idle_sleep.until);
     let idle_sleep = IdleSleep { until: due.unwrap_or(idle_sleep.until), ..idle_sleep };
     if ctx.drive.transports.with_models() {
         sys::exact_timers();
@@ -192,7 +194,7 @@ pub(crate) fn sleep_unlocked<'r>(
     }
     if blocks {
         // Any CQE ends it: the program may have taken it when the driver is asked for.
-        ctx.begin_drive(0, idle_sleep.until);
+        ctx.drive.begin_drive(0, idle_sleep.until);
     }
     drop(ctx);
     let slept = sleep::idle_sleep(reap.as_mut(), idle_sleep, in_flight, wake, mask);
@@ -226,16 +228,66 @@ fn validate_ext_arg(ctx: &mut Ctx, args: &Args) -> Result<()> {
 }
 
 impl Ctx {
+    /// Those who wait for up to `room` requests go by a policy from now on.
+    pub(crate) fn start_polling(&mut self, room: u32) {
+        let mut polling = self.setup.policy().map(|p| Polling::new(p, room));
+        // Who waits for whatever may come is woken by the first completion.
+        if let Some(polling) = polling.as_mut().filter(|_| !self.setup.polls()) {
+            polling.hybrid.wakes_at_once();
+        }
+        self.drive.transports.polling = polling;
+    }
+
+    /// Enters what sleeps came to in the statistics.
+    pub(crate) fn count_idle_sleeps(&mut self) {
+        let Some(polling) = &mut self.drive.transports.polling else { return };
+        let Tally { idle_sleeps, under, over, spared_ns, spun_ns } = polling.hybrid.take_tally();
+        if idle_sleeps + spun_ns > 0 {
+            let n = &self.stats.idle_sleeps;
+            let counts = [idle_sleeps, under, over, spared_ns, spun_ns];
+            let words = [&n.idle_sleeps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
+            words.into_iter().zip(counts).for_each(|(word, count)| word.add(count));
+        }
+    }
+}
+
+impl Driving {
+    /// Are there completions to poll for: of aio, for which nobody else sleeps, or of a modelled
+    /// device?
+    pub(crate) fn polls_memory(&self) -> bool {
+        let aio = self.transports.aio.as_ref();
+        aio.is_some_and(|aio| aio.in_flight() > 0 && !aio.is_detached())
+            || self.transports.with_models()
+    }
+
+    /// The eventfd that ends a sleep for what others post, and for earlier deadlines of modelled
+    /// devices; `aio`: it is a sleep for completions of aio. Then the thread that sleeps so is the
+    /// driver, which others wake. None if that cannot be.
+    fn watch_others(&mut self, aio: bool) -> Option<i32> {
+        if self.driver.active {
+            return None;
+        }
+        let set = self.transports.poll_set().ok()?;
+        set.clear_wake();
+        let wake = set.wake_fd().fd();
+        let armed = !aio || self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
+        armed.then_some(wake)
+    }
+}
+
+impl Setup {
     /// Completions are polled for.
     pub(crate) fn polls(&self) -> bool {
-        self.setup.flags & IORING_SETUP_IOPOLL != 0
+        self.flags & IORING_SETUP_IOPOLL != 0
     }
 
     /// Does the thread that enters poll for completions, and not an SQ thread?
     pub(crate) fn polls_by_enter(&self) -> bool {
-        self.setup.flags & (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL) == IORING_SETUP_IOPOLL
+        self.flags & (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL) == IORING_SETUP_IOPOLL
     }
+}
 
+impl Setup {
     /// A polled read or write needs a file with O_DIRECT (`io_rw_init_file`).
     ///
     /// # Errors
@@ -255,63 +307,16 @@ impl Ctx {
         Err(rw::first_of(&req.call, Errno::EOPNOTSUPP))
     }
 
-    /// Are there completions to poll for: of aio, for which nobody else sleeps, or of a modelled
-    /// device?
-    pub(crate) fn polls_memory(&self) -> bool {
-        let aio = self.drive.transports.aio.as_ref();
-        aio.is_some_and(|aio| aio.in_flight() > 0 && !aio.is_detached())
-            || self.drive.transports.with_models()
-    }
-
-    /// The eventfd that ends a sleep for what others post, and for earlier deadlines of modelled
-    /// devices; `aio`: it is a sleep for completions of aio. Then the thread that sleeps so is the
-    /// driver, which others wake. None if that cannot be.
-    fn watch_others(&mut self, aio: bool) -> Option<i32> {
-        if self.drive.driver.active {
-            return None;
-        }
-        let set = self.drive.transports.poll_set().ok()?;
-        set.clear_wake();
-        let wake = set.wake_fd().fd();
-        let armed =
-            !aio || self.drive.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
-        armed.then_some(wake)
-    }
-}
-
-impl Ctx {
     /// By which policy this ring waits, if it is not by what it was made for: a polled one spins,
     /// any other blocks.
     pub(crate) fn policy(&self) -> Option<Policy> {
         let own = match self.polls() {
-            true if self.setup.flags & IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
+            true if self.flags & IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
             true => Policy::Spin,
             false => Policy::Block,
         };
         let usual = if self.polls() { Policy::Spin } else { Policy::Block };
         Some(polling::forced().unwrap_or(own)).filter(|p| *p != usual)
-    }
-
-    /// Those who wait for up to `room` requests go by a policy from now on.
-    pub(crate) fn start_polling(&mut self, room: u32) {
-        let mut polling = self.policy().map(|p| Polling::new(p, room));
-        // Who waits for whatever may come is woken by the first completion.
-        if let Some(polling) = polling.as_mut().filter(|_| !self.polls()) {
-            polling.hybrid.wakes_at_once();
-        }
-        self.drive.transports.polling = polling;
-    }
-
-    /// Enters what sleeps came to in the statistics.
-    pub(crate) fn count_idle_sleeps(&mut self) {
-        let Some(polling) = &mut self.drive.transports.polling else { return };
-        let Tally { idle_sleeps, under, over, spared_ns, spun_ns } = polling.hybrid.take_tally();
-        if idle_sleeps + spun_ns > 0 {
-            let n = &self.stats.idle_sleeps;
-            let counts = [idle_sleeps, under, over, spared_ns, spun_ns];
-            let words = [&n.idle_sleeps, &n.under, &n.over, &n.spared_ns, &n.spun_ns];
-            words.into_iter().zip(counts).for_each(|(word, count)| word.add(count));
-        }
     }
 }
 

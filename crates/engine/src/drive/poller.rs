@@ -110,7 +110,7 @@ impl Poller {
         }
         let free = self.driven.iter_mut().find(|d| d.is_none())?;
         let mut ctx = ring.lock_soon()?;
-        if ctx.polls() || ctx.issue.leaves_work() || ring.dead.load(Relaxed) {
+        if ctx.setup.polls() || ctx.issue.leaves_work() || ring.dead.load(Relaxed) {
             return None;
         }
         if ctx.drive.driver.thread == sys::thread() {
@@ -135,7 +135,7 @@ impl Poller {
         if ctx.drive.transports.with_models() {
             sys::exact_timers();
         }
-        ctx.begin_drive(1, until);
+        ctx.drive.begin_drive(1, until);
         // So that its end is noticed.
         crate::ring::task::current();
         // Others are told what the turn has left for them.

@@ -458,7 +458,7 @@ fn check_registrations(ring: &Arc<Ring>) {
 impl Ctx {
     /// May completions appear without the program entering?
     pub(crate) fn wants_reactor(&self) -> bool {
-        if self.polls() {
+        if self.setup.polls() {
             return false;
         }
         !self.defers()

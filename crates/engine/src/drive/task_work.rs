@@ -28,7 +28,7 @@ pub fn run() {
             continue;
         }
         let Some(mut ctx) = ring.lock_soon() else { continue };
-        if ctx.defers() || ctx.polls() {
+        if ctx.defers() || ctx.setup.polls() {
             continue;
         }
         ctx = without_reactor(&ring, ctx);

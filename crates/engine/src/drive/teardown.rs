@@ -36,7 +36,7 @@ pub(crate) fn end(ring: &Arc<Ring>) {
     }
     let mut ctx = ring.lock();
     ctx.cancel_everything();
-    ctx.wake_driver();
+    ctx.drive.wake_driver();
     ctx.wake_waiters();
     ctx.completion.eventfd = None;
     core::mem::take(&mut ctx.resources.files).end();

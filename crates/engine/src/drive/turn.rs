@@ -3,6 +3,7 @@
 //! drives a ring calls it: enter, its wait, IOPOLL, the SQ thread, the reactor, a cancellation that
 //! waits. Kernel counterpart: `io_run_local_work`, `io_submit_flush_completions`.
 
+use crate::ring::parts::Driving;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::aio::AioCtx;
@@ -21,7 +22,7 @@ impl Ctx {
             // The thread that is in the middle of an issue does the rest.
             if let Turn::Events { events, early } = turn {
                 self.stash_events(events);
-                self.end_idle_sleep(early);
+                self.drive.end_idle_sleep(early);
             }
             return self.commit();
         }
@@ -39,7 +40,7 @@ impl Ctx {
                 if events.len() == BATCH {
                     self.take_events();
                 }
-                self.end_idle_sleep(early);
+                self.drive.end_idle_sleep(early);
                 self.reap_memory();
             }
         }
@@ -50,13 +51,6 @@ impl Ctx {
     pub(crate) fn post_ready(&mut self) {
         if self.in_flight() && !self.drive.driver.active {
             self.turn(Turn::All);
-        }
-    }
-
-    /// A sleep that a policy has asked for is over, if there was one.
-    fn end_idle_sleep(&mut self, early: Option<bool>) {
-        if let Some((early, polling)) = early.zip(self.drive.transports.polling.as_mut()) {
-            polling.woke(early);
         }
     }
 
@@ -137,7 +131,7 @@ impl Ctx {
     /// waits for them.
     fn run_and_commit(&mut self) {
         loop {
-            self.count_ended();
+            self.reqs.count_ended();
             self.post_tags();
             if self.reqs.drain.active {
                 self.queue_deferred();
@@ -186,6 +180,15 @@ impl Ctx {
                 self.events_first(&req);
                 self.queue_sqe(req);
             }
+        }
+    }
+}
+
+impl Driving {
+    /// A sleep that a policy has asked for is over, if there was one.
+    fn end_idle_sleep(&mut self, early: Option<bool>) {
+        if let Some((early, polling)) = early.zip(self.transports.polling.as_mut()) {
+            polling.woke(early);
         }
     }
 }

@@ -166,7 +166,7 @@ pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
     if other.defers() {
         other.commit();
         other.set_taskrun_by(msg.by_worker);
-        other.wake_driver();
+        other.drive.wake_driver();
         other.wake_waiters();
     } else {
         other.commit_from_elsewhere();

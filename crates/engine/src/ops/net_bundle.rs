@@ -5,9 +5,9 @@ use crate::io::socket::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, Socket, is_s
 use crate::ops::net::{attempt, limit_left, wait, waits_in_worker};
 use crate::ops::net_msg::recv_vector;
 use crate::resources::bundle::{ALL, Layout};
-use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
+use crate::ring::parts::Resources;
 use crate::ring::request::{Call, Finding, Net, OpState, Req, Selection};
 use softring_host::sys;
 use softring_host::user::in_user;
@@ -26,55 +26,6 @@ impl Call {
             OpState::Net(net) => net.msg.get_or_insert_default(),
             _ => unreachable!("made above"),
         }
-    }
-}
-
-impl Ctx {
-    /// Picks buffers for a SEND or a bundle. `alone`: a worker does, who takes one for each step.
-    ///
-    /// # Errors
-    /// `ENOENT`, `ENOBUFS`.
-    pub(crate) fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
-        let call = &mut req.call;
-        let none = |e| if alone && call.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
-        let (mut pick, mut head) =
-            self.resources.groups.head(call.io().select.group).map_err(none)?;
-        let receives = call.opcode == IORING_OP_RECV;
-        if alone && receives {
-            head.take_singly();
-            let len = head.one(u64::from(call.io().select.want)).len as u32;
-            self.resources.groups.commit(call.io().select.group, &mut pick, len);
-        }
-        // Who takes a single buffer knows one that is not there by its address.
-        if head.singly && pick.buf.addr == 0 {
-            call.set_pick(Some(pick));
-            return Err(Errno::ENOBUFS);
-        }
-        if receives {
-            call.set_pick(Some(pick));
-            call.place(pick.buf.addr, pick.buf.len);
-            call.message().head = head;
-            return Ok(());
-        }
-        let bundle = call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0;
-        let most = if bundle && pick.in_ring { usize::MAX } else { 1 };
-        let whole = call.io().select.want == 0 || !pick.in_ring;
-        let want = if whole { ALL } else { u64::from(call.io().select.want) };
-        let layout = head.lay_out(0, want, most)?;
-        if pick.in_ring && has(Change::BufferPlaces) {
-            let mut bufs = head.bufs.iter().take(layout.iov.len());
-            bufs.try_for_each(|buf| in_user(buf.addr, buf.len.into()))?;
-        }
-        pick.count = layout.iov.len() as u16;
-        // Nobody else may send the same bytes while this one waits.
-        self.resources.groups.commit(call.io().select.group, &mut pick, layout.len as u32);
-        if let Some(io) = call.state.io_mut() {
-            // The length is for the first step.
-            (io.select.pick, io.select.want) = (Some(pick), 0);
-        }
-        let msg = call.message();
-        (msg.iov, msg.last) = (layout.iov, layout.empty);
-        Ok(())
     }
 }
 
@@ -259,4 +210,52 @@ fn step(call: &mut Call, layout: &Layout, flags: u32) -> errno::Result<(u64, u16
     call.set_done(0);
     let n = recv_vector(call, flags)? as u64;
     Ok((n, layout.used(n)))
+}
+
+impl Resources {
+    /// Picks buffers for a SEND or a bundle. `alone`: a worker does, who takes one for each step.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOBUFS`.
+    pub(crate) fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
+        let call = &mut req.call;
+        let none = |e| if alone && call.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
+        let (mut pick, mut head) = self.groups.head(call.io().select.group).map_err(none)?;
+        let receives = call.opcode == IORING_OP_RECV;
+        if alone && receives {
+            head.take_singly();
+            let len = head.one(u64::from(call.io().select.want)).len as u32;
+            self.groups.commit(call.io().select.group, &mut pick, len);
+        }
+        // Who takes a single buffer knows one that is not there by its address.
+        if head.singly && pick.buf.addr == 0 {
+            call.set_pick(Some(pick));
+            return Err(Errno::ENOBUFS);
+        }
+        if receives {
+            call.set_pick(Some(pick));
+            call.place(pick.buf.addr, pick.buf.len);
+            call.message().head = head;
+            return Ok(());
+        }
+        let bundle = call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0;
+        let most = if bundle && pick.in_ring { usize::MAX } else { 1 };
+        let whole = call.io().select.want == 0 || !pick.in_ring;
+        let want = if whole { ALL } else { u64::from(call.io().select.want) };
+        let layout = head.lay_out(0, want, most)?;
+        if pick.in_ring && has(Change::BufferPlaces) {
+            let mut bufs = head.bufs.iter().take(layout.iov.len());
+            bufs.try_for_each(|buf| in_user(buf.addr, buf.len.into()))?;
+        }
+        pick.count = layout.iov.len() as u16;
+        // Nobody else may send the same bytes while this one waits.
+        self.groups.commit(call.io().select.group, &mut pick, layout.len as u32);
+        if let Some(io) = call.state.io_mut() {
+            // The length is for the first step.
+            (io.select.pick, io.select.want) = (Some(pick), 0);
+        }
+        let msg = call.message();
+        (msg.iov, msg.last) = (layout.iov, layout.empty);
+        Ok(())
+    }
 }

@@ -9,6 +9,7 @@ use crate::ops::net::{common_prep, send_setup};
 use crate::ops::{net, net_msg, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
+use crate::ring::parts::Requests;
 use crate::ring::request::{Call, Req, ReqFlags, Transfer};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -64,7 +65,7 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
     done
 }
 
-impl Ctx {
+impl Requests {
     /// The request's own CQE is posted; this is the one that gives its buffer back to the program,
     /// which comes with the next task work (`io_notif_flush`).
     #[cold]
@@ -82,6 +83,6 @@ impl Ctx {
             notif.res = IORING_NOTIF_USAGE_ZC_COPIED.cast_signed();
         }
         notif.flags |= ReqFlags::ENDED;
-        self.reqs.slab.add(notif)
+        self.slab.add(notif)
     }
 }

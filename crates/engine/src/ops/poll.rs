@@ -12,6 +12,7 @@ use crate::ops::ring_file;
 use crate::ring::cancel::same_file;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
+use crate::ring::parts::Completion;
 use crate::ring::request::{FileRef, Finding, OpState, Phase, Poll, Req, ReqFlags};
 use rustix::fd::AsRawFd;
 use softring_host::fd::kind::Kind;
@@ -152,7 +153,8 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let (all, user_data) = (mask_of(req, p.events, revents), req.user_data);
     let mask = news(&p, revents, all).cast_signed();
     let ring = p.waits
-        && (req.flags.contains(ReqFlags::POLLS_RING) || ctx.signalled_itself(&req.call.file, &p));
+        && (req.flags.contains(ReqFlags::POLLS_RING)
+            || ctx.completion.signalled_itself(&req.call.file, &p));
     let orphan = req.flags.contains(ReqFlags::ORPHAN);
     if mask == 0 {
         if p.events & EPOLLONESHOT != 0 {
@@ -171,18 +173,6 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     }
     ctx.poll_leave(id, p.events & EPOLLONESHOT != 0);
     ctx.complete(id, if orphan { Errno::ECANCELED.res() } else { mask });
-}
-
-impl Ctx {
-    /// Is it the ring's own eventfd that a multishot poll waits for, and has the ring signalled it?
-    fn signalled_itself(&self, file: &FileRef, poll: &Poll) -> bool {
-        poll.tells_each()
-            && self.completion.eventfd.as_ref().is_some_and(|own| {
-                own.may_be_polled()
-                    && same_file(own.fd.as_raw_fd(), file.fd())
-                    && own.take_signalled()
-            })
-    }
 }
 
 /// What is ready, without the error if another request has taken it since: an error wakes without
@@ -266,5 +256,17 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
     ctx.drive.transports.ready_now = true;
     if let Err(e) = ctx.poll_again(id) {
         ctx.end_soon(id, e.res());
+    }
+}
+
+impl Completion {
+    /// Is it the ring's own eventfd that a multishot poll waits for, and has the ring signalled it?
+    fn signalled_itself(&self, file: &FileRef, poll: &Poll) -> bool {
+        poll.tells_each()
+            && self.eventfd.as_ref().is_some_and(|own| {
+                own.may_be_polled()
+                    && same_file(own.fd.as_raw_fd(), file.fd())
+                    && own.take_signalled()
+            })
     }
 }

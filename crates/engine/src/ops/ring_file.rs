@@ -74,7 +74,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req, fd: i32) -> Option<Outcome> {
     if !sys::blocks(fd) {
         return Some(Outcome::Done(Errno::EAGAIN.res()));
     }
-    ctx.recycle_buffer(req);
+    ctx.resources.recycle_buffer(req);
     Some(poll(ctx, req, fd, wanted & IN | EPOLLONESHOT))
 }
 

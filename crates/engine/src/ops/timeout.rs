@@ -139,7 +139,7 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     match &req.call.state {
         OpState::Timeout(new) if update => move_deadline(ctx, id, new.period, sqe.op_flags),
         _ => {
-            ctx.timeouts_disarm(id);
+            ctx.reqs.timeouts_disarm(id);
             ctx.end_soon(id, Errno::ECANCELED.res());
         }
     }
@@ -158,7 +158,7 @@ fn move_deadline(ctx: &mut Ctx, id: ReqId, period: u64, flags: u32) {
         t.set_deadline(abs);
         t
     };
-    if let Some(t) = ctx.timeouts_disarm(id) {
+    if let Some(t) = ctx.reqs.timeouts_disarm(id) {
         return ctx.timeouts_insert(id, moved(t));
     }
     if let Some((_, t)) = ctx.submit.disarmed.iter_mut().find(|(of, _)| *of == id) {

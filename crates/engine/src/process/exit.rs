@@ -45,7 +45,7 @@ fn ends_on(ring: &Arc<Ring>, task: u32) {
         if !ctx.defers() && ctx.reqs.slab.iter().any(|(_, r)| r.task == task) {
             if hands < HANDS && ctx.drive.driver.active {
                 hands += 1;
-                ctx.wake_driver();
+                ctx.drive.wake_driver();
                 let _ = sleep_for_change(ctx, u64::MAX);
                 continue;
             }

@@ -10,6 +10,7 @@
 //!
 //! The page is written and read under the uring lock. It has room for [`SLOTS`] requests.
 
+use crate::ring::parts::Requests;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 
@@ -167,7 +168,7 @@ impl Ctx {
             return;
         }
         let has_parent = !self.defers() && reactor::parent().is_some();
-        let left = if has_parent { self.in_order() } else { Vec::new() };
+        let left = if has_parent { self.reqs.in_order() } else { Vec::new() };
         let (me, page) = (softring_host::fork::pid(), self.mem.control.clone());
         let before = core::mem::take(&mut self.setup.inherited.written);
         let mut used = [false; SLOTS];
@@ -189,17 +190,6 @@ impl Ctx {
             page.journal_writes().fetch_add(1, Relaxed);
             reactor::wake_parent();
         }
-    }
-
-    /// What is in flight, as far as there is room for: each chain from its head on.
-    fn in_order(&self) -> Vec<Left> {
-        let few = || self.reqs.slab.iter().take(SLOTS);
-        let followers: Vec<ReqId> = few().filter_map(|(_, req)| req.link).collect();
-        let next = |id: &ReqId| self.reqs.slab.get(*id).and_then(|req| req.link);
-        let chain = |head| core::iter::successors(Some(head), next).map(move |id| (head, id));
-        let heads = few().map(|(id, _)| id).filter(|id| !followers.contains(id));
-        let left = |(head, id)| Some(Left::of(self.reqs.slab.get(id)?, id != head));
-        heads.flat_map(chain).filter_map(left).take(SLOTS).collect()
     }
 
     /// Takes what `child` has written down off the page, and over; its timeouts, too, end with it
@@ -361,4 +351,17 @@ pub(crate) fn take_over(ring: &Arc<Ring>, child: u32, end: End) -> bool {
     ctx.turn(Turn::Memory);
     ctx.wake_waiters();
     true
+}
+
+impl Requests {
+    /// What is in flight, as far as there is room for: each chain from its head on.
+    fn in_order(&self) -> Vec<Left> {
+        let few = || self.slab.iter().take(SLOTS);
+        let followers: Vec<ReqId> = few().filter_map(|(_, req)| req.link).collect();
+        let next = |id: &ReqId| self.slab.get(*id).and_then(|req| req.link);
+        let chain = |head| core::iter::successors(Some(head), next).map(move |id| (head, id));
+        let heads = few().map(|(id, _)| id).filter(|id| !followers.contains(id));
+        let left = |(head, id)| Some(Left::of(self.slab.get(id)?, id != head));
+        heads.flat_map(chain).filter_map(left).take(SLOTS).collect()
+    }
 }

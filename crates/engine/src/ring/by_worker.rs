@@ -5,6 +5,7 @@
 use crate::io::socket::check_zero_copy;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
+use crate::ring::parts::Completion;
 use crate::ring::request::{Phase, Req, ReqFlags, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_simple;
@@ -98,7 +99,7 @@ impl Ctx {
     /// ends what armed a worker's poll for many, and all on rings that only their task posts to.
     pub(crate) fn ends_by(&mut self, req: &mut Req, res: i32) {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
-        let punted = !req.is_workers() && self.worker_ends(req);
+        let punted = !req.is_workers() && self.completion.worker_ends(req);
         let workers = req.is_workers() || punted;
         if punted && self.defers() && self.completion.eventfd.is_some() {
             self.set_taskrun_by(true);
@@ -113,20 +114,6 @@ impl Ctx {
         if let Some(e) = self.completion.eventfd.as_mut().filter(|_| by_itself) {
             e.worker_posts(skips || !room);
         }
-    }
-}
-
-impl Ctx {
-    /// Is its file in memory, or is it to write to one that blocks and knows no other way? The
-    /// kernel's worker does that, since no attempt may be made without one. Asked only where it
-    /// shows.
-    fn worker_ends(&self, req: &Req) -> bool {
-        (req.linked() || self.completion.eventfd.is_some())
-            && req.row.has(opdef::AIO)
-            && match kind_of(&req.call.file) {
-                Kind::Memory => true,
-                kind => req.only_blocks(kind),
-            }
     }
 }
 
@@ -170,4 +157,18 @@ fn handed_back(req: &Req, res: i32) -> bool {
     let unfit = || check_zero_copy(req.call.file.fd()).is_err();
     let copies = req.flags.contains(ReqFlags::NOTIF) && is(Errno::EOPNOTSUPP);
     transfers && (copies && unfit() || is(Errno::ENOTSOCK))
+}
+
+impl Completion {
+    /// Is its file in memory, or is it to write to one that blocks and knows no other way? The
+    /// kernel's worker does that, since no attempt may be made without one. Asked only where it
+    /// shows.
+    fn worker_ends(&self, req: &Req) -> bool {
+        (req.linked() || self.eventfd.is_some())
+            && req.row.has(opdef::AIO)
+            && match kind_of(&req.call.file) {
+                Kind::Memory => true,
+                kind => req.only_blocks(kind),
+            }
+    }
 }

@@ -251,7 +251,7 @@ impl Ctx {
                 }
             }
             Phase::Timer(_) => {
-                self.timeouts_disarm(id);
+                self.reqs.timeouts_disarm(id);
                 self.end_soon(id, Errno::ECANCELED.res());
             }
             Phase::Queued => {
@@ -284,7 +284,7 @@ impl Ctx {
 
     /// The ring ends: everything is dropped, nothing is posted.
     pub(crate) fn cancel_everything(&mut self) {
-        self.abandon_futex_waiters();
+        self.reqs.abandon_futex_waiters();
         self.forget_in_flight();
     }
 

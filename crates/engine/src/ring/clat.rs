@@ -11,8 +11,10 @@
 //!   size each place has its turn.
 //! * Not timed: multishot requests, which end when nobody wants them any more.
 
+use crate::ring::batch::SubmitState;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, OpDef};
+use crate::ring::parts::Requests;
 use crate::ring::request::{Req, ReqFlags};
 use softring_host::time::Clock;
 
@@ -35,18 +37,6 @@ impl Ctx {
     pub(crate) fn samples_begin(&mut self) -> u32 {
         self.reqs.slab.start = 0;
         if self.stats.seen() { self.submit.sampling.due } else { u32::MAX }
-    }
-
-    /// `done` SQEs were taken, and the next to be timed would have been `due`.
-    #[inline]
-    pub(crate) fn samples_end(&mut self, due: u32, done: u32) {
-        self.submit.sampling.due = due.saturating_sub(done).max(1);
-    }
-
-    /// This one is timed.
-    #[cold]
-    pub(crate) fn sample_start(&self) -> Timed {
-        Timed { at: Clock::Monotonic.now(), reqs: self.reqs.nr_reqs - self.reqs.nr_ended }
     }
 
     /// It was tried; answers how many behind it the next one is. It counts only if it has ended:
@@ -101,5 +91,21 @@ impl Ctx {
         let new = tail.wrapping_sub(core::mem::replace(&mut self.completion.counted_tail, tail));
         self.stats.cqes.add(u64::from(new));
         self.stats.in_flight.set(u64::from(self.reqs.nr_reqs - self.reqs.nr_ended));
+    }
+}
+
+impl Requests {
+    /// This one is timed.
+    #[cold]
+    pub(crate) fn sample_start(&self) -> Timed {
+        Timed { at: Clock::Monotonic.now(), reqs: self.nr_reqs - self.nr_ended }
+    }
+}
+
+impl SubmitState {
+    /// `done` SQEs were taken, and the next to be timed would have been `due`.
+    #[inline]
+    pub(crate) fn samples_end(&mut self, due: u32, done: u32) {
+        self.sampling.due = due.saturating_sub(done).max(1);
     }
 }

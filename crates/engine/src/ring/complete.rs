@@ -1,6 +1,7 @@
 //! The end of a request: its CQE, its links, the barrier, the commit.
 //! Kernel counterpart: `io_submit_flush_completions`, `io_free_batch_list`.
 
+use crate::ring::parts::Requests;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::token::ReqId;
@@ -79,7 +80,7 @@ impl Ctx {
         // It was on its way when a request that was tried ended.
         let tried = notif && req.tried_to_send();
         if tried {
-            let notif = self.notification(&req);
+            let notif = self.reqs.notification(&req);
             self.work.queue(notif);
         }
         let disarm = ReqFlags::LINKS | ReqFlags::ARM_LTIMEOUT | ReqFlags::LINK_TIMEOUT;
@@ -87,7 +88,7 @@ impl Ctx {
             self.queue_next(&mut req);
         }
         if notif && !tried {
-            let notif = self.notification(&req);
+            let notif = self.reqs.notification(&req);
             self.queue_follower(notif);
         }
         self.reqs.slab.leave(req);
@@ -138,15 +139,10 @@ impl Ctx {
     /// A batch is through, but its task work is not run: what has ended in it holds no barrier.
     pub(crate) fn free_ended(&mut self) {
         let ended = self.reqs.nr_ended > 0;
-        self.count_ended();
+        self.reqs.count_ended();
         if ended && self.reqs.drain.active {
             self.queue_deferred();
         }
-    }
-
-    /// Requests that have ended count until the batch that they ended in is through.
-    pub(crate) fn count_ended(&mut self) {
-        self.reqs.nr_reqs -= core::mem::take(&mut self.reqs.nr_ended);
     }
 
     /// CQEs so far, those included that wait for room; wraps.
@@ -242,5 +238,12 @@ impl Ctx {
                 e.worker_posts(false);
             }
         }
+    }
+}
+
+impl Requests {
+    /// Requests that have ended count until the batch that they ended in is through.
+    pub(crate) fn count_ended(&mut self) {
+        self.nr_reqs -= core::mem::take(&mut self.nr_ended);
     }
 }

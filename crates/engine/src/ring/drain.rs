@@ -3,6 +3,7 @@
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
+use crate::ring::parts::Requests;
 use crate::ring::request::{Phase, ReqFlags};
 use crate::ring::trace::Name;
 use crate::stats::trace::Step;
@@ -22,13 +23,13 @@ impl Ctx {
     /// Queues a request behind the barrier.
     pub(crate) fn drain_req(&mut self, id: ReqId) {
         self.note_creds_of_chain(Some(id));
-        self.keep_creds_of_chain(id);
+        self.reqs.keep_creds_of_chain(id);
         let Some(req) = self.reqs.slab.get_mut(id) else { return };
         req.phase = Phase::Drained;
         let barrier = req.flags.contains(ReqFlags::IO_DRAIN);
         let (name, number) = (Name::of(req), req.trace);
         self.trace_step(Step::Drained, name, number, 0);
-        self.reqs.drain.drained += self.chain_len(id);
+        self.reqs.drain.drained += self.reqs.chain_len(id);
         self.reqs.drain.list.push_back(id);
         self.queue_deferred();
         if !barrier && self.reqs.drain.list.is_empty() {
@@ -47,24 +48,26 @@ impl Ctx {
             }
             first = false;
             self.reqs.drain.list.pop_front();
-            self.reqs.drain.drained -= self.chain_len(id);
+            self.reqs.drain.drained -= self.reqs.chain_len(id);
             if let Some(req) = self.reqs.slab.get_mut(id) {
                 req.phase = Phase::Prepped;
                 self.work.queue(id);
             }
         }
     }
+}
 
+impl Requests {
     /// The kernel takes the credentials of what waits behind a barrier (`io_prep_async_link`).
     fn keep_creds_of_chain(&mut self, head: ReqId) {
         let mut next = Some(head);
-        while let Some(req) = next.and_then(|id| self.reqs.slab.get_mut(id)) {
+        while let Some(req) = next.and_then(|id| self.slab.get_mut(id)) {
             req.flags |= ReqFlags::CREDS_KEPT;
             next = req.link;
         }
     }
 
     fn chain_len(&self, id: ReqId) -> u32 {
-        core::iter::successors(Some(id), |&id| self.reqs.slab.get(id)?.link).count() as u32
+        core::iter::successors(Some(id), |&id| self.slab.get(id)?.link).count() as u32
     }
 }

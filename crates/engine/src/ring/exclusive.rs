@@ -4,6 +4,7 @@
 //! `EPOLLEXCLUSIVE`); epoll's own flag of that name knows neither one-shot entries nor several
 //! requests behind one set.
 
+use crate::ring::parts::Requests;
 use std::collections::VecDeque;
 
 use crate::io::token::ReqId;
@@ -36,7 +37,7 @@ impl Ctx {
             self.reqs.exclusive.0.entry(key).or_default().push_front(id);
             return false;
         }
-        let waits = self.somebody_is_armed(key, id);
+        let waits = self.reqs.somebody_is_armed(key, id);
         self.reqs.exclusive.0.entry(key).or_default().push_back(id);
         waits
     }
@@ -51,16 +52,6 @@ impl Ctx {
                 leave(&mut self.drive.transports, other, req, false);
             }
         }
-    }
-
-    /// Is a request registered for the listener of `id`? The number in its SQE may mean another
-    /// listener by now.
-    fn somebody_is_armed(&self, key: Key, id: ReqId) -> bool {
-        let Some(fd) = self.reqs.slab.get(id).map(|r| r.call.file.fd()) else { return false };
-        let queue = self.reqs.exclusive.0.get(&key).into_iter().flatten();
-        let mut armed =
-            queue.filter_map(|&other| self.reqs.slab.get(other)).filter(|r| is_armed(r));
-        armed.any(|r| same_file(r.call.file.fd(), fd))
     }
 
     /// `id` waits no more; if it was registered, the next request for its listener is registered.
@@ -84,7 +75,7 @@ impl Ctx {
             let Some(queue) = self.reqs.exclusive.0.get(&key) else { return };
             let waits = |id: &&ReqId| self.reqs.slab.get(**id).is_some_and(|r| !is_armed(r));
             let Some(&next) = queue.iter().filter(waits).nth(served) else { return };
-            if self.somebody_is_armed(key, next) {
+            if self.reqs.somebody_is_armed(key, next) {
                 served += 1;
                 continue;
             }
@@ -96,5 +87,16 @@ impl Ctx {
                 }
             }
         }
+    }
+}
+
+impl Requests {
+    /// Is a request registered for the listener of `id`? The number in its SQE may mean another
+    /// listener by now.
+    fn somebody_is_armed(&self, key: Key, id: ReqId) -> bool {
+        let Some(fd) = self.slab.get(id).map(|r| r.call.file.fd()) else { return false };
+        let queue = self.exclusive.0.get(&key).into_iter().flatten();
+        let mut armed = queue.filter_map(|&other| self.slab.get(other)).filter(|r| is_armed(r));
+        armed.any(|r| same_file(r.call.file.fd(), fd))
     }
 }

@@ -1,5 +1,6 @@
 //! Requests with a futex waiter: handed over, woken, cancelled.
 
+use crate::ring::parts::Requests;
 use std::sync::{Arc, Weak};
 
 use crate::io::futex_each::Each;
@@ -48,15 +49,9 @@ impl Ctx {
         }
     }
 
-    /// Does the request wait in the name of this waiter?
-    pub(crate) fn sleeps_for(&self, w: &Arc<FutexWaiter>, id: ReqId) -> bool {
-        let theirs = |r: &Req| matches!(&r.phase, Phase::Sleeping(other) if Arc::ptr_eq(w, other));
-        self.reqs.slab.get(id).is_some_and(theirs)
-    }
-
     /// The futex waiter `by` of several was woken.
     pub(crate) fn one_done(&mut self, by: &Arc<FutexWaiter>, id: ReqId, each: &Each, index: usize) {
-        let leader = each.leader().filter(|leader| self.sleeps_for(leader, id));
+        let leader = each.leader().filter(|leader| self.reqs.sleeps_for(leader, id));
         let Some(leader) = leader else { return each.too_late(index) };
         let first = each.claim(&mut self.drive.transports.futex_waiters, by, index);
         self.futex_waiter_done(&leader, id, first);
@@ -70,7 +65,7 @@ impl Ctx {
         id: ReqId,
         mut res: i32,
     ) -> bool {
-        let mine = self.sleeps_for(by, id);
+        let mine = self.reqs.sleeps_for(by, id);
         let Some(req) = self.reqs.slab.get_mut(id).filter(|_| mine) else { return true };
         match req.row.waiting {
             Some(waiting) if req.flags.contains(ReqFlags::ORPHAN) => res = (waiting.orphan)(),
@@ -84,7 +79,7 @@ impl Ctx {
         if self.defers() {
             self.end_soon(id, res);
             self.set_taskrun();
-            self.wake_driver();
+            self.drive.wake_driver();
             self.wake_waiters();
         } else {
             self.complete(id, res);
@@ -116,10 +111,18 @@ impl Ctx {
         self.work.queue(id);
         Ok(())
     }
+}
+
+impl Requests {
+    /// Does the request wait in the name of this waiter?
+    pub(crate) fn sleeps_for(&self, w: &Arc<FutexWaiter>, id: ReqId) -> bool {
+        let theirs = |r: &Req| matches!(&r.phase, Phase::Sleeping(other) if Arc::ptr_eq(w, other));
+        self.slab.get(id).is_some_and(theirs)
+    }
 
     /// The ring ends: sends away who waits for its requests.
     pub(crate) fn abandon_futex_waiters(&mut self) {
-        for (_, req) in self.reqs.slab.iter() {
+        for (_, req) in self.slab.iter() {
             if let Phase::Sleeping(w) = &req.phase {
                 w.abandon();
             }

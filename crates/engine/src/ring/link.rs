@@ -4,6 +4,7 @@
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
+use crate::ring::parts::Requests;
 use crate::ring::request::{FileRef, OpState, Phase, Req, ReqFlags, Timer};
 use softring_uapi::errno::Errno;
 use softring_uapi::{IORING_OP_LINK_TIMEOUT, IORING_TIMEOUT_ABS};
@@ -76,7 +77,7 @@ impl Ctx {
             if let Some(id) = req.link
                 && self.reqs.slab.get(id).is_some_and(is_timeout)
             {
-                let armed = self.timeouts_disarm(id);
+                let armed = self.reqs.timeouts_disarm(id);
                 // The kernel arms it even behind a head that ends when it is issued. One whose time
                 // had come by then fires, and finds nothing to cancel.
                 let tried = armed.is_some() || was_issued(req);
@@ -131,14 +132,14 @@ impl Ctx {
 
     /// Ends a waiting request with the next task work (`io_req_task_queue_fail`).
     pub(crate) fn end_soon(&mut self, id: ReqId, res: i32) {
-        if self.ends_with(id, res).is_some() {
+        if self.reqs.ends_with(id, res).is_some() {
             self.work.queue(id);
         }
     }
 
     /// As [`Self::end_soon`], for what an attempt leaves to task work.
     pub(crate) fn end_later(&mut self, id: ReqId, res: i32) {
-        let Some(req) = self.ends_with(id, res) else { return };
+        let Some(req) = self.reqs.ends_with(id, res) else { return };
         if req.is_handed_back() {
             self.queue_from_worker(id);
         } else {
@@ -155,18 +156,6 @@ impl Ctx {
         }
     }
 
-    fn ends_with(&mut self, id: ReqId, res: i32) -> Option<&Req> {
-        let req = self.reqs.slab.get_mut(id)?;
-        req.res = res;
-        if res < 0 {
-            req.set_fail();
-            req.call.cflags = 0;
-        }
-        req.flags |= ReqFlags::ENDED;
-        req.phase = Phase::Prepped;
-        Some(req)
-    }
-
     /// Arms the LINK_TIMEOUT behind a request that now waits.
     pub(crate) fn arm_linked_timeout(&mut self, id: ReqId) {
         let Some(req) = self.reqs.slab.get_mut(id) else { return };
@@ -177,5 +166,19 @@ impl Ctx {
         let Some(timeout) = req.link else { return };
         req.flags |= ReqFlags::LINK_TIMEOUT;
         self.timeouts_arm_linked(timeout, id);
+    }
+}
+
+impl Requests {
+    fn ends_with(&mut self, id: ReqId, res: i32) -> Option<&Req> {
+        let req = self.slab.get_mut(id)?;
+        req.res = res;
+        if res < 0 {
+            req.set_fail();
+            req.call.cflags = 0;
+        }
+        req.flags |= ReqFlags::ENDED;
+        req.phase = Phase::Prepped;
+        Some(req)
     }
 }

@@ -9,6 +9,7 @@ use crate::io::socket::{self, MSG_DONTWAIT, MSG_NOSIGNAL, Socket};
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
+use crate::ring::parts::Driving;
 use crate::ring::request::{FileRef, Finding, Phase, Poll, Req, ReqFlags};
 use softring_host::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use softring_uapi::epoll_event;
@@ -77,15 +78,11 @@ impl Registration {
 }
 
 impl Ctx {
-    pub(crate) fn registration(&mut self, fd: i32) -> Option<&mut Registration> {
-        self.drive.transports.poll.as_mut()?.registration(fd)
-    }
-
     /// An event has come for a number: its waiters are issued again, the last to be armed first,
     /// until nothing is left for them. That is the order of the kernel's wait queue, in which a
     /// request that waits again is first, too. Requests that go back to a worker come last.
     pub(crate) fn registration_fired(&mut self, fd: i32, seen: u32) {
-        let Some(s) = self.registration(fd) else { return };
+        let Some(s) = self.drive.registration(fd) else { return };
         s.on_event(seen);
         if let [only] = s.waiters[..] {
             self.wake_registered(fd, only, seen, 0);
@@ -160,8 +157,8 @@ impl Ctx {
         if !receives(req) || req.flags.contains(ReqFlags::NOWAIT) || self.drive.driver.active {
             return false;
         }
-        let Some(empty) = self.registration(fd).map(|s| s.empty) else { return false };
-        if !self.trusts(fd) {
+        let Some(empty) = self.drive.registration(fd).map(|s| s.empty) else { return false };
+        if !self.drive.trusts(fd) {
             return false;
         }
         if !polled {
@@ -171,37 +168,9 @@ impl Ctx {
             self.poll_aside();
         }
         self.submit.polled = true;
-        let Some(s) = self.registration(fd) else { return false };
+        let Some(s) = self.drive.registration(fd) else { return false };
         req.call.set_seen(s.seen);
         s.empty
-    }
-
-    /// A receive was successful at once. It may have taken all that there was; and the next one on
-    /// that number shall know more than this one did.
-    pub(crate) fn received_at_once(&mut self, req: &Req, res: i32) {
-        let FileRef::Plain(fd) = req.call.file else { return };
-        if res <= 0 || !receives(req) || !softring_host::fd::numbers::closes_all_reported() {
-            return;
-        }
-        if self.registration(fd).is_some() {
-            return note(self.registration(fd), req);
-        }
-        let stream = Socket::of(fd) == Socket::Tcp;
-        if let Some(set) =
-            self.drive.transports.poll_set().ok().filter(|s| stream && s.may_register(fd))
-        {
-            // Where that fails, the next one knows no more.
-            let _ = set.begin(fd, IN);
-        }
-    }
-
-    /// Does an event come for everything that a receive could find?
-    fn trusts(&mut self, fd: i32) -> bool {
-        let Some(s) = self.registration(fd) else { return false };
-        if s.trust == Trust::Unasked {
-            s.trust = if socket::tells_all(fd) { Trust::Yes } else { Trust::No };
-        }
-        s.trust == Trust::Yes
     }
 
     /// Is this the last of a batch, and will the wait that follows poll epoll?
@@ -275,7 +244,8 @@ impl Ctx {
     /// Keeps events for [`take_stash`](Self::take_stash).
     pub(crate) fn stash_events(&mut self, events: &[epoll_event]) {
         for ev in events {
-            if let Some(s) = persistent::number(ev.data).and_then(|fd| self.registration(fd)) {
+            if let Some(s) = persistent::number(ev.data).and_then(|fd| self.drive.registration(fd))
+            {
                 s.on_event(ev.events);
             }
             if !self.joins_stashed(ev) {
@@ -314,5 +284,40 @@ impl Ctx {
                 self.poll_events(&events);
             }
         }
+    }
+}
+
+impl Driving {
+    pub(crate) fn registration(&mut self, fd: i32) -> Option<&mut Registration> {
+        self.transports.poll.as_mut()?.registration(fd)
+    }
+}
+
+impl Driving {
+    /// A receive was successful at once. It may have taken all that there was; and the next one on
+    /// that number shall know more than this one did.
+    pub(crate) fn received_at_once(&mut self, req: &Req, res: i32) {
+        let FileRef::Plain(fd) = req.call.file else { return };
+        if res <= 0 || !receives(req) || !softring_host::fd::numbers::closes_all_reported() {
+            return;
+        }
+        if self.registration(fd).is_some() {
+            return note(self.registration(fd), req);
+        }
+        let stream = Socket::of(fd) == Socket::Tcp;
+        if let Some(set) = self.transports.poll_set().ok().filter(|s| stream && s.may_register(fd))
+        {
+            // Where that fails, the next one knows no more.
+            let _ = set.begin(fd, IN);
+        }
+    }
+
+    /// Does an event come for everything that a receive could find?
+    fn trusts(&mut self, fd: i32) -> bool {
+        let Some(s) = self.registration(fd) else { return false };
+        if s.trust == Trust::Unasked {
+            s.trust = if socket::tells_all(fd) { Trust::Yes } else { Trust::No };
+        }
+        s.trust == Trust::Yes
     }
 }

@@ -6,6 +6,8 @@ use crate::io::socket::{MSG_ERRQUEUE, MSG_OOB, POLLRDHUP, check_zero_copy, is_so
 use crate::resources::kbuf::Pick;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef;
+use crate::ring::parts::Driving;
+use crate::ring::parts::Resources;
 use crate::ring::request::{Call, FileRef, Req, ReqFlags, Selection, Transfer, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::tries;
@@ -40,7 +42,7 @@ impl Ctx {
         let forced = ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT;
         let alone = req.is_with_worker() || req.flags & forced == ReqFlags::FORCE_ASYNC;
         if req.selects_many() {
-            return self.select_many(req, alone);
+            return self.resources.select_many(req, alone);
         }
         // What cannot be polled is read at once.
         let file = &req.call.file;
@@ -83,48 +85,9 @@ impl Ctx {
     /// A read that cannot wait for readiness has used up what it picked, whatever comes of it.
     #[cold]
     fn use_up(&mut self, req: &mut Req) {
-        if req.reads_once() && !self.can_poll(&req.call.file) {
-            self.keep_buffer(req);
+        if req.reads_once() && !self.drive.can_poll(&req.call.file) {
+            self.resources.keep_buffer(req);
         }
-    }
-
-    /// What is refused before a buffer is picked or looked up.
-    ///
-    /// # Errors
-    /// `ENOTSOCK`, `EBADFD`, `ECANCELED`; `EAGAIN` for what is to wait and not to wait.
-    pub(crate) fn before_buffers(&mut self, req: &mut Req) -> Result<()> {
-        if req.goes_on_by_worker() && self.waits_once(&req.call.file) {
-            req.flags.remove(ReqFlags::MULTISHOT);
-        }
-        let req = &*req;
-        let file = &req.call.file;
-        if req.receives_anything() {
-            return Ok(());
-        }
-        let sends_fixed = req.has_socket_first();
-        let buffers = req.flags.contains(ReqFlags::BUFFER_SELECT) || sends_fixed;
-        let transfers = req.flags.contains(ReqFlags::SENDRECV);
-        let many = req.goes_on_by_worker();
-        if transfers && buffers && !is_socket(file.fd()) && !many {
-            return open_or(file.fd(), Errno::ENOTSOCK);
-        }
-        if sends_fixed {
-            if req.row.has(opdef::ZERO_COPY) {
-                check_zero_copy(file.fd())?;
-            }
-            let waits = !req.flags.contains(ReqFlags::NOWAIT) && !req.follows_in_worker();
-            if req.polls_first() && !waits {
-                return Err(Errno::EAGAIN);
-            }
-        }
-        let reads_many = req.row.has(opdef::READS_MANY);
-        if (reads_many || many) && !self.can_poll(file) {
-            return open_or(file.fd(), Errno::EBADFD);
-        }
-        if many && req.row.has(opdef::SELECT_MANY) && may_send(req) {
-            return Err(Errno::ECANCELED);
-        }
-        Ok(())
     }
 
     /// The kernel's worker only arms a bundle to send, and gives up if it could go at once. Once
@@ -132,47 +95,6 @@ impl Ctx {
     pub(crate) fn worker_gives_up(&self, req: &Req) -> bool {
         let forced = ReqFlags::MULTISHOT | ReqFlags::FORCE_ASYNC;
         req.row.has(opdef::SELECT_MANY) && req.flags.contains(forced) && may_send(req)
-    }
-
-    /// The request has to wait for readiness: somebody else may use the buffer meanwhile. (A READ
-    /// and a SEND keep what they took from a list, as the kernel's do.)
-    #[inline]
-    pub(crate) fn recycle_buffer(&mut self, req: &mut Req) {
-        if req.flags.contains(ReqFlags::BUFFER_SELECT) {
-            self.recycle_selected(req);
-        }
-    }
-
-    fn recycle_selected(&mut self, req: &mut Req) {
-        if req.flags.contains(ReqFlags::SENDRECV) && req.call.io().done > 0 {
-            let Some(Transfer { select, done, .. }) = req.call.state.io_mut() else { return };
-            if let Some(pick) = select.pick.as_mut().filter(|pick| !pick.committed) {
-                // The CQE does not say whether the buffer has room left.
-                self.resources.groups.commit(select.group, pick, *done as u32);
-                pick.more = false;
-            }
-            return;
-        }
-        let keeps = req.row.bits & (opdef::READS_ONCE | opdef::SELECT_MANY) != 0;
-        // A READ_MULTISHOT forgets it, and a RECVMSG keeps it apart.
-        let clamps = (req.reads_once() || req.receives_plainly()) && !req.selects_many();
-        let Some(Transfer { select, len, .. }) = req.call.state.io_mut() else { return };
-        if let Some(pick) = select.pick.filter(|pick| clamps && pick.count <= 1) {
-            select.most = pick.buf.len.min(*len);
-        }
-        let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
-        if let Some(pick) = select.pick.take_if(free) {
-            self.resources.groups.recycle(select.group, pick);
-        }
-    }
-
-    /// The request goes where nobody holds the ring's lock: its buffer is its own from here.
-    pub(crate) fn keep_buffer(&mut self, req: &mut Req) {
-        if let Some(Transfer { select: Selection { group, pick: Some(pick), .. }, len, .. }) =
-            req.call.state.io_mut()
-        {
-            self.resources.groups.commit(*group, pick, *len);
-        }
     }
 
     /// The request has its result: its CQE names the buffer if that was used.
@@ -200,7 +122,7 @@ impl Ctx {
             return self.resources.groups.recycle(req.call.io().select.group, pick);
         }
         if !used {
-            return self.recycle_selected(req);
+            return self.resources.recycle_selected(req);
         }
         let group = req.call.io().select.group;
         req.call.set_pick(None);
@@ -214,40 +136,6 @@ impl Ctx {
         if pick.count > 1 {
             self.resources.groups.drop_second(group, pick);
         }
-    }
-}
-
-impl Ctx {
-    /// Can the file be polled, and knows no attempt without waiting? The kernel's worker then makes
-    /// one that waits, and a multishot request ends with it.
-    fn waits_once(&mut self, file: &FileRef) -> bool {
-        let fd = file.fd();
-        self.can_poll(file)
-            && (softring_host::fd::numbers::is_ring(fd) || !is_socket(fd) && !tries(fd))
-    }
-
-    /// Would the kernel's worker, which is to poll first, find the file ready? Then it makes an
-    /// attempt that waits, and nobody polls any more.
-    pub(crate) fn worker_finds_ready(&mut self, req: &Req) -> bool {
-        let waits = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
-        let events = req.poll_events();
-        req.flags.intersection(waits) == ReqFlags::FORCE_ASYNC
-            && self.can_poll(&req.call.file)
-            && sys::poll_now(req.call.file.fd(), (events as u16).cast_signed()) != 0
-    }
-
-    /// Can the file be polled? A device may look like a stream and not be one.
-    fn can_poll(&mut self, file: &FileRef) -> bool {
-        const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
-        let fd = file.fd();
-        if softring_host::fd::numbers::is_ring(fd) {
-            return true;
-        }
-        if kind_of(file) != Kind::Pollable {
-            return false;
-        }
-        sys::poll_now(fd, ALWAYS) != ALWAYS
-            || self.drive.transports.poll_set().map_or(true, |set| set.takes(fd))
     }
 }
 
@@ -376,5 +264,127 @@ impl Call {
         if let Some(io) = self.state.io_mut() {
             io.select.most = most;
         }
+    }
+}
+
+impl Driving {
+    /// Can the file be polled? A device may look like a stream and not be one.
+    fn can_poll(&mut self, file: &FileRef) -> bool {
+        const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
+        let fd = file.fd();
+        if softring_host::fd::numbers::is_ring(fd) {
+            return true;
+        }
+        if kind_of(file) != Kind::Pollable {
+            return false;
+        }
+        sys::poll_now(fd, ALWAYS) != ALWAYS
+            || self.transports.poll_set().map_or(true, |set| set.takes(fd))
+    }
+}
+
+impl Resources {
+    fn recycle_selected(&mut self, req: &mut Req) {
+        if req.flags.contains(ReqFlags::SENDRECV) && req.call.io().done > 0 {
+            let Some(Transfer { select, done, .. }) = req.call.state.io_mut() else { return };
+            if let Some(pick) = select.pick.as_mut().filter(|pick| !pick.committed) {
+                // The CQE does not say whether the buffer has room left.
+                self.groups.commit(select.group, pick, *done as u32);
+                pick.more = false;
+            }
+            return;
+        }
+        let keeps = req.row.bits & (opdef::READS_ONCE | opdef::SELECT_MANY) != 0;
+        // A READ_MULTISHOT forgets it, and a RECVMSG keeps it apart.
+        let clamps = (req.reads_once() || req.receives_plainly()) && !req.selects_many();
+        let Some(Transfer { select, len, .. }) = req.call.state.io_mut() else { return };
+        if let Some(pick) = select.pick.filter(|pick| clamps && pick.count <= 1) {
+            select.most = pick.buf.len.min(*len);
+        }
+        let free = |pick: &mut Pick| if pick.in_ring { !pick.committed } else { !keeps };
+        if let Some(pick) = select.pick.take_if(free) {
+            self.groups.recycle(select.group, pick);
+        }
+    }
+
+    /// The request goes where nobody holds the ring's lock: its buffer is its own from here.
+    pub(crate) fn keep_buffer(&mut self, req: &mut Req) {
+        if let Some(Transfer { select: Selection { group, pick: Some(pick), .. }, len, .. }) =
+            req.call.state.io_mut()
+        {
+            self.groups.commit(*group, pick, *len);
+        }
+    }
+}
+
+impl Driving {
+    /// Can the file be polled, and knows no attempt without waiting? The kernel's worker then makes
+    /// one that waits, and a multishot request ends with it.
+    fn waits_once(&mut self, file: &FileRef) -> bool {
+        let fd = file.fd();
+        self.can_poll(file)
+            && (softring_host::fd::numbers::is_ring(fd) || !is_socket(fd) && !tries(fd))
+    }
+
+    /// Would the kernel's worker, which is to poll first, find the file ready? Then it makes an
+    /// attempt that waits, and nobody polls any more.
+    pub(crate) fn worker_finds_ready(&mut self, req: &Req) -> bool {
+        let waits = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
+        let events = req.poll_events();
+        req.flags.intersection(waits) == ReqFlags::FORCE_ASYNC
+            && self.can_poll(&req.call.file)
+            && sys::poll_now(req.call.file.fd(), (events as u16).cast_signed()) != 0
+    }
+}
+
+impl Resources {
+    /// The request has to wait for readiness: somebody else may use the buffer meanwhile. (A READ
+    /// and a SEND keep what they took from a list, as the kernel's do.)
+    #[inline]
+    pub(crate) fn recycle_buffer(&mut self, req: &mut Req) {
+        if req.flags.contains(ReqFlags::BUFFER_SELECT) {
+            self.recycle_selected(req);
+        }
+    }
+}
+
+impl Driving {
+    /// What is refused before a buffer is picked or looked up.
+    ///
+    /// # Errors
+    /// `ENOTSOCK`, `EBADFD`, `ECANCELED`; `EAGAIN` for what is to wait and not to wait.
+    pub(crate) fn before_buffers(&mut self, req: &mut Req) -> Result<()> {
+        if req.goes_on_by_worker() && self.waits_once(&req.call.file) {
+            req.flags.remove(ReqFlags::MULTISHOT);
+        }
+        let req = &*req;
+        let file = &req.call.file;
+        if req.receives_anything() {
+            return Ok(());
+        }
+        let sends_fixed = req.has_socket_first();
+        let buffers = req.flags.contains(ReqFlags::BUFFER_SELECT) || sends_fixed;
+        let transfers = req.flags.contains(ReqFlags::SENDRECV);
+        let many = req.goes_on_by_worker();
+        if transfers && buffers && !is_socket(file.fd()) && !many {
+            return open_or(file.fd(), Errno::ENOTSOCK);
+        }
+        if sends_fixed {
+            if req.row.has(opdef::ZERO_COPY) {
+                check_zero_copy(file.fd())?;
+            }
+            let waits = !req.flags.contains(ReqFlags::NOWAIT) && !req.follows_in_worker();
+            if req.polls_first() && !waits {
+                return Err(Errno::EAGAIN);
+            }
+        }
+        let reads_many = req.row.has(opdef::READS_MANY);
+        if (reads_many || many) && !self.can_poll(file) {
+            return open_or(file.fd(), Errno::EBADFD);
+        }
+        if many && req.row.has(opdef::SELECT_MANY) && may_send(req) {
+            return Err(Errno::ECANCELED);
+        }
+        Ok(())
     }
 }

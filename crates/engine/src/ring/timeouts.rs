@@ -1,6 +1,7 @@
 //! Timeouts come, fire, count and go; their order is kept in `timer_queue`.
 //! Kernel counterpart: `io_uring/timeout.c`.
 
+use crate::ring::parts::Requests;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::token::ReqId;
@@ -67,13 +68,6 @@ impl Ctx {
         self.timeouts_insert(id, Timer { head: Some(head), ..t });
     }
 
-    /// Takes a timeout off the queue, if it is there; it stays in the slab.
-    pub(crate) fn timeouts_disarm(&mut self, id: ReqId) -> Option<Timer> {
-        let t = self.reqs.slab.get_mut(id)?.phase.take_timer()?;
-        self.reqs.timeouts.remove(&t);
-        Some(t)
-    }
-
     /// Completes every timeout whose time has come.
     pub(crate) fn timeouts_expire(&mut self) {
         for clock in Clock::ALL {
@@ -117,7 +111,7 @@ impl Ctx {
                 break;
             }
             // The kernel's timer interrupts: what is due has fired before this.
-            if let Some(t) = self.timeouts_disarm(id).filter(Timer::is_over) {
+            if let Some(t) = self.reqs.timeouts_disarm(id).filter(Timer::is_over) {
                 self.timeout_expired(id, t);
                 continue;
             }
@@ -156,7 +150,7 @@ impl Ctx {
     /// A timeout of the program's has fired: its CQE will not count, and whoever waits returns.
     pub(crate) fn timeout_ended(&mut self) {
         self.reqs.timeouts.own = self.reqs.timeouts.own.wrapping_add(1);
-        self.wake_driver();
+        self.drive.wake_driver();
     }
 
     /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME,
@@ -190,5 +184,14 @@ impl Ctx {
             }
         }
         self.finish(timeout);
+    }
+}
+
+impl Requests {
+    /// Takes a timeout off the queue, if it is there; it stays in the slab.
+    pub(crate) fn timeouts_disarm(&mut self, id: ReqId) -> Option<Timer> {
+        let t = self.slab.get_mut(id)?.phase.take_timer()?;
+        self.timeouts.remove(&t);
+        Some(t)
     }
 }

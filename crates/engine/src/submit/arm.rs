@@ -23,6 +23,7 @@ use crate::io::token::ReqId;
 use crate::ops;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
+use crate::ring::parts::Driving;
 use crate::ring::persistent::{events_of, leave};
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{FileRef, Phase, Poll, Req, ReqFlags};
@@ -171,7 +172,7 @@ impl Ctx {
                 if let Err(e) = self.select_buffer(&mut req) {
                     return self.outcome(req, Outcome::Done(e.res()));
                 }
-                self.keep_buffer(&mut req);
+                self.resources.keep_buffer(&mut req);
                 self.punt(req);
             }
             Issue::Ring(_) if e == Errno::EPERM => {
@@ -234,7 +235,7 @@ impl Ctx {
         let mut outcome = self.issue_again(&mut req);
         let stays = req.phase.persistent_fd();
         if let Some(at) = stays {
-            persistent::note(self.registration(at), &req);
+            persistent::note(self.drive.registration(at), &req);
         }
         let vain = matches!(outcome, Outcome::Retry | Outcome::Punt);
         let news = after_attempt(&mut req, vain, events);
@@ -248,12 +249,12 @@ impl Ctx {
             Outcome::Retry | Outcome::Punt
                 if more && news && stays.is_none() && (req.arms >= IN_VAIN || !alone) =>
             {
-                self.recycle_buffer(&mut req);
+                self.resources.recycle_buffer(&mut req);
                 self.await_news(req);
                 true
             }
             Outcome::Retry if more && !req.may_not_wait() => {
-                self.recycle_buffer(&mut req);
+                self.resources.recycle_buffer(&mut req);
                 self.rearm(req);
                 true
             }
@@ -273,7 +274,7 @@ impl Ctx {
             Err(e) => Outcome::Done(e.res()),
         };
         match outcome {
-            Outcome::Retry if self.is_workers_last(req, had) => {
+            Outcome::Retry if self.drive.is_workers_last(req, had) => {
                 req.call.short = true;
                 Outcome::Done(req.call.io().done as i32)
             }
@@ -281,27 +282,10 @@ impl Ctx {
         }
     }
 
-    /// Was it ready when it was armed?
-    fn was_ready_at_arm(&self, req: &Req) -> bool {
-        let first = self.drive.transports.passes.wrapping_sub(1);
-        matches!(req.phase, Phase::Polling(poll) if poll.pass == first)
-            && self.drive.transports.prompt
-    }
-
-    /// A worker that finds the file ready at the arm step makes one attempt that blocks, and no
-    /// other (`io_wq_submit_work`): of messages it gets one, though it was to wait for more.
-    fn is_workers_last(&self, req: &Req, had: u64) -> bool {
-        let forced = req.flags & (ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT);
-        forced == ReqFlags::FORCE_ASYNC
-            && req.call.io().done > had
-            && self.was_ready_at_arm(req)
-            && has_messages(req.call.file.fd())
-    }
-
     fn count_reissue(&self, req: &Req) {
         let stats = &self.stats.reissue;
         stats.reissued.add(1);
-        stats.ready_at_arm.add(u64::from(self.was_ready_at_arm(req)));
+        stats.ready_at_arm.add(u64::from(self.drive.was_ready_at_arm(req)));
     }
 
     /// A multishot request finds nothing, though its file is ready all the time: it waits for what
@@ -443,4 +427,24 @@ fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
         _ => return None,
     };
     (poll.events & EPOLLONESHOT != 0 && set.is_free(number)).then_some(number)
+}
+
+impl Driving {
+    /// Was it ready when it was armed?
+    fn was_ready_at_arm(&self, req: &Req) -> bool {
+        let first = self.transports.passes.wrapping_sub(1);
+        matches!(req.phase, Phase::Polling(poll) if poll.pass == first) && self.transports.prompt
+    }
+}
+
+impl Driving {
+    /// A worker that finds the file ready at the arm step makes one attempt that blocks, and no
+    /// other (`io_wq_submit_work`): of messages it gets one, though it was to wait for more.
+    fn is_workers_last(&self, req: &Req, had: u64) -> bool {
+        let forced = req.flags & (ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT);
+        forced == ReqFlags::FORCE_ASYNC
+            && req.call.io().done > had
+            && self.was_ready_at_arm(req)
+            && has_messages(req.call.file.fd())
+    }
 }

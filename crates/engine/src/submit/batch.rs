@@ -28,7 +28,7 @@ impl Ctx {
         if self.drive.transports.aio.is_none() && !self.drive.transports.aio_refused {
             // Its completions show in the poll set only: no descriptor for that, no aio now.
             let seen = self.drive.transports.poll_set().is_ok_and(|p| p.aio_fd().is_some());
-            if !seen && !self.polls() {
+            if !seen && !self.setup.polls() {
                 return false;
             }
             let depth = self.mem.geo.cq_entries.clamp(*DEPTH.start(), *DEPTH.end());
@@ -62,7 +62,7 @@ impl Ctx {
 
     /// The eventfd that tells the poll set of aio completions; none where they are polled for.
     pub(crate) fn aio_signal(&mut self) -> Option<i32> {
-        if self.polls() {
+        if self.setup.polls() {
             return None;
         }
         self.drive.transports.poll.as_mut().and_then(|p| p.aio_fd())

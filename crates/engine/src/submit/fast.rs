@@ -22,7 +22,7 @@ impl Ctx {
             return true;
         }
         let direct = rw_hot::is_simple(sqe.opcode);
-        if self.polls() {
+        if self.setup.polls() {
             return direct && self.queue_direct(sqe);
         }
         // Not through the table: branch prediction is cold after each system call, so that such a

@@ -3,6 +3,7 @@
 //! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
 //! A registered file stays open by the reference that is kept with the SQE.
 
+use crate::ring::parts::Resources;
 use std::rc::Rc;
 
 use crate::io::aio;
@@ -20,26 +21,20 @@ use softring_uapi::errno::Errno;
 use softring_uapi::*;
 
 impl Ctx {
-    /// The registered file of an SQE, if kernel aio can have it.
-    fn direct_file(&self, sqe: &io_uring_sqe) -> Option<Rc<FileNode>> {
-        let node = self.resources.files.peek(sqe.fd.cast_unsigned())?;
-        (node.kind == Kind::Direct && node.model.is_none()).then(|| node.clone())
-    }
-
     /// Queues a READ or WRITE for the next batch; false if it must go the long way, as all do that
     /// have a flag but FIXED_FILE.
     pub(crate) fn queue_direct(&mut self, sqe: &io_uring_sqe) -> bool {
         let registered = sqe.flags == IOSQE_FIXED_FILE;
         let plain = (sqe.flags == 0 || registered) && sqe.op_flags == 0 && sqe.pad2 == 0;
         let ranges = sqe.off.cast_signed() >= 0 && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
-        let file = if plain && registered { self.direct_file(sqe) } else { None };
-        let direct = file.is_some() || !registered && self.is_direct_in_batch(sqe.fd);
+        let file = if plain && registered { self.resources.direct_file(sqe) } else { None };
+        let direct = file.is_some() || !registered && self.submit.is_direct_in_batch(sqe.fd);
         // What a forked child has in flight must be known.
         if !plain || !ranges || !direct || self.setup.inherited.has_parent || !self.aio_ready() {
             return false;
         }
         let eventfd = self.aio_signal();
-        if eventfd.is_none() && !self.polls() {
+        if eventfd.is_none() && !self.setup.polls() {
             return false;
         }
         let write = rw::writes(sqe.opcode);
@@ -116,5 +111,13 @@ impl Ctx {
         }
         kept.refused(e);
         self.direct_fallback(kept, 0);
+    }
+}
+
+impl Resources {
+    /// The registered file of an SQE, if kernel aio can have it.
+    fn direct_file(&self, sqe: &io_uring_sqe) -> Option<Rc<FileNode>> {
+        let node = self.files.peek(sqe.fd.cast_unsigned())?;
+        (node.kind == Kind::Direct && node.model.is_none()).then(|| node.clone())
     }
 }

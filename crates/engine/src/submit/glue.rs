@@ -108,7 +108,7 @@ impl Ctx {
         if self.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
         }
-        self.wake_driver();
+        self.drive.wake_driver();
         self.wake_waiters();
         self.tell_of_work(true);
     }

@@ -56,7 +56,7 @@ impl Ctx {
             done += 1;
             self.submit.left = n - done;
             if done == due {
-                timed = self.sample_start();
+                timed = self.reqs.sample_start();
             }
             if self.submit_fast(req.call.sqe()) {
                 place = Some(req);
@@ -79,7 +79,7 @@ impl Ctx {
         if let Some(unused) = place {
             self.reqs.slab.leave(unused);
         }
-        self.samples_end(due, done);
+        self.submit.samples_end(due, done);
         self.stats.count_ops(opcode, done - counted);
         self.stats.enters.add(1);
         self.end_batch();

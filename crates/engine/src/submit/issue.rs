@@ -8,6 +8,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome, Try};
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Call, FileRef, Finding, OpState, Phase, Poll, Req, ReqFlags};
+use crate::ring::work::Work;
 use crate::stats::trace::Step;
 use crate::submit::route::Way;
 use softring_host::creds::under;
@@ -81,8 +82,8 @@ impl Ctx {
     /// What a file, and the registered buffer beside it, must be before anything is tried.
     #[inline]
     fn check_file(&mut self, req: &mut Req) -> Result<()> {
-        self.check_polled(req)?;
-        self.before_buffers(req)?;
+        self.setup.check_polled(req)?;
+        self.drive.before_buffers(req)?;
         if req.waits_for_buffer() { Ok(()) } else { assign_buffer(self, req) }
     }
 
@@ -110,7 +111,7 @@ impl Ctx {
         match outcome {
             Outcome::Done(res) => {
                 if req.receives_plainly() {
-                    self.received_at_once(&req, res);
+                    self.drive.received_at_once(&req, res);
                 }
                 self.ends_by(&mut req, res);
                 req.res = res;
@@ -195,22 +196,6 @@ impl Ctx {
         if self.work.queue_next_turn(id) {
             self.set_taskrun();
         }
-    }
-
-    /// DEFER_TASKRUN: receives whose turn was over may go on. True if there were any.
-    #[inline(always)]
-    pub(crate) fn begin_turn(&mut self) -> bool {
-        let any = self.work.any_next_turn();
-        if any {
-            self.work.run_next_turn();
-        }
-        any
-    }
-
-    /// Do receives whose turn was over go on in the call that has come to them?
-    #[inline(always)]
-    pub(crate) fn may_go_on(&self) -> bool {
-        self.work.any_next_turn() && has(Change::TurnsGoOn)
     }
 
     /// A request waits where its issue said.
@@ -318,5 +303,23 @@ pub(crate) fn issue_blocking(call: &mut Call) -> Outcome {
         }
         // A cancellation, and no worker to ask the parent.
         Issue::Ring(_) => Outcome::Done(Errno::ENOENT.res()),
+    }
+}
+
+impl Work {
+    /// DEFER_TASKRUN: receives whose turn was over may go on. True if there were any.
+    #[inline(always)]
+    pub(crate) fn begin_turn(&mut self) -> bool {
+        let any = self.any_next_turn();
+        if any {
+            self.run_next_turn();
+        }
+        any
+    }
+
+    /// Do receives whose turn was over go on in the call that has come to them?
+    #[inline(always)]
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.any_next_turn() && has(Change::TurnsGoOn)
     }
 }

@@ -1,5 +1,8 @@
 //! Requests with modelled devices: taken in, withheld until they are due, posted.
 
+use crate::ring::batch::SubmitState;
+use crate::ring::parts::Driving;
+use crate::ring::parts::Setup;
 use std::sync::Arc;
 
 use crate::io::completions::Completion;
@@ -29,31 +32,6 @@ use softring_uapi::*;
 const PLAIN: u32 = 0x2 | 0x4;
 
 impl Ctx {
-    /// The modelled file that a request works on, if it does on one. The kernel is asked about a
-    /// number once in a batch.
-    pub(crate) fn modelled(&mut self, file: &FileRef) -> Option<Arc<File>> {
-        if !any() {
-            return None;
-        }
-        match file {
-            FileRef::Plain(fd) => self.modelled_number(*fd),
-            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.model.clone(),
-            _ => None,
-        }
-    }
-
-    fn modelled_number(&mut self, fd: i32) -> Option<Arc<File>> {
-        let generation = remembered::generation();
-        let known = &self.submit.model;
-        if known.file.is_some() && (known.fd, known.generation) == (fd, generation) {
-            return known.file.clone();
-        }
-        let file = files::find(fd)?;
-        self.submit.model =
-            Found { fd, generation: remembered::generation(), file: Some(file.clone()) };
-        Some(file)
-    }
-
     /// The fast path: a plain READ or WRITE of a modelled file, which never becomes a request.
     /// False if it must go the long way.
     pub(crate) fn queue_modelled(&mut self, sqe: &io_uring_sqe) -> bool {
@@ -72,12 +50,12 @@ impl Ctx {
             return false;
         }
         let (own, file) = if sqe.flags & IOSQE_FIXED_FILE == 0 {
-            (sqe.fd, self.modelled_number(sqe.fd))
+            (sqe.fd, self.submit.modelled_number(sqe.fd))
         } else {
             let node = self.resources.files.peek(sqe.fd.cast_unsigned());
             (node.map_or(-1, |n| n.fd()), node.and_then(|n| n.model.clone()))
         };
-        let Some(file) = file.filter(|f| f.direct || !self.polls()) else { return false };
+        let Some(file) = file.filter(|f| f.direct || !self.setup.polls()) else { return false };
         let Some(dev) = device(file.device).filter(|_| file.fits(sqe.addr, sqe.off, len)) else {
             return false;
         };
@@ -89,7 +67,7 @@ impl Ctx {
         };
         let Some(res) = res else { return false };
         let io = Io { write, offset: sqe.off, bytes: res.cast_unsigned().into() };
-        let due = self.visible(dev.due(now, self.model_behind(now), io), &file);
+        let due = self.setup.visible(dev.due(now, self.drive.model_behind(now), io), &file);
         self.reqs.nr_reqs += 1;
         self.stats.routes.model.add(1);
         let start = if self.reqs.slab.timed { now } else { 0 };
@@ -102,7 +80,7 @@ impl Ctx {
 
     /// Takes a request in: its data move now, or on a worker.
     pub(crate) fn model_queue(&mut self, mut req: ReqBox) {
-        let Some(file) = self.modelled(&req.call.file) else { return self.punt(req) };
+        let Some(file) = self.submit.modelled(&req.call.file) else { return self.punt(req) };
         let Some(dev) = device(file.device) else { return self.punt(req) };
         let now = Clock::Monotonic.now();
         let outcome =
@@ -114,7 +92,7 @@ impl Ctx {
             _ => return self.outcome(req, outcome),
         };
         let io = Io { write: rw::writes(req.opcode()), offset: req.call.io().off, bytes };
-        let due = self.visible(dev.due(now, self.model_behind(now), io), &file);
+        let due = self.setup.visible(dev.due(now, self.drive.model_behind(now), io), &file);
         self.stats.routes.model.add(1);
         if let Outcome::Done(res) = outcome {
             let ticket = self.model_issued(&file, io, now);
@@ -163,24 +141,6 @@ impl Ctx {
         }
     }
 
-    /// When who polls sees what is done at `due`: on a device without poll queues, when the
-    /// interrupt is through. Who sleeps is woken by a timer, whose interrupt is real.
-    fn visible(&self, due: Due, file: &File) -> Due {
-        let spec = device(file.device).map(|d| &d.spec);
-        let late = spec.filter(|s| self.polls() && !s.pollqueues).map_or(0, |s| s.interrupt);
-        Due { done: due.done.saturating_add(late), shown: due.shown.saturating_add(late) }
-    }
-
-    /// How much too late a request comes at `now` for a completion that was seen late.
-    fn model_behind(&self, now: u64) -> u64 {
-        self.drive.transports.model.as_ref().map_or(0, |q| q.behind(now))
-    }
-
-    /// When the next request with a modelled device is due, in ns of CLOCK_MONOTONIC.
-    pub(crate) fn model_due(&self) -> Option<u64> {
-        self.drive.transports.model.as_ref()?.next_due()
-    }
-
     /// Posts what is due.
     #[inline]
     pub(crate) fn model_reap(&mut self) {
@@ -191,7 +151,7 @@ impl Ctx {
 
     fn model_reap_at(&mut self, now: u64) {
         let mut at = Some(now);
-        let before = self.lateness();
+        let before = self.drive.lateness();
         let mut done = core::mem::take(&mut self.drive.transports.completions);
         if let Some(queue) = &mut self.drive.transports.model {
             queue.reap(now, &mut done);
@@ -222,14 +182,9 @@ impl Ctx {
         self.reqs.nr_ended += 1;
     }
 
-    /// Completions seen, and how late they were in sum.
-    fn lateness(&self) -> (u64, u64) {
-        self.drive.transports.model.as_ref().map_or((0, 0), |q| (q.late.count(), q.late.sum()))
-    }
-
     /// Enters in the statistics how late those were that came since `before`.
     fn count_lateness(&mut self, before: (u64, u64)) {
-        let (seen, ns) = self.lateness();
+        let (seen, ns) = self.drive.lateness();
         let (new, words) = (seen.wrapping_sub(before.0), &self.stats.late);
         if new == 0 {
             return;
@@ -303,4 +258,59 @@ fn move_data(req: &mut Req, file: &File) -> Outcome {
         call.file = own;
     }
     outcome
+}
+
+impl Driving {
+    /// How much too late a request comes at `now` for a completion that was seen late.
+    fn model_behind(&self, now: u64) -> u64 {
+        self.transports.model.as_ref().map_or(0, |q| q.behind(now))
+    }
+
+    /// When the next request with a modelled device is due, in ns of CLOCK_MONOTONIC.
+    pub(crate) fn model_due(&self) -> Option<u64> {
+        self.transports.model.as_ref()?.next_due()
+    }
+
+    /// Completions seen, and how late they were in sum.
+    fn lateness(&self) -> (u64, u64) {
+        self.transports.model.as_ref().map_or((0, 0), |q| (q.late.count(), q.late.sum()))
+    }
+}
+
+impl SubmitState {
+    fn modelled_number(&mut self, fd: i32) -> Option<Arc<File>> {
+        let generation = remembered::generation();
+        let known = &self.model;
+        if known.file.is_some() && (known.fd, known.generation) == (fd, generation) {
+            return known.file.clone();
+        }
+        let file = files::find(fd)?;
+        self.model = Found { fd, generation: remembered::generation(), file: Some(file.clone()) };
+        Some(file)
+    }
+}
+
+impl Setup {
+    /// When who polls sees what is done at `due`: on a device without poll queues, when the
+    /// interrupt is through. Who sleeps is woken by a timer, whose interrupt is real.
+    fn visible(&self, due: Due, file: &File) -> Due {
+        let spec = device(file.device).map(|d| &d.spec);
+        let late = spec.filter(|s| self.polls() && !s.pollqueues).map_or(0, |s| s.interrupt);
+        Due { done: due.done.saturating_add(late), shown: due.shown.saturating_add(late) }
+    }
+}
+
+impl SubmitState {
+    /// The modelled file that a request works on, if it does on one. The kernel is asked about a
+    /// number once in a batch.
+    pub(crate) fn modelled(&mut self, file: &FileRef) -> Option<Arc<File>> {
+        if !any() {
+            return None;
+        }
+        match file {
+            FileRef::Plain(fd) => self.modelled_number(*fd),
+            FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.model.clone(),
+            _ => None,
+        }
+    }
 }

@@ -8,6 +8,7 @@
 use crate::io::kinds;
 use crate::io::socket::{check_zero_copy, is_socket};
 use crate::ops;
+use crate::ring::batch::SubmitState;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome};
 use crate::ring::req_box::ReqBox;
@@ -54,7 +55,8 @@ impl Ctx {
             let fd = req.call.file.fd();
             let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_zero_copy(fd).is_ok();
             let waits = any || is_socket(fd) && copies();
-            let way = if waits && self.worker_finds_ready(req) { Way::Worker } else { Way::Poll };
+            let way =
+                if waits && self.drive.worker_finds_ready(req) { Way::Worker } else { Way::Poll };
             return waits.then_some(way);
         }
         if req.row.waiting.is_some() {
@@ -68,10 +70,10 @@ impl Ctx {
             return Some(Way::Worker);
         }
         if def.has(opdef::AIO) {
-            if self.modelled(&req.call.file).is_some() {
+            if self.submit.modelled(&req.call.file).is_some() {
                 return Some(Way::Model);
             }
-            return match self.kind_in_batch(&req.call.file) {
+            return match self.submit.kind_in_batch(&req.call.file) {
                 Kind::Direct
                     if !req.names_personality() && !unwaiting && self.aio_is_to_try(req) =>
                 {
@@ -95,44 +97,6 @@ impl Ctx {
         // What waited for a barrier behind a CLOSE finds it done.
         let closes = def.has(opdef::CLOSES) && req.call.sqe().flags & IOSQE_ASYNC == 0;
         (def.has(opdef::ASYNC) || (forced && !pollable && !closes)).then_some(Way::Worker)
-    }
-
-    /// As [`kind_of`], which asks the kernel each time about a number that stands for O_DIRECT:
-    /// here once in [`DIRECT_TRUSTED`] batches, or in each where closes may go unreported.
-    fn kind_in_batch(&mut self, file: &FileRef) -> Kind {
-        let FileRef::Plain(fd) = *file else { return kind_of(file) };
-        if self.submit.direct == Some(fd) || self.trusts_direct(fd) {
-            self.submit.direct = Some(fd);
-            return Kind::Direct;
-        }
-        let kind = kind_of(file);
-        if kind == Kind::Direct {
-            self.submit.direct = Some(fd);
-        }
-        kind
-    }
-
-    /// Is the program's `fd` known to stand for an O_DIRECT file? What is not known yet shows when
-    /// its first request goes the long way, so that a stream's reads ask nothing here.
-    pub(crate) fn is_direct_in_batch(&mut self, fd: i32) -> bool {
-        if self.submit.direct != Some(fd) {
-            if !self.trusts_direct(fd) && !kinds::known_direct(fd) {
-                return false;
-            }
-            self.submit.direct = Some(fd);
-        }
-        true
-    }
-
-    /// Is `fd` taken for O_DIRECT, as it was when the kernel was last asked? The program's F_SETFL
-    /// is reported; where another process has taken the flag off, the request is attempted as if
-    /// it were there, and goes to a worker if it would block.
-    fn trusts_direct(&mut self, fd: i32) -> bool {
-        if !kinds::was_direct(fd) || !closes_all_reported() {
-            return false;
-        }
-        self.submit.direct_trusted = (self.submit.direct_trusted + 1) % DIRECT_TRUSTED;
-        self.submit.direct_trusted != 0
     }
 
     /// An attempt said it would block. `punts`: it may do so although its file is ready.
@@ -187,19 +151,19 @@ impl Ctx {
         }
         match way {
             Way::Worker => {
-                self.keep_buffer(&mut req);
+                self.resources.keep_buffer(&mut req);
                 self.punt(req);
             }
             Way::Aio => {
-                self.keep_buffer(&mut req);
+                self.resources.keep_buffer(&mut req);
                 self.aio_queue(req);
             }
             Way::Model => {
-                self.keep_buffer(&mut req);
+                self.resources.keep_buffer(&mut req);
                 self.model_queue(req);
             }
             Way::Poll => {
-                self.recycle_buffer(&mut req);
+                self.resources.recycle_buffer(&mut req);
                 self.stats.routes.poll.add(u64::from(req.arms == 0));
                 let def = req.row;
                 let events = req.poll_events();
@@ -266,5 +230,47 @@ impl Ctx {
         }
         // No linked timeout is armed here: the kernel arms none behind a request that it hands to a
         // worker.
+    }
+}
+
+impl SubmitState {
+    /// Is `fd` taken for O_DIRECT, as it was when the kernel was last asked? The program's F_SETFL
+    /// is reported; where another process has taken the flag off, the request is attempted as if
+    /// it were there, and goes to a worker if it would block.
+    fn trusts_direct(&mut self, fd: i32) -> bool {
+        if !kinds::was_direct(fd) || !closes_all_reported() {
+            return false;
+        }
+        self.direct_trusted = (self.direct_trusted + 1) % DIRECT_TRUSTED;
+        self.direct_trusted != 0
+    }
+}
+
+impl SubmitState {
+    /// As [`kind_of`], which asks the kernel each time about a number that stands for O_DIRECT:
+    /// here once in [`DIRECT_TRUSTED`] batches, or in each where closes may go unreported.
+    fn kind_in_batch(&mut self, file: &FileRef) -> Kind {
+        let FileRef::Plain(fd) = *file else { return kind_of(file) };
+        if self.direct == Some(fd) || self.trusts_direct(fd) {
+            self.direct = Some(fd);
+            return Kind::Direct;
+        }
+        let kind = kind_of(file);
+        if kind == Kind::Direct {
+            self.direct = Some(fd);
+        }
+        kind
+    }
+
+    /// Is the program's `fd` known to stand for an O_DIRECT file? What is not known yet shows when
+    /// its first request goes the long way, so that a stream's reads ask nothing here.
+    pub(crate) fn is_direct_in_batch(&mut self, fd: i32) -> bool {
+        if self.direct != Some(fd) {
+            if !self.trusts_direct(fd) && !kinds::known_direct(fd) {
+                return false;
+            }
+            self.direct = Some(fd);
+        }
+        true
     }
 }

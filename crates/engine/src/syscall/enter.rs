@@ -1,5 +1,6 @@
 //! `io_uring_enter(2)`: submit, then wait. Kernel counterpart: `io_uring_enter`, `io_get_ext_arg`.
 
+use crate::ring::parts::Setup;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
@@ -97,7 +98,7 @@ fn submit_and_wait<'r>(
         submitted = args.submit;
     } else if args.submit > 0 {
         crate::process::registered::touch();
-        if let Err(e) = ctx.check_issuer() {
+        if let Err(e) = ctx.setup.check_issuer() {
             return (ctx, Err(e));
         }
         let waits = args.flags & IORING_ENTER_GETEVENTS != 0;
@@ -137,7 +138,7 @@ fn wait<'r>(
     args: &Args,
     signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
-    if ctx.polls_by_enter() && !ctx.foreign_issuer() {
+    if ctx.setup.polls_by_enter() && !ctx.foreign_issuer() {
         if ctx.issue.is_elsewhere() {
             // Who polls needs the lock whole, as on the kernel.
             drop(ctx);
@@ -172,20 +173,6 @@ fn turn_to_thread(ring: &Ring, flags: u32) -> Result<()> {
 }
 
 impl Ctx {
-    /// SINGLE_ISSUER: the first task to submit (or to make or enable the ring) is the only one.
-    pub(crate) fn check_issuer(&mut self) -> Result<()> {
-        if self.setup.flags & IORING_SETUP_SINGLE_ISSUER == 0 {
-            return Ok(());
-        }
-        let me = sys::gettid();
-        match self.setup.issuer {
-            None => self.setup.issuer = Some(me),
-            Some(other) if other != me => return Err(Errno::EEXIST),
-            Some(_) => {}
-        }
-        Ok(())
-    }
-
     /// DEFER_TASKRUN: only the issuer may run task work, so only it may wait.
     fn foreign_issuer(&self) -> bool {
         self.defers() && self.setup.issuer.is_some_and(|t| t != sys::gettid())
@@ -300,4 +287,20 @@ fn deadlines(ctx: &Ctx, w: &mut WaitArgs, flags: u32, ts: Option<kernel_timespec
     let base = if flags & IORING_ENTER_ABS_TIMER != 0 { 0 } else { now };
     w.deadline = ts.map(|ts| base.saturating_add(time::ns_of(ts)));
     w.min_deadline = (min_us != 0).then(|| now.saturating_add(u64::from(min_us) * 1000));
+}
+
+impl Setup {
+    /// SINGLE_ISSUER: the first task to submit (or to make or enable the ring) is the only one.
+    pub(crate) fn check_issuer(&mut self) -> Result<()> {
+        if self.flags & IORING_SETUP_SINGLE_ISSUER == 0 {
+            return Ok(());
+        }
+        let me = sys::gettid();
+        match self.issuer {
+            None => self.issuer = Some(me),
+            Some(other) if other != me => return Err(Errno::EEXIST),
+            Some(_) => {}
+        }
+        Ok(())
+    }
 }

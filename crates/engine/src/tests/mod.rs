@@ -86,7 +86,7 @@ impl TestRing {
     fn comes(&self, user_data: u64, res: i32) {
         let id = self.id(user_data).expect("it waits");
         let mut ctx = self.lock();
-        ctx.timeouts_disarm(id);
+        ctx.reqs.timeouts_disarm(id);
         ctx.complete(id, res);
         ctx.turn(Turn::Work);
     }

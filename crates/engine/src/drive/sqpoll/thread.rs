@@ -1,5 +1,6 @@
 //! The SQ thread itself: passes over its rings, sleeps, and rest (kernel: `io_sq_thread`).
 
+use crate::ring::parts::Driving;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Weak};
 
@@ -309,7 +310,7 @@ fn first_idle_sleep<'a>(
     let (mut first, mut until, mut all) = (None::<(&Arc<Ring>, IdleSleep)>, u64::MAX, true);
     for (ring, _) in busy(rings) {
         let mut ctx = ring.lock();
-        let sleeps = ctx.polls_memory();
+        let sleeps = ctx.drive.polls_memory();
         let Some(polling) = ctx.drive.transports.polling.as_deref_mut() else { continue };
         let Ok(Some(idle_sleep)) = polling.rest(signals) else {
             all = false;
@@ -344,7 +345,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
         return none;
     }
     let mut events = [epoll_event::default(); BATCH];
-    let n = if ask { ctx.ask_readiness(&mut events) } else { 0 };
+    let n = if ask { ctx.drive.ask_readiness(&mut events) } else { 0 };
     let submits = ready > 0 && !ctx.setup.disabled;
     if !submits && n == 0 && !ctx.memory_has_news(ask) {
         sq.drives.store(ctx.needs_driver(), Relaxed);
@@ -382,15 +383,6 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
 }
 
 impl Ctx {
-    /// Events that wait in the poll set, unless a waiter takes them.
-    fn ask_readiness(&self, buf: &mut [epoll_event; BATCH]) -> usize {
-        let tells = self.drive.transports.poll.as_ref().is_some_and(PollSet::tells);
-        if !tells || self.drive.driver.active {
-            return 0;
-        }
-        self.drive.transports.ready_events(buf)
-    }
-
     /// Is there something for a turn in memory?
     fn memory_has_news(&self, ask: bool) -> bool {
         // Where its ring cannot be seen, the kernel has to be asked.
@@ -398,5 +390,16 @@ impl Ctx {
         !self.drive.transports.stash.is_empty()
             || self.drive.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
             || self.next_event_in() == Some(0)
+    }
+}
+
+impl Driving {
+    /// Events that wait in the poll set, unless a waiter takes them.
+    fn ask_readiness(&self, buf: &mut [epoll_event; BATCH]) -> usize {
+        let tells = self.transports.poll.as_ref().is_some_and(PollSet::tells);
+        if !tells || self.driver.active {
+            return 0;
+        }
+        self.transports.ready_events(buf)
     }
 }

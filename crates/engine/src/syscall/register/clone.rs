@@ -35,7 +35,7 @@ pub(super) fn clone_buffers(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Resu
     let (source, _) = registered::find(arg.src_fd.cast_signed(), by_index)?;
     let from = {
         let ctx = source.lock();
-        if source.id != ring.id && ctx.is_anothers() {
+        if source.id != ring.id && ctx.setup.is_anothers() {
             return Err(Errno::EEXIST);
         }
         ctx.resources.buffers.slots.clone()

@@ -21,6 +21,7 @@ mod restrictions;
 mod ring_fds;
 mod tagged;
 
+use crate::ring::parts::Setup;
 use std::sync::Arc;
 
 use crate::process::registered;
@@ -219,7 +220,7 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
     let def = &REGISTERS[opcode as usize];
     let mut ctx = ring.lock();
     ctx.resources.files.fetch_if_away();
-    ctx.may_register(opcode)?;
+    ctx.setup.may_register(opcode)?;
     def.args.check(addr, nr)?;
     let r = match def.run {
         Locked(f) | Task(f, _) => f(&mut ctx, addr, nr),
@@ -238,24 +239,26 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
     r
 }
 
-impl Ctx {
+/// `IORING_REGISTER_SYNC_CANCEL`: see [`crate::drive::sync_cancel::sync_cancel`].
+fn sync_cancel(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
+    crate::drive::sync_cancel::sync_cancel(ring, &softring_host::user::read(addr)?)
+}
+
+impl Setup {
     /// SINGLE_ISSUER: is the ring another task's?
     pub(crate) fn is_anothers(&self) -> bool {
-        self.setup.issuer.is_some_and(|t| t != softring_host::sys::gettid())
+        self.issuer.is_some_and(|t| t != softring_host::sys::gettid())
     }
+}
 
+impl Setup {
     /// SINGLE_ISSUER and restrictions, in the kernel's order.
     fn may_register(&self, opcode: u32) -> Result<()> {
         if self.is_anothers() {
             return Err(Errno::EEXIST);
         }
-        if self.setup.restrictions.allows_register(opcode) { Ok(()) } else { Err(Errno::EACCES) }
+        if self.restrictions.allows_register(opcode) { Ok(()) } else { Err(Errno::EACCES) }
     }
-}
-
-/// `IORING_REGISTER_SYNC_CANCEL`: see [`crate::drive::sync_cancel::sync_cancel`].
-fn sync_cancel(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
-    crate::drive::sync_cancel::sync_cancel(ring, &softring_host::user::read(addr)?)
 }
 
 #[cfg(test)]
