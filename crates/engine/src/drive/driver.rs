@@ -15,9 +15,6 @@
 //! epoll_wait(set with eventfd)
 //! ```
 
-use crate::ring::parts::Completion;
-use crate::ring::parts::Driving;
-use crate::ring::parts::Requests;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::clock::CLOCK_DATA;
@@ -25,7 +22,7 @@ use crate::io::persistent;
 use crate::io::poll::AIO_DATA;
 use crate::io::token::ReqId;
 use crate::memory::lock::sequence::Sequence;
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Completion, Ctx, Driving, Requests};
 use crate::ring::request::{Phase, ReqFlags};
 use softring_host::sys;
 use softring_uapi::epoll_event;

@@ -6,8 +6,6 @@
 //! needs no poll queue. A modelled device is polled by the clock. One poll takes all completions
 //! that have come: no completion waits behind a slow request.
 
-use crate::ring::parts::Driving;
-use crate::ring::parts::Setup;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
@@ -19,7 +17,7 @@ use crate::io::polling::{self, POLLS, Polling};
 use crate::io::signal_scope::SignalScope;
 use crate::ops::rw;
 use crate::policy::hybrid::{IdleSleep, Policy, Tally};
-use crate::ring::ctx::{Ctx, Guard, Ring};
+use crate::ring::ctx::{Ctx, Driving, Guard, Ring, Setup};
 use crate::ring::opdef;
 use crate::ring::request::Req;
 use crate::ring::request::kind_of;

@@ -1,4 +1,4 @@
-//! What a ring has for other rings (`ring::pending`) is done once its own lock is free.
+//! What a ring has for other rings (`ring::work`) is done once its own lock is free.
 
 use std::sync::Arc;
 
@@ -6,9 +6,8 @@ use crate::io::token::ReqId;
 use crate::ops::{epoll, msg_ring};
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::{self, Outcome};
-use crate::ring::pending::{EpollChange, Pending, What};
 use crate::ring::request::{FileRef, OpState};
-use crate::ring::turn::Turn;
+use crate::ring::work::{EpollChange, Pending, What};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
 use softring_uapi::errno::{Errno, Result};
@@ -39,12 +38,7 @@ pub(crate) fn flush(ring: &Arc<Ring>) {
                 }
             }
         }
-        let mut ctx = ring.lock_now();
-        if ctx.defers() {
-            ctx.commit();
-        } else {
-            ctx.turn(Turn::Work);
-        }
+        ring.lock_now().turn_behind_call();
     }
 }
 

@@ -3,12 +3,11 @@
 //! drives a ring calls it: enter, its wait, IOPOLL, the SQ thread, the reactor, a cancellation that
 //! waits. Kernel counterpart: `io_run_local_work`, `io_submit_flush_completions`.
 
-use crate::ring::parts::Driving;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::aio::AioCtx;
 use crate::io::poll::{AIO_DATA, BATCH, PollSet};
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Ctx, Driving};
 use crate::ring::request::ReqFlags;
 use crate::ring::turn::Turn;
 use softring_uapi::epoll_event;
@@ -18,6 +17,9 @@ impl Ctx {
     /// Turns the ring once.
     #[inline]
     pub(crate) fn turn(&mut self, turn: Turn<'_>) {
+        if let Turn::Publish = turn {
+            return self.commit();
+        }
         if self.issue.leaves_work() {
             // The thread that is in the middle of an issue does the rest.
             if let Turn::Events { events, early } = turn {
@@ -27,7 +29,7 @@ impl Ctx {
             return self.commit();
         }
         match turn {
-            Turn::Work => {}
+            Turn::Publish | Turn::Work => {}
             Turn::Batch => {
                 self.take_stash();
                 self.model_reap();
@@ -45,6 +47,12 @@ impl Ctx {
             }
         }
         self.run_and_commit();
+    }
+
+    /// Turns the ring behind a call that has completed something: task work waits for the program
+    /// where the ring says so (DEFER_TASKRUN).
+    pub(crate) fn turn_behind_call(&mut self) {
+        self.turn(if self.defers() { Turn::Publish } else { Turn::Work });
     }
 
     /// The kernel runs task work in each call: turns the ring, unless a thread waits for just that.

@@ -6,8 +6,8 @@
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::pending::{EpollChange, Pending, What};
 use crate::ring::request::{Call, OpState, Req};
+use crate::ring::work::{EpollChange, Pending, What};
 use softring_host::calls::{UserPtr, epoll, events};
 use softring_host::fd::kind::Kind;
 use softring_host::user;

@@ -12,8 +12,9 @@ use rustix::fd::AsRawFd;
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::Outcome;
-use crate::ring::pending::{Msg, Pending, SentFile, What};
 use crate::ring::request::{FileRef, Req, ReqFlags};
+use crate::ring::turn::Turn;
+use crate::ring::work::{Msg, Pending, SentFile, What};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -164,7 +165,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
 pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
     let res = accept(other, msg)?;
     if other.defers() {
-        other.commit();
+        other.turn(Turn::Publish);
         other.set_taskrun_by(msg.by_worker);
         other.drive.wake_driver();
         other.wake_waiters();

@@ -5,9 +5,9 @@ use crate::io::socket::{MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_WAITALL, Socket, is_s
 use crate::ops::net::{attempt, limit_left, wait, waits_in_worker};
 use crate::ops::net_msg::recv_vector;
 use crate::resources::bundle::{ALL, Layout};
+use crate::ring::ctx::Resources;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::parts::Resources;
 use crate::ring::request::{Call, Finding, Net, OpState, Req, Selection};
 use softring_host::sys;
 use softring_host::user::in_user;

@@ -103,7 +103,7 @@ pub fn fork_prepare() {
         // The child may ask it for what it cannot do itself.
         reactor::ensure();
     }
-    // Neither list of rings lives on below: the last to let go of one takes locks that are held then.
+    // Neither list of rings lives on below: who lets go of the last one takes locks held there.
     some(stand_in::was_polled).iter().for_each(stand_in::before_fork);
     for ring in some(|ring| !ring.control.try_hold() || is_fresh(ring)) {
         ring.lock_now().resources.files.deposit();

@@ -10,7 +10,6 @@
 //!
 //! The page is written and read under the uring lock. It has room for [`SLOTS`] requests.
 
-use crate::ring::parts::Requests;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 
@@ -25,7 +24,7 @@ use crate::memory::lock::Control;
 use crate::ops::nop;
 use crate::ops::table::OPS;
 use crate::ops::timeout::{clock_named, with_clock};
-use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::ctx::{Ctx, Requests, Ring};
 use crate::ring::request::{Phase, Req, ReqFlags, Timer};
 use crate::ring::turn::Turn;
 use softring_host::fd::InternalFd;

@@ -3,9 +3,8 @@
 //! goes on where that has ended. Kernel counterpart: `io_wq_submit_work`, `io_req_complete_post`.
 
 use crate::io::socket::check_zero_copy;
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Completion, Ctx};
 use crate::ring::opdef::{self, Issue, Outcome};
-use crate::ring::parts::Completion;
 use crate::ring::request::{Phase, Req, ReqFlags, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_simple;

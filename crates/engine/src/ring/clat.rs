@@ -12,9 +12,8 @@
 //! * Not timed: multishot requests, which end when nobody wants them any more.
 
 use crate::ring::batch::SubmitState;
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Ctx, Requests};
 use crate::ring::opdef::{self, OpDef};
-use crate::ring::parts::Requests;
 use crate::ring::request::{Req, ReqFlags};
 use softring_host::time::Clock;
 

@@ -1,13 +1,12 @@
 //! The end of a request: its CQE, its links, the barrier, the commit.
 //! Kernel counterpart: `io_submit_flush_completions`, `io_free_batch_list`.
 
-use crate::ring::parts::Requests;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::resources::eventfd::EventFd;
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Ctx, Requests};
 use crate::ring::job::Finished;
 use crate::ring::opdef::Outcome;
 use crate::ring::req_box::ReqBox;

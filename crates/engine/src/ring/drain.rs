@@ -2,8 +2,7 @@
 //! those after it wait behind it. Kernel counterpart: `io_drain_req`, `io_queue_deferred`.
 
 use crate::io::token::ReqId;
-use crate::ring::ctx::Ctx;
-use crate::ring::parts::Requests;
+use crate::ring::ctx::{Ctx, Requests};
 use crate::ring::request::{Phase, ReqFlags};
 use crate::ring::trace::Name;
 use crate::stats::trace::Step;

@@ -4,12 +4,11 @@
 //! `EPOLLEXCLUSIVE`); epoll's own flag of that name knows neither one-shot entries nor several
 //! requests behind one set.
 
-use crate::ring::parts::Requests;
 use std::collections::VecDeque;
 
 use crate::io::token::ReqId;
 use crate::ring::cancel::same_file;
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Ctx, Requests};
 use crate::ring::exclusive_queues::Key;
 use crate::ring::opdef;
 use crate::ring::persistent::leave;

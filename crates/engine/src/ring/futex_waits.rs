@@ -1,13 +1,12 @@
 //! Requests with a futex waiter: handed over, woken, cancelled.
 
-use crate::ring::parts::Requests;
 use std::sync::{Arc, Weak};
 
 use crate::io::futex_each::Each;
 use crate::io::futex_owner::Owner;
 use crate::io::futex_waiter::FutexWaiter;
 use crate::io::token::ReqId;
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Ctx, Requests};
 use crate::ring::opdef::Outcome;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{OpState, Phase, Req, ReqFlags};

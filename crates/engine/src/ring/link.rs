@@ -3,8 +3,7 @@
 //! counterpart: `io_req_find_next`, `io_disarm_next`, `io_fail_links`.
 
 use crate::io::token::ReqId;
-use crate::ring::ctx::Ctx;
-use crate::ring::parts::Requests;
+use crate::ring::ctx::{Ctx, Requests};
 use crate::ring::request::{FileRef, OpState, Phase, Req, ReqFlags, Timer};
 use softring_uapi::errno::Errno;
 use softring_uapi::{IORING_OP_LINK_TIMEOUT, IORING_TIMEOUT_ABS};

@@ -25,8 +25,6 @@ pub(crate) mod message;
 pub(crate) mod moving;
 pub(crate) mod op_state;
 pub(crate) mod opdef;
-pub(crate) mod parts;
-pub(crate) mod pending;
 pub(crate) mod persistent;
 pub(crate) mod phase;
 pub(crate) mod renew;

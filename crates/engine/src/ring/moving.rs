@@ -139,7 +139,7 @@ impl Ctx {
         if held.is_err() || plain || self.register_poll(id).is_err() {
             // No descriptor is left for it.
             self.complete(id, Errno::ECANCELED.res());
-            self.commit();
+            self.turn(Turn::Publish);
         }
     }
 }

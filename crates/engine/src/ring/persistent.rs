@@ -7,10 +7,10 @@ use crate::io::persistent::{self, IN, OUT, Registration, STICKY, Trust};
 use crate::io::poll::{self, AIO_DATA, BATCH, PollSet};
 use crate::io::socket::{self, MSG_DONTWAIT, MSG_NOSIGNAL, Socket};
 use crate::io::token::ReqId;
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Ctx, Driving};
 use crate::ring::opdef;
-use crate::ring::parts::Driving;
 use crate::ring::request::{FileRef, Finding, Phase, Poll, Req, ReqFlags};
+use crate::ring::turn::Turn;
 use softring_host::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
@@ -133,7 +133,7 @@ impl Ctx {
                 }
                 if self.register_poll(id).is_err() {
                     self.complete(id, Errno::ECANCELED.res());
-                    self.commit();
+                    self.turn(Turn::Publish);
                 }
             }
         }

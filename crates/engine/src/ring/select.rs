@@ -4,10 +4,8 @@
 
 use crate::io::socket::{MSG_ERRQUEUE, MSG_OOB, POLLRDHUP, check_zero_copy, is_socket};
 use crate::resources::kbuf::Pick;
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Ctx, Driving, Resources};
 use crate::ring::opdef;
-use crate::ring::parts::Driving;
-use crate::ring::parts::Resources;
 use crate::ring::request::{Call, FileRef, Req, ReqFlags, Selection, Transfer, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::tries;

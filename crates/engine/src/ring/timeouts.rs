@@ -1,12 +1,11 @@
 //! Timeouts come, fire, count and go; their order is kept in `timer_queue`.
 //! Kernel counterpart: `io_uring/timeout.c`.
 
-use crate::ring::parts::Requests;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::token::ReqId;
 use crate::memory::scratch::BATCH;
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Ctx, Requests};
 use crate::ring::opdef;
 use crate::ring::request::{OpState, Phase, Req, ReqFlags, Timer};
 use crate::ring::turn::Turn;
@@ -96,11 +95,8 @@ impl Ctx {
 
     /// Publishes CQEs that came from elsewhere, and ends the timeouts that have counted enough.
     pub(crate) fn commit_from_elsewhere(&mut self) {
-        if self.reqs.timeouts.by_count.is_empty() {
-            self.commit();
-        } else {
-            self.turn(Turn::Work);
-        }
+        let nothing_counts = self.reqs.timeouts.by_count.is_empty();
+        self.turn(if nothing_counts { Turn::Publish } else { Turn::Work });
     }
 
     fn end_by_count(&mut self) {

@@ -5,6 +5,9 @@ use softring_uapi::epoll_event;
 /// What a turn begins with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Turn<'a> {
+    /// CQEs are published, and no more is done: in the middle of a turn, or where only the
+    /// program's wait runs task work (DEFER_TASKRUN).
+    Publish,
     /// Nothing is reaped: who turns the ring has completed something.
     Work,
     /// A batch is through: reaps what was found on the way, and modelled devices.

@@ -3,7 +3,6 @@
 //! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
 //! A registered file stays open by the reference that is kept with the SQE.
 
-use crate::ring::parts::Resources;
 use std::rc::Rc;
 
 use crate::io::aio;
@@ -11,7 +10,7 @@ use crate::memory::cq::Cqe;
 use crate::ops::rw;
 use crate::ops::table::OPS;
 use crate::resources::files::FileNode;
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Ctx, Resources};
 use crate::ring::direct::DirectSqe;
 use crate::ring::request::{FileRef, OpState, Req, Rw, Transfer};
 use crate::stats::trace::Step;

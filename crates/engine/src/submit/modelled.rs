@@ -1,13 +1,11 @@
 //! Requests with modelled devices: taken in, withheld until they are due, posted.
 
 use crate::ring::batch::SubmitState;
-use crate::ring::parts::Driving;
-use crate::ring::parts::Setup;
 use std::sync::Arc;
 
 use crate::io::completions::Completion;
 use crate::io::model::device::{Due, Io};
-use crate::io::model::files::{self, File, Found};
+use crate::io::model::files::{self, File, Found, Transfer};
 use crate::io::model::queue::Queue;
 use crate::io::model::{any, device};
 use crate::io::token::ReqId;
@@ -15,7 +13,7 @@ use crate::memory::cq::Cqe;
 use crate::ops::table::OPS;
 use crate::ops::{rw, rw_hot};
 use crate::policy::hybrid::{Key, Ticket};
-use crate::ring::ctx::Ctx;
+use crate::ring::ctx::{Ctx, Driving, Setup};
 use crate::ring::kept::ModelledSqe;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::req_box::ReqBox;
@@ -63,7 +61,8 @@ impl Ctx {
         let res = if dev.spec.empty {
             Some(file.pretend(write, sqe.off, len)).filter(|&n| n > 0)
         } else {
-            file.transfer(own, sqe, write)
+            let (addr, len, offset) = (sqe.addr, sqe.len, sqe.off);
+            file.transfer(own, Transfer { addr, len, offset, writes: write })
         };
         let Some(res) = res else { return false };
         let io = Io { write, offset: sqe.off, bytes: res.cast_unsigned().into() };

@@ -1,6 +1,5 @@
 //! `io_uring_enter(2)`: submit, then wait. Kernel counterpart: `io_uring_enter`, `io_get_ext_arg`.
 
-use crate::ring::parts::Setup;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use crate::drive::iopoll::{Args, iopoll_check};
 use crate::drive::sqpoll;
 use crate::drive::task_work;
 use crate::io::signal_scope::{SignalScope, Sigset};
-use crate::ring::ctx::{Ctx, Guard, Ring};
+use crate::ring::ctx::{Ctx, Guard, Ring, Setup};
 use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
 use softring_host::handlers::Call;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::setup::geometry;
 use crate::memory::rings::Rings;
 use crate::ring::ctx::Ring;
+use crate::ring::turn::Turn;
 use softring_host::user::UserPtr;
 use softring_host::{sys, user};
 use softring_uapi::errno::{Errno, Result};
@@ -47,6 +48,6 @@ pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
     p.sq_off.array = 0;
     ctx.unlocked(|| user::write(UserPtr(addr), &p))?;
     let sqes = ctx.unlocked(|| Rings::new_region(file, &geo, IORING_OFF_SQES, sq_user))?;
-    ctx.commit();
+    ctx.turn(Turn::Publish);
     ctx.mem.move_to(geo, rings, sqes).map(|()| 0)
 }

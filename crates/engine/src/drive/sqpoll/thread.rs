@@ -1,6 +1,5 @@
 //! The SQ thread itself: passes over its rings, sleeps, and rest (kernel: `io_sq_thread`).
 
-use crate::ring::parts::Driving;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Weak};
 
@@ -16,7 +15,7 @@ use crate::io::polling::{Polling, trial, try_timer};
 use crate::io::signal_scope::SignalScope;
 use crate::policy::hybrid::IdleSleep;
 use crate::policy::idle_sleep::{IDLE_SLEEP_MAX, IdleSleeps, Step};
-use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::ctx::{Ctx, Driving, Ring};
 use crate::ring::sq_thread::{SqData, SqPoll};
 use crate::ring::turn::Turn;
 use crate::stats::meter::{Kind, Meter};

@@ -28,7 +28,7 @@ use softring_host::fd::{InternalFd, adopt_opened, forget_kind};
 use softring_host::limits::MODELLED_FILES;
 use softring_host::sync::{Mutex, MutexGuard};
 use softring_host::sys;
-use softring_uapi::{RWF_NOWAIT, io_uring_sqe, iovec};
+use softring_uapi::{RWF_NOWAIT, iovec};
 
 /// What a file is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +147,15 @@ pub(crate) fn registered(fd: i32) -> Option<Arc<File>> {
     }
 }
 
+/// A plain read or write: of which memory, at which place of the file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+    pub(crate) offset: u64,
+    pub(crate) writes: bool,
+}
+
 impl File {
     fn open(fd: i32, id: Id, device: u8) -> File {
         let borrowed = sys::borrow(fd);
@@ -180,16 +189,17 @@ impl File {
 
     /// Moves the data of a plain read or write, whole. `None` if it takes more than that.
     #[inline]
-    pub(crate) fn transfer(&self, own: i32, sqe: &io_uring_sqe, writes: bool) -> Option<i32> {
-        let (fd, len) = (self.number(own), sqe.len as usize);
+    pub(crate) fn transfer(&self, own: i32, of: Transfer) -> Option<i32> {
+        let Transfer { addr, len, offset, writes } = of;
+        let (fd, len) = (self.number(own), len as usize);
         let n = match self.kind {
             Kind::Direct => return None,
-            _ if writes => files::pwrite(fd, ReadPtr(sqe.addr), len, sqe.off),
-            Kind::Memory => files::pread(fd, UserPtr(sqe.addr), len, sqe.off),
+            _ if writes => files::pwrite(fd, ReadPtr(addr), len, offset),
+            Kind::Memory => files::pread(fd, UserPtr(addr), len, offset),
             _ => {
-                let part = iovec { base: sqe.addr, len: sqe.len.into() };
+                let part = iovec { base: addr, len: len as u64 };
                 let parts = Parts::one(&part);
-                softring_host::substitute::transfer(false, fd, parts, sqe.off, RWF_NOWAIT)
+                softring_host::substitute::transfer(false, fd, parts, offset, RWF_NOWAIT)
             }
         }
         .ok()?;

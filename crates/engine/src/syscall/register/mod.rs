@@ -21,11 +21,10 @@ mod restrictions;
 mod ring_fds;
 mod tagged;
 
-use crate::ring::parts::Setup;
 use std::sync::Arc;
 
 use crate::process::registered;
-use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::ctx::{Ctx, Ring, Setup};
 use crate::ring::opdef::Support;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};
@@ -235,7 +234,7 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
     };
     // What the call let go of may have been the last to hold a tag.
     ctx.post_tags();
-    ctx.commit();
+    ctx.turn_behind_call();
     r
 }
 
