@@ -143,6 +143,17 @@ fn a_child_knows_what_to_do_with_each_static() {
     assert!(gone.is_empty(), "take these out of layers/statics.txt:\n{}", lines(&gone));
 }
 
+/// A constant of the host crate that nobody names is no dead code for the compiler.
+#[test]
+fn a_fork_goes_through_each_at_fork() {
+    const FORKED: &str = include_str!("../../../crates/engine/src/process/forked.rs");
+    let (_, states) = FORKED.split_once("const STATES").expect("the list is there");
+    let (states, _) = states.split_once("];").expect("it ends");
+    let listed = states.matches("::AT_FORK").count();
+    let made: Vec<String> = all().into_iter().filter(|m| m.1.at_fork).map(|m| m.0).collect();
+    assert_eq!(listed, made.len(), "`STATES` in process/forked.rs against those of:\n{made:#?}");
+}
+
 #[test]
 fn a_child_takes_the_engines_statics_apart() {
     let of_engine = all().into_iter().filter(|(module, _)| !module.starts_with("host::"));

@@ -3,7 +3,6 @@
 //!
 //! A descriptor for the program gets the lowest free number, as ever. One for the table is moved
 //! out of the program's way at once. Kernel counterpart: `io_uring/openclose.c`.
-#![allow(unsafe_code)]
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
@@ -215,7 +214,7 @@ pub(crate) fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 
 fn pipe_fds(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
     let fds = [ends[0].as_raw_fd(), ends[1].as_raw_fd()];
-    ctx.unlocked(|| softring_host::user::write_slice(UserPtr(sqe.addr), &fds))?;
+    ctx.unlocked(|| softring_host::user::write_slice(UserPtr::of_program(sqe.addr), &fds))?;
     for end in ends {
         softring_host::fd::forget_kind(softring_host::fd::release(end));
     }
@@ -236,10 +235,11 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
             let _ = ctx.resources.files.remove(first);
         })?;
     let slots = [first.cast_signed(), second.cast_signed()];
-    ctx.unlocked(|| softring_host::user::write_slice(UserPtr(sqe.addr), &slots)).inspect_err(|_| {
-        let _ = ctx.resources.files.remove(first);
-        let _ = ctx.resources.files.remove(second);
-    })
+    ctx.unlocked(|| softring_host::user::write_slice(UserPtr::of_program(sqe.addr), &slots))
+        .inspect_err(|_| {
+            let _ = ctx.resources.files.remove(first);
+            let _ = ctx.resources.files.remove(second);
+        })
 }
 
 /// A flag of open(2) that a program of 64 bits always means.
