@@ -239,7 +239,7 @@ pub fn positioned(writes: bool, fd: i32, parts: Parts<'_>, off: u64) -> Result<u
         let len = part.len as usize;
         let done = match writes {
             true => files::pwrite(fd, ReadPtr(part.base), len, at),
-            false => files::pread(fd, UserPtr(part.base), len, at),
+            false => files::pread(fd, UserPtr::of_program(part.base), len, at),
         };
         match done {
             Err(e) if total == 0 => return Err(e),

@@ -22,13 +22,25 @@ use softring_uapi::iovec;
 /// argument of a call. It is checked, and a bad one is `EFAULT`. What lies there is the
 /// program's, which has offered it for this call: if it is memory that the program uses otherwise,
 /// or the engine's, the program has broken itself, as it could have by read(2). Memory of the
-/// engine's goes to the kernel as a slice or a reference, never by this type.
+/// engine's goes to the kernel as a slice or a reference, never by this type. Who calls
+/// [`UserPtr::of_program`] upholds it; nothing else makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct UserPtr(pub u64);
+pub struct UserPtr(pub(crate) u64);
 
 impl UserPtr {
     pub const NULL: UserPtr = UserPtr(0);
+
+    /// The address `addr`, which the program has given: see the invariant above.
+    #[inline(always)]
+    pub const fn of_program(addr: u64) -> UserPtr {
+        UserPtr(addr)
+    }
+
+    #[inline(always)]
+    pub const fn addr(self) -> u64 {
+        self.0
+    }
 }
 
 /// An address that the kernel only reads at: the program's, or that of a copy which the caller
@@ -392,9 +404,9 @@ mod tests {
             assert_eq!((reads_set(page + 8), writes_nothing(page + 8)), (readable, writable));
         }
         assert_eq!((reads_set(end + 8), writes_nothing(end + 8)), (false, false));
-        write(UserPtr(at + PAGE - 4), &7u32).unwrap();
+        write(UserPtr::of_program(at + PAGE - 4), &7u32).unwrap();
         assert_eq!(read::<u64>(at + PAGE - 4), Ok(7));
-        assert_eq!(write(UserPtr(at + PAGE - 4), &7u64), Err(Errno::EFAULT));
+        assert_eq!(write(UserPtr::of_program(at + PAGE - 4), &7u64), Err(Errno::EFAULT));
         let mut some = [0u32; 4];
         let from = [at, at + PAGE - 4, end - 4, end];
         assert_eq!((read_each(&from, &mut some), some), (3, [0, 7, 0, 0]));

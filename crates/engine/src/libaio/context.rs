@@ -65,7 +65,7 @@ impl Context {
         Self {
             id,
             nr,
-            own: Ring::of_program(UserPtr(id as u64)),
+            own: Ring::of_program(UserPtr::of_program(id as u64)),
             forced,
             mode: AtomicU32::new(NEW),
             deciding: Mutex::new(()),
@@ -127,7 +127,7 @@ impl Context {
     pub(super) fn submit(&self, nr: isize, list: usize) -> isize {
         let known = self.mode.load(Acquire) == PLAIN && self.idle_sleeps().is_none();
         if nr <= 0 || known && self.seen_enough() {
-            return answer(aio::io_submit(self.id, nr, UserPtr(list as u64)));
+            return answer(aio::io_submit(self.id, nr, UserPtr::of_program(list as u64)));
         }
         let mut done = 0;
         while done < nr {
@@ -135,7 +135,7 @@ impl Context {
             let n = (nr - done).min(AIO_BATCH as isize) as usize;
             let (good, bad) = self.examine(rest as u64, n);
             if good > 0 {
-                let list = UserPtr(rest as u64);
+                let list = UserPtr::of_program(rest as u64);
                 let ret = answer(aio::io_submit(self.id, good.cast_signed(), list));
                 self.told(ret, good, rest);
                 if ret < 0 {

@@ -60,7 +60,7 @@ pub fn all_calls_reported(all: bool) {
 pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
     let _call = Call::begin();
     fork::check();
-    let done = aio::io_setup(nr, UserPtr(at as u64));
+    let done = aio::io_setup(nr, UserPtr::of_program(at as u64));
     match done {
         Ok(_) => {
             if let Ok(id) = user::read::<u64>(at as u64) {
@@ -92,14 +92,15 @@ pub fn submit(id: usize, nr: isize, list: usize) -> isize {
     match table::find(id) {
         Some(Entry::Kernels(ctx)) => ctx.submit(nr, list),
         Some(Entry::Ours(ctx)) => ctx.submit(nr, list as u64),
-        None => emulated::unknown(answer(aio::io_submit(id, nr, UserPtr(list as u64)))),
+        None => emulated::unknown(answer(aio::io_submit(id, nr, UserPtr::of_program(list as u64)))),
     }
 }
 
 /// `io_cancel(2)`: cancel an outstanding asynchronous I/O operation.
 pub fn cancel(id: usize, cb: usize, result: usize) -> isize {
     let _call = Call::begin();
-    let kernels = || aio::io_cancel(id, UserPtr(cb as u64), UserPtr(result as u64));
+    let kernels =
+        || aio::io_cancel(id, UserPtr::of_program(cb as u64), UserPtr::of_program(result as u64));
     match table::find(id) {
         Some(Entry::Kernels(_)) => answer(kernels()),
         Some(Entry::Ours(ctx)) => answer(ctx.cancel(cb as u64)),

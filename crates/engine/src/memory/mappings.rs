@@ -48,7 +48,7 @@ pub(crate) fn pin(addr: u64, len: usize) -> Result<Region> {
     let pages = (len as u64).next_multiple_of(PAGE);
     let end = addr.checked_add(pages).ok_or(Errno::EOVERFLOW)?;
     populate(&(addr..end))?;
-    Region::of_program(UserPtr(addr), len)
+    Region::of_program(UserPtr::of_program(addr), len)
 }
 
 /// Faults `range` in for writing, as pinning it would.
@@ -60,7 +60,7 @@ pub(crate) fn populate(range: &Range<u64>) -> Result<()> {
         return Err(Errno::EFAULT);
     }
     let len = (range.end - range.start) as usize;
-    match memory::populate_write(UserPtr(range.start), len as u64) {
+    match memory::populate_write(UserPtr::of_program(range.start), len as u64) {
         Ok(()) => Ok(()),
         Err(Errno::EINVAL | Errno::ENOSYS) if !user::populates() => {
             user::check_writable(range.start, len)

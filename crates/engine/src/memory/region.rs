@@ -79,7 +79,7 @@ impl Region {
     /// # Errors
     /// `EFAULT` for no address, `EINVAL` for one that is not a page's.
     pub(crate) fn of_program(addr: UserPtr, len: usize) -> Result<Region> {
-        let at = addr.0 as usize;
+        let at = addr.addr() as usize;
         if !at.is_multiple_of(PAGE) {
             return Err(Errno::EINVAL);
         }

@@ -38,5 +38,5 @@ pub(crate) fn madvise_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn madvise(call: &mut Call, _: Try) -> Outcome {
     let s = call.sqe();
     let len = if s.off != 0 { s.off } else { u64::from(s.len) };
-    answer(memory::madvise(UserPtr(s.addr), len, s.op_flags))
+    answer(memory::madvise(UserPtr::of_program(s.addr), len, s.op_flags))
 }

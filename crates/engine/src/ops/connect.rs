@@ -177,7 +177,7 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
 fn try_accept(call: &Call) -> Result<OwnedFd> {
     let s = call.sqe();
     let flags = s.op_flags | if s.file_index != 0 { SOCK_CLOEXEC } else { 0 };
-    sockets::accept(call.file.fd(), UserPtr(s.addr), UserPtr(s.off), flags)
+    sockets::accept(call.file.fd(), UserPtr::of_program(s.addr), UserPtr::of_program(s.off), flags)
 }
 
 fn accept_now(call: &Call) -> Result<OwnedFd> {

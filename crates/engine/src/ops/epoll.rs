@@ -56,7 +56,8 @@ pub(crate) fn wait_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Takes what the set has; waits for its descriptor to be readable if that is nothing.
 pub(crate) fn wait(call: &mut Call, how: Try) -> Outcome {
     let s = call.sqe();
-    match answer(events::epoll_pwait_of_program(call.file.fd(), UserPtr(s.addr), s.len)) {
+    match answer(events::epoll_pwait_of_program(call.file.fd(), UserPtr::of_program(s.addr), s.len))
+    {
         Outcome::Done(0) if how == Try::Nonblock => Outcome::Retry,
         // The kernel's worker does not wait for it.
         Outcome::Done(0) => Outcome::Done(Errno::EAGAIN.res()),

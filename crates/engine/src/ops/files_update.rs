@@ -61,7 +61,7 @@ fn allocate_one(ctx: &mut Ctx, at: u64) -> Result<()> {
     }
     let fd = dup_for_table(fd)?;
     let slot = ctx.resources.files.install(IORING_FILE_INDEX_ALLOC, fd, &ctx.resources.tags)?;
-    ctx.unlocked(|| softring_host::user::write(UserPtr(at), &slot)).inspect_err(|_| {
+    ctx.unlocked(|| softring_host::user::write(UserPtr::of_program(at), &slot)).inspect_err(|_| {
         let _ = ctx.resources.files.remove(slot);
     })
 }

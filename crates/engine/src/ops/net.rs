@@ -257,7 +257,7 @@ fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
     if flags & MSG_WAITALL != 0 || msg.is_some() {
         return net_msg::recv_vector(call, flags);
     }
-    sockets::receive(call.file.fd(), UserPtr(io.addr), io.len as usize, flags)
+    sockets::receive(call.file.fd(), UserPtr::of_program(io.addr), io.len as usize, flags)
 }
 
 /// After a receive: is there more, and does the request go on (`io_recv_finish`)?

@@ -198,7 +198,8 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
         () => &msg.iov[..],
     };
     let mut name = [0u8; NAME_MAX];
-    let to = Incoming::new(iov).with_programs_control(UserPtr(msg.hdr.control), msg.hdr.controllen);
+    let to = Incoming::new(iov)
+        .with_programs_control(UserPtr::of_program(msg.hdr.control), msg.hdr.controllen);
     let to = match msg.hdr.name {
         0 => to.with_programs_name(UserPtr::NULL, msg.hdr.namelen),
         _ => to.with_name(&mut name),
@@ -235,15 +236,15 @@ fn tell(msg: &Msg, hdr: &msghdr, name: &[u8; NAME_MAX], compat: bool) -> Result<
         let room: i32 = user::read(msg.at + namelen)?;
         let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
         let len = room.min(hdr.namelen as usize).min(NAME_MAX);
-        user::write_slice(UserPtr(msg.hdr.name), &name[..len])?;
-        user::write(UserPtr(msg.at + namelen), &hdr.namelen)?;
+        user::write_slice(UserPtr::of_program(msg.hdr.name), &name[..len])?;
+        user::write(UserPtr::of_program(msg.at + namelen), &hdr.namelen)?;
     }
     if compat {
-        user::write(UserPtr(msg.at + controllen), &(hdr.controllen as u32))?;
+        user::write(UserPtr::of_program(msg.at + controllen), &(hdr.controllen as u32))?;
     } else {
-        user::write(UserPtr(msg.at + controllen), &hdr.controllen)?;
+        user::write(UserPtr::of_program(msg.at + controllen), &hdr.controllen)?;
     }
-    user::write(UserPtr(msg.at + flags), &hdr.flags)
+    user::write(UserPtr::of_program(msg.at + flags), &hdr.flags)
 }
 
 impl Msg {
@@ -273,12 +274,12 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let name = if namelen > 0 { name } else { 0 };
     let payload = [payload];
     let to = Incoming::new(&payload)
-        .with_programs_name(UserPtr(name), namelen)
-        .with_programs_control(UserPtr(control), controllen);
+        .with_programs_name(UserPtr::of_program(name), namelen)
+        .with_programs_control(UserPtr::of_program(control), controllen);
     let (n, hdr) = to.receive(call.file.fd(), flags)?;
     let n = n as u32;
     let out = [hdr.namelen, hdr.controllen as u32, n, hdr.flags];
-    if let Err(e) = user::write_slice(UserPtr(buf), &out) {
+    if let Err(e) = user::write_slice(UserPtr::of_program(buf), &out) {
         return untold(call, e);
     }
     call.message().last = n == 0;

@@ -107,7 +107,7 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &Histor
     let last = ctx.submit.stamp.get();
     let start = if last == 0 { sys::cycles() } else { last };
     let (n, end) = ctx.unlocked(|| {
-        let to = UserPtr(sqe.addr);
+        let to = UserPtr::of_program(sqe.addr);
         (files::pread(fd, to, sqe.len as usize, sqe.off), sys::cycles())
     });
     ctx.submit.stamp.set(end);

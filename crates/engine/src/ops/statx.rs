@@ -22,6 +22,6 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Gets a file's status.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
     let (s, [name, _]) = (call.sqe(), paths(call));
-    let (dir, to) = (softring_host::fd::visible(s.fd), UserPtr(s.off));
+    let (dir, to) = (softring_host::fd::visible(s.fd), UserPtr::of_program(s.off));
     answer(paths::statx(dir, name, s.op_flags, s.len, to))
 }

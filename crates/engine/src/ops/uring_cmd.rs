@@ -106,8 +106,8 @@ fn name(fd: i32, call: &Call) -> Result<i32> {
         return Err(Errno::EINVAL);
     }
     let done = match s.file_index {
-        0 => sockets::getsockname(fd, UserPtr(s.addr), UserPtr(s.addr3)),
-        1 => sockets::getpeername(fd, UserPtr(s.addr), UserPtr(s.addr3)),
+        0 => sockets::getsockname(fd, UserPtr::of_program(s.addr), UserPtr::of_program(s.addr3)),
+        1 => sockets::getpeername(fd, UserPtr::of_program(s.addr), UserPtr::of_program(s.addr3)),
         _ => return Err(Errno::EINVAL),
     };
     done.map(|_| 0)
@@ -120,7 +120,7 @@ fn getsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
     if level != SOL_SOCKET {
         return Err(Errno::EOPNOTSUPP);
     }
-    sockets::getsockopt(fd, level, name, UserPtr(s.addr3), s.file_index.cast_signed())
+    sockets::getsockopt(fd, level, name, UserPtr::of_program(s.addr3), s.file_index.cast_signed())
 }
 
 fn setsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {

@@ -127,7 +127,8 @@ fn may_be_nothing(c: Child) -> bool {
 fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
     let at = call.sqe().off;
     // Word by word, as memory may end in the midst of them.
-    let word = |i: usize| user::write_whole(UserPtr(at + 4 * i as u64), &info[i]).is_ok();
+    let word =
+        |i: usize| user::write_whole(UserPtr::of_program(at + 4 * i as u64), &info[i]).is_ok();
     let told = at == 0 || [0, 1, 2, 4, 5, 6].into_iter().all(word);
     Outcome::Done(if told { res } else { Errno::EFAULT.res() })
 }

@@ -51,13 +51,13 @@ pub(crate) fn set_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Reads an attribute of an open file.
 pub(crate) fn fget(call: &mut Call, _: Try) -> Outcome {
     let (s, [name, ..]) = (call.sqe(), kept(call));
-    answer(paths::fgetxattr(call.file.fd(), name, UserPtr(s.off), s.len))
+    answer(paths::fgetxattr(call.file.fd(), name, UserPtr::of_program(s.off), s.len))
 }
 
 /// Reads an attribute by path.
 pub(crate) fn get(call: &mut Call, _: Try) -> Outcome {
     let (s, [name, file, _]) = (call.sqe(), kept(call));
-    answer(paths::getxattr(file, name, UserPtr(s.off), s.len))
+    answer(paths::getxattr(file, name, UserPtr::of_program(s.off), s.len))
 }
 
 /// Sets an attribute of an open file.

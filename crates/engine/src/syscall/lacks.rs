@@ -171,7 +171,8 @@ impl Lacking {
             (calls.setup)(&mut params)
         })?;
         let has_call = |opcode: u32| has(REGISTERS[opcode as usize].since);
-        let answer = |(opcode, arg, nr)| (calls.register)(&ring, opcode, UserPtr(arg), nr);
+        let answer =
+            |(opcode, arg, nr)| (calls.register)(&ring, opcode, UserPtr::of_program(arg), nr);
         let unknown =
             |call: &&(u32, u64, u32)| has_call(call.0) && answer(**call) == Err(Errno::EINVAL);
         let registers =

@@ -46,7 +46,7 @@ pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
     geo.publish(&mut p);
     // The kernel does not tell where the index array is.
     p.sq_off.array = 0;
-    ctx.unlocked(|| user::write(UserPtr(addr), &p))?;
+    ctx.unlocked(|| user::write(UserPtr::of_program(addr), &p))?;
     let sqes = ctx.unlocked(|| Rings::new_region(file, &geo, IORING_OFF_SQES, sq_user))?;
     ctx.turn(Turn::Publish);
     ctx.mem.move_to(geo, rings, sqes).map(|()| 0)

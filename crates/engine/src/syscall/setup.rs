@@ -71,7 +71,7 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     geo.publish(&mut p);
     p.features = FEATURES;
     if !polls {
-        user::write(UserPtr(params), &p)?;
+        user::write(UserPtr::of_program(params), &p)?;
     }
     let id = crate::ring::table::next_id();
     ctx.stats = crate::stats::Place::new();
@@ -82,7 +82,7 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     let ring = Ring::new(id, ctx);
     if polls {
         crate::drive::sqpoll::offload(&ring, &p, other.as_deref())?;
-        if let Err(e) = user::write(UserPtr(params), &p) {
+        if let Err(e) = user::write(UserPtr::of_program(params), &p) {
             crate::drive::teardown::end(&ring);
             return Err(e);
         }

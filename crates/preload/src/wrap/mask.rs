@@ -135,7 +135,7 @@ pub fn raw_sigprocmask(how: c_int, new: usize, old: usize, size: usize) -> isize
     if ret == 0 {
         if old != 0 && is_blocked() {
             let shown = user::read::<u64>(old as u64).map(|old| old | SIGSYS);
-            let _ = shown.and_then(|shown| user::write(UserPtr(old as u64), &shown));
+            let _ = shown.and_then(|shown| user::write(UserPtr::of_program(old as u64), &shown));
         }
         note(how, set.map(|set| set & SIGSYS != 0));
     }

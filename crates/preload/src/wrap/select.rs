@@ -161,7 +161,8 @@ fn hand_back(
         for fd in (0..n).filter(|fd| has(set, stand_in(rings, *fd))) {
             put(&mut answer, fd);
         }
-        user::write_slice(UserPtr(at.expose_provenance() as u64), &answer[..words(n)]).ok()?;
+        user::write_slice(UserPtr::of_program(at.expose_provenance() as u64), &answer[..words(n)])
+            .ok()?;
     }
     Some(())
 }

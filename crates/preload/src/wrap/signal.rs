@@ -158,7 +158,10 @@ pub fn raw_sigaction(signo: c_int, new: usize, old: usize, size: usize) -> isize
     let ret = unsafe {
         action(signo, asked, &raw mut before, |new, old| kernel_sigaction(signo, new, old))
     };
-    if ret == 0 && old != 0 && user::write(UserPtr(old as u64), &to_kernel(&before)).is_err() {
+    if ret == 0
+        && old != 0
+        && user::write(UserPtr::of_program(old as u64), &to_kernel(&before)).is_err()
+    {
         return -(libc::EFAULT as isize);
     }
     ret as isize

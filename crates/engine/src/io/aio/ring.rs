@@ -40,7 +40,7 @@ impl Ring {
     pub(crate) fn of_program(id: UserPtr) -> Option<Ring> {
         // SAFETY: the program's memory, says the type: the program gives the context up by a call
         // that we are told of, or breaks itself.
-        unsafe { Ring::at(id.0 as usize) }
+        unsafe { Ring::at(id.addr() as usize) }
     }
 
     /// If it has the form we know.

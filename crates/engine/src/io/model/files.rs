@@ -195,7 +195,7 @@ impl File {
         let n = match self.kind {
             Kind::Direct => return None,
             _ if writes => files::pwrite(fd, ReadPtr(addr), len, offset),
-            Kind::Memory => files::pread(fd, UserPtr(addr), len, offset),
+            Kind::Memory => files::pread(fd, UserPtr::of_program(addr), len, offset),
             _ => {
                 let part = iovec { base: addr, len: len as u64 };
                 let parts = Parts::one(&part);

@@ -111,7 +111,7 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
     softring_host::handlers::need();
     let ring = Mapped::new(2 * nr.max(4 * processors()) + 1)?;
     let (id, room) = (ring.id(), room(ring.room(), processors()));
-    user::write(UserPtr(at), &(id as u64))?;
+    user::write(UserPtr::of_program(at), &(id as u64))?;
     let [bound, unbound] = default_limits(nr);
     let pool = Pool::new(softring_host::fork::pid(), bound, unbound);
     PROCESS.emulated.store(true, Relaxed);
@@ -202,7 +202,7 @@ impl Context {
         }
         let resfd = (cb.aio_flags & IOCB_FLAG_RESFD != 0).then(|| eventfd(cb.aio_resfd));
         let resfd = resfd.transpose()?;
-        user::write(UserPtr(key_of(obj)), &0u32)?;
+        user::write(UserPtr::of_program(key_of(obj)), &0u32)?;
         let polled = cb.aio_flags & IOCB_FLAG_HIPRI != 0;
         if polled {
             polled_rules(&cb, &mut None)?;

@@ -111,7 +111,7 @@ impl Context {
             let room = (wait.nr - *taken).min(AIO_WAIT_BATCH as isize) as usize;
             let n = s.front(&mut some[..room]);
             let to = wait.events.wrapping_add(*taken as usize * size_of::<io_event>());
-            user::write_slice(UserPtr(to as u64), &some[..n])?;
+            user::write_slice(UserPtr::of_program(to as u64), &some[..n])?;
             s.drop_front(n);
             *taken += n as isize;
             if n == 0 {

@@ -86,7 +86,7 @@ impl Filters {
         let (asked, there) = (reg.pdu_size, own(opcode));
         if asked != there {
             reg.pdu_size = there;
-            user::write(UserPtr(addr), &reg)?;
+            user::write(UserPtr::of_program(addr), &reg)?;
             if asked > there || reg.flags & IO_URING_BPF_FILTER_SZ_STRICT != 0 {
                 return Err(Errno::EMSGSIZE);
             }

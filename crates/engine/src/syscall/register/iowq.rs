@@ -46,7 +46,7 @@ pub(super) fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     // An SQ thread has workers of its own.
     let old =
         if ctx.setup.flags & IORING_SETUP_SQPOLL == 0 { task_sets_max(max, own) } else { own };
-    ctx.unlocked(|| user::write_slice(UserPtr(addr), &old))?;
+    ctx.unlocked(|| user::write_slice(UserPtr::of_program(addr), &old))?;
     Ok(0)
 }
 

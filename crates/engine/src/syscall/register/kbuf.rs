@@ -72,6 +72,6 @@ pub(super) fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     }
     let group = u16::try_from(status.buf_group).map_err(|_| Errno::ENOENT)?;
     status.head = u32::from(ctx.resources.groups.ring(group)?.head);
-    ctx.unlocked(|| user::write(UserPtr(addr), &status))?;
+    ctx.unlocked(|| user::write(UserPtr::of_program(addr), &status))?;
     Ok(0)
 }

@@ -21,7 +21,7 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     }
     let tracking = ctx.resources.napi.tracking();
     let old = io_uring_napi { op_param: tracking, ..ctx.resources.napi.settings() };
-    ctx.unlocked(|| user::write(UserPtr(addr), &old))?;
+    ctx.unlocked(|| user::write(UserPtr::of_program(addr), &old))?;
     let names = tracking == IO_URING_NAPI_TRACKING_STATIC;
     match new.opcode {
         IO_URING_NAPI_REGISTER_OP => ctx.resources.napi.set(&new),
@@ -42,7 +42,7 @@ pub(super) fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     }
     if addr != 0 {
         let old = ctx.resources.napi.settings();
-        ctx.unlocked(|| user::write(UserPtr(addr), &old))?;
+        ctx.unlocked(|| user::write(UserPtr::of_program(addr), &old))?;
     }
     ctx.resources.napi = Napi::default();
     Ok(0)

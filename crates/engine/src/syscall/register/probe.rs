@@ -32,8 +32,8 @@ pub(super) fn probe(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     }
     let head = io_uring_probe { last_op: known - 1, ops_len: nr as u8, ..head };
     ctx.unlocked(|| {
-        user::write(UserPtr(addr), &head)
-            .and_then(|()| user::write_slice(UserPtr(addr + HEAD), &ops))
+        user::write(UserPtr::of_program(addr), &head)
+            .and_then(|()| user::write_slice(UserPtr::of_program(addr + HEAD), &ops))
     })?;
     Ok(0)
 }

@@ -52,9 +52,9 @@ fn answer_one(at: u64) -> Result<u64> {
     let n = outcome.unwrap_or(0).min(room);
     hdr.result = outcome.map_or_else(Errno::res, |_| 0);
     hdr.size = n as u32;
-    user::write_slice(UserPtr(hdr.query_data), &data[..n])?;
+    user::write_slice(UserPtr::of_program(hdr.query_data), &data[..n])?;
     clear(hdr.query_data + n as u64, room - n)?;
-    user::write(UserPtr(at), &hdr)?;
+    user::write(UserPtr::of_program(at), &hdr)?;
     Ok(hdr.next_entry)
 }
 
@@ -63,7 +63,7 @@ fn clear(mut at: u64, mut len: usize) -> Result<()> {
     let zeroes = [0u8; 4096];
     while len > 0 {
         let n = len.min(zeroes.len());
-        user::write_slice(UserPtr(at), &zeroes[..n])?;
+        user::write_slice(UserPtr::of_program(at), &zeroes[..n])?;
         at += n as u64;
         len -= n;
     }

@@ -25,7 +25,7 @@ pub(super) fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<u
     check(&ctx, &reg)?;
     let wait_args = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
     let region = ctx.unlocked(|| ParamRegion::create(&mut desc, fd, wait_args))?;
-    ctx.unlocked(|| user::write(UserPtr(reg.region_uptr), &desc))?;
+    ctx.unlocked(|| user::write(UserPtr::of_program(reg.region_uptr), &desc))?;
     ctx.resources.param_region = Some(region);
     Ok(0)
 }
