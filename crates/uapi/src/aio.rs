@@ -26,14 +26,6 @@ impl iocb {
         self.aio_resfd = eventfd.cast_unsigned();
         self
     }
-
-    /// With an I/O priority, as ioprio_set(2) has it.
-    #[must_use]
-    pub fn with_ioprio(mut self, ioprio: i16) -> iocb {
-        self.aio_flags |= IOCB_FLAG_IOPRIO;
-        self.aio_reqprio = ioprio;
-        self
-    }
 }
 
 /// One aio completion.
@@ -66,7 +58,6 @@ pub const IOCB_CMD_PWRITE: u16 = 1;
 pub const IOCB_CMD_FSYNC: u16 = 2;
 pub const IOCB_CMD_FDSYNC: u16 = 3;
 pub const IOCB_CMD_POLL: u16 = 5;
-pub const IOCB_CMD_NOOP: u16 = 6;
 pub const IOCB_CMD_PREADV: u16 = 7;
 pub const IOCB_CMD_PWRITEV: u16 = 8;
 pub const IOCB_FLAG_RESFD: u32 = 1 << 0;
