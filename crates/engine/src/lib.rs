@@ -14,6 +14,8 @@
 // links.
 #![allow(rustdoc::private_intra_doc_links)]
 
+extern crate alloc;
+
 mod drive;
 mod io;
 pub mod libaio;

@@ -1,7 +1,7 @@
 //! Futex waiters bring their requests back to the ring (`io::futex_waiter`).
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
-use std::sync::Arc;
 
 use super::leave::leave;
 use crate::io::futex_owner::{Owner, Told};

@@ -1,7 +1,7 @@
 //! The end of a call that had a ring: who goes on with what is in flight.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::Arc;
 
 use crate::ring::ctx::{Guard, Ring};
 use crate::ring::sq_thread::SqPoll;

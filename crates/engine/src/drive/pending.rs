@@ -1,6 +1,6 @@
 //! What a ring has for other rings (`ring::work`) is done once its own lock is free.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::io::token::ReqId;
 use crate::ops::{epoll, msg_ring};

@@ -17,9 +17,9 @@
 //! All three are one call of the engine's ([`Call`]), so that handlers of the program run when the
 //! role has been given back: they may do anything, and never return.
 
+use alloc::sync::Arc;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::Arc;
 
 use super::leave::leave;
 use super::of_process::{EVENTFDS, PROCESS};

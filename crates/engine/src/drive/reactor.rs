@@ -17,10 +17,11 @@
 
 pub(crate) mod tick;
 
+use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 

@@ -1,8 +1,8 @@
 //! A ring's state as poll(2) knows it, and the descriptor that stands for a ring where the program
 //! polls it: a memfd cannot be polled.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
-use std::sync::Arc;
 
 use crate::ring::ctx::Ring;
 use crate::ring::table::{find, write_soon};

@@ -1,6 +1,6 @@
 //! A cancellation that waits. Kernel counterpart: `io_sync_cancel` in `io_uring/cancel.c`.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::sleep::{On, sleep, sleep_for_change};
 use crate::ring::cancel::{CANCEL_FLAGS, Wanted};

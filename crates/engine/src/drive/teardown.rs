@@ -2,8 +2,8 @@
 //! Kernel counterpart: `io_ring_ctx_wait_and_kill`.
 #![allow(unsafe_code)]
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
-use std::sync::Arc;
 
 use crate::ring::ctx::Ring;
 use crate::ring::turn::Turn;

@@ -19,7 +19,8 @@
 //!                                   the request is over: wakes one at B
 //! ```
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use alloc::sync::{Arc, Weak};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::futex_owner::Owner;
 use super::futex_waiter::protocol::Steps;

@@ -1,6 +1,6 @@
 //! Whom futex waiters tell of wake-ups: all that they know of a ring.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::futex_waiter::{FutexWaiter, Job};
 use crate::io::token::ReqId;

@@ -40,9 +40,10 @@
 
 pub(crate) mod protocol;
 
+use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering::{self, Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError};
 
 use self::protocol::{ASKED, BUSY, IDLE, PLACED, Steps, Word};
 use super::futex_each::Each;

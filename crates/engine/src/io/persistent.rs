@@ -50,9 +50,9 @@
 //!
 //! [`Ctx::number_closes`]: crate::ring::ctx::Ctx::number_closes
 
+use alloc::sync::Arc;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::SeqCst;
-use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 

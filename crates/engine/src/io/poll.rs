@@ -14,7 +14,7 @@
 //!
 //! The ring's wake eventfd is in the set, too, under data 0: signalling it ends a wait.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 

@@ -3,9 +3,9 @@
 //!
 //! Runs on: whoever asks first, who moves a thread made for that from one word to another.
 
+use alloc::sync::Arc;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::Arc;
 
 use super::futex_waiter::{ANY, on};
 use super::of_process::PROCESS;

@@ -10,7 +10,7 @@
 //! such worker; then any takes on what the request asks for, as far as it may
 //! (`host::creds::under`).
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::worker::{Pool, Work};
 use softring_host::creds::{self, Creds};

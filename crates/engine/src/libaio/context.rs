@@ -21,6 +21,7 @@ use super::table::{self, PROCESS};
 use crate::io::aio::ring::Ring;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::time::Duration;
 use rustix::fs::OFlags;
 use softring_host::calls::{UserPtr, aio};
 use softring_host::limits::{AIO_BATCH, AIO_INSPECTED, AIO_LEAVE};
@@ -30,7 +31,7 @@ use softring_host::user;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer};
 use std::sync::{OnceLock, RwLock, RwLockReadGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const NEW: u32 = 0;
 const PLAIN: u32 = 1;

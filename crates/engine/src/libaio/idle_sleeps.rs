@@ -15,6 +15,7 @@ use crate::io::aio::ring::Ring;
 use crate::io::polling::{Polling, forced};
 use crate::io::signal_scope::SignalScope;
 use crate::policy::hybrid::{FLIGHT_MAX, IdleSleep, Policy, Ticket};
+use alloc::collections::BTreeMap;
 use core::sync::atomic::Ordering::Relaxed;
 use softring_host::calls::aio::Sigset;
 use softring_host::limits::AIO_BATCH;
@@ -22,7 +23,6 @@ use softring_host::time::Clock;
 use softring_host::user;
 use softring_uapi::aio::{io_event, iocb};
 use softring_uapi::errno::{Errno, Result};
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 /// An iocb whose event was not seen for so long, in ns, is not waited for: a program that reads its
@@ -38,7 +38,7 @@ pub fn idle_slept() -> u64 {
 #[derive(Debug)]
 struct Flight {
     polling: Box<Polling>,
-    tickets: HashMap<u64, (Ticket, u64)>,
+    tickets: BTreeMap<u64, (Ticket, u64)>,
     /// When those were forgotten last that are lost.
     swept: u64,
 }
@@ -54,7 +54,7 @@ impl IdleSleeps {
     pub(super) fn new(nr: u32) -> Option<IdleSleeps> {
         let policy = forced().filter(|p| matches!(p, Policy::Hybrid | Policy::Adaptive))?;
         let polling = Polling::new(policy, nr.min(FLIGHT_MAX));
-        let flight = Flight { polling, tickets: HashMap::new(), swept: 0 };
+        let flight = Flight { polling, tickets: BTreeMap::new(), swept: 0 };
         Some(IdleSleeps { flight: Mutex::new(flight), waits: Mutex::new(()) })
     }
 

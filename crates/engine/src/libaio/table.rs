@@ -5,11 +5,12 @@
 
 use super::context::Context;
 use super::emulated;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use softring_host::fork::{self, AtFork, keeps};
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 #[derive(Clone)]
 pub(super) enum Entry {

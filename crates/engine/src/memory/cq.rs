@@ -8,9 +8,9 @@
 
 pub(crate) mod protocol;
 
+use alloc::collections::VecDeque;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::collections::VecDeque;
 
 use self::protocol::Queue;
 use super::rings::{Rings, off};

@@ -8,9 +8,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
 
+use alloc::sync::Arc;
 use softring_host::calls::UserPtr;
 use softring_uapi::errno::{Errno, Result};
-use std::sync::Arc;
 
 const PAGE: usize = 4096;
 

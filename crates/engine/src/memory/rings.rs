@@ -1,7 +1,7 @@
 //! How a ring lies in memory: `struct io_rings` with its arrays, then (in the file) the SQEs and a
 //! control page.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{SealFlags, SeekFrom, fcntl_add_seals, seek};

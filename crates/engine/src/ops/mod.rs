@@ -1,7 +1,7 @@
 //! The ops, one file per family, as in the kernel's `io_uring/`: `prep` checks the SQE, `issue`
 //! tries it.
 
-use std::ffi::CString;
+use alloc::ffi::CString;
 
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Call, OpState, Req, ReqFlags};

@@ -5,7 +5,7 @@
 //! pending queue until our own lock is free, for no ring's lock is waited for while holding
 //! another's; so does whatever follows it, to keep the order.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use rustix::fd::AsRawFd;
 

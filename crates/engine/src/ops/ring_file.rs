@@ -2,7 +2,7 @@
 //! but only once the ring is ready for it: its file knows no attempt that does not wait. Kernel
 //! counterpart: `io_uring_poll`, `io_file_supports_nowait`.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::io::persistent::{IN, OUT};
 use crate::ops::rw;

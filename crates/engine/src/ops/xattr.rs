@@ -1,7 +1,7 @@
 //! FSETXATTR, SETXATTR, FGETXATTR, GETXATTR: extended attributes, on a worker.
 //! Kernel counterpart: `io_uring/xattr.c`.
 
-use std::ffi::CString;
+use alloc::ffi::CString;
 
 use crate::ops::{answer, no_fixed_file, path};
 use crate::ring::ctx::Ctx;

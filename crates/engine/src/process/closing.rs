@@ -3,7 +3,7 @@
 //! reactor makes every second, by each `register`, and by an `enter` now and then
 //! ([`checked_ring`]).
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use rustix::fd::{AsRawFd, OwnedFd};
 

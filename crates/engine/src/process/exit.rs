@@ -7,8 +7,8 @@
 //! what the disk brings back, ends as ever. Only workers go with their task, and it waits for them
 //! (`io_wq_put_and_exit`).
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::Arc;
 
 use crate::drive::sleep::sleep_for_change;
 use crate::ring::ctx::{Ctx, Ring};

@@ -10,6 +10,7 @@ use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::table::{self, Table, all, some, surely_no_ring, write};
 use crate::ring::task;
 use crate::{io, libaio, stats};
+use alloc::sync::Arc;
 use core::any::Any;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
@@ -17,7 +18,6 @@ use softring_host::fd::table_lock::Write;
 use softring_host::fd::{children, exec, kept, lock_race, locks, same_table};
 use softring_host::fork::{self, AtFork, Child};
 use softring_host::signal::BlockAll;
-use std::sync::Arc;
 
 /// All process-wide state that a fork concerns, in the order in which a child goes through it.
 const STATES: &[AtFork] = &[

@@ -10,8 +10,9 @@
 //!
 //! The page is written and read under the uring lock. It has room for [`SLOTS`] requests.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{Mode, OFlags};

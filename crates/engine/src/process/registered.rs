@@ -2,9 +2,9 @@
 //! program closes its descriptor; the table ends with its thread, and a forked child starts without
 //! one. Kernel counterpart: `io_uring/tctx.c`.
 
+use alloc::sync::Arc;
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
-use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 

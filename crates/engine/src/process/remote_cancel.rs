@@ -8,9 +8,9 @@
 //! Only the process is asked that forked this one, and only if its reactor ran then. One that does
 //! not answer is not asked on that ring again: it may have closed the ring, or called exec.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
-use std::sync::Arc;
 
 use crate::drive::reactor;
 use crate::drive::sleep::sleep_for_change;

@@ -1,7 +1,7 @@
 //! The registered buffer table. A buffer is an address range of the program's, faulted in for
 //! writing when it is registered, as pinning would. Kernel counterpart: `io_uring/rsrc.c`.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::files::TagSink;
 use super::memlock::Locked;
@@ -16,7 +16,7 @@ pub(crate) struct BufNode {
     pub(crate) len: u64,
     /// Posted as `user_data` when the last owner lets go; 0: never.
     pub(crate) tag: u64,
-    pub(crate) notify: std::sync::Weak<TagSink>,
+    pub(crate) notify: alloc::sync::Weak<TagSink>,
     /// Shared with its clones in other rings.
     locked: Arc<Locked>,
 }
@@ -47,7 +47,7 @@ impl BufNode {
     /// The same memory for another table, without the tag.
     pub(crate) fn share(&self) -> Arc<BufNode> {
         let locked = self.locked.clone();
-        let notify = std::sync::Weak::new();
+        let notify = alloc::sync::Weak::new();
         Arc::new(BufNode { addr: self.addr, len: self.len, tag: 0, notify, locked })
     }
 }

@@ -12,10 +12,10 @@
 //! A message holds 253 files. What cannot be sent (`RLIMIT_NOFILE` bounds what a user has on the
 //! way, see unix(7)) remains open in the child.
 
+use alloc::rc::Rc;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 use std::io::{IoSlice, IoSliceMut};
-use std::rc::Rc;
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::net::{

@@ -5,10 +5,11 @@
 //! `uring_lock`.
 #![allow(unsafe_code)]
 
+use alloc::rc::Rc;
+use alloc::sync::Arc;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -32,7 +33,7 @@ pub(crate) struct FileNode {
     pub(crate) history: History,
     /// Posted as `user_data` when the last owner lets go; 0: never.
     pub(crate) tag: u64,
-    pub(crate) notify: std::sync::Weak<TagSink>,
+    pub(crate) notify: alloc::sync::Weak<TagSink>,
     /// Forked children find it (`resources::deposit`).
     pub(crate) deposited: AtomicBool,
 }
@@ -67,7 +68,7 @@ impl TagSink {
 
 impl FileNode {
     /// A node owning `fd`; `tag` is posted through `notify` when the last owner lets go (0: never).
-    pub(crate) fn new(fd: InternalFd, tag: u64, notify: std::sync::Weak<TagSink>) -> Rc<Self> {
+    pub(crate) fn new(fd: InternalFd, tag: u64, notify: alloc::sync::Weak<TagSink>) -> Rc<Self> {
         let kind = Kind::of(fd.as_raw_fd());
         let model = model::files::registered(fd.as_raw_fd());
         let (fd, deposited) = (Arc::new(fd), AtomicBool::new(false));

@@ -1,9 +1,9 @@
 //! Changes to the registered file table: update a range, install one file, remove one.
 //! Kernel counterpart: `io_uring/filetable.c` and `__io_sqe_files_update` in `rsrc.c`.
 
+use alloc::rc::Rc;
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use crate::resources::files::{FileNode, FileTable, TagSink};
 use softring_host::fd::InternalFd;

@@ -6,8 +6,8 @@
 //! with acquire, an entry is copied word by word, and a buffer's address only ever goes to a system
 //! call. Kernel counterpart: `io_uring/kbuf.c`.
 
+use alloc::collections::{BTreeMap, VecDeque};
 use core::sync::atomic::Ordering::Acquire;
-use std::collections::{BTreeMap, VecDeque};
 
 use crate::memory::region::Region;
 use softring_host::user::in_user;

@@ -5,8 +5,8 @@
 //! file-system ids, the groups and the effective capabilities. A worker takes them on for the one
 //! call ([`softring_host::creds::under`]), within the limits of the thread that submits.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 
 use softring_host::creds::Creds;
 use softring_uapi::errno::{Errno, Result};

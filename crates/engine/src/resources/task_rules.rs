@@ -7,13 +7,13 @@
 //! that is not among them has these rules. Over exec(2) they go as text in a variable of the
 //! environment.
 
+use alloc::ffi::CString;
 use core::cell::Cell;
 use core::ffi::CStr;
 use core::fmt;
 use core::str::FromStr;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
-use std::ffi::CString;
 use std::sync::Mutex;
 
 use super::filters::Filters;

@@ -1,6 +1,6 @@
 //! What a ring knows of its barriers (IOSQE_IO_DRAIN); what it does with it is for `drain`.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use crate::io::token::ReqId;
 

@@ -1,8 +1,8 @@
 //! What is known while a batch of SQEs is submitted. Kernel counterpart: `struct io_submit_state`.
 
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use core::cell::Cell;
-use std::collections::VecDeque;
-use std::sync::Arc;
 
 use crate::io::model::Found;
 use crate::io::token::ReqId;

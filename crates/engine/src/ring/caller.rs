@@ -5,7 +5,7 @@
 //! behind something that may end elsewhere (a chain, a barrier, a peer). The thread is asked once
 //! per batch. Requests of SQPOLL rings have those of the ring's maker.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;

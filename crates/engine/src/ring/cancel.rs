@@ -4,7 +4,7 @@
 //! linked behind another request, behind a drain barrier, or with the kernel's aio is not found, as
 //! in the kernel.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use rustix::fd::AsRawFd;
 

@@ -11,12 +11,13 @@
 //! ([`Issue::is_elsewhere`]). Kernel counterpart: `struct io_ring_ctx`.
 #![allow(unsafe_code)]
 
+use alloc::sync::{Arc, Weak};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::OnceLock;
 
 use crate::io::Transports;
 use crate::io::workers::Workers;

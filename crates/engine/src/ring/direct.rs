@@ -1,7 +1,7 @@
 //! SQEs that are with the kernel's aio and never became requests: plain reads and writes of files
 //! that are known to be O_DIRECT (`submit::fast_direct`).
 
-use std::rc::Rc;
+use alloc::rc::Rc;
 
 use crate::io::aio;
 use crate::resources::files::FileNode;

@@ -4,7 +4,7 @@
 //! `EPOLLEXCLUSIVE`); epoll's own flag of that name knows neither one-shot entries nor several
 //! requests behind one set.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use crate::io::token::ReqId;
 use crate::ring::cancel::same_file;

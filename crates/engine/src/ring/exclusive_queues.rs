@@ -1,6 +1,6 @@
 //! Who waits for a listener, and in which order (`exclusive`).
 
-use std::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::io::token::ReqId;
 

@@ -1,9 +1,9 @@
 //! The file that a request works on, and how it is held. Kernel counterpart: `req->file` in
 //! `struct io_kiocb`, `io_assign_file`.
 
+use alloc::rc::Rc;
+use alloc::sync::Arc;
 use core::mem::ManuallyDrop;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 

@@ -1,6 +1,6 @@
 //! Requests with a futex waiter: handed over, woken, cancelled.
 
-use std::sync::{Arc, Weak};
+use alloc::sync::{Arc, Weak};
 
 use crate::io::futex_each::Each;
 use crate::io::futex_owner::Owner;

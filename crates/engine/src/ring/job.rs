@@ -1,8 +1,8 @@
 //! A call on its way through a worker, and back.
 #![allow(unsafe_code)]
 
+use alloc::sync::Arc;
 use core::ops::Deref;
-use std::sync::Arc;
 
 use crate::io::token::ReqId;
 use crate::io::worker::Work;

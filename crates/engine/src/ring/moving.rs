@@ -7,8 +7,8 @@
 //! And where the closer is a signal handler that has interrupted the holder of the lock, it takes a
 //! duplicate itself and leaves it to whoever takes the lock next.
 
+use alloc::sync::Arc;
 use core::time::Duration;
-use std::sync::Arc;
 
 use rustix::fd::AsRawFd;
 

@@ -2,8 +2,8 @@
 //! request may outlive the program's copy, and how far it has come. Kernel counterpart: the `cmd`
 //! of `struct io_kiocb`, and its `async_data`.
 
+use alloc::ffi::CString;
 use core::mem::ManuallyDrop;
-use std::ffi::CString;
 
 use crate::io::futex_waiter::Job;
 use crate::resources::kbuf::Pick;

@@ -1,6 +1,6 @@
 //! Where a request is, with what belongs to being there.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::io::futex_waiter::FutexWaiter;
 use crate::io::token::ReqId;

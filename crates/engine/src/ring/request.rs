@@ -5,8 +5,8 @@
 //! [`Slab`](super::slab::Slab) does when it has to wait (armed, punted, linked, drained).
 //! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
 
+use alloc::sync::Arc;
 use core::mem::ManuallyDrop;
-use std::sync::Arc;
 
 use bitflags::bitflags;
 

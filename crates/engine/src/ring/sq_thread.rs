@@ -1,7 +1,8 @@
 //! A ring's SQ thread, as the ring knows it; what it does is in `drive::sqpoll`.
 
+use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Mutex, OnceLock};
 
 use crate::io::poll::WakeFd;
 use crate::memory::region::Region;

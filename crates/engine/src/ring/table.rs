@@ -1,8 +1,8 @@
 //! The rings by descriptor: which ring a number means. How they get in and out is for `closing`.
 
+use alloc::sync::{Arc, Weak};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 
 use crate::io::persistent;
 use crate::ring::ctx::Ring;

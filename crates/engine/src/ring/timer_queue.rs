@@ -1,7 +1,7 @@
 //! Armed timeouts in their order: deadlines on three clocks, and completion counts. Every step
 //! costs the logarithm of the number armed.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
 
 use super::phase::Timer;
 use crate::io::token::ReqId;

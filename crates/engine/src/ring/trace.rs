@@ -1,7 +1,7 @@
 //! The steps of a request's life, as `softring trace` and `softring strace` show them
 //! (`stats::trace`). Off, each of these is a read of a byte.
 
-use std::ffi::CString;
+use alloc::ffi::CString;
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;

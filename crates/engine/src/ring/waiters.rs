@@ -1,6 +1,6 @@
 //! What a ring knows of those who wait for its completions.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::io::poll::WakeFd;
 use crate::memory::lock::Control;

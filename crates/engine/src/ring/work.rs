@@ -1,8 +1,8 @@
 //! What is to be done later: task work, the workers' queue, and what is for other rings. That waits
 //! until the ring's own lock is free, as no ring's lock is waited for while another's is held.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 
 use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;

@@ -3,9 +3,9 @@
 //! smaller than the writer's, and no section has more places than the writer's limits. Of a larger
 //! place the words that are known here are read, and each histogram once.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::cell::RefCell;
 use core::mem::{offset_of, size_of};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 

@@ -3,7 +3,7 @@
 //! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
 //! A registered file stays open by the reference that is kept with the SQE.
 
-use std::rc::Rc;
+use alloc::rc::Rc;
 
 use crate::io::aio;
 use crate::memory::cq::Cqe;

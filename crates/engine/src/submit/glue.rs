@@ -1,6 +1,6 @@
 //! Between the ring and what runs its requests: workers and kernel aio.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::io::token::ReqId;
 use crate::io::worker::{Pool, default_limits};

@@ -1,7 +1,7 @@
 //! Requests with modelled devices: taken in, withheld until they are due, posted.
 
 use crate::ring::batch::SubmitState;
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::io::completions::Completion;
 use crate::io::model::device::{Due, Io};

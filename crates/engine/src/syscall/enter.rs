@@ -1,7 +1,7 @@
 //! `io_uring_enter(2)`: submit, then wait. Kernel counterpart: `io_uring_enter`, `io_get_ext_arg`.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::Arc;
 
 use crate::drive::cqwait::{WaitArgs, cqring_wait, unlocked};
 use crate::drive::iopoll::{Args, iopoll_check};

@@ -1,7 +1,7 @@
 //! Rings of another size. Kernel counterpart: `io_register_resize_rings`; the memory is in
 //! [`crate::memory::resize`].
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::setup::geometry;
 use crate::memory::rings::Rings;

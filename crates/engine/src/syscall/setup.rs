@@ -1,6 +1,6 @@
 //! `io_uring_setup(2)`. Kernel counterpart: `io_uring_create`, `io_uring_fill_params`.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use rustix::fd::IntoRawFd;
 

@@ -29,10 +29,11 @@ pub(crate) mod protocol;
 mod stall;
 mod thread;
 
+use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use self::protocol::Page;

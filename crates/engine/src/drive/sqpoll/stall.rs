@@ -15,8 +15,8 @@
 //! context can be slept for. With more of them, or with a poll set of a ring that is not polled, it
 //! goes on with pauses.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::Arc;
 
 use super::protocol::Page;
 use super::thread::{Listen, Thread, busy, served};

@@ -1,7 +1,7 @@
 //! The SQ thread itself: passes over its rings, sleeps, and rest (kernel: `io_sq_thread`).
 
+use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Arc, Weak};
 
 use super::protocol::Page;
 use super::stall::Vain;

@@ -21,6 +21,7 @@
 #![allow(unsafe_code)]
 
 use super::AioCtx;
+use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::time::Duration;
 use softring_host::calls::aio::get_events;
@@ -28,7 +29,6 @@ use softring_host::limits::AIO_WAIT_BATCH;
 use softring_host::sys;
 use softring_uapi::aio::io_event;
 use softring_uapi::errno::Result;
-use std::sync::Arc;
 
 /// Who sleeps for the events.
 #[derive(Clone, Copy, Debug)]

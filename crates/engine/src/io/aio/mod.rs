@@ -30,13 +30,13 @@ pub(crate) use detached::DetachedReap;
 
 use crate::io::completions::{Completion, Completions};
 use crate::policy::hybrid::Ticket;
+use alloc::sync::Arc;
 use core::time::Duration;
 use ring::Ring;
 use softring_host::calls::aio::{self, IocbPtr};
 use softring_host::limits::{AIO_DEPTH_MAX, AIO_WAIT_BATCH};
 use softring_uapi::aio::{io_event, iocb};
 use softring_uapi::errno::{Errno, Result};
-use std::sync::Arc;
 
 /// Names one prepared or submitted iocb until it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

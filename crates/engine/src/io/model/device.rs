@@ -10,8 +10,8 @@
 //! time, or a program with few requests in flight would see less than `bw` on a busy machine. What
 //! the request takes by itself (its latency) counts from when it came all the same.
 
+use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 use fastrand::Rng;
 

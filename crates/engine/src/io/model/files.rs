@@ -14,7 +14,8 @@
 //! `host::fd::remembered::generation` tells. It goes when the program closes the file, or when too
 //! many others came.
 
-use std::sync::{Arc, LazyLock};
+use alloc::sync::Arc;
+use std::sync::LazyLock;
 
 use rustix::fd::AsRawFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};

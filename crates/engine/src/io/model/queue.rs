@@ -1,7 +1,7 @@
 //! What a ring has with modelled devices, by the time at which it is due.
 
+use alloc::collections::BinaryHeap;
 use core::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
 
 use super::device::Due;
 use super::late::Late;

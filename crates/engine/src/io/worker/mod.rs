@@ -52,6 +52,7 @@ mod tests;
 mod thread;
 
 use crate::stats::PoolPlace;
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use queue::{Queue, account};
@@ -60,7 +61,6 @@ use softring_host::limits::{
 };
 use softring_host::sync::{Mutex, Parker, Repeated};
 use softring_uapi::errno::{Errno, Result};
-use std::sync::Arc;
 
 /// What a worker runs.
 pub(crate) trait Work: Send + 'static {

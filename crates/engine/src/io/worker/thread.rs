@@ -1,10 +1,10 @@
 //! A worker's life: made, runs items, parks, leaves.
 
 use super::{Account, Pool, Slot, State, Work};
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use softring_host::sync::{self, Parker, Repeated};
-use std::sync::Arc;
 
 /// What a worker does next.
 pub(super) enum Next<W> {

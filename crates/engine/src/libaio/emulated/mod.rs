@@ -20,6 +20,8 @@ use super::context::polled_rules;
 use super::mapped::Mapped;
 use super::table::{self, Entry, PROCESS};
 use crate::io::worker::{Pool, Work, default_limits};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use poll::Poll;
@@ -35,8 +37,7 @@ use softring_host::sys::{self, borrow, futex_wake};
 use softring_host::user::{self, UserPtr};
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer};
-use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 pub(super) use wait::unknown_waits;
 
 /// `fs.aio-max-nr`, as it is by default.

@@ -3,7 +3,7 @@
 
 mod text;
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use softring_host::bpf;
 use softring_host::user::{self, UserPtr};

@@ -2,9 +2,9 @@
 //! what was asked first (nothing, or a denial), and its programs in the order in which they came:
 //! `/` and the instructions, each a number and a point. All numbers are of base 16.
 
+use alloc::sync::Arc;
 use core::fmt;
 use core::str::FromStr;
-use std::sync::Arc;
 
 use super::Program;
 use super::{Filters, Verdict};

@@ -4,7 +4,7 @@
 //! No two rings are locked at once: the source's table is copied under its lock, then put to use
 //! under the other's.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::process::registered;
 use crate::resources::buffers::BufNode;

@@ -1,7 +1,7 @@
 //! The calls for registered files ([`crate::resources::files`]). Kernel counterpart:
 //! `io_sqe_files_register`, `__io_sqe_files_update` in `io_uring/rsrc.c`.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::tagged::{read_register, read_update};
 use crate::resources::files::FileNode;

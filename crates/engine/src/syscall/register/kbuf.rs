@@ -1,7 +1,7 @@
 //! The calls for groups of provided buffers ([`crate::resources::kbuf`]). Kernel counterpart:
 //! `io_register_pbuf_ring` and the others in `io_uring/kbuf.c`.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::memory::mappings;
 use crate::resources::kbuf::{BufRing, MAX_BIDS};

@@ -21,7 +21,7 @@ mod restrictions;
 mod ring_fds;
 mod tagged;
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::process::registered;
 use crate::ring::ctx::{Ctx, Ring, Setup};

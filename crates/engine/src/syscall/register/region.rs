@@ -1,7 +1,7 @@
 //! The call for a region of parameters ([`crate::resources::region`]). Kernel counterpart:
 //! `io_register_mem_region`.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::resources::region::ParamRegion;
 use crate::ring::ctx::{Ctx, Ring};

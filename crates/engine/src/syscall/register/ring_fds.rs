@@ -1,7 +1,7 @@
 //! The calls for registered rings ([`crate::process::registered`]). Kernel counterpart:
 //! `io_ringfd_register`, `io_ringfd_unregister` in `io_uring/tctx.c`.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::process::hold_ring;
 use crate::process::registered::{self, SLOTS_LEN, clear, in_table, put};
