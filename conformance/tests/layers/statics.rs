@@ -68,7 +68,12 @@ impl<'ast> Visit<'ast> for Statics {
     }
 
     fn visit_macro(&mut self, call: &'ast Macro) {
-        if call.path.segments.last().is_some_and(|s| s.ident == "thread_local") {
+        if call
+            .path
+            .segments
+            .last()
+            .is_some_and(|s| s.ident == "thread_local" || s.ident == "per_thread")
+        {
             self.of_thread(call.tokens.clone());
         }
     }

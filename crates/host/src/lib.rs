@@ -3,6 +3,10 @@
 // The text is for those who work on it, too: with --document-private-items they have the links.
 #![allow(rustdoc::private_intra_doc_links)]
 
+/// For what macros of this crate expand to.
+#[doc(hidden)]
+pub use std as __std;
+
 pub mod bpf;
 pub mod calls;
 pub mod creds;

@@ -11,8 +11,8 @@ pub use model::*;
 #[cfg(not(loom))]
 pub use real::*;
 
-#[cfg(not(loom))]
-mod real {
+/// The kernel's, also in a build for loom: for statics, and for what is in no model.
+pub mod real {
     pub use crate::signal::Repeated;
     use core::cell::UnsafeCell;
     use core::ops::{Deref, DerefMut};
@@ -20,6 +20,8 @@ mod real {
     use core::time::Duration;
     use rustix::io::Errno;
     use rustix::thread::futex::{self, Flags, Timespec};
+    use std::sync::PoisonError;
+    pub use std::sync::{OnceLock, RwLockReadGuard, RwLockWriteGuard};
 
     const FREE: u32 = 0;
     const HELD: u32 = 1;
@@ -50,6 +52,13 @@ mod real {
             MutexGuard { mutex: self }
         }
 
+        /// The lock, if no thread holds it now.
+        #[inline]
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            let free = self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
+            free.then(|| MutexGuard { mutex: self })
+        }
+
         #[inline]
         fn hold(&self) {
             if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
@@ -67,7 +76,8 @@ mod real {
         /// Gives back what [`Self::hold`] took.
         ///
         /// # Safety
-        /// The caller holds the lock, by `hold`, and has no reference into the value any more.
+        /// The caller holds the lock, by `hold` or `try_lock`, and has no reference into the value
+        /// any more.
         #[inline]
         unsafe fn release(&self) {
             if self.word.swap(FREE, Release) == CONTENDED {
@@ -103,9 +113,69 @@ mod real {
     impl<T> Drop for MutexGuard<'_, T> {
         #[inline]
         fn drop(&mut self) {
-            // SAFETY: the guard was made by `lock`, which holds; its borrows have ended, since it
-            // is being dropped.
+            // SAFETY: the guard was made by `lock` or `try_lock`, which took the lock; its borrows
+            // have ended, since it is being dropped.
             unsafe { self.mutex.release() }
+        }
+    }
+
+    /// Mutual exclusion of writers around a `T`, and of writers and readers.
+    #[derive(Debug, Default)]
+    pub struct RwLock<T>(std::sync::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        pub const fn new(value: T) -> Self {
+            Self(std::sync::RwLock::new(value))
+        }
+
+        /// Waits until no thread writes.
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0.read().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// Waits until no thread reads or writes.
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0.write().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// The lock, if no thread writes now.
+        pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+            self.0.try_read().ok()
+        }
+
+        /// The lock, if no thread reads or writes now.
+        pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+            self.0.try_write().ok()
+        }
+    }
+
+    /// A value that one thread gives to another, once.
+    #[derive(Debug)]
+    pub struct Handover<T> {
+        value: Mutex<Option<T>>,
+        taker: Parker,
+    }
+
+    impl<T> Default for Handover<T> {
+        fn default() -> Self {
+            Self { value: Mutex::new(None), taker: Parker::default() }
+        }
+    }
+
+    impl<T> Handover<T> {
+        pub fn give(&self, value: T) {
+            *self.value.lock() = Some(value);
+            self.taker.unpark();
+        }
+
+        /// Waits for the value. Only one thread takes.
+        pub fn take(&self) -> T {
+            loop {
+                if let Some(value) = self.value.lock().take() {
+                    return value;
+                }
+                self.taker.park(None);
+            }
         }
     }
 
@@ -267,7 +337,7 @@ mod model {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
+    use super::real::*;
     use core::time::Duration;
     use std::sync::Arc;
 
@@ -282,6 +352,30 @@ mod tests {
             .collect();
         t.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(*m.lock(), 80_000);
+    }
+
+    #[test]
+    fn a_mutex_that_is_held_cannot_be_tried() {
+        let m = Mutex::new(1);
+        let held = m.lock();
+        assert!(m.try_lock().is_none());
+        drop(held);
+        *m.try_lock().unwrap() = 2;
+        assert_eq!(*m.lock(), 2);
+    }
+
+    #[test]
+    fn a_value_is_handed_over_before_it_is_asked_for_and_after() {
+        let h = Arc::new(Handover::default());
+        h.give(1);
+        assert_eq!(h.take(), 1);
+        let giver = h.clone();
+        let t = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            giver.give(2);
+        });
+        assert_eq!(h.take(), 2);
+        t.join().unwrap();
     }
 
     #[test]

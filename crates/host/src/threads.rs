@@ -1,6 +1,6 @@
 //! How threads of the engine's own start. The standard library asks the program's malloc(3) for
 //! memory whenever it starts one, in the caller and in the new thread; a preloaded library can
-//! start them without.
+//! start them without. And what each thread has for itself.
 
 use std::io::{Error, Result};
 use std::sync::OnceLock;
@@ -41,6 +41,24 @@ pub fn start(name: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> Res
     };
     start(stack, Box::new(named)).map_err(Error::from_raw_os_error)
 }
+
+/// Runs `f` on a thread of its own with a stack of that many bytes, and waits for its end; none
+/// where no thread can be started.
+pub fn run<T: Send + 'static>(stack: usize, f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    std::thread::Builder::new().stack_size(stack).spawn(f).ok()?.join().ok()
+}
+
+/// Lets another thread run: sched_yield(2).
+pub fn yield_now() {
+    std::thread::yield_now();
+}
+
+/// Statics of which each thread has its own, as `std::thread_local!` declares them.
+#[macro_export]
+macro_rules! per_thread {
+    ($($statics:tt)*) => { $crate::__std::thread_local! { $($statics)* } };
+}
+pub use crate::per_thread;
 
 /// What a thread of the engine's own is called: `iou-WHAT-PID`.
 pub fn name(what: &str) -> String {

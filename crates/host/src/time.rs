@@ -1,5 +1,7 @@
 //! Clocks and deadlines, in nanoseconds.
 
+use core::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
 
 use softring_uapi::errno::{Errno, Result};
@@ -29,6 +31,26 @@ impl Clock {
             Clock::Boottime => ClockId::Boottime,
             Clock::Realtime => ClockId::Realtime,
         })
+    }
+}
+
+/// An end of waiting, on [`Clock::Monotonic`].
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(u64);
+
+impl Deadline {
+    /// So long from now on.
+    pub fn after(time: Duration) -> Deadline {
+        Deadline(Clock::Monotonic.now().saturating_add(time.as_nanos() as u64))
+    }
+
+    /// The time that is left; zero once it has passed.
+    pub fn left(self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(Clock::Monotonic.now()))
+    }
+
+    pub fn has_passed(self) -> bool {
+        self.left().is_zero()
     }
 }
 

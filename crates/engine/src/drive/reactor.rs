@@ -21,7 +21,7 @@ use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use softring_host::sync::real::{Mutex, MutexGuard, OnceLock};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -105,13 +105,13 @@ impl OfProcess {
     }
 
     pub(super) fn hold(&self) -> MutexGuard<'_, Option<Arc<Reactor>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 
     /// The child has no such thread.
     pub(super) fn in_child(&self, child: &Child) {
         let Self { current, duties, ticking, running, thread, parent, parent_wake } = self;
-        let gone = current.lock().ok().and_then(|mut slot| slot.take());
+        let gone = current.lock().take();
         keeps(duties, "of the code, not of the process");
         ticking.store(false, SeqCst);
         running.store(false, SeqCst);
@@ -160,9 +160,7 @@ pub(crate) fn issues(ctx: &Ctx) -> bool {
 
 /// Makes the reactor read its rings' deadlines again.
 pub(crate) fn wake() {
-    if let Ok(slot) = PROCESS.reactor.current.lock()
-        && let Some(r) = &*slot
-    {
+    if let Some(r) = &*PROCESS.reactor.current.lock() {
         r.wake();
     }
 }
@@ -201,9 +199,9 @@ pub(crate) fn guard_soon(ring: &Arc<Ring>) -> bool {
 fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     const TRIES: u32 = 100;
     (0..TRIES).find_map(|_| {
-        let got = lock.try_lock().ok();
+        let got = lock.try_lock();
         if got.is_none() {
-            std::thread::yield_now();
+            softring_host::threads::yield_now();
         }
         got
     })
@@ -325,7 +323,7 @@ impl Reactor {
 
     fn timeout(&self) -> Option<u64> {
         let now = Clock::Monotonic.now();
-        let list = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = self.rings.lock();
         let deadline = list
             .iter()
             .filter_map(Weak::upgrade)
@@ -347,11 +345,11 @@ impl Ticks for Reactor {
     }
 
     fn add(&self, ring: &Arc<Ring>) {
-        self.rings.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(ring));
+        self.rings.lock().push(Arc::downgrade(ring));
     }
 
     fn rings(&self) -> Vec<Arc<Ring>> {
-        let mut list = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.rings.lock();
         list.retain(|w| w.strong_count() > 0);
         list.iter().filter_map(Weak::upgrade).collect()
     }

@@ -20,7 +20,7 @@
 //! ```
 
 use alloc::sync::{Arc, Weak};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use softring_host::sync::real::{Mutex, OnceLock};
 
 use super::futex_owner::Owner;
 use super::futex_waiter::protocol::Steps;
@@ -42,12 +42,12 @@ pub(crate) struct Each {
 
 impl Each {
     fn take(&self) -> Vec<Arc<FutexWaiter>> {
-        core::mem::take(&mut *self.waiters.lock().unwrap_or_else(PoisonError::into_inner))
+        core::mem::take(&mut *self.waiters.lock())
     }
 
     fn add(&self, w: &Arc<FutexWaiter>) {
         self.leader.get_or_init(|| Arc::downgrade(w));
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner).push(w.clone());
+        self.waiters.lock().push(w.clone());
     }
 
     pub(crate) fn futex(&self, index: usize) -> Futex {

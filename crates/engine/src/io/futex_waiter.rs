@@ -43,7 +43,7 @@ pub(crate) mod protocol;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering::{self, Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32};
-use std::sync::{Mutex, PoisonError};
+use softring_host::sync::real::{Mutex, MutexGuard};
 
 use self::protocol::{ASKED, BUSY, IDLE, PLACED, Steps, Word};
 use super::futex_each::Each;
@@ -269,8 +269,8 @@ impl FutexWaiter {
         Ok(w)
     }
 
-    fn job(&self) -> std::sync::MutexGuard<'_, Option<(ReqId, Job)>> {
-        self.job.lock().unwrap_or_else(PoisonError::into_inner)
+    fn job(&self) -> MutexGuard<'_, Option<(ReqId, Job)>> {
+        self.job.lock()
     }
 
     /// Those that wait for the same request.
@@ -404,7 +404,7 @@ impl Steps for FutexWaiter {
     }
 
     fn pause(&self) {
-        std::thread::yield_now();
+        softring_host::threads::yield_now();
     }
 
     fn interrupt(&self) -> bool {

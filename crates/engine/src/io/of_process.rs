@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
 use softring_host::fd::InternalFd;
 use softring_host::fork::{AtFork, keeps};
 use softring_host::process_lock::ProcessLock;
-use std::sync::{Mutex, OnceLock};
+use softring_host::sync::real::{Mutex, OnceLock};
 
 use super::aio::kept;
 use super::model::{self, files};

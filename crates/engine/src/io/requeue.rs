@@ -45,7 +45,7 @@ fn try_it() -> bool {
             words[1].store(1, SeqCst);
             return moved > 0;
         }
-        std::thread::yield_now();
+        softring_host::threads::yield_now();
     }
 }
 

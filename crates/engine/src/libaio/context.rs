@@ -26,12 +26,12 @@ use rustix::fs::OFlags;
 use softring_host::calls::{UserPtr, aio};
 use softring_host::limits::{AIO_BATCH, AIO_INSPECTED, AIO_LEAVE};
 use softring_host::sync::Mutex;
+use softring_host::sync::real::{OnceLock, RwLock, RwLockReadGuard};
 use softring_host::sys::borrow;
+use softring_host::time::Deadline;
 use softring_host::user;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer};
-use std::sync::{OnceLock, RwLock, RwLockReadGuard, TryLockError};
-use std::time::Instant;
 
 const NEW: u32 = 0;
 const PLAIN: u32 = 1;
@@ -101,15 +101,15 @@ impl Context {
 
     /// Keeps the completion memory mapped; `None` if the context ends.
     pub(super) fn hold(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        let held = self.mapped.try_read().ok()?;
+        let held = self.mapped.try_read()?;
         (!self.ends()).then_some(held)
     }
 
     pub(super) fn destroy(&self) -> isize {
         self.ending.store(true, SeqCst);
-        let started = Instant::now();
-        while matches!(self.mapped.try_write(), Err(TryLockError::WouldBlock)) {
-            if started.elapsed() > AIO_LEAVE {
+        let end = Deadline::after(AIO_LEAVE);
+        while self.mapped.try_write().is_none() {
+            if end.has_passed() {
                 break;
             }
             softring_host::sys::pause(Duration::from_micros(20));

@@ -19,11 +19,11 @@ use alloc::collections::BTreeMap;
 use core::sync::atomic::Ordering::Relaxed;
 use softring_host::calls::aio::Sigset;
 use softring_host::limits::AIO_BATCH;
+use softring_host::sync::real::{Mutex, MutexGuard};
 use softring_host::time::Clock;
 use softring_host::user;
 use softring_uapi::aio::{io_event, iocb};
 use softring_uapi::errno::{Errno, Result};
-use std::sync::{Mutex, MutexGuard};
 
 /// An iocb whose event was not seen for so long, in ns, is not waited for: a program that reads its
 /// ring itself has taken the event.
@@ -59,7 +59,7 @@ impl IdleSleeps {
     }
 
     fn flight(&self) -> Option<MutexGuard<'_, Flight>> {
-        self.flight.try_lock().ok()
+        self.flight.try_lock()
     }
 
     /// The kernel is about to take an iocb.
@@ -160,7 +160,7 @@ impl Wait {
     pub(super) fn idle_sleep(&self, ctx: &Context, ring: &Ring, idle_sleeps: &IdleSleeps) -> isize {
         let mut going = Going { wait: self, idle_sleeps, taken: 0 };
         let peeks = self.waits() && !ctx.manners().sleeps();
-        let Some(_one) = idle_sleeps.waits.try_lock().ok().filter(|_| peeks) else {
+        let Some(_one) = idle_sleeps.waits.try_lock().filter(|_| peeks) else {
             return going.whole();
         };
         // What cannot be read, the kernel refuses.

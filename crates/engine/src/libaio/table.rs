@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use softring_host::fork::{self, AtFork, keeps};
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use softring_host::sync::real::{RwLock, RwLockWriteGuard};
 
 #[derive(Clone)]
 pub(super) enum Entry {
@@ -82,7 +82,7 @@ fn write() -> RwLockWriteGuard<'static, Table> {
 }
 
 fn write_to(table: &RwLock<Table>) -> RwLockWriteGuard<'_, Table> {
-    table.write().unwrap_or_else(PoisonError::into_inner)
+    table.write()
 }
 
 /// Notes a context that the kernel has just made for `nr` iocbs.
@@ -110,7 +110,7 @@ pub(super) fn find(id: usize) -> Option<Entry> {
 
 fn find_counted(id: usize) -> Option<Entry> {
     fork::check();
-    let table = PROCESS.table.read().unwrap_or_else(PoisonError::into_inner);
+    let table = PROCESS.table.read();
     table.get(&id).filter(|e| e.counts()).cloned()
 }
 

@@ -44,7 +44,7 @@ const STATES: &[AtFork] = &[
     registered::AT_FORK,
 ];
 
-std::thread_local! {
+softring_host::per_thread! {
     /// What `fork_prepare` holds until the fork is over. A handler that forks may come between any
     /// two instructions while this is `None`, and finds and leaves it so; else signals are blocked.
     /// No destructor, which the first use in a thread would have to register.
@@ -149,7 +149,7 @@ fn try_hold_all() -> Option<(Write<Table>, Vec<Arc<Ring>>)> {
         };
         rings[..busy].iter().for_each(|ring| ring.control.unlock());
         drop(table);
-        std::thread::yield_now();
+        softring_host::threads::yield_now();
     }
     lock::set_forking(false);
     None

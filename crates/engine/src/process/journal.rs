@@ -12,7 +12,6 @@
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::LazyLock;
 
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{Mode, OFlags};
@@ -30,7 +29,7 @@ use crate::ring::request::{Phase, Req, ReqFlags, Timer};
 use crate::ring::turn::Turn;
 use softring_host::fd::InternalFd;
 use softring_host::fork::AtFork;
-use softring_host::sync::Mutex;
+use softring_host::sync::real::Mutex;
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
@@ -120,10 +119,10 @@ impl Left {
 struct OfProcess {
     /// A pipe that this process alone has open, and that exec closes: it hangs up when the process
     /// execs or ends. Its ends: to read, to write.
-    exec_pipe: LazyLock<Mutex<Option<[InternalFd; 2]>>>,
+    exec_pipe: Mutex<Option<[InternalFd; 2]>>,
 }
 
-static PROCESS: OfProcess = OfProcess { exec_pipe: LazyLock::new(|| Mutex::new(None)) };
+static PROCESS: OfProcess = OfProcess { exec_pipe: Mutex::new(None) };
 
 pub(crate) const AT_FORK: AtFork = AtFork::new(|_| PROCESS.in_child());
 

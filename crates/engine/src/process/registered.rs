@@ -19,7 +19,7 @@ pub(crate) const SLOTS_LEN: usize = RING_FDS_MAX as usize;
 
 type Slots = [Option<RingFd>; SLOTS_LEN];
 
-std::thread_local! {
+softring_host::per_thread! {
     static SLOTS: RefCell<Slots> = const { RefCell::new([const { None }; SLOTS_LEN]) };
     static TOUCHED: Cell<bool> = const { Cell::new(false) };
 }

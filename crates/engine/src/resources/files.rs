@@ -9,7 +9,7 @@ use alloc::rc::Rc;
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Mutex, PoisonError};
+use softring_host::sync::real::Mutex;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -48,7 +48,7 @@ pub(crate) struct TagSink {
 
 impl TagSink {
     pub(crate) fn push(&self, tag: u64) {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(tag);
+        self.list.lock().push(tag);
         self.any.store(true, Release);
     }
 
@@ -60,7 +60,7 @@ impl TagSink {
 
     /// What was collected since the last call.
     pub(crate) fn take(&self) -> Vec<u64> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.lock();
         self.any.store(false, Release);
         core::mem::take(&mut *list)
     }

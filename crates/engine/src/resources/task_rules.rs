@@ -14,7 +14,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::Mutex;
+use softring_host::sync::real::Mutex;
 
 use super::filters::Filters;
 use super::of_process::PROCESS;
@@ -86,14 +86,14 @@ impl OfProcess {
             return;
         }
         let rules = MINE.get().flatten();
-        if let Ok(mut laid) = laid.try_lock() {
+        if let Some(mut laid) = laid.try_lock() {
             *laid = rules.into_iter().map(|rules| (rules, Vec::new())).collect();
         }
         any.store(rules.is_some(), Release);
     }
 }
 
-std::thread_local! {
+softring_host::per_thread! {
     /// This thread's rules, once it has asked for them.
     static MINE: Cell<Option<Option<&'static Rules>>> = const { Cell::new(None) };
 }
@@ -107,7 +107,7 @@ pub fn mine() -> Option<&'static Rules> {
         return known;
     }
     let me = sys::gettid();
-    let laid = PROCESS.rules.laid.lock().ok()?;
+    let laid = PROCESS.rules.laid.lock();
     let inherited = laid.iter().rev().find(|(_, before)| !before.contains(&me));
     let rules = inherited.map(|(rules, _)| *rules);
     drop(laid);
@@ -139,9 +139,7 @@ pub(crate) fn lay(mut rules: Rules) {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let tids = threads.filter_map(|t| t.file_name().to_str()?.parse().ok());
     let others = tids.filter(|&tid| tid != me).collect();
-    if let Ok(mut laid) = PROCESS.rules.laid.lock() {
-        laid.push((rules, others));
-    }
+    PROCESS.rules.laid.lock().push((rules, others));
     MINE.set(Some(Some(rules)));
     PROCESS.rules.any.store(true, Release);
 }

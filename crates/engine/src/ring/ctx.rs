@@ -17,7 +17,7 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
-use std::sync::OnceLock;
+use softring_host::sync::real::OnceLock;
 
 use crate::io::Transports;
 use crate::io::workers::Workers;

@@ -2,7 +2,7 @@
 
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
-use std::sync::{Mutex, OnceLock};
+use softring_host::sync::real::{Mutex, OnceLock};
 
 use crate::io::poll::WakeFd;
 use crate::memory::region::Region;

@@ -6,11 +6,11 @@
 use core::cell::Cell;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::OnceLock;
 
 use softring_host::fork::{AtFork, keeps};
+use softring_host::sync::real::OnceLock;
 
-std::thread_local! {
+softring_host::per_thread! {
     /// This thread's name; 0 until a request of its has to wait. Needs no destructor: it is read
     /// while others run.
     static TASK: Cell<u32> = const { Cell::new(0) };

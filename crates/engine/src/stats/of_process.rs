@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use softring_host::fd::InternalFd;
 use softring_host::fork::{AtFork, keeps};
-use std::sync::{Mutex, OnceLock, TryLockError};
+use softring_host::sync::real::{Mutex, OnceLock};
 
 use super::page::{self, Page};
 use super::watcher::KEY;
@@ -79,7 +79,7 @@ impl Trace {
         buffer.store(core::ptr::null_mut(), Relaxed);
         later.store(true, Relaxed);
         // The lock may be held by a thread that is no more.
-        if let Err(TryLockError::WouldBlock) = fd.try_lock() {
+        if fd.try_lock().is_none() {
             disabled.store(true, Relaxed);
         }
     }

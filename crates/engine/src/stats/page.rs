@@ -4,7 +4,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use softring_host::sync::real::{Mutex, MutexGuard};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{SealFlags, fcntl_add_seals};
@@ -227,16 +227,15 @@ pub(super) fn give_meter(place: usize) {
 
 /// The page, which stands still over a fork.
 pub(super) fn hold() -> MutexGuard<'static, Option<Page>> {
-    PROCESS.page.lock().unwrap_or_else(PoisonError::into_inner)
+    PROCESS.page.lock()
 }
 
 /// In a forked child: the page is the parent's, and not accessed again. Its memory stays mapped.
 pub(super) fn forget(page: &Mutex<Option<Page>>) {
     // Where the fork was by system call, the lock may be held by a thread that is no more.
     match page.try_lock() {
-        Ok(mut slot) => *slot = None,
-        Err(std::sync::TryLockError::Poisoned(slot)) => *slot.into_inner() = None,
-        Err(std::sync::TryLockError::WouldBlock) => disable(),
+        Some(mut slot) => *slot = None,
+        None => disable(),
     }
 }
 

@@ -18,9 +18,9 @@
 
 use core::mem::MaybeUninit;
 use core::time::Duration;
+use softring_host::sync::real::OnceLock;
+use softring_host::time::Deadline;
 use std::io::IoSlice;
-use std::sync::OnceLock;
-use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -148,15 +148,13 @@ fn send_text(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3]) -> Result<()> {
 /// (unix(7), ETOOMANYREFS), the watcher is waited for; if it takes none, it is told why there is no
 /// file.
 fn send_file(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3], file: BorrowedFd<'_>) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Deadline::after(PATIENCE);
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(core::slice::from_ref(&file)));
         match sendmsg(socket, parts, &mut control, SendFlags::NOSIGNAL) {
-            Err(rustix::io::Errno::TOOMANYREFS) if Instant::now() < end => {
-                _ = sys::sleep(IDLE_SLEEP)
-            }
+            Err(rustix::io::Errno::TOOMANYREFS) if !end.has_passed() => _ = sys::sleep(IDLE_SLEEP),
             Err(e @ rustix::io::Errno::TOOMANYREFS) => {
                 let why = e.raw_os_error().to_ne_bytes();
                 return send_text(socket, &[parts[0], parts[1], IoSlice::new(&why)]);
@@ -169,13 +167,13 @@ fn send_file(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3], file: BorrowedFd<
 /// Until there is something to read, or the other end is closed. A call that a signal ends begins
 /// anew with what is left of the time.
 fn wait_for_answer(socket: BorrowedFd<'_>) {
-    let end = Instant::now() + PATIENCE;
+    let end = Deadline::after(PATIENCE);
     loop {
-        let left = end.saturating_duration_since(Instant::now());
+        let left = end.left();
         let left = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(999_999_999) as i64 };
         let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
         match poll(&mut fds, Some(&left)) {
-            Err(rustix::io::Errno::INTR) if Instant::now() < end => {}
+            Err(rustix::io::Errno::INTR) if !end.has_passed() => {}
             _ => return,
         }
     }
@@ -184,10 +182,10 @@ fn wait_for_answer(socket: BorrowedFd<'_>) {
 /// Connects. Tries again and again, and never blocks: a call that does would begin its time anew
 /// after each signal.
 fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Deadline::after(PATIENCE);
     loop {
         match connect(socket, to) {
-            Err(rustix::io::Errno::AGAIN) if Instant::now() < end => _ = sys::sleep(IDLE_SLEEP),
+            Err(rustix::io::Errno::AGAIN) if !end.has_passed() => _ = sys::sleep(IDLE_SLEEP),
             done => return done.map_err(Errno::from),
         }
     }
@@ -233,6 +231,7 @@ mod tests {
     use rustix::fd::OwnedFd;
     use rustix::net::{RecvFlags, accept, bind, listen, recv};
     use rustix::thread::set_thread_res_uid;
+    use std::time::Instant;
 
     fn page() -> OwnedFd {
         rustix::fs::memfd_create("page", rustix::fs::MemfdFlags::CLOEXEC).unwrap()

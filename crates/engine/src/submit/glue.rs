@@ -13,12 +13,12 @@ use crate::ring::turn::Turn;
 use crate::stats::PoolPlace;
 use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
-std::thread_local! {
+softring_host::per_thread! {
     /// Process, and SQ entries of the first ring that this thread made.
     static FIRST: core::cell::Cell<(u32, u32)> = const { core::cell::Cell::new((0, 0)) };
 }
 
-std::thread_local! {
+softring_host::per_thread! {
     /// Process, and the most workers of either kind that this thread has asked for.
     static MAX: core::cell::Cell<(u32, [u32; 2])> = const { core::cell::Cell::new((0, [0; 2])) };
 }

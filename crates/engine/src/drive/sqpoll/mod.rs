@@ -33,8 +33,8 @@ use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use core::time::Duration;
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use softring_host::sync::real::{Handover, Mutex, MutexGuard, OnceLock};
+use softring_host::time::Deadline;
 
 use self::protocol::Page;
 use super::of_process::PROCESS;
@@ -190,24 +190,25 @@ impl SqData {
         });
         let cpu = (p.flags & IORING_SETUP_SQ_AFF != 0).then_some(p.sq_thread_cpu);
         let own = data.clone();
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let started = Arc::new(Handover::default());
+        let starter = started.clone();
         let thread = softring_host::threads::spawn("sqp", 512 << 10, move || {
             let confined = cpu.map_or(Ok(()), confine);
             if confined.is_ok() {
                 own.tid().store(sys::gettid().cast_unsigned(), SeqCst);
             }
-            let _ = tell.send(confined);
+            started.give(confined);
             if confined.is_ok() {
                 thread::Thread::new(own).run();
             }
         });
         thread.map_err(|_| Errno::EAGAIN)?;
-        told.recv().map_err(|_| Errno::EAGAIN)??;
+        starter.take()?;
         Ok(data)
     }
 
-    fn rings(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Ring>>> {
-        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rings(&self) -> MutexGuard<'_, Vec<Weak<Ring>>> {
+        self.rings.lock()
     }
 
     /// False if the thread has ended: the thread reads the list once more before it ends.
@@ -237,9 +238,9 @@ impl SqData {
             list.retain(|w| w.upgrade().is_some_and(|r| r.id != ring.id));
             self.list_changed(&list)
         };
-        let end = Instant::now() + LET_GO;
+        let end = Deadline::after(LET_GO);
         self.await_taken(version, sys::gettid().cast_unsigned(), |has, seen| {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.left();
             if !left.is_zero() {
                 let _ = sleep(On::Word(has, seen), left.as_nanos() as u64, None);
             }

@@ -20,7 +20,7 @@ use core::time::Duration;
 use softring_host::calls::aio;
 use softring_host::limits::{AIO_KEPT, AIO_KEPT_DEPTH};
 use softring_host::signal::BlockAll;
-use std::sync::{Mutex, MutexGuard};
+use softring_host::sync::real::{Mutex, MutexGuard};
 
 /// A context of the kernel's.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ const STACK: usize = 64 << 10;
 const RETRY: Duration = Duration::from_millis(1);
 
 fn state() -> Option<MutexGuard<'static, State>> {
-    PROCESS.kept.try_lock().ok()
+    PROCESS.kept.try_lock()
 }
 
 impl Kept {
@@ -148,7 +148,7 @@ pub(super) fn make_room() -> bool {
 
 /// The contexts are the parent's, whose rings are still mapped in the child.
 pub(in crate::io) fn forget(state: &Mutex<State>) {
-    let Ok(mut state) = state.try_lock() else { return };
+    let Some(mut state) = state.try_lock() else { return };
     for kept in state.kept.drain(..) {
         if let Some(ring) = kept.ring {
             ring.unmap();

@@ -15,7 +15,6 @@
 //! many others came.
 
 use alloc::sync::Arc;
-use std::sync::LazyLock;
 
 use rustix::fd::AsRawFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
@@ -27,7 +26,7 @@ use softring_host::fd::kind::{Kind, in_memory};
 use softring_host::fd::remembered::changed;
 use softring_host::fd::{InternalFd, adopt_opened, forget_kind};
 use softring_host::limits::MODELLED_FILES;
-use softring_host::sync::{Mutex, MutexGuard};
+use softring_host::sync::real::{Mutex, MutexGuard};
 use softring_host::sys;
 use softring_uapi::{RWF_NOWAIT, iovec};
 
@@ -74,11 +73,11 @@ pub(in crate::io) struct Table {
 
 /// What a process has once of them.
 #[derive(Debug)]
-pub(in crate::io) struct OfProcess(LazyLock<Mutex<Table>>);
+pub(in crate::io) struct OfProcess(Mutex<Table>);
 
 impl OfProcess {
     pub(in crate::io) const fn new() -> Self {
-        OfProcess(LazyLock::new(|| Mutex::new(Table { files: Vec::new(), next: 0 })))
+        OfProcess(Mutex::new(Table { files: Vec::new(), next: 0 }))
     }
 
     pub(in crate::io) fn lock(&self) -> MutexGuard<'_, Table> {

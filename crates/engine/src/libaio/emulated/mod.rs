@@ -33,11 +33,11 @@ use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_eventfd;
 use softring_host::fd::{InternalFd, dup_internal, dup_visible, is_path_only, visible};
 use softring_host::sync::Mutex;
+use softring_host::sync::real::OnceLock;
 use softring_host::sys::{self, borrow, futex_wake};
 use softring_host::user::{self, UserPtr};
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer};
-use std::sync::OnceLock;
 pub(super) use wait::unknown_waits;
 
 /// `fs.aio-max-nr`, as it is by default.

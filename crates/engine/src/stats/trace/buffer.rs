@@ -40,7 +40,7 @@ pub(crate) fn prepare() {
 
 #[cold]
 fn make() {
-    let Ok(mut slot) = PROCESS.trace.fd.lock() else { return };
+    let mut slot = PROCESS.trace.fd.lock();
     PROCESS.trace.later.store(false, Relaxed);
     if !PROCESS.trace.buffer.load(Relaxed).is_null() {
         return;

@@ -5,6 +5,7 @@ use crate::ring::ctx::Ctx;
 use crate::submit::glue::task_sets_max;
 use softring_host::calls::process;
 use softring_host::limits::CPU_MASK_BYTES;
+use softring_host::threads;
 use softring_host::user::{self, UserPtr};
 use softring_uapi::IORING_SETUP_SQPOLL;
 use softring_uapi::errno::{Errno, Result};
@@ -76,8 +77,7 @@ fn allowed_cpus() -> [u8; CPU_MASK_BYTES] {
         mask[n..].fill(0);
         mask
     };
-    let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(ask);
-    thread.ok().and_then(|t| t.join().ok()).unwrap_or([0xff; CPU_MASK_BYTES])
+    threads::run(64 << 10, ask).unwrap_or([0xff; CPU_MASK_BYTES])
 }
 
 #[cfg(test)]
