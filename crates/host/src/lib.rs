@@ -14,6 +14,7 @@ pub mod fd;
 pub mod fork;
 pub mod handlers;
 pub mod limits;
+pub mod os;
 pub mod process_lock;
 pub mod refused;
 pub mod signal;

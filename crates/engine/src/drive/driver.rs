@@ -159,7 +159,7 @@ impl Completion {
             softring_host::fd::check_now_and_then();
         }
         if let Some(e) = self.poll_fd.map(softring_host::fd::now).and_then(sys::borrow) {
-            let _ = rustix::io::write(e, &1u64.to_ne_bytes());
+            let _ = softring_host::os::io::write(e, &1u64.to_ne_bytes());
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use core::mem::MaybeUninit;
 
-use rustix::fs::{Mode, OFlags, RawDir, open};
+use softring_host::os::fs::{Mode, OFlags, RawDir, open};
 
 use softring_host::sys::EngineFd;
 
@@ -24,7 +24,7 @@ struct Stat {
 fn stat(path: String) -> Option<Stat> {
     let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = [0u8; 1024];
-    let n = rustix::io::read(EngineFd::from(fd), &mut text).ok()?;
+    let n = softring_host::os::io::read(EngineFd::from(fd), &mut text).ok()?;
     parse(&String::from_utf8_lossy(&text[..n]))
 }
 

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsiz
 use core::time::Duration;
 use softring_host::sync::real::{Mutex, MutexGuard, OnceLock};
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use self::tick::{Found, Listed, Ticks};
 use super::of_process::PROCESS;
@@ -210,7 +210,8 @@ fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 /// The process that forked this one, if it lives and its reactor can be woken.
 pub(crate) fn parent() -> Option<u32> {
     let parent = PROCESS.reactor.parent.load(SeqCst);
-    let now = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get().cast_unsigned());
+    let now = softring_host::os::process::getppid()
+        .map_or(0, |p| p.as_raw_nonzero().get().cast_unsigned());
     (parent != 0 && parent == now).then_some(parent)
 }
 
@@ -219,7 +220,7 @@ pub(crate) fn wake_parent() {
     if let Some(wake) =
         sys::borrow(softring_host::fd::now(PROCESS.reactor.parent_wake.load(SeqCst)))
     {
-        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        let _ = softring_host::os::io::write(wake, &1u64.to_ne_bytes());
     }
 }
 
@@ -269,7 +270,7 @@ impl Reactor {
             for ev in &buf[..n] {
                 let id = ev.data;
                 if id == 0 {
-                    let _ = rustix::io::read(&self.wake, &mut scratch);
+                    let _ = softring_host::os::io::read(&self.wake, &mut scratch);
                     duties.iter_mut().for_each(|d| d.serve(self.epoll.as_fd()));
                 } else if !duties.iter_mut().any(|d| d.event(self.epoll.as_fd(), id))
                     && let Some(ring) = rings.iter().find(|r| r.id == id)
@@ -397,7 +398,7 @@ impl Ticks for Reactor {
     }
 
     fn wake(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        let _ = softring_host::os::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
 

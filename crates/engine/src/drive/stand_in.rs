@@ -51,13 +51,13 @@ fn of_ring(ring: &Arc<Ring>) -> Option<i32> {
             ctx.mem.cq_ready() > 0 || !ctx.completion.overflow.is_empty() || ctx.owes_task_work();
         // Who waits for an edge must not see one that is none.
         match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
-            (true, false) => drop(rustix::io::write(e, &1u64.to_ne_bytes())),
-            (false, true) => drop(rustix::io::read(e, &mut [0u8; 8])),
+            (true, false) => drop(softring_host::os::io::write(e, &1u64.to_ne_bytes())),
+            (false, true) => drop(softring_host::os::io::read(e, &mut [0u8; 8])),
             _ => {}
         }
     });
     if locked.is_none() || !crate::drive::reactor::guard_soon(ring) {
-        let _ = rustix::io::write(e, &1u64.to_ne_bytes());
+        let _ = softring_host::os::io::write(e, &1u64.to_ne_bytes());
     }
     Some(stand_in)
 }

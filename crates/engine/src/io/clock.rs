@@ -6,7 +6,7 @@
 //! compares what CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, and that grows by the length of a
 //! suspension, too.
 
-use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+use softring_host::os::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
 use super::Transports;
 use super::poll::PollSet;

@@ -318,7 +318,7 @@ impl FutexWaiter {
     // On its own thread.
 
     fn live(self: Arc<Self>, owner: &Weak<dyn Owner>) {
-        self.tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Release);
+        self.tid.store(softring_host::os::thread::gettid().as_raw_nonzero().get(), Release);
         signal::unblock();
         loop {
             let (woken, leave) = self.sleep_once();

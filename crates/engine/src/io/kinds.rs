@@ -72,7 +72,7 @@ pub(crate) fn known_direct(fd: i32) -> bool {
 /// Is `fd` open with O_DIRECT now?
 pub(crate) fn is_direct(fd: i32) -> bool {
     softring_host::sys::file_flags(fd)
-        .is_some_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT))
+        .is_some_and(|flags| flags.contains(softring_host::os::fs::OFlags::DIRECT))
 }
 
 /// The counter of reads in a row from the cache, where the doors report closes.

@@ -3,7 +3,7 @@
 
 use alloc::collections::VecDeque;
 
-use rustix::fd::AsRawFd;
+use softring_host::os::fd::AsRawFd;
 
 use crate::io::polling::Polling;
 use softring_uapi::epoll_event;

@@ -54,7 +54,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::SeqCst;
 
-use rustix::fd::AsRawFd;
+use softring_host::os::fd::AsRawFd;
 
 use super::marks::{self, Marks};
 use super::poll::PollSet;

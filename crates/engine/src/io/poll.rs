@@ -16,7 +16,7 @@
 
 use alloc::sync::Arc;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::io::persistent::Registration;
 use crate::io::token::ReqId;
@@ -72,13 +72,13 @@ impl WakeFd {
     /// Forgets earlier signals.
     pub(crate) fn clear(&self) {
         let mut buf = [0u8; 8];
-        let _ = rustix::io::read(&*self.0, &mut buf);
+        let _ = softring_host::os::io::read(&*self.0, &mut buf);
     }
 
     /// Ends a wait in progress, or the next one.
     pub(crate) fn signal(&self) {
         softring_host::fd::check_now_and_then();
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+        let _ = softring_host::os::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
 

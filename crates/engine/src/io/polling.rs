@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use rustix::fs::{FileType, Mode, OFlags};
+use softring_host::os::fs::{FileType, Mode, OFlags};
 
 use super::of_process::PROCESS;
 use super::signal_scope::SignalScope;
@@ -65,7 +65,7 @@ fn timer() -> Timer {
 fn runnable() -> Option<u32> {
     let fd = PROCESS.loadavg.get()?.as_ref()?;
     let mut buf = [0u8; 64];
-    let n = rustix::io::pread(fd, &mut buf, 0).ok()?;
+    let n = softring_host::os::io::pread(fd, &mut buf, 0).ok()?;
     let text = core::str::from_utf8(&buf[..n]).ok()?;
     text.split(' ').nth(3)?.split('/').next()?.parse().ok()
 }
@@ -122,7 +122,7 @@ impl Polling {
         if policy == Policy::Adaptive {
             PROCESS.loadavg.get_or_init(|| {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                let fd = rustix::fs::open(c"/proc/loadavg", flags, Mode::empty());
+                let fd = softring_host::os::fs::open(c"/proc/loadavg", flags, Mode::empty());
                 fd.ok().map(softring_host::fd::adopt_internal)
             });
         }

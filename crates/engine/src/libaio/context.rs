@@ -22,9 +22,9 @@ use crate::io::aio::ring::Ring;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use core::time::Duration;
-use rustix::fs::OFlags;
 use softring_host::calls::{UserPtr, aio};
 use softring_host::limits::{AIO_BATCH, AIO_INSPECTED, AIO_LEAVE};
+use softring_host::os::fs::OFlags;
 use softring_host::sync::Mutex;
 use softring_host::sync::real::{OnceLock, RwLock, RwLockReadGuard};
 use softring_host::sys::borrow;
@@ -238,7 +238,7 @@ impl Context {
 pub(super) fn polled_rules(cb: &iocb, last_direct: &mut Option<u32>) -> Result<()> {
     let direct = *last_direct == Some(cb.aio_fildes) || {
         let fd = borrow(cb.aio_fildes.cast_signed()).ok_or(Errno::EBADF)?;
-        rustix::fs::fcntl_getfl(fd)?.contains(OFlags::DIRECT)
+        softring_host::os::fs::fcntl_getfl(fd)?.contains(OFlags::DIRECT)
     };
     if cb.aio_flags & IOCB_FLAG_RESFD != 0 || !POLLABLE.contains(&cb.aio_lio_opcode) {
         return Err(Errno::EINVAL);

@@ -6,8 +6,8 @@
 //! may do so. Others can lower it meanwhile, with setrlimit(2) or from another process: SIGXFSZ is
 //! kept from the program in any case.
 
-use rustix::fd::{AsFd, AsRawFd};
-use rustix::process::{Resource, Rlimit};
+use softring_host::os::fd::{AsFd, AsRawFd};
+use softring_host::os::process::{Resource, Rlimit};
 
 use super::of_process::PROCESS;
 use softring_host::substitute::{fstat, getrlimit, set_size, setrlimit};

@@ -7,7 +7,7 @@
 use core::ffi::CStr;
 use std::io::Write;
 
-use rustix::fs::{Mode, OFlags, open};
+use softring_host::os::fs::{Mode, OFlags, open};
 
 use softring_host::sys;
 
@@ -20,7 +20,7 @@ pub(super) fn is_gone(pid: u32, addr: usize) -> bool {
 }
 
 fn me() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
+    softring_host::os::process::getpid().as_raw_nonzero().get().cast_unsigned()
 }
 
 /// Does the process map nothing of the file that is mapped here at `addr`? `None`: nobody knows.
@@ -54,7 +54,7 @@ fn maps(pid: u32, mut f: impl FnMut(core::ops::Range<usize>, &File)) -> Option<(
     // What is kept of a line: all but its path.
     let (mut line, mut len) = ([0; 96], 0);
     loop {
-        let n = rustix::io::read(&list, &mut buf).ok()?;
+        let n = softring_host::os::io::read(&list, &mut buf).ok()?;
         if n == 0 {
             return Some(());
         }

@@ -7,8 +7,8 @@
 
 use core::ops::Range;
 
-use rustix::fd::AsRawFd;
-use rustix::fs::{Mode, OFlags, open};
+use softring_host::os::fd::AsRawFd;
+use softring_host::os::fs::{Mode, OFlags, open};
 
 use super::region::Region;
 use softring_host::calls::{UserPtr, ioctl, memory};

@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use rustix::fd::BorrowedFd;
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
+use softring_host::os::fd::BorrowedFd;
+use softring_host::os::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
 
 use alloc::sync::Arc;
 use softring_host::calls::UserPtr;
@@ -127,7 +127,8 @@ impl Region {
         let (at, len) = (self.base.as_ptr().cast(), self.len);
         // SAFETY: MS_ASYNC does nothing but check whether there is a mapping.
         self.is_programs()
-            && unsafe { msync(at, len, MsyncFlags::ASYNC) } == Err(rustix::io::Errno::NOMEM)
+            && unsafe { msync(at, len, MsyncFlags::ASYNC) }
+                == Err(softring_host::os::io::Errno::NOMEM)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use rustix::fd::BorrowedFd;
+use softring_host::os::fd::BorrowedFd;
 
 use super::region::Region;
 use super::rings::{Geometry, Rings, off};

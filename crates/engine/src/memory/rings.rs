@@ -3,8 +3,8 @@
 
 use alloc::sync::Arc;
 
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{SealFlags, SeekFrom, fcntl_add_seals, seek};
+use softring_host::os::fd::{AsFd, OwnedFd};
+use softring_host::os::fs::{SealFlags, SeekFrom, fcntl_add_seals, seek};
 
 use super::lock::Control;
 use super::mappings::pin;

@@ -3,8 +3,8 @@
 //! in a batch of 32, where process_vm_readv(2) takes 400 each in a batch and 670 alone. A bad
 //! address ends the write there.
 
-use rustix::fd::{AsFd, AsRawFd};
-use rustix::process::Resource;
+use softring_host::os::fd::{AsFd, AsRawFd};
+use softring_host::os::process::Resource;
 
 use super::region::Region;
 use softring_host::calls::{Parts, files};

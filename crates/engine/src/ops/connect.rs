@@ -11,8 +11,8 @@
 //!   put that back last; or wait without one, once the first has taken its own away. Of another
 //!   process the moment tells by its length.
 
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::OFlags;
+use softring_host::os::fd::{AsRawFd, OwnedFd};
+use softring_host::os::fs::OFlags;
 
 use crate::io::of_process::PROCESS;
 use crate::io::socket::{POLLERR, POLLRDHUP, is_internet, option};

@@ -7,7 +7,7 @@
 
 use alloc::sync::Arc;
 
-use rustix::fd::AsRawFd;
+use softring_host::os::fd::AsRawFd;
 
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::{Ctx, Ring};

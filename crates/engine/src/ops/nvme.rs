@@ -28,13 +28,16 @@ impl Device {
     /// What `fd` is, as sysfs tells; none if it is neither.
     pub(crate) fn of(fd: i32) -> Option<Device> {
         let stat = softring_host::substitute::fstat(sys::borrow(fd)?).ok()?;
-        let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-        if kind != rustix::fs::FileType::CharacterDevice {
+        let kind = softring_host::os::fs::FileType::from_raw_mode(stat.st_mode);
+        if kind != softring_host::os::fs::FileType::CharacterDevice {
             return None;
         }
-        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+        let (major, minor) = (
+            softring_host::os::fs::major(stat.st_rdev),
+            softring_host::os::fs::minor(stat.st_rdev),
+        );
         let link = format!("/sys/dev/char/{major}:{minor}/subsystem");
-        let subsystem = rustix::fs::readlink(link, Vec::new()).ok()?;
+        let subsystem = softring_host::os::fs::readlink(link, Vec::new()).ok()?;
         Device::in_subsystem(Path::new(subsystem.to_str().ok()?))
     }
 

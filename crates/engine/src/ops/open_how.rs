@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use rustix::fd::OwnedFd;
+use softring_host::os::fd::OwnedFd;
 
 use crate::io::of_process::PROCESS;
 use softring_host::calls::{ReadPtr, paths};

@@ -13,9 +13,9 @@ use crate::ring::cancel::same_file;
 use crate::ring::ctx::{Completion, Ctx};
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{FileRef, Finding, OpState, Phase, Poll, Req, ReqFlags};
-use rustix::fd::AsRawFd;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_epoll;
+use softring_host::os::fd::AsRawFd;
 use softring_host::sys;
 use softring_host::sys::nr::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLNVAL, EPOLLONESHOT, EPOLLOUT,

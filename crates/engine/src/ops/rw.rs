@@ -10,11 +10,11 @@ use crate::resources::buffers::BufNode;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags, Rw, Transfer, kind_of};
-use rustix::fs::OFlags;
 use softring_host::calls::{Parts, ReadPtr, files};
 use softring_host::fd::kind::{Kind, is_socket};
 use softring_host::fd::probe::newest_knows;
 use softring_host::fd::{forget_kind, is_path_only};
+use softring_host::os::fs::OFlags;
 use softring_host::sys;
 use softring_host::user::{self, in_user};
 use softring_uapi::aio::{

@@ -1,8 +1,8 @@
 //! `RWF_NOWAIT` in a write's SQE, where io_uring answers otherwise than pwritev2(2) does. Kernel
 //! counterpart: `io_write`, `loop_rw_iter`.
 
-use rustix::fd::AsRawFd;
-use rustix::fs::{FileType, Mode, OFlags};
+use softring_host::os::fd::AsRawFd;
+use softring_host::os::fs::{FileType, Mode, OFlags};
 
 use crate::io::socket::MSG_DONTWAIT;
 use crate::ops::rw::{
@@ -224,7 +224,11 @@ fn without_waiting(fd: i32) -> Result<Option<InternalFd>> {
     let same = flags & (OFlags::RWMODE | OFlags::DIRECT);
     let path = format!("/proc/thread-self/fd/{fd}");
     let how = same | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(Some(softring_host::fd::adopt_opened(rustix::fs::open(path, how, Mode::empty())?)))
+    Ok(Some(softring_host::fd::adopt_opened(softring_host::os::fs::open(
+        path,
+        how,
+        Mode::empty(),
+    )?)))
 }
 
 /// Does the file know no `RWF_NOWAIT`? preadv2(2) says so only where there is something to

@@ -1,7 +1,7 @@
 //! SPLICE, TEE: both ends may block, so a worker runs them. Kernel counterpart:
 //! `io_uring/splice.c`.
 
-use rustix::fs::OFlags;
+use softring_host::os::fs::OFlags;
 
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};

@@ -75,9 +75,10 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
 /// `/dev/null` takes every command, and does nothing.
 fn is_null(fd: i32) -> bool {
     let stat = sys::borrow(fd).and_then(|fd| softring_host::substitute::fstat(fd).ok());
-    let null = rustix::fs::makedev(1, 3);
-    let device = |s: &rustix::fs::Stat| {
-        rustix::fs::FileType::from_raw_mode(s.st_mode) == rustix::fs::FileType::CharacterDevice
+    let null = softring_host::os::fs::makedev(1, 3);
+    let device = |s: &softring_host::os::fs::Stat| {
+        softring_host::os::fs::FileType::from_raw_mode(s.st_mode)
+            == softring_host::os::fs::FileType::CharacterDevice
     };
     stat.is_some_and(|s| device(&s) && s.st_rdev == null)
 }

@@ -3,7 +3,7 @@
 //! The end of one child is waited for by its pidfd in the poll set; anything else, by a thread that
 //! sleeps in waitid(2) and takes nothing ([`crate::io::futex_waiter`]).
 
-use rustix::fs::OFlags;
+use softring_host::os::fs::OFlags;
 
 use crate::io::futex_waiter::{Child, Job};
 use crate::ops::zero;

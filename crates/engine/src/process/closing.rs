@@ -5,7 +5,7 @@
 
 use alloc::sync::Arc;
 
-use rustix::fd::{AsRawFd, OwnedFd};
+use softring_host::os::fd::{AsRawFd, OwnedFd};
 
 use crate::drive::reactor;
 use crate::process::duties;

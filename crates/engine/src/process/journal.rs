@@ -13,10 +13,10 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 
-use rustix::fd::{AsFd, AsRawFd};
-use rustix::fs::{Mode, OFlags};
-use rustix::pipe::PipeFlags;
-use rustix::process::Pid;
+use softring_host::os::fd::{AsFd, AsRawFd};
+use softring_host::os::fs::{Mode, OFlags};
+use softring_host::os::pipe::PipeFlags;
+use softring_host::os::process::Pid;
 
 use crate::drive::reactor;
 use crate::io::token::ReqId;
@@ -139,7 +139,7 @@ impl OfProcess {
 fn exec_pipe() -> u32 {
     let mut pipe = PROCESS.exec_pipe.lock();
     if pipe.is_none() {
-        let made = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        let made = softring_host::os::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         *pipe = made.ok().map(|(r, w)| [r, w].map(softring_host::fd::adopt_internal));
     }
     pipe.as_ref().map_or(0, |[read, _]| read.as_raw_fd().cast_unsigned())
@@ -307,8 +307,9 @@ impl Children {
         // Without it an exec shows only when the process ends.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let path = format!("/proc/{pid}/fd/{number}");
-        let opened = rustix::fs::open(path, flags, Mode::empty());
-        let closed = number != 0 && opened.as_ref().err() == Some(&rustix::io::Errno::NOENT);
+        let opened = softring_host::os::fs::open(path, flags, Mode::empty());
+        let closed =
+            number != 0 && opened.as_ref().err() == Some(&softring_host::os::io::Errno::NOENT);
         let pipe = opened.ok().map(softring_host::fd::adopt_internal).filter(|pipe| {
             softring_host::substitute::epoll_add(
                 &set,

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
 
-use rustix::fd::OwnedFd;
+use softring_host::os::fd::OwnedFd;
 
 use crate::process::closing::{self, RingFd};
 use crate::ring::ctx::Ring;

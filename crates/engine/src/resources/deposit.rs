@@ -17,8 +17,8 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 use std::io::{IoSlice, IoSliceMut};
 
-use rustix::fd::{AsRawFd, BorrowedFd};
-use rustix::net::{
+use softring_host::os::fd::{AsRawFd, BorrowedFd};
+use softring_host::os::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
@@ -29,7 +29,7 @@ use softring_uapi::errno::{Errno, Result};
 
 /// `SCM_MAX_FD`.
 const MOST: usize = 253;
-const SPACE: usize = rustix::cmsg_space!(ScmRights(MOST));
+const SPACE: usize = softring_host::os::net::cmsg_space!(ScmRights(MOST));
 
 /// Some files of a table, on their way from this process to itself.
 #[derive(Debug)]

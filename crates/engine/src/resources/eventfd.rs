@@ -33,7 +33,7 @@ impl EventFd {
     pub(crate) fn signal(&self, times: u32) {
         softring_host::fd::check_now_and_then();
         self.signalled.set(true);
-        let _ = rustix::io::write(&self.fd, &u64::from(times).to_ne_bytes());
+        let _ = softring_host::os::io::write(&self.fd, &u64::from(times).to_ne_bytes());
     }
 
     /// A multishot poll of the ring's own is armed, which what was signalled before does not wake.

@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use softring_host::sync::real::Mutex;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::deposit::Deposit;
 use crate::io::model;

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use rustix::process::Resource;
+use softring_host::os::process::Resource;
 
 use super::of_process::PROCESS;
 use softring_uapi::errno::{Errno, Result};

@@ -6,7 +6,7 @@
 
 use alloc::sync::Arc;
 
-use rustix::fd::AsRawFd;
+use softring_host::os::fd::AsRawFd;
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
@@ -150,7 +150,7 @@ pub(crate) fn same_file(a: i32, b: i32) -> bool {
 
 fn same_inode(a: i32, b: i32) -> Option<bool> {
     let id = |fd| {
-        let stat = rustix::fs::fstat(sys::borrow(fd)?).ok()?;
+        let stat = softring_host::os::fs::fstat(sys::borrow(fd)?).ok()?;
         let flags = sys::file_flags(fd)?;
         Some((stat.st_dev, stat.st_ino, flags))
     };

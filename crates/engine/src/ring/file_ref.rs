@@ -5,7 +5,7 @@ use alloc::rc::Rc;
 use alloc::sync::Arc;
 use core::mem::ManuallyDrop;
 
-use rustix::fd::AsRawFd;
+use softring_host::os::fd::AsRawFd;
 
 use crate::resources::files::FileNode;
 use softring_host::fd::InternalFd;

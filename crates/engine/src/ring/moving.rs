@@ -10,7 +10,7 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use rustix::fd::AsRawFd;
+use softring_host::os::fd::AsRawFd;
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Ring};

@@ -149,7 +149,7 @@ impl Meter {
         name(words);
         words.kind.set(kind as u64);
         words.tid.set(gettid() as u64);
-        words.cpu.set(rustix::thread::sched_getcpu() as u64);
+        words.cpu.set(softring_host::os::thread::sched_getcpu() as u64);
         words.base_ns.set(cpu);
         // Last: a place without an id is nobody's.
         words.id.set(place.map_or(u64::MAX, |place| place as u64 + 1));
@@ -199,7 +199,7 @@ impl Meter {
             words.total_us.set(self.count.read.1.saturating_sub(words.base_ns.get()) / 1000);
         }
         words.work_us.set(self.count.work / 1000);
-        words.cpu.set(rustix::thread::sched_getcpu() as u64);
+        words.cpu.set(softring_host::os::thread::sched_getcpu() as u64);
         now
     }
 

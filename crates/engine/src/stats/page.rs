@@ -6,9 +6,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use softring_host::sync::real::{Mutex, MutexGuard};
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
-use rustix::fs::{SealFlags, fcntl_add_seals};
-use rustix::mm::{MapFlags, ProtFlags, mmap};
+use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use softring_host::os::fs::{SealFlags, fcntl_add_seals};
+use softring_host::os::mm::{MapFlags, ProtFlags, mmap};
 
 use super::of_process::PROCESS;
 use super::watcher::Watcher;

@@ -9,7 +9,7 @@ use core::mem::{offset_of, size_of};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{SealFlags, fcntl_get_seals};
+use softring_host::os::fs::{SealFlags, fcntl_get_seals};
 
 use super::clean::printable;
 use super::hist::{self, BUCKETS};

@@ -22,13 +22,13 @@ use softring_host::sync::real::OnceLock;
 use softring_host::time::Deadline;
 use std::io::IoSlice;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
-use rustix::net::{
+use softring_host::os::event::{PollFd, PollFlags, Timespec, poll};
+use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use softring_host::os::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, sendmsg, socket_with,
 };
-use rustix::process::{geteuid, getuid};
+use softring_host::os::process::{geteuid, getuid};
 
 use super::of_process::PROCESS;
 use softring_host::sys::{self, EngineFd};
@@ -150,12 +150,14 @@ fn send_text(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3]) -> Result<()> {
 fn send_file(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3], file: BorrowedFd<'_>) -> Result<()> {
     let end = Deadline::after(PATIENCE);
     loop {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); softring_host::os::net::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(core::slice::from_ref(&file)));
         match sendmsg(socket, parts, &mut control, SendFlags::NOSIGNAL) {
-            Err(rustix::io::Errno::TOOMANYREFS) if !end.has_passed() => _ = sys::sleep(IDLE_SLEEP),
-            Err(e @ rustix::io::Errno::TOOMANYREFS) => {
+            Err(softring_host::os::io::Errno::TOOMANYREFS) if !end.has_passed() => {
+                _ = sys::sleep(IDLE_SLEEP)
+            }
+            Err(e @ softring_host::os::io::Errno::TOOMANYREFS) => {
                 let why = e.raw_os_error().to_ne_bytes();
                 return send_text(socket, &[parts[0], parts[1], IoSlice::new(&why)]);
             }
@@ -173,7 +175,7 @@ fn wait_for_answer(socket: BorrowedFd<'_>) {
         let left = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(999_999_999) as i64 };
         let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
         match poll(&mut fds, Some(&left)) {
-            Err(rustix::io::Errno::INTR) if !end.has_passed() => {}
+            Err(softring_host::os::io::Errno::INTR) if !end.has_passed() => {}
             _ => return,
         }
     }
@@ -185,7 +187,9 @@ fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
     let end = Deadline::after(PATIENCE);
     loop {
         match connect(socket, to) {
-            Err(rustix::io::Errno::AGAIN) if !end.has_passed() => _ = sys::sleep(IDLE_SLEEP),
+            Err(softring_host::os::io::Errno::AGAIN) if !end.has_passed() => {
+                _ = sys::sleep(IDLE_SLEEP)
+            }
             done => return done.map_err(Errno::from),
         }
     }

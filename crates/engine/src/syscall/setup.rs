@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 
-use rustix::fd::IntoRawFd;
+use softring_host::os::fd::IntoRawFd;
 
 use crate::memory::rings::{Geometry, Rings};
 use crate::resources::task_rules;

@@ -9,7 +9,7 @@
 //! such writes go to a worker without having been tried (`host::fd::refusals`). Kernel counterpart:
 //! `io_write`, `io_file_supports_nowait`.
 
-use rustix::fs::FileType;
+use softring_host::os::fs::FileType;
 
 use softring_host::sys;
 use softring_uapi::errno::Errno;

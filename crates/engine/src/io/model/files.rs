@@ -16,8 +16,8 @@
 
 use alloc::sync::Arc;
 
-use rustix::fd::AsRawFd;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use softring_host::os::fd::AsRawFd;
+use softring_host::os::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
 use crate::io::kinds::modelled;
 use crate::io::of_process::PROCESS;
@@ -105,7 +105,7 @@ pub(crate) fn closing(fd: i32) {
 fn identify(fd: i32) -> Option<Id> {
     let fd = sys::borrow(fd)?;
     let (stat, flags) =
-        (softring_host::substitute::fstat(fd).ok()?, rustix::fs::fcntl_getfl(fd).ok()?);
+        (softring_host::substitute::fstat(fd).ok()?, softring_host::os::fs::fcntl_getfl(fd).ok()?);
     Some(Id { device: stat.st_dev, inode: stat.st_ino, flags })
 }
 
@@ -220,7 +220,7 @@ fn twin(fd: i32, flags: OFlags) -> Option<InternalFd> {
     let opening = OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::DIRECT;
     let flags = (flags - opening) | OFlags::CLOEXEC | OFlags::NOCTTY;
     let path = format!("/proc/thread-self/fd/{fd}");
-    let twin = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let twin = softring_host::os::fs::open(path, flags, Mode::empty()).ok()?;
     Some(adopt_opened(twin))
 }
 
@@ -231,7 +231,7 @@ fn alignment(fd: i32) -> [u64; 2] {
     /// `STATX_DIOALIGN`.
     const DIOALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
     let Some(fd) = sys::borrow(fd) else { return [SECTOR; 2] };
-    match rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, DIOALIGN) {
+    match softring_host::os::fs::statx(fd, "", AtFlags::EMPTY_PATH, DIOALIGN) {
         Ok(s) if s.stx_mask & DIOALIGN.bits() != 0 && s.stx_dio_offset_align != 0 => {
             [s.stx_dio_mem_align, s.stx_dio_offset_align].map(|n| u64::from(n).max(1))
         }

@@ -82,7 +82,8 @@ pub(crate) fn of_fd(fd: i32) -> Option<u8> {
     if !any() {
         return None;
     }
-    let link = rustix::fs::readlink(format!("/proc/thread-self/fd/{fd}"), Vec::new()).ok()?;
+    let link =
+        softring_host::os::fs::readlink(format!("/proc/thread-self/fd/{fd}"), Vec::new()).ok()?;
     let bytes = link.as_bytes();
     // So the kernel writes of a file that has no name any more.
     let named = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);

@@ -143,7 +143,8 @@ pub(crate) fn default_limits(sq_entries: u32) -> [u32; 2] {
 }
 
 fn nproc() -> u32 {
-    let soft = softring_host::substitute::getrlimit(rustix::process::Resource::Nproc).current;
+    let soft =
+        softring_host::substitute::getrlimit(softring_host::os::process::Resource::Nproc).current;
     soft.map_or(u32::MAX, |n| n.min(u64::from(u32::MAX)) as u32)
 }
 

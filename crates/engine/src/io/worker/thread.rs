@@ -126,7 +126,7 @@ impl<W: Work> State<W> {
 
 #[cfg(not(loom))]
 fn own_tid() -> i32 {
-    rustix::thread::gettid().as_raw_nonzero().get()
+    softring_host::os::thread::gettid().as_raw_nonzero().get()
 }
 
 #[cfg(loom)]

@@ -26,12 +26,12 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use poll::Poll;
 use room::{processors, room};
-use rustix::fd::AsRawFd;
-use rustix::fs::OFlags;
 use softring_host::calls::files;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_eventfd;
 use softring_host::fd::{InternalFd, dup_internal, dup_visible, is_path_only, visible};
+use softring_host::os::fd::AsRawFd;
+use softring_host::os::fs::OFlags;
 use softring_host::sync::Mutex;
 use softring_host::sync::real::OnceLock;
 use softring_host::sys::{self, borrow, futex_wake};
@@ -197,7 +197,7 @@ impl Context {
     fn prepare(self: &Arc<Self>, cb: iocb, obj: u64) -> Result<Job> {
         let fd = cb.aio_fildes.cast_signed();
         let open = borrow(visible(fd)).ok_or(Errno::EBADF)?;
-        let flags = rustix::fs::fcntl_getfl(open)?;
+        let flags = softring_host::os::fs::fcntl_getfl(open)?;
         if flags.contains(OFlags::PATH) {
             return Err(Errno::EBADF);
         }
@@ -350,7 +350,7 @@ fn eventfd(fd: u32) -> Result<InternalFd> {
 /// Adds one to an eventfd; where it can count no further, a write would wait for somebody to read.
 fn signal(eventfd: &InternalFd) {
     if sys::poll_now(eventfd.as_raw_fd(), sys::POLLOUT) & sys::POLLOUT != 0 {
-        let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
+        let _ = softring_host::os::io::write(eventfd, &1u64.to_ne_bytes());
     }
 }
 

@@ -3,9 +3,9 @@
 //! pipes and sockets tell their waiters when data or room come, asked for or not.
 
 use super::check::has_storage;
-use rustix::event::epoll;
-use rustix::fs::{FileType, OFlags};
 use softring_host::calls::ioctl::is_terminal;
+use softring_host::os::event::epoll;
+use softring_host::os::fs::{FileType, OFlags};
 use softring_host::sys::nr::{
     EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM,
     EPOLLWRBAND, EPOLLWRNORM,
@@ -113,5 +113,5 @@ fn knows_poll(fd: i32) -> bool {
     };
     let data = epoll::EventData::new_u64(0);
     let added = borrow(fd).map(|fd| epoll::add(&set, fd, data, epoll::EventFlags::IN));
-    added != Some(Err(rustix::io::Errno::PERM))
+    added != Some(Err(softring_host::os::io::Errno::PERM))
 }

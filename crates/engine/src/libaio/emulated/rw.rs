@@ -3,9 +3,9 @@
 use super::check::capped;
 use crate::ops::iov::import_iov;
 use crate::ops::rw_nowait::writes_unbuffered;
-use rustix::fs::FileType;
 use softring_host::calls::{Parts, ReadPtr, files, sockets};
 use softring_host::fd::kind::{Kind, is_socket};
+use softring_host::os::fs::FileType;
 use softring_host::substitute::{positioned, transfer};
 use softring_host::sys::file_type;
 use softring_uapi::aio::*;

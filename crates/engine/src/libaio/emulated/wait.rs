@@ -8,9 +8,9 @@ use super::{Context, signal};
 use crate::libaio::peek::{Wait, end_under};
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use core::time::Duration;
-use rustix::fd::AsRawFd;
 use softring_host::fd::{InternalFd, adopt_internal};
 use softring_host::limits::AIO_WAIT_BATCH;
+use softring_host::os::fd::AsRawFd;
 use softring_host::signal::BlockAll;
 use softring_host::sys;
 use softring_host::time::Clock;
@@ -138,7 +138,7 @@ impl<'a> Masked<'a> {
 
     fn clear(&self) {
         let mut count = [0u8; 8];
-        let _ = self.fd().map(|fd| rustix::io::read(fd, &mut count));
+        let _ = self.fd().map(|fd| softring_host::os::io::read(fd, &mut count));
     }
 
     /// # Errors

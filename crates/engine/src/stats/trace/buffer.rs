@@ -5,10 +5,10 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::SealFlags;
-use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use softring_host::os::fs::SealFlags;
+use softring_host::os::fs::{fcntl_add_seals, fcntl_get_seals, fstat};
+use softring_host::os::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::protocol::{self, Chunk as _};
 use super::{DATA, HEADS, Head, Header, MAGIC, NAME, SIZE, VERSION};

@@ -1,7 +1,7 @@
 //! What descriptors mean, told in the trace where that is asked for: once for each number, and
 //! again when it has come to mean another file.
 
-use rustix::fs::FileType;
+use softring_host::os::fs::FileType;
 
 use super::writer::Writer;
 use super::{Event, FIXED, LOCAL, PEER, Step};
@@ -73,7 +73,7 @@ impl Writer {
         let (data, req, tid, step, opcode) = (0, 0, 0, Step::Name, 0);
         let mut event = Event { time, data, req, tid, step, opcode, flags, value: number };
         let link = format!("/proc/thread-self/fd/{fd}");
-        let path = rustix::fs::readlink(link, Vec::new()).unwrap_or_default();
+        let path = softring_host::os::fs::readlink(link, Vec::new()).unwrap_or_default();
         self.put_bytes(&mut event, path.as_bytes());
         if socket {
             event.step = Step::Address;

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use softring_host::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::buffer::Buffer;
 use super::clock::Clock;

@@ -38,7 +38,8 @@ fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
     if nr == 0 {
         return Err(Errno::EINVAL);
     }
-    let limit = softring_host::substitute::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit =
+        softring_host::substitute::getrlimit(softring_host::os::process::Resource::Nofile).current;
     if nr > FIXED_FILES_MAX || limit.is_some_and(|n| u64::from(nr) > n) {
         return Err(Errno::EMFILE);
     }

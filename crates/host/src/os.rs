@@ -1,0 +1,63 @@
+//! System calls on files, memory and sockets of softring's own, with the types that they take:
+//! those of rustix that the engine uses. They go past the C library, check what they are given,
+//! and are safe to call, or say what their callers answer for. A call on what the program names is
+//! one of [`crate::calls`]; a call that a policy may refuse is one of [`crate::substitute`].
+
+/// Owners of descriptors, and loans.
+pub mod fd {
+    pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+}
+
+/// Waiting for events of several descriptors.
+pub mod event {
+    pub use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+}
+
+/// Files and folders.
+pub mod fs {
+    pub use rustix::fs::{
+        AtFlags, FileType, Mode, OFlags, RawDir, SealFlags, SeekFrom, Stat, StatxFlags,
+        fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fstat, major, makedev, minor, open,
+        readlink, seek, statx,
+    };
+}
+
+/// Bytes of files.
+pub mod io {
+    pub use rustix::io::{Errno, IoSlice, IoSliceMut, pread, read, write};
+}
+
+/// Mapped memory.
+pub mod mm {
+    pub use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
+}
+
+/// Sockets, and descriptors that are sent over them.
+pub mod net {
+    pub use rustix::cmsg_space;
+    pub use rustix::net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+        sendmsg, socket_with, socketpair,
+    };
+}
+
+/// Pipes.
+pub mod pipe {
+    pub use rustix::pipe::{PipeFlags, pipe_with};
+}
+
+/// Processes, their users and their limits.
+pub mod process {
+    pub use rustix::process::{Pid, Resource, Rlimit, geteuid, getpid, getppid, getuid};
+}
+
+/// Threads.
+pub mod thread {
+    pub use rustix::thread::{gettid, sched_getcpu};
+}
+
+/// Timers.
+pub mod time {
+    pub use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+}
