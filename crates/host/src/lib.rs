@@ -11,6 +11,7 @@ pub mod bpf;
 pub mod calls;
 pub mod creds;
 pub mod fd;
+pub mod files;
 pub mod fork;
 pub mod handlers;
 pub mod limits;

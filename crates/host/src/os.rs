@@ -10,7 +10,7 @@ pub mod fd {
 
 /// Waiting for events of several descriptors.
 pub mod event {
-    pub use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+    pub use rustix::event::{PollFd, PollFlags, Timespec, poll};
 }
 
 /// Files and folders.
@@ -49,12 +49,12 @@ pub mod pipe {
 
 /// Processes, their users and their limits.
 pub mod process {
-    pub use rustix::process::{Pid, Resource, Rlimit, geteuid, getpid, getppid, getuid};
+    pub use rustix::process::{Pid, Resource, Rlimit, geteuid, getppid, getuid};
 }
 
 /// Threads.
 pub mod thread {
-    pub use rustix::thread::{gettid, sched_getcpu};
+    pub use rustix::thread::sched_getcpu;
 }
 
 /// Timers.

@@ -579,8 +579,8 @@ pub fn process_name() -> [u8; 16] {
     name
 }
 
-/// What a file of /proc says. Names and paths in it may be any bytes: those that are not UTF-8 are
-/// replaced.
+/// What a file of /proc or of /sys says. Names and paths in it may be any bytes: those that are not
+/// UTF-8 are replaced.
 pub fn proc_text(path: &str) -> Option<String> {
     let bytes = std::fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())

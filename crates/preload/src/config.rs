@@ -192,9 +192,8 @@ fn read_readers() {
 
 /// Modelled disks are softring's rings' only, so that is whose a program gets if nobody says.
 fn read_models() {
-    use std::os::unix::ffi::OsStrExt;
     let Some(text) = value(c"SOFTRING_MODEL").filter(|v| !v.is_empty()) else { return };
-    match parse::models(std::ffi::OsStr::from_bytes(text.to_bytes())) {
+    match parse::models(text.to_bytes()) {
         Ok(models) => {
             model::set(models);
             if engine() == Engine::Auto {

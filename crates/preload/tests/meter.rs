@@ -37,7 +37,7 @@ fn page(pid: u32) -> read::Page {
         link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"))
     };
     let fd = fds.into_iter().find(is_page).expect("the process has a page");
-    read::file(&std::fs::File::open(fd).unwrap()).unwrap()
+    read::file(std::fs::File::open(fd).unwrap()).unwrap()
 }
 
 fn finished(c: &mut Command) -> (Child, Vec<u64>) {

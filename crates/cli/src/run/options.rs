@@ -7,7 +7,8 @@ use clap::ValueEnum;
 use softring_engine::model::parse;
 use softring_uapi::version::Release;
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// The value of a variable; an empty one counts as unset.
 fn variable(name: &str) -> Option<OsString> {
@@ -40,7 +41,8 @@ pub fn engine_to_set(under: &UnderArgs) -> Option<Engine> {
 }
 
 fn has_models(under: &UnderArgs) -> bool {
-    let set = || variable("SOFTRING_MODEL").is_some_and(|text| parse::models(&text).is_ok());
+    let set =
+        || variable("SOFTRING_MODEL").is_some_and(|text| parse::models(text.as_bytes()).is_ok());
     !under.model.is_empty() || set()
 }
 
@@ -87,8 +89,8 @@ pub fn models(under: &UnderArgs) -> anyhow::Result<Option<OsString>> {
     }
     let hint = "softring run --help describes a model";
     let wrong = |e: String| fail::usage(format!("--model: {e}"), hint);
-    let each = under.model.iter().map(|m| parse::absolute(m).map_err(wrong));
-    let all = each.collect::<Result<Vec<_>, _>>()?.join(OsStr::new(";"));
+    let each = under.model.iter().map(|m| parse::absolute(m.as_bytes()).map_err(wrong));
+    let all = each.collect::<Result<Vec<_>, _>>()?.join(&b';');
     parse::models(&all).map_err(wrong)?;
-    Ok(Some(all))
+    Ok(Some(OsString::from_vec(all)))
 }

@@ -9,6 +9,7 @@ use core::mem::MaybeUninit;
 
 use softring_host::os::fs::{Mode, OFlags, RawDir, open};
 
+use softring_host::calls::process;
 use softring_host::sys::EngineFd;
 
 /// What proc_pid_stat(5) says of a task.
@@ -73,9 +74,9 @@ pub(super) fn end_with(code: i32) {
         return;
     }
     if code == 0 {
-        std::process::exit(0);
+        process::exit(0);
     }
-    let _ = softring_host::calls::process::exit_group(code >> 8);
+    let _ = process::exit_group(code >> 8);
 }
 
 #[cfg(test)]

@@ -186,7 +186,7 @@ impl FutexWaiters {
         job: Job,
     ) -> Result<Arc<FutexWaiter>> {
         let job = match job {
-            Job::AnyOf(all) if !has_waitv() => return self.ask_each(owner, id, all),
+            Job::AnyOf(all) if !futex::has_waitv() => return self.ask_each(owner, id, all),
             job => job,
         };
         let w = self.one_for(owner, Shape::of(&job))?;
@@ -318,7 +318,7 @@ impl FutexWaiter {
     // On its own thread.
 
     fn live(self: Arc<Self>, owner: &Weak<dyn Owner>) {
-        self.tid.store(softring_host::os::thread::gettid().as_raw_nonzero().get(), Release);
+        self.tid.store(process::gettid(), Release);
         signal::unblock();
         loop {
             let (woken, leave) = self.sleep_once();
@@ -478,9 +478,4 @@ impl Job {
 /// A word of our own, as a futex.
 pub(crate) fn on(word: &AtomicU32, val: u32, private: bool) -> Futex {
     Futex { addr: word.as_ptr().expose_provenance() as u64, val, private }
-}
-
-/// Is there futex_waitv(2)?
-fn has_waitv() -> bool {
-    !softring_host::refused::is::<{ sys::nr::__NR_futex_waitv }>()
 }

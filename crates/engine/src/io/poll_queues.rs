@@ -4,24 +4,22 @@
 //! when the ring is in use, and no setup refuses it. A disk gets its queues when its driver is
 //! loaded (`nvme.poll_queues=N`), so most have none.
 
+use softring_host::files::names_in;
+use softring_host::sys::proc_text;
 use softring_uapi::version::Release;
-use std::fs;
-use std::path::Path;
 
 /// Each disk of this machine, by name, and whether it has poll queues (`queue/io_poll`). Empty
 /// where sysfs does not tell.
 pub fn disks() -> Vec<(String, bool)> {
-    disks_in("/sys/block".as_ref())
+    disks_in("/sys/block")
 }
 
-fn disks_in(folder: &Path) -> Vec<(String, bool)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let mut disks: Vec<_> = entries
-        .filter_map(|e| {
-            let poll = fs::read_to_string(e.path().join("queue/io_poll")).ok()?;
-            Some((e.file_name().to_string_lossy().into_owned(), poll.trim() == "1"))
-        })
-        .collect();
+fn disks_in(folder: &str) -> Vec<(String, bool)> {
+    let disk = |name: String| {
+        let poll = proc_text(&format!("{folder}/{name}/queue/io_poll"))?;
+        Some((name, poll.trim() == "1"))
+    };
+    let mut disks: Vec<_> = names_in(folder).into_iter().filter_map(disk).collect();
     disks.sort();
     disks
 }
@@ -43,6 +41,7 @@ fn none_polls(disks: &[(String, bool)]) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// A folder as sysfs has it, with what each disk tells of its queues; none: it does not.
     fn told(polls: &[(&str, Option<&str>)]) -> Vec<(String, bool)> {
@@ -53,7 +52,7 @@ mod tests {
                 fs::write(sys.join(name).join("queue/io_poll"), format!("{word}\n")).unwrap();
             }
         }
-        let disks = disks_in(&sys);
+        let disks = disks_in(sys.to_str().unwrap());
         let _ = fs::remove_dir_all(&sys);
         disks
     }

@@ -5,7 +5,7 @@
 //! it maps the ring's page still. Where /proc does not tell, it is taken to do so.
 
 use core::ffi::CStr;
-use std::io::Write;
+use core::fmt::Write;
 
 use softring_host::os::fs::{Mode, OFlags, open};
 
@@ -14,13 +14,36 @@ use softring_host::sys;
 /// Device and inode of a mapping, as /proc/PID/maps has them in one piece.
 type File = [u8; 40];
 
+/// A path, and what is zero behind it.
+#[derive(Default)]
+struct Path {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl Path {
+    fn text(&self) -> Option<&CStr> {
+        CStr::from_bytes_until_nul(&self.bytes).ok()
+    }
+}
+
+impl Write for Path {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let end = self.len + text.len();
+        let to = self.bytes.get_mut(self.len..end).ok_or(core::fmt::Error)?;
+        to.copy_from_slice(text.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}
+
 /// Is process `pid` gone, or has it called execve(2) since it mapped the page at `addr`?
 pub(super) fn is_gone(pid: u32, addr: usize) -> bool {
     !sys::process_lives(pid) || (pid != me() && has_let_go(pid, addr) == Some(true))
 }
 
 fn me() -> u32 {
-    softring_host::os::process::getpid().as_raw_nonzero().get().cast_unsigned()
+    softring_host::calls::process::getpid()
 }
 
 /// Does the process map nothing of the file that is mapped here at `addr`? `None`: nobody knows.
@@ -45,10 +68,9 @@ fn has_let_go(pid: u32, addr: usize) -> Option<bool> {
 /// Calls `f` with each mapping of a process: its range, and which file it is of. No memory is asked
 /// for: the caller may be a signal handler.
 fn maps(pid: u32, mut f: impl FnMut(core::ops::Range<usize>, &File)) -> Option<()> {
-    let mut path = [0; 32];
-    write!(&mut path[..], "/proc/{pid}/maps").ok()?;
-    let path = CStr::from_bytes_until_nul(&path).ok()?;
-    let list = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut path = Path::default();
+    write!(path, "/proc/{pid}/maps").ok()?;
+    let list = open(path.text()?, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let list = sys::EngineFd::from(list);
     let mut buf = [0; 4096];
     // What is kept of a line: all but its path.

@@ -5,8 +5,6 @@
 //! The ioctl answers what the kernel puts into the CQE: 0, the status that the device gave, or an
 //! errno; and the command's result, which goes into the second half of a wide CQE.
 
-use std::path::Path;
-
 use crate::ops::iov::import_iov;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
@@ -38,13 +36,13 @@ impl Device {
         );
         let link = format!("/sys/dev/char/{major}:{minor}/subsystem");
         let subsystem = softring_host::os::fs::readlink(link, Vec::new()).ok()?;
-        Device::in_subsystem(Path::new(subsystem.to_str().ok()?))
+        Device::in_subsystem(subsystem.to_bytes())
     }
 
-    fn in_subsystem(path: &Path) -> Option<Device> {
-        match path.file_name()?.to_str()? {
-            "nvme-generic" => Some(Device::Namespace),
-            "nvme" => Some(Device::Controller),
+    fn in_subsystem(path: &[u8]) -> Option<Device> {
+        match path.rsplit(|&b| b == b'/').next()? {
+            b"nvme-generic" => Some(Device::Namespace),
+            b"nvme" => Some(Device::Controller),
             _ => None,
         }
     }
@@ -214,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_device_is_told_by_its_subsystem() {
-        let of = |s: &str| Device::in_subsystem(Path::new(s));
+        let of = |s: &str| Device::in_subsystem(s.as_bytes());
         assert_eq!(of("../../../../class/nvme-generic"), Some(Device::Namespace));
         assert_eq!(of("../../../../class/nvme"), Some(Device::Controller));
         assert_eq!(of("../../../../class/nvme-subsystem"), None);

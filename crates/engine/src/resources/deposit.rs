@@ -15,7 +15,7 @@
 use alloc::rc::Rc;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
-use std::io::{IoSlice, IoSliceMut};
+use softring_host::os::io::{IoSlice, IoSliceMut};
 
 use softring_host::os::fd::{AsRawFd, BorrowedFd};
 use softring_host::os::net::{

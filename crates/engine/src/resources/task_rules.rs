@@ -136,8 +136,8 @@ pub(crate) fn lay(mut rules: Rules) {
     rules.assignment = CString::new(assignment).unwrap_or_default();
     // They stay for as long as a thread may ask for them.
     let rules: &'static Rules = Box::leak(Box::new(rules));
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let tids = threads.filter_map(|t| t.file_name().to_str()?.parse().ok());
+    let threads = softring_host::files::names_in("/proc/self/task");
+    let tids = threads.iter().filter_map(|name| name.parse().ok());
     let others = tids.filter(|&tid| tid != me).collect();
     PROCESS.rules.laid.lock().push((rules, others));
     MINE.set(Some(Some(rules)));

@@ -6,10 +6,10 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cell::RefCell;
 use core::mem::{offset_of, size_of};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
-use softring_host::os::fs::{SealFlags, fcntl_get_seals};
+use softring_host::files::read_exact_at;
+use softring_host::os::fd::{AsFd, BorrowedFd};
+use softring_host::os::fs::{SealFlags, fcntl_get_seals, fstat};
 
 use super::clean::printable;
 use super::hist::{self, BUCKETS};
@@ -196,7 +196,8 @@ pub(crate) fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page,
 ///
 /// # Errors
 /// [`Unreadable`].
-pub fn file(file: &File) -> Result<Page, Unreadable> {
+pub fn file(file: impl AsFd) -> Result<Page, Unreadable> {
+    let file = file.as_fd();
     check_size(file)?;
     page(of_file(file))
 }
@@ -205,25 +206,26 @@ pub fn file(file: &File) -> Result<Page, Unreadable> {
 ///
 /// # Errors
 /// As [`file()`].
-pub fn writer(file: &File) -> Result<u32, Unreadable> {
+pub fn writer(file: impl AsFd) -> Result<u32, Unreadable> {
+    let file = file.as_fd();
     check_size(file)?;
     let head = Source::new(of_file(file)).head()?;
     Ok(head.words[offset_of!(Header, pid) / 8] as u32)
 }
 
-fn check_size(file: &File) -> Result<(), Unreadable> {
+fn check_size(file: BorrowedFd<'_>) -> Result<(), Unreadable> {
     let sized = SealFlags::GROW | SealFlags::SHRINK;
     if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(sized)) {
         return Err(Unreadable::NoPage);
     }
-    let fits = file.metadata().is_ok_and(|m| m.len() <= SIZE_MAX);
+    let fits = fstat(file).is_ok_and(|stat| stat.st_size.cast_unsigned() <= SIZE_MAX);
     if fits { Ok(()) } else { Err(Unreadable::Foreign) }
 }
 
-fn of_file(file: &File) -> impl Fn(u64, usize) -> Option<Vec<u8>> {
-    |at, n| {
+fn of_file(file: BorrowedFd<'_>) -> impl Fn(u64, usize) -> Option<Vec<u8>> {
+    move |at, n| {
         let mut bytes = vec![0; n];
-        file.read_exact_at(&mut bytes, at).ok().map(|()| bytes)
+        read_exact_at(file, &mut bytes, at).ok().map(|()| bytes)
     }
 }
 

@@ -18,9 +18,9 @@
 
 use core::mem::MaybeUninit;
 use core::time::Duration;
+use softring_host::os::io::IoSlice;
 use softring_host::sync::real::OnceLock;
 use softring_host::time::Deadline;
-use std::io::IoSlice;
 
 use softring_host::os::event::{PollFd, PollFlags, Timespec, poll};
 use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -79,6 +79,11 @@ pub fn wake2(at: ReadPtr, private: bool, n: i32, mask: u32) -> Result<usize> {
     check(unsafe { sys!(__NR_futex_wake, at.0, mask, n, op(SIZE_U32, private)) })
 }
 
+/// Is there futex_waitv(2)?
+pub fn has_waitv() -> bool {
+    !crate::refused::is::<{ crate::sys::nr::__NR_futex_waitv }>()
+}
+
 /// futex_waitv(2) without a time: which of them was woken.
 ///
 /// # Errors

@@ -13,6 +13,17 @@ calls! {
     fn kcmp(one: i32, other: i32, what: u32) = __NR_kcmp;
 }
 
+/// getpid(2), asked each time.
+pub fn getpid() -> u32 {
+    // SAFETY: takes nothing.
+    unsafe { sys!(__NR_getpid) as u32 }
+}
+
+/// exit(3): what the program has given to atexit(3) is run.
+pub fn exit(code: i32) -> ! {
+    std::process::exit(code)
+}
+
 /// gettid(2), asked each time.
 pub fn gettid() -> i32 {
     // SAFETY: takes nothing.

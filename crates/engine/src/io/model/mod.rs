@@ -16,9 +16,6 @@
 //! ([`files`]), also those of files opened with O_DIRECT.
 
 use core::sync::atomic::Ordering::Relaxed;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 
 use softring_host::sync::Mutex;
 
@@ -38,7 +35,7 @@ use parse::Model;
 /// A device and where its files are.
 #[derive(Debug)]
 pub(crate) struct Device {
-    path: PathBuf,
+    path: Vec<u8>,
     pub(crate) spec: Spec,
     state: Mutex<State>,
 }
@@ -71,10 +68,16 @@ pub(crate) fn device(number: u8) -> Option<&'static Device> {
 
 /// The number of the device that the file at `path` is on: of several, the one whose path is the
 /// longest.
-fn of_path(path: &Path) -> Option<u8> {
-    let on = |d: &Device| path.starts_with(&d.path).then_some(d.path.as_os_str().len());
+fn of_path(path: &[u8]) -> Option<u8> {
+    let on = |d: &Device| is_below(path, &d.path).then_some(d.path.len());
     let found = (0u8..).zip(devices()).filter_map(|(i, d)| Some((on(d)?, i)));
     found.max_by_key(|&(len, _)| len).map(|(_, i)| i)
+}
+
+/// Is `path` the file or the folder `top`, or in that? Both are absolute, without `.` and `..`.
+fn is_below(path: &[u8], top: &[u8]) -> bool {
+    let top = top.strip_suffix(b"/").unwrap_or(top);
+    path.strip_prefix(top).is_some_and(|rest| rest.first().is_none_or(|&b| b == b'/'))
 }
 
 /// The number of the device that an open file is on.
@@ -87,13 +90,31 @@ pub(crate) fn of_fd(fd: i32) -> Option<u8> {
     let bytes = link.as_bytes();
     // So the kernel writes of a file that has no name any more.
     let named = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
-    of_path(Path::new(OsStr::from_bytes(named)))
-        .or_else(|| of_path(Path::new(OsStr::from_bytes(bytes))))
+    of_path(named).or_else(|| of_path(bytes))
 }
 
 impl Device {
     /// A request comes at `now`, `behind` ns late: when is it done?
     pub(crate) fn due(&self, now: u64, behind: u64, io: Io) -> Due {
         self.state.lock().due(&self.spec, now, behind, io)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_below;
+
+    #[test]
+    fn a_folder_has_what_its_whole_name_begins() {
+        for (path, top, want) in [
+            ("/a/b", "/a", true),
+            ("/a", "/a", true),
+            ("/ab", "/a", false),
+            ("/a", "/a/b", false),
+            ("/a/b", "/", true),
+            ("pipe:[7]", "/", false),
+        ] {
+            assert_eq!(is_below(path.as_bytes(), top.as_bytes()), want, "{path} in {top}");
+        }
     }
 }

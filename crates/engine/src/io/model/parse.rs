@@ -1,9 +1,5 @@
 //! `PATH=[PRESET,]KEY:VALUE,…`: a model as a user writes it.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
-
 use super::device::{Direction, Spec};
 use super::dist::{Dist, Shape, Slow};
 use super::presets::PRESETS;
@@ -36,7 +32,7 @@ const INTERRUPT: u64 = 2_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// A file, or a folder with all that is in it. Absolute.
-    pub(crate) path: PathBuf,
+    pub(crate) path: Vec<u8>,
     pub(crate) spec: Spec,
 }
 
@@ -46,9 +42,9 @@ type Result<T> = core::result::Result<T, String>;
 ///
 /// # Errors
 /// What is wrong, in words.
-pub fn models(text: &OsStr) -> Result<Vec<Model>> {
-    let parts = text.as_bytes().split(|&b| b == b';').filter(|p| !p.is_empty());
-    let all: Vec<Model> = parts.map(|p| model(OsStr::from_bytes(p))).collect::<Result<_>>()?;
+pub fn models(text: &[u8]) -> Result<Vec<Model>> {
+    let parts = text.split(|&b| b == b';').filter(|p| !p.is_empty());
+    let all: Vec<Model> = parts.map(model).collect::<Result<_>>()?;
     if all.len() > MOST {
         return Err(format!("{} models: {MOST} is the most", all.len()));
     }
@@ -59,19 +55,18 @@ pub fn models(text: &OsStr) -> Result<Vec<Model>> {
 ///
 /// # Errors
 /// What is wrong, in words.
-pub fn model(text: &OsStr) -> Result<Model> {
-    let bytes = text.as_bytes();
-    let Some(cut) = bytes.iter().rposition(|&b| b == b'=') else {
-        let text = text.to_string_lossy();
+pub fn model(text: &[u8]) -> Result<Model> {
+    let Some(cut) = text.iter().rposition(|&b| b == b'=') else {
+        let text = String::from_utf8_lossy(text);
         return Err(format!("'{text}' has no '=': write PATH=PRESET or PATH=KEY:VALUE,…"));
     };
-    let path = PathBuf::from(OsString::from_vec(bytes[..cut].to_vec()));
-    let path = path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?;
-    if path.as_os_str().as_bytes().contains(&b';') {
-        return Err(format!("{}: a path with ';' cannot be modelled", path.display()));
+    let path = softring_host::files::absolute(&text[..cut])?;
+    if path.contains(&b';') {
+        let path = String::from_utf8_lossy(&path);
+        return Err(format!("{path}: a path with ';' cannot be modelled"));
     }
-    let options = core::str::from_utf8(&bytes[cut + 1..]).map_err(|e| e.to_string())?;
-    let before = String::from_utf8_lossy(&bytes[..=cut]).chars().count();
+    let options = core::str::from_utf8(&text[cut + 1..]).map_err(|e| e.to_string())?;
+    let before = String::from_utf8_lossy(&text[..=cut]).chars().count();
     Ok(Model { path, spec: spec_at(options, before)? })
 }
 
@@ -80,10 +75,10 @@ pub fn model(text: &OsStr) -> Result<Model> {
 ///
 /// # Errors
 /// As [`model`].
-pub fn absolute(text: &OsStr) -> Result<OsString> {
-    let cut = text.as_bytes().iter().rposition(|&b| b == b'=').unwrap_or(0);
-    let mut whole = model(text)?.path.into_os_string();
-    whole.push(OsStr::from_bytes(&text.as_bytes()[cut..]));
+pub fn absolute(text: &[u8]) -> Result<Vec<u8>> {
+    let cut = text.iter().rposition(|&b| b == b'=').unwrap_or(0);
+    let mut whole = model(text)?.path;
+    whole.extend_from_slice(&text[cut..]);
     Ok(whole)
 }
 
@@ -346,8 +341,8 @@ mod tests {
 
     #[test]
     fn the_pieces_of_a_model() {
-        let m = model(OsStr::new("/tmp=latency:80us/15us,iops:1m/215k,bw:6.8g,queues:8")).unwrap();
-        assert_eq!(m.path, std::path::Path::new("/tmp"));
+        let m = model(b"/tmp=latency:80us/15us,iops:1m/215k,bw:6.8g,queues:8").unwrap();
+        assert_eq!(m.path, b"/tmp");
         let (read, write) = (m.spec.read, m.spec.write);
         assert_eq!((read.latency, write.latency), (Dist::fixed(8e4), Dist::fixed(1.5e4)));
         assert_eq!((read.iops, write.iops, read.bandwidth), (1e6, 215e3, 6.8e9));
@@ -409,11 +404,11 @@ mod tests {
             let e = spec(bad).unwrap_err();
             assert!(e.contains(word), "{bad}: {e}");
         }
-        assert!(model(OsStr::new("null")).unwrap_err().contains("no '='"));
-        assert!(model(OsStr::new("/tmp=iops:1 k")).unwrap_err().starts_with("column 6: "));
-        assert!(model(OsStr::new("/no/such=null")).unwrap_err().contains("No such file"));
-        assert_eq!(models(OsStr::new("/tmp=null;/=hdd")).map(|m| m.len()), Ok(2));
-        assert!(models(OsStr::new(&"/=null;".repeat(32))).is_err());
+        assert!(model(b"null").unwrap_err().contains("no '='"));
+        assert!(model(b"/tmp=iops:1 k").unwrap_err().starts_with("column 6: "));
+        assert!(model(b"/no/such=null").unwrap_err().contains("No such file"));
+        assert_eq!(models(b"/tmp=null;/=hdd").map(|m| m.len()), Ok(2));
+        assert!(models("/=null;".repeat(32).as_bytes()).is_err());
     }
 
     proptest! {

@@ -126,7 +126,7 @@ impl<W: Work> State<W> {
 
 #[cfg(not(loom))]
 fn own_tid() -> i32 {
-    softring_host::os::thread::gettid().as_raw_nonzero().get()
+    softring_host::calls::process::gettid()
 }
 
 #[cfg(loom)]

@@ -4,8 +4,8 @@
 
 use super::check::has_storage;
 use softring_host::calls::ioctl::is_terminal;
-use softring_host::os::event::epoll;
 use softring_host::os::fs::{FileType, OFlags};
+use softring_host::substitute::{epoll_add, epoll_create};
 use softring_host::sys::nr::{
     EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDBAND, EPOLLRDHUP, EPOLLRDNORM,
     EPOLLWRBAND, EPOLLWRNORM,
@@ -108,10 +108,9 @@ fn can_be_awaited(fd: i32, kind: Option<FileType>, flags: OFlags) -> bool {
 
 /// Does a device know poll(2)? Only an epoll set tells.
 fn knows_poll(fd: i32) -> bool {
-    let Ok(set) = softring_host::substitute::epoll_create().map(EngineFd::from) else {
+    let Ok(set) = epoll_create().map(EngineFd::from) else {
         return true;
     };
-    let data = epoll::EventData::new_u64(0);
-    let added = borrow(fd).map(|fd| epoll::add(&set, fd, data, epoll::EventFlags::IN));
-    added != Some(Err(softring_host::os::io::Errno::PERM))
+    let added = borrow(fd).map(|fd| epoll_add(&set, fd, 0, sys::EPOLLIN));
+    added != Some(Err(Errno::EPERM))
 }

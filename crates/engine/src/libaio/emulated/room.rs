@@ -13,7 +13,7 @@ pub(super) fn room(events: u32, processors: u32) -> u32 {
 
 /// `num_possible_cpus`: processors that the machine can have, whatever this process may use.
 pub(super) fn processors() -> u32 {
-    let possible = || std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
+    let possible = || softring_host::sys::proc_text("/sys/devices/system/cpu/possible");
     *PROCESS.kernel.possible_cpus.get_or_init(|| {
         possible()
             .and_then(|list| count(&list))

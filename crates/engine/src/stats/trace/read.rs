@@ -10,6 +10,7 @@ use super::clock::Clock;
 use super::protocol::Chunk;
 use super::{Event, WANT_NAMES};
 use crate::stats::clean::printable;
+use softring_host::calls::process;
 use softring_host::limits::TRACE_CHUNKS;
 use softring_uapi::errno::{Errno, Result};
 
@@ -77,7 +78,7 @@ impl Reader {
     /// # Errors
     /// `EBUSY` if another process reads it.
     pub fn start(&mut self, clock: &Clock, names: bool) -> Result<()> {
-        let me = u64::from(std::process::id());
+        let me = u64::from(process::getpid());
         let header = self.buffer.header();
         let mut old = header.reader.load(Relaxed);
         while let Err(now) = self.buffer.take_reader(me, old) {
@@ -161,7 +162,7 @@ impl Drop for Reader {
         if self.started {
             self.stop();
             self.buffer.give_back();
-            let me = u64::from(std::process::id());
+            let me = u64::from(process::getpid());
             let _ = self.buffer.take_reader(0, me);
         }
         // SAFETY: the reader has the only copy of this mapping.

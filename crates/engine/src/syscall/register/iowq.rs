@@ -53,7 +53,7 @@ pub(super) fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
 
 /// `nr_cpu_ids`: one more than the highest number that a CPU can have; none where nobody tells.
 fn possible_cpus() -> Option<usize> {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+    let list = softring_host::sys::proc_text("/sys/devices/system/cpu/possible")?;
     let last = list.trim().rsplit([',', '-']).next()?;
     last.parse::<usize>().ok()?.checked_add(1)
 }
