@@ -3,6 +3,7 @@
 
 mod imports;
 mod loops;
+mod no_std;
 mod opcodes;
 mod raw_calls;
 #[path = "../sources/mod.rs"]

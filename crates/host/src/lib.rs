@@ -15,6 +15,7 @@ pub mod files;
 pub mod fork;
 pub mod handlers;
 pub mod limits;
+pub mod math;
 pub mod os;
 pub mod process_lock;
 pub mod refused;

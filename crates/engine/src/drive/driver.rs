@@ -15,6 +15,7 @@
 //! epoll_wait(set with eventfd)
 //! ```
 
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::clock::CLOCK_DATA;

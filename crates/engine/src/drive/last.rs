@@ -5,6 +5,9 @@
 //! thread is left: about once a second, and more often once the first thread has ended. Before that
 //! a check is one file read. Without /proc nobody can tell.
 
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
 use core::mem::MaybeUninit;
 
 use softring_host::os::fs::{Mode, OFlags, RawDir, open};

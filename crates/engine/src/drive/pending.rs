@@ -1,6 +1,7 @@
 //! What a ring has for other rings (`ring::work`) is done once its own lock is free.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::io::token::ReqId;
 use crate::ops::{epoll, msg_ring};

@@ -2,6 +2,7 @@
 //! neither requests nor SQEs; whoever turns the ring completes those.
 
 use crate::policy::hybrid::Ticket;
+use alloc::vec::Vec;
 
 /// One result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,9 @@
 //!                                   the request is over: wakes one at B
 //! ```
 
+use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use softring_host::sync::real::{Mutex, OnceLock};
 
 use super::futex_owner::Owner;

@@ -40,7 +40,10 @@
 
 pub(crate) mod protocol;
 
+use alloc::boxed::Box;
+use alloc::format;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{self, Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32};
 use softring_host::sync::real::{Mutex, MutexGuard};

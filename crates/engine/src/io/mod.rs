@@ -1,6 +1,7 @@
 //! Where a request waits: in the poll set, with the kernel's aio, or with a worker. Each is made
 //! when first needed, and one that cannot be had is replaced by a slower one that is right.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use softring_host::os::fd::AsRawFd;

@@ -1,6 +1,7 @@
 //! What a process has once of this layer, but for [`persistent`](super::persistent), and what a
 //! forked child does with it.
 
+use alloc::boxed::Box;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
 use softring_host::fd::InternalFd;

@@ -51,6 +51,7 @@
 //! [`Ctx::number_closes`]: crate::ring::ctx::Ctx::number_closes
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::SeqCst;
 

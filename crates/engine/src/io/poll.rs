@@ -15,6 +15,7 @@
 //! The ring's wake eventfd is in the set, too, under data 0: signalling it ends a wait.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd};
 

@@ -4,6 +4,9 @@
 //! when the ring is in use, and no setup refuses it. A disk gets its queues when its driver is
 //! loaded (`nvme.poll_queues=N`), so most have none.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use softring_host::files::names_in;
 use softring_host::sys::proc_text;
 use softring_uapi::version::Release;

@@ -1,6 +1,7 @@
 //! A policy at work: what [`Hybrid`] decides on, with clocks, devices and the machine's load; and
 //! what of it is the process's, the cost of a timer and a policy that the user forces.
 
+use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
 
 use softring_host::os::fs::{FileType, Mode, OFlags};

@@ -3,6 +3,7 @@
 //!
 //! Runs on: whoever asks first, who moves a thread made for that from one word to another.
 
+use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -11,6 +11,7 @@
 //! (`host::creds::under`).
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use super::worker::{Pool, Work};
 use softring_host::creds::{self, Creds};

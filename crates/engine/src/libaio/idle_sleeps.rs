@@ -15,6 +15,7 @@ use crate::io::aio::ring::Ring;
 use crate::io::polling::{Polling, forced};
 use crate::io::signal_scope::SignalScope;
 use crate::policy::hybrid::{FLIGHT_MAX, IdleSleep, Policy, Ticket};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use core::sync::atomic::Ordering::Relaxed;
 use softring_host::calls::aio::Sigset;

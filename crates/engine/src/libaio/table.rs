@@ -5,6 +5,7 @@
 
 use super::context::Context;
 use super::emulated;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;

@@ -5,6 +5,8 @@
 //! of each first write to a page cannot have that, so shared mappings of its files are refused
 //! (`writable_file_mapping_allowed` in `mm/gup.c`).
 
+use alloc::format;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use softring_host::os::fd::AsRawFd;

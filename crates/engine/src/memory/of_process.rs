@@ -1,5 +1,6 @@
 //! What a process has once of this layer, and what a forked child does with it.
 
+use alloc::boxed::Box;
 use core::any::Any;
 use core::sync::atomic::AtomicUsize;
 use softring_host::fork::{AtFork, keeps};

@@ -7,6 +7,7 @@
 //! old mapping before it lets go of it is right.
 //! Kernel counterpart: `io_register_resize_rings`.
 
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use softring_host::os::fd::BorrowedFd;

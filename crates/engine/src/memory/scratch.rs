@@ -3,6 +3,7 @@
 //! in a batch of 32, where process_vm_readv(2) takes 400 each in a batch and 670 alone. A bad
 //! address ends the write there.
 
+use alloc::vec::Vec;
 use softring_host::os::fd::{AsFd, AsRawFd};
 use softring_host::os::process::Resource;
 

@@ -6,6 +6,7 @@ use crate::resources::filetable::{Update, dup_for_table};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Req, ReqFlags};
+use alloc::vec::Vec;
 use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;

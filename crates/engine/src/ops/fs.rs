@@ -5,6 +5,7 @@ use crate::ops::{answer, no_fixed_file, path, paths, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, OpState, Req};
+use alloc::boxed::Box;
 use softring_host::calls::paths;
 use softring_host::fd::visible;
 use softring_uapi::errno::{Errno, Result};

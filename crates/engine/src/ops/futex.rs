@@ -8,6 +8,7 @@ use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{OpState, Req};
+use alloc::boxed::Box;
 use softring_host::calls::{ReadPtr, futex};
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};

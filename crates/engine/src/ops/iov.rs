@@ -1,5 +1,7 @@
 //! Vectors of the program's. Kernel counterpart: `lib/iov_iter.c`.
 
+use alloc::vec;
+use alloc::vec::Vec;
 use softring_host::user::{self, TASK_SIZE};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;

@@ -17,6 +17,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Finding, Net, OpState, Req, ReqFlags, Transfer};
+use alloc::boxed::Box;
 use softring_host::calls::{ReadPtr, UserPtr, sockets};
 use softring_host::sys;
 use softring_host::user::in_user;

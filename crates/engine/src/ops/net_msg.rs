@@ -11,6 +11,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Net, OpState, Req, ReqFlags, Transfer};
+use alloc::boxed::Box;
 use softring_host::calls::{Incoming, Outgoing, ReadPtr, UserPtr};
 use softring_host::fd::kind::is_socket;
 use softring_host::sys;

@@ -1,6 +1,7 @@
 //! How a file is opened: the flags of OPENAT, and the structure of OPENAT2. Kernel counterpart:
 //! `build_open_how` and `build_open_flags` in `fs/open.c`.
 
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
 use softring_host::os::fd::OwnedFd;

@@ -4,6 +4,7 @@
 //! A descriptor for the program gets the lowest free number, as ever. One for the table is moved
 //! out of the program's way at once. Kernel counterpart: `io_uring/openclose.c`.
 
+use alloc::boxed::Box;
 use softring_host::os::fd::{AsRawFd, OwnedFd};
 
 use crate::io::persistent::{self, Closing};

@@ -1,6 +1,8 @@
 //! `RWF_NOWAIT` in a write's SQE, where io_uring answers otherwise than pwritev2(2) does. Kernel
 //! counterpart: `io_write`, `loop_rw_iter`.
 
+use alloc::format;
+use alloc::vec;
 use softring_host::os::fd::AsRawFd;
 use softring_host::os::fs::{FileType, Mode, OFlags};
 

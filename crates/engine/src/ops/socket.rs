@@ -6,6 +6,8 @@ use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags};
+use alloc::vec;
+use alloc::vec::Vec;
 use softring_host::calls::sockets;
 use softring_host::fd::kind::Kind;
 use softring_host::user;

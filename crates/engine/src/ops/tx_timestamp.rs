@@ -11,6 +11,7 @@ use crate::memory::cq::Cqe;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Call, ReqFlags};
+use alloc::vec::Vec;
 use softring_host::calls::Incoming;
 use softring_host::sys;
 use softring_host::sys::nr::{EPOLLERR, EPOLLET};

@@ -1,7 +1,10 @@
 //! FSETXATTR, SETXATTR, FGETXATTR, GETXATTR: extended attributes, on a worker.
 //! Kernel counterpart: `io_uring/xattr.c`.
 
+use alloc::boxed::Box;
 use alloc::ffi::CString;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::ops::{answer, no_fixed_file, path};
 use crate::ring::ctx::Ctx;

@@ -4,6 +4,7 @@
 //! ([`checked_ring`]).
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use softring_host::os::fd::{AsRawFd, OwnedFd};
 

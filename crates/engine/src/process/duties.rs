@@ -1,6 +1,7 @@
 //! What the reactor does for the process: it watches forked children and answers them, and finds
 //! what was closed and nobody told of.
 
+use alloc::boxed::Box;
 use softring_host::os::fd::BorrowedFd;
 
 use crate::drive::reactor::{Duties, guard};

@@ -8,6 +8,7 @@
 //! (`io_wq_put_and_exit`).
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::drive::sleep::sleep_for_change;

@@ -10,7 +10,9 @@
 //!
 //! The page is written and read under the uring lock. It has room for [`SLOTS`] requests.
 
+use alloc::format;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
 use softring_host::os::fd::{AsFd, AsRawFd};

@@ -2,6 +2,7 @@
 //! writing when it is registered, as pinning would. Kernel counterpart: `io_uring/rsrc.c`.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use super::files::TagSink;
 use super::memlock::Locked;

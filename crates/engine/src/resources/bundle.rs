@@ -2,6 +2,8 @@
 //! `io_uring/kbuf.c`.
 
 use super::kbuf::{Buf, Group, Groups, Pick};
+use alloc::vec;
+use alloc::vec::Vec;
 use softring_host::user::nowhere_is_null;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;

@@ -13,6 +13,7 @@
 //! way, see unix(7)) remains open in the child.
 
 use alloc::rc::Rc;
+use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
 use softring_host::os::io::{IoSlice, IoSliceMut};

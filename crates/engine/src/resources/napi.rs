@@ -2,6 +2,7 @@
 //! that is all, for only the kernel has network queues to poll. Kernel counterpart:
 //! `io_uring/napi.c`.
 
+use alloc::vec::Vec;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 

@@ -1,6 +1,7 @@
 //! What a restricted ring may do. Kernel counterpart: `struct io_restriction`,
 //! `io_register_restrictions`.
 
+use alloc::vec;
 use core::fmt;
 use core::str::FromStr;
 

@@ -7,7 +7,10 @@
 //! that is not among them has these rules. Over exec(2) they go as text in a variable of the
 //! environment.
 
+use alloc::boxed::Box;
 use alloc::ffi::CString;
+use alloc::format;
+use alloc::vec::Vec;
 use core::cell::Cell;
 use core::ffi::CStr;
 use core::fmt;

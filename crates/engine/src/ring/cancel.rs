@@ -5,6 +5,7 @@
 //! in the kernel.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use softring_host::os::fd::AsRawFd;
 

@@ -1,6 +1,7 @@
 //! A call on its way through a worker, and back.
 #![allow(unsafe_code)]
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Deref;
 

@@ -1,6 +1,7 @@
 //! What is kept of SQEs that are with a transport and never became requests.
 
 use crate::ring::direct::DirectSqe;
+use alloc::vec::Vec;
 
 /// The lower half of a token that names such an SQE: no request's slot is so high.
 const TAG: u64 = 0xffff_fffe;

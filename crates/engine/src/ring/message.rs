@@ -2,6 +2,7 @@
 //! `struct io_async_msghdr`.
 
 use crate::resources::bundle::Head;
+use alloc::vec::Vec;
 use softring_uapi::{iovec, msghdr};
 
 /// A message to send, or where one goes.

@@ -2,7 +2,9 @@
 //! request may outlive the program's copy, and how far it has come. Kernel counterpart: the `cmd`
 //! of `struct io_kiocb`, and its `async_data`.
 
+use alloc::boxed::Box;
 use alloc::ffi::CString;
+use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
 
 use crate::io::futex_waiter::Job;

@@ -11,6 +11,7 @@ use crate::ring::ctx::{Ctx, Driving};
 use crate::ring::opdef;
 use crate::ring::request::{FileRef, Finding, Phase, Poll, Req, ReqFlags};
 use crate::ring::turn::Turn;
+use alloc::vec::Vec;
 use softring_host::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;

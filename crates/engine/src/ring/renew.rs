@@ -1,5 +1,6 @@
 //! A forked child makes a ring that it has inherited its own.
 
+use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::ring::ctx::{Ctx, Ring};

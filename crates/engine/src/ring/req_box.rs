@@ -5,6 +5,8 @@
 //! Places of requests that have ended are kept for others, and new ones are made several at once:
 //! a request asks the allocator for nothing.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::hint::black_box;
 use core::ops::{Deref, DerefMut};
 

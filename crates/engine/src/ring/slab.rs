@@ -4,6 +4,7 @@
 //! table holds its place ([`ReqBox`]), so neither copies it. A hash over the slots finds requests
 //! by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
 
+use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use super::req_box::{Places, ReqBox};

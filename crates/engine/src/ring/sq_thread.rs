@@ -1,6 +1,7 @@
 //! A ring's SQ thread, as the ring knows it; what it does is in `drive::sqpoll`.
 
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use softring_host::sync::real::{Mutex, OnceLock};
 

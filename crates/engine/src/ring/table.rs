@@ -1,6 +1,7 @@
 //! The rings by descriptor: which ring a number means. How they get in and out is for `closing`.
 
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 

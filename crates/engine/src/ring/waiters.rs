@@ -1,6 +1,7 @@
 //! What a ring knows of those who wait for its completions.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::io::poll::WakeFd;
 use crate::memory::lock::Control;

@@ -3,6 +3,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;

@@ -1,6 +1,8 @@
 //! Names that other processes gave: what a terminal, or a reader of text, would act on is taken
 //! out where a name is read, so that nobody after that need think of it.
 
+use alloc::string::String;
+
 /// A name, from bytes up to the first 0, as text that is safe to show: control characters, and
 /// those that change the direction or the place of what follows, become `?`.
 pub fn printable(bytes: &[u8]) -> String {

@@ -14,6 +14,7 @@
 //! - What the thread's total is while it polls in vain the reader learns from its schedstat(5).
 #![allow(unsafe_code)]
 
+use alloc::boxed::Box;
 use core::ptr::NonNull;
 
 use super::{METER_NAME, MeterStats, page};

@@ -1,6 +1,7 @@
 //! Where a ring counts, and where its workers are counted.
 #![allow(unsafe_code)]
 
+use alloc::boxed::Box;
 use core::ops::Deref;
 use core::ptr::NonNull;
 

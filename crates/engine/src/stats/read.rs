@@ -4,6 +4,9 @@
 //! place the words that are known here are read, and each histogram once.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::mem::{offset_of, size_of};
 
@@ -420,7 +423,7 @@ impl Latencies {
     /// tell; none if there are no latencies.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let count = self.count();
-        let rank = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
+        let rank = (softring_host::math::ceil(count as f64 * share) as u64).clamp(1, count.max(1));
         let mut below = 0;
         for (bucket, &n) in self.buckets.iter().enumerate() {
             if n > 0 && rank - below <= n {

@@ -16,6 +16,7 @@
 //! Where the socket cannot be reached (another network namespace, a sandbox) nothing is said: the
 //! file can still be found through `/proc`.
 
+use alloc::vec::Vec;
 use core::mem::MaybeUninit;
 use core::time::Duration;
 use softring_host::os::io::IoSlice;

@@ -11,6 +11,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Phase, Req, ReqFlags};
 use crate::stats::trace::Step;
+use alloc::vec::Vec;
 use softring_host::fd::history::History;
 use softring_host::time::Clock;
 use softring_uapi::errno::Errno;

@@ -1,5 +1,6 @@
 //! Between the ring and what runs its requests: workers and kernel aio.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use crate::io::token::ReqId;

@@ -15,6 +15,7 @@ use crate::ring::req_box::ReqBox;
 use crate::ring::request::{FileRef, OnWorker, OpState, Phase, Poll, Req, ReqFlags, kind_of};
 use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
+use alloc::boxed::Box;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::numbers::closes_all_reported;
 use softring_uapi::IOSQE_ASYNC;

@@ -4,6 +4,10 @@
 
 use crate::ops::table::OPS;
 use crate::syscall::REGISTERS;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use softring_host::calls::{UserPtr, rings};
 use softring_host::substitute::release;
 use softring_host::sys::EngineFd;

@@ -1,6 +1,7 @@
 //! The steps by which the reactor's tick and the threads that leave a ring behind find each other,
 //! on whatever words there are: those of the process, or loom's (`verify::tick`).
 
+use alloc::vec::Vec;
 use core::ops::Deref;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{self, Relaxed, SeqCst};

@@ -1,6 +1,7 @@
 //! The SQ thread itself: passes over its rings, sleeps, and rest (kernel: `io_sq_thread`).
 
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::protocol::Page;

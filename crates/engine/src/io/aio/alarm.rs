@@ -3,6 +3,7 @@
 //! is no completion of aio.
 
 use super::{AioCtx, poll};
+use alloc::boxed::Box;
 use softring_host::calls::aio::{self, IocbPtr};
 use softring_host::sys::POLLIN;
 use softring_uapi::aio::iocb;

@@ -16,6 +16,7 @@
 
 use super::ring::Ring;
 use crate::io::of_process::PROCESS;
+use alloc::vec::Vec;
 use core::time::Duration;
 use softring_host::calls::aio;
 use softring_host::limits::{AIO_KEPT, AIO_KEPT_DEPTH};

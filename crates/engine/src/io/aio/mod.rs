@@ -30,7 +30,10 @@ pub(crate) use detached::DetachedReap;
 
 use crate::io::completions::{Completion, Completions};
 use crate::policy::hybrid::Ticket;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::time::Duration;
 use ring::Ring;
 use softring_host::calls::aio::{self, IocbPtr};

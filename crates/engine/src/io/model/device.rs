@@ -146,7 +146,7 @@ impl State {
         }
         let time = share + self.fraction;
         self.taken = self.taken.saturating_add(time as u64);
-        self.fraction = time.fract();
+        self.fraction = softring_host::math::fract(time);
         self.taken
     }
 }

@@ -1,6 +1,7 @@
 //! How long a device takes for one request: seeded distributions of times.
 
 use fastrand::Rng;
+use softring_host::math::{cos, exp, ln, sqrt};
 
 /// How times spread around their mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +61,8 @@ impl Dist {
             Shape::Lognormal => {
                 // Mean and deviation are those of the result.
                 let ratio = deviation / mean;
-                let square = (1.0 + ratio * ratio).ln();
-                mean * (square.sqrt() * bell(random) - square / 2.0).exp()
+                let square = ln(1.0 + ratio * ratio);
+                mean * exp(sqrt(square) * bell(random) - square / 2.0)
             }
         };
         ns.clamp(0.0, LONGEST) as u64
@@ -71,7 +72,7 @@ impl Dist {
 /// A number of the standard normal distribution (Box and Muller).
 fn bell(random: &mut Rng) -> f64 {
     let (u, v) = (1.0 - random.f64(), random.f64());
-    (-2.0 * u.ln()).sqrt() * (core::f64::consts::TAU * v).cos()
+    sqrt(-2.0 * ln(u)) * cos(core::f64::consts::TAU * v)
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@
 //! `host::fd::remembered::generation` tells. It goes when the program closes the file, or when too
 //! many others came.
 
+use alloc::format;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use softring_host::os::fd::AsRawFd;
 use softring_host::os::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};

@@ -57,7 +57,7 @@ impl Late {
 
     /// In ns; `share` from 0 to 1.
     pub(crate) fn quantile(&self, share: f64) -> u64 {
-        let target = (share * self.total as f64).ceil().max(1.0) as u64;
+        let target = softring_host::math::ceil(share * self.total as f64).max(1.0) as u64;
         let mut seen = 0;
         for (i, n) in self.counts.iter().enumerate() {
             seen += n;

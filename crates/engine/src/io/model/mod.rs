@@ -15,6 +15,8 @@
 //! instructions, a leaf. A forked child goes on with a copy. Data move through the page cache
 //! ([`files`]), also those of files opened with O_DIRECT.
 
+use alloc::format;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
 use softring_host::sync::Mutex;

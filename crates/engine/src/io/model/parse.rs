@@ -3,6 +3,10 @@
 use super::device::{Direction, Spec};
 use super::dist::{Dist, Shape, Slow};
 use super::presets::PRESETS;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
 /// Every key, with what it takes.
 pub(crate) const KEYS: [(&str, &str); 12] = [

@@ -52,7 +52,11 @@ mod tests;
 mod thread;
 
 use crate::stats::PoolPlace;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use queue::{Queue, account};

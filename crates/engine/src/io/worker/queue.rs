@@ -8,6 +8,7 @@
 //! allocation in the steady state. Not locked: the pool's lock guards it.
 
 use super::{Account, Work};
+use alloc::vec::Vec;
 use softring_host::limits::WORKER_HASH_BUCKETS;
 
 const NIL: u32 = u32::MAX;

@@ -22,6 +22,7 @@ use super::table::{self, Entry, PROCESS};
 use crate::io::worker::{Pool, Work, default_limits};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use poll::Poll;

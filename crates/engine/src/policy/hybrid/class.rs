@@ -4,6 +4,7 @@
 use super::estimate::Estimate;
 use super::flight::Queue;
 use super::utilisation::Utilisation;
+use alloc::vec::Vec;
 
 /// Kinds of requests that are told apart at a time: more than a program mixes, and as many as a
 /// word has bits.

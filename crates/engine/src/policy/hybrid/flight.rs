@@ -1,5 +1,7 @@
 //! Requests in flight: the oldest of each class, in constant time and bounded memory.
 
+use alloc::boxed::Box;
+
 /// No request.
 const NONE: u32 = u32::MAX;
 

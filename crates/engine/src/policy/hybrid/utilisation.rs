@@ -75,7 +75,7 @@ impl Line {
         let n = f64::from(self.n);
         let (dx, dy) = (self.xx - self.x * self.x / n, self.yy - self.y * self.y / n);
         let both = self.xy - self.x * self.y / n;
-        (dx > 0.0 && dy > 0.0).then(|| (both / dx, both / (dx * dy).sqrt()))
+        (dx > 0.0 && dy > 0.0).then(|| (both / dx, both / softring_host::math::sqrt(dx * dy)))
     }
 }
 

@@ -4,6 +4,8 @@
 mod text;
 
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use softring_host::bpf;
 use softring_host::user::{self, UserPtr};

@@ -3,6 +3,7 @@
 //! `/` and the instructions, each a number and a point. All numbers are of base 16.
 
 use alloc::sync::Arc;
+use alloc::vec;
 use core::fmt;
 use core::str::FromStr;
 

@@ -1,6 +1,8 @@
 //! What descriptors mean, told in the trace where that is asked for: once for each number, and
 //! again when it has come to mean another file.
 
+use alloc::format;
+use alloc::vec::Vec;
 use softring_host::os::fs::FileType;
 
 use super::writer::Writer;

@@ -1,6 +1,9 @@
 //! A trace, read while it is written: for whoever has its memfd.
 #![allow(unsafe_code)]
 
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use softring_host::os::fd::{AsFd, BorrowedFd, OwnedFd};

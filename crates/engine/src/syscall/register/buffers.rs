@@ -4,6 +4,8 @@
 use super::tagged::{read_register, read_update};
 use crate::resources::buffers::{Pinned, node, pin};
 use crate::ring::ctx::Ctx;
+use alloc::vec;
+use alloc::vec::Vec;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_rsrc_update2;

@@ -2,6 +2,8 @@
 //! `io_sqe_files_register`, `__io_sqe_files_update` in `io_uring/rsrc.c`.
 
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use super::tagged::{read_register, read_update};
 use crate::resources::files::FileNode;

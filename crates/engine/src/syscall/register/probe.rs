@@ -2,6 +2,7 @@
 
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
+use alloc::vec;
 use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;

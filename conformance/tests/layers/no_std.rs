@@ -1,0 +1,166 @@
+//! The engine stands on core, alloc and the host crate. rustc sees that it is `no_std`; this test
+//! sees that no source brings std back, or goes past the host crate to the machine.
+
+use super::imports::{attributes, is_for_tests};
+use super::lines;
+use super::sources::sources;
+use proc_macro2::{TokenStream, TokenTree};
+use std::collections::BTreeSet;
+use syn::visit::{self, Visit};
+use syn::{ExprMethodCall, Ident, ImplItemFn, Item, ItemExternCrate, Macro, Path, UseTree};
+
+const ENGINE: &str = "crates/engine/src/";
+
+/// Crates that only tests name.
+const CRATES: &[&str] = &["std", "libc", "rustix", "linux_raw_sys"];
+
+/// Methods that std has of numbers, and core has not. rustc takes them in a `no_std` crate as well
+/// while any crate below links std.
+const METHODS: &[&str] = &[
+    "cbrt", "ceil", "cos", "exp", "exp2", "floor", "fract", "ln", "log10", "log2", "mul_add",
+    "powf", "powi", "round", "sin", "sqrt", "tan", "trunc",
+];
+
+/// What a source names of those.
+#[derive(Default)]
+struct Names(BTreeSet<String>);
+
+impl Names {
+    fn crate_named(&mut self, name: &str) {
+        if CRATES.contains(&name) {
+            self.0.insert(format!("{name}::"));
+        }
+    }
+
+    fn method(&mut self, name: &str) {
+        if METHODS.contains(&name) {
+            self.0.insert(format!(".{name}()"));
+        }
+    }
+
+    /// Numbers of system calls.
+    fn word(&mut self, word: &Ident) {
+        let word = word.to_string();
+        if word.starts_with("__NR_") {
+            self.0.insert(word);
+        }
+    }
+
+    /// What a macro is given: `std::…`, `.sqrt()` and `__NR_…`.
+    fn tokens(&mut self, tokens: TokenStream) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let is = |at: Option<usize>, sign: char| {
+            let token = at.and_then(|at| tokens.get(at));
+            matches!(token, Some(TokenTree::Punct(p)) if p.as_char() == sign)
+        };
+        for (at, token) in tokens.iter().enumerate() {
+            match token {
+                TokenTree::Ident(word) if is(at.checked_sub(1), '.') => {
+                    self.method(&word.to_string());
+                }
+                TokenTree::Ident(word) if is(Some(at + 1), ':') && is(Some(at + 2), ':') => {
+                    self.crate_named(&word.to_string());
+                }
+                TokenTree::Ident(word) => self.word(word),
+                TokenTree::Group(group) => self.tokens(group.stream()),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Names {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !is_for_tests(attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {
+        if !is_for_tests(&function.attrs) {
+            visit::visit_impl_item_fn(self, function);
+        }
+    }
+
+    fn visit_ident(&mut self, word: &'ast Ident) {
+        self.word(word);
+    }
+
+    fn visit_item_extern_crate(&mut self, item: &'ast ItemExternCrate) {
+        if !is_for_tests(&item.attrs) {
+            self.crate_named(&item.ident.to_string());
+        }
+    }
+
+    fn visit_use_tree(&mut self, tree: &'ast UseTree) {
+        match tree {
+            UseTree::Path(path) => self.crate_named(&path.ident.to_string()),
+            UseTree::Rename(rename) => self.crate_named(&rename.ident.to_string()),
+            UseTree::Name(name) => self.crate_named(&name.ident.to_string()),
+            UseTree::Group(_) | UseTree::Glob(_) => {}
+        }
+        visit::visit_use_tree(self, tree);
+    }
+
+    fn visit_path(&mut self, path: &'ast Path) {
+        if path.segments.len() > 1 {
+            self.crate_named(&path.segments[0].ident.to_string());
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
+        self.method(&call.method.to_string());
+        visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_macro(&mut self, call: &'ast Macro) {
+        self.visit_path(&call.path);
+        self.tokens(call.tokens.clone());
+    }
+}
+
+fn names(text: &str) -> BTreeSet<String> {
+    let mut names = Names::default();
+    names.visit_file(&syn::parse_file(text).expect("is Rust"));
+    names.0
+}
+
+#[test]
+fn the_engine_knows_no_std() {
+    let mut found = BTreeSet::new();
+    for source in sources(&[".rs"]) {
+        let Some(file) = source.name.strip_prefix(ENGINE) else { continue };
+        let tests = file.starts_with("tests/") || file.starts_with("verify/");
+        if !tests && !file.ends_with("tests.rs") {
+            found.extend(names(&source.text).into_iter().map(|name| format!("{file}: {name}")));
+        }
+        let no_std = "#![cfg_attr(not(test), no_std)]";
+        assert!(file != "lib.rs" || source.code.contains(no_std), "{ENGINE}lib.rs lacks {no_std}");
+    }
+    assert!(found.is_empty(), "take these from core, alloc or softring_host:\n{}", lines(&found));
+}
+
+#[test]
+fn what_brings_std_back_is_seen() {
+    for text in [
+        "use std::sync::Arc;",
+        "extern crate std;",
+        "fn f() { libc::getpid(); }",
+        "fn f(x: rustix::fs::Mode) {}",
+        "fn f() { assert!(std::env::args().len() > 1); }",
+        "fn f(x: f64) -> f64 { x.sqrt() }",
+        "std::thread_local! { static A: u32 = 0; }",
+        "use softring_host::sys::nr::{EPOLLIN, __NR_read};",
+        "fn f() -> u32 { nr::__NR_read }",
+    ] {
+        assert_eq!(names(text).len(), 1, "{text}");
+    }
+    for text in [
+        "use softring_host::os::fs::open;",
+        "#[cfg(test)] mod tests { use std::fs; }",
+        "fn f() { softring_host::per_thread! { static A: u32 = 0; } }",
+    ] {
+        assert!(names(text).is_empty(), "{text}");
+    }
+}
