@@ -9,7 +9,7 @@ use client::{Client, sqe};
 use common::{softring, text};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use softring_engine::MAX_ARMS;
+use softring_host::limits::MAX_ARMS;
 use softring_uapi::*;
 use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::os::fd::AsRawFd;

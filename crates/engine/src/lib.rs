@@ -36,20 +36,14 @@ mod tests;
 #[allow(unsafe_code)]
 mod verify;
 
-/// What entry points tell of descriptors and forks, and ask.
+/// What entry points tell of descriptors, and ask.
 pub mod fds {
     pub use crate::drive::poller::{MOST, Poller, Source, is_eventfd};
     pub use crate::drive::stand_in::{poll_fd, sq_full};
     pub use crate::process::{
-        after_dup, after_setfl, before_close, before_close_range, check_forked, fork_child,
-        fork_parent, fork_prepare, mmap_offset, notice_forks, sweep,
+        after_dup, after_setfl, before_close, before_close_range, mmap_offset, sweep,
     };
     pub use crate::ring::table::{find, move_away, ring, surely_no_ring};
-    pub use softring_host::fd::owned::inherit;
-    pub use softring_host::fd::{
-        Setter, closes_are_all_reported, closes_are_reported, exec, forget_kind, is_hidden,
-        is_internal, is_known_ring, is_ring, reserve_numbers, set_again,
-    };
 }
 
 pub use drive::{sqpoll::set_idle_sleeps, task_work, taskrun::flag_ready_rings};
@@ -57,10 +51,9 @@ pub use io::{model, persistent::Closing, poll_queues, polling};
 pub use memory::file::no_ring;
 pub use ops::table::OPS;
 pub use policy::hybrid;
-pub use process::exit;
+pub use process::{exit, forked as fork};
 pub use resources::task_rules;
 pub use ring::{
     opdef::{OpDef, Support},
     task,
 };
-pub use submit::route::MAX_ARMS;

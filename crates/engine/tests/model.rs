@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use client::{Client, sqe};
 use softring_engine::fds;
 use softring_engine::model::{self, parse};
+use softring_host::fd;
 use softring_uapi::*;
 
 const BLOCK: usize = 4096;
@@ -53,7 +54,7 @@ fn folder(device: &str) -> PathBuf {
             parse::model(format!("{}={options}", path.display()).as_ref()).unwrap()
         });
         model::set(made.into());
-        fds::closes_are_reported();
+        fd::closes_are_reported();
     });
     root.join(device)
 }
@@ -70,7 +71,7 @@ fn file(device: &str, direct: bool) -> File {
     let open = open.or_else(|_| File::options().read(true).write(true).open(&path));
     std::fs::remove_file(&path).unwrap();
     let file = open.unwrap();
-    fds::forget_kind(file.as_raw_fd());
+    fd::forget_kind(file.as_raw_fd());
     file
 }
 
@@ -169,7 +170,7 @@ fn results_and_data_are_those_without_a_model() {
         let open = File::options().read(true).write(true).custom_flags(flags).open(&plain);
         std::fs::remove_file(&plain).unwrap();
         let Ok(without) = open else { return };
-        fds::forget_kind(without.as_raw_fd());
+        fd::forget_kind(without.as_raw_fd());
         let [a, b] = [file("null", direct), without].map(|f| script(&f));
         assert_eq!(a, b, "direct: {direct}");
     }

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 
 use client::{Client, sqe};
 use softring_engine::fds;
+use softring_host::fd;
 use softring_uapi::*;
 
 fn pair() -> (TcpStream, TcpStream) {
@@ -28,8 +29,8 @@ struct Receiver {
 
 impl Receiver {
     fn new() -> Self {
-        fds::closes_are_reported();
-        fds::closes_are_all_reported(true);
+        fd::closes_are_reported();
+        fd::closes_are_all_reported(true);
         Receiver { c: Client::new(8, 0), bufs: [[0; 64]; 8] }
     }
 

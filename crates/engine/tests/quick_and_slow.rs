@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use client::Client;
 use direct::{BLOCK, Block, file_in, read};
 use softring_client::Cqe;
-use softring_engine::fds;
 use softring_engine::hybrid::Policy;
 use softring_engine::model::{self, parse};
 use softring_engine::polling;
+use softring_host::fd;
 use softring_uapi::*;
 
 const SLOW: Duration = Duration::from_millis(300);
@@ -33,13 +33,13 @@ fn devices() -> [PathBuf; 2] {
         parse::model(format!("{}={options}", path.display()).as_ref()).unwrap()
     });
     model::set(made.collect());
-    fds::closes_are_reported();
+    fd::closes_are_reported();
     folders
 }
 
 fn on(device: &Path) -> Option<File> {
     let f = file_in(device, 16)?;
-    fds::forget_kind(f.as_raw_fd());
+    fd::forget_kind(f.as_raw_fd());
     Some(f)
 }
 

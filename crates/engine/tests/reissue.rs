@@ -14,8 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use client::{Client, sqe};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use softring_engine::MAX_ARMS;
 use softring_engine::fds;
+use softring_host::limits::MAX_ARMS;
 use softring_uapi::*;
 
 const MSG_WAITALL: u32 = 0x100;

@@ -12,6 +12,7 @@ use softring_engine::OPS;
 use softring_engine::Support;
 use softring_engine::fds;
 use softring_engine::syscall::{REGISTERS, register};
+use softring_host::fd;
 use softring_uapi::*;
 
 #[test]
@@ -78,7 +79,7 @@ fn a_timeout_ends_a_wait() {
 
 #[test]
 fn a_number_reused_behind_our_back_is_noticed() {
-    fds::closes_are_reported();
+    fd::closes_are_reported();
     let c = Client::new(8, 0);
     let mut buf = [0u8; 16];
     let addr = buf.as_mut_ptr().expose_provenance() as u64;

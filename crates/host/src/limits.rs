@@ -42,6 +42,9 @@ pub const CPU_MASK_BYTES: usize = 1024;
 /// `fs.nr_open`.
 pub const ONE_SHOTS_MAX: usize = 1 << 20;
 
+/// Readiness retries before a request goes to a worker: the kernel's `APOLL_MAX_RETRY`.
+pub const MAX_ARMS: u8 = 128;
+
 /// Most iocbs of one aio context: a ring's entries; more would exhaust `fs.aio-max-nr` (65536) for
 /// everybody.
 pub const AIO_DEPTH_MAX: u32 = 4096;

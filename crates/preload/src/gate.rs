@@ -17,6 +17,7 @@ use crate::{heap, intercept, notice, old, proc, report, threads, trial};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::poll_queues;
 use softring_engine::{fds, syscall as engine};
+use softring_host::fd;
 use softring_host::refused::{self, Refusal};
 use softring_host::{substitute, user};
 use softring_uapi::{IORING_SETUP_IOPOLL, io_uring_params};
@@ -256,8 +257,8 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     proc::first_ring();
     crate::wrap::close::first_ring();
     proc::check_forked();
-    fds::closes_are_reported();
-    fds::closes_are_all_reported(intercept::reports_closes());
+    fd::closes_are_reported();
+    fd::closes_are_all_reported(intercept::reports_closes());
     // Before the ring exists: whoever sees the new descriptor sees this as well.
     watch();
     let first = !ENGINE_RINGS.swap(true, Ordering::Relaxed);
@@ -320,7 +321,7 @@ unsafe fn register(a: &[usize; 6]) -> isize {
 fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() -> isize) -> isize {
     if engine_rings() {
         proc::check_forked();
-        if !indexed && fds::is_known_ring(fd) {
+        if !indexed && fd::is_known_ring(fd) {
             return ours();
         }
         if !KERNEL_RINGS.load(Ordering::Relaxed) {

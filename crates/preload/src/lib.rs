@@ -51,7 +51,7 @@ mod start {
         crate::proc::start();
         crate::children::start();
         if crate::config::engine() != crate::config::Engine::Kernel {
-            softring_engine::fds::reserve_numbers();
+            softring_host::fd::reserve_numbers();
         }
         crate::wrap::exec::start();
         crate::intercept::open();

@@ -18,7 +18,7 @@ use crate::{heap, notice};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use softring_engine::exit;
-use softring_engine::fds;
+use softring_engine::fork;
 use softring_engine::task;
 use softring_host::refused;
 
@@ -41,7 +41,7 @@ pub fn start() {
     if config::aio_hipri() {
         handlers::activate();
     }
-    fds::notice_forks();
+    fork::notice();
     softring_host::handlers::on_need(handlers::activate);
     softring_host::threads::start_by(crate::threads::start);
     refused::on_want(notice::wanting);
@@ -140,7 +140,7 @@ fn child_once(mark: *mut Mark) {
     if !unsafe { (*mark).alive.swap(true, Ordering::AcqRel) } {
         PID.store(getpid(), Ordering::Relaxed);
         straddle::fork_child();
-        fds::check_forked();
+        fork::check();
     }
 }
 
@@ -172,13 +172,13 @@ extern "C" fn prepare() {
         let page = raw::map(PAGE, libc::MAP_SHARED).cast::<AtomicBool>();
         FAMILY.store(page, Ordering::Release);
     }
-    fds::fork_prepare();
+    fork::prepare();
     straddle::fork_prepare();
 }
 
 extern "C" fn parent() {
     straddle::forked();
-    fds::fork_parent();
+    fork::in_parent();
 }
 
 extern "C" fn child() {
@@ -190,5 +190,5 @@ extern "C" fn child() {
         // SAFETY: as in `check_forked`; the child is single-threaded here.
         unsafe { (*mark).alive.store(true, Ordering::Relaxed) };
     }
-    fds::fork_child();
+    fork::in_child();
 }

@@ -47,7 +47,7 @@ const STATES: &[AtFork] = &[
 ];
 
 softring_host::per_thread! {
-    /// What `fork_prepare` holds until the fork is over. A handler that forks may come between any
+    /// What `prepare` holds until the fork is over. A handler that forks may come between any
     /// two instructions while this is `None`, and finds and leaves it so; else signals are blocked.
     /// No destructor, which the first use in a thread would have to register.
     static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
@@ -84,19 +84,19 @@ impl Held {
 const TRIES: u32 = 20;
 
 /// From now on a fork that nobody tells us of is noticed wherever the engine checks for one.
-pub fn notice_forks() {
-    fork::noticed_by(fork_child);
+pub fn notice() {
+    fork::noticed_by(in_child);
 }
 
 /// A fork that nobody told us of (by a raw system call) is noticed here.
-pub fn check_forked() {
+pub fn check() {
     fork::check();
 }
 
 /// Before `fork`: takes every lock so that the child finds a consistent engine.
-pub fn fork_prepare() {
+pub fn prepare() {
     task_rules::before_fork();
-    check_forked();
+    check();
     if fork::pid() == 0 || fork::is_vfork_child() {
         return;
     }
@@ -183,7 +183,7 @@ fn lock_all() -> (Write<Table>, Vec<Arc<Ring>>) {
 }
 
 /// After `fork`, in the parent.
-pub fn fork_parent() {
+pub fn in_parent() {
     let Some(held) = Held::take() else { return };
     held.table.open().iter().for_each(|ring| ring.control.unlock());
     let (rings, _signals, children) = held.release();
@@ -199,7 +199,7 @@ pub fn fork_parent() {
 /// What the child inherits and does not need is closed. It has no POSIX locks, unless this comes
 /// late, since nobody told us of the fork: then it asks before each close of a file of the
 /// program's, as any process does.
-pub fn fork_child() {
+pub fn in_child() {
     let parent = fork::pid();
     // A handler that forks finds what follows done, or not begun: signals stay as they were blocked
     // before the fork, until the end. (Blocked once more, they would be left blocked.)

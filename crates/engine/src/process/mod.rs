@@ -8,7 +8,7 @@
 mod closing;
 mod duties;
 pub mod exit;
-mod forked;
+pub mod forked;
 pub(crate) mod journal;
 pub(crate) mod registered;
 pub(crate) mod remote_cancel;
@@ -17,5 +17,4 @@ pub(crate) mod worker_side;
 
 pub use closing::sweep;
 pub(crate) use closing::{checked_ring, hold_ring, insert};
-pub use forked::{check_forked, fork_child, fork_parent, fork_prepare, notice_forks};
 pub use reports::{after_dup, after_setfl, before_close, before_close_range, mmap_offset};

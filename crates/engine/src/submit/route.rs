@@ -18,6 +18,7 @@ use crate::submit::arm::awaits_news;
 use alloc::boxed::Box;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::numbers::closes_all_reported;
+use softring_host::limits::MAX_ARMS;
 use softring_uapi::IOSQE_ASYNC;
 use softring_uapi::errno::Errno;
 
@@ -33,9 +34,6 @@ pub(crate) enum Way {
 
 /// Batches for which a descriptor is taken for O_DIRECT once the kernel has said so.
 const DIRECT_TRUSTED: u32 = 64;
-
-/// Readiness retries before a request goes to a worker (kernel: `APOLL_MAX_RETRY`).
-pub const MAX_ARMS: u8 = 128;
 
 impl Ctx {
     /// Where a request goes without an inline attempt; `None`: try it now.

@@ -53,5 +53,5 @@ pub fn register(fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
 
 /// A fork that no handler told us of (a raw system call) is noticed here.
 pub(crate) fn child_check() {
-    crate::process::check_forked();
+    crate::process::forked::check();
 }

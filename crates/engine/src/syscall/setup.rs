@@ -39,7 +39,7 @@ pub(crate) const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
 /// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).
 pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     softring_host::refused::learn();
-    crate::process::notice_forks();
+    crate::process::forked::notice();
     softring_host::fork::init();
     softring_host::creds::begin();
     let mut p: io_uring_params = user::read(params)?;

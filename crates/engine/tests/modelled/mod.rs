@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Once;
 
 use super::direct::file_in;
-use softring_engine::fds;
 use softring_engine::model::{self, parse};
+use softring_host::fd;
 
 /// A file of `blocks` blocks whose reads take `time`: one of `times`, which a test program names
 /// alike each time. `program` names its folder.
@@ -20,7 +20,7 @@ pub fn file(program: &str, times: &[&str], time: &str, blocks: u8) -> Option<Fil
             parse::model(format!("{}=latency:{time}", folder.display()).as_ref()).unwrap()
         });
         model::set(made.collect());
-        fds::closes_are_reported();
+        fd::closes_are_reported();
     });
     file_in(&folder.join(time), blocks)
 }

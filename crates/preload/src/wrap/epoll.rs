@@ -9,7 +9,7 @@ use crate::gate::watched;
 use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use libc::{epoll_event, sigset_t, timespec};
-use softring_engine::fds;
+use softring_host::fd;
 use std::sync::{Mutex, PoisonError};
 
 /// A ring in a set.
@@ -44,7 +44,7 @@ unsafe extern "C" fn epoll_ctl(
     };
     if let Some(stand_in) = stand_in.filter(|_| ret == 0) {
         let mut members = members();
-        members.retain(|m| fds::is_ring(m.ring) && (m.set, m.ring) != (epfd, fd));
+        members.retain(|m| fd::is_ring(m.ring) && (m.set, m.ring) != (epfd, fd));
         if op != libc::EPOLL_CTL_DEL {
             // SAFETY: the kernel has just read it.
             let event = unsafe { event.read_unaligned() };

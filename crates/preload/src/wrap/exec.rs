@@ -1,5 +1,5 @@
 //! exec(3): libc's functions that replace the program. A POSIX lock of the process outlives exec
-//! only if the engine's descriptors of the file do (`fds::exec`): they stay open, and a variable
+//! only if the engine's descriptors of the file do (`fd::exec`): they stay open, and a variable
 //! tells the new program's copy of this library of them, which takes the variable away.
 //!
 //! The variable is `PID:fd,dev,ino;fd,dev,ino;…`. A process with another id has inherited it from
@@ -16,8 +16,9 @@ use crate::{config, gate, notice, proc};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::Write;
-use softring_engine::fds::{self, exec};
 use softring_engine::task_rules;
+use softring_host::fd;
+use softring_host::fd::exec;
 use softring_host::user;
 
 const PAGE: usize = 4096;
@@ -416,7 +417,7 @@ fn inherit(variable: &CStr) -> Option<()> {
         let (fd, dev, ino) = (numbers.next()??, numbers.next()??, numbers.next()??);
         let fd = i32::try_from(fd).ok()?;
         // SAFETY: the variable is the earlier program's, and the program's code has not begun.
-        if unsafe { fds::inherit(fd, (dev, ino), born_with) } {
+        if unsafe { fd::owned::inherit(fd, (dev, ino), born_with) } {
             gate::watch();
         }
     }

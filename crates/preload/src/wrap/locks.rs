@@ -5,7 +5,7 @@
 use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use libc::off_t;
-use softring_engine::fds;
+use softring_host::fd;
 use softring_host::user;
 
 /// `lockf(3)`: apply, test or remove a POSIX lock on an open file. libc makes the system call below
@@ -70,12 +70,12 @@ fn set(
     answer: fn(isize) -> isize,
 ) -> isize {
     loop {
-        let setter = fds::Setter::begin();
+        let setter = fd::Setter::begin();
         let ret = call();
         if ret < 0 || setter.has_lock() {
             return ret;
         }
-        let ret = fds::set_again(fd, &again);
+        let ret = fd::set_again(fd, &again);
         let taken = matches!(-ret as c_int, libc::EAGAIN | libc::EACCES);
         if !(waits && taken) {
             return answer(ret);

@@ -21,6 +21,7 @@ mod wait;
 use crate::{gate, proc};
 use softring_engine::Closing;
 use softring_engine::fds;
+use softring_host::fd;
 
 /// The descriptor is one of the engine's own.
 pub struct Internal;
@@ -30,7 +31,7 @@ pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
     if !gate::watched() || proc::shares_memory() {
         return Ok(None);
     }
-    if fds::is_hidden(fd) {
+    if fd::is_hidden(fd) {
         return Err(Internal);
     }
     Ok(Some(fds::before_close(fd)))
@@ -38,7 +39,7 @@ pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
 
 /// Is `fd` out of the program's reach?
 fn internal(fd: i32) -> bool {
-    gate::watched() && fds::is_hidden(fd) && !proc::shares_memory()
+    gate::watched() && fd::is_hidden(fd) && !proc::shares_memory()
 }
 
 /// `fd`, or a number that is never open where `fd` is out of the program's reach.

@@ -20,6 +20,7 @@ use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use libc::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM, c_short, nfds_t, pollfd, sigset_t, timespec};
 use softring_engine::fds::{self, MOST, Poller, Source};
+use softring_host::fd;
 use softring_host::sys::PollEntry;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
@@ -232,7 +233,7 @@ fn copy_in(
             e.fd = NEVER_OPEN;
             continue;
         }
-        let is_ring = fds::is_ring(ring);
+        let is_ring = fd::is_ring(ring);
         if is_ring && asked & (READABLE | WRITABLE) == 0 {
             // It has no answer.
             e.fd = -1;
@@ -286,7 +287,7 @@ fn answers(theirs: *mut pollfd, ours: &mut [PollEntry], poller: &Poller) -> usiz
 
 /// Does the program's array name a ring, or what is the engine's own?
 fn names_ours(theirs: *mut pollfd, n: usize) -> bool {
-    let ours = |fd| fds::is_ring(fd) || fds::is_internal(fd) || fds::is_eventfd(fd);
+    let ours = |fd| fd::is_ring(fd) || fd::is_internal(fd) || fds::is_eventfd(fd);
     (0..n).any(|i| ours(entry(theirs, i).fd))
 }
 

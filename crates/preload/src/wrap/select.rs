@@ -8,7 +8,7 @@ use crate::gate::watched;
 use crate::raw::{self, next};
 use core::ffi::c_int;
 use libc::{fd_set, sigset_t, timespec, timeval};
-use softring_engine::fds;
+use softring_host::fd;
 use softring_host::user::{self, UserPtr};
 
 const SETS: usize = 3;
@@ -76,16 +76,16 @@ fn translated(
     if !watched() || n <= 0 || n as usize > LIMIT {
         return call(n, theirs);
     }
-    if !(0..n).any(|fd| fds::is_ring(fd) || fds::is_internal(fd)) {
+    if !(0..n).any(|fd| fd::is_ring(fd) || fd::is_internal(fd)) {
         return call(n, theirs);
     }
     let Some(read) = copy_in(n, &theirs) else { return fault() };
     let named = |fd: &c_int| read.iter().any(|set| has(set, *fd));
-    if (0..n).any(|fd| fds::is_internal(fd) && named(&fd) && internal(fd)) {
+    if (0..n).any(|fd| fd::is_internal(fd) && named(&fd) && internal(fd)) {
         raw::set_errno(libc::EBADF);
         return -1;
     }
-    let used = |fd: &c_int| fds::is_ring(*fd) && named(fd);
+    let used = |fd: &c_int| fd::is_ring(*fd) && named(fd);
     let mut rings = [(0 as c_int, 0 as c_int); LIMIT];
     let mut found = 0;
     let mut top = n;

@@ -108,8 +108,8 @@ struct Outcome {
 pub fn command(args: &ReissueArgs) -> anyhow::Result<()> {
     plot::check(args.plot.as_deref())?;
     // As under `softring run`. It is true here, too: what the engine sees stays open to the end.
-    softring_engine::fds::closes_are_reported();
-    softring_engine::fds::closes_are_all_reported(true);
+    softring_host::fd::closes_are_reported();
+    softring_host::fd::closes_are_all_reported(true);
     let mut streams = Vec::new();
     let bar = out::progress(4);
     for stream in [Stream::tcp()?, Stream::pipe()?] {

@@ -199,7 +199,7 @@ fn update(fresh: bool) {
     }
     MISSED.store(seen.iter().map(|s| s.missed).sum(), Ordering::Relaxed);
     if !reports_closes() {
-        softring_engine::fds::closes_are_all_reported(false);
+        softring_host::fd::closes_are_all_reported(false);
     }
     softring_engine::libaio::all_calls_reported(seen.iter().all(|s| s.aio == 0));
     let libcs = usize::from(LIBC_LEFT.load(Ordering::Relaxed))
