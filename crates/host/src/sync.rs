@@ -15,6 +15,7 @@ pub use real::*;
 pub mod real {
     pub use crate::signal::Repeated;
     use core::cell::UnsafeCell;
+    use core::marker::PhantomData;
     use core::ops::{Deref, DerefMut};
     use core::sync::atomic::{AtomicU32, Ordering::*};
     use core::time::Duration;
@@ -49,14 +50,14 @@ pub mod real {
         #[inline]
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.hold();
-            MutexGuard { mutex: self }
+            MutexGuard { mutex: self, value: PhantomData }
         }
 
         /// The lock, if no thread holds it now.
         #[inline]
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             let free = self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
-            free.then(|| MutexGuard { mutex: self })
+            free.then(|| MutexGuard { mutex: self, value: PhantomData })
         }
 
         #[inline]
@@ -90,6 +91,8 @@ pub mod real {
     #[derive(Debug)]
     pub struct MutexGuard<'a, T> {
         mutex: &'a Mutex<T>,
+        /// Other threads may have the guard, or borrow it, where they may have or borrow the value.
+        value: PhantomData<&'a mut T>,
     }
 
     impl<T> Deref for MutexGuard<'_, T> {
