@@ -250,7 +250,9 @@ fn forks_beside_polled_rings() -> Outcome {
     for _ in 0..500 {
         // SAFETY: the child ends at once.
         match unsafe { libc::fork() } {
+            // SAFETY: takes a number.
             0 => unsafe { libc::_exit(0) },
+            // SAFETY: no status is asked for.
             child => drop(unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) }),
         }
     }
