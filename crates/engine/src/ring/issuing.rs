@@ -116,9 +116,13 @@ impl Issue {
     /// The holder of the lock leaves what it has come upon to the issuing thread, if there is one.
     #[inline]
     pub(crate) fn leaves_work(&mut self) -> bool {
-        let elsewhere = self.is_elsewhere();
-        self.left_work |= elsewhere;
-        elsewhere
+        // Not by `|=`: rustc 1.95 drops a comparison whose result is stored, and then branched on
+        // (SimplifyComparisonIntegral), and stores whatever there is.
+        if !self.is_elsewhere() {
+            return false;
+        }
+        self.left_work = true;
+        true
     }
 
     /// Was work left to the issuing thread?
