@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
     case!("sq_thread", idle_default, [Setup(IORING_SETUP_SQPOLL)], "an idle time of 0 is the kernel's default, a second"),
-    case!("sq_thread", idle_is_the_longest, [Setup(IORING_SETUP_ATTACH_WQ)], "a shared thread rests after the longest idle time"),
+    case!("sq_thread", idle_is_the_longest, [Setup(IORING_SETUP_ATTACH_WQ)], "a shared thread sleeps after the longest idle time"),
     case!("sq_thread", attached_elsewhere, [Setup(IORING_SETUP_ATTACH_WQ), Trap("fork")], "who attaches to another process's ring gets a thread of its own"),
     case!("sq_thread", other_transports, [Setup(IORING_SETUP_SQPOLL)], "polls, sockets, messages and linked timeouts without entering"),
 ];
@@ -25,9 +25,9 @@ fn needs_wakeup(ring: &Ring) -> bool {
     ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0
 }
 
-/// Is `seen` at rest `after` ms after a request on `ring`? Checked again where this process was
-/// kept from checking for `within` ms: by then the thread may rest rightly.
-fn rests(ring: &mut Ring, seen: impl Fn() -> bool, after: u64, within: u128) -> Option<bool> {
+/// Is `seen` asleep `after` ms after a request on `ring`? Checked again where this process was
+/// kept from checking for `within` ms: by then the thread may sleep rightly.
+fn sleeps(ring: &mut Ring, seen: impl Fn() -> bool, after: u64, within: u128) -> Option<bool> {
     for _ in 0..50 {
         let start = Instant::now();
         ring.push(sqe::nop());
@@ -35,9 +35,9 @@ fn rests(ring: &mut Ring, seen: impl Fn() -> bool, after: u64, within: u128) -> 
         until(|| ring.cq_ready() > 0);
         ring.pop_all();
         std::thread::sleep(Duration::from_millis(after));
-        let rests = needs_wakeup(ring) || seen();
+        let sleeps = needs_wakeup(ring) || seen();
         if start.elapsed().as_millis() < within {
-            return Some(rests);
+            return Some(sleeps);
         }
     }
     None
@@ -45,7 +45,7 @@ fn rests(ring: &mut Ring, seen: impl Fn() -> bool, after: u64, within: u128) -> 
 
 fn idle_default(cx: &mut Cx) -> Outcome {
     let mut ring = with_idle(cx, 0, 0, 0)?;
-    cx.eq("after 300 ms", rests(&mut ring, || false, 300, 900), Some(false));
+    cx.eq("after 300 ms", sleeps(&mut ring, || false, 300, 900), Some(false));
     let start = Instant::now();
     until(|| needs_wakeup(&ring) || start.elapsed().as_secs() >= 3);
     cx.holds("within 3 s", needs_wakeup(&ring));
@@ -57,9 +57,9 @@ fn idle_is_the_longest(cx: &mut Cx) -> Outcome {
         let mut first = with_idle(cx, first, 0, 0)?;
         let mut second = with_idle(cx, second, IORING_SETUP_ATTACH_WQ, first.fd)?;
         let other = || needs_wakeup(&second);
-        cx.eq(&format!("{what} attaches"), rests(&mut first, other, 100, 450), Some(false));
+        cx.eq(&format!("{what} attaches"), sleeps(&mut first, other, 100, 450), Some(false));
         let other = || needs_wakeup(&first);
-        cx.eq("seen by the other", rests(&mut second, other, 100, 450), Some(false));
+        cx.eq("seen by the other", sleeps(&mut second, other, 100, 450), Some(false));
         let mut short = if what == "a longer one" {
             drop(second);
             first
@@ -67,8 +67,8 @@ fn idle_is_the_longest(cx: &mut Cx) -> Outcome {
             drop(first);
             second
         };
-        // A thread with the long time would never be found at rest so soon.
-        let soon = (0..20).any(|_| rests(&mut short, || false, 100, 450) == Some(true));
+        // A thread with the long time would never be found asleep so soon.
+        let soon = (0..20).any(|_| sleeps(&mut short, || false, 100, 450) == Some(true));
         cx.holds("alone with the short time", soon);
     }
     Ok(())
@@ -119,8 +119,8 @@ fn other_transports(cx: &mut Cx) -> Outcome {
     let mut buf = [0u8; 8];
     ring.push(sqe::rw(IORING_OP_RECV, b.as_raw_fd(), addr_mut(&mut buf), 8, 0).ud(2));
     go(&ring);
-    // Also while the thread rests.
-    cx.holds("rests with a receive in flight", until(|| needs_wakeup(&ring)));
+    // Also while the thread sleeps.
+    cx.holds("sleeps with a receive in flight", until(|| needs_wakeup(&ring)));
     ring.push(sqe::rw(IORING_OP_SEND, a.as_raw_fd(), addr(b"hello"), 5, 0).ud(3));
     go(&ring);
     until(|| ring.cq_ready() == 2);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Case] = &[
     case!("sqpoll", without_entering, [Setup(IORING_SETUP_SQPOLL)], "a program that only stores and looks is served"),
     case!("sqpoll", every_transport, [Setup(IORING_SETUP_SQPOLL)], "files, pipes, timeouts, links, drains and cancels without entering"),
-    case!("sqpoll", rests, [Enter(IORING_ENTER_SQ_WAKEUP), Trap("NEED_WAKEUP")], "an idle thread asks to be woken, and is"),
+    case!("sqpoll", sleeps, [Enter(IORING_ENTER_SQ_WAKEUP), Trap("NEED_WAKEUP")], "an idle thread asks to be woken, and is"),
     case!("sqpoll", enter_answers, [Enter(IORING_ENTER_SQ_WAIT)], "enter answers what it was told to submit, at once"),
     case!("sqpoll", sees_room, [Enter(IORING_ENTER_SQ_WAIT)], "who has waited for room sees it, however long the thread's batch takes"),
     case!("sqpoll", waits_for_room, [Enter(IORING_ENTER_SQ_WAIT)], "SQ_WAIT returns when there is room"),
@@ -23,7 +23,7 @@ pub const CASES: &[Case] = &[
     case!("sqpoll", registers, [Setup(IORING_SETUP_SQPOLL)], "files and buffers are registered while the thread runs"),
 ];
 
-/// Milliseconds without work after which the thread rests.
+/// Milliseconds without work after which the thread sleeps.
 const IDLE: u32 = 20;
 
 fn interrupted(cx: &mut Cx) -> Outcome {
@@ -118,13 +118,13 @@ fn every_transport(cx: &mut Cx) -> Outcome {
     cx.eq("an empty pipe", ring.cq_ready(), 0);
     rustix::io::write(&w, b"late")?;
     spin(cx, &mut ring, "a pipe", (3, 4));
-    // Also while the thread rests.
+    // Also while the thread sleeps.
     ring.push(sqe::read(r.as_raw_fd(), &mut buf, sqe::HERE).ud(4));
     go(&ring);
-    let rested = until(|| ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0);
-    cx.holds("rests with a read in flight", rested);
+    let slept = until(|| ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0);
+    cx.holds("sleeps with a read in flight", slept);
     rustix::io::write(&w, b"later")?;
-    spin(cx, &mut ring, "a pipe, the thread at rest", (4, 5));
+    spin(cx, &mut ring, "a pipe, the thread asleep", (4, 5));
     let ts = kernel_timespec { tv_sec: 0, tv_nsec: 5_000_000 };
     ring.push(sqe::timeout(&ts, 0, 0).ud(5));
     go(&ring);
@@ -146,11 +146,11 @@ fn every_transport(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn rests(cx: &mut Cx) -> Outcome {
+fn sleeps(cx: &mut Cx) -> Outcome {
     let mut ring = ring(cx, 4, 0)?;
     for i in 0..3 {
-        let rested = until(|| ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0);
-        cx.holds("asks to be woken", rested);
+        let slept = until(|| ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0);
+        cx.holds("asks to be woken", slept);
         ring.push(sqe::nop().ud(i));
         std::thread::sleep(Duration::from_millis(5));
         cx.eq("sleeps on", ring.cq_ready(), 0);
@@ -395,8 +395,8 @@ fn closed_at_work(cx: &mut Cx) -> Outcome {
 
 fn from_a_child(cx: &mut Cx) -> Outcome {
     let mut ring = ring(cx, 4, 0)?;
-    for rested in [false, true] {
-        if rested {
+    for slept in [false, true] {
+        if slept {
             until(|| ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0);
         }
         let in_child = os::in_child(|| {

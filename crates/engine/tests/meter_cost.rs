@@ -14,7 +14,7 @@ use cost::{BATCH, Next, at_once, compare, turn};
 use softring_engine::syscall;
 use softring_uapi::*;
 
-/// The thread rests a millisecond after its last request.
+/// The thread sleeps a millisecond after its last request.
 fn ring() -> Client {
     let flags = IORING_SETUP_SQPOLL;
     let p = io_uring_params { flags, sq_entries: 64, sq_thread_idle: 1, ..Default::default() };
@@ -25,13 +25,13 @@ fn ring() -> Client {
     c
 }
 
-fn rests(c: &Client) -> bool {
+fn sleeps(c: &Client) -> bool {
     c.sq_flags() & IORING_SQ_NEED_WAKEUP != 0
 }
 
-/// Ends the thread's rest.
+/// Ends the thread's sleep.
 fn rouse(c: &Client) {
-    while rests(c) {
+    while sleeps(c) {
         syscall::enter(c.fd, 0, 0, IORING_ENTER_SQ_WAKEUP, 0, 8);
     }
 }
@@ -42,7 +42,7 @@ fn push(c: &Client, next: &mut Next) -> u32 {
     for n in 0..BATCH {
         while c.queued() >= BATCH {
             // This thread may have been off the processor for longer than the other spins.
-            if rests(c) {
+            if sleeps(c) {
                 rouse(c);
             }
         }
@@ -64,12 +64,12 @@ fn costs() {
     for (name, mut next) in at_once() {
         compare(name, |on| {
             let (c, other) = if on { (&with, &without) } else { (&without, &with) };
-            while !rests(other) {
+            while !sleeps(other) {
                 std::hint::spin_loop();
             }
             rouse(c);
             let rate = turn(c, &mut |c| push(c, &mut next));
-            while !rests(c) {}
+            while !sleeps(c) {}
             while c.pop().is_some() {}
             rate
         });

@@ -21,7 +21,7 @@ fn file(time: &str) -> Option<File> {
     modelled::file("sq_naps", &["2ms", "30ms"], time, BLOCKS)
 }
 
-/// A polled ring whose SQ thread rests after ten idle seconds.
+/// A polled ring whose SQ thread sleeps after ten idle seconds.
 fn ring(entries: u32, attach: Option<&Client>) -> Client {
     let attaches = if attach.is_some() { IORING_SETUP_ATTACH_WQ } else { 0 };
     let polled = IORING_SETUP_SQPOLL | IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;

@@ -8,7 +8,7 @@ use crate::drive::sleep::{FOREVER, On, Woke, sleep_on_sequence};
 use crate::drive::task_work;
 use crate::io::poll::BATCH;
 use crate::io::signal_scope::{SignalScope, Sigset};
-use crate::policy::hybrid::IdleSleep;
+use crate::policy::hybrid::{IdleSleep, WaitAction};
 use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::turn::Turn;
 use crate::stats::trace::Step;
@@ -242,20 +242,20 @@ fn sleep<'r>(
         ctx.drive.transports.watch_clock();
     }
     let drives = (ctx.in_flight() || a.sigmask.is_some() || jumps) && !ctx.drive.driver.active;
-    let rest = if drives { ctx.rest_for_aio(signals) } else { Ok(Rest::Block) };
+    let action = if drives { ctx.wait_for_aio(signals) } else { Ok(WaitAction::Block) };
     a.sigmask = signals.mask();
-    match rest {
-        Ok(Rest::Poll) => {
+    match action {
+        Ok(WaitAction::Poll) => {
             // Others get the lock in between.
             drop(ctx);
             core::hint::spin_loop();
             return (ring.lock_now(), Slept::Woken);
         }
-        Ok(Rest::IdleSleep(idle_sleep)) if idle_sleep != IdleSleep::BLOCK => {
+        Ok(WaitAction::IdleSleep(idle_sleep)) if idle_sleep != IdleSleep::BLOCK => {
             return take_idle_sleep(ring, ctx, a, left, idle_sleep, found);
         }
         Err(_) => return handle_signals(ring, ctx, signals),
-        Ok(Rest::Block | Rest::IdleSleep(_)) => {}
+        Ok(WaitAction::Block | WaitAction::IdleSleep(_)) => {}
     }
     let span = ctx.trace.begin_now();
     let (mut ctx, slept) =
@@ -296,29 +296,22 @@ pub(crate) fn end_by_signals<'r>(
     }
 }
 
-/// What to do before blocking.
-enum Rest {
-    Block,
-    IdleSleep(IdleSleep),
-    Poll,
-}
-
 impl Ctx {
     /// Where completions of kernel aio or of a modelled disk are to come and a policy says how to
     /// wait for them: its answer.
     ///
     /// # Errors
     /// `EINTR` when a signal came.
-    fn rest_for_aio(&mut self, signals: &mut SignalScope) -> Result<Rest> {
+    fn wait_for_aio(&mut self, signals: &mut SignalScope) -> Result<WaitAction> {
         let aio = self.drive.transports.aio.as_ref().is_some_and(|a| a.in_flight() > 0);
         let comes = aio || self.drive.transports.with_models();
         // On a polled ring an SQ thread polls.
         let polls = comes && !self.setup.polls();
         let Some(polling) = self.drive.transports.polling.as_mut().filter(|_| polls) else {
-            return Ok(Rest::Block);
+            return Ok(WaitAction::Block);
         };
-        let rest = polling.rest(signals)?;
-        Ok(rest.map_or(Rest::Poll, Rest::IdleSleep))
+        let sleep = polling.next_sleep(signals)?;
+        Ok(sleep.map_or(WaitAction::Poll, WaitAction::IdleSleep))
     }
 }
 

@@ -107,12 +107,12 @@ fn poll_until<'r>(
             }
             continue;
         }
-        let rest = match &mut ctx.drive.transports.polling {
-            Some(polling) => polling.rest(signals),
-            None => plain.rest(signals),
+        let sleep = match &mut ctx.drive.transports.polling {
+            Some(polling) => polling.next_sleep(signals),
+            None => plain.next_sleep(signals),
         };
-        let rested;
-        (ctx, rested) = match rest {
+        let slept;
+        (ctx, slept) = match sleep {
             Ok(Some(idle_sleep)) => {
                 let (ctx, slept) = sleep_unlocked(ring, ctx, idle_sleep, signals.mask());
                 (ctx, slept.map(|_| 0))
@@ -125,8 +125,8 @@ fn poll_until<'r>(
             }
             Err(_) => end_by_signals(ring, ctx, signals),
         };
-        if rested.is_err() {
-            return (ctx, rested);
+        if slept.is_err() {
+            return (ctx, slept);
         }
     }
 }
@@ -139,7 +139,7 @@ struct Plain {
 }
 
 impl Plain {
-    fn rest(&mut self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
+    fn next_sleep(&mut self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
         let skips = !self.polls.is_multiple_of(POLLS);
         self.polls += 1;
         if skips {
@@ -334,7 +334,7 @@ mod tests {
         ctx.start_polling(4);
         let idle_sleep = loop {
             let polling = ctx.drive.transports.polling.as_mut().unwrap();
-            if let Some(idle_sleep) = polling.rest(&mut signals).unwrap() {
+            if let Some(idle_sleep) = polling.next_sleep(&mut signals).unwrap() {
                 break idle_sleep;
             }
         };

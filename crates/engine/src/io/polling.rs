@@ -8,7 +8,7 @@ use softring_host::os::fs::{FileType, Mode, OFlags};
 
 use super::of_process::PROCESS;
 use super::signal_scope::SignalScope;
-use crate::policy::hybrid::{Hybrid, IdleSleep, Key, Load, Policy, Step, Ticket, Timer};
+use crate::policy::hybrid::{Hybrid, IdleSleep, Key, Load, Policy, Ticket, Timer, WaitAction};
 use softring_host::sys;
 use softring_host::time::{Clock, cpu_time};
 use softring_uapi::aio::{IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, iocb};
@@ -161,7 +161,7 @@ impl Polling {
         early
     }
 
-    /// The sleep that [`Self::rest`] has answered was not taken, or one for something else was that
+    /// The sleep that [`Self::next_sleep`] has answered was not taken, or one for something else was that
     /// ended sooner (`slept`).
     pub(crate) fn cancel(&mut self, slept: bool) {
         self.spent = None;
@@ -173,7 +173,7 @@ impl Polling {
     ///
     /// # Errors
     /// EINTR when a signal waits for the thread.
-    pub(crate) fn rest(&mut self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
+    pub(crate) fn next_sleep(&mut self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
         if self.too_early() {
             return Ok(None);
         }
@@ -182,16 +182,16 @@ impl Polling {
             self.hybrid.set_load(load(), now);
         }
         match self.hybrid.next(now) {
-            Step::Poll => {
+            WaitAction::Poll => {
                 self.polls_left = POLLS;
                 signals.spins(now)?;
                 Ok(None)
             }
-            Step::Block => {
+            WaitAction::Block => {
                 signals.idle_sleeps();
                 Ok(Some(IdleSleep::BLOCK))
             }
-            Step::IdleSleep(idle_sleep) => {
+            WaitAction::IdleSleep(idle_sleep) => {
                 signals.idle_sleeps();
                 self.spent = self.idle_sleeps.is_multiple_of(COST_EVERY).then(cpu_time);
                 self.idle_sleeps = self.idle_sleeps.wrapping_add(1);

@@ -114,8 +114,8 @@ impl IdleSleeps {
         flight.polling.begin();
     }
 
-    fn rest(&self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
-        self.flight().map_or(Ok(None), |mut flight| flight.polling.rest(signals))
+    fn next_sleep(&self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
+        self.flight().map_or(Ok(None), |mut flight| flight.polling.next_sleep(signals))
     }
 
     fn woke(&self, early: bool) {
@@ -185,7 +185,7 @@ impl Going<'_> {
             let found = !late && self.finds(ctx, ring);
             let aside = peeks.went_on(ctx.manners());
             let ends = !late && !found && ctx.ends();
-            let rested = match () {
+            let slept = match () {
                 () if found || late => self.take(0, 0, None),
                 // The kernel knows what a wait comes to whose context goes.
                 () if ends => self.sleep(
@@ -194,7 +194,7 @@ impl Going<'_> {
                     signals.mask(),
                 ),
                 () if aside => self.sleep(IdleSleep::BLOCK, deadline, signals.mask()),
-                () => match self.idle_sleeps.rest(&mut signals) {
+                () => match self.idle_sleeps.next_sleep(&mut signals) {
                     Ok(Some(idle_sleep)) => {
                         let slept = self.sleep(idle_sleep, deadline, signals.mask());
                         peeks = Peeks::begin();
@@ -204,7 +204,7 @@ impl Going<'_> {
                     Err(_) => signals.handle_signals().map(|()| self.taken),
                 },
             };
-            match rested {
+            match slept {
                 Ok(n) if ends || late || n >= self.wait.min => {
                     count(found);
                     return n;

@@ -49,7 +49,7 @@ const BUCKETS: usize = (30 - FIRST as usize) << SUB;
 
 /// What to do now that a poll has found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum SqAction {
     Poll,
     /// Sleep until then.
     IdleSleep(u64),
@@ -153,10 +153,10 @@ impl IdleSleeps {
     }
 
     /// A poll at `now` has found nothing: what next?
-    pub(crate) fn next(&mut self, now: u64) -> Step {
+    pub(crate) fn next(&mut self, now: u64) -> SqAction {
         self.idle_sleep = None;
         if now < self.poll_until {
-            return Step::Poll;
+            return SqAction::Poll;
         }
         if self.last == 0 {
             self.last = now;
@@ -168,7 +168,7 @@ impl IdleSleeps {
         let until = match self.period.next(now) {
             Some(Advice::PollUntil(until)) => {
                 self.poll_until = until;
-                return Step::Poll;
+                return SqAction::Poll;
             }
             Some(Advice::AwakeAt(until)) => {
                 poll_until = until.max(now);
@@ -181,10 +181,10 @@ impl IdleSleeps {
             let until = until - self.timer.lead();
             self.idle_sleep = Some((now, until));
             self.tally.idle_sleeps += 1;
-            return Step::IdleSleep(until);
+            return SqAction::IdleSleep(until);
         }
         self.poll_until = poll_until;
-        Step::Poll
+        SqAction::Poll
     }
 
     /// When the next submission may come, by the gaps that were longer than what has passed.
@@ -289,8 +289,8 @@ mod tests {
                 continue;
             }
             match idle_sleeps.next(now) {
-                Step::Poll => now += PASS,
-                Step::IdleSleep(until) => {
+                SqAction::Poll => now += PASS,
+                SqAction::IdleSleep(until) => {
                     let end = until.max(now) + late;
                     assert!(end - now <= IDLE_SLEEP_MAX + late);
                     slept += (end - now).saturating_sub(cpu);
@@ -387,8 +387,8 @@ mod tests {
             now += 2_000;
             while now < next {
                 now = match idle_sleeps.next(now) {
-                    Step::Poll => now + 100,
-                    Step::IdleSleep(until) => {
+                    SqAction::Poll => now + 100,
+                    SqAction::IdleSleep(until) => {
                         let end = until.max(now) + 25_000;
                         idle_sleeps.woke(end, true);
                         over += u32::from(end > next + 100 && n > 3000);

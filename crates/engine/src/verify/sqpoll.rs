@@ -1,5 +1,5 @@
-//! NEED_WAKEUP: `drive::sqpoll::protocol` itself, on loom's words, with one ring, which rests as
-//! `thread::Thread::rest` has it. On the other side a program: it stores the tail, and enters with
+//! NEED_WAKEUP: `drive::sqpoll::protocol` itself, on loom's words, with one ring, which sleeps as
+//! `thread::Thread::sleep_until_woken` has it. On the other side a program: it stores the tail, and enters with
 //! SQ_WAKEUP if it sees the flag.
 //!
 //! And the end of a ring ([`Group`]), whose memory goes when `SqData::detach` is through: loom
@@ -102,7 +102,7 @@ enum Fault {
 }
 
 impl<const FENCE: bool, const ORDERED: bool> Words<Shared<FENCE, ORDERED>> {
-    /// The thread until it has seen `all` SQEs; each time that it finds none it rests.
+    /// The thread until it has seen `all` SQEs; each time that it finds none it sleeps.
     fn serve(&self, all: u32, fault: Fault) {
         let mut head = 0;
         while head < all {
@@ -110,12 +110,12 @@ impl<const FENCE: bool, const ORDERED: bool> Words<Shared<FENCE, ORDERED>> {
             head += new;
             self.head.store(head, Relaxed);
             if new == 0 {
-                self.rest(fault);
+                self.sleep_until_woken(fault);
             }
         }
     }
 
-    fn rest(&self, fault: Fault) {
+    fn sleep_until_woken(&self, fault: Fault) {
         let says = || need_wakeup(&self.flags, true);
         let idle = || ready(&self.tail, &self.head) == 0;
         self.sleep_if(says, idle, |seq, seen| {

@@ -3,7 +3,7 @@
 //!
 //! One thread serves a ring, or several that share it (ATTACH_WQ). While there is work, and for
 //! `sq_thread_idle` after it, the thread spins: it reads the tails, submits, and drives the rings'
-//! transports. Then it rests: it sets NEED_WAKEUP, hands what is in flight to the reactor, and
+//! transports. Then it sleeps: it sets NEED_WAKEUP, hands what is in flight to the reactor, and
 //! sleeps until a program wakes it by `enter`. One of the two sees a queue that fills up just then,
 //! because each stores before it loads, with a full fence between:
 //!
@@ -17,8 +17,9 @@
 //! The steps are in [`protocol`]; `verify::sqpoll` has loom try every order. A wake-up that comes
 //! before the sleep is kept in `seq`.
 //!
-//! Where it is asked for (`set_idle_sleeps`), the thread does not only spin before it rests, but
-//! sleeps where that spares processor time and nothing is expected (`policy::idle_sleep`).
+//! Where it is asked for (`set_idle_sleeps`), the thread does not only spin before it sets
+//! NEED_WAKEUP: it sleeps where that spares processor time and nothing is expected
+//! (`policy::idle_sleep`).
 //! NEED_WAKEUP is not set meanwhile: the program does not enter, and what it submits is found at
 //! the sleep's end. On a ring with HYBRID_IOPOLL it sleeps for completions, as the kernel's does:
 //! what is submitted meanwhile waits for the sleep's end, too.
@@ -68,8 +69,8 @@ pub fn set_idle_sleeps(on: bool) {
 mod word {
     /// Bumped by whoever wants the thread awake; it sleeps on this.
     pub(super) const SEQ: usize = 0;
-    /// It rests, or is about to: it does not drive its rings.
-    pub(super) const RESTS: usize = 4;
+    /// Nonzero while the thread sleeps with NEED_WAKEUP set, or is about to: it drives no rings.
+    pub(super) const ASLEEP: usize = 4;
     /// Its thread id; 0 once it has ended.
     pub(super) const TID: usize = 8;
     /// It sleeps, and what ends the sleep ([`super::wakes_by`]): what cannot wait for the sleep's
@@ -108,7 +109,7 @@ impl SqPoll {
 
     /// Somebody leaves the ring with work in flight: true if the thread drives it.
     pub(crate) fn takes_over(&self) -> bool {
-        let awake = self.data.page.word(word::RESTS).load(SeqCst) == 0;
+        let awake = self.data.page.word(word::ASLEEP).load(SeqCst) == 0;
         if awake {
             self.drives.store(true, SeqCst);
             self.wake_sq_thread();
@@ -264,7 +265,7 @@ impl SqData {
         self.tid().load(Relaxed) != 0 && (ours || sys::process_lives(self.pid))
     }
 
-    /// Ends the thread's rest, and its sleep for devices.
+    /// Ends the thread's sleep, and its sleep for devices.
     pub(crate) fn wake(&self) {
         self.bump();
         if self.page.word(word::IDLE_SLEEPS).load(SeqCst) == wakes_by::EVENTFD

@@ -15,7 +15,7 @@ use crate::io::poll::{BATCH, PollSet};
 use crate::io::polling::{Polling, trial, try_timer};
 use crate::io::signal_scope::SignalScope;
 use crate::policy::hybrid::IdleSleep;
-use crate::policy::idle_sleep::{IDLE_SLEEP_MAX, IdleSleeps, Step};
+use crate::policy::idle_sleep::{IDLE_SLEEP_MAX, IdleSleeps, SqAction};
 use crate::ring::ctx::{Ctx, Driving, Ring};
 use crate::ring::sq_thread::{SqData, SqPoll};
 use crate::ring::turn::Turn;
@@ -101,7 +101,7 @@ impl Thread {
                 self.wait_for_devices();
                 continue;
             }
-            self.rest();
+            self.sleep_until_woken();
             until = None;
         }
     }
@@ -152,7 +152,7 @@ impl Thread {
         let Some(listen) = self.listen() else { return };
         let Some(idle_sleeps) = &mut self.idle_sleeps else { return };
         let now = Clock::Monotonic.now();
-        let Step::IdleSleep(until) = idle_sleeps.next(now) else {
+        let SqAction::IdleSleep(until) = idle_sleeps.next(now) else {
             if now.saturating_sub(self.tried) > TRIAL_EVERY {
                 self.tried = now;
                 let (late, cpu) = trial(TRIAL);
@@ -249,11 +249,11 @@ impl Thread {
     }
 
     /// Sleeps until somebody wakes it, unless a queue has filled up.
-    fn rest(&self) {
-        let rests = self.data.page.word(word::RESTS);
+    fn sleep_until_woken(&self) {
+        let asleep = self.data.page.word(word::ASLEEP);
         let each = || served(&self.rings);
         let says = || {
-            rests.store(1, SeqCst);
+            asleep.store(1, SeqCst);
             each().for_each(|(_, sq)| sq.need_wakeup(true));
         };
         let idle = || {
@@ -264,7 +264,7 @@ impl Thread {
             idle
         };
         self.data.sleep_if(says, idle, |seq, seen| sleep(On::Word(seq, seen), FOREVER, None));
-        rests.store(0, SeqCst);
+        asleep.store(0, SeqCst);
         for (_, sq) in each().filter(|(ring, _)| !ring.dead.load(Relaxed)) {
             sq.need_wakeup(false);
             sq.drives.store(true, Relaxed);
@@ -312,7 +312,7 @@ fn first_idle_sleep<'a>(
         let mut ctx = ring.lock();
         let sleeps = ctx.drive.polls_memory();
         let Some(polling) = ctx.drive.transports.polling.as_deref_mut() else { continue };
-        let Ok(Some(idle_sleep)) = polling.rest(signals) else {
+        let Ok(Some(idle_sleep)) = polling.next_sleep(signals) else {
             all = false;
             continue;
         };

@@ -98,7 +98,7 @@ impl Estimate {
     }
 
     /// No completion was seen for long: the device may be another by now. Less is claimed.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn grow_old(&mut self) {
         if self.known() {
             self.age = (self.age - self.age / 4).max(AGE_MIN);
             self.last = None;
@@ -158,7 +158,7 @@ mod tests {
         }
         assert_eq!(e.age(), age);
         assert!(e.mean() <= mean && e.mean() > mean / 2);
-        e.rest();
+        e.grow_old();
         assert!(e.age() < age && e.age() > age / 2);
     }
 }

@@ -71,7 +71,7 @@ const LOAD_EVERY: u64 = 10_000_000;
 
 /// What to do now that a poll has found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WaitAction {
     /// Poll again.
     Poll,
     /// Sleep.
@@ -205,7 +205,7 @@ impl Hybrid {
         let Some(at) = self.classes.find(key) else { return Ticket::NONE };
         let class = self.classes.get(at);
         if class.queue.is_empty() && now.saturating_sub(class.heard) > STALE {
-            class.estimate.rest();
+            class.estimate.grow_old();
             class.heard = now;
         }
         let (batch, place) = (self.batch, class.utilisation.issued(self.batch, now));
@@ -307,7 +307,7 @@ impl Hybrid {
     }
 
     /// A poll at `now` has found nothing, or too little: what next?
-    pub fn next(&mut self, now: u64) -> Step {
+    pub fn next(&mut self, now: u64) -> WaitAction {
         self.judge(now);
         self.polls += 1;
         self.batch = self.batch.wrapping_add(1);
@@ -320,7 +320,7 @@ impl Hybrid {
         self.polled_at = now;
         if self.vain > VAIN_SLEEPS {
             (self.spins_since, self.watched) = (0, now);
-            return Step::Block;
+            return WaitAction::Block;
         }
         let (load, in_flight, takes) = (self.load, self.flight.count(), self.takes);
         let (sleep_cpu, stale) = (self.timer.cpu(), now.saturating_sub(self.watched) > FORGET);
@@ -355,7 +355,7 @@ impl Hybrid {
                     self.timer.age();
                     self.idle_slept = now;
                 }
-                return Step::Poll;
+                return WaitAction::Poll;
             }
         };
         self.spins_since = 0;
@@ -367,7 +367,7 @@ impl Hybrid {
         self.idle_sleep = Some(Taken { since: now, until: idle_sleep.until, aim, woke, found });
         self.tally.idle_sleeps += 1;
         self.idle_slept = now;
-        Step::IdleSleep(idle_sleep)
+        WaitAction::IdleSleep(idle_sleep)
     }
 
     /// The sleep was not taken, or another's was that ended sooner (`slept`): it tells nothing.

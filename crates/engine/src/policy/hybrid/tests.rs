@@ -10,7 +10,7 @@ fn who_wakes_at_once_gathers_nothing() {
     // One after the other, 100 µs each, polled for without a pause, then in batches of eight.
     for turn in 0..2_000 {
         now += 100_000;
-        if let Step::IdleSleep(idle_sleep) = h.next(now - 1_000) {
+        if let WaitAction::IdleSleep(idle_sleep) = h.next(now - 1_000) {
             let share = idle_sleep.until.saturating_sub(now) * UNSEEN_SHARE;
             assert!(!idle_sleep.through() || share <= 7_000_000, "{idle_sleep:?}");
             h.woke(now, true);
@@ -38,9 +38,9 @@ fn taught(policy: Policy) -> (Hybrid, u64) {
         let end = now + 100_000;
         while now < end {
             now = match h.next(now) {
-                Step::Block => panic!("nothing has stalled"),
-                Step::Poll => now + 1_000,
-                Step::IdleSleep(n) => {
+                WaitAction::Block => panic!("nothing has stalled"),
+                WaitAction::Poll => now + 1_000,
+                WaitAction::IdleSleep(n) => {
                     h.woke(n.until + 2_000, false);
                     n.until + 2_000
                 }
@@ -61,7 +61,7 @@ fn the_sleep_ends_before_the_first_is_due_wherever_the_clock_stands() {
     assert!((now + 70_000..now + 110_000).contains(&due));
     // Absolute: asked for later, the sleep ends at the same moment.
     let late = now + 30_000;
-    let Step::IdleSleep(idle_sleep) = h.next(late) else { panic!("no sleep") };
+    let WaitAction::IdleSleep(idle_sleep) = h.next(late) else { panic!("no sleep") };
     assert!(idle_sleep.until < due && idle_sleep.until > due - 10_000 && !idle_sleep.through());
     h.woke(idle_sleep.until, false);
     h.done(first, idle_sleep.until + 1);
@@ -81,26 +81,26 @@ fn a_stopped_device_costs_no_processor() {
     let (begun, mut wakes, mut spun) = (now, 0, 0);
     loop {
         now = match h.next(now) {
-            Step::Poll => {
+            WaitAction::Poll => {
                 spun += 1_000;
                 now + 1_000
             }
-            Step::IdleSleep(n) => {
+            WaitAction::IdleSleep(n) => {
                 assert!(n.until <= now + IDLE_SLEEP_MAX);
                 wakes += 1;
                 h.woke(n.until, false);
                 n.until.max(now) + 1
             }
-            Step::Block => break,
+            WaitAction::Block => break,
         };
     }
     assert!(wakes < 50 && spun < 3_000_000, "{wakes} {spun}");
     assert!(now - begun < 100_000_000, "{}", now - begun);
     // What others post wakes it: still nothing to poll for.
-    assert_eq!(h.next(now + 1_000_000_000), Step::Block);
+    assert_eq!(h.next(now + 1_000_000_000), WaitAction::Block);
     let other = h.issued(KEY(), now);
     h.done(other, now + 100_000);
-    assert_ne!(h.next(now + 101_000), Step::Block);
+    assert_ne!(h.next(now + 101_000), WaitAction::Block);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn clocks_that_jump_do_no_harm() {
         let t = h.issued(KEY(), now);
         h.begin();
         for at in [now - 900_000_000, now + 86_400_000_000_000, 0, u64::MAX - 1, now] {
-            if let Step::IdleSleep(n) = h.next(at) {
+            if let WaitAction::IdleSleep(n) = h.next(at) {
                 assert!(n.until <= at.saturating_add(IDLE_SLEEP_MAX));
                 h.woke(at, false);
             }
@@ -139,7 +139,7 @@ fn a_slow_device_does_not_hide_a_fast_one() {
     let _slow = h.issued(slow, t);
     h.issued(KEY(), t);
     h.begin();
-    let Step::IdleSleep(idle_sleep) = h.next(t) else { panic!("no sleep") };
+    let WaitAction::IdleSleep(idle_sleep) = h.next(t) else { panic!("no sleep") };
     assert!(idle_sleep.until < t + 110_000 && !idle_sleep.through());
 }
 
@@ -175,7 +175,7 @@ proptest! {
                 }
                 3 => h.begin(),
                 _ => {
-                    if let Step::IdleSleep(n) = h.next(now) {
+                    if let WaitAction::IdleSleep(n) = h.next(now) {
                         prop_assert!(n.until <= now + IDLE_SLEEP_MAX);
                         let early = what == 5;
                         now = if early { now + 1 } else { n.until.max(now) };
@@ -202,9 +202,9 @@ fn beside_others(h: &mut Hybrid, now: &mut u64, takes: u64) -> bool {
     let (done, mut slept) = (*now + takes, false);
     while *now < done {
         match h.next(*now) {
-            Step::Block => panic!("nothing has stalled"),
-            Step::Poll => *now += 1_000,
-            Step::IdleSleep(_) => {
+            WaitAction::Block => panic!("nothing has stalled"),
+            WaitAction::Poll => *now += 1_000,
+            WaitAction::IdleSleep(_) => {
                 (*now, slept) = (done + WAKE, true);
                 h.woke(*now, true);
             }

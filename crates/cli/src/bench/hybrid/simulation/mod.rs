@@ -9,7 +9,7 @@ mod trace;
 pub use rules::{Rule, RuleKind};
 pub use trace::{Trace, TraceKind};
 
-use softring_engine::hybrid::{IdleSleep, Step};
+use softring_engine::hybrid::{IdleSleep, WaitAction};
 
 /// Time between two clock reads of a thread that spins, in ns.
 const CHUNK: u64 = 4_000;
@@ -162,7 +162,7 @@ impl World<'_> {
         let done: Vec<usize> =
             (0..self.slots.len()).filter(|&s| self.slots[s].done <= polled && seen(s)).collect();
         if done.is_empty() {
-            self.rest(only);
+            self.wait(only);
             return;
         }
         for &slot in &done {
@@ -178,19 +178,19 @@ impl World<'_> {
     }
 
     /// Nothing was found.
-    fn rest(&mut self, only: Option<usize>) {
+    fn wait(&mut self, only: Option<usize>) {
         let next = match only {
             Some(slot) => self.slots[slot].done,
             None => self.slots.iter().map(|r| r.done).min().unwrap_or(self.now),
         };
         match self.rule.next(self.now) {
-            Step::Poll => {
+            WaitAction::Poll => {
                 let spin = next.saturating_sub(self.now).min(CHUNK);
                 self.now += spin;
                 self.spun += spin;
             }
-            Step::IdleSleep(idle_sleep) => self.idle_sleep(idle_sleep),
-            Step::Block => self.idle_sleep(IdleSleep { until: u64::MAX >> 1, many: 1 }),
+            WaitAction::IdleSleep(idle_sleep) => self.idle_sleep(idle_sleep),
+            WaitAction::Block => self.idle_sleep(IdleSleep { until: u64::MAX >> 1, many: 1 }),
         }
     }
 

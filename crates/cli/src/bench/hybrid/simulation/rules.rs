@@ -1,7 +1,7 @@
 //! The rules that are compared.
 
 use super::Machine;
-use softring_engine::hybrid::{Hybrid, IdleSleep, Key, Policy, Step, Ticket, Timer};
+use softring_engine::hybrid::{Hybrid, IdleSleep, Key, Policy, Ticket, Timer, WaitAction};
 
 /// When to sleep, and for how long. Requests go by their slot.
 pub trait Rule {
@@ -9,7 +9,7 @@ pub trait Rule {
     /// It was seen done.
     fn done(&mut self, slot: usize, now: u64);
     /// A poll found nothing.
-    fn next(&mut self, now: u64) -> Step;
+    fn next(&mut self, now: u64) -> WaitAction;
     fn woke(&mut self, _now: u64, _early: bool) {}
     /// A wait begins.
     fn begin(&mut self) {}
@@ -87,7 +87,7 @@ impl Rule for Ours {
         self.hybrid.done(self.tickets[slot], now);
     }
 
-    fn next(&mut self, now: u64) -> Step {
+    fn next(&mut self, now: u64) -> WaitAction {
         self.hybrid.next(now)
     }
 
@@ -131,15 +131,15 @@ impl Flights {
     }
 
     /// The first that was not slept for sleeps now.
-    fn sleep(&mut self, now: u64, idle_sleep: u64) -> Step {
+    fn sleep(&mut self, now: u64, idle_sleep: u64) -> WaitAction {
         let Some(&slot) = self.order.iter().find(|s| self.slept[**s].is_none()) else {
-            return Step::Poll;
+            return WaitAction::Poll;
         };
         self.slept[slot] = Some(idle_sleep);
         if idle_sleep == 0 {
-            Step::Poll
+            WaitAction::Poll
         } else {
-            Step::IdleSleep(IdleSleep { until: now + idle_sleep, many: u32::MAX })
+            WaitAction::IdleSleep(IdleSleep { until: now + idle_sleep, many: u32::MAX })
         }
     }
 }
@@ -165,8 +165,8 @@ impl Rule for HalfMinimum {
         self.least = Some(self.least.map_or(ran, |l| l.min(ran)));
     }
 
-    fn next(&mut self, now: u64) -> Step {
-        self.least.map_or(Step::Poll, |least| self.flights.sleep(now, least / 2))
+    fn next(&mut self, now: u64) -> WaitAction {
+        self.least.map_or(WaitAction::Poll, |least| self.flights.sleep(now, least / 2))
     }
 }
 
@@ -186,7 +186,7 @@ impl Rule for HalfMean {
         self.mean = if self.mean == 0 { took } else { self.mean - self.mean / 16 + took / 16 };
     }
 
-    fn next(&mut self, now: u64) -> Step {
+    fn next(&mut self, now: u64) -> WaitAction {
         self.flights.sleep(now, self.mean / 2)
     }
 }
@@ -217,12 +217,12 @@ impl Rule for Source {
         self.ran = now - self.flights.issued[slot];
     }
 
-    fn next(&mut self, now: u64) -> Step {
+    fn next(&mut self, now: u64) -> WaitAction {
         let idle_sleep = self.ran.saturating_sub(self.late) / 2;
         let idle_sleep = if idle_sleep >= Self::LEAST { idle_sleep } else { 0 };
         let first = self.flights.order.first().copied();
         if first.is_none_or(|slot| self.flights.slept[slot].is_some()) {
-            return Step::Poll;
+            return WaitAction::Poll;
         }
         self.asked = Some((now, idle_sleep));
         self.flights.sleep(now, idle_sleep)
