@@ -28,7 +28,7 @@ use crate::ring::req_box::ReqBox;
 use crate::ring::request::{FileRef, Phase, Poll, Req, ReqFlags};
 use crate::ring::{exclusive, persistent};
 use crate::stats::trace::Step;
-use crate::submit::route::Way;
+use crate::submit::route::Route;
 use softring_host::limits::MAX_ARMS;
 use softring_host::sys;
 use softring_host::sys::nr::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
@@ -229,7 +229,7 @@ impl Ctx {
         if self.runs_elsewhere(&req) {
             leave(&mut self.drive.transports, id, &mut req, true);
             self.arm_next_waiter(exclusive::key(&req), id, true);
-            self.take_route(Way::Worker, req);
+            self.take_route(Route::Worker, req);
             return false;
         }
         let mut outcome = self.issue_again(&mut req);

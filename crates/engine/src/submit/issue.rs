@@ -10,7 +10,7 @@ use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Call, FileRef, Finding, OpState, Phase, Poll, Req, ReqFlags};
 use crate::ring::work::Work;
 use crate::stats::trace::Step;
-use crate::submit::route::Way;
+use crate::submit::route::Route;
 use softring_host::creds::under;
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
@@ -51,18 +51,18 @@ impl Ctx {
         }
         req.flags |= ReqFlags::ISSUED;
         if def.has(opdef::CLOSES) && self.closes_number(&req) {
-            return self.take_route(Way::Worker, req);
+            return self.take_route(Route::Worker, req);
         }
         let polled = core::mem::take(&mut self.submit.polled);
-        let way = self.first_route(&mut req);
-        if way != Some(Way::Poll)
+        let route = self.first_route(&mut req);
+        if route != Some(Route::Poll)
             && let Err(e) = self.take_buffers(&mut req)
         {
             let e = if req.names_no_file() { Errno::EBADF } else { e };
             return self.outcome(req, Outcome::Done(e.res()));
         }
-        let outcome = match (way, def.issue) {
-            (Some(way), _) => return self.take_route(way, req),
+        let outcome = match (route, def.issue) {
+            (Some(route), _) => return self.take_route(route, req),
             (None, Issue::Call(_)) if self.known_empty(&mut req, polled) => {
                 req.call.found = Finding::Nothing;
                 Outcome::Retry
@@ -71,7 +71,7 @@ impl Ctx {
             (None, Issue::Call(f)) => self.attempt(&mut req, f),
         };
         if req.writes_rest_by_worker(outcome) {
-            return self.take_route(Way::Worker, req);
+            return self.take_route(Route::Worker, req);
         }
         let waits = matches!(outcome, Outcome::Retry | Outcome::Punt)
             || !req.flags.contains(ReqFlags::STREAM);
@@ -235,7 +235,7 @@ impl Ctx {
         }
     }
 
-    /// What comes of a request whose file is a ring of ours; none if that goes its way.
+    /// What comes of a request whose file is a ring of ours; none if the request goes its way.
     fn issue_for_ring(&mut self, req: &mut Req) -> Option<Outcome> {
         match req.call.file {
             FileRef::Plain(fd) if softring_host::fd::numbers::is_ring(fd) => {
@@ -245,7 +245,7 @@ impl Ctx {
         }
     }
 
-    /// Looks its file up, as late as possible: a chain may open it on the way.
+    /// Looks its file up, as late as possible: a chain may open it meanwhile.
     pub(crate) fn assign_file(&mut self, req: &mut Req) -> Result<()> {
         let def = req.row;
         if !matches!(req.call.file, FileRef::None) {

@@ -24,7 +24,7 @@ use softring_uapi::errno::Errno;
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Route {
     Aio,
     /// To a modelled device.
     Model,
@@ -37,16 +37,16 @@ const DIRECT_TRUSTED: u32 = 64;
 
 impl Ctx {
     /// Where a request goes without an inline attempt; `None`: try it now.
-    pub(crate) fn first_route(&mut self, req: &mut Req) -> Option<Way> {
+    pub(crate) fn first_route(&mut self, req: &mut Req) -> Option<Route> {
         let def = req.row;
         if !matches!(def.issue, Issue::Call(_)) {
             return None;
         }
         if self.runs_elsewhere(req) {
-            return Some(Way::Worker);
+            return Some(Route::Worker);
         }
         if req.goes_on_by_worker() {
-            return Some(Way::Poll);
+            return Some(Route::Poll);
         }
         if req.polls_first() && req.arms == 0 {
             // All but these first check whether the file is a socket.
@@ -54,9 +54,12 @@ impl Ctx {
             let fd = req.call.file.fd();
             let copies = || !req.flags.contains(ReqFlags::NOTIF) || check_zero_copy(fd).is_ok();
             let waits = any || is_socket(fd) && copies();
-            let way =
-                if waits && self.drive.worker_finds_ready(req) { Way::Worker } else { Way::Poll };
-            return waits.then_some(way);
+            let route = if waits && self.drive.worker_finds_ready(req) {
+                Route::Worker
+            } else {
+                Route::Poll
+            };
+            return waits.then_some(route);
         }
         if req.row.waiting.is_some() {
             // It waits by itself, also on a worker.
@@ -66,21 +69,21 @@ impl Ctx {
         // A worker waits also where it is asked not to.
         let unwaiting = forced && req.flags.contains(ReqFlags::NOWAIT);
         if req.flags.contains(ReqFlags::ON_WORKER | ReqFlags::NOWAIT) && !forced {
-            return Some(Way::Worker);
+            return Some(Route::Worker);
         }
         if def.has(opdef::AIO) {
             if self.submit.modelled(&req.call.file).is_some() {
-                return Some(Way::Model);
+                return Some(Route::Model);
             }
             return match self.submit.kind_in_batch(&req.call.file) {
                 Kind::Direct
                     if !req.names_personality() && !unwaiting && self.aio_is_to_try(req) =>
                 {
-                    Some(Way::Aio)
+                    Some(Route::Aio)
                 }
                 // Without kernel aio.
                 Kind::Direct if req.may_not_wait() && !forced => None,
-                Kind::Direct => Some(Way::Worker),
+                Kind::Direct => Some(Route::Worker),
                 Kind::Pollable => {
                     req.flags |= ReqFlags::STREAM;
                     None
@@ -88,14 +91,14 @@ impl Ctx {
                 // A worker makes one attempt, behind which the file's own position stays.
                 _ => (forced
                     || (req.follows_in_worker() && req.call.sqe().off == ops::rw::CURRENT))
-                    .then_some(Way::Worker),
+                    .then_some(Route::Worker),
             };
         }
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);
         req.flags.set(ReqFlags::STREAM, pollable);
         // What waited for a barrier behind a CLOSE finds it done.
         let closes = def.has(opdef::CLOSES) && req.call.sqe().flags & IOSQE_ASYNC == 0;
-        (def.has(opdef::ASYNC) || (forced && !pollable && !closes)).then_some(Way::Worker)
+        (def.has(opdef::ASYNC) || (forced && !pollable && !closes)).then_some(Route::Worker)
     }
 
     /// An attempt said it would block. `punts`: it may do so although its file is ready.
@@ -124,7 +127,7 @@ impl Ctx {
         }
         let punts = punts || ops::connect::waits_with_next(&req);
         let poll = pollable && !blocks && !capped && !punts;
-        self.take_route(if poll { Way::Poll } else { Way::Worker }, req);
+        self.take_route(if poll { Route::Poll } else { Route::Worker }, req);
     }
 
     /// It is not to wait.
@@ -134,8 +137,8 @@ impl Ctx {
     }
 
     /// Sends a request where it is to wait.
-    pub(crate) fn take_route(&mut self, way: Way, mut req: ReqBox) {
-        if way == Way::Poll && req.may_not_wait() {
+    pub(crate) fn take_route(&mut self, route: Route, mut req: ReqBox) {
+        if route == Route::Poll && req.may_not_wait() {
             if req.names_no_file() {
                 return self.outcome(req, Outcome::Done(Errno::EBADF.res()));
             }
@@ -143,25 +146,25 @@ impl Ctx {
         }
         self.note_creds_of_links(&req);
         let blocks = req.follows_in_worker();
-        if way == Way::Poll && blocks && req.polls_first() && !req.goes_on_by_worker() {
+        if route == Route::Poll && blocks && req.polls_first() && !req.goes_on_by_worker() {
             // The kernel's worker does not poll for it, unless it is a multishot request.
             let e = if req.names_no_file() { Errno::EBADF } else { Errno::EAGAIN };
             return self.outcome(req, Outcome::Done(e.res()));
         }
-        match way {
-            Way::Worker => {
+        match route {
+            Route::Worker => {
                 self.resources.keep_buffer(&mut req);
                 self.punt(req);
             }
-            Way::Aio => {
+            Route::Aio => {
                 self.resources.keep_buffer(&mut req);
                 self.aio_queue(req);
             }
-            Way::Model => {
+            Route::Model => {
                 self.resources.keep_buffer(&mut req);
                 self.model_queue(req);
             }
-            Way::Poll => {
+            Route::Poll => {
                 self.resources.recycle_buffer(&mut req);
                 self.stats.routes.poll.add(u64::from(req.arms == 0));
                 let def = req.row;
@@ -262,7 +265,7 @@ impl SubmitState {
     }
 
     /// Is the program's `fd` known to stand for an O_DIRECT file? What is not known yet shows when
-    /// its first request goes the long way, so that a stream's reads ask nothing here.
+    /// its first request takes the long path, so that a stream's reads ask nothing here.
     pub(crate) fn is_direct_in_batch(&mut self, fd: i32) -> bool {
         if self.direct != Some(fd) {
             if !self.trusts_direct(fd) && !kinds::known_direct(fd) {

@@ -229,7 +229,7 @@ fn one(
         bar.inc(1);
     }
     let mut row = row::sum(disk, load.name, depth, load.cpu, &runs);
-    if let Some(spin) = row.way(Policy::Spin).filter(|_| depth > 1) {
+    if let Some(spin) = row.of(Policy::Spin).filter(|_| depth > 1) {
         // Submitting and completing where nothing is waited for; or as rarely as can be.
         let alone = match disk {
             Disk::Real => with(Policy::Block, "", depth)?,
@@ -237,7 +237,7 @@ fn one(
         };
         row.floor = Some(Floor::measure(alone.cpu_us_per_io(), spin.iops, spin.mean_ns));
     }
-    if args.plot.is_some() && row.way(Policy::Hybrid).is_some() {
+    if args.plot.is_some() && row.of(Policy::Hybrid).is_some() {
         let options = options(args, disk, dir, &name_of(disk), Policy::Hybrid);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let seconds = args.seconds.min(TRACED);

@@ -24,12 +24,12 @@ pub struct Row {
     pub floor: Option<Floor>,
     /// The sleeps of a hybrid run, for the drawing.
     pub idle_sleeps: Option<IdleSleeps>,
-    pub ways: Vec<Way>,
+    pub ways: Vec<Measured>,
 }
 
 /// One way to wait: medians of its runs.
 #[derive(Debug, Serialize)]
-pub struct Way {
+pub struct Measured {
     pub policy: Policy,
     pub iops: f64,
     pub mb_per_second: f64,
@@ -48,7 +48,7 @@ pub struct Way {
 }
 
 impl Row {
-    pub fn way(&self, policy: Policy) -> Option<&Way> {
+    pub fn of(&self, policy: Policy) -> Option<&Measured> {
         self.ways.iter().find(|w| w.policy == policy)
     }
 
@@ -70,13 +70,18 @@ pub fn sum(
     let iops = |p| of(p).map(|r| r.iter().map(Report::iops).collect::<Vec<_>>());
     let better = iops(Policy::Block).zip(iops(Policy::Hybrid));
     let better = better.map(|(a, b)| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect::<Vec<_>>());
-    let ways: Vec<Way> =
-        runs.iter().map(|(p, r)| way(*p, r, of(Policy::Spin), better.as_deref())).collect();
+    let ways: Vec<Measured> =
+        runs.iter().map(|(p, r)| measured(*p, r, of(Policy::Spin), better.as_deref())).collect();
     let (source_cpu, target_cpu) = cpu;
     Row { disk, load, depth, source_cpu, target_cpu, floor: None, idle_sleeps: None, ways }
 }
 
-fn way(policy: Policy, runs: &[Report], spin: Option<&Vec<Report>>, better: Option<&[f64]>) -> Way {
+fn measured(
+    policy: Policy,
+    runs: &[Report],
+    spin: Option<&Vec<Report>>,
+    better: Option<&[f64]>,
+) -> Measured {
     let all = |f: &dyn Fn(&Report) -> f64| runs.iter().map(f).collect::<Vec<f64>>();
     let middle = |f: &dyn Fn(&Report) -> f64| median(&all(f));
     let lat = |f: fn(&Lat) -> u64| middle(&|r: &Report| f(&r.lat) as f64);
@@ -88,7 +93,7 @@ fn way(policy: Policy, runs: &[Report], spin: Option<&Vec<Report>>, better: Opti
         let pairs = runs.iter().zip(better.filter(|_| policy == Policy::Adaptive)?);
         ratio(&pairs.map(|(mine, best)| mine.iops() / best).collect::<Vec<_>>())
     };
-    Way {
+    Measured {
         policy,
         iops: middle(&Report::iops),
         mb_per_second: middle(&|r| r.bytes as f64 / r.seconds.max(1e-9) / 1e6),

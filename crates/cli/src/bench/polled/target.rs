@@ -41,7 +41,7 @@ fn of(row: &Row) -> Vec<Target> {
         met: if at_least { reached >= bound } else { reached <= floor.unwrap_or(bound) },
     };
     let mut all = Vec::new();
-    if let Some(hybrid) = row.way(Policy::Hybrid) {
+    if let Some(hybrid) = row.of(Policy::Hybrid) {
         if row.depth > 1 {
             let rate = hybrid.rate_vs_spin.map(|r| r.median);
             all.extend(rate.map(|r| make("hybrid: rate vs spin", r, 0.99, true, None)));
@@ -52,11 +52,11 @@ fn of(row: &Row) -> Vec<Target> {
             all.extend(mean.map(|r| make("hybrid: mean vs spin", r, 1.05, false, None)));
         }
     }
-    let block = row.way(Policy::Block).and_then(|b| b.mean_vs_spin);
+    let block = row.of(Policy::Block).and_then(|b| b.mean_vs_spin);
     if let Some(block) = block.filter(|_| row.disk == Disk::Real && row.depth == 1) {
         all.push(make("spin: mean vs block", 1.0 / block.median, 0.8, false, None));
     }
-    let adaptive = row.way(Policy::Adaptive).and_then(|a| a.rate_vs_better);
+    let adaptive = row.of(Policy::Adaptive).and_then(|a| a.rate_vs_better);
     let best = "adaptive: rate vs better of block, hybrid";
     all.extend(adaptive.map(|r| make(best, r.median, 0.97, true, None)));
     all

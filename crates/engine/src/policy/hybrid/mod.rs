@@ -45,7 +45,7 @@ pub use utilisation::GATHER_SHARE;
 use class::Classes;
 use estimate::Bit;
 use flight::{Flight, InFlight};
-use policy::{Scene, Way};
+use policy::{Scene, WaitMethod};
 
 /// Longest sleep, in ns. Whatever the estimate says, whatever the clock does.
 pub const IDLE_SLEEP_MAX: u64 = 4_000_000;
@@ -326,11 +326,11 @@ impl Hybrid {
         let (sleep_cpu, stale) = (self.timer.cpu(), now.saturating_sub(self.watched) > FORGET);
         let scene = Scene { load, in_flight, takes, sleep_cpu, stale };
         let sleep = IdleSleep { until: now.saturating_add(IDLE_SLEEP_MAX), many: 1 };
-        let idle_sleep = match self.policy.way(scene) {
-            Way::Poll => None,
-            Way::IdleSleep | Way::Gather if self.is_to_watch() => None,
-            Way::IdleSleep => self.idle_sleep_now(now),
-            Way::Gather => {
+        let idle_sleep = match self.policy.method(scene) {
+            WaitMethod::Poll => None,
+            WaitMethod::IdleSleep | WaitMethod::Gather if self.is_to_watch() => None,
+            WaitMethod::IdleSleep => self.idle_sleep_now(now),
+            WaitMethod::Gather => {
                 let several = |idle_sleep: IdleSleep| {
                     idle_sleep.through() && self.come_in(idle_sleep, now) >= 2
                 };
@@ -338,7 +338,7 @@ impl Hybrid {
                     .filter(|(idle_sleep, _)| several(*idle_sleep))
                     .or(Some((sleep, None)))
             }
-            Way::Sleep => Some((sleep, None)),
+            WaitMethod::Sleep => Some((sleep, None)),
         };
         let spun = self.spins_since > 0 && now.saturating_sub(self.spins_since) > SPIN_MAX;
         let in_vain = spun || self.vain > 0;

@@ -47,7 +47,7 @@ const SPIN_WORTH: u64 = 1_000_000;
 
 /// What to do at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum WaitMethod {
     /// Poll on.
     Poll,
     /// Sleep, if it pays, or poll on.
@@ -73,25 +73,27 @@ pub(crate) struct Scene {
 }
 
 /// The way to wait that suits the scene.
-fn adapt(scene: Scene) -> Way {
+fn adapt(scene: Scene) -> WaitMethod {
     match (scene.load.contended(), scene.in_flight) {
         // Polling keeps others from running for less time than a sleep does.
-        (true, 1) if scene.stale || (1..=scene.sleep_cpu).contains(&scene.takes) => Way::Poll,
-        (true, 0..=1) => Way::Sleep,
-        (true, _) => Way::Gather,
-        (false, 0..=1) if scene.takes <= SPIN_WORTH => Way::Poll,
+        (true, 1) if scene.stale || (1..=scene.sleep_cpu).contains(&scene.takes) => {
+            WaitMethod::Poll
+        }
+        (true, 0..=1) => WaitMethod::Sleep,
+        (true, _) => WaitMethod::Gather,
+        (false, 0..=1) if scene.takes <= SPIN_WORTH => WaitMethod::Poll,
         // Where nothing is lost by it, that sleeps as long as blocking would, and wakes less often.
-        (false, _) => Way::IdleSleep,
+        (false, _) => WaitMethod::IdleSleep,
     }
 }
 
 impl Policy {
     /// What it means in the scene.
-    pub(crate) fn way(self, scene: Scene) -> Way {
+    pub(crate) fn method(self, scene: Scene) -> WaitMethod {
         match self {
-            Policy::Spin => Way::Poll,
-            Policy::Hybrid => Way::IdleSleep,
-            Policy::Block => Way::Sleep,
+            Policy::Spin => WaitMethod::Poll,
+            Policy::Hybrid => WaitMethod::IdleSleep,
+            Policy::Block => WaitMethod::Sleep,
             Policy::Adaptive => adapt(scene),
         }
     }
@@ -107,18 +109,18 @@ mod tests {
         let busy = Load { runnable: 5, cpus: 2 };
         let (takes, sleep_cpu) = (80_000, 30_000);
         let one = Scene { load: idle, in_flight: 1, takes, sleep_cpu, stale: false };
-        assert_eq!(adapt(one), Way::Poll);
-        assert_eq!(adapt(Scene { takes: 9_000_000, ..one }), Way::IdleSleep);
-        assert_eq!(adapt(Scene { in_flight: 64, ..one }), Way::IdleSleep);
-        assert_eq!(adapt(Scene { in_flight: 64, takes: 1_200_000, ..one }), Way::IdleSleep);
-        assert_eq!(adapt(Scene { in_flight: 64, takes: 0, ..one }), Way::IdleSleep);
+        assert_eq!(adapt(one), WaitMethod::Poll);
+        assert_eq!(adapt(Scene { takes: 9_000_000, ..one }), WaitMethod::IdleSleep);
+        assert_eq!(adapt(Scene { in_flight: 64, ..one }), WaitMethod::IdleSleep);
+        assert_eq!(adapt(Scene { in_flight: 64, takes: 1_200_000, ..one }), WaitMethod::IdleSleep);
+        assert_eq!(adapt(Scene { in_flight: 64, takes: 0, ..one }), WaitMethod::IdleSleep);
         let one = Scene { load: busy, ..one };
-        assert_eq!(adapt(one), Way::Sleep);
-        assert_eq!(adapt(Scene { takes: 18_000, ..one }), Way::Poll);
-        assert_eq!(adapt(Scene { takes: 0, ..one }), Way::Sleep);
-        assert_eq!(adapt(Scene { stale: true, ..one }), Way::Poll);
-        assert_eq!(adapt(Scene { in_flight: 64, takes: 18_000, ..one }), Way::Gather);
-        assert_eq!(adapt(Scene { in_flight: 0, takes: 0, ..one }), Way::Sleep);
+        assert_eq!(adapt(one), WaitMethod::Sleep);
+        assert_eq!(adapt(Scene { takes: 18_000, ..one }), WaitMethod::Poll);
+        assert_eq!(adapt(Scene { takes: 0, ..one }), WaitMethod::Sleep);
+        assert_eq!(adapt(Scene { stale: true, ..one }), WaitMethod::Poll);
+        assert_eq!(adapt(Scene { in_flight: 64, takes: 18_000, ..one }), WaitMethod::Gather);
+        assert_eq!(adapt(Scene { in_flight: 0, takes: 0, ..one }), WaitMethod::Sleep);
         assert!(!Load::default().contended());
     }
 }
