@@ -206,7 +206,7 @@ fn ways_to_wait_are_compared_on_a_modelled_disk() {
         }
     }
     assert!(!result["targets"].as_array().unwrap().is_empty());
-    // For what takes a millisecond it sleeps on every machine; alone, there is nothing to gather.
+    // For what takes a millisecond it sleeps on every machine; alone, there is nothing to coalesce.
     let idle_sleeps = &rows[6]["idle_sleeps"];
     let of = |what: &str| idle_sleeps[what].as_u64().unwrap();
     assert_eq!((&rows[6]["disk"], &rows[6]["load"]), (&"cloud-ssd".into(), &"randread 4k".into()));

@@ -69,7 +69,7 @@ impl Found {
 }
 
 /// What can be had without waiting, where `min` CQEs are wanted.
-fn gather(ctx: &mut Ctx, min: u32) {
+fn take_what_is_ready(ctx: &mut Ctx, min: u32) {
     if ctx.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
         ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
     }
@@ -135,7 +135,7 @@ pub(crate) fn cqring_wait<'r>(
 ) -> (Guard<'r>, Result<usize>) {
     a.min = a.min.min(ctx.mem.geo.cq_entries);
     ctx = task_work::without_reactor(ring, ctx);
-    gather(&mut ctx, a.min);
+    take_what_is_ready(&mut ctx, a.min);
     // A timeout that ends while we wait ends the wait too, however few CQEs there are
     // (`io_should_wake`).
     let timeouts = ctx.reqs.timeouts.own;

@@ -21,7 +21,7 @@ const DOTS: usize = 150;
 const FATES: [&str; 3] = [
     "sleep that ended before a completion",
     "sleep during which one came",
-    "sleep to gather several",
+    "sleep that coalesces several",
 ];
 
 /// Writes the drawing to `path` as SVG.
@@ -127,7 +127,7 @@ fn idle_sleep_panel(area: &Area<'_>, row: &Row, idle_sleeps: &[IdleSleep]) -> Dr
         .draw()?;
     chart.draw_series(LineSeries::new([(0.0, 0.0), (top, top)], COLOURS[4]))?;
     let dots = idle_sleeps.iter().step_by(idle_sleeps.len().div_ceil(DOTS).max(1)).map(|n| {
-        let fate = if n.gathers { 2 } else { usize::from(n.over()) };
+        let fate = if n.coalesces { 2 } else { usize::from(n.over()) };
         Circle::new((n.there.min(top), n.target.min(top)), 2, COLOURS[fate].filled())
     });
     chart.draw_series(dots)?;

@@ -4,7 +4,7 @@
 use crate::bench::stats::median;
 use crate::bench::summary::time;
 use serde::Serialize;
-use softring_engine::hybrid::GATHER_SHARE;
+use softring_engine::hybrid::COALESCE_SHARE;
 use softring_engine::polling::try_idle_sleep;
 
 /// Each of so many tries is a few sleeps.
@@ -18,7 +18,7 @@ pub struct Floor {
     /// CPU % of submitting and completing alone. On a modelled disk: on one that takes no time. On
     /// a real one: of a plain ring that submits all that it may and sleeps once for all of it.
     pub submit_percent: f64,
-    /// The longest sleep that may gather completions: a part of what spin's requests take.
+    /// The longest sleep that may coalesce completions: a part of what spin's requests take.
     pub idle_sleep_ns: f64,
     /// How late sleeps of that length end here, and the processor time of one.
     pub late_ns: f64,
@@ -33,7 +33,7 @@ pub struct Floor {
 impl Floor {
     /// Measured now. `submit_us`: per I/O; `iops` and `mean_ns` are spin's.
     pub fn measure(submit_us: f64, iops: f64, mean_ns: f64) -> Floor {
-        let idle_sleep_ns = mean_ns / GATHER_SHARE as f64;
+        let idle_sleep_ns = mean_ns / COALESCE_SHARE as f64;
         let tried = [(); TRIES].map(|()| try_idle_sleep(idle_sleep_ns.min(LONGEST) as u64));
         let middle = |f: &dyn Fn(usize) -> f64| median(&(0..TRIES).map(f).collect::<Vec<_>>());
         let least = middle(&|i| tried[i].least() as f64);

@@ -20,7 +20,7 @@ pub struct IdleSleep {
     /// thread found it.
     pub there: f64,
     /// The first completion was not to end it.
-    pub gathers: bool,
+    pub coalesces: bool,
 }
 
 impl IdleSleep {
@@ -48,7 +48,7 @@ impl IdleSleeps {
     /// From a run's events, which are in order.
     pub fn of(events: &[Event]) -> IdleSleeps {
         let all = collect(events);
-        let aimed = || all.iter().filter(|n| !n.gathers);
+        let aimed = || all.iter().filter(|n| !n.coalesces);
         let mut ahead: Vec<f64> = aimed().map(|n| n.there - n.target).collect();
         ahead.sort_by(f64::total_cmp);
         let at = |tenth: usize| ahead.get(ahead.len() * tenth / 10).copied().unwrap_or(0.0);
@@ -68,11 +68,11 @@ impl IdleSleeps {
             return "no sleeps".to_owned();
         }
         let signed = |ns: f64| format!("{}{}", if ns < 0.0 { "-" } else { "+" }, time(ns.abs()));
-        let gathering = idle_sleeps - aimed;
+        let coalescing = idle_sleeps - aimed;
         let (low, middle, high) = (signed(*low), signed(*middle), signed(*high));
         format!(
             "{aimed} sleeps towards a completion, of which {over} slept over it; from target to \
-             completion {middle} [{low}, {high}]; {gathering} to gather several"
+             completion {middle} [{low}, {high}]; {coalescing} that coalesce several"
         )
     }
 }
@@ -105,7 +105,7 @@ fn collect(events: &[Event]) -> Vec<IdleSleep> {
                     end: since(e.time, e.data),
                     there: there.map_or(0.0, |due| since(*due, e.data)),
                     // It never waits for more than there are.
-                    gathers: e.req > 1 && flight.len() > 1,
+                    coalesces: e.req > 1 && flight.len() > 1,
                 };
                 match there {
                     Some(_) => idle_sleeps.push(idle_sleep),
@@ -146,7 +146,7 @@ mod tests {
             event(Step::IdleSleep, 1200, 1, 1100, 50),
         ];
         let idle_sleeps = IdleSleeps::of(&model);
-        let idle_sleep = |target, end, there| IdleSleep { target, end, there, gathers: false };
+        let idle_sleep = |target, end, there| IdleSleep { target, end, there, coalesces: false };
         assert_eq!(idle_sleeps.all, [idle_sleep(40.0, 42.0, 50.0), idle_sleep(38.0, 33.0, 28.0)]);
         assert_eq!(
             (idle_sleeps.aimed, idle_sleeps.over, idle_sleeps.ahead_ns),
@@ -162,7 +162,7 @@ mod tests {
         ];
         let idle_sleeps = IdleSleeps::of(&disk);
         assert_eq!(idle_sleeps.all[0], idle_sleep(40.0, 42.0, 60.0));
-        assert_eq!(idle_sleeps.all[1], IdleSleep { gathers: true, ..idle_sleep(3.0, 4.0, 10.0) });
+        assert_eq!(idle_sleeps.all[1], IdleSleep { coalesces: true, ..idle_sleep(3.0, 4.0, 10.0) });
         assert_eq!((idle_sleeps.idle_sleeps, idle_sleeps.aimed, idle_sleeps.over), (2, 1, 0));
         assert!(IdleSleep { end: 39.0, ..idle_sleeps.all[0] }.over(), "ended by a completion");
     }

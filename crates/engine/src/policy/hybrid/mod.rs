@@ -11,7 +11,7 @@
 //!
 //! Nothing that is done stays unseen for long. A sleep ends with the first completion, whatever it
 //! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
-//! may sleep through several, so that they are taken together, or one as short as [`GATHER_SHARE`]
+//! may sleep through several, so that they are taken together, or one as short as [`COALESCE_SHARE`]
 //! where devices have shown that they are busy without a gap ([`utilisation`]). No sleep is longer
 //! than [`IDLE_SLEEP_MAX`]. A device that has stalled is not polled for: after [`VAIN_SLEEPS`]
 //! sleeps the thread blocks until something completes.
@@ -40,7 +40,7 @@ pub use flight::Ticket;
 pub(crate) use policy::Load;
 pub use policy::Policy;
 pub use timer::Timer;
-pub use utilisation::GATHER_SHARE;
+pub use utilisation::COALESCE_SHARE;
 
 use class::Classes;
 use estimate::Bit;
@@ -135,7 +135,7 @@ enum Woke {
 pub struct Hybrid {
     policy: Policy,
     /// The waiter can sleep through completions.
-    gathers: bool,
+    coalesces: bool,
     /// What is submitted between two polls that find nothing is a batch; its number.
     batch: u32,
     pub(crate) timer: Timer,
@@ -168,7 +168,7 @@ impl Hybrid {
     pub fn new(policy: Policy, room: u32, timer: Timer) -> Hybrid {
         Hybrid {
             policy,
-            gathers: true,
+            coalesces: true,
             batch: 0,
             timer,
             classes: Classes::default(),
@@ -189,9 +189,9 @@ impl Hybrid {
     }
 
     /// The first completion ends each sleep of this waiter, whatever [`IdleSleep::many`] says:
-    /// there is nothing to gather.
+    /// there is nothing to coalesce.
     pub(crate) fn wakes_at_once(&mut self) {
-        self.gathers = false;
+        self.coalesces = false;
     }
 
     /// Requests in flight that are kept track of.
@@ -328,9 +328,9 @@ impl Hybrid {
         let sleep = IdleSleep { until: now.saturating_add(IDLE_SLEEP_MAX), many: 1 };
         let idle_sleep = match self.policy.method(scene) {
             WaitMethod::Poll => None,
-            WaitMethod::IdleSleep | WaitMethod::Gather if self.is_to_watch() => None,
+            WaitMethod::IdleSleep | WaitMethod::Coalesce if self.is_to_watch() => None,
             WaitMethod::IdleSleep => self.idle_sleep_now(now),
-            WaitMethod::Gather => {
+            WaitMethod::Coalesce => {
                 let several = |idle_sleep: IdleSleep| {
                     idle_sleep.through() && self.come_in(idle_sleep, now) >= 2
                 };
@@ -361,7 +361,9 @@ impl Hybrid {
         self.spins_since = 0;
         self.vain += u32::from(idle_sleep == sleep);
         if idle_sleep.through() {
-            self.classes.active_mut().for_each(|c| c.utilisation.gathering(now, c.estimate.mean()));
+            self.classes
+                .active_mut()
+                .for_each(|c| c.utilisation.coalescing(now, c.estimate.mean()));
         }
         let (woke, found) = (Woke::NotYet, false);
         self.idle_sleep = Some(Taken { since: now, until: idle_sleep.until, aim, woke, found });
@@ -376,7 +378,9 @@ impl Hybrid {
             self.tally.idle_sleeps = self.tally.idle_sleeps.saturating_sub(1);
         }
         if slept {
-            self.classes.active_mut().for_each(|c| c.utilisation.gathering(now, c.estimate.mean()));
+            self.classes
+                .active_mut()
+                .for_each(|c| c.utilisation.coalescing(now, c.estimate.mean()));
         }
     }
 
@@ -443,7 +447,7 @@ impl Hybrid {
             (awake, aim) = (now.saturating_add(IDLE_SLEEP_MAX), None);
         }
         let ahead = awake - now;
-        // Who sleeps towards a request is late for it; who gathers, for a device that is busy
+        // Who sleeps towards a request is late for it; who coalesces, for a device that is busy
         // anyway.
         let lead = match aim {
             Some(_) => self.timer.careful_lead(),
@@ -473,11 +477,11 @@ impl Hybrid {
     /// For how long one of a kind may be done and unseen.
     fn unseen(&self, class: &class::Class, now: u64) -> u64 {
         let mean = class.estimate.mean();
-        let gathers = match self.gathers {
-            true => class.utilisation.gathers(now, mean, self.timer.least()),
+        let coalesces = match self.coalesces {
+            true => class.utilisation.coalesces(now, mean, self.timer.least()),
             false => 0,
         };
-        gathers.max(mean / UNSEEN_SHARE)
+        coalesces.max(mean / UNSEEN_SHARE)
     }
 
     /// How many completions are to come during a sleep.

@@ -53,7 +53,7 @@ pub(crate) enum WaitMethod {
     /// Sleep, if it pays, or poll on.
     IdleSleep,
     /// Sleep, if several completions may be slept through, or sleep until there is one.
-    Gather,
+    Coalesce,
     /// Sleep until something completes.
     Sleep,
 }
@@ -80,7 +80,7 @@ fn adapt(scene: Scene) -> WaitMethod {
             WaitMethod::Poll
         }
         (true, 0..=1) => WaitMethod::Sleep,
-        (true, _) => WaitMethod::Gather,
+        (true, _) => WaitMethod::Coalesce,
         (false, 0..=1) if scene.takes <= SPIN_WORTH => WaitMethod::Poll,
         // Where nothing is lost by it, that sleeps as long as blocking would, and wakes less often.
         (false, _) => WaitMethod::IdleSleep,
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(adapt(Scene { takes: 18_000, ..one }), WaitMethod::Poll);
         assert_eq!(adapt(Scene { takes: 0, ..one }), WaitMethod::Sleep);
         assert_eq!(adapt(Scene { stale: true, ..one }), WaitMethod::Poll);
-        assert_eq!(adapt(Scene { in_flight: 64, takes: 18_000, ..one }), WaitMethod::Gather);
+        assert_eq!(adapt(Scene { in_flight: 64, takes: 18_000, ..one }), WaitMethod::Coalesce);
         assert_eq!(adapt(Scene { in_flight: 0, takes: 0, ..one }), WaitMethod::Sleep);
         assert!(!Load::default().contended());
     }

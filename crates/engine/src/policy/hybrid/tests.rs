@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn who_wakes_at_once_gathers_nothing() {
+fn who_wakes_at_once_coalesces_nothing() {
     let mut h = one(Policy::Hybrid);
     h.wakes_at_once();
     let mut now = 1_000_000_000;

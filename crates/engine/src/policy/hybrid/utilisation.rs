@@ -1,5 +1,5 @@
 //! Is a device busy without a gap? Then what is submitted a little later is done no later: as long
-//! as its queue does not run empty, completions may be gathered, many to a sleep. Where requests
+//! as its queue does not run empty, completions may be coalesced, many to a sleep. Where requests
 //! are worked on side by side instead, each moment that one lies unseen is lost.
 //!
 //! What is submitted at one moment tells. Side by side, it comes back together, in any order. One
@@ -15,17 +15,17 @@
 //! ```
 //!
 //! Noise has no order, so it lays no line. Whoever claims that a device is busy must show it again:
-//! a sleep gathers a sixteenth of the queue at first, and every step further, up to
-//! [`GATHER_SHARE`], wants a batch that was watched since the last. One that shows no line, or
+//! a sleep coalesces a sixteenth of the queue at first, and every step further, up to
+//! [`COALESCE_SHARE`], wants a batch that was watched since the last. One that shows no line, or
 //! gaps, takes a step back, or all of them.
 
 use super::flight::InFlight;
 
-/// A sleep may gather one part in so many of a kind's requests in flight, at most; none of them
+/// A sleep may coalesce one part in so many of a kind's requests in flight, at most; none of them
 /// lies unseen for longer than such a part of what one takes.
-pub const GATHER_SHARE: u64 = 4;
+pub const COALESCE_SHARE: u64 = 4;
 /// The steps towards it, as such shares.
-const STEPS: [u64; 3] = [16, 8, GATHER_SHARE];
+const STEPS: [u64; 3] = [16, 8, COALESCE_SHARE];
 /// Fewest requests of a batch that are worth watching.
 const BATCH_MIN: u32 = 4;
 /// One of so many needs no second to be believed.
@@ -249,16 +249,16 @@ impl Utilisation {
         (self.step > 0 || self.trying) && self.watch.as_ref().is_some_and(next)
     }
 
-    /// For how long completions may be gathered at `now`, if one takes `mean`, and a sleep that is
+    /// For how long completions may be coalesced at `now`, if one takes `mean`, and a sleep that is
     /// no longer than `least` is none; 0: not at all.
-    pub(super) fn gathers(&self, now: u64, mean: u64, least: u64) -> u64 {
+    pub(super) fn coalesces(&self, now: u64, mean: u64, least: u64) -> u64 {
         let interval = self.interval(now);
         let all = u64::from(self.flying).saturating_mul(interval).min(mean);
         // A batch to be watched must not be slept through.
         let ahead = self.watch.filter(|_| self.step > 0).map_or(u32::MAX, |w| w.ahead);
         let before = u64::from(ahead).saturating_mul(interval);
         match self.step {
-            0 if self.tries(now, mean) => all / GATHER_SHARE,
+            0 if self.tries(now, mean) => all / COALESCE_SHARE,
             0 => 0,
             step => {
                 let shares = STEPS[usize::from(step) - 1..].iter();
@@ -272,7 +272,7 @@ impl Utilisation {
     fn tries(&self, now: u64, mean: u64) -> bool {
         let pause = mean.saturating_mul(self.pause.max(*TRY_EVERY.start()));
         let due = now.saturating_sub(self.tried) >= pause && self.watch.is_none();
-        due && self.flying >= GATHER_SHARE as u32 * BATCH_MIN && self.count >= self.flying
+        due && self.flying >= COALESCE_SHARE as u32 * BATCH_MIN && self.count >= self.flying
     }
 
     fn interval(&self, now: u64) -> u64 {
@@ -288,8 +288,8 @@ impl Utilisation {
         time / self.interval(now)
     }
 
-    /// A sleep to gather them is taken.
-    pub(super) fn gathering(&mut self, now: u64, mean: u64) {
+    /// A sleep to coalesce them is taken.
+    pub(super) fn coalescing(&mut self, now: u64, mean: u64) {
         self.idle_sleeps = self.idle_sleeps.saturating_add(1);
         if self.step == 0 && self.tries(now, mean) {
             let pause = (self.pause * 2).clamp(*TRY_EVERY.start(), *TRY_EVERY.end());

@@ -1,7 +1,7 @@
 //! What the policies come to on the traces.
 
 use super::{Machine, Outcome, RuleKind, Trace, TraceKind, run, trace};
-use softring_engine::hybrid::{GATHER_SHARE, IDLE_SLEEP_MAX, Policy};
+use softring_engine::hybrid::{COALESCE_SHARE, IDLE_SLEEP_MAX, Policy};
 
 const MACHINE: Machine = Machine { late: 3_000, cpu: 2_500, submit: 1_000 };
 const HYBRID: RuleKind = RuleKind::Ours(Policy::Hybrid);
@@ -73,7 +73,7 @@ fn a_busy_device_is_not_watched_and_loses_nothing() {
         assert!(ours.iops >= spin.iops * 0.995, "{name}: {} {}", ours.iops, spin.iops);
         assert!(ours.cpu < cpu, "{name}: {}", ours.cpu);
         // Its average is 1,216 µs.
-        let most = 1_216_000 / GATHER_SHARE + 3 * DEAR.late;
+        let most = 1_216_000 / COALESCE_SHARE + 3 * DEAR.late;
         assert!(ours.longest_idle_sleep < most, "{name}: {}", ours.longest_idle_sleep);
         assert!((ours.p99 as f64) < spin.p99 as f64 + most as f64, "{name}: {}", ours.p99);
     }
