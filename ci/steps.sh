@@ -1,7 +1,7 @@
 # What .ci/run is made of: steps with limits, lanes of steps side by side, a summary.
 # shellcheck shell=bash
 
-# The run ends by itself before whoever runs it loses patience and, with it, what was printed: no
+# The run ends by itself before its caller ends it, whose time limit would lose what was printed: no
 # step goes on for longer than what is left of this many seconds.
 ENOUGH=${ENOUGH:-4800}
 

@@ -19,7 +19,7 @@ const SURE: u64 = 25_000;
 const VARIANTS: usize = 8;
 /// Programs tried, and time spent, to make a divergence small.
 const BUDGET: usize = 400;
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIME_LIMIT: Duration = Duration::from_secs(90);
 
 /// A program on which the two sides differ, each time.
 #[derive(Debug)]
@@ -159,7 +159,7 @@ pub fn shrink(d: &Driver, big: &Divergence) -> Result<Divergence> {
     };
     let start = Instant::now();
     let small = minimise(&big.program, BUDGET, &mut |p| {
-        start.elapsed() < PATIENCE && matches!(differs(p), Ok(Some(_)))
+        start.elapsed() < TIME_LIMIT && matches!(differs(p), Ok(Some(_)))
     });
     // What was found in passing is checked once more, slowly.
     let again = check(d, &small)?;

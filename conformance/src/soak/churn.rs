@@ -5,7 +5,7 @@
 use std::os::fd::{AsRawFd, RawFd};
 
 use super::health::Health;
-use super::ledger::{End, Ledger, PATIENCE, Totals};
+use super::ledger::{END_LIMIT, End, Ledger, Totals};
 use super::{Check, Fault, ensure, sys};
 use crate::entry::EntryPoint;
 use crate::os;
@@ -103,7 +103,7 @@ pub fn run(entry: EntryPoint, wanted: u64, mut tell: impl FnMut(u64)) -> Check<O
     let warm = (wanted / 2).min(50_000);
     // The listeners' requests stay open.
     while churn.out.made < wanted || churn.ledger.open() > 2 {
-        churn.ledger.submit(1, PATIENCE)?;
+        churn.ledger.submit(1, END_LIMIT)?;
         let ends = churn.ledger.reap()?;
         ensure(!ends.is_empty(), || format!("{} connections, then none", churn.out.made))?;
         ends.into_iter().try_for_each(|end| churn.go_on(end))?;

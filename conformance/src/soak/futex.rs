@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::ledger::{Ledger, PATIENCE, Totals};
+use super::ledger::{END_LIMIT, Ledger, Totals};
 use super::{Check, Fault, ensure};
 use crate::entry::EntryPoint;
 use crate::os;
@@ -119,7 +119,7 @@ fn watch(common: &Common, time: Duration, rng: &mut Rng) -> Check {
         if now != rounds {
             (rounds, since) = (now, Instant::now());
         }
-        ensure(since.elapsed() < PATIENCE, || format!("no round ends after {rounds}"))?;
+        ensure(since.elapsed() < END_LIMIT, || format!("no round ends after {rounds}"))?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::ring::{Cqe, Ring};
 use softring_uapi::*;
 
 /// What may take longest until a request that was cancelled has its CQE, on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const END_LIMIT: Duration = Duration::from_secs(30);
 /// The names of what the ledger itself submits end in this bit.
 const OWN: u64 = 1 << 63;
 
@@ -83,7 +83,7 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
         let began = Instant::now();
         while room(&self.ring) < chain.len() {
             self.submit(0, Duration::ZERO)?;
-            ensure(began.elapsed() < PATIENCE, || "the submission queue stays full".into())?;
+            ensure(began.elapsed() < END_LIMIT, || "the submission queue stays full".into())?;
         }
         let first = self.next;
         for (sqe, token) in chain {
@@ -170,7 +170,7 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
             self.cancel(crate::sqe::cancel(0, all));
             self.submit(1, Duration::from_millis(20))?;
             self.reap()?.into_iter().for_each(&mut take);
-            ensure(began.elapsed() < PATIENCE, || format!("without an end: {:?}", self.due))?;
+            ensure(began.elapsed() < END_LIMIT, || format!("without an end: {:?}", self.due))?;
         }
         self.quiet()
     }

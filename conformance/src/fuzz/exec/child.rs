@@ -12,7 +12,7 @@ pub const CHILDREN: usize = 3;
 /// What a child's end says that was asked to end.
 const CODE: i32 = 7;
 /// A change of state is waited for no longer than this.
-const PATIENCE: Duration = Duration::from_millis(50);
+const CHANGE_LIMIT: Duration = Duration::from_millis(50);
 
 static PIDS: [AtomicI32; CHILDREN] = [const { AtomicI32::new(-1) }; CHILDREN];
 
@@ -56,7 +56,7 @@ pub fn make() -> io::Result<()> {
 fn wait_until_it_sleeps(pid: i32) {
     let path = format!("/proc/{pid}/stat");
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < CHANGE_LIMIT {
         let stat = std::fs::read_to_string(&path).unwrap_or_default();
         if stat.rsplit(") ").next().is_some_and(|s| s.starts_with('S')) {
             return;
@@ -87,7 +87,7 @@ pub fn befall(i: u8, fate: Fate) -> i64 {
         return host::code(&io::Error::last_os_error());
     }
     let start = Instant::now();
-    while start.elapsed() < PATIENCE && !shows(pid, events) {
+    while start.elapsed() < CHANGE_LIMIT && !shows(pid, events) {
         std::thread::sleep(Duration::from_micros(100));
     }
     0

@@ -3,7 +3,7 @@
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::AsRawFd;
 
-use super::super::ledger::PATIENCE;
+use super::super::ledger::END_LIMIT;
 use super::super::{Check, ensure};
 use super::{Place, one, wrong};
 use crate::os;
@@ -42,9 +42,9 @@ fn registered(p: &mut Place) -> Check<bool> {
     let pid = os::spawn_child(|| os::poll(-1, 0, -1));
     ensure(pid > 0, || format!("fork: {pid}"))?;
     let gone = book.ring.register(IORING_UNREGISTER_FILES, 0, 0);
-    let poll = || os::poll(read.as_raw_fd(), libc::POLLIN, PATIENCE.as_millis() as i32 / 3);
+    let poll = || os::poll(read.as_raw_fd(), libc::POLLIN, END_LIMIT.as_millis() as i32 / 3);
     // The child may not have run yet, and signals come.
-    let end = (0..PATIENCE.as_millis()).map(|_| poll()).find(|&end| end != -libc::EINTR);
+    let end = (0..END_LIMIT.as_millis()).map(|_| poll()).find(|&end| end != -libc::EINTR);
     let end = end.unwrap_or(-libc::EINTR);
     os::signal(pid, libc::SIGKILL);
     os::wait_for(pid);

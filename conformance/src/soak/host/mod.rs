@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::health::Health;
-use super::ledger::{End, Ledger, PATIENCE, Totals};
+use super::ledger::{END_LIMIT, End, Ledger, Totals};
 use super::mix::transfer::Ways;
 use super::{Check, Fault, ensure, mix};
 use crate::entry::EntryPoint;
@@ -126,7 +126,7 @@ fn finish(book: &mut Book) -> Check<Vec<End<u32>>> {
             ends.sort_by_key(|e| e.token);
             return Ok(ends);
         }
-        ensure(began.elapsed() < PATIENCE, || {
+        ensure(began.elapsed() < END_LIMIT, || {
             format!("{} requests without an end; there were {ends:?}", book.open())
         })?;
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::health::Health;
-use super::ledger::{PATIENCE, Totals};
+use super::ledger::{END_LIMIT, Totals};
 use super::{Check, ensure};
 use crate::entry::EntryPoint;
 use softring_uapi::{IORING_ASYNC_CANCEL_ALL, IORING_ASYNC_CANCEL_ANY};
@@ -200,7 +200,7 @@ impl Worker {
     fn tick(&mut self, i: usize) -> Check {
         let Some((scene, since)) = &mut self.scenes[i] else { return Ok(()) };
         scene.tick(&mut self.stage).map_err(|e| format!("{e}; {scene:?}"))?;
-        ensure(since.elapsed() < 2 * PATIENCE, || format!("does not end: {scene:?}"))?;
+        ensure(since.elapsed() < 2 * END_LIMIT, || format!("does not end: {scene:?}"))?;
         self.strike(i);
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::ledger::{End, Ledger, PATIENCE, Totals};
+use super::ledger::{END_LIMIT, End, Ledger, Totals};
 use super::pbuf::Pbufs;
 use super::{Check, ensure};
 use crate::entry::EntryPoint;
@@ -169,6 +169,6 @@ impl Race {
             self.ledger.submit(1, Duration::from_micros(200))?;
             self.take(ends)?;
         }
-        ensure(began.elapsed() < PATIENCE, || "enter does not come back".into())
+        ensure(began.elapsed() < END_LIMIT, || "enter does not come back".into())
     }
 }

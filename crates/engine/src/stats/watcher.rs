@@ -47,7 +47,7 @@ pub const FIND: i32 = 78;
 /// Who has no number in a user namespace has this one there (`/proc/sys/kernel/overflowuid`).
 const OVERFLOW_UID: u32 = 65534;
 /// A watcher that has stopped must not stop the program for longer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long one waits before one tries again.
 const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
@@ -149,7 +149,7 @@ fn send_text(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3]) -> Result<()> {
 /// (unix(7), ETOOMANYREFS), the watcher is waited for; if it takes none, it is told why there is no
 /// file.
 fn send_file(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3], file: BorrowedFd<'_>) -> Result<()> {
-    let end = Deadline::after(PATIENCE);
+    let end = Deadline::after(TIMEOUT);
     loop {
         let mut space = [MaybeUninit::uninit(); softring_host::os::net::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -170,7 +170,7 @@ fn send_file(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3], file: BorrowedFd<
 /// Until there is something to read, or the other end is closed. A call that a signal ends begins
 /// anew with what is left of the time.
 fn wait_for_answer(socket: BorrowedFd<'_>) {
-    let end = Deadline::after(PATIENCE);
+    let end = Deadline::after(TIMEOUT);
     loop {
         let left = end.left();
         let left = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(999_999_999) as i64 };
@@ -185,7 +185,7 @@ fn wait_for_answer(socket: BorrowedFd<'_>) {
 /// Connects. Tries again and again, and never blocks: a call that does would begin its time anew
 /// after each signal.
 fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
-    let end = Deadline::after(PATIENCE);
+    let end = Deadline::after(TIMEOUT);
     loop {
         match connect(socket, to) {
             Err(softring_host::os::io::Errno::AGAIN) if !end.has_passed() => {
@@ -264,11 +264,11 @@ mod tests {
         let start = Instant::now();
         assert_eq!(Watcher::Stat.send_to(key, Ok(page().as_fd())).err(), Some(Errno::EAGAIN));
         let took = start.elapsed();
-        assert!(PATIENCE <= took && took < 3 * PATIENCE, "{took:?}");
+        assert!(TIMEOUT <= took && took < 3 * TIMEOUT, "{took:?}");
         let start = Instant::now();
         wait_for_answer(first.as_fd());
         let took = start.elapsed();
-        assert!(PATIENCE / 2 <= took && took < 3 * PATIENCE, "{took:?}");
+        assert!(TIMEOUT / 2 <= took && took < 3 * TIMEOUT, "{took:?}");
         let mut message = [0u8; 2 * KEY];
         let who = accept(&watcher).unwrap();
         let (_, n) = recv(&who, &mut message, RecvFlags::empty()).unwrap();
@@ -277,7 +277,7 @@ mod tests {
         drop(who);
         let start = Instant::now();
         wait_for_answer(first.as_fd());
-        assert!(start.elapsed() < PATIENCE / 2, "one that has closed is not waited for");
+        assert!(start.elapsed() < TIMEOUT / 2, "one that has closed is not waited for");
     }
 
     #[test]

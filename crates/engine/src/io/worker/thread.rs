@@ -60,7 +60,7 @@ impl<W: Work> Pool<W> {
 }
 
 impl<W: Work> State<W> {
-    fn next(&mut self, slot: u32, timed_out: bool, patience: Duration, stay: u32) -> Next<W> {
+    fn next(&mut self, slot: u32, timed_out: bool, idle_limit: Duration, stay: u32) -> Next<W> {
         let s = self;
         s.finish(slot);
         let me = s.slots[slot as usize].as_mut().expect("a worker's slot is its own till it exits");
@@ -87,7 +87,7 @@ impl<W: Work> State<W> {
         if was_idle.is_none() {
             acct.idle.push(slot);
         }
-        Next::Park((acct.workers > stay).then_some(patience))
+        Next::Park((acct.workers > stay).then_some(idle_limit))
     }
 
     fn take_slot(&mut self, acct: Account, parker: Arc<Parker>) -> u32 {

@@ -63,7 +63,7 @@ const FORGET: u64 = 100_000_000;
 const VAIN_SLEEPS: u32 = 8;
 /// One that sleeps in vain for so many times what a request takes does, too: the device has
 /// stopped.
-const PATIENCE: u64 = 8;
+const STALL_FACTOR: u64 = 8;
 /// An estimate for which no completion was seen for so long, in ns, has aged.
 const STALE: u64 = 1_000_000_000;
 /// How often to ask who else wants to run, in ns.
@@ -435,8 +435,8 @@ impl Hybrid {
                 (awake, aim) = (at, (at == due).then_some(ticket));
             }
             unseen = unseen.min(share);
-            let patience = SPIN_MAX + PATIENCE * class.estimate.mean();
-            if now.saturating_sub(oldest.issued.max(self.news)) > patience {
+            let limit = SPIN_MAX + STALL_FACTOR * class.estimate.mean();
+            if now.saturating_sub(oldest.issued.max(self.news)) > limit {
                 return Some((
                     IdleSleep { until: now.saturating_add(IDLE_SLEEP_MAX), many: 1 },
                     None,

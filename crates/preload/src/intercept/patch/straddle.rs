@@ -39,7 +39,7 @@ const SPIN: [u8; 2] = [0xeb, 0xfe];
 const TRIES: u32 = 100;
 
 /// How often a change gives way to a fork before it is not made.
-const PATIENCE: u32 = 1000;
+const FORK_TRIES: u32 = 1000;
 
 /// The process that changes text; another's was copied by a fork that did not wait.
 static CHANGING: AtomicI32 = AtomicI32::new(0);
@@ -86,7 +86,7 @@ pub fn write(jumps: &[(usize, [u8; JUMP])]) -> bool {
     if !synchronize() {
         return false;
     }
-    (0..PATIENCE).take_while(|_| FORKS.load(Relaxed) > 0).for_each(|_| give_way());
+    (0..FORK_TRIES).take_while(|_| FORKS.load(Relaxed) > 0).for_each(|_| give_way());
     let all = u64::MAX;
     let mut before = 0u64;
     let (new, old) = ((&raw const all).expose_provenance(), &raw mut before);
