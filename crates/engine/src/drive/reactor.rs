@@ -75,7 +75,7 @@ pub(crate) struct Reactor {
     wake: InternalFd,
     rings: Mutex<Rings>,
     /// How often the reactor checks for what is gone, in ns.
-    pace: AtomicU64,
+    sweep_ns: AtomicU64,
 }
 
 /// What a process has once of it.
@@ -137,7 +137,8 @@ fn get() -> Result<Arc<Reactor>> {
     let set = softring_host::fd::adopt_internal(softring_host::substitute::epoll_create()?);
     let wake = softring_host::fd::adopt_internal(softring_host::substitute::eventfd()?);
     softring_host::substitute::epoll_add(&set, &wake, 0, sys::EPOLLIN)?;
-    let r = Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), pace: SWEEP_NS.into() });
+    let r =
+        Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), sweep_ns: SWEEP_NS.into() });
     let own = r.clone();
     softring_host::threads::spawn("rct", 256 << 10, move || own.run())
         .map_err(|_| Errno::EAGAIN)?;
@@ -281,13 +282,13 @@ impl Reactor {
                 }
             }
             let now = Clock::Monotonic.now();
-            if now - swept >= self.pace.load(Relaxed) {
+            if now - swept >= self.sweep_ns.load(Relaxed) {
                 swept = now;
                 duties.iter_mut().for_each(|d| d.sweep());
                 rings.iter().for_each(check_registrations);
                 if let Some(code) = super::last::first_ended() {
                     // The code is that of the last one, which by now is another: the C library's 0.
-                    let before = self.pace.swap(LAST_NS, Relaxed) == LAST_NS;
+                    let before = self.sweep_ns.swap(LAST_NS, Relaxed) == LAST_NS;
                     super::last::end_with(if before { 0 } else { code });
                 }
                 duties.iter_mut().for_each(|d| d.serve(self.epoll.as_fd()));
@@ -336,7 +337,7 @@ impl Reactor {
             .map(|d| d.saturating_sub(now))
             .min();
         let tick = PROCESS.reactor.ticking.load(SeqCst).then_some(TICK.as_nanos() as u64);
-        deadline.into_iter().chain(tick).chain([self.pace.load(Relaxed)]).min()
+        deadline.into_iter().chain(tick).chain([self.sweep_ns.load(Relaxed)]).min()
     }
 }
 

@@ -107,8 +107,8 @@ pub fn command(args: &SqpollArgs) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let idle_sleeps = sides.iter().any(|side| side.0 == "sleep");
-    let paced = args.rates.iter().filter(|rate| idle_sleeps && **rate > 0);
-    let sleeps = paced.map(|rate| Sleeps::measure(*rate)).collect();
+    let rated = args.rates.iter().filter(|rate| idle_sleeps && **rate > 0);
+    let sleeps = rated.map(|rate| Sleeps::measure(*rate)).collect();
     let outcome =
         Outcome { softring: env!("CARGO_PKG_VERSION"), kernel, job, rows, sleeps, skipped };
     if args.json { out::json(&outcome) } else { print(&outcome, sides[0].0) }
