@@ -27,7 +27,7 @@ fn in_pages(
     (p.cq_off.user_addr, p.sq_off.user_addr) = (at as u64, at as u64 + 4096);
     let fd = ring::setup(entry, 4, &mut p)?;
     let own = (Map::of_program(at, 4096), Map::of_program(at + 4096, 4096));
-    let mut ring = Ring::adopt(entry, fd, p, Some(own))?;
+    let mut ring = Ring::from_fd(entry, fd, p, Some(own))?;
     ring.push(sqe::read(pipe, buf, 0).ud(1));
     // A new SQ thread that finds nothing sleeps at once.
     if ring.enter(1, 0, IORING_ENTER_SQ_WAKEUP) == 1 { Ok(ring) } else { Err(1) }

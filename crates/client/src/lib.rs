@@ -144,13 +144,13 @@ impl<C: Calls> Ring<C> {
             None
         };
         let fd = setup(calls, entries, &mut params)?;
-        Self::adopt(calls, fd, params, own).inspect_err(|_| {
+        Self::from_fd(calls, fd, params, own).inspect_err(|_| {
             calls.close(fd);
         })
     }
 
     /// Maps a ring that is already set up. `own` is its memory if it was made with `NO_MMAP`.
-    pub fn adopt(
+    pub fn from_fd(
         calls: C,
         fd: i32,
         params: io_uring_params,

@@ -98,7 +98,7 @@ fn to_attach_to_a_thread_that_ends_is_no_loss() {
                 let fd = syscall::setup(DEPTH, (&raw mut p).expose_provenance());
                 if fd >= 0 {
                     // It has a thread, whichever: a NOP comes back.
-                    let ring = Client::adopt(fd as i32, p);
+                    let ring = Client::from_fd(fd as i32, p);
                     ring.push(sqe(IORING_OP_NOP, 3));
                     let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_SQ_WAKEUP;
                     syscall::enter(ring.fd, 1, 1, flags, 0, 8);

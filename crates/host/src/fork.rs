@@ -69,7 +69,7 @@ impl AtFork {
 }
 
 /// Which process this is.
-pub const AT_FORK: AtFork = AtFork::new(|child| adopt(child.late));
+pub const AT_FORK: AtFork = AtFork::new(|child| rebuild(child.late));
 
 /// Who notices a fork below the layer that knows all state calls this ([`check`]).
 pub fn noticed_by(in_child: fn()) {
@@ -80,7 +80,7 @@ pub fn noticed_by(in_child: fn()) {
 pub fn check() {
     if in_new_child() {
         // Before the first ring no state but this module's is another process's.
-        IN_CHILD.get().map_or_else(|| adopt(true), |in_child| in_child());
+        IN_CHILD.get().map_or_else(|| rebuild(true), |in_child| in_child());
     }
 }
 
@@ -149,7 +149,7 @@ fn rustix_pid() -> u32 {
 }
 
 /// The child makes the engine its own; `late`: it has run before, and may have POSIX locks.
-fn adopt(late: bool) {
+fn rebuild(late: bool) {
     LATE.store(late, Relaxed);
     // Else the first ring will.
     if pid() != 0 {

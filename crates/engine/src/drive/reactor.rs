@@ -134,8 +134,8 @@ fn get() -> Result<Arc<Reactor>> {
     if let Some(r) = &*slot {
         return Ok(r.clone());
     }
-    let set = softring_host::fd::adopt_internal(softring_host::substitute::epoll_create()?);
-    let wake = softring_host::fd::adopt_internal(softring_host::substitute::eventfd()?);
+    let set = softring_host::fd::make_internal(softring_host::substitute::epoll_create()?);
+    let wake = softring_host::fd::make_internal(softring_host::substitute::eventfd()?);
     softring_host::substitute::epoll_add(&set, &wake, 0, sys::EPOLLIN)?;
     let r =
         Arc::new(Reactor { epoll: set, wake, rings: Mutex::default(), sweep_ns: SWEEP_NS.into() });

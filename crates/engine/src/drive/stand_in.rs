@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use crate::ring::ctx::Ring;
 use crate::ring::table::{find, write_soon};
-use softring_host::fd::{adopt_internal, now};
+use softring_host::fd::{make_internal, now};
 use softring_host::handlers::Call;
 use softring_host::sys::{self, borrow};
 
@@ -69,7 +69,7 @@ fn stand_in(ring: &Ring) -> Option<i32> {
         return Some(known);
     }
     let e = softring_host::substitute::eventfd().ok()?;
-    let e = adopt_internal(e);
+    let e = make_internal(e);
     let first = e.first();
     let mut table = write_soon()?;
     match ring.stand_in.compare_exchange(-1, first, SeqCst, SeqCst) {

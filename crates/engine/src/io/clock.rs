@@ -28,7 +28,7 @@ impl PollSet {
         if self.clock.is_some() {
             return Ok(());
         }
-        let fd = softring_host::fd::adopt_internal(softring_host::substitute::timerfd()?);
+        let fd = softring_host::fd::make_internal(softring_host::substitute::timerfd()?);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = Itimerspec { it_interval: zero, it_value: Timespec { tv_sec: NEVER, tv_nsec: 0 } };
         let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;

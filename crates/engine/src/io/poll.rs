@@ -63,7 +63,7 @@ impl WakeFd {
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub(crate) fn new() -> Result<WakeFd> {
         let fd = substitute::eventfd()?;
-        Ok(WakeFd(Arc::new(softring_host::fd::adopt_internal(fd))))
+        Ok(WakeFd(Arc::new(softring_host::fd::make_internal(fd))))
     }
 
     pub(crate) fn fd(&self) -> i32 {
@@ -110,7 +110,7 @@ impl PollSet {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
-        let set = softring_host::fd::adopt_internal(substitute::epoll_create()?);
+        let set = softring_host::fd::make_internal(substitute::epoll_create()?);
         let wake = WakeFd::new()?;
         softring_host::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
         let (registrations, one_shots) = (Vec::new(), Vec::new());
@@ -272,7 +272,7 @@ impl PollSet {
     pub(crate) fn aio_fd(&mut self) -> Option<i32> {
         if self.aio.is_none() {
             let fd = substitute::eventfd().ok()?;
-            let fd = softring_host::fd::adopt_internal(fd);
+            let fd = softring_host::fd::make_internal(fd);
             softring_host::substitute::epoll_add(
                 &self.epoll,
                 &fd,

@@ -124,7 +124,7 @@ impl Polling {
             PROCESS.loadavg.get_or_init(|| {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC;
                 let fd = softring_host::os::fs::open(c"/proc/loadavg", flags, Mode::empty());
-                fd.ok().map(softring_host::fd::adopt_internal)
+                fd.ok().map(softring_host::fd::make_internal)
             });
         }
         let hybrid = Hybrid::new(policy, room, timer());

@@ -35,7 +35,7 @@ impl Scratch {
         }
         let file = substitute::memfd("softring", false).ok()?;
         substitute::set_size(file.as_raw_fd(), PAGE as u64).ok()?;
-        let file = softring_host::fd::adopt_internal(file);
+        let file = softring_host::fd::make_internal(file);
         let page = Region::map(file.as_fd(), 0, PAGE).ok()?;
         Some(Scratch { file, page })
     }

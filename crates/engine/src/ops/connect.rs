@@ -158,7 +158,7 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
     };
     let more = tell_more(call, listener);
     let res = if direct {
-        let fd = softring_host::fd::adopt_internal(fd);
+        let fd = softring_host::fd::make_internal(fd);
         call.state = OpState::Accepted(fd);
         0
     } else {

@@ -93,7 +93,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
         let sent = accept_and_wake(&mut other, &msg).map(Some);
         let wakes = core::mem::take(&mut other.drive.wakes);
         drop(other);
-        ctx.drive.wakes.adopt(&target.control, wakes);
+        ctx.drive.wakes.merge(&target.control, wakes);
         return sent;
     }
     ctx.work.pend(Pending { from: None, what: What::Msg(target, msg) });

@@ -68,7 +68,7 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
     match opened {
         Err(e) => answer_waiting(Err(e)),
         Ok(fd) if direct => {
-            call.file = FileRef::Owned(softring_host::fd::adopt_opened(fd), Kind::Unknown);
+            call.file = FileRef::Owned(softring_host::fd::make_internal_opened(fd), Kind::Unknown);
             Outcome::Done(0)
         }
         Ok(fd) => {
@@ -227,7 +227,7 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
     if u64::from(sqe.op_flags) & O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    let [read, write] = ends.map(softring_host::fd::adopt_internal);
+    let [read, write] = ends.map(softring_host::fd::make_internal);
     let alloc = sqe.file_index == IORING_FILE_INDEX_ALLOC;
     let next = if alloc { sqe.file_index } else { sqe.file_index.wrapping_add(1) };
     let first = ctx.resources.files.install(sqe.file_index, read, &ctx.resources.tags)?;

@@ -226,7 +226,7 @@ fn without_waiting(fd: i32) -> Result<Option<InternalFd>> {
     let same = flags & (OFlags::RWMODE | OFlags::DIRECT);
     let path = format!("/proc/thread-self/fd/{fd}");
     let how = same | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(Some(softring_host::fd::adopt_opened(softring_host::os::fs::open(
+    Ok(Some(softring_host::fd::make_internal_opened(softring_host::os::fs::open(
         path,
         how,
         Mode::empty(),

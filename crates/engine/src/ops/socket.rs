@@ -40,7 +40,7 @@ pub(crate) fn socket(call: &mut Call, _: Try) -> Outcome {
     match sockets::socket(s.fd, kind, s.len) {
         Err(e) => Outcome::Done(e.res()),
         Ok(fd) if direct => {
-            let fd = softring_host::fd::adopt_internal(fd);
+            let fd = softring_host::fd::make_internal(fd);
             call.file = FileRef::Owned(fd, Kind::Unknown);
             Outcome::Done(0)
         }

@@ -57,7 +57,7 @@ pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`.
 pub(crate) fn stands_for_ring() -> Result<FileRef> {
-    let file = softring_host::fd::adopt_internal(softring_host::substitute::eventfd()?);
+    let file = softring_host::fd::make_internal(softring_host::substitute::eventfd()?);
     Ok(FileRef::Owned(file, Kind::Pollable))
 }
 

@@ -92,7 +92,7 @@ fn pidfd(c: Child) -> Option<InternalFd> {
     match c.which {
         P_PID => {
             let fd = process::pidfd_open(c.id).ok()?;
-            Some(softring_host::fd::adopt_internal(fd))
+            Some(softring_host::fd::make_internal(fd))
         }
         P_PIDFD => softring_host::fd::dup_internal(c.id).ok(),
         _ => None,

@@ -13,7 +13,7 @@ use crate::process::duties;
 use crate::ring::ctx::Ring;
 use crate::ring::table::{enter, read, ring, surely_no_ring, take_out};
 use softring_host::fd::numbers::{File, file, is_known_ring, is_live_ring, mark_ring};
-use softring_host::fd::owned::{InternalFd, adopt_internal, dup_internal};
+use softring_host::fd::owned::{InternalFd, dup_internal, make_internal};
 use softring_host::fd::remembered::forget_kind;
 use softring_host::fd::{duplicates, kept, locks, moved};
 use softring_uapi::errno::Result;
@@ -73,10 +73,10 @@ pub(crate) fn hold_ring(fd: i32) -> Result<RingFd> {
 }
 
 /// Takes a new ring's only descriptor.
-pub(crate) fn adopt_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
+pub(crate) fn install_ring(fd: OwnedFd, ring: Arc<Ring>) -> RingFd {
     reactor::has_duties(duties::make);
     sweep();
-    enter_internal(adopt_internal(fd), ring)
+    enter_internal(make_internal(fd), ring)
 }
 
 fn enter_internal(fd: InternalFd, ring: Arc<Ring>) -> RingFd {

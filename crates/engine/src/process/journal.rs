@@ -142,7 +142,7 @@ fn exec_pipe() -> u32 {
     let mut pipe = PROCESS.exec_pipe.lock();
     if pipe.is_none() {
         let made = softring_host::os::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-        *pipe = made.ok().map(|(r, w)| [r, w].map(softring_host::fd::adopt_internal));
+        *pipe = made.ok().map(|(r, w)| [r, w].map(softring_host::fd::make_internal));
     }
     pipe.as_ref().map_or(0, |[read, _]| read.as_raw_fd().cast_unsigned())
 }
@@ -206,17 +206,17 @@ impl Ctx {
                 left.what &= !TIMEOUT;
             }
             if left.what & FOLLOWS == 0 {
-                self.adopt(&core::mem::take(&mut chain));
+                self.resume_chain(&core::mem::take(&mut chain));
             }
             chain.push(left);
             any = true;
         }
-        self.adopt(&chain);
+        self.resume_chain(&chain);
         any
     }
 
     /// Goes on with one chain.
-    fn adopt(&mut self, chain: &[Left]) {
+    fn resume_chain(&mut self, chain: &[Left]) {
         let Some((head, rest)) = chain.split_first() else { return };
         let mut next = None;
         for left in rest.iter().rev() {
@@ -299,7 +299,7 @@ impl Children {
     fn watch(&mut self, set: impl AsFd, pid: u32, number: u32) -> Result<Option<End>> {
         let child = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
         let process =
-            softring_host::fd::adopt_internal(softring_host::substitute::pidfd_open(child)?);
+            softring_host::fd::make_internal(softring_host::substitute::pidfd_open(child)?);
         softring_host::substitute::epoll_add(
             &set,
             &process,
@@ -312,7 +312,7 @@ impl Children {
         let opened = softring_host::os::fs::open(path, flags, Mode::empty());
         let closed =
             number != 0 && opened.as_ref().err() == Some(&softring_host::os::io::Errno::NOENT);
-        let pipe = opened.ok().map(softring_host::fd::adopt_internal).filter(|pipe| {
+        let pipe = opened.ok().map(softring_host::fd::make_internal).filter(|pipe| {
             softring_host::substitute::epoll_add(
                 &set,
                 pipe,

@@ -69,7 +69,7 @@ pub(crate) fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
 /// # Errors
 /// `EBUSY` if the table is full.
 pub(crate) fn register_only(file: OwnedFd, ring: Arc<Ring>) -> Result<usize> {
-    put(closing::adopt_ring(file, ring), 0..SLOTS_LEN)
+    put(closing::install_ring(file, ring), 0..SLOTS_LEN)
 }
 
 /// Puts a ring into the first free slot of `range`.

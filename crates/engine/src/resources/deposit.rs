@@ -25,7 +25,7 @@ use softring_host::os::net::{
 };
 
 use super::files::{FileNode, FileTable};
-use softring_host::fd::{InternalFd, adopt_opened};
+use softring_host::fd::{InternalFd, make_internal_opened};
 use softring_uapi::errno::{Errno, Result};
 
 /// `SCM_MAX_FD`.
@@ -45,7 +45,7 @@ impl Deposit {
     fn new(slots: Vec<u32>, files: &[Option<Rc<FileNode>>]) -> Result<Deposit> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let [from, to] = [pair.0, pair.1].map(softring_host::fd::adopt_internal);
+        let [from, to] = [pair.0, pair.1].map(softring_host::fd::make_internal);
         let deposit = Deposit { from, to, slots };
         deposit.send(files).map(|()| deposit)
     }
@@ -84,7 +84,7 @@ impl Deposit {
         });
         let words = slots[..got.bytes].chunks_exact(4);
         let slots = words.map(|w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
-        slots.zip(fds.flatten().map(adopt_opened)).collect()
+        slots.zip(fds.flatten().map(make_internal_opened)).collect()
     }
 }
 

@@ -74,7 +74,7 @@ impl Wakes {
     }
 
     /// Takes over who is to be woken of the ring of `control`.
-    pub(crate) fn adopt(&mut self, control: &Arc<Control>, other: Wakes) {
+    pub(crate) fn merge(&mut self, control: &Arc<Control>, other: Wakes) {
         let known = self.others.iter_mut().find(|(c, _)| Arc::ptr_eq(c, control));
         match known {
             Some((_, known)) => {

@@ -122,7 +122,7 @@ impl Page {
             hists: Taken([0; STATS_HISTS / 64]),
             meters: Taken([0; STATS_METERS / 64]),
             sums: [0; OPS],
-            fd: softring_host::fd::adopt_internal(fd),
+            fd: softring_host::fd::make_internal(fd),
         };
         softring_host::fd::know(&page.fd);
         page.fill_header();

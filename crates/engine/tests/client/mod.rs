@@ -78,8 +78,8 @@ impl Client {
     }
 
     /// Maps a ring that is set up.
-    pub fn adopt(fd: i32, p: io_uring_params) -> Client {
-        Client::of(Ring::adopt(Engine, fd, p, None).expect("its memory"))
+    pub fn from_fd(fd: i32, p: io_uring_params) -> Client {
+        Client::of(Ring::from_fd(Engine, fd, p, None).expect("its memory"))
     }
 
     fn of(ring: Ring<Engine>) -> Client {

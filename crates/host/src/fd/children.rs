@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::fd::owned::{InternalFd, adopt_internal};
+use crate::fd::owned::{InternalFd, make_internal};
 
 /// Nobody waits longer: the child may be stopped.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ pub fn fork_prepare(tell: bool) -> Held {
     let now = Instant::now();
     children.retain(|end| !is_through(end, now));
     let made = if tell { pipe_with(PipeFlags::CLOEXEC).ok() } else { None };
-    Held { children, pipe: made.map(|(read, write)| [read, write].map(adopt_internal)) }
+    Held { children, pipe: made.map(|(read, write)| [read, write].map(make_internal)) }
 }
 
 impl Held {

@@ -28,8 +28,8 @@ pub use numbers::{
 };
 pub use owned::InternalFd;
 pub use owned::{
-    adopt_internal, adopt_opened, check_visible, dup_internal, dup_visible, is_path_only, release,
-    visible,
+    check_visible, dup_internal, dup_visible, is_path_only, make_internal, make_internal_opened,
+    release, visible,
 };
 pub use owned::{is_hidden, reserve_numbers};
 pub use remembered::forget_kind;

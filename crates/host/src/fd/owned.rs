@@ -263,15 +263,15 @@ pub fn dup_visible(fd: i32) -> Result<InternalFd> {
 }
 
 /// Moves a descriptor of ours out of the program's way and marks it.
-pub fn adopt_internal(fd: OwnedFd) -> InternalFd {
+pub fn make_internal(fd: OwnedFd) -> InternalFd {
     let fd = EngineFd::from(fd);
     let high = duplicate(fd.as_raw_fd());
     InternalFd::new(high.unwrap_or(fd), false)
 }
 
-/// As [`adopt_internal`], for a file that was opened by name, on which the program may have POSIX
+/// As [`make_internal`], for a file that was opened by name, on which the program may have POSIX
 /// locks: it stays where it is if there are any, as they would go with the number that is left.
-pub fn adopt_opened(fd: OwnedFd) -> InternalFd {
+pub fn make_internal_opened(fd: OwnedFd) -> InternalFd {
     let fd = EngineFd::from(fd);
     let Some(_closer) = Closer::begin(fd.as_raw_fd()) else { return InternalFd::new(fd, true) };
     let high = duplicate(fd.as_raw_fd());

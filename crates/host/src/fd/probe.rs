@@ -5,7 +5,7 @@ use rustix::fs::FileType;
 use crate::calls::events::epoll_pwait_of_program;
 use crate::calls::{Parts, UserPtr};
 use crate::fd::kind::Kind;
-use crate::fd::owned::adopt_internal;
+use crate::fd::owned::make_internal;
 use crate::sys::{self, borrow};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{RWF_NOWAIT, iovec};
@@ -17,7 +17,7 @@ pub fn is_eventfd(fd: i32) -> bool {
     if let Ok(target) = rustix::fs::readlink(link, Vec::new()) {
         return target.as_bytes() == b"anon_inode:[eventfd]";
     }
-    let one = crate::substitute::eventfd().map(adopt_internal);
+    let one = crate::substitute::eventfd().map(make_internal);
     let inode = |s: rustix::fs::Stat| (s.st_dev, s.st_ino);
     let ours = one.ok().and_then(|one| rustix::fs::fstat(one).ok()).map(inode);
     ours.is_some() && borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok()).map(inode) == ours

@@ -26,7 +26,7 @@ use crate::io::of_process::PROCESS;
 use softring_host::calls::{Parts, ReadPtr, UserPtr, files};
 use softring_host::fd::kind::{Kind, in_memory};
 use softring_host::fd::remembered::changed;
-use softring_host::fd::{InternalFd, adopt_opened, forget_kind};
+use softring_host::fd::{InternalFd, forget_kind, make_internal_opened};
 use softring_host::limits::MODELLED_FILES;
 use softring_host::sync::real::{Mutex, MutexGuard};
 use softring_host::sys;
@@ -223,7 +223,7 @@ fn twin(fd: i32, flags: OFlags) -> Option<InternalFd> {
     let flags = (flags - opening) | OFlags::CLOEXEC | OFlags::NOCTTY;
     let path = format!("/proc/thread-self/fd/{fd}");
     let twin = softring_host::os::fs::open(path, flags, Mode::empty()).ok()?;
-    Some(adopt_opened(twin))
+    Some(make_internal_opened(twin))
 }
 
 /// What O_DIRECT asks of addresses, and of places and lengths; a sector where the kernel does not

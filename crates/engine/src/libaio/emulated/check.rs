@@ -6,8 +6,8 @@ use crate::ops::iov::{MAX_RW_COUNT, import_iov};
 use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE};
 use crate::ops::rw_nowait::contradict;
 use softring_host::calls::{Parts, ReadPtr, files};
-use softring_host::fd::adopt_internal;
 use softring_host::fd::kind::{Kind, is_socket, of_kernel};
+use softring_host::fd::make_internal;
 use softring_host::fd::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
 use softring_host::os::fd::AsRawFd;
 use softring_host::os::fs::{FileType, OFlags};
@@ -131,7 +131,7 @@ fn has_iter(fd: i32, writes: bool) -> bool {
 /// Does the kernel know both flags of [`has_iter`]? An eventfd has `read_iter`.
 fn knows_both() -> bool {
     *PROCESS.kernel.append_flags.get_or_init(|| {
-        let Ok(fd) = softring_host::substitute::eventfd().map(adopt_internal) else { return false };
+        let Ok(fd) = softring_host::substitute::eventfd().map(make_internal) else { return false };
         let tried = try_byte(fd.as_raw_fd(), false, RWF_APPEND | RWF_NOAPPEND);
         tried == Err(Errno::EINVAL)
     })

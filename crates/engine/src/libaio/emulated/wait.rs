@@ -8,7 +8,7 @@ use super::{Context, signal};
 use crate::libaio::peek::{Wait, end_under};
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use core::time::Duration;
-use softring_host::fd::{InternalFd, adopt_internal};
+use softring_host::fd::{InternalFd, make_internal};
 use softring_host::limits::AIO_WAIT_BATCH;
 use softring_host::os::fd::AsRawFd;
 use softring_host::signal::BlockAll;
@@ -126,7 +126,7 @@ impl<'a> Masked<'a> {
         if ctx.wakes_masked.get().is_none()
             && let Ok(fd) = softring_host::substitute::eventfd()
         {
-            let _ = ctx.wakes_masked.set(adopt_internal(fd));
+            let _ = ctx.wakes_masked.set(make_internal(fd));
         }
         ctx.masked.fetch_add(1, SeqCst);
         Masked { ctx, mask, _blocked: BlockAll::begin() }

@@ -48,7 +48,7 @@ fn make() {
     let made = Buffer::make(softring_host::fork::pid());
     let fd = match made {
         Ok((fd, buffer)) => {
-            let fd = slot.insert(softring_host::fd::adopt_internal(fd)).as_fd().as_raw_fd();
+            let fd = slot.insert(softring_host::fd::make_internal(fd)).as_fd().as_raw_fd();
             install(buffer);
             // SAFETY: it stays open as long as the process lives. Only a forked child lets go of
             // it, which has its own descriptors.
