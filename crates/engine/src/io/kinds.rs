@@ -75,7 +75,7 @@ pub(crate) fn is_direct(fd: i32) -> bool {
         .is_some_and(|flags| flags.contains(softring_host::os::fs::OFlags::DIRECT))
 }
 
-/// The counter of reads in a row from the cache, where the doors report closes.
+/// The counter of reads in a row from the cache, where the entry points report closes.
 pub(crate) fn history(fd: i32) -> Option<&'static History> {
     remembered::history(fd).filter(|_| closes_reported())
 }

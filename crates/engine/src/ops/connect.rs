@@ -221,7 +221,7 @@ fn set_timeout(fd: i32, to: [i64; 2]) {
 /// What a socket tells of [`MOMENT`], which the kernel rounds up to its ticks.
 fn moment() -> Option<[i64; 2]> {
     let fd = sockets::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0).ok()?;
-    // Not closed by way of the doors: the lock is held.
+    // Not closed by the interposed close(2): the lock is held.
     let any = sys::EngineFd::from(fd);
     set_timeout(any.as_raw_fd(), MOMENT);
     timeout(any.as_raw_fd())

@@ -25,10 +25,10 @@ static INTERNAL: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 /// The lowest of them that there ever was.
 static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
-/// The doors report every close: kinds of descriptors may be remembered.
+/// The entry points report every close: kinds of descriptors may be remembered.
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// They report every one, and before it happens.
+/// The entry points report every close before it happens.
 static ALL_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// What the ring table alone can say of a number. Until it has a ring it says nothing of any.
@@ -137,8 +137,8 @@ pub fn mark_internal(number: i32, on: bool) {
     }
 }
 
-/// The doors promise to report every close, dup and F_SETFL, so that the engine may remember what a
-/// descriptor is.
+/// The entry points promise to report every close, dup and F_SETFL, so that the engine may remember
+/// what a descriptor is.
 pub fn closes_are_reported() {
     REPORTED.store(true, Relaxed);
 }
@@ -148,7 +148,7 @@ pub fn closes_reported() -> bool {
     REPORTED.load(Relaxed)
 }
 
-/// The doors promise more: to report every close before it happens, without exception.
+/// The entry points promise more: to report every close before it happens, without exception.
 pub fn closes_are_all_reported(all: bool) {
     ALL_REPORTED.store(all, Relaxed);
 }

@@ -46,8 +46,8 @@ fn without_owner(fd: EngineFd) -> Option<i32> {
     Some(first)
 }
 
-/// A descriptor of the engine's own: out of the program's way, and marked, so that the doors can
-/// refuse to close it.
+/// A descriptor of the engine's own: out of the program's way, and marked, so that the wrappers of
+/// close(2) can refuse to close it.
 #[derive(Debug)]
 pub struct InternalFd {
     fd: EngineFd,
