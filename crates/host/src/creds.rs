@@ -84,7 +84,7 @@ struct Known {
     epoch: u64,
     creds: Arc<Creds>,
     /// Whatever the program calls, they stay so.
-    settled: bool,
+    fixed: bool,
 }
 
 std::thread_local! {
@@ -162,7 +162,7 @@ fn known<T>(f: impl FnOnce(&Known) -> T) -> T {
         Some(known) if known.epoch == epoch => f(known),
         other => {
             let creds = Arc::new(Creds::now());
-            f(other.insert(Known { epoch, creds, settled: settled() }))
+            f(other.insert(Known { epoch, creds, fixed: ids_are_fixed() }))
         }
     })
 }
@@ -170,8 +170,8 @@ fn known<T>(f: impl FnOnce(&Known) -> T) -> T {
 /// May the calling thread run a request under `creds` as it is? Not where the program may change
 /// the credentials of all threads in the midst of it, as one does that has done so before.
 pub fn is_under(creds: &Creds) -> bool {
-    let settles = || if OURS.get() { known(|known| known.settled) } else { settled() };
-    *mine() == *creds && (epoch() == FIRST.load(Relaxed) || settles())
+    let fixed = || if OURS.get() { known(|known| known.fixed) } else { ids_are_fixed() };
+    *mine() == *creds && (epoch() == FIRST.load(Relaxed) || fixed())
 }
 
 /// The calling thread is one of ours, and ends.
@@ -276,7 +276,7 @@ pub fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
 }
 
 /// Can no call give the calling thread other ids?
-fn settled() -> bool {
+fn ids_are_fixed() -> bool {
     /// `CAP_SETGID`, `CAP_SETUID`.
     const MAY: u64 = 1 << 6 | 1 << 7;
     let same = |ids: [u32; 3]| ids.iter().all(|&id| id == ids[0]);

@@ -353,13 +353,13 @@ fn drive<'r>(
     let epoll = ctx.drive.transports.epoll_fd().unwrap_or(-1);
     let start = Clock::Monotonic.now();
     ctx.drive.begin_drive(a.min, start.saturating_add(left));
-    let settles = ctx.drive.transports.unsettled > 0;
+    let any_new = ctx.drive.transports.new_polls > 0;
     drop(ctx);
     // The reactor checks the requests that wait on numbers whose close was not reported.
     super::reactor::ensure();
     let buf = found.events.insert([epoll_event::default(); BATCH]);
     let taken = sleep_now(On::Events(epoll, buf), left, a.sigmask);
-    let prompt = settles && Clock::Monotonic.now() - start < PROMPT_NS;
+    let prompt = any_new && Clock::Monotonic.now() - start < PROMPT_NS;
     let mut ctx = ring.lock_now();
     ctx.begin_pass(prompt);
     ctx.end_drive();

@@ -114,7 +114,7 @@ impl Ctx {
             return;
         }
         self.drive.transports.passes = self.drive.transports.passes.wrapping_add(1);
-        self.drive.transports.unsettled = 0;
+        self.drive.transports.new_polls = 0;
         self.drive.transports.prompt = prompt;
     }
 

@@ -61,7 +61,7 @@ pub struct Transports {
     /// Something was ready already when it was armed: poll before leaving `enter`.
     pub(crate) ready_now: bool,
     /// Requests registered in the poll set since its last pass.
-    pub(crate) unsettled: u32,
+    pub(crate) new_polls: u32,
     /// Events that were taken from the set in the middle of a batch.
     pub(crate) stash: VecDeque<epoll_event>,
     /// Passes over the poll set so far.

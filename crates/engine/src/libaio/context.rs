@@ -168,7 +168,7 @@ impl Context {
             return true;
         }
         if self.inspected.fetch_add(1, Relaxed) == AIO_INSPECTED - 1 && !self.forced {
-            table::settled();
+            table::stop_inspecting();
         }
         false
     }

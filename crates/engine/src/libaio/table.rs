@@ -129,7 +129,7 @@ fn remove(table: &mut Table, id: usize) -> Option<Entry> {
 }
 
 /// The calls on a context need no inspection any more.
-pub(super) fn settled() {
+pub(super) fn stop_inspecting() {
     PROCESS.counted.fetch_sub(1, Relaxed);
 }
 

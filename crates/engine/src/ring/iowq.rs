@@ -50,7 +50,7 @@ impl Ctx {
         }
         self.flushed();
         // What became ready meanwhile is task work, which comes first.
-        let ready = self.drive.transports.unsettled > 0
+        let ready = self.drive.transports.new_polls > 0
             || (self.drive.transports.ready_now && self.defers());
         if task && ready {
             self.poll_aside();

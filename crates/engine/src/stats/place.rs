@@ -84,7 +84,7 @@ impl Place {
 
     /// A forked child submits: it gets its place.
     #[cold]
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn attach(&mut self) {
         let new = Place::new();
         let words = [&self.flags, &self.sq_entries, &self.cq_entries].map(Count::get);
         new.name(self.id.get(), words);

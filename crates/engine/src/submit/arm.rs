@@ -94,7 +94,7 @@ impl Ctx {
                 persistent::note(set.registration(fd), req);
                 req.phase.registered_at(fd, transports.passes, true);
                 if reissues(req) {
-                    transports.unsettled += 1;
+                    transports.new_polls += 1;
                     self.stats.reissue.armed.add(1);
                 }
                 return Ok(());
@@ -109,7 +109,7 @@ impl Ctx {
         transports.multishot_polls += u32::from(poll.tells_each());
         req.phase.registered_at(at, transports.passes, false);
         if reissues(req) {
-            transports.unsettled += 1;
+            transports.new_polls += 1;
             self.stats.reissue.armed.add(1);
         }
         Ok(())
@@ -325,7 +325,7 @@ impl Ctx {
         }
         match self.poll_again(id) {
             Ok(()) => {
-                self.drive.transports.unsettled += 1;
+                self.drive.transports.new_polls += 1;
                 self.stats.reissue.armed.add(1);
             }
             Err(e) => {

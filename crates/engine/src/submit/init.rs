@@ -27,7 +27,7 @@ impl Ctx {
         // Runs of one opcode are counted as one, so that most batches cost one addition.
         let (mut opcode, mut counted) = (0, 0);
         if self.stats.waits {
-            self.stats.settle();
+            self.stats.attach();
             self.reqs.slab.timed = self.stats.seen();
             self.show_pool();
         }

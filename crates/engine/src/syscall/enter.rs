@@ -196,7 +196,7 @@ impl Ctx {
             self.turn(Turn::Batch);
             if self.drive.transports.ready_now {
                 self.turn(Turn::All);
-            } else if !waits && (older || self.drive.transports.unsettled > 0) {
+            } else if !waits && (older || self.drive.transports.new_polls > 0) {
                 self.post_ready();
             }
         }
