@@ -39,8 +39,8 @@ fn ring_async(cx: &mut Cx, flags: u32) -> Result<(Ring, OwnedFd), Stop> {
     Ok((ring, ev))
 }
 
-/// Was the eventfd signalled by the time that all has settled?
-fn settled(cx: &mut Cx, what: &str, ev: &OwnedFd) {
+/// Was the eventfd signalled by the time that all is done?
+fn signalled_by_now(cx: &mut Cx, what: &str, ev: &OwnedFd) {
     os::poll(ev.as_raw_fd(), libc::POLLIN, 30);
     cx.note(&format!("{what}: signalled"), counted(ev) > 0);
 }
@@ -67,7 +67,7 @@ fn posts(cx: &mut Cx) -> Outcome {
         } else {
             cx.batch(&mut ring, what, &[sqe::cancel(1, 0).ud(2)], &[(1, res), (2, 0)]);
         }
-        settled(cx, what, &ev);
+        signalled_by_now(cx, what, &ev);
         if what.starts_with("poll") && res > 0 {
             rustix::io::read(&r, &mut [0; 4])?;
         }
@@ -87,7 +87,7 @@ fn posts(cx: &mut Cx) -> Outcome {
     ];
     for (what, sqes, want) in rows {
         cx.batch(&mut ring, what, sqes, want);
-        settled(cx, what, &ev);
+        signalled_by_now(cx, what, &ev);
     }
     messages(cx, &ring, &ev)?;
     cx.holds("taken", ring.pop_all().len() == 2);
@@ -99,9 +99,9 @@ fn messages(cx: &mut Cx, to: &Ring, ev: &OwnedFd) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let message = sqe::op(IORING_OP_MSG_RING, to.fd).ud(1);
     cx.one(&mut ring, "message", message, 0);
-    settled(cx, "message", ev);
+    signalled_by_now(cx, "message", ev);
     cx.one(&mut ring, "message by a worker", message.with(IOSQE_ASYNC), 0);
-    settled(cx, "message by a worker", ev);
+    signalled_by_now(cx, "message by a worker", ev);
     Ok(())
 }
 
@@ -146,9 +146,9 @@ fn fails(cx: &mut Cx) -> Outcome {
     let dir = std::fs::File::open(cx.dir()?)?;
     let nothing = sqe::op(IORING_OP_READV, dir.as_raw_fd());
     cx.one(&mut ring, "nothing of a directory", nothing, 0);
-    settled(cx, "nothing of a directory", &ev);
+    signalled_by_now(cx, "nothing of a directory", &ev);
     cx.one(&mut ring, "wait", wait.link(), -EAGAIN);
-    settled(cx, "wait", &ev);
+    signalled_by_now(cx, "wait", &ev);
     Ok(())
 }
 
@@ -159,7 +159,7 @@ fn each(cx: &mut Cx, ring: &mut Ring, ev: &OwnedFd, rows: &[(&str, io_uring_sqe,
             ring.push(sqe).submit_wait(1);
             let res = ring.take(1)?[0].res;
             cx.is(&format!("{what}{how}"), res, *want);
-            settled(cx, &format!("{what}{how}"), ev);
+            signalled_by_now(cx, &format!("{what}{how}"), ev);
         }
     }
     Ok(())
@@ -230,7 +230,7 @@ fn fails_net(cx: &mut Cx) -> Outcome {
         ("read NOWAIT", read.with(IOSQE_ASYNC)),
     ] {
         cx.one(&mut ring, what, sqe, -EAGAIN);
-        settled(cx, what, &ev);
+        signalled_by_now(cx, what, &ev);
     }
     Ok(())
 }
@@ -332,17 +332,17 @@ fn deferred(cx: &mut Cx) -> Outcome {
         if what == "poll" {
             rustix::io::write(&w, b"x")?;
         }
-        settled(cx, what, &ev);
+        signalled_by_now(cx, what, &ev);
         cx.reap(&mut ring, what, &[(1, want)]);
-        settled(cx, &format!("{what}: posted"), &ev);
+        signalled_by_now(cx, &format!("{what}: posted"), &ev);
     }
     let mut other = cx.ring(8, 0)?;
     let message = sqe::op(IORING_OP_MSG_RING, ring.fd);
     for (what, flags) in [("message", 0), ("message by a worker", IOSQE_ASYNC)] {
         cx.one(&mut other, what, message.with(flags), 0);
-        settled(cx, what, &ev);
+        signalled_by_now(cx, what, &ev);
         cx.reap(&mut ring, what, &[(0, 0)]);
-        settled(cx, &format!("{what}: posted"), &ev);
+        signalled_by_now(cx, &format!("{what}: posted"), &ev);
     }
     Ok(())
 }
@@ -362,17 +362,17 @@ fn deferred_waits(cx: &mut Cx) -> Outcome {
         ("futexes", any_of(&entries)),
     ] {
         cx.start(&mut ring, &[sqe.with(IOSQE_ASYNC).ud(1)]);
-        settled(cx, what, &ev);
+        signalled_by_now(cx, what, &ev);
         match what {
             "timeout that counts" => cx.start(&mut ring, &[sqe::nop().ud(2)]),
             "poll" => drop(rustix::io::write(&w, b"x")?),
             _ => {}
         }
         os::futex_wake(&words[0], 9, u32::MAX);
-        settled(cx, &format!("{what}: ended"), &ev);
+        signalled_by_now(cx, &format!("{what}: ended"), &ev);
         cx.is("enter", ring.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
         cx.note_cqes(what, &mut ring);
-        settled(cx, &format!("{what}: posted"), &ev);
+        signalled_by_now(cx, &format!("{what}: posted"), &ev);
     }
     Ok(())
 }
@@ -386,14 +386,14 @@ fn deferred_polls(cx: &mut Cx) -> Outcome {
     let remove = sqe::rw(IORING_OP_POLL_REMOVE, -1, 1, 0, 0).ud(2);
     for (what, flags) in [("at once", 0), ("by a worker", IOSQE_ASYNC)] {
         cx.start(&mut ring, &[many.with(flags)]);
-        settled(cx, what, &ev);
+        signalled_by_now(cx, what, &ev);
         cx.start(&mut ring, &[remove]);
-        settled(cx, what, &ev);
+        signalled_by_now(cx, what, &ev);
         for _ in 0..2 {
             ring.enter(0, 0, IORING_ENTER_GETEVENTS);
         }
         cx.note_cqes(what, &mut ring);
-        settled(cx, what, &ev);
+        signalled_by_now(cx, what, &ev);
     }
     Ok(())
 }

@@ -67,7 +67,7 @@ fn kernel(
 /// A run cannot be started.
 pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
     let first = if p.tmpfs { FIRST } else { FIRST_ON_DISK };
-    // On a busy machine a run may take too little for rest; a second pair waits longer.
+    // On a busy machine a run may take too little for idle; a second pair waits longer.
     let k = match kernel(d, p, [first, NEXT])? {
         Ok(k) => k,
         Err(_) => match kernel(d, p, [SURE, NEXT])? {

@@ -47,7 +47,7 @@ pub fn about_step(program: &Program, step: usize) -> String {
         Some(Step::Setup(_)) => "setup".to_owned(),
         Some(Step::Sqe { .. }) => "queue".to_owned(),
         Some(Step::Enter(_) | Step::Flush(_)) => "enter".to_owned(),
-        Some(Step::Settle) => "settle".to_owned(),
+        Some(Step::AwaitIdle) => "await idle".to_owned(),
         Some(Step::Reap { .. }) => "reap".to_owned(),
         Some(Step::Register { op, .. }) => {
             REGISTER_NAMES.get(*op as usize).map_or("register", |n| &n[7..]).to_owned()
@@ -58,7 +58,7 @@ pub fn about_step(program: &Program, step: usize) -> String {
             format!("host {}", name.split('(').next().unwrap_or_default())
         }
         None => match step - program.steps.len() {
-            0 => "settle".to_owned(),
+            0 => "await idle".to_owned(),
             1 | 2 => "reap".to_owned(),
             _ => "files and memory".to_owned(),
         },

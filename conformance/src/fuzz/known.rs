@@ -96,7 +96,7 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
         let same = |(r, sqe): (u8, &Sqe)| r != ring && waits(sqe.op) && seen.file(r, sqe) == file;
         file.is_some() && seen.sqes().any(same)
     };
-    if seen.at_rest() {
+    if seen.when_idle() {
         return seen.sqes().any(|(ring, sqe)| waits(sqe.op) && rival(ring, sqe));
     }
     let (kernel, softring) = seen.results();
@@ -273,14 +273,14 @@ fn set_woken_unasked(seen: &Seen) -> bool {
 }
 
 /// A count of completions that the kernel takes for over when another timeout ends. Or, where one
-/// CQ had more at rest, there is such a count.
+/// CQ had more when idle, there is such a count.
 fn hurried_count(seen: &Seen) -> bool {
     let counts = |sqe: &Sqe| sqe.op == IORING_OP_TIMEOUT && sqe.off != Val::Num(0);
     let beside = |ring, own: &Sqe| {
         let mut sqes = seen.sqes().filter(|(r, sqe)| *r == ring && sqe.op == IORING_OP_TIMEOUT);
         sqes.any(|(_, sqe)| sqe.ud != own.ud)
     };
-    if seen.at_rest() {
+    if seen.when_idle() {
         let over = |sqe: &Sqe| counts(sqe) && seen.kernel.told(sqe.ud).any(|res| res == 0);
         return seen.sqes().any(|(ring, sqe)| over(sqe) && beside(ring, sqe));
     }

@@ -27,7 +27,7 @@ fn waited_for(seen: &Seen) -> Option<u8> {
     seen.file(ring, own).and_then(pipe).filter(|_| no_buffer)
 }
 
-/// A poll of a pipe that a write woke which failed. Or, where one CQ had more at rest, there is
+/// A poll of a pipe that a write woke which failed. Or, where one CQ had more when idle, there is
 /// such a poll.
 pub fn woken_by_failed_write(seen: &Seen) -> bool {
     let failed = |polled: u8| {
@@ -38,7 +38,7 @@ pub fn woken_by_failed_write(seen: &Seen) -> bool {
         };
         seen.sqes().any(to_it)
     };
-    if seen.at_rest() {
+    if seen.when_idle() {
         let woken = |(ring, sqe): (u8, &Sqe)| {
             sqe.op == IORING_OP_POLL_ADD
                 && seen.kernel.told(sqe.ud).any(|told| told > 0)

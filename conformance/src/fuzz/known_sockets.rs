@@ -6,10 +6,10 @@ use super::transcript::{Cqe, Transcript};
 use softring_uapi::*;
 
 /// A request that waits on a socket that its own side shuts for sending, or a unix socket's peer
-/// for receiving: nothing tells of it. Or, where one CQ had more at rest, there is such a request.
+/// for receiving: nothing tells of it. Or, where one CQ had more when idle, there is such a request.
 pub fn shut_quietly(seen: &Seen) -> bool {
     let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
-    if seen.at_rest() {
+    if seen.when_idle() {
         let ended = |ud| seen.kernel.told(ud).any(|res| told.contains(&res));
         return seen.sqes().any(|(ring, sqe)| ended(sqe.ud) && is_shut(seen, ring, sqe));
     }

@@ -8,12 +8,12 @@ use softring_uapi::*;
 
 /// Do chains that wait for streams hold all workers that the kernel has for what ends by itself? It
 /// has as many as the task's first ring has entries (`io_init_wq_offload`). Then what they hold up
-/// is not told of, or not yet where a CQ had more at rest.
+/// is not told of, or not yet where a CQ had more when idle.
 pub fn all_wait(seen: &Seen) -> bool {
     let own = seen.request().map(|(_, own)| own.ud);
     let (kernel, softring) = seen.results();
     let untold = own.is_some() && kernel.is_empty() && !softring.is_empty();
-    if !untold && !seen.at_rest() {
+    if !untold && !seen.when_idle() {
         return false;
     }
     let worked = |i: usize| seen.kernel.recs.iter().any(|rec| rec.step == i && rec.ret == 0);
@@ -91,7 +91,7 @@ pub fn counts_late(seen: &Seen) -> bool {
     let behind = steps.skip_while(
         |step| !matches!(step, Step::Sqe { ring: of, sqe, .. } if *of == ring && sqe.ud == own.ud),
     );
-    let soon = behind.take_while(|step| !matches!(step, Step::Settle));
+    let soon = behind.take_while(|step| !matches!(step, Step::AwaitIdle));
     let enters = soon.filter(|step| matches!(step, Step::Enter(e) if e.ring == ring)).count();
     counts && enters > 1 && kernel.is_empty() && softring == [0]
 }
@@ -156,7 +156,7 @@ pub fn behind_barrier(seen: &Seen) -> bool {
         kernel != softring && (ended || one_behind_other(seen, ring))
     };
     // A call that waits for completions is told of none.
-    if seen.at_rest() || seen.what.about == "enter" {
+    if seen.when_idle() || seen.what.about == "enter" {
         return seen.sqes().any(late);
     }
     // Or it is told of in the same call on softring only, and later on the kernel.
@@ -183,7 +183,7 @@ fn one_behind_other(seen: &Seen, ring: u8) -> bool {
             false
         }
         Step::Enter(e) if e.ring == ring => core::mem::replace(&mut entered, drains),
-        Step::Settle => {
+        Step::AwaitIdle => {
             entered = false;
             false
         }

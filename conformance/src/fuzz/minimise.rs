@@ -73,16 +73,16 @@ impl Minimiser<'_> {
     }
 }
 
-/// Removes steps, but not the rests between those that stay: without them it would be another, racy
+/// Removes steps, but not the waits for idle between those that stay: without them it would be another, racy
 /// program.
 fn remove(steps: &mut Vec<Step>, start: usize, end: usize) {
     let mut at = 0;
     steps.retain(|s| {
         at += 1;
-        !(start < at && at <= end) || matches!(s, Step::Settle)
+        !(start < at && at <= end) || matches!(s, Step::AwaitIdle)
     });
-    steps.dedup_by(|a, b| *a == Step::Settle && *b == Step::Settle);
-    if steps.last() == Some(&Step::Settle) {
+    steps.dedup_by(|a, b| *a == Step::AwaitIdle && *b == Step::AwaitIdle);
+    if steps.last() == Some(&Step::AwaitIdle) {
         steps.pop();
     }
 }
@@ -138,7 +138,7 @@ fn simpler(step: &Step) -> Vec<Change> {
                 *max = None;
             }
         })],
-        Step::Settle | Step::Flush(_) | Step::Resize { .. } | Step::Host(_) => Vec::new(),
+        Step::AwaitIdle | Step::Flush(_) | Step::Resize { .. } | Step::Host(_) => Vec::new(),
     }
 }
 

@@ -26,7 +26,8 @@ pub enum Step {
     /// Submit what an enter left in the queue behind a request that was refused.
     Flush(u8),
     /// Wait until no ring's CQ moves any more.
-    Settle,
+    #[serde(alias = "Settle")]
+    AwaitIdle,
     /// Take `max` completions, or all, flushing what has overflowed.
     Reap {
         ring: u8,

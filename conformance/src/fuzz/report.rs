@@ -127,7 +127,7 @@ pub fn step(s: &Step) -> String {
         }
         Step::Enter(e) => enter(e),
         Step::Flush(ring) => format!("enter(ring{ring}, the rest)"),
-        Step::Settle => "settle".to_owned(),
+        Step::AwaitIdle => "await idle".to_owned(),
         Step::Reap { ring, max: None } => format!("reap ring{ring}"),
         Step::Reap { ring, max: Some(n) } => format!("reap ring{ring}, at most {n}"),
         Step::Register { ring, op, arg, nr } => {

@@ -78,8 +78,8 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Is it that one CQ had more than the other when both were at rest, or had no room for it?
-    pub fn at_rest(&self) -> bool {
+    /// Is it that one CQ had more than the other when both were when idle, or had no room for it?
+    pub fn when_idle(&self) -> bool {
         let text = &self.what.text;
         let more = text.starts_with("CQ tails");
         let full = format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x}");

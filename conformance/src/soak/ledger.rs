@@ -163,7 +163,7 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
     }
 
     /// Cancels until nothing is due any more; what comes meanwhile goes to `take`.
-    pub fn settle(&mut self, mut take: impl FnMut(End<T>)) -> Check {
+    pub fn cancel_all(&mut self, mut take: impl FnMut(End<T>)) -> Check {
         let began = Instant::now();
         while self.open() > 0 {
             let all = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL;

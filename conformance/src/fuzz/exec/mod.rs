@@ -5,8 +5,8 @@ pub mod arena;
 mod child;
 mod digest;
 mod host;
+mod idle;
 mod net;
-mod settle;
 mod world;
 
 use super::program::{Enter, Fd, Program, Setup, Slot, Sqe, Step, Val};
@@ -38,7 +38,7 @@ pub struct Args {
     /// A transcript of the same program: how many completions to wait for
     #[arg(long)]
     pub expect: Option<PathBuf>,
-    /// Microseconds without a completion that count as rest
+    /// Microseconds without a completion that count as idle
     #[arg(long, default_value_t = 3000)]
     pub quiet: u64,
     /// How calls leave the program: syscall, patch or sigsys
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<()> {
     let out = std::fs::File::create(&args.out).context("creating the transcript")?;
     std::env::set_current_dir(&args.dir).context("entering the directory")?;
     host::make_files()?;
-    let out = settle::move_high(out)?;
+    let out = idle::move_high(out)?;
     let waits = |s: &Step| matches!(s, Step::Sqe { sqe, .. } if sqe.op == IORING_OP_WAITID);
     if program.steps.iter().any(waits) {
         child::make()?;
@@ -119,7 +119,7 @@ impl Machine {
         }
         let step = program.steps.len();
         let want = expect.iter().find(|r| r.step == step);
-        let mut last = self.settle(want);
+        let mut last = self.await_idle(want);
         last.step = step;
         writeln!(out, "{}", serde_json::to_string(&last)?)?;
         for ring in 0..2 {
@@ -146,10 +146,10 @@ impl Machine {
             Step::Sqe { ring, sqe, bad_index } => ret(self.queue(*ring, sqe, *bad_index)),
             Step::Enter(e) => self.enter(e),
             Step::Flush(ring) => self.flush(*ring),
-            Step::Settle => self.settle(want),
-            // When a completion shows is not promised: the CQ is peeked at only at rest.
+            Step::AwaitIdle => self.await_idle(want),
+            // When a completion shows is not promised: the CQ is peeked at only when idle.
             Step::Reap { ring, max } => {
-                let tails = self.settle(want).tails;
+                let tails = self.await_idle(want).tails;
                 Rec { tails, ..self.reap(*ring, *max) }
             }
             Step::Register { ring, op, arg, nr } => self.register(*ring, *op, arg, *nr),
@@ -262,16 +262,16 @@ impl Machine {
         host::alarm(ALARM);
         let got = entry::enter(self.entry, fd, submit, e.min, flags, arg as usize, size);
         host::alarm(0);
-        // A thread that is awake takes what it sees, whatever the call came to; one that rests is
+        // A thread that is awake takes what it sees, whatever the call came to; one that sleeps is
         // woken. Of a ring that is disabled it takes nothing.
         if polled && (got >= 0 || entry::enter(self.entry, r.fd, 0, 0, wakeup, 0, 0) >= 0) {
-            settle::taken(r);
+            idle::taken(r);
         }
         let note = format!("queued {} dropped {}", r.sq_ready(), r.sq_dropped());
         Rec { notes: vec![note], ..ret(got as i64) }
     }
 
-    /// Enters until the queue is empty, or stays as it is; each time at rest, for a barrier's state
+    /// Enters until the queue is empty, or stays as it is; each time when idle, for a barrier's state
     /// depends on what is still with a worker.
     fn flush(&mut self, ring: u8) -> Rec {
         let (mut rec, mut last) = (Rec::default(), 0);
@@ -283,7 +283,7 @@ impl Machine {
             }
             last = left;
             let guided = std::mem::take(&mut self.guided);
-            self.settle(None);
+            self.await_idle(None);
             self.guided = guided;
             let got = self.enter(&Enter { ring, ..Enter::default() });
             rec.notes.extend(got.notes);
@@ -329,7 +329,7 @@ impl Machine {
         empty(r, &mut taken, max);
         // What has found room may have let more begin: a chain behind a count of completions.
         if max.is_none() && rec.notes[0] != "sq flags 0x0" {
-            self.rest(None);
+            self.idle_tails(None);
         }
         let Some(r) = &mut self.rings[at] else { return ret(NO_RING) };
         if max.is_none() {
@@ -353,7 +353,7 @@ impl Machine {
         Cqe { ud, res, flags: c.flags, big: c.big }
     }
 
-    /// At rest: puts aside the descriptors of all that has completed, in whatever order that is
+    /// When idle: puts aside the descriptors of all that has completed, in whatever order that is
     /// reaped.
     fn name_fds(&mut self) {
         let rings = self.rings.iter().flatten();

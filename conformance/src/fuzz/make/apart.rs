@@ -1,9 +1,9 @@
 //! Keeps a program's requests apart where its outcome would depend on who comes first: a program
 //! that races with itself says nothing about either side, and nothing in the comparison excuses it.
 //!
-//! Between two rests, no request touches what another one changes, unless a link orders the two;
+//! Between two waits for idle, no request touches what another one changes, unless a link orders the two;
 //! and what searches for other requests, or counts completions, comes before all that may run on a
-//! worker, or waits for the next rest.
+//! worker, or waits for the next one.
 
 use super::pool::{FILES, Key, Made, WORLD, buf_key, is_child, is_file, is_slot, ud_key};
 use crate::fuzz::exec::arena::FUTEXES;
@@ -36,7 +36,7 @@ pub struct Piece {
     notifies: bool,
 }
 
-/// A chain that waits, at rest.
+/// A chain that waits when all is idle.
 #[derive(Debug)]
 struct Armed {
     /// The key of the slot whose event lets all of it go; 0 if none surely does.
@@ -54,7 +54,7 @@ impl Armed {
     }
 
     /// What it touches besides the thing that it waits for.
-    fn rest(&self) -> Vec<Key> {
+    fn other_keys(&self) -> Vec<Key> {
         self.keys.iter().copied().filter(|k| k.0 != self.by).collect()
     }
 }
@@ -201,12 +201,12 @@ impl Apart {
             (true, _) => {
                 // Once it is woken it runs beside the rest of its waker's chain.
                 let alone = chain.iter().all(|p| p.keys.iter().all(|k| k.0 != old.by));
-                let rest = old.rest();
+                let others_keys = old.other_keys();
                 let others = || self.moving.iter().chain(chain).chain([new]);
-                alone && !others().any(|p| clashes(&rest, &p.keys))
+                alone && !others().any(|p| clashes(&others_keys, &p.keys))
             }
             (false, true) => {
-                !chain.iter().any(|p| old.woken(&p.keys) && clashes(&old.rest(), &new.keys))
+                !chain.iter().any(|p| old.woken(&p.keys) && clashes(&old.other_keys(), &new.keys))
             }
             (false, false) => !clashes(&old.keys, &new.keys),
         })
@@ -259,7 +259,7 @@ impl Apart {
     }
 
     /// Everything that can run has run.
-    pub fn rest(&mut self) {
+    pub fn all_idle(&mut self) {
         self.moving.clear();
     }
 

@@ -86,21 +86,21 @@ pub fn program(seed: u64, only: &[u8]) -> Program {
     for _ in 0..g.rng.u32(rounds) {
         g.round();
     }
-    Program { seed, tmpfs, steps: barriers_settle(g.steps) }
+    Program { seed, tmpfs, steps: barriers_await_idle(g.steps) }
 }
 
-/// Has a program rest behind each batch with a barrier: whether that still holds what comes next
+/// Has a program await idle behind each batch with a barrier: whether that still holds what comes next
 /// depends on workers.
-fn barriers_settle(steps: Vec<Step>) -> Vec<Step> {
+fn barriers_await_idle(steps: Vec<Step>) -> Vec<Step> {
     let mut out = Vec::with_capacity(steps.len());
     let (mut barrier, mut went) = (false, false);
     for step in steps {
         match &step {
             Step::Sqe { .. } if barrier && went => {
-                out.push(Step::Settle);
+                out.push(Step::AwaitIdle);
                 (barrier, went) = (false, false);
             }
-            Step::Settle if went => (barrier, went) = (false, false),
+            Step::AwaitIdle if went => (barrier, went) = (false, false),
             Step::Flush(_) => went = barrier,
             _ => {}
         }
@@ -315,9 +315,9 @@ impl Gen<'_> {
         self.steps.push(Step::Flush(ring));
     }
 
-    fn settle(&mut self) {
-        self.steps.push(Step::Settle);
-        self.apart.rest();
+    fn await_idle(&mut self) {
+        self.steps.push(Step::AwaitIdle);
+        self.apart.all_idle();
     }
 
     fn round(&mut self) {
@@ -328,7 +328,7 @@ impl Gen<'_> {
         if self.chance(7) {
             return;
         }
-        self.settle();
+        self.await_idle();
         let outside = if self.net { 60 } else { 35 };
         if self.chance(outside) {
             self.host();
@@ -339,7 +339,7 @@ impl Gen<'_> {
             } else {
                 self.register();
             }
-            self.settle();
+            self.await_idle();
         }
         if self.chance(65) {
             let max = self.chance(15).then(|| self.rng.u32(0..4));

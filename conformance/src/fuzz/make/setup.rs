@@ -5,7 +5,7 @@ use crate::fuzz::program::{Program, Setup, Step};
 use softring_uapi::*;
 
 /// Makes rings of threads that submit out of all rings that can be such; the program is the same
-/// otherwise. Their threads rest at once, soon, or not at all. Where a bad SQE ends a batch, they
+/// otherwise. Their threads sleep at once, soon, or not at all. Where a bad SQE ends a batch, they
 /// come back for the rest: what has happened by then is a race, so none ends it.
 pub fn sqpoll(program: &mut Program) {
     const TASKRUN: u32 =
@@ -97,7 +97,7 @@ impl Gen<'_> {
             let nop = self.op(IORING_OP_NOP);
             self.queue(nop, &mut Vec::new());
             self.enter(0);
-            self.steps.push(Step::Settle);
+            self.steps.push(Step::AwaitIdle);
             self.steps.push(Step::Reap { ring: 0, max: None });
         }
     }

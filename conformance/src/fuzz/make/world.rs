@@ -18,7 +18,7 @@ impl Gen<'_> {
         };
         self.apart.happened(key);
         self.steps.push(Step::Host(act));
-        self.settle();
+        self.await_idle();
     }
 
     /// Something happens to the files from outside, and is given time to be noticed.

@@ -85,7 +85,7 @@ impl Race {
             cancelled
         })?;
         self.last_chance(&mut ends)?;
-        self.ledger.settle(|end| ends[end.token.0].push(end))?;
+        self.ledger.cancel_all(|end| ends[end.token.0].push(end))?;
         for (w, ends) in all.iter().zip(&ends) {
             let of =
                 |n| -> Vec<Cqe> { ends.iter().filter(|e| e.token.1 == n).map(|e| e.cqe).collect() };

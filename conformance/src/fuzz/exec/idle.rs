@@ -1,4 +1,4 @@
-//! Waiting until nothing moves: the fuzzer's programs peek at completions only at rest.
+//! Waiting until nothing moves: the fuzzer's programs peek at completions only when idle.
 #![allow(unsafe_code)]
 
 use super::Machine;
@@ -8,7 +8,7 @@ use softring_uapi::*;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::time::{Duration, Instant};
 
-/// Rest is not waited for longer than this.
+/// Idleness is not waited for longer than this.
 const LIMIT: Duration = Duration::from_millis(400);
 /// Nor that an SQ thread takes what it was shown.
 const TAKEN: Duration = Duration::from_millis(400);
@@ -30,15 +30,15 @@ impl Machine {
 
     /// Waits until no CQ has moved for a while; with a run to follow, first until it has come as
     /// far as that one.
-    pub(super) fn settle(&mut self, want: Option<&Rec>) -> Rec {
-        let last = self.rest(want);
+    pub(super) fn await_idle(&mut self, want: Option<&Rec>) -> Rec {
+        let last = self.idle_tails(want);
         // Once out of step, there is nothing to wait for any more.
         self.guided &= want.is_some_and(|w| w.tails == last);
         Rec { tails: last, ..Rec::default() }
     }
 
     /// The same; answers the CQs' tails.
-    pub(super) fn rest(&mut self, want: Option<&Rec>) -> Vec<u32> {
+    pub(super) fn idle_tails(&mut self, want: Option<&Rec>) -> Vec<u32> {
         let start = Instant::now();
         let quiet = Duration::from_micros(self.quiet);
         let mut last = self.tails();
