@@ -196,7 +196,7 @@ impl Context {
     }
 
     fn judge(&self, cb: &iocb, last_direct: &mut Option<u32>) -> Result<()> {
-        let flagged = cb.aio_flags & IOCB_FLAG_HIPRI != 0 && !PROCESS.deaf.load(Relaxed);
+        let flagged = cb.aio_flags & IOCB_FLAG_HIPRI != 0 && !PROCESS.misses_calls.load(Relaxed);
         let wanted = if flagged { POLLED } else { PLAIN };
         if wanted == POLLED {
             polled_rules(cb, last_direct)?;

@@ -50,7 +50,7 @@ pub fn poll_all() {
 /// Do all calls on contexts reach us? If not, the flag is ignored, as the kernel ignores it: a
 /// context may end past us, and with it the memory that is polled.
 pub fn all_calls_reported(all: bool) {
-    PROCESS.deaf.store(!all, Relaxed);
+    PROCESS.misses_calls.store(!all, Relaxed);
 }
 
 /// `io_setup(2)`: create an asynchronous I/O context. `emulate`: make one of ours where the kernel

@@ -48,8 +48,8 @@ pub(super) struct OfProcess {
     counted: AtomicUsize,
     /// Every context is polled.
     pub(super) poll_all: AtomicBool,
-    /// Some calls on contexts do not reach us, as far as the entry points know.
-    pub(super) deaf: AtomicBool,
+    /// Some calls on contexts do not reach the engine, as far as the entry points know.
+    pub(super) misses_calls: AtomicBool,
     /// There was an emulated context in this process or its parents.
     pub(super) emulated: AtomicBool,
     pub(super) counts: Counts,
@@ -69,7 +69,7 @@ pub(super) static PROCESS: OfProcess = OfProcess {
     table: RwLock::new(Table::new()),
     counted: AtomicUsize::new(0),
     poll_all: AtomicBool::new(false),
-    deaf: AtomicBool::new(false),
+    misses_calls: AtomicBool::new(false),
     emulated: AtomicBool::new(false),
     counts: Counts {
         peeked: AtomicU64::new(0),
@@ -138,13 +138,13 @@ pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(write())), |_| 
 
 impl OfProcess {
     fn in_child(&self) {
-        let Self { table, counted, poll_all, deaf, emulated, counts } = self;
+        let Self { table, counted, poll_all, misses_calls, emulated, counts } = self;
         counted.store(0, Relaxed);
         // The contexts are the parent's, and the kernel knows none of them here. Their locks may be
         // held by threads that are not here: never peeked at again.
         Box::leak(Box::new(core::mem::take(&mut *write_to(table))));
         keeps(poll_all, "what the environment has set holds for children");
-        keeps(deaf, "what the entry points know holds for children");
+        keeps(misses_calls, "what the entry points know holds for children");
         keeps(emulated, "says so of its parents, too");
         keeps(counts, "for tests and reports only");
     }
