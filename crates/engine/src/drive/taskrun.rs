@@ -90,6 +90,6 @@ impl Ctx {
         if self.completion.eventfd.as_ref().is_some_and(pending) {
             return;
         }
-        self.tell_of_work(worker);
+        self.signal_task_work(worker);
     }
 }

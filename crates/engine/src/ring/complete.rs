@@ -210,7 +210,7 @@ impl Ctx {
 
     /// DEFER_TASKRUN: there is work for when the program enters. An eventfd for late completions
     /// tells of it if a worker brings it.
-    pub(crate) fn tell_of_work(&mut self, by_worker: bool) {
+    pub(crate) fn signal_task_work(&mut self, by_worker: bool) {
         self.wake();
         if let Some(e) = &self.completion.eventfd
             && (!e.only_async || by_worker)

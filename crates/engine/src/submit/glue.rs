@@ -111,6 +111,6 @@ impl Ctx {
         }
         self.drive.wake_driver();
         self.wake_waiters();
-        self.tell_of_work(true);
+        self.signal_task_work(true);
     }
 }
