@@ -168,7 +168,7 @@ try() {
     fi
     # What the image's ENV says is there for the first only.
     # shellcheck disable=SC2016  # the container's shell expands these
-    "$who" run --rm --quiet "${more[@]}" -e LANES=8 -e GATE=$gate -v "$data:/data" \
+    "$who" run --rm --quiet "${more[@]}" -e JOBS=8 -e GATE=$gate -v "$data:/data" \
         localhost/with-softring sh -c '
             until [ -z "$GATE" ] || [ -e "$GATE" ]; do sleep 0.1; done
             rings-inside.sh preload; rc=$?

@@ -9,7 +9,7 @@ const path = require('node:path');
 
 const [dir, count, command] = [process.argv[2], Number(process.argv[3]), process.argv[4]];
 // How many files at a time.
-const LANES = Number(process.env.LANES || 48);
+const JOBS = Number(process.env.JOBS || 48);
 const name = (kind, i) => path.join(dir, `d${i % 16}`, `${kind}${i}`);
 const content = (i) => Buffer.alloc((i * 37) % 9000, `file ${i} `);
 // What an operation answers, or the name of its error.
@@ -50,10 +50,10 @@ async function main() {
   // Each has one operation at a time: more than libuv's ring has entries would go to its threads.
   const all = [];
   let next = 0;
-  const lane = async () => {
+  const job = async () => {
     for (let i; (i = next++) < count; ) all[i] = await one(i);
   };
-  await Promise.all(Array.from({ length: LANES }, lane));
+  await Promise.all(Array.from({ length: JOBS }, job));
   all.forEach((line) => digest.update(`${line}\n`));
   for (let i = 0; i < 16; i++) {
     digest.update((await fs.readdir(path.join(dir, `d${i}`))).sort().join(' '));

@@ -1,4 +1,4 @@
-# What .ci/run is made of: steps with limits, lanes of steps side by side, a summary.
+# What .ci/run is made of: steps with limits, two lists of steps side by side, a summary.
 # shellcheck shell=bash
 
 # The run ends by itself before its caller ends it, whose time limit would lose what was printed: no
@@ -83,7 +83,7 @@ causes() {
     tail -n 12 "$3"
 }
 
-# side_by_side LANE LANE  runs two functions of steps at the same time, for parts that leave a
+# side_by_side FIRST SECOND  runs two functions of steps at the same time, for parts that leave a
 # processor idle; what the second prints comes in one piece behind the first.
 side_by_side() {
     local aside=$RECORD/aside other

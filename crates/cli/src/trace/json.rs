@@ -6,8 +6,8 @@
 //! trace has a million of them soon.
 
 use super::counters::points;
-use super::lanes::{Lanes, Place};
 use super::record::{Kept, Record, began};
+use super::tracks::{Position, Tracks};
 use crate::strace::{file_name, select::Select};
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ struct Life {
     waited: Vec<(&'static str, u64, u64)>,
     began: u64,
     tid: u32,
-    place: Place,
+    position: Position,
 }
 
 struct Writer<'a, W, F> {
@@ -47,7 +47,7 @@ struct Writer<'a, W, F> {
     select: Select,
     /// Times in µs.
     at: F,
-    lanes: Lanes,
+    tracks: Tracks,
     lives: HashMap<(u32, u32), Life>,
     names: HashMap<(u32, bool, i32), String>,
     local: Vec<u8>,
@@ -95,7 +95,7 @@ pub fn write(
         record,
         select,
         at,
-        lanes: Lanes::default(),
+        tracks: Tracks::default(),
         lives: HashMap::new(),
         names: record.names.clone(),
         local: Vec::new(),
@@ -179,8 +179,8 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
             Step::Inline => {
                 let from = began(e);
                 if self.select.shows(e.opcode, e.value, self.ns(from, e.time)) {
-                    let (place, life) = self.begin(kept, from);
-                    self.lanes.give(place, e.time);
+                    let (position, life) = self.begin(kept, from);
+                    self.tracks.give(position, e.time);
                     self.end(&life, e.time, Some(e.value));
                 }
             }
@@ -197,22 +197,25 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
     }
 
     /// A request begins, on a track of its ring.
-    fn begin(&mut self, kept: &Kept, from: u64) -> (Place, Life) {
+    fn begin(&mut self, kept: &Kept, from: u64) -> (Position, Life) {
         let e = &kept.event;
         let source = &self.record.sources[kept.source as usize];
-        let (place, new) = self.lanes.take(kept.source, from);
+        let (position, new) = self.tracks.take(kept.source, from);
         if new {
             let flags: Vec<&str> = names_of(source.flags, &SETUP_NAMES).collect();
             let track = match flags.as_slice() {
                 [] => format!("ring {}", source.ring),
                 flags => format!("ring {} ({})", source.ring, flags.join(", ")),
             };
-            let tid = self.lanes.tid(place);
+            let tid = self.tracks.tid(position);
             self.name("thread_name", source.pid, Some(tid), &track);
         }
         let args = self.arguments(kept);
         let (phase, waited) = (None, Vec::new());
-        (place, Life { opcode: e.opcode, args, phase, waited, began: from, tid: e.tid, place })
+        (
+            position,
+            Life { opcode: e.opcode, args, phase, waited, began: from, tid: e.tid, position },
+        )
     }
 
     /// What an SQE says.
@@ -268,7 +271,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         };
         if e.step == Step::More {
             if self.select.shows(life.opcode, e.value, self.ns(life.began, e.time)) {
-                let (pid, tid) = (self.pid(kept.source), self.lanes.tid(life.place));
+                let (pid, tid) = (self.pid(kept.source), self.tracks.tid(life.position));
                 let (ts, res) = ((self.at)(e.time), e.value);
                 self.put(&format!(
                     "{{\"ph\":\"i\",\"s\":\"t\",\"name\":\"cqe\",\"pid\":{pid},\"tid\":{tid},\
@@ -284,7 +287,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
             self.lives.insert(key, life);
             return;
         }
-        self.lanes.give(life.place, e.time);
+        self.tracks.give(life.position, e.time);
         if self.select.shows(life.opcode, e.value, self.ns(life.began, e.time)) {
             self.end(&life, e.time, Some(e.value));
             if life.tid != e.tid && !life.waited.is_empty() {
@@ -300,7 +303,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
     /// Writes a request, which has ended, or has not.
     fn end(&mut self, life: &Life, time: u64, res: Option<i32>) {
         self.told.requests += 1;
-        let (pid, tid) = (self.pid(life.place.0), self.lanes.tid(life.place));
+        let (pid, tid) = (self.pid(life.position.0), self.tracks.tid(life.position));
         let mut args = life.args.clone();
         let comma = if args.is_empty() { "" } else { "," };
         let _ = match res {

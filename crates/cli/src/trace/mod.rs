@@ -4,12 +4,12 @@
 mod counters;
 mod find;
 mod json;
-mod lanes;
 mod output;
 mod readers;
 mod record;
 pub mod session;
 mod svg;
+mod tracks;
 
 pub use readers::Readers;
 

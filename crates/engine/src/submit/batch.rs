@@ -164,7 +164,7 @@ impl Ctx {
     }
 
     fn aio_completed(&mut self, done: &[Completion]) -> usize {
-        let (mut nowait, mut lanes, mut now) = (Vec::new(), Vec::new(), None);
+        let (mut nowait, mut fallbacks, mut now) = (Vec::new(), Vec::new(), None);
         for &Completion { token, res, ticket } in done {
             match &mut self.drive.transports.polling {
                 Some(polling) if res == AGAIN => polling.hybrid.gone(ticket),
@@ -173,18 +173,18 @@ impl Ctx {
             }
             if let Some(kept) = self.reqs.direct.take(token) {
                 match kept.goes_on(res) {
-                    Some(done) => lanes.push((kept, done)),
+                    Some(done) => fallbacks.push((kept, done)),
                     None => self.direct_done(&kept, res as i32),
                 }
             } else if !self.aio_request_done(ReqId::from_u64(token), res) {
                 nowait.push(ReqId::from_u64(token));
             }
         }
-        let elsewhere = nowait.len() + lanes.len();
+        let elsewhere = nowait.len() + fallbacks.len();
         for id in nowait {
             self.aio_instead(id);
         }
-        for (kept, done) in lanes {
+        for (kept, done) in fallbacks {
             self.direct_fallback(kept, done);
         }
         elsewhere

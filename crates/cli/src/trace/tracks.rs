@@ -6,7 +6,7 @@ const FIRST: u32 = 5_000_000;
 
 /// A track: a thread that there is not, for viewers.
 #[derive(Clone, Copy, Debug)]
-struct Lane {
+struct Track {
     tid: u32,
     taken: bool,
     /// When its last request ended, in ticks.
@@ -15,41 +15,41 @@ struct Lane {
 
 /// The tracks of all rings.
 #[derive(Debug, Default)]
-pub struct Lanes {
+pub struct Tracks {
     /// By source.
-    rings: Vec<Vec<Lane>>,
+    rings: Vec<Vec<Track>>,
     used: u32,
 }
 
 /// Where a request lies: its source and the index there.
-pub type Place = (u32, usize);
+pub type Position = (u32, usize);
 
-impl Lanes {
+impl Tracks {
     /// A track for a request that began then; true if it is a new one.
-    pub fn take(&mut self, source: u32, began: u64) -> (Place, bool) {
+    pub fn take(&mut self, source: u32, began: u64) -> (Position, bool) {
         let ring = source as usize;
         if self.rings.len() <= ring {
             self.rings.resize(ring + 1, Vec::new());
         }
-        let lanes = &mut self.rings[ring];
-        let free = lanes.iter().position(|lane| !lane.taken && lane.ended <= began);
-        let at = free.unwrap_or(lanes.len());
+        let tracks = &mut self.rings[ring];
+        let free = tracks.iter().position(|track| !track.taken && track.ended <= began);
+        let at = free.unwrap_or(tracks.len());
         if free.is_none() {
-            lanes.push(Lane { tid: FIRST + self.used, taken: true, ended: 0 });
+            tracks.push(Track { tid: FIRST + self.used, taken: true, ended: 0 });
             self.used += 1;
         }
-        lanes[at].taken = true;
+        tracks[at].taken = true;
         ((source, at), free.is_none())
     }
 
     /// The request there has ended.
-    pub fn give(&mut self, (source, at): Place, ended: u64) {
-        let lane = &mut self.rings[source as usize][at];
-        (lane.taken, lane.ended) = (false, ended);
+    pub fn give(&mut self, (source, at): Position, ended: u64) {
+        let track = &mut self.rings[source as usize][at];
+        (track.taken, track.ended) = (false, ended);
     }
 
     /// The number of a track.
-    pub fn tid(&self, (source, at): Place) -> u32 {
+    pub fn tid(&self, (source, at): Position) -> u32 {
         self.rings[source as usize][at].tid
     }
 }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn requests_of_a_track_do_not_overlap() {
-        let mut l = Lanes::default();
+        let mut l = Tracks::default();
         let (a, new) = l.take(0, 10);
         assert!(new);
         let (b, new) = l.take(0, 11);
