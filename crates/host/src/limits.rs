@@ -51,8 +51,8 @@ pub const AIO_DEPTH_MAX: u32 = 4096;
 
 /// Contexts of ended rings that are kept for the next, and their iocbs in all: a part of
 /// `fs.aio-max-nr`, which is everybody's.
-pub const AIO_KEPT: usize = 4;
-pub const AIO_KEPT_DEPTH: u32 = 2048;
+pub const AIO_CACHED: usize = 4;
+pub const AIO_CACHED_DEPTH: u32 = 2048;
 
 /// Events that one blocking io_pgetevents takes: 1 KiB of stack, and a batch's worth.
 pub const AIO_WAIT_BATCH: usize = 32;

@@ -1,6 +1,6 @@
 //! What was in flight, and how many requests ended per second, over the time of a trace.
 
-use super::record::{Kept, began};
+use super::record::{Recorded, began};
 use softring_engine::stats::trace::Step;
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ pub struct Point {
 }
 
 /// The points of all rings, in order of time; of events in their order, `at` their times in µs.
-pub fn points(events: &[Kept], at: impl Fn(u64) -> f64) -> Vec<Point> {
-    let ends = |k: &&Kept| matches!(k.event.step, Step::Done | Step::Inline);
+pub fn points(events: &[Recorded], at: impl Fn(u64) -> f64) -> Vec<Point> {
+    let ends = |k: &&Recorded| matches!(k.event.step, Step::Done | Step::Inline);
     let ended = events.iter().filter(ends).count();
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return Vec::new() };
     let n = (ended / EACH).clamp(1, MOST);
@@ -71,7 +71,7 @@ mod tests {
     fn requests_are_counted_by_stretches() {
         let kept = |time, step| {
             let event = Event { time, step, req: 1, ..Event::default() };
-            Kept { source: 0, event, more: Box::default() }
+            Recorded { source: 0, event, more: Box::default() }
         };
         // Two in flight at a time, for 400 requests, one ended in each µs.
         let mut events = vec![kept(0, Step::Submit)];

@@ -6,7 +6,7 @@
 //! trace has a million of them soon.
 
 use super::counters::points;
-use super::record::{Kept, Record, began};
+use super::record::{Record, Recorded, began};
 use super::tracks::{Position, Tracks};
 use crate::strace::{file_name, select::Select};
 use anyhow::Context;
@@ -84,7 +84,7 @@ pub fn phase(step: Step) -> Option<&'static str> {
 /// Writes the file. `events` are in order, and `at` tells their times in µs from `start` on.
 pub fn write(
     out: impl Write,
-    events: &[Kept],
+    events: &[Recorded],
     record: &Record,
     select: Select,
     at: impl Fn(u64) -> f64,
@@ -173,7 +173,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         ));
     }
 
-    fn event(&mut self, kept: &Kept) {
+    fn event(&mut self, kept: &Recorded) {
         let e = &kept.event;
         match e.step {
             Step::Inline => {
@@ -197,7 +197,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
     }
 
     /// A request begins, on a track of its ring.
-    fn begin(&mut self, kept: &Kept, from: u64) -> (Position, Life) {
+    fn begin(&mut self, kept: &Recorded, from: u64) -> (Position, Life) {
         let e = &kept.event;
         let source = &self.record.sources[kept.source as usize];
         let (position, new) = self.tracks.take(kept.source, from);
@@ -219,7 +219,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
     }
 
     /// What an SQE says.
-    fn arguments(&self, kept: &Kept) -> String {
+    fn arguments(&self, kept: &Recorded) -> String {
         let e = &kept.event;
         let mut args = String::new();
         // Writing to a string does not fail.
@@ -242,7 +242,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         args
     }
 
-    fn text(&mut self, kept: &Kept) {
+    fn text(&mut self, kept: &Recorded) {
         let e = &kept.event;
         let Some(life) = self.lives.get_mut(&(kept.source, e.req)) else { return };
         if e.value != TEXT_STRUCTURE {
@@ -253,14 +253,14 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         }
     }
 
-    fn file(&mut self, kept: &Kept) {
+    fn file(&mut self, kept: &Recorded) {
         let key = (kept.source, kept.event.flags & FIXED != 0, kept.event.value);
         if let Some(name) = file_name(&kept.event, kept.bytes(), &mut self.local) {
             self.names.insert(key, name);
         }
     }
 
-    fn step(&mut self, kept: &Kept) {
+    fn step(&mut self, kept: &Recorded) {
         let e = &kept.event;
         let key = (kept.source, e.req);
         let mut life = match self.lives.remove(&key) {
@@ -338,7 +338,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
     }
 
     /// What a thread did.
-    fn span(&mut self, kept: &Kept) {
+    fn span(&mut self, kept: &Recorded) {
         let e = &kept.event;
         let source = &self.record.sources[kept.source as usize];
         let (pid, ring) = (source.pid, source.ring);
@@ -388,7 +388,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
     }
 
     /// How many were in flight and ended, by ring.
-    fn counters(&mut self, events: &[Kept]) {
+    fn counters(&mut self, events: &[Recorded]) {
         for p in points(events, &self.at) {
             let source = &self.record.sources[p.source as usize];
             let (pid, ring, ts) = (source.pid, source.ring, (p.ts * 1000.0).round() / 1000.0);

@@ -14,7 +14,7 @@ const MOST: usize = 65_536;
 
 /// An event, and whose it is.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct Recorded {
     /// Index of its source.
     pub source: u32,
     pub event: Event,
@@ -22,7 +22,7 @@ pub struct Kept {
     pub more: Box<[u64]>,
 }
 
-impl Kept {
+impl Recorded {
     /// The bytes that belong to it.
     pub fn bytes(&self) -> Vec<u8> {
         let all = self.more.iter().flat_map(|word| word.to_ne_bytes());
@@ -41,7 +41,7 @@ pub fn began(e: &Event) -> u64 {
 
 #[derive(Debug)]
 pub struct Record {
-    events: VecDeque<Kept>,
+    events: VecDeque<Recorded>,
     keep: usize,
     pub sources: Vec<Source>,
     /// By process and ring.
@@ -90,7 +90,7 @@ impl Record {
             self.leave_out();
             self.left_out += 1;
         }
-        self.events.push_back(Kept { source: index, event, more: more.into() });
+        self.events.push_back(Recorded { source: index, event, more: more.into() });
     }
 
     /// Lets the oldest event go. What it says of a descriptor is still good.
@@ -106,8 +106,8 @@ impl Record {
     }
 
     /// Takes the events, in the order of their times.
-    pub fn by_time(&mut self) -> Vec<Kept> {
-        let mut events: Vec<Kept> = self.events.drain(..).collect();
+    pub fn by_time(&mut self) -> Vec<Recorded> {
+        let mut events: Vec<Recorded> = self.events.drain(..).collect();
         events.sort_by_key(|k| k.event.time);
         events
     }

@@ -1,7 +1,7 @@
 //! A picture of a few requests of a trace, for where no viewer is at hand.
 
 use super::json::{op_name, phase};
-use super::record::{Kept, Record, began};
+use super::record::{Record, Recorded, began};
 use softring_engine::stats::trace::Step;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -56,7 +56,7 @@ impl Row {
 }
 
 /// The picture of `events`, which are in order; `at` tells their times in µs.
-pub fn draw(events: &[Kept], record: &Record, at: impl Fn(u64) -> f64) -> String {
+pub fn draw(events: &[Recorded], record: &Record, at: impl Fn(u64) -> f64) -> String {
     let requests = requests(events, record, &at);
     let start = requests.iter().filter_map(|r| Some(r.parts.first()?.1)).fold(f64::MAX, f64::min);
     let end = requests.iter().map(Row::end).fold(0.0, f64::max);
@@ -66,23 +66,23 @@ pub fn draw(events: &[Kept], record: &Record, at: impl Fn(u64) -> f64) -> String
 }
 
 /// Where the picture begins: with the first request that had to wait, if one had.
-fn first(events: &[Kept]) -> usize {
+fn first(events: &[Recorded]) -> usize {
     use Step::{Aio, Armed, Drained, Model, Punt, Queued, Submit};
-    let waits = |k: &&Kept| {
+    let waits = |k: &&Recorded| {
         matches!(k.event.step, Armed | Punt | Aio | Model | Queued | Drained) && k.event.req != 0
     };
     let Some(first) = events.iter().find(waits) else { return 0 };
-    let taken = |k: &Kept| {
+    let taken = |k: &Recorded| {
         let own = (k.source, k.event.req) == (first.source, first.event.req);
         own && k.event.step == Submit
     };
     events.iter().position(taken).unwrap_or(0)
 }
 
-fn requests(events: &[Kept], record: &Record, at: &impl Fn(u64) -> f64) -> Vec<Row> {
+fn requests(events: &[Recorded], record: &Record, at: &impl Fn(u64) -> f64) -> Vec<Row> {
     let (mut rows, mut known) = (Vec::<Row>::new(), HashMap::new());
     let last = events.last().map_or(0.0, |k| at(k.event.time));
-    for Kept { source, event: e, .. } in &events[first(events)..] {
+    for Recorded { source, event: e, .. } in &events[first(events)..] {
         let ring = record.sources[*source as usize].ring;
         let (name, ts) = (format!("ring {ring} {}", op_name(e.opcode)), at(e.time));
         match e.step {
@@ -111,14 +111,14 @@ fn requests(events: &[Kept], record: &Record, at: &impl Fn(u64) -> f64) -> Vec<R
 }
 
 fn threads(
-    events: &[Kept],
+    events: &[Recorded],
     record: &Record,
     at: &impl Fn(u64) -> f64,
     start: f64,
     end: f64,
 ) -> Vec<Row> {
     let (mut rows, mut known) = (Vec::<Row>::new(), HashMap::new());
-    for Kept { source, event: e, .. } in events.iter().filter(|k| k.event.step.is_span()) {
+    for Recorded { source, event: e, .. } in events.iter().filter(|k| k.event.step.is_span()) {
         let (from, to) = (at(began(e)), at(e.time));
         let what = match e.step {
             Step::Enter | Step::Pass => "enter",

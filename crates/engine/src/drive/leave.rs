@@ -29,7 +29,7 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     }
     let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
     let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
-    let holds = ctx.holds_anything() || softring_host::fd::kept::any();
+    let holds = ctx.holds_anything() || softring_host::fd::dup_cache::any();
     // Who drives in its own poll is back there soon; else the tick finds out.
     let told = ctx.completion.eventfd.is_some() && !ring.is_polled();
     let immediate = told || ctx.completion.poll_fd.is_some() || ring.sq.get().is_some();

@@ -9,7 +9,7 @@ use softring_host::fork::{AtFork, keeps};
 use softring_host::process_lock::ProcessLock;
 use softring_host::sync::real::{Mutex, OnceLock};
 
-use super::aio::kept;
+use super::aio::context_cache;
 use super::model::{self, files};
 use crate::policy::hybrid::Timer;
 
@@ -22,7 +22,7 @@ pub(crate) struct OfProcess {
     pub(super) loadavg: OnceLock<Option<InternalFd>>,
     pub(super) devices: OnceLock<Box<[model::Device]>>,
     pub(super) modelled_files: files::OfProcess,
-    pub(super) kept: Mutex<kept::State>,
+    pub(super) aio_contexts: Mutex<context_cache::State>,
     /// Of who changes the time that a socket's receives wait, for one call.
     pub(crate) receive_timeouts: ProcessLock,
 }
@@ -74,7 +74,7 @@ pub(crate) static PROCESS: OfProcess = OfProcess {
     loadavg: OnceLock::new(),
     devices: OnceLock::new(),
     modelled_files: files::OfProcess::new(),
-    kept: Mutex::new(kept::State::new()),
+    aio_contexts: Mutex::new(context_cache::State::new()),
     receive_timeouts: ProcessLock::new(),
 };
 
@@ -87,13 +87,21 @@ impl OfProcess {
     }
 
     fn in_child(&self) {
-        let Self { flags, kernel, loadavg, devices, modelled_files, kept, receive_timeouts } = self;
+        let Self {
+            flags,
+            kernel,
+            loadavg,
+            devices,
+            modelled_files,
+            aio_contexts,
+            receive_timeouts,
+        } = self;
         flags.in_child();
         keeps(kernel, "the same for a child");
         keeps(loadavg, "a child has the descriptors of its parent");
         keeps(devices, "what the environment has set holds for children, which go on with copies");
         keeps(modelled_files, "held over the fork, and a child has its parent's files");
-        kept::forget(kept);
+        context_cache::forget(aio_contexts);
         keeps(receive_timeouts, "names its holder by process");
     }
 }

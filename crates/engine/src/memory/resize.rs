@@ -18,19 +18,19 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
 /// The entries between a head and a tail, as words.
-struct Kept {
+struct Entries {
     from: u32,
     size: usize,
     words: Vec<u64>,
 }
 
-impl Kept {
-    fn take(mem: &Region, base: usize, size: usize, slots: u32, from: u32, to: u32) -> Kept {
+impl Entries {
+    fn take(mem: &Region, base: usize, size: usize, slots: u32, from: u32, to: u32) -> Entries {
         let n = to.wrapping_sub(from);
         let slot = |i: u32| base + (from.wrapping_add(i) & (slots - 1)) as usize * size;
         let word = |i: u32, w: usize| mem.load(slot(i) + w * 8);
         let words = (0..n).flat_map(|i| (0..size / 8).map(move |w| word(i, w))).collect();
-        Kept { from, size, words }
+        Entries { from, size, words }
     }
 
     fn put(&self, mem: &Region, base: usize, slots: u32) {
@@ -71,7 +71,7 @@ impl Rings {
     /// `EOVERFLOW` if what is in them does not fit; nothing has changed then.
     pub(crate) fn move_to(&mut self, geo: Geometry, rings: Region, sqes: Region) -> Result<()> {
         let old = self.geo;
-        let words = KEPT.map(|at| self.rings.word(at).load(Acquire));
+        let words = COPIED.map(|at| self.rings.word(at).load(Acquire));
         let [sq_head, sq_tail, cq_head, cq_tail, ..] = words;
         let fits = |head: u32, tail: u32, room: u32| tail.wrapping_sub(head) <= room;
         if !fits(sq_head, sq_tail, geo.sq_entries.min(old.sq_entries))
@@ -80,8 +80,8 @@ impl Rings {
             return Err(Errno::EOVERFLOW);
         }
         let (sqe, cqe) = (old.sqe_size(), old.cqe_size());
-        let queued = Kept::take(&self.sqes, 0, sqe, old.sq_entries, sq_head, sq_tail);
-        let posted = Kept::take(&self.rings, off::CQES, cqe, old.cq_entries, cq_head, cq_tail);
+        let queued = Entries::take(&self.sqes, 0, sqe, old.sq_entries, sq_head, sq_tail);
+        let posted = Entries::take(&self.rings, off::CQES, cqe, old.cq_entries, cq_head, cq_tail);
         self.geo = geo;
         self.array = geo.array();
         self.rings = rings;
@@ -93,7 +93,7 @@ impl Rings {
             (0..geo.sqes_size()).step_by(8).for_each(|at| self.sqes.store(at, 0));
         }
         self.init();
-        for (at, word) in KEPT.into_iter().zip(words) {
+        for (at, word) in COPIED.into_iter().zip(words) {
             self.rings.word(at).store(word, Release);
         }
         queued.put(&self.sqes, 0, geo.sq_entries);
@@ -103,7 +103,7 @@ impl Rings {
 }
 
 /// Words that go over as they are; heads and tails first.
-const KEPT: [usize; 8] = [
+const COPIED: [usize; 8] = [
     off::SQ_HEAD,
     off::SQ_TAIL,
     off::CQ_HEAD,

@@ -15,7 +15,7 @@ use crate::ring::table::{enter, read, ring, surely_no_ring, take_out};
 use softring_host::fd::numbers::{File, file, is_known_ring, is_live_ring, mark_ring};
 use softring_host::fd::owned::{InternalFd, dup_internal, make_internal};
 use softring_host::fd::remembered::forget_kind;
-use softring_host::fd::{duplicates, kept, locks, moved};
+use softring_host::fd::{dup_cache, duplicates, locks, moved};
 use softring_uapi::errno::Result;
 
 /// Enters a new ring under its descriptor.
@@ -109,13 +109,13 @@ fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
         drop(poll);
         crate::drive::teardown::end(&ring);
         if surely_no_ring() {
-            kept::give_up_all();
+            dup_cache::give_up_all();
         }
     }
 }
 
 /// Gives back what is held of the program's files for requests to come, and is not used.
 pub(crate) fn give_back() {
-    kept::sweep();
+    dup_cache::sweep();
     locks::sweep();
 }

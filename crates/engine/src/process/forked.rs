@@ -17,7 +17,7 @@ use core::any::Any;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use softring_host::fd::table_lock::Write;
-use softring_host::fd::{children, exec, kept, lock_race, locks, same_table};
+use softring_host::fd::{children, dup_cache, exec, lock_race, locks, same_table};
 use softring_host::fork::{self, AtFork, Child};
 use softring_host::signal::BlockAll;
 
@@ -40,7 +40,7 @@ const STATES: &[AtFork] = &[
     table::AT_FORK,
     task::AT_FORK,
     journal::AT_FORK,
-    kept::AT_FORK,
+    dup_cache::AT_FORK,
     locks::AT_FORK,
     exec::AT_FORK,
     registered::AT_FORK,

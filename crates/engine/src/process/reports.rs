@@ -4,10 +4,10 @@ use crate::io::kinds::forget_closing;
 use crate::io::persistent::{Closing, NUMBERS};
 use crate::process::closing::remove;
 use crate::ring::table::{duplicated, first_ring, number_closes};
-use softring_host::fd::kept::file_closes;
+use softring_host::fd::dup_cache::file_closes;
 use softring_host::fd::numbers::{is_known_ring, is_ring};
 use softring_host::fd::remembered::{REMEMBERED, forget_kind};
-use softring_host::fd::{kept, locks, moved};
+use softring_host::fd::{dup_cache, locks, moved};
 use softring_host::handlers::Call;
 
 /// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
@@ -35,7 +35,7 @@ pub fn before_close_range(first: u32, last: u32) -> Closing {
     for fd in first.cast_signed()..=end(NUMBERS) {
         number_closes(fd);
     }
-    kept::closing_range(first, last);
+    dup_cache::closing_range(first, last);
     for fd in first.cast_signed()..=end(REMEMBERED) {
         locks::closing(fd);
     }
@@ -66,7 +66,7 @@ pub fn after_dup(old: i32, new: i32) {
 /// The file status flags of `fd` have changed (F_SETFL): O_DIRECT may be on or off now.
 pub fn after_setfl(fd: i32) {
     let _call = Call::begin();
-    kept::closing(fd);
+    dup_cache::closing(fd);
     forget_kind(fd);
 }
 

@@ -39,7 +39,7 @@ use crate::ring::exclusive_queues::ExclusiveQueues;
 use crate::ring::inherited::Inherited;
 use crate::ring::issuing::Issue;
 use crate::ring::job::Job;
-use crate::ring::kept::{DirectSqes, ModelledSqes};
+use crate::ring::token_table::{DirectSqes, ModelledSqes};
 use crate::ring::left::Moves;
 use crate::ring::slab::Slab;
 use crate::ring::sq_thread::SqPoll;

@@ -9,7 +9,7 @@ use softring_host::os::fd::AsRawFd;
 
 use crate::resources::files::FileNode;
 use softring_host::fd::InternalFd;
-use softring_host::fd::kept::{self, KeptFd};
+use softring_host::fd::dup_cache::{self, CachedDup};
 use softring_host::fd::kind::Kind;
 use softring_uapi::errno::{Errno, Result};
 
@@ -28,7 +28,7 @@ pub(crate) enum FileRef {
     /// file's second description.
     Shared(Arc<InternalFd>, Kind),
     /// The duplicate that requests on the same number have in common.
-    Kept(KeptFd, Kind),
+    CachedDup(CachedDup, Kind),
     /// A slot of the registered table.
     Fixed(Rc<FileNode>),
     /// A slot of the registered table, with a duplicate to be registered in the poll set under.
@@ -40,7 +40,7 @@ pub(crate) fn kind_of(file: &FileRef) -> Kind {
     match file {
         FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
         FileRef::Plain(fd) => crate::io::kinds::kind(*fd),
-        FileRef::Owned(_, kind) | FileRef::Shared(_, kind) | FileRef::Kept(_, kind) => *kind,
+        FileRef::Owned(_, kind) | FileRef::Shared(_, kind) | FileRef::CachedDup(_, kind) => *kind,
         FileRef::None => Kind::Unknown,
     }
 }
@@ -53,7 +53,7 @@ impl FileRef {
             FileRef::Plain(fd) => *fd,
             FileRef::Owned(fd, _) => fd.as_raw_fd(),
             FileRef::Shared(fd, _) => fd.as_raw_fd(),
-            FileRef::Kept(fd, _) => fd.as_raw_fd(),
+            FileRef::CachedDup(fd, _) => fd.as_raw_fd(),
             FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.fd(),
         }
     }
@@ -68,14 +68,14 @@ impl FileRef {
     /// `EBADF` if the number is not open.
     pub(crate) fn hold(&mut self) -> Result<()> {
         let FileRef::Plain(fd) = *self else { return Ok(()) };
-        if let Some((dup, kind)) = kept::find(fd) {
-            *self = FileRef::Kept(dup, kind);
+        if let Some((dup, kind)) = dup_cache::find(fd) {
+            *self = FileRef::CachedDup(dup, kind);
             return Ok(());
         }
         self.hold_own()?;
         if let FileRef::Owned(dup, kind) = core::mem::replace(self, FileRef::Plain(fd)) {
-            *self = match kept::keep(fd, dup, kind) {
-                Ok(dup) => FileRef::Kept(dup, kind),
+            *self = match dup_cache::keep(fd, dup, kind) {
+                Ok(dup) => FileRef::CachedDup(dup, kind),
                 Err(dup) => FileRef::Owned(dup, kind),
             };
         }
@@ -109,7 +109,7 @@ impl FileRef {
     pub(crate) fn hold_for_poll(&mut self) -> Result<()> {
         let shared = match self {
             FileRef::Shared(fd, kind) => Some((fd.as_raw_fd(), *kind)),
-            FileRef::Kept(fd, kind) => Some((fd.as_raw_fd(), *kind)),
+            FileRef::CachedDup(fd, kind) => Some((fd.as_raw_fd(), *kind)),
             _ => None,
         };
         if let Some((fd, kind)) = shared {

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::inherited::Inherited;
-use crate::ring::kept::{DirectSqes, ModelledSqes};
+use crate::ring::token_table::{DirectSqes, ModelledSqes};
 use crate::ring::waiters::{Driver, Wakes};
 
 impl Ctx {

@@ -2,16 +2,16 @@
 //! the next: a request that a worker gets then asks only whether the program's number still means
 //! the same open file, instead of making a duplicate and closing it.
 //!
-//! A kept duplicate must not outlive the program's own descriptor: it holds a lock by flock(2), and
+//! A cached duplicate must not outlive the program's own descriptor: it holds a lock by flock(2), and
 //! the file's space. So the duplicate goes when the program closes the number ([`closing`]). Where
 //! that close was not reported, the duplicate goes when the number is used again, or was not used
 //! for a second or two ([`sweep`]). Pipes, sockets and the like are kept only while requests use
 //! them: a peer would wait for their end.
 //!
 //! No lock guards this, as close(2) may be called in signal handlers. A duplicate has a count of
-//! users, one of which is its place here; the last closes it. Whoever finds one in a place becomes
+//! users, one of which is its slot here; the last closes it. Whoever finds one in a slot becomes
 //! a user, unless there is none any more, and only then compares it with the program's number: so
-//! it does not matter if the place, or the duplicate's number, has come to mean another file.
+//! it does not matter if the slot, or the duplicate's number, has come to mean another file.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -24,19 +24,19 @@ use crate::fd::owned::InternalFd;
 use crate::fork::{AtFork, Child};
 use crate::sys;
 
-/// Places, each for the numbers of one remainder.
-const PLACES: usize = 64;
+/// Slots, each for the numbers of one remainder.
+const SLOTS: usize = 64;
 /// Numbers that a duplicate may have.
 const NUMBERS: usize = 64 * crate::fd::numbers::WORDS;
 
 /// What is kept: see [`Entry`]. 0: nothing.
-static PLACE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
-/// Places with a duplicate that they use themselves.
+static CACHE: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+/// Slots with a duplicate that they use themselves.
 static STAYING: AtomicU32 = AtomicU32::new(0);
 /// By duplicate: who uses it.
 static USERS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 
-/// What a place says.
+/// What a slot says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     number: i32,
@@ -62,43 +62,43 @@ impl Entry {
         (dup != 0).then_some(Entry { number: word as i32, dup, kind, used: word & USED != 0 })
     }
 
-    /// Does the place itself use it?
+    /// Does the slot itself use it?
     fn stays(self) -> bool {
         self.kind.is_file()
     }
 
-    /// The place was emptied, or given to another: it uses this no more.
+    /// The slot was emptied, or given to another: it uses this no more.
     fn leave(self) {
         if self.stays() {
             STAYING.fetch_sub(1, Relaxed);
-            drop(KeptFd(self.dup));
+            drop(CachedDup(self.dup));
         }
     }
 }
 
-fn place(fd: i32) -> &'static AtomicU64 {
-    &PLACE[fd.cast_unsigned() as usize % PLACES]
+fn slot_of(fd: i32) -> &'static AtomicU64 {
+    &CACHE[fd.cast_unsigned() as usize % SLOTS]
 }
 
-/// A use of a kept duplicate.
+/// A use of a cached duplicate.
 #[derive(Debug)]
-pub struct KeptFd(i32);
+pub struct CachedDup(i32);
 
-impl KeptFd {
-    fn of(dup: i32) -> Option<KeptFd> {
+impl CachedDup {
+    fn of(dup: i32) -> Option<CachedDup> {
         let users = &USERS[dup as usize];
         let more = |n: u32| if n == 0 { None } else { n.checked_add(1) };
-        users.fetch_update(AcqRel, Relaxed, more).is_ok().then_some(KeptFd(dup))
+        users.fetch_update(AcqRel, Relaxed, more).is_ok().then_some(CachedDup(dup))
     }
 }
 
-impl AsRawFd for KeptFd {
+impl AsRawFd for CachedDup {
     fn as_raw_fd(&self) -> i32 {
         moved::now(self.0)
     }
 }
 
-impl Drop for KeptFd {
+impl Drop for CachedDup {
     fn drop(&mut self) {
         if USERS[self.0 as usize].fetch_sub(1, AcqRel) == 1 {
             drop(InternalFd::take_back(self.0));
@@ -107,19 +107,19 @@ impl Drop for KeptFd {
 }
 
 /// The duplicate that is kept of the program's `fd`, if that means the same open file still.
-pub fn find(fd: i32) -> Option<(KeptFd, Kind)> {
-    let place = place(fd);
-    let word = place.load(Acquire);
+pub fn find(fd: i32) -> Option<(CachedDup, Kind)> {
+    let slot = slot_of(fd);
+    let word = slot.load(Acquire);
     let entry = Entry::of(word).filter(|e| e.number == fd)?;
-    let kept = KeptFd::of(entry.dup)?;
+    let cached = CachedDup::of(entry.dup)?;
     if sys::same_open_file(moved::now(entry.dup), fd) == Some(true) {
         if !entry.used {
             let used = Entry { used: true, ..entry }.word();
-            let _ = place.compare_exchange(word, used, AcqRel, Relaxed);
+            let _ = slot.compare_exchange(word, used, AcqRel, Relaxed);
         }
-        return Some((kept, entry.kind));
+        return Some((cached, entry.kind));
     }
-    give_up(place, word);
+    give_up(slot, word);
     None
 }
 
@@ -127,45 +127,45 @@ pub fn find(fd: i32) -> Option<(KeptFd, Kind)> {
 ///
 /// # Errors
 /// The duplicate, if its number is too high to be known here.
-pub fn keep(fd: i32, dup: InternalFd, kind: Kind) -> Result<KeptFd, InternalFd> {
+pub fn keep(fd: i32, dup: InternalFd, kind: Kind) -> Result<CachedDup, InternalFd> {
     let number = dup.leave()?;
     let entry = Entry { number: fd, dup: number, kind, used: true };
     USERS[number as usize].store(1 + u32::from(entry.stays()), Relaxed);
     STAYING.fetch_add(u32::from(entry.stays()), Relaxed);
-    if let Some(before) = Entry::of(place(fd).swap(entry.word(), AcqRel)) {
+    if let Some(before) = Entry::of(slot_of(fd).swap(entry.word(), AcqRel)) {
         before.leave();
     }
-    Ok(KeptFd(number))
+    Ok(CachedDup(number))
 }
 
-/// Empties a place that still says `word`.
-fn give_up(place: &AtomicU64, word: u64) {
+/// Empties a slot that still says `word`.
+fn give_up(slot: &AtomicU64, word: u64) {
     if let Some(entry) = Entry::of(word)
-        && place.compare_exchange(word, 0, AcqRel, Relaxed).is_ok()
+        && slot.compare_exchange(word, 0, AcqRel, Relaxed).is_ok()
     {
         entry.leave();
     }
 }
 
-/// Empties the places of those that `which` says.
+/// Empties the slots of those that `which` says.
 fn give_up_if(which: impl Fn(Entry) -> bool) {
-    for place in &PLACE {
-        let word = place.load(Acquire);
+    for slot in &CACHE {
+        let word = slot.load(Acquire);
         if Entry::of(word).is_some_and(&which) {
-            give_up(place, word);
+            give_up(slot, word);
         }
     }
 }
 
 /// The program is about to close `fd`, or it means another file, or has other flags.
 pub fn closing(fd: i32) {
-    let place = place(fd);
+    let slot = slot_of(fd);
     loop {
-        let word = place.load(Acquire);
+        let word = slot.load(Acquire);
         if Entry::of(word).is_none_or(|e| e.number != fd) {
             return;
         }
-        give_up(place, word);
+        give_up(slot, word);
     }
 }
 
@@ -177,8 +177,8 @@ pub fn closing_range(first: u32, last: u32) {
 /// Gives up what was not used since the last call.
 pub fn sweep() {
     give_up_if(|e| !e.used || !e.stays());
-    for place in &PLACE {
-        place.fetch_and(!USED, AcqRel);
+    for slot in &CACHE {
+        slot.fetch_and(!USED, AcqRel);
     }
 }
 
@@ -194,7 +194,7 @@ pub const AT_FORK: AtFork = AtFork::new(in_child);
 /// late.
 fn in_child(child: &Child) {
     let close = if child.late { drop } else { InternalFd::close };
-    for entry in PLACE.iter().filter_map(|place| Entry::of(place.swap(0, Relaxed))) {
+    for entry in CACHE.iter().filter_map(|slot| Entry::of(slot.swap(0, Relaxed))) {
         if USERS[entry.dup as usize].swap(0, Relaxed) > 0 {
             InternalFd::take_back(entry.dup).into_iter().for_each(close);
         }
@@ -218,7 +218,7 @@ pub fn file_closes(fd: i32) {
 mod tests {
     use super::*;
 
-    fn hold(fd: i32) -> KeptFd {
+    fn hold(fd: i32) -> CachedDup {
         let dup = crate::fd::dup_internal(fd).unwrap();
         keep(fd, dup, Kind::Buffered).unwrap()
     }

@@ -3,10 +3,10 @@
 //! remembered of them (`remembered`, `kept`).
 
 pub mod children;
+pub mod dup_cache;
 pub mod duplicates;
 pub mod exec;
 pub mod history;
-pub mod kept;
 pub mod kind;
 pub mod lock_race;
 pub mod locks;
@@ -20,7 +20,7 @@ pub mod same_table;
 pub mod table_lock;
 
 pub use children::wait_for_closes;
-pub use kept::file_closes;
+pub use dup_cache::file_closes;
 pub use lock_race::{Setter, set_again};
 pub use moved::{check_now_and_then, know, now};
 pub use numbers::{

@@ -13,7 +13,7 @@ use crate::calls::files;
 use crate::fd::lock_race::Closer;
 use crate::fd::numbers::{File, WORDS, file, is_internal, mark_internal};
 use crate::fd::remembered::forget_socket;
-use crate::fd::{exec, kept, locks, moved, same_table};
+use crate::fd::{dup_cache, exec, locks, moved, same_table};
 use crate::sys::{self, EngineFd, borrow};
 use softring_uapi::errno::{Errno, Result};
 
@@ -246,7 +246,7 @@ pub fn dup_internal(fd: i32) -> Result<InternalFd> {
         if e != Errno::EMFILE {
             return Err(e);
         }
-        kept::give_up_all();
+        dup_cache::give_up_all();
         locks::sweep();
         duplicate(fd)
     });

@@ -5,7 +5,7 @@
 //! lock). May block in: [`AioCtx::wait`]; `submit` only as long as the file system makes a
 //! submission wait: it runs buffered I/O to its end, and so what a file system does not do
 //! asynchronously, unless the iocb has `RWF_NOWAIT` ([`nowait`]). What is in flight when a context
-//! is dropped goes on ([`kept`]).
+//! is dropped goes on ([`context_cache`]).
 //!
 //! The context's id is the address of a ring that the kernel maps into us: the kernel writes events
 //! and then moves `tail` (release); we load `tail` (acquire), copy events, and give their room back
@@ -18,8 +18,8 @@
 
 mod alarm;
 mod build;
+pub(crate) mod context_cache;
 mod detached;
-pub(crate) mod kept;
 pub(crate) mod nowait;
 pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
@@ -88,8 +88,8 @@ impl AioCtx {
     /// where it is denied.
     pub(crate) fn new(depth: u32) -> Result<AioCtx> {
         let depth = depth.clamp(1, AIO_DEPTH_MAX);
-        let (id, made_for, ring) = match kept::take(depth) {
-            Some(kept) => (kept.id, kept.depth, kept.ring),
+        let (id, made_for, ring) = match context_cache::take(depth) {
+            Some(cached) => (cached.id, cached.depth, cached.ring),
             None => {
                 let (id, ring) = setup(depth)?;
                 (id, depth, ring)
@@ -258,7 +258,7 @@ impl AioCtx {
 /// io_setup(2)
 fn setup(depth: u32) -> Result<(usize, Option<Ring>)> {
     match ring::setup(depth) {
-        Err(Errno::EAGAIN) if kept::make_room() => ring::setup(depth),
+        Err(Errno::EAGAIN) if context_cache::make_room() => ring::setup(depth),
         made => made,
     }
 }
@@ -274,6 +274,12 @@ impl Drop for AioCtx {
         let in_flight = self.in_flight() + self.cancel_alarm();
         let awaited = self.is_detached();
         let Self { id, depth, .. } = *self;
-        kept::keep(kept::Kept { id, depth, ring: self.ring.take(), in_flight, awaited });
+        context_cache::keep(context_cache::CachedContext {
+            id,
+            depth,
+            ring: self.ring.take(),
+            in_flight,
+            awaited,
+        });
     }
 }

@@ -19,13 +19,13 @@ use crate::io::of_process::PROCESS;
 use alloc::vec::Vec;
 use core::time::Duration;
 use softring_host::calls::aio;
-use softring_host::limits::{AIO_KEPT, AIO_KEPT_DEPTH};
+use softring_host::limits::{AIO_CACHED, AIO_CACHED_DEPTH};
 use softring_host::signal::BlockAll;
 use softring_host::sync::real::{Mutex, MutexGuard};
 
 /// A context of the kernel's.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct CachedContext {
     pub(crate) id: usize,
     /// For how many iocbs it was made.
     pub(crate) depth: u32,
@@ -40,7 +40,7 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(in crate::io) struct State {
     /// The oldest first.
-    kept: Vec<Kept>,
+    cached: Vec<CachedContext>,
     /// Ids, for the thread that ends them.
     ending: Vec<usize>,
     /// There is such a thread.
@@ -53,10 +53,10 @@ const STACK: usize = 64 << 10;
 const RETRY: Duration = Duration::from_millis(1);
 
 fn state() -> Option<MutexGuard<'static, State>> {
-    PROCESS.kept.try_lock()
+    PROCESS.aio_contexts.try_lock()
 }
 
-impl Kept {
+impl CachedContext {
     /// Takes the events that have come, for nobody; true if none is to come.
     fn is_idle(&mut self) -> bool {
         let Some(ring) = &mut self.ring else { return false };
@@ -73,26 +73,26 @@ impl Kept {
 }
 
 /// A context for `depth` iocbs, if one is kept that has room for them.
-pub(super) fn take(depth: u32) -> Option<Kept> {
+pub(super) fn take(depth: u32) -> Option<CachedContext> {
     let mut state = state()?;
-    let fits = |kept: &mut Kept| kept.depth >= depth && kept.is_idle();
-    let at = state.kept.iter_mut().position(fits)?;
-    Some(state.kept.remove(at))
+    let fits = |one: &mut CachedContext| one.depth >= depth && one.is_idle();
+    let at = state.cached.iter_mut().position(fits)?;
+    Some(state.cached.remove(at))
 }
 
 /// A ring has ended: keeps its context.
-pub(super) fn keep(ctx: Kept) {
+pub(super) fn keep(ctx: CachedContext) {
     // Handlers find the lock free, or the call that they interrupt.
     let _blocked = BlockAll::begin();
     let Some(mut state) = state() else { return ctx.end() };
     if ctx.ring.is_none() || ctx.awaited {
         state.ending.push(ctx.id);
     } else {
-        state.kept.push(ctx);
+        state.cached.push(ctx);
     }
     while state.is_too_much() {
-        let idle = state.kept.iter_mut().position(Kept::is_idle);
-        let surplus = state.kept.remove(idle.unwrap_or(0));
+        let idle = state.cached.iter_mut().position(CachedContext::is_idle);
+        let surplus = state.cached.remove(idle.unwrap_or(0));
         state.ending.push(surplus.id);
     }
     if state.ending.is_empty() || state.ends {
@@ -108,12 +108,12 @@ pub(super) fn keep(ctx: Kept) {
 
 impl State {
     pub(in crate::io) const fn new() -> Self {
-        State { kept: Vec::new(), ending: Vec::new(), ends: false }
+        State { cached: Vec::new(), ending: Vec::new(), ends: false }
     }
 
     fn is_too_much(&self) -> bool {
-        let depth: u32 = self.kept.iter().map(|kept| kept.depth).sum();
-        self.kept.len() > AIO_KEPT || depth > AIO_KEPT_DEPTH
+        let depth: u32 = self.cached.iter().map(|one| one.depth).sum();
+        self.cached.len() > AIO_CACHED || depth > AIO_CACHED_DEPTH
     }
 }
 
@@ -137,21 +137,21 @@ fn end_surplus() {
 /// if there was something.
 pub(super) fn make_room() -> bool {
     let Some(mut state) = state() else { return false };
-    let all = core::mem::take(&mut state.kept);
+    let all = core::mem::take(&mut state.cached);
     let (idle, busy): (Vec<_>, Vec<_>) =
-        all.into_iter().map(|mut kept| (kept.is_idle(), kept)).partition(|(idle, _)| *idle);
-    state.kept = busy.into_iter().map(|(_, kept)| kept).collect();
+        all.into_iter().map(|mut one| (one.is_idle(), one)).partition(|(idle, _)| *idle);
+    state.cached = busy.into_iter().map(|(_, one)| one).collect();
     drop(state);
     let some = !idle.is_empty();
-    idle.into_iter().for_each(|(_, kept)| kept.end());
+    idle.into_iter().for_each(|(_, one)| one.end());
     some
 }
 
 /// The contexts are the parent's, whose rings are still mapped in the child.
 pub(in crate::io) fn forget(state: &Mutex<State>) {
     let Some(mut state) = state.try_lock() else { return };
-    for kept in state.kept.drain(..) {
-        if let Some(ring) = kept.ring {
+    for one in state.cached.drain(..) {
+        if let Some(ring) = one.ring {
             ring.unmap();
         }
     }

@@ -1,4 +1,4 @@
-//! What is kept of SQEs that are with a transport and never became requests.
+//! Records of SQEs that are with a transport and never became requests.
 
 use crate::ring::direct::DirectSqe;
 use alloc::vec::Vec;
@@ -6,20 +6,20 @@ use alloc::vec::Vec;
 /// The lower half of a token that names such an SQE: no request's slot is so high.
 const TAG: u64 = 0xffff_fffe;
 
-/// What is kept of each, by the token that the transport has for it.
+/// One record for each SQE, by the token that the transport has for it.
 #[derive(Debug)]
-pub(crate) struct Kept<T> {
-    kept: Vec<Option<T>>,
+pub(crate) struct TokenTable<T> {
+    entries: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
 /// SQEs with kernel aio.
-pub(crate) type DirectSqes = Kept<DirectSqe>;
+pub(crate) type DirectSqes = TokenTable<DirectSqe>;
 
 /// SQEs with modelled devices.
-pub(crate) type ModelledSqes = Kept<ModelledSqe>;
+pub(crate) type ModelledSqes = TokenTable<ModelledSqe>;
 
-/// What is kept of an SQE with a modelled device.
+/// The record of an SQE with a modelled device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ModelledSqe {
     pub(crate) user_data: u64,
@@ -28,24 +28,24 @@ pub(crate) struct ModelledSqe {
     pub(crate) start: u64,
 }
 
-impl<T> Default for Kept<T> {
+impl<T> Default for TokenTable<T> {
     fn default() -> Self {
-        Kept { kept: Vec::new(), free: Vec::new() }
+        TokenTable { entries: Vec::new(), free: Vec::new() }
     }
 }
 
-impl<T> Kept<T> {
+impl<T> TokenTable<T> {
     /// Keeps one; answers the token that names it.
     #[inline]
-    pub(crate) fn put(&mut self, kept: T) -> u64 {
+    pub(crate) fn put(&mut self, entry: T) -> u64 {
         let at = match self.free.pop() {
             Some(at) => {
-                self.kept[at as usize] = Some(kept);
+                self.entries[at as usize] = Some(entry);
                 at
             }
             None => {
-                self.kept.push(Some(kept));
-                self.kept.len() as u32 - 1
+                self.entries.push(Some(entry));
+                self.entries.len() as u32 - 1
             }
         };
         u64::from(at) << 32 | TAG
@@ -58,9 +58,9 @@ impl<T> Kept<T> {
             return None;
         }
         let at = (token >> 32) as u32;
-        let kept = self.kept.get_mut(at as usize)?.take()?;
+        let entry = self.entries.get_mut(at as usize)?.take()?;
         self.free.push(at);
-        Some(kept)
+        Some(entry)
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn tokens_name_no_requests_and_are_used_again() {
-        let mut sqes = Kept::default();
+        let mut sqes = TokenTable::default();
         let (a, b) = (sqes.put(1), sqes.put(2));
         assert_eq!((sqes.take(a), sqes.take(a)), (Some(1), None));
         assert_eq!(sqes.put(3), a);
