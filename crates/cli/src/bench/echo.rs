@@ -7,7 +7,7 @@ use super::job::{Job, Waiting};
 use super::pbuf::BufRing;
 use super::peer::{EVENTS, Peer};
 use super::phase::{Counts, Phase, Stage, Usage};
-use super::rings::Held;
+use super::rings::Footprint;
 use super::uring::Ring;
 use crate::cli::Driver;
 use anyhow::{Context, bail};
@@ -234,13 +234,13 @@ pub fn idle(job: &Job) -> anyhow::Result<(Waiting, Option<String>)> {
     // The first pays for what all share.
     arm(&mut server, 0)?;
     server.ring.enter(0).context("io_uring_enter")?;
-    let (before, slab) = (Held::now(), unreclaimable());
+    let (before, slab) = (Footprint::now(), unreclaimable());
     let requests = job.connections - 1;
     for conn in 1..job.connections {
         arm(&mut server, conn)?;
     }
     server.ring.enter(0).context("io_uring_enter")?;
-    let (after, kernel) = (Held::now(), unreclaimable().saturating_sub(slab));
+    let (after, kernel) = (Footprint::now(), unreclaimable().saturating_sub(slab));
     // What was handed over to threads has got there by then.
     std::thread::sleep(Duration::from_millis(200));
     let start = (Usage::now(), std::time::Instant::now());

@@ -57,20 +57,20 @@ pub fn setup(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
 }
 
 /// What this process holds just now.
-pub struct Held {
+pub struct Footprint {
     pub private: u64,
     pub shared: u64,
     pub threads: u64,
     pub fds: u64,
 }
 
-impl Held {
-    pub fn now() -> Held {
+impl Footprint {
+    pub fn now() -> Footprint {
         let number = |field| {
             let text = crate::files::proc_status(field).unwrap_or_default();
             text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
         };
-        Held {
+        Footprint {
             private: number("RssAnon") * 1024,
             shared: number("RssShmem") * 1024,
             threads: number("Threads"),
@@ -90,9 +90,9 @@ pub fn idle(job: &Job) -> anyhow::Result<(Idle, Option<String>)> {
     };
     // The first ring also pays for what all share.
     let first = open()?;
-    let before = Held::now();
+    let before = Footprint::now();
     let rings = (0..IDLE_RINGS).map(|_| open()).collect::<anyhow::Result<Vec<_>>>()?;
-    let after = Held::now();
+    let after = Footprint::now();
     let per = |a: u64, b: u64| a.saturating_sub(b) / u64::from(IDLE_RINGS);
     let idle = Idle {
         rings: rings.len() as u32,

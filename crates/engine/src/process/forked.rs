@@ -50,30 +50,30 @@ softring_host::per_thread! {
     /// What `prepare` holds until the fork is over. A handler that forks may come between any
     /// two instructions while this is `None`, and finds and leaves it so; else signals are blocked.
     /// No destructor, which the first use in a thread would have to register.
-    static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
+    static GUARDS: Cell<Option<ManuallyDrop<ForkGuards>>> = const { Cell::new(None) };
 }
 
-struct Held {
+struct ForkGuards {
     /// Rings that were locked, and are in the table no more, or closed.
     closed: Vec<Arc<Ring>>,
     /// All others are locked, too.
     table: Write<Table>,
-    children: children::Held,
+    children: children::ListGuard,
     /// What [`STATES`] hold.
     others: Vec<Box<dyn Any>>,
     /// No handler runs in the middle: it might fork.
     signals: BlockAll,
 }
 
-impl Held {
+impl ForkGuards {
     /// What this thread holds, if anything.
-    fn take() -> Option<Held> {
-        HELD.take().map(ManuallyDrop::into_inner)
+    fn take() -> Option<ForkGuards> {
+        GUARDS.take().map(ManuallyDrop::into_inner)
     }
 
     /// Lets go of all but the signals, the list of children, and rings, the last of which may take
     /// locks.
-    fn release(self) -> (Vec<Arc<Ring>>, BlockAll, children::Held) {
+    fn release(self) -> (Vec<Arc<Ring>>, BlockAll, children::ListGuard) {
         lock::set_forking(false);
         drop(self.others);
         (self.closed, self.signals, self.children)
@@ -114,14 +114,14 @@ pub fn prepare() {
     // SAFETY: the locks of all rings in the table are held, without guards.
     let tell = |ring: &&Arc<Ring>| unsafe { ring.peek() }.is_some_and(has_deposits);
     let tell = table.open().iter().any(tell);
-    let held = Held {
+    let held = ForkGuards {
         closed,
         table,
         children: children::fork_prepare(tell),
         others: STATES.iter().filter_map(|state| (state.hold)()).collect(),
         signals,
     };
-    HELD.set(Some(ManuallyDrop::new(held)));
+    GUARDS.set(Some(ManuallyDrop::new(held)));
 }
 
 fn has_deposits(ctx: &Ctx) -> bool {
@@ -184,7 +184,7 @@ fn lock_all() -> (Write<Table>, Vec<Arc<Ring>>) {
 
 /// After `fork`, in the parent.
 pub fn in_parent() {
-    let Some(held) = Held::take() else { return };
+    let Some(held) = ForkGuards::take() else { return };
     held.table.open().iter().for_each(|ring| ring.control.unlock());
     let (rings, _signals, children) = held.release();
     children.fork_parent();
@@ -203,7 +203,7 @@ pub fn in_child() {
     let parent = fork::pid();
     // A handler that forks finds what follows done, or not begun: signals stay as they were blocked
     // before the fork, until the end. (Blocked once more, they would be left blocked.)
-    let held = Held::take().map(Held::release);
+    let held = ForkGuards::take().map(ForkGuards::release);
     let late = parent != 0 && held.is_none();
     let (rings, signals, children) =
         held.map_or((Vec::new(), None, None), |(r, s, c)| (r, Some(s), Some(c)));
@@ -212,7 +212,7 @@ pub fn in_child() {
     let _rings = rings;
     lock::set_forking(false);
     STATES.iter().for_each(|state| (state.child)(&Child { parent, late }));
-    children.map_or_else(children::forget, children::Held::fork_child);
+    children.map_or_else(children::forget, children::ListGuard::fork_child);
 }
 
 fn renew_rings(child: &Child) {

@@ -53,21 +53,21 @@ pub fn wait_for_closes() {
 
 /// The list, held over a fork, and the pipe of the child that it makes.
 #[derive(Debug)]
-pub struct Held {
+pub struct ListGuard {
     children: MutexGuard<'static, Vec<Arc<InternalFd>>>,
     pipe: Option<[InternalFd; 2]>,
 }
 
 /// Before a fork; `tell`: the child has something to close. Without a free number nobody waits.
-pub fn fork_prepare(tell: bool) -> Held {
+pub fn fork_prepare(tell: bool) -> ListGuard {
     let mut children = children();
     let now = Instant::now();
     children.retain(|end| !is_through(end, now));
     let made = if tell { pipe_with(PipeFlags::CLOEXEC).ok() } else { None };
-    Held { children, pipe: made.map(|(read, write)| [read, write].map(make_internal)) }
+    ListGuard { children, pipe: made.map(|(read, write)| [read, write].map(make_internal)) }
 }
 
-impl Held {
+impl ListGuard {
     /// After the fork, in the parent.
     pub fn fork_parent(mut self) {
         if let Some([read, write]) = self.pipe {
