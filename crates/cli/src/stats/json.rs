@@ -254,7 +254,7 @@ impl Ring {
             },
             model_late: late(r),
             workers: r.pool.map(|pool| Workers {
-                pool: pool.place,
+                pool: pool.slot,
                 bounded: pool.bound.into(),
                 unbounded: pool.unbound.into(),
             }),

@@ -122,10 +122,10 @@ fn process(metrics: &mut [Metric], p: &Reading, labels: &Labels) {
         ring(metrics, r, &labels.and("ring", r.id()));
     }
     let mut pools: Vec<read::Pool> = page.rings.iter().filter_map(|r| r.pool).collect();
-    pools.sort_by_key(|pool| pool.place);
-    pools.dedup_by_key(|pool| pool.place);
+    pools.sort_by_key(|pool| pool.slot);
+    pools.dedup_by_key(|pool| pool.slot);
     for pool in pools {
-        let labels = labels.and("pool", pool.place);
+        let labels = labels.and("pool", pool.slot);
         for (name, account) in [("bounded", pool.bound), ("unbounded", pool.unbound)] {
             let labels = labels.and("account", name);
             let workers = of(metrics, "softring_workers");

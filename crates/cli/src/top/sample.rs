@@ -147,8 +147,8 @@ fn process(before: Option<&Seen>, now: &Seen, seconds: f64) -> ProcessRow {
     let rings: Vec<RingRow> = page.rings.iter().map(ring).collect();
     let mut rates = rates(&all, seconds);
     let mut pools: Vec<read::Pool> = page.rings.iter().filter_map(|r| r.pool).collect();
-    pools.sort_by_key(|pool| pool.place);
-    pools.dedup_by_key(|pool| pool.place);
+    pools.sort_by_key(|pool| pool.slot);
+    pools.dedup_by_key(|pool| pool.slot);
     (rates.workers_running, rates.workers) = pools.iter().map(workers).fold((0, 0), add);
     let cpu = before.map_or(0, |b| now.cpu_us.saturating_sub(b.cpu_us));
     ProcessRow {

@@ -188,8 +188,8 @@ impl<W: HasCreds> Workers<W> {
     }
 
     /// Where the first pool is counted, as a ring's statistics name it.
-    pub(crate) fn place(&self) -> u64 {
-        self.pool.place()
+    pub(crate) fn counter_slot(&self) -> u64 {
+        self.pool.counter_slot()
     }
 }
 

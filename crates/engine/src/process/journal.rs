@@ -231,7 +231,7 @@ impl Ctx {
             // Whatever hangs on it ends with it.
             req.flags.remove(ReqFlags::HARDLINK);
             req.fail(Errno::ECANCELED);
-            let req = self.reqs.slab.place(req);
+            let req = self.reqs.slab.boxed(req);
             self.finish(req);
         }
     }

@@ -39,15 +39,15 @@ use crate::ring::exclusive_queues::ExclusiveQueues;
 use crate::ring::inherited::Inherited;
 use crate::ring::issuing::Issue;
 use crate::ring::job::Job;
-use crate::ring::token_table::{DirectSqes, ModelledSqes};
 use crate::ring::left::Moves;
 use crate::ring::slab::Slab;
 use crate::ring::sq_thread::SqPoll;
 use crate::ring::timer_queue::Timeouts;
+use crate::ring::token_table::{DirectSqes, ModelledSqes};
 use crate::ring::turn::Turn;
 use crate::ring::waiters::{AdaptiveSpin, Driver, Wakes};
 use crate::ring::work::Work;
-use crate::stats::Place;
+use crate::stats::CounterSlot;
 use crate::stats::trace::Writer;
 use softring_host::creds::Creds;
 use softring_host::time::Clock;
@@ -300,7 +300,7 @@ pub struct Ctx {
     pub(crate) completion: Completion,
     pub drive: Driving,
     pub(crate) resources: Resources,
-    pub stats: Place,
+    pub stats: CounterSlot,
     pub(crate) trace: Writer,
 }
 
@@ -396,7 +396,7 @@ impl Ctx {
             completion: Completion::default(),
             drive: Driving::new(run_job),
             resources: Resources::default(),
-            stats: Place::default(),
+            stats: CounterSlot::default(),
             trace: Writer::default(),
         }
     }

@@ -1,8 +1,8 @@
-//! Places of requests. A request is made in a place and stays there until it ends: who takes it,
-//! issues it or has it wait passes on the place, by a pointer, and not the request's bytes. There
+//! Boxes of requests. A request is made in a box and stays there until it ends: who takes it,
+//! issues it or has it wait passes on the box, by a pointer, and not the request's bytes. There
 //! is one owner at a time, so nobody can touch a request that was passed on.
 //!
-//! Places of requests that have ended are kept for others, and new ones are made several at once:
+//! Boxes of requests that have ended are kept for others, and new ones are made several at once:
 //! a request asks the allocator for nothing.
 
 use alloc::boxed::Box;
@@ -12,7 +12,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::request::Req;
 
-/// A request in its place. (An array of one, since only a `Vec` can be asked for memory that may
+/// A request in its box. (An array of one, since only a `Vec` can be asked for memory that may
 /// not be there.)
 #[derive(Debug)]
 pub(crate) struct ReqBox(Box<[Req; 1]>);
@@ -24,10 +24,10 @@ impl ReqBox {
 
     /// As [`Self::new`]; none if there is no memory for it.
     fn try_new() -> Option<ReqBox> {
-        let mut place = Vec::new();
-        place.try_reserve_exact(1).ok()?;
-        place.push(Req::default());
-        place.into_boxed_slice().try_into().ok().map(ReqBox)
+        let mut empty = Vec::new();
+        empty.try_reserve_exact(1).ok()?;
+        empty.push(Req::default());
+        empty.into_boxed_slice().try_into().ok().map(ReqBox)
     }
 }
 
@@ -46,21 +46,21 @@ impl DerefMut for ReqBox {
     }
 }
 
-/// Places without a request. What was in one before is still there, but for what it held.
+/// Boxes without a request. What was in one before is still there, but for what it held.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Vec<ReqBox>);
+pub(crate) struct FreeBoxes(Vec<ReqBox>);
 
-/// How many places are made at once: as many as there are, within these bounds.
+/// How many boxes are made at once: as many as there are, within these bounds.
 const FEWEST: usize = 8;
 const MOST: usize = 256;
 
-/// Memory that must be left when places are made, or else a request is refused. What else a request
+/// Memory that must be left when boxes are made, or else a request is refused. What else a request
 /// needs on its way is little, but without memory for that the process would end; and the library's
 /// heap takes a region of half of this at a time, aligned.
 const LEFT: usize = 512 << 10;
 
-impl Places {
-    /// A place with whatever is in it; none if there is no memory for one. `used`: how many have a
+impl FreeBoxes {
+    /// A box with whatever is in it; none if there is no memory for one. `used`: how many have a
     /// request in them.
     #[inline]
     pub(crate) fn try_take(&mut self, used: usize) -> Option<ReqBox> {
@@ -77,14 +77,14 @@ impl Places {
         self.try_take(used).unwrap_or_else(ReqBox::new)
     }
 
-    /// A request has ended: its place is another's from here on. (Whatever the compiler thinks of
+    /// A request has ended: its box is another's from here on. (Whatever the compiler thinks of
     /// its size: called, it costs 39 instructions.)
     #[inline(always)]
-    pub(crate) fn leave(&mut self, mut place: ReqBox) {
-        place.drop_held();
+    pub(crate) fn leave(&mut self, mut used: ReqBox) {
+        used.drop_held();
         // One that was made where memory is short may find no room.
         if self.0.len() < self.0.capacity() {
-            self.0.push(place);
+            self.0.push(used);
         }
     }
 
@@ -113,22 +113,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again() {
-        let mut places = Places::default();
-        let first = places.try_take(0).expect("memory");
+    fn boxes_are_used_again() {
+        let mut free_boxes = FreeBoxes::default();
+        let first = free_boxes.try_take(0).expect("memory");
         let at = &raw const *first;
-        assert_eq!(places.0.len(), FEWEST - 1);
-        places.leave(first);
-        assert!(core::ptr::eq(at, &raw const *places.take(0)));
+        assert_eq!(free_boxes.0.len(), FEWEST - 1);
+        free_boxes.leave(first);
+        assert!(core::ptr::eq(at, &raw const *free_boxes.take(0)));
     }
 
     #[test]
     fn as_many_are_made_as_there_are() {
-        let mut places = Places::default();
+        let mut free_boxes = FreeBoxes::default();
         for (used, made) in [(0, FEWEST), (100, 100), (10 * MOST, MOST)] {
-            let taken: Vec<_> = (0..made).map(|_| places.take(used)).collect();
-            assert!(places.0.is_empty());
-            assert!(places.0.capacity() >= used + taken.len());
+            let taken: Vec<_> = (0..made).map(|_| free_boxes.take(used)).collect();
+            assert!(free_boxes.0.is_empty());
+            assert!(free_boxes.0.capacity() >= used + taken.len());
         }
     }
 }

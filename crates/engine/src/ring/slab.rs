@@ -1,13 +1,13 @@
 //! Requests that wait, in one growing table; an id names a slot and its generation, so that a late
 //! event for a request long gone finds nothing instead of somebody else. A request that is issued
 //! again is taken out and put back, and has its slot and its id from the first wait to its end; the
-//! table holds its place ([`ReqBox`]), so neither copies it. A hash over the slots finds requests
+//! table holds its box ([`ReqBox`]), so neither copies it. A hash over the slots finds requests
 //! by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
 
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-use super::req_box::{Places, ReqBox};
+use super::req_box::{FreeBoxes, ReqBox};
 use super::request::Req;
 use crate::io::token::ReqId;
 use softring_host::time::Clock;
@@ -37,7 +37,7 @@ pub(crate) struct Slab {
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Where requests to come will be.
-    places: Places,
+    free_boxes: FreeBoxes,
     /// First slot of each chain, newest first; a power of two, or empty before the first request.
     buckets: Vec<u32>,
     /// Requests hashed so far; wraps.
@@ -49,13 +49,13 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// A ring is made: its first requests find places. False if there is no memory for that.
+    /// A ring is made: its first requests find boxes. False if there is no memory for that.
     pub(crate) fn prepare(&mut self) -> bool {
-        self.places.prepare()
+        self.free_boxes.prepare()
     }
 
     /// Is there a slot for the request at hand? Makes some if memory allows; after that
-    /// [`Self::insert`] needs none. (It has a place, and [`Self::try_place`] sees to the next.)
+    /// [`Self::insert`] needs none. (It has a box, and [`Self::try_box`] sees to the next.)
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         let spare = self.slots.len() < self.slots.capacity() && !self.buckets.is_empty();
@@ -75,29 +75,29 @@ impl Slab {
         grown.is_ok()
     }
 
-    /// A place for a request that is fetched, with whatever is in it; none without memory.
+    /// A box for a request that is fetched, with whatever is in it; none without memory.
     #[inline]
-    pub(crate) fn try_place(&mut self) -> Option<ReqBox> {
-        self.places.try_take(self.len())
+    pub(crate) fn try_box(&mut self) -> Option<ReqBox> {
+        self.free_boxes.try_take(self.len())
     }
 
-    /// Gives a place to a request of the ring's own making.
-    pub(crate) fn place(&mut self, req: Req) -> ReqBox {
-        let mut place = self.places.take(self.len());
-        *place = req;
-        place
+    /// Gives a box to a request of the ring's own making.
+    pub(crate) fn boxed(&mut self, req: Req) -> ReqBox {
+        let mut empty = self.free_boxes.take(self.len());
+        *empty = req;
+        empty
     }
 
     /// Puts a request of the ring's own making into the table.
     pub(crate) fn add(&mut self, req: Req) -> ReqId {
-        let req = self.place(req);
+        let req = self.boxed(req);
         self.insert(req)
     }
 
-    /// A request that is at hand ends, and leaves its place to another.
+    /// A request that is at hand ends, and leaves its box to another.
     #[inline(always)]
     pub(crate) fn leave(&mut self, req: ReqBox) {
-        self.places.leave(req);
+        self.free_boxes.leave(req);
     }
 
     /// The time for what comes now; 0 where nobody would see it.

@@ -43,8 +43,8 @@ const STALE: u64 = 2_000_000;
 #[derive(Debug)]
 pub struct Meter {
     at: NonNull<MeterStats>,
-    /// Its place on the page; none for memory of its own.
-    place: Option<usize>,
+    /// Its slot on the page; none for memory of its own.
+    slot: Option<usize>,
     /// The process it was made in.
     pid: u32,
     count: Stopwatch,
@@ -139,21 +139,21 @@ impl Meter {
 
     fn make(kind: Kind, name: impl FnOnce(&MeterStats)) -> Meter {
         let taken = if fork::is_vfork_child() { None } else { page::take_meter() };
-        let (place, at) = match taken {
-            Some((place, at)) => (Some(place), at),
+        let (slot, at) = match taken {
+            Some((slot, at)) => (Some(slot), at),
             None => (None, NonNull::from(Box::leak(Box::<MeterStats>::default()))),
         };
         let (now, cpu) = (Clock::Monotonic.now(), cpu_time());
         let count = Stopwatch { ended: now, read: (now, cpu), ..Stopwatch::default() };
-        let meter = Meter { at, place, pid: fork::pid(), count };
+        let meter = Meter { at, slot, pid: fork::pid(), count };
         let words = meter.words();
         name(words);
         words.kind.set(kind as u64);
         words.tid.set(gettid() as u64);
         words.cpu.set(softring_host::os::thread::sched_getcpu() as u64);
         words.base_ns.set(cpu);
-        // Last: a place without an id is nobody's.
-        words.id.set(place.map_or(u64::MAX, |place| place as u64 + 1));
+        // Last: a slot without an id is nobody's.
+        words.id.set(slot.map_or(u64::MAX, |slot| slot as u64 + 1));
         meter
     }
 
@@ -204,7 +204,7 @@ impl Meter {
         now
     }
 
-    /// In a forked child the words are the parent's: a new place, which starts from nothing.
+    /// In a forked child the words are the parent's: a new slot, which starts from nothing.
     #[cold]
     fn fork_child(&mut self) {
         fork::check();
@@ -237,7 +237,7 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        let Some(place) = self.place else {
+        let Some(slot) = self.slot else {
             // SAFETY: made by `Box::leak`, and dropped once.
             drop(unsafe { Box::from_raw(self.at.as_ptr()) });
             return;
@@ -251,7 +251,7 @@ impl Drop for Meter {
         let rest = [&w.kind, &w.tid, &w.cpu, &w.base_ns, &w.total_us, &w.work_us, &w.stretches];
         let idle_sleeps = [&w.idle_sleeps, &w.idle_sleeps_over, &w.idle_slept_us];
         rest.into_iter().chain(idle_sleeps).chain(&w.name).for_each(|word| word.set(0));
-        page::give_meter(place);
+        page::give_meter(slot);
     }
 }
 

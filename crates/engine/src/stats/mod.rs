@@ -4,9 +4,9 @@
 //! The page is a memfd called [`NAME`], found through `/proc/PID/fd`; it goes with its process, so
 //! that nothing is to be cleaned up. It is sealed against writing by anyone but who made it. All of
 //! it are 64-bit words in the machine's byte order: a [`Header`], and behind it sections of equal
-//! places, of which the header tells where they are ([`Section`]):
+//! slots, of which the header tells where they are ([`Section`]):
 //!
-//! * rings ([`RingStats`]). The first place, whose `id` stays 0, holds the sums of the rings that
+//! * rings ([`RingStats`]). The first slot, whose `id` stays 0, holds the sums of the rings that
 //!   have ended. What else has `id` 0 is free;
 //! * pools of workers ([`PoolStats`]), which rings name;
 //! * latency histograms ([`Hist`]), each of one operation of one ring, which the ring names;
@@ -17,7 +17,7 @@
 //! Writers never lock for it: a ring's words, and its histograms, are written under that ring's
 //! lock, a pool's under that pool's, a meter's by its thread. Reading costs the program nothing. A
 //! word may be newer than the one before it; none ever goes back but gauges, or with its ring. A
-//! reader reads `id` before and after: if it has changed, the place has a new owner.
+//! reader reads `id` before and after: if it has changed, the slot has a new owner.
 //!
 //! A forked child makes its own page when it first submits. [`VERSION`] changes with the meaning of
 //! a word; words are only ever added at the end of a structure, whose size the header tells.
@@ -32,8 +32,8 @@ mod hist;
 pub mod meter;
 mod of_process;
 mod page;
-mod place;
 pub mod read;
+mod slot;
 pub mod trace;
 pub mod watcher;
 
@@ -41,7 +41,7 @@ pub use hist::{BUCKETS, Hist, bounds};
 pub(crate) use of_process::AT_FORK;
 pub use page::disable;
 pub(crate) use page::enabled;
-pub(crate) use place::{Place, PoolPlace};
+pub(crate) use slot::{CounterSlot, PoolSlot};
 
 /// What the memfd is called.
 pub const NAME: &str = "softring-stats";
@@ -73,17 +73,17 @@ impl Count {
     }
 }
 
-/// Where the places of one kind are.
+/// Where the slots of one kind are.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Section {
-    /// Bytes from the start of the page to the first place.
+    /// Bytes from the start of the page to the first slot.
     pub(crate) at: Count,
-    /// Bytes per place.
+    /// Bytes per slot.
     pub(crate) size: Count,
-    /// Places that there is room for.
+    /// Slots that there is room for.
     pub(crate) room: Count,
-    /// Places from the first on that have been used: what is behind them was never written.
+    /// Slots from the first on that have been used: what is behind them was never written.
     pub(crate) used: Count,
 }
 
@@ -217,7 +217,7 @@ pub struct RingStats {
     pub(crate) cq_entries: Count,
     /// The thread that submits for it (SQPOLL), whose meter has the rest; 0: none.
     pub(crate) sq_thread: Count,
-    /// The place of its workers' pool, from 1 on; 0: it has none yet.
+    /// The slot of its workers' pool, from 1 on; 0: it has none yet.
     pub(crate) pool: Count,
     /// Requests taken that have not ended.
     pub(crate) in_flight: Count,
@@ -240,7 +240,7 @@ pub struct RingStats {
     pub(crate) ops: [Count; OPS],
     /// Requests that ended with a negative result, by opcode.
     pub(crate) op_errors: [Count; OPS],
-    /// The place of the opcode's histogram, from 1 on; 0: it has none.
+    /// The slot of the opcode's histogram, from 1 on; 0: it has none.
     pub op_hists: [Count; OPS],
     pub(crate) late: Late,
 }

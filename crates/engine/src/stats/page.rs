@@ -1,4 +1,4 @@
-//! The page's memory: made with the first ring; its places are taken and given back under a lock of
+//! The page's memory: made with the first ring; its slots are taken and given back under a lock of
 //! its own, which nothing else is taken under.
 #![allow(unsafe_code)]
 
@@ -27,29 +27,29 @@ pub(crate) fn enabled() -> bool {
     !PROCESS.disabled.load(Relaxed)
 }
 
-/// The page of this process, to take places of or to give them back; made now if need be.
+/// The page of this process, to take slots of or to give them back; made now if need be.
 pub(super) fn page() -> Option<MutexGuard<'static, Option<Page>>> {
     if !enabled() {
         return None;
     }
-    let mut slot = hold();
-    if slot.is_none() {
-        *slot = Page::new().ok();
-        if let Some(page) = &*slot {
+    let mut guard = hold();
+    if guard.is_none() {
+        *guard = Page::new().ok();
+        if let Some(page) = &*guard {
             let fd = page.fd.as_fd().as_raw_fd();
             // Who watches may keep us waiting: no other thread, and no child that one forks
             // meanwhile, is to find the lock held.
-            drop(slot);
+            drop(guard);
             // SAFETY: a page and its descriptor stay as long as the process does. Only a forked
             // child lets go of it, which has its own descriptors.
             Watcher::Stat.send(Ok(unsafe { BorrowedFd::borrow_raw(fd) }));
-            slot = hold();
+            guard = hold();
         }
     }
-    slot.is_some().then_some(slot)
+    guard.is_some().then_some(guard)
 }
 
-/// Which places of a section are taken.
+/// Which slots of a section are taken.
 #[derive(Debug)]
 pub(super) struct Taken<const WORDS: usize>([u64; WORDS]);
 
@@ -59,22 +59,22 @@ impl<const WORDS: usize> Taken<WORDS> {
         let word = self.0.iter().position(|&word| word != u64::MAX)?;
         let bit = self.0[word].trailing_ones() as usize;
         self.0[word] |= 1 << bit;
-        let place = word * 64 + bit;
-        if place as u64 >= section.used.get() {
-            section.used.set(place as u64 + 1);
+        let slot = word * 64 + bit;
+        if slot as u64 >= section.used.get() {
+            section.used.set(slot as u64 + 1);
         }
-        Some(place)
+        Some(slot)
     }
 
-    pub(super) fn give_back(&mut self, place: usize) {
-        self.0[place / 64] &= !(1 << (place % 64));
+    pub(super) fn give_back(&mut self, slot: usize) {
+        self.0[slot / 64] &= !(1 << (slot % 64));
     }
 }
 
 /// The page of this process.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Never unmapped: a place may be written until its ring is dropped.
+    /// Never unmapped: a slot may be written until its ring is dropped.
     at: NonNull<u8>,
     /// The first is that of the sums.
     pub(super) rings: Taken<{ STATS_RINGS / 64 }>,
@@ -159,15 +159,15 @@ impl Page {
         Base(self.at)
     }
 
-    /// A free place for a ring; none if the page is full.
+    /// A free slot for a ring; none if the page is full.
     pub(super) fn take_ring(&mut self) -> Option<usize> {
         let header = Self::header(self.at);
-        let place = self.rings.take(&header.rings);
-        header.unseen_rings.add(u64::from(place.is_none()));
-        place
+        let slot = self.rings.take(&header.rings);
+        header.unseen_rings.add(u64::from(slot.is_none()));
+        slot
     }
 
-    /// A free place for the workers of a pool.
+    /// A free slot for the workers of a pool.
     pub(super) fn take_pool(&mut self) -> Option<usize> {
         self.pools.take(&Self::header(self.at).pools)
     }
@@ -175,9 +175,9 @@ impl Page {
     /// A free histogram, all zero.
     pub(super) fn take_hist(&mut self) -> Option<usize> {
         let header = Self::header(self.at);
-        let place = self.hists.take(&header.hists);
-        header.unseen_hists.add(u64::from(place.is_none()));
-        place
+        let slot = self.hists.take(&header.hists);
+        header.unseen_hists.add(u64::from(slot.is_none()));
+        slot
     }
 }
 
@@ -185,43 +185,43 @@ impl Page {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base(NonNull<u8>);
 
-/// The address of a ring's place.
-pub(super) fn ring_at(Base(base): Base, place: usize) -> NonNull<RingStats> {
-    assert!(place < STATS_RINGS);
+/// The address of a ring's slot.
+pub(super) fn ring_at(Base(base): Base, slot: usize) -> NonNull<RingStats> {
+    assert!(slot < STATS_RINGS);
     // SAFETY: in bounds (asserted); a multiple of the alignment, as both sizes are.
-    unsafe { base.add(RINGS + place * size_of::<RingStats>()).cast() }
+    unsafe { base.add(RINGS + slot * size_of::<RingStats>()).cast() }
 }
 
-/// The words of a pool's place.
-pub(super) fn pool_at(Base(base): Base, place: usize) -> &'static PoolStats {
-    assert!(place < STATS_POOLS);
+/// The words of a pool's slot.
+pub(super) fn pool_at(Base(base): Base, slot: usize) -> &'static PoolStats {
+    assert!(slot < STATS_POOLS);
     // SAFETY: as in `ring_at`; a page is mapped for ever, and zeroes are valid words.
-    unsafe { base.add(POOLS + place * size_of::<PoolStats>()).cast().as_ref() }
+    unsafe { base.add(POOLS + slot * size_of::<PoolStats>()).cast().as_ref() }
 }
 
 /// A histogram.
 #[inline]
-pub(super) fn hist_at(Base(base): Base, place: usize) -> &'static Hist {
-    assert!(place < STATS_HISTS);
+pub(super) fn hist_at(Base(base): Base, slot: usize) -> &'static Hist {
+    assert!(slot < STATS_HISTS);
     // SAFETY: as in `pool_at`.
-    unsafe { base.add(HISTS + place * size_of::<Hist>()).cast().as_ref() }
+    unsafe { base.add(HISTS + slot * size_of::<Hist>()).cast().as_ref() }
 }
 
-/// A meter's place, all of it 0; none if the page is full.
+/// A meter's slot, all of it 0; none if the page is full.
 pub(super) fn take_meter() -> Option<(usize, NonNull<MeterStats>)> {
-    let mut slot = page()?;
-    let page = slot.as_mut()?;
-    let place = page.meters.take(&Page::header(page.at).meters)?;
-    // SAFETY: in bounds, as every place given out is; a multiple of the alignment, as all sizes
+    let mut guard = page()?;
+    let page = guard.as_mut()?;
+    let slot = page.meters.take(&Page::header(page.at).meters)?;
+    // SAFETY: in bounds, as every slot given out is; a multiple of the alignment, as all sizes
     // are.
-    let at = unsafe { page.at.add(METERS + place * size_of::<MeterStats>()) };
-    Some((place, at.cast()))
+    let at = unsafe { page.at.add(METERS + slot * size_of::<MeterStats>()) };
+    Some((slot, at.cast()))
 }
 
-/// The place is free again; its words are 0.
-pub(super) fn give_meter(place: usize) {
-    if let Some(page) = page().as_mut().and_then(|slot| slot.as_mut()) {
-        page.meters.give_back(place);
+/// The slot is free again; its words are 0.
+pub(super) fn give_meter(slot: usize) {
+    if let Some(page) = page().as_mut().and_then(|guard| guard.as_mut()) {
+        page.meters.give_back(slot);
     }
 }
 
@@ -234,7 +234,7 @@ pub(super) fn hold() -> MutexGuard<'static, Option<Page>> {
 pub(super) fn forget(page: &Mutex<Option<Page>>) {
     // Where the fork was by system call, the lock may be held by a thread that is no more.
     match page.try_lock() {
-        Some(mut slot) => *slot = None,
+        Some(mut guard) => *guard = None,
         None => disable(),
     }
 }
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_given_out_from_the_first_on() {
+    fn slots_are_given_out_from_the_first_on() {
         let (section, mut taken) = (Section::default(), Taken::<2>([0; 2]));
         let all: Vec<Option<usize>> = (0..129).map(|_| taken.take(&section)).collect();
         assert_eq!((all[0], all[127], all[128]), (Some(0), Some(127), None));

@@ -1,7 +1,7 @@
 //! A page, read: for whoever can read its bytes. Any process may have made them, also one that
-//! wants its reader to read for ever. So only what our own writer can make is read: no place is
-//! smaller than the writer's, and no section has more places than the writer's limits. Of a larger
-//! place the words that are known here are read, and each histogram once.
+//! wants its reader to read for ever. So only what our own writer can make is read: no slot is
+//! smaller than the writer's, and no section has more slots than the writer's limits. Of a larger
+//! slot the words that are known here are read, and each histogram once.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -20,7 +20,7 @@ use super::{Header, Hist, MAGIC, METER_NAME, MeterStats, OPS, PoolStats, RingSta
 
 mod section;
 
-use section::{Kind, Places, SIZE_MAX};
+use section::{Kind, SIZE_MAX, Slots};
 
 /// One ring of a page, or the sums of those that have ended (`id` 0).
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ pub struct Ring {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
     /// Names them within their process.
-    pub place: u64,
+    pub slot: u64,
     pub bound: Account,
     pub unbound: Account,
 }
@@ -99,10 +99,10 @@ pub enum Unreadable {
 /// What the header says.
 struct Head {
     words: Vec<u64>,
-    rings: Places,
-    pools: Places,
-    hists: Places,
-    meters: Places,
+    rings: Slots,
+    pools: Slots,
+    hists: Slots,
+    meters: Slots,
 }
 
 /// Words read from a page: `None` where it ends before.
@@ -131,7 +131,7 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
         let mut words = self.words(0, told as usize / 8).ok_or(Unreadable::NoPage)?;
         words.resize(size_of::<Header>() / 8, 0);
         let [rings, pools, hists, meters] =
-            [Kind::RINGS, Kind::POOLS, Kind::HISTS, Kind::METERS].map(|kind| kind.places(&words));
+            [Kind::RINGS, Kind::POOLS, Kind::HISTS, Kind::METERS].map(|kind| kind.slots(&words));
         Ok(Head { rings: rings?, pools: pools?, hists: hists?, meters: meters?, words })
     }
 
@@ -141,46 +141,46 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
         bytes.chunks_exact(8).map(word).collect()
     }
 
-    /// The words of one place; `None` if there is no such place.
-    fn place(&self, places: Places, place: u64) -> Option<Vec<u64>> {
-        if place >= places.used {
+    /// The words of one slot; `None` if there is no such slot.
+    fn slot(&self, slots: Slots, slot: u64) -> Option<Vec<u64>> {
+        if slot >= slots.used {
             return None;
         }
-        self.words(places.at + place * places.size, places.words)
+        self.words(slots.at + slot * slots.size, slots.words)
     }
 
-    fn latencies(&self, hists: Places, named: u64) -> Option<Latencies> {
-        let place = named.checked_sub(1)?;
-        if place >= hists.used || !self.hists.borrow_mut().insert(place) {
+    fn latencies(&self, hists: Slots, named: u64) -> Option<Latencies> {
+        let slot = named.checked_sub(1)?;
+        if slot >= hists.used || !self.hists.borrow_mut().insert(slot) {
             return None;
         }
-        let words = self.place(hists, place)?;
+        let words = self.slot(hists, slot)?;
         let first = offset_of!(Hist, buckets) / 8;
         let buckets = words.get(first..first + BUCKETS)?.to_vec();
         Some(Latencies { sum_ns: words[offset_of!(Hist, sum_ns) / 8], buckets })
     }
 
-    fn pool(&self, pools: Places, named: u64) -> Option<Pool> {
-        let words = self.place(pools, named.checked_sub(1)?)?;
+    fn pool(&self, pools: Slots, named: u64) -> Option<Pool> {
+        let words = self.slot(pools, named.checked_sub(1)?)?;
         let account = |at: usize| {
             let [workers, idle, queued, max] = *words.get(at / 8..at / 8 + 4)? else { return None };
             Some(Account { workers, idle, queued, max })
         };
         let bound = account(offset_of!(PoolStats, bound))?;
-        Some(Pool { place: named, bound, unbound: account(offset_of!(PoolStats, unbound))? })
+        Some(Pool { slot: named, bound, unbound: account(offset_of!(PoolStats, unbound))? })
     }
 }
 
 /// Takes a page apart. `read` answers so many bytes from an offset on, and `None` if the page is
-/// not that long; places that it has no bytes of are left out.
+/// not that long; slots that it has no bytes of are left out.
 ///
 /// # Errors
 /// [`Unreadable`].
 pub(crate) fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page, Unreadable> {
     let source = Source::new(read);
     let Head { words: header, rings, pools, hists, meters } = source.head()?;
-    let meter = |place| Some(Meter { words: source.place(meters, place)? });
-    let ring = |place| ring(&source, [rings, pools, hists], place);
+    let meter = |slot| Some(Meter { words: source.slot(meters, slot)? });
+    let ring = |slot| ring(&source, [rings, pools, hists], slot);
     let mut page = Page {
         pid: header[offset_of!(Header, pid) / 8] as u32,
         unseen_rings: header[offset_of!(Header, unseen_rings) / 8],
@@ -189,7 +189,7 @@ pub(crate) fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page,
         rings: (1..rings.used).filter_map(ring).filter(|ring| ring.id() != 0).collect(),
         meters: (0..meters.used).filter_map(meter).filter(|meter| meter.id() != 0).collect(),
     };
-    // A place is used again by the next ring.
+    // A slot is used again by the next ring.
     page.rings.sort_by_key(Ring::id);
     Ok(page)
 }
@@ -235,11 +235,11 @@ fn of_file(file: BorrowedFd<'_>) -> impl Fn(u64, usize) -> Option<Vec<u8>> {
 /// One ring, whole: none if it has ended meanwhile.
 fn ring<R: Fn(u64, usize) -> Option<Vec<u8>>>(
     source: &Source<R>,
-    [rings, pools, hists]: [Places; 3],
-    place: u64,
+    [rings, pools, hists]: [Slots; 3],
+    slot: u64,
 ) -> Option<Ring> {
-    let mut ring = Ring { words: source.place(rings, place)?, ..Ring::default() };
-    if place > 0 && ring.id() == 0 {
+    let mut ring = Ring { words: source.slot(rings, slot)?, ..Ring::default() };
+    if slot > 0 && ring.id() == 0 {
         return None;
     }
     for op in 0..OPS {
@@ -249,7 +249,7 @@ fn ring<R: Fn(u64, usize) -> Option<Vec<u8>>>(
         }
     }
     ring.pool = source.pool(pools, ring.at(offset_of!(RingStats, pool)));
-    let again = source.words(rings.at + place * rings.size, 1)?;
+    let again = source.words(rings.at + slot * rings.size, 1)?;
     (again[0] == ring.id()).then_some(ring)
 }
 

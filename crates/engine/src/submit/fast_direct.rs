@@ -99,7 +99,7 @@ impl Ctx {
         req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
         let io = Transfer { done, ..Transfer::of(&sqe) };
         req.call.state = OpState::Rw(Rw { io, vector: None });
-        let req = self.reqs.slab.place(req);
+        let req = self.reqs.slab.boxed(req);
         self.punt(req);
     }
 

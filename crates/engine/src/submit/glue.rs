@@ -11,7 +11,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::job::{Finished, Job, Sent};
 use crate::ring::request::Call;
 use crate::ring::turn::Turn;
-use crate::stats::PoolPlace;
+use crate::stats::PoolSlot;
 use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
 softring_host::per_thread! {
@@ -54,7 +54,7 @@ impl Ctx {
             let [bound, unbound] = default_limits(entries);
             let pool = Pool::new(softring_host::fork::pid(), bound, unbound);
             if self.stats.seen() {
-                pool.count_at(PoolPlace::new());
+                pool.count_at(PoolSlot::new());
             }
             self.drive.pool = Some(Arc::new(Workers::new(pool)));
             self.show_pool();
@@ -64,7 +64,7 @@ impl Ctx {
 
     /// Names its workers in the ring's statistics.
     pub(crate) fn show_pool(&self) {
-        let name = self.drive.pool.as_ref().map_or(0, |workers| workers.place());
+        let name = self.drive.pool.as_ref().map_or(0, |workers| workers.counter_slot());
         self.stats.pool.set(name);
     }
 

@@ -41,7 +41,7 @@ impl Ctx {
         // One place for all that take the fast path.
         let (mut place, mut room) = (None, true);
         while done < n {
-            let Some(mut req) = place.take().or_else(|| self.reqs.slab.try_place()) else {
+            let Some(mut req) = place.take().or_else(|| self.reqs.slab.try_box()) else {
                 room = false;
                 break;
             };

@@ -74,7 +74,7 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
         user::write(UserPtr::of_program(params), &p)?;
     }
     let id = crate::ring::table::next_id();
-    ctx.stats = crate::stats::Place::new();
+    ctx.stats = crate::stats::CounterSlot::new();
     crate::stats::trace::prepare();
     ctx.trace.name(id, p.flags);
     ctx.reqs.slab.timed = ctx.stats.seen();

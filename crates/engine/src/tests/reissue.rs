@@ -28,7 +28,7 @@ fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     let req = Req::new(sqe(IORING_OP_NOP, user_data), &ROW);
     let mut ctx = ring.lock();
     ctx.reqs.nr_reqs += 1;
-    let req = ctx.reqs.slab.place(req);
+    let req = ctx.reqs.slab.boxed(req);
     ctx.queue_sqe(req);
     ctx.turn(Turn::Work);
 }

@@ -8,10 +8,10 @@ use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::thread;
 
-/// Places of the chunk: one event and its words.
-const PLACES: u32 = 2;
+/// Slots of the chunk: one event and its words.
+const SLOTS: u32 = 2;
 /// The state of a chunk that is full.
-const FULL: u32 = PLACES + 1;
+const FULL: u32 = SLOTS + 1;
 
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Fault {
@@ -76,7 +76,7 @@ impl Word for Plain {
 #[derive(Default)]
 struct One {
     state: Told,
-    places: [[Plain; 4]; PLACES as usize],
+    slots: [[Plain; 4]; SLOTS as usize],
 }
 
 impl Chunk for One {
@@ -87,12 +87,12 @@ impl Chunk for One {
         &self.state
     }
 
-    fn place(&self, at: u32) -> &[Plain; 4] {
-        &self.places[at as usize]
+    fn slot(&self, at: u32) -> &[Plain; 4] {
+        &self.slots[at as usize]
     }
 
-    fn places(&self) -> u32 {
-        PLACES
+    fn slots(&self) -> u32 {
+        SLOTS
     }
 }
 
@@ -101,7 +101,7 @@ impl One {
     fn write(&self, n: u64) -> bool {
         let free = self.claim();
         if free {
-            assert_eq!(self.put(0, [n; 4], &[n; 4]), PLACES);
+            assert_eq!(self.put(0, [n; 4], &[n; 4]), SLOTS);
         }
         free
     }
@@ -117,17 +117,17 @@ fn model(fault: Fault) {
         });
         let (mut events, mut seen) = (Vec::new(), 0);
         let mut take = || {
-            chunk.take(&mut seen, |places| events.extend(places.map(|at| chunk.get(at))));
+            chunk.take(&mut seen, |slots| events.extend(slots.map(|at| chunk.get(at))));
         };
         take();
         take();
         let written = writers.map(|w| w.join().unwrap()).iter().filter(|w| **w).count();
         take();
-        for event in events.chunks(PLACES as usize) {
+        for event in events.chunks(SLOTS as usize) {
             let n = event[0][0];
             assert!(n != 0 && event.as_flattened().iter().all(|w| *w == n), "half an event");
         }
-        assert_eq!(events.len(), PLACES as usize * written, "an event is lost, or seen twice");
+        assert_eq!(events.len(), SLOTS as usize * written, "an event is lost, or seen twice");
     });
 }
 

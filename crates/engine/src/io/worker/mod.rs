@@ -51,7 +51,7 @@ mod queue;
 mod tests;
 mod thread;
 
-use crate::stats::PoolPlace;
+use crate::stats::PoolSlot;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -126,7 +126,7 @@ struct State<W: Work> {
     slots: Vec<Option<Slot<W::Key>>>,
     affinity: Option<Box<[u8]>>,
     down: bool,
-    place: PoolPlace,
+    counters: PoolSlot,
 }
 
 /// The workers of one process's rings (the kernel has one io-wq per task), and the items that wait
@@ -161,8 +161,8 @@ impl<W: Work> Pool<W> {
     /// [`Self::new`] with another idle time and stack size.
     pub(crate) fn with(pid: u32, max: [u32; 2], idle: Duration, stack: usize) -> Arc<Self> {
         let acct = max.map(|max| Acct { workers: 0, max: max.max(1), idle: Vec::new() });
-        let (queue, slots, place) = (Queue::new(), Vec::new(), PoolPlace::default());
-        let state = State { queue, acct, slots, affinity: None, down: false, place };
+        let (queue, slots, counters) = (Queue::new(), Vec::new(), PoolSlot::default());
+        let state = State { queue, acct, slots, affinity: None, down: false, counters };
         let name = format!("iou-wrk-{pid}");
         Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: AtomicU32::new(1) })
     }
@@ -171,9 +171,9 @@ impl<W: Work> Pool<W> {
     pub(crate) fn another(&self) -> Arc<Self> {
         let s = self.state.lock();
         let acct = [0, 1].map(|a| Acct { workers: 0, max: s.acct[a].max, idle: Vec::new() });
-        let (queue, slots, place) = (Queue::new(), Vec::new(), PoolPlace::default());
+        let (queue, slots, counters) = (Queue::new(), Vec::new(), PoolSlot::default());
         let affinity = s.affinity.clone();
-        let state = State { queue, acct, slots, affinity, down: false, place };
+        let state = State { queue, acct, slots, affinity, down: false, counters };
         let (name, idle, stack) = (self.name.clone(), self.idle, self.stack);
         Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: AtomicU32::new(0) })
     }
@@ -193,15 +193,15 @@ impl<W: Work> Pool<W> {
     }
 
     /// Where its workers are counted from now on.
-    pub(crate) fn count_at(&self, place: PoolPlace) {
+    pub(crate) fn count_at(&self, counters: PoolSlot) {
         let mut s = self.state.lock();
-        s.place = place;
+        s.counters = counters;
         s.count();
     }
 
-    /// That place, as a ring's statistics name it.
-    pub(crate) fn place(&self) -> u64 {
-        self.state.lock().place.name()
+    /// The slot of its counters, as a ring's statistics name it.
+    pub(crate) fn counter_slot(&self) -> u64 {
+        self.state.lock().counters.name()
     }
 
     /// Hands an item over. Costs one futex wake if a worker is idle, none if all are busy or the
@@ -384,7 +384,7 @@ impl<W: Work> State<W> {
 
     /// Writes what the statistics page tells.
     fn count(&self) {
-        self.place.set(|| {
+        self.counters.set(|| {
             [Account::Bound, Account::Unbound].map(|a| {
                 let acct = &self.acct[a as usize];
                 let idle = acct.idle.len() as u64;

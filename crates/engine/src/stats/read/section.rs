@@ -6,13 +6,13 @@ use super::super::{Header, Hist, MeterStats, PoolStats, RingStats, Section};
 use super::Unreadable;
 use softring_host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 
-/// Bytes that a page has at most, however large a later version makes its places; ours has a fifth
+/// Bytes that a page has at most, however large a later version makes its slots; ours has a fifth
 /// of them.
 pub(super) const SIZE_MAX: u64 = 32 << 20;
 
-/// Where places are.
+/// Where slots are.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct Slots {
     pub(super) at: u64,
     pub(super) size: u64,
     /// Words of each that are read: those that are known here.
@@ -24,10 +24,10 @@ pub(super) struct Places {
 pub(super) struct Kind {
     /// Where the header tells of it.
     header: usize,
-    /// Bytes of a place, without fields that were added to the layout later, and with them.
+    /// Bytes of a slot, without fields that were added to the layout later, and with them.
     least: usize,
     known: usize,
-    /// Places that there may be.
+    /// Slots that there may be.
     most: usize,
 }
 
@@ -57,14 +57,14 @@ impl Kind {
         most: STATS_METERS,
     };
 
-    /// The section, from the words of the header. One that the header does not reach has no places.
-    pub(super) fn places(&self, header: &[u64]) -> Result<Places, Unreadable> {
+    /// The section, from the words of the header. One that the header does not reach has no slots.
+    pub(super) fn slots(&self, header: &[u64]) -> Result<Slots, Unreadable> {
         let word = |offset: usize| header[(self.header + offset) / 8];
         let [at, size, used] =
             [offset_of!(Section, at), offset_of!(Section, size), offset_of!(Section, used)]
                 .map(word);
         if used == 0 {
-            return Ok(Places::default());
+            return Ok(Slots::default());
         }
         let sized = size.is_multiple_of(8) && size >= self.least as u64;
         let end = size.checked_mul(used).and_then(|bytes| bytes.checked_add(at));
@@ -72,6 +72,6 @@ impl Kind {
         if !sized || !fits {
             return Err(Unreadable::Foreign);
         }
-        Ok(Places { at, size, words: (size as usize).min(self.known) / 8, used })
+        Ok(Slots { at, size, words: (size as usize).min(self.known) / 8, used })
     }
 }

@@ -64,7 +64,7 @@ fn a_page_is_taken_apart() {
     let r = &p.rings[0];
     assert_eq!((r.id(), r.ops(22), r.submitted(), r.inline(), r.in_flight()), (5, 9, 9, 7, 4));
     let pool = r.pool.unwrap();
-    assert_eq!((pool.place, pool.unbound.workers, pool.bound.workers), (1, 3, 0));
+    assert_eq!((pool.slot, pool.unbound.workers, pool.bound.workers), (1, 3, 0));
     let m = &p.meters[0];
     assert_eq!((p.meters.len(), m.id(), m.name()), (1, 2, "polls".into()));
     assert_eq!((m.total_us_at(4_000), m.total_us_at(25_000)), (7, 20));
@@ -82,8 +82,8 @@ fn rings_come_in_the_order_in_which_they_were_made() {
     words.resize(words.len() + 4 * size / 8, 0);
     let at = offset_of!(Header, rings) / 8;
     words[at..at + 4].copy_from_slice(&[start as u64, size as u64, 64, 4]);
-    for (place, id) in [(1, 9), (2, 3), (3, 7)] {
-        words[(start + place * size + offset_of!(RingStats, id)) / 8] = id;
+    for (slot, id) in [(1, 9), (2, 3), (3, 7)] {
+        words[(start + slot * size + offset_of!(RingStats, id)) / 8] = id;
     }
     let p = page(bytes(&to_bytes(&words))).unwrap();
     assert_eq!(p.rings.iter().map(Ring::id).collect::<Vec<_>>(), [3, 7, 9]);
@@ -139,7 +139,7 @@ fn a_histogram_is_one_ring_s() {
     assert_eq!(p.rings[0].latencies.len(), 1);
 }
 
-/// As many places as there may be, all taken, all naming a pool and histograms: not more is read
+/// As many slots as there may be, all taken, all naming a pool and histograms: not more is read
 /// than a page of ours has, but for pools that rings have in common.
 #[test]
 fn reading_ends() {

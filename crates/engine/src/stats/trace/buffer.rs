@@ -198,7 +198,7 @@ impl Buffer {
         None
     }
 
-    /// Takes the place of the one reader; answers who has it.
+    /// Becomes the one reader; answers who has it.
     pub(super) fn take_reader(self, me: u64, old: u64) -> core::result::Result<u64, u64> {
         self.header().reader.compare_exchange(old, me, SeqCst, SeqCst)
     }
@@ -221,7 +221,7 @@ impl protocol::Chunk for Chunk {
     }
 
     #[inline(always)]
-    fn place(&self, at: u32) -> &[AtomicU64; 4] {
+    fn slot(&self, at: u32) -> &[AtomicU64; 4] {
         let (chunk, at) = (self.at as usize % TRACE_CHUNKS, at as usize % TRACE_EVENTS);
         let at = DATA + (chunk * TRACE_EVENTS + at) * 32;
         // SAFETY: in bounds and aligned; mapped while a copy is in use; all words are valid.
@@ -229,7 +229,7 @@ impl protocol::Chunk for Chunk {
     }
 
     #[inline(always)]
-    fn places(&self) -> u32 {
+    fn slots(&self) -> u32 {
         TRACE_EVENTS as u32
     }
 }

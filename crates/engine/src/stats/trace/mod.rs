@@ -18,7 +18,7 @@
 //! finds out how the two go together.
 //!
 //! # Layout and protocol
-//! A [`Header`], a [`Head`] per chunk, and the chunks: each [`TRACE_EVENTS`] places of four words.
+//! A [`Header`], a [`Head`] per chunk, and the chunks: each [`TRACE_EVENTS`] slots of four words.
 //! An event takes one, and more where it has more to tell: those follow in the same chunk, and are
 //! told of together.
 //! A ring writes into one chunk at a time, under its own lock, so that there is never more than one
@@ -190,13 +190,13 @@ pub struct Event {
     pub value: i32,
 }
 
-/// Places that belong to one event, at most: it and its words.
+/// Slots that belong to one event, at most: it and its words.
 const MOST_SLOTS: usize = 32;
 /// Bytes of a text that are kept.
 pub(crate) const MOST_TEXT: usize = (MOST_SLOTS - 1) * 32;
 
 impl Event {
-    /// `slots` more places belong to it.
+    /// `slots` more slots belong to it.
     const fn words(&self, slots: u8) -> [u64; 4] {
         let low = self.step as u64
             | (self.opcode as u64) << 8
@@ -215,7 +215,7 @@ impl Event {
         Some(Event { time, data, req, tid, step, opcode, flags, value })
     }
 
-    /// How many places after this one belong to it.
+    /// How many slots after this one belong to it.
     const fn slots([.., last]: [u64; 4]) -> u32 {
         last.to_le_bytes()[3] as u32
     }

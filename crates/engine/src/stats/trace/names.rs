@@ -21,15 +21,15 @@ struct Told {
     peer: u64,
 }
 
-/// What was told last: a number shares its place with others.
+/// What was told last: a number shares its slot with others.
 #[derive(Debug)]
-pub(super) struct Names([Told; PLACES]);
+pub(super) struct Names([Told; SLOTS]);
 
-const PLACES: usize = 64;
+const SLOTS: usize = 64;
 
 impl Default for Names {
     fn default() -> Self {
-        Names([Told::default(); PLACES])
+        Names([Told::default(); SLOTS])
     }
 }
 
@@ -66,11 +66,11 @@ impl Writer {
             file: (stat.st_dev, stat.st_ino),
             peer: hash(&peer.0[..peer.1]),
         };
-        let place = &mut self.names.0[number as usize % PLACES];
-        if *place == told {
+        let slot = &mut self.names.0[number as usize % SLOTS];
+        if *slot == told {
             return;
         }
-        *place = told;
+        *slot = told;
         let flags = if fixed { FIXED } else { 0 };
         let (data, req, tid, step, opcode) = (0, 0, 0, Step::Name, 0);
         let mut event = Event { time, data, req, tid, step, opcode, flags, value: number };

@@ -5,7 +5,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// 0: free; else one more than the places written, with [`CLOSED`] if no more will come.
+/// 0: free; else one more than the slots written, with [`CLOSED`] if no more will come.
 pub(crate) trait State {
     fn load(&self, order: Ordering) -> u32;
     fn store(&self, value: u32, order: Ordering);
@@ -15,7 +15,7 @@ pub(crate) trait State {
     fn exchange(&self, old: u32, new: u32, success: Ordering) -> bool;
 }
 
-/// A fourth of a place.
+/// A fourth of a slot.
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
@@ -64,9 +64,9 @@ pub(crate) trait Chunk {
     type Word: Word;
 
     fn state(&self) -> &Self::State;
-    fn place(&self, at: u32) -> &[Self::Word; 4];
+    fn slot(&self, at: u32) -> &[Self::Word; 4];
     /// How many there are.
-    fn places(&self) -> u32;
+    fn slots(&self) -> u32;
 
     /// Takes the chunk for a ring; false if it is not free.
     #[inline(always)]
@@ -74,16 +74,16 @@ pub(crate) trait Chunk {
         self.state().may_be(0) && self.state().exchange(0, 1, Acquire)
     }
 
-    /// Writes an event and its words behind `used` places; answers how many are used then. Only by
+    /// Writes an event and its words behind `used` slots; answers how many are used then. Only by
     /// whoever has the chunk, where there is room.
     #[inline(always)]
     fn put(&self, used: u32, event: [u64; 4], more: &[u64]) -> u32 {
-        for (to, word) in self.place(used).iter().zip(event) {
+        for (to, word) in self.slot(used).iter().zip(event) {
             to.store(word, Relaxed);
         }
         for (at, words) in (used + 1..).zip(more.chunks(4)) {
             let words = words.iter().copied().chain(core::iter::repeat(0));
-            self.place(at).iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
+            self.slot(at).iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
         }
         let used = used + 1 + more.len().div_ceil(4) as u32;
         self.state().store(used + 1, Release);
@@ -95,12 +95,12 @@ pub(crate) trait Chunk {
         self.state().store((used + 1) | CLOSED, Release);
     }
 
-    /// The words of a place that the reader was told of.
+    /// The words of a slot that the reader was told of.
     fn get(&self, at: u32) -> [u64; 4] {
-        self.place(at).each_ref().map(|word| word.load(Relaxed))
+        self.slot(at).each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Has `read` read what came behind the first `seen` places, and frees a chunk that its writer
+    /// Has `read` read what came behind the first `seen` slots, and frees a chunk that its writer
     /// is through with; answers how many came.
     fn take(&self, seen: &mut u32, read: impl FnOnce(Range<u32>)) -> u32 {
         let state = self.state().load(Acquire);
@@ -125,12 +125,12 @@ pub(crate) trait Chunk {
     }
 
     fn told(&self, state: u32) -> u32 {
-        (state & !CLOSED).saturating_sub(1).min(self.places())
+        (state & !CLOSED).saturating_sub(1).min(self.slots())
     }
 
     /// The reader is through with what `state` tells of.
     fn end(&self, state: u32, seen: &mut u32) {
-        if self.told(state) == self.places() || state & CLOSED != 0 {
+        if self.told(state) == self.slots() || state & CLOSED != 0 {
             *seen = 0;
             self.state().store(0, Release);
         }

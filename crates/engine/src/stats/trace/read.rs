@@ -109,7 +109,7 @@ impl Reader {
     }
 
     /// Hands on what has been written since the last call, each event with the words that belong to
-    /// it, and has the writers go on; answers how many places were read. Whoever calls it often
+    /// it, and has the writers go on; answers how many slots were read. Whoever calls it often
     /// enough calls [`Clock::read`] before.
     ///
     /// Chunks are read in no order of time. But what is not read by this call is younger than
@@ -124,7 +124,7 @@ impl Reader {
 
     fn take(&mut self, at: u32, f: &mut impl FnMut(&Source, Event, &[u64])) -> usize {
         let (head, chunk) = (self.buffer.head(at), self.buffer.chunk(at));
-        let taken = chunk.take(&mut self.seen[at as usize], |places| {
+        let taken = chunk.take(&mut self.seen[at as usize], |slots| {
             let bytes: Vec<u8> =
                 head.comm.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
             let source = Source {
@@ -133,7 +133,7 @@ impl Reader {
                 flags: head.flags.load(Relaxed) as u32,
                 comm: printable(&bytes),
             };
-            let (mut at, n) = (places.start, places.end);
+            let (mut at, n) = (slots.start, slots.end);
             while at < n {
                 let words = chunk.get(at);
                 let end = (at + 1 + Event::slots(words)).min(n);

@@ -10,21 +10,21 @@ use super::{Count, Hist, OPS, PoolStats, RingStats, Workers, row};
 
 /// Where a ring counts.
 #[derive(Debug)]
-pub struct Place {
+pub struct CounterSlot {
     at: NonNull<RingStats>,
     /// None for memory of its own.
     on: Option<On>,
     /// Histograms by opcode, as the page names them, from 1 on; 0: none yet.
     hists: [u16; OPS],
-    /// A forked child's, which is to get a place on a page when it first submits.
+    /// A forked child's, which is to get a slot on a page when it first submits.
     pub(crate) waits: bool,
 }
 
-/// A place on a page.
+/// A slot on a page.
 #[derive(Clone, Copy, Debug)]
 struct On {
     base: Base,
-    place: usize,
+    slot: usize,
     /// Whose page that is.
     owner: u32,
 }
@@ -34,11 +34,11 @@ const REFUSED: u16 = u16::MAX;
 const _: () = assert!(softring_host::limits::STATS_HISTS < REFUSED as usize);
 
 // SAFETY: only addresses; what is there are atomic words.
-unsafe impl Send for Place {}
+unsafe impl Send for CounterSlot {}
 // SAFETY: as above.
-unsafe impl Sync for Place {}
+unsafe impl Sync for CounterSlot {}
 
-impl Deref for Place {
+impl Deref for CounterSlot {
     type Target = RingStats;
 
     #[inline]
@@ -48,23 +48,23 @@ impl Deref for Place {
     }
 }
 
-impl Default for Place {
+impl Default for CounterSlot {
     /// Memory of its own.
     fn default() -> Self {
         let own = NonNull::from(Box::leak(Box::<RingStats>::default()));
-        Place { at: own, on: None, hists: [0; OPS], waits: false }
+        CounterSlot { at: own, on: None, hists: [0; OPS], waits: false }
     }
 }
 
-impl Place {
-    /// A place on the page, which is made now if need be; memory of its own where there is none.
-    pub(crate) fn new() -> Place {
-        let Some(mut slot) = page() else { return Place::default() };
-        let Some(page) = slot.as_mut() else { return Place::default() };
+impl CounterSlot {
+    /// A slot on the page, which is made now if need be; memory of its own where there is none.
+    pub(crate) fn new() -> CounterSlot {
+        let Some(mut guard) = page() else { return CounterSlot::default() };
+        let Some(page) = guard.as_mut() else { return CounterSlot::default() };
         let (base, owner) = (page.base(), softring_host::fork::pid());
-        let Some(place) = page.take_ring() else { return Place::default() };
-        let on = Some(On { base, place, owner });
-        Place { at: ring_at(base, place), on, hists: [0; OPS], waits: false }
+        let Some(slot) = page.take_ring() else { return CounterSlot::default() };
+        let on = Some(On { base, slot, owner });
+        CounterSlot { at: ring_at(base, slot), on, hists: [0; OPS], waits: false }
     }
 
     /// Would anybody see a latency?
@@ -77,21 +77,21 @@ impl Place {
         let (waits, id) = (self.waits || self.on.is_some(), self.id.get());
         let words = [&self.flags, &self.sq_entries, &self.cq_entries].map(Count::get);
         // On the parent's page nothing is given back.
-        *self = Place::default();
+        *self = CounterSlot::default();
         self.waits = waits;
         self.name(id, words);
     }
 
-    /// A forked child submits: it gets its place.
+    /// A forked child submits: it gets its slot.
     #[cold]
     pub(crate) fn attach(&mut self) {
-        let new = Place::new();
+        let new = CounterSlot::new();
         let words = [&self.flags, &self.sq_entries, &self.cq_entries].map(Count::get);
         new.name(self.id.get(), words);
         *self = new;
     }
 
-    /// Whose place it is: flags, entries of the SQ and of the CQ.
+    /// Whose slot it is: flags, entries of the SQ and of the CQ.
     pub(crate) fn name(&self, id: u64, [flags, sq, cq]: [u64; 3]) {
         self.flags.set(flags);
         self.sq_entries.set(sq);
@@ -125,19 +125,19 @@ impl Place {
         if self.on.is_none_or(|on| on.owner != softring_host::fork::pid()) {
             return;
         }
-        let Some(mut slot) = page() else { return };
-        if let Some(place) = slot.as_mut().and_then(super::page::Page::take_hist) {
-            self.hists[op] = place as u16 + 1;
-            self.op_hists[op].set(place as u64 + 1);
+        let Some(mut guard) = page() else { return };
+        if let Some(slot) = guard.as_mut().and_then(super::page::Page::take_hist) {
+            self.hists[op] = slot as u16 + 1;
+            self.op_hists[op].set(slot as u64 + 1);
         }
     }
 
     /// Moves what a ring has counted to the sums.
     fn end(&mut self, on: On) {
-        let Some(mut slot) = page() else { return };
-        let Some(page) = slot.as_mut() else { return };
+        let Some(mut guard) = page() else { return };
+        let Some(page) = guard.as_mut() else { return };
         self.id.set(0);
-        // SAFETY: the place of the sums, written under the page's lock only.
+        // SAFETY: the slot of the sums, written under the page's lock only.
         let sums = unsafe { ring_at(on.base, 0).as_ref() };
         for (sum, word) in counters(sums).zip(counters(self)) {
             sum.add(word.get());
@@ -163,11 +163,11 @@ impl Place {
             }
             page.hists.give_back(usize::from(named) - 1);
         }
-        page.rings.give_back(on.place);
+        page.rings.give_back(on.slot);
     }
 }
 
-impl Drop for Place {
+impl Drop for CounterSlot {
     fn drop(&mut self) {
         match self.on {
             // A forked child's lock may be held by a thread that it does not have.
@@ -195,23 +195,23 @@ fn counters(stats: &RingStats) -> impl Iterator<Item = &Count> {
 
 /// Where a pool's workers are counted, by account; nowhere by default.
 #[derive(Debug, Default)]
-pub(crate) struct PoolPlace {
+pub(crate) struct PoolSlot {
     at: Option<(&'static PoolStats, usize)>,
     owner: u32,
 }
 
-impl PoolPlace {
-    /// A place on the page, if there is one.
-    pub(crate) fn new() -> PoolPlace {
-        let Some(mut slot) = page() else { return PoolPlace::default() };
-        let Some(page) = slot.as_mut() else { return PoolPlace::default() };
-        let at = page.take_pool().map(|place| (pool_at(page.base(), place), place));
-        PoolPlace { at, owner: softring_host::fork::pid() }
+impl PoolSlot {
+    /// A slot on the page, if there is one.
+    pub(crate) fn new() -> PoolSlot {
+        let Some(mut guard) = page() else { return PoolSlot::default() };
+        let Some(page) = guard.as_mut() else { return PoolSlot::default() };
+        let at = page.take_pool().map(|slot| (pool_at(page.base(), slot), slot));
+        PoolSlot { at, owner: softring_host::fork::pid() }
     }
 
-    /// Its place as a ring names it.
+    /// Its slot as a ring names it.
     pub(crate) fn name(&self) -> u64 {
-        self.at.map_or(0, |(_, place)| place as u64 + 1)
+        self.at.map_or(0, |(_, slot)| slot as u64 + 1)
     }
 
     /// Workers, idle ones, requests that wait, and most workers, of the bounded account and of the
@@ -228,15 +228,15 @@ impl PoolPlace {
     }
 }
 
-impl Drop for PoolPlace {
+impl Drop for PoolSlot {
     fn drop(&mut self) {
-        let Some((_, place)) = self.at.filter(|_| self.owner == softring_host::fork::pid()) else {
+        let Some((_, slot)) = self.at.filter(|_| self.owner == softring_host::fork::pid()) else {
             return;
         };
         self.set(|| [[0; 4]; 2]);
-        let Some(mut slot) = page() else { return };
-        if let Some(page) = slot.as_mut() {
-            page.pools.give_back(place);
+        let Some(mut guard) = page() else { return };
+        if let Some(page) = guard.as_mut() {
+            page.pools.give_back(slot);
         }
     }
 }
@@ -246,9 +246,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again_and_their_sums_kept() {
+    fn slots_are_used_again_and_their_sums_kept() {
         let base = || page().unwrap().as_ref().unwrap().base();
-        // SAFETY: as in `Place::end`.
+        // SAFETY: as in `CounterSlot::end`.
         let sums = || unsafe { ring_at(base(), 0).as_ref() };
         let count = |op: usize| {
             let named = sums().op_hists[op].get() as usize;
@@ -259,7 +259,7 @@ mod tests {
             }
         };
         for round in 1..=2u64 {
-            let mut a = Place::new();
+            let mut a = CounterSlot::new();
             let before = sums().errors.get();
             a.name(u64::MAX, [0; 3]);
             a.count_error(44);
@@ -271,19 +271,19 @@ mod tests {
             assert!(sums().errors.get() > before);
             assert_eq!(count(OPS - 1), 3 * round);
         }
-        let b = Place::new();
+        let b = CounterSlot::new();
         assert_eq!((b.id.get(), b.errors.get(), b.in_flight.get()), (0, 0, 0));
         assert!(b.op_hists.iter().all(|h| h.get() == 0));
     }
 
     #[test]
     fn a_pool_is_counted_until_it_ends() {
-        let pool = PoolPlace::new();
+        let pool = PoolSlot::new();
         let words = pool.at.unwrap().0;
         pool.set(|| [[3, 1, 0, 8], [1, 1, 0, 100]]);
         assert_eq!((words.bound.workers.get(), words.unbound.max.get()), (3, 100));
         drop(pool);
         assert_eq!((words.bound.workers.get(), words.unbound.max.get()), (0, 0));
-        assert_eq!(PoolPlace::default().name(), 0);
+        assert_eq!(PoolSlot::default().name(), 0);
     }
 }
