@@ -84,12 +84,12 @@ fn poll_until<'r>(
     signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
     // What others post meanwhile counts, as it ends the kernel's.
-    let (before, mut found, mut plain) = (ctx.completions(), 0, Plain::default());
+    let (before, mut found, mut no_policy) = (ctx.completions(), 0, NoPolicy::default());
     loop {
         ctx.turn(Turn::Memory);
         let all = ctx.completions().wrapping_sub(before) as usize;
         if all != found {
-            (found, plain.since) = (all, None);
+            (found, no_policy.since) = (all, None);
         }
         if found >= want || !ctx.in_flight() || ring.dead.load(Relaxed) {
             return (ctx, Ok(0));
@@ -109,7 +109,7 @@ fn poll_until<'r>(
         }
         let sleep = match &mut ctx.drive.transports.polling {
             Some(polling) => polling.next_sleep(signals),
-            None => plain.next_sleep(signals),
+            None => no_policy.next_sleep(signals),
         };
         let slept;
         (ctx, slept) = match sleep {
@@ -133,12 +133,12 @@ fn poll_until<'r>(
 
 /// A ring without a policy of its own: it spins for a while, then sleeps.
 #[derive(Debug, Default)]
-struct Plain {
+struct NoPolicy {
     polls: u32,
     since: Option<u64>,
 }
 
-impl Plain {
+impl NoPolicy {
     fn next_sleep(&mut self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
         let skips = !self.polls.is_multiple_of(POLLS);
         self.polls += 1;

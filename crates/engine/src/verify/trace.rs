@@ -61,9 +61,9 @@ impl State for Told {
 }
 
 #[derive(Default)]
-struct Plain(AtomicU64);
+struct RacyWord(AtomicU64);
 
-impl Word for Plain {
+impl Word for RacyWord {
     fn load(&self, order: Ordering) -> u64 {
         self.0.load(order)
     }
@@ -76,18 +76,18 @@ impl Word for Plain {
 #[derive(Default)]
 struct One {
     state: Told,
-    slots: [[Plain; 4]; SLOTS as usize],
+    slots: [[RacyWord; 4]; SLOTS as usize],
 }
 
 impl Chunk for One {
     type State = Told;
-    type Word = Plain;
+    type Word = RacyWord;
 
     fn state(&self) -> &Told {
         &self.state
     }
 
-    fn slot(&self, at: u32) -> &[Plain; 4] {
+    fn slot(&self, at: u32) -> &[RacyWord; 4] {
         &self.slots[at as usize]
     }
 
