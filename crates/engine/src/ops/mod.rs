@@ -29,7 +29,7 @@ pub(crate) mod poll;
 pub(crate) mod provide;
 pub(crate) mod ring_file;
 pub(crate) mod rw;
-pub(crate) mod rw_hot;
+pub(crate) mod rw_cached;
 pub(crate) mod rw_nowait;
 pub(crate) mod rw_position;
 pub(crate) mod rw_select;

@@ -5,7 +5,7 @@
 
 use crate::io::aio::nowait;
 use crate::ops::iov::{MAX_IOV, import_iov, skip};
-use crate::ops::{net_zc, rw_hot, rw_nowait, rw_position, rw_select};
+use crate::ops::{net_zc, rw_cached, rw_nowait, rw_position, rw_select};
 use crate::resources::buffers::BufNode;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
@@ -276,7 +276,7 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
             Ok(n) => {
                 let (done, total) = (call.add_done(n as u64), total(call));
                 if asked == 0 && off != CURRENT && may_trust(call, kind) {
-                    rw_hot::count(&call.file, nowait && done == total);
+                    rw_cached::count(&call.file, nowait && done == total);
                 }
                 let more = nowait && kind == Kind::Buffered && n > 0 && done < total;
                 let own = off == CURRENT && writes(call.opcode);
@@ -293,7 +293,7 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
                     && streams_now(call)
                     && misjudged(call, &mut kind) => {}
             Err(Errno::EAGAIN) if nowait => {
-                rw_hot::count(&call.file, false);
+                rw_cached::count(&call.file, false);
                 return would_block(call);
             }
             // A worker waits even if asked not to.

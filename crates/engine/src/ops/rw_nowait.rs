@@ -10,7 +10,7 @@ use crate::io::socket::MSG_DONTWAIT;
 use crate::ops::rw::{
     RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, finish, first_of, total, transfer_by, writes,
 };
-use crate::ops::{iov::skip, rw_hot};
+use crate::ops::{iov::skip, rw_cached};
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::Call;
 use softring_host::calls::{Incoming, Outgoing};
@@ -55,7 +55,7 @@ pub(crate) fn punts(call: &Call, kind: Kind) -> bool {
     match kind {
         Kind::Buffered if writes(call.opcode) => {
             let nothing = || total(call) == 0 && buffered(call, kind).is_err();
-            !unwaiting() && (rw_hot::write_punts(&call.file) || nothing())
+            !unwaiting() && (rw_cached::write_punts(&call.file) || nothing())
         }
         Kind::Other if !unwaiting() && total(call) == 0 => unknown(call, kind),
         _ => false,
@@ -151,7 +151,7 @@ pub(crate) fn not_to_wait(call: &mut Call, kind: Kind, given: u32) -> Outcome {
 pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     if kind != Kind::Pollable {
         if kind == Kind::Buffered && writes(call.opcode) {
-            rw_hot::writes_punt(&call.file);
+            rw_cached::writes_punt(&call.file);
         }
         return Outcome::Retry;
     }

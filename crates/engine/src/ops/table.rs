@@ -6,7 +6,7 @@ use super::openclose::{close_finish, open, open_finish};
 use super::rw_select::{multishot, multishot_prep};
 use super::{
     advise, cancel, connect, epoll, files_update, fs, futex, msg_ring, net, net_msg, net_zc, nop,
-    nvme, openclose, poll, provide, rw, rw_hot, socket, splice, statx, sync, timeout, truncate,
+    nvme, openclose, poll, provide, rw, rw_cached, socket, splice, statx, sync, timeout, truncate,
     uring_cmd, waitid, xattr,
 };
 use crate::ring::opdef::Issue::{Call as Sys, Ring};
@@ -54,7 +54,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_READV, "5.1", RW | POLLIN | BUFSEL, rw::prep, Sys(rw::issue)),
     op(IORING_OP_WRITEV, "5.1", WRITE, rw::prep, Sys(rw::issue)),
     op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, sync::fsync_prep, Sys(sync::fsync)),
-    op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, rw::prep, Sys(rw::issue)).fast(rw_hot::fast),
+    op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, rw::prep, Sys(rw::issue)).fast(rw_cached::fast),
     op(IORING_OP_WRITE_FIXED, "5.1", WRITE, rw::prep, Sys(rw::issue)),
     op(IORING_OP_POLL_ADD, "5.1", FILE | HANDS_BACK | POLLS, poll::add_prep, Ring(poll::add)),
     op(IORING_OP_POLL_REMOVE, "5.1", NO_FD | HANDS_BACK | SEARCHES, poll::remove_prep,
@@ -82,7 +82,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         Ring(files_update::issue)),
     op(IORING_OP_STATX, "5.6", NAMES, statx::prep, Sys(statx::issue)),
     op(IORING_OP_READ, "5.6", RW | POLLIN | BUFSEL | READS_ONCE, rw::prep, Sys(rw::issue))
-        .fast(rw_hot::fast),
+        .fast(rw_cached::fast),
     op(IORING_OP_WRITE, "5.6", WRITE, rw::prep, Sys(rw::issue)),
     op(IORING_OP_FADVISE, "5.6", FILE, advise::fadvise_prep, Sys(advise::fadvise)),
     op(IORING_OP_MADVISE, "5.6", NO_FD | NAMES, advise::madvise_prep, Sys(advise::madvise)),

@@ -30,7 +30,7 @@ pub(crate) struct FileNode {
     pub(crate) kind: Kind,
     /// It is on a modelled device.
     pub(crate) model: Option<Arc<model::files::File>>,
-    /// Reads in a row that the page cache answered (`ops::rw_hot`).
+    /// Reads in a row that the page cache answered (`ops::rw_cached`).
     pub(crate) history: History,
     /// Posted as `user_data` when the last owner lets go; 0: never.
     pub(crate) tag: u64,

@@ -15,7 +15,7 @@ use softring_host::creds::Creds;
 pub(crate) struct SubmitState {
     pub(crate) head: Option<ReqId>,
     pub(crate) last: Option<ReqId>,
-    /// Time stamp of the last trusted read of this batch; 0: none yet (`ops::rw_hot`).
+    /// Time stamp of the last trusted read of this batch; 0: none yet (`ops::rw_cached`).
     pub(crate) stamp: Cell<u64>,
     /// SQEs of the batch behind the one at hand.
     pub(crate) left: u32,

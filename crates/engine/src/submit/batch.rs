@@ -6,7 +6,7 @@ use crate::io::aio::nowait::is_for_worker;
 use crate::io::completions::Completion;
 use crate::io::token::ReqId;
 use crate::ops::rw;
-use crate::ops::rw_hot;
+use crate::ops::rw_cached;
 use crate::ring::ctx::Ctx;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Phase, Req, ReqFlags};
@@ -51,7 +51,7 @@ impl Ctx {
     /// and a worker can do it.
     pub(crate) fn aio_is_to_try(&mut self, req: &Req) -> bool {
         let write = rw::writes(req.opcode());
-        let refusals = rw_hot::history(&req.call.file).map(|s| &s.refusals);
+        let refusals = rw_cached::history(&req.call.file).map(|s| &s.refusals);
         if !req.may_not_wait() && refusals.is_some_and(|r| r.skips(write)) {
             return false;
         }
@@ -72,7 +72,7 @@ impl Ctx {
     /// Queues a request for the next batch.
     pub(crate) fn aio_queue(&mut self, mut req: ReqBox) {
         self.trace(Step::Aio, &req);
-        req.phase = Phase::Aio(rw_hot::history(&req.call.file).map_or(0, History::file));
+        req.phase = Phase::Aio(rw_cached::history(&req.call.file).map_or(0, History::file));
         let id = self.reqs.slab.insert(req);
         let resfd = self.aio_signal();
         let Some(req) = self.reqs.slab.get_mut(id) else { return };
@@ -211,12 +211,12 @@ impl Ctx {
 /// What is remembered of a request's file; nothing, if its number means another one now.
 fn known(req: &Req) -> Option<&History> {
     let same = |h: &&History| matches!(req.phase, Phase::Aio(file) if file == h.file());
-    rw_hot::history(&req.call.file).filter(same)
+    rw_cached::history(&req.call.file).filter(same)
 }
 
 /// Does its number mean the file that it meant, as far as that is known?
 fn has_file(req: &Req) -> bool {
-    known(req).is_some() || rw_hot::history(&req.call.file).is_none()
+    known(req).is_some() || rw_cached::history(&req.call.file).is_none()
 }
 
 /// The file of a request has refused it.

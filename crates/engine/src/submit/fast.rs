@@ -5,7 +5,7 @@
 
 use crate::io::model;
 use crate::memory::cq::Cqe;
-use crate::ops::rw_hot;
+use crate::ops::rw_cached;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use softring_uapi::*;
@@ -21,14 +21,14 @@ impl Ctx {
         if model::any() && self.queue_modelled(sqe) {
             return true;
         }
-        let direct = rw_hot::is_simple(sqe.opcode);
+        let direct = rw_cached::is_simple(sqe.opcode);
         if self.setup.polls() {
             return direct && self.queue_direct(sqe);
         }
         // Not through the table: branch prediction is cold after each system call, so that such a
         // call would cost a read some 20 ns.
-        let res = if rw_hot::is_for(sqe.opcode) {
-            let res = rw_hot::fast(self, sqe);
+        let res = if rw_cached::is_for(sqe.opcode) {
+            let res = rw_cached::fast(self, sqe);
             self.stats.read_bytes.add(u64::from(res.map_or(0, i32::unsigned_abs)));
             res
         } else {

@@ -11,7 +11,7 @@ use crate::io::model::{any, device};
 use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::ops::table::OPS;
-use crate::ops::{rw, rw_hot};
+use crate::ops::{rw, rw_cached};
 use crate::policy::hybrid::{Key, Ticket};
 use crate::ring::ctx::{Ctx, Driving, Setup};
 use crate::ring::opdef::{Outcome, Try};
@@ -33,9 +33,9 @@ impl Ctx {
     /// The fast path: a plain READ or WRITE of a modelled file, which never becomes a request.
     /// False if it must go the long way.
     pub(crate) fn queue_modelled(&mut self, sqe: &io_uring_sqe) -> bool {
-        let fixed = rw_hot::is_simple_fixed(sqe.opcode);
+        let fixed = rw_cached::is_simple_fixed(sqe.opcode);
         // A request can be followed in a trace.
-        if self.trace.on || !fixed && !rw_hot::is_simple(sqe.opcode) {
+        if self.trace.on || !fixed && !rw_cached::is_simple(sqe.opcode) {
             return false;
         }
         let len = u64::from(sqe.len);

@@ -1,5 +1,5 @@
 //! What is remembered of how a file has answered: reads from the page cache in a row, which
-//! `ops::rw_hot` trusts, and what it has refused.
+//! `ops::rw_cached` trusts, and what it has refused.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};

@@ -17,7 +17,7 @@ pub const ON_MODEL: u8 = 8;
 /// device, plus one. What is on one has no known kind, so that it comes upon no short cut.
 static KINDS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
 
-/// Reads in a row that the page cache answered, by number (`ops::rw_hot`).
+/// Reads in a row that the page cache answered, by number (`ops::rw_cached`).
 static HISTORIES: [History; REMEMBERED] = [const { History::new() }; REMEMBERED];
 
 /// Remembered protocols of sockets, by number: 0 unknown, else a code of `io::socket`.
