@@ -34,18 +34,18 @@ pub fn task_ends() {
 }
 
 /// How often a thread that ends waits for the driver to act on what it may have in hand.
-const HANDS: u32 = 3;
+const DRIVER_WAITS: u32 = 3;
 
 fn ends_on(ring: &Arc<Ring>, task: u32) {
-    let mut hands = 0;
+    let mut waits = 0;
     while !ring.dead.load(Relaxed) {
         // The kernel's, too, waits here for who is in the middle of an issue: that one may have
         // in hand what is ready.
         let mut ctx = ring.lock();
         // What is ready is not cancelled: on the kernel it would have run by now.
         if !ctx.defers() && ctx.reqs.slab.iter().any(|(_, r)| r.task == task) {
-            if hands < HANDS && ctx.drive.driver.active {
-                hands += 1;
+            if waits < DRIVER_WAITS && ctx.drive.driver.active {
+                waits += 1;
                 ctx.drive.wake_driver();
                 let _ = sleep_for_change(ctx, u64::MAX);
                 continue;
