@@ -60,7 +60,7 @@ fn every_trap_of_the_design_has_a_case() {
     assert!(missing.is_empty(), "no case covers {missing:?}");
 }
 
-/// What no ring shows has its test with the library: who reads the ring of kernel aio after a look
+/// What no ring shows has its test with the library: who reads the ring of kernel aio after a peek
 /// at its magic number, and text that is loaded while other threads run.
 #[test]
 fn the_other_traps_have_a_test_of_the_library() {

@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
     ], "what a barrier lets go is work to come for"),
     case!("eventfd", tags, [Reg(IORING_REGISTER_FILES2), Reg(IORING_REGISTER_EVENTFD)], "each tag that comes counts by itself"),
     case!("eventfd", messages, [Op(IORING_OP_MSG_RING), Reg(IORING_REGISTER_EVENTFD)], "so does each message, also a ring's to itself"),
-    case!("eventfd", nothing_to_tell, [Reg(IORING_REGISTER_EVENTFD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a look at another file tells of nothing"),
+    case!("eventfd", nothing_to_tell, [Reg(IORING_REGISTER_EVENTFD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a poll of another file tells of nothing"),
     case!("eventfd", writes_that_block, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd is a worker's, its failure task work"),
     case!("eventfd", polled_by_itself, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_POLL_ADD)], "a multishot poll of the ring's own eventfd ends when the ring signals it"),
     case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),

@@ -11,7 +11,7 @@ pub const CASES: &[Case] = &[
     case!("masks", minimal_wait, [Enter(IORING_ENTER_EXT_ARG)], "so does one with a minimal wait"),
     case!("masks", in_region, [Enter(IORING_ENTER_EXT_ARG_REG)], "so does one that a registered region describes"),
     case!("masks", unreadable, [Enter(IORING_ENTER_EXT_ARG)], "a mask that cannot be read is no error where enough is there"),
-    case!("masks", enough, [Enter(IORING_ENTER_EXT_ARG)], "where enough is there, or comes by the look, nothing is let in"),
+    case!("masks", enough, [Enter(IORING_ENTER_EXT_ARG)], "where enough is there, or comes by the first poll, nothing is let in"),
 ];
 
 const EXT: u32 = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
@@ -230,7 +230,7 @@ fn enough(cx: &mut Cx) -> Outcome {
         let (r, w) = cx.pipe()?;
         cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN)]);
         rustix::io::write(&w, b"x")?;
-        signalled(cx, &format!("{name}, comes by the look"), || {
+        signalled(cx, &format!("{name}, comes by the first poll"), || {
             ring.enter_ext(0, 1, &under(&mask, &now))
         });
         let unreadable = io_uring_getevents_arg { sigmask: BAD as u64, ..under(&mask, &now) };
@@ -239,7 +239,7 @@ fn enough(cx: &mut Cx) -> Outcome {
         let (r, w) = cx.pipe()?;
         cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN)]);
         rustix::io::write(&w, b"x")?;
-        cx.note_answer("both come by the look", ring.enter_ext(0, 2, &unreadable));
+        cx.note_answer("both come by the first poll", ring.enter_ext(0, 2, &unreadable));
         ring.pop_all();
         let (r, w) = cx.pipe()?;
         cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN)]);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Case] = &[
     case!("reissue", in_the_batch, [Op(IORING_OP_READ)], "what becomes ready in its own batch is done when that returns"),
     case!("reissue", deferred, [Op(IORING_OP_READ)], "or when its task comes for completions"),
-    case!("reissue", batch_of_many, [Op(IORING_OP_RECV)], "the same for more than one look takes"),
+    case!("reissue", batch_of_many, [Op(IORING_OP_RECV)], "the same for more than one poll takes"),
     case!("reissue", nonblocking, [Op(IORING_OP_READ), Op(IORING_OP_RECV)], "O_NONBLOCK waits all the same; MSG_DONTWAIT does not"),
     case!("reissue", accept_in_turn, [Op(IORING_OP_ACCEPT)], "of many that wait to accept, one is woken, the first first"),
     case!("reissue", accept_cancelled, [Op(IORING_OP_ACCEPT)], "a cancelled one passes its turn on"),

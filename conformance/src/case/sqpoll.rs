@@ -4,7 +4,7 @@ use super::prelude::*;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("sqpoll", without_entering, [Setup(IORING_SETUP_SQPOLL)], "a program that only stores and looks is served"),
+    case!("sqpoll", without_entering, [Setup(IORING_SETUP_SQPOLL)], "a program that only stores and polls is served"),
     case!("sqpoll", every_transport, [Setup(IORING_SETUP_SQPOLL)], "files, pipes, timeouts, links, drains and cancels without entering"),
     case!("sqpoll", sleeps, [Enter(IORING_ENTER_SQ_WAKEUP), Trap("NEED_WAKEUP")], "an idle thread asks to be woken, and is"),
     case!("sqpoll", enter_answers, [Enter(IORING_ENTER_SQ_WAIT)], "enter answers what it was told to submit, at once"),

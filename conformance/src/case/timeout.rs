@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
     case!("timeout", link_refusals, [Op(IORING_OP_LINK_TIMEOUT)], "not first, not twice, bad words"),
     case!("timeout", link_to_chain, [Op(IORING_OP_LINK_TIMEOUT), Sqe(IOSQE_IO_LINK)], "a linked time-out within a longer chain"),
     case!("timeout", none_and_count, [Op(IORING_OP_TIMEOUT)], "no time is over before what completes is counted"),
-    case!("timeout", over_and_removed, [Op(IORING_OP_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE)], "what has run out ends behind the batch that looks for a time-out"),
+    case!("timeout", over_and_removed, [Op(IORING_OP_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE)], "what has run out ends behind the batch that searches for a time-out"),
     case!("timeout", time_stable, [Op(IORING_OP_TIMEOUT)], "the time is read when the SQE is taken"),
 ];
 
@@ -386,7 +386,7 @@ fn over_and_removed(cx: &mut Cx) -> Outcome {
     };
     let name = |op: u8, of: u64| sqe::op(op, -1).set(|s| s.addr = of).ud(2);
     let remove = |of| name(IORING_OP_TIMEOUT_REMOVE, of);
-    for (what, looks) in [
+    for (what, searches) in [
         ("removes another", remove(9)),
         ("removes it", remove(1)),
         ("moves another", update(remove(9))),
@@ -399,7 +399,7 @@ fn over_and_removed(cx: &mut Cx) -> Outcome {
         let fds = [event.as_raw_fd()];
         cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &fds), 0);
         // A NOP in between gives the timer its time.
-        cx.start(&mut ring, &[sqe::timeout(&none, 0, 0).ud(1), sqe::nop().ud(3), looks]);
+        cx.start(&mut ring, &[sqe::timeout(&none, 0, 0).ud(1), sqe::nop().ud(3), searches]);
         cx.reap_in_order(&mut ring, what, &[(3, 0), (2, -ENOENT), (1, -ETIME)]);
         let mut count = [0u8; 8];
         rustix::io::read(&event, &mut count)?;

@@ -37,7 +37,7 @@ const KNOWN: &[Known] = &[
     ("who polls an epoll set that does not ask for it", set_woken_unasked),
     ("A timeout that counts completions is not hurried", hurried_count),
     ("A POLL_ADD that waits on a socket for POLLRDBAND", untold_data),
-    ("the other may take what came before epoll looks at the file", taken_before_look),
+    ("the other may take what came before epoll looks at the file", taken_before_poll),
     ("A SPLICE or TEE into the pipe does not say", known_pipes::woken_unsaid),
     ("it answers all that is ready. The kernel sometimes posts", told_all),
     (
@@ -303,7 +303,7 @@ fn untold_data(seen: &Seen) -> bool {
 
 /// A poll, at the head of the chain of what did not end, of a file from which another took what had
 /// come, before the poll set was polled.
-fn taken_before_look(seen: &Seen) -> bool {
+fn taken_before_poll(seen: &Seen) -> bool {
     let Some((ring, head)) = seen.head() else { return false };
     let file = seen.file(ring, head);
     let softring = seen.results().1;

@@ -14,16 +14,16 @@ use std::path::PathBuf;
 const HYBRID_AFTER: &str = "\
 A device, a machine and a thread that polls, in simulated time. spin, block, hybrid and adaptive \
 are the policies of softring run --poll. minimum/2 is Linux's rule since 6.13: half of the \
-shortest run time ever seen, from the moment a request is looked at. source is the rule of the \
+shortest run time ever seen, from the moment a request is polled for. source is the rule of the \
 patch that came first: half of the last run time, less what the last sleep was late. mean/2 is \
 blk-mq's until 6.4.
 
-x: latency as a multiple of spinning's. overslept: for how long a finished request lay unseen \
-because of a sleep. spun: time spent looking before something was done. Both are averages per I/O.
+x: latency as a multiple of spinning's. unseen: for how long a finished request lay unseen \
+because of a sleep. spun: time spent polling before something was done. Both are averages per I/O.
 
 Traces: constant (80 us), bimodal (25 or 100 us), heavy tail (60 us at least, Pareto with exponent \
 2), drifting (50 to 450 us), pausing (constant, but the program lets eight minutes pass before it \
-looks, once in 500 requests; that time does not count as CPU time), busy (one request after the \
+polls, once in 500 requests; that time does not count as CPU time), busy (one request after the \
 other, 19 us each, and 80 us beside that), busy uneven (one after the other, 19 us on average, \
 exponential), eight units (each works for 150 us on one request, give or take a third), pipeline \
 (800 us side by side, behind a part that takes 10 us for each).";
@@ -73,7 +73,8 @@ struct Row {
     latency_ratio: f64,
     p99_ns: u64,
     cpu_percent: f64,
-    oversleep_ns: f64,
+    #[serde(rename = "oversleep_ns")]
+    unseen_ns: f64,
     undersleep_ns: f64,
     idle_sleeps: f64,
     longest_idle_sleep_ns: u64,
@@ -137,7 +138,7 @@ fn table(kind: TraceKind, depth: usize, machine: Machine, args: &HybridArgs) -> 
             latency_ratio: o.latency / *base.get_or_insert(o.latency),
             p99_ns: o.p99,
             cpu_percent: o.cpu,
-            oversleep_ns: o.oversleep,
+            unseen_ns: o.unseen,
             undersleep_ns: o.undersleep,
             idle_sleeps: o.idle_sleeps,
             longest_idle_sleep_ns: o.longest_idle_sleep,
@@ -166,18 +167,8 @@ fn draw(path: &std::path::Path, o: &Outcome) -> anyhow::Result<()> {
 fn print(o: &Outcome) -> anyhow::Result<()> {
     for t in &o.tables {
         out::line(&format!("{}, depth {}, {} I/Os", t.trace, t.depth, o.ios))?;
-        let header = [
-            "rule",
-            "IOPS",
-            "latency",
-            "x",
-            "p99",
-            "CPU %",
-            "overslept",
-            "spun",
-            "sleeps",
-            "longest",
-        ];
+        let header =
+            ["rule", "IOPS", "latency", "x", "p99", "CPU %", "unseen", "spun", "sleeps", "longest"];
         let mut table = out::table(&header);
         for r in &t.rows {
             let cells = [
@@ -186,7 +177,7 @@ fn print(o: &Outcome) -> anyhow::Result<()> {
                 format!("{:.2}", r.latency_ratio),
                 time(r.p99_ns as f64),
                 format!("{:.0}", r.cpu_percent),
-                time(r.oversleep_ns),
+                time(r.unseen_ns),
                 time(r.undersleep_ns),
                 format!("{:.2}", r.idle_sleeps),
                 time(r.longest_idle_sleep_ns as f64),

@@ -89,7 +89,7 @@ Sequential reads and writes of 128 KiB, random reads and writes of 4 KiB, past t
 one thread; each with --depths in flight, on each of --disks, for each of --policies, in turns.
 
 block: a plain ring, on which the thread sleeps until there is a completion. spin: an IOPOLL ring, \
-on which it looks without a pause. hybrid: it sleeps until one is about to come. adaptive: one of \
+on which it polls without a pause. hybrid: it sleeps until one is about to come. adaptive: one of \
 these, by what is in flight and who else wants to run. Every worker runs under softring, with \
 io_uring denied.
 
@@ -154,8 +154,8 @@ pub struct PolledArgs {
 }
 
 const SQPOLL_AFTER: &str = "\
-The client never waits: it looks at the clock, submits what is due by moving the tail, and looks \
-at the completion queue. Latency counts from the moment at which a request was due. Where there \
+The client never waits: it reads the clock, submits what is due by moving the tail, and polls \
+the completion queue. Latency counts from the moment at which a request was due. Where there \
 are two processors, the client has the first and the SQ thread (SQ_AFF) the second.
 
 kernel: the kernel's SQPOLL. spin, sleep: softring's with --sq-idle. no-stats: spin, without \
@@ -207,7 +207,7 @@ const REISSUE_AFTER: &str = "\
 Four lines, of a TCP stream on the loopback and of a pipe:
 
 data ready: the data are there when the read is tried.
-ready at arm, reissued: they come after the attempt, before the first look at what is armed; it is \
+ready at arm, reissued: they come after the attempt, before the first poll of what is armed; it is \
 issued again.
 queueing to a worker: the same, but the request is given to a worker. Until io_uring_enter \
 returns.

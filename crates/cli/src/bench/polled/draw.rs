@@ -103,7 +103,7 @@ fn caption(row: &Row) -> String {
     format!("{}, {}, depth {}", name_of(row.disk), row.load, row.depth)
 }
 
-/// On the line a sleep ends with its completion; below it spins for the rest, above it oversleeps,
+/// On the line a sleep ends with its completion; below it spins for the rest, above it is late,
 /// or is ended by the completion.
 fn idle_sleep_panel(area: &Area<'_>, row: &Row, idle_sleeps: &[IdleSleep]) -> Drawn {
     let mut times: Vec<f64> = idle_sleeps.iter().flat_map(|n| [n.target, n.there]).collect();

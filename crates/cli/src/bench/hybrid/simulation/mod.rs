@@ -59,7 +59,7 @@ pub struct Outcome {
     /// Share of a processor, in percent.
     pub cpu: f64,
     /// Time that a finished request lay unseen, by reason of a sleep.
-    pub oversleep: f64,
+    pub unseen: f64,
     /// Time spent spinning before something was done.
     pub undersleep: f64,
     pub idle_sleeps: f64,
@@ -135,7 +135,7 @@ pub fn run(
         latency: w.latencies.iter().sum::<u64>() as f64 / n,
         p99: w.latencies[w.latencies.len() * 99 / 100],
         cpu: (busy as f64 / time * 100.0).min(100.0),
-        oversleep: w.unseen as f64 / n,
+        unseen: w.unseen as f64 / n,
         undersleep: w.spun as f64 / n,
         idle_sleeps: w.idle_sleeps as f64 / n,
         longest_idle_sleep: w.longest,

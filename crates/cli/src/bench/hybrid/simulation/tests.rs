@@ -101,17 +101,17 @@ fn a_pause_teaches_nothing() {
 
 /// Half of the mean is beyond the quick ones where run times differ: they lie unseen.
 #[test]
-fn half_of_the_mean_oversleeps_what_is_quick() {
+fn half_of_the_mean_is_late_for_what_is_quick() {
     let mean = |trace| outcome(RuleKind::HalfMean, trace, 1);
     for trace in [TraceKind::Bimodal, TraceKind::HeavyTail] {
         let (ours, theirs, name) = (outcome(HYBRID, trace, 1), mean(trace), trace.name());
-        let (us, they) = (ours.oversleep, theirs.oversleep);
+        let (us, they) = (ours.unseen, theirs.unseen);
         assert!(they > 3.0 * us && they > 1_500.0, "{name}: {us} {they}");
         assert!(theirs.latency > ours.latency, "{name}: {} {}", ours.latency, theirs.latency);
     }
-    // Where they do not differ nothing is overslept, and half of the processor time is gone.
+    // Where they do not differ nothing lies unseen, and half of the processor time is gone.
     let (ours, theirs) = (outcome(HYBRID, TraceKind::Constant, 1), mean(TraceKind::Constant));
-    assert!(theirs.oversleep == 0.0 && theirs.cpu > 40.0 && ours.cpu < 35.0, "{theirs:?}");
+    assert!(theirs.unseen == 0.0 && theirs.cpu > 40.0 && ours.cpu < 35.0, "{theirs:?}");
     let spin = outcome(SPIN, TraceKind::Bimodal, 1).latency;
     assert!(mean(TraceKind::Bimodal).latency > 1.05 * spin, "{spin}");
 }
