@@ -79,7 +79,7 @@ fn to_and_fro(cx: &mut Cx) -> Outcome {
                 }
                 all
             });
-            let odd = odd_answers(&mut ring, &path, flags);
+            let odd = unexpected_answers(&mut ring, &path, flags);
             done.store(true, Relaxed);
             (changes.join().unwrap_or_default(), odd)
         });
@@ -92,7 +92,7 @@ fn to_and_fro(cx: &mut Cx) -> Outcome {
 
 /// How many of many opens answer what neither root nor nobody is told. Whoever made the ring
 /// decides for an SQ thread, and that was root.
-fn odd_answers(ring: &mut Ring, path: &CStr, flags: u32) -> usize {
+fn unexpected_answers(ring: &mut Ring, path: &CStr, flags: u32) -> usize {
     let threaded = flags & IORING_SETUP_SQPOLL != 0;
     let mut odd = 0;
     for n in 0..400u32 {

@@ -1,4 +1,4 @@
-//! Corners that random programs have found: each was once otherwise on softring.
+//! Answers that random programs have found: each was once otherwise on softring.
 
 use super::pbuf;
 use super::prelude::*;

@@ -1,4 +1,4 @@
-//! Corners of sockets that random programs have found: each was once otherwise on softring.
+//! Answers of sockets that random programs have found: each was once otherwise on softring.
 
 use super::net::{arrived, pair, recv, seen, send};
 use super::net_msg::{hdr, part, take};

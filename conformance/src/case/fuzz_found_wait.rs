@@ -1,4 +1,4 @@
-//! Corners of requests that wait, and of workers, that random programs have found: each was once
+//! Answers of requests that wait, and of workers, that random programs have found: each was once
 //! otherwise on softring.
 
 use super::net::{pair, send};

@@ -20,7 +20,7 @@ pub const CASES: &[Case] = &[
     case!("net", poll_first, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "readiness is waited for before the first attempt"),
     case!("net", chains, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "what breaks a chain"),
     case!("net", worker, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "IOSQE_ASYNC changes nothing"),
-    case!("net", ended, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "the peer is gone; no SIGPIPE"),
+    case!("net", peer_gone, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "the peer is gone; no SIGPIPE"),
     case!("net", vectorized, [Op(IORING_OP_SEND)], "IORING_SEND_VECTORIZED sends many parts"),
     case!("net", slots, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "registered sockets"),
 ];
@@ -306,7 +306,7 @@ fn worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn ended(cx: &mut Cx) -> Outcome {
+fn peer_gone(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, two) = UnixStream::pair()?;
     let mut buf = [b'-'; 8];

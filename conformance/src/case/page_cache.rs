@@ -4,7 +4,7 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("page_cache", odd_reads, [Op(IORING_OP_READ), Op(IORING_OP_READ_FIXED)], "odd reads of a file often read"),
+    case!("page_cache", refused_reads, [Op(IORING_OP_READ), Op(IORING_OP_READ_FIXED)], "short and refused reads of a file often read"),
     case!("page_cache", number_reused, [Op(IORING_OP_READ)], "its number closed and used for a pipe"),
     case!("page_cache", in_chains, [Op(IORING_OP_READ), Op(IORING_OP_NOP)], "among links, drains and a full CQ"),
 ];
@@ -27,7 +27,7 @@ fn warm(cx: &mut Cx, ring: &mut Ring, fd: i32) {
     cx.eq("warm data", *std::hint::black_box(&buf), *b"2345");
 }
 
-fn odd_reads(cx: &mut Cx) -> Outcome {
+fn refused_reads(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let file = cx.file("f", b"0123456789")?;
     let fd = file.as_raw_fd();

@@ -13,7 +13,7 @@ pub const CASES: &[Case] = &[
     case!("timeout", success, [Op(IORING_OP_TIMEOUT)], "ETIME_SUCCESS lets the chain go on"),
     case!("timeout", multishot, [Op(IORING_OP_TIMEOUT)], "a multishot time-out runs out so many times"),
     case!("timeout", refusals, [Op(IORING_OP_TIMEOUT)], "bad pointers, counts, flags and words"),
-    case!("timeout", odd_times, [Op(IORING_OP_TIMEOUT)], "zero, negative and unnormalised times"),
+    case!("timeout", unusual_times, [Op(IORING_OP_TIMEOUT)], "zero, negative and unnormalised times"),
     case!("timeout", remove, [Op(IORING_OP_TIMEOUT_REMOVE)], "a time-out is removed by its user_data"),
     case!("timeout", update, [Op(IORING_OP_TIMEOUT_REMOVE)], "a time-out's time is changed"),
     case!("timeout", update_link, [Op(IORING_OP_TIMEOUT_REMOVE), Op(IORING_OP_LINK_TIMEOUT)], "a linked time-out's time is changed"),
@@ -186,7 +186,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn odd_times(cx: &mut Cx) -> Outcome {
+fn unusual_times(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let ts = |tv_sec, tv_nsec| kernel_timespec { tv_sec, tv_nsec };
     let (zero, neg, neg_nsec, odd) = (ts(0, 0), ts(-1, 0), ts(0, -1), ts(0, 1_000_000_001));

@@ -13,7 +13,7 @@ pub const CASES: &[Case] = &[
         "what is there comes at once, behind the batch"),
     case!("timestamp", refusals, [Op(IORING_OP_URING_CMD)],
         "small CQEs, workers, files without an error queue"),
-    case!("timestamp", ended, [Op(IORING_OP_URING_CMD), Op(IORING_OP_ASYNC_CANCEL)],
+    case!("timestamp", cancelled, [Op(IORING_OP_URING_CMD), Op(IORING_OP_ASYNC_CANCEL)],
         "cancelled, in a chain, closed, without a CQE"),
     case!("timestamp", stream, [Op(IORING_OP_URING_CMD)],
         "of a stream: sent and acknowledged, until both sides end"),
@@ -149,7 +149,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn ended(cx: &mut Cx) -> Outcome {
+fn cancelled(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, WIDE)?;
     let (one, _two) = pair(cx, TIMES)?;
     let fd = one.as_raw_fd();

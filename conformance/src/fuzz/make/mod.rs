@@ -1,7 +1,7 @@
 //! Makes programs from seeds: mostly sensible ones, so that they get somewhere, with something
 //! wrong here and there.
 
-mod apart;
+mod conflicts;
 mod ctl;
 mod fs;
 mod kbuf;
@@ -19,7 +19,7 @@ pub use ops::OPS;
 pub use setup::sqpoll;
 
 use super::program::{Cell, Enter, Fd, Program, Slot, Step, Val};
-use apart::{Apart, Piece};
+use conflicts::{Conflicts, Piece};
 use fastrand::Rng;
 use kbuf::Group;
 use ops::Family;
@@ -35,7 +35,7 @@ pub(crate) struct Gen<'a> {
     ud: u64,
     /// Requests that may still be waiting.
     live: Vec<(u64, u8)>,
-    apart: Apart,
+    conflicts: Conflicts,
     /// Requests that open descriptors, and the key of what these may be.
     opened: Vec<(u64, u64)>,
     /// What ring 0's table of files probably holds.
@@ -69,7 +69,7 @@ pub fn program(seed: u64, only: &[u8]) -> Program {
         steps: Vec::new(),
         ud: 1,
         live: Vec::new(),
-        apart: Apart::default(),
+        conflicts: Conflicts::default(),
         opened: Vec::new(),
         fixed: Vec::new(),
         buffers: 0,
@@ -173,10 +173,10 @@ impl Gen<'_> {
         let mut made = self.op(op);
         self.dress(&mut made);
         made.sqe.flags |= flags;
-        if self.apart.stuck(&made, chain) {
+        if self.conflicts.stuck(&made, chain) {
             return None;
         }
-        if self.apart.fits(&self.apart.piece(self.ud, &made, chain), chain) {
+        if self.conflicts.fits(&self.conflicts.piece(self.ud, &made, chain), chain) {
             return Some(made);
         }
         (self.opened, self.fixed, self.live) = (opened, fixed, live);
@@ -235,7 +235,7 @@ impl Gen<'_> {
         // A request that is left out of a chain would link its neighbours.
         let alone = chain.is_empty() && made.sqe.flags & links == 0;
         let bad_index = alone && self.chance(1);
-        chain.push(self.apart.piece(self.ud, &made, chain));
+        chain.push(self.conflicts.piece(self.ud, &made, chain));
         self.ud += 1;
         self.steps.push(Step::Sqe { ring: self.ring, sqe: made.sqe, bad_index });
     }
@@ -265,7 +265,7 @@ impl Gen<'_> {
             let drains =
                 |s: &Step| matches!(s, Step::Sqe { sqe, .. } if sqe.flags & IOSQE_IO_DRAIN != 0);
             let drain = self.steps[from..].iter().any(drains);
-            self.apart.queued(chain, soon, drain);
+            self.conflicts.queued(chain, soon, drain);
         }
     }
 
@@ -317,7 +317,7 @@ impl Gen<'_> {
 
     fn await_idle(&mut self) {
         self.steps.push(Step::AwaitIdle);
-        self.apart.all_idle();
+        self.conflicts.all_idle();
     }
 
     fn round(&mut self) {

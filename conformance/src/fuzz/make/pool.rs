@@ -1,4 +1,4 @@
-//! What generators pick from, and the keys by which [`super::apart`] tells what requests share.
+//! What generators pick from, and the keys by which [`super::conflicts`] tells what requests share.
 
 use super::Gen;
 use crate::fuzz::program::{Bad, Cell, Fd, Slot, Sqe, Val};

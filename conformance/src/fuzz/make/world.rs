@@ -16,7 +16,7 @@ impl Gen<'_> {
             Host::Wake(..) => pool::buf_key(FUTEXES),
             _ => 0,
         };
-        self.apart.happened(key);
+        self.conflicts.happened(key);
         self.steps.push(Step::Host(act));
         self.await_idle();
     }

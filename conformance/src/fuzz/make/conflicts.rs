@@ -1,9 +1,9 @@
 //! Keeps a program's requests apart where its outcome would depend on who comes first: a program
 //! that races with itself says nothing about either side, and nothing in the comparison excuses it.
 //!
-//! Between two waits for idle, no request touches what another one changes, unless a link orders the two;
-//! and what searches for other requests, or counts completions, comes before all that may run on a
-//! worker, or waits for the next one.
+//! Between two waits for idle, no request touches what another one changes, unless a link orders
+//! the two. A request that searches for others, or counts completions, comes before all that may
+//! run on a worker, or waits for the next wait for idle.
 
 use super::pool::{FILES, Key, Made, WORLD, buf_key, is_child, is_file, is_slot, ud_key};
 use crate::fuzz::exec::arena::FUTEXES;
@@ -61,7 +61,7 @@ impl Armed {
 
 /// What may still run, and what waits.
 #[derive(Debug, Default)]
-pub struct Apart {
+pub struct Conflicts {
     moving: Vec<Piece>,
     armed: Vec<Armed>,
     /// A drain was queued: what comes after it may start late.
@@ -148,7 +148,7 @@ fn notifies(op: u8) -> bool {
     matches!(op, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC)
 }
 
-impl Apart {
+impl Conflicts {
     /// What is to be known of `made`, the next of `chain`.
     pub fn piece(&self, ud: u64, made: &Made, chain: &[Piece]) -> Piece {
         let multi = made.sqe.op == IORING_OP_POLL_ADD && made.sqe.len & IORING_POLL_ADD_MULTI != 0;
