@@ -2,11 +2,13 @@
 //! every chapter, and what is said in two places is the same.
 
 mod markdown;
+mod names;
 #[path = "../sources/mod.rs"]
 #[allow(dead_code)]
 mod sources;
 
 use markdown::{Page, slug};
+use names::Code;
 use sources::{sources, top};
 use std::collections::BTreeMap;
 use std::fs;
@@ -86,6 +88,27 @@ fn the_book_has_every_chapter() {
         }
     }
     assert_eq!(chapters[0], Path::new("README.md"));
+}
+
+/// What these documents name in code spans is in the sources.
+#[test]
+fn names_in_code_spans_are_there() {
+    let code = Code::read(sources(&[".rs", ".sh", ".h", ".c", ".toml", ".md", ".txt", ".ci/run"]));
+    for span in [concat!("NoSuch", "Name"), "Ctx::no_such", "io::no_such", "no/such/file.rs"] {
+        assert!(code.lacks(span).is_some(), "the checker finds {span}");
+    }
+    let mut missing = Vec::new();
+    for name in ["docs/ORDERING.md", "docs/ARCHITECTURE.md", "docs/POLLING.md"] {
+        for (line, span) in &Page::read(&text(name)).spans {
+            missing.extend(code.lacks(span).map(|why| format!("{name}:{line}: `{span}`: {why}")));
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "names that no source has; correct the document, or add a name of the kernel's to \
+         conformance/tests/documents/foreign.txt:\n{}",
+        missing.join("\n")
+    );
 }
 
 /// Rows of the table under a heading, as lists of cells.

@@ -1,11 +1,13 @@
 //! As much of Markdown as the documents use.
 
-/// Headings and links of a document.
+/// Headings, links and code spans of a document.
 #[derive(Default)]
 pub struct Page {
     pub headings: Vec<String>,
     /// Each with its line, from 1.
     pub links: Vec<(usize, String)>,
+    /// Code between backticks, each with its line, from 1.
+    pub spans: Vec<(usize, String)>,
 }
 
 impl Page {
@@ -14,7 +16,7 @@ impl Page {
         let mut fence = false;
         // The same text without code, where links are looked for.
         let mut prose = String::new();
-        for line in text.lines() {
+        for (index, line) in text.lines().enumerate() {
             if line.trim_start().starts_with("```") {
                 fence = !fence;
             } else if !fence {
@@ -23,6 +25,8 @@ impl Page {
                     page.headings.push(heading.trim().to_owned());
                 }
                 prose.push_str(&without_code(line));
+                let code = line.split('`').enumerate().filter(|(i, _)| i % 2 == 1);
+                page.spans.extend(code.map(|(_, span)| (index + 1, span.to_owned())));
             }
             prose.push('\n');
         }
