@@ -1,16 +1,16 @@
-//! The protocols on shared words, small enough for loom to try every order of their steps. They
-//! run themselves, on loom's words in place of their own: `closing`, `lock`, `lock_race`,
-//! `overflow`, `placing`, `queues`, `sqpoll`, `tick`, `trace`, workers and the table of requests
-//! against a cancel (`cancel`), and the worker queue in `io::worker::tests::model`.
+//! Models of the protocols on shared words, small enough for loom to try every order of their
+//! steps. A model runs the engine's own types and functions on loom's words and locks; the model
+//! of the worker queue is `io::worker::tests::model`.
 //!
-//! Repeated are what `Ctx` does under the uring lock in `cancel`, and in `wake` the loop around the
-//! words and the driver's role, which are themselves: it is spread over all of `Ctx`, which does
-//! not exist without a ring's memory, and between its steps are system calls. Each step that is
-//! repeated names the function that it models, and uses the same operation with the same ordering;
-//! change both together.
+//! Two models repeat code, as it is spread over all of `Ctx`, which does not exist without a ring's
+//! memory, and has system calls between its steps: [`cancel`] repeats what `Ctx` does under the
+//! uring lock, around the worker pool, the table of requests and the futex waiter's steps; [`wake`]
+//! repeats the loop around the sequence word and the driver's role. Each repeated step names the
+//! function that it models, and uses the same operation with the same ordering; change both
+//! together.
 //!
-//! Each also runs with faults put in, which loom must find ([`found`]): so the test is seen to be
-//! able to tell. Run all with `ci/loom.sh`.
+//! Each model also runs with faults put in, which loom must find ([`found`]): so a test that passes
+//! is seen to be able to fail. Run all with `ci/loom.sh`.
 
 mod cancel;
 mod closing;
