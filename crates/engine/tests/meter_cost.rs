@@ -36,7 +36,7 @@ fn rouse(c: &Client) {
     }
 }
 
-/// So many more, without waiting for those before them; answers how many have been done.
+/// Submits a batch more, without waiting for those before them; answers how many have been done.
 fn push(c: &Client, next: &mut Next) -> u32 {
     let mut done = 0;
     for n in 0..BATCH {

@@ -57,7 +57,7 @@ struct Found {
     /// Events of the poll set, and how many: for the turn that follows.
     events: Option<[epoll_event; BATCH]>,
     count: usize,
-    /// It was as long as a policy has said; did it end earlier?
+    /// The sleep was as long as a policy has said; did it end earlier?
     early: Option<bool>,
 }
 

@@ -33,7 +33,7 @@ use softring_uapi::epoll_event;
 struct WaitsOn {
     /// The number of its file.
     number: i32,
-    /// It is registered under another, as one of several.
+    /// The set is registered under another, as one of several.
     beside: bool,
     /// Does a worker go on with it, and how many have been armed since?
     order: (bool, u32),
@@ -58,7 +58,7 @@ impl Ctx {
         }
     }
 
-    /// It gives the role back, unless a handler has taken it over.
+    /// The driver gives the role back, unless a handler has taken it over.
     pub(crate) fn end_drive(&mut self) {
         self.drive.driver.end(sys::thread());
         // Whoever waits passively may have to take the role over.
@@ -205,7 +205,7 @@ impl Requests {
         events.len() > 1 && events.iter().any(|ev| self.waits_on(ev).is_some_and(|w| w.beside))
     }
 
-    /// Of the requests that wait for one file, the last to be armed is tried first: that is the
+    /// The last to be armed of the requests that wait for one file is tried first: that is the
     /// order of the kernel's wait queue. What goes back to a worker comes behind them.
     #[cold]
     fn last_armed_first(&self, events: &mut [epoll_event]) {

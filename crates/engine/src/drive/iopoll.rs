@@ -39,12 +39,12 @@ pub struct Args {
     pub argsz: usize,
 }
 
-/// After so long without a completion, in ns, the thread sleeps for it: no device that is worth
+/// Time without a completion after which the thread sleeps for it, in ns: no device that is worth
 /// polling takes longer, and a signal must get through.
 const SPIN_NS: u64 = 1_000_000;
-/// After so long it blocks: the device has stalled.
+/// Time after which it blocks: the device has stalled.
 const STALLED_NS: u64 = 10_000_000;
-/// Until then it sleeps so long at most: what others post does not wake it.
+/// The longest sleep until then: what others post does not wake it.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// Polls for completions until `args.min` have come, or nothing is in flight any more; `min` is a
@@ -226,7 +226,7 @@ fn validate_ext_arg(ctx: &mut Ctx, args: &Args) -> Result<()> {
 }
 
 impl Ctx {
-    /// Those who wait for up to `room` requests go by a policy from now on.
+    /// Threads that wait for up to `room` requests go by a policy from now on.
     pub(crate) fn start_polling(&mut self, room: u32) {
         let mut polling = self.setup.policy().map(|p| Polling::new(p, room));
         // Who waits for whatever may come is woken by the first completion.

@@ -17,9 +17,9 @@ use softring_host::sys::EngineFd;
 
 /// What proc_pid_stat(5) says of a task.
 struct Stat {
-    /// Its name.
+    /// The task's name.
     comm: String,
-    /// It has ended, though its number is still taken.
+    /// The task has ended, though its number is still taken.
     ended: bool,
     /// What it ended with, as wait(2) has it.
     code: i32,

@@ -1,4 +1,4 @@
-//! Who waits, who sleeps, who wakes whom.
+//! The drivers of a ring: who waits, who sleeps, who wakes whom.
 
 pub(crate) mod cqwait;
 pub(crate) mod driver;

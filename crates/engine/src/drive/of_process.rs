@@ -10,7 +10,7 @@ use super::reactor;
 #[derive(Debug)]
 pub(super) struct OfProcess {
     pub(super) reactor: reactor::OfProcess,
-    /// There has been a ring that tells by its flags word. Only ever turns on.
+    /// A ring has been made that tells by its flags word. Only ever turns on.
     pub(super) flagging: AtomicBool,
     /// SQ threads that start sleep between submissions.
     pub(super) sq_idle_sleeps: AtomicBool,

@@ -85,7 +85,7 @@ pub(super) struct OfProcess {
     duties: OnceLock<MakeDuties>,
     ticking: AtomicBool,
     running: AtomicBool,
-    /// Its thread, as [`sys::thread`] has it.
+    /// The reactor's thread, as [`sys::thread`] has it.
     thread: AtomicUsize,
     /// The process that forked this one, and the eventfd of its reactor, if it had one; 0: none.
     /// That descriptor stays open: the thread that had it besides is the parent's.

@@ -34,7 +34,7 @@ pub(crate) enum On<'a> {
     Word(&'a AtomicU32, u32),
     /// Events of this poll set, which are taken.
     Events(i32, &'a mut [epoll_event; BATCH]),
-    /// So many completions of kernel aio, which are taken.
+    /// A number of completions of kernel aio, which are taken.
     Aio(&'a mut DetachedReap, usize),
     /// The descriptor can be read.
     Readable(i32),
@@ -74,7 +74,7 @@ pub(crate) fn sleep(on: On<'_>, ns: u64, mask: Option<u64>) -> Result<usize> {
 pub(crate) enum Woke {
     /// The word changed while the thread spun.
     Spinning,
-    /// It slept.
+    /// The thread slept.
     Asleep,
     /// A signal came.
     Signal,

@@ -13,5 +13,5 @@ pub(crate) struct Completion {
     pub(crate) ticket: Ticket,
 }
 
-/// Those of one reap.
+/// Completions of one reap.
 pub(crate) type Completions = Vec<Completion>;

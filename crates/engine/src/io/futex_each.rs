@@ -34,11 +34,11 @@ use softring_uapi::errno::{Errno, Result};
 #[derive(Debug)]
 pub(crate) struct Each {
     all: Box<[Futex]>,
-    /// Until the request is over.
+    /// The waiters, until the request is over.
     waiters: Mutex<Vec<Arc<FutexWaiter>>>,
     /// In whose name the request waits: the first.
     leader: OnceLock<Weak<FutexWaiter>>,
-    /// Whose wake has ended the request.
+    /// The futex whose wake has ended the request.
     claimed: OnceLock<usize>,
 }
 

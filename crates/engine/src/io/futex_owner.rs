@@ -1,11 +1,11 @@
-//! Whom futex waiters tell of wake-ups: all that they know of a ring.
+//! The owner that futex waiters tell of wake-ups: all that they know of a ring.
 
 use alloc::sync::Arc;
 
 use super::futex_waiter::{FutexWaiter, Job};
 use crate::io::token::ReqId;
 
-/// Whose requests the threads wait for.
+/// The ring whose requests the threads wait for.
 pub(crate) trait Owner: Send + Sync {
     /// `by` was woken, in the name of a request.
     fn woken(self: Arc<Self>, by: &Arc<FutexWaiter>, id: ReqId, job: &Job, res: i32) -> Told;
@@ -19,7 +19,7 @@ pub(crate) trait Owner: Send + Sync {
 pub(crate) enum Told {
     /// The owner has ended.
     Ended,
-    /// It was for somebody else.
+    /// The wake-up was for somebody else.
     WaitsOn,
     Done,
 }

@@ -276,7 +276,7 @@ impl FutexWaiter {
         self.job.lock()
     }
 
-    /// Those that wait for the same request.
+    /// Waiters that wait for the same request.
     fn each(&self) -> Option<Arc<Each>> {
         match &*self.job() {
             Some((_, Job::OneOf(each, _))) => Some(each.clone()),

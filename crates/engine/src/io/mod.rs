@@ -37,7 +37,7 @@ use futex_waiter::FutexWaiters;
 pub(crate) use of_process::AT_FORK;
 use poll::{BATCH, PollSet};
 
-/// So many waits in a row find enough without polling the poll set; the last of these waits polls.
+/// Waits in a row that find enough without polling the poll set; the last of these waits polls.
 const UNSEEN_MAX: u32 = 32;
 
 /// The transports of one ring.

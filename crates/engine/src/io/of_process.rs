@@ -23,7 +23,7 @@ pub(crate) struct OfProcess {
     pub(super) devices: OnceLock<Box<[model::Device]>>,
     pub(super) modelled_files: files::OfProcess,
     pub(super) aio_contexts: Mutex<context_cache::State>,
-    /// Of who changes the time that a socket's receives wait, for one call.
+    /// The lock of who changes the time that a socket's receives wait, for one call.
     pub(crate) receive_timeouts: ProcessLock,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct OfProcess {
 pub(super) struct Flags {
     /// The policy for every ring, whatever it was made with; 0: none, else `Policy` + 1.
     pub(super) forced: AtomicU8,
-    /// There is a modelled device. Relaxed: set before the first ring, by the thread that then
+    /// A modelled device exists. Relaxed: set before the first ring, by the thread that then
     /// makes rings possible.
     pub(super) modelled: AtomicBool,
     /// A signal handler has entered a ring on top of its own thread's call.

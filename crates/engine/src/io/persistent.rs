@@ -119,7 +119,7 @@ pub(crate) fn count(fd: i32) -> u8 {
     at(&PROCESS.registered, fd).map_or(0, |n| n.load(SeqCst))
 }
 
-/// While this lives, its numbers are not registered: from before their waiters move away until
+/// Numbers that are not registered while this lives: from before their waiters move away until
 /// after the close.
 #[derive(Debug)]
 #[must_use = "a number may be registered again as soon as this is dropped"]

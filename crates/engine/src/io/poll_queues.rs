@@ -1,4 +1,4 @@
-//! Which disks have poll queues: the kernel's own polled rings work on no other.
+//! Disks that have poll queues: the kernel's own polled rings work on no other.
 //!
 //! Since Linux 6.11 a polled read or write of a disk without them is EOPNOTSUPP; that shows only
 //! when the ring is in use, and no setup refuses it. A disk gets its queues when its driver is

@@ -76,8 +76,8 @@ fn load() -> Load {
     Load { runnable: runnable().unwrap_or(0), cpus }
 }
 
-/// Which device a descriptor's file is on. Remembered by number, so it can be that of a file closed
-/// meanwhile: then one estimate is off for a while, and nothing else.
+/// The device that a descriptor's file is on. Remembered by number, so it can be that of a file
+/// closed meanwhile: then one estimate is off for a while, and nothing else.
 #[derive(Debug, Default)]
 struct Devices {
     entries: [(i32, u32, u64); 16],

@@ -55,7 +55,7 @@ pub(crate) struct SignalScope {
     blocked: Option<BlockAll>,
     /// The mask that the program asked to wait under.
     under: Option<u64>,
-    /// Its timer slack, while another is in force.
+    /// The thread's timer slack, while another is in force.
     slack: Option<usize>,
     asked: u64,
 }

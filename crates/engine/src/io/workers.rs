@@ -34,10 +34,10 @@ pub(crate) struct Workers<W: HasCreds> {
     born: Mutex<Born<W>>,
 }
 
-/// Who the workers are.
+/// The rights that the workers were born with.
 struct Born<W: HasCreds> {
-    /// Those of the first pool. When the C library changes the credentials of all threads, they
-    /// follow.
+    /// Credentials of the first pool. When the C library changes the credentials of all threads,
+    /// they follow.
     first: Arc<Creds>,
     epoch: u64,
     others: Vec<Other<W>>,

@@ -54,7 +54,7 @@ pub(super) struct Context {
     deciding: Mutex<()>,
     inspected: AtomicU32,
     manners: Manners,
-    /// Of a polled context whose waiters go by a policy.
+    /// The sleeps of a polled context whose waiters go by a policy.
     idle_sleeps: OnceLock<IdleSleeps>,
     mapped: RwLock<()>,
     ending: AtomicBool,
@@ -154,7 +154,7 @@ impl Context {
         done
     }
 
-    /// Of `good` iocbs at `list` the kernel has taken some.
+    /// The kernel has taken some of `good` iocbs at `list`.
     fn told(&self, ret: isize, good: usize, list: usize) {
         let taken = ret.max(0) as usize;
         if let Some(idle_sleeps) = self.idle_sleeps().filter(|_| taken < good) {
@@ -208,8 +208,8 @@ impl Context {
         if (mode == POLLED) == flagged { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
-    /// Its first iocb is of this kind. Answers what the context is now: another thread may have
-    /// been faster.
+    /// The context's first iocb is of this kind. Answers what the context is now: another thread
+    /// may have been faster.
     fn decide(&self, wanted: u32) -> u32 {
         let _one = self.deciding.lock();
         let mode = self.mode.load(Acquire);

@@ -80,7 +80,7 @@ impl IdleSleeps {
         }
     }
 
-    /// It did not take the `n` iocbs of the list from `at` on.
+    /// The kernel did not take the `n` iocbs of the list from `at` on.
     pub(super) fn refused(&self, at: u64, n: usize) {
         let mut list = [0u64; AIO_BATCH];
         let list = &mut list[..n];

@@ -55,7 +55,7 @@ impl Mapped {
         Ok(Self { head, _memory: memory, nr, tail: 0 })
     }
 
-    /// Its address, which is the context's id.
+    /// The memory's address, which is the context's id.
     pub(super) fn id(&self) -> usize {
         self.head.as_ptr().expose_provenance()
     }

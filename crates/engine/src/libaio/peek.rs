@@ -15,7 +15,7 @@ use softring_host::user;
 use softring_uapi::errno::{Errno, Result, answer};
 use softring_uapi::kernel_timespec;
 
-/// After so long without another completion, in ns, the thread sleeps: no device that is worth
+/// Time without another completion after which the thread sleeps, in ns: no device that is worth
 /// polling takes longer, and a signal must get through.
 const SPIN_NS: u64 = 1_000_000;
 /// A thread for which so long a time passes between two peeks did not run meanwhile: others want
@@ -47,7 +47,7 @@ pub struct Wait {
     pub nr: isize,
     pub events: usize,
     pub timeout: usize,
-    /// Of io_pgetevents.
+    /// The mask of io_pgetevents.
     pub sigset: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ pub struct Wait {
 /// some time. Notes of several threads may get lost.
 #[derive(Debug, Default)]
 pub(super) struct Manners {
-    /// Until when its waits sleep, in ns of CLOCK_MONOTONIC; 0: it was never put aside.
+    /// The time until which its waits sleep, in ns of CLOCK_MONOTONIC; 0: it was never put aside.
     until: AtomicU64,
     /// For how long that was.
     time: AtomicU64,
@@ -153,7 +153,8 @@ impl Wait {
     /// # Errors
     /// `EFAULT`.
     pub(super) fn deadline(&self) -> Result<Option<u64>> {
-        /// Of `ktime_set`, which makes all from here up the end of time, and lets the rest wrap.
+        /// The bound of `ktime_set`, which makes all from here up the end of time, and lets the
+        /// rest wrap.
         const KTIME_SEC_MAX: i64 = i64::MAX / 1_000_000_000;
         if self.timeout == 0 {
             return Ok(None);

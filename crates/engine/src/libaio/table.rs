@@ -50,7 +50,7 @@ pub(super) struct OfProcess {
     pub(super) poll_all: AtomicBool,
     /// Some calls on contexts do not reach the engine, as far as the entry points know.
     pub(super) misses_calls: AtomicBool,
-    /// There was an emulated context in this process or its parents.
+    /// An emulated context in this process or its parents.
     pub(super) emulated: AtomicBool,
     pub(super) counts: Counts,
 }

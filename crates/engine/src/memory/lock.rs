@@ -212,7 +212,7 @@ impl Control {
         self.mark_issue();
     }
 
-    /// It is no more; wakes who waits for that. Lock holder only.
+    /// Ends the issue; wakes who waits for that. Lock holder only.
     #[inline]
     pub(crate) fn end_issue(&self) {
         Locked::end_issue(self);

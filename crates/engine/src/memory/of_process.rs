@@ -10,7 +10,7 @@ use softring_host::process_lock::ProcessLock;
 pub(super) struct OfProcess {
     /// The thread that takes the locks of all rings, for a fork (`Control::try_hold`); 0: none.
     pub(super) forking: AtomicUsize,
-    /// Of who lifts RLIMIT_FSIZE.
+    /// The lock of who lifts RLIMIT_FSIZE.
     pub(super) lifts: ProcessLock,
 }
 

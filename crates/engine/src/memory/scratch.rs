@@ -92,7 +92,7 @@ impl Timespecs {
         self.scratch.as_ref().map(|scratch| Reading(scratch.file.as_raw_fd()))
     }
 
-    /// Those at `addrs` have been read.
+    /// Pages at `addrs` have been read.
     pub(crate) fn end(&mut self, addrs: &[u64]) {
         self.addrs.extend_from_slice(addrs);
     }

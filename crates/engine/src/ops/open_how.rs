@@ -88,7 +88,7 @@ impl How {
         How { flags: word(0), mode: word(1), resolve: word(2) }
     }
 
-    /// These are sure to have to wait, or are not to be tried twice.
+    /// Is it sure to have to wait, or not to be tried twice?
     pub(crate) fn needs_worker(self) -> bool {
         self.flags & (O_TRUNC | O_CREAT | TMPFILE) != 0
     }

@@ -82,7 +82,7 @@ fn woken(req: &Req, events: u32, revents: u32) -> u32 {
     if data && is_socket(req.call.file.fd()) { revents | URGENT } else { revents }
 }
 
-/// Of what is ready, a multishot poll tells what woke it: the direction in which there is something
+/// A multishot poll tells of what is ready what woke it: the direction in which there is something
 /// that was not there when it last told. An end wakes without saying so, and then all is told.
 fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
     const OUTPUT: u32 = EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;

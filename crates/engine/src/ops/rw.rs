@@ -28,7 +28,7 @@ use softring_uapi::*;
 pub(crate) const RWF_HIPRI: u32 = 1;
 pub(crate) const RWF_ATOMIC: u32 = 0x40;
 pub(crate) const RWF_DONTCACHE: u32 = 0x80;
-/// Those up to `RWF_NOSIGNAL`.
+/// Flags up to `RWF_NOSIGNAL`.
 const RWF_KNOWN: u32 = 0x1ff;
 pub(crate) const RWF_NOAPPEND: u32 = 0x20;
 /// As many parts as `kmalloc` has room for, which is tried first for registered buffers.

@@ -27,7 +27,7 @@ use softring_uapi::{IORING_OP_WRITEV_FIXED, RWF_NOWAIT};
 /// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
 /// use for it.
 const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
-/// Of a file without `write_iter`, which sends no signal.
+/// The flag of a file without `write_iter`, which sends no signal.
 const RWF_NOSIGNAL: u32 = 0x100;
 
 /// The flags of the SQE, but for the RWF_NOWAIT of a write that needs none.

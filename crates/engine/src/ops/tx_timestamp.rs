@@ -57,7 +57,7 @@ fn shares_queue(fd: i32) -> bool {
     on(SOL_IP, IP_RECVERR) || on(SOL_IPV6, IPV6_RECVERR) || on(SOL_SOCKET, SO_ZEROCOPY)
 }
 
-/// There is something in the error queue, or was.
+/// Something is in the error queue, or was.
 pub(crate) fn fired(ctx: &mut Ctx, id: ReqId) {
     let Some(req) = ctx.reqs.slab.get(id) else { return };
     if req.flags.contains(ReqFlags::ORPHAN) {

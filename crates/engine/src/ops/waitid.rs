@@ -143,8 +143,8 @@ fn orphaned() -> i32 {
     e.res()
 }
 
-/// It is cancelled: that tells of no child. Answers its result, whatever comes of the telling
-/// (`__io_waitid_cancel`).
+/// The request is cancelled: that tells of no child. Answers its result, whatever comes of the
+/// telling (`__io_waitid_cancel`).
 fn cancelled(call: &Call) -> i32 {
     tell(call, &[0; 32], 0);
     Errno::ECANCELED.res()

@@ -67,7 +67,7 @@ pub(crate) struct IdleSleeps {
     last: u64,
     /// SQEs that usually come at once, times 16.
     batch: u64,
-    /// Until then there is nothing to decide.
+    /// The time until which there is nothing to decide.
     poll_until: u64,
     /// The sleep of which it is not known yet whether something came meanwhile: its beginning, and
     /// the end that it was to have.

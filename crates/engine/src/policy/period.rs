@@ -18,8 +18,8 @@ const MOST: u32 = 64;
 const OFF: u32 = 2;
 /// One part in so many of the period: what still counts as on time.
 const NEAR: u64 = 8;
-/// After a period that brought nothing the thread polls: a program that is held up should not wait
-/// for us, too. After so many periods without a submission the program does something else.
+/// Periods that brought nothing, after which the thread polls: a program that is held up should not
+/// wait for us, too. After so many periods without a submission the program does something else.
 const LOST: u64 = 8;
 /// How much earlier the thread is awake for the next submission after one that came during a sleep,
 /// and how slowly that is forgotten.
@@ -83,7 +83,7 @@ impl PeriodPredictor {
         self.kept = self.kept.saturating_sub(1);
     }
 
-    /// So many had come when a sleep was over: a program that was held up, or one that goes
+    /// `events` had come when a sleep was over: a program that was held up, or one that goes
     /// quicker.
     pub(super) fn less_certain(&mut self, events: u32) {
         self.kept = self.kept.saturating_sub(MOST / 16 * events);

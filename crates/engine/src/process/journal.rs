@@ -254,7 +254,7 @@ pub(crate) enum End {
 struct Child {
     pid: u32,
     process: InternalFd,
-    /// Its pipe's end to read, opened once more.
+    /// The child's pipe's end to read, opened once more.
     pipe: Option<InternalFd>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct FileNode {
     /// Atomically counted: a worker has it without the ring's lock.
     fd: Arc<InternalFd>,
     pub(crate) kind: Kind,
-    /// It is on a modelled device.
+    /// The file is on a modelled device.
     pub(crate) model: Option<Arc<model::files::File>>,
     /// Reads in a row that the page cache answered (`ops::rw_cached`).
     pub(crate) history: History,
@@ -118,7 +118,7 @@ pub(crate) struct FileTable {
     pub(crate) used: usize,
     /// Where forked children find the files.
     pub(super) deposits: Vec<Deposit>,
-    /// There may be some that they do not find.
+    /// Files may exist that they do not find.
     pub(super) fresh: bool,
     /// In a forked child that has not used the ring yet: what was deposited is closed.
     pub(super) away: bool,

@@ -35,7 +35,7 @@ pub(crate) struct BufRing {
     pub(crate) head: u16,
     /// `IOU_PBUF_RING_INC`: a buffer is used up bit by bit.
     pub(crate) inc: bool,
-    /// Such a buffer of which less is left is used up, too.
+    /// A buffer of which less is left is used up, too.
     pub(crate) min_left: u32,
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct Pick {
     /// Buffers of a bundle's second step, and the bytes for which they were taken: not paid for yet
     /// where the first step is.
     pub(crate) second: (u16, u32),
-    /// It lies in a group's ring, whose head has not moved yet.
+    /// The buffer lies in a group's ring, whose head has not moved yet.
     pub(crate) in_ring: bool,
-    /// It has been paid for: what comes of the request does not change the group any more.
+    /// The buffer has been paid for: what comes of the request does not change the group any more.
     pub(crate) committed: bool,
     /// Bytes that it was paid for with.
     pub(crate) paid: u32,

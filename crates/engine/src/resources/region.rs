@@ -22,7 +22,7 @@ enum Memory {
 /// A registered region, and what it counts against RLIMIT_MEMLOCK.
 #[derive(Debug)]
 pub(crate) struct ParamRegion {
-    /// It holds wait arguments (`IORING_MEM_REGION_REG_WAIT_ARG`).
+    /// The region holds wait arguments (`IORING_MEM_REGION_REG_WAIT_ARG`).
     wait_args: bool,
     memory: Memory,
     _locked: Locked,

@@ -13,11 +13,11 @@ use softring_uapi::*;
 /// Restrictions of a ring, in force once it is enabled, or of a task, for the rings that it makes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Restrictions {
-    /// There are some: no others follow.
+    /// Restrictions exist: no others follow.
     pub(crate) registered: bool,
-    /// They restrict SQEs, and register calls.
+    /// Restrictions exist for SQEs, and register calls.
     restrict: [bool; 2],
-    /// They are in force for SQEs, and for register calls.
+    /// Restrictions are in force for SQEs, and for register calls.
     active: [bool; 2],
     register_ops: u64,
     sqe_ops: u128,
@@ -50,7 +50,7 @@ impl Restrictions {
         !self.active[CALLS] || self.register_ops >> opcode & 1 == 1
     }
 
-    /// They are in force from now on.
+    /// Restrictions are in force from now on.
     pub(crate) fn activate(&mut self) {
         if self.registered {
             self.active = self.restrict;

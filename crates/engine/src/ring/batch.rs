@@ -30,7 +30,7 @@ pub(crate) struct SubmitState {
     /// The file on a modelled device that was last found in this batch.
     pub(crate) model: Found,
     pub(crate) sampling: Sampling,
-    /// Between the first request of a batch and its flush.
+    /// True between the first request of a batch and its flush.
     pub(crate) collects: bool,
     /// What follows the requests that have ended in it: task work from the flush on.
     pub(crate) followers: VecDeque<ReqId>,
@@ -44,16 +44,16 @@ pub(crate) struct SubmitState {
     /// A batch is being submitted, by a thread with these credentials, once it was asked.
     pub(crate) open: bool,
     pub(crate) caller: Option<Arc<Creds>>,
-    /// That thread has the capabilities of workers.
+    /// The submitter's thread has the capabilities of workers.
     pub(crate) alike: bool,
     /// The epoch of credentials, and the thread that had those of the ring's maker then (SQPOLL).
     pub(crate) as_maker: (u64, u32),
 }
 
-/// Which request is timed next.
+/// The request that is timed next.
 #[derive(Debug)]
 pub(crate) struct Sampling {
-    /// It is so many behind the last of the batch before.
+    /// The timed request is so many behind the last of the batch before.
     pub(super) due: u32,
     pub(super) taken: u32,
 }

@@ -1,4 +1,4 @@
-//! Whose rights a request has: its submitter's, also where another thread runs it. Kernel
+//! The rights that a request has: its submitter's, also where another thread runs it. Kernel
 //! counterpart: `req->creds`, taken in `io_prep_async_work`, and `ctx->sq_creds`.
 //!
 //! A request takes note of its submitter's credentials when it leaves that thread: for a worker, or
@@ -22,7 +22,7 @@ impl Req {
             && !self.flags.contains(ReqFlags::CREDS_NOTED)
     }
 
-    /// Those are its submitter's.
+    /// Gives a request `caller`, which are its submitter's.
     fn set_creds(&mut self, caller: Arc<Creds>) {
         self.call.creds = match &self.call.creds {
             Some(named) => Some(Arc::new(named.within(&caller))),

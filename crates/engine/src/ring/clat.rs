@@ -17,7 +17,7 @@ use crate::ring::opdef::{self, OpDef};
 use crate::ring::request::{Req, ReqFlags};
 use softring_host::time::Clock;
 
-/// Of so many requests that end at once one is timed: two clock reads are then 0.2 ns of each.
+/// One of so many requests that end at once is timed: two clock reads are then 0.2 ns of each.
 const PERIOD: u32 = 509;
 /// Requests of a ring's that are timed before that, so that something is known of one that does
 /// little.
@@ -31,15 +31,15 @@ pub(crate) struct Timed {
 }
 
 impl Ctx {
-    /// Which SQE of the batch is timed first, from 1 on.
+    /// The SQE of the batch that is timed first, from 1 on.
     #[inline]
     pub(crate) fn samples_begin(&mut self) -> u32 {
         self.reqs.slab.start = 0;
         if self.stats.seen() { self.submit.sampling.due } else { u32::MAX }
     }
 
-    /// It was tried; answers how many behind it the next one is. It counts only if it has ended:
-    /// what waits is timed otherwise.
+    /// The sample was tried; answers how many behind it the next one is. It counts only if it has
+    /// ended: what waits is timed otherwise.
     #[cold]
     pub(crate) fn sample_end(&mut self, opcode: u8, timed: Timed) -> u32 {
         let each = |taken| if taken < EACH { 1 } else { PERIOD };

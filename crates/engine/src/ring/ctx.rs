@@ -92,7 +92,7 @@ pub struct Ring {
     pub(crate) journal_writes: AtomicU32,
     /// Numbers that were closed while their closer could not take the lock.
     pub(crate) moves: Moves,
-    /// Its part in an SQ thread (SQPOLL).
+    /// The ring's part in an SQ thread (SQPOLL).
     pub(crate) sq: OnceLock<SqPoll>,
 }
 
@@ -329,7 +329,7 @@ pub(crate) struct Requests {
     pub(crate) nr_ended: u32,
     pub(crate) drain: Drain,
     pub(crate) timeouts: Timeouts,
-    /// Who waits in turn.
+    /// Requests that wait in turn.
     pub(crate) exclusive: ExclusiveQueues,
     /// SQEs with kernel aio that are no requests.
     pub(crate) direct: DirectSqes,
@@ -364,7 +364,7 @@ pub struct Driving {
     pub transports: Transports,
     /// What a worker does with a call of this ring's.
     pub(crate) run_job: fn(Job),
-    /// Its workers, once it has needed one.
+    /// The ring's workers, once it has needed one.
     pub(crate) pool: Option<Arc<Workers<Job>>>,
 }
 

@@ -13,15 +13,15 @@ use softring_uapi::*;
 #[derive(Debug)]
 pub(crate) struct DirectSqe {
     pub(crate) sqe: io_uring_sqe,
-    /// It writes; else it reads.
+    /// The SQE writes; else it reads.
     pub(crate) writes: bool,
     /// The registered file that it names.
     pub(crate) file: Option<Rc<FileNode>>,
-    /// Its number in the trace; 0: there is no trace.
+    /// The SQE's number in the trace; 0: there is no trace.
     pub(crate) trace: u32,
-    /// Which file the number of one that is not registered meant (`History::file`).
+    /// The file that the number of one that is not registered meant (`History::file`).
     pub(crate) meant: u16,
-    /// Since when it is there (`ring::clat`).
+    /// The time since which it is there (`ring::clat`).
     pub(crate) start: u64,
 }
 
@@ -35,7 +35,7 @@ impl DirectSqe {
         }
     }
 
-    /// Its file has refused it.
+    /// The SQE's file has refused it.
     pub(crate) fn refused(&self, e: Errno) {
         if let Some(history) = self.history() {
             history.refusals.refused(e, self.writes);

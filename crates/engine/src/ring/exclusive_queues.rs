@@ -1,4 +1,4 @@
-//! Who waits for a listener, and in which order (`exclusive`).
+//! The requests that wait for a listener, in their order (`exclusive`).
 
 use alloc::collections::{BTreeMap, VecDeque};
 

@@ -14,7 +14,7 @@ pub(crate) struct Inherited {
 }
 
 impl Inherited {
-    /// Of a child that has just been forked.
+    /// The state of a child that has just been forked.
     pub(crate) fn new() -> Inherited {
         Inherited { has_parent: true, ..Inherited::default() }
     }

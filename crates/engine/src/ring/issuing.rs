@@ -17,7 +17,7 @@ pub(crate) struct Issue {
     left_work: bool,
 }
 
-/// Who is in the middle of an issue, and makes its system calls without the lock.
+/// The thread that is in the middle of an issue, and makes its system calls without the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Issuing {
     /// Nobody.

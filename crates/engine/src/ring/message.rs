@@ -20,7 +20,7 @@ pub(crate) struct Msg {
     pub(crate) last: bool,
     /// A bundle ends in front of a buffer that its length would have cut short.
     pub(crate) cut: bool,
-    /// It has brought as much as a multishot receive may at a time: others come first.
+    /// The request has brought as much as a multishot receive may at a time: others come first.
     pub(crate) turn_over: bool,
     /// Where the program's header lies.
     pub(crate) at: u64,

@@ -123,7 +123,7 @@ pub(crate) struct Net {
     /// What the poll set said when the socket was found ready, with the end of the stream if there
     /// is one; 0: not known.
     pub(crate) seen: u32,
-    /// It has waited for readiness, or was to (`REQ_F_POLLED`).
+    /// The request has waited for readiness, or was to (`REQ_F_POLLED`).
     pub(crate) polled: bool,
 }
 
@@ -176,7 +176,7 @@ impl Selection {
 #[derive(Debug, Default)]
 pub(crate) struct Attribute {
     pub(crate) name: CString,
-    /// Whose it is; empty where a descriptor says so.
+    /// The path of the file whose it is; empty where a descriptor says so.
     pub(crate) path: CString,
     /// The value to set.
     pub(crate) value: Vec<u8>,
@@ -197,7 +197,7 @@ pub(crate) struct Connect {
 pub(crate) struct Command {
     /// CQEs are of 32 bytes.
     pub(crate) wide_cqe: bool,
-    /// Its SQE is of 128 bytes.
+    /// The request's SQE is of 128 bytes.
     pub(crate) big_sqe: bool,
     /// What it is on an NVMe device.
     pub(crate) nvme: Option<Box<nvme_passthru_cmd64>>,

@@ -17,16 +17,16 @@ pub(crate) enum Outcome {
     More(i32),
     /// As `More`, and there is no further result yet: it waits before its next attempt.
     MoreThenWait(i32),
-    /// It would block: [`submit::route`](crate::submit::route) chooses where it waits.
+    /// The request would block: [`submit::route`](crate::submit::route) chooses where it waits.
     Retry,
     /// As `Retry`, and its file is ready, though a call could wait all the same: no further attempt
     /// but a worker's.
     Punt,
     /// Finished with that value, but its CQE comes with the next task work.
     Later(i32),
-    /// It waits in the timeout queue, as `OpState::Timeout` says.
+    /// The request waits in the timeout queue, as `OpState::Timeout` says.
     Timed,
-    /// It waits in the poll set for these `EPOLL*` events.
+    /// The request waits in the poll set for these `EPOLL*` events.
     Polled(u32),
     /// A thread waits for what `OpState::Sleep` says.
     Sleeps,
@@ -49,7 +49,7 @@ pub(crate) enum Try {
 /// How an opcode runs.
 #[derive(Clone, Copy)]
 pub(crate) enum Issue {
-    /// Under the ring's lock, with the ring's state; never blocks.
+    /// A call under the ring's lock, with the ring's state; never blocks.
     Ring(fn(&mut Ctx, &mut Req) -> Outcome),
     /// System calls only, on any thread.
     Call(fn(&mut Call, Try) -> Outcome),
@@ -84,14 +84,14 @@ pub struct OpDef {
     /// The fast path: the CQE's `res` for an SQE without flags (but FIXED_FILE) that ends at once;
     /// `None` sends it the long way, as if nothing had been tried.
     pub(crate) fast: Option<fn(&mut Ctx, &io_uring_sqe) -> Option<i32>>,
-    /// Under the lock after a `Call`: installs descriptors, selects results.
+    /// A step under the lock after a `Call`: installs descriptors, selects results.
     pub(crate) finish: Option<fn(&mut Ctx, &mut Req)>,
-    /// It ends with a failure: what it has done before may count all the same.
+    /// The operation ends with a failure: what it has done before may count all the same.
     pub(crate) fail: Option<fn(&mut Ctx, &mut Req)>,
     /// Is the result a failure that its issue hands back, where others keep theirs as the result
     /// (see [`HANDS_BACK`])?
     pub(crate) hands_back: Option<fn(&Req, i32) -> bool>,
-    /// It waits for what only it can ask for.
+    /// The operation waits for what only it can ask for.
     pub(crate) waiting: Option<&'static Waiting>,
     pub support: Support,
 }
@@ -101,7 +101,7 @@ pub struct OpDef {
 pub(crate) struct Waiting {
     /// The event has come; `Retry`: it was for somebody else.
     pub(crate) ready: fn(&mut Call) -> Outcome,
-    /// It is cancelled; its result.
+    /// The result of a request that is cancelled.
     pub(crate) cancel: fn(&Call) -> i32,
     /// The task that submitted it has ended; its result.
     pub(crate) orphan: fn() -> i32,
@@ -141,46 +141,46 @@ pub(crate) const FILE_IN: u64 = 1 << 10;
 /// When the call itself fails, a chain goes on, and a skipped CQE stays skipped: the kernel's issue
 /// functions of these do not mark the request as failed.
 pub(crate) const LENIENT: u64 = 1 << 11;
-/// Its result counts bytes: read with [`POLLIN`], written with [`POLLOUT`].
+/// The operation's result counts bytes: read with [`POLLIN`], written with [`POLLOUT`].
 pub(crate) const BYTES: u64 = 1 << 12;
 /// The call asks for the rights of who makes it: it names a file, changes one (whose set-user-id
 /// bit goes if the writer may not keep it), or a socket passes them on.
 pub(crate) const CREDS: u64 = 1 << 13;
-/// It takes provided buffers as a bundle does, also where it takes one.
+/// The operation takes provided buffers as a bundle does, also where it takes one.
 pub(crate) const SELECT_MANY: u64 = 1 << 14;
 /// Each failure of its issue is handed back: from a worker's hand task work ends the request.
 pub(crate) const HANDS_BACK: u64 = 1 << 15;
-/// It searches for other requests.
+/// The operation searches for other requests.
 pub(crate) const SEARCHES: u64 = 1 << 16;
 /// A cancellation tells how many of it there were.
 pub(crate) const COUNTED: u64 = 1 << 17;
 /// `fd` is a number that it closes.
 pub(crate) const CLOSES: u64 = 1 << 18;
-/// It receives from a socket.
+/// The operation receives from a socket.
 pub(crate) const RECEIVES: u64 = 1 << 19;
 /// What it transfers stands in a message: its buffer is kept apart from the SQE's copy.
 pub(crate) const MESSAGE: u64 = 1 << 20;
-/// It reads a file or a stream, once, into one buffer.
+/// The operation reads a file or a stream, once, into one buffer.
 pub(crate) const READS_ONCE: u64 = 1 << 21;
-/// It reads whenever there is something; the first attempt only arms it.
+/// The operation reads whenever there is something; the first attempt only arms it.
 pub(crate) const READS_MANY: u64 = 1 << 22;
-/// It sends without a copy, as far as the socket can.
+/// The operation sends without a copy, as far as the socket can.
 pub(crate) const ZERO_COPY: u64 = 1 << 23;
 /// A bit of `ioprio` has it work in a registered buffer.
 pub(crate) const FIXED_BY_FLAG: u64 = 1 << 24;
-/// It asked for that buffer before its socket, up to 6.18.
+/// The operation asked for that buffer before its socket, up to 6.18.
 pub(crate) const BUFFER_FIRST: u64 = 1 << 25;
-/// Of those that wait for one file, one is woken at a time.
+/// One of those that wait for one file is woken at a time.
 pub(crate) const EXCLUSIVE: u64 = 1 << 26;
 /// Where it is polled first, nobody asks what its file is.
 pub(crate) const ANY_FILE: u64 = 1 << 27;
 /// Only the call's own failure breaks a chain, not that of what follows it.
 pub(crate) const CALL_FAILS: u64 = 1 << 28;
-/// It asks for readiness, and nothing else: with the events that its SQE names.
+/// The operation asks for readiness, and nothing else: with the events that its SQE names.
 pub(crate) const POLLS: u64 = 1 << 29;
 /// A command of its file's own.
 pub(crate) const COMMANDS: u64 = 1 << 30;
-/// Its SQE has 128 bytes.
+/// The operation's SQE has 128 bytes.
 pub(crate) const DOUBLE: u64 = 1 << 31;
 /// The number in its `fd` names no file.
 pub(crate) const NO_FD: u64 = 1 << 32;
@@ -263,7 +263,7 @@ pub(crate) fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
 
 /// What a row adds to [`op`].
 impl OpDef {
-    /// Its `Call` is followed by a step under the lock.
+    /// The operation's `Call` is followed by a step under the lock.
     pub(crate) const fn finish(mut self, finish: fn(&mut Ctx, &mut Req)) -> Self {
         self.finish = Some(finish);
         self
@@ -275,25 +275,25 @@ impl OpDef {
         self
     }
 
-    /// Its issue hands some failures back.
+    /// The operation's issue hands some failures back.
     pub(crate) const fn hands_back(mut self, handed_back: fn(&Req, i32) -> bool) -> Self {
         self.hands_back = Some(handed_back);
         self
     }
 
-    /// It waits for an event of its own kind.
+    /// The operation waits for an event of its own kind.
     pub(crate) const fn waiting(mut self, waiting: &'static Waiting) -> Self {
         self.waiting = Some(waiting);
         self
     }
 
-    /// That bit of `ioprio` says to wait for readiness first.
+    /// A bit of `ioprio` says to wait for readiness first.
     pub(crate) const fn poll_first(mut self, bit: u16) -> Self {
         self.poll_first = bit;
         self
     }
 
-    /// That bit of `ioprio` says not to wait in vain.
+    /// A bit of `ioprio` says not to wait in vain.
     pub(crate) const fn dont_wait(mut self, bit: u16) -> Self {
         self.dont_wait = bit;
         self
@@ -305,13 +305,13 @@ impl OpDef {
         self
     }
 
-    /// It has a fast path.
+    /// The operation has a fast path.
     pub(crate) const fn fast(mut self, fast: fn(&mut Ctx, &io_uring_sqe) -> Option<i32>) -> Self {
         self.fast = Some(fast);
         self
     }
 
-    /// It is not all there.
+    /// The operation is not all there.
     pub(crate) const fn partly(mut self, note: &'static str) -> Self {
         self.support = Support::Partial(note);
         self

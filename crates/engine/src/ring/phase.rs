@@ -18,7 +18,7 @@ pub(crate) enum Phase {
     Polling(Poll),
     /// In the timeout queue.
     Timer(Timer),
-    /// Its time came at `deadline`, on that clock, and it ends with that.
+    /// The timeout's time came at `deadline`, on that clock, and it ends with that.
     Expired { clock: Clock, deadline: u64 },
     /// In the queue of workers: none has begun it.
     Queued,
@@ -32,7 +32,7 @@ pub(crate) enum Phase {
     Sleeping(Arc<FutexWaiter>),
     /// Another ring, or who delivers to one, completes it by its id.
     Elsewhere,
-    /// Behind a drain barrier.
+    /// Waiting behind a drain barrier.
     Drained,
     /// Cancelled while it was armed; its CQE comes with the next task work. A further cancel finds
     /// it still.
@@ -90,7 +90,7 @@ pub(crate) struct Poll {
     pub(crate) pass: u32,
     /// The registration is persistent (`io::persistent`).
     pub(crate) persistent: bool,
-    /// It was not ready once: what comes wakes it.
+    /// The file was not ready once: what comes wakes it.
     pub(crate) waits: bool,
     /// A send: urgent data was there when it was armed, and does not leave.
     pub(crate) urgent: bool,
@@ -150,8 +150,8 @@ impl Timer {
         timer
     }
 
-    /// Its place among the armed timeouts, as cancel and remove search them: those with a count by
-    /// their target, then the others by arrival.
+    /// The timeout's place among the armed timeouts, as cancel and remove search them: those with a
+    /// count by their target, then the others by arrival.
     pub(crate) const fn order(&self) -> (bool, u64, u64) {
         if self.count != 0 { (false, self.target, self.seq) } else { (true, 0, self.seq) }
     }

@@ -43,7 +43,7 @@ bitflags! {
         /// The next request in the chain is a LINK_TIMEOUT to arm once this one is issued and
         /// waits.
         const ARM_LTIMEOUT = 1 << 10;
-        /// That linked timeout is armed.
+        /// The linked timeout is armed.
         const LINK_TIMEOUT = 1 << 11;
         /// A CQE of 32 bytes: `big` is valid.
         const CQE32 = 1 << 12;
@@ -53,13 +53,13 @@ bitflags! {
         const MULTISHOT = 1 << 14;
         /// The issue is a repetition after readiness.
         const REISSUED = 1 << 15;
-        /// It has its result: task work posts it.
+        /// The request has its result: task work posts it.
         const ENDED = 1 << 16;
         /// POLL_ADD on a ring: the file is that ring's stand-in.
         const POLLS_RING = 1 << 17;
         /// The kernel would run it on a worker, where it blocks instead of waiting for readiness.
         const ON_WORKER = 1 << 18;
-        /// It was issued, or handed over to be: its file was found.
+        /// The request was issued, or handed over to be: its file was found.
         const ISSUED = 1 << 19;
         /// The thread that submitted it has ended.
         const ORPHAN = 1 << 20;
@@ -67,15 +67,16 @@ bitflags! {
         const SENDRECV = 1 << 21;
         /// A notification follows its CQE.
         const NOTIF = 1 << 22;
-        /// It ended with its chain, before it was tried.
+        /// The request ended with its chain, before it was tried.
         const WITH_CHAIN = 1 << 23;
         /// What it works on can be polled.
         const STREAM = 1 << 24;
         /// A worker does what is the device's, past the page cache: it is not to be had back.
         const DIRECT = 1 << 25;
-        /// Its `creds` are what it runs under: its submitter's, or within those.
+        /// The request's `creds` are what it runs under: its submitter's, or within those.
         const CREDS_NOTED = 1 << 26;
-        /// It waited behind a barrier: it runs under its `creds` also on its submitter's thread.
+        /// The request waited behind a barrier: it runs under its `creds` also on its submitter's
+        /// thread.
         const CREDS_KEPT = 1 << 27;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
@@ -92,11 +93,11 @@ const _: () = assert!(ReqFlags::CQE_SKIP.bits() == IOSQE_CQE_SKIP_SUCCESS as u32
 pub(crate) enum Finding {
     #[default]
     Unknown,
-    /// There was nothing: EAGAIN, or poll(2) said so.
+    /// Nothing was there: EAGAIN, or poll(2) said so.
     Nothing,
-    /// It took all that there was, of a stream that goes on.
+    /// The attempt took all that there was, of a stream that goes on.
     TookAll,
-    /// It failed, though earlier ones have transferred something.
+    /// The attempt failed, though earlier ones have transferred something.
     Failed,
 }
 
@@ -155,7 +156,7 @@ impl Call {
         io.done
     }
 
-    /// So many bytes have been transferred.
+    /// Sets how many bytes have been transferred.
     #[inline]
     pub(crate) const fn set_done(&mut self, done: u64) {
         if let Some(io) = self.state.io_mut() {
@@ -239,7 +240,7 @@ pub(crate) struct Req {
     pub(crate) call: Call,
     /// The table's row for its opcode.
     pub(crate) row: &'static OpDef,
-    /// Its place in the table, once it has waited.
+    /// The request's place in the table, once it has waited.
     pub(crate) id: Option<ReqId>,
     /// The name of its CQEs, by which others search for the request; an update may change it.
     pub(crate) user_data: u64,
@@ -251,9 +252,9 @@ pub(crate) struct Req {
     pub(crate) big: [u64; 2],
     /// The next request of its chain.
     pub(crate) link: Option<ReqId>,
-    /// Whose it is, once it waits: see [`crate::ring::task`].
+    /// The task whose it is, once it waits: see [`crate::ring::task`].
     pub(crate) task: u32,
-    /// Its number in the trace; 0: it is not in there.
+    /// The request's number in the trace; 0: it is not in there.
     pub(crate) trace: u32,
     /// When it was found to wait, in ns of CLOCK_MONOTONIC; 0: not yet.
     pub(crate) start: u64,

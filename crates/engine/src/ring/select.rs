@@ -222,7 +222,7 @@ fn may_send(req: &Req) -> bool {
     sys::poll_now(req.call.file.fd(), sys::POLLOUT | POLLRDHUP) != 0
 }
 
-/// That error, if `fd` names an open file.
+/// The error `e`, if `fd` names an open file.
 fn open_or(fd: i32, e: Errno) -> Result<()> {
     Err(if softring_host::fd::is_path_only(fd) { Errno::EBADF } else { e })
 }

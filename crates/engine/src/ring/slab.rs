@@ -44,7 +44,7 @@ pub(crate) struct Slab {
     hashed: u32,
     /// Requests are given the time at which they come.
     pub(crate) timed: bool,
-    /// That time, for all of one batch; 0: not read yet.
+    /// The start time, for all of one batch; 0: not read yet.
     pub(crate) start: u64,
 }
 

@@ -34,9 +34,9 @@ pub(crate) struct SqPoll {
     pub(crate) drives: AtomicBool,
     /// The poll set through which that tells of itself; -1: none.
     pub(crate) poll_fd: AtomicI32,
-    /// It alone finds the ring's completions (IOPOLL): while there are some to come, it sleeps for
-    /// those, too, where it would set NEED_WAKEUP.
+    /// The thread alone finds the ring's completions (IOPOLL): while there are some to come, it
+    /// sleeps for those, too, where it would set NEED_WAKEUP.
     pub(crate) polls: bool,
-    /// It goes by a policy (HYBRID_IOPOLL).
+    /// The ring goes by a policy (HYBRID_IOPOLL).
     pub(crate) policy: AtomicBool,
 }

@@ -244,7 +244,7 @@ fn each(f: impl Fn(&Ring)) {
     (0..rings).rev().filter_map(closed).for_each(|ring| f(&ring));
 }
 
-/// Who waits on `fd` in a poll set goes on under a number of the engine's. Called without any
+/// Whoever waits on `fd` in a poll set goes on under a number of the engine's. Called without any
 /// ring's lock, and while the number is [`persistent::Closing`].
 pub(crate) fn number_closes(fd: i32) {
     if persistent::registered_anywhere(fd) {

@@ -13,7 +13,7 @@ use softring_host::time::Clock;
 pub(crate) struct Timeouts {
     /// Per clock, by deadline, ties by arrival.
     pub(super) by_time: [BTreeMap<(u64, u64), ReqId>; 3],
-    /// Those that also end after a number of completions, by their target, ties by arrival.
+    /// Timeouts that also end after a number of completions, by their target, ties by arrival.
     pub(super) by_count: BTreeMap<(u64, u64), ReqId>,
     next_seq: u64,
     /// What the TIMEOUTs of the batch at hand point to.

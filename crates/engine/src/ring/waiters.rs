@@ -7,7 +7,7 @@ use crate::io::poll::WakeFd;
 use crate::memory::lock::Control;
 use softring_host::sys;
 
-/// Of so many waits one spins, where the last spin was in vain.
+/// One of so many waits spins, where the last spin was in vain.
 const TRY_EVERY: u32 = 32;
 
 /// The thread that waits on the transports, if there is one.
@@ -15,11 +15,11 @@ const TRY_EVERY: u32 = 32;
 pub(crate) struct Driver {
     /// A thread has the role.
     pub(crate) active: bool,
-    /// Which one, as [`sys::thread`] has it.
+    /// The thread, as [`sys::thread`] has it.
     pub(crate) thread: usize,
-    /// It sleeps (or is about to), without the lock.
+    /// The driver sleeps (or is about to), without the lock.
     pub(crate) sleeping: bool,
-    /// It has been woken already.
+    /// The driver has been woken already.
     pub(crate) woken: bool,
     /// CQEs it waits for.
     pub(crate) want: u32,
@@ -35,7 +35,7 @@ impl Driver {
         *self = Driver { active, thread: me, sleeping, woken, want, until };
     }
 
-    /// It gives the role back, unless another has taken it over.
+    /// The driver gives the role back, unless another has taken it over.
     #[inline]
     pub(crate) fn end(&mut self, me: usize) {
         if self.thread == me {
@@ -49,7 +49,7 @@ impl Driver {
         self.sleeping && ready() >= self.want
     }
 
-    /// Its sleep is to end; true if nobody has seen to that before.
+    /// The driver's sleep is to end; true if nobody has seen to that before.
     #[inline]
     pub(crate) fn wake(&mut self) -> bool {
         let first = self.sleeping && !self.woken;
@@ -58,13 +58,13 @@ impl Driver {
     }
 }
 
-/// Who is to be woken when the uring lock is given back: woken under it, they would have to wait
-/// for it at once.
+/// The waiters to be woken when the uring lock is given back: woken under it, they would have to
+/// wait for it at once.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     pub(crate) waiters: bool,
     pub(crate) driver: Option<WakeFd>,
-    /// Those of other rings, who may want to answer here.
+    /// Waiters of other rings, who may want to answer here.
     others: Vec<(Arc<Control>, Wakes)>,
 }
 

@@ -22,7 +22,7 @@ use softring_host::calls::process::gettid;
 use softring_host::fork;
 use softring_host::time::{Clock, cpu_time};
 
-/// Whose thread it is.
+/// The owner of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Kind {
@@ -43,7 +43,7 @@ const STALE: u64 = 2_000_000;
 #[derive(Debug)]
 pub struct Meter {
     at: NonNull<MeterStats>,
-    /// Its slot on the page; none for memory of its own.
+    /// The meter's slot on the page; none for memory of its own.
     slot: Option<usize>,
     /// The process it was made in.
     pid: u32,
@@ -64,7 +64,7 @@ struct Stopwatch {
     read: (u64, u64),
     /// Time between stretches since then.
     gaps: u64,
-    /// Of 1024 ns between stretches, those that it was off the processor, as last seen: a thread
+    /// Parts of 1024 ns between stretches that it was off the processor, as last seen: a thread
     /// that spins has 0, one that sleeps nearly all.
     idle_sleeps: u64,
     work: u64,

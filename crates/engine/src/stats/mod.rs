@@ -117,7 +117,7 @@ pub struct Reissue {
     pub at_once: Count,
     /// Arm steps that answered OK: the request waits for readiness.
     pub armed: Count,
-    /// Of those, the ones that the poll behind the arming found ready. Where that poll is a wait of
+    /// The ones of those that the poll behind the arming found ready. Where that poll is a wait of
     /// the program's, a wait that took less than two microseconds counts: it cannot have slept.
     pub ready_at_arm: Count,
     /// Attempts made again because of readiness.
@@ -150,9 +150,9 @@ pub struct Routes {
 pub struct IdleSleeps {
     /// Sleeps taken.
     pub idle_sleeps: Count,
-    /// Of those, the ones that ended before what they waited for was there.
+    /// The ones of those that ended before what they waited for was there.
     pub(crate) under: Count,
-    /// Of those, the ones that found it there.
+    /// The ones of those that found it there.
     pub(crate) over: Count,
     /// Time spent in sleeps, in ns: processor time that spinning would have cost.
     pub(crate) spared_ns: Count,
@@ -168,7 +168,7 @@ pub(crate) struct Late {
     /// Completions, and the sum of their times in ns.
     pub(crate) seen: Count,
     pub(crate) ns: Count,
-    /// Of this ring so far, in ns, to six per cent; written now and then.
+    /// Median and 99th percentile of this ring so far, in ns, to six per cent; written now and then.
     pub(crate) p50_ns: Count,
     pub(crate) p99_ns: Count,
 }
@@ -181,7 +181,7 @@ pub(crate) const METER_NAME: usize = 32;
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct MeterStats {
-    /// Which meter of its process, from 1 on; 0: none.
+    /// The number of the meter of its process, from 1 on; 0: none.
     pub(crate) id: Count,
     /// [`meter::Kind`]
     pub(crate) kind: Count,
@@ -209,9 +209,9 @@ pub(crate) struct MeterStats {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct RingStats {
-    /// Which ring of its process, from 1 on; 0: none.
+    /// The number of the ring of its process, from 1 on; 0: none.
     pub id: Count,
-    /// Its setup flags.
+    /// The ring's setup flags.
     pub(crate) flags: Count,
     pub(crate) sq_entries: Count,
     pub(crate) cq_entries: Count,
@@ -299,9 +299,9 @@ fn row(opcode: u8) -> usize {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct PoolStats {
-    /// Of what ends (regular files).
+    /// Workers of what ends (regular files).
     pub(crate) bound: Workers,
-    /// Of what may not (pipes, sockets).
+    /// Workers of what may not (pipes, sockets).
     pub(crate) unbound: Workers,
 }
 
@@ -311,7 +311,7 @@ pub(crate) struct PoolStats {
 pub(crate) struct Workers {
     /// Threads that there are.
     pub(crate) workers: Count,
-    /// Of those, the ones that wait for work; the others run something.
+    /// The ones of those that wait for work; the others run something.
     pub(crate) idle: Count,
     /// Requests that wait for a worker.
     pub(crate) queued: Count,

@@ -49,7 +49,7 @@ pub(super) fn page() -> Option<MutexGuard<'static, Option<Page>>> {
     guard.is_some().then_some(guard)
 }
 
-/// Which slots of a section are taken.
+/// The slots of a section that are taken.
 #[derive(Debug)]
 pub(super) struct Taken<const WORDS: usize>([u64; WORDS]);
 

@@ -28,7 +28,7 @@ pub struct Ring {
     words: Vec<u64>,
     /// By opcode.
     pub latencies: BTreeMap<usize, Latencies>,
-    /// Its workers, if it has needed any; several rings may have them in common.
+    /// The ring's workers, if it has needed any; several rings may have them in common.
     pub pool: Option<Pool>,
 }
 
@@ -79,7 +79,7 @@ pub struct Page {
     pub unseen_rings: u64,
     /// Operations whose latencies are counted nowhere.
     pub unseen_hists: u64,
-    /// Those that have ended, as one.
+    /// Rings that have ended, as one.
     pub ended: Ring,
     pub rings: Vec<Ring>,
     pub meters: Vec<Meter>,
@@ -88,11 +88,12 @@ pub struct Page {
 /// Why a page cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// It is none, or not finished, or cut short.
+    /// No page, or not finished, or cut short.
     NoPage,
-    /// It has another layout.
+    /// A page of another layout.
     Version(u64),
-    /// It is larger than any that softring makes, or divided in a way that softring's are not.
+    /// A page that is larger than any that softring makes, or divided in a way that softring's are
+    /// not.
     Foreign,
 }
 
@@ -276,7 +277,7 @@ macro_rules! words {
 }
 words! {
     Ring of RingStats;
-    /// Which ring of its process; 0 for the sums.
+    /// The number of the ring of its process; 0 for the sums.
     id: id;
     flags: flags;
     sq_entries: sq_entries;
@@ -314,7 +315,7 @@ words! {
 
 words! {
     Meter of MeterStats;
-    /// Which meter of its process.
+    /// The number of the meter of its process.
     id: id;
     /// [`super::meter::Kind`]
     kind: kind;

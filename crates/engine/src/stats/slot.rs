@@ -25,11 +25,11 @@ pub struct CounterSlot {
 struct On {
     base: Base,
     slot: usize,
-    /// Whose page that is.
+    /// The process whose page that is.
     owner: u32,
 }
 
-/// There was no histogram left.
+/// No histogram was left.
 const REFUSED: u16 = u16::MAX;
 const _: () = assert!(softring_host::limits::STATS_HISTS < REFUSED as usize);
 
@@ -91,7 +91,7 @@ impl CounterSlot {
         *self = new;
     }
 
-    /// Whose slot it is: flags, entries of the SQ and of the CQ.
+    /// Describes the ring: flags, entries of the SQ and of the CQ.
     pub(crate) fn name(&self, id: u64, [flags, sq, cq]: [u64; 3]) {
         self.flags.set(flags);
         self.sq_entries.set(sq);
@@ -209,7 +209,7 @@ impl PoolSlot {
         PoolSlot { at, owner: softring_host::fork::pid() }
     }
 
-    /// Its slot as a ring names it.
+    /// The pool's slot as a ring names it.
     pub(crate) fn name(&self) -> u64 {
         self.at.map_or(0, |(_, slot)| slot as u64 + 1)
     }

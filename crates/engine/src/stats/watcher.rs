@@ -1,6 +1,6 @@
-//! Who has started the program in order to watch it (`softring stat -- CMD`, `softring trace --
-//! CMD`), and is sent what all its processes keep for viewers: looking through `/proc` now and then
-//! would miss what ends in between.
+//! The command that has started the program in order to watch it (`softring stat -- CMD`, `softring
+//! trace -- CMD`), and is sent what all its processes keep for viewers: looking through `/proc` now
+//! and then would miss what ends in between.
 //!
 //! The watcher has a socket with an abstract name, and sends the key to it down by the environment.
 //! Each process, when it makes its file in memory, connects and sends the descriptor (SCM_RIGHTS),
@@ -37,14 +37,14 @@ use softring_uapi::errno::{Errno, Result};
 
 /// Bytes of a key: the first half names the socket, all of it proves that one was asked to send.
 pub const KEY: usize = 32;
-/// Behind the key in each message: the process's name.
+/// Bytes behind the key in each message: the process's name.
 pub const COMM: usize = 16;
-/// Behind that: why there is no file, an errno; 0 if there is one.
+/// Bytes behind that: why there is no file, an errno; 0 if there is one.
 pub const WHY: usize = 4;
 /// In the place of an errno: there is a file, to be found in `/proc` (EREMCHG, which no call that
 /// makes one answers).
 pub const FIND: i32 = 78;
-/// Who has no number in a user namespace has this one there (`/proc/sys/kernel/overflowuid`).
+/// The number of who has none in a user namespace (`/proc/sys/kernel/overflowuid`).
 const OVERFLOW_UID: u32 = 65534;
 /// A watcher that has stopped must not stop the program for longer.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -135,7 +135,7 @@ impl Watcher {
 enum Sent {
     /// A file, or why there is none.
     File,
-    /// That there is one to be found, while the process waits for that.
+    /// A file is there to be found, while the process waits for that.
     Request,
 }
 
@@ -196,8 +196,8 @@ fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
     }
 }
 
-/// Whose the other end is. Not rustix's `socket_peercred`: its type has no word for a process of
-/// another pid namespace.
+/// The process of the other end. Not rustix's `socket_peercred`: its type has no word for a process
+/// of another pid namespace.
 fn peer_of(socket: BorrowedFd<'_>) -> Option<u32> {
     const SOL_SOCKET: u32 = 1;
     const SO_PEERCRED: u32 = 17;

@@ -1,4 +1,4 @@
-//! Between the ring and what runs its requests: workers and kernel aio.
+//! Glue between the ring and what runs its requests: workers and kernel aio.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

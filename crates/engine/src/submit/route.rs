@@ -130,7 +130,7 @@ impl Ctx {
         self.take_route(if poll { Route::Poll } else { Route::Worker }, req);
     }
 
-    /// It is not to wait.
+    /// The request is not to wait.
     fn not_now(&mut self, mut req: ReqBox) {
         req.call.cflags = 0;
         self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));

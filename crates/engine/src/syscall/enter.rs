@@ -16,7 +16,7 @@ use softring_host::{sys, time, user};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// Of this many calls one checks whether the descriptor was closed behind our back.
+/// One of this many calls checks whether the descriptor was closed behind our back.
 const CHECK_EVERY: u32 = 64;
 
 /// See [`super::enter()`].

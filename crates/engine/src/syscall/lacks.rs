@@ -79,7 +79,7 @@ const fn companions(flag: u32) -> u32 {
     }
 }
 
-/// Which of these set-up flags the kernel does not know: each is asked for by itself, and EINVAL
+/// The set-up flags of these that the kernel does not know: each is asked for by itself, and EINVAL
 /// says so.
 pub fn setup_flags(asked: u32) -> u32 {
     lacking_flags(KERNELS, asked)
@@ -203,7 +203,7 @@ impl Lacking {
     }
 }
 
-/// Which operations a ring supports, a bit each.
+/// The operations that a ring supports, a bit each.
 fn probed(calls: Calls, ring: &EngineFd) -> u128 {
     // A head of two words, then a word for each operation.
     let probe = (calls.probe)(ring).unwrap_or([0; 2 + OPS_ASKED]);

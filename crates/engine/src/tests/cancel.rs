@@ -54,7 +54,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 }
 
 proptest! {
-    /// Of requests that share a name the one that came first is found first, as the kernel's queue
+    /// The first of requests that share a name is found first, as the kernel's queue
     /// of timeouts has it.
     #[test]
     fn it_ends_what_matches_and_says_how_many(

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// So many requests end in one batch.
+    /// A number of requests end in one batch.
     End(u32),
     /// The program takes so many completions.
     Take(usize),
-    /// It comes for what found no room.
+    /// The program comes for what found no room.
     Flush,
 }
 

@@ -1,5 +1,6 @@
-//! Who ends a request: what it waits for, or a cancel. Each request has one final CQE, a cancelled
-//! one has done nothing, and a signal that is meant for one call never reaches the next.
+//! The end of a request, by one of two: what it waits for, or a cancel. Each request has one final
+//! CQE, a cancelled one has done nothing, and a signal that is meant for one call never reaches the
+//! next.
 //!
 //! What runs here is the worker pool (`io::worker`), the table of requests (`ring::slab`) and the
 //! steps of a futex waiter (`io::futex_waiter::protocol`), on loom's locks and words. What holds
@@ -45,7 +46,7 @@ enum Fault {
     EarlyCheck,
     /// What the one stores and the other loads has no total order.
     NoOrder,
-    /// Who takes a futex waiter back does not ask whether it was woken before.
+    /// The one that takes a futex waiter back does not ask whether it was woken before.
     NotAsked,
 }
 

@@ -15,9 +15,9 @@ use softring_uapi::errno::{Errno, Result};
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// Who moves the thread does not see whether it has been woken meanwhile.
+    /// The one that moves the thread does not see whether it has been woken meanwhile.
     NeverChecks,
-    /// Who moves it takes a wake meanwhile for a change of value, and asks nobody.
+    /// The one that moves it takes a wake meanwhile for a change of value, and asks nobody.
     NotAsked,
 }
 

@@ -23,7 +23,7 @@ enum Fault {
 #[derive(Default)]
 struct Bit {
     word: AtomicBool,
-    /// It does not go on again by a store, which is a fault.
+    /// The reactor does not go on again by a store, which is a fault.
     ignores: bool,
 }
 

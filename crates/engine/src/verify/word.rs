@@ -24,7 +24,7 @@ pub(super) struct WaiterWord {
 }
 
 impl WaiterWord {
-    /// Without a total order, no access is more than acquire and release; a fault.
+    /// A word; without a total order, no access is more than acquire and release; a fault.
     pub(super) fn new(value: u32, total: Option<&Total>) -> Self {
         let (word, bucket) = (AtomicU32::new(value), Bucket::default());
         WaiterWord { word, total: total.cloned(), bucket, stuck: Mutex::new(None) }

@@ -59,7 +59,7 @@ pub(crate) trait Listed {
 pub(crate) trait Ticks {
     type Ring: Listed;
 
-    /// It probes the rings of its list every now and then.
+    /// The flag that the reactor probes the rings of its list every now and then.
     fn ticking(&self) -> &<Self::Ring as Listed>::Flag;
     fn add(&self, ring: &Self::Ring);
     /// The list as it is now.

@@ -71,10 +71,10 @@ mod word {
     pub(super) const SEQ: usize = 0;
     /// Nonzero while the thread sleeps with NEED_WAKEUP set, or is about to: it drives no rings.
     pub(super) const ASLEEP: usize = 4;
-    /// Its thread id; 0 once it has ended.
+    /// The thread's id; 0 once it has ended.
     pub(super) const TID: usize = 8;
-    /// It sleeps, and what ends the sleep ([`super::wakes_by`]): what cannot wait for the sleep's
-    /// end wakes it.
+    /// Nonzero in a sleep between submissions, and what ends the sleep ([`super::wakes_by`]): what
+    /// cannot wait for the sleep's end wakes it.
     pub(super) const IDLE_SLEEPS: usize = 12;
     /// How many versions of the list of rings there were; which one it has.
     pub(super) const LIST: usize = 16;
@@ -117,8 +117,8 @@ impl SqPoll {
         awake && self.data.pid == softring_host::fork::pid()
     }
 
-    /// There is something to do that cannot wait for the end of a sleep. Late by a sleep if that
-    /// begins just now.
+    /// Wakes the thread for something to do that cannot wait for the end of a sleep. Late by a
+    /// sleep if that begins just now.
     pub(crate) fn wake_sq_thread(&self) {
         if self.data.page.word(word::IDLE_SLEEPS).load(SeqCst) != 0 {
             self.data.wake();

@@ -60,7 +60,7 @@ pub(crate) trait Page {
     fn tid(&self) -> &Self::Word;
     /// How many versions of the list of rings there were.
     fn list(&self) -> &Self::Word;
-    /// Which version the thread has.
+    /// The version that the thread has.
     fn has(&self) -> &Self::Word;
 
     // On the thread's side.

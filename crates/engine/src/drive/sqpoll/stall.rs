@@ -42,7 +42,7 @@ const POLLS: u32 = 64;
 /// For how long there was no work.
 #[derive(Debug, Default)]
 pub(super) struct Vain {
-    /// Since when, in ns; 0: there was some.
+    /// The time since there was none, in ns; 0: there was some.
     since: u64,
     polls: u32,
 }

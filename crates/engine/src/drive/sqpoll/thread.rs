@@ -28,7 +28,7 @@ use softring_uapi::errno::Errno;
 
 /// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
 const CAP: u32 = 8;
-/// While it spins, the thread asks the kernel about readiness in one pass of so many.
+/// One pass of so many asks the kernel about readiness while the thread spins.
 const ASK_EVERY: u32 = 16;
 /// A sleep that tells what a timer costs is taken so often while the thread takes no others, as
 /// that may change, and is so long, in ns.

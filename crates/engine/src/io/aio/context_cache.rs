@@ -43,7 +43,7 @@ pub(in crate::io) struct State {
     cached: Vec<CachedContext>,
     /// Ids, for the thread that ends them.
     ending: Vec<usize>,
-    /// There is such a thread.
+    /// A thread ends them.
     ends: bool,
 }
 

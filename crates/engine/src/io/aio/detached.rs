@@ -30,7 +30,7 @@ use softring_host::sys;
 use softring_uapi::aio::io_event;
 use softring_uapi::errno::Result;
 
-/// Who sleeps for the events.
+/// The thread that sleeps for the events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sleeping {
     number: u32,

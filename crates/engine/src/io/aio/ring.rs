@@ -43,7 +43,7 @@ impl Ring {
         unsafe { Ring::at(id.addr() as usize) }
     }
 
-    /// If it has the form we know.
+    /// The ring, if it has the form we know.
     ///
     /// # Safety
     /// What lies at `id` stays mapped as long as the ring is used.

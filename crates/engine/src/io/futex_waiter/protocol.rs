@@ -16,7 +16,8 @@ pub(crate) const BUSY: u32 = 0;
 pub(crate) const WOKEN: u32 = 1;
 pub(crate) const BACK: u32 = 2;
 
-/// So many times after another thread could run, a new thread is asleep where a processor is free.
+/// Times that another thread could run after which a new thread is asleep where a processor is
+/// free.
 const SURELY_ASLEEP: u32 = 50;
 
 /// A word that a futex waiter shares with who asks it.
@@ -76,7 +77,7 @@ pub(crate) trait Steps {
     /// # Errors
     /// As waitid(2).
     fn watch_children(&self) -> Result<usize>;
-    /// Which of the futexes where it waits has another value.
+    /// The index of a futex where it waits that has another value.
     fn changed(&self) -> Option<i32>;
     fn has_job(&self) -> bool;
 

@@ -70,7 +70,8 @@ pub(crate) struct State {
     random: Rng,
     /// When each unit is free again; those that were never used are not there.
     units: BinaryHeap<Reverse<u64>>,
-    /// Until when the requests so far take the device's time, and the fraction below a nanosecond.
+    /// The time until which the requests so far take the device's time, and the fraction below a
+    /// nanosecond.
     taken: u64,
     fraction: f64,
     /// Where the last request ended.
@@ -89,7 +90,7 @@ impl Direction {
         if self.bandwidth > 0.0 { bytes as f64 * 1e9 / self.bandwidth } else { 0.0 }
     }
 
-    /// Of the device's time, in ns.
+    /// The share of the device's time, in ns.
     fn share(&self, bytes: u64) -> f64 {
         let one = if self.iops > 0.0 { 1e9 / self.iops } else { 0.0 };
         one.max(self.transfer(bytes))

@@ -11,7 +11,7 @@ pub(crate) enum Shape {
     Fixed,
     /// The bell curve, cut off at zero.
     Normal,
-    /// Its logarithm is normal: never far below the mean, now and then far above.
+    /// A time whose logarithm is normal: never far below the mean, now and then far above.
     Lognormal,
 }
 
@@ -20,7 +20,7 @@ pub(crate) enum Shape {
 pub(crate) struct Slow {
     /// Mean, in ns, in the place of the other.
     pub(crate) mean: f64,
-    /// Of all requests, 0 to 1.
+    /// The share of all requests, 0 to 1.
     pub(crate) share: f64,
 }
 

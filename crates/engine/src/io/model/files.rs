@@ -53,7 +53,7 @@ pub(crate) struct File {
     pub(crate) twin: Option<Arc<InternalFd>>,
     /// Opened with O_DIRECT.
     pub(crate) direct: bool,
-    /// Of O_DIRECT: addresses, and places with lengths, are multiples of these.
+    /// Alignment of O_DIRECT: addresses, and places with lengths, are multiples of these.
     align: [u64; 2],
     /// Bytes in it when it was first seen; of a device, no bound. For models that move no data.
     size: u64,

@@ -74,7 +74,7 @@ pub(crate) trait Work: Send + 'static {
     /// Runs on a worker thread, may block; posts its own completion.
     fn run(self);
 
-    /// Which account: false for what ends in finite time (regular files), true for what may not.
+    /// The account: false for what ends in finite time (regular files), true for what may not.
     fn unbound(&self) -> bool;
 
     /// Items with equal keys run one at a time, in order (buffered writes, by inode). These are

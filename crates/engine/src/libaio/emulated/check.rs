@@ -158,7 +158,7 @@ pub(super) fn syncs_later(fd: i32) -> bool {
     has_storage(fd) && !borrow(fd).is_some_and(|fd| statfs(fd).is_ok_and(|fs| of_kernel(&fs)))
 }
 
-/// So many of `bytes` one call reads or writes (`import_ubuf`).
+/// The part of `bytes` that one call reads or writes (`import_ubuf`).
 pub(super) fn capped(bytes: u64) -> u64 {
     bytes.min(MAX_RW_COUNT.into())
 }

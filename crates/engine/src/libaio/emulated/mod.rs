@@ -62,7 +62,7 @@ pub(super) struct Context {
 #[derive(Default)]
 struct State {
     in_flight: u32,
-    /// Until the context ends.
+    /// The memory, until the context ends.
     ring: Option<Mapped>,
     /// Events of a polled context.
     unseen: VecDeque<io_event>,
@@ -81,15 +81,15 @@ pub(super) struct Job {
     cb: iocb,
     obj: u64,
     file: File,
-    /// Of a poll.
+    /// The state of a poll.
     poll: Option<Poll>,
-    /// Its number among the context's polls.
+    /// The poll's number among the context's polls.
     number: u64,
     resfd: Option<InternalFd>,
 }
 
 enum File {
-    /// While io_submit runs.
+    /// The program's number, while io_submit runs.
     Theirs(i32),
     Ours(InternalFd),
 }

@@ -13,7 +13,7 @@ use softring_host::sys::nr::{
 use softring_host::sys::{self, EngineFd, borrow};
 use softring_uapi::errno::{Errno, Result};
 
-/// These come with a wake-up that says nothing: the kernel asks the file then.
+/// Events that come with a wake-up that says nothing: the kernel asks the file then.
 const ENDED: u16 = (EPOLLERR | EPOLLHUP | EPOLLRDHUP) as u16;
 /// `sock_def_readable`, `sk_stream_write_space`.
 const OF_SOCKETS: [u16; 2] = [

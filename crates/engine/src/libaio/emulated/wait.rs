@@ -18,7 +18,7 @@ use softring_host::user::{self, UserPtr};
 use softring_uapi::aio::io_event;
 use softring_uapi::errno::{Errno, Result};
 
-/// Without an eventfd a sleep under a mask lasts so long at most.
+/// The longest sleep under a mask without an eventfd.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// A thread that waits under a signal mask.

@@ -91,7 +91,7 @@ pub(crate) trait Queue {
         fits
     }
 
-    /// There is no room.
+    /// Keeps a CQE that finds no room.
     #[cold]
     fn keep(&self, overflow: &mut Overflow, cqe: Cqe) {
         if overflow.list.try_reserve(1).is_err() {

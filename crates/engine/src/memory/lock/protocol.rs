@@ -166,7 +166,7 @@ pub(crate) trait Locked {
         self.issue_word().store(self.me(), Relaxed);
     }
 
-    /// It is no more; wakes who waits for that. Lock holder only.
+    /// Ends the issue; wakes who waits for that. Lock holder only.
     #[inline(always)]
     fn end_issue(&self) {
         let w = self.issue_word();

@@ -32,7 +32,7 @@ impl Word for AtomicU32 {
 pub(crate) enum Ended<T> {
     /// The word changed while the thread spun.
     Spinning,
-    /// There was no reason to sleep any more.
+    /// No reason to sleep was left.
     Soon,
     /// What the sleep has answered.
     Slept(T),

@@ -46,7 +46,7 @@ pub(super) struct Classes {
     list: Vec<Class>,
     last: usize,
     clock: u64,
-    /// Those with requests in flight, a bit each.
+    /// Classes with requests in flight, a bit each.
     pub(crate) active: u64,
 }
 
@@ -87,7 +87,7 @@ impl Classes {
         &mut self.list[usize::from(at)]
     }
 
-    /// Those with requests in flight.
+    /// Classes with requests in flight.
     pub(super) fn active(&self) -> impl Iterator<Item = &Class> {
         self.list.iter().enumerate().filter(|(at, _)| self.active >> at & 1 == 1).map(|(_, c)| c)
     }

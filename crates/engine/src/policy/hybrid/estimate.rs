@@ -90,7 +90,7 @@ impl Estimate {
         self.mean = (self.mean - self.mean / MEAN_WEIGHT + sample / MEAN_WEIGHT).max(1);
     }
 
-    /// It was seen done at this age, which the estimate has passed meanwhile.
+    /// A request was seen done at this age, which the estimate has passed meanwhile.
     pub(super) fn at_most(&mut self, age: u64) {
         if self.known() {
             self.age = self.age.min(age.max(AGE_MIN));

@@ -31,7 +31,7 @@ pub(super) struct InFlight {
     /// The batch of its class that it was submitted in, and its place in that.
     pub(crate) batch: u32,
     pub(crate) place: u32,
-    /// It has taught what it can.
+    /// The request has taught what it can.
     pub(crate) judged: bool,
 }
 

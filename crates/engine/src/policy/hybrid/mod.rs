@@ -59,7 +59,7 @@ pub(crate) const FLIGHT_MAX: u32 = 4096;
 const SPIN_MAX: u64 = 1_000_000;
 /// A timer that was not tried for so long, in ns, is thought a little cheaper than it was.
 const FORGET: u64 = 100_000_000;
-/// After so many sleeps of [`IDLE_SLEEP_MAX`] in a row, in vain, it blocks: the device has stalled.
+/// Sleeps of [`IDLE_SLEEP_MAX`] in a row, in vain, after which it blocks: the device has stalled.
 const VAIN_SLEEPS: u32 = 8;
 /// One that sleeps in vain for so many times what a request takes does, too: the device has
 /// stopped.
@@ -85,7 +85,7 @@ pub enum WaitAction {
 pub struct IdleSleep {
     /// When it ends by itself, in ns.
     pub until: u64,
-    /// So many completions end it; fewer may wait for more.
+    /// Completions that end it; fewer may wait for more.
     pub many: u32,
 }
 
@@ -301,7 +301,7 @@ impl Hybrid {
         self.policy == Policy::Adaptive && now.saturating_sub(self.load_at) >= LOAD_EVERY
     }
 
-    /// Who else wants to run.
+    /// Tells who else wants to run.
     pub(crate) fn set_load(&mut self, load: Load, now: u64) {
         (self.load, self.load_at) = (load, now.max(1));
     }

@@ -27,7 +27,7 @@ impl Policy {
     }
 }
 
-/// Who else wants to run.
+/// The threads that want to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
     /// Threads that run or could run, with the one that asks.

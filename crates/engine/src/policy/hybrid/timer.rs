@@ -2,7 +2,7 @@
 //! time the sleep itself takes. Between a microsecond and a hundred, by machine; where timers are
 //! dear, a short sleep costs more than it spares.
 
-/// Before anything was measured, in ns: the default slack of a thread's timers.
+/// Lateness before anything was measured, in ns: the default slack of a thread's timers.
 const LATE_UNKNOWN: u64 = 50_000;
 /// As long: a context switch there and back, with a timer to program.
 const CPU_UNKNOWN: u64 = 10_000;
@@ -10,8 +10,8 @@ const CPU_UNKNOWN: u64 = 10_000;
 const WEIGHT: u64 = 16;
 /// A thread that wakes later than this was not held up by its timer but by other threads.
 const LATE_MAX: u64 = 1_000_000;
-/// Nor, probably, one that wakes later than so many times what is usual: such a sample counts as
-/// one that is. A few such sleeps in a hundred would else make all sleeps too dear to be taken.
+/// Times the usual lateness beyond which a sample is probably none, and counts as one that is usual.
+/// A few such sleeps in a hundred would else make all sleeps too dear to be taken.
 const OUTLIER: u64 = 2;
 /// What timers cost when nothing tells, in ns.
 const LATE_LEAST: u64 = 1_000;

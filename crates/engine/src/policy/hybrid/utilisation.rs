@@ -40,7 +40,7 @@ const BATCH_FEW: u32 = 8;
 /// One batch counts as so much at most, and one part in so many, once so many were seen.
 const BUSY_MOST: f64 = 2.0;
 const WEIGHT: u8 = 8;
-/// So many batches in a row that were missed when they came are a sign, too.
+/// Batches in a row that were missed when they came are a sign, too.
 const MISSES: u8 = 4;
 /// At the last step every so manieth sleep has its batch watched: the processor time that this
 /// takes is as long as a sleep.
@@ -102,7 +102,7 @@ pub(super) struct Utilisation {
     batch: u32,
     size: u32,
     begun: u64,
-    /// Of that batch, those that are back.
+    /// Requests of that batch that are back.
     back: u32,
     watch: Option<Watch>,
     /// Completions since a moment.
@@ -123,7 +123,7 @@ pub(super) struct Utilisation {
     /// The last sleep to try the device by, and the pause before the next one.
     tried: u64,
     pause: u64,
-    /// Such a sleep's batch is on its way.
+    /// A trial's batch is on its way.
     trying: bool,
 }
 

@@ -3,7 +3,7 @@
 use super::Ticks;
 use super::writer::ticks;
 
-/// Which clock the writers are to use, and how it goes together with CLOCK_MONOTONIC.
+/// The clock that the writers are to use, and how it goes together with CLOCK_MONOTONIC.
 #[derive(Debug)]
 pub struct Clock {
     pub(super) kind: Ticks,

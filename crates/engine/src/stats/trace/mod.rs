@@ -75,37 +75,38 @@ pub enum Step {
     /// ([`Event::sqe`]).
     #[default]
     Submit = 1,
-    /// Taken, tried and done in one: `data` is its user_data, `req` how many ticks it took. More
-    /// words: the rest of the SQE.
+    /// An SQE taken, tried and done in one: `data` is its user_data, `req` how many ticks it took.
+    /// More words: the rest of the SQE.
     Inline,
     /// First attempt, or the decision where to wait instead.
     Issue,
-    /// It waits for readiness.
+    /// The request waits for readiness.
     Armed,
     /// Tried again, as its file is ready.
     Reissue,
-    /// It waits for a worker, or is with one.
+    /// The request waits for a worker, or is with one.
     Punt,
-    /// It is with the kernel's aio.
+    /// The request is with the kernel's aio.
     Aio,
-    /// It is with a modelled disk, which has it done in `value` ns.
+    /// The request is with a modelled disk, which has it done in `value` ns.
     Model,
     /// With its own owner: a timeout, a poll, a futex, a child.
     Queued,
-    /// It waits behind a barrier.
+    /// The request waits behind a barrier.
     Drained,
     /// A CQE of a request that goes on: `value` is its result, `flags` and more words are as with
     /// `Done`.
     More,
-    /// It has ended; `value` is its result, `flags` has the low flags of its CQE, or [`NO_CQE`].
-    /// More words: the flags if some are higher, and what a CQE of 32 bytes has besides.
+    /// The request has ended; `value` is its result, `flags` has the low flags of its CQE, or
+    /// [`NO_CQE`]. More words: the flags if some are higher, and what a CQE of 32 bytes has
+    /// besides.
     Done,
     /// A thread was in `enter` from `data` on; `value` SQEs were asked for.
     Enter,
-    /// It slept there.
+    /// The thread slept there.
     Sleep,
-    /// It slept there, between two polls for completions, for `value` ns unless `req` of them came
-    /// before.
+    /// The thread slept there, between two polls for completions, for `value` ns unless `req` of
+    /// them came before.
     IdleSleep,
     /// A worker ran a request.
     Work,
@@ -179,7 +180,7 @@ pub struct Event {
     pub time: u64,
     /// By step: a user_data, or when a stretch began.
     pub data: u64,
-    /// Which request of its ring, from 1 on; 0: none.
+    /// The number of the request of its ring, from 1 on; 0: none.
     pub req: u32,
     /// The thread that wrote it.
     pub tid: u32,
@@ -269,7 +270,7 @@ const fn unpack([head, off, addr, ops, user_data, extra, addr3, pad2]: [u64; 8])
     }
 }
 
-/// Which clock the times are of.
+/// The clock that the times are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Ticks {
@@ -285,7 +286,8 @@ pub(crate) enum Ticks {
 pub(crate) struct Header {
     pub magic: AtomicU64,
     pub version: AtomicU64,
-    /// Who made it, as that knows itself. A copy that a fork has left behind names the parent.
+    /// The process that made it, as that knows itself. A copy that a fork has left behind names the
+    /// parent.
     pub pid: AtomicU64,
     pub(crate) chunks: AtomicU64,
     /// Events per chunk.
@@ -310,9 +312,9 @@ pub(crate) struct Header {
 pub(crate) struct Head {
     /// As [`protocol::State`] has it.
     pub(crate) state: AtomicU32,
-    /// Whose events they are.
+    /// The process whose events they are.
     pub(crate) pid: AtomicU32,
-    /// Which ring of that process.
+    /// The number of the ring of that process.
     pub(crate) ring: AtomicU64,
     /// The ring's setup flags.
     pub(crate) flags: AtomicU64,

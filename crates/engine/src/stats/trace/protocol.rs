@@ -55,7 +55,7 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Its writer has left the chunk before it was full.
+/// The chunk's writer has left the chunk before it was full.
 pub(super) const CLOSED: u32 = 1 << 31;
 
 /// What has the words, and the steps on them.

@@ -17,7 +17,7 @@ use softring_host::calls::process;
 use softring_host::limits::TRACE_CHUNKS;
 use softring_uapi::errno::{Errno, Result};
 
-/// Whose events they are.
+/// The ring whose events they are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     pub pid: u32,
@@ -40,7 +40,7 @@ pub struct Reader {
     on: bool,
     /// The words of the event at hand.
     more: Vec<u64>,
-    /// It is this one that has turned it on.
+    /// The reader that turned the trace on is this one.
     started: bool,
     /// Refused before it began.
     dropped: u64,

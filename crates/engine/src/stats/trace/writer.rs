@@ -73,7 +73,7 @@ pub(crate) fn ns_until(moment: u64) -> i32 {
 }
 
 impl Writer {
-    /// Whose events they are.
+    /// Names the ring whose events they are.
     pub(crate) fn name(&mut self, ring: u64, flags: u32) {
         (self.ring, self.flags) = (ring, flags);
     }
@@ -166,7 +166,7 @@ impl Writer {
         self.on.then(|| self.stamp())
     }
 
-    /// It ends.
+    /// Ends a span.
     #[inline]
     pub(crate) fn end(&mut self, span: Span, step: Step, value: u32) {
         if let Some(began) = span.filter(|_| self.on) {
@@ -183,7 +183,7 @@ impl Writer {
         IdleSleeping { began, length, many }
     }
 
-    /// It ends.
+    /// Ends a sleep.
     #[inline]
     pub(crate) fn end_idle_sleep(&mut self, idle_sleep: &IdleSleeping) {
         if let Some(began) = idle_sleep.began.filter(|_| self.on) {

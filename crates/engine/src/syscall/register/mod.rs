@@ -52,16 +52,16 @@ pub(crate) enum Args {
 /// How a register opcode runs.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
-    /// Under the ring's lock: the ring's state, pointer, count.
+    /// A call under the ring's lock: the ring's state, pointer, count.
     Ring(fn(&mut Ctx, u64, u32) -> Result<usize>),
-    /// Without it, because it takes another ring's or waits: the ring, a descriptor of it, pointer,
-    /// count.
+    /// A call without it, because it takes another ring's or waits: the ring, a descriptor of it,
+    /// pointer, count.
     Free(fn(&Arc<Ring>, i32, u64, u32) -> Result<usize>),
     /// With or without a ring: pointer, count.
     Blind(fn(u64, u32) -> Result<usize>),
-    /// Without a ring only: pointer, count.
+    /// A call without a ring only: pointer, count.
     Ringless(fn(u64, u32) -> Result<usize>),
-    /// Under the ring's lock, as `Ring`; without a ring it concerns the calling task.
+    /// A call under the ring's lock, as `Ring`; without a ring it concerns the calling task.
     Task(fn(&mut Ctx, u64, u32) -> Result<usize>, fn(u64, u32) -> Result<usize>),
 }
 
