@@ -65,7 +65,7 @@ impl<const DATA: usize> Program<DATA> {
         }
     }
 
-    /// Its instructions.
+    /// The filter's instructions.
     pub fn insns(&self) -> &[sock_filter] {
         &self.0
     }

@@ -92,7 +92,7 @@ std::thread_local! {
     static TOKEN: Cell<u64> = const { Cell::new(0) };
     /// Is it one of ours?
     static OURS: Cell<bool> = const { Cell::new(false) };
-    /// Then: its credentials. No destructor, for whose registration
+    /// The thread's credentials then. No destructor, for whose registration
     /// the C library asks the program's malloc(3): [`thread_ends`] drops them.
     static KNOWN: RefCell<ManuallyDrop<Option<Known>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
@@ -200,7 +200,7 @@ impl Creds {
         self.limits == other.limits
     }
 
-    /// These, with the limits of `caller`.
+    /// The credentials, with the limits of `caller`.
     pub fn within(&self, caller: &Creds) -> Creds {
         Creds { limits: caller.limits, ..self.clone() }
     }

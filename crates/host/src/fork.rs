@@ -20,7 +20,7 @@ use softring_uapi::errno::{self, Errno};
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
-/// Before the first ring: any process, of no known namespace.
+/// The holder before the first ring: any process, of no known namespace.
 static HOLDER: AtomicU64 = AtomicU64::new(1);
 
 /// Forks between the first process that made a ring and this one.
@@ -35,8 +35,8 @@ static IN_CHILD: OnceLock<fn()> = OnceLock::new();
 /// What becomes of a module's process-wide state when the process forks.
 #[derive(Debug)]
 pub struct AtFork {
-    /// Before the fork: takes the lock that the child is to find free. Called with the locks of all
-    /// rings held.
+    /// The step before the fork: takes the lock that the child is to find free. Called with the
+    /// locks of all rings held.
     pub hold: fn() -> Option<Box<dyn Any>>,
     /// In the child, which holds no lock any more. Where the fork was noticed late, a lock may be
     /// held for ever, by a thread that the child does not have.
@@ -52,7 +52,7 @@ pub const fn keeps<T>(_: &T, _why: &'static str) {}
 pub struct Child {
     /// The process that forked it; 0 if that never made a ring.
     pub parent: u32,
-    /// It has run before: nobody told us of the fork, and it may have POSIX locks.
+    /// The child has run before: nobody told us of the fork, and it may have POSIX locks.
     pub late: bool,
 }
 
@@ -68,10 +68,10 @@ impl AtFork {
     }
 }
 
-/// Which process this is.
+/// The state of which process this is.
 pub const AT_FORK: AtFork = AtFork::new(|child| rebuild(child.late));
 
-/// Who notices a fork below the layer that knows all state calls this ([`check`]).
+/// Whoever notices a fork below the layer that knows all state calls this ([`check`]).
 pub fn noticed_by(in_child: fn()) {
     let _ = IN_CHILD.set(in_child);
 }

@@ -30,7 +30,7 @@ pub const IDLE_FUTEX_WAITERS: usize = 64;
 /// a moment too soon.
 pub const WORKER_SIGNAL_EVERY: Duration = Duration::from_millis(1);
 
-/// So many workers are signalled again in [`WORKER_SIGNAL_EVERY`], of those that were signalled at
+/// Workers that are signalled again in [`WORKER_SIGNAL_EVERY`], of those that were signalled at
 /// once: 8000 signals a second take a few per cent of one processor.
 pub const SIGNALLED_EACH_TIME: u32 = 8;
 

@@ -19,7 +19,7 @@ const WAITED: u32 = 1 << 31;
 #[derive(Debug, Default)]
 pub struct ProcessLock(AtomicU32);
 
-/// It is held.
+/// The lock, held.
 #[derive(Debug)]
 pub struct Guard {
     word: &'static AtomicU32,

@@ -107,7 +107,7 @@ const fn contains(calls: &[u32], nr: u32) -> bool {
     false
 }
 
-/// Who is told, by name, of a call without a substitute that would have been made.
+/// The function that is told, by name, of a call without a substitute that would have been made.
 static TELL: OnceLock<fn(&str, Refusal)> = OnceLock::new();
 
 /// Has `tell` called where a request may fail for want of a call.
@@ -242,8 +242,8 @@ pub fn filter_comes(filter: Filter) -> Coming {
     })
 }
 
-/// It is on. Makes no system call. What was refused stays so, as it may be by another thread's
-/// filter.
+/// The filter is on. Makes no system call. What was refused stays so, as it may be by another
+/// thread's filter.
 pub fn filter_added(Coming(filter): Coming) {
     match filter {
         Some(filter) => known::add(filter),
@@ -392,7 +392,8 @@ struct Found {
 /// Does the process answer a trapped call of io_uring's (SECCOMP_RET_TRAP) by a handler of ours?
 static TRAPS: AtomicBool = AtomicBool::new(false);
 
-/// It does, from now on. A child that tries these calls is then not killed for them.
+/// The process handles SIGSYS, from now on. A child that tries these calls is then not killed for
+/// them.
 pub fn ring_traps_are_handled() {
     TRAPS.store(true, Relaxed);
 }

@@ -57,8 +57,8 @@ fn choose(mask: u64) {
     }
 }
 
-/// While it lives, the thread blocks every signal that may be blocked: what it makes inherits that.
-/// It holds the mask from before.
+/// A block of every signal that may be blocked, for the thread, while it lives: what it makes
+/// inherits that. It holds the mask from before.
 #[derive(Debug)]
 pub struct BlockAll {
     old: u64,

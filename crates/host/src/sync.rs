@@ -290,7 +290,7 @@ mod model {
     #[derive(Clone, Copy, Default)]
     struct State {
         coming: bool,
-        /// They do not stop; a fault.
+        /// Waits do not stop; a fault.
         forever: bool,
     }
 

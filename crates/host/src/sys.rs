@@ -224,7 +224,8 @@ pub use nr::{EPOLLET, EPOLLIN};
 
 /// The C library's own signals: 32 and 33 of glibc (cancel, setxid).
 const GLIBCS: u64 = 0b11 << 31;
-/// Those and 34 of musl (synccall), which in glibc is the program's first (SIGRTMIN).
+/// The signals of glibc and 34 of musl (synccall), which in glibc is the program's first
+/// (SIGRTMIN).
 const MUSLS: u64 = 0b111 << 31;
 static LIBC_SIGNALS: AtomicU64 =
     AtomicU64::new(if cfg!(target_env = "musl") { MUSLS } else { GLIBCS });
@@ -346,7 +347,7 @@ pub fn blocks(fd: i32) -> bool {
 }
 
 pub const POLLIN: i16 = 1;
-/// There is urgent data.
+/// Urgent data is there.
 pub const POLLPRI: i16 = 2;
 pub const POLLOUT: i16 = 4;
 

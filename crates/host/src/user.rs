@@ -52,7 +52,7 @@ pub struct ReadPtr(pub u64);
 impl ReadPtr {
     pub const NULL: ReadPtr = ReadPtr(0);
 
-    /// That of `value`, which lives longer than the call.
+    /// The address of `value`, which lives longer than the call.
     pub fn of<T: ?Sized>(value: &T) -> ReadPtr {
         ReadPtr(core::ptr::from_ref(value).cast::<u8>().expose_provenance() as u64)
     }

@@ -1,4 +1,4 @@
-//! Of the kernel's asynchronous I/O.
+//! Calls of the kernel's asynchronous I/O.
 #![allow(unsafe_code)]
 
 use super::{ReadPtr, UserPtr, calls};
@@ -66,7 +66,7 @@ pub fn setup(depth: u32) -> Result<usize> {
 pub struct IocbPtr(usize);
 
 impl IocbPtr {
-    /// That of one which stays where it is until the kernel has been given it.
+    /// The address of one which stays where it is until the kernel has been given it.
     pub fn of(iocb: &mut iocb) -> IocbPtr {
         IocbPtr(core::ptr::from_mut(iocb).expose_provenance())
     }
@@ -102,7 +102,7 @@ pub struct Sigset {
 }
 
 impl Sigset {
-    /// That of a mask, which lives longer than the call.
+    /// The address of a mask, which lives longer than the call.
     pub fn of(mask: &u64) -> Sigset {
         Sigset { mask: ReadPtr::of(mask), size: 8 }
     }

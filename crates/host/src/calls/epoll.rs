@@ -1,4 +1,4 @@
-//! Of epoll sets.
+//! Calls of epoll sets.
 #![allow(unsafe_code)]
 
 use crate::sys::{sleeps, sys};

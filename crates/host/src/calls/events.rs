@@ -1,4 +1,4 @@
-//! Of eventfds, timers, files in memory and epoll sets: what has no name.
+//! Calls of eventfds, timers, files in memory and epoll sets: what has no name.
 #![allow(unsafe_code)]
 
 use super::UserPtr;

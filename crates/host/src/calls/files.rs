@@ -1,4 +1,4 @@
-//! Of open files: positions, data, sizes, hints, pipes.
+//! Calls of open files: positions, data, sizes, hints, pipes.
 #![allow(unsafe_code)]
 
 use super::{Parts, ReadPtr, UserPtr, calls};

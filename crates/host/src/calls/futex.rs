@@ -1,4 +1,4 @@
-//! Of futexes: operations that read a word, and write none.
+//! Calls of futexes: operations that read a word, and write none.
 #![allow(unsafe_code)]
 
 use super::ReadPtr;

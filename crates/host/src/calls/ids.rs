@@ -1,4 +1,4 @@
-//! Of a thread's credentials.
+//! Calls of a thread's credentials.
 #![allow(unsafe_code)]
 
 use super::calls;

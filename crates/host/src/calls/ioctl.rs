@@ -1,4 +1,4 @@
-//! Of devices and the like: ioctl(2).
+//! Calls of devices and the like: ioctl(2).
 #![allow(unsafe_code)]
 
 use crate::sys::sys;

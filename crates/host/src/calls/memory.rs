@@ -1,4 +1,4 @@
-//! Of memory.
+//! Calls of memory.
 #![allow(unsafe_code)]
 
 use super::{UserPtr, calls};

@@ -15,7 +15,7 @@ pub struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// Of these parts.
+    /// A message of these parts.
     #[inline]
     pub fn new(parts: &'a [iovec]) -> Outgoing<'a> {
         Outgoing { hdr: header(parts), _of: PhantomData }

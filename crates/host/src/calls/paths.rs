@@ -1,5 +1,5 @@
-//! Of names: directories, opening, status, extended attributes. The paths, names and values that
-//! the kernel reads are the copies that requests keep.
+//! Calls of names: directories, opening, status, extended attributes. The paths, names and values
+//! that the kernel reads are the copies that requests keep.
 #![allow(unsafe_code)]
 
 use super::{ReadPtr, UserPtr, calls};

@@ -1,4 +1,4 @@
-//! Of processes and threads.
+//! Calls of processes and threads.
 #![allow(unsafe_code)]
 
 use super::calls;

@@ -1,4 +1,4 @@
-//! Of the kernel's own rings, to learn what they lack.
+//! Calls of the kernel's own rings, to learn what they lack.
 #![allow(unsafe_code)]
 
 use super::UserPtr;

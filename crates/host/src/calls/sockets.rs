@@ -1,4 +1,4 @@
-//! Of sockets.
+//! Calls of sockets.
 #![allow(unsafe_code)]
 
 use super::{ReadPtr, UserPtr, calls};

@@ -42,7 +42,7 @@ struct Entry {
     number: i32,
     dup: i32,
     kind: Kind,
-    /// It was used since the last sweep.
+    /// The duplicate was used since the last sweep.
     used: bool,
 }
 
@@ -187,7 +187,7 @@ pub fn give_up_all() {
     give_up_if(|_| true);
 }
 
-/// Its parent goes on with what is in flight.
+/// A child's parent goes on with what is in flight.
 pub const AT_FORK: AtFork = AtFork::new(in_child);
 
 /// A child has none of its parent's locks, but may have some of its own if the fork is noticed

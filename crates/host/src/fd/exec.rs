@@ -84,7 +84,7 @@ pub fn failed_vforked() {
     all_internal().filter(|&fd| locks::any(fd)).for_each(|fd| set_flags(fd, FdFlags::CLOEXEC));
 }
 
-/// There is a new duplicate, or a new lock.
+/// Goes through the descriptors once more: there is a new duplicate, or a new lock.
 #[inline]
 pub fn changed() {
     if EXECUTING.load(SeqCst) > 0 {
@@ -130,7 +130,7 @@ pub(super) fn set_flags(fd: i32, flags: FdFlags) {
     let _ = borrow(fd).map(|fd| fcntl_setfd(fd, flags));
 }
 
-/// Its parent's threads are not here.
+/// A child's parent's threads are not here.
 pub const AT_FORK: AtFork = AtFork::new(|_| {
     EXECUTING.store(0, SeqCst);
     STAYING.store(false, SeqCst);

@@ -17,7 +17,7 @@ pub struct History {
     hits: AtomicU16,
     /// Voluntary context switches of the reading thread when they were last read.
     switches: AtomicU32,
-    /// Its buffered writes know no `RWF_NOWAIT`: they are for workers, untried.
+    /// The file's buffered writes know no `RWF_NOWAIT`: they are for workers, untried.
     punts: AtomicBool,
     /// What it has answered to requests past the page cache.
     pub refusals: Refusals,

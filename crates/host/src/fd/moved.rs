@@ -65,7 +65,7 @@ pub fn is_taken(first: i32) -> bool {
     of(&NOW, first).is_some_and(|now| now.load(Relaxed) != 0)
 }
 
-/// Its owner gives a descriptor up; answers its number, unless that is lost.
+/// The owner gives a descriptor up; answers its number, unless that is lost.
 pub fn forget(first: i32) -> Option<i32> {
     let _ = KNOWN.compare_exchange(first, 0, Relaxed, Relaxed);
     let at = now(first);

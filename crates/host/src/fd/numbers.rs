@@ -84,7 +84,7 @@ pub fn is_live_ring(fd: i32) -> bool {
     ANSWERS.get().is_some_and(|table| (table.is_live)(fd))
 }
 
-/// Which file a number means: device and inode; zeroes if it is not open.
+/// The file that a number means: device and inode; zeroes if it is not open.
 pub type File = (u64, u64);
 
 /// The file that a number means.

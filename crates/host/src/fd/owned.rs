@@ -30,7 +30,7 @@ struct OfProcess {
 static PROCESS: OfProcess =
     OfProcess { unowned: [const { AtomicU64::new(0) }; WORDS], floor: AtomicI32::new(0) };
 
-/// Its bit, if the number is not too high to have one.
+/// The number's bit, if the number is not too high to have one.
 fn unowned(first: i32) -> Option<(&'static AtomicU64, u64)> {
     let at = usize::try_from(first).ok()?;
     Some((PROCESS.unowned.get(at / 64)?, 1 << (at % 64)))
@@ -51,7 +51,7 @@ fn without_owner(fd: EngineFd) -> Option<i32> {
 #[derive(Debug)]
 pub struct InternalFd {
     fd: EngineFd,
-    /// Of a file of the program's, on which it may have POSIX locks.
+    /// True for a file of the program's, on which it may have POSIX locks.
     of_program: bool,
 }
 
@@ -81,8 +81,8 @@ impl InternalFd {
         }
     }
 
-    /// It stays open and marked, and has no owner until [`Self::take_back`] is called with the
-    /// answer: the number that it had at first. Safe in a signal handler.
+    /// The descriptor stays open and marked, and has no owner until [`Self::take_back`] is called
+    /// with the answer: the number that it had at first. Safe in a signal handler.
     ///
     /// # Errors
     /// The descriptor, if its number is too high.

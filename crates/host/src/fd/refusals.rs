@@ -8,7 +8,7 @@ use softring_uapi::errno::Errno;
 
 /// Writes refused in a row, after which the next one is expected to be refused, too.
 const TRUSTED_AFTER: u8 = 4;
-/// So many go to a worker untried before one is tried again.
+/// Requests that go to a worker untried before one is tried again.
 const UNTRIED: u8 = 64;
 /// The file knows no `RWF_NOWAIT`.
 const NEVER: u8 = u8::MAX;

@@ -55,7 +55,7 @@ pub fn generation() -> u32 {
     GENERATION.load(Relaxed)
 }
 
-/// Such a number was closed or given away.
+/// A number of a modelled file was closed or given away.
 pub fn changed() {
     GENERATION.fetch_add(1, Relaxed);
 }

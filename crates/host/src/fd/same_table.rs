@@ -12,10 +12,10 @@ use crate::fork::{AtFork, Child};
 
 /// Has this process its parent's table?
 static SAME: AtomicBool = AtomicBool::new(false);
-/// Then: the engine's descriptors at the fork, one bit each.
+/// The engine's descriptors at the fork, one bit each.
 static PARENTS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
-/// Before the child closes anything.
+/// The step before the child closes anything.
 pub const AT_FORK: AtFork = AtFork::new(in_child);
 
 const KCMP_FILES: u32 = 2;

@@ -21,7 +21,7 @@ use crate::sys;
 const WRITER: u32 = 1 << 31;
 /// Tries before a sleep, each followed by a yield.
 const YIELDS: u32 = 100;
-/// Between two tries of a thread that sleeps.
+/// The time between two tries of a thread that sleeps.
 const PAUSE: Duration = Duration::from_micros(50);
 
 std::thread_local! {
@@ -126,7 +126,7 @@ impl Reads {
     }
 }
 
-/// Held for reading, by the thread that has taken it.
+/// The table, held for reading, by the thread that has taken it.
 #[derive(Debug)]
 pub struct Read<'a, T> {
     lock: &'a Locked<T>,
@@ -150,7 +150,7 @@ impl<T> Drop for Read<'_, T> {
     }
 }
 
-/// Held for writing, with signals blocked.
+/// The table, held for writing, with signals blocked.
 #[derive(Debug)]
 pub struct Write<T: 'static> {
     lock: &'static Locked<T>,

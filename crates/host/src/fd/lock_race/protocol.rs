@@ -67,7 +67,7 @@ pub trait Race: Debug + Sized {
     type Count: Count;
     type Setters: Count;
 
-    /// Of closers at the same time.
+    /// Slots of closers at the same time.
     fn closing(&self) -> &[Self::Slot];
     /// How many closers have begun.
     fn begun(&self) -> &Self::Count;
