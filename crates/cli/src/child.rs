@@ -29,9 +29,9 @@ pub enum End {
 
 /// What became of a probe run in a process of its own.
 pub enum Isolated {
-    /// It answered this.
+    /// An answer.
     Answer(Vec<u8>),
-    /// It ended so, without an answer.
+    /// An end without an answer.
     Ended(End),
 }
 

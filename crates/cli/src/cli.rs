@@ -298,7 +298,7 @@ mod tests {
         check(&Cli::command());
         let help =
             Cli::command().find_subcommand_mut("run").expect("run").render_help().to_string();
-        assert!(help.contains("Which io_uring implementation the program uses"), "{help}");
+        assert!(help.contains("The io_uring implementation that the program uses"), "{help}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ impl Family {
         Family(BTreeSet::from([pid]))
     }
 
-    /// Those who live.
+    /// Processes of the family that live.
     pub fn update(&mut self) -> Vec<i32> {
         let mut ask: Vec<i32> = self.0.iter().copied().collect();
         let mut alive = Vec::new();

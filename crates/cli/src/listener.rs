@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// Processes that may be about to be listened to, that is, have connected; the kernel's own limit,
 /// where nobody has changed it.
 const BACKLOG: i32 = 4096;
-/// Those of them that may say nothing for long: a stranger does not take all our descriptors.
+/// Connections that may say nothing for long: a stranger does not take all our descriptors.
 const SILENT: usize = 256;
 
 /// A file, and whose it is.
@@ -28,7 +28,7 @@ pub struct Received {
     /// As this process knows it; 0 if it is not to be seen from here.
     pub pid: i32,
     pub command: String,
-    /// Or why the process could not make it.
+    /// The file, or why the process could not make it.
     pub file: io::Result<File>,
     sender: OwnedFd,
 }
@@ -51,11 +51,11 @@ impl Received {
 pub struct Listener {
     socket: OwnedFd,
     key: [u8; KEY],
-    /// Who has connected, and said nothing yet.
+    /// Processes that have connected, and said nothing yet.
     silent: Vec<OwnedFd>,
-    /// Of those, how many there may be.
+    /// The most of those that there may be.
     most: usize,
-    /// Who has connected and was let go before saying anything, for want of room.
+    /// Processes that have connected and were let go before saying anything, for want of room.
     turned_away: Vec<i32>,
     /// Gives its number to a file that comes: none is lost for want of one.
     spare: Option<OwnedFd>,
@@ -107,8 +107,8 @@ impl Listener {
         std::iter::once(&self.socket).chain(&self.silent).map(AsFd::as_fd)
     }
 
-    /// Who was let go since the last call, before saying anything: a stranger, or a process that
-    /// was about to send its file.
+    /// Processes that were let go since the last call, before saying anything: a stranger, or a
+    /// process that was about to send its file.
     pub fn turned_away(&mut self) -> Vec<i32> {
         std::mem::take(&mut self.turned_away)
     }
@@ -187,7 +187,7 @@ impl Listener {
     }
 }
 
-/// Who has connected; 0 if it is not to be seen from here.
+/// The process that has connected; 0 if it is not to be seen from here.
 fn process(who: &OwnedFd) -> i32 {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;

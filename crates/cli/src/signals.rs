@@ -11,17 +11,17 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Those that end what they are sent to.
+/// Signals that end what they are sent to.
 const END: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 /// The others that do, beside the real-time ones; not what tells of a fault.
 const OTHER_ENDS: [c_int; 10] =
     [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGIO, SIGPWR, SIGPIPE, SIGSTKFLT];
-/// Those that do nothing by default, and that a program may have a use for.
+/// Signals that do nothing by default, and that a program may have a use for.
 const QUIET: [c_int; 2] = [SIGWINCH, SIGURG];
 
 /// Signals noted and not taken, one bit each.
 static NOTED: AtomicU64 = AtomicU64::new(0);
-/// Those of them that a process has sent to this one. A terminal sends to all its processes, the
+/// Noted signals that a process has sent to this one. A terminal sends to all its processes, the
 /// program among them.
 static SENT: AtomicU64 = AtomicU64::new(0);
 /// Whether SIGPIPE was ignored when this process began to ignore it; a program that we start
@@ -64,7 +64,7 @@ fn all_ends() -> impl Iterator<Item = c_int> {
     END.into_iter().chain(OTHER_ENDS).chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
 }
 
-/// Those that a program may have a use for.
+/// Signals that a program may have a use for.
 fn for_program() -> impl Iterator<Item = c_int> {
     all_ends().chain(QUIET)
 }

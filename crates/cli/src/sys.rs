@@ -20,7 +20,8 @@ fn checked(ret: c_long) -> io::Result<c_long> {
 /// is known.
 pub fn has_ended(pid: i32) -> bool {
     const GONE: [Option<i32>; 2] = [Some(libc::ENOENT), Some(libc::ESRCH)];
-    /// Behind the name and the state; num_threads counts threads that live on without the first.
+    /// Field behind the name and the state; num_threads counts threads that live on without the
+    /// first.
     const THREADS: usize = 17;
     let stat = match files::proc_text(&format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
@@ -46,7 +47,7 @@ pub fn inner_pid(folder: &str) -> Option<i32> {
     pids(&status).next_back()?.parse().ok()
 }
 
-/// Which of the standard streams were closed when this process started, one bit each.
+/// The standard streams that were closed when this process started, one bit each.
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 
 /// Puts /dev/null where a standard stream is closed, so that no file that is opened later gets its

@@ -347,7 +347,7 @@ fn doctor_answers_in_both_forms() {
     assert!(shown.contains("io_uring_disabled") && shown.contains("why:"), "{shown}");
 }
 
-/// But for words that are longer: a path is to be copied.
+/// Words that are longer are excepted: a path is to be copied.
 #[test]
 fn doctor_fits_a_terminal_of_80_columns() {
     for args in [&["doctor"][..], &["deny", "--", ME, "doctor", "--iopoll"]] {

@@ -46,7 +46,7 @@ fn every_page_that_is_named_is_there() {
     }
 }
 
-/// Those of docs/INTERCEPTION.md, but for what softring and its command say to each other.
+/// Variables of docs/INTERCEPTION.md, but for what softring and its command say to each other.
 #[test]
 fn variables_of_programs_are_described() {
     const INTERNAL: [&str; 7] = ["ABI", "DOOR", "NOTICE", "STAT", "RUN", "LOCKED", "RULES"];

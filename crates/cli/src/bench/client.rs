@@ -38,7 +38,7 @@ pub trait Client {
         self.wait(want, done)
     }
 
-    /// Whose ring it is, if it is one.
+    /// The side whose ring it is, if it is one.
     fn ring(&self) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-//! Which setup flags the client of the measurements can serve, and which go together: told before a
+//! Setup flags that the client of the measurements can serve, and that go together: told before a
 //! ring is made, as io_uring_setup(2) only answers EINVAL.
 
 use super::job::Job;

@@ -34,7 +34,7 @@ pub struct Job {
     pub seed: u64,
     /// Once over the whole file in order, however long it takes, instead of for `seconds`.
     pub once: bool,
-    /// Of the echo server.
+    /// Connections of the echo server.
     #[serde(default)]
     pub connections: u32,
     #[serde(default)]
@@ -45,7 +45,7 @@ pub struct Job {
     /// Requests per second of SQPOLL; 0: as many as there can be.
     #[serde(default)]
     pub rate: u32,
-    /// Its `sq_thread_idle`, in ms.
+    /// The SQ thread's `sq_thread_idle`, in ms.
     #[serde(default)]
     pub sq_idle: u32,
 }
@@ -101,18 +101,18 @@ pub struct Waiting {
 /// What a worker measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Whose ring it was, by what /proc calls its descriptor; absent where there is none, or no
-    /// /proc.
+    /// The side whose ring it was, by what /proc calls its descriptor; absent where there is none,
+    /// or no /proc.
     pub ring: Option<String>,
     pub ios: u64,
     pub bytes: u64,
     /// Blocks compared with the pattern.
     pub verified: u64,
     pub seconds: f64,
-    /// Of this process with all its threads, microseconds.
+    /// Time of this process with all its threads, microseconds.
     pub user_us: u64,
     pub system_us: u64,
-    /// Of the whole machine, and what the hypervisor took from it, microseconds; zero without
+    /// Time of the whole machine, and what the hypervisor took from it, microseconds; zero without
     /// /proc.
     pub machine_us: u64,
     pub steal_us: u64,

@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// Which block comes next.
+/// The block that comes next.
 struct Places {
     rw: Rw,
     mix: u8,

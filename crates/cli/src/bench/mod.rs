@@ -104,7 +104,7 @@ pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
     if args.json { out::json(&outcome) } else { print(&outcome) }
 }
 
-/// Which of the engines asked for can be measured here.
+/// The engines asked for that can be measured here.
 pub fn available(asked: &[Driver], op: Op) -> anyhow::Result<(Vec<Driver>, Vec<Skipped>)> {
     let (mut engines, mut skipped) = (Vec::new(), Vec::new());
     for &engine in asked {

@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(60);
 /// A pass over a whole file may take this long.
 const PASS: Duration = Duration::from_secs(600);
 
-/// Between two reads of the steps of a worker's requests.
+/// The time between two reads of the steps of a worker's requests.
 const TAKE: Duration = Duration::from_millis(10);
 
 /// How the workers are started.

@@ -30,9 +30,9 @@ pub struct Ratio {
     pub confidence: f64,
 }
 
-/// Of pair-wise ratios. The interval is that of the sign test (order statistics): it assumes
-/// nothing of how the values are distributed. The narrowest of at least 95 % is taken; where so few
-/// pairs cannot give that, all of them are it.
+/// The median of pair-wise ratios. The interval is that of the sign test (order statistics): it
+/// assumes nothing of how the values are distributed. The narrowest of at least 95 % is taken;
+/// where so few pairs cannot give that, all of them are it.
 pub fn ratio(values: &[f64]) -> Option<Ratio> {
     let mut v: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
     v.sort_by(f64::total_cmp);

@@ -312,7 +312,7 @@ impl Ring {
         self.fd.as_raw_fd()
     }
 
-    /// Whose ring this is, by what /proc calls its descriptor.
+    /// The side whose ring this is, by what /proc calls its descriptor.
     pub fn kind(&self) -> Option<String> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
         link.ok().map(|l| l.display().to_string())

@@ -16,7 +16,7 @@ pub struct Warning {
     pub advice: &'static str,
 }
 
-/// Above this, (max − min) / median of the rounds is worth a word.
+/// The bound above which (max − min) / median of the rounds is worth a word.
 const SPREAD: f64 = 0.10;
 /// Fewer I/Os than this leave the 99th percentile to a handful.
 const FEW_IOS: u64 = 1000;

@@ -12,7 +12,7 @@ Exit codes: 0 a program gets rings that work, 1 it gets none, or such as fail it
 softring doctor --for docker     lines that put softring into a container
 softring doctor --for            the same, where softring finds out in what it runs";
 
-/// Who starts the programs that are to have softring.
+/// Starters of the programs that are to have softring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Place {
     /// docker run, a Dockerfile

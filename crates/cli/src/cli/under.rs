@@ -6,7 +6,7 @@ use serde::Serialize;
 use softring_uapi::version::Release;
 use std::ffi::OsString;
 
-/// Which io_uring implementation the program uses.
+/// The io_uring implementation that the program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
     /// The kernel's where it is allowed, softring's where it is not
@@ -55,7 +55,7 @@ pub enum Poll {
 /// The options of `softring run`.
 #[derive(Clone, Debug, Args)]
 pub struct UnderArgs {
-    /// Which io_uring implementation the program uses [default: SOFTRING_ENGINE, or auto]
+    /// The io_uring implementation that the program uses [default: SOFTRING_ENGINE, or auto]
     #[arg(long, value_enum, value_name = "WHICH")]
     pub engine: Option<Engine>,
     /// Use the kernel's rings only if they have all operations, set-up flags, features and register

@@ -111,7 +111,7 @@ pub fn ring_setup() -> Finding {
 /// What /proc calls a descriptor of softring's: its ring memory.
 pub const OURS: &str = "memfd:";
 
-/// Whose ring a descriptor is, by what /proc calls it.
+/// The side whose ring a descriptor is, by what /proc calls it.
 fn ring_kind(ring: &OwnedFd) -> String {
     use std::os::fd::AsRawFd;
     match fs::read_link(format!("/proc/self/fd/{}", ring.as_raw_fd())) {

@@ -38,7 +38,7 @@ fn relative(libc: Libc) -> PathBuf {
     Path::new("lib/softring").join(libc.folder()).join(NAME)
 }
 
-/// Those that are there, with their paths below the folder that this command is installed in.
+/// Libraries that are there, with their paths below the folder that this command is installed in.
 pub fn installed_beside(own: &Path) -> Vec<(PathBuf, PathBuf)> {
     let all = beside(own).into_iter().zip([Libc::Glibc, Libc::Musl].map(relative));
     all.filter(|(path, _)| files::is_file(path)).collect()

@@ -34,10 +34,10 @@ pub enum Libc {
 }
 
 impl Libc {
-    /// That of this command.
+    /// The C library of this command.
     pub const OWN: Libc = if cfg!(target_env = "musl") { Libc::Musl } else { Libc::Glibc };
 
-    /// Whose loader PT_INTERP names.
+    /// The C library whose loader PT_INTERP names.
     pub fn of(interp: &str) -> Libc {
         if interp.contains("ld-musl") { Libc::Musl } else { Libc::Glibc }
     }

@@ -26,7 +26,8 @@ fn named_engine(under: &UnderArgs) -> Engine {
     under.engine.or_else(value).unwrap_or(Engine::Auto)
 }
 
-/// Whose rings the program gets: those of the kernel know no models, and wait by no policy of ours.
+/// The engine whose rings the program gets: those of the kernel know no models, and wait by no
+/// policy of ours.
 pub fn engine(under: &UnderArgs) -> Engine {
     match named_engine(under) {
         Engine::Auto if under.poll.is_some() || has_models(under) => Engine::User,

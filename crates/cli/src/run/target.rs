@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 /// What is wrong with a program.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It cannot be started at all.
+    /// A program that cannot be started at all.
     Fatal { code: u8, what: String, hint: String },
-    /// It starts, but the preload library will not be in it.
+    /// A program that starts, but the preload library will not be in it.
     Unreachable { what: String, hint: String },
     /// With the preload library it would not start.
     Harmed { what: String, hint: String },
@@ -39,7 +39,7 @@ fn missing(what: String, hint: &str) -> Trouble {
 struct Start<'a> {
     /// With this library.
     lib: Option<&'a Path>,
-    /// Under no_new_privs, which this process has or is about to set.
+    /// True under no_new_privs, which this process has or is about to set.
     held: bool,
 }
 
@@ -52,7 +52,7 @@ pub fn examine(path: &Path, lib: Option<&Path>, deny: bool) -> Vec<Trouble> {
     found
 }
 
-/// Whose loader starts `path`: of a script, that of its interpreter.
+/// The C library whose loader starts `path`: of a script, that of its interpreter.
 pub fn libc(path: &Path) -> Libc {
     let mut path = path.to_owned();
     for _ in 0..=MAX_SCRIPTS {

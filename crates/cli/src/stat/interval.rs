@@ -27,7 +27,7 @@ impl Intervals<'_> {
         Intervals { args, start, every, next, began, before: read::Ring::default() }
     }
 
-    /// Until the stretch is over.
+    /// The time until the stretch is over.
     pub fn left(&self) -> Duration {
         self.next.saturating_sub(self.start.elapsed())
     }

@@ -31,11 +31,11 @@ pub struct Watch {
     ended: Ended,
     /// Pages that are in that sum: one that was found in /proc is brought as well.
     summed: BTreeSet<(i32, u64)>,
-    /// Whose page did not come, or could not be opened, for want of a descriptor.
+    /// Processes whose page did not come, or could not be opened, for want of a descriptor.
     missed: BTreeSet<i32>,
-    /// Who could not be looked at when it was last tried.
+    /// Processes that could not be looked at when it was last tried.
     unknown: BTreeSet<i32>,
-    /// Who may not be looked at.
+    /// Processes that may not be looked at.
     forbidden: BTreeSet<i32>,
     /// What was read at the end, to have descriptors for more.
     done: Vec<Result>,
@@ -67,7 +67,7 @@ pub struct Result {
 #[derive(Debug)]
 pub struct Summary {
     pub each: Vec<Result>,
-    /// Those besides that were summed up on the way.
+    /// Rings besides that were summed up on the way.
     pub ended: Ended,
     /// How many are not counted.
     pub missed: usize,
@@ -104,7 +104,7 @@ impl Watch {
         self.spare.extend((0..more).map_while(|_| File::open("/dev/null").ok()));
     }
 
-    /// Those who are to bring their pages to `listener`.
+    /// Processes that are to bring their pages to `listener`.
     pub fn at(pid: i32, listener: Listener) -> Watch {
         Watch { listener: Some(listener), ..Watch::new(pid) }
     }

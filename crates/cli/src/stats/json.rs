@@ -12,7 +12,7 @@ use std::fs;
 pub struct Process {
     pub pid: i32,
     pub command: String,
-    /// Which one it is in, if any.
+    /// The container that it is in, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// Rings that found no room on the page.
@@ -49,7 +49,7 @@ pub struct Ring {
     /// How late completions of modelled disks were seen, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_late: Option<Late>,
-    /// Its threads, if it has needed any; rings with the same `pool` have them in common.
+    /// The ring's workers, if it has needed any; rings with the same `pool` have them in common.
     workers: Option<Workers>,
     /// SQEs taken, by operation; those that were not used are left out.
     pub ops: BTreeMap<String, u64>,
@@ -78,7 +78,7 @@ pub struct Meter {
     pub cpu: u64,
     /// Processor time of the thread since it has the meter, in µs.
     pub total_us: u64,
-    /// Of that, time in which it worked.
+    /// The part of that time in which it worked.
     pub work_us: u64,
     pub stretches: u64,
     /// Sleeps between submissions (`--sq-idle=sleep`), those that were too long, and their time.
@@ -116,7 +116,7 @@ pub struct IdleSleeps {
     pub spun_ns: u64,
 }
 
-/// After a modelled disk had completions done, they were seen so much later, in ns. Rings that have
+/// Times after a modelled disk's completions at which they were seen, in ns. Rings that have
 /// ended have a mean only.
 #[derive(Debug, Serialize)]
 pub struct Late {

@@ -22,7 +22,7 @@ pub struct Source {
 pub struct Reading {
     pub pid: i32,
     pub command: String,
-    /// Which one it is in, if any.
+    /// The container that it is in, if any.
     pub container: Option<String>,
     pub page: read::Page,
 }

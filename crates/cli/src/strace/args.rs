@@ -124,7 +124,7 @@ impl Said {
         self.number(word).or_else(|| self.flag(word)).or_else(|| self.special(word))
     }
 
-    /// Those that are numbers.
+    /// Arguments that are numbers.
     fn number(&self, word: &str) -> Option<String> {
         let s = &self.sqe;
         let off = s.off.cast_signed();
@@ -167,7 +167,7 @@ impl Said {
         })
     }
 
-    /// Those that are flags, or one of several values.
+    /// Arguments that are flags, or one of several values.
     fn flag(&self, word: &str) -> Option<String> {
         let s = &self.sqe;
         let set = |bits: u32, names: Names| (bits != 0).then(|| flags(bits, names));

@@ -45,7 +45,7 @@ pub const SQE: Names = named![
     IOSQE_CQE_SKIP_SUCCESS,
 ];
 
-/// Of a CQE, without the prefix, and but for the buffer's.
+/// Flags of a CQE, without the prefix, and but for the buffer's.
 pub const CQE: Names = &[
     (IORING_CQE_F_MORE, "MORE"),
     (IORING_CQE_F_SOCK_NONEMPTY, "SOCK_NONEMPTY"),
@@ -162,7 +162,7 @@ pub const AF: Names =
 
 pub const SHUT: Names = &[(0, "SHUT_RD"), (1, "SHUT_WR"), (2, "SHUT_RDWR")];
 
-/// Of open(2), but for how it may be accessed.
+/// Flags of open(2), but for how it may be accessed.
 pub const OPEN: Names = &[
     (0o100, "O_CREAT"),
     (0o200, "O_EXCL"),

@@ -51,7 +51,7 @@ struct Request {
     /// Where it went first, and whether a barrier held it.
     route: Option<Step>,
     drained: bool,
-    /// Its place in a chain; 0: in none.
+    /// The request's place in a chain; 0: in none.
     link: u32,
     source: Arc<Source>,
     /// Only a notification is missing.

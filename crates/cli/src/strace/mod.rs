@@ -75,7 +75,7 @@ struct Strace {
     lines: Lines,
     /// What has come and may have others before it.
     waiting: Vec<Waiting>,
-    /// Whose events come.
+    /// The source whose events come.
     source: Option<Arc<Source>>,
     /// Processes of which it has been told where they are.
     placed: BTreeSet<u32>,

@@ -1,4 +1,4 @@
-//! Which requests are shown: by operation, by failure, by how long they took.
+//! The requests that are shown: by operation, by failure, by how long they took.
 
 use super::errnos::is_error;
 use softring_uapi::OP_NAMES;

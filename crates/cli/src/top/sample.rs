@@ -68,7 +68,7 @@ pub struct Rates {
     pub errors: f64,
     pub read_bytes: f64,
     pub written_bytes: f64,
-    /// Of what ended between the readings.
+    /// Median of what ended between the readings.
     pub p50_ns: Option<u64>,
     pub p99_ns: Option<u64>,
     pub in_flight: u64,
@@ -98,7 +98,7 @@ pub struct RingRow {
     pub setup_flags: Vec<&'static str>,
     #[serde(flatten)]
     pub rates: Rates,
-    /// Its SQ thread, at the first of the rings that share it.
+    /// The ring's SQ thread, at the first of the rings that share it.
     pub sq_thread: Option<Thread>,
 }
 
@@ -106,7 +106,7 @@ pub struct RingRow {
 pub struct ProcessRow {
     pub pid: i32,
     pub command: String,
-    /// Which one it is in, if any.
+    /// The container that it is in, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     pub cpu_percent: f64,
@@ -190,7 +190,7 @@ fn thread(before: Option<&Seen>, now: &Meter, seconds: f64) -> Thread {
     }
 }
 
-/// Of one processor.
+/// Percent of one processor.
 fn percent(us: u64, seconds: f64) -> f64 {
     us as f64 / seconds / 10_000.0
 }

@@ -27,7 +27,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Line {
     pub kind: Kind,
-    /// Whose line it is.
+    /// The process whose line it is.
     pub pid: i32,
     pub cells: [String; COLUMNS],
 }

@@ -403,7 +403,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
 }
 
 impl Life {
-    /// It leaves its phase. What lasts until the next one only is no wait.
+    /// The request leaves its phase. What lasts until the next one only is no wait.
     fn leave(&mut self, time: u64) {
         if let Some((name, from)) = self.phase.take()
             && !matches!(name, "submit" | "issue")

@@ -63,7 +63,7 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
     session::end_as(status)
 }
 
-/// There is nothing to see of the kernel's rings.
+/// Fails, as there is nothing to see of the kernel's rings.
 pub fn refuse_kernel(engine: Option<Engine>) -> anyhow::Result<()> {
     match engine {
         Some(Engine::Kernel) => {

@@ -13,7 +13,7 @@ pub struct Output {
     /// As it was named.
     path: PathBuf,
     file: File,
-    /// It was not there before.
+    /// The file was not there before.
     new: bool,
 }
 

@@ -27,7 +27,7 @@ struct Traced {
     /// The number of its memory's file.
     file: u64,
     reader: Reader,
-    /// It has ended, or become another program.
+    /// The process has ended, or become another program.
     over: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Readers {
     dropped: u64,
     /// Processes by number, with their names and where they are, and why they were not traced.
     untraced: BTreeMap<i32, (String, String)>,
-    /// There was no descriptor for who had connected.
+    /// No descriptor was left for who had connected.
     starved: bool,
 }
 
@@ -68,13 +68,13 @@ impl Readers {
         }
     }
 
-    /// Those of whoever is told the [key](Self::key). `counter`: the kernel trusts the processor's
-    /// time stamp counter. `names`: descriptors are to be named.
+    /// Readers of whoever is told the [key](Self::key). `counter`: the kernel trusts the
+    /// processor's time stamp counter. `names`: descriptors are to be named.
     pub fn listen(counter: bool, names: bool) -> anyhow::Result<Readers> {
         Ok(Readers::new(Some(Listener::open(Watcher::Trace)?), counter, names))
     }
 
-    /// That of one process.
+    /// The reader of one process.
     ///
     /// # Errors
     /// `ResourceBusy` if another process reads it.
@@ -218,7 +218,7 @@ impl Readers {
         self.dropped + self.each.iter().map(|t| t.reader.dropped()).sum::<u64>()
     }
 
-    /// Who may have done something that was not seen, and why, in lines to be read.
+    /// Processes that may have done something that was not seen, and why, in lines to be read.
     pub fn missing(&self) -> Vec<String> {
         let named = self.untraced.iter().take(MOST_NAMED).map(|(pid, (name, why))| match pid {
             0 => format!("a process of another pid namespace {name}: {why}"),

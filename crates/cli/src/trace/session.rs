@@ -18,11 +18,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// Between two reads of the program's memory, which takes what a million requests a second write
-/// within five times as long.
+/// The time between two reads of the program's memory, which takes what a million requests a second
+/// write within five times as long.
 const PASS: Duration = Duration::from_millis(20);
 
-/// Whom it is about.
+/// The processes that it is about.
 enum Target {
     Child(Child, Failure),
     Process(Other),
@@ -87,7 +87,7 @@ pub fn find(pid: i32) -> anyhow::Result<Found> {
     Ok(Found(other, find::open(pid)?))
 }
 
-/// Who is followed.
+/// The processes that are followed.
 pub struct Session {
     pub readers: Readers,
     target: Target,

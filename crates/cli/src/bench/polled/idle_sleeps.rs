@@ -34,7 +34,7 @@ impl IdleSleep {
 #[derive(Debug, Default, Serialize)]
 pub struct IdleSleeps {
     pub idle_sleeps: usize,
-    /// Those that were to end before the first completion, and of them those that did not.
+    /// Sleeps that were to end before the first completion, and of them those that did not.
     pub aimed: usize,
     pub over: usize,
     /// From target to completion, of these: above 0, the target came first. Tenths of all are

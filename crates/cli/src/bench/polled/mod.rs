@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-/// So many seconds of a run are traced, at most: every request makes a few events.
+/// Seconds of a run that are traced, at most: every request makes a few events.
 const TRACED: f64 = 0.25;
 
 /// Setup flags of the ring of a program that waits so. One that blocks makes a plain ring.
@@ -60,7 +60,7 @@ struct Load {
     name: &'static str,
     rw: Rw,
     bs: u32,
-    /// Its CPU %, and what hybrid polling is to need at most here.
+    /// The source's CPU %, and what hybrid polling is to need at most here.
     cpu: (f64, f64),
 }
 

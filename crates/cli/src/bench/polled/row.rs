@@ -52,7 +52,7 @@ impl Row {
         self.ways.iter().find(|w| w.policy == policy)
     }
 
-    /// Its sleeps, if they were traced.
+    /// The row's sleeps, if they were traced.
     pub fn idle_sleeps_of(&self) -> Option<&[IdleSleep]> {
         self.idle_sleeps.as_ref().map(|n| n.all.as_slice())
     }

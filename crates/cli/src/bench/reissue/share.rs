@@ -22,7 +22,7 @@ pub struct Share {
     pub at_once: u64,
     pub waited: u64,
     pub ready_at_arm: u64,
-    /// Of all reads, those that were ready at arm.
+    /// The share of all reads that were ready at arm.
     pub percent: f64,
 }
 

@@ -15,8 +15,8 @@ use crate::{fail, out};
 use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
 
-/// Who is compared, and what `softring run` is told for it. The first is what the others are
-/// compared with, if it is there.
+/// The sides that are compared, and what `softring run` is told for each. The first is what the
+/// others are compared with, if it is there.
 const SIDES: [(&str, Driver, &[&str]); 4] = [
     ("kernel", Driver::Kernel, &[]),
     ("spin", Driver::Softring, &["--sq-idle=spin"]),
@@ -38,7 +38,7 @@ struct Row {
     p50_ns: f64,
     p99_ns: f64,
     p999_ns: f64,
-    /// Of one processor, in percent.
+    /// Time of one processor, in percent.
     sq_thread_cpu: f64,
     iops_ratio: Option<Ratio>,
     p99_ratio: Option<Ratio>,

@@ -21,7 +21,7 @@ pub struct Sleeps {
     pub late_p99_ns: f64,
     /// Processor time of one.
     pub cpu_ns: f64,
-    /// Of one processor, in percent.
+    /// Time of one processor, in percent.
     pub floor_percent: f64,
 }
 

@@ -6,7 +6,7 @@ use softring_engine::hybrid::{Hybrid, IdleSleep, Key, Policy, Ticket, Timer, Wai
 /// When to sleep, and for how long. Requests go by their slot.
 pub trait Rule {
     fn issued(&mut self, slot: usize, now: u64);
-    /// It was seen done.
+    /// The request was seen done.
     fn done(&mut self, slot: usize, now: u64);
     /// A poll found nothing.
     fn next(&mut self, now: u64) -> WaitAction;
@@ -123,7 +123,7 @@ impl Flights {
         (self.issued[slot], self.slept[slot]) = (now, None);
     }
 
-    /// Its run time, less the sleep that was asked for.
+    /// The request's run time, less the sleep that was asked for.
     fn done(&mut self, slot: usize, now: u64) -> u64 {
         self.order.retain(|s| *s != slot);
         let asked = self.slept[slot].unwrap_or(0);
