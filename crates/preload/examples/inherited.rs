@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const IO_URING_SETUP: i64 = 425;
 
-/// Of this process's memory, what no other has.
+/// The part of this process's memory that no other has.
 fn private() -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let field = |name: &str| {

@@ -18,7 +18,7 @@ const BLOCK: usize = 4096;
 const GROUPS: &str = "/sys/fs/cgroup/blkio";
 const SKIPPED: u8 = 77;
 
-/// While it lives, reads of this process's from the disk of a file are slow.
+/// Slow reads of this process's from the disk of a file, while it lives.
 struct Slow {
     group: PathBuf,
     disk: String,
@@ -144,7 +144,7 @@ fn sleeps() -> i64 {
     }
 }
 
-/// Who waits for a device that has stalled sleeps.
+/// A thread that waits for a device that has stalled sleeps.
 fn waits(slow: Slow, file: &File) {
     waits_on(slow, ring(file, 1));
 }

@@ -38,7 +38,7 @@ use std::sync::OnceLock;
 
 use softring_engine::hybrid::Policy;
 
-/// Whose rings a program gets.
+/// The engine whose rings a program gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Engine {
@@ -61,7 +61,7 @@ pub enum Intercept {
     Patch,
     /// By the trap only, set from the start.
     Sigsys,
-    /// Not at all.
+    /// No interception.
     None,
 }
 
@@ -170,7 +170,7 @@ pub fn read() {
     }
 }
 
-/// Who counts, and who traces.
+/// Reads who counts, and who traces.
 fn read_readers() {
     use softring_engine::stats::{trace, watcher::Watcher};
     let key = |name| value(name).filter(|v| !v.is_empty());

@@ -1,5 +1,5 @@
-//! Who answers an io_uring call: the engine or the kernel. Every entry point ends here; of kernel
-//! aio the engine decides for each context.
+//! The gate of an io_uring call: the engine or the kernel answers it. Every entry point ends here;
+//! of kernel aio the engine decides for each context.
 //!
 //! A ring belongs to whoever made it, so calls on a ring fd need no rule. What is not tied to a
 //! ring fd (a registered ring's index, `register` on fd -1, a descriptor that is no ring) is
@@ -39,7 +39,7 @@ pub enum Why {
     /// The same, by a filter that hands the call back (SECCOMP_RET_TRAP), which an earlier program
     /// has put on.
     Trapped,
-    /// Who asks the kernel is killed.
+    /// Whoever asks the kernel is killed.
     Kills,
     /// The kernel would give a ring that does not work.
     Broken(&'static str),
@@ -64,7 +64,7 @@ pub fn watched() -> bool {
     WATCHED.load(Ordering::Relaxed)
 }
 
-/// There is a descriptor of the engine's, or will be in a moment.
+/// Notes that there is a descriptor of the engine's, or will be in a moment.
 pub fn watch() {
     if !WATCHED.swap(true, Ordering::Relaxed) {
         intercept::patch::stub::watch();

@@ -52,7 +52,7 @@ type Block = *mut Free;
 struct Free(Block);
 
 struct Shard {
-    /// Which thread has the rest; 0: none.
+    /// The thread that has the rest; 0: none.
     owner: AtomicUsize,
     lists: UnsafeCell<Lists>,
     /// Blocks that were given back while the shard was locked.

@@ -123,7 +123,7 @@ pub fn past_us(gaps: &Gaps) {
     }
 }
 
-/// Which calls we are not told of, why, and what to do.
+/// The calls that we are not told of, why, and what to do.
 fn unreached(Gaps { sites, no_trap }: &Gaps) -> String {
     if config::intercept() == Intercept::None {
         return format!(

@@ -55,7 +55,7 @@ pub fn shape(ret: isize, params: usize) -> Option<&'static str> {
     None
 }
 
-/// Which of these flags the kernel does not know. Each is asked about once.
+/// The flags of these that the kernel does not know. Each is asked about once.
 fn lacking_flags(flags: u32) -> u32 {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     static LACKING: AtomicU32 = AtomicU32::new(0);

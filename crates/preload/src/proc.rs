@@ -1,5 +1,5 @@
-//! Which process this is: the one that was started, a fork of it, or a vfork child that shares its
-//! memory.
+//! The process that this is: the one that was started, a fork of it, or a vfork child that shares
+//! its memory.
 //!
 //! `fork(3)` tells us through `pthread_atfork`. A fork by raw system call does not, but wipes
 //! [`Mark`]'s page (`MADV_WIPEONFORK`), which the next call through an entry point sees. A vfork

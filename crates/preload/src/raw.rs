@@ -80,7 +80,7 @@ impl Next {
         Self { name, addr: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Its address; null where this libc has no such name.
+    /// The name's address; null where this libc has no such name.
     #[inline]
     pub fn get(&self) -> *mut c_void {
         // Relaxed: the value is an address into a library that is mapped for good, and every lookup

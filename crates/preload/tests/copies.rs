@@ -6,7 +6,7 @@ use common::{count, example, library, succeed, under};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// That many copies, each in a directory of its own.
+/// Copies, each in a directory of its own.
 fn copies(dir: &tempfile::TempDir, n: usize) -> Vec<PathBuf> {
     let copy = |i: usize| {
         let place = dir.path().join(i.to_string());

@@ -50,7 +50,7 @@ const POLLERS: [(&str, &str); 9] = [
     ("plain", "spin"),
 ];
 
-/// Those that have an SQ thread.
+/// Disturbances that have an SQ thread.
 const THREADS: [(&str, &str); 5] = [
     ("sqpoll", "default"),
     ("sqpoll", "hybrid"),

@@ -71,7 +71,7 @@ enum Denied {
     ByPrctl,
     /// By seccomp: mprotect to PROT_EXEC, mmap to PROT_WRITE and PROT_EXEC.
     BySeccomp,
-    /// So, and pwrite(2) as well, which would write to /proc/self/mem.
+    /// Calls as by seccomp, and pwrite(2) as well, which would write to /proc/self/mem.
     AndWrites,
 }
 

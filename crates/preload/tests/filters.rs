@@ -123,7 +123,7 @@ fn a_ring_without_a_file_is_refused_with_a_line() {
     says("user", &["eperm=77,18", "ring"], "no ring: 1\nend\n", "without ftruncate(2)");
 }
 
-/// Of io_uring's calls each is asked about again when the program has another filter.
+/// Each of io_uring's calls is asked about again when the program has another filter.
 #[test]
 fn a_filter_on_any_of_the_three_calls_has_the_next_ring_be_ours() {
     if !kernel_gives_rings() {

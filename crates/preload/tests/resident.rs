@@ -27,7 +27,7 @@ enter_later:
     .fill 26214400, 1, 0x90
     .section .note.GNU-stack, \"\", @progbits\n";
 
-/// Of the library, in KiB: resident, and no longer the file's. And the call sites that were
+/// Memory of the library, in KiB: resident, and no longer the file's. And the call sites that were
 /// patched.
 fn resident(lib: &Path, preload: &[&Path]) -> (u64, u64, u64) {
     let mut c = Command::new(example("resident"));

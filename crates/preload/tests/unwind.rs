@@ -1,5 +1,5 @@
-//! Who unwinds the stack finds the program's functions behind ours: backtrace(3) in a handler that
-//! comes during a wait in enter, the destructors of a thread that is cancelled there, and an
+//! Whoever unwinds the stack finds the program's functions behind ours: backtrace(3) in a handler
+//! that comes during a wait in enter, the destructors of a thread that is cancelled there, and an
 //! exception that the handler throws.
 
 mod common;

@@ -62,5 +62,6 @@ pub const IOCB_CMD_PREADV: u16 = 7;
 pub const IOCB_CMD_PWRITEV: u16 = 8;
 pub const IOCB_FLAG_RESFD: u32 = 1 << 0;
 pub const IOCB_FLAG_IOPRIO: u32 = 1 << 1;
-/// Not in the kernel's header, whose aio ignores it: the bit of "Support for polled aio" (2018).
+/// A bit that is not in the kernel's header, whose aio ignores it: the bit of "Support for polled
+/// aio" (2018).
 pub const IOCB_FLAG_HIPRI: u32 = 1 << 2;

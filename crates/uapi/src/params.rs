@@ -50,7 +50,7 @@ pub const IORING_OFF_SQ_RING: u64 = 0;
 pub const IORING_OFF_CQ_RING: u64 = 0x800_0000;
 pub const IORING_OFF_SQES: u64 = 0x1000_0000;
 pub const IORING_OFF_PBUF_RING: u64 = 0x8000_0000;
-/// Between the group's number and its place in the offset.
+/// The shift between the group's number and its place in the offset.
 pub const IORING_OFF_PBUF_SHIFT: u32 = 16;
 
 /// `struct __kernel_timespec`.

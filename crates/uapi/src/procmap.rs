@@ -21,5 +21,5 @@ pub struct procmap_query {
     pub build_id_addr: u64,
 }
 
-/// Since Linux 6.11.
+/// The ioctl, since Linux 6.11.
 pub const PROCMAP_QUERY: u32 = 0xc068_6611;

@@ -23,7 +23,7 @@ pub const CASES: &[Case] = &[
 
 /// What sockets tell with data: POLLIN, POLLPRI, POLLRDNORM, POLLRDBAND.
 const DATA: i64 = 0xc3;
-/// And with room: POLLOUT, POLLWRNORM, POLLWRBAND.
+/// Events with room: POLLOUT, POLLWRNORM, POLLWRBAND.
 const ROOM: i64 = 0x304;
 const ALL: i16 = 0x7fff;
 
@@ -37,7 +37,7 @@ fn at_once(fd: RawFd, events: i16, want: i64) {
     assert_eq!(aio.all(1)[0].res, want, "{events:#x} at once");
 }
 
-/// It waits until `act`.
+/// The poll waits until `act`.
 fn later(fd: RawFd, events: i16, act: impl FnOnce(), want: i64) {
     let aio = Aio::new(4);
     assert_eq!(aio.submit(&[&poll_of(fd, events)]), 1);

@@ -119,7 +119,7 @@ fn submission_errors() {
     }
 }
 
-/// Of a size that no call reads or writes, what one does is asked for, also as to its memory and
+/// A size that no call reads or writes is asked for as far as one does, also as to its memory and
 /// the file's end.
 fn huge_sizes() {
     let (aio, direct, buffered) = (Aio::new(8), file(true, 1), file(false, 1));
@@ -225,8 +225,8 @@ fn nothing() {
     assert_eq!(peer.recv(&mut [0; 8]).unwrap(), 0);
 }
 
-/// Who does not know of RWF_NOWAIT says so to io_submit; ext4 knows of it, and that it cannot write
-/// so through the page cache is an event.
+/// A file that does not know of RWF_NOWAIT says so to io_submit; ext4 knows of it, and that it
+/// cannot write so through the page cache is an event.
 fn nowait_files() {
     const EXT4_SUPER_MAGIC: i64 = 0xef53;
     let (aio, buffered) = (Aio::new(8), file(false, 1));

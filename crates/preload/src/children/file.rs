@@ -6,7 +6,7 @@ use crate::raw::{self, raw};
 use core::ffi::c_char;
 use core::fmt::Write;
 
-/// Of text at most so much is scanned.
+/// The most of a text that is scanned.
 const MOST: u64 = 64 << 20;
 const PIECE: usize = 64 << 10;
 pub const HEAD: usize = 4096;

@@ -89,7 +89,7 @@ pub struct Gaps {
 /// Why the trap does not catch them.
 pub enum NoTrap {
     NotAsked,
-    /// It would kill so many threads, which block SIGSYS.
+    /// The trap would kill so many threads, which block SIGSYS.
     Blocked(usize),
     /// A policy kills for the calls that it is for, and outranks it.
     Kills,

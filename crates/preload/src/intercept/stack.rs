@@ -32,7 +32,7 @@ use super::patch::entry::TRAPPED;
 use crate::gate;
 use crate::raw::raw;
 
-/// Below this much room a call changes to a stack of ours.
+/// The room below which a call changes to a stack of ours.
 const ROOM: usize = 64 << 10;
 /// Ours, of which a page at its end cannot be touched.
 const SIZE: usize = 256 << 10;
@@ -41,7 +41,7 @@ const GUARD: usize = 4096;
 const FIRST: usize = 8 << 20;
 /// How many words of glibc's `struct pthread` are searched; all versions have more.
 const GLIBC: usize = 0x880 / 8;
-/// Of the process's C library: musl's is shorter.
+/// The length for the process's C library: musl's is shorter.
 static WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Where the process's first stack has room, and how much; see [`start`].
@@ -96,7 +96,7 @@ macro_rules! enter_stack {
 }
 pub(crate) use enter_stack;
 
-/// After `rsp` has been set back into the frame: gives our stack back, if that was changed to.
+/// Gives our stack back after `rsp` has been set back into the frame, if that was changed to.
 /// Keeps r11, rbp and rsp; all else is free.
 macro_rules! leave_stack {
     ($flag:literal) => {

@@ -287,7 +287,7 @@ struct Variable {
 }
 
 impl Variable {
-    /// Of process `id`.
+    /// The variable of process `id`.
     fn new(id: c_int) -> Variable {
         let mut new = Variable { text: [0; PAGE], len: 0, count: 0 };
         let _ = write!(new, "{}={}:", config::LOCKED.to_str().unwrap_or_default(), id);
@@ -298,7 +298,7 @@ impl Variable {
         self.text.as_ptr().cast()
     }
 
-    /// Those that have no room are left open, and nobody knows of them.
+    /// Descriptors that have no room are left open, and nobody knows of them.
     fn add(&mut self, fd: c_int, (dev, ino): (u64, u64)) {
         let before = self.len;
         if write!(self, "{fd},{dev},{ino};").is_ok() {

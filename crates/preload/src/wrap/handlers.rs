@@ -19,10 +19,10 @@ use softring_host::handlers;
 
 /// Beside the handler's address: the program wants SA_SIGINFO.
 const SIGINFO: usize = 1 << 63;
-/// And SA_RESETHAND.
+/// The bit for SA_RESETHAND.
 const ONCE: usize = 1 << 62;
-/// And SA_NODEFER. The kernel is not given that: a signal that is sent again and again would come
-/// on top of our own function until the stack is full.
+/// The bit for SA_NODEFER. The kernel is not given that: a signal that is sent again and again
+/// would come on top of our own function until the stack is full.
 const NESTS: usize = 1 << 61;
 const OWN: usize = SIGINFO | ONCE | NESTS;
 const SIGNALS: usize = 65;

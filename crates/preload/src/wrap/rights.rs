@@ -164,7 +164,7 @@ fn coming(nr: usize, a: &[usize]) -> Option<Coming> {
     (!copies::stands_back() && !proc::shares_memory()).then(|| refused::filter_comes(filter))
 }
 
-/// It is on. Makes no system call.
+/// The filter is on. Makes no system call.
 fn filtered(coming: Option<Coming>) {
     if let Some(coming) = coming {
         creds::restricted();

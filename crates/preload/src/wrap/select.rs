@@ -132,7 +132,7 @@ fn put(set: &mut Words, fd: c_int) {
     set[fd as usize / 64] |= 1 << (fd % 64);
 }
 
-/// Of a set, the words that hold `n` bits.
+/// The words of a set that hold `n` bits.
 fn words(n: c_int) -> usize {
     (n as usize).div_ceil(64)
 }

@@ -24,7 +24,7 @@ pub struct Body {
     pub indirect: bool,
 }
 
-/// Which numbers eax may hold at a `syscall`.
+/// The numbers that eax may hold at a `syscall`.
 #[derive(Debug, Default)]
 pub struct Numbers {
     pub known: HashSet<u64>,

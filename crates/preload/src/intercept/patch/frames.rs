@@ -11,9 +11,9 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 
 /// eh_frame_ptr `pcrel|sdata4`, fde_count `udata4`, table `datarel|sdata4`, after version 1.
 const ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
-/// Of the header, before the table.
+/// Bytes of the header, before the table.
 const HEADER: usize = 12;
-/// Of a table entry: function, FDE.
+/// Bytes of a table entry: function, FDE.
 const ENTRY: usize = 8;
 
 /// A function's text.

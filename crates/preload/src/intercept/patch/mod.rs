@@ -65,9 +65,9 @@ struct Seen {
     gaps: usize,
     /// How many of them may make a ring.
     setups: usize,
-    /// Its sites of `mmap` and `close` were looked for.
+    /// The module's sites of `mmap` and `close` were looked for.
     others: bool,
-    /// Until then, where `syscall` stands in it.
+    /// Offsets until then at which `syscall` stands in it.
     syscalls: Vec<usize>,
     /// How many of them were left.
     missed: usize,
@@ -80,7 +80,7 @@ static SETUPS_LEFT: AtomicUsize = AtomicUsize::new(0);
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
 /// Sites of `mmap` and `close` that were found and left.
 static MISSED: AtomicUsize = AtomicUsize::new(0);
-/// There are rings of ours, so `mmap` and `close` matter in every module.
+/// Rings of ours exist, so `mmap` and `close` matter in every module.
 static RINGS: AtomicBool = AtomicBool::new(false);
 
 /// Are there modules that could not be read?

@@ -122,9 +122,9 @@ pub fn loaded() -> Vec<Module> {
 }
 
 unsafe extern "C" {
-    /// Of libm.
+    /// A function of libm.
     fn fegetround() -> c_int;
-    /// Of libgcc_s.
+    /// A function of libgcc_s.
     fn _Unwind_Resume(exception: *mut c_void) -> !;
 }
 

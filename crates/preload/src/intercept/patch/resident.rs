@@ -23,7 +23,7 @@ const PAGE: usize = 4096;
 /// less is not worth the system calls.
 const LEAST: usize = 64 * 1024;
 
-/// Which pages are asked for: those that have all of `all`, and one of `any`.
+/// The pages that are asked for: those that have all of `all`, and one of `any`.
 #[derive(Clone, Copy)]
 struct Want {
     all: u64,
@@ -44,7 +44,7 @@ pub struct PageMap {
     fd: OnceCell<isize>,
 }
 
-/// Which pages of a module's text, and of its frames, were resident.
+/// The pages of a module's text, and of its frames, that were resident.
 pub struct Before {
     segments: Vec<(Range<usize>, Vec<Range<usize>>)>,
 }

@@ -170,7 +170,7 @@ pub fn hook(near: usize) -> Option<usize> {
     pool.seal().then_some(at)
 }
 
-/// Which sites are within reach of stubs near this module is a question of its extent.
+/// The sites within reach of stubs near this module are a question of its extent.
 pub fn pool_for(m: &Module, sites: usize) -> Option<Pool> {
     Pool::near(m.low, m.high, sites)
 }

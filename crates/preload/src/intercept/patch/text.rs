@@ -15,7 +15,7 @@ use softring_host::refused;
 
 /// Bytes of `jmp rel32`.
 pub const JUMP: usize = 5;
-/// And of `syscall`.
+/// Length of `syscall`.
 pub const SYSCALL: usize = 2;
 const PAGE: usize = 4096;
 pub const WORD: usize = 8;

@@ -17,9 +17,9 @@ use iced_x86::{
 const NEAR: usize = 192;
 /// The places before it, in bytes, most of which must lead to it.
 const VOTERS: core::ops::Range<usize> = 16..64;
-/// So many bytes before it must be what compilers write.
+/// Bytes before it that must be what compilers write.
 const LINE: usize = 16;
-/// And so many instructions behind it, or as many as there are to the end of the function.
+/// Instructions behind it, or as many as there are to the end of the function.
 const BEHIND: usize = 6;
 
 /// Some code around the `syscall` at `at`, in which instructions begin where they do; `None` if
