@@ -74,7 +74,7 @@ pub fn begin() {
     JUMPER.store(os::tid(), Ordering::Release);
 }
 
-/// And no more.
+/// Ends the jumps.
 pub fn end() {
     JUMPER.store(0, Ordering::Release);
 }

@@ -14,7 +14,7 @@ pub struct Known {
     pub case: &'static str,
     /// Words of `docs/LIMITATIONS.md`.
     pub words: &'static str,
-    /// Which opcodes, register calls and flags it concerns.
+    /// The opcodes, register calls and flags that it concerns.
     pub rows: &'static [Cover],
 }
 

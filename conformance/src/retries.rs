@@ -13,10 +13,10 @@ pub const KERNEL: usize = 12;
 /// How many cases may agree only when asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Of softring's, through each entry point.
+    /// Retries of softring's, through each entry point.
     pub softring: usize,
-    /// Of the kernel's own, which depend on how busy the machine is; any number where there is
-    /// none.
+    /// Retries of the kernel's own, which depend on how busy the machine is; any number where there
+    /// is none.
     pub kernel: Option<usize>,
 }
 

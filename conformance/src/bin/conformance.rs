@@ -69,13 +69,13 @@ struct All {
     /// libsoftring.so (looked for beside this program).
     #[arg(long)]
     library: Option<PathBuf>,
-    /// Under softring, the cases' files are on this disk (see `softring run --help`).
+    /// Disk of the cases' files, under softring (see `softring run --help`).
     #[arg(long, value_name = "DISK")]
     model: Option<String>,
     /// Deny kernel aio to softring, too.
     #[arg(long)]
     no_aio: bool,
-    /// Under softring, SQ threads sleep between submissions (`softring run --sq-idle=sleep`).
+    /// Sleeping SQ threads between submissions, under softring (`softring run --sq-idle=sleep`).
     #[arg(long)]
     sq_idle_sleep: bool,
     /// Cases at a time.

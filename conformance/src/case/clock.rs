@@ -50,7 +50,7 @@ impl Drop for Steps {
     }
 }
 
-/// That time from now.
+/// The time `wait` from now.
 fn after(clock: ClockId, wait: Duration) -> kernel_timespec {
     let now = clock_gettime(clock);
     let ns = now.tv_nsec + i64::from(wait.subsec_nanos());
@@ -204,7 +204,7 @@ fn no_suspension(e: std::io::Error) -> Stop {
 /// Less than `SHORT` may be left of it after the suspension, if that counts.
 const SHORT: Duration = Duration::from_millis(2_500);
 
-/// Also where the suspension ends a wait, as a signal does.
+/// Waits for one CQE, also where the suspension ends a wait, as a signal does.
 fn wait_for_one(ring: &Ring) {
     while ring.cq_ready() == 0 {
         ring.enter(0, 1, IORING_ENTER_GETEVENTS);

@@ -1,4 +1,4 @@
-//! Whose rights a request has: its submitter's, whoever runs it.
+//! The rights that a request has: its submitter's, whoever runs it.
 
 use super::prelude::*;
 use crate::rights::{self, NOBODY};

@@ -151,7 +151,7 @@ fn there_and_back(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Who connects, as the peer is told, by an SQ thread.
+/// The credentials that a peer is told when an SQ thread connects.
 fn connects_as(cx: &mut Cx, ring: &mut Ring, name: &str) -> Result<u32, Stop> {
     let listener = UnixListener::bind(cx.dir()?.join(name))?;
     std::fs::set_permissions(cx.dir()?.join(name), PermissionsExt::from_mode(0o666))?;

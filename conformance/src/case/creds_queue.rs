@@ -1,4 +1,4 @@
-//! Whose rights a request has that waits for others: in a chain, behind a barrier.
+//! The rights of a request that waits for others: in a chain, behind a barrier.
 
 use super::creds::{file_of_root, mkdir, open, unix_address, unlink};
 use super::prelude::*;

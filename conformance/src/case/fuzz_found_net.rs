@@ -238,7 +238,7 @@ pub(super) fn bundle_nowhere(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Of three buffers of 8 bytes that one is outside of the program's memory; then of two.
+/// One of three buffers of 8 bytes is outside of the program's memory; then of two.
 pub(super) fn bundle_with_one_outside(cx: &mut Cx, outside: usize) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (at, mut mem) = (page(), [b'm'; 32]);

@@ -389,7 +389,7 @@ pub(super) fn readers(cx: &mut Cx) -> Outcome {
             group.head(cx);
         }
     }
-    /// Of a `struct io_uring_recvmsg_out`.
+    /// Half of a `struct io_uring_recvmsg_out`.
     const HALF: u32 = 8;
     let mut group = Group::with_all(cx, 0, b"0123456789ab")?;
     group.offer(0, at, HALF);

@@ -36,7 +36,7 @@ pub const CASES: &[Case] = &[
     case!("iowq", ring_ends, [Sqe(IOSQE_ASYNC), Op(IORING_OP_OPENAT)], "a ring that ends interrupts what its workers wait in, and leaves the jobs of others alone"),
 ];
 
-/// While this lives, the thread and its workers have one processor: a worker begins only when the
+/// One processor for the thread and its workers while this lives: a worker begins only when the
 /// thread has come back from its call.
 pub(super) struct OneCpu(CpuSet);
 

@@ -10,7 +10,7 @@ pub const CASES: &[Case] = &[
     newest!("programs", wild, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs with one instruction of any kind"),
 ];
 
-/// Of each kind.
+/// Programs of each kind.
 const PROGRAMS: u32 = 200;
 
 /// The generator of the programs: SplitMix64 (Steele, Lea, Flood, 2014).

@@ -39,7 +39,7 @@ impl Waiting {
         ["READ", "RECV", "POLL_ADD"].into_iter().map(new).collect()
     }
 
-    /// And one that waits for room, which takes a while to be made and used.
+    /// A worker's too, which waits for room, which takes a while to be made and used.
     fn all_and_send(cx: &mut Cx) -> Result<Vec<Self>, Stop> {
         let mut all = Self::all(cx)?;
         all.push(Self { what: "SEND", pipe: cx.pipe()?, socket: UnixStream::pair()? });
@@ -93,7 +93,7 @@ impl Waiting {
     }
 }
 
-/// Of `ROUNDS` requests that get ready: after how many calls of `enter` was the completion there?
+/// Makes `ROUNDS` requests ready: after how many calls of `enter` was the completion there?
 fn rounds(
     cx: &mut Cx,
     flags: u32,

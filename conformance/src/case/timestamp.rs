@@ -202,7 +202,7 @@ fn stream(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Of the loopback's device, whose number is 1.
+/// Packets of the loopback's device, whose number is 1.
 fn packets(cx: &mut Cx) -> Outcome {
     const PROTOCOL: u16 = 0x88b5;
     let mut ring = cx.ring(8, WIDE)?;

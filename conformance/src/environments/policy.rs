@@ -122,11 +122,11 @@ const OTHERS: &[(&str, i64)] = &[
     ("wait4", libc::SYS_wait4),
 ];
 
-/// Without these the program of checks ends, also on the kernel's rings: the C library, its dynamic
-/// linker and Rust's standard library make them.
+/// Calls without which the program of checks ends, also on the kernel's rings: the C library, its
+/// dynamic linker and Rust's standard library make them.
 const OWN: &[&str] = &["access", "getrandom", "sched_getaffinity", "statx", "unlinkat"];
 
-/// Without these no program of Rust's starts, whatever the answer.
+/// Calls without which no program of Rust's starts, whatever the answer.
 const START: &[&str] = &["poll", "rt_sigaction"];
 
 /// The single calls that the table has a row for: those of [`CALLS`] but the rings' and those that

@@ -201,7 +201,7 @@ struct Tally {
     /// Differ as `docs/LIMITATIONS.md` says.
     explained: u64,
     diverged: u64,
-    /// Its words, and the programs.
+    /// The difference's words, and the programs.
     known: BTreeMap<&'static str, Vec<u64>>,
     /// What unstable and flaky programs differed in, and their seeds.
     races: BTreeMap<String, Vec<u64>>,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// A run that takes longer hangs.
 const RUN_LIMIT: Duration = Duration::from_secs(6);
 
-/// Whose io_uring a run gets.
+/// The side whose io_uring a run gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Kernel,

@@ -4,7 +4,7 @@ use super::program::{Fd, Slot, Sqe};
 use super::seen::{Seen, reads, res, writes};
 use softring_uapi::*;
 
-/// Which pipe a file is an end of.
+/// The pipe that a file is an end of.
 fn pipe(slot: Slot) -> Option<u8> {
     match slot {
         Slot::PipeR | Slot::PipeW => Some(0),

@@ -33,7 +33,7 @@ enum Step {
     ServerClose,
 }
 
-/// Which step of which client, or of which server's descriptor.
+/// The step of a client, or of a server's descriptor.
 type Token = (Step, usize);
 
 /// What came of it.

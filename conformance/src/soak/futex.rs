@@ -34,11 +34,11 @@ const RINGS: [u32; 3] = [0, 0, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_T
 
 /// What all threads share.
 struct Common {
-    /// Those of FUTEX_WAIT, and those of FUTEX_WAITV.
+    /// Words of FUTEX_WAIT, and those of FUTEX_WAITV.
     words: [[Word; WORDS]; 2],
     /// What requests wait for whose ring is closed.
     left: Word,
-    /// Of either set, how many waiters the wakes had, and how many requests ended with one.
+    /// For either set, how many waiters the wakes had, and how many requests ended with one.
     woken: [AtomicU64; 2],
     ended: [AtomicU64; 2],
     rounds: AtomicU64,
@@ -214,7 +214,7 @@ impl Worker<'_> {
         (sqe, Token::Wait(ANY_OF, n))
     }
 
-    /// Which word is to be woken, of which set, and how many there; it may get another value.
+    /// The word that is to be woken, its set, and how many there; it may get another value.
     fn pick(&mut self) -> (usize, &'_ Word, u32, i32) {
         let set = self.rng.usize(..2);
         let (change, n) = (self.rng.u8(..4) == 0, self.rng.u32(1..4));

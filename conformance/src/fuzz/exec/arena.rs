@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::fuzz::program::{Bad, Cell, Fd, Out, Val};
 
 const LOWEST: u64 = 0x1000_0000_0000;
-/// Between two programs' memory.
+/// Space between two programs' memory.
 const APART: u64 = 0x1000_0000;
 /// Programs before an address is used again.
 const PLACES: u64 = 4096;

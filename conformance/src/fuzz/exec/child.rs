@@ -52,7 +52,7 @@ pub fn make() -> io::Result<()> {
     Ok(())
 }
 
-/// Until its handler is surely installed.
+/// Waits until its handler is surely installed.
 fn wait_until_it_sleeps(pid: i32) {
     let path = format!("/proc/{pid}/stat");
     let start = Instant::now();

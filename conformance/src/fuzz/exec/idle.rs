@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Idleness is not waited for longer than this.
 const LIMIT: Duration = Duration::from_millis(400);
-/// Nor that an SQ thread takes what it was shown.
+/// The longest wait for an SQ thread to take what it was shown.
 const TAKEN: Duration = Duration::from_millis(400);
 const STEP: Duration = Duration::from_micros(100);
 

@@ -94,7 +94,7 @@ struct Machine {
     ops: HashMap<u64, Sqe>,
     /// Descriptors that requests have opened.
     opened: HashMap<u64, i32>,
-    /// Those of which a request was told to close what they have opened.
+    /// Slots of which a request was told to close what they have opened.
     closed: HashSet<u64>,
     /// Memory that SQEs were given, checked when the run ends.
     held: Vec<(u64, Placed)>,

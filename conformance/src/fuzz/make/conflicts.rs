@@ -10,7 +10,7 @@ use crate::fuzz::exec::arena::FUTEXES;
 use crate::fuzz::program::{Sqe, Val};
 use softring_uapi::*;
 
-/// Which other requests a request is about.
+/// The other requests that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aim {
     Nobody,
@@ -41,7 +41,7 @@ pub struct Piece {
 struct Armed {
     /// The key of the slot whose event lets all of it go; 0 if none surely does.
     by: u64,
-    /// It does nothing until that event: a request alone, which nothing else wakes.
+    /// The chain does nothing until that event: a request alone, which nothing else wakes.
     quiet: bool,
     again: bool,
     keys: Vec<Key>,
@@ -80,7 +80,7 @@ fn clash(a: Key, b: Key) -> bool {
     (a.1 || b.1) && (a.0 == b.0 || covers(a.0, b.0) || covers(b.0, a.0))
 }
 
-/// Whose event is it that a request with these keys waits for?
+/// The slot whose event a request with these keys waits for.
 fn event_of(keys: &[Key]) -> Option<u64> {
     let of_one = |key: &u64| {
         is_slot(*key) || is_child(*key) || *key == buf_key(FUTEXES) || *key >= ud_key(0)

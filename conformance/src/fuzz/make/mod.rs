@@ -45,7 +45,7 @@ pub(crate) struct Gen<'a> {
     groups: [Group; kbuf::GROUPS],
     /// What the epoll set probably holds.
     watched: Vec<Slot>,
-    /// It is about sockets.
+    /// The program is about sockets.
     net: bool,
     /// A ring has wide CQEs.
     wide: bool,

@@ -151,7 +151,7 @@ impl Gen<'_> {
         }
     }
 
-    /// It goes on after its first result.
+    /// Makes one that goes on after its first result.
     fn many(&mut self, made: &mut Made) {
         made.sqe.ioprio |= IORING_RECV_MULTISHOT;
         made.again = true;

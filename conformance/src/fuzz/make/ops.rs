@@ -122,7 +122,7 @@ pub fn is_net(op: u8) -> bool {
     OPS[FILES..].contains(&op) && !OPS[..FILES].contains(&op)
 }
 
-/// Whose generator makes `op`.
+/// The family whose generator makes `op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     Rw,

@@ -24,7 +24,7 @@ pub struct Made {
 
 pub const FIXED_TABLE: u64 = 60;
 pub const BUFFER_TABLE: u64 = 61;
-/// Which descriptors are open.
+/// The key of which descriptors are open.
 pub const OPEN: u64 = 62;
 /// Paths, and what is found at them: renames and links make any of the files of any other.
 pub const FILES: u64 = 63;

@@ -47,7 +47,7 @@ const DISTURBANCES: [(&str, Disturbance); 7] = [
     ("ends", ends::run),
     ("stalls", stalls::run),
 ];
-/// Not one that is taken in turn: signals come all the time.
+/// A disturbance that is not taken in turn: signals come all the time.
 const SIGNALS: &str = "signals";
 
 /// Names that `--without` knows.
@@ -198,7 +198,7 @@ pub fn run(
 }
 
 impl Outcome {
-    /// Of another thread.
+    /// Adds the outcome of another thread.
     fn add(&mut self, other: Outcome) {
         other.tally.into_iter().for_each(|(k, n)| *self.tally.entry(k).or_default() += n);
         self.totals += other.totals;

@@ -61,7 +61,7 @@ impl Bell {
         out
     }
 
-    /// Until it is over.
+    /// Rings until it is over.
     pub fn ring(&self, mut rng: Rng, over: &AtomicBool) {
         while !over.load(Ordering::Relaxed) {
             let list = self.threads.lock().unwrap_or_else(|e| e.into_inner());

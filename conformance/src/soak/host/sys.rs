@@ -25,7 +25,7 @@ pub fn lock(fd: RawFd) -> Check {
     }
 }
 
-/// Who holds a lock on the file, as another process sees it: 0 if nobody does.
+/// The process that holds a lock on the file, as another process sees it: 0 if nobody does.
 pub fn holder(path: &CStr) -> Check<i32> {
     let found = super::super::sys::new_page()?;
     let code = os::in_child(|| {

@@ -85,7 +85,7 @@ pub fn beside(entry: EntryPoint, sends: Ways, seed: u64, until: Instant) -> Chec
 }
 
 impl Outcome {
-    /// Of another thread.
+    /// Adds the outcome of another thread.
     pub fn add(&mut self, other: Outcome) {
         other.tally.into_iter().for_each(|(k, n)| *self.tally.entry(k).or_default() += n);
         self.totals += other.totals;

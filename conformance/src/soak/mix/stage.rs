@@ -47,7 +47,7 @@ pub enum Step {
     Other(u32),
 }
 
-/// Which request of which scene; `who` is the scene's own.
+/// A request of a scene; `who` is the scene's own.
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
     pub scene: usize,
@@ -127,7 +127,7 @@ pub trait Scene: std::fmt::Debug {
     fn tick(&mut self, stage: &mut Stage) -> Check;
     /// Something was wrong: lets go of what may keep requests from being cancelled.
     fn abort(&mut self) {}
-    /// It has ended, and has no requests.
+    /// Has the scene ended, and has no requests.
     fn over(&self) -> bool;
 }
 

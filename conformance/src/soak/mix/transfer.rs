@@ -80,7 +80,7 @@ pub const SENDS: Ways = &[
     (TCP, |page, _, _| sqe::rw(IORING_OP_SENDMSG_ZC, 0, page, 1, 0)),
 ];
 
-/// Those of them that copy.
+/// Ways to send that copy.
 pub const COPYING: Ways = SENDS.split_at(SENDS.len() - 3).0;
 
 fn all(sqe: io_uring_sqe) -> io_uring_sqe {

@@ -42,7 +42,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Its own opcode for taking it back, where there is one.
+    /// The kind's own opcode for taking it back, where there is one.
     pub fn removal(&self, number: u64) -> io_uring_sqe {
         let op = match self.sqes[0].opcode {
             IORING_OP_POLL_ADD => IORING_OP_POLL_REMOVE,

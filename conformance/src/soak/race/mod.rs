@@ -33,10 +33,10 @@ const ENTRIES: u32 = 128;
 /// the opcodes' own removal, not at all.
 const WAYS: u32 = 8;
 
-/// Of one kind: how often it was completed, and how often cancelled.
+/// Results of one kind: how often it was completed, and how often cancelled.
 pub type Score = BTreeMap<&'static str, [u64; 2]>;
 
-/// Which request of a round: its kind's place, and its own in the chain.
+/// A request of a round: its kind's place, and its own in the chain.
 type Token = (usize, usize);
 
 struct Race {

@@ -7,7 +7,7 @@ use super::{Conn, Plan};
 use softring_uapi::*;
 
 impl Conn {
-    /// Of what was sent, all came, or, where an end was reset, no more than that.
+    /// All that was sent came, or, where an end was reset, no more than that.
     pub(super) fn account(&self, stage: &mut Stage) -> Check {
         let [one, two] = &self.peers;
         let ways = [(one.out.bytes, two.inn.bytes), (two.out.bytes, one.inn.bytes)];

@@ -48,9 +48,9 @@ struct Half {
     /// No byte will follow.
     over: bool,
     group: u16,
-    /// So often in a row there was no buffer.
+    /// How often in a row there was no buffer.
     starved: u32,
-    /// Its opcode, its own flags and the SQE's.
+    /// The request's opcode, its own flags and the SQE's.
     how: (u8, u16, u8),
 }
 
@@ -77,16 +77,16 @@ pub struct Conn {
     total: u64,
     echo: bool,
     plan: Plan,
-    /// Since when the reader has stopped, and how much was sent then.
+    /// The time since the reader has stopped, and how much was sent then.
     stopped: Option<(Instant, u64)>,
-    /// Since when one end is closed though the other did not expect it.
+    /// The time since one end is closed though the other did not expect it.
     gone: Option<Instant>,
-    /// Its place in the pattern.
+    /// The connection's place in the pattern.
     stream: usize,
     memory: Map,
 }
 
-/// Of each end: two pages for headers, the rest for what is received.
+/// Memory of each end: two pages for headers, the rest for what is received.
 const EACH: usize = 8192 + LARGEST;
 const LARGEST: usize = 16 << 10;
 /// What sockets and pipes may hold of a stream while its reader has stopped.
