@@ -1,8 +1,10 @@
 //! What the documents say of each other, and of the repository: links lead somewhere, the book has
-//! every chapter, and what is said in two places is the same.
+//! every chapter, what is said in two places is the same, names of code exist, and item docs open
+//! with their noun.
 
 mod markdown;
 mod names;
+mod openers;
 #[path = "../sources/mod.rs"]
 #[allow(dead_code)]
 mod sources;
@@ -108,6 +110,21 @@ fn names_in_code_spans_are_there() {
         "names that no source has; correct the document, or add a name of the kernel's to \
          conformance/tests/documents/foreign.txt:\n{}",
         missing.join("\n")
+    );
+}
+
+#[test]
+fn item_docs_open_with_their_noun() {
+    let mut found = Vec::new();
+    let is_source = |name: &str| name.starts_with("crates/") || name.starts_with("conformance/src");
+    for source in sources(&[".rs"]).iter().filter(|source| is_source(&source.name)) {
+        let lines = openers::findings(source).into_iter();
+        found.extend(lines.map(|(line, text)| format!("{}:{line}: {text}", source.name)));
+    }
+    assert!(
+        found.is_empty(),
+        "item docs that open with no noun (openers.rs lists the words); name the thing:\n{}",
+        found.join("\n")
     );
 }
 

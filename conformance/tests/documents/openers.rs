@@ -1,0 +1,39 @@
+//! First words of item docs: a type, a field, a constant or a module opens with its noun, a
+//! function with what it does. A pronoun or a conjunction says neither.
+
+use super::sources::Source;
+
+/// No item's docs open so.
+const NOWHERE: &[&str] = &[
+    "And", "Because", "But", "If", "It", "Its", "Nor", "Of", "Or", "So", "Such", "That", "Them",
+    "Then", "These", "They", "Those", "Which", "Who", "Whom", "Whose", "Yet",
+];
+
+/// No docs open so but a function's, which may say when it is called.
+const NO_NOUN: &[&str] = &[
+    "Above", "After", "Before", "Behind", "Below", "Between", "Held", "Since", "Taken", "There",
+    "Under", "Unless", "Until", "While", "Without",
+];
+
+/// Item docs of a file that open with a word of the lists: the line, from 1, and the text.
+pub fn findings(source: &Source) -> Vec<(usize, String)> {
+    let lines: Vec<&str> = source.text.lines().map(str::trim_start).collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let first = at == 0 || !lines[at - 1].starts_with("///");
+        let module = at == 0 && line.starts_with("//!");
+        let Some(text) = line.strip_prefix("///").or(line.strip_prefix("//!")) else { continue };
+        if !(module || line.starts_with("///") && first) {
+            continue;
+        }
+        let documented = |line: &&&str| !line.starts_with("///") && !line.starts_with('#');
+        let item = lines[at..].iter().find(documented).copied().unwrap_or_default();
+        let function = !module && item.contains("fn ");
+        let word = text.split_whitespace().next().unwrap_or_default();
+        let word = word.trim_end_matches([',', ':', ';', '.']);
+        if NOWHERE.contains(&word) || !function && NO_NOUN.contains(&word) {
+            found.push((at + 1, text.trim().to_owned()));
+        }
+    }
+    found
+}
