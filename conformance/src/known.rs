@@ -108,7 +108,7 @@ pub const KNOWN: &[Known] = &[
     ),
     known(
         "fair::accept_in_worker",
-        "Of a worker's ACCEPT and an earlier one",
+        "If a worker's ACCEPT and an earlier ACCEPT wait for one listener",
         &[Op(IORING_OP_ACCEPT)],
     ),
     known(

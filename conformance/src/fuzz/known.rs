@@ -35,9 +35,9 @@ const KNOWN: &[Known] = &[
         known_pipes::woken_by_failed_write,
     ),
     ("who polls an epoll set that does not ask for it", set_woken_unasked),
-    ("A timeout that counts completions is not hurried", hurried_count),
+    ("Other timeouts do not shorten a timeout that counts completions", shortened_count),
     ("A POLL_ADD that waits on a socket for POLLRDBAND", untold_data),
-    ("the other may take what came before epoll looks at the file", taken_before_poll),
+    ("the other may take what came before epoll polls the file", taken_before_poll),
     ("A SPLICE or TEE into the pipe does not say", known_pipes::woken_unsaid),
     ("it answers all that is ready. The kernel sometimes posts", told_all),
     (
@@ -48,7 +48,7 @@ const KNOWN: &[Known] = &[
     ("A CLOSE lets its file go at once", known_sockets::closed_at_once),
     ("A CLOSE lets its file go at once", known_sockets::closed_before_cancel),
     ("A buffered write to a regular file may be over", written_at_once),
-    ("Of a WAITID for a process and one for its group or for any child", rival_waits),
+    ("If one WAITID waits for a process and another for its group or for any child", rival_waits),
     ("ends in front of an urgent byte", urgent_byte),
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
     ("takes the wake-up of a connection from an ACCEPT behind it", known_sockets::exclusive_poll),
@@ -58,7 +58,10 @@ const KNOWN: &[Known] = &[
     ("moves it, as read(2) and write(2) do", known_files::position_direct),
     ("A batch that takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker, and where that is the only one", known_workers::all_wait),
-    ("Of a worker's ACCEPT and an earlier one", known_workers::accepts_in_worker),
+    (
+        "If a worker's ACCEPT and an earlier ACCEPT wait for one listener",
+        known_workers::accepts_in_worker,
+    ),
     ("A cancellation may find there what no worker has begun", known_workers::not_begun),
     ("what a worker of softring's has not ended yet", known_workers::still_there),
     ("a timeout may count none of the next call's completions", known_workers::counts_late),
@@ -73,7 +76,7 @@ const KNOWN: &[Known] = &[
     ("waits for an urgent byte is tried when that comes", known_sockets::urgent_shut),
     ("A FUTEX_WAITV that a batch cancels", known_races::wakes_cancelled),
     ("behind another in a chain may still find a FUTEX_WAITV", known_races::woken_twice),
-    ("Of two timers that are due at once either may be first", due_at_once),
+    ("If two timers are due at once, either may be first", due_at_once),
     ("two requests of a batch read into the same memory", known_files::read_over),
 ];
 
@@ -274,7 +277,7 @@ fn set_woken_unasked(seen: &Seen) -> bool {
 
 /// A count of completions that the kernel takes for over when another timeout ends. Or, where one
 /// CQ had more when idle, there is such a count.
-fn hurried_count(seen: &Seen) -> bool {
+fn shortened_count(seen: &Seen) -> bool {
     let counts = |sqe: &Sqe| sqe.op == IORING_OP_TIMEOUT && sqe.off != Val::Num(0);
     let beside = |ring, own: &Sqe| {
         let mut sqes = seen.sqes().filter(|(r, sqe)| *r == ring && sqe.op == IORING_OP_TIMEOUT);
