@@ -39,7 +39,7 @@ impl Clock {
 pub struct Deadline(u64);
 
 impl Deadline {
-    /// So long from now on.
+    /// The deadline so long from now.
     pub fn after(time: Duration) -> Deadline {
         Deadline(Clock::Monotonic.now().saturating_add(time.as_nanos() as u64))
     }
