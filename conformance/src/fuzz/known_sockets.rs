@@ -6,7 +6,8 @@ use super::transcript::{Cqe, Transcript};
 use softring_uapi::*;
 
 /// A request that waits on a socket that its own side shuts for sending, or a unix socket's peer
-/// for receiving: nothing tells of it. Or, where one CQ had more when idle, there is such a request.
+/// for receiving: nothing tells of it. Or, where one CQ had more when idle, there is such a
+/// request.
 pub fn shut_quietly(seen: &Seen) -> bool {
     let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
     if seen.when_idle() {

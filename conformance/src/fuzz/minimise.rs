@@ -73,8 +73,8 @@ impl Minimiser<'_> {
     }
 }
 
-/// Removes steps, but not the waits for idle between those that stay: without them it would be another, racy
-/// program.
+/// Removes steps, but not the waits for idle between those that stay: without them it would be
+/// another, racy program.
 fn remove(steps: &mut Vec<Step>, start: usize, end: usize) {
     let mut at = 0;
     steps.retain(|s| {

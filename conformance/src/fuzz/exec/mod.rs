@@ -271,8 +271,8 @@ impl Machine {
         Rec { notes: vec![note], ..ret(got as i64) }
     }
 
-    /// Enters until the queue is empty, or stays as it is; each time when idle, for a barrier's state
-    /// depends on what is still with a worker.
+    /// Enters until the queue is empty, or stays as it is; each time when idle, for a barrier's
+    /// state depends on what is still with a worker.
     fn flush(&mut self, ring: u8) -> Rec {
         let (mut rec, mut last) = (Rec::default(), 0);
         loop {

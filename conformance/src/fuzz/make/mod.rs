@@ -89,8 +89,8 @@ pub fn program(seed: u64, only: &[u8]) -> Program {
     Program { seed, tmpfs, steps: barriers_await_idle(g.steps) }
 }
 
-/// Has a program await idle behind each batch with a barrier: whether that still holds what comes next
-/// depends on workers.
+/// Has a program await idle behind each batch with a barrier: whether that still holds what comes
+/// next depends on workers.
 fn barriers_await_idle(steps: Vec<Step>) -> Vec<Step> {
     let mut out = Vec::with_capacity(steps.len());
     let (mut barrier, mut went) = (false, false);

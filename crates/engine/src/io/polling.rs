@@ -161,8 +161,8 @@ impl Polling {
         early
     }
 
-    /// The sleep that [`Self::next_sleep`] has answered was not taken, or one for something else was that
-    /// ended sooner (`slept`).
+    /// The sleep that [`Self::next_sleep`] has answered was not taken, or one for something else
+    /// was that ended sooner (`slept`).
     pub(crate) fn cancel(&mut self, slept: bool) {
         self.spent = None;
         self.hybrid.cancel(slept, Clock::Monotonic.now());

@@ -168,7 +168,8 @@ pub(crate) struct Late {
     /// Completions, and the sum of their times in ns.
     pub(crate) seen: Count,
     pub(crate) ns: Count,
-    /// Median and 99th percentile of this ring so far, in ns, to six per cent; written now and then.
+    /// Median and 99th percentile of this ring so far, in ns, to six per cent; written now and
+    /// then.
     pub(crate) p50_ns: Count,
     pub(crate) p99_ns: Count,
 }

@@ -1,6 +1,6 @@
 //! NEED_WAKEUP: `drive::sqpoll::protocol` itself, on loom's words, with one ring, which sleeps as
-//! `thread::Thread::sleep_until_woken` has it. On the other side a program: it stores the tail, and enters with
-//! SQ_WAKEUP if it sees the flag.
+//! `thread::Thread::sleep_until_woken` has it. On the other side a program: it stores the tail, and
+//! enters with SQ_WAKEUP if it sees the flag.
 //!
 //! And the end of a ring ([`Group`]), whose memory goes when `SqData::detach` is through: loom
 //! reports an access to it after that.

@@ -2,11 +2,11 @@
 //! the next: a request that a worker gets then asks only whether the program's number still means
 //! the same open file, instead of making a duplicate and closing it.
 //!
-//! A cached duplicate must not outlive the program's own descriptor: it holds a lock by flock(2), and
-//! the file's space. So the duplicate goes when the program closes the number ([`closing`]). Where
-//! that close was not reported, the duplicate goes when the number is used again, or was not used
-//! for a second or two ([`sweep`]). Pipes, sockets and the like are kept only while requests use
-//! them: a peer would wait for their end.
+//! A cached duplicate must not outlive the program's own descriptor: it holds a lock by flock(2),
+//! and the file's space. So the duplicate goes when the program closes the number ([`closing`]).
+//! Where that close was not reported, the duplicate goes when the number is used again, or was not
+//! used for a second or two ([`sweep`]). Pipes, sockets and the like are kept only while requests
+//! use them: a peer would wait for their end.
 //!
 //! No lock guards this, as close(2) may be called in signal handlers. A duplicate has a count of
 //! users, one of which is its slot here; the last closes it. Whoever finds one in a slot becomes

@@ -11,10 +11,10 @@
 //!
 //! Nothing that is done stays unseen for long. A sleep ends with the first completion, whatever it
 //! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
-//! may sleep through several, so that they are taken together, or one as short as [`COALESCE_SHARE`]
-//! where devices have shown that they are busy without a gap ([`utilisation`]). No sleep is longer
-//! than [`IDLE_SLEEP_MAX`]. A device that has stalled is not polled for: after [`VAIN_SLEEPS`]
-//! sleeps the thread blocks until something completes.
+//! may sleep through several, so that they are taken together, or one as short as
+//! [`COALESCE_SHARE`] where devices have shown that they are busy without a gap ([`utilisation`]).
+//! No sleep is longer than [`IDLE_SLEEP_MAX`]. A device that has stalled is not polled for: after
+//! [`VAIN_SLEEPS`] sleeps the thread blocks until something completes.
 //!
 //! ```text
 //! issue ────────────── mean ──────────────▶ done

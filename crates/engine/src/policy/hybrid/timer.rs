@@ -10,8 +10,8 @@ const CPU_UNKNOWN: u64 = 10_000;
 const WEIGHT: u64 = 16;
 /// A thread that wakes later than this was not held up by its timer but by other threads.
 const LATE_MAX: u64 = 1_000_000;
-/// Times the usual lateness beyond which a sample is probably none, and counts as one that is usual.
-/// A few such sleeps in a hundred would else make all sleeps too dear to be taken.
+/// Times the usual lateness beyond which a sample is probably none, and counts as one that is
+/// usual. A few such sleeps in a hundred would else make all sleeps too dear to be taken.
 const OUTLIER: u64 = 2;
 /// What timers cost when nothing tells, in ns.
 const LATE_LEAST: u64 = 1_000;
