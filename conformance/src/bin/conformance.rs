@@ -98,7 +98,7 @@ struct Select {
     /// Only cases whose family::name matches (`*` stands for anything).
     #[arg(long = "case", default_value = "*")]
     pattern: String,
-    /// For programs.
+    /// JSON, for programs.
     #[arg(long)]
     json: bool,
     /// What one case may take, in seconds.

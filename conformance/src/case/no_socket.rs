@@ -1,4 +1,4 @@
-//! In which order a request's file, its socket, its buffer and its flags are asked for.
+//! The order in which a request's file, its socket, its buffer and its flags are asked for.
 
 use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;

@@ -56,7 +56,7 @@ struct Client {
 struct Churn {
     ledger: Ledger<Token>,
     clients: Vec<Client>,
-    /// For each client, and each server by descriptor, a buffer.
+    /// A buffer for each client, and for each server by descriptor.
     memory: Map,
     /// The listeners' addresses: where, and how long.
     names: [(usize, u64); 2],

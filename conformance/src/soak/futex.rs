@@ -38,7 +38,7 @@ struct Common {
     words: [[Word; WORDS]; 2],
     /// What requests wait for whose ring is closed.
     left: Word,
-    /// For either set, how many waiters the wakes had, and how many requests ended with one.
+    /// Counts for either set: how many waiters the wakes had, and how many requests ended with one.
     woken: [AtomicU64; 2],
     ended: [AtomicU64; 2],
     rounds: AtomicU64,

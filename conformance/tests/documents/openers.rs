@@ -11,8 +11,9 @@ const NOWHERE: &[&str] = &[
 
 /// No docs open so but a function's, which may say when it is called.
 const NO_NOUN: &[&str] = &[
-    "Above", "After", "Before", "Behind", "Below", "Between", "Held", "Since", "Taken", "There",
-    "Under", "Unless", "Until", "While", "Without",
+    "Above", "After", "At", "Before", "Behind", "Below", "Between", "By", "For", "From", "Held",
+    "In", "On", "Since", "Taken", "There", "To", "Under", "Unless", "Until", "While", "With",
+    "Without",
 ];
 
 /// Item docs of a file that open with a word of the lists: the line, from 1, and the text.

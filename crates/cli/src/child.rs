@@ -21,7 +21,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Exited,
-    /// By this signal.
+    /// An end by this signal.
     Killed(i32),
     /// Nobody tells.
     Unknown,

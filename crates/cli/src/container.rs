@@ -1,4 +1,4 @@
-//! In which container a process is, as far as its host can tell.
+//! The container that a process is in, as far as its host can tell.
 
 use crate::{files, sys};
 

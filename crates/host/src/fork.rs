@@ -38,8 +38,8 @@ pub struct AtFork {
     /// The step before the fork: takes the lock that the child is to find free. Called with the
     /// locks of all rings held.
     pub hold: fn() -> Option<Box<dyn Any>>,
-    /// In the child, which holds no lock any more. Where the fork was noticed late, a lock may be
-    /// held for ever, by a thread that the child does not have.
+    /// The step in the child, which holds no lock any more. Where the fork was noticed late, a lock
+    /// may be held for ever, by a thread that the child does not have.
     pub child: fn(&Child),
 }
 

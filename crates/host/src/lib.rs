@@ -3,7 +3,7 @@
 // The text is for those who work on it, too: with --document-private-items they have the links.
 #![allow(rustdoc::private_intra_doc_links)]
 
-/// For what macros of this crate expand to.
+/// A name for what macros of this crate expand to.
 #[doc(hidden)]
 pub use std as __std;
 

@@ -289,7 +289,7 @@ fn inline_close() -> Outcome {
 /// The CQ ring has an offset of its own, however it is mapped.
 fn inline_mmap() -> Outcome {
     const CQ_RING: usize = 0x800_0000;
-    /// In 32-bit words of struct io_uring_params: cq_off.ring_entries.
+    /// An index in 32-bit words of struct io_uring_params: cq_off.ring_entries.
     const RING_ENTRIES: usize = 23;
     let (fd, params) = bare_ring();
     // SAFETY: a new mapping, of which the first page is read.

@@ -54,12 +54,12 @@ pub enum Engine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Intercept {
-    /// By patching; by the trap as well if a program that needs our rings has a site that cannot be
-    /// patched.
+    /// Interception by patching; by the trap as well if a program that needs our rings has a site
+    /// that cannot be patched.
     Auto,
-    /// By patching only.
+    /// Interception by patching only.
     Patch,
-    /// By the trap only, set from the start.
+    /// Interception by the trap only, set from the start.
     Sigsys,
     /// No interception.
     None,

@@ -67,9 +67,9 @@ fn sigsys_blocked_or_handled_by_the_program() {
 /// What systemd's MemoryDenyWriteExecute= sets.
 #[derive(Clone, Copy)]
 enum Denied {
-    /// By `prctl(PR_SET_MDWE)`.
+    /// Denied by `prctl(PR_SET_MDWE)`.
     ByPrctl,
-    /// By seccomp: mprotect to PROT_EXEC, mmap to PROT_WRITE and PROT_EXEC.
+    /// Denied by seccomp: mprotect to PROT_EXEC, mmap to PROT_WRITE and PROT_EXEC.
     BySeccomp,
     /// Calls as by seccomp, and pwrite(2) as well, which would write to /proc/self/mem.
     AndWrites,

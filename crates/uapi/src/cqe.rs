@@ -16,7 +16,7 @@ pub const IORING_CQE_F_NOTIF: u32 = 1 << 3;
 pub const IORING_CQE_F_BUF_MORE: u32 = 1 << 4;
 pub const IORING_CQE_F_SKIP: u32 = 1 << 5;
 pub const IORING_CQE_F_32: u32 = 1 << 15;
-/// In `res` of a notification: the data was copied.
+/// A bit in `res` of a notification: the data was copied.
 pub const IORING_NOTIF_USAGE_ZC_COPIED: u32 = 1 << 31;
 pub const IORING_CQE_BUFFER_SHIFT: u32 = 16;
 /// The network card took a packet's time; above that, what happened then.

@@ -144,12 +144,12 @@ pub const IORING_MSG_RING_FLAGS_PASS: u32 = 1 << 1;
 
 pub const IORING_FIXED_FD_NO_CLOEXEC: u32 = 1 << 0;
 
-/// In `ioprio` of ACCEPT.
+/// A bit in `ioprio` of ACCEPT.
 pub const IORING_ACCEPT_MULTISHOT: u16 = 1 << 0;
 pub const IORING_ACCEPT_DONTWAIT: u16 = 1 << 1;
 pub const IORING_ACCEPT_POLL_FIRST: u16 = 1 << 2;
 
-/// In `ioprio` of SEND, RECV and their kin.
+/// A bit in `ioprio` of SEND, RECV and their kin.
 pub const IORING_RECVSEND_POLL_FIRST: u16 = 1 << 0;
 pub const IORING_RECV_MULTISHOT: u16 = 1 << 1;
 pub const IORING_RECVSEND_FIXED_BUF: u16 = 1 << 2;

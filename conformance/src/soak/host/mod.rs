@@ -37,7 +37,7 @@ const NUMBERS: (i32, i32) = (400, 16);
 /// One thing that a process does. False: it can't be done here.
 type Disturbance = fn(&mut Place) -> Check<bool>;
 
-/// By name, as `--without` takes them.
+/// The disturbances by name, as `--without` takes them.
 const DISTURBANCES: [(&str, Disturbance); 7] = [
     ("locks", locks::run),
     ("rights", rights::run),

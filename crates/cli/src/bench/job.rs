@@ -24,7 +24,7 @@ pub struct Job {
     pub rwmix: u8,
     pub direct: bool,
     pub setup_flags: u32,
-    /// By its slot in the registered table.
+    /// The file, by its slot in the registered table.
     #[serde(default)]
     pub fixed_files: bool,
     /// Submit and wait by two calls, and time both.
@@ -116,7 +116,7 @@ pub struct Report {
     /// /proc.
     pub machine_us: u64,
     pub steal_us: u64,
-    /// From before submission to after completion. For NOP, of a whole batch.
+    /// Latency from before submission to after completion. For NOP, of a whole batch.
     pub lat: Lat,
     pub slat: Option<Lat>,
     pub clat: Option<Lat>,

@@ -28,7 +28,7 @@ const TAKE: Duration = Duration::from_millis(10);
 /// How the workers are started.
 #[derive(Clone, Copy, Debug)]
 pub struct Runner<'a> {
-    /// With io_uring denied, save for the kernel's.
+    /// True with io_uring denied, save for the kernel's.
     pub deny: bool,
     /// More for `softring run`.
     pub options: &'a [&'a str],

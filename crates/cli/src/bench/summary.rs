@@ -1,4 +1,4 @@
-//! From reports to rows: medians per engine, ratios to the first one, pair by pair.
+//! The way from reports to rows: medians per engine, ratios to the first one, pair by pair.
 
 use super::job::Report;
 use super::stats::{Ratio, median, ratio, spread};
@@ -19,7 +19,7 @@ pub struct Summary {
     pub cpu_us_per_io: f64,
     /// (max − min) / median of the IOPS.
     pub spread: f64,
-    /// To the first engine, of the same round.
+    /// Ratio to the first engine, of the same round.
     pub iops_ratio: Option<Ratio>,
     pub cpu_per_io_ratio: Option<Ratio>,
     pub runs: Vec<Report>,

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// it with. What it takes to do so at all is no request, and comes before the announcement.
 type Step = fn(&mut Ring, &dyn Fn()) -> Option<io::Result<()>>;
 
-/// In this order: those whose preparations a policy may kill for come last.
+/// The steps, in their order: those whose preparations a policy may kill for come last.
 const STEPS: [(&str, Step); 4] = [
     ("a timeout", timeout),
     ("a read by a worker thread", by_worker),

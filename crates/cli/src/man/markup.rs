@@ -1,4 +1,4 @@
-//! From the plain text of `sections.txt` and `softring.7.txt` to roff.
+//! A translation from the plain text of `sections.txt` and `softring.7.txt` to roff.
 //!
 //! `# TITLE` begins a section. A line that is followed by one with `: ` at its front is the tag of
 //! a definition. Lines with four blanks at their front are examples. Words between backticks are

@@ -11,7 +11,7 @@ use std::{fs, io};
 /// `@ PAGE…` says to which pages the sections below belong, by the words behind `softring`.
 const SECTIONS: &str = include_str!("sections.txt");
 const OVERVIEW: &str = include_str!("softring.7.txt");
-/// In which order the sections of `sections.txt` stand in a page.
+/// The order in which the sections of `sections.txt` stand in a page.
 const ORDER: [&str; 5] = ["EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES", "SEE ALSO"];
 
 /// Writes a page for the command and each of its subcommands that is not hidden, and `softring.7`.

@@ -19,7 +19,7 @@ pub enum Trouble {
     Fatal { code: u8, what: String, hint: String },
     /// A program that starts, but the preload library will not be in it.
     Unreachable { what: String, hint: String },
-    /// With the preload library it would not start.
+    /// A program that would not start with the preload library.
     Harmed { what: String, hint: String },
 }
 
@@ -37,7 +37,7 @@ fn missing(what: String, hint: &str) -> Trouble {
 /// How a program is to be started.
 #[derive(Clone, Copy)]
 struct Start<'a> {
-    /// With this library.
+    /// The library that it gets.
     lib: Option<&'a Path>,
     /// True under no_new_privs, which this process has or is about to set.
     held: bool,

@@ -21,7 +21,7 @@ pub struct Run {
     pub times: Option<(u64, u64)>,
 }
 
-/// For programs. Of several runs all are added up.
+/// The report for programs. Of several runs all are added up.
 #[derive(Serialize)]
 struct Report {
     runs: usize,

@@ -24,7 +24,7 @@ pub struct Watch {
     family: Family,
     /// Where all of them bring their pages, if they were told so.
     listener: Option<Listener>,
-    /// By process, which has another page for each program that it becomes, and by page.
+    /// Pages by process, which has another page for each program that it becomes, and by page.
     pages: BTreeMap<(i32, u64), Watched>,
     /// How many may be open.
     most: usize,

@@ -55,7 +55,7 @@ pub struct Ring {
     pub ops: BTreeMap<String, u64>,
     /// Requests that failed, by operation.
     op_errors: BTreeMap<String, u64>,
-    /// By operation.
+    /// Latencies by operation.
     latency: BTreeMap<String, Latency>,
 }
 

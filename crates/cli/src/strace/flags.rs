@@ -86,7 +86,7 @@ pub const POLL: Names = &[
     (1 << 31, "EPOLLET"),
 ];
 
-/// In `len` of a poll.
+/// Flags in `len` of a poll.
 pub const POLL_HOW: Names = named![
     IORING_POLL_ADD_MULTI,
     IORING_POLL_UPDATE_EVENTS,
@@ -133,7 +133,7 @@ pub const MSG: Names = &[
     (0x4000_0000, "MSG_CMSG_CLOEXEC"),
 ];
 
-/// In `ioprio` of sends and receives.
+/// Flags in `ioprio` of sends and receives.
 pub const NET_HOW: Names = named![
     IORING_RECVSEND_POLL_FIRST,
     IORING_RECV_MULTISHOT,
@@ -143,7 +143,7 @@ pub const NET_HOW: Names = named![
     IORING_SEND_VECTORIZED,
 ];
 
-/// In `ioprio` of ACCEPT.
+/// Flags in `ioprio` of ACCEPT.
 pub const ACCEPT_HOW: Names =
     named![IORING_ACCEPT_MULTISHOT, IORING_ACCEPT_DONTWAIT, IORING_ACCEPT_POLL_FIRST];
 
@@ -183,7 +183,7 @@ pub const OPEN: Names = &[
     (0o1000_0000, "O_PATH"),
 ];
 
-/// In the lowest two bits of the same.
+/// Values in the lowest two bits of the same.
 pub const ACCESS: Names = &[(0, "O_RDONLY"), (1, "O_WRONLY"), (2, "O_RDWR")];
 
 pub const RESOLVE: Names = &[

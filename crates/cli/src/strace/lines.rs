@@ -1,4 +1,4 @@
-//! From events to lines: what is known of each request until it has ended.
+//! The way from events to lines: what is known of each request until it has ended.
 
 use super::args::{Said, operation};
 use super::errnos::result;
@@ -72,7 +72,7 @@ pub struct Lines {
     names: HashMap<(u32, u64, bool, i32), String>,
     /// Parts of a name that is being told.
     local: Vec<u8>,
-    /// By ring: the place of the next request in the chain that its last one is part of.
+    /// Chains by ring: the place of the next request in the chain that its last one is part of.
     chains: HashMap<Ring, u32>,
     /// What is to be written.
     pub text: String,

@@ -51,7 +51,7 @@ struct Writer<'a, W, F> {
     lives: HashMap<(u32, u32), Life>,
     names: HashMap<(u32, bool, i32), String>,
     local: Vec<u8>,
-    /// For how long a thread slept in the call that it is in, by source, in ns.
+    /// Times for which a thread slept in the call that it is in, by source, in ns.
     slept: HashMap<(u32, u32), u64>,
     told: Told,
     flows: u64,

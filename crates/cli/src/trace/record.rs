@@ -44,7 +44,7 @@ pub struct Record {
     events: VecDeque<Recorded>,
     keep: usize,
     pub sources: Vec<Source>,
-    /// By process and ring.
+    /// Sources by process and ring.
     known: HashMap<(u32, u64), u32>,
     /// What descriptors meant when the first event that is kept came: by source, whether it is a
     /// slot, and number.

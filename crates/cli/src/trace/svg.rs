@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// Requests, and threads, that are shown.
 const ROWS: usize = 24;
 const THREADS: usize = 6;
-/// In pixels: the picture, the names' column, a row.
+/// Sizes in pixels: the picture, the names' column, a row.
 const WIDTH: f64 = 960.0;
 const NAMES: f64 = 170.0;
 const ROW: f64 = 16.0;

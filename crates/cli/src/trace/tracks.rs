@@ -16,7 +16,7 @@ struct Track {
 /// The tracks of all rings.
 #[derive(Debug, Default)]
 pub struct Tracks {
-    /// By source.
+    /// Tracks by source.
     rings: Vec<Vec<Track>>,
     used: u32,
 }

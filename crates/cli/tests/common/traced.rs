@@ -91,7 +91,7 @@ pub fn events(trace: &Value) -> &Vec<Value> {
     trace["traceEvents"].as_array().expect("a list")
 }
 
-/// By process and thread.
+/// Events by process and thread.
 type Thread = (u64, Option<u64>);
 
 /// What threads did, and the arrows between that, by the rules of the Trace Event Format: slices of

@@ -36,7 +36,7 @@ pub(crate) struct Each {
     all: Box<[Futex]>,
     /// The waiters, until the request is over.
     waiters: Mutex<Vec<Arc<FutexWaiter>>>,
-    /// In whose name the request waits: the first.
+    /// The waiter in whose name the request waits: the first.
     leader: OnceLock<Weak<FutexWaiter>>,
     /// The futex whose wake has ended the request.
     claimed: OnceLock<usize>,

@@ -81,7 +81,8 @@ pub(crate) const STICKY: u32 = EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP;
 /// What the process has once: all zero at first, so it takes memory only where it is used.
 #[derive(Debug)]
 struct OfProcess {
-    /// In how many rings' sets a number is registered; with 255 it is as if in all, for good.
+    /// The number of rings in whose sets a number is registered; with 255 it is as if in all, for
+    /// good.
     registered: [AtomicU8; NUMBERS],
     /// How many threads are about to close a number; with 255 it is never registered again.
     closing: [AtomicU8; NUMBERS],

@@ -93,11 +93,11 @@ pub(crate) struct PollSet {
     /// Tells of steps of the clock; edge-triggered as well.
     pub(super) clock: Option<InternalFd>,
     pub(super) armed: u32,
-    /// By number.
+    /// Registrations by number.
     pub(super) registrations: Vec<Registration>,
     /// Somebody came to wait on one of those since they were last checked.
     pub(super) unchecked: bool,
-    /// By number; those beyond [`ONE_SHOTS_MAX`] are only ever a request's own.
+    /// One-shots by number; those beyond [`ONE_SHOTS_MAX`] are only ever a request's own.
     one_shots: Vec<OneShot>,
     /// The kernel tells whether two numbers mean the same open file.
     pub(crate) compares: bool,

@@ -36,7 +36,7 @@ pub(crate) const MSG_DONTWAIT: u32 = 0x40;
 pub(crate) const MSG_WAITALL: u32 = 0x100;
 pub(crate) const MSG_ERRQUEUE: u32 = 0x2000;
 pub(crate) const MSG_NOSIGNAL: u32 = 0x4000;
-/// For programs of 32 bits; their system calls alone may be given it.
+/// The flag for programs of 32 bits; their system calls alone may be given it.
 pub(crate) const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
 
 pub(crate) const POLLRDHUP: i16 = 0x2000;

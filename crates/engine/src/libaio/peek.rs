@@ -21,7 +21,7 @@ const SPIN_NS: u64 = 1_000_000;
 /// A thread for which so long a time passes between two peeks did not run meanwhile: others want
 /// the processor. In time-stamp cycles: 80 to 400 µs on machines of 5 to 1 GHz.
 const PUT_ASIDE_CYCLES: u64 = 400_000;
-/// For how long its waits sleep then, in ns, at first and at most.
+/// Times for which its waits sleep then, in ns, at first and at most.
 const SLEEPS: core::ops::Range<u64> = 20_000_000..1_000_000_000;
 /// One that is put aside again within so many times that sleeps twice as long.
 const SOON: u64 = 4;
@@ -59,7 +59,7 @@ pub struct Wait {
 pub(super) struct Manners {
     /// The time until which its waits sleep, in ns of CLOCK_MONOTONIC; 0: it was never put aside.
     until: AtomicU64,
-    /// For how long that was.
+    /// The length of that sleep.
     time: AtomicU64,
 }
 

@@ -15,7 +15,7 @@ const FLAGS: u32 = IORING_NOP_INJECT_RESULT
     | IORING_NOP_TW
     | IORING_NOP_CQE32;
 
-/// For what only is to end.
+/// The opcode for what only is to end.
 pub(crate) const OPCODE: u8 = IORING_OP_NOP;
 
 /// The opcode is none that there is: the request fails as a NOP.

@@ -39,7 +39,7 @@ const KNOWN: u32 = 16;
 /// A submission that does not come after the longest known gap is polled for until so many times
 /// that gap have passed.
 const OVERDUE: u64 = 2;
-/// At so many gaps, all count half.
+/// The number of gaps at which all count half.
 const FULL: u32 = 2048;
 /// Buckets per doubling, and the first: 2^10 ns.
 const SUB: u32 = 3;

@@ -120,7 +120,7 @@ pub(crate) struct FileTable {
     pub(super) deposits: Vec<Deposit>,
     /// Files may exist that they do not find.
     pub(super) fresh: bool,
-    /// In a forked child that has not used the ring yet: what was deposited is closed.
+    /// True in a forked child that has not used the ring yet: what was deposited is closed.
     pub(super) away: bool,
 }
 

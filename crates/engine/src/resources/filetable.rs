@@ -10,7 +10,7 @@ use softring_host::fd::InternalFd;
 use softring_uapi::IORING_FILE_INDEX_ALLOC;
 use softring_uapi::errno::{Errno, Result};
 
-/// In the array of an update: leave this slot as it is (`IORING_REGISTER_FILES_SKIP`).
+/// A mark in the array of an update: leave this slot as it is (`IORING_REGISTER_FILES_SKIP`).
 pub(crate) const FILES_SKIP: i32 = -2;
 
 /// What an update puts into consecutive slots.

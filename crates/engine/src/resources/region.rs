@@ -13,9 +13,9 @@ const PAGE: u64 = 4096;
 /// Where a region lies.
 #[derive(Debug)]
 enum Memory {
-    /// In the program's memory, which it may unmap: read by system calls only.
+    /// Memory of the program's memory, which it may unmap: read by system calls only.
     User { addr: u64, len: u64 },
-    /// In the ring's file.
+    /// Memory in the ring's file.
     Ours(Region),
 }
 

@@ -40,9 +40,9 @@ const _: () = assert!(size_of::<Outcome>() == 8);
 /// May an attempt block?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Try {
-    /// On the submitter: never block, answer [`Outcome::Retry`] instead.
+    /// An attempt on the submitter: never block, answer [`Outcome::Retry`] instead.
     Nonblock,
-    /// On a worker: block as long as it takes.
+    /// An attempt on a worker: block as long as it takes.
     Block,
 }
 

@@ -16,17 +16,17 @@ pub(crate) enum Phase {
     /// Waits for readiness, or for its turn to. It stays so through the attempt that an event
     /// brings.
     Polling(Poll),
-    /// In the timeout queue.
+    /// Waiting in the timeout queue.
     Timer(Timer),
     /// The timeout's time came at `deadline`, on that clock, and it ends with that.
     Expired { clock: Clock, deadline: u64 },
-    /// In the queue of workers: none has begun it.
+    /// Waiting in the queue of workers: none has begun it.
     Queued,
-    /// With a worker, which has its call.
+    /// Running with a worker, which has its call.
     Worker(OnWorker),
-    /// With the kernel's aio, under a number that meant this file then (`History::file`).
+    /// Waiting for the kernel's aio, under a number that meant this file then (`History::file`).
     Aio(u16),
-    /// With a modelled device: its data have moved, its time has not come.
+    /// Waiting for a modelled device: its data have moved, its time has not come.
     Modelled,
     /// A thread waits for its event.
     Sleeping(Arc<FutexWaiter>),

@@ -7,7 +7,7 @@ use super::Count;
 const UNIT: u32 = 4;
 /// Steps of a power of two, as a power of two.
 const STEPS: u32 = 3;
-/// From 2^36 ns (69 s) on all is one: the last bucket.
+/// The last bucket: 2^36 ns (69 s) and more.
 const TOP: u32 = 36;
 /// Buckets of a histogram.
 pub const BUCKETS: usize = ((TOP - UNIT - STEPS + 1) << STEPS) as usize + 1;

@@ -132,15 +132,15 @@ pub struct Reissue {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Routes {
-    /// To the poll set, by reissue.
+    /// Requests to the poll set, by reissue.
     pub(crate) poll: Count,
-    /// To the kernel's aio.
+    /// Requests to the kernel's aio.
     pub(crate) aio: Count,
-    /// To a worker.
+    /// Requests to a worker.
     pub worker: Count,
     /// Completed as a modelled disk would (`io::model`).
     pub(crate) model: Count,
-    /// To their own owner: timeouts, POLL_ADD, futexes, messages, children.
+    /// Requests to their own owner: timeouts, POLL_ADD, futexes, messages, children.
     pub(crate) queued: Count,
 }
 

@@ -26,7 +26,7 @@ use section::{Kind, SIZE_MAX, Slots};
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     words: Vec<u64>,
-    /// By opcode.
+    /// Latencies by opcode.
     pub latencies: BTreeMap<usize, Latencies>,
     /// The ring's workers, if it has needed any; several rings may have them in common.
     pub pool: Option<Pool>,

@@ -41,8 +41,8 @@ pub const KEY: usize = 32;
 pub const COMM: usize = 16;
 /// Bytes behind that: why there is no file, an errno; 0 if there is one.
 pub const WHY: usize = 4;
-/// In the place of an errno: there is a file, to be found in `/proc` (EREMCHG, which no call that
-/// makes one answers).
+/// A mark in the place of an errno: there is a file, to be found in `/proc` (EREMCHG, which no call
+/// that makes one answers).
 pub const FIND: i32 = 78;
 /// The number of who has none in a user namespace (`/proc/sys/kernel/overflowuid`).
 const OVERFLOW_UID: u32 = 65534;

@@ -1,4 +1,4 @@
-//! From a fetched SQE to its first attempt, and where it waits if that would block.
+//! The way from a fetched SQE to its first attempt, and where it waits if that would block.
 
 pub(crate) mod arm;
 pub(crate) mod batch;

@@ -26,7 +26,7 @@ use softring_uapi::errno::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Aio,
-    /// To a modelled device.
+    /// The route to a modelled device.
     Model,
     Worker,
     Poll,

@@ -56,7 +56,7 @@ struct Shared<const FENCE: bool> {
     begun: Threads,
     ended: Threads,
     setters: Threads,
-    /// In the kernel, under the file's lock: has the process a lock on the file?
+    /// The kernel's word, under the file's lock: has the process a lock on the file?
     locked: Mutex<bool>,
 }
 

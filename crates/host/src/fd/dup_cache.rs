@@ -33,7 +33,7 @@ const NUMBERS: usize = 64 * crate::fd::numbers::WORDS;
 static CACHE: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 /// Slots with a duplicate that they use themselves.
 static STAYING: AtomicU32 = AtomicU32::new(0);
-/// By duplicate: who uses it.
+/// Counts by duplicate: who uses it.
 static USERS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 
 /// What a slot says.

@@ -11,8 +11,8 @@ pub enum Kind {
     Unknown,
     /// Regular file or block device, buffered: `RWF_NOWAIT` tells whether it would block.
     Buffered,
-    /// On a file system in memory, which knows no `RWF_NOWAIT`, also if opened with O_DIRECT: plain
-    /// calls do not block.
+    /// A file on a file system in memory, which knows no `RWF_NOWAIT`, also if opened with
+    /// O_DIRECT: plain calls do not block.
     Memory,
     /// Regular file or block device opened with O_DIRECT: kernel aio is asynchronous, or says that
     /// it cannot be.

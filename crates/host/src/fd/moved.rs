@@ -37,9 +37,9 @@ const LOST: i32 = i32::MAX;
 const PAUSE: u64 = 1 << 21;
 const FD_CLOEXEC: usize = 1;
 
-/// By the number that a descriptor had at first: the one that it has now; 0: the same.
+/// The numbers, by the number that a descriptor had at first: the one that it has now; 0: the same.
 static NOW: [AtomicI32; NUMBERS] = [const { AtomicI32::new(0) }; NUMBERS];
-/// By number: the first one of the descriptor that has moved there; 0: none has.
+/// The first numbers, by number: the first one of the descriptor that has moved there; 0: none has.
 static FIRST: [AtomicI32; NUMBERS] = [const { AtomicI32::new(0) }; NUMBERS];
 /// A descriptor whose file is known, by its first number (0: none), and that file.
 static KNOWN: AtomicI32 = AtomicI32::new(0);

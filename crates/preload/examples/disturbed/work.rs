@@ -41,7 +41,7 @@ pub struct Work {
     kind: Kind,
     pub file: File,
     blocks: Vec<Block>,
-    /// By slot: how often it was used, and whether it is in flight.
+    /// Slots: how often it was used, and whether it is in flight.
     slots: Vec<(u32, bool)>,
     pub done: usize,
     /// Waits that a signal ended.

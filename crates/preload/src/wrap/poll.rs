@@ -30,7 +30,7 @@ use softring_uapi::errno::{Errno, Result};
 const FEW: usize = 32;
 /// A number that poll(2) answers POLLNVAL about; it passes over negative ones.
 const NEVER_OPEN: c_int = c_int::MAX;
-/// In the copy: a ring that is readable already.
+/// A mark in the copy: a ring that is readable already.
 const READY: c_int = c_int::MIN;
 const ENTRY: usize = size_of::<pollfd>();
 /// What a ring answers (`io_uring_poll`).

@@ -10,7 +10,7 @@ use softring_host::user;
 /// How long a poll may take, and the signal mask meanwhile.
 #[derive(Clone, Copy)]
 pub struct Limit {
-    /// In ns; none: no end.
+    /// Time in ns; none: no end.
     pub ns: Option<u64>,
     pub mask: Option<u64>,
     /// The kernel refuses the time, or it cannot be read.

@@ -12,7 +12,7 @@ const TRIES: usize = 9;
 /// No sleep is tried that is longer, in ns.
 const LONGEST: f64 = 4e6;
 
-/// At the rate of spin, in a row with many in flight.
+/// The floor at the rate of spin, in a row with many in flight.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Floor {
     /// CPU % of submitting and completing alone. On a modelled disk: on one that takes no time. On

@@ -37,7 +37,7 @@ pub struct IdleSleeps {
     /// Sleeps that were to end before the first completion, and of them those that did not.
     pub aimed: usize,
     pub over: usize,
-    /// From target to completion, of these: above 0, the target came first. Tenths of all are
+    /// Times from target to completion, of these: above 0, the target came first. Tenths of all are
     /// below the first and above the last.
     pub ahead_ns: [f64; 3],
     #[serde(skip)]

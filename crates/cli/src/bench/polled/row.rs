@@ -39,10 +39,10 @@ pub struct Measured {
     pub p999_ns: f64,
     pub cpu_percent: f64,
     pub cpu_us_per_io: f64,
-    /// To spin, of the same round.
+    /// Ratio to spin, of the same round.
     pub rate_vs_spin: Option<Ratio>,
     pub mean_vs_spin: Option<Ratio>,
-    /// To the better of block and hybrid, of the same round.
+    /// Ratio to the better of block and hybrid, of the same round.
     pub rate_vs_better: Option<Ratio>,
     pub runs: Vec<Report>,
 }

@@ -23,7 +23,7 @@ use std::thread;
 
 /// Rounds before those that count.
 const WARMUP: u32 = 1000;
-/// For so long nobody else needs this processor; then a worker might, if there is only one.
+/// The time for which nobody else needs this processor; then a worker might, if there is only one.
 const SPIN_NS: u64 = 50_000;
 /// A worker that takes longer has lost the request.
 const LOST_NS: u64 = 10_000_000_000;

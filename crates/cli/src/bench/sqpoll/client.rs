@@ -56,7 +56,7 @@ struct Client<'a> {
     fd: i32,
     slots: Slots,
     idle: Vec<u32>,
-    /// By slot, when it was to be submitted.
+    /// Times, by slot, when it was to be submitted.
     due: Vec<Instant>,
     random: Random,
     counts: Counts,

@@ -39,7 +39,7 @@ const PAUSE_MAX: u64 = 1_000_000;
 /// Polls between two reads of the clock, while the thread spins.
 const POLLS: u32 = 64;
 
-/// For how long there was no work.
+/// The time for which there was no work.
 #[derive(Debug, Default)]
 pub(super) struct Vain {
     /// The time since there was none, in ns; 0: there was some.

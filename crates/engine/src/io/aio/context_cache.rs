@@ -27,7 +27,7 @@ use softring_host::sync::real::{Mutex, MutexGuard};
 #[derive(Debug)]
 pub(super) struct CachedContext {
     pub(crate) id: usize,
-    /// For how many iocbs it was made.
+    /// The number of iocbs that it was made for.
     pub(crate) depth: u32,
     /// `None` where the mapped ring is not of the known form.
     pub(crate) ring: Option<Ring>,

@@ -49,11 +49,12 @@ pub(crate) struct Token(u32);
 #[derive(Debug)]
 pub(crate) struct AioCtx {
     id: usize,
-    /// For how many iocbs the kernel made it.
+    /// The number of iocbs that the kernel made it for.
     depth: u32,
     /// `None` where the mapped ring is not of the known form: then reaping asks the kernel.
     ring: Option<Ring>,
-    /// At fixed addresses: the kernel names an iocb by its address, in events and in io_cancel.
+    /// Iocbs at fixed addresses: the kernel names an iocb by its address, in events and in
+    /// io_cancel.
     slots: Box<[iocb]>,
     state: Box<[Slot]>,
     /// What names each for whoever keeps track of those in flight.

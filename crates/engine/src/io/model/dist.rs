@@ -28,7 +28,7 @@ pub(crate) struct Slow {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Dist {
     pub(crate) shape: Shape,
-    /// In ns.
+    /// Mean in ns.
     pub(crate) mean: f64,
     /// Standard deviation, in ns; of the second mode, the same share of its mean.
     pub(crate) deviation: f64,

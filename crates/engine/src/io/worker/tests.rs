@@ -1,5 +1,5 @@
-//! On real threads; and under loom (`ci/loom.sh`) the hand-over between a submitter and a worker
-//! that is about to leave.
+//! Tests on real threads; and under loom (`ci/loom.sh`) the hand-over between a submitter and a
+//! worker that is about to leave.
 
 use super::*;
 

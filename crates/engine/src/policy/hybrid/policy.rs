@@ -42,7 +42,7 @@ impl Load {
     }
 }
 
-/// At depth 1 spinning is worth it for a request that takes no longer, in ns.
+/// The time of a request that is worth spinning for at depth 1, in ns.
 const SPIN_WORTH: u64 = 1_000_000;
 
 /// What to do at one moment.

@@ -42,7 +42,7 @@ const BUSY_MOST: f64 = 2.0;
 const WEIGHT: u8 = 8;
 /// Batches in a row that were missed when they came are a sign, too.
 const MISSES: u8 = 4;
-/// At the last step every so manieth sleep has its batch watched: the processor time that this
+/// The part of sleeps whose batch is watched at the last step: the processor time that this
 /// takes is as long as a sleep.
 const WATCH_EVERY: u32 = 32;
 /// A device that was not known to be busy is tried by one sleep in so many times what a request
@@ -114,7 +114,7 @@ pub(super) struct Utilisation {
     interval: u64,
     /// How many of [`STEPS`] are taken.
     step: u8,
-    /// For how much of the time the device works, by how many batches.
+    /// The part of the time in which the device works, by how many batches.
     busy: f64,
     shown: u8,
     missed: u8,

@@ -90,7 +90,7 @@ pub enum Step {
     Aio,
     /// The request is with a modelled disk, which has it done in `value` ns.
     Model,
-    /// With its own owner: a timeout, a poll, a futex, a child.
+    /// A wait with its own owner: a timeout, a poll, a futex, a child.
     Queued,
     /// The request waits behind a barrier.
     Drained,
@@ -157,28 +157,28 @@ impl Step {
     }
 }
 
-/// In `flags` of an ended request: no CQE tells of it.
+/// A bit in `flags` of an ended request: no CQE tells of it.
 pub const NO_CQE: u8 = 1 << 7;
-/// In `flags` of a name: of a slot of the table of registered files.
+/// A bit in `flags` of a name: of a slot of the table of registered files.
 pub const FIXED: u8 = 1;
-/// In `value` of a text: the path, or name, that `addr` points to.
+/// A mark in `value` of a text: the path, or name, that `addr` points to.
 pub(crate) const TEXT_FIRST: i32 = 0;
 /// The second path.
 pub const TEXT_SECOND: i32 = 1;
 /// A structure: a socket's address, `openat2`'s `open_how`, a timeout's time in ns.
 pub const TEXT_STRUCTURE: i32 = 2;
-/// In `req` of an address: that of this end, or of the other.
+/// A mark in `req` of an address: that of this end, or of the other.
 pub const LOCAL: u32 = 0;
 pub(crate) const PEER: u32 = 1;
-/// In the header: descriptors are to be named.
+/// A bit in the header: descriptors are to be named.
 pub(crate) const WANT_NAMES: u64 = 1;
 
 /// One event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// In ticks of the clock that the header names.
+    /// Time in ticks of the clock that the header names.
     pub time: u64,
-    /// By step: a user_data, or when a stretch began.
+    /// Data by step: a user_data, or when a stretch began.
     pub data: u64,
     /// The number of the request of its ring, from 1 on; 0: none.
     pub req: u32,
@@ -186,7 +186,7 @@ pub struct Event {
     pub tid: u32,
     pub step: Step,
     pub opcode: u8,
-    /// By step: flags of a CQE, or of a name.
+    /// Flags by step: flags of a CQE, or of a name.
     pub flags: u8,
     pub value: i32,
 }

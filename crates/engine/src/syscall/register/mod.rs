@@ -57,7 +57,7 @@ pub(crate) enum Run {
     /// A call without it, because it takes another ring's or waits: the ring, a descriptor of it,
     /// pointer, count.
     Free(fn(&Arc<Ring>, i32, u64, u32) -> Result<usize>),
-    /// With or without a ring: pointer, count.
+    /// A call with or without a ring: pointer, count.
     Blind(fn(u64, u32) -> Result<usize>),
     /// A call without a ring only: pointer, count.
     Ringless(fn(u64, u32) -> Result<usize>),

@@ -1,4 +1,5 @@
-//! From a stub into Rust, with every register kept that `syscall` keeps: all but rax, rcx and r11.
+//! The entry from a stub into Rust, with every register kept that `syscall` keeps: all but rax, rcx
+//! and r11.
 //!
 //! Vector registers may be live over an inline call, and both the engine's code and libc's memcpy
 //! use them. While XINUSE says that nothing beyond xmm is in use, sixteen moves save it all; else

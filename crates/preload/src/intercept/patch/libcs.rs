@@ -17,7 +17,7 @@ const MOVES: [u8; 18] = [
 ];
 const LAST_MOVE: [u8; text::JUMP] = [0x4c, 0x8b, 0x4c, 0x24, 0x08];
 const SYSCALL: [u8; text::SYSCALL] = [0x0f, 0x05];
-/// With which it begins where the compiler was asked for branch protection.
+/// The instruction with which it begins where the compiler was asked for branch protection.
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// Has libc's `syscall()` check the number. False if it could not be patched.

@@ -33,7 +33,7 @@ const PAGE: usize = 4096;
 /// Room for a stub: at most 48 replaced instructions are rare; a site that needs more is left
 /// alone.
 const ROOM: usize = 320;
-/// At the beginning of a pool: addresses of the entry and of [`NUMBERS`].
+/// Slots at the beginning of a pool: addresses of the entry and of [`NUMBERS`].
 const SLOTS: usize = 2;
 const SLOT: usize = size_of::<usize>();
 /// How far a 32-bit displacement reaches, less what modules and stubs measure themselves.

@@ -11,7 +11,7 @@ pub enum TraceKind {
     Bimodal,
     /// 60 µs at least; one in a hundred takes ten times that, one in ten thousand a hundred times.
     HeavyTail,
-    /// From 50 µs to 450 µs and back, a jump now and then.
+    /// Times from 50 µs to 450 µs and back, a jump now and then.
     Drifting,
     /// As constant, but the program lets eight minutes pass before it polls, once in 500 requests.
     Pausing,
