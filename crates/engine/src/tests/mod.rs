@@ -1,5 +1,5 @@
-//! What happens to requests between SQE and CQE, against small models: links, barriers, cancels,
-//! timeouts, further attempts, the order of completions. A ring in anonymous memory has no
+//! What happens to requests between SQE and CQE, against small models: submission, links, barriers,
+//! cancels, timeouts, further attempts, the order of completions. A ring in anonymous memory has no
 //! descriptor, and what a transport would bring comes by the request's id, as transports bring it.
 
 mod cancel;
@@ -7,6 +7,7 @@ mod drain;
 mod link;
 mod order;
 mod reissue;
+mod submit;
 mod timeouts;
 
 use crate::io::token::ReqId;
@@ -15,6 +16,7 @@ use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::request::Phase;
 use crate::ring::turn::Turn;
 use core::sync::atomic::Ordering::{Acquire, Release};
+use softring_uapi::errno::Result;
 use softring_uapi::*;
 use std::sync::Arc;
 
@@ -29,8 +31,14 @@ struct TestRing {
 }
 
 impl TestRing {
+    /// Where a failed SQE ends no batch.
     fn new(sq_entries: u32, cq_entries: u32, flags: u32) -> Self {
-        let geo = Geometry { flags: flags | IORING_SETUP_SUBMIT_ALL, sq_entries, cq_entries };
+        Self::with(sq_entries, cq_entries, flags | IORING_SETUP_SUBMIT_ALL)
+    }
+
+    /// A ring of these setup flags and no others.
+    fn with(sq_entries: u32, cq_entries: u32, flags: u32) -> Self {
+        let geo = Geometry { flags, sq_entries, cq_entries };
         let mem = Rings::anonymous(geo).expect("memory");
         let ctx = Ctx::new(mem, geo.flags, |_| panic!("nothing here is a worker's"));
         Self { ring: Ring::new(0, ctx), geo }
@@ -42,18 +50,45 @@ impl TestRing {
 
     /// Puts SQEs into the queue, has the engine take them, and does what `enter` does afterwards.
     fn submit(&self, sqes: &[io_uring_sqe]) {
-        let mut ctx = self.lock();
-        let tail = ctx.mem.rings.word(off::SQ_TAIL).load(Acquire);
-        for (i, sqe) in sqes.iter().enumerate() {
-            let slot = (tail + i as u32) & (self.geo.sq_entries - 1);
-            let array = ctx.mem.array.expect("an array") + slot as usize * 4;
-            ctx.mem.rings.word(array).store(slot, Release);
-            ctx.mem.sqes.store(slot as usize * 64, *sqe);
+        self.queue(sqes);
+        assert_eq!(self.enter(sqes.len() as u32), Ok(sqes.len() as u32));
+    }
+
+    /// Puts SQEs into the queue.
+    fn queue(&self, sqes: &[io_uring_sqe]) {
+        let ctx = self.lock();
+        let tail = ctx.mem.rings.word(off::SQ_TAIL);
+        let first = tail.load(Acquire);
+        for (at, sqe) in (first..).zip(sqes) {
+            let slot = at & (self.geo.sq_entries - 1);
+            if let Some(array) = ctx.mem.array {
+                ctx.mem.rings.word(array + slot as usize * 4).store(slot, Release);
+            }
+            ctx.mem.sqes.store(slot as usize * self.geo.sqe_size(), *sqe);
         }
-        ctx.mem.rings.word(off::SQ_TAIL).store(tail + sqes.len() as u32, Release);
-        let older = sqes.len() > 1 || ctx.in_flight();
-        assert_eq!(ctx.submit_sqes(sqes.len() as u32), Ok(sqes.len() as u32));
+        tail.store(first + sqes.len() as u32, Release);
+    }
+
+    /// Writes an entry of the SQ's array.
+    fn index(&self, at: u32, slot: u32) {
+        let ctx = self.lock();
+        let array = ctx.mem.array.expect("an array");
+        ctx.mem.rings.word(array + at as usize * 4).store(slot, Release);
+    }
+
+    /// Has the engine take up to `want` SQEs, and does what `enter` does afterwards: what that
+    /// answers.
+    fn enter(&self, want: u32) -> Result<u32> {
+        let mut ctx = self.lock();
+        let older = want > 1 || ctx.in_flight();
+        let taken = ctx.submit_sqes(want);
         ctx.after_submit(false, older);
+        taken
+    }
+
+    /// A word that the program shares.
+    fn word(&self, at: usize) -> u32 {
+        self.lock().mem.rings.word(at).load(Acquire)
     }
 
     /// Takes up to `most` completions: `user_data`, result, flags.
