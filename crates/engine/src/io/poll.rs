@@ -19,6 +19,7 @@ use alloc::vec::Vec;
 
 use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use super::epoll::Instance;
 use crate::io::persistent::Registration;
 use crate::io::token::ReqId;
 use softring_host::calls::epoll;
@@ -70,6 +71,10 @@ impl WakeFd {
         self.0.as_raw_fd()
     }
 
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
     /// Forgets earlier signals.
     pub(crate) fn clear(&self) {
         let mut buf = [0u8; 8];
@@ -86,8 +91,7 @@ impl WakeFd {
 /// The poll set of one ring.
 #[derive(Debug)]
 pub(crate) struct PollSet {
-    epoll: InternalFd,
-    wake: WakeFd,
+    instance: Instance,
     /// Signalled by aio completions; edge-triggered, so that nobody need read it.
     aio: Option<InternalFd>,
     /// Tells of steps of the clock; edge-triggered as well.
@@ -110,27 +114,38 @@ impl PollSet {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
-        let set = softring_host::fd::make_internal(substitute::epoll_create()?);
-        let wake = WakeFd::new()?;
-        softring_host::substitute::epoll_add(&set, &*wake.0, 0, sys::EPOLLIN)?;
+        Ok(Self::of(Instance::new()?))
+    }
+
+    /// A set without a descriptor.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn of_tokens() -> Self {
+        Self::of(Instance::List(super::epoll::list::List::default()))
+    }
+
+    fn of(instance: Instance) -> Self {
         let (registrations, one_shots) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
-        let (epoll, aio, clock) = (set, None, None);
-        Ok(PollSet {
-            epoll,
-            wake,
-            aio,
-            clock,
-            armed,
-            registrations,
-            unchecked,
-            one_shots,
-            compares,
-        })
+        let (aio, clock) = (None, None);
+        PollSet { instance, aio, clock, armed, registrations, unchecked, one_shots, compares }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.instance.fd()
+    }
+
+    /// As [`Self::fd`]; -1 where there is none.
+    pub(crate) fn number(&self) -> i32 {
+        self.instance.number()
+    }
+
+    /// The list that tests have in place of epoll.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn list(&self) -> Option<&super::epoll::list::List> {
+        match &self.instance {
+            Instance::List(list) => Some(list),
+            Instance::Epoll { .. } => None,
+        }
     }
 
     /// Requests in the set.
@@ -140,7 +155,7 @@ impl PollSet {
 
     pub(super) fn ctl(&self, op: usize, fd: i32, events: u32, data: u64) -> Result<()> {
         let ev = epoll_event { events, data };
-        epoll::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &ev)
+        self.instance.ctl(op, fd, &ev)
     }
 
     /// Can `fd` be polled?
@@ -274,7 +289,7 @@ impl PollSet {
             let fd = substitute::eventfd().ok()?;
             let fd = softring_host::fd::make_internal(fd);
             softring_host::substitute::epoll_add(
-                &self.epoll,
+                self.instance.fd(),
                 &fd,
                 AIO_DATA,
                 sys::EPOLLIN | sys::EPOLLET,
@@ -286,12 +301,12 @@ impl PollSet {
     }
 
     pub(crate) fn wake_fd(&self) -> &WakeFd {
-        &self.wake
+        self.instance.wake()
     }
 
     /// Forgets earlier signals.
     pub(crate) fn clear_wake(&self) {
-        self.wake.clear();
+        self.instance.wake().clear();
     }
 }
 

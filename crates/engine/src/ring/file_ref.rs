@@ -33,6 +33,9 @@ pub(crate) enum FileRef {
     Fixed(Rc<FileNode>),
     /// A slot of the registered table, with a duplicate to be registered in the poll set under.
     FixedDup(Rc<FileNode>, InternalFd),
+    /// A number in the list that tests have in place of epoll, with no file behind it.
+    #[cfg(all(test, not(loom)))]
+    Token(i32),
 }
 
 /// What kind of file a request works on.
@@ -42,6 +45,8 @@ pub(crate) fn kind_of(file: &FileRef) -> Kind {
         FileRef::Plain(fd) => crate::io::kinds::kind(*fd),
         FileRef::Owned(_, kind) | FileRef::Shared(_, kind) | FileRef::CachedDup(_, kind) => *kind,
         FileRef::None => Kind::Unknown,
+        #[cfg(all(test, not(loom)))]
+        FileRef::Token(_) => Kind::Pollable,
     }
 }
 
@@ -55,6 +60,9 @@ impl FileRef {
             FileRef::Shared(fd, _) => fd.as_raw_fd(),
             FileRef::CachedDup(fd, _) => fd.as_raw_fd(),
             FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.fd(),
+            // To poll(2) it is one where nothing is ready.
+            #[cfg(all(test, not(loom)))]
+            FileRef::Token(_) => -1,
         }
     }
 
@@ -162,6 +170,8 @@ impl FileRef {
     pub(crate) fn owns(&self, fd: i32) -> bool {
         match self {
             FileRef::Owned(own, _) | FileRef::FixedDup(_, own) => own.as_raw_fd() == fd,
+            #[cfg(all(test, not(loom)))]
+            FileRef::Token(own) => *own == fd,
             _ => false,
         }
     }
@@ -182,6 +192,8 @@ impl FileRef {
     pub(crate) fn poll_fd(&self) -> i32 {
         match self {
             FileRef::FixedDup(_, dup) => dup.as_raw_fd(),
+            #[cfg(all(test, not(loom)))]
+            FileRef::Token(own) => *own,
             other => other.fd(),
         }
     }

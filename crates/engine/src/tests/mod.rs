@@ -1,19 +1,23 @@
-//! What happens to requests between SQE and CQE, against small models: submission, links, barriers,
-//! cancels, timeouts, further attempts, the order of completions. A ring in anonymous memory has no
-//! descriptor, and what a transport would bring comes by the request's id, as transports bring it.
+//! What happens to requests between SQE and CQE, against small models: submission, arming, links,
+//! barriers, cancels, timeouts, further attempts, the order of completions. A ring in anonymous
+//! memory has no descriptor, and what a transport would bring comes by the request's id, as
+//! transports bring it. The poll set is a list of such tokens.
 
+mod arm;
 mod cancel;
 mod drain;
 mod link;
 mod order;
+mod readiness;
 mod reissue;
 mod submit;
 mod timeouts;
 
+use crate::io::poll::PollSet;
 use crate::io::token::ReqId;
 use crate::memory::rings::{Geometry, Rings, off};
 use crate::ring::ctx::{Ctx, Guard, Ring};
-use crate::ring::request::Phase;
+use crate::ring::request::{Phase, Req};
 use crate::ring::turn::Turn;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use softring_uapi::errno::Result;
@@ -23,6 +27,8 @@ use std::sync::Arc;
 const ECANCELED: i32 = -125;
 /// As long as no test runs, in ns.
 const LONG: u64 = 3_600_000_000_000;
+/// A number that no test's process has open.
+const FD: i32 = 5000;
 
 /// A ring without a descriptor, and the program's side of it.
 struct TestRing {
@@ -46,6 +52,13 @@ impl TestRing {
 
     fn lock(&self) -> Guard<'_> {
         self.ring.lock()
+    }
+
+    /// One whose poll set is a list: the `fd` of an SQE is a number in that list, and no file.
+    fn polling(sq_entries: u32, cq_entries: u32, flags: u32) -> Self {
+        let ring = Self::new(sq_entries, cq_entries, flags);
+        ring.lock().drive.transports.poll = Some(PollSet::of_tokens());
+        ring
     }
 
     /// Puts SQEs into the queue, has the engine take them, and does what `enter` does afterwards.
@@ -112,6 +125,20 @@ impl TestRing {
         self.take(usize::MAX).into_iter().map(|(data, res, _)| (data, res)).collect()
     }
 
+    /// As a prepared request comes to its first attempt.
+    fn begin(&self, req: Req) {
+        let mut ctx = self.lock();
+        ctx.reqs.nr_reqs += 1;
+        let req = ctx.reqs.slab.boxed(req);
+        ctx.queue_sqe(req);
+        ctx.turn(Turn::Work);
+    }
+
+    /// Requests that have not ended.
+    fn requests(&self) -> u32 {
+        self.lock().reqs.nr_reqs
+    }
+
     /// The request of that name, if it is in the table.
     fn id(&self, user_data: u64) -> Option<ReqId> {
         self.lock().reqs.slab.named(user_data).map(|(id, _)| id).next()
@@ -124,6 +151,28 @@ impl TestRing {
         ctx.reqs.timeouts_disarm(id);
         ctx.complete(id, res);
         ctx.turn(Turn::Work);
+    }
+
+    /// `ready` comes true of the file of that number: the event, if epoll would tell of it.
+    fn tells(&self, fd: i32, ready: u32) -> Option<epoll_event> {
+        self.lock().drive.transports.list().expect("a list").tell(fd, ready)
+    }
+
+    /// The driver brings events that it has slept for.
+    fn bring(&self, events: &[epoll_event]) {
+        self.lock().turn(Turn::Events { events, early: None });
+    }
+
+    /// As [`Self::tells`], and the driver brings it; false if there is nothing to tell.
+    fn becomes(&self, fd: i32, ready: u32) -> bool {
+        let event = self.tells(fd, ready);
+        self.bring(event.as_slice());
+        event.is_some()
+    }
+
+    /// The events that a number is registered for; 0 if it is not.
+    fn registered(&self, fd: i32) -> u32 {
+        self.lock().drive.transports.list().expect("a list").events(fd)
     }
 
     /// The names of requests that wait for something of their own, in order.
@@ -162,4 +211,13 @@ fn nop(user_data: u64, res: i32) -> io_uring_sqe {
 fn waiter(user_data: u64) -> io_uring_sqe {
     let op_flags = IORING_TIMEOUT_IMMEDIATE_ARG;
     io_uring_sqe { op_flags, addr: LONG, len: 1, ..sqe(IORING_OP_TIMEOUT, user_data) }
+}
+
+fn linked(sqe: io_uring_sqe) -> io_uring_sqe {
+    io_uring_sqe { flags: sqe.flags | IOSQE_IO_LINK, ..sqe }
+}
+
+/// An ASYNC_CANCEL of that name.
+fn cancel(user_data: u64, target: u64) -> io_uring_sqe {
+    io_uring_sqe { addr: target, ..sqe(IORING_OP_ASYNC_CANCEL, user_data) }
 }

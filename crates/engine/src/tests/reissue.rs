@@ -25,12 +25,7 @@ static ROW: OpDef = OpDef { issue: Issue::Ring(attempt), ..OPS[IORING_OP_NOP as 
 /// As a prepared request comes to its first attempt.
 fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     SCRIPT.set(script.iter().copied().collect());
-    let req = Req::new(sqe(IORING_OP_NOP, user_data), &ROW);
-    let mut ctx = ring.lock();
-    ctx.reqs.nr_reqs += 1;
-    let req = ctx.reqs.slab.boxed(req);
-    ctx.queue_sqe(req);
-    ctx.turn(Turn::Work);
+    ring.begin(Req::new(sqe(IORING_OP_NOP, user_data), &ROW));
 }
 
 /// What it waits for has come: it is tried again.
@@ -67,7 +62,7 @@ proptest! {
         let script: Vec<_> = attempts.iter().map(outcome).chain([Outcome::Done(last)]).collect();
         begin(&ring, 1, &script);
         while let Some(id) = ring.id(1) {
-            prop_assert!(ring.lock().reqs.nr_reqs == 1);
+            prop_assert!(ring.requests() == 1);
             again(&ring, id);
         }
         let shot = |a: &Attempt| match a {

@@ -179,10 +179,6 @@ proptest! {
     }
 }
 
-fn linked(sqe: io_uring_sqe) -> io_uring_sqe {
-    io_uring_sqe { flags: sqe.flags | IOSQE_IO_LINK, ..sqe }
-}
-
 fn quiet(sqe: io_uring_sqe) -> io_uring_sqe {
     io_uring_sqe { flags: sqe.flags | IOSQE_CQE_SKIP_SUCCESS, ..sqe }
 }
