@@ -118,3 +118,116 @@ proptest! {
         prop_assert!(ring.is_idle());
     }
 }
+
+const EINVAL: i32 = -22;
+const EIO: i32 = -5;
+const EOPNOTSUPP: i32 = -95;
+/// An opcode that there is not.
+const UNKNOWN: u8 = 200;
+
+fn drained(sqe: io_uring_sqe) -> io_uring_sqe {
+    io_uring_sqe { flags: sqe.flags | IOSQE_IO_DRAIN, ..sqe }
+}
+
+#[test]
+fn a_barrier_behind_nothing_holds_nothing() {
+    let ring = TestRing::new(8, 16, 0);
+    ring.submit(&[drained(nop(1, 0)), nop(2, 0)]);
+    assert_eq!(ring.reap(), [(1, 0), (2, 0)]);
+    ring.submit(&[nop(3, 0)]);
+    assert_eq!(ring.reap(), [(3, 0)]);
+    assert!(ring.is_idle());
+}
+
+/// What comes in later batches waits as well, until the barrier is through.
+#[test]
+fn a_barrier_waits_for_what_came_before() {
+    let ring = TestRing::new(8, 16, 0);
+    ring.submit(&[waiter(1), nop(2, 0), drained(nop(3, 0)), nop(4, 0)]);
+    ring.submit(&[nop(5, 0)]);
+    assert_eq!(ring.reap(), [(2, 0)]);
+    ring.comes(1, EIO);
+    assert_eq!(ring.reap(), [(1, EIO), (3, 0), (4, 0), (5, 0)]);
+    ring.submit(&[nop(6, 0)]);
+    assert_eq!(ring.reap(), [(6, 0)]);
+    assert!(ring.is_idle());
+}
+
+/// A barrier in a chain makes one of the chain's head, and of what follows the chain.
+#[test]
+fn a_barrier_in_a_chain_is_the_whole_chains() {
+    let ring = TestRing::new(8, 16, 0);
+    let chain = [linked(nop(2, 0)), linked(drained(waiter(3))), nop(4, 0)];
+    ring.submit(&[&[waiter(1)], &chain[..], &[nop(5, 0), nop(6, 0)]].concat());
+    assert_eq!(ring.reap(), []);
+    ring.comes(1, 0);
+    assert_eq!(ring.reap(), [(1, 0), (2, 0)]);
+    assert_eq!(ring.waiting(), [3]);
+    ring.comes(3, 0);
+    assert_eq!(ring.reap(), [(3, 0), (4, 0), (5, 0), (6, 0)]);
+    assert!(ring.is_idle());
+}
+
+#[test]
+fn a_barrier_waits_for_the_last_of_a_chain() {
+    let ring = TestRing::new(8, 16, 0);
+    ring.submit(&[linked(nop(1, 0)), linked(waiter(2)), nop(3, 0), drained(nop(4, 0)), nop(5, 0)]);
+    assert_eq!(ring.reap(), [(1, 0)]);
+    ring.comes(2, EIO);
+    assert_eq!(ring.reap(), [(2, EIO), (3, ECANCELED), (4, 0), (5, 0)]);
+}
+
+#[test]
+fn the_second_barrier_waits_for_the_first() {
+    let ring = TestRing::new(8, 16, 0);
+    ring.submit(&[waiter(1), drained(waiter(2)), nop(3, 0), drained(nop(4, 0))]);
+    ring.comes(1, 0);
+    assert_eq!(ring.reap(), [(1, 0)]);
+    ring.comes(2, 0);
+    assert_eq!(ring.reap(), [(2, 0), (3, 0), (4, 0)]);
+    assert!(ring.is_idle());
+}
+
+/// What is refused has ended before it could wait; so has the chain that it is in.
+#[test]
+fn what_is_refused_passes_the_barrier() {
+    let ring = TestRing::new(8, 16, 0);
+    let refused = [sqe(UNKNOWN, 3), linked(sqe(UNKNOWN, 4)), nop(5, 0), drained(sqe(UNKNOWN, 6))];
+    ring.submit(&[&[waiter(1), drained(nop(2, 0))], &refused[..]].concat());
+    assert_eq!(ring.reap(), [(3, EINVAL), (4, EINVAL), (6, EINVAL), (5, ECANCELED)]);
+    ring.comes(1, 0);
+    assert_eq!(ring.reap(), [(1, 0), (2, 0)]);
+    assert!(ring.is_idle());
+}
+
+/// A failure in a chain behind a barrier ends the chain, and lets go of what waits for it.
+#[test]
+fn a_drained_chain_that_fails_lets_go() {
+    let ring = TestRing::new(8, 16, 0);
+    ring.submit(&[drained(linked(nop(1, 0))), linked(nop(2, EIO)), nop(3, 0), nop(4, 0)]);
+    assert_eq!(ring.reap(), [(1, 0), (2, EIO), (3, ECANCELED), (4, 0)]);
+    assert!(ring.is_idle());
+}
+
+/// A multishot request has ended with its last completion, not with the first.
+#[test]
+fn a_barrier_waits_for_the_end_of_a_multishot_request() {
+    let ring = TestRing::polling(8, 16, 0);
+    let poll = io_uring_sqe { fd: FD, len: IORING_POLL_ADD_MULTI, ..sqe(IORING_OP_POLL_ADD, 1) };
+    ring.submit(&[io_uring_sqe { op_flags: 1, ..poll }, drained(nop(2, 0))]);
+    assert!(ring.becomes(FD, 1));
+    assert_eq!(ring.take(9), [(1, 1, IORING_CQE_F_MORE)]);
+    ring.comes(1, ECANCELED);
+    assert_eq!(ring.take(9), [(1, ECANCELED, 0), (2, 0, 0)]);
+}
+
+/// A ring on which completions were skipped cannot count them, and refuses barriers from then on.
+#[test]
+fn skipped_completions_and_barriers_exclude_each_other() {
+    let skip = IOSQE_CQE_SKIP_SUCCESS;
+    let ring = TestRing::new(8, 16, 0);
+    ring.submit(&[io_uring_sqe { flags: skip | IOSQE_IO_DRAIN, ..sqe(IORING_OP_NOP, 1) }]);
+    ring.submit(&[drained(nop(2, 0)), nop(3, 0)]);
+    assert_eq!(ring.reap(), [(1, EOPNOTSUPP), (2, EOPNOTSUPP), (3, 0)]);
+    assert!(ring.is_idle());
+}

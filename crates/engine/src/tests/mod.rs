@@ -5,6 +5,7 @@
 
 mod arm;
 mod cancel;
+mod complete;
 mod drain;
 mod link;
 mod order;
@@ -13,7 +14,9 @@ mod reissue;
 mod submit;
 mod timeouts;
 
+use crate::drive::cqwait::{WaitArgs, cqring_wait};
 use crate::io::poll::PollSet;
+use crate::io::signal_scope::SignalScope;
 use crate::io::token::ReqId;
 use crate::memory::rings::{Geometry, Rings, off};
 use crate::ring::ctx::{Ctx, Guard, Ring};
@@ -99,6 +102,14 @@ impl TestRing {
         taken
     }
 
+    /// As `enter` with GETEVENTS, which waits until `min` CQEs are there.
+    fn get_events(&self, min: u32) {
+        let args = WaitArgs { min, ..WaitArgs::default() };
+        let mut signals = SignalScope::default();
+        let (_ctx, waited) = cqring_wait(&self.ring, self.lock(), args, &mut signals);
+        assert_eq!(waited, Ok(0));
+    }
+
     /// A word that the program shares.
     fn word(&self, at: usize) -> u32 {
         self.lock().mem.rings.word(at).load(Acquire)
@@ -106,14 +117,24 @@ impl TestRing {
 
     /// Takes up to `most` completions: `user_data`, result, flags.
     fn take(&self, most: usize) -> Vec<(u64, i32, u32)> {
+        self.take_wide(most).into_iter().map(|(cqe, _)| cqe).collect()
+    }
+
+    /// As [`Self::take`], with what lies behind the first 16 bytes of each.
+    fn take_wide(&self, most: usize) -> Vec<((u64, i32, u32), [u64; 2])> {
         let ctx = self.lock();
         let word = |at| ctx.mem.rings.word(at);
         let (head, tail) = (word(off::CQ_HEAD).load(Acquire), word(off::CQ_TAIL).load(Acquire));
         let n = (tail.wrapping_sub(head)).min(most as u32);
         let read = |i: u32| {
-            let at = off::CQES + (i & (self.geo.cq_entries - 1)) as usize * 16;
-            let [data, rest] = [at, at + 8].map(|at| ctx.mem.rings.word64(at).load(Acquire));
-            (data, rest as u32 as i32, (rest >> 32) as u32)
+            let slot = (i & (self.geo.cq_entries - 1)) as usize;
+            let at = off::CQES + slot * self.geo.cqe_size();
+            let word = |i: usize| ctx.mem.rings.word64(at + i * 8).load(Acquire);
+            let [data, rest] = [0, 1].map(word);
+            // In the last slot there is nothing behind CQEs of 16 bytes.
+            let wide = self.geo.cqe_size() == 32 || slot as u32 + 1 < self.geo.cq_entries;
+            let big = if wide { [2, 3].map(word) } else { [0; 2] };
+            ((data, rest as u32 as i32, (rest >> 32) as u32), big)
         };
         let got = (head..head + n).map(read).collect();
         word(off::CQ_HEAD).store(head + n, Release);
