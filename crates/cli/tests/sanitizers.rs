@@ -142,7 +142,7 @@ fn a_ring_that_hands_data_over_races_no_more_than_the_kernels() {
             let (ours, well) = races(softring(&program).arg(how));
             assert_eq!(well, Some(0), "{compiler} {how}: {ours:?}");
             if ended == Some(77) {
-                println!("{compiler} {how}: the kernel makes no ring, nothing to compare with");
+                skipped!("{compiler} {how}: the kernel gives no rings here to compare with");
                 continue;
             }
             let only: Vec<_> = ours.difference(&native).collect();

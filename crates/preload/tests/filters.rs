@@ -5,6 +5,7 @@
 mod common;
 
 use common::{EPERM, deny_rings, example, under};
+use softring_testing::skipped;
 use std::process::{Command, Output};
 
 fn text(bytes: &[u8]) -> String {
@@ -32,7 +33,7 @@ fn kernel_gives_rings() -> bool {
 /// library.
 fn same(what: &[&str]) {
     if !kernel_gives_rings() {
-        return println!("the kernel gives no rings here: not run");
+        return skipped!("the kernel gives no rings here");
     }
     let plain = Command::new(example("filters")).args(what).output().unwrap();
     let with = steps("auto", what).output().unwrap();
@@ -127,7 +128,7 @@ fn a_ring_without_a_file_is_refused_with_a_line() {
 #[test]
 fn a_filter_on_any_of_the_three_calls_has_the_next_ring_be_ours() {
     if !kernel_gives_rings() {
-        return println!("the kernel gives no rings here: not run");
+        return skipped!("the kernel gives no rings here");
     }
     for call in ["425", "426", "427"] {
         for action in ["eperm", "kill"] {
@@ -185,7 +186,7 @@ fn a_ring_that_is_there_does_not_outlive_a_filter_that_kills_for_its_calls() {
 #[test]
 fn an_inherited_trap_is_not_taken_for_a_policy_that_kills() {
     if !kernel_gives_rings() {
-        return println!("the kernel gives no rings here: not run");
+        return skipped!("the kernel gives no rings here");
     }
     let mut c = under("sh", "auto", "sigsys");
     c.env_remove("SOFTRING_QUIET").arg("-c");

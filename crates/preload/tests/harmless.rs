@@ -10,7 +10,7 @@ use std::process::Command;
 fn same(program: &str, args: &[&str]) {
     let plain = match Command::new(program).args(args).output() {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return println!("{program} is not installed: not run");
+            return skipped!("{program} is not installed");
         }
         plain => plain.unwrap(),
     };

@@ -233,7 +233,10 @@ mod tests {
     #[test]
     fn this_kernel_has_what_its_release_has() {
         let release = release().min(Release::NEWEST);
-        let Ok(lacking) = Lacking::of(release) else { return };
+        let lacking = match Lacking::of(release) {
+            Ok(lacking) => lacking,
+            Err(e) => return softring_testing::skipped!("the kernel gives no rings here: {e:?}"),
+        };
         assert_eq!(lacking.names(), [] as [String; 0], "Linux {release}");
     }
 
@@ -244,7 +247,10 @@ mod tests {
             probe: |_| Err(Errno::EINVAL),
             ..KERNELS
         };
-        let Ok(lacking) = Lacking::ask(Release(6, 18), nothing) else { return };
+        let lacking = match Lacking::ask(Release(6, 18), nothing) {
+            Ok(lacking) => lacking,
+            Err(e) => return softring_testing::skipped!("the kernel gives no rings here: {e:?}"),
+        };
         let calls = REGISTER_CALLS
             .iter()
             .filter(|c| since(REGISTERS[c.0 as usize].since) <= Release(6, 18));
