@@ -47,6 +47,21 @@ fn a_wrong_result_is_found_and_made_small() {
     assert!(steps.min().is_some_and(|n| n <= 4), "{}", text(&out));
 }
 
+/// What agrees only when it is run again is told, and too much of it fails the run.
+#[test]
+fn programs_that_agree_when_run_again_have_a_budget() {
+    let spoil = ["--seed", "1", "--programs", "12", "--only", "read,nop", "--spoil", "read"];
+    for (budget, code, words) in [("0", 1, "OVER BUDGET: passed only"), ("12", 0, "passed only")] {
+        let more = ["--spoil-once", "--retry-budget", budget];
+        let Some(out) = fuzz(&[&spoil[..], &more].concat()) else { return };
+        let said = text(&out);
+        assert_eq!(out.status.code(), Some(code), "{said}");
+        let line = said.lines().find(|line| line.starts_with(words));
+        assert!(line.is_some_and(|line| line.contains("when asked again on kernel")), "{said}");
+        assert!(said.contains(" 0 diverged, "), "{said}");
+    }
+}
+
 #[test]
 fn an_unknown_opcode_is_a_usage_error() {
     let Some(out) = fuzz(&["--only", "frobnicate"]) else { return };

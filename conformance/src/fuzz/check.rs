@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// certainty.
 const FIRST: u64 = 8000;
 const FIRST_ON_DISK: u64 = 15_000;
-const NEXT: u64 = 1500;
+pub(super) const NEXT: u64 = 1500;
 const SURE: u64 = 25_000;
 /// Kernel runs that are tried for one that agrees after all.
 const VARIANTS: usize = 8;

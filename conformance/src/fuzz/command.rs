@@ -1,19 +1,22 @@
 //! The command line of `softring-fuzz`.
 
+mod replay;
+
+use self::replay::{again, replay};
 use super::check::{Divergence, Verdict, check, shrink};
-use super::compare::{Difference, op_name, op_of};
-use super::driver::{Driver, Side, Waits};
-use super::known::{self, Seen};
+use super::compare::{op_name, op_of};
+use super::driver::Driver;
 use super::program::{Program, Step};
+use super::retried::RetriedPrograms;
 use super::transcript::Transcript;
 use super::{exec, make, report};
 use crate::entry::EntryPoint;
-use crate::say;
+use crate::{say, target};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,12 +24,11 @@ use std::time::{Duration, Instant};
 
 /// Divergences about one thing that are made small and kept; more are only counted.
 const KEPT: usize = 3;
-/// Runs of one program when it is replayed.
-const SLOW: u64 = 25_000;
 
 /// Run random io_uring programs on the kernel and on softring, and compare.
 ///
-/// Exit code 0: all agreed; 1: some did not; 2: it could not be tried.
+/// Exit code 0: all agreed; 1: some did not, or too many only when run again; 2: it could not be
+/// tried.
 #[derive(Parser, Debug)]
 #[command(name = "softring-fuzz", args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -65,6 +67,9 @@ struct Cli {
     /// Falsify the second side's results of this opcode, to try the fuzzer
     #[arg(long, value_parser = parse_op)]
     spoil: Option<u8>,
+    /// Falsify those of first runs only: the programs agree when they are run again
+    #[arg(long, requires = "spoil")]
+    spoil_once: bool,
     /// Keep divergences as they are found
     #[arg(long)]
     no_minimise: bool,
@@ -75,6 +80,9 @@ struct Cli {
     /// Run this one program (a .json) and show both transcripts
     #[arg(long, conflicts_with_all = ["programs", "only", "seconds"])]
     replay: Option<PathBuf>,
+    /// Fail if more programs than this agree only when run again [default: 1 in 100, 3 at least]
+    #[arg(long, value_name = "N")]
+    retry_budget: Option<u64>,
     /// Also print how often each opcode succeeded and failed
     #[arg(long)]
     coverage: bool,
@@ -123,7 +131,7 @@ fn driver(cli: &Cli) -> Result<Driver> {
         Some(library.canonicalize()?)
     };
     let mut driver = Driver::new(exe, library, cli.intercept)?;
-    driver.spoil = cli.spoil;
+    (driver.spoil, driver.spoil_once) = (cli.spoil, cli.spoil_once);
     Ok(driver)
 }
 
@@ -158,38 +166,14 @@ fn fuzz(cli: &Cli) -> Result<ExitCode> {
     } else {
         tally.print(run.start.elapsed(), cli.coverage)
     }
-    Ok(ExitCode::from(u8::from(!tally.groups.is_empty())))
-}
-
-fn replay(cli: &Cli, driver: &Driver, path: &Path) -> Result<ExitCode> {
-    let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    let program: Program = serde_json::from_slice(&text).context("it is no program")?;
-    let kernel = driver.run(&program, Side::Kernel, Waits { quiet: SLOW, ..Waits::default() })?;
-    let waits = Waits { quiet: SLOW, follow: Some(&kernel), one_cpu: false };
-    let softring = driver.run(&program, Side::Softring, waits)?;
-    let found = super::compare::compare(&program, &kernel, &softring);
-    let agreed = found.is_none();
-    let nothing = Difference { about: "agreed".to_owned(), ..Difference::default() };
-    let difference = found.unwrap_or(nothing);
-    let seen = Seen { program: &program, what: &difference, kernel: &kernel, softring: &softring };
-    if let Some(words) = known::reason(&seen).filter(|_| !agreed) {
-        say!("LIMITATIONS says: {words}");
+    let target = if cli.against_kernel { target::KERNEL } else { "softring" };
+    let (retried, over) = tally.flaky.sum_up(target, tally.tried(), cli.retry_budget);
+    match cli.json {
+        false => say!("{retried}"),
+        true if over => eprintln!("{retried}"),
+        true => {}
     }
-    let all = Divergence { program, difference, kernel, softring };
-    print!("{}", report::divergence(&all, &again(cli, &path.display().to_string())));
-    Ok(ExitCode::from(u8::from(!agreed)))
-}
-
-/// The command that shows a divergence again.
-fn again(cli: &Cli, file: &str) -> String {
-    let mut out = format!("softring-fuzz --replay {file}");
-    if let Some(lib) = &cli.lib {
-        out += &format!(" --lib {}", lib.display());
-    }
-    if cli.intercept != EntryPoint::default() {
-        out += &format!(" --intercept {}", cli.intercept);
-    }
-    out
+    Ok(ExitCode::from(u8::from(over || !tally.groups.is_empty())))
 }
 
 /// Counts, and the divergences by what they are about.
@@ -197,13 +181,13 @@ fn again(cli: &Cli, file: &str) -> String {
 struct Tally {
     agreed: u64,
     unstable: u64,
-    flaky: u64,
+    flaky: RetriedPrograms,
     /// Differ as `docs/LIMITATIONS.md` says.
     explained: u64,
     diverged: u64,
     /// The difference's words, and the programs.
     known: BTreeMap<&'static str, Vec<u64>>,
-    /// What unstable and flaky programs differed in, and their seeds.
+    /// What unstable programs differed in, and their seeds.
     races: BTreeMap<String, Vec<u64>>,
     groups: BTreeMap<String, Group>,
     /// Completions by opcode and result; 0 stands for every success.
@@ -278,10 +262,8 @@ impl Run<'_> {
                 tally.races.entry(about).or_default().push(program.seed);
             }
             Verdict::Flaky(first) => {
-                tally.flaky += 1;
                 let what = &first.difference;
-                let about = format!("{} (flaky: {})", what.about, what.text);
-                tally.races.entry(about).or_default().push(program.seed);
+                tally.flaky.add(program.seed, &format!("{} ({})", what.about, what.text));
                 drop(tally);
                 if self.cli.out.is_some() {
                     self.save(&first, "flaky-")?;
@@ -375,7 +357,7 @@ impl Run<'_> {
 
 impl Tally {
     fn tried(&self) -> u64 {
-        self.agreed + self.unstable + self.flaky + self.explained + self.diverged
+        self.agreed + self.unstable + self.flaky.len() + self.explained + self.diverged
     }
 
     fn cover(&mut self, program: &Program, kernel: &Transcript) {
@@ -411,13 +393,13 @@ impl Tally {
             self.agreed,
             self.explained,
             self.diverged,
-            self.flaky,
+            self.flaky.len(),
             self.unstable,
         );
         if !self.races.is_empty() {
             let mut races: Vec<_> = self.races.iter().collect();
             races.sort_by_key(|(_, seeds)| std::cmp::Reverse(seeds.len()));
-            say!("unstable or flaky in:");
+            say!("unstable in:");
             for (about, seeds) in races {
                 let list: Vec<String> = seeds.iter().map(u64::to_string).collect();
                 say!("  {about}: {}, seed {}", seeds.len(), list.join(" "));

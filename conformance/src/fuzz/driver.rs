@@ -1,6 +1,7 @@
 //! Runs programs: each run in a process of its own, in a fresh directory, with a limit on its time.
 #![allow(unsafe_code)]
 
+use super::check::NEXT;
 use super::program::Program;
 use super::transcript::{End, Rec, Transcript};
 use crate::case::OLDEST;
@@ -42,6 +43,8 @@ pub struct Driver {
     entry: EntryPoint,
     /// An opcode whose results are falsified on the second side, to try the fuzzer itself.
     pub spoil: Option<u8>,
+    /// Only on quick runs: a program agrees when it is run again.
+    pub spoil_once: bool,
     deny: BpfProgram,
 }
 
@@ -58,7 +61,7 @@ impl Driver {
     /// # Errors
     /// The running program's own path is unknown, or the filter cannot be built.
     pub fn new(exe: PathBuf, library: Option<PathBuf>, entry: EntryPoint) -> Result<Self> {
-        Ok(Self { exe, library, entry, spoil: None, deny: deny()? })
+        Ok(Self { exe, library, entry, spoil: None, spoil_once: false, deny: deny()? })
     }
 
     /// Runs `program` once.
@@ -98,7 +101,7 @@ impl Driver {
         }
         let mut t = Transcript { recs: read_recs(&output), end };
         if side == Side::Softring {
-            self.falsify(program, &mut t);
+            self.falsify(program, waits, &mut t);
         }
         Ok(t)
     }
@@ -117,8 +120,9 @@ impl Driver {
         unsafe { cmd.pre_exec(apply) };
     }
 
-    fn falsify(&self, program: &Program, t: &mut Transcript) {
-        let Some(op) = self.spoil else { return };
+    fn falsify(&self, program: &Program, waits: Waits<'_>, t: &mut Transcript) {
+        let spares = self.spoil_once && waits.quiet > NEXT;
+        let Some(op) = self.spoil.filter(|_| !spares) else { return };
         let name = super::compare::op_name(op);
         for cqe in t.recs.iter_mut().flat_map(|r| &mut r.cqes) {
             if cqe.res > 0 && super::compare::op_of(program, cqe.ud) == name {

@@ -26,5 +26,6 @@ pub mod make;
 pub mod minimise;
 pub mod program;
 pub mod report;
+pub mod retried;
 mod seen;
 pub mod transcript;
