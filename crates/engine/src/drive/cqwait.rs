@@ -11,6 +11,7 @@ use crate::io::signal_scope::{SignalScope, Sigset};
 use crate::policy::hybrid::{IdleSleep, WaitAction};
 use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::turn::Turn;
+use crate::ring::wakeup::drive_once;
 use crate::stats::trace::Step;
 use softring_host::handlers::waits_under;
 use softring_host::sys;
@@ -352,17 +353,16 @@ fn drive<'r>(
     }
     let epoll = ctx.drive.transports.epoll_fd().unwrap_or(-1);
     let start = Clock::Monotonic.now();
-    ctx.drive.begin_drive(a.min, start.saturating_add(left));
     let any_new = ctx.drive.transports.new_polls > 0;
-    drop(ctx);
-    // The reactor checks the requests that wait on numbers whose close was not reported.
-    super::reactor::ensure();
-    let buf = found.events.insert([epoll_event::default(); BATCH]);
-    let taken = sleep_now(On::Events(epoll, buf), left, a.sigmask);
-    let prompt = any_new && Clock::Monotonic.now() - start < PROMPT_NS;
-    let mut ctx = ring.lock_now();
+    let until = start.saturating_add(left);
+    let (mut ctx, (taken, prompt)) = drive_once(ring, ctx, sys::thread(), (a.min, until), || {
+        // The reactor checks the requests that wait on numbers whose close was not reported.
+        super::reactor::ensure();
+        let buf = found.events.insert([epoll_event::default(); BATCH]);
+        let taken = sleep_now(On::Events(epoll, buf), left, a.sigmask);
+        (taken, any_new && Clock::Monotonic.now() - start < PROMPT_NS)
+    });
     ctx.begin_pass(prompt);
-    ctx.end_drive();
     found.count = taken.unwrap_or(0);
     (ctx, if taken == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken })
 }

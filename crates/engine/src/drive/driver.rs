@@ -22,9 +22,11 @@ use crate::io::clock::CLOCK_DATA;
 use crate::io::persistent;
 use crate::io::poll::AIO_DATA;
 use crate::io::token::ReqId;
-use crate::memory::lock::sequence::Sequence;
-use crate::ring::ctx::{Completion, Ctx, Driving, Requests};
+use crate::memory::lock::Control;
+use crate::ring::ctx::{Completion, Ctx, Driving, Guard, Requests, Ring};
 use crate::ring::request::{Phase, ReqFlags};
+use crate::ring::waiters::Driver;
+use crate::ring::wakeup::{Lock, Waits};
 use softring_host::sys;
 use softring_uapi::epoll_event;
 
@@ -43,26 +45,19 @@ impl Ctx {
     /// New CQEs are published: wake who waits for them.
     #[inline]
     pub(crate) fn wake(&mut self) {
-        if self.drive.driver.has_enough(|| self.mem.cq_ready()) {
-            self.drive.wake_driver();
-        }
-        self.wake_waiters();
+        self.published();
         self.completion.signal_poll_fd();
     }
 
     /// Makes every passive waiter check again, when the lock is given back.
     #[inline]
     pub(crate) fn wake_waiters(&mut self) {
-        if self.mem.control.bump() {
-            self.drive.wakes.waiters = true;
-        }
+        self.recheck();
     }
 
     /// The driver gives the role back, unless a handler has taken it over.
     pub(crate) fn end_drive(&mut self) {
-        self.drive.driver.end(sys::thread());
-        // Whoever waits passively may have to take the role over.
-        self.wake_waiters();
+        self.give_back(sys::thread());
     }
 
     /// A program enters. Where it is a handler that has interrupted a sleep of its own thread in
@@ -162,6 +157,47 @@ impl Completion {
         if let Some(e) = self.poll_fd.map(softring_host::fd::now).and_then(sys::borrow) {
             let _ = softring_host::os::io::write(e, &1u64.to_ne_bytes());
         }
+    }
+}
+
+impl Waits for Ctx {
+    type Sequence = Control;
+
+    #[inline(always)]
+    fn sequence(&self) -> &Control {
+        &self.mem.control
+    }
+
+    #[inline(always)]
+    fn driver(&self) -> &Driver {
+        &self.drive.driver
+    }
+
+    #[inline(always)]
+    fn driver_mut(&mut self) -> &mut Driver {
+        &mut self.drive.driver
+    }
+
+    #[inline(always)]
+    fn ready(&self) -> u32 {
+        self.mem.cq_ready()
+    }
+
+    fn signal_driver(&mut self) {
+        self.drive.wake_driver();
+    }
+
+    #[inline(always)]
+    fn signal_waiters(&mut self) {
+        self.drive.wakes.waiters = true;
+    }
+}
+
+impl Lock for Ring {
+    type Guard<'a> = Guard<'a>;
+
+    fn lock_now(&self) -> Guard<'_> {
+        self.lock_now()
     }
 }
 

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::ring::ctx::{Guard, Ring};
 use crate::ring::sq_thread::SqPoll;
+use crate::ring::wakeup::Waits;
 
 /// Leaves the ring in good hands and its lock free: what is pending for others is delivered, what
 /// is in flight is watched.
@@ -22,10 +23,9 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
             return;
         }
     }
-    let nobody = ctx.in_flight() && !ctx.drive.driver.active;
+    let nobody = ctx.in_flight() && ctx.hand_over();
     if nobody {
         ring.left_by.store(crate::ring::task::current(), Relaxed);
-        ctx.wake_waiters();
     }
     let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
     let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();

@@ -40,4 +40,5 @@ pub(crate) mod token_table;
 pub(crate) mod trace;
 pub(crate) mod turn;
 pub(crate) mod waiters;
+pub(crate) mod wakeup;
 pub(crate) mod work;

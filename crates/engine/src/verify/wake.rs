@@ -1,14 +1,12 @@
-//! Wake-up: `memory::lock::sequence` and `ring::waiters::Driver` themselves, on loom's words and
-//! under loom's lock. Threads wait for CQEs of one ring: the first drives, the others sleep on the
-//! sequence word. Events come to whoever drives, or are posted by a worker.
-//!
-//! The loop around these steps is repeated here (`drive::cqwait::{cqring_wait, drive, passive}`,
-//! `Ctx::{wake, wake_waiters, wake_driver}` of `drive::driver`, `drive::leave`), as between them
-//! are system calls, the rest of the ring, and the lock's guard. Change both together.
+//! Wake-up: `ring::wakeup`, `memory::lock::sequence` and `ring::waiters::Driver` themselves, on
+//! loom's words and under loom's lock. Threads wait for CQEs of one ring: the first drives, the
+//! others sleep on the sequence word. Events come to whoever drives, or are posted by a worker.
 
 use super::{Bucket, explore, found};
 use crate::memory::lock::sequence::{Ended, Sequence, Word};
 use crate::ring::waiters::Driver;
+use crate::ring::wakeup::{Lock, Waits, drive_once};
+use core::ops::{Deref, DerefMut};
 use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{self, SeqCst};
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -46,15 +44,6 @@ impl PollSet {
     }
 }
 
-#[derive(Default)]
-struct Ctx {
-    cqes: u32,
-    driver: Driver,
-    /// What is to be done when the lock is given back (`Wakes`).
-    wake_waiters: bool,
-    wake_driver: bool,
-}
-
 /// A word of the control page.
 #[derive(Default)]
 struct Shared {
@@ -73,18 +62,14 @@ impl Word for Shared {
     }
 }
 
+/// The words of the control page.
 #[derive(Default)]
-struct Ring {
-    ctx: Mutex<Ctx>,
-    poll: PollSet,
+struct Words {
     waiters: Shared,
     seq: Shared,
-    bucket: Bucket,
-    /// Passive waiters spin before they sleep.
-    spins: bool,
 }
 
-impl Sequence for Ring {
+impl Sequence for Words {
     type Word = Shared;
 
     fn waiters(&self) -> &Shared {
@@ -93,6 +78,114 @@ impl Sequence for Ring {
 
     fn seq(&self) -> &Shared {
         &self.seq
+    }
+}
+
+/// What the lock guards.
+struct Ctx {
+    words: Arc<Words>,
+    cqes: u32,
+    driver: Driver,
+    /// What is to be done when the lock is given back (`Wakes`).
+    wake_waiters: bool,
+    wake_driver: bool,
+    fault: Fault,
+    /// CQEs are being posted.
+    posts: bool,
+    /// The driver was woken before it took the role again.
+    was_woken: bool,
+}
+
+impl Waits for Ctx {
+    type Sequence = Words;
+
+    fn sequence(&self) -> &Words {
+        &self.words
+    }
+
+    fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    fn driver_mut(&mut self) -> &mut Driver {
+        &mut self.driver
+    }
+
+    fn ready(&self) -> u32 {
+        self.cqes
+    }
+
+    fn signal_driver(&mut self) {
+        if self.fault != Fault::WakeDriver {
+            self.wake_driver |= self.driver.wake();
+        }
+    }
+
+    fn signal_waiters(&mut self) {
+        self.wake_waiters |= self.posts || self.fault != Fault::WakeWaiters;
+    }
+}
+
+impl Ctx {
+    fn post(&mut self, n: u32) {
+        self.cqes += n;
+        self.posts = true;
+        self.published();
+        self.posts = false;
+    }
+}
+
+struct Ring {
+    ctx: Mutex<Ctx>,
+    words: Arc<Words>,
+    poll: PollSet,
+    bucket: Bucket,
+    /// Passive waiters spin before they sleep.
+    spins: bool,
+    fault: Fault,
+}
+
+/// The lock, held.
+struct Guard<'a> {
+    ring: &'a Ring,
+    /// None once it is given back.
+    ctx: Option<MutexGuard<'a, Ctx>>,
+}
+
+impl Deref for Guard<'_> {
+    type Target = Ctx;
+
+    fn deref(&self) -> &Ctx {
+        self.ctx.as_ref().expect("held")
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut Ctx {
+        self.ctx.as_mut().expect("held")
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let waiters = core::mem::take(&mut self.wake_waiters);
+        let driver = core::mem::take(&mut self.wake_driver);
+        self.driver.woken |= core::mem::take(&mut self.was_woken);
+        self.ctx = None;
+        if driver {
+            self.ring.poll.signal();
+        }
+        if waiters {
+            self.ring.bucket.wake_all();
+        }
+    }
+}
+
+impl Lock for Ring {
+    type Guard<'a> = Guard<'a>;
+
+    fn lock_now(&self) -> Guard<'_> {
+        Guard { ring: self, ctx: Some(self.ctx.lock().unwrap()) }
     }
 }
 
@@ -111,112 +204,80 @@ enum Fault {
 }
 
 impl Ring {
-    fn wake_waiters(&self, ctx: &mut Ctx) {
-        if self.bump() {
-            ctx.wake_waiters = true;
-        }
+    fn new(fault: Fault, spins: bool, plain: bool) -> Self {
+        let waiters = Shared { plain, ..Shared::default() };
+        let words = Arc::new(Words { waiters, ..Words::default() });
+        let ctx = Ctx {
+            words: words.clone(),
+            cqes: 0,
+            driver: Driver::default(),
+            wake_waiters: false,
+            wake_driver: false,
+            fault,
+            posts: false,
+            was_woken: false,
+        };
+        let (poll, bucket) = (PollSet::default(), Bucket::default());
+        Ring { ctx: Mutex::new(ctx), words, poll, bucket, spins, fault }
     }
 
-    /// The guard's end.
-    fn unlock(&self, mut ctx: MutexGuard<'_, Ctx>) {
-        let (waiters, driver) = (ctx.wake_waiters, ctx.wake_driver);
-        (ctx.wake_waiters, ctx.wake_driver) = (false, false);
-        drop(ctx);
-        if driver {
-            self.poll.signal();
-        }
-        if waiters {
-            self.bucket.wake_all();
-        }
-    }
-
-    /// `Ctx::commit` and `Ctx::wake`, under the lock.
-    fn post(&self, ctx: &mut Ctx, n: u32, fault: Fault) {
-        ctx.cqes += n;
-        let cqes = ctx.cqes;
-        if ctx.driver.has_enough(|| cqes) && fault != Fault::WakeDriver {
-            ctx.wake_driver |= ctx.driver.wake();
-        }
-        self.wake_waiters(ctx);
-    }
-
-    fn drive<'a>(
-        &'a self,
-        mut ctx: MutexGuard<'a, Ctx>,
-        (me, want): (usize, u32),
-        fault: Fault,
-    ) -> MutexGuard<'a, Ctx> {
-        let woken = ctx.driver.woken && fault == Fault::Woken;
-        ctx.driver.begin(me, want, u64::MAX);
-        ctx.driver.woken |= woken;
-        self.unlock(ctx);
-        self.poll.wait();
-        let mut ctx = self.ctx.lock().unwrap();
-        ctx.driver.end(me);
-        if fault != Fault::WakeWaiters {
-            self.wake_waiters(&mut ctx);
-        }
+    fn drive<'a>(&'a self, mut ctx: Guard<'a>, (me, want): (usize, u32)) -> Guard<'a> {
+        ctx.was_woken = ctx.driver.woken && self.fault == Fault::Woken;
+        let (mut ctx, ()) = drive_once(self, ctx, me, (want, u64::MAX), || self.poll.wait());
         let n = self.poll.take();
         if n > 0 {
-            self.post(&mut ctx, n, fault);
+            ctx.post(n);
         }
         ctx
     }
 
-    fn passive<'a>(&'a self, ctx: MutexGuard<'a, Ctx>, fault: Fault) -> MutexGuard<'a, Ctx> {
+    fn passive<'a>(&'a self, ctx: Guard<'a>) -> Guard<'a> {
         let goes = || {
-            self.unlock(ctx);
+            drop(ctx);
             true
         };
-        let ended = self.wait(
+        let ended = self.words.wait(
             self.spins,
             goes,
             |seq, seen| seq.load(SeqCst) != seen,
             |seq, seen| {
-                let seen = if fault == Fault::LateSeq { seq.load(SeqCst) } else { seen };
+                let late = self.fault == Fault::LateSeq;
+                let seen = if late { seq.load(SeqCst) } else { seen };
                 self.bucket.wait(&seq.word, seen);
             },
         );
         assert_ne!(ended, Ended::Soon);
-        self.ctx.lock().unwrap()
+        self.lock_now()
     }
 
     /// `enter` with GETEVENTS. `gives_up`: as a signal would, the end of a drive ends the wait.
-    fn enter(&self, me: usize, want: u32, gives_up: bool, fault: Fault) {
-        let mut ctx = self.ctx.lock().unwrap();
+    fn enter(&self, me: usize, want: u32, gives_up: bool) {
+        let mut ctx = self.lock_now();
         let mut drove = false;
         while ctx.cqes < want && !(gives_up && drove) {
             drove = !ctx.driver.active;
             ctx = match drove {
-                false => self.passive(ctx, fault),
-                true => self.drive(ctx, (me, want), fault),
+                false => self.passive(ctx),
+                true => self.drive(ctx, (me, want)),
             };
         }
-        self.unlock(ctx);
-        // leave: somebody else may have to take the role over
-        let mut ctx = self.ctx.lock().unwrap();
-        if !ctx.driver.active && fault != Fault::WakeWaiters {
-            self.wake_waiters(&mut ctx);
-        }
-        self.unlock(ctx);
+        drop(ctx);
+        // `drive::leave`
+        self.lock_now().hand_over();
     }
 }
 
 /// One thread waits for one CQE and then for two, which a worker posts one by one.
 fn posted(fault: Fault) {
     explore(move || {
-        let ring = Arc::new(Ring::default());
+        let ring = Arc::new(Ring::new(fault, false, false));
         let worker = {
             let ring = ring.clone();
             thread::spawn(move || {
-                for _ in 0..2 {
-                    let mut ctx = ring.ctx.lock().unwrap();
-                    ring.post(&mut ctx, 1, fault);
-                    ring.unlock(ctx);
-                }
+                (0..2).for_each(|_| ring.lock_now().post(1));
             })
         };
-        [1, 2].into_iter().for_each(|want| ring.enter(1, want, false, fault));
+        [1, 2].into_iter().for_each(|want| ring.enter(1, want, false));
         worker.join().unwrap();
     });
 }
@@ -229,11 +290,10 @@ fn handed_over(fault: Fault, spins: bool) {
 
 fn handed_over_on(fault: Fault, spins: bool, plain: bool) {
     explore(move || {
-        let waiters = Shared { plain, ..Shared::default() };
-        let ring = Arc::new(Ring { waiters, spins, ..Ring::default() });
+        let ring = Arc::new(Ring::new(fault, spins, plain));
         let second = {
             let ring = ring.clone();
-            thread::spawn(move || ring.enter(2, 2, false, fault))
+            thread::spawn(move || ring.enter(2, 2, false))
         };
         let device = {
             let ring = ring.clone();
@@ -242,7 +302,7 @@ fn handed_over_on(fault: Fault, spins: bool, plain: bool) {
                 (0..2).for_each(|_| ring.poll.event());
             })
         };
-        ring.enter(1, 1, true, fault);
+        ring.enter(1, 1, true);
         second.join().unwrap();
         device.join().unwrap();
     });
