@@ -8,6 +8,7 @@ use crate::io::futex_owner::{Owner, Told};
 use crate::io::futex_waiter::protocol::Steps;
 use crate::io::futex_waiter::{FutexWaiter, Job};
 use crate::io::token::ReqId;
+use crate::ring::cancel::protocol::Sleeping;
 use crate::ring::ctx::Ring;
 
 impl Owner for Ring {

@@ -4,11 +4,14 @@
 //! linked behind another request, behind a drain barrier, or with the kernel's aio is not found, as
 //! in the kernel.
 
+pub(crate) mod protocol;
+
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use softring_host::os::fd::AsRawFd;
 
+use self::protocol::{Punted, Sleeping};
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::request::{OnWorker, Phase, Req};
@@ -259,27 +262,13 @@ impl Ctx {
                 self.work.leave_iowq(id);
                 self.end_soon(id, Errno::ECANCELED.res());
             }
-            // Nor is what a worker has ended, and only the ring's task may post.
-            Phase::Worker(_) if req.is_with_device() || self.work.is_deferred(id) => {
-                return Err(Errno::ENOENT);
-            }
+            Phase::Worker(_) if req.is_with_device() => return Err(Errno::ENOENT),
             Phase::Worker(_) => return self.cancel_punted(id),
             Phase::Cancelled => {}
             Phase::Sleeping(_) => return self.cancel_futex_wait(id),
             Phase::Aio(_) | Phase::Modelled | Phase::Elsewhere => return Err(Errno::ENOENT),
             Phase::Prepped | Phase::Drained | Phase::Expired { .. } => return Err(Errno::ENOENT),
         }
-        Ok(())
-    }
-
-    /// A request with a worker: taken off its queue, or interrupted where it blocks.
-    fn cancel_punted(&mut self, id: ReqId) -> Result<()> {
-        let call = self.worker_cancel(id).ok_or(Errno::EALREADY)?;
-        self.drive.transports.workers -= 1;
-        if let Some(req) = self.reqs.slab.get_mut(id) {
-            req.call.take_back(call);
-        }
-        self.end_soon(id, Errno::ECANCELED.res());
         Ok(())
     }
 

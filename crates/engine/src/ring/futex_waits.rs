@@ -6,12 +6,13 @@ use crate::io::futex_each::Each;
 use crate::io::futex_owner::Owner;
 use crate::io::futex_waiter::FutexWaiter;
 use crate::io::token::ReqId;
+use crate::ring::cancel::protocol::Sleeping;
 use crate::ring::ctx::{Ctx, Requests};
 use crate::ring::opdef::Outcome;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{OpState, Phase, Req, ReqFlags};
 use crate::ring::turn::Turn;
-use softring_uapi::errno::{Errno, Result};
+use softring_uapi::errno::Errno;
 
 impl Req {
     /// Does a futex waiter have it?
@@ -55,17 +56,41 @@ impl Ctx {
         let first = each.claim(&mut self.drive.transports.futex_waiters, by, index);
         self.futex_waiter_done(&leader, id, first);
     }
+}
 
-    /// A futex waiter was woken: its request ends. False if it has to wait on. Called by the futex
-    /// waiter.
-    pub(crate) fn futex_waiter_done(
-        &mut self,
-        by: &Arc<FutexWaiter>,
-        id: ReqId,
-        mut res: i32,
-    ) -> bool {
-        let mine = self.reqs.sleeps_for(by, id);
-        let Some(req) = self.reqs.slab.get_mut(id).filter(|_| mine) else { return true };
+impl Sleeping for Ctx {
+    type Waiter = Arc<FutexWaiter>;
+
+    fn waiter(&self, id: ReqId) -> Option<Arc<FutexWaiter>> {
+        match &self.reqs.slab.get(id)?.phase {
+            Phase::Sleeping(waiter) => Some(waiter.clone()),
+            _ => None,
+        }
+    }
+
+    fn sleeps(&self, by: &Arc<FutexWaiter>, id: ReqId) -> bool {
+        self.reqs.sleeps_for(by, id)
+    }
+
+    fn take_back(&mut self, waiter: &Arc<FutexWaiter>) -> bool {
+        self.drive.transports.futex_waiters.take_back(waiter)
+    }
+
+    fn end_asleep(&mut self, id: ReqId) {
+        let Some(req) = self.reqs.slab.get_mut(id) else { return };
+        req.phase = Phase::Prepped;
+        if let Some(waiting) = req.row.waiting {
+            let res = (waiting.cancel)(&req.call);
+            return self.end_soon(id, res);
+        }
+        // A futex does not fail by being cancelled: what is linked behind it goes on.
+        req.res = Errno::ECANCELED.res();
+        req.flags |= ReqFlags::ENDED;
+        self.work.queue(id);
+    }
+
+    fn end_woken(&mut self, id: ReqId, mut res: i32) -> bool {
+        let Some(req) = self.reqs.slab.get_mut(id) else { return true };
         match req.row.waiting {
             Some(waiting) if req.flags.contains(ReqFlags::ORPHAN) => res = (waiting.orphan)(),
             Some(waiting) => match (waiting.ready)(&mut req.call) {
@@ -85,30 +110,6 @@ impl Ctx {
             self.turn(Turn::Work);
         }
         true
-    }
-
-    /// Takes a request back from its waiter; it ends with the next task work.
-    ///
-    /// # Errors
-    /// `ENOENT` if it was woken before.
-    pub(crate) fn cancel_futex_wait(&mut self, id: ReqId) -> Result<()> {
-        let Some(req) = self.reqs.slab.get_mut(id) else { return Err(Errno::ENOENT) };
-        let Phase::Sleeping(w) = &req.phase else { return Err(Errno::ENOENT) };
-        let w = w.clone();
-        if !self.drive.transports.futex_waiters.take_back(&w) {
-            return Err(Errno::ENOENT);
-        }
-        req.phase = Phase::Prepped;
-        if let Some(waiting) = req.row.waiting {
-            let res = (waiting.cancel)(&req.call);
-            self.end_soon(id, res);
-            return Ok(());
-        }
-        // A futex does not fail by being cancelled: what is linked behind it goes on.
-        req.res = Errno::ECANCELED.res();
-        req.flags |= ReqFlags::ENDED;
-        self.work.queue(id);
-        Ok(())
     }
 }
 

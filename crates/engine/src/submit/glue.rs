@@ -7,11 +7,13 @@ use crate::io::token::ReqId;
 use crate::io::worker::{Pool, default_limits};
 use crate::io::workers::Workers;
 use crate::ops::table::OPS;
+use crate::ring::cancel::protocol::Punted;
 use crate::ring::ctx::Ctx;
 use crate::ring::job::{Finished, Job, Sent};
 use crate::ring::request::Call;
 use crate::ring::turn::Turn;
 use crate::stats::PoolSlot;
+use softring_uapi::errno::Errno;
 use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
 softring_host::per_thread! {
@@ -101,10 +103,40 @@ impl Ctx {
     /// A worker is through: completes the request, or keeps it for when the program enters
     /// (DEFER_TASKRUN).
     pub(crate) fn worker_done(&mut self, f: Finished) {
-        if !self.defers() {
-            self.finished(f);
-            return self.turn(Turn::Work);
+        self.worker_ends(f);
+    }
+}
+
+impl Punted for Ctx {
+    type Call = Call;
+    type Done = Finished;
+
+    fn posts_later(&self) -> bool {
+        self.defers()
+    }
+
+    fn is_kept(&self, id: ReqId) -> bool {
+        self.work.is_deferred(id)
+    }
+
+    fn end(&mut self, f: Finished) {
+        self.finished(f);
+        self.turn(Turn::Work);
+    }
+
+    fn take_off(&mut self, id: ReqId) -> Option<Call> {
+        self.worker_cancel(id)
+    }
+
+    fn end_cancelled(&mut self, id: ReqId, call: Call) {
+        self.drive.transports.workers -= 1;
+        if let Some(req) = self.reqs.slab.get_mut(id) {
+            req.call.take_back(call);
         }
+        self.end_soon(id, Errno::ECANCELED.res());
+    }
+
+    fn keep(&mut self, f: Finished) {
         self.work.defer(f);
         if self.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);

@@ -2,33 +2,33 @@
 //! CQE, a cancelled one has done nothing, and a signal that is meant for one call never reaches the
 //! next.
 //!
-//! What runs here is the worker pool (`io::worker`), the table of requests (`ring::slab`) and the
-//! steps of a futex waiter (`io::futex_waiter::protocol`), on loom's locks and words. What holds
-//! them together under the uring lock is written once more, as it is spread over the whole of
-//! `ring::ctx::Ctx`: `Ctx::cancel_one` with what it calls, `Ctx::finished`, `Ctx::worker_done`,
-//! `Ctx::poll_events`.
+//! What runs here is the worker pool (`io::worker`), the table of requests (`ring::slab`), the
+//! steps of a futex waiter (`io::futex_waiter::protocol`), and what is done under the uring lock
+//! (`ring::cancel::protocol`), on loom's locks and words. A request ends here by `Slab::take` and
+//! `Slab::release`, as `Ctx::finish_quiet` has it.
 
-use super::word::{Total, WaiterWord};
+mod futex;
+
 use super::{explore, found};
-use crate::io::futex_waiter::protocol::{BUSY, PLACED, Steps, Word};
 use crate::io::token::ReqId;
 use crate::io::worker::{Pool, Work};
+use crate::ring::cancel::protocol::Punted;
 use crate::ring::request::Req;
 use crate::ring::slab::Slab;
 use core::time::Duration;
-use loom::sync::atomic::Ordering::SeqCst;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use softring_host::sync::{block_until_signal, is_signalled, signal_forever};
-use softring_uapi::errno::{Errno, Result};
+use softring_uapi::errno::Errno;
 use std::sync::Arc;
 
 const ECANCELED: i32 = Errno::ECANCELED.res();
 const HAS_RUN: &str = "a cancelled call has run";
 
 /// What to do wrong, to see that the model notices.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 enum Fault {
+    #[default]
     None,
     /// The cancel checks the queue in one critical section, and takes from it in the next.
     TwoChecks,
@@ -55,8 +55,11 @@ enum Fault {
 struct Ctx {
     slab: Slab,
     cqes: [Vec<i32>; 2],
-    /// `Ctx::deferred`
+    /// What waits for the ring's task, with DEFER_TASKRUN.
     deferred: Option<(ReqId, i32)>,
+    defers: bool,
+    pool: Option<Arc<Pool<Item>>>,
+    fault: Fault,
 }
 
 // SAFETY: as the ring's own; the requests here have nothing that belongs to a thread.
@@ -68,7 +71,7 @@ impl Ctx {
         self.slab.add(Req { user_data: number, ..Req::default() })
     }
 
-    /// `Ctx::finished`, `Ctx::end_soon`: ends a request, unless that has ended.
+    /// Ends a request, unless that has ended.
     fn finished(&mut self, id: ReqId, res: i32) {
         if let Some(req) = self.slab.take(id) {
             self.cqes[req.user_data as usize].push(res);
@@ -78,8 +81,55 @@ impl Ctx {
     }
 }
 
+impl Punted for Ctx {
+    type Call = ();
+    type Done = (ReqId, i32);
+
+    fn posts_later(&self) -> bool {
+        self.defers
+    }
+
+    fn is_kept(&self, id: ReqId) -> bool {
+        let kept = self.deferred.is_some_and(|(of, _)| of == id);
+        kept && self.fault != Fault::EndsDeferred
+    }
+
+    fn keep(&mut self, done: (ReqId, i32)) {
+        self.deferred = Some(done);
+    }
+
+    fn end(&mut self, (id, res): (ReqId, i32)) {
+        self.finished(id, res);
+    }
+
+    fn take_off(&mut self, id: ReqId) -> Option<()> {
+        let pool = self.pool.as_ref()?;
+        let which = |k: &ReqId| *k == id;
+        let (queued, running) = match self.fault {
+            Fault::TwoChecks if pool.counts()[0].queued == 2 => {
+                drop(pool.cancel(which, false));
+                return Some(());
+            }
+            Fault::RunningFirst => {
+                let running = pool.interrupt(which);
+                (pool.cancel(which, false).0, running)
+            }
+            _ => pool.cancel_and_interrupt(which, false),
+        };
+        let too_much = match self.fault {
+            Fault::EndsRunning => running > 0,
+            Fault::EndsDeferred => pool.counts()[0].running == 0,
+            _ => false,
+        };
+        (!queued.is_empty() || too_much).then_some(())
+    }
+
+    fn end_cancelled(&mut self, id: ReqId, (): ()) {
+        self.finished(id, ECANCELED);
+    }
+}
+
 /// A ring with one worker.
-#[derive(Default)]
 struct Workers {
     ctx: Mutex<Ctx>,
     ended: Condvar,
@@ -92,8 +142,8 @@ struct Item {
     ring: Arc<Workers>,
     id: ReqId,
     number: u64,
-    /// As with DEFER_TASKRUN: it ends by itself, and the ring's task is to post.
-    defers: bool,
+    /// Whether its call ends by itself.
+    ends: bool,
 }
 
 impl Work for Item {
@@ -102,17 +152,11 @@ impl Work for Item {
     fn run(self) {
         if self.number == 1 {
             assert!(!is_signalled(), "a signal reaches the next call");
-        } else if !self.defers {
+        } else if !self.ends {
             block_until_signal();
         }
         self.ring.ran.lock().unwrap()[self.number as usize] = true;
-        let mut ctx = self.ring.ctx.lock().unwrap();
-        if self.defers {
-            ctx.deferred = Some((self.id, 1));
-        } else {
-            ctx.finished(self.id, 1);
-        }
-        drop(ctx);
+        self.ring.ctx.lock().unwrap().worker_ends((self.id, 1));
         self.ring.ended.notify_all();
     }
 
@@ -130,35 +174,24 @@ impl Work for Item {
 }
 
 impl Workers {
-    /// A pool of one worker, that has these items.
-    fn queue(self: &Arc<Self>, items: u64, defers: bool) -> (Arc<Pool<Item>>, ReqId) {
+    fn new(defers: bool, fault: Fault) -> Arc<Self> {
+        let ctx = Mutex::new(Ctx { defers, fault, ..Ctx::default() });
+        Arc::new(Workers { ctx, ended: Condvar::new(), ran: Mutex::default() })
+    }
+
+    /// A pool of one worker, that has these items; they end by themselves if their ring's task is
+    /// to post.
+    fn queue(self: &Arc<Self>, items: u64) -> (Arc<Pool<Item>>, ReqId) {
         let pool = Pool::with(1, [1, 1], Duration::ZERO, 0);
+        let ends = self.ctx.lock().unwrap().defers;
         let ids = (0..items).map(|number| {
             let (ring, id) = (self.clone(), self.ctx.lock().unwrap().add(number));
-            assert!(pool.queue(Item { ring, id, number, defers }).is_ok());
+            assert!(pool.queue(Item { ring, id, number, ends }).is_ok());
             id
         });
         let first = ids.min_by_key(|id| id.slot).expect("there are some");
+        self.ctx.lock().unwrap().pool = Some(pool.clone());
         (pool, first)
-    }
-}
-
-/// `Ctx::cancel_punted`, under the uring lock, of what `Pool::cancel_and_interrupt` finds.
-fn cancel(ctx: &mut Ctx, pool: &Pool<Item>, id: ReqId, fault: Fault) {
-    let which = |k: &ReqId| *k == id;
-    if fault == Fault::TwoChecks && pool.counts()[0].queued == 2 {
-        drop(pool.cancel(which, false));
-        return ctx.finished(id, ECANCELED);
-    }
-    let (queued, running) = match fault {
-        Fault::RunningFirst => {
-            let running = pool.interrupt(which);
-            (pool.cancel(which, false).0, running)
-        }
-        _ => pool.cancel_and_interrupt(which, false),
-    };
-    if !queued.is_empty() || (fault == Fault::EndsRunning && running > 0) {
-        ctx.finished(id, ECANCELED);
     }
 }
 
@@ -176,10 +209,10 @@ fn worker(fault: Fault) {
         if fault == Fault::KeepsSignal {
             signal_forever();
         }
-        let ring = Arc::new(Workers::default());
-        let (pool, first) = ring.queue(2, false);
+        let ring = Workers::new(false, fault);
+        let (pool, first) = ring.queue(2);
         let mut ctx = ring.ctx.lock().unwrap();
-        cancel(&mut ctx, &pool, first, fault);
+        let _ = ctx.cancel_punted(first);
         while ctx.cqes.iter().any(Vec::is_empty) {
             ctx = ring.ended.wait(ctx).unwrap();
         }
@@ -194,18 +227,17 @@ fn worker(fault: Fault) {
 /// DEFER_TASKRUN: the worker leaves what it brings to the ring's task, which cancels meanwhile.
 fn deferred(fault: Fault) {
     explore(move || {
-        let ring = Arc::new(Workers::default());
-        let (pool, id) = ring.queue(1, true);
+        let ring = Workers::new(true, fault);
+        let (pool, id) = ring.queue(1);
         let mut ctx = ring.ctx.lock().unwrap();
-        cancel(&mut ctx, &pool, id, fault);
-        let with_nobody = pool.counts()[0].running == 0;
-        if fault == Fault::EndsDeferred && ctx.slab.get(id).is_some() && with_nobody {
-            ctx.finished(id, ECANCELED);
-        }
+        let kept = ctx.deferred.is_some();
+        let gone = ctx.cancel_punted(id) == Err(Errno::ENOENT);
+        assert!(fault != Fault::None || gone == kept, "what has ended is said to run");
         drop(ctx);
         shut_down(&pool);
         // The next GETEVENTS.
         let mut ctx = ring.ctx.lock().unwrap();
+        assert!(ctx.cqes[0] != [1], "a worker posts");
         if let Some((id, res)) = ctx.deferred.take() {
             ctx.finished(id, res);
         }
@@ -238,149 +270,6 @@ fn readiness(fault: Fault) {
         let ctx = ring.lock().unwrap();
         assert!(ctx.cqes[0].len() == 1, "not one end each");
         assert!(ctx.cqes[1].is_empty(), "another's event");
-    });
-}
-
-/// A futex waiter at the program's futex, where a wake or a signal ends its sleep.
-struct FutexWaiter {
-    words: [WaiterWord; 1],
-    state: WaiterWord,
-    stop: WaiterWord,
-    leave: WaiterWord,
-    /// Woken, signalled.
-    futex: Mutex<(bool, bool)>,
-    ends: Condvar,
-    /// The CQEs of its request; `keep` says that it is still the futex waiter's.
-    ctx: Mutex<(bool, u32)>,
-    fault: Fault,
-}
-
-impl Steps for FutexWaiter {
-    type Word = WaiterWord;
-    type There = ();
-
-    fn words(&self) -> &[WaiterWord] {
-        &self.words
-    }
-
-    fn state(&self) -> &WaiterWord {
-        &self.state
-    }
-
-    fn stop(&self) -> &WaiterWord {
-        &self.stop
-    }
-
-    fn leave(&self) -> &WaiterWord {
-        &self.leave
-    }
-
-    fn requeue(&self, _: &WaiterWord, _: u32, (): &()) -> Result<usize> {
-        unreachable!("it is placed")
-    }
-
-    fn check(&self, (): &()) -> Result<()> {
-        unreachable!("it is placed")
-    }
-
-    fn is_told(&self) -> bool {
-        true
-    }
-
-    fn pause(&self) {
-        thread::yield_now();
-    }
-
-    fn interrupt(&self) -> bool {
-        self.futex.lock().unwrap().1 = true;
-        self.ends.notify_all();
-        true
-    }
-
-    fn sleep_idle(&self) -> Result<usize> {
-        unreachable!("it is placed")
-    }
-
-    /// futex(2).
-    fn sleep_there(&self) -> Result<usize> {
-        let mut futex = self.futex.lock().unwrap();
-        while *futex == (false, false) {
-            futex = self.ends.wait(futex).unwrap();
-        }
-        let (woken, _) = core::mem::take(&mut *futex);
-        drop(futex);
-        if self.fault == Fault::EarlyCheck {
-            self.stop.stick(Some(self.stop.load(SeqCst)));
-        }
-        if woken { Ok(0) } else { Err(Errno::EINTR) }
-    }
-
-    fn watch_children(&self) -> Result<usize> {
-        unreachable!("it waits for a futex")
-    }
-
-    fn changed(&self) -> Option<i32> {
-        None
-    }
-
-    fn has_job(&self) -> bool {
-        true
-    }
-}
-
-impl FutexWaiter {
-    fn new(fault: Fault) -> Self {
-        let total = Total::default();
-        let word = |value| WaiterWord::new(value, (fault != Fault::NoOrder).then_some(&total));
-        FutexWaiter {
-            words: [word(PLACED)],
-            state: word(BUSY),
-            stop: word(0),
-            leave: word(0),
-            futex: Mutex::default(),
-            ends: Condvar::new(),
-            ctx: Mutex::new((true, 0)),
-            fault,
-        }
-    }
-
-    /// `FutexWaiter::live`, once.
-    fn live(&self) {
-        let (woken, _) = self.sleep_once();
-        let mut ctx = self.ctx.lock().unwrap();
-        if woken.is_some() && ctx.0 {
-            *ctx = (false, ctx.1 + 1);
-        }
-    }
-
-    /// `Ctx::cancel_futex_wait`, under the uring lock.
-    fn cancel(&self) {
-        let mut ctx = self.ctx.lock().unwrap();
-        if !ctx.0 {
-            return;
-        }
-        let back = self.take_back();
-        if back || self.fault == Fault::NotAsked {
-            ctx.1 += 1;
-            ctx.0 = !back;
-        }
-    }
-}
-
-/// A cancel meets a wake of a futex.
-fn futex_waiter(fault: Fault) {
-    explore(move || {
-        let s = Arc::new(FutexWaiter::new(fault));
-        let [one, two] = [s.clone(), s.clone()];
-        let waiter = thread::spawn(move || one.live());
-        let program = thread::spawn(move || {
-            two.futex.lock().unwrap().0 = true;
-            two.ends.notify_all();
-        });
-        s.cancel();
-        waiter.join().unwrap();
-        program.join().unwrap();
-        assert!(s.ctx.lock().unwrap().1 == 1, "not one end each");
     });
 }
 
@@ -428,24 +317,4 @@ fn readiness_or_a_cancel() {
 #[test]
 fn a_stale_event_is_found() {
     found(a_stale_event_is_found, "another's event", || readiness(Fault::StaleEvent));
-}
-
-#[test]
-fn a_wake_or_a_cancel() {
-    futex_waiter(Fault::None);
-}
-
-#[test]
-fn an_early_check_is_found() {
-    found(an_early_check_is_found, "deadlock", || futex_waiter(Fault::EarlyCheck));
-}
-
-#[test]
-fn a_missing_order_is_found() {
-    found(a_missing_order_is_found, "deadlock", || futex_waiter(Fault::NoOrder));
-}
-
-#[test]
-fn a_futex_waiter_not_asked_is_found() {
-    found(a_futex_waiter_not_asked_is_found, "not one end each", || futex_waiter(Fault::NotAsked));
 }

@@ -1,13 +1,7 @@
 //! Models of the protocols on shared words, small enough for loom to try every order of their
 //! steps. A model runs the engine's own types and functions on loom's words and locks; the model
-//! of the worker queue is `io::worker::tests::model`.
-//!
-//! Two models repeat code, as it is spread over all of `Ctx`, which does not exist without a ring's
-//! memory, and has system calls between its steps: [`cancel`] repeats what `Ctx` does under the
-//! uring lock, around the worker pool, the table of requests and the futex waiter's steps; [`wake`]
-//! repeats the loop around the sequence word and the driver's role. Each repeated step names the
-//! function that it models, and uses the same operation with the same ordering; change both
-//! together.
+//! of the worker queue is `io::worker::tests::model`. What a model has of its own is who calls
+//! these steps, and what stands for the kernel: futexes, the poll set, a call that blocks.
 //!
 //! Each model also runs with faults put in, which loom must find ([`found`]): so a test that passes
 //! is seen to be able to fail. Run all with `ci/loom.sh`.
