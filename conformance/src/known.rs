@@ -70,6 +70,7 @@ pub const KNOWN: &[Known] = &[
         "A registered file is a descriptor of the process",
         FILES,
     ),
+    known("task_work::one_round", "goes through the whole of a chain at once", &[]),
     known(
         "fuzz_found::wide_finds_last_slot",
         "A 32-byte CQE that finds no room leaves no filler",

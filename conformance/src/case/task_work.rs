@@ -21,6 +21,9 @@ pub const CASES: &[Case] = &[
     case!("task_work", deferred, [
         Setup(IORING_SETUP_DEFER_TASKRUN),
     ], "but not with DEFER_TASKRUN, unless asked for events"),
+    case!("task_work", one_round, [
+        Setup(IORING_SETUP_DEFER_TASKRUN), Sqe(IOSQE_IO_LINK),
+    ], "then what is queued by then, and what that queues by the next call"),
 ];
 
 /// Often enough that a thread of softring's own is not there first each time.
@@ -215,4 +218,17 @@ fn deferred(cx: &mut Cx) -> Outcome {
     rounds(cx, DEFER, false, |ring| ring.enter(0, 0, 0))?;
     rounds(cx, DEFER, false, |ring| ring.push(sqe::nop()).submit())?;
     rounds(cx, DEFER, true, |ring| ring.enter(0, 0, IORING_ENTER_GETEVENTS))
+}
+
+/// A chain of three, and a NOP beside it: what is linked is task work of what it follows.
+fn one_round(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(MANY, DEFER)?;
+    ring.push(sqe::nop().ud(1).link()).push(sqe::nop().ud(2).link());
+    ring.push(sqe::nop().ud(3)).push(sqe::nop().ud(4));
+    cx.is("submitted", ring.submit(), 4);
+    for call in ["first", "second", "third"] {
+        ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+        cx.note_cqes(call, &mut ring);
+    }
+    Ok(())
 }
