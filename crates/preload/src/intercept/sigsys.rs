@@ -79,7 +79,7 @@ pub fn open() -> bool {
         }
         Err(OPENING) => {
             while STATE.load(Ordering::Acquire) == OPENING {
-                std::thread::yield_now();
+                softring_host::threads::yield_now();
             }
             STATE.load(Ordering::Acquire) == OPEN
         }

@@ -63,7 +63,7 @@ pub fn moving<E>(fd: c_int, go: impl FnOnce() -> Result<bool, E>) -> Result<bool
     let list = (0..TRIES).find_map(|_| {
         let list = MEMBERS.try_lock().ok();
         if list.is_none() {
-            std::thread::yield_now();
+            softring_host::threads::yield_now();
         }
         list
     });

@@ -24,7 +24,7 @@ struct Mask {
     pending: AtomicBool,
 }
 
-std::thread_local! {
+softring_host::per_thread! {
     /// Atomics, because a handler on the same thread sees them.
     static MASK: Mask =
         const { Mask { wish: AtomicU8::new(UNSET), pending: AtomicBool::new(false) } };
