@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# User-space instructions per operation, the program's own included, counted by valgrind's
+# callgrind: what shows a per cent where time is too noisy. Of two runs of different lengths the
+# difference counts, so starting costs nothing; the least of three pairs, as what disturbs a run
+# adds to it.
+set -eu
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<EOF
+usage: ci/instructions.sh [LIBRARY]...
+Each libsoftring.so has a column, the first one's is what the others are compared with
+(default: target/release/libsoftring.so). Keep a copy of it before a change, and name both.
+EOF
+}
+
+case ${1:-} in
+    -h | --help) usage; exit 0 ;;
+    -*) usage >&2; exit 2 ;;
+esac
+need valgrind:valgrind cc:gcc
+scratch instructions
+LIBRARIES=("$@")
+[ $# -gt 0 ] || LIBRARIES=("$TOP/target/release/libsoftring.so")
+for library in "${LIBRARIES[@]}"; do
+    [ -e "$library" ] || die "$library is not there; run 'cargo build --release' first"
+done
+FEW=500 MANY=2500
+cc -O1 -o "$SCRATCH/operations" "$TOP/ci/loads/operations.c"
+head -c 65536 /dev/zero >"$SCRATCH/data"
+
+# once LIBRARY WHAT COUNT  instructions of one such run.
+once() {
+    local n
+    SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_INTERCEPT=none LD_PRELOAD=$(realpath "$1") \
+        valgrind --tool=callgrind --smc-check=all-non-file --callgrind-out-file=/dev/null \
+        "$SCRATCH/operations" "$2" "$3" "$SCRATCH/data" >"$SCRATCH/log" 2>&1 ||
+        die "$(cat "$SCRATCH/log")"
+    n=$(sed -n 's/^==[0-9]*== Collected : \([0-9]*\).*/\1/p' "$SCRATCH/log")
+    [ "${n:-0}" -gt 0 ] || die "callgrind has counted nothing: $(cat "$SCRATCH/log")"
+    echo "$n"
+}
+
+# count LIBRARY WHAT  instructions per operation.
+count() {
+    for _ in 1 2 3; do
+        echo $((($(once "$1" "$2" $MANY) - $(once "$1" "$2" $FEW)) / (MANY - FEW)))
+    done | sort -n | head -n 1
+}
+
+for what in nop nops read direct echo poll; do
+    first=''
+    printf '%-8s' $what
+    for library in "${LIBRARIES[@]}"; do
+        n=$(count "$library" $what)
+        printf ' %12d' "$n"
+        [ -z "$first" ] || awk -v n="$n" -v of="$first" \
+            'BEGIN { printf " %+6.2f %%", (n - of) * 100 / of }'
+        first=${first:-$n}
+    done
+    echo
+done

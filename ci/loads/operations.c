@@ -1,0 +1,118 @@
+/* One operation at a time through a ring, COUNT times: what ci/instructions.sh counts instructions of.
+ *
+ *     operations WHAT COUNT FILE
+ *
+ * WHAT: nop, nops (32 by one call), read (4 KiB of FILE, cached), direct (the same, O_DIRECT), echo
+ * (a RECV that waits, then the SEND that ends its wait), poll (a POLL_ADD, as well).
+ * Raw system calls: what is counted is the ring, not a library. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { ENTRIES = 64, BLOCK = 4096, MESSAGE = 64, BATCH = 32 };
+
+static int ring;
+static unsigned *sq_tail, sq_mask, *sq_array, *cq_head, *cq_tail, cq_mask;
+static struct io_uring_sqe *sqes;
+static struct io_uring_cqe *cqes;
+static char block[BLOCK] __attribute__((aligned(BLOCK))), message[MESSAGE];
+
+static void check(int good, const char *what) {
+    if (!good) {
+        perror(what);
+        exit(1);
+    }
+}
+
+static void make_ring(void) {
+    struct io_uring_params p = {0};
+    int access = PROT_READ | PROT_WRITE, how = MAP_SHARED | MAP_POPULATE;
+    ring = (int)syscall(SYS_io_uring_setup, ENTRIES, &p);
+    check(ring >= 0, "io_uring_setup");
+    size_t cq_len = p.cq_off.cqes + p.cq_entries * sizeof *cqes;
+    size_t sq_len = p.sq_off.array + p.sq_entries * sizeof *sq_array;
+    size_t len = cq_len > sq_len ? cq_len : sq_len;
+    char *rings = mmap(NULL, len, access, how, ring, IORING_OFF_SQ_RING);
+    check(rings != MAP_FAILED, "mmap");
+    sqes = mmap(NULL, p.sq_entries * sizeof *sqes, access, how, ring, IORING_OFF_SQES);
+    check(sqes != MAP_FAILED, "mmap");
+    sq_tail = (unsigned *)(rings + p.sq_off.tail);
+    sq_mask = *(unsigned *)(rings + p.sq_off.ring_mask);
+    sq_array = (unsigned *)(rings + p.sq_off.array);
+    cq_head = (unsigned *)(rings + p.cq_off.head);
+    cq_tail = (unsigned *)(rings + p.cq_off.tail);
+    cq_mask = *(unsigned *)(rings + p.cq_off.ring_mask);
+    cqes = (struct io_uring_cqe *)(rings + p.cq_off.cqes);
+}
+
+static struct io_uring_sqe *push(int opcode, int fd, void *addr, unsigned len) {
+    unsigned tail = *sq_tail, at = tail & sq_mask;
+    struct io_uring_sqe *sqe = &sqes[at];
+    memset(sqe, 0, sizeof *sqe);
+    sqe->opcode = (unsigned char)opcode;
+    sqe->fd = fd;
+    sqe->addr = (unsigned long)addr;
+    sqe->len = len;
+    sq_array[at] = at;
+    __atomic_store_n(sq_tail, tail + 1, __ATOMIC_RELEASE);
+    return sqe;
+}
+
+static long enter(unsigned submit, unsigned wait) {
+    return syscall(SYS_io_uring_enter, ring, submit, wait, IORING_ENTER_GETEVENTS, NULL, 0);
+}
+
+/* Submits SUBMIT requests and takes TAKE completions. */
+static void run(unsigned submit, unsigned take) {
+    check(enter(submit, take) == (long)submit, "io_uring_enter");
+    for (; take > 0; take--) {
+        unsigned head = *cq_head;
+        while (head == __atomic_load_n(cq_tail, __ATOMIC_ACQUIRE)) enter(0, 1);
+        check(cqes[head & cq_mask].res >= 0, "a completion");
+        __atomic_store_n(cq_head, head + 1, __ATOMIC_RELEASE);
+    }
+}
+
+int main(int argc, char **argv) {
+    int ends[2];
+    if (argc != 4) return 2;
+    const char *what = argv[1];
+    int cached = open(argv[3], O_RDONLY), direct = open(argv[3], O_RDONLY | O_DIRECT);
+    check(cached >= 0, argv[3]);
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
+    make_ring();
+    for (int left = atoi(argv[2]); left > 0; left--) {
+        if (!strcmp(what, "nop")) {
+            push(IORING_OP_NOP, -1, NULL, 0);
+            run(1, 1);
+        } else if (!strcmp(what, "nops")) {
+            for (int i = 0; i < BATCH; i++) push(IORING_OP_NOP, -1, NULL, 0);
+            run(BATCH, BATCH);
+        } else if (!strcmp(what, "read") || !strcmp(what, "direct")) {
+            push(IORING_OP_READ, *what == 'r' ? cached : direct, block, BLOCK);
+            run(1, 1);
+        } else if (!strcmp(what, "echo")) {
+            push(IORING_OP_RECV, ends[0], message, MESSAGE);
+            run(1, 0);
+            push(IORING_OP_SEND, ends[1], block, MESSAGE);
+            run(1, 2);
+        } else if (!strcmp(what, "poll")) {
+            push(IORING_OP_POLL_ADD, ends[0], NULL, 0)->poll32_events = POLLIN;
+            run(1, 0);
+            push(IORING_OP_SEND, ends[1], block, MESSAGE);
+            run(1, 2);
+            check(read(ends[0], message, MESSAGE) == MESSAGE, "read");
+        } else {
+            return 2;
+        }
+    }
+    return 0;
+}
