@@ -1,6 +1,7 @@
 //! Arrows point down: a module of the engine names only modules of its own layer and of those
 //! below. And what a process has only once, its statics, is known, with what a fork makes of it.
 
+mod addresses;
 mod imports;
 mod loops;
 mod no_std;
