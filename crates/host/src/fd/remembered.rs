@@ -13,18 +13,25 @@ pub const REMEMBERED: usize = 4096;
 /// What stands for the first modelled device; what is below is a kind's.
 pub const ON_MODEL: u8 = 8;
 
-/// Remembered kinds, by number: 0 unknown, else the kind's code; above it the number of a modelled
-/// device, plus one. What is on one has no known kind, so that it comes upon no short cut.
-static KINDS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
+/// What is remembered of descriptors, by number.
+struct Remembered {
+    /// Kinds: 0 unknown, else the kind's code; above it the number of a modelled device, plus one.
+    /// What is on one has no known kind, so that it comes upon no short cut.
+    kinds: [AtomicU8; REMEMBERED],
+    /// Reads in a row that the page cache answered (`ops::rw_cached`), and refusals.
+    histories: [History; REMEMBERED],
+    /// Protocols of sockets: 0 unknown, else a code of `io::socket`.
+    sockets: [AtomicU8; REMEMBERED],
+    /// How often a number that meant a modelled file was closed or given away.
+    generation: AtomicU32,
+}
 
-/// Reads in a row that the page cache answered, by number (`ops::rw_cached`).
-static HISTORIES: [History; REMEMBERED] = [const { History::new() }; REMEMBERED];
-
-/// Remembered protocols of sockets, by number: 0 unknown, else a code of `io::socket`.
-static SOCKETS: [AtomicU8; REMEMBERED] = [const { AtomicU8::new(0) }; REMEMBERED];
-
-/// How often a number that meant a modelled file was closed or given away.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+static FILES: Remembered = Remembered {
+    kinds: [const { AtomicU8::new(0) }; REMEMBERED],
+    histories: [const { History::new() }; REMEMBERED],
+    sockets: [const { AtomicU8::new(0) }; REMEMBERED],
+    generation: AtomicU32::new(0),
+};
 
 #[inline]
 fn slot<T>(of: &'static [T; REMEMBERED], fd: i32) -> Option<&'static T> {
@@ -34,41 +41,41 @@ fn slot<T>(of: &'static [T; REMEMBERED], fd: i32) -> Option<&'static T> {
 /// The place of a number's kind.
 #[inline]
 pub fn kind(fd: i32) -> Option<&'static AtomicU8> {
-    slot(&KINDS, fd)
+    slot(&FILES.kinds, fd)
 }
 
 /// The place of a number's history.
 #[inline]
 pub fn history(fd: i32) -> Option<&'static History> {
-    slot(&HISTORIES, fd)
+    slot(&FILES.histories, fd)
 }
 
 /// The place of a socket's protocol.
 #[inline]
 pub fn socket(fd: i32) -> Option<&'static AtomicU8> {
-    slot(&SOCKETS, fd)
+    slot(&FILES.sockets, fd)
 }
 
 /// Moves when a number that means a modelled file may come to mean another.
 #[inline]
 pub fn generation() -> u32 {
-    GENERATION.load(Relaxed)
+    FILES.generation.load(Relaxed)
 }
 
 /// A number of a modelled file was closed or given away.
 pub fn changed() {
-    GENERATION.fetch_add(1, Relaxed);
+    FILES.generation.fetch_add(1, Relaxed);
 }
 
 /// Forgets what kind of file `fd` is. For a number that the engine itself has just given to the
 /// program or closed.
 pub fn forget_kind(fd: i32) {
     if let Some(i) = usize::try_from(fd).ok().filter(|&i| i < REMEMBERED) {
-        if KINDS[i].load(Relaxed) >= ON_MODEL {
+        if FILES.kinds[i].load(Relaxed) >= ON_MODEL {
             changed();
         }
-        KINDS[i].store(0, Relaxed);
-        HISTORIES[i].forget();
+        FILES.kinds[i].store(0, Relaxed);
+        FILES.histories[i].forget();
     }
     forget_socket(fd);
 }
