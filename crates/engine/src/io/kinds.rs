@@ -23,12 +23,25 @@ pub(crate) fn kind(fd: i32) -> Kind {
         Some(kind) => return kind,
         None => {}
     }
-    let kind = Kind::of(fd);
+    let code = Kind::probe(fd);
+    let kind = Kind::from_code(code).unwrap_or_default();
     if closes_reported() && kind.is_file() && !is_ring(fd) {
         let model = model::of_fd(fd).map_or(0, |n| (n + 1) * ON_MODEL);
-        slot.store(kind.code() | model, Relaxed);
+        slot.store(code | model, Relaxed);
     }
     kind
+}
+
+/// Returns whether the program's file is remembered as one whose status is in memory: on a disk of
+/// this machine, and not on a modelled one.
+pub(crate) fn is_local(fd: i32) -> bool {
+    let Some(slot) = remembered::kind(fd).filter(|_| closes_reported() && !is_hidden(fd)) else {
+        return false;
+    };
+    if slot.load(Relaxed) == 0 {
+        kind(fd);
+    }
+    Kind::is_local(slot.load(Relaxed))
 }
 
 /// The number of the modelled device that the program's file is on.

@@ -3,6 +3,8 @@
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags};
 
+use crate::fd::mounts::{self, Mount};
+
 /// How I/O on a file behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
@@ -21,14 +23,6 @@ pub enum Kind {
     Pollable,
     /// Everything else (directories, devices without poll): may block.
     Other,
-}
-
-/// `TMPFS_MAGIC`, `RAMFS_MAGIC`.
-const MEMORY_MAGICS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-
-/// Is it a file system in memory?
-pub fn in_memory(s: &rustix::fs::StatFs) -> bool {
-    MEMORY_MAGICS.contains(&(s.f_type as u64))
 }
 
 /// `PROC_SUPER_MAGIC`, `SYSFS_MAGIC`, `DEBUGFS_MAGIC`, `TRACEFS_MAGIC`, `CGROUP_SUPER_MAGIC`,
@@ -51,8 +45,19 @@ pub fn of_kernel(s: &rustix::fs::StatFs) -> bool {
 }
 
 impl Kind {
-    const ALL: [Kind; 6] =
-        [Kind::Unknown, Kind::Buffered, Kind::Memory, Kind::Direct, Kind::Pollable, Kind::Other];
+    /// Kinds by code. The last two stand for files on a disk of this machine.
+    const ALL: [Kind; 8] = [
+        Kind::Unknown,
+        Kind::Buffered,
+        Kind::Memory,
+        Kind::Direct,
+        Kind::Pollable,
+        Kind::Other,
+        Kind::Buffered,
+        Kind::Direct,
+    ];
+    const BUFFERED_LOCAL: u8 = 6;
+    const DIRECT_LOCAL: u8 = 7;
 
     /// Has it a place on a file system, where nobody waits for its end?
     pub fn is_file(self) -> bool {
@@ -69,19 +74,40 @@ impl Kind {
         if code == 0 { None } else { Self::ALL.get(code as usize).copied() }
     }
 
+    /// Returns whether a code says that the file's status is in this machine's memory.
+    pub const fn is_local(code: u8) -> bool {
+        matches!(code, Self::BUFFERED_LOCAL | Self::DIRECT_LOCAL) || code == Kind::Memory.code()
+    }
+
     /// Probes a descriptor: two or three system calls.
     pub fn of(fd: i32) -> Kind {
-        let Some(fd) = crate::sys::borrow(fd) else { return Kind::Unknown };
-        let Ok(stat) = crate::substitute::fstat(fd) else { return Kind::Unknown };
-        match FileType::from_raw_mode(stat.st_mode) {
+        Self::from_code(Self::probe(fd)).unwrap_or_default()
+    }
+
+    /// Probes a descriptor for its code, which tells local files, too; 0 where nothing is known.
+    pub fn probe(fd: i32) -> u8 {
+        let Some(fd) = crate::sys::borrow(fd) else { return 0 };
+        let Ok(stat) = crate::substitute::fstat(fd) else { return 0 };
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
             // The name of a device may lie in memory; its data do not.
-            FileType::RegularFile if crate::substitute::statfs(fd).is_ok_and(|s| in_memory(&s)) => {
-                Kind::Memory
-            }
-            FileType::RegularFile | FileType::BlockDevice => Self::of_disk(fd),
+            FileType::RegularFile => match mounts::of(fd, stat.st_dev) {
+                Mount::Memory => Kind::Memory,
+                Mount::Local => return Self::of_disk(fd).local_code(),
+                Mount::Other => Self::of_disk(fd),
+            },
+            FileType::BlockDevice => Self::of_disk(fd),
             FileType::Fifo | FileType::Socket => Kind::Pollable,
             FileType::CharacterDevice | FileType::Unknown => Kind::Pollable,
             _ => Kind::Other,
+        };
+        kind.code()
+    }
+
+    const fn local_code(self) -> u8 {
+        match self {
+            Kind::Buffered => Self::BUFFERED_LOCAL,
+            Kind::Direct => Self::DIRECT_LOCAL,
+            other => other.code(),
         }
     }
 

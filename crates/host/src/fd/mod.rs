@@ -10,6 +10,7 @@ pub mod history;
 pub mod kind;
 pub mod lock_race;
 pub mod locks;
+pub mod mounts;
 pub mod moved;
 pub mod numbers;
 pub mod owned;
