@@ -5,6 +5,9 @@ use std::ffi::CStr;
 
 pub const CASES: &[Case] = &[
     case!("paths", statx, [Op(IORING_OP_STATX)], "STATX answers as statx(2)"),
+    case!("paths", statx_queued, [
+        Op(IORING_OP_STATX), Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_LINK_TIMEOUT),
+    ], "STATX of an open file begins behind its batch, and is cancelled in it"),
     case!("paths", statx_refusals, [Op(IORING_OP_STATX)], "bad names, pointers, masks and flags"),
     case!("paths", rename, [Op(IORING_OP_RENAMEAT)], "files are renamed, exchanged, not replaced"),
     case!("paths", rename_refusals, [Op(IORING_OP_RENAMEAT)], "bad names, pointers, flags and words"),
@@ -46,6 +49,33 @@ fn statx(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "open file", by_fd, 0);
     cx.is("size", std::hint::black_box(&st).stx_size, 10);
     cx.one(&mut ring, "in a worker", by_fd.with(IOSQE_ASYNC), 0);
+    Ok(())
+}
+
+fn statx_queued(cx: &mut Cx) -> Outcome {
+    let _one = super::iowq::OneCpu::new()?;
+    let file = cx.file("f", b"0123456789")?;
+    let mut st = os::zeroed_statx();
+    let (mask, empty) = (libc::STATX_BASIC_STATS, libc::AT_EMPTY_PATH);
+    let good = statx_sqe(file.as_raw_fd(), c"", &mut st, mask, empty).ud(1);
+    let bad = good.set(|s| s.off = 8);
+    let hour = kernel_timespec { tv_sec: 3600, tv_nsec: 0 };
+    let (nop, first) = (sqe::nop().ud(2), sqe::nop().ud(3));
+    for flags in [0, DEFER] {
+        let mut ring = cx.ring(8, flags)?;
+        let mut batch = |what: &str, sqes: &[io_uring_sqe], want: &[(u64, i32)]| {
+            cx.start(&mut ring, sqes);
+            cx.reap_in_order(&mut ring, what, want);
+        };
+        batch("alone", &[good, nop], &[(2, 0), (1, 0)]);
+        batch("linked", &[good.link(), nop], &[(1, 0), (2, 0)]);
+        batch("behind another", &[first.link(), good.link(), nop], &[(3, 0), (1, 0), (2, 0)]);
+        batch("fails", &[bad, nop], &[(2, 0), (1, -EFAULT)]);
+        batch("fails in a chain", &[bad.link(), nop], &[(1, -EFAULT), (2, 0)]);
+        batch("cancelled", &[good, sqe::cancel(1, 0).ud(2)], &[(2, 0), (1, -ECANCELED)]);
+        let timed = [good.link(), sqe::link_timeout(&hour, 0).ud(3)];
+        batch("timed", &timed, &[(1, 0), (3, -ECANCELED)]);
+    }
     Ok(())
 }
 

@@ -1,6 +1,8 @@
-//! STATX. It may wait for a disk or a server, so a worker runs it. Kernel counterpart:
+//! STATX. A worker runs it, for it may wait for a disk or a server, unless it is about an open file
+//! of a local file system. Kernel counterpart:
 //! `io_uring/statx.c`.
 
+use crate::io::kinds;
 use crate::ops::fs::AT_EMPTY_PATH;
 use crate::ops::{answer, no_fixed_file, path, paths, zero};
 use crate::ring::ctx::Ctx;
@@ -17,6 +19,13 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let name = ctx.unlocked(|| path(sqe.addr, sqe.op_flags & AT_EMPTY_PATH != 0))?;
     req.call.state = OpState::Path(name);
     Ok(())
+}
+
+/// Returns whether the request names an open file whose status is in memory. (A path may lead to a
+/// disk or a server.)
+pub(crate) fn never_blocks(req: &Req) -> bool {
+    let OpState::Path(name) = &req.call.state else { return false };
+    name.is_empty() && kinds::is_local(req.call.sqe().fd)
 }
 
 /// Gets a file's status.

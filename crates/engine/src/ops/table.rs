@@ -80,7 +80,8 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         .finish(close_finish),
     op(IORING_OP_FILES_UPDATE, "5.6", NO_FD | IOPOLL, files_update::prep,
         Ring(files_update::issue)),
-    op(IORING_OP_STATX, "5.6", NAMES, statx::prep, Sys(statx::issue)),
+    op(IORING_OP_STATX, "5.6", NAMES, statx::prep, Sys(statx::issue))
+        .never_blocks(statx::never_blocks),
     op(IORING_OP_READ, "5.6", RW | POLLIN | BUFSEL | READS_ONCE, rw::prep, Sys(rw::issue))
         .fast(rw_cached::fast),
     op(IORING_OP_WRITE, "5.6", WRITE, rw::prep, Sys(rw::issue)),

@@ -91,6 +91,8 @@ pub struct OpDef {
     /// Is the result a failure that its issue hands back, where others keep theirs as the result
     /// (see [`HANDS_BACK`])?
     pub(crate) hands_back: Option<fn(&Req, i32) -> bool>,
+    /// Whether the call, which a worker makes as a rule, cannot block for this request.
+    pub(crate) never_blocks: Option<fn(&Req) -> bool>,
     /// The operation waits for what only it can ask for.
     pub(crate) waiting: Option<&'static Waiting>,
     pub support: Support,
@@ -239,6 +241,7 @@ pub(crate) const fn op(
         finish: None,
         fail: None,
         hands_back: None,
+        never_blocks: None,
         waiting: None,
         support: Support::Full,
     }
@@ -278,6 +281,12 @@ impl OpDef {
     /// The operation's issue hands some failures back.
     pub(crate) const fn hands_back(mut self, handed_back: fn(&Req, i32) -> bool) -> Self {
         self.hands_back = Some(handed_back);
+        self
+    }
+
+    /// The call of some requests cannot block.
+    pub(crate) const fn never_blocks(mut self, never_blocks: fn(&Req) -> bool) -> Self {
+        self.never_blocks = Some(never_blocks);
         self
     }
 

@@ -29,6 +29,9 @@ pub(crate) enum Route {
     /// The route to a modelled device.
     Model,
     Worker,
+    /// The queue of workers, for a call that cannot block: whoever drives the ring makes it when
+    /// the batch is through.
+    Iowq,
     Poll,
 }
 
@@ -98,6 +101,9 @@ impl Ctx {
         req.flags.set(ReqFlags::STREAM, pollable);
         // What waited for a barrier behind a CLOSE finds it done.
         let closes = def.has(opdef::CLOSES) && req.call.sqe().flags & IOSQE_ASYNC == 0;
+        if def.never_blocks.is_some_and(|f| !req.names_personality() && f(req)) {
+            return (!req.flags.contains(ReqFlags::ON_WORKER)).then_some(Route::Iowq);
+        }
         (def.has(opdef::ASYNC) || (forced && !pollable && !closes)).then_some(Route::Worker)
     }
 
@@ -155,6 +161,10 @@ impl Ctx {
             Route::Worker => {
                 self.resources.keep_buffer(&mut req);
                 self.punt(req);
+            }
+            Route::Iowq => {
+                let id = self.reqs.slab.insert(req);
+                self.queue_iowq(id);
             }
             Route::Aio => {
                 self.resources.keep_buffer(&mut req);
