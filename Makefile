@@ -31,6 +31,7 @@ build-portable:
 # Loads in the shape of real programs, on the kernel's rings and on softring's in turns.
 loads: build
 	ci/loads/event-loop.py
+	ci/loads/programs.py
 
 demo: build
 	$(RELEASE)/softring demo

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Compares softring with the kernel's io_uring under programs of real runtimes.
+
+Builds ci/loads/programs (tokio, tokio-uring, monoio, compio, and a server on the io-uring crate) and runs
+each on the kernel, on softring where io_uring is denied, and on its own way without rings (epoll, or
+tokio's threads) in turns, so that what else the machine does hits all alike. Prints requests or
+round trips a second, and the median and the interval of softring's ratios to the other two of the
+same round, of speed and of processor time.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SOFTRING = os.environ.get("SOFTRING", os.path.join(TOP, "target/release/softring"))
+BUILT = os.path.join(TOP, "target/loads")
+ECHO = ("tokio-uring", "monoio", "compio", "ring")
+ROWS = [f"files-tokio-{threads}" for threads in (1, 2, 8)]
+ROWS += [f"echo-{server}-{connections}" for server in ECHO for connections in (16, 256)]
+UNDER = {
+    "kernel": [],
+    "softring": [SOFTRING, "run", "--deny", "--quiet", "--"],
+    "own": [SOFTRING, "deny", "--"],
+}
+TASKS, FILES = 16, 4000
+
+
+def arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which: {', '.join(ROWS)} (all)")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1, help="of each run of an echo server")
+    parser.add_argument("--dir", default="/var/tmp", help="for files, on a disk")
+    args = parser.parse_args()
+    unknown = set(args.rows) - set(ROWS)
+    if unknown:
+        parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    return args
+
+
+def build():
+    """The programs, built by cargo."""
+    env = {**os.environ, "RUSTFLAGS": "--cfg tokio_unstable"}
+    where = os.path.join(TOP, "ci/loads/programs")
+    command = ["cargo", "build", "--quiet", "--release", "--locked", "--target-dir", BUILT]
+    subprocess.run(command, cwd=where, env=env, check=True)
+
+
+def program(name):
+    """The path of a program."""
+    return os.path.join(BUILT, "release", name)
+
+
+def processor(pid):
+    """Waits for a process; seconds of processor time that it has taken."""
+    _, status, used = os.wait4(pid, 0)
+    return status, used.ru_utime + used.ru_stime
+
+
+def files(under, row, args):
+    """One run of the files' load: requests a second, processor time of each."""
+    with tempfile.TemporaryDirectory(dir=args.dir) as place:
+        command = [*under, program("files-tokio"), row.rsplit("-", 1)[1], str(TASKS), str(FILES), place]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            text = child.stdout.read()
+            status, used = processor(child.pid)
+            child.returncode = status
+    if status:
+        sys.exit(f"{' '.join(command)}: status {status}")
+    return float(text), used / FILES
+
+
+def echo(under, row, args):
+    """One run of an echo server: round trips a second, processor time of each."""
+    name, connections = row.rsplit("-", 1)
+    way = ["epoll"] if under == UNDER["own"] else []
+    with subprocess.Popen([*under, program(name), *way], stdout=subprocess.PIPE, text=True) as child:
+        port = child.stdout.readline().strip()
+        client = [program("echo-client"), port, connections, str(int(args.seconds * 1000))]
+        done = subprocess.run(client, capture_output=True, text=True, check=False)
+        child.kill()
+        _, used = processor(child.pid)
+        child.returncode = 0
+    if done.returncode:
+        sys.exit(f"{name} under {under}: {done.stderr}")
+    return float(done.stdout), used / (float(done.stdout) * args.seconds)
+
+
+def spread(ratios):
+    """Median and interval, for people."""
+    return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+
+
+def main():
+    """Runs the rows that are asked for, and prints them."""
+    args = arguments()
+    if not shutil.which("cargo"):
+        sys.exit("cargo is needed to build the programs")
+    build()
+    print("| load | kernel | softring | to the kernel's | processor time | to its own | processor time |")
+    print("|---|---|---|---|---|---|---|")
+    for row in args.rows or ROWS:
+        one = files if row.startswith("files") else echo
+        runs = {name: [] for name in UNDER}
+        for turn in range(args.pairs):
+            order = list(UNDER) if turn % 2 == 0 else list(UNDER)[::-1]
+            for name in order:
+                runs[name].append(one(UNDER[name], row, args))
+        speed = {name: statistics.median(r[0] for r in some) for name, some in runs.items()}
+        cells = [f"{speed['kernel']:.0f}", f"{speed['softring']:.0f}"]
+        for other in ("kernel", "own"):
+            for what in (0, 1):
+                pairs = zip(runs["softring"], runs[other])
+                cells.append(spread([ours[what] / theirs[what] for ours, theirs in pairs]))
+        print(f"| {row} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
