@@ -1,4 +1,4 @@
-//! What a ring knows of its barriers (IOSQE_IO_DRAIN); what it does with it is for `drain`.
+//! Barrier state of a ring (IOSQE_IO_DRAIN); `drain` acts on it.
 
 use alloc::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use crate::io::token::ReqId;
 /// The barrier's state.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
-    /// Requests queue behind a barrier.
+    /// True while requests queue behind a barrier.
     pub(crate) active: bool,
-    /// The request or chain after the current chain is a barrier too.
+    /// True if the request or chain after the current chain is a barrier too.
     pub(crate) next: bool,
-    /// IOSQE_CQE_SKIP_SUCCESS was seen: draining is refused from then on.
+    /// Set once IOSQE_CQE_SKIP_SUCCESS was seen: draining is refused from then on.
     pub(crate) disabled: bool,
     pub(super) list: VecDeque<ReqId>,
-    /// Requests on the list, with the chains that hang on them.
+    /// Number of requests on the list, with the chains linked behind them.
     pub(super) drained: u32,
 }

@@ -1,4 +1,4 @@
-//! What is known while a batch of SQEs is submitted. Kernel counterpart: `struct io_submit_state`.
+//! State of a batch of SQEs during its submission. Kernel counterpart: `struct io_submit_state`.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -10,18 +10,18 @@ use crate::io::token::ReqId;
 use crate::ring::request::Timer;
 use softring_host::creds::Creds;
 
-/// The batch at hand: the chain under construction, and what one request learns for the next.
+/// The current batch: the chain under construction, and facts that one request learns for the next.
 #[derive(Debug, Default)]
 pub(crate) struct SubmitState {
     pub(crate) head: Option<ReqId>,
     pub(crate) last: Option<ReqId>,
     /// Time stamp of the last trusted read of this batch; 0: none yet (`ops::rw_cached`).
     pub(crate) stamp: Cell<u64>,
-    /// SQEs of the batch behind the one at hand.
+    /// SQEs of the batch behind the current one.
     pub(crate) left: u32,
     /// CQEs that the caller of this batch waits for.
     pub(crate) waits: u32,
-    /// Epoll was polled, and nothing was attempted since.
+    /// True if epoll was polled and nothing was attempted since.
     pub(crate) polled: bool,
     /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
     pub(crate) direct: Option<i32>,
@@ -32,28 +32,31 @@ pub(crate) struct SubmitState {
     pub(crate) sampling: Sampling,
     /// True between the first request of a batch and its flush.
     pub(crate) collects: bool,
-    /// What follows the requests that have ended in it: task work from the flush on.
+    /// Requests and notifications that follow ended requests: task work from the flush on.
     pub(crate) followers: VecDeque<ReqId>,
-    /// What comes from a worker to task work, later than any of these.
+    /// Requests that a worker returned to task work; they run after `followers`.
     pub(crate) handed_back: VecDeque<ReqId>,
-    /// The LINK_TIMEOUTs whose heads have ended in this batch, with their timers: the kernel
-    /// disarms them when it flushes the batch, and until then they can be updated.
+    /// The LINK_TIMEOUTs whose heads have ended in this batch, with their timers. The kernel
+    /// disarms them when it flushes the batch; until then they can be updated.
     pub(crate) disarmed: Vec<(ReqId, Timer)>,
-    /// What is at hand is a worker's, and only the ring's task may post its CQE (DEFER_TASKRUN).
+    /// True while a worker's request runs here: only the ring's task may post its CQE
+    /// (DEFER_TASKRUN).
     pub(crate) by_worker: bool,
-    /// A batch is being submitted, by a thread with these credentials, once it was asked.
+    /// True while a batch is being submitted; `caller` caches the submitter's credentials.
     pub(crate) open: bool,
     pub(crate) caller: Option<Arc<Creds>>,
-    /// The submitter's thread has the capabilities of workers.
+    /// True once the submitter's thread is known to have the workers' capabilities.
     pub(crate) alike: bool,
-    /// The epoch of credentials, and the thread that had those of the ring's maker then (SQPOLL).
+    /// Credentials epoch and thread for which the credentials equal those of the ring's maker
+    /// (SQPOLL).
     pub(crate) as_maker: (u64, u32),
 }
 
 /// The request that is timed next.
 #[derive(Debug)]
 pub(crate) struct Sampling {
-    /// The timed request is so many behind the last of the batch before.
+    /// Position of the next timed request, counted from 1 after the last request of the batch
+    /// before.
     pub(super) due: u32,
     pub(super) taken: u32,
 }

@@ -1,6 +1,7 @@
-//! What a worker of the kernel's ends by itself, and what it leaves to task work. Two things show
-//! it: only a worker signals an eventfd for late completions, and what is linked behind a request
-//! goes on where that has ended. Kernel counterpart: `io_wq_submit_work`, `io_req_complete_post`.
+//! Requests that a kernel worker ends itself, and requests that it leaves to task work. The
+//! difference shows in two ways: only a worker signals an eventfd for late completions, and a link
+//! runs where the request before it ended. Kernel counterpart: `io_wq_submit_work`,
+//! `io_req_complete_post`.
 
 use crate::io::socket::check_zero_copy;
 use crate::ring::ctx::{Completion, Ctx};
@@ -12,13 +13,13 @@ use softring_host::sys;
 use softring_uapi::errno::Errno;
 
 impl Req {
-    /// Does the kernel run it on a worker?
+    /// Returns whether the kernel runs the request on a worker.
     pub(crate) fn is_workers(&self) -> bool {
         self.flags.intersects(ReqFlags::FORCE_ASYNC | ReqFlags::ON_WORKER)
     }
 
-    /// Has it failed in the kernel's worker, which hands it back later than the batch's own task
-    /// work?
+    /// Returns whether the request failed in a kernel worker that returns it to task work, later
+    /// than the batch's own task work.
     pub(crate) fn is_handed_back(&self) -> bool {
         self.flags.contains(ReqFlags::ENDED)
             && !self.flags.contains(ReqFlags::WITH_CHAIN)
@@ -26,8 +27,8 @@ impl Req {
             && !self.is_refused_inline()
     }
 
-    /// Has its file refused a write that no worker made? It ends with the batch's task work, as one
-    /// that is cancelled does not.
+    /// Returns whether the file refused a write that no worker made. The request ends with the
+    /// batch's task work, unless it was cancelled.
     fn is_refused_inline(&self) -> bool {
         let kind = kind_of(&self.call.file);
         self.row.writes()
@@ -37,42 +38,42 @@ impl Req {
             && !self.only_blocks(kind)
     }
 
-    /// Is it a write to a file without `write_iter` that blocks? No attempt is made without
-    /// (`loop_rw_iter`).
+    /// Returns whether the request is a write to a blocking file without `write_iter`. The kernel
+    /// makes no nonblocking attempt at such a write (`loop_rw_iter`).
     fn only_blocks(&self, kind: Kind) -> bool {
         let fd = self.call.file.fd();
         self.row.writes() && is_simple(fd, kind) && sys::blocks(fd)
     }
 
-    /// Was there an attempt to send? What is handed back before gives its buffer back when it is
-    /// freed (`io_send_zc_cleanup`).
+    /// Returns whether there was an attempt to send. A request returned before its attempt releases
+    /// its buffer when it is freed (`io_send_zc_cleanup`).
     pub(crate) fn tried_to_send(&self) -> bool {
         let has_buffer = self.call.buf.is_some() || !self.transfers_fixed();
         self.flags.contains(ReqFlags::ISSUED) && has_buffer && !handed_back(self, self.res)
     }
 
-    /// Is it a device's, though a worker stands in for it here? What was to go to a worker is the
-    /// worker's until that one begins.
+    /// Returns whether the kernel would give the request to a device, though a worker does its
+    /// transfer here. A request with IOSQE_ASYNC belongs to the worker until the worker begins.
     pub(crate) fn is_with_device(&self) -> bool {
         let flags = self.flags & (ReqFlags::DIRECT | ReqFlags::FORCE_ASYNC);
         flags == ReqFlags::DIRECT
     }
 
-    /// Once it is ready, does the kernel hand it back to a worker (`io_req_task_submit`)? Others
-    /// that wait for its file are faster then.
+    /// Returns whether the kernel passes the request back to a worker once it is ready
+    /// (`io_req_task_submit`). Other requests that wait for its file run before it.
     pub(crate) fn goes_back_to_worker(&self) -> bool {
         let flags = self.flags & (ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT);
         let waits_itself = self.row.waiting.is_some();
         flags == ReqFlags::FORCE_ASYNC && matches!(self.row.issue, Issue::Call(_)) && !waits_itself
     }
 
-    /// Does the kernel's worker come to it by a chain? No attempt of its own was asked for.
+    /// Returns whether the kernel's worker reaches the request by a chain, without IOSQE_ASYNC.
     pub(crate) fn follows_in_worker(&self) -> bool {
         self.flags.contains(ReqFlags::ON_WORKER) && !self.flags.contains(ReqFlags::FORCE_ASYNC)
     }
 
-    /// Has an attempt written a part to a stream that blocks? The kernel's worker that goes on with
-    /// a chain makes no other attempt than one that waits until all is written.
+    /// Returns whether an attempt wrote only a part to a stream that blocks. A kernel worker that
+    /// continues a chain makes only blocking attempts, which wait until all is written.
     pub(crate) fn writes_rest_by_worker(&self, outcome: Outcome) -> bool {
         self.call.short
             && self.follows_in_worker()
@@ -84,18 +85,20 @@ impl Req {
 }
 
 impl Ctx {
-    /// Acts on what is ready before task work goes on with a request that searches for others, in a
-    /// chain: their own was queued earlier, and a worker gets to it when that is done.
+    /// Handles ready events before task work goes on with a chained request that searches for
+    /// others. Task work of those events was queued earlier, and a worker reaches the request after
+    /// it.
     pub(crate) fn events_first(&mut self, req: &Req) {
-        // With DEFER_TASKRUN their own is task work itself, which a cancellation comes before.
+        // With DEFER_TASKRUN events are task work themselves, and a cancellation runs before them.
         if req.row.has(opdef::SEARCHES) && !self.defers() {
             self.poll_aside();
             self.take_stash();
         }
     }
 
-    /// A request ends with `res`: if in a worker, what is linked behind it goes on there. Task work
-    /// ends what armed a worker's poll for many, and all on rings that only their task posts to.
+    /// Records who ends a request with `res`: if a worker ends it, its links run on the worker.
+    /// Task work ends multishot requests that a worker armed, and all requests of DEFER_TASKRUN
+    /// rings.
     pub(crate) fn ends_by(&mut self, req: &mut Req, res: i32) {
         let posts = !self.defers() && !req.flags.contains(ReqFlags::MULTISHOT);
         let punted = !req.is_workers() && self.completion.worker_ends(req);
@@ -106,8 +109,8 @@ impl Ctx {
         let skips = res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP);
         let later = if res < 0 { handed_back(req, res) } else { stops_short(req) };
         let by_itself = workers && posts && !later && !device_ends(req, res);
-        // Where the CQ has no room, task work posts, too; but the worker has tried, and has told
-        // the eventfd of what was there (`io_req_complete_post`).
+        // If the CQ has no room, task work posts; but the worker has tried, and has signalled the
+        // eventfd for the CQEs before (`io_req_complete_post`).
         let room = self.mem.cq_has_room(&self.completion.overflow);
         req.flags.set(ReqFlags::ON_WORKER, by_itself && (skips || room));
         if let Some(e) = self.completion.eventfd.as_mut().filter(|_| by_itself) {
@@ -116,8 +119,8 @@ impl Ctx {
     }
 }
 
-/// Has a device done something for it, whose interrupt ends it? Where there is nothing to do a
-/// worker is told at once, and it waits itself for a write that its file has refused to do without
+/// Returns whether a device did the transfer, so that an interrupt ends the request. An empty
+/// transfer ends in the worker. So does a write that the file refused to do without blocking
 /// (`ext4_dio_write_iter`).
 fn device_ends(req: &Req, res: i32) -> bool {
     let by_device = match req.phase {
@@ -128,18 +131,19 @@ fn device_ends(req: &Req, res: i32) -> bool {
     res > 0 && by_device
 }
 
-/// Is it a write to a file that has stopped short? The kernel's issue function asks for another
-/// attempt (`need_complete_io`), and a worker's task work ends it with what is written.
+/// Returns whether the request is a write to a file that has stopped short. The kernel's issue
+/// function asks for another attempt (`need_complete_io`), and the worker's task work ends the
+/// request with the bytes written.
 fn stops_short(req: &Req) -> bool {
     req.call.short && req.row.writes() && kind_of(&req.call.file).is_file()
 }
 
-/// Does the kernel's issue function hand this failure back, where others keep theirs as the result?
-/// From a worker's hand task work ends the request (`io_req_task_queue_fail`).
+/// Returns whether the kernel's issue function returns this failure, rather than storing it as the
+/// result. Task work then ends a worker's request (`io_req_task_queue_fail`).
 fn handed_back(req: &Req, res: i32) -> bool {
     let transfers = req.flags.contains(ReqFlags::SENDRECV);
     let is = |e: Errno| res == e.res();
-    // What names no file is not issued.
+    // A request that names no file is not issued.
     let never_issued = || is(Errno::EBADF) && req.names_no_file();
     if req.row.has(opdef::AIO | opdef::HANDS_BACK) || never_issued() {
         return true;
@@ -148,20 +152,20 @@ fn handed_back(req: &Req, res: i32) -> bool {
         return true;
     }
     if is(Errno::EAGAIN) {
-        // It was to wait for readiness, and the worker does not, or it was not to wait.
+        // The request was to wait for readiness, which the worker does not do, or was not to wait.
         let unwaiting = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
         return req.polls_first() || transfers && req.flags.contains(unwaiting);
     }
-    // A protocol may say so as well, of what it is to send.
+    // A protocol may also answer EOPNOTSUPP for the data to send.
     let unfit = || check_zero_copy(req.call.file.fd()).is_err();
     let copies = req.flags.contains(ReqFlags::NOTIF) && is(Errno::EOPNOTSUPP);
     transfers && (copies && unfit() || is(Errno::ENOTSOCK))
 }
 
 impl Completion {
-    /// Is its file in memory, or is it to write to one that blocks and knows no other way? The
-    /// kernel's worker does that, since no attempt may be made without one. Asked only where it
-    /// shows.
+    /// Returns whether the kernel's worker ends the request: its file is in memory, or it writes to
+    /// a blocking file that has no nonblocking attempt. Computed only if a link or an eventfd shows
+    /// it.
     fn worker_ends(&self, req: &Req) -> bool {
         (req.linked() || self.eventfd.is_some())
             && req.row.has(opdef::AIO)

@@ -1,9 +1,9 @@
-//! The rights that a request has: its submitter's, also where another thread runs it. Kernel
-//! counterpart: `req->creds`, taken in `io_prep_async_work`, and `ctx->sq_creds`.
+//! Credentials of a request: its submitter's, also if another thread runs it. Kernel counterpart:
+//! `req->creds`, taken in `io_prep_async_work`, and `ctx->sq_creds`.
 //!
-//! A request takes note of its submitter's credentials when it leaves that thread: for a worker, or
-//! behind something that may end elsewhere (a chain, a barrier, a peer). The thread is asked once
-//! per batch. Requests of SQPOLL rings have those of the ring's maker.
+//! A request records its submitter's credentials when it leaves that thread: for a worker, or
+//! behind something that may end elsewhere (a chain, a barrier, a peer). The thread's credentials
+//! are read once per batch. Requests of SQPOLL rings have the credentials of the ring's maker.
 
 use alloc::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::ring::request::{Req, ReqFlags};
 use softring_host::creds::{self, Creds};
 
 impl Req {
-    /// Is its submitter to be asked for credentials, and was not yet? `asks`: whatever its row
-    /// says.
+    /// Returns whether the submitter's credentials are still to be recorded. `asks`: record them
+    /// whatever the row says.
     fn asks_for_creds(&self, asks: bool) -> bool {
         let row = self.row.has(opdef::CREDS);
         (asks || row || self.names_personality() || creds::any_restricted())
             && !self.flags.contains(ReqFlags::CREDS_NOTED)
     }
 
-    /// Gives a request `caller`, which are its submitter's.
+    /// Sets the submitter's credentials, `caller`.
     fn set_creds(&mut self, caller: Arc<Creds>) {
         self.call.creds = match &self.call.creds {
             Some(named) => Some(Arc::new(named.within(&caller))),
@@ -33,8 +33,9 @@ impl Req {
 }
 
 impl Ctx {
-    /// As [`note_creds`](Self::note_creds), for a request that whoever drives the ring is to run
-    /// later: if that thread may lack the submitter's limits, a worker that has them waits for it.
+    /// Records the credentials of a request that a later driver of the ring runs
+    /// ([`note_creds`](Self::note_creds)). If the driver may lack the submitter's limits, keeps a
+    /// worker that has them.
     pub(crate) fn note_creds_ahead(&mut self, req: &mut Req) {
         self.note_creds(req, false);
         self.keep_worker_for(req.call.creds.as_ref());
@@ -46,8 +47,8 @@ impl Ctx {
         }
     }
 
-    /// Takes note of the submitter's credentials, if the request asks for them (`asks`: whatever
-    /// its row says). Called by the submitter.
+    /// Records the submitter's credentials, if the request asks for them (`asks`: whatever its row
+    /// says). Called by the submitter.
     pub(crate) fn note_creds(&mut self, req: &mut Req, asks: bool) {
         if req.asks_for_creds(asks) {
             let caller = self.caller();
@@ -55,8 +56,9 @@ impl Ctx {
         }
     }
 
-    /// As [`note_creds_ahead`](Self::note_creds_ahead), for what follows `req` in its chain: that
-    /// is about to wait. What follows a request that ends at once is issued by the submitter.
+    /// Records the credentials of the requests linked behind `req`, which is about to wait; see
+    /// [`note_creds_ahead`](Self::note_creds_ahead). If `req` ends at once, the submitter issues
+    /// its links.
     #[inline]
     pub(crate) fn note_creds_of_links(&mut self, req: &Req) {
         if req.link.is_some() {
@@ -64,7 +66,8 @@ impl Ctx {
         }
     }
 
-    /// As [`note_creds_ahead`](Self::note_creds_ahead), for a chain that waits.
+    /// Records the credentials of a chain that waits; see
+    /// [`note_creds_ahead`](Self::note_creds_ahead).
     pub(crate) fn note_creds_of_chain(&mut self, mut next: Option<ReqId>) {
         while let Some(id) = next {
             self.note_creds_of(id);
@@ -72,7 +75,8 @@ impl Ctx {
         }
     }
 
-    /// As [`note_creds_ahead`](Self::note_creds_ahead), for a request that waits.
+    /// Records the credentials of a request that waits; see
+    /// [`note_creds_ahead`](Self::note_creds_ahead).
     fn note_creds_of(&mut self, id: ReqId) {
         let asks = self.reqs.slab.get(id).is_some_and(|req| req.asks_for_creds(false));
         let caller = asks.then(|| self.caller());
@@ -84,7 +88,8 @@ impl Ctx {
         self.keep_worker_for(creds.as_ref());
     }
 
-    /// Has this thread other credentials than the request? Then it must not try it.
+    /// Returns whether this thread must not try the request: its credentials differ from the
+    /// request's.
     pub(crate) fn runs_elsewhere(&mut self, req: &Req) -> bool {
         if self.resources.sq_creds.is_some() && creds::am_ours() {
             return req.row.has(opdef::CREDS) && !self.is_as_maker();
@@ -97,7 +102,7 @@ impl Ctx {
             && req.call.creds.as_ref().is_some_and(|c| !creds::is_under(c))
     }
 
-    /// Has this thread of ours the credentials of the ring's maker?
+    /// Returns whether this internal thread has the credentials of the ring's maker.
     fn is_as_maker(&mut self) -> bool {
         let now = (creds::epoch(), crate::ring::task::current());
         let maker = self.resources.sq_creds.as_ref();
@@ -107,8 +112,8 @@ impl Ctx {
         self.submit.as_maker == now
     }
 
-    /// Is it a write, for which the calling thread has what workers have? What that asks for is
-    /// capabilities (CAP_FSETID, CAP_SYS_RESOURCE), which takes one system call to tell.
+    /// Returns whether the request is a write and the calling thread has the workers' capabilities
+    /// (CAP_FSETID, CAP_SYS_RESOURCE). Reading them takes one system call.
     pub(crate) fn writes_alike(&mut self, req: &Req) -> bool {
         let row = req.row;
         let own = req.task == 0 || req.task == crate::ring::task::current();

@@ -1,8 +1,8 @@
-//! Cancelling requests, wherever they wait. Kernel counterpart: `io_uring/cancel.c`.
+//! Cancellation of waiting requests. Kernel counterpart: `io_uring/cancel.c`.
 //!
-//! Searched, in this order: workers (queued or running), the poll set, the timeout queue. What is
-//! linked behind another request, behind a drain barrier, or with the kernel's aio is not found, as
-//! in the kernel.
+//! The search covers, in this order: workers (queued or running), the poll set, the timeout queue.
+//! As in the kernel, the search does not find requests that are linked behind another, behind a
+//! drain barrier, or with the kernel's aio.
 
 pub(crate) mod protocol;
 
@@ -29,10 +29,10 @@ const CHILDREN: u8 = 2;
 const FUTEXES: u8 = 3;
 const TIMEOUTS: u8 = 4;
 
-/// Where a request is found: with which of those that are searched, and its place there.
+/// Search order of a request: its kind, then its position within that kind.
 type Order = (u8, (bool, u64, u64));
 
-/// What a cancellation searches for (`struct io_cancel_data`).
+/// Criteria of a cancellation (`struct io_cancel_data`).
 #[derive(Debug)]
 pub(crate) struct Wanted {
     flags: u32,
@@ -77,28 +77,28 @@ impl Wanted {
         self.flags & flag != 0
     }
 
-    /// The same, of a plain descriptor that the caller holds.
+    /// Same as [`Self::new`] for a plain descriptor that the caller holds.
     pub(crate) fn held(user_data: u64, flags: u32, fd: Arc<InternalFd>, opcode: u8) -> Self {
         Wanted { flags, user_data, opcode, file: Some(File::Held(fd)) }
     }
 
-    /// Does `user_data` decide?
+    /// Returns whether `user_data` decides.
     fn by_name(&self) -> bool {
         let narrow = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_OP;
         let named = self.has(IORING_ASYNC_CANCEL_USERDATA) || !self.has(narrow);
         named && !self.has(IORING_ASYNC_CANCEL_ANY)
     }
 
-    /// Would a cancellation that runs on a worker come upon itself?
+    /// Returns whether a cancellation that runs on a worker would find itself.
     pub(crate) fn itself(&self, req: &Req) -> bool {
         let named = !self.by_name() || req.user_data == self.user_data;
         let op = !self.has(IORING_ASYNC_CANCEL_OP) || req.opcode() == self.opcode;
         !self.has(MANY) && named && op
     }
 
-    /// `io_cancel_req_match`, but for the name.
+    /// Returns whether the request matches, apart from its `user_data` (`io_cancel_req_match`).
     fn matches(&self, req: &Req) -> bool {
-        // Only SYNC_CANCEL takes ANY together with a file or an opcode, which then say nothing.
+        // Only SYNC_CANCEL takes ANY together with a file or an opcode, which are then ignored.
         if self.has(IORING_ASYNC_CANCEL_ANY) {
             return true;
         }
@@ -113,11 +113,11 @@ impl Wanted {
         op && self.file.as_ref().is_none_or(file)
     }
 
-    /// Where the kernel would come upon a request: by kind, then by its place there.
+    /// Returns where the kernel's search finds a request; `None` if it is not cancelable.
     fn order(&self, req: &Req) -> Option<Order> {
         let waiting = req.row.waiting.is_some();
         match &req.phase {
-            // What a device has is not to be had back.
+            // A request that a device has cannot be cancelled.
             Phase::Worker(OnWorker { due: Some(_), .. }) => None,
             Phase::Queued => Some((0, (false, 0, 0))),
             Phase::Worker(_) => Some((0, (true, 0, 0))),
@@ -127,7 +127,7 @@ impl Wanted {
             Phase::Polling(_) | Phase::Cancelled => Some((1, (false, 0, 0))),
             Phase::Timer(t) => {
                 let found = req.opcode() == IORING_OP_TIMEOUT && self.file.is_none();
-                // One whose time has come is gone, as if a timer's interrupt had taken it.
+                // An expired timeout is gone, as if a timer's interrupt had taken it.
                 (found && !t.is_over()).then(|| (TIMEOUTS, t.order()))
             }
             _ => None,
@@ -135,20 +135,20 @@ impl Wanted {
     }
 }
 
-/// The bucket of the kernel's hash that a name falls into: there is one for each 32 CQEs, up to 256
-/// (`io_alloc_hash_table`, `hash_long`).
+/// Returns the bucket of the kernel's hash for a `user_data`. The hash has one bucket for each 32
+/// CQEs, up to 256 (`io_alloc_hash_table`, `hash_long`).
 fn bucket(user_data: u64, cq_entries: u32) -> u64 {
     const GOLDEN_RATIO: u64 = 0x61c8_8646_80b5_83eb;
     let bits = cq_entries.max(1).ilog2().saturating_sub(5).clamp(1, 8);
     user_data.wrapping_mul(GOLDEN_RATIO) >> (64 - bits)
 }
 
-/// Do two descriptors of ours mean the same open file?
+/// Returns whether two internal descriptors mean the same open file.
 pub(crate) fn same_file(a: i32, b: i32) -> bool {
     if a == b {
         return true;
     }
-    // Where the kernel does not tell, the same inode opened the same way is as near as one gets.
+    // Without an answer of the kernel's, the inodes and the open flags are compared.
     sys::same_open_file(a, b).unwrap_or_else(|| same_inode(a, b).unwrap_or(false))
 }
 
@@ -162,7 +162,7 @@ fn same_inode(a: i32, b: i32) -> Option<bool> {
 }
 
 impl Ctx {
-    /// Cancels what is wanted: 0, or with ALL or ANY how many.
+    /// Cancels the requests that match: returns 0, or with ALL or ANY their number.
     ///
     /// # Errors
     /// `ENOENT` if there is nothing to cancel, `EALREADY` if it runs already (it is told to stop).
@@ -185,8 +185,8 @@ impl Ctx {
         }
     }
 
-    /// Where among those of its kind the kernel finds a request: of polls, those of one bucket of
-    /// its hash after those of another; and everywhere the newest first.
+    /// Refines the order of a request within its kind. Polls go by the buckets of the kernel's
+    /// hash; within a bucket, and among waits for children or for futexes, the newest comes first.
     fn place(&self, order: &mut Order, id: ReqId) {
         let age = u64::from(self.reqs.slab.age(id));
         match (order.0, self.reqs.slab.get(id)) {
@@ -203,9 +203,9 @@ impl Ctx {
         let mut result = Err(Errno::ENOENT);
         for &((kind, _), id) in found {
             match self.cancel_one(id) {
-                // Of these the kernel tells how many.
+                // For these kinds the kernel returns a count.
                 Ok(()) => return Ok(u32::from(matches!(kind, CHILDREN | FUTEXES))),
-                // What runs is told so, and the search goes on.
+                // A running request is told to stop, and the search goes on.
                 Err(Errno::EALREADY) => result = Err(Errno::EALREADY),
                 Err(_) => {}
             }
@@ -213,8 +213,9 @@ impl Ctx {
         result
     }
 
-    /// All that were queued for workers count as one, and as none if any of them ran already. With
-    /// ALL, so do all that wait for children, and all that wait for futexes.
+    /// Cancels all and returns the count. All requests queued for workers count as one, or as none
+    /// if any matching request ran already. With ALL, waits for children also count as one, and so
+    /// do waits for futexes.
     fn cancel_many(&mut self, found: &[(Order, ReqId)], all: bool) -> u32 {
         let (mut queued, mut running, mut n) = (false, false, 0);
         let mut counted = 0;
@@ -272,7 +273,7 @@ impl Ctx {
         Ok(())
     }
 
-    /// The ring ends: everything is dropped, nothing is posted.
+    /// Drops everything at the ring's end; posts nothing.
     pub(crate) fn cancel_everything(&mut self) {
         self.reqs.abandon_futex_waiters();
         self.forget_in_flight();

@@ -1,15 +1,15 @@
-//! What requests came to: errors, bytes, and how long they took.
+//! Statistics of ended requests: errors, bytes, and latency.
 //!
 //! The latency is fio's clat, completion latency: from when a request was taken to when its CQE was
-//! written. No clock is read for each.
+//! written. No clock is read for each request.
 //!
-//! * A request that has to wait: from when the first of its batch had to, to when the first of
-//!   those reaped with it ended: a clock read per batch on either side, which is as fine as a
-//!   program can see.
-//! * A request that ends at once: one in [`PERIOD`] is timed, and stands for them all; the first
-//!   [`EACH`] of a ring each stand for themselves. [`PERIOD`] is a prime, so that in batches of any
-//!   size each place has its turn.
-//! * Not timed: multishot requests, which end when nobody wants them any more.
+//! * A request that has to wait: from when the first request of its batch had to wait, to when the
+//!   first request reaped with it ended. That is one clock read per batch on either side, which is
+//!   as fine as a program can see.
+//! * A request that ends at once: one in [`PERIOD`] is timed, and counts for all of them; the first
+//!   [`EACH`] of a ring each count as one. [`PERIOD`] is a prime, so that in batches of any size
+//!   each position is timed in turn.
+//! * Not timed: multishot requests, which end when the program ends them.
 
 use crate::ring::batch::SubmitState;
 use crate::ring::ctx::{Ctx, Requests};
@@ -17,13 +17,13 @@ use crate::ring::opdef::{self, OpDef};
 use crate::ring::request::{Req, ReqFlags};
 use softring_host::time::Clock;
 
-/// One of so many requests that end at once is timed: two clock reads are then 0.2 ns of each.
+/// Distance between timed requests that end at once: two clock reads are then 0.2 ns of each.
 const PERIOD: u32 = 509;
-/// Requests of a ring's that are timed before that, so that something is known of one that does
-/// little.
+/// Number of requests of a ring that are all timed first, so that a ring with few requests has
+/// statistics too.
 const EACH: u32 = 64;
 
-/// The start of a timed attempt: the clock, and how many requests there were before.
+/// The start of a timed attempt: the clock, and the number of requests before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timed {
     at: u64,
@@ -31,15 +31,15 @@ pub(crate) struct Timed {
 }
 
 impl Ctx {
-    /// The SQE of the batch that is timed first, from 1 on.
+    /// Returns the position of the SQE of the batch that is timed first, from 1 on.
     #[inline]
     pub(crate) fn samples_begin(&mut self) -> u32 {
         self.reqs.slab.start = 0;
         if self.stats.seen() { self.submit.sampling.due } else { u32::MAX }
     }
 
-    /// The sample was tried; answers how many behind it the next one is. It counts only if it has
-    /// ended: what waits is timed otherwise.
+    /// Records the timed attempt; returns the distance to the next one. The attempt counts only if
+    /// it has ended: a request that waits is timed otherwise.
     #[cold]
     pub(crate) fn sample_end(&mut self, opcode: u8, timed: Timed) -> u32 {
         let each = |taken| if taken < EACH { 1 } else { PERIOD };
@@ -52,7 +52,7 @@ impl Ctx {
         each(taken.saturating_add(1))
     }
 
-    /// A request ends.
+    /// Counts a request that ends.
     #[inline]
     pub(crate) fn count_end(&mut self, req: &Req) {
         if req.res < 0 {
@@ -65,7 +65,7 @@ impl Ctx {
         }
     }
 
-    /// One result of a request, or of its only one.
+    /// Counts the bytes of one result of a request.
     #[inline]
     pub(crate) fn count_bytes(&self, row: &OpDef, res: i32) {
         if res > 0 && row.has(opdef::BYTES) {
@@ -75,7 +75,7 @@ impl Ctx {
         }
     }
 
-    /// A request that has waited since `start` ends.
+    /// Counts the latency of a request that has waited since `start`.
     pub(crate) fn count_waited(&mut self, opcode: u8, start: u64) {
         if self.completion.reaped == 0 {
             self.completion.reaped = Clock::Monotonic.now();
@@ -83,7 +83,7 @@ impl Ctx {
         self.stats.latency(opcode, self.completion.reaped.saturating_sub(start), 1);
     }
 
-    /// CQEs were published, up to this tail.
+    /// Counts the CQEs published, up to this tail.
     #[inline]
     pub(crate) fn count_pass(&mut self, tail: u32) {
         self.completion.reaped = 0;
@@ -94,7 +94,7 @@ impl Ctx {
 }
 
 impl Requests {
-    /// This one is timed.
+    /// Begins the timed attempt.
     #[cold]
     pub(crate) fn sample_start(&self) -> Timed {
         Timed { at: Clock::Monotonic.now(), reqs: self.nr_reqs - self.nr_ended }
@@ -102,7 +102,7 @@ impl Requests {
 }
 
 impl SubmitState {
-    /// `done` SQEs were taken, and the next to be timed would have been `due`.
+    /// Ends a batch of `done` SQEs, of which SQE `due` would have been timed next.
     #[inline]
     pub(crate) fn samples_end(&mut self, due: u32, done: u32) {
         self.sampling.due = due.saturating_sub(done).max(1);

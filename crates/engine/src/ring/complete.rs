@@ -23,14 +23,14 @@ impl Ctx {
         self.completion.posted = true;
     }
 
-    /// Posts one CQE of a multishot request that goes on. False if the CQ is full: then nothing was
+    /// Posts one CQE of a multishot request that goes on. False if the CQ is full: nothing was
     /// posted, and the request must end (`io_req_post_cqe`).
     #[must_use]
     pub(crate) fn post_more(&mut self, user_data: u64, res: i32, flags: u32) -> bool {
         self.post_shot(Cqe { user_data, res, flags, big: [0; 2] })
     }
 
-    /// As [`post_more`](Self::post_more), for a CQE that may be of 32 bytes.
+    /// Posts a CQE that may be of 32 bytes; see [`post_more`](Self::post_more).
     #[must_use]
     pub(crate) fn post_shot(&mut self, mut cqe: Cqe) -> bool {
         cqe.flags |= softring_uapi::IORING_CQE_F_MORE;
@@ -39,7 +39,7 @@ impl Ctx {
         posted
     }
 
-    /// Ends a request: posts its CQE unless skipped, and lets its chain go on.
+    /// Ends a request: posts its CQE unless skipped, and continues its chain.
     #[inline]
     pub(crate) fn finish(&mut self, req: ReqBox) {
         if self.submit.by_worker {
@@ -76,7 +76,7 @@ impl Ctx {
         }
         self.trace_done(&req, cqe_flags);
         self.reqs.nr_ended += 1;
-        // It was on its way when a request that was tried ended.
+        // The data were sent before a tried request ended.
         let tried = notif && req.tried_to_send();
         if tried {
             let notif = self.reqs.notification(&req);
@@ -113,7 +113,7 @@ impl Ctx {
         }
     }
 
-    /// A worker is through with a request, or an attempt made elsewhere has an outcome.
+    /// Takes the outcome of a worker, or of an attempt made elsewhere.
     pub(crate) fn finished(&mut self, f: Finished) {
         if let Some(req) = self.reqs.slab.get_mut(f.id) {
             req.call.take_back(f.call);
@@ -124,7 +124,8 @@ impl Ctx {
                 {
                     return self.model_moved(req, due, res);
                 }
-                // Without kernel aio a worker also does what the kernel's would not have.
+                // Without kernel aio a worker here also does requests that no kernel worker would
+                // run.
                 let instead =
                     req.flags.contains(ReqFlags::DIRECT) && self.drive.transports.aio.is_none();
                 if !instead {
@@ -135,7 +136,7 @@ impl Ctx {
         }
     }
 
-    /// A batch is through, but its task work is not run: what has ended in it holds no barrier.
+    /// Ends a batch whose task work is not run: its ended requests hold no barrier.
     pub(crate) fn free_ended(&mut self) {
         let ended = self.reqs.nr_ended > 0;
         self.reqs.count_ended();
@@ -144,17 +145,17 @@ impl Ctx {
         }
     }
 
-    /// CQEs so far, those included that wait for room; wraps.
+    /// Returns the number of CQEs so far, including the overflowed ones; wraps.
     pub(crate) fn completions(&self) -> u32 {
         let tail = self.mem.control.cq_tail().load(Relaxed);
         tail.wrapping_add(self.completion.overflow.len() as u32)
     }
 
-    /// Moves overflowed CQEs into the ring as far as there is room, and tells of them. It is now
-    /// that they count for timeouts.
+    /// Moves overflowed CQEs into the ring as far as there is room, and reports them. Timeouts
+    /// count them from now on.
     pub(crate) fn flush_overflow(&mut self) {
         if self.mem.cq_flush(&mut self.completion.overflow) {
-            // A timeout counts from behind them.
+            // A timeout counts from behind these CQEs.
             self.reqs.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             self.wake();
             self.signal_eventfd();
@@ -169,9 +170,9 @@ impl Ctx {
         }
     }
 
-    /// Publishes CQEs and wakes whoever waits for them.
+    /// Publishes CQEs and wakes the threads that wait for them.
     pub(crate) fn commit(&mut self) {
-        // Before anybody sees that a request has ended, and may end this process.
+        // This precedes the wake-up: whoever sees that a request has ended may end this process.
         if self.setup.inherited.has_parent {
             self.write_down();
         }
@@ -189,7 +190,7 @@ impl Ctx {
         self.completion.posted = false;
     }
 
-    /// The kernel would flush what is posted so far, and tell its eventfd of that by itself.
+    /// Records that the kernel would flush the CQEs posted so far and signal its eventfd for them.
     pub(crate) fn flushed(&mut self) {
         if let Some(e) = &mut self.completion.eventfd
             && !self.mem.eventfd_disabled()
@@ -198,7 +199,7 @@ impl Ctx {
         }
     }
 
-    /// Signals the eventfd, if there are CQEs that it has not told of (`io_eventfd_signal`).
+    /// Signals the eventfd for the CQEs that it has not reported (`io_eventfd_signal`).
     fn signal_eventfd(&mut self) {
         self.flushed();
         let most = if self.defers() { 1 } else { u32::MAX };
@@ -208,8 +209,8 @@ impl Ctx {
         }
     }
 
-    /// DEFER_TASKRUN: there is work for when the program enters. An eventfd for late completions
-    /// tells of it if a worker brings it.
+    /// Reports work for the program's next enter (DEFER_TASKRUN). An eventfd for late completions
+    /// is signalled only if a worker brings the work.
     pub(crate) fn signal_task_work(&mut self, by_worker: bool) {
         self.wake();
         if let Some(e) = &self.completion.eventfd
@@ -232,7 +233,7 @@ impl Ctx {
     fn post_tags_taken(&mut self) {
         for user_data in self.resources.tags.take() {
             self.post(Cqe { user_data, ..Cqe::default() });
-            // Each is flushed by itself (`io_post_aux_cqe`).
+            // Each CQE is flushed separately (`io_post_aux_cqe`).
             if let Some(e) = self.completion.eventfd.as_mut().filter(|e| !e.only_async) {
                 e.worker_posts(false);
             }
@@ -241,7 +242,7 @@ impl Ctx {
 }
 
 impl Requests {
-    /// Requests that have ended count until the batch that they ended in is through.
+    /// Subtracts the requests that have ended: they count until the end of their batch.
     pub(crate) fn count_ended(&mut self) {
         self.nr_reqs -= core::mem::take(&mut self.nr_ended);
     }

@@ -1,14 +1,14 @@
-//! One ring. [`Ring`] is what threads share; [`Ctx`] is everything the uring lock guards.
+//! One ring. Threads share a [`Ring`]; [`Ctx`] is everything that the uring lock guards.
 //!
-//! Lock order: a ring's uring lock is never waited for while another's is held (`pending` carries
-//! what is meant for others), nor while holding the descriptor table, which may be read while
-//! holding one. The reactor's list is never locked while holding one.
+//! Lock order: no thread waits for a ring's uring lock while it holds another ring's (`pending`
+//! carries work for other rings) or the descriptor table. The table may be read under a ring's
+//! lock. The reactor's list is never locked under a ring's lock.
 //!
-//! Around a system call that may sleep the lock is given back ([`Ctx::unlocked`]; `memory::lock`
-//! draws the protocol). Two things make that sound. The thread that calls lends its own `&mut Ctx`:
-//! who takes the lock meanwhile ([`Ring::lock_now`]) borrows from that pointer, not from the ring's
-//! cell. And only one thread lends at a time, because whoever finds the lock lent issues nothing
-//! ([`Issue::is_elsewhere`]). Kernel counterpart: `struct io_ring_ctx`.
+//! The lock is released around a system call that may sleep ([`Ctx::unlocked`]; `memory::lock`
+//! draws the protocol). Two facts make this sound. The calling thread publishes its own `&mut Ctx`:
+//! a thread that takes the lock meanwhile ([`Ring::lock_now`]) borrows from that pointer, not from
+//! the ring's cell. And only one thread publishes at a time, because a thread that finds an issue
+//! in progress issues nothing ([`Issue::is_elsewhere`]). Kernel counterpart: `struct io_ring_ctx`.
 #![allow(unsafe_code)]
 
 use alloc::sync::{Arc, Weak};
@@ -56,41 +56,40 @@ use softring_uapi::IORING_SETUP_DEFER_TASKRUN;
 /// One ring, as threads share it.
 #[derive(Debug)]
 pub struct Ring {
-    /// Unique in this process.
+    /// Id of the ring, unique in this process.
     pub(crate) id: u64,
     pub(crate) control: Arc<Control>,
     ctx: UnsafeCell<Ctx>,
     /// Earliest armed timeout in ns of CLOCK_MONOTONIC, for the reactor; `u64::MAX`: none.
     pub(crate) next_deadline: AtomicU64,
-    /// The reactor watches this ring's poll set.
+    /// True while the reactor watches this ring's poll set.
     pub(crate) watched: AtomicBool,
-    /// A thread inside `enter` drove this ring since the reactor last checked.
+    /// True if a thread inside `enter` drove this ring since the reactor last checked.
     pub(crate) driven: AtomicBool,
-    /// Threads that sleep in their own poll drive it ([`crate::drive::poller`]).
+    /// True while threads that sleep in their own poll drive the ring ([`crate::drive::poller`]).
     pub(crate) polled: AtomicBool,
-    /// As that, at any time so far.
+    /// Set once `polled` was true.
     pub(crate) polled_ever: AtomicBool,
-    /// A forked child has it, too.
+    /// True if a forked child has the ring, too.
     pub(crate) forked: AtomicBool,
-    /// The number under which its eventfd was registered; -1: none.
+    /// Descriptor number under which the eventfd was registered; -1: none.
     pub(crate) eventfd_number: AtomicI32,
-    /// The reactor knows this ring.
+    /// True if the reactor knows this ring.
     pub(crate) listed: AtomicBool,
     /// The task that last left `enter` with requests in flight; 0: none.
     pub(crate) left_by: AtomicU32,
-    /// All descriptors are closed.
+    /// Set once all descriptors are closed.
     pub(crate) dead: AtomicBool,
-    /// The eventfd that stands for the ring where the program polls it, by its first
-    /// number; -1: none yet.
+    /// The eventfd that represents the ring where the program polls it, by its first number; -1:
+    /// none yet.
     pub(crate) stand_in: AtomicI32,
-    /// Calls of `enter` by descriptor: now and then one makes sure that the descriptor is still
-    /// open.
+    /// Calls of `enter` by descriptor; some of them check that the descriptor is still open.
     pub(crate) enters: AtomicU32,
-    /// The process that its state is of, as [`softring_host::fork::generation`] tells.
+    /// Fork generation of the process that owns the state ([`softring_host::fork::generation`]).
     generation: AtomicU32,
-    /// Calls of children that the reactor has checked (`process::journal`).
+    /// Journal writes of children that the reactor has checked (`process::journal`).
     pub(crate) journal_writes: AtomicU32,
-    /// Numbers that were closed while their closer could not take the lock.
+    /// Numbers that were closed while the closer could not take the lock.
     pub(crate) moves: Moves,
     /// The ring's part in an SQ thread (SQPOLL).
     pub(crate) sq: OnceLock<SqPoll>,
@@ -98,16 +97,17 @@ pub struct Ring {
 
 // SAFETY: `ctx` is reached only through `Guard`, which holds the uring lock; everything else is
 // atomic or immutable. The nodes of registered files, whose counts are not atomic, are all in
-// `ctx`: in its table and its requests. What leaves the lock is `Send` by itself (`job::Sent`).
+// `ctx`: in its table and its requests. Data that leaves the lock is `Send` by itself
+// (`job::Sent`).
 unsafe impl Sync for Ring {}
 // SAFETY: as above; nothing in it is tied to a thread.
 unsafe impl Send for Ring {}
 
-/// The uring lock, held.
+/// Guard of the uring lock.
 #[derive(Debug)]
 pub struct Guard<'a> {
     ring: &'a Ring,
-    /// What it guards: the ring's cell, or what the issuing thread has lent.
+    /// The guarded state: the ring's cell, or the pointer that the issuing thread has published.
     ctx: NonNull<Ctx>,
 }
 
@@ -140,9 +140,9 @@ impl Ring {
         })
     }
 
-    /// Takes the uring lock when no other thread is in the middle of an issue. That may take as
-    /// long as a file system or a page fault does: for submission and registration, which wait for
-    /// each other on the kernel, too.
+    /// Takes the uring lock when no other thread is in the middle of an issue. The wait may last as
+    /// long as a file system or a page fault does. Submission and registration take it; in the
+    /// kernel, too, they wait for each other.
     #[inline(always)]
     pub fn lock(&self) -> Guard<'_> {
         self.control.lock();
@@ -150,18 +150,18 @@ impl Ring {
         self.guard(self.cell())
     }
 
-    /// Takes the uring lock, also while another thread is in the middle of an issue: for whatever
-    /// must not wait for the I/O of others.
+    /// Takes the uring lock, also while another thread is in the middle of an issue: for callers
+    /// that must not wait for the I/O of others.
     #[inline]
     pub(crate) fn lock_now(&self) -> Guard<'_> {
         self.control.lock_now();
         self.locked_now()
     }
 
-    /// As [`Self::lock_now`], if nobody holds the lock: the one way to it while holding another
-    /// ring's.
+    /// Takes the uring lock as [`Self::lock_now`] does, if nobody holds it. Only this function may
+    /// take the lock while another ring's is held.
     pub fn try_lock_now(&self) -> Option<Guard<'_>> {
-        // Lazily: a guard made in vain would unlock what another thread holds.
+        // Lazily: an unused guard would unlock a lock that another thread holds.
         self.control.try_lock_now().then(|| self.locked_now())
     }
 
@@ -176,7 +176,8 @@ impl Ring {
         if !self.control.issuing() {
             return self.guard(self.cell());
         }
-        // None is lent where the issuer is in another process, which has a `Ctx` of its own.
+        // No pointer is published if the issuer is in another process, which has a `Ctx` of its
+        // own.
         let lent = NonNull::new(self.control.lent().cast());
         let ctx = lent.unwrap_or_else(|| self.cell());
         // SAFETY: the lock is held.
@@ -184,12 +185,13 @@ impl Ring {
         self.guard(ctx)
     }
 
-    /// The lock has been taken: the ring's memory is there, and what closers have left is done.
+    /// Makes the guard of a lock just taken: ensures the ring's memory, and handles the closers'
+    /// moves.
     #[inline(always)]
     fn guard(&self, ctx: NonNull<Ctx>) -> Guard<'_> {
         let mut guard = Guard { ring: self, ctx };
         if guard.mem.may_go() {
-            // Without memory for it there is nothing better to do than to go on.
+            // Without memory for it there is no better choice than to go on.
             let _ = guard.mem.outlive();
         }
         if self.moves.any() {
@@ -198,9 +200,8 @@ impl Ring {
         guard
     }
 
-    /// Takes the uring lock unless the calling thread has it: in a signal handler, in the middle of
-    /// the engine. No other thread keeps it for long; should one all the same, it is given up after
-    /// a second.
+    /// Takes the uring lock unless the calling thread has it (a signal handler in the middle of the
+    /// engine). No other thread should hold the lock for long; gives up after a second.
     pub(crate) fn lock_soon(&self) -> Option<Guard<'_>> {
         for _ in 0..1000 {
             if let Some(guard) = self.try_lock_now() {
@@ -220,13 +221,13 @@ impl Ring {
         None
     }
 
-    /// Is its state still as a process had it that this one was forked from?
+    /// Returns whether the state still belongs to the process that this one was forked from.
     #[inline(always)]
     pub(crate) fn is_inherited(&self) -> bool {
         self.generation.load(Relaxed) != softring_host::fork::generation()
     }
 
-    /// The lock has been taken: a forked child makes the state its own when it first does so.
+    /// Makes the state a forked child's own at its first lock.
     #[inline(always)]
     fn renew(&self) {
         if self.is_inherited() {
@@ -235,25 +236,25 @@ impl Ring {
         }
     }
 
-    /// A forked child makes the state its own.
+    /// Makes the state a forked child's own.
     ///
     /// # Safety
-    /// The caller holds the lock and has no guard, or is the only thread of a fresh child: the
-    /// parent may hold the shared lock on its own behalf then.
+    /// The caller holds the lock and has no guard, or is the only thread of a fresh child, whose
+    /// parent may hold the shared lock for itself.
     #[cold]
     pub(crate) unsafe fn renew_now(&self) {
-        // SAFETY: nobody else reaches the state, says our caller.
+        // SAFETY: the caller guarantees that nobody else reaches the state.
         unsafe { &mut *self.ctx.get() }.fork_child(self);
         self.generation.store(softring_host::fork::generation(), Relaxed);
     }
 
-    /// Peeks at the state without a guard, which would write to the state. None while somebody is
+    /// Peeks at the state without a guard, which would write to the state. `None` while a thread is
     /// in the middle of an issue.
     ///
     /// # Safety
-    /// As for [`Self::renew_now`], as long as what this answers is used.
+    /// Same as [`Self::renew_now`], for as long as the returned reference is used.
     pub(crate) unsafe fn peek(&self) -> Option<&Ctx> {
-        // SAFETY: nobody else reaches it, says our caller.
+        // SAFETY: the caller guarantees that nobody else reaches the state.
         (!self.control.issuing()).then(|| unsafe { &*self.ctx.get() })
     }
 }
@@ -261,8 +262,8 @@ impl Ring {
 impl Deref for Guard<'_> {
     type Target = Ctx;
     fn deref(&self) -> &Ctx {
-        // SAFETY: the uring lock is held, so nobody else reaches what it guards; a pointer that was
-        // lent is good until the lender has the lock back.
+        // SAFETY: the uring lock is held, so nobody else reaches what it guards; a published
+        // pointer is valid until its thread has the lock back.
         unsafe { self.ctx.as_ref() }
     }
 }
@@ -287,7 +288,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// Everything the uring lock guards, by what it is for.
+/// Everything that the uring lock guards, by purpose.
 #[derive(Debug)]
 pub struct Ctx {
     pub(crate) ring: Weak<Ring>,
@@ -304,14 +305,14 @@ pub struct Ctx {
     pub(crate) trace: Writer,
 }
 
-/// What the program asked for when it made the ring, and what it forbade since.
+/// The ring's parameters: requested at set-up, and restricted since.
 #[derive(Debug)]
 pub(crate) struct Setup {
     /// IORING_SETUP_* flags.
     pub(crate) flags: u32,
     pub(crate) clock: Clock,
     pub(crate) disabled: bool,
-    /// What the ring is to a forked child.
+    /// The ring's state in a forked child.
     pub(crate) inherited: Inherited,
     /// The one task that may submit (SINGLE_ISSUER), once known.
     pub(crate) issuer: Option<i32>,
@@ -319,56 +320,57 @@ pub(crate) struct Setup {
     pub(crate) filters: Filters,
 }
 
-/// The requests, and the queues that they wait in.
+/// The requests, and the queues in which they wait.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     pub(crate) slab: Slab,
-    /// Requests in existence: those in the slab and the one at hand.
+    /// Requests in existence: those in the slab and the current one.
     pub(crate) nr_reqs: u32,
-    /// Requests of these that have ended, and are not subtracted yet.
+    /// Requests among `nr_reqs` that have ended and are not subtracted yet.
     pub(crate) nr_ended: u32,
     pub(crate) drain: Drain,
     pub(crate) timeouts: Timeouts,
-    /// Requests that wait in turn.
+    /// Exclusive wait queues.
     pub(crate) exclusive: ExclusiveQueues,
     /// SQEs with kernel aio that are no requests.
     pub(crate) direct: DirectSqes,
-    /// The same with modelled devices.
+    /// SQEs with modelled devices that are no requests.
     pub(crate) modelled: ModelledSqes,
 }
 
-/// What posting a CQE needs beside the CQ itself.
+/// State for posting CQEs, beside the CQ itself.
 #[derive(Debug, Default)]
 pub(crate) struct Completion {
     pub(crate) overflow: Overflow,
     pub(crate) eventfd: Option<EventFd>,
-    /// The eventfd that stands for the ring where the program polls it, by its first number.
+    /// The eventfd that represents the ring where the program polls it, by its first number.
     pub(crate) poll_fd: Option<i32>,
     pub(crate) posted: bool,
-    /// When the first of what is being reaped ended, in ns of CLOCK_MONOTONIC; 0: not read yet.
+    /// Time at which the first of the events being reaped ended, in ns of CLOCK_MONOTONIC; 0: not
+    /// read yet.
     pub(crate) reaped: u64,
     /// The CQ's tail when CQEs were last counted.
     pub(crate) counted_tail: u32,
 }
 
-/// The transports, who waits on them, and who is to be woken.
+/// The transports, the threads that wait on them, and the threads to wake.
 #[derive(Debug)]
 pub struct Driving {
     pub(crate) driver: Driver,
     /// Threads that are in `enter`.
     pub(crate) entered: u32,
-    /// The last descriptor is closed; the ring ends when nobody is in `enter` any more.
+    /// Set once the last descriptor is closed; the ring ends when no thread is in `enter` any more.
     pub(crate) closed: bool,
     pub(crate) wakes: Wakes,
     pub(crate) spin: AdaptiveSpin,
     pub transports: Transports,
-    /// What a worker does with a call of this ring's.
+    /// Function by which a worker runs a call of this ring.
     pub(crate) run_job: fn(Job),
     /// The ring's workers, once it has needed one.
     pub(crate) pool: Option<Arc<Workers<Job>>>,
 }
 
-/// What is registered with the ring.
+/// Resources registered with the ring.
 #[derive(Debug, Default)]
 pub(crate) struct Resources {
     pub(crate) files: FileTable,
@@ -401,14 +403,14 @@ impl Ctx {
         }
     }
 
-    /// Calls `f`, which may sleep, without the lock. Others take the lock meanwhile, and find the
-    /// ring whole but for what the caller has at hand. Whatever the caller has read of the ring
-    /// before may have changed afterwards, except for what only submission and registration change:
-    /// they wait.
+    /// Calls `f`, which may sleep, without the lock. Other threads take the lock meanwhile, and
+    /// find the ring whole except for the caller's current request. State that the caller has read
+    /// before may have changed afterwards, except for the state that only submission and
+    /// registration change: they wait.
     #[inline(always)]
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         if self.issue.is_elsewhere() {
-            // That thread lends the ring already.
+            // The other thread has published its pointer already.
             return f();
         }
         let lent = core::ptr::from_mut(self);
@@ -425,12 +427,13 @@ impl Ctx {
         control.unlock();
         let answer = f();
         control.lock_now_as(thread);
-        // SAFETY: the lock is held again, and every borrow from what was lent has ended with it.
+        // SAFETY: the lock is held again, and every borrow from the published pointer has ended
+        // with it.
         unsafe { (*lent).issue.end_call() };
         answer
     }
 
-    /// The lock is about to be given back by who took it.
+    /// Ends the issue, before its thread releases the lock.
     #[inline]
     fn stop_issuing(&mut self) {
         if self.issue.is_here() {
@@ -442,7 +445,7 @@ impl Ctx {
         self.issue.end();
     }
 
-    /// Does what others came upon while this thread was in the middle of an issue.
+    /// Does the work that other threads left while this thread was in the middle of an issue.
     #[cold]
     fn take_left_work(&mut self) {
         if !self.defers() {
@@ -454,18 +457,18 @@ impl Ctx {
         }
     }
 
-    /// Completions wait for the program to enter (DEFER_TASKRUN).
+    /// Returns whether completions wait for the program to enter (DEFER_TASKRUN).
     pub(crate) fn defers(&self) -> bool {
         self.setup.flags & IORING_SETUP_DEFER_TASKRUN != 0
     }
 
-    /// Does the ring hold what others wait for, should its closing go unnoticed: requests, files,
-    /// an eventfd?
+    /// Returns whether the ring holds requests, files or an eventfd: others wait for them if the
+    /// ring's closing goes unnoticed.
     pub(crate) fn holds_anything(&self) -> bool {
         self.reqs.nr_reqs > 0 || self.completion.eventfd.is_some() || self.resources.files.used > 0
     }
 
-    /// Is anything of this process in flight that its driver would wait for?
+    /// Returns whether this process has something in flight that its driver would wait for.
     pub(crate) fn in_flight(&self) -> bool {
         self.drive.transports.in_flight() || !self.reqs.timeouts.is_empty()
     }

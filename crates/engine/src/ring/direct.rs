@@ -9,24 +9,24 @@ use softring_host::fd::history::History;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
 
-/// What is kept of an SQE.
+/// Record of an SQE with the kernel's aio.
 #[derive(Debug)]
 pub(crate) struct DirectSqe {
     pub(crate) sqe: io_uring_sqe,
-    /// The SQE writes; else it reads.
+    /// True if the SQE writes; false if it reads.
     pub(crate) writes: bool,
     /// The registered file that it names.
     pub(crate) file: Option<Rc<FileNode>>,
     /// The SQE's number in the trace; 0: there is no trace.
     pub(crate) trace: u32,
-    /// The file that the number of one that is not registered meant (`History::file`).
+    /// Id of the file that an unregistered number meant (`History::file`).
     pub(crate) meant: u16,
-    /// The time since which it is there (`ring::clat`).
+    /// Time at which the SQE was taken (`ring::clat`).
     pub(crate) start: u64,
 }
 
 impl DirectSqe {
-    /// What is remembered of its file; nothing, if its number means another one now.
+    /// Returns the history of the SQE's file; `None` if its number means another file now.
     pub(crate) fn history(&self) -> Option<&History> {
         match &self.file {
             Some(node) => Some(&node.history),
@@ -35,20 +35,20 @@ impl DirectSqe {
         }
     }
 
-    /// The SQE's file has refused it.
+    /// Records that the SQE's file has refused it.
     pub(crate) fn refused(&self, e: Errno) {
         if let Some(history) = self.history() {
             history.refusals.refused(e, self.writes);
         }
     }
 
-    /// Does its number mean the file that it meant, as far as that is known?
+    /// Returns whether the number still means the same file, as far as known.
     fn has_file(&self) -> bool {
         self.history().is_some() || crate::io::kinds::history(self.sqe.fd).is_none()
     }
 
-    /// Is the result that the kernel's aio has for it not the last word, as it was asked not to
-    /// wait? What it has done so far.
+    /// Returns the bytes done so far if the result of the kernel's aio is not final, because the
+    /// aio was told not to wait.
     #[inline]
     pub(crate) fn goes_on(&self, res: i64) -> Option<u64> {
         let len = i64::from(self.sqe.len);

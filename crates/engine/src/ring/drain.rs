@@ -1,5 +1,5 @@
 //! IOSQE_IO_DRAIN: a barrier. A drained request starts when every request before it has ended;
-//! those after it wait behind it. Kernel counterpart: `io_drain_req`, `io_queue_deferred`.
+//! later requests wait behind it. Kernel counterpart: `io_drain_req`, `io_queue_deferred`.
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Requests};
@@ -8,12 +8,12 @@ use crate::ring::trace::Name;
 use crate::stats::trace::Step;
 
 impl Ctx {
-    /// A request with IOSQE_IO_DRAIN is being initialised.
+    /// Initialises a request with IOSQE_IO_DRAIN.
     pub(crate) fn init_drain(&mut self) {
         self.reqs.drain.active = true;
         if let Some(head) = self.submit.head.and_then(|id| self.reqs.slab.get_mut(id)) {
-            // In the middle of a chain: the chain's head becomes the barrier, and so does what
-            // follows the chain.
+            // In the middle of a chain the chain's head becomes the barrier, and so does the
+            // request that follows the chain.
             head.flags |= ReqFlags::IO_DRAIN | ReqFlags::FORCE_ASYNC;
             self.reqs.drain.next = true;
         }
@@ -36,8 +36,8 @@ impl Ctx {
         }
     }
 
-    /// Lets go what the barrier no longer holds: the first on the list when nothing else is left of
-    /// the ring, and with it those after it up to the next barrier.
+    /// Queues the requests that the barrier no longer holds: the first on the list if all earlier
+    /// requests have ended, and with it the requests up to the next barrier.
     pub(crate) fn queue_deferred(&mut self) {
         let (mut first, mut barrier) = (true, false);
         while let Some(&id) = self.reqs.drain.list.front() {
@@ -57,7 +57,8 @@ impl Ctx {
 }
 
 impl Requests {
-    /// The kernel takes the credentials of what waits behind a barrier (`io_prep_async_link`).
+    /// Marks a chain behind a barrier to keep its credentials, as the kernel does
+    /// (`io_prep_async_link`).
     fn keep_creds_of_chain(&mut self, head: ReqId) {
         let mut next = Some(head);
         while let Some(req) = next.and_then(|id| self.slab.get_mut(id)) {

@@ -1,8 +1,8 @@
 //! Exclusive waiting: of the requests that wait to accept on one listener only the first is
 //! registered in the poll set. So a connection wakes one request, the one that has waited longest.
-//! In the kernel an exclusive entry in the listener's wait queue does that (`poll_exclusive`,
-//! `EPOLLEXCLUSIVE`); epoll's own flag of that name knows neither one-shot entries nor several
-//! requests behind one set.
+//! In the kernel an exclusive entry in the listener's wait queue does this (`poll_exclusive`,
+//! `EPOLLEXCLUSIVE`); epoll's own flag supports neither one-shot entries nor several requests
+//! behind one set.
 
 use alloc::collections::VecDeque;
 
@@ -14,23 +14,23 @@ use crate::ring::opdef;
 use crate::ring::persistent::leave;
 use crate::ring::request::{Req, ReqFlags};
 
-/// The listener that a request waits for; none if it does not wait exclusively.
+/// Returns the listener that a request waits for; `None` if it does not wait exclusively.
 pub(crate) fn key(req: &Req) -> Option<Key> {
     let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
     req.row.has(opdef::EXCLUSIVE).then_some((fixed, req.call.sqe().fd))
 }
 
-/// Is the request registered in the poll set?
+/// Returns whether the request is registered in the poll set.
 pub(crate) fn is_armed(req: &Req) -> bool {
     req.phase.is_registered()
 }
 
 impl Ctx {
-    /// A request that is about to wait takes its place; true if another waits before it.
+    /// Queues a request that is about to wait; true if another is armed before it.
     pub(crate) fn waits_behind_another(&mut self, id: ReqId) -> bool {
         let Some(req) = self.reqs.slab.get(id) else { return false };
         let Some(key) = key(req) else { return false };
-        // A multishot request that goes on keeps its place, which is the first.
+        // A multishot request that goes on stays first in the queue.
         if req.flags.contains(ReqFlags::MULTISHOT | ReqFlags::REISSUED) {
             self.disarm_others(key, id);
             self.reqs.exclusive.0.entry(key).or_default().push_front(id);
@@ -41,7 +41,8 @@ impl Ctx {
         waits
     }
 
-    /// Requests that are registered for the listener of `id` leave the poll set and wait behind it.
+    /// Takes the other requests armed for the listener of `id` out of the poll set; they wait
+    /// behind it.
     fn disarm_others(&mut self, key: Key, id: ReqId) {
         let Some(fd) = self.reqs.slab.get(id).map(|r| r.call.file.fd()) else { return };
         for other in self.reqs.exclusive.0.get(&key).cloned().unwrap_or_default() {
@@ -53,7 +54,7 @@ impl Ctx {
         }
     }
 
-    /// `id` waits no more; if it was registered, the next request for its listener is registered.
+    /// Removes `id` from its queue; if it was armed, arms the next request for its listener.
     pub(crate) fn arm_next_waiter(&mut self, key: Option<Key>, id: ReqId, was_armed: bool) {
         let Some(key) = key else { return };
         let Some(queue) = self.reqs.exclusive.0.get_mut(&key) else { return };
@@ -66,8 +67,8 @@ impl Ctx {
         }
     }
 
-    /// A number that means another listener by now has waiters for both: those whose listener is
-    /// served are passed over.
+    /// Arms the next waiter. A reused number may have waiters for two listeners; waiters whose
+    /// listener has an armed request are skipped.
     fn arm_next(&mut self, key: Key) {
         let mut served = 0;
         loop {
@@ -90,8 +91,8 @@ impl Ctx {
 }
 
 impl Requests {
-    /// Is a request registered for the listener of `id`? The number in its SQE may mean another
-    /// listener by now.
+    /// Returns whether a request is armed for the listener of `id`. The number in the SQE may mean
+    /// another listener by now.
     fn somebody_is_armed(&self, key: Key, id: ReqId) -> bool {
         let Some(fd) = self.slab.get(id).map(|r| r.call.file.fd()) else { return false };
         let queue = self.exclusive.0.get(&key).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! The file that a request works on, and how it is held. Kernel counterpart: `req->file` in
+//! The file of a request, and how the request holds it. Kernel counterpart: `req->file` in
 //! `struct io_kiocb`, `io_assign_file`.
 
 use alloc::rc::Rc;
@@ -19,26 +19,26 @@ pub(crate) enum FileRef {
     /// The row needs no file, or it has not been assigned yet.
     #[default]
     None,
-    /// The program's own number, good only while the submitter is inside `enter`.
+    /// The program's own number, valid only while the submitter is inside `enter`.
     Plain(i32),
     /// A duplicate taken because the request outlives `enter`: the program may close its number and
     /// reuse it.
     Owned(InternalFd, Kind),
-    /// A duplicate of the engine's that others have as well: a registered file's, or a modelled
-    /// file's second description.
+    /// An internal duplicate that others use as well: a registered file's, or a modelled file's
+    /// second description.
     Shared(Arc<InternalFd>, Kind),
-    /// The duplicate that requests on the same number have in common.
+    /// The duplicate that requests on the same number share.
     CachedDup(CachedDup, Kind),
     /// A slot of the registered table.
     Fixed(Rc<FileNode>),
-    /// A slot of the registered table, with a duplicate to be registered in the poll set under.
+    /// A slot of the registered table, with a duplicate for registration in the poll set.
     FixedDup(Rc<FileNode>, InternalFd),
-    /// A number in the list that tests have in place of epoll, with no file behind it.
+    /// A number in the list that replaces epoll in tests, with no file behind it.
     #[cfg(all(test, not(loom)))]
     Token(i32),
 }
 
-/// What kind of file a request works on.
+/// Returns the kind of a request's file.
 pub(crate) fn kind_of(file: &FileRef) -> Kind {
     match file {
         FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.kind,
@@ -51,7 +51,7 @@ pub(crate) fn kind_of(file: &FileRef) -> Kind {
 }
 
 impl FileRef {
-    /// The number to make system calls with; -1 (hence EBADF) where there is no file.
+    /// Returns the number for system calls; -1 (hence EBADF) if there is no file.
     pub(crate) fn fd(&self) -> i32 {
         match self {
             FileRef::None => -1,
@@ -60,17 +60,17 @@ impl FileRef {
             FileRef::Shared(fd, _) => fd.as_raw_fd(),
             FileRef::CachedDup(fd, _) => fd.as_raw_fd(),
             FileRef::Fixed(node) | FileRef::FixedDup(node, _) => node.fd(),
-            // To poll(2) it is one where nothing is ready.
+            // To poll(2), -1 is a file where nothing is ready.
             #[cfg(all(test, not(loom)))]
             FileRef::Token(_) => -1,
         }
     }
 
-    /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`: the one
-    /// that is kept of that number, or else a new one, which is kept from now on.
+    /// Takes a duplicate of a plain descriptor so that the request may outlive `enter`: the cached
+    /// duplicate of that number, or else a new one, which is then cached.
     ///
-    /// Without a free descriptor the plain number stays: right as long as the program keeps it
-    /// open.
+    /// If no descriptor is free, the plain number stays, which is right as long as the program
+    /// keeps it open.
     ///
     /// # Errors
     /// `EBADF` if the number is not open.
@@ -90,10 +90,10 @@ impl FileRef {
         Ok(())
     }
 
-    /// As [`Self::hold`], with a duplicate that nobody else uses.
+    /// Takes a duplicate that no other request uses; see [`Self::hold`].
     ///
     /// # Errors
-    /// As [`Self::hold`].
+    /// Same as [`Self::hold`].
     pub(crate) fn hold_own(&mut self) -> Result<()> {
         self.hold_as(crate::io::kinds::kind)
     }
@@ -109,8 +109,8 @@ impl FileRef {
         Ok(())
     }
 
-    /// Takes a duplicate of its own, under which the request may be registered. What that
-    /// takes is pollable, so nobody asks; for what it refuses, [`Self::look_again`].
+    /// Takes a duplicate of its own, under which the request may be registered. Its kind is assumed
+    /// to be pollable; if the poll set refuses it, [`Self::probe_again`] finds out the kind.
     ///
     /// # Errors
     /// `EBADF` if the number is not open.
@@ -130,8 +130,8 @@ impl FileRef {
         self.hold_as(|_| Kind::Pollable)
     }
 
-    /// What a worker gets of it, who runs without the ring's lock: a registered file's descriptor,
-    /// while its node stays; anything else goes as it is.
+    /// Returns the file for a worker, which runs without the ring's lock: a registered file's
+    /// descriptor, while its node stays here; any other file moves as it is.
     pub(super) fn lend(&mut self) -> FileRef {
         match self {
             FileRef::Fixed(node) | FileRef::FixedDup(node, _) => {
@@ -145,28 +145,28 @@ impl FileRef {
         matches!(self, FileRef::Fixed(_) | FileRef::FixedDup(..))
     }
 
-    /// The node that stayed takes its place again.
+    /// Restores the node that stayed here.
     pub(super) fn restore(&mut self, stayed: FileRef) {
         if stayed.is_node() {
             *self = stayed;
         }
     }
 
-    /// Epoll refused the file: finds out its kind.
+    /// Finds out the kind of a file that epoll refused.
     pub(crate) fn probe_again(&mut self) {
         if let FileRef::Owned(fd, kind) = self {
             *kind = Kind::of(fd.as_raw_fd());
         }
     }
 
-    /// Was it opened as a path only, by a request that registered it? Of the program's own numbers
-    /// the kernel finds no such file.
+    /// Returns whether the file was opened with O_PATH by a request that registered it. Under the
+    /// program's own numbers the kernel finds no such file.
     pub(crate) fn is_path(&self) -> bool {
         let registered = self.is_node() || matches!(self, FileRef::Shared(..));
         registered && softring_host::fd::is_path_only(self.fd())
     }
 
-    /// Is `fd` the request's own, which goes with it?
+    /// Returns whether `fd` is the request's own descriptor, which closes with the request.
     pub(crate) fn owns(&self, fd: i32) -> bool {
         match self {
             FileRef::Owned(own, _) | FileRef::FixedDup(_, own) => own.as_raw_fd() == fd,
@@ -176,11 +176,11 @@ impl FileRef {
         }
     }
 
-    /// The request has ended.
+    /// Drops the file of an ended request.
     #[inline]
     pub(super) fn clear(&mut self) {
         match self {
-            // As with [`OpState::clear`].
+            // There is nothing to drop, as in [`OpState::clear`].
             FileRef::None | FileRef::Plain(_) => {
                 let _nothing = ManuallyDrop::new(core::mem::take(self));
             }
@@ -188,7 +188,7 @@ impl FileRef {
         }
     }
 
-    /// The number to register in the poll set, if no other will do.
+    /// Returns the number to register in the poll set, if no other will do.
     pub(crate) fn poll_fd(&self) -> i32 {
         match self {
             FileRef::FixedDup(_, dup) => dup.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Requests with a futex waiter: handed over, woken, cancelled.
+//! Requests with a futex waiter: start, wake-up, cancellation.
 
 use alloc::sync::{Arc, Weak};
 
@@ -15,19 +15,20 @@ use crate::ring::turn::Turn;
 use softring_uapi::errno::Errno;
 
 impl Req {
-    /// Does a futex waiter have it?
+    /// Returns whether a futex waiter has the request.
     pub(crate) fn has_futex_waiter(&self) -> bool {
         matches!(self.phase, Phase::Sleeping(_))
     }
 
-    /// Does one wait for a futex? Such a request is cancelled when its task ends.
+    /// Returns whether the request waits for a futex. Such a request is cancelled when its task
+    /// ends.
     pub(crate) fn waits_on_futex(&self) -> bool {
         self.has_futex_waiter() && self.row.waiting.is_none()
     }
 }
 
 impl Ctx {
-    /// Hands a request to a futex waiter; where that cannot be, the request ends.
+    /// Passes a request to a futex waiter; on failure the request ends.
     pub(crate) fn give_to_futex_waiter(&mut self, mut req: ReqBox) {
         let OpState::Sleep(job) = core::mem::take(&mut req.call.state) else { return };
         let id = self.reqs.slab.insert(req);
@@ -49,7 +50,7 @@ impl Ctx {
         }
     }
 
-    /// The futex waiter `by` of several was woken.
+    /// Handles the wake-up of `by`, one of several futex waiters of a request.
     pub(crate) fn one_done(&mut self, by: &Arc<FutexWaiter>, id: ReqId, each: &Each, index: usize) {
         let leader = each.leader().filter(|leader| self.reqs.sleeps_for(leader, id));
         let Some(leader) = leader else { return each.too_late(index) };
@@ -83,7 +84,7 @@ impl Sleeping for Ctx {
             let res = (waiting.cancel)(&req.call);
             return self.end_soon(id, res);
         }
-        // A futex does not fail by being cancelled: what is linked behind it goes on.
+        // A cancelled futex wait is no failure: its links go on.
         req.res = Errno::ECANCELED.res();
         req.flags |= ReqFlags::ENDED;
         self.work.queue(id);
@@ -114,13 +115,13 @@ impl Sleeping for Ctx {
 }
 
 impl Requests {
-    /// Does the request wait in the name of this waiter?
+    /// Returns whether this waiter sleeps on behalf of the request.
     pub(crate) fn sleeps_for(&self, w: &Arc<FutexWaiter>, id: ReqId) -> bool {
         let theirs = |r: &Req| matches!(&r.phase, Phase::Sleeping(other) if Arc::ptr_eq(w, other));
         self.slab.get(id).is_some_and(theirs)
     }
 
-    /// The ring ends: sends away who waits for its requests.
+    /// Dismisses all futex waiters when the ring ends.
     pub(crate) fn abandon_futex_waiters(&mut self) {
         for (_, req) in self.slab.iter() {
             if let Phase::Sleeping(w) = &req.phase {

@@ -1,26 +1,27 @@
-//! The issue that is being made: by which thread, of which file, and what others leave to it.
+//! The issue in progress: its thread, its file, and work that others leave to it.
 
 use softring_host::fd::InternalFd;
 use softring_host::sys;
 
-/// The issue at hand. The thread that makes it gives the uring lock back around system calls.
+/// The current issue. Its thread releases the uring lock around system calls.
 #[derive(Debug, Default)]
 pub(crate) struct Issue {
     issuing: Issuing,
-    /// The issuing thread, as [`sys::thread`] has it, once it makes a system call.
+    /// The issuing thread, as [`sys::thread`] returns it, once it makes a system call.
     thread: usize,
-    /// The program's number that the call is about.
+    /// The program's descriptor number that the current call uses.
     at_hand: Option<i32>,
-    /// The file that number meant, if it was closed during the call.
+    /// A duplicate of that number's file, if the number was closed during the call.
     moved: Option<InternalFd>,
-    /// Somebody left work to the issuing thread.
+    /// True if another thread left work to the issuing thread.
     left_work: bool,
 }
 
-/// The thread that is in the middle of an issue, and makes its system calls without the lock.
+/// Location of the thread that is in the middle of an issue and makes its system calls without the
+/// lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Issuing {
-    /// Nobody.
+    /// No thread.
     #[default]
     Nobody,
     /// The thread that holds the lock.
@@ -30,25 +31,26 @@ enum Issuing {
 }
 
 impl Issue {
-    /// Is another thread than the holder of the lock in the middle of an issue?
+    /// Returns whether a thread other than the lock's holder is in the middle of an issue.
     #[inline(always)]
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.issuing == Issuing::Elsewhere
     }
 
-    /// Is any thread in the middle of an issue?
+    /// Returns whether any thread is in the middle of an issue.
     #[inline(always)]
     pub(crate) fn is_made(&self) -> bool {
         self.issuing != Issuing::Nobody
     }
 
-    /// The lock was taken while another thread is in the middle of an issue.
+    /// Records that the lock was taken while another thread is in the middle of an issue.
     #[inline]
     pub(crate) fn begin_elsewhere(&mut self) {
         self.issuing = Issuing::Elsewhere;
     }
 
-    /// The holder of the lock is about to make a system call; true for the first of an issue.
+    /// Records that the lock's holder is about to make a system call; true for the first of an
+    /// issue.
     #[inline(always)]
     pub(crate) fn begin_call(&mut self) -> bool {
         let first = self.issuing == Issuing::Nobody;
@@ -58,49 +60,49 @@ impl Issue {
         first
     }
 
-    /// The issuing thread has the lock back.
+    /// Records that the issuing thread has the lock back.
     #[inline(always)]
     pub(crate) fn end_call(&mut self) {
         self.issuing = Issuing::Here;
     }
 
-    /// The lock is about to be given back; true for the thread that has made an issue.
+    /// Returns whether the thread that releases the lock has made an issue.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.issuing == Issuing::Here
     }
 
-    /// No issue is made any more.
+    /// Ends the issue.
     #[inline]
     pub(crate) fn end(&mut self) {
         self.issuing = Issuing::Nobody;
     }
 
-    /// The issuing thread, as [`sys::thread`] has it.
+    /// Returns the issuing thread, as [`sys::thread`] has it.
     #[inline(always)]
     pub(crate) fn thread(&self) -> usize {
         self.thread
     }
 
-    /// The call at hand is about `fd`; [`Self::put_away`] ends that.
+    /// Records that the current call uses `fd`, until [`Self::put_away`].
     #[inline(always)]
     pub(crate) fn take_in_hand(&mut self, fd: i32) {
         self.at_hand = Some(fd);
     }
 
-    /// The call has ended; true if its number was closed meanwhile.
+    /// Records the end of the call; true if its number was closed meanwhile.
     #[inline(always)]
     pub(crate) fn put_away(&mut self) -> bool {
         self.at_hand = None;
         self.moved.is_some()
     }
 
-    /// Is another thread in the middle of a call about `fd`?
+    /// Returns whether another thread is in the middle of a call on `fd`.
     pub(crate) fn has_at_hand(&self, fd: i32) -> bool {
         self.is_elsewhere() && self.at_hand == Some(fd)
     }
 
-    /// The number of the call at hand is closed: its file goes on as `dup`.
+    /// Records that the current call's number closes: its file is used as `dup` from now on.
     pub(crate) fn move_file(&mut self, dup: Option<InternalFd>) {
         self.moved = dup;
     }
@@ -113,7 +115,7 @@ impl Issue {
         self.moved.is_some()
     }
 
-    /// The holder of the lock leaves what it has come upon to the issuing thread, if there is one.
+    /// Leaves the lock holder's work to the issuing thread, if there is one.
     #[inline]
     pub(crate) fn leaves_work(&mut self) -> bool {
         // Not by `|=`: rustc 1.95 drops a comparison whose result is stored, and then branched on
@@ -125,13 +127,13 @@ impl Issue {
         true
     }
 
-    /// Was work left to the issuing thread?
+    /// Returns whether work was left to the issuing thread, and clears the mark.
     #[inline]
     pub(crate) fn take_left_work(&mut self) -> bool {
         core::mem::take(&mut self.left_work)
     }
 
-    /// In a forked child nobody is in the middle of an issue.
+    /// Resets the issue in a forked child, where no thread is in the middle of one.
     pub(crate) fn fork_child(&mut self) {
         (self.issuing, self.left_work, self.at_hand) = (Issuing::Nobody, false, None);
     }

@@ -15,18 +15,18 @@ use softring_host::creds::Creds;
 use softring_host::fd::kind::Kind;
 use softring_uapi::IOSQE_FIXED_FILE;
 
-/// A call that may leave the uring lock: it has no node of a registered file, whose count is not
+/// A call that may leave the uring lock: it owns no node of a registered file, whose count is not
 /// atomic.
 #[derive(Debug)]
 pub(crate) struct Sent(Box<Call>);
 
-// SAFETY: of what a call has, nodes of registered files alone are tied to the uring lock. `new` has
-// found none, and nobody puts one in: a sent call is only read until `into_call`.
+// SAFETY: of the parts of a call, only nodes of registered files are tied to the uring lock. `new`
+// has checked that there are none, and none is added: a sent call is only read until `into_call`.
 unsafe impl Send for Sent {}
 
 impl Sent {
     /// # Panics
-    /// If the call was not lent ([`Call::lend`]).
+    /// If the call was not made by [`Call::lend`].
     pub(crate) fn new(call: Box<Call>) -> Sent {
         assert!(!call.has_nodes(), "the nodes of registered files stay");
         Sent(call)
@@ -53,11 +53,11 @@ pub(crate) struct Job {
     pub(crate) row: &'static OpDef,
     pub(crate) call: Sent,
     pub(crate) unbound: bool,
-    /// Makes the call and brings it back: that takes layers above this one.
+    /// Function that makes the call and returns its result; it belongs to layers above this one.
     pub(crate) run: fn(Job),
 }
 
-/// What a worker brings back.
+/// Result of a worker.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) id: ReqId,

@@ -1,25 +1,24 @@
-//! What closers that could not take a ring's lock have left for whoever takes it next: numbers that
-//! are closed by then, each with a duplicate (`moving`).
+//! Numbers that closers left because they could not take a ring's lock. The next holder of the lock
+//! handles them; by then they are closed, and each has a duplicate (`moving`).
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use softring_host::fd::{InternalFd, dup_internal};
 
-/// Numbers that closers have left, each with a duplicate: more than handlers come on top of each
-/// other.
+/// Capacity for numbers that closers have left: more than the depth of nested handlers.
 const LEFT: usize = 16;
 
-/// What closers have left for who takes the lock next.
+/// Numbers that closers have left for the next holder of the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     any: AtomicBool,
-    /// The number plus one, above its duplicate; 0: free.
+    /// Each entry is the number plus one, above its duplicate; 0: free.
     left: [AtomicU64; LEFT],
 }
 
 impl Moves {
-    /// Is anything left?
+    /// Returns whether any number is left.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Relaxed)

@@ -1,6 +1,6 @@
-//! Chains: what follows a request when it ends, and linked timeouts. What follows never ends or
-//! starts at once, but with the next task work, behind the CQEs of the batch at hand. Kernel
-//! counterpart: `io_req_find_next`, `io_disarm_next`, `io_fail_links`.
+//! Chains: the links of a request that ends, and linked timeouts. A link never ends or starts at
+//! once, but with the next task work, behind the CQEs of the current batch. Kernel counterpart:
+//! `io_req_find_next`, `io_disarm_next`, `io_fail_links`.
 
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Requests};
@@ -8,19 +8,20 @@ use crate::ring::request::{FileRef, OpState, Phase, Req, ReqFlags, Timer};
 use softring_uapi::errno::Errno;
 use softring_uapi::{IORING_OP_LINK_TIMEOUT, IORING_TIMEOUT_ABS};
 
-/// Was there a file to issue it with? That a number is closed shows here only when it is used.
+/// Returns whether the request was issued with a file. A closed number shows here only when it is
+/// used.
 fn was_issued(req: &Req) -> bool {
     let none = |fd| req.res == Errno::EBADF.res() && softring_host::fd::is_path_only(fd);
     let closed = matches!(req.call.file, FileRef::Plain(fd) if none(fd));
     req.flags.contains(ReqFlags::ISSUED) && !closed
 }
 
-/// As long as the kernel's task work may be in coming.
+/// Longest expected delay of the kernel's task work, in ns.
 const TASK_WORK_NS: u64 = 200_000;
 
-/// Has the time of a linked timeout come, when `head` ended? If it was not armed: before it could
-/// be. A head that is a timeout itself has ended in time, however late that is acted on; the kernel
-/// acts on it with the next task work.
+/// Returns whether a linked timeout had expired when `head` ended; if it was never armed, whether
+/// it had expired before it could be. A head that is a timeout itself ends at its deadline, however
+/// late the deadline is handled here; the kernel handles it with the next task work.
 fn is_past(req: &Req, armed: Option<Timer>, head: &Req) -> bool {
     if let Some(t) = armed {
         let now = t.clock.now();
@@ -30,7 +31,7 @@ fn is_past(req: &Req, armed: Option<Timer>, head: &Req) -> bool {
             }
             _ => now,
         };
-        // A timer of no time fires as it is armed, however long that took.
+        // A timer of zero length fires as it is armed, however late.
         return t.period == 0 || t.deadline <= ended;
     }
     let OpState::Timeout(t) = req.call.state else { return false };
@@ -39,7 +40,7 @@ fn is_past(req: &Req, armed: Option<Timer>, head: &Req) -> bool {
 }
 
 impl Ctx {
-    /// A request has ended: disarm its linked timeout, fail or queue what follows.
+    /// Disarms the linked timeout of an ended request, and fails or queues its links.
     pub(crate) fn queue_next(&mut self, req: &mut Req) {
         self.disarm_next(req);
         if let Some(id) = req.link.take() {
@@ -51,8 +52,8 @@ impl Ctx {
         }
     }
 
-    /// Queues what follows a request that has ended: with the task work of its batch, and behind
-    /// what the batch itself has queued (`io_free_batch_list` runs when the batch is flushed).
+    /// Queues the link of an ended request: with the task work of its batch, behind the requests
+    /// that the batch itself has queued (`io_free_batch_list` runs when the batch is flushed).
     pub(crate) fn queue_follower(&mut self, id: ReqId) {
         if self.submit.collects {
             self.submit.followers.push_back(id);
@@ -61,7 +62,7 @@ impl Ctx {
         }
     }
 
-    /// The batch is flushed.
+    /// Queues the followers at the flush of the batch.
     pub(crate) fn queue_followers(&mut self) {
         self.submit.collects = false;
         self.submit.disarmed.clear();
@@ -77,13 +78,14 @@ impl Ctx {
                 && self.reqs.slab.get(id).is_some_and(is_timeout)
             {
                 let armed = self.reqs.timeouts_disarm(id);
-                // The kernel arms it even behind a head that ends when it is issued. One whose time
-                // had come by then fires, and finds nothing to cancel.
+                // The kernel arms it even behind a head that ends when it is issued. A timeout that
+                // had expired by then fires, and finds nothing to cancel.
                 let tried = armed.is_some() || was_issued(req);
                 let past = |r: &Req| is_past(r, armed, req);
                 let late = tried && self.reqs.slab.get(id).is_some_and(past);
                 let res = if late { Errno::ENOENT } else { Errno::ECANCELED }.res();
-                // Its own link goes to the head: it ends alone, and not as a failure.
+                // The timeout's own link moves to the head: the timeout ends alone, and not as a
+                // failure.
                 req.link = self.end_linked(id, res);
                 if tried && !late {
                     self.keep_timer(id, armed);
@@ -95,7 +97,7 @@ impl Ctx {
         }
     }
 
-    /// Lets the timer of a LINK_TIMEOUT that has ended be updated while its batch goes on.
+    /// Keeps the timer of an ended LINK_TIMEOUT, which can be updated until its batch ends.
     fn keep_timer(&mut self, id: ReqId, armed: Option<Timer>) {
         if self.submit.collects
             && let Some(timer) = armed.or_else(|| self.reqs.slab.get(id)?.start_timer())
@@ -104,7 +106,7 @@ impl Ctx {
         }
     }
 
-    /// Cancels all that hangs on a failed request.
+    /// Cancels all links of a failed request.
     fn fail_links(&mut self, req: &mut Req) {
         let skip = req.flags.contains(ReqFlags::SKIP_LINK_CQES);
         let mut next = req.link.take();
@@ -117,7 +119,7 @@ impl Ctx {
         }
     }
 
-    /// Takes a member out of its chain, to end with `res`; answers what came after it.
+    /// Removes a member from its chain, to end with `res`; returns the member after it.
     pub(super) fn end_linked(&mut self, id: ReqId, res: i32) -> Option<ReqId> {
         let req = self.reqs.slab.get_mut(id)?;
         let next = req.link.take();
@@ -136,7 +138,7 @@ impl Ctx {
         }
     }
 
-    /// As [`Self::end_soon`], for what an attempt leaves to task work.
+    /// Ends a request that an attempt leaves to task work; see [`Self::end_soon`].
     pub(crate) fn end_later(&mut self, id: ReqId, res: i32) {
         let Some(req) = self.reqs.ends_with(id, res) else { return };
         if req.is_handed_back() {
@@ -146,7 +148,7 @@ impl Ctx {
         }
     }
 
-    /// Queues what comes from a worker: that is later than the task work of the batch at hand.
+    /// Queues a request from a worker, later than the task work of the current batch.
     pub(crate) fn queue_from_worker(&mut self, id: ReqId) {
         if self.submit.collects {
             self.submit.handed_back.push_back(id);

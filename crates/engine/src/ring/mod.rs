@@ -1,4 +1,4 @@
-//! A ring, its requests and the tables that they stand in.
+//! A ring, its requests and their tables.
 
 pub(crate) mod barrier;
 pub(crate) mod batch;

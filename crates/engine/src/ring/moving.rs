@@ -1,11 +1,11 @@
-//! The program closes a number that is registered (`io::persistent`): its waiters go on under
-//! one of the engine's, before the number means another file.
+//! Close of a number that is registered (`io::persistent`): its waiters move to an internal
+//! descriptor before the number means another file.
 //!
-//! Two of them need care. The request that another thread has at hand, in a system call without the
-//! lock, is in no table: it may be about to use the number. So the closer waits until that thread
-//! has the lock back, or must be inside the call by now, and leaves it a duplicate.
-//! And where the closer is a signal handler that has interrupted the holder of the lock, it takes a
-//! duplicate itself and leaves it to whoever takes the lock next.
+//! Two cases need care. The request for which another thread makes a system call without the lock
+//! is in no table: it may be about to use the number. So the closer waits until that thread has the
+//! lock back, or must be inside the call by now, and leaves it a duplicate. And if the closer is a
+//! signal handler that has interrupted the lock's holder, the closer takes a duplicate itself and
+//! leaves it to the next holder of the lock.
 
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -24,7 +24,7 @@ use softring_host::sys;
 use softring_uapi::errno::Errno;
 
 impl Ring {
-    /// The program closes `fd`. Called without any ring's lock.
+    /// Moves the waiters of `fd`, which the program closes. Called without any ring's lock.
     pub(crate) fn number_closes(&self, fd: i32) {
         let mut waited = 0;
         loop {
@@ -68,15 +68,15 @@ impl Ctx {
         }
     }
 
-    /// Is another thread about to use the number for the request that it has at hand? `waited`: how
-    /// often the caller has asked.
+    /// Returns whether another thread is about to use the number for its current request. `waited`:
+    /// number of calls so far.
     fn is_at_hand(&self, fd: i32, waited: u32) -> bool {
-        /// The call has begun by then: at least a quarter of a second.
+        /// Pauses until the call must have begun: at least a quarter of a second.
         const LONG: u32 = 5000;
         self.issue.has_at_hand(fd) && waited < LONG && self.issue.thread() != sys::thread()
     }
 
-    /// Takes what closers have left.
+    /// Handles the numbers that closers have left.
     #[cold]
     pub(crate) fn take_moves(&mut self) {
         let Some(ring) = self.ring.upgrade() else { return };
@@ -85,8 +85,8 @@ impl Ctx {
         }
     }
 
-    /// The program closes a number: who waits there goes on under one of the engine's. `dup`: what
-    /// the number meant, if it may be closed already.
+    /// Moves the waiters of a number that the program closes to an internal descriptor. `dup`: a
+    /// duplicate of the number's file, if the number may be closed already.
     pub(crate) fn number_closes(&mut self, fd: i32, dup: Option<&InternalFd>) {
         let from = dup.map_or(fd, AsRawFd::as_raw_fd);
         if self.issue.has_at_hand(fd) {
@@ -100,7 +100,7 @@ impl Ctx {
         waiters.into_iter().for_each(|id| self.go_on_alone(id, from));
     }
 
-    /// Requests that waited for the file of `from` go on under one duplicate of it.
+    /// Moves the requests that waited for the file of `from` to one shared duplicate.
     fn go_on_together(&mut self, waiters: &[ReqId], from: i32) -> bool {
         let Ok(dup) = dup_internal(from).map(Arc::new) else { return false };
         let events = |&id: &ReqId| {
@@ -123,7 +123,7 @@ impl Ctx {
         true
     }
 
-    /// A request that waited for the file of `from` goes on under a duplicate of its own.
+    /// Moves a request that waited for the file of `from` to a duplicate of its own.
     fn go_on_alone(&mut self, id: ReqId, from: i32) {
         let Some(req) = self.reqs.slab.get_mut(id) else { return };
         if let Phase::Polling(poll) = &mut req.phase {
@@ -137,7 +137,7 @@ impl Ctx {
         let held = req.call.file.hold_for_poll();
         let plain = matches!(req.call.file, FileRef::Plain(_));
         if held.is_err() || plain || self.register_poll(id).is_err() {
-            // No descriptor is left for it.
+            // There is no descriptor left for it.
             self.complete(id, Errno::ECANCELED.res());
             self.turn(Turn::Publish);
         }

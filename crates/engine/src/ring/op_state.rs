@@ -1,6 +1,6 @@
-//! What an operation has of its own, by family: what prep has copied in from the program, as the
-//! request may outlive the program's copy, and how far it has come. Kernel counterpart: the `cmd`
-//! of `struct io_kiocb`, and its `async_data`.
+//! State of an operation, by family: the data that prep has copied from the program, as the request
+//! may outlive the program's copy, and the progress. Kernel counterpart: the `cmd` of
+//! `struct io_kiocb`, and its `async_data`.
 
 use alloc::boxed::Box;
 use alloc::ffi::CString;
@@ -20,13 +20,13 @@ use softring_uapi::{epoll_event, io_uring_sqe, iovec, nvme_passthru_cmd64};
 pub(crate) enum OpState {
     #[default]
     None,
-    /// What reads or writes.
+    /// A read or a write.
     Rw(Rw),
-    /// What sends or receives.
+    /// A send or a receive.
     Net(Net),
-    /// The path of an operation on one.
+    /// The path of an operation on one path.
     Path(CString),
-    /// The paths of an operation on two.
+    /// The paths of an operation on two paths.
     Paths(Box<[CString; 2]>),
     /// OPENAT and OPENAT2: the path, and `struct open_how`.
     Open(Box<(CString, Vec<u8>)>),
@@ -37,13 +37,13 @@ pub(crate) enum OpState {
     Connect(Connect),
     /// ACCEPT: the connection, which is to have a slot.
     Accepted(InternalFd),
-    /// SPLICE and TEE: what they read from.
+    /// SPLICE and TEE: the file that they read from.
     Source(FileRef),
     /// POLL_ADD: `EPOLL*` events.
     Poll(u32),
-    /// TIMEOUT and LINK_TIMEOUT, and what updates one.
+    /// TIMEOUT and LINK_TIMEOUT, and updates of one.
     Timeout(TimerArgs),
-    /// What a futex waiter is to wait for, or FUTEX_WAKE to wake.
+    /// The wait of a futex waiter, or the wake-up of FUTEX_WAKE.
     Sleep(Job),
     /// EPOLL_CTL.
     Epoll(epoll_event),
@@ -52,7 +52,7 @@ pub(crate) enum OpState {
 }
 
 impl OpState {
-    /// What is to be transferred; nothing, if the operation transfers nothing.
+    /// Returns the transfer of the operation; an empty one if it transfers nothing.
     #[inline]
     pub(crate) const fn io(&self) -> &Transfer {
         const NOTHING: &Transfer = &Transfer::NOTHING;
@@ -62,7 +62,7 @@ impl OpState {
         }
     }
 
-    /// As [`Self::io`], of an operation that transfers something.
+    /// Returns the transfer of the operation, if it transfers something.
     #[inline]
     pub(crate) const fn io_mut(&mut self) -> Option<&mut Transfer> {
         match self {
@@ -71,7 +71,7 @@ impl OpState {
         }
     }
 
-    /// The vector of what reads or writes one.
+    /// Returns the vector of a vectored read or write.
     #[inline]
     pub(crate) fn vector(&self) -> Option<&[iovec]> {
         match self {
@@ -80,7 +80,7 @@ impl OpState {
         }
     }
 
-    /// The message of what sends or receives more than one buffer.
+    /// Returns the message of a send or receive of more than one buffer.
     #[inline]
     pub(crate) fn message(&self) -> Option<&Msg> {
         match self {
@@ -89,7 +89,7 @@ impl OpState {
         }
     }
 
-    /// The request has ended.
+    /// Drops the state of an ended request.
     #[inline]
     pub(crate) fn clear(&mut self) {
         match self {
@@ -103,8 +103,8 @@ impl OpState {
     }
 }
 
-/// A READ, a WRITE, or one of their kin. (Its transfer lies where that of [`Net`] does, so that
-/// [`OpState::io`] need not ask which.)
+/// A READ, a WRITE, or a similar operation. (Its transfer has the same offset as that of [`Net`],
+/// so that [`OpState::io`] need not check the variant.)
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Rw {
@@ -113,33 +113,33 @@ pub(crate) struct Rw {
     pub(crate) vector: Option<Box<[iovec]>>,
 }
 
-/// A SEND, a RECV, or one of their kin.
+/// A SEND, a RECV, or a similar operation.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Net {
     pub(crate) io: Transfer,
-    /// The message of what sends or receives more than one buffer.
+    /// The message of a send or receive of more than one buffer.
     pub(crate) msg: Option<Box<Msg>>,
-    /// What the poll set said when the socket was found ready, with the end of the stream if there
+    /// Events of the poll set when the socket was found ready, with the end of the stream if there
     /// is one; 0: not known.
     pub(crate) seen: u32,
-    /// The request has waited for readiness, or was to (`REQ_F_POLLED`).
+    /// True if the request has waited for readiness, or was to (`REQ_F_POLLED`).
     pub(crate) polled: bool,
 }
 
-/// What a read, a write, a send or a receive is to transfer, and how far it has come. Prep fills it
-/// in; who picks a buffer aims it there, and attempts move it on.
+/// Transfer of a read, a write, a send or a receive, and its progress. Prep fills it in; the
+/// selection of a buffer sets the address, and attempts advance it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transfer {
-    /// Where the bytes are, or the vector.
+    /// Address of the bytes, or of the vector.
     pub(crate) addr: u64,
-    /// How many bytes, or parts of the vector.
+    /// Number of bytes, or of parts of the vector.
     pub(crate) len: u32,
     /// `RWF_*` or `MSG_*`.
     pub(crate) flags: u32,
     /// The position in a file; the bytes after which a multishot RECV ends (0: no end).
     pub(crate) off: u64,
-    /// Bytes already transferred by earlier attempts.
+    /// Bytes transferred by earlier attempts.
     pub(crate) done: u64,
     pub(crate) select: Selection,
 }
@@ -155,14 +155,14 @@ impl Transfer {
     }
 }
 
-/// The provided buffer of what reads, sends or receives.
+/// The provided buffer of a read, a send or a receive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Selection {
-    /// Where buffers are picked from.
+    /// Group that buffers are picked from.
     pub(crate) group: u16,
-    /// How many bytes were asked for; 0: as many as fit.
+    /// Number of bytes asked for; 0: as many as fit.
     pub(crate) want: u32,
-    /// The length of the buffer that the last attempt found nothing for; 0: there was none.
+    /// Length of the buffer for which the last attempt found nothing; 0: there was none.
     pub(crate) most: u32,
     /// The buffer picked.
     pub(crate) pick: Option<Pick>,
@@ -172,11 +172,11 @@ impl Selection {
     const NOTHING: Selection = Selection { group: 0, want: 0, most: 0, pick: None };
 }
 
-/// What an operation on an extended attribute has copied.
+/// Copies of an extended-attribute operation.
 #[derive(Debug, Default)]
 pub(crate) struct Attribute {
     pub(crate) name: CString,
-    /// The path of the file whose it is; empty where a descriptor says so.
+    /// The path of the file; empty if a descriptor names the file.
     pub(crate) path: CString,
     /// The value to set.
     pub(crate) value: Vec<u8>,
@@ -186,19 +186,19 @@ pub(crate) struct Attribute {
 #[derive(Debug, Default)]
 pub(crate) struct Connect {
     pub(crate) addr: Vec<u8>,
-    /// The connection is under way.
+    /// True while the connection is under way.
     pub(crate) pending: bool,
-    /// The socket has told once that its last connection was aborted.
+    /// Set once the socket has reported that its last connection was aborted.
     pub(crate) aborted: bool,
 }
 
-/// A command of a file's own.
+/// A file-specific command.
 #[derive(Debug, Default)]
 pub(crate) struct Command {
-    /// CQEs are of 32 bytes.
+    /// True if CQEs are of 32 bytes.
     pub(crate) wide_cqe: bool,
-    /// The request's SQE is of 128 bytes.
+    /// True if the request's SQE is of 128 bytes.
     pub(crate) big_sqe: bool,
-    /// What it is on an NVMe device.
+    /// The command for an NVMe device.
     pub(crate) nvme: Option<Box<nvme_passthru_cmd64>>,
 }

@@ -1,5 +1,5 @@
-//! Requests that wait under a persistent registration (`io::persistent`), and what the ring knows
-//! of such a number without a system call.
+//! Requests that wait under a persistent registration (`io::persistent`), and facts about such a
+//! number that need no system call.
 
 use crate::io::Transports;
 use crate::io::clock::CLOCK_DATA;
@@ -16,10 +16,10 @@ use softring_host::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
 
-/// Whatever was asked for.
+/// Events that are reported whatever was asked for.
 const ALWAYS: u32 = EPOLLERR | EPOLLHUP;
 
-/// The number that may be registered for a request; none if its registration is for once.
+/// Returns the number that may be registered for a request; `None` if its registration is one-shot.
 pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let FileRef::Plain(fd) = req.call.file else { return None };
     let known = req.flags.contains(ReqFlags::SENDRECV)
@@ -29,14 +29,14 @@ pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
         .then_some(fd)
 }
 
-/// The events that the poll set is told to wait for.
+/// Returns the events for which the request is registered in the poll set.
 pub(crate) fn events_of(req: &Req, wait: Poll) -> u32 {
     let asked = req.row.has(opdef::POLLS);
     if asked { poll::epoll_events(wait.events) } else { wait.events }
 }
 
-/// Takes a request out of the poll set. Where an event has disarmed it under a number that is not
-/// its own, the registration stays for the next.
+/// Removes a request from the poll set. If an event has disarmed it under a number that is not its
+/// own, the registration stays for the next request.
 pub(crate) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired: bool) {
     let Phase::Polling(poll) = &mut req.phase else { return };
     let at = core::mem::replace(&mut poll.at, -1);
@@ -55,12 +55,12 @@ pub(crate) fn leave(transports: &mut Transports, id: ReqId, req: &mut Req, fired
     }
 }
 
-/// Does a request take what comes in?
+/// Returns whether the request receives incoming data.
 fn receives(req: &Req) -> bool {
     req.row.has(opdef::RECEIVES) && req.call.sqe().op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
 }
 
-/// Notes what an attempt found out about the number.
+/// Records in the registration what an attempt found.
 pub(crate) fn note(s: Option<&mut Registration>, req: &Req) {
     if let Some(s) = s
         && matches!(req.call.found, Finding::Nothing | Finding::TookAll)
@@ -71,7 +71,7 @@ pub(crate) fn note(s: Option<&mut Registration>, req: &Req) {
 }
 
 impl Registration {
-    /// An event has come.
+    /// Records an event.
     fn on_event(&mut self, seen: u32) {
         self.seen = seen;
         self.empty &= seen & (IN | STICKY) == 0;
@@ -79,9 +79,9 @@ impl Registration {
 }
 
 impl Ctx {
-    /// An event has come for a number: its waiters are issued again, the last to be armed first,
-    /// until nothing is left for them. That is the order of the kernel's wait queue, in which a
-    /// request that waits again is first, too. Requests that go back to a worker come last.
+    /// Issues the waiters of a number again after an event, the last armed first, until nothing is
+    /// left for them. This is the order of the kernel's wait queue, in which a request that waits
+    /// again is first, too. Requests that go back to a worker come last.
     pub(crate) fn registration_fired(&mut self, fd: i32, seen: u32) {
         let Some(s) = self.drive.registration(fd) else { return };
         s.on_event(seen);
@@ -98,8 +98,8 @@ impl Ctx {
         }
     }
 
-    /// Wakes one waiter; answers for which direction nothing is left. `over`: the directions for
-    /// which that is known.
+    /// Wakes one waiter; returns the directions for which nothing is left. `over`: directions
+    /// already exhausted.
     fn wake_registered(&mut self, fd: i32, id: ReqId, seen: u32, over: u32) -> u32 {
         let Some(req) = self.reqs.slab.get_mut(id) else { return 0 };
         let Phase::Polling(poll) = req.phase else { return 0 };
@@ -109,7 +109,7 @@ impl Ctx {
             return 0;
         }
         if way & over != 0 {
-            // It would wait again.
+            // The request would wait again.
             let many = req.flags.contains(ReqFlags::MULTISHOT);
             if let Some(set) = self.drive.transports.poll.as_mut().filter(|_| !many) {
                 set.armed_anew(fd, id);
@@ -120,8 +120,8 @@ impl Ctx {
         if self.poll_fired(id, seen) { way } else { 0 }
     }
 
-    /// Numbers that were closed where no entry point saw it: their requests wait for the file that
-    /// has the number now.
+    /// Registers requests again whose number was closed where no entry point saw it: they wait for
+    /// the file that has the number now.
     pub(crate) fn check_registrations(&mut self) {
         let lost = self.drive.transports.poll.as_mut().map(PollSet::lost).unwrap_or_default();
         for fd in lost {
@@ -140,8 +140,9 @@ impl Ctx {
         }
     }
 
-    /// A CLOSE is about to run here. True if it has to be left to a worker, because those who wait
-    /// on the number belong to another ring as well, whose lock must not be waited for here.
+    /// Moves the waiters of a number before a CLOSE runs here. True if the CLOSE must be left to a
+    /// worker, because another ring also has waiters on the number: its lock must not be waited for
+    /// here.
     pub(crate) fn closes_number(&mut self, req: &Req) -> bool {
         let fd = req.call.sqe().fd;
         if req.call.sqe().file_index != 0 || persistent::count(fd) == 0 {
@@ -151,8 +152,8 @@ impl Ctx {
         persistent::count(fd) > 0
     }
 
-    /// Would a receive find nothing, surely? If not, it learns what epoll says. `polled`: epoll was
-    /// polled, and nothing was attempted since.
+    /// Returns whether a receive would surely find nothing. If not, stores epoll's events in the
+    /// request. `polled`: epoll was polled, and nothing was attempted since.
     pub(crate) fn known_empty(&mut self, req: &mut Req, polled: bool) -> bool {
         let FileRef::Plain(fd) = req.call.file else { return false };
         if !receives(req) || req.flags.contains(ReqFlags::NOWAIT) || self.drive.driver.active {
@@ -174,7 +175,7 @@ impl Ctx {
         s.empty
     }
 
-    /// Is this the last of a batch, and will the wait that follows poll epoll?
+    /// Returns whether the request is the last of a batch and the wait that follows polls epoll.
     fn wait_will_poll(&self) -> bool {
         let s = &self.submit;
         s.left == 0
@@ -186,14 +187,14 @@ impl Ctx {
             && self.mem.cq_filled() < s.waits
     }
 
-    /// Does a request wait for this event?
+    /// Returns whether a request waits for this event.
     pub(crate) fn awaited(&mut self, ev: &epoll_event) -> bool {
         let (data, seen) = (ev.data, ev.events);
         let Some(fd) = persistent::number(data) else {
             let id = ReqId::from_u64(data);
             return match data {
                 0 => {
-                    // The end of a wait that is over.
+                    // The wake event of a wait that is over.
                     self.drive.transports.poll.as_ref().map(PollSet::clear_wake);
                     false
                 }
@@ -211,7 +212,7 @@ impl Ctx {
         s.waiters.iter().any(|&id| self.reqs.slab.get(id).is_some_and(waits))
     }
 
-    /// Polls epoll in the middle of a batch, or to know what it says: the events are stashed for
+    /// Polls epoll in the middle of a batch, or to learn its state: the events are stashed for
     /// later.
     pub(crate) fn poll_aside(&mut self) {
         if self.issue.leaves_work() {
@@ -228,7 +229,7 @@ impl Ctx {
         }
     }
 
-    /// Was there an event for an armed request that is yet to be acted on? Polls epoll.
+    /// Returns whether an event for an armed request is still to be handled. Polls epoll.
     pub(crate) fn is_told(&mut self, id: ReqId) -> bool {
         self.poll_aside();
         let Some(&Phase::Polling(poll)) = self.reqs.slab.get(id).map(|req| &req.phase) else {
@@ -255,8 +256,8 @@ impl Ctx {
         }
     }
 
-    /// DEFER_TASKRUN: a multishot poll that is woken again before its task work has run tells once
-    /// of both (`io_poll_check_events`).
+    /// Merges the event of a multishot poll that is woken again before its task work has run
+    /// (DEFER_TASKRUN); one CQE reports both (`io_poll_check_events`).
     fn joins_stashed(&mut self, ev: &epoll_event) -> bool {
         if !self.defers() || self.drive.transports.multishot_polls == 0 {
             return false;
@@ -266,7 +267,7 @@ impl Ctx {
         stashed.map(|s| s.events |= ev.events).is_some()
     }
 
-    /// Acts on what was found on the way.
+    /// Handles the stashed events.
     #[inline]
     pub(crate) fn take_stash(&mut self) {
         if !self.drive.transports.stash.is_empty() && !self.issue.leaves_work() {
@@ -279,7 +280,7 @@ impl Ctx {
             if self.drive.transports.stash.is_empty() {
                 self.poll_events(&[ev]);
             } else {
-                // Together, for several may be of one file.
+                // All events together, for several may be of one file.
                 let others = self.drive.transports.stash.drain(..);
                 let events: Vec<_> = core::iter::once(ev).chain(others).collect();
                 self.poll_events(&events);
@@ -295,8 +296,8 @@ impl Driving {
 }
 
 impl Driving {
-    /// A receive was successful at once. It may have taken all that there was; and the next one on
-    /// that number shall know more than this one did.
+    /// Records a receive that succeeded at once, which may have taken all data. Registers its
+    /// number, so that the next receive on it knows more.
     pub(crate) fn received_at_once(&mut self, req: &Req, res: i32) {
         let FileRef::Plain(fd) = req.call.file else { return };
         if res <= 0 || !receives(req) || !softring_host::fd::numbers::closes_all_reported() {
@@ -308,12 +309,12 @@ impl Driving {
         let stream = Socket::of(fd) == Socket::Tcp;
         if let Some(set) = self.transports.poll_set().ok().filter(|s| stream && s.may_register(fd))
         {
-            // Where that fails, the next one knows no more.
+            // On failure the next receive knows no more than this one.
             let _ = set.begin(fd, IN);
         }
     }
 
-    /// Does an event come for everything that a receive could find?
+    /// Returns whether an event comes for everything that a receive could find.
     fn trusts(&mut self, fd: i32) -> bool {
         let Some(s) = self.registration(fd) else { return false };
         if s.trust == Trust::Unasked {

@@ -1,4 +1,4 @@
-//! A forked child makes a ring that it has inherited its own.
+//! Adoption of an inherited ring by a forked child.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -9,21 +9,21 @@ use crate::ring::token_table::{DirectSqes, ModelledSqes};
 use crate::ring::waiters::{Driver, Wakes};
 
 impl Ctx {
-    /// In a forked child: requests in flight belong to the parent; what carried them is gone or not
-    /// ours.
+    /// Resets the ring in a forked child: requests in flight belong to the parent; their transports
+    /// are gone or belong to it.
     pub fn fork_child(&mut self, ring: &Ring) {
         self.forget_in_flight();
         self.setup.inherited = Inherited::new();
         self.resources.files.fork_child();
-        // Whoever drove or waited did so in the parent.
+        // The driver and the waiters are threads of the parent.
         (self.drive.entered, self.drive.driver, self.drive.wakes) =
             (0, Driver::default(), Wakes::default());
-        // Nor is anybody in the middle of an issue here.
+        // No thread of the child is in the middle of an issue.
         self.issue.fork_child();
         ring.control.fork_child();
         if let Some(pool) = self.drive.pool.take() {
-            // Its threads are gone and its lock may be held by one of them: the pool is never used
-            // again.
+            // The pool's threads are gone, and one of them may hold its lock: the pool is never
+            // used again.
             Box::leak(Box::new(pool));
         }
         let transports = core::mem::take(&mut self.drive.transports);

@@ -1,9 +1,9 @@
-//! Boxes of requests. A request is made in a box and stays there until it ends: who takes it,
-//! issues it or has it wait passes on the box, by a pointer, and not the request's bytes. There
-//! is one owner at a time, so nobody can touch a request that was passed on.
+//! Boxes of requests. A request is made in a box and stays there until it ends: functions that take
+//! it, issue it or let it wait pass a pointer to the box, and not the request's bytes. There is one
+//! owner at a time, so nobody can touch a request that was passed on.
 //!
-//! Boxes of requests that have ended are kept for others, and new ones are made several at once:
-//! a request asks the allocator for nothing.
+//! Boxes of requests that have ended are reused, and new ones are made several at once: a request
+//! makes no call to the allocator.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,8 +12,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::request::Req;
 
-/// A request in its box. (An array of one, since only a `Vec` can be asked for memory that may
-/// not be there.)
+/// A request in its box. (An array of one, since only a `Vec` offers a fallible allocation.)
 #[derive(Debug)]
 pub(crate) struct ReqBox(Box<[Req; 1]>);
 
@@ -22,7 +21,7 @@ impl ReqBox {
         ReqBox(Box::new([Req::default()]))
     }
 
-    /// As [`Self::new`]; none if there is no memory for it.
+    /// Makes a box; `None` if there is no memory for it.
     fn try_new() -> Option<ReqBox> {
         let mut empty = Vec::new();
         empty.try_reserve_exact(1).ok()?;
@@ -46,43 +45,43 @@ impl DerefMut for ReqBox {
     }
 }
 
-/// Boxes without a request. What was in one before is still there, but for what it held.
+/// Boxes without a request. Such a box still has its old contents, except for resources.
 #[derive(Debug, Default)]
 pub(crate) struct FreeBoxes(Vec<ReqBox>);
 
-/// How many boxes are made at once: as many as there are, within these bounds.
+/// Bounds of the number of boxes made at once, which is the number in use.
 const FEWEST: usize = 8;
 const MOST: usize = 256;
 
-/// Memory that must be left when boxes are made, or else a request is refused. What else a request
-/// needs on its way is little, but without memory for that the process would end; and the library's
-/// heap takes a region of half of this at a time, aligned.
+/// Memory that must be left when boxes are made, or else a request is refused. A request needs
+/// little more on its way, but without that memory the process would end; and the library's heap
+/// takes an aligned region of half this size at a time.
 const LEFT: usize = 512 << 10;
 
 impl FreeBoxes {
-    /// A box with whatever is in it; none if there is no memory for one. `used`: how many have a
-    /// request in them.
+    /// Returns a box with stale contents; `None` if there is no memory for one. `used`: number of
+    /// boxes in use.
     #[inline]
     pub(crate) fn try_take(&mut self, used: usize) -> Option<ReqBox> {
         if self.0.is_empty() && !self.make(used) { None } else { self.0.pop() }
     }
 
-    /// Makes the first ones; false if there is no memory for them.
+    /// Makes the first boxes; false if there is no memory for them.
     pub(crate) fn prepare(&mut self) -> bool {
         self.make(0)
     }
 
-    /// As [`Self::try_take`], for what cannot be refused.
+    /// Returns a box for a request that cannot be refused; see [`Self::try_take`].
     pub(crate) fn take(&mut self, used: usize) -> ReqBox {
         self.try_take(used).unwrap_or_else(ReqBox::new)
     }
 
-    /// A request has ended: its box is another's from here on. (Whatever the compiler thinks of
-    /// its size: called, it costs 39 instructions.)
+    /// Frees the box of an ended request for reuse. (Inlined despite its size: a call costs 39
+    /// instructions.)
     #[inline(always)]
     pub(crate) fn leave(&mut self, mut used: ReqBox) {
         used.drop_held();
-        // One that was made where memory is short may find no room.
+        // A box that was made while memory is short may find no room.
         if self.0.len() < self.0.capacity() {
             self.0.push(used);
         }
@@ -99,11 +98,11 @@ impl FreeBoxes {
     }
 }
 
-/// Is [`LEFT`] left of the memory behind so many bytes?
+/// Returns whether [`LEFT`] bytes of memory remain beyond `bytes`.
 fn leaves_enough(bytes: usize) -> bool {
     let mut probe: Vec<u8> = Vec::new();
     let there = probe.try_reserve_exact(bytes + LEFT).is_ok();
-    // Else the compiler may leave out what nobody uses, and say that it was there.
+    // Without this the compiler may omit an unused allocation and report success.
     black_box(&mut probe);
     there
 }

@@ -1,8 +1,8 @@
 //! One request, from the fetched SQE to its CQE.
 //!
 //! A request has one place ([`ReqBox`](super::req_box::ReqBox)) from its SQE to its end. The
-//! submitter holds it while it is tried inline, which is all that most ever need; the ring's
-//! [`Slab`](super::slab::Slab) does when it has to wait (armed, punted, linked, drained).
+//! submitter holds it during the inline attempt, which is all that most requests need; the ring's
+//! [`Slab`](super::slab::Slab) holds it when it has to wait (armed, punted, linked, drained).
 //! Kernel counterpart: `struct io_kiocb` in `include/linux/io_uring_types.h`.
 
 use alloc::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) use super::op_state::{
 pub(crate) use super::phase::{OnWorker, Phase, Poll, Timer, TimerArgs};
 
 bitflags! {
-    /// What the ring knows about a request. The low seven bits are the SQE's own flags.
+    /// State flags of a request. The low seven bits are the SQE's own flags.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct ReqFlags: u32 {
         const FIXED_FILE = 1 << 0;
@@ -36,47 +36,50 @@ bitflags! {
         const FORCE_ASYNC = 1 << 4;
         const BUFFER_SELECT = 1 << 5;
         const CQE_SKIP = 1 << 6;
-        /// The result is a failure: a soft link after it is cancelled.
+        /// Set once the result is a failure: a soft link after it is cancelled.
         const FAIL = 1 << 8;
-        /// The request failed and had CQE_SKIP: the CQEs of its cancelled links are skipped too.
+        /// Set once a request with CQE_SKIP failed: the CQEs of its cancelled links are skipped
+        /// too.
         const SKIP_LINK_CQES = 1 << 9;
-        /// The next request in the chain is a LINK_TIMEOUT to arm once this one is issued and
-        /// waits.
+        /// Set if the next request in the chain is a LINK_TIMEOUT, to arm once this one is issued
+        /// and waits.
         const ARM_LTIMEOUT = 1 << 10;
-        /// The linked timeout is armed.
+        /// Set while the linked timeout is armed.
         const LINK_TIMEOUT = 1 << 11;
-        /// A CQE of 32 bytes: `big` is valid.
+        /// Set for a CQE of 32 bytes: `big` is valid.
         const CQE32 = 1 << 12;
-        /// Never wait: answer EAGAIN (RWF_NOWAIT).
+        /// Set if the request never waits: it fails with EAGAIN (RWF_NOWAIT).
         const NOWAIT = 1 << 13;
-        /// Posts CQEs with F_MORE until it ends.
+        /// Set if the request posts CQEs with F_MORE until it ends.
         const MULTISHOT = 1 << 14;
-        /// The issue is a repetition after readiness.
+        /// Set if the issue is a repetition after readiness.
         const REISSUED = 1 << 15;
-        /// The request has its result: task work posts it.
+        /// Set once the request has its result: task work posts it.
         const ENDED = 1 << 16;
-        /// POLL_ADD on a ring: the file is that ring's stand-in.
+        /// Set for a POLL_ADD on a ring: the file is that ring's stand-in.
         const POLLS_RING = 1 << 17;
-        /// The kernel would run it on a worker, where it blocks instead of waiting for readiness.
+        /// Set if the kernel would run it on a worker, where it blocks instead of waiting for
+        /// readiness.
         const ON_WORKER = 1 << 18;
-        /// The request was issued, or handed over to be: its file was found.
+        /// Set once the request was issued, or passed on to be: its file was found.
         const ISSUED = 1 << 19;
-        /// The thread that submitted it has ended.
+        /// Set once the thread that submitted it has ended.
         const ORPHAN = 1 << 20;
-        /// SEND, RECV and their kin: what was transferred before a failure counts.
+        /// Set for SEND, RECV and the like: bytes transferred before a failure count.
         const SENDRECV = 1 << 21;
-        /// A notification follows its CQE.
+        /// Set if a notification follows its CQE.
         const NOTIF = 1 << 22;
-        /// The request ended with its chain, before it was tried.
+        /// Set if the request ended with its chain, before it was tried.
         const WITH_CHAIN = 1 << 23;
-        /// What it works on can be polled.
+        /// Set if its file can be polled.
         const STREAM = 1 << 24;
-        /// A worker does what is the device's, past the page cache: it is not to be had back.
+        /// Set if a worker does a device's transfer, past the page cache: it cannot be cancelled.
         const DIRECT = 1 << 25;
-        /// The request's `creds` are what it runs under: its submitter's, or within those.
+        /// Set once `creds` are the credentials it runs under: its submitter's, or a restriction of
+        /// them.
         const CREDS_NOTED = 1 << 26;
-        /// The request waited behind a barrier: it runs under its `creds` also on its submitter's
-        /// thread.
+        /// Set if the request waited behind a barrier: it runs under its `creds` also on its
+        /// submitter's thread.
         const CREDS_KEPT = 1 << 27;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
@@ -88,38 +91,38 @@ const _: () = assert!(ReqFlags::IO_DRAIN.bits() == IOSQE_IO_DRAIN as u32);
 const _: () = assert!(ReqFlags::FORCE_ASYNC.bits() == IOSQE_ASYNC as u32);
 const _: () = assert!(ReqFlags::CQE_SKIP.bits() == IOSQE_CQE_SKIP_SUCCESS as u32);
 
-/// What the last attempt has found out about what there is.
+/// Finding of the last attempt about the available data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Finding {
     #[default]
     Unknown,
-    /// Nothing was there: EAGAIN, or poll(2) said so.
+    /// No data: EAGAIN, or poll(2) said so.
     Nothing,
-    /// The attempt took all that there was, of a stream that goes on.
+    /// All data that was there, of a stream that goes on.
     TookAll,
-    /// The attempt failed, though earlier ones have transferred something.
+    /// A failure, though earlier attempts have transferred something.
     Failed,
 }
 
-/// The part of a request that its system call needs: it travels to a worker and back.
+/// The part of a request that its system call needs; a worker takes it and returns it.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     /// The SQE, copied once and never written.
     sqe: io_uring_sqe,
     pub(crate) file: FileRef,
     pub(crate) state: OpState,
-    /// The registered buffer it works in.
+    /// The registered buffer of the request.
     pub(crate) buf: Option<Arc<BufNode>>,
-    /// What it runs as: the SQE's opcode, but for a vector into one provided buffer.
+    /// The effective opcode: the SQE's, except for a vector into one provided buffer.
     pub(crate) opcode: u8,
     /// Flags for the CQE.
     pub(crate) cflags: u32,
-    /// The result is short of what was asked: a link after it breaks though `res` is no error.
-    /// Every operation has it, as `req->flags` has REQ_F_FAIL; it is not one of [`ReqFlags`],
-    /// because the attempt that sets it may run on a worker.
+    /// True if the result is short of the requested length: a link after it breaks though `res` is
+    /// no error. Every operation has it, as `req->flags` has REQ_F_FAIL; it is not one of
+    /// [`ReqFlags`], because the attempt that sets it may run on a worker.
     pub(crate) short: bool,
     pub(crate) found: Finding,
-    /// Credentials to act under: the submitter's, if another thread may come to run it (see
+    /// Credentials to act under: the submitter's, if another thread may run it (see
     /// `ring::caller`), or those that the SQE names.
     pub(crate) creds: Option<Arc<Creds>>,
 }
@@ -129,26 +132,25 @@ impl Call {
         Call { sqe, opcode: sqe.opcode, ..Call::default() }
     }
 
-    /// The SQE, as the program wrote it.
+    /// Returns the SQE, as the program wrote it.
     pub(crate) const fn sqe(&self) -> &io_uring_sqe {
         &self.sqe
     }
 
-    /// Prep has found out what is to be done. There is nothing in the place yet, so that nothing
-    /// need be dropped.
+    /// Sets the state that prep has made. There is no state yet, so nothing need be dropped.
     #[inline]
     pub(crate) fn begin(&mut self, state: OpState) {
         debug_assert!(matches!(self.state, OpState::None), "prep is called once");
         let _nothing = ManuallyDrop::new(core::mem::replace(&mut self.state, state));
     }
 
-    /// What it is to transfer, and how far it has come.
+    /// Returns the transfer and its progress.
     #[inline]
     pub(crate) const fn io(&self) -> &Transfer {
         self.state.io()
     }
 
-    /// An attempt has transferred `n` bytes more; answers how many that makes.
+    /// Adds `n` bytes to the progress; returns the new total.
     #[inline]
     pub(crate) const fn add_done(&mut self, n: u64) -> u64 {
         let Some(io) = self.state.io_mut() else { return 0 };
@@ -156,7 +158,7 @@ impl Call {
         io.done
     }
 
-    /// Sets how many bytes have been transferred.
+    /// Sets the number of bytes transferred.
     #[inline]
     pub(crate) const fn set_done(&mut self, done: u64) {
         if let Some(io) = self.state.io_mut() {
@@ -164,44 +166,44 @@ impl Call {
         }
     }
 
-    /// As many bytes are to be transferred to or from the one buffer.
+    /// Sets the number of bytes to transfer to or from the one buffer.
     pub(crate) const fn set_len(&mut self, len: u32) {
         if let Some(io) = self.state.io_mut() {
             io.len = len;
         }
     }
 
-    /// `RWF_*` or `MSG_*`, from here on.
+    /// Sets `RWF_*` or `MSG_*`.
     pub(crate) const fn set_flags(&mut self, flags: u32) {
         if let Some(io) = self.state.io_mut() {
             io.flags = flags;
         }
     }
 
-    /// Tells what sends or receives what the poll set said of its socket.
+    /// Stores the events of the poll set for the socket of a send or receive.
     pub(crate) const fn set_seen(&mut self, seen: u32) {
         if let OpState::Net(net) = &mut self.state {
             net.seen = seen;
         }
     }
 
-    /// Has the last attempt found nothing?
+    /// Returns whether the last attempt found nothing.
     pub(crate) fn found_nothing(&self) -> bool {
         self.found == Finding::Nothing
     }
 
-    /// Was what it has transferred the last of a multishot request?
+    /// Returns whether the result is the last of a multishot request.
     pub(crate) fn is_last(&self) -> bool {
         matches!(&self.state, OpState::Net(net) if net.msg.as_ref().is_some_and(|msg| msg.last))
     }
 
-    /// Are others to come before what a multishot receive brings next? Asked once.
+    /// Returns, and clears, whether others run before the next result of a multishot receive.
     pub(crate) fn takes_turn_over(&mut self) -> bool {
         let OpState::Net(Net { msg: Some(msg), .. }) = &mut self.state else { return false };
         core::mem::take(&mut msg.turn_over)
     }
 
-    /// Takes out what travels to a worker; the nodes of registered files stay.
+    /// Takes out the part for a worker; the nodes of registered files stay.
     pub(crate) fn lend(&mut self) -> Call {
         let mut lent = core::mem::take(self);
         (self.sqe, self.opcode) = (lent.sqe, lent.opcode);
@@ -214,13 +216,13 @@ impl Call {
         lent
     }
 
-    /// Does it own nodes of registered files, which stay behind the uring lock?
+    /// Returns whether it owns nodes of registered files, which stay under the uring lock.
     pub(crate) fn has_nodes(&self) -> bool {
         let second = matches!(&self.state, OpState::Source(file) if file.is_node());
         second || self.file.is_node()
     }
 
-    /// A worker is through with what it was lent, or never got it.
+    /// Takes back the part that a worker has finished with, or never got.
     pub(crate) fn take_back(&mut self, lent: Call) {
         let stayed = core::mem::replace(self, lent);
         self.file.restore(stayed.file);
@@ -231,7 +233,7 @@ impl Call {
     }
 }
 
-// Eleven of them fit into a page.
+// Eleven requests fit into a page.
 const _: () = assert!(size_of::<Req>() <= 360);
 
 /// A request.
@@ -240,9 +242,10 @@ pub(crate) struct Req {
     pub(crate) call: Call,
     /// The table's row for its opcode.
     pub(crate) row: &'static OpDef,
-    /// The request's place in the table, once it has waited.
+    /// The request's id in the table, once it has waited.
     pub(crate) id: Option<ReqId>,
-    /// The name of its CQEs, by which others search for the request; an update may change it.
+    /// The `user_data` of its CQEs, by which others search for the request; an update may change
+    /// it.
     pub(crate) user_data: u64,
     pub(crate) flags: ReqFlags,
     pub(crate) phase: Phase,
@@ -252,13 +255,13 @@ pub(crate) struct Req {
     pub(crate) big: [u64; 2],
     /// The next request of its chain.
     pub(crate) link: Option<ReqId>,
-    /// The task whose it is, once it waits: see [`crate::ring::task`].
+    /// The submitting task, once the request waits: see [`crate::ring::task`].
     pub(crate) task: u32,
-    /// The request's number in the trace; 0: it is not in there.
+    /// The request's number in the trace; 0: it is not traced.
     pub(crate) trace: u32,
-    /// When it was found to wait, in ns of CLOCK_MONOTONIC; 0: not yet.
+    /// Time at which it was found to wait, in ns of CLOCK_MONOTONIC; 0: not yet.
     pub(crate) start: u64,
-    /// Poll arms so far (a cap sends the request to a worker).
+    /// Number of poll arms so far (a cap sends the request to a worker).
     pub(crate) arms: u8,
 }
 
@@ -269,14 +272,14 @@ impl Req {
         Req { call: Call::new(sqe), row, user_data, flags, ..Req::default() }
     }
 
-    /// Takes in the SQE that `fetch` copies; [`Self::reset`] makes it a request.
+    /// Receives the SQE that `fetch` copies; [`Self::reset`] makes it a request.
     #[inline(always)]
     pub(crate) fn fetch(&mut self, fetch: impl FnOnce(&mut io_uring_sqe) -> bool) -> bool {
         fetch(&mut self.call.sqe)
     }
 
-    /// Makes a request that has ended ([`Self::drop_held`]) a fresh one for the SQE now in its
-    /// place, field by field: most were never touched.
+    /// Makes an ended request ([`Self::drop_held`]) a fresh one for the SQE now in its place, field
+    /// by field: most fields were never touched.
     #[inline]
     pub(crate) fn reset(&mut self) {
         let call = &mut self.call;
@@ -287,13 +290,13 @@ impl Req {
         (self.task, self.trace, self.start) = (0, 0, 0);
     }
 
-    /// The request has ended: gives back what it holds of others.
+    /// Releases the resources of an ended request.
     #[inline(always)]
     pub(crate) fn drop_held(&mut self) {
         let call = &mut self.call;
         call.state.clear();
         call.file.clear();
-        // Asked first: dropping what is not there costs calls.
+        // Checked first: dropping an empty option costs calls.
         if call.buf.is_some() || call.creds.is_some() {
             (call.buf, call.creds) = (None, None);
         }
@@ -322,22 +325,22 @@ impl Req {
         self.call.opcode
     }
 
-    /// Is it a command of a file's own?
+    /// Returns whether the request is a file-specific command.
     pub(crate) fn is_command(&self) -> bool {
         self.row.has(opdef::COMMANDS)
     }
 
-    /// Does it send from, or receive into, a registered buffer?
+    /// Returns whether the request sends from, or receives into, a registered buffer.
     pub(crate) fn transfers_fixed(&self) -> bool {
         self.row.has(opdef::FIXED_BY_FLAG) && self.call.sqe.ioprio & IORING_RECVSEND_FIXED_BUF != 0
     }
 
-    /// Is it to wait for readiness before its first attempt?
+    /// Returns whether the request waits for readiness before its first attempt.
     pub(crate) fn polls_first(&self) -> bool {
         self.call.sqe.ioprio & self.row.poll_first != 0
     }
 
-    /// Does the SQE ask for other credentials than the submitter's?
+    /// Returns whether the SQE asks for credentials other than the submitter's.
     pub(crate) fn names_personality(&self) -> bool {
         self.call.sqe.personality != 0 && self.call.creds.is_some()
     }

@@ -1,6 +1,6 @@
-//! IOSQE_BUFFER_SELECT: a request picks its buffer when it is tried, gives it back if it has to
-//! wait for readiness, and names it in its CQE. Kernel counterpart: `io_buffer_select`,
-//! `io_put_kbuf`, `io_kbuf_recycle`.
+//! IOSQE_BUFFER_SELECT: a request picks its buffer when it is tried, recycles it if it has to wait
+//! for readiness, and names it in its CQE. Kernel counterpart: `io_buffer_select`, `io_put_kbuf`,
+//! `io_kbuf_recycle`.
 
 use crate::io::socket::{MSG_ERRQUEUE, MSG_OOB, POLLRDHUP, check_zero_copy, is_socket};
 use crate::resources::kbuf::Pick;
@@ -17,10 +17,10 @@ use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 impl Ctx {
-    /// Before an attempt: picks a buffer, unless the request has one.
+    /// Picks a buffer before an attempt, unless the request has one.
     ///
     /// # Errors
-    /// `ENOBUFS`, `ENOENT`, `EFAULT`; `ENOTSOCK` where there is no buffer and no socket, either.
+    /// `ENOBUFS`, `ENOENT`, `EFAULT`; `ENOTSOCK` if there is neither a buffer nor a socket.
     #[inline]
     pub(crate) fn select_buffer(&mut self, req: &mut Req) -> Result<()> {
         if !req.selects_in_vain() {
@@ -31,24 +31,25 @@ impl Ctx {
 
     #[inline(never)]
     fn pick_buffer(&mut self, req: &mut Req) -> Result<()> {
-        // What is polled first is asked for its socket only now, and before it has a buffer.
+        // A request that is polled first checks for a socket only now, before it has a buffer.
         let transfers = req.flags.contains(ReqFlags::SENDRECV);
         if transfers && req.polls_first() && !is_socket(req.call.file.fd()) {
             return Err(Errno::ENOTSOCK);
         }
-        // Nobody holds the ring's lock for a worker, to which goes back what it has armed once.
+        // A worker's attempt runs without the ring's lock; an armed request goes back to its
+        // worker.
         let forced = ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT;
         let alone = req.is_with_worker() || req.flags & forced == ReqFlags::FORCE_ASYNC;
         if req.selects_many() {
             return self.resources.select_many(req, alone);
         }
-        // What cannot be polled is read at once.
+        // A file that cannot be polled is read at once.
         let file = &req.call.file;
         let polled =
             kind_of(file) == Kind::Pollable || softring_host::fd::numbers::is_ring(file.fd());
         let at_once = alone || (req.reads_once() && !polled);
         if at_once && req.names_no_file() {
-            // What is used up at once is not to be had back.
+            // A buffer that is committed at once cannot be recycled.
             return Err(Errno::EBADF);
         }
         let call = &mut req.call;
@@ -60,27 +61,27 @@ impl Ctx {
         call.set_pick(Some(pick));
         if pick.buf.addr != 0 {
             let reads = req.row.bits & (opdef::READS_ONCE | opdef::READS_MANY) != 0;
-            // A RECV's own call says so itself.
+            // A RECV's own call reports a bad address itself.
             let bad = reads && in_user(call.io().addr, u64::from(call.io().len)).is_err();
             return if bad { Err(self.bad_buffer(req)) } else { Ok(()) };
         }
         if req.row.has(opdef::MESSAGE) {
-            // Its CQE names the buffer; one of a ring stays there.
+            // The CQE names the buffer; a buffer of a ring stays there.
             call.set_pick(None);
             call.cflags |= pick.cqe_flags();
         }
         Err(Errno::ENOBUFS)
     }
 
-    /// The buffer that a read has picked is nowhere, which shows before its file is checked. It is
-    /// used up where that cannot be polled, which some devices only seem to.
+    /// Returns EFAULT for a read whose buffer address is invalid, before its file is checked. The
+    /// buffer is consumed if the file cannot be polled; some devices only seem pollable.
     #[cold]
     fn bad_buffer(&mut self, req: &mut Req) -> Errno {
         self.use_up(req);
         Errno::EFAULT
     }
 
-    /// A read that cannot wait for readiness has used up what it picked, whatever comes of it.
+    /// Consumes the buffer of a read that cannot wait for readiness, whatever the read's result.
     #[cold]
     fn use_up(&mut self, req: &mut Req) {
         if req.reads_once() && !self.drive.can_poll(&req.call.file) {
@@ -88,14 +89,15 @@ impl Ctx {
         }
     }
 
-    /// The kernel's worker only arms a bundle to send, and gives up if it could go at once. Once
-    /// armed and woken, it goes back to a worker if it was to start with one.
+    /// Returns whether the kernel's worker gives up on a bundle to send: the worker only arms it,
+    /// and fails if it could go at once. Once armed and woken, it goes back to a worker if it
+    /// started with one.
     pub(crate) fn worker_gives_up(&self, req: &Req) -> bool {
         let forced = ReqFlags::MULTISHOT | ReqFlags::FORCE_ASYNC;
         req.row.has(opdef::SELECT_MANY) && req.flags.contains(forced) && may_send(req)
     }
 
-    /// The request has its result: its CQE names the buffer if that was used.
+    /// Names the buffer in the CQE of a request with its result, if the buffer was used.
     #[inline]
     pub(crate) fn put_buffer(&mut self, req: &mut Req, res: i32) {
         if req.flags.contains(ReqFlags::BUFFER_SELECT) {
@@ -109,7 +111,7 @@ impl Ctx {
         }
         let Some(pick) = req.call.io().select.pick else { return };
         // The end of a stream uses no buffer; the end of a file does, and a READ that fails has
-        // lost what it took from a list. A SEND always uses what it took.
+        // lost its buffer from a list. A SEND always uses its buffer.
         let used = res > 0
             || (pick.in_ring && pick.committed)
             || req.row.has(opdef::SELECT_MANY)
@@ -125,8 +127,8 @@ impl Ctx {
         let group = req.call.io().select.group;
         req.call.set_pick(None);
         let flags = self.resources.groups.put(group, pick, res.unsigned_abs());
-        // What a worker has used up at once is not told of (`io_read_mshot`), but by a
-        // cancellation.
+        // A buffer that a worker has consumed at once is not reported (`io_read_mshot`), except by
+        // a cancellation.
         let told = res > 0 || res == Errno::ECANCELED.res();
         if told || !req.row.has(opdef::READS_MANY) {
             req.call.cflags |= flags;
@@ -138,53 +140,54 @@ impl Ctx {
 }
 
 impl Req {
-    /// The epoll events that a retry waits for. Who reads the error queue does not wait for data,
-    /// as far as POLLIN tells of it: normal data (POLLRDNORM) wakes it still, in vain.
+    /// Returns the epoll events that a retry waits for. A reader of the error queue does not wait
+    /// for POLLIN; normal data (POLLRDNORM) still wakes it in vain.
     pub(crate) fn poll_events(&self) -> u32 {
         let events = self.row.poll_events();
         if self.asks_for(MSG_ERRQUEUE) { events & !EPOLLIN } else { events }
     }
 
-    /// Does a receive ask for less than what the poll set tells of?
+    /// Returns whether a receive asks for less than the poll set reports.
     pub(crate) fn asks_for_less(&self) -> bool {
         self.asks_for(MSG_ERRQUEUE | MSG_OOB)
     }
 
-    /// Does it send or receive with one of these flags?
+    /// Returns whether the request sends or receives with one of these flags.
     fn asks_for(&self, flags: u32) -> bool {
         self.flags.contains(ReqFlags::SENDRECV) && self.call.sqe().op_flags & flags != 0
     }
 
-    /// Was it to pick a buffer, and has none?
+    /// Returns whether the request is to pick a buffer and has none.
     #[inline]
     pub(crate) fn selects_in_vain(&self) -> bool {
         self.flags.contains(ReqFlags::BUFFER_SELECT) && self.call.io().select.pick.is_none()
     }
 
-    /// Does it pick its buffers as a bundle does?
+    /// Returns whether the request picks its buffers as a bundle does.
     fn selects_many(&self) -> bool {
         let bundle = self.call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0;
         self.flags.contains(ReqFlags::SENDRECV) && (self.row.has(opdef::SELECT_MANY) || bundle)
     }
 
-    /// Is it a RECV that is polled first, whatever its file? Later kernels ask for a socket before.
+    /// Returns whether the request is a RECV that is polled first on any file. Since 7.2 the kernel
+    /// checks for a socket before.
     pub(crate) fn receives_anything(&self) -> bool {
         self.receives_plainly() && self.polls_first() && !has(Change::CheckedFields)
     }
 
-    /// Does it ask for its socket before its registered buffer? SENDMSG_ZC did not, once
-    /// (`io_sendmsg_zc`).
+    /// Returns whether the request looks its socket up before its registered buffer. SENDMSG_ZC did
+    /// not, once (`io_sendmsg_zc`).
     fn has_socket_first(&self) -> bool {
         let imports_first = self.row.has(opdef::BUFFER_FIRST) && !has(Change::CheckedFields);
         self.transfers_fixed() && !imports_first
     }
 
-    /// Is it to be polled before it asks for its registered buffer?
+    /// Returns whether the request is polled before it looks its registered buffer up.
     pub(crate) fn waits_for_buffer(&self) -> bool {
         self.polls_first() && self.arms == 0 && self.has_socket_first()
     }
 
-    /// Does it receive into the buffer that its SQE names, or picks?
+    /// Returns whether the request receives into the buffer that its SQE names, or picks.
     pub(crate) fn receives_plainly(&self) -> bool {
         self.row.bits & (opdef::RECEIVES | opdef::MESSAGE) == opdef::RECEIVES
     }
@@ -193,42 +196,45 @@ impl Req {
         self.row.has(opdef::READS_ONCE)
     }
 
-    /// Does its number name no file, or only a path?
+    /// Returns whether the number names no file, or only a path.
     pub(crate) fn names_no_file(&self) -> bool {
         matches!(self.call.file, FileRef::Plain(fd) if softring_host::fd::is_path_only(fd))
     }
 
-    /// Is it to fail where it would wait? What waits already, or is armed by a worker, waits on;
-    /// but who was told not to does not accept in vain (`io_accept`).
+    /// Returns whether the request fails instead of waiting. A request that waits already, or is
+    /// armed by a worker, waits on; but an ACCEPT told not to wait fails when it finds nothing
+    /// (`io_accept`).
     pub(crate) fn may_not_wait(&self) -> bool {
         let now = self.call.found_nothing() && self.call.sqe().ioprio & self.row.dont_wait != 0;
         let waits = self.flags.contains(ReqFlags::REISSUED) || self.goes_on_by_worker();
         self.flags.contains(ReqFlags::NOWAIT) && (now || !waits)
     }
 
-    /// Would the kernel make its first attempt on a worker?
+    /// Returns whether the kernel would make the first attempt on a worker.
     fn is_with_worker(&self) -> bool {
         self.is_workers() && !self.flags.contains(ReqFlags::REISSUED)
     }
 
-    /// Is it a multishot request that the kernel would give to a worker first?
+    /// Returns whether the kernel would first pass this multishot request to a worker.
     pub(crate) fn goes_on_by_worker(&self) -> bool {
         self.flags.contains(ReqFlags::MULTISHOT) && self.is_with_worker()
     }
 }
 
-/// Would a send go at once? A peer that sends no more wakes who waits to send, too.
+/// Returns whether a send would go at once. A peer that has shut down its direction also wakes a
+/// sender.
 fn may_send(req: &Req) -> bool {
     sys::poll_now(req.call.file.fd(), sys::POLLOUT | POLLRDHUP) != 0
 }
 
-/// The error `e`, if `fd` names an open file.
+/// Returns the error `e`, or `EBADF` if `fd` names no open file.
 fn open_or(fd: i32, e: Errno) -> Result<()> {
     Err(if softring_host::fd::is_path_only(fd) { Errno::EBADF } else { e })
 }
 
-/// The kernel asks for the socket before it asks for a buffer. A request that was polled first
-/// does so only now; where it has a buffer, its system call says the same.
+/// Returns ENOTSOCK instead of `e` if the file is no socket: the kernel checks for the socket
+/// before it picks a buffer. A request that was polled first does so only now; if it has a buffer,
+/// its system call returns the same error.
 #[cold]
 fn before_none(req: &Req, e: Errno) -> Errno {
     let transfers = req.flags.contains(ReqFlags::SENDRECV);
@@ -236,8 +242,8 @@ fn before_none(req: &Req, e: Errno) -> Errno {
 }
 
 impl Call {
-    /// Aims at the buffer picked: all of it, or as much as was asked for, and no more than into the
-    /// buffer of an attempt that found nothing (`io_buffer_select` is told the length of that).
+    /// Aims at the buffer picked: all of it, but no more than was asked for, and no more than the
+    /// buffer of an attempt that found nothing (`io_buffer_select` gets that buffer's length).
     pub(crate) fn place(&mut self, addr: u64, len: u32) {
         let most = |most: u32| if most == 0 { u32::MAX } else { most };
         if let Some(io) = self.state.io_mut() {
@@ -246,7 +252,7 @@ impl Call {
         }
     }
 
-    /// The buffer picked, if there is one.
+    /// Returns the buffer picked, if there is one.
     pub(crate) fn pick_mut(&mut self) -> Option<&mut Pick> {
         self.state.io_mut()?.select.pick.as_mut()
     }
@@ -257,7 +263,7 @@ impl Call {
         }
     }
 
-    /// The next attempt may fill a buffer of that length at most; 0: any.
+    /// Limits the next attempt to a buffer of that length; 0: no limit.
     pub(crate) fn set_most(&mut self, most: u32) {
         if let Some(io) = self.state.io_mut() {
             io.select.most = most;
@@ -266,7 +272,7 @@ impl Call {
 }
 
 impl Driving {
-    /// Can the file be polled? A device may look like a stream and not be one.
+    /// Returns whether the file can be polled. A device may look like a stream and not be one.
     fn can_poll(&mut self, file: &FileRef) -> bool {
         const ALWAYS: i16 = 0x001 | 0x004 | 0x040 | 0x100;
         let fd = file.fd();
@@ -293,7 +299,7 @@ impl Resources {
             return;
         }
         let keeps = req.row.bits & (opdef::READS_ONCE | opdef::SELECT_MANY) != 0;
-        // A READ_MULTISHOT forgets it, and a RECVMSG keeps it apart.
+        // A READ_MULTISHOT forgets the length, and a RECVMSG keeps it apart.
         let clamps = (req.reads_once() || req.receives_plainly()) && !req.selects_many();
         let Some(Transfer { select, len, .. }) = req.call.state.io_mut() else { return };
         if let Some(pick) = select.pick.filter(|pick| clamps && pick.count <= 1) {
@@ -305,7 +311,8 @@ impl Resources {
         }
     }
 
-    /// The request goes where nobody holds the ring's lock: its buffer is its own from here.
+    /// Commits the buffer of a request that leaves the ring's lock: the request owns it from here
+    /// on.
     pub(crate) fn keep_buffer(&mut self, req: &mut Req) {
         if let Some(Transfer { select: Selection { group, pick: Some(pick), .. }, len, .. }) =
             req.call.state.io_mut()
@@ -316,16 +323,16 @@ impl Resources {
 }
 
 impl Driving {
-    /// Can the file be polled, and knows no attempt without waiting? The kernel's worker then makes
-    /// one that waits, and a multishot request ends with it.
+    /// Returns whether the file can be polled but supports no nonblocking attempt. The kernel's
+    /// worker then makes a blocking one, and a multishot request ends with it.
     fn waits_once(&mut self, file: &FileRef) -> bool {
         let fd = file.fd();
         self.can_poll(file)
             && (softring_host::fd::numbers::is_ring(fd) || !is_socket(fd) && !tries(fd))
     }
 
-    /// Would the kernel's worker, which is to poll first, find the file ready? Then it makes an
-    /// attempt that waits, and nobody polls any more.
+    /// Returns whether the kernel's worker, which polls first, would find the file ready. It then
+    /// makes a blocking attempt and does not poll any more.
     pub(crate) fn worker_finds_ready(&mut self, req: &Req) -> bool {
         let waits = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
         let events = req.poll_events();
@@ -336,8 +343,8 @@ impl Driving {
 }
 
 impl Resources {
-    /// The request has to wait for readiness: somebody else may use the buffer meanwhile. (A READ
-    /// and a SEND keep what they took from a list, as the kernel's do.)
+    /// Recycles the buffer of a request that has to wait for readiness: another request may use it
+    /// meanwhile. (A READ and a SEND keep a buffer from a list, as in the kernel.)
     #[inline]
     pub(crate) fn recycle_buffer(&mut self, req: &mut Req) {
         if req.flags.contains(ReqFlags::BUFFER_SELECT) {
@@ -347,10 +354,11 @@ impl Resources {
 }
 
 impl Driving {
-    /// What is refused before a buffer is picked or looked up.
+    /// Refuses a request before a buffer is picked or looked up.
     ///
     /// # Errors
-    /// `ENOTSOCK`, `EBADFD`, `ECANCELED`; `EAGAIN` for what is to wait and not to wait.
+    /// `ENOTSOCK`, `EBADFD`, `ECANCELED`; `EAGAIN` for a request that is polled first and must not
+    /// wait.
     pub(crate) fn before_buffers(&mut self, req: &mut Req) -> Result<()> {
         if req.goes_on_by_worker() && self.waits_once(&req.call.file) {
             req.flags.remove(ReqFlags::MULTISHOT);

@@ -1,8 +1,8 @@
-//! Requests that wait, in one growing table; an id names a slot and its generation, so that a late
-//! event for a request long gone finds nothing instead of somebody else. A request that is issued
+//! Requests that wait, in one growing table. An id names a slot and its generation, so that a late
+//! event for an ended request finds nothing instead of another request. A request that is issued
 //! again is taken out and put back, and has its slot and its id from the first wait to its end; the
-//! table holds its box ([`ReqBox`]), so neither copies it. A hash over the slots finds requests
-//! by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
+//! table holds its box ([`ReqBox`]), so neither step copies it. A hash over the slots finds
+//! requests by their `user_data`, as cancel and update must (kernel: `ctx->cancel_table`).
 
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
@@ -12,7 +12,7 @@ use super::request::Req;
 use crate::io::token::ReqId;
 use softring_host::time::Clock;
 
-/// No slot.
+/// Index of no slot.
 const NONE: u32 = u32::MAX;
 /// Buckets of the smallest hash.
 const MIN_BUCKETS: usize = 16;
@@ -25,9 +25,9 @@ struct Slot {
     next: u32,
     /// `user_data` it is hashed under.
     key: u64,
-    /// How many were hashed before it; wraps.
+    /// Value of the slab's `hashed` when it was hashed; wraps.
     born: u32,
-    /// None if the slot is free, or its request is at hand.
+    /// The request; `None` if the slot is free, or the request was taken out.
     req: Option<ReqBox>,
 }
 
@@ -36,26 +36,27 @@ struct Slot {
 pub(crate) struct Slab {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Where requests to come will be.
+    /// Boxes for requests to come.
     free_boxes: FreeBoxes,
     /// First slot of each chain, newest first; a power of two, or empty before the first request.
     buckets: Vec<u32>,
     /// Requests hashed so far; wraps.
     hashed: u32,
-    /// Requests are given the time at which they come.
+    /// True if requests record the time at which they come.
     pub(crate) timed: bool,
     /// The start time, for all of one batch; 0: not read yet.
     pub(crate) start: u64,
 }
 
 impl Slab {
-    /// A ring is made: its first requests find boxes. False if there is no memory for that.
+    /// Makes boxes for the first requests of a ring. False if there is no memory for that.
     pub(crate) fn prepare(&mut self) -> bool {
         self.free_boxes.prepare()
     }
 
-    /// Is there a slot for the request at hand? Makes some if memory allows; after that
-    /// [`Self::insert`] needs none. (It has a box, and [`Self::try_box`] sees to the next.)
+    /// Returns whether there is a slot for the current request, making some if memory allows;
+    /// [`Self::insert`] then needs no memory. (The request has a box, and [`Self::try_box`] makes
+    /// the next.)
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         let spare = self.slots.len() < self.slots.capacity() && !self.buckets.is_empty();
@@ -67,7 +68,7 @@ impl Slab {
         if self.buckets.is_empty() && !self.rehash() {
             return false;
         }
-        // Every slot may be free one day.
+        // All slots may be free at once.
         let grown = self.slots.try_reserve(1).and_then(|()| {
             let slots = self.slots.capacity();
             self.free.try_reserve(slots - self.free.len())
@@ -75,13 +76,13 @@ impl Slab {
         grown.is_ok()
     }
 
-    /// A box for a request that is fetched, with whatever is in it; none without memory.
+    /// Returns a box with stale contents for a request that is fetched; `None` without memory.
     #[inline]
     pub(crate) fn try_box(&mut self) -> Option<ReqBox> {
         self.free_boxes.try_take(self.len())
     }
 
-    /// Gives a box to a request of the ring's own making.
+    /// Puts a request of the ring's own making into a box.
     pub(crate) fn boxed(&mut self, req: Req) -> ReqBox {
         let mut empty = self.free_boxes.take(self.len());
         *empty = req;
@@ -94,13 +95,13 @@ impl Slab {
         self.insert(req)
     }
 
-    /// A request that is at hand ends, and leaves its box to another.
+    /// Frees the box of a request that ends after it was taken out.
     #[inline(always)]
     pub(crate) fn leave(&mut self, req: ReqBox) {
         self.free_boxes.leave(req);
     }
 
-    /// The time for what comes now; 0 where nobody would see it.
+    /// Returns the start time of the current batch; 0 if nobody would see it.
     pub(crate) fn now(&mut self) -> u64 {
         if self.start == 0 && self.timed {
             self.start = Clock::Monotonic.now();
@@ -130,7 +131,7 @@ impl Slab {
         id
     }
 
-    /// Is that slot empty because its request is at hand?
+    /// Returns whether the slot is empty because its request was taken out.
     fn is_kept(&self, id: ReqId) -> bool {
         let slot = self.slots.get(id.slot as usize);
         slot.is_some_and(|s| s.generation == id.generation && s.req.is_none())
@@ -152,8 +153,8 @@ impl Slab {
         ReqId { slot, generation: self.slots[slot as usize].generation }
     }
 
-    /// Takes a request in hand. Nobody finds it meanwhile, but its slot and its id stay its own,
-    /// until [`Self::insert`] puts it back or [`Self::release`] ends that.
+    /// Takes a request out. Nobody finds it meanwhile, but it keeps its slot and its id until
+    /// [`Self::insert`] puts it back or [`Self::release`] frees them.
     pub(crate) fn take(&mut self, id: ReqId) -> Option<ReqBox> {
         let s = self.slots.get_mut(id.slot as usize)?;
         if s.generation != id.generation {
@@ -164,7 +165,7 @@ impl Slab {
         Some(req)
     }
 
-    /// A request that is at hand ends: its id means nobody from here on, and its slot is free.
+    /// Frees the slot of a request that ends after it was taken out; its id is stale from here on.
     pub(crate) fn release(&mut self, id: ReqId) {
         if self.is_kept(id) {
             let s = &mut self.slots[id.slot as usize];
@@ -173,7 +174,7 @@ impl Slab {
         }
     }
 
-    /// Drops every request. Those at hand lose their slots, too.
+    /// Drops every request. Requests that were taken out lose their slots, too.
     pub(crate) fn clear(&mut self) {
         for (slot, s) in (0..).zip(&mut self.slots) {
             s.req = None;
@@ -203,7 +204,7 @@ impl Slab {
         }
     }
 
-    /// Waiting requests of that `user_data`, newest first.
+    /// Returns the waiting requests of that `user_data`, newest first.
     pub(crate) fn named(&self, user_data: u64) -> impl Iterator<Item = (ReqId, &Req)> {
         let first =
             if self.buckets.is_empty() { NONE } else { self.buckets[self.bucket(user_data)] };
@@ -216,13 +217,13 @@ impl Slab {
             })
     }
 
-    /// How many have come since a waiting request did, or was renamed.
+    /// Returns the number of requests hashed since this one was hashed.
     pub(crate) fn age(&self, id: ReqId) -> u32 {
         let born = self.slots.get(id.slot as usize).map_or(0, |s| s.born);
         self.hashed.wrapping_sub(born)
     }
 
-    /// Waiting requests, in slot order.
+    /// Returns the waiting requests, in slot order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ReqId, &Req)> {
         self.slots.iter().enumerate().filter_map(|(i, s)| {
             let id = ReqId { slot: i as u32, generation: s.generation };
@@ -238,13 +239,14 @@ impl Slab {
         self.len() == 0
     }
 
-    /// Sixteen names in a row lie side by side: many programs count, and then walk through.
+    /// Returns the bucket of a key. Sixteen consecutive keys lie side by side: many programs count
+    /// upwards, and then cancel in that order.
     fn bucket(&self, key: u64) -> usize {
         let hash = (key >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         (hash + (key & 15)) as usize & (self.buckets.len() - 1)
     }
 
-    /// Hashes a request that comes, or has another name.
+    /// Hashes a request that is new, or has a new `user_data`.
     fn enter(&mut self, slot: u32, key: u64) {
         self.hash(slot, key);
         self.hashed = self.hashed.wrapping_add(1);
@@ -275,8 +277,8 @@ impl Slab {
         }
     }
 
-    /// Twice the buckets, every chain still newest first. Without memory for them the chains stay
-    /// longer than they should be; false.
+    /// Doubles the buckets, with every chain still newest first. Without memory for them the chains
+    /// stay too long; false.
     fn rehash(&mut self) -> bool {
         let mut new = Vec::new();
         let n = (self.buckets.len() * 2).max(MIN_BUCKETS);
@@ -285,7 +287,7 @@ impl Slab {
         }
         new.resize(n, NONE);
         for first in core::mem::replace(&mut self.buckets, new) {
-            // From the oldest on.
+            // The chain is walked from the oldest request on.
             let mut at = first;
             while let Some(s) = self.slots.get(at as usize).filter(|s| s.next != NONE) {
                 at = s.next;
@@ -305,7 +307,7 @@ mod tests {
     use super::*;
 
     impl Slab {
-        /// Takes a request out for good.
+        /// Removes a request from the table.
         fn remove(&mut self, id: ReqId) -> Option<ReqBox> {
             let req = self.take(id)?;
             self.release(id);

@@ -1,4 +1,4 @@
-//! The rings by descriptor: which ring a number means. How they get in and out is for `closing`.
+//! The rings by descriptor. `closing` adds and removes entries.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -14,18 +14,18 @@ use softring_host::fd::{duplicates, moved, numbers};
 use softring_host::fork::{AtFork, Child, keeps};
 use softring_uapi::errno::{Errno, Result};
 
-/// What a table entry says about a number.
+/// The table of ring descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// Rings by descriptor, with what proves that the number still means that ring.
+    /// Rings by descriptor, with the file id that proves that the number still means that ring.
     pub(crate) rings: Vec<(i32, File, Arc<Ring>)>,
-    /// A descriptor that polls readable while a ring has completions.
+    /// Descriptors by ring id that poll readable while the ring has completions.
     pub(crate) poll: Vec<(u64, InternalFd)>,
-    /// Rings without a descriptor that have not ended yet: somebody waits in them.
+    /// Rings without a descriptor that have not ended yet, because a thread waits in them.
     pub(crate) closed: Vec<Weak<Ring>>,
 }
 
-/// What a process has once of it.
+/// State of this module, once per process.
 #[derive(Debug)]
 struct OfProcess {
     table: Locked<Table>,
@@ -37,24 +37,24 @@ static PROCESS: OfProcess = OfProcess {
     next_id: AtomicU64::new(1),
 };
 
-/// The table is held over a fork, as the rings are, and they are renewed before this
+/// The table is locked over a fork, as the rings are, and the rings are renewed before it
 /// (`process::forked`).
 pub(crate) const AT_FORK: AtFork = AtFork::new(|child| PROCESS.in_child(child));
 
 impl OfProcess {
     fn in_child(&'static self, child: &Child) {
         let Self { table, next_id } = self;
-        // Where there never was a ring, nothing is called for them: the program's own filter may
-        // kill for it.
+        // If there never was a ring, no system call is made for them: the program's own filter may
+        // kill the process for it.
         if child.parent != 0 {
-            // Whoever waits in them does so in the parent.
+            // The threads that wait in them are the parent's.
             with_duplicates(table.write()).closed.clear();
         }
         keeps(next_id, "a child's rings are others than those that it has inherited");
     }
 }
 
-/// Entries for which the table has memory beforehand: dup(2) may be called in a signal handler,
+/// Number of entries for which the table reserves memory: dup(2) may be called in a signal handler,
 /// which may not call malloc(3).
 const SPARE: usize = 16;
 
@@ -66,12 +66,12 @@ pub(crate) fn write() -> Write<Table> {
     with_duplicates(PROCESS.table.write())
 }
 
-/// As [`write`], where a signal handler may call it: see [`Locked::write_soon`].
+/// Locks the table where a signal handler may call it: see [`write`] and [`Locked::write_soon`].
 pub(crate) fn write_soon() -> Option<Write<Table>> {
     PROCESS.table.write_soon().map(with_duplicates)
 }
 
-/// Enters what handlers have left.
+/// Enters the duplicates that handlers have left.
 fn with_duplicates(mut table: Write<Table>) -> Write<Table> {
     for (new, old) in duplicates::take() {
         table.duplicated(old, new);
@@ -79,7 +79,7 @@ fn with_duplicates(mut table: Write<Table>) -> Write<Table> {
     table
 }
 
-/// A fresh ring id.
+/// Returns a fresh ring id.
 pub(crate) fn next_id() -> u64 {
     PROCESS.next_id.fetch_add(1, Relaxed)
 }
@@ -93,8 +93,8 @@ pub(crate) fn enter(fd: i32, file: File, ring: Arc<Ring>) {
     table.rings.push((fd, file, ring));
 }
 
-/// The program gets number `fd` by dup2(2): what the engine has there moves away. True if `fd` is
-/// open still, and to be replaced.
+/// Moves an internal descriptor away from `fd`, the target of the program's dup2(2). True if `fd`
+/// is still open, and to be replaced.
 ///
 /// # Errors
 /// `EMFILE`.
@@ -106,7 +106,7 @@ pub fn move_away(fd: i32) -> Result<bool> {
     })
 }
 
-/// The engine's own descriptor of a ring has another number.
+/// Records a new number of the engine's own descriptor of a ring.
 fn ring_moved(old: i32, new: i32) {
     let Some(mut table) = write_soon() else { return };
     for entry in table.rings.iter_mut().filter(|r| r.0 == old) {
@@ -116,7 +116,7 @@ fn ring_moved(old: i32, new: i32) {
     mark_ring(new, true);
 }
 
-/// `new` is a duplicate of ring `old`.
+/// Records that `new` is a duplicate of ring `old`.
 pub(crate) fn duplicated(old: i32, new: i32) {
     if let Some(mut table) = write_soon() {
         return table.duplicated(old, new);
@@ -126,7 +126,7 @@ pub(crate) fn duplicated(old: i32, new: i32) {
     }
 }
 
-/// The ring behind a descriptor.
+/// Returns the ring behind a descriptor.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the number is open but no ring, `EBADF` if it is not open.
@@ -137,7 +137,7 @@ pub fn ring(fd: i32) -> Result<Arc<Ring>> {
     check_visible(fd).and(Err(Errno::EOPNOTSUPP))
 }
 
-/// The ring behind a descriptor of the program's, if it is one of ours.
+/// Returns the ring behind a descriptor of the program, if it is one of ours.
 #[inline]
 pub fn find(fd: i32) -> Option<Arc<Ring>> {
     if !is_known_ring(fd) || is_hidden(fd) {
@@ -146,12 +146,12 @@ pub fn find(fd: i32) -> Option<Arc<Ring>> {
     read().entry(fd).map(|r| r.2.clone())
 }
 
-/// A ring whose last descriptor was taken out of the table, and what stood for it in polls.
+/// A ring whose last descriptor was taken out of the table, and its stand-in for polls.
 pub(crate) type Closed = (Arc<Ring>, Option<InternalFd>);
 
-/// Takes the entry that is meant out of the table; answers its ring, if that was the last one. In a
-/// signal handler whose thread reads the table, or has the lock of the ring that is to end, it
-/// stays.
+/// Takes the matching entry out of the table; returns its ring, if that was the last one. In a
+/// signal handler whose thread reads the table, or has the lock of the ring that is to end, the
+/// entry stays.
 pub(crate) fn take_out(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) -> Option<Closed> {
     let mut table = write_soon()?;
     let at = table.rings.iter().position(meant)?;
@@ -170,9 +170,9 @@ pub(crate) fn take_out(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) -> Optio
     last.then_some((ring, poll))
 }
 
-/// A closed ring has ended.
+/// Removes closed rings that have ended.
 pub(crate) fn forget_ended() {
-    // None of them ends under the table's lock.
+    // These references keep a ring from ending under the table's lock.
     let mut held = Vec::new();
     let Some(mut table) = write_soon() else { return };
     table.closed.retain(|w| {
@@ -184,12 +184,12 @@ pub(crate) fn forget_ended() {
     drop(table);
 }
 
-/// Every ring there is, also those that are closed while somebody waits in them.
+/// Returns every ring, including closed rings in which a thread waits.
 pub(crate) fn all() -> Vec<Arc<Ring>> {
     read().all()
 }
 
-/// The rings for which `wanted` holds. Writes to no memory of the others.
+/// Returns the rings for which `wanted` holds. Writes to no memory of the others.
 pub(crate) fn some(wanted: impl Fn(&Ring) -> bool) -> Vec<Arc<Ring>> {
     let table = read();
     let mut rings: Vec<_> = table.open().into_iter().filter(|r| wanted(r)).cloned().collect();
@@ -200,7 +200,7 @@ pub(crate) fn some(wanted: impl Fn(&Ring) -> bool) -> Vec<Arc<Ring>> {
 }
 
 impl Table {
-    /// Each ring that has a descriptor, once, in the order of their ids.
+    /// Returns each ring that has a descriptor, once, in the order of their ids.
     pub(crate) fn open(&self) -> Vec<&Arc<Ring>> {
         let mut rings: Vec<_> = self.rings.iter().map(|r| &r.2).collect();
         rings.sort_by_key(|r| r.id);
@@ -222,7 +222,7 @@ impl Table {
         }
     }
 
-    /// As [`all`].
+    /// Returns every ring; see [`all`].
     pub(crate) fn all(&self) -> Vec<Arc<Ring>> {
         let open = self.rings.iter().map(|r| r.2.clone());
         let closed = self.closed.iter().filter_map(Weak::upgrade);
@@ -233,8 +233,8 @@ impl Table {
     }
 }
 
-/// Calls `f` with every ring there is, some more than once. As [`all`] for a signal handler: asks
-/// for no memory. From the end, since a ring that goes moves those behind it forward.
+/// Calls `f` with every ring, with some more than once: [`all`] for a signal handler, without an
+/// allocation. The walk is backward, since a removal moves later entries forward.
 fn each(f: impl Fn(&Ring)) {
     let open = |i: usize| read().rings.get(i).map(|r| r.2.clone());
     let closed = |i: usize| read().closed.get(i).and_then(Weak::upgrade);
@@ -244,16 +244,16 @@ fn each(f: impl Fn(&Ring)) {
     (0..rings).rev().filter_map(closed).for_each(|ring| f(&ring));
 }
 
-/// Whoever waits on `fd` in a poll set goes on under a number of the engine's. Called without any
-/// ring's lock, and while the number is [`persistent::Closing`].
+/// Moves all waiters on `fd` in poll sets to an internal number. Called without any ring's lock,
+/// and while the number is [`persistent::Closing`].
 pub(crate) fn number_closes(fd: i32) {
     if persistent::registered_anywhere(fd) {
         each(|ring| ring.number_closes(fd));
     }
 }
 
-/// The ring behind the `i`th ring descriptor: to go through them all in a signal handler, without
-/// asking for memory, or for a lock that the interrupted thread may hold.
+/// Returns the ring behind the `i`th ring descriptor, so that a signal handler can walk all rings
+/// without an allocation, or a lock that the interrupted thread may hold.
 pub(crate) fn nth(i: usize) -> Option<Arc<Ring>> {
     let table = read();
     table.rings.get(i).map(|r| r.2.clone())
@@ -268,7 +268,7 @@ fn is_live(fd: i32) -> bool {
     known.is_some_and(|known| file(fd) == known)
 }
 
-/// Is no ring of ours open? Never waits: `false` if the table is in use.
+/// Returns whether no ring of ours is open. Never waits: `false` if the table is in use.
 pub fn surely_no_ring() -> bool {
     PROCESS.table.try_read().is_some_and(|t| t.rings.is_empty())
 }

@@ -1,7 +1,7 @@
-//! Tasks: which thread a request belongs to. What becomes of it when that thread ends is for
-//! [`exit`](crate::process::exit).
+//! Tasks: threads as the owners of requests. [`exit`](crate::process::exit) handles the requests of
+//! a thread that ends.
 //!
-//! The engine knows no C symbol, so whoever stands in front of it says when a thread ends.
+//! The engine uses no C symbol, so its front end reports when a thread ends.
 
 use core::cell::Cell;
 use core::sync::atomic::AtomicU32;
@@ -11,12 +11,12 @@ use softring_host::fork::{AtFork, keeps};
 use softring_host::sync::real::OnceLock;
 
 softring_host::per_thread! {
-    /// This thread's name; 0 until a request of its has to wait. Needs no destructor: it is read
-    /// while others run.
+    /// Id of this thread; 0 until a request of the thread has to wait. Needs no destructor: it is
+    /// read while others run.
     static TASK: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What a process has once of them.
+/// State of this module, once per process.
 #[derive(Debug)]
 struct OfProcess {
     next: AtomicU32,
@@ -35,13 +35,13 @@ impl OfProcess {
     }
 }
 
-/// Asks for `first` to be called by each thread that has its first request wait; it sees to it that
-/// the thread calls [`task_ends`](crate::process::exit::task_ends) at its end.
+/// Registers `first`, which each thread calls when its first request waits; it makes the thread
+/// call [`task_ends`](crate::process::exit::task_ends) at its end.
 pub fn on_first(first: fn()) {
     let _ = PROCESS.on_first.set(first);
 }
 
-/// The calling thread, as requests name it; never 0.
+/// Returns the calling thread's id in requests; never 0.
 #[inline]
 pub(crate) fn current() -> u32 {
     match TASK.get() {
@@ -50,7 +50,7 @@ pub(crate) fn current() -> u32 {
     }
 }
 
-/// The same, if the thread has had a request wait.
+/// Returns the calling thread's id, if a request of the thread has waited.
 pub(crate) fn known() -> Option<u32> {
     Some(TASK.get()).filter(|&task| task != 0)
 }
@@ -65,7 +65,7 @@ fn begin() -> u32 {
     task
 }
 
-/// The calling thread ends; answers its name, as [`known`] does.
+/// Ends the calling thread's task; returns its id, as [`known`] does.
 pub(crate) fn end() -> Option<u32> {
     Some(TASK.replace(0)).filter(|&task| task != 0)
 }

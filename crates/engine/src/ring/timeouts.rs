@@ -1,5 +1,5 @@
-//! Timeouts come, fire, count and go; their order is kept in `timer_queue`.
-//! Kernel counterpart: `io_uring/timeout.c`.
+//! Timeouts: arm, expiry, count, removal; `timer_queue` keeps their order. Kernel counterpart:
+//! `io_uring/timeout.c`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -17,8 +17,8 @@ use softring_uapi::{
 };
 
 impl Req {
-    /// The timer that it asks for: a relative one counts from now, and none fires before it is
-    /// armed.
+    /// Returns the timer of the request: a relative one counts from now, and none fires before it
+    /// is armed.
     pub(crate) fn start_timer(&self) -> Option<Timer> {
         let OpState::Timeout(args) = self.call.state else { return None };
         Some(Timer::start(args, self.call.sqe().op_flags & IORING_TIMEOUT_ABS != 0))
@@ -26,7 +26,8 @@ impl Req {
 }
 
 impl Ctx {
-    /// Copies in what the TIMEOUT at hand points to, and with it what those right behind it do.
+    /// Copies in the timespec of the current TIMEOUT, and with it those of the TIMEOUTs right
+    /// behind.
     ///
     /// # Errors
     /// `EFAULT`.
@@ -67,7 +68,7 @@ impl Ctx {
         self.timeouts_insert(id, Timer { head: Some(head), ..t });
     }
 
-    /// Completes every timeout whose time has come.
+    /// Completes every timeout that has expired.
     pub(crate) fn timeouts_expire(&mut self) {
         for clock in Clock::ALL {
             if self.reqs.timeouts.by_time[clock as usize].is_empty() {
@@ -93,7 +94,7 @@ impl Ctx {
         }
     }
 
-    /// Publishes CQEs that came from elsewhere, and ends the timeouts that have counted enough.
+    /// Publishes CQEs that came from elsewhere, and ends the timeouts whose count is reached.
     pub(crate) fn commit_from_elsewhere(&mut self) {
         let nothing_counts = self.reqs.timeouts.by_count.is_empty();
         self.turn(if nothing_counts { Turn::Publish } else { Turn::Work });
@@ -106,7 +107,7 @@ impl Ctx {
             if target > events {
                 break;
             }
-            // The kernel's timer interrupts: what is due has fired before this.
+            // The kernel's timer interrupts: due timeouts have fired before this.
             if let Some(t) = self.reqs.timeouts_disarm(id).filter(Timer::is_over) {
                 self.timeout_expired(id, t);
                 continue;
@@ -116,7 +117,7 @@ impl Ctx {
         }
     }
 
-    /// A timeout's time has come; it is off the queue.
+    /// Handles an expired timeout, which is off the queue.
     fn timeout_expired(&mut self, id: ReqId, mut t: Timer) {
         let Some(req) = self.reqs.slab.get(id) else { return };
         if req.opcode() == IORING_OP_LINK_TIMEOUT {
@@ -143,15 +144,16 @@ impl Ctx {
         self.finish(req);
     }
 
-    /// A timeout of the program's has fired: its CQE will not count, and whoever waits returns.
+    /// Records that a timeout of the program has fired: its CQE will not count, and its waiter
+    /// returns.
     pub(crate) fn timeout_ended(&mut self) {
         self.reqs.timeouts.own = self.reqs.timeouts.own.wrapping_add(1);
         self.drive.wake_driver();
     }
 
-    /// A linked timeout fired: it leaves the chain, its head is cancelled, and it ends with ETIME,
-    /// or with the cancellation's own failure. Firing is no failure of the linked timeout's own:
-    /// with CQE_SKIP_SUCCESS it posts no CQE.
+    /// Handles an expired linked timeout: it leaves the chain, its head is cancelled, and it ends
+    /// with ETIME, or with the cancellation's own failure. ETIME is no failure of the linked
+    /// timeout: with CQE_SKIP_SUCCESS it posts no CQE.
     fn linked_timeout_expired(&mut self, id: ReqId, head: Option<ReqId>) {
         let Some(mut timeout) = self.reqs.slab.take(id) else { return };
         debug_assert!(timeout.opcode() == IORING_OP_LINK_TIMEOUT);
@@ -162,7 +164,7 @@ impl Ctx {
             h.link = timeout.link.take();
             h.flags.remove(ReqFlags::LINK_TIMEOUT | ReqFlags::ARM_LTIMEOUT);
             if by_task && h.is_workers() && h.has_ended() {
-                // Its CQE is task work, and comes before this one's.
+                // The head's CQE is task work, and comes before the timeout's.
                 self.reqs.slab.insert(timeout);
                 self.end_linked(id, Errno::ENOENT.res());
                 return;
@@ -171,11 +173,11 @@ impl Ctx {
             if timeout.flags.contains(ReqFlags::ORPHAN) {
                 timeout.res = Errno::ECANCELED.res();
             } else if let Err(e) = self.cancel_one(head) {
-                // One that runs on a worker is told to stop, and is reported as not found, as
-                // `io_try_cancel` does.
+                // A head that runs on a worker is told to stop, and is reported as not found, as in
+                // `io_try_cancel`.
                 timeout.res = if e == Errno::EALREADY { Errno::ENOENT.res() } else { e.res() };
             } else if counts {
-                // Of these the kernel tells how many were cancelled, in the place of ETIME.
+                // For these the kernel returns the number cancelled, instead of ETIME.
                 timeout.res = 1;
             }
         }
@@ -184,7 +186,7 @@ impl Ctx {
 }
 
 impl Requests {
-    /// Takes a timeout off the queue, if it is there; it stays in the slab.
+    /// Removes a timeout from the queue, if it is there; it stays in the slab.
     pub(crate) fn timeouts_disarm(&mut self, id: ReqId) -> Option<Timer> {
         let t = self.slab.get_mut(id)?.phase.take_timer()?;
         self.timeouts.remove(&t);

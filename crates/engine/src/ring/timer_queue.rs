@@ -11,18 +11,18 @@ use softring_host::time::Clock;
 /// Armed timeouts.
 #[derive(Debug, Default)]
 pub(crate) struct Timeouts {
-    /// Per clock, by deadline, ties by arrival.
+    /// Timeouts per clock, by deadline; ties by arrival.
     pub(super) by_time: [BTreeMap<(u64, u64), ReqId>; 3],
-    /// Timeouts that also end after a number of completions, by their target, ties by arrival.
+    /// Timeouts that also end after a number of completions, by their target; ties by arrival.
     pub(super) by_count: BTreeMap<(u64, u64), ReqId>,
     next_seq: u64,
-    /// What the TIMEOUTs of the batch at hand point to.
+    /// Timespecs of the TIMEOUTs in the current batch.
     pub(crate) specs: Timespecs,
-    /// CQEs of timeouts themselves, which do not count.
+    /// Number of CQEs of timeouts themselves, which do not count.
     pub(crate) own: u32,
-    /// The CQ tail of the last commit: what a count starts from.
+    /// The CQ tail of the last commit, from which a count starts.
     pub(crate) committed: u32,
-    /// Completions that counted so far, and the word that was when that was known.
+    /// Completions counted so far; `seen` is the word (tail minus `own`) at that time.
     events: u64,
     seen: u32,
 }
@@ -32,7 +32,7 @@ impl Timeouts {
         self.by_time.iter().all(BTreeMap::is_empty)
     }
 
-    /// Time until the earliest deadline, in ns; 0 if it has passed.
+    /// Returns the time until the earliest deadline, in ns; 0 if it has passed.
     pub(crate) fn next_in(&self) -> Option<u64> {
         let left = |c: &Clock| {
             let (&(deadline, _), _) = self.by_time[*c as usize].first_key_value()?;
@@ -41,8 +41,8 @@ impl Timeouts {
         Clock::ALL.iter().filter_map(left).min()
     }
 
-    /// Completions that count, given the CQ tail. A timeout's own may be known before its CQE: the
-    /// word may step back.
+    /// Returns the completions that count, given the CQ tail. `own` may include a timeout whose CQE
+    /// is still to come: the word may step back.
     pub(super) fn events(&mut self, tail: u32) -> u64 {
         let word = tail.wrapping_sub(self.own);
         let step = word.wrapping_sub(self.seen).cast_signed();
@@ -51,7 +51,7 @@ impl Timeouts {
         self.events
     }
 
-    /// True if it is the earliest on its clock.
+    /// Inserts a timeout; true if it is the earliest on its clock.
     pub(super) fn insert(&mut self, t: &mut Timer, id: ReqId) -> bool {
         t.seq = self.next_seq;
         self.next_seq += 1;
@@ -64,7 +64,7 @@ impl Timeouts {
         by_time.first_key_value().is_some_and(|(_, &first)| first == id)
     }
 
-    /// Takes the earliest off its clock, if its time has come.
+    /// Removes the earliest timeout of a clock, if it has expired.
     pub(super) fn pop_due(&mut self, clock: Clock, now: u64) -> Option<ReqId> {
         let first = self.by_time[clock as usize].first_entry()?;
         (first.key().0 <= now).then(|| first.remove())

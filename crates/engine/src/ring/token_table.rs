@@ -3,10 +3,10 @@
 use crate::ring::direct::DirectSqe;
 use alloc::vec::Vec;
 
-/// The lower half of a token that names such an SQE: no request's slot is so high.
+/// Lower half of a token that names such an SQE: no request's slot is so high.
 const TAG: u64 = 0xffff_fffe;
 
-/// One record for each SQE, by the token that the transport has for it.
+/// One record for each SQE, by the token that its transport has.
 #[derive(Debug)]
 pub(crate) struct TokenTable<T> {
     entries: Vec<Option<T>>,
@@ -24,7 +24,7 @@ pub(crate) type ModelledSqes = TokenTable<ModelledSqe>;
 pub(crate) struct ModelledSqe {
     pub(crate) user_data: u64,
     pub(crate) opcode: u8,
-    /// When it was taken, in ns of CLOCK_MONOTONIC; 0: nobody would see it.
+    /// Time at which it was taken, in ns of CLOCK_MONOTONIC; 0: nobody would see it.
     pub(crate) start: u64,
 }
 
@@ -35,7 +35,7 @@ impl<T> Default for TokenTable<T> {
 }
 
 impl<T> TokenTable<T> {
-    /// Keeps one; answers the token that names it.
+    /// Stores a record; returns its token.
     #[inline]
     pub(crate) fn put(&mut self, entry: T) -> u64 {
         let at = match self.free.pop() {
@@ -51,7 +51,7 @@ impl<T> TokenTable<T> {
         u64::from(at) << 32 | TAG
     }
 
-    /// Lets go of one, if `token` names one.
+    /// Removes the record that `token` names, if there is one.
     #[inline]
     pub(crate) fn take(&mut self, token: u64) -> Option<T> {
         if token & 0xffff_ffff != TAG {

@@ -1,5 +1,5 @@
-//! The steps of a request's life, as `softring trace` and `softring strace` show them
-//! (`stats::trace`). Off, each of these is a read of a byte.
+//! Trace steps of a request's life, as `softring trace` and `softring strace` show them
+//! (`stats::trace`). With the trace off, each function only reads a byte.
 
 use alloc::ffi::CString;
 
@@ -12,19 +12,20 @@ use crate::stats::trace::{TEXT_FIRST, TEXT_SECOND, TEXT_STRUCTURE};
 use softring_uapi::*;
 
 impl Ctx {
-    /// An SQE was taken, of the table `rows`; answers the request's number in the trace.
+    /// Records an SQE that was taken, of the table `rows`; returns the request's number in the
+    /// trace.
     #[inline]
     pub(crate) fn trace_submit(&mut self, rows: &[OpDef], sqe: &io_uring_sqe) -> u32 {
         let number = self.trace.number();
         if number != 0 {
-            // It was taken when the one before was dealt with: no clock is read.
+            // The SQE was taken when the one before was done: no clock is read.
             let time = self.trace.last();
             self.trace_sqe(rows, Step::Submit, time, sqe, number, sqe.fd);
         }
         number
     }
 
-    /// An SQE was taken, tried and done.
+    /// Records an SQE that was taken, tried and done.
     #[inline]
     pub(crate) fn trace_inline(&mut self, rows: &[OpDef], sqe: &io_uring_sqe, res: i32) {
         if self.trace.on {
@@ -35,7 +36,7 @@ impl Ctx {
         }
     }
 
-    /// A request has come to its next step.
+    /// Records the next step of a request.
     #[inline]
     pub(crate) fn trace(&mut self, step: Step, req: &Req) {
         if self.trace.on {
@@ -43,7 +44,7 @@ impl Ctx {
         }
     }
 
-    /// A request that stays where it is has posted a CQE.
+    /// Records a CQE of a request that stays where it is.
     #[inline]
     pub(crate) fn trace_more(&mut self, id: ReqId, res: i32) {
         if self.trace.on
@@ -53,7 +54,7 @@ impl Ctx {
         }
     }
 
-    /// A request that goes on has posted a CQE with its result and its flags.
+    /// Records a CQE of a request that goes on, with its result and its flags.
     #[inline]
     pub(crate) fn trace_shot(&mut self, req: &Req) {
         if self.trace.on {
@@ -62,7 +63,7 @@ impl Ctx {
         }
     }
 
-    /// A request has ended; with a CQE, which had these flags, or without.
+    /// Records the end of a request: with a CQE of these flags, or without.
     #[inline]
     pub(crate) fn trace_done(&mut self, req: &Req, cqe_flags: Option<u32>) {
         if self.trace.on {
@@ -91,7 +92,7 @@ impl Ctx {
         self.trace.put(&mut event, if has_more { &more } else { &[] });
     }
 
-    /// As [`trace`](Self::trace), of what is no request but was given a number.
+    /// Records a step of an SQE that is no request but has a trace number.
     #[cold]
     pub(crate) fn trace_step(&mut self, step: Step, name: Name, number: u32, res: i32) {
         if number != 0 && self.trace.on {
@@ -100,7 +101,7 @@ impl Ctx {
         }
     }
 
-    /// The first event of a request.
+    /// Records the first event of a request.
     #[cold]
     fn trace_sqe(
         &mut self,
@@ -118,7 +119,7 @@ impl Ctx {
         self.trace.put(&mut event(step, time, Name::from(sqe), req, value), &words[..n]);
     }
 
-    /// What the SQE's descriptor means, if that was not told yet.
+    /// Records the file of the SQE's descriptor, if it was not recorded yet.
     fn trace_name(&mut self, rows: &[OpDef], time: u64, sqe: &io_uring_sqe) {
         if sqe.fd < 0 || !names_file(rows, sqe) {
             return;
@@ -130,7 +131,7 @@ impl Ctx {
         }
     }
 
-    /// What prep has copied of what the SQE points to: paths, a socket's address, a time.
+    /// Records prep's copies of the data that the SQE points to: paths, a socket's address, a time.
     #[inline]
     pub(crate) fn trace_texts(&mut self, req: &Req) {
         if self.trace.on && req.trace != 0 {
@@ -166,7 +167,7 @@ impl Ctx {
         }
     }
 
-    /// A worker has run a request since `began`.
+    /// Records that a worker has run a request since `began`.
     pub(crate) fn trace_work(&mut self, began: Span, opcode: u8, number: u32) {
         if let Some(began) = began.filter(|_| number != 0 && self.trace.on) {
             self.trace.span(Step::Work, began, number, opcode, 0);
@@ -174,7 +175,7 @@ impl Ctx {
     }
 }
 
-/// What an event calls a request by.
+/// Identity of a request in an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name {
     data: u64,
@@ -202,12 +203,12 @@ fn both<'a>(one: &'a CString, two: &'a CString) -> [(i32, &'a [u8]); 2] {
     [(TEXT_FIRST, one.as_bytes()), (TEXT_SECOND, two.as_bytes())]
 }
 
-/// Is `fd` of an SQE a file, or a directory, and no other number?
+/// Returns whether `fd` of an SQE is a file, or a directory, and no other number.
 fn names_file(rows: &[OpDef], sqe: &io_uring_sqe) -> bool {
     let Some(row) = rows.get(usize::from(sqe.opcode)) else { return false };
     !row.has(opdef::NO_FD)
-        // It may close a slot.
+        // A CLOSE may close a slot.
         && (!row.has(opdef::CLOSES) || sqe.file_index == 0)
-        // What is cancelled may be found by its file.
+        // A cancellation may search by file.
         && (!row.has(opdef::SEARCHES) || sqe.op_flags & IORING_ASYNC_CANCEL_FD != 0)
 }

@@ -1,4 +1,4 @@
-//! What a ring knows of those who wait for its completions.
+//! Threads that wait for a ring's completions.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -7,35 +7,35 @@ use crate::io::poll::WakeFd;
 use crate::memory::lock::Control;
 use softring_host::sys;
 
-/// One of so many waits spins, where the last spin was in vain.
+/// Number of waits per trial spin, after a spin in vain.
 const TRY_EVERY: u32 = 32;
 
 /// The thread that waits on the transports, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Driver {
-    /// A thread has the role.
+    /// True while a thread has the role.
     pub(crate) active: bool,
-    /// The thread, as [`sys::thread`] has it.
+    /// The thread, as [`sys::thread`] returns it.
     pub(crate) thread: usize,
-    /// The driver sleeps (or is about to), without the lock.
+    /// True while the driver sleeps (or is about to), without the lock.
     pub(crate) sleeping: bool,
-    /// The driver has been woken already.
+    /// True if the driver has been woken already.
     pub(crate) woken: bool,
-    /// CQEs it waits for.
+    /// Number of CQEs the driver waits for.
     pub(crate) want: u32,
-    /// When it wakes by itself, in ns of CLOCK_MONOTONIC.
+    /// Time at which the driver wakes by itself, in ns of CLOCK_MONOTONIC.
     pub(crate) until: u64,
 }
 
 impl Driver {
-    /// The thread `me` takes the role, and is about to sleep until `until` for `want` CQEs.
+    /// Gives the role to the thread `me`, which is about to sleep until `until` for `want` CQEs.
     #[inline]
     pub(crate) fn begin(&mut self, me: usize, want: u32, until: u64) {
         let (active, sleeping, woken) = (true, true, false);
         *self = Driver { active, thread: me, sleeping, woken, want, until };
     }
 
-    /// The driver gives the role back, unless another has taken it over.
+    /// Ends the role of the thread `me`, unless another has taken it over.
     #[inline]
     pub(crate) fn end(&mut self, me: usize) {
         if self.thread == me {
@@ -43,13 +43,13 @@ impl Driver {
         }
     }
 
-    /// Does it sleep, with as many CQEs ready as it waits for?
+    /// Returns whether the driver sleeps and as many CQEs are ready as it waits for.
     #[inline(always)]
     pub(crate) fn has_enough(&self, ready: impl FnOnce() -> u32) -> bool {
         self.sleeping && ready() >= self.want
     }
 
-    /// The driver's sleep is to end; true if nobody has seen to that before.
+    /// Marks the driver as woken; true if it sleeps and was not woken before.
     #[inline]
     pub(crate) fn wake(&mut self) -> bool {
         let first = self.sleeping && !self.woken;
@@ -58,13 +58,13 @@ impl Driver {
     }
 }
 
-/// The waiters to be woken when the uring lock is given back: woken under it, they would have to
-/// wait for it at once.
+/// Waiters to wake when the uring lock is released: woken under the lock, they would have to wait
+/// for it at once.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     pub(crate) waiters: bool,
     pub(crate) driver: Option<WakeFd>,
-    /// Waiters of other rings, who may want to answer here.
+    /// Waiters of other rings; woken after the release too, since they may send messages here.
     others: Vec<(Arc<Control>, Wakes)>,
 }
 
@@ -73,7 +73,7 @@ impl Wakes {
         !self.waiters && self.driver.is_none() && self.others.is_empty()
     }
 
-    /// Takes over who is to be woken of the ring of `control`.
+    /// Adds the waiters of another ring, whose control page is `control`.
     pub(crate) fn merge(&mut self, control: &Arc<Control>, other: Wakes) {
         let known = self.others.iter_mut().find(|(c, _)| Arc::ptr_eq(c, control));
         match known {
@@ -86,7 +86,7 @@ impl Wakes {
         }
     }
 
-    /// Wakes them. Called without the lock that `control` holds.
+    /// Wakes the waiters. Called without the lock of `control`.
     #[cold]
     pub(crate) fn run(self, control: &Control) {
         if let Some(driver) = self.driver {
@@ -101,17 +101,16 @@ impl Wakes {
     }
 }
 
-/// Whether to spin for a moment before a sleep: as long as that was worth it the last time, and now
-/// and then to find out.
+/// Adaptive spin before a sleep: spins if the last spin was worth it, and sometimes as a trial.
 #[derive(Debug, Default)]
 pub(crate) struct AdaptiveSpin {
-    /// The last wait that spun was over before it slept.
+    /// True if the last wait that spun was over before it slept.
     short: bool,
     waits: u32,
 }
 
 impl AdaptiveSpin {
-    /// A wait begins.
+    /// Begins a wait; returns whether it spins first.
     pub(crate) fn try_now(&mut self) -> bool {
         self.waits = self.waits.wrapping_add(1);
         core::mem::take(&mut self.short) || self.waits.is_multiple_of(TRY_EVERY)

@@ -1,28 +1,28 @@
-//! The steps by which whoever posts completions finds the threads that wait for them: the driver,
-//! who sleeps on the transports, and the others, who sleep on the sequence word. On whatever words
-//! and under whatever lock there are: a ring's, or loom's (`verify::wake`).
+//! Steps by which a thread that posts completions finds the threads that wait for them: the driver
+//! sleeps on the transports, the others sleep on the sequence word. The words and the lock are a
+//! ring's, or loom's (`verify::wake`).
 
 use core::ops::DerefMut;
 
 use crate::memory::lock::sequence::Sequence;
 use crate::ring::waiters::Driver;
 
-/// What the lock guards of that, and the steps on it. Lock holder only.
+/// State of waiters under the lock, and its steps. Only the lock's holder calls them.
 pub(crate) trait Waits {
     type Sequence: Sequence;
 
     fn sequence(&self) -> &Self::Sequence;
     fn driver(&self) -> &Driver;
     fn driver_mut(&mut self) -> &mut Driver;
-    /// CQEs that are published and not consumed.
+    /// Returns the number of CQEs that are published and not consumed.
     fn ready(&self) -> u32;
-    /// Has the driver's sleep end when the lock is given back, unless [`Driver::wake`] says that
-    /// somebody has seen to that.
+    /// Ends the driver's sleep when the lock is released, unless [`Driver::wake`] says that this
+    /// was done before.
     fn signal_driver(&mut self);
-    /// Has those woken who sleep on the sequence word, when the lock is given back.
+    /// Wakes the threads that sleep on the sequence word when the lock is released.
     fn signal_waiters(&mut self);
 
-    /// New CQEs are published.
+    /// Wakes waiters after new CQEs are published.
     #[inline(always)]
     fn published(&mut self) {
         if self.driver().has_enough(|| self.ready()) {
@@ -31,7 +31,7 @@ pub(crate) trait Waits {
         self.recheck();
     }
 
-    /// Makes every passive waiter check again, when the lock is given back.
+    /// Makes every passive waiter check again when the lock is released.
     #[inline(always)]
     fn recheck(&mut self) {
         if self.sequence().bump() {
@@ -39,16 +39,16 @@ pub(crate) trait Waits {
         }
     }
 
-    /// The thread `me` gives the role back, unless another has taken it over.
+    /// Ends the role of the thread `me`, unless another has taken it over.
     #[inline]
     fn give_back(&mut self, me: usize) {
         self.driver_mut().end(me);
-        // Whoever waits passively may have to take the role over.
+        // A passive waiter may have to take the role over.
         self.recheck();
     }
 
-    /// A thread leaves, with requests in flight: true if nobody has the role, which somebody who
-    /// waits has to take over then.
+    /// Lets a waiter take over the role when a thread leaves with requests in flight; true if
+    /// nobody has the role.
     #[inline]
     fn hand_over(&mut self) -> bool {
         let nobody = !self.driver().active;
@@ -59,8 +59,8 @@ pub(crate) trait Waits {
     }
 }
 
-/// The lock. Its guard wakes who is to be woken once it has given the lock back: woken before, they
-/// would have to wait for it.
+/// The lock. Its guard wakes threads after it has released the lock: woken before, they would have
+/// to wait for it.
 pub(crate) trait Lock {
     type Guard<'a>: DerefMut<Target: Waits>
     where
@@ -69,9 +69,9 @@ pub(crate) trait Lock {
     fn lock_now(&self) -> Self::Guard<'_>;
 }
 
-/// The thread `me` takes the driver's role, sleeps without the lock until `want` CQEs are there or
-/// it is `until`, and gives the role back. `sleep` ends with an event or by
-/// [`Waits::signal_driver`], also if that came before.
+/// Makes the thread `me` the driver: it sleeps without the lock until there are `want` CQEs or the
+/// time is `until`, and gives the role back. `sleep` ends with an event or by
+/// [`Waits::signal_driver`], also if the signal came before.
 pub(crate) fn drive_once<'r, L: Lock, T>(
     lock: &'r L,
     mut guard: L::Guard<'r>,

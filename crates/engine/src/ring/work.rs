@@ -1,5 +1,5 @@
-//! What is to be done later: task work, the workers' queue, and what is for other rings. That waits
-//! until the ring's own lock is free, as no ring's lock is waited for while another's is held.
+//! Deferred work: task work, the workers' queue, and operations on other rings. These wait until
+//! the ring's own lock is free, as no ring's lock is waited for while another's is held.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -13,20 +13,20 @@ use softring_host::fd::InternalFd;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Result;
 
-/// The queues of what is to be done later, in the order in which each is served.
+/// Queues of deferred work, in the order in which each is served.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// Task work: requests to issue next.
     run: VecDeque<ReqId>,
     /// Requests that a worker is to begin (`ring::iowq`).
     iowq: VecDeque<ReqId>,
-    /// Multishot receives that go on when the program next comes for completions (DEFER_TASKRUN).
+    /// Multishot receives that go on when the program next enters for completions (DEFER_TASKRUN).
     next_turn: VecDeque<ReqId>,
     /// Completions that wait for the program to enter (DEFER_TASKRUN).
     deferred: VecDeque<Finished>,
-    /// What is to be done with other rings once this one's lock is released.
+    /// Operations on other rings, once this one's lock is released.
     pending: Vec<Pending>,
-    /// A thread delivers what was in `pending`: what comes later queues behind.
+    /// True while a thread delivers entries of `pending`: later entries queue behind.
     delivering: bool,
 }
 
@@ -37,7 +37,7 @@ impl Work {
         self.run.push_back(id);
     }
 
-    /// Queues all of `ids`, which are none afterwards.
+    /// Queues all of `ids`, and empties `ids`.
     pub(crate) fn queue_all(&mut self, ids: &mut VecDeque<ReqId>) {
         self.run.append(ids);
     }
@@ -47,7 +47,7 @@ impl Work {
         self.run.pop_front()
     }
 
-    /// Requests that task work would issue.
+    /// Returns the number of requests that task work would issue.
     #[inline]
     pub(crate) fn queued(&self) -> usize {
         self.run.len()
@@ -58,7 +58,7 @@ impl Work {
         !self.run.is_empty()
     }
 
-    /// Is there anything that entering the ring would do?
+    /// Returns whether an enter would do any work.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         !self.deferred.is_empty()
@@ -95,9 +95,9 @@ impl Work {
     }
 }
 
-/// What waits for the program to enter (DEFER_TASKRUN).
+/// Work that waits for the program to enter (DEFER_TASKRUN).
 impl Work {
-    /// Queues a receive whose turn is over; true for the first.
+    /// Queues a receive that has used up its share; true for the first.
     pub(crate) fn queue_next_turn(&mut self, id: ReqId) -> bool {
         self.next_turn.push_back(id);
         self.next_turn.len() == 1
@@ -108,7 +108,7 @@ impl Work {
         !self.next_turn.is_empty()
     }
 
-    /// Receives whose turn was over become task work.
+    /// Makes the receives that have used up their share task work.
     #[cold]
     pub(crate) fn run_next_turn(&mut self) {
         self.run.append(&mut self.next_turn);
@@ -123,19 +123,19 @@ impl Work {
         self.deferred.pop_front()
     }
 
-    /// Has a worker ended the request, with its completion waiting for the ring's task?
+    /// Returns whether a worker has ended the request and its completion waits for the ring's task.
     pub(crate) fn is_deferred(&self, id: ReqId) -> bool {
         self.deferred.iter().any(|finished| finished.id == id)
     }
 }
 
-/// What is for other rings.
+/// Operations on other rings.
 impl Work {
     pub(crate) fn pend(&mut self, what: Pending) {
         self.pending.push(what);
     }
 
-    /// The last of what is pending, which a request has just left.
+    /// Returns the last pending operation, which a request has just queued.
     pub(crate) fn last_pending(&mut self) -> Option<&mut Pending> {
         self.pending.last_mut()
     }
@@ -145,13 +145,13 @@ impl Work {
         !self.pending.is_empty()
     }
 
-    /// May something be done with another ring at once, since nothing is before it?
+    /// Returns whether an operation on another ring may be done at once, since none is before it.
     pub(crate) fn may_overtake_none(&self) -> bool {
         self.pending.is_empty() && !self.delivering
     }
 
-    /// Takes what is pending, for the one thread that delivers: `mine` says that the caller does.
-    /// None for a second thread, so that nothing overtakes what the first has in hand.
+    /// Takes the pending operations for the one thread that delivers; `mine`: the caller is that
+    /// thread. A second thread gets none, so that no operation overtakes those being delivered.
     pub(crate) fn take_pending(&mut self, mine: bool) -> Vec<Pending> {
         if self.delivering && !mine {
             return Vec::new();
@@ -161,20 +161,20 @@ impl Work {
     }
 }
 
-/// Something that concerns another ring, done when our own lock is free.
+/// An operation on another ring, done when our own lock is free.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// The request that waits for it, once it has its place.
+    /// The request that waits for it, once it has an id.
     pub(crate) from: Option<ReqId>,
     pub(crate) what: What,
 }
 
-/// What is to be delivered.
+/// Kind of an operation on another ring.
 #[derive(Debug)]
 pub(crate) enum What {
     /// A message.
     Msg(Arc<Ring>, Msg),
-    /// A POLL_ADD on the ring behind that number, for these `EPOLL*` events.
+    /// A POLL_ADD on the ring behind this number, for these `EPOLL*` events.
     Poll(i32, u32),
     /// An EPOLL_CTL of a ring.
     Epoll(EpollChange),
@@ -186,14 +186,14 @@ pub(crate) struct Msg {
     pub(crate) cqe: Cqe,
     /// The file that goes with it.
     pub(crate) file: Option<SentFile>,
-    /// A worker sends it.
+    /// True if a worker sends it.
     pub(crate) by_worker: bool,
 }
 
 /// A file that goes to another ring.
 #[derive(Debug)]
 pub(crate) struct SentFile {
-    /// A ring that takes no messages says so first.
+    /// The file; an error is reported after the failure of a ring that takes no messages.
     pub(crate) fd: Result<Arc<InternalFd>>,
     /// `file_index` of the SQE: slot + 1, or `IORING_FILE_INDEX_ALLOC`.
     pub(crate) index: u32,
