@@ -1,20 +1,19 @@
 //! Reissue: an attempt that would block arms readiness, and is issued again when the file is ready.
 //! Kernel counterpart: `io_arm_poll_handler`, `io_poll_check_events`.
 //!
-//! The kernel's arm step answers one of three. Here it is two steps, since epoll_ctl(2) polls the
-//! file but keeps what it saw to itself:
+//! The kernel's arm step returns one of three results. Here it takes two steps, since epoll_ctl(2)
+//! polls the file but does not return the events:
 //!
 //! - **Ok**: the request is registered in the poll set ([`Ctx::arm_poll`]);
-//! - **Aborted**: it cannot ([`Ctx::abort`]): a worker waits in its place, as io-wq would;
-//! - **Ready**: the poll of the set that follows, one for all that a batch has armed, finds it
-//!   (`after_submit`). Where the program waits, its wait is that poll, so that the poll costs
-//!   nothing.
+//! - **Aborted**: it cannot be registered ([`Ctx::abort`]): a worker waits instead, as io-wq would;
+//! - **Ready**: the next poll of the set, one for all requests that a batch has armed, finds it
+//!   (`after_submit`). If the program waits, its wait is this poll, so that the poll costs nothing.
 //!
-//! What is ready, at arm or later, is issued again in the order in which epoll tells of it, once
-//! each ([`Ctx::poll_fired`]). What would still block then goes to the end of epoll's list, behind
-//! all the others, and is only tried again in the next pass. A linked timeout runs on meanwhile,
-//! and a selected buffer is anybody's until the next attempt. After [`MAX_ARMS`] attempts in vain
-//! a worker waits.
+//! A request that is ready, at arm or later, is issued again in the order of epoll's events, once
+//! each ([`Ctx::poll_fired`]). A request that would still block goes to the end of epoll's list,
+//! behind all others, and is only tried again in the next pass. Its linked timeout runs on
+//! meanwhile, and its selected buffer is free for others until the next attempt. After [`MAX_ARMS`]
+//! attempts in vain a worker waits.
 
 use crate::io::persistent::{OUT, STICKY};
 use crate::io::poll::PollSet;
@@ -34,11 +33,11 @@ use softring_host::sys;
 use softring_host::sys::nr::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use softring_uapi::errno::{Errno, Result};
 
-/// Attempts in vain after which a multishot request waits for news alone.
+/// Number of attempts in vain after which a multishot request waits edge-triggered, for new events.
 const IN_VAIN: u8 = 4;
 
 impl Ctx {
-    /// Arms a request: it waits in the poll set, or for its turn there, or is aborted.
+    /// Arms a request: it waits in the poll set, or in an exclusive wait queue, or is aborted.
     pub(crate) fn arm_poll(&mut self, mut req: ReqBox, poll: Poll) {
         self.trace(if reissues(&req) { Step::Armed } else { Step::Queued }, &req);
         req.phase = Phase::Polling(poll);
@@ -56,7 +55,7 @@ impl Ctx {
             req.flags.remove(ReqFlags::ON_WORKER);
         }
         match armed {
-            // The kernel's worker arms none.
+            // The kernel's worker arms no linked timeout.
             Ok(()) if by_worker => {}
             Ok(()) => self.arm_linked_timeout(id),
             Err(e) => {
@@ -67,7 +66,7 @@ impl Ctx {
         }
     }
 
-    /// A request that is not registered yet outlives `enter` all the same.
+    /// Holds the file of a request that outlives `enter` without being registered yet.
     fn hold_meanwhile(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.reqs.slab.get_mut(id) else { return Ok(()) };
         self.stats.reissue.armed.add(1);
@@ -77,7 +76,7 @@ impl Ctx {
     /// Registers a request in the poll set.
     ///
     /// # Errors
-    /// As [`PollSet::add`]; `EMFILE`, `EBADF`.
+    /// Same as [`PollSet::add`]; `EMFILE`, `EBADF`.
     pub(crate) fn register_poll(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.reqs.slab.get_mut(id) else { return Ok(()) };
         let Phase::Polling(poll) = req.phase else { return Ok(()) };
@@ -115,10 +114,10 @@ impl Ctx {
         Ok(())
     }
 
-    /// A request in the poll set waits again, or for other events.
+    /// Rearms a request in the poll set, possibly for other events.
     ///
     /// # Errors
-    /// As [`PollSet::modify`].
+    /// Same as [`PollSet::modify`].
     pub(crate) fn poll_again(&mut self, id: ReqId) -> Result<()> {
         let Some(req) = self.reqs.slab.get_mut(id) else { return Ok(()) };
         let Phase::Polling(poll) = req.phase else { return Ok(()) };
@@ -135,7 +134,7 @@ impl Ctx {
         at.map(|_| ())
     }
 
-    /// A request leaves the poll set. `fired`: an event has disarmed it.
+    /// Removes a request from the poll set. `fired`: an event has disarmed it.
     pub(crate) fn poll_leave(&mut self, id: ReqId, fired: bool) {
         let Some(req) = self.reqs.slab.get_mut(id) else { return };
         let (key, was_armed) = (exclusive::key(req), exclusive::is_armed(req));
@@ -143,8 +142,8 @@ impl Ctx {
         self.arm_next_waiter(key, id, was_armed);
     }
 
-    /// The file cannot be polled (EPERM), or there is no descriptor or memory for it: a worker
-    /// waits instead. A POLL_ADD of what cannot be polled is ready.
+    /// Aborts an arm: the file cannot be polled (EPERM), or there is no descriptor or memory for
+    /// it. A worker waits instead. A POLL_ADD of such a file is ready.
     pub(crate) fn abort(&mut self, id: ReqId, e: Errno) {
         let Some(mut req) = self.reqs.slab.take(id) else { return };
         match req.row.issue {
@@ -155,7 +154,7 @@ impl Ctx {
             Issue::Call(_) if req.flags.contains(ReqFlags::POLLS_RING) => {
                 self.outcome(req, Outcome::Done(Errno::EINVAL.res()));
             }
-            // Nor does the worker wait for what is to be ready before it is tried.
+            // The worker does not wait either for a request that must be ready before it is tried.
             Issue::Call(_) if e == Errno::EPERM && req.polls_first() => {
                 let many = req.flags.contains(ReqFlags::MULTISHOT);
                 let e = if many { Errno::EBADFD } else { Errno::EAGAIN };
@@ -168,7 +167,7 @@ impl Ctx {
                 self.stats.reissue.aborted.add(1);
                 req.phase = Phase::Prepped;
                 req.call.file.probe_again();
-                // It gave its buffer back when it was to wait.
+                // The request recycled its buffer when it was to wait.
                 if let Err(e) = self.select_buffer(&mut req) {
                     return self.outcome(req, Outcome::Done(e.res()));
                 }
@@ -186,7 +185,7 @@ impl Ctx {
         }
     }
 
-    /// What comes of an armed request that is ready, where that is known without an attempt.
+    /// Returns the outcome of an armed request that is ready, if known without an attempt.
     fn without_issue(&mut self, req: &mut Req) -> Option<Outcome> {
         if req.flags.contains(ReqFlags::POLLS_RING) {
             return Some(ops::ring_file::fired(self, req));
@@ -194,10 +193,10 @@ impl Ctx {
         self.worker_gives_up(req).then_some(Outcome::Later(Errno::ECANCELED.res()))
     }
 
-    /// An armed request is ready: issue it again. True if there was nothing for it after all.
+    /// Issues an armed request again when it is ready. True if it found nothing after all.
     pub(crate) fn poll_fired(&mut self, id: ReqId, events: u32) -> bool {
         let Some(req) = self.reqs.slab.get_mut(id) else { return false };
-        // An event of an earlier wait finds it elsewhere, or not there yet.
+        // An event of an earlier wait finds the request elsewhere, or not there yet.
         if !req.phase.is_registered() {
             return false;
         }
@@ -288,8 +287,9 @@ impl Ctx {
         stats.ready_at_arm.add(u64::from(self.drive.was_ready_at_arm(req)));
     }
 
-    /// A multishot request finds nothing, though its file is ready all the time: it waits for what
-    /// comes next, under a number of its own, edge-triggered. The kernel's always waits so.
+    /// Makes a multishot request that finds nothing, though its file is always ready, wait for new
+    /// events: under a descriptor of its own, edge-triggered. The kernel's multishot requests
+    /// always wait so.
     fn await_news(&mut self, mut req: ReqBox) {
         req.arms = req.arms.saturating_add(1);
         self.trace(Step::Armed, &req);
@@ -311,7 +311,7 @@ impl Ctx {
         }
     }
 
-    /// Not ready after all: wait again.
+    /// Rearms a request that is not ready after all.
     fn rearm(&mut self, mut req: ReqBox) {
         req.arms = req.arms.saturating_add(1);
         note_urgent(&mut req);
@@ -336,18 +336,18 @@ impl Ctx {
     }
 }
 
-/// Is a request issued again when it is ready?
+/// Returns whether a request is issued again when it is ready.
 fn reissues(req: &Req) -> bool {
     !req.is_command() && matches!(req.row.issue, Issue::Call(_))
 }
 
-/// Does it wait for room to send?
+/// Returns whether the request waits for room to send.
 fn sends(req: &Req) -> bool {
     matches!(req.phase, Phase::Polling(poll) if poll.events & OUT != 0) && reissues(req)
 }
 
-/// The arm step of a send sees urgent data, of which a wake-up tells it nothing
-/// (`IO_ASYNC_POLL_COMMON`). epoll tells of both alike.
+/// Records urgent data for a send: the arm step reports them, but a later wake-up does not
+/// (`IO_ASYNC_POLL_COMMON`). epoll reports both alike.
 fn note_urgent(req: &mut Req) {
     if !sends(req) || req.flags.contains(ReqFlags::MULTISHOT) {
         return;
@@ -358,67 +358,70 @@ fn note_urgent(req: &mut Req) {
     }
 }
 
-/// Is its file ready, though the attempt was in vain? Then it is tried again at once, and nobody's
-/// turn comes by that. (One of many keeps its place anyway.)
+/// Returns whether the file is ready, though the attempt was in vain. The request is then tried
+/// again at once, and no other exclusive waiter is tried instead. (One of several keeps its
+/// position anyway.)
 fn is_ready(req: &Req) -> bool {
     sys::poll_now(req.call.file.fd(), sys::POLLIN) != 0
 }
 
-/// Does it receive or read, once?
+/// Returns whether the request receives or reads, once.
 fn takes_once(req: &Req) -> bool {
     let reads = req.row.has(opdef::AIO) && req.row.has(opdef::POLLIN);
     (req.row.has(opdef::RECEIVES) || reads) && !req.flags.contains(ReqFlags::MULTISHOT)
 }
 
-/// An attempt was in vain: does the kernel's worker make another that blocks? It does so where the
-/// file is ready all the same at its arm step (`io_wq_submit_work`).
+/// Returns whether the kernel's worker makes a blocking attempt after this one in vain: it does so
+/// if its arm step finds the file ready (`io_wq_submit_work`).
 fn worker_blocks(req: &Req) -> bool {
     req.flags.contains(ReqFlags::FORCE_ASYNC) && takes_once(req) && is_ready(req)
 }
 
-/// Has a socket for datagrams been shut for receiving? It is ready for good, though an attempt that
-/// does not wait finds nothing: the kernel uses up its attempts, and a worker's ends with 0.
+/// Returns whether a datagram socket was shut down for receiving. It is ready for good, though a
+/// nonblocking attempt finds nothing: the kernel uses up its attempts, and a worker's attempt ends
+/// with 0.
 fn is_shut_in_vain(req: &Req, events: u32) -> bool {
     let shut = EPOLLIN | EPOLLRDHUP;
     events & shut == shut && takes_once(req) && !req.asks_for_less()
 }
 
-/// An attempt of a request that `events` woke is over: does the request wait for news alone?
+/// Updates a request after an attempt caused by `events`; returns whether it now waits only for new
+/// events.
 fn after_attempt(req: &mut Req, vain: bool, events: u32) -> bool {
     let elsewhere = sends(req) && events & OUT == 0;
-    // An urgent byte wakes nobody who waits for room; an end does, in vain.
+    // An urgent byte does not wake a request that waits for room; an end does, in vain.
     let urgent = elsewhere && events & STICKY & !EPOLLPRI == 0;
     let armed = matches!(req.phase, Phase::Polling(poll) if poll.urgent);
     let news = awaits_news(req) || urgent && !armed;
     if vain && urgent && !armed {
-        // To arm it as it was would find the byte at the arm step.
+        // Arming it again in the same way would find the byte at the arm step.
         req.arms = req.arms.max(IN_VAIN);
     }
     if vain && elsewhere && !news {
-        // It is ready in another respect and stays so: the kernel uses up its attempts.
+        // The file stays ready for other events: the kernel uses up its attempts.
         req.arms = MAX_ARMS;
     }
     news
 }
 
-/// Has a multishot request found nothing? Once armed, the kernel's stays so, and is only tried
-/// again when something happens.
+/// Returns whether a multishot request has found nothing. Once armed, the kernel's request stays
+/// armed, and is only tried again after an event.
 pub(crate) fn awaits_news(req: &Req) -> bool {
     let many = req.flags.contains(ReqFlags::MULTISHOT) && !req.row.has(opdef::SELECT_MANY);
     req.call.found_nothing() && many
 }
 
-/// Did its last attempt show that what it waits for is not there? Who asks for errors or urgent
-/// data alone learns nothing about other data, for which the kernel tries it again.
+/// Returns whether the last attempt showed that the awaited data are not there. A request for
+/// errors or urgent data only learns nothing about other data, for which the kernel tries it again.
 fn found_nothing(req: &Req) -> bool {
     let once = !req.flags.contains(ReqFlags::MULTISHOT);
     req.call.found_nothing() && !(once && req.asks_for_less())
 }
 
-/// The number that a request's file has anyway, if a one-shot request may be registered in the poll
-/// set under it.
+/// Returns the file's existing descriptor, if a one-shot request may be registered in the poll set
+/// under it.
 fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
-    // Neither a ring's stand-in nor a child's pidfd has the number that the SQE names.
+    // The descriptor of a ring's stand-in or a child's pidfd is not the number that the SQE names.
     let named = req.row.has(opdef::FILE) && !req.flags.contains(ReqFlags::POLLS_RING);
     let number = match &req.call.file {
         FileRef::Fixed(node) => node.fd(),
@@ -430,7 +433,7 @@ fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
 }
 
 impl Driving {
-    /// Was it ready when it was armed?
+    /// Returns whether the request was ready when it was armed.
     fn was_ready_at_arm(&self, req: &Req) -> bool {
         let first = self.transports.passes.wrapping_sub(1);
         matches!(req.phase, Phase::Polling(poll) if poll.pass == first) && self.transports.prompt
@@ -438,8 +441,9 @@ impl Driving {
 }
 
 impl Driving {
-    /// A worker that finds the file ready at the arm step makes one attempt that blocks, and no
-    /// other (`io_wq_submit_work`): of messages it gets one, though it was to wait for more.
+    /// Returns whether this was a worker's only attempt. A worker that finds the file ready at the
+    /// arm step makes one blocking attempt, and no other (`io_wq_submit_work`): it gets one
+    /// message, even if the request was to wait for more.
     fn is_workers_last(&self, req: &Req, had: u64) -> bool {
         let forced = req.flags & (ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT);
         forced == ReqFlags::FORCE_ASYNC

@@ -1,5 +1,5 @@
-//! Requests with kernel aio: queued while a batch is submitted, handed over in one system call,
-//! reaped from user memory by whoever drives the ring.
+//! Requests with kernel aio: queued while a batch is submitted, submitted in one system call,
+//! reaped from user memory by the ring's driver.
 
 use crate::io::aio::AioCtx;
 use crate::io::aio::nowait::is_for_worker;
@@ -16,18 +16,19 @@ use softring_host::fd::history::History;
 use softring_host::time::Clock;
 use softring_uapi::errno::Errno;
 
-/// Fewest and most requests of one ring with the kernel's aio: the first so that small rings batch
-/// too, the second because `fs.aio-max-nr` is shared by the whole system.
+/// Bounds of the number of one ring's requests with kernel aio: the lower lets small rings batch
+/// too, the upper limits use of `fs.aio-max-nr`, which the whole system shares.
 const DEPTH: core::ops::RangeInclusive<u32> = 64..=1024;
 
-/// The result of what was not to wait.
+/// The result of a request that must not wait.
 const AGAIN: i64 = Errno::EAGAIN.res() as i64;
 
 impl Ctx {
-    /// Can kernel aio take a request?
+    /// Returns whether kernel aio can take a request.
     pub(crate) fn aio_ready(&mut self) -> bool {
         if self.drive.transports.aio.is_none() && !self.drive.transports.aio_refused {
-            // Its completions show in the poll set only: no descriptor for that, no aio now.
+            // Its completions show in the poll set only: without a descriptor for them there is no
+            // aio now.
             let seen = self.drive.transports.poll_set().is_ok_and(|p| p.aio_fd().is_some());
             if !seen && !self.setup.polls() {
                 return false;
@@ -47,8 +48,8 @@ impl Ctx {
         self.drive.transports.aio.as_ref().is_some_and(|a| a.room() > 0)
     }
 
-    /// As [`Self::aio_ready`], and is it worth trying? Not if the file has refused what is like it,
-    /// and a worker can do it.
+    /// Returns whether kernel aio can take a request and is worth trying: not if the file has
+    /// refused a similar request and a worker can do it. See [`Self::aio_ready`].
     pub(crate) fn aio_is_to_try(&mut self, req: &Req) -> bool {
         let write = rw::writes(req.opcode());
         let refusals = rw_cached::history(&req.call.file).map(|s| &s.refusals);
@@ -61,7 +62,8 @@ impl Ctx {
         self.aio_ready()
     }
 
-    /// The eventfd that tells the poll set of aio completions; none where they are polled for.
+    /// Returns the eventfd that reports aio completions to the poll set; `None` if they are polled
+    /// for.
     pub(crate) fn aio_signal(&mut self) -> Option<i32> {
         if self.setup.polls() {
             return None;
@@ -88,8 +90,8 @@ impl Ctx {
         }
     }
 
-    /// What aio cannot take goes to a worker; what is not to wait, or has nothing to transfer, is
-    /// tried here, and that is it.
+    /// Sends a request that aio cannot take to a worker. A request that must not wait, or has
+    /// nothing to transfer, gets one attempt here.
     fn aio_instead(&mut self, id: ReqId) {
         let Some(mut req) = self.reqs.slab.take(id) else { return };
         req.phase = Phase::Prepped;
@@ -101,7 +103,7 @@ impl Ctx {
         self.outcome(req, outcome);
     }
 
-    /// Submits what was queued; false if there was nothing.
+    /// Submits the queued requests; false if there were none.
     #[inline]
     pub(crate) fn transports_submit(&mut self) -> bool {
         core::mem::take(&mut self.drive.transports.aio_queued) && self.aio_submit()
@@ -133,7 +135,7 @@ impl Ctx {
         true
     }
 
-    /// A request was refused when it was submitted.
+    /// Handles a request that was refused at submission.
     fn aio_refused(&mut self, id: ReqId, e: Errno) {
         if !is_for_worker(e) {
             return self.complete(id, e.res());
@@ -144,8 +146,7 @@ impl Ctx {
         self.aio_instead(id);
     }
 
-    /// Takes aio completions from user memory; answers how many were none, as the request goes on
-    /// elsewhere.
+    /// Takes aio completions from user memory; returns how many of their requests go on elsewhere.
     #[inline]
     pub(crate) fn aio_reap(&mut self) -> usize {
         let any = self.drive.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped());
@@ -190,7 +191,7 @@ impl Ctx {
         elsewhere
     }
 
-    /// False if the request goes on elsewhere.
+    /// Handles a completion; false if its request goes on elsewhere.
     fn aio_request_done(&mut self, id: ReqId, res: i64) -> bool {
         let Some(req) = self.reqs.slab.get_mut(id) else { return true };
         if has_file(req) && rw::aio_goes_on(&mut req.call, res) {
@@ -208,20 +209,20 @@ impl Ctx {
     }
 }
 
-/// What is remembered of a request's file; nothing, if its number means another one now.
+/// Returns the history of a request's file; `None` if its number means another file now.
 fn known(req: &Req) -> Option<&History> {
     let same = |h: &&History| matches!(req.phase, Phase::Aio(file) if file == h.file());
     rw_cached::history(&req.call.file).filter(same)
 }
 
-/// Does its number mean the file that it meant, as far as that is known?
+/// Returns whether the number still means the same file, as far as known.
 fn has_file(req: &Req) -> bool {
     known(req).is_some() || rw_cached::history(&req.call.file).is_none()
 }
 
-/// The file of a request has refused it.
+/// Records that the file of a request has refused it.
 fn refused(req: &Req, e: Errno) {
-    // Flags of the program's may be refused, too.
+    // The refusal may be due to flags of the program, too.
     if let Some(history) = known(req).filter(|_| req.call.io().flags == 0) {
         history.refusals.refused(e, rw::writes(req.opcode()));
     }

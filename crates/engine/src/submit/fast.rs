@@ -1,7 +1,7 @@
-//! The fast path: an SQE of the simplest form that can end at once is answered straight from its
-//! copy and never becomes a request; nor does one that only has to join a batch of kernel aio
-//! (`submit::fast_direct`) or to be withheld (`io::model`). Whatever is the least bit special (a
-//! link, a drain, a full CQ, a failure) goes the long way, which alone judges errors.
+//! The fast path: an SQE of the simplest form that can end at once is completed straight from its
+//! copy and never becomes a request. Neither does one that only joins a batch of kernel aio
+//! (`submit::fast_direct`) or is delayed by a modelled device (`io::model`). Every other SQE (a
+//! link, a drain, a full CQ, a failure) takes the slow path, which alone checks for errors.
 
 use crate::io::model;
 use crate::memory::cq::Cqe;
@@ -11,7 +11,7 @@ use crate::ring::ctx::Ctx;
 use softring_uapi::*;
 
 impl Ctx {
-    /// Answers `sqe` if its opcode has a fast path that takes it: then its CQE is filled.
+    /// Completes `sqe` if its opcode has a fast path that takes it, and fills its CQE.
     #[inline(always)]
     pub(crate) fn submit_fast(&mut self, sqe: &io_uring_sqe) -> bool {
         let special = sqe.flags & !IOSQE_FIXED_FILE != 0 || sqe.ioprio != 0 || sqe.personality != 0;
@@ -25,8 +25,8 @@ impl Ctx {
         if self.setup.polls() {
             return direct && self.queue_direct(sqe);
         }
-        // Not through the table: branch prediction is cold after each system call, so that such a
-        // call would cost a read some 20 ns.
+        // Called directly, not through the table: branch prediction is cold after each system call,
+        // so an indirect call would cost a read some 20 ns.
         let res = if rw_cached::is_for(sqe.opcode) {
             let res = rw_cached::fast(self, sqe);
             self.stats.read_bytes.add(u64::from(res.map_or(0, i32::unsigned_abs)));
@@ -43,7 +43,7 @@ impl Ctx {
         true
     }
 
-    /// Does nothing queue that an SQE would have to queue behind?
+    /// Returns whether there is no queue that an SQE would have to join.
     #[inline]
     fn fast_path_open(&self) -> bool {
         self.submit.head.is_none()

@@ -1,7 +1,7 @@
-//! The fast path of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT goes
-//! into the aio batch straight from its SQE, without a request. Nothing can ask for it meanwhile:
-//! no link, no drain, no buffer of the ring's, and the kernel, too, finds nothing to cancel there.
-//! A registered file stays open by the reference that is kept with the SQE.
+//! The fast path of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT joins
+//! the aio batch straight from its SQE, without a request. Nothing can refer to it meanwhile: no
+//! link, no drain, no buffer of the ring, and in the kernel, too, a cancellation finds nothing
+//! there. A reference stored with the SQE keeps a registered file open.
 
 use alloc::rc::Rc;
 
@@ -20,15 +20,15 @@ use softring_uapi::errno::Errno;
 use softring_uapi::*;
 
 impl Ctx {
-    /// Queues a READ or WRITE for the next batch; false if it must go the long way, as all do that
-    /// have a flag but FIXED_FILE.
+    /// Queues a READ or WRITE for the next batch; false if it must take the slow path, as with any
+    /// flag but FIXED_FILE.
     pub(crate) fn queue_direct(&mut self, sqe: &io_uring_sqe) -> bool {
         let registered = sqe.flags == IOSQE_FIXED_FILE;
         let plain = (sqe.flags == 0 || registered) && sqe.op_flags == 0 && sqe.pad2 == 0;
         let ranges = sqe.off.cast_signed() >= 0 && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
         let file = if plain && registered { self.resources.direct_file(sqe) } else { None };
         let direct = file.is_some() || !registered && self.submit.is_direct_in_batch(sqe.fd);
-        // What a forked child has in flight must be known.
+        // A forked child's requests in flight must be known.
         if !plain || !ranges || !direct || self.setup.inherited.has_parent || !self.aio_ready() {
             return false;
         }
@@ -68,7 +68,7 @@ impl Ctx {
         true
     }
 
-    /// A fast path's SQE has its result.
+    /// Completes a fast path's SQE.
     #[inline]
     pub(crate) fn direct_done(&mut self, kept: &DirectSqe, res: i32) {
         let DirectSqe { sqe, writes, trace, start, .. } = kept;
@@ -89,7 +89,7 @@ impl Ctx {
         self.reqs.nr_ended += 1;
     }
 
-    /// The kernel's aio would not have it, or not all of it: a worker does the rest.
+    /// Passes the rest of a transfer that the kernel's aio refused, or did in part, to a worker.
     pub(crate) fn direct_fallback(
         &mut self,
         DirectSqe { sqe, file, trace, start, .. }: DirectSqe,
@@ -103,7 +103,7 @@ impl Ctx {
         self.punt(req);
     }
 
-    /// A fast path's SQE was refused when it was submitted.
+    /// Handles a fast path's SQE that was refused at submission.
     pub(crate) fn direct_refused(&mut self, kept: DirectSqe, e: Errno) {
         if !aio::nowait::is_for_worker(e) {
             return self.direct_done(&kept, e.res());
@@ -114,7 +114,7 @@ impl Ctx {
 }
 
 impl Resources {
-    /// The registered file of an SQE, if kernel aio can have it.
+    /// Returns the registered file of an SQE, if kernel aio can have it.
     fn direct_file(&self, sqe: &io_uring_sqe) -> Option<Rc<FileNode>> {
         let node = self.files.peek(sqe.fd.cast_unsigned())?;
         (node.kind == Kind::Direct && node.model.is_none()).then(|| node.clone())

@@ -1,4 +1,4 @@
-//! Glue between the ring and what runs its requests: workers and kernel aio.
+//! Glue between the ring and the executors of its requests: workers and kernel aio.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -22,12 +22,13 @@ softring_host::per_thread! {
 }
 
 softring_host::per_thread! {
-    /// Process, and the most workers of either kind that this thread has asked for.
+    /// Process, and the largest numbers of workers of either kind that this thread has set.
     static MAX: core::cell::Cell<(u32, [u32; 2])> = const { core::cell::Cell::new((0, [0; 2])) };
 }
 
-/// The calling thread sets the most workers of a ring's, which were `own`; answers what they were.
-/// The kernel's workers belong to the thread, so another of its rings may have set them before.
+/// Sets the calling thread's limits of workers, which for this ring were `own`; returns the old
+/// ones. The kernel's workers belong to the thread, so another of its rings may have set the limits
+/// before.
 pub(crate) fn task_sets_max(max: [u32; 2], own: [u32; 2]) -> [u32; 2] {
     let pid = softring_host::fork::pid();
     let old = if MAX.get().0 == pid { MAX.get().1 } else { own };
@@ -39,15 +40,15 @@ pub(crate) fn task_sets_max(max: [u32; 2], own: [u32; 2]) -> [u32; 2] {
     old
 }
 
-/// A thread has made a ring. The kernel's workers belong to the thread, and its first ring sets
-/// their number.
+/// Records that the calling thread has made a ring. The kernel's workers belong to the thread, and
+/// its first ring sets their number.
 pub(crate) fn made_ring(entries: u32) {
     let pid = softring_host::fork::pid();
     FIRST.set(if FIRST.get().0 == pid { FIRST.get() } else { (pid, entries) });
 }
 
 impl Ctx {
-    /// This ring's workers, made now if need be (threads come with the first job).
+    /// Returns this ring's workers, made now if need be (threads come with the first job).
     pub(crate) fn workers(&mut self) -> &Arc<Workers<Job>> {
         let (pid, first) = FIRST.get();
         let entries =
@@ -64,13 +65,13 @@ impl Ctx {
         self.drive.pool.as_ref().expect("made above")
     }
 
-    /// Names its workers in the ring's statistics.
+    /// Names the ring's workers in its statistics.
     pub(crate) fn show_pool(&self) {
         let name = self.drive.pool.as_ref().map_or(0, |workers| workers.counter_slot());
         self.stats.pool.set(name);
     }
 
-    /// Hands a call to a worker; gives it back if no worker can be had.
+    /// Queues a call for a worker; returns it if no worker can be had.
     ///
     /// # Errors
     /// The call, for the caller to run.
@@ -86,22 +87,22 @@ impl Ctx {
         self.workers().queue(job).map_err(|job| job.call.into_call())
     }
 
-    /// Takes a call back from the queue of workers; one that runs is interrupted and stays.
+    /// Takes a call back from the queue of workers; a running call is interrupted and stays.
     pub(crate) fn worker_cancel(&mut self, id: ReqId) -> Option<Call> {
         let ring = self.ring.upgrade()?.id;
         let workers = self.drive.pool.as_ref()?;
         workers.cancel(|&k| k == (ring, id)).map(|job| *job.call.into_call())
     }
 
-    /// Interrupts a call if a worker runs it; one that waits for a worker goes on waiting.
+    /// Interrupts a call if a worker runs it; a call that waits for a worker goes on waiting.
     pub(crate) fn worker_interrupt(&self, id: ReqId) {
         if let (Some(ring), Some(workers)) = (self.ring.upgrade(), &self.drive.pool) {
             workers.interrupt(|&k| k == (ring.id, id));
         }
     }
 
-    /// A worker is through: completes the request, or keeps it for when the program enters
-    /// (DEFER_TASKRUN).
+    /// Completes the request of a worker that has finished, or queues the result until the program
+    /// enters (DEFER_TASKRUN).
     pub(crate) fn worker_done(&mut self, f: Finished) {
         self.worker_ends(f);
     }

@@ -16,7 +16,7 @@ use softring_uapi::version::played;
 use softring_uapi::*;
 
 impl Ctx {
-    /// Submits up to `want` SQEs; answers how many were consumed as submitted.
+    /// Submits up to `want` SQEs; returns how many were consumed as submitted.
     ///
     /// # Errors
     /// `EAGAIN` if there is no memory for the first; later ones are left in the queue.
@@ -34,11 +34,11 @@ impl Ctx {
         let (mut due, mut timed) = (self.samples_begin(), Timed::default());
         self.submit.stamp.set(0);
         self.submit.polled = false;
-        // What ran since the last batch may have left something there.
+        // Code that ran since the last batch may have set these.
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.reqs.timeouts.specs.clear();
         (self.submit.open, self.submit.collects) = (true, true);
-        // One place for all that take the fast path.
+        // All SQEs that take the fast path share one box.
         let (mut place, mut room) = (None, true);
         while done < n {
             let Some(mut req) = place.take().or_else(|| self.reqs.slab.try_box()) else {
@@ -86,22 +86,22 @@ impl Ctx {
         if done == 0 && !room { Err(Errno::EAGAIN) } else { Ok(done) }
     }
 
-    /// All SQEs of a batch are taken: what is left of it begins, and what was kept for it goes.
+    /// Ends a batch after its last SQE: queues its open chain and followers, and drops its caches.
     fn end_batch(&mut self) {
         if let Some(head) = self.submit.head.take() {
             self.submit.last = None;
             self.queue_fallback(head);
         }
         self.queue_followers();
-        // What comes later may be another thread's.
+        // Later callers may be other threads.
         (self.submit.open, self.submit.caller, self.submit.alike) = (false, None, false);
-        // What is issued later may find another file under the number.
+        // Later requests may find another file under the number.
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.mem.sq_commit();
         self.free_ended();
     }
 
-    /// One SQE. An error is what failed init; the CQE for it is on its way.
+    /// Submits one SQE. Returns the error of a failed init, whose CQE is on its way.
     fn submit_sqe(&mut self, mut req: ReqBox) -> Result<()> {
         self.reqs.nr_reqs += 1;
         req.trace = self.trace_submit(&OPS, req.call.sqe());
@@ -145,7 +145,8 @@ impl Ctx {
         self.submit.last = Some(id);
     }
 
-    /// Init failed: fail the chain as a whole, but go on assembling it (`io_submit_fail_init`).
+    /// Fails the chain of a request whose init failed, but goes on assembling it
+    /// (`io_submit_fail_init`).
     fn fail_init(&mut self, mut req: ReqBox, e: Errno) -> Result<()> {
         req.fail(e);
         if let Some(head) = self.submit.head.and_then(|id| self.reqs.slab.get_mut(id))
@@ -170,7 +171,7 @@ impl Ctx {
         Err(e)
     }
 
-    /// Checks what is common to all opcodes, then the opcode's own prep.
+    /// Checks the fields common to all opcodes, then runs the opcode's own prep.
     fn init_req(&mut self, req: &mut Req) -> Result<()> {
         let sqe = *req.call.sqe();
         if sqe.opcode >= played().ops {
@@ -201,7 +202,7 @@ impl Ctx {
         Ok(())
     }
 
-    /// An SQE of 128 bytes takes two entries of a mixed ring, both of this submission.
+    /// Takes the second entry of an SQE of 128 bytes on a mixed ring; both are of this submission.
     fn init_double(&mut self) -> Result<()> {
         if self.setup.flags & IORING_SETUP_SQE128 != 0 {
             return Ok(());
@@ -245,7 +246,7 @@ impl Ctx {
         Ok(())
     }
 
-    /// The slow ways to queue: a failed chain, a drained request, one that asks for a worker.
+    /// Queues a request on a slow path: a failed chain, a drained request, or one for a worker.
     pub(crate) fn queue_fallback(&mut self, id: ReqId) {
         let Some(req) = self.reqs.slab.get_mut(id) else { return };
         if req.flags.contains(ReqFlags::FAIL) {
@@ -262,13 +263,13 @@ impl Ctx {
     }
 }
 
-/// What a filter may load of a request (`struct io_uring_bpf_ctx`).
+/// Returns the fields of a request that a filter may load (`struct io_uring_bpf_ctx`).
 fn filter_data(req: &Req) -> [u8; DATA] {
     const OWN: usize = 16;
     let s = req.call.sqe();
     let mut data = [0; DATA];
     data[..8].copy_from_slice(&s.user_data.to_ne_bytes());
-    // What is a worker's from the start has the flag for that.
+    // A request that is a worker's from the start has the flag IOSQE_ASYNC.
     let worker = req.flags.contains(ReqFlags::FORCE_ASYNC);
     let flags = s.flags | if worker { IOSQE_ASYNC } else { 0 };
     let own = req.row.filtered;

@@ -17,7 +17,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 
 impl Ctx {
-    /// Tries a request now; whatever comes of it is taken care of.
+    /// Tries a request now, and handles its outcome.
     pub(crate) fn queue_sqe(&mut self, mut req: ReqBox) {
         if self.issue.leaves_work() {
             let id = self.reqs.slab.insert(req);
@@ -31,8 +31,8 @@ impl Ctx {
             req.flags.set(ReqFlags::ISSUED, found);
             let assigned = assigned.and_then(|()| self.check_file(&mut req));
             if let Err(e) = assigned {
-                // A worker lets task work end what has no file; only a worker's call looks up a
-                // second one.
+                // For a worker, task work ends a request without a file; only a worker's call looks
+                // up a second file.
                 if def.has(opdef::FILE_IN) && found {
                     if !req.is_workers() {
                         let id = self.reqs.slab.insert(req);
@@ -79,7 +79,7 @@ impl Ctx {
         self.outcome(req, outcome);
     }
 
-    /// What a file, and the registered buffer beside it, must be before anything is tried.
+    /// Checks the file, and the registered buffer beside it, before any attempt.
     #[inline]
     fn check_file(&mut self, req: &mut Req) -> Result<()> {
         self.setup.check_polled(req)?;
@@ -87,17 +87,18 @@ impl Ctx {
         if req.waits_for_buffer() { Ok(()) } else { assign_buffer(self, req) }
     }
 
-    /// Before an attempt: picks a buffer, and looks the registered one up of what was polled first.
+    /// Picks a buffer before an attempt, and looks up the registered buffer of a request polled
+    /// first.
     ///
     /// # Errors
-    /// As [`Self::select_buffer`] and [`assign_buffer`].
+    /// Same as [`Self::select_buffer`] and [`assign_buffer`].
     #[inline]
     pub(crate) fn take_buffers(&mut self, req: &mut Req) -> Result<()> {
         self.select_buffer(req)?;
         if req.polls_first() { assign_buffer(self, req) } else { Ok(()) }
     }
 
-    /// One attempt, without blocking.
+    /// Makes one attempt, without blocking.
     pub(crate) fn issue(&mut self, req: &mut Req) -> Outcome {
         match req.row.issue {
             Issue::Ring(f) => f(self, req),
@@ -105,7 +106,7 @@ impl Ctx {
         }
     }
 
-    /// Acts on an attempt's outcome.
+    /// Handles an attempt's outcome.
     #[inline]
     pub(crate) fn outcome(&mut self, mut req: ReqBox, outcome: Outcome) {
         match outcome {
@@ -128,7 +129,7 @@ impl Ctx {
                 self.finish(req);
             }
             Outcome::Later(res) => {
-                // Task work ends it: what is linked behind it goes on there.
+                // Task work ends the request: its links go on there.
                 req.flags.remove(ReqFlags::ON_WORKER);
                 let id = self.reqs.slab.insert(req);
                 self.end_later(id, res);
@@ -141,10 +142,10 @@ impl Ctx {
         }
     }
 
-    /// A multishot request has something to tell, and goes on: a few times here, then behind
-    /// others. `waits`: it waits before its next attempt.
+    /// Posts results of a multishot request that goes on: a few attempts here, then behind others.
+    /// `waits`: it waits before its next attempt.
     fn shots(&mut self, mut req: ReqBox, mut res: i32, mut waits: bool) {
-        /// Kernel: `MULTISHOT_MAX_RETRY`.
+        /// Limit of attempts in a row. Kernel: `MULTISHOT_MAX_RETRY`.
         const MAX_RETRY: u32 = 32;
         for again in 0..=MAX_RETRY {
             req.res = res;
@@ -181,11 +182,11 @@ impl Ctx {
             }
         }
         let receives = req.row.has(opdef::RECEIVES);
-        // The kernel's first attempt ends with EAGAIN here, as one does that finds nothing.
+        // The kernel's first attempt ends with EAGAIN here, like an attempt that finds nothing.
         if receives && req.may_not_wait() && !self.issue.leaves_work() {
             return self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
         }
-        // Its next turn polls the file first, and then picks a buffer.
+        // The next attempt polls the file first, and then picks a buffer.
         if receives && sys::poll_now(req.call.file.fd(), sys::POLLIN) == 0 {
             return self.outcome(req, Outcome::Retry);
         }
@@ -198,13 +199,13 @@ impl Ctx {
         }
     }
 
-    /// A request waits where its issue said.
+    /// Queues a request where its issue function said to wait.
     #[inline(never)]
     fn wait(&mut self, mut req: ReqBox, waits: Outcome) {
         self.note_creds_of_links(&req);
         self.stats.routes.queued.add(1);
         self.trace(Step::Queued, &req);
-        // A poll of what cannot be polled ends there.
+        // A POLL_ADD of a file that cannot be polled ends on the worker.
         if !req.row.has(opdef::POLLS) {
             req.flags.remove(ReqFlags::ON_WORKER);
         }
@@ -221,7 +222,7 @@ impl Ctx {
                 self.arm_poll(req, Poll { waits, ..Poll::new(events) });
             }
             Outcome::Sleeps => self.give_to_futex_waiter(req),
-            // Elsewhere: what ends or is tried again has not come here.
+            // Elsewhere: requests that end or are tried again do not come here.
             _ => {
                 req.phase = Phase::Elsewhere;
                 let id = self.reqs.slab.insert(req);
@@ -235,7 +236,8 @@ impl Ctx {
         }
     }
 
-    /// What comes of a request whose file is a ring of ours; none if the request goes its way.
+    /// Returns the outcome of a request whose file is a ring of ours; `None` if it is issued as
+    /// usual.
     fn issue_for_ring(&mut self, req: &mut Req) -> Option<Outcome> {
         match req.call.file {
             FileRef::Plain(fd) if softring_host::fd::numbers::is_ring(fd) => {
@@ -245,11 +247,11 @@ impl Ctx {
         }
     }
 
-    /// Looks its file up, as late as possible: a chain may open it meanwhile.
+    /// Looks the file up, as late as possible: a chain may open it meanwhile.
     pub(crate) fn assign_file(&mut self, req: &mut Req) -> Result<()> {
         let def = req.row;
         if !matches!(req.call.file, FileRef::None) {
-            // A worker looks up the second file that there was none of before.
+            // A worker looks up a second file that was missing before.
             let second = def.has(opdef::FILE_IN) && !matches!(req.call.state, OpState::Source(_));
             return if second { crate::ops::splice::assign_in(self, req) } else { Ok(()) };
         }
@@ -279,15 +281,16 @@ impl Ctx {
             req.call.file = file;
             return Ok(());
         }
-        // A duplicate of the second file may be given the number of the first, if that is closed.
+        // A duplicate of the second file may get the number of the first, if the first is closed.
         file.hold()?;
         req.call.file = file;
         crate::ops::splice::assign_in(self, req)
     }
 }
 
-/// Is it the first of many reads? It arms all the same: the others are made when the file is found
-/// ready, behind the batch at hand, and a cancellation finds it until then (`io_read_mshot`).
+/// Returns whether this is the first of many reads, after which the request arms all the same:
+/// further reads are made when the file is found ready, behind the current batch, and a
+/// cancellation finds the request until then (`io_read_mshot`).
 fn reads_first(req: &mut Req) -> bool {
     let first = req.row.has(opdef::READS_MANY) && !req.flags.contains(ReqFlags::REISSUED);
     if first {
@@ -296,7 +299,7 @@ fn reads_first(req: &mut Req) -> bool {
     first
 }
 
-/// One attempt on a worker, where it may block. Only `Call` rows come here.
+/// Makes one attempt on a worker, where it may block. The row is a `Call`, or a cancellation.
 pub(crate) fn issue_blocking(call: &mut Call) -> Outcome {
     let def = &OPS[call.opcode as usize];
     match def.issue {
@@ -306,13 +309,13 @@ pub(crate) fn issue_blocking(call: &mut Call) -> Outcome {
             call.creds = creds;
             done.unwrap_or_else(|e| Outcome::Done(e.res()))
         }
-        // A cancellation, and no worker to ask the parent.
+        // A cancellation, without a worker to ask the parent.
         Issue::Ring(_) => Outcome::Done(Errno::ENOENT.res()),
     }
 }
 
 impl Work {
-    /// DEFER_TASKRUN: receives whose turn was over may go on. True if there were any.
+    /// Queues the receives that have used up their share (DEFER_TASKRUN). True if there were any.
     #[inline(always)]
     pub(crate) fn begin_turn(&mut self) -> bool {
         let any = self.any_next_turn();
@@ -322,7 +325,7 @@ impl Work {
         any
     }
 
-    /// Do receives whose turn was over go on in the call that has come to them?
+    /// Returns whether receives that have used up their share go on in the current call.
     #[inline(always)]
     pub(crate) fn may_go_on(&self) -> bool {
         self.any_next_turn() && has(Change::TurnsGoOn)

@@ -1,4 +1,4 @@
-//! The way from a fetched SQE to its first attempt, and where it waits if that would block.
+//! Submission: from a fetched SQE to its first attempt, and to a wait if the attempt would block.
 
 pub(crate) mod arm;
 pub(crate) mod batch;

@@ -1,4 +1,4 @@
-//! Requests with modelled devices: taken in, withheld until they are due, posted.
+//! Requests with modelled devices: transferred, delayed until they are due, posted.
 
 use crate::ring::batch::SubmitState;
 use alloc::sync::Arc;
@@ -26,15 +26,15 @@ use softring_host::time::Clock;
 use softring_host::user::in_user;
 use softring_uapi::*;
 
-/// Flags of preadv2(2) under which the page cache may stand in for the device.
+/// Flags of preadv2(2) with which the page cache may replace the device.
 const PLAIN: u32 = 0x2 | 0x4;
 
 impl Ctx {
-    /// The fast path: a plain READ or WRITE of a modelled file, which never becomes a request.
-    /// False if it must go the long way.
+    /// Queues a plain READ or WRITE of a modelled file, which never becomes a request (fast path).
+    /// False if it must take the slow path.
     pub(crate) fn queue_modelled(&mut self, sqe: &io_uring_sqe) -> bool {
         let fixed = rw_cached::is_simple_fixed(sqe.opcode);
-        // A request can be followed in a trace.
+        // Only a request can be followed in a trace.
         if self.trace.on || !fixed && !rw_cached::is_simple(sqe.opcode) {
             return false;
         }
@@ -77,7 +77,7 @@ impl Ctx {
         true
     }
 
-    /// Takes a request in: its data move now, or on a worker.
+    /// Queues a request: its data move now, or on a worker.
     pub(crate) fn model_queue(&mut self, mut req: ReqBox) {
         let Some(file) = self.submit.modelled(&req.call.file) else { return self.punt(req) };
         let Some(dev) = device(file.device) else { return self.punt(req) };
@@ -87,7 +87,7 @@ impl Ctx {
         let bytes = match outcome {
             Outcome::Done(res) if res > 0 => u64::from(res.cast_unsigned()),
             Outcome::Retry | Outcome::Punt => rw::total(&req.call),
-            // Failed, or there was nothing: the device has no part in it.
+            // The request failed, or transferred nothing: the device is not involved.
             _ => return self.outcome(req, outcome),
         };
         let io = Io { write: rw::writes(req.opcode()), offset: req.call.io().off, bytes };
@@ -97,12 +97,12 @@ impl Ctx {
             let ticket = self.model_issued(&file, io, now);
             return self.model_enqueue(req, due, res, ticket);
         }
-        // It is not counted as a worker's.
+        // The request is not counted as a worker's.
         req.arms = req.arms.max(1);
         self.punt_for(req, Some(due.shown));
     }
 
-    /// A worker is through with the data of a request that is due at `due`.
+    /// Queues a request that is due at `due`, after a worker has moved its data.
     pub(crate) fn model_moved(&mut self, req: ReqBox, due: u64, res: i32) {
         self.model_enqueue(req, Due { done: due, shown: due }, res, Ticket::NONE);
     }
@@ -117,8 +117,8 @@ impl Ctx {
         self.arm_linked_timeout(id);
     }
 
-    /// Tells the policy by which this ring waits of a request: on which device, how much; not when
-    /// it will be done, which is for the policy to find out.
+    /// Reports a request to the wait policy of this ring: its device and length, but not its due
+    /// time, which the policy must find out.
     fn model_issued(&mut self, file: &File, io: Io, now: u64) -> Ticket {
         if self.drive.transports.model.is_none() {
             let room = self.mem.geo.cq_entries;
@@ -127,7 +127,7 @@ impl Ctx {
                 self.start_polling(room);
             }
         }
-        // Apart from the numbers that real devices have.
+        // This number differs from those of real devices.
         let device = u64::MAX - u64::from(file.device);
         let Some(polling) = &mut self.drive.transports.polling else { return Ticket::NONE };
         polling.hybrid.issued(Key::new(device, io.write, io.bytes), now)
@@ -140,7 +140,7 @@ impl Ctx {
         }
     }
 
-    /// Posts what is due.
+    /// Posts the requests that are due.
     #[inline]
     pub(crate) fn model_reap(&mut self) {
         if self.drive.transports.model.as_ref().is_some_and(|q| !q.is_empty()) {
@@ -170,7 +170,7 @@ impl Ctx {
         self.count_lateness(before);
     }
 
-    /// A fast path's SQE has its result.
+    /// Completes a fast path's SQE.
     fn modelled_done(&mut self, kept: ModelledSqe, res: i32) {
         let ModelledSqe { user_data, opcode, start } = kept;
         self.count_bytes(&OPS[opcode as usize], res);
@@ -181,7 +181,7 @@ impl Ctx {
         self.reqs.nr_ended += 1;
     }
 
-    /// Enters in the statistics how late those were that came since `before`.
+    /// Adds the lateness of the completions since `before` to the statistics.
     fn count_lateness(&mut self, before: (u64, u64)) {
         let (seen, ns) = self.drive.lateness();
         let (new, words) = (seen.wrapping_sub(before.0), &self.stats.late);
@@ -190,7 +190,8 @@ impl Ctx {
         }
         words.seen.add(new);
         words.ns.add(ns.wrapping_sub(before.1));
-        // As soon as there are some, and then seldom: it takes a pass over all buckets.
+        // Quantiles are taken at the first completions, and then seldom: one takes a pass over all
+        // buckets.
         if seen / LATE_EVERY != before.0 / LATE_EVERY || seen < LATE_FEW {
             let Some(queue) = &self.drive.transports.model else { return };
             words.p50_ns.set(queue.late.quantile(0.5));
@@ -199,11 +200,11 @@ impl Ctx {
     }
 }
 
-/// Quantiles are taken each time until there are so many completions, then once in so many.
+/// Number of completions up to which quantiles are taken each time; then once in [`LATE_EVERY`].
 const LATE_FEW: u64 = 64;
 const LATE_EVERY: u64 = 4096;
 
-/// Would O_DIRECT take all parts of a request?
+/// Returns whether O_DIRECT would take all parts of a request.
 fn fits(call: &Call, file: &File) -> bool {
     let io = call.io();
     match call.state.vector() {
@@ -212,7 +213,7 @@ fn fits(call: &Call, file: &File) -> bool {
     }
 }
 
-/// The outcome of a request on a device that moves no data.
+/// Returns the outcome of a request on a device that moves no data.
 fn pretend(call: &mut Call, file: &File) -> Outcome {
     let total = rw::total(call);
     let res = file.pretend(rw::writes(call.opcode), call.io().off, total);
@@ -222,13 +223,13 @@ fn pretend(call: &mut Call, file: &File) -> Outcome {
     Outcome::Done(res)
 }
 
-/// Moves a request's data without waiting for a disk to be read; `Retry` sends it to a worker.
+/// Moves a request's data without waiting for a disk read; `Retry` sends it to a worker.
 fn move_data(req: &mut Req, file: &File) -> Outcome {
     let io = *req.call.io();
     let odd = io.flags & !(PLAIN | rw::RWF_HIPRI | RWF_NOWAIT) != 0;
     let stands_in = file.direct && file.kind != Kind::Direct;
     let at_position = io.off == u64::MAX;
-    // At its own position a worker reads otherwise than a submitter.
+    // At the file's own position a worker's read differs from a submitter's.
     let own_way =
         at_position && (req.call.sqe().flags & IOSQE_ASYNC != 0 || req.follows_in_worker());
     let call = &mut req.call;
@@ -244,7 +245,7 @@ fn move_data(req: &mut Req, file: &File) -> Outcome {
         return rw::issue(call, if waits && asked { Try::Block } else { Try::Nonblock });
     };
     let how = if waits { Try::Block } else { Try::Nonblock };
-    // A device's queue has room: who may not wait need not.
+    // A device's queue has room, so a request that must not wait need not wait.
     call.set_flags(io.flags & !RWF_NOWAIT);
     let own = core::mem::replace(&mut call.file, FileRef::Shared(twin.clone(), Kind::Buffered));
     let outcome = rw::issue(call, how);
@@ -252,7 +253,7 @@ fn move_data(req: &mut Req, file: &File) -> Outcome {
     if !by_worker {
         call.set_flags(io.flags);
     }
-    // A worker goes on under the twin, but not where somebody counts who has the registered file.
+    // A worker continues with the twin, except for a registered file, whose references are counted.
     if !by_worker || !matches!(own, FileRef::Plain(_)) {
         call.file = own;
     }
@@ -260,17 +261,17 @@ fn move_data(req: &mut Req, file: &File) -> Outcome {
 }
 
 impl Driving {
-    /// How much too late a request comes at `now` for a completion that was seen late.
+    /// Returns the delay of a request at `now` that is due to a completion seen late.
     fn model_behind(&self, now: u64) -> u64 {
         self.transports.model.as_ref().map_or(0, |q| q.behind(now))
     }
 
-    /// When the next request with a modelled device is due, in ns of CLOCK_MONOTONIC.
+    /// Returns the time at which the next modelled request is due, in ns of CLOCK_MONOTONIC.
     pub(crate) fn model_due(&self) -> Option<u64> {
         self.transports.model.as_ref()?.next_due()
     }
 
-    /// Completions seen, and how late they were in sum.
+    /// Returns the number of completions seen, and the sum of their lateness.
     fn lateness(&self) -> (u64, u64) {
         self.transports.model.as_ref().map_or((0, 0), |q| (q.late.count(), q.late.sum()))
     }
@@ -290,8 +291,8 @@ impl SubmitState {
 }
 
 impl Setup {
-    /// When who polls sees what is done at `due`: on a device without poll queues, when the
-    /// interrupt is through. Who sleeps is woken by a timer, whose interrupt is real.
+    /// Returns the due times as a polling waiter sees them: on a device without poll queues, after
+    /// the interrupt. A sleeping waiter is woken by a timer, whose interrupt is real.
     fn visible(&self, due: Due, file: &File) -> Due {
         let spec = device(file.device).map(|d| &d.spec);
         let late = spec.filter(|s| self.polls() && !s.pollqueues).map_or(0, |s| s.interrupt);
@@ -300,7 +301,7 @@ impl Setup {
 }
 
 impl SubmitState {
-    /// The modelled file that a request works on, if it does on one. The kernel is asked about a
+    /// Returns the modelled file of a request, if its file is one. The kernel is asked about a
     /// number once in a batch.
     pub(crate) fn modelled(&mut self, file: &FileRef) -> Option<Arc<File>> {
         if !any() {

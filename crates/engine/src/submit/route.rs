@@ -1,9 +1,9 @@
-//! Where a request waits: the one place that decides.
+//! Routes: this module alone decides where a request waits.
 //!
-//! What cannot block is tried inline; what may block goes to kernel aio or to a worker; what waits
-//! for readiness goes to the poll set and is issued again. A cached read never changes threads, and
-//! a pollable file never reaches a worker below the cap. Kernel counterpart: `io_queue_async`,
-//! `io_arm_poll_handler`, `io_queue_iowq`.
+//! A request that cannot block is tried inline; one that may block goes to kernel aio or to a
+//! worker; one that waits for readiness goes to the poll set and is issued again. A cached read
+//! never changes threads, and a pollable file never reaches a worker below the cap. Kernel
+//! counterpart: `io_queue_async`, `io_arm_poll_handler`, `io_queue_iowq`.
 
 use crate::io::kinds;
 use crate::io::socket::{check_zero_copy, is_socket};
@@ -22,7 +22,7 @@ use softring_host::limits::MAX_ARMS;
 use softring_uapi::IOSQE_ASYNC;
 use softring_uapi::errno::Errno;
 
-/// Where a request goes.
+/// Route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Aio,
@@ -35,11 +35,11 @@ pub(crate) enum Route {
     Poll,
 }
 
-/// Batches for which a descriptor is taken for O_DIRECT once the kernel has said so.
+/// Number of batches for which a descriptor is trusted to be O_DIRECT after the kernel has said so.
 const DIRECT_TRUSTED: u32 = 64;
 
 impl Ctx {
-    /// Where a request goes without an inline attempt; `None`: try it now.
+    /// Returns the route of a request without an inline attempt; `None`: try it now.
     pub(crate) fn first_route(&mut self, req: &mut Req) -> Option<Route> {
         let def = req.row;
         if !matches!(def.issue, Issue::Call(_)) {
@@ -65,11 +65,11 @@ impl Ctx {
             return waits.then_some(route);
         }
         if req.row.waiting.is_some() {
-            // It waits by itself, also on a worker.
+            // The operation waits by itself, also on a worker.
             return None;
         }
         let forced = req.flags.contains(ReqFlags::FORCE_ASYNC) || req.names_personality();
-        // A worker waits also where it is asked not to.
+        // A worker also waits for a request that must not wait.
         let unwaiting = forced && req.flags.contains(ReqFlags::NOWAIT);
         if req.flags.contains(ReqFlags::ON_WORKER | ReqFlags::NOWAIT) && !forced {
             return Some(Route::Worker);
@@ -91,7 +91,7 @@ impl Ctx {
                     req.flags |= ReqFlags::STREAM;
                     None
                 }
-                // A worker makes one attempt, behind which the file's own position stays.
+                // A worker makes one attempt, after which the file's own position stays.
                 _ => (forced
                     || (req.follows_in_worker() && req.call.sqe().off == ops::rw::CURRENT))
                     .then_some(Route::Worker),
@@ -99,7 +99,7 @@ impl Ctx {
         }
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);
         req.flags.set(ReqFlags::STREAM, pollable);
-        // What waited for a barrier behind a CLOSE finds it done.
+        // A CLOSE that waited behind a barrier also runs inline.
         let closes = def.has(opdef::CLOSES) && req.call.sqe().flags & IOSQE_ASYNC == 0;
         if def.never_blocks.is_some_and(|f| !req.names_personality() && f(req)) {
             return (!req.flags.contains(ReqFlags::ON_WORKER)).then_some(Route::Iowq);
@@ -107,13 +107,13 @@ impl Ctx {
         (def.has(opdef::ASYNC) || (forced && !pollable && !closes)).then_some(Route::Worker)
     }
 
-    /// An attempt said it would block. `punts`: it may do so although its file is ready.
+    /// Routes a request whose attempt would block. `punts`: it would although its file is ready.
     pub(crate) fn queue_async(&mut self, mut req: ReqBox, punts: bool) {
         if req.may_not_wait() {
             return self.not_now(req);
         }
         let def = req.row;
-        // Only a socket answers a send or a receive so.
+        // Only a socket returns this for a send or a receive.
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT)
             && (req.flags.contains(ReqFlags::SENDRECV)
                 || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
@@ -136,13 +136,13 @@ impl Ctx {
         self.take_route(if poll { Route::Poll } else { Route::Worker }, req);
     }
 
-    /// The request is not to wait.
+    /// Fails a request that must not wait.
     fn not_now(&mut self, mut req: ReqBox) {
         req.call.cflags = 0;
         self.outcome(req, Outcome::Done(Errno::EAGAIN.res()));
     }
 
-    /// Sends a request where it is to wait.
+    /// Sends a request along a route to where it waits.
     pub(crate) fn take_route(&mut self, route: Route, mut req: ReqBox) {
         if route == Route::Poll && req.may_not_wait() {
             if req.names_no_file() {
@@ -191,19 +191,19 @@ impl Ctx {
         }
     }
 
-    /// Hands a request to a worker; where no worker can be had, runs it here, slower but right. One
-    /// that is known to block would hold up the ring: it is cancelled, as io-wq cancels what it has
-    /// no thread for. A file that no descriptor could be had for is also worked on here, before its
-    /// number can mean another.
+    /// Passes a request to a worker; without a free worker runs it here, slower but right. A
+    /// request that is known to block would hold up the ring: it is cancelled, as io-wq cancels a
+    /// request without a thread. A file without a free descriptor for a duplicate is also handled
+    /// here, before its number can mean another.
     pub(crate) fn punt(&mut self, req: ReqBox) {
         self.punt_for(req, None);
     }
 
-    /// As [`Self::punt`], for a modelled device that is done with it at `due`.
+    /// Punts a request that a modelled device completes at `due`; see [`Self::punt`].
     pub(crate) fn punt_for(&mut self, mut req: ReqBox, due: Option<u64>) {
         self.stats.routes.worker.add(u64::from(req.arms == 0));
         if let Err(e) = req.call.file.hold() {
-            // A worker lets task work end what has no file, and what is linked behind it go on.
+            // For a worker, task work ends a request without a file, and its links go on there.
             req.flags.remove(ReqFlags::ON_WORKER);
             req.fail(e);
             return self.finish(req);
@@ -216,8 +216,8 @@ impl Ctx {
         let call = req.call.lend();
         req.phase = Phase::Worker(OnWorker { fd: call.file.fd(), due });
         let kind = kind_of(&call.file);
-        // Where kernel aio is missing, or would not have it, a worker stands in for the device: as
-        // with kernel aio and with modelled disks, who asks is known in the end.
+        // If kernel aio is missing, or refuses the request, a worker does the device's transfer.
+        // ON_WORKER stays, as with kernel aio and modelled devices: it says at the end who asked.
         let device = kind == Kind::Direct && req.row.has(opdef::AIO);
         req.flags.set(ReqFlags::DIRECT, device);
         if !device {
@@ -240,15 +240,15 @@ impl Ctx {
             };
             self.finished(crate::ring::job::Finished { id, call, outcome });
         }
-        // No linked timeout is armed here: the kernel arms none behind a request that it hands to a
-        // worker.
+        // No linked timeout is armed here: the kernel arms none behind a request that it passes to
+        // a worker.
     }
 }
 
 impl SubmitState {
-    /// Is `fd` taken for O_DIRECT, as it was when the kernel was last asked? The program's F_SETFL
-    /// is reported; where another process has taken the flag off, the request is attempted as if
-    /// it were there, and goes to a worker if it would block.
+    /// Returns whether `fd` counts as O_DIRECT, as when the kernel was last asked. The program's
+    /// F_SETFL is reported. If another process has cleared the flag, the request is attempted as if
+    /// the flag were set, and goes to a worker if it would block.
     fn trusts_direct(&mut self, fd: i32) -> bool {
         if !kinds::was_direct(fd) || !closes_all_reported() {
             return false;
@@ -259,8 +259,8 @@ impl SubmitState {
 }
 
 impl SubmitState {
-    /// As [`kind_of`], which asks the kernel each time about a number that stands for O_DIRECT:
-    /// here once in [`DIRECT_TRUSTED`] batches, or in each where closes may go unreported.
+    /// Returns the kind of a file, as [`kind_of`] does. For an O_DIRECT number the kernel is asked
+    /// only once in [`DIRECT_TRUSTED`] batches, or in each batch if closes may go unreported.
     fn kind_in_batch(&mut self, file: &FileRef) -> Kind {
         let FileRef::Plain(fd) = *file else { return kind_of(file) };
         if self.direct == Some(fd) || self.trusts_direct(fd) {
@@ -274,8 +274,8 @@ impl SubmitState {
         kind
     }
 
-    /// Is the program's `fd` known to stand for an O_DIRECT file? What is not known yet shows when
-    /// its first request takes the long path, so that a stream's reads ask nothing here.
+    /// Returns whether the program's `fd` is known to be O_DIRECT. An unknown number becomes known
+    /// when its first request takes the slow path, so that a stream's reads ask nothing here.
     pub(crate) fn is_direct_in_batch(&mut self, fd: i32) -> bool {
         if self.direct != Some(fd) {
             if !self.trusts_direct(fd) && !kinds::known_direct(fd) {

@@ -16,13 +16,13 @@ use softring_host::{sys, time, user};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// One of this many calls checks whether the descriptor was closed behind our back.
+/// Number of calls per check that the descriptor was not closed unnoticed.
 const CHECK_EVERY: u32 = 64;
 
-/// See [`super::enter()`].
+/// Submits and waits; see [`super::enter()`].
 ///
 /// # Errors
-/// `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EBADFD`, `EEXIST`, `EFAULT`, `ETIME`, `EINTR`, as
+/// `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EBADFD`, `EEXIST`, `EFAULT`, `ETIME`, `EINTR`: same as
 /// io_uring_enter(2).
 pub(crate) fn enter(fd: i32, args: &Args, call: &Call) -> Result<usize> {
     if args.flags & !IORING_ENTER_ALL != 0 {
@@ -34,16 +34,16 @@ pub(crate) fn enter(fd: i32, args: &Args, call: &Call) -> Result<usize> {
     enter_by(fd, crate::ring::table::ring(fd)?, args, call)
 }
 
-/// As [`enter`], for a descriptor that is known to be `ring`'s.
+/// Submits and waits, for a descriptor that is known to be `ring`'s; see [`enter`].
 ///
 /// # Errors
-/// As [`enter`].
+/// Same as [`enter`].
 pub(crate) fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     if args.flags & !IORING_ENTER_ALL != 0 {
         return Err(Errno::EINVAL);
     }
-    // Not exact where threads race, and need not be. A call that does nothing else has time to ask
-    // whether the descriptor still is the ring's.
+    // The count is not exact if threads race, and need not be. A call that does nothing else has
+    // time to check whether the descriptor is still the ring's.
     let n = ring.enters.load(Relaxed).wrapping_add(1);
     ring.enters.store(n, Relaxed);
     let idle = args.submit == 0 && args.flags & IORING_ENTER_GETEVENTS == 0;
@@ -54,7 +54,7 @@ pub(crate) fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args, call: &Call) -
 }
 
 fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
-    // Goes last: with the signal mask back, a handler may run that enters, too.
+    // The scope is dropped last: with the signal mask back, a handler may run that enters, too.
     let mut signals = SignalScope::new(call)?;
     let mut ctx = if submits(ring, args) { ring.lock() } else { ring.lock_now() };
     ctx.drive.entered += 1;
@@ -73,7 +73,7 @@ fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     answer
 }
 
-/// Does the call itself take SQEs?
+/// Returns whether the call itself takes SQEs.
 fn submits(ring: &Ring, args: &Args) -> bool {
     args.submit > 0 && ring.sq.get().is_none()
 }
@@ -102,7 +102,7 @@ fn submit_and_wait<'r>(
         }
         let waits = args.flags & IORING_ENTER_GETEVENTS != 0;
         ctx.submit.waits = if waits { args.min } else { 0 };
-        // What a batch arms another of its requests may make ready.
+        // A request of a batch may make another one ready that the batch has armed.
         let older = args.submit > 1 || ctx.in_flight();
         let taken = ctx.submit_sqes(args.submit);
         ctx.submit.waits = 0;
@@ -115,7 +115,8 @@ fn submit_and_wait<'r>(
             return (ctx, Ok(submitted as usize));
         }
     } else if args.flags & IORING_ENTER_GETEVENTS == 0 && !ctx.defers() && ctx.in_flight() {
-        // Whoever calls for nothing else wants it now, also if another thread is about to bring it.
+        // A call with no other purpose wants completions now, even if another thread is about to
+        // bring them.
         ctx = task_work::without_reactor(ring, ctx);
         ctx.turn(Turn::All);
     }
@@ -139,7 +140,7 @@ fn wait<'r>(
 ) -> (Guard<'r>, Result<usize>) {
     if ctx.setup.polls_by_enter() && !ctx.foreign_issuer() {
         if ctx.issue.is_elsewhere() {
-            // Who polls needs the lock whole, as on the kernel.
+            // Polling needs the lock without an issue in progress, as in the kernel.
             drop(ctx);
             ctx = ring.lock();
         }
@@ -152,10 +153,10 @@ fn wait<'r>(
     }
 }
 
-/// The SQ thread submits; it may have to be woken, or waited for.
+/// Lets the SQ thread submit: wakes it, or waits for it.
 ///
 /// # Errors
-/// `EOWNERDEAD` if it is gone.
+/// `EOWNERDEAD` if the thread is gone.
 fn turn_to_thread(ring: &Ring, flags: u32) -> Result<()> {
     let Some(sq) = ring.sq.get().filter(|sq| sq.data.lives()) else {
         return Err(Errno::EOWNERDEAD);
@@ -172,18 +173,19 @@ fn turn_to_thread(ring: &Ring, flags: u32) -> Result<()> {
 }
 
 impl Ctx {
-    /// DEFER_TASKRUN: only the issuer may run task work, so only it may wait.
+    /// Returns whether another task is the issuer (DEFER_TASKRUN): only the issuer runs task work,
+    /// so only the issuer may wait.
     fn foreign_issuer(&self) -> bool {
         self.defers() && self.setup.issuer.is_some_and(|t| t != sys::gettid())
     }
 
-    /// What follows a submission: task work (unless deferred), batches, the commit; and, unless a
-    /// wait follows, what has become ready. Nothing has where no `older` request is in flight:
-    /// arming has just found the new one not to be.
+    /// Does the work after a submission: task work (unless deferred), batches, the commit; and,
+    /// unless a wait follows, events that are ready. There are none without an `older` request in
+    /// flight: arming has just found the new one not ready.
     pub(crate) fn after_submit(&mut self, waits: bool, older: bool) {
         if self.defers() {
-            // What the program's wait does at once a worker comes later than: both take the uring
-            // lock, and the worker is to be woken before.
+            // Work that the program's wait does at once precedes a worker's: both take the uring
+            // lock, and the worker would have to be woken first.
             let mut ready =
                 || self.work.any_queued() || self.work.any_iowq() && self.poll_set_has_work();
             let workers = !(waits && ready());
@@ -202,8 +204,9 @@ impl Ctx {
         }
     }
 
-    /// Right behind a submission: is what a wait wants there, and nothing that the wait would
-    /// check? The first check of `io_cqring_wait`, without its task work, which has just been done.
+    /// Returns whether, right after a submission, enough CQEs are there and a wait has nothing else
+    /// to check: the first check of `io_cqring_wait`, without its task work, which has just been
+    /// done.
     fn has_enough(&self, min: u32) -> bool {
         let polls = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_IOPOLL;
         self.mem.cq_ready() >= min.min(self.mem.geo.cq_entries)
@@ -214,13 +217,13 @@ impl Ctx {
             && !self.work.any_next_turn()
     }
 
-    /// Is anything in flight that completes only if somebody drives (workers post by themselves)?
+    /// Returns whether anything in flight needs a driver to complete (workers post by themselves).
     pub(crate) fn needs_driver(&self) -> bool {
         !self.reqs.timeouts.is_empty() || self.drive.transports.needs_driver()
     }
 }
 
-/// What a wait's argument says.
+/// Contents of a wait's argument.
 #[derive(Debug, Default)]
 struct Ext {
     ts: Option<kernel_timespec>,
@@ -228,9 +231,9 @@ struct Ext {
     sigset: Sigset,
 }
 
-/// Reads the wait arguments (`io_get_ext_arg`), without the lock where they lie in the program's
-/// memory: that may be served late, and whoever issues waits for nobody's wait. The signal mask is
-/// read only by a wait that has to wait.
+/// Reads the wait arguments (`io_get_ext_arg`), without the lock if they lie in the program's
+/// memory: a read there may be slow, and an issuer must not wait for another thread's wait. The
+/// signal mask is read only by a wait that has to wait.
 fn wait_args<'r>(ring: &'r Ring, ctx: Guard<'r>, args: &Args) -> (Guard<'r>, Result<WaitArgs>) {
     let kind = args.flags & (IORING_ENTER_EXT_ARG | IORING_ENTER_EXT_ARG_REG);
     let (ctx, ext) = if kind == IORING_ENTER_EXT_ARG | IORING_ENTER_EXT_ARG_REG {
@@ -289,7 +292,8 @@ fn deadlines(ctx: &Ctx, w: &mut WaitArgs, flags: u32, ts: Option<kernel_timespec
 }
 
 impl Setup {
-    /// SINGLE_ISSUER: the first task to submit (or to make or enable the ring) is the only one.
+    /// Checks SINGLE_ISSUER: the first task to submit (or to make or enable the ring) is the only
+    /// one.
     pub(crate) fn check_issuer(&mut self) -> Result<()> {
         if self.flags & IORING_SETUP_SINGLE_ISSUER == 0 {
             return Ok(());

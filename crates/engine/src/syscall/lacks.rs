@@ -1,6 +1,6 @@
-//! What the kernel's rings lack of what the newest kernel's have: set-up flags, features,
-//! operations, register calls. Learned from rings of one entry, not from the kernel's release:
-//! distributions bring newer parts to old releases, and policies take some away.
+//! Features of the newest kernel that the kernel's rings lack: set-up flags, features, operations,
+//! register calls. They are learnt from rings of one entry, not from the kernel's release:
+//! distributions backport newer features to old releases, and policies remove some.
 
 use crate::ops::table::OPS;
 use crate::syscall::REGISTERS;
@@ -15,34 +15,34 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::Release;
 use softring_uapi::*;
 
-/// How the kernel is asked: tests have a kernel of their own.
+/// Calls to the kernel: tests replace them.
 #[derive(Clone, Copy)]
 struct Calls {
     /// io_uring_setup(2) of a ring of one entry.
     setup: fn(&mut io_uring_params) -> Result<EngineFd>,
     /// io_uring_register(2): ring, opcode, argument, count.
     register: fn(&EngineFd, u32, UserPtr, u32) -> Result<usize>,
-    /// `IORING_REGISTER_PROBE`
+    /// `IORING_REGISTER_PROBE`.
     probe: fn(&EngineFd) -> Result<[u64; 2 + OPS_ASKED]>,
 }
 
 const KERNELS: Calls =
     Calls { setup: rings::setup, register: rings::register, probe: rings::probe };
 
-/// Operations that a ring is asked about.
+/// Number of operations that a ring is asked about.
 const OPS_ASKED: usize = 128;
 
-/// A row of the tables of this crate, which a test reads.
+/// Parses the release of a row of this crate's tables; a test checks that all parse.
 fn since(text: &str) -> Release {
     text.parse().unwrap_or(Release::NEWEST)
 }
 
-/// Is a row of the tables of this crate newer than the running kernel calls itself?
+/// Returns whether a row of this crate's tables is newer than the running kernel's release.
 pub fn newer_than_kernel(row: &str) -> bool {
     since(row) > release()
 }
 
-/// The names of the features that setup tells, in bit order, and the release that brought each.
+/// Names of the features that setup returns, in bit order, with the first release of each.
 const FEATURES: [(&str, &str); 18] = [
     ("SINGLE_MMAP", "5.4"),
     ("NODROP", "5.5"),
@@ -64,11 +64,11 @@ const FEATURES: [(&str, &str); 18] = [
     ("NO_IOWAIT", "6.15"),
 ];
 
-/// Set-up flags that are not asked about: they are as old as rings that work, and to ask would
-/// start a thread.
+/// Set-up flags that are not asked about: they are as old as working rings, and asking would start
+/// a thread.
 const OLD: u32 = IORING_SETUP_SUBMIT_ALL - 1;
 
-/// What a set-up flag goes with.
+/// Returns the flags that a set-up flag requires.
 const fn companions(flag: u32) -> u32 {
     match flag {
         IORING_SETUP_TASKRUN_FLAG => IORING_SETUP_COOP_TASKRUN,
@@ -79,8 +79,8 @@ const fn companions(flag: u32) -> u32 {
     }
 }
 
-/// The set-up flags of these that the kernel does not know: each is asked for by itself, and EINVAL
-/// says so.
+/// Returns the flags of `asked` that the kernel does not know: each is tried by itself, and fails
+/// with EINVAL if unknown.
 pub fn setup_flags(asked: u32) -> u32 {
     lacking_flags(KERNELS, asked)
 }
@@ -93,7 +93,8 @@ fn lacking_flags(calls: Calls, asked: u32) -> u32 {
 
 fn lacks_flag(calls: Calls, flag: u32) -> bool {
     match flag {
-        // Of the same release; a ring without a descriptor would leave its mark in the task.
+        // This flag is of the same release; a ring without a descriptor would stay registered in
+        // the task.
         IORING_SETUP_REGISTERED_FD_ONLY => lacks_flag(calls, IORING_SETUP_NO_MMAP),
         _ => {
             let made = (calls.setup)(&mut with(flag | companions(flag)));
@@ -106,8 +107,8 @@ fn with(flags: u32) -> io_uring_params {
     io_uring_params { flags, ..io_uring_params::default() }
 }
 
-/// Register calls, with an argument that the kernel refuses otherwise than by EINVAL if it knows
-/// the call: memory that nobody may read, or none, and a count. Those of Linux 5.10 and newer.
+/// Register calls of Linux 5.10 and newer, each with an argument that a kernel which knows the call
+/// refuses with an error other than EINVAL: unreadable memory or NULL, and a count.
 const REGISTER_CALLS: &[(u32, u64, u32)] = &[
     (IORING_REGISTER_RESTRICTIONS, BAD, 1),
     (IORING_REGISTER_ENABLE_RINGS, 0, 0),
@@ -138,22 +139,22 @@ const REGISTER_CALLS: &[(u32, u64, u32)] = &[
 /// The lowest address of the kernel's half.
 const BAD: u64 = 0xffff_8000_0000_0000;
 
-/// What the kernel's rings lack.
+/// Features that the kernel's rings lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
     pub(crate) setup: u32,
     pub(crate) features: u32,
-    /// A bit for each operation.
+    /// Bit set of operations.
     pub(crate) ops: u128,
-    /// A bit for each register call.
+    /// Bit set of register calls.
     pub(crate) registers: u64,
 }
 
 impl Lacking {
-    /// Asks the kernel for all that `release` has.
+    /// Asks the kernel for all features of `release`.
     ///
     /// # Errors
-    /// Why it gives no ring.
+    /// The kernel's error if it gives no ring.
     pub fn of(release: Release) -> Result<Lacking> {
         Lacking::ask(release, KERNELS)
     }
@@ -167,7 +168,7 @@ impl Lacking {
         let setup = lacking_flags(calls, setup);
         let features = bits(&mut FEATURES.iter().map(|(_, s)| has(s))) as u32;
         let ops = bits(&mut OPS.iter().map(|op| has(op.since) && op.supported()));
-        // Some calls are for rings of that kind only.
+        // Some calls are for rings of this kind only.
         let defers = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
         let mut params = with(defers);
         let ring = (calls.setup)(&mut params).or_else(|_| {
@@ -189,7 +190,7 @@ impl Lacking {
         *self == Lacking::default()
     }
 
-    /// The names of all, those of operations in front.
+    /// Returns the names of all, operations first.
     pub fn names(&self) -> Vec<String> {
         let named = |bits: u128, names: &mut dyn Iterator<Item = (&str, &str)>| {
             let there = names.enumerate().filter(|(bit, _)| bits >> bit & 1 != 0);
@@ -203,9 +204,9 @@ impl Lacking {
     }
 }
 
-/// The operations that a ring supports, a bit each.
+/// Returns the operations that a ring supports, one bit each.
 fn probed(calls: Calls, ring: &EngineFd) -> u128 {
-    // A head of two words, then a word for each operation.
+    // The probe is a head of two words, then a word for each operation.
     let probe = (calls.probe)(ring).unwrap_or([0; 2 + OPS_ASKED]);
     let supported = |word: &u64| word.to_ne_bytes()[2] & IO_URING_OP_SUPPORTED as u8 != 0;
     probe[2..].iter().map(supported).enumerate().fold(0, |all, (i, s)| all | u128::from(s) << i)
@@ -229,7 +230,7 @@ mod tests {
         }
     }
 
-    /// The rows of the running kernel's release and older ones: none is missed.
+    /// Checks that the kernel has all rows of its release and of older ones.
     #[test]
     fn this_kernel_has_what_its_release_has() {
         let release = release().min(Release::NEWEST);

@@ -1,4 +1,4 @@
-//! The three system calls, as in section 2 of the manual. They answer as a raw system call does: a
+//! The three system calls, as in section 2 of the manual. They return a raw system call's result: a
 //! value, or `-errno`.
 
 pub(crate) mod enter;
@@ -14,7 +14,7 @@ use softring_uapi::errno::answer;
 
 /// `io_uring_setup(2)`: set up a context for performing asynchronous I/O.
 ///
-/// `params` is the program's pointer; a bad one answers `-EFAULT`.
+/// `params` is the program's pointer; a bad one fails with `-EFAULT`.
 pub fn setup(entries: u32, params: usize) -> isize {
     let _call = Call::begin();
     child_check();
@@ -36,7 +36,8 @@ pub fn enter(
     answer(enter::enter(fd, &args, &call))
 }
 
-/// As [`enter()`] for a descriptor of one of our rings; `None` if `fd` is none, whatever the flags.
+/// Same as [`enter()`] for a descriptor of one of our rings; `None` if `fd` is none, whatever the
+/// flags.
 pub fn enter_ours(fd: i32, args: &Args) -> Option<isize> {
     let call = Call::begin();
     child_check();
@@ -51,7 +52,7 @@ pub fn register(fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
     answer(register::register(fd, opcode, arg as u64, nr_args))
 }
 
-/// A fork that no handler told us of (a raw system call) is noticed here.
+/// Detects a fork that no handler reported (a raw system call).
 pub(crate) fn child_check() {
     crate::process::forked::check();
 }

@@ -1,4 +1,4 @@
-//! Rings of another size. Kernel counterpart: `io_register_resize_rings`; the memory is in
+//! Resizing of rings. Kernel counterpart: `io_register_resize_rings`; the memory is in
 //! [`crate::memory::resize`].
 
 use alloc::sync::Arc;
@@ -12,9 +12,9 @@ use softring_host::{sys, user};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// What the caller may ask for.
+/// Flags that the caller may set.
 const RESIZE_FLAGS: u32 = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
-/// What a ring keeps, and is told of.
+/// Flags that a ring keeps, and that are returned.
 const COPY_FLAGS: u32 = IORING_SETUP_NO_SQARRAY
     | IORING_SETUP_SQE128
     | IORING_SETUP_CQE32
@@ -22,12 +22,12 @@ const COPY_FLAGS: u32 = IORING_SETUP_NO_SQARRAY
     | IORING_SETUP_CQE_MIXED
     | IORING_SETUP_SQE_MIXED;
 
-/// `IORING_REGISTER_RESIZE_RINGS`: makes the rings larger or smaller, with what is in them; the
-/// program maps them anew.
+/// `IORING_REGISTER_RESIZE_RINGS`: resizes the rings, with their entries; the program maps them
+/// anew.
 ///
 /// # Errors
 /// `EINVAL` for a ring without DEFER_TASKRUN, for other flags and for bad sizes; `EFAULT`;
-/// `EOVERFLOW` if what is in the rings does not fit; `ENOMEM`.
+/// `EOVERFLOW` if the entries do not fit; `ENOMEM`.
 pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
     let mut ctx = ring.lock();
     if !ctx.defers() {
@@ -44,7 +44,7 @@ pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
     let (sq_user, cq_user) = (p.sq_off.user_addr, p.cq_off.user_addr);
     let rings = ctx.unlocked(|| Rings::new_region(file, &geo, IORING_OFF_SQ_RING, cq_user))?;
     geo.publish(&mut p);
-    // The kernel does not tell where the index array is.
+    // The kernel does not return the offset of the index array.
     p.sq_off.array = 0;
     ctx.unlocked(|| user::write(UserPtr::of_program(addr), &p))?;
     let sqes = ctx.unlocked(|| Rings::new_region(file, &geo, IORING_OFF_SQES, sq_user))?;

@@ -13,7 +13,7 @@ use softring_uapi::limits;
 use softring_uapi::version::played;
 use softring_uapi::*;
 
-/// Features of kernels 6.18 to 7.2 that are true of us.
+/// Features of kernels 6.18 to 7.2 that softring has.
 pub(crate) const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
     | IORING_FEAT_NODROP
     | IORING_FEAT_SUBMIT_STABLE
@@ -33,10 +33,10 @@ pub(crate) const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
     | IORING_FEAT_RW_ATTR
     | IORING_FEAT_NO_IOWAIT;
 
-/// See [`super::setup()`].
+/// Makes a ring; see [`super::setup()`].
 ///
 /// # Errors
-/// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`, as io_uring_setup(2).
+/// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`: same as io_uring_setup(2).
 pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     softring_host::refused::learn();
     crate::process::forked::notice();
@@ -98,7 +98,8 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     Ok(fd as usize)
 }
 
-/// Combinations that the kernel refuses (`io_uring_sanitise_params`, `io_uring_create`).
+/// Refuses the combinations of flags that the kernel refuses (`io_uring_sanitise_params`,
+/// `io_uring_create`).
 fn check_flags(f: u32) -> Result<()> {
     let has = |bit: u32| f & bit != 0;
     let both = |a: u32, b: u32| has(a) && has(b);
@@ -117,7 +118,7 @@ fn check_flags(f: u32) -> Result<()> {
     if bad { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// Ring sizes (`io_uring_fill_params`).
+/// Returns the ring sizes (`io_uring_fill_params`).
 pub(super) fn geometry(entries: u32, p: &io_uring_params) -> Result<Geometry> {
     let clamp = p.flags & IORING_SETUP_CLAMP != 0;
     let bound = |n: u32, max: u32| match n {
@@ -145,7 +146,7 @@ pub(super) fn geometry(entries: u32, p: &io_uring_params) -> Result<Geometry> {
     Ok(Geometry { flags: p.flags, sq_entries, cq_entries })
 }
 
-/// The ring whose workers, or SQ thread, ATTACH_WQ shares: the descriptor must be one.
+/// Returns the ring whose workers, or SQ thread, ATTACH_WQ shares: the descriptor must be one.
 fn attached(p: &io_uring_params) -> Result<Arc<Ring>> {
     crate::ring::table::ring(p.wq_fd.cast_signed()).map_err(|e| match e {
         Errno::EBADF => Errno::ENXIO,

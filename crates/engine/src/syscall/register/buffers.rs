@@ -35,8 +35,8 @@ impl Source {
         self.tags.get(i).copied().ok_or(Errno::EFAULT)
     }
 
-    /// One slot's content. Which error wins where several apply differs between the kernel's two
-    /// callers.
+    /// Returns one slot's content. If several errors apply, their order differs between the
+    /// kernel's two callers.
     fn get(&self, i: usize, tag_first: bool) -> Result<Option<(Pinned, u64)>> {
         let iov = self.iov(i)?;
         let tag = if tag_first { self.tag(i)? } else { 0 };
@@ -50,8 +50,8 @@ impl Source {
     }
 }
 
-/// `IORING_REGISTER_BUFFERS`: a table from an array of `struct iovec`; address and length 0 for a
-/// free slot.
+/// `IORING_REGISTER_BUFFERS`: registers a table from an array of `struct iovec`; address and length
+/// 0 for a free slot.
 ///
 /// # Errors
 /// `EBUSY` if there is a table; `EINVAL` for none or too many; `EFAULT`, `EOVERFLOW` for bad
@@ -60,10 +60,10 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     fill(ctx, addr, nr, 0)
 }
 
-/// `IORING_REGISTER_BUFFERS2`: the same with tags, or sparse.
+/// `IORING_REGISTER_BUFFERS2`: registers a table with tags, or a sparse one.
 ///
 /// # Errors
-/// As [`register`]; `EINVAL` for a tag without a buffer.
+/// Same as [`register`]; `EINVAL` for a tag without a buffer.
 pub(super) fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let r = read_register(ctx, addr, size)?;
     fill(ctx, r.data, r.nr, r.tags)
@@ -76,7 +76,7 @@ fn fill(ctx: &mut Ctx, data: u64, nr: u32, tags: u64) -> Result<usize> {
     if nr == 0 || nr > REG_BUFFERS_MAX {
         return Err(Errno::EINVAL);
     }
-    // Nodes are made last: those of a table that fails must not post their tags.
+    // Nodes are made last: the nodes of a table that fails must not post their tags.
     let all: Result<Vec<_>> = ctx.unlocked(|| {
         let source = Source::read(data, tags, nr);
         (0..nr as usize).map(|i| source.get(i, false)).collect()
@@ -86,7 +86,7 @@ fn fill(ctx: &mut Ctx, data: u64, nr: u32, tags: u64) -> Result<usize> {
     Ok(0)
 }
 
-/// `IORING_UNREGISTER_BUFFERS`: lets go of the table; requests in flight keep their buffers.
+/// `IORING_UNREGISTER_BUFFERS`: drops the table; requests in flight keep their buffers.
 ///
 /// # Errors
 /// `ENXIO` if there is none.
@@ -98,11 +98,11 @@ pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     Ok(0)
 }
 
-/// `IORING_REGISTER_BUFFERS_UPDATE`: changes consecutive slots; answers how many were done before
-/// the first error.
+/// `IORING_REGISTER_BUFFERS_UPDATE`: changes consecutive slots; returns how many were changed
+/// before the first error.
 ///
 /// # Errors
-/// `EINVAL`, `EOVERFLOW`, `ENXIO` without a table; if the first slot already fails, as
+/// `EINVAL`, `EOVERFLOW`, `ENXIO` without a table; if the first slot fails, the errors of
 /// [`register`].
 pub(super) fn update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let up = read_update(ctx, addr, size)?;
@@ -117,7 +117,7 @@ pub(super) fn update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
 }
 
 fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
-    // No array is no sparse update: NULL cannot be read.
+    // A missing array is no sparse update: NULL cannot be read.
     let source = ctx.unlocked(|| {
         let iovs = user::read_prefix(up.data, up.nr as usize);
         Source { iovs, ..Source::read(0, up.tags, up.nr) }

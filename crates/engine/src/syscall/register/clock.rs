@@ -1,4 +1,4 @@
-//! The clock that waits with a timeout go by. Kernel counterpart: `io_register_clock`.
+//! The clock of waits with a timeout. Kernel counterpart: `io_register_clock`.
 
 use crate::ring::ctx::Ctx;
 use softring_host::time::Clock;
@@ -11,7 +11,7 @@ const CLOCK_BOOTTIME: u32 = 7;
 /// `IORING_REGISTER_CLOCK`: sets the clock of enter's timeouts.
 ///
 /// # Errors
-/// `EFAULT`; `EINVAL` for another clock than the monotonic and the boot-time one.
+/// `EFAULT`; `EINVAL` for a clock other than the monotonic and the boot-time one.
 pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let reg: io_uring_clock_register = ctx.unlocked(|| softring_host::user::read(addr))?;
     if reg.resv != [0; 3] {

@@ -1,7 +1,7 @@
-//! One ring's buffers for another. Kernel counterpart: `io_register_clone_buffers`,
+//! Copies of one ring's buffers for another. Kernel counterpart: `io_register_clone_buffers`,
 //! `io_clone_buffers`.
 //!
-//! No two rings are locked at once: the source's table is copied under its lock, then put to use
+//! No two rings are locked at once: the source's table is copied under its lock, then installed
 //! under the other's.
 
 use alloc::sync::Arc;
@@ -70,7 +70,7 @@ fn install(ctx: &mut Ctx, arg: &io_uring_clone_buffers, from: &[Slot]) -> Result
     let shared = from[arg.src_off as usize..src_end as usize].iter().map(share);
     let table = &mut ctx.resources.buffers.slots;
     table.resize(table.len().max(dst_end as usize), None);
-    // What is replaced goes from the last slot down, as tags show.
+    // Replaced slots are dropped from the last one down, as their tags show.
     let slots = table[arg.dst_off as usize..dst_end as usize].iter_mut();
     for (slot, node) in slots.zip(shared).rev() {
         *slot = node;

@@ -4,8 +4,7 @@ use crate::ring::ctx::Ctx;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{IORING_SETUP_R_DISABLED, IORING_SETUP_SINGLE_ISSUER};
 
-/// `IORING_REGISTER_ENABLE_RINGS`: from now on the ring may be entered, and its restrictions are in
-/// force.
+/// `IORING_REGISTER_ENABLE_RINGS`: enables the ring: it may be entered, and its restrictions apply.
 ///
 /// # Errors
 /// `EBADFD` if the ring is not disabled.

@@ -13,7 +13,7 @@ use softring_host::fd::probe::is_eventfd;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 
-/// `IORING_REGISTER_EVENTFD`: signals an eventfd whenever completions are posted.
+/// `IORING_REGISTER_EVENTFD`: registers an eventfd, which is signalled when completions are posted.
 ///
 /// # Errors
 /// `EINVAL` for a count other than 1 or a descriptor that is no eventfd, `EBUSY` if there is one,
@@ -22,10 +22,10 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     attach(ctx, addr, nr, false)
 }
 
-/// `IORING_REGISTER_EVENTFD_ASYNC`: the same, only for completions that workers post.
+/// `IORING_REGISTER_EVENTFD_ASYNC`: registers an eventfd only for completions that workers post.
 ///
 /// # Errors
-/// As [`register`].
+/// Same as [`register`].
 pub(super) fn register_async(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     attach(ctx, addr, nr, true)
 }

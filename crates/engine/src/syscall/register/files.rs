@@ -15,7 +15,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::FIXED_FILES_MAX;
 use softring_uapi::{io_uring_file_index_range, io_uring_rsrc_update, io_uring_rsrc_update2};
 
-/// `IORING_REGISTER_FILES`: a table from an array of descriptors, -1 for a free slot.
+/// `IORING_REGISTER_FILES`: registers a table from an array of descriptors, -1 for a free slot.
 ///
 /// # Errors
 /// `EBUSY` if there is a table; `EINVAL` for none, `EMFILE` for too many descriptors; `EFAULT`;
@@ -24,10 +24,10 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     fill(ctx, addr, nr, 0)
 }
 
-/// `IORING_REGISTER_FILES2`: the same with tags, or sparse.
+/// `IORING_REGISTER_FILES2`: registers a table with tags, or a sparse one.
 ///
 /// # Errors
-/// As [`register`]; `EINVAL` for a tag without a file.
+/// Same as [`register`]; `EINVAL` for a tag without a file.
 pub(super) fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let r = read_register(ctx, addr, size)?;
     fill(ctx, r.data, r.nr, r.tags)
@@ -45,7 +45,7 @@ fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
     if nr > FIXED_FILES_MAX || limit.is_some_and(|n| u64::from(nr) > n) {
         return Err(Errno::EMFILE);
     }
-    // Nodes are made last: those of a table that fails must not post their tags.
+    // Nodes are made last: the nodes of a table that fails must not post their tags.
     let files = open_all(ctx, addr, nr, tags)?;
     let sink = Arc::downgrade(&ctx.resources.tags);
     let node = |(fd, tag)| FileNode::new(fd, tag, sink.clone());
@@ -56,7 +56,7 @@ fn fill(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<usize> {
 /// A duplicate of a descriptor, with its tag.
 type Opened = (InternalFd, u64);
 
-/// Duplicates of the descriptors, with their tags.
+/// Returns duplicates of the descriptors, with their tags.
 fn open_all(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<Vec<Option<Opened>>> {
     let n = nr as usize;
     let (fds, tags) = ctx.unlocked(|| {
@@ -76,7 +76,7 @@ fn open_all(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<Vec<Option<O
     Ok(files)
 }
 
-/// `IORING_UNREGISTER_FILES`: lets go of the table; requests in flight keep their files.
+/// `IORING_UNREGISTER_FILES`: drops the table; requests in flight keep their files.
 ///
 /// # Errors
 /// `ENXIO` if there is none.
@@ -88,10 +88,10 @@ pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     Ok(0)
 }
 
-/// `IORING_REGISTER_FILES_UPDATE`: changes consecutive slots; answers how many.
+/// `IORING_REGISTER_FILES_UPDATE`: changes consecutive slots; returns how many.
 ///
 /// # Errors
-/// As [`FileTable::update`](crate::resources::files::FileTable::update).
+/// Same as [`FileTable::update`](crate::resources::files::FileTable::update).
 pub(super) fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if nr == 0 {
         return Err(Errno::EINVAL);
@@ -106,10 +106,10 @@ pub(super) fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     )
 }
 
-/// `IORING_REGISTER_FILES_UPDATE2`: the same with tags.
+/// `IORING_REGISTER_FILES_UPDATE2`: changes consecutive slots, with tags; returns how many.
 ///
 /// # Errors
-/// As [`FileTable::update`](crate::resources::files::FileTable::update).
+/// Same as [`FileTable::update`](crate::resources::files::FileTable::update).
 pub(super) fn update2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
     let up = read_update(ctx, addr, size)?;
     change(ctx, up)
@@ -125,7 +125,7 @@ fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
     ctx.resources.files.update(up, &ctx.resources.tags).map(|n| n as usize)
 }
 
-/// `IORING_REGISTER_FILE_ALLOC_RANGE`: where free slots are picked.
+/// `IORING_REGISTER_FILE_ALLOC_RANGE`: sets the range from which free slots are picked.
 ///
 /// # Errors
 /// `EFAULT`, `EOVERFLOW`, `EINVAL` past the table's end.

@@ -1,16 +1,15 @@
 //! The calls for filters ([`crate::resources::filters`]), a ring's and a task's. Kernel
-//! counterpart:
-//! `io_register_bpf_filter`, `io_register_bpf_filter_task`.
+//! counterpart: `io_register_bpf_filter`, `io_register_bpf_filter_task`.
 
 use crate::ops::table::OPS;
 use crate::resources::task_rules;
 use crate::ring::ctx::Ctx;
 use softring_uapi::errno::{Errno, Result};
 
-/// `IORING_REGISTER_BPF_FILTER` of a ring.
+/// `IORING_REGISTER_BPF_FILTER`: adds a filter to a ring.
 ///
 /// # Errors
-/// As [`Filters::add`](crate::resources::filters::Filters::add).
+/// Same as [`Filters::add`](crate::resources::filters::Filters::add).
 pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     if nr != 1 {
         return Err(Errno::EINVAL);
@@ -21,10 +20,10 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     Ok(0)
 }
 
-/// `IORING_REGISTER_BPF_FILTER` of the calling task.
+/// `IORING_REGISTER_BPF_FILTER`: adds a filter to the calling task.
 ///
 /// # Errors
-/// `EACCES`; as [`Filters::add`](crate::resources::filters::Filters::add).
+/// `EACCES`; same as [`Filters::add`](crate::resources::filters::Filters::add).
 pub(super) fn register_for_task(addr: u64, nr: u32) -> Result<usize> {
     task_rules::may_lay()?;
     if nr != 1 {
@@ -36,7 +35,8 @@ pub(super) fn register_for_task(addr: u64, nr: u32) -> Result<usize> {
     Ok(0)
 }
 
-/// Bytes that an opcode's requests tell a filter beyond what all tell.
+/// Returns the number of bytes that a filter may load of an opcode's requests, beyond the common
+/// ones.
 fn own(opcode: u8) -> u8 {
     OPS[usize::from(opcode)].filtered.map_or(0, |own| own.len)
 }

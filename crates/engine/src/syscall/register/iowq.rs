@@ -1,4 +1,4 @@
-//! Where workers may run, and how many. Kernel counterpart: `io_register_iowq_aff`,
+//! Affinity and number of workers. Kernel counterpart: `io_register_iowq_aff`,
 //! `io_register_iowq_max_workers`.
 
 use crate::ring::ctx::Ctx;
@@ -18,7 +18,7 @@ pub(super) fn affinity(ctx: &mut Ctx, addr: u64, len: u32) -> Result<usize> {
     let mut mask = [0u8; CPU_MASK_BYTES];
     let len = (len as usize).min(mask.len());
     ctx.unlocked(|| user::read_slice(addr, &mut mask[..len]))?;
-    // Those that the machine can never have say nothing.
+    // CPUs that the machine can never have are ignored.
     drop_beyond(&mut mask, possible_cpus());
     let allowed = allowed_cpus();
     if mask.iter().zip(allowed).any(|(want, may)| want & !may != 0) {
@@ -35,8 +35,8 @@ pub(super) fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     ctx.workers().set_affinity(None).map(|()| 0)
 }
 
-/// `IORING_REGISTER_IOWQ_MAX_WORKERS`: sets the most bounded and unbounded workers, 0 leaving one
-/// as it is; tells what they were.
+/// `IORING_REGISTER_IOWQ_MAX_WORKERS`: sets the most bounded and unbounded workers, 0 leaving a
+/// limit unchanged; returns the old limits in `addr`.
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` for a number above `i32::MAX`.
@@ -51,7 +51,7 @@ pub(super) fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     Ok(0)
 }
 
-/// `nr_cpu_ids`: one more than the highest number that a CPU can have; none where nobody tells.
+/// Returns `nr_cpu_ids`, one more than the highest possible CPU number; `None` if it is unknown.
 fn possible_cpus() -> Option<usize> {
     let list = softring_host::sys::proc_text("/sys/devices/system/cpu/possible")?;
     let last = list.trim().rsplit([',', '-']).next()?;
@@ -66,8 +66,8 @@ fn drop_beyond(mask: &mut [u8], n: Option<usize>) {
     }
 }
 
-/// The CPUs of our cpuset. The calling thread may be confined to fewer by its own affinity, so a
-/// thread of ours asks for all and reads what it got; without such a thread, every CPU counts as
+/// Returns the CPUs of our cpuset. The calling thread's own affinity may be narrower, so a thread
+/// of ours asks for all CPUs and reads the result; without such a thread, every CPU counts as
 /// allowed.
 fn allowed_cpus() -> [u8; CPU_MASK_BYTES] {
     let ask = || {

@@ -14,8 +14,8 @@ use softring_uapi::*;
 
 const PAGE: usize = 4096;
 
-/// `IORING_REGISTER_PBUF_RING`: a group in memory that both sides map, the program's or, to be
-/// mapped at `IORING_OFF_PBUF_RING` and the group's number shifted, the ring's.
+/// `IORING_REGISTER_PBUF_RING`: registers a group in memory that both sides map: the program's
+/// memory, or the ring's, mapped at `IORING_OFF_PBUF_RING` plus the shifted group id.
 ///
 /// # Errors
 /// `EEXIST` for a group that has buffers; `EFAULT`, `EINVAL`, `EOVERFLOW`; `ENOMEM`.
@@ -42,13 +42,13 @@ pub(super) fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Res
     Ok(0)
 }
 
-/// Only a ring that is used up bit by bit can say how little makes a buffer used up.
+/// Returns whether the reserved words are zero. Only an incremental ring may set `min_left`.
 fn reserved_is_zero(reg: &io_uring_buf_reg) -> bool {
     let may_leave = has(Change::MinLeft) && reg.flags & IOU_PBUF_RING_INC != 0;
     reg.resv == [0; 5] && (reg.min_left == 0 || may_leave)
 }
 
-/// `IORING_UNREGISTER_PBUF_RING`.
+/// `IORING_UNREGISTER_PBUF_RING`: removes a group with a ring.
 ///
 /// # Errors
 /// `ENOENT` if there is no such group, `EINVAL` if it is a list; `EFAULT`.
@@ -61,10 +61,10 @@ pub(super) fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize>
     ctx.resources.groups.remove_ring(reg.bgid).map(|()| 0)
 }
 
-/// `IORING_REGISTER_PBUF_STATUS`: where the head of a group's ring is.
+/// `IORING_REGISTER_PBUF_STATUS`: returns the head of a group's ring.
 ///
 /// # Errors
-/// As [`unregister_ring`].
+/// Same as [`unregister_ring`].
 pub(super) fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     let mut status: io_uring_buf_status = ctx.unlocked(|| user::read(addr))?;
     if status.resv != [0; 8] {

@@ -1,6 +1,6 @@
-//! `io_uring_register(2)`: the table of register opcodes. Probe-like facts (`docs/SUPPORT.md`,
-//! coverage) derive from it. To add one: write its function in its resource's file beside this one,
-//! and set its row here. What a resource is and does is in `resources`, which knows no ring. Kernel
+//! `io_uring_register(2)`: the table of register opcodes. `docs/SUPPORT.md` and coverage derive
+//! from it. To add an opcode: write its function in its resource's file beside this one, and set
+//! its row here. Resources themselves are in `resources`, which does not depend on rings. Kernel
 //! counterpart: `__io_uring_register`.
 
 mod buffers;
@@ -30,16 +30,16 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};
 use softring_uapi::*;
 
-/// What the argument words must look like before anything else is checked.
+/// Form of the argument words, checked before anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Args {
-    /// The call itself judges them.
+    /// The call itself checks them.
     Own,
     /// A pointer: NULL is `EFAULT`.
     Pointer,
     /// Both zero.
     None,
-    /// No pointer; the count is a number of the call's.
+    /// No pointer; the count is a number with a meaning of its own.
     Number,
     /// A pointer, and exactly this count.
     Exactly(u32),
@@ -49,27 +49,28 @@ pub(crate) enum Args {
     AtMost(u32),
 }
 
-/// How a register opcode runs.
+/// Function of a register opcode.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
     /// A call under the ring's lock: the ring's state, pointer, count.
     Ring(fn(&mut Ctx, u64, u32) -> Result<usize>),
-    /// A call without it, because it takes another ring's or waits: the ring, a descriptor of it,
-    /// pointer, count.
+    /// A call without the lock, because it takes another ring's lock or waits: the ring, a
+    /// descriptor of it, pointer, count.
     Free(fn(&Arc<Ring>, i32, u64, u32) -> Result<usize>),
     /// A call with or without a ring: pointer, count.
     Blind(fn(u64, u32) -> Result<usize>),
     /// A call without a ring only: pointer, count.
     Ringless(fn(u64, u32) -> Result<usize>),
-    /// A call under the ring's lock, as `Ring`; without a ring it concerns the calling task.
+    /// A call under the ring's lock, as `Ring`; without a ring the second applies to the calling
+    /// task.
     Task(fn(&mut Ctx, u64, u32) -> Result<usize>, fn(u64, u32) -> Result<usize>),
 }
 
-/// One row.
+/// A row of the table.
 #[derive(Clone, Copy)]
 pub struct RegDef {
     pub name: &'static str,
-    /// The kernel that brought it.
+    /// Version of the first kernel with the opcode.
     pub since: &'static str,
     pub(crate) args: Args,
     pub(crate) run: Run,
@@ -108,11 +109,11 @@ const fn no(mut row: RegDef, answer: Errno) -> RegDef {
 use Args::{AtMost, Exactly, None as Zero, Number, Own, Pointer, Some as Many};
 use Run::{Blind, Free, Ring as Locked, Ringless, Task};
 
-/// What differs where the credentials to act under are not the thread's own.
+/// Note on credentials to act under that are not the thread's own.
 const CREDS: &str =
     "other credentials than the caller's need the rights of setfsuid(2) and setgroups(2)";
 
-/// Settings of which nothing comes.
+/// Note on settings without an effect.
 const NAPI: &str = "the settings are kept, but no network queue is polled; only time could show it";
 
 /// The table, in opcode order.
@@ -191,10 +192,10 @@ impl Args {
     }
 }
 
-/// See [`super::register()`].
+/// Runs a register call; see [`super::register()`].
 ///
 /// # Errors
-/// As io_uring_register(2).
+/// Same as io_uring_register(2).
 pub(crate) fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
     let by_index = opcode & IORING_REGISTER_USE_REGISTERED_RING != 0;
     let opcode = opcode & !IORING_REGISTER_USE_REGISTERED_RING;
@@ -232,7 +233,7 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
             r
         }
     };
-    // What the call let go of may have been the last to hold a tag.
+    // The call may have dropped the last reference to a tagged resource.
     ctx.post_tags();
     ctx.turn_behind_call();
     r
@@ -244,14 +245,14 @@ fn sync_cancel(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
 }
 
 impl Setup {
-    /// SINGLE_ISSUER: is the ring another task's?
+    /// Returns whether the ring belongs to another task (SINGLE_ISSUER).
     pub(crate) fn is_anothers(&self) -> bool {
         self.issuer.is_some_and(|t| t != softring_host::sys::gettid())
     }
 }
 
 impl Setup {
-    /// SINGLE_ISSUER and restrictions, in the kernel's order.
+    /// Checks SINGLE_ISSUER and restrictions, in the kernel's order.
     fn may_register(&self, opcode: u32) -> Result<()> {
         if self.is_anothers() {
             return Err(Errno::EEXIST);

@@ -1,5 +1,5 @@
-//! The calls for NAPI busy polling ([`crate::resources::napi`]), and those for what only the kernel
-//! can do with a network queue. Kernel counterpart: `io_register_napi`, `io_uring/zcrx.c`.
+//! The calls for NAPI busy polling ([`crate::resources::napi`]), and calls for network queues,
+//! which only the kernel supports. Kernel counterpart: `io_register_napi`, `io_uring/zcrx.c`.
 
 use crate::resources::napi::Napi;
 use crate::ring::ctx::Ctx;
@@ -31,8 +31,7 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
     }
 }
 
-/// `IORING_UNREGISTER_NAPI`: switches it off; the old settings are written to `addr`, if there is
-/// one.
+/// `IORING_UNREGISTER_NAPI`: disables it; writes the old settings to `addr`, unless NULL.
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`.
@@ -48,8 +47,8 @@ pub(super) fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     Ok(0)
 }
 
-/// `IORING_REGISTER_ZCRX_IFQ`: only the kernel can hand a network queue over. As a kernel that was
-/// built without it.
+/// `IORING_REGISTER_ZCRX_IFQ`: fails as on a kernel built without it: only the kernel can pass on a
+/// network queue.
 ///
 /// # Errors
 /// `EINVAL` on a ring that could have none, else `EOPNOTSUPP`.
@@ -58,7 +57,7 @@ pub(super) fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     Err(if ctx.defers() && wide { Errno::EOPNOTSUPP } else { Errno::EINVAL })
 }
 
-/// `IORING_REGISTER_ZCRX_CTRL`: the same.
+/// `IORING_REGISTER_ZCRX_CTRL`: fails likewise.
 ///
 /// # Errors
 /// `EOPNOTSUPP`.
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
     use crate::syscall;
 
-    /// A kernel that was built with them answers otherwise, so this is no case.
+    /// Tested only here, not as a case: a kernel built with these calls returns other errors.
     #[test]
     fn a_queue_is_refused_as_by_a_kernel_built_without() {
         let defers = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
@@ -79,7 +78,7 @@ mod tests {
             let mut params = io_uring_params { flags, ..Default::default() };
             let fd = syscall::setup(4, (&raw mut params).expose_provenance());
             assert!(fd >= 0, "setup with {flags:#x}: {fd}");
-            // Nobody reads the argument.
+            // The argument is not read.
             syscall::register(fd as i32, IORING_REGISTER_ZCRX_IFQ, 8, nr)
         };
         for (flags, nr, errno) in [

@@ -5,7 +5,7 @@ use crate::ring::ctx::Ctx;
 use softring_host::creds::Creds;
 use softring_uapi::errno::{Errno, Result};
 
-/// `IORING_REGISTER_PERSONALITY`: registers the caller's credentials; answers their id.
+/// `IORING_REGISTER_PERSONALITY`: registers the caller's credentials; returns their id.
 ///
 /// # Errors
 /// `EBUSY` if every id is in use.
@@ -13,7 +13,7 @@ pub(super) fn register(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
     ctx.resources.personalities.insert(Creds::now()).map(usize::from)
 }
 
-/// `IORING_UNREGISTER_PERSONALITY`: forgets one; requests in flight keep it.
+/// `IORING_UNREGISTER_PERSONALITY`: removes an id; requests in flight keep its credentials.
 ///
 /// # Errors
 /// `EINVAL` for an id that is not in use.

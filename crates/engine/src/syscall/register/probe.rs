@@ -1,4 +1,4 @@
-//! What the ring can do, opcode by opcode. Kernel counterpart: `io_probe`.
+//! The ring's supported opcodes. Kernel counterpart: `io_probe`.
 
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
@@ -10,7 +10,7 @@ use softring_uapi::*;
 
 const HEAD: u64 = size_of::<io_uring_probe>() as u64;
 
-/// `IORING_REGISTER_PROBE`: tells for each of the first `nr` opcodes whether it is supported.
+/// `IORING_REGISTER_PROBE`: returns for each of the first `nr` opcodes whether it is supported.
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` if the program's memory is not zeroed.

@@ -1,4 +1,4 @@
-//! What this io_uring knows, without a ring. Kernel counterpart: `io_uring/query.c`.
+//! Queries without a ring. Kernel counterpart: `io_uring/query.c`.
 
 use crate::syscall::setup;
 use softring_host::user::{self, UserPtr};
@@ -7,16 +7,16 @@ use softring_uapi::limits::QUERIES_MAX;
 use softring_uapi::version::{Change, has, played};
 use softring_uapi::*;
 
-/// The longest answer.
+/// Length of the longest answer.
 const LONGEST: usize = size_of::<io_uring_query_opcode>();
-/// The most room that a query may give its answer: a page.
+/// Most room that a query may give its answer: a page.
 const ROOM_MAX: usize = 4096;
 
 /// `IORING_REGISTER_QUERY`: answers a chain of queries.
 ///
 /// # Errors
 /// `EINVAL` for a count, `EFAULT`, `ERANGE` for a chain that is too long, `E2BIG` for one with too
-/// much room. What one query came to is in its `result`.
+/// much room. The result of each query is in its `result`.
 pub(super) fn query(addr: u64, nr: u32) -> Result<usize> {
     if nr != 0 {
         return Err(Errno::EINVAL);
@@ -32,7 +32,7 @@ pub(super) fn query(addr: u64, nr: u32) -> Result<usize> {
     Ok(0)
 }
 
-/// Answers one entry; tells where the next lies.
+/// Answers one entry; returns the address of the next.
 fn answer_one(at: u64) -> Result<u64> {
     let mut hdr: io_uring_query_hdr = user::read(at)?;
     let room = hdr.size as usize;
@@ -70,15 +70,16 @@ fn clear(mut at: u64, mut len: usize) -> Result<()> {
     Ok(())
 }
 
-/// The answer to a query, and its length; none to one that the kernel that is played does not know.
+/// Returns the answer to a query, and its length; `None` if the emulated kernel does not know the
+/// query.
 fn asked(op: u32) -> Option<([u8; LONGEST], usize)> {
     if op >= played().queries {
         return None;
     }
     Some(match op {
         IO_URING_QUERY_OPCODES => words(&opcodes()),
-        // What registers a queue is refused all the same, as by a kernel built without it: flags to
-        // register, flags of areas, operations and features, the part before the entries.
+        // Registering a queue is refused all the same, as by a kernel built without it. The words:
+        // flags to register, flags of areas, operations and features, the part before the entries.
         IO_URING_QUERY_ZCRX => words(&[3, 1, 3 | 3 << 32, 8 | 64 << 32, 0]),
         // The part before the CQEs, and its alignment.
         IO_URING_QUERY_SCQ => words(&[64, 64]),
@@ -88,7 +89,7 @@ fn asked(op: u32) -> Option<([u8; LONGEST], usize)> {
     })
 }
 
-/// `struct io_uring_query_opcode`.
+/// Returns a `struct io_uring_query_opcode`.
 fn opcodes() -> [u64; 6] {
     let played = played();
     [
@@ -101,7 +102,7 @@ fn opcodes() -> [u64; 6] {
     ]
 }
 
-/// Words, byte by byte.
+/// Returns the bytes of words.
 fn words(words: &[u64]) -> ([u8; LONGEST], usize) {
     let mut out = [0u8; LONGEST];
     for (to, word) in out.chunks_exact_mut(8).zip(words) {

@@ -9,8 +9,8 @@ use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// `IORING_REGISTER_MEM_REGION`: memory of the program's, or of the ring's to be mapped at the
-/// offset told.
+/// `IORING_REGISTER_MEM_REGION`: registers the program's memory, or the ring's, to be mapped at the
+/// offset returned.
 ///
 /// # Errors
 /// `EBUSY` for a second one; `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past
@@ -33,7 +33,7 @@ pub(super) fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<u
 fn check(ctx: &Ctx, reg: &io_uring_mem_region_reg) -> Result<()> {
     let wait = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
     let unknown = reg.flags & !IORING_MEM_REGION_REG_WAIT_ARG != 0;
-    // While the ring is disabled nobody waits on it, so nobody meets a half-made region.
+    // No thread waits on a disabled ring, so no thread sees a half-made region.
     if reg.resv != [0; 2] || unknown || (wait && !ctx.setup.disabled) {
         return Err(Errno::EINVAL);
     }

@@ -8,7 +8,7 @@ use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_task_restriction;
 
-/// `IORING_REGISTER_RESTRICTIONS`: what a disabled ring may do once it is enabled.
+/// `IORING_REGISTER_RESTRICTIONS`: sets the permissions of a disabled ring for when it is enabled.
 ///
 /// # Errors
 /// `EBADFD` if the ring is not disabled, `EBUSY` for a second call; `EINVAL`, `EFAULT`.
@@ -26,7 +26,7 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     Ok(0)
 }
 
-/// `IORING_REGISTER_RESTRICTIONS` of the calling task.
+/// `IORING_REGISTER_RESTRICTIONS`: sets the permissions of the calling task.
 ///
 /// # Errors
 /// `EPERM` if it has restrictions or filters already, `EACCES`, `EINVAL`, `EFAULT`.
@@ -44,7 +44,7 @@ pub(super) fn register_for_task(addr: u64, nr: u32) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let mut restrictions = Restrictions::read(addr + ROWS, head.nr_res.into())?;
-    // No ring of the task's is exempt, be it disabled or not.
+    // The restrictions apply to all rings of the task, disabled or not.
     restrictions.activate();
     task_rules::lay(Rules::only(restrictions));
     Ok(0)

@@ -11,7 +11,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_rsrc_update;
 use softring_uapi::limits::RING_FDS_MAX;
 
-/// Calls `f` for each row; answers how many went well, or the first one's error.
+/// Calls `f` for each row; returns how many succeeded, or the first row's error.
 fn each(addr: u64, nr: u32, f: impl Fn(u64, io_uring_rsrc_update) -> Result<()>) -> Result<usize> {
     if nr == 0 || nr > RING_FDS_MAX {
         return Err(Errno::EINVAL);
@@ -26,7 +26,7 @@ fn each(addr: u64, nr: u32, f: impl Fn(u64, io_uring_rsrc_update) -> Result<()>)
 }
 
 /// `IORING_REGISTER_RING_FDS`: puts rings into the calling thread's table; `offset` chooses the
-/// slot, or is all ones and becomes it.
+/// slot, or is all ones and receives it.
 ///
 /// # Errors
 /// `EINVAL` for none, too many, a slot past the table; `EBUSY` for one in use; `EFAULT`, `EBADF`,

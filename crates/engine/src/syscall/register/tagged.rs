@@ -1,10 +1,10 @@
-//! The arguments that the calls for files and those for buffers share: of the calls with tags.
+//! Arguments that the calls with tags for files and buffers share.
 
 use crate::ring::ctx::Ctx;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{IORING_RSRC_REGISTER_SPARSE, io_uring_rsrc_register, io_uring_rsrc_update2};
 
-/// The argument of FILES2 and BUFFERS2, checked (`io_register_rsrc`).
+/// Reads and checks the argument of FILES2 and BUFFERS2 (`io_register_rsrc`).
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`.
@@ -21,7 +21,7 @@ pub(super) fn read_register(ctx: &mut Ctx, addr: u64, size: u32) -> Result<io_ur
     Ok(r)
 }
 
-/// The argument of FILES_UPDATE2 and BUFFERS_UPDATE, checked (`io_register_rsrc_update`).
+/// Reads and checks the argument of FILES_UPDATE2 and BUFFERS_UPDATE (`io_register_rsrc_update`).
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`.
