@@ -1,5 +1,5 @@
-//! What transports return: results, under the tokens that came with what was submitted. They know
-//! neither requests nor SQEs; whoever turns the ring completes those.
+//! Results that transports return, under the tokens that the submitter gave. Transports know
+//! neither requests nor SQEs; the driver of the ring completes those.
 
 use crate::policy::hybrid::Ticket;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 pub(crate) struct Completion {
     pub(crate) token: u64,
     pub(crate) res: i64,
-    /// What names it for the policy that keeps track of those in flight.
+    /// Ticket for the policy that tracks the request.
     pub(crate) ticket: Ticket,
 }
 

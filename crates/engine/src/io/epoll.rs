@@ -1,6 +1,6 @@
-//! What a poll set is made of: an epoll instance, and the eventfd that ends a wait on it. Tests
-//! that have no descriptors have a list of what is registered in its place, and bring the events
-//! of its tokens themselves.
+//! The kernel objects of a poll set: an epoll instance, and the eventfd that ends a wait on it.
+//! Tests without descriptors use a list of registrations instead, and supply the events of its
+//! tokens themselves.
 
 use super::poll::WakeFd;
 use softring_host::calls::epoll;
@@ -38,7 +38,7 @@ impl Instance {
         }
     }
 
-    /// The descriptor's number; -1 where there is none.
+    /// Returns the descriptor's number; -1 if there is none.
     pub(super) fn number(&self) -> i32 {
         match self {
             Instance::Epoll { epoll, .. } => epoll.as_raw_fd(),
@@ -55,7 +55,7 @@ impl Instance {
         }
     }
 
-    /// epoll_ctl(2)
+    /// Calls epoll_ctl(2).
     pub(super) fn ctl(&self, op: usize, fd: i32, ev: &epoll_event) -> Result<()> {
         match self {
             Instance::Epoll { epoll, .. } => epoll::epoll_ctl(epoll.as_raw_fd(), op, fd, ev),
@@ -74,7 +74,7 @@ pub(crate) mod list {
     use softring_uapi::errno::{Errno, Result};
     use std::collections::BTreeMap;
 
-    /// What epoll would know of each number.
+    /// Registrations by number, as epoll would have them.
     #[derive(Debug, Default)]
     pub(crate) struct List(RefCell<BTreeMap<i32, epoll_event>>);
 
@@ -90,8 +90,8 @@ pub(crate) mod list {
             Ok(())
         }
 
-        /// What epoll tells when `ready` is true of the file: nothing, where that is not waited
-        /// for. It disarms what waits once.
+        /// Returns the event that epoll reports when the file is `ready`, or `None` if the
+        /// registration does not wait for it. Disarms a one-shot registration.
         pub(crate) fn tell(&self, fd: i32, ready: u32) -> Option<epoll_event> {
             let mut all = self.0.borrow_mut();
             let ev = all.get_mut(&fd).filter(|ev| ev.events != 0)?;
@@ -105,7 +105,7 @@ pub(crate) mod list {
             Some(epoll_event { events, data: ev.data })
         }
 
-        /// The events that a number waits for; 0 where none has it wait.
+        /// Returns the events that a number waits for; 0 if there are none.
         pub(crate) fn events(&self, fd: i32) -> u32 {
             self.0.borrow().get(&fd).map_or(0, |ev| ev.events)
         }

@@ -1,13 +1,14 @@
-//! A FUTEX_WAITV where futex_waitv(2) is missing (Linux before 5.16) or refused: a futex waiter at
-//! each of its futexes.
+//! A FUTEX_WAITV where futex_waitv(2) is missing (Linux before 5.16) or refused: one futex waiter
+//! for each of its futexes.
 //!
-//! Runs on: who submits or cancels it, and its futex waiters; all under the uring lock.
+//! Runs on: the thread that submits or cancels the request, and its futex waiters; all under the
+//! uring lock.
 //!
-//! # Who answers
-//! The first that was woken and has the lock ends the request, and takes the others back. One that
-//! was woken meanwhile comes too late; so that its wake is not lost, it wakes another waiter of its
-//! futex. (The kernel counts such a wake, and does nothing: `io_futexv_claim`. There the time in
-//! between is shorter.)
+//! # Who completes the request
+//! The first woken waiter that gets the lock completes the request and takes the other waiters
+//! back. A waiter that was woken meanwhile is too late; it passes its wake on to another waiter of
+//! the same futex, so that the wake is not lost. (The kernel counts such a wake, and does nothing:
+//! `io_futexv_claim`. Its window is shorter.)
 //!
 //! ```text
 //! waiter at A                     waiter at B
@@ -30,15 +31,15 @@ use super::futex_waiter::{ANY, Futex, FutexWaiter, FutexWaiters, Job, Shape};
 use crate::io::token::ReqId;
 use softring_uapi::errno::{Errno, Result};
 
-/// The futexes of a request, and who sleeps there.
+/// Futexes of a request, and their waiters.
 #[derive(Debug)]
 pub(crate) struct Each {
     all: Box<[Futex]>,
     /// The waiters, until the request is over.
     waiters: Mutex<Vec<Arc<FutexWaiter>>>,
-    /// The waiter in whose name the request waits: the first.
+    /// The first waiter, in whose name the request waits.
     leader: OnceLock<Weak<FutexWaiter>>,
-    /// The futex whose wake has ended the request.
+    /// Index of the futex whose wake has completed the request.
     claimed: OnceLock<usize>,
 }
 
@@ -61,19 +62,19 @@ impl Each {
         key(one) == key(other)
     }
 
-    /// In whose name the request waits.
+    /// Returns the waiter in whose name the request waits.
     pub(crate) fn leader(&self) -> Option<Arc<FutexWaiter>> {
         self.leader.get().and_then(Weak::upgrade)
     }
 
-    /// The wake at a futex comes when the request is over.
+    /// Passes on the wake of a futex that came after the request was over.
     pub(crate) fn too_late(&self, index: usize) {
         if self.claimed.get().is_none_or(|&other| !self.same(other, index)) {
             self.all[index].wake();
         }
     }
 
-    /// The wake at a futex ends the request; answers with which result.
+    /// Completes the request by the wake of a futex; returns the result.
     pub(crate) fn claim(
         &self,
         waiters: &mut FutexWaiters,
@@ -81,20 +82,20 @@ impl Each {
         index: usize,
     ) -> i32 {
         let woken = waiters.dissolve(self, Some(by));
-        // Of those at one word the first is woken first.
+        // Of the futexes at one word the first is woken first.
         let first = woken.into_iter().filter(|&i| self.same(i, index)).fold(index, usize::min);
         let _ = self.claimed.set(first);
         first as i32
     }
 
-    /// The ring ends.
+    /// Ends all waiters, because the ring ends.
     pub(crate) fn abandon(&self) {
         self.take().iter().for_each(|w| w.end());
     }
 }
 
 impl FutexWaiters {
-    /// As [`ask`](Self::ask), with a thread for each futex.
+    /// Gives each futex to a thread of its own; see [`ask`](Self::ask).
     pub(super) fn ask_each(
         &mut self,
         owner: &Weak<dyn Owner>,
@@ -118,13 +119,14 @@ impl FutexWaiters {
         let leader = each.leader();
         match (asked, leader) {
             (Ok(()), Some(leader)) => Ok(leader),
-            // One was woken meanwhile: its own thread will tell.
+            // A waiter was woken meanwhile: its own thread completes the request.
             (Err(_), Some(leader)) if !self.dissolve(&each, None).is_empty() => Ok(leader),
             (asked, _) => Err(asked.err().unwrap_or(Errno::EINVAL)),
         }
     }
 
-    /// Takes all futex waiters back but one; answers which were woken before, and will tell.
+    /// Takes all futex waiters but `but` back; returns the indices of those woken before, which
+    /// will report it themselves.
     pub(super) fn dissolve(&mut self, each: &Each, but: Option<&Arc<FutexWaiter>>) -> Vec<usize> {
         let mut woken = Vec::new();
         for (i, w) in each.take().into_iter().enumerate() {

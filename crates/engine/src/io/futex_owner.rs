@@ -1,4 +1,4 @@
-//! The owner that futex waiters tell of wake-ups: all that they know of a ring.
+//! The owner that futex waiters report wake-ups to: all that they know of a ring.
 
 use alloc::sync::Arc;
 
@@ -7,19 +7,19 @@ use crate::io::token::ReqId;
 
 /// The ring whose requests the threads wait for.
 pub(crate) trait Owner: Send + Sync {
-    /// `by` was woken, in the name of a request.
+    /// Reports that `by` was woken, in the name of a request.
     fn woken(self: Arc<Self>, by: &Arc<FutexWaiter>, id: ReqId, job: &Job, res: i32) -> Told;
 
-    /// Takes it back among the idle; false if the owner has ended.
+    /// Takes `by` back among the idle waiters; false if the owner has ended.
     fn take_in(&self, by: &Arc<FutexWaiter>) -> bool;
 }
 
-/// What came of a wake-up.
+/// Result of reporting a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     /// The owner has ended.
     Ended,
-    /// The wake-up was for somebody else.
+    /// The event was another waiter's.
     WaitsOn,
     Done,
 }

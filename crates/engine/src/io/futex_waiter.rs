@@ -1,14 +1,14 @@
-//! Futex waiters: threads that sleep in a futex, or until a child has something to tell, each in
-//! the name of one request.
+//! Futex waiters: threads that sleep in a futex call, or in waitid(2), each in the name of one
+//! request.
 //!
-//! Runs on: threads of its own, named `iou-slp-PID`, all signals blocked but the one that workers
-//! are interrupted with. A futex waiter blocks in one system call at a time; who asks it is held up
-//! only until it is asleep.
+//! Runs on: threads of its own, named `iou-slp-PID`, with all signals blocked but the one that
+//! interrupts workers. A futex waiter blocks in one system call at a time; the submitter waits only
+//! until the futex waiter is asleep.
 //!
 //! # A request waits before its submission returns
 //! A program may wake a futex right after it has submitted a FUTEX_WAIT, and that wake must count.
-//! So a thread does not go to the program's futex by itself. An idle futex waiter sleeps on a word
-//! of its own, and `FUTEX_CMP_REQUEUE` moves it from there to the program's futex in one step.
+//! So a futex waiter does not go to the program's futex by itself. An idle futex waiter sleeps on a
+//! word of its own, and `FUTEX_CMP_REQUEUE` moves it from there to the program's futex in one step.
 //!
 //! ```text
 //! waiter                          submitter (holds the uring lock)
@@ -20,23 +20,24 @@
 //!   woken by the program
 //! ```
 //!
-//! gVisor's requeue does not tell that it has moved somebody: there the futex waiter has had time
-//! enough to fall asleep, and goes by itself if it has not ([`super::requeue`]).
+//! gVisor's requeue does not report that it has moved a waiter. There the submitter gives the futex
+//! waiter time enough to fall asleep; a waiter that is still awake goes to the futex by itself
+//! ([`super::requeue`]).
 //!
-//! The last check is for a wake between the first check and the move, which found nobody. The
-//! second requeue is for a stopped process: the kernel starts the futex waiter's system call anew,
-//! so that it is back on its own word; once that says PLACED, it goes to the program's futex by
-//! itself.
+//! The last check is for a wake between the first check and the move, which found no waiter. The
+//! second requeue is for a stopped process: the kernel restarts the futex waiter's system call, so
+//! the waiter is back on its own word. Once that word is PLACED, the waiter goes to the program's
+//! futex by itself.
 //!
 //! # Taking back
-//! A signal ends the futex waiter's system call. Whether it was woken before that, only the futex
-//! waiter knows: who takes it back waits for its word on that.
+//! A signal ends the futex waiter's system call. Only the futex waiter knows whether it was woken
+//! before the signal, so the caller of `take_back` waits for the waiter's `state`.
 //!
 //! The steps are in [`protocol`]; `verify::placing` and `verify::cancel` have loom try every order.
 //!
 //! # Locks
-//! The uring lock guards who is idle and what each waiter does. A futex waiter takes it when it was
-//! woken, never before it has said so.
+//! The uring lock guards the list of idle waiters and the job of each waiter. A woken futex waiter
+//! stores its state first, and only then takes the lock.
 
 pub(crate) mod protocol;
 
@@ -79,7 +80,7 @@ pub(crate) struct Child {
     pub(crate) options: u32,
 }
 
-/// What a request waits for.
+/// The event that a request waits for.
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
     Futex(Futex, u32),
@@ -89,7 +90,7 @@ pub(crate) enum Job {
     Child(Child),
 }
 
-/// How a futex waiter sleeps while idle, which is how it will sleep at the program's futex.
+/// Form of a futex waiter's sleep, the same while idle and at the program's futex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     One { private: bool, mask: u32 },
@@ -106,33 +107,33 @@ impl Shape {
         }
     }
 
-    /// Will another request want to sleep so?
+    /// Returns whether later requests are likely to sleep in this form.
     fn is_common(&self) -> bool {
         matches!(self, Shape::One { mask: ANY, .. })
     }
 }
 
 impl Futex {
-    /// Does it have its value? What the kernel would say of its address, it says here, too: it is
-    /// asked to move nobody from there, if the value is so.
+    /// Checks that the futex has its value, by a requeue that moves no waiter. So errors of the
+    /// address come from the kernel.
     ///
     /// # Errors
-    /// `EAGAIN` if not, `EINVAL` for a crooked address, `EFAULT`.
+    /// `EAGAIN` if it has another value, `EINVAL` for a misaligned address, `EFAULT`.
     pub(crate) fn check(&self) -> Result<()> {
         futex::requeue(self.at(), self.val, 0, self.at(), self.private).map(|_| ())
     }
 
-    /// Waits for a wake, if it has its value.
+    /// Waits for a wake, if the futex has its value.
     pub(crate) fn sleep(&self, mask: u32) -> Result<usize> {
         futex::wait(self.at(), self.private, self.val, mask)
     }
 
-    /// Moves one waiter from here to another, if this one has its value.
+    /// Moves one waiter from this futex to another, if this one has its value.
     pub(crate) fn requeue(&self, to: &Futex) -> Result<usize> {
         futex::requeue(self.at(), self.val, 1, to.at(), to.private)
     }
 
-    /// Wakes one waiter; how many it was.
+    /// Wakes one waiter; returns the number woken.
     pub(crate) fn wake(&self) -> usize {
         futex::wake(self.at(), self.private, 1).unwrap_or(0)
     }
@@ -146,11 +147,11 @@ impl Futex {
     }
 }
 
-/// One thread that waits.
+/// One waiting thread.
 #[derive(Debug)]
 pub(crate) struct FutexWaiter {
     shape: Shape,
-    /// One for each futex.
+    /// A word for each futex.
     words: Box<[AtomicU32]>,
     tid: AtomicI32,
     state: AtomicU32,
@@ -159,7 +160,7 @@ pub(crate) struct FutexWaiter {
     job: Mutex<Option<(ReqId, Job)>>,
 }
 
-/// The futex waiters of one ring that have nothing to do.
+/// Idle futex waiters of one ring.
 #[derive(Debug, Default)]
 pub(crate) struct FutexWaiters(Vec<Arc<FutexWaiter>>);
 
@@ -178,10 +179,10 @@ impl Drop for FutexWaiters {
 }
 
 impl FutexWaiters {
-    /// Hands a job to a thread; when this returns, it waits.
+    /// Gives a job to a thread, which waits by the time this returns.
     ///
     /// # Errors
-    /// `EAGAIN` if a futex has changed, `ENOMEM` if there can be no thread; as futex(2).
+    /// `EAGAIN` if a futex has changed, `ENOMEM` if no thread can be started; those of futex(2).
     pub(crate) fn ask(
         &mut self,
         owner: &Weak<dyn Owner>,
@@ -204,7 +205,7 @@ impl FutexWaiters {
         };
         match placed {
             Ok(()) => Ok(w),
-            // Woken meanwhile: its own thread will tell.
+            // Woken meanwhile: its own thread will report it.
             Err(_) if !w.take_back() => Ok(w),
             Err(e) => {
                 self.idle(w);
@@ -213,7 +214,7 @@ impl FutexWaiters {
         }
     }
 
-    /// An idle futex waiter, or a new one.
+    /// Takes an idle futex waiter, or starts one.
     pub(super) fn one_for(
         &mut self,
         owner: &Weak<dyn Owner>,
@@ -225,8 +226,8 @@ impl FutexWaiters {
         }
     }
 
-    /// Takes a futex waiter away from what it waits for, to be idle, with all that wait for the
-    /// same request; false if one was woken before, and will tell.
+    /// Makes a futex waiter idle again, with all others of the same request. Returns false if one
+    /// of them was woken before, and will report it.
     pub(crate) fn take_back(&mut self, w: &Arc<FutexWaiter>) -> bool {
         if let Some(each) = w.each() {
             return self.dissolve(&each, None).is_empty();
@@ -238,7 +239,7 @@ impl FutexWaiters {
         back
     }
 
-    /// A futex waiter is free again.
+    /// Puts a futex waiter back among the idle ones, or ends it if there are enough.
     pub(crate) fn idle(&mut self, w: Arc<FutexWaiter>) {
         if !w.shape.is_common() {
             return;
@@ -276,7 +277,7 @@ impl FutexWaiter {
         self.job.lock()
     }
 
-    /// Waiters that wait for the same request.
+    /// Returns the waiters of the same request.
     fn each(&self) -> Option<Arc<Each>> {
         match &*self.job() {
             Some((_, Job::OneOf(each, _))) => Some(each.clone()),
@@ -284,14 +285,14 @@ impl FutexWaiter {
         }
     }
 
-    // On the side of who asks, under the uring lock.
+    // On the side of the submitter, under the uring lock.
 
     pub(super) fn give(&self, id: ReqId, job: Job) {
         *self.job() = Some((id, job));
         self.begin();
     }
 
-    /// Ends the futex waiter's sleep on its own word, so that it checks what is asked.
+    /// Ends the futex waiter's sleep on its own word, so that it reads its job or `leave`.
     fn rouse(&self) {
         let word = self.flag();
         word.store(ASKED, SeqCst);
@@ -305,7 +306,7 @@ impl FutexWaiter {
         self.rouse();
     }
 
-    /// The ring ends: the thread goes, wherever it is.
+    /// Ends the thread wherever it sleeps, because the ring ends.
     pub(crate) fn abandon(&self) {
         if let Some(each) = self.each() {
             return each.abandon();
@@ -334,7 +335,7 @@ impl FutexWaiter {
         }
     }
 
-    /// Tells the owner; false if that has ended.
+    /// Reports to the owner; returns false if the owner has ended.
     fn tell(self: &Arc<Self>, owner: &Weak<dyn Owner>, res: i32) -> bool {
         let Some(owner) = owner.upgrade() else { return false };
         let Some((id, job)) = self.job().clone() else { return false };
@@ -345,12 +346,12 @@ impl FutexWaiter {
                 debug_assert!(matches!(job, Job::Child(_)));
                 true
             }
-            // Not earlier: who asks it holds the lock until it sleeps.
+            // Not earlier: the submitter holds the lock until this waiter sleeps.
             Told::Done => owner.take_in(self),
         }
     }
 
-    /// Somebody else was told of the child: on with it. Called under the owner's lock.
+    /// Continues waiting: the child's event was another waiter's. Called under the owner's lock.
     pub(crate) fn wait_on(&self) {
         self.begin();
     }
@@ -468,8 +469,8 @@ impl Steps for FutexWaiter {
 }
 
 impl Job {
-    /// futex_waitv(2) tells the last that was woken. Of those that wait for one word the first is
-    /// woken first, and this is what a FUTEX_WAITV answers (`io_futexv_claim`).
+    /// Returns the index that the kernel's FUTEX_WAITV reports (`io_futexv_claim`). futex_waitv(2)
+    /// returns the futex woken last, but of the futexes at one word the first is woken first.
     fn first_woken(&self, res: i32) -> i32 {
         let Job::AnyOf(all) = self else { return res };
         let woken = usize::try_from(res).ok().and_then(|n| all.get(n));
@@ -478,7 +479,7 @@ impl Job {
     }
 }
 
-/// A word of our own, as a futex.
+/// Returns a word of our own as a futex.
 pub(crate) fn on(word: &AtomicU32, val: u32, private: bool) -> Futex {
     Futex { addr: word.as_ptr().expose_provenance() as u64, val, private }
 }

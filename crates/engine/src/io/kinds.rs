@@ -1,4 +1,4 @@
-//! What kind of file the program's descriptors are, remembered by number until they are closed.
+//! Kinds of the program's descriptors, remembered by number until the number is closed.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,11 +9,11 @@ use softring_host::fd::numbers::{closes_reported, is_ring};
 use softring_host::fd::owned::is_hidden;
 use softring_host::fd::remembered::{self, ON_MODEL, forget_kind};
 
-/// What kind of file the program's descriptor is.
+/// Returns the kind of the program's descriptor.
 ///
-/// Only files are remembered, because only there a number closed and reused behind our back (stdio,
-/// another library's raw calls) shows: a positioned read of what is now a stream answers ESPIPE,
-/// and then the kind is looked up anew (`ops::rw`). What says O_DIRECT is asked again each time.
+/// Only regular files are remembered. If their number was closed and reused unseen (stdio, another
+/// library's raw calls), a positioned read of what is now a stream fails with ESPIPE, and the kind
+/// is looked up anew (`ops::rw`). A kind remembered as O_DIRECT is checked each time.
 pub(crate) fn kind(fd: i32) -> Kind {
     let Some(slot) = remembered::kind(fd) else {
         return Kind::of(fd);
@@ -44,7 +44,7 @@ pub(crate) fn is_local(fd: i32) -> bool {
     Kind::is_local(slot.load(Relaxed))
 }
 
-/// The number of the modelled device that the program's file is on.
+/// Returns the number of the modelled device that the program's file is on.
 pub(crate) fn modelled(fd: i32) -> Option<u8> {
     if !model::any() || is_hidden(fd) {
         return None;
@@ -65,35 +65,35 @@ fn known(fd: i32) -> Option<Kind> {
     Kind::from_code(remembered::kind(fd)?.load(Relaxed))
 }
 
-/// What is remembered of `fd`, where that needs no second check.
+/// Returns the remembered kind of `fd`, unless it needs a second check.
 #[inline]
 pub(crate) fn known_kind(fd: i32) -> Option<Kind> {
     known(fd).filter(|&kind| kind != Kind::Direct)
 }
 
-/// Is `fd` remembered as O_DIRECT? Whether it still is only the kernel knows: a process that shares
-/// the open file may have changed that, too.
+/// Returns whether `fd` is remembered as O_DIRECT. Only the kernel knows if it still is: another
+/// process that shares the open file may have changed the flag.
 pub(crate) fn was_direct(fd: i32) -> bool {
     known(fd) == Some(Kind::Direct)
 }
 
-/// Is `fd` remembered as O_DIRECT, and is it still? Of any other number the kernel is not asked.
+/// Returns whether `fd` is remembered as O_DIRECT and still is. Asks the kernel of no other number.
 pub(crate) fn known_direct(fd: i32) -> bool {
     was_direct(fd) && is_direct(fd)
 }
 
-/// Is `fd` open with O_DIRECT now?
+/// Returns whether `fd` is open with O_DIRECT now.
 pub(crate) fn is_direct(fd: i32) -> bool {
     softring_host::sys::file_flags(fd)
         .is_some_and(|flags| flags.contains(softring_host::os::fs::OFlags::DIRECT))
 }
 
-/// The counter of reads in a row from the cache, where the entry points report closes.
+/// Returns the counter of consecutive reads from the cache, if the entry points report closes.
 pub(crate) fn history(fd: i32) -> Option<&'static History> {
     remembered::history(fd).filter(|_| closes_reported())
 }
 
-/// As [`forget_kind`], before a close: a file on a modelled device leaves more behind.
+/// Forgets a number's kind before a close, and its file on a modelled device.
 pub(crate) fn forget_closing(fd: i32) {
     if remembered::kind(fd).is_some_and(|s| s.load(Relaxed) >= ON_MODEL) {
         model::files::closing(fd);

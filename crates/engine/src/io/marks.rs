@@ -1,6 +1,6 @@
-//! The two counts by which a close and a ring that begins a persistent registration find each
-//! other (`io::persistent`): the steps, on whatever words there are, those of the process or
-//! loom's (`verify::closing`).
+//! The two counts that a close and a ring beginning a persistent registration check against each
+//! other (`io::persistent`). The steps are generic over the counts: the process's, or loom's
+//! (`verify::closing`).
 
 use core::sync::atomic::Ordering::{self, SeqCst};
 use core::sync::atomic::{AtomicU8, fence};
@@ -10,7 +10,7 @@ use softring_uapi::errno::Result;
 /// A count that two sides share.
 pub(crate) trait Count {
     fn load(&self, order: Ordering) -> u8;
-    /// Stores what `change` makes of the count, if that is anything.
+    /// Stores the result of `change`, unless that is `None`.
     fn change(&self, order: Ordering, change: impl FnMut(u8) -> Option<u8>);
     fn fence(order: Ordering);
 }
@@ -32,13 +32,13 @@ impl Count for AtomicU8 {
     }
 }
 
-/// Whoever adds here reads the other count only after that.
+/// Adds one. The caller reads the other count only after that.
 fn more<C: Count>(count: &C) {
     count.change(SeqCst, |n| n.checked_add(1));
     C::fence(SeqCst);
 }
 
-/// One that was counted is so no more; not where the count has been full.
+/// Takes one away, unless the count was ever full.
 pub(super) fn less<C: Count>(count: &C) {
     count.change(SeqCst, |n| (n < u8::MAX).then(|| n.saturating_sub(1)));
 }
@@ -47,8 +47,8 @@ pub(crate) fn any<C: Count>(count: &C) -> bool {
     count.load(SeqCst) > 0
 }
 
-/// Numbers that are being closed, from before the closer checks for registrations until after
-/// the close.
+/// Marks on numbers that are being closed, from before the closer checks for registrations until
+/// after the close.
 #[derive(Debug)]
 pub(crate) struct Marks<'a, C: Count>(&'a [C]);
 
@@ -65,16 +65,16 @@ impl<C: Count> Drop for Marks<'_, C> {
     }
 }
 
-/// A persistent registration begins, by `register`; false if the number is being closed.
+/// Begins a persistent registration by `register`; false if the number is being closed.
 ///
 /// # Errors
-/// What `register` fails with.
+/// Those of `register`.
 pub(crate) fn begin<C: Count>(
     registered: &C,
     closing: &C,
     register: impl FnOnce() -> Result<bool>,
 ) -> Result<bool> {
-    // Before the file is registered: a number whose close ends before this is not open any more.
+    // Before the file is registered: a number whose close ends before this is no longer open.
     more(registered);
     let done = if any(closing) { Ok(false) } else { register() };
     if done != Ok(true) {

@@ -1,5 +1,5 @@
-//! Where a request waits: in the poll set, with the kernel's aio, or with a worker. Each is made
-//! when first needed, and one that cannot be had is replaced by a slower one that is right.
+//! Transports, where requests wait: the poll set, the kernel's aio, workers. Each is created when
+//! first needed; if one cannot be created, a slower one that is right replaces it.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -47,17 +47,17 @@ pub struct Transports {
     pub workers: u32,
     pub(crate) futex_waiters: FutexWaiters,
     pub(crate) aio: Option<AioCtx>,
-    /// How those who wait for them do, where it is not the ring's usual way.
+    /// Policy of waiting threads, if not the ring's usual one.
     pub(crate) polling: Option<Box<Polling>>,
-    /// Kernel aio is not to be had here.
+    /// Set once the kernel has refused aio.
     pub(crate) aio_refused: bool,
-    /// Requests with modelled devices.
+    /// Queue of requests with modelled devices.
     pub(crate) model: Option<Box<model::queue::Queue>>,
-    /// Room for what one reap takes; empty between two.
+    /// Buffer for the completions of one reap; empty between two.
     pub(crate) completions: Completions,
-    /// A batch waits for submission.
+    /// Set while a batch of iocbs waits for submission.
     pub(crate) aio_queued: bool,
-    /// Something was ready already when it was armed: poll before leaving `enter`.
+    /// Set if something was ready when it was armed: poll before leaving `enter`.
     pub(crate) ready_now: bool,
     /// Requests registered in the poll set since its last pass.
     pub(crate) new_polls: u32,
@@ -69,26 +69,27 @@ pub struct Transports {
     pub(crate) multishot_polls: u32,
     /// The passes over the poll set so far, and waits since the last that found enough without one.
     unseen: (u32, u32),
-    /// The pass at hand found what it found without sleeping.
+    /// Set if the current pass found its events without sleeping.
     pub(crate) prompt: bool,
 }
 
 impl Transports {
-    /// Is anything with a transport?
+    /// Returns whether any request is with a transport.
     pub(crate) fn in_flight(&self) -> bool {
         self.workers > 0 || self.needs_driver()
     }
 
-    /// Is anything with a transport that completes only if somebody drives?
+    /// Returns whether any request is with a transport that completes only if a thread drives.
     pub(crate) fn needs_driver(&self) -> bool {
         self.poll.as_ref().is_some_and(|p| p.armed() > 0)
             || self.aio.as_ref().is_some_and(|a| a.in_flight() > 0)
             || self.with_models()
     }
 
-    /// A wait finds enough, and so does not poll epoll. Is a pass due all the same? A server's
-    /// sends end at once: it would poll twice as often if each wait did. But epoll takes two
-    /// wake-ups of a file for one, so multishot polls, which tell of each, are polled.
+    /// Returns whether a pass over the poll set is due though a wait finds enough without one. A
+    /// server's sends complete at once, and a pass in each wait would double its polls. But epoll
+    /// merges two wake-ups of a file, so with multishot polls, which report each wake-up, every
+    /// wait polls.
     pub(crate) fn unseen_long(&mut self) -> bool {
         let (passes, waits) = self.unseen;
         let waits = if passes == self.passes { waits + 1 } else { 1 };
@@ -96,12 +97,12 @@ impl Transports {
         waits == UNSEEN_MAX || self.multishot_polls > 0
     }
 
-    /// Is anything with a modelled device?
+    /// Returns whether any request is with a modelled device.
     pub(crate) fn with_models(&self) -> bool {
         self.model.as_ref().is_some_and(|q| !q.is_empty())
     }
 
-    /// The poll set, made now if need be.
+    /// Returns the poll set, creating it if needed.
     pub(crate) fn poll_set(&mut self) -> Result<&mut PollSet> {
         if self.poll.is_none() {
             self.poll = Some(PollSet::new()?);
@@ -116,21 +117,21 @@ impl Transports {
         }
     }
 
-    /// The same where an event has disarmed it: leaves it for the next.
+    /// Leaves the registration of `fd`, disarmed by an event, for the next request.
     pub(crate) fn poll_leave(&mut self, fd: i32) {
         if let Some(p) = &mut self.poll {
             p.leave(fd);
         }
     }
 
-    /// A request has left the poll set.
-    /// `multishot`: each wake-up had a completion of its own.
+    /// Counts a request that has left the poll set. `multishot`: each wake-up had a completion of
+    /// its own.
     pub(crate) fn one_poll_less(&mut self, multishot: bool) {
         let multishot = u32::from(multishot);
         self.multishot_polls = self.multishot_polls.saturating_sub(multishot);
     }
 
-    /// Was any of them made?
+    /// Returns whether any transport was created.
     pub(crate) fn any(&self) -> bool {
         self.poll.is_some()
             || self.aio.is_some()
@@ -139,29 +140,29 @@ impl Transports {
             || self.futex_waiters.any()
     }
 
-    /// The ring ends: let go of everything.
+    /// Drops all transports, because the ring ends.
     pub(crate) fn end(self) {}
 
-    /// In a forked child: aio contexts are the parent's. The epoll set is shared with
-    /// the parent, so it is closed without touching what it watches.
+    /// Drops the transports in a forked child. aio contexts are the parent's. The epoll set is
+    /// shared with the parent, so it is closed and its registrations are left alone.
     pub(crate) fn forget(self) {
         if let Some(aio) = self.aio {
             aio.fork_child();
         }
     }
 
-    /// The descriptor that becomes readable when a transport has something.
+    /// Returns the descriptor that becomes readable when a transport has something.
     pub(crate) fn epoll_fd(&self) -> Option<i32> {
         self.poll.as_ref().map(PollSet::number)
     }
 
-    /// Takes events that are ready in the poll set, without waiting; answers how many. Where they
+    /// Takes events that are ready in the poll set, without waiting; returns their number. If they
     /// fill `buf` there may be more.
     pub(crate) fn ready_events(&self, buf: &mut [epoll_event; BATCH]) -> usize {
         poll::wait(self.epoll_fd().unwrap_or(-1), buf, Some(0), None).unwrap_or(0)
     }
 
-    /// Have tests put a list in the place of epoll? Then files are tokens.
+    /// Returns the list that tests use in place of epoll, if any; files are then tokens.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn list(&self) -> Option<&epoll::list::List> {
         self.poll.as_ref()?.list()

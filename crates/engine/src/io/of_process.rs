@@ -1,5 +1,5 @@
-//! What a process has once of this layer, but for [`persistent`](super::persistent), and what a
-//! forked child does with it.
+//! State of this layer that exists once per process, except for [`persistent`](super::persistent),
+//! and its handling in a forked child.
 
 use alloc::boxed::Box;
 use core::any::Any;
@@ -17,43 +17,43 @@ use crate::policy::hybrid::Timer;
 pub(crate) struct OfProcess {
     pub(super) flags: Flags,
     pub(crate) kernel: Kernel,
-    /// `/proc/loadavg`, opened once: opening it anew each time would take numbers that the program
+    /// `/proc/loadavg`, opened once: opening it each time would take numbers that the program
     /// counts on.
     pub(super) loadavg: OnceLock<Option<InternalFd>>,
     pub(super) devices: OnceLock<Box<[model::Device]>>,
     pub(super) modelled_files: files::OfProcess,
     pub(super) aio_contexts: Mutex<context_cache::State>,
-    /// The lock of who changes the time that a socket's receives wait, for one call.
+    /// Lock of a thread that changes a socket's receive timeout for one call.
     pub(crate) receive_timeouts: ProcessLock,
 }
 
-/// Hot, and hardly ever written: in a cache line of their own.
+/// Flags that are read often and written rarely: in a cache line of their own.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Flags {
-    /// The policy for every ring, whatever it was made with; 0: none, else `Policy` + 1.
+    /// Policy forced on every ring; 0: none, else `Policy` + 1.
     pub(super) forced: AtomicU8,
-    /// A modelled device exists. Relaxed: set before the first ring, by the thread that then
+    /// Set if a modelled device exists. Relaxed: set before the first ring, by the thread that then
     /// makes rings possible.
     pub(super) modelled: AtomicBool,
-    /// A signal handler has entered a ring on top of its own thread's call.
+    /// Set once a signal handler has entered a ring on top of its own thread's call.
     pub(super) handlers_enter: AtomicBool,
 }
 
-/// What the kernel can, once it is known.
+/// Properties of the kernel, once known.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// What a timer costs here.
+    /// Cost of a timer here.
     pub(super) timer: OnceLock<Timer>,
-    /// Processors that the process may use: counting takes files and system calls.
+    /// Processors that the process may use: counting them takes files and system calls.
     pub(super) cpus: OnceLock<u32>,
     /// See `requeue`.
     pub(super) requeue_tells: AtomicU32,
     /// Processors that the machine can have.
     pub(crate) possible_cpus: OnceLock<u32>,
-    /// Does it know both RWF_APPEND and RWF_NOAPPEND?
+    /// True if the kernel knows both RWF_APPEND and RWF_NOAPPEND.
     pub(crate) append_flags: OnceLock<bool>,
-    /// RESOLVE_CACHED works: 2, it does not: 1, or nobody has asked: 0.
+    /// State of RESOLVE_CACHED: 2 if it works, 1 if not, 0 if untested.
     pub(crate) cached_lookup: AtomicU8,
 }
 
@@ -81,7 +81,7 @@ pub(crate) static PROCESS: OfProcess = OfProcess {
 pub(crate) const AT_FORK: AtFork = AtFork::held(|| PROCESS.hold(), |_| PROCESS.in_child());
 
 impl OfProcess {
-    /// Whoever closes a modelled file has the lock, which a child must find free.
+    /// Holds the lock of modelled files over a fork: a child must find the lock free.
     fn hold(&'static self) -> Option<Box<dyn Any>> {
         model::any().then(|| Box::new(self.modelled_files.lock()) as Box<dyn Any>)
     }

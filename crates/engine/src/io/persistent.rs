@@ -1,18 +1,17 @@
 //! Persistent registrations: numbers of the program's own that stay in the poll set,
 //! edge-triggered, from the first request that waits there to the close of the number. A request
-//! that waits on a registered number costs no system call. A receive that is known to find nothing
-//! costs none either.
+//! that waits on a registered number costs no system call. Neither does a receive that is known to
+//! find nothing.
 //!
-//! This needs to know of every close before it happens
+//! This needs notice of every close before it happens
 //! ([`softring_host::fd::numbers::closes_all_reported`]): then the number means one file all the
-//! time, and its waiters move to a duplicate when it is closed ([`Ctx::number_closes`]). Where the
+//! time, and its waiters move to a duplicate when it is closed ([`Ctx::number_closes`]). If the
 //! entry points cannot promise that, no registration is persistent.
 //!
-//! A number must not be registered between the moment at which its waiters move away and its close:
-//! the registration would be taken for one of the file that gets the number next. So a closer
-//! marks the number first ([`Closing`]) and checks for registrations after that. A ring that
-//! registers counts its registration first and then checks for closers. One of the two sees the
-//! other:
+//! A number must not be registered after its waiters have moved away and before it is closed: the
+//! registration would be taken for one of the next file with that number. So a closer marks the
+//! number first ([`Closing`]) and then checks for registrations. A ring that registers counts its
+//! registration first and then checks for closers. One of the two sees the other:
 //!
 //! ```text
 //! closer                              ring                         If a check came before the
@@ -24,15 +23,15 @@
 //!
 //! The steps are in `io::marks`; `verify::closing` has loom try every order.
 //!
-//! **Empty.** An edge comes when something new happens, so epoll is silent about what was there
-//! before. A request may wait without another poll only after an attempt that found nothing (or
-//! took all of a TCP stream that was neither ended nor marked urgent), and only until the next
-//! event: `empty` says that. Otherwise the registration is changed to what it is (EPOLL_CTL_MOD),
-//! and epoll polls the file itself.
+//! **Empty.** An edge comes only with a new event, so epoll does not report what was there before.
+//! A request may wait without another poll only after an attempt that found nothing (or took all of
+//! a TCP stream that was neither ended nor marked urgent), and only until the next event: `empty`
+//! records that. Otherwise the registration is set again (EPOLL_CTL_MOD), and epoll polls the file
+//! itself.
 //!
-//! **Several waiters and a close.** Where more than one request waits under a number that is
-//! closed, they go on together, under one duplicate that is registered as the number was. With a
-//! registration each, one could be woken first and take the data before epoll polls for the other:
+//! **Several waiters and a close.** If more than one request waits under a number that is closed,
+//! all go on under one duplicate, registered as the number was. With a registration each, one
+//! request could be woken first and take the data before epoll polls for the other:
 //!
 //! ```text
 //! writer                       ring
@@ -41,12 +40,11 @@
 //! wakes POLL_ADD's entry       epoll_wait: POLL_ADD's file is not ready: no event
 //! ```
 //!
-//! The kernel tells every poll that a wake-up reaches.
+//! The kernel reports to every poll that a wake-up reaches.
 //!
-//! **A close that no entry point saw** (from code that none knows of) leaves a registration that
-//! means nothing. So the reactor asks epoll, within a second, once for each number on which a
-//! request has begun to wait ([`PollSet::lost`]). Requests on a number that epoll does not know are
-//! registered anew.
+//! **A close that no entry point saw** leaves a stale registration. So the reactor asks epoll,
+//! within a second, once for each number on which a request has begun to wait ([`PollSet::lost`]).
+//! Requests on a number that epoll does not know are registered anew.
 //!
 //! [`Ctx::number_closes`]: crate::ring::ctx::Ctx::number_closes
 
@@ -69,22 +67,22 @@ use softring_uapi::errno::{Errno, Result};
 
 /// Numbers that may be registered.
 pub(crate) const NUMBERS: usize = 1 << 16;
-/// The lower half of event data that names a number; the upper half is the number. No request's
-/// slot is so high.
+/// Lower half of event data that names a number; the upper half is the number. No request's slot is
+/// so high.
 const TAG: u64 = 0xffff_fffd;
 
 pub(crate) const IN: u32 = nr::EPOLLIN | nr::EPOLLRDNORM;
 pub(crate) const OUT: u32 = nr::EPOLLOUT | nr::EPOLLWRNORM;
-/// Seen once, a receive has something to tell however much was taken.
+/// Events after which a receive has something to report, however much was taken.
 pub(crate) const STICKY: u32 = EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP;
 
-/// What the process has once: all zero at first, so it takes memory only where it is used.
+/// Counts that exist once per process: all zero at first, so they take memory only where used.
 #[derive(Debug)]
 struct OfProcess {
-    /// The number of rings in whose sets a number is registered; with 255 it is as if in all, for
-    /// good.
+    /// Number of rings in whose sets a number is registered; at 255 it counts as registered in all,
+    /// for good.
     registered: [AtomicU8; NUMBERS],
-    /// How many threads are about to close a number; with 255 it is never registered again.
+    /// Number of threads about to close a number; at 255 the number is never registered again.
     closing: [AtomicU8; NUMBERS],
 }
 
@@ -110,18 +108,18 @@ fn at(counts: &'static [AtomicU8; NUMBERS], fd: i32) -> Option<&'static AtomicU8
     usize::try_from(fd).ok().and_then(|fd| counts.get(fd))
 }
 
-/// Is `fd` registered in the set of any ring?
+/// Returns whether `fd` is registered in the set of any ring.
 pub(crate) fn registered_anywhere(fd: i32) -> bool {
     count(fd) > 0
 }
 
-/// In how many rings' sets `fd` is registered.
+/// Returns the number of rings in whose sets `fd` is registered.
 pub(crate) fn count(fd: i32) -> u8 {
     at(&PROCESS.registered, fd).map_or(0, |n| n.load(SeqCst))
 }
 
-/// Numbers that are not registered while this lives: from before their waiters move away until
-/// after the close.
+/// Mark on numbers that must not be registered: from before their waiters move away until after the
+/// close.
 #[derive(Debug)]
 #[must_use = "a number may be registered again as soon as this is dropped"]
 pub struct Closing(#[expect(dead_code, reason = "until it is dropped")] Marks<'static, AtomicU8>);
@@ -132,7 +130,7 @@ impl Closing {
         Closing::range(first, first)
     }
 
-    /// From `first` to `last`.
+    /// Marks the numbers from `first` to `last`.
     pub(crate) fn range(first: usize, last: usize) -> Closing {
         let first = first.min(NUMBERS);
         let numbers = first..last.saturating_add(1).clamp(first, NUMBERS);
@@ -144,7 +142,7 @@ fn is_closing(fd: i32) -> bool {
     at(&PROCESS.closing, fd).is_some_and(marks::any)
 }
 
-/// May a receive be taken to find nothing, without an attempt?
+/// Answer to whether a receive may be taken to find nothing, without an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Trust {
     #[default]
@@ -156,46 +154,46 @@ pub(crate) enum Trust {
 /// The persistent registration of a number in one ring's poll set.
 #[derive(Debug, Default)]
 pub(crate) struct Registration {
-    /// Events that the number is registered for; 0: it is not registered.
+    /// Events that the number is registered for; 0: not registered.
     events: u32,
-    /// What the last event said; before the first, that something may be there.
+    /// Events last reported; before the first event, those that may be there.
     pub(crate) seen: u32,
-    /// A receive would find nothing, unless an event comes.
+    /// Set if a receive would find nothing, unless an event comes.
     pub(crate) empty: bool,
     pub(crate) trust: Trust,
-    /// epoll knew the number's file since a request last began to wait there.
+    /// Set if epoll knew the number's file since a request last began to wait there.
     checked: bool,
-    /// Requests that wait there, the last to be armed last.
+    /// Requests that wait there, in the order in which they were armed.
     pub(crate) waiters: Vec<ReqId>,
-    /// The descriptor, where it is the engine's: it is registered as long as a request waits.
+    /// The descriptor, if it is the engine's: registered as long as a request waits.
     duplicate: Option<Arc<InternalFd>>,
 }
 
-/// The number that event data names, if it names one.
+/// Returns the number that event data names, if any.
 pub(crate) fn number(data: u64) -> Option<i32> {
     (data & 0xffff_ffff == TAG).then_some((data >> 32) as i32)
 }
 
 impl PollSet {
-    /// The persistent registration of `fd`.
+    /// Returns the persistent registration of `fd`.
     pub(crate) fn registration(&mut self, fd: i32) -> Option<&mut Registration> {
         let at = usize::try_from(fd).ok()?;
         self.registrations.get_mut(at).filter(|s| s.events != 0)
     }
 
-    /// May `fd` be registered?
+    /// Returns whether `fd` may be registered.
     pub(crate) fn may_register(&self, fd: i32) -> bool {
         at(&PROCESS.registered, fd).is_some() && !is_closing(fd) && self.is_not_armed(fd)
     }
 
-    /// Is `fd` registered in this set?
+    /// Returns whether `fd` is registered in this set.
     pub(super) fn is_registered(&self, fd: i32) -> bool {
         usize::try_from(fd)
             .is_ok_and(|fd| self.registrations.get(fd).is_some_and(|s| s.events != 0))
     }
 
-    /// `id` waits under `fd` for `events`; false if it cannot, because the number is being closed.
-    /// `absent`: just now the events were not there.
+    /// Makes `id` wait under `fd` for `events`; false if the number is being closed. `absent`: the
+    /// events were not there just now.
     ///
     /// # Errors
     /// `EPERM` for a file that cannot be polled; `EBADF`, `ENOMEM`, `ENOSPC`.
@@ -215,7 +213,7 @@ impl PollSet {
         Ok(true)
     }
 
-    /// `id` waits under `fd`, which is registered.
+    /// Adds `id` to the waiters of `fd`, which is registered.
     fn join(&mut self, fd: i32, id: ReqId) {
         let s = &mut self.registrations[fd as usize];
         s.waiters.push(id);
@@ -224,11 +222,10 @@ impl PollSet {
         self.armed += 1;
     }
 
-    /// All of `ids` go on under one duplicate of what they waited for; false if that cannot be
-    /// registered.
+    /// Makes all of `ids` wait under one duplicate of their file; false if it cannot be registered.
     ///
     /// # Errors
-    /// As [`Self::register`].
+    /// Those of [`Self::register`].
     pub(crate) fn go_on(
         &mut self,
         dup: &Arc<InternalFd>,
@@ -247,7 +244,7 @@ impl PollSet {
     /// Registers `fd`; false if it is being closed.
     ///
     /// # Errors
-    /// As [`Self::register`].
+    /// Those of [`Self::register`].
     pub(crate) fn begin(&mut self, fd: i32, events: u32) -> Result<bool> {
         let (at, events) = (fd as usize, with_end(events) | EPOLLET);
         let (registered, closing) = (&PROCESS.registered[at], &PROCESS.closing[at]);
@@ -273,7 +270,8 @@ impl PollSet {
         Ok(true)
     }
 
-    /// A request waits on under `fd`, perhaps for other events. `absent`: as in [`Self::register`].
+    /// Makes a request wait again under `fd`, perhaps for other events. `absent`: as in
+    /// [`Self::register`].
     ///
     /// # Errors
     /// `EBADF`, `ENOENT`, `ENOMEM`.
@@ -288,7 +286,7 @@ impl PollSet {
         Ok(())
     }
 
-    /// `id` waits under `fd` no more.
+    /// Removes `id` from the waiters of `fd`.
     pub(crate) fn remove_waiter(&mut self, fd: i32, id: ReqId) {
         self.armed -= 1;
         let Some(s) = self.registration(fd) else { return };
@@ -298,7 +296,7 @@ impl PollSet {
         }
     }
 
-    /// A request that waits under `fd` is armed anew: it becomes the last in order.
+    /// Moves `id`, which waits under `fd` and is armed anew, to the end of the order.
     pub(crate) fn armed_anew(&mut self, fd: i32, id: ReqId) {
         let Some(s) = self.registration(fd) else { return };
         if let Some(at) = s.waiters.iter().position(|w| *w == id) {
@@ -306,8 +304,9 @@ impl PollSet {
         }
     }
 
-    /// Numbers on which a request waits and whose file epoll does not know: they were closed, and
-    /// no entry point saw it. Asks once for each number since a request last began to wait there.
+    /// Returns numbers on which a request waits and whose file epoll does not know: they were
+    /// closed unseen by the entry points. Asks once for each number since a request last began to
+    /// wait there.
     pub(crate) fn lost(&mut self) -> Vec<i32> {
         let mut lost = Vec::new();
         if !core::mem::take(&mut self.unchecked) {
@@ -327,7 +326,7 @@ impl PollSet {
         lost
     }
 
-    /// Takes `fd` out of the set; answers with its waiters.
+    /// Takes `fd` out of the set; returns its waiters.
     pub(crate) fn unregister(&mut self, fd: i32) -> Vec<ReqId> {
         let Some(s) = self.registration(fd).map(core::mem::take) else { return Vec::new() };
         let _ = self.ctl(epoll::EPOLL_CTL_DEL, fd, 0, 0);
@@ -337,8 +336,8 @@ impl PollSet {
     }
 }
 
-/// Whoever waits for input is told of the end, too, and of urgent data, as retries are
-/// (`io_arm_poll_handler`).
+/// Adds the end of input to the events of a request that waits for input, and urgent data to those
+/// of all, as retries do (`io_arm_poll_handler`).
 fn with_end(events: u32) -> u32 {
     let end = if events & IN != 0 { EPOLLRDHUP } else { 0 };
     events & !(EPOLLONESHOT | EPOLLET) | end | EPOLLPRI

@@ -1,16 +1,16 @@
-//! The poll set: an epoll instance per ring. Runs on whoever drives the ring; only `wait` may
-//! block.
+//! The poll set: an epoll instance per ring. Runs on the thread that drives the ring; only `wait`
+//! may block.
 //!
-//! epoll knows a file by the number that it was added under. Of the requests that wait for a file,
-//! one at a time is registered under the file's own number: the program's, or that of its slot in
-//! the table of registered files. An event disarms the registration (one-shot) and leaves it in the
-//! set, so that the next request there only changes it (EPOLL_CTL_MOD), a fifth of what adding and
-//! removing cost. It keeps no file open: with the last descriptor of its file it goes. The other
-//! requests, and those that stay armed after an event, are registered under a duplicate each.
+//! epoll knows a file by the number that it was added under. One of the requests that wait for a
+//! file is registered under the file's own number: the program's, or that of its slot in the table
+//! of registered files. An event disarms the registration (one-shot) and leaves it in the set, so
+//! that the next request only changes it (EPOLL_CTL_MOD), at a fifth of the cost of adding and
+//! removing. The registration keeps no file open: it goes with the last descriptor of its file. The
+//! other requests, and those that stay armed after an event, are registered under a duplicate each.
 //!
-//! The program may close its number, and open another file under it. Then the kernel knows no such
-//! registration, and a fresh one is made; the earlier request goes on under the old file. A
-//! registration that is left armed by that names a request that is no more, and says so once.
+//! The program may close its number, and open another file under it. Then the kernel does not know
+//! the registration, and a new one is made; the earlier request goes on under the old file. A
+//! registration left armed that way names a request that no longer exists, and reports it once.
 //!
 //! The ring's wake eventfd is in the set, too, under data 0: signalling it ends a wait.
 
@@ -34,10 +34,10 @@ use softring_uapi::errno::{Errno, Result};
 /// Events taken from the set at once.
 pub(crate) const BATCH: usize = 64;
 
-/// The bits of a mask that mean events.
+/// Bits of a mask that mean events.
 pub(crate) const EVENTS: u32 = 0x27ff;
 
-/// The words that the poll set wants for a request's.
+/// Returns the epoll events of a request's events.
 pub(crate) const fn epoll_events(events: u32) -> u32 {
     let how = if events & EPOLLONESHOT != 0 { EPOLLONESHOT } else { EPOLLET };
     events & (EVENTS & !EPOLLNVAL) | how
@@ -49,13 +49,13 @@ enum OneShot {
     /// The number is not in the set.
     #[default]
     Absent,
-    /// A request waits for it.
+    /// A request waits for the number.
     Armed,
-    /// An event has disarmed it; the number is still in the set.
+    /// An event has disarmed the registration; the number is still in the set.
     Disarmed,
 }
 
-/// What ends a wait on a poll set; it may outlive the set.
+/// The eventfd that ends a wait on a poll set; it may outlive the set.
 #[derive(Clone, Debug)]
 pub(crate) struct WakeFd(Arc<InternalFd>);
 
@@ -75,7 +75,7 @@ impl WakeFd {
         self.0.as_fd()
     }
 
-    /// Forgets earlier signals.
+    /// Clears earlier signals.
     pub(crate) fn clear(&self) {
         let mut buf = [0u8; 8];
         let _ = softring_host::os::io::read(&*self.0, &mut buf);
@@ -92,22 +92,22 @@ impl WakeFd {
 #[derive(Debug)]
 pub(crate) struct PollSet {
     instance: Instance,
-    /// Signalled by aio completions; edge-triggered, so that nobody need read it.
+    /// The eventfd that aio completions signal; edge-triggered, so that it need not be read.
     aio: Option<InternalFd>,
-    /// Tells of steps of the clock; edge-triggered as well.
+    /// The timer that reports steps of the clock; edge-triggered as well.
     pub(super) clock: Option<InternalFd>,
     pub(super) armed: u32,
     /// Registrations by number.
     pub(super) registrations: Vec<Registration>,
-    /// Somebody came to wait on one of those since they were last checked.
+    /// Set if a request began to wait on a registration since the last check.
     pub(super) unchecked: bool,
-    /// One-shots by number; those beyond [`ONE_SHOTS_MAX`] are only ever a request's own.
+    /// One-shots by number; those from [`ONE_SHOTS_MAX`] on are only a request's own.
     one_shots: Vec<OneShot>,
-    /// The kernel tells whether two numbers mean the same open file.
+    /// Set if the kernel can tell whether two numbers mean the same open file.
     pub(crate) compares: bool,
 }
 
-/// epoll_event data of the aio eventfd; no request is named so.
+/// epoll_event data of the aio eventfd; no request has this name.
 pub(crate) const AIO_DATA: u64 = u64::MAX;
 
 impl PollSet {
@@ -117,7 +117,7 @@ impl PollSet {
         Ok(Self::of(Instance::new()?))
     }
 
-    /// A set without a descriptor.
+    /// Creates a set without a descriptor.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn of_tokens() -> Self {
         Self::of(Instance::List(super::epoll::list::List::default()))
@@ -134,12 +134,12 @@ impl PollSet {
         self.instance.fd()
     }
 
-    /// As [`Self::fd`]; -1 where there is none.
+    /// Returns the number of [`Self::fd`]; -1 if there is none.
     pub(crate) fn number(&self) -> i32 {
         self.instance.number()
     }
 
-    /// The list that tests have in place of epoll.
+    /// Returns the list that tests use in place of epoll.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn list(&self) -> Option<&super::epoll::list::List> {
         match &self.instance {
@@ -148,7 +148,7 @@ impl PollSet {
         }
     }
 
-    /// Requests in the set.
+    /// Returns the number of requests in the set.
     pub(crate) fn armed(&self) -> u32 {
         self.armed
     }
@@ -158,7 +158,7 @@ impl PollSet {
         self.instance.ctl(op, fd, &ev)
     }
 
-    /// Can `fd` be polled?
+    /// Returns whether `fd` can be polled.
     pub(crate) fn takes(&self, fd: i32) -> bool {
         let added = self.ctl(epoll::EPOLL_CTL_ADD, fd, 0, 0);
         if added.is_ok() {
@@ -180,26 +180,26 @@ impl PollSet {
         self.one_shots[at] = one_shot;
     }
 
-    /// The one-shot registration of `fd` is gone.
+    /// Forgets the one-shot registration of `fd`.
     pub(super) fn forget_one_shot(&mut self, fd: i32) {
         if self.one_shot(fd) != OneShot::Absent {
             self.set_one_shot(fd, OneShot::Absent);
         }
     }
 
-    /// May a one-shot request be registered under the number that its file has anyway?
+    /// Returns whether a one-shot request may be registered under the file's own number.
     pub(crate) fn is_free(&self, fd: i32) -> bool {
         let known = usize::try_from(fd).is_ok_and(|fd| fd < ONE_SHOTS_MAX);
         known && self.one_shot(fd) != OneShot::Armed && !self.is_registered(fd)
     }
 
-    /// Is no one-shot request registered under `fd`?
+    /// Returns whether no one-shot request is armed under `fd`.
     pub(super) fn is_not_armed(&self, fd: i32) -> bool {
         self.one_shot(fd) != OneShot::Armed
     }
 
-    /// Waits for `events` in the name of `id`: under the number `at` if there is one, still means
-    /// the file of `own`, and takes it; else under `own`. Answers under which.
+    /// Waits for `events` in the name of `id`: under the number `at`, if it is given, free, and
+    /// still means the file of `own`; else under `own`. Returns the number used.
     ///
     /// # Errors
     /// `EPERM` for a file that cannot be polled; `EEXIST` if another request is registered under
@@ -230,7 +230,7 @@ impl PollSet {
             Err(Errno::ENOENT) if one_shot == OneShot::Disarmed => {
                 self.ctl(epoll::EPOLL_CTL_ADD, fd, events, data)?;
             }
-            // It meant this file before another.
+            // The number meant this file once, and another since.
             Err(Errno::EEXIST) if self.is_free(fd) => {
                 self.ctl(epoll::EPOLL_CTL_MOD, fd, events, data)?;
             }
@@ -241,17 +241,17 @@ impl PollSet {
         Ok(())
     }
 
-    /// Do both numbers mean the same open file?
+    /// Returns whether both numbers mean the same open file.
     fn same(&mut self, at: i32, own: i32) -> bool {
         let same = if at == own { Some(true) } else { sys::same_open_file(at, own) };
         self.compares &= same.is_some();
         same == Some(true)
     }
 
-    /// Waits again, for other events or under a new name; answers under which number.
+    /// Waits again, for other events or under a new name; returns the number used.
     ///
     /// # Errors
-    /// As [`Self::add`]; then the request is not registered any more.
+    /// Those of [`Self::add`]; then the request is not registered any more.
     pub(crate) fn modify(&mut self, at: i32, own: i32, events: u32, id: ReqId) -> Result<i32> {
         let done = self.ctl(epoll::EPOLL_CTL_MOD, at, events, id.to_u64());
         if done.is_ok() && self.same(at, own) {
@@ -274,7 +274,7 @@ impl PollSet {
         self.set_one_shot(fd, OneShot::Absent);
     }
 
-    /// An event has disarmed the registration of `fd`: leaves it for the next request.
+    /// Leaves the registration of `fd`, disarmed by an event, for the next request.
     pub(crate) fn leave(&mut self, fd: i32) {
         if self.one_shot(fd) != OneShot::Armed {
             return self.del(fd);
@@ -283,7 +283,7 @@ impl PollSet {
         self.armed -= 1;
     }
 
-    /// The eventfd that aio completions signal, in the set from now on.
+    /// Returns the eventfd that aio completions signal, adding it to the set if needed.
     pub(crate) fn aio_fd(&mut self) -> Option<i32> {
         if self.aio.is_none() {
             let fd = substitute::eventfd().ok()?;
@@ -304,14 +304,14 @@ impl PollSet {
         self.instance.wake()
     }
 
-    /// Forgets earlier signals.
+    /// Clears earlier signals.
     pub(crate) fn clear_wake(&self) {
         self.instance.wake().clear();
     }
 }
 
-/// Waits on a poll set without holding its ring's lock: for `timeout_ns` at most (`None`: for
-/// ever), under `sigmask`.
+/// Waits on a poll set without its ring's lock, for at most `timeout_ns` (`None`: for ever), under
+/// `sigmask`.
 ///
 /// # Errors
 /// `EINTR` when a signal came.
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(softring_host::calls::files::dup2(other, n), Ok(n as usize));
     }
 
-    /// The requests that are told something now.
+    /// Returns the requests that have an event now.
     fn told(set: &PollSet) -> Vec<u64> {
         let mut buf = [epoll_event::default(); BATCH];
         let n = wait(set.fd().as_raw_fd(), &mut buf, Some(0), None).unwrap();
@@ -371,7 +371,7 @@ mod tests {
         set.del(number);
         assert_eq!((set.armed(), told(&set).len()), (0, 0));
 
-        // Of another file, the number is not taken for that of `own`.
+        // The number means another file than `own`, and is not used.
         become_file(n, r2.as_raw_fd());
         assert_eq!(set.add(Some(n), number, IN_ONCE, id(4)), Ok(number));
         assert_eq!(told(&set), [4]);
@@ -384,11 +384,11 @@ mod tests {
         assert_eq!(told(&set), [6]);
         set.leave(n);
 
-        // The first file again, whose registration is still there.
+        // The number means the first file again, whose registration is still there.
         become_file(n, own.as_raw_fd());
         assert_eq!(set.add(Some(n), number, IN_ONCE, id(7)), Ok(n));
         assert_eq!(told(&set), [7]);
-        // What meanwhile means another goes on under its own.
+        // The number means another file by now, so the request goes on under its own.
         become_file(n, r2.as_raw_fd());
         assert_eq!(set.modify(n, number, IN_ONCE, id(8)), Ok(number));
         assert_eq!(told(&set), [8]);

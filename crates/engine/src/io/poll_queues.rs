@@ -1,8 +1,8 @@
-//! Disks that have poll queues: the kernel's own polled rings work on no other.
+//! Disks that have poll queues: the kernel's own polled rings work only on these.
 //!
-//! Since Linux 6.11 a polled read or write of a disk without them is EOPNOTSUPP; that shows only
-//! when the ring is in use, and no setup refuses it. A disk gets its queues when its driver is
-//! loaded (`nvme.poll_queues=N`), so most have none.
+//! Since Linux 6.11 a polled read or write of a disk without poll queues fails with EOPNOTSUPP;
+//! setup does not refuse it, so a program sees this only in use. A disk gets poll queues when its
+//! driver is loaded (`nvme.poll_queues=N`), so most disks have none.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,8 +11,8 @@ use softring_host::files::names_in;
 use softring_host::sys::proc_text;
 use softring_uapi::version::Release;
 
-/// Each disk of this machine, by name, and whether it has poll queues (`queue/io_poll`). Empty
-/// where sysfs does not tell.
+/// Returns the disks of this machine by name, and whether each has poll queues (`queue/io_poll`).
+/// Empty if sysfs does not tell.
 pub fn disks() -> Vec<(String, bool)> {
     disks_in("/sys/block")
 }
@@ -27,12 +27,12 @@ fn disks_in(folder: &str) -> Vec<(String, bool)> {
     disks
 }
 
-/// Is it known that no disk here can be polled by the kernel?
+/// Returns whether sysfs lists disks here, and the kernel can poll none of them.
 pub(crate) fn nothing_polls() -> bool {
     none_polls(&disks())
 }
 
-/// Does the kernel refuse to poll every disk here? Before Linux 6.11 it does polled I/O on any.
+/// Returns whether the kernel refuses to poll every disk here. Before Linux 6.11 it polls any.
 pub fn refuses() -> bool {
     softring_host::substitute::release() >= Release(6, 11) && nothing_polls()
 }
@@ -46,7 +46,8 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A folder as sysfs has it, with what each disk tells of its queues; none: it does not.
+    /// Returns the disks of a folder like sysfs's, with the text of each disk's `io_poll`; `None`:
+    /// no such file.
     fn told(polls: &[(&str, Option<&str>)]) -> Vec<(String, bool)> {
         let sys = std::env::temp_dir().join(format!("poll-queues-{}", std::process::id()));
         for (name, io_poll) in polls {

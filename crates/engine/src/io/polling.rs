@@ -1,5 +1,5 @@
-//! A policy at work: what [`Hybrid`] decides on, with clocks, devices and the machine's load; and
-//! what of it is the process's, the cost of a timer and a policy that the user forces.
+//! A policy at work: [`Hybrid`] with clocks, devices and the machine's load. Per process: the cost
+//! of a timer, and a policy that the user forces.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
@@ -14,25 +14,25 @@ use softring_host::time::{Clock, cpu_time};
 use softring_uapi::aio::{IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, iocb};
 use softring_uapi::errno::Result;
 
-/// Sleeps measured before the first ring of its kind is used, and how long each is, in ns.
+/// Sleeps measured before the first ring of its kind is used, and the length of each, in ns.
 const TRIALS: usize = 6;
 const TRIAL_NS: u64 = 20_000;
 /// Polls in a row between two readings of the clock.
 pub(crate) const POLLS: u32 = 64;
-/// The processor time of one sleep in so many is measured.
+/// One sleep in this many has its processor time measured.
 const COST_EVERY: u32 = 16;
 
-/// Every ring waits by this policy from now on, polled or not.
+/// Forces the policy on every ring, polled or not.
 pub fn force(policy: Policy) {
     PROCESS.flags.forced.store(policy as u8 + 1, Relaxed);
 }
 
-/// The policy that is forced on all rings.
+/// Returns the policy that is forced on all rings.
 pub(crate) fn forced() -> Option<Policy> {
     Policy::ALL.into_iter().find(|p| *p as u8 + 1 == PROCESS.flags.forced.load(Relaxed))
 }
 
-/// One sleep of `ns`: how late it ended, and the processor time that it took, in ns.
+/// Sleeps `ns` once; returns the lateness of its end and the processor time it took, in ns.
 pub(crate) fn trial(ns: u64) -> (u64, u64) {
     let spent = cpu_time();
     let until = Clock::Monotonic.now() + ns;
@@ -41,28 +41,29 @@ pub(crate) fn trial(ns: u64) -> (u64, u64) {
     (late, cpu_time().saturating_sub(spent))
 }
 
-/// What sleeps of `ns` cost the calling thread, tried a few times: a tenth of a millisecond or so.
+/// Measures the cost of sleeps of `ns` on the calling thread by a few trials: about a tenth of a
+/// millisecond.
 pub(crate) fn try_timer(ns: u64) -> Timer {
     let tried: [(u64, u64); TRIALS] = core::array::from_fn(|_| trial(ns));
     let mut cpu = tried.map(|t| t.1);
     cpu.sort_unstable();
-    // The first sleeps find their code and data far away.
+    // Drop the first sleep: its code and data are not cached.
     Timer::measured(&tried.map(|t| t.0)[1..], cpu[TRIALS / 2])
 }
 
-/// The same, with the timer that a [`SignalScope`] sleeps with.
+/// Measures the cost of sleeps with the timer slack of a [`SignalScope`].
 pub fn try_idle_sleep(ns: u64) -> Timer {
     let mut signals = SignalScope::default();
     signals.idle_sleeps();
     try_timer(ns)
 }
 
-/// What a sleep costs, once per process.
+/// Returns the cost of a sleep, measured once per process.
 fn timer() -> Timer {
     *PROCESS.kernel.timer.get_or_init(|| try_idle_sleep(TRIAL_NS))
 }
 
-/// Runnable threads of the machine: the fourth field of proc_loadavg(5).
+/// Returns the number of runnable threads of the machine: the fourth field of proc_loadavg(5).
 fn runnable() -> Option<u32> {
     let fd = PROCESS.loadavg.get()?.as_ref()?;
     let mut buf = [0u8; 64];
@@ -76,15 +77,15 @@ fn load() -> Load {
     Load { runnable: runnable().unwrap_or(0), cpus }
 }
 
-/// The device that a descriptor's file is on. Remembered by number, so it can be that of a file
-/// closed meanwhile: then one estimate is off for a while, and nothing else.
+/// Devices of descriptors' files, by number. An entry can be of a file closed meanwhile: then one
+/// estimate is off for a while, and nothing else.
 #[derive(Debug, Default)]
 struct Devices {
     entries: [(i32, u32, u64); 16],
 }
 
 impl Devices {
-    /// Looked up anew after so many uses.
+    /// Uses after which an entry is looked up anew.
     const USES: u32 = 1024;
 
     fn of(&mut self, fd: i32) -> u64 {
@@ -110,15 +111,15 @@ fn device(fd: i32) -> u64 {
 pub(crate) struct Polling {
     pub(crate) hybrid: Hybrid,
     devices: Devices,
-    /// Polls to make before the clock is asked again.
+    /// Polls to make before the clock is read again.
     polls_left: u32,
     idle_sleeps: u32,
-    /// The thread's processor time when a sleep began that is measured.
+    /// The thread's processor time at the begin of a sleep that is measured.
     spent: Option<u64>,
 }
 
 impl Polling {
-    /// For `room` requests in flight.
+    /// Creates an estimator for `room` requests in flight.
     pub(crate) fn new(policy: Policy, room: u32) -> Box<Polling> {
         if policy == Policy::Adaptive {
             PROCESS.loadavg.get_or_init(|| {
@@ -137,42 +138,42 @@ impl Polling {
         })
     }
 
-    /// The kernel's aio has taken an iocb.
+    /// Registers an iocb that the kernel's aio has taken.
     pub(crate) fn issued(&mut self, cb: &iocb, now: u64) -> Ticket {
         let op = cb.aio_lio_opcode;
         let vector = matches!(op, IOCB_CMD_PREADV | IOCB_CMD_PWRITEV);
-        // Of a vector only the parts are known here.
+        // Of a vector only the number of parts is known here.
         let bytes = if vector { cb.aio_nbytes.saturating_mul(4096) } else { cb.aio_nbytes };
         let device = self.devices.of(cb.aio_fildes.cast_signed());
         let write = matches!(op, IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV);
         self.hybrid.issued(Key::new(device, write, bytes), now)
     }
 
-    /// A wait begins.
+    /// Begins a wait.
     pub(crate) fn begin(&mut self) {
         self.hybrid.begin();
         self.polls_left = 0;
     }
 
-    /// Is it too early to read the clock again? Counts the polls until then.
+    /// Returns whether it is too early to read the clock again, and counts the polls until then.
     pub(crate) fn too_early(&mut self) -> bool {
         let early = self.polls_left > 0;
         self.polls_left -= u32::from(early);
         early
     }
 
-    /// The sleep that [`Self::next_sleep`] has answered was not taken, or one for something else
-    /// was that ended sooner (`slept`).
+    /// Cancels the sleep that [`Self::next_sleep`] returned: it was not taken, or another sleep
+    /// ended sooner (`slept`).
     pub(crate) fn cancel(&mut self, slept: bool) {
         self.spent = None;
         self.hybrid.cancel(slept, Clock::Monotonic.now());
     }
 
-    /// A poll has found nothing, or too little: the sleep to take now, or [`IdleSleep::BLOCK`];
-    /// none: poll again.
+    /// Returns the sleep to take after a poll that found too little, or [`IdleSleep::BLOCK`];
+    /// `None`: poll again.
     ///
     /// # Errors
-    /// EINTR when a signal waits for the thread.
+    /// EINTR if a signal is pending for the thread.
     pub(crate) fn next_sleep(&mut self, signals: &mut SignalScope) -> Result<Option<IdleSleep>> {
         if self.too_early() {
             return Ok(None);
@@ -200,7 +201,7 @@ impl Polling {
         }
     }
 
-    /// The sleep is over.
+    /// Ends a sleep.
     pub(crate) fn woke(&mut self, early: bool) {
         if let Some(before) = self.spent.take() {
             self.hybrid.timer.cost(cpu_time().saturating_sub(before));
@@ -210,7 +211,7 @@ impl Polling {
 }
 
 impl Polling {
-    /// An event was found; all events of one poll have one time.
+    /// Registers an event that was found; all events of one poll have the same time.
     pub(crate) fn seen(&mut self, ticket: Ticket, now: &mut Option<u64>) {
         if ticket != Ticket::NONE {
             let now = *now.get_or_insert_with(|| Clock::Monotonic.now());

@@ -1,7 +1,8 @@
-//! Does the kernel tell how many futex waiters FUTEX_CMP_REQUEUE has moved? gVisor's moves them,
-//! and counts only those that it has woken.
+//! Test of whether the kernel reports the futex waiters that FUTEX_CMP_REQUEUE has moved. gVisor
+//! moves them, and counts only those that it has woken.
 //!
-//! Runs on: whoever asks first, who moves a thread made for that from one word to another.
+//! Runs on: the first thread that asks, which moves a thread created for this from one word to
+//! another.
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -16,7 +17,8 @@ const UNKNOWN: u32 = 0;
 const TELLS: u32 = 1;
 const SILENT: u32 = 2;
 
-/// Asked once per process. Two that ask at once find the same.
+/// Returns whether the kernel reports moved waiters; tested once per process. Two concurrent tests
+/// find the same.
 pub(super) fn tells() -> bool {
     let known = &PROCESS.kernel.requeue_tells;
     if known.load(Relaxed) == UNKNOWN {
@@ -25,7 +27,7 @@ pub(super) fn tells() -> bool {
     known.load(Relaxed) == TELLS
 }
 
-/// True also where no thread can be had.
+/// Runs the test. True also if no thread can be created.
 fn try_it() -> bool {
     let words = Arc::new([const { AtomicU32::new(0) }; 2]);
     let theirs = words.clone();

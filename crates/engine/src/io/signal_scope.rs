@@ -1,16 +1,16 @@
-//! What a thread changes of itself while it polls, and puts back when it is through: it spins with
-//! signals blocked, and sleeps with a timer that fires when it is set to.
+//! Changes that a thread makes to itself while it polls, and undoes when it is through: it spins
+//! with signals blocked, and sleeps with the least timer slack.
 //!
 //! A signal whose handler ran between two polls would leave no trace, and the wait would go on as
-//! if it had not come. So spinning blocks signals and asks for pending ones now and then; sleeps
-//! are taken under the program's own mask, and end with EINTR. A pending signal is handled before
-//! the wait answers EINTR: one that nobody handles ends no wait.
+//! if the signal had not come. So spinning blocks signals and checks for pending ones now and then;
+//! sleeps run under the program's own mask, and end with EINTR. A pending signal is handled before
+//! the wait fails with EINTR: an ignored signal ends no wait.
 //!
-//! Handlers that run between calls only ([`handlers`](softring_host::handlers)) are no concern of
-//! the rest. Another one that runs inside a sleep may enter the same ring: it takes over what its
-//! thread sleeps for ([`Ctx::supersede`](crate::ring::ctx::Ctx::supersede)). One that runs while
-//! its thread is in the middle of something, under a lock, cannot, and is answered EINTR. That
-//! happens to one call of a program: those that follow block signals from beginning to end, but for
+//! Handlers that run only between calls ([`handlers`](softring_host::handlers)) are not affected by
+//! any of this. Another handler that runs inside a sleep may enter the same ring: it takes over the
+//! events that its thread sleeps for ([`Ctx::supersede`](crate::ring::ctx::Ctx::supersede)). A
+//! handler that interrupts its thread elsewhere, under a lock, cannot enter, and gets EINTR. That
+//! happens to one call of a program: later calls block signals from beginning to end except in
 //! their sleeps, which costs two system calls each.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -21,21 +21,21 @@ use softring_host::signal::BlockAll;
 use softring_host::{sys, user};
 use softring_uapi::errno::{Errno, Result};
 
-/// How often a thread that spins asks for pending signals, in ns.
+/// Interval at which a spinning thread checks for pending signals, in ns.
 const ASK_EVERY: u64 = 100_000;
-/// The default slack, 50 µs, is as long as many a sleep.
+/// Timer slack of sleeps, in ns. The default slack, 50 µs, is as long as many a sleep.
 const SLACK_NS: usize = 1;
 
-/// Where the program has the signal mask of a wait.
+/// Location of the signal mask that a wait gives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sigset {
-    /// 0: it asks for none.
+    /// Address; 0: no mask.
     pub(crate) at: u64,
     pub(crate) size: usize,
 }
 
 impl Sigset {
-    /// The mask (`set_user_sigmask`).
+    /// Reads the mask (`set_user_sigmask`).
     ///
     /// # Errors
     /// `EINVAL`, `EFAULT`.
@@ -48,7 +48,7 @@ impl Sigset {
     }
 }
 
-/// See the module.
+/// State of a signal scope; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct SignalScope {
     /// The program's signal mask, while another is in force.
@@ -61,10 +61,10 @@ pub(crate) struct SignalScope {
 }
 
 impl SignalScope {
-    /// A call of the program's begins.
+    /// Begins a call of the program's.
     ///
     /// # Errors
-    /// EINTR in a handler that has interrupted another one where it cannot be.
+    /// EINTR in a handler that has interrupted another call where it cannot enter.
     #[inline]
     pub(crate) fn new(call: &Call) -> Result<SignalScope> {
         let mut signals = SignalScope::default();
@@ -84,15 +84,15 @@ impl SignalScope {
         self.blocked.get_or_insert_with(BlockAll::begin);
     }
 
-    /// The program wants to wait under a mask of its own ([`handlers::waits_under`]).
+    /// Sets the mask that the program wants to wait under ([`handlers::waits_under`]).
     pub(crate) fn wait_under(&mut self, mask: Option<u64>) {
         self.under = mask;
     }
 
-    /// The thread goes on spinning.
+    /// Continues spinning.
     ///
     /// # Errors
-    /// EINTR if a signal waits for it.
+    /// EINTR if a signal is pending for the thread.
     pub(crate) fn spins(&mut self, now: u64) -> Result<()> {
         if self.blocked.is_none() {
             self.blocks();
@@ -105,8 +105,8 @@ impl SignalScope {
         self.heeds()
     }
 
-    /// Has a signal come that may end the wait, and is kept back? Then the caller lets go of its
-    /// locks, and has it handled ([`Self::handle_signals`]).
+    /// Checks for a blocked signal that may end the wait. On EINTR the caller releases its locks,
+    /// and has the signal handled ([`Self::handle_signals`]).
     ///
     /// # Errors
     /// EINTR.
@@ -118,7 +118,7 @@ impl SignalScope {
         if sys::pending_signals() & !mask == 0 { Ok(()) } else { Err(Errno::EINTR) }
     }
 
-    /// Has the signals handled that are kept back. Those that are ignored end no wait.
+    /// Has the blocked signals handled. Ignored signals end no wait.
     ///
     /// # Errors
     /// EINTR if a handler ran.
@@ -131,8 +131,8 @@ impl SignalScope {
         sys::handle_signals(mask)
     }
 
-    /// The thread goes to sleep, and is to wake in time. Signals come through in the sleep itself
-    /// only: then what the sleep has brought is all there when a handler runs.
+    /// Prepares for sleep with the least timer slack. Signals come through only in the sleep
+    /// itself: all events of the sleep are there when a handler runs.
     pub(crate) fn idle_sleeps(&mut self) {
         self.blocks();
         if self.slack.is_none() {
@@ -141,7 +141,7 @@ impl SignalScope {
         }
     }
 
-    /// The mask to sleep under, if that is not the one in force.
+    /// Returns the mask to sleep under, if that is not the one in force.
     pub(crate) fn mask(&self) -> Option<u64> {
         self.under.or(self.blocked.as_ref().map(BlockAll::before))
     }

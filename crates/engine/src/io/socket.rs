@@ -1,5 +1,4 @@
-//! What kind of socket a descriptor is, as far as sending and receiving must know, and whether
-//! there is more to receive.
+//! Kinds of sockets, as far as sending and receiving must know them, and tests for more to receive.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -25,7 +24,7 @@ const SOCK_SEQPACKET: i32 = 5;
 const IPPROTO_TCP: i32 = 6;
 const IPPROTO_UDP: i32 = 17;
 const TCP_INFO: u32 = 11;
-/// TCP_ESTABLISHED, and the states of who has ended its own direction alone.
+/// TCP_ESTABLISHED, and the states in which only this side has ended its direction.
 const OPEN: [u8; 3] = [1, 4, 5];
 const CLOSED: u8 = 7;
 /// Flags of send(2) and recv(2).
@@ -36,14 +35,14 @@ pub(crate) const MSG_DONTWAIT: u32 = 0x40;
 pub(crate) const MSG_WAITALL: u32 = 0x100;
 pub(crate) const MSG_ERRQUEUE: u32 = 0x2000;
 pub(crate) const MSG_NOSIGNAL: u32 = 0x4000;
-/// The flag for programs of 32 bits; their system calls alone may be given it.
+/// The flag for 32-bit programs; only their own system calls may pass it.
 pub(crate) const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
 
 pub(crate) const POLLRDHUP: i16 = 0x2000;
 pub(crate) const POLLERR: i16 = 8;
 
-/// Has the peer of a TCP socket not ended its direction (`SOCK_DONE`)? A connection that was
-/// refused has no peer that could have.
+/// Returns whether the peer of a TCP socket has not ended its direction (`SOCK_DONE`). A refused
+/// connection has no peer that could have.
 fn peer_goes_on(fd: i32) -> bool {
     // `struct tcp_info` begins with the state; the last word here is `tcpi_bytes_received`, which
     // counts a FIN.
@@ -64,16 +63,16 @@ pub(crate) enum Socket {
     Other,
 }
 
-/// The places here, plus one, are what is remembered.
+/// Sockets in the order of their remembered values, which start at 1.
 const ALL: [Socket; 4] = [Socket::Tcp, Socket::Udp, Socket::UnixStream, Socket::Other];
 
-/// An option of SOL_SOCKET.
+/// Reads an option of SOL_SOCKET.
 pub(crate) fn option(fd: i32, name: u32) -> Option<i32> {
     sys::socket_option(fd, SOL_SOCKET, name).ok()
 }
 
 impl Socket {
-    /// What `fd` is. Remembered where every close of that number is reported.
+    /// Returns the kind of `fd`. Remembered if every close of that number is reported.
     pub(crate) fn of(fd: i32) -> Socket {
         let known = slot(fd).map_or(0, |s| s.load(Relaxed));
         if let Some(socket) = usize::from(known).checked_sub(1).and_then(|i| ALL.get(i)) {
@@ -89,7 +88,7 @@ impl Socket {
         socket
     }
 
-    /// The same, without what is remembered.
+    /// Queries the kind of `fd`, ignoring what is remembered.
     pub(crate) fn ask(fd: i32) -> Socket {
         match option(fd, SO_DOMAIN) {
             Some(AF_INET | AF_INET6) => match option(fd, SO_PROTOCOL) {
@@ -102,10 +101,10 @@ impl Socket {
         }
     }
 
-    /// After a receive: is there more (`msg_inq`)? Only some sockets tell. The end of a TCP stream
-    /// counts as something, unless it was this side that would have no more of it; a reset that
-    /// nobody was told of yet is no end. `ended`: the receive has brought nothing, which it does at
-    /// an end also in front of a reset.
+    /// Returns whether there is more after a receive (`msg_inq`); only some sockets tell. The end
+    /// of a TCP stream counts as more, unless this side has shut down its receiving; a pending
+    /// reset that no call has reported yet is no end. `ended`: the receive has returned nothing, as
+    /// it does at an end, even in front of a reset.
     pub(crate) fn has_more(self, fd: i32, ended: bool) -> Option<bool> {
         match self {
             Socket::Tcp => {
@@ -122,7 +121,7 @@ impl Socket {
         }
     }
 
-    /// Bytes that are there to be received, where the socket tells.
+    /// Returns the number of bytes to receive, if the socket tells.
     pub(crate) fn pending(self, fd: i32) -> Option<u64> {
         if !matches!(self, Socket::Tcp | Socket::UnixStream) {
             return None;
@@ -132,8 +131,8 @@ impl Socket {
     }
 }
 
-/// Does `fd` announce everything that can be received, each byte by itself? Not with a low-water
-/// mark, and not where another protocol sits on top (TLS).
+/// Returns whether `fd` announces everything that can be received, each byte by itself. False with
+/// a low-water mark, or under another protocol (TLS).
 pub(crate) fn tells_all(fd: i32) -> bool {
     option(fd, SO_RCVLOWAT) == Some(1) && !has_upper_layer(fd)
 }
@@ -143,29 +142,30 @@ fn has_upper_layer(fd: i32) -> bool {
     name.is_ok_and(|name: [u8; 16]| name[0] != 0)
 }
 
-/// Is the descriptor a socket of the internet's families?
+/// Returns whether the descriptor is a socket of the internet's families.
 pub(crate) fn is_internet(fd: i32) -> bool {
     matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
 }
 
-/// Does MSG_ERRQUEUE read a socket's error queue? Unix sockets, for one, give their data.
+/// Returns whether MSG_ERRQUEUE reads a socket's error queue. On other sockets (Unix ones) it reads
+/// their data.
 pub(crate) fn has_error_queue(fd: i32) -> bool {
     matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6 | AF_PACKET))
 }
 
-/// Does a socket take a name of no bytes for one that is too short? Internet sockets check whether
-/// there is a name; all others, and raw ones, check how long the name is.
+/// Returns whether a socket refuses a name of no bytes as too short. Internet sockets check only
+/// whether there is a name; all others, and raw ones, check its length.
 pub(crate) fn minds_empty_name(fd: i32) -> bool {
     is_internet(fd) && option(fd, SO_TYPE) != Some(SOCK_RAW)
 }
 
-/// May memory be sent to the socket from where it lies?
+/// Checks that memory may be sent to the socket without a copy.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if never.
 pub(crate) fn check_zero_copy(fd: i32) -> Result<()> {
     let socket = match Socket::of(fd) {
-        // A refusal is worth a second check: the number may have been reused behind our back.
+        // Before a refusal, query again: the number may have been reused unseen.
         Socket::UnixStream | Socket::Other => Socket::ask(fd),
         socket => socket,
     };
@@ -173,18 +173,18 @@ pub(crate) fn check_zero_copy(fd: i32) -> Result<()> {
     if cannot { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
 }
 
-/// Is the descriptor a socket?
+/// Returns whether the descriptor is a socket.
 pub(crate) fn is_socket(fd: i32) -> bool {
     Socket::of(fd) != Socket::Other || kind::is_socket(fd)
 }
 
-/// Does `fd` keep what is sent in order and whole, so that the rest of a transfer may follow
-/// (`io_net_retry`)?
+/// Returns whether `fd` keeps data in order and whole, so that the rest of a transfer may follow
+/// (`io_net_retry`).
 pub(crate) fn streams(fd: i32) -> bool {
     matches!(option(fd, SO_TYPE), Some(SOCK_STREAM | SOCK_SEQPACKET))
 }
 
-/// Does it go on over several messages, of which a call takes one?
+/// Returns whether a stream consists of messages, of which a call takes one.
 pub(crate) fn has_messages(fd: i32) -> bool {
     option(fd, SO_TYPE) == Some(SOCK_SEQPACKET)
 }

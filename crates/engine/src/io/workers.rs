@@ -1,13 +1,13 @@
-//! The workers of a ring, by the credentials that they were born with.
+//! The workers of a ring, grouped by the credentials that they were created with.
 //!
-//! A thread inherits its maker's credentials, seccomp filters, Landlock domain and file-system
-//! state (umask, working directory). So a request that asks for its submitter's goes to a worker
-//! born of a thread with the same, and one is made if there is none: nothing has to be taken on.
-//! Nearly all programs need one pool, made with the first request that needs a worker; others come
-//! with threads that have given up rights or got them back, and their workers leave when idle.
+//! A thread inherits its creator's credentials, seccomp filters, Landlock domain and file-system
+//! state (umask, working directory). So a request that needs its submitter's state goes to a worker
+//! that a thread with the same state created; if there is none, a worker is created. Nearly all
+//! programs need one pool, created with the first request that needs a worker. Other pools come
+//! with threads that have dropped or regained rights; their workers exit when idle.
 //!
-//! Where the calling thread is not the submitter (a chain goes on in the reactor), it can make no
-//! such worker; then any takes on what the request asks for, as far as it may
+//! If the calling thread is not the submitter (a chain continues in the reactor), it cannot create
+//! such a worker. Then any worker takes on the request's credentials, as far as it may
 //! (`host::creds::under`).
 
 use alloc::sync::Arc;
@@ -18,26 +18,25 @@ use softring_host::creds::{self, Creds};
 use softring_host::sync::Mutex;
 use softring_uapi::errno::Result;
 
-/// Pools beside the first, at most; what finds none has its submitter run it.
+/// Maximum number of pools beside the first; without a pool, the submitter runs the request.
 const MOST: usize = 64;
 
-/// What workers are chosen for by its credentials.
+/// Work whose credentials choose its worker.
 pub(crate) trait HasCreds: Work {
-    /// The credentials that it runs under; none where it does not ask for any.
+    /// Returns the credentials to run under; `None` if any will do.
     fn creds(&self) -> Option<&Arc<Creds>>;
 }
 
-/// The workers of a ring, or of several that share them (ATTACH_WQ); they go home with the last
-/// ring.
+/// The workers of a ring, or of several that share them (ATTACH_WQ); they exit with the last ring.
 pub(crate) struct Workers<W: HasCreds> {
     pool: Arc<Pool<W>>,
     born: Mutex<Born<W>>,
 }
 
-/// The rights that the workers were born with.
+/// Credentials that the workers were created with.
 struct Born<W: HasCreds> {
-    /// Credentials of the first pool. When the C library changes the credentials of all threads,
-    /// they follow.
+    /// Credentials of the first pool. Updated when the C library changes the credentials of all
+    /// threads.
     first: Arc<Creds>,
     epoch: u64,
     others: Vec<Other<W>>,
@@ -50,7 +49,7 @@ struct Other<W: HasCreds> {
     pool: Arc<Pool<W>>,
 }
 
-/// A pool, and what its workers are born with.
+/// A pool, and the credentials of its workers.
 type Chosen<W> = (Arc<Pool<W>>, Arc<Creds>);
 
 impl<W: HasCreds> core::fmt::Debug for Workers<W> {
@@ -68,16 +67,16 @@ impl<W: HasCreds> Drop for Workers<W> {
 }
 
 impl<W: HasCreds> Workers<W> {
-    /// Workers that the calling thread makes.
+    /// Wraps a pool whose workers the calling thread creates.
     pub(crate) fn new(pool: Arc<Pool<W>>) -> Self {
         let (first, epoch) = (creds::mine(), creds::epoch());
         Workers { pool, born: Mutex::new(Born { first, epoch, others: Vec::new() }) }
     }
 
-    /// Hands a job over.
+    /// Queues a job.
     ///
     /// # Errors
-    /// The job, if no worker can be had: the caller runs it.
+    /// The job, if there is no worker: the caller runs it.
     pub(crate) fn queue(&self, job: W) -> core::result::Result<(), W> {
         let (pool, born) = self.choose(job.creds());
         let Err(job) = pool.queue_if(job, || *creds::mine() == *born) else { return Ok(()) };
@@ -85,19 +84,20 @@ impl<W: HasCreds> Workers<W> {
         if *mine == *born {
             return Err(job);
         }
-        // No worker was born so, and this thread can make none: one of its own tries.
+        // No worker with these credentials, and this thread cannot create one: one with its own
+        // tries.
         let (pool, _) = self.choose(Some(&mine));
         pool.queue(job)
     }
 
-    /// The effective capabilities of the first pool's workers; none if they may have changed.
+    /// Returns the effective capabilities of the first pool's workers; `None` if they may have
+    /// changed.
     pub(crate) fn capabilities(&self) -> Option<u64> {
         let born = self.born.lock();
         (born.epoch == creds::epoch()).then_some(born.first.caps)
     }
 
-    /// Makes sure that a worker with these credentials, which are the calling thread's, is there
-    /// until the ring ends.
+    /// Keeps a worker with these credentials, which are the calling thread's, until the ring ends.
     pub(crate) fn keep_one(&self, creds: &Arc<Creds>) {
         self.choose(Some(creds)).0.keep_one();
     }
@@ -106,7 +106,7 @@ impl<W: HasCreds> Workers<W> {
         let mut born = self.born.lock();
         let now = creds::epoch();
         if born.epoch != now {
-            // What they cannot lay down they have still.
+            // The workers still have what they cannot drop.
             born.first = Arc::new(creds::mine().within(&born.first));
             born.epoch = now;
         }
@@ -120,7 +120,8 @@ impl<W: HasCreds> Workers<W> {
             return chosen;
         }
         let mine = creds::mine();
-        // A worker may take on rights, but no limits: one that has those, or can be made with them.
+        // A worker may take on rights, but no limits: choose one that has the limits, or can be
+        // created with them.
         let creds = match () {
             () if mine == *creds => creds,
             () if born.first.limited_as(creds) => return first,
@@ -135,7 +136,7 @@ impl<W: HasCreds> Workers<W> {
         if born.others.len() < MOST {
             born.others.push(Other { creds: creds.clone(), epoch: now, pool: pool.clone() });
         } else {
-            // Hands every job back.
+            // A pool that is shut down returns every job.
             drop(pool.shutdown());
         }
         (pool, creds.clone())
@@ -147,30 +148,30 @@ impl<W: HasCreds> Workers<W> {
         core::iter::once(self.pool.clone()).chain(others).collect()
     }
 
-    /// Takes a job out of the queue; one that runs is interrupted and stays.
+    /// Removes a job from the queue; a running one is interrupted and stays.
     pub(crate) fn cancel(&self, mut which: impl FnMut(&W::Key) -> bool) -> Option<W> {
         let mut pools = self.all().into_iter();
         pools.find_map(|pool| pool.cancel_and_interrupt(&mut which, false).0.pop())
     }
 
-    /// Takes out of the queue all jobs that match, and interrupts those that run: a ring ends
-    /// whose workers others share (`io_uring_try_cancel_iowq`).
+    /// Removes all matching jobs from the queue, and interrupts the running ones: for a ring that
+    /// ends while others share its workers (`io_uring_try_cancel_iowq`).
     pub(crate) fn cancel_all(&self, mut which: impl FnMut(&W::Key) -> bool) -> Vec<W> {
         let pools = self.all().into_iter();
         pools.flat_map(|pool| pool.cancel_and_interrupt(&mut which, true).0).collect()
     }
 
-    /// Interrupts a job if a worker runs it; one that waits for a worker goes on waiting.
+    /// Interrupts a job if a worker runs it; a queued job stays queued.
     pub(crate) fn interrupt(&self, mut which: impl FnMut(&W::Key) -> bool) {
         for pool in self.all() {
             pool.interrupt(&mut which);
         }
     }
 
-    /// See [`Pool::set_max`].
+    /// Sets the limits of all pools: see [`Pool::set_max`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Pool::set_max`].
     pub(crate) fn set_max(&self, max: [u32; 2]) -> Result<[u32; 2]> {
         let old = self.pool.set_max(max)?;
         for pool in &self.all()[1..] {
@@ -179,21 +180,21 @@ impl<W: HasCreds> Workers<W> {
         Ok(old)
     }
 
-    /// See [`Pool::set_affinity`].
+    /// Confines the workers of all pools: see [`Pool::set_affinity`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Pool::set_affinity`].
     pub(crate) fn set_affinity(&self, mask: Option<&[u8]>) -> Result<()> {
         self.all().iter().try_for_each(|pool| pool.set_affinity(mask))
     }
 
-    /// Where the first pool is counted, as a ring's statistics name it.
+    /// Returns the counter slot of the first pool, as a ring's statistics name it.
     pub(crate) fn counter_slot(&self) -> u64 {
         self.pool.counter_slot()
     }
 }
 
-/// Has it neither workers nor anything for them?
+/// Returns whether a pool has neither workers nor queued items.
 fn is_empty<W: HasCreds>(pool: &Pool<W>) -> bool {
     pool.counts().iter().all(|c| c.workers == 0 && c.queued == 0)
 }

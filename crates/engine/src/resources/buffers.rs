@@ -1,5 +1,5 @@
 //! The registered buffer table. A buffer is an address range of the program's, faulted in for
-//! writing when it is registered, as pinning would. Kernel counterpart: `io_uring/rsrc.c`.
+//! writing at registration, as pinning would. Kernel counterpart: `io_uring/rsrc.c`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use softring_uapi::limits::REG_BUFFER_LEN_MAX;
 pub(crate) struct BufNode {
     pub(crate) addr: u64,
     pub(crate) len: u64,
-    /// Posted as `user_data` when the last owner lets go; 0: never.
+    /// Tag posted as `user_data` when the last owner releases the buffer; 0: never.
     pub(crate) tag: u64,
     pub(crate) notify: alloc::sync::Weak<TagSink>,
     /// Shared with its clones in other rings.
@@ -36,7 +36,7 @@ impl BufNode {
     /// Checks that `[addr, addr + len)` lies inside.
     ///
     /// # Errors
-    /// `EFAULT`, as `io_import_fixed` answers; `EOVERFLOW`-like wraps are `EFAULT` too.
+    /// `EFAULT`, as from `io_import_fixed`, also if the range wraps.
     pub(crate) fn check(&self, addr: u64, len: u64) -> Result<()> {
         let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
         if addr < self.addr || end > self.addr + self.len {
@@ -45,7 +45,7 @@ impl BufNode {
         Ok(())
     }
 
-    /// The same memory for another table, without the tag.
+    /// Returns a node of the same memory for another table, without the tag.
     pub(crate) fn share(&self) -> Arc<BufNode> {
         let locked = self.locked.clone();
         let notify = alloc::sync::Weak::new();
@@ -53,14 +53,14 @@ impl BufNode {
     }
 }
 
-/// The table; an empty slot answers EFAULT as the kernel's dummy node does.
+/// The table; an empty slot fails with EFAULT, like the kernel's dummy node.
 #[derive(Debug, Default)]
 pub(crate) struct BufTable {
     pub(crate) slots: Vec<Option<Arc<BufNode>>>,
 }
 
 impl BufTable {
-    /// The buffer in `slot`.
+    /// Returns the buffer in `slot`.
     ///
     /// # Errors
     /// `EFAULT` for an empty slot or one past the table.
@@ -68,22 +68,22 @@ impl BufTable {
         self.peek(slot).cloned().ok_or(Errno::EFAULT)
     }
 
-    /// As [`get`](Self::get), to read only.
+    /// Returns the buffer in `slot`, to read only; `None` if empty.
     #[inline]
     pub(crate) fn peek(&self, slot: u16) -> Option<&Arc<BufNode>> {
         self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 
-    /// Lets go of every buffer, from the last slot down, as tags show.
+    /// Releases every buffer, from the last slot down: the order of tags shows this.
     pub(crate) fn clear(&mut self) {
         while self.slots.pop().is_some() {}
     }
 }
 
-/// A range, faulted in and counted, that is to become a node.
+/// A range, faulted in and counted, for a new node.
 pub(crate) type Pinned = (iovec, Arc<Locked>);
 
-/// Checks a buffer and faults it in (`io_buffer_validate`, `io_sqe_buffer_register`); none for a
+/// Checks a buffer and faults it in (`io_buffer_validate`, `io_sqe_buffer_register`); `None` for a
 /// free slot.
 ///
 /// # Errors
@@ -102,7 +102,7 @@ pub(crate) fn pin(v: iovec) -> Result<Option<Pinned>> {
     Ok(Some((v, Arc::new(Locked::range(v.base, v.len)?))))
 }
 
-/// A node of a pinned range; its tag is posted through `sink`.
+/// Creates a node of a pinned range; its tag is posted through `sink`.
 pub(crate) fn node(((v, locked), tag): (Pinned, u64), sink: &Arc<TagSink>) -> Arc<BufNode> {
     let notify = Arc::downgrade(sink);
     Arc::new(BufNode { addr: v.base, len: v.len, tag, notify, locked })

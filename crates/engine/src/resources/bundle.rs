@@ -8,22 +8,22 @@ use softring_host::user::nowhere_is_null;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 
-/// Buffers that one step of a transfer takes at most (`PEEK_MAX_IMPORT`).
+/// Maximum number of buffers that one step of a transfer takes (`PEEK_MAX_IMPORT`).
 const STEP_MAX: usize = 256;
-/// Steps of a transfer; the buffer behind theirs shows whether any is left.
+/// Steps of a transfer. One more buffer is read, which shows whether any is left.
 const STEPS: usize = 2;
-/// `INT_MAX`: as much as there is.
+/// `INT_MAX`: no bound on the length.
 pub(crate) const ALL: u64 = 0x7fff_ffff;
 
 /// The buffers at a group's head.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
     pub(crate) bufs: Vec<Buf>,
-    /// A buffer is used up bit by bit.
+    /// True if buffers are consumed incrementally.
     pub(crate) inc: bool,
-    /// Each step takes one buffer.
+    /// True if each step takes one buffer.
     pub(crate) singly: bool,
-    /// Slots of the ring: the buffer as many places on is the same, if the tail is that far ahead.
+    /// Slots of the ring: entries that far apart are the same buffer, if the tail is so far ahead.
     slots: usize,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Head {
 pub(crate) struct Layout {
     pub(crate) iov: Vec<iovec>,
     pub(crate) len: u64,
-    /// No buffer is left behind these.
+    /// True if no buffer is left after these.
     pub(crate) empty: bool,
-    /// The last buffer was too large for what was wanted.
+    /// True if the last buffer was larger than needed.
     pub(crate) cut: bool,
 }
 
 impl Layout {
-    /// Buffers that the first `len` bytes fill (`io_bundle_nbufs`).
+    /// Returns the number of buffers that the first `len` bytes fill (`io_bundle_nbufs`).
     pub(crate) fn used(&self, mut len: u64) -> u16 {
         let mut n = 0;
         for v in &self.iov {
@@ -54,7 +54,7 @@ impl Layout {
 }
 
 impl Head {
-    /// As much as there is into the first buffer, which may have no room at all.
+    /// Lays out the whole first buffer, which may have no room at all.
     ///
     /// # Errors
     /// `ENOBUFS`.
@@ -69,13 +69,13 @@ impl Head {
         }
     }
 
-    /// Each step is to take one buffer.
+    /// Makes each step take one buffer.
     pub(crate) fn take_singly(&mut self) {
         self.singly = true;
         self.bufs.truncate(STEPS + 1);
     }
 
-    /// One buffer for `want` bytes, or for as many as it takes.
+    /// Lays out one buffer for `want` bytes; for the whole buffer if `want` is 0.
     pub(crate) fn one(&self, want: u64) -> Layout {
         let Some(&Buf { addr, len, .. }) = self.bufs.first() else { return Layout::default() };
         let len = if want == 0 { u64::from(len) } else { u64::from(len).min(want) };
@@ -83,7 +83,7 @@ impl Head {
         Layout { iov: vec![iovec { base: addr, len }], len, empty, cut: false }
     }
 
-    /// `len` bytes in `count` buffers are used up; of an incremental buffer the rest stays.
+    /// Consumes `len` bytes in `count` buffers; of an incremental buffer the rest stays.
     pub(crate) fn advance(&mut self, mut len: u64, count: u16) {
         if !self.inc {
             self.bufs.drain(..self.bufs.len().min(count.into()));
@@ -105,7 +105,7 @@ impl Head {
     }
 
     /// Lays `want` bytes out over the buffers from the `skip`th on; at most over `most` of them. A
-    /// buffer that is not needed whole is only taken as the first.
+    /// buffer that is needed only in part is taken only if it is the first.
     ///
     /// # Errors
     /// `ENOBUFS`.
@@ -145,14 +145,14 @@ impl Head {
 }
 
 impl Groups {
-    /// The buffers at the head of group `bgid`, and a pick of the first, which may become one of
-    /// more.
+    /// Returns the buffers at the head of group `bgid`, and a pick of the first, to which more may
+    /// be added.
     ///
     /// # Errors
     /// `ENOENT` if there is no such group, `ENOBUFS` if it is empty.
     pub(crate) fn head(&mut self, bgid: u16) -> Result<(Pick, Head)> {
         let head = match self.get(bgid).ok_or(Errno::ENOENT)? {
-            // A list gives one at a time.
+            // A list gives one buffer per step.
             Group::List(list) => {
                 let bufs = list.iter().take(STEPS + 1).copied().collect();
                 Head { bufs, inc: false, singly: true, slots: usize::MAX }
@@ -166,7 +166,7 @@ impl Groups {
         Ok((self.pick(bgid)?, head))
     }
 
-    /// A list's second buffer was used, too.
+    /// Removes a list's second buffer, if it was used.
     pub(crate) fn drop_second(&mut self, bgid: u16, pick: Pick) {
         if !pick.in_ring
             && pick.count > 1

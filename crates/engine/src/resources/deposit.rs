@@ -1,16 +1,17 @@
-//! Registered files of a process that forks. On the kernel the ring has them, which parent and
-//! child share: the child's own copies of our duplicates would keep a pipe's reader from its end,
-//! and a port from being bound again, though the parent has unregistered and closed both.
+//! Registered files of a process that forks. On the kernel the ring owns them, and parent and child
+//! share the ring. Here the child would have copies of our duplicates: they would keep a pipe's
+//! reader from seeing the end, and a port from being bound again, though the parent has
+//! unregistered and closed both.
 //!
 //! So a child closes its copies at once. Before the fork the parent sends its registered files to
-//! itself over a socket pair, and leaves them there: they are nobody's descriptors then, and the
-//! pair holds them, as the ring does on the kernel, until the parent takes them out, or until all
-//! have closed it. A child that uses the ring peeks at them (`MSG_PEEK`), which gives it
-//! descriptors and leaves the message for its siblings; also when its parent has ended. A slot
-//! that the parent empties is taken out of its message.
+//! itself over a socket pair, and leaves them there. The files are then in no descriptor table, and
+//! the pair holds them, as the ring does on the kernel, until the parent receives them, or until
+//! all have closed the pair. A child that uses the ring peeks at the message (`MSG_PEEK`): that
+//! gives it descriptors and leaves the message for its siblings, even after its parent has ended.
+//! When the parent empties a slot, the file is removed from its message.
 //!
-//! A message holds 253 files. What cannot be sent (`RLIMIT_NOFILE` bounds what a user has on the
-//! way, see unix(7)) remains open in the child.
+//! A message holds 253 files. Files that cannot be sent (`RLIMIT_NOFILE` bounds a user's files in
+//! flight, see unix(7)) remain open in the child.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -32,12 +33,12 @@ use softring_uapi::errno::{Errno, Result};
 const MOST: usize = 253;
 const SPACE: usize = softring_host::os::net::cmsg_space!(ScmRights(MOST));
 
-/// Some files of a table, on their way from this process to itself.
+/// Message with some files of a table, sent from this process to itself.
 #[derive(Debug)]
 pub(crate) struct Deposit {
     from: InternalFd,
     to: InternalFd,
-    /// The slots that they are in.
+    /// Slots of the files.
     slots: Vec<u32>,
 }
 
@@ -63,12 +64,12 @@ impl Deposit {
         Ok(())
     }
 
-    /// Takes one message out, with its files.
+    /// Receives one message, and drops its files.
     fn take_out(&self) {
         softring_host::calls::sockets::drop_message(self.from.as_raw_fd());
     }
 
-    /// The files, with their slots.
+    /// Returns the files, with their slots, and leaves the message.
     fn peek(&self) -> Vec<(u32, InternalFd)> {
         let mut slots = [0u8; MOST * 4];
         let mut space = [const { core::mem::MaybeUninit::uninit() }; SPACE];
@@ -89,7 +90,7 @@ impl Deposit {
 }
 
 impl FileTable {
-    /// Before a fork: is there anything to do for [`Self::deposit`]?
+    /// Returns whether a fork has to call [`Self::deposit`] first.
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh && !self.away
     }
@@ -98,7 +99,7 @@ impl FileTable {
         !self.deposits.is_empty() && !self.away
     }
 
-    /// Before a fork: children find the files. Called under the ring's lock.
+    /// Deposits the files before a fork, for children. Called under the ring's lock.
     pub(crate) fn deposit(&mut self) {
         if !core::mem::take(&mut self.fresh) || self.away {
             return;
@@ -122,8 +123,8 @@ impl FileTable {
         }
     }
 
-    /// A slot loses its file, which was deposited: its message is sent again without it. First the
-    /// new one, so that a child that peeks finds one.
+    /// Removes the deposited file of an emptied slot: sends its message again without it. The new
+    /// message is sent first, so that a child that peeks finds one.
     pub(super) fn withdraw(&mut self, slot: u32) {
         let Some(at) = self.deposits.iter().position(|d| d.slots.contains(&slot)) else { return };
         let deposit = &mut self.deposits[at];
@@ -136,7 +137,8 @@ impl FileTable {
         softring_host::fd::wait_for_closes();
     }
 
-    /// The table is given up. (Where the ring ends, children may have it still, and the files.)
+    /// Withdraws all deposits because the table is given up. (Where the ring ends, children may
+    /// still have the table and its files.)
     pub(super) fn withdraw_all(&mut self) {
         if !self.deposits.is_empty() {
             self.deposits.drain(..).for_each(|deposit| deposit.take_out());
@@ -144,14 +146,15 @@ impl FileTable {
         }
     }
 
-    /// In a forked child: closes what was deposited, until the child uses the ring.
+    /// Closes the deposited files in a forked child, until the child uses the ring.
     pub(crate) fn fork_child(&mut self) {
         if !self.deposits.is_empty() && !self.away {
             self.close_deposited();
         }
     }
 
-    /// A child uses the ring: gets its files back, but for those that the parent has given up.
+    /// Gets the files back when a child first uses the ring, except for those that the parent has
+    /// given up.
     #[inline]
     pub(crate) fn fetch_if_away(&mut self) {
         if self.away {
@@ -165,7 +168,7 @@ impl FileTable {
         let mut found: Vec<_> = self.deposits.drain(..).flat_map(|d| d.peek()).collect();
         for (slot, place) in (0..).zip(&mut self.slots) {
             let Some(old) = place.take_if(|node| node.deposited.load(Relaxed)) else { continue };
-            // Its number is another's by now.
+            // The number of its descriptor means another file by now.
             let old = ManuallyDrop::new(old);
             let at = found.iter().position(|(s, _)| *s == slot);
             let fd = at.map(|at| found.swap_remove(at).1);
@@ -175,7 +178,7 @@ impl FileTable {
         self.fresh = true;
     }
 
-    /// The ring ends.
+    /// Drops the table, because the ring ends.
     pub(crate) fn end(mut self) {
         if self.away {
             let closed = |node: &Rc<FileNode>| node.deposited.load(Relaxed);

@@ -8,22 +8,22 @@ use softring_host::fd::InternalFd;
 #[derive(Debug)]
 pub(crate) struct EventFd {
     pub(crate) fd: InternalFd,
-    /// Only for completions that workers post (`IORING_REGISTER_EVENTFD_ASYNC`).
+    /// True if only CQEs that workers post are signalled (`IORING_REGISTER_EVENTFD_ASYNC`).
     pub(crate) only_async: bool,
-    /// The CQ's tail that was told of, or is about to be.
+    /// CQ tail up to which CQEs were signalled, or are about to be.
     tail: u32,
-    /// CQEs behind it that workers post, each by itself.
+    /// CQEs after `tail` that workers post, each signalled by itself.
     by_workers: u32,
-    /// Signals for what is in front of it.
+    /// Signals due for CQEs before `tail`.
     due: u32,
-    /// A multishot poll of the ring's own may wait for it.
+    /// Set once a multishot poll of the ring's own may wait for the eventfd.
     polled: Cell<bool>,
-    /// The ring has signalled it since who polls it was last told.
+    /// Set if the ring has signalled since the poller last took this.
     signalled: Cell<bool>,
 }
 
 impl EventFd {
-    /// `tail`: the CQ's, behind which is told of.
+    /// Creates it with the CQ's `tail`; only later CQEs are signalled.
     pub(crate) fn new(fd: InternalFd, only_async: bool, tail: u32) -> Self {
         let (polled, signalled) = (Cell::new(false), Cell::new(false));
         EventFd { fd, only_async, tail, by_workers: 0, due: 0, polled, signalled }
@@ -36,34 +36,35 @@ impl EventFd {
         let _ = softring_host::os::io::write(&self.fd, &u64::from(times).to_ne_bytes());
     }
 
-    /// A multishot poll of the ring's own is armed, which what was signalled before does not wake.
+    /// Records that a multishot poll of the ring's own is armed, which earlier signals do not wake.
     pub(crate) fn is_to_be_polled(&self) {
         self.polled.set(true);
         self.signalled.set(false);
     }
 
-    /// May a multishot poll of the ring's own wait for it?
+    /// Returns whether a multishot poll of the ring's own may wait for the eventfd.
     pub(crate) fn may_be_polled(&self) -> bool {
         self.polled.get()
     }
 
-    /// Has the ring signalled it since this was last asked?
+    /// Returns whether the ring has signalled since the last call.
     pub(crate) fn take_signalled(&self) -> bool {
         self.signalled.take()
     }
 
-    /// A worker of the kernel's posts by itself; with `skipped` it posts nothing.
+    /// Counts a CQE that a kernel worker posts by itself; with `skipped` the worker posts none.
     pub(crate) fn worker_posts(&mut self, skipped: bool) {
         self.by_workers += u32::from(self.only_async || !skipped);
     }
 
-    /// Has a worker something to tell of, or is a signal due? It may have posted nothing itself.
+    /// Returns whether a worker's signal, or any other, is pending. The worker may have posted no
+    /// CQE.
     pub(crate) fn awaits_commit(&self) -> bool {
         self.by_workers > 0 || self.due > 0
     }
 
-    /// What was posted up to `tail` is flushed: signals once for all, and once for each CQE that a
-    /// worker posts (`io_commit_cqring_flush`).
+    /// Counts the signals for the CQEs posted up to `tail`: one for all, and one for each CQE that
+    /// a worker posts (`io_commit_cqring_flush`).
     pub(crate) fn flushed(&mut self, tail: u32) {
         if self.only_async && self.by_workers == 0 {
             return;
@@ -73,7 +74,7 @@ impl EventFd {
         self.due += alone + u32::from(posted > alone && !self.only_async);
     }
 
-    /// Signals due.
+    /// Takes the number of signals due.
     pub(crate) fn take_due(&mut self) -> u32 {
         core::mem::take(&mut self.due)
     }

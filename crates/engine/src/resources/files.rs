@@ -1,6 +1,6 @@
 //! The registered file table: one node per slot, owned by the table and by each request in flight;
-//! the last owner lets go of the duplicate. The count is a plain integer ([`Rc`]), so nodes stay
-//! behind the lock of their ring; what leaves it takes [`FileNode::share`]. Kernel counterparts:
+//! the last owner drops the duplicate. The count is a plain integer ([`Rc`]), so nodes stay behind
+//! the lock of their ring; code outside the lock uses [`FileNode::share`]. Kernel counterparts:
 //! `io_uring/filetable.c`, `rsrc.c`, and `struct io_rsrc_node`, whose `refs` change only under
 //! `uring_lock`.
 #![allow(unsafe_code)]
@@ -21,28 +21,28 @@ use softring_host::fd::history::History;
 use softring_host::fd::kind::Kind;
 use softring_uapi::errno::{Errno, Result};
 
-/// A registered file: our own duplicate of the program's descriptor, with what routing must know of
-/// it.
+/// A registered file: our own duplicate of the program's descriptor, with the properties that
+/// routing needs.
 #[derive(Debug)]
 pub(crate) struct FileNode {
-    /// Atomically counted: a worker has it without the ring's lock.
+    /// The duplicate, counted atomically: a worker uses it without the ring's lock.
     fd: Arc<InternalFd>,
     pub(crate) kind: Kind,
-    /// The file is on a modelled device.
+    /// The file's model, if it is on a modelled device.
     pub(crate) model: Option<Arc<model::files::File>>,
-    /// Reads in a row that the page cache answered (`ops::rw_cached`).
+    /// Count of consecutive reads that the page cache answered (`ops::rw_cached`).
     pub(crate) history: History,
-    /// Posted as `user_data` when the last owner lets go; 0: never.
+    /// Tag posted as `user_data` when the last owner drops the node; 0: never.
     pub(crate) tag: u64,
     pub(crate) notify: alloc::sync::Weak<TagSink>,
-    /// Forked children find it (`resources::deposit`).
+    /// Set once forked children can find the file (`resources::deposit`).
     pub(crate) deposited: AtomicBool,
 }
 
-/// Where tags of released nodes are collected for posting.
+/// List that collects tags of released nodes for posting.
 #[derive(Debug, Default)]
 pub(crate) struct TagSink {
-    /// [`Self::any`]; spares the lock, for every enter checks this.
+    /// Flag of [`Self::any`], which every enter reads without the lock.
     any: AtomicBool,
     list: Mutex<Vec<u64>>,
 }
@@ -53,13 +53,13 @@ impl TagSink {
         self.any.store(true, Release);
     }
 
-    /// May there be some?
+    /// Returns whether there may be tags.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Acquire)
     }
 
-    /// What was collected since the last call.
+    /// Takes the tags collected since the last call.
     pub(crate) fn take(&self) -> Vec<u64> {
         let mut list = self.list.lock();
         self.any.store(false, Release);
@@ -68,7 +68,8 @@ impl TagSink {
 }
 
 impl FileNode {
-    /// A node owning `fd`; `tag` is posted through `notify` when the last owner lets go (0: never).
+    /// Creates a node owning `fd`; `tag` is posted through `notify` when the last owner drops it
+    /// (0: never).
     pub(crate) fn new(fd: InternalFd, tag: u64, notify: alloc::sync::Weak<TagSink>) -> Rc<Self> {
         let kind = Kind::of(fd.as_raw_fd());
         let model = model::files::registered(fd.as_raw_fd());
@@ -76,7 +77,7 @@ impl FileNode {
         Rc::new(FileNode { fd, kind, model, history: History::new(), tag, notify, deposited })
     }
 
-    /// The same file, by another descriptor.
+    /// Creates a node of the same file with another descriptor.
     pub(crate) fn again(&self, fd: InternalFd) -> Rc<Self> {
         let (model, notify) = (self.model.clone(), self.notify.clone());
         let (fd, kind, tag, history) = (Arc::new(fd), self.kind, self.tag, History::new());
@@ -88,7 +89,7 @@ impl FileNode {
         self.fd.as_fd()
     }
 
-    /// The descriptor, for who works on it without the ring's lock.
+    /// Returns the descriptor, for use without the ring's lock.
     pub(crate) fn share(&self) -> Arc<InternalFd> {
         self.fd.clone()
     }
@@ -108,7 +109,7 @@ impl Drop for FileNode {
     }
 }
 
-/// The table. Slots are sparse; allocation of a free slot goes round-robin within the alloc range.
+/// The table. Slots are sparse; a free slot is allocated round-robin within the alloc range.
 #[derive(Debug, Default)]
 pub(crate) struct FileTable {
     pub(crate) slots: Vec<Option<Rc<FileNode>>>,
@@ -116,22 +117,22 @@ pub(crate) struct FileTable {
     pub(crate) hint: u32,
     /// Slots in use.
     pub(crate) used: usize,
-    /// Where forked children find the files.
+    /// Deposits in which forked children find the files.
     pub(super) deposits: Vec<Deposit>,
-    /// Files may exist that they do not find.
+    /// Set if files may exist that are in no deposit.
     pub(super) fresh: bool,
-    /// True in a forked child that has not used the ring yet: what was deposited is closed.
+    /// True in a forked child that has not used the ring yet: the deposited files are closed.
     pub(super) away: bool,
 }
 
 impl FileTable {
-    /// In a forked child: closes what was deposited, until [`Self::fetch_if_away`].
+    /// Closes the deposited files in a forked child, until [`Self::fetch_if_away`].
     pub(super) fn close_deposited(&mut self) {
         self.away = true;
         let deposited = |node: &&Rc<FileNode>| node.deposited.load(Relaxed);
         let nodes = self.slots.iter().flatten().filter(deposited);
         if softring_host::fork::noticed_late() {
-            // The child may have locks on them.
+            // Closed one by one, as the child may have locks on the files.
             //
             // SAFETY: as `away` says, the child reads no slot before `fetch_if_away`, which takes
             // these nodes out and forgets them, as `end` does.
@@ -142,7 +143,7 @@ impl FileTable {
         unsafe { softring_host::fd::owned::close_under_owners(numbers) };
     }
 
-    /// Fills a table that has none yet with `slots`.
+    /// Fills an empty table with `slots`.
     pub(crate) fn fill(&mut self, slots: Vec<Option<Rc<FileNode>>>) {
         self.slots = slots;
         self.fresh = true;
@@ -150,21 +151,21 @@ impl FileTable {
         self.set_alloc_range(0..self.slots.len() as u32);
     }
 
-    /// Lets go of every file and of the table.
+    /// Drops every file and the table.
     pub(crate) fn clear(&mut self) {
         self.withdraw_all();
-        // From the last slot down, as tags show.
+        // From the last slot down: the order of tags shows this.
         while self.slots.pop().is_some() {}
         *self = FileTable::default();
     }
 
-    /// Free slots are picked from `range`, from its start.
+    /// Sets the range from which free slots are taken, from its start.
     pub(crate) fn set_alloc_range(&mut self, range: core::ops::Range<u32>) {
         self.hint = range.start;
         self.alloc = range;
     }
 
-    /// The node in `slot`.
+    /// Returns the node in `slot`.
     ///
     /// # Errors
     /// `EBADF` for an empty slot or one past the table.
@@ -172,13 +173,13 @@ impl FileTable {
         self.peek(slot).cloned().ok_or(Errno::EBADF)
     }
 
-    /// As [`get`](Self::get), to read only.
+    /// Returns the node in `slot`, to read only; `None` if empty.
     #[inline]
     pub(crate) fn peek(&self, slot: u32) -> Option<&Rc<FileNode>> {
         self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 
-    /// A free slot in the alloc range, which stays free.
+    /// Finds a free slot in the alloc range, and leaves it free.
     ///
     /// # Errors
     /// `ENFILE` if there is none.

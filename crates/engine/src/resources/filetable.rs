@@ -10,24 +10,25 @@ use softring_host::fd::InternalFd;
 use softring_uapi::IORING_FILE_INDEX_ALLOC;
 use softring_uapi::errno::{Errno, Result};
 
-/// A mark in the array of an update: leave this slot as it is (`IORING_REGISTER_FILES_SKIP`).
+/// Value in the array of an update that leaves its slot as it is (`IORING_REGISTER_FILES_SKIP`).
 pub(crate) const FILES_SKIP: i32 = -2;
 
-/// What an update puts into consecutive slots.
+/// Changes to consecutive slots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Update<'a> {
     /// First slot.
     pub(crate) offset: u32,
     /// Slots to change.
     pub(crate) nr: u32,
-    /// Descriptors as far as they could be read: fewer than `nr` is `EFAULT` at that place.
+    /// Descriptors as far as they could be read: if fewer than `nr`, the next slot fails with
+    /// `EFAULT`.
     pub(crate) fds: &'a [i32],
-    /// Tags likewise; `None` where the program passes none.
+    /// Tags likewise; `None` if the program passes none.
     pub(crate) tags: Option<&'a [u64]>,
 }
 
 impl FileTable {
-    /// Changes consecutive slots; answers how many were done before the first error.
+    /// Changes consecutive slots; returns how many were changed before the first error.
     ///
     /// # Errors
     /// `ENXIO` without a table, `EOVERFLOW` or `EINVAL` past its end; if the first slot already
@@ -43,7 +44,7 @@ impl FileTable {
         Ok(up.nr)
     }
 
-    /// Does a range of slots lie in the table?
+    /// Checks that a range of slots lies in the table.
     ///
     /// # Errors
     /// `EOVERFLOW`, `ENXIO` without a table, `EINVAL` past its end: in the kernel's order.
@@ -77,8 +78,8 @@ impl FileTable {
         Ok(())
     }
 
-    /// Puts a file where `file_index` of an SQE says: slot + 1, or [`IORING_FILE_INDEX_ALLOC`] for
-    /// any free one. Answers the slot.
+    /// Puts a file in the slot that `file_index` of an SQE names: slot + 1, or
+    /// [`IORING_FILE_INDEX_ALLOC`] for any free one. Returns the slot.
     ///
     /// # Errors
     /// `ENFILE` if no slot is free, `ENXIO` without a table, `EINVAL` past its end.
@@ -94,7 +95,7 @@ impl FileTable {
         let (hint, taken) = (self.hint, self.slots[slot as usize].is_some());
         self.set_slot(slot, FileNode::new(fd, 0, Arc::downgrade(sink)));
         if taken {
-            // In place of another, as which it is nothing new (`io_install_fixed_file`).
+            // A file that replaces another leaves the hint alone (`io_install_fixed_file`).
             self.hint = hint;
         }
         Ok(slot)
@@ -116,7 +117,8 @@ impl FileTable {
         if slot as usize >= self.slots.len() { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
-    /// The search for a free slot goes on after the last one filled, or at the last one emptied.
+    /// Fills a slot. The search for a free slot starts after the last one filled, or at the last
+    /// one emptied.
     fn set_slot(&mut self, slot: u32, node: Rc<FileNode>) {
         let old = self.slots[slot as usize].replace(node);
         self.used += usize::from(old.is_none());
@@ -136,7 +138,7 @@ impl FileTable {
         had
     }
 
-    /// A file has left its slot.
+    /// Withdraws the deposit of a file that has left its slot.
     fn leaves(&mut self, slot: u32, node: Option<Rc<FileNode>>) {
         if node.is_some_and(|node| node.deposited.load(Relaxed)) {
             self.withdraw(slot);
@@ -144,7 +146,7 @@ impl FileTable {
     }
 }
 
-/// A duplicate of the program's descriptor for the table.
+/// Duplicates the program's descriptor for the table.
 ///
 /// # Errors
 /// `EBADF` if it is not open, a ring (a table must not keep rings alive), the engine's own, or

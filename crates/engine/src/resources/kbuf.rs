@@ -1,8 +1,8 @@
-//! Provided buffers: groups of buffers that the program hands over beforehand, and that requests
-//! with `IOSQE_BUFFER_SELECT` pick from when they have data. A group is a list, filled by
+//! Provided buffers: groups of buffers that the program provides beforehand, and that requests with
+//! `IOSQE_BUFFER_SELECT` pick from when they have data. A group is a list, filled by
 //! PROVIDE_BUFFERS, or a ring in memory that both sides map (`IORING_REGISTER_PBUF_RING`).
 //!
-//! The ring is the program's to write at any time: head and mask are ours, the tail is read once
+//! The program may write the ring at any time. So head and mask are ours, the tail is read once
 //! with acquire, an entry is copied word by word, and a buffer's address only ever goes to a system
 //! call. Kernel counterpart: `io_uring/kbuf.c`.
 
@@ -15,7 +15,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
-/// Buffer ids are 16 bits wide.
+/// Number of buffer ids, which are 16 bits wide.
 pub(crate) const MAX_BIDS: u32 = 1 << 16;
 
 /// One buffer, as the program gave it.
@@ -31,11 +31,11 @@ pub(crate) struct Buf {
 pub(crate) struct BufRing {
     mem: Region,
     mask: u16,
-    /// The next buffer to use: ours alone.
+    /// Index of the next buffer to use: ours alone.
     pub(crate) head: u16,
-    /// `IOU_PBUF_RING_INC`: a buffer is used up bit by bit.
+    /// True if buffers are consumed incrementally (`IOU_PBUF_RING_INC`).
     pub(crate) inc: bool,
-    /// A buffer of which less is left is used up, too.
+    /// Minimum rest of a buffer: with less left, the buffer is used up.
     pub(crate) min_left: u32,
 }
 
@@ -50,31 +50,31 @@ pub(crate) enum Group {
 #[derive(Debug, Default)]
 pub(crate) struct Groups(BTreeMap<u16, Group>);
 
-/// A request's pick.
+/// Buffer that a request has picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pick {
     pub(crate) buf: Buf,
-    /// Buffers taken: 1, or more in a bundle.
+    /// Number of buffers taken: 1, or more in a bundle.
     pub(crate) count: u16,
-    /// Bytes of a bundle's first step, if a second followed: each is paid for by itself.
+    /// Bytes of a bundle's first step, if a second followed: each step is committed by itself.
     pub(crate) first: u32,
-    /// Buffers of a bundle's second step, and the bytes for which they were taken: not paid for yet
-    /// where the first step is.
+    /// Buffers of a bundle's second step, and the bytes for which they were taken: not yet
+    /// committed when the first step is.
     pub(crate) second: (u16, u32),
-    /// The buffer lies in a group's ring, whose head has not moved yet.
+    /// Set if the buffer lies in a group's ring, whose head has not moved yet.
     pub(crate) in_ring: bool,
-    /// The buffer has been paid for: what comes of the request does not change the group any more.
+    /// Set once the buffer is committed: the request's result does not change the group any more.
     pub(crate) committed: bool,
-    /// Bytes that it was paid for with.
+    /// Bytes that the buffer was committed with.
     pub(crate) paid: u32,
-    /// When it was paid for, room was left in it.
+    /// Set if the buffer had room left when it was committed.
     pub(crate) more: bool,
-    /// A bundle's second step found no buffer: that step says whether room was left, not the first.
+    /// Set if a bundle's second step found no buffer: `more` is then that step's, not the first's.
     pub(crate) found_none: bool,
 }
 
 impl Pick {
-    /// The flags of a CQE that names it.
+    /// Returns the flags of a CQE that names the buffer.
     pub(crate) fn cqe_flags(&self) -> u32 {
         let more = if self.more { IORING_CQE_F_BUF_MORE } else { 0 };
         IORING_CQE_F_BUFFER | more | u32::from(self.buf.bid) << IORING_CQE_BUFFER_SHIFT
@@ -84,7 +84,7 @@ impl Pick {
 impl BufRing {
     const TAIL: usize = 14;
 
-    /// A ring in `mem`, of as many entries as `reg` says.
+    /// Creates a ring in `mem`, with the entries that `reg` says.
     pub(crate) fn new(mem: Region, reg: &io_uring_buf_reg) -> Self {
         let mask = (reg.ring_entries - 1) as u16;
         let min_left = reg.min_left;
@@ -101,17 +101,17 @@ impl BufRing {
         usize::from(index & self.mask) * size_of::<io_uring_buf>()
     }
 
-    /// Slots of the ring: a power of two.
+    /// Returns the number of slots, a power of two.
     pub(crate) fn entries(&self) -> u16 {
         self.mask + 1
     }
 
-    /// Buffers between head and tail.
+    /// Returns the number of buffers between head and tail.
     pub(crate) fn ready(&self) -> u16 {
         self.tail().wrapping_sub(self.head)
     }
 
-    /// The `i`th buffer after the head. Call with `i` below [`ready`](Self::ready).
+    /// Returns the `i`th buffer after the head. Call with `i` below [`ready`](Self::ready).
     pub(crate) fn peek(&self, i: u16) -> Buf {
         let b: io_uring_buf = self.mem.load(self.at(self.head.wrapping_add(i)));
         Buf { addr: b.addr, len: b.len, bid: b.bid }
@@ -124,7 +124,7 @@ impl BufRing {
             self.head = self.head.wrapping_add(count);
             return true;
         }
-        // What took nothing uses nothing up.
+        // A transfer of no bytes uses nothing up.
         if len == 0 {
             return false;
         }
@@ -147,7 +147,7 @@ impl BufRing {
 }
 
 impl BufRing {
-    /// Pays for a pick of which `len` bytes were filled; false if the last buffer has room left.
+    /// Commits a pick of which `len` bytes were filled; false if the last buffer has room left.
     fn pay(&mut self, pick: Pick, len: u32) -> bool {
         let first = pick.first.min(len);
         if self.inc && first > 0 && first < len {
@@ -168,8 +168,8 @@ impl Groups {
     /// Picks a buffer of group `bgid` (`io_buffer_select`).
     ///
     /// # Errors
-    /// `ENOBUFS` if the group is not there or empty, or its first buffer is outside of the
-    /// program's memory.
+    /// `ENOBUFS` if the group is missing or empty, or its first buffer is outside the program's
+    /// memory.
     pub(crate) fn select(&mut self, bgid: u16) -> Result<Pick> {
         let pick = self.pick(bgid)?;
         let Buf { addr, len, .. } = pick.buf;
@@ -182,7 +182,7 @@ impl Groups {
     /// Picks a buffer of group `bgid`, wherever it lies.
     ///
     /// # Errors
-    /// `ENOBUFS` if the group is not there or empty.
+    /// `ENOBUFS` if the group is missing or empty.
     pub(crate) fn pick(&mut self, bgid: u16) -> Result<Pick> {
         match self.0.get_mut(&bgid).ok_or(Errno::ENOBUFS)? {
             Group::List(list) => {
@@ -196,7 +196,7 @@ impl Groups {
         }
     }
 
-    /// Gives an unused pick back (`io_kbuf_recycle`).
+    /// Returns an unused pick to its group (`io_kbuf_recycle`).
     pub(crate) fn recycle(&mut self, bgid: u16, pick: Pick) {
         if pick.in_ring {
             return;
@@ -206,8 +206,7 @@ impl Groups {
         }
     }
 
-    /// Uses a pick up, of which `len` bytes were filled; answers the CQE's flags
-    /// (`__io_put_kbufs`).
+    /// Uses up a pick of which `len` bytes were filled; returns the CQE's flags (`__io_put_kbufs`).
     pub(crate) fn put(&mut self, bgid: u16, mut pick: Pick, len: u32) -> u32 {
         if pick.in_ring
             && let Some(Group::Ring(ring)) = self.0.get_mut(&bgid)
@@ -221,8 +220,8 @@ impl Groups {
         pick.cqe_flags()
     }
 
-    /// Pays for a pick before it is known what comes of it, because nobody will hold the ring's
-    /// lock then.
+    /// Commits a pick before the request's result is known, because the ring's lock will not be
+    /// held then.
     pub(crate) fn commit(&mut self, bgid: u16, pick: &mut Pick, len: u32) {
         if pick.in_ring
             && !pick.committed
@@ -234,7 +233,7 @@ impl Groups {
         pick.committed = true;
     }
 
-    /// PROVIDE_BUFFERS: adds `nbufs` buffers of `len` bytes each, one behind the other from `addr`.
+    /// Adds `nbufs` buffers of `len` bytes each, adjacent from `addr` on (PROVIDE_BUFFERS).
     ///
     /// # Errors
     /// `EINVAL` if the group is a ring, `EOVERFLOW` if no id is left.
@@ -252,7 +251,7 @@ impl Groups {
         Ok(())
     }
 
-    /// REMOVE_BUFFERS: takes up to `nbufs` buffers out; answers how many.
+    /// Removes up to `nbufs` buffers; returns how many (REMOVE_BUFFERS).
     ///
     /// # Errors
     /// `ENOENT` if there is no such group, `EINVAL` if it is a ring.
@@ -267,7 +266,7 @@ impl Groups {
         }
     }
 
-    /// The group, if there is one.
+    /// Returns the group, if there is one.
     pub(super) fn get(&self, bgid: u16) -> Option<&Group> {
         self.0.get(&bgid)
     }
@@ -276,7 +275,7 @@ impl Groups {
         self.0.get_mut(&bgid)
     }
 
-    /// Makes room for a ring: takes an empty list away.
+    /// Removes an empty list, to make room for a ring.
     ///
     /// # Errors
     /// `EEXIST` for a group that has buffers.
@@ -288,12 +287,12 @@ impl Groups {
         Ok(())
     }
 
-    /// Makes a ring the group.
+    /// Adds a ring as a group.
     pub(crate) fn add_ring(&mut self, bgid: u16, ring: BufRing) {
         self.0.insert(bgid, Group::Ring(ring));
     }
 
-    /// The group's ring.
+    /// Returns the group's ring.
     ///
     /// # Errors
     /// `ENOENT` if there is no such group, `EINVAL` if it is a list.
@@ -304,10 +303,10 @@ impl Groups {
         }
     }
 
-    /// Forgets a group that is a ring.
+    /// Removes a group that is a ring.
     ///
     /// # Errors
-    /// As [`Self::ring`].
+    /// Those of [`Self::ring`].
     pub(crate) fn remove_ring(&mut self, bgid: u16) -> Result<()> {
         self.ring(bgid)?;
         self.0.remove(&bgid);

@@ -1,6 +1,6 @@
-//! What registered memory counts against RLIMIT_MEMLOCK. Nothing is really pinned; the limit is
-//! kept so that a program meets the same ENOMEM as on the kernel, and falls back in the same way.
-//! Kernel counterpart: `__io_account_mem`, which counts per user; here it is per process.
+//! Accounting of registered memory against RLIMIT_MEMLOCK. Nothing is really pinned; the limit is
+//! enforced so that a program meets the same ENOMEM as on the kernel, and falls back in the same
+//! way. Kernel counterpart: `__io_account_mem`, which counts per user; here it is per process.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -11,13 +11,13 @@ use softring_uapi::errno::{Errno, Result};
 
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
-/// Pages that count; given back on drop.
+/// Pages counted against the limit; released on drop.
 #[derive(Debug)]
 pub(crate) struct Locked(u64);
 
 impl Locked {
-    /// Counts the pages that `[addr, addr + len)` touches, unless the caller may lock as much as it
-    /// likes.
+    /// Counts the pages that `[addr, addr + len)` touches, unless the caller may lock without
+    /// limit.
     ///
     /// # Errors
     /// `ENOMEM` past RLIMIT_MEMLOCK.

@@ -1,5 +1,5 @@
-//! Registered resources: tables and their methods. They know no ring; the calls that change them
-//! are in `syscall::register`.
+//! Registered resources: tables and their methods. They do not know the ring; the calls that change
+//! them are in `syscall::register`.
 
 pub(crate) mod buffers;
 pub(crate) mod bundle;

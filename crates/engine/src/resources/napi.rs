@@ -1,6 +1,5 @@
-//! NAPI busy polling: settings that the kernel keeps for a ring. They are kept and told here too;
-//! that is all, for only the kernel has network queues to poll. Kernel counterpart:
-//! `io_uring/napi.c`.
+//! NAPI busy polling: settings that the kernel keeps for a ring. Here they are only stored and
+//! reported, as only the kernel has network queues to poll. Kernel counterpart: `io_uring/napi.c`.
 
 use alloc::vec::Vec;
 use softring_uapi::errno::{Errno, Result};
@@ -15,7 +14,7 @@ pub(crate) struct Napi {
     busy_poll_us: u32,
     prefer_busy_poll: bool,
     tracking: u32,
-    /// Queues that the program named itself.
+    /// Queues that the program has added itself.
     ids: Vec<u32>,
 }
 
@@ -27,12 +26,12 @@ impl Default for Napi {
 }
 
 impl Napi {
-    /// How queues to poll are found: `IO_URING_NAPI_TRACKING_*`.
+    /// Returns the method of finding queues to poll: `IO_URING_NAPI_TRACKING_*`.
     pub(crate) fn tracking(&self) -> u32 {
         self.tracking
     }
 
-    /// The times, as the program is told them.
+    /// Returns the times, as reported to the program.
     pub(crate) fn settings(&self) -> io_uring_napi {
         io_uring_napi {
             busy_poll_to: self.busy_poll_us,
@@ -44,7 +43,7 @@ impl Napi {
     /// Sets the times and the tracking, and forgets the queues (`io_napi_register_napi`).
     ///
     /// # Errors
-    /// `EINVAL` for a tracking that is none.
+    /// `EINVAL` for an unknown tracking.
     pub(crate) fn set(&mut self, new: &io_uring_napi) -> Result<usize> {
         if !matches!(new.op_param, IO_URING_NAPI_TRACKING_DYNAMIC | IO_URING_NAPI_TRACKING_STATIC) {
             return Err(Errno::EINVAL);
@@ -56,7 +55,7 @@ impl Napi {
         Ok(0)
     }
 
-    /// Adds a queue that the program names.
+    /// Adds a queue by number.
     ///
     /// # Errors
     /// `EINVAL` for a number that means a CPU, `EEXIST`.
@@ -71,7 +70,7 @@ impl Napi {
         Ok(0)
     }
 
-    /// Takes a queue out again.
+    /// Removes a queue.
     ///
     /// # Errors
     /// `EINVAL` for a number that means a CPU, `ENOENT`.
@@ -85,8 +84,8 @@ impl Napi {
     }
 }
 
-/// The first number of a queue: those up to the number of CPUs that the kernel was built for mean
-/// CPUs (`MIN_NAPI_ID`).
+/// Returns the first number of a queue: numbers up to the number of CPUs that the kernel was built
+/// for mean CPUs (`MIN_NAPI_ID`).
 fn first_id() -> u32 {
     const KERNEL_MAX: &str = "/sys/devices/system/cpu/kernel_max";
     let text = softring_host::sys::proc_text(KERNEL_MAX).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a process has once of this layer, and what a forked child does with it.
+//! State of this layer that exists once per process, and its handling in a forked child.
 
 use core::sync::atomic::AtomicU64;
 use softring_host::fork::{AtFork, keeps};

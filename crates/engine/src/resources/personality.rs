@@ -1,9 +1,9 @@
 //! Registered personalities: credentials to act under. Kernel counterpart:
 //! `io_register_personality`.
 //!
-//! The kernel lends a request the whole credentials. Here they are what decides about calls: the
-//! file-system ids, the groups and the effective capabilities. A worker takes them on for the one
-//! call ([`softring_host::creds::under`]), within the limits of the thread that submits.
+//! The kernel gives a request the whole credentials. Here they are those that decide about calls:
+//! the file-system ids, the groups and the effective capabilities. A worker takes them on for one
+//! call ([`softring_host::creds::under`]), within the limits of the submitting thread.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use softring_host::creds::Creds;
 use softring_uapi::errno::{Errno, Result};
 
-/// Ids are handed out in a circle, from 1.
+/// Registered credentials by id. Ids are allocated cyclically, from 1.
 #[derive(Debug, Default)]
 pub(crate) struct Personalities {
     map: BTreeMap<u16, Arc<Creds>>,
@@ -23,7 +23,7 @@ impl Personalities {
         self.map.get(&id).cloned()
     }
 
-    /// Keeps credentials; answers their id.
+    /// Adds credentials; returns their id.
     ///
     /// # Errors
     /// `EBUSY` if every id is in use.
@@ -36,7 +36,7 @@ impl Personalities {
         Ok(id)
     }
 
-    /// Forgets the credentials of an id.
+    /// Removes the credentials of an id.
     ///
     /// # Errors
     /// `EINVAL` for an id that is not in use.

@@ -10,27 +10,28 @@ use softring_uapi::*;
 
 const PAGE: u64 = 4096;
 
-/// Where a region lies.
+/// Location of a region.
 #[derive(Debug)]
 enum Memory {
-    /// Memory of the program's memory, which it may unmap: read by system calls only.
+    /// Memory of the program's, which it may unmap: read by system calls only.
     User { addr: u64, len: u64 },
     /// Memory in the ring's file.
     Ours(Region),
 }
 
-/// A registered region, and what it counts against RLIMIT_MEMLOCK.
+/// A registered region, and its pages counted against RLIMIT_MEMLOCK.
 #[derive(Debug)]
 pub(crate) struct ParamRegion {
-    /// The region holds wait arguments (`IORING_MEM_REGION_REG_WAIT_ARG`).
+    /// True if the region holds wait arguments (`IORING_MEM_REGION_REG_WAIT_ARG`).
     wait_args: bool,
     memory: Memory,
     _locked: Locked,
 }
 
 impl ParamRegion {
-    /// The region that `desc` asks for; one of the ring's lies in its file `fd`, and `desc` tells
-    /// where. It may hold wait arguments.
+    /// Creates the region that `desc` asks for. If the ring provides the memory, it lies in the
+    /// ring's file `fd`, and its offset is stored in `desc`. `wait_args`: the region may hold wait
+    /// arguments.
     ///
     /// # Errors
     /// `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past RLIMIT_MEMLOCK.
@@ -43,10 +44,10 @@ impl ParamRegion {
         Ok(ParamRegion { wait_args, memory, _locked: locked })
     }
 
-    /// The wait arguments at byte `off`.
+    /// Reads the wait arguments at byte `off`.
     ///
     /// # Errors
-    /// `EFAULT` where there are none.
+    /// `EFAULT` if there are none.
     pub(crate) fn wait_arg(&self, off: u64) -> Result<io_uring_reg_wait> {
         let end = off.checked_add(size_of::<io_uring_reg_wait>() as u64).ok_or(Errno::EFAULT)?;
         let len = match &self.memory {
@@ -63,7 +64,7 @@ impl ParamRegion {
     }
 }
 
-/// `io_create_region`.
+/// Checks `desc` and creates its memory (`io_create_region`).
 fn create(desc: &mut io_uring_region_desc, fd: i32) -> Result<(Memory, Locked)> {
     if desc.resv != [0; 4] || desc.flags & !IORING_MEM_REGION_TYPE_USER != 0 {
         return Err(Errno::EINVAL);
@@ -94,7 +95,7 @@ fn create(desc: &mut io_uring_region_desc, fd: i32) -> Result<(Memory, Locked)> 
     Ok((memory, locked))
 }
 
-/// The ring's file grows by the region, which the program maps as it maps the rings.
+/// Grows the ring's file by the region, which the program maps like the rings.
 ///
 /// # Errors
 /// `EBADF`, `ENOMEM`.

@@ -1,5 +1,4 @@
-//! What a restricted ring may do. Kernel counterpart: `struct io_restriction`,
-//! `io_register_restrictions`.
+//! Restrictions of a ring. Kernel counterpart: `struct io_restriction`, `io_register_restrictions`.
 
 use alloc::vec;
 use core::fmt;
@@ -10,14 +9,15 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};
 use softring_uapi::*;
 
-/// Restrictions of a ring, in force once it is enabled, or of a task, for the rings that it makes.
+/// Restrictions of a ring, in force once it is enabled, or of a task, for the rings that it
+/// creates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Restrictions {
-    /// Restrictions exist: no others follow.
+    /// Set once restrictions exist: no others may be added.
     pub(crate) registered: bool,
-    /// Restrictions exist for SQEs, and register calls.
+    /// Restricted kinds: SQEs, and register calls.
     restrict: [bool; 2],
-    /// Restrictions are in force for SQEs, and for register calls.
+    /// Kinds for which restrictions are in force: SQEs, and register calls.
     active: [bool; 2],
     register_ops: u64,
     sqe_ops: u128,
@@ -30,12 +30,12 @@ const SQES: usize = 0;
 const CALLS: usize = 1;
 
 impl Restrictions {
-    /// May only some SQEs be submitted?
+    /// Returns whether only some SQEs may be submitted.
     pub(crate) fn restricts_sqes(&self) -> bool {
         self.active[SQES]
     }
 
-    /// May an SQE with this opcode and these flags be submitted?
+    /// Returns whether an SQE with this opcode and these flags may be submitted.
     pub(crate) fn allows_sqe(&self, opcode: u8, flags: u8) -> bool {
         if !self.active[SQES] {
             return true;
@@ -45,12 +45,12 @@ impl Restrictions {
             && flags & !(self.sqe_flags_allowed | self.sqe_flags_required) == 0
     }
 
-    /// May this register opcode be called?
+    /// Returns whether this register opcode may be called.
     pub(crate) fn allows_register(&self, opcode: u32) -> bool {
         !self.active[CALLS] || self.register_ops >> opcode & 1 == 1
     }
 
-    /// Restrictions are in force from now on.
+    /// Puts the restrictions in force.
     pub(crate) fn activate(&mut self) {
         if self.registered {
             self.active = self.restrict;
@@ -60,7 +60,7 @@ impl Restrictions {
     /// Copies and checks rows (`io_parse_restrictions`).
     ///
     /// # Errors
-    /// `EINVAL` for too many rows, and for one of an unknown kind or opcode; `EFAULT`.
+    /// `EINVAL` for too many rows, and for a row of an unknown kind or opcode; `EFAULT`.
     pub(crate) fn read(addr: u64, nr: u32) -> Result<Restrictions> {
         if nr > most_rows() {
             return Err(Errno::EINVAL);
@@ -100,7 +100,7 @@ impl Restrictions {
     }
 }
 
-/// The fields in order, as numbers of base 16 with points between them.
+/// Text form: the fields in order, as hexadecimal numbers with points between them.
 impl fmt::Display for Restrictions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flags =
@@ -132,7 +132,7 @@ impl FromStr for Restrictions {
     }
 }
 
-/// Rows of one call (`IORING_MAX_RESTRICTIONS`).
+/// Returns the maximum number of rows of one call (`IORING_MAX_RESTRICTIONS`).
 fn most_rows() -> u32 {
     u32::from(IORING_RESTRICTION_LAST) + played().registers + u32::from(played().ops)
 }

@@ -1,11 +1,11 @@
-//! What a task lays down for the rings that it makes: restrictions and filters. Kernel counterpart:
-//! `struct io_uring_task`'s restrictions, `io_register_restrictions_task`,
+//! Rules that a task sets for the rings that it creates: restrictions and filters. Kernel
+//! counterpart: `struct io_uring_task`'s restrictions, `io_register_restrictions_task`,
 //! `io_register_bpf_filter_task`.
 //!
-//! A task is a thread. One that is made later has its maker's rules; nobody tells the engine who
-//! that is, nor when. So whoever lays rules down writes down which threads there are, and a thread
-//! that is not among them has these rules. Over exec(2) they go as text in a variable of the
-//! environment.
+//! A task is a thread. A new thread inherits its creator's rules, but the engine is not told of new
+//! threads and their creators. So a thread that sets rules records which threads exist, and a
+//! thread that is not recorded has these rules. Over exec(2) rules are passed as text in an
+//! environment variable.
 
 use alloc::boxed::Box;
 use alloc::ffi::CString;
@@ -25,28 +25,28 @@ use super::restrictions::Restrictions;
 use softring_host::{creds, sys};
 use softring_uapi::errno::{Errno, Result};
 
-/// What a task has laid down. It is never taken back.
+/// Rules of a task. They are never removed.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub(crate) restrictions: Restrictions,
     pub(crate) filters: Filters,
-    /// The variable and its value, once they are laid down.
+    /// The environment variable and its value, once the rules are set.
     assignment: CString,
 }
 
 impl Rules {
-    /// Rules that are only these restrictions.
+    /// Creates rules of only these restrictions.
     pub(crate) fn only(restrictions: Restrictions) -> Self {
         Rules { restrictions, ..Rules::default() }
     }
 
-    /// What the environment of a program has to say that this task turns into, or starts.
+    /// Returns the variable for the environment of a program that this task execs, or starts.
     pub fn assignment(&self) -> &CStr {
         &self.assignment
     }
 }
 
-/// The text of the restrictions, and that of the filters.
+/// Text form: that of the restrictions, followed by that of the filters.
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.restrictions, self.filters)
@@ -63,17 +63,17 @@ impl FromStr for Rules {
     }
 }
 
-/// The variable that tells rules over exec(2).
+/// Environment variable that passes rules over exec(2).
 pub const VARIABLE: &CStr = c"SOFTRING_RULES";
 
-/// Rules, and the threads that there were before them.
+/// Rules, and the threads that existed before them.
 type Laid = (&'static Rules, Vec<i32>);
 
-/// What a process has once of them.
+/// Rules set in a process.
 #[derive(Debug)]
 pub(super) struct OfProcess {
     laid: Mutex<Vec<Laid>>,
-    /// Has any thread laid some down?
+    /// Set once any thread has set rules.
     any: AtomicBool,
 }
 
@@ -82,7 +82,7 @@ impl OfProcess {
         OfProcess { laid: Mutex::new(Vec::new()), any: AtomicBool::new(false) }
     }
 
-    /// A child goes on with the rules of the thread that made it.
+    /// Keeps, in a forked child, the rules of the thread that forked.
     pub(super) fn in_child(&self) {
         let Self { laid, any } = self;
         if !any.load(Acquire) {
@@ -97,11 +97,11 @@ impl OfProcess {
 }
 
 softring_host::per_thread! {
-    /// This thread's rules, once it has asked for them.
+    /// Rules of this thread, once looked up.
     static MINE: Cell<Option<Option<&'static Rules>>> = const { Cell::new(None) };
 }
 
-/// The calling task's rules.
+/// Returns the calling task's rules.
 pub fn mine() -> Option<&'static Rules> {
     if !PROCESS.rules.any.load(Acquire) {
         return None;
@@ -118,26 +118,26 @@ pub fn mine() -> Option<&'static Rules> {
     rules
 }
 
-/// A fork is about to be made: the child's thread has another number.
+/// Looks up the rules before a fork: the child's thread has another number.
 pub(crate) fn before_fork() {
     mine();
 }
 
-/// The program starts with the rules that the one before has told by `value`.
+/// Sets the rules that the previous program passed in `value`.
 ///
 /// # Errors
-/// `EINVAL` if that are none.
+/// `EINVAL` if `value` holds no rules.
 pub fn inherit(value: &CStr) -> Result<()> {
     lay(value.to_str().map_err(|_| Errno::EINVAL)?.parse()?);
     Ok(())
 }
 
-/// Lays rules down for the calling thread, and those that it makes from now on.
+/// Sets rules for the calling thread, and for those that it creates from now on.
 pub(crate) fn lay(mut rules: Rules) {
     let me = sys::gettid();
     let assignment = format!("{}={rules}", VARIABLE.to_str().unwrap_or_default());
     rules.assignment = CString::new(assignment).unwrap_or_default();
-    // They stay for as long as a thread may ask for them.
+    // Leaked: any thread may look them up later.
     let rules: &'static Rules = Box::leak(Box::new(rules));
     let threads = softring_host::files::names_in("/proc/self/task");
     let tids = threads.iter().filter_map(|name| name.parse().ok());
@@ -147,8 +147,8 @@ pub(crate) fn lay(mut rules: Rules) {
     PROCESS.rules.any.store(true, Release);
 }
 
-/// May the calling task lay rules down? Only who cannot gain rights by exec, or has them anyway (as
-/// with seccomp(2)).
+/// Checks that the calling task may set rules: it cannot gain rights by exec, or has them anyway
+/// (as with seccomp(2)).
 ///
 /// # Errors
 /// `EACCES` if not.

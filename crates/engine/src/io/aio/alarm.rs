@@ -1,6 +1,6 @@
-//! What ends a sleep in io_pgetevents that has no bound: a poll of an eventfd, in the same context.
-//! A thread signals the eventfd when it posts something that the sleeping thread waits for and that
-//! is no completion of aio.
+//! An eventfd poll that ends an unbounded sleep in io_pgetevents, in the same context. A thread
+//! signals the eventfd when it posts something that the sleeping thread waits for and that aio does
+//! not complete.
 
 use super::{AioCtx, poll};
 use alloc::boxed::Box;
@@ -8,11 +8,11 @@ use softring_host::calls::aio::{self, IocbPtr};
 use softring_host::sys::POLLIN;
 use softring_uapi::aio::iocb;
 
-/// The poll, at a fixed address: the kernel names it by that.
+/// The poll's iocb, at a fixed address: the kernel names the iocb by its address.
 #[derive(Debug, Default)]
 pub(super) struct Alarm {
     iocb: Box<iocb>,
-    /// The kernel has it.
+    /// Set while the kernel has the iocb.
     armed: bool,
 }
 
@@ -21,7 +21,7 @@ impl Alarm {
         IocbPtr::of(&mut self.iocb)
     }
 
-    /// Is this the address in its event? Then it has gone off.
+    /// Returns whether `obj` is the alarm's iocb, and disarms the alarm if so.
     pub(super) fn goes_off(&mut self, obj: u64) -> bool {
         let own = self.armed && obj == self.pointer().addr() as u64;
         self.armed &= !own;
@@ -30,8 +30,8 @@ impl Alarm {
 }
 
 impl AioCtx {
-    /// From now on a sleep for completions ends, too, when `eventfd` is signalled. False where the
-    /// kernel cannot poll so.
+    /// Makes a signal on `eventfd` end sleeps for completions, too. Returns false if the kernel
+    /// cannot poll by aio.
     pub(crate) fn arm_alarm(&mut self, eventfd: i32) -> bool {
         if !self.alarm.armed {
             *self.alarm.iocb = poll(eventfd, POLLIN.cast_unsigned(), 0);
@@ -40,7 +40,8 @@ impl AioCtx {
         self.alarm.armed
     }
 
-    /// The context ends, and its alarm with it; answers how many events that will make.
+    /// Cancels the alarm because the context ends; returns the number of events that the alarm
+    /// still makes.
     pub(super) fn cancel_alarm(&mut self) -> u32 {
         if self.alarm.armed {
             aio::cancel(self.id, self.alarm.pointer());

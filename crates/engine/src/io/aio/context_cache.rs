@@ -1,18 +1,18 @@
 //! Contexts of rings that have ended.
 //!
 //! io_destroy(2) waits for everything in flight, and then for a grace period of the kernel's: tens
-//! of milliseconds for a context that has nothing. Close of a ring waits for neither, as on the
-//! kernel. So a context is kept for the next ring, which takes it once its last event is there;
-//! its iocbs are copies in the kernel, and write into no memory of ours but the context's ring. Of
-//! what is kept beyond a bound a thread is made that ends it, and goes.
+//! of milliseconds even for an idle context. Close of a ring waits for neither, as on the kernel.
+//! So the context is kept for a later ring, which takes it once all its events have come. The
+//! kernel has copied the iocbs, and writes into no memory of ours but the context's ring. Beyond a
+//! bound, a thread is started that destroys the surplus contexts and exits.
 //!
 //! ```text
 //! ring ends ──▶ kept ──▶ next ring          (all its events have come)
 //!                └─────▶ ending ──▶ thread: io_destroy
 //! ```
 //!
-//! Nobody waits for the lock: one that finds it taken does without, so a handler may come on top of
-//! its holder, and a child be forked beside it.
+//! Nobody waits for the lock: a thread that finds the lock taken does without the cache. So a
+//! signal handler may interrupt the holder, and another thread may fork meanwhile.
 
 use super::ring::Ring;
 use crate::io::of_process::PROCESS;
@@ -23,31 +23,31 @@ use softring_host::limits::{AIO_CACHED, AIO_CACHED_DEPTH};
 use softring_host::signal::BlockAll;
 use softring_host::sync::real::{Mutex, MutexGuard};
 
-/// A context of the kernel's.
+/// A kernel aio context.
 #[derive(Debug)]
 pub(super) struct CachedContext {
     pub(crate) id: usize,
-    /// The number of iocbs that it was made for.
+    /// Iocbs that the context was made for.
     pub(crate) depth: u32,
     /// `None` where the mapped ring is not of the known form.
     pub(crate) ring: Option<Ring>,
     /// Iocbs whose events have not come.
     pub(crate) in_flight: u32,
-    /// A thread is in io_getevents on it.
+    /// Set if a thread is in io_getevents on the context.
     pub(crate) awaited: bool,
 }
 
 #[derive(Debug)]
 pub(in crate::io) struct State {
-    /// The oldest first.
+    /// Contexts for later rings, the oldest first.
     cached: Vec<CachedContext>,
-    /// Ids, for the thread that ends them.
+    /// Ids of contexts that the thread is to destroy.
     ending: Vec<usize>,
-    /// A thread ends them.
+    /// Set while such a thread runs.
     ends: bool,
 }
 
-/// Name and stack of the thread, and how often it tries for the lock.
+/// Name and stack size of the thread, and its pause between two tries for the lock.
 const NAME: &str = "aio";
 const STACK: usize = 64 << 10;
 const RETRY: Duration = Duration::from_millis(1);
@@ -57,7 +57,7 @@ fn state() -> Option<MutexGuard<'static, State>> {
 }
 
 impl CachedContext {
-    /// Takes the events that have come, for nobody; true if none is to come.
+    /// Drops the events that have come; returns true if no more are to come.
     fn is_idle(&mut self) -> bool {
         let Some(ring) = &mut self.ring else { return false };
         while self.in_flight > 0 && ring.pop().is_some() {
@@ -72,7 +72,7 @@ impl CachedContext {
     }
 }
 
-/// A context for `depth` iocbs, if one is kept that has room for them.
+/// Takes an idle context with room for `depth` iocbs from the cache.
 pub(super) fn take(depth: u32) -> Option<CachedContext> {
     let mut state = state()?;
     let fits = |one: &mut CachedContext| one.depth >= depth && one.is_idle();
@@ -80,9 +80,9 @@ pub(super) fn take(depth: u32) -> Option<CachedContext> {
     Some(state.cached.remove(at))
 }
 
-/// A ring has ended: keeps its context.
+/// Keeps the context of a ring that has ended.
 pub(super) fn keep(ctx: CachedContext) {
-    // Handlers find the lock free, or the call that they interrupt.
+    // With signals blocked, no handler interrupts the holder of the lock.
     let _blocked = BlockAll::begin();
     let Some(mut state) = state() else { return ctx.end() };
     if ctx.ring.is_none() || ctx.awaited {
@@ -117,7 +117,7 @@ impl State {
     }
 }
 
-/// The life of the thread.
+/// Destroys surplus contexts until none is left.
 fn end_surplus() {
     loop {
         let Some(mut state) = state() else {
@@ -133,8 +133,8 @@ fn end_surplus() {
     }
 }
 
-/// The system has no room for another context: ends what is kept and has nothing in flight. True
-/// if there was something.
+/// Destroys the idle contexts of the cache, because the system has no room for another context.
+/// Returns true if there were any.
 pub(super) fn make_room() -> bool {
     let Some(mut state) = state() else { return false };
     let all = core::mem::take(&mut state.cached);
@@ -147,7 +147,8 @@ pub(super) fn make_room() -> bool {
     some
 }
 
-/// The contexts are the parent's, whose rings are still mapped in the child.
+/// Empties the cache in a forked child: the contexts are the parent's, but their rings are still
+/// mapped here.
 pub(in crate::io) fn forget(state: &Mutex<State>) {
     let Some(mut state) = state.try_lock() else { return };
     for one in state.cached.drain(..) {

@@ -1,8 +1,8 @@
-//! Sleeping for completions without the lock that guards the context. Meanwhile the reaping of its
-//! events is detached from the context: only the waiting thread reaps them.
+//! Sleeping for completions without the lock that guards the context. During the sleep, reaping is
+//! detached from the context: only the waiting thread takes events.
 //!
-//! The waiting thread is inside io_pgetevents, which takes events out of the ring on its own. So
-//! until the thread has brought these events back no other thread may take any
+//! The waiting thread is inside io_pgetevents, which takes events out of the ring on its own. So no
+//! other thread may take events until the waiting thread has brought its events back
 //! ([`AioCtx::detach_reap`]). Every thread may submit meanwhile.
 //!
 //! ```text
@@ -13,11 +13,11 @@
 //! lock; attach_reap: events, detached = none
 //! ```
 //!
-//! A signal handler may interrupt the waiting thread, at the end of its io_pgetevents (signals are
+//! A signal handler may interrupt the waiting thread at the end of its io_pgetevents (signals are
 //! blocked otherwise), and want the events itself. The handler then takes the events in its
-//! thread's name, and the interrupted wait finds none. So the events are kept where both find them.
-//! An event that has come is told from the rest by its iocb's address, as nobody has seen the
-//! call's answer yet.
+//! thread's name, and the interrupted wait finds none. So the events are in a buffer that both can
+//! reach. The call's return value is not known yet, so events in the buffer are recognised by their
+//! iocb address.
 #![allow(unsafe_code)]
 
 use super::AioCtx;
@@ -53,8 +53,8 @@ unsafe impl Send for EventBuffer {}
 // SAFETY: as above.
 unsafe impl Sync for EventBuffer {}
 
-/// The right to take events, out of the lock's sight. Must come back by [`AioCtx::attach_reap`]
-/// before the context ends.
+/// The right to take events without the lock. Must be given back by [`AioCtx::attach_reap`] before
+/// the context ends.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct DetachedReap {
@@ -64,8 +64,8 @@ pub(crate) struct DetachedReap {
 }
 
 impl DetachedReap {
-    /// Waits until `min` events are there (at most [`AIO_WAIT_BATCH`] count) or the time is over,
-    /// with `sigmask` (a kernel sigset) in force meanwhile; answers how many it has taken.
+    /// Waits until `min` events have come (at most [`AIO_WAIT_BATCH`] count) or the time is over,
+    /// with `sigmask` (a kernel sigset) in force meanwhile. Returns the number of events taken.
     ///
     /// # Errors
     /// EINTR; ENOSYS where io_pgetevents is missing and a mask is asked for.
@@ -80,7 +80,7 @@ impl DetachedReap {
     }
 }
 
-/// Events into memory of the caller's: see [`get_events`].
+/// Takes events into the caller's memory: see [`get_events`].
 pub(super) fn events_to(
     to: &mut [io_event; AIO_WAIT_BATCH],
     id: usize,
@@ -88,13 +88,13 @@ pub(super) fn events_to(
     timeout: Option<Duration>,
     sigmask: Option<u64>,
 ) -> Result<usize> {
-    // SAFETY: nobody else has it.
+    // SAFETY: nobody else has the buffer.
     unsafe { get_events(id, min, timeout, sigmask, to) }
 }
 
 impl AioCtx {
-    /// Detaches the reaping of events for a thread that is about to sleep for them; none if another
-    /// does, or if some are there already.
+    /// Detaches reaping for a thread that is about to sleep for events. Returns `None` if another
+    /// thread sleeps for events, or if events are there already.
     pub(crate) fn detach_reap(&mut self) -> Option<DetachedReap> {
         if self.is_detached() || !self.taken.is_empty() {
             return None;
@@ -105,20 +105,21 @@ impl AioCtx {
         Some(DetachedReap { id: self.id, number, events: self.events.clone() })
     }
 
-    /// Does a thread sleep for the events?
+    /// Returns whether a thread sleeps for the events.
     pub(crate) fn is_detached(&self) -> bool {
         self.detached.is_some()
     }
 
-    /// The waiting thread is back, with the events that it has taken, unless a handler took them.
+    /// Attaches reaping again after the sleep, with the events it has taken unless a handler took
+    /// them.
     pub(crate) fn attach_reap(&mut self, reap: &DetachedReap) {
         if self.detached.is_some_and(|l| l.number == reap.number) {
             self.take_detached_events();
         }
     }
 
-    /// Takes the events back if the calling thread has them: it is a handler on top of its own
-    /// sleep.
+    /// Attaches reaping again if the calling thread detached it: the caller is a signal handler
+    /// that interrupts its own thread's sleep.
     pub(crate) fn attach_own(&mut self) {
         if self.detached.is_some_and(|l| l.thread == sys::thread()) {
             self.take_detached_events();

@@ -2,16 +2,16 @@
 //! user memory.
 //!
 //! Runs on: the thread that submits and the one that reaps, one at a time (`&mut`, under the ring's
-//! lock). May block in: [`AioCtx::wait`]; `submit` only as long as the file system makes a
-//! submission wait: it runs buffered I/O to its end, and so what a file system does not do
-//! asynchronously, unless the iocb has `RWF_NOWAIT` ([`nowait`]). What is in flight when a context
-//! is dropped goes on ([`context_cache`]).
+//! lock). May block in: [`DetachedReap::wait`]; `submit` only as long as the file system makes a
+//! submission wait: buffered I/O, and other I/O that the file system cannot do asynchronously, runs
+//! to its end inside the call unless the iocb has `RWF_NOWAIT` ([`nowait`]). Requests in flight
+//! when a context is dropped go on ([`context_cache`]).
 //!
-//! The context's id is the address of a ring that the kernel maps into us: the kernel writes events
-//! and then moves `tail` (release); we load `tail` (acquire), copy events, and give their room back
-//! by moving `head` (release). There is one consumer: we, or the kernel inside io_getevents on
-//! behalf of the same `&mut` owner. The memory is the program's too: indices are reduced before
-//! use, and an event is matched to a slot that is really in flight.
+//! The context's id is the address of a ring that the kernel maps into the process. The kernel
+//! writes events and then moves `tail` (release). We load `tail` (acquire), copy events, and give
+//! their room back by moving `head` (release). There is one consumer: we, or the kernel inside
+//! io_getevents on behalf of the same `&mut` owner. The program can write the memory, too: indices
+//! are reduced before use, and an event is matched to a slot that is really in flight.
 //!
 //! Kernel counterpart: `fs/aio.c`. See io_setup(2), io_submit(2), io_getevents(2), io_cancel(2),
 //! io_destroy(2).
@@ -41,34 +41,34 @@ use softring_host::limits::{AIO_DEPTH_MAX, AIO_WAIT_BATCH};
 use softring_uapi::aio::{io_event, iocb};
 use softring_uapi::errno::{Errno, Result};
 
-/// Names one prepared or submitted iocb until it completes.
+/// Name of one prepared or submitted iocb until it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token(u32);
 
-/// An aio context with the iocbs that it has in hand.
+/// An aio context with its prepared and submitted iocbs.
 #[derive(Debug)]
 pub(crate) struct AioCtx {
     id: usize,
-    /// The number of iocbs that the kernel made it for.
+    /// Iocbs that the kernel made the context for.
     depth: u32,
-    /// `None` where the mapped ring is not of the known form: then reaping asks the kernel.
+    /// Mapped ring; `None` if its form is not the known one: reaping then asks the kernel.
     ring: Option<Ring>,
     /// Iocbs at fixed addresses: the kernel names an iocb by its address, in events and in
     /// io_cancel.
     slots: Box<[iocb]>,
     state: Box<[Slot]>,
-    /// What names each for whoever keeps track of those in flight.
+    /// Ticket of each iocb in flight, for the policy that tracks it.
     tickets: Box<[Ticket]>,
     free: Vec<u32>,
     /// Addresses of prepared iocbs, as io_submit takes them.
     batch: Vec<IocbPtr>,
-    /// Events that a wait has taken and [`Self::reap`] will hand on.
+    /// Events that a wait has taken and [`Self::reap`] will return.
     taken: Vec<io_event>,
-    /// A thread sleeps in the kernel, which takes events for it: nobody else may.
+    /// The thread that sleeps in the kernel for events: no other thread may take events.
     detached: Option<detached::Sleeping>,
-    /// How often it was detached.
+    /// Number of times that reaping was detached.
     detachments: u32,
-    /// Where the kernel puts the events of a detached reap.
+    /// Buffer in which the kernel puts the events of a detached reap.
     events: Arc<detached::EventBuffer>,
     alarm: alarm::Alarm,
 }
@@ -113,17 +113,18 @@ impl AioCtx {
         })
     }
 
-    /// How many more iocbs can be prepared.
+    /// Returns the number of iocbs that can still be prepared.
     pub(crate) fn room(&self) -> usize {
         self.free.len()
     }
 
-    /// How many the kernel has, those included whose events nobody has reaped yet.
+    /// Returns the number of iocbs that the kernel has, including those with an event not reaped
+    /// yet.
     pub(crate) fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.len() - self.batch.len()) as u32
     }
 
-    /// Are completions read from user memory, without a system call?
+    /// Returns whether completions are read from user memory, without a system call.
     pub(crate) fn user_mapped(&self) -> bool {
         self.ring.is_some()
     }
@@ -138,15 +139,15 @@ impl AioCtx {
         Some(Token(at))
     }
 
-    /// Submits the batch, by one io_submit unless the kernel refuses an iocb; answers how many were
-    /// taken. A refused one (EINVAL, EAGAIN, EBADF, EFAULT …) is reported by its `aio_data`, and
-    /// the rest of the batch goes on.
+    /// Submits the batch by one io_submit, or more if the kernel refuses an iocb; returns the
+    /// number of iocbs taken. A refused iocb (EINVAL, EAGAIN, EBADF, EFAULT …) is reported by its
+    /// `aio_data`, and the rest of the batch goes on.
     pub(crate) fn submit(&mut self, on_fail: impl FnMut(u64, Errno)) -> usize {
         self.submit_tracked(on_fail, |_| Ticket::NONE)
     }
 
-    /// As [`Self::submit`]; `issued` is told of each iocb that was taken, and names it for
-    /// [`Self::reap`].
+    /// Submits the batch as [`Self::submit`] does; `issued` returns the ticket of each iocb taken,
+    /// for [`Self::reap`].
     pub(crate) fn submit_tracked(
         &mut self,
         mut on_fail: impl FnMut(u64, Errno),
@@ -179,14 +180,15 @@ impl AioCtx {
         taken
     }
 
-    /// Are there events to reap? Without a system call; false where the ring is not mapped.
+    /// Returns whether there are events to reap, without a system call; false if the ring is not
+    /// mapped.
     pub(crate) fn ready(&self) -> bool {
         !self.is_detached()
             && (!self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready))
     }
 
-    /// Takes all events that are there into `done`, under their `aio_data`, and answers how many.
-    /// Does not block. None while a thread sleeps for them ([`Self::detach_reap`]).
+    /// Takes all events into `done`, under their `aio_data`, and returns their number. Does not
+    /// block. Takes none while a thread sleeps for events ([`Self::detach_reap`]).
     pub(crate) fn reap(&mut self, done: &mut Completions) -> usize {
         if self.is_detached() {
             return 0;
@@ -204,10 +206,10 @@ impl AioCtx {
         n
     }
 
-    /// In a forked child: the context belongs to the parent's memory and is no context here
-    /// (io_submit answers EINVAL), but its ring is still mapped *shared with the parent*, so it
-    /// must not be touched: it is unmapped, and nothing is destroyed. Prepared iocbs are forgotten;
-    /// the parent runs its own.
+    /// Drops the context in a forked child. The context belongs to the parent's memory and is no
+    /// context here (io_submit fails with EINVAL). Its ring is still mapped *shared with the
+    /// parent*, so the ring is unmapped without being touched, and nothing is destroyed. Prepared
+    /// iocbs are forgotten; the parent runs its own.
     pub(crate) fn fork_child(mut self) {
         if let Some(r) = self.ring.take() {
             r.unmap();
@@ -256,7 +258,7 @@ impl AioCtx {
     }
 }
 
-/// io_setup(2)
+/// Calls io_setup(2), after a second try with idle contexts of the cache destroyed.
 fn setup(depth: u32) -> Result<(usize, Option<Ring>)> {
     match ring::setup(depth) {
         Err(Errno::EAGAIN) if context_cache::make_room() => ring::setup(depth),
@@ -265,8 +267,8 @@ fn setup(depth: u32) -> Result<(usize, Option<Ring>)> {
 }
 
 impl Drop for AioCtx {
-    /// The kernel writes into no memory of ours any more but the mapped ring: it has copied the
-    /// iocbs. What it reads and writes for the program goes on.
+    /// Keeps the context in the cache. The kernel has copied the iocbs, and writes into no memory
+    /// of ours but the mapped ring. Transfers for the program go on.
     fn drop(&mut self) {
         if self.id == 0 {
             return;

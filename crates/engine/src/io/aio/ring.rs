@@ -1,5 +1,5 @@
-//! The completion ring that io_setup maps: see the parent module for who writes what, and in which
-//! order.
+//! The completion ring that io_setup maps. The parent module tells which side writes which word,
+//! and in which order.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -12,7 +12,7 @@ use softring_uapi::errno::Result;
 pub(crate) struct Ring {
     head: NonNull<aio_ring>,
     nr: u32,
-    /// Our end; the shared word follows at [`Self::release`].
+    /// Our head; the shared word follows at [`Self::release`].
     at: u32,
     /// The tail as last seen.
     tail: u32,
@@ -24,34 +24,34 @@ unsafe impl Send for Ring {}
 // SAFETY: through `&self` only atomic words of the shared memory are read.
 unsafe impl Sync for Ring {}
 
-/// A context of ours, by io_setup(2): its id, and its ring, which is not to be used past
+/// Creates a context by io_setup(2); returns its id and its ring, which must not be used past
 /// io_destroy(2).
 ///
 /// # Errors
-/// As the call.
+/// Those of io_setup(2).
 pub(super) fn setup(depth: u32) -> Result<(usize, Option<Ring>)> {
     let id = softring_host::calls::aio::setup(depth)?;
-    // SAFETY: mapped this moment, until the context ends.
+    // SAFETY: mapped just now, until the context ends.
     Ok((id, unsafe { Ring::at(id) }))
 }
 
 impl Ring {
-    /// The ring of a fresh context of the program's, which lies in its memory.
+    /// Returns the ring of a fresh context of the program's, which lies in the program's memory.
     pub(crate) fn of_program(id: UserPtr) -> Option<Ring> {
-        // SAFETY: the program's memory, says the type: the program gives the context up by a call
-        // that we are told of, or breaks itself.
+        // SAFETY: the type says that this is the program's memory: the program gives the context up
+        // by a call that the entry points see, or breaks itself.
         unsafe { Ring::at(id.addr() as usize) }
     }
 
-    /// The ring, if it has the form we know.
+    /// Returns the ring at `id`, if it has the known form.
     ///
     /// # Safety
-    /// What lies at `id` stays mapped as long as the ring is used.
+    /// The memory at `id` stays mapped as long as the ring is used.
     unsafe fn at(id: usize) -> Option<Ring> {
         let head = NonNull::new(core::ptr::with_exposed_provenance_mut::<aio_ring>(id))?;
         let mut magic = [0u32; 8];
-        // An emulated kernel's id need not be an address: the words are read through the kernel,
-        // never straight.
+        // The id that an emulated kernel returns need not be an address: read the words through the
+        // kernel, never directly.
         softring_host::user::read_slice(id as u64, &mut magic).ok()?;
         let [_, nr, at, tail, magic, _, incompat, len] = magic;
         let known =
@@ -76,30 +76,30 @@ impl Ring {
         at != tail
     }
 
-    /// How many events are there for whoever asks the kernel for them.
+    /// Returns the number of events that the program can take from the kernel.
     pub(crate) fn available(&self) -> u32 {
         let (at, tail) = (self.shared_head(), self.load_tail());
         (tail + self.nr - at) % self.nr
     }
 
-    /// How many events there can be.
+    /// Returns the number of events that the ring can hold.
     pub(crate) fn room(&self) -> u32 {
         self.nr - 1
     }
 
-    /// Takes the mark away by which a program knows the memory for a ring that it may read.
+    /// Clears the magic number, by which a program recognises a ring that it may read.
     pub(crate) fn disown(&self) {
         // SAFETY: as in `load_tail`.
         self.word(|r| unsafe { &raw mut (*r).magic }).store(0, Ordering::Release);
     }
 
-    /// The shared word, which io_getevents on our behalf moves too.
+    /// Returns the shared head, which io_getevents on our behalf moves, too.
     fn shared_head(&self) -> u32 {
         // SAFETY: as in `load_tail`.
         self.word(|r| unsafe { &raw mut (*r).head }).load(Ordering::Relaxed) % self.nr
     }
 
-    /// The next event; its room is given back by [`Self::release`].
+    /// Takes the next event; [`Self::release`] gives its room back.
     pub(super) fn pop(&mut self) -> Option<io_event> {
         if self.at == self.tail {
             self.tail = self.load_tail();
@@ -123,18 +123,19 @@ impl Ring {
         self.word(|r| unsafe { &raw mut (*r).head }).store(self.at, Ordering::Release);
     }
 
-    /// The kernel has taken events for us: follow its head.
+    /// Follows the kernel's head after the kernel has taken events for us.
     pub(super) fn resync(&mut self) {
         self.at = self.shared_head();
         self.tail = self.at;
     }
 
-    /// In a forked child only: the kernel does not know the ring there.
+    /// Unmaps the ring. In a forked child only, where the kernel does not know the ring.
     pub(super) fn unmap(self) {
         let bytes = (size_of::<aio_ring>() + self.nr as usize * size_of::<io_event>())
             .div_ceil(4096)
             * 4096;
-        // SAFETY: the mapping of a context that this process does not have, accessed through us.
+        // SAFETY: the mapping of a context that this process does not have, accessed only through
+        // `self`.
         unsafe { softring_host::calls::memory::unmap(self.head.as_ptr().addr(), bytes) };
     }
 }

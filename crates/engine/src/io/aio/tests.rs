@@ -14,7 +14,7 @@ fn file(dir: &str, name: &str) -> OwnedFd {
     fd
 }
 
-/// fsync(2), or fdatasync(2).
+/// Returns the iocb of fsync(2) or fdatasync(2).
 fn fsync(fd: i32, datasync: bool, data: u64) -> iocb {
     rw(if datasync { IOCB_CMD_FDSYNC } else { IOCB_CMD_FSYNC }, fd, 0, 0, 0, 0, data)
 }
@@ -39,7 +39,7 @@ fn all(ctx: &mut AioCtx) -> BTreeMap<u64, i64> {
     got
 }
 
-/// Another test takes all that there are, for a moment.
+/// Creates a context; retries while another test has taken all contexts.
 fn context(depth: u32) -> AioCtx {
     loop {
         match AioCtx::new(depth) {
@@ -108,7 +108,7 @@ fn polls_fire_and_waits_time_out() {
     assert_eq!(ctx.take_events(1, None, Some(0)), Ok(1));
     assert!(ctx.ready());
     assert_eq!(reap(&mut ctx, |d, r| assert_eq!((d, r & 1), (5, 1))), 1);
-    // One is left armed: drop must not hang on it.
+    // An armed poll is left: drop must not wait for it.
     let (r, _w2) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     ctx.prep(poll(r.as_raw_fd(), 1, 7)).unwrap();
     ctx.submit(|_, e| panic!("{e:?}"));
@@ -154,7 +154,7 @@ fn the_child_forgets_and_the_parents_ring_is_unharmed() {
     const WEXITED: u32 = 4;
     let mut info = [u32::MAX; 32];
     let waited = softring_host::calls::process::waitid(P_PID, pid, Some(&mut info), WEXITED);
-    // How it has ended, and with what.
+    // CLD_* code and exit status.
     const CLD_EXITED: u32 = 1;
     assert_eq!((waited, info[2], info[6]), (Ok(0), CLD_EXITED, 0));
     assert_eq!(ctx.submit(|_, e| panic!("{e:?}")), 1);

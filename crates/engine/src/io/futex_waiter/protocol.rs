@@ -1,104 +1,102 @@
-//! The steps between a futex waiter and who asks it, on whatever words and whatever kernel there
-//! are: those of the process, or loom's (`verify::placing`, `verify::cancel`).
+//! The steps between a futex waiter and its submitter, generic over the words and system calls:
+//! those of the process, or loom's (`verify::placing`, `verify::cancel`).
 
 use core::sync::atomic::Ordering::{self, SeqCst};
 
 use softring_uapi::errno::{Errno, Result};
 
-/// What a futex waiter's word says: nothing is asked of it; it waits at the program's futex; it is
-/// to read the job or `leave`.
+/// Values of a futex waiter's word: no job; wait at the program's futex; read the job or `leave`.
 pub(crate) const IDLE: u32 = 0;
 pub(crate) const PLACED: u32 = 1;
 pub(crate) const ASKED: u32 = 2;
 
-/// `state`: nothing to tell, woken, taken back.
+/// Values of `state`: nothing to report, woken, taken back.
 pub(crate) const BUSY: u32 = 0;
 pub(crate) const WOKEN: u32 = 1;
 pub(crate) const BACK: u32 = 2;
 
-/// Times that another thread could run after which a new thread is asleep where a processor is
-/// free.
+/// Yields after which a new thread is asleep if a processor is free.
 const SURELY_ASLEEP: u32 = 50;
 
-/// A word that a futex waiter shares with who asks it.
+/// A word that a futex waiter shares with its submitter.
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u32;
     fn store(&self, value: u32, order: Ordering);
     /// Sleeps if the word is `seen`, until it is woken, or for a while.
     fn sleep(&self, seen: u32);
-    /// Wakes one that sleeps so.
+    /// Wakes one thread that sleeps on the word.
     fn wake(&self);
 }
 
-/// What has the words, its system calls, and the steps.
+/// Words and system calls of a futex waiter, and the steps on them.
 pub(crate) trait Steps {
     type Word: Word;
     /// A futex of the program's.
     type There;
 
-    /// One for each futex.
+    /// Returns its words, one for each futex.
     fn words(&self) -> &[Self::Word];
     fn state(&self) -> &Self::Word;
-    /// Not 0: it is being taken back.
+    /// Returns the word that is not 0 while the waiter is being taken back.
     fn stop(&self) -> &Self::Word;
-    /// Not 0: it shall end.
+    /// Returns the word that is not 0 once the waiter shall end.
     fn leave(&self) -> &Self::Word;
 
-    /// Moves the futex waiter from a word of its own, if that is `val`; answers how many it has
-    /// moved.
+    /// Moves the futex waiter from a word of its own, if that is `val`; returns the number of
+    /// waiters moved.
     ///
     /// # Errors
-    /// As futex(2).
+    /// Those of futex(2).
     fn requeue(&self, word: &Self::Word, val: u32, there: &Self::There) -> Result<usize>;
-    /// Has the futex its value?
+    /// Checks that the futex has its value.
     ///
     /// # Errors
-    /// `EAGAIN` if not; as futex(2).
+    /// `EAGAIN` if not; those of futex(2).
     fn check(&self, there: &Self::There) -> Result<()>;
-    /// Does the kernel tell how many it has moved?
+    /// Returns whether the kernel reports the number of moved waiters.
     fn is_told(&self) -> bool;
     /// Lets another thread run.
     fn pause(&self);
     /// Sends the futex waiter's thread a signal; false if there is none.
     fn interrupt(&self) -> bool;
 
-    /// Sleeps on its own words; of several, on those that are not placed.
+    /// Sleeps on its own words; if there are several, on those that are not PLACED.
     ///
     /// # Errors
-    /// As futex(2).
+    /// Those of futex(2).
     fn sleep_idle(&self) -> Result<usize>;
     /// Sleeps at the program's futexes.
     ///
     /// # Errors
-    /// As futex(2).
+    /// Those of futex(2).
     fn sleep_there(&self) -> Result<usize>;
-    /// Waits until waitid(2) would answer at once, and takes nothing.
+    /// Waits until waitid(2) would return at once, and takes nothing.
     ///
     /// # Errors
-    /// As waitid(2).
+    /// Those of waitid(2).
     fn watch_children(&self) -> Result<usize>;
-    /// The index of a futex where it waits that has another value.
+    /// Returns the index of a futex where it waits and that has another value.
     fn changed(&self) -> Option<i32>;
     fn has_job(&self) -> bool;
 
-    /// The word that tells what is asked.
+    /// Returns the last word, which tells the waiter what to do.
     fn flag(&self) -> &Self::Word {
         &self.words()[self.words().len() - 1]
     }
 
-    // On the side of who asks, under the uring lock.
+    // On the side of the submitter, under the uring lock.
 
-    /// Something is asked of it.
+    /// Begins a job.
     fn begin(&self) {
         self.state().store(BUSY, SeqCst);
     }
 
-    /// Moves the futex waiter to the program's futexes, one after the other: the last word tells
-    /// that all is done.
+    /// Moves the futex waiter to the program's futexes, one after the other: the last word says
+    /// that all are placed.
     ///
     /// # Errors
-    /// As futex(2); `EAGAIN` also if the futex waiter was woken at one futex before it waited at
-    /// the next: it does not come back to its own words then.
+    /// Those of futex(2); `EAGAIN` also if the futex waiter was woken at one futex before it waited
+    /// at the next: it does not come back to its own words then.
     fn place(&self, all: &[Self::There]) -> Result<()> {
         for (word, there) in self.words().iter().zip(all) {
             self.move_there(word, there)?;
@@ -115,7 +113,7 @@ pub(crate) trait Steps {
             if self.state().load(SeqCst) != BUSY {
                 return Err(Errno::EAGAIN);
             }
-            // Not asleep yet, or it was moved, and the kernel does not say so.
+            // Not asleep yet, or moved by a kernel that does not report it.
             tries += 1;
             if tries > SURELY_ASLEEP && !self.is_told() {
                 break;
@@ -125,7 +123,7 @@ pub(crate) trait Steps {
         Ok(())
     }
 
-    /// Takes it away from what it waits for; false if it was woken before, and will tell.
+    /// Takes the waiter back; false if it was woken before, and will report it.
     fn take_back(&self) -> bool {
         self.stop().store(1, SeqCst);
         let mut sent = 0;
@@ -135,7 +133,7 @@ pub(crate) trait Steps {
         }
         let back = self.state().load(SeqCst) == BACK;
         if sent > u32::from(back) {
-            // The last signal may come late, and end what the thread is asked next.
+            // The last signal may come late, and end the thread's next job.
             self.leave().store(1, SeqCst);
         }
         self.stop().store(0, SeqCst);
@@ -144,8 +142,8 @@ pub(crate) trait Steps {
 
     // On its own thread.
 
-    /// Sleeps, and says in `state` what has ended that. Answers what there is to tell, and whether
-    /// the thread shall end.
+    /// Sleeps, and stores in `state` what has ended the sleep. Returns the result to report, and
+    /// whether the thread shall end.
     fn sleep_once(&self) -> (Option<i32>, bool) {
         let woken = self.sleep();
         if woken.is_none() {
@@ -153,14 +151,14 @@ pub(crate) trait Steps {
         }
         let leave = self.leave().load(SeqCst) != 0;
         self.state().store(if woken.is_some() { WOKEN } else { BACK }, SeqCst);
-        // The thread that takes it back says so first, then reads the state.
+        // The thread that takes the waiter back sets `stop` first, then reads the state.
         if self.stop().load(SeqCst) != 0 {
             self.state().wake();
         }
         (woken, leave)
     }
 
-    /// Sleeps until there is something to tell; `None` if it was taken back, or shall end.
+    /// Sleeps until there is a result to report; `None` if taken back, or if it shall end.
     fn sleep(&self) -> Option<i32> {
         loop {
             let at = self.flag().load(SeqCst);
@@ -174,9 +172,9 @@ pub(crate) trait Steps {
                 Err(Errno::EINTR) if self.stop().load(SeqCst) != 0 => return None,
                 Err(Errno::EINTR) => {}
                 Ok(_) | Err(Errno::EAGAIN) if at == IDLE && self.is_asked() => {}
-                // Nothing is asked of it: a late wake of what had its word's address before.
+                // No job: a late wake of an earlier futex at this word's address.
                 Ok(_) if !self.has_job() => {}
-                // The futex changed while nobody waited there: as good as woken.
+                // The futex changed before the waiter slept there: same as a wake.
                 Err(Errno::EAGAIN) => match self.changed() {
                     None if at == IDLE => {}
                     which => return Some(which.unwrap_or(0)),
@@ -191,7 +189,7 @@ pub(crate) trait Steps {
         self.flag().load(SeqCst) == ASKED
     }
 
-    /// Nothing is asked of it any more. Its own thread's, or called under the uring lock.
+    /// Clears its words after a job. Called on its own thread, or under the uring lock.
     fn reset(&self) {
         self.words().iter().for_each(|w| w.store(IDLE, SeqCst));
     }

@@ -1,14 +1,15 @@
-//! A modelled device: a pure function of what is asked of it and when. It knows no clock.
+//! A modelled device: a pure function of the requests and their times. It reads no clock.
 //!
-//! `queues` units each work on one request at a time, the next on the one that comes next. A unit
-//! takes a time of its direction's distribution, then the data goes over the wire at `bw`. Beyond
-//! that the device as a whole finishes no more than `iops` requests or `bw` bytes in a second: each
-//! request takes the device's time, and is done no earlier than that is over.
+//! `queues` units each work on one request at a time; the unit that is free first takes the next
+//! request. A unit takes a time of its direction's distribution, then the data goes over the wire
+//! at `bw`. Beyond that the device as a whole finishes no more than `iops` requests or `bw` bytes
+//! in a second: each request takes its share of the device's time, and is done no earlier than the
+//! end of its share.
 //!
-//! A completion is seen late, by a timer's slack or because the processor was another's, and the
-//! request that follows it comes late by as much. Its data go over the wire as if it had come in
-//! time, or a program with few requests in flight would see less than `bw` on a busy machine. What
-//! the request takes by itself (its latency) counts from when it came all the same.
+//! A completion is seen late, because of a timer's slack or a busy processor, and the request that
+//! follows it comes late by as much. Its data goes over the wire as if it had come in time;
+//! otherwise a program with few requests in flight would see less than `bw` on a busy machine. The
+//! request's own latency still counts from its arrival.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
@@ -20,7 +21,7 @@ use super::dist::Dist;
 /// One direction of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Direction {
-    /// What one request takes by itself.
+    /// Time that one request takes by itself.
     pub(crate) latency: Dist,
     /// Requests per second at most; 0: no bound.
     pub(crate) iops: f64,
@@ -28,21 +29,21 @@ pub(crate) struct Direction {
     pub(crate) bandwidth: f64,
 }
 
-/// What a device is like.
+/// Parameters of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Spec {
     pub(crate) read: Direction,
     pub(crate) write: Direction,
-    /// Requests that it works on at once; 0: as many as come.
+    /// Requests that the device works on at once; 0: no bound.
     pub(crate) queues: u32,
-    /// Added where a request does not begin where the one before it ended.
+    /// Time added if a request does not begin where the one before it ended.
     pub(crate) seek: Dist,
-    /// An IOPOLL ring finds a completion when it is there. If not, as on a device without poll
-    /// queues, only when its interrupt is through.
+    /// True if an IOPOLL ring finds a completion as soon as it is there. If false, as on a device
+    /// without poll queues, only after its interrupt.
     pub(crate) pollqueues: bool,
-    /// What an interrupt takes, in ns.
+    /// Duration of an interrupt, in ns.
     pub(crate) interrupt: u64,
-    /// No data is moved: reads leave the buffer as it is, writes are lost.
+    /// True if no data is moved: reads leave the buffer as it is, writes are lost.
     pub(crate) empty: bool,
     pub(crate) seed: u64,
 }
@@ -55,26 +56,26 @@ pub(crate) struct Io {
     pub(crate) bytes: u64,
 }
 
-/// The end of a request. Times are in ns, of whatever clock the caller has.
+/// Completion times of a request, in ns of the caller's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// When the device would be done, had every request come in time. It may be over already.
+    /// Time at which the device would be done, had every request come in time. May be in the past.
     pub(crate) done: u64,
-    /// When the completion is shown at the earliest.
+    /// Earliest time at which the completion is shown.
     pub(crate) shown: u64,
 }
 
-/// What the device is doing. Times are in ns, of whatever clock the caller has.
+/// State of a device. Times are in ns of the caller's clock.
 #[derive(Debug)]
 pub(crate) struct State {
     random: Rng,
-    /// When each unit is free again; those that were never used are not there.
+    /// Times at which the units are free again; units never used are absent.
     units: BinaryHeap<Reverse<u64>>,
-    /// The time until which the requests so far take the device's time, and the fraction below a
+    /// Time until which the requests so far occupy the device as a whole, and the fraction below a
     /// nanosecond.
     taken: u64,
     fraction: f64,
-    /// Where the last request ended.
+    /// End of the last request in the file.
     head: u64,
 }
 
@@ -85,12 +86,12 @@ impl Spec {
 }
 
 impl Direction {
-    /// On the wire, in ns.
+    /// Returns the time on the wire, in ns.
     fn transfer(&self, bytes: u64) -> f64 {
         if self.bandwidth > 0.0 { bytes as f64 * 1e9 / self.bandwidth } else { 0.0 }
     }
 
-    /// The share of the device's time, in ns.
+    /// Returns the request's share of the device's time, in ns.
     fn share(&self, bytes: u64) -> f64 {
         let one = if self.iops > 0.0 { 1e9 / self.iops } else { 0.0 };
         one.max(self.transfer(bytes))
@@ -108,8 +109,8 @@ impl State {
         }
     }
 
-    /// A request comes at `now`, `behind` ns later than if the completion before it had been seen
-    /// in time: when is it done?
+    /// Returns the completion times of a request that comes at `now`, `behind` ns later than if the
+    /// completion before it had been seen in time.
     pub(crate) fn due(&mut self, spec: &Spec, now: u64, behind: u64, io: Io) -> Due {
         let direction = spec.direction(io.write);
         let mut latency = direction.latency.sample(&mut self.random);
@@ -125,7 +126,7 @@ impl State {
         Due { done, shown: done.max(start.saturating_add(latency)) }
     }
 
-    /// When a unit begins with the request: the one that is free first.
+    /// Occupies the unit that is free first; returns the time at which it begins.
     fn take_unit(&mut self, queues: u32, now: u64, service: u64) -> u64 {
         if queues == 0 {
             return now;
@@ -140,7 +141,7 @@ impl State {
         start
     }
 
-    /// When the device as a whole could be done with it.
+    /// Occupies the device as a whole; returns the time at which it could be done.
     fn take_time(&mut self, start: u64, share: f64) -> u64 {
         if self.taken < start {
             (self.taken, self.fraction) = (start, 0.0);
@@ -164,7 +165,7 @@ mod tests {
         Spec { read, write: read, queues, ..Spec::default() }
     }
 
-    /// Completion times of `n` requests that all come at `now`.
+    /// Returns completion times of `n` requests that all come at `now`.
     fn burst(spec: &Spec, now: u64, n: usize, io: Io) -> Vec<u64> {
         let mut state = State::new(spec);
         (0..n).map(|_| state.due(spec, now, 0, io).shown).collect()
@@ -187,7 +188,7 @@ mod tests {
     fn throughput_is_bounded_by_requests_and_by_bytes() {
         let due = burst(&spec(1000.0, 1e6, 0.0, 0), 0, 1_000_000, READ);
         assert_eq!(due.last(), Some(&1_000_000_000));
-        // 3 requests in 1000 ns: the thirds are kept.
+        // 3 requests in 1000 ns: the thirds are not lost.
         let due = burst(&spec(0.0, 3e6, 0.0, 0), 0, 3_000, READ);
         assert!(due.last().unwrap().abs_diff(1_000_000) <= 1, "{:?}", due.last());
         let big = Io { bytes: 1 << 20, ..READ };

@@ -1,9 +1,9 @@
-//! How long a device takes for one request: seeded distributions of times.
+//! Time that a device takes for one request: seeded distributions.
 
 use fastrand::Rng;
 use softring_host::math::{cos, exp, ln, sqrt};
 
-/// How times spread around their mean.
+/// Shape of a distribution of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Always the mean.
@@ -15,10 +15,10 @@ pub(crate) enum Shape {
     Lognormal,
 }
 
-/// A second mode: so long, for such a share of the requests.
+/// A second mode: a mean time for a share of the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Slow {
-    /// Mean, in ns, in the place of the other.
+    /// Mean in ns, instead of the first mode's.
     pub(crate) mean: f64,
     /// The share of all requests, 0 to 1.
     pub(crate) share: f64,
@@ -32,11 +32,11 @@ pub(crate) struct Dist {
     pub(crate) mean: f64,
     /// Standard deviation, in ns; of the second mode, the same share of its mean.
     pub(crate) deviation: f64,
-    /// Bimodal, where there is a second mode.
+    /// The second mode of a bimodal distribution.
     pub(crate) slow: Option<Slow>,
 }
 
-/// No request takes longer, in ns: an hour.
+/// Longest time of a request, in ns: an hour.
 const LONGEST: f64 = 3.6e12;
 
 impl Dist {
@@ -45,7 +45,7 @@ impl Dist {
         Dist { mean, ..Dist::default() }
     }
 
-    /// One time, in ns.
+    /// Draws one time, in ns.
     pub(crate) fn sample(&self, random: &mut Rng) -> u64 {
         let (mut mean, mut deviation) = (self.mean, self.deviation);
         if let Some(slow) = self.slow
@@ -69,7 +69,7 @@ impl Dist {
     }
 }
 
-/// A number of the standard normal distribution (Box and Muller).
+/// Draws a number of the standard normal distribution (Box and Muller).
 fn bell(random: &mut Rng) -> f64 {
     let (u, v) = (1.0 - random.f64(), random.f64());
     sqrt(-2.0 * ln(u)) * cos(core::f64::consts::TAU * v)

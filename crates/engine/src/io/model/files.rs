@@ -1,18 +1,17 @@
-//! Files on modelled devices: how their data are moved without waiting for the real device.
+//! Files on modelled devices: moving their data without waiting for the real device.
 //!
-//! A file in memory is read and written under the program's own number. So is a buffered one; a
+//! A file in memory is read and written under the program's own number. So is a buffered file; a
 //! read that the page cache cannot answer goes to a worker. A file opened with O_DIRECT would wait
 //! for its device, so it gets a *twin*: a second description of the same file, opened through
 //! `/proc/self/fd` without O_DIRECT and otherwise with the same flags. The page cache and direct
-//! I/O agree: before a direct read the kernel writes back what is dirty in that range, and after a
-//! direct write it drops what it has cached of it. What direct I/O would refuse (an address or a
-//! place that is not aligned) and what only it can do (RWF_ATOMIC) runs under the program's own
-//! number, on a worker, as does everything where no twin can be had.
+//! I/O agree: before a direct read the kernel writes back dirty pages of the range, and after a
+//! direct write it drops cached pages of the range. Transfers that direct I/O would refuse (a
+//! misaligned address or offset) and those that only direct I/O can do (RWF_ATOMIC) run under the
+//! program's own number on a worker. So does everything on a file for which no twin can be opened.
 //!
-//! A twin is known by device, inode and flags, and asked for anew in each batch, as the number may
-//! have been closed and used again behind our back; within a batch
-//! `host::fd::remembered::generation` tells. It goes when the program closes the file, or when too
-//! many others came.
+//! A twin is found by device, inode and flags. They are queried anew in each batch, as the number
+//! may have been closed and reused unseen; within a batch `host::fd::remembered::generation` tells.
+//! The twin is dropped when the program closes the file, or when too many other files came.
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -33,7 +32,7 @@ use softring_host::sync::real::{Mutex, MutexGuard};
 use softring_host::sys;
 use softring_uapi::{RWF_NOWAIT, iovec};
 
-/// What a file is known by.
+/// Identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Id {
     device: u64,
@@ -47,20 +46,21 @@ pub(crate) struct File {
     id: Id,
     /// The device's number.
     pub(crate) device: u8,
-    /// How its data move: `Memory`, `Buffered`, or `Direct` where only the file's own description
-    /// will do.
+    /// Way in which data moves: `Memory`, `Buffered`, or `Direct` if only the file's own
+    /// description can be used.
     pub(crate) kind: Kind,
-    /// The second description.
+    /// The twin.
     pub(crate) twin: Option<Arc<InternalFd>>,
-    /// Opened with O_DIRECT.
+    /// Set if opened with O_DIRECT.
     pub(crate) direct: bool,
-    /// Alignment of O_DIRECT: addresses, and places with lengths, are multiples of these.
+    /// Alignment of O_DIRECT: of addresses, and of offsets and lengths.
     align: [u64; 2],
-    /// Bytes in it when it was first seen; of a device, no bound. For models that move no data.
+    /// Size in bytes when the file was first seen; of a device, no bound. For models that move no
+    /// data.
     size: u64,
 }
 
-/// The modelled file that was found last in the batch at hand.
+/// The modelled file that was found last in the current batch.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) fd: i32,
@@ -74,7 +74,7 @@ pub(in crate::io) struct Table {
     next: usize,
 }
 
-/// What a process has once of them.
+/// Table of a process's modelled files.
 #[derive(Debug)]
 pub(in crate::io) struct OfProcess(Mutex<Table>);
 
@@ -88,7 +88,7 @@ impl OfProcess {
     }
 }
 
-/// The program closes a number that means a modelled file: its twins go with it.
+/// Drops the twins of a modelled file whose number the program closes.
 pub(crate) fn closing(fd: i32) {
     if let Some(id) = identify(fd) {
         let gone: Vec<_> = {
@@ -99,7 +99,7 @@ pub(crate) fn closing(fd: i32) {
             table.files = left;
             gone
         };
-        // Closed without the lock.
+        // Drop the twins without the lock.
         drop(gone);
     }
     changed();
@@ -112,7 +112,7 @@ fn identify(fd: i32) -> Option<Id> {
     Some(Id { device: stat.st_dev, inode: stat.st_ino, flags })
 }
 
-/// The modelled file that the program's number means, if it means one.
+/// Returns the modelled file that the program's number means, if any.
 pub(crate) fn find(fd: i32) -> Option<Arc<File>> {
     let number = modelled(fd)?;
     let id = identify(fd)?;
@@ -121,7 +121,7 @@ pub(crate) fn find(fd: i32) -> Option<Arc<File>> {
     {
         return Some(f.clone());
     }
-    // Seen for the first time; or the number means another file, behind our back.
+    // First use, or the number means another file by now.
     forget_kind(fd);
     let number = modelled(fd)?;
     let file = Arc::new(File::open(fd, id, number));
@@ -139,7 +139,7 @@ pub(crate) fn find(fd: i32) -> Option<Arc<File>> {
     Some(file)
 }
 
-/// As [`find`], for a number of the engine's own that a table of registered files keeps open.
+/// Returns the modelled file of a number of the engine's own in a table of registered files.
 pub(crate) fn registered(fd: i32) -> Option<Arc<File>> {
     let number = super::of_fd(fd)?;
     match Kind::of(fd) {
@@ -150,7 +150,7 @@ pub(crate) fn registered(fd: i32) -> Option<Arc<File>> {
     }
 }
 
-/// A plain read or write: of which memory, at which place of the file.
+/// A plain read or write: its memory, and its offset in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) addr: u64,
@@ -179,18 +179,18 @@ impl File {
         File { id, device, kind, twin: twin.map(Arc::new), direct, align, size }
     }
 
-    /// Would the file take it with O_DIRECT?
+    /// Returns whether the file would take the transfer with O_DIRECT.
     pub(crate) fn fits(&self, addr: u64, offset: u64, len: u64) -> bool {
         let [memory, place] = self.align;
         addr.is_multiple_of(memory) && (offset | len).is_multiple_of(place)
     }
 
-    /// The number to move data under; `own` is the program's, or the table's.
+    /// Returns the number to move data under; `own` is the program's, or the table's.
     pub(crate) fn number(&self, own: i32) -> i32 {
         self.twin.as_ref().map_or(own, |t| t.as_raw_fd())
     }
 
-    /// Moves the data of a plain read or write, whole. `None` if it takes more than that.
+    /// Moves the data of a plain read or write; `None` if a worker has to do it.
     #[inline]
     pub(crate) fn transfer(&self, own: i32, of: Transfer) -> Option<i32> {
         let Transfer { addr, len, offset, writes } = of;
@@ -206,19 +206,19 @@ impl File {
             }
         }
         .ok()?;
-        // A write that was cut short has been made; a read is made again.
+        // A write that was cut short has been made; a short read is repeated.
         let enough = if writes { n > 0 } else { n == len };
         enough.then_some(n as i32)
     }
 
-    /// What a transfer would answer that moves nothing: a read ends where the file does.
+    /// Returns the result of a transfer that moves no data: a read ends at the end of the file.
     pub(crate) fn pretend(&self, write: bool, offset: u64, len: u64) -> i32 {
         let most = if write { len } else { self.size.saturating_sub(offset) };
         len.min(most) as i32
     }
 }
 
-/// A second description without O_DIRECT.
+/// Opens a second description without O_DIRECT.
 fn twin(fd: i32, flags: OFlags) -> Option<InternalFd> {
     let opening = OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::DIRECT;
     let flags = (flags - opening) | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -227,8 +227,8 @@ fn twin(fd: i32, flags: OFlags) -> Option<InternalFd> {
     Some(make_internal_opened(twin))
 }
 
-/// What O_DIRECT asks of addresses, and of places and lengths; a sector where the kernel does not
-/// tell.
+/// Returns the alignment that O_DIRECT needs, of addresses, and of offsets and lengths; a sector if
+/// the kernel does not report it.
 fn alignment(fd: i32) -> [u64; 2] {
     const SECTOR: u64 = 512;
     /// `STATX_DIOALIGN`.

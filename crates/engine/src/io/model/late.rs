@@ -1,11 +1,11 @@
-//! How late completions are seen: a histogram of the time between when the model has a request done
-//! and when the engine posts its CQE.
+//! Lateness of completions: a histogram of the time between the modelled end of a request and the
+//! posting of its CQE.
 
-/// Eight steps per doubling: an error of six per cent at most.
+/// Buckets per doubling: an error of six per cent at most.
 const STEPS: u32 = 8;
 const BUCKETS: usize = 256;
 
-/// Counts by time, in ns.
+/// Histogram of times in ns.
 #[derive(Debug)]
 pub(crate) struct Late {
     counts: [u64; BUCKETS],
@@ -28,7 +28,7 @@ fn bucket(ns: u64) -> usize {
     ((top - STEPS.ilog2() + 1) * STEPS + step).min(BUCKETS as u32 - 1) as usize
 }
 
-/// The middle of a bucket.
+/// Returns the middle of a bucket.
 fn middle(bucket: usize) -> u64 {
     let (octave, step) = (bucket as u32 / STEPS, bucket as u32 % STEPS);
     if octave == 0 {
@@ -50,12 +50,12 @@ impl Late {
         self.total
     }
 
-    /// The sum, in ns.
+    /// Returns the sum of all times, in ns.
     pub(crate) fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// In ns; `share` from 0 to 1.
+    /// Returns a quantile in ns; `share` is from 0 to 1.
     pub(crate) fn quantile(&self, share: f64) -> u64 {
         let target = softring_host::math::ceil(share * self.total as f64).max(1.0) as u64;
         let mut seen = 0;

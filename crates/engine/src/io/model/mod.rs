@@ -1,19 +1,19 @@
 //! Modelled disks: I/O on the files under a path completes when it would on a device that is
-//! described in numbers, with the data that are really there.
+//! described in numbers, with the real data.
 //!
 //! ```text
 //! submission: when would the device be done? (device: pure)   move the data now, cheaply (files)
 //!             └──────────────▶ a queue of the ring's, by that time ◀──────┘ with the result
-//! completion: whoever drives the ring takes what is due (reap); who sleeps, sleeps until the next
+//! completion: the driver takes due entries (reap); a waiting thread sleeps until the next is due
 //! ```
 //!
-//! Runs on: the submitter, and whoever drives the ring; always under the uring lock. May block: a
-//! write, as long as the page cache makes it wait; what may wait for a disk to be read goes to a
-//! worker, and is withheld until its time when it comes back.
+//! Runs on: the submitter, and the thread that drives the ring; always under the uring lock. May
+//! block: a write, as long as the page cache makes it wait. A read that may wait for a disk goes to
+//! a worker, and its completion is withheld until its time.
 //!
-//! A device is one for all rings of a process; its state is taken under a lock of a few
-//! instructions, a leaf. A forked child goes on with a copy. Data move through the page cache
-//! ([`files`]), also those of files opened with O_DIRECT.
+//! All rings of a process share a device; its state is guarded by a leaf lock, held for a few
+//! instructions. A forked child continues with a copy. Data moves through the page cache
+//! ([`files`]), also for files opened with O_DIRECT.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ use device::{Due, Io, Spec, State};
 pub(crate) use files::Found;
 use parse::Model;
 
-/// A device and where its files are.
+/// A device and the path of its files.
 #[derive(Debug)]
 pub(crate) struct Device {
     path: Vec<u8>,
@@ -42,7 +42,7 @@ pub(crate) struct Device {
     state: Mutex<State>,
 }
 
-/// The models of this process, for good. Called before the first ring is made.
+/// Sets the models of this process, for good. Called before the first ring is created.
 pub fn set(models: Vec<Model>) {
     let made = models.into_iter().take(parse::MOST).map(|m| Device {
         state: Mutex::new(State::new(&m.spec)),
@@ -53,7 +53,7 @@ pub fn set(models: Vec<Model>) {
     PROCESS.flags.modelled.fetch_or(any, Relaxed);
 }
 
-/// Is there any model?
+/// Returns whether there is any model.
 #[inline]
 pub(crate) fn any() -> bool {
     PROCESS.flags.modelled.load(Relaxed)
@@ -63,26 +63,27 @@ fn devices() -> &'static [Device] {
     PROCESS.devices.get().map_or(&[], |d| d)
 }
 
-/// The device that has a number.
+/// Returns the device with a number.
 pub(crate) fn device(number: u8) -> Option<&'static Device> {
     devices().get(usize::from(number))
 }
 
-/// The number of the device that the file at `path` is on: of several, the one whose path is the
-/// longest.
+/// Returns the number of the device that the file at `path` is on: the one with the longest
+/// matching path.
 fn of_path(path: &[u8]) -> Option<u8> {
     let on = |d: &Device| is_below(path, &d.path).then_some(d.path.len());
     let found = (0u8..).zip(devices()).filter_map(|(i, d)| Some((on(d)?, i)));
     found.max_by_key(|&(len, _)| len).map(|(_, i)| i)
 }
 
-/// Is `path` the file or the folder `top`, or in that? Both are absolute, without `.` and `..`.
+/// Returns whether `path` is `top`, or lies in the folder `top`. Both are absolute, without `.` and
+/// `..`.
 fn is_below(path: &[u8], top: &[u8]) -> bool {
     let top = top.strip_suffix(b"/").unwrap_or(top);
     path.strip_prefix(top).is_some_and(|rest| rest.first().is_none_or(|&b| b == b'/'))
 }
 
-/// The number of the device that an open file is on.
+/// Returns the number of the device that an open file is on.
 pub(crate) fn of_fd(fd: i32) -> Option<u8> {
     if !any() {
         return None;
@@ -90,13 +91,13 @@ pub(crate) fn of_fd(fd: i32) -> Option<u8> {
     let link =
         softring_host::os::fs::readlink(format!("/proc/thread-self/fd/{fd}"), Vec::new()).ok()?;
     let bytes = link.as_bytes();
-    // So the kernel writes of a file that has no name any more.
+    // The kernel's mark of a file that has no name any more.
     let named = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
     of_path(named).or_else(|| of_path(bytes))
 }
 
 impl Device {
-    /// A request comes at `now`, `behind` ns late: when is it done?
+    /// Returns the completion times of a request that comes at `now`, `behind` ns late.
     pub(crate) fn due(&self, now: u64, behind: u64, io: Io) -> Due {
         self.state.lock().due(&self.spec, now, behind, io)
     }

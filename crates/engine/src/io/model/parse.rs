@@ -1,4 +1,4 @@
-//! `PATH=[PRESET,]KEY:VALUE,…`: a model as a user writes it.
+//! Parser of models as a user writes them: `PATH=[PRESET,]KEY:VALUE,…`.
 
 use super::device::{Direction, Spec};
 use super::dist::{Dist, Shape, Slow};
@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-/// Every key, with what it takes.
+/// Keys, with the values that each takes.
 pub(crate) const KEYS: [(&str, &str); 12] = [
     ("latency", "a time, or READ/WRITE"),
     ("jitter", "standard deviation: a time or a percentage, or READ/WRITE"),
@@ -24,15 +24,15 @@ pub(crate) const KEYS: [(&str, &str); 12] = [
     ("seed", "a whole number"),
 ];
 
-/// Most models of one process.
+/// Maximum number of models of one process.
 pub(crate) const MOST: usize = 31;
 const MOST_QUEUES: u64 = 65_536;
-/// Requests or bytes per second: far above any device, and exact as a number.
+/// Maximum of requests or bytes per second: far above any device, and exact as a number.
 const MOST_RATE: f64 = 1e15;
-/// What an interrupt takes where nothing is said, in ns.
+/// Default duration of an interrupt, in ns.
 const INTERRUPT: u64 = 2_000;
 
-/// A device and the files that are on it.
+/// A device and the files on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// A file, or a folder with all that is in it. Absolute.
@@ -42,10 +42,10 @@ pub struct Model {
 
 type Result<T> = core::result::Result<T, String>;
 
-/// Several models, as the environment carries them: with `;` between them.
+/// Parses several models, separated by `;`, as the environment carries them.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A text that says what is wrong.
 pub fn models(text: &[u8]) -> Result<Vec<Model>> {
     let parts = text.split(|&b| b == b';').filter(|p| !p.is_empty());
     let all: Vec<Model> = parts.map(model).collect::<Result<_>>()?;
@@ -55,10 +55,10 @@ pub fn models(text: &[u8]) -> Result<Vec<Model>> {
     Ok(all)
 }
 
-/// One model. The path is made absolute, symbolic links followed.
+/// Parses one model. The path is made absolute, with symbolic links followed.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A text that says what is wrong.
 pub fn model(text: &[u8]) -> Result<Model> {
     let Some(cut) = text.iter().rposition(|&b| b == b'=') else {
         let text = String::from_utf8_lossy(text);
@@ -74,11 +74,11 @@ pub fn model(text: &[u8]) -> Result<Model> {
     Ok(Model { path, spec: spec_at(options, before)? })
 }
 
-/// A model as it was given, checked and with its path made absolute: for the environment of a
-/// program that may go elsewhere.
+/// Checks a model and makes its path absolute, for the environment of a program that may change its
+/// working directory.
 ///
 /// # Errors
-/// As [`model`].
+/// Those of [`model`].
 pub fn absolute(text: &[u8]) -> Result<Vec<u8>> {
     let cut = text.iter().rposition(|&b| b == b'=').unwrap_or(0);
     let mut whole = model(text)?.path;
@@ -86,23 +86,23 @@ pub fn absolute(text: &[u8]) -> Result<Vec<u8>> {
     Ok(whole)
 }
 
-/// What stands behind the `=`.
+/// Parses the options, which follow the `=`.
 ///
 /// # Errors
-/// What is wrong, in words; with the column, where it is one option.
+/// A text that says what is wrong; with the column, if one option is wrong.
 #[cfg(test)]
 fn spec(options: &str) -> Result<Spec> {
     spec_at(options, 0)
 }
 
-/// The same, behind `before` characters that count as columns, too.
+/// Parses the options after `before` characters that count as columns, too.
 fn spec_at(options: &str, before: usize) -> Result<Spec> {
     if options.trim().is_empty() {
         return Err(format!("a model needs a preset ({}) or KEY:VALUE", preset_names()));
     }
     let mut given = Given { interrupt: INTERRUPT, seed: 1, ..Given::default() };
     let (mut column, mut said) = (before + 1, Vec::new());
-    // Whether a distribution has what it needs is known only at the end.
+    // Only the end shows whether a distribution has all that it needs.
     let mut dist = column;
     let at = |column: usize| move |e: String| format!("column {column}: {e}");
     for (i, option) in options.split(',').enumerate() {
@@ -123,14 +123,14 @@ fn key_names() -> String {
     KEYS.map(|k| k.0).join(", ")
 }
 
-/// A deviation.
+/// A standard deviation.
 #[derive(Clone, Copy, Debug)]
 enum Jitter {
     Time(f64),
     Share(f64),
 }
 
-/// What was said so far; reads first, then writes.
+/// Options parsed so far; pairs are of reads, then writes.
 #[derive(Debug, Default)]
 struct Given {
     latency: [f64; 2],
@@ -148,7 +148,7 @@ struct Given {
 }
 
 impl Given {
-    /// One piece between commas: a preset, if it is the first, or an option, once.
+    /// Parses one piece between commas: a preset, which must be the first, or an option, once.
     fn take<'a>(&mut self, piece: &'a str, first: bool, said: &mut Vec<&'a str>) -> Result<()> {
         if piece.is_empty() {
             return Err("nothing between two commas".into());
@@ -207,7 +207,7 @@ impl Given {
             seed: self.seed,
         };
         if self.seek > 0.0 {
-            // It is the arm that takes its time.
+            // With a seek time, the jitter is the arm's.
             let [jitter, _] = self.jitter.unwrap_or([Jitter::Time(0.0); 2]);
             spec.seek = self.dist(0, self.seek, Some(jitter))?;
         }
@@ -222,7 +222,7 @@ impl Given {
         Ok(Direction { latency, iops, bandwidth })
     }
 
-    /// Around `mean`. With a jitter the bell curve is meant, if nothing is said.
+    /// Returns the distribution around `mean`. With a jitter, the default shape is normal.
     fn dist(&self, which: usize, mean: f64, jitter: Option<Jitter>) -> Result<Dist> {
         let deviation = match jitter {
             None => 0.0,
@@ -238,7 +238,7 @@ impl Given {
     }
 }
 
-/// `BOTH` or `READ/WRITE`.
+/// Parses `BOTH` or `READ/WRITE`.
 fn both<T: Copy>(value: &str, one: impl Fn(&str) -> Result<T>) -> Result<[T; 2]> {
     match value.split_once('/') {
         Some((read, write)) => Ok([one(read)?, one(write)?]),
@@ -246,17 +246,17 @@ fn both<T: Copy>(value: &str, one: impl Fn(&str) -> Result<T>) -> Result<[T; 2]>
     }
 }
 
-/// A number and what is behind it.
+/// Splits a value into a number and its unit.
 fn number(value: &str) -> Result<(f64, &str)> {
     let end = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (digits, unit) = value.split_at(end);
-    // Rust's own parser takes more: `.5`, `5.`.
+    // Rust's own parser takes `.5` and `5.`, too.
     let whole = digits.split('.').all(|part| !part.is_empty());
     let n = digits.parse::<f64>().ok().filter(|_| whole);
     Ok((n.ok_or_else(|| format!("'{value}' is no number"))?, unit.trim()))
 }
 
-/// A time, in ns; a minute at most.
+/// Parses a time, in ns; a minute at most.
 fn time(value: &str) -> Result<f64> {
     let (n, unit) = number(value)?;
     let factor = match unit {
@@ -271,7 +271,7 @@ fn time(value: &str) -> Result<f64> {
     if ns > 60e9 { Err(format!("'{value}' is more than a minute")) } else { Ok(ns) }
 }
 
-/// Something per second: decimal suffixes, as in data sheets.
+/// Parses a rate per second: decimal suffixes, as in data sheets.
 fn rate(value: &str) -> Result<f64> {
     let (n, unit) = number(value)?;
     let factor = match unit.to_ascii_lowercase().as_str() {

@@ -1,11 +1,11 @@
-//! Devices by name. Bandwidth, requests per second and latency are from public data sheets; how
-//! times spread is an assumption, which data sheets do not tell.
+//! Named devices. Bandwidth, requests per second and latency are from public data sheets; the
+//! spread of times is an assumption, as data sheets do not give it.
 
-/// A device by name.
+/// A named device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preset {
     pub(crate) name: &'static str,
-    /// What it is like, as options.
+    /// Options of the device.
     pub(crate) options: &'static str,
 }
 
@@ -22,7 +22,7 @@ pub(crate) const PRESETS: [Preset; 5] = [
         options: "latency:60us/15us,dist:lognormal,jitter:10%,iops:3300k/640k,bw:14000m/10000m,\
                   queues:256,pollqueues:1",
     },
-    // Amazon EBS gp3 without extras: 3,000 IOPS, 125 MiB/s, milliseconds of one digit.
+    // Amazon EBS gp3 without extras: 3,000 IOPS, 125 MiB/s, single-digit milliseconds.
     Preset {
         name: "cloud-ssd",
         options: "latency:1ms,dist:lognormal,jitter:30%,iops:3000,bw:131072k,queues:64",

@@ -1,4 +1,4 @@
-//! What a ring has with modelled devices, by the time at which it is due.
+//! Queue of a ring's requests with modelled devices, ordered by completion time.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::{Ordering, Reverse};
@@ -8,19 +8,19 @@ use super::late::Late;
 use crate::io::completions::{Completion, Completions};
 use crate::policy::hybrid::Ticket;
 
-/// A request whose data have moved.
+/// A request whose data has been moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// When it is shown, in ns of CLOCK_MONOTONIC.
+    /// Time at which the completion is shown, in ns of CLOCK_MONOTONIC.
     pub(crate) due: u64,
-    /// When the device was done with it ([`Due`]).
+    /// Time at which the device was done ([`Due`]).
     done: u64,
-    /// Ties broken by arrival.
+    /// Arrival number, which breaks ties.
     seq: u64,
-    /// What names it for who submitted it.
+    /// Token of the submitter.
     pub(crate) token: u64,
     pub(crate) res: i32,
-    /// What names it for who keeps track of those in flight.
+    /// Ticket for the policy that tracks the request.
     pub(crate) ticket: Ticket,
 }
 
@@ -44,7 +44,8 @@ impl Ord for Entry {
     }
 }
 
-/// A device makes up for so many ns at most: a process that was stopped does not find all done.
+/// Most that a device makes up for, in ns, so that a process that was stopped does not find all
+/// requests done.
 const MOST_BEHIND: u64 = 1_000_000_000;
 
 /// A ring's requests with modelled devices.
@@ -53,17 +54,17 @@ pub(crate) struct Queue {
     heap: BinaryHeap<Reverse<Entry>>,
     next: u64,
     pub(crate) late: Late,
-    /// When the last completion was seen, and how late that was for the device.
+    /// Time at which the last completion was seen, and its lateness for the device.
     seen: (u64, u64),
 }
 
 impl Queue {
-    /// With room for `n`, so that nothing is asked for later.
+    /// Creates a queue with room for `n` requests, so that it need not allocate later.
     pub(crate) fn with_capacity(n: usize) -> Queue {
         Queue { heap: BinaryHeap::with_capacity(n), ..Queue::default() }
     }
 
-    /// Adds one; true if it is the next due.
+    /// Adds a request; true if it is the next due.
     pub(crate) fn push(&mut self, due: Due, token: u64, res: i32, ticket: Ticket) -> bool {
         let seq = self.next;
         self.next += 1;
@@ -72,7 +73,7 @@ impl Queue {
         self.heap.peek().is_some_and(|e| e.0.seq == seq)
     }
 
-    /// Takes those that are due at `now`.
+    /// Takes the requests that are due at `now`.
     #[inline]
     pub(crate) fn reap(&mut self, now: u64, done: &mut Completions) {
         while let Some(Entry { token, res, ticket, .. }) = self.pop(now) {
@@ -90,14 +91,14 @@ impl Queue {
         self.heap.pop().map(|e| e.0)
     }
 
-    /// A request comes at `now`: by how much later than if the completion before it had been seen
-    /// in time? 0 if it does not follow that at once.
+    /// Returns by how much a request at `now` is late because the completion before it was seen
+    /// late; 0 if the request does not follow that completion at once.
     pub(crate) fn behind(&self, now: u64) -> u64 {
         let (at, late) = self.seen;
         if now.saturating_sub(at) <= late { late } else { 0 }
     }
 
-    /// When the next is due.
+    /// Returns the time at which the next request is due.
     #[inline]
     pub(crate) fn next_due(&self) -> Option<u64> {
         self.heap.peek().map(|e| e.0.due)
@@ -129,7 +130,7 @@ mod tests {
         let order: Vec<_> = core::iter::from_fn(|| q.pop(39)).map(|e| e.token).collect();
         assert_eq!(order, [2, 3, 1]);
         assert_eq!((q.len(), q.late.count()), (1, 3));
-        // The last was due at 30, and seen at 39.
+        // The last request was due at 30, and seen at 39.
         assert_eq!([39, 48, 49].map(|now| q.behind(now)), [9, 9, 0]);
     }
 }

@@ -1,18 +1,19 @@
-//! Workers: threads that run what would block, the io-wq of user space.
+//! Workers: threads that run blocking work, the io-wq of user space.
 //!
-//! Runs on: its own threads, named `iou-wrk-PID`, all signals blocked. A worker may block on
-//! anything that a [`Work`] does; no caller of this module ever does, beyond the pool's lock.
+//! Runs on: its own threads, named `iou-wrk-PID`, all signals blocked but the one that interrupts a
+//! running item. A worker may block on anything that a [`Work`] does; callers of this module block
+//! only on the pool's lock.
 //!
 //! Two accounts, as in the kernel: *bounded* work ends in finite time (regular files), *unbounded*
-//! work may not (pipes, sockets); each has its own workers and limit, so that neither waits behind
-//! the other. A worker is made when an item finds no idle one and the limit allows it; it leaves
+//! work may not (pipes, sockets). Each has its own workers and limit, so that neither waits behind
+//! the other. A worker is created when an item finds no idle one and the limit allows it; it exits
 //! after [`WORKER_IDLE`](softring_host::limits::WORKER_IDLE) unless it is its account's last. Items
 //! with equal hash keys run one at a time, in order, and never occupy more than one worker.
 //!
 //! # No item is left behind
-//! Everything is decided under the pool's lock: an item is pushed and an idle worker chosen in one
-//! critical section; a worker finds the queue empty and joins the idle list in one; it leaves only
-//! if still in the idle list. The interleaving that would lose, and why it does not:
+//! All decisions are made under the pool's lock. An item is pushed and an idle worker chosen in one
+//! critical section. A worker finds the queue empty and joins the idle list in one. It exits only
+//! if still in the idle list. The interleaving that could lose an item, and why it does not:
 //!
 //! ```text
 //! submitter                               worker W (idle, alone in the list)
@@ -24,23 +25,23 @@
 //!                                   └───▶ token ends at once)
 //! ```
 //!
-//! `tests::model` has loom try every order of this, and `verify::cancel` of what comes next.
+//! `tests::model` has loom try every order of this, and `verify::cancel` every order of the next.
 //!
 //! # Interrupting a running item
-//! A signal handler without `SA_RESTART` makes the blocked system call answer EINTR. A signal that
-//! comes just before the worker enters its call is lost, so [`Pool::interrupt`] sends one at once
-//! and has a kernel timer repeat it every [`WORKER_SIGNAL_EVERY`] until the item is done. An item
-//! must therefore treat EINTR as cancelled once it has been asked to, and may see it more than
-//! once. No signal reaches the worker's next item: they are sent, and their timer is deleted, under
-//! the lock that the worker takes between two items.
+//! A signal handler without `SA_RESTART` makes the blocked system call fail with EINTR. A signal
+//! that comes just before the worker enters its call is lost, so [`Pool::interrupt`] sends one at
+//! once and has a kernel timer repeat it every [`WORKER_SIGNAL_EVERY`] until the item is done. An
+//! item must therefore treat EINTR as cancelled once cancellation was requested, and may see EINTR
+//! more than once. No signal reaches the worker's next item: signals are sent, and their timer is
+//! deleted, under the lock that the worker takes between two items.
 //!
 //! [`WORKER_SIGNAL_EVERY`]: softring_host::limits::WORKER_SIGNAL_EVERY
 //!
 //! # Locks
-//! One, the pool's; a leaf: neither a predicate nor `Work::key`, `hash_key`, `unbound` may call
-//! into the pool or take another lock that is held around calls to it. [`Work::run`] runs without
-//! it. A forked child may find the lock held by a thread that it does not have: it leaves the pool
-//! untouched for ever, and makes a new one.
+//! The pool's lock is the only one, and a leaf: neither a predicate nor `Work::key`, `hash_key`,
+//! `unbound` may call into the pool or take another lock that is held around calls to it.
+//! [`Work::run`] runs without the lock. A forked child may find the lock held by a thread that it
+//! does not have: it leaves the pool untouched for ever, and makes a new one.
 //!
 //! Kernel counterpart: `io_uring/io-wq.c`. See io_uring_register(2),
 //! IORING_REGISTER_IOWQ_MAX_WORKERS.
@@ -66,19 +67,20 @@ use softring_host::limits::{
 use softring_host::sync::{Mutex, Parker, Repeated};
 use softring_uapi::errno::{Errno, Result};
 
-/// What a worker runs.
+/// An item that a worker runs.
 pub(crate) trait Work: Send + 'static {
-    /// What is still known of an item while it runs; predicates check this.
+    /// Description of an item that stays available while it runs; predicates check this.
     type Key: Copy + Send + 'static;
 
     /// Runs on a worker thread, may block; posts its own completion.
     fn run(self);
 
-    /// The account: false for what ends in finite time (regular files), true for what may not.
+    /// Returns the account: false for work that ends in finite time (regular files), true for work
+    /// that may not.
     fn unbound(&self) -> bool;
 
-    /// Items with equal keys run one at a time, in order (buffered writes, by inode). These are
-    /// always bounded work.
+    /// Returns the hash key. Items with equal keys run one at a time, in order (buffered writes, by
+    /// inode), and are always bounded work.
     fn hash_key(&self) -> Option<u64>;
 
     fn key(&self) -> Self::Key;
@@ -91,7 +93,7 @@ pub(crate) enum Account {
     Unbound = 1,
 }
 
-/// How many there are, of one account.
+/// Numbers of workers and items of one account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) workers: u32,
@@ -105,8 +107,8 @@ pub(crate) struct Counts {
 struct Acct {
     workers: u32,
     max: u32,
-    /// Slots of parked workers; the last to park is the first to be woken, so that the others grow
-    /// old and leave.
+    /// Slots of parked workers; the last to park is woken first, so that the others time out and
+    /// exit.
     idle: Vec<u32>,
 }
 
@@ -136,12 +138,12 @@ pub(crate) struct Pool<W: Work> {
     name: String,
     idle: Duration,
     stack: usize,
-    /// Workers of each account that stay though they have nothing to do.
+    /// Workers of each account that stay even if idle.
     stay: AtomicU32,
 }
 
-/// The kernel's default limits for a ring of `sq_entries` made by this thread: bounded is four per
-/// CPU, but not more than entries; unbounded is what RLIMIT_NPROC allows.
+/// Returns the kernel's default limits for a ring of `sq_entries` created by this thread: bounded
+/// is four per CPU, but not more than entries; unbounded is RLIMIT_NPROC.
 pub(crate) fn default_limits(sq_entries: u32) -> [u32; 2] {
     [sq_entries.min(WORKERS_PER_CPU * softring_host::substitute::processors()), nproc()]
 }
@@ -153,12 +155,12 @@ fn nproc() -> u32 {
 }
 
 impl<W: Work> Pool<W> {
-    /// An empty pool; its threads are named after `pid`, the task that made the ring.
+    /// Creates an empty pool; its threads are named after `pid`, the task that created the ring.
     pub(crate) fn new(pid: u32, bounded_max: u32, unbounded_max: u32) -> Arc<Self> {
         Self::with(pid, [bounded_max, unbounded_max], WORKER_IDLE, WORKER_STACK)
     }
 
-    /// [`Self::new`] with another idle time and stack size.
+    /// Creates a pool with another idle time and stack size; see [`Self::new`].
     pub(crate) fn with(pid: u32, max: [u32; 2], idle: Duration, stack: usize) -> Arc<Self> {
         let acct = max.map(|max| Acct { workers: 0, max: max.max(1), idle: Vec::new() });
         let (queue, slots, counters) = (Queue::new(), Vec::new(), PoolSlot::default());
@@ -167,7 +169,7 @@ impl<W: Work> Pool<W> {
         Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: AtomicU32::new(1) })
     }
 
-    /// A further pool with the same limits, for a while: all its workers leave when idle.
+    /// Creates a temporary pool with the same limits: all its workers exit when idle.
     pub(crate) fn another(&self) -> Arc<Self> {
         let s = self.state.lock();
         let acct = [0, 1].map(|a| Acct { workers: 0, max: s.acct[a].max, idle: Vec::new() });
@@ -178,7 +180,7 @@ impl<W: Work> Pool<W> {
         Arc::new(Self { state: Mutex::new(state), name, idle, stack, stay: AtomicU32::new(0) })
     }
 
-    /// Makes a bounded worker if there is none, which stays.
+    /// Starts a bounded worker if there is none, and keeps one from now on.
     pub(crate) fn keep_one(self: &Arc<Self>) {
         self.stay.store(1, Relaxed);
         let mut s = self.state.lock();
@@ -192,32 +194,32 @@ impl<W: Work> Pool<W> {
         }
     }
 
-    /// Where its workers are counted from now on.
+    /// Sets the slot in which the pool's workers are counted.
     pub(crate) fn count_at(&self, counters: PoolSlot) {
         let mut s = self.state.lock();
         s.counters = counters;
         s.count();
     }
 
-    /// The slot of its counters, as a ring's statistics name it.
+    /// Returns the slot of its counters, as a ring's statistics name it.
     pub(crate) fn counter_slot(&self) -> u64 {
         self.state.lock().counters.name()
     }
 
-    /// Hands an item over. Costs one futex wake if a worker is idle, none if all are busy or the
-    /// item waits behind its hash key, a thread's creation if there is room for another.
+    /// Queues an item. Costs one futex wake if a worker is idle, a thread's creation if there is
+    /// room for another, and nothing if all are busy or the item waits behind its hash key.
     ///
     /// # Errors
-    /// The item, when no worker runs and none can be made (RLIMIT_NPROC, ENOMEM) or the pool was
+    /// The item, when no worker runs and none can be created (RLIMIT_NPROC, ENOMEM) or the pool was
     /// shut down: the caller runs it inline.
     pub(crate) fn queue(self: &Arc<Self>, w: W) -> core::result::Result<(), W> {
         self.queue_if(w, || true)
     }
 
-    /// As [`Self::queue`], where the calling thread makes a worker only if it may.
+    /// Queues an item, and creates a worker only if `may_make` allows it; see [`Self::queue`].
     ///
     /// # Errors
-    /// As [`Self::queue`].
+    /// Those of [`Self::queue`].
     pub(crate) fn queue_if(
         self: &Arc<Self>,
         w: W,
@@ -232,7 +234,7 @@ impl<W: Work> Pool<W> {
         let needs_worker = acct.idle.is_empty() && acct.workers < acct.max.min(WORKERS_MAX);
         if needs_worker && !s.queue.must_wait(&w) {
             s.acct[a as usize].workers += 1;
-            // Not under the lock: making a thread takes tens of microseconds, and workers want to
+            // Not under the lock: creating a thread takes tens of microseconds, and workers want to
             // finish meanwhile.
             drop(s);
             let made = may_make() && thread::spawn(self, a);
@@ -254,9 +256,9 @@ impl<W: Work> Pool<W> {
         Ok(())
     }
 
-    /// Takes out queued items whose key matches: the first, or all. If none was taken out, or with
-    /// `all`, also counts the running ones that match (at most one without `all`); those are left
-    /// alone, see [`Self::interrupt`].
+    /// Removes queued items whose key matches: the first, or all. If none was removed, or with
+    /// `all`, also counts the matching running items (at most one without `all`), and leaves them
+    /// alone; see [`Self::interrupt`].
     pub(crate) fn cancel(
         &self,
         mut pred: impl FnMut(&W::Key) -> bool,
@@ -273,7 +275,7 @@ impl<W: Work> Pool<W> {
         (removed, running)
     }
 
-    /// As [`Self::cancel`]; what runs and matches is interrupted, too.
+    /// Removes queued items as [`Self::cancel`] does, and interrupts the matching running items.
     pub(crate) fn cancel_and_interrupt(
         &self,
         mut pred: impl FnMut(&W::Key) -> bool,
@@ -286,8 +288,8 @@ impl<W: Work> Pool<W> {
         (queued, running)
     }
 
-    /// Makes the system calls of running items whose key matches answer EINTR, until the item is
-    /// done; answers how many matched. What cannot be interrupted (disk I/O) runs to its end.
+    /// Makes the system calls of running items whose key matches fail with EINTR, until the item is
+    /// done; returns the number of matches. Uninterruptible calls (disk I/O) run to their end.
     pub(crate) fn interrupt(&self, mut pred: impl FnMut(&W::Key) -> bool) -> usize {
         let mut s = self.state.lock();
         let slots = s.slots.iter_mut().flatten();
@@ -298,9 +300,8 @@ impl<W: Work> Pool<W> {
         n
     }
 
-    /// Sets the most workers of each account and answers the limits so far; 0 leaves one as it is.
-    /// As in the kernel, no more than RLIMIT_NPROC counts. Workers beyond a lowered limit leave
-    /// when they have nothing to do.
+    /// Sets the limit of each account and returns the limits so far; 0 leaves a limit as it is. As
+    /// in the kernel, RLIMIT_NPROC caps them. Workers beyond a lowered limit exit when idle.
     ///
     /// # Errors
     /// EINVAL for a number above `i32::MAX`.
@@ -332,7 +333,7 @@ impl<W: Work> Pool<W> {
         }
         let mut s = self.state.lock();
         s.affinity = mask.map(|m| {
-            // sched_setaffinity reads whole longs on no kernel, but a padded mask is right on all.
+            // sched_setaffinity needs whole longs on no kernel, but a padded mask is right on all.
             let mut m = m.to_vec();
             m.resize(m.len().next_multiple_of(8), 0);
             m.into_boxed_slice()
@@ -345,7 +346,7 @@ impl<W: Work> Pool<W> {
         Ok(())
     }
 
-    /// How many workers and items there are, by [`Account`].
+    /// Returns the numbers of workers and items, by [`Account`].
     pub(crate) fn counts(&self) -> [Counts; 2] {
         let s = self.state.lock();
         [Account::Bound, Account::Unbound].map(|a| {
@@ -361,8 +362,8 @@ impl<W: Work> Pool<W> {
         })
     }
 
-    /// Ends the pool: answers the items that waited, sends the idle workers home; the others finish
-    /// what they run and follow. From now on [`Self::queue`] hands every item back.
+    /// Ends the pool: returns the items that waited, and ends the idle workers; the others exit
+    /// after their current item. From now on [`Self::queue`] returns every item.
     pub(crate) fn shutdown(&self) -> Vec<W> {
         let mut s = self.state.lock();
         s.down = true;
@@ -382,7 +383,7 @@ impl<W: Work> State<W> {
         self.slots[slot as usize].as_ref().map(|s| s.parker.clone())
     }
 
-    /// Writes what the statistics page tells.
+    /// Writes the counters of the statistics page.
     fn count(&self) {
         self.counters.set(|| {
             [Account::Bound, Account::Unbound].map(|a| {

@@ -2,10 +2,10 @@
 //! bucket.
 //!
 //! At most one item of a bucket is ready or running; the others wait in the bucket's chain, so that
-//! a busy inode holds up neither a worker nor the items of others behind it. When the bucket's item
-//! is done, the next of its chain goes to the ready list's end: keys take turns. All lists are
-//! threaded through one slab, which grows to the most items that ever waited and is then reused: no
-//! allocation in the steady state. Not locked: the pool's lock guards it.
+//! a busy inode holds up neither a worker nor other inodes' items. When the bucket's item is done,
+//! the next of its chain goes to the end of the ready list. All lists are threaded through one
+//! slab, which grows to the most items that ever waited and is then reused: no allocation in the
+//! steady state. The pool's lock guards the queue.
 
 use super::{Account, Work};
 use alloc::vec::Vec;
@@ -33,18 +33,19 @@ pub(super) struct Queue<W> {
     free: u32,
     ready: [List; 2],
     chain: [List; WORKER_HASH_BUCKETS],
-    /// Bit `b`: an item of bucket `b` is ready or running.
+    /// Bit mask of buckets with a ready or running item.
     busy: u64,
     waiting: [u32; 2],
 }
 
-/// The bucket of an inode-ish key (Fibonacci hashing; the buckets are 2^6).
+/// Returns the bucket of a key such as an inode (Fibonacci hashing; there are 2^6 buckets).
 pub(super) fn bucket(key: u64) -> u32 {
     const { assert!(WORKER_HASH_BUCKETS == 64) };
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as u32
 }
 
-/// Hashed work is buffered writes of regular files, which end: always the bounded account.
+/// Returns the account of an item. Hashed work is buffered writes of regular files, which end:
+/// always bounded.
 pub(super) fn account<W: Work>(w: &W) -> Account {
     if w.unbound() && w.hash_key().is_none() { Account::Unbound } else { Account::Bound }
 }
@@ -61,7 +62,8 @@ impl<W: Work> Queue<W> {
         }
     }
 
-    /// Would `w` wait behind another item of its bucket, so that no worker is needed for it?
+    /// Returns whether `w` would wait behind another item of its bucket, so that it needs no
+    /// worker.
     pub(super) fn must_wait(&self, w: &W) -> bool {
         w.hash_key().is_some_and(|k| self.busy & 1 << bucket(k) != 0)
     }
@@ -81,7 +83,7 @@ impl<W: Work> Queue<W> {
         append(&mut self.slab, list, at);
     }
 
-    /// The oldest ready item, with its bucket, which stays busy until [`Self::done`].
+    /// Takes the oldest ready item, with its bucket, which stays busy until [`Self::done`].
     pub(super) fn pop(&mut self, acct: Account) -> Option<(W, Option<u32>)> {
         let at = self.ready[acct as usize].head;
         if at == NIL {
@@ -92,7 +94,7 @@ impl<W: Work> Queue<W> {
         Some((w, b))
     }
 
-    /// The bucket's item has run or is gone: the next of its chain becomes ready.
+    /// Makes the next item of the bucket's chain ready, after the bucket's item has run or is gone.
     pub(super) fn done(&mut self, bucket: u32) {
         let at = self.chain[bucket as usize].head;
         if at == NIL {
@@ -106,12 +108,12 @@ impl<W: Work> Queue<W> {
         append(&mut self.slab, &mut self.ready[Account::Bound as usize], at);
     }
 
-    /// Takes out the items that match: the first, or all; ready ones before chained ones, oldest
-    /// first.
+    /// Removes the items that match: the first, or all. The first is a ready one before a chained
+    /// one, the oldest first.
     pub(super) fn remove(&mut self, mut pred: impl FnMut(&W::Key) -> bool, all: bool) -> Vec<W> {
         let mut out = Vec::new();
-        // Chains first: an item that becomes ready because a ready one is taken must have been
-        // checked.
+        // Chains first: removing a ready item makes the next of its chain ready, which must have
+        // been checked by then.
         if all {
             for b in 0..WORKER_HASH_BUCKETS {
                 self.remove_from(Where::Chain(b), &mut pred, true, &mut out);

@@ -1,5 +1,5 @@
-//! Tests on real threads; and under loom (`ci/loom.sh`) the hand-over between a submitter and a
-//! worker that is about to leave.
+//! Tests on real threads; and under loom (`ci/loom.sh`) the race between a submitter and a worker
+//! that is about to exit.
 
 use super::*;
 
@@ -96,7 +96,7 @@ mod threads {
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap()
     }
 
-    /// A job that holds its worker until the sender is dropped.
+    /// Returns a job that occupies its worker until the sender is dropped.
     fn held(key: u64, hash: Option<u64>) -> (Job, std::sync::mpsc::Sender<()>) {
         let (tx, rx) = channel::<()>();
         (job(key, hash, move || assert!(rx.recv().is_err())), tx)
@@ -234,7 +234,7 @@ mod threads {
             j.unbound = true;
             assert!(pool.queue(j).is_ok());
             until("running", || pool.interrupt(|&k| k == round) == 1);
-            // The next one, on the same worker, must not see the signal.
+            // The next item, on the same worker, must not see the signal.
             let (tx2, rx2) = channel();
             let mut next = job(1000, None, move || {
                 tx2.send(softring_host::sys::sleep(Duration::from_micros(300))).unwrap();
@@ -307,7 +307,8 @@ mod threads {
         pool.shutdown();
     }
 
-    /// Not a check but a number: `cargo test --profile quick … -- --ignored --nocapture hand_over`.
+    /// Prints a figure and checks nothing: `cargo test --profile quick … -- --ignored --nocapture
+    /// hand_over`.
     #[test]
     #[ignore = "measures"]
     fn hand_over_costs() {

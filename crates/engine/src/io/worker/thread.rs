@@ -1,4 +1,4 @@
-//! A worker's life: made, runs items, parks, leaves.
+//! Life of a worker: starts, runs items, parks, exits.
 
 use super::{Account, Pool, Slot, State, Work};
 use alloc::sync::Arc;
@@ -6,14 +6,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use softring_host::sync::{self, Parker, Repeated};
 
-/// What a worker does next.
+/// Next action of a worker.
 pub(super) enum Next<W> {
     Run(W),
     Park(Option<Duration>),
     Leave,
 }
 
-/// Starts a worker; false if there can be none. The caller has counted it already.
+/// Starts a worker, which the caller has counted already; false if it cannot be started.
 pub(super) fn spawn<W: Work>(pool: &Arc<Pool<W>>, acct: Account) -> bool {
     #[cfg(not(loom))]
     let _blocked = softring_host::signal::BlockAll::begin();
@@ -36,8 +36,8 @@ fn live<W: Work>(pool: &Pool<W>, acct: Account) {
                 w.run();
             }
             Next::Park(limit) => {
-                // Idle, a worker takes no signal at all: the number may come to be the program's
-                // own.
+                // An idle worker takes no signal at all: the program may come to use the signal's
+                // number itself.
                 #[cfg(not(loom))]
                 softring_host::signal::block();
                 timed_out = !parker.park(limit);
@@ -50,7 +50,7 @@ fn live<W: Work>(pool: &Pool<W>, acct: Account) {
 }
 
 impl<W: Work> Pool<W> {
-    /// Ends what the worker ran, and chooses what comes next; all in one critical section.
+    /// Ends the worker's item, and chooses its next action; all in one critical section.
     pub(super) fn next(&self, slot: u32, timed_out: bool) -> Next<W> {
         let mut guard = self.state.lock();
         let next = guard.next(slot, timed_out, self.idle, self.stay.load(Relaxed));
@@ -74,7 +74,7 @@ impl<W: Work> State<W> {
             me.bucket = bucket;
             return Next::Run(w);
         }
-        // Not in the idle list means that a wake-up is on its way: see the module's drawing.
+        // A worker not in the idle list has a wake-up on its way: see the module's drawing.
         let old = timed_out && was_idle.is_some() && acct.workers > stay;
         if s.down || old || acct.workers > acct.max {
             if let Some(at) = was_idle {
@@ -134,7 +134,8 @@ fn own_tid() -> i32 {
     0
 }
 
-/// Best effort, as the kernel's own workers: a mask that the cpuset does not allow changes nothing.
+/// Confines a thread to a CPU mask. Best effort, as for the kernel's own workers: a mask that the
+/// cpuset does not allow changes nothing.
 pub(super) fn confine(tid: i32, mask: &[u8]) {
     let _ = softring_host::calls::process::set_affinity(tid, mask);
 }

@@ -1,5 +1,5 @@
 //! BPF filters of requests: each opcode may have programs that check a request before it is queued,
-//! and all must allow it. Kernel counterpart: `io_uring/bpf_filter.c`.
+//! and all of them must allow it. Kernel counterpart: `io_uring/bpf_filter.c`.
 
 mod text;
 
@@ -13,19 +13,19 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::played;
 use softring_uapi::*;
 
-/// What a filter loads from: ten words.
+/// Size of the data that a filter loads from: ten words.
 pub(crate) const DATA: usize = 40;
 type Program = bpf::Program<DATA>;
 
-/// What is asked about an opcode.
+/// Check of an opcode's requests.
 #[derive(Clone, Debug, Default)]
 enum Verdict {
-    /// Nothing: it is allowed.
+    /// Allowed, without a program.
     #[default]
     Allow,
-    /// Nothing: it is denied, whatever comes later.
+    /// Denied, whatever is added later.
     Deny,
-    /// A program, and what was asked before it came.
+    /// A program, and the verdict from before it was added.
     Ask(Arc<(Program, Verdict)>),
 }
 
@@ -43,19 +43,19 @@ impl Verdict {
     }
 }
 
-/// A ring's filters, or a task's for the rings that it makes.
+/// A ring's filters, or a task's for the rings that it creates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filters(Option<Arc<Vec<Verdict>>>);
 
 impl Filters {
-    /// Are there any?
+    /// Returns whether there are any.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.0.is_some()
     }
 
-    /// May a request, which is checked otherwise, be queued? `data` makes what a filter may load of
-    /// it.
+    /// Returns whether the filters allow a request, which has passed all other checks. `data`
+    /// returns the data that a filter may load.
     pub(crate) fn allow(&self, opcode: u8, data: impl FnOnce() -> [u8; DATA]) -> bool {
         let verdicts = self.0.as_deref();
         let of = verdicts.and_then(|v| v.get(usize::from(opcode)));
@@ -66,11 +66,11 @@ impl Filters {
         }
     }
 
-    /// Reads a filter and puts it in front (`io_register_bpf_filter`). `own`: how many bytes the
-    /// requests of an opcode tell beyond what all tell.
+    /// Reads a filter and adds it as the first (`io_register_bpf_filter`). `own` returns the number
+    /// of bytes that an opcode's requests provide beyond the common ones.
     ///
     /// # Errors
-    /// `EFAULT`, `EINVAL`; `EMSGSIZE` if the program wants more of a request than there is.
+    /// `EFAULT`, `EINVAL`; `EMSGSIZE` if the program wants more bytes of a request than there are.
     pub(crate) fn add(&mut self, addr: u64, own: fn(u8) -> u8) -> Result<()> {
         let mut reg: io_uring_bpf = user::read(addr)?;
         let unknown = reg.flags & !(IO_URING_BPF_FILTER_DENY_REST | IO_URING_BPF_FILTER_SZ_STRICT);

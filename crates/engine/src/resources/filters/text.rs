@@ -1,6 +1,7 @@
-//! Filters as text, in which they go over exec(2). An opcode's: `;`, its number, `+` or `-` for
-//! what was asked first (nothing, or a denial), and its programs in the order in which they came:
-//! `/` and the instructions, each a number and a point. All numbers are of base 16.
+//! Text form of filters, in which exec(2) passes them on. For each opcode: `;`, its number, `+` or
+//! `-` for the verdict before its programs (allow or deny), and its programs in the order in which
+//! they were added: `/` and the instructions, each a number and a point. All numbers are
+//! hexadecimal.
 
 use alloc::sync::Arc;
 use alloc::vec;
