@@ -1,19 +1,18 @@
 //! The kernel's side of the io_uring ABI, in user space.
 //!
-//! The life of an SQE, each word a module:
+//! Life of an SQE; each word is a module:
 //!
 //! ```text
 //! syscall::enter -> memory::sq (copy once) -> submit::init (prep, link, drain) -> submit::issue
 //!   Done   -> ring::complete -> memory::cq (post) -> drive::driver (wake)
 //!   Retry  -> submit::route -> io::{poll, aio, worker} -> issue again, or complete
-//!   Timed, Polled, Sleeps, Elsewhere -> who it waits with completes it later
+//!   Timed, Polled, Sleeps, Elsewhere -> its transport completes it later
 //! ```
 
-// What is the machine's is the host crate's to give; tests may ask the standard library.
+// The host crate provides all that the machine provides; tests may use the standard library.
 #![cfg_attr(not(test), no_std)]
 #![warn(unreachable_pub)]
-// The text is for those who work on the engine, too: with --document-private-items they have the
-// links.
+// The docs are also for those who work on the engine: with --document-private-items the links work.
 #![allow(rustdoc::private_intra_doc_links)]
 
 extern crate alloc;
@@ -36,7 +35,7 @@ mod tests;
 #[allow(unsafe_code)]
 mod verify;
 
-/// What entry points tell of descriptors, and ask.
+/// Notices and queries of entry points about descriptors.
 pub mod fds {
     pub use crate::drive::poller::{MOST, Poller, Source, is_eventfd};
     pub use crate::drive::stand_in::{poll_fd, sq_full};

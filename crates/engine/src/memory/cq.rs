@@ -1,10 +1,10 @@
-//! The engine's end of the completion queue: fill CQEs behind the tail, publish them together, keep
-//! what does not fit.
+//! The engine's end of the completion queue: fills CQEs behind the tail, publishes them together,
+//! and keeps those that do not fit.
 //!
-//! A CQE that finds no room goes to the overflow list and sets `IORING_SQ_CQ_OVERFLOW`; while the
-//! list holds anything, later CQEs queue behind it, so that order is kept. The list is flushed when
-//! a waiter enters and finds room.
-//! Kernel counterpart: `io_cqe_cache_refill`, `io_cqring_overflow_flush`.
+//! A CQE that finds no room goes to the overflow list and sets `IORING_SQ_CQ_OVERFLOW`. While the
+//! list is not empty, later CQEs queue behind it, so that order is kept. The list is flushed when a
+//! waiter enters and finds room. Kernel counterpart: `io_cqe_cache_refill`,
+//! `io_cqring_overflow_flush`.
 
 pub(crate) mod protocol;
 
@@ -16,7 +16,7 @@ use self::protocol::Queue;
 use super::rings::{Rings, off};
 use softring_uapi::*;
 
-/// One completion, before it lies in the ring.
+/// One completion, before it is written to the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cqe {
     pub(crate) user_data: u64,
@@ -44,13 +44,13 @@ impl Overflow {
 }
 
 impl Rings {
-    /// Published CQEs that the program has not consumed.
+    /// Returns the number of published CQEs that the program has not consumed.
     pub(crate) fn cq_ready(&self) -> u32 {
         let tail = self.rings.word(off::CQ_TAIL).load(Relaxed);
         tail.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire))
     }
 
-    /// CQEs filled, published or not, that the program has not consumed.
+    /// Returns the number of filled CQEs, published or not, that the program has not consumed.
     pub(crate) fn cq_filled(&self) -> u32 {
         let tail = self.control.cq_tail().load(Relaxed);
         tail.wrapping_sub(self.rings.word(off::CQ_HEAD).load(Acquire))
@@ -84,7 +84,7 @@ impl Rings {
         true
     }
 
-    /// Slots that the next CQE takes; `wide` on a CQE_MIXED ring.
+    /// Returns the number of slots that the next CQE takes; `wide` on a CQE_MIXED ring.
     fn cq_slots(&self, wide: bool) -> u32 {
         let last = self.geo.cq_entries - 1;
         match wide {
@@ -95,7 +95,7 @@ impl Rings {
         }
     }
 
-    /// Would a CQE of 32 bytes find room, now and in its turn?
+    /// Returns whether a CQE of 32 bytes would fit now, and in order.
     pub(crate) fn cq_takes_wide(&self, overflow: &Overflow) -> bool {
         let mixed = self.geo.flags & IORING_SETUP_CQE_MIXED != 0;
         overflow.is_empty() && self.room() >= self.cq_slots(mixed)
@@ -105,8 +105,8 @@ impl Rings {
         self.rings.store(off::CQES + slot as usize * self.geo.cqe_size(), cqe);
     }
 
-    /// Adds a CQE: into the ring, or behind those that already overflowed; false for those. Visible
-    /// after [`cq_commit`](Self::cq_commit).
+    /// Adds a CQE to the ring, or to the overflow list; false for the latter. Visible after
+    /// [`cq_commit`](Self::cq_commit).
     #[inline(always)]
     pub(crate) fn cq_add(&self, overflow: &mut Overflow, cqe: Cqe) -> bool {
         self.add(overflow, cqe)
@@ -117,13 +117,13 @@ impl Rings {
         overflow.is_empty() && self.fill(&cqe)
     }
 
-    /// Is there room for one more CQE, and has none overflowed?
+    /// Returns whether there is room for one more CQE and none has overflowed.
     pub(crate) fn cq_has_room(&self, overflow: &Overflow) -> bool {
         overflow.is_empty() && self.room() > 0
     }
 
-    /// Moves overflowed CQEs into the ring, in order, as far as there is room, and publishes them;
-    /// true if there were any.
+    /// Moves overflowed CQEs into the ring, in order, as far as there is room, and publishes all
+    /// filled CQEs; true if there were any.
     pub(crate) fn cq_flush(&self, overflow: &mut Overflow) -> bool {
         self.flush(overflow)
     }
@@ -143,7 +143,7 @@ impl Rings {
         }
     }
 
-    /// The program has switched eventfd notification off for now.
+    /// Returns whether the program has switched eventfd notification off for now.
     pub(crate) fn eventfd_disabled(&self) -> bool {
         self.rings.word(off::CQ_FLAGS).load(Relaxed) & IORING_CQ_EVENTFD_DISABLED != 0
     }

@@ -1,10 +1,10 @@
-//! Files in memory: their sizes, and what RLIMIT_FSIZE has to do with them.
+//! Files in memory: their sizes, and the effect of RLIMIT_FSIZE on them.
 //!
-//! What lies in files here are no files in the kernel, so the limit has nothing to do with it.
-//! Where only the soft one is too low, it is lifted for one call. The limit is the whole process's:
-//! for that moment it is lifted for the program's other threads too, so only one thread at a time
-//! may do so. Others can lower it meanwhile, with setrlimit(2) or from another process: SIGXFSZ is
-//! kept from the program in any case.
+//! Softring's files hold memory that the kernel keeps in no file, so the limit must not apply. If
+//! only the soft limit is too low, it is lifted for one call. The limit is the whole process's: it
+//! is lifted for the program's other threads, too, so only one thread at a time may do so. Another
+//! thread or process can lower the limit meanwhile with setrlimit(2) or prlimit(2): SIGXFSZ is kept
+//! from the program in any case.
 
 use softring_host::os::fd::{AsFd, AsRawFd};
 use softring_host::os::process::{Resource, Rlimit};
@@ -21,16 +21,16 @@ fn short(limit: Option<u64>, size: u64) -> bool {
     limit.is_some_and(|most| most < size)
 }
 
-/// The hard RLIMIT_FSIZE, in bytes, if it is too low for any ring: the file of one ends where its
-/// SQEs do.
+/// Returns the hard RLIMIT_FSIZE, in bytes, if it is too low for any ring: a ring's file ends with
+/// its SQEs.
 pub fn no_ring() -> Option<u64> {
     getrlimit(Resource::Fsize).maximum.filter(|most| *most < IORING_OFF_SQES + 4096)
 }
 
-/// Makes a file at least `size` bytes long; they take memory only where they are touched.
+/// Makes a file at least `size` bytes long. Pages take memory only once touched.
 ///
 /// # Errors
-/// `ENOMEM`, also past the hard RLIMIT_FSIZE, or where the soft one cannot be lifted.
+/// `ENOMEM`, also past the hard RLIMIT_FSIZE, or if the soft one cannot be lifted.
 pub(crate) fn grow(file: impl AsFd, size: u64) -> Result<()> {
     if fstat(&file)?.st_size.cast_unsigned() >= size {
         return Ok(());

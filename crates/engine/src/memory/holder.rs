@@ -1,8 +1,9 @@
-//! Whether the process that a ring's lock names can still give it back.
+//! Test of whether the process that a ring's lock names can still release it.
 //!
-//! It cannot once it has ended, and neither once it has called execve(2), which ends its threads
-//! wherever they are and lets go of its memory, while its id lives on. So the question is whether
-//! it maps the ring's page still. Where /proc does not tell, it is taken to do so.
+//! A process cannot release the lock once it has ended, nor once it has called execve(2), which
+//! ends its threads wherever they are and drops its memory, while its id lives on. So the test is
+//! whether the process still maps the ring's page. If /proc does not tell, the page is taken as
+//! mapped.
 
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -11,10 +12,10 @@ use softring_host::os::fs::{Mode, OFlags, open};
 
 use softring_host::sys;
 
-/// Device and inode of a mapping, as /proc/PID/maps has them in one piece.
+/// Device and inode of a mapping, adjacent as in /proc/PID/maps.
 type File = [u8; 40];
 
-/// A path, and what is zero behind it.
+/// A path, padded with zeros.
 #[derive(Default)]
 struct Path {
     bytes: [u8; 32],
@@ -37,7 +38,8 @@ impl Write for Path {
     }
 }
 
-/// Is process `pid` gone, or has it called execve(2) since it mapped the page at `addr`?
+/// Returns whether process `pid` is gone, or has called execve(2) since it mapped the page at
+/// `addr`.
 pub(super) fn is_gone(pid: u32, addr: usize) -> bool {
     !sys::process_lives(pid) || (pid != me() && has_let_go(pid, addr) == Some(true))
 }
@@ -46,7 +48,8 @@ fn me() -> u32 {
     softring_host::calls::process::getpid()
 }
 
-/// Does the process map nothing of the file that is mapped here at `addr`? `None`: nobody knows.
+/// Returns whether the process maps nothing of the file that is mapped here at `addr`; `None`:
+/// unknown.
 fn has_let_go(pid: u32, addr: usize) -> Option<bool> {
     let mut ours = None;
     maps(me(), |range, file| {
@@ -61,19 +64,19 @@ fn has_let_go(pid: u32, addr: usize) -> Option<bool> {
         any = true;
         found |= *file == ours;
     })?;
-    // A process in the middle of its end, or of an exec, has no memory to show.
+    // A process that is exiting, or inside execve, has no memory to show.
     any.then_some(!found)
 }
 
-/// Calls `f` with each mapping of a process: its range, and which file it is of. No memory is asked
-/// for: the caller may be a signal handler.
+/// Calls `f` with each mapping of a process: its range, and its file. Allocates no memory, as the
+/// caller may be a signal handler.
 fn maps(pid: u32, mut f: impl FnMut(core::ops::Range<usize>, &File)) -> Option<()> {
     let mut path = Path::default();
     write!(path, "/proc/{pid}/maps").ok()?;
     let list = open(path.text()?, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let list = sys::EngineFd::from(list);
     let mut buf = [0; 4096];
-    // What is kept of a line: all but its path.
+    // Start of the current line, without its path.
     let (mut line, mut len) = ([0; 96], 0);
     loop {
         let n = softring_host::os::io::read(&list, &mut buf).ok()?;
@@ -93,7 +96,7 @@ fn maps(pid: u32, mut f: impl FnMut(core::ops::Range<usize>, &File)) -> Option<(
     }
 }
 
-/// `from-to rwxp offset device inode path`.
+/// Parses a line `from-to rwxp offset device inode path`.
 fn parse(line: &[u8]) -> Option<(core::ops::Range<usize>, File)> {
     let mut fields = line.split(|&b| b == b' ');
     let (from, to) = core::str::from_utf8(fields.next()?).ok()?.split_once('-')?;

@@ -1,10 +1,10 @@
 //! The lock of a ring, in a page of the ring's own file so that every process that inherited the
-//! ring takes the same one. It guards submission, every table of the ring, and posting.
+//! ring takes the same lock. It guards submission, every table of the ring, and posting.
 //!
 //! The kernel has two locks for this: `uring_lock`, held over issue, which may sleep in a page
-//! fault or in a file system, and `completion_lock`, under which it posts CQEs and which nobody
-//! holds while asleep. Here it is one lock and a word. The thread that issues gives the lock back
-//! around each system call and says in the word that it is in the middle of an issue:
+//! fault or in a file system, and `completion_lock`, under which it posts CQEs and never sleeps.
+//! Softring has one lock and a word. The issuing thread releases the lock around each system call
+//! and marks in the word that an issue is in progress:
 //!
 //! ```text
 //! issuer                                others
@@ -17,20 +17,20 @@
 //! lock                                  lock: submission, registration
 //!   ...                                   issue != 0: unlock; sleep on the word; again
 //!   issue = 0       (Guard::drop)
-//! unlock; wake who sleeps on the word
+//! unlock; wake threads on the word
 //! ```
 //!
 //! `issue` is written under the lock only, so it needs no ordering of its own. The interleaving
-//! that loses is a second issuer: it would take SQEs from under the first, or the data of a stream
-//! in another order than their requests came. `verify::lock` has that as a fault.
+//! that would lose is a second issuer: it would take SQEs from under the first, or the data of a
+//! stream in another order than that of its requests. `verify::lock` has that as a fault.
 //!
 //! Both words name the process that holds them: its id, and the number of the pid namespace in
-//! which that id means it. Holding and naming the holder are one step, so no holder is nameless. A
-//! process that dies or execs while a thread of it has one would leave it held. A waiting thread
-//! therefore checks now and then whether the holder is gone ([`holder`]), and takes over from a
-//! holder that is. Where the holder's namespace is not the waiting thread's, the id says nothing,
-//! and the thread waits on. Nothing is torn by a death: ring words are published last, and
-//! everything else is private to the dead process.
+//! which that id is valid. Locking and naming the holder are one step, so no holder is nameless. A
+//! process that dies or execs while one of its threads holds a word would leave it held. A waiting
+//! thread therefore checks now and then whether the holder is gone ([`holder`]), and if so takes
+//! over. If the holder's namespace is not the waiting thread's, the id says nothing, and the thread
+//! waits on. Nothing is torn by a death: ring words are published last, and everything else is
+//! private to the dead process.
 
 pub(crate) mod protocol;
 pub(crate) mod sequence;
@@ -46,7 +46,7 @@ use super::of_process::PROCESS;
 use super::region::Region;
 use softring_host::sys;
 
-/// The calling thread begins or ends to take the locks of all rings.
+/// Marks that the calling thread begins or ends to take the locks of all rings.
 pub(crate) fn set_forking(on: bool) {
     PROCESS.forking.store(if on { sys::thread() } else { 0 }, Relaxed);
 }
@@ -92,10 +92,10 @@ impl Word for Futex<'_> {
 #[derive(Debug)]
 pub(crate) struct Control {
     page: Region,
-    /// Where the thread of this process that issued last has lent what the lock guards; null if
-    /// none has.
+    /// Address of the state that the lock guards, stored by the last issuing thread of this
+    /// process; null if there is none.
     lent: AtomicPtr<()>,
-    /// The thread of this process that has the lock; 0 if none has, or has just taken it.
+    /// The thread of this process that holds the lock; 0 if none does, or one has just taken it.
     holder: AtomicUsize,
 }
 
@@ -104,64 +104,66 @@ impl Control {
         Control { page, lent: AtomicPtr::default(), holder: AtomicUsize::new(0) }
     }
 
-    /// SQEs consumed: the engine's copy of `sq.head`. Lock holder only.
+    /// Returns the word of SQEs consumed: the engine's copy of `sq.head`. Lock holder only.
     pub(crate) fn sq_head(&self) -> &AtomicU32 {
         self.page.word(64)
     }
 
-    /// CQEs filled: the engine's copy of `cq.tail`, ahead of it until commit. Lock holder only.
+    /// Returns the word of CQEs filled: the engine's copy of `cq.tail`, ahead of it until commit.
+    /// Lock holder only.
     pub(crate) fn cq_tail(&self) -> &AtomicU32 {
         self.page.word(68)
     }
 
-    /// As [`Sequence::waiters`].
+    /// Returns the word of [`Sequence::waiters`].
     #[inline(always)]
     pub(crate) fn waiters(&self) -> &AtomicU32 {
         self.page.word(128)
     }
 
-    /// As [`Sequence::seq`].
+    /// Returns the word of [`Sequence::seq`].
     #[inline(always)]
     pub(crate) fn seq(&self) -> &AtomicU32 {
         self.page.word(132)
     }
 
-    /// A word of the message by which a forked child asks its parent (`process::remote_cancel`).
-    /// Lock holder only.
+    /// Returns a word of the message by which a forked child asks its parent
+    /// (`process::remote_cancel`). Lock holder only.
     pub(crate) fn cancel_word(&self, word: usize) -> &AtomicU32 {
         self.page.word(192 + 4 * word)
     }
 
-    /// How often children have begun to write down what they have in flight (`process::journal`).
+    /// Returns the number of times that children have begun to write their requests in flight
+    /// (`process::journal`).
     pub(crate) fn journal_writes(&self) -> &AtomicU32 {
         self.page.word(252)
     }
 
-    /// A word of what they have written. Lock holder only.
+    /// Returns a word of that journal. Lock holder only.
     pub(crate) fn left(&self, word: usize) -> &AtomicU32 {
         self.page.word(256 + 4 * word)
     }
 
-    /// Takes the lock when no other thread is in the middle of an issue.
+    /// Takes the lock when no other thread has an issue in progress.
     #[inline(always)]
     pub(crate) fn lock(&self) {
         Locked::lock(self);
     }
 
-    /// Takes the lock, also while another thread is in the middle of an issue.
+    /// Takes the lock, also while another thread has an issue in progress.
     #[inline(always)]
     pub(crate) fn lock_now(&self) {
         Locked::lock_now(self);
     }
 
-    /// As [`lock_now`](Self::lock_now), for a caller that knows which thread it is.
+    /// Takes the lock for a caller that knows its thread; see [`lock_now`](Self::lock_now).
     #[inline(always)]
     pub(crate) fn lock_now_as(&self, thread: usize) {
         self.take_word();
         self.holder.store(thread, Relaxed);
     }
 
-    /// As [`lock_now`](Self::lock_now), if nobody holds the lock.
+    /// Takes the lock as [`lock_now`](Self::lock_now) does, if nobody holds it.
     #[inline]
     pub(crate) fn try_lock_now(&self) -> bool {
         let free = self.try_take_word();
@@ -171,14 +173,15 @@ impl Control {
         free
     }
 
-    /// As [`try_lock_now`](Self::try_lock_now), for a fork: writes to no memory of this process
-    /// alone, as a forked child may have the same page, and would keep the old one.
+    /// Takes the lock as [`try_lock_now`](Self::try_lock_now) does, for a fork. Writes to no
+    /// private memory: an earlier child may share the page copy-on-write, and a write would copy
+    /// it.
     pub(crate) fn try_hold(&self) -> bool {
         self.try_take_word()
     }
 
-    /// Does the calling thread have the lock, as far as it can tell? Right but for the moment in
-    /// which another thread takes it.
+    /// Returns whether the calling thread holds the lock, as far as it can tell. Wrong only in the
+    /// moment in which another thread takes the lock.
     pub(crate) fn is_held_here(&self) -> bool {
         let forking = PROCESS.forking.load(Relaxed);
         if forking != 0 {
@@ -187,13 +190,13 @@ impl Control {
         self.holder.load(Relaxed) == sys::thread() && self.lock_word().word.load(Relaxed) != 0
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     #[inline]
     pub(crate) fn unlock(&self) {
         Locked::unlock(self);
     }
 
-    /// Is a thread, of whatever process, in the middle of an issue? Lock holder only.
+    /// Returns whether a thread, of any process, has an issue in progress. Lock holder only.
     #[inline]
     pub(crate) fn issuing(&self) -> bool {
         Locked::issuing(self)
@@ -204,26 +207,26 @@ impl Control {
         Locked::end_issue_of_dead(self);
     }
 
-    /// The calling thread is in the middle of an issue from now on, and lends what the lock guards
-    /// to whoever takes the lock meanwhile. Lock holder only.
+    /// Begins an issue of the calling thread, and makes the guarded state available to those who
+    /// take the lock meanwhile. Lock holder only.
     #[inline]
     pub(crate) fn begin_issue(&self, guarded: *mut ()) {
         self.lent.store(guarded, Relaxed);
         self.mark_issue();
     }
 
-    /// Ends the issue; wakes who waits for that. Lock holder only.
+    /// Ends the issue; wakes threads that wait for its end. Lock holder only.
     #[inline]
     pub(crate) fn end_issue(&self) {
         Locked::end_issue(self);
     }
 
-    /// In a forked child: what the parent's issuer has lent is the parent's.
+    /// Clears the guarded state's address in a forked child: it is the parent's.
     pub(crate) fn fork_child(&self) {
         self.lent.store(core::ptr::null_mut(), Relaxed);
     }
 
-    /// What was lent; null where another process issues. Lock holder only.
+    /// Returns the guarded state's address; null if another process issues. Lock holder only.
     pub(crate) fn lent(&self) -> *mut () {
         let here = self.issue_word().word.load(Relaxed) & !WAITED == softring_host::fork::holder();
         if here { self.lent.load(Relaxed) } else { core::ptr::null_mut() }

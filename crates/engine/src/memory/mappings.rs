@@ -1,8 +1,8 @@
-//! What lies under an address of the program's, as far as the registration of buffers, of buffer
-//! rings and of the ring's own memory must know.
+//! Properties of the program's mappings, for the registration of buffers, of buffer rings and of
+//! the ring's own memory.
 //!
-//! The kernel pins such pages for writing, for a long time. A file system that must be told
-//! of each first write to a page cannot have that, so shared mappings of its files are refused
+//! The kernel pins such pages for writing, for a long time. A file system that must be notified of
+//! each first write to a page cannot allow that, so shared mappings of its files are refused
 //! (`writable_file_mapping_allowed` in `mm/gup.c`).
 
 use alloc::format;
@@ -20,7 +20,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{PROCMAP_QUERY, procmap_query};
 
 const PAGE: u64 = 4096;
-/// File systems whose shared mappings take writes untold: those in memory.
+/// File systems that need no notice of writes to shared mappings: those in memory.
 const UNTOLD: [&str; 5] = ["tmpfs", "devtmpfs", "ramfs", "hugetlbfs", "rootfs"];
 
 /// `VMA_WRITABLE | VMA_SHARED | COVERING_OR_NEXT_VMA | FILE_BACKED_VMA`.
@@ -35,11 +35,11 @@ struct Mapping {
     device: (u32, u32),
 }
 
-/// Memory of the program's that the ring keeps (`io_pin_pages`): page-aligned, writable, and
+/// Pins memory of the program's that the ring keeps (`io_pin_pages`): page-aligned, writable, and
 /// touched now, so that a bad address fails at once.
 ///
 /// # Errors
-/// `EINVAL` where it does not begin with a page, `EOVERFLOW`; as [`populate`].
+/// `EINVAL` if it does not begin with a page, `EOVERFLOW`; those of [`populate`].
 pub(crate) fn pin(addr: u64, len: usize) -> Result<Region> {
     if addr == 0 {
         return Err(Errno::EFAULT);
@@ -53,10 +53,10 @@ pub(crate) fn pin(addr: u64, len: usize) -> Result<Region> {
     Region::of_program(UserPtr::of_program(addr), len)
 }
 
-/// Faults `range` in for writing, as pinning it would.
+/// Faults `range` in for writing, as pinning would.
 ///
 /// # Errors
-/// `EFAULT` where it is not all memory that can be written and stay so.
+/// `EFAULT` if not all of it is memory that can be written and pinned.
 pub(crate) fn populate(range: &Range<u64>) -> Result<()> {
     if shares_file(range) {
         return Err(Errno::EFAULT);
@@ -71,7 +71,7 @@ pub(crate) fn populate(range: &Range<u64>) -> Result<()> {
     }
 }
 
-/// Is there a shared mapping of a file that must be told of writes?
+/// Returns whether the range has a shared mapping of a file that needs notice of writes.
 fn shares_file(range: &Range<u64>) -> bool {
     match query(range) {
         Ok(devices) => devices.into_iter().any(is_told),
@@ -84,11 +84,11 @@ fn shares_file(range: &Range<u64>) -> bool {
     }
 }
 
-/// The devices of the files whose shared mappings lie there. A program has few such, so that
-/// mostly this is one question.
+/// Returns the devices of the files with shared mappings in the range. A program has few of these,
+/// so that mostly one query is enough.
 ///
 /// # Errors
-/// As ioctl(2), where it has none of the kind; without /proc.
+/// Those of ioctl(2) on a kernel without PROCMAP_QUERY; those of open(2) without /proc.
 fn query(range: &Range<u64>) -> Result<Vec<(u32, u32)>> {
     let maps = open(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let (mut found, mut addr) = (Vec::new(), range.start);
@@ -105,7 +105,7 @@ fn query(range: &Range<u64>) -> Result<Vec<(u32, u32)>> {
     Ok(found)
 }
 
-/// All mappings, in the order of their addresses.
+/// Returns all mappings, in the order of their addresses.
 fn mappings() -> Option<Vec<Mapping>> {
     let text = sys::proc_text("/proc/self/maps")?;
     Some(text.lines().filter_map(Mapping::parse).collect())
@@ -127,15 +127,15 @@ impl Mapping {
     }
 }
 
-/// Is the file system on a device told of writes? One that is mounted nowhere is the kernel's own:
-/// of memfds, of shared memory.
+/// Returns whether the file system on a device needs notice of writes. One that is mounted nowhere
+/// is the kernel's own: of memfds, of shared memory.
 fn is_told(device: (u32, u32)) -> bool {
     let text = sys::proc_text("/proc/self/mountinfo").unwrap_or_default();
     let own = device.0 == 0;
     kind_of(&text, device).map_or(!own, |kind| !UNTOLD.contains(&kind))
 }
 
-/// The type of the file system on a device, from the text of `/proc/self/mountinfo`.
+/// Returns the type of the file system on a device, from the text of `/proc/self/mountinfo`.
 fn kind_of(text: &str, device: (u32, u32)) -> Option<&str> {
     let name = format!("{}:{}", device.0, device.1);
     let line = text.lines().find(|l| l.split(' ').nth(2) == Some(&*name))?;
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn both_ways_to_ask_find_the_same() {
         use rustix::fd::AsFd;
-        // In the text of the mappings stands a name that is not UTF-8.
+        // The text of the mappings has a name that is not UTF-8.
         let file = rustix::fs::memfd_create(c"f\x9b", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 4096).unwrap();
         let mapped = Region::map(file.as_fd(), 0, 4096).unwrap();

@@ -1,4 +1,4 @@
-//! What a process has once of this layer, and what a forked child does with it.
+//! State of this layer that exists once per process, and its handling in a forked child.
 
 use alloc::boxed::Box;
 use core::any::Any;
@@ -10,14 +10,15 @@ use softring_host::process_lock::ProcessLock;
 pub(super) struct OfProcess {
     /// The thread that takes the locks of all rings, for a fork (`Control::try_hold`); 0: none.
     pub(super) forking: AtomicUsize,
-    /// The lock of who lifts RLIMIT_FSIZE.
+    /// Lock of the thread that lifts RLIMIT_FSIZE.
     pub(super) lifts: ProcessLock,
 }
 
 pub(super) static PROCESS: OfProcess =
     OfProcess { forking: AtomicUsize::new(0), lifts: ProcessLock::new() };
 
-/// No other thread lifts the limit over a fork, or the child would keep it lifted.
+/// Holds `lifts` over a fork: if another thread had the limit lifted, the child would keep it
+/// lifted.
 pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(PROCESS.hold()), |_| PROCESS.in_child());
 
 impl OfProcess {

@@ -1,4 +1,4 @@
-//! A mapping: of our own, or what of the program's memory a ring lies in.
+//! Mappings: the engine's own, or the program's memory of a ring.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -14,16 +14,16 @@ use softring_uapi::errno::{Errno, Result};
 
 const PAGE: usize = 4096;
 
-/// A shared mapping, unmapped with the last that shows it; or memory of the program's, left alone.
+/// A shared mapping, unmapped with its last region; or memory of the program's, left alone.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
-    /// None: the program's.
+    /// The mapping; `None` for the program's memory.
     mapping: Option<Arc<Mapping>>,
 }
 
-/// Unmaps it on drop.
+/// A mapping that is unmapped on drop.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<u8>,
@@ -45,7 +45,7 @@ impl Region {
     /// Maps `len` bytes of `fd` at `offset`, shared.
     ///
     /// # Errors
-    /// `ENOMEM` and whatever else mmap(2) answers.
+    /// `ENOMEM`, and those of mmap(2).
     pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Region> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
@@ -60,7 +60,7 @@ impl Region {
         Region { base, len, mapping: Some(Arc::new(Mapping { base, len })) }
     }
 
-    /// Fresh zeroed memory, which forked children share.
+    /// Maps fresh zeroed memory, which forked children share.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -72,12 +72,12 @@ impl Region {
         Ok(unsafe { Region::own(NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?, len) })
     }
 
-    /// Memory that the program brought, and may unmap while it is in use: the kernel holds the
-    /// pages. Shared memory is mapped a second time, and so stays whatever the program does to its
-    /// own mapping. Private memory can have one mapping only: see [`is_gone`](Self::is_gone).
+    /// Makes a region of memory that the program brought, and may unmap while in use: the kernel
+    /// holds the pages. Shared memory is mapped a second time, and so survives the program's own
+    /// mapping. Private memory can have one mapping only: see [`is_gone`](Self::is_gone).
     ///
     /// # Errors
-    /// `EFAULT` for no address, `EINVAL` for one that is not a page's.
+    /// `EFAULT` for no address, `EINVAL` for a misaligned one.
     pub(crate) fn of_program(addr: UserPtr, len: usize) -> Result<Region> {
         let at = addr.addr() as usize;
         if !at.is_multiple_of(PAGE) {
@@ -89,12 +89,12 @@ impl Region {
         Ok(theirs.alias().filter(|own| own.is_same(&theirs)).unwrap_or(theirs))
     }
 
-    /// The same memory, which stays mapped as long as one of the two lives.
+    /// Returns a region of the same memory, which stays mapped as long as one of the two lives.
     pub(crate) fn view(&self) -> Region {
         Region { base: self.base, len: self.len, mapping: self.mapping.clone() }
     }
 
-    /// The same memory, mapped once more: mremap(2) with an old size of 0, for shared mappings.
+    /// Maps the same memory once more: mremap(2) with an old size of 0, for shared mappings.
     fn alias(&self) -> Option<Region> {
         let len = self.len.next_multiple_of(PAGE);
         let base = softring_host::calls::memory::alias(self.addr(), len)?;
@@ -102,9 +102,9 @@ impl Region {
         Some(unsafe { Region::own(base, len) })
     }
 
-    /// Does each page of this alias show what the same page of the other shows? Not if the
-    /// program's memory is made of several mappings, of which mremap(2) has followed the first.
-    /// Nobody else uses this memory yet.
+    /// Returns whether each page of this alias shows the same memory as that page of the other. It
+    /// does not if the program's memory consists of several mappings: mremap(2) follows only the
+    /// first. Nobody else uses this memory yet.
     fn is_same(&self, other: &Region) -> bool {
         if softring_host::user::check_writable(self.addr() as u64, self.len).is_err() {
             return false;
@@ -117,12 +117,13 @@ impl Region {
         })
     }
 
-    /// Is it the program's memory, which it may unmap?
+    /// Returns whether this is the program's memory, which it may unmap.
     pub(crate) fn is_programs(&self) -> bool {
         self.mapping.is_none()
     }
 
-    /// Has the program unmapped it? Memory mapped there anew can't be told from the old.
+    /// Returns whether the program has unmapped the memory. A new mapping at the same address looks
+    /// like the old one.
     pub(crate) fn is_gone(&self) -> bool {
         let (at, len) = (self.base.as_ptr().cast(), self.len);
         // SAFETY: MS_ASYNC does nothing but check whether there is a mapping.
@@ -139,7 +140,7 @@ impl Region {
         self.base.as_ptr().expose_provenance()
     }
 
-    /// The word at byte `off`.
+    /// Returns the word at byte `off`.
     #[inline]
     pub(crate) fn word(&self, off: usize) -> &AtomicU32 {
         assert!(off.is_multiple_of(4) && off + 4 <= self.len);
@@ -148,7 +149,7 @@ impl Region {
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(off).cast()) }
     }
 
-    /// The two words at byte `off`, as one.
+    /// Returns the two words at byte `off`, as one.
     #[inline]
     pub(crate) fn word64(&self, off: usize) -> &AtomicU64 {
         assert!(off.is_multiple_of(8) && off + 8 <= self.len);

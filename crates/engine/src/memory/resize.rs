@@ -1,11 +1,10 @@
-//! New sizes for the rings of one file.
+//! Resizing of the rings of one file.
 //!
-//! The kernel gives the ring new pages and leaves the old mappings theirs. A file has one page per
-//! offset, so here the new rings take the old ones' place: whoever maps the ring after the call
-//! sees the new rings, as on the kernel; an old mapping, which is of no use any more, shows parts
-//! of them. Heads and tails keep their offsets and values, so what a program reads of those in the
-//! old mapping before it lets go of it is right.
-//! Kernel counterpart: `io_register_resize_rings`.
+//! The kernel gives the ring new pages, and old mappings keep the old pages. A file has one page
+//! per offset, so here the new rings replace the old ones in place. A mapping made after the call
+//! shows the new rings, as on the kernel; an old mapping, which is of no use any more, shows parts
+//! of them. Heads and tails keep their offsets and values, so a program that still reads them in
+//! the old mapping gets right values. Kernel counterpart: `io_register_resize_rings`.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -17,7 +16,7 @@ use super::rings::{Geometry, Rings, off};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// The entries between a head and a tail, as words.
+/// Entries between a head and a tail, as words.
 struct Entries {
     from: u32,
     size: usize,
@@ -44,8 +43,8 @@ impl Entries {
 }
 
 impl Rings {
-    /// New memory for rings of these sizes: (rings, SQEs), in the ring's file or where the program
-    /// says (NO_MMAP).
+    /// Maps new memory for the rings or the SQEs (`at`) of these sizes, in the ring's file or where
+    /// the program says (NO_MMAP).
     ///
     /// # Errors
     /// `ENOMEM`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
@@ -64,11 +63,11 @@ impl Rings {
         Region::map(file, at, len).map_err(|_| Errno::ENOMEM)
     }
 
-    /// Moves to new rings with what is in the old ones. Lock holder only, with every filled CQE
+    /// Moves to new rings with the entries of the old ones. Lock holder only, with every filled CQE
     /// published.
     ///
     /// # Errors
-    /// `EOVERFLOW` if what is in them does not fit; nothing has changed then.
+    /// `EOVERFLOW` if the entries do not fit; nothing has changed then.
     pub(crate) fn move_to(&mut self, geo: Geometry, rings: Region, sqes: Region) -> Result<()> {
         let old = self.geo;
         let words = COPIED.map(|at| self.rings.word(at).load(Acquire));
@@ -88,7 +87,7 @@ impl Rings {
         self.sqes = sqes;
         let all = (off::CQES..geo.rings_size()).step_by(4);
         all.for_each(|at| self.rings.word(at).store(0, Relaxed));
-        // New pages are empty: an index array not yet filled points at an SQE of zeros.
+        // New pages are zeroed: an index array not yet filled points at an SQE of zeros.
         if geo.flags & IORING_SETUP_NO_MMAP == 0 {
             (0..geo.sqes_size()).step_by(8).for_each(|at| self.sqes.store(at, 0));
         }
@@ -102,7 +101,7 @@ impl Rings {
     }
 }
 
-/// Words that go over as they are; heads and tails first.
+/// Words that are copied unchanged; heads and tails first.
 const COPIED: [usize; 8] = [
     off::SQ_HEAD,
     off::SQ_TAIL,

@@ -1,5 +1,5 @@
-//! How a ring lies in memory: `struct io_rings` with its arrays, then (in the file) the SQEs and a
-//! control page.
+//! Memory layout of a ring: `struct io_rings` with its arrays, then (in the file) a control page
+//! and the SQEs.
 
 use alloc::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) mod off {
     pub(crate) const CQES: usize = 64;
 }
 
-/// Where the engine's own page lies in the ring's file: between the rings and the SQEs, where no
+/// Offset of the engine's own page in the ring's file: between the rings and the SQEs, where no
 /// program maps.
 const OFF_CONTROL: u64 = 0x0700_0000;
 
@@ -50,10 +50,10 @@ impl Geometry {
         if self.flags & IORING_SETUP_CQE32 != 0 { 32 } else { 16 }
     }
 
-    /// Offset of the SQ index array, if the ring has one.
+    /// Returns the offset of the SQ index array, if the ring has one.
     pub(crate) fn array(&self) -> Option<usize> {
-        // Twice the size with CQEs of twice the size, as in the kernel, which doubles what is
-        // before them, too.
+        // With CQEs of twice the size, the offset is doubled, as in the kernel, which doubles the
+        // header, too.
         let wide = u32::from(self.flags & IORING_SETUP_CQE32 != 0);
         let end = (off::CQES + self.cq_entries as usize * 16) << wide;
         (self.flags & IORING_SETUP_NO_SQARRAY == 0).then(|| end.next_multiple_of(64))
@@ -70,7 +70,7 @@ impl Geometry {
         self.sq_entries as usize * self.sqe_size()
     }
 
-    /// Fills the offsets that setup answers.
+    /// Fills in the offsets that setup returns.
     pub(crate) fn publish(&self, p: &mut io_uring_params) {
         let (sq_user, cq_user) = (p.sq_off.user_addr, p.cq_off.user_addr);
         p.sq_entries = self.sq_entries;
@@ -116,7 +116,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Makes a ring's file and maps it; with NO_MMAP the rings lie where the program says.
+    /// Creates a ring's file and maps it; with NO_MMAP the rings lie where the program says.
     ///
     /// # Errors
     /// `ENOMEM`, `EMFILE`, `ENFILE`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
@@ -125,8 +125,8 @@ impl Rings {
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;
         super::file::grow(&fd, size.next_multiple_of(4096))?;
         let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);
-        // A ring cannot be read or written: from the last position there is, read(2) and write(2)
-        // answer EINVAL.
+        // A ring cannot be read or written: at the last possible position, read(2) and write(2)
+        // fail with EINVAL.
         let _ = seek(&fd, SeekFrom::Start(i64::MAX as u64));
         let control = Arc::new(Control::new(Region::map(fd.as_fd(), OFF_CONTROL, 4096)?));
         let (rings, sqes) = if geo.flags & IORING_SETUP_NO_MMAP != 0 {
@@ -142,7 +142,7 @@ impl Rings {
         Ok((fd, this))
     }
 
-    /// Rings that no file is behind.
+    /// Creates rings without a file.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -156,14 +156,14 @@ impl Rings {
         Ok(this)
     }
 
-    /// Does the ring lie in memory that the program may unmap?
+    /// Returns whether the ring lies in memory that the program may unmap.
     #[inline]
     pub(crate) fn may_go(&self) -> bool {
         self.rings.is_programs() || self.sqes.is_programs()
     }
 
-    /// Where the program has unmapped its memory (NO_MMAP), the ring goes on in memory of ours: the
-    /// kernel's goes on in the old pages, which nobody sees any more. Lock holder only.
+    /// Moves the ring to our own memory if the program has unmapped its memory (NO_MMAP). The
+    /// kernel's ring continues in the old pages, which nobody sees any more. Lock holder only.
     ///
     /// # Errors
     /// `ENOMEM`.

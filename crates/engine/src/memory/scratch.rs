@@ -1,7 +1,7 @@
-//! Small structures copied in from the program many at a time. A write to a file of ours reads them
-//! all, wherever they lie, in one system call, and our mapping of that file shows them: 24 ns each
-//! in a batch of 32, where process_vm_readv(2) takes 400 each in a batch and 670 alone. A bad
-//! address ends the write there.
+//! Batched copy-in of small structures from the program. One write to an internal file reads them
+//! all, wherever they lie, in one system call, and our mapping of that file shows them. That takes
+//! 24 ns each in a batch of 32; process_vm_readv(2) takes 400 each in a batch and 670 alone. The
+//! write stops at a bad address.
 
 use alloc::vec::Vec;
 use softring_host::os::fd::{AsFd, AsRawFd};
@@ -14,12 +14,12 @@ use softring_host::substitute;
 use softring_uapi::iovec;
 use softring_uapi::kernel_timespec;
 
-/// Structures read at once, at most.
+/// Maximum number of structures read at once.
 pub(crate) const BATCH: usize = 32;
 const SIZE: usize = size_of::<kernel_timespec>();
 const PAGE: usize = 4096;
 
-/// The file.
+/// The file and its mapping.
 #[derive(Debug)]
 struct Scratch {
     file: InternalFd,
@@ -27,8 +27,8 @@ struct Scratch {
 }
 
 impl Scratch {
-    /// None if there is no descriptor or memory for it, or if writing to it could exceed
-    /// RLIMIT_FSIZE.
+    /// Creates the file; `None` if there is no descriptor or memory for it, or if writing to it
+    /// could exceed RLIMIT_FSIZE.
     fn new() -> Option<Scratch> {
         if substitute::getrlimit(Resource::Fsize).current.is_some_and(|most| most < PAGE as u64) {
             return None;
@@ -49,12 +49,12 @@ pub(crate) struct Timespecs {
     next: usize,
 }
 
-/// The file of [`Timespecs`], for the call that reads: that may sleep in a page fault.
+/// Handle to the file of [`Timespecs`] for the read, which may sleep in a page fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading(i32);
 
 impl Reading {
-    /// Reads those at `addrs`, [`BATCH`] at most; answers how many were readable.
+    /// Reads the timespecs at `addrs`, [`BATCH`] at most; returns how many were readable.
     pub(crate) fn read(self, addrs: &[u64]) -> usize {
         let mut iov = [iovec::default(); BATCH];
         for (v, &base) in iov.iter_mut().zip(addrs) {
@@ -66,13 +66,13 @@ impl Reading {
 }
 
 impl Timespecs {
-    /// Forgets what was read.
+    /// Forgets the timespecs read.
     pub(crate) fn clear(&mut self) {
         self.addrs.clear();
         self.next = 0;
     }
 
-    /// What was read for the SQE whose turn it is, if it lies at `addr`.
+    /// Returns the timespec read for the next SQE, if it lies at `addr`.
     pub(crate) fn take(&mut self, addr: u64) -> Option<kernel_timespec> {
         if self.addrs.get(self.next) != Some(&addr) {
             self.clear();
@@ -83,7 +83,7 @@ impl Timespecs {
         Some(self.scratch.as_ref()?.page.load(at))
     }
 
-    /// Forgets what was read, to read others; none if there is nowhere to read them to.
+    /// Forgets the timespecs read, to read others; `None` if there is no file to read them to.
     pub(crate) fn begin(&mut self) -> Option<Reading> {
         self.clear();
         if self.scratch.is_none() {
@@ -92,7 +92,7 @@ impl Timespecs {
         self.scratch.as_ref().map(|scratch| Reading(scratch.file.as_raw_fd()))
     }
 
-    /// Pages at `addrs` have been read.
+    /// Records that the timespecs at `addrs` have been read.
     pub(crate) fn end(&mut self, addrs: &[u64]) {
         self.addrs.extend_from_slice(addrs);
     }

@@ -1,5 +1,5 @@
-//! The engine's end of the submission queue: load the tail, resolve the index, copy the SQE once,
-//! publish the head.
+//! The engine's end of the submission queue: loads the tail, resolves the index, copies the SQE
+//! once, publishes the head.
 
 pub(crate) mod protocol;
 
@@ -11,35 +11,35 @@ use protocol::Queue;
 use softring_uapi::{IORING_SETUP_SQ_REWIND, io_uring_sqe};
 
 impl Rings {
-    /// SQEs that the program has made available.
+    /// Returns the number of SQEs that the program has made available.
     pub(crate) fn sq_ready(&self) -> u32 {
         self.ready()
     }
 
-    /// A submission begins.
+    /// Begins a submission.
     pub(crate) fn sq_begin(&self) {
         if self.rewinds() {
             self.control.sq_head().store(0, Relaxed);
         }
     }
 
-    /// Is the submission queue full, as far as the program's words tell? To a batch it is as it was
-    /// before the batch.
+    /// Returns whether the submission queue is full by the published head and tail. The published
+    /// head does not move within a batch.
     pub(crate) fn sq_full(&self) -> bool {
         let head = if self.rewinds() { 0 } else { self.rings.word(off::SQ_HEAD).load(Relaxed) };
         let tail = self.rings.word(off::SQ_TAIL).load(Acquire);
         tail.wrapping_sub(head) == self.geo.sq_entries
     }
 
-    /// Copies the next SQE, once. False if the index array names no slot: consumed, and counted in
-    /// `dropped`. Lock holder only; call at most [`sq_ready`](Self::sq_ready) times.
+    /// Copies the next SQE, once. False if the index array names no slot: the entry is consumed,
+    /// and counted in `dropped`. Lock holder only; call at most [`sq_ready`](Self::sq_ready) times.
     #[inline]
     pub(crate) fn sq_fetch(&self, sqe: &mut io_uring_sqe) -> bool {
         self.fetch(sqe)
     }
 
-    /// The slot of the SQE that was fetched so many entries ago. (A program that changes its index
-    /// array meanwhile gets another's.)
+    /// Returns the slot of the SQE fetched `ago` entries before the head. (A program that changes
+    /// its index array meanwhile gets another SQE's slot.)
     fn sq_slot(&self, ago: u32) -> u32 {
         let head = self.control.sq_head().load(Relaxed).wrapping_sub(ago);
         let mask = self.geo.sq_entries - 1;
@@ -47,8 +47,8 @@ impl Rings {
         self.array.map_or(head, named) & mask
     }
 
-    /// The second half of the SQE that was fetched last: on a ring with SQEs of 128 bytes, or on a
-    /// mixed one, if it has taken two entries.
+    /// Returns the second half of the SQE fetched last: on a ring with SQEs of 128 bytes, or on a
+    /// mixed one, if the SQE has taken two entries.
     pub(crate) fn sq_second_half(&self, took_two: bool) -> Option<[u64; 8]> {
         let wide = self.geo.sqe_size() == 128;
         if !wide && !took_two {
@@ -60,8 +60,8 @@ impl Rings {
         (at < end).then(|| core::array::from_fn(|i| self.sqes.load(at + i * 8)))
     }
 
-    /// The SQE that was fetched last is of 128 bytes: takes the entry behind it, too, on a mixed
-    /// ring. False if it is in the last slot.
+    /// Takes the second entry of the SQE fetched last, of 128 bytes on a mixed ring. False if the
+    /// SQE is in the last slot.
     pub(crate) fn sq_take_second(&self) -> bool {
         if self.sq_slot(1) + 1 >= self.geo.sq_entries {
             return false;
@@ -71,8 +71,8 @@ impl Rings {
         true
     }
 
-    /// Where the SQEs behind the one that was fetched last have their `addr`, `n` of them at most
-    /// and as long as they are of `opcode`. A hint: the program may still change them.
+    /// Passes the `addr` of the next SQEs to `each`: at most `n`, and only as long as they are of
+    /// `opcode`. A hint: the program may still change the SQEs.
     pub(crate) fn sq_peek(&self, n: u32, opcode: u8, mut each: impl FnMut(u64)) {
         let head = self.control.sq_head().load(Relaxed);
         for i in 0..n {
@@ -91,7 +91,7 @@ impl Rings {
         }
     }
 
-    /// Puts the SQE that was fetched last back: it is the next again.
+    /// Puts the SQE fetched last back, as the next.
     pub(crate) fn sq_unfetch(&self) {
         let word = self.control.sq_head();
         word.store(word.load(Relaxed).wrapping_sub(1), Relaxed);

@@ -1,57 +1,56 @@
-//! When an SQ thread that has found nothing should poll again at once, and when it may sleep. Pure
-//! code: no clock and no system call, times are handed in.
+//! Decides whether an SQ thread that has found nothing should poll again at once or sleep. Pure
+//! code: no clock and no system call; times are passed in.
 //!
-//! It learns the gaps between submissions, as a histogram by size. So long after the last one, the
-//! next is expected where, of the gaps that were longer, the shortest few lie; until shortly before
-//! that, the thread sleeps, and then it polls without a pause:
+//! The policy learns the gaps between submissions, as a histogram by size. The next submission is
+//! expected at the shortest of the gaps that are longer than the time since the last submission,
+//! some outliers aside. The thread sleeps until shortly before that, and then polls without a
+//! pause:
 //!
 //! ```text
 //! last ─────────────────────────────────────▶ next submission
 //!        work │ sleep ─────▶ │ lead │ polls …
-//!             until an absolute moment, less what a timer is late on this machine
+//!             until an absolute time, less the lateness of a timer on this machine
 //! ```
 //!
-//! So the thread is awake when a steady program submits. It polls for a program that submits in
-//! bursts after a short gap and after a long gap. Where gaps are of all sizes, or shorter than a
-//! sleep is worth, the thread spins. Where nothing is known yet of gaps so long, it sleeps for a
-//! share of the time that has passed, so that what comes then waits for no more than that share
-//! longer.
+//! So the thread is awake when a steady program submits. For a program that submits in bursts, it
+//! polls after a short gap and after a long gap. If gaps are of all sizes, or shorter than a sleep
+//! is worth, the thread spins. If gaps as long as the current one are unknown, it sleeps for a
+//! share of the time that has passed, so that a submission waits at most for that share.
 //!
-//! Where submissions have a period (`period`), that says when the next is due.
+//! If submissions have a period (`period`), the period gives the next one's time.
 //!
-//! What comes during a sleep tells only that the sleep was too long: how long the gap was is not
-//! known, and to take the time of waking for it would lengthen the next sleep, and so on for ever.
-//! It counts as a gap shorter than the sleep. No sleep is longer than [`IDLE_SLEEP_MAX`].
+//! A submission during a sleep shows only that the sleep was too long: the length of the gap is not
+//! known. If the wake-up time were taken for it, the next sleep would be longer, and so on for
+//! ever. It counts as a gap shorter than the sleep. No sleep is longer than [`IDLE_SLEEP_MAX`].
 
 use super::period::{Advice, PeriodPredictor};
 use crate::policy::hybrid::Timer;
 
-/// Longest sleep, in ns: a submission that nobody expected is found after so long at the latest.
+/// Longest sleep, in ns: an unexpected submission is found after this time at the latest.
 pub(crate) const IDLE_SLEEP_MAX: u64 = 1_000_000;
-/// Longest sleep into the unknown, in ns.
+/// Longest sleep if gaps so long are unknown, in ns.
 const UNKNOWN_MAX: u64 = 250_000;
-/// Into the unknown, the thread sleeps for one part in so many of the time that has passed.
+/// Part of the time passed that the thread sleeps if gaps so long are unknown.
 const UNKNOWN_SHARE: u64 = 8;
-/// Submissions that may come during a sleep: one in so many.
+/// One submission in this many may come during a sleep.
 const MISSES: u32 = 256;
-/// Gaps that must have been seen for them to tell something.
+/// Number of gaps that must have been seen to count.
 const KNOWN: u32 = 16;
-/// A submission that does not come after the longest known gap is polled for until so many times
-/// that gap have passed.
+/// Multiple of the longest known gap up to which the thread polls for a late submission.
 const OVERDUE: u64 = 2;
-/// The number of gaps at which all count half.
+/// Number of gaps at which all counts are halved.
 const FULL: u32 = 2048;
-/// Buckets per doubling, and the first: 2^10 ns.
+/// Buckets per doubling, and exponent of the first: 2^10 ns.
 const SUB: u32 = 3;
 const FIRST: u32 = 10;
-/// Up to 2^30 ns, a second.
+/// Number of buckets: up to 2^30 ns, a second.
 const BUCKETS: usize = (30 - FIRST as usize) << SUB;
 
-/// What to do now that a poll has found nothing.
+/// Action after a poll that has found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SqAction {
     Poll,
-    /// Sleep until then.
+    /// Sleep until this time.
     IdleSleep(u64),
 }
 
@@ -63,19 +62,18 @@ pub(crate) struct IdleSleeps {
     gaps: [u16; BUCKETS],
     seen: u32,
     period: PeriodPredictor,
-    /// The last submission.
+    /// Time of the last submission.
     last: u64,
-    /// SQEs that usually come at once, times 16.
+    /// Usual number of SQEs per submission, times 16.
     batch: u64,
-    /// The time until which there is nothing to decide.
+    /// Time until which there is nothing to decide.
     poll_until: u64,
-    /// The sleep of which it is not known yet whether something came meanwhile: its beginning, and
-    /// the end that it was to have.
+    /// Begin and planned end of a sleep, until it is known whether a submission came meanwhile.
     idle_sleep: Option<(u64, u64)>,
     pub(crate) tally: Tally,
 }
 
-/// What sleeps came to.
+/// Results of sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) idle_sleeps: u64,
@@ -92,7 +90,7 @@ fn bucket(gap: u64) -> usize {
     (at as usize).min(BUCKETS - 1)
 }
 
-/// The shortest gap of a bucket.
+/// Returns the shortest gap of a bucket.
 fn edge(bucket: usize) -> u64 {
     let (top, part) = (bucket >> SUB, bucket as u64 & ((1 << SUB) - 1));
     ((1 << SUB) + part) << (top + FIRST as usize - SUB as usize)
@@ -123,7 +121,7 @@ impl IdleSleeps {
         }
     }
 
-    /// A poll at `now` has found `sqes` new SQEs.
+    /// Learns from a poll at `now` that has found `sqes` new SQEs.
     pub(crate) fn found(&mut self, sqes: u32, now: u64) {
         let last = self.last;
         (self.last, self.poll_until) = (now, 0);
@@ -140,19 +138,19 @@ impl IdleSleeps {
         let events = (sqes / usual).clamp(1, 64);
         if events > 1 {
             self.period.less_certain(events);
-            // Between the first and the last there cannot have been more than the sleep.
+            // The first and the last of them cannot be further apart than the sleep.
             self.learn(now.saturating_sub(begin) / u64::from(events), events - 1);
         } else {
             self.period.woke_late(now);
         }
         if now.saturating_sub(end) < 8 * self.timer.lead() {
-            // What was held up by others than the timer would be so after a shorter sleep, too.
+            // A delay by others than the timer would have happened after a shorter sleep, too.
             let [begin, end] = [begin, end.min(now)].map(|at| at.saturating_sub(last));
             self.learn(begin.max(end - end / 8), 1);
         }
     }
 
-    /// A poll at `now` has found nothing: what next?
+    /// Returns the action after a poll at `now` that has found nothing.
     pub(crate) fn next(&mut self, now: u64) -> SqAction {
         self.idle_sleep = None;
         if now < self.poll_until {
@@ -162,7 +160,7 @@ impl IdleSleeps {
             self.last = now;
         }
         let passed = now.saturating_sub(self.last);
-        // Through the bucket at hand.
+        // Up to the end of the current bucket.
         let mut poll_until =
             self.last + edge((bucket(passed) + 1).min(BUCKETS - 1)).max(passed + 1);
         let until = match self.period.next(now) {
@@ -187,7 +185,8 @@ impl IdleSleeps {
         SqAction::Poll
     }
 
-    /// When the next submission may come, by the gaps that were longer than what has passed.
+    /// Returns the time at which the next submission may come, by the gaps longer than the time
+    /// passed.
     fn expected(&self, now: u64, passed: u64) -> u64 {
         let from = bucket(passed);
         let rest: u32 = self.gaps[from..].iter().map(|n| u32::from(*n)).sum();
@@ -203,7 +202,7 @@ impl IdleSleeps {
         until.unwrap_or(now)
     }
 
-    /// The longest gap of those that are known; 0: none is.
+    /// Returns the longest known gap; 0: none is known.
     fn longest(&self) -> u64 {
         let mut sum = 0;
         let known = self.gaps.iter().enumerate().rev().find(|(_, n)| {
@@ -213,7 +212,7 @@ impl IdleSleeps {
         known.map_or(0, |(at, _)| edge(at))
     }
 
-    /// The first bucket from `from` on in which the next submission is likely.
+    /// Returns the first bucket from `from` on in which the next submission is likely.
     fn due(&self, from: usize, rest: u32) -> usize {
         let mut sum = 0;
         for (at, n) in self.gaps.iter().enumerate().skip(from) {
@@ -225,7 +224,7 @@ impl IdleSleeps {
         from
     }
 
-    /// A sleep is over; `timer`: because its time was.
+    /// Ends a sleep; `timer`: because its time was over.
     pub(crate) fn woke(&mut self, now: u64, timer: bool) {
         let Some((begin, end)) = self.idle_sleep else { return };
         self.tally.slept += now.saturating_sub(begin);
@@ -248,7 +247,7 @@ mod tests {
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
     }
 
-    /// What a run came to.
+    /// Result of a run.
     struct Run {
         /// Share of the time spent awake.
         cpu: f64,
@@ -263,7 +262,7 @@ mod tests {
     }
 
     /// Plays arrivals at the given gaps; a sleep takes `late` ns more than asked, of which `cpu`
-    /// count as used. The last half is measured.
+    /// count as used. The second half is measured.
     fn play(gaps: &[u64], late: u64, cpu: u64) -> Run {
         const PASS: u64 = 100;
         const WORK: u64 = 2_000;
@@ -303,7 +302,7 @@ mod tests {
         Run { cpu: 1.0 - slept as f64 / (now - begun) as f64, delays }
     }
 
-    /// A simple generator of numbers below `n`.
+    /// Returns the next number below `n` of a simple generator.
     fn random(seed: &mut u64, n: u64) -> u64 {
         *seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         (*seed >> 33) % n
@@ -325,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_steady_program_that_is_held_up_now_and_then() {
-        // One in ten submissions is late, by up to three periods; the next is when it would be.
+        // One in ten submissions is late, by up to three periods; the next comes at its own time.
         const PERIOD: u64 = 500_000;
         let (mut seed, mut free, mut last, mut gaps) = (5, 0, 0, Vec::new());
         for due in (1..12_000).map(|n| n * PERIOD) {
@@ -377,7 +376,7 @@ mod tests {
 
     #[test]
     fn sleeps_that_come_too_late_grow_shorter() {
-        // The timer is thought to be quicker than it is.
+        // The timer is estimated as quicker than it is.
         let mut idle_sleeps = IdleSleeps::new(Timer::measured(&[1_000], 1_000));
         let mut now = 1;
         let mut over = 0;

@@ -1,4 +1,4 @@
-//! When to poll, and when to sleep: pure functions of what is measured, without I/O.
+//! Policies of polling and sleeping: pure functions of measurements, without I/O.
 
 pub mod hybrid;
 pub(crate) mod idle_sleep;

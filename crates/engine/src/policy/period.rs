@@ -1,9 +1,9 @@
-//! Predicts the arrivals of a program that submits at a steady rate and keeps to it when it is held
-//! up: what is due comes late then, but the next is due when it would have been. Pure code, as
-//! `idle_sleep` is.
+//! Predictor for a program that submits at a steady rate and keeps to it when it is delayed: a
+//! submission then comes late, but the next one comes at its own time. Pure code, like
+//! `idle_sleep`.
 //!
-//! Gaps do not tell that. A submission that is late makes one gap longer and the next shorter, and
-//! where one in twenty is late, gaps are of all sizes:
+//! Gaps do not show this. A late submission makes one gap longer and the next shorter, and if one
+//! in twenty is late, gaps are of all sizes:
 //!
 //! ```text
 //! periods       │         │         │         │         │
@@ -11,45 +11,45 @@
 //! gaps               10         13        7       10
 //! ```
 
-/// Submissions on time after which it counts as one, and how many more count.
+/// Submissions on time after which a period is used, and the most that are counted.
 const STEADY: u32 = 32;
 const MOST: u32 = 64;
-/// What a submission off time takes back.
+/// Submissions on time that one off time cancels.
 const OFF: u32 = 2;
-/// One part in so many of the period: what still counts as on time.
+/// Part of the period within which a submission is on time.
 const NEAR: u64 = 8;
-/// Periods that brought nothing, after which the thread polls: a program that is held up should not
-/// wait for us, too. After so many periods without a submission the program does something else.
+/// Periods without a submission after which the program is taken to do something else. Until then
+/// the thread polls after a missed one: a delayed program should not wait for us, too.
 const LOST: u64 = 8;
-/// How much earlier the thread is awake for the next submission after one that came during a sleep,
-/// and how slowly that is forgotten.
+/// Part of the period by which the thread wakes earlier after a submission that came during a
+/// sleep, and part of that lead that is forgotten with each on-time one.
 const EARLIER: u64 = 64;
 const FORGET: u64 = 512;
 
-/// See the module. All times are in ns of one clock.
+/// State of the predictor; see the module. All times are in ns of one clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeriodPredictor {
     period: u64,
-    /// The last submission on time.
+    /// Time of the last submission on time.
     at: u64,
-    /// The last of all.
+    /// Time of the last submission.
     last: u64,
     kept: u32,
-    /// The thread is awake so much before the next submission is due.
+    /// Time by which the thread wakes before the next submission is due.
     early: u64,
 }
 
-/// What the period says to do.
+/// Advice for the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Be awake from then on.
+    /// Be awake from this time on.
     AwakeAt(u64),
-    /// Poll until then.
+    /// Poll until this time.
     PollUntil(u64),
 }
 
 impl PeriodPredictor {
-    /// A submission was seen as it came.
+    /// Learns from a submission that was seen as it came.
     pub(super) fn arrived(&mut self, now: u64) {
         let gap = now.saturating_sub(core::mem::replace(&mut self.last, now));
         let since = now.saturating_sub(self.at);
@@ -58,7 +58,7 @@ impl PeriodPredictor {
         if (1..=LOST).contains(&periods) && off <= self.period / NEAR {
             self.at = now;
             self.early -= self.early / FORGET;
-            // Twice the period would be one, too: only the next tells.
+            // Twice the period would be a period, too: only the next submission tells.
             if periods == 1 {
                 self.kept = (self.kept + 1).min(MOST);
                 self.period = self.period - self.period / 16 + since / 16;
@@ -74,7 +74,7 @@ impl PeriodPredictor {
         }
     }
 
-    /// Something had come when a sleep was over: on time, as far as is known.
+    /// Learns from a submission that a sleep found at its end: on time, as far as is known.
     pub(super) fn woke_late(&mut self, now: u64) {
         self.last = now;
         let periods = now.saturating_sub(self.at).checked_div(self.period).unwrap_or(0);
@@ -83,13 +83,13 @@ impl PeriodPredictor {
         self.kept = self.kept.saturating_sub(1);
     }
 
-    /// `events` had come when a sleep was over: a program that was held up, or one that goes
-    /// quicker.
+    /// Learns from `events` submissions found at the end of a sleep: the program was delayed, or
+    /// has become quicker.
     pub(super) fn less_certain(&mut self, events: u32) {
         self.kept = self.kept.saturating_sub(MOST / 16 * events);
     }
 
-    /// What to do at `now`; none: there is no period.
+    /// Returns the advice at `now`; `None`: there is no period.
     pub(super) fn next(&self, now: u64) -> Option<Advice> {
         let since = now.checked_sub(self.at)?;
         let periods = since.checked_div(self.period)?;
@@ -118,13 +118,13 @@ mod tests {
         assert_eq!(period.next(5), None);
         let next = steady(&mut period, 10_000, 60);
         assert_eq!(period.next(next - 900), Some(Advice::AwakeAt(next)));
-        // No submission comes: the thread polls for one. When one has come, the next period counts.
+        // No submission comes: the thread polls. Once one has come, the next period counts.
         assert_eq!(period.next(next + 100), Some(Advice::PollUntil(next + 1000)));
         period.arrived(next + 400);
         assert_eq!(period.next(next + 410), Some(Advice::AwakeAt(next + 1000)));
         period.arrived(next + 1000);
         assert_eq!(period.next(next + 1100), Some(Advice::AwakeAt(next + 2000)));
-        // Nor does it go on for ever.
+        // After too many periods without a submission there is no advice.
         assert_eq!(period.next(next + 9500), None);
     }
 

@@ -1,10 +1,10 @@
-//! Names that other processes gave: what a terminal, or a reader of text, would act on is taken
-//! out where a name is read, so that nobody after that need think of it.
+//! Names that other processes gave. Reading a name removes what a terminal, or a reader of text,
+//! would act on, so that no later code need think of it.
 
 use alloc::string::String;
 
-/// A name, from bytes up to the first 0, as text that is safe to show: control characters, and
-/// those that change the direction or the place of what follows, become `?`.
+/// Turns a name's bytes up to the first 0 into text that is safe to show: control characters, and
+/// those that change the direction or the place of the text behind them, become `?`.
 pub fn printable(bytes: &[u8]) -> String {
     let name = bytes.split(|&b| b == 0).next().unwrap_or_default();
     String::from_utf8_lossy(name).chars().map(|c| if is_unsafe(c) { '?' } else { c }).collect()

@@ -3,33 +3,33 @@
 
 use super::Count;
 
-/// The narrowest bucket holds 2^4 ns: a system call takes six of them.
+/// Width of the narrowest bucket, 2^4 ns: a system call takes six of them.
 const UNIT: u32 = 4;
 /// Steps of a power of two, as a power of two.
 const STEPS: u32 = 3;
-/// The last bucket: 2^36 ns (69 s) and more.
+/// Start of the last bucket: 2^36 ns (69 s) and more.
 const TOP: u32 = 36;
-/// Buckets of a histogram.
+/// Number of buckets of a histogram.
 pub const BUCKETS: usize = ((TOP - UNIT - STEPS + 1) << STEPS) as usize + 1;
 
 /// Latencies of one operation of one ring.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Hist {
-    /// All latencies together, in ns.
+    /// Sum of all latencies, in ns.
     pub(crate) sum_ns: Count,
     pub(crate) buckets: [Count; BUCKETS],
 }
 
 impl Hist {
-    /// `n` requests took `ns` each.
+    /// Counts `n` requests that took `ns` each.
     #[inline]
     pub(crate) fn add(&self, ns: u64, n: u64) {
         self.sum_ns.add(ns.wrapping_mul(n));
         self.buckets[bucket(ns)].add(n);
     }
 
-    /// Every word.
+    /// Iterates over every word.
     pub(crate) fn words(&self) -> impl Iterator<Item = &Count> {
         core::iter::once(&self.sum_ns).chain(&self.buckets)
     }
@@ -45,7 +45,8 @@ fn bucket(ns: u64) -> usize {
     (at as usize).min(BUCKETS - 1)
 }
 
-/// A bucket's least value in ns, and the first that is too large for it; `u64::MAX` for the last.
+/// Returns a bucket's least value in ns, and the first that is too large for it; `u64::MAX` for the
+/// last.
 pub fn bounds(bucket: usize) -> (u64, u64) {
     let least = |bucket: usize| {
         let octave = (bucket >> STEPS).saturating_sub(1);

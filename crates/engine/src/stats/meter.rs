@@ -1,17 +1,17 @@
-//! Work meters: what a thread that polls really does with the processor that it holds. Kernel
+//! Work meters: the work that a thread that polls does with the processor that it holds. Kernel
 //! counterpart: `SqTotalTime` and `SqWorkTime` of an SQ thread, in io_uring's fdinfo.
 //!
 //! A meter belongs to one thread, which says when work begins and ends. Its two counters only grow,
-//! on the process's page, where others read them and take differences; how it counts:
+//! on the process's page, where others read them and take differences:
 //!
 //! - Both are processor time: a thread that is preempted in the middle of its work does not work
-//!   meanwhile. Asking for that time is a system call (0.3 to 0.8 µs), so it is rare: a stretch is
-//!   measured by a clock that is a read of memory (30 ns), and the dear one is asked after a
-//!   stretch or a gap so long that something else may have run in it, and every [`STALE`] ns.
+//!   meanwhile. Asking for that time is a system call (0.3 to 0.8 µs), so it is rare. A stretch is
+//!   measured by a clock that is a read of memory (30 ns). The dear clock is read after a stretch
+//!   or a gap so long that something else may have run in it, and every [`STALE`] ns.
 //! - Empty passes cost nothing: [`Meter::end`] without work is a compare, and so is
-//!   [`Meter::begin`] while work goes on. Who always has more to do is asked for the time once in
-//!   [`LAP`] passes.
-//! - What the thread's total is while it polls in vain the reader learns from its schedstat(5).
+//!   [`Meter::begin`] while work goes on. A thread that always has more to do is asked for the time
+//!   once in [`LAP`] passes.
+//! - The total of a thread that polls in vain is for the reader to get from schedstat(5).
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -26,52 +26,52 @@ use softring_host::time::{Clock, cpu_time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Kind {
-    /// One of ours, for rings with SQPOLL.
+    /// Thread of ours, for rings with SQPOLL.
     SqThread = 1,
-    /// The program's.
+    /// Thread of the program.
     Program = 2,
 }
 
-/// Passes of one stretch of work after which its time is counted so far.
+/// Passes of one stretch of work after which its time so far is counted.
 const LAP: u32 = 64;
-/// What takes longer, in ns, may have been interrupted by another thread, or slept.
+/// Time in ns after which the thread may have been interrupted by another, or slept.
 const LONG: u64 = 200_000;
-/// The thread's own clock is read at at least so often, in ns, while there is work.
+/// Longest time between reads of the thread's own clock while there is work, in ns.
 const STALE: u64 = 2_000_000;
 
-/// A work meter of the thread that makes it, and only for that one: it cannot be sent.
+/// Work meter of the thread that makes it, and only for that thread: it cannot be sent.
 #[derive(Debug)]
 pub struct Meter {
     at: NonNull<MeterStats>,
-    /// The meter's slot on the page; none for memory of its own.
+    /// Slot of the meter on the page; none for memory of its own.
     slot: Option<usize>,
-    /// The process it was made in.
+    /// Process that made the meter.
     pid: u32,
     count: Stopwatch,
 }
 
-/// The arithmetic, in ns of the two clocks.
+/// Arithmetic of a meter, in ns of the two clocks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stopwatch {
-    /// When the stretch began; 0: there is none.
+    /// Start of the stretch; 0: there is none.
     since: u64,
     /// Passes of the stretch that were not timed.
     passes: u32,
-    /// When the last stretch ended, and whether it was a long one.
+    /// End of the last stretch; `long`: the stretch was a long one.
     ended: u64,
     long: bool,
-    /// Both clocks when the thread's own was read last.
+    /// Both clocks at the last read of the thread's own.
     read: (u64, u64),
     /// Time between stretches since then.
     gaps: u64,
-    /// Parts of 1024 ns between stretches that it was off the processor, as last seen: a thread
-    /// that spins has 0, one that sleeps nearly all.
+    /// Share of the time between stretches that the thread was off the processor, in 1/1024, as
+    /// last seen: a thread that spins has 0, one that sleeps nearly all.
     idle_sleeps: u64,
     work: u64,
 }
 
 impl Stopwatch {
-    /// The first pass with work; `cpu` tells the thread's own time.
+    /// Begins a stretch with its first pass; `cpu` returns the thread's own time.
     fn start(&mut self, now: u64, cpu: impl FnOnce() -> u64) {
         let gap = now.saturating_sub(self.ended);
         self.gaps += gap;
@@ -82,7 +82,7 @@ impl Stopwatch {
         (self.since, self.passes) = (now.max(1), 0);
     }
 
-    /// The stretch is over. True if the thread's own clock was read.
+    /// Ends the stretch. True if the thread's own clock was read.
     fn stop(&mut self, now: u64, cpu: impl FnOnce() -> u64) -> bool {
         let mut span = now.saturating_sub(self.since);
         self.long = span > LONG;
@@ -90,7 +90,7 @@ impl Stopwatch {
         if look {
             let off = self.read_clocks(now, cpu());
             if self.long {
-                // What it slept between is not held against the work.
+                // Sleep between stretches is not held against the work.
                 span = span.saturating_sub(off.saturating_sub(self.gaps * self.idle_sleeps / 1024));
             } else {
                 self.between(off);
@@ -102,7 +102,7 @@ impl Stopwatch {
         look
     }
 
-    /// Reads the thread's own clock; answers the time off the processor since the last reading.
+    /// Reads the thread's own clock; returns the time off the processor since the last read.
     fn read_clocks(&mut self, now: u64, cpu: u64) -> u64 {
         let wall = now.saturating_sub(self.read.0);
         let off = wall.saturating_sub(cpu.saturating_sub(self.read.1));
@@ -110,7 +110,7 @@ impl Stopwatch {
         off
     }
 
-    /// All stretches since the last reading were short: `off` lies between them.
+    /// Records `off` as time between stretches: all since the last read were short.
     fn between(&mut self, off: u64) {
         self.idle_sleeps = (off * 1024).checked_div(self.gaps).unwrap_or(0).min(1024);
         self.gaps = 0;
@@ -118,8 +118,8 @@ impl Stopwatch {
 }
 
 impl Meter {
-    /// A meter called `name` (cut after 31 bytes) for the calling thread. Where there is no page,
-    /// or no room, it counts for [`Self::read`] alone.
+    /// Makes a meter called `name` (cut after 31 bytes) for the calling thread. Without a page, or
+    /// room on it, the meter counts for [`Self::read`] alone.
     pub fn new(name: &str) -> Meter {
         Meter::of(Kind::Program, name)
     }
@@ -152,7 +152,7 @@ impl Meter {
         words.tid.set(gettid() as u64);
         words.cpu.set(softring_host::os::thread::sched_getcpu() as u64);
         words.base_ns.set(cpu);
-        // Last: a slot without an id is nobody's.
+        // The id comes last: a slot without an id is nobody's.
         words.id.set(slot.map_or(u64::MAX, |slot| slot as u64 + 1));
         meter
     }
@@ -162,7 +162,7 @@ impl Meter {
         unsafe { self.at.as_ref() }
     }
 
-    /// Work begins, or goes on.
+    /// Marks that work begins, or goes on.
     #[inline]
     pub fn begin(&mut self) {
         if self.count.since == 0 {
@@ -176,7 +176,7 @@ impl Meter {
         }
     }
 
-    /// Work ends, or there was none.
+    /// Marks that work ends, or that there was none.
     #[inline]
     pub fn end(&mut self) {
         if self.count.since != 0 {
@@ -204,7 +204,8 @@ impl Meter {
         now
     }
 
-    /// In a forked child the words are the parent's: a new slot, which starts from nothing.
+    /// Takes a new slot in a forked child, which starts from nothing: the old words are the
+    /// parent's.
     #[cold]
     fn fork_child(&mut self) {
         fork::check();
@@ -216,7 +217,7 @@ impl Meter {
         *self = new;
     }
 
-    /// What the thread's sleeps came to so far: their number, how many were too long, and their
+    /// Records the sums of the thread's sleeps: their number, how many were too long, and their
     /// time in ns.
     pub(crate) fn idle_sleeps(&self, idle_sleeps: u64, over: u64, idle_slept: u64) {
         let words = self.words();
@@ -225,7 +226,7 @@ impl Meter {
         words.idle_slept_us.set(idle_slept / 1000);
     }
 
-    /// Processor time of the thread since it has the meter, and that of its work, both in µs.
+    /// Returns the thread's processor time since it has the meter, and that of its work, in µs.
     pub fn read(&self) -> (u64, u64) {
         let words = self.words();
         let own = words.tid.get() == gettid() as u64;
@@ -280,8 +281,8 @@ mod tests {
         s.start(101_000, never);
         assert!(s.stop(3_501_000, || 500_000));
         assert_eq!(s.work, 400_000);
-        // After a long stretch, and a long gap, it reads the clock first: sleeping there is no
-        // matter.
+        // After a long stretch, and a long gap, the meter reads the clock first: sleep there does
+        // not matter.
         s.start(3_601_000, || 500_100);
         assert!(s.stop(3_901_000, || 800_100));
         assert_eq!(s.work, 700_000);
@@ -293,7 +294,7 @@ mod tests {
     #[test]
     fn sleeps_between_short_stretches_are_not_held_against_a_long_one() {
         let mut s = Stopwatch { ended: 1000, read: (1000, 0), ..Stopwatch::default() };
-        // 10 µs of work, 90 of sleep, until a read of the clock tells that it sleeps in the gaps.
+        // 10 µs of work, 90 of sleep, until a read of the clock shows that the gaps are sleep.
         let (mut now, mut cpu) = (1000, 0);
         for _ in 0..25 {
             now += 90_000;

@@ -1,26 +1,26 @@
-//! Statistics: one page per process, which anybody with the right to look at the process may read
+//! Statistics: one page per process, which anybody with the right to inspect the process may read
 //! while it runs.
 //!
-//! The page is a memfd called [`NAME`], found through `/proc/PID/fd`; it goes with its process, so
-//! that nothing is to be cleaned up. It is sealed against writing by anyone but who made it. All of
-//! it are 64-bit words in the machine's byte order: a [`Header`], and behind it sections of equal
-//! slots, of which the header tells where they are ([`Section`]):
+//! The page is a memfd called [`NAME`], found through `/proc/PID/fd`. It goes with its process, so
+//! there is nothing to clean up. It is sealed against writing by anyone but its maker. It consists
+//! of 64-bit words in the machine's byte order: a [`Header`], and behind it sections of equal
+//! slots, whose places the header gives ([`Section`]):
 //!
 //! * rings ([`RingStats`]). The first slot, whose `id` stays 0, holds the sums of the rings that
-//!   have ended. What else has `id` 0 is free;
+//!   have ended. Any other slot with `id` 0 is free;
 //! * pools of workers ([`PoolStats`]), which rings name;
 //! * latency histograms ([`Hist`]), each of one operation of one ring, which the ring names;
 //! * threads that poll ([`MeterStats`]); those with `id` 0 are free.
 //!
-//! [`read`] takes all this apart; `docs/STATS.md` tells it to people.
+//! [`read`] takes all this apart; `docs/STATS.md` documents it for people.
 //!
 //! Writers never lock for it: a ring's words, and its histograms, are written under that ring's
 //! lock, a pool's under that pool's, a meter's by its thread. Reading costs the program nothing. A
-//! word may be newer than the one before it; none ever goes back but gauges, or with its ring. A
-//! reader reads `id` before and after: if it has changed, the slot has a new owner.
+//! word may be newer than the one before it. No word goes back, except gauges, and words whose ring
+//! ends. A reader reads `id` before and after: if it has changed, the slot has a new owner.
 //!
 //! A forked child makes its own page when it first submits. [`VERSION`] changes with the meaning of
-//! a word; words are only ever added at the end of a structure, whose size the header tells.
+//! a word; words are only ever added at the end of a structure, whose size the header gives.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -43,15 +43,15 @@ pub use page::disable;
 pub(crate) use page::enabled;
 pub(crate) use slot::{CounterSlot, PoolSlot};
 
-/// What the memfd is called.
+/// Name of the memfd.
 pub const NAME: &str = "softring-stats";
-/// The first word.
+/// Value of the first word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"softring");
-/// The layout.
+/// Version of the layout.
 pub const VERSION: u64 = 4;
 
 /// A counter. One thread at a time writes it, under its ring's lock or because it is its own, so
-/// adding is a load and a store; whoever else reads it sees a value that was right a moment ago.
+/// adding is a load and a store; any other reader sees a value that was right a moment ago.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Count(AtomicU64);
@@ -66,14 +66,14 @@ impl Count {
         self.0.load(Relaxed)
     }
 
-    /// Another value of a gauge.
+    /// Sets the value of a gauge.
     #[inline]
     pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
 }
 
-/// Where the slots of one kind are.
+/// Place of the slots of one kind.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Section {
@@ -93,11 +93,11 @@ pub struct Section {
 pub struct Header {
     pub magic: Count,
     pub version: Count,
-    /// The process that writes. A copy that a fork has left behind names the parent.
+    /// Process that writes. A copy that a fork has left behind names the parent.
     pub pid: Count,
-    /// Bytes of the header: a section that would lie behind them is not there.
+    /// Bytes of the header: a section that would lie behind them does not exist.
     pub header_size: Count,
-    /// When the page was made, in ns of CLOCK_BOOTTIME.
+    /// Time at which the page was made, in ns of CLOCK_BOOTTIME.
     pub(crate) made: Count,
     /// Rings made while the page was full: they are counted nowhere.
     pub(crate) unseen_rings: Count,
@@ -109,16 +109,16 @@ pub struct Header {
     pub(crate) meters: Section,
 }
 
-/// What became of attempts at files that can be polled (`submit::arm`).
+/// Outcomes of attempts on files that can be polled (`submit::arm`).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Reissue {
-    /// Requests whose first attempt had something to tell: no wait.
+    /// Requests whose first attempt had a result: no wait.
     pub at_once: Count,
-    /// Arm steps that answered OK: the request waits for readiness.
+    /// Arm steps that returned OK: the request waits for readiness.
     pub armed: Count,
-    /// The ones of those that the poll behind the arming found ready. Where that poll is a wait of
-    /// the program's, a wait that took less than two microseconds counts: it cannot have slept.
+    /// Armed requests that the poll behind the arming found ready. If that poll is a wait of the
+    /// program's, a wait of less than two microseconds counts: it cannot have slept.
     pub ready_at_arm: Count,
     /// Attempts made again because of readiness.
     pub reissued: Count,
@@ -128,7 +128,7 @@ pub struct Reissue {
     pub capped: Count,
 }
 
-/// Where requests went that did not end when they were submitted.
+/// Routes of requests that did not end when they were submitted.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Routes {
@@ -138,21 +138,21 @@ pub struct Routes {
     pub(crate) aio: Count,
     /// Requests to a worker.
     pub worker: Count,
-    /// Completed as a modelled disk would (`io::model`).
+    /// Requests completed as a modelled disk would (`io::model`).
     pub(crate) model: Count,
     /// Requests to their own owner: timeouts, POLL_ADD, futexes, messages, children.
     pub(crate) queued: Count,
 }
 
-/// What threads that wait by polling did between their polls (`policy::hybrid`).
+/// Counters of the time between polls of threads that wait by polling (`policy::hybrid`).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct IdleSleeps {
     /// Sleeps taken.
     pub idle_sleeps: Count,
-    /// The ones of those that ended before what they waited for was there.
+    /// Sleeps that ended before their completions were there.
     pub(crate) under: Count,
-    /// The ones of those that found it there.
+    /// Sleeps that found their completions there.
     pub(crate) over: Count,
     /// Time spent in sleeps, in ns: processor time that spinning would have cost.
     pub(crate) spared_ns: Count,
@@ -160,12 +160,12 @@ pub struct IdleSleeps {
     pub(crate) spun_ns: Count,
 }
 
-/// How late completions of modelled disks were seen: after the model had them done
+/// Delay with which completions of modelled disks were seen, after the model had them done
 /// (`io::model::late`).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Late {
-    /// Completions, and the sum of their times in ns.
+    /// Number of completions, and the sum of their delays in ns.
     pub(crate) seen: Count,
     pub(crate) ns: Count,
     /// Median and 99th percentile of this ring so far, in ns, to six per cent; written now and
@@ -174,22 +174,22 @@ pub(crate) struct Late {
     pub(crate) p99_ns: Count,
 }
 
-/// Bytes of a meter's name; what is shorter ends with a 0.
+/// Bytes of a meter's name; a shorter name ends with a 0.
 pub(crate) const METER_NAME: usize = 32;
 
-/// All that is counted of one thread that polls. Times are processor time of that one thread, as
-/// the kernel's `SqTotalTime` and `SqWorkTime` are, and never go back.
+/// Counters of one thread that polls. Times are processor time of that one thread, as the kernel's
+/// `SqTotalTime` and `SqWorkTime` are, and never go back.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct MeterStats {
-    /// The number of the meter of its process, from 1 on; 0: none.
+    /// Number of the meter in its process, from 1 on; 0: none.
     pub(crate) id: Count,
-    /// [`meter::Kind`]
+    /// Owner of the thread ([`meter::Kind`]).
     pub(crate) kind: Count,
     pub(crate) tid: Count,
-    /// The processor that it last worked on.
+    /// Processor that the thread last worked on.
     pub(crate) cpu: Count,
-    /// What the thread had used before it had the meter, in ns: what its clock (schedstat(5)) says
+    /// Time that the thread had used before it had the meter, in ns. Its clock (schedstat(5))
     /// beyond that is its total, also while it polls in vain and writes nothing here.
     pub(crate) base_ns: Count,
     /// Time used, in µs, as of the last read of the clock.
@@ -206,19 +206,19 @@ pub(crate) struct MeterStats {
     pub(crate) idle_slept_us: Count,
 }
 
-/// All that is counted of one ring.
+/// Counters of one ring.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct RingStats {
-    /// The number of the ring of its process, from 1 on; 0: none.
+    /// Number of the ring in its process, from 1 on; 0: none.
     pub id: Count,
-    /// The ring's setup flags.
+    /// Setup flags of the ring.
     pub(crate) flags: Count,
     pub(crate) sq_entries: Count,
     pub(crate) cq_entries: Count,
-    /// The thread that submits for it (SQPOLL), whose meter has the rest; 0: none.
+    /// Thread that submits for the ring (SQPOLL), whose meter has the rest; 0: none.
     pub(crate) sq_thread: Count,
-    /// The slot of its workers' pool, from 1 on; 0: it has none yet.
+    /// Slot of its workers' pool, from 1 on; 0: none yet.
     pub(crate) pool: Count,
     /// Requests taken that have not ended.
     pub(crate) in_flight: Count,
@@ -228,7 +228,7 @@ pub struct RingStats {
     pub(crate) errors: Count,
     /// CQEs that came into the queue.
     pub(crate) cqes: Count,
-    /// CQEs that found it full, and were kept.
+    /// CQEs that found the queue full, and were kept.
     pub(crate) overflowed: Count,
     /// Bytes that reads and receives brought.
     pub(crate) read_bytes: Count,
@@ -237,16 +237,16 @@ pub struct RingStats {
     pub routes: Routes,
     pub reissue: Reissue,
     pub idle_sleeps: IdleSleeps,
-    /// SQEs taken, by opcode; the last stands for opcodes that do not exist.
+    /// SQEs taken, by opcode; the last word is for opcodes that do not exist.
     pub(crate) ops: [Count; OPS],
     /// Requests that ended with a negative result, by opcode.
     pub(crate) op_errors: [Count; OPS],
-    /// The slot of the opcode's histogram, from 1 on; 0: it has none.
+    /// Slot of the opcode's histogram, from 1 on; 0: none.
     pub op_hists: [Count; OPS],
     pub(crate) late: Late,
 }
 
-/// Words for opcodes.
+/// Number of words for opcodes.
 pub const OPS: usize = IORING_OP_LAST as usize + 1;
 
 impl Default for RingStats {
@@ -278,44 +278,44 @@ impl Default for RingStats {
 }
 
 impl RingStats {
-    /// `n` SQEs of one opcode were taken.
+    /// Counts `n` SQEs of one opcode as taken.
     #[inline]
     pub(crate) fn count_ops(&self, opcode: u8, n: u32) {
         self.ops[row(opcode)].add(u64::from(n));
     }
 
-    /// A request failed.
+    /// Counts a request that failed.
     pub(crate) fn count_error(&self, opcode: u8) {
         self.errors.add(1);
         self.op_errors[row(opcode)].add(1);
     }
 }
 
-/// Where an opcode's words are.
+/// Returns the index of an opcode's words.
 fn row(opcode: u8) -> usize {
     usize::from(opcode).min(OPS - 1)
 }
 
-/// The workers of a ring, or of several that share them, of both accounts.
+/// Workers of a ring, or of several that share them, of both accounts.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct PoolStats {
-    /// Workers of what ends (regular files).
+    /// Workers for calls that end (regular files).
     pub(crate) bound: Workers,
-    /// Workers of what may not (pipes, sockets).
+    /// Workers for calls that may not end (pipes, sockets).
     pub(crate) unbound: Workers,
 }
 
-/// The workers of one account.
+/// Workers of one account.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Workers {
-    /// Threads that there are.
+    /// Threads that exist.
     pub(crate) workers: Count,
-    /// The ones of those that wait for work; the others run something.
+    /// Threads that wait for work; the others run something.
     pub(crate) idle: Count,
     /// Requests that wait for a worker.
     pub(crate) queued: Count,
-    /// Most workers that there may be.
+    /// Most workers that may exist.
     pub(crate) max: Count,
 }

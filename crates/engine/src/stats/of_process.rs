@@ -1,4 +1,4 @@
-//! What a process has once of this layer, and what a forked child does with it.
+//! Process-wide state of this layer, and its handling in a forked child.
 
 use alloc::boxed::Box;
 use core::any::Any;
@@ -13,11 +13,11 @@ use super::watcher::KEY;
 
 #[derive(Debug)]
 pub(super) struct OfProcess {
-    /// Nobody wants statistics.
+    /// True if statistics are switched off.
     pub(super) disabled: AtomicBool,
     pub(super) page: Mutex<Option<Page>>,
     pub(super) trace: Trace,
-    /// Each kind of watcher's.
+    /// Keys of each kind of watcher.
     pub(super) keys: [OnceLock<[u8; KEY]>; 2],
 }
 
@@ -28,7 +28,7 @@ pub(super) static PROCESS: OfProcess = OfProcess {
     keys: [const { OnceLock::new() }; 2],
 };
 
-/// The page stands still over a fork.
+/// Fork hooks: the page stands still over a fork.
 pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(PROCESS.hold()), |_| PROCESS.in_child());
 
 impl OfProcess {
@@ -45,17 +45,17 @@ impl OfProcess {
     }
 }
 
-/// The memory of the trace.
+/// Memory of the trace.
 #[derive(Debug)]
 pub(super) struct Trace {
-    /// This process's; null: none, or not yet.
+    /// Memory of this process; null: none, or not yet.
     pub(super) buffer: AtomicPtr<u8>,
-    /// One is to be made when next asked for.
+    /// True if the memory is to be made at the next use of a ring.
     pub(super) later: AtomicBool,
     pub(super) disabled: AtomicBool,
-    /// Keeps it to be found.
+    /// Descriptor that keeps the memory to be found.
     pub(super) fd: Mutex<Option<InternalFd>>,
-    /// The process's name when it got its buffer.
+    /// Name of the process when it got its buffer.
     pub(super) comm: [AtomicU64; 2],
 }
 
@@ -70,7 +70,7 @@ impl Trace {
         }
     }
 
-    /// The memory is its parent's own.
+    /// Resets the state in a forked child: the memory is its parent's own.
     fn in_child(&self) {
         let Self { buffer, later, disabled, fd, comm } = self;
         keeps(comm, "written again with the buffer");
@@ -79,7 +79,7 @@ impl Trace {
         }
         buffer.store(core::ptr::null_mut(), Relaxed);
         later.store(true, Relaxed);
-        // The lock may be held by a thread that is no more.
+        // The lock may be held by a thread that does not exist here.
         if fd.try_lock().is_none() {
             disabled.store(true, Relaxed);
         }

@@ -1,5 +1,5 @@
-//! The page's memory: made with the first ring; its slots are taken and given back under a lock of
-//! its own, which nothing else is taken under.
+//! The page's memory, made with the first ring. Its slots are taken and given back under a lock of
+//! its own, under which no other lock is taken.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -17,17 +17,17 @@ use softring_host::fd::InternalFd;
 use softring_host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 use softring_uapi::errno::{Errno, Result};
 
-/// No page is made from now on: the counters are nobody's but the ring's.
+/// Switches the page off: only the ring itself has its counters from now on.
 pub fn disable() {
     PROCESS.disabled.store(true, Relaxed);
 }
 
-/// Are statistics kept?
+/// Returns whether statistics are kept.
 pub(crate) fn enabled() -> bool {
     !PROCESS.disabled.load(Relaxed)
 }
 
-/// The page of this process, to take slots of or to give them back; made now if need be.
+/// Locks this process's page, to take slots of or give them back; makes it now if need be.
 pub(super) fn page() -> Option<MutexGuard<'static, Option<Page>>> {
     if !enabled() {
         return None;
@@ -37,8 +37,8 @@ pub(super) fn page() -> Option<MutexGuard<'static, Option<Page>>> {
         *guard = Page::new().ok();
         if let Some(page) = &*guard {
             let fd = page.fd.as_fd().as_raw_fd();
-            // Who watches may keep us waiting: no other thread, and no child that one forks
-            // meanwhile, is to find the lock held.
+            // A watcher may keep us waiting: no other thread, and no child forked meanwhile, may
+            // find the lock held.
             drop(guard);
             // SAFETY: a page and its descriptor stay as long as the process does. Only a forked
             // child lets go of it, which has its own descriptors.
@@ -49,12 +49,12 @@ pub(super) fn page() -> Option<MutexGuard<'static, Option<Page>>> {
     guard.is_some().then_some(guard)
 }
 
-/// The slots of a section that are taken.
+/// Bits of a section's slots that are taken.
 #[derive(Debug)]
 pub(super) struct Taken<const WORDS: usize>([u64; WORDS]);
 
 impl<const WORDS: usize> Taken<WORDS> {
-    /// The first that is free.
+    /// Takes the first free slot.
     fn take(&mut self, section: &Section) -> Option<usize> {
         let word = self.0.iter().position(|&word| word != u64::MAX)?;
         let bit = self.0[word].trailing_ones() as usize;
@@ -71,27 +71,27 @@ impl<const WORDS: usize> Taken<WORDS> {
     }
 }
 
-/// The page of this process.
+/// Page of this process.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Never unmapped: a slot may be written until its ring is dropped.
+    /// Start of the memory, never unmapped: a slot may be written until its ring is dropped.
     at: NonNull<u8>,
-    /// The first is that of the sums.
+    /// Slots of rings; the first is that of the sums.
     pub(super) rings: Taken<{ STATS_RINGS / 64 }>,
     pub(super) pools: Taken<{ STATS_POOLS / 64 }>,
     pub(super) hists: Taken<{ STATS_HISTS / 64 }>,
     meters: Taken<{ STATS_METERS / 64 }>,
-    /// The histograms of the sums, by opcode, from 1 on; 0: none. On the page the program could
-    /// write them.
+    /// Histograms of the sums, by opcode, from 1 on; 0: none. On the page the program could write
+    /// them.
     pub(super) sums: [u16; OPS],
-    /// Keeps the page to be found.
+    /// Descriptor that keeps the page to be found.
     fd: InternalFd,
 }
 
 // SAFETY: only an address range, which never goes away; what is in it are atomic words.
 unsafe impl Send for Page {}
 
-/// CLOCK_BOOTTIME by a system call: once per process, and also where the vdso cannot be read.
+/// Returns CLOCK_BOOTTIME by a system call: once per process, and also if the vdso cannot be read.
 fn now() -> u64 {
     const CLOCK_BOOTTIME: u32 = 7;
     softring_host::calls::process::clock(CLOCK_BOOTTIME)
@@ -112,7 +112,7 @@ impl Page {
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
         let at = unsafe { mmap(null, SIZE, prot, MapFlags::SHARED, fd.as_fd(), 0) }?;
         let at = NonNull::new(at.cast()).ok_or(Errno::ENOMEM)?;
-        // Where a seal is not known, readers have only their manners.
+        // If the kernel does not know a seal, readers only have their manners.
         let _ = fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK);
         let _ = fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE);
         let mut page = Page {
@@ -146,7 +146,7 @@ impl Page {
         section(&header.meters, METERS, size_of::<MeterStats>(), STATS_METERS);
         let sums = self.rings.take(&header.rings);
         debug_assert_eq!(sums, Some(0));
-        // Last: what has no magic is not finished.
+        // The magic comes last: without it a page is not finished.
         header.magic.set(MAGIC);
     }
 
@@ -159,7 +159,7 @@ impl Page {
         Base(self.at)
     }
 
-    /// A free slot for a ring; none if the page is full.
+    /// Takes a free slot for a ring; none if the page is full.
     pub(super) fn take_ring(&mut self) -> Option<usize> {
         let header = Self::header(self.at);
         let slot = self.rings.take(&header.rings);
@@ -167,12 +167,12 @@ impl Page {
         slot
     }
 
-    /// A free slot for the workers of a pool.
+    /// Takes a free slot for the workers of a pool.
     pub(super) fn take_pool(&mut self) -> Option<usize> {
         self.pools.take(&Self::header(self.at).pools)
     }
 
-    /// A free histogram, all zero.
+    /// Takes a free histogram, all zero.
     pub(super) fn take_hist(&mut self) -> Option<usize> {
         let header = Self::header(self.at);
         let slot = self.hists.take(&header.hists);
@@ -181,25 +181,25 @@ impl Page {
     }
 }
 
-/// Where a page lies, which is mapped for ever.
+/// Address of a page, which is mapped for ever.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base(NonNull<u8>);
 
-/// The address of a ring's slot.
+/// Returns the address of a ring's slot.
 pub(super) fn ring_at(Base(base): Base, slot: usize) -> NonNull<RingStats> {
     assert!(slot < STATS_RINGS);
     // SAFETY: in bounds (asserted); a multiple of the alignment, as both sizes are.
     unsafe { base.add(RINGS + slot * size_of::<RingStats>()).cast() }
 }
 
-/// The words of a pool's slot.
+/// Returns the words of a pool's slot.
 pub(super) fn pool_at(Base(base): Base, slot: usize) -> &'static PoolStats {
     assert!(slot < STATS_POOLS);
     // SAFETY: as in `ring_at`; a page is mapped for ever, and zeroes are valid words.
     unsafe { base.add(POOLS + slot * size_of::<PoolStats>()).cast().as_ref() }
 }
 
-/// A histogram.
+/// Returns a histogram.
 #[inline]
 pub(super) fn hist_at(Base(base): Base, slot: usize) -> &'static Hist {
     assert!(slot < STATS_HISTS);
@@ -207,7 +207,7 @@ pub(super) fn hist_at(Base(base): Base, slot: usize) -> &'static Hist {
     unsafe { base.add(HISTS + slot * size_of::<Hist>()).cast().as_ref() }
 }
 
-/// A meter's slot, all of it 0; none if the page is full.
+/// Takes a meter's slot, all of it 0; none if the page is full.
 pub(super) fn take_meter() -> Option<(usize, NonNull<MeterStats>)> {
     let mut guard = page()?;
     let page = guard.as_mut()?;
@@ -218,21 +218,22 @@ pub(super) fn take_meter() -> Option<(usize, NonNull<MeterStats>)> {
     Some((slot, at.cast()))
 }
 
-/// The slot is free again; its words are 0.
+/// Frees a meter's slot, whose words are 0.
 pub(super) fn give_meter(slot: usize) {
     if let Some(page) = page().as_mut().and_then(|guard| guard.as_mut()) {
         page.meters.give_back(slot);
     }
 }
 
-/// The page, which stands still over a fork.
+/// Locks the page, which stands still over a fork.
 pub(super) fn hold() -> MutexGuard<'static, Option<Page>> {
     PROCESS.page.lock()
 }
 
-/// In a forked child: the page is the parent's, and not accessed again. Its memory stays mapped.
+/// Forgets the page in a forked child: it is the parent's, and not accessed again. Its memory stays
+/// mapped.
 pub(super) fn forget(page: &Mutex<Option<Page>>) {
-    // Where the fork was by system call, the lock may be held by a thread that is no more.
+    // After a fork by system call a thread that does not exist here may hold the lock.
     match page.try_lock() {
         Some(mut guard) => *guard = None,
         None => disable(),

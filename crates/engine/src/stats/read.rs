@@ -1,7 +1,7 @@
-//! A page, read: for whoever can read its bytes. Any process may have made them, also one that
-//! wants its reader to read for ever. So only what our own writer can make is read: no slot is
+//! Reading of a page by anybody who can read its bytes. Any process may have made them, also one
+//! that wants its reader to read for ever. So only what our own writer can make is read: no slot is
 //! smaller than the writer's, and no section has more slots than the writer's limits. Of a larger
-//! slot the words that are known here are read, and each histogram once.
+//! slot only the words known here are read, and each histogram is read once.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -22,26 +22,26 @@ mod section;
 
 use section::{Kind, SIZE_MAX, Slots};
 
-/// One ring of a page, or the sums of those that have ended (`id` 0).
+/// One ring of a page, or the sums of the rings that have ended (`id` 0).
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     words: Vec<u64>,
     /// Latencies by opcode.
     pub latencies: BTreeMap<usize, Latencies>,
-    /// The ring's workers, if it has needed any; several rings may have them in common.
+    /// Workers of the ring, if it has needed any; several rings may share them.
     pub pool: Option<Pool>,
 }
 
-/// The workers of a ring.
+/// Workers of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// Names them within their process.
+    /// Slot, which names the pool within its process.
     pub slot: u64,
     pub bound: Account,
     pub unbound: Account,
 }
 
-/// The workers of one account.
+/// Workers of one account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     pub workers: u64,
@@ -51,7 +51,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Workers that run something.
+    /// Returns the number of workers that run something.
     pub fn running(&self) -> u64 {
         self.workers.saturating_sub(self.idle)
     }
@@ -67,7 +67,7 @@ pub struct Meter {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
     pub sum_ns: u64,
-    /// As [`bounds`](super::bounds) tells.
+    /// Counts by bucket; [`bounds`](super::bounds) returns a bucket's limits.
     pub buckets: Vec<u64>,
 }
 
@@ -85,19 +85,18 @@ pub struct Page {
     pub meters: Vec<Meter>,
 }
 
-/// Why a page cannot be read.
+/// Reason why a page cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// No page, or not finished, or cut short.
     NoPage,
     /// A page of another layout.
     Version(u64),
-    /// A page that is larger than any that softring makes, or divided in a way that softring's are
-    /// not.
+    /// A page that is larger than any of softring's, or divided in another way.
     Foreign,
 }
 
-/// What the header says.
+/// Contents of the header.
 struct Head {
     words: Vec<u64>,
     rings: Slots,
@@ -106,10 +105,10 @@ struct Head {
     meters: Slots,
 }
 
-/// Words read from a page: `None` where it ends before.
+/// Source of a page's words: `None` beyond its end.
 struct Source<R> {
     read: R,
-    /// Histograms that were read: each is one ring's.
+    /// Histograms that were read: each belongs to one ring.
     hists: RefCell<BTreeSet<u64>>,
 }
 
@@ -127,7 +126,7 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
         if version != VERSION {
             return Err(Unreadable::Version(version));
         }
-        // What is behind the header is not of it.
+        // The words behind the header are not part of it.
         let told = start[offset_of!(Header, header_size) / 8].min(size_of::<Header>() as u64);
         let mut words = self.words(0, told as usize / 8).ok_or(Unreadable::NoPage)?;
         words.resize(size_of::<Header>() / 8, 0);
@@ -142,7 +141,7 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
         bytes.chunks_exact(8).map(word).collect()
     }
 
-    /// The words of one slot; `None` if there is no such slot.
+    /// Returns the words of one slot; `None` if there is no such slot.
     fn slot(&self, slots: Slots, slot: u64) -> Option<Vec<u64>> {
         if slot >= slots.used {
             return None;
@@ -172,8 +171,8 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
     }
 }
 
-/// Takes a page apart. `read` answers so many bytes from an offset on, and `None` if the page is
-/// not that long; slots that it has no bytes of are left out.
+/// Takes a page apart. `read` returns so many bytes from an offset on, or `None` if the page is not
+/// that long; slots whose bytes are missing are left out.
 ///
 /// # Errors
 /// [`Unreadable`].
@@ -190,13 +189,13 @@ pub(crate) fn page(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Result<Page,
         rings: (1..rings.used).filter_map(ring).filter(|ring| ring.id() != 0).collect(),
         meters: (0..meters.used).filter_map(meter).filter(|meter| meter.id() != 0).collect(),
     };
-    // A slot is used again by the next ring.
+    // The next ring uses a slot again.
     page.rings.sort_by_key(Ring::id);
     Ok(page)
 }
 
-/// As [`page`], of an open page: one that is sealed against a change of its size, as ours are, and
-/// not larger than any of ours.
+/// Takes an open page apart, like [`page`]. The page must be sealed against a change of its size,
+/// as ours are, and not be larger than any of ours.
 ///
 /// # Errors
 /// [`Unreadable`].
@@ -206,10 +205,10 @@ pub fn file(file: impl AsFd) -> Result<Page, Unreadable> {
     page(of_file(file))
 }
 
-/// The process that writes an open page, as that knows itself. Only the header is read.
+/// Returns the process that writes an open page, by its own pid. Reads only the header.
 ///
 /// # Errors
-/// As [`file()`].
+/// Those of [`file()`].
 pub fn writer(file: impl AsFd) -> Result<u32, Unreadable> {
     let file = file.as_fd();
     check_size(file)?;
@@ -233,7 +232,7 @@ fn of_file(file: BorrowedFd<'_>) -> impl Fn(u64, usize) -> Option<Vec<u8>> {
     }
 }
 
-/// One ring, whole: none if it has ended meanwhile.
+/// Reads one ring; none if it has ended meanwhile.
 fn ring<R: Fn(u64, usize) -> Option<Vec<u8>>>(
     source: &Source<R>,
     [rings, pools, hists]: [Slots; 3],
@@ -254,12 +253,12 @@ fn ring<R: Fn(u64, usize) -> Option<Vec<u8>>>(
     (again[0] == ring.id()).then_some(ring)
 }
 
-/// A stranger's counts may be any numbers.
+/// Adds counts up. A stranger's counts may be any numbers.
 fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
 }
 
-/// Words of a ring or a meter, by name.
+/// Defines accessors of a ring's or a meter's words, by name.
 macro_rules! words {
     ($what:ident of $layout:ident; $($(#[$doc:meta])* $name:ident: $($field:ident).+;)*) => {
         impl $what {
@@ -277,12 +276,12 @@ macro_rules! words {
 }
 words! {
     Ring of RingStats;
-    /// The number of the ring of its process; 0 for the sums.
+    /// Returns the number of the ring in its process; 0 for the sums.
     id: id;
     flags: flags;
     sq_entries: sq_entries;
     cq_entries: cq_entries;
-    /// The thread that submits for it; 0: none.
+    /// Returns the thread that submits for the ring; 0: none.
     sq_thread: sq_thread;
     in_flight: in_flight;
     enters: enters;
@@ -315,15 +314,15 @@ words! {
 
 words! {
     Meter of MeterStats;
-    /// The number of the meter of its process.
+    /// Returns the number of the meter in its process.
     id: id;
-    /// [`super::meter::Kind`]
+    /// Returns the owner of the thread ([`super::meter::Kind`]).
     kind: kind;
     tid: tid;
-    /// The processor that it last worked on.
+    /// Returns the processor that the thread last worked on.
     cpu: cpu;
     base_ns: base_ns;
-    /// As of the thread's last read of its clock; see [`Self::total_us_at`].
+    /// Returns the total at the thread's last read of its clock; see [`Self::total_us_at`].
     total_us: total_us;
     work_us: work_us;
     stretches: stretches;
@@ -340,7 +339,7 @@ impl Meter {
         printable(&bytes)
     }
 
-    /// The thread's total when its clock, the first number of its schedstat(5), is at `ns`.
+    /// Returns the thread's total when its clock, the first number of its schedstat(5), is at `ns`.
     pub fn total_us_at(&self, ns: u64) -> u64 {
         self.total_us().max(ns.saturating_sub(self.base_ns()) / 1000)
     }
@@ -351,28 +350,28 @@ impl Ring {
         if opcode < OPS { self.at(words + 8 * opcode) } else { 0 }
     }
 
-    /// SQEs taken of an opcode; the last stands for those that do not exist.
+    /// Returns the SQEs taken of an opcode; the last is for opcodes that do not exist.
     pub fn ops(&self, opcode: usize) -> u64 {
         self.op(offset_of!(RingStats, ops), opcode)
     }
 
-    /// Requests of an opcode that ended with a negative result.
+    /// Returns the number of an opcode's requests that ended with a negative result.
     pub fn op_errors(&self, opcode: usize) -> u64 {
         self.op(offset_of!(RingStats, op_errors), opcode)
     }
 
-    /// SQEs taken.
+    /// Returns the number of SQEs taken.
     pub fn submitted(&self) -> u64 {
         sum((0..OPS).map(|opcode| self.ops(opcode)))
     }
 
-    /// Requests that ended when they were submitted.
+    /// Returns the number of requests that ended when they were submitted.
     pub fn inline(&self) -> u64 {
         let elsewhere = [self.poll(), self.aio(), self.worker(), self.model(), self.queued()];
         self.submitted().saturating_sub(sum(elsewhere))
     }
 
-    /// Latencies of all operations together.
+    /// Returns the latencies of all operations together.
     pub fn all_latencies(&self) -> Latencies {
         let mut all = Latencies::default();
         for one in self.latencies.values() {
@@ -389,7 +388,7 @@ impl Ring {
         }
     }
 
-    /// Takes off what an earlier reading of the same ring had. What is in flight stays.
+    /// Takes off the values of an earlier reading of the same ring. What is in flight stays.
     pub fn subtract(&mut self, earlier: &Ring) {
         let in_flight = offset_of!(RingStats, in_flight) / 8;
         let now = self.in_flight();
@@ -415,13 +414,13 @@ impl Ring {
 }
 
 impl Latencies {
-    /// How many there are.
+    /// Returns the number of latencies.
     pub fn count(&self) -> u64 {
         sum(self.buckets.iter().copied())
     }
 
-    /// The latency in ns that this share of them (0 to 1) do not exceed, as far as the buckets
-    /// tell; none if there are no latencies.
+    /// Returns the latency in ns that this share of them (0 to 1) do not exceed, as far as the
+    /// buckets show; none if there are no latencies.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let count = self.count();
         let rank = (softring_host::math::ceil(count as f64 * share) as u64).clamp(1, count.max(1));
@@ -437,7 +436,7 @@ impl Latencies {
         None
     }
 
-    /// The mean in ns.
+    /// Returns the mean in ns.
     pub fn mean(&self) -> Option<u64> {
         self.sum_ns.checked_div(self.count())
     }

@@ -1,4 +1,4 @@
-//! Where a ring counts, and where its workers are counted.
+//! Memory for the counters of a ring, and for those of its workers.
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -8,15 +8,15 @@ use core::ptr::NonNull;
 use super::page::{Base, hist_at, page, pool_at, ring_at};
 use super::{Count, Hist, OPS, PoolStats, RingStats, Workers, row};
 
-/// Where a ring counts.
+/// Memory for the counters of a ring.
 #[derive(Debug)]
 pub struct CounterSlot {
     at: NonNull<RingStats>,
-    /// None for memory of its own.
+    /// Slot on a page; none for memory of its own.
     on: Option<On>,
     /// Histograms by opcode, as the page names them, from 1 on; 0: none yet.
     hists: [u16; OPS],
-    /// A forked child's, which is to get a slot on a page when it first submits.
+    /// True for a forked child that is to get a slot on a page when it first submits.
     pub(crate) waits: bool,
 }
 
@@ -25,11 +25,11 @@ pub struct CounterSlot {
 struct On {
     base: Base,
     slot: usize,
-    /// The process whose page that is.
+    /// Process that owns the page.
     owner: u32,
 }
 
-/// No histogram was left.
+/// Mark of an opcode for which no histogram was left.
 const REFUSED: u16 = u16::MAX;
 const _: () = assert!(softring_host::limits::STATS_HISTS < REFUSED as usize);
 
@@ -49,7 +49,7 @@ impl Deref for CounterSlot {
 }
 
 impl Default for CounterSlot {
-    /// Memory of its own.
+    /// Makes a slot in memory of its own.
     fn default() -> Self {
         let own = NonNull::from(Box::leak(Box::<RingStats>::default()));
         CounterSlot { at: own, on: None, hists: [0; OPS], waits: false }
@@ -57,7 +57,7 @@ impl Default for CounterSlot {
 }
 
 impl CounterSlot {
-    /// A slot on the page, which is made now if need be; memory of its own where there is none.
+    /// Takes a slot on the page, which is made now if need be; memory of its own without a page.
     pub(crate) fn new() -> CounterSlot {
         let Some(mut guard) = page() else { return CounterSlot::default() };
         let Some(page) = guard.as_mut() else { return CounterSlot::default() };
@@ -67,22 +67,22 @@ impl CounterSlot {
         CounterSlot { at: ring_at(base, slot), on, hists: [0; OPS], waits: false }
     }
 
-    /// Would anybody see a latency?
+    /// Returns whether anybody would see a latency.
     pub(crate) fn seen(&self) -> bool {
         self.on.is_some()
     }
 
-    /// In a forked child: the page is the parent's.
+    /// Moves the counters to memory of their own in a forked child: the page is the parent's.
     pub fn fork_child(&mut self) {
         let (waits, id) = (self.waits || self.on.is_some(), self.id.get());
         let words = [&self.flags, &self.sq_entries, &self.cq_entries].map(Count::get);
-        // On the parent's page nothing is given back.
+        // Nothing is given back on the parent's page.
         *self = CounterSlot::default();
         self.waits = waits;
         self.name(id, words);
     }
 
-    /// A forked child submits: it gets its slot.
+    /// Takes a slot for a forked child that submits.
     #[cold]
     pub(crate) fn attach(&mut self) {
         let new = CounterSlot::new();
@@ -91,7 +91,7 @@ impl CounterSlot {
         *self = new;
     }
 
-    /// Describes the ring: flags, entries of the SQ and of the CQ.
+    /// Describes the ring: its flags, and the entries of the SQ and of the CQ.
     pub(crate) fn name(&self, id: u64, [flags, sq, cq]: [u64; 3]) {
         self.flags.set(flags);
         self.sq_entries.set(sq);
@@ -99,7 +99,7 @@ impl CounterSlot {
         self.id.set(id);
     }
 
-    /// `n` requests of one opcode took `ns` each.
+    /// Counts `n` requests of one opcode that took `ns` each.
     pub(crate) fn latency(&mut self, opcode: u8, ns: u64, n: u64) {
         let op = row(opcode);
         if self.hists[op] == 0 {
@@ -118,7 +118,7 @@ impl CounterSlot {
         self.on.map(|on| hist_at(on.base, usize::from(named) - 1))
     }
 
-    /// The opcode's first latency.
+    /// Takes a histogram for the opcode's first latency.
     #[cold]
     fn take_hist(&mut self, op: usize) {
         self.hists[op] = REFUSED;
@@ -132,7 +132,7 @@ impl CounterSlot {
         }
     }
 
-    /// Moves what a ring has counted to the sums.
+    /// Moves the counters of a ring to the sums.
     fn end(&mut self, on: On) {
         let Some(mut guard) = page() else { return };
         let Some(page) = guard.as_mut() else { return };
@@ -179,7 +179,7 @@ impl Drop for CounterSlot {
     }
 }
 
-/// What is added up: all words that only ever grow.
+/// Returns the words to be added up: all that only ever grow.
 fn counters(stats: &RingStats) -> impl Iterator<Item = &Count> {
     let (r, i, n) = (&stats.routes, &stats.reissue, &stats.idle_sleeps);
     let single = [&stats.enters, &stats.errors, &stats.cqes, &stats.overflowed];
@@ -193,7 +193,7 @@ fn counters(stats: &RingStats) -> impl Iterator<Item = &Count> {
     single.chain(&stats.ops).chain(&stats.op_errors)
 }
 
-/// Where a pool's workers are counted, by account; nowhere by default.
+/// Memory for the counters of a pool's workers, by account; none by default.
 #[derive(Debug, Default)]
 pub(crate) struct PoolSlot {
     at: Option<(&'static PoolStats, usize)>,
@@ -201,7 +201,7 @@ pub(crate) struct PoolSlot {
 }
 
 impl PoolSlot {
-    /// A slot on the page, if there is one.
+    /// Takes a slot on the page, if there is one.
     pub(crate) fn new() -> PoolSlot {
         let Some(mut guard) = page() else { return PoolSlot::default() };
         let Some(page) = guard.as_mut() else { return PoolSlot::default() };
@@ -209,13 +209,13 @@ impl PoolSlot {
         PoolSlot { at, owner: softring_host::fork::pid() }
     }
 
-    /// The pool's slot as a ring names it.
+    /// Returns the pool's slot as a ring names it.
     pub(crate) fn name(&self) -> u64 {
         self.at.map_or(0, |(_, slot)| slot as u64 + 1)
     }
 
-    /// Workers, idle ones, requests that wait, and most workers, of the bounded account and of the
-    /// other. Under the pool's lock.
+    /// Sets the counts of the bounded account and of the other: workers, idle ones, requests that
+    /// wait, and most workers. Called under the pool's lock.
     pub(crate) fn set(&self, counts: impl FnOnce() -> [[u64; 4]; 2]) {
         let Some((words, _)) = self.at else { return };
         let [bound, unbound] = counts();

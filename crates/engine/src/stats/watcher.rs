@@ -1,20 +1,20 @@
-//! The command that has started the program in order to watch it (`softring stat -- CMD`, `softring
-//! trace -- CMD`), and is sent what all its processes keep for viewers: looking through `/proc` now
-//! and then would miss what ends in between.
+//! The watcher: the command that has started the program in order to watch it (`softring stat --
+//! CMD`, `softring trace -- CMD`). Each process sends the watcher what it keeps for viewers:
+//! reading `/proc` now and then would miss processes that end in between.
 //!
-//! The watcher has a socket with an abstract name, and sends the key to it down by the environment.
-//! Each process, when it makes its file in memory, connects and sends the descriptor (SCM_RIGHTS),
-//! and from then on the watcher can read it whatever becomes of the process. A process that can
-//! make no such file sends the errno instead. Nothing has a name in any file system, so nothing is
-//! left behind, whoever dies.
+//! The watcher has a socket with an abstract name, and passes the key to it by the environment.
+//! Each process, when it makes its file in memory, connects and sends the descriptor (SCM_RIGHTS).
+//! From then on the watcher can read it whatever becomes of the process. A process that cannot make
+//! the file sends the errno instead. Nothing has a name in any file system, so nothing is left
+//! behind, whoever dies.
 //!
 //! Anybody may take the name once the watcher has gone, so a process checks whom it has reached
-//! (SO_PEERCRED), and sends to its own user or root only. In a user namespace that has no number
-//! for whom it has reached it cannot tell: then it sends no descriptor, but asks to be looked up in
-//! `/proc` ([`FIND`]), which who may read it can do and nobody else.
+//! (SO_PEERCRED), and sends only to its own user or root. In a user namespace without a number for
+//! the user at the other end it cannot tell. Then it sends no descriptor, but asks to be looked up
+//! in `/proc` ([`FIND`]), which needs the right to read it there.
 //!
-//! Where the socket cannot be reached (another network namespace, a sandbox) nothing is said: the
-//! file can still be found through `/proc`.
+//! If the socket cannot be reached (another network namespace, a sandbox), the process sends
+//! nothing: the file can still be found through `/proc`.
 
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
@@ -35,20 +35,20 @@ use super::of_process::PROCESS;
 use softring_host::sys::{self, EngineFd};
 use softring_uapi::errno::{Errno, Result};
 
-/// Bytes of a key: the first half names the socket, all of it proves that one was asked to send.
+/// Bytes of a key: the first half names the socket, the whole proves that one was asked to send.
 pub const KEY: usize = 32;
-/// Bytes behind the key in each message: the process's name.
+/// Bytes behind the key in each message: the name of the process.
 pub const COMM: usize = 16;
-/// Bytes behind that: why there is no file, an errno; 0 if there is one.
+/// Bytes behind the name: an errno that says why there is no file; 0 if there is one.
 pub const WHY: usize = 4;
-/// A mark in the place of an errno: there is a file, to be found in `/proc` (EREMCHG, which no call
-/// that makes one answers).
+/// Mark in place of an errno: there is a file, to be found in `/proc` (EREMCHG, which no call that
+/// makes a file returns).
 pub const FIND: i32 = 78;
-/// The number of who has none in a user namespace (`/proc/sys/kernel/overflowuid`).
+/// Number of users that have none in a user namespace (`/proc/sys/kernel/overflowuid`).
 const OVERFLOW_UID: u32 = 65534;
-/// A watcher that has stopped must not stop the program for longer.
+/// Longest time for which a watcher that has stopped may delay the program.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long one waits before one tries again.
+/// Sleep between two attempts.
 const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
 /// A kind of watcher.
@@ -61,7 +61,7 @@ pub enum Watcher {
 }
 
 impl Watcher {
-    /// What stands before the key's first half in the socket's name.
+    /// Returns the part of the socket's name before the key's first half.
     fn prefix(self) -> &'static [u8] {
         match self {
             Watcher::Stat => b"softring-stat-",
@@ -73,19 +73,19 @@ impl Watcher {
         &PROCESS.keys[self as usize]
     }
 
-    /// What this process, and its children, have goes to who has made this key; false if it is
-    /// none.
+    /// Sets the key, whose maker gets the files of this process and its children; false if it is no
+    /// key.
     pub fn set_key(self, key: &[u8]) -> bool {
         let fits = key.iter().all(u8::is_ascii_hexdigit).then(|| key.try_into().ok()).flatten();
         fits.is_some_and(|key| self.key().set(key).is_ok())
     }
 
-    /// The abstract name of the socket of who has made `key`.
+    /// Returns the abstract name of the socket of `key`'s maker.
     pub fn name(self, key: &[u8; KEY]) -> Vec<u8> {
         [self.prefix(), &key[..KEY / 2]].concat()
     }
 
-    /// Sends a file, or why there is none, to the watcher, if there is one.
+    /// Sends a file, or the reason why there is none, to the watcher, if there is one.
     pub(super) fn send(self, file: Result<BorrowedFd<'_>>) {
         if let Some(key) = self.key().get()
             && let Ok((socket, Sent::Request)) = self.send_to(key, file)
@@ -130,12 +130,12 @@ impl Watcher {
     }
 }
 
-/// What was sent.
+/// Kind of message that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
-    /// A file, or why there is none.
+    /// A file, or the reason why there is none.
     File,
-    /// A file is there to be found, while the process waits for that.
+    /// A request to find the file, while the process waits for that.
     Request,
 }
 
@@ -145,9 +145,8 @@ fn send_text(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3]) -> Result<()> {
     Ok(())
 }
 
-/// Sends a message with a file. While the user has more files under way than RLIMIT_NOFILE allows
-/// (unix(7), ETOOMANYREFS), the watcher is waited for; if it takes none, it is told why there is no
-/// file.
+/// Sends a message with a file. If the user has more files under way than RLIMIT_NOFILE allows
+/// (unix(7), ETOOMANYREFS), waits for the watcher; if it takes none, tells it why there is no file.
 fn send_file(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3], file: BorrowedFd<'_>) -> Result<()> {
     let end = Deadline::after(TIMEOUT);
     loop {
@@ -167,8 +166,8 @@ fn send_file(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3], file: BorrowedFd<
     }
 }
 
-/// Until there is something to read, or the other end is closed. A call that a signal ends begins
-/// anew with what is left of the time.
+/// Waits until there is something to read, or the other end is closed. A call that a signal ends
+/// begins anew with the time that is left.
 fn wait_for_answer(socket: BorrowedFd<'_>) {
     let end = Deadline::after(TIMEOUT);
     loop {
@@ -182,8 +181,8 @@ fn wait_for_answer(socket: BorrowedFd<'_>) {
     }
 }
 
-/// Connects. Tries again and again, and never blocks: a call that does would begin its time anew
-/// after each signal.
+/// Connects. Retries, and never blocks: a call that blocks would begin its time anew after each
+/// signal.
 fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
     let end = Deadline::after(TIMEOUT);
     loop {
@@ -196,8 +195,8 @@ fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
     }
 }
 
-/// The process of the other end. Not rustix's `socket_peercred`: its type has no word for a process
-/// of another pid namespace.
+/// Returns the user of the other end. Not by rustix's `socket_peercred`: its type cannot express a
+/// process of another pid namespace.
 fn peer_of(socket: BorrowedFd<'_>) -> Option<u32> {
     const SOL_SOCKET: u32 = 1;
     const SO_PEERCRED: u32 = 17;
@@ -206,18 +205,19 @@ fn peer_of(socket: BorrowedFd<'_>) -> Option<u32> {
     Some(uid)
 }
 
-/// Is that this process's user, or root?
+/// Returns whether the user is this process's, or root.
 fn is_ours(uid: u32) -> bool {
     uid == 0 || uid == getuid().as_raw() && uid == geteuid().as_raw()
 }
 
-/// Has the other end's user no number here, so that it may be root of another user namespace?
+/// Returns whether the other end's user has no number here, and so may be root of another user
+/// namespace.
 fn is_nameless(uid: u32) -> bool {
     let map = || sys::proc_text("/proc/self/uid_map").unwrap_or_default();
     uid == OVERFLOW_UID && !is_mapped(&map(), uid)
 }
 
-/// Does a `uid_map` have that number?
+/// Returns whether a `uid_map` has that number.
 fn is_mapped(map: &str, uid: u32) -> bool {
     map.lines().any(|line| {
         let mut words = line.split_whitespace().map(|word| word.parse::<u32>());
@@ -247,7 +247,7 @@ mod tests {
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
     }
 
-    /// A watcher with room for one who has connected.
+    /// Makes a watcher with room for one connection.
     fn watcher(key: &[u8; KEY]) -> OwnedFd {
         let watcher = socket();
         bind(&watcher, &SocketAddrUnix::new_abstract_name(&Watcher::Stat.name(key)).unwrap())

@@ -1,5 +1,5 @@
-//! The steps on a completion queue's words, on whatever words there are: those of a ring, or loom's
-//! (`verify::overflow`). Whoever makes one holds the ring's lock.
+//! The steps on a completion queue's words, generic over the words: those of a ring, or loom's
+//! (`verify::overflow`). Every caller holds the ring's lock.
 
 use super::{Cqe, Overflow};
 use core::sync::atomic::AtomicU32;
@@ -36,27 +36,27 @@ impl Word for AtomicU32 {
     }
 }
 
-/// What has the words, and the steps on them.
+/// Words of a completion queue, and the steps on them.
 pub(crate) trait Queue {
     type Word: Word;
 
-    /// CQEs that the program has consumed.
+    /// Returns the number of CQEs that the program has consumed.
     fn head(&self) -> &Self::Word;
-    /// CQEs that it may see.
+    /// Returns the number of CQEs that the program may see.
     fn tail(&self) -> &Self::Word;
-    /// CQEs filled: ahead of the tail until [`commit`](Self::commit).
+    /// Returns the number of CQEs filled: ahead of the tail until [`commit`](Self::commit).
     fn filled(&self) -> &Self::Word;
-    /// The SQ ring's flags.
+    /// Returns the SQ ring's flags.
     fn flags(&self) -> &Self::Word;
-    /// A power of two.
+    /// Returns the number of slots, a power of two.
     fn entries(&self) -> u32;
-    /// Whether there are CQEs of 32 bytes.
+    /// Returns whether the ring has CQEs of 32 bytes.
     fn is_wide(&self) -> bool;
-    /// As [`fill`](Self::fill), where there are.
+    /// Fills one CQE on a ring with CQEs of 32 bytes; see [`fill`](Self::fill).
     fn fill_wide(&self, cqe: &Cqe) -> bool;
     /// Writes a slot.
     fn put(&self, slot: u32, cqe: &Cqe);
-    /// A CQE is lost, for lack of memory.
+    /// Counts a CQE that is lost for lack of memory.
     fn lose(&self);
 
     #[inline(always)]
@@ -81,7 +81,7 @@ pub(crate) trait Queue {
         true
     }
 
-    /// Adds a CQE: into the queue, or behind those that already overflowed; false for those.
+    /// Adds a CQE to the queue, or to the overflow list; false for the latter.
     #[inline(always)]
     fn add(&self, overflow: &mut Overflow, cqe: Cqe) -> bool {
         let fits = overflow.is_empty() && self.fill(&cqe);
@@ -91,19 +91,19 @@ pub(crate) trait Queue {
         fits
     }
 
-    /// Keeps a CQE that finds no room.
+    /// Adds a CQE to the overflow list.
     #[cold]
     fn keep(&self, overflow: &mut Overflow, cqe: Cqe) {
         if overflow.list.try_reserve(1).is_err() {
-            // No memory to keep it: counted, as the kernel does.
+            // No memory for the CQE: counted as lost, as in the kernel.
             return self.lose();
         }
         overflow.list.push_back(cqe);
         self.flags().set(IORING_SQ_CQ_OVERFLOW, Relaxed);
     }
 
-    /// Moves overflowed CQEs into the queue, in order, as far as there is room, and publishes them;
-    /// true if there were any.
+    /// Moves overflowed CQEs into the queue, in order, as far as there is room, and publishes all
+    /// filled CQEs; true if there were any.
     fn flush(&self, overflow: &mut Overflow) -> bool {
         while let Some(cqe) = overflow.list.front() {
             if !self.fill(cqe) {

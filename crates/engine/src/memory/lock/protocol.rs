@@ -1,35 +1,35 @@
-//! The steps of the lock and of the issue word, on whatever words there are: those of a ring's
-//! page, or loom's (`verify::lock`).
+//! The steps of the lock and of the issue word, generic over the words: those of a ring's page, or
+//! loom's (`verify::lock`).
 
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use core::time::Duration;
 
-/// When a waiting thread first checks that the holder lives: a process may end while a thread of
-/// the engine's has the lock. The time doubles from check to check, up to [`LOCK_CHECK`].
+/// Time after which a waiting thread first checks that the holder lives: a process may end while
+/// one of its threads holds the lock. The time doubles from check to check, up to [`LOCK_CHECK`].
 const FIRST_CHECK: Duration = Duration::from_millis(1);
-/// How often a waiting thread checks at the least.
+/// Longest time between two such checks.
 const LOCK_CHECK: Duration = Duration::from_millis(100);
-/// Spins before sleeping: holders rarely keep it longer than one inline operation. Under loom the
-/// other thread would not run meanwhile.
+/// Spins before sleeping: holders rarely hold the lock longer than one inline operation. Under loom
+/// the other thread would not run meanwhile.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
-/// Somebody may sleep on the word. No process id has this bit.
+/// Bit that says that a thread may sleep on the word. No process id has this bit.
 pub(crate) const WAITED: u64 = 1 << 31;
 
-/// A word that threads share and sleep on. A holder is named by a number that is not 0 and has not
+/// A word that threads share and sleep on. A holder's name is a number other than 0 without
 /// [`WAITED`].
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Whether the word was `old`, and is `new`.
+    /// Stores `new` if the word is `old`; returns whether it was.
     fn exchange(&self, old: u64, new: u64, success: Ordering) -> bool;
     /// Sleeps if the word is `seen`, until it is woken, or for `limit`; true if that has passed.
     fn sleep(&self, seen: u64, limit: Duration) -> bool;
-    /// Wakes as many as `n` that sleep.
+    /// Wakes at most `n` threads that sleep on the word.
     fn wake(&self, n: u32);
 }
 
-/// What has the two words, and the steps on them.
+/// The two words of a lock, and the steps on them.
 pub(crate) trait Locked {
     type Word<'a>: Word
     where
@@ -37,14 +37,14 @@ pub(crate) trait Locked {
 
     fn lock_word(&self) -> Self::Word<'_>;
     fn issue_word(&self) -> Self::Word<'_>;
-    /// How the calling thread's process is named.
+    /// Returns the name of the calling thread's process.
     fn me(&self) -> u64;
-    /// Will the holder that a word names surely never give it back?
+    /// Returns whether the holder that a word names will surely never release it.
     fn is_dead(&self, word: u64) -> bool;
-    /// The calling thread has taken the lock, or is about to give it back.
+    /// Records that the calling thread has taken the lock, or is about to release it.
     fn note_holder(&self, holds: bool);
 
-    /// Takes the lock when no other thread is in the middle of an issue.
+    /// Takes the lock when no other thread has an issue in progress.
     #[inline(always)]
     fn lock(&self) {
         self.lock_now();
@@ -55,7 +55,7 @@ pub(crate) trait Locked {
         }
     }
 
-    /// Takes the lock, also while another thread is in the middle of an issue.
+    /// Takes the lock, also while another thread has an issue in progress.
     #[inline(always)]
     fn lock_now(&self) {
         self.take_word();
@@ -70,7 +70,7 @@ pub(crate) trait Locked {
         }
     }
 
-    /// The same, if nobody holds the lock.
+    /// Takes the lock's word if nobody holds it.
     #[inline(always)]
     fn try_take_word(&self) -> bool {
         self.lock_word().exchange(0, self.me(), Acquire)
@@ -85,7 +85,8 @@ pub(crate) trait Locked {
             }
             core::hint::spin_loop();
         }
-        // From here on nobody knows whether others sleep, too: it is taken as if they did.
+        // From here on this thread cannot know whether others sleep: it takes the word as if they
+        // did.
         let me = me | WAITED;
         let mut check = FIRST_CHECK;
         loop {
@@ -110,7 +111,7 @@ pub(crate) trait Locked {
         }
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     #[inline(always)]
     fn unlock(&self) {
         self.note_holder(false);
@@ -120,14 +121,14 @@ pub(crate) trait Locked {
         }
     }
 
-    /// Is a thread, of whatever process, in the middle of an issue? Lock holder only.
+    /// Returns whether a thread, of any process, has an issue in progress. Lock holder only.
     #[inline(always)]
     fn issuing(&self) -> bool {
         self.issue_word().load(Relaxed) != 0
     }
 
-    /// Sleeps until the issue that another thread is in the middle of may be over, and `check` at
-    /// the most. The lock is held before and afterwards.
+    /// Sleeps until another thread's issue may be over, but at most for `check`. The lock is held
+    /// before and afterwards.
     #[cold]
     fn await_issue(&self, check: Duration) {
         self.unlock();
@@ -160,13 +161,13 @@ pub(crate) trait Locked {
         }
     }
 
-    /// The calling thread is in the middle of an issue from now on. Lock holder only.
+    /// Marks the calling thread's issue as in progress. Lock holder only.
     #[inline(always)]
     fn mark_issue(&self) {
         self.issue_word().store(self.me(), Relaxed);
     }
 
-    /// Ends the issue; wakes who waits for that. Lock holder only.
+    /// Ends the issue; wakes threads that wait for its end. Lock holder only.
     #[inline(always)]
     fn end_issue(&self) {
         let w = self.issue_word();

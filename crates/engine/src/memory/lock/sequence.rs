@@ -1,17 +1,17 @@
-//! The steps on the sequence word, on which threads sleep that wait for completions and do not
-//! drive, and on the count of those threads; on whatever words there are: those of a ring's page,
-//! or loom's (`verify::wake`).
+//! The steps on the sequence word and on the count of waiters. Threads that wait for completions
+//! without driving sleep on the sequence word. Generic over the words: those of a ring's page, or
+//! loom's (`verify::wake`).
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{self, SeqCst};
 
-/// A waiter that reads the sequence word without sleeping, in the count of waiters.
+/// Weight, in the count of waiters, of a waiter that reads the sequence word without sleeping.
 const SPINNER: u32 = 1 << 16;
 
 /// A word that threads of several processes share.
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u32;
-    /// Answers what the word was before. It may wrap.
+    /// Adds `n`, wrapping; returns the word's value before.
     fn add(&self, n: u32, order: Ordering) -> u32;
 }
 
@@ -27,29 +27,29 @@ impl Word for AtomicU32 {
     }
 }
 
-/// How a wait has ended.
+/// End of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended<T> {
     /// The word changed while the thread spun.
     Spinning,
-    /// No reason to sleep was left.
+    /// The reason to sleep was gone.
     Soon,
-    /// What the sleep has answered.
+    /// Result of the sleep.
     Slept(T),
 }
 
-/// What has the two words, and the steps on them.
+/// The two words, and the steps on them.
 pub(crate) trait Sequence {
     type Word: Word;
 
-    /// Threads of all processes that sleep on [`seq`](Self::seq), and, times [`SPINNER`], those
-    /// that spin on it.
+    /// Returns the count of threads of all processes that sleep on [`seq`](Self::seq), plus, times
+    /// [`SPINNER`], those that spin on it.
     fn waiters(&self) -> &Self::Word;
-    /// Bumped under the lock whenever a passive waiter should check again.
+    /// Returns the word that is bumped under the lock when passive waiters should check again.
     fn seq(&self) -> &Self::Word;
 
-    /// Makes every passive waiter check again; true if there are waiters asleep, to be woken when
-    /// the lock is given back. Lock holder only.
+    /// Makes every passive waiter check again; true if waiters sleep, to be woken when the lock is
+    /// released. Lock holder only.
     #[inline(always)]
     fn bump(&self) -> bool {
         if self.waiters().load(SeqCst) == 0 {
@@ -63,9 +63,9 @@ pub(crate) trait Sequence {
         !asleep.is_multiple_of(SPINNER)
     }
 
-    /// Waits until somebody bumps the word: by `spin` first, if `spins`, which answers whether the
-    /// word has changed, and by `sleep`. `goes` is called once whoever posts knows of the wait: it
-    /// gives the lock back, and answers whether there is still a reason to sleep.
+    /// Waits until the word is bumped: with `spins` first by `spin`, which returns whether the word
+    /// has changed, then by `sleep`. `goes` is called once the wait is counted, so that posters see
+    /// it. `goes` releases the lock, and returns whether there is still a reason to sleep.
     #[inline]
     fn wait<T>(
         &self,

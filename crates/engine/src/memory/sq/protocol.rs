@@ -1,33 +1,33 @@
-//! The engine's steps on a submission queue's words, on whatever words there are: those of a ring,
-//! or loom's (`verify::queues`). Whoever makes one holds the ring's lock.
+//! The engine's steps on a submission queue's words, generic over the words: those of a ring, or
+//! loom's (`verify::queues`). Every caller holds the ring's lock.
 
 use crate::memory::cq::protocol::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// What has the words, and the steps on them.
+/// Words of a submission queue, and the steps on them.
 pub(crate) trait Queue {
     type Word: Word;
-    /// What an SQE is copied to.
+    /// Copy of an SQE.
     type Sqe;
 
-    /// SQEs that the program has made available.
+    /// Returns the number of SQEs that the program has made available.
     fn tail(&self) -> &Self::Word;
-    /// SQEs whose slots the program may fill again.
+    /// Returns the number of SQEs with slots that the program may fill again.
     fn head(&self) -> &Self::Word;
-    /// SQEs fetched: ahead of the head until [`commit`](Self::commit).
+    /// Returns the number of SQEs fetched: ahead of the head until [`commit`](Self::commit).
     fn fetched(&self) -> &Self::Word;
-    /// A power of two.
+    /// Returns the number of slots, a power of two.
     fn entries(&self) -> u32;
-    /// Does each submission start at the first slot (SQ_REWIND)?
+    /// Returns whether each submission starts at the first slot (SQ_REWIND).
     fn rewinds(&self) -> bool;
-    /// The word of the index array at a place, if there is an array.
+    /// Returns the word of the index array at a position, if there is an array.
     fn index(&self, at: u32) -> Option<&Self::Word>;
     /// Copies an SQE, once.
     fn copy(&self, slot: u32, sqe: &mut Self::Sqe);
-    /// The index array names no slot.
+    /// Counts an entry of the index array that names no slot.
     fn lose(&self);
 
-    /// SQEs that the program has made available.
+    /// Returns the number of SQEs that can be fetched.
     #[inline(always)]
     fn ready(&self) -> u32 {
         if self.rewinds() {
@@ -37,8 +37,8 @@ pub(crate) trait Queue {
         tail.wrapping_sub(self.fetched().load(Relaxed)).min(self.entries())
     }
 
-    /// Copies the next SQE, once. False if the index array names no slot: consumed, and counted in
-    /// `dropped`. To be called at most [`ready`](Self::ready) times.
+    /// Copies the next SQE, once. False if the index array names no slot: the entry is consumed,
+    /// and counted in `dropped`. Call at most [`ready`](Self::ready) times.
     #[inline(always)]
     fn fetch(&self, sqe: &mut Self::Sqe) -> bool {
         let head = self.fetched().load(Relaxed);

@@ -1,5 +1,5 @@
-//! Requests by kind: device, direction, and size to the next power of two. As many as there is room
-//! for; the one that was used longest ago makes room for a new one.
+//! Kinds of requests: device, direction, and size to the next power of two. Bounded: a new kind
+//! replaces the one unused for longest.
 
 use super::estimate::Estimate;
 use super::flight::Queue;
@@ -19,34 +19,34 @@ pub struct Key {
 }
 
 impl Key {
-    /// `device` is any number that tells devices apart; `bytes` are those of the request.
+    /// Makes a key: `device` is any number that tells devices apart; `bytes` is the request's size.
     pub fn new(device: u64, write: bool, bytes: u64) -> Key {
         Key { device, write, size: 64 - bytes.saturating_sub(1).leading_zeros() as u8 }
     }
 }
 
-/// What is known of a kind.
+/// State of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Class {
     key: Key,
-    /// When it was last used, in calls of [`Classes::find`].
+    /// Last use, in calls of [`Classes::find`].
     used: u64,
-    /// When a request of it was last done, in ns.
+    /// Time at which a request of the kind was last done, in ns.
     pub(crate) heard: u64,
-    /// The poll at which it last learned.
+    /// Number of the poll at which the estimate last learned.
     pub(crate) taught: u64,
     pub(crate) queue: Queue,
     pub(crate) estimate: Estimate,
     pub(crate) utilisation: Utilisation,
 }
 
-/// The kinds.
+/// Table of kinds.
 #[derive(Debug)]
 pub(super) struct Classes {
     list: Vec<Class>,
     last: usize,
     clock: u64,
-    /// Classes with requests in flight, a bit each.
+    /// Bit mask of classes with requests in flight.
     pub(crate) active: u64,
 }
 
@@ -58,7 +58,8 @@ impl Default for Classes {
 }
 
 impl Classes {
-    /// The place of a kind, new if need be; none if all places are in use.
+    /// Returns the index of a kind, adding it if needed; `None` if all entries have requests in
+    /// flight.
     pub(super) fn find(&mut self, key: Key) -> Option<u8> {
         self.clock += 1;
         let known = self.list.get(self.last).is_some_and(|c| c.key == key);
@@ -87,12 +88,12 @@ impl Classes {
         &mut self.list[usize::from(at)]
     }
 
-    /// Classes with requests in flight.
+    /// Returns the classes with requests in flight.
     pub(super) fn active(&self) -> impl Iterator<Item = &Class> {
         self.list.iter().enumerate().filter(|(at, _)| self.active >> at & 1 == 1).map(|(_, c)| c)
     }
 
-    /// The same, to change them.
+    /// Returns the classes with requests in flight, to change them.
     pub(super) fn active_mut(&mut self) -> impl Iterator<Item = &mut Class> {
         let active = self.active;
         self.list
@@ -127,7 +128,7 @@ mod tests {
         }
         c.find(key(0));
         c.active = 1 << 1;
-        // 0 was used, 1 has something in flight.
+        // 0 was used, 1 has a request in flight.
         assert_eq!(c.find(key(1000)), Some(2));
         assert_eq!(c.find(key(2)), Some(3));
         c.active = u64::MAX;

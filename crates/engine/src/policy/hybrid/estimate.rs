@@ -1,40 +1,40 @@
-//! When a completion is worth waiting for awake: one estimate for requests of a kind, learned from
-//! one bit at a time (as PAS does: FAST '26, "DPAS"), not from a mean, which a late poll would
-//! inflate and which would then make the next poll later still.
+//! Age at which a completion is worth polling for: one estimate per kind of requests, learned from
+//! one bit at a time (as PAS does: FAST '26, "DPAS"), and not from a mean: a late poll would raise
+//! the mean, which would make the next poll later still.
 
-/// What a sleep that ended too early adds to the age, in thousandths; each further one in a row
+/// Growth of the age after a sleep that ended too early, in thousandths; each further one in a row
 /// adds as much again to the step.
 const UP: u64 = 10;
-/// What one that ended too late takes from it, likewise. An estimate that takes ten times what it
-/// adds settles where one request in eleven is done before the thread polls.
+/// Shrinkage after a sleep that ended too late, likewise. An estimate that shrinks ten times as
+/// fast as it grows settles where one request in eleven is done before the thread polls.
 const DOWN: u64 = 100;
-/// Smallest and largest step in thousandths: a device that has changed is caught up with in a few
-/// dozen requests, one bit can never do more than this.
+/// Smallest and largest step in thousandths: the estimate follows a changed device within a few
+/// dozen requests, and one bit can never do more than this.
 const FACTOR: core::ops::RangeInclusive<u64> = 100..=2000;
-/// Smallest age, in ns: from nothing no step would lead up again.
+/// Smallest age, in ns: no step would lead up again from zero.
 const AGE_MIN: u64 = 500;
 /// Largest age, in ns; sleeps end much earlier ([`super::IDLE_SLEEP_MAX`]).
 const AGE_MAX: u64 = 60_000_000_000;
-/// The mean follows by one part in so many.
+/// The mean moves by one part in this many.
 const MEAN_WEIGHT: u64 = 8;
-/// One sample counts as so many times the mean at most.
+/// Limit of one sample, as a multiple of the mean.
 const SAMPLE_MAX: u64 = 4;
 
-/// What polling for a request told, against the age at which a sleep for it would have ended.
+/// Result of polling for a request, against the age at which a sleep for it would have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bit {
-    /// Still pending then: longer sleeps are possible.
+    /// Still pending at that age: longer sleeps are possible.
     Under,
-    /// Done by then: nobody polled.
+    /// Done by that age, before the thread polled.
     Over,
 }
 
 /// The estimate for one kind of requests. Times in ns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Estimate {
-    /// Age at which a request of this kind deserves a thread that is awake; 0: not known yet.
+    /// Age at which the thread should be awake for a request of this kind; 0: not known yet.
     age: u64,
-    /// How long one takes, on average; 0: not known yet.
+    /// Mean time of a request; 0: not known yet.
     mean: u64,
     last: Option<Bit>,
     /// Step of the last bit, in thousandths.
@@ -42,22 +42,22 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// Is there anything to go by?
+    /// Returns whether the estimate is known.
     pub(super) fn known(&self) -> bool {
         self.age > 0
     }
 
-    /// The age at which to be awake.
+    /// Returns the age at which to be awake.
     pub(super) fn age(&self) -> u64 {
         self.age
     }
 
-    /// The time that one takes.
+    /// Returns the mean time of a request.
     pub(super) fn mean(&self) -> u64 {
         self.mean
     }
 
-    /// A sleep for such a request ended, or would have ended, at [`Self::age`].
+    /// Learns from a sleep for such a request that ended, or would have ended, at [`Self::age`].
     pub(super) fn learn(&mut self, bit: Bit) {
         if !self.known() {
             return;
@@ -73,8 +73,8 @@ impl Estimate {
         self.last = Some(bit);
     }
 
-    /// One was done at an age between the two. What was not watched closely tells little: a program
-    /// that pauses before it polls must not make its device seem slow.
+    /// Learns that a request was done at an age between the two. A wide interval counts little: a
+    /// program that pauses before it polls must not make its device seem slow.
     pub(super) fn took(&mut self, low: u64, high: u64) {
         let high = high.min(AGE_MAX);
         let close = high.saturating_sub(low) <= high / 4;
@@ -90,14 +90,15 @@ impl Estimate {
         self.mean = (self.mean - self.mean / MEAN_WEIGHT + sample / MEAN_WEIGHT).max(1);
     }
 
-    /// A request was seen done at this age, which the estimate has passed meanwhile.
+    /// Limits the estimate to an age at which a request was seen done.
     pub(super) fn at_most(&mut self, age: u64) {
         if self.known() {
             self.age = self.age.min(age.max(AGE_MIN));
         }
     }
 
-    /// No completion was seen for long: the device may be another by now. Less is claimed.
+    /// Lowers an estimate for which no completion was seen for long: the device may be another by
+    /// now.
     pub(super) fn grow_old(&mut self) {
         if self.known() {
             self.age = (self.age - self.age / 4).max(AGE_MIN);

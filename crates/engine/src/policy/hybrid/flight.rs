@@ -2,10 +2,10 @@
 
 use alloc::boxed::Box;
 
-/// No request.
+/// Index that means no request.
 const NONE: u32 = u32::MAX;
 
-/// Names a request in flight until it is done. One that nobody keeps track of is [`Ticket::NONE`].
+/// Name of a request in flight until it is done. [`Ticket::NONE`] names an untracked request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     at: u32,
@@ -13,7 +13,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Nobody keeps track of it.
+    /// Ticket of an untracked request.
     pub const NONE: Ticket = Ticket { at: NONE, generation: 0 };
 }
 
@@ -28,10 +28,10 @@ impl Default for Ticket {
 pub(super) struct InFlight {
     pub(crate) issued: u64,
     pub(crate) class: u8,
-    /// The batch of its class that it was submitted in, and its place in that.
+    /// Batch of its class in which the request was submitted, and its position in the batch.
     pub(crate) batch: u32,
     pub(crate) place: u32,
-    /// The request has taught what it can.
+    /// Set once the request has taught all that it can.
     pub(crate) judged: bool,
 }
 
@@ -44,7 +44,7 @@ struct Node {
     next: u32,
 }
 
-/// The requests of one class, oldest first.
+/// Requests of one class, oldest first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queue {
     first: u32,
@@ -63,7 +63,7 @@ impl Queue {
     }
 }
 
-/// All of them.
+/// All tracked requests.
 #[derive(Debug)]
 pub(super) struct Flight {
     nodes: Box<[Node]>,
@@ -72,7 +72,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Room for so many; further ones are not kept track of.
+    /// Makes a table for `room` requests; further ones are not tracked.
     pub(super) fn new(room: u32) -> Flight {
         let node = |i: u32| {
             let next = if i + 1 == room { NONE } else { i + 1 };
@@ -86,7 +86,7 @@ impl Flight {
         self.count
     }
 
-    /// Takes a request in, as the newest of its class.
+    /// Adds a request as the newest of its class.
     pub(super) fn insert(&mut self, queue: &mut Queue, request: InFlight) -> Ticket {
         let at = self.free;
         let Some(node) = self.nodes.get_mut(at as usize) else { return Ticket::NONE };
@@ -102,13 +102,13 @@ impl Flight {
         Ticket { at, generation }
     }
 
-    /// The request that a ticket names, if it is still in flight.
+    /// Returns the request that a ticket names, if still in flight.
     pub(super) fn get(&mut self, ticket: Ticket) -> Option<&mut InFlight> {
         let node = self.nodes.get_mut(ticket.at as usize)?;
         if node.generation == ticket.generation { node.request.as_mut() } else { None }
     }
 
-    /// Takes a request out; `queue` is that of its class.
+    /// Removes a request; `queue` is that of its class.
     pub(super) fn remove(&mut self, queue: &mut Queue, ticket: Ticket) -> Option<InFlight> {
         self.get(ticket)?;
         let node = &mut self.nodes[ticket.at as usize];
@@ -128,7 +128,7 @@ impl Flight {
         Some(request)
     }
 
-    /// The oldest of a class.
+    /// Returns the oldest request of a class.
     pub(super) fn oldest(&self, queue: &Queue) -> Option<(Ticket, InFlight)> {
         let node = self.nodes.get(queue.first as usize)?;
         let ticket = Ticket { at: queue.first, generation: node.generation };
@@ -159,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken out, the oldest of those left is the first.
+        /// Whatever is removed, the oldest of the rest is the first.
         #[test]
         fn the_oldest_is_the_first_that_is_left(ops in prop::collection::vec(0u8..8, 1..400)) {
             let (mut f, mut q) = (Flight::new(32), Queue::default());

@@ -1,20 +1,19 @@
-//! Hybrid polling: when a thread that waits for I/O should poll, sleep or block. Pure code: no
-//! clock and no system call, times are handed in. Whoever submits tells of each request
-//! ([`issued`]), who finds it done tells that ([`done`]), and who finds nothing asks what to do now
-//! ([`next`]).
+//! Hybrid polling: decides whether a thread that waits for I/O should poll, sleep or block. Pure
+//! code: no clock and no system call; times are passed in. The submitter reports each request
+//! ([`issued`]), the poller reports each completion ([`done`]), and after a poll that finds nothing
+//! it asks for the next action ([`next`]).
 //!
-//! For each kind of requests (device, direction, size) there is one estimate: the age at which a
-//! request is about to be done. The thread sleeps until an *absolute* moment, when the first
-//! request in flight comes to that age, less what a timer is late here; then it polls without a
-//! pause. A sleep too short to gain is not taken. What a sleep tells is one bit: still pending
-//! (under), or done already (over); see [`estimate`] for why that, and not a mean.
+//! Each kind of requests (device, direction, size) has one estimate: the age at which a request is
+//! about to be done. The thread sleeps until an *absolute* time, at which the first request in
+//! flight comes to that age, less the usual lateness of a timer here; then it polls without a
+//! pause. A sleep too short to gain is not taken. A sleep yields one bit: still pending (under), or
+//! done already (over); [`estimate`] tells why one bit and not a mean.
 //!
-//! Nothing that is done stays unseen for long. A sleep ends with the first completion, whatever it
-//! waits for; only one as short as [`UNSEEN_SHARE`] of what the quickest request in flight takes
-//! may sleep through several, so that they are taken together, or one as short as
-//! [`COALESCE_SHARE`] where devices have shown that they are busy without a gap ([`utilisation`]).
-//! No sleep is longer than [`IDLE_SLEEP_MAX`]. A device that has stalled is not polled for: after
-//! [`VAIN_SLEEPS`] sleeps the thread blocks until something completes.
+//! No completion stays unseen for long. A sleep ends with the first completion. Only a short sleep
+//! may sleep through several, so that they are taken together: at most [`UNSEEN_SHARE`] of the time
+//! of the quickest request in flight, or [`COALESCE_SHARE`] where devices have shown that they are
+//! busy without a gap ([`utilisation`]). No sleep is longer than [`IDLE_SLEEP_MAX`]. The thread
+//! does not poll for a stalled device: after [`VAIN_SLEEPS`] sleeps it blocks until a completion.
 //!
 //! ```text
 //! issue ────────────── mean ──────────────▶ done
@@ -47,59 +46,60 @@ use estimate::Bit;
 use flight::{Flight, InFlight};
 use policy::{Scene, WaitMethod};
 
-/// Longest sleep, in ns. Whatever the estimate says, whatever the clock does.
+/// Longest sleep, in ns, whatever the estimate and the clock say.
 pub const IDLE_SLEEP_MAX: u64 = 4_000_000;
-/// A finished request may stay unseen for one part in so many of what its kind takes: a hundredth
-/// on average, if nothing else is to be gained by polling.
+/// Part of a kind's time for which a finished request may stay unseen: a hundredth on average, if
+/// polling gains nothing else.
 pub(crate) const UNSEEN_SHARE: u64 = 50;
-/// Requests in flight that are kept track of, at most.
+/// Maximum number of requests in flight that are tracked.
 pub(crate) const FLIGHT_MAX: u32 = 4096;
-/// A thread that polls in vain for so long, in ns, sleeps until something completes: nothing that
-/// is worth polling takes longer than its estimate by that much.
+/// Time of polling in vain, in ns, after which the thread sleeps until a completion: no request
+/// that is worth polling for exceeds its estimate by that much.
 const SPIN_MAX: u64 = 1_000_000;
-/// A timer that was not tried for so long, in ns, is thought a little cheaper than it was.
+/// Time without a sleep, in ns, after which a timer's cost is taken as a little lower.
 const FORGET: u64 = 100_000_000;
-/// Sleeps of [`IDLE_SLEEP_MAX`] in a row, in vain, after which it blocks: the device has stalled.
+/// Vain sleeps of [`IDLE_SLEEP_MAX`] in a row after which the thread blocks: the device has
+/// stalled.
 const VAIN_SLEEPS: u32 = 8;
-/// One that sleeps in vain for so many times what a request takes does, too: the device has
-/// stopped.
+/// Multiple of a request's time, beyond [`SPIN_MAX`], after which only sleeps of [`IDLE_SLEEP_MAX`]
+/// are taken: the device has stopped.
 const STALL_FACTOR: u64 = 8;
-/// An estimate for which no completion was seen for so long, in ns, has aged.
+/// Time without a completion, in ns, after which an estimate has aged.
 const STALE: u64 = 1_000_000_000;
-/// How often to ask who else wants to run, in ns.
+/// Interval of reading the machine's load, in ns.
 const LOAD_EVERY: u64 = 10_000_000;
 
-/// What to do now that a poll has found nothing.
+/// Action after a poll that has found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitAction {
     /// Poll again.
     Poll,
     /// Sleep.
     IdleSleep(IdleSleep),
-    /// Sleep until something completes, however long that takes.
+    /// Block until a completion, however long that takes.
     Block,
 }
 
 /// A sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleSleep {
-    /// When it ends by itself, in ns.
+    /// Time at which it ends by itself, in ns.
     pub until: u64,
-    /// Completions that end it; fewer may wait for more.
+    /// Number of completions that end it; fewer may wait for more.
     pub many: u32,
 }
 
 impl IdleSleep {
-    /// No sleep: a sleep that only a completion ends.
+    /// A sleep that only a completion ends.
     pub(crate) const BLOCK: IdleSleep = IdleSleep { until: u64::MAX, many: 1 };
 
-    /// May completions lie unseen until it ends by itself?
+    /// Returns whether completions may stay unseen until it ends by itself.
     pub(crate) fn through(self) -> bool {
         self.many > 1
     }
 }
 
-/// What sleeps came to, in the words of the statistics.
+/// Results of sleeps, in the words of the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) idle_sleeps: u64,
@@ -114,10 +114,10 @@ pub(crate) struct Tally {
 struct Taken {
     since: u64,
     until: u64,
-    /// The request that it was for; none if it was not to tell anything.
+    /// Request that the sleep was for; `None` if the sleep teaches nothing.
     aim: Option<Ticket>,
     woke: Woke,
-    /// Something was done when it ended.
+    /// Set if a request was done at its end.
     found: bool,
 }
 
@@ -126,7 +126,7 @@ enum Woke {
     NotYet,
     /// The time was over.
     Timer,
-    /// Something completed, or a signal came.
+    /// A completion or a signal came.
     Early,
 }
 
@@ -134,29 +134,29 @@ enum Woke {
 #[derive(Debug)]
 pub struct Hybrid {
     policy: Policy,
-    /// The waiter can sleep through completions.
+    /// True if the waiter can sleep through completions.
     coalesces: bool,
-    /// What is submitted between two polls that find nothing is a batch; its number.
+    /// Number of the current batch: the requests submitted between two polls that find nothing.
     batch: u32,
     pub(crate) timer: Timer,
     classes: Classes,
     flight: Flight,
     idle_sleep: Option<Taken>,
-    /// The end of the last poll that found nothing, or of the last sleep.
+    /// End of the last poll that found nothing, or of the last sleep.
     polled_at: u64,
-    /// The last sleep.
+    /// Time of the last sleep.
     idle_slept: u64,
-    /// When a completion was last polled for to its end, or in vain.
+    /// Time at which a completion was last polled for to its end, or in vain.
     watched: u64,
-    /// When spinning began; 0: it has not.
+    /// Begin of the current spinning; 0: not spinning.
     spins_since: u64,
-    /// The last completion, or the beginning of the wait; 0: none yet.
+    /// Time of the last completion, or the begin of the wait; 0: none yet.
     news: u64,
-    /// Sleeps in a row that brought nothing.
+    /// Vain sleeps in a row.
     vain: u32,
     /// Polls so far.
     polls: u64,
-    /// How long a request takes in the class of the last completion.
+    /// Mean time of a request in the class of the last completion.
     takes: u64,
     load: Load,
     load_at: u64,
@@ -164,7 +164,8 @@ pub struct Hybrid {
 }
 
 impl Hybrid {
-    /// For `room` requests in flight, at most [`FLIGHT_MAX`] of which are kept track of.
+    /// Creates the policy for `room` requests in flight, of which at most [`FLIGHT_MAX`] are
+    /// tracked.
     pub fn new(policy: Policy, room: u32, timer: Timer) -> Hybrid {
         Hybrid {
             policy,
@@ -188,19 +189,19 @@ impl Hybrid {
         }
     }
 
-    /// The first completion ends each sleep of this waiter, whatever [`IdleSleep::many`] says:
-    /// there is nothing to coalesce.
+    /// Turns coalescing off: the first completion ends each sleep of this waiter, whatever
+    /// [`IdleSleep::many`] says.
     pub(crate) fn wakes_at_once(&mut self) {
         self.coalesces = false;
     }
 
-    /// Requests in flight that are kept track of.
+    /// Returns the number of tracked requests in flight.
     #[cfg(test)]
     pub(crate) fn in_flight(&self) -> u32 {
         self.flight.count()
     }
 
-    /// A request was given to its device.
+    /// Registers a request that was given to its device.
     pub fn issued(&mut self, key: Key, now: u64) -> Ticket {
         let Some(at) = self.classes.find(key) else { return Ticket::NONE };
         let class = self.classes.get(at);
@@ -218,7 +219,7 @@ impl Hybrid {
         ticket
     }
 
-    /// A request was found done.
+    /// Registers a request that was found done.
     pub fn done(&mut self, ticket: Ticket, now: u64) {
         let idle_slept = self.idle_sleep.is_some_and(|n| n.woke != Woke::NotYet);
         if !idle_slept && self.spins_since > 0 {
@@ -233,7 +234,7 @@ impl Hybrid {
             self.idle_sleep.is_some_and(|n| n.aim == Some(ticket) && n.woke != Woke::NotYet);
         let bit = match () {
             () if aimed => Some(Bit::Over),
-            // One bit per poll and class: what comes in a burst is one piece of news.
+            // One bit per poll and class: the completions of a burst count once.
             () if request.judged || class.taught == self.polls => None,
             () if high < age => Some(Bit::Over),
             () if low >= age => Some(Bit::Under),
@@ -260,12 +261,12 @@ impl Hybrid {
         }
     }
 
-    /// A request left without telling anything: it failed to be issued, or somebody else has it.
+    /// Removes a request that teaches nothing: it failed to be issued, or was taken over.
     pub(crate) fn gone(&mut self, ticket: Ticket) {
         self.land(ticket, self.polled_at, false);
     }
 
-    /// Takes a request out of the flight; `close`: it was caught by polling.
+    /// Removes a request from the flight; `close`: polling found it done.
     fn land(&mut self, ticket: Ticket, now: u64, close: bool) -> Option<InFlight> {
         let at = self.flight.get(ticket)?.class;
         let class = self.classes.get(at);
@@ -277,7 +278,7 @@ impl Hybrid {
         Some(request)
     }
 
-    /// When the first request in flight is due; none if nothing is, or it is not known.
+    /// Returns the time at which the first request in flight is due; `None` if none is, or unknown.
     #[cfg(test)]
     pub(crate) fn next_due(&self) -> Option<u64> {
         let due = |c: &class::Class| {
@@ -288,7 +289,7 @@ impl Hybrid {
         self.classes.active().filter_map(due).min()
     }
 
-    /// A wait begins.
+    /// Begins a wait.
     pub fn begin(&mut self) {
         if let Some(idle_sleep) = self.idle_sleep.take() {
             self.count(&idle_sleep);
@@ -296,17 +297,17 @@ impl Hybrid {
         (self.news, self.spins_since, self.vain) = (0, 0, 0);
     }
 
-    /// Is it time to say who else wants to run?
+    /// Returns whether it is time to read the machine's load.
     pub(crate) fn wants_load(&self, now: u64) -> bool {
         self.policy == Policy::Adaptive && now.saturating_sub(self.load_at) >= LOAD_EVERY
     }
 
-    /// Tells who else wants to run.
+    /// Sets the machine's load.
     pub(crate) fn set_load(&mut self, load: Load, now: u64) {
         (self.load, self.load_at) = (load, now.max(1));
     }
 
-    /// A poll at `now` has found nothing, or too little: what next?
+    /// Returns the action after a poll at `now` that has found nothing, or too little.
     pub fn next(&mut self, now: u64) -> WaitAction {
         self.judge(now);
         self.polls += 1;
@@ -372,7 +373,8 @@ impl Hybrid {
         WaitAction::IdleSleep(idle_sleep)
     }
 
-    /// The sleep was not taken, or another's was that ended sooner (`slept`): it tells nothing.
+    /// Cancels the sleep, which teaches nothing: it was not taken, or another one ended sooner
+    /// (`slept`).
     pub(crate) fn cancel(&mut self, slept: bool, now: u64) {
         if self.idle_sleep.take().is_some() {
             self.tally.idle_sleeps = self.tally.idle_sleeps.saturating_sub(1);
@@ -384,14 +386,14 @@ impl Hybrid {
         }
     }
 
-    /// The sleep is over. `early`: something completed, or a signal came.
+    /// Ends the sleep. `early`: a completion or a signal came.
     pub fn woke(&mut self, now: u64, early: bool) {
         let Some(idle_sleep) = &mut self.idle_sleep else { return };
         idle_sleep.woke = if early { Woke::Early } else { Woke::Timer };
         let slept = now.saturating_sub(idle_sleep.since);
         self.tally.spared_ns = self.tally.spared_ns.saturating_add(slept);
         if early {
-            // It completed when it woke us, which takes about as long as a timer does.
+            // The completion came when it woke us, which takes about as long as a timer does.
             self.polled_at = self.polled_at.max(now.saturating_sub(2 * self.timer.late()));
         } else {
             self.timer.woke_late(now.saturating_sub(idle_sleep.until));
@@ -408,7 +410,7 @@ impl Hybrid {
         *which += 1;
     }
 
-    /// The poll behind a sleep is over: a request that it did not find is still pending.
+    /// Judges the sleep after the poll behind it: a request not found done is still pending.
     fn judge(&mut self, now: u64) {
         let Some(idle_sleep) = self.idle_sleep.filter(|n| n.woke != Woke::NotYet) else { return };
         self.idle_sleep = None;
@@ -423,7 +425,8 @@ impl Hybrid {
         }
     }
 
-    /// The sleep to take at `now`, and the request that it is for; none if none is worth it.
+    /// Returns the sleep to take at `now`, and the request that it is for; `None` if none is worth
+    /// it.
     fn idle_sleep_now(&self, now: u64) -> Option<(IdleSleep, Option<Ticket>)> {
         let (mut awake, mut aim, mut unseen) = (u64::MAX, None, u64::MAX);
         for class in self.classes.active() {
@@ -447,8 +450,8 @@ impl Hybrid {
             (awake, aim) = (now.saturating_add(IDLE_SLEEP_MAX), None);
         }
         let ahead = awake - now;
-        // Who sleeps towards a request is late for it; who coalesces, for a device that is busy
-        // anyway.
+        // A thread that wakes late from a sleep for a request is late for it; one that coalesces is
+        // late for a device that is busy anyway.
         let lead = match aim {
             Some(_) => self.timer.careful_lead(),
             None => self.timer.lead(),
@@ -457,7 +460,7 @@ impl Hybrid {
             return None;
         }
         let until = awake - lead;
-        // The first does not end it where it may sleep through one.
+        // The first completion does not end a sleep that may sleep through one.
         let mut idle_sleep = IdleSleep { until, many: 1 };
         if ahead <= unseen {
             idle_sleep.many =
@@ -466,7 +469,8 @@ impl Hybrid {
         Some((idle_sleep, aim))
     }
 
-    /// Is something in flight to be watched? A kind that is new is, or how should one know.
+    /// Returns whether a request in flight is to be watched: one of a new kind, or of a watched
+    /// batch.
     fn is_to_watch(&self) -> bool {
         self.classes.active().any(|class| {
             let watched = |(_, oldest)| class.utilisation.watches(&oldest);
@@ -474,7 +478,7 @@ impl Hybrid {
         })
     }
 
-    /// For how long one of a kind may be done and unseen.
+    /// Returns the time for which a finished request of a kind may stay unseen.
     fn unseen(&self, class: &class::Class, now: u64) -> u64 {
         let mean = class.estimate.mean();
         let coalesces = match self.coalesces {
@@ -484,13 +488,13 @@ impl Hybrid {
         coalesces.max(mean / UNSEEN_SHARE)
     }
 
-    /// How many completions are to come during a sleep.
+    /// Returns the number of completions expected during a sleep.
     fn come_in(&self, idle_sleep: IdleSleep, now: u64) -> u64 {
         let time = idle_sleep.until.saturating_sub(now);
         self.classes.active().map(|c| c.utilisation.come_in(now, time)).sum()
     }
 
-    /// What sleeps came to since the last call.
+    /// Returns the results of sleeps since the last call.
     #[must_use]
     pub(crate) fn take_tally(&mut self) -> Tally {
         core::mem::take(&mut self.tally)

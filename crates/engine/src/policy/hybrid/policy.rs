@@ -1,6 +1,6 @@
-//! What a thread that waits for I/O does between its polls.
+//! Actions between the polls of a thread that waits for I/O.
 
-/// The four ways to wait.
+/// Policies of waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Polls without a pause.
@@ -8,9 +8,9 @@ pub enum Policy {
     Spin,
     /// Sleeps until shortly before the next completion is due, then polls.
     Hybrid,
-    /// Spins, sleeps or blocks, by queue depth and by what the processor is worth.
+    /// Spins, sleeps or blocks, by queue depth and by the load of the processors.
     Adaptive,
-    /// Sleeps until something completes.
+    /// Sleeps until a completion.
     Block,
 }
 
@@ -27,25 +27,25 @@ impl Policy {
     }
 }
 
-/// The threads that want to run.
+/// Numbers of threads that want to run, and of processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Threads that run or could run, with the one that asks.
+    /// Threads that run or could run, including the calling one.
     pub(crate) runnable: u32,
     pub(crate) cpus: u32,
 }
 
 impl Load {
-    /// Would a thread that spins take the processor from another?
+    /// Returns whether a spinning thread would take the processor from another.
     pub(crate) fn contended(self) -> bool {
         self.cpus > 0 && self.runnable > self.cpus
     }
 }
 
-/// The time of a request that is worth spinning for at depth 1, in ns.
+/// Longest request that is worth spinning for at depth 1, in ns.
 const SPIN_WORTH: u64 = 1_000_000;
 
-/// What to do at one moment.
+/// Method of waiting at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitMethod {
     /// Poll on.
@@ -54,25 +54,25 @@ pub(crate) enum WaitMethod {
     IdleSleep,
     /// Sleep, if several completions may be slept through, or sleep until there is one.
     Coalesce,
-    /// Sleep until something completes.
+    /// Sleep until a completion.
     Sleep,
 }
 
-/// What [`Policy::Adaptive`] decides by.
+/// Inputs of [`Policy::Adaptive`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
     pub(crate) load: Load,
     pub(crate) in_flight: u32,
-    /// How long a request takes, in ns; 0: not known.
+    /// Mean time of a request, in ns; 0: not known.
     pub(crate) takes: u64,
     /// Processor time of a sleep, in ns.
     pub(crate) sleep_cpu: u64,
-    /// Nobody has polled for a completion to its end for long: a thread that sleeps does not learn
-    /// how long a request takes.
+    /// Set if no completion was polled for to its end for long: a sleeping thread does not learn
+    /// the time of a request.
     pub(crate) stale: bool,
 }
 
-/// The way to wait that suits the scene.
+/// Returns the method for a scene.
 fn adapt(scene: Scene) -> WaitMethod {
     match (scene.load.contended(), scene.in_flight) {
         // Polling keeps others from running for less time than a sleep does.
@@ -82,13 +82,13 @@ fn adapt(scene: Scene) -> WaitMethod {
         (true, 0..=1) => WaitMethod::Sleep,
         (true, _) => WaitMethod::Coalesce,
         (false, 0..=1) if scene.takes <= SPIN_WORTH => WaitMethod::Poll,
-        // Where nothing is lost by it, that sleeps as long as blocking would, and wakes less often.
+        // A sleep is as long as blocking where nothing is lost by it, and wakes less often.
         (false, _) => WaitMethod::IdleSleep,
     }
 }
 
 impl Policy {
-    /// What it means in the scene.
+    /// Returns the method of this policy in a scene.
     pub(crate) fn method(self, scene: Scene) -> WaitMethod {
         match self {
             Policy::Spin => WaitMethod::Poll,

@@ -29,7 +29,7 @@ fn one(policy: Policy) -> Hybrid {
 
 const KEY: fn() -> Key = || Key::new(1, false, 4096);
 
-/// Requests that take 100 µs, watched closely.
+/// Returns a policy that has watched requests of 100 µs closely.
 fn taught(policy: Policy) -> (Hybrid, u64) {
     let (mut h, mut now) = (one(policy), 1_000_000_000);
     for _ in 0..60 {
@@ -59,7 +59,7 @@ fn the_sleep_ends_before_the_first_is_due_wherever_the_clock_stands() {
     h.begin();
     let due = h.next_due().unwrap();
     assert!((now + 70_000..now + 110_000).contains(&due));
-    // Absolute: asked for later, the sleep ends at the same moment.
+    // The end is absolute: a later call returns a sleep with the same end.
     let late = now + 30_000;
     let WaitAction::IdleSleep(idle_sleep) = h.next(late) else { panic!("no sleep") };
     assert!(idle_sleep.until < due && idle_sleep.until > due - 10_000 && !idle_sleep.through());
@@ -96,7 +96,7 @@ fn a_stopped_device_costs_no_processor() {
     }
     assert!(wakes < 50 && spun < 3_000_000, "{wakes} {spun}");
     assert!(now - begun < 100_000_000, "{}", now - begun);
-    // What others post wakes it: still nothing to poll for.
+    // CQEs that others post wake the thread: there is still nothing to poll for.
     assert_eq!(h.next(now + 1_000_000_000), WaitAction::Block);
     let other = h.issued(KEY(), now);
     h.done(other, now + 100_000);
@@ -192,7 +192,7 @@ proptest! {
     }
 }
 
-/// One request that takes `takes`, with one in flight, and others that want the processor; answers
+/// Runs one request that takes `takes`, at depth 1, while other threads want the processor; returns
 /// whether the waiter slept.
 fn beside_others(h: &mut Hybrid, now: &mut u64, takes: u64) -> bool {
     const WAKE: u64 = 60_000;
@@ -221,7 +221,7 @@ fn beside_others_it_learns_again_how_long_requests_take() {
     let mut now = 1_000_000_000;
     let mut sleeps =
         |takes, times: usize| (0..times).filter(|_| beside_others(&mut h, &mut now, takes)).count();
-    // Quicker than a sleep, slow, quick once more.
+    // Shorter than a sleep, long, short once more.
     sleeps(18_000, 1_000);
     assert!(sleeps(18_000, 1_000) < 20);
     sleeps(90_000, 1_000);

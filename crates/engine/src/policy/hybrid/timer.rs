@@ -1,21 +1,22 @@
-//! What a timer costs on this machine: how late a sleeping thread wakes, and how much processor
-//! time the sleep itself takes. Between a microsecond and a hundred, by machine; where timers are
-//! dear, a short sleep costs more than it spares.
+//! Cost of a timer on this machine: the lateness of a sleeping thread's wake-up, and the processor
+//! time of the sleep itself. Between one microsecond and a hundred, by machine; where timers are
+//! expensive, a short sleep costs more than it saves.
 
 /// Lateness before anything was measured, in ns: the default slack of a thread's timers.
 const LATE_UNKNOWN: u64 = 50_000;
-/// As long: a context switch there and back, with a timer to program.
+/// Processor time before anything was measured, in ns: a context switch there and back, with a
+/// timer to program.
 const CPU_UNKNOWN: u64 = 10_000;
-/// One part in so many is what a new sample counts.
+/// A new sample counts as one part in this many.
 const WEIGHT: u64 = 16;
-/// A thread that wakes later than this was not held up by its timer but by other threads.
+/// Lateness beyond which other threads and not the timer held the thread up, in ns.
 const LATE_MAX: u64 = 1_000_000;
-/// Times the usual lateness beyond which a sample is probably none, and counts as one that is
-/// usual. A few such sleeps in a hundred would else make all sleeps too dear to be taken.
+/// Multiple of the usual lateness beyond which a sample is an outlier, and is capped. Otherwise a
+/// few such sleeps in a hundred would make all sleeps too expensive.
 const OUTLIER: u64 = 2;
-/// What timers cost when nothing tells, in ns.
+/// Lateness that is never an outlier, in ns.
 const LATE_LEAST: u64 = 1_000;
-/// A sleep must spare more than it costs by this many ns.
+/// Gain in ns by which a sleep must exceed its cost.
 const GAIN: u64 = 3_000;
 
 /// The measured cost of a timer, in ns.
@@ -23,7 +24,7 @@ const GAIN: u64 = 3_000;
 pub struct Timer {
     late: u64,
     deviation: u64,
-    /// The mean with all outliers, and how far off it samples are.
+    /// Mean including all outliers, and mean deviation from it.
     mean: u64,
     spread: u64,
     cpu: u64,
@@ -37,7 +38,7 @@ impl Default for Timer {
 }
 
 impl Timer {
-    /// From samples taken at start: how late sleeping threads woke, and the processor time of one
+    /// Creates a timer from samples taken at start: lateness of wake-ups, and processor time of one
     /// sleep.
     pub fn measured(late: &[u64], cpu: u64) -> Timer {
         let mut late = late.to_vec();
@@ -56,7 +57,7 @@ impl Timer {
         late.min(OUTLIER * self.late + LATE_LEAST).min(LATE_MAX)
     }
 
-    /// A timer fired so late.
+    /// Learns the lateness of a wake-up.
     pub(crate) fn woke_late(&mut self, late: u64) {
         let (usual, late) = (self.usual(late), late.min(LATE_MAX));
         let learn = |known: &mut u64, sample: u64| {
@@ -69,7 +70,7 @@ impl Timer {
         learn(&mut self.spread, far);
     }
 
-    /// No sleep was worth it for long: what is known grows old.
+    /// Lowers all costs a little, because no sleep was worth it for long.
     pub(crate) fn age(&mut self) {
         let lateness = [&mut self.late, &mut self.deviation, &mut self.mean, &mut self.spread];
         for known in lateness.into_iter().chain([&mut self.cpu]) {
@@ -77,37 +78,37 @@ impl Timer {
         }
     }
 
-    /// A sleep took so much processor time.
+    /// Learns the processor time of a sleep.
     pub(crate) fn cost(&mut self, cpu: u64) {
         self.cpu = self.cpu - self.cpu / WEIGHT + cpu.min(LATE_MAX) / WEIGHT;
     }
 
-    /// How late a sleeping thread wakes, usually.
+    /// Returns the usual lateness of a wake-up.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// How much processor time a sleep takes.
+    /// Returns the processor time of a sleep.
     pub fn cpu(&self) -> u64 {
         self.cpu
     }
 
-    /// How much before the moment at which to be awake a timer must be set to.
+    /// Returns the time by which a timer must be set early for the thread to be awake in time.
     pub(crate) fn lead(&self) -> u64 {
         self.late + self.deviation
     }
 
-    /// The same where whoever sleeps is waited for, so that the rare long sleeps count as well.
+    /// Returns the lead of a sleep that must not end late: rare long sleeps count as well.
     pub(crate) fn careful_lead(&self) -> u64 {
         self.lead().max(self.mean + self.spread)
     }
 
-    /// Is it worth sleeping if one must be awake after `ahead`?
+    /// Returns whether a sleep is worth it if the thread must be awake after `ahead`.
     pub(crate) fn worth(&self, ahead: u64) -> bool {
         ahead > self.least()
     }
 
-    /// The longest time for which it is not worth it.
+    /// Returns the longest time for which a sleep is not worth it.
     pub fn least(&self) -> u64 {
         self.lead().max(self.cpu + self.cpu / 4 + GAIN)
     }
@@ -136,7 +137,7 @@ mod tests {
         assert!((18_000..=20_000).contains(&t.late()), "{}", t.late());
         t.woke_late(u64::MAX);
         assert!(t.late() < 22_000, "{}", t.late());
-        // One in ten sleeps for a millisecond too long.
+        // One sleep in ten is a millisecond too long.
         for n in 0..1000 {
             t.woke_late(if n % 10 == 0 { 1_000_000 } else { 20_000 });
         }

@@ -1,55 +1,55 @@
-//! Is a device busy without a gap? Then what is submitted a little later is done no later: as long
-//! as its queue does not run empty, completions may be coalesced, many to a sleep. Where requests
-//! are worked on side by side instead, each moment that one lies unseen is lost.
+//! Estimator of whether a device is busy without a gap. On such a device, a request submitted a
+//! little later is done no later: as long as its queue does not run empty, completions may be
+//! coalesced, many to a sleep. On a device that works on requests in parallel, each moment that a
+//! completion stays unseen is lost.
 //!
-//! What is submitted at one moment tells. Side by side, it comes back together, in any order. One
-//! after the other, it comes back in order, one service time apart; and if that time is the time
-//! between any two completions, then the device had no other. So one batch now and then is watched
-//! on its way back, by polling, and a line is laid through its times over its places:
+//! Requests submitted at one moment show the difference. In parallel, they complete together, in
+//! any order. In series, they complete in order, one service time apart; if that time is the mean
+//! time between any two completions, the device had no gap. So now and then one batch is watched by
+//! polling as it completes, and a line is fitted to its times by position:
 //!
 //! ```text
 //! done ▲          · ·                     slope: the service time
 //!      │      · ·      busy = slope / mean time between completions:
 //!      │  · ·          no rule could gain more than 1 - busy
-//!      └──────────▶ place in the batch
+//!      └──────────▶ position in the batch
 //! ```
 //!
-//! Noise has no order, so it lays no line. Whoever claims that a device is busy must show it again:
-//! a sleep coalesces a sixteenth of the queue at first, and every step further, up to
-//! [`COALESCE_SHARE`], wants a batch that was watched since the last. One that shows no line, or
-//! gaps, takes a step back, or all of them.
+//! Noise has no order, so it yields no line. A device must show again and again that it is busy: a
+//! sleep coalesces a sixteenth of the queue at first, and every step further, up to
+//! [`COALESCE_SHARE`], needs a batch that was watched since the last. A batch without a line, or
+//! with gaps, takes a step back, or all of them.
 
 use super::flight::InFlight;
 
-/// A sleep may coalesce one part in so many of a kind's requests in flight, at most; none of them
-/// lies unseen for longer than such a part of what one takes.
+/// Part of a kind's requests in flight that a sleep may coalesce, at most; none stays unseen for
+/// longer than this part of a request's time.
 pub const COALESCE_SHARE: u64 = 4;
-/// The steps towards it, as such shares.
+/// Parts that a sleep may coalesce, step by step.
 const STEPS: [u64; 3] = [16, 8, COALESCE_SHARE];
-/// Fewest requests of a batch that are worth watching.
+/// Smallest batch that is worth watching.
 const BATCH_MIN: u32 = 4;
-/// One of so many needs no second to be believed.
+/// Smallest batch that needs no second one to confirm it.
 const BATCH_SURE: u32 = 24;
-/// A device that works for so much of the time has no gaps that would count; from the second on it
-/// has.
+/// Utilisations: from the first on, a device has no gaps that matter; below the second, it has.
 const BUSY: [f64; 2] = [0.92, 0.88];
-/// What has a line through it: the least correlation of times and places, the second of fewer than
-/// so many.
+/// Least correlation of times and positions that counts as a line; the second for batches of fewer
+/// than [`BATCH_FEW`].
 const STRAIGHT: [f64; 2] = [0.9, 0.95];
 const BATCH_FEW: u32 = 8;
-/// One batch counts as so much at most, and one part in so many, once so many were seen.
+/// Limit of one batch's utilisation, and number of batches over which the mean is taken.
 const BUSY_MOST: f64 = 2.0;
 const WEIGHT: u8 = 8;
-/// Batches in a row that were missed when they came are a sign, too.
+/// Batches in a row without a result after which all steps are taken back.
 const MISSES: u8 = 4;
-/// The part of sleeps whose batch is watched at the last step: the processor time that this
-/// takes is as long as a sleep.
+/// Sleeps between two watched batches while the step does not change: watching takes as much
+/// processor time as a sleep lasts.
 const WATCH_EVERY: u32 = 32;
-/// A device that was not known to be busy is tried by one sleep in so many times what a request
-/// takes; the pause doubles as long as it is in vain, up to the second.
+/// Pause between two trials of a device not known to be busy, in request times; it doubles from the
+/// first bound to the second as long as trials are in vain.
 const TRY_EVERY: core::ops::RangeInclusive<u64> = 64..=1024;
 
-/// Least squares, one point after the other.
+/// Least-squares fit of points added one by one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     n: u32,
@@ -70,7 +70,7 @@ impl Line {
         self.yy += y * y;
     }
 
-    /// Slope, and correlation.
+    /// Returns slope and correlation.
     fn fit(&self) -> Option<(f64, f64)> {
         let n = f64::from(self.n);
         let (dx, dy) = (self.xx - self.x * self.x / n, self.yy - self.y * self.y / n);
@@ -79,56 +79,56 @@ impl Line {
     }
 }
 
-/// A batch on its way back.
+/// A watched batch until it has completed.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     batch: u32,
-    /// When the first and the last of it were submitted.
+    /// Times at which its first and last request were submitted.
     issued: [u64; 2],
     size: u32,
     seen: u32,
-    /// When the first was seen.
+    /// Time at which its first completion was seen.
     first: u64,
     /// Requests in flight that were submitted before it.
     ahead: u32,
     line: Line,
 }
 
-/// Estimates how much of the time a device works, from a class of requests. Times in ns.
+/// Estimator of a device's utilisation, from a class of requests. Times in ns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Utilisation {
     flying: u32,
-    /// The batch that was submitted last, and its size so far.
+    /// Batch that was submitted last, and its size so far.
     batch: u32,
     size: u32,
     begun: u64,
-    /// Requests of that batch that are back.
+    /// Requests of that batch that are done.
     back: u32,
     watch: Option<Watch>,
-    /// Completions since a moment.
+    /// Begin of the counting of completions, and their number.
     since: u64,
     count: u32,
-    /// The last one.
+    /// Time of the last completion.
     last: u64,
-    /// Mean time between two of them.
+    /// Mean time between two completions.
     interval: u64,
-    /// How many of [`STEPS`] are taken.
+    /// Number of [`STEPS`] taken.
     step: u8,
-    /// The part of the time in which the device works, by how many batches.
+    /// Utilisation of the device, and the number of batches that showed it.
     busy: f64,
     shown: u8,
     missed: u8,
-    /// Sleeps since the last one whose batch was watched.
+    /// Sleeps since the last one with a watched batch.
     idle_sleeps: u32,
-    /// The last sleep to try the device by, and the pause before the next one.
+    /// Time of the last trial sleep, and the pause before the next one.
     tried: u64,
     pause: u64,
-    /// A trial's batch is on its way.
+    /// Set while a trial's batch is in flight.
     trying: bool,
 }
 
 impl Utilisation {
-    /// A request is submitted, in a batch of that number; its place in it.
+    /// Registers a request submitted in a batch; returns its position in the batch.
     pub(super) fn issued(&mut self, batch: u32, now: u64) -> u32 {
         if self.flying == 0 {
             (self.since, self.count, self.watch) = (0, 0, None);
@@ -153,7 +153,7 @@ impl Utilisation {
         place
     }
 
-    /// One is done, or gone; `close`: it was caught by polling.
+    /// Registers a request that is done, or gone; `close`: polling found it done.
     pub(super) fn done(&mut self, request: &InFlight, now: u64, close: bool) {
         self.absent(now);
         self.flying = self.flying.saturating_sub(1);
@@ -175,7 +175,7 @@ impl Utilisation {
             let after = now.saturating_sub(watch.issued[0]);
             watch.line.add(f64::from(request.place), after as f64);
         }
-        // Whoever is still to come may never do.
+        // The rest of the batch may never complete.
         let most = watch.seen >= watch.size - watch.size / 8;
         if most && (watch.batch != self.batch || watch.seen >= watch.size) {
             let watch = *watch;
@@ -183,8 +183,8 @@ impl Utilisation {
         }
     }
 
-    /// Nothing was seen for longer than all in flight could take: the thread was kept from polling,
-    /// which tells nothing of the device.
+    /// Discards a gap longer than all requests in flight could take: the thread was kept from
+    /// polling, which says nothing about the device.
     fn absent(&mut self, now: u64) {
         let gap = now.saturating_sub(core::mem::replace(&mut self.last, now));
         let all = u64::from(self.flying).saturating_mul(self.interval);
@@ -198,16 +198,17 @@ impl Utilisation {
         (self.since, self.count) = (now, 0);
     }
 
-    /// The batch has come back.
+    /// Judges a batch that has completed.
     fn judge(&mut self, watch: &Watch, now: u64) {
         (self.watch, self.trying) = (None, false);
-        // What was found after a sleep tells nothing; nor what was submitted as slowly as it came.
+        // Requests found after a sleep show nothing, nor do those submitted as slowly as they
+        // completed.
         let span = watch.issued[1].saturating_sub(watch.issued[0]);
         let came = now.saturating_sub(watch.first);
         let many = watch.line.n >= BATCH_MIN && watch.line.n >= watch.size / 2;
         let straight = STRAIGHT[usize::from(watch.line.n < BATCH_FEW)];
         let fit = watch.line.fit().filter(|&(_, r)| r >= straight);
-        // At some step a single crooked line can be the fault of the thread that polls.
+        // At a step above 0, a single batch without a line can be the fault of the polling thread.
         let told = many && span <= came / 3 && (fit.is_some() || self.step == 0);
         if !told {
             self.missed += 1;
@@ -231,10 +232,10 @@ impl Utilisation {
         match () {
             () if up && self.shown > 1 => self.step = (before + 1).min(STEPS.len() as u8),
             () if down => {}
-            // What it was at another step, or by chance.
+            // The device was busy at another step, or by chance.
             () => (self.step, self.shown) = (before.saturating_sub(1), 0),
         }
-        // What has changed is watched at once; what was shown once is tried again at once.
+        // A changed step is watched at once; a first sign of a busy device is tried again at once.
         self.idle_sleeps = if self.step == before { 0 } else { WATCH_EVERY };
         if self.step > 0 {
             self.pause = 0;
@@ -243,14 +244,14 @@ impl Utilisation {
         }
     }
 
-    /// Must the thread poll, as a watched batch is next?
+    /// Returns whether the thread must poll, because a watched batch is next.
     pub(super) fn watches(&self, oldest: &InFlight) -> bool {
         let next = |w: &Watch| w.batch == oldest.batch || w.seen > 0;
         (self.step > 0 || self.trying) && self.watch.as_ref().is_some_and(next)
     }
 
-    /// For how long completions may be coalesced at `now`, if one takes `mean`, and a sleep that is
-    /// no longer than `least` is none; 0: not at all.
+    /// Returns the time for which completions may be coalesced at `now`, if a request takes `mean`
+    /// and sleeps up to `least` are not worth it; 0: not at all.
     pub(super) fn coalesces(&self, now: u64, mean: u64, least: u64) -> u64 {
         let interval = self.interval(now);
         let all = u64::from(self.flying).saturating_mul(interval).min(mean);
@@ -268,7 +269,7 @@ impl Utilisation {
         }
     }
 
-    /// Is it time to try the device?
+    /// Returns whether it is time to try the device.
     fn tries(&self, now: u64, mean: u64) -> bool {
         let pause = mean.saturating_mul(self.pause.max(*TRY_EVERY.start()));
         let due = now.saturating_sub(self.tried) >= pause && self.watch.is_none();
@@ -283,12 +284,12 @@ impl Utilisation {
         (now.saturating_sub(self.since) / u64::from(self.count.max(1))).max(1)
     }
 
-    /// How many come in `time`.
+    /// Returns the number of completions expected in `time`.
     pub(super) fn come_in(&self, now: u64, time: u64) -> u64 {
         time / self.interval(now)
     }
 
-    /// A sleep to coalesce them is taken.
+    /// Registers a sleep that coalesces completions.
     pub(super) fn coalescing(&mut self, now: u64, mean: u64) {
         self.idle_sleeps = self.idle_sleeps.saturating_add(1);
         if self.step == 0 && self.tries(now, mean) {

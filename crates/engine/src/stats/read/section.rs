@@ -1,4 +1,4 @@
-//! The sections of a page, as its header tells of them: only such as our own writer makes.
+//! The sections of a page, as its header gives them: only those that our own writer makes.
 
 use core::mem::{offset_of, size_of};
 
@@ -6,28 +6,29 @@ use super::super::{Header, Hist, MeterStats, PoolStats, RingStats, Section};
 use super::Unreadable;
 use softring_host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 
-/// Bytes that a page has at most, however large a later version makes its slots; ours has a fifth
-/// of them.
+/// Bytes that a page has at most, however large a later version makes its slots; our page has a
+/// fifth of them.
 pub(super) const SIZE_MAX: u64 = 32 << 20;
 
-/// Where slots are.
+/// Place of the slots of a section.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slots {
     pub(super) at: u64,
     pub(super) size: u64,
-    /// Words of each that are read: those that are known here.
+    /// Words of each slot that are read: those that are known here.
     pub(super) words: usize,
     pub(super) used: u64,
 }
 
-/// What the writer's sections of one kind are like.
+/// Properties of the writer's sections of one kind.
 pub(super) struct Kind {
-    /// Where the header tells of it.
+    /// Offset of the section in the header.
     header: usize,
-    /// Bytes of a slot, without fields that were added to the layout later, and with them.
+    /// Bytes of a slot: `least` without fields that were added to the layout later, `known` with
+    /// them.
     least: usize,
     known: usize,
-    /// Slots that there may be.
+    /// Greatest number of slots.
     most: usize,
 }
 
@@ -57,7 +58,8 @@ impl Kind {
         most: STATS_METERS,
     };
 
-    /// The section, from the words of the header. One that the header does not reach has no slots.
+    /// Returns the section, from the words of the header. A section that the header does not reach
+    /// has no slots.
     pub(super) fn slots(&self, header: &[u64]) -> Result<Slots, Unreadable> {
         let word = |offset: usize| header[(self.header + offset) / 8];
         let [at, size, used] =

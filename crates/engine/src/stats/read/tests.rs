@@ -4,7 +4,7 @@ use super::*;
 use core::cell::Cell;
 use softring_host::limits::{STATS_HISTS, STATS_METERS, STATS_POOLS, STATS_RINGS};
 
-/// For [`page`]: a page whose bytes one has.
+/// Returns a reader of a page's bytes for [`page`].
 fn bytes(page: &[u8]) -> impl Fn(u64, usize) -> Option<Vec<u8>> {
     |at, n| {
         let at = usize::try_from(at).ok()?;
@@ -23,7 +23,7 @@ const HISTS: usize = POOLS + size_of::<PoolStats>();
 
 const METERS: usize = HISTS + size_of::<Hist>();
 
-/// Sums, one ring with a pool and a histogram, one free meter, and one that is taken.
+/// Makes a page of sums, one ring with a pool and a histogram, a free meter and a taken one.
 fn sample() -> Vec<u64> {
     let mut words = vec![0; (METERS + 2 * size_of::<MeterStats>()) / 8];
     (words[0], words[1], words[2], words[3]) = (MAGIC, VERSION, 7, HEADER as u64);
@@ -139,8 +139,8 @@ fn a_histogram_is_one_ring_s() {
     assert_eq!(p.rings[0].latencies.len(), 1);
 }
 
-/// As many slots as there may be, all taken, all naming a pool and histograms: not more is read
-/// than a page of ours has, but for pools that rings have in common.
+/// Reads as many slots as there may be, all taken, all naming a pool and histograms: no more is
+/// read than a page of ours has, except pools that rings share.
 #[test]
 fn reading_ends() {
     let all = Cell::new(0);
@@ -155,7 +155,7 @@ fn reading_ends() {
     assert!(all.get() < 7 << 20, "{}", all.get());
 }
 
-/// A header with so many rings of such a size, and with as much else as there may be.
+/// Makes a header with so many rings of this size, and all other slots that there may be.
 fn filled(size: usize, rings: usize) -> Vec<u64> {
     let mut words = sample()[..HEADER / 8].to_vec();
     for (at, size, used) in [

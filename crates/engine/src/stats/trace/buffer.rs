@@ -26,12 +26,12 @@ unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
 
-/// Nobody shall trace this process.
+/// Forbids traces of this process.
 pub fn disable() {
     PROCESS.trace.disabled.store(true, Relaxed);
 }
 
-/// Makes the memory, before the first ring is.
+/// Makes the memory, before the first ring.
 pub(crate) fn prepare() {
     if PROCESS.trace.buffer.load(Relaxed).is_null() && !PROCESS.trace.disabled.load(Relaxed) {
         make();
@@ -54,14 +54,14 @@ fn make() {
             // it, which has its own descriptors.
             Ok(unsafe { BorrowedFd::borrow_raw(fd) })
         }
-        // It is not tried again and again.
+        // A failure is not retried.
         Err(e) => {
             disable();
             Err(e)
         }
     };
-    // The tracer may keep us waiting: no other thread, and no child that one forks meanwhile, is to
-    // find the lock held.
+    // The tracer may keep us waiting: no other thread, and no child forked meanwhile, may find the
+    // lock held.
     drop(slot);
     Watcher::Trace.send_and_wait(fd);
 }
@@ -75,7 +75,7 @@ fn install(buffer: Buffer) {
     PROCESS.trace.buffer.store(buffer.0.as_ptr(), Release);
 }
 
-/// This process's memory, if it is to be written to.
+/// Returns this process's memory, if it is to be written to.
 #[inline]
 pub(super) fn wanted() -> Option<Buffer> {
     let at = NonNull::new(PROCESS.trace.buffer.load(Acquire)).or_else(made_later)?;
@@ -83,7 +83,7 @@ pub(super) fn wanted() -> Option<Buffer> {
     (buffer.header().until.load(Acquire) != 0).then_some(buffer)
 }
 
-/// The memory of a forked child, which makes it when it first uses a ring.
+/// Returns the memory of a forked child, which makes it when it first uses a ring.
 #[cold]
 fn made_later() -> Option<NonNull<u8>> {
     if PROCESS.trace.later.load(Relaxed) {
@@ -93,14 +93,14 @@ fn made_later() -> Option<NonNull<u8>> {
 }
 
 impl Buffer {
-    /// Makes and maps one.
+    /// Makes and maps a memory.
     ///
     /// # Errors
-    /// As memfd_create(2), ftruncate(2), fcntl(2), mmap(2).
+    /// Those of memfd_create(2), ftruncate(2), fcntl(2), mmap(2).
     pub(super) fn make(pid: u32) -> Result<(OwnedFd, Buffer)> {
         let fd = softring_host::substitute::memfd(NAME, true)?;
         crate::memory::file::grow(&fd, SIZE as u64)?;
-        // Whoever may write to it must not be able to take it from under us.
+        // A process that may write to it must not be able to take it from under us.
         fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
         let buffer = Buffer::at(&fd)?;
         let header = buffer.header();
@@ -108,15 +108,15 @@ impl Buffer {
         header.pid.store(u64::from(pid), Relaxed);
         header.chunks.store(TRACE_CHUNKS as u64, Relaxed);
         header.events.store(TRACE_EVENTS as u64, Relaxed);
-        // Last: what has no magic is not finished.
+        // The magic comes last: without it the memory is not finished.
         header.magic.store(MAGIC, Release);
         Ok((fd, buffer))
     }
 
-    /// Maps one that somebody else has made.
+    /// Maps a memory that somebody else has made.
     ///
     /// # Errors
-    /// `EINVAL` if it is none of this layout, or could be taken away; as mmap(2).
+    /// `EINVAL` if it has another layout, or could be taken away; those of mmap(2).
     pub(super) fn map(fd: impl AsFd) -> Result<Buffer> {
         let sealed = fcntl_get_seals(&fd).is_ok_and(|s| s.contains(SealFlags::SHRINK));
         if !sealed || fstat(&fd)?.st_size != SIZE as i64 {
@@ -169,19 +169,20 @@ impl Buffer {
         Chunk { buffer: self, at }
     }
 
-    /// Gives the memory of all events back: they are lost, and what is written later takes new
-    /// memory. The chunks' heads stay, which writers that have not checked yet go by.
+    /// Gives the memory of all events back: they are lost, and later events take new memory. The
+    /// chunks' heads stay: writers that have not checked yet go by them.
     pub(super) fn give_back(self) {
         const MADV_REMOVE: u32 = 9;
         let at = self.0.as_ptr().expose_provenance() + DATA;
-        // On a page's boundary. All accesses to it are atomic loads and stores, which find zeros.
+        // The range begins at a page's boundary. All accesses are atomic loads and stores, which
+        // find zeros.
         // SAFETY: our own mapping, in which zeros are as good as what was there.
         let _ = unsafe { softring_host::calls::memory::advise(at, SIZE - DATA, MADV_REMOVE) };
     }
 
     /// Takes a free chunk.
     pub(super) fn claim(self, ring: u64, flags: u32) -> Option<u32> {
-        /// Chunks checked: with so many taken in a row, hardly one is free.
+        /// Number of chunks to check: with so many taken in a row, hardly one is free.
         const CHECKS: u32 = 64;
         for _ in 0..CHECKS {
             let chunk = self.header().cursor.fetch_add(1, Relaxed) as u32;
@@ -198,7 +199,7 @@ impl Buffer {
         None
     }
 
-    /// Becomes the one reader; answers who has it.
+    /// Becomes the one reader; returns the reader before, as an error if it is not `old`.
     pub(super) fn take_reader(self, me: u64, old: u64) -> core::result::Result<u64, u64> {
         self.header().reader.compare_exchange(old, me, SeqCst, SeqCst)
     }

@@ -1,13 +1,13 @@
-//! The clock of a trace's times, as a reader of one or more processes' memories has it.
+//! The clock of a trace's times, as a reader of one or more processes' memories uses it.
 
 use super::Ticks;
 use super::writer::ticks;
 
-/// The clock that the writers are to use, and how it goes together with CLOCK_MONOTONIC.
+/// Clock that the writers are to use, and its relation to CLOCK_MONOTONIC.
 #[derive(Debug)]
 pub struct Clock {
     pub(super) kind: Ticks,
-    /// Both clocks when it was made, and at the last read: ticks, ns.
+    /// Both clocks at the start, and at the last read: ticks, ns.
     anchors: [(u64, u64); 2],
     /// Ticks for which writers are told to go on.
     lease: u64,
@@ -15,7 +15,7 @@ pub struct Clock {
 
 fn anchor(kind: Ticks) -> (u64, u64) {
     let counter = kind == Ticks::Counter;
-    // The shortest of a few: nothing came between the two.
+    // The shortest of a few attempts: nothing came between the two reads.
     let pair = |_| {
         let (a, ns, b) = (ticks(counter), ticks(false), ticks(counter));
         (b - a, (a + (b - a) / 2, ns))
@@ -24,33 +24,33 @@ fn anchor(kind: Ticks) -> (u64, u64) {
 }
 
 impl Clock {
-    /// `counter`: the kernel trusts the processor's time stamp counter.
+    /// Makes a clock. `counter`: the kernel trusts the processor's time stamp counter.
     pub fn new(counter: bool) -> Clock {
         let kind = if counter { Ticks::Counter } else { Ticks::Monotonic };
         let first = anchor(kind);
-        // How fast the counter goes, roughly.
+        // Measures roughly how fast the counter goes.
         softring_host::sys::pause(core::time::Duration::from_millis(2));
         let now = anchor(kind);
         let lease = 2_000_000_000 * (now.0 - first.0) / (now.1 - first.1).max(1);
         Clock { kind, anchors: [first, now], lease }
     }
 
-    /// Reads both clocks: the later, the better it knows how they go together.
+    /// Reads both clocks: the later the read, the better their relation is known.
     pub fn read(&mut self) {
         self.anchors[1] = anchor(self.kind);
     }
 
-    /// When they were read last, in ticks.
+    /// Returns the time of the last read, in ticks.
     pub fn read_at(&self) -> u64 {
         self.anchors[1].0
     }
 
-    /// Until when writers may write if their reader never reads the clocks again.
+    /// Returns until when writers may write if their reader never reads the clocks again.
     pub(super) fn lease_ends(&self) -> u64 {
         self.anchors[1].0 + self.lease
     }
 
-    /// A time in ns of CLOCK_MONOTONIC, as far as is known now.
+    /// Returns a time in ns of CLOCK_MONOTONIC, as far as is known now.
     pub fn ns(&self, ticks: u64) -> u64 {
         let [(t0, n0), (t1, n1)] = self.anchors.map(|(t, n)| (i128::from(t), i128::from(n)));
         let ns = n0 + (i128::from(ticks) - t0) * (n1 - n0) / (t1 - t0).max(1);

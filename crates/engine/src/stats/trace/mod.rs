@@ -1,29 +1,29 @@
 //! The trace: every step of every request, written into shared memory while somebody reads it
 //! (`softring trace`).
 //!
-//! Where it is. A process makes a memfd called [`NAME`] with its first ring, found through
-//! `/proc/PID/fd` as the statistics page is, of which no more than the first page is ever touched
-//! unless somebody traces. Where its environment names a tracer (`Watcher::Trace`) the
-//! process sends it the memfd, and waits until that has turned the trace on, so that nothing is
-//! lost of what it does first; nor when it ends, as the tracer has the memory as well.
+//! **Place.** A process makes a memfd called [`NAME`] with its first ring, found through
+//! `/proc/PID/fd` like the statistics page. No more than its first page is ever touched unless
+//! somebody traces. If its environment names a tracer (`Watcher::Trace`), the process sends it the
+//! memfd and waits until the tracer has turned the trace on, so that none of its first events is
+//! lost. Its last events are not lost either, as the tracer has the memory as well.
 //!
-//! Who turns it on. The reader, by writing until when it wants events into [`Header::until`], again
-//! and again: a reader that dies leaves nothing on. It is the one word that anybody else may
-//! write; who may open the memfd may as well read all of the process's memory.
+//! **Switch.** The reader turns the trace on by writing into [`Header::until`], again and again,
+//! until when it wants events: a reader that dies leaves nothing on. Who may open the memfd for
+//! that may as well read all of the process's memory.
 //!
-//! What it costs. Off: a read of that word in each `enter`, and a read of a byte of the ring's own
-//! in each step. On: one or two clock reads and 32 bytes per step, 32 or 64 more for its SQE. If
+//! **Cost.** Off: a read of that word in each `enter`, and a read of a byte of the ring's own in
+//! each step. On: one or two clock reads and 32 bytes per step, 32 or 64 more for its SQE. If
 //! descriptors are to be named, an fstat(2) per request as well. The clock is the processor's time
-//! stamp counter where the kernel itself trusts it, half as dear as CLOCK_MONOTONIC; the reader
-//! finds out how the two go together.
+//! stamp counter if the kernel itself trusts it, half as dear as CLOCK_MONOTONIC; the reader finds
+//! out the relation of the two.
 //!
 //! # Layout and protocol
 //! A [`Header`], a [`Head`] per chunk, and the chunks: each [`TRACE_EVENTS`] slots of four words.
-//! An event takes one, and more where it has more to tell: those follow in the same chunk, and are
-//! told of together.
-//! A ring writes into one chunk at a time, under its own lock, so that there is never more than one
-//! writer; it takes an atomic read-modify-write once per chunk. The reader takes what is there of
-//! all chunks, also of those half full, and frees those that their writers are through with:
+//! An event takes one slot, and more if it has more words: those slots follow in the same chunk,
+//! and are published together. A ring writes into one chunk at a time, under its own lock, so that
+//! there is never more than one writer; it makes one atomic read-modify-write per chunk. The reader
+//! takes new events of all chunks, also of those half full, and frees those that their writers are
+//! through with:
 //!
 //! ```text
 //! writer                                  reader
@@ -34,13 +34,13 @@
 //!
 //! Without the release of `1 + n` the reader would see half an event; without that of FREE a new
 //! writer's words could come before the reader's reads of the old ones. [`protocol`] has the steps,
-//! and `verify::trace` has loom try every order of them. Nothing is ever overwritten: where no
-//! chunk is free the event is refused and counted ([`Header::dropped`]). Events of different rings
-//! come in no order; their times tell.
+//! and `verify::trace` has loom try every order of them. Nothing is ever overwritten: if no chunk
+//! is free, the event is refused and counted ([`Header::dropped`]). Events of different rings come
+//! in no order; only their times give it.
 //!
-//! The reader trusts no word: the memory is the program's, too. The writer reads nothing back but
-//! `until`, and `state` where it takes a chunk: what others write there can at worst garble the
-//! trace.
+//! The reader trusts no word: the memory is the program's, too. Of the words that others may write,
+//! the writer reads only those of the header, and `state` when it takes a chunk: wrong values can
+//! at worst garble the trace.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -60,69 +60,67 @@ pub use clock::Clock;
 pub(crate) use writer::Writer;
 pub(crate) use writer::{Span, now, ns_until};
 
-/// What the memfd is called.
+/// Name of the memfd.
 pub const NAME: &str = "softring-trace";
-/// The first word.
+/// Value of the first word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"srtrace\0");
-/// The layout, and the meaning of the events.
+/// Version of the layout, and of the meaning of the events.
 pub(crate) const VERSION: u64 = 2;
 
 /// A request's step, or a stretch of a thread's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
-    /// An SQE was taken: `data` is its user_data, `value` its fd. More words: the rest of the SQE
+    /// SQE taken: `data` is its user_data, `value` its fd. More words: the rest of the SQE
     /// ([`Event::sqe`]).
     #[default]
     Submit = 1,
-    /// An SQE taken, tried and done in one: `data` is its user_data, `req` how many ticks it took.
-    /// More words: the rest of the SQE.
+    /// SQE taken, tried and done in one: `data` is its user_data, `req` its duration in ticks. More
+    /// words: the rest of the SQE.
     Inline,
     /// First attempt, or the decision where to wait instead.
     Issue,
-    /// The request waits for readiness.
+    /// Wait of the request for readiness.
     Armed,
-    /// Tried again, as its file is ready.
+    /// Repeated attempt, as the file is ready.
     Reissue,
-    /// The request waits for a worker, or is with one.
+    /// Wait of the request for a worker, or its run there.
     Punt,
-    /// The request is with the kernel's aio.
+    /// Start of the request in the kernel's aio.
     Aio,
-    /// The request is with a modelled disk, which has it done in `value` ns.
+    /// Start of the request on a modelled disk, which has it done in `value` ns.
     Model,
-    /// A wait with its own owner: a timeout, a poll, a futex, a child.
+    /// Wait with its own owner: a timeout, a poll, a futex, a child.
     Queued,
-    /// The request waits behind a barrier.
+    /// Wait of the request behind a barrier.
     Drained,
-    /// A CQE of a request that goes on: `value` is its result, `flags` and more words are as with
+    /// CQE of a request that goes on: `value` is its result, `flags` and more words are as with
     /// `Done`.
     More,
-    /// The request has ended; `value` is its result, `flags` has the low flags of its CQE, or
-    /// [`NO_CQE`]. More words: the flags if some are higher, and what a CQE of 32 bytes has
-    /// besides.
+    /// End of the request: `value` is its result, `flags` has the low flags of its CQE, or
+    /// [`NO_CQE`]. More words: the flags if some are higher, and the rest of a CQE of 32 bytes.
     Done,
-    /// A thread was in `enter` from `data` on; `value` SQEs were asked for.
+    /// Time of a thread in `enter` from `data` on; `value` SQEs were asked for.
     Enter,
-    /// The thread slept there.
+    /// Sleep of the thread there.
     Sleep,
-    /// The thread slept there, between two polls for completions, for `value` ns unless `req` of
+    /// Sleep of the thread there, between two polls for completions, for `value` ns unless `req` of
     /// them came before.
     IdleSleep,
-    /// A worker ran a request.
+    /// Run of a request by a worker.
     Work,
-    /// A pass of an SQ thread that had work.
+    /// Pass of an SQ thread that had work.
     Pass,
-    /// The reactor drove a ring.
+    /// Time in which the reactor drove a ring.
     Drive,
-    /// Bytes that an SQE points to, with the number of its request; `value` tells which
-    /// ([`TEXT_FIRST`] and the others), `data` how many bytes there are, which follow as more
-    /// words.
+    /// Bytes that an SQE points to, with the number of its request. `value` gives their kind
+    /// ([`TEXT_FIRST`] and the others), `data` their number; the bytes follow as more words.
     Text,
-    /// What the descriptor `value`, or with [`FIXED`] in `flags` the slot, means from now on: a
+    /// Name of the descriptor `value`, or with [`FIXED`] in `flags` of the slot, from now on: a
     /// path of `data` bytes follows, as proc(5) has it. Only if names were asked for.
     Name,
-    /// The same of a socket: `req` is [`LOCAL`] or [`PEER`], and a `sockaddr` follows. `opcode` is
-    /// the socket's type.
+    /// Name of a socket: `req` is [`LOCAL`] or [`PEER`], and a `sockaddr` follows. `opcode` is the
+    /// socket's type.
     Address,
 }
 
@@ -151,26 +149,26 @@ impl Step {
         Step::Address,
     ];
 
-    /// Is it a stretch of a thread's time, which begins at `data`?
+    /// Returns whether the step is a stretch of a thread's time, which begins at `data`.
     pub const fn is_span(self) -> bool {
         self as u8 >= Step::Enter as u8 && self as u8 <= Step::Drive as u8
     }
 }
 
-/// A bit in `flags` of an ended request: no CQE tells of it.
+/// Bit in `flags` of an ended request: there is no CQE for it.
 pub const NO_CQE: u8 = 1 << 7;
-/// A bit in `flags` of a name: of a slot of the table of registered files.
+/// Bit in `flags` of a name: that of a slot of the table of registered files.
 pub const FIXED: u8 = 1;
-/// A mark in `value` of a text: the path, or name, that `addr` points to.
+/// Mark in `value` of a text: the path, or name, that `addr` points to.
 pub(crate) const TEXT_FIRST: i32 = 0;
-/// The second path.
+/// Mark of the second path.
 pub const TEXT_SECOND: i32 = 1;
-/// A structure: a socket's address, `openat2`'s `open_how`, a timeout's time in ns.
+/// Mark of a structure: a socket's address, `openat2`'s `open_how`, a timeout's time in ns.
 pub const TEXT_STRUCTURE: i32 = 2;
-/// A mark in `req` of an address: that of this end, or of the other.
+/// Mark in `req` of an address: that of this end, or of the other.
 pub const LOCAL: u32 = 0;
 pub(crate) const PEER: u32 = 1;
-/// A bit in the header: descriptors are to be named.
+/// Bit in the header: descriptors are to be named.
 pub(crate) const WANT_NAMES: u64 = 1;
 
 /// One event.
@@ -178,11 +176,11 @@ pub(crate) const WANT_NAMES: u64 = 1;
 pub struct Event {
     /// Time in ticks of the clock that the header names.
     pub time: u64,
-    /// Data by step: a user_data, or when a stretch began.
+    /// Data by step: a user_data, or the start of a stretch.
     pub data: u64,
-    /// The number of the request of its ring, from 1 on; 0: none.
+    /// Number of the request in its ring, from 1 on; 0: none.
     pub req: u32,
-    /// The thread that wrote it.
+    /// Thread that wrote the event.
     pub tid: u32,
     pub step: Step,
     pub opcode: u8,
@@ -191,13 +189,13 @@ pub struct Event {
     pub value: i32,
 }
 
-/// Slots that belong to one event, at most: it and its words.
+/// Most slots that belong to one event: its own, and those of its words.
 const MOST_SLOTS: usize = 32;
-/// Bytes of a text that are kept.
+/// Most bytes of a text that are kept.
 pub(crate) const MOST_TEXT: usize = (MOST_SLOTS - 1) * 32;
 
 impl Event {
-    /// `slots` more slots belong to it.
+    /// Returns the words of the event, to which `slots` more slots belong.
     const fn words(&self, slots: u8) -> [u64; 4] {
         let low = self.step as u64
             | (self.opcode as u64) << 8
@@ -207,7 +205,7 @@ impl Event {
         [self.time, self.data, ids, low | (self.value.cast_unsigned() as u64) << 32]
     }
 
-    /// None if there is no such step.
+    /// Returns the event of these words; none if there is no such step.
     fn from_words([time, data, ids, last]: [u64; 4]) -> Option<Event> {
         let step = *Step::ALL.get((last as u8).checked_sub(1)? as usize)?;
         let (req, tid) = (ids as u32, (ids >> 32) as u32);
@@ -216,12 +214,12 @@ impl Event {
         Some(Event { time, data, req, tid, step, opcode, flags, value })
     }
 
-    /// How many slots after this one belong to it.
+    /// Returns how many slots after this one belong to the event.
     const fn slots([.., last]: [u64; 4]) -> u32 {
         last.to_le_bytes()[3] as u32
     }
 
-    /// The SQE, of a request's first event with its words; none if those are not all there.
+    /// Returns the SQE of a request's first event with its words; none if those are incomplete.
     pub fn sqe(&self, more: &[u64]) -> Option<io_uring_sqe> {
         let [head, off, addr, ops, rest @ ..] = more else { return None };
         let [b, a3, pad, ..] = *rest else {
@@ -230,14 +228,14 @@ impl Event {
         Some(unpack([*head, *off, *addr, *ops, self.data, b, a3, pad]))
     }
 
-    /// All flags of the CQE, of an event that tells of one with its words.
+    /// Returns all flags of the CQE, of an event for one with its words.
     pub fn cqe_flags(&self, more: &[u64]) -> u32 {
         more.first().map_or(u32::from(self.flags & !NO_CQE), |&word| word as u32)
     }
 }
 
-/// The words of an SQE in memory but for its user_data, which the event has; the last four only if
-/// one of them says something.
+/// Packs the words of an SQE without its user_data, which the event has. The last four count only
+/// if one of them is not 0.
 pub(crate) fn pack(sqe: &io_uring_sqe) -> ([u64; 8], usize) {
     let head = u64::from(sqe.opcode)
         | u64::from(sqe.flags) << 8
@@ -270,7 +268,7 @@ const fn unpack([head, off, addr, ops, user_data, extra, addr3, pad2]: [u64; 8])
     }
 }
 
-/// The clock that the times are of.
+/// Clock of the times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Ticks {
@@ -280,45 +278,45 @@ pub(crate) enum Ticks {
     Monotonic = 1,
 }
 
-/// The start of the memory.
+/// Start of the memory.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Header {
     pub magic: AtomicU64,
     pub version: AtomicU64,
-    /// The process that made it, as that knows itself. A copy that a fork has left behind names the
+    /// Process that made the memory, by its own pid. A copy that a fork has left behind names the
     /// parent.
     pub pid: AtomicU64,
     pub(crate) chunks: AtomicU64,
     /// Events per chunk.
     pub(crate) events: AtomicU64,
-    /// Events are wanted until then, in ticks; 0: none are.
+    /// Time until which events are wanted, in ticks; 0: none are.
     pub(crate) until: AtomicU64,
-    /// [`Ticks`]
+    /// Clock of the times ([`Ticks`]).
     pub(crate) clock: AtomicU64,
-    /// The process that reads.
+    /// Process that reads.
     pub(crate) reader: AtomicU64,
     /// Events for which no chunk was free.
     pub(crate) dropped: AtomicU64,
-    /// Where the search for a free chunk begins.
+    /// Chunk at which the search for a free one begins.
     pub(crate) cursor: AtomicU64,
-    /// What is wanted besides: [`WANT_NAMES`].
+    /// Further wishes: [`WANT_NAMES`].
     pub(crate) wants: AtomicU64,
 }
 
-/// A chunk's own account.
+/// Account of a chunk.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Head {
-    /// As [`protocol::State`] has it.
+    /// State of the chunk ([`protocol::State`]).
     pub(crate) state: AtomicU32,
-    /// The process whose events they are.
+    /// Process that the events are of.
     pub(crate) pid: AtomicU32,
-    /// The number of the ring of that process.
+    /// Number of the ring in that process.
     pub(crate) ring: AtomicU64,
-    /// The ring's setup flags.
+    /// Setup flags of the ring.
     pub(crate) flags: AtomicU64,
-    /// The process's name.
+    /// Name of the process.
     pub(crate) comm: [AtomicU64; 2],
 }
 

@@ -1,5 +1,5 @@
-//! What descriptors mean, told in the trace where that is asked for: once for each number, and
-//! again when it has come to mean another file.
+//! Names of descriptors, written into the trace on request: once for each number, and again when
+//! the number has come to mean another file.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -10,18 +10,18 @@ use super::{Event, FIXED, LOCAL, PEER, Step};
 use softring_host::calls::sockets::{ADDRESS, address};
 use softring_host::sys;
 
-/// What has been told of a number.
+/// Name that was last written for a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
-    /// One more than the number; 0: nothing.
+    /// Number plus one; 0: nothing.
     number: u64,
     fixed: bool,
     file: (u64, u64),
-    /// A socket's other end, which comes later than the socket.
+    /// Hash of a socket's other end, which comes later than the socket.
     peer: u64,
 }
 
-/// What was told last: a number shares its slot with others.
+/// Names written last: a number shares its slot with others.
 #[derive(Debug)]
 pub(super) struct Names([Told; SLOTS]);
 
@@ -33,7 +33,7 @@ impl Default for Names {
     }
 }
 
-/// FNV-1a: whether an address has changed.
+/// Hashes an address by FNV-1a, to see whether it has changed.
 fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -47,13 +47,13 @@ fn socket_type(fd: i32) -> u8 {
 }
 
 impl Writer {
-    /// Are descriptors to be named?
+    /// Returns whether descriptors are to be named.
     pub(crate) fn names_wanted(&self) -> bool {
         self.wants_names
     }
 
-    /// Tells what `number` means, a descriptor or a slot, if it is not what was told last; `fd` is
-    /// a descriptor of the same file.
+    /// Writes what `number`, a descriptor or a slot, means, if that has changed; `fd` is a
+    /// descriptor of the same file.
     #[cold]
     pub(crate) fn name_file(&mut self, time: u64, number: i32, fd: i32, fixed: bool) {
         let stat = sys::borrow(fd).and_then(|fd| softring_host::substitute::fstat(fd).ok());

@@ -1,21 +1,21 @@
-//! The steps on a chunk's words, on whatever words there are: those of a trace's memory, or loom's
+//! The steps on a chunk's words. The words are those of a trace's memory, or loom's
 //! (`verify::trace`). Only one ring writes a chunk, only one reader reads it.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// 0: free; else one more than the slots written, with [`CLOSED`] if no more will come.
+/// State word: 0 if free; else one more than the slots written, with [`CLOSED`] if no more come.
 pub(crate) trait State {
     fn load(&self, order: Ordering) -> u32;
     fn store(&self, value: u32, order: Ordering);
-    /// A guess, which spares an exchange in vain: may the word be `value`?
+    /// Guesses whether the word may be `value`, which spares an exchange in vain.
     fn may_be(&self, value: u32) -> bool;
-    /// Whether the word was `old`, and is `new`.
+    /// Replaces `old` by `new`; returns whether the word was `old`.
     fn exchange(&self, old: u32, new: u32, success: Ordering) -> bool;
 }
 
-/// A fourth of a slot.
+/// Word of a slot, a fourth of it.
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
@@ -55,17 +55,17 @@ impl Word for AtomicU64 {
     }
 }
 
-/// The chunk's writer has left the chunk before it was full.
+/// Bit in the state: the writer has left the chunk before it was full.
 pub(super) const CLOSED: u32 = 1 << 31;
 
-/// What has the words, and the steps on them.
+/// The words of a chunk, and the steps on them.
 pub(crate) trait Chunk {
     type State: State;
     type Word: Word;
 
     fn state(&self) -> &Self::State;
     fn slot(&self, at: u32) -> &[Self::Word; 4];
-    /// How many there are.
+    /// Returns the number of slots.
     fn slots(&self) -> u32;
 
     /// Takes the chunk for a ring; false if it is not free.
@@ -74,8 +74,8 @@ pub(crate) trait Chunk {
         self.state().may_be(0) && self.state().exchange(0, 1, Acquire)
     }
 
-    /// Writes an event and its words behind `used` slots; answers how many are used then. Only by
-    /// whoever has the chunk, where there is room.
+    /// Writes an event and its words behind `used` slots; returns how many are used then. Called
+    /// only by the chunk's writer, and only if there is room.
     #[inline(always)]
     fn put(&self, used: u32, event: [u64; 4], more: &[u64]) -> u32 {
         for (to, word) in self.slot(used).iter().zip(event) {
@@ -90,18 +90,18 @@ pub(crate) trait Chunk {
         used
     }
 
-    /// No more will come.
+    /// Closes the chunk: no more events come.
     fn close(&self, used: u32) {
         self.state().store((used + 1) | CLOSED, Release);
     }
 
-    /// The words of a slot that the reader was told of.
+    /// Returns the words of a slot that the reader knows of.
     fn get(&self, at: u32) -> [u64; 4] {
         self.slot(at).each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Has `read` read what came behind the first `seen` slots, and frees a chunk that its writer
-    /// is through with; answers how many came.
+    /// Calls `read` with the slots behind the first `seen`, and frees a chunk that its writer is
+    /// through with; returns how many came.
     fn take(&self, seen: &mut u32, read: impl FnOnce(Range<u32>)) -> u32 {
         let state = self.state().load(Acquire);
         if state == 0 {
@@ -117,7 +117,7 @@ pub(crate) trait Chunk {
         n - from
     }
 
-    /// Reads nothing of what is there.
+    /// Skips everything that is there.
     fn discard(&self, seen: &mut u32) {
         let state = self.state().load(Acquire);
         *seen = self.told(state);
@@ -128,7 +128,7 @@ pub(crate) trait Chunk {
         (state & !CLOSED).saturating_sub(1).min(self.slots())
     }
 
-    /// The reader is through with what `state` tells of.
+    /// Frees the chunk if its writer is through with it.
     fn end(&self, state: u32, seen: &mut u32) {
         if self.told(state) == self.slots() || state & CLOSED != 0 {
             *seen = 0;

@@ -1,4 +1,4 @@
-//! A trace, read while it is written: for whoever has its memfd.
+//! Reading of a trace while it is written, by whoever has its memfd.
 #![allow(unsafe_code)]
 
 use alloc::string::String;
@@ -17,41 +17,41 @@ use softring_host::calls::process;
 use softring_host::limits::TRACE_CHUNKS;
 use softring_uapi::errno::{Errno, Result};
 
-/// The ring whose events they are.
+/// Ring that the events are of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     pub pid: u32,
     pub ring: u64,
-    /// The ring's setup flags.
+    /// Setup flags of the ring.
     pub flags: u32,
-    /// The process's name.
+    /// Name of the process.
     pub comm: String,
 }
 
-/// A process's trace that can be read, by one reader at a time.
+/// Trace of a process that can be read, by one reader at a time.
 #[derive(Debug)]
 pub struct Reader {
     fd: OwnedFd,
     buffer: Buffer,
-    /// Events read of each chunk.
+    /// Slots read of each chunk.
     seen: Vec<u32>,
-    /// The process as its reader knows it, which may have another pid namespace.
+    /// Process as its reader knows it, which may have another pid namespace.
     pid: Option<u32>,
     on: bool,
-    /// The words of the event at hand.
+    /// Words of the event at hand.
     more: Vec<u64>,
-    /// The reader that turned the trace on is this one.
+    /// True if this reader has turned the trace on.
     started: bool,
-    /// Refused before it began.
+    /// Events refused before the trace began.
     dropped: u64,
 }
 
 impl Reader {
-    /// The trace that a descriptor leads to. `pid`: what the reader knows the process by, if it
-    /// can see it.
+    /// Opens the trace behind a descriptor. `pid`: the process's number for the reader, if the
+    /// reader can see the process.
     ///
     /// # Errors
-    /// `EINVAL` if it is none, or of another version.
+    /// `EINVAL` if it is no trace, or one of another version.
     pub fn open(fd: OwnedFd, pid: Option<u32>) -> Result<Reader> {
         let buffer = Buffer::map(&fd)?;
         Ok(Reader {
@@ -66,20 +66,20 @@ impl Reader {
         })
     }
 
-    /// The process that made it, as that knows itself.
+    /// Returns the process that made the trace, by its own pid.
     pub fn inner_pid(&self) -> u32 {
         self.buffer.header().pid.load(Relaxed) as u32
     }
 
-    /// The memory's descriptor.
+    /// Returns the memory's descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Turns it on; `names`: descriptors are to be named.
+    /// Turns the trace on; `names`: descriptors are to be named.
     ///
     /// # Errors
-    /// `EBUSY` if another process reads it.
+    /// `EBUSY` if another process reads the trace.
     pub fn start(&mut self, clock: &Clock, names: bool) -> Result<()> {
         let me = u64::from(process::getpid());
         let header = self.buffer.header();
@@ -101,21 +101,21 @@ impl Reader {
         Ok(())
     }
 
-    /// Lets go of what an earlier reader has left.
+    /// Skips what an earlier reader has left.
     fn discard(&mut self) {
         for chunk in 0..TRACE_CHUNKS as u32 {
             self.buffer.chunk(chunk).discard(&mut self.seen[chunk as usize]);
         }
     }
 
-    /// Hands on what has been written since the last call, each event with the words that belong to
-    /// it, and has the writers go on; answers how many slots were read. Whoever calls it often
-    /// enough calls [`Clock::read`] before.
+    /// Calls `f` for each event since the last call, with the words that belong to it, and has the
+    /// writers go on; returns how many slots were read. A caller that comes often enough calls
+    /// [`Clock::read`] before.
     ///
-    /// Chunks are read in no order of time. But what is not read by this call is younger than
-    /// the call's beginning, or is all that its ring has written since.
+    /// Chunks are read in no order of time. But an event that this call does not read is younger
+    /// than the call's beginning, or its ring has written only unread events since.
     pub fn poll(&mut self, clock: &Clock, mut f: impl FnMut(&Source, Event, &[u64])) -> usize {
-        // Also where it had run out, as we were stopped.
+        // This also helps if the time had run out, as we were stopped.
         if self.on {
             self.buffer.header().until.store(clock.lease_ends(), Relaxed);
         }
@@ -148,13 +148,13 @@ impl Reader {
         taken as usize
     }
 
-    /// Turns it off. What is written in that moment a last [`Self::poll`] finds.
+    /// Turns the trace off. A last [`Self::poll`] finds the events of that moment.
     pub fn stop(&mut self) {
         self.on = false;
         self.buffer.header().until.store(0, Release);
     }
 
-    /// Events refused since it began.
+    /// Returns the number of events refused since the trace began.
     pub fn dropped(&self) -> u64 {
         self.buffer.header().dropped.load(Relaxed).wrapping_sub(self.dropped)
     }

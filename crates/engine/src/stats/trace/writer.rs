@@ -1,4 +1,4 @@
-//! A ring's writer. All that it does is done under the ring's lock.
+//! A ring's writer. It does everything under the ring's lock.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,35 +10,35 @@ use super::{Event, MOST_TEXT, Step, Ticks, WANT_NAMES};
 use softring_host::limits::TRACE_EVENTS;
 use softring_host::time::Clock;
 
-/// The start of a stretch of time, if events are wanted.
+/// Start of a stretch of time, if events are wanted.
 pub(crate) type Span = Option<u64>;
 
-/// A ring's part in the trace.
+/// State of a ring's writer.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// Events are wanted.
+    /// True if events are wanted.
     pub(crate) on: bool,
     buffer: Option<Buffer>,
-    /// The chunk at hand.
+    /// Chunk that is written.
     chunk: Option<u32>,
-    /// Events in it.
+    /// Slots used in it.
     used: u32,
-    /// Events to refuse before a chunk is searched for again.
+    /// Events to refuse before the writer searches for a chunk again.
     refuse: u32,
     counter: bool,
-    /// Descriptors are to be named.
+    /// True if descriptors are to be named.
     pub(super) wants_names: bool,
     pub(super) names: Names,
-    /// As last read from the header.
+    /// Value of `until`, as last read from the header.
     until: u64,
-    /// When the last event was, or the check before it.
+    /// Time of the last event, or of the check before it.
     last: u64,
     next: u32,
     ring: u64,
     flags: u32,
 }
 
-/// The processor's time stamp counter, or CLOCK_MONOTONIC in ns.
+/// Reads the processor's time stamp counter, or CLOCK_MONOTONIC in ns.
 #[inline]
 pub(super) fn ticks(counter: bool) -> u64 {
     if counter {
@@ -53,13 +53,13 @@ fn uses_counter(buffer: Buffer) -> bool {
     buffer.header().clock.load(Relaxed) == Ticks::Counter as u64
 }
 
-/// Now, if events are wanted: for who does not hold the ring's lock.
+/// Returns the time if events are wanted, for a thread that does not hold the ring's lock.
 #[inline]
 pub(crate) fn now() -> Span {
     buffer::wanted().map(|b| ticks(uses_counter(b)))
 }
 
-/// A sleep, while it lasts.
+/// State of a sleep while it lasts.
 #[derive(Debug, Default)]
 pub(crate) struct IdleSleeping {
     began: Span,
@@ -67,18 +67,18 @@ pub(crate) struct IdleSleeping {
     many: u32,
 }
 
-/// From now until a moment of CLOCK_MONOTONIC, in ns, as an event's value.
+/// Returns the time from now until a moment of CLOCK_MONOTONIC, in ns, as an event's value.
 pub(crate) fn ns_until(moment: u64) -> i32 {
     i32::try_from(moment.saturating_sub(Clock::Monotonic.now())).unwrap_or(i32::MAX)
 }
 
 impl Writer {
-    /// Names the ring whose events they are.
+    /// Names the ring that the events are of.
     pub(crate) fn name(&mut self, ring: u64, flags: u32) {
         (self.ring, self.flags) = (ring, flags);
     }
 
-    /// Checks whether events are wanted; once per call of the program's.
+    /// Checks whether events are wanted; called once per call of the program's.
     #[inline]
     pub(crate) fn check_wanted(&mut self) {
         let wanted = buffer::wanted();
@@ -109,12 +109,12 @@ impl Writer {
         }
     }
 
-    /// In a forked child: the chunk is the parent's.
+    /// Drops the chunk in a forked child: it is the parent's.
     pub(crate) fn fork_child(&mut self) {
         (self.chunk, self.buffer, self.on) = (None, None, false);
     }
 
-    /// A number for a request; 0 if events are not wanted.
+    /// Returns a number for a request; 0 if events are not wanted.
     #[inline]
     pub(crate) fn number(&mut self) -> u32 {
         if !self.on {
@@ -124,12 +124,12 @@ impl Writer {
         self.next
     }
 
-    /// When the last event was.
+    /// Returns the time of the last event.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
-    /// The time now. Ends the trace if its reader has gone.
+    /// Returns the time now. Ends the trace if its reader has gone.
     #[inline]
     pub(crate) fn stamp(&mut self) -> u64 {
         let now = ticks(self.counter);
@@ -146,7 +146,7 @@ impl Writer {
         let word = &buffer.header().until;
         self.until = word.load(Relaxed);
         if now > self.until {
-            // Once: by whoever is the first to see that the reader has gone.
+            // Only the first to see that the reader has gone does this.
             if word.compare_exchange(self.until, 0, Relaxed, Relaxed).is_ok() {
                 buffer.give_back();
             }
@@ -154,13 +154,13 @@ impl Writer {
         }
     }
 
-    /// A stretch of time begins, at the last read of the clock.
+    /// Begins a stretch of time, at the last read of the clock.
     #[inline]
     pub(crate) fn begin(&self) -> Span {
         self.on.then_some(self.last)
     }
 
-    /// The same, now.
+    /// Begins a stretch of time now.
     #[inline]
     pub(crate) fn begin_now(&mut self) -> Span {
         self.on.then(|| self.stamp())
@@ -174,7 +174,7 @@ impl Writer {
         }
     }
 
-    /// A sleep begins, which is to end at `until`, in ns of CLOCK_MONOTONIC, or with the `many`-th
+    /// Begins a sleep that is to end at `until`, in ns of CLOCK_MONOTONIC, or with the `many`-th
     /// completion.
     #[inline]
     pub(crate) fn begin_idle_sleep(&mut self, until: u64, many: u32) -> IdleSleeping {
@@ -197,7 +197,7 @@ impl Writer {
         self.put(&mut Event { time, data, req, tid, step, opcode, flags: 0, value }, &[]);
     }
 
-    /// Writes an event, of this thread, with words that belong to it.
+    /// Writes an event of this thread, with words that belong to it.
     pub(crate) fn put(&mut self, event: &mut Event, more: &[u64]) {
         event.tid = softring_host::sys::gettid().cast_unsigned();
         let Some(buffer) = self.buffer else { return };
@@ -213,7 +213,7 @@ impl Writer {
         self.used = buffer.chunk(chunk).put(self.used, words, more);
     }
 
-    /// Writes an event with bytes that belong to it, as many of them as are kept.
+    /// Writes an event with bytes that belong to it, cut to the bytes that are kept.
     pub(crate) fn put_bytes(&mut self, event: &mut Event, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(MOST_TEXT)];
         event.data = bytes.len() as u64;
@@ -228,7 +228,7 @@ impl Writer {
 
     #[cold]
     fn claim(&mut self, buffer: Buffer) -> Option<u32> {
-        // A chunk that is full tells so itself.
+        // A full chunk needs no mark.
         if self.used as usize == TRACE_EVENTS {
             self.chunk = None;
         }
