@@ -1,4 +1,4 @@
-//! What a reference to a registered file costs: taken for a request and given back at its end, by a
+//! Cost of a reference to a registered file, taken for a request and given back at its end: by a
 //! plain count, an atomic one, and one under a lock; alone, and for a batch of 32 as a ring takes
 //! them.
 
@@ -10,7 +10,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 
 const BATCH: usize = 32;
 
-/// A count under a lock of its own, as a table without a lock around it would need.
+/// Count under a lock of its own, as a table without a lock around it would need.
 struct Locked {
     count: Mutex<usize>,
 }
@@ -37,7 +37,7 @@ fn one(c: &mut Criterion) {
     group.finish();
 }
 
-/// Gets for a whole batch, then its puts, on nodes of as many slots.
+/// Measures the gets of a whole batch, then its puts, on nodes of as many slots.
 fn batch(c: &mut Criterion) {
     let mut group = c.benchmark_group("batch of 32");
     let plain: Vec<_> = (0..BATCH as u64).map(Rc::new).collect();

@@ -1,9 +1,9 @@
 //! The engine used directly from Rust: a ring in this process, with no library preloaded, and a
 //! file read through it. `cargo run -p softring-engine --example read_file -- FILE`
 //!
-//! `syscall::{setup, enter, register}` are the three system calls, answering a value or `-errno`;
-//! the rest is what any io_uring program does: map the ring, fill an SQE, publish the tail, enter,
-//! read the CQE, give its slot back.
+//! `syscall::{setup, enter, register}` are the three system calls, which return a value or
+//! `-errno`. The rest is the work of any io_uring program: map the ring, fill an SQE, publish the
+//! tail, enter, read the CQE, give its slot back.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -24,7 +24,7 @@ fn checked(answer: isize) -> io::Result<i32> {
     if value < 0 { Err(io::Error::from_raw_os_error(-value)) } else { Ok(value) }
 }
 
-/// A ring and its two mappings.
+/// Ring and its two mappings.
 struct Ring {
     fd: i32,
     params: io_uring_params,
@@ -77,7 +77,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // The engine sees no system calls of ours, so it is told of this one.
+        // The engine does not see the system calls of this program, so it is told of this one.
         drop(fds::before_close(self.fd));
         // SAFETY: descriptor and mappings are ours, and nobody uses them any more.
         unsafe {

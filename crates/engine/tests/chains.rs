@@ -12,10 +12,10 @@ use softring_uapi::*;
 
 const ECANCELED: i32 = -125;
 const EINVAL: i32 = -22;
-/// `user_data` of what the test itself submits.
+/// `user_data` of the test's own requests.
 const OURS: u64 = 1 << 32;
 
-/// One request of a chain.
+/// Request of a chain.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     what: What,
@@ -26,9 +26,9 @@ struct Member {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
-    /// A NOP that answers this.
+    /// A NOP with this result.
     Nop(i32),
-    /// Refused by prep.
+    /// A request that prep refuses.
     Bad,
     /// A poll that is never ready.
     Poll,
@@ -53,7 +53,7 @@ fn member(skips: bool, polls: bool) -> impl Strategy<Value = Member> {
     })
 }
 
-/// Chains that skip CQEs, or chains with barriers: the kernel refuses the two together.
+/// Makes chains that skip CQEs, or chains with barriers: the kernel refuses the two together.
 fn chains(polls: bool) -> impl Strategy<Value = Vec<Chain>> {
     any::<bool>().prop_flat_map(move |skips| {
         let chain = prop::collection::vec(member(skips, polls), 1..5);
@@ -61,7 +61,7 @@ fn chains(polls: bool) -> impl Strategy<Value = Vec<Chain>> {
     })
 }
 
-/// What each request answers; `None`: no CQE. Every poll ends by being cancelled.
+/// Returns the result of each request; `None`: no CQE. Every poll ends by being cancelled.
 fn model(chain: &Chain) -> Vec<Option<i32>> {
     let last = chain.len() - 1;
     // A chain with a refused member fails as a whole.
@@ -109,7 +109,7 @@ fn submit(ring: &Client, chains: &[Chain], pipe: i32) -> u32 {
     n
 }
 
-/// Submits all, cancels polls until everything has ended, and answers the CQEs in their order.
+/// Submits all, cancels polls until everything has ended, and returns the CQEs in their order.
 fn run(chains: &[Chain]) -> Vec<(u64, i32)> {
     let ring = Client::new(64, IORING_SETUP_SUBMIT_ALL);
     let (r, _w) = rustix::pipe::pipe().unwrap();
@@ -119,7 +119,7 @@ fn run(chains: &[Chain]) -> Vec<(u64, i32)> {
     let polls = chains.iter().flatten().filter(|m| m.what == What::Poll).count();
     for round in 0..=polls as u64 {
         if round > 0 {
-            // By call, for an SQE would queue up behind a barrier.
+            // A call cancels, for an SQE would queue up behind a barrier.
             let any = IORING_ASYNC_CANCEL_ANY;
             let reg = io_uring_sync_cancel_reg { flags: any, ..Default::default() };
             let at = (&raw const reg).expose_provenance();
@@ -164,7 +164,7 @@ proptest! {
         let got = run(&chains);
         let doomed = |c: u64| chains[c as usize].iter().any(|m| m.what == What::Bad);
         let barrier = |c: u64| chains[c as usize].iter().any(|m| m.drain);
-        // A chain that fails before it is queued is no part of the order.
+        // A chain that fails before it is queued is not part of the order.
         let order: Vec<u64> = got.iter().map(|g| g.0 / 100).filter(|&c| !doomed(c)).collect();
         for (at, &c) in order.iter().enumerate().filter(|&(_, &c)| barrier(c)) {
             prop_assert!(order[..at].iter().all(|&before| before <= c), "{:?}", order);

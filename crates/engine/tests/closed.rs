@@ -1,5 +1,5 @@
-//! Rings whose descriptors are closed without a word to the engine, as a program's own system calls
-//! do. One test, since it checks all of this process's rings.
+//! Rings whose descriptors are closed without a report to the engine, as by a program's own system
+//! calls. One test, since it checks all of this process's rings.
 #![allow(unsafe_code)]
 
 mod client;
@@ -39,13 +39,13 @@ fn reactors() -> usize {
 
 #[test]
 fn a_close_behind_our_back_is_noticed() {
-    // By the calls that have the time to check.
+    // Calls that have the time to check notice it.
     let fd = close_unreported(Client::new(4, 0));
     assert_eq!(syscall::enter(fd, 0, 0, 0, 0, 0), EBADF);
     let fd = close_unreported(Client::new(4, 0));
     assert_eq!(syscall::register(fd, IORING_UNREGISTER_FILES, 0, 0), EBADF);
 
-    // In time by an enter that submits.
+    // An enter that submits notices it in time.
     let c = Client::new(4, 0);
     for _ in 0..100 {
         c.push(sqe(IORING_OP_NOP, 1));
@@ -56,7 +56,7 @@ fn a_close_behind_our_back_is_noticed() {
     let answers = || (0..100).any(|_| syscall::enter(fd, 1, 0, 0, 0, 0) == EBADF);
     assert!(answers());
 
-    // By the number's next ring, which is not taken for the old one.
+    // The next ring of the number notices it, and is not taken for the old one.
     let fd = close_unreported(Client::new(4, 0));
     let next = Client::new(4, 0);
     assert_eq!(next.fd, fd);
@@ -66,7 +66,7 @@ fn a_close_behind_our_back_is_noticed() {
     drop(next);
     assert!(fds::surely_no_ring());
 
-    // By nobody's call: what the ring holds is let go of, and our thread ends with the last ring.
+    // Without any call, the ring's resources are released, and our thread ends with the last ring.
     let (r, w) = rustix::pipe::pipe().unwrap();
     let c = Client::new(4, 0);
     let files = [w.as_raw_fd()];
@@ -81,7 +81,7 @@ fn a_close_behind_our_back_is_noticed() {
     assert!(hung_up[0].revents().contains(PollFlags::HUP));
     soon("the reactor ends", || reactors() == 0);
 
-    // And starts again where it is needed.
+    // The reactor starts again when it is needed.
     let c = Client::new(4, 0);
     let (r, w) = rustix::pipe::pipe().unwrap();
     let mut buf = [0u8; 4];

@@ -14,7 +14,7 @@ use softring_uapi::*;
 
 const HYBRID: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
 
-/// Reads `rounds` times `n` blocks at once, and checks each.
+/// Reads `n` blocks at once, `rounds` times, and checks each.
 fn reads(c: &Client, f: &std::fs::File, rounds: u32, n: u8) {
     let mut blocks = vec![Block([0xff; BLOCK]); usize::from(n)];
     for round in 0..rounds {

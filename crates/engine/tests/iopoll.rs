@@ -1,4 +1,4 @@
-//! Polled I/O on whatever disk the build directory is on: no poll queue is asked for.
+//! Polled I/O on the disk of the build directory; it needs no poll queue.
 
 mod client;
 mod direct;
@@ -120,7 +120,7 @@ fn with_an_sq_thread_nobody_enters() {
     assert_eq!(seen.len(), 8);
 }
 
-/// An eventfd counts what is found, as on any ring.
+/// An eventfd counts completions, as on any ring.
 #[test]
 fn an_eventfd_is_told() {
     use rustix::event::{EventfdFlags, eventfd};
@@ -146,8 +146,8 @@ fn an_eventfd_is_told() {
     assert!((1..=4).contains(&told), "{told}");
 }
 
-/// More reads than kernel aio takes at a time: the others are submitted when there is room again,
-/// and each is read once.
+/// Reads that kernel aio does not take at a time are submitted when there is room again, and each
+/// is read once.
 #[test]
 fn what_finds_no_room_is_submitted_later() {
     const READS: usize = 4096;
@@ -189,8 +189,8 @@ fn closed_with_reads_in_flight() {
     }
 }
 
-/// Files are taken out of the table with reads in flight: that returns at once, the reads go on,
-/// and the tag comes behind the last of them.
+/// Files are taken out of the table with reads in flight: the call returns at once, the reads go
+/// on, and the tag comes behind the last of them.
 #[test]
 fn a_registered_file_lives_until_its_last_read() {
     use softring_engine::syscall::register;

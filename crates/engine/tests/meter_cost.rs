@@ -1,4 +1,4 @@
-//! What an SQ thread's work meter costs, and the statistics page with it: one ring has both, one
+//! Cost of an SQ thread's work meter, and of the statistics page with it: one ring has both, one
 //! has neither, and they take turns of a few milliseconds. The client keeps the submission queue
 //! full, so that the rate is that of the SQ thread. Measures, so it runs by hand:
 //!
@@ -14,12 +14,12 @@ use cost::{BATCH, Next, at_once, compare, turn};
 use softring_engine::syscall;
 use softring_uapi::*;
 
-/// The thread sleeps a millisecond after its last request.
+/// Makes a ring whose thread sleeps a millisecond after its last request.
 fn ring() -> Client {
     let flags = IORING_SETUP_SQPOLL;
     let p = io_uring_params { flags, sq_entries: 64, sq_thread_idle: 1, ..Default::default() };
     let c = Client::with(p);
-    // It lives, and has a meter if it ever will.
+    // The thread lives, and has a meter if it ever will.
     c.push(sqe(IORING_OP_NOP, 0));
     assert_eq!(c.watch(1).len(), 1);
     c
@@ -36,7 +36,7 @@ fn rouse(c: &Client) {
     }
 }
 
-/// Submits a batch more, without waiting for those before them; answers how many have been done.
+/// Submits a further batch, without waiting for earlier ones; returns how many have been done.
 fn push(c: &Client, next: &mut Next) -> u32 {
     let mut done = 0;
     for n in 0..BATCH {

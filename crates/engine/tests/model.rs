@@ -1,4 +1,4 @@
-//! Modelled disks: when completions come, and that data and results are those without a model.
+//! Modelled disks: the times of completions, and data and results equal to those without a model.
 #![allow(unsafe_code)]
 
 mod client;
@@ -34,7 +34,7 @@ impl Block {
     }
 }
 
-/// A folder for each kind of device, and the models of this process.
+/// Returns the folder of a kind of device, and sets the models of this process.
 fn folder(device: &str) -> PathBuf {
     static ONCE: Once = Once::new();
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("models");
@@ -60,7 +60,7 @@ fn folder(device: &str) -> PathBuf {
     root.join(device)
 }
 
-/// A file of 16 blocks, each filled with its number; `direct` only if the file system can.
+/// Makes a file of 16 blocks, each filled with its number; `direct` only if the file system can.
 fn file(device: &str, direct: bool) -> File {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("blocks-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
@@ -81,7 +81,7 @@ fn read(f: &File, to: &mut Block, block: u64, ud: u64) -> io_uring_sqe {
     io_uring_sqe { fd, addr: to.addr(), len: BLOCK as u32, off, ..sqe(IORING_OP_READ, ud) }
 }
 
-/// Submits, waits for all, and answers `(user_data, res)` in the order of completion, and the time.
+/// Submits, waits for all, and returns `(user_data, res)` in the order of completion, and the time.
 fn run(c: &Client, sqes: &[io_uring_sqe]) -> (Vec<(u64, i32)>, Duration) {
     let start = Instant::now();
     sqes.iter().for_each(|s| c.push(*s));
@@ -119,7 +119,7 @@ fn reads_and_writes_take_their_time_and_move_real_data() {
         let (got, took) = run(&c, &[write]);
         assert_eq!(got, [(2, BLOCK as i32)]);
         assert!(took >= Duration::from_millis(2), "{took:?}");
-        // What others read past the cache is what was written.
+        // Other readers past the cache find the written data.
         let mut back = Block([0; BLOCK]);
         f.read_exact_at(&mut back.0, 5 * BLOCK as u64).unwrap();
         assert_eq!(back.0, b.0);
@@ -160,7 +160,7 @@ fn an_interrupt_is_late_only_without_poll_queues() {
     }
 }
 
-/// The same requests on a file with a model and on one without: the same results and data.
+/// The same requests on a file with a model and on one without have the same results and data.
 #[test]
 fn results_and_data_are_those_without_a_model() {
     for direct in [true, false] {
@@ -180,7 +180,7 @@ fn results_and_data_are_those_without_a_model() {
     }
 }
 
-/// A run of requests, right and wrong ones; what came of them.
+/// Runs right and wrong requests; returns their results and data.
 fn script(f: &File) -> (Vec<(u64, i32)>, Vec<Vec<u8>>) {
     let c = Client::new(32, 0);
     let mut b = vec![Block([0xee; BLOCK]); 8];
@@ -309,7 +309,7 @@ fn a_number_that_is_used_again_means_the_new_file() {
     let mut block = Block([0x77; BLOCK]);
     let write = io_uring_sqe { opcode: IORING_OP_WRITE, ..read(&a, &mut block, 0, 1) };
     run(&c, &[write]);
-    // Behind the engine's back.
+    // Not reported to the engine.
     become_file(&b, &a);
     let write = io_uring_sqe { opcode: IORING_OP_WRITE, ..read(&a, &mut block, 1, 1) };
     run(&c, &[write]);
@@ -320,7 +320,7 @@ fn a_number_that_is_used_again_means_the_new_file() {
     assert!(back.0.iter().all(|&x| x == 0x77), "the second to the second");
 }
 
-/// Makes the number of `old` mean the file of `new`, and tells nobody.
+/// Makes the number of `old` mean the file of `new`, without a report.
 fn become_file(new: &File, old: &File) {
     use std::os::fd::FromRawFd;
     // SAFETY: never dropped; the number stays open throughout.
@@ -389,7 +389,7 @@ fn a_hybrid_ring_sleeps_until_a_modelled_device_is_about_to_be_done() {
     assert!(idle_sleeps > 100, "{idle_sleeps}");
 }
 
-/// An SQ thread sleeps for what a HYBRID_IOPOLL ring has in flight, and nobody else does.
+/// An SQ thread sleeps for the requests of a HYBRID_IOPOLL ring, and of no other.
 #[test]
 fn an_sq_thread_sleeps_for_a_hybrid_ring() {
     let f = file("plain", true);

@@ -1,5 +1,5 @@
-//! Where no thread can be made (RLIMIT_NPROC) every request still completes. One test, since its
-//! process has no way back.
+//! Requests without threads: even if no thread can be made (RLIMIT_NPROC), every request completes.
+//! One test, since its process has no way back.
 
 mod client;
 
@@ -15,7 +15,7 @@ use softring_uapi::*;
 
 const ETIME: i32 = -62;
 
-/// Limits do not bind root, so this thread becomes somebody else. False if it may not.
+/// Makes this thread another user, since limits do not bind root. False if it may not.
 fn no_more_threads() -> bool {
     if getuid().is_root() {
         let (user, group) = (rustix::fs::Uid::from_raw(65534), rustix::fs::Gid::from_raw(65534));

@@ -1,4 +1,4 @@
-//! Sockets that stay in the poll set, where every close is reported before it happens
+//! Sockets that stay in the poll set, with every close reported before it happens
 //! (`io::persistent`).
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ fn pair() -> (TcpStream, TcpStream) {
     (a, listener.accept().unwrap().0)
 }
 
-/// A client with a buffer for each name.
+/// Client with a buffer for each name.
 struct Receiver {
     c: Client,
     bufs: [[u8; 64]; 8],
@@ -62,7 +62,7 @@ fn what_is_there_is_received_in_the_order_of_submission() {
     let (mut a1, b1) = pair();
     let (mut a2, b2) = pair();
     let (fd1, fd2) = (b1.as_raw_fd(), b2.as_raw_fd());
-    // Both wait once, so that both are known to be empty afterwards.
+    // Both requests wait once, so that both sockets are known to be empty afterwards.
     for _ in 0..3 {
         r.recv(fd1, 1);
         r.recv(fd2, 2);
@@ -75,7 +75,8 @@ fn what_is_there_is_received_in_the_order_of_submission() {
         r.submit(0, 1);
         r.takes(2, 3);
     }
-    // What came meanwhile, second socket first, is found by each in its turn, ahead of the NOP.
+    // Each request finds the data that came meanwhile in its turn, second socket first, before the
+    // NOP.
     write(&mut a2, b"second");
     write(&mut a1, b"first");
     r.recv(fd1, 1);
@@ -85,7 +86,7 @@ fn what_is_there_is_received_in_the_order_of_submission() {
     r.takes(1, 5);
     r.takes(2, 6);
     r.takes(3, 0);
-    // Also by one that was submitted behind the send that it answers.
+    // A request that was submitted behind the send finds its data, too.
     let text = *b"sent";
     let addr = text.as_ptr().expose_provenance() as u64;
     let send = sqe(IORING_OP_SEND, 4);
@@ -111,7 +112,7 @@ fn who_waits_last_is_tried_first_and_the_end_of_the_stream_is_for_all() {
     write(&mut a, b"yy");
     a.shutdown(Shutdown::Write).unwrap();
     r.submit(0, 2);
-    // Of those that go on waiting the last tried is the first the next time
+    // Of the requests that go on waiting, the last tried is the first the next time
     // (`reissue::one_socket`).
     assert_ne!(r.takes(1, 2) & IORING_CQE_F_SOCK_NONEMPTY, 0, "the end counts as something");
     r.takes(2, 0);
@@ -128,7 +129,7 @@ fn who_waits_outlives_the_number() {
     r.recv(number, 1);
     r.submit(1, 0);
     let closing = fds::before_close(number);
-    // A request that comes between the two gets no persistent registration, whatever it learns.
+    // A request between the two gets no persistent registration, whatever it learns.
     r.recv(number, 3);
     r.submit(1, 0);
     // SAFETY: the number is ours and closed once.
@@ -148,9 +149,9 @@ fn who_waits_outlives_the_number() {
     assert_eq!(&r.bufs[first.user_data as usize][..4], b"old!");
     write(&mut a, b"older");
     r.submit(0, 1);
-    // Which of the two came first is theirs.
+    // The two requests may come in either order.
     r.takes(4 - first.user_data, 5);
-    // With the last request goes the last reference.
+    // The last request holds the last reference.
     a.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
     assert_eq!(a.read(&mut [0; 8]).unwrap_or(0), 0);
 }
@@ -181,7 +182,7 @@ fn poll_first_and_cancel() {
     r.submit(1, 2);
     r.takes(2, 0);
     r.takes(1, -125);
-    // The event comes while nobody waits; who then waits for readiness finds it all the same.
+    // The event comes while no request waits; a later request that waits for readiness finds it.
     write(&mut a, b"data");
     r.c.push(sqe(IORING_OP_NOP, 3));
     r.submit(1, 1);
@@ -196,7 +197,7 @@ fn poll_first_and_cancel() {
 
 #[test]
 fn a_close_reaches_those_who_wait_in_a_closed_ring() {
-    // Its descriptor is closed here.
+    // The descriptor is closed here.
     let mut r = ManuallyDrop::new(Receiver::new());
     let (mut a, b) = pair();
     let (ring, number) = (r.c.fd, b.into_raw_fd());
@@ -205,7 +206,7 @@ fn a_close_reaches_those_who_wait_in_a_closed_ring() {
     let waiter = std::thread::spawn(move || {
         softring_engine::syscall::enter(ring, 0, 1, IORING_ENTER_GETEVENTS, 0, 0)
     });
-    // Until it waits: a ring that nobody waits in ends when it is closed.
+    // Lets the thread begin to wait: a ring in which no thread waits ends when it is closed.
     std::thread::sleep(std::time::Duration::from_millis(100));
     for fd in [ring, number] {
         let closing = fds::before_close(fd);

@@ -1,4 +1,4 @@
-//! One ring, a slow device and a quick one: who waits for the quick one does not sleep until the
+//! One ring with a slow device and a quick one: a wait for the quick one does not sleep until the
 //! slow one is done. A program of its own, because it forces a policy on all rings.
 #![allow(unsafe_code)]
 
@@ -20,10 +20,10 @@ use softring_host::fd;
 use softring_uapi::*;
 
 const SLOW: Duration = Duration::from_millis(300);
-/// Ten times what a read takes: machines are busy, and the slow read is far away yet.
+/// Ten times the time of a read: machines are busy, and the slow read is still far away.
 const SOON: Duration = Duration::from_millis(20);
 
-/// Two modelled devices, quick and slow.
+/// Makes two modelled devices, quick and slow.
 fn devices() -> [PathBuf; 2] {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("quick-and-slow");
     let folders = ["quick", "slow"].map(|name| root.join(name));
@@ -53,8 +53,8 @@ fn next(c: &Client) -> Cqe {
     }
 }
 
-/// Reads one by one from the quick device while the slow one has a read: how long the longest was
-/// away.
+/// Reads one by one from the quick device while the slow one has a read; returns the longest time
+/// of a read.
 fn longest(c: &Client, quick: &File, slow: &File) -> Duration {
     let (mut late, mut block) = (Block([0xff; BLOCK]), Block([0xff; BLOCK]));
     let begin = Instant::now();
@@ -67,7 +67,7 @@ fn longest(c: &Client, quick: &File, slow: &File) -> Duration {
         assert_eq!(c.enter(1, 1), 1);
         let cqe = next(c);
         if cqe.user_data == 77 {
-            // This machine stood still for so long that the slow one overtook.
+            // The machine stood still for so long that the slow device overtook.
             assert!(begin.elapsed() >= SLOW, "{:?}", begin.elapsed());
             assert_eq!((next(c).user_data, late.0[0]), (i, 7));
             return begin.elapsed();
@@ -88,7 +88,7 @@ fn what_is_quick_does_not_wait_for_what_is_slow() {
     let (Some(quick), Some(slow)) = (on(&quick), on(&slow)) else { return };
     let check = |flags: u32, how: &str| {
         let c = Client::new(8, flags);
-        // A machine that others keep busy is asked again.
+        // A machine that others keep busy gets another try.
         let mut took = Vec::new();
         while took.last().is_none_or(|t| *t >= SOON) {
             took.push(longest(&c, &quick, &slow));

@@ -18,7 +18,8 @@ const ROUNDS: u32 = 300;
 const CANCEL: u64 = 100;
 const ECANCELED: i32 = -125;
 
-/// The kinds that wait, by `user_data`: a receive, a poll, a read, a futex, a timeout.
+/// Makes requests of the kinds that wait, by `user_data`: a receive, a poll, a read, a futex, a
+/// timeout.
 fn waiting(s: &UnixStream, buf: &mut [u8], word: &AtomicU32, ts: &[i64; 2]) -> [io_uring_sqe; 5] {
     let at = |p: *const u8| p.expose_provenance() as u64;
     let (fd, to) = (s.as_raw_fd(), at(buf.as_ptr()));
@@ -64,7 +65,7 @@ fn each_request_ends_once() {
     eprintln!("completed {}, cancelled {}", won[0], won[1]);
 }
 
-/// Cancels 1 to `n`, and takes two CQEs for each.
+/// Cancels requests 1 to `n`, and takes two CQEs for each.
 fn cancels(client: &Client, n: u64) -> HashMap<u64, Vec<i32>> {
     for ud in 1..=n {
         client.push(io_uring_sqe { addr: ud, ..sqe(IORING_OP_ASYNC_CANCEL, CANCEL + ud) });
@@ -77,7 +78,7 @@ fn cancels(client: &Client, n: u64) -> HashMap<u64, Vec<i32>> {
             ends.entry(cqe.user_data).or_default().push(cqe.res);
         }
     }
-    // A second end of any would come now.
+    // A second end of any request would come now.
     client.enter(0, 0);
     while let Some(cqe) = client.pop() {
         ends.entry(cqe.user_data).or_default().push(cqe.res);

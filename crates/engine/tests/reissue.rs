@@ -1,5 +1,5 @@
-//! What became of attempts that would block, by the counters: who was ready at arm, who was tried
-//! how often, and that no file that can be polled reaches a worker below the cap.
+//! Outcomes of attempts that would block, by the counters: which were ready at arm, how often each
+//! was tried, and that no file that can be polled reaches a worker below the cap.
 #![allow(unsafe_code)]
 
 mod client;
@@ -25,13 +25,13 @@ fn transfer(opcode: u8, fd: i32, buf: &mut [u8], ud: u64) -> io_uring_sqe {
     io_uring_sqe { fd, addr, len: buf.len() as u32, ..sqe(opcode, ud) }
 }
 
-/// One test at a time: one of them lets the process have no descriptors.
+/// Lets one test run at a time: one of them lets the process have no descriptors.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The counters, in the order of the page; and requests with workers.
+/// Returns the counters, in the order of the page, and the number of requests with workers.
 fn counts(c: &Client) -> ([u64; 6], u32) {
     let ring = fds::ring(c.fd).unwrap();
     let ctx = ring.lock();
@@ -175,7 +175,7 @@ fn listeners_that_had_one_number_each_serve_all_their_waiters() {
 const GROUP: u16 = 3;
 const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 
-/// Memory that no request outlives.
+/// Keeps memory that no request outlives.
 fn leaked<T: Send + 'static>(value: T) -> u64 {
     static KEPT: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
     let mut value = Box::new(value);
@@ -189,12 +189,12 @@ fn io(opcode: u8, fd: &impl AsRawFd, len: u32) -> io_uring_sqe {
     io_uring_sqe { fd: fd.as_raw_fd(), addr, len, ..sqe(opcode, 1) }
 }
 
-/// The same by a vector of one part.
+/// Makes the same request by a vector of one part.
 fn vector(opcode: u8, fd: &impl AsRawFd, len: u64) -> io_uring_sqe {
     io_uring_sqe { addr: leaked([leaked([b'x'; 4096]), len]), len: 1, ..io(opcode, fd, 0) }
 }
 
-/// The same by a message: no name, one part, no control data.
+/// Makes the same request by a message: no name, one part, no control data.
 fn message(opcode: u8, fd: &impl AsRawFd, len: u64) -> io_uring_sqe {
     let parts = leaked([leaked([b'x'; 4096]), len]);
     io_uring_sqe { addr: leaked([0, 0, parts, 1, 0, 0, 0u64]), len: 1, ..io(opcode, fd, 0) }
@@ -205,7 +205,8 @@ fn picks(s: io_uring_sqe) -> io_uring_sqe {
     io_uring_sqe { addr: 0, len: 0, off, buf_index: GROUP, flags: IOSQE_BUFFER_SELECT, ..s }
 }
 
-/// A request that has to wait; what makes it ready, which leaves what is to stay open; its result.
+/// Request that has to wait; function that makes it ready, and returns what is to stay open;
+/// result.
 type Row = (&'static str, io_uring_sqe, Box<dyn FnOnce() -> Box<dyn std::any::Any>>, i32);
 
 fn row<T: 'static>(
@@ -217,7 +218,7 @@ fn row<T: 'static>(
     (what, request, Box::new(|| Box::new(ready())), res)
 }
 
-/// A terminal: its master's end, and itself.
+/// Opens a terminal: its master's end, and itself.
 fn terminal() -> (File, File) {
     const TIOCSPTLCK: rustix::ioctl::Opcode = 0x4004_5431;
     const TIOCGPTN: rustix::ioctl::Opcode = 0x8004_5430;
@@ -241,14 +242,14 @@ fn tcp() -> (TcpStream, TcpStream) {
     (one, listener.accept().unwrap().0)
 }
 
-/// Writes until nothing more fits; tells whether there was any.
+/// Writes until nothing more fits; returns whether anything was written.
 fn fill(to: &impl std::os::fd::AsFd) -> bool {
     rustix::io::ioctl_fionbio(to, true).unwrap();
     let written = std::iter::from_fn(|| rustix::io::write(to, &[0; 4096]).ok()).count();
     rustix::io::ioctl_fionbio(to, false).is_ok() && written > 0
 }
 
-/// Reads until nothing more is there; all that `fill` wrote was.
+/// Reads until nothing more is there: all that `fill` wrote.
 fn drain<T: std::os::fd::AsFd>(from: T) -> T {
     rustix::io::ioctl_fionbio(&from, true).unwrap();
     while rustix::io::read(&from, &mut [0; 4096]).is_ok() {}
@@ -334,10 +335,10 @@ fn full_sockets() -> Vec<Row> {
     full(|a| io(IORING_OP_SEND, a, 3));
     full(|a| vector(IORING_OP_WRITEV, a, 3));
     let (a, b) = tcp();
-    // What is on its way leaves room when it arrives; a full receiver is asked after 200 ms.
+    // Data on its way leaves room when it arrives; a full receiver is asked after 200 ms.
     let full = || (std::thread::sleep(std::time::Duration::from_millis(250)), !fill(&a)).1;
     while !full() {}
-    // The last of it may still be on its way.
+    // The last data may still be on its way.
     let drained = move || std::thread::spawn(move || (&b).read_to_end(&mut Vec::new()));
     let s = message(IORING_OP_SENDMSG, &a, 3);
     rows.push(row("TCP, full", s, move || (a, drained()), 3));
@@ -351,7 +352,7 @@ fn connections() -> Vec<Row> {
     let s = sqe(IORING_OP_ACCEPT, 1);
     let s = io_uring_sqe { fd: listener.as_raw_fd(), ..s };
     let accept = row("ACCEPT", s, move || (TcpStream::connect(at), listener), i32::MAX);
-    // The second to come finds no room, and asks again after a second.
+    // The second connection finds no room, and is tried again after a second.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listen(&listener, 0).unwrap();
     let at = listener.local_addr().unwrap();
@@ -413,8 +414,8 @@ fn what_can_be_polled_reaches_no_worker() {
     }
 }
 
-/// A multishot request gives way after 33 shots, as the kernel's does: whether the data are there
-/// when it is submitted, or come while it waits.
+/// A multishot request gives way after 33 shots, as the kernel's does, whether the data are there
+/// when it is submitted or come while it waits.
 #[test]
 fn a_busy_receiver_lets_the_calm_ones_go_first() {
     const CALM: usize = 64;

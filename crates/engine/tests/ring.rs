@@ -1,5 +1,5 @@
-//! The engine used directly, as a Rust program may: the three system calls as functions, the ring
-//! mapped as ever.
+//! The engine used directly, as a Rust program may use it: the three system calls as functions, the
+//! ring mapped as ever.
 
 mod client;
 
@@ -92,7 +92,7 @@ fn a_number_reused_behind_our_back_is_noticed() {
 
     let (r, w) = rustix::pipe::pipe().unwrap();
     let mut file = std::os::fd::OwnedFd::from(file);
-    // The pipe takes the file's number; nobody tells the engine.
+    // The pipe takes the file's number without a report to the engine.
     rustix::io::dup2(&r, &mut file).unwrap();
     rustix::io::write(&w, b"pipe").unwrap();
     c.push(read);
@@ -103,7 +103,7 @@ fn a_number_reused_behind_our_back_is_noticed() {
 #[test]
 fn what_is_refused_answers_as_its_row_says() {
     const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
-    // As a ring must be that zero copy can be registered on.
+    // Setup flags of a ring on which zero copy can be registered.
     let c = Client::new(8, DEFER | IORING_SETUP_CQE_MIXED);
     let played = version::played();
     for (opcode, row) in (0..played.ops).zip(&OPS) {

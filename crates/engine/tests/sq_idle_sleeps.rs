@@ -15,13 +15,13 @@ use softring_uapi::*;
 
 const BLOCKS: u8 = 16;
 
-/// A file whose reads take that long: `2ms`, `30ms`.
+/// Makes a file whose reads take that long: `2ms`, `30ms`.
 fn file(time: &str) -> Option<File> {
     set_idle_sleeps(true);
     modelled::file("sq_naps", &["2ms", "30ms"], time, BLOCKS)
 }
 
-/// A polled ring whose SQ thread sleeps after ten idle seconds.
+/// Makes a polled ring whose SQ thread sleeps after ten idle seconds.
 fn ring(entries: u32, attach: Option<&Client>) -> Client {
     let attaches = if attach.is_some() { IORING_SETUP_ATTACH_WQ } else { 0 };
     let polled = IORING_SETUP_SQPOLL | IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
@@ -34,7 +34,7 @@ fn ring(entries: u32, attach: Option<&Client>) -> Client {
     })
 }
 
-/// This process's page.
+/// Reads the page of this process.
 fn page() -> stats::Page {
     let named = |e: std::io::Result<std::fs::DirEntry>| {
         let path = e.ok()?.path();
@@ -46,7 +46,7 @@ fn page() -> stats::Page {
     std::fs::read_dir("/proc/self/fd").unwrap().find_map(named).expect("a page")
 }
 
-/// The ring with so many entries, which no other test makes.
+/// Returns the ring with so many entries, which no other test makes.
 fn counts(entries: u64) -> stats::Ring {
     page().rings.into_iter().find(|r| r.sq_entries() == entries).expect("the ring's place")
 }
@@ -72,12 +72,12 @@ fn it_sleeps_between_submissions_when_nothing_is_in_flight() {
         assert!(start.elapsed() < Duration::from_secs(10), "{} sleeps", idle_sleeps() - before);
         std::thread::sleep(Duration::from_millis(5));
     }
-    // And finds what is submitted then.
+    // The thread then finds new submissions.
     c.push(read(&f, &mut to, 2, 2));
     done(&c, &to);
 }
 
-/// One ring has always something in flight, of which one knows how long it takes.
+/// One ring always has something in flight, whose duration is known.
 #[test]
 fn it_sleeps_for_the_first_of_two_rings() {
     let (Some(quick), Some(slow)) = (file("2ms"), file("30ms")) else { return };

@@ -20,7 +20,7 @@ fn wake(ring: &Client) {
     }
 }
 
-/// NOPs as fast as the queue takes them, until `end`; answers how many came back.
+/// Submits NOPs as fast as the queue takes them, until `end`; returns how many came back.
 fn load(rings: &[Client], end: Instant) -> Vec<u64> {
     let mut done = vec![0; rings.len()];
     while Instant::now() < end {
@@ -28,9 +28,9 @@ fn load(rings: &[Client], end: Instant) -> Vec<u64> {
             while ring.pop().is_some() {
                 *done += 1;
             }
-            // A queue that is never empty: whoever shares the thread wants it, too. It is filled
-            // once: what the thread takes meanwhile might come to more than the CQ has room for,
-            // and what overflows is seen by no one who does not enter.
+            // The queue is never empty: a ring that shares the thread wants it, too. It is filled
+            // once: later SQEs might come to more than the CQ has room for, and only a program that
+            // enters sees overflowed CQEs.
             for _ in ring.queued()..DEPTH {
                 ring.push(sqe(IORING_OP_NOP, 1));
             }
@@ -97,7 +97,7 @@ fn to_attach_to_a_thread_that_ends_is_no_loss() {
                 let mut p = polled(1, Some(fd));
                 let fd = syscall::setup(DEPTH, (&raw mut p).expose_provenance());
                 if fd >= 0 {
-                    // It has a thread, whichever: a NOP comes back.
+                    // The ring has a thread, whichever: a NOP comes back.
                     let ring = Client::from_fd(fd as i32, p);
                     ring.push(sqe(IORING_OP_NOP, 3));
                     let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_SQ_WAKEUP;

@@ -1,4 +1,5 @@
-//! Devices that stall for a second: whoever waits for one, or polls it, gives the processor up.
+//! Devices that stall for a second: a thread that waits for one, or polls it, gives the processor
+//! up.
 #![allow(unsafe_code)]
 
 mod client;
@@ -20,18 +21,18 @@ const SQ: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL;
 const HYBRID: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
 const DEFER: u32 = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SINGLE_ISSUER;
 
-/// One test at a time: each counts what the whole process uses.
+/// Lets one test run at a time: each counts the time of the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file on a device that takes so long: `1s`, `1ms`.
+/// Makes a file on a device that takes so long: `1s`, `1ms`.
 fn file(time: &str) -> Option<File> {
     modelled::file("stalled_model", &["1s", "1ms"], time, 4)
 }
 
-/// What the process has used so far.
+/// Time and sleeps that the process has used so far.
 #[derive(Clone, Copy)]
 struct Used {
     cpu: Duration,
@@ -52,7 +53,7 @@ impl Used {
         Used { cpu, sleeps: usage.ru_nvcsw, at: Instant::now() }
     }
 
-    /// Since then a device has stalled, and nobody has used much.
+    /// Checks that a device has stalled since then, and that little time was used.
     fn is_little(self, cpu_ms: u64, sleeps: i64, what: &str) {
         let now = Used::now();
         let (cpu, slept) = (now.cpu - self.cpu, now.sleeps - self.sleeps);
@@ -79,7 +80,7 @@ fn wakeup(flags: u32) -> u32 {
     if flags & IORING_SETUP_SQPOLL == 0 { 0 } else { IORING_ENTER_SQ_WAKEUP }
 }
 
-/// Submits one, and waits until its completion is there.
+/// Submits one request, and waits until its completion is there.
 fn one(c: &Client, flags: u32, sqe: io_uring_sqe) {
     c.push(sqe);
     let how = IORING_ENTER_GETEVENTS | wakeup(flags);
@@ -88,7 +89,7 @@ fn one(c: &Client, flags: u32, sqe: io_uring_sqe) {
     assert_eq!((cqe.user_data, cqe.res), (sqe.user_data, BLOCK as i32));
 }
 
-/// Reads one block of a slow device. Answers what was used before.
+/// Reads one block of a slow device. Returns what was used before.
 fn waits(c: &Client, flags: u32, f: &File) -> Used {
     let mut to = Block([0xff; BLOCK]);
     let used = Used::now();
@@ -104,7 +105,7 @@ fn who_enters_a_polled_ring_sleeps_until_the_device_is_done() {
     }
 }
 
-/// What another thread submits meanwhile, to a quick device, ends the sleep.
+/// A request that another thread submits meanwhile to a quick device ends the sleep.
 #[test]
 fn a_sleep_for_a_slow_device_ends_for_a_quick_one() {
     let (_alone, Some(slow), Some(quick)) = (alone(), file("1s"), file("1ms")) else { return };
@@ -136,12 +137,12 @@ fn a_sleep_for_a_slow_device_ends_for_a_quick_one() {
 fn an_sq_thread_sleeps_until_the_device_is_done() {
     let (_alone, Some(f)) = (alone(), file("1s")) else { return };
     for flags in [SQ, SQ | HYBRID] {
-        // It spins, and pauses, for the 20 ms of its idle time.
+        // The thread spins, and pauses, for the 20 ms of its idle time.
         waits(&ring(flags, None), flags, &f).is_little(150, 150, &format!("{flags:#x}"));
     }
 }
 
-/// Within its idle time it polls less and less often.
+/// Within its idle time the thread polls less and less often.
 #[test]
 fn an_sq_thread_that_is_not_idle_for_long_enough_pauses() {
     let (_alone, Some(f)) = (alone(), file("1s")) else { return };

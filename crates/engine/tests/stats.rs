@@ -11,7 +11,7 @@ use client::{Client, sqe};
 use softring_engine::stats::{NAME, read};
 use softring_uapi::*;
 
-/// This process's page, which another test's thread may be just making.
+/// Reads the page of this process, which another test's thread may just be making.
 fn page() -> read::Page {
     let find = || {
         for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
@@ -32,7 +32,7 @@ fn page() -> read::Page {
     page.unwrap()
 }
 
-/// The ring with that many entries, which no other test makes.
+/// Returns the ring with that many entries, which no other test makes.
 fn ring(entries: u64) -> Option<read::Ring> {
     page().rings.into_iter().find(|r| r.sq_entries() == entries)
 }

@@ -1,6 +1,5 @@
-//! What the statistics page costs: one ring counts on it, one does not, and they take turns of a
-//! few milliseconds, so that what else the machine does hits both alike. Measures, so it runs by
-//! hand:
+//! Cost of the statistics page: one ring counts on it, one does not, and they take turns of a few
+//! milliseconds, so that the machine's other work affects both alike. Measures, so it runs by hand:
 //!
 //! ```text
 //! cargo test --release -p softring-engine --test stats_cost -- --ignored --nocapture

@@ -1,5 +1,5 @@
-//! The trace as a reader in the same process sees it: every request's steps, in their order; what
-//! finds no room is counted.
+//! The trace as a reader in the same process sees it: every request's steps, in their order; events
+//! that find no room are counted.
 
 mod client;
 mod tracing;
@@ -16,13 +16,13 @@ use softring_host::limits::{TRACE_CHUNKS, TRACE_EVENTS};
 use softring_uapi::*;
 use tracing::open;
 
-/// One test at a time: there is one trace per process.
+/// Lets one test run at a time: there is one trace per process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All there is with its words, as it comes.
+/// Returns all events with their words, as they come.
 fn whole(reader: &mut Reader, clock: &mut Clock) -> Vec<(Event, Vec<u64>)> {
     let mut all = Vec::new();
     clock.read();
@@ -35,7 +35,7 @@ fn bytes((event, more): &(Event, Vec<u64>)) -> Vec<u8> {
     all.take(event.data as usize).collect()
 }
 
-/// All there is, by time.
+/// Returns all events, by time.
 fn events(reader: &mut Reader, clock: &mut Clock) -> Vec<(Source, Event)> {
     let mut all = Vec::new();
     clock.read();
@@ -86,7 +86,7 @@ fn every_step_is_told() {
     assert_eq!(worked, [Submit, Text, Issue, Punt, Done]);
     let done = all.iter().find(|(_, e)| e.step == Done && e.req == 1).unwrap().1;
     assert_eq!((done.data, done.opcode, done.value), (77, IORING_OP_RECV, 1));
-    // What a thread did lies around what it wrote meanwhile.
+    // The spans of a thread enclose the events that it wrote meanwhile.
     let enters: Vec<_> = all.iter().filter(|(_, e)| e.step == Step::Enter).collect();
     assert_eq!(enters.len(), 3);
     assert!(enters.iter().any(|(_, e)| e.data <= inline.time && inline.time <= e.time));
@@ -99,7 +99,7 @@ fn every_step_is_told() {
     assert_eq!(events(&mut reader, &mut clock), [], "it is off again");
 }
 
-/// SQEs come whole, and what they point to: paths, and what their descriptors mean.
+/// SQEs come whole, with the paths that they point to and the meaning of their descriptors.
 #[test]
 fn a_request_is_told_with_all_that_it_says() {
     let _alone = alone();
@@ -154,7 +154,7 @@ fn what_finds_no_room_is_counted() {
     let (mut reader, mut clock) = (open(), Clock::new(false));
     reader.start(&clock, false).unwrap();
     let (mut sent, room) = (0, (TRACE_CHUNKS * TRACE_EVENTS) as u64);
-    // An event for each, and one for each call.
+    // One event for each request, and one for each call.
     while sent < room {
         for i in 0..128 {
             c.push(sqe(IORING_OP_NOP, sent + i));
@@ -166,7 +166,7 @@ fn what_finds_no_room_is_counted() {
     let (calls, all) = (sent / 128, events(&mut reader, &mut clock));
     assert_eq!(all.len() as u64 + reader.dropped(), sent + calls);
     assert!(all.len() as u64 <= room && reader.dropped() > 0);
-    // With room again it goes on.
+    // With room again the trace goes on.
     c.push(sqe(IORING_OP_NOP, u64::MAX));
     for _ in 0..TRACE_EVENTS {
         assert!(c.enter(1, 0) >= 0);
@@ -182,14 +182,14 @@ fn one_reader_at_a_time_and_none_that_has_died() {
     reader.start(&clock, false).unwrap();
     let mut second = open();
     assert!(second.start(&clock, false).is_ok(), "the same process takes its own place");
-    // Nobody asks any more: after two seconds nothing is written.
+    // No reader asks any more: after two seconds nothing is written.
     std::thread::sleep(std::time::Duration::from_millis(2200));
     c.push(sqe(IORING_OP_NOP, 1));
     assert_eq!(c.enter(1, 1), 1);
     assert_eq!(events(&mut second, &mut clock), []);
 }
 
-/// Requests that go on after a completion say so each time.
+/// A request that goes on after a completion reports each.
 #[test]
 fn what_a_multishot_request_posts_is_told() {
     let _alone = alone();

@@ -1,6 +1,7 @@
-//! What `softring trace` and `softring strace` cost the program that they trace: a ring takes turns
-//! of a few milliseconds, in which its steps are written down, and in which they are not. What the
-//! reader does is not the program's cost, and done between the turns. Measures, so it runs by hand:
+//! Cost of `softring trace` and `softring strace` for the program that they trace: a ring takes
+//! turns of a few milliseconds, in which its steps are written, and in which they are not. The
+//! reader's work is not the program's cost, and is done between the turns. Measures, so it runs by
+//! hand:
 //!
 //! ```text
 //! cargo test --release -p softring-engine --test trace_cost -- --ignored --nocapture costs
@@ -25,13 +26,13 @@ use cost::{BATCH, compare, loads, turn};
 use softring_engine::stats::trace::Clock;
 use tracing::open;
 
-/// Does the kernel make its own clock of the processor's time stamp counter?
+/// Returns whether the kernel makes its own clock of the processor's time stamp counter.
 fn counter() -> bool {
     let at = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     std::fs::read_to_string(at).is_ok_and(|name| name.trim() == "tsc")
 }
 
-/// Are descriptors to be named, as `softring strace -y` asks for? NAMES=1 says so.
+/// Returns whether descriptors are to be named, as `softring strace -y` asks for: NAMES=1.
 fn names() -> bool {
     std::env::var_os("NAMES").is_some_and(|v| v == "1")
 }
@@ -44,7 +45,7 @@ fn costs() {
     for (name, mut round) in loads() {
         let mut dropped = 0;
         compare(name, |on| {
-            // Both wait for the same.
+            // Both sides wait for the same.
             clock.read();
             reader.start(&clock, names()).unwrap();
             if !on {
@@ -52,7 +53,7 @@ fn costs() {
             }
             let rate = turn(&c, &mut *round);
             reader.stop();
-            // The ring is told of the end in its next call.
+            // The ring learns of the end in its next call.
             round(&c);
             let events = reader.poll(&clock, |_, _, _| ());
             assert!(events as u32 >= BATCH || !on, "{events} events");
@@ -63,8 +64,8 @@ fn costs() {
     }
 }
 
-/// Requests whose instructions are counted from outside: 32,000 of each kind, all of them or the
-/// one that LOAD names by its number.
+/// Runs requests whose instructions are counted from outside: 32,000 of each kind, of all kinds or
+/// of the one that LOAD names by its number.
 #[test]
 #[ignore = "is measured"]
 fn fixed() {

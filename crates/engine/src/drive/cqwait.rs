@@ -20,45 +20,45 @@ use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
-/// What the caller waits for.
+/// Arguments of a wait for completions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WaitArgs {
     /// CQEs wanted.
     pub(crate) min: u32,
-    /// When to give up, absolute in ns on the ring's clock.
+    /// Deadline of the wait, absolute in ns on the ring's clock.
     pub(crate) deadline: Option<u64>,
-    /// When to be content with fewer, absolute in ns on the ring's clock.
+    /// Minimum-wait deadline, after which one CQE suffices, absolute in ns on the ring's clock.
     pub(crate) min_deadline: Option<u64>,
     /// Signal mask while waiting.
     pub(crate) sigset: Sigset,
-    /// What has been read there.
+    /// Mask read from `sigset`.
     pub(crate) sigmask: Option<u64>,
 }
 
-/// A passive waiter that must watch something else, too, wakes up to poll this often.
+/// Interval at which a passive waiter wakes up to poll if it must watch something else, too.
 const SLICE_NS: u64 = 5_000_000;
-/// Futex sleeps are never unbounded, so that a handler installed with SA_RESTART still ends them
-/// with EINTR.
+/// Longest futex sleep. Futex sleeps are bounded so that a handler installed with SA_RESTART still
+/// ends them with EINTR.
 const FOREVER_NS: u64 = 3_600_000_000_000;
 
-/// A wait that took no longer than this did not sleep. Giving the processor up and getting it back
+/// Longest wait that counts as one without a sleep. Giving the processor up and getting it back
 /// takes ten microseconds and more; polling a batch of events takes one, on a busy machine two or
 /// three.
 const PROMPT_NS: u64 = 5_000;
 
-/// One sleep's outcome.
+/// Outcome of one sleep.
 enum Slept {
     Woken,
     Signal,
 }
 
-/// What a sleep has found.
+/// Events and outcome of a sleep, for the turn that follows.
 #[derive(Default)]
 struct Found {
-    /// Events of the poll set, and how many: for the turn that follows.
+    /// Events of the poll set; the first `count` are valid.
     events: Option<[epoll_event; BATCH]>,
     count: usize,
-    /// The sleep was as long as a policy has said; did it end earlier?
+    /// Set if a policy gave the sleep's length; true if the sleep ended earlier.
     early: Option<bool>,
 }
 
@@ -69,7 +69,7 @@ impl Found {
     }
 }
 
-/// What can be had without waiting, where `min` CQEs are wanted.
+/// Takes completions that are ready without waiting; `min` CQEs are wanted.
 fn take_what_is_ready(ctx: &mut Ctx, min: u32) {
     if ctx.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
         ctx.mem.sq_flag(IORING_SQ_TASKRUN, false);
@@ -78,7 +78,7 @@ fn take_what_is_ready(ctx: &mut Ctx, min: u32) {
         ctx.turn(Turn::Work);
     }
     ctx.turn(if min == 0 || ctx.defers() { Turn::All } else { Turn::Memory });
-    // Until the buffers are used up, at the latest.
+    // The loop ends when the buffers are used up, at the latest.
     while ctx.work.may_go_on() && ctx.work.begin_turn() {
         ctx.turn(Turn::Work);
     }
@@ -93,7 +93,7 @@ fn take_what_is_ready(ctx: &mut Ctx, min: u32) {
     }
 }
 
-/// Calls `f` without the lock; also where another thread is in the middle of an issue.
+/// Calls `f` without the lock, also while another thread is in the middle of an issue.
 pub(crate) fn unlocked<'r, R>(
     ring: &'r Ring,
     ctx: Guard<'r>,
@@ -114,7 +114,7 @@ fn read_mask<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs) -> (Guard<'r>, Re
     }
     let (mut ctx, mask) = unlocked(ring, ctx, || a.sigset.read());
     if mask.is_err() {
-        // What is ready by now the kernel has posted before.
+        // The kernel has already posted what is ready by now.
         ctx.post_ready();
         if ctx.mem.cq_ready() >= a.min {
             return (ctx, Ok(None));
@@ -126,7 +126,7 @@ fn read_mask<'r>(ring: &'r Ring, ctx: Guard<'r>, a: &WaitArgs) -> (Guard<'r>, Re
 /// Waits until `a.min` CQEs are ready. The lock is held on entry and on return, not while asleep.
 ///
 /// # Errors
-/// `ETIME` when the deadline passed and no CQE is there; `EINTR` when a signal came and none is
+/// `ETIME` if the deadline passed and no CQE is there; `EINTR` if a signal came and no CQE is
 /// there.
 pub(crate) fn cqring_wait<'r>(
     ring: &'r Ring,
@@ -194,9 +194,10 @@ pub(crate) fn cqring_wait<'r>(
     (ctx, if any { Ok(0) } else { result })
 }
 
-/// Time to the next deadline of the caller's; `None` if it has passed. Passing the minimum-wait
-/// deadline lowers the number wanted to one; a deadline that comes earlier waits for it, and where
-/// there is none it is the last (`io_cqring_min_timer_wakeup`).
+/// Returns the time to the caller's next deadline; `None` if it has passed. Passing the
+/// minimum-wait deadline lowers the number wanted to one. A deadline before the minimum-wait
+/// deadline waits for it; without a deadline, the minimum-wait deadline is the last
+/// (`io_cqring_min_timer_wakeup`).
 fn time_left(a: &mut WaitArgs, ctx: &Guard<'_>) -> Option<u64> {
     if a.deadline.is_none() && a.min_deadline.is_none() {
         return Some(u64::MAX);
@@ -230,14 +231,14 @@ fn sleep<'r>(
         return let_in(ring, ctx, signals);
     }
     if ctx.issue.leaves_work() {
-        // That thread takes the events, and tells who sleeps here of what it posts.
+        // The issuing thread takes the events, and wakes the sleeper here when it posts.
         return passive(ring, ctx, a, left);
     }
     if !ctx.drive.transports.stash.is_empty() {
         return (ctx, Slept::Woken);
     }
-    // The mask and the sleep must be one system call, which only the poll set's wait is; and the
-    // poll set tells of steps of the clock.
+    // The mask and the sleep must be one system call, which only the poll set's wait is. The poll
+    // set also reports steps of the clock.
     let jumps = left != u64::MAX && ctx.setup.clock.jumps();
     if jumps {
         ctx.drive.transports.watch_clock();
@@ -247,7 +248,7 @@ fn sleep<'r>(
     a.sigmask = signals.mask();
     match action {
         Ok(WaitAction::Poll) => {
-            // Others get the lock in between.
+            // Other threads get the lock in between.
             drop(ctx);
             core::hint::spin_loop();
             return (ring.lock_now(), Slept::Woken);
@@ -265,8 +266,8 @@ fn sleep<'r>(
     (ctx, slept)
 }
 
-/// A time is over, perhaps before the thread has slept: as each pass of the kernel's wait, this
-/// one, too, has those signals handled that the mask lets in.
+/// Handles the signals that the mask lets in when a time is over, perhaps before the thread has
+/// slept: each pass of the kernel's wait does so, too.
 fn let_in<'r>(ring: &'r Ring, ctx: Guard<'r>, signals: &SignalScope) -> (Guard<'r>, Slept) {
     match signals.mask() {
         None => (ctx, Slept::Woken),
@@ -274,7 +275,7 @@ fn let_in<'r>(ring: &'r Ring, ctx: Guard<'r>, signals: &SignalScope) -> (Guard<'
     }
 }
 
-/// Has the signals handled that were kept back while the thread polled, without the lock.
+/// Handles, without the lock, the signals that were held back while the thread polled.
 fn handle_signals<'r>(ring: &'r Ring, ctx: Guard<'r>, signals: &SignalScope) -> (Guard<'r>, Slept) {
     drop(ctx);
     let handled = signals.handle_signals();
@@ -282,7 +283,7 @@ fn handle_signals<'r>(ring: &'r Ring, ctx: Guard<'r>, signals: &SignalScope) -> 
     (ring.lock_now(), slept)
 }
 
-/// The same.
+/// Same as `handle_signals`, with the outcome as a result.
 ///
 /// # Errors
 /// `EINTR` when a handler ran.
@@ -298,8 +299,8 @@ pub(crate) fn end_by_signals<'r>(
 }
 
 impl Ctx {
-    /// Where completions of kernel aio or of a modelled disk are to come and a policy says how to
-    /// wait for them: its answer.
+    /// Asks the policy, if there is one, how to wait for completions of kernel aio or of a modelled
+    /// disk.
     ///
     /// # Errors
     /// `EINTR` when a signal came.
@@ -367,7 +368,7 @@ fn drive<'r>(
     (ctx, if taken == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken })
 }
 
-/// Sleeps on the control page's sequence word, which whoever posts bumps, in whatever process.
+/// Sleeps on the control page's sequence word, which every poster in any process bumps.
 fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
     let beside = ctx.issue.is_elsewhere();
     let slices = beside || a.sigmask.is_some() || ctx.in_flight();
@@ -377,7 +378,7 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
     let woke = sleep_on_sequence(&control, spins, left.min(slice), a.sigmask, || {
         drop(ctx);
         if !slices {
-            // It tells when the process was stopped.
+            // The reactor reports that the process was stopped.
             super::reactor::ensure();
         }
         true
@@ -386,7 +387,7 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
     if woke == Woke::Spinning {
         ctx.drive.spin.was_short();
     } else if ctx.issue.is_elsewhere() {
-        // Its process may be gone.
+        // The issuing process may be gone.
         control.end_issue_of_dead();
     }
     (ctx, if woke == Woke::Signal { Slept::Signal } else { Slept::Woken })

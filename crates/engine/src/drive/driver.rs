@@ -2,8 +2,8 @@
 //! waiting inside `enter`; where the program does not enter, the reactor does it. Everything here
 //! happens under the uring lock except the wait itself.
 //!
-//! No wake-up is lost: under the lock a waiter says that it sleeps and what it waits for, and under
-//! the lock whoever posts checks that.
+//! No wake-up is lost: under the lock a waiter records that it sleeps and what it waits for, and
+//! under the lock every poster checks that record.
 //!
 //! ```text
 //! waiter                          poster
@@ -30,38 +30,38 @@ use crate::ring::wakeup::{Lock, Waits};
 use softring_host::sys;
 use softring_uapi::epoll_event;
 
-/// What a request that the poll set tells of waits for.
+/// File and arming order of a request that an event of the poll set names.
 #[derive(Clone, Copy)]
 struct WaitsOn {
-    /// The number of its file.
+    /// Number of the request's file.
     number: i32,
-    /// The set is registered under another, as one of several.
+    /// True if the poll set has the request under a duplicate, as one of several for the file.
     beside: bool,
-    /// Does a worker go on with it, and how many have been armed since?
+    /// Order of arming: whether a worker goes on with the request, and how many were armed since.
     order: (bool, u32),
 }
 
 impl Ctx {
-    /// New CQEs are published: wake who waits for them.
+    /// Wakes the threads that wait for the CQEs just published.
     #[inline]
     pub(crate) fn wake(&mut self) {
         self.published();
         self.completion.signal_poll_fd();
     }
 
-    /// Makes every passive waiter check again, when the lock is given back.
+    /// Makes every passive waiter check again once the lock is released.
     #[inline]
     pub(crate) fn wake_waiters(&mut self) {
         self.recheck();
     }
 
-    /// The driver gives the role back, unless a handler has taken it over.
+    /// Gives the driver's role back, unless a signal handler has taken it over.
     pub(crate) fn end_drive(&mut self) {
         self.give_back(sys::thread());
     }
 
-    /// A program enters. Where it is a handler that has interrupted a sleep of its own thread in
-    /// `enter`, that thread goes on only after it, so it takes over the role, and the events.
+    /// Takes the driver's role and its events over if the caller is a signal handler that has
+    /// interrupted its own thread's sleep in `enter`: that thread goes on only after the handler.
     #[inline]
     pub(crate) fn supersede(&mut self) {
         let aio = self.drive.transports.aio.as_mut().filter(|aio| aio.is_detached());
@@ -75,8 +75,8 @@ impl Ctx {
         }
     }
 
-    /// Time until the earliest deadline of a timeout or a modelled device, in ns; 0 if it has
-    /// passed.
+    /// Returns the time until the earliest deadline of a timeout or a modelled device, in ns; 0 if
+    /// it has passed.
     pub(crate) fn next_event_in(&self) -> Option<u64> {
         let timeout = self.reqs.timeouts.next_in();
         let Some(due) = self.drive.model_due() else {
@@ -86,7 +86,7 @@ impl Ctx {
         Some(timeout.map_or(left, |t| t.min(left)))
     }
 
-    /// The earliest deadline may have moved: tell who sleeps past it.
+    /// Wakes those who sleep past the earliest deadline, which may have moved.
     pub(crate) fn deadline_moved(&mut self) {
         let Some(left) = self.next_event_in() else { return };
         let at = softring_host::time::Clock::Monotonic.now().saturating_add(left);
@@ -101,11 +101,11 @@ impl Ctx {
         }
     }
 
-    /// A pass over the poll set begins: the first for what was registered since the last one.
-    /// `prompt`: it does not sleep.
+    /// Begins a pass over the poll set, the first for what was registered since the last pass.
+    /// `prompt`: the pass does not sleep.
     pub(crate) fn begin_pass(&mut self, prompt: bool) {
         if self.issue.leaves_work() {
-            // What it arms is not polled yet.
+            // Requests that the issuing thread arms are not polled yet.
             return;
         }
         self.drive.transports.passes = self.drive.transports.passes.wrapping_add(1);
@@ -149,7 +149,7 @@ impl Ctx {
 }
 
 impl Completion {
-    /// Makes the descriptor that stands for the ring readable: whoever polls it sees new CQEs.
+    /// Makes the ring's stand-in readable: its pollers see new CQEs.
     fn signal_poll_fd(&self) {
         if self.poll_fd.is_some() {
             softring_host::fd::check_now_and_then();
@@ -202,12 +202,12 @@ impl Lock for Ring {
 }
 
 impl Driving {
-    /// The calling thread takes the role, and is about to sleep until `until` for `want` CQEs.
+    /// Takes the role for the calling thread, about to sleep until `until` for `want` CQEs.
     pub(crate) fn begin_drive(&mut self, want: u32, until: u64) {
         self.driver.begin(sys::thread(), want, until);
     }
 
-    /// Ends the driver's sleep, when the lock is given back.
+    /// Ends the driver's sleep once the lock is released.
     pub(crate) fn wake_driver(&mut self) {
         if let Some(p) = &self.transports.poll
             && self.driver.wake()
@@ -235,14 +235,15 @@ impl Requests {
 }
 
 impl Requests {
-    /// Is one of several requests that wait for one file among those told of? The set knows the
-    /// first under the file's number, and others under duplicates.
+    /// Returns whether an event names one of several requests that wait for one file. The poll set
+    /// knows the first request under the file's number, and others under duplicates.
     fn may_share(&self, events: &[epoll_event]) -> bool {
         events.len() > 1 && events.iter().any(|ev| self.waits_on(ev).is_some_and(|w| w.beside))
     }
 
-    /// The last to be armed of the requests that wait for one file is tried first: that is the
-    /// order of the kernel's wait queue. What goes back to a worker comes behind them.
+    /// Sorts events so that of the requests that wait for one file the last armed is tried first:
+    /// that is the order of the kernel's wait queue. Requests that go back to a worker come behind
+    /// them.
     #[cold]
     fn last_armed_first(&self, events: &mut [epoll_event]) {
         let waiting: Vec<_> = events.iter().map(|ev| self.waits_on(ev)).collect();
@@ -250,7 +251,7 @@ impl Requests {
         let key = |i: &usize| waiting[*i].map_or((0, (false, 0)), |w| (w.number, w.order));
         let mut order = places.clone();
         order.sort_by_key(key);
-        // Each file's keep the places that they had together.
+        // The events of one file keep the places that they had together.
         places.sort_by_key(|i| (key(i).0, *i));
         let told = events.to_vec();
         for (to, from) in places.into_iter().zip(order) {

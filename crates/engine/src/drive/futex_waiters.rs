@@ -1,4 +1,4 @@
-//! Futex waiters bring their requests back to the ring (`io::futex_waiter`).
+//! The return of futex waiters' requests to the ring (`io::futex_waiter`).
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;

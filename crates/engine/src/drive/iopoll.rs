@@ -1,8 +1,8 @@
-//! Polled I/O (IOPOLL): whoever enters polls for completions until there are enough. Kernel
+//! Polled I/O (IOPOLL): the entering thread polls for completions until there are enough. Kernel
 //! counterpart: `io_iopoll_check`, `io_do_iopoll`.
 //!
-//! What is polled is the completion memory of the kernel's aio, mapped into this process: finding a
-//! completion takes no system call, no eventfd and no wake-up. The device signals as ever, so it
+//! The thread polls the completion memory of kernel aio, which is mapped into this process: finding
+//! a completion takes no system call, no eventfd and no wake-up. The device signals as ever and
 //! needs no poll queue. A modelled device is polled by the clock. One poll takes all completions
 //! that have come: no completion waits behind a slow request.
 
@@ -29,7 +29,7 @@ use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// The arguments of io_uring_enter(2) behind the descriptor.
+/// Arguments of io_uring_enter(2) behind the descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Args {
     pub submit: u32,
@@ -39,16 +39,16 @@ pub struct Args {
     pub argsz: usize,
 }
 
-/// Time without a completion after which the thread sleeps for it, in ns: no device that is worth
+/// Time without a completion after which the thread sleeps for one, in ns: no device that is worth
 /// polling takes longer, and a signal must get through.
 const SPIN_NS: u64 = 1_000_000;
-/// Time after which it blocks: the device has stalled.
+/// Time after which the thread blocks, in ns: the device has stalled.
 const STALLED_NS: u64 = 10_000_000;
-/// The longest sleep until then: what others post does not wake it.
+/// Longest sleep until then: posts by others do not end it.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// Polls for completions until `args.min` have come, or nothing is in flight any more; `min` is a
-/// hint. Does not poll if the CQ has some.
+/// hint. Does not poll if the CQ holds CQEs.
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT` for the argument, whose times are not honoured; `EINTR` when a signal came.
@@ -83,7 +83,7 @@ fn poll_until<'r>(
     want: usize,
     signals: &mut SignalScope,
 ) -> (Guard<'r>, Result<usize>) {
-    // What others post meanwhile counts, as it ends the kernel's.
+    // CQEs that others post meanwhile count: they end the kernel's wait, too.
     let (before, mut found, mut no_policy) = (ctx.completions(), 0, NoPolicy::default());
     loop {
         ctx.turn(Turn::Memory);
@@ -95,8 +95,8 @@ fn poll_until<'r>(
             return (ctx, Ok(0));
         }
         if !ctx.drive.polls_memory() {
-            // Workers have something, or another thread sleeps for what aio has: they need the
-            // lock, and wake who sleeps.
+            // Workers have requests, or another thread sleeps for aio completions: they need the
+            // lock, and wake sleepers.
             let asleep;
             (ctx, asleep) = match signals.heeds() {
                 Err(_) => end_by_signals(ring, ctx, signals),
@@ -118,7 +118,7 @@ fn poll_until<'r>(
                 (ctx, slept.map(|_| 0))
             }
             Ok(None) => {
-                // Others get the lock in between.
+                // Other threads get the lock in between.
                 drop(ctx);
                 core::hint::spin_loop();
                 (ring.lock(), Ok(0))
@@ -131,7 +131,7 @@ fn poll_until<'r>(
     }
 }
 
-/// A ring without a policy of its own: it spins for a while, then sleeps.
+/// State of a wait on a ring without a policy: the thread spins for a while, then sleeps.
 #[derive(Debug, Default)]
 struct NoPolicy {
     polls: u32,
@@ -156,8 +156,8 @@ impl NoPolicy {
     }
 }
 
-/// Sleeps for completions of aio, or of a modelled device, without the lock. False if it did not,
-/// as there are none to sleep for: the ring's sleep is cancelled.
+/// Sleeps without the lock for completions of aio or of a modelled device. Returns false if there
+/// are none to sleep for: the ring's sleep is then cancelled.
 ///
 /// # Errors
 /// `EINTR` when a signal came.
@@ -170,16 +170,16 @@ pub(crate) fn sleep_unlocked<'r>(
     let aio = ctx.drive.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
     let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
     let mut reap = aio.and_then(AioCtx::detach_reap);
-    // Completions of aio that another thread takes would not end a sleep without an end.
+    // A completion of aio that another thread takes would not end an unbounded sleep.
     let watches = idle_sleep == IdleSleep::BLOCK && (in_flight == 0 || reap.is_some());
     let wake = if watches { ctx.drive.watch_others(reap.is_some()) } else { None };
     let blocks = wake.is_some();
     if !blocks && (ctx.drive.transports.workers > 0 || idle_sleep == IdleSleep::BLOCK) {
-        // What others post ends no such sleep.
+        // Posts by others do not end such a sleep.
         idle_sleep.until = idle_sleep.until.min(Clock::Monotonic.now() + SLICE.as_nanos() as u64);
     }
     let idle_sleeping = ctx.trace.begin_idle_sleep(idle_sleep.until, idle_sleep.many);
-    // A modelled device wakes who sleeps for it, as a real one does.
+    // A modelled device wakes its sleepers, as a real one does.
     let due = ctx.drive.model_due().filter(|&due| !idle_sleep.through() && due < idle_sleep.until);
     let idle_sleep = IdleSleep { until: due.unwrap_or(idle_sleep.until), ..idle_sleep };
     if ctx.drive.transports.with_models() {
@@ -191,7 +191,7 @@ pub(crate) fn sleep_unlocked<'r>(
         return (ctx, Ok(false));
     }
     if blocks {
-        // Any CQE ends it: the program may have taken it when the driver is asked for.
+        // Any CQE ends the sleep: the program may have taken it when the poster checks the driver.
         ctx.drive.begin_drive(0, idle_sleep.until);
     }
     drop(ctx);
@@ -205,7 +205,7 @@ pub(crate) fn sleep_unlocked<'r>(
         ctx.end_drive();
     }
     ctx.trace.end_idle_sleep(&idle_sleeping);
-    // Another waiter may have to go on where this one leaves.
+    // Another waiter may have to go on from here.
     ctx.wake_waiters();
     if let Some(polling) = &mut ctx.drive.transports.polling {
         polling.woke(slept != Ok(false));
@@ -213,7 +213,7 @@ pub(crate) fn sleep_unlocked<'r>(
     (ctx, slept.map(|_| true))
 }
 
-/// `io_validate_ext_arg`
+/// Validates the extended argument (`io_validate_ext_arg`).
 fn validate_ext_arg(ctx: &mut Ctx, args: &Args) -> Result<()> {
     if args.flags & IORING_ENTER_EXT_ARG == 0 {
         return Ok(());
@@ -226,17 +226,17 @@ fn validate_ext_arg(ctx: &mut Ctx, args: &Args) -> Result<()> {
 }
 
 impl Ctx {
-    /// Threads that wait for up to `room` requests go by a policy from now on.
+    /// Applies the ring's policy to threads that wait for up to `room` requests.
     pub(crate) fn start_polling(&mut self, room: u32) {
         let mut polling = self.setup.policy().map(|p| Polling::new(p, room));
-        // Who waits for whatever may come is woken by the first completion.
+        // A thread that waits for any event is woken by the first completion.
         if let Some(polling) = polling.as_mut().filter(|_| !self.setup.polls()) {
             polling.hybrid.wakes_at_once();
         }
         self.drive.transports.polling = polling;
     }
 
-    /// Enters what sleeps came to in the statistics.
+    /// Adds the tally of sleeps to the statistics.
     pub(crate) fn count_idle_sleeps(&mut self) {
         let Some(polling) = &mut self.drive.transports.polling else { return };
         let Tally { idle_sleeps, under, over, spared_ns, spun_ns } = polling.hybrid.take_tally();
@@ -250,17 +250,17 @@ impl Ctx {
 }
 
 impl Driving {
-    /// Are there completions to poll for: of aio, for which nobody else sleeps, or of a modelled
-    /// device?
+    /// Returns whether there are completions to poll for: of aio, if no other thread sleeps for
+    /// them, or of a modelled device.
     pub(crate) fn polls_memory(&self) -> bool {
         let aio = self.transports.aio.as_ref();
         aio.is_some_and(|aio| aio.in_flight() > 0 && !aio.is_detached())
             || self.transports.with_models()
     }
 
-    /// The eventfd that ends a sleep for what others post, and for earlier deadlines of modelled
-    /// devices; `aio`: it is a sleep for completions of aio. Then the thread that sleeps so is the
-    /// driver, which others wake. None if that cannot be.
+    /// Returns the eventfd that ends a sleep for posts by others and for earlier deadlines of
+    /// modelled devices; none if that cannot be. `aio`: the sleep is for completions of aio. The
+    /// sleeping thread is then the driver, which others wake.
     fn watch_others(&mut self, aio: bool) -> Option<i32> {
         if self.driver.active {
             return None;
@@ -274,19 +274,19 @@ impl Driving {
 }
 
 impl Setup {
-    /// Completions are polled for.
+    /// Returns whether completions are polled for.
     pub(crate) fn polls(&self) -> bool {
         self.flags & IORING_SETUP_IOPOLL != 0
     }
 
-    /// Does the thread that enters poll for completions, and not an SQ thread?
+    /// Returns whether the entering thread polls for completions, rather than an SQ thread.
     pub(crate) fn polls_by_enter(&self) -> bool {
         self.flags & (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL) == IORING_SETUP_IOPOLL
     }
 }
 
 impl Setup {
-    /// A polled read or write needs a file with O_DIRECT (`io_rw_init_file`).
+    /// Checks that a polled read or write has a file with O_DIRECT (`io_rw_init_file`).
     ///
     /// # Errors
     /// `EOPNOTSUPP`; `EBADF` as ever.
@@ -294,10 +294,10 @@ impl Setup {
         if !self.polls() || !req.row.has(opdef::AIO) {
             return Ok(());
         }
-        // All I/O here is of that kind.
+        // All I/O of a polled ring is RWF_HIPRI.
         req.call.set_flags(req.call.io().flags & !rw::RWF_HIPRI);
         let file = &req.call.file;
-        // A file in memory goes by that, also where it was opened with O_DIRECT.
+        // A file in memory is of kind `Memory` even if it was opened with O_DIRECT.
         let memory = || kind_of(file) == Kind::Memory && is_direct(file.fd());
         if kind_of(file) == Kind::Direct || memory() {
             return Ok(());
@@ -305,8 +305,8 @@ impl Setup {
         Err(rw::first_of(&req.call, Errno::EOPNOTSUPP))
     }
 
-    /// By which policy this ring waits, if it is not by what it was made for: a polled one spins,
-    /// any other blocks.
+    /// Returns the policy by which this ring waits, if it is not the usual one: a polled ring
+    /// spins, any other blocks.
     pub(crate) fn policy(&self) -> Option<Policy> {
         let own = match self.polls() {
             true if self.flags & IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use crate::{fds, syscall};
 
-    /// As where only workers have something.
+    /// Checks a ring on which only workers have requests.
     #[test]
     fn a_sleep_with_nothing_to_sleep_for_is_none() {
         let flags = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;

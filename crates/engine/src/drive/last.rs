@@ -3,7 +3,7 @@
 //! The kernel ends a process with its last thread, and the C library calls `exit(0)` in the last
 //! one that it knows. The engine's threads count for both. So the reactor checks whether any other
 //! thread is left: about once a second, and more often once the first thread has ended. Before that
-//! a check is one file read. Without /proc nobody can tell.
+//! a check is one file read. Without /proc there is no check.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -15,13 +15,13 @@ use softring_host::os::fs::{Mode, OFlags, RawDir, open};
 use softring_host::calls::process;
 use softring_host::sys::EngineFd;
 
-/// What proc_pid_stat(5) says of a task.
+/// State of a task, from proc_pid_stat(5).
 struct Stat {
     /// The task's name.
     comm: String,
-    /// The task has ended, though its number is still taken.
+    /// True if the task has ended, though its number is still taken.
     ended: bool,
-    /// What it ended with, as wait(2) has it.
+    /// Exit status of the task, in the form of wait(2).
     code: i32,
 }
 
@@ -32,7 +32,8 @@ fn stat(path: String) -> Option<Stat> {
     parse(&String::from_utf8_lossy(&text[..n]))
 }
 
-/// `TID (COMM) STATE …`, with the exit code as the last of 52 fields; the name may hold anything.
+/// Parses `TID (COMM) STATE …`, with the exit code as the last of 52 fields. The name may hold
+/// anything.
 fn parse(text: &str) -> Option<Stat> {
     let (head, rest) = text.rsplit_once(") ")?;
     let comm = head.split_once(" (")?.1.to_owned();
@@ -40,12 +41,12 @@ fn parse(text: &str) -> Option<Stat> {
     Some(Stat { comm, ended: rest.starts_with(['Z', 'X']), code })
 }
 
-/// Has the process's first thread ended? With what, if so.
+/// Returns the exit status of the process's first thread, if it has ended.
 pub(super) fn first_ended() -> Option<i32> {
     stat("/proc/self/stat".into()).filter(|s| s.ended).map(|s| s.code)
 }
 
-/// Is no thread left but the engine's own?
+/// Returns whether only the engine's own threads are left; `None` if /proc does not tell.
 fn nobody_left() -> Option<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = EngineFd::from(open(c"/proc/self/task", flags, Mode::empty()).ok()?);
@@ -58,7 +59,7 @@ fn nobody_left() -> Option<bool> {
         if tid.starts_with('.') {
             continue;
         }
-        // One that is gone by now is none that is left.
+        // A thread that has gone meanwhile is not left.
         let left = stat(format!("/proc/self/task/{tid}/stat")).is_some_and(|s| {
             let ours = s.comm.starts_with("iou-") && s.comm.ends_with(&end);
             !ours && !s.ended
@@ -70,8 +71,9 @@ fn nobody_left() -> Option<bool> {
     Some(true)
 }
 
-/// Ends the process if its first thread has ended, with `code`, and no other is left. As the C
-/// library does after pthread_exit(3); after a raw exit(2) with a code nothing else is run.
+/// Ends the process if no thread is left; `code` is the exit status of the first thread, which has
+/// ended. With 0 it does as the C library after pthread_exit(3). After a raw exit(2) with another
+/// code no exit handler runs.
 pub(super) fn end_with(code: i32) {
     if nobody_left() != Some(true) {
         return;

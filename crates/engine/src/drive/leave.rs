@@ -1,4 +1,4 @@
-//! The end of a call that had a ring: who goes on with what is in flight.
+//! The end of a call on a ring: the hand-over of what is in flight.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
@@ -7,8 +7,8 @@ use crate::ring::ctx::{Guard, Ring};
 use crate::ring::sq_thread::SqPoll;
 use crate::ring::wakeup::Waits;
 
-/// Leaves the ring in good hands and its lock free: what is pending for others is delivered, what
-/// is in flight is watched.
+/// Leaves the ring and releases its lock: delivers what is pending for other rings, and has what is
+/// in flight watched.
 pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     if ctx.issue.leaves_work() {
         // The thread that is in the middle of an issue leaves, too.
@@ -17,7 +17,7 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     if ctx.work.any_pending() {
         drop(ctx);
         super::pending::flush(ring);
-        // A poll of another ring is armed only there.
+        // The flush arms polls of other rings.
         ctx = ring.lock_now();
         if ctx.issue.leaves_work() {
             return;
@@ -30,7 +30,7 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
     let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
     let holds = ctx.holds_anything() || softring_host::fd::dup_cache::any();
-    // Who drives in its own poll is back there soon; else the tick finds out.
+    // A thread that drives in its own poll is back soon; else the tick finds the ring.
     let told = ctx.completion.eventfd.is_some() && !ring.is_polled();
     let immediate = told || ctx.completion.poll_fd.is_some() || ring.sq.get().is_some();
     drop(ctx);

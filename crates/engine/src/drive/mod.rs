@@ -1,4 +1,4 @@
-//! The drivers of a ring: who waits, who sleeps, who wakes whom.
+//! The drivers of a ring: waiting, sleeping and waking.
 
 pub(crate) mod cqwait;
 pub(crate) mod driver;

@@ -1,4 +1,4 @@
-//! What a process has once of this layer, and what a forked child does with it.
+//! Process-wide state of this layer, and its handling in a forked child.
 
 use alloc::boxed::Box;
 use core::any::Any;
@@ -10,16 +10,16 @@ use super::reactor;
 #[derive(Debug)]
 pub(super) struct OfProcess {
     pub(super) reactor: reactor::OfProcess,
-    /// A ring has been made that tells by its flags word. Only ever turns on.
+    /// True once a ring has been made that reports task work in its flags word. Only ever turns on.
     pub(super) flagging: AtomicBool,
-    /// SQ threads that start sleep between submissions.
+    /// True if SQ threads that start sleep between submissions.
     pub(super) sq_idle_sleeps: AtomicBool,
-    /// Numbers under which the program has registered eventfds with rings. A hint: one may mean
-    /// another file by now.
+    /// Numbers under which the program has registered eventfds with rings. A hint: a number may
+    /// mean another file by now.
     pub(super) eventfds: [AtomicU64; EVENTFDS / 64],
 }
 
-/// Numbers of eventfds that are known, from 0 on.
+/// Number of eventfd numbers that are known, from 0 on.
 pub(super) const EVENTFDS: usize = 1 << 12;
 
 pub(super) static PROCESS: OfProcess = OfProcess {
@@ -29,7 +29,7 @@ pub(super) static PROCESS: OfProcess = OfProcess {
     eventfds: [const { AtomicU64::new(0) }; EVENTFDS / 64],
 };
 
-/// The reactor stands still over a fork.
+/// Fork hooks: the reactor stands still over a fork.
 pub(crate) const AT_FORK: AtFork =
     AtFork::held(|| Some(PROCESS.hold()), |child| PROCESS.in_child(child));
 

@@ -1,4 +1,4 @@
-//! What a ring has for other rings (`ring::work`) is done once its own lock is free.
+//! Work that a ring has for other rings (`ring::work`), done once its own lock is free.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,13 +13,13 @@ use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
 use softring_uapi::errno::{Errno, Result};
 
-/// What a ring has for others, taken by the one thread that delivers; none for a second thread, so
-/// that nothing overtakes what the first has in hand.
+/// Takes the work that a ring has for others. Only one thread delivers: a second thread gets none,
+/// so that nothing overtakes what the first has in hand.
 fn take_pending(ring: &Arc<Ring>, mine: bool) -> Vec<Pending> {
     ring.lock_now().work.take_pending(mine)
 }
 
-/// Delivers what a ring has for others. Called without any ring's lock.
+/// Delivers the work that a ring has for others. Called without any ring's lock.
 pub(crate) fn flush(ring: &Arc<Ring>) {
     let mut mine = false;
     loop {
@@ -43,7 +43,7 @@ pub(crate) fn flush(ring: &Arc<Ring>) {
     }
 }
 
-/// Changes an epoll set for a ring in it. Called without any lock.
+/// Changes the entry of a ring in an epoll set. Called without any lock.
 fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
     let res = match crate::drive::stand_in::poll_fd(change.fd) {
         Some(stand_in) => epoll::apply(change, stand_in),
@@ -52,15 +52,15 @@ fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
     ring.lock_now().complete_elsewhere(from, res);
 }
 
-/// Arms a poll of a ring, whose stand-in could not be looked up under our own lock. Called
-/// without any lock.
+/// Arms a poll of a ring whose stand-in could not be looked up under our own lock. Called without
+/// any lock.
 fn arm_on_ring(ring: &Ring, from: ReqId, fd: i32, events: u32) {
     let stand_in = crate::drive::stand_in::poll_fd(fd).ok_or(Errno::EBADF);
     let held = stand_in.and_then(softring_host::fd::dup_internal);
     ring.lock_now().worker_delivers(from, |ctx| arm_on(ctx, from, held, events));
 }
 
-/// Arms it on the ring's stand-in.
+/// Arms the poll on the ring's stand-in.
 fn arm_on(ctx: &mut Ctx, from: ReqId, stand_in: Result<InternalFd>, events: u32) {
     let Some(mut req) = ctx.reqs.slab.take(from) else { return };
     match stand_in {

@@ -1,5 +1,5 @@
-//! A thread that sleeps in its own poll, with rings among what it waits for, drives them meanwhile:
-//! it waits for what the rings wait for, and reaps when it wakes. No other thread wakes for it.
+//! Rings driven by a thread that sleeps in its own poll: the thread waits for what the rings wait
+//! for, and reaps when it wakes. No other thread wakes for it.
 //!
 //! Runs on: the program's thread, in poll(2) and ppoll(2) (the preload library's wrappers).
 //!
@@ -9,13 +9,13 @@
 //! Poller::end      under the lock: takes the events, turns the ring, gives the role back
 //! ```
 //!
-//! Where the thread cannot have the role (another thread drives, an SQ thread does, the ring is
+//! If the thread cannot have the role (another thread drives, an SQ thread does, the ring is
 //! polled, a signal handler has interrupted the engine), it sleeps on the ring's
-//! [`stand_in`](super::stand_in), which whoever posts signals. An eventfd that is registered with a
+//! [`stand_in`](super::stand_in), which every poster signals. An eventfd that is registered with a
 //! ring is polled as it is, and the ring's poll set beside it.
 //!
-//! All three are one call of the engine's ([`Call`]), so that handlers of the program run when the
-//! role has been given back: they may do anything, and never return.
+//! All three are one call of the engine's ([`Call`]), so that handlers of the program run after the
+//! role has been given back: a handler may do anything, and never return.
 
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU64;
@@ -34,33 +34,33 @@ use softring_host::time::Clock;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Result;
 
-/// Rings that one poll drives at most; others are polled by their stand-ins.
+/// Number of rings that one poll drives at most; others are polled by their stand-ins.
 pub const MOST: usize = 4;
 
-/// What to poll in place of a ring.
+/// Descriptor to poll in place of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Nothing: the ring is readable now.
+    /// None: the ring is readable now.
     Ready,
-    /// This descriptor; once it is readable, [`Poller::end`] knows whether the ring is.
+    /// Descriptor of the poll set; once it is readable, [`Poller::end`] knows whether the ring is.
     Driven(i32),
-    /// This descriptor, which is readable while the ring is.
+    /// Descriptor that is readable while the ring is.
     StandIn(i32),
 }
 
 #[derive(Debug)]
 struct Driven {
     ring: Arc<Ring>,
-    /// The descriptor of its poll set.
+    /// Descriptor of the ring's poll set.
     set: i32,
-    /// The program polls an eventfd that is registered with the ring.
+    /// True if the program polls an eventfd that is registered with the ring.
     by_eventfd: bool,
-    /// When it has something to do whatever the poll set says, in ns of CLOCK_MONOTONIC.
+    /// Time at which the ring has work without an event, in ns of CLOCK_MONOTONIC.
     until: u64,
     readable: bool,
 }
 
-/// The rings of one poll of the program's. To be dropped before errno is set: handlers run then.
+/// Rings of one poll of the program. To be dropped before errno is set: the drop runs handlers.
 #[derive(Debug)]
 pub struct Poller {
     driven: [Option<Driven>; MOST],
@@ -68,12 +68,12 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// A poll begins.
+    /// Begins a poll.
     pub fn begin() -> Poller {
         Poller { driven: [const { None }; MOST], call: Call::begin() }
     }
 
-    /// What to poll in place of `fd`; none if it is no ring of ours.
+    /// Returns what to poll in place of `fd`; none if `fd` is no ring of ours.
     pub fn add(&mut self, fd: i32) -> Option<Source> {
         let ring = find(fd)?;
         if let Some(known) = self.all().find(|d| Arc::ptr_eq(&d.ring, &ring)) {
@@ -82,8 +82,8 @@ impl Poller {
         self.drive(&ring, false).or_else(|| super::stand_in::poll_fd(fd).map(Source::StandIn))
     }
 
-    /// What to poll beside the eventfd `fd`, if it is registered with a ring that the calling
-    /// thread can drive: once this descriptor is readable, [`Self::end`] may signal the eventfd.
+    /// Returns the descriptor to poll beside the eventfd `fd`, if it is registered with a ring that
+    /// the calling thread can drive: once it is readable, [`Self::end`] may signal the eventfd.
     pub fn add_eventfd(&mut self, fd: i32) -> Option<i32> {
         if !is_eventfd(fd) {
             return None;
@@ -99,13 +99,13 @@ impl Poller {
         }
     }
 
-    /// The calling thread takes the driver's role, if it can and there is need.
+    /// Takes the driver's role for the calling thread, if it can and there is need.
     fn drive(&mut self, ring: &Arc<Ring>, by_eventfd: bool) -> Option<Source> {
         if self.call.is_in_the_way() || ring.sq.get().is_some() || ring.is_inherited() {
             return None;
         }
         if ring.forked.load(Relaxed) && ring.stand_in.load(Relaxed) >= 0 {
-            // The other process, too, signals it for what it posts.
+            // The other process, too, signals the stand-in when it posts.
             return None;
         }
         let free = self.driven.iter_mut().find(|d| d.is_none())?;
@@ -114,7 +114,7 @@ impl Poller {
             return None;
         }
         if ctx.drive.driver.thread == sys::thread() {
-            // It has left an earlier sleep by a jump.
+            // The thread has left an earlier sleep by a jump.
             ctx.end_drive();
         }
         if ctx.drive.driver.active {
@@ -136,7 +136,7 @@ impl Poller {
             sys::exact_timers();
         }
         ctx.drive.begin_drive(1, until);
-        // So that its end is noticed.
+        // Makes sure that the thread's end is noticed.
         crate::ring::task::current();
         // Others are told what the turn has left for them.
         leave(ring, ctx);
@@ -148,12 +148,12 @@ impl Poller {
         self.driven.iter().flatten()
     }
 
-    /// Polls `entries` until `deadline` (in ns of CLOCK_MONOTONIC; 0: no longer than now; none:
-    /// without end), or until a ring has something to do, under `mask`.
+    /// Polls `entries` under `mask` until `deadline` (in ns of CLOCK_MONOTONIC; 0: no longer than
+    /// now; none: without end), or until a ring has something to do.
     ///
     /// # Errors
-    /// `EINTR` when a signal came; its handler runs when this is dropped. `EINVAL` for more entries
-    /// than RLIMIT_NOFILE allows.
+    /// `EINTR` when a signal came; its handler runs when the poller is dropped. `EINVAL` for more
+    /// entries than RLIMIT_NOFILE allows.
     pub fn sleep(
         &self,
         entries: &mut [PollEntry],
@@ -170,16 +170,16 @@ impl Poller {
         sleep(On::Entries(entries), ns, mask)
     }
 
-    /// The poll is over: turns the rings, and gives the role back. `fired`: is this descriptor,
-    /// which [`Self::add`] has answered, readable?
+    /// Ends the poll: turns the rings, and gives the role back. `fired` returns whether a
+    /// descriptor from [`Self::add`] is readable.
     pub fn end(&mut self, fired: impl Fn(i32) -> bool) {
         for driven in self.driven.iter_mut().flatten() {
             driven.end(fired(driven.set));
         }
     }
 
-    /// Is the ring readable for which [`Self::add`] has answered this descriptor? None if it has
-    /// not.
+    /// Returns whether the ring is readable for which [`Self::add`] has returned this descriptor;
+    /// none if there is no such ring.
     pub fn is_readable(&self, set: i32) -> Option<bool> {
         self.all().find(|d| d.set == set && !d.by_eventfd).map(|d| d.readable)
     }
@@ -188,7 +188,7 @@ impl Poller {
 impl Driven {
     fn end(&mut self, fired: bool) {
         let mut ctx = self.ring.lock_now();
-        // A handler of which nobody has told us may have taken the role over.
+        // A handler that was not reported may have taken the role over.
         if ctx.drive.driver.thread == sys::thread() {
             ctx.begin_pass(false);
             ctx.end_drive();
@@ -201,12 +201,12 @@ impl Driven {
     }
 }
 
-/// Is `fd` a number under which an eventfd was registered with a ring?
+/// Returns whether `fd` is a number under which an eventfd was registered with a ring.
 pub fn is_eventfd(fd: i32) -> bool {
     bit(fd).is_some_and(|(word, mask)| word.load(Relaxed) & mask != 0)
 }
 
-/// The program has registered the eventfd `fd` with a ring.
+/// Records that the program has registered the eventfd `fd` with a ring.
 pub(crate) fn has_eventfd(ring: &Ring, fd: i32) {
     ring.eventfd_number.store(fd, Relaxed);
     if let Some((word, mask)) = bit(fd) {
@@ -219,7 +219,7 @@ fn bit(fd: i32) -> Option<(&'static AtomicU64, u64)> {
     Some((&PROCESS.eventfds[at / 64], 1 << (at % 64)))
 }
 
-/// The calling thread ends, perhaps in the middle of a poll.
+/// Gives the role back for a thread that ends, perhaps in the middle of a poll.
 pub(crate) fn thread_ends(ring: &Arc<Ring>) {
     if !ring.polled_ever.load(Relaxed) {
         return;
@@ -232,31 +232,31 @@ pub(crate) fn thread_ends(ring: &Arc<Ring>) {
 }
 
 impl Ring {
-    /// A thread polls the ring, and is its driver.
+    /// Records that a thread polls the ring and is its driver.
     fn note_polled(&self) {
         self.driven.store(true, Relaxed);
         self.polled.store(true, Relaxed);
         self.polled_ever.store(true, Relaxed);
     }
 
-    /// Is it to be expected that a thread polls the ring soon, and drives it?
+    /// Returns whether a thread is expected to poll the ring soon, and to drive it.
     pub(super) fn is_polled(&self) -> bool {
         self.polled.load(Relaxed) && self.driven.load(Relaxed)
     }
 }
 
 impl Ctx {
-    /// Does poll(2) find the ring readable, as far as memory tells (`io_uring_poll`)?
+    /// Returns whether poll(2) finds the ring readable, as far as memory tells (`io_uring_poll`).
     fn is_readable(&mut self) -> bool {
         self.mem.cq_ready() > 0
             || !self.completion.overflow.is_empty()
             || (self.defers() && self.has_work_in_memory())
     }
 
-    /// A poll of the program's that has driven the ring is over. `fired`: its poll set has events.
+    /// Ends a poll of the program that has driven the ring. `fired`: its poll set has events.
     fn polled_outside(&mut self, fired: bool) {
         if self.defers() {
-            // Only the program's entering posts.
+            // Only an enter of the program posts.
             if fired && self.completion.eventfd.is_some() && self.owes_task_work() {
                 self.set_taskrun();
             }

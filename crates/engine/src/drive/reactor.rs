@@ -9,11 +9,12 @@
 //! entering pays nothing but the tick.
 //!
 //! Once a second the reactor also checks whether the program has a thread left ([`super::last`]).
-//! The reactor ends when there is no ring left. By their [`Duties`] the layers above say what the
-//! reactor does for them.
+//! The reactor ends when there is no ring left. The layers above give it further work as
+//! [`Duties`].
 //!
-//! The tick ends where it finds no ring for long. What a thread leaves behind at that moment is not
-//! forgotten: [`tick`] has the steps, and `verify::tick` has loom try every order of them.
+//! The tick stops after it has found no ring for long. A ring that a thread leaves behind at that
+//! moment is not forgotten: [`tick`] has the steps, and `verify::tick` has loom try every order of
+//! them.
 
 pub(crate) mod tick;
 
@@ -44,29 +45,29 @@ use softring_uapi::IORING_SETUP_TASKRUN_FLAG;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
-/// How often the reactor checks the rings that waiters drive.
+/// Interval at which the reactor checks the rings that waiters drive.
 pub(crate) const TICK: Duration = Duration::from_millis(2);
-/// Ticks without any ring to check before the reactor sleeps for good.
+/// Number of ticks without any ring to check before the reactor sleeps for good.
 const IDLE_TICKS: u32 = 50;
-/// How often the reactor checks for rings that are closed. It sleeps no longer than this.
+/// Interval at which the reactor checks for closed rings, in ns. It sleeps no longer than this.
 const SWEEP_NS: u64 = 1_000_000_000;
-/// The same once the program's first thread has ended, when each may be the last.
+/// Interval once the program's first thread has ended, in ns: each thread may be the last.
 const LAST_NS: u64 = 20_000_000;
-/// What the process has its reactor do besides driving rings.
+/// Work of the reactor besides driving rings.
 pub(crate) trait Duties {
-    /// Forked children may have asked for something. What is to be waited for goes into the
+    /// Serves what forked children may have asked for. What is to be waited for goes into the
     /// reactor's epoll set `set`, under numbers that no ring has as its id.
     fn serve(&mut self, set: BorrowedFd<'_>);
-    /// An event of that set with this number; true if it was one of theirs.
+    /// Acts on an event of `set` with this number; true if the event was for these duties.
     fn event(&mut self, set: BorrowedFd<'_>, data: u64) -> bool;
-    /// About once a second: what is gone, and nobody has told of.
+    /// Checks, about once a second, for what has gone without a report.
     fn sweep(&mut self);
 }
 
-/// Makes them for a reactor that starts.
+/// Constructor of the duties of a reactor that starts.
 pub(crate) type MakeDuties = fn() -> Box<dyn Duties>;
 
-/// Rings and their ids in event data.
+/// Rings that the reactor knows.
 type Rings = Vec<Weak<Ring>>;
 
 #[derive(Debug)]
@@ -74,21 +75,21 @@ pub(crate) struct Reactor {
     epoll: InternalFd,
     wake: InternalFd,
     rings: Mutex<Rings>,
-    /// How often the reactor checks for what is gone, in ns.
+    /// Interval of the check for what has gone, in ns.
     sweep_ns: AtomicU64,
 }
 
-/// What a process has once of it.
+/// Process-wide state of the reactor.
 #[derive(Debug)]
 pub(super) struct OfProcess {
     current: Mutex<Option<Arc<Reactor>>>,
     duties: OnceLock<MakeDuties>,
     ticking: AtomicBool,
     running: AtomicBool,
-    /// The reactor's thread, as [`sys::thread`] has it.
+    /// The reactor's thread, as [`sys::thread`] identifies it.
     thread: AtomicUsize,
-    /// The process that forked this one, and the eventfd of its reactor, if it had one; 0: none.
-    /// That descriptor stays open: the thread that had it besides is the parent's.
+    /// The process that forked this one, if it had a reactor; 0: none. That reactor's eventfd,
+    /// `parent_wake`, stays open: the thread that also had it is the parent's.
     parent: AtomicU32,
     parent_wake: AtomicI32,
 }
@@ -110,7 +111,7 @@ impl OfProcess {
         self.current.lock()
     }
 
-    /// The child has no such thread.
+    /// Resets the state in a forked child, which has no such thread.
     pub(super) fn in_child(&self, child: &Child) {
         let Self { current, duties, ticking, running, thread, parent, parent_wake } = self;
         let gone = current.lock().take();
@@ -123,12 +124,12 @@ impl OfProcess {
     }
 }
 
-/// Says what reactors that start from now on do besides; the first word counts.
+/// Sets the duties of reactors that start from now on; the first call counts.
 pub(crate) fn has_duties(make: MakeDuties) {
     let _ = PROCESS.reactor.duties.set(make);
 }
 
-/// The reactor, started now if need be.
+/// Returns the reactor, started now if need be.
 fn get() -> Result<Arc<Reactor>> {
     let mut slot = PROCESS.reactor.hold();
     if let Some(r) = &*slot {
@@ -147,16 +148,16 @@ fn get() -> Result<Arc<Reactor>> {
     Ok(r)
 }
 
-/// Somebody must notice if the rings are closed behind our back: starts the reactor. Called without
-/// any lock.
+/// Starts the reactor if none runs: it must notice if the rings are closed behind our back. Called
+/// without any lock.
 pub(crate) fn ensure() {
     if !PROCESS.reactor.running.load(Relaxed) {
-        // Without a thread for it, the next setup notices.
+        // If no thread can be made for it, the next setup notices.
         let _ = get();
     }
 }
 
-/// Does the reactor issue a request of this ring at this moment?
+/// Returns whether the reactor issues a request of this ring at this moment.
 pub(crate) fn issues(ctx: &Ctx) -> bool {
     ctx.issue.is_elsewhere() && ctx.issue.thread() == PROCESS.reactor.thread.load(Relaxed)
 }
@@ -168,14 +169,14 @@ pub(crate) fn wake() {
     }
 }
 
-/// A thread leaves `enter`: whoever is left in flight must not be forgotten. Called without the
-/// ring's lock.
+/// Has the reactor look after what a thread that leaves `enter` leaves in flight. Called without
+/// the ring's lock.
 pub(crate) fn guard(ring: &Arc<Ring>, immediate: bool) {
     tick::guard(ring, &PROCESS.reactor.ticking, immediate, || get().ok());
 }
 
-/// As [`guard`], of a ring whose descriptor is polled, perhaps in a signal handler; false if a lock
-/// that this takes is in use, perhaps by the interrupted thread.
+/// Does the same as [`guard`] for a ring whose descriptor is polled, perhaps in a signal handler;
+/// false if a lock that this takes is in use, perhaps by the interrupted thread.
 pub(crate) fn guard_soon(ring: &Arc<Ring>) -> bool {
     if ring.watched.load(Relaxed) {
         return true;
@@ -198,7 +199,7 @@ pub(crate) fn guard_soon(ring: &Arc<Ring>) -> bool {
     ring.lock_soon().map(|ctx| r.watch_locked(ring, ctx)).is_some()
 }
 
-/// A lock, unless it is in use for some microseconds.
+/// Takes a lock; none if it stays in use for some microseconds.
 fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     const TRIES: u32 = 100;
     (0..TRIES).find_map(|_| {
@@ -210,7 +211,7 @@ fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     })
 }
 
-/// The process that forked this one, if it lives and its reactor can be woken.
+/// Returns the process that forked this one, if it lives and its reactor can be woken.
 pub(crate) fn parent() -> Option<u32> {
     let parent = PROCESS.reactor.parent.load(SeqCst);
     let now = softring_host::os::process::getppid()
@@ -218,7 +219,7 @@ pub(crate) fn parent() -> Option<u32> {
     (parent != 0 && parent == now).then_some(parent)
 }
 
-/// Has the parent's reactor check what it is asked.
+/// Makes the parent's reactor check for requests from its children.
 pub(crate) fn wake_parent() {
     if let Some(wake) =
         sys::borrow(softring_host::fd::now(PROCESS.reactor.parent_wake.load(SeqCst)))
@@ -247,7 +248,7 @@ impl Reactor {
         }
     }
 
-    /// No descriptor is free for the ring's poll set: polls the ring every tick, until one is.
+    /// Polls the ring every tick until a descriptor is free for its poll set.
     fn poll_now_and_then(&self, ring: &Ring) {
         ring.watched.store(false, SeqCst);
         self.start();
@@ -287,7 +288,8 @@ impl Reactor {
                 duties.iter_mut().for_each(|d| d.sweep());
                 rings.iter().for_each(check_registrations);
                 if let Some(code) = super::last::first_ended() {
-                    // The code is that of the last one, which by now is another: the C library's 0.
+                    // The exit code is the last thread's, which by now is another one: the C
+                    // library's 0.
                     let before = self.sweep_ns.swap(LAST_NS, Relaxed) == LAST_NS;
                     super::last::end_with(if before { 0 } else { code });
                 }
@@ -311,11 +313,11 @@ impl Reactor {
         }
     }
 
-    /// Gives the place up, unless somebody is about to hand a ring over.
+    /// Ends the reactor, unless somebody is about to hand a ring over.
     fn may_end(self: &Arc<Self>) -> bool {
         let mut slot = PROCESS.reactor.hold();
-        // The slot's and our own: under the slot's lock nobody takes another. (A fork takes this
-        // lock with the table held, so the table is not waited for.)
+        // One reference is the slot's and one our own: under the slot's lock nobody takes another.
+        // (A fork takes this lock with the table held, so the table is not waited for.)
         if Arc::strong_count(self) > 2 || !crate::ring::table::surely_no_ring() {
             return false;
         }
@@ -358,7 +360,7 @@ impl Ticks for Reactor {
         list.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Arms a ring: the next event in its poll set, or its next deadline, comes to the reactor.
+    /// Arms a ring: its next poll set event, or its next deadline, comes to the reactor.
     fn watch(&self, ring: &Arc<Ring>) {
         ring.watched.store(true, SeqCst);
         self.watch_locked(ring, ring.lock_now());
@@ -386,14 +388,14 @@ impl Ticks for Reactor {
             } else if ctx.has_work() {
                 return ctx.set_taskrun();
             } else {
-                // The program has entered meanwhile, and taken what was there.
+                // The program has entered meanwhile and taken what was there.
                 ctx.note_deadline();
                 again |= ctx.in_flight();
             }
         }
         super::pending::flush(ring);
         if again && ring.is_polled() {
-            // A thread that polls it is back there soon; else the tick finds out.
+            // The thread that polls the ring is back soon; else the tick finds the ring.
             self.start();
         } else if again {
             self.watch(ring);
@@ -440,15 +442,16 @@ impl Listed for Arc<Ring> {
     }
 }
 
-/// The process was stopped, and goes on, which ends the kernel's waits. epoll_wait(2) of this
-/// thread, which blocks all signals, tells of it; futex(2) of those that sleep passively does not.
+/// Wakes passive waiters after the process was stopped and goes on, which ends the kernel's waits.
+/// epoll_wait(2) of this thread, which blocks all signals, reports the stop; futex(2) of a passive
+/// waiter does not.
 fn tell_of_stop() {
     handlers::stopped();
     let sleeps = |ring: &Ring| ring.control.waiters().load(SeqCst) > 0;
     crate::ring::table::some(sleeps).iter().for_each(|ring| ring.lock_now().wake_waiters());
 }
 
-/// Checks for numbers whose close was not reported. A ring that is busy has its turn later.
+/// Checks for numbers whose close was not reported. A busy ring is checked later.
 fn check_registrations(ring: &Arc<Ring>) {
     if let Some(mut ctx) = ring.try_lock_now()
         && !ring.dead.load(Relaxed)
@@ -459,7 +462,7 @@ fn check_registrations(ring: &Arc<Ring>) {
 }
 
 impl Ctx {
-    /// May completions appear without the program entering?
+    /// Returns whether completions may appear without the program entering.
     pub(crate) fn wants_reactor(&self) -> bool {
         if self.setup.polls() {
             return false;

@@ -1,6 +1,6 @@
-//! The one function that sleeps for a ring. What ends the sleep of a driver is in the poll set or
-//! with kernel aio; a thread that does not drive sleeps on the sequence word of the ring's control
-//! page, which whoever posts bumps, in whatever process.
+//! The one function that sleeps for a ring. The poll set or kernel aio ends a driver's sleep. A
+//! thread that does not drive sleeps on the sequence word of the ring's control page, which every
+//! poster in any process bumps.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
@@ -19,35 +19,35 @@ use softring_host::time::Clock;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
-/// No end.
+/// Time without end.
 pub(crate) const FOREVER: u64 = u64::MAX;
-/// How long a passive waiter spins on the word before it sleeps: a sleep and a wake-up cost as
-/// much.
+/// Time for which a passive waiter spins on the word before it sleeps, in ns: a sleep and a wake-up
+/// cost as much.
 const SPIN_NS: u64 = 10_000;
-/// A thread that waits for a cancellation checks again this often, whatever wakes it.
+/// Interval at which a thread that waits for a cancellation checks again, in ns.
 const SLICE_NS: u64 = 5_000_000;
 
-/// What ends a sleep before its time.
+/// Event that ends a sleep before its time.
 #[derive(Debug)]
 pub(crate) enum On<'a> {
-    /// This word has another value. Under a mask only the time and signals do.
+    /// A change of this word. Under a mask only the time and signals end the sleep.
     Word(&'a AtomicU32, u32),
-    /// Events of this poll set, which are taken.
+    /// Events of this poll set, which the sleep takes.
     Events(i32, &'a mut [epoll_event; BATCH]),
-    /// A number of completions of kernel aio, which are taken.
+    /// A number of completions of kernel aio, which the sleep takes.
     Aio(&'a mut DetachedReap, usize),
-    /// The descriptor can be read.
+    /// Readability of the descriptor.
     Readable(i32),
-    /// One of these is ready.
+    /// Readiness of one of these.
     Entries(&'a mut [PollEntry]),
-    /// One of them can be read; no signal ends it.
+    /// Readability of one of these; no signal ends the sleep.
     AnyReadable(&'a [i32]),
     /// Nothing.
     Time,
 }
 
-/// Sleeps for `ns` at most, with `mask` in force meanwhile; answers how much it has taken. Called
-/// without any lock.
+/// Sleeps for `ns` at most, with `mask` in force meanwhile; returns the number of events taken.
+/// Called without any lock.
 ///
 /// # Errors
 /// `EINTR` when a signal came; where it can be told, `ETIMEDOUT` when the time was over, `EAGAIN`
@@ -69,7 +69,7 @@ pub(crate) fn sleep(on: On<'_>, ns: u64, mask: Option<u64>) -> Result<usize> {
     }
 }
 
-/// How a sleep on the sequence word has ended.
+/// Reason for the end of a sleep on the sequence word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woke {
     /// The word changed while the thread spun.
@@ -80,8 +80,8 @@ pub(crate) enum Woke {
     Signal,
 }
 
-/// Sleeps until somebody posts, for `ns` at most; `spins` first. `goes`: as
-/// [`Sequence::wait`] has it.
+/// Sleeps until somebody posts, for `ns` at most; `spins`: spins first. For `goes` see
+/// [`Sequence::wait`].
 pub(crate) fn sleep_on_sequence(
     control: &Control,
     spins: bool,
@@ -96,7 +96,7 @@ pub(crate) fn sleep_on_sequence(
     }
 }
 
-/// Spins on a word for as long as a sleep and its end take; true if it changed.
+/// Spins on a word for as long as a sleep and its end take; true if the word changed.
 fn spin(word: &AtomicU32, seen: u32) -> bool {
     let end = Clock::Monotonic.now() + SPIN_NS;
     loop {
@@ -112,7 +112,7 @@ fn spin(word: &AtomicU32, seen: u32) -> bool {
     }
 }
 
-/// Sleeps until something completes, for a while, and gives the lock back for good.
+/// Releases the lock for good, and sleeps until something completes, for a while.
 ///
 /// # Errors
 /// `ETIME` past the deadline, `EINTR`.
@@ -132,8 +132,8 @@ pub(crate) fn sleep_for_change(ctx: Guard<'_>, deadline: u64) -> Result<()> {
     }
 }
 
-/// Sleeps as a policy says for completions of `reap`'s, of which `in_flight` are to come, and where
-/// there are none for the time and the eventfd `wake`. True if so many came as were to end it.
+/// Sleeps as a policy says for completions of `reap`, of which `in_flight` are to come. Without
+/// `reap`, the time or the eventfd `wake` ends the sleep. True if enough came to end it.
 ///
 /// # Errors
 /// `EINTR`.

@@ -10,8 +10,8 @@ use softring_host::fd::{make_internal, now};
 use softring_host::handlers::Call;
 use softring_host::sys::{self, borrow};
 
-/// Is the submission queue of ring `fd` full? False if it is not a ring of ours, or where that
-/// cannot be found out in a signal handler.
+/// Returns whether the submission queue of ring `fd` is full. False if `fd` is not a ring of ours,
+/// or if a signal handler cannot find out.
 pub fn sq_full(fd: i32) -> bool {
     let _call = Call::begin();
     let Some(ring) = find(fd) else { return false };
@@ -19,8 +19,8 @@ pub fn sq_full(fd: i32) -> bool {
     ctx.is_some_and(|ctx| ctx.mem.sq_full())
 }
 
-/// A descriptor that polls readable while ring `fd` has completions, to stand for it in epoll, poll
-/// and select; `None` if `fd` is not a ring of ours. Stale readability is cleared here.
+/// Returns a descriptor that polls readable while ring `fd` has completions, to stand for the ring
+/// in epoll, poll and select; `None` if `fd` is not a ring of ours. Clears stale readability.
 ///
 /// poll(2) is called in signal handlers, too. If the interrupted thread has the ring's lock, the
 /// descriptor is made readable without a check of the ring, and the program polls it once in vain.
@@ -29,13 +29,13 @@ pub fn poll_fd(fd: i32) -> Option<i32> {
     of_ring(&find(fd)?)
 }
 
-/// Has a thread polled the ring?
+/// Returns whether a thread has polled the ring.
 pub(crate) fn was_polled(ring: &Ring) -> bool {
     ring.polled_ever.load(SeqCst) || ring.stand_in.load(SeqCst) >= 0
 }
 
-/// The process is about to fork, and a thread has polled the ring: threads of both processes poll
-/// it by one stand-in from now on, which both signal.
+/// Prepares a polled ring for a fork: threads of both processes poll it by one stand-in from now
+/// on, which both processes signal.
 pub(crate) fn before_fork(ring: &Arc<Ring>) {
     of_ring(ring);
     ring.forked.store(true, SeqCst);
@@ -49,7 +49,7 @@ fn of_ring(ring: &Arc<Ring>) -> Option<i32> {
         ctx.completion.poll_fd = Some(first);
         let ready =
             ctx.mem.cq_ready() > 0 || !ctx.completion.overflow.is_empty() || ctx.owes_task_work();
-        // Who waits for an edge must not see one that is none.
+        // A waiter for an edge must not see a false one.
         match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
             (true, false) => drop(softring_host::os::io::write(e, &1u64.to_ne_bytes())),
             (false, true) => drop(softring_host::os::io::read(e, &mut [0u8; 8])),
@@ -62,7 +62,7 @@ fn of_ring(ring: &Arc<Ring>) -> Option<i32> {
     Some(stand_in)
 }
 
-/// The eventfd that stands for a ring, made now if need be, by the number that it had at first.
+/// Returns the eventfd that stands for a ring, made now if need be, by its first number.
 fn stand_in(ring: &Ring) -> Option<i32> {
     let known = ring.stand_in.load(SeqCst);
     if known >= 0 {

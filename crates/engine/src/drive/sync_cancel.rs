@@ -27,8 +27,9 @@ pub(crate) fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> R
     let forever = reg.timeout.tv_sec == -1 && reg.timeout.tv_nsec == -1;
     let limit = if forever { u64::MAX } else { softring_host::time::ns_of(reg.timeout) };
     let deadline = Clock::Monotonic.now().saturating_add(limit);
-    // With DEFER_TASKRUN the end of a worker's request is work for when the program enters. Before
-    // 7.2 it wakes nobody who waits here (`io_req_local_work_add`): only the time's end does.
+    // With DEFER_TASKRUN the end of a worker's request is task work for the program's next enter.
+    // Before 7.2 the kernel wakes no waiter for it (`io_req_local_work_add`): only the timeout
+    // does.
     let mut attempts = 0;
     loop {
         let mut ctx = ring.lock();
@@ -59,7 +60,7 @@ pub(crate) fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> R
     }
 }
 
-/// Sleeps until the time is over, or a signal comes; answers which.
+/// Sleeps until the deadline or a signal; returns the errno that says which.
 fn sleep_until(deadline: u64) -> Errno {
     let left = deadline.saturating_sub(Clock::Monotonic.now());
     sleep(On::Readable(-1), left, None).err().unwrap_or(Errno::ETIME)

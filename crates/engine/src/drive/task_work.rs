@@ -11,12 +11,11 @@ use crate::ring::ctx::{Guard, Ring};
 use crate::ring::task;
 use softring_host::handlers::Call;
 
-/// The calling thread has slept: posts what has become ready of the rings that it was the last to
-/// leave with requests in flight. Not on rings that defer task work to `enter`, that are polled
-/// there, or whose SQ thread has it.
+/// Posts, for a calling thread that has slept, what has become ready on the rings that it was the
+/// last to leave with requests in flight. Skips rings that defer task work to `enter`, that are
+/// polled there, or that have an SQ thread.
 ///
-/// It may be called in a signal handler: no memory is asked for, and no lock waited for without
-/// end.
+/// May be called in a signal handler: allocates no memory, and waits for no lock without end.
 pub fn run() {
     let Some(task) = task::known() else { return };
     let call = Call::begin();
@@ -38,8 +37,8 @@ pub fn run() {
     }
 }
 
-/// The ring, once the reactor has no request of the calling thread's at hand: it may be issuing the
-/// very one that is ready, without the lock. The kernel would issue it in this call.
+/// Returns the ring's guard once the reactor issues no request of the calling thread: without the
+/// lock, it may be issuing the very request that is ready. The kernel would issue it in this call.
 pub(crate) fn without_reactor<'r>(ring: &'r Ring, ctx: Guard<'r>) -> Guard<'r> {
     let mine = || task::known() == Some(ring.left_by.load(Relaxed));
     if !super::reactor::issues(&ctx) || !mine() {

@@ -1,5 +1,5 @@
-//! What a ring with DEFER_TASKRUN tells its program while that does not enter: there is something
-//! to do (IORING_SQ_TASKRUN, the eventfd). Kernel counterpart: `io_req_local_work_add`.
+//! The signal that a ring with DEFER_TASKRUN gives its program, which does not enter: there is task
+//! work (IORING_SQ_TASKRUN, the eventfd). Kernel counterpart: `io_req_local_work_add`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use crate::ring::ctx::Ctx;
 use softring_host::sys;
 use softring_uapi::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
-/// A ring was made with these setup flags.
+/// Records that a ring was made with these setup flags.
 pub(crate) fn made_ring(flags: u32) {
     if tells(flags) {
         PROCESS.flagging.store(true, Relaxed);
@@ -23,14 +23,14 @@ fn tells(flags: u32) -> bool {
     flags & both == both
 }
 
-/// The program has just learnt from poll(2) that a file is ready. Where a ring waits for that file,
-/// too, the kernel has set the ring's flag by then; the reactor may be on its way.
+/// Sets the flag of rings that wait for a file which the program has just found ready by poll(2).
+/// The kernel has set the flag by then; the reactor may be on its way.
 pub fn flag_ready_rings() {
     if !PROCESS.flagging.load(Relaxed) {
         return;
     }
-    // poll(2) is called in signal handlers, too: no memory is asked for, and no lock waited for
-    // without end.
+    // poll(2) may be called in signal handlers: allocate no memory, and wait for no lock without
+    // end.
     for ring in (0..).map_while(crate::ring::table::nth) {
         if let Some(mut ctx) = ring.lock_soon()
             && tells(ctx.setup.flags)
@@ -44,26 +44,26 @@ pub fn flag_ready_rings() {
 }
 
 impl Ctx {
-    /// DEFER_TASKRUN: has the ring's task work to do, which only its entering does
-    /// (`io_local_work_pending`)?
+    /// Returns whether a ring with DEFER_TASKRUN has task work, which only an enter does
+    /// (`io_local_work_pending`).
     pub(crate) fn owes_task_work(&mut self) -> bool {
         self.defers() && !self.drive.driver.active && self.has_work()
     }
 
-    /// Is there anything that entering would do? Called while nobody drives.
+    /// Returns whether an enter would do anything. Called while nobody drives.
     pub(crate) fn has_work(&mut self) -> bool {
         self.has_work_in_memory() || self.poll_set_has_work()
     }
 
-    /// The part of [`has_work`](Self::has_work) that costs no system call.
+    /// Checks the part of [`has_work`](Self::has_work) that costs no system call.
     pub(crate) fn has_work_in_memory(&mut self) -> bool {
         self.work.any()
             || !self.drive.transports.stash.is_empty()
             || self.next_event_in() == Some(0)
     }
 
-    /// Does the poll set tell of anything that a request waits for? What is for none is dropped:
-    /// some numbers stay in the set when nobody waits there (`io::persistent`).
+    /// Returns whether the poll set has an event that a request waits for. Drops events for no
+    /// request: some numbers stay in the set when nobody waits there (`io::persistent`).
     pub(crate) fn poll_set_has_work(&mut self) -> bool {
         let Some(set) = self.drive.transports.epoll_fd() else { return false };
         if sys::poll_now(set, sys::POLLIN) != 0 {
@@ -75,17 +75,17 @@ impl Ctx {
         !self.drive.transports.stash.is_empty()
     }
 
-    /// DEFER_TASKRUN: something is ready, but only the program's entering may post it; tell it so.
+    /// Tells the program that something is ready which only its enter may post (DEFER_TASKRUN).
     pub(crate) fn set_taskrun(&mut self) {
         self.set_taskrun_by(false);
     }
 
-    /// As [`set_taskrun`](Self::set_taskrun); does a worker bring it?
+    /// Does the same as [`set_taskrun`](Self::set_taskrun); `worker`: a worker brings the event.
     pub(crate) fn set_taskrun_by(&mut self, worker: bool) {
         if self.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);
         }
-        // A signal that the program has not taken yet tells it already.
+        // An eventfd signal that the program has not taken yet tells it already.
         let pending = |e: &EventFd| sys::poll_now(e.fd.as_raw_fd(), sys::POLLIN) != 0;
         if self.completion.eventfd.as_ref().is_some_and(pending) {
             return;

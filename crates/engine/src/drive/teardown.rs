@@ -8,9 +8,9 @@ use core::sync::atomic::Ordering::SeqCst;
 use crate::ring::ctx::Ring;
 use crate::ring::turn::Turn;
 
-/// The ring's last descriptor is closed: cancel what waits, let go of everything. While a thread
-/// is in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the last
-/// to leave ends it.
+/// Ends a ring whose last descriptor is closed: cancels what waits, lets go of everything. While a
+/// thread is in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the
+/// last thread to leave ends the ring.
 pub(crate) fn end(ring: &Arc<Ring>) {
     {
         let mut ctx = ring.lock_now();
@@ -20,12 +20,13 @@ pub(crate) fn end(ring: &Arc<Ring>) {
             return;
         }
         if ctx.issue.is_elsewhere() {
-            // No thread of the program: soon over, or the kernel's close, too, waits for it.
+            // The issue is no program thread's: it ends soon, or the kernel's close waits for it,
+            // too.
             drop(ctx);
             ctx = ring.lock();
         }
         ctx.completion.poll_fd = None;
-        // What has come before the close is not cancelled: on the kernel its task has it already.
+        // Events before the close are not cancelled: on the kernel their task has them already.
         if !ctx.defers() {
             ctx.turn(Turn::All);
         }
@@ -52,8 +53,8 @@ pub(crate) fn end(ring: &Arc<Ring>) {
     crate::ring::table::forget_ended();
 }
 
-/// In a forked child: is there anything in a ring that must be let go of at once? The state of any
-/// other is renewed when the child first uses it, since a page that is written to is copied.
+/// Returns whether a forked child must let go of something in a ring at once. The state of any
+/// other ring is renewed when the child first uses it, since a page that is written to is copied.
 ///
 /// # Safety
 /// The caller is the only thread of the child, and has no guard of the ring.

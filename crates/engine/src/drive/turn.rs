@@ -49,30 +49,30 @@ impl Ctx {
         self.run_and_commit();
     }
 
-    /// Turns the ring behind a call that has completed something: task work waits for the program
-    /// where the ring says so (DEFER_TASKRUN).
+    /// Turns the ring behind a call that has completed something. With DEFER_TASKRUN task work
+    /// waits for the program.
     pub(crate) fn turn_behind_call(&mut self) {
         self.turn(if self.defers() { Turn::Publish } else { Turn::Work });
     }
 
-    /// The kernel runs task work in each call: turns the ring, unless a thread waits for just that.
+    /// Turns the ring as each call of the kernel runs task work, unless a thread waits for just
+    /// that.
     pub(crate) fn post_ready(&mut self) {
         if self.in_flight() && !self.drive.driver.active {
             self.turn(Turn::All);
         }
     }
 
-    /// Reaps what is there without waiting: aio completions, readiness, due timeouts, workers'
-    /// results.
+    /// Reaps without waiting: aio completions, readiness, due timeouts, workers' results.
     fn reap_all(&mut self) {
         if self.drive.transports.multishot_polls > 0
             && self.defers()
             && !self.drive.transports.stash.is_empty()
         {
-            // A multishot poll that was stashed tells once of all wake-ups until now.
+            // A stashed multishot poll reports once all wake-ups until now.
             self.poll_aside();
         }
-        // What was ready when it was armed comes before a timer that was due by then.
+        // Files that were ready when armed come before a timer that was due by then.
         let armed = core::mem::take(&mut self.drive.transports.ready_now);
         if armed {
             self.reap_events();
@@ -90,8 +90,8 @@ impl Ctx {
         }
     }
 
-    /// Acts on all that is ready in the poll set. What one call takes is not all where more than
-    /// that many are ready; and only behind all does anything get its second turn.
+    /// Acts on all events that are ready in the poll set. One call takes a limited number of
+    /// events, and no file gets its second turn before all have had one.
     fn take_events(&mut self) {
         let mut buf = [epoll_event::default(); BATCH];
         loop {
@@ -103,8 +103,8 @@ impl Ctx {
         }
     }
 
-    /// Completions that were found in memory have left their mark in the poll set: takes it out,
-    /// that it end no sleep. True if there was something else to act on.
+    /// Takes the marks of completions that were found in memory out of the poll set, so that they
+    /// end no sleep. True if there was something else to act on.
     pub(crate) fn reap_marks(&mut self) -> bool {
         let mut buf = [epoll_event::default(); BATCH];
         let n = self.drive.transports.ready_events(&mut buf);
@@ -113,7 +113,7 @@ impl Ctx {
         n > marks || self.drive.transports.aio.as_ref().is_some_and(AioCtx::ready)
     }
 
-    /// The part of [`reap_all`](Self::reap_all) that costs no system call.
+    /// Reaps the part of [`reap_all`](Self::reap_all) that costs no system call.
     fn reap_memory(&mut self) {
         self.take_stash();
         while let Some(f) = self.work.next_deferred() {
@@ -126,7 +126,7 @@ impl Ctx {
         }
     }
 
-    /// Behind a batch whose task work is to wait.
+    /// Submits behind a batch whose task work is to wait.
     fn submit_deferred(&mut self, workers: bool) {
         if workers {
             self.run_iowq(false);
@@ -145,7 +145,7 @@ impl Ctx {
                 self.queue_deferred();
             }
             self.timeouts_by_count();
-            // What a batch completes at once may start more.
+            // Requests that a batch completes at once may start more.
             if !self.work.any_queued() && !self.run_iowq(true) && !self.transports_submit() {
                 if self.defers() || self.drive.transports.stash.is_empty() {
                     break;
@@ -161,13 +161,12 @@ impl Ctx {
         self.commit();
     }
 
-    /// Issues what the run queue holds now (not what that adds: others first).
+    /// Issues what the run queue holds now, but not what these requests add: others come first.
     fn run_task_work(&mut self) {
         for _ in 0..self.work.queued() {
             let Some(id) = self.work.next() else { break };
             let Some(mut req) = self.reqs.slab.take(id) else { continue };
-            // What a worker would do comes after every CQE so far, for a timeout that counts them,
-            // too.
+            // A worker's requests come after every CQE so far, also for a timeout that counts them.
             if req.is_workers() {
                 self.reqs.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
             }
@@ -193,7 +192,7 @@ impl Ctx {
 }
 
 impl Driving {
-    /// A sleep that a policy has asked for is over, if there was one.
+    /// Ends a sleep that a policy has asked for, if there was one.
     fn end_idle_sleep(&mut self, early: Option<bool>) {
         if let Some((early, polling)) = early.zip(self.transports.polling.as_mut()) {
             polling.woke(early);

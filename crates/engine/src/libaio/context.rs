@@ -1,9 +1,9 @@
-//! A context of the kernel's, and what its iocbs have made of it.
+//! A context of the kernel's, with the mode that its first iocb has chosen.
 //!
-//! A context is new until its first iocb, which decides for good whether it is polled: to mix is
-//! EINVAL. The ring of a polled one loses the mark by which libaio and others know that they may
-//! read it instead of calling. Its iocbs and events stay the kernel's own, in that ring: a thread
-//! that submits or waits past us does so as on any context.
+//! A context is new until its first iocb, which decides for good whether the context is polled:
+//! mixing is EINVAL. The ring of a polled context loses the mark by which libaio and others know
+//! that they may read it instead of calling. Its iocbs and events stay the kernel's own, in that
+//! ring: a thread that submits or waits past us does so as on any context.
 //!
 //! **Peeking and ending.** Completion memory is unmapped when its context ends, maybe by one thread
 //! while another peeks at it. The thread that peeks holds `mapped` for reading and reads `ending`
@@ -43,18 +43,18 @@ const POLLABLE: [u16; 4] = [IOCB_CMD_PREAD, IOCB_CMD_PWRITE, IOCB_CMD_PREADV, IO
 #[derive(Debug)]
 pub(super) struct Context {
     id: usize,
-    /// How many iocbs the program asked for.
+    /// Number of iocbs that the program asked for.
     nr: u32,
-    /// The ring that is mapped for the program; `None` where it is not of the known form.
+    /// Ring that is mapped for the program; `None` if it is not of the known form.
     own: Option<Ring>,
-    /// Polled, whatever its iocbs say.
+    /// True if the context is polled, whatever its iocbs say.
     forced: bool,
-    /// One of the three above.
+    /// One of the three modes above.
     mode: AtomicU32,
     deciding: Mutex<()>,
     inspected: AtomicU32,
     manners: Manners,
-    /// The sleeps of a polled context whose waiters go by a policy.
+    /// Sleeps of a polled context whose waiters go by a policy.
     idle_sleeps: OnceLock<IdleSleeps>,
     mapped: RwLock<()>,
     ending: AtomicBool,
@@ -82,7 +82,7 @@ impl Context {
         self.id
     }
 
-    /// Must its calls be inspected?
+    /// Returns whether calls on the context must be inspected.
     pub(super) fn counts(&self) -> bool {
         self.forced || self.inspected.load(Relaxed) < AIO_INSPECTED
     }
@@ -154,7 +154,7 @@ impl Context {
         done
     }
 
-    /// The kernel has taken some of `good` iocbs at `list`.
+    /// Forgets those of `good` iocbs at `list` that the kernel, by its answer `ret`, has not taken.
     fn told(&self, ret: isize, good: usize, list: usize) {
         let taken = ret.max(0) as usize;
         if let Some(idle_sleeps) = self.idle_sleeps().filter(|_| taken < good) {
@@ -162,7 +162,8 @@ impl Context {
         }
     }
 
-    /// Has it been inspected at so often without a polled iocb that none is expected any more?
+    /// Counts an inspection; true if so many have found no polled iocb that none is expected any
+    /// more.
     fn seen_enough(&self) -> bool {
         if self.inspected.load(Relaxed) >= AIO_INSPECTED {
             return true;
@@ -173,7 +174,7 @@ impl Context {
         false
     }
 
-    /// How many of the `n` iocbs from the start may be submitted, and why the next may not.
+    /// Returns how many of the `n` iocbs from the start may be submitted, and why the next may not.
     fn examine(&self, list: u64, n: usize) -> (usize, Option<Errno>) {
         let mut at = [0u64; AIO_BATCH];
         let mut cbs = [iocb::default(); AIO_BATCH];
@@ -208,8 +209,8 @@ impl Context {
         if (mode == POLLED) == flagged { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
-    /// The context's first iocb is of this kind. Answers what the context is now: another thread
-    /// may have been faster.
+    /// Decides the mode by the context's first iocb. Returns the mode now: another thread may have
+    /// been faster.
     fn decide(&self, wanted: u32) -> u32 {
         let _one = self.deciding.lock();
         let mode = self.mode.load(Acquire);
@@ -230,7 +231,7 @@ impl Context {
     }
 }
 
-/// What a polled iocb must be.
+/// Checks what is required of a polled iocb.
 ///
 /// # Errors
 /// `EBADF`; `EINVAL` if it is to signal an eventfd, or is no read or write; `EOPNOTSUPP` if its

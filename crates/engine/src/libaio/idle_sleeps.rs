@@ -1,12 +1,12 @@
 //! A polled context whose waiters go by a policy (`softring run --poll`) instead of spinning.
 //!
 //! As on a polled ring, [`Polling`] says when to poll, sleep or block, and is told of each iocb
-//! that the kernel takes and of each event that comes. A sleep is the kernel's own io_pgetevents,
-//! so the first completion ends it, and what it brings lies where the program wants it.
+//! that the kernel takes and of each event that comes. A sleep is the kernel's own io_pgetevents:
+//! the first completion ends it, and the events lie where the program wants them.
 //!
-//! One thread at a time waits so; others sleep in the kernel. Nobody waits for a lock, who might be
-//! a signal handler on top of its holder: what is not told because of that is no more than an
-//! estimate that learns a little later.
+//! One thread at a time waits this way; others sleep in the kernel. No thread waits for a lock,
+//! since it may be a signal handler on top of the lock's holder. An iocb or event that is not
+//! recorded for that reason only makes an estimate learn a little later.
 
 use super::context::Context;
 use super::peek::{Peeks, Wait, count, end_under};
@@ -26,21 +26,21 @@ use softring_host::user;
 use softring_uapi::aio::{io_event, iocb};
 use softring_uapi::errno::{Errno, Result};
 
-/// An iocb whose event was not seen for so long, in ns, is not waited for: a program that reads its
-/// ring itself has taken the event.
+/// Age in ns at which an iocb without a seen event is not waited for any more: a program that reads
+/// its ring itself has taken the event.
 const LOST: u64 = 1_000_000_000;
 
-/// How many sleeps the waiters of this process took.
+/// Returns the number of sleeps that the waiters of this process took.
 pub fn idle_slept() -> u64 {
     PROCESS.counts.idle_sleeps.load(Relaxed)
 }
 
-/// What is in flight, by address of its iocb, and since when.
+/// Iocbs in flight by address, each with its ticket and start time.
 #[derive(Debug)]
 struct Flight {
     polling: Box<Polling>,
     tickets: BTreeMap<u64, (Ticket, u64)>,
-    /// When those were forgotten last that are lost.
+    /// Time of the last search for lost iocbs.
     swept: u64,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct IdleSleeps {
 }
 
 impl IdleSleeps {
-    /// For `nr` iocbs in flight; none if no policy is asked for, or one that needs none of this.
+    /// Makes the state for `nr` iocbs in flight; none without a policy that needs it.
     pub(super) fn new(nr: u32) -> Option<IdleSleeps> {
         let policy = forced().filter(|p| matches!(p, Policy::Hybrid | Policy::Adaptive))?;
         let polling = Polling::new(policy, nr.min(FLIGHT_MAX));
@@ -63,7 +63,7 @@ impl IdleSleeps {
         self.flight.try_lock()
     }
 
-    /// The kernel is about to take an iocb.
+    /// Records an iocb that the kernel is about to take.
     pub(super) fn issued(&self, at: u64, cb: &iocb) {
         let Some(mut flight) = self.flight() else { return };
         let now = Clock::Monotonic.now();
@@ -74,13 +74,13 @@ impl IdleSleeps {
         if ticket == Ticket::NONE {
             return;
         }
-        // The program had the event of the one before without asking us.
+        // The program took the event of the iocb before without asking us.
         if let Some((before, _)) = flight.tickets.insert(at, (ticket, now)) {
             flight.polling.hybrid.gone(before);
         }
     }
 
-    /// The kernel did not take the `n` iocbs of the list from `at` on.
+    /// Forgets the `n` iocbs of the list from `at` on: the kernel did not take them.
     pub(super) fn refused(&self, at: u64, n: usize) {
         let mut list = [0u64; AIO_BATCH];
         let list = &mut list[..n];
@@ -90,7 +90,7 @@ impl IdleSleeps {
         }
     }
 
-    /// The kernel has put `n` events to `at`.
+    /// Records the `n` events that the kernel has put at `at`.
     fn seen(&self, mut at: usize, mut n: usize) {
         let (Some(mut flight), mut now) = (self.flight(), None) else { return };
         let mut events = [io_event::default(); AIO_BATCH];
@@ -149,7 +149,7 @@ impl Flight {
     }
 }
 
-/// A wait that goes by a policy, as far as it has come.
+/// A wait by a policy, and its progress.
 struct Going<'a> {
     wait: &'a Wait,
     idle_sleeps: &'a IdleSleeps,
@@ -157,14 +157,14 @@ struct Going<'a> {
 }
 
 impl Wait {
-    /// As [`Wait::peek`], by the policy of `idle_sleeps`.
+    /// Waits like [`Wait::peek`], by the policy of `idle_sleeps`.
     pub(super) fn idle_sleep(&self, ctx: &Context, ring: &Ring, idle_sleeps: &IdleSleeps) -> isize {
         let mut going = Going { wait: self, idle_sleeps, taken: 0 };
         let peeks = self.waits() && !ctx.manners().sleeps();
         let Some(_one) = idle_sleeps.waits.try_lock().filter(|_| peeks) else {
             return going.whole();
         };
-        // What cannot be read, the kernel refuses.
+        // The kernel refuses arguments that cannot be read.
         let (Ok(deadline), Ok(mask)) = (self.deadline(), self.sigmask()) else {
             return self.kernel();
         };
@@ -174,7 +174,7 @@ impl Wait {
 }
 
 impl Going<'_> {
-    /// Peeks, sleeps and blocks until it is over.
+    /// Peeks, sleeps and blocks until the wait is over.
     fn goes_on(&mut self, ctx: &Context, ring: &Ring, deadline: u64, mask: Option<u64>) -> isize {
         let mut signals = SignalScope::default();
         signals.wait_under(mask);
@@ -187,7 +187,7 @@ impl Going<'_> {
             let ends = !late && !found && ctx.ends();
             let slept = match () {
                 () if found || late => self.take(0, 0, None),
-                // The kernel knows what a wait comes to whose context goes.
+                // The kernel knows how a wait ends whose context is destroyed.
                 () if ends => self.sleep(
                     IdleSleep { until: deadline, many: u32::MAX },
                     deadline,
@@ -209,7 +209,7 @@ impl Going<'_> {
                     count(found);
                     return n;
                 }
-                // Another thread has taken what was there, or it is too little.
+                // Another thread has taken the events, or there are too few.
                 Ok(_) => {}
                 Err(e) if self.taken == 0 => return self.at_last(e),
                 Err(_) => return self.taken,
@@ -217,7 +217,7 @@ impl Going<'_> {
         }
     }
 
-    /// The whole wait in the kernel.
+    /// Makes the whole wait in the kernel.
     fn whole(&self) -> isize {
         let n = self.wait.kernel();
         if n > 0 {
@@ -226,7 +226,7 @@ impl Going<'_> {
         n
     }
 
-    /// Are all there that are still to come?
+    /// Returns whether all events are there that are still to come.
     fn finds(&self, ctx: &Context, ring: &Ring) -> bool {
         let Some(_held) = ctx.hold() else { return false };
         let want = (self.wait.min - self.taken).min(ring.room() as isize) as u32;
@@ -234,8 +234,8 @@ impl Going<'_> {
         ring.available() >= want
     }
 
-    /// Has the kernel put events behind those that are there, at least `min` of them within `ns`.
-    /// Answers how many there are now.
+    /// Has the kernel put events behind those taken so far, at least `min` of them within `ns`.
+    /// Returns how many there are now.
     fn take(&mut self, min: isize, ns: u64, mask: Option<u64>) -> Result<isize> {
         let time = [ns / 1_000_000_000, ns % 1_000_000_000];
         let set = mask.as_ref().map(Sigset::of);
@@ -265,7 +265,7 @@ impl Going<'_> {
         slept
     }
 
-    /// A signal came: what is there all the same?
+    /// Takes events that are there after a signal; returns the error if there are none.
     fn at_last(&mut self, e: Errno) -> isize {
         match self.take(0, 0, None) {
             Ok(n) if n > 0 => n,

@@ -1,10 +1,10 @@
-//! The ring of an emulated context: events in memory of the program's, laid out as io_setup(2) of
-//! the kernel's lays it out, so that a program may read them there without a call.
+//! The ring of an emulated context: events in the program's memory, laid out as by the kernel's
+//! io_setup(2), so that a program may read them there without a call.
 //!
-//! We write events and then move `tail` (release); whoever reads them loads `tail` (acquire) and
-//! gives their room back by moving `head` (release): the program, or we for it in io_getevents. The
-//! owner's lock orders all that is done here. The program can write all of it: indices are reduced
-//! before use, and the tail is our own.
+//! We write events and then move `tail` (release). The reader loads `tail` (acquire) and gives the
+//! room back by moving `head` (release); it is the program, or we for it in io_getevents. The
+//! owner's lock orders all that is done here. The program can write all of the memory: indices are
+//! reduced before use, and the tail is our own.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -19,7 +19,7 @@ const PAGE: usize = 4096;
 
 pub(super) struct Mapped {
     head: NonNull<aio_ring>,
-    /// Where it lies.
+    /// Memory of the ring.
     _memory: Anonymous,
     nr: u32,
     tail: u32,
@@ -29,12 +29,12 @@ pub(super) struct Mapped {
 unsafe impl Send for Mapped {}
 
 impl Mapped {
-    /// A ring for `nr` events.
+    /// Makes a ring for `nr` events.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub(super) fn new(nr: u32) -> Result<Self> {
-        // One place stays free, by which a full ring is told from an empty one.
+        // One slot stays free, which tells a full ring from an empty one.
         let bytes = size_of::<aio_ring>() + (nr as usize + 1) * size_of::<io_event>();
         let len = bytes.next_multiple_of(PAGE);
         let memory = Anonymous::new(len).map_err(|_| Errno::ENOMEM)?;
@@ -55,7 +55,7 @@ impl Mapped {
         Ok(Self { head, _memory: memory, nr, tail: 0 })
     }
 
-    /// The memory's address, which is the context's id.
+    /// Returns the memory's address, which is the context's id.
     pub(super) fn id(&self) -> usize {
         self.head.as_ptr().expose_provenance()
     }
@@ -75,18 +75,18 @@ impl Mapped {
         unsafe { self.head.as_ptr().add(1).cast::<io_event>().add((at % self.nr) as usize) }
     }
 
-    /// How many events there can be.
+    /// Returns how many events the ring has room for.
     pub(super) fn room(&self) -> u32 {
         self.nr - 1
     }
 
-    /// How many events nobody has taken.
+    /// Returns how many events nobody has taken.
     pub(super) fn len(&self) -> u32 {
         let head = self.shared_head().load(Ordering::Acquire) % self.nr;
         (self.tail + self.nr - head) % self.nr
     }
 
-    /// Adds one; the owner has seen to it that there is room.
+    /// Adds an event; the owner has made sure of the room.
     pub(super) fn push(&mut self, e: io_event) {
         // SAFETY: inside the mapping; the program reads it once the tail says so.
         unsafe { self.slot(self.tail).write_volatile(e) };
@@ -96,7 +96,7 @@ impl Mapped {
         tail.store(self.tail, Ordering::Release);
     }
 
-    /// Copies events from the front, as many as there are room and events; answers how many.
+    /// Copies events from the front, as many as there are and fit; returns how many.
     pub(super) fn front(&self, to: &mut [io_event]) -> usize {
         let head = self.shared_head().load(Ordering::Acquire) % self.nr;
         let n = to.len().min(self.len() as usize);
@@ -107,13 +107,13 @@ impl Mapped {
         n
     }
 
-    /// Gives the room of the first `n` back.
+    /// Gives the room of the first `n` events back.
     pub(super) fn drop_front(&mut self, n: usize) {
         let head = self.shared_head().load(Ordering::Relaxed) % self.nr;
         self.shared_head().store((head + n as u32) % self.nr, Ordering::Release);
     }
 
-    /// Takes the mark away by which a program knows that it may read here.
+    /// Removes the mark by which a program knows that it may read the ring.
     pub(super) fn disown(&self) {
         // SAFETY: as in `shared_head`.
         self.word(|r| unsafe { &raw mut (*r).magic }).store(0, Ordering::Release);

@@ -1,7 +1,7 @@
 //! Kernel aio as programs call it: io_setup(2), io_submit(2), io_getevents(2) and the others.
 //!
-//! The kernel answers them. What is added here is polling (`IOCB_FLAG_HIPRI`, which the kernel's
-//! aio does not know), and contexts where the kernel gives none ([`emulated`]).
+//! The kernel answers these calls. This module adds polling (`IOCB_FLAG_HIPRI`, which the kernel's
+//! aio does not know), and contexts if the kernel gives none ([`emulated`]).
 //!
 //! ```text
 //! io_setup      table        the kernel's context, noted; or one of ours
@@ -10,18 +10,17 @@
 //!               idle_sleeps  the same by another policy than spinning
 //! ```
 //!
-//! **What is polled** is the completion memory of kernel aio, which is mapped into this process:
-//! the thread that waits does not sleep, and needs no wake-up. The device interrupts as ever.
-//! Events are always taken by the kernel's own io_getevents, which by then need not wait: so
-//! several threads may reap, bad addresses are EFAULT, and each event carries what the kernel puts
-//! into it.
+//! **Polling** reads the completion memory of kernel aio, which is mapped into this process: the
+//! thread that waits does not sleep, and needs no wake-up. The device interrupts as ever. Events
+//! are always taken by the kernel's own io_getevents, which by then need not wait: so several
+//! threads may reap, bad addresses are EFAULT, and each event carries what the kernel puts into it.
 //!
 //! **Two ways to poll.** A context whose iocbs have the flag is polled as the flag's authors meant
-//! it: its iocbs go to a second context, and the ring that is mapped for the program stays empty.
-//! With [`poll_all`] the contexts of programs that know nothing of all this are polled too: these
-//! keep their own ring, for the program may read it.
+//! it: the ring that is mapped for the program loses the mark that allows reading it. With
+//! [`poll_all`] the contexts of programs that do not know the flag are polled, too: their rings
+//! keep the mark, and the program may read them.
 //!
-//! Calls on contexts that need none of it cost one load.
+//! Calls on contexts that need no inspection cost one load.
 
 mod context;
 mod emulated;
@@ -42,21 +41,21 @@ use softring_host::user;
 use softring_uapi::errno::{Errno, answer};
 use table::{Entry, PROCESS};
 
-/// From now on every new context is polled, as if its iocbs had the flag, but for the flag's rules.
+/// Polls every new context from now on, as if its iocbs had the flag, but without the flag's rules.
 pub fn poll_all() {
     PROCESS.poll_all.store(true, Relaxed);
 }
 
-/// Do all calls on contexts reach us? If not, the flag is ignored, as the kernel ignores it: a
-/// context may end past us, and with it the memory that is polled.
+/// Says whether all calls on contexts reach us. If not, the flag is ignored, as the kernel ignores
+/// it: a context may end past us, and with it the memory that is polled.
 pub fn all_calls_reported(all: bool) {
     PROCESS.misses_calls.store(!all, Relaxed);
 }
 
-/// `io_setup(2)`: create an asynchronous I/O context. `emulate`: make one of ours where the kernel
+/// Creates an asynchronous I/O context (`io_setup(2)`). `emulate`: makes one of ours if the kernel
 /// has none.
 ///
-/// As the system call: 0, or `-errno`.
+/// Returns 0 or `-errno`, as the system call does.
 pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
     let _call = Call::begin();
     fork::check();
@@ -75,7 +74,7 @@ pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
     }
 }
 
-/// `io_destroy(2)`: destroy an asynchronous I/O context.
+/// Destroys an asynchronous I/O context (`io_destroy(2)`).
 pub fn destroy(id: usize) -> isize {
     let _call = Call::begin();
     fork::check();
@@ -86,7 +85,7 @@ pub fn destroy(id: usize) -> isize {
     }
 }
 
-/// `io_submit(2)`: submit asynchronous I/O blocks for processing.
+/// Submits asynchronous I/O blocks for processing (`io_submit(2)`).
 pub fn submit(id: usize, nr: isize, list: usize) -> isize {
     let _call = Call::begin();
     match table::find(id) {
@@ -96,7 +95,7 @@ pub fn submit(id: usize, nr: isize, list: usize) -> isize {
     }
 }
 
-/// `io_cancel(2)`: cancel an outstanding asynchronous I/O operation.
+/// Cancels an outstanding asynchronous I/O operation (`io_cancel(2)`).
 pub fn cancel(id: usize, cb: usize, result: usize) -> isize {
     let _call = Call::begin();
     let kernels =
@@ -108,7 +107,7 @@ pub fn cancel(id: usize, cb: usize, result: usize) -> isize {
     }
 }
 
-/// `io_getevents(2)`, `io_pgetevents(2)`: read asynchronous I/O events from the completion queue.
+/// Reads asynchronous I/O events from the completion queue (`io_getevents(2)`, `io_pgetevents(2)`).
 pub fn getevents(wait: &Wait) -> isize {
     let _call = Call::begin();
     let _under = wait.sigmask().ok().flatten().map(handlers::waits_under);

@@ -18,28 +18,28 @@ use softring_uapi::kernel_timespec;
 /// Time without another completion after which the thread sleeps, in ns: no device that is worth
 /// polling takes longer, and a signal must get through.
 const SPIN_NS: u64 = 1_000_000;
-/// A thread for which so long a time passes between two peeks did not run meanwhile: others want
-/// the processor. In time-stamp cycles: 80 to 400 µs on machines of 5 to 1 GHz.
+/// Time between two peeks that shows that the thread did not run meanwhile: others want the
+/// processor. In time-stamp cycles: 80 to 400 µs on machines of 5 to 1 GHz.
 const PUT_ASIDE_CYCLES: u64 = 400_000;
-/// Times for which its waits sleep then, in ns, at first and at most.
+/// Time for which waits then sleep, in ns, at first and at most.
 const SLEEPS: core::ops::Range<u64> = 20_000_000..1_000_000_000;
-/// One that is put aside again within so many times that sleeps twice as long.
+/// Number of sleep times within which a context that is put aside again sleeps twice as long.
 const SOON: u64 = 4;
 
-/// How many waits of this process peeked for events before they slept, and how many found what they
-/// waited for.
+/// Returns how many waits of this process peeked for events before they slept, and how many of them
+/// found the events.
 pub fn peeks() -> (u64, u64) {
     let counts = &PROCESS.counts;
     (counts.peeked.load(Relaxed), counts.found.load(Relaxed))
 }
 
-/// A wait that peeked has found something, or has not.
+/// Counts a wait that peeked; `found`: it found its events.
 pub(super) fn count(found: bool) {
     PROCESS.counts.peeked.fetch_add(1, Relaxed);
     PROCESS.counts.found.fetch_add(found.into(), Relaxed);
 }
 
-/// The arguments of io_getevents(2) or io_pgetevents(2).
+/// Arguments of io_getevents(2) or io_pgetevents(2).
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     pub id: usize,
@@ -47,19 +47,19 @@ pub struct Wait {
     pub nr: isize,
     pub events: usize,
     pub timeout: usize,
-    /// The mask of io_pgetevents.
+    /// Mask argument of io_pgetevents.
     pub sigset: Option<usize>,
 }
 
-/// Whether to peek at all. A thread that peeks until another takes the processor gets it back only
-/// when others have had as much, also for the waits that it then sleeps through: these take as long
-/// as the others' time slices. So after peeking has ended so once, the context's waits sleep for
-/// some time. Notes of several threads may get lost.
+/// State that decides whether a context's waits peek. A thread that peeks until another takes the
+/// processor gets it back only when others have had as much, also for the waits that it then sleeps
+/// through: these take as long as the others' time slices. So after peeking has ended this way
+/// once, the context's waits sleep for some time. Updates by several threads may get lost.
 #[derive(Debug, Default)]
 pub(super) struct Manners {
-    /// The time until which its waits sleep, in ns of CLOCK_MONOTONIC; 0: it was never put aside.
+    /// Time until which waits sleep, in ns of CLOCK_MONOTONIC; 0: a thread was never put aside.
     until: AtomicU64,
-    /// The length of that sleep.
+    /// Length of that sleep.
     time: AtomicU64,
 }
 
@@ -78,7 +78,7 @@ impl Manners {
     }
 }
 
-/// The peeks of one wait: tells when the thread did not run between two of them.
+/// Peeks of one wait, which show when the thread did not run between two of them.
 #[derive(Debug)]
 pub(super) struct Peeks {
     last: u64,
@@ -89,7 +89,7 @@ impl Peeks {
         Peeks { last: sys::cycles() }
     }
 
-    /// The peeks up to here were made without a pause. True if the thread was put aside meanwhile.
+    /// Ends a stretch of peeks without a pause. True if the thread was put aside meanwhile.
     pub(super) fn went_on(&mut self, manners: &Manners) -> bool {
         let (now, last) = (sys::cycles(), self.last);
         self.last = now;
@@ -111,8 +111,9 @@ impl Wait {
         if n == Errno::EINTR.ret() && is_deferred() { self.interrupted() } else { n }
     }
 
-    /// A deferred signal keeps a thread from sleeping, so the kernel may not have been asked; its
-    /// own wait ends with the events that are there, and with EINTR only if there are none.
+    /// Answers for a thread that a deferred signal keeps from sleeping, so that the kernel may not
+    /// have been asked. The kernel's own wait ends with the events that are there, and with EINTR
+    /// only if there are none.
     fn interrupted(&self) -> isize {
         let Wait { id, min, nr, events, .. } = *self;
         if let Err(e) = self.deadline().and(self.sigmask()) {
@@ -124,8 +125,8 @@ impl Wait {
         }
     }
 
-    /// The answer where the kernel checks the context and the numbers: that check is under the
-    /// mask.
+    /// Returns the answer `e` of a kernel that refuses the context or the numbers: it checks them
+    /// under the mask.
     pub(super) fn refused(&self, e: Errno) -> isize {
         match self.deadline().and(self.sigmask()) {
             Err(e) => e.ret(),
@@ -133,7 +134,7 @@ impl Wait {
         }
     }
 
-    /// The same with so much of the time left.
+    /// Has the kernel answer within the time that is left until `deadline`.
     fn kernel_by(&self, deadline: Option<u64>) -> isize {
         let Some(deadline) = deadline else { return self.kernel() };
         let left = deadline.saturating_sub(Clock::Monotonic.now());
@@ -142,19 +143,18 @@ impl Wait {
         Wait { timeout, ..*self }.kernel()
     }
 
-    /// Is it to wait, as far as the numbers tell?
+    /// Returns whether the numbers ask for a wait.
     pub(super) fn waits(&self) -> bool {
         0 < self.min && self.min <= self.nr
     }
 
-    /// When its time is over, in ns of CLOCK_MONOTONIC; never, if it is negative. The kernel does
-    /// not judge its parts, and adds them.
+    /// Returns the end of the wait's time, in ns of CLOCK_MONOTONIC; none if there is no time, or
+    /// it is negative. The kernel does not check the parts of the time, and adds them.
     ///
     /// # Errors
     /// `EFAULT`.
     pub(super) fn deadline(&self) -> Result<Option<u64>> {
-        /// The bound of `ktime_set`, which makes all from here up the end of time, and lets the
-        /// rest wrap.
+        /// Bound of `ktime_set`: from here up every time is the end of time, and the rest may wrap.
         const KTIME_SEC_MAX: i64 = i64::MAX / 1_000_000_000;
         if self.timeout == 0 {
             return Ok(None);
@@ -168,7 +168,7 @@ impl Wait {
         Ok(u64::try_from(ns).ok().and_then(ends))
     }
 
-    /// The signal mask that is to be in force meanwhile.
+    /// Returns the signal mask that is to be in force meanwhile.
     ///
     /// # Errors
     /// `EFAULT`, `EINVAL`.
@@ -197,7 +197,7 @@ impl Wait {
             drop(held);
             return self.kernel();
         }
-        // A time that cannot be read, the kernel refuses.
+        // The kernel refuses a time that cannot be read.
         let Ok(deadline) = self.deadline() else { return self.kernel() };
         if ctx.manners().sleeps() {
             drop(held);
@@ -210,7 +210,7 @@ impl Wait {
     }
 }
 
-/// Peeks until `want` events are there; false if they are not.
+/// Peeks until `want` events are there; false if they do not come.
 fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
     let mut until = None;
     let mut seen = 0;
@@ -241,8 +241,8 @@ fn spin(ctx: &Context, ring: &Ring, want: u32, deadline: Option<u64>) -> bool {
     }
 }
 
-/// Ends a call under a mask that has `n` to answer, as the kernel does: signals that the mask lets
-/// in are handled, and are the answer if there is nothing else.
+/// Ends a call under a mask with the answer `n`, as the kernel does: handles the signals that the
+/// mask lets in, which are the answer if `n` is 0.
 pub(super) fn end_under(mask: u64, n: isize) -> isize {
     match sys::handle_signals(mask) {
         Err(e) if n == 0 => e.ret(),

@@ -1,4 +1,4 @@
-//! The contexts that we know of, by id.
+//! The known contexts, by id.
 //!
 //! Most programs never poll, so the calls on most contexts soon need no inspection. While the calls
 //! on no context need one, a call costs one load.
@@ -15,9 +15,9 @@ use softring_host::sync::real::{RwLock, RwLockWriteGuard};
 
 #[derive(Clone)]
 pub(super) enum Entry {
-    /// The kernel's.
+    /// Context of the kernel's.
     Kernels(Arc<Context>),
-    /// Emulated, where the kernel has none.
+    /// Emulated context, if the kernel has none.
     Ours(Arc<emulated::Context>),
 }
 
@@ -29,7 +29,7 @@ impl Entry {
         }
     }
 
-    /// Must its calls be inspected?
+    /// Returns whether calls on the context must be inspected.
     fn counts(&self) -> bool {
         match self {
             Entry::Kernels(ctx) => ctx.counts(),
@@ -40,26 +40,26 @@ impl Entry {
 
 type Table = BTreeMap<usize, Entry>;
 
-/// What a process has once of kernel aio.
+/// Process-wide state of kernel aio.
 pub(super) struct OfProcess {
     table: RwLock<Table>,
-    /// Contexts whose calls must be inspected. Relaxed: the program learns of a context after it
-    /// was counted, and must itself order that before another thread's call.
+    /// Number of contexts whose calls must be inspected. Relaxed: the program learns of a context
+    /// after it was counted, and must itself order that before another thread's call.
     counted: AtomicUsize,
-    /// Every context is polled.
+    /// True if every context is polled.
     pub(super) poll_all: AtomicBool,
-    /// Some calls on contexts do not reach the engine, as far as the entry points know.
+    /// True if some calls on contexts do not reach the engine, as far as the entry points know.
     pub(super) misses_calls: AtomicBool,
-    /// An emulated context in this process or its parents.
+    /// True if this process or its parents have made an emulated context.
     pub(super) emulated: AtomicBool,
     pub(super) counts: Counts,
 }
 
-/// Statistics only, so relaxed. Written in each wait: in a cache line of their own.
+/// Counters for statistics only, so relaxed. Written in each wait: in a cache line of their own.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Counts {
-    /// Waits that peeked for events, and those that found them so.
+    /// Waits that peeked for events, and those of them that found the events.
     pub(super) peeked: AtomicU64,
     pub(super) found: AtomicU64,
     pub(super) idle_sleeps: AtomicU64,
@@ -86,7 +86,7 @@ fn write_to(table: &RwLock<Table>) -> RwLockWriteGuard<'_, Table> {
     table.write()
 }
 
-/// Notes a context that the kernel has just made for `nr` iocbs.
+/// Records a context that the kernel has just made for `nr` iocbs.
 pub(super) fn note(id: usize, nr: u32) {
     fork::init();
     insert(Entry::Kernels(Arc::new(Context::new(id, nr, PROCESS.poll_all.load(Relaxed)))));
@@ -94,13 +94,13 @@ pub(super) fn note(id: usize, nr: u32) {
 
 pub(super) fn insert(entry: Entry) {
     let mut table = write();
-    // The number was another context's before, of whose end we were not told.
+    // The id was another context's before, whose end was not reported.
     drop(remove(&mut table, entry.id()));
     table.insert(entry.id(), entry);
     PROCESS.counted.fetch_add(1, Relaxed);
 }
 
-/// The context behind an id, if its calls must be inspected.
+/// Returns the context behind an id, if its calls must be inspected.
 #[inline]
 pub(super) fn find(id: usize) -> Option<Entry> {
     if PROCESS.counted.load(Relaxed) == 0 {
@@ -115,7 +115,7 @@ fn find_counted(id: usize) -> Option<Entry> {
     table.get(&id).filter(|e| e.counts()).cloned()
 }
 
-/// The same, and forgets it.
+/// Removes the context behind an id, and returns it.
 pub(super) fn take(id: usize) -> Option<Entry> {
     remove(&mut write(), id)
 }
@@ -128,12 +128,12 @@ fn remove(table: &mut Table, id: usize) -> Option<Entry> {
     Some(entry)
 }
 
-/// The calls on a context need no inspection any more.
+/// Ends the inspection of the calls on a context.
 pub(super) fn stop_inspecting() {
     PROCESS.counted.fetch_sub(1, Relaxed);
 }
 
-/// The child finds the table whole.
+/// Fork hooks: the table is locked, so that the child finds it whole.
 pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(write())), |_| PROCESS.in_child());
 
 impl OfProcess {
@@ -141,7 +141,7 @@ impl OfProcess {
         let Self { table, counted, poll_all, misses_calls, emulated, counts } = self;
         counted.store(0, Relaxed);
         // The contexts are the parent's, and the kernel knows none of them here. Their locks may be
-        // held by threads that are not here: never peeked at again.
+        // held by threads that are not here: the contexts are never peeked at again.
         Box::leak(Box::new(core::mem::take(&mut *write_to(table))));
         keeps(poll_all, "what the environment has set holds for children");
         keeps(misses_calls, "what the entry points know holds for children");

@@ -7,7 +7,7 @@ use crate::ring::request::{Call, Req, ReqFlags};
 use softring_host::calls::{UserPtr, files, memory};
 use softring_uapi::errno::Result;
 
-/// `POSIX_FADV_NORMAL`, `_RANDOM`, `_SEQUENTIAL`: these only set a flag of the open file.
+/// Advice that only sets a flag of the open file: `POSIX_FADV_NORMAL`, `_RANDOM`, `_SEQUENTIAL`.
 const QUICK: [u32; 3] = [0, 1, 2];
 
 /// Checks an FADVISE (`io_fadvise_prep`).
@@ -20,8 +20,8 @@ pub(crate) fn fadvise_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// Tells how a file will be used. The length may come in `addr`, which has room for 64 bits, or in
-/// `len`.
+/// Advises the kernel how a file will be used. The length may come in `addr`, which has room for 64
+/// bits, or in `len`.
 pub(crate) fn fadvise(call: &mut Call, _: Try) -> Outcome {
     let s = call.sqe();
     let len = if s.addr != 0 { s.addr } else { u64::from(s.len) };
@@ -34,7 +34,7 @@ pub(crate) fn madvise_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     zero(&[u64::from(sqe.buf_index), u64::from(sqe.file_index)])
 }
 
-/// Tells how memory will be used; the length in `off` or in `len`.
+/// Advises the kernel how memory will be used; the length is in `off` or in `len`.
 pub(crate) fn madvise(call: &mut Call, _: Try) -> Outcome {
     let s = call.sqe();
     let len = if s.off != 0 { s.off } else { u64::from(s.len) };

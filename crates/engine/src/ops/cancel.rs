@@ -23,8 +23,8 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// Cancels what matches: 0, or their number with ALL or ANY (`io_async_cancel`). A worker asks a
-/// forked child's parent for what the child has not.
+/// Cancels what matches: the result is 0, or their number with ALL or ANY (`io_async_cancel`). A
+/// worker asks a forked child's parent for requests that the child has not.
 pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     if req.is_workers() {
         ctx.events_first(req);

@@ -1,15 +1,15 @@
 //! CONNECT and ACCEPT. Kernel counterpart: `io_uring/net.c`.
 //!
-//! Neither system call can be told not to wait, as `MSG_DONTWAIT` tells the others. Where the
+//! Neither system call can be told not to wait, as `MSG_DONTWAIT` tells the others. If the
 //! program's socket is a blocking one:
 //!
 //! - CONNECT sets O_NONBLOCK for the one call. Nobody else has use for a socket that is not
 //!   connected yet.
 //! - ACCEPT first checks whether a connection is there. Another process may take that connection
-//!   before we do, so the wait is limited for the one call by SO_RCVTIMEO to a moment. Only one
-//!   thread at a time does so: a second one would take the moment for the program's timeout, and
-//!   put that back last; or wait without one, once the first has taken its own away. Of another
-//!   process the moment tells by its length.
+//!   before we do, so SO_RCVTIMEO limits the wait of the one call to a moment. Only one thread at a
+//!   time does so: a second thread would take the moment for the program's timeout and restore it
+//!   last, or wait without a limit once the first has removed its own. The length of the moment
+//!   shows that it is another process's.
 
 use softring_host::os::fd::{AsRawFd, OwnedFd};
 use softring_host::os::fs::OFlags;
@@ -32,8 +32,8 @@ const SO_RCVTIMEO: u32 = 20;
 const SO_ACCEPTCONN: u32 = 30;
 const AF_UNIX: i32 = 1;
 const SOCK_DGRAM: u32 = 2;
-/// The wait that is left to an ACCEPT that was beaten to its connection, in s and µs: nothing that
-/// a program would ask for.
+/// Wait that is left to an ACCEPT that was beaten to its connection, in s and µs: a time that no
+/// program would ask for.
 const MOMENT: [i64; 2] = [0, 13_000];
 
 /// Checks a CONNECT and copies its address (`io_connect_prep`).
@@ -45,7 +45,7 @@ pub(crate) fn connect_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// Connects; a connection under way waits for room to write, then tells how it went.
+/// Connects. A connection under way waits for room to write, then reports how it went.
 pub(crate) fn connect(call: &mut Call, how: Try) -> Outcome {
     let fd = call.file.fd();
     let OpState::Connect(c) = &mut call.state else { return Outcome::Done(Errno::EINVAL.res()) };
@@ -73,7 +73,7 @@ pub(crate) fn connect(call: &mut Call, how: Try) -> Outcome {
     }
 }
 
-/// What a CONNECT under way answers where it does not wait.
+/// Returns the error of a CONNECT under way that does not wait.
 pub(crate) fn under_way(req: &Req) -> Option<Errno> {
     match &req.call.state {
         OpState::Connect(c) if c.pending => Some(Errno::EINPROGRESS),
@@ -82,8 +82,9 @@ pub(crate) fn under_way(req: &Req) -> Option<Errno> {
     }
 }
 
-/// Was the attempt before this one that of a socket whose last connection failed, of a request that
-/// the kernel gives to a worker? That finds it ready at once, and then waits with its next attempt.
+/// Returns whether the last attempt was on a socket whose last connection failed, for a request
+/// that the kernel gives to a worker. The worker finds it ready at once, and waits with its next
+/// attempt.
 pub(crate) fn waits_with_next(req: &Req) -> bool {
     matches!(&req.call.state, OpState::Connect(c) if c.aborted && !c.pending)
         && req.flags.contains(ReqFlags::FORCE_ASYNC)
@@ -107,7 +108,7 @@ fn without_waiting<T>(fd: i32, f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// What became of a connection (`sock_error`), as a result.
+/// Returns the outcome of a connection (`sock_error`), as a result.
 fn pending_error(fd: i32) -> i32 {
     -option(fd, SO_ERROR).unwrap_or(0)
 }
@@ -192,10 +193,10 @@ fn accept_now(call: &Call) -> Result<OwnedFd> {
         return Err(Errno::EAGAIN);
     }
     if ready & POLLRDHUP != 0 && !is_internet(fd) {
-        // Only who would wait is told that nobody will come any more.
+        // Only a caller that would wait is told that no connection will come any more.
         return try_accept(call).map_err(|e| if e == Errno::EINVAL { Errno::EAGAIN } else { e });
     }
-    // Nor does a handler of the program's run meanwhile, which might accept, too.
+    // No handler of the program's runs meanwhile, either: it might accept, too.
     let _held = PROCESS.receive_timeouts.hold();
     let Some(old) = timeout(fd) else { return try_accept(call) };
     set_timeout(fd, MOMENT);
@@ -204,12 +205,12 @@ fn accept_now(call: &Call) -> Result<OwnedFd> {
     done
 }
 
-/// What to put back: what was there, but for a moment of another process's, which is over soon.
+/// Returns the timeout to restore: the old one, or none if that is another process's moment.
 fn put_back(old: [i64; 2]) -> [i64; 2] {
     if old != [0; 2] && Some(old) == moment() { [0; 2] } else { old }
 }
 
-/// SO_RCVTIMEO, in s and µs.
+/// Returns SO_RCVTIMEO, in s and µs.
 fn timeout(fd: i32) -> Option<[i64; 2]> {
     sys::socket_option(fd, SOL_SOCKET, SO_RCVTIMEO).ok()
 }
@@ -218,7 +219,7 @@ fn set_timeout(fd: i32, to: [i64; 2]) {
     let _ = sockets::set_option(fd, SOL_SOCKET, SO_RCVTIMEO, &to);
 }
 
-/// What a socket tells of [`MOMENT`], which the kernel rounds up to its ticks.
+/// Returns [`MOMENT`] as a socket reports it: the kernel rounds it up to its ticks.
 fn moment() -> Option<[i64; 2]> {
     let fd = sockets::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0).ok()?;
     // Not closed by the interposed close(2): the lock is held.
@@ -227,25 +228,25 @@ fn moment() -> Option<[i64; 2]> {
     timeout(any.as_raw_fd())
 }
 
-/// Did accept4(2) take a connection and then fail to tell its address?
+/// Returns whether accept4(2) took a connection and then failed to tell its address.
 fn took_one(listener: i32, e: Errno) -> bool {
     matches!(e, Errno::EFAULT | Errno::EINVAL | Errno::ECONNABORTED)
         && option(listener, SO_ACCEPTCONN) == Some(1)
 }
 
-/// A connection was taken: the CQE tells whether a further one is there. Answers the same.
+/// Sets the CQE's flag for a further connection after one was taken. Returns the same.
 fn tell_more(call: &mut Call, listener: i32) -> Option<bool> {
     let more = more_wait(listener);
     call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
     more
 }
 
-/// Is a further connection there already? Only internet sockets tell.
+/// Returns whether a further connection is there already. Only internet sockets tell.
 fn more_wait(fd: i32) -> Option<bool> {
     is_internet(fd).then(|| sys::poll_now(fd, sys::POLLIN) & sys::POLLIN != 0)
 }
 
-/// Puts what was accepted into the table, under the lock.
+/// Puts the accepted socket into the table, under the lock.
 pub(crate) fn accept_finish(ctx: &mut Ctx, req: &mut Req) {
     let index = req.call.sqe().file_index;
     if index == 0 || req.res < 0 {
@@ -259,8 +260,8 @@ pub(crate) fn accept_finish(ctx: &mut Ctx, req: &mut Req) {
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
-/// What a filter may load of a CONNECT: family, port and address, as far as the name has them
-/// (`io_connect_bpf_populate`).
+/// Writes what a filter may load of a CONNECT: family, port and address, as far as the name has
+/// them (`io_connect_bpf_populate`).
 pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
     let OpState::Connect(Connect { addr: name, .. }) = &req.call.state else { return };
     let Some(family) = name.first_chunk().map(|b| u16::from_ne_bytes(*b)) else { return };

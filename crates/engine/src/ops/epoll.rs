@@ -42,7 +42,7 @@ pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Done(apply(&change, change.fd))
 }
 
-/// Makes a change with `fd` in the place of the number that was given; answers the result.
+/// Makes a change with `fd` in place of the number that was given; returns the result.
 pub(crate) fn apply(c: &EpollChange, fd: i32) -> i32 {
     epoll::epoll_ctl(c.epoll, c.op as usize, fd, &c.event).map_or_else(Errno::res, |()| 0)
 }
@@ -53,19 +53,19 @@ pub(crate) fn wait_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     zero(&[s.off, u64::from(s.op_flags), u64::from(s.buf_index), u64::from(s.file_index)])
 }
 
-/// Takes what the set has; waits for its descriptor to be readable if that is nothing.
+/// Takes events of the set; if there are none, waits for its descriptor to be readable.
 pub(crate) fn wait(call: &mut Call, how: Try) -> Outcome {
     let s = call.sqe();
     match answer(events::epoll_pwait_of_program(call.file.fd(), UserPtr::of_program(s.addr), s.len))
     {
         Outcome::Done(0) if how == Try::Nonblock => Outcome::Retry,
-        // The kernel's worker does not wait for it.
+        // The kernel's worker does not wait for events.
         Outcome::Done(0) => Outcome::Done(Errno::EAGAIN.res()),
         done => done,
     }
 }
 
-/// The failure of an EPOLL_WAIT that its issue hands back.
+/// Returns whether an EPOLL_WAIT fails so that its issue hands the failure back.
 pub(crate) fn hands_back(_: &Req, res: i32) -> bool {
     res == Errno::EAGAIN.res()
 }

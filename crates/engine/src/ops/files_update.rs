@@ -21,7 +21,7 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     if sqe.len == 0 { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// Updates slots from `off`, or lets free slots be picked and tells which.
+/// Updates slots from `off` on, or picks free slots and reports them.
 pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = *req.call.sqe();
     let offset = sqe.off as u32;
@@ -57,7 +57,7 @@ fn allocate(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<u32> {
 fn allocate_one(ctx: &mut Ctx, at: u64) -> Result<()> {
     let fd = ctx.unlocked(|| softring_host::user::read::<i32>(at))?;
     if softring_host::fd::numbers::is_live_ring(fd) {
-        // A ring is refused only once it has its place.
+        // A ring is refused only once a slot is free for it.
         return Err(ctx.resources.files.free_slot().err().unwrap_or(Errno::EBADF));
     }
     let fd = dup_for_table(fd)?;

@@ -93,7 +93,7 @@ pub(crate) fn link(call: &mut Call, _: Try) -> Outcome {
     answer(paths::linkat(visible(s.fd), old, to_dir(s), new, s.op_flags))
 }
 
-/// The directory of the new name.
+/// Returns the directory of the new name.
 fn to_dir(s: &io_uring_sqe) -> i32 {
     visible(s.len.cast_signed())
 }

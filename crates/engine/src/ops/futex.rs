@@ -1,6 +1,6 @@
 //! FUTEX_WAIT, FUTEX_WAITV, FUTEX_WAKE. Kernel counterpart: `io_uring/futex.c`.
 //!
-//! A wait whose futex has the value that was asked for goes to a thread that sleeps there
+//! If the futex has the expected value, the wait goes to a thread that sleeps on the futex
 //! ([`crate::io::futex_waiter`]).
 
 use crate::io::futex_waiter::{Futex, Job};
@@ -20,7 +20,7 @@ const FUTEX2_PRIVATE: u32 = 128;
 /// `FUTEX_WAITV_MAX`
 const WAITV_MAX: u32 = 128;
 
-/// Is a futex meant to be private to the process?
+/// Returns whether a futex is private to the process.
 ///
 /// # Errors
 /// `EINVAL` for flags that the kernel does not know, for other sizes than 32 bits, and for futexes
@@ -42,7 +42,7 @@ pub(crate) fn prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe();
     zero(&[s.len, s.op_flags, u32::from(s.buf_index), s.file_index].map(u64::from))?;
     let flags = s.fd.cast_unsigned();
-    // Refused when it is tried, not before.
+    // Refused at issue, not before.
     let node = flags & (FUTEX2_NUMA | FUTEX2_MPOL) != 0;
     let private = is_private(flags & !(FUTEX2_NUMA | FUTEX2_MPOL))?;
     let (val, mask) = (narrow(s.off)?, narrow(s.addr3)?);
@@ -60,8 +60,8 @@ pub(crate) fn wait(ctx: &mut Ctx, req: &mut Req) -> Outcome {
 }
 
 /// Reads futexes, which may have to wait for their pages. A program that sees the CQE of the
-/// request before this one may send its wake at once: while that CQE is not published the lock is
-/// kept, as the kernel keeps it, so that nobody else publishes it before this request waits.
+/// request before this one may send its wake at once. So the lock is kept while that CQE is not
+/// published, as the kernel keeps it: nobody else publishes it before this request waits.
 fn read_futexes<R>(ctx: &mut Ctx, check: impl FnOnce() -> R) -> R {
     if ctx.completion.posted { check() } else { ctx.unlocked(check) }
 }
@@ -73,8 +73,8 @@ fn start(checked: Result<()>) -> Outcome {
     }
 }
 
-/// Wakes who waits (`io_futex_wake`). Under the lock, so that their CQEs come after the request's
-/// own.
+/// Wakes waiters (`io_futex_wake`). Runs under the lock, so that their CQEs come after the
+/// request's own.
 pub(crate) fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
     let done = match &req.call.state {
         OpState::Sleep(Job::Futex(futex, mask)) => futex_wake(futex, *mask),
@@ -83,14 +83,14 @@ pub(crate) fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Done(done.map_or_else(Errno::res, |n| n as i32))
 }
 
-/// `futex_wake(2)`, or on kernels before 6.7, and where it is denied, the same by futex(2).
+/// Calls `futex_wake(2)`, or futex(2) on kernels before 6.7 and where the new call is denied.
 fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
     let (at, n) = (ReadPtr(f.addr), f.val.cast_signed());
     match futex::wake2(at, f.private, n, mask) {
         Err(Errno::ENOSYS) => {}
         done => return done,
     }
-    // The older call wakes one where none is asked for.
+    // The older call wakes one waiter if none is asked for.
     if f.val == 0 && mask != 0 {
         return match f.check() {
             Err(Errno::EAGAIN) => Ok(0),
@@ -100,7 +100,7 @@ fn futex_wake(f: &Futex, mask: u32) -> Result<usize> {
     futex::wake_bitset(at, f.private, f.val, mask)
 }
 
-/// Checks a FUTEX_WAITV and copies what it waits for (`io_futexv_prep`).
+/// Checks a FUTEX_WAITV and copies its futexes (`io_futexv_prep`).
 pub(crate) fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = req.call.sqe();
     zero(&[s.off, s.addr3])?;
@@ -109,7 +109,7 @@ pub(crate) fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if s.len == 0 || s.len > WAITV_MAX {
         return Err(Errno::EINVAL);
     }
-    // As `struct futex_waitv`: value, address, flags and a reserved word.
+    // The layout of `struct futex_waitv`: value, address, flags and a reserved word.
     let words = ctx.unlocked(|| user::read_prefix::<u64>(s.addr, 3 * s.len as usize));
     let futex = |w: &[u64]| {
         let private = is_private(narrow(w[2])?)?;
@@ -123,7 +123,7 @@ pub(crate) fn waitv_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a wake of any, if all have their values (`io_futexv_wait`).
+/// Waits for a wake of any futex, if all have their values (`io_futexv_wait`).
 pub(crate) fn waitv(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let OpState::Sleep(Job::AnyOf(all)) = &req.call.state else {
         return Outcome::Done(Errno::EINVAL.res());

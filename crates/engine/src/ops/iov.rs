@@ -1,4 +1,4 @@
-//! Vectors of the program's. Kernel counterpart: `lib/iov_iter.c`.
+//! The program's I/O vectors. Kernel counterpart: `lib/iov_iter.c`.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use softring_uapi::iovec;
 
 /// `UIO_MAXIOV`.
 pub(crate) const MAX_IOV: u32 = 1024;
-/// The most that one call transfers.
+/// Bytes that one call transfers at most.
 pub(crate) const MAX_RW_COUNT: u32 = 0x7fff_f000;
 
 /// Copies a vector of `n` parts in (`import_iovec`).
@@ -20,7 +20,7 @@ pub(crate) fn import_iov(addr: u64, n: u32) -> Result<Vec<iovec>> {
         return Err(Errno::EINVAL);
     }
     if n == 0 {
-        // The kernel does not read a vector of no parts, wherever that lies.
+        // The kernel does not read a vector of no parts, wherever it lies.
         return Ok(Vec::new());
     }
     let mut iov = vec![iovec::default(); n as usize];
@@ -36,7 +36,7 @@ pub(crate) fn import_iov(addr: u64, n: u32) -> Result<Vec<iovec>> {
     Ok(iov)
 }
 
-/// The vector without its first `done` bytes.
+/// Returns the vector without its first `done` bytes.
 pub(crate) fn skip(iov: &[iovec], mut done: u64) -> Vec<iovec> {
     let mut out = Vec::with_capacity(iov.len());
     for v in iov {

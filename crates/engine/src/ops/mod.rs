@@ -45,13 +45,13 @@ pub(crate) mod uring_cmd;
 pub(crate) mod waitid;
 pub(crate) mod xattr;
 
-/// What a system call answered, as an outcome.
+/// Turns the answer of a system call into an outcome.
 pub(crate) fn answer(done: Result<usize>) -> Outcome {
     Outcome::Done(done.map_or_else(Errno::res, |v| v as i32))
 }
 
-/// The same for a call that may wait without end. Interrupted, it shows a program what the kernel's
-/// own worker shows: `ERESTARTSYS`, which no system call lets through.
+/// Does the same for a call that may wait without end. If interrupted, it shows the program what
+/// the kernel's own worker shows: `ERESTARTSYS`, which no system call lets through.
 pub(crate) fn answer_waiting(done: Result<usize>) -> Outcome {
     const ERESTARTSYS: Errno = Errno(512);
     match answer(done) {
@@ -60,7 +60,7 @@ pub(crate) fn answer_waiting(done: Result<usize>) -> Outcome {
     }
 }
 
-/// Words of an SQE that must be 0.
+/// Checks words of an SQE that must be 0.
 ///
 /// # Errors
 /// `EINVAL` if one is not.
@@ -68,7 +68,7 @@ pub(crate) fn zero(words: &[u64]) -> Result<()> {
     if words.iter().any(|&w| w != 0) { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// For opcodes whose `fd` is a directory, or nothing, and never a slot.
+/// Checks a request whose `fd` is a directory, or nothing, and never a slot.
 ///
 /// # Errors
 /// `EBADF` with IOSQE_FIXED_FILE.
@@ -76,7 +76,7 @@ pub(crate) fn no_fixed_file(req: &Req) -> Result<()> {
     if req.flags.contains(ReqFlags::FIXED_FILE) { Err(Errno::EBADF) } else { Ok(()) }
 }
 
-/// The addresses of the paths that prep has copied; 0 for one that there is not.
+/// Returns the addresses of the paths that prep has copied; 0 for an absent one.
 pub(crate) fn paths(call: &Call) -> [ReadPtr; 2] {
     let at = |path: &CString| ReadPtr::of(path.as_c_str());
     match &call.state {

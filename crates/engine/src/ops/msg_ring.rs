@@ -1,9 +1,9 @@
 //! MSG_RING: a CQE or a registered file for another ring. Kernel counterpart:
 //! `io_uring/msg_ring.c`.
 //!
-//! If the other ring's lock is free the message is delivered at once. If not, it waits in the
-//! pending queue until our own lock is free, for no ring's lock is waited for while holding
-//! another's; so does whatever follows it, to keep the order.
+//! If the other ring's lock is free, the message is delivered at once. If not, the message waits in
+//! the pending queue until our own lock is free: no thread waits for a ring's lock while it holds
+//! another's. Messages that follow wait, too, to keep the order.
 
 use alloc::sync::Arc;
 
@@ -33,7 +33,7 @@ fn check(sqe: &io_uring_sqe) -> Result<()> {
     Ok(())
 }
 
-/// Sends (`io_msg_ring`).
+/// Sends the message (`io_msg_ring`).
 pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     match send(ctx, req) {
         Ok(None) => Outcome::Elsewhere,
@@ -50,7 +50,7 @@ fn target(fd: i32) -> Result<Arc<Ring>> {
     })
 }
 
-/// `IORING_REGISTER_SEND_MSG_RING`: a message from no ring; its SQE is at `addr`.
+/// Sends a message from no ring, whose SQE is at `addr` (`IORING_REGISTER_SEND_MSG_RING`).
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`, `EBADF`, `EBADFD`.
@@ -100,7 +100,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
     Ok(None)
 }
 
-/// `__io_msg_ring_data`
+/// Makes a message of a CQE (`__io_msg_ring_data`).
 fn data(sqe: &io_uring_sqe) -> Result<Msg> {
     let pass = sqe.op_flags & IORING_MSG_RING_FLAGS_PASS != 0;
     let skip = sqe.op_flags & IORING_MSG_RING_CQE_SKIP != 0;
@@ -111,7 +111,7 @@ fn data(sqe: &io_uring_sqe) -> Result<Msg> {
     Ok(Msg { cqe: Cqe { user_data, res, flags: sqe.file_index, big: [0; 2] }, ..Msg::default() })
 }
 
-/// `io_msg_send_fd`
+/// Makes a message with a file (`io_msg_send_fd`).
 fn file(ctx: &Ctx, sqe: &io_uring_sqe, own: bool) -> Result<Msg> {
     if sqe.len != 0 || own {
         return Err(Errno::EINVAL);
@@ -122,7 +122,7 @@ fn file(ctx: &Ctx, sqe: &io_uring_sqe, own: bool) -> Result<Msg> {
     Ok(Msg { cqe: Cqe { user_data: sqe.off, ..Cqe::default() }, file, by_worker: false })
 }
 
-/// Takes a message in; answers the sender's result.
+/// Accepts a message; returns the sender's result.
 fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
     if ctx.setup.disabled {
         return Err(Errno::EBADFD);
@@ -135,7 +135,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
     }
     if let Some(file) = &msg.file {
         let installed = install(ctx, file);
-        // Of the file whose place it takes.
+        // Post the tag of the file that was replaced.
         ctx.post_tags();
         cqe.res = installed?;
         if file.quiet {
@@ -143,7 +143,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
         }
     }
     if ctx.defers() {
-        // Only the ring's own task may post: a request that has its result already does it as task
+        // Only the ring's own task may post: a request that has its result already posts as task
         // work.
         let mut req = Req { user_data: cqe.user_data, ..Req::default() };
         (req.res, req.call.cflags, req.flags) = (cqe.res, cqe.flags, ReqFlags::ENDED);
@@ -151,7 +151,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
         ctx.reqs.nr_reqs += 1;
         ctx.work.queue(id);
     } else {
-        // Each is flushed by itself (`io_post_aux_cqe`).
+        // Each CQE is flushed by itself (`io_post_aux_cqe`).
         if let Some(e) = ctx.completion.eventfd.as_mut().filter(|e| msg.by_worker || !e.only_async)
         {
             e.worker_posts(false);
@@ -161,7 +161,7 @@ fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
     Ok(if msg.file.is_some() { cqe.res } else { 0 })
 }
 
-/// Takes a message in and wakes whom it concerns; answers the sender's result.
+/// Accepts a message and wakes the ring's threads; returns the sender's result.
 pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
     let res = accept(other, msg)?;
     if other.defers() {
@@ -175,7 +175,7 @@ pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
     Ok(res)
 }
 
-/// Puts the file into a slot (`__io_fixed_fd_install`); answers the slot if it was ours to choose.
+/// Puts the file into a slot (`__io_fixed_fd_install`); returns the slot if we chose it.
 fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
     let dup = softring_host::fd::dup_internal(file.fd.as_ref().map_err(|e| *e)?.as_raw_fd())?;
     ctx.resources.files.fetch_if_away();

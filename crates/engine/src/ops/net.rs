@@ -1,8 +1,8 @@
-//! SEND and RECV, and what all that sends and receives has in common. Kernel counterpart:
+//! SEND and RECV, and the common part of all sends and receives. Kernel counterpart:
 //! `io_uring/net.c`.
 //!
 //! An attempt is one system call with MSG_DONTWAIT. With MSG_WAITALL a stream goes on from where it
-//! stopped: `call.io().done` counts the bytes so far, and a request that ends early tells those.
+//! stopped: `call.io().done` counts the bytes so far, and a request that ends early reports them.
 
 use crate::io::persistent::{IN, STICKY};
 use crate::io::socket::{
@@ -25,7 +25,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
-/// What all of the family say in the same words of what is to be transferred.
+/// Checks the fields of the transfer that all of the family share, and starts its state.
 pub(crate) fn common_prep(req: &mut Req, known: u16, mut io: Transfer) -> Result<()> {
     let s = req.call.sqe();
     if io.len.cast_signed() < 0 || s.ioprio & !known != 0 {
@@ -62,12 +62,12 @@ pub(crate) fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     send_setup(ctx, req)
 }
 
-/// The flag for a registered buffer, if SEND and RECV have it.
+/// Returns the flag for a registered buffer, if SEND and RECV have it.
 fn fixed() -> u16 {
     if has(Change::PlainBuffers) { IORING_RECVSEND_FIXED_BUF } else { 0 }
 }
 
-/// A registered buffer goes with neither of these, nor with a provided one.
+/// Checks that a registered buffer comes without the flags `not` and without a provided one.
 fn alone(req: &Req, not: u16) -> Result<()> {
     let bad = req.call.sqe().ioprio & not != 0 || req.flags.contains(ReqFlags::BUFFER_SELECT);
     if bad { Err(Errno::EINVAL) } else { Ok(()) }
@@ -91,12 +91,12 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let fixed = s.ioprio & IORING_RECVSEND_FIXED_BUF != 0;
     let vector = s.ioprio & IORING_SEND_VECTORIZED != 0;
     if vector && !elsewhere {
-        // Only a message had parts of a registered buffer.
+        // Before that change only a message has parts of a registered buffer.
         if fixed && !has(Change::PlainBuffers) {
             return Err(Errno::EINVAL);
         }
         msg.iov = ctx.unlocked(|| import_iov(io.addr, io.len))?;
-        // Of a vector without parts the address says nothing.
+        // The address of an empty vector says nothing.
         io.addr = 0;
     } else if !fixed && !elsewhere {
         in_user(io.addr, u64::from(io.len))?;
@@ -119,7 +119,7 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
     }
 }
 
-/// One system call that sends what is left.
+/// Sends what is left by one system call.
 pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
     let OpState::Net(Net { io, msg, .. }) = &call.state else { return Err(Errno::EINVAL) };
     let (at, len) = (io.addr + io.done, u64::from(io.len).saturating_sub(io.done));
@@ -132,7 +132,7 @@ pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
     }
 }
 
-/// Bytes asked for.
+/// Returns the number of bytes asked for.
 pub(crate) fn total(call: &Call) -> u64 {
     match call.state.message() {
         Some(msg) if !msg.iov.is_empty() => msg.iov.iter().map(|v| v.len).sum(),
@@ -140,8 +140,8 @@ pub(crate) fn total(call: &Call) -> u64 {
     }
 }
 
-/// Tries `once`, and what follows from its answer: the rest of a stream of which `all` is wanted, a
-/// wait for readiness, the end.
+/// Tries `once`, and acts on its answer: goes on with a stream of which `all` is wanted, waits for
+/// readiness, or ends.
 pub(crate) fn attempt(
     call: &mut Call,
     how: Try,
@@ -161,7 +161,7 @@ pub(crate) fn attempt(
                 call.found = Finding::Nothing;
                 return Outcome::Retry;
             }
-            // Where the program's socket does not block, a worker's request does.
+            // A worker's request blocks even if the program's socket does not.
             Err(Errno::EAGAIN) if waits && wait(call.file.fd(), ready) => continue,
             Err(Errno::EAGAIN) if waits && call.io().done == 0 => {
                 return Outcome::Done(Errno::EINTR.res());
@@ -177,7 +177,7 @@ pub(crate) fn attempt(
             if how == Try::Nonblock {
                 return Outcome::Retry;
             }
-            // Of messages a worker's attempt takes one.
+            // A worker's attempt takes one message.
             if !has_messages(call.file.fd()) {
                 continue;
             }
@@ -187,8 +187,8 @@ pub(crate) fn attempt(
     }
 }
 
-/// Does a worker wait for what it is to transfer? Not for errors, of a socket that has a queue of
-/// them.
+/// Returns whether a worker waits for what it is to transfer. It does not wait for errors of a
+/// socket that has an error queue.
 pub(crate) fn waits_in_worker(call: &Call) -> bool {
     let given = call.io().flags;
     given & MSG_DONTWAIT == 0
@@ -200,7 +200,7 @@ pub(crate) fn wait(fd: i32, events: i16) -> bool {
     sys::poll_wait(fd, events).is_ok()
 }
 
-/// Checks what a receive says about going on (`io_recvmsg_prep`).
+/// Checks the fields that receives share, and those of multishot ones (`io_recvmsg_prep`).
 pub(crate) fn recv_common(req: &mut Req, more: u16, io: Transfer) -> Result<()> {
     let s = *req.call.sqe();
     if s.off != 0 {
@@ -244,7 +244,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     };
     let outcome = received(call, outcome);
     if bundle && !all && call.short {
-        // One that failed on the way did not ask what is left.
+        // A receive that failed on the way did not ask what is left.
         call.cflags = 0;
     }
     if let (true, OpState::Net(Net { msg: Some(msg), .. })) = (bundle, &mut call.state) {
@@ -261,7 +261,8 @@ fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
     sockets::receive(call.file.fd(), UserPtr::of_program(io.addr), io.len as usize, flags)
 }
 
-/// After a receive: is there more, and does the request go on (`io_recv_finish`)?
+/// Records whether there is more after a receive, and returns whether the request goes on
+/// (`io_recv_finish`).
 pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     let Outcome::Done(n) = outcome else { return outcome };
     if n < 0 {
@@ -277,7 +278,7 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
         _ if all => Some(false),
         // A call that failed does not say what there is.
         _ if call.found == Finding::Failed => None,
-        // Nor does what came out of line (`unix_stream_recv_urg`).
+        // Nor does a receive of urgent data (`unix_stream_recv_urg`).
         Socket::UnixStream if urgent => None,
         socket => socket.has_more(fd, n == 0),
     };
@@ -289,15 +290,15 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     if let Some(io) = call.state.io_mut() {
         io.done = 0;
         if call.opcode == IORING_OP_RECVMSG {
-            // Its vector's length was for the first message (`io_mshot_prep_retry`).
+            // The vector's length was for the first message (`io_mshot_prep_retry`).
             io.select.want = 0;
         }
     }
     if more == Some(false) { Outcome::MoreThenWait(n) } else { Outcome::More(n) }
 }
 
-/// Did a receive take all that there was? It did if a TCP stream gave less than it was asked for,
-/// unless it ends or has urgent data, which the poll set would have said.
+/// Returns whether a receive took all that there was. It did if a TCP stream gave less than it was
+/// asked for, unless the stream ends or has urgent data, which the poll set would have said.
 fn took_all(call: &mut Call, n: i32) -> bool {
     let OpState::Net(net) = &mut call.state else { return false };
     let seen = core::mem::take(&mut net.seen);
@@ -311,7 +312,7 @@ fn took_all(call: &mut Call, n: i32) -> bool {
     plain && quiet && n > 0 && n.unsigned_abs() < len && Socket::of(call.file.fd()) == Socket::Tcp
 }
 
-/// Has a multishot RECV brought all that it was to bring?
+/// Counts `n` bytes; returns whether a multishot RECV has brought all that it was to bring.
 fn at_limit(call: &mut Call, n: i32) -> bool {
     let Some(Transfer { off: limit, .. }) = call.state.io_mut() else { return false };
     if call.opcode != IORING_OP_RECV || *limit == 0 {
@@ -321,13 +322,13 @@ fn at_limit(call: &mut Call, n: i32) -> bool {
     *limit == 0
 }
 
-/// What `n` bytes leave of a limit. The kernel takes the two for `int` (`io_recv_finish`), so any
-/// byte uses up a limit of 2 GiB or more.
+/// Returns what `n` bytes leave of a limit. The kernel takes the two for `int` (`io_recv_finish`),
+/// so any byte uses up a limit of 2 GiB or more.
 pub(crate) fn limit_left(limit: u64, n: u64) -> u64 {
     if limit > i32::MAX as u64 { 0 } else { limit.saturating_sub(n) }
 }
 
-/// The end of a request that failed on the way: what it has done counts (`io_sendrecv_fail`).
+/// Ends a request that failed on the way: the bytes before count (`io_sendrecv_fail`).
 #[cold]
 pub(crate) fn failed(ctx: &mut Ctx, req: &mut Req) {
     if req.call.io().done > 0 {
@@ -336,7 +337,7 @@ pub(crate) fn failed(ctx: &mut Ctx, req: &mut Req) {
     }
 }
 
-/// A SEND hands back that there is no buffer to pick.
+/// Returns whether a SEND hands back that there is no buffer to pick.
 pub(crate) fn send_hands_back(req: &Req, res: i32) -> bool {
     let none = [Errno::ENOBUFS, Errno::ENOENT].iter().any(|e| res == e.res());
     none && req.selects_in_vain()

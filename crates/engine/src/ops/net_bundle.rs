@@ -17,7 +17,7 @@ use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 impl Call {
-    /// The message that lies with the request, made now if there is none.
+    /// Returns the message of the request, made now if there is none.
     pub(super) fn message(&mut self) -> &mut Msg {
         if !matches!(self.state, OpState::Net(_)) {
             self.state = OpState::Net(Net::default());
@@ -29,9 +29,9 @@ impl Call {
     }
 }
 
-/// A bundle was sent: the next one follows, unless that was the last buffer.
+/// Goes on after a bundle was sent: the next one follows, unless that was the last buffer.
 pub(crate) fn sent(call: &mut Call, n: i32) -> Outcome {
-    // One that went to the poll set ends with its next step (`io_send_finish`).
+    // A bundle that went to the poll set ends with its next step (`io_send_finish`).
     let last = call.is_last();
     let OpState::Net(Net { io, msg, polled, .. }) = &mut call.state else {
         return Outcome::Done(n);
@@ -47,19 +47,18 @@ pub(crate) fn sent(call: &mut Call, n: i32) -> Outcome {
     Outcome::More(n)
 }
 
-/// Receives into one buffer; where that is full and there is more, goes on with as many as it
-/// takes.
+/// Receives into one buffer; if it is full and there is more, goes on with as many as that takes.
 pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let given = call.io().flags & !MSG_CMSG_COMPAT;
     let flags = given | if how == Try::Nonblock { MSG_DONTWAIT } else { 0 };
-    // What an attempt that found nothing has seen of the buffers stays (`REQ_F_BL_EMPTY`,
+    // An attempt that found nothing keeps what it has seen of the buffers (`REQ_F_BL_EMPTY`,
     // `IORING_RECV_PARTIAL_MAP`).
     if core::mem::take(&mut call.found) != Finding::Nothing {
         let msg = call.message();
         (msg.last, msg.cut) = (false, false);
     }
     let limit = call.io().off;
-    // No more than into the one buffer of an attempt that found nothing.
+    // An attempt that found nothing limits the receive to its one buffer.
     let Selection { most, want, .. } = call.io().select;
     let asked = [most, want].into_iter().filter(|n| *n > 0).min();
     let asked = u64::from(asked.unwrap_or(0));
@@ -69,8 +68,8 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     let cap = if many { want.into() } else { 0 };
     let want = if asked == 0 { limit } else { asked.min(limit) };
     let &mut Msg { ref head, more, .. } = call.message();
-    // Where no length is known, none is asked of the buffer: it is once a receive before this one
-    // has said how much there is.
+    // Without a known length none is asked of the buffer, until a receive has said how much there
+    // is.
     let unknown = want == ALL && most == 1 && (!more || how == Try::Block);
     let first = if head.singly {
         Ok(head.one(if want == ALL { 0 } else { want }))
@@ -95,14 +94,14 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     };
     let mut total = n;
     let full = n > 0 && n == first.len && goes_on && !capped(cap, n);
-    // What the request has brought is all that it was to bring.
+    // With nothing left, the request has brought all that it was to bring.
     let left = if limit == ALL { ALL } else { limit_left(limit, n) };
     if full && left > 0 {
         let fd = call.file.fd();
         let there = Socket::of(fd).pending(fd).filter(|&n| n > 1).unwrap_or(0);
         if there > 0 {
             if limit != ALL {
-                // What comes of both steps is counted, too, behind the first (`io_recv_finish`).
+                // The bytes of both steps are counted behind the first, too (`io_recv_finish`).
                 if let Some(io) = call.state.io_mut() {
                     io.off = left;
                 }
@@ -120,7 +119,8 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     Outcome::Done(total as i32)
 }
 
-/// The first step: the bytes, and the buffers that they fill; or what comes of the request.
+/// Makes the first step: returns the bytes and the buffers that they fill, or the request's
+/// outcome.
 fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u16), Outcome> {
     loop {
         match step(call, first, flags) {
@@ -132,7 +132,7 @@ fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u
                 }
                 return Err(Outcome::Retry);
             }
-            // Where the program's socket does not block, a worker's request does.
+            // A worker's request blocks even if the program's socket does not.
             Err(Errno::EAGAIN) if waits_in_worker(call) => {
                 if !wait(call.file.fd(), sys::POLLIN) {
                     return Err(Outcome::Done(Errno::EINTR.res()));
@@ -143,7 +143,7 @@ fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u
     }
 }
 
-/// With MSG_WAITALL the first buffers are filled, over several waits if need be.
+/// Fills the first buffers for MSG_WAITALL, over several waits if need be.
 fn fill(call: &mut Call, how: Try, first: &Layout) -> Result<(u64, u16), Outcome> {
     let count = first.iov.len() as u16;
     if let Some(pick) = call.pick_mut() {
@@ -156,17 +156,17 @@ fn fill(call: &mut Call, how: Try, first: &Layout) -> Result<(u64, u16), Outcome
     }
 }
 
-/// Has a bundle brought as much as it may in one go (`IORING_RECV_MSHOT_CAP`)?
+/// Returns whether a bundle has brought as much as it may in one go (`IORING_RECV_MSHOT_CAP`).
 fn capped(cap: u64, n: u64) -> bool {
     cap > 0 && n >= cap
 }
 
-/// The second step: as much as lies there, into as many buffers as that takes, behind the bytes and
-/// buffers `used` by the first. If it fails, what was received before counts, but the request has
-/// failed and ends.
+/// Makes the second step: receives as much as is there, into as many buffers as that takes, behind
+/// the bytes and buffers `used` by the first. If it fails, the bytes of the first step count, but
+/// the request has failed and ends.
 fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16) {
     // An incremental buffer that was paid for while it waited for the rest (`MSG_WAITALL`) goes on
-    // behind what there was then, over the rest.
+    // behind the bytes that it had then, over the rest.
     let bytes =
         call.io().select.pick.filter(|pick| pick.committed).map_or(used.0, |pick| pick.paid.into());
     let head = &mut call.message().head;
@@ -193,7 +193,7 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
         Err(_) => {
             call.message().last = true;
             call.short = true;
-            // The buffers picked for it were not used up.
+            // The buffers picked for this step were not used up.
             let told = singly || !has(Change::BufferPlaces);
             let more = picked && told && call.message().head.inc;
             if let Some(pick) = call.pick_mut() {
@@ -204,7 +204,7 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
     }
 }
 
-/// One recvmsg(2): the bytes, and the buffers that they fill.
+/// Makes one recvmsg(2); returns the bytes, and the buffers that they fill.
 fn step(call: &mut Call, layout: &Layout, flags: u32) -> errno::Result<(u64, u16)> {
     call.message().iov.clone_from(&layout.iov);
     call.set_done(0);
@@ -213,7 +213,8 @@ fn step(call: &mut Call, layout: &Layout, flags: u32) -> errno::Result<(u64, u16
 }
 
 impl Resources {
-    /// Picks buffers for a SEND or a bundle. `alone`: a worker does, who takes one for each step.
+    /// Picks buffers for a SEND or a bundle. `alone`: a worker picks, which takes one for each
+    /// step.
     ///
     /// # Errors
     /// `ENOENT`, `ENOBUFS`.
@@ -227,7 +228,7 @@ impl Resources {
             let len = head.one(u64::from(call.io().select.want)).len as u32;
             self.groups.commit(call.io().select.group, &mut pick, len);
         }
-        // Who takes a single buffer knows one that is not there by its address.
+        // A request that takes a single buffer recognises a missing one by its address.
         if head.singly && pick.buf.addr == 0 {
             call.set_pick(Some(pick));
             return Err(Errno::ENOBUFS);
@@ -248,7 +249,7 @@ impl Resources {
             bufs.try_for_each(|buf| in_user(buf.addr, buf.len.into()))?;
         }
         pick.count = layout.iov.len() as u16;
-        // Nobody else may send the same bytes while this one waits.
+        // No other request may send the same bytes while this one waits.
         self.groups.commit(call.io().select.group, &mut pick, layout.len as u32);
         if let Some(io) = call.state.io_mut() {
             // The length is for the first step.

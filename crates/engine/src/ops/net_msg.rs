@@ -1,5 +1,5 @@
-//! SENDMSG and RECVMSG. The header and its vector are copied when the request is submitted; names
-//! and control data that are received go straight to the program. Kernel counterpart:
+//! SENDMSG and RECVMSG. The header and its vector are copied when the request is submitted;
+//! received names and control data go straight to the program. Kernel counterpart:
 //! `io_uring/net.c`.
 
 use crate::io::socket::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
@@ -30,7 +30,7 @@ const OUT: u32 = 16;
 /// A name that is too short for any family.
 static SHORT: [u8; 1] = [0];
 
-/// One sendmsg(2) of what is left of a vector.
+/// Sends what is left of a vector by one sendmsg(2).
 pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
     let done = call.io().done;
     let rest = if done > 0 { Some(skip(&msg.iov, done)) } else { None };
@@ -38,7 +38,7 @@ pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
     let mut name = msg.name.as_deref();
     let plain = matches!(call.opcode, IORING_OP_SEND | IORING_OP_SEND_ZC);
     if plain && name.is_some_and(<[u8]>::is_empty) && minds_empty_name(call.file.fd()) {
-        // For sendmsg(2) that is no name; this is too short for one as well.
+        // sendmsg(2) takes an empty name for none; this name is too short as well.
         name = Some(&SHORT);
     }
     let mut out = Outgoing::new(iov);
@@ -52,7 +52,7 @@ pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
     out.send(call.file.fd(), flags)
 }
 
-/// One recvmsg(2) for a RECV: into what is left of its buffer or vector.
+/// Receives for a RECV by one recvmsg(2), into what is left of its buffer or vector.
 pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
     let io = call.io();
     let one = [iovec { base: io.addr + io.done, len: u64::from(io.len).saturating_sub(io.done) }];
@@ -70,8 +70,8 @@ pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
     Ok(n)
 }
 
-/// Does a worker's attempt fail where it would wait? sendmsg(2), recvmsg(2) and connect(2) ask the
-/// file itself whether it blocks, where SEND and RECV do not (`____sys_recvmsg`).
+/// Returns whether a worker's attempt fails if it would wait. sendmsg(2), recvmsg(2) and connect(2)
+/// ask the file itself whether it blocks; SEND and RECV do not (`____sys_recvmsg`).
 pub(crate) fn never_waits(req: &Req) -> bool {
     let asks = matches!(
         req.opcode(),
@@ -80,7 +80,7 @@ pub(crate) fn never_waits(req: &Req) -> bool {
     asks && !sys::blocks(req.call.file.fd())
 }
 
-/// A message that did not fit breaks a chain, where all was wanted.
+/// Returns whether a message did not fit though all was wanted, which breaks a chain.
 fn cut(flags: u32, hdr: &msghdr) -> bool {
     flags & MSG_WAITALL != 0 && hdr.flags & (MSG_TRUNC | MSG_CTRUNC) != 0
 }
@@ -97,7 +97,7 @@ fn copy_header(req: &mut Req) -> Result<()> {
 fn header_of(req: &mut Req) -> Result<Box<Msg>> {
     let at = req.call.sqe().addr;
     let mut hdr: msghdr = user::read(at)?;
-    // In a multishot receive's buffer there is room for a name, whether it has a place elsewhere.
+    // A multishot receive's buffer has room for a name, even if the header has no place for one.
     let multishot = req.flags.contains(ReqFlags::MULTISHOT);
     if hdr.name == 0 && !multishot {
         hdr.namelen = 0;
@@ -182,7 +182,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
     received(call, outcome)
 }
 
-/// One recvmsg(2), whose header the program gets back.
+/// Receives by one recvmsg(2), whose header the program gets back.
 fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
     let OpState::Net(Net { io, msg: Some(msg), .. }) = &call.state else {
         return Err(Errno::EINVAL);
@@ -213,8 +213,8 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
     Ok(n)
 }
 
-/// The message was received, and something about it could not be told: what came before it counts,
-/// and it is known whether there is more.
+/// Ends a receive of a message of which something could not be reported: the bytes before it count,
+/// and the CQE says whether there is more.
 fn untold(call: &mut Call, e: Errno) -> Result<usize> {
     if call.io().done > 0 {
         return Ok(0);
@@ -228,7 +228,7 @@ fn untold(call: &mut Call, e: Errno) -> Result<usize> {
 /// Tells the program of a message: its sender, its control data's length, its flags
 /// (`____sys_recvmsg`).
 fn tell(msg: &Msg, hdr: &msghdr, name: &[u8; NAME_MAX], compat: bool) -> Result<()> {
-    // A program of 32 bits has them elsewhere (`struct compat_msghdr`).
+    // A program of 32 bits has these fields elsewhere (`struct compat_msghdr`).
     let (namelen, controllen, flags) = match compat {
         true => (4, 20, 24),
         false => (msghdr::NAMELEN, msghdr::CONTROLLEN, msghdr::FLAGS),
@@ -249,7 +249,7 @@ fn tell(msg: &Msg, hdr: &msghdr, name: &[u8; NAME_MAX], compat: bool) -> Result<
 }
 
 impl Msg {
-    /// Bytes before the payload in a multishot receive's buffer; none if that is no number.
+    /// Returns the bytes before the payload in a multishot receive's buffer; none if out of range.
     fn out_len(&self) -> Option<u32> {
         let control = i32::try_from(self.hdr.controllen).ok()?.cast_unsigned();
         let sum = OUT.checked_add(self.hdr.namelen)?.checked_add(control)?;
@@ -257,8 +257,8 @@ impl Msg {
     }
 }
 
-/// One recvmsg(2) of a multishot receive: what the header says, the name, the control data and the
-/// payload lie behind each other in the buffer (`io_recvmsg_multishot`).
+/// Makes one recvmsg(2) of a multishot receive: header fields, name, control data and payload lie
+/// behind each other in the buffer (`io_recvmsg_multishot`).
 fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let OpState::Net(Net { io, msg: Some(msg), .. }) = &call.state else {
         return Err(Errno::EINVAL);
@@ -287,7 +287,7 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     Ok((before + n.min(room)) as usize)
 }
 
-/// A RECVMSG hands back that there is no buffer to pick.
+/// Returns whether a RECVMSG hands back that there is no buffer to pick.
 pub(crate) fn recv_hands_back(req: &Req, res: i32) -> bool {
     res == Errno::ENOBUFS.res() && req.selects_in_vain()
 }

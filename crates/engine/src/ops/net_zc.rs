@@ -1,5 +1,5 @@
-//! SEND_ZC and SENDMSG_ZC. What is sent is copied, as the kernel copies where it cannot do without;
-//! the notification says so to a program that asks. Kernel counterpart: `io_uring/net.c`,
+//! SEND_ZC and SENDMSG_ZC. softring copies what is sent, as the kernel does where it must; the
+//! notification says so to a program that asks. Kernel counterpart: `io_uring/net.c`,
 //! `io_uring/notif.c`.
 
 use crate::io::socket::{MSG_NOSIGNAL, check_zero_copy};
@@ -30,11 +30,11 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     // From here on a notification follows, whatever comes of the request. It counts as a request of
-    // its own, for which a barrier waits: one that is drained itself waits for ever, as on the
-    // kernel.
+    // its own, for which a barrier waits: a request that is drained itself waits for ever, as on
+    // the kernel.
     req.flags |= ReqFlags::NOTIF;
     ctx.reqs.nr_reqs += 1;
-    // No length is too long: it is cut.
+    // A length that is too long is cut.
     let mut io = Transfer::of(req.call.sqe());
     io.len = io.len.min(MAX_RW_COUNT);
     io.flags = io.flags & !MSG_ZEROCOPY | MSG_NOSIGNAL;
@@ -45,7 +45,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     }
 }
 
-/// Are its buffers those of a vector?
+/// Returns whether the buffers are those of a vector.
 pub(crate) fn has_parts(sqe: &io_uring_sqe) -> bool {
     sqe.opcode == IORING_OP_SENDMSG_ZC || sqe.ioprio & IORING_SEND_VECTORIZED != 0
 }
@@ -59,14 +59,14 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
         IORING_OP_SEND_ZC => net::send(call, how),
         _ => net_msg::send(call, how),
     };
-    // The kernel has found some of the memory by then, and copied nothing.
+    // By then the kernel has found some of the memory, and copied nothing.
     call.short |= done == Outcome::Done(Errno::EFAULT.res());
     done
 }
 
 impl Requests {
-    /// The request's own CQE is posted; this is the one that gives its buffer back to the program,
-    /// which comes with the next task work (`io_notif_flush`).
+    /// Makes the notification that gives the buffer back to the program. It comes behind the
+    /// request's own CQE, with the next task work (`io_notif_flush`).
     #[cold]
     pub(crate) fn notification(&mut self, req: &Req) -> ReqId {
         let user_data = match req.call.sqe().addr3 {

@@ -1,4 +1,4 @@
-//! NOP: do nothing, and return what was asked for. The tutorial op: `prep` refuses unknown bits,
+//! NOP: does nothing, and returns what was asked for. The tutorial op: `prep` refuses unknown bits,
 //! `issue` sets a result.
 
 use super::table::OPS;
@@ -15,10 +15,10 @@ const FLAGS: u32 = IORING_NOP_INJECT_RESULT
     | IORING_NOP_TW
     | IORING_NOP_CQE32;
 
-/// The opcode for what only is to end.
+/// Opcode of a request that is only to end.
 pub(crate) const OPCODE: u8 = IORING_OP_NOP;
 
-/// The opcode is none that there is: the request fails as a NOP.
+/// Makes a request whose opcode does not exist fail as a NOP.
 pub(crate) fn stands_for_unknown(req: &mut Req) {
     req.call.opcode = IORING_OP_NOP;
     req.row = &OPS[IORING_OP_NOP as usize];
@@ -39,12 +39,12 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// One that asks for nothing gets nothing.
+/// Completes a NOP that asks for nothing at once.
 pub(crate) fn fast(_: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
     (sqe.op_flags == 0).then_some(0)
 }
 
-/// Answers the injected result, after looking the file and the buffer up if asked (`io_nop`).
+/// Returns the injected result, after looking the file and the buffer up if asked (`io_nop`).
 pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = *req.call.sqe();
     let flags = sqe.op_flags;
@@ -69,7 +69,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     if flags & IORING_NOP_TW != 0 { Outcome::Later(res) } else { Outcome::Done(res) }
 }
 
-/// Looks its file up, if asked.
+/// Looks the file up, if asked.
 fn find_file(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let (flags, fd) = (req.call.sqe().op_flags, req.call.sqe().fd);
     if flags & IORING_NOP_FILE == 0 || !matches!(req.call.file, FileRef::None) {

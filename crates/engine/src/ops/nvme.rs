@@ -2,7 +2,7 @@
 //! gets its command through the synchronous ioctl, in a worker. Kernel counterpart:
 //! `nvme_ns_chr_uring_cmd` and `nvme_dev_uring_cmd` in `drivers/nvme/host/ioctl.c`.
 //!
-//! The ioctl answers what the kernel puts into the CQE: 0, the status that the device gave, or an
+//! The ioctl returns what the kernel puts into the CQE: 0, the status that the device gave, or an
 //! errno; and the command's result, which goes into the second half of a wide CQE.
 
 use crate::ops::iov::import_iov;
@@ -19,7 +19,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 use softring_uapi::*;
 
-/// What an NVMe character device stands for.
+/// Kind of an NVMe character device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
     Namespace,
@@ -27,7 +27,7 @@ pub(crate) enum Device {
 }
 
 impl Device {
-    /// What `fd` is, as sysfs tells; none if it is neither.
+    /// Returns the kind of `fd`, as sysfs tells; none if it is neither.
     pub(crate) fn of(fd: i32) -> Option<Device> {
         let stat = softring_host::substitute::fstat(sys::borrow(fd)?).ok()?;
         let kind = softring_host::os::fs::FileType::from_raw_mode(stat.st_mode);
@@ -52,7 +52,7 @@ impl Device {
     }
 }
 
-/// The ioctl for a command; whether its data is a vector.
+/// Returns the ioctl for a command, and whether its data is a vector.
 const fn request(device: Device, cmd_op: u32) -> Option<(u32, bool)> {
     match (device, cmd_op) {
         (Device::Namespace, NVME_URING_CMD_IO) => Some((NVME_IOCTL_IO64_CMD, false)),
@@ -102,7 +102,7 @@ fn command(first: [u64; 2], rest: [u64; 8]) -> nvme_passthru_cmd64 {
 
 /// Runs a command.
 pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
-    // Both are needed, big SQEs and wide CQEs (`nvme_uring_cmd_checks`).
+    // The command needs both big SQEs and wide CQEs (`nvme_uring_cmd_checks`).
     let OpState::Command(Command { wide_cqe: true, big_sqe: true, nvme }) = &call.state else {
         return Outcome::Done(Errno::EOPNOTSUPP.res());
     };
@@ -125,8 +125,8 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     Outcome::Done(res)
 }
 
-/// Checks the data's place where it has to be in a registered buffer, and makes one part of a
-/// vector that the ioctl does not take.
+/// Checks that the data lies in a registered buffer if it has to, and makes plain data of a vector
+/// of one part that the ioctl does not take.
 fn place(call: &Call, cmd: &mut nvme_passthru_cmd64, request: u32, vector: bool) -> Result<()> {
     let fixed = call.sqe().op_flags & IORING_URING_CMD_FIXED != 0;
     let admin = request == NVME_IOCTL_ADMIN64_CMD;
@@ -149,7 +149,7 @@ fn place(call: &Call, cmd: &mut nvme_passthru_cmd64, request: u32, vector: bool)
     Ok(())
 }
 
-/// The result of a command that the device has answered.
+/// Sets the result of a command that the device has answered.
 pub(crate) fn finish(_: &mut Ctx, req: &mut Req) {
     if let OpState::Command(Command { nvme: Some(cmd), .. }) = &req.call.state
         && req.res >= 0

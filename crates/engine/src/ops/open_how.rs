@@ -1,4 +1,4 @@
-//! How a file is opened: the flags of OPENAT, and the structure of OPENAT2. Kernel counterpart:
+//! Arguments of an open: the flags of OPENAT, and the structure of OPENAT2. Kernel counterpart:
 //! `build_open_how` and `build_open_flags` in `fs/open.c`.
 
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ pub(crate) const O_CLOEXEC: u64 = 0o2_000_000;
 pub(crate) const O_PATH: u64 = 0o10_000_000;
 /// `O_TMPFILE` without its O_DIRECTORY.
 const TMPFILE: u64 = 0o20_000_000;
-/// `VALID_OPEN_FLAGS`: every O_* flag; openat(2) ignores what is not among them.
+/// `VALID_OPEN_FLAGS`: every O_* flag; openat(2) ignores all other bits.
 const VALID_OPEN: u64 = 0o37_777_703;
 const RESOLVE_BENEATH: u64 = 0x8;
 const RESOLVE_IN_ROOT: u64 = 0x10;
@@ -41,11 +41,11 @@ pub(crate) struct How {
     pub(crate) resolve: u64,
 }
 
-/// Bytes of [`How`], the least that OPENAT2 takes (`OPEN_HOW_SIZE_VER0`).
+/// Size of [`How`] in bytes, the least that OPENAT2 takes (`OPEN_HOW_SIZE_VER0`).
 const HOW_SIZE: usize = size_of::<How>();
 
 impl How {
-    /// What openat(2)'s flags and mode mean, as `build_open_how` has it.
+    /// Translates openat(2)'s flags and mode, as `build_open_how` does.
     pub(crate) fn of_openat(flags: u32, mode: u32) -> How {
         let mut flags = u64::from(flags) & VALID_OPEN;
         if flags & O_PATH != 0 {
@@ -55,7 +55,7 @@ impl How {
         How { flags, mode, resolve: 0 }
     }
 
-    /// Copies the program's in; bytes beyond those known must be 0.
+    /// Copies the program's structure in; bytes beyond the known ones must be 0.
     pub(crate) fn read(addr: u64, size: u32) -> Result<How> {
         let mut words = [0u64; HOW_SIZE / 8];
         let size = u64::from(size);
@@ -88,7 +88,7 @@ impl How {
         How { flags: word(0), mode: word(1), resolve: word(2) }
     }
 
-    /// Is it sure to have to wait, or not to be tried twice?
+    /// Returns whether the open is sure to wait, or must not be tried twice.
     pub(crate) fn needs_worker(self) -> bool {
         self.flags & (O_TRUNC | O_CREAT | TMPFILE) != 0
     }
@@ -98,11 +98,11 @@ impl How {
         paths::openat2(dir, ReadPtr(path), how)
     }
 
-    /// openat2(2) as the newest kernel has it, or, where that is refused, openat(2) for what needs
-    /// no `resolve`.
+    /// Opens by openat2(2) as the newest kernel has it, or, if there is no such call, by openat(2)
+    /// when no `resolve` is needed.
     ///
     /// # Errors
-    /// As openat2(2); `EAGAIN` for `RESOLVE_CACHED` where the kernel does not know it (before
+    /// Those of openat2(2); `EAGAIN` for `RESOLVE_CACHED` if the kernel does not know it (before
     /// Linux 5.12), as if nothing were cached; `ENOSYS`.
     pub(crate) fn openat2_or_less(self, dir: i32, path: u64) -> Result<OwnedFd> {
         if self.resolve & RESOLVE_CACHED != 0 && !cached_lookup_works() {
@@ -114,15 +114,15 @@ impl How {
         }
     }
 
-    /// openat(2).
+    /// Opens by openat(2).
     ///
     /// # Errors
-    /// As the call.
+    /// Those of the call.
     pub(crate) fn openat(self, dir: i32, path: u64) -> Result<OwnedFd> {
         paths::openat(dir, ReadPtr(path), self.flags, self.mode)
     }
 
-    /// What is refused before the path is seen (`build_open_flags`). Kernels before 6.4 took
+    /// Checks what is refused before the path is seen (`build_open_flags`). Kernels before 6.4 took
     /// O_DIRECTORY with O_CREAT, and made a file.
     ///
     /// # Errors
@@ -142,7 +142,8 @@ impl How {
     }
 }
 
-/// Does the kernel know `RESOLVE_CACHED` (5.12), and may we call openat2(2)? Asked once.
+/// Returns whether the kernel knows `RESOLVE_CACHED` (5.12), and lets us call openat2(2). Asks
+/// once.
 pub(crate) fn cached_lookup_works() -> bool {
     let known = &PROCESS.kernel.cached_lookup;
     match known.load(Relaxed) {

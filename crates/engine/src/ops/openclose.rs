@@ -1,8 +1,7 @@
-//! OPENAT, OPENAT2, CLOSE, FIXED_FD_INSTALL, PIPE: descriptors and slots of the registered table
-//! come and go.
+//! OPENAT, OPENAT2, CLOSE, FIXED_FD_INSTALL, PIPE: descriptors and slots of the registered table.
 //!
-//! A descriptor for the program gets the lowest free number, as ever. One for the table is moved
-//! out of the program's way at once. Kernel counterpart: `io_uring/openclose.c`.
+//! A descriptor for the program gets the lowest free number, as ever. A descriptor for the table is
+//! moved out of the program's way at once. Kernel counterpart: `io_uring/openclose.c`.
 
 use alloc::boxed::Box;
 use softring_host::os::fd::{AsRawFd, OwnedFd};
@@ -48,13 +47,13 @@ fn open_prep(ctx: &mut Ctx, req: &mut Req, how: How) -> Result<()> {
     Ok(())
 }
 
-/// Opens: inline only what the directory cache knows, else on a worker.
+/// Opens: inline only a path that the directory cache knows, else on a worker.
 pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
     let OpState::Open(kept) = &call.state else { return Outcome::Done(Errno::EINVAL.res()) };
     let (name, mut how) = (kept.0.as_ptr().expose_provenance() as u64, How::of_bytes(&kept.1));
     let direct = call.sqe().file_index != 0;
     if direct {
-        // On its way to the table it must not leak into a program that another thread starts.
+        // On its way to the table the file must not leak into a program that another thread starts.
         how.flags |= O_CLOEXEC;
     }
     let dir = visible(call.sqe().fd);
@@ -79,8 +78,8 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
     }
 }
 
-/// Opens without waiting for a disk, nor for the other end of a FIFO; as the kernel does,
-/// O_NONBLOCK is on only meanwhile.
+/// Opens without waiting for a disk, or for the other end of a FIFO. As in the kernel, O_NONBLOCK
+/// is on only meanwhile.
 fn open_cached(how: How, dir: i32, name: u64) -> Result<OwnedFd> {
     if !cached_lookup_works() {
         return Err(Errno::EAGAIN);
@@ -103,7 +102,7 @@ fn open_blocking(how: How, dir: i32, name: u64, by_openat2: bool) -> Result<Owne
     if by_openat2 { how.openat2_or_less(dir, name) } else { how.openat(dir, name) }
 }
 
-/// Puts what was opened into the table, under the lock.
+/// Puts the opened file into the table, under the lock.
 pub(crate) fn open_finish(ctx: &mut Ctx, req: &mut Req) {
     let index = req.call.sqe().file_index;
     if index == 0 || req.res < 0 {
@@ -114,7 +113,7 @@ pub(crate) fn open_finish(ctx: &mut Ctx, req: &mut Req) {
     }
 }
 
-/// Puts a file into the slot that `index` asks for; answers as the CQE does.
+/// Puts a file into the slot that `index` asks for; returns the CQE's result.
 pub(crate) fn place(ctx: &mut Ctx, index: u32, fd: softring_host::fd::InternalFd) -> i32 {
     let placed = ctx.resources.files.install(index, fd, &ctx.resources.tags);
     let alloc = index == IORING_FILE_INDEX_ALLOC;
@@ -130,8 +129,8 @@ pub(crate) fn close_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     if s.file_index != 0 && s.fd != 0 { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// Closes a descriptor. Rings cannot be closed this way, and the engine's own descriptors are not
-/// there.
+/// Closes a descriptor. Rings cannot be closed this way, and numbers of the engine's own count as
+/// closed.
 pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
     if call.sqe().file_index != 0 {
         return Outcome::Done(0);
@@ -145,7 +144,7 @@ pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
         // A worker holds no ring's lock.
         crate::ring::table::number_closes(fd);
     } else if persistent::count(fd) > 0 {
-        // Another ring's: see `Ctx::closes_number`.
+        // Another ring waits on the number: see `Ctx::closes_number`.
         return Outcome::Retry;
     }
     softring_host::fd::file_closes(fd);
@@ -222,7 +221,7 @@ fn pipe_fds(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()>
     Ok(())
 }
 
-/// The read end goes where `file_index` says, the write end into the slot after it.
+/// Puts the read end into the slot that `file_index` names, the write end into the next one.
 fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
     if u64::from(sqe.op_flags) & O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
@@ -243,10 +242,10 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
         })
 }
 
-/// A flag of open(2) that a program of 64 bits always means.
+/// Flag of open(2) that a program of 64 bits always means.
 const O_LARGEFILE: u64 = 0o100_000;
 
-/// What a filter may load of an OPENAT: its `struct open_how`.
+/// Writes what a filter may load of an OPENAT: its `struct open_how`.
 pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
     if let OpState::Open(kept) = &req.call.state
         && let how = &kept.1

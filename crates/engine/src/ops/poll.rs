@@ -1,8 +1,8 @@
 //! POLL_ADD, POLL_REMOVE and its updates. Kernel counterpart: `io_uring/poll.c`.
 //!
 //! A single poll that is ready at once is one poll(2); else it is registered in the ring's poll
-//! set. A multishot poll is edge-triggered there: each wake-up is a CQE, until it is cancelled or
-//! the CQ is full.
+//! set. A multishot poll is edge-triggered there: each wake-up posts a CQE, until the poll is
+//! cancelled or the CQ is full.
 
 use crate::io::persistent;
 use crate::io::poll::EVENTS;
@@ -24,13 +24,13 @@ use softring_host::sys::nr::{
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// Reported whether asked for or not (`IO_POLL_UNMASK`).
+/// Events that are reported whether asked for or not (`IO_POLL_UNMASK`).
 const UNMASK: u32 = EPOLLERR | EPOLLHUP | EPOLLNVAL | EPOLLRDHUP;
 
 const ONE_EDGE: u32 = EPOLLET | EPOLLONESHOT;
 const UPDATES: u32 = IORING_POLL_UPDATE_EVENTS | IORING_POLL_UPDATE_USER_DATA;
 
-/// The events word as the kernel reads it (`io_poll_parse_events`).
+/// Reads the events word as the kernel does (`io_poll_parse_events`).
 const fn parse(events: u32, flags: u32) -> u32 {
     let once = if flags & IORING_POLL_ADD_MULTI == 0 { EPOLLONESHOT } else { 0 };
     let edge = if flags & IORING_POLL_ADD_LEVEL == 0 { EPOLLET } else { 0 };
@@ -52,14 +52,14 @@ pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// What is ready on `fd` now, of `events`: one poll(2).
+/// Returns which of `events` are ready on `fd` now, by one poll(2).
 fn ready(fd: i32, events: u32) -> Result<u32> {
     let revents = sys::poll_now(fd, (events as u16 & EVENTS as u16).cast_signed());
     let revents = u32::from(revents.cast_unsigned());
     if revents & EPOLLNVAL != 0 { Err(Errno::EBADF) } else { Ok(revents) }
 }
 
-/// The events that a request reports of those it asked for, given what its file reports.
+/// Returns which of its events a request reports, given what its file reports.
 fn mask_of(req: &Req, events: u32, mut revents: u32) -> u32 {
     if req.flags.contains(ReqFlags::POLLS_RING) {
         revents |= if revents & EPOLLIN != 0 { EPOLLRDNORM } else { 0 };
@@ -68,9 +68,9 @@ fn mask_of(req: &Req, events: u32, mut revents: u32) -> u32 {
     revents & events & EVENTS
 }
 
-/// What the kernel tells who has waited: not what there is, but what woke it. Data that come to
-/// a socket wake those that wait for urgent ones, too (`sock_def_readable`); an epoll set that
-/// becomes ready does so with EPOLLIN alone (`ep_poll_safewake`).
+/// Returns the events that the kernel reports to a waiter: not what is ready, but what woke it.
+/// Data that come to a socket also wake those that wait for urgent data (`sock_def_readable`). An
+/// epoll set that becomes ready wakes with EPOLLIN alone (`ep_poll_safewake`).
 fn woken(req: &Req, events: u32, revents: u32) -> u32 {
     const URGENT: u32 = EPOLLPRI | EPOLLRDBAND;
     const BOTH: u32 = EPOLLIN | EPOLLRDNORM;
@@ -82,8 +82,9 @@ fn woken(req: &Req, events: u32, revents: u32) -> u32 {
     if data && is_socket(req.call.file.fd()) { revents | URGENT } else { revents }
 }
 
-/// A multishot poll tells of what is ready what woke it: the direction in which there is something
-/// that was not there when it last told. An end wakes without saying so, and then all is told.
+/// Returns which ready events a multishot poll reports: those that woke it, in the direction that
+/// has an event which its last report had not. An end wakes without flags, and then all are
+/// reported.
 fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
     const OUTPUT: u32 = EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
     let ended = revents & (EPOLLERR | EPOLLHUP | EPOLLRDHUP) != 0;
@@ -95,7 +96,7 @@ fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
     }
 }
 
-/// Answers what is ready, or arms (`__io_arm_poll_handler`).
+/// Returns the ready events, or arms (`__io_arm_poll_handler`).
 pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let OpState::Poll(events) = req.call.state else { return Outcome::Done(Errno::EINVAL.res()) };
     if let FileRef::Plain(fd) = req.call.file
@@ -126,7 +127,7 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     }
 }
 
-/// What a file that knows no waiting answers: what is ready, if anything (`!ipt->nr_entries`).
+/// Returns the result for a file that knows no waiting: its ready events (`!ipt->nr_entries`).
 pub(crate) fn unpollable(req: &Req) -> i32 {
     let OpState::Poll(events) = req.call.state else { return Errno::EINVAL.res() };
     let revents = match ready(req.call.file.fd(), events) {
@@ -143,7 +144,7 @@ pub(crate) fn unpollable(req: &Req) -> i32 {
     }
 }
 
-/// An armed POLL_ADD is ready.
+/// Acts on the readiness of an armed POLL_ADD.
 pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     let Some(req) = ctx.reqs.slab.get(id) else { return };
     let Phase::Polling(p) = req.phase else { return };
@@ -161,8 +162,8 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
         }
         return;
     }
-    // A poll woken by a ring ends with that, lest rings wake each other, or themselves, for ever
-    // (`EPOLL_URING_WAKE`).
+    // A poll woken by a ring ends with that wake-up, lest rings wake each other, or themselves, for
+    // ever (`EPOLL_URING_WAKE`).
     if p.events & EPOLLONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
         ctx.trace_more(id, mask);
         if let Some(Phase::Polling(p)) = ctx.reqs.slab.get_mut(id).map(|req| &mut req.phase) {
@@ -174,8 +175,8 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     ctx.complete(id, if orphan { Errno::ECANCELED.res() } else { mask });
 }
 
-/// What is ready, without the error if another request has taken it since: an error wakes without
-/// saying so, and the kernel asks the file when it tells of it.
+/// Returns the ready events, without the error if another request has taken it since. An error
+/// wakes without flags, and the kernel asks the file when it reports.
 fn error_left(req: &Req, revents: u32) -> u32 {
     let left = ready(req.call.file.poll_fd(), EPOLLERR).map_or(EPOLLERR, |now| now & EPOLLERR);
     revents & (!EPOLLERR | left)
@@ -216,7 +217,7 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let id = match found {
         None => return Outcome::Done(Errno::ENOENT.res()),
         Some((_, true)) => return Outcome::Done(Errno::EALREADY.res()),
-        // Its wake-up is on its way (`io_poll_get_ownership`).
+        // The poll's wake-up is on its way (`io_poll_get_ownership`).
         Some((id, _)) if ctx.is_told(id) => return Outcome::Done(Errno::EALREADY.res()),
         Some((id, _)) => id,
     };
@@ -229,7 +230,7 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Done(0)
 }
 
-/// Gives an armed poll its new shape; a single one that is ready now ends.
+/// Changes an armed poll's events or name; a single poll that is ready now ends.
 fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
     if sqe.len & IORING_POLL_UPDATE_USER_DATA != 0 {
         ctx.reqs.slab.rename(id, sqe.off);
@@ -247,11 +248,11 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
         ctx.poll_leave(id, false);
         return ctx.end_soon(id, now.cast_signed());
     }
-    // What is ready now has woken nobody.
+    // Events that are ready now have woken nobody.
     if let Phase::Polling(p) = &mut poll.phase {
         p.waits = now == 0;
     }
-    // The poll set polls anew what it is told to wait for: a multishot poll that is ready fires.
+    // An update makes the poll set check the file again: a multishot poll that is ready fires.
     ctx.drive.transports.ready_now = true;
     if let Err(e) = ctx.poll_again(id) {
         ctx.end_soon(id, e.res());
@@ -259,7 +260,8 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
 }
 
 impl Completion {
-    /// Is it the ring's own eventfd that a multishot poll waits for, and has the ring signalled it?
+    /// Returns whether a multishot poll waits for the ring's own eventfd, and the ring has
+    /// signalled it.
     fn signalled_itself(&self, file: &FileRef, poll: &Poll) -> bool {
         poll.tells_each()
             && self.eventfd.as_ref().is_some_and(|own| {

@@ -52,7 +52,7 @@ pub(crate) fn remove_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// Takes buffers out of their group; the result is how many.
+/// Takes buffers out of their group; the result is their number.
 pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe();
     let done = ctx.resources.groups.remove(sqe.buf_index, sqe.fd.cast_unsigned());

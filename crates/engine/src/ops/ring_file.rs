@@ -1,5 +1,5 @@
-//! A ring as the file of a request that polls, reads or writes it. What reads or writes is refused,
-//! but only once the ring is ready for it: its file knows no attempt that does not wait. Kernel
+//! A ring as the file of a request that polls, reads or writes it. A read or write is refused, but
+//! only once the ring is ready for it: the ring's file knows no attempt that does not wait. Kernel
 //! counterpart: `io_uring_poll`, `io_file_supports_nowait`.
 
 use alloc::sync::Arc;
@@ -19,7 +19,7 @@ use softring_uapi::{
     IORING_OP_SYNC_FILE_RANGE,
 };
 
-/// What is ready on ring `fd`, for a request of `ctx`'s.
+/// Returns the events that are ready on ring `fd`, for a request of `ctx`.
 fn ready(ctx: &Ctx, req: &Req, fd: i32) -> u32 {
     let Some(ring) = crate::ring::table::find(fd) else { return OUT };
     let of = |ctx: &Ctx, full: bool| {
@@ -27,26 +27,26 @@ fn ready(ctx: &Ctx, req: &Req, fd: i32) -> u32 {
         (if input { IN } else { 0 }) | if full { 0 } else { OUT }
     };
     if core::ptr::eq(Arc::as_ptr(&ring), ctx.ring.as_ptr()) {
-        // A worker comes to it when the batch is through.
+        // A worker gets the request when the batch is through.
         return of(ctx, !req.is_workers() && ctx.mem.sq_full());
     }
     ring.try_lock_now().map_or(OUT, |other| of(&other, other.mem.sq_full()))
 }
 
-/// Has the ring that a request polls no room in its submission queue? Nobody is woken when it has.
+/// Returns whether the ring that a request polls has no room in its SQ. Room later wakes nobody.
 pub(crate) fn is_full(ctx: &Ctx, req: &Req, fd: i32) -> bool {
     ready(ctx, req, fd) & OUT == 0
 }
 
-/// Hands a request to the poll of ring `fd`, whose stand-in cannot be asked for under this lock.
+/// Hands a request to the poll of ring `fd`, whose stand-in cannot be looked up under this lock.
 pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, events: u32) -> Outcome {
     req.flags |= ReqFlags::POLLS_RING | ReqFlags::ISSUED;
     ctx.work.pend(Pending { from: None, what: What::Poll(fd, events) });
     Outcome::Elsewhere
 }
 
-/// May an operation have a ring for its file? What is behind its number here is the ring's memory,
-/// which nobody is to read, write or cut short so.
+/// Checks whether an operation may have a ring for its file. The number here is that of the ring's
+/// memory, which no request may read, write or cut short.
 fn takes_ring(call: &Call) -> Result<()> {
     match call.opcode {
         IORING_OP_FALLOCATE => Err(Errno::ENODEV),
@@ -57,7 +57,7 @@ fn takes_ring(call: &Call) -> Result<()> {
     }
 }
 
-/// What comes of a request for ring `fd`; none if its operation is one for rings, too.
+/// Returns the outcome of a request for ring `fd`; none if its operation is for rings, too.
 #[cold]
 pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req, fd: i32) -> Option<Outcome> {
     let refused = takes_ring(&req.call).err()?;
@@ -65,7 +65,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req, fd: i32) -> Option<Outcome> {
         return Some(Outcome::Done(e.res()));
     }
     let input = reads(req.opcode());
-    // What a chain has brought to a worker waits there, and so is refused.
+    // A request that a chain has brought to a worker waits there, and so is refused.
     let waits = (input || rw::writes(req.opcode())) && !req.follows_in_worker();
     let wanted = if input { IN } else { OUT };
     if refused != Errno::EINVAL || !waits || ready(ctx, req, fd) & wanted != 0 {
@@ -78,7 +78,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req, fd: i32) -> Option<Outcome> {
     Some(poll(ctx, req, fd, wanted & IN | EPOLLONESHOT))
 }
 
-/// The ring is ready for what was to read or write it.
+/// Ends a read or write of a ring that has become ready for it.
 pub(crate) fn fired(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let refused = ctx.select_buffer(req).err().unwrap_or(Errno::EINVAL);
     Outcome::Done(refused.res())

@@ -31,9 +31,9 @@ pub(crate) const RWF_DONTCACHE: u32 = 0x80;
 /// Flags up to `RWF_NOSIGNAL`.
 const RWF_KNOWN: u32 = 0x1ff;
 pub(crate) const RWF_NOAPPEND: u32 = 0x20;
-/// As many parts as `kmalloc` has room for, which is tried first for registered buffers.
+/// Number of parts that `kmalloc` has room for, which is tried first for registered buffers.
 const MAX_ALLOC: u32 = (4 << 20) / 16;
-/// The current position.
+/// Offset that stands for the current position.
 pub(crate) const CURRENT: u64 = u64::MAX;
 
 fn vectored(opcode: u8) -> bool {
@@ -89,7 +89,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// Attributes: protection information is all that exists, and no file that we reach takes it.
+/// Checks attributes: protection information is all that exists, and no file we reach takes it.
 fn attributes(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Result<()> {
     /// `IORING_RW_ATTR_FLAG_PI`.
     const PI: u64 = 1;
@@ -104,7 +104,8 @@ fn attributes(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Result<()> {
     }
 }
 
-/// `ioprio_check_cap`: the class must be known, and the real-time class needs a privilege.
+/// Checks the priority (`ioprio_check_cap`): the class must be known, and the real-time class needs
+/// a privilege.
 fn ioprio_check(ioprio: u16) -> Result<()> {
     /// `IOPRIO_CLASS_RT`.
     const REAL_TIME: u16 = 1;
@@ -127,7 +128,7 @@ pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
     if !needs || call.buf.is_some() {
         return Ok(());
     }
-    // A number that is closed, or open for its path only, says so first.
+    // A number that is closed, or open for its path only, fails first.
     let closed = |e| match call.file {
         FileRef::Plain(fd) if is_path_only(fd) => Errno::EBADF,
         _ => e,
@@ -141,7 +142,7 @@ pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
 }
 
 fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
-    // A message and a vector have their parts there; any other send has its address there.
+    // A message and a vector have their parts in the buffer; any other send has its address there.
     let of_message = || {
         let msg = call.state.message().filter(|_| net_zc::has_parts(call.sqe()))?;
         Some(&msg.iov[..])
@@ -149,14 +150,15 @@ fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
     let Some(iov) = call.state.vector().or_else(of_message) else {
         return node.check(call.io().addr, u64::from(call.io().len));
     };
-    // A part of no length is refused, a vector of no parts is not (`io_vec_fill_bvec`).
+    // A part of no length is refused; a vector of no parts is not (`io_vec_fill_bvec`).
     if iov.iter().any(|v| v.len == 0) {
         return Err(Errno::EFAULT);
     }
     iov.iter().try_for_each(|v| node.check(v.base, v.len))
 }
 
-/// What the kernel refuses at issue, before the file sees it (`io_rw_init_file`, `rw_verify_area`).
+/// Checks what the kernel refuses at issue, before the file sees it (`io_rw_init_file`,
+/// `rw_verify_area`).
 fn check_at_issue(call: &Call, io: &Transfer, how: Try) -> Result<()> {
     let &Transfer { flags, off, .. } = io;
     if refused_flags(call, flags) {
@@ -188,8 +190,8 @@ fn check_at_issue(call: &Call, io: &Transfer, how: Try) -> Result<()> {
     Ok(())
 }
 
-/// Are there flags that the kernel does not know, or the file cannot do (`kiocb_set_rw_flags`)?
-/// preadv2(2) checks them late, or not at all where nothing is transferred.
+/// Returns whether a flag is unknown to the kernel or unsupported by the file
+/// (`kiocb_set_rw_flags`). preadv2(2) checks flags late, or not at all if nothing is transferred.
 fn refused_flags(call: &Call, flags: u32) -> bool {
     if flags & (RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN) == 0 {
         return false;
@@ -199,18 +201,18 @@ fn refused_flags(call: &Call, flags: u32) -> bool {
     flags & !RWF_KNOWN != 0
         || (flags & RWF_NOWAIT != 0 && rw_nowait::unknown(call, kind))
         || (flags & (RWF_ATOMIC | RWF_DONTCACHE) != 0 && !cached)
-        // Where nothing is transferred, the file is not asked.
+        // If nothing is transferred, the file is not asked.
         || (flags & RWF_DONTCACHE != 0 && total(call) == 0 && rw_nowait::unknown_to_file(call))
         || (flags & RWF_ATOMIC != 0 && (!writes(call.opcode) || total(call) == 0))
 }
 
-/// What a ring says, which can neither be read nor written, without waiting or with.
+/// Returns the error of a ring, which can be neither read nor written, with or without waiting.
 pub(crate) fn refused_by_ring(call: &Call) -> Errno {
     let refused = RWF_ATOMIC | RWF_DONTCACHE | RWF_NOWAIT | !RWF_KNOWN;
     if call.io().flags & refused != 0 { Errno::EOPNOTSUPP } else { Errno::EINVAL }
 }
 
-/// A number that is closed, or open the other way, says so before anything else does.
+/// Returns `e`, or `EBADF` if the number is closed, or open the other way: that comes first.
 pub(crate) fn first_of(call: &Call, e: Errno) -> Errno {
     let flags = sys::file_flags(call.file.fd());
     let wrong = if writes(call.opcode) { OFlags::RDONLY } else { OFlags::WRONLY };
@@ -220,9 +222,9 @@ pub(crate) fn first_of(call: &Call, e: Errno) -> Errno {
     }
 }
 
-/// Reads or writes: as far as it goes without blocking, or once with.
+/// Reads or writes: as far as it goes without blocking, or once with blocking.
 pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
-    // Asked for what it is to transfer once: each time takes a few instructions.
+    // The transfer is looked up once: each time takes a few instructions.
     let io = call.io();
     if io.flags & !RWF_KNOWN == 0 && rw_nowait::contradict(io.flags) {
         return Outcome::Done(first_of(call, Errno::EINVAL).res());
@@ -239,13 +241,13 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
     }
 }
 
-/// Would only a worker of the kernel's ask the file at all? It is refused flags before that.
+/// Returns whether only a worker of the kernel's would ask the file. Flags are refused before.
 fn is_for_worker(call: &Call) -> bool {
     call.io().flags & RWF_HIPRI == 0 && matches!(kind_of(&call.file), Kind::Buffered | Kind::Memory)
 }
 
-/// A failed attempt: of a write the file's own refusal is left to task work (`io_rw_done`). That it
-/// is closed or open the other way, or does not know a flag, shows before the file is asked.
+/// Leaves the file's own refusal of a write to task work (`io_rw_done`). Other errors show before
+/// the file is asked: it is closed or open the other way, or does not know a flag.
 #[cold]
 fn left_to_task(call: &Call, outcome: Outcome) -> Outcome {
     let before = [Errno::EBADF, Errno::EOPNOTSUPP].map(Errno::res);
@@ -323,18 +325,18 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
     }
 }
 
-/// A read of a buffered file: without flags, at a position, what the page cache may answer.
+/// Returns whether the page cache may answer: a plain read of a buffered file.
 fn may_trust(call: &Call, kind: Kind) -> bool {
     kind == Kind::Buffered && matches!(call.opcode, IORING_OP_READ | IORING_OP_READ_FIXED)
 }
 
-/// Did `RWF_NOWAIT` alone make a call fail?
+/// Returns whether `RWF_NOWAIT` alone made a call fail.
 fn waits(e: Errno, kind: Kind) -> bool {
     let refuses = matches!(kind, Kind::Pollable | Kind::Other | Kind::Buffered);
     e == Errno::EAGAIN || (e == Errno::EOPNOTSUPP && refuses)
 }
 
-/// The program's number was reused behind our back: what we took for a file is a stream.
+/// Returns whether the number was reused behind our back: the supposed file is a stream.
 fn misjudged(call: &Call, kind: &mut Kind) -> bool {
     let FileRef::Plain(fd) = call.file else { return false };
     let before = *kind;
@@ -343,14 +345,14 @@ fn misjudged(call: &Call, kind: &mut Kind) -> bool {
     *kind != before
 }
 
-/// As [`misjudged`], where the call itself would not say so: is what is to be read or written at
-/// its own position a stream?
+/// Returns whether a read or write at the file's own position is one of a stream. The call itself
+/// would not say so, as it does for [`misjudged`].
 fn streams_now(call: &Call) -> bool {
     let own = matches!(call.file, FileRef::Plain(_)) && call.io().off == CURRENT;
     own && files::position(call.file.fd()) == Err(Errno::ESPIPE)
 }
 
-/// The attempt would block; what it has done so far counts.
+/// Ends an attempt that would block; what it has done so far counts.
 fn would_block(call: &mut Call) -> Outcome {
     if call.io().flags & RWF_NOWAIT != 0 {
         if call.io().done == 0 {
@@ -372,7 +374,7 @@ const fn finish_with(call: &mut Call, done: u64, total: u64) -> Outcome {
     Outcome::Done(done as i32)
 }
 
-/// Bytes asked for, cut as the kernel cuts (`MAX_RW_COUNT`).
+/// Returns the number of bytes asked for, cut as the kernel cuts (`MAX_RW_COUNT`).
 pub(crate) fn total(call: &Call) -> u64 {
     const MAX_RW_COUNT: u64 = 0x7fff_f000;
     let sum = match &call.state {
@@ -383,12 +385,12 @@ pub(crate) fn total(call: &Call) -> u64 {
     sum.min(MAX_RW_COUNT)
 }
 
-/// One system call for what is left.
+/// Transfers what is left by one system call.
 pub(crate) fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
     transfer_by(call.file.fd(), call, kind, flags)
 }
 
-/// The same by another descriptor of the file.
+/// Does the same by another descriptor of the file.
 pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Result<usize> {
     let OpState::Rw(Rw { io, vector }) = &call.state else { return Err(Errno::EINVAL) };
     let writes = writes(call.opcode);
@@ -415,14 +417,14 @@ pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Resul
         if rw_nowait::by_parts(call, kind) {
             return rw_nowait::no_part(fd, flags);
         }
-        // Nothing to transfer: the file still judges (an eventfd refuses to be read, a socket sends
-        // an empty message).
+        // With nothing to transfer the file still decides (an eventfd refuses to be read, a socket
+        // sends an empty message).
         return files::transfer_nothing(writes, fd);
     }
     softring_host::substitute::transfer(writes, fd, parts, off, flags)
 }
 
-/// The same request for kernel aio; `None` if it must go another way.
+/// Makes the same request for kernel aio; `None` if it must go another way.
 pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<iocb>> {
     let (io, ioprio) = (call.io(), call.sqe().ioprio);
     if io.off == CURRENT || io.flags & RWF_HIPRI != 0 {
@@ -456,8 +458,8 @@ pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<
     Ok(Some(cb))
 }
 
-/// Is the result of kernel aio not the last word, as we, and not the program, have asked it not to
-/// wait? What it has done so far counts.
+/// Returns whether the request goes on after the result of kernel aio: we, not the program, have
+/// asked aio not to wait. What it has done so far counts.
 pub(crate) fn aio_goes_on(call: &mut Call, res: i64) -> bool {
     if call.io().flags & RWF_NOWAIT != 0 {
         return false;

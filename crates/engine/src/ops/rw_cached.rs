@@ -23,7 +23,7 @@ use softring_uapi::{
 /// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
 const SLOW_CYCLES: u64 = 50_000;
 
-/// What is remembered of a request's file.
+/// Returns the read history of a request's file.
 pub(crate) fn history(file: &FileRef) -> Option<&History> {
     match file {
         FileRef::Plain(fd) => crate::io::kinds::history(*fd),
@@ -32,7 +32,7 @@ pub(crate) fn history(file: &FileRef) -> Option<&History> {
     }
 }
 
-/// Counts a careful read: from the cache or not.
+/// Counts a read that could not block: a hit of the cache, or not.
 pub(crate) fn count(file: &FileRef, hit: bool) {
     match history(file) {
         Some(s) if hit => s.hit(),
@@ -41,38 +41,38 @@ pub(crate) fn count(file: &FileRef, hit: bool) {
     }
 }
 
-/// A buffered write that may not wait was refused for that alone: those that follow need not ask.
+/// Records that a buffered write was refused only for not waiting: later ones need not ask.
 pub(crate) fn writes_punt(file: &FileRef) {
     if let Some(s) = history(file) {
         s.writes_punt();
     }
 }
 
-/// Was a buffered write to this file refused so?
+/// Returns whether a buffered write to this file was refused for that.
 pub(crate) fn write_punts(file: &FileRef) -> bool {
     history(file).is_some_and(History::write_punts)
 }
 
-/// Is it a READ or a WRITE?
+/// Returns whether the opcode is READ or WRITE.
 #[inline(always)]
 pub(crate) const fn is_simple(opcode: u8) -> bool {
     matches!(opcode, IORING_OP_READ | IORING_OP_WRITE)
 }
 
-/// Is it a READ_FIXED or a WRITE_FIXED?
+/// Returns whether the opcode is READ_FIXED or WRITE_FIXED.
 #[inline(always)]
 pub(crate) const fn is_simple_fixed(opcode: u8) -> bool {
     matches!(opcode, IORING_OP_READ_FIXED | IORING_OP_WRITE_FIXED)
 }
 
-/// Is [`fast`] for this opcode?
+/// Returns whether [`fast`] is for this opcode.
 #[inline(always)]
 pub(crate) const fn is_for(opcode: u8) -> bool {
     matches!(opcode, IORING_OP_READ | IORING_OP_READ_FIXED)
 }
 
-/// READ and READ_FIXED of a trusted file, or of one in memory, from where the page cache has it.
-/// Only a read of the whole range counts.
+/// Reads a trusted file, or one in memory, from the page cache: READ and READ_FIXED. Only a read of
+/// the whole range counts.
 #[inline(always)]
 pub(crate) fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
     if sqe.op_flags != 0 || sqe.off.cast_signed() < 0 || sqe.pad2 != 0 || sqe.len == 0 {
@@ -87,7 +87,7 @@ pub(crate) fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
         return read(ctx, sqe, sqe.fd, kind, history);
     }
     let node = ctx.resources.files.peek(sqe.fd.cast_unsigned()).filter(|n| n.model.is_none())?;
-    // A message may replace what the slot holds while the lock is free.
+    // A message may replace the slot's file while the lock is free.
     let node = node.clone();
     read(ctx, sqe, node.fd(), node.kind, &node.history)
 }
@@ -95,7 +95,7 @@ pub(crate) fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
 #[inline(always)]
 fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &History) -> Option<i32> {
     let trusted = match kind {
-        // A worker of the kernel's reads it, and tells an eventfd by itself.
+        // A worker of the kernel's reads the file, and signals an eventfd by itself.
         Kind::Memory => ctx.completion.eventfd.is_none(),
         Kind::Buffered => history.is_trusted(),
         _ => false,
@@ -103,7 +103,7 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &Histor
     if !trusted {
         return None;
     }
-    // One stamp per read: the end of one is the start of the next.
+    // One stamp per read: the end of one read is the start of the next.
     let last = ctx.submit.stamp.get();
     let start = if last == 0 { sys::cycles() } else { last };
     let (n, end) = ctx.unlocked(|| {

@@ -1,4 +1,4 @@
-//! `RWF_NOWAIT` in a write's SQE, where io_uring answers otherwise than pwritev2(2) does. Kernel
+//! `RWF_NOWAIT` in a write's SQE, for which io_uring answers otherwise than pwritev2(2). Kernel
 //! counterpart: `io_write`, `loop_rw_iter`.
 
 use alloc::format;
@@ -24,16 +24,18 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 use softring_uapi::{IORING_OP_WRITEV_FIXED, RWF_NOWAIT};
 
-/// `RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND`: what any file takes, though it may have no
-/// use for it.
+/// Flags that any file takes, though it may have no use for them: `RWF_DSYNC
+/// RWF_SYNC
+/// RWF_APPEND
+/// RWF_NOAPPEND`.
 const RWF_ANY: u32 = 0x2 | 0x4 | 0x10 | 0x20;
-/// The flag of a file without `write_iter`, which sends no signal.
+/// Flag of a file without `write_iter`, which sends no signal.
 const RWF_NOSIGNAL: u32 = 0x100;
 
-/// The flags of the SQE, but for the RWF_NOWAIT of a write that needs none.
+/// Returns the flags of the SQE, without the RWF_NOWAIT of a write that needs none.
 ///
 /// # Errors
-/// As [`may_write`].
+/// Those of [`may_write`].
 pub(crate) fn flags_given(call: &Call, given: u32, kind: Kind, how: Try) -> Result<u32> {
     let special = call.opcode == IORING_OP_WRITEV_FIXED || given & RWF_NOWAIT != 0;
     if !special || !writes(call.opcode) || !is_simple(call.file.fd(), kind) {
@@ -45,11 +47,11 @@ pub(crate) fn flags_given(call: &Call, given: u32, kind: Kind, how: Try) -> Resu
     Ok(given & !RWF_NOWAIT)
 }
 
-/// `EXT4_SUPER_MAGIC`, `F2FS_SUPER_MAGIC`.
+/// Types of [`buffered`]'s file systems: `EXT4_SUPER_MAGIC`, `F2FS_SUPER_MAGIC`.
 const UNBUFFERED: [u64; 2] = [0xef53, 0xf2f5_2010];
 
-/// Is it known beforehand that the file cannot do without waiting? Where there is nothing to
-/// transfer it does not say so itself.
+/// Returns whether it is known beforehand that the file cannot do without waiting. With nothing to
+/// transfer the file does not say so itself.
 pub(crate) fn punts(call: &Call, kind: Kind) -> bool {
     let unwaiting = || call.io().flags & RWF_NOWAIT != 0;
     match kind {
@@ -62,8 +64,8 @@ pub(crate) fn punts(call: &Call, kind: Kind) -> bool {
     }
 }
 
-/// File systems that read without waiting, but write so only past the cache: pwritev2(2) answers
-/// `EOPNOTSUPP`, and 0 if there is nothing to write.
+/// Checks for a file system that reads without waiting, but writes so only past the cache:
+/// pwritev2(2) answers `EOPNOTSUPP`, and 0 if there is nothing to write.
 ///
 /// # Errors
 /// `EAGAIN`.
@@ -71,7 +73,7 @@ pub(crate) fn buffered(call: &Call, kind: Kind) -> Result<()> {
     if writes_unbuffered(call.file.fd(), kind) { Err(Errno::EAGAIN) } else { Ok(()) }
 }
 
-/// Is it a buffered file of such a file system?
+/// Returns whether the file is a buffered one of such a file system.
 pub(crate) fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
     let fd = sys::borrow(fd).filter(|_| kind == Kind::Buffered);
     let magic =
@@ -79,15 +81,15 @@ pub(crate) fn writes_unbuffered(fd: i32, kind: Kind) -> bool {
     magic.is_some_and(|m| UNBUFFERED.contains(&m))
 }
 
-/// Are there flags that some file systems can do, and not this one? pwritev2(2) checks the position
-/// first.
+/// Returns whether there are flags that some file systems support, but not this one. pwritev2(2)
+/// checks the position first.
 #[cold]
 pub(crate) fn unknown_to_file(call: &Call) -> bool {
     let flags = call.io().flags & (RWF_ATOMIC | RWF_DONTCACHE);
     flags != 0 && try_byte(call.file.fd(), writes(call.opcode), flags) == UNKNOWN_FLAG
 }
 
-/// Do two of these flags contradict each other (`kiocb_set_rw_flags`)? No file is asked then.
+/// Returns whether two flags contradict each other (`kiocb_set_rw_flags`). No file is asked then.
 pub(crate) fn contradict(flags: u32) -> bool {
     /// `RWF_APPEND`.
     const APPEND: u32 = 0x10;
@@ -95,8 +97,8 @@ pub(crate) fn contradict(flags: u32) -> bool {
     flags & BOTH == BOTH
 }
 
-/// Is it a file that is read part by part, as inotify's, and so not at all if there is no part?
-/// Those refuse flags that others take; the others refuse a single byte.
+/// Returns whether the file is read part by part, like inotify's, and so not at all without a part.
+/// Such files refuse flags that others take; the others refuse a single byte.
 pub(crate) fn by_parts(call: &Call, kind: Kind) -> bool {
     /// `RWF_DSYNC`, which says nothing to a read.
     const ANY_FLAG: u32 = 2;
@@ -106,10 +108,10 @@ pub(crate) fn by_parts(call: &Call, kind: Kind) -> bool {
     try_byte(call.file.fd(), false, ANY_FLAG) == UNKNOWN_FLAG
 }
 
-/// A read of no part of such a file: it waits, unless the file is not to be waited for.
+/// Answers a read of no part of such a file: 0, unless it may not wait and the file is not ready.
 ///
 /// # Errors
-/// `EAGAIN` where it may not block.
+/// `EAGAIN` if the read may not block.
 pub(crate) fn no_part(fd: i32, flags: u32) -> Result<usize> {
     let file = sys::file_flags(fd);
     let waits = file.is_some_and(|fl| !fl.contains(OFlags::NONBLOCK));
@@ -117,9 +119,10 @@ pub(crate) fn no_part(fd: i32, flags: u32) -> Result<usize> {
     if asked && waits && sys::poll_now(fd, sys::POLLIN) == 0 { Err(Errno::EAGAIN) } else { Ok(0) }
 }
 
-/// Takes flags out of `given` that a file refuses, though the newest kernel's io_uring takes them
-/// there: those that any file takes, of files without `read_iter` or `write_iter`; RWF_NOAPPEND, of
-/// Linux 6.9, where there is nothing to append to; RWF_NOWAIT of /dev/zero. False: there are none.
+/// Takes flags out of `given` that a file refuses, though the newest kernel's io_uring takes them;
+/// false if there are none. These are, of files without `read_iter` or `write_iter`, the flags that
+/// any file takes; RWF_NOAPPEND, of Linux 6.9, if there is nothing to append to; and RWF_NOWAIT of
+/// /dev/zero.
 pub(crate) fn drops_flags(call: &Call, kind: Kind, given: &mut u32) -> bool {
     let (fd, before) = (call.file.fd(), *given);
     if matches!(kind, Kind::Pollable | Kind::Other) {
@@ -138,8 +141,7 @@ pub(crate) fn drops_flags(call: &Call, kind: Kind, given: &mut u32) -> bool {
     *given != before
 }
 
-/// A file that takes RWF_NOWAIT on the newest kernel only was asked for that: what would wait is
-/// EAGAIN.
+/// Transfers on a file that takes RWF_NOWAIT on the newest kernel only: what would wait is EAGAIN.
 pub(crate) fn not_to_wait(call: &mut Call, kind: Kind, given: u32) -> Outcome {
     match without(call, kind, given & !RWF_NOWAIT) {
         Outcome::Retry | Outcome::Punt => Outcome::Done(Errno::EAGAIN.res()),
@@ -147,7 +149,8 @@ pub(crate) fn not_to_wait(call: &mut Call, kind: Kind, given: u32) -> Outcome {
     }
 }
 
-/// The file knows no `RWF_NOWAIT`: readiness decides where it can be polled, else a worker does it.
+/// Transfers on a file that knows no `RWF_NOWAIT`: readiness decides if it can be polled, else a
+/// worker does it.
 pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     if kind != Kind::Pollable {
         if kind == Kind::Buffered && writes(call.opcode) {
@@ -159,7 +162,7 @@ pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let events = if writes { sys::POLLOUT } else { sys::POLLIN };
     // A pipe without a free page may have room in its last one.
     let has_room = || writes && is_pipe(call.file.fd());
-    // That a file has hung up is enough for one that does not block (`io_file_supports_nowait`).
+    // A hang-up is enough for a file that does not block (`io_file_supports_nowait`).
     let found = sys::poll_now(call.file.fd(), events);
     let ready = found & events != 0 || found != 0 && !sys::blocks(call.file.fd());
     if !ready && !has_room() {
@@ -189,7 +192,8 @@ fn moved_now(call: &mut Call, moved: Result<usize>) -> Outcome {
     }
 }
 
-/// The same of a socket: kernels before 6.4 know no `RWF_NOWAIT` there, and all know MSG_DONTWAIT.
+/// Does the same on a socket: kernels before 6.4 know no `RWF_NOWAIT` there, and all know
+/// MSG_DONTWAIT.
 fn by_message(call: &mut Call) -> Outcome {
     let io = call.io();
     let parts = match call.state.vector() {
@@ -204,20 +208,20 @@ fn by_message(call: &mut Call) -> Outcome {
     moved_now(call, moved)
 }
 
-/// What a file that is not ready would answer to an attempt all the same, as it does not come to
-/// wait: it is open the other way, or is an eventfd, whose counter has eight bytes.
+/// Returns the error that a file which is not ready would give at once, as the attempt does not
+/// come to wait: it is open the other way, or is an eventfd, whose counter has eight bytes.
 fn judged(call: &Call) -> Option<Errno> {
     let e = first_of(call, Errno::EINVAL);
     (e == Errno::EBADF || (total(call) < 8 && is_eventfd(call.file.fd()))).then_some(e)
 }
 
-/// A second description that does not block of a pipe that does, where pipes know no `RWF_NOWAIT`
-/// (Linux before 6.4): that a pipe is ready means room for a page or a byte, not for all, and
+/// Opens a second, non-blocking description of a blocking pipe, if pipes know no `RWF_NOWAIT`
+/// (Linux before 6.4): readiness of a pipe means room for a page or a byte, not for all, and
 /// another reader may be faster. `None`: a call by `fd` itself waits for nobody, or the kernel's
-/// ring, too, trusts that what is ready does not wait (`io_file_supports_nowait`).
+/// ring, too, trusts that a ready file does not wait (`io_file_supports_nowait`).
 ///
 /// # Errors
-/// As open(2): without /proc, or rights to open it again.
+/// Those of open(2): without /proc, or rights to open the pipe again.
 fn without_waiting(fd: i32) -> Result<Option<InternalFd>> {
     let Some(flags) = sys::file_flags(fd).filter(|f| !f.contains(OFlags::NONBLOCK) && is_pipe(fd))
     else {
@@ -233,7 +237,7 @@ fn without_waiting(fd: i32) -> Result<Option<InternalFd>> {
     )?)))
 }
 
-/// Does the file know no `RWF_NOWAIT`? preadv2(2) says so only where there is something to
+/// Returns whether the file knows no `RWF_NOWAIT`. preadv2(2) says so only if there is something to
 /// transfer.
 pub(crate) fn unknown(call: &Call, kind: Kind) -> bool {
     match kind {
@@ -244,8 +248,8 @@ pub(crate) fn unknown(call: &Call, kind: Kind) -> bool {
     }
 }
 
-/// An epoll set: it can be polled, so that the kernel waits for it before it is refused; and it is
-/// not ready.
+/// Returns whether the file is an epoll set that is not ready. It can be polled, so the kernel
+/// waits for it before it is refused.
 pub(crate) fn never_ready(call: &Call, kind: Kind) -> bool {
     let fd = call.file.fd();
     let epoll = || is_epoll(fd);
@@ -253,12 +257,12 @@ pub(crate) fn never_ready(call: &Call, kind: Kind) -> bool {
     is_simple(fd, kind) && epoll() && (writes || sys::poll_now(fd, sys::POLLIN) == 0)
 }
 
-/// A write to a [simple](is_simple) file: may it be tried?
+/// Checks whether a write to a [simple](is_simple) file may be tried.
 ///
 /// # Errors
-/// `EAGAIN` if it is asked not to wait, and the file is not.
-/// `EINVAL` for parts of a registered buffer: in their place the kernel hands such a file their
-/// number and the address of their list, and an eventfd takes no less than eight bytes.
+/// `EAGAIN` if the write is asked not to wait, and the file blocks. `EINVAL` for parts of a
+/// registered buffer: the kernel hands such a file their number and the address of their list
+/// instead, and an eventfd takes no less than eight bytes.
 pub(crate) fn may_write(call: &Call) -> Result<()> {
     let asked = call.io().flags & RWF_NOWAIT != 0;
     if asked && sys::blocks(call.file.fd()) {

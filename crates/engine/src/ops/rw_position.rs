@@ -1,4 +1,4 @@
-//! The position that a file keeps itself: where a request asks for it, or where the file knows no
+//! The position that a file keeps itself, for requests that ask for it and files that know no
 //! other. Kernel counterpart: `kiocb_update_pos`, `kiocb_done`.
 
 use crate::ops::rw::{CURRENT, finish, total, transfer};
@@ -24,8 +24,8 @@ pub(crate) fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outco
     finish(call, total)
 }
 
-/// The last attempt has failed, though bytes went before: then the position stays where it was at
-/// first (`kiocb_done`).
+/// Moves the position back to where it was at first, after the last attempt has failed though bytes
+/// went before (`kiocb_done`).
 pub(crate) fn put_back(call: &Call, kind: Kind) {
     if call.io().off == CURRENT && kind != Kind::Pollable {
         let back = call.io().done.cast_signed().wrapping_neg();
@@ -33,8 +33,9 @@ pub(crate) fn put_back(call: &Call, kind: Kind) {
     }
 }
 
-/// The file takes no positions, which io_uring does not ask about: a seq_file written to, as
-/// /proc/PID/comm, or one without any, as /proc/kmsg. Its own position serves, and is put back.
+/// Transfers at the own position of a file that takes no others, and restores it. io_uring does not
+/// ask about positions: for a seq_file written to, such as /proc/PID/comm, or a file without any,
+/// such as /proc/kmsg.
 pub(crate) fn without_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let fd = call.file.fd();
     let Some(io) = call.state.io_mut() else { return Outcome::Done(Errno::EINVAL.res()) };

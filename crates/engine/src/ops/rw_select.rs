@@ -13,7 +13,7 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 use softring_uapi::*;
 
-/// The buffer will be picked; a vector of one part says how long it may be
+/// Checks a read whose buffer will be picked; a vector of one part gives its greatest length
 /// (`io_iov_buffer_select_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req, mut io: Transfer) -> Result<()> {
     let call = &mut req.call;
@@ -32,7 +32,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req, mut io: Transfer) -> Result<()>
     Ok(())
 }
 
-/// READ_MULTISHOT: needs buffers to pick from, and says nothing about them itself.
+/// Checks a READ_MULTISHOT: it needs buffers to pick from, and says nothing about them itself.
 pub(crate) fn multishot_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     if !req.flags.contains(ReqFlags::BUFFER_SELECT) {
         return Err(Errno::EINVAL);
@@ -52,12 +52,12 @@ pub(crate) fn multishot(call: &mut Call, how: Try) -> Outcome {
     }
     call.set_done(0);
     let outcome = rw::issue(call, how);
-    // However little comes, also at the end, is no failure (`io_read_mshot`).
+    // A short read, also at the end, is no failure (`io_read_mshot`).
     call.short = false;
     let nothing = matches!(outcome, Outcome::Retry | Outcome::Punt);
     call.found = if nothing { Finding::Nothing } else { Finding::Unknown };
     match outcome {
-        // It goes on when there is more to read, whether there are buffers for it or not.
+        // The request goes on when there is more to read, whether there are buffers for it or not.
         Outcome::Done(n) if n > 0 => match sys::poll_now(call.file.fd(), sys::POLLIN) {
             0 => Outcome::MoreThenWait(n),
             _ => Outcome::More(n),

@@ -1,4 +1,4 @@
-//! SOCKET, BIND, LISTEN, SHUTDOWN: what a socket needs before and after its life as a stream.
+//! SOCKET, BIND, LISTEN, SHUTDOWN: operations before and after a socket's life as a stream.
 //! Kernel counterpart: `io_uring/net.c`.
 
 use crate::io::socket::{SO_DOMAIN, option};
@@ -57,7 +57,7 @@ pub(crate) fn socket(call: &mut Call, _: Try) -> Outcome {
 /// # Errors
 /// `EINVAL` for a length that no address has, `EFAULT`.
 pub(crate) fn address(addr: u64, len: u64) -> Result<Vec<u8>> {
-    // An int, as in the system calls.
+    // The length is an int, as in the system calls.
     let len = len as u32;
     if len > ADDR_MAX {
         return Err(Errno::EINVAL);
@@ -79,14 +79,14 @@ pub(crate) fn bind_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// Would binding to it make a file (`io_bind_file_create`)?
+/// Returns whether a bind to the address would make a file (`io_bind_file_create`).
 fn makes_file(addr: &[u8]) -> bool {
     const AF_UNIX: [u8; 2] = 1u16.to_ne_bytes();
     addr.starts_with(&AF_UNIX) && addr.get(2).is_some_and(|&c| c != 0)
 }
 
-/// Does a request on a socket that waits at first ask for its submitter's rights when it is tried
-/// again? A unix socket looks its peer up by name, or tells it who sends.
+/// Returns whether a request on a socket that waits at first asks for its submitter's rights when
+/// it is tried again. A unix socket looks its peer up by name, or tells it who sends.
 pub(crate) fn passes_creds(req: &Req) -> bool {
     const AF_UNIX: i32 = 1;
     match &req.call.state {
@@ -108,7 +108,7 @@ pub(crate) fn listen_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     zero(&[u32::from(s.buf_index), s.op_flags, s.file_index].map(u64::from))
 }
 
-/// Has the socket take connections.
+/// Makes the socket take connections.
 pub(crate) fn listen(call: &mut Call, _: Try) -> Outcome {
     answer(sockets::listen(call.file.fd(), call.sqe().len))
 }
@@ -123,22 +123,22 @@ pub(crate) fn shutdown_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Ends one direction of a connection, or both.
 pub(crate) fn shutdown(call: &mut Call, _: Try) -> Outcome {
     let done = answer(sockets::shutdown(call.file.fd(), call.sqe().len));
-    // What the socket itself refuses breaks no chain.
+    // A refusal by the socket itself breaks no chain.
     call.short = done == Outcome::Done(Errno::ENOTSOCK.res());
     done
 }
 
-/// The failure that SHUTDOWN, BIND and LISTEN hand back.
+/// Returns whether `res` is the failure that SHUTDOWN, BIND and LISTEN hand back.
 pub(crate) fn needs_socket(_: &Req, res: i32) -> bool {
     res == Errno::ENOTSOCK.res()
 }
 
-/// What makes a socket hands back that there is no number for it.
+/// Returns whether a request that makes a socket hands back that there is no number for it.
 pub(crate) fn needs_number(req: &Req, res: i32) -> bool {
     res == Errno::EMFILE.res() && req.call.sqe().file_index == 0
 }
 
-/// What a filter may load of a SOCKET: family, type and protocol.
+/// Writes what a filter may load of a SOCKET: family, type and protocol.
 pub(crate) fn filtered(req: &Req, to: &mut [u8]) {
     let s = req.call.sqe();
     for (to, word) in to.chunks_exact_mut(4).zip([s.fd as u32, s.off as u32, s.len]) {

@@ -31,7 +31,7 @@ pub(crate) fn tee_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     prep(ctx, req)
 }
 
-/// Looks the file to read from up, which the row's `FILE` does only for the one to write to.
+/// Looks up the file to read from; the row's `FILE` covers only the file to write to.
 ///
 /// # Errors
 /// `EBADF` if it is not open, or the slot is empty.
@@ -51,8 +51,8 @@ pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     Ok(())
 }
 
-/// A ring of ours is a file in memory, which knows how to splice. An eventfd knows as little of
-/// that, and of offsets, as the kernel's rings do.
+/// Makes the substitute of a ring of ours, which is a file in memory and knows how to splice. An
+/// eventfd knows as little of splicing, and of offsets, as the kernel's rings do.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`.
@@ -82,8 +82,8 @@ pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
     moved(call, done)
 }
 
-/// May one be read, and the other written? The kernel checks that first (`do_splice`); splice(2)
-/// checks the offsets before, and has the pipe know no RWF_NOWAIT any more.
+/// Returns whether one file may be read, and the other written. The kernel checks that first
+/// (`do_splice`); splice(2) checks the offsets before, and makes the pipe forget RWF_NOWAIT.
 fn modes_allow(call: &Call) -> bool {
     let mode = |fd| {
         let flags = sys::file_flags(fd);
@@ -104,12 +104,12 @@ pub(crate) fn tee(call: &mut Call, _: Try) -> Outcome {
     moved(call, done)
 }
 
-/// An offset, or none for the file's own position.
+/// Returns an offset, or none for the file's own position.
 fn offset(off: &mut u64) -> Option<&mut u64> {
     (*off != u64::MAX).then_some(off)
 }
 
-/// Less than asked for breaks a chain.
+/// Marks a transfer of less than asked for, which breaks a chain.
 fn moved(call: &mut Call, done: Result<usize>) -> Outcome {
     call.short = done != Ok(call.sqe().len as usize);
     crate::ops::answer_waiting(done)

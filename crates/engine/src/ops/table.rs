@@ -144,7 +144,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         .finish(nvme::finish).hands_back(uring_cmd::hands_back).partly("sockets and NVMe"),
 ];
 
-/// The row of what has no opcode: of a request without an SQE, or of a number that no row has.
+/// Row of a request without an SQE, or with a number that no row has.
 static NONE: OpDef = no(IORING_OP_NOP, "");
 
 impl Default for &OpDef {

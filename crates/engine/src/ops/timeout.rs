@@ -60,12 +60,12 @@ fn prep_common(ctx: &mut Ctx, req: &mut Req, link: bool) -> Result<()> {
     Ok(())
 }
 
-/// The flag for a time that stands where its address would, if there is such.
+/// Returns the flag for a time in place of its address, if there is such.
 fn immediate() -> u32 {
     if has(Change::ImmediateTimes) { IORING_TIMEOUT_IMMEDIATE_ARG } else { 0 }
 }
 
-/// A time in nanoseconds: this word itself, or what it points to.
+/// Returns a time in nanoseconds: the word itself, or what it points to.
 fn time_given(
     flags: u32,
     word: u64,
@@ -78,7 +78,7 @@ fn time_given(
     }
 }
 
-/// The clock that a timeout goes by: a relative one does not follow those who set CLOCK_REALTIME
+/// Returns the clock of a timeout: a relative timeout does not follow changes of CLOCK_REALTIME
 /// (`hrtimer_setup`).
 fn clock_of(flags: u32, abs: bool) -> Clock {
     match flags & CLOCKS {
@@ -88,7 +88,7 @@ fn clock_of(flags: u32, abs: bool) -> Clock {
     }
 }
 
-/// A timeout's flags, naming the clock that it goes by; [`clock_named`] reads them.
+/// Returns a timeout's flags with the name of its clock, which [`clock_named`] reads.
 pub(crate) fn with_clock(flags: u32, clock: Clock) -> u32 {
     let name = match clock {
         Clock::Monotonic => 0,
@@ -146,7 +146,7 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Done(0)
 }
 
-/// Sets a timeout's time anew. What counted, be it completions or shots, counts no more.
+/// Sets a timeout's time anew. Completions or shots counted before do not count any more.
 fn move_deadline(ctx: &mut Ctx, id: ReqId, period: u64, flags: u32) {
     let abs = flags & IORING_TIMEOUT_ABS != 0;
     let Some(clock) = ctx.reqs.slab.get(id).map(|old| clock_of(old.call.sqe().op_flags, abs))
@@ -163,7 +163,7 @@ fn move_deadline(ctx: &mut Ctx, id: ReqId, period: u64, flags: u32) {
     }
     if let Some((_, t)) = ctx.submit.disarmed.iter_mut().find(|(of, _)| *of == id) {
         *t = moved(*t);
-        // It fires if its time is over, and finds that its head has ended.
+        // The timeout fires if its time is over, and finds that its head has ended.
         if t.is_over()
             && let Some(req) = ctx.reqs.slab.get_mut(id)
         {
@@ -172,8 +172,8 @@ fn move_deadline(ctx: &mut Ctx, id: ReqId, period: u64, flags: u32) {
     }
 }
 
-/// The armed timeout of that name that the kernel would find first. One whose time has come is
-/// gone, as if a timer's interrupt had taken it; its CQE comes with task work.
+/// Returns the armed timeout of that name that the kernel would find first. A timeout whose time
+/// has come is gone, as if a timer's interrupt had taken it; its CQE comes with task work.
 fn armed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
     let found = ctx.reqs.slab.named(user_data).filter_map(|(id, r)| match r.phase {
         Phase::Timer(t) if r.opcode() == opcode => (!t.is_over()).then(|| (t.order(), id)),
@@ -183,8 +183,8 @@ fn armed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
     armed.or_else(|| disarmed(ctx, user_data, opcode))
 }
 
-/// The LINK_TIMEOUT of that name whose head has ended in the batch at hand: the kernel disarms it
-/// when the batch is flushed.
+/// Returns the LINK_TIMEOUT of that name whose head has ended in the batch at hand: the kernel
+/// disarms it when the batch is flushed.
 fn disarmed(ctx: &Ctx, user_data: u64, opcode: u8) -> Option<ReqId> {
     let is = |id| ctx.reqs.slab.get(id).is_some_and(|req| req.user_data == user_data);
     let mut kept = ctx.submit.disarmed.iter().filter(|_| opcode == IORING_OP_LINK_TIMEOUT);

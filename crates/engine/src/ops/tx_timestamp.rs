@@ -3,7 +3,7 @@
 //!
 //! The request is registered in the poll set, edge-triggered, until it is cancelled. The kernel
 //! picks the times out of the error queue; recvmsg(2) takes whatever lies in front. So sockets that
-//! can have other things there are refused, or left alone.
+//! can have other entries there are refused, or left alone.
 
 use crate::io::socket::has_error_queue;
 use crate::io::token::ReqId;
@@ -37,10 +37,10 @@ const ENOMSG: u32 = 42;
 const MSG_DONTWAIT: u32 = 0x40;
 const MSG_ERRQUEUE: u32 = 0x2000;
 const EVENTS: u32 = EPOLLERR | EPOLLET;
-/// Bytes of control data that one message of the error queue may have, and more.
+/// Bytes for the control data of one message of the error queue, with some to spare.
 const ROOM: usize = 512;
 
-/// Waits, if the ring has CQEs of 32 bytes (`wide`).
+/// Waits for times, if the ring has CQEs of 32 bytes (`wide`).
 pub(crate) fn issue(call: &Call, wide: bool) -> Result<Outcome> {
     if !wide {
         return Err(Errno::EINVAL);
@@ -51,13 +51,13 @@ pub(crate) fn issue(call: &Call, wide: bool) -> Result<Outcome> {
     Ok(Outcome::Polled(EVENTS))
 }
 
-/// May errors, or what tells of buffers sent without a copy, lie in the error queue, too?
+/// Returns whether errors, or reports on buffers sent without a copy, may lie in the queue, too.
 fn shares_queue(fd: i32) -> bool {
     let on = |level, name| sys::socket_option(fd, level, name).is_ok_and(|v: i32| v != 0);
     on(SOL_IP, IP_RECVERR) || on(SOL_IPV6, IPV6_RECVERR) || on(SOL_SOCKET, SO_ZEROCOPY)
 }
 
-/// Something is in the error queue, or was.
+/// Posts times after an event of the error queue.
 pub(crate) fn fired(ctx: &mut Ctx, id: ReqId) {
     let Some(req) = ctx.reqs.slab.get(id) else { return };
     if req.flags.contains(ReqFlags::ORPHAN) {
@@ -69,7 +69,7 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId) {
         return;
     }
     let mixed = ctx.setup.flags & IORING_SETUP_CQE_MIXED != 0;
-    // What finds no room is left in the queue: for the next time, if the request goes on.
+    // A time that finds no room stays in the queue for the next event, if the request goes on.
     while ctx.mem.cq_takes_wide(&ctx.completion.overflow) {
         let Some(stamp) = take(fd) else { return };
         let flags = stamp.flags | if mixed { IORING_CQE_F_32 } else { 0 };
@@ -81,18 +81,18 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId) {
     }
 }
 
-/// One time.
+/// A time from the error queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stamp {
-    /// The packet's number, or that of its last byte.
+    /// Number of the packet, or of its last byte.
     key: i32,
-    /// What happened then, as in the CQE.
+    /// Event at that time, as in the CQE.
     flags: u32,
     /// Seconds and nanoseconds.
     time: [u64; 2],
 }
 
-/// May there be times in the error queue, without their packets?
+/// Returns whether there may be times in the error queue without their packets.
 fn has_times(fd: i32) -> bool {
     has_error_queue(fd)
         && sys::socket_option::<i32>(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD).is_ok_and(|wants| {
@@ -101,8 +101,8 @@ fn has_times(fd: i32) -> bool {
         })
 }
 
-/// Takes the next time out of the error queue. One whose packet lies there with it, or that is not
-/// wanted, stays (`skb_has_tx_timestamp`).
+/// Takes the next time out of the error queue. A time whose packet lies there with it, or that is
+/// not wanted, stays (`skb_has_tx_timestamp`).
 fn take(fd: i32) -> Option<Stamp> {
     if !has_times(fd) {
         return None;
@@ -147,13 +147,13 @@ fn parse(mut control: &[u8]) -> Option<Stamp> {
     Some(Stamp { key, flags: kind << IORING_TIMESTAMP_TYPE_SHIFT | hardware, time })
 }
 
-/// `struct sock_extended_err` of a time: its packet's number, and what happened.
+/// Reads the `struct sock_extended_err` of a time: its packet's number, and what happened.
 fn error(b: &[u8]) -> Option<(i32, u32)> {
     let time = word(b, 0)? == ENOMSG && *b.get(4)? == SO_EE_ORIGIN_TIMESTAMPING;
     time.then_some((word(b, 12)?.cast_signed(), word(b, 8)?))
 }
 
-/// `struct scm_timestamping`: by software, else by hardware.
+/// Reads a `struct scm_timestamping`: the time by software, else by hardware.
 fn when(b: &[u8]) -> Option<([u64; 2], u32)> {
     let at = |i: usize| Some([long(b, i)?, long(b, i + 8)?]);
     let (software, hardware) = (at(0)?, at(32)?);

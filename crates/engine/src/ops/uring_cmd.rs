@@ -1,4 +1,4 @@
-//! URING_CMD: commands of a file's own. Sockets have some, and NVMe devices. Kernel counterpart:
+//! URING_CMD: commands of a file's own. Sockets and NVMe devices have some. Kernel counterpart:
 //! `io_uring/uring_cmd.c`, `io_uring/cmd_net.c`.
 
 use crate::io::socket::is_socket;
@@ -37,7 +37,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let rest = half.filter(|_| wide && nvme.contains(&(s.off as u32)));
     let nvme = rest.map(|rest| nvme::prep(ctx, &mut req.call, rest));
     req.call.state = OpState::Command(Command { wide_cqe: wide, big_sqe: half.is_some(), nvme });
-    // None of the commands there are takes a buffer.
+    // No existing command takes a buffer.
     req.flags.remove(ReqFlags::BUFFER_SELECT);
     Ok(())
 }
@@ -72,7 +72,7 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
     Outcome::Done(done.unwrap_or_else(Errno::res))
 }
 
-/// `/dev/null` takes every command, and does nothing.
+/// Returns whether the file is `/dev/null`, which takes every command, and does nothing.
 fn is_null(fd: i32) -> bool {
     let stat = sys::borrow(fd).and_then(|fd| softring_host::substitute::fstat(fd).ok());
     let null = softring_host::os::fs::makedev(1, 3);
@@ -83,13 +83,13 @@ fn is_null(fd: i32) -> bool {
     stat.is_some_and(|s| device(&s) && s.st_rdev == null)
 }
 
-/// The socket's family.
+/// Returns the socket's family.
 fn domain(fd: i32) -> Result<i32> {
     sys::socket_option(fd, SOL_SOCKET, SO_DOMAIN)
 }
 
-/// Bytes in a queue. The kernel asks the protocol; where only the family above it knows, as with
-/// AF_UNIX, it does not ask.
+/// Returns the number of bytes in a queue. The kernel asks the protocol; it does not ask if only
+/// the family above knows, as with AF_UNIX.
 fn queued(fd: i32, domain: i32, which: Queue) -> Result<i32> {
     if !matches!(domain, AF_INET | AF_INET6) {
         return Err(Errno::EOPNOTSUPP);
@@ -100,7 +100,8 @@ fn queued(fd: i32, domain: i32, which: Queue) -> Result<i32> {
     }
 }
 
-/// `addr` and `addr3` are those of getsockname(2), or of getpeername(2) where `optlen` says 1.
+/// Gets a name by getsockname(2), or getpeername(2) if `optlen` is 1; `addr` and `addr3` are
+/// theirs.
 fn name(fd: i32, call: &Call) -> Result<i32> {
     let s = call.sqe();
     if s.len != 0 || s.op_flags != 0 {
@@ -114,8 +115,8 @@ fn name(fd: i32, call: &Call) -> Result<i32> {
     done.map(|_| 0)
 }
 
-/// `level` and `optname` share the word of `addr`; `optlen` is where `file_index` is, `optval`
-/// where `addr3` is.
+/// Gets an option. `level` and `optname` share the word of `addr`; `optlen` is where `file_index`
+/// is, `optval` where `addr3` is.
 fn getsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
     let (level, name) = (s.addr as u32, (s.addr >> 32) as u32);
     if level != SOL_SOCKET {
@@ -130,7 +131,7 @@ fn setsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
     sockets::setsockopt(fd, level, name, value, s.file_index).map(|n| n as i32)
 }
 
-/// The failure of a command that its issue hands back: only sockets keep theirs.
+/// Returns whether a command's issue hands its failure back: only sockets keep theirs.
 pub(crate) fn hands_back(req: &Req, res: i32) -> bool {
     res == Errno::EOPNOTSUPP.res() && !is_socket(req.call.file.fd())
 }

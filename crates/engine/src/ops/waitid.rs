@@ -1,7 +1,7 @@
 //! WAITID. Kernel counterpart: `io_uring/waitid.c`.
 //!
-//! The end of one child is waited for by its pidfd in the poll set; anything else, by a thread that
-//! sleeps in waitid(2) and takes nothing ([`crate::io::futex_waiter`]).
+//! A wait for the end of one child uses its pidfd in the poll set. Any other wait uses a thread
+//! that sleeps in waitid(2) and takes nothing ([`crate::io::futex_waiter`]).
 
 use softring_host::os::fs::OFlags;
 
@@ -43,7 +43,7 @@ fn child(call: &Call) -> Child {
     Child { which: s.len, id: s.fd, options: s.file_index }
 }
 
-/// The arguments' own checks (`kernel_waitid_prepare`).
+/// Checks the arguments themselves (`kernel_waitid_prepare`).
 fn judge(c: Child) -> Result<()> {
     let events = WEXITED | WSTOPPED | WCONTINUED;
     let known = events | WNOHANG | WNOWAIT | LINUX_ONLY;
@@ -63,7 +63,7 @@ fn judge(c: Child) -> Result<()> {
     }
 }
 
-/// Takes what a child has to tell, or waits for it.
+/// Takes the report of a child, or waits for it.
 pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
     let c = child(call);
     if let Err(e) = judge(c) {
@@ -84,7 +84,7 @@ pub(crate) fn issue(call: &mut Call, how: Try) -> Outcome {
     }
 }
 
-/// A descriptor that is readable once the one child that is waited for has ended.
+/// Returns a descriptor that is readable once the one awaited child has ended.
 fn pidfd(c: Child) -> Option<InternalFd> {
     if c.options & (WSTOPPED | WCONTINUED) != 0 {
         return None;
@@ -99,7 +99,7 @@ fn pidfd(c: Child) -> Option<InternalFd> {
     }
 }
 
-/// Takes what there is to tell; `Retry` if that is nothing yet.
+/// Takes the report of a child; `Retry` if there is none yet.
 fn reap(call: &mut Call) -> Outcome {
     ask(call, WNOHANG)
 }
@@ -117,34 +117,34 @@ fn ask(call: &mut Call, more: u32) -> Outcome {
     }
 }
 
-/// Is it content with nothing? So is a pidfd that must not be waited on.
+/// Returns whether the wait may end with nothing, as on a pidfd that must not be waited on.
 fn may_be_nothing(c: Child) -> bool {
     let nonblocking = || sys::file_flags(c.id).is_some_and(|f| f.contains(OFlags::NONBLOCK));
     c.options & WNOHANG != 0 || (c.which == P_PIDFD && nonblocking())
 }
 
-/// Fills in the program's `siginfo_t`: as the kernel, all but the padding.
+/// Fills in the program's `siginfo_t`, all but the padding, as the kernel does.
 fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
     let at = call.sqe().off;
-    // Word by word, as memory may end in the midst of them.
+    // Words are written one by one, as memory may end between them.
     let word =
         |i: usize| user::write_whole(UserPtr::of_program(at + 4 * i as u64), &info[i]).is_ok();
     let told = at == 0 || [0, 1, 2, 4, 5, 6].into_iter().all(word);
     Outcome::Done(if told { res } else { Errno::EFAULT.res() })
 }
 
-/// How a WAITID waits.
+/// Hooks of a WAITID that waits.
 pub(crate) static WAITING: Waiting = Waiting { ready: reap, cancel: cancelled, orphan: orphaned };
 
-/// The result for a task that has ended: there is nobody to tell of the child, which is left
-/// alone.
+/// Returns the result for a task that has ended: nobody is there to tell of the child, which is
+/// left alone.
 fn orphaned() -> i32 {
     let e = if has(Change::OrphanedWaits) { Errno::ECANCELED } else { Errno::EFAULT };
     e.res()
 }
 
-/// The request is cancelled: that tells of no child. Answers its result, whatever comes of the
-/// telling (`__io_waitid_cancel`).
+/// Cancels the request, and reports no child. Returns the result, whatever comes of the report
+/// (`__io_waitid_cancel`).
 fn cancelled(call: &Call) -> i32 {
     tell(call, &[0; 32], 0);
     Errno::ECANCELED.res()

@@ -79,14 +79,14 @@ fn keep(req: &mut Req, name: CString, path: CString, value: Vec<u8>) {
     req.call.state = OpState::Attribute(Box::new(Attribute { name, path, value }));
 }
 
-/// Where the name, the path and the value are that prep has copied.
+/// Returns the addresses of the name, the path and the value that prep has copied.
 fn kept(call: &Call) -> [ReadPtr; 3] {
     let OpState::Attribute(a) = &call.state else { return [ReadPtr::NULL; 3] };
     let [name, path] = [&a.name, &a.path].map(|text| ReadPtr::of(text.as_c_str()));
     [name, path, ReadPtr::of(a.value.as_slice())]
 }
 
-/// Copies the attribute's name in; too long and empty are both out of range.
+/// Copies the attribute's name in; both a too long and an empty name are out of range.
 fn name(req: &Req) -> Result<CString> {
     let name = match softring_host::user::read_cstr(req.call.sqe().addr, NAME_MAX) {
         Ok(name) if name.is_empty() => return Err(Errno::ERANGE),

@@ -1,7 +1,6 @@
-//! Rings come and go with their descriptors: entered, held, closed. A ring whose descriptor was
-//! closed behind its back (a raw system call) is noticed by the sweep that each setup makes and the
-//! reactor makes every second, by each `register`, and by an `enter` now and then
-//! ([`checked_ring`]).
+//! The rings' descriptors: entered, held, closed. A ring whose descriptor was closed behind its
+//! back (a raw system call) is noticed by the sweep that each setup makes and the reactor makes
+//! every second, by each `register`, and by an `enter` now and then ([`checked_ring`]).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -27,11 +26,11 @@ pub(crate) fn insert(fd: i32, ring: Arc<Ring>) {
     enter(fd, file, ring);
 }
 
-/// As [`ring`], and makes sure that the number was not closed, or reused, behind our back. Costs a
-/// system call.
+/// Returns the same as [`ring`], after a check that the number was not closed, or reused, behind
+/// our back. Costs a system call.
 ///
 /// # Errors
-/// As [`ring`].
+/// Those of [`ring`].
 pub(crate) fn checked_ring(fd: i32) -> Result<Arc<Ring>> {
     moved::check_now_and_then();
     if is_known_ring(fd) && !is_live_ring(fd) {
@@ -66,7 +65,7 @@ impl Drop for RingFd {
 /// Takes a further descriptor of ring `fd`.
 ///
 /// # Errors
-/// As [`ring`]; `EMFILE`.
+/// Those of [`ring`]; `EMFILE`.
 pub(crate) fn hold_ring(fd: i32) -> Result<RingFd> {
     let ring = ring(fd)?;
     Ok(enter_internal(dup_internal(fd)?, ring))
@@ -95,7 +94,7 @@ pub fn sweep() {
 }
 
 /// Forgets a ring descriptor; with the last one the ring ends. In a signal handler whose thread
-/// reads the table, or has the lock of the ring that is to end, the next sweep does it, once the
+/// reads the table, or has the lock of the ring that is to end, the next sweep does so, once the
 /// number is closed.
 pub(crate) fn remove(fd: i32) {
     mark_ring(fd, false);
@@ -103,7 +102,8 @@ pub(crate) fn remove(fd: i32) {
     remove_if(|r| r.0 == fd);
 }
 
-/// As [`remove`], for the entry that is meant: its number may belong to another ring by now.
+/// Does the same as [`remove`] for the entry that is meant: its number may be another ring's by
+/// now.
 fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
     if let Some((ring, poll)) = take_out(meant) {
         drop(poll);
@@ -114,7 +114,7 @@ fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
     }
 }
 
-/// Gives back what is held of the program's files for requests to come, and is not used.
+/// Gives back unused resources held of the program's files for requests to come.
 pub(crate) fn give_back() {
     dup_cache::sweep();
     locks::sweep();

@@ -1,5 +1,5 @@
-//! What the reactor does for the process: it watches forked children and answers them, and finds
-//! what was closed and nobody told of.
+//! The reactor's duties for the process: it watches forked children and answers them, and finds
+//! what was closed without a report.
 
 use alloc::boxed::Box;
 use softring_host::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ use crate::process::journal::{self, Children, End};
 use crate::process::remote_cancel;
 use crate::ring::table::{all, some};
 
-/// The children that one reactor watches.
+/// Children that one reactor watches.
 #[derive(Default)]
 struct OfProcess {
     children: Children,
@@ -42,8 +42,8 @@ impl Duties for OfProcess {
     }
 }
 
-/// A child has ended, or is another program: its requests are now those of the rings that it had in
-/// common with us.
+/// Takes over the requests of a child that has ended, or is another program, on the rings that it
+/// had in common with us.
 fn take_over(child: u32, end: End) {
     let rings = all();
     rings

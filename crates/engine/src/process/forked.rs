@@ -1,4 +1,4 @@
-//! `fork(3)`: what is held over it, and what the child makes of the engine.
+//! `fork(3)`: the locks held over it, and the engine's renewal in the child.
 #![allow(unsafe_code)]
 
 use crate::drive::{self, reactor, stand_in};
@@ -21,9 +21,9 @@ use softring_host::fd::{children, dup_cache, exec, lock_race, locks, same_table}
 use softring_host::fork::{self, AtFork, Child};
 use softring_host::signal::BlockAll;
 
-/// All process-wide state that a fork concerns, in the order in which a child goes through it.
+/// Process-wide states that a fork concerns, in the order in which a child goes through them.
 const STATES: &[AtFork] = &[
-    // What those that follow ask before they close anything.
+    // Asked by the states below before they close anything.
     same_table::AT_FORK,
     lock_race::AT_FORK,
     resources::AT_FORK,
@@ -35,7 +35,7 @@ const STATES: &[AtFork] = &[
     io::AT_FORK,
     io::persistent::AT_FORK,
     memory::AT_FORK,
-    // A ring gives things back to all that is above.
+    // A ring gives things back to all states above.
     AtFork::new(renew_rings),
     table::AT_FORK,
     task::AT_FORK,
@@ -47,32 +47,32 @@ const STATES: &[AtFork] = &[
 ];
 
 softring_host::per_thread! {
-    /// What `prepare` holds until the fork is over. A handler that forks may come between any
-    /// two instructions while this is `None`, and finds and leaves it so; else signals are blocked.
-    /// No destructor, which the first use in a thread would have to register.
+    /// Guards that `prepare` holds until the fork is over. A handler that forks may come between
+    /// any two instructions while this is `None`, and finds and leaves it so; else signals are
+    /// blocked. There is no destructor, which the first use in a thread would have to register.
     static GUARDS: Cell<Option<ManuallyDrop<ForkGuards>>> = const { Cell::new(None) };
 }
 
 struct ForkGuards {
-    /// Rings that were locked, and are in the table no more, or closed.
+    /// Locked rings that are in the table no more, or closed.
     closed: Vec<Arc<Ring>>,
-    /// All others are locked, too.
+    /// Table, all of whose rings are locked.
     table: Write<Table>,
     children: children::ListGuard,
-    /// What [`STATES`] hold.
+    /// Guards of [`STATES`].
     others: Vec<Box<dyn Any>>,
-    /// No handler runs in the middle: it might fork.
+    /// Block of all signals: a handler in the middle might fork.
     signals: BlockAll,
 }
 
 impl ForkGuards {
-    /// What this thread holds, if anything.
+    /// Returns the guards that this thread holds, if any.
     fn take() -> Option<ForkGuards> {
         GUARDS.take().map(ManuallyDrop::into_inner)
     }
 
-    /// Lets go of all but the signals, the list of children, and rings, the last of which may take
-    /// locks.
+    /// Releases all guards but those of the signals and the list of children. Rings are returned,
+    /// too: dropping the last reference to a ring may take locks.
     fn release(self) -> (Vec<Arc<Ring>>, BlockAll, children::ListGuard) {
         lock::set_forking(false);
         drop(self.others);
@@ -80,20 +80,20 @@ impl ForkGuards {
     }
 }
 
-/// Tries to lock all rings before it waits for each.
+/// Number of attempts to lock all rings, before the fork waits for each.
 const TRIES: u32 = 20;
 
-/// From now on a fork that nobody tells us of is noticed wherever the engine checks for one.
+/// Makes the engine notice, from now on, forks that are not reported, wherever it checks for one.
 pub fn notice() {
     fork::noticed_by(in_child);
 }
 
-/// A fork that nobody told us of (by a raw system call) is noticed here.
+/// Notices a fork that was not reported (by a raw system call).
 pub fn check() {
     fork::check();
 }
 
-/// Before `fork`: takes every lock so that the child finds a consistent engine.
+/// Takes every lock before `fork`, so that the child finds a consistent engine.
 pub fn prepare() {
     task_rules::before_fork();
     check();
@@ -102,10 +102,10 @@ pub fn prepare() {
     }
     let signals = BlockAll::begin();
     if !surely_no_ring() {
-        // The child may ask it for what it cannot do itself.
+        // The child may ask the reactor for what it cannot do itself.
         reactor::ensure();
     }
-    // Neither list of rings lives on below: who lets go of the last one takes locks held there.
+    // Neither list of rings lives on below: dropping a last reference takes locks held there.
     some(stand_in::was_polled).iter().for_each(stand_in::before_fork);
     for ring in some(|ring| !ring.control.try_hold() || is_fresh(ring)) {
         ring.lock_now().resources.files.deposit();
@@ -128,7 +128,7 @@ fn has_deposits(ctx: &Ctx) -> bool {
     ctx.resources.files.is_deposited()
 }
 
-/// Has a ring, whose lock is held, files that a child would not find? Gives the lock back.
+/// Returns whether a ring, whose lock is held, has files that a child would not find. Unlocks.
 fn is_fresh(ring: &Ring) -> bool {
     // SAFETY: the lock is held, without a guard.
     let fresh = unsafe { ring.peek() }.is_none_or(|ctx| ctx.resources.files.is_fresh());
@@ -136,8 +136,8 @@ fn is_fresh(ring: &Ring) -> bool {
     fresh
 }
 
-/// Takes the table, and the locks of all rings, where nobody has any for long. Writes to no memory
-/// of each ring's that a child has in common with this process: that would be copied.
+/// Takes the table and the locks of all rings, if nobody holds one for long. Writes to no memory of
+/// a ring that a child has in common with this process: such a page would be copied.
 fn try_hold_all() -> Option<(Write<Table>, Vec<Arc<Ring>>)> {
     lock::set_forking(true);
     for _ in 0..TRIES {
@@ -157,7 +157,7 @@ fn try_hold_all() -> Option<(Write<Table>, Vec<Arc<Ring>>)> {
     None
 }
 
-/// The same, waiting for each lock. The locks come first, in the order of their rings' ids.
+/// Does the same, but waits for each lock. The locks come first, in the order of ring ids.
 fn lock_all() -> (Write<Table>, Vec<Arc<Ring>>) {
     let mut rings = all();
     rings.iter().for_each(|ring| ring.control.lock_now());
@@ -182,7 +182,7 @@ fn lock_all() -> (Write<Table>, Vec<Arc<Ring>>) {
     (table, rings)
 }
 
-/// After `fork`, in the parent.
+/// Releases everything after `fork`, in the parent.
 pub fn in_parent() {
     let Some(held) = ForkGuards::take() else { return };
     held.table.open().iter().for_each(|ring| ring.control.unlock());
@@ -193,22 +193,22 @@ pub fn in_parent() {
     }
 }
 
-/// After `fork`, in the child: threads, epoll sets and aio contexts are gone and are rebuilt when
-/// needed.
+/// Renews the engine after `fork`, in the child: threads, epoll sets and aio contexts are gone and
+/// are rebuilt when needed.
 ///
-/// What the child inherits and does not need is closed. It has no POSIX locks, unless this comes
-/// late, since nobody told us of the fork: then it asks before each close of a file of the
-/// program's, as any process does.
+/// Closes what the child inherits and does not need. The child has no POSIX locks, unless this call
+/// comes late because the fork was not reported: then the engine asks before each close of a file
+/// of the program's, as in any process.
 pub fn in_child() {
     let parent = fork::pid();
-    // A handler that forks finds what follows done, or not begun: signals stay as they were blocked
-    // before the fork, until the end. (Blocked once more, they would be left blocked.)
+    // A handler that forks finds what follows done, or not begun: signals stay blocked as before
+    // the fork until the end. (Blocked once more, they would be left blocked.)
     let held = ForkGuards::take().map(ForkGuards::release);
     let late = parent != 0 && held.is_none();
     let (rings, signals, children) =
         held.map_or((Vec::new(), None, None), |(r, s, c)| (r, Some(s), Some(c)));
     let _signals = signals.or_else(|| (parent != 0).then(BlockAll::begin));
-    // Dropped at the end: a last one would give its place on the parent's page back.
+    // Dropped at the end: a last reference would give its slot on the parent's page back.
     let _rings = rings;
     lock::set_forking(false);
     STATES.iter().for_each(|state| (state.child)(&Child { parent, late }));
@@ -216,8 +216,7 @@ pub fn in_child() {
 }
 
 fn renew_rings(child: &Child) {
-    // Where there never was a ring, nothing is called for them: the program's own filter may kill
-    // for it.
+    // If there never was a ring, this makes no call: the program's own filter may kill for it.
     if child.parent == 0 {
         return;
     }

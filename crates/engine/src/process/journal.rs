@@ -1,12 +1,14 @@
-//! What a forked child has in flight on its parent's ring when it ends: its parent takes it over.
+//! Journal of the requests that a forked child has in flight on its parent's ring. When the child
+//! ends, its parent takes them over.
 //!
-//! A request lives in the process that submitted it, and ends with that. So a child writes down
-//! what it has in flight, at the end of each batch, on the engine's page of the ring, and has its
-//! parent's reactor watch it ([`Children`]). When the child has ended, by whatever cause, the
-//! parent goes by what is written: its timeouts go on, and all else is cancelled. On the kernel,
-//! too, timeouts go on, and what would run in the child's name ends with ECANCELED. If the child
-//! execs instead, its timeouts are cancelled as well; a pipe that exec closes tells of that,
-//! however it is called. Kernel counterpart: `io_uring_cancel_generic`, `io_fallback_req_func`.
+//! A request lives in the process that submitted it, and ends with that process. So at the end of
+//! each batch a child writes down what it has in flight, on the engine's page of the ring, and has
+//! its parent's reactor watch the child ([`Children`]). When the child has ended, by whatever
+//! cause, the parent goes by the journal: the child's timeouts go on, and all else is cancelled. On
+//! the kernel, too, timeouts go on, and what would run in the child's name ends with ECANCELED. If
+//! the child execs instead, its timeouts are cancelled as well; a pipe that exec closes shows every
+//! exec, however it is called. Kernel counterpart: `io_uring_cancel_generic`,
+//! `io_fallback_req_func`.
 //!
 //! The page is written and read under the uring lock. It has room for [`SLOTS`] requests.
 
@@ -36,10 +38,10 @@ use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// Requests of all children together that the page has room for.
+/// Number of requests, of all children together, that the page has room for.
 pub(crate) const SLOTS: usize = 96;
-/// Words of a slot: whose it is (0: nobody's), what it is, then its `user_data`, deadline and
-/// period, its shots, and where an exec shows.
+/// Words of a slot: its owner (0: nobody), its kind, then its `user_data`, deadline and period, its
+/// shots, and its pipe.
 const WORDS: usize = 10;
 const OWNER: usize = 0;
 const WHAT: usize = 1;
@@ -47,16 +49,16 @@ const NAME: usize = 2;
 const DEADLINE: usize = 4;
 const PERIOD: usize = 6;
 const SHOTS: usize = 8;
-/// The number of the pipe that tells of an exec, in its process.
+/// Number of the pipe that shows an exec, in its process.
 const PIPE: usize = 9;
-/// What it is: the flags of its SQE, and above them these and the flags of a timeout.
+/// Bits of the kind: the flags of the SQE, and above them these and the flags of a timeout.
 const FOLLOWS: u32 = 1 << 8;
 const TIMEOUT: u32 = 1 << 9;
 const OP_FLAGS: u32 = 16;
-/// What of an SQE's flags concerns who is told of its end.
+/// SQE flags that concern who is told of the request's end.
 const KEPT: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK | IOSQE_CQE_SKIP_SUCCESS;
 
-/// One request, as it is written down.
+/// A request in the journal.
 #[derive(Clone, Copy, Debug, Default)]
 struct Left {
     what: u32,
@@ -100,7 +102,7 @@ impl Left {
         Left { what, user_data: wide(NAME), timer }
     }
 
-    /// The request that stands for it here: a NOP, if it is no timeout.
+    /// Makes the request that stands for this one here: a NOP, if it is no timeout.
     fn request(&self) -> Req {
         let timeout = self.what & TIMEOUT != 0;
         let sqe = io_uring_sqe {
@@ -116,10 +118,10 @@ impl Left {
     }
 }
 
-/// What a process has once of it.
+/// Process-wide state of the journal.
 #[derive(Debug)]
 struct OfProcess {
-    /// A pipe that this process alone has open, and that exec closes: it hangs up when the process
+    /// Pipe that this process alone has open, and that exec closes: it hangs up when the process
     /// execs or ends. Its ends: to read, to write.
     exec_pipe: Mutex<Option<[InternalFd; 2]>>,
 }
@@ -131,13 +133,12 @@ pub(crate) const AT_FORK: AtFork = AtFork::new(|_| PROCESS.in_child());
 impl OfProcess {
     fn in_child(&self) {
         let Self { exec_pipe } = self;
-        // The pipe is its parent's. Nobody holds the lock, which is taken only under that of a
-        // ring.
+        // The pipe is the parent's. Nobody holds the lock, which is taken only under a ring's lock.
         *exec_pipe.lock() = None;
     }
 }
 
-/// The number of its end to read; 0: none is free.
+/// Returns the number of the pipe's end to read; 0: none is free.
 fn exec_pipe() -> u32 {
     let mut pipe = PROCESS.exec_pipe.lock();
     if pipe.is_none() {
@@ -147,7 +148,7 @@ fn exec_pipe() -> u32 {
     pipe.as_ref().map_or(0, |[read, _]| read.as_raw_fd().cast_unsigned())
 }
 
-/// A child's pipe is closed: was that by an exec? If that cannot be told from its end, no.
+/// Returns whether a child whose pipe is closed lives on after an exec; false if nothing tells.
 fn lives_on(pid: u32) -> bool {
     const PF_EXITING: u32 = 4;
     const FLAGS: usize = 6;
@@ -162,7 +163,7 @@ fn owner(page: &Control, slot: usize) -> u32 {
 }
 
 impl Ctx {
-    /// In a child that has inherited the ring: writes down what it has in flight.
+    /// Writes down what is in flight, in a child that has inherited the ring.
     #[cold]
     pub(crate) fn write_down(&mut self) {
         if self.reqs.slab.is_empty() && self.setup.inherited.written == 0 {
@@ -179,7 +180,7 @@ impl Ctx {
             used[slot] = true;
             self.setup.inherited.written += 1;
         }
-        // What was written before and is not any more: other children's slots may lie between.
+        // Clears stale slots: other children's slots may lie between.
         if before > 0 {
             let stale = (0..SLOTS).filter(|&slot| !used[slot] && owner(&page, slot) == me);
             stale.for_each(|slot| page.left(slot * WORDS).store(0, Relaxed));
@@ -193,8 +194,8 @@ impl Ctx {
         }
     }
 
-    /// Takes what `child` has written down off the page, and over; its timeouts, too, end with it
-    /// where it execs.
+    /// Takes over what `child` has written down, and clears it. If the child has called exec, its
+    /// timeouts end, too.
     fn take_over(&mut self, child: u32, end: End) -> bool {
         let page = self.mem.control.clone();
         let mut chain: Vec<Left> = Vec::new();
@@ -215,7 +216,7 @@ impl Ctx {
         any
     }
 
-    /// Goes on with one chain.
+    /// Resumes one chain.
     fn resume_chain(&mut self, chain: &[Left]) {
         let Some((head, rest)) = chain.split_first() else { return };
         let mut next = None;
@@ -228,7 +229,7 @@ impl Ctx {
             let id = self.reqs.slab.add(req);
             self.timeouts_insert(id, head.timer);
         } else {
-            // Whatever hangs on it ends with it.
+            // Requests that are linked to it end with it.
             req.flags.remove(ReqFlags::HARDLINK);
             req.fail(Errno::ECANCELED);
             let req = self.reqs.slab.boxed(req);
@@ -237,12 +238,12 @@ impl Ctx {
     }
 }
 
-/// Has a child called since the reactor last checked?
+/// Returns whether a child has called since the reactor last checked.
 pub(crate) fn is_called(ring: &Ring) -> bool {
     ring.control.journal_writes().load(Relaxed) != ring.journal_writes.load(Relaxed)
 }
 
-/// How a child's time with the ring is over.
+/// End of a child's time with the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Exit,
@@ -254,21 +255,21 @@ pub(crate) enum End {
 struct Child {
     pid: u32,
     process: InternalFd,
-    /// The child's pipe's end to read, opened once more.
+    /// Read end of the child's pipe, opened once more.
     pipe: Option<InternalFd>,
 }
 
-/// The children of this process that its reactor watches.
+/// Children of this process that its reactor watches.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Vec<Child>);
 
 impl Children {
-    /// Marks the reactor's event data of a child; no ring has such an id.
+    /// Mark of a child in the reactor's event data; no ring has such an id.
     const MARK: u64 = 1 << 63;
-    /// What tells of its exec.
+    /// Mark of a pipe that shows a child's exec.
     const EXEC: u64 = 1 << 62;
 
-    /// A child has called: watches those that it does not know. Answers those whose time is over.
+    /// Watches children that have called and are not known. Returns those whose time is over.
     pub(crate) fn update(&mut self, set: impl AsFd, rings: &[Arc<Ring>]) -> Vec<(u32, End)> {
         let mut ended: Vec<(u32, End)> = Vec::new();
         for ring in rings {
@@ -286,7 +287,7 @@ impl Children {
                 let pipe = ctx.mem.control.left(slot * WORDS + PIPE).load(Relaxed);
                 match self.watch(&set, pid, pipe) {
                     Err(Errno::ESRCH) => ended.push((pid, End::Exit)),
-                    // At the next check.
+                    // Retried at the next check.
                     Err(_) => ring.journal_writes.store(calls.wrapping_sub(1), Relaxed),
                     Ok(end) => ended.extend(end.map(|end| (pid, end))),
                 }
@@ -295,7 +296,7 @@ impl Children {
         ended
     }
 
-    /// Watches a child, whose pipe has that number. It may have called execve(2) since it called.
+    /// Watches a child whose pipe has this number. The child may have called execve(2) meanwhile.
     fn watch(&mut self, set: impl AsFd, pid: u32, number: u32) -> Result<Option<End>> {
         let child = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
         let process =
@@ -306,7 +307,7 @@ impl Children {
             Self::MARK | u64::from(pid),
             sys::EPOLLIN,
         )?;
-        // Without it an exec shows only when the process ends.
+        // Without the pipe, an exec shows only when the process ends.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let path = format!("/proc/{pid}/fd/{number}");
         let opened = softring_host::os::fs::open(path, flags, Mode::empty());
@@ -325,8 +326,8 @@ impl Children {
         Ok((closed && lives_on(pid)).then_some(End::Exec))
     }
 
-    /// The child that an event of the reactor's tells the end of, and which end. One that has ended
-    /// is not watched any more.
+    /// Returns the child whose end an event of the reactor reports, and which end. A child that has
+    /// ended is not watched any more.
     pub(crate) fn ended(&mut self, set: impl AsFd, data: u64) -> Option<(u32, End)> {
         let pid = (data & Self::MARK != 0).then_some(data as u32)?;
         let at = self.0.iter().position(|child| child.pid == pid)?;
@@ -344,7 +345,7 @@ impl Children {
     }
 }
 
-/// Takes over what a child had in flight on a ring; false if that is nothing.
+/// Takes over what a child had in flight on a ring; false if it had nothing.
 pub(crate) fn take_over(ring: &Arc<Ring>, child: u32, end: End) -> bool {
     let mut ctx = ring.lock();
     if ring.dead.load(Relaxed) || !ctx.take_over(child, end) {
@@ -356,7 +357,7 @@ pub(crate) fn take_over(ring: &Arc<Ring>, child: u32, end: End) -> bool {
 }
 
 impl Requests {
-    /// What is in flight, as far as there is room for: each chain from its head on.
+    /// Returns what is in flight, as far as there is room for it: each chain from its head on.
     fn in_order(&self) -> Vec<Left> {
         let few = || self.slab.iter().take(SLOTS);
         let followers: Vec<ReqId> = few().filter_map(|(_, req)| req.link).collect();

@@ -1,9 +1,8 @@
-//! What belongs to the process as a whole: how rings come and go with their descriptors
-//! (`closing`), what entry points tell of descriptors (`reports`), forks and forked children, and
-//! threads that end.
+//! The process as a whole: rings that come and go with their descriptors (`closing`), reports of
+//! entry points on descriptors (`reports`), forks and forked children, and threads that end.
 //!
-//! The engine knows no C symbol. Whoever stands in front of it (the preload's wrappers of `close`,
-//! `dup` …) reports what happens to descriptors through the calls in `reports`.
+//! The engine knows no C symbol. The entry points in front of it (the preload's wrappers of
+//! `close`, `dup` …) report what happens to descriptors through the calls in `reports`.
 
 mod closing;
 mod duties;

@@ -14,7 +14,7 @@ use softring_host::fork::AtFork;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::RING_FDS_MAX;
 
-/// Slots of a table.
+/// Number of slots of a table.
 pub(crate) const SLOTS_LEN: usize = RING_FDS_MAX as usize;
 
 type Slots = [Option<RingFd>; SLOTS_LEN];
@@ -24,7 +24,7 @@ softring_host::per_thread! {
     static TOUCHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The place of a slot that the program names.
+/// Returns the index of a slot that the program names.
 ///
 /// # Errors
 /// `EINVAL` past the table.
@@ -32,8 +32,8 @@ pub(crate) fn in_table(index: u32) -> Result<usize> {
     if index < RING_FDS_MAX { Ok(index as usize) } else { Err(Errno::EINVAL) }
 }
 
-/// The calling task has made a ring, submitted to one or registered one: from then on it has a
-/// table.
+/// Records that the calling task has made a ring, submitted to one or registered one: from then on
+/// it has a table.
 pub(crate) fn touch() {
     TOUCHED.set(true);
 }
@@ -44,7 +44,7 @@ fn with_ring<T>(index: i32, f: impl FnOnce(&RingFd) -> T) -> Result<T> {
     found.ok_or(if TOUCHED.get() { Errno::EBADF } else { Errno::EINVAL })
 }
 
-/// The ring in a slot of the calling thread's table.
+/// Returns the ring in a slot of the calling thread's table.
 ///
 /// # Errors
 /// `EINVAL` for an index past the table or a task without one, `EBADF` for an empty slot.
@@ -52,10 +52,10 @@ pub(crate) fn get(index: i32) -> Result<Arc<Ring>> {
     with_ring(index, |r| r.ring().clone())
 }
 
-/// The ring that a call names by descriptor or by index, with a descriptor of it.
+/// Finds the ring that a call names by descriptor or by index, with a descriptor of it.
 ///
 /// # Errors
-/// As [`get`] and [`ring`](crate::ring::table::ring).
+/// Those of [`get`] and [`ring`](crate::ring::table::ring).
 pub(crate) fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
     if by_index {
         with_ring(fd, |r| (r.ring().clone(), r.fd()))
@@ -64,7 +64,7 @@ pub(crate) fn find(fd: i32, by_index: bool) -> Result<(Arc<Ring>, i32)> {
     }
 }
 
-/// A ring that exists only as a registered index (REGISTERED_FD_ONLY).
+/// Registers a ring that exists only as a registered index (REGISTERED_FD_ONLY).
 ///
 /// # Errors
 /// `EBUSY` if the table is full.
@@ -90,7 +90,7 @@ pub(crate) fn clear(index: usize) {
     drop(old);
 }
 
-/// A child inherits no registered ring.
+/// Fork hook: a child inherits no registered ring.
 pub(crate) const AT_FORK: AtFork = AtFork::new(|child| {
     if child.parent != 0 {
         (0..SLOTS_LEN).for_each(clear);

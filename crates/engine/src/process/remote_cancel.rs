@@ -1,12 +1,12 @@
-//! A forked child's cancellation, of what its parent has in flight on the ring that they share.
+//! Cancellation by a forked child of what its parent has in flight on the ring that they share.
 //!
-//! A request lives in the process that submitted it. What a child does not find among its own, it
-//! asks its parent for: by a message on the engine's page of the ring, which is written and read
-//! under the uring lock, and by the eventfd of the parent's reactor, which the child has inherited.
-//! A worker of the child's waits for the answer, so that nobody else has to.
+//! A request lives in the process that submitted it. A child asks its parent for a request that it
+//! does not find among its own: by a message on the engine's page of the ring, which is written and
+//! read under the uring lock, and by the eventfd of the parent's reactor, which the child has
+//! inherited. A worker of the child waits for the answer, so that no other thread has to.
 //!
-//! Only the process is asked that forked this one, and only if its reactor ran then. One that does
-//! not answer is not asked on that ring again: it may have closed the ring, or called exec.
+//! A child asks only the process that forked it, and only if the reactor ran then. A parent that
+//! does not answer is not asked on that ring again: it may have closed the ring, or called exec.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
@@ -23,9 +23,9 @@ use softring_host::time::Clock;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
 
-/// How long the parent may take.
+/// Time that the parent may take.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// The words of the message.
+/// Indices of the words of the message.
 const STATE: usize = 0;
 const ASKER: usize = 1;
 const TO: usize = 2;
@@ -33,11 +33,12 @@ const FLAGS: usize = 3;
 const OPCODE: usize = 4;
 const NAME: usize = 5;
 const RESULT: usize = 7;
-/// What the message's first word says.
+/// Values of the message's first word.
 const FREE: u32 = 0;
 const ASKED: u32 = 1;
 const ANSWERED: u32 = 2;
-/// A descriptor is a number of one process; what asks for many is answered for one's own.
+/// Flags that the parent does not take: a descriptor is a number of one process, and a request to
+/// cancel many concerns one's own.
 const OWN: u32 = IORING_ASYNC_CANCEL_FD
     | IORING_ASYNC_CANCEL_FD_FIXED
     | IORING_ASYNC_CANCEL_ALL
@@ -52,14 +53,14 @@ impl Ctx {
         self.mem.control.cancel_word(word).store(value, Relaxed);
     }
 
-    /// May the parent have what this cancellation did not find?
+    /// Returns whether the parent may have the request that this cancellation did not find.
     pub(crate) fn may_ask_parent(&self, sqe: &io_uring_sqe) -> bool {
         let asks = self.setup.inherited.has_parent && !self.setup.inherited.parent_is_silent;
         asks && !self.defers() && sqe.op_flags & OWN == 0 && reactor::parent().is_some()
     }
 }
 
-/// On a worker: has the parent cancel it. Answers as an ASYNC_CANCEL does.
+/// Has the parent cancel a request, on a worker. The outcome is that of an ASYNC_CANCEL.
 pub(crate) fn ask(ring: &Arc<Ring>, call: &Call) -> Outcome {
     Outcome::Done(asked(ring, call.sqe()).unwrap_or_else(Errno::res))
 }
@@ -79,7 +80,7 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
             ctx.set_cancel_word(STATE, ASKED);
             break;
         }
-        // Another child's turn.
+        // Another child has its turn.
         if sleep_for_change(ctx, deadline) == Err(Errno::ETIME) {
             return Err(Errno::ENOENT);
         }
@@ -104,14 +105,14 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
     }
 }
 
-/// Does a child seem to ask something? Read without the lock: whoever asks calls after it has
-/// written.
+/// Returns whether a child seems to ask something. Reads without the lock: a child calls after it
+/// has written.
 pub(crate) fn is_asked(ring: &Ring) -> bool {
     let word = |word| ring.control.cancel_word(word).load(Relaxed);
     word(STATE) == ASKED && word(TO) == softring_host::fork::pid()
 }
 
-/// In the parent, on its reactor: cancels what a child asks for; false if none does.
+/// Cancels what a child asks for, in the parent, on its reactor; false if no child asks.
 pub(crate) fn answer(ring: &Arc<Ring>) -> bool {
     let me = softring_host::fork::pid();
     if !is_asked(ring) {

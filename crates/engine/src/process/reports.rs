@@ -1,4 +1,4 @@
-//! What the entry points report of the program's descriptors: closes, duplicates, changed flags.
+//! Reports of the entry points on the program's descriptors: closes, duplicates, changed flags.
 
 use crate::io::kinds::forget_closing;
 use crate::io::persistent::{Closing, NUMBERS};
@@ -10,8 +10,8 @@ use softring_host::fd::remembered::{REMEMBERED, forget_kind};
 use softring_host::fd::{dup_cache, locks, moved};
 use softring_host::handlers::Call;
 
-/// The program is about to close `fd`. Call before the real `close(2)`, whatever `fd` is, and keep
-/// the answer until that is over.
+/// Reports that the program is about to close `fd`. Call before the real `close(2)`, whatever `fd`
+/// is, and keep the answer until that is over.
 pub fn before_close(fd: i32) -> Closing {
     let _call = Call::begin();
     let closing = Closing::new(fd);
@@ -24,7 +24,7 @@ pub fn before_close(fd: i32) -> Closing {
     closing
 }
 
-/// As [`before_close`], for all numbers from `first` to `last`, none of them the engine's own.
+/// Does the same as [`before_close`] for the numbers `first` to `last`, none the engine's own.
 pub fn before_close_range(first: u32, last: u32) -> Closing {
     let _call = Call::begin();
     let closing = Closing::range(first as usize, last as usize);
@@ -46,7 +46,8 @@ pub fn before_close_range(first: u32, last: u32) -> Closing {
     closing
 }
 
-/// `new` has just become a duplicate of `old` (dup, dup2, dup3, F_DUPFD, F_DUPFD_CLOEXEC).
+/// Reports that `new` has just become a duplicate of `old` (dup, dup2, dup3, F_DUPFD,
+/// F_DUPFD_CLOEXEC).
 pub fn after_dup(old: i32, new: i32) {
     let _call = Call::begin();
     forget_kind(new);
@@ -63,14 +64,15 @@ pub fn after_dup(old: i32, new: i32) {
     }
 }
 
-/// The file status flags of `fd` have changed (F_SETFL): O_DIRECT may be on or off now.
+/// Reports a change of `fd`'s file status flags (F_SETFL): O_DIRECT may be on or off now.
 pub fn after_setfl(fd: i32) {
     let _call = Call::begin();
     dup_cache::closing(fd);
     forget_kind(fd);
 }
 
-/// Where a mapping of ring `fd` at `offset` really lies: the CQ ring shares the SQ ring's memory.
+/// Returns where a mapping of ring `fd` at `offset` really lies: the CQ ring shares the SQ ring's
+/// memory.
 pub fn mmap_offset(fd: i32, offset: u64) -> u64 {
     let _call = Call::begin();
     if offset == softring_uapi::IORING_OFF_CQ_RING && is_ring(fd) { 0 } else { offset }

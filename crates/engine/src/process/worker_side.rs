@@ -1,4 +1,4 @@
-//! What a worker does with a request's call.
+//! The worker's side of a request's call.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,7 +9,7 @@ use crate::ring::opdef::Issue;
 use crate::stats::trace;
 use crate::submit::issue::issue_blocking;
 
-/// Runs a call on a worker thread, and brings it back.
+/// Runs a call on a worker thread, and brings its outcome back to the ring.
 pub(crate) fn run(job: Job) {
     let Job { ring, id, row, call, .. } = job;
     let began = trace::now();
@@ -29,6 +29,6 @@ pub(crate) fn run(job: Job) {
     let number = ctx.reqs.slab.get(id).map_or(0, |req| req.trace);
     ctx.worker_done(f);
     ctx.trace_work(began, opcode, number);
-    // What came after it may wait for somebody to drive the ring.
+    // Requests behind it may wait for somebody to drive the ring.
     leave(&ring, ctx);
 }

@@ -1,5 +1,5 @@
-//! Arming: a request waits for readiness in the poll set, which is a list of tokens here; what an
-//! event brings, and what ends the wait before.
+//! Arming: a request waits for readiness in the poll set, which is a list of tokens here. Tests of
+//! the events that come, and of ends of the wait before them.
 
 use super::*;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ const EINVAL: i32 = -22;
 const IN: i32 = EPOLLIN.cast_signed();
 const MORE: u32 = IORING_CQE_F_MORE;
 
-/// A POLL_ADD.
+/// Makes a POLL_ADD.
 fn poll(user_data: u64, fd: i32, events: u32) -> io_uring_sqe {
     io_uring_sqe { fd, op_flags: events, ..sqe(IORING_OP_POLL_ADD, user_data) }
 }
@@ -21,7 +21,7 @@ fn multishot(poll: io_uring_sqe) -> io_uring_sqe {
     io_uring_sqe { len: IORING_POLL_ADD_MULTI, ..poll }
 }
 
-/// A POLL_REMOVE.
+/// Makes a POLL_REMOVE.
 fn remove(user_data: u64, target: u64) -> io_uring_sqe {
     io_uring_sqe { addr: target, ..sqe(IORING_OP_POLL_REMOVE, user_data) }
 }
@@ -53,7 +53,7 @@ fn a_poll_ends_with_its_first_event() {
     assert!(ring.is_idle());
 }
 
-/// A wake-up for what was not asked for leaves it armed; an end is asked for by everybody.
+/// An event that the poll did not ask for leaves it armed; every poll asks for an end.
 #[test]
 fn a_poll_waits_for_what_it_asked_for() {
     let ring = ring();
@@ -82,7 +82,7 @@ fn each_event_of_a_multishot_poll_has_a_completion() {
     assert!(ring.is_idle());
 }
 
-/// Where the CQ is full, the completion that finds no room is the last, and says so.
+/// The completion that finds a full CQ is the last, and says so.
 #[test]
 fn a_multishot_poll_without_room_ends() {
     let ring = TestRing::polling(4, 4, 0);
@@ -97,7 +97,7 @@ fn a_multishot_poll_without_room_ends() {
     assert!(ring.is_idle());
 }
 
-/// The removal is told of first: what it removes ends with task work.
+/// The removal's CQE comes first: the removed poll ends with task work.
 #[test]
 fn a_removed_poll_ends_cancelled() {
     let ring = ring();
@@ -124,7 +124,7 @@ fn an_update_changes_events_and_name() {
     assert!(ring.is_idle());
 }
 
-/// An update leaves a multishot poll one, which tells of each event.
+/// An update leaves a multishot poll one, which reports each event.
 #[test]
 fn an_updated_poll_stays_multishot() {
     let ring = ring();
@@ -151,12 +151,12 @@ fn a_poll_that_cannot_be_is_refused() {
     assert!(ring.is_idle());
 }
 
-/// An event that was on its way when its request ended finds nobody, also where another request has
-/// the slot by then.
+/// An event that was on its way when its request ended finds no request, even if another request
+/// has the slot by then.
 #[test]
 fn an_event_of_a_stale_token_is_ignored() {
     let ring = ring();
-    // The first slot and no generation would be the wake-up of the ring itself.
+    // The first slot without a generation would be the wake-up of the ring itself.
     ring.submit(&[poll(0, FD + 1, EPOLLIN), poll(1, FD, EPOLLIN)]);
     let old = ring.id(1).expect("it is armed");
     let late = ring.tells(FD, EPOLLIN).expect("it is waited for");
@@ -167,7 +167,7 @@ fn an_event_of_a_stale_token_is_ignored() {
     let new = ring.id(3).expect("it is armed");
     assert_eq!((new.slot, new == old), (old.slot, false));
     ring.bring(&[late]);
-    // Nor does what never was a token name anybody.
+    // Data that never was a token names no request either.
     let nobody = [u64::from(new.slot), old.next().next().to_u64(), 99 << 32 | 99];
     ring.bring(&nobody.map(|data| epoll_event { events: EPOLLIN, data }));
     assert_eq!(ring.reap(), []);
@@ -175,7 +175,7 @@ fn an_event_of_a_stale_token_is_ignored() {
     assert_eq!(ring.reap(), [(3, IN)]);
 }
 
-/// An event that is told twice ends a request once.
+/// An event that comes twice ends a request once.
 #[test]
 fn one_event_ends_a_poll_once() {
     let ring = ring();
@@ -233,8 +233,8 @@ fn an_event_disarms_the_linked_timeout() {
     assert!(ring.is_idle());
 }
 
-/// While a thread makes a system call without the lock, another that comes upon events leaves them
-/// to it.
+/// While a thread makes a system call without the lock, another thread that finds events leaves
+/// them to it.
 #[test]
 fn events_wait_for_an_issue_to_end() {
     let ring = ring();
@@ -257,13 +257,13 @@ enum Step {
         events: u32,
         many: bool,
     },
-    /// The number of that name becomes ready; the event is acted on later if it is `late`.
+    /// Makes the number of that name ready; a `late` event is acted on later.
     Ready {
         name: u64,
         events: u32,
         late: bool,
     },
-    /// Events that were late are acted on.
+    /// Acts on the events that were late.
     Act,
     Remove(u64),
     Cancel(u64),
@@ -289,23 +289,23 @@ struct Armed {
     fd: i32,
     events: u32,
     many: bool,
-    /// Epoll has told of it, and nobody has acted on that yet.
+    /// True if epoll has reported the poll, and nobody has acted on that yet.
     told: bool,
 }
 
-/// The polls of a ring, as they should behave.
+/// Model of a ring's polls.
 #[derive(Default)]
 struct Model {
     next: u64,
     armed: BTreeMap<u64, Armed>,
-    /// The numbers of events that nobody has acted on yet.
+    /// Numbers of events that nobody has acted on yet.
     late: Vec<i32>,
 }
 
 const OTHER: u64 = 1 << 32;
 
 impl Model {
-    /// Acts on an event of `fd`: what it completes.
+    /// Acts on an event of `fd`; returns the completion.
     fn event(&mut self, fd: i32) -> Option<(u64, i32, u32)> {
         let (&name, &poll) = self.armed.iter().find(|(_, poll)| poll.fd == fd)?;
         if !poll.many {
@@ -314,7 +314,7 @@ impl Model {
         Some((name, poll.events.cast_signed(), if poll.many { MORE } else { 0 }))
     }
 
-    /// Does epoll tell of `events` of that number? If so, of a single poll this once.
+    /// Returns whether epoll reports `events` of that number; it reports a single poll only once.
     fn tells(&mut self, fd: i32, events: u32) -> bool {
         let hears = |p: &&mut Armed| p.fd == fd && p.events == events && (p.many || !p.told);
         let found = self.armed.values_mut().find(hears);
@@ -329,7 +329,7 @@ impl Model {
     }
 }
 
-/// Makes a step on both; answers the completions that the model expects.
+/// Makes a step on both; returns the completions that the model expects.
 fn make(ring: &TestRing, model: &mut Model, late: &mut Vec<epoll_event>, step: Step) -> Cqes {
     match step {
         Step::Add { events, many } => {
@@ -368,7 +368,7 @@ fn make(ring: &TestRing, model: &mut Model, late: &mut Vec<epoll_event>, step: S
         Step::Rename(name) => {
             ring.submit(&[rename(OTHER, name, name + 100)]);
             let Some(poll) = model.armed.remove(&name) else { return vec![(OTHER, ENOENT, 0)] };
-            // It is armed anew, also if it was told of.
+            // The poll is armed anew, even if it was reported.
             model.armed.insert(name + 100, Armed { told: false, ..poll });
             vec![(OTHER, 0, 0)]
         }
@@ -378,7 +378,7 @@ fn make(ring: &TestRing, model: &mut Model, late: &mut Vec<epoll_event>, step: S
 type Cqes = Vec<(u64, i32, u32)>;
 
 proptest! {
-    /// Polls with a number each, and events that come when they may have been removed.
+    /// Arms polls with a number each; events come even for polls that may have been removed.
     #[test]
     fn polls_end_as_the_model_says(steps in prop::collection::vec(step(), 1..48)) {
         let ring = TestRing::polling(8, 128, 0);

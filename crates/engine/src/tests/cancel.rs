@@ -1,4 +1,4 @@
-//! ASYNC_CANCEL: what it finds, how many it says it found, and that each ends once.
+//! ASYNC_CANCEL: which requests it finds, how many it reports, and that each ends once.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 const ENOENT: i32 = -2;
 const CANCEL: u64 = 1 << 32;
 
-/// What is searched for.
+/// Criterion of a search.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Named(u64),
@@ -54,8 +54,8 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 }
 
 proptest! {
-    /// The first of requests that share a name is found first, as the kernel's queue
-    /// of timeouts has it.
+    /// The first of requests that share a name is found first, as in the kernel's queue of
+    /// timeouts.
     #[test]
     fn it_ends_what_matches_and_says_how_many(
         names in prop::collection::vec(0..4u64, 0..12),
@@ -86,7 +86,7 @@ proptest! {
     }
 }
 
-/// What waits behind a barrier, or in a chain whose turn has not come, is not to be found.
+/// A request behind a barrier, or in a chain whose turn has not come, is not found.
 #[test]
 fn what_has_not_begun_is_not_found() {
     let ring = TestRing::new(8, 16, 0);
@@ -94,7 +94,7 @@ fn what_has_not_begun_is_not_found() {
     let drained = io_uring_sqe { flags: IOSQE_IO_DRAIN, ..waiter(3) };
     ring.submit(&[link, waiter(2), drained]);
     for name in [2, 3] {
-        // By call: an SQE would wait behind the barrier.
+        // A call cancels here: an SQE would wait behind the barrier.
         let mut ctx = ring.lock();
         let wanted = crate::ring::cancel::Wanted::new(&ctx, name, 0, -1, 0).expect("no file");
         assert_eq!(ctx.cancel(&wanted).map_err(|e| e.res()), Err(ENOENT));

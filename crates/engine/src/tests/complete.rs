@@ -1,4 +1,4 @@
-//! Completion: in which order CQEs come, what they look like, and when they are posted.
+//! Completion: the order of CQEs, their contents, and the time of posting.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 const EIO: i32 = -5;
 const EINVAL: i32 = -22;
 
-/// A NOP with a CQE of 32 bytes.
+/// Makes a NOP with a CQE of 32 bytes.
 fn wide(user_data: u64, big: [u64; 2]) -> io_uring_sqe {
     let [off, addr] = big;
     io_uring_sqe { op_flags: IORING_NOP_CQE32, off, addr, ..sqe(IORING_OP_NOP, user_data) }
@@ -17,7 +17,7 @@ fn quiet(sqe: io_uring_sqe) -> io_uring_sqe {
     io_uring_sqe { flags: sqe.flags | IOSQE_CQE_SKIP_SUCCESS, ..sqe }
 }
 
-/// What follows in a chain comes behind all that the batch itself completes, and chains take turns.
+/// The rest of a chain comes behind all that the batch itself completes, and chains take turns.
 #[test]
 fn chains_go_on_behind_their_batch() {
     let ring = TestRing::new(8, 16, 0);
@@ -27,7 +27,7 @@ fn chains_go_on_behind_their_batch() {
     assert_eq!(names, [1, 4, 6, 2, 5, 3]);
 }
 
-/// A hard link outlives a failure; behind a soft one all the rest is cancelled, and told of.
+/// A hard link outlives a failure; behind a soft link the rest is cancelled, and reported.
 #[test]
 fn a_failure_cancels_what_a_soft_link_holds() {
     let ring = TestRing::new(8, 16, 0);
@@ -44,7 +44,7 @@ fn a_failure_cancels_what_a_soft_link_holds() {
     assert!(ring.is_idle());
 }
 
-/// What has no completion is over all the same: its chain goes on, its barrier lets go.
+/// A request without a completion ends all the same: its chain goes on, its barrier lets go.
 #[test]
 fn what_is_skipped_has_ended() {
     let ring = TestRing::new(8, 16, 0);
@@ -55,7 +55,7 @@ fn what_is_skipped_has_ended() {
     assert!(ring.is_idle());
 }
 
-/// Task work posts it, behind the batch.
+/// Task work posts the completion, behind the batch.
 #[test]
 fn what_ends_by_task_work_comes_later() {
     let ring = TestRing::new(8, 16, 0);
@@ -85,7 +85,7 @@ fn a_ring_with_small_completions_has_no_upper_half() {
     assert_eq!(ring.reap(), [(1, EINVAL)]);
 }
 
-/// The list is flushed as far as there is room, and the flag tells whether there is more.
+/// A flush takes as much of the list as finds room; the flag tells whether there is more.
 #[test]
 fn a_flush_takes_what_finds_room() {
     let ring = TestRing::new(8, 4, 0);
@@ -98,7 +98,7 @@ fn a_flush_takes_what_finds_room() {
     assert!(overflows());
     let names = |n| ring.take(n).into_iter().map(|(name, ..)| name).collect::<Vec<_>>();
     assert_eq!(names(9), [3, 4, 5, 6]);
-    // Who waits finds what overflowed.
+    // A waiter finds what overflowed.
     ring.get_events(2);
     assert!(!overflows());
     assert_eq!(names(9), [7, 8]);
@@ -112,8 +112,8 @@ fn task_work_is_due(ring: &TestRing) -> bool {
 const DEFERS: u32 =
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
 
-/// DEFER_TASKRUN: what a batch ends is posted with it; what task work ends, when the program comes
-/// for it.
+/// DEFER_TASKRUN: the batch posts what it ends itself; what task work ends is posted when the
+/// program enters for it.
 #[test]
 fn deferred_task_work_is_posted_by_getevents() {
     let ring = TestRing::new(8, 16, DEFERS);
@@ -127,7 +127,7 @@ fn deferred_task_work_is_posted_by_getevents() {
     assert!(ring.is_idle());
 }
 
-/// The same of what an event ends.
+/// DEFER_TASKRUN holds back the completions of events in the same way.
 #[test]
 fn deferred_events_are_posted_by_getevents() {
     let ring = TestRing::new(8, 16, DEFERS);
@@ -142,11 +142,11 @@ fn deferred_events_are_posted_by_getevents() {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A request ends with a CQE of 16 or 32 bytes.
+    /// Ends a request with a CQE of 16 or 32 bytes.
     End { wide: bool },
-    /// The program takes a completion.
+    /// Takes a completion, as the program does.
     Take,
-    /// The program comes for what found no room.
+    /// Flushes what found no room, as the program does.
     Flush,
 }
 
@@ -160,10 +160,10 @@ fn step() -> impl Strategy<Value = Step> {
 
 const ROOM: u32 = 8;
 
-/// A queue with CQEs of both sizes, and the list behind it.
+/// Model of a queue with CQEs of both sizes, and of the list behind it.
 #[derive(Default)]
 struct Model {
-    /// What is in the queue: names, none for a filler, and how many slots each takes.
+    /// Contents of the queue: names, none for a filler, and the slots that each takes.
     queue: VecDeque<(Option<u64>, u32)>,
     tail: u32,
     list: VecDeque<(u64, bool)>,
@@ -181,7 +181,7 @@ impl Model {
 
     fn fill(&mut self, name: u64, wide: bool) -> bool {
         let slots = if wide { 2 } else { 1 };
-        // It must not wrap: a filler takes the last slot, if both find room.
+        // A wide CQE must not wrap: a filler takes the last slot, if both find room.
         let filler = u32::from(wide && self.tail % ROOM == ROOM - 1);
         let fits = self.room() >= slots + filler;
         if fits {
@@ -207,7 +207,7 @@ impl Model {
     }
 }
 
-/// Whether a CQE is none, or one of 32 bytes; its name.
+/// Returns the name of a CQE, none for a filler, and the number of its slots.
 fn named(cqe: ((u64, i32, u32), [u64; 2])) -> (Option<u64>, u32) {
     let ((name, res, flags), big) = cqe;
     match flags {
@@ -222,8 +222,8 @@ fn named(cqe: ((u64, i32, u32), [u64; 2])) -> (Option<u64>, u32) {
 }
 
 proptest! {
-    /// The model is the kernel's, but for a filler in front of what finds no room, as LIMITATIONS
-    /// says (`fuzz_found::wide_finds_last_slot`).
+    /// The model is the kernel's, except for a filler before a CQE that finds no room, as
+    /// LIMITATIONS says (`fuzz_found::wide_finds_last_slot`).
     #[test]
     fn completions_of_both_sizes_stay_in_order(steps in prop::collection::vec(step(), 1..48)) {
         let ring = TestRing::new(8, ROOM, IORING_SETUP_CQE_MIXED);

@@ -1,12 +1,12 @@
-//! Barriers: a drained request or chain starts when all before it have ended, and what follows
-//! waits for it.
+//! Barriers: a drained request or chain starts when all before it have ended, and all behind it
+//! wait for it.
 
 use super::*;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 struct Chain {
-    /// Whether each member waits, or ends at once.
+    /// Members: true if the member waits, false if it ends at once.
     waits: Vec<bool>,
     drained: bool,
 }
@@ -15,11 +15,11 @@ fn name(chain: usize, member: usize) -> u64 {
     (chain * 10 + member) as u64
 }
 
-/// A queue with barriers, as it should behave.
+/// Model of a queue with barriers.
 struct Model {
     all: Vec<Chain>,
     started: usize,
-    /// Members of each that have ended.
+    /// Number of members of each chain that have ended.
     ended: Vec<usize>,
     order: Vec<u64>,
 }
@@ -32,7 +32,7 @@ impl Model {
         model
     }
 
-    /// Starts, in their order, all that no barrier holds.
+    /// Starts, in order, all chains that no barrier holds.
     fn go_on(&mut self) {
         while let Some(next) = self.all.get(self.started) {
             let drained = next.drained;
@@ -61,7 +61,7 @@ impl Model {
         self.ended[chain] += 1;
     }
 
-    /// The chains of which a member waits.
+    /// Returns the chains of which a member waits.
     fn waiting(&self) -> Vec<usize> {
         (0..self.started).filter(|&i| !self.is_over(i)).collect()
     }
@@ -85,7 +85,7 @@ fn sqes(chains: &[Chain]) -> Vec<io_uring_sqe> {
     all
 }
 
-/// The order between chains that run at one time is nobody's business.
+/// Sorts names: the order between chains that run at one time does not matter.
 fn sorted(mut names: Vec<u64>) -> Vec<u64> {
     names.sort_unstable();
     names
@@ -122,7 +122,7 @@ proptest! {
 const EINVAL: i32 = -22;
 const EIO: i32 = -5;
 const EOPNOTSUPP: i32 = -95;
-/// An opcode that there is not.
+/// Opcode that does not exist.
 const UNKNOWN: u8 = 200;
 
 fn drained(sqe: io_uring_sqe) -> io_uring_sqe {
@@ -139,7 +139,7 @@ fn a_barrier_behind_nothing_holds_nothing() {
     assert!(ring.is_idle());
 }
 
-/// What comes in later batches waits as well, until the barrier is through.
+/// Later batches wait, too, until the barrier is through.
 #[test]
 fn a_barrier_waits_for_what_came_before() {
     let ring = TestRing::new(8, 16, 0);
@@ -153,7 +153,7 @@ fn a_barrier_waits_for_what_came_before() {
     assert!(ring.is_idle());
 }
 
-/// A barrier in a chain makes one of the chain's head, and of what follows the chain.
+/// A barrier in a chain makes barriers of the chain's head and of the request behind the chain.
 #[test]
 fn a_barrier_in_a_chain_is_the_whole_chains() {
     let ring = TestRing::new(8, 16, 0);
@@ -188,7 +188,7 @@ fn the_second_barrier_waits_for_the_first() {
     assert!(ring.is_idle());
 }
 
-/// What is refused has ended before it could wait; so has the chain that it is in.
+/// A refused request has ended before it could wait; so has its chain.
 #[test]
 fn what_is_refused_passes_the_barrier() {
     let ring = TestRing::new(8, 16, 0);
@@ -200,7 +200,7 @@ fn what_is_refused_passes_the_barrier() {
     assert!(ring.is_idle());
 }
 
-/// A failure in a chain behind a barrier ends the chain, and lets go of what waits for it.
+/// A failure in a chain behind a barrier ends the chain, and frees the requests that wait for it.
 #[test]
 fn a_drained_chain_that_fails_lets_go() {
     let ring = TestRing::new(8, 16, 0);
@@ -209,7 +209,7 @@ fn a_drained_chain_that_fails_lets_go() {
     assert!(ring.is_idle());
 }
 
-/// A multishot request has ended with its last completion, not with the first.
+/// A multishot request ends with its last completion, not with the first.
 #[test]
 fn a_barrier_waits_for_the_end_of_a_multishot_request() {
     let ring = TestRing::polling(8, 16, 0);
@@ -221,7 +221,7 @@ fn a_barrier_waits_for_the_end_of_a_multishot_request() {
     assert_eq!(ring.take(9), [(1, ECANCELED, 0), (2, 0, 0)]);
 }
 
-/// A ring on which completions were skipped cannot count them, and refuses barriers from then on.
+/// A ring that has skipped completions cannot count them, and refuses barriers from then on.
 #[test]
 fn skipped_completions_and_barriers_exclude_each_other() {
     let skip = IOSQE_CQE_SKIP_SUCCESS;

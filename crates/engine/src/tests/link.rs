@@ -7,7 +7,7 @@ const EIO: i32 = -5;
 
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    /// Ends at once with this; waits if there is nothing.
+    /// Result with which the member ends at once; none: it waits.
     res: Option<i32>,
     hard: bool,
 }
@@ -26,10 +26,10 @@ fn name(chain: usize, member: usize) -> u64 {
     (chain * 10 + member) as u64
 }
 
-/// Chains, as they should behave.
+/// Model of chains.
 struct Model {
     chains: Vec<Vec<Member>>,
-    /// The member of each that waits.
+    /// Waiting member of each chain.
     at: Vec<Option<usize>>,
     /// Completions, chain by chain.
     ended: Vec<Vec<(u64, i32)>>,
@@ -67,7 +67,7 @@ impl Model {
     }
 }
 
-/// Completions by chain, in their order.
+/// Sorts completions by chain, in their order.
 fn by_chain(all: &[(u64, i32)], chains: usize) -> Vec<Vec<(u64, i32)>> {
     let of = |chain| all.iter().filter(|(n, _)| *n as usize / 10 == chain).copied().collect();
     (0..chains).map(of).collect()

@@ -1,7 +1,7 @@
-//! What happens to requests between SQE and CQE, against small models: submission, arming, links,
-//! barriers, cancels, timeouts, further attempts, the order of completions. A ring in anonymous
-//! memory has no descriptor, and what a transport would bring comes by the request's id, as
-//! transports bring it. The poll set is a list of such tokens.
+//! Requests between SQE and CQE, against small models: submission, arming, links, barriers,
+//! cancels, timeouts, further attempts, the order of completions. A ring in anonymous memory has no
+//! descriptor. Results of a transport come by the request's id, as transports bring them. The poll
+//! set is a list of such tokens.
 
 mod arm;
 mod cancel;
@@ -28,24 +28,24 @@ use softring_uapi::*;
 use std::sync::Arc;
 
 const ECANCELED: i32 = -125;
-/// As long as no test runs, in ns.
+/// Time that no test runs for, in ns.
 const LONG: u64 = 3_600_000_000_000;
-/// A number that no test's process has open.
+/// Number that no test's process has open.
 const FD: i32 = 5000;
 
-/// A ring without a descriptor, and the program's side of it.
+/// Ring without a descriptor, and the program's side of it.
 struct TestRing {
     ring: Arc<Ring>,
     geo: Geometry,
 }
 
 impl TestRing {
-    /// Where a failed SQE ends no batch.
+    /// Makes a ring on which a failed SQE ends no batch.
     fn new(sq_entries: u32, cq_entries: u32, flags: u32) -> Self {
         Self::with(sq_entries, cq_entries, flags | IORING_SETUP_SUBMIT_ALL)
     }
 
-    /// A ring of these setup flags and no others.
+    /// Makes a ring of these setup flags and no others.
     fn with(sq_entries: u32, cq_entries: u32, flags: u32) -> Self {
         let geo = Geometry { flags, sq_entries, cq_entries };
         let mem = Rings::anonymous(geo).expect("memory");
@@ -57,14 +57,15 @@ impl TestRing {
         self.ring.lock()
     }
 
-    /// One whose poll set is a list: the `fd` of an SQE is a number in that list, and no file.
+    /// Makes a ring whose poll set is a list: the `fd` of an SQE is a number in that list, and no
+    /// file.
     fn polling(sq_entries: u32, cq_entries: u32, flags: u32) -> Self {
         let ring = Self::new(sq_entries, cq_entries, flags);
         ring.lock().drive.transports.poll = Some(PollSet::of_tokens());
         ring
     }
 
-    /// Puts SQEs into the queue, has the engine take them, and does what `enter` does afterwards.
+    /// Puts SQEs into the queue, has the engine take them, and does the rest of `enter`.
     fn submit(&self, sqes: &[io_uring_sqe]) {
         self.queue(sqes);
         assert_eq!(self.enter(sqes.len() as u32), Ok(sqes.len() as u32));
@@ -92,8 +93,8 @@ impl TestRing {
         ctx.mem.rings.word(array + at as usize * 4).store(slot, Release);
     }
 
-    /// Has the engine take up to `want` SQEs, and does what `enter` does afterwards: what that
-    /// answers.
+    /// Has the engine take up to `want` SQEs, and does the rest of `enter`; returns the engine's
+    /// answer.
     fn enter(&self, want: u32) -> Result<u32> {
         let mut ctx = self.lock();
         let older = want > 1 || ctx.in_flight();
@@ -102,7 +103,7 @@ impl TestRing {
         taken
     }
 
-    /// As `enter` with GETEVENTS, which waits until `min` CQEs are there.
+    /// Enters with GETEVENTS, and waits until `min` CQEs are there.
     fn get_events(&self, min: u32) {
         let args = WaitArgs { min, ..WaitArgs::default() };
         let mut signals = SignalScope::default();
@@ -110,7 +111,7 @@ impl TestRing {
         assert_eq!(waited, Ok(0));
     }
 
-    /// A word that the program shares.
+    /// Returns a word that the program shares.
     fn word(&self, at: usize) -> u32 {
         self.lock().mem.rings.word(at).load(Acquire)
     }
@@ -120,7 +121,7 @@ impl TestRing {
         self.take_wide(most).into_iter().map(|(cqe, _)| cqe).collect()
     }
 
-    /// As [`Self::take`], with what lies behind the first 16 bytes of each.
+    /// Takes completions like [`Self::take`], with the bytes behind the first 16 of each.
     fn take_wide(&self, most: usize) -> Vec<((u64, i32, u32), [u64; 2])> {
         let ctx = self.lock();
         let word = |at| ctx.mem.rings.word(at);
@@ -131,7 +132,7 @@ impl TestRing {
             let at = off::CQES + slot * self.geo.cqe_size();
             let word = |i: usize| ctx.mem.rings.word64(at + i * 8).load(Acquire);
             let [data, rest] = [0, 1].map(word);
-            // In the last slot there is nothing behind CQEs of 16 bytes.
+            // Behind a CQE of 16 bytes in the last slot there is nothing.
             let wide = self.geo.cqe_size() == 32 || slot as u32 + 1 < self.geo.cq_entries;
             let big = if wide { [2, 3].map(word) } else { [0; 2] };
             ((data, rest as u32 as i32, (rest >> 32) as u32), big)
@@ -141,12 +142,12 @@ impl TestRing {
         got
     }
 
-    /// All completions there are, without their flags.
+    /// Takes all completions, without their flags.
     fn reap(&self) -> Vec<(u64, i32)> {
         self.take(usize::MAX).into_iter().map(|(data, res, _)| (data, res)).collect()
     }
 
-    /// As a prepared request comes to its first attempt.
+    /// Gives a prepared request its first attempt.
     fn begin(&self, req: Req) {
         let mut ctx = self.lock();
         ctx.reqs.nr_reqs += 1;
@@ -155,17 +156,17 @@ impl TestRing {
         ctx.turn(Turn::Work);
     }
 
-    /// Requests that have not ended.
+    /// Returns the number of requests that have not ended.
     fn requests(&self) -> u32 {
         self.lock().reqs.nr_reqs
     }
 
-    /// The request of that name, if it is in the table.
+    /// Returns the request of that name, if it is in the table.
     fn id(&self, user_data: u64) -> Option<ReqId> {
         self.lock().reqs.slab.named(user_data).map(|(id, _)| id).next()
     }
 
-    /// What a waiting request waits for has come, with that result.
+    /// Ends a waiting request with that result.
     fn comes(&self, user_data: u64, res: i32) {
         let id = self.id(user_data).expect("it waits");
         let mut ctx = self.lock();
@@ -174,29 +175,29 @@ impl TestRing {
         ctx.turn(Turn::Work);
     }
 
-    /// `ready` comes true of the file of that number: the event, if epoll would tell of it.
+    /// Makes the file of that number `ready`; returns the event, if epoll would report it.
     fn tells(&self, fd: i32, ready: u32) -> Option<epoll_event> {
         self.lock().drive.transports.list().expect("a list").tell(fd, ready)
     }
 
-    /// The driver brings events that it has slept for.
+    /// Brings events to the ring, as its driver does after a sleep.
     fn bring(&self, events: &[epoll_event]) {
         self.lock().turn(Turn::Events { events, early: None });
     }
 
-    /// As [`Self::tells`], and the driver brings it; false if there is nothing to tell.
+    /// Makes a file ready like [`Self::tells`], and brings the event; false if there is none.
     fn becomes(&self, fd: i32, ready: u32) -> bool {
         let event = self.tells(fd, ready);
         self.bring(event.as_slice());
         event.is_some()
     }
 
-    /// The events that a number is registered for; 0 if it is not.
+    /// Returns the events that a number is registered for; 0 if it is not.
     fn registered(&self, fd: i32) -> u32 {
         self.lock().drive.transports.list().expect("a list").events(fd)
     }
 
-    /// The names of requests that wait for something of their own, in order.
+    /// Returns the names of requests that wait for something of their own, in order.
     fn waiting(&self) -> Vec<u64> {
         let ctx = self.lock();
         let waits = |phase: &Phase| matches!(phase, Phase::Timer(_) | Phase::Elsewhere);
@@ -211,7 +212,7 @@ impl TestRing {
         names
     }
 
-    /// Nothing is left of any request.
+    /// Returns whether nothing is left of any request.
     fn is_idle(&self) -> bool {
         let ctx = self.lock();
         ctx.reqs.nr_reqs == 0 && ctx.reqs.slab.iter().next().is_none() && !ctx.work.any_queued()
@@ -222,13 +223,13 @@ fn sqe(opcode: u8, user_data: u64) -> io_uring_sqe {
     io_uring_sqe { opcode, user_data, ..Default::default() }
 }
 
-/// A request that ends at once with `res`.
+/// Makes a request that ends at once with `res`.
 fn nop(user_data: u64, res: i32) -> io_uring_sqe {
     let (op_flags, len) = (IORING_NOP_INJECT_RESULT, res.cast_unsigned());
     io_uring_sqe { op_flags, len, ..sqe(IORING_OP_NOP, user_data) }
 }
 
-/// A request that waits until it is ended.
+/// Makes a request that waits until it is ended.
 fn waiter(user_data: u64) -> io_uring_sqe {
     let op_flags = IORING_TIMEOUT_IMMEDIATE_ARG;
     io_uring_sqe { op_flags, addr: LONG, len: 1, ..sqe(IORING_OP_TIMEOUT, user_data) }
@@ -238,7 +239,7 @@ fn linked(sqe: io_uring_sqe) -> io_uring_sqe {
     io_uring_sqe { flags: sqe.flags | IOSQE_IO_LINK, ..sqe }
 }
 
-/// An ASYNC_CANCEL of that name.
+/// Makes an ASYNC_CANCEL of that name.
 fn cancel(user_data: u64, target: u64) -> io_uring_sqe {
     io_uring_sqe { addr: target, ..sqe(IORING_OP_ASYNC_CANCEL, user_data) }
 }

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A number of requests end in one batch.
+    /// Ends a number of requests in one batch.
     End(u32),
-    /// The program takes so many completions.
+    /// Takes so many completions, as the program does.
     Take(usize),
-    /// The program comes for what found no room.
+    /// Flushes what found no room, as the program does.
     Flush,
 }
 
@@ -20,7 +20,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 const ROOM: usize = 4;
 
-/// The queue, and the list behind it.
+/// Model of the queue, and of the list behind it.
 #[derive(Default)]
 struct Model {
     queue: VecDeque<u64>,

@@ -1,4 +1,4 @@
-//! Reissue by readiness: what would block is armed, and each event brings an attempt.
+//! Reissue by readiness: a request that would block is armed, and each event brings an attempt.
 
 use super::*;
 use crate::ops::table::OPS;
@@ -16,7 +16,7 @@ fn ring() -> TestRing {
 }
 
 thread_local! {
-    /// What comes of the attempts of this test's requests, in turn.
+    /// Outcomes of the attempts of this test's requests, in turn.
     static SCRIPT: RefCell<VecDeque<Outcome>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -24,11 +24,11 @@ fn attempt(_: &mut Call, _: Try) -> Outcome {
     SCRIPT.with_borrow_mut(VecDeque::pop_front).expect("no attempt after the last outcome")
 }
 
-/// A row that waits for input until its script says otherwise.
+/// Row that waits for input until its script says otherwise.
 static ROW: OpDef =
     OpDef { issue: Issue::Call(attempt), bits: POLLIN, fast: None, ..OPS[IORING_OP_NOP as usize] };
 
-/// As a prepared request comes to its first attempt.
+/// Gives a prepared request its first attempt.
 fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     SCRIPT.set(script.iter().copied().collect());
     let mut req = Req::new(sqe(IORING_OP_NOP, user_data), &ROW);
@@ -37,8 +37,8 @@ fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
 }
 
 proptest! {
-    /// What would block is armed, tried again when it is ready, and armed again if that was in
-    /// vain: one attempt for each event, and one completion.
+    /// A request that would block is armed, tried again when its file is ready, and armed again
+    /// after an attempt in vain: one attempt for each event, and one completion.
     #[test]
     fn each_event_brings_an_attempt(
         vain in 0..20usize,
@@ -61,7 +61,7 @@ proptest! {
     }
 }
 
-/// A multishot request that waits in between tells of each result.
+/// A multishot request that waits in between reports each result.
 #[test]
 fn a_multishot_request_waits_in_between() {
     let ring = ring();
@@ -75,7 +75,7 @@ fn a_multishot_request_waits_in_between() {
     assert!(ring.is_idle());
 }
 
-/// An event of an earlier wait brings no attempt to what waits for something else by then.
+/// An event of an earlier wait brings no attempt to a request that waits for something else.
 #[test]
 fn an_event_of_an_earlier_wait_is_ignored() {
     let ring = ring();
@@ -89,7 +89,7 @@ fn an_event_of_an_earlier_wait_is_ignored() {
     assert!(ring.is_idle());
 }
 
-/// What has been tried in vain is still found by a cancel, and its attempts end with that.
+/// A cancel finds a request that was tried in vain, and ends its attempts.
 #[test]
 fn a_cancel_ends_what_waits_for_another_attempt() {
     let ring = ring();

@@ -1,4 +1,4 @@
-//! Attempts: a request is tried, waits, is tried again, and tells of each result once.
+//! Attempts: a request is tried, waits, is tried again, and reports each result once.
 
 use super::*;
 use crate::ops::table::OPS;
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 thread_local! {
-    /// What comes of the attempts of this test's requests, in turn.
+    /// Outcomes of the attempts of this test's requests, in turn.
     static SCRIPT: RefCell<VecDeque<Outcome>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -19,16 +19,16 @@ fn attempt(_: &mut Ctx, _: &mut Req) -> Outcome {
     SCRIPT.with_borrow_mut(VecDeque::pop_front).expect("no attempt after the last outcome")
 }
 
-/// A row whose attempts come to what the script says.
+/// Row whose attempts have the outcomes of the script.
 static ROW: OpDef = OpDef { issue: Issue::Ring(attempt), ..OPS[IORING_OP_NOP as usize] };
 
-/// As a prepared request comes to its first attempt.
+/// Gives a prepared request its first attempt.
 fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     SCRIPT.set(script.iter().copied().collect());
     ring.begin(Req::new(sqe(IORING_OP_NOP, user_data), &ROW));
 }
 
-/// What it waits for has come: it is tried again.
+/// Tries a request again, as if its event had come.
 fn again(ring: &TestRing, id: ReqId) {
     let mut ctx = ring.lock();
     ctx.reqs.slab.get_mut(id).expect("it waits").phase = Phase::Prepped;
@@ -47,8 +47,8 @@ fn tried() -> impl Strategy<Value = Attempt> {
 }
 
 proptest! {
-    /// However often it waits in between: each shot has a completion with MORE, and the end one
-    /// without.
+    /// However often a request waits in between, each shot has a completion with MORE, and the end
+    /// has one without.
     #[test]
     fn each_result_is_told_once(
         attempts in prop::collection::vec(tried(), 0..80),
@@ -91,7 +91,7 @@ proptest! {
     }
 }
 
-/// After 32 shots in a row others have their turn.
+/// After 32 shots in a row other requests have their turn.
 #[test]
 fn many_shots_let_others_in_between() {
     let ring = TestRing::new(8, 128, 0);
@@ -108,8 +108,8 @@ fn many_shots_let_others_in_between() {
     assert!(ring.is_idle());
 }
 
-/// What a worker or a device brings for a request that is gone finds nothing, also where its slot
-/// is another's by then.
+/// A result from a worker or a device for a request that is gone finds nothing, even if the slot is
+/// another's by then.
 #[test]
 fn a_late_result_finds_nobody() {
     let ring = TestRing::new(8, 16, 0);

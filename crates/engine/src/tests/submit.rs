@@ -1,4 +1,4 @@
-//! Submission: what a batch consumes, what it answers, and which CQEs it posts in which order.
+//! Submission: the SQEs that a batch consumes, its answer, and its CQEs and their order.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,20 +6,20 @@ use proptest::prelude::*;
 const EINVAL: i32 = -22;
 const EOPNOTSUPP: i32 = -95;
 
-/// An opcode that there is not.
+/// Opcode that does not exist.
 const UNKNOWN: u8 = 200;
 
-/// What an SQE asks for.
+/// Request of an SQE.
 #[derive(Clone, Copy, Debug)]
 enum Asks {
-    /// Ends with this result.
+    /// End with this result.
     Nop(i32),
-    /// Fails before it is a request: the opcode, a flag that NOP does not know, a priority where
+    /// Failure before it is a request: the opcode, a flag that NOP does not know, a priority where
     /// there is none.
     Opcode,
     Prep,
     Priority,
-    /// The same, with another failure.
+    /// Failure before it is a request, with another error.
     Buffer,
 }
 
@@ -48,7 +48,7 @@ impl Entry {
         }
     }
 
-    /// What it fails with before it is a request.
+    /// Returns the error with which it fails before it is a request.
     fn refused(self) -> Option<i32> {
         match self.asks {
             Asks::Nop(_) => None,
@@ -75,18 +75,18 @@ fn entry() -> impl Strategy<Value = Entry> {
     (asks, link, skip).prop_map(|(asks, link, skip)| Entry { asks, link, skip })
 }
 
-/// What is left of a chain: the names of its members, and what they ask for.
+/// Rest of a chain: the names of its members, and their entries.
 type Chain = Vec<(u64, Entry)>;
 
-/// What the next round of task work does.
+/// Work of the next round of task work.
 enum Work {
-    /// The chain goes on with its first member.
+    /// Continuation of the chain with its first member.
     Run(Chain),
-    /// A member of a chain that has failed ends; whether its CQE is posted.
+    /// End of a member of a failed chain; the last field: its CQE is posted.
     End(u64, i32, bool),
 }
 
-/// One submission, as it should behave.
+/// Model of one submission.
 #[derive(Default)]
 struct Model {
     cqes: Vec<(u64, i32)>,
@@ -94,7 +94,7 @@ struct Model {
 }
 
 impl Model {
-    /// Submits a batch; answers how much of it is consumed.
+    /// Submits a batch; returns how much of it is consumed.
     fn submit(&mut self, batch: &[Entry], all: bool) -> u32 {
         let mut chain = Chain::new();
         let mut consumed = 0;
@@ -120,7 +120,7 @@ impl Model {
         consumed
     }
 
-    /// A chain is complete. One with a member that was refused fails as a whole.
+    /// Begins a complete chain. A chain with a refused member fails as a whole.
     fn begin(&mut self, chain: Chain) {
         let Some(&(name, head)) = chain.first() else { return };
         if chain.iter().all(|(_, entry)| entry.refused().is_none()) {
@@ -158,13 +158,13 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
 
-    /// The model is the kernel's: 6.18 has answered a thousand such batches as it says.
+    /// The model is the kernel's: 6.18 has answered a thousand such batches in the same way.
     #[test]
     fn batches_end_as_the_model_says(
         mut batch in prop::collection::vec(entry(), 1..16),
         all in any::<bool>(),
     ) {
-        // A chain that nothing closes is a worker's.
+        // A chain that nothing closes goes to a worker.
         batch.last_mut().expect("it is not empty").link = 0;
         let flags = if all { IORING_SETUP_SUBMIT_ALL } else { 0 };
         let ring = TestRing::with(16, 32, flags);
@@ -201,8 +201,8 @@ fn a_refused_sqe_ends_its_batch() {
     assert_eq!(ring.reap(), [(1, 0), (2, EINVAL), (3, 0)]);
 }
 
-/// An SQE that fails in the middle of a chain ends no batch. All of its chain ends: the head
-/// first, the others with task work, and only the one that failed says why.
+/// An SQE that fails in the middle of a chain ends no batch. All of its chain ends: the head first,
+/// the others with task work, and only the failed member says why.
 #[test]
 fn a_refused_sqe_fails_its_chain() {
     for flags in [0, IORING_SETUP_SUBMIT_ALL] {
@@ -213,14 +213,14 @@ fn a_refused_sqe_fails_its_chain() {
         assert_eq!(ring.reap(), want);
         assert!(ring.is_idle());
     }
-    // The last of a chain has no link: without SUBMIT_ALL its failure ends the batch.
+    // The last member of a chain has no link: without SUBMIT_ALL its failure ends the batch.
     let ring = TestRing::with(8, 16, 0);
     ring.queue(&[linked(nop(1, 0)), sqe(UNKNOWN, 2), nop(3, 0)]);
     assert_eq!(ring.enter(3), Ok(2));
     assert_eq!(ring.reap(), [(1, ECANCELED), (2, EINVAL)]);
 }
 
-/// Nothing of a chain has run when a later member is refused.
+/// No member of a chain has run when a later member is refused.
 #[test]
 fn a_chain_that_fails_has_done_nothing() {
     let ring = TestRing::new(8, 16, 0);
@@ -249,7 +249,7 @@ fn an_index_out_of_range_is_dropped() {
     }
 }
 
-/// The array says which slot is next, and may name one twice.
+/// The array says which slot is next, and may name a slot twice.
 #[test]
 fn the_array_chooses_the_slot() {
     let ring = TestRing::new(4, 8, 0);
@@ -272,7 +272,7 @@ fn without_an_array_slots_come_in_turn() {
     assert_eq!((ring.word(off::SQ_HEAD), ring.word(off::SQ_DROPPED)), (6, 0));
 }
 
-/// A batch takes what there is, and no more than it was asked to.
+/// A batch takes the SQEs that are there, and no more than it was asked to.
 #[test]
 fn no_more_is_taken_than_there_is() {
     let ring = TestRing::new(8, 16, 0);
@@ -284,7 +284,7 @@ fn no_more_is_taken_than_there_is() {
     assert_eq!(ring.reap(), [(2, 0), (3, 0)]);
 }
 
-/// A success is not told, a failure is; what a failure cancels is not told of either.
+/// A success posts no CQE, a failure does; requests that a failure cancels post none either.
 #[test]
 fn skipped_completions_tell_of_failures() {
     let ring = TestRing::new(8, 16, 0);
@@ -304,8 +304,8 @@ fn skipped_completions_tell_of_failures() {
     assert!(ring.is_idle());
 }
 
-/// A full CQ stops no submission (6.18 knows no EBUSY there): what finds no room waits on a list,
-/// and `overflow` counts only what is lost.
+/// A full CQ stops no submission (6.18 knows no EBUSY there): CQEs without room wait on a list, and
+/// `overflow` counts only lost ones.
 #[test]
 fn a_full_queue_stops_no_submission() {
     let ring = TestRing::new(8, 8, 0);
@@ -317,7 +317,7 @@ fn a_full_queue_stops_no_submission() {
     assert_eq!((ring.word(off::CQ_TAIL), ring.word(off::CQ_OVERFLOW)), (8, 0));
     let first: Vec<_> = (0..8).map(|name| (name, 0)).collect();
     assert_eq!(ring.reap(), first);
-    // There is room, but what has overflowed comes first.
+    // There is room, but the overflowed CQEs come first.
     ring.submit(&[nop(20, 0)]);
     assert_eq!(ring.reap(), []);
     ring.lock().flush_overflow();
@@ -325,7 +325,7 @@ fn a_full_queue_stops_no_submission() {
     assert_eq!(ring.word(off::SQ_FLAGS) & IORING_SQ_CQ_OVERFLOW, 0);
 }
 
-/// An SQE is copied once: what the program writes there later, while requests wait, is another's.
+/// An SQE is copied once: later writes to its slot, while requests wait, do not concern them.
 #[test]
 fn an_sqe_is_the_programs_again() {
     let ring = TestRing::new(4, 8, 0);

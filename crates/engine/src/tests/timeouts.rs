@@ -1,4 +1,4 @@
-//! Timeouts: by their deadline, or by how many requests have ended since.
+//! Timeouts: by their deadline, or by the number of requests that have ended since.
 
 use super::*;
 use crate::ring::request::Phase;
@@ -9,9 +9,9 @@ const ETIME: i32 = -62;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A timeout that ends after so many completions.
+    /// Adds a timeout that ends after so many completions.
     Count(u32),
-    /// A batch of so many that end at once.
+    /// Submits a batch of so many requests that end at once.
     Batch(u32),
 }
 
@@ -19,16 +19,16 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![(1..8u32).prop_map(Step::Count), (1..6u32).prop_map(Step::Batch)]
 }
 
-/// Completions of timeouts themselves do not count.
+/// Model of timeouts, whose own completions do not count.
 struct Model {
     events: u32,
     next: u64,
-    /// Target and name of what waits.
+    /// Target and name of each waiting timeout.
     waiting: Vec<(u32, u64)>,
 }
 
 impl Model {
-    /// What a step completes, in order.
+    /// Returns the completions of a step, in order.
     fn step(&mut self, step: Step) -> Vec<(u64, i32)> {
         match step {
             Step::Count(n) => {
@@ -82,7 +82,7 @@ proptest! {
         let mut want: Vec<(u64, u64)> = Vec::new();
         {
             let sqes: Vec<_> = delays.iter().enumerate().map(timeout).collect();
-            // Held back from ending meanwhile, however long the batch takes.
+            // Keeps timeouts from ending meanwhile, however long the batch takes.
             ring.submit(&sqes);
             let ended = ring.reap();
             prop_assume!(ended.is_empty());

@@ -1,11 +1,10 @@
-//! The end of a request, by one of two: what it waits for, or a cancel. Each request has one final
-//! CQE, a cancelled one has done nothing, and a signal that is meant for one call never reaches the
-//! next.
+//! The end of a request, by its event or by a cancel. Each request has one final CQE, a cancelled
+//! one has done nothing, and a signal that is meant for one call never reaches the next.
 //!
-//! What runs here is the worker pool (`io::worker`), the table of requests (`ring::slab`), the
-//! steps of a futex waiter (`io::futex_waiter::protocol`), and what is done under the uring lock
+//! The model runs the worker pool (`io::worker`), the table of requests (`ring::slab`), the steps
+//! of a futex waiter (`io::futex_waiter::protocol`), and the steps under the uring lock
 //! (`ring::cancel::protocol`), on loom's locks and words. A request ends here by `Slab::take` and
-//! `Slab::release`, as `Ctx::finish_quiet` has it.
+//! `Slab::release`, as in `Ctx::finish_quiet`.
 
 mod futex;
 
@@ -25,37 +24,37 @@ use std::sync::Arc;
 const ECANCELED: i32 = Errno::ECANCELED.res();
 const HAS_RUN: &str = "a cancelled call has run";
 
-/// What to do wrong, to see that the model notices.
+/// Fault to put in, to see that the model notices.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Fault {
     #[default]
     None,
     /// The cancel checks the queue in one critical section, and takes from it in the next.
     TwoChecks,
-    /// The cancel also ends what already runs.
+    /// The cancel also ends a running item.
     EndsRunning,
-    /// The cancel checks what runs in one critical section, and the queue in the next.
+    /// The cancel checks running items in one critical section, and the queue in the next.
     RunningFirst,
     /// Signals go on when their item is done.
     KeepsSignal,
-    /// A cancel ends what no worker has any more, and the ring's task has not seen yet.
+    /// A cancel ends a request that no worker has any more, and the ring's task has not seen yet.
     EndsDeferred,
     /// An event is believed without a check of the generation.
     StaleEvent,
     /// The futex waiter checks whether it is taken back before it says that it has ended.
     EarlyCheck,
-    /// What the one stores and the other loads has no total order.
+    /// The store of one side and the load of the other have no total order.
     NoOrder,
-    /// The one that takes a futex waiter back does not ask whether it was woken before.
+    /// The thread that takes a futex waiter back does not ask whether it was woken before.
     NotAsked,
 }
 
-/// What the uring lock guards: the requests, and the results of each in the order of their coming.
+/// State that the uring lock guards: the requests, and the results of each in order.
 #[derive(Default)]
 struct Ctx {
     slab: Slab,
     cqes: [Vec<i32>; 2],
-    /// What waits for the ring's task, with DEFER_TASKRUN.
+    /// Result that waits for the ring's task, with DEFER_TASKRUN.
     deferred: Option<(ReqId, i32)>,
     defers: bool,
     pool: Option<Arc<Pool<Item>>>,
@@ -66,12 +65,12 @@ struct Ctx {
 unsafe impl Send for Ctx {}
 
 impl Ctx {
-    /// A request of the number that its `user_data` is.
+    /// Adds a request whose `user_data` is `number`.
     fn add(&mut self, number: u64) -> ReqId {
         self.slab.add(Req { user_data: number, ..Req::default() })
     }
 
-    /// Ends a request, unless that has ended.
+    /// Ends a request, unless it has ended.
     fn finished(&mut self, id: ReqId, res: i32) {
         if let Some(req) = self.slab.take(id) {
             self.cqes[req.user_data as usize].push(res);
@@ -136,13 +135,13 @@ struct Workers {
     ran: Mutex<[bool; 2]>,
 }
 
-/// What the worker runs: the first item's call blocks until a signal ends it, the second one's ends
+/// Item of the worker: the first item's call blocks until a signal ends it, the second one's ends
 /// by itself.
 struct Item {
     ring: Arc<Workers>,
     id: ReqId,
     number: u64,
-    /// Whether its call ends by itself.
+    /// True if its call ends by itself.
     ends: bool,
 }
 
@@ -179,8 +178,8 @@ impl Workers {
         Arc::new(Workers { ctx, ended: Condvar::new(), ran: Mutex::default() })
     }
 
-    /// A pool of one worker, that has these items; they end by themselves if their ring's task is
-    /// to post.
+    /// Makes a pool of one worker that has these items; they end by themselves if their ring's task
+    /// is to post.
     fn queue(self: &Arc<Self>, items: u64) -> (Arc<Pool<Item>>, ReqId) {
         let pool = Pool::with(1, [1, 1], Duration::ZERO, 0);
         let ends = self.ctx.lock().unwrap().defers;
@@ -195,7 +194,7 @@ impl Workers {
     }
 }
 
-/// Until the workers have gone home.
+/// Shuts the pool down, and waits until its workers have ended.
 fn shut_down(pool: &Pool<Item>) {
     drop(pool.shutdown());
     while pool.counts()[0].workers > 0 {
@@ -203,7 +202,7 @@ fn shut_down(pool: &Pool<Item>) {
     }
 }
 
-/// A cancel meets a worker that has two items.
+/// Runs a cancel against a worker that has two items.
 fn worker(fault: Fault) {
     explore(move || {
         if fault == Fault::KeepsSignal {
@@ -224,7 +223,8 @@ fn worker(fault: Fault) {
     });
 }
 
-/// DEFER_TASKRUN: the worker leaves what it brings to the ring's task, which cancels meanwhile.
+/// Runs a cancel with DEFER_TASKRUN: the worker leaves its result to the ring's task, which
+/// cancels.
 fn deferred(fault: Fault) {
     explore(move || {
         let ring = Workers::new(true, fault);
@@ -235,7 +235,7 @@ fn deferred(fault: Fault) {
         assert!(fault != Fault::None || gone == kept, "what has ended is said to run");
         drop(ctx);
         shut_down(&pool);
-        // The next GETEVENTS.
+        // Stands for the next GETEVENTS.
         let mut ctx = ring.ctx.lock().unwrap();
         assert!(ctx.cqes[0] != [1], "a worker posts");
         if let Some((id, res)) = ctx.deferred.take() {
@@ -246,7 +246,7 @@ fn deferred(fault: Fault) {
     });
 }
 
-/// A cancel meets an event on its way from epoll_wait to the uring lock; the slot is used again.
+/// Runs a cancel against an event between epoll_wait and the uring lock; the slot is used again.
 fn readiness(fault: Fault) {
     explore(move || {
         let ring = Arc::new(Mutex::new(Ctx::default()));

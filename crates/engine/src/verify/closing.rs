@@ -1,5 +1,5 @@
 //! A number's close against a ring that begins a persistent registration: `io::marks` itself, on
-//! loom's words. The closer is `process::reports::before_close` and whoever closes then.
+//! loom's words. The closer is `process::reports::before_close` and the thread that then closes.
 
 use super::{explore, found};
 use crate::io::marks::{Count, Marks, any, begin};
@@ -10,7 +10,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use softring_uapi::errno::Errno;
 
-/// A count of loom's; `FENCE`: as the protocol wants it.
+/// Count on a word of loom's; `FENCE`: with the protocol's fence.
 #[derive(Default)]
 struct Word<const FENCE: bool>(AtomicU8);
 
@@ -34,7 +34,7 @@ impl<const FENCE: bool> Count for Word<FENCE> {
 struct Shared<C> {
     closing: [C; 1],
     registered: C,
-    /// The uring lock; under it, whether the poll set believes the number registered.
+    /// The uring lock; it guards whether the poll set believes the number registered.
     ring: Mutex<bool>,
     closed: AtomicBool,
 }
@@ -53,7 +53,7 @@ impl<C: Count> Shared<C> {
         let early = (fault == Fault::LateMark).then(|| any(&self.registered));
         let mut marks = Some(Marks::new(&self.closing));
         if early.unwrap_or_else(|| any(&self.registered)) {
-            // `PollSet::unregister`
+            // Stands for `PollSet::unregister`.
             *self.ring.lock().unwrap() = false;
         }
         if fault == Fault::EarlyEnd {
@@ -63,8 +63,8 @@ impl<C: Count> Shared<C> {
         drop(marks);
     }
 
-    /// `PollSet::begin`: a request begins to wait under the number. Registering what is closed
-    /// fails.
+    /// Begins to wait under the number, like `PollSet::begin`. A closed number cannot be
+    /// registered.
     fn begin(&self) {
         let mut believes = self.ring.lock().unwrap();
         let register = || if self.closed.load(SeqCst) { Err(Errno::EBADF) } else { Ok(true) };

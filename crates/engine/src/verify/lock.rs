@@ -1,4 +1,4 @@
-//! The uring lock and the issue word: `memory::lock::protocol` itself, on loom's words. Loom has no
+//! The uring lock and the issue word: `memory::lock::protocol` itself, on loom's words. loom has no
 //! clock, so no sleep ends by time, and no holder dies.
 
 use super::{explore, found};
@@ -9,7 +9,7 @@ use loom::sync::atomic::Ordering::{self, Relaxed};
 use loom::sync::atomic::{AtomicU64, AtomicUsize};
 use loom::sync::{Arc, Condvar, Mutex};
 
-/// What is put in.
+/// Fault to put in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -21,10 +21,10 @@ enum Fault {
     IssuesBeside,
 }
 
-/// A word, and where its waiters sleep.
+/// Word, and its sleeping waiters.
 struct Futex {
     word: AtomicU64,
-    /// As the kernel's bucket: comparing and going to sleep are one step.
+    /// Bucket of the kernel: comparing and going to sleep are one step.
     lock: Mutex<()>,
     sleepers: Condvar,
     wakes: bool,
@@ -76,11 +76,11 @@ struct Uring {
     fault: Fault,
     word: Futex,
     issue: Futex,
-    /// Threads that have noted that they hold the lock.
+    /// Number of threads that have noted that they hold the lock.
     holders: AtomicUsize,
-    /// What the lock guards.
+    /// Value that the lock guards.
     guarded: UnsafeCell<u32>,
-    /// What only one issuer at a time may touch: the order of issues.
+    /// Value that only one issuer at a time may touch: the order of issues.
     order: UnsafeCell<u32>,
 }
 
@@ -95,7 +95,7 @@ impl Locked for Uring {
         &self.issue
     }
 
-    /// Threads of one process have one name.
+    /// Returns the one name that all threads of a process have.
     fn me(&self) -> u64 {
         1
     }
@@ -128,7 +128,7 @@ impl Uring {
         self.guarded.with_mut(|n| unsafe { *n += 1 });
     }
 
-    /// `Ctx::unlocked` and the end of its guard.
+    /// Issues, like `Ctx::unlocked` and the end of its guard.
     fn issues(&self) {
         if self.fault == Fault::IssuesBeside {
             self.lock_now()
@@ -145,7 +145,7 @@ impl Uring {
         self.unlock();
     }
 
-    /// Whoever must not wait for an issue.
+    /// Takes the lock like a thread that must not wait for an issue.
     fn passes(&self) {
         self.lock_now();
         self.add();
@@ -153,7 +153,7 @@ impl Uring {
     }
 }
 
-/// Two threads issue, a third comes in between.
+/// Runs two threads that issue, and a third that comes in between.
 fn three_threads(fault: Fault) {
     explore(move || {
         let uring = Uring::new(fault);
@@ -175,19 +175,19 @@ fn excludes_and_wakes() {
     three_threads(Fault::None);
 }
 
-/// Whoever sleeps for the lock is forgotten.
+/// A thread that sleeps for the lock is forgotten.
 #[test]
 fn a_waiter_forgotten_is_found() {
     found(a_waiter_forgotten_is_found, "deadlock", || three_threads(Fault::ForgetsWaiters));
 }
 
-/// Whoever sleeps for the end of an issue is forgotten.
+/// A thread that sleeps for the end of an issue is forgotten.
 #[test]
 fn an_issuer_forgotten_is_found() {
     found(an_issuer_forgotten_is_found, "deadlock", || three_threads(Fault::ForgetsIssuers));
 }
 
-/// Two are in the middle of an issue: SQEs and data go in an order that nobody submitted.
+/// Two threads are in the middle of an issue: SQEs and data go in an order that nobody submitted.
 #[test]
 fn a_second_issuer_is_found() {
     found(a_second_issuer_is_found, "Causality violation", || three_threads(Fault::IssuesBeside));

@@ -1,4 +1,4 @@
-//! A thread that sets a POSIX lock against one that closes duplicates of the file:
+//! A thread that sets a POSIX lock against a thread that closes duplicates of the file:
 //! `host::fd::lock_race::protocol` itself, on loom's words. The kernel's list of locks is a mutex.
 
 use super::{explore, found};
@@ -8,7 +8,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use softring_host::fd::lock_race::protocol::{Count, Race, Slot};
 
-/// The number of a duplicate.
+/// Number of a duplicate.
 const NUMBER: i32 = 7;
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Slot for Number {
 #[derive(Debug, Default)]
 struct Threads {
     count: AtomicU32,
-    /// Whoever reads the count finds none, which is a fault.
+    /// Fault: reads of the count find 0.
     hidden: bool,
 }
 
@@ -49,14 +49,14 @@ impl Count for Threads {
     }
 }
 
-/// `FENCE`: as the protocol wants it.
+/// Shared words; `FENCE`: with the protocol's fence.
 #[derive(Debug, Default)]
 struct Shared<const FENCE: bool> {
     closing: [Number; 1],
     begun: Threads,
     ended: Threads,
     setters: Threads,
-    /// The kernel's word, under the file's lock: has the process a lock on the file?
+    /// The kernel's word, under the file's lock: true if the process has a lock on the file.
     locked: Mutex<bool>,
 }
 
@@ -97,7 +97,7 @@ enum Fault {
     EarlyEnd,
     /// The closer gives way to nobody.
     NoWay,
-    /// The setter notes who is through after its call.
+    /// The setter notes finished closers after its call.
     LateNote,
     /// The setter does not wait for closers.
     NoWait,
@@ -108,7 +108,7 @@ impl<const FENCE: bool> Shared<FENCE> {
         *self.locked.lock().unwrap()
     }
 
-    /// `Closer::begin`, and whoever closes then.
+    /// Closes a duplicate, by `Closer::begin` and the close itself.
     fn close_one(&self, fault: Fault) {
         let early = (fault == Fault::EarlyQuestion).then(|| self.locked());
         let closing = self.close(NUMBER, || early.unwrap_or_else(|| self.locked()));
@@ -120,7 +120,7 @@ impl<const FENCE: bool> Shared<FENCE> {
         drop(closing);
     }
 
-    /// Around fcntl(2): `Setter`, and `set_again` where that says so.
+    /// Sets a lock as around fcntl(2): by `Setter`, and by `set_again` if it says so.
     fn set(&self, fault: Fault) {
         let before = self.before_set();
         *self.locked.lock().unwrap() = true;
@@ -166,7 +166,7 @@ fn no_lock_is_lost() {
     model(Fault::None);
 }
 
-/// The setter's lock was lost before.
+/// A model in which the setter's lock was lost before.
 #[test]
 fn none_that_is_set_again_is_lost() {
     race(Fault::None, Shared::<true>::again);

@@ -1,10 +1,10 @@
 //! Models of the protocols on shared words, small enough for loom to try every order of their
-//! steps. A model runs the engine's own types and functions on loom's words and locks; the model
-//! of the worker queue is `io::worker::tests::model`. What a model has of its own is who calls
-//! these steps, and what stands for the kernel: futexes, the poll set, a call that blocks.
+//! steps. A model runs the engine's own types and functions on loom's words and locks; the model of
+//! the worker queue is `io::worker::tests::model`. A model itself only has the callers of these
+//! steps, and substitutes for the kernel: futexes, the poll set, a call that blocks.
 //!
-//! Each model also runs with faults put in, which loom must find ([`found`]): so a test that passes
-//! is seen to be able to fail. Run all with `ci/loom.sh`.
+//! Each model also runs with faults put in, which loom must find ([`found`]): this shows that a
+//! test that passes is able to fail. Run all with `ci/loom.sh`.
 
 mod cancel;
 mod closing;
@@ -24,17 +24,17 @@ use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 use loom::sync::{Condvar, Mutex};
 
-/// Tries every order with at most three forced switches of threads: more finds nothing new in
-/// models of this size, and takes minutes.
+/// Tries every order with at most three forced switches of threads: more switches find nothing new
+/// in models of this size, and take minutes.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-/// Says that loom finds the fault in `model`, and says so in `words`. Loom's objects panic once
-/// more while they are dropped, which aborts: so the test runs itself again in a process of its
-/// own.
+/// Checks that loom finds the fault in `model`, and reports it in `words`. Loom's objects panic
+/// once more while they are dropped, which aborts: so the test runs itself again in a process of
+/// its own.
 fn found<T>(test: T, words: &str, model: impl Fn()) {
     if std::env::var_os("LOOM_FAULT").is_some() {
         return model();
@@ -53,10 +53,10 @@ fn found<T>(test: T, words: &str, model: impl Fn()) {
     drop(test);
 }
 
-/// A word that engine and program share in ring memory.
+/// Word that engine and program share in ring memory.
 struct RingWord {
     word: AtomicU32,
-    /// Stores have the order that is asked for; else none, which is a fault.
+    /// True if stores have the order that is asked for; else none, which is a fault.
     ordered: bool,
 }
 
@@ -90,8 +90,8 @@ impl Word for RingWord {
     }
 }
 
-/// futex(2): comparing and going to sleep are one step, under the kernel's bucket lock. No sleep
-/// ends by time: a wake-up that only a time limit repairs shows as a deadlock.
+/// Bucket of futex(2): comparing and going to sleep are one step, under the kernel's bucket lock.
+/// No sleep ends by time: a wake-up that only a time limit repairs shows as a deadlock.
 #[derive(Default)]
 struct Bucket {
     lock: Mutex<()>,
@@ -99,7 +99,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// `host::sys::futex_wait`
+    /// Sleeps like `host::sys::futex_wait`.
     fn wait(&self, word: &AtomicU32, seen: u32) {
         let guard = self.lock.lock().unwrap();
         if word.load(SeqCst) == seen {
@@ -107,13 +107,13 @@ impl Bucket {
         }
     }
 
-    /// `host::sys::futex_wake` of one
+    /// Wakes one, like `host::sys::futex_wake`.
     fn wake_one(&self) {
         drop(self.lock.lock().unwrap());
         self.sleepers.notify_one();
     }
 
-    /// `host::sys::futex_wake` of all
+    /// Wakes all, like `host::sys::futex_wake`.
     fn wake_all(&self) {
         drop(self.lock.lock().unwrap());
         self.sleepers.notify_all();

@@ -1,6 +1,5 @@
-//! CQEs that find no room: `memory::cq::protocol` itself, on loom's words, under the uring lock,
-//! against a program that reaps, and enters when it finds the ring empty and
-//! `IORING_SQ_CQ_OVERFLOW` set.
+//! CQEs that find no room: `memory::cq::protocol` itself, on loom's words, under the uring lock.
+//! The program reaps, and enters when it finds the ring empty and `IORING_SQ_CQ_OVERFLOW` set.
 
 use super::{RingWord, explore, found};
 use crate::memory::cq::protocol::{Queue, Word};
@@ -21,7 +20,7 @@ struct Cq {
     filled: RingWord,
     flags: RingWord,
     entries: [UnsafeCell<u64>; ENTRIES as usize],
-    /// What the uring lock guards.
+    /// List that the uring lock guards.
     overflow: Mutex<Overflow>,
 }
 
@@ -67,7 +66,7 @@ impl Queue for Cq {
 }
 
 impl Cq {
-    /// `overtakes`: a CQE that finds room does not queue behind those that found none.
+    /// Posts a CQE. `overtakes`: a CQE that finds room does not queue behind those that found none.
     fn post(&self, value: u32, overtakes: bool) {
         let cqe = Cqe { user_data: value.into(), ..Cqe::default() };
         let mut overflow = self.overflow.lock().unwrap();
@@ -77,7 +76,7 @@ impl Cq {
         self.commit();
     }
 
-    /// `forgets`: the flag goes although something is left.
+    /// Flushes. `forgets`: the flag goes although something is left.
     fn enter(&self, forgets: bool) {
         let mut overflow = self.overflow.lock().unwrap();
         self.flush(&mut overflow);
@@ -123,7 +122,7 @@ fn one_that_overtakes_is_found() {
     found(one_that_overtakes_is_found, "out of order", || reap(RingWord::default, true, false));
 }
 
-/// The flag is cleared though some found no room again: the program never enters.
+/// The flag is cleared though some CQEs found no room again: the program never enters.
 #[test]
 fn a_flag_cleared_too_early_is_found() {
     found(a_flag_cleared_too_early_is_found, "exceeded maximum number of branches", || {

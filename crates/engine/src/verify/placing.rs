@@ -1,7 +1,7 @@
 //! A thread is moved from its own words to the program's futexes while those are woken already:
-//! `io::futex_waiter::protocol` itself, on loom's words, for a FUTEX_WAITV of two. The kernel's
-//! part is written here: futex_waitv(2) queues its entries one after the other. Whoever submits
-//! comes back, and the request ends once.
+//! `io::futex_waiter::protocol` itself, on loom's words, for a FUTEX_WAITV of two. The model has
+//! the kernel's part: futex_waitv(2) queues its entries one after the other. The submitter comes
+//! back, and the request ends once.
 
 use super::word::{Total, WaiterWord};
 use super::{explore, found};
@@ -11,17 +11,17 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use softring_uapi::errno::{Errno, Result};
 
-/// What to do wrong, to see that the model notices.
+/// Fault to put in, to see that the model notices.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// The one that moves the thread does not see whether it has been woken meanwhile.
+    /// The mover does not see whether the thread has been woken meanwhile.
     NeverChecks,
-    /// The one that moves it takes a wake meanwhile for a change of value, and asks nobody.
+    /// The mover takes a wake meanwhile for a change of value, and asks nobody.
     NotAsked,
 }
 
-/// Where an entry of futex_waitv(2) is queued.
+/// Queue of an entry of futex_waitv(2).
 #[derive(Clone, Copy, PartialEq, Default)]
 enum Queued {
     #[default]
@@ -31,7 +31,7 @@ enum Queued {
     Woken,
 }
 
-/// What the kernel's buckets guard.
+/// State that the kernel's buckets guard.
 #[derive(Default)]
 struct Kernel {
     entries: [Queued; 2],
@@ -39,7 +39,7 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// Takes all entries from where they are queued: which was woken.
+    /// Takes all entries off their queues; returns the woken one.
     fn unqueue(&mut self) -> Option<usize> {
         let entries = core::mem::take(&mut self.entries);
         entries.iter().position(|&e| e == Queued::Woken)
@@ -69,7 +69,7 @@ impl Model {
         }
     }
 
-    /// `FUTEX_WAKE` by the program; true if it counts a waiter.
+    /// Wakes like the program's `FUTEX_WAKE`; true if it counts a waiter.
     fn wake(&self, i: usize) -> bool {
         let mut kernel = self.kernel.lock().unwrap();
         let there = kernel.entries[i] == Queued::There;
@@ -101,7 +101,7 @@ impl Steps for Model {
         &self.leave
     }
 
-    /// `FUTEX_CMP_REQUEUE` of one.
+    /// Moves one waiter, like `FUTEX_CMP_REQUEUE`.
     fn requeue(&self, word: &WaiterWord, val: u32, &there: &usize) -> Result<usize> {
         let mut kernel = self.kernel.lock().unwrap();
         if word.load(SeqCst) != val {
@@ -132,7 +132,7 @@ impl Steps for Model {
         true
     }
 
-    /// futex_waitv(2).
+    /// Sleeps like futex_waitv(2).
     fn sleep_idle(&self) -> Result<usize> {
         for (i, word) in self.words.iter().enumerate() {
             let placed = word.load(SeqCst) == PLACED;
@@ -177,7 +177,7 @@ fn placing(fault: Fault) {
         let placed = m.place(&[0, 1]);
         m.state.stick(None);
         let woken = program.join().unwrap();
-        // As `FutexWaiters::ask`, then `FutexWaiters::take_back`, which asks the same.
+        // Stands for `FutexWaiters::ask`, then `FutexWaiters::take_back`, which asks the same.
         let told = (placed.is_ok() || fault != Fault::NotAsked) && !m.take_back();
         let tells = live.join().unwrap();
         assert!(told == woken, "not what the program counted");

@@ -1,6 +1,6 @@
-//! The program hands SQEs over: the engine's end is `memory::sq::protocol` itself, on loom's words;
-//! the program's end is what liburing's inline functions do. Entries are cells, so that loom
-//! reports any that is read while it is written. For CQEs, see `verify::overflow`.
+//! The program submits SQEs. The engine's end is `memory::sq::protocol` itself, on loom's words;
+//! the program's end does the same as liburing's inline functions. Entries are cells, so that loom
+//! reports an entry that is read while it is written. For CQEs, see `verify::overflow`.
 
 use super::{RingWord, explore, found};
 use crate::memory::cq::protocol::Word;
@@ -60,8 +60,8 @@ impl Queue for Sq {
     }
 }
 
-/// The program submits through the index array; the engine copies each entry once.
-/// The faults: a store of the tail, or of the head, without release.
+/// Runs a program that submits through the index array; the engine copies each entry once. The
+/// faults: a store of the tail, or of the head, without release.
 fn submission(tail: fn() -> RingWord, head: fn() -> RingWord) {
     explore(move || {
         let sq = Arc::new(Sq { tail: tail(), head: head(), ..Sq::default() });

@@ -1,9 +1,9 @@
-//! NEED_WAKEUP: `drive::sqpoll::protocol` itself, on loom's words, with one ring, which sleeps as
-//! `thread::Thread::sleep_until_woken` has it. On the other side a program: it stores the tail, and
-//! enters with SQ_WAKEUP if it sees the flag.
+//! NEED_WAKEUP: `drive::sqpoll::protocol` itself, on loom's words, with one ring, whose thread
+//! sleeps as in `thread::Thread::sleep_until_woken`. The program on the other side stores the tail,
+//! and enters with SQ_WAKEUP if it sees the flag.
 //!
-//! And the end of a ring ([`Group`]), whose memory goes when `SqData::detach` is through: loom
-//! reports an access to it after that.
+//! The end of a ring ([`Group`]), whose memory goes when `SqData::detach` is through: loom reports
+//! a later access to it.
 
 use super::{Bucket, explore, found};
 use crate::drive::sqpoll::protocol::{Page, PageWord, need_wakeup, ready};
@@ -15,7 +15,7 @@ use loom::sync::atomic::{AtomicU32, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// A word, and where its waiters sleep; `FENCE`, `ORDERED`: as the protocol wants it.
+/// Word, and its sleeping waiters; `FENCE`, `ORDERED`: with the protocol's fence and orders.
 #[derive(Default)]
 struct Shared<const FENCE: bool, const ORDERED: bool> {
     word: AtomicU32,
@@ -60,7 +60,7 @@ impl<const FENCE: bool, const ORDERED: bool> PageWord for Shared<FENCE, ORDERED>
     }
 }
 
-/// The thread's page, and a ring.
+/// Words of the thread's page, and of a ring.
 #[derive(Default)]
 struct Words<W> {
     seq: W,
@@ -102,7 +102,7 @@ enum Fault {
 }
 
 impl<const FENCE: bool, const ORDERED: bool> Words<Shared<FENCE, ORDERED>> {
-    /// The thread until it has seen `all` SQEs; each time that it finds none it sleeps.
+    /// Runs the thread until it has seen `all` SQEs; it sleeps each time that it finds none.
     fn serve(&self, all: u32, fault: Fault) {
         let mut head = 0;
         while head < all {
@@ -125,7 +125,7 @@ impl<const FENCE: bool, const ORDERED: bool> Words<Shared<FENCE, ORDERED>> {
         need_wakeup(&self.flags, false);
     }
 
-    /// The program makes one SQE available.
+    /// Makes one SQE available, as the program does.
     fn submit(&self, fault: Fault) {
         let tail = self.tail.load(Relaxed) + 1;
         self.tail.store(tail, Release);
@@ -175,36 +175,36 @@ fn with_a_late_read_of_the_sequence() {
     found(with_a_late_read_of_the_sequence, "deadlock", || model(Fault::LateSeq, AS_IT_IS));
 }
 
-/// An SQ thread's list of rings, which here is one ring or none.
+/// List of an SQ thread's rings, which here is one ring or none.
 #[derive(Default)]
 struct Group<W> {
     words: Words<W>,
     has_ring: Mutex<bool>,
-    /// The ring's memory, which is unmapped when it is written.
+    /// Memory of the ring, which is unmapped when it is written.
     memory: UnsafeCell<()>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Hold {
     Right,
-    /// Whoever closes the ring does not wait.
+    /// The closer of the ring does not wait.
     NoWait,
-    /// The thread reads the list before it reads which version that is.
+    /// The thread reads the list before it reads the list's version.
     EarlyList,
 }
 
-/// How the thread is called.
+/// Id of the thread.
 const TID: u32 = 1;
 
 impl<const ORDERED: bool> Group<Shared<true, ORDERED>> {
-    /// The thread (`Thread::run`), until it has no ring any more.
+    /// Runs the thread (`Thread::run`) until it has no ring any more.
     fn serve(&self, hold: Hold) {
         let mut mine = true;
         loop {
             let early = (hold == Hold::EarlyList).then(|| *self.has_ring.lock().unwrap());
             self.words.take_list(|| mine = early.unwrap_or_else(|| *self.has_ring.lock().unwrap()));
             if mine {
-                // A read of the tail, without any lock.
+                // Stands for a read of the tail, without any lock.
                 self.memory.with(|_| ());
             } else {
                 let has_ring = self.has_ring.lock().unwrap();
@@ -243,7 +243,7 @@ fn end_of_a_ring<const ORDERED: bool>(hold: Hold, _: PhantomData<Shared<true, OR
             let group = group.clone();
             thread::spawn(move || group.serve(hold))
         };
-        // Another ring comes, so that there is a version of the list before.
+        // Another ring comes, so that there is an earlier version of the list.
         group.change(true);
         group.detach(hold);
         thread.join().unwrap();

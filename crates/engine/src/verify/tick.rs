@@ -1,6 +1,6 @@
-//! The reactor's tick ends while a thread leaves `enter`: `drive::reactor::tick` itself, on loom's
-//! words and under loom's locks. Whatever the order, somebody looks after what the thread has left
-//! in flight: the tick goes on, or the reactor watches the ring, or it is woken.
+//! The reactor's tick stops while a thread leaves `enter`: `drive::reactor::tick` itself, on loom's
+//! words and under loom's locks. In every order, somebody looks after what the thread has left in
+//! flight: the tick goes on, or the reactor watches the ring, or it is woken.
 
 use super::{explore, found};
 use crate::drive::reactor::tick::{Flag, Found, Listed, Ticks, guard};
@@ -14,16 +14,16 @@ enum Fault {
     None,
     /// The last check is of the list as it was when the reactor woke.
     OldList,
-    /// What the last check finds is not acted on.
+    /// The result of the last check is ignored.
     Ignored,
-    /// The tick is said to have ended only after the last check.
+    /// The flag is cleared only after the last check.
     LateEnd,
 }
 
 #[derive(Default)]
 struct Bit {
     word: AtomicBool,
-    /// The reactor does not go on again by a store, which is a fault.
+    /// Fault: a store does not make the reactor go on again.
     ignores: bool,
 }
 
@@ -53,7 +53,7 @@ struct Ring {
     watched: Bit,
     driven: Bit,
     listed: Bit,
-    /// The uring lock; are requests in flight, which nobody drives?
+    /// The uring lock; true if requests are in flight that nobody drives.
     in_flight: Mutex<bool>,
 }
 
@@ -83,10 +83,10 @@ impl Listed for Arc<Ring> {
 
 struct Process {
     ticking: Bit,
-    /// The reactor's eventfd was written to.
+    /// True if the reactor's eventfd was written to.
     woken: AtomicBool,
     list: Mutex<Vec<Arc<Ring>>>,
-    /// The list as it was before, to take in its place.
+    /// Earlier state of the list, to take in its place.
     old: Option<Vec<Arc<Ring>>>,
     ring: Arc<Ring>,
 }
@@ -112,7 +112,7 @@ impl Ticks for Process {
         drop(ring.in_flight.lock().unwrap());
     }
 
-    /// The event comes later.
+    /// Does nothing: the event comes later.
     fn drive(&self, _: &Arc<Ring>) {}
 
     fn wake(&self) {
@@ -139,7 +139,7 @@ impl Process {
         }
     }
 
-    /// `cqring_wait`, then `leave`.
+    /// Leaves requests in flight, like `cqring_wait` and then `leave`.
     fn leave(&self) {
         let mut in_flight = self.ring.in_flight.lock().unwrap();
         self.ring.driven.store(true, Relaxed);
@@ -148,7 +148,7 @@ impl Process {
         guard(&self.ring, &self.ticking, false, || Some(self));
     }
 
-    /// The reactor has found no ring to check for long.
+    /// Ends the tick after it has found no ring to check for long.
     fn end(&self, fault: Fault) {
         match fault {
             Fault::LateEnd if self.tick(&self.rings()) => {}

@@ -8,20 +8,20 @@ use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::thread;
 
-/// Slots of the chunk: one event and its words.
+/// Number of slots of the chunk: one event and its words.
 const SLOTS: u32 = 2;
-/// The state of a chunk that is full.
+/// State of a chunk that is full.
 const FULL: u32 = SLOTS + 1;
 
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Fault {
     #[default]
     None,
-    /// The writer tells of an event without a release.
+    /// The writer publishes an event without a release.
     PlainPublish,
     /// The reader frees a chunk before it has read it.
     EarlyFree,
-    /// The reader takes what it is told of without an acquire.
+    /// The reader reads the state without an acquire.
     PlainRead,
 }
 
@@ -43,14 +43,15 @@ impl State for Told {
 
     fn store(&self, value: u32, order: Ordering) {
         match (self.fault, value) {
-            // It has been freed before.
+            // The chunk has been freed before.
             (Fault::EarlyFree, 0) => {}
             (Fault::PlainPublish, FULL) => self.word.store(value, Relaxed),
             _ => self.word.store(value, order),
         }
     }
 
-    /// Loom goes by the last access to a word alone: behind a load it would miss orders.
+    /// Returns true: loom goes by the last access to a word alone, and would miss orders behind a
+    /// load.
     fn may_be(&self, _: u32) -> bool {
         true
     }
@@ -97,7 +98,7 @@ impl Chunk for One {
 }
 
 impl One {
-    /// Whole events hold the same number in all words. False if the chunk is not free.
+    /// Writes whole events, with the same number in all words. False if the chunk is not free.
     fn write(&self, n: u64) -> bool {
         let free = self.claim();
         if free {

@@ -1,6 +1,6 @@
 //! Wake-up: `ring::wakeup`, `memory::lock::sequence` and `ring::waiters::Driver` themselves, on
 //! loom's words and under loom's lock. Threads wait for CQEs of one ring: the first drives, the
-//! others sleep on the sequence word. Events come to whoever drives, or are posted by a worker.
+//! others sleep on the sequence word. Events come to the driver, or are posted by a worker.
 
 use super::{Bucket, explore, found};
 use crate::memory::lock::sequence::{Ended, Sequence, Word};
@@ -12,8 +12,8 @@ use loom::sync::atomic::Ordering::{self, SeqCst};
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
 
-/// The poll set with the ring's wake eventfd: level-triggered, so nothing is missed between the
-/// lock's release and the wait.
+/// Poll set with the ring's wake eventfd: level-triggered, so nothing is missed between the lock's
+/// release and the wait.
 #[derive(Default)]
 struct PollSet {
     ready: Mutex<(bool, u32)>,
@@ -44,11 +44,11 @@ impl PollSet {
     }
 }
 
-/// A word of the control page.
+/// Word of the control page.
 #[derive(Default)]
 struct Shared {
     word: AtomicU32,
-    /// A fault: an addition of nothing is a mere load.
+    /// Fault: an addition of nothing is a mere load.
     plain: bool,
 }
 
@@ -62,7 +62,7 @@ impl Word for Shared {
     }
 }
 
-/// The words of the control page.
+/// Words of the control page.
 #[derive(Default)]
 struct Words {
     waiters: Shared,
@@ -81,18 +81,18 @@ impl Sequence for Words {
     }
 }
 
-/// What the lock guards.
+/// State that the lock guards.
 struct Ctx {
     words: Arc<Words>,
     cqes: u32,
     driver: Driver,
-    /// What is to be done when the lock is given back (`Wakes`).
+    /// Work for when the lock is released (`Wakes`).
     wake_waiters: bool,
     wake_driver: bool,
     fault: Fault,
-    /// CQEs are being posted.
+    /// True while CQEs are being posted.
     posts: bool,
-    /// The driver was woken before it took the role again.
+    /// True if the driver was woken before it took the role again.
     was_woken: bool,
 }
 
@@ -140,15 +140,15 @@ struct Ring {
     words: Arc<Words>,
     poll: PollSet,
     bucket: Bucket,
-    /// Passive waiters spin before they sleep.
+    /// True if passive waiters spin before they sleep.
     spins: bool,
     fault: Fault,
 }
 
-/// The lock, held.
+/// Guard of the lock.
 struct Guard<'a> {
     ring: &'a Ring,
-    /// None once it is given back.
+    /// Lock, or none once it is released.
     ctx: Option<MutexGuard<'a, Ctx>>,
 }
 
@@ -189,17 +189,17 @@ impl Lock for Ring {
     }
 }
 
-/// What to leave out, to see that the model notices.
+/// Step to leave out, to see that the model notices.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// A poster that wakes nobody.
+    /// A poster wakes nobody.
     WakeDriver,
-    /// A driver that goes to sleep again as one who has been woken already.
+    /// A driver sleeps again although it has been woken already.
     Woken,
-    /// A driver that leaves without telling the others.
+    /// A driver leaves without telling the others.
     WakeWaiters,
-    /// A waiter that reads the sequence word after it released the lock.
+    /// A waiter reads the sequence word after it has released the lock.
     LateSeq,
 }
 
@@ -250,7 +250,7 @@ impl Ring {
         self.lock_now()
     }
 
-    /// `enter` with GETEVENTS. `gives_up`: as a signal would, the end of a drive ends the wait.
+    /// Enters with GETEVENTS. `gives_up`: the end of a drive ends the wait, as a signal would.
     fn enter(&self, me: usize, want: u32, gives_up: bool) {
         let mut ctx = self.lock_now();
         let mut drove = false;
@@ -262,12 +262,12 @@ impl Ring {
             };
         }
         drop(ctx);
-        // `drive::leave`
+        // Stands for `drive::leave`.
         self.lock_now().hand_over();
     }
 }
 
-/// One thread waits for one CQE and then for two, which a worker posts one by one.
+/// Runs a thread that waits for one CQE and then for two, which a worker posts one by one.
 fn posted(fault: Fault) {
     explore(move || {
         let ring = Arc::new(Ring::new(fault, false, false));
@@ -282,8 +282,8 @@ fn posted(fault: Fault) {
     });
 }
 
-/// Two threads wait, for one CQE and for two; a signal may end the first one's wait. The role of
-/// the driver goes from one to the other.
+/// Runs two threads that wait, for one CQE and for two; a signal may end the first one's wait. The
+/// driver's role goes from one to the other.
 fn handed_over(fault: Fault, spins: bool) {
     handed_over_on(fault, spins, false);
 }

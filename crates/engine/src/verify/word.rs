@@ -1,4 +1,4 @@
-//! A futex waiter's word (`io::futex_waiter::protocol`) under loom.
+//! The word of a futex waiter (`io::futex_waiter::protocol`) under loom.
 
 use super::Bucket;
 use crate::io::futex_waiter::protocol::Word;
@@ -7,30 +7,31 @@ use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{self, Acquire, Release, SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-/// The one order of all sequentially consistent accesses, which loom does not know: to loom they
-/// are acquire and release. Here each such store is followed by a release of the words of this
-/// order, and each such load preceded by an acquire. So a load has seen what was stored before it
-/// in that order, if both are sequentially consistent, and not if one of them is weaker.
+/// Order of all sequentially consistent accesses, which loom does not know: to loom they are
+/// acquire and release. Here each such store is followed by a release of the words of this order,
+/// and each such load preceded by an acquire. So a load has seen earlier stores in that order if
+/// both are sequentially consistent, but not if one of them is weaker.
 #[derive(Clone, Default)]
 pub(super) struct Total(Arc<AtomicU32>);
 
-/// A word, and where its waiters sleep.
+/// Word, and its sleeping waiters.
 pub(super) struct WaiterWord {
     word: AtomicU32,
     total: Option<Total>,
     bucket: Bucket,
-    /// What loads answer instead of what is there; a fault. Not loom's: it is no step.
+    /// Fault: value that loads return instead of the word. Not loom's mutex: it is no step.
     stuck: Mutex<Option<u32>>,
 }
 
 impl WaiterWord {
-    /// A word; without a total order, no access is more than acquire and release; a fault.
+    /// Makes a word. Without a total order, which is a fault, no access is more than acquire and
+    /// release.
     pub(super) fn new(value: u32, total: Option<&Total>) -> Self {
         let (word, bucket) = (AtomicU32::new(value), Bucket::default());
         WaiterWord { word, total: total.cloned(), bucket, stuck: Mutex::new(None) }
     }
 
-    /// Loads answer this from now on; `None`: what is there.
+    /// Makes loads return this value from now on; `None`: the word itself.
     pub(super) fn stick(&self, value: Option<u32>) {
         *self.stuck.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }

@@ -10,7 +10,7 @@ use softring_client::{Calls, Cqe, Ring};
 use softring_engine::{fds, syscall};
 use softring_uapi::*;
 
-/// The engine's functions, as the preloaded library calls them.
+/// Functions of the engine, as the preloaded library calls them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Engine;
 
@@ -52,7 +52,7 @@ impl Calls for Engine {
     }
 }
 
-/// A ring of the engine's, which one thread at a time uses.
+/// Ring of the engine's, which one thread at a time uses.
 // Each test program uses a part of this.
 #[allow(dead_code)]
 pub struct Client {
@@ -66,13 +66,13 @@ impl Client {
         Client::with(io_uring_params { flags, sq_entries: entries, ..Default::default() })
     }
 
-    /// A ring of `p.sq_entries`.
+    /// Makes a ring of `p.sq_entries`.
     pub fn with(mut p: io_uring_params) -> Client {
         let entries = core::mem::take(&mut p.sq_entries);
         Client::of(Ring::with(Engine, entries, p).expect("a ring"))
     }
 
-    /// The same in memory of the test's own, which is unmapped as soon as the ring is closed.
+    /// Makes a ring in memory of the test's own, which is unmapped as soon as the ring is closed.
     pub fn of_own_memory(p: io_uring_params) -> Client {
         Client::with(io_uring_params { flags: p.flags | IORING_SETUP_NO_MMAP, ..p })
     }
@@ -86,7 +86,7 @@ impl Client {
         Client { fd: ring.fd, ring: RefCell::new(ring) }
     }
 
-    /// SQEs that nobody has taken yet.
+    /// Returns the number of SQEs that nobody has taken yet.
     pub fn queued(&self) -> u32 {
         self.ring.borrow().sq_ready()
     }

@@ -1,5 +1,5 @@
-//! What something costs that can be there or not: loads, in turns of a few milliseconds with it and
-//! without, so that what else the machine does hits both alike.
+//! Cost of something that can be there or not: loads, in turns of a few milliseconds with it and
+//! without, so that the machine's other work affects both alike.
 #![allow(dead_code)]
 
 use softring_testing::skipped;
@@ -20,17 +20,17 @@ const TURN: Duration = Duration::from_millis(3);
 pub const PAIRS: usize = 250;
 const O_DIRECT: i32 = 0o40000;
 
-/// A block of its own, aligned as O_DIRECT wants it.
+/// Block of its own, aligned for O_DIRECT.
 #[derive(Clone)]
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 
-/// A round of requests on a ring; answers how many were done.
+/// Round of requests on a ring; returns how many were done.
 pub type Round = Box<dyn FnMut(&Client) -> u32>;
-/// The next request, the so manieth of [`BATCH`].
+/// Maker of the next request, whose number in [`BATCH`] it gets.
 pub type Next = Box<dyn FnMut(u32) -> io_uring_sqe>;
 
-/// Requests done in one turn, per second.
+/// Returns the number of requests done in one turn, per second.
 pub fn turn(c: &Client, round: &mut dyn FnMut(&Client) -> u32) -> f64 {
     let (start, mut done) = (Instant::now(), 0);
     while start.elapsed() < TURN {
@@ -39,11 +39,11 @@ pub fn turn(c: &Client, round: &mut dyn FnMut(&Client) -> u32) -> f64 {
     f64::from(done) / start.elapsed().as_secs_f64()
 }
 
-/// `side` takes a turn with it, or without.
+/// Compares turns that `side` takes with it, and without.
 pub fn compare(name: &str, mut side: impl FnMut(bool) -> f64) {
     let (mut ratios, mut rates) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS + 10 {
-        // Who is first changes, too.
+        // The order of the two changes, too.
         let first = pair % 2 == 0;
         let (a, b) = (side(first), side(!first));
         if pair >= 10 {
@@ -75,7 +75,7 @@ fn read(f: &File, to: &mut Block, block: usize) -> io_uring_sqe {
     io_uring_sqe { fd: f.as_raw_fd(), addr, len: BLOCK as u32, off, ..sqe(IORING_OP_READ, 1) }
 }
 
-/// Reads of blocks here and there.
+/// Reads blocks here and there.
 fn reads(f: File) -> Next {
     let (mut to, mut at) = (vec![Block([0; BLOCK]); BATCH as usize], 0);
     Box::new(move |n| {
@@ -88,12 +88,12 @@ fn nops() -> Next {
     Box::new(|n| sqe(IORING_OP_NOP, n.into()))
 }
 
-/// Reads of a file in memory, and NOPs.
+/// Returns loads that complete at once: NOPs, and reads of a cached file.
 pub fn at_once() -> Vec<(&'static str, Next)> {
     vec![("NOP", nops()), ("cached 4 KiB read", reads(files().0))]
 }
 
-/// All in one call.
+/// Submits all in one call.
 fn batch(mut next: Next) -> Round {
     Box::new(move |c| {
         (0..BATCH).for_each(|n| c.push(next(n)));
@@ -118,7 +118,7 @@ fn sockets() -> Round {
     })
 }
 
-/// A file that is gone already, through the page cache and past it.
+/// Makes a file that has no name any more, and opens it through the page cache and past it.
 fn files() -> (File, std::io::Result<File>) {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let path = path.join(format!("cost-{}", std::process::id()));
@@ -131,7 +131,7 @@ fn files() -> (File, std::io::Result<File>) {
     (cached, direct)
 }
 
-/// The loads, each of [`BATCH`] requests per round, and their names.
+/// Returns the loads, each of [`BATCH`] requests per round, and their names.
 pub fn loads() -> Vec<(&'static str, Round)> {
     let (cached, direct) = files();
     let mut all: Vec<(_, Round)> = vec![

@@ -14,7 +14,7 @@ use softring_uapi::*;
 pub const BLOCK: usize = 4096;
 const O_DIRECT: i32 = 0o40000;
 
-/// A block of its own, aligned as O_DIRECT wants it.
+/// Block of its own, aligned for O_DIRECT.
 #[derive(Clone)]
 #[repr(align(4096))]
 pub struct Block(pub [u8; BLOCK]);
@@ -25,21 +25,22 @@ impl Block {
     }
 }
 
-/// Closing a ring does not wait for the disk, which may write to these until the process ends.
+/// Keeps blocks until the process ends: closing a ring does not wait for the disk, which may still
+/// write to them.
 #[allow(dead_code)]
 pub fn keep(blocks: Vec<Block>) {
     static KEPT: std::sync::Mutex<Vec<Vec<Block>>> = std::sync::Mutex::new(Vec::new());
     KEPT.lock().unwrap().push(blocks);
 }
 
-/// A file of `blocks` blocks, each filled with its number, open with O_DIRECT; `None` where the
-/// file system has no such thing.
+/// Makes a file of `blocks` blocks, each filled with its number, open with O_DIRECT; `None` if the
+/// file system does not support it.
 #[allow(dead_code)]
 pub fn file(blocks: u8) -> Option<File> {
     file_in(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")), blocks)
 }
 
-/// The same in a folder.
+/// Does the same in a folder.
 pub fn file_in(folder: &std::path::Path, blocks: u8) -> Option<File> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("blocks-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));

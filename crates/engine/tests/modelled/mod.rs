@@ -1,4 +1,4 @@
-//! Files on modelled devices, one for each time that a read takes.
+//! Files on modelled devices, one device for each time that a read takes.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,8 +8,8 @@ use super::direct::file_in;
 use softring_engine::model::{self, parse};
 use softring_host::fd;
 
-/// A file of `blocks` blocks whose reads take `time`: one of `times`, which a test program names
-/// alike each time. `program` names its folder.
+/// Makes a file of `blocks` blocks whose reads take `time`: one of `times`, which a test program
+/// names alike each time. `program` names its folder.
 pub fn file(program: &str, times: &[&str], time: &str, blocks: u8) -> Option<File> {
     static ONCE: Once = Once::new();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(program);

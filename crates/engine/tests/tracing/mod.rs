@@ -4,7 +4,7 @@ use rustix::fd::OwnedFd;
 use softring_engine::stats::trace::NAME;
 use softring_engine::stats::trace::read::Reader;
 
-/// The trace of this process, found as others find it.
+/// Opens the trace of this process, found as others find it.
 pub fn open() -> Reader {
     let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
     let named = |link: &std::path::Path| {

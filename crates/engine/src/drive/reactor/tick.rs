@@ -1,5 +1,5 @@
-//! The steps by which the reactor's tick and the threads that leave a ring behind find each other,
-//! on whatever words there are: those of the process, or loom's (`verify::tick`).
+//! The steps by which the reactor's tick and the threads that leave a ring behind find each other.
+//! The words are those of the process, or loom's (`verify::tick`).
 
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -29,14 +29,14 @@ impl Flag for AtomicBool {
     }
 }
 
-/// What a tick finds under a ring's lock.
+/// State of a ring that a tick finds under its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Nothing that the reactor would have to drive.
     Nothing,
     /// A thread in the middle of an issue.
     Issue,
-    /// Requests in flight, and nobody who drives them.
+    /// Requests in flight that nobody drives.
     Work,
 }
 
@@ -44,34 +44,34 @@ pub(crate) enum Found {
 pub(crate) trait Listed {
     type Flag: Flag;
 
-    /// An event of the ring comes to the reactor.
+    /// Returns the flag that an event of the ring comes to the reactor.
     fn watched(&self) -> &Self::Flag;
-    /// A waiter has driven it since the last tick.
+    /// Returns the flag that a waiter has driven the ring since the last tick.
     fn driven(&self) -> &Self::Flag;
-    /// The reactor has it in its list.
+    /// Returns the flag that the reactor has the ring in its list.
     fn listed(&self) -> &Self::Flag;
     fn is_dead(&self) -> bool;
-    /// Takes the ring's lock.
+    /// Takes the ring's lock and returns what it finds.
     fn probe(&self) -> Found;
 }
 
-/// The reactor, and the steps.
+/// The reactor and its steps.
 pub(crate) trait Ticks {
     type Ring: Listed;
 
-    /// The flag that the reactor probes the rings of its list every now and then.
+    /// Returns the flag that the reactor checks the rings of its list every tick.
     fn ticking(&self) -> &<Self::Ring as Listed>::Flag;
     fn add(&self, ring: &Self::Ring);
-    /// The list as it is now.
+    /// Returns the list as it is now.
     fn rings(&self) -> Vec<Self::Ring>;
-    /// Has the next event of the ring come to the reactor.
+    /// Makes the next event of the ring come to the reactor.
     fn watch(&self, ring: &Self::Ring);
     /// Does the ring's pending work.
     fn drive(&self, ring: &Self::Ring);
-    /// Ends its sleep.
+    /// Ends the reactor's sleep.
     fn wake(&self);
 
-    /// Has it tick from now on.
+    /// Makes the reactor tick from now on.
     fn start(&self) {
         if !self.ticking().swap(true, SeqCst) {
             self.wake();
@@ -100,19 +100,19 @@ pub(crate) trait Ticks {
         any
     }
 
-    /// Has it tick no more, unless there is a reason to go on.
+    /// Stops the tick, unless there is a reason to go on.
     fn stop(&self) {
         self.ticking().store(false, SeqCst);
-        // A guard that saw it ticking just before must not be forgotten, nor a ring that came into
-        // the list since.
+        // A guard that saw the flag set just before must not be forgotten, nor a ring that came
+        // into the list since.
         if self.tick(&self.rings()) {
             self.ticking().store(true, SeqCst);
         }
     }
 }
 
-/// A thread leaves a ring behind, without its lock: somebody has to look after it. `reactor`
-/// starts it if need be; `ticking` is the same as [`Ticks::ticking`].
+/// Has the reactor look after a ring that a thread leaves behind, without the ring's lock.
+/// `reactor` starts the reactor if need be; `ticking` is the same as [`Ticks::ticking`].
 pub(crate) fn guard<T: Ticks, R: Deref<Target = T>>(
     ring: &T::Ring,
     ticking: &<T::Ring as Listed>::Flag,

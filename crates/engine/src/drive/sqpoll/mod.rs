@@ -17,14 +17,14 @@
 //! The steps are in [`protocol`]; `verify::sqpoll` has loom try every order. A wake-up that comes
 //! before the sleep is kept in `seq`.
 //!
-//! Where it is asked for (`set_idle_sleeps`), the thread does not only spin before it sets
-//! NEED_WAKEUP: it sleeps where that spares processor time and nothing is expected
-//! (`policy::idle_sleep`).
-//! NEED_WAKEUP is not set meanwhile: the program does not enter, and what it submits is found at
-//! the sleep's end. On a ring with HYBRID_IOPOLL it sleeps for completions, as the kernel's does:
-//! what is submitted meanwhile waits for the sleep's end, too.
+//! If `set_idle_sleeps` asks for it, the thread does not only spin before it sets NEED_WAKEUP: it
+//! sleeps if that spares processor time and nothing is expected (`policy::idle_sleep`). NEED_WAKEUP
+//! is not set meanwhile: the program does not enter, and the thread finds new SQEs at the sleep's
+//! end. On a ring with HYBRID_IOPOLL the thread sleeps for completions, as the kernel's does: new
+//! SQEs wait for the sleep's end there, too.
 //!
-//! While only devices of polled rings have something to do, it pauses and sleeps ([`stall`]).
+//! While only devices of polled rings have something to do, the thread pauses and sleeps
+//! ([`stall`]).
 
 pub(crate) mod protocol;
 mod stall;
@@ -51,52 +51,52 @@ use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// `sq_thread_idle` in ms where the program gives none.
+/// Value of `sq_thread_idle` in ms if the program gives none.
 const DEFAULT_IDLE: u32 = 1000;
-/// Whoever closes a ring waits for its SQ thread to let go of it, but no longer than this: it may
-/// be a signal handler that has interrupted the holder of a lock that the thread waits for.
+/// Longest time for which the closer of a ring waits for its SQ thread to let go of it: the closer
+/// may be a signal handler that has interrupted the holder of a lock that the thread waits for.
 const LET_GO: Duration = Duration::from_secs(1);
-/// A thread that waits for room in a submission queue checks again this often, whatever wakes it.
+/// Interval at which a thread that waits for room in a submission queue checks again, in ns.
 const SQ_WAIT_NS: u64 = 100_000_000;
 
-/// SQ threads that start from now on sleep between submissions
+/// Makes SQ threads that start from now on sleep between submissions
 /// (`thread::Thread::sleep_between`), or spin.
 pub fn set_idle_sleeps(on: bool) {
     PROCESS.sq_idle_sleeps.store(on, Relaxed);
 }
 
-/// Words of the thread's page, which forked children share.
+/// Offsets of words in the thread's page, which forked children share.
 mod word {
-    /// Bumped by whoever wants the thread awake; it sleeps on this.
+    /// Sequence on which the thread sleeps, bumped to wake it.
     pub(super) const SEQ: usize = 0;
-    /// Nonzero while the thread sleeps with NEED_WAKEUP set, or is about to: it drives no rings.
+    /// Flag: the thread sleeps with NEED_WAKEUP set, or is about to, and drives no rings.
     pub(super) const ASLEEP: usize = 4;
-    /// The thread's id; 0 once it has ended.
+    /// Id of the thread; 0 once it has ended.
     pub(super) const TID: usize = 8;
-    /// Nonzero in a sleep between submissions, and what ends the sleep ([`super::wakes_by`]): what
-    /// cannot wait for the sleep's end wakes it.
+    /// Events that end a sleep between submissions ([`super::wakes_by`]); 0: no such sleep. Work
+    /// that cannot wait for the sleep's end wakes the thread.
     pub(super) const IDLE_SLEEPS: usize = 12;
-    /// How many versions of the list of rings there were; which one it has.
+    /// Version of the list of rings, and the version that the thread has.
     pub(super) const LIST: usize = 16;
     pub(super) const HAS: usize = 20;
 }
 
-/// What ends a sleep of the thread.
+/// Events that end a sleep of the thread.
 mod wakes_by {
     /// SEQ alone.
     pub(super) const WORD: u32 = 1;
-    /// The eventfd, too: it may sleep for completions of kernel aio.
+    /// SEQ and the eventfd: the thread may sleep for completions of kernel aio.
     pub(super) const EVENTFD: u32 = 2;
 }
 
 impl SqPoll {
-    /// SQEs that wait.
+    /// Returns the number of SQEs that wait.
     fn ready(&self, control: &Control) -> u32 {
         protocol::ready(self.words.word(off::SQ_TAIL), control.sq_head())
     }
 
-    /// Does the program see no free entry? Those that the thread has in hand are given back
-    /// together.
+    /// Returns whether the program sees no free entry. Entries that the thread has in hand are
+    /// given back together.
     fn is_full(&self) -> bool {
         let head = self.words.word(off::SQ_HEAD).load(Acquire);
         let tail = self.words.word(off::SQ_TAIL).load(Acquire);
@@ -107,7 +107,8 @@ impl SqPoll {
         protocol::need_wakeup(self.words.word(off::SQ_FLAGS), on);
     }
 
-    /// Somebody leaves the ring with work in flight: true if the thread drives it.
+    /// Tells the thread that somebody leaves the ring with work in flight; true if it drives the
+    /// ring.
     pub(crate) fn takes_over(&self) -> bool {
         let awake = self.data.page.word(word::ASLEEP).load(SeqCst) == 0;
         if awake {
@@ -117,15 +118,15 @@ impl SqPoll {
         awake && self.data.pid == softring_host::fork::pid()
     }
 
-    /// Wakes the thread for something to do that cannot wait for the end of a sleep. Late by a
-    /// sleep if that begins just now.
+    /// Wakes the thread for work that cannot wait for the end of a sleep. A sleep that begins just
+    /// now delays the work.
     pub(crate) fn wake_sq_thread(&self) {
         if self.data.page.word(word::IDLE_SLEEPS).load(SeqCst) != 0 {
             self.data.wake();
         }
     }
 
-    /// The thread is to submit, and somebody is about to wait for it.
+    /// Wakes the thread to submit, for a caller that is about to wait for it.
     pub(crate) fn await_thread(&self, control: &Control) {
         if self.ready(control) > 0 {
             self.wake_sq_thread();
@@ -133,7 +134,7 @@ impl SqPoll {
     }
 }
 
-/// Gives a new ring its SQ thread: that of the `other` that it attaches to, or one of its own
+/// Gives a new ring its SQ thread: that of the `other` ring that it attaches to, or one of its own
 /// (`io_sq_offload_create`).
 ///
 /// # Errors
@@ -158,7 +159,7 @@ pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring
         && data.wake_fd.get().is_none()
         && let Ok(wake_fd) = WakeFd::new()
     {
-        // Another that attaches may have been faster.
+        // Another ring that attaches may have been faster.
         let _ = data.wake_fd.set(wake_fd);
     }
     let (drives, poll_fd) = (AtomicBool::new(false), AtomicI32::new(-1));
@@ -172,7 +173,7 @@ pub(crate) fn offload(ring: &Arc<Ring>, p: &io_uring_params, other: Option<&Ring
     Ok(())
 }
 
-/// The SQ thread of a ring that another attaches to; none if that is another process's.
+/// Returns the SQ thread of a ring that another attaches to; none if it is another process's.
 fn shared(ring: &Ring) -> Result<Option<Arc<SqData>>> {
     let data = ring.sq.get().ok_or(Errno::EINVAL)?.data.clone();
     if data.pid != softring_host::fork::pid() {
@@ -213,7 +214,7 @@ impl SqData {
         self.rings.lock()
     }
 
-    /// False if the thread has ended: the thread reads the list once more before it ends.
+    /// Adds a ring to the list; false if the thread has ended. It reads the list once more before.
     fn attach(&self, ring: &Arc<Ring>) -> bool {
         let mut list = self.rings();
         let lives = self.tid().load(SeqCst) != 0;
@@ -223,8 +224,8 @@ impl SqData {
         lives
     }
 
-    /// The ring ends; with the last one the thread does. When this answers, the thread has let go
-    /// of the ring's memory, which may be the program's own (NO_MMAP).
+    /// Removes a ring that ends from the list; the thread ends with the last ring. On return the
+    /// thread has let go of the ring's memory, which may be the program's own (NO_MMAP).
     ///
     /// ```text
     /// detach                          thread
@@ -250,7 +251,7 @@ impl SqData {
         });
     }
 
-    /// Answers the list's version.
+    /// Publishes a change of the list, wakes the thread, and returns the list's version.
     fn list_changed(&self, list: &[Weak<Ring>]) -> u32 {
         let idle = |w: &Weak<Ring>| w.upgrade()?.sq.get().map(|sq| sq.idle);
         self.idle.store(list.iter().filter_map(idle).max().unwrap_or(0), Relaxed);
@@ -259,13 +260,14 @@ impl SqData {
         version
     }
 
-    /// Is the thread there? Asks the kernel only in a forked child, whose parent it lives in.
+    /// Returns whether the thread lives. Asks the kernel only in a forked child, whose parent has
+    /// it.
     pub(crate) fn lives(&self) -> bool {
         let ours = self.pid == softring_host::fork::pid();
         self.tid().load(Relaxed) != 0 && (ours || sys::process_lives(self.pid))
     }
 
-    /// Ends the thread's sleep, and its sleep for devices.
+    /// Ends the thread's sleep, also one for devices.
     pub(crate) fn wake(&self) {
         self.bump();
         if self.page.word(word::IDLE_SLEEPS).load(SeqCst) == wakes_by::EVENTFD
@@ -300,7 +302,8 @@ impl Page for SqData {
     }
 }
 
-/// SQ_WAIT: until the submission queue has room (`io_sqpoll_wait_sq`). A signal ends it.
+/// Waits until the submission queue has room (SQ_WAIT, `io_sqpoll_wait_sq`). A signal ends the
+/// wait.
 pub(crate) fn wait_sq(ring: &Ring) {
     let Some(sq) = ring.sq.get() else { return };
     while sq.is_full() && sq.data.lives() && !ring.dead.load(Relaxed) {
@@ -311,7 +314,7 @@ pub(crate) fn wait_sq(ring: &Ring) {
     }
 }
 
-/// A processor that is not there, or not in the cpuset, is EINVAL.
+/// Pins the calling thread to `cpu`: `EINVAL` if it is not there, or not in the cpuset.
 fn confine(cpu: u32) -> Result<()> {
     const MASK: usize = 1024;
     let mut mask = [0u8; MASK];

@@ -1,5 +1,5 @@
-//! The steps by which an SQ thread goes to sleep, is woken and lets go of rings, on whatever words
-//! there are: those of its page and of its rings, or loom's (`verify::sqpoll`).
+//! The steps by which an SQ thread goes to sleep, is woken and lets go of rings. The words are
+//! those of its page and its rings, or loom's (`verify::sqpoll`).
 
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU32, fence};
@@ -10,9 +10,9 @@ use softring_uapi::IORING_SQ_NEED_WAKEUP;
 
 /// A word of the thread's page.
 pub(crate) trait PageWord: Word {
-    /// Adds one, and answers what the word is now.
+    /// Adds one, and returns the new value.
     fn next(&self, order: Ordering) -> u32;
-    /// Wakes as many as `n` that sleep on it.
+    /// Wakes at most `n` threads that sleep on the word.
     fn wake(&self, n: u32);
     fn fence(order: Ordering);
 }
@@ -34,13 +34,13 @@ impl PageWord for AtomicU32 {
     }
 }
 
-/// SQEs of a ring that wait; `head`: those that are consumed.
+/// Returns the number of a ring's SQEs that wait; `head` counts those that are consumed.
 #[inline(always)]
 pub(crate) fn ready<W: Word>(tail: &W, head: &W) -> u32 {
     tail.load(Acquire).wrapping_sub(head.load(Relaxed))
 }
 
-/// Says in a ring's flags whether the program has to wake the thread.
+/// Records in a ring's flags whether the program has to wake the thread.
 #[inline(always)]
 pub(crate) fn need_wakeup<W: Word>(flags: &W, on: bool) {
     if on {
@@ -50,23 +50,23 @@ pub(crate) fn need_wakeup<W: Word>(flags: &W, on: bool) {
     }
 }
 
-/// What has the words of the page, and the steps on them.
+/// The words of the thread's page, and the steps on them.
 pub(crate) trait Page {
     type Word: PageWord;
 
-    /// Bumped by whoever wants the thread awake; it sleeps on this.
+    /// Returns the sequence on which the thread sleeps, bumped to wake it.
     fn seq(&self) -> &Self::Word;
-    /// The thread's id; 0 once it has ended.
+    /// Returns the thread's id; 0 once it has ended.
     fn tid(&self) -> &Self::Word;
-    /// How many versions of the list of rings there were.
+    /// Returns the version of the list of rings.
     fn list(&self) -> &Self::Word;
-    /// The version that the thread has.
+    /// Returns the version that the thread has.
     fn has(&self) -> &Self::Word;
 
     // On the thread's side.
 
-    /// Sleeps as long as `seq` is as it was before the thread `says` that it sleeps. Not at all if
-    /// it is not `idle` when that can be seen, or has an old list of rings.
+    /// Sleeps as long as `seq` is as it was before the thread `says` that it sleeps. Does not sleep
+    /// if the thread is then not `idle`, or has an old list of rings.
     fn sleep_if<T>(
         &self,
         says: impl FnOnce(),
@@ -80,7 +80,7 @@ pub(crate) trait Page {
         (idle() && same()).then(|| sleep(self.seq(), seen))
     }
 
-    /// Has the list read if it has changed; true if so. Afterwards the thread must not touch a ring
+    /// Reads the list if it has changed; true if so. Afterwards the thread must not touch a ring
     /// that it had before and has no more.
     #[inline]
     fn take_list(&self, read: impl FnOnce()) -> bool {
@@ -94,10 +94,10 @@ pub(crate) trait Page {
         true
     }
 
-    /// The thread ends, and touches no ring any more. Called under the list's lock.
+    /// Ends the thread, which touches no ring any more. Called under the list's lock.
     fn end(&self) {
         self.tid().store(0, SeqCst);
-        // Whoever waits for it to let go of a ring.
+        // Wakes whoever waits for the thread to let go of a ring.
         self.has().store(self.list().load(SeqCst), SeqCst);
         self.has().wake(i32::MAX.cast_unsigned());
     }
@@ -110,7 +110,7 @@ pub(crate) trait Page {
         self.seq().wake(1);
     }
 
-    /// The list has changed; answers its version. Called under its lock.
+    /// Counts a change of the list; returns its version. Called under the list's lock.
     fn changed(&self) -> u32 {
         self.list().next(SeqCst)
     }

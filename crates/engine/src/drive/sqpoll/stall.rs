@@ -1,7 +1,7 @@
 //! An SQ thread whose polled rings (IOPOLL) wait for a device that is slow.
 //!
-//! It alone finds their completions, so the kernel's spins until the last of them. Ours gives the
-//! processor up, in two steps:
+//! Only this thread finds their completions, so the kernel's thread spins until the last of them.
+//! Ours gives the processor up, in two steps:
 //!
 //! ```text
 //! the last SQE or CQE       SPIN_MAX              sq_thread_idle
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Completions of kernel aio end a sleep in io_getevents, and modelled devices tell when they are
-//! done. Wake-ups reach io_getevents through an eventfd that is polled in the same context: so one
-//! context can be slept for. With more of them, or with a poll set of a ring that is not polled, it
-//! goes on with pauses.
+//! done. Wake-ups reach io_getevents through an eventfd that is polled in the same context, so the
+//! thread can sleep for one context. With more contexts, or with a poll set of a ring that is not
+//! polled, it goes on with pauses.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -28,21 +28,20 @@ use crate::ring::ctx::{Guard, Ring};
 use softring_host::sys;
 use softring_host::time::Clock;
 
-/// Spinning in vain before the first pause, in ns: submissions of a program whose device is quicker
-/// are found at once.
+/// Time of spinning in vain before the first pause, in ns: the thread finds submissions of a
+/// program with a quicker device at once.
 const SPIN_MAX: u64 = 10_000_000;
-/// A pause is one part in so many of the time in vain, so that what comes is found no later than by
-/// that share,
+/// Divisor of the time in vain that gives a pause: new work is found later by that share at most.
 const PAUSE_SHARE: u64 = 16;
-/// and no longer than this, in ns.
+/// Longest pause, in ns.
 const PAUSE_MAX: u64 = 1_000_000;
-/// Polls between two reads of the clock, while the thread spins.
+/// Number of polls between two reads of the clock, while the thread spins.
 const POLLS: u32 = 64;
 
-/// The time for which there was no work.
+/// State of a time without work.
 #[derive(Debug, Default)]
 pub(super) struct Vain {
-    /// The time since there was none, in ns; 0: there was some.
+    /// Start of the time without work, in ns; 0: there was some.
     since: u64,
     polls: u32,
 }
@@ -52,7 +51,7 @@ impl Vain {
         *self = Vain::default();
     }
 
-    /// Nothing was found. Answers until when to pause.
+    /// Counts a pass without work; returns the time until which to pause.
     fn pause(&mut self, clock: impl Fn() -> u64) -> Option<u64> {
         self.polls = self.polls.wrapping_add(1);
         if self.since != 0 && !self.polls.is_multiple_of(POLLS) {
@@ -66,24 +65,24 @@ impl Vain {
         if vain < SPIN_MAX {
             return None;
         }
-        // After a pause the clock is asked at once.
+        // After a pause the clock is read at once.
         self.polls = POLLS.wrapping_sub(1);
         Some(now.saturating_add((vain / PAUSE_SHARE).min(PAUSE_MAX)))
     }
 }
 
-/// What can end a sleep for devices.
+/// Event that can end a sleep for devices.
 enum Sleep<'a> {
     /// Completions of the one context of kernel aio.
     Context(&'a Arc<Ring>),
     /// The time at which a modelled device is done.
     Time,
-    /// Too much for one sleep.
+    /// None: there is too much for one sleep.
     Pauses,
 }
 
 impl Thread {
-    /// Between two polls of rings that are polled: spins, or pauses. False if there are none.
+    /// Spins, or pauses, between two polls of polled rings. False if there are none.
     pub(super) fn pause(&mut self) -> bool {
         if !busy(&self.rings).any(|(_, sq)| sq.polls) {
             return false;
@@ -95,8 +94,8 @@ impl Thread {
         true
     }
 
-    /// The idle time is over, and only devices have something to do: sleeps until one has done it,
-    /// or somebody wakes the thread.
+    /// Sleeps until a device has completed something, or somebody wakes the thread: the idle time
+    /// is over, and only devices have something to do.
     pub(super) fn wait_for_devices(&mut self) {
         let data = self.data.clone();
         let (sleeps, rings) = (data.page.word(word::IDLE_SLEEPS), &self.rings);
@@ -143,7 +142,7 @@ impl Thread {
         context.map_or(Sleep::Time, Sleep::Context)
     }
 
-    /// When a modelled device is done with something, or a timeout is over; `u64::MAX`: never.
+    /// Returns the time at which a modelled device or a timeout is due; `u64::MAX`: never.
     fn due(&self) -> u64 {
         let left = |(ring, _): (&Arc<Ring>, _)| ring.lock().next_event_in();
         let left = busy(&self.rings).filter_map(left).min();
@@ -151,7 +150,7 @@ impl Thread {
     }
 }
 
-/// Sleeps for the time that is left until then; for as long as it takes, if that is never.
+/// Sleeps until the time `until`; `FOREVER`: until `on` ends the sleep.
 fn sleep_until(until: u64, on: On<'_>) -> bool {
     let left = until.saturating_sub(Clock::Monotonic.now());
     let left = if until == FOREVER { FOREVER } else { left };
@@ -162,8 +161,8 @@ fn sleep_until(until: u64, on: On<'_>) -> bool {
     true
 }
 
-/// Sleeps until something of a ring's context completes, or `wake_fd` is signalled. False if it
-/// cannot.
+/// Sleeps until something of a ring's aio context completes, or `wake_fd` is signalled. False if it
+/// cannot sleep.
 fn sleep_for(ring: &Ring, wake_fd: i32, until: u64) -> bool {
     let borrowed = |ctx: &mut Guard<'_>| {
         let aio = ctx.drive.transports.aio.as_mut()?;
@@ -184,7 +183,7 @@ fn sleep_for(ring: &Ring, wake_fd: i32, until: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Polls of a microsecond each, until a second is over.
+    /// Polls every microsecond until a second is over.
     #[test]
     fn pauses_grow_with_the_time_in_vain() {
         let (mut vain, mut now, mut pauses) = (Vain::default(), 1, Vec::new());

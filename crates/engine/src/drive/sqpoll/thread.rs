@@ -1,4 +1,4 @@
-//! The SQ thread itself: passes over its rings, sleeps, and rest (kernel: `io_sq_thread`).
+//! The SQ thread: its passes over rings, and its sleeps. Kernel counterpart: `io_sq_thread`.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -26,32 +26,32 @@ use softring_host::time::{Clock, coarse_ms};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
 
-/// SQEs that one of several rings gets in its turn (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
+/// Number of SQEs per turn of one of several rings (kernel: `IORING_SQPOLL_CAP_ENTRIES_VALUE`).
 const CAP: u32 = 8;
-/// One pass of so many asks the kernel about readiness while the thread spins.
+/// Passes per one that asks the kernel about readiness, while the thread spins.
 const ASK_EVERY: u32 = 16;
-/// A sleep that tells what a timer costs is taken so often while the thread takes no others, as
-/// that may change, and is so long, in ns.
+/// Interval of sleeps that measure the cost of a timer, and their length, in ns. The cost may
+/// change, so the thread measures it while it takes no other sleeps.
 const TRIAL_EVERY: u64 = 100_000_000;
 const TRIAL: u64 = 2_000;
-/// Poll sets that a sleeping thread listens to; where more have something in flight, it spins.
+/// Number of poll sets that a sleeping thread listens to; with more in flight, it spins.
 const LISTENS: usize = 8;
 
-/// An SQ thread's own state.
+/// State of an SQ thread.
 pub(super) struct Thread {
     pub(super) data: Arc<SqData>,
     pub(super) rings: Vec<Arc<Ring>>,
-    /// None where no statistics are kept.
+    /// Work meter; none if no statistics are kept.
     meter: Option<Meter>,
     turn: u32,
     idle_sleeps: Option<IdleSleeps>,
-    /// When the timer's cost was last measured.
+    /// Time of the last measurement of the timer's cost.
     tried: u64,
     signals: SignalScope,
     pub(super) vain: Vain,
 }
 
-/// What a pass came to.
+/// Outcome of a pass.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     work: bool,
@@ -59,7 +59,7 @@ struct Found {
 }
 
 impl Thread {
-    /// For the calling thread.
+    /// Makes the state of the calling thread.
     pub(super) fn new(data: Arc<SqData>) -> Thread {
         let name = softring_host::threads::name("sqp");
         let meter = crate::stats::enabled().then(|| Meter::of(Kind::SqThread, &name));
@@ -75,7 +75,7 @@ impl Thread {
     pub(super) fn run(mut self) {
         let mut until = None;
         loop {
-            // With another list the idle time may be another.
+            // A new list may have another idle time.
             if self.take_list() {
                 until = None;
             }
@@ -112,7 +112,7 @@ impl Thread {
         data.take_list(|| *rings = data.rings().iter().filter_map(Weak::upgrade).collect())
     }
 
-    /// Ends the thread if it has no ring any more.
+    /// Ends the thread if it has no ring any more; true if so.
     fn may_end(&self) -> bool {
         let list = self.data.rings();
         let ends = list.iter().all(|w| w.strong_count() == 0);
@@ -140,7 +140,7 @@ impl Thread {
         all.work
     }
 
-    /// Between two passes.
+    /// Spins or sleeps between two passes.
     fn sleep_between(&mut self) {
         core::hint::spin_loop();
         if self.sleep_for_completions() || self.pause() {
@@ -162,7 +162,7 @@ impl Thread {
             return;
         };
         self.tried = now;
-        // A deadline that is past was dealt with in the last pass.
+        // The last pass has dealt with a deadline that is past.
         let deadline = if listen.deadline > now { listen.deadline } else { u64::MAX };
         let timer = self.sleep(&listen, until.min(deadline)) && until <= deadline;
         let Some(idle_sleeps) = &mut self.idle_sleeps else { return };
@@ -173,15 +173,15 @@ impl Thread {
         }
     }
 
-    /// Where rings that go by a policy have something in flight, that says what to do until their
-    /// next completion. False if none has: only submissions are to come, and what [`Self::listen`]
-    /// knows.
+    /// Sleeps as the policies of rings say until the next completion on one of them. False if no
+    /// ring with a policy has something in flight: only submissions are to come, and what
+    /// [`Self::listen`] knows.
     fn sleep_for_completions(&mut self) -> bool {
         let rings = &self.rings;
         if !busy(rings).any(|(_, sq)| sq.policy.load(Relaxed)) {
             return false;
         }
-        // What rings of other kinds wait for would not end the sleep.
+        // Events for rings without a policy would not end the sleep.
         if !busy(rings).all(|(_, sq)| sq.policy.load(Relaxed)) {
             return self.pause();
         }
@@ -202,8 +202,8 @@ impl Thread {
         true
     }
 
-    /// What a sleep must not miss; none where there is too much of that, or the thread alone finds
-    /// completions (IOPOLL).
+    /// Returns the events that a sleep must not miss; none if there are too many, or if only the
+    /// thread finds completions (IOPOLL).
     fn listen(&self) -> Option<Listen> {
         let mut listen = Listen::default();
         for (ring, sq) in busy(&self.rings) {
@@ -220,7 +220,7 @@ impl Thread {
         Some(listen)
     }
 
-    /// Sleeps; true if it was not woken before.
+    /// Sleeps; true if nothing woke the thread before.
     pub(super) fn sleep(&self, listen: &Listen, until: u64) -> bool {
         let idle_sleeps = self.data.page.word(word::IDLE_SLEEPS);
         let says = || idle_sleeps.store(wakes_by::WORD, SeqCst);
@@ -240,7 +240,7 @@ impl Thread {
         slept == Some(true)
     }
 
-    /// No ring has SQEs that wait.
+    /// Returns whether no ring has SQEs that wait.
     pub(super) fn is_idle(&self) -> bool {
         let empty = |(ring, sq): (&Arc<Ring>, &SqPoll)| {
             ring.dead.load(Relaxed) || sq.ready(&ring.control) == 0
@@ -248,7 +248,7 @@ impl Thread {
         served(&self.rings).all(empty)
     }
 
-    /// Sleeps until somebody wakes it, unless a queue has filled up.
+    /// Sleeps until somebody wakes the thread, unless a queue has filled up.
     fn sleep_until_woken(&self) {
         let asleep = self.data.page.word(word::ASLEEP);
         let each = || served(&self.rings);
@@ -272,7 +272,7 @@ impl Thread {
     }
 }
 
-/// What ends a sleep early.
+/// Events that end a sleep early.
 #[derive(Debug)]
 pub(super) struct Listen {
     fds: [i32; LISTENS],
@@ -286,12 +286,12 @@ impl Default for Listen {
     }
 }
 
-/// Rings, with their part in the thread.
+/// Iterates over rings that have an SQ thread, with their part in it.
 pub(super) fn served(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
     rings.iter().filter_map(|r| Some((r, r.sq.get()?)))
 }
 
-/// The rings that the thread polls for completions.
+/// Iterates over the rings that the thread polls for completions.
 pub(super) fn busy(rings: &[Arc<Ring>]) -> impl Iterator<Item = (&Arc<Ring>, &SqPoll)> {
     served(rings).filter(|(_, sq)| sq.drives.load(Relaxed))
 }
@@ -300,9 +300,9 @@ fn polling(ring: &Arc<Ring>, f: impl FnOnce(&mut Polling)) {
     ring.lock().drive.transports.polling.as_deref_mut().map(f);
 }
 
-/// The sleep to take where all would sleep: that of the ring whose completions are to end it, which
-/// must have some to sleep for. The thread polls for the completions of the others when the sleep
-/// is over: at the earliest time that any of the rings would sleep until.
+/// Returns the sleep to take if all rings would sleep, and the ring whose completions are to end
+/// it, which must have some to sleep for. The sleep ends at the earliest time that any of the rings
+/// would sleep until; then the thread polls for the completions of the others.
 fn first_idle_sleep<'a>(
     rings: &'a [Arc<Ring>],
     signals: &mut SignalScope,
@@ -332,7 +332,7 @@ fn first_idle_sleep<'a>(
 fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Found {
     let none = Found::default();
     let Some(sq) = ring.sq.get() else { return none };
-    // Its memory may be the program's (NO_MMAP), and about to go.
+    // The ring's memory may be the program's (NO_MMAP), and about to go.
     if ring.dead.load(Relaxed) {
         return none;
     }
@@ -359,7 +359,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     let before = ctx.completions();
     if submits {
         let _ = ctx.submit_sqes(ready.min(most));
-        // For older requests an SQ thread polls at other times.
+        // An SQ thread polls for older requests at other times.
         ctx.after_submit(false, false);
         let polling = ctx.drive.transports.polling.as_mut().filter(|_| sq.polls);
         sq.policy.store(polling.is_some(), Relaxed);
@@ -368,7 +368,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
         }
     }
     ctx.turn(Turn::Events { events: &events[..n], early: None });
-    // Whoever waits for room in the submission queue.
+    // Wakes whoever waits for room in the submission queue.
     ctx.wake_waiters();
     let posted = ctx.completions() != before;
     sq.drives.store(ctx.needs_driver(), Relaxed);
@@ -383,9 +383,9 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
 }
 
 impl Ctx {
-    /// Is there something for a turn in memory?
+    /// Returns whether a turn in memory has something to do.
     fn memory_has_news(&self, ask: bool) -> bool {
-        // Where its ring cannot be seen, the kernel has to be asked.
+        // If the aio ring is not mapped, the kernel has to be asked.
         let unseen = |a: &AioCtx| ask && a.in_flight() > 0 && !a.user_mapped();
         !self.drive.transports.stash.is_empty()
             || self.drive.transports.aio.as_ref().is_some_and(|a| a.ready() || unseen(a))
@@ -394,7 +394,7 @@ impl Ctx {
 }
 
 impl Driving {
-    /// Events that wait in the poll set, unless a waiter takes them.
+    /// Takes events that wait in the poll set, unless a waiter takes them.
     fn ask_readiness(&self, buf: &mut [epoll_event; BATCH]) -> usize {
         let tells = self.transports.poll.as_ref().is_some_and(PollSet::tells);
         if !tells || self.driver.active {

@@ -1,5 +1,5 @@
-//! What io_submit(2) itself refuses, so that there is no event: io_submit_one, aio_prep_rw,
-//! aio_setup_rw, aio_fsync and aio_poll in `fs/aio.c`.
+//! Refusals of io_submit(2) itself, which make no event: io_submit_one, aio_prep_rw, aio_setup_rw,
+//! aio_fsync and aio_poll in `fs/aio.c`.
 
 use crate::io::of_process::PROCESS;
 use crate::ops::iov::{MAX_RW_COUNT, import_iov};
@@ -26,7 +26,7 @@ const RWF_NOAPPEND: u32 = 0x20;
 /// `RWF_SUPPORTED` of Linux 6.18.
 const RWF_SUPPORTED: u32 = 0x1ff;
 
-/// Refuses an iocb by what it says, and by its file `fd`, which is open with `flags`.
+/// Refuses an iocb for its fields or its file `fd`, which is open with `flags`.
 ///
 /// # Errors
 /// `EBADF`, `EFAULT`, `EINVAL`, `EOPNOTSUPP`.
@@ -41,13 +41,13 @@ pub(super) fn command(cb: &iocb, fd: i32, flags: OFlags) -> Result<()> {
     }
 }
 
-/// `wrong`: the access mode for which it is not allowed.
+/// Checks a read or a write; `wrong` is the access mode that does not allow it.
 fn read_or_write(cb: &iocb, fd: i32, flags: OFlags, wrong: OFlags) -> Result<()> {
     priority(cb)?;
     let (asked, writes) = (cb.aio_rw_flags.cast_unsigned(), wrong == OFlags::RDONLY);
     rw_flags(asked, fd, writes)?;
     let direct = flags.contains(OFlags::DIRECT);
-    // A worker's error would be an event's.
+    // An error that a worker found would be reported in an event.
     if asked & RWF_ATOMIC != 0 && direct && try_byte(fd, true, RWF_ATOMIC) == UNKNOWN_FLAG {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -58,7 +58,7 @@ fn read_or_write(cb: &iocb, fd: i32, flags: OFlags, wrong: OFlags) -> Result<()>
         return Err(if special { Errno::EOPNOTSUPP } else { Errno::EBADF });
     }
     if !has_iter(fd, writes) {
-        // Such a file takes neither of these.
+        // Such a file takes neither flag.
         let special = asked & (RWF_ATOMIC | RWF_DONTCACHE) != 0;
         return Err(if special { Errno::EOPNOTSUPP } else { Errno::EINVAL });
     }
@@ -77,7 +77,7 @@ fn read_or_write(cb: &iocb, fd: i32, flags: OFlags, wrong: OFlags) -> Result<()>
     if cb.aio_offset < 0 || end.is_none() { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// What of `kiocb_set_rw_flags` no read or write that is tried tells from its own errors.
+/// Checks those rules of `kiocb_set_rw_flags` that a tried read or write does not report itself.
 fn rw_flags(asked: u32, fd: i32, writes: bool) -> Result<()> {
     if asked & !RWF_SUPPORTED != 0 || asked & RWF_ATOMIC != 0 && !writes {
         return Err(Errno::EOPNOTSUPP);
@@ -91,21 +91,21 @@ fn rw_flags(asked: u32, fd: i32, writes: bool) -> Result<()> {
     Ok(())
 }
 
-/// May I/O on the file leave nothing in the page cache (`FOP_DONTCACHE`)?
+/// Returns whether I/O on the file may leave nothing in the page cache (`FOP_DONTCACHE`).
 fn knows_dontcache(fd: i32) -> bool {
     let cached = matches!(Kind::of(fd), Kind::Buffered | Kind::Direct);
     cached && try_byte(fd, false, RWF_DONTCACHE) != UNKNOWN_FLAG
 }
 
-/// Has the file `read` or `read_iter`, or for a write `write` or `write_iter`?
+/// Returns whether the file has `read` or `read_iter`, or for a write `write` or `write_iter`.
 fn has_any(fd: i32, writes: bool) -> bool {
     let none = Parts::of_program(ReadPtr::NULL, 0);
     let nothing = if writes { files::writev(fd, none) } else { files::readv(fd, none) };
     nothing != Err(Errno::EINVAL)
 }
 
-/// May I/O on the file be told not to wait (`FMODE_NOWAIT`)? Of a file that is open for writing
-/// alone nothing tells, but its file system.
+/// Returns whether I/O on the file may be told not to wait (`FMODE_NOWAIT`). Only its file system
+/// tells that of a file that is open for writing alone.
 fn knows_nowait(fd: i32) -> bool {
     if is_socket(fd) {
         return true;
@@ -116,9 +116,9 @@ fn knows_nowait(fd: i32) -> bool {
     try_byte(fd, false, RWF_NOWAIT) != UNKNOWN_FLAG && has_any(fd, false)
 }
 
-/// Has the file `read_iter`, or for a write `write_iter`? What has only `read` or `write`, as the
-/// write side of an eventfd, refuses every flag before it checks the rest. Of the others each
-/// refuses two flags that contradict each other.
+/// Returns whether the file has `read_iter`, or for a write `write_iter`. A file that has only
+/// `read` or `write`, such as the write side of an eventfd, refuses every flag before it checks the
+/// rest. Any other file refuses two flags that contradict each other.
 fn has_iter(fd: i32, writes: bool) -> bool {
     match try_byte(fd, writes, RWF_APPEND | RWF_NOAPPEND) {
         Err(Errno::EOPNOTSUPP) if knows_both() => false,
@@ -128,7 +128,7 @@ fn has_iter(fd: i32, writes: bool) -> bool {
     }
 }
 
-/// Does the kernel know both flags of [`has_iter`]? An eventfd has `read_iter`.
+/// Returns whether the kernel knows both flags of [`has_iter`]. An eventfd has `read_iter`.
 fn knows_both() -> bool {
     *PROCESS.kernel.append_flags.get_or_init(|| {
         let Ok(fd) = softring_host::substitute::eventfd().map(make_internal) else { return false };
@@ -137,7 +137,7 @@ fn knows_both() -> bool {
     })
 }
 
-/// `ioprio_check_cap`.
+/// Checks the I/O priority (`ioprio_check_cap`).
 fn priority(cb: &iocb) -> Result<()> {
     if cb.aio_flags & IOCB_FLAG_IOPRIO == 0 || cb.aio_reqprio == 0 {
         return Ok(());
@@ -145,25 +145,25 @@ fn priority(cb: &iocb) -> Result<()> {
     softring_host::creds::may_have_priority(cb.aio_reqprio.cast_unsigned())
 }
 
-/// A file that fsync(2) may wait for.
+/// Returns whether fsync(2) may wait for the file.
 pub(super) fn has_storage(fd: i32) -> bool {
     file_type(fd).is_none_or(|kind| {
         matches!(kind, FileType::RegularFile | FileType::BlockDevice | FileType::Directory)
     })
 }
 
-/// Does fsync(2) of the file take time? Of files by which the kernel shows what it has in mind, it
-/// is refused.
+/// Returns whether fsync(2) of the file takes time. Files of the kernel's own file systems refuse
+/// it.
 pub(super) fn syncs_later(fd: i32) -> bool {
     has_storage(fd) && !borrow(fd).is_some_and(|fd| statfs(fd).is_ok_and(|fs| of_kernel(&fs)))
 }
 
-/// The part of `bytes` that one call reads or writes (`import_ubuf`).
+/// Limits `bytes` to what one call reads or writes (`import_ubuf`).
 pub(super) fn capped(bytes: u64) -> u64 {
     bytes.min(MAX_RW_COUNT.into())
 }
 
-/// Is what was tried at once, with this result, refused by io_submit?
+/// Returns the error if io_submit refuses an iocb that was tried at once with this result.
 pub(super) fn refusal(cb: &iocb, res: isize) -> Option<Errno> {
     let e = check(res).err()?;
     match cb.aio_lio_opcode {

@@ -1,14 +1,15 @@
-//! Contexts of our own, where the kernel gives none: a kernel built without aio, a filter that
+//! Contexts of our own, if the kernel gives none: a kernel built without aio, or a filter that
 //! denies io_setup(2).
 //!
-//! As in the kernel, what is buffered is done inside io_submit, in its order, and what is open with
-//! O_DIRECT is done meanwhile: there by the device, here by workers, of which fsync and polls take
-//! one each, too. Events lie in a ring that is the program's to read, as the kernel's is
-//! ([`Mapped`]), but for those of polled contexts, whose ring stays empty.
+//! As in the kernel, buffered I/O is done inside io_submit, in its order, and I/O with O_DIRECT is
+//! done meanwhile: in the kernel by the device, here by workers. fsync and polls take one worker
+//! each, too. Events lie in a ring that the program may read, like the kernel's ([`Mapped`]). The
+//! ring of a polled context stays empty.
 //!
-//! What the kernel's io_submit refuses fails here, too ([`check`]); any other error is an event's.
+//! What the kernel's io_submit refuses fails here, too ([`check`]); an event reports any other
+//! error.
 //!
-//! Locks: a context's own, a leaf but for the copying of events to the program.
+//! Locks: a context's own lock is a leaf, except for copying events to the program.
 
 mod check;
 mod poll;
@@ -41,19 +42,19 @@ use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, answer};
 pub(super) use wait::unknown_waits;
 
-/// `fs.aio-max-nr`, as it is by default.
+/// Default of `fs.aio-max-nr`.
 const MAX_NR: u32 = 0x1_0000;
-/// What ioctx_alloc takes for a mistake.
+/// Number of events above which ioctx_alloc assumes a mistake.
 const ABSURD_NR: u32 = 0x1000_0000 / size_of::<io_event>() as u32;
 
 pub(super) struct Context {
     id: usize,
-    /// How many iocbs can be in flight, or events untaken.
+    /// Number of iocbs in flight and untaken events that there is room for.
     room: u32,
     state: Mutex<State>,
-    /// Bumped with each event; threads sleep on it.
+    /// Sequence bumped with each event, on which threads sleep.
     seq: AtomicU32,
-    /// Threads that sleep under a signal mask: only a descriptor wakes them.
+    /// Number of threads that sleep under a signal mask: only a descriptor wakes them.
     masked: AtomicU32,
     wakes_masked: OnceLock<InternalFd>,
     pool: Arc<Pool<Job>>,
@@ -62,15 +63,15 @@ pub(super) struct Context {
 #[derive(Default)]
 struct State {
     in_flight: u32,
-    /// The memory, until the context ends.
+    /// Memory of the ring, until the context ends.
     ring: Option<Mapped>,
     /// Events of a polled context.
     unseen: VecDeque<io_event>,
-    /// Polls that can be cancelled, the oldest first: their iocb, which the program may use again
-    /// before it has taken the event of the last one, and their number.
+    /// Polls that can be cancelled, the oldest first, each with its iocb and its number. The
+    /// program may use the iocb again before it has taken the event of its last poll.
     polls: Vec<(u64, u64)>,
     last_poll: u64,
-    /// Are its iocbs polled? Decided by the first.
+    /// Set by the first iocb: true if iocbs are polled.
     polled: Option<bool>,
     ended: bool,
 }
@@ -81,20 +82,20 @@ pub(super) struct Job {
     cb: iocb,
     obj: u64,
     file: File,
-    /// The state of a poll.
+    /// State of a poll.
     poll: Option<Poll>,
-    /// The poll's number among the context's polls.
+    /// Number of the poll among the context's polls.
     number: u64,
     resfd: Option<InternalFd>,
 }
 
 enum File {
-    /// The program's number, while io_submit runs.
+    /// Number of the program's descriptor, while io_submit runs.
     Theirs(i32),
     Ours(InternalFd),
 }
 
-/// io_setup(2), for a kernel without.
+/// Makes a context, as io_setup(2) does, for a kernel without aio.
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`, `EAGAIN`, `ENOMEM`.
@@ -124,8 +125,8 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
     Ok(0)
 }
 
-/// What the kernel answers about a context that it does not know: where its aio is denied, what it
-/// would answer.
+/// Translates the kernel's answer about a context that it does not know. If the kernel's aio is
+/// denied, returns what the kernel would answer without the denial.
 pub(super) fn unknown(ret: isize) -> isize {
     let denied = [Errno::ENOSYS, Errno::EPERM, Errno::EACCES].map(Errno::ret);
     if denied.contains(&ret) && PROCESS.emulated.load(Relaxed) { Errno::EINVAL.ret() } else { ret }
@@ -153,7 +154,7 @@ impl Context {
         nr
     }
 
-    /// io_submit_one
+    /// Starts one iocb (`io_submit_one`).
     fn start(self: &Arc<Self>, obj: u64) -> Result<()> {
         let cb: iocb = user::read(obj)?;
         if cb.aio_reserved2 != 0 || cb.aio_nbytes > i64::MAX as u64 {
@@ -182,7 +183,7 @@ impl Context {
         Ok(())
     }
 
-    /// A place for one more event.
+    /// Reserves room for one more event.
     fn reserve(&self) -> Result<()> {
         let mut s = self.state.lock();
         if s.ended {
@@ -225,7 +226,7 @@ impl Context {
         Ok(Job { ctx: self.clone(), cb, obj, file, poll, number: 0, resfd })
     }
 
-    /// The end of one iocb.
+    /// Posts the event of one iocb.
     fn post(&self, job: &Job, res: i64) {
         let mut s = self.state.lock();
         s.push(io_event { data: job.cb.aio_data, obj: job.obj, res, res2: 0 });
@@ -247,10 +248,10 @@ impl Context {
         }
     }
 
-    /// io_cancel(2): only polls can be.
+    /// Cancels an iocb (io_cancel(2)); only polls can be cancelled.
     ///
     /// # Errors
-    /// `EINPROGRESS` if its event now comes early, `EINVAL` if it runs on, or is none of ours.
+    /// `EINPROGRESS` if the event now comes early, `EINVAL` if the iocb runs on or is none of ours.
     pub(super) fn cancel(&self, obj: u64) -> Result<usize> {
         user::read::<u32>(key_of(obj))?;
         // A worker may not have noticed yet that its poll has ended.
@@ -273,7 +274,7 @@ impl Context {
             if self.state.lock().in_flight == 0 {
                 break;
             }
-            // A signal does not end it, as it does not end the kernel's.
+            // As in the kernel, a signal does not end the wait.
             sys::futex_wait(&self.seq, seen, None);
         }
         drop(self.pool.shutdown());
@@ -291,7 +292,7 @@ impl State {
         self.last_poll
     }
 
-    /// The number of the oldest poll with that iocb, which can be cancelled no more.
+    /// Takes the oldest poll of that iocb off the list of cancellable ones; returns its number.
     fn forget_poll(&mut self, obj: u64) -> Option<u64> {
         let at = self.polls.iter().position(|&(of, _)| of == obj)?;
         Some(self.polls.remove(at).1)
@@ -301,7 +302,7 @@ impl State {
         self.unseen.len() as u32 + self.ring.as_ref().map_or(0, Mapped::len)
     }
 
-    /// An iocb is polled, or not: the first decides for all.
+    /// Checks that all iocbs are polled, or none: the first decides.
     fn decide(&mut self, polled: bool) -> Result<()> {
         if *self.polled.get_or_insert(polled) != polled {
             return Err(Errno::EINVAL);
@@ -334,12 +335,12 @@ impl State {
     }
 }
 
-/// Where the kernel marks an iocb as submitted.
+/// Returns the address at which the kernel marks an iocb as submitted.
 fn key_of(obj: u64) -> u64 {
     obj.wrapping_add(core::mem::offset_of!(iocb, aio_key) as u64)
 }
 
-/// A duplicate of the program's eventfd.
+/// Duplicates the program's eventfd.
 fn eventfd(fd: u32) -> Result<InternalFd> {
     let own = dup_visible(fd.cast_signed())?;
     if is_path_only(own.as_raw_fd()) {
@@ -348,7 +349,7 @@ fn eventfd(fd: u32) -> Result<InternalFd> {
     if is_eventfd(own.as_raw_fd()) { Ok(own) } else { Err(Errno::EINVAL) }
 }
 
-/// Adds one to an eventfd; where it can count no further, a write would wait for somebody to read.
+/// Adds one to an eventfd, unless it can count no further: a write would wait for a reader.
 fn signal(eventfd: &InternalFd) {
     if sys::poll_now(eventfd.as_raw_fd(), sys::POLLOUT) & sys::POLLOUT != 0 {
         let _ = softring_host::os::io::write(eventfd, &1u64.to_ne_bytes());
@@ -356,7 +357,7 @@ fn signal(eventfd: &InternalFd) {
 }
 
 impl Job {
-    /// Does what it asks for.
+    /// Does what the iocb asks for.
     fn result(&self) -> isize {
         let fd = match &self.file {
             File::Theirs(fd) => *fd,
@@ -374,7 +375,7 @@ impl Job {
 }
 
 impl Work for Job {
-    /// The iocb of a poll.
+    /// Number of a poll.
     type Key = Option<u64>;
 
     fn run(self) {

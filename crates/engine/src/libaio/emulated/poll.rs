@@ -1,6 +1,7 @@
-//! IOCB_CMD_POLL: what its event says. A poll that finds its file ready says what is ready of what
-//! it asked for. One that had to wait says what woke it (`aio_poll_wake` in `fs/aio.c`): all that
-//! pipes and sockets tell their waiters when data or room come, asked for or not.
+//! IOCB_CMD_POLL and the events that it reports. A poll that finds its file ready reports the
+//! requested events that are ready. A poll that had to wait reports what woke it (`aio_poll_wake`
+//! in `fs/aio.c`): all that pipes and sockets tell their waiters when data or room come, requested
+//! or not.
 
 use super::check::has_storage;
 use softring_host::calls::ioctl::is_terminal;
@@ -13,19 +14,19 @@ use softring_host::sys::nr::{
 use softring_host::sys::{self, EngineFd, borrow};
 use softring_uapi::errno::{Errno, Result};
 
-/// Events that come with a wake-up that says nothing: the kernel asks the file then.
+/// Events that come with a wake-up without flags: the kernel then asks the file.
 const ENDED: u16 = (EPOLLERR | EPOLLHUP | EPOLLRDHUP) as u16;
-/// `sock_def_readable`, `sk_stream_write_space`.
+/// Wake-up flags of sockets: `sock_def_readable`, `sk_stream_write_space`.
 const OF_SOCKETS: [u16; 2] = [
     (EPOLLIN | EPOLLPRI | EPOLLRDNORM | EPOLLRDBAND) as u16,
     (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND) as u16,
 ];
-/// `pipe_write`, `pipe_read`.
+/// Wake-up flags of pipes: `pipe_write`, `pipe_read`.
 const OF_PIPES: [u16; 2] = [(EPOLLIN | EPOLLRDNORM) as u16, (EPOLLOUT | EPOLLWRNORM) as u16];
 
-/// What became of a poll when it was submitted.
+/// State of a poll after its submission.
 pub(super) enum Poll {
-    /// The file is ready for this.
+    /// Events that are ready.
     Ready(u16),
     Waits(Wait),
 }
@@ -33,9 +34,9 @@ pub(super) enum Poll {
 /// A poll of a file that was not ready.
 pub(super) struct Wait {
     events: u16,
-    /// What ends it: `events`, and what was not there and comes with a wake-up for those.
+    /// Events that end the wait: `events`, and absent ones that come with a wake-up for those.
     awaited: u16,
-    /// What such a file tells its waiters when data come, and when room does.
+    /// Events that such a file tells its waiters when data come, and when room does.
     wakes: [u16; 2],
 }
 
@@ -60,7 +61,7 @@ impl Poll {
         Ok(Poll::Waits(Wait { events, awaited: events | data, wakes }))
     }
 
-    /// What its event says.
+    /// Returns the events to report, after the wait for them if there is one.
     pub(super) fn result(&self, fd: i32) -> u16 {
         match self {
             Poll::Ready(events) => *events,
@@ -70,7 +71,7 @@ impl Poll {
 }
 
 impl Wait {
-    /// 0 if a signal ends the wait.
+    /// Waits; returns the events, or 0 if a signal ends the wait.
     fn result(&self, fd: i32) -> u16 {
         let mut awaited = self.awaited;
         loop {
@@ -83,7 +84,7 @@ impl Wait {
                 return all.unwrap_or(woken);
             }
             match ready(fd, self.events) {
-                // Nothing of what it asked for has come with the end.
+                // The end came with none of the requested events.
                 0 => awaited = self.events,
                 ready => return ready,
             }
@@ -91,13 +92,13 @@ impl Wait {
     }
 }
 
-/// What is ready of `events`, and what is told in any case.
+/// Returns which of `events` are ready, and which are reported in any case.
 fn ready(fd: i32, events: u16) -> u16 {
     sys::poll_now(fd, events.cast_signed()).cast_unsigned()
 }
 
-/// Can a poll that does not find such a file ready wait for it? Not where the file has no place to
-/// wait, nor where it has two: `aio_poll` takes one.
+/// Returns whether a poll that does not find such a file ready can wait for it. It cannot if the
+/// file has no wait queue, or two of them: `aio_poll` takes one.
 fn can_be_awaited(fd: i32, kind: Option<FileType>, flags: OFlags) -> bool {
     match kind {
         Some(FileType::Fifo) => flags & OFlags::ACCMODE != OFlags::RDWR,
@@ -106,7 +107,7 @@ fn can_be_awaited(fd: i32, kind: Option<FileType>, flags: OFlags) -> bool {
     }
 }
 
-/// Does a device know poll(2)? Only an epoll set tells.
+/// Returns whether a device knows poll(2). Only an epoll set tells.
 fn knows_poll(fd: i32) -> bool {
     let Ok(set) = epoll_create().map(EngineFd::from) else {
         return true;

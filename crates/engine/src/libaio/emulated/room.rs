@@ -1,17 +1,18 @@
-//! How many requests a context takes before io_submit answers EAGAIN: ioctx_alloc, aio_setup_ring
-//! and get_reqs_available in `fs/aio.c`.
+//! Number of requests that a context takes before io_submit answers EAGAIN: ioctx_alloc,
+//! aio_setup_ring and get_reqs_available in `fs/aio.c`.
 
 use crate::io::of_process::PROCESS;
 
-/// How many requests there can be where a ring has room for so many events. Each processor takes
-/// room in batches (`__get_reqs_available`), and what is left when the last whole batch is gone is
-/// nobody's. A program that submits on one processor finds just this.
+/// Returns how many requests there can be if a ring has room for so many events. Each processor
+/// takes room in batches (`__get_reqs_available`), and no processor gets what is left behind the
+/// last whole batch. A program that submits on one processor finds just this number.
 pub(super) fn room(events: u32, processors: u32) -> u32 {
     let batch = (events / (4 * processors)).max(1);
     events - events % batch
 }
 
-/// `num_possible_cpus`: processors that the machine can have, whatever this process may use.
+/// Returns the number of processors that the machine can have, whatever this process may use
+/// (`num_possible_cpus`).
 pub(super) fn processors() -> u32 {
     let possible = || softring_host::sys::proc_text("/sys/devices/system/cpu/possible");
     *PROCESS.kernel.possible_cpus.get_or_init(|| {
@@ -21,7 +22,7 @@ pub(super) fn processors() -> u32 {
     })
 }
 
-/// The length of a list like `0-3,8-11`.
+/// Counts the numbers in a list like `0-3,8-11`.
 fn count(list: &str) -> Option<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -18,7 +18,7 @@ use softring_uapi::{RWF_NOWAIT, iovec};
 /// Those of preadv2(2) and pwritev2(2).
 pub(super) fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
     let (buf, len, at, flags) = (cb.aio_buf, cb.aio_nbytes, cb.aio_offset, cb.aio_rw_flags);
-    // preadv2(2) would refuse the rest of a buffer that no call reads or writes to its end.
+    // preadv2(2) would refuse a buffer that is longer than any call reads or writes.
     let iov = iovec { base: buf, len: capped(len) };
     let vectored = [IOCB_CMD_PREADV, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
     let parts = match vectored {
@@ -63,8 +63,8 @@ fn wants_nothing(cb: &iocb) -> bool {
     parts.is_ok_and(|parts| parts.iter().all(|part| part.len == 0))
 }
 
-/// A read of nothing, which preadv2(2) answers without asking the file. An eventfd, a timerfd and a
-/// signalfd refuse that as they refuse one byte.
+/// Reads nothing. preadv2(2) answers such a read without asking the file. An eventfd, a timerfd and
+/// a signalfd refuse it as they refuse one byte.
 fn read_nothing(fd: i32) -> Result<usize> {
     let special = file_type(fd) == Some(FileType::Unknown);
     let byte = [iovec { base: 0, len: 1 }];
@@ -74,7 +74,7 @@ fn read_nothing(fd: i32) -> Result<usize> {
     }
 }
 
-/// A write of nothing, which to a socket is a datagram.
+/// Writes nothing, which to a socket is a datagram.
 fn write_nothing(fd: i32, flags: i32) -> Result<usize> {
     const MSG_DONTWAIT: u32 = 0x40;
     if !is_socket(fd) {

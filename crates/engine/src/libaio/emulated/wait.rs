@@ -18,23 +18,23 @@ use softring_host::user::{self, UserPtr};
 use softring_uapi::aio::io_event;
 use softring_uapi::errno::{Errno, Result};
 
-/// The longest sleep under a mask without an eventfd.
+/// Longest sleep under a mask without an eventfd.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// A thread that waits under a signal mask.
 struct Masked<'a> {
     ctx: &'a Context,
     mask: u64,
-    /// A handler that ran between two sleeps would leave no trace: signals come through in the
-    /// sleep alone.
+    /// Block of all signals outside the sleep: a handler that ran between two sleeps would leave no
+    /// trace.
     _blocked: BlockAll,
 }
 
-/// As [`super::unknown`], of a wait.
+/// Waits on a context that only the kernel may know; see [`super::unknown`].
 pub(in crate::libaio) fn unknown_waits(wait: &Wait) -> isize {
     let ret = wait.kernel();
     let e = super::unknown(ret);
-    // What the kernel itself answers it has answered under the mask.
+    // The kernel has given an answer of its own under the mask.
     if e == ret { ret } else { wait.refused(Errno::EINVAL) }
 }
 
@@ -93,14 +93,14 @@ impl Context {
                 sys::futex_wait_sig(&self.seq, seen, Some(left.unwrap_or(forever)))
             }
         };
-        // Under a mask no second sleep would be told of that signal.
+        // Under a mask, a second sleep would not be told of the signal.
         if slept == Err(Errno::EINTR) && (masked.is_some() || self.seq.load(Acquire) == seen) {
             return Err(Errno::EINTR);
         }
         Ok(true)
     }
 
-    /// Copies what is there to the program, as far as it has room.
+    /// Copies events to the program, as far as it has room.
     fn hand_out(&self, wait: &Wait, taken: &mut isize) -> Result<()> {
         let mut s = self.state.lock();
         if s.ended {

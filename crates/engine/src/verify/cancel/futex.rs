@@ -11,20 +11,20 @@ use loom::thread;
 use softring_uapi::errno::{Errno, Result};
 use std::sync::Arc;
 
-/// What the uring lock guards of a request that a futex waiter has.
+/// State that the uring lock guards of a request that a futex waiter has.
 struct Sleeper {
-    /// Whether it is the futex waiter's still.
+    /// True while the request is the futex waiter's.
     asleep: bool,
     cqes: Vec<i32>,
 }
 
-/// The request, under the lock.
+/// Request whose lock is held.
 struct Held<'a> {
     ctx: MutexGuard<'a, Sleeper>,
     waiter: &'a FutexWaiter,
 }
 
-/// The one request's.
+/// Id of the one request.
 const ID: ReqId = ReqId::from_u64(1 << 32);
 
 impl Sleeping for Held<'_> {
@@ -40,7 +40,7 @@ impl Sleeping for Held<'_> {
 
     fn take_back(&mut self, (): &()) -> bool {
         let back = self.waiter.take_back();
-        // Its request would be the waiter's still, who ends it as well.
+        // The request would still be the waiter's, which ends it as well.
         if self.waiter.fault == Fault::NotAsked && !back {
             self.ctx.cqes.push(ECANCELED);
         }
@@ -59,15 +59,15 @@ impl Sleeping for Held<'_> {
     }
 }
 
-/// A futex waiter at the program's futex, where a wake or a signal ends its sleep.
+/// Futex waiter at the program's futex, where a wake or a signal ends its sleep.
 struct FutexWaiter {
     words: [WaiterWord; 1],
     state: WaiterWord,
     stop: WaiterWord,
     leave: WaiterWord,
-    /// Woken, signalled.
+    /// Two flags: woken, signalled.
     futex: Mutex<(bool, bool)>,
-    /// The wake was its.
+    /// True if this waiter has taken the wake.
     took: Mutex<bool>,
     ends: Condvar,
     ctx: Mutex<Sleeper>,
@@ -120,7 +120,7 @@ impl Steps for FutexWaiter {
         unreachable!("it is placed")
     }
 
-    /// futex(2).
+    /// Sleeps at the program's futex, like futex(2).
     fn sleep_there(&self) -> Result<usize> {
         let mut futex = self.futex.lock().unwrap();
         while *futex == (false, false) {
@@ -169,7 +169,7 @@ impl FutexWaiter {
         Held { ctx: self.ctx.lock().unwrap(), waiter: self }
     }
 
-    /// `FutexWaiter::live`, once.
+    /// Runs `FutexWaiter::live` once.
     fn live(&self) {
         let (woken, _) = self.sleep_once();
         if woken.is_some() {
@@ -178,7 +178,7 @@ impl FutexWaiter {
     }
 }
 
-/// A cancel meets a wake of a futex.
+/// Runs a cancel against a wake of a futex.
 fn futex_waiter(fault: Fault) {
     explore(move || {
         let s = Arc::new(FutexWaiter::new(fault));
