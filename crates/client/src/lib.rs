@@ -1,6 +1,6 @@
-//! The test client: a raw io_uring client, which does exactly what it is told and nothing for
-//! convenience behind the program's back. Everything a program can get wrong can be got wrong with
-//! it. Whoever uses it says by [`Calls`] how its calls are made: in the kernel, or in an engine.
+//! Test client: a raw io_uring client that does exactly what it is told, and nothing behind the
+//! program's back. It can get everything wrong that a program can. [`Calls`] decides how its calls
+//! are made: in the kernel, or in an engine.
 //!
 //! The caller keeps alive what an SQE points at until its completion is reaped.
 #![allow(unsafe_code)]
@@ -8,22 +8,22 @@
 use softring_uapi::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How a client's calls are made. Each answers a value, or `-errno`.
+/// System calls of a client. Each returns a value, or `-errno`.
 pub trait Calls: Copy + Default {
-    /// `io_uring_setup(2)`; `params` is an address.
+    /// Calls `io_uring_setup(2)`; `params` is an address.
     fn setup(self, entries: u32, params: usize) -> isize;
-    /// `io_uring_enter(2)`.
+    /// Calls `io_uring_enter(2)`.
     fn enter(self, fd: i32, submit: u32, min: u32, flags: u32, arg: usize, size: usize) -> isize;
-    /// `io_uring_register(2)`.
+    /// Calls `io_uring_register(2)`.
     fn register(self, fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize;
-    /// `mmap(2)` of `len` bytes of `fd` at `offset`, shared and populated.
+    /// Maps `len` bytes of `fd` at `offset` by `mmap(2)`, shared and populated.
     fn mmap(self, fd: i32, len: usize, offset: u64) -> isize;
-    /// `munmap(2)`.
+    /// Calls `munmap(2)`.
     ///
     /// # Safety
     /// Nothing may use the range afterwards.
     unsafe fn munmap(self, addr: usize, len: usize) -> isize;
-    /// `close(2)`.
+    /// Calls `close(2)`.
     fn close(self, fd: i32) -> isize;
 }
 
@@ -54,7 +54,7 @@ impl<C: Calls> Map<C> {
         Ok(Self { addr, len, calls })
     }
 
-    /// Fresh zeroed memory, aligned to a page.
+    /// Maps fresh zeroed memory, aligned to a page.
     pub fn anonymous(len: usize) -> Result<Self, Errno> {
         let (prot, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANON);
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
@@ -65,12 +65,12 @@ impl<C: Calls> Map<C> {
         Ok(Self { addr: addr.expose_provenance(), len, calls: C::default() })
     }
 
-    /// Memory that the caller has mapped, and unmaps.
+    /// Takes over memory that the caller has mapped: a drop unmaps it.
     pub fn of_program(addr: usize, len: usize) -> Self {
         Self { addr, len, calls: C::default() }
     }
 
-    /// The word at byte `off`.
+    /// Returns the word at byte `off`.
     pub fn word(&self, off: u32) -> &AtomicU32 {
         let off = off as usize;
         assert!(off + 4 <= self.len && off.is_multiple_of(4), "word {off} outside the ring");
@@ -101,12 +101,12 @@ impl<C: Calls> Drop for Map<C> {
     }
 }
 
-/// A raw answer as a result.
+/// Converts a raw answer to a result.
 pub fn value(ret: isize) -> Result<usize, Errno> {
     usize::try_from(ret).map_err(|_| -(ret as i32))
 }
 
-/// `io_uring_setup(2)` without mapping anything: the fd, or an errno.
+/// Calls `io_uring_setup(2)` and maps nothing; returns the fd.
 pub fn setup(calls: impl Calls, entries: u32, p: &mut io_uring_params) -> Result<i32, Errno> {
     value(calls.setup(entries, std::ptr::from_mut(p).expose_provenance())).map(|fd| fd as i32)
 }
@@ -118,22 +118,23 @@ pub struct Ring<C: Calls> {
     pub fd: i32,
     pub calls: C,
     pub params: io_uring_params,
-    /// `fd` is an index into this task's registered rings.
+    /// True if `fd` is an index into this task's registered rings.
     pub registered: bool,
     rings: Map<C>,
     sqes: Map<C>,
     keep_fd: bool,
-    /// SQEs written behind the tail, which nobody sees yet.
+    /// Count of SQEs written behind the tail, which nobody sees yet.
     hidden: u32,
 }
 
 impl<C: Calls> Ring<C> {
-    /// A ring of `entries` with setup `flags`.
+    /// Makes a ring of `entries` with setup `flags`.
     pub fn new(calls: C, entries: u32, flags: u32) -> Result<Self, Errno> {
         Self::with(calls, entries, io_uring_params { flags, ..Default::default() })
     }
 
-    /// A ring as `params` asks. With `NO_MMAP` and no address given, the memory is provided here.
+    /// Makes a ring as `params` asks. With `NO_MMAP` and no address given, this provides the
+    /// memory.
     pub fn with(calls: C, entries: u32, mut params: io_uring_params) -> Result<Self, Errno> {
         let own = if params.flags & IORING_SETUP_NO_MMAP != 0 && params.cq_off.user_addr == 0 {
             let (rings, sqes) = own_memory(entries, &params)?;
@@ -167,8 +168,8 @@ impl<C: Calls> Ring<C> {
         Ok(Self { fd, calls, params, registered, rings, sqes, keep_fd: false, hidden: 0 })
     }
 
-    /// Maps the ring anew, as a program does after `IORING_REGISTER_RESIZE_RINGS`; `params` is what
-    /// that call answered.
+    /// Maps the ring anew, as a program does after `IORING_REGISTER_RESIZE_RINGS`; `params` is the
+    /// answer of that call.
     pub fn remap(&mut self, params: io_uring_params) -> Result<(), Errno> {
         self.rings = Map::of_fd(self.calls, self.fd, ring_len(&params), IORING_OFF_SQ_RING)?;
         self.sqes = Map::of_fd(self.calls, self.fd, sqes_len(&params), IORING_OFF_SQES)?;
@@ -234,12 +235,12 @@ impl<C: Calls> Ring<C> {
         self.rings.word(self.params.cq_off.flags).store(flags, Ordering::Release);
     }
 
-    /// Any word of the ring's mapping, by byte offset.
+    /// Returns any word of the ring's mapping, by byte offset.
     pub fn ring_word(&self, off: u32) -> &AtomicU32 {
         self.rings.word(off)
     }
 
-    /// SQEs queued and not yet consumed.
+    /// Returns the number of SQEs queued and not yet consumed.
     pub fn sq_ready(&self) -> u32 {
         self.sq_tail().wrapping_sub(self.sq_head())
     }
@@ -267,8 +268,8 @@ impl<C: Calls> Ring<C> {
         self.rings.word(self.params.sq_off.array + 4 * i).store(slot, Ordering::Relaxed);
     }
 
-    /// Queues one SQE in the next slot, where it waits for [`Self::submit`]. False if the queue is
-    /// full.
+    /// Queues one SQE in the next slot, where it waits for [`Self::submit`]. Returns false if the
+    /// queue is full.
     pub fn try_push(&mut self, sqe: io_uring_sqe) -> bool {
         let tail = self.sq_tail();
         if self.sq_ready() >= self.sq_entries() {
@@ -283,8 +284,8 @@ impl<C: Calls> Ring<C> {
         true
     }
 
-    /// As [`Self::try_push`], but the SQE cannot be seen before [`Self::show`]: where a thread
-    /// submits (SQPOLL), it would take each for itself.
+    /// Queues one SQE that nobody sees before [`Self::show`]; see [`Self::try_push`]. An SQ thread
+    /// (SQPOLL) would otherwise take each SQE for itself.
     pub fn try_push_hidden(&mut self, sqe: io_uring_sqe) -> bool {
         if self.sq_ready() + self.hidden >= self.sq_entries() {
             return false;
@@ -298,46 +299,46 @@ impl<C: Calls> Ring<C> {
         true
     }
 
-    /// The slot of the SQE that is queued next.
+    /// Returns the slot of the SQE that is queued next.
     pub fn next_slot(&self) -> u32 {
         self.sq_tail().wrapping_add(self.hidden) & (self.sq_entries() - 1)
     }
 
-    /// Shows what [`Self::try_push_hidden`] has queued; answers how many SQEs wait now.
+    /// Shows the SQEs of [`Self::try_push_hidden`]; returns how many SQEs wait now.
     pub fn show(&mut self) -> u32 {
         let hidden = std::mem::take(&mut self.hidden);
         self.set_sq_tail(self.sq_tail().wrapping_add(hidden));
         self.sq_ready()
     }
 
-    /// As [`Self::try_push`], where a full queue is a fault of the test.
+    /// Queues one SQE; a full queue is a fault of the test.
     pub fn push(&mut self, sqe: io_uring_sqe) -> &mut Self {
         assert!(self.try_push(sqe), "the submission queue is full");
         self
     }
 
-    /// Tells the kernel of every queued SQE: the number consumed, or `-errno`.
+    /// Submits every queued SQE; returns the number consumed, or `-errno`.
     pub fn submit(&mut self) -> isize {
         self.enter(self.sq_ready(), 0, 0)
     }
 
-    /// Submits all and waits for `min_complete` completions.
+    /// Submits all SQEs, and waits for `min_complete` completions.
     pub fn submit_wait(&mut self, min_complete: u32) -> isize {
         self.enter(self.sq_ready(), min_complete, IORING_ENTER_GETEVENTS)
     }
 
-    /// `io_uring_enter(2)` without an argument.
+    /// Calls `io_uring_enter(2)` without an argument.
     pub fn enter(&self, to_submit: u32, min_complete: u32, flags: u32) -> isize {
         self.enter_raw(to_submit, min_complete, flags, 0, 0)
     }
 
-    /// `io_uring_enter(2)`; a registered-only ring adds `IORING_ENTER_REGISTERED_RING`.
+    /// Calls `io_uring_enter(2)`; a registered-only ring adds `IORING_ENTER_REGISTERED_RING`.
     pub fn enter_raw(&self, submit: u32, min: u32, flags: u32, arg: usize, sz: usize) -> isize {
         let flags = flags | if self.registered { IORING_ENTER_REGISTERED_RING } else { 0 };
         self.calls.enter(self.fd, submit, min, flags, arg, sz)
     }
 
-    /// `io_uring_enter(2)` with `IORING_ENTER_EXT_ARG`.
+    /// Calls `io_uring_enter(2)` with `IORING_ENTER_EXT_ARG`.
     pub fn enter_ext(&self, submit: u32, min: u32, arg: &io_uring_getevents_arg) -> isize {
         let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
         self.enter_raw(
@@ -349,25 +350,25 @@ impl<C: Calls> Ring<C> {
         )
     }
 
-    /// `io_uring_register(2)` with a raw argument.
+    /// Calls `io_uring_register(2)` with a raw argument.
     pub fn register(&self, opcode: u32, arg: usize, nr_args: u32) -> isize {
         let opcode = opcode | if self.registered { IORING_REGISTER_USE_REGISTERED_RING } else { 0 };
         self.calls.register(self.fd, opcode, arg, nr_args)
     }
 
-    /// `io_uring_register(2)` with an array.
+    /// Calls `io_uring_register(2)` with an array.
     pub fn register_slice<T>(&self, opcode: u32, args: &[T]) -> isize {
         self.register(opcode, args.as_ptr().expose_provenance(), args.len() as u32)
     }
 
-    /// `io_uring_register(2)` with a struct that the kernel may write to.
+    /// Calls `io_uring_register(2)` with a struct that the kernel may write to.
     pub fn register_struct<T>(&self, opcode: u32, arg: &mut T, nr_args: u32) -> isize {
         self.register(opcode, std::ptr::from_mut(arg).expose_provenance(), nr_args)
     }
 
     // Completion.
 
-    /// The completion at the head of the CQ, left there.
+    /// Returns the completion at the head of the CQ, and leaves it there.
     pub fn peek(&self) -> Option<Cqe> {
         self.peek_sized().map(|(cqe, _)| cqe)
     }
@@ -379,12 +380,12 @@ impl<C: Calls> Ring<C> {
         Some(cqe)
     }
 
-    /// Takes all that are there, without a system call.
+    /// Takes all completions that are there, without a system call.
     pub fn pop_all(&mut self) -> Vec<Cqe> {
         std::iter::from_fn(|| self.pop()).collect()
     }
 
-    /// Takes exactly `n`, entering the kernel to wait for those not yet there.
+    /// Takes exactly `n` completions; enters the kernel to wait for missing ones.
     pub fn take(&mut self, n: usize) -> Result<Vec<Cqe>, Errno> {
         let mut out = Vec::with_capacity(n);
         while out.len() < n {
@@ -396,7 +397,7 @@ impl<C: Calls> Ring<C> {
         Ok(out)
     }
 
-    /// All completions that are there, left there.
+    /// Returns all completions that are there, and leaves them there.
     pub fn peek_all(&self) -> Vec<Cqe> {
         let mut head = self.cq_head();
         let next = || {
@@ -427,7 +428,8 @@ impl<C: Calls> Ring<C> {
         Some((cqe, skipped + if mixed { 2 } else { 1 }))
     }
 
-    /// On a mixed ring the kernel fills the last slot before a wrap with an entry to be skipped.
+    /// Returns the slots to skip: on a mixed ring the kernel fills the last slot before a wrap with
+    /// an entry to be skipped.
     fn skip_filler(&self, head: u32) -> u32 {
         if !self.has(IORING_SETUP_CQE_MIXED) || self.cq_tail() == head {
             return 0;
@@ -441,7 +443,7 @@ impl<C: Calls> Ring<C> {
         sqe_size(&self.params)
     }
 
-    /// Leaves the fd open when this is dropped: some other owner closes it.
+    /// Leaves the fd open when this is dropped: another owner closes it.
     pub fn keep_fd(&mut self) {
         self.keep_fd = true;
     }
@@ -469,7 +471,7 @@ const fn sqes_len(p: &io_uring_params) -> usize {
     p.sq_entries as usize * sqe_size(p)
 }
 
-/// Bytes of the SQ and CQ mapping, from the offsets as the manual computes them.
+/// Returns the bytes of the SQ and CQ mapping, computed from the offsets as in the manual.
 const fn ring_len(p: &io_uring_params) -> usize {
     let cqe = if p.flags & IORING_SETUP_CQE32 != 0 { 32 } else { 16 };
     let cq = p.cq_off.cqes as usize + p.cq_entries as usize * cqe;
@@ -477,7 +479,7 @@ const fn ring_len(p: &io_uring_params) -> usize {
     if p.flags & IORING_SETUP_NO_SQARRAY != 0 || cq > sq { cq } else { sq }
 }
 
-/// Memory enough for a ring of `entries`, for `IORING_SETUP_NO_MMAP`.
+/// Maps memory for a ring of `entries`, for `IORING_SETUP_NO_MMAP`.
 fn own_memory<C: Calls>(entries: u32, p: &io_uring_params) -> Result<(Map<C>, Map<C>), Errno> {
     const PAGE: usize = 4096;
     let sq = (entries.next_power_of_two() as usize).clamp(1, 32768);

@@ -1,6 +1,5 @@
 //! Classic BPF, as far as a filter of requests or of system calls may use it. Kernel counterpart:
-//! `bpf_check_classic`, `io_uring_check_cbpf_filter`, `seccomp_check_filter`, and what runs the
-//! program.
+//! `bpf_check_classic`, `io_uring_check_cbpf_filter`, `seccomp_check_filter`, and the interpreter.
 
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::sock_filter;
@@ -25,7 +24,7 @@ mod code {
     pub(super) const ABS: u16 = 0x20;
     pub(super) const MEM: u16 = 0x60;
     pub(super) const LEN: u16 = 0x80;
-    /// The operand is X, not the constant.
+    /// Bit: the operand is X, not the constant.
     pub(super) const X: u16 = 0x08;
     pub(super) const OP: u16 = 0xf0;
     pub(super) const ADD: u16 = 0x00;
@@ -46,7 +45,7 @@ mod code {
 }
 use code::*;
 
-/// A program that was checked: it ends, and stays within its `DATA` bytes and its memory.
+/// Checked program: it ends, and stays within its `DATA` bytes and its memory.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program<const DATA: usize>(Vec<sock_filter>);
 
@@ -65,12 +64,12 @@ impl<const DATA: usize> Program<DATA> {
         }
     }
 
-    /// The filter's instructions.
+    /// Returns the filter's instructions.
     pub fn insns(&self) -> &[sock_filter] {
         &self.0
     }
 
-    /// Runs it; what it returns.
+    /// Runs the program, and returns its result.
     pub fn run(&self, data: &[u8; DATA]) -> u32 {
         let mut machine = Machine { a: 0, x: 0, mem: [0; CELLS] };
         let mut pc = 0;
@@ -85,7 +84,7 @@ impl<const DATA: usize> Program<DATA> {
     }
 }
 
-/// Is it an instruction that a filter may have, with an operand that it may have?
+/// Returns whether a filter may have this instruction with this operand.
 fn is_known(i: &sock_filter, data: u32) -> bool {
     let shift = |op| matches!(op, LSH | RSH);
     match i.code & CLASS {
@@ -114,7 +113,7 @@ fn is_known(i: &sock_filter, data: u32) -> bool {
     }
 }
 
-/// How many instructions a jump skips, at most.
+/// Returns how many instructions a jump skips if its condition is true, and if it is false.
 fn skips(i: &sock_filter) -> [usize; 2] {
     if i.code & OP == JA { [i.k as usize; 2] } else { [usize::from(i.jt), usize::from(i.jf)] }
 }
@@ -123,7 +122,7 @@ fn is_jump(i: &sock_filter) -> bool {
     i.code & CLASS == JMP
 }
 
-/// Do all jumps lead to an instruction?
+/// Returns whether all jumps lead to an instruction.
 fn jumps_stay(insns: &[sock_filter]) -> bool {
     let stays = |(at, i): (usize, &sock_filter)| {
         let inside = |n: usize| at.checked_add(n).is_some_and(|to| to + 1 < insns.len());
@@ -132,7 +131,8 @@ fn jumps_stay(insns: &[sock_filter]) -> bool {
     insns.iter().enumerate().all(stays)
 }
 
-/// Is every cell written, on every way, before it is loaded (`check_load_and_stores`)?
+/// Returns whether every cell is written, on every path, before it is loaded
+/// (`check_load_and_stores`).
 fn memory_is_written(insns: &[sock_filter]) -> bool {
     let mut at_target = vec![u16::MAX; insns.len()];
     let mut written = 0u16;
@@ -161,7 +161,7 @@ struct Machine {
     mem: [u32; CELLS],
 }
 
-/// What follows an instruction.
+/// Continuation after an instruction.
 enum Step {
     Next,
     Skip(usize),

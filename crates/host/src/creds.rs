@@ -1,29 +1,29 @@
-//! Credentials: what a request that a thread of ours runs is allowed to do.
+//! Credentials: the rights of requests that threads of ours run.
 //!
 //! The kernel's requests carry the credentials of the thread that submitted them (`req->creds`,
-//! taken when a request goes to a worker), and its task work runs in that thread itself. Here
-//! threads of ours run requests, or another thread of the program that waits on the same ring, and
-//! Linux keeps credentials per thread. So a request that asks about them (`CREDS` in the op
-//! table) takes note of its submitter's before it leaves it, and whoever runs it compares them with
-//! its own: the same in nearly all programs. Where they differ
+//! taken when a request goes to a worker), and task work runs in that thread itself. Here a request
+//! may run in a thread of ours, or in another thread of the program that waits on the same ring,
+//! and Linux keeps credentials per thread. So a request whose operation depends on credentials
+//! (`CREDS` in the op table) records its submitter's before it leaves that thread. The thread that
+//! runs it compares them with its own: in nearly all programs they are the same. If they differ
 //!
-//! - the request goes to a worker that was born of a thread with the same credentials, since a
-//!   thread inherits all that its maker had (`submit::glue`);
-//! - if there is none, the worker makes a thread that takes them on, makes the call and ends
-//!   ([`under`]), which takes rights of its own; without those the request fails with EPERM. It
-//!   never runs with other rights than its submitter's. The C library does not know that thread:
-//!   when the program changes the rights of all threads, that one keeps those of the request.
+//! - the request goes to a worker that was started by a thread with the same credentials, since a
+//!   thread inherits those of its maker (`submit::glue`);
+//! - if there is none, a worker makes a thread that takes the credentials on, makes the call and
+//!   ends ([`under`]). The worker needs rights for that: without them the request fails with EPERM.
+//!   A request never runs with other rights than its submitter's. The C library does not know that
+//!   thread: if the program changes the rights of all threads, that one keeps the request's.
 //!
-//! The credentials are those that decide what a call may do, or what a peer is told of who made it
-//! (`SO_PEERCRED`): ids, groups, effective capabilities; and the limits that a thread can never lay
-//! down, which nobody can take on: no_new_privs, a seccomp filter, a Landlock domain. Linux does
-//! not tell which filters and domains a thread has, so whoever stands in front of the engine says
-//! when it gets one ([`restricted`]); from then on each thread has workers of its own.
+//! Credentials are what decides whether a call is allowed, or what a peer learns of its sender
+//! (`SO_PEERCRED`): ids, groups and effective capabilities. They include limits that a thread can
+//! never drop and no thread can take on: no_new_privs, a seccomp filter, a Landlock domain. Linux
+//! does not tell which filters and domains a thread has, so the entry points report when it gets
+//! one ([`restricted`]); from then on each thread has workers of its own.
 //!
 //! A thread of ours changes its credentials only if the C library changes those of all threads
-//! (setuid(3) and the others): whoever stands in front of the engine says so ([`changed`]), so that
-//! they need not be asked for each time. A thread of the program may change its own at any time,
-//! and is asked.
+//! (setuid(3) and the others). The entry points report that ([`changed`]), so the credentials need
+//! not be read each time. A thread of the program may change its own at any time, so they are read
+//! each time.
 
 use core::cell::{Cell, RefCell};
 use core::mem::ManuallyDrop;
@@ -34,13 +34,13 @@ use std::sync::{Arc, OnceLock};
 use crate::calls::ids::{self as calls, Attribute, Capabilities as Caps};
 use softring_uapi::errno::{Errno, Result};
 
-/// Asks only: no id is that large, so nothing is set.
+/// Id that only asks: no id is that large, so nothing is set.
 const ASK: u32 = u32::MAX;
 
-/// A snapshot of what decides about a thread's calls.
+/// Snapshot of the credentials that decide about a thread's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Creds {
-    /// What the thread is, and what it accesses files by.
+    /// Users of the thread, and the one for file access.
     pub user: Ids,
     pub group: Ids,
     pub groups: Vec<u32>,
@@ -49,56 +49,56 @@ pub struct Creds {
     limits: Limits,
 }
 
-/// A thread's users, or its groups.
+/// Users of a thread, or its groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ids {
-    /// Real, effective (what a socket's peer is told) and saved.
+    /// Real, effective (reported to a socket's peer) and saved id.
     pub res: [u32; 3],
-    /// What files are accessed by.
+    /// Id for file access.
     pub fs: u32,
 }
 
-/// What a thread cannot lay down.
+/// Limits that a thread cannot drop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Limits {
     no_new_privs: bool,
     filtered: bool,
-    /// Stands for what Linux does not tell; 0 while no such limit was reported.
+    /// Token for limits that Linux does not report; 0 while no such limit was reported.
     token: u64,
 }
 
 const EFFECTIVE: usize = 0;
 const PERMITTED: usize = 1;
 
-/// Times that the C library has changed the credentials of all threads.
+/// Count of calls of [`changed`].
 static EPOCH: AtomicU64 = AtomicU64::new(0);
-/// Names for threads with limits; 0 while there is none.
+/// Last token of a thread with limits; 0 while there is none.
 static TOKENS: AtomicU64 = AtomicU64::new(0);
-/// The limits that the process had when it made its first ring.
+/// Limits of the process when it made its first ring.
 static START: OnceLock<Limits> = OnceLock::new();
-/// The epoch in which it did.
+/// Epoch in which the process made its first ring.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 
-/// What a thread of ours knows of itself.
+/// Credentials that a thread of ours knows of itself.
 struct Known {
     epoch: u64,
     creds: Arc<Creds>,
-    /// Whatever the program calls, they stay so.
+    /// True if no call of the program's can change them.
     fixed: bool,
 }
 
 std::thread_local! {
-    /// The name of this thread's limits.
+    /// Token of this thread's limits.
     static TOKEN: Cell<u64> = const { Cell::new(0) };
-    /// Is it one of ours?
+    /// True in a thread of ours.
     static OURS: Cell<bool> = const { Cell::new(false) };
-    /// The thread's credentials then. No destructor, for whose registration
-    /// the C library asks the program's malloc(3): [`thread_ends`] drops them.
+    /// Credentials of a thread of ours. No destructor, because the C library calls the program's
+    /// malloc(3) to register one: [`thread_ends`] drops them.
     static KNOWN: RefCell<ManuallyDrop<Option<Known>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// A ring is about to be made.
+/// Records the limits of the process, before its first ring is made.
 pub fn begin() {
     START.get_or_init(|| {
         FIRST.store(epoch(), Relaxed);
@@ -106,49 +106,50 @@ pub fn begin() {
     });
 }
 
-/// The credentials of all threads change: called before and after.
+/// Notes that the credentials of all threads change: called before and after.
 pub fn changed() {
     EPOCH.fetch_add(1, SeqCst);
 }
 
-/// How often they did.
+/// Returns the epoch: the count of such calls.
 pub fn epoch() -> u64 {
     EPOCH.load(SeqCst)
 }
 
-/// The calling thread has got limits that it cannot lay down (a seccomp filter, a Landlock domain),
-/// or file-system state of its own (unshare(2)).
+/// Notes that the calling thread has got limits that it cannot drop (a seccomp filter, a Landlock
+/// domain), or file-system state of its own (unshare(2)).
 pub fn restricted() {
     TOKEN.set(TOKENS.fetch_add(1, SeqCst) + 1);
 }
 
-/// Has any thread? Its threads inherit them, and nobody says which those are.
+/// Returns whether any thread has such limits. Threads that it makes inherit them, and nobody
+/// reports which those are.
 pub fn any_restricted() -> bool {
     TOKENS.load(Relaxed) != 0
 }
 
-/// What a thread that the calling one makes has of its limits.
+/// Returns the token that a thread made by the calling one inherits.
 pub fn token() -> u64 {
-    // A thread of ours has what it inherited, whatever others have got since.
+    // A thread of ours keeps its inherited limits, whatever limits others have got since.
     if any_restricted() && TOKEN.get() == 0 && !OURS.get() {
         restricted();
     }
     TOKEN.get()
 }
 
-/// The calling thread is one of ours, which changes no credentials by itself; its maker's limits
-/// were `token`'s.
+/// Marks the calling thread as one of ours, which changes no credentials by itself. `token` is that
+/// of its maker's limits.
 pub fn is_ours(token: u64) {
     OURS.set(true);
     TOKEN.set(token);
 }
 
-/// Is the calling thread one of ours?
+/// Returns whether the calling thread is one of ours.
 pub fn am_ours() -> bool {
     OURS.get()
 }
 
-/// The calling thread's credentials; a thread of ours knows them.
+/// Returns the calling thread's credentials; a thread of ours knows them.
 pub fn mine() -> Arc<Creds> {
     if !OURS.get() {
         return Arc::new(Creds::now());
@@ -167,20 +168,21 @@ fn known<T>(f: impl FnOnce(&Known) -> T) -> T {
     })
 }
 
-/// May the calling thread run a request under `creds` as it is? Not where the program may change
-/// the credentials of all threads in the midst of it, as one does that has done so before.
+/// Returns whether the calling thread may run a request under `creds` as it is. False if the
+/// program may change the credentials of all threads in the middle, as a program does that has done
+/// so before.
 pub fn is_under(creds: &Creds) -> bool {
     let fixed = || if OURS.get() { known(|known| known.fixed) } else { ids_are_fixed() };
     *mine() == *creds && (epoch() == FIRST.load(Relaxed) || fixed())
 }
 
-/// The calling thread is one of ours, and ends.
+/// Drops what the calling thread, one of ours, knows of itself: it ends.
 pub fn thread_ends() {
     KNOWN.with_borrow_mut(|known| drop(known.take()));
 }
 
 impl Creds {
-    /// The calling thread's.
+    /// Reads the calling thread's credentials.
     pub fn now() -> Creds {
         let filtered = calls::attribute(Attribute::Seccomp) != Ok(0);
         let limits = Limits { no_new_privs: no_new_privs(), filtered, token: token() };
@@ -190,17 +192,18 @@ impl Creds {
         Creds { user, group, groups: groups(), caps: capabilities(), limits }
     }
 
-    /// Has the thread limits that the process did not start with, and other threads may lack?
+    /// Returns whether the thread has limits that the process did not start with, and that other
+    /// threads may lack.
     pub fn is_limited(&self) -> bool {
         START.get().is_some_and(|start| *start != self.limits)
     }
 
-    /// Are both threads' limits the same? Then each may take on the other's rights.
+    /// Returns whether both threads have the same limits. Then each may take on the other's rights.
     pub fn limited_as(&self, other: &Creds) -> bool {
         self.limits == other.limits
     }
 
-    /// The credentials, with the limits of `caller`.
+    /// Returns the credentials with the limits of `caller`.
     pub fn within(&self, caller: &Creds) -> Creds {
         Creds { limits: caller.limits, ..self.clone() }
     }
@@ -209,9 +212,9 @@ impl Creds {
         (self.user.res, self.group.res) != (now.user.res, now.group.res)
     }
 
-    /// Gives the calling thread, which has these ids but for those of files, the latter, too.
+    /// Gives the calling thread, which has all other ids of these, those for file access, too.
     fn set_file_ids(&self, now: &Creds) -> Result<()> {
-        // A change of the others takes those of files with it.
+        // A change of the other ids sets those for file access as well.
         let has = match self.has_other_ids(now) {
             true => (self.user.res[1], self.group.res[1]),
             false => (now.user.fs, now.group.fs),
@@ -225,15 +228,15 @@ impl Creds {
         if asked_file_ids() == wanted { Ok(()) } else { Err(Errno::EPERM) }
     }
 
-    /// Gives the calling thread these in place of `now`. The user comes last but for the
-    /// capabilities, for with it go the rights to the rest.
+    /// Gives the calling thread these credentials in place of `now`. The users come last but for
+    /// the capabilities, because the rights to the rest go with them.
     fn set(&self, now: &Creds) -> Result<()> {
         let caps = raise();
         if self.groups != now.groups {
             calls::setgroups(&self.groups)?;
         }
         if self.has_other_ids(now) {
-            // The thread is to keep what it may have until it has all it is to have.
+            // The thread keeps its permitted capabilities until it has all its ids.
             calls::keep_capabilities();
             let ([r, e, s], [gr, ge, gs]) = (self.user.res, self.group.res);
             calls::setresgid(gr, ge, gs)?;
@@ -245,11 +248,11 @@ impl Creds {
     }
 }
 
-/// Runs `f` under `creds`; without any, or with the thread's own, just runs it.
+/// Runs `f` under `creds`. Without any, or with the thread's own, just runs it.
 ///
 /// # Errors
-/// `EPERM` if this thread may not take them on; `EAGAIN` or `ENOMEM` if there can be no other
-/// thread that does.
+/// `EPERM` if this thread may not take them on; `EAGAIN` or `ENOMEM` if no thread can be made that
+/// does.
 pub fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
     let Some(creds) = creds else { return Ok(f()) };
     if is_under(creds) {
@@ -259,13 +262,13 @@ pub fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
         return Err(Errno::EPERM);
     }
     crate::unlisted::run(|| {
-        // Those that this thread got just now, and keeps.
+        // Read anew, in the thread that was just made.
         let now = Creds::now();
         if now == *creds {
             return Ok(f());
         }
-        // The kernel forbids core dumps and debuggers to a process whose ids change; that is not
-        // the program's wish here.
+        // The kernel forbids core dumps and debuggers to a process whose ids change. The program
+        // has not asked for that here.
         let dumpable = calls::attribute(Attribute::Dumpable);
         let set = creds.set(&now);
         if dumpable == Ok(1) {
@@ -275,7 +278,7 @@ pub fn under<T>(creds: Option<&Creds>, f: impl FnOnce() -> T) -> Result<T> {
     })?
 }
 
-/// Can no call give the calling thread other ids?
+/// Returns whether no call can give the calling thread other ids.
 fn ids_are_fixed() -> bool {
     /// `CAP_SETGID`, `CAP_SETUID`.
     const MAY: u64 = 1 << 6 | 1 << 7;
@@ -284,8 +287,8 @@ fn ids_are_fixed() -> bool {
     same(users) && same(groups) && bits(&calls::capabilities(), PERMITTED) & MAY == 0
 }
 
-/// The real, effective and saved users, and groups. A policy may refuse to tell all; the effective
-/// ones stand for them then.
+/// Returns the real, effective and saved users, and groups. If a policy refuses to tell all, the
+/// effective ones stand for them.
 fn ids() -> ([u32; 3], [u32; 3]) {
     let user = calls::three(false).unwrap_or_else(|_| [id(calls::geteuid()); 3]);
     let group = calls::three(true).unwrap_or_else(|_| [id(calls::getegid()); 3]);
@@ -300,17 +303,17 @@ fn asked_file_ids() -> (u32, u32) {
     (id(calls::setfsuid(ASK)), id(calls::setfsgid(ASK)))
 }
 
-/// The ids that files are accessed by. Only setfsuid(2) tells them. A filter may kill whoever calls
-/// that; there `/proc` tells. That they are the effective ones is remembered, for they change with
-/// those. Where they differ, a change of the effective ones there and back would make them the
-/// same, unreported: `/proc` is asked each time.
+/// Returns the ids for file access. Only setfsuid(2) tells them, and a filter may kill its caller;
+/// under a filter `/proc` tells them. If they are the effective ids, that is remembered, because
+/// they change with those. If they differ, a change of the effective ids there and back would make
+/// them the same, unreported: so `/proc` is read each time.
 fn file_ids(filtered: bool, effective: (u32, u32)) -> (u32, u32) {
     if !filtered {
         return asked_file_ids();
     }
     std::thread_local! {
-        /// The effective ids when those of files were the same, and the times that the program
-        /// had set the latter.
+        /// Effective ids when those for file access were the same, and [`FILE_IDS_SET`] at that
+        /// time.
         static LAST: Cell<Option<((u32, u32), u64)>> = const { Cell::new(None) };
     }
     let now = Some((effective, FILE_IDS_SET.load(Relaxed)));
@@ -322,10 +325,10 @@ fn file_ids(filtered: bool, effective: (u32, u32)) -> (u32, u32) {
     ids
 }
 
-/// Times that a thread of the program has set the ids for files alone.
+/// Count of times that a thread of the program has set only its ids for file access.
 static FILE_IDS_SET: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread sets the ids that it accesses files by, alone (setfsuid(2)).
+/// Notes that the calling thread sets only its ids for file access (setfsuid(2)).
 pub fn file_ids_set() {
     FILE_IDS_SET.fetch_add(1, Relaxed);
 }
@@ -342,18 +345,18 @@ fn groups() -> Vec<u32> {
     all
 }
 
-/// Can the calling thread gain no rights by exec?
+/// Returns whether the calling thread can gain no rights by exec.
 pub fn no_new_privs() -> bool {
     calls::attribute(Attribute::NoNewPrivs) == Ok(1)
 }
 
-/// The calling thread's effective capabilities.
+/// Returns the calling thread's effective capabilities.
 pub fn capabilities() -> u64 {
     bits(&calls::capabilities(), EFFECTIVE)
 }
 
-/// May the calling thread give its I/O this priority? ioprio_set(2) checks that first, and then
-/// finds no process of that number.
+/// Checks that the calling thread may give its I/O this priority. ioprio_set(2) checks the priority
+/// first, and then finds no process of that number.
 ///
 /// # Errors
 /// `EPERM` for the real-time class without `CAP_SYS_ADMIN` or `CAP_SYS_NICE`; `EINVAL` for a class
@@ -371,8 +374,8 @@ fn bits(caps: &Caps, set: usize) -> u64 {
     u64::from(caps[0][set]) | u64::from(caps[1][set]) << 32
 }
 
-/// Makes effective all that the thread may have, as changing credentials takes some of it; answers
-/// what was.
+/// Makes all permitted capabilities effective, because a change of credentials needs some of them.
+/// Returns the old sets.
 fn raise() -> Caps {
     let caps = calls::capabilities();
     let _ = set_effective(caps, bits(&caps, PERMITTED));
@@ -399,7 +402,7 @@ mod tests {
         let (user, group) = (ids([0, 12345, 0], 12345), ids([1, 54321, 1], 54321));
         let other = Creds { user, group, groups: vec![7], caps: 0, ..now.clone() };
         let seen = under(Some(&other), Creds::now);
-        // Only a privileged thread may.
+        // Only a privileged thread may take them on.
         assert!(seen == Ok(other) || seen == Err(Errno::EPERM), "{seen:?}");
         assert_eq!(Creds::now(), now);
     }

@@ -1,5 +1,5 @@
-//! Files of the machine, by path: what a folder has in it, and where a path leads to. What a file
-//! of /proc or of /sys says is [`crate::sys::proc_text`]'s to tell.
+//! Files of the machine, by path: the names in a folder, and the target of a path. For the text of
+//! a file of /proc or /sys see [`crate::sys::proc_text`].
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,26 +8,26 @@ use std::path::Path;
 use rustix::fd::BorrowedFd;
 use softring_uapi::errno::Errno;
 
-/// The names in a folder; none where it cannot be read. Bytes that are not UTF-8 are replaced.
+/// Returns the names in a folder; none if it cannot be read. Bytes that are not UTF-8 are replaced.
 pub fn names_in(folder: &str) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// A path made absolute, symbolic links followed.
+/// Makes a path absolute, with symbolic links followed.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// The failure, in words.
 pub fn absolute(path: &[u8]) -> Result<Vec<u8>, String> {
     let path = Path::new(OsStr::from_bytes(path));
     let whole = path.canonicalize().map(OsString::from);
     whole.map(OsString::into_vec).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Fills `to` with what an open file has from an offset on.
+/// Fills `to` with the bytes of an open file from an offset on.
 ///
 /// # Errors
-/// As pread(2); `EIO` where the file ends before.
+/// As pread(2); `EIO` if the file ends before.
 pub fn read_exact_at(file: BorrowedFd<'_>, mut to: &mut [u8], mut at: u64) -> Result<(), Errno> {
     while !to.is_empty() {
         match rustix::io::pread(file, &mut *to, at) {

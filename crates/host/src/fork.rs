@@ -1,10 +1,10 @@
-//! Forked children. A page that the kernel wipes in a forked child (MADV_WIPEONFORK) tells us,
-//! however the fork was made, that our threads, epoll sets and aio contexts are gone; a vfork child
-//! shares our memory and sees it unwiped, but has another pid.
+//! Forked children. The kernel wipes a page of ours in a forked child (MADV_WIPEONFORK), however
+//! the fork was made. A wiped page tells that our threads, epoll sets and aio contexts are gone. A
+//! vfork child shares our memory and sees the page unwiped, but has another pid.
 //!
-//! Each module with process-wide state says by an [`AtFork`] what becomes of it; `process::forked`
-//! has them all, in the order in which a child goes through them. The conformance crate's `layers`
-//! test fails for one that is not there.
+//! Each module with process-wide state declares an [`AtFork`] for it. `process::forked` has them
+//! all, in the order in which a child runs them. The conformance crate's `layers` test fails if one
+//! is not there.
 #![allow(unsafe_code)]
 
 use core::any::Any;
@@ -23,94 +23,96 @@ static PID: AtomicU32 = AtomicU32::new(0);
 /// The holder before the first ring: any process, of no known namespace.
 static HOLDER: AtomicU64 = AtomicU64::new(1);
 
-/// Forks between the first process that made a ring and this one.
+/// Count of forks between the first process that made a ring and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Was the last of these noticed late?
+/// Set if the last of these forks was noticed late.
 static LATE: AtomicBool = AtomicBool::new(false);
 
-/// What a child does with all process-wide state.
+/// Function that a child runs for all process-wide state.
 static IN_CHILD: OnceLock<fn()> = OnceLock::new();
 
-/// What becomes of a module's process-wide state when the process forks.
+/// Steps for a module's process-wide state when the process forks.
 #[derive(Debug)]
 pub struct AtFork {
-    /// The step before the fork: takes the lock that the child is to find free. Called with the
+    /// The step before the fork: takes the lock that the child must find free. Called with the
     /// locks of all rings held.
     pub hold: fn() -> Option<Box<dyn Any>>,
-    /// The step in the child, which holds no lock any more. Where the fork was noticed late, a lock
-    /// may be held for ever, by a thread that the child does not have.
+    /// The step in the child, which holds no lock any more. If the fork was noticed late, a thread
+    /// that the child does not have may hold a lock for ever.
     pub child: fn(&Child),
 }
 
-/// A forked child leaves a piece of its process's state as it is; says why.
+/// Declares that a forked child leaves a piece of its process's state as it is, and why.
 #[inline(always)]
 pub const fn keeps<T>(_: &T, _why: &'static str) {}
 
-/// A child, as its state is told of it.
+/// Facts about a forked child.
 #[derive(Clone, Copy, Debug)]
 pub struct Child {
-    /// The process that forked it; 0 if that never made a ring.
+    /// Process that forked the child; 0 if that process never made a ring.
     pub parent: u32,
-    /// The child has run before: nobody told us of the fork, and it may have POSIX locks.
+    /// True if the child has run before: nobody reported the fork, and it may have POSIX locks.
     pub late: bool,
 }
 
 impl AtFork {
-    /// State that takes no lock to be whole.
+    /// Declares state that is whole without a lock.
     pub const fn new(child: fn(&Child)) -> AtFork {
         AtFork { hold: || None, child }
     }
 
-    /// State that is whole while that lock is held.
+    /// Declares state that is whole while the lock of `hold` is held.
     pub const fn held(hold: fn() -> Option<Box<dyn Any>>, child: fn(&Child)) -> AtFork {
         AtFork { hold, child }
     }
 }
 
-/// The state of which process this is.
+/// Fork step for the identity of the process.
 pub const AT_FORK: AtFork = AtFork::new(|child| rebuild(child.late));
 
-/// Whoever notices a fork below the layer that knows all state calls this ([`check`]).
+/// Sets the function that [`check`] calls in a new child. It belongs to the layer that knows all
+/// state.
 pub fn noticed_by(in_child: fn()) {
     let _ = IN_CHILD.set(in_child);
 }
 
-/// A fork that nobody told us of (by a raw system call) is noticed here.
+/// Notices a fork that nobody reported (by a raw system call).
 pub fn check() {
     if in_new_child() {
-        // Before the first ring no state but this module's is another process's.
+        // Before the first ring, only this module has state of another process.
         IN_CHILD.get().map_or_else(|| rebuild(true), |in_child| in_child());
     }
 }
 
-/// May this process, a forked child, have had POSIX locks before it closed what it inherited?
+/// Returns whether this process, a forked child, may have had POSIX locks before it closed its
+/// inherited descriptors.
 pub fn noticed_late() -> bool {
     LATE.load(Relaxed)
 }
 
-/// Tells a process from those that it was forked from.
+/// Returns a count that tells a process from those that it was forked from.
 #[inline(always)]
 pub fn generation() -> u32 {
     GENERATION.load(Relaxed)
 }
 
-/// Our process id, cached; 0 before the first ring.
+/// Returns our process id, cached; 0 before the first ring.
 pub fn pid() -> u32 {
     PID.load(Relaxed)
 }
 
-/// Our process id, and in the upper half the number of the pid namespace that it belongs to, or 0
-/// where that is not known: how the locks that rings share name their holder.
+/// Returns our process id, with the number of its pid namespace in the upper half, or 0 there if
+/// that is not known. The locks that rings share name their holder so.
 #[inline]
 pub fn holder() -> u64 {
     HOLDER.load(Relaxed)
 }
 
-/// Learns who we are.
+/// Learns our process id and pid namespace.
 fn learn() {
     let pid = rustix_pid();
-    // 32 bits wide, as the kernel counts them.
+    // The kernel counts namespaces with 32 bits.
     let namespace = rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |s| s.st_ino as u32);
     HOLDER.store(u64::from(namespace) << 32 | u64::from(pid), Relaxed);
     PID.store(pid, Relaxed);
@@ -137,7 +139,7 @@ pub fn init() {
     PAGE.store(word, Release);
 }
 
-/// Is this a forked child that has not rebuilt its engine yet?
+/// Returns whether this is a forked child that has not rebuilt its engine yet.
 pub fn in_new_child() -> bool {
     let word = PAGE.load(Acquire);
     // SAFETY: non-null means `init` mapped it, and it is never unmapped.
@@ -148,10 +150,10 @@ fn rustix_pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
 }
 
-/// The child makes the engine its own; `late`: it has run before, and may have POSIX locks.
+/// Makes the engine the child's own. `late`: the child has run before, and may have POSIX locks.
 fn rebuild(late: bool) {
     LATE.store(late, Relaxed);
-    // Else the first ring will.
+    // Otherwise the first ring does.
     if pid() != 0 {
         learn();
     }
@@ -163,13 +165,13 @@ fn rebuild(late: bool) {
     }
 }
 
-/// Is the caller a vfork child (or another process sharing our memory), which must not touch the
-/// engine?
+/// Returns whether the caller is a vfork child (or another process that shares our memory), which
+/// must not touch the engine.
 pub fn is_vfork_child() -> bool {
     pid() != 0 && !in_new_child() && pid() != rustix_pid()
 }
 
-/// Do known filters let a child be made, waited for and end?
+/// Returns whether known filters let a child be made, waited for and ended.
 pub fn is_spared() -> bool {
     let spares = |nr: u32| refused::spares(nr.into());
     spares(nr::__NR_clone)
@@ -177,25 +179,25 @@ pub fn is_spared() -> bool {
         && (spares(nr::__NR_wait4) || spares(nr::__NR_waitid))
 }
 
-/// Would the next child be the first process of a pid namespace, which would end with it? The
-/// program has called unshare(2), and is about to fork.
+/// Returns whether the next child would be the first process of a pid namespace, which would end
+/// with that child: the program has called unshare(2), and is about to fork.
 pub fn would_found_a_namespace() -> bool {
     let of = |path: &core::ffi::CStr| rustix::fs::stat(path).ok().map(|s| s.st_ino);
     let [own, childrens] = [c"/proc/self/ns/pid", c"/proc/self/ns/pid_for_children"].map(of);
-    // Until it has its first process, that namespace has no file.
+    // The namespace has no file until it has its first process.
     own.is_some() && own != childrens
 }
 
-/// Runs `f`, which only makes system calls, in a child of its own, and waits for its end. The child
-/// is no child to the program: it ends without a signal, and only `__WALL` finds it. False if there
-/// is none. The caller has signals blocked.
+/// Runs `f`, which only makes system calls, in a child, and waits for its end. The program does not
+/// see that child: it ends without a signal, and only `__WALL` finds it. Returns false if no child
+/// can be made. The caller has signals blocked.
 ///
 /// # Safety
 /// `f` is sound in a child of a process with threads: it takes no lock, and allocates nothing.
 pub(crate) unsafe fn in_child(f: impl FnOnce()) -> bool {
     const WALL: usize = 0x4000_0000;
     const RLIMIT_CORE: usize = 4;
-    // The least that is no core file, also where a program takes them.
+    // The least limit that prevents a core file, also if core dumps go to a program.
     let no_core = [1u64; 2];
     // SAFETY: the child has a copy of this stack and runs `f`, which our caller answers for.
     let pid = unsafe { syscall6(nr::__NR_clone, [0; 6]) };
@@ -207,7 +209,8 @@ pub(crate) unsafe fn in_child(f: impl FnOnce()) -> bool {
         }
         f();
         loop {
-            // SAFETY: numbers. Where the first is refused: it has no other thread.
+            // SAFETY: numbers. If exit_group(2) is refused, exit(2) does: the child has no other
+            // thread.
             unsafe {
                 syscall6(nr::__NR_exit_group, [0; 6]);
                 syscall6(nr::__NR_exit, [0; 6]);
@@ -225,7 +228,7 @@ pub(crate) unsafe fn in_child(f: impl FnOnce()) -> bool {
         (nr::__NR_wait4, args([pid, 0, WALL])),
         (nr::__NR_waitid, args([P_PID, pid, 0, WEXITED | WALL])),
     ];
-    // Of two calls that do the same one may be refused.
+    // One of the two calls, which do the same, may be refused.
     waits.into_iter().filter(spared).any(|(nr, args)| {
         loop {
             // SAFETY: numbers.

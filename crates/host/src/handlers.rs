@@ -1,9 +1,10 @@
-//! The program's signal handlers run between its calls of the engine, never in the middle of one.
+//! Deferral of the program's signal handlers: they run between its calls of the engine, never in
+//! the middle of one.
 //!
-//! On the kernel a handler runs when a system call has come back, so it may do anything: enter the
+//! On the kernel a handler runs when a system call has returned, so it may do anything: enter the
 //! ring again, close it, never return (siglongjmp(3), a C++ exception, the end of the thread by
-//! pthread_cancel(3)). Here it would run on top of a thread that holds a ring's lock, or sleeps on
-//! its behalf, and what never returns would leave all that behind:
+//! pthread_cancel(3)). Here a handler would run on top of a thread that holds a ring's lock, or
+//! sleeps on behalf of the ring. A handler that never returns would leave both behind:
 //!
 //! ```text
 //! thread                      handler                    another thread
@@ -15,10 +16,9 @@
 //!                                                        or sleeps on, as a driver is there
 //! ```
 //!
-//! So whoever stands in front of the engine has each handler of the program's preceded by
-//! [`defers`]. While its thread is in a [`Call`], the signal is sent to the thread once more, with
-//! all that it carries, and blocked together with all others until the call is over; then its
-//! handler runs:
+//! So the entry points have each handler of the program's preceded by [`defers`]. While the thread
+//! is in a [`Call`], the signal is sent to the thread once more, with its siginfo, and blocked
+//! together with all others until the call is over; then its handler runs:
 //!
 //! ```text
 //! thread                                     the signal's frame
@@ -33,18 +33,19 @@
 //!   the mask from before                     the handler runs, and may do as it likes
 //! ```
 //!
-//! The interleaving that loses is a signal between a check of `deferred` and the sleep: blocked, it
-//! would not end the sleep any more. So check and sleep are a few instructions with known addresses
-//! ([`interruptible`]); a frame that would go on within them goes on behind them instead.
+//! The interleaving that loses is a signal between a check of `deferred` and the sleep: the signal
+//! is blocked by then, and would not end the sleep. So check and sleep are a few instructions with
+//! known addresses ([`interruptible`]). A frame that would go on within them goes on behind them
+//! instead.
 //!
-//! A call may wait under a mask of the program's ([`waits_under`]). What that mask blocks ends no
-//! sleep, and is handled when the call is over. What has ended the wait is handled under that mask,
-//! and the handler's return restores the program's own.
+//! A call may wait under a mask of the program's ([`waits_under`]). A signal that this mask blocks
+//! ends no sleep, and is handled when the call is over. A signal that has ended the wait is handled
+//! under that mask, and the handler's return restores the program's own mask.
 //!
-//! Without signals a call costs two stores and two loads, and no system call. Signals that tell of
-//! a fault of the thread's own (SIGSEGV and the like) are never deferred. A handler that nobody has
-//! told us of (rt_sigaction(2) by an inline system call) runs in the middle, as it always did; the
-//! rest of that is the engine's `io::signal_scope`'s.
+//! Without signals a call costs two stores and two loads, and no system call. Signals that report a
+//! fault of the thread's own (SIGSEGV and the like) are never deferred. A handler that was
+//! installed unreported (rt_sigaction(2) by an inline system call) runs in the middle of a call;
+//! the engine's `io::signal_scope` covers that case.
 #![allow(unsafe_code)]
 
 use core::arch::{global_asm, naked_asm};
@@ -54,62 +55,65 @@ use std::sync::OnceLock;
 
 use crate::sys::{self, sys};
 
-/// Signals 4 to 9, 11, 19 and 31: faults of the thread's own, abort(3), and what cannot be blocked.
-/// And glibc's 33, which the C library must be able to send to any thread at any time.
+/// Signals that are never deferred: 4 to 9, 11, 19 and 31 (faults of the thread's own, abort(3),
+/// and signals that cannot be blocked), and glibc's 33, which the C library must be able to send to
+/// any thread at any time.
 const NEVER_DEFERRED: u64 = 0b11_1111 << 3 | 1 << 10 | 1 << 18 | 1 << 30 | 1 << 32;
-/// musl's, of the same kind; in glibc it is the program's.
+/// musl's signal of the same kind; in glibc it is the program's.
 const MUSLS: u64 = 1 << 33;
 
-/// What is blocked while a signal is deferred.
+/// Returns the signals that are blocked while a signal is deferred.
 fn deferred() -> u64 {
     !NEVER_DEFERRED & !(sys::libc_signals() & MUSLS)
 }
 
-/// A stack pointer so far below that of a call is within that call; or a little above it, as the
-/// function that has begun it may have a frame of its own.
+/// Depth of a call's stack: a stack pointer that is up to this far below the call's is within the
+/// call. It may also be [`ABOVE`] it, as the function that has begun the call may have a frame of
+/// its own.
 const DEPTH: usize = 1 << 20;
 const ABOVE: usize = 4096;
-/// The call sleeps, and holds nothing that a handler could want.
+/// Bit of a call that sleeps, and holds nothing that a handler could want.
 const ASLEEP: usize = 1;
 const SIG_BLOCK: usize = 0;
 const SIG_SETMASK: usize = 2;
-/// A signal waits for the end of the call, which is to sleep no more. [`interruptible`] reads this
-/// half of the word.
+/// Bit of `deferred`: a signal waits for the end of the call, which must not sleep any more.
+/// [`interruptible`] reads this half of the word.
 const ENDS_SLEEPS: u64 = 1;
-/// One waits that the call's own mask blocks: the call goes on.
+/// Bit of `deferred`: a signal waits that the call's own mask blocks. The call goes on.
 const KEPT_BACK: u64 = 1 << 32;
 
-/// What a thread's handlers and its calls tell each other.
+/// State of a thread that its handlers and its calls share.
 #[repr(C)]
 struct Thread {
-    /// Signals wait for the end of the call: [`ENDS_SLEEPS`], [`KEPT_BACK`]. First, as
-    /// [`own_stack`] says.
+    /// Signals that wait for the end of the call: [`ENDS_SLEEPS`], [`KEPT_BACK`]. The first field,
+    /// as [`own_stack`] says.
     deferred: AtomicU64,
-    /// The stack pointer of the call that it is in, plus [`ASLEEP`]; 0: it is in none.
+    /// Stack pointer of the call that the thread is in, plus [`ASLEEP`]; 0: none.
     call: AtomicUsize,
-    /// The engine blocks signals for reasons of its own.
+    /// Set while the engine blocks signals for reasons of its own.
     blocks: AtomicU32,
-    /// The program's mask, while one of these two is set.
+    /// Program's mask, while `deferred` or `blocks` is set.
     mask: AtomicU64,
-    /// The mask that a call waits under, and the stack pointer of that call; 0: none does.
+    /// Mask that a call waits under. `waits`: the stack pointer of that call; 0: none.
     under: AtomicU64,
     waits: AtomicUsize,
-    /// The next handler's return is to restore `mask`.
+    /// Set if the next handler's return must restore `mask`.
     restores: AtomicU32,
-    /// The stack that its calls may run on, which is not the program's: from where, how many bytes.
+    /// Start of the stack, not the program's, that calls may run on. `own_len`: its bytes.
     own: AtomicUsize,
     own_len: AtomicUsize,
 }
 
 impl Thread {
-    /// Does this stack pointer lie in the stack for calls?
+    /// Returns whether this stack pointer lies in the stack for calls.
     fn is_own(&self, rsp: usize) -> bool {
         rsp.wrapping_sub(self.own.load(Relaxed)) < self.own_len.load(Relaxed)
     }
 }
 
 std::thread_local! {
-    /// Atomics, because handlers see them, all of the same thread: relaxed, in program order.
+    /// State of the thread. Handlers see it, all of the same thread, so the atomics are relaxed:
+    /// program order is enough.
     static THREAD: Thread = const {
         Thread {
             deferred: AtomicU64::new(0),
@@ -125,10 +129,10 @@ std::thread_local! {
     };
 }
 
-/// Whoever stands in front of the engine may have the calling thread's calls run on `stack`, which
-/// is not the program's. No handler of the program's is to run there: signals are deferred from
-/// when the thread has changed to it until it has left it. Then, if the word at the address that
-/// this answers is not 0, [`deliver`] is to be called with that address.
+/// Registers a `stack`, not the program's, that the entry points run the calling thread's calls on.
+/// No handler of the program's must run there: signals are deferred from when the thread has
+/// changed to the stack until it has left the stack. If the word at the returned address is not 0
+/// then, [`deliver`] must be called with that address.
 pub fn own_stack(stack: core::ops::Range<usize>) -> usize {
     THREAD.with(|t| {
         t.own_len.store(0, Relaxed);
@@ -142,22 +146,23 @@ pub fn own_stack(stack: core::ops::Range<usize>) -> usize {
 
 static ON_NEED: OnceLock<fn()> = OnceLock::new();
 
-/// Asks for `need` to be called before the engine has anything that a handler could leave behind.
+/// Sets the function that is called before the engine has anything that a handler could leave
+/// behind.
 pub fn on_need(need: fn()) {
     let _ = ON_NEED.set(need);
 }
 
-/// Handlers are to be preceded by [`defers`] from now on.
+/// Asks for [`defers`] before each handler from now on.
 pub fn need() {
     if let Some(need) = ON_NEED.get() {
         need();
     }
 }
 
-/// The thread is in a call of the engine's for as long as this lives.
+/// Call of the engine that the thread is in for as long as this lives.
 #[derive(Debug)]
 pub struct Call {
-    /// The call that a handler has interrupted, which runs all the same; 0: none.
+    /// Call that a handler has interrupted, without being deferred; 0: none.
     interrupted: usize,
 }
 
@@ -167,7 +172,7 @@ impl Call {
         let here = sys::stack_pointer() & !ASLEEP;
         THREAD.with(|t| {
             let before = t.call.load(Relaxed);
-            // One that was left for good lies further down: it is none any more.
+            // A call that was left for good has a lower stack pointer: it is over.
             let interrupted = if before > here { before } else { 0 };
             t.call.store(here, Relaxed);
             compiler_fence(SeqCst);
@@ -175,13 +180,13 @@ impl Call {
         })
     }
 
-    /// Has a handler made this call on top of another call of its thread's?
+    /// Returns whether a handler made this call on top of another call of its thread.
     #[inline]
     pub fn is_on_top(&self) -> bool {
         self.interrupted != 0
     }
 
-    /// Does the call below hold what this one may want?
+    /// Returns whether the interrupted call holds what this one may want.
     pub fn is_in_the_way(&self) -> bool {
         self.interrupted != 0 && self.interrupted & ASLEEP == 0
     }
@@ -209,12 +214,13 @@ fn end_deferral(t: &Thread) {
     }
 }
 
-/// The call is over: lets through what was kept back. Handlers run here, and may never return.
-/// What has ended a wait under a mask of the program's is handled under that, by a ppoll(2) that
-/// takes no time; a handler that runs takes `restores` away, and its return has restored the mask.
+/// Ends the deferral when the call is over: lets the waiting signals through. Handlers run here,
+/// and may never return. A signal that has ended a wait under a mask of the program's is handled
+/// under that mask, by a ppoll(2) that takes no time. A handler that runs clears `restores`, and
+/// its return restores the mask.
 ///
-/// In assembly, for it uses a few words of stack and no vector register: it runs on the program's
-/// stack, however small, where an inline call has left those alone.
+/// Written in assembly, to use only a few words of stack and no vector register: it runs on the
+/// program's stack, however small, where an inline call leaves those registers alone.
 ///
 /// # Safety
 /// `thread` is what [`own_stack`] has answered in this thread.
@@ -278,17 +284,17 @@ pub unsafe extern "C" fn deliver(thread: *const core::ffi::c_void) {
     )
 }
 
-/// Does a signal wait for the end of the call? Then the call does not sleep any more.
+/// Returns whether a signal waits for the end of the call. Then the call does not sleep any more.
 #[inline]
 pub fn is_deferred() -> bool {
     THREAD.with(|t| t.deferred.load(Relaxed) as u32 != 0)
 }
 
-/// The call waits under a mask of the program's for as long as this lives.
+/// Wait of a call under a mask of the program's, for as long as this lives.
 #[derive(Debug)]
 pub struct Under(());
 
-/// The call begins to wait so.
+/// Begins a wait of the call under `mask`.
 pub fn waits_under(mask: u64) -> Under {
     THREAD.with(|t| {
         t.under.store(mask, Relaxed);
@@ -309,24 +315,24 @@ impl Drop for Under {
     }
 }
 
-/// How often the reactor was told that the process was stopped, and goes on.
+/// Count of times that the reactor was told that the process was stopped, and goes on.
 static STOPS: AtomicU32 = AtomicU32::new(0);
 
-/// See [`STOPS`].
+/// Returns [`STOPS`].
 pub fn stops() -> u32 {
     STOPS.load(SeqCst)
 }
 
-/// The process was stopped, and goes on.
+/// Notes that the process was stopped, and goes on.
 pub fn stopped() {
     STOPS.fetch_add(1, SeqCst);
 }
 
-/// The thread sleeps for as long as this lives: handlers that nobody has told us of may enter.
+/// Sleep of the thread, for as long as this lives: handlers that nobody has reported may enter.
 #[derive(Debug)]
 pub struct Asleep(());
 
-/// The thread is about to sleep.
+/// Notes that the thread is about to sleep.
 pub fn asleep() -> Asleep {
     THREAD.with(|t| t.call.store(t.call.load(Relaxed) | ASLEEP, Relaxed));
     Asleep(())
@@ -338,8 +344,8 @@ impl Drop for Asleep {
     }
 }
 
-/// The engine has blocked signals; `old` was the mask before. Answers the program's own mask, and
-/// whether [`unblocks`] is to be called at the end.
+/// Notes that the engine has blocked signals; `old` was the mask before. Returns the program's own
+/// mask, and whether [`unblocks`] must be called at the end.
 pub fn blocks(old: u64) -> (u64, bool) {
     THREAD.with(|t| {
         let inner = t.blocks.load(Relaxed) != 0;
@@ -352,7 +358,7 @@ pub fn blocks(old: u64) -> (u64, bool) {
     })
 }
 
-/// Signals are blocked no more.
+/// Notes that the engine does not block signals any more.
 pub fn unblocks() {
     THREAD.with(|t| t.blocks.store(0, Relaxed));
 }
@@ -362,8 +368,8 @@ const AT_RSP: usize = 160;
 const AT_RIP: usize = 168;
 const AT_SIGMASK: usize = 296;
 
-/// A handler of the program's is about to run, for the signal `signo`. True if it is not to run
-/// now: the signal comes again when the thread's call is over.
+/// Decides whether a handler of the program's, which is about to run for the signal `signo`, must
+/// wait. Returns true if so: the signal comes again when the thread's call is over.
 ///
 /// # Safety
 /// `info` and `context` are what the kernel passes to a handler with SA_SIGINFO, which runs now.
@@ -375,7 +381,7 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
         let (rsp, rip, mask) = unsafe { (*at(AT_RSP), *at(AT_RIP), *at(AT_SIGMASK)) };
         let below = call.wrapping_add(ABOVE).wrapping_sub(rsp as usize);
         let within = call != 0 && below < DEPTH || t.is_own(rsp as usize);
-        // Of frames that lie on one another only the lowest returns to where all are blocked.
+        // Of nested frames only the lowest returns to where all signals are blocked.
         if !within && mask & deferred() == deferred() && t.restores.swap(0, Relaxed) != 0 {
             // SAFETY: as above; sigreturn(2) takes it from there.
             unsafe { *at(AT_SIGMASK) = t.mask.load(Relaxed) };
@@ -394,7 +400,7 @@ pub unsafe fn defers(signo: i32, info: usize, context: usize) -> bool {
             sys::set_sigmask(before);
             return false;
         }
-        // Several frames may lie on one another: the lowest, which comes last, has the mask.
+        // Frames may be nested: the lowest, which comes last, has the program's mask.
         if t.blocks.load(Relaxed) == 0 && mask & deferred() != deferred() {
             t.mask.store(mask, Relaxed);
         }
@@ -421,8 +427,8 @@ fn block_deferred() -> u64 {
     old
 }
 
-/// Stands in front of the one function of the engine's whose system call takes any number and must
-/// be left alone by whoever replaces calls in text.
+/// Mark in front of the one function of the engine whose system call takes any number. Code that
+/// replaces calls in text must leave that function alone.
 pub const MARK: &str = "softring";
 
 global_asm!(
@@ -483,8 +489,8 @@ fn sleep_interrupted() -> u64 {
     softring_idle_sleep_interrupted as *const () as u64
 }
 
-/// A system call that may sleep: -EINTR if a signal was deferred, or is before the kernel has
-/// begun.
+/// Makes a system call that may sleep. Returns -EINTR if a signal was deferred, or is deferred
+/// before the kernel has begun.
 ///
 /// # Safety
 /// As [`sys::syscall6`].

@@ -1,9 +1,9 @@
 //! The machine below: system calls, signals, threads, clocks, and what a policy refuses of them.
 
-// The text is for those who work on it, too: with --document-private-items they have the links.
+// The docs are also for maintainers: with --document-private-items the private links resolve.
 #![allow(rustdoc::private_intra_doc_links)]
 
-/// A name for what macros of this crate expand to.
+/// The standard library, for the expansions of this crate's macros.
 #[doc(hidden)]
 pub use std as __std;
 

@@ -1,36 +1,36 @@
-//! Functions of numbers that core has not: the C library's, by way of the standard library.
+//! Functions of numbers that core lacks: the C library's, by way of the standard library.
 
-/// The natural logarithm.
+/// Returns the natural logarithm.
 #[inline]
 pub fn ln(x: f64) -> f64 {
     x.ln()
 }
 
-/// e to the power of `x`.
+/// Returns e to the power of `x`.
 #[inline]
 pub fn exp(x: f64) -> f64 {
     x.exp()
 }
 
-/// The cosine of an angle in radians.
+/// Returns the cosine of an angle in radians.
 #[inline]
 pub fn cos(x: f64) -> f64 {
     x.cos()
 }
 
-/// The square root.
+/// Returns the square root.
 #[inline]
 pub fn sqrt(x: f64) -> f64 {
     x.sqrt()
 }
 
-/// The least whole number that is not below `x`.
+/// Returns the least whole number that is not below `x`.
 #[inline]
 pub fn ceil(x: f64) -> f64 {
     x.ceil()
 }
 
-/// What is behind the point.
+/// Returns the fractional part.
 #[inline]
 pub fn fract(x: f64) -> f64 {
     x.fract()

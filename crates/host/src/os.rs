@@ -1,9 +1,9 @@
-//! System calls on files, memory and sockets of softring's own, with the types that they take:
-//! those of rustix that the engine uses. They go past the C library, check what they are given,
-//! and are safe to call, or say what their callers answer for. A call on what the program names is
-//! one of [`crate::calls`]; a call that a policy may refuse is one of [`crate::substitute`].
+//! System calls on softring's own files, memory and sockets, with their types: the part of rustix
+//! that the engine uses. They bypass the C library, check their arguments, and are safe to call, or
+//! say what the caller must uphold. A call on what the program names is one of [`crate::calls`]; a
+//! call that a policy may refuse is one of [`crate::substitute`].
 
-/// Owners of descriptors, and loans.
+/// Owned and borrowed descriptors.
 pub mod fd {
     pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 }

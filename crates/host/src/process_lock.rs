@@ -1,6 +1,6 @@
-//! One thread of the process at a time, where what is changed is the kernel's and is put back after
-//! one call. Such a lock is a leaf. Who holds it has all signals blocked: a handler that enters
-//! another ring would wait for its own thread.
+//! Lock for one thread of the process at a time, for state of the kernel's that is changed for one
+//! call and then put back. Such a lock is a leaf. The holder has all signals blocked: a handler
+//! that enters another ring would wait for its own thread.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -11,15 +11,15 @@ use rustix::process::getpid;
 use crate::signal::BlockAll;
 use crate::sys;
 
-/// Others wait; no process id has this bit.
+/// Bit that is set if others wait; no process id has it.
 const WAITED: u32 = 1 << 31;
 
-/// The lock: a process, one thread of which holds it; 0: none. A forked child does not wait for a
-/// thread of its parent's.
+/// Lock whose word is the process of the thread that holds it; 0: none. A forked child does not
+/// wait for a thread of its parent's.
 #[derive(Debug, Default)]
 pub struct ProcessLock(AtomicU32);
 
-/// The lock, held.
+/// Guard of the lock.
 #[derive(Debug)]
 pub struct Guard {
     word: &'static AtomicU32,
@@ -40,7 +40,7 @@ impl ProcessLock {
         Self(AtomicU32::new(0))
     }
 
-    /// Waits until no other thread holds it.
+    /// Waits until no other thread holds the lock, and takes it.
     pub fn hold(&'static self) -> Guard {
         let (word, _blocked) = (&self.0, BlockAll::begin());
         let me = getpid().as_raw_nonzero().get().cast_unsigned();
@@ -49,7 +49,7 @@ impl ProcessLock {
             let ours = owner & !WAITED == me;
             seen = if ours { 0 } else { owner };
             if ours {
-                // From here on nobody knows whether others wait, too.
+                // From here on it is unknown whether others wait, too.
                 mine = me | WAITED;
                 if owner == mine || word.compare_exchange(me, mine, Relaxed, Relaxed).is_ok() {
                     sys::futex_wait(word, mine, Some(Duration::from_millis(1)));

@@ -1,15 +1,15 @@
-//! System calls that a policy refuses, or the kernel lacks, and that softring does without.
+//! System calls that a policy refuses or the kernel lacks, and that softring does without.
 //!
-//! A seccomp filter may answer a call with any error, or kill who makes it; EPERM, EACCES and
-//! EOPNOTSUPP mean what ENOSYS means: take the substitute. So each call of [`OPTIONAL`] is tried
-//! once, before the first ring, with arguments that the kernel refuses: by this thread, or, in a
-//! process under a filter whose program is not known, by a child, which may be killed. From then on
-//! `sys!` answers ENOSYS for what is refused, without a call. docs/INTERCEPTION.md lists
+//! A seccomp filter may answer a call with any error, or kill its caller. EPERM, EACCES and
+//! EOPNOTSUPP mean the same as ENOSYS: take the substitute. So each call of [`OPTIONAL`] is tried
+//! once, before the first ring, with arguments that the kernel refuses: by this thread, or by a
+//! child, which may be killed, if the process is under a filter whose program is not known. From
+//! then on `sys!` answers ENOSYS for a refused call, without making it. docs/INTERCEPTION.md lists
 //! the substitutes.
 //!
-//! A filter that the program puts on through the C library is [`known`]: what it answers is worked
-//! out, and nothing is called for that. A filter of which nobody is told (by an inline system call)
-//! shows when a call that has worked is refused: such a call is tried [`again`].
+//! A filter that the program installs through the C library is [`known`]: its answers are computed,
+//! without a call. A filter that nobody reports (an inline system call) shows when a call is
+//! refused that has worked: such a call is tried [`again`].
 #![allow(unsafe_code)]
 
 mod calls;
@@ -30,23 +30,23 @@ use softring_uapi::sock_filter;
 const N: usize = OPTIONAL.len();
 const _: () = assert!(N <= u64::BITS as usize);
 
-/// What a call answers: [`WORKS`], [`KILLS`], or the errno of its refusal.
+/// Answer of a call that works. Other answers: [`KILLS`], or the errno of the refusal.
 const WORKS: u8 = 0;
 const KILLS: u8 = u8::MAX;
 
 static ANSWERS: [AtomicU8; N] = [const { AtomicU8::new(WORKS) }; N];
-/// A bit for each that does not work. Relaxed: it is set before the first ring.
+/// Calls that do not work, one bit each. Relaxed: set before the first ring.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 const UNKNOWN: u8 = 0;
 const YES: u8 = 1;
 const NO: u8 = 2;
 static FILTERED: AtomicU8 = AtomicU8::new(UNKNOWN);
-/// Is there a filter whose program is not known?
+/// Set if there is a filter whose program is not known.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 static KNOWN: AtomicBool = AtomicBool::new(false);
 static LEARNING: ProcessLock = ProcessLock::new();
 
-/// Does this answer mean that the call is not to be had here?
+/// Returns whether this answer means that the call is not available here.
 pub const fn refuses(e: Errno) -> bool {
     matches!(e, Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EOPNOTSUPP)
 }
@@ -62,7 +62,7 @@ const fn index(nr: u32) -> Option<usize> {
     None
 }
 
-/// Is call `NR` one that may be refused, and is?
+/// Returns whether call `NR` is one that may be refused, and is.
 #[inline(always)]
 pub fn is<const NR: u32>() -> bool {
     match const { index(NR) } {
@@ -71,27 +71,28 @@ pub fn is<const NR: u32>() -> bool {
     }
 }
 
-/// Does a known filter let call `nr` be made, whatever its arguments? Makes no call.
+/// Returns whether the known filters let call `nr` be made. Makes no call.
 pub fn spares(nr: i64) -> bool {
     u32::try_from(nr).is_ok_and(|nr| !known::refuse(nr))
 }
 
-/// How known filters refuse call `nr`, which has no substitute.
+/// Returns how known filters refuse call `nr`, which has no substitute.
 pub fn known_refusal(nr: i64) -> Option<Refusal> {
     known::refusal(u32::try_from(nr).ok()?, &[0; 6])
 }
 
-/// Calls without which a thread would wait for ever, or not find out that it need not: they are
-/// made all the same.
+/// Calls that are made in any case: without them a thread would wait for ever, or not find out that
+/// it need not.
 const MADE_ALWAYS: [u32; 2] = [nr::__NR_futex, nr::__NR_rt_sigprocmask];
 
-/// Is call `NR` not to be made, as a filter refuses it?
+/// Returns whether call `NR` must not be made, because a filter refuses it.
 #[inline(always)]
 pub fn withheld<const NR: u32>() -> bool {
     match const { index(NR) } {
         Some(i) => REFUSED.load(Relaxed) >> i & 1 != 0,
         None if const { contains(&MADE_ALWAYS, NR) } => false,
-        // The calling thread's own filter: another's may let it be made.
+        // Only the calling thread's own filter counts: another thread's may let the call be made
+        // here.
         None => known::refuse(NR) && known::kill_here(NR),
     }
 }
@@ -107,15 +108,15 @@ const fn contains(calls: &[u32], nr: u32) -> bool {
     false
 }
 
-/// The function that is told, by name, of a call without a substitute that would have been made.
+/// Function that gets the name of a call that is not made and has no substitute.
 static TELL: OnceLock<fn(&str, Refusal)> = OnceLock::new();
 
-/// Has `tell` called where a request may fail for want of a call.
+/// Has `tell` called when a request may fail for want of a call.
 pub fn on_want(tell: fn(&str, Refusal)) {
     let _ = TELL.set(tell);
 }
 
-/// The answer of call `NR`, which is not made.
+/// Returns the answer of call `NR`, which is not made.
 #[cold]
 pub fn answer_without<const NR: u32>(name: &'static str) -> isize {
     if const { index(NR).is_some() && NR != nr::__NR_epoll_ctl } {
@@ -125,7 +126,8 @@ pub fn answer_without<const NR: u32>(name: &'static str) -> isize {
     Errno::ENOSYS.ret()
 }
 
-/// A request may fail for want of call `NR`, and of all that do the same, if it is `missing`.
+/// Reports, if `missing`, that a request may fail for want of call `NR` and of all that do the
+/// same.
 pub fn want_if<const NR: u32>(name: &str, missing: bool) {
     if !missing {
         return;
@@ -136,15 +138,15 @@ pub fn want_if<const NR: u32>(name: &str, missing: bool) {
     }
 }
 
-/// Call `i` has answered that it is refused: has a filter come of which nobody was told? An answer
-/// that was the kernel's own is no other with arguments that the kernel refuses.
+/// Returns whether a filter that nobody reported refuses call `i`, which has answered a refusal.
+/// With the arguments of [`OPTIONAL`] the kernel's own answer is no refusal.
 #[cold]
 fn is_refused_again(i: usize) -> bool {
     note(i, answer(i));
     REFUSED.load(Relaxed) >> i & 1 != 0
 }
 
-/// What call `NR` has answered: ENOSYS if that is the answer of a filter, from now on.
+/// Returns ENOSYS, now and later, if `ret` is a filter's answer to call `NR`; else `ret`.
 #[inline(always)]
 pub fn again<const NR: u32>(ret: isize) -> isize {
     const REFUSES: [isize; 3] = [Errno::ENOSYS.ret(), Errno::EPERM.ret(), Errno::EACCES.ret()];
@@ -154,12 +156,13 @@ pub fn again<const NR: u32>(ret: isize) -> isize {
     }
 }
 
-/// Does this error of call `NR` come from a filter of which nobody was told?
+/// Returns whether this error of call `NR` comes from a filter that nobody reported.
 pub fn has_come<const NR: u32>(e: Errno) -> bool {
     refuses(e) && again::<NR>(e.ret()) == Errno::ENOSYS.ret()
 }
 
-/// How call `nr` is refused; `None` also for what may not be refused, and before [`learn`].
+/// Returns how call `nr` is refused; `None` also for a call that may not be refused, and before
+/// [`learn`].
 pub fn how(nr: i64) -> Option<Refusal> {
     let i = index(u32::try_from(nr).ok()?)?;
     match ANSWERS[i].load(Relaxed) {
@@ -169,13 +172,14 @@ pub fn how(nr: i64) -> Option<Refusal> {
     }
 }
 
-/// May call `nr` be made? Until that is learned, only in a process that is under no filter.
+/// Returns whether call `nr` may be made. Until that is learned, true only under no filter.
 pub fn works(nr: i64) -> bool {
     let unlearned = || !KNOWN.load(Acquire) && is_filtered();
     how(nr).is_none() && !unlearned()
 }
 
-/// Is the calling thread under a seccomp filter? Read once, and noted when one is reported.
+/// Returns whether the calling thread is under a seccomp filter. Read once, and noted when a filter
+/// is reported.
 pub fn is_filtered() -> bool {
     if FILTERED.load(Relaxed) == UNKNOWN {
         count_filters();
@@ -183,15 +187,15 @@ pub fn is_filtered() -> bool {
     FILTERED.load(Relaxed) == YES
 }
 
-/// Asks the kernel what the calling thread is under.
+/// Asks the kernel how many filters the calling thread is under.
 fn count_filters() {
     let filters = filters_on();
     FILTERED.store(if filters > 0 { YES } else { NO }, Relaxed);
     UNREAD.fetch_or(filters > known::count(), Relaxed);
 }
 
-/// Has a filter come of which nobody was told, before anything was learned? It may kill who tries
-/// what it answers.
+/// Returns whether a filter that nobody reported has come before anything was learned. Such a
+/// filter may kill a thread that tries its calls.
 pub fn came_unreported() -> bool {
     static UNREPORTED: AtomicBool = AtomicBool::new(false);
     let expected = FILTERED.load(Relaxed) == UNKNOWN || UNREAD.load(Relaxed);
@@ -202,8 +206,8 @@ pub fn came_unreported() -> bool {
     UNREPORTED.load(Relaxed) && !KNOWN.load(Acquire)
 }
 
-/// Learns what is refused, once per process; forked children inherit what their parents know.
-/// Where known filters bar softring's rings, there is nothing to learn.
+/// Learns which calls are refused, once per process; forked children inherit what their parents
+/// know. If known filters bar softring's rings, there is nothing to learn.
 pub fn learn() {
     if KNOWN.load(Acquire) || barred().is_some() {
         return;
@@ -215,7 +219,7 @@ pub fn learn() {
     }
 }
 
-/// What a thread of the program's is about to be put under.
+/// Filter that a thread of the program's is about to install.
 #[derive(Clone, Copy, Debug)]
 pub enum Filter {
     /// `SECCOMP_MODE_STRICT`.
@@ -224,17 +228,17 @@ pub enum Filter {
     Program(u64),
 }
 
-/// A filter that was read, and is not on yet.
+/// Filter that was read and is not installed yet.
 #[derive(Debug)]
 pub struct Coming(Option<Box<known::Filter>>);
 
-/// A filter is about to be put on. All that needs a system call is done now, as afterwards each may
-/// kill.
+/// Reads a filter that is about to be installed. All that needs a system call is done now, because
+/// each call may kill afterwards.
 pub fn filter_comes(filter: Filter) -> Coming {
     is_filtered();
     Coming(match filter {
         Filter::Strict => Some(known::strict()),
-        // One of these two calls checks what the kernel will read.
+        // One of these two calls checks the memory that the kernel will read.
         Filter::Program(at) if works(nr::__NR_madvise.into()) || spares(SIGPROCMASK) => {
             read_filter(at)
         }
@@ -242,8 +246,8 @@ pub fn filter_comes(filter: Filter) -> Coming {
     })
 }
 
-/// The filter is on. Makes no system call. What was refused stays so, as it may be by another
-/// thread's filter.
+/// Adds a filter that was installed. Makes no system call. A refused call stays refused, because
+/// another thread's filter may refuse it.
 pub fn filter_added(Coming(filter): Coming) {
     match filter {
         Some(filter) => known::add(filter),
@@ -253,7 +257,7 @@ pub fn filter_added(Coming(filter): Coming) {
     note_known();
 }
 
-/// Notes what the known filters refuse.
+/// Notes which calls the known filters refuse.
 fn note_known() {
     for (i, (nr, args)) in OPTIONAL.iter().enumerate() {
         match known::refusal(*nr, args) {
@@ -273,8 +277,8 @@ fn note_known() {
 
 const SIGPROCMASK: i64 = nr::__NR_rt_sigprocmask as i64;
 
-/// The calls that each ring of ours needs, and for which there is no substitute; `true`: none can
-/// be made either where the call is answered with an error.
+/// Calls that each ring of ours needs, and that have no substitute. `true`: no ring can be made
+/// even if the call is only answered with an error.
 const NEEDED: &[(&str, u32, bool)] = &[
     ("rt_sigprocmask", nr::__NR_rt_sigprocmask, true),
     ("rt_sigaction", nr::__NR_rt_sigaction, false),
@@ -299,14 +303,14 @@ const NEEDED: &[(&str, u32, bool)] = &[
 const NOT: u8 = u8::MAX;
 static BARRED: AtomicU8 = AtomicU8::new(NOT);
 
-/// A call that each ring of ours needs and that a known filter refuses: none can be made, and
-/// nothing is to be tried for one.
+/// Returns a call that each ring of ours needs and that a known filter refuses. No ring can be made
+/// then, and nothing must be tried for one.
 pub fn barred() -> Option<(&'static str, Refusal)> {
     let (name, nr, _) = NEEDED.get(usize::from(BARRED.load(Relaxed)))?;
     Some((name, known::refusal(*nr, &[0; 6])?))
 }
 
-/// The calls without which no ring of ours can be made or driven, each with those that do the same.
+/// Calls without which no ring of ours can be made or driven, each with its equivalents.
 const ESSENTIAL: &[(&str, &[u32])] = &[
     ("epoll_ctl", &[nr::__NR_epoll_ctl]),
     ("epoll_create1", &[nr::__NR_epoll_create1, nr::__NR_epoll_create]),
@@ -317,7 +321,7 @@ const ESSENTIAL: &[(&str, &[u32])] = &[
     ("ftruncate", &[nr::__NR_ftruncate, nr::__NR_pwrite64]),
 ];
 
-/// A call that no ring of ours can do without, if one is refused.
+/// Returns an essential call that is refused with all its equivalents, if any.
 pub fn essential() -> Option<(&'static str, Refusal)> {
     ESSENTIAL.iter().find_map(|(name, calls)| {
         let all = calls.iter().map(|nr| how((*nr).into())).collect::<Option<Vec<_>>>()?;
@@ -325,13 +329,13 @@ pub fn essential() -> Option<(&'static str, Refusal)> {
     })
 }
 
-/// The calls of io_uring, for which most of the filters are that kill.
+/// Calls of io_uring, at which most filters that kill are aimed.
 const RINGS: [u32; 3] =
     [nr::__NR_io_uring_setup, nr::__NR_io_uring_enter, nr::__NR_io_uring_register];
-/// Were they not asked for, as a filter might have killed us?
+/// Set if those calls were not tried, because a filter might have killed us.
 static UNASKED: AtomicBool = AtomicBool::new(false);
 
-/// Do io_uring's calls count as killing only because there was no child to try them?
+/// Returns whether io_uring's calls count as killing only because there was no child to try them.
 pub fn rings_are_unasked() -> bool {
     UNASKED.load(Relaxed)
 }
@@ -342,19 +346,19 @@ fn ask() {
     let asked = if in_children { ask_in_children() } else { 0 };
     for (i, (nr, args)) in OPTIONAL.iter().enumerate().skip(asked) {
         if known::refusal(*nr, args).is_some() {
-            // Noted when the filter was put on.
+            // Noted when the filter was installed.
         } else if unread && RINGS.contains(nr) {
             UNASKED.store(true, Relaxed);
             note(i, KILLS);
         } else if unread || *nr != nr::__NR_eventfd {
-            // Without a filter, all kernels have eventfd(2) that have eventfd2(2). The descriptor
-            // would be seen by other threads and their children.
+            // Without a filter, all kernels have eventfd(2) that have eventfd2(2). Other threads
+            // and their children would see the descriptor.
             note(i, answer(i));
         }
     }
 }
 
-/// To be killed is worse than any answer, and of two answers the first stays.
+/// Notes an answer. Killing outranks any other answer, and of two others the first stays.
 fn note(i: usize, answer: u8) {
     if answer == WORKS {
         return;
@@ -381,19 +385,19 @@ fn answer(i: usize) -> u8 {
     }
 }
 
-/// What a child has found, in memory that it shares with us.
+/// Findings of a child, in memory that it shares with us.
 #[repr(C)]
 struct Found {
     answers: [AtomicU8; N],
-    /// The call that is being tried; [`N`]: all were.
+    /// Call that is being tried; [`N`]: all were.
     trying: AtomicU8,
 }
 
-/// Does the process answer a trapped call of io_uring's (SECCOMP_RET_TRAP) by a handler of ours?
+/// Set if a handler of ours answers trapped calls of io_uring (SECCOMP_RET_TRAP).
 static TRAPS: AtomicBool = AtomicBool::new(false);
 
-/// The process handles SIGSYS, from now on. A child that tries these calls is then not killed for
-/// them.
+/// Notes that the process handles SIGSYS from now on. A child that tries these calls is then not
+/// killed for them.
 pub fn ring_traps_are_handled() {
     TRAPS.store(true, Relaxed);
 }
@@ -408,8 +412,8 @@ fn block_sigsys(block: bool) {
     unsafe { syscall6(nr::__NR_rt_sigprocmask, args) };
 }
 
-/// Has children try all calls: the one that is killed leaves the next to another. How many were
-/// tried: not all if there is no process to be had.
+/// Has children try all calls: when one is killed, the next child goes on. Returns how many were
+/// tried: fewer than all if no process can be made.
 fn ask_in_children() -> usize {
     let Some(found) = shared() else { return 0 };
     let mut next = 0;
@@ -445,7 +449,7 @@ fn ask_in_children() -> usize {
     next.min(N)
 }
 
-/// A page of zeroes, shared with children.
+/// Maps a page of zeroes that children share.
 fn shared() -> Option<&'static Found> {
     /// `PROT_READ | PROT_WRITE`, `MAP_SHARED | MAP_ANONYMOUS`.
     const HOW: [usize; 2] = [3, 0x21];
@@ -457,12 +461,11 @@ fn shared() -> Option<&'static Found> {
     Some(unsafe { &*core::ptr::with_exposed_provenance(at) })
 }
 
-/// Reads the filter of a `struct sock_fprog`; `None` where there is none that the kernel would
-/// take.
+/// Reads the filter of a `struct sock_fprog`; `None` if the kernel would not take it.
 fn read_filter(fprog: u64) -> Option<Box<known::Filter>> {
     /// `BPF_MAXINSNS`.
     const MOST: u64 = 4096;
-    // The length, and six bytes that mean nothing.
+    // The length with six bytes that mean nothing, and the address.
     let [len, at] = user::read::<[u64; 2]>(fprog).ok()?;
     let len = len & u64::from(u16::MAX);
     if !(1..=MOST).contains(&len) {
@@ -473,8 +476,8 @@ fn read_filter(fprog: u64) -> Option<Box<known::Filter>> {
     known::of(insns)
 }
 
-/// How many filters the calling thread is under; at least 1, where an old kernel does not count
-/// them. By /proc as far as there is one: prctl(2) is one of the calls that a filter may kill for.
+/// Returns the number of filters that the calling thread is under; 1 if an old kernel does not
+/// count them. Reads /proc if there is one, because a filter may kill for prctl(2).
 fn filters_on() -> usize {
     let mut text = [0u8; 4096];
     let path = c"/proc/thread-self/status".as_ptr().expose_provenance();
@@ -493,14 +496,14 @@ fn filters_on() -> usize {
         n
     };
     let text = &text[..n.clamp(0, 4096).cast_unsigned()];
-    // Only a name, which may be any bytes, could hold these too; it holds no line's end.
+    // Only the name, which may be any bytes, could hold this text, too; but it holds no newline.
     if number_in(text, b"\nSeccomp:\t") != Some(2) {
         return 0;
     }
     number_in(text, b"\nSeccomp_filters:\t").unwrap_or(1)
 }
 
-/// The number behind `name`.
+/// Returns the number behind `name`.
 fn number_in(text: &[u8], name: &[u8]) -> Option<usize> {
     let at = text.windows(name.len()).position(|w| w == name)? + name.len();
     let digits = text[at..].iter().take_while(|b| b.is_ascii_digit());
@@ -520,7 +523,7 @@ mod tests {
         for (i, (nr, _)) in OPTIONAL.iter().enumerate() {
             assert_eq!(index(*nr), Some(i), "{nr} stands there twice");
             let known = answer(i);
-            // What the running kernel lacks, as CONFIG_KCMP, is no fault of the table's.
+            // A call that the running kernel lacks (CONFIG_KCMP) is no fault of the table's.
             assert!([WORKS, Errno::ENOSYS.0 as u8].contains(&known), "call {nr}: {known}");
         }
     }

@@ -1,11 +1,11 @@
-//! The private signal that makes a worker's blocked system call answer EINTR.
+//! The private signal that makes a worker's blocked system call fail with EINTR.
 //!
-//! Which one: the highest real-time signal that is at its default and that the program's thread
-//! does not block (a blocked one is likely to feed a signalfd or sigwait) when signals are first
-//! blocked for the engine's sake: later, and on threads of the engine's, all are. The
-//! handler is installed when the first item is interrupted, and never over somebody else's. A
-//! worker leaves the signal unblocked only while it has work. See sigaction(2), timer_create(2),
-//! signal(7).
+//! The signal is the highest real-time one that has its default action and that the program's
+//! thread does not block (a blocked one is likely to feed a signalfd or sigwait). It is chosen when
+//! signals are first blocked for the engine's sake: later, and on threads of the engine's, all are
+//! blocked. The handler is installed when the first item is interrupted, and never over somebody
+//! else's. A worker leaves the signal unblocked only while it has work. See sigaction(2),
+//! timer_create(2), signal(7).
 #![allow(unsafe_code)]
 
 use crate::handlers;
@@ -15,8 +15,8 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use core::time::Duration;
 use softring_uapi::errno::check;
 
-/// 63 and 64 are left to valgrind and to debuggers; below 34 are the C library's own, and 34 is
-/// what programs take first.
+/// Signals to choose from. 63 and 64 are left to valgrind and to debuggers; those below 34 are the
+/// C library's own, and programs take 34 first.
 const CANDIDATES: core::ops::RangeInclusive<i32> = 35..=62;
 const SIG_BLOCK: usize = 0;
 const SIG_UNBLOCK: usize = 1;
@@ -24,7 +24,7 @@ const SA_RESTORER: u64 = 0x0400_0000;
 const SIGEV_THREAD_ID: i32 = 4;
 const CLOCK_MONOTONIC: usize = 1;
 
-/// The chosen number, 0 before there is one.
+/// Chosen number; 0: none yet.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// `struct sigaction` as the kernel has it.
@@ -46,7 +46,7 @@ struct SigEvent {
     pad: [i32; 11],
 }
 
-/// Chooses the number, unless that is done, when a thread of the program's blocks `mask`.
+/// Chooses the number, unless that is done. `mask` is what a thread of the program's blocks.
 fn choose(mask: u64) {
     if SIGNAL.load(Relaxed) != 0 {
         return;
@@ -57,12 +57,12 @@ fn choose(mask: u64) {
     }
 }
 
-/// A block of every signal that may be blocked, for the thread, while it lives: what it makes
-/// inherits that. It holds the mask from before.
+/// Block of every signal that may be blocked, for the thread, while this lives. Threads that it
+/// makes inherit the block. `old` is the mask from before.
 #[derive(Debug)]
 pub struct BlockAll {
     old: u64,
-    /// The program's own, which `old` is not while a signal is deferred.
+    /// Program's own mask, which `old` is not while a signal is deferred.
     before: u64,
     outermost: bool,
 }
@@ -75,7 +75,7 @@ impl BlockAll {
         Self { old, before, outermost }
     }
 
-    /// What was blocked before.
+    /// Returns the mask that the program had before.
     pub fn before(&self) -> u64 {
         self.before
     }
@@ -124,14 +124,16 @@ extern "C" fn restorer() {
     core::arch::naked_asm!("mov eax, 15", "syscall")
 }
 
-/// Is the handler ours (now)? Never takes a signal that somebody else has come to use.
+/// Returns whether the handler is ours (now). Never takes a signal that somebody else has come to
+/// use.
 fn install(n: i32) -> bool {
     let ours = on_signal as extern "C" fn(i32) as usize;
     match action(n).handler {
         h if h == ours => true,
         0 => {
             let back = restorer as extern "C" fn() as usize;
-            // Everything stays blocked in the handler; no SA_RESTART: that is its purpose.
+            // All signals stay blocked in the handler. No SA_RESTART: the interrupted call must
+            // end.
             let new =
                 KernelAction { handler: ours, flags: SA_RESTORER, restorer: back, mask: u64::MAX };
             let new = (&raw const new).expose_provenance();
@@ -142,7 +144,7 @@ fn install(n: i32) -> bool {
     }
 }
 
-/// The signals sent to one worker for its present item. Used under the pool's lock only.
+/// Signals that are sent to one worker for its present item. Used only under the pool's lock.
 #[derive(Default)]
 pub struct Repeated {
     sent: bool,
@@ -150,9 +152,9 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Signals the worker now, and again and again until [`Self::stop`]. `workers`: so many are
-    /// signalled at once. The more they are, the less often: the signals of some hundred would
-    /// leave them no time to come to their end.
+    /// Signals the worker now, and again and again until [`Self::stop`]. `workers` is the number of
+    /// workers that are signalled at the same time. The more there are, the less often each is
+    /// signalled: otherwise the signals of some hundred would leave them no time to end.
     pub fn start(&mut self, tid: i32, workers: usize) {
         let n = SIGNAL.load(Relaxed);
         if self.sent || n == 0 || !install(n) {
@@ -166,8 +168,8 @@ impl Repeated {
             repeat(tid, n, WORKER_SIGNAL_EVERY * (1 + workers as u32 / SIGNALLED_EACH_TIME));
     }
 
-    /// No signal comes after this: deleting the timer, or else the plain system call, delivers what
-    /// is pending.
+    /// Ends the signals. None comes after this: deleting the timer, or the system call that
+    /// unblocks the signal, delivers what is pending.
     pub fn stop(&mut self) {
         if let Some(timer) = self.timer.take() {
             // SAFETY: a number.
@@ -179,7 +181,7 @@ impl Repeated {
     }
 }
 
-/// Signals a thread of ours, once; false if there is no signal to do it with.
+/// Signals a thread of ours, once; returns false if there is no signal to do it with.
 pub fn interrupt(tid: i32) -> bool {
     let n = SIGNAL.load(Relaxed);
     if n == 0 || !install(n) {
@@ -191,7 +193,8 @@ pub fn interrupt(tid: i32) -> bool {
     true
 }
 
-/// A timer that signals one thread. Without one (RLIMIT_SIGPENDING), the single signal must do.
+/// Makes a timer that signals one thread. Without a timer (RLIMIT_SIGPENDING), the single signal
+/// must do.
 fn repeat(tid: i32, n: i32, every: Duration) -> Option<i32> {
     let event = SigEvent { value: 0, signo: n, notify: SIGEV_THREAD_ID, tid, pad: [0; 11] };
     let mut id = 0i32;

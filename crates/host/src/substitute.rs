@@ -1,4 +1,4 @@
-//! What stands in for system calls that may be refused ([`crate::refused`]).
+//! Substitutes for system calls that may be refused ([`crate::refused`]).
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -23,7 +23,7 @@ pub use status::{fstat, pidfd_open};
 const CLOEXEC: u32 = 0o2_000_000;
 const NONBLOCK: u32 = 0o4000;
 
-/// Sets what an older call cannot be told.
+/// Sets the flags that an older call does not take.
 fn with_flags(fd: OwnedFd, nonblock: bool) -> OwnedFd {
     let _ = files::close_on_exec(fd.as_raw_fd());
     if nonblock {
@@ -32,7 +32,7 @@ fn with_flags(fd: OwnedFd, nonblock: bool) -> OwnedFd {
     fd
 }
 
-/// An eventfd of ours that never blocks: eventfd2(2), or eventfd(2).
+/// Makes an eventfd of ours that never blocks: eventfd2(2), or eventfd(2).
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` where both are refused.
@@ -48,7 +48,7 @@ pub fn eventfd() -> Result<OwnedFd> {
     }
 }
 
-/// An epoll set: epoll_create1(2), or epoll_create(2).
+/// Makes an epoll set: epoll_create1(2), or epoll_create(2).
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` where both are refused.
@@ -64,8 +64,8 @@ pub fn epoll_create() -> Result<OwnedFd> {
     }
 }
 
-/// Events that are there, at once: by epoll_wait(2), which costs a third less than with a time to
-/// read, or epoll_pwait(2).
+/// Returns the events that are there, at once: by epoll_wait(2), which costs a third less than a
+/// call that reads a time, or epoll_pwait(2).
 ///
 /// # Errors
 /// As epoll_wait(2).
@@ -77,7 +77,7 @@ pub fn epoll_now(ep: i32, buf: &mut [epoll_event]) -> Result<usize> {
 }
 
 /// Waits for events: by epoll_pwait2(2) to the nanosecond, by epoll_pwait(2) or epoll_wait(2) in
-/// milliseconds, rounded up; the last of them can have no mask.
+/// milliseconds, rounded up. epoll_wait(2) takes no mask.
 ///
 /// # Errors
 /// `EINTR` when a signal came.
@@ -117,10 +117,10 @@ pub fn epoll_delete(set: impl AsFd, fd: impl AsFd) -> Result<()> {
     epoll::epoll_ctl(set, epoll::EPOLL_CTL_DEL, fd, &epoll_event { events: 0, data: 0 })
 }
 
-/// The offset that means a file's own position.
+/// Offset that means a file's own position.
 const CURRENT: u64 = u64::MAX;
 
-/// The release that the kernel calls itself by: version and patch level.
+/// Returns the release that the kernel reports: version and patch level.
 pub fn release() -> Release {
     static RELEASE: OnceLock<Release> = OnceLock::new();
     *RELEASE.get_or_init(|| {
@@ -131,20 +131,22 @@ pub fn release() -> Release {
     })
 }
 
-/// May this kernel ignore `RWF_NOWAIT` on pipes and eventfds, and wait? gVisor does, which names
-/// itself an old Linux; to try it would mean to wait. A Linux as old refuses the flag there.
+/// Returns whether this kernel may ignore `RWF_NOWAIT` on pipes and eventfds, and wait. gVisor
+/// does, and reports itself as an old Linux; a try would wait. A Linux of that age refuses the flag
+/// there.
 fn ignores_nowait() -> bool {
     release() < Release(5, 8)
 }
 
-/// Did a read with `RWF_NOWAIT` answer 0 where the file does not end? Linux 5.9 and 5.10 do so now
-/// and then for what is not in the page cache yet (`generic_file_buffered_read`; preadv2(2), BUGS).
+/// Returns whether a read with `RWF_NOWAIT` answered 0 although the file does not end there. Linux
+/// 5.9 and 5.10 do so now and then for data that is not in the page cache yet
+/// (`generic_file_buffered_read`; preadv2(2), BUGS).
 fn ends_early(fd: i32, off: u64) -> bool {
     let position = |fd| rustix::fs::tell(fd).unwrap_or(0);
     release() < Release(5, 11)
         && sys::borrow(fd).is_some_and(|fd| {
             let at = if off == CURRENT { position(fd) } else { off };
-            // What has no size, as a block device, may go on, too.
+            // A file without a size, such as a block device, may go on, too.
             fstat(fd).is_ok_and(|s| s.st_size == 0 || at < s.st_size.cast_unsigned())
         })
 }
@@ -153,17 +155,17 @@ fn is_file(fd: i32) -> bool {
     matches!(sys::file_type(fd), Some(FileType::RegularFile | FileType::BlockDevice))
 }
 
-/// Does this kernel refuse a write whose memory ends before it does? Those before Linux 5.16 may;
-/// newer ones write what is there (`generic_perform_write`).
+/// Returns whether this kernel may refuse a write whose memory ends early. Those before Linux 5.16
+/// may; newer ones write the mapped prefix (`generic_perform_write`).
 fn refuses_half_mapped(fd: i32) -> bool {
     let cached = |flags: OFlags| !flags.contains(OFlags::DIRECT);
     release() < Release(5, 16) && is_file(fd) && sys::file_flags(fd).is_some_and(cached)
 }
 
-/// Writes as much of these parts as can be read from the start.
+/// Writes the prefix of these parts that can be read.
 ///
 /// # Errors
-/// As pwritev2(2); `EFAULT` if it is nothing.
+/// As pwritev2(2); `EFAULT` if there is none.
 #[cold]
 fn write_readable(fd: i32, from: Parts<'_>, off: u64, flags: u32) -> Result<usize> {
     let mut parts = from.copied_prefix();
@@ -180,11 +182,11 @@ fn write_readable(fd: i32, from: Parts<'_>, off: u64, flags: u32) -> Result<usiz
     files::pwritev2(fd, Parts::of(&parts), off, flags)
 }
 
-/// preadv2(2) or pwritev2(2). Where those are refused, the calls that know no flags; flags then
-/// answer as a file that does not know them.
+/// Calls preadv2(2) or pwritev2(2), or, if those are refused, the calls that know no flags. Flags
+/// are then answered as by a file that does not know them.
 ///
 /// # Errors
-/// As the call; `EAGAIN` also where a kernel takes what it has not read yet for the file's end.
+/// As the call; `EAGAIN` also if a kernel takes unread data for the file's end.
 pub fn transfer(writes: bool, fd: i32, parts: Parts<'_>, off: u64, flags: u32) -> Result<usize> {
     if flags & RWF_NOWAIT != 0 && ignores_nowait() && !is_file(fd) {
         return Err(Errno::EOPNOTSUPP);
@@ -212,8 +214,8 @@ pub fn transfer(writes: bool, fd: i32, parts: Parts<'_>, off: u64, flags: u32) -
     }
 }
 
-/// preadv(2) or pwritev(2). Where those are refused, pread(2) or pwrite(2) of one part after the
-/// other: another writer may come between two.
+/// Calls preadv(2) or pwritev(2), or, if those are refused, pread(2) or pwrite(2) for one part
+/// after the other: another writer may come in between.
 ///
 /// # Errors
 /// As the call, for the first part.
@@ -250,8 +252,8 @@ pub fn positioned(writes: bool, fd: i32, parts: Parts<'_>, off: u64) -> Result<u
     Ok(total)
 }
 
-/// Processors that this thread may use: sched_getaffinity(2) alone, where the standard library
-/// reads files as well; one, where that is refused.
+/// Returns the number of processors that this thread may use, by sched_getaffinity(2) alone (the
+/// standard library reads files as well); 1 if that is refused.
 pub fn processors() -> u32 {
     const MOST: usize = 8192;
     let mut set = [0u8; MOST / 8];
@@ -261,13 +263,13 @@ pub fn processors() -> u32 {
     }
 }
 
-/// A file in memory that others may be kept from changing: memfd_create(2) alone, as its name tells
-/// others what it is.
+/// Makes a file in memory by memfd_create(2) alone, because its name tells others what it is.
+/// `seals`: others may be kept from changing it.
 ///
 /// # Errors
 /// As memfd_create(2).
 pub fn memfd(name: &str, seals: bool) -> Result<OwnedFd> {
-    /// Bytes of a name that are kept.
+    /// Bytes of a name that are used.
     const NAME: usize = 31;
     const MFD_CLOEXEC: u32 = 1;
     const MFD_ALLOW_SEALING: u32 = 2;
@@ -277,8 +279,8 @@ pub fn memfd(name: &str, seals: bool) -> Result<OwnedFd> {
     events::memfd_create(&text, flags)
 }
 
-/// The same; where that is refused, a file without a name, in /dev/shm if there is room, else where
-/// temporary files lie.
+/// Makes a file in memory that can be sealed. If memfd_create(2) is refused, makes a file without a
+/// name, in /dev/shm if there is room, else in a directory for temporary files.
 ///
 /// # Errors
 /// As memfd_create(2) if no such file can be made.
@@ -294,7 +296,7 @@ pub fn memory_file(name: &str) -> Result<OwnedFd> {
     dirs.into_iter().find_map(|dir| unnamed(&dir)).ok_or(refusal)
 }
 
-/// A file that no name leads to, in a directory with room for some rings.
+/// Makes a file without a name, in a directory with room for some rings.
 fn unnamed(dir: &std::path::Path) -> Option<OwnedFd> {
     const ROOM: u64 = 1 << 20;
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -307,16 +309,16 @@ fn unnamed(dir: &std::path::Path) -> Option<OwnedFd> {
         let made = rustix::fs::open(&path, how | OFlags::CREATE | OFlags::EXCL, mode).ok()?;
         rustix::fs::unlink(&path).ok().map(|()| made)
     })?;
-    // A file system that does not tell, or that has no size, has room.
+    // A file system without a size has room; so has any if fstatfs(2) is refused.
     let room = statfs(sys::borrow(file.as_raw_fd())?);
     let enough = room.is_ok_and(|s| s.f_blocks == 0 || s.f_bavail * s.f_bsize as u64 >= ROOM);
     (enough || refused::is::<{ nr::__NR_fstatfs }>()).then_some(file)
 }
 
-/// Makes a file of ours that long: ftruncate(2), or a write of its last byte.
+/// Gives a file of ours this size: ftruncate(2), or a write of its last byte.
 ///
 /// # Errors
-/// As ftruncate(2), for what grows.
+/// As ftruncate(2), for a file that grows.
 pub fn set_size(fd: i32, size: u64) -> Result<()> {
     let done = match files::ftruncate(fd, size) {
         Err(Errno::ENOSYS) => files::pwrite_of(fd, &[0], size - 1),
@@ -325,7 +327,7 @@ pub fn set_size(fd: i32, size: u64) -> Result<()> {
     done.map(|_| ())
 }
 
-/// fstatfs(2); nobody knows where it is refused.
+/// Calls fstatfs(2), which has no substitute.
 ///
 /// # Errors
 /// As fstatfs(2); `ENOSYS`.
@@ -336,7 +338,7 @@ pub fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
     Ok(rustix::fs::fstatfs(fd)?)
 }
 
-/// prlimit(2) of this process, or getrlimit(2): no limits where neither is to be had.
+/// Returns the limits by prlimit(2) of this process, or getrlimit(2); none if both are refused.
 pub fn getrlimit(what: Resource) -> Rlimit {
     let told = process::prlimit(what as u32, None);
     let limits = told.or_else(|_| process::getrlimit(what as u32)).unwrap_or([u64::MAX; 2]);
@@ -344,7 +346,7 @@ pub fn getrlimit(what: Resource) -> Rlimit {
     Rlimit { current, maximum }
 }
 
-/// The same, to set limits: setrlimit(2).
+/// Sets the limits by prlimit(2) of this process, or setrlimit(2).
 ///
 /// # Errors
 /// As prlimit(2).
@@ -354,7 +356,7 @@ pub fn setrlimit(what: Resource, new: Rlimit) -> Result<()> {
     done.or_else(|_| process::setrlimit(what as u32, limits))
 }
 
-/// timerfd_create(2), of CLOCK_REALTIME, that never blocks.
+/// Makes a timerfd of CLOCK_REALTIME that never blocks.
 ///
 /// # Errors
 /// As timerfd_create(2); `ENOSYS`.

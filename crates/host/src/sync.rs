@@ -1,9 +1,8 @@
-//! Locks, parking and the signals to workers, by the kernel or by loom; chosen here and nowhere
-//! else.
+//! Locks, parking and signals to workers, by the kernel or by loom. The choice is made only here.
 //!
-//! Our own mutex, so that loom can take its place, and because it spins not at all: what it guards
-//! takes nanoseconds, and a preempted holder is better slept on. Kernel counterpart: none; see
-//! futex(2) and Drepper's "Futexes are tricky", mutex 2.
+//! The mutex is our own, so that loom can take its place, and because it never spins: the work
+//! under it takes nanoseconds, and a thread that waits for a preempted holder had better sleep.
+//! Kernel counterpart: none; see futex(2) and Drepper's "Futexes are tricky", mutex 2.
 #![allow(unsafe_code)]
 
 #[cfg(loom)]
@@ -11,7 +10,7 @@ pub use model::*;
 #[cfg(not(loom))]
 pub use real::*;
 
-/// The kernel's, also in a build for loom: for statics, and for what is in no model.
+/// The kernel's versions, also in a build for loom: for statics, and for code that is in no model.
 pub mod real {
     pub use crate::signal::Repeated;
     use core::cell::UnsafeCell;
@@ -46,14 +45,14 @@ pub mod real {
             Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
         }
 
-        /// Waits for the lock; it is given back when the guard is dropped.
+        /// Waits for the lock; the guard's drop releases it.
         #[inline]
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.hold();
             MutexGuard { mutex: self, value: PhantomData }
         }
 
-        /// The lock, if no thread holds it now.
+        /// Takes the lock, if no thread holds it now.
         #[inline]
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             let free = self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
@@ -74,7 +73,7 @@ pub mod real {
             }
         }
 
-        /// Gives back what [`Self::hold`] took.
+        /// Releases the lock that [`Self::hold`] took.
         ///
         /// # Safety
         /// The caller holds the lock, by `hold` or `try_lock`, and has no reference into the value
@@ -87,11 +86,11 @@ pub mod real {
         }
     }
 
-    /// The lock, held.
+    /// Guard of the lock.
     #[derive(Debug)]
     pub struct MutexGuard<'a, T> {
         mutex: &'a Mutex<T>,
-        /// Other threads may have the guard, or borrow it, where they may have or borrow the value.
+        /// Marker: other threads may have or borrow the guard if they may have or borrow the value.
         value: PhantomData<&'a mut T>,
     }
 
@@ -131,28 +130,28 @@ pub mod real {
             Self(std::sync::RwLock::new(value))
         }
 
-        /// Waits until no thread writes.
+        /// Waits until no thread writes, and takes the lock.
         pub fn read(&self) -> RwLockReadGuard<'_, T> {
             self.0.read().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// Waits until no thread reads or writes.
+        /// Waits until no thread reads or writes, and takes the lock.
         pub fn write(&self) -> RwLockWriteGuard<'_, T> {
             self.0.write().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// The lock, if no thread writes now.
+        /// Takes the lock, if no thread writes now.
         pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
             self.0.try_read().ok()
         }
 
-        /// The lock, if no thread reads or writes now.
+        /// Takes the lock, if no thread reads or writes now.
         pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
             self.0.try_write().ok()
         }
     }
 
-    /// A value that one thread gives to another, once.
+    /// Value that one thread gives to another, once.
     #[derive(Debug)]
     pub struct Handover<T> {
         value: Mutex<Option<T>>,
@@ -186,12 +185,13 @@ pub mod real {
     const TOKEN: u32 = 1;
     const PARKED: u32 = 2;
 
-    /// One thread sleeps here; any other wakes it. A wake-up before the sleep is kept.
+    /// Sleep of one thread, which any other thread ends. A wake-up before the sleep is kept.
     #[derive(Debug, Default)]
     pub struct Parker(AtomicU32);
 
     impl Parker {
-        /// Sleeps until [`Self::unpark`], or for `limit`; true if woken. Only the owner parks.
+        /// Sleeps until [`Self::unpark`], or for `limit`; returns true if woken. Only the owner
+        /// parks.
         pub fn park(&self, limit: Option<Duration>) -> bool {
             if self.0.compare_exchange(EMPTY, PARKED, Acquire, Acquire).is_err() {
                 self.0.store(EMPTY, Relaxed);
@@ -207,7 +207,7 @@ pub mod real {
             }
         }
 
-        /// Wakes the owner: one `futex_wake` if it sleeps, none if it does not yet.
+        /// Wakes the owner: one `futex_wake` if the owner sleeps, none if it does not sleep yet.
         pub fn unpark(&self) {
             if self.0.swap(TOKEN, Release) == PARKED {
                 let _ = futex::wake(&self.0, Flags::PRIVATE, 1);
@@ -246,8 +246,8 @@ mod model {
         }
     }
 
-    /// A sleep with a limit ends at once in the model: loom has no time, and this lets the timer
-    /// lose or win every race.
+    /// Model of the parker. A sleep with a limit ends at once: loom has no time, and this lets the
+    /// timer lose or win every race.
     #[derive(Debug)]
     pub struct Parker {
         token: loom::sync::Mutex<bool>,
@@ -280,7 +280,7 @@ mod model {
         Ok(())
     }
 
-    /// The signals to one worker: a model that sends any has no other.
+    /// Signals to one worker: a model that sends any has no other worker.
     #[derive(Default)]
     struct Signals {
         state: loom::sync::Mutex<State>,
@@ -290,7 +290,7 @@ mod model {
     #[derive(Clone, Copy, Default)]
     struct State {
         coming: bool,
-        /// Waits do not stop; a fault.
+        /// Fault for a test: [`Repeated::stop`] has no effect.
         forever: bool,
     }
 
@@ -298,7 +298,7 @@ mod model {
         static ref SIGNALS: Signals = Signals::default();
     }
 
-    /// As `signal::Repeated`.
+    /// Model of `signal::Repeated`.
     #[derive(Default)]
     pub struct Repeated {
         sent: bool,
@@ -319,7 +319,7 @@ mod model {
         }
     }
 
-    /// A system call that nothing but a signal ends.
+    /// Blocks as a system call that only a signal ends.
     pub fn block_until_signal() {
         let mut state = SIGNALS.state.lock().unwrap();
         while !state.coming {
@@ -327,12 +327,12 @@ mod model {
         }
     }
 
-    /// Would a signal end a system call?
+    /// Returns whether a signal would end a system call.
     pub fn is_signalled() -> bool {
         SIGNALS.state.lock().unwrap().coming
     }
 
-    /// [`Repeated::stop`] is without effect from now on.
+    /// Makes [`Repeated::stop`] have no effect from now on.
     pub fn signal_forever() {
         SIGNALS.state.lock().unwrap().forever = true;
     }

@@ -1,6 +1,6 @@
-//! Raw host system calls: never a libc name that an entry point interposes, so no recursion. rustix
-//! (its `linux_raw` backend) serves where our own objects are meant; these serve where the
-//! program's pointers go to the kernel unlooked-at, so that a bad one is `-EFAULT` and never a
+//! Raw system calls of the host. They use no libc name that an entry point interposes, so there is
+//! no recursion. rustix (its `linux_raw` backend) serves for our own objects. These calls serve
+//! where the program's pointers go to the kernel unchecked: a bad one is `-EFAULT` and never a
 //! SIGSEGV.
 #![allow(unsafe_code)]
 
@@ -18,12 +18,13 @@ use softring_uapi::errno::{Errno, Result, check};
 
 pub use linux_raw_sys::general as nr;
 
-/// A raw system call; answers the kernel's `rax`: a value, or `-errno`. [`nr`] has the numbers.
+/// Makes a raw system call; returns the kernel's `rax`: a value, or `-errno`. [`nr`] has the
+/// numbers.
 ///
 /// # Safety
-/// Where the call writes, there is memory that the caller owns for its duration, or the program's,
-/// which has offered it ([`crate::calls::UserPtr`]); what it takes away (a mapping, a descriptor)
-/// nobody uses any more. Addresses that the kernel only reads it checks itself.
+/// Memory that the call writes is the caller's for its duration, or the program's, which has
+/// offered it ([`crate::calls::UserPtr`]). Nobody uses a mapping or a descriptor any more that the
+/// call takes away. The kernel itself checks addresses that it only reads.
 #[inline(always)]
 pub unsafe fn syscall(n: usize, a: &[usize; 6]) -> isize {
     let ret: isize;
@@ -47,7 +48,7 @@ pub unsafe fn syscall(n: usize, a: &[usize; 6]) -> isize {
     ret
 }
 
-/// [`syscall`] by a number of [`nr`].
+/// Makes a [`syscall`] by a number of [`nr`].
 ///
 /// # Safety
 /// As [`syscall`].
@@ -57,7 +58,8 @@ pub(crate) unsafe fn syscall6(n: u32, a: [usize; 6]) -> isize {
     unsafe { syscall(n as usize, &a) }
 }
 
-/// [`syscall6`] of a call that a policy may refuse: `ENOSYS` then, whatever it answers.
+/// Makes a [`syscall6`] that a policy may refuse; returns `ENOSYS` then, whatever the policy
+/// answers.
 ///
 /// # Safety
 /// As [`syscall6`].
@@ -70,7 +72,7 @@ pub(crate) unsafe fn call<const NR: u32>(name: &'static str, a: [usize; 6]) -> i
     refused::again::<NR>(unsafe { syscall6(NR, a) })
 }
 
-/// The same of a call that may sleep.
+/// Makes a [`call`] that may sleep.
 ///
 /// # Safety
 /// As [`syscall6`].
@@ -83,8 +85,8 @@ pub(crate) unsafe fn sleeping_call<const NR: u32>(name: &'static str, a: [usize;
     refused::again::<NR>(unsafe { crate::handlers::interruptible(NR, a) })
 }
 
-/// A system call by its number's name in [`nr`], with up to six arguments, which `as` makes words;
-/// unsafe as [`syscall6`] is.
+/// System call by the name of its number in [`nr`], with up to six arguments, which `as` makes
+/// words; unsafe as [`syscall6`] is.
 macro_rules! sys {
     ($n:ident $(, $a:expr)* $(,)?) => {
         $crate::sys::call::<{ $crate::sys::nr::$n }>(
@@ -95,8 +97,8 @@ macro_rules! sys {
 }
 pub(crate) use sys;
 
-/// As `sys!`, for a call that may sleep: a signal whose handler waits for the end of our call ends
-/// it, however early it comes.
+/// System call like that of `sys!` that may sleep: a signal whose handler waits for the end of our
+/// call ends it, however early the signal comes.
 macro_rules! sleeps {
     ($n:ident $(, $a:expr)* $(,)?) => {
         $crate::sys::sleeping_call::<{ $crate::sys::nr::$n }>(
@@ -119,7 +121,7 @@ pub const fn args<const N: usize>(a: [usize; N]) -> [usize; 6] {
     out
 }
 
-/// `FUTEX_WAIT` on a word shared between processes. True if the time ran out.
+/// Calls `FUTEX_WAIT` on a word shared between processes. Returns true if the time ran out.
 pub fn futex_wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) -> bool {
     let ts = timeout.map(|d| [d.as_secs(), u64::from(d.subsec_nanos())]);
     let ts = ts.as_ref().map_or(0, |t| t.as_ptr().expose_provenance());
@@ -128,7 +130,7 @@ pub fn futex_wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) -> boo
     unsafe { sys!(__NR_futex, word, 0, seen, ts) == -110 }
 }
 
-/// `FUTEX_WAKE` on a word shared between processes.
+/// Calls `FUTEX_WAKE` on a word shared between processes.
 pub fn futex_wake(word: &AtomicU32, n: u32) {
     // SAFETY: nothing is read there, nor written.
     unsafe { sys!(__NR_futex, word.as_ptr().expose_provenance(), 1, n) };
@@ -137,13 +139,13 @@ pub fn futex_wake(word: &AtomicU32, n: u32) {
 /// Takes over a descriptor that a system call has just made.
 ///
 /// # Safety
-/// The number is open, and whoever calls is the only one to answer for it.
+/// The number is open, and the caller is the only one to answer for it.
 pub(crate) unsafe fn own(fd: i32) -> OwnedFd {
     // SAFETY: the caller's.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// The descriptor that a system call has answered, or its error.
+/// Returns the descriptor that a system call has answered, or its error.
 ///
 /// # Safety
 /// The answer is that of a call which makes a descriptor for us.
@@ -152,8 +154,8 @@ pub(crate) unsafe fn owned(answer: isize) -> Result<OwnedFd> {
     check(answer).map(|fd| unsafe { own(fd as i32) })
 }
 
-/// A descriptor of the engine's own. It is closed by a raw system call: a libc close would come
-/// back in through the entry points, under whatever lock is held.
+/// Descriptor of the engine's own. A raw system call closes it: a libc close would come back in
+/// through the entry points, under whatever lock is held.
 #[derive(Debug)]
 pub struct EngineFd {
     fd: ManuallyDrop<OwnedFd>,
@@ -161,8 +163,8 @@ pub struct EngineFd {
 }
 
 impl EngineFd {
-    /// Another owner of the number, in the place of this one, which does not close it any more;
-    /// none if it has been taken before.
+    /// Returns another owner of the number, and takes this owner's right to close it; `None` if
+    /// that was done before.
     pub(crate) fn take(&mut self) -> Option<EngineFd> {
         let taken = core::mem::replace(&mut self.stays, true);
         // SAFETY: the number was `self`'s, and is the new one's alone: `stays` is never taken back.
@@ -197,7 +199,8 @@ impl Drop for EngineFd {
     }
 }
 
-/// A socket's option, as `getsockopt(2)` tells it; what it does not fill stays 0.
+/// Returns a socket's option, as `getsockopt(2)` reports it; bytes that the call does not fill stay
+/// 0.
 ///
 /// # Errors
 /// As getsockopt(2).
@@ -208,11 +211,11 @@ pub fn socket_option<T: Plain>(fd: i32, level: u32, name: u32) -> Result<T> {
     check(unsafe { sys!(__NR_getsockopt, fd, level, name, to, size) }).map(|_| value)
 }
 
-/// Does a process `pid` run (a zombie does not)?
+/// Returns whether process `pid` runs (a zombie does not).
 pub fn process_lives(pid: u32) -> bool {
     let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) else { return false };
     match crate::substitute::status::pidfd_open(pid) {
-        // It is readable once all its threads are gone, whoever has yet to be told of that.
+        // A pidfd is readable once all threads are gone, whether or not the process was reaped.
         Ok(fd) => poll_now(EngineFd::from(fd).as_raw_fd(), POLLIN) & POLLIN == 0,
         Err(Errno::ESRCH) => false,
         // SAFETY: numbers; no signal is sent.
@@ -224,31 +227,30 @@ pub use nr::{EPOLLET, EPOLLIN};
 
 /// The C library's own signals: 32 and 33 of glibc (cancel, setxid).
 const GLIBCS: u64 = 0b11 << 31;
-/// The signals of glibc and 34 of musl (synccall), which in glibc is the program's first
-/// (SIGRTMIN).
+/// Signals of glibc, and 34 of musl (synccall), which in glibc is the program's first (SIGRTMIN).
 const MUSLS: u64 = 0b111 << 31;
 static LIBC_SIGNALS: AtomicU64 =
     AtomicU64::new(if cfg!(target_env = "musl") { MUSLS } else { GLIBCS });
 
-/// The program's C library is musl, whatever this crate was built for. To be called before the
-/// first ring is made.
+/// Notes that the program's C library is musl, whatever this crate was built for. Call this before
+/// the first ring is made.
 pub fn runs_on_musl() {
     LIBC_SIGNALS.store(MUSLS, Relaxed);
 }
 
-/// The C library's own signals, as a mask.
+/// Returns the C library's own signals, as a mask.
 pub fn libc_signals() -> u64 {
     // Relaxed: set before there are threads of ours.
     LIBC_SIGNALS.load(Relaxed)
 }
 
-/// Every signal but the C library's own: the mask for a thread of ours. With glibc's 33 or musl's
-/// 34 blocked in one thread, `setuid(3)` of the program would wait for that thread for ever.
+/// Returns every signal but the C library's own: the mask for a thread of ours. If a thread blocked
+/// glibc's 33 or musl's 34, `setuid(3)` of the program would wait for that thread for ever.
 pub fn all_signals() -> u64 {
     !libc_signals()
 }
 
-/// `rt_sigprocmask(2)` with `SIG_SETMASK`; answers the old mask.
+/// Sets the signal mask by `rt_sigprocmask(2)`; returns the old mask.
 pub fn set_sigmask(mask: u64) -> u64 {
     let mut old = 0u64;
     let new = core::ptr::from_ref(&mask).expose_provenance();
@@ -258,11 +260,11 @@ pub fn set_sigmask(mask: u64) -> u64 {
 }
 
 std::thread_local! {
-    /// This thread's id, and the process that it was asked in.
+    /// Process in which this thread's id was read, and that id.
     static TID: core::cell::Cell<(u32, i32)> = const { core::cell::Cell::new((0, 0)) };
 }
 
-/// `gettid(2)`, asked once per thread (and again in a forked child).
+/// Returns the thread's id (`gettid(2)`), read once per thread and again in a forked child.
 pub fn gettid() -> i32 {
     let pid = crate::fork::pid();
     let (asked_in, tid) = TID.get();
@@ -275,7 +277,7 @@ pub fn gettid() -> i32 {
     tid
 }
 
-/// The processor's time-stamp counter.
+/// Returns the processor's time-stamp counter.
 #[inline]
 pub fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has it; user space may read it unless prctl(PR_SET_TSC) says
@@ -283,7 +285,7 @@ pub fn cycles() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// What tells the calling thread from all others of its process: its thread pointer.
+/// Returns the thread pointer, which tells the calling thread from all others of its process.
 #[inline(always)]
 pub fn thread() -> usize {
     let at: usize;
@@ -292,7 +294,7 @@ pub fn thread() -> usize {
     at
 }
 
-/// The stack pointer.
+/// Returns the stack pointer.
 #[inline(always)]
 pub fn stack_pointer() -> usize {
     let at: usize;
@@ -301,7 +303,7 @@ pub fn stack_pointer() -> usize {
     at
 }
 
-/// `FUTEX_WAIT` that tells why it returned.
+/// Calls `FUTEX_WAIT`, and tells why it returned.
 ///
 /// # Errors
 /// `EINTR` (a handler ran, or the process was stopped), `ETIMEDOUT`, `EAGAIN` (the word had
@@ -316,49 +318,49 @@ pub fn futex_wait_sig(word: &AtomicU32, seen: u32, timeout: Option<Duration>) ->
     })
 }
 
-/// A sleep that the kernel begins anew when the process was stopped and goes on: `EINTR` then.
+/// Runs a sleep that the kernel begins anew when the process was stopped and goes on: `EINTR` then.
 fn ends_by_stop(sleep: impl FnOnce() -> Result<()>) -> Result<()> {
     let stops = crate::handlers::stops();
     let slept = sleep();
     if crate::handlers::stops() == stops { slept } else { Err(Errno::EINTR) }
 }
 
-/// Borrows a number of the program's for one system call; none for a negative one.
+/// Borrows a number of the program's for one system call; `None` for a negative one.
 pub fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
     // SAFETY: not -1; used for system calls that only query, at once; a number closed meanwhile
     // answers EBADF.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// How the program's file `fd` is open (`F_GETFL`); `None` if it is not.
+/// Returns the flags of the program's open file `fd` (`F_GETFL`); `None` if it is not open.
 pub fn file_flags(fd: i32) -> Option<rustix::fs::OFlags> {
     rustix::fs::fcntl_getfl(borrow(fd)?).ok()
 }
 
-/// What kind of file the program's `fd` is; `None` if it is not open.
+/// Returns the type of the program's file `fd`; `None` if it is not open.
 pub fn file_type(fd: i32) -> Option<rustix::fs::FileType> {
     let stat = crate::substitute::status::fstat(borrow(fd)?).ok()?;
     Some(rustix::fs::FileType::from_raw_mode(stat.st_mode))
 }
 
-/// Does the program's file `fd` block? So does what is not open.
+/// Returns whether the program's file `fd` blocks; true if it is not open.
 pub fn blocks(fd: i32) -> bool {
     file_flags(fd).is_none_or(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))
 }
 
 pub const POLLIN: i16 = 1;
-/// Urgent data is there.
+/// Event: urgent data is there.
 pub const POLLPRI: i16 = 2;
 pub const POLLOUT: i16 = 4;
 
-/// An entry of poll(2).
+/// Entry of poll(2).
 pub type PollEntry = nr::pollfd;
 
 const fn poll_entry(fd: i32, events: i16) -> PollEntry {
     PollEntry { fd, events, revents: 0 }
 }
 
-/// `poll(2)` on one descriptor without waiting; answers the ready events.
+/// Calls `poll(2)` on one descriptor without waiting; returns the ready events.
 pub fn poll_now(fd: i32, events: i16) -> i16 {
     let mut p = poll_entry(fd, events);
     let at = (&raw mut p).expose_provenance();
@@ -373,7 +375,7 @@ pub fn poll_now(fd: i32, events: i16) -> i16 {
     p.revents
 }
 
-/// `ppoll(2)` on a few descriptors until one can be read; true if the time was over before.
+/// Calls `ppoll(2)` on up to 8 descriptors until one can be read; returns true if the time ran out.
 pub fn poll_in(fds: &[i32], time: Duration) -> bool {
     let mut set = [const { poll_entry(-1, POLLIN) }; 8];
     set.iter_mut().zip(fds).for_each(|(p, fd)| p.fd = *fd);
@@ -384,7 +386,7 @@ pub fn poll_in(fds: &[i32], time: Duration) -> bool {
     unsafe { sys!(__NR_ppoll, set, n, ts.as_ptr().expose_provenance(), 0, 8) == 0 }
 }
 
-/// `poll(2)` on one descriptor for as long as it takes; answers the ready events.
+/// Calls `poll(2)` on one descriptor without a timeout; returns the ready events.
 ///
 /// # Errors
 /// As poll(2): `EINTR`.
@@ -400,8 +402,8 @@ pub fn poll_wait(fd: i32, events: i16) -> Result<i16> {
     got.map(|_| p.revents)
 }
 
-/// Do two numbers mean the same open file? `None` where the kernel does not tell: before Linux 6.10
-/// fcntl(2) cannot, and kcmp(2) may be denied. False if one of them is closed.
+/// Returns whether two numbers mean the same open file; `None` if the kernel does not tell: before
+/// Linux 6.10 fcntl(2) cannot, and kcmp(2) may be denied. False if one of them is closed.
 pub fn same_open_file(a: i32, b: i32) -> Option<bool> {
     const F_DUPFD_QUERY: u32 = 1027;
     static OLD: AtomicBool = AtomicBool::new(false);
@@ -423,8 +425,9 @@ pub fn same_open_file(a: i32, b: i32) -> Option<bool> {
     }
 }
 
-/// The calling thread's sleeps end as close to their time as the kernel can, and not up to 50 µs
-/// later, which it allows itself otherwise to wake a processor less often (`PR_SET_TIMERSLACK`).
+/// Lets the calling thread's sleeps end as close to their time as the kernel can. Otherwise they
+/// may end up to 50 µs later, so that the kernel wakes a processor less often
+/// (`PR_SET_TIMERSLACK`).
 pub fn exact_timers() {
     std::thread_local! {
         static EXACT: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
@@ -434,7 +437,7 @@ pub fn exact_timers() {
     }
 }
 
-/// `nanosleep(2)`.
+/// Calls `nanosleep(2)`.
 ///
 /// # Errors
 /// `EINTR` when a handler ran.
@@ -444,8 +447,8 @@ pub fn sleep(time: Duration) -> Result<()> {
     check(unsafe { sleeps!(__NR_nanosleep, ts.as_ptr().expose_provenance(), 0) }).map(|_| ())
 }
 
-/// Sleeps for some time, or until a handler has run. Not by the C library's function, behind which
-/// the thread's task work is due.
+/// Sleeps for some time, or until a handler has run. Does not use the C library's function, behind
+/// which the thread's task work is due.
 pub fn pause(time: Duration) {
     let ts = [time.as_secs(), u64::from(time.subsec_nanos())];
     // SAFETY: the time is only read.
@@ -460,7 +463,8 @@ pub fn sleep_under(mask: u64, time: Duration) -> Result<()> {
     poll_or_stop(Some(mask), -1, time)
 }
 
-/// The same, until `fd` can be read; without a mask, under the thread's own.
+/// Sleeps for `time`, or until `fd` can be read, under `mask`, or without one under the thread's
+/// own.
 ///
 /// # Errors
 /// `EINTR` when a handler ran, or the process was stopped.
@@ -468,7 +472,7 @@ pub fn poll_or_stop(mask: Option<u64>, fd: i32, time: Duration) -> Result<()> {
     ends_by_stop(|| poll_under(mask, fd, Some(time)))
 }
 
-/// The same, but a stop does not end it; without a time, for ever.
+/// Sleeps as [`poll_or_stop`] does, but a stop does not end it; without a time, for ever.
 ///
 /// # Errors
 /// `EINTR` when a handler ran.
@@ -476,8 +480,8 @@ pub fn poll_under(mask: Option<u64>, fd: i32, time: Option<Duration>) -> Result<
     ppoll(&mut [poll_entry(fd, POLLIN)], time, mask).map(|_| ())
 }
 
-/// `ppoll(2)` on `entries`: for `time` at most (none: without end), under `mask`. How many are
-/// ready. A time of zero is not ended by a signal.
+/// Calls `ppoll(2)` on `entries` under `mask`, for `time` at most (`None`: without end). Returns
+/// how many are ready. A signal does not end a call with a time of zero.
 ///
 /// # Errors
 /// `EINTR` when a signal came, `EINVAL` for more entries than RLIMIT_NOFILE allows.
@@ -494,7 +498,7 @@ pub fn poll_entries(
     check(unsafe { sys!(__NR_ppoll, at, n, now.as_ptr().expose_provenance(), 0, 8) })
 }
 
-/// The call, which a signal ends however early it comes.
+/// Calls ppoll(2); a signal ends the call, however early the signal comes.
 fn ppoll(entries: &mut [PollEntry], time: Option<Duration>, mask: Option<u64>) -> Result<usize> {
     let ts = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
     let ts = ts.as_ref().map_or(0, |ts| ts.as_ptr().expose_provenance());
@@ -504,8 +508,8 @@ fn ppoll(entries: &mut [PollEntry], time: Option<Duration>, mask: Option<u64>) -
     check(unsafe { sleeps!(__NR_ppoll, at, n, ts, mask, 8) })
 }
 
-/// Has signals handled that wait for the calling thread, as far as `mask` lets them in. Whoever
-/// calls holds no lock that a handler could want.
+/// Has pending signals of the calling thread handled, as far as `mask` lets them in. The caller
+/// holds no lock that a handler could want.
 ///
 /// # Errors
 /// `EINTR` when a handler ran.
@@ -513,7 +517,7 @@ pub fn handle_signals(mask: u64) -> Result<()> {
     sleep_under(mask, Duration::ZERO)
 }
 
-/// Sleeps until `until`, in ns of CLOCK_MONOTONIC, or a signal comes.
+/// Sleeps until `until`, in ns of CLOCK_MONOTONIC, or until a signal comes.
 pub fn sleep_until(until: u64) {
     const CLOCK_MONOTONIC: usize = 1;
     const TIMER_ABSTIME: usize = 1;
@@ -523,7 +527,7 @@ pub fn sleep_until(until: u64) {
     unsafe { sys!(__NR_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, ts, 0) };
 }
 
-/// Signals that wait for the calling thread, blocked ones, as `rt_sigpending(2)` tells.
+/// Returns the blocked signals that are pending for the calling thread (`rt_sigpending(2)`).
 pub fn pending_signals() -> u64 {
     let mut set = 0u64;
     // SAFETY: the set is ours, of eight bytes.
@@ -531,8 +535,8 @@ pub fn pending_signals() -> u64 {
     set
 }
 
-/// Takes one of `set` that waits, if there is one, so that nothing handles it: `rt_sigtimedwait(2)`
-/// without waiting.
+/// Takes a pending signal of `set`, if there is one, so that nothing handles it:
+/// `rt_sigtimedwait(2)` without waiting.
 pub fn take_signal(set: u64) {
     let (set, now) = (core::ptr::from_ref(&set), [0u64; 2]);
     let (set, now) = (set.expose_provenance(), now.as_ptr().expose_provenance());
@@ -540,26 +544,26 @@ pub fn take_signal(set: u64) {
     unsafe { sys!(__NR_rt_sigtimedwait, set, 0, now, 8) };
 }
 
-/// How late the calling thread's timers may fire, in ns (`PR_GET_TIMERSLACK`).
+/// Returns how late the calling thread's timers may fire, in ns (`PR_GET_TIMERSLACK`).
 pub fn timer_slack() -> usize {
     const PR_GET_TIMERSLACK: usize = 30;
     // SAFETY: numbers.
     unsafe { sys!(__NR_prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0) }.max(1).cast_unsigned()
 }
 
-/// `PR_SET_TIMERSLACK`
+/// Sets how late the calling thread's timers may fire, in ns (`PR_SET_TIMERSLACK`).
 pub fn set_timer_slack(ns: usize) {
     const PR_SET_TIMERSLACK: usize = 29;
     // SAFETY: numbers.
     unsafe { sys!(__NR_prctl, PR_SET_TIMERSLACK, ns, 0, 0, 0) };
 }
 
-/// The calling thread's name, of which the kernel takes 15 bytes.
+/// Names the calling thread; the kernel takes 15 bytes.
 pub fn name_thread(name: &str) {
     set_name(name.as_bytes());
 }
 
-/// As [`name_thread`]: a name may be any bytes.
+/// Names the calling thread by any bytes; see [`name_thread`].
 pub fn set_name(name: &[u8]) {
     const PR_SET_NAME: usize = 15;
     let mut comm = [0u8; 16];
@@ -569,7 +573,7 @@ pub fn set_name(name: &[u8]) {
     unsafe { sys!(__NR_prctl, PR_SET_NAME, comm.as_ptr().expose_provenance(), 0, 0, 0) };
 }
 
-/// The process's name, as proc_pid_comm(5) has it, ended by zeroes; nothing without /proc.
+/// Returns the process's name, as in proc_pid_comm(5), ended by zeroes; all zeroes without /proc.
 pub fn process_name() -> [u8; 16] {
     use rustix::fs::{Mode, OFlags, open};
     let mut name = [0u8; 16];
@@ -580,32 +584,32 @@ pub fn process_name() -> [u8; 16] {
     name
 }
 
-/// What a file of /proc or of /sys says. Names and paths in it may be any bytes: those that are not
-/// UTF-8 are replaced.
+/// Returns the text of a file of /proc or /sys. Names and paths in it may be any bytes: those that
+/// are not UTF-8 are replaced.
 pub fn proc_text(path: &str) -> Option<String> {
     let bytes = std::fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The user and group that the calling thread accesses files by, as proc_pid_status(5) has them.
+/// Returns the user and group for the calling thread's file access, as in proc_pid_status(5).
 pub fn file_ids_by_proc() -> Option<(u32, u32)> {
     use rustix::fs::{Mode, OFlags, open};
     let mut text = [0u8; 1024];
     let path = c"/proc/thread-self/status";
     let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let n = rustix::io::read(EngineFd::from(fd), &mut text).ok()?;
-    // Its first line is a name, which may be any bytes.
+    // The first line has a name, which may be any bytes.
     let text = String::from_utf8_lossy(&text[..n]);
-    // Real, effective, saved, and for files.
+    // The ids are real, effective, saved, and for file access.
     let of = |what| text.lines().find_map(|l| l.strip_prefix(what))?.split('\t').next_back();
     Some((of("Uid:")?.parse().ok()?, of("Gid:")?.parse().ok()?))
 }
 
-/// Voluntary context switches of the calling thread, as `getrusage(2)` counts them.
+/// Returns the voluntary context switches of the calling thread, as `getrusage(2)` counts them.
 pub fn voluntary_switches() -> u32 {
     const RUSAGE_THREAD: usize = 1;
-    /// `ru_nvcsw` among the words of `struct rusage` (two times of two words, then fourteen
-    /// counts).
+    /// Index of `ru_nvcsw` among the words of `struct rusage` (two times of two words, then
+    /// fourteen counts).
     const NVCSW: usize = 16;
     let mut usage = [0u64; 18];
     // SAFETY: a `struct rusage` is that long, and these words are ours.

@@ -1,21 +1,21 @@
-//! How threads of the engine's own start. The standard library asks the program's malloc(3) for
-//! memory whenever it starts one, in the caller and in the new thread; a preloaded library can
-//! start them without. And what each thread has for itself.
+//! Threads of the engine's own, and statics per thread. The standard library calls the program's
+//! malloc(3) whenever it starts a thread, in the caller and in the new thread; a preloaded library
+//! can start threads without that.
 
 use std::io::{Error, Result};
 use std::sync::OnceLock;
 
 use crate::signal::BlockAll;
 
-/// What a new thread does.
+/// Function that a new thread runs.
 pub type Life = Box<dyn FnOnce() + Send>;
 
-/// Starts a detached thread with a stack of that many bytes, or answers an errno.
+/// Function that starts a detached thread with a stack of that many bytes, or returns an errno.
 pub type Start = fn(usize, Life) -> core::result::Result<(), i32>;
 
 static START: OnceLock<Start> = OnceLock::new();
 
-/// Asks for threads to be started by `start`, and not by the standard library.
+/// Has threads started by `start` instead of the standard library.
 pub fn start_by(start: Start) {
     let _ = START.set(start);
 }
@@ -42,8 +42,8 @@ pub fn start(name: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> Res
     start(stack, Box::new(named)).map_err(Error::from_raw_os_error)
 }
 
-/// Runs `f` on a thread of its own with a stack of that many bytes, and waits for its end; none
-/// where no thread can be started.
+/// Runs `f` on a thread of its own with a stack of that many bytes, and waits for its end; `None`
+/// if no thread can be started.
 pub fn run<T: Send + 'static>(stack: usize, f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     std::thread::Builder::new().stack_size(stack).spawn(f).ok()?.join().ok()
 }
@@ -53,19 +53,19 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Statics of which each thread has its own, as `std::thread_local!` declares them.
+/// Statics of which each thread has its own, declared as in `std::thread_local!`.
 #[macro_export]
 macro_rules! per_thread {
     ($($statics:tt)*) => { $crate::__std::thread_local! { $($statics)* } };
 }
 pub use crate::per_thread;
 
-/// What a thread of the engine's own is called: `iou-WHAT-PID`.
+/// Returns the name of a thread of the engine's own: `iou-WHAT-PID`.
 pub fn name(what: &str) -> String {
     format!("iou-{what}-{}", crate::fork::pid())
 }
 
-/// Starts a thread of the engine's own, with every signal blocked that may be.
+/// Starts a thread of the engine's own, with all signals blocked that may be.
 ///
 /// # Errors
 /// As [`start`].

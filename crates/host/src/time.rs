@@ -19,12 +19,12 @@ pub enum Clock {
 impl Clock {
     pub const ALL: [Clock; 3] = [Clock::Monotonic, Clock::Boottime, Clock::Realtime];
 
-    /// Does it go on by leaps: when it is set, or when the machine wakes from a suspension?
+    /// Returns whether the clock jumps when it is set, or when the machine wakes from a suspension.
     pub fn jumps(self) -> bool {
         self != Clock::Monotonic
     }
 
-    /// Now on this clock, in ns.
+    /// Returns the present time of this clock, in ns.
     pub fn now(self) -> u64 {
         read(match self {
             Clock::Monotonic => ClockId::Monotonic,
@@ -34,17 +34,17 @@ impl Clock {
     }
 }
 
-/// An end of waiting, on [`Clock::Monotonic`].
+/// End of a wait, on [`Clock::Monotonic`].
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(u64);
 
 impl Deadline {
-    /// The deadline so long from now.
+    /// Returns the deadline that is `time` from now.
     pub fn after(time: Duration) -> Deadline {
         Deadline(Clock::Monotonic.now().saturating_add(time.as_nanos() as u64))
     }
 
-    /// The time that is left; zero once it has passed.
+    /// Returns the time that is left; zero once the deadline has passed.
     pub fn left(self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(Clock::Monotonic.now()))
     }
@@ -54,12 +54,12 @@ impl Deadline {
     }
 }
 
-/// Processor time of the calling thread, in ns.
+/// Returns the processor time of the calling thread, in ns.
 pub fn cpu_time() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
-/// Milliseconds of a clock that costs no more than a load.
+/// Returns the milliseconds of a clock that costs no more than a load.
 pub fn coarse_ms() -> u64 {
     read(ClockId::MonotonicCoarse) / 1_000_000
 }
@@ -69,7 +69,7 @@ fn read(id: ClockId) -> u64 {
     (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)
 }
 
-/// A timespec as ns, saturating as `timespec64_to_ktime` does.
+/// Converts a timespec to ns, saturating as `timespec64_to_ktime` does.
 ///
 /// # Errors
 /// `EINVAL` for negative seconds or nanoseconds (timeouts refuse them).
@@ -80,7 +80,7 @@ pub fn to_ns(ts: kernel_timespec) -> Result<u64> {
     Ok(ns_of(ts))
 }
 
-/// A timespec as ns without judging it; negative times are long past.
+/// Converts a timespec to ns without checks; a negative time becomes 0.
 pub fn ns_of(ts: kernel_timespec) -> u64 {
     let ns = i128::from(ts.tv_sec) * 1_000_000_000 + i128::from(ts.tv_nsec);
     ns.clamp(0, i128::from(i64::MAX)) as u64

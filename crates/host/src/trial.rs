@@ -1,5 +1,5 @@
-//! A trial of a ring, whoever gives it: a NOP, a poll and a READ, all of which Linux completes
-//! while they are submitted. Some sandboxes grant a ring whose every request fails.
+//! Trial of a ring, whoever provides it: a NOP, a poll and a READ, all of which Linux completes
+//! while they are submitted. Some sandboxes grant a ring on which every request fails.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use crate::sys::{POLLIN, sys};
 use softring_uapi::errno::{Result, check};
 use softring_uapi::*;
 
-/// How the trial makes its calls, whose memory and descriptors are the trial's.
+/// System calls of the trial. The memory and descriptors that they get are the trial's.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
     /// io_uring_setup(2): entries, parameters.
@@ -24,22 +24,22 @@ const ENTRIES: usize = 4;
 /// Bytes of each mapping: all rings of so few entries are smaller.
 const LEN: usize = 4096;
 
-/// A ring, its memory, and a pipe that holds a byte.
+/// Ring, its memory, and a pipe that holds a byte.
 #[derive(Debug)]
 pub struct Trial {
     calls: Calls,
     ring: isize,
     pipe: [i32; 2],
     params: io_uring_params,
-    /// The queues and the SQEs.
+    /// Mappings of the queues and the SQEs.
     maps: [isize; 2],
 }
 
 impl Trial {
-    /// Makes a ring.
+    /// Makes a ring, and what the trial needs for it.
     ///
     /// # Errors
-    /// Why there is none, or nothing to try it with.
+    /// The errno of the call that failed.
     pub fn new(calls: Calls) -> Result<Trial> {
         let mut params = io_uring_params::default();
         // SAFETY: the parameters are ours.
@@ -69,12 +69,12 @@ impl Trial {
         unsafe { AtomicU32::from_ptr(core::ptr::with_exposed_provenance_mut(at & !3)) }
     }
 
-    /// The ring's descriptor.
+    /// Returns the ring's descriptor.
     pub fn ring(&self) -> i32 {
         self.ring as i32
     }
 
-    /// What of the ring does not work.
+    /// Returns the part of the ring that does not work, if any.
     pub fn fault(&self) -> Option<&'static str> {
         let mut byte = 0u8;
         let to = (&raw mut byte).expose_provenance() as u64;
@@ -85,7 +85,7 @@ impl Trial {
             io_uring_sqe { opcode: IORING_OP_READ, fd, addr: to, len: 1, ..Default::default() },
         ];
         for (i, sqe) in requests.iter().enumerate() {
-            // One by one, as a poll may not see what a READ behind it takes.
+            // One at a time: a READ may take the byte before an earlier poll sees it.
             let Some(res) = self.result_of(i, sqe) else { return Some("a request has no end") };
             let want = [0, POLLIN.into(), 1][i];
             if res != want {
@@ -95,7 +95,7 @@ impl Trial {
         (byte != b'x').then_some("READ")
     }
 
-    /// Submits the `i`th request, and waits a tenth of a second at most for its result.
+    /// Submits the `i`th request, and waits for its result, a tenth of a second at most.
     fn result_of(&self, i: usize, sqe: &io_uring_sqe) -> Option<i32> {
         const TRIES: usize = 100;
         let (sq, cq) = (&self.params.sq_off, &self.params.cq_off);
@@ -118,7 +118,7 @@ impl Trial {
     }
 }
 
-/// Where a CQE has its result.
+/// Offset of the result in a CQE.
 const RES: u32 = core::mem::offset_of!(io_uring_cqe, res) as u32;
 
 impl Drop for Trial {
@@ -135,7 +135,7 @@ impl Drop for Trial {
     }
 }
 
-/// The file that says that rings of the kernel work.
+/// File that records that rings of the kernel work.
 #[derive(Debug)]
 pub struct Record {
     path: String,
@@ -143,19 +143,20 @@ pub struct Record {
 }
 
 impl Record {
-    /// The calling user's.
+    /// Returns the calling user's record.
     #[expect(clippy::new_without_default, reason = "who the user is, the kernel says")]
     pub fn new() -> Record {
         let user = rustix::process::geteuid().as_raw();
         Record { path: format!("/dev/shm/softring-kernel-rings-work-{user:010}"), user }
     }
 
-    /// Did this user see it?
+    /// Returns whether the record exists and is this user's.
     pub fn is_there(&self) -> bool {
         rustix::fs::lstat(&self.path).is_ok_and(|s| s.st_uid == self.user)
     }
 
-    /// By mknod(2), which takes no descriptor. Where it fails, the next process tries again.
+    /// Makes the record, by mknod(2), which takes no descriptor. If that fails, the next process
+    /// tries again.
     pub fn make(&self) {
         let (file, mode) = (rustix::fs::FileType::RegularFile, rustix::fs::Mode::RUSR);
         let _ = rustix::fs::mknodat(rustix::fs::CWD, &self.path, file, mode, 0);
@@ -177,7 +178,7 @@ mod tests {
         close: |ring| unsafe { sys!(__NR_close, ring) },
     };
 
-    /// A ring of the kernel's, where it gives one.
+    /// Makes a ring of the kernel's, if the kernel gives one.
     fn trial() -> Option<Trial> {
         let trial = Trial::new(KERNELS);
         if let Err(e) = &trial {
@@ -196,7 +197,7 @@ mod tests {
     fn a_record_stays_with_its_user() {
         let name = b"/dev/shm/softring-kernel-rings-work-0000000000";
         assert_eq!(Record::new().path.len(), name.len());
-        // A record says that they work, so it is made only where they do.
+        // A record says that rings work, so it is made only if they do.
         let Some(trial) = trial() else { return };
         if let Some(fault) = trial.fault() {
             return softring_testing::skipped!("this kernel's rings do not work: {fault}");

@@ -1,13 +1,13 @@
-//! Runs a function in a thread that the C library does not know of.
+//! Threads that the C library does not know of.
 //!
-//! Whoever takes on the credentials of a request must not be a thread that the C library made:
-//! setuid(3) and its kin have each of those make the same call (nptl(7)), and abort the process if
-//! one may not; and one that may would be given back, in the midst of a request, the rights that it
-//! has laid down. So this starts a thread by clone(2), on a stack of its own and with the caller's
-//! thread-local storage, and waits until it is gone, as vfork(2) does. What credentials it has end
+//! A thread that takes on the credentials of a request must not be one that the C library made.
+//! setuid(3) and the like have each of those make the same call (nptl(7)), and abort the process if
+//! one may not; a thread that may would get back, in the middle of a request, the rights that it
+//! has dropped. So [`run`] starts a thread by clone(2), on a stack of its own and with the caller's
+//! thread-local storage, and waits until it is gone, as vfork(2) does. The thread's credentials end
 //! with it.
 //!
-//! A signal that is to interrupt the caller's system call is passed on to that thread.
+//! A signal that interrupts the caller's wait is passed on to that thread.
 #![allow(unsafe_code)]
 
 use core::ffi::c_void;
@@ -26,7 +26,7 @@ use softring_uapi::errno::{Errno, Result, check};
 const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x10_0000 | 0x20_0000;
 const GUARD: usize = 4096;
 
-/// Memory for a stack, with a page below that nobody may touch.
+/// Memory for a stack, with a page below it that nobody may touch.
 struct Stack(*mut c_void);
 
 impl Stack {
@@ -41,7 +41,8 @@ impl Stack {
         Ok(stack)
     }
 
-    /// The address behind it, from which it grows down: aligned as the ABI wants it at a call.
+    /// Returns the address behind the stack, from which it grows down: aligned as the ABI requires
+    /// at a call.
     fn top(&self) -> usize {
         self.0.expose_provenance() + WORKER_STACK
     }
@@ -54,10 +55,10 @@ impl Drop for Stack {
     }
 }
 
-/// Runs `f` elsewhere, and waits for it.
+/// Runs `f` in another thread, and waits for its end.
 ///
 /// # Errors
-/// `EAGAIN` or `ENOMEM` if there can be no such thread; then `f` has not run.
+/// `EAGAIN` or `ENOMEM` if no such thread can be made; then `f` has not run.
 pub fn run<T>(f: impl FnOnce() -> T) -> Result<T> {
     let stack = Stack::new()?;
     let (mut f, mut answer) = (Some(f), None);
@@ -68,7 +69,7 @@ pub fn run<T>(f: impl FnOnce() -> T) -> Result<T> {
     answer.ok_or(Errno::EAGAIN)
 }
 
-/// Until the thread is gone; the kernel clears its number then.
+/// Waits until the thread is gone; the kernel clears its number then.
 fn wait(tid: &AtomicU32) {
     loop {
         let now = tid.load(Acquire);
@@ -88,7 +89,7 @@ extern "C" fn enter<F: FnMut()>(life: *mut F) {
     unsafe { (*life)() }
 }
 
-/// Starts a thread that runs `life`; its number is in `tid` until it is gone.
+/// Starts a thread that runs `life`; `tid` is its number until it is gone.
 fn start<F: FnMut()>(stack: &Stack, tid: &AtomicU32, life: &mut F) -> Result<()> {
     let entry = enter::<F> as extern "C" fn(*mut F) as usize;
     let ret: isize;

@@ -2,8 +2,8 @@
 //! that it is good ([`check_readable`], [`check_writable`]), so a bad one is `EFAULT`, not SIGSEGV.
 //! (A program whose other thread unmaps the memory at that very moment gets SIGSEGV.)
 //!
-//! Not by process_vm_readv(2) on ourselves, though that is made for it: policies refuse it, or kill
-//! for it (systemd's `@system-service`, QEMU's `-sandbox`), and it takes several times as long.
+//! process_vm_readv(2) on ourselves is made for this, but not used: policies refuse it, or kill for
+//! it (systemd's `@system-service`, QEMU's `-sandbox`), and it takes several times as long.
 #![allow(unsafe_code, non_camel_case_types)]
 
 use core::arch::asm;
@@ -14,16 +14,16 @@ use crate::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
 
-/// An address that the program has given for the kernel, or for us in its place, to read from or
-/// write to: `void __user *` in the kernel's source.
+/// Address that the program has given for the kernel, or for us in its place, to read from or write
+/// to: `void __user *` in the kernel's source.
 ///
 /// # The invariant
 /// The number came from the program: an SQE, an iocb, a structure that one of them names, or an
-/// argument of a call. It is checked, and a bad one is `EFAULT`. What lies there is the
-/// program's, which has offered it for this call: if it is memory that the program uses otherwise,
-/// or the engine's, the program has broken itself, as it could have by read(2). Memory of the
-/// engine's goes to the kernel as a slice or a reference, never by this type. Who calls
-/// [`UserPtr::of_program`] upholds it; nothing else makes one.
+/// argument of a call. It is checked, and a bad one is `EFAULT`. The memory there is the program's,
+/// which has offered it for this call. If the program uses that memory otherwise, or it is the
+/// engine's, the program has broken itself, as it could have by read(2). Memory of the engine's
+/// goes to the kernel as a slice or a reference, never by this type. The caller of
+/// [`UserPtr::of_program`] upholds this; nothing else makes a `UserPtr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct UserPtr(pub(crate) u64);
@@ -31,7 +31,7 @@ pub struct UserPtr(pub(crate) u64);
 impl UserPtr {
     pub const NULL: UserPtr = UserPtr(0);
 
-    /// The address `addr`, which the program has given: see the invariant above.
+    /// Wraps the address `addr`, which the program has given: see the invariant above.
     #[inline(always)]
     pub const fn of_program(addr: u64) -> UserPtr {
         UserPtr(addr)
@@ -43,8 +43,8 @@ impl UserPtr {
     }
 }
 
-/// An address that the kernel only reads at: the program's, or that of a copy which the caller
-/// keeps. Any number is sound: the kernel checks it, and changes nothing there.
+/// Address that the kernel only reads at: the program's, or that of a copy which the caller keeps.
+/// Any number is sound: the kernel checks it, and changes nothing there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct ReadPtr(pub u64);
@@ -52,7 +52,7 @@ pub struct ReadPtr(pub u64);
 impl ReadPtr {
     pub const NULL: ReadPtr = ReadPtr(0);
 
-    /// The address of `value`, which lives longer than the call.
+    /// Wraps the address of `value`, which must live longer than the call.
     pub fn of<T: ?Sized>(value: &T) -> ReadPtr {
         ReadPtr(core::ptr::from_ref(value).cast::<u8>().expose_provenance() as u64)
     }
@@ -118,17 +118,17 @@ plain!(
     aio::io_event,
 );
 
-/// End of user addresses (x86-64, four-level page tables): what `access_ok` refuses beyond.
+/// End of user addresses (x86-64, four-level page tables): `access_ok` refuses memory beyond.
 pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 const PAGE: u64 = 4096;
 
 const MADV_POPULATE_READ: usize = 22;
 const MADV_POPULATE_WRITE: usize = 23;
-/// What the advice answers where nothing is mapped, and where what is mapped has no page.
+/// Answer of the advice if nothing is mapped. [`NOT_THERE`]: if the mapping has no page.
 const NOT_MAPPED: isize = Errno::ENOMEM.res() as isize;
 const NOT_THERE: isize = Errno::EFAULT.res() as isize;
 
-/// What `access_ok` checks: may a program have memory at `[addr, addr + len)`?
+/// Checks, as `access_ok` does, whether a program may have memory at `[addr, addr + len)`.
 ///
 /// # Errors
 /// `EFAULT` if not.
@@ -137,14 +137,14 @@ pub fn in_user(addr: u64, len: u64) -> Result<()> {
     if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
 }
 
-/// A part of a vector, at address 0 if it is outside of all memory: a system call would refuse a
-/// vector with such a part before it asks the socket, where the kernel finds it out in the
-/// transfer, as it does at address 0, where no memory is.
+/// Returns a part of a vector, moved to address 0 if it is outside of all memory. A system call
+/// refuses a vector with such a part before it asks the socket. The kernel's request finds the bad
+/// part in the transfer, as this one does at address 0, where no memory is.
 pub fn nowhere_is_null(part: iovec) -> iovec {
     if in_user(part.base, part.len).is_err() { iovec { base: 0, ..part } } else { part }
 }
 
-/// May the program's memory be read?
+/// Checks whether the program's memory may be read.
 ///
 /// # Errors
 /// `EFAULT` if any byte is not readable.
@@ -152,7 +152,7 @@ pub fn check_readable(addr: u64, len: usize) -> Result<()> {
     check(addr, len, MADV_POPULATE_READ, reads_set)
 }
 
-/// May the program's memory be written?
+/// Checks whether the program's memory may be written.
 ///
 /// # Errors
 /// `EFAULT` if any byte is not writable.
@@ -160,7 +160,7 @@ pub fn check_writable(addr: u64, len: usize) -> Result<()> {
     check(addr, len, MADV_POPULATE_WRITE, writes_nothing)
 }
 
-/// By `advice`, which is one call for all pages, or else by `probe` for each page.
+/// Checks memory by `advice`, which is one call for all pages, or else by `probe` for each page.
 fn check(addr: u64, len: usize, advice: usize, probe: fn(u64) -> bool) -> Result<()> {
     if len == 0 {
         return Ok(());
@@ -173,7 +173,7 @@ fn check(addr: u64, len: usize, advice: usize, probe: fn(u64) -> bool) -> Result
         match done {
             0 => return Ok(()),
             NOT_MAPPED | NOT_THERE => return Err(Errno::EFAULT),
-            // Not permitted, or device memory, which is not to be populated.
+            // Not permitted, or device memory, which cannot be populated.
             _ => {}
         }
     }
@@ -182,8 +182,8 @@ fn check(addr: u64, len: usize, advice: usize, probe: fn(u64) -> bool) -> Result
     if good { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
-/// Does the kernel know the advice (Linux 5.14), and heed it? Tried once, on an address that no
-/// program has: where the advice is unknown, or refused, the answer is another.
+/// Returns whether the kernel knows the advice (Linux 5.14) and heeds it. Tried once, on an address
+/// that no program has: if the advice is unknown or refused, the answer is another.
 pub fn populates() -> bool {
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     const YES: u8 = 1;
@@ -201,7 +201,8 @@ pub fn populates() -> bool {
     yes
 }
 
-/// rt_sigprocmask(2) reads a set before it finds that it does not know what to do with it.
+/// Returns whether 8 bytes can be read: rt_sigprocmask(2) reads a set before it finds its `how`
+/// bad.
 fn reads_set(at: u64) -> bool {
     const NO_SUCH_HOW: usize = 0x7f;
     const SET: usize = 8;
@@ -210,14 +211,15 @@ fn reads_set(at: u64) -> bool {
     answer != Errno::EFAULT.res() as isize
 }
 
-/// A futex operation that adds no bit to a word writes it. Before, the page is read: what is served
-/// late (userfaultfd(2)) is not waited for by a futex operation, which fails.
+/// Returns whether a word can be written: a futex operation that adds no bit writes it. The page is
+/// read first, because a futex operation fails instead of waiting for a page that is served late
+/// (userfaultfd(2)).
 fn writes_nothing(at: u64) -> bool {
     /// `FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG`.
     const WAKE_OP: usize = 5 | 128;
     /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0x7ff)`.
     const OR_NOTHING: usize = 2 << 28 | 0x7ff;
-    // Nobody waits for this one.
+    // Nobody waits on this word.
     let own = 0u32;
     let own = (&raw const own).expose_provenance();
     // SAFETY: the word there keeps its value.
@@ -228,7 +230,7 @@ fn writes_nothing(at: u64) -> bool {
 /// Copies bytes that another thread, or another process, may write meanwhile.
 ///
 /// # Safety
-/// The one range may be read and the other written.
+/// One range may be read, and the other written.
 unsafe fn copy(from: u64, to: u64, len: usize) {
     // SAFETY: the caller's. The compiler sees no access to either.
     unsafe {
@@ -254,7 +256,7 @@ pub fn read_slice<T: Plain>(addr: u64, dst: &mut [T]) -> Result<()> {
     Ok(())
 }
 
-/// Copies in as many of `n` values as are readable from the start.
+/// Copies in the values that are readable from the start, `n` at most.
 pub fn read_prefix<T: Plain>(addr: u64, n: usize) -> Vec<T> {
     let mut all = vec![T::default(); n];
     if read_slice(addr, &mut all).is_ok() {
@@ -274,8 +276,8 @@ pub fn read<T: Plain>(addr: u64) -> Result<T> {
     Ok(v)
 }
 
-/// Copies one value in from each address, in order, until one is not readable; answers how many.
-/// Those that lie on one page cost one check.
+/// Copies one value in from each address, in order, until one is not readable; returns how many.
+/// Values on one page cost one check.
 pub fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {
     let mut known = u64::MAX;
     let mut each = from.iter().zip(&mut *to);
@@ -293,8 +295,8 @@ pub fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {
     bad.unwrap_or(from.len().min(to.len()))
 }
 
-/// Copies values out to the program; those in front of a byte that is not writable, too, as the
-/// kernel's `copy_to_user` does.
+/// Copies values out to the program. Bytes in front of one that is not writable are copied, too, as
+/// by the kernel's `copy_to_user`.
 ///
 /// # Errors
 /// `EFAULT` if any byte is not writable.
@@ -308,19 +310,19 @@ pub fn write_slice<T: Plain>(to: UserPtr, src: &[T]) -> Result<()> {
     done
 }
 
-/// How many of these bytes are writable from the start.
+/// Returns how many of these bytes are writable from the start.
 #[cold]
 fn writable_prefix(addr: u64, len: usize) -> usize {
     prefix(addr, len, check_writable)
 }
 
-/// How many of these bytes are readable from the start.
+/// Returns how many of these bytes are readable from the start.
 #[cold]
 pub fn readable_prefix(addr: u64, len: usize) -> usize {
     if check_readable(addr, len).is_ok() { len } else { prefix(addr, len, check_readable) }
 }
 
-/// How many of these bytes lie on good pages, from the start.
+/// Returns how many of these bytes lie on good pages, from the start.
 fn prefix(addr: u64, len: usize, check: fn(u64, usize) -> Result<()>) -> usize {
     let mut good = 0;
     while good < len {
@@ -342,7 +344,7 @@ pub fn write<T: Plain>(to: UserPtr, v: &T) -> Result<()> {
     write_slice(to, core::slice::from_ref(v))
 }
 
-/// As [`write()`], or nothing of it (`put_user`).
+/// Copies one value out to the program, or nothing of it (`put_user`).
 ///
 /// # Errors
 /// `EFAULT`.
@@ -371,7 +373,7 @@ pub fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>> {
     Err(Errno::ENAMETOOLONG)
 }
 
-/// What fstat(2) fills in, of zeroes.
+/// Returns a `struct stat` of zeroes.
 pub fn no_stat() -> rustix::fs::Stat {
     // SAFETY: numbers, for which zero is one.
     unsafe { core::mem::zeroed() }

@@ -1,5 +1,5 @@
-//! What valgrind is told of us. Where it does not run the process, nothing is: its client requests
-//! are instructions that change nothing (valgrind.h, "Client requests").
+//! Client requests to valgrind. If it does not run the process, they have no effect: they are
+//! instructions that change nothing (valgrind.h, "Client requests").
 #![allow(unsafe_code)]
 
 use core::arch::asm;
@@ -7,8 +7,8 @@ use core::arch::asm;
 /// `VG_USERREQ__CHANGE_ERR_DISABLEMENT`.
 const CHANGE_ERR_DISABLEMENT: usize = 0x1801;
 
-/// Runs `f`, of which memcheck is to report nothing in this thread: calls that hand over addresses
-/// that are none, on purpose.
+/// Runs `f`, of which memcheck reports nothing in this thread: its calls pass invalid addresses on
+/// purpose.
 pub(crate) fn unreported<T>(f: impl FnOnce() -> T) -> T {
     request(CHANGE_ERR_DISABLEMENT, 1);
     let done = f();

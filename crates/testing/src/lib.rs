@@ -1,16 +1,17 @@
-//! Skipped tests. A test that cannot be run on a machine says so by [`skipped!`]: the reason is
-//! printed, `make test` counts it, and where the machine was to have what is missing the test
-//! fails. What a test has to say for itself at the end of `make test`, it says by [`remark!`].
+//! Skipped tests. A test that cannot run on a machine reports that by [`skipped!`]. The reason is
+//! printed, `make test` counts it, and the test fails if the machine was to have what is missing. A
+//! test adds a line to the end of `make test` by [`remark!`].
 
 use std::ffi::OsString;
 use std::fmt::Arguments;
 use std::io::Write;
 
-/// The file to which skips are appended, a line each: test, tab, reason.
+/// Variable that names the file of skips, a line each: test, tab, reason.
 const SKIPS: &str = "SOFTRING_TEST_SKIPS";
-/// The file to which remarks are appended, a line each.
+/// Variable that names the file of remarks, a line each: test, tab, remark.
 const REMARKS: &str = "SOFTRING_TEST_REMARKS";
-/// What the machine is to have: words of reasons, with commas between them, or `all`.
+/// Variable that lists what the machine must have: words of reasons, with commas between them, or
+/// `all`.
 const REQUIRE: &str = "SOFTRING_TEST_REQUIRE";
 
 /// Notes that the running test, or a part of it, is skipped, and why. Format arguments as
@@ -23,7 +24,7 @@ macro_rules! skipped {
     ($($arg:tt)*) => { $crate::note(::core::format_args!($($arg)*)) };
 }
 
-/// The function behind [`skipped!`].
+/// Does the work of [`skipped!`].
 ///
 /// # Panics
 /// As `skipped!`.
@@ -42,13 +43,13 @@ pub fn note(why: Arguments<'_>) {
     }
 }
 
-/// Prints a line, and again at the end of `make test`. Format arguments as `println!` has them.
+/// Prints a line now, and again at the end of `make test`. Format arguments as `println!` has them.
 #[macro_export]
 macro_rules! remark {
     ($($arg:tt)*) => { $crate::remember(::core::format_args!($($arg)*)) };
 }
 
-/// The function behind [`remark!`].
+/// Does the work of [`remark!`].
 pub fn remember(what: Arguments<'_>) {
     let test = std::thread::current().name().unwrap_or("main").to_owned();
     println!("{what}");
@@ -57,7 +58,7 @@ pub fn remember(what: Arguments<'_>) {
     }
 }
 
-/// One write, so that the lines of tests that run at one time stay whole.
+/// Appends a line by one write, so that lines of tests that run at the same time stay whole.
 fn append(path: OsString, line: &str) {
     let file = std::fs::File::options().append(true).create(true).open(&path);
     if let Err(e) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
@@ -65,7 +66,7 @@ fn append(path: OsString, line: &str) {
     }
 }
 
-/// The required word that a reason names.
+/// Returns the required word that a reason names.
 fn wanted<'a>(required: &'a str, why: &str) -> Option<&'a str> {
     let mut words = required.split(',').map(str::trim).filter(|word| !word.is_empty());
     words.find(|word| *word == "all" || why.contains(word))

@@ -19,7 +19,7 @@ pub struct iocb {
 }
 
 impl iocb {
-    /// Signals an eventfd when done.
+    /// Makes the request signal an eventfd when done.
     #[must_use]
     pub fn with_resfd(mut self, eventfd: i32) -> iocb {
         self.aio_flags |= IOCB_FLAG_RESFD;
@@ -62,6 +62,6 @@ pub const IOCB_CMD_PREADV: u16 = 7;
 pub const IOCB_CMD_PWRITEV: u16 = 8;
 pub const IOCB_FLAG_RESFD: u32 = 1 << 0;
 pub const IOCB_FLAG_IOPRIO: u32 = 1 << 1;
-/// A bit that is not in the kernel's header, whose aio ignores it: the bit of "Support for polled
-/// aio" (2018).
+/// Bit that the kernel's header does not have and the kernel's aio ignores: that of "Support for
+/// polled aio" (2018).
 pub const IOCB_FLAG_HIPRI: u32 = 1 << 2;

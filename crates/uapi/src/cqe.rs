@@ -19,7 +19,7 @@ pub const IORING_CQE_F_32: u32 = 1 << 15;
 /// A bit in `res` of a notification: the data was copied.
 pub const IORING_NOTIF_USAGE_ZC_COPIED: u32 = 1 << 31;
 pub const IORING_CQE_BUFFER_SHIFT: u32 = 16;
-/// The network card took a packet's time; above that, what happened then.
+/// Bit: the network card took a packet's time. The bits above are the type of the timestamp.
 pub const IORING_CQE_F_TSTAMP_HW: u32 = 1 << 16;
 pub const IORING_TIMESTAMP_TYPE_SHIFT: u32 = 17;
 

@@ -1,4 +1,4 @@
-//! Error numbers, and what a CQE's `res` or a system call's answer makes of them.
+//! Error numbers, and their forms in a CQE's `res` and in a system call's answer.
 
 use linux_raw_sys::errno as e;
 
@@ -6,7 +6,7 @@ use linux_raw_sys::errno as e;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// What a system call of ours answers.
+/// Result of a system call of ours.
 pub type Result<T> = core::result::Result<T, Errno>;
 
 macro_rules! errnos {
@@ -65,12 +65,12 @@ errnos!(
 );
 
 impl Errno {
-    /// As a CQE carries it.
+    /// Returns the number as a CQE carries it.
     pub const fn res(self) -> i32 {
         -self.0
     }
 
-    /// As a system call answers it.
+    /// Returns the number as a system call answers it.
     pub const fn ret(self) -> isize {
         -(self.0 as isize)
     }

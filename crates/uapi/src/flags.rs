@@ -47,7 +47,7 @@ pub const SETUP_NAMES: [&str; 21] = [
     "SQ_REWIND",
 ];
 
-/// The kernels that brought them.
+/// Kernels that introduced the setup flags, in bit order.
 pub const SETUP_SINCE: [&str; 21] = [
     "5.1", "5.1", "5.1", "5.5", "5.6", "5.6", "5.10", "5.18", "5.19", "5.19", "5.19", "5.19",
     "6.0", "6.1", "6.5", "6.5", "6.6", "6.13", "6.18", "6.19", "7.0",
@@ -64,7 +64,7 @@ pub const IORING_ENTER_NO_IOWAIT: u32 = 1 << 7;
 /// All enter flags of kernels 6.18 to 7.2.
 pub const IORING_ENTER_ALL: u32 = 0xff;
 
-/// The names of the bits that are set, in bit order.
+/// Returns the names of the bits that are set, in bit order.
 pub fn names_of(
     bits: impl Into<u64>,
     names: &[&'static str],
@@ -85,7 +85,7 @@ pub const ENTER_NAMES: [&str; 8] = [
     "NO_IOWAIT",
 ];
 
-/// The kernels that brought them.
+/// Kernels that introduced the enter flags, in bit order.
 pub const ENTER_SINCE: [&str; 8] = ["5.1", "5.1", "5.10", "5.11", "5.18", "6.12", "6.13", "6.15"];
 
 pub const IORING_FEAT_SINGLE_MMAP: u32 = 1 << 0;
@@ -149,7 +149,7 @@ pub const IORING_ACCEPT_MULTISHOT: u16 = 1 << 0;
 pub const IORING_ACCEPT_DONTWAIT: u16 = 1 << 1;
 pub const IORING_ACCEPT_POLL_FIRST: u16 = 1 << 2;
 
-/// A bit in `ioprio` of SEND, RECV and their kin.
+/// A bit in `ioprio` of SEND, RECV and the like.
 pub const IORING_RECVSEND_POLL_FIRST: u16 = 1 << 0;
 pub const IORING_RECV_MULTISHOT: u16 = 1 << 1;
 pub const IORING_RECVSEND_FIXED_BUF: u16 = 1 << 2;
@@ -174,7 +174,7 @@ pub const IORING_NOP_FIXED_BUFFER: u32 = 1 << 3;
 pub const IORING_NOP_TW: u32 = 1 << 4;
 pub const IORING_NOP_CQE32: u32 = 1 << 5;
 
-/// `file_index`: pick a free slot.
+/// Value of `file_index`: pick a free slot.
 pub const IORING_FILE_INDEX_ALLOC: u32 = u32::MAX;
 
 /// Flag of preadv2(2), pwritev2(2) and the SQEs of reads and writes: fail rather than wait.

@@ -1,4 +1,4 @@
-//! Compile-time proof that each struct lies as the kernel's does: size, alignment and every offset,
+//! Compile-time proof that each struct has the kernel's layout: size, alignment and every offset,
 //! and that no field was forgotten (the pattern in `check!` is exhaustive).
 
 use super::{aio, *};

@@ -1,6 +1,6 @@
 //! The kernel's ABI of io_uring and aio: structs and constants of `linux/io_uring.h` (kernels 6.18
 //! to 7.2), `linux/aio_abi.h` and `linux/socket.h` under their kernel names, error numbers and
-//! bounds. No logic but which kernel is played.
+//! bounds. The only logic is which kernel is played.
 //!
 //! Every offset is asserted in [`layout`].
 

@@ -13,5 +13,6 @@ pub const FIXED_FILES_MAX: u32 = 1 << 20;
 pub const REG_BUFFERS_MAX: u32 = 1 << 14;
 /// Bytes of one registered buffer (kernel: "arbitrary limit, but we need something").
 pub const REG_BUFFER_LEN_MAX: u64 = 1 << 30;
-/// Queries of one call (kernel: `IO_MAX_QUERY_ENTRIES`): it ends a chain that goes in circles.
+/// Queries of one call (kernel: `IO_MAX_QUERY_ENTRIES`): the bound ends a chain that goes in
+/// circles.
 pub const QUERIES_MAX: u32 = 1000;

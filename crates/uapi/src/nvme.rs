@@ -1,6 +1,6 @@
-//! Passing commands through to NVMe devices: `linux/nvme_ioctl.h`.
+//! Commands passed through to NVMe devices: `linux/nvme_ioctl.h`.
 
-/// One command, and its result. A URING_CMD has all but the result, from byte 48 of its SQE.
+/// One command and its result. A URING_CMD has all fields but the result, from byte 48 of its SQE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct nvme_passthru_cmd64 {

@@ -30,7 +30,7 @@ pub struct io_cqring_offsets {
     pub user_addr: u64,
 }
 
-/// What `io_uring_setup(2)` is asked and answers.
+/// Argument and answer of `io_uring_setup(2)`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct io_uring_params {
@@ -50,7 +50,7 @@ pub const IORING_OFF_SQ_RING: u64 = 0;
 pub const IORING_OFF_CQ_RING: u64 = 0x800_0000;
 pub const IORING_OFF_SQES: u64 = 0x1000_0000;
 pub const IORING_OFF_PBUF_RING: u64 = 0x8000_0000;
-/// The shift between the group's number and its place in the offset.
+/// Shift of the buffer group's number in the offset.
 pub const IORING_OFF_PBUF_SHIFT: u32 = 16;
 
 /// `struct __kernel_timespec`.

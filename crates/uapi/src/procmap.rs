@@ -1,4 +1,4 @@
-//! What lies at an address: `PROCMAP_QUERY` of `linux/fs.h`.
+//! `PROCMAP_QUERY` of `linux/fs.h`: the mapping at an address.
 
 /// `struct procmap_query`
 #[repr(C)]

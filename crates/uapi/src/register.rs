@@ -30,7 +30,7 @@ regs! {
 
 /// One past the last register opcode of the newest kernel that can be played.
 pub const IORING_REGISTER_LAST: u32 = 38;
-/// The fd is an index into the task's registered rings.
+/// Bit of an opcode: the fd is an index into the task's registered rings.
 pub const IORING_REGISTER_USE_REGISTERED_RING: u32 = 1 << 31;
 
 #[repr(C)]
@@ -68,7 +68,7 @@ pub struct io_uring_buf_reg {
     pub ring_entries: u32,
     pub bgid: u16,
     pub flags: u16,
-    /// A buffer of which less is left is used up.
+    /// Least bytes left of a buffer: one with less left is used up.
     pub min_left: u32,
     pub resv: [u32; 5],
 }
@@ -133,7 +133,7 @@ pub struct io_uring_probe_op {
 }
 pub const IO_URING_OP_SUPPORTED: u16 = 1 << 0;
 
-/// Followed by `ops_len` of [`io_uring_probe_op`].
+/// Head of a probe; `ops_len` of [`io_uring_probe_op`] follow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct io_uring_probe {
@@ -177,7 +177,8 @@ pub struct io_uring_bpf {
     pub opcode: u32,
     pub flags: u32,
     pub filter_len: u32,
-    /// Bytes beyond the common ones that the program knows of, and that there are.
+    /// Opcode's own bytes beyond the common ones: those that the program knows; in the answer,
+    /// those that there are.
     pub pdu_size: u8,
     pub resv1: [u8; 3],
     pub filter_ptr: u64,
@@ -248,7 +249,7 @@ pub struct io_uring_region_desc {
     pub resv: [u64; 4],
 }
 pub const IORING_MEM_REGION_TYPE_USER: u32 = 1;
-/// mmap offset of the registered memory region.
+/// Mmap offset of the registered memory region.
 pub const IORING_MAP_OFF_PARAM_REGION: u64 = 0x2000_0000;
 
 #[repr(C)]

@@ -24,7 +24,7 @@ pub struct msghdr {
 }
 
 impl msghdr {
-    /// Where the words lie that a receive writes.
+    /// Offset of a word that a receive writes.
     pub const NAMELEN: u64 = core::mem::offset_of!(msghdr, namelen) as u64;
     pub const CONTROLLEN: u64 = core::mem::offset_of!(msghdr, controllen) as u64;
     pub const FLAGS: u64 = core::mem::offset_of!(msghdr, flags) as u64;

@@ -1,6 +1,6 @@
 //! Submission queue entries.
 
-/// One submission. Unions of the uapi are read through the accessor that names the member meant.
+/// One submission. Accessors name the members of the uapi's unions.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct io_uring_sqe {
@@ -29,7 +29,7 @@ pub struct io_uring_sqe {
 }
 
 impl io_uring_sqe {
-    /// `splice_fd_in`: the same word as `file_index`, signed.
+    /// Returns `splice_fd_in`: the same word as `file_index`, signed.
     pub const fn splice_fd_in(&self) -> i32 {
         self.file_index.cast_signed()
     }
@@ -56,5 +56,5 @@ pub const SQE_NAMES: [&str; 7] = [
     "CQE_SKIP_SUCCESS",
 ];
 
-/// The kernels that brought them.
+/// Kernels that introduced the SQE flags, in bit order.
 pub const SQE_SINCE: [&str; 7] = ["5.1", "5.2", "5.3", "5.5", "5.6", "5.7", "5.17"];

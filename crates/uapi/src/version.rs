@@ -1,5 +1,5 @@
-//! The kernel whose ABI is played, and **the table of what later kernels changed**. Linux 6.18 is
-//! the first that can be played, so that a machine's own kernel of that version can judge.
+//! Kernel whose ABI is played, and **the table of what later kernels changed**. Linux 6.18 is the
+//! oldest that can be played, so that a machine's own kernel of that version can judge.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 pub struct Release(pub u8, pub u8);
 
 impl Release {
-    /// The first with rings.
+    /// First release with rings.
     pub const FIRST: Release = Release(5, 1);
-    /// The newest whose rings are known here.
+    /// Newest release whose rings are known here.
     pub const NEWEST: Release = VERSIONS[NEWEST as usize].release;
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Release {
     }
 }
 
-/// A kernel that can be played, and how far its numbers go.
+/// Kernel that can be played, and the bounds of its numbers.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Version {
     pub name: &'static str,
@@ -55,7 +55,7 @@ pub struct Version {
     pub queries: u32,
 }
 
-/// The first that can be played, and the newest.
+/// The oldest kernel that can be played, and the newest.
 pub static VERSIONS: [Version; 2] = [
     Version {
         name: "6.18",
@@ -75,32 +75,32 @@ pub static VERSIONS: [Version; 2] = [
     },
 ];
 
-/// Where the newest stands in [`VERSIONS`]. It is played if nobody says otherwise.
+/// Index of the newest kernel in [`VERSIONS`], which is played by default.
 pub const NEWEST: u8 = 1;
 
 static PLAYED: AtomicU8 = AtomicU8::new(NEWEST);
 
-/// The kernel that is played.
+/// Returns the kernel that is played.
 #[inline]
 pub fn played() -> &'static Version {
     // Set once, before any ring.
     &VERSIONS[usize::from(PLAYED.load(Relaxed)) % VERSIONS.len()]
 }
 
-/// Plays the one at this place in [`VERSIONS`] from now on.
+/// Plays the kernel at this index of [`VERSIONS`] from now on.
 pub fn play(place: u8) {
     PLAYED.store(place, Relaxed);
 }
 
 macro_rules! changes {
     ($($name:ident: $release:expr, $what:literal;)*) => {
-        /// Something that a kernel after the first that can be played changed.
+        /// Change that a kernel after the oldest that can be played has made.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Change {
             $(#[doc = $what] $name),*
         }
 
-        /// All changes: since when, and what holds since then.
+        /// All changes: the release of each, and what holds since then.
         pub const CHANGES: &[(Change, Release, &str)] = &[$((Change::$name, $release, $what)),*];
     };
 }
@@ -134,7 +134,7 @@ changes! {
         ring's header; one with room for more than a page is E2BIG";
 }
 
-/// Has the kernel that is played this change?
+/// Returns whether the kernel that is played has this change.
 #[inline]
 pub fn has(change: Change) -> bool {
     CHANGES[change as usize].1 <= played().release

@@ -9,17 +9,17 @@ use softring_uapi::aio::{io_event, iocb};
 use softring_uapi::errno::{Errno, Result, check};
 
 calls! {
-    /// io_setup(2), for the program.
+    /// Calls io_setup(2) for the program.
     fn io_setup(nr: u32, id: UserPtr) = __NR_io_setup;
-    /// io_destroy(2): ends a context, and the mapping of its ring with it.
+    /// Calls io_destroy(2), which ends a context and the mapping of its ring.
     fn io_destroy(id: usize) = __NR_io_destroy;
-    /// io_submit(2), for the program.
+    /// Calls io_submit(2) for the program.
     fn io_submit(id: usize, n: isize, list: UserPtr) = __NR_io_submit;
-    /// io_cancel(2), for the program.
+    /// Calls io_cancel(2) for the program.
     fn io_cancel(id: usize, cb: UserPtr, result: UserPtr) = __NR_io_cancel;
 }
 
-/// io_getevents(2), or io_pgetevents(2) with a signal set: waits as the program asks for.
+/// Calls io_getevents(2), or io_pgetevents(2) with a signal set; waits as the program asks.
 ///
 /// # Errors
 /// As the call.
@@ -39,7 +39,7 @@ pub fn io_getevents(
     })
 }
 
-/// io_getevents(2) that does not wait, for the program.
+/// Calls io_getevents(2) for the program, without waiting.
 ///
 /// # Errors
 /// As the call.
@@ -50,7 +50,7 @@ pub fn io_getevents_now(id: usize, (min, nr): (isize, isize), to: UserPtr) -> Re
     check(unsafe { sys!(__NR_io_getevents, id, min, nr, to.0, now) })
 }
 
-/// A context of ours.
+/// Makes a context of ours.
 ///
 /// # Errors
 /// As io_setup(2).
@@ -60,13 +60,13 @@ pub fn setup(depth: u32) -> Result<usize> {
     check(unsafe { sys!(__NR_io_setup, depth, (&raw mut id).expose_provenance()) }).map(|_| id)
 }
 
-/// The address of an iocb of ours, by which the kernel names it.
+/// Address of an iocb of ours, by which the kernel names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct IocbPtr(usize);
 
 impl IocbPtr {
-    /// The address of one which stays where it is until the kernel has been given it.
+    /// Returns the address of an iocb that stays in place until the kernel has been given it.
     pub fn of(iocb: &mut iocb) -> IocbPtr {
         IocbPtr(core::ptr::from_mut(iocb).expose_provenance())
     }
@@ -76,7 +76,7 @@ impl IocbPtr {
     }
 }
 
-/// io_submit(2) of iocbs of ours.
+/// Calls io_submit(2) with iocbs of ours.
 ///
 /// # Errors
 /// As the call.
@@ -86,7 +86,7 @@ pub fn submit(id: usize, list: &[IocbPtr]) -> Result<usize> {
     check(unsafe { sys!(__NR_io_submit, id, list.len(), list.as_ptr().expose_provenance()) })
 }
 
-/// io_cancel(2) of an iocb of ours; its event goes nowhere.
+/// Calls io_cancel(2) for an iocb of ours; its event is dropped.
 pub fn cancel(id: usize, iocb: IocbPtr) {
     let mut event = io_event::default();
     // SAFETY: the kernel compares the address, and writes the event, which is ours.
@@ -102,14 +102,14 @@ pub struct Sigset {
 }
 
 impl Sigset {
-    /// The address of a mask, which lives longer than the call.
+    /// Wraps the address of a mask, which must live longer than the call.
     pub fn of(mask: &u64) -> Sigset {
         Sigset { mask: ReadPtr::of(mask), size: 8 }
     }
 }
 
-/// io_pgetevents(2) of a context of ours, or io_getevents(2) where that is all there is and all
-/// that is needed.
+/// Calls io_pgetevents(2) on a context of ours, or io_getevents(2) if the former is missing and no
+/// mask is given.
 ///
 /// # Errors
 /// `EINTR`; `ENOSYS` where io_pgetevents is missing and a mask is asked for.

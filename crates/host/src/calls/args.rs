@@ -1,4 +1,4 @@
-//! What system calls take.
+//! Arguments of system calls.
 
 use core::marker::PhantomData;
 
@@ -6,8 +6,8 @@ use crate::user::{self, ReadPtr, UserPtr};
 use softring_uapi::errno::Result;
 use softring_uapi::iovec;
 
-/// A vector for readv(2) and its kin: parts of the program's memory (the bases are as [`UserPtr`]
-/// says), listed by the program itself or by us.
+/// Vector for readv(2) and the like: parts of the program's memory (bases are as [`UserPtr`] says),
+/// listed by the program itself or by us.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     pub(crate) at: usize,
@@ -16,37 +16,37 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// A list of ours.
+    /// Wraps a list of ours.
     pub fn of(list: &'a [iovec]) -> Parts<'a> {
         Parts { at: list.as_ptr().expose_provenance(), count: list.len(), _list: PhantomData }
     }
 
-    /// A list of one.
+    /// Wraps a list of one part.
     pub fn one(part: &'a iovec) -> Parts<'a> {
         Parts::of(core::slice::from_ref(part))
     }
 
-    /// How many parts there are.
+    /// Returns the number of parts.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// A copy of the list.
+    /// Copies the list.
     ///
     /// # Errors
-    /// `EFAULT` where the program's is not readable.
+    /// `EFAULT` if the program's list is not readable.
     pub fn copied(&self) -> Result<Vec<iovec>> {
         let mut list = vec![iovec::default(); self.count];
         user::read_slice(self.at as u64, &mut list)?;
         Ok(list)
     }
 
-    /// As much of it as is readable from the start.
+    /// Copies the part of the list that is readable from the start.
     pub fn copied_prefix(&self) -> Vec<iovec> {
         user::read_prefix(self.at as u64, self.count)
     }
 
-    /// The program's own list, which the kernel reads.
+    /// Wraps the program's own list, which the kernel reads.
     pub fn of_program(list: ReadPtr, count: usize) -> Parts<'static> {
         Parts { at: list.0 as usize, count, _list: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! Calls of eventfds, timers, files in memory and epoll sets: what has no name.
+//! Calls on files without a name: eventfds, timers, files in memory and epoll sets.
 #![allow(unsafe_code)]
 
 use super::UserPtr;
@@ -7,7 +7,7 @@ use rustix::fd::OwnedFd;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Result, check};
 
-/// eventfd2(2), of a counter of 0.
+/// Makes an eventfd with a count of 0: eventfd2(2).
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -16,7 +16,7 @@ pub fn eventfd2(flags: u32) -> Result<OwnedFd> {
     unsafe { owned(sys!(__NR_eventfd2, 0, flags)) }
 }
 
-/// eventfd(2), which knows no flags.
+/// Makes an eventfd: eventfd(2), which knows no flags.
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -25,7 +25,7 @@ pub fn eventfd() -> Result<OwnedFd> {
     unsafe { owned(sys!(__NR_eventfd, 0)) }
 }
 
-/// timerfd_create(2).
+/// Calls timerfd_create(2).
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -34,7 +34,7 @@ pub fn timerfd_create(clock: u32, flags: u32) -> Result<OwnedFd> {
     unsafe { owned(sys!(__NR_timerfd_create, clock, flags)) }
 }
 
-/// memfd_create(2); the last byte of the name is 0.
+/// Calls memfd_create(2); the last byte of the name is 0.
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -43,7 +43,7 @@ pub fn memfd_create(name: &[u8; 32], flags: u32) -> Result<OwnedFd> {
     unsafe { owned(sys!(__NR_memfd_create, name.as_ptr().expose_provenance(), flags)) }
 }
 
-/// epoll_create1(2).
+/// Calls epoll_create1(2).
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -52,7 +52,7 @@ pub fn epoll_create1(flags: u32) -> Result<OwnedFd> {
     unsafe { owned(sys!(__NR_epoll_create1, flags)) }
 }
 
-/// epoll_create(2), which knows no flags.
+/// Calls epoll_create(2), which knows no flags.
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -61,7 +61,7 @@ pub fn epoll_create() -> Result<OwnedFd> {
     unsafe { owned(sys!(__NR_epoll_create, 1)) }
 }
 
-/// epoll_wait(2) that does not wait.
+/// Calls epoll_wait(2) without waiting.
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -71,7 +71,7 @@ pub fn epoll_wait_now(epoll: i32, to: &mut [epoll_event]) -> Result<usize> {
     check(unsafe { sys!(__NR_epoll_wait, epoll, at, to.len(), 0) })
 }
 
-/// epoll_pwait(2) that does not wait.
+/// Calls epoll_pwait(2) without waiting.
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -81,7 +81,7 @@ pub fn epoll_pwait_now(epoll: i32, to: &mut [epoll_event]) -> Result<usize> {
     check(unsafe { sys!(__NR_epoll_pwait, epoll, at, to.len(), 0, 0, 8) })
 }
 
-/// The same for the program.
+/// Calls epoll_pwait(2) for the program, without waiting.
 ///
 /// # Errors
 /// As the call.

@@ -16,35 +16,35 @@ const SEEK_SET: u32 = 0;
 const SEEK_CUR: u32 = 1;
 
 calls! {
-    /// close(2) of a number of the program's.
+    /// Calls close(2) on a number of the program's.
     fn close(fd: i32) = __NR_close;
-    /// close_range(2).
+    /// Calls close_range(2).
     fn close_range(first: i32, last: i32, flags: u32) = __NR_close_range;
-    /// dup2(2).
+    /// Calls dup2(2).
     fn dup2(from: i32, to: i32) = __NR_dup2;
-    /// fsync(2).
+    /// Calls fsync(2).
     fn fsync(fd: i32) = __NR_fsync;
-    /// fdatasync(2).
+    /// Calls fdatasync(2).
     fn fdatasync(fd: i32) = __NR_fdatasync;
-    /// sync_file_range(2).
+    /// Calls sync_file_range(2).
     fn sync_file_range(fd: i32, offset: u64, len: u64, flags: u32) = __NR_sync_file_range;
-    /// fallocate(2).
+    /// Calls fallocate(2).
     fn fallocate(fd: i32, mode: u32, offset: u64, len: u64) = __NR_fallocate;
-    /// ftruncate(2).
+    /// Calls ftruncate(2).
     fn ftruncate(fd: i32, len: u64) = __NR_ftruncate;
-    /// posix_fadvise(2).
+    /// Calls posix_fadvise(2).
     fn fadvise(fd: i32, offset: u64, len: u64, advice: u32) = __NR_fadvise64;
-    /// lseek(2).
+    /// Calls lseek(2).
     fn lseek(fd: i32, offset: i64, whence: u32) = __NR_lseek;
-    /// pread(2).
+    /// Calls pread(2).
     fn pread(fd: i32, to: UserPtr, len: usize, offset: u64) = __NR_pread64;
-    /// pwrite(2).
+    /// Calls pwrite(2).
     fn pwrite(fd: i32, from: ReadPtr, len: usize, offset: u64) = __NR_pwrite64;
-    /// tee(2).
+    /// Calls tee(2).
     fn tee(from: i32, to: i32, len: usize, flags: u32) = __NR_tee;
 }
 
-/// The position of an open file; `ESPIPE` for a stream.
+/// Returns the position of an open file; `ESPIPE` for a stream.
 ///
 /// # Errors
 /// As lseek(2).
@@ -68,7 +68,7 @@ pub fn move_position(fd: i32, by: i64) -> Result<()> {
     lseek(fd, by, SEEK_CUR).map(drop)
 }
 
-/// `F_SETFL`: the flags of an open file.
+/// Sets the flags of an open file (`F_SETFL`).
 ///
 /// # Errors
 /// As fcntl(2).
@@ -77,7 +77,7 @@ pub fn set_flags(fd: i32, flags: u64) -> Result<()> {
     check(unsafe { sys!(__NR_fcntl, fd, F_SETFL, flags) }).map(drop)
 }
 
-/// `F_SETFD`: the number is closed by exec(2).
+/// Makes exec(2) close the number (`F_SETFD`).
 ///
 /// # Errors
 /// As fcntl(2).
@@ -86,7 +86,7 @@ pub fn close_on_exec(fd: i32) -> Result<usize> {
     check(unsafe { sys!(__NR_fcntl, fd, F_SETFD, FD_CLOEXEC) })
 }
 
-/// `F_GETFD`: the flags of a number.
+/// Returns the flags of a number (`F_GETFD`).
 ///
 /// # Errors
 /// As fcntl(2): `EBADF`.
@@ -95,7 +95,7 @@ pub fn number_flags(fd: i32) -> Result<usize> {
     check(unsafe { sys!(__NR_fcntl, fd, F_GETFD) })
 }
 
-/// Another number for an open file: the lowest that is free from `low` on.
+/// Duplicates an open file to the lowest free number from `low` on.
 ///
 /// # Errors
 /// As fcntl(2).
@@ -116,19 +116,19 @@ pub struct Flock {
     pub pid: i32,
 }
 
-/// What is done with a lock of a file.
+/// Operation on a lock of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Lock {
-    /// `F_GETLK`: another's POSIX lock is told in the place of this one.
+    /// `F_GETLK`: replaces the structure by a conflicting POSIX lock of another process.
     Get = 5,
     /// `F_SETLK`
     Set = 6,
-    /// `F_OFD_GETLK`: the same of any lock but those of the open file.
+    /// `F_OFD_GETLK`: the same with any lock but those of the open file description.
     GetOfOthers = 36,
 }
 
-/// fcntl(2) of a lock.
+/// Calls fcntl(2) for a lock.
 ///
 /// # Errors
 /// As the call.
@@ -138,7 +138,7 @@ pub fn lock(fd: i32, how: Lock, lock: &mut Flock) -> Result<()> {
     check(unsafe { sys!(__NR_fcntl, fd, how as u32, at) }).map(drop)
 }
 
-/// pwrite(2) of bytes of ours.
+/// Calls pwrite(2) with bytes of ours.
 ///
 /// # Errors
 /// As the call.
@@ -147,7 +147,7 @@ pub fn pwrite_of(fd: i32, from: &[u8], offset: u64) -> Result<usize> {
     check(unsafe { sys!(__NR_pwrite64, fd, from.as_ptr().expose_provenance(), from.len(), offset) })
 }
 
-/// pipe2(2): the end to read from, the end to write to.
+/// Makes a pipe by pipe2(2): the read end, the write end.
 ///
 /// # Errors
 /// As pipe2(2).
@@ -159,7 +159,7 @@ pub fn pipe(flags: u64) -> Result<[OwnedFd; 2]> {
     Ok(fds.map(|fd| unsafe { own(fd) }))
 }
 
-/// splice(2); an offset of `None` is the file's own position.
+/// Calls splice(2); an offset of `None` is the file's own position.
 ///
 /// # Errors
 /// As splice(2).
@@ -177,7 +177,7 @@ pub fn splice(
     check(unsafe { sys!(__NR_splice, from.0, at, to.0, dest, len, flags) })
 }
 
-/// read(2) or write(2) of no bytes, of which the file may judge.
+/// Calls read(2) or write(2) with no bytes; the file may still refuse.
 ///
 /// # Errors
 /// As the call.
@@ -191,7 +191,7 @@ pub fn transfer_nothing(writes: bool, fd: i32) -> Result<usize> {
     })
 }
 
-/// readv(2).
+/// Calls readv(2).
 ///
 /// # Errors
 /// As the call.
@@ -200,7 +200,7 @@ pub fn readv(fd: i32, to: Parts<'_>) -> Result<usize> {
     check(unsafe { sys!(__NR_readv, fd, to.at, to.count) })
 }
 
-/// writev(2).
+/// Calls writev(2).
 ///
 /// # Errors
 /// As the call.
@@ -209,7 +209,7 @@ pub fn writev(fd: i32, from: Parts<'_>) -> Result<usize> {
     check(unsafe { sys!(__NR_writev, fd, from.at, from.count) })
 }
 
-/// preadv(2).
+/// Calls preadv(2).
 ///
 /// # Errors
 /// As the call.
@@ -218,7 +218,7 @@ pub fn preadv(fd: i32, to: Parts<'_>, offset: u64) -> Result<usize> {
     check(unsafe { sys!(__NR_preadv, fd, to.at, to.count, offset, 0) })
 }
 
-/// pwritev(2).
+/// Calls pwritev(2).
 ///
 /// # Errors
 /// As the call.
@@ -227,7 +227,7 @@ pub fn pwritev(fd: i32, from: Parts<'_>, offset: u64) -> Result<usize> {
     check(unsafe { sys!(__NR_pwritev, fd, from.at, from.count, offset, 0) })
 }
 
-/// preadv2(2); `u64::MAX` is the file's own position.
+/// Calls preadv2(2); `u64::MAX` is the file's own position.
 ///
 /// # Errors
 /// As the call.
@@ -237,7 +237,7 @@ pub fn preadv2(fd: i32, to: Parts<'_>, offset: u64, flags: u32) -> Result<usize>
     check(unsafe { sys!(__NR_preadv2, fd, to.at, to.count, offset, high(offset), flags) })
 }
 
-/// pwritev2(2); `u64::MAX` is the file's own position.
+/// Calls pwritev2(2); `u64::MAX` is the file's own position.
 ///
 /// # Errors
 /// As the call.
@@ -247,7 +247,7 @@ pub fn pwritev2(fd: i32, from: Parts<'_>, offset: u64, flags: u32) -> Result<usi
     check(unsafe { sys!(__NR_pwritev2, fd, from.at, from.count, offset, high(offset), flags) })
 }
 
-/// The upper half of a position, which 64-bit kernels ignore except in −1.
+/// Returns the upper half of a position, which 64-bit kernels ignore except in −1.
 fn high(offset: u64) -> u64 {
     if offset == u64::MAX { u64::MAX } else { 0 }
 }

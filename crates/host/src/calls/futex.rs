@@ -23,7 +23,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Waits at `at` if the word is `val`.
+    /// Makes a waiter at `at` for a word that is `val`.
     pub const fn new(at: ReadPtr, val: u32, private: bool) -> Waiter {
         let flags = SIZE_U32 | if private { PRIVATE } else { 0 };
         Waiter { val: val as u64, uaddr: at.0, flags, reserved: 0 }
@@ -34,7 +34,7 @@ const fn op(op: u32, private: bool) -> u32 {
     op | if private { PRIVATE } else { 0 }
 }
 
-/// `FUTEX_WAIT_BITSET` without a time, if the word is `val`.
+/// Waits without a timeout if the word is `val` (`FUTEX_WAIT_BITSET`).
 ///
 /// # Errors
 /// As futex(2): `EAGAIN`, `EINTR`.
@@ -43,7 +43,7 @@ pub fn wait(at: ReadPtr, private: bool, val: u32, mask: u32) -> Result<usize> {
     check(unsafe { sys!(__NR_futex, at.0, op(WAIT_BITSET, private), val, 0, 0, mask) })
 }
 
-/// `FUTEX_CMP_REQUEUE` that wakes nobody, and moves up to `n` waiters, if the word is `val`.
+/// Moves up to `n` waiters if the word is `val`, and wakes none (`FUTEX_CMP_REQUEUE`).
 ///
 /// # Errors
 /// As futex(2): `EAGAIN`, `EINVAL`, `EFAULT`.
@@ -52,7 +52,7 @@ pub fn requeue(from: ReadPtr, val: u32, n: u32, to: ReadPtr, private: bool) -> R
     check(unsafe { sys!(__NR_futex, from.0, op(CMP_REQUEUE, private), 0, n, to.0, val) })
 }
 
-/// `FUTEX_WAKE`: how many it was.
+/// Wakes up to `n` waiters (`FUTEX_WAKE`); returns how many.
 ///
 /// # Errors
 /// As futex(2).
@@ -61,7 +61,7 @@ pub fn wake(at: ReadPtr, private: bool, n: u32) -> Result<usize> {
     check(unsafe { sys!(__NR_futex, at.0, op(WAKE, private), n) })
 }
 
-/// `FUTEX_WAKE_BITSET`: how many it was.
+/// Wakes up to `n` waiters that match `mask` (`FUTEX_WAKE_BITSET`); returns how many.
 ///
 /// # Errors
 /// As futex(2).
@@ -70,7 +70,7 @@ pub fn wake_bitset(at: ReadPtr, private: bool, n: u32, mask: u32) -> Result<usiz
     check(unsafe { sys!(__NR_futex, at.0, op(WAKE_BITSET, private), n, 0, 0, mask) })
 }
 
-/// futex_wake(2), since Linux 6.7, of a word of 32 bits.
+/// Calls futex_wake(2), since Linux 6.7, on a word of 32 bits.
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -79,12 +79,12 @@ pub fn wake2(at: ReadPtr, private: bool, n: i32, mask: u32) -> Result<usize> {
     check(unsafe { sys!(__NR_futex_wake, at.0, mask, n, op(SIZE_U32, private)) })
 }
 
-/// Is there futex_waitv(2)?
+/// Returns whether futex_waitv(2) may be called.
 pub fn has_waitv() -> bool {
     !crate::refused::is::<{ crate::sys::nr::__NR_futex_waitv }>()
 }
 
-/// futex_waitv(2) without a time: which of them was woken.
+/// Calls futex_waitv(2) without a timeout; returns the index of the word that was woken.
 ///
 /// # Errors
 /// As the call.

@@ -6,23 +6,23 @@ use crate::sys::sys;
 use softring_uapi::errno::{Result, check};
 
 calls! {
-    /// setfsuid(2): answers what was.
+    /// Calls setfsuid(2); returns the previous id.
     fn setfsuid(id: u32) = __NR_setfsuid;
-    /// setfsgid(2): answers what was.
+    /// Calls setfsgid(2); returns the previous id.
     fn setfsgid(id: u32) = __NR_setfsgid;
-    /// setresuid(2) of the calling thread.
+    /// Calls setresuid(2) for the calling thread.
     fn setresuid(real: u32, effective: u32, saved: u32) = __NR_setresuid;
-    /// setresgid(2) of the calling thread.
+    /// Calls setresgid(2) for the calling thread.
     fn setresgid(real: u32, effective: u32, saved: u32) = __NR_setresgid;
-    /// geteuid(2).
+    /// Calls geteuid(2).
     fn geteuid() = __NR_geteuid;
-    /// getegid(2).
+    /// Calls getegid(2).
     fn getegid() = __NR_getegid;
-    /// ioprio_set(2).
+    /// Calls ioprio_set(2).
     fn ioprio_set(which: u32, who: i32, priority: u16) = __NR_ioprio_set;
 }
 
-/// A word of prctl(2) that the kernel answers.
+/// Returns an attribute by prctl(2).
 ///
 /// # Errors
 /// As the call.
@@ -31,7 +31,7 @@ pub fn attribute(what: Attribute) -> Result<usize> {
     check(unsafe { sys!(__NR_prctl, what as u32, 0, 0, 0, 0) })
 }
 
-/// What [`attribute`] tells.
+/// Attribute that [`attribute`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Attribute {
@@ -43,21 +43,21 @@ pub enum Attribute {
     NoNewPrivs = 39,
 }
 
-/// `PR_SET_KEEPCAPS`: the thread keeps its capabilities when its users change.
+/// Lets the thread keep its capabilities when its users change (`PR_SET_KEEPCAPS`).
 pub fn keep_capabilities() {
     const PR_SET_KEEPCAPS: u32 = 8;
     // SAFETY: numbers.
     unsafe { sys!(__NR_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0) };
 }
 
-/// `PR_SET_DUMPABLE`
+/// Makes the process dumpable (`PR_SET_DUMPABLE`).
 pub fn set_dumpable() {
     const PR_SET_DUMPABLE: u32 = 4;
     // SAFETY: numbers.
     unsafe { sys!(__NR_prctl, PR_SET_DUMPABLE, 1) };
 }
 
-/// setgroups(2) of the calling thread.
+/// Calls setgroups(2) for the calling thread.
 ///
 /// # Errors
 /// As the call.
@@ -66,7 +66,7 @@ pub fn setgroups(groups: &[u32]) -> Result<usize> {
     check(unsafe { sys!(__NR_setgroups, groups.len(), groups.as_ptr().expose_provenance()) })
 }
 
-/// getgroups(2): how many; none are written where there is no room for one.
+/// Calls getgroups(2); returns the number of groups. An empty slice gets none of them.
 ///
 /// # Errors
 /// As the call: `EINVAL` where there is too little room.
@@ -75,7 +75,7 @@ pub fn getgroups(to: &mut [u32]) -> Result<usize> {
     check(unsafe { sys!(__NR_getgroups, to.len(), to.as_mut_ptr().expose_provenance()) })
 }
 
-/// getresuid(2), or getresgid(2): real, effective, saved.
+/// Calls getresuid(2) or getresgid(2): real, effective, saved.
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -92,12 +92,12 @@ pub fn three(of_group: bool) -> Result<[u32; 3]> {
     Ok(ids)
 }
 
-/// `_LINUX_CAPABILITY_VERSION_3`, and the calling thread.
+/// Header of capget(2): `_LINUX_CAPABILITY_VERSION_3`, and the calling thread.
 const CAPABILITIES: [u32; 2] = [0x2008_0522, 0];
-/// The sets of version 3: effective, permitted, inheritable, the lower halves first.
+/// Sets of version 3: effective, permitted, inheritable; the lower halves first.
 pub type Capabilities = [[u32; 3]; 2];
 
-/// capget(2) of the calling thread; zeroes where it is refused.
+/// Calls capget(2) for the calling thread; returns zeroes if it is refused.
 pub fn capabilities() -> Capabilities {
     let mut all = Capabilities::default();
     let (of, to) = (CAPABILITIES.as_ptr().expose_provenance(), (&raw mut all).expose_provenance());
@@ -107,7 +107,7 @@ pub fn capabilities() -> Capabilities {
     all
 }
 
-/// capset(2) of the calling thread.
+/// Calls capset(2) for the calling thread.
 ///
 /// # Errors
 /// As the call.

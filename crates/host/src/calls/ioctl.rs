@@ -15,10 +15,10 @@ pub enum Queue {
     Unsent = 0x5411,
 }
 
-/// How many bytes are in a queue.
+/// Returns the number of bytes in a queue.
 ///
 /// # Errors
-/// As ioctl(2): `ENOTTY` where the file has none.
+/// As ioctl(2): `ENOTTY` if the file has no such queue.
 pub fn queued(fd: i32, queue: Queue) -> Result<i32> {
     let mut bytes = 0i32;
     let to = (&raw mut bytes).expose_provenance();
@@ -26,7 +26,7 @@ pub fn queued(fd: i32, queue: Queue) -> Result<i32> {
     check(unsafe { sys!(__NR_ioctl, fd, queue as u32, to) }).map(|_| bytes)
 }
 
-/// Is it a terminal?
+/// Returns whether the file is a terminal.
 pub fn is_terminal(fd: i32) -> bool {
     const TCGETS: u32 = 0x5401;
     let mut termios = [0u32; 16];
@@ -34,7 +34,7 @@ pub fn is_terminal(fd: i32) -> bool {
     unsafe { sys!(__NR_ioctl, fd, TCGETS, (&raw mut termios).expose_provenance()) == 0 }
 }
 
-/// A request that takes a structure and writes it again. Addresses in the structure are the
+/// Makes a request that reads a structure and writes it back. Addresses in the structure are the
 /// program's ([`super::UserPtr`]).
 ///
 /// # Errors

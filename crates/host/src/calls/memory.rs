@@ -7,11 +7,11 @@ use core::ptr::NonNull;
 use softring_uapi::errno::{Errno, Result, check};
 
 calls! {
-    /// madvise(2) of the program's memory.
+    /// Calls madvise(2) on the program's memory.
     fn madvise(at: UserPtr, len: u64, advice: u32) = __NR_madvise;
 }
 
-/// Private memory of zeroes, of its own mapping; unmapped on drop.
+/// Private memory of zeroes, in a mapping of its own; unmapped on drop.
 #[derive(Debug)]
 pub struct Anonymous {
     at: NonNull<u8>,
@@ -22,7 +22,7 @@ pub struct Anonymous {
 unsafe impl Send for Anonymous {}
 
 impl Anonymous {
-    /// `len` bytes, which are whole pages.
+    /// Maps `len` bytes, which must be whole pages.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -35,12 +35,12 @@ impl Anonymous {
         Ok(Anonymous { at: NonNull::new(at).ok_or(Errno::ENOMEM)?, len })
     }
 
-    /// Where it begins.
+    /// Returns the start of the memory.
     pub fn at(&self) -> NonNull<u8> {
         self.at
     }
 
-    /// The same as a number.
+    /// Returns the start of the memory as a number.
     pub fn addr(&self) -> usize {
         self.at.as_ptr().expose_provenance()
     }
@@ -53,7 +53,7 @@ impl Drop for Anonymous {
     }
 }
 
-/// madvise(2) of memory of ours.
+/// Calls madvise(2) on memory of ours.
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -65,7 +65,7 @@ pub unsafe fn advise(at: usize, len: usize, advice: u32) -> Result<()> {
     check(unsafe { sys!(__NR_madvise, at, len, advice) }).map(drop)
 }
 
-/// munmap(2).
+/// Calls munmap(2).
 ///
 /// # Safety
 /// The range is a mapping that the caller owns, or none, and nobody uses it any more.
@@ -74,7 +74,7 @@ pub unsafe fn unmap(at: usize, len: usize) {
     unsafe { sys!(__NR_munmap, at, len) };
 }
 
-/// Memory of a shared mapping, mapped once more: mremap(2) with an old size of 0. The old mapping
+/// Maps the memory of a shared mapping once more: mremap(2) with an old size of 0. The old mapping
 /// stays, and the new one is at an address of the kernel's choice.
 pub fn alias(at: usize, len: usize) -> Option<NonNull<u8>> {
     const MREMAP_MAYMOVE: usize = 1;
@@ -83,13 +83,14 @@ pub fn alias(at: usize, len: usize) -> Option<NonNull<u8>> {
     NonNull::new(core::ptr::with_exposed_provenance_mut(at))
 }
 
-/// Is there memory for a thread with such a stack? One that begins allocates, and where it cannot
-/// the C library ends the process; a thread that is not made does no harm.
+/// Checks that there is memory for a thread with such a stack. A thread allocates when it begins,
+/// and the C library ends the process if it cannot. A thread that is not made does no harm.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn room_for_thread(stack: usize) -> Result<()> {
-    /// The C library asks for at least a mebibyte where the heap cannot grow.
+    /// Memory for the beginning of a thread: the C library asks for at least a mebibyte if the heap
+    /// cannot grow.
     const BEGINNING: usize = (1 << 20) + (128 << 10);
     /// `MAP_PRIVATE | MAP_ANONYMOUS`.
     const HOW: usize = 2 | 0x20;
@@ -101,10 +102,10 @@ pub fn room_for_thread(stack: usize) -> Result<()> {
     Ok(())
 }
 
-/// `MADV_POPULATE_WRITE`: faults a range in for writing, as pinning it would. Changes no byte.
+/// Faults a range in for writing, as pinning would (`MADV_POPULATE_WRITE`). Changes no byte.
 ///
 /// # Errors
-/// As madvise(2); `ENOMEM` or `EFAULT` where the range is not writable memory.
+/// As madvise(2); `ENOMEM` or `EFAULT` if the range is not writable memory.
 pub fn populate_write(at: UserPtr, len: u64) -> Result<()> {
     const MADV_POPULATE_WRITE: u32 = 23;
     madvise(at, len, MADV_POPULATE_WRITE).map(drop)

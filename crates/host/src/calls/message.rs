@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 use softring_uapi::errno::{Result, check};
 use softring_uapi::{iovec, msghdr};
 
-/// A message to send.
+/// Message to send.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     hdr: msghdr,
@@ -15,13 +15,13 @@ pub struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// A message of these parts.
+    /// Makes a message of these parts.
     #[inline]
     pub fn new(parts: &'a [iovec]) -> Outgoing<'a> {
         Outgoing { hdr: header(parts), _of: PhantomData }
     }
 
-    /// To this address; one of no bytes is none.
+    /// Sets the address; an empty one is none.
     #[inline]
     pub fn to(mut self, name: &'a [u8]) -> Outgoing<'a> {
         self.hdr.name = name.as_ptr().expose_provenance() as u64;
@@ -29,14 +29,14 @@ impl<'a> Outgoing<'a> {
         self
     }
 
-    /// With control data of the program's.
+    /// Sets control data of the program's.
     #[inline]
     pub fn with_control(mut self, at: ReadPtr, len: u64) -> Outgoing<'a> {
         (self.hdr.control, self.hdr.controllen) = (at.0, len);
         self
     }
 
-    /// sendmsg(2).
+    /// Calls sendmsg(2).
     ///
     /// # Errors
     /// As the call.
@@ -47,7 +47,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// Room for a message.
+/// Room for a message to receive.
 #[derive(Debug)]
 pub struct Incoming<'a> {
     hdr: msghdr,
@@ -55,13 +55,13 @@ pub struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// Into these parts of the program's memory.
+    /// Makes room in these parts of the program's memory.
     #[inline]
     pub fn new(parts: &'a [iovec]) -> Incoming<'a> {
         Incoming { hdr: header(parts), _of: PhantomData }
     }
 
-    /// The sender's address goes to memory of ours.
+    /// Asks for the sender's address in memory of ours.
     #[inline]
     pub fn with_name(mut self, room: &'a mut [u8]) -> Incoming<'a> {
         self.hdr.name = room.as_mut_ptr().expose_provenance() as u64;
@@ -69,14 +69,15 @@ impl<'a> Incoming<'a> {
         self
     }
 
-    /// The sender's address goes to the program's memory. Without an address, `len` alone is told.
+    /// Asks for the sender's address in the program's memory. Without an address, the kernel gets
+    /// only `len`.
     #[inline]
     pub fn with_programs_name(mut self, at: UserPtr, len: u32) -> Incoming<'a> {
         (self.hdr.name, self.hdr.namelen) = (at.0, len);
         self
     }
 
-    /// Control data go to memory of ours.
+    /// Asks for control data in memory of ours.
     #[inline]
     pub fn with_control(mut self, room: &'a mut [u64]) -> Incoming<'a> {
         self.hdr.control = room.as_mut_ptr().expose_provenance() as u64;
@@ -84,14 +85,14 @@ impl<'a> Incoming<'a> {
         self
     }
 
-    /// Control data go to the program's memory.
+    /// Asks for control data in the program's memory.
     #[inline]
     pub fn with_programs_control(mut self, at: UserPtr, len: u64) -> Incoming<'a> {
         (self.hdr.control, self.hdr.controllen) = (at.0, len);
         self
     }
 
-    /// recvmsg(2); answers the length, and the header with what the kernel has told there.
+    /// Calls recvmsg(2); returns the length, and the header as the kernel has filled it in.
     ///
     /// # Errors
     /// As the call.

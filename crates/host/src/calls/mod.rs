@@ -1,10 +1,10 @@
-//! System calls as functions that safe code may call: each takes numbers, slices and references of
-//! the caller's, and addresses of the program's ([`UserPtr`]); what makes a descriptor hands it
-//! over owned. The raw call below them is `unsafe`, and has no other users above this crate.
+//! System calls as functions that safe code may call. Each takes numbers, slices and references of
+//! the caller's, and addresses of the program's ([`UserPtr`]). A call that makes a descriptor
+//! returns it as owned. The raw call below them is `unsafe`, and has no other users above this
+//! crate.
 //!
-//! Each answers what the call of its name answers, or its error, and `ENOSYS` where a policy
-//! refuses the call ([`crate::refused`]). None goes through a name of the C library's, so no entry
-//! point sees it.
+//! Each returns the answer or the error of the call of its name, and `ENOSYS` if a policy refuses
+//! the call ([`crate::refused`]). None uses a name of the C library's, so no entry point sees it.
 #![allow(unsafe_code)]
 
 pub mod aio;
@@ -26,8 +26,8 @@ pub use crate::user::{ReadPtr, UserPtr};
 pub use args::Parts;
 pub use message::{Incoming, Outgoing};
 
-/// Calls whose arguments are numbers, and addresses by [`args::Arg`]: their types are all that
-/// there is to check.
+/// Calls whose arguments are numbers and addresses ([`args::Arg`]): their types are the only check
+/// that is needed.
 macro_rules! calls {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $t:ty),* $(,)?) = $nr:ident;)*) => {$(
         $(#[$doc])*

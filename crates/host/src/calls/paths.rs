@@ -1,5 +1,5 @@
-//! Calls of names: directories, opening, status, extended attributes. The paths, names and values
-//! that the kernel reads are the copies that requests keep.
+//! Calls that take names: directories, opening, status, extended attributes. The paths, names and
+//! values that the kernel reads are the copies that requests keep.
 #![allow(unsafe_code)]
 
 use super::{ReadPtr, UserPtr, calls};
@@ -8,30 +8,30 @@ use rustix::fd::OwnedFd;
 use softring_uapi::errno::Result;
 
 calls! {
-    /// renameat2(2).
+    /// Calls renameat2(2).
     fn renameat2(from: i32, old: ReadPtr, to: i32, new: ReadPtr, flags: u32) = __NR_renameat2;
-    /// unlinkat(2).
+    /// Calls unlinkat(2).
     fn unlinkat(dir: i32, path: ReadPtr, flags: u32) = __NR_unlinkat;
-    /// mkdirat(2).
+    /// Calls mkdirat(2).
     fn mkdirat(dir: i32, path: ReadPtr, mode: u32) = __NR_mkdirat;
-    /// symlinkat(2).
+    /// Calls symlinkat(2).
     fn symlinkat(target: ReadPtr, dir: i32, path: ReadPtr) = __NR_symlinkat;
-    /// linkat(2).
+    /// Calls linkat(2).
     fn linkat(from: i32, old: ReadPtr, to: i32, new: ReadPtr, flags: u32) = __NR_linkat;
-    /// statx(2).
+    /// Calls statx(2).
     fn statx(dir: i32, path: ReadPtr, flags: u32, mask: u32, to: UserPtr) = __NR_statx;
-    /// fgetxattr(2).
+    /// Calls fgetxattr(2).
     fn fgetxattr(fd: i32, name: ReadPtr, to: UserPtr, len: u32) = __NR_fgetxattr;
-    /// getxattr(2).
+    /// Calls getxattr(2).
     fn getxattr(path: ReadPtr, name: ReadPtr, to: UserPtr, len: u32) = __NR_getxattr;
-    /// fsetxattr(2).
+    /// Calls fsetxattr(2).
     fn fsetxattr(fd: i32, name: ReadPtr, value: ReadPtr, len: u32, flags: u32) = __NR_fsetxattr;
-    /// setxattr(2).
+    /// Calls setxattr(2).
     fn setxattr(path: ReadPtr, name: ReadPtr, value: ReadPtr, len: u32, flags: u32) =
         __NR_setxattr;
 }
 
-/// openat(2).
+/// Calls openat(2).
 ///
 /// # Errors
 /// As the call.
@@ -40,7 +40,7 @@ pub fn openat(dir: i32, path: ReadPtr, flags: u64, mode: u64) -> Result<OwnedFd>
     unsafe { owned(sys!(__NR_openat, dir, path.0, flags, mode)) }
 }
 
-/// openat2(2); `how` are the words of `struct open_how`.
+/// Calls openat2(2); `how` has the words of `struct open_how`.
 ///
 /// # Errors
 /// As the call.

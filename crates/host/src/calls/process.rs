@@ -7,30 +7,30 @@ use rustix::fd::OwnedFd;
 use softring_uapi::errno::{Result, check};
 
 calls! {
-    /// exit_group(2); comes back where that is refused.
+    /// Calls exit_group(2); returns if it is refused.
     fn exit_group(code: i32) = __NR_exit_group;
-    /// kcmp(2) of what two processes have but once.
+    /// Calls kcmp(2) on a resource that a process has only once.
     fn kcmp(one: i32, other: i32, what: u32) = __NR_kcmp;
 }
 
-/// getpid(2), asked each time.
+/// Calls getpid(2), each time.
 pub fn getpid() -> u32 {
     // SAFETY: takes nothing.
     unsafe { sys!(__NR_getpid) as u32 }
 }
 
-/// exit(3): what the program has given to atexit(3) is run.
+/// Calls exit(3), which runs the program's atexit(3) functions.
 pub fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// gettid(2), asked each time.
+/// Calls gettid(2), each time.
 pub fn gettid() -> i32 {
     // SAFETY: takes nothing.
     unsafe { sys!(__NR_gettid) as i32 }
 }
 
-/// pidfd_open(2).
+/// Calls pidfd_open(2).
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -39,10 +39,10 @@ pub fn pidfd_open(pid: i32) -> Result<OwnedFd> {
     unsafe { owned(sys!(__NR_pidfd_open, pid, 0)) }
 }
 
-/// The words of a `siginfo_t`.
+/// Words of a `siginfo_t`.
 pub type Info = [u32; 32];
 
-/// waitid(2); without `to`, it is not told what a child has to tell.
+/// Calls waitid(2); without `to`, it does not report the child's information.
 ///
 /// # Errors
 /// As the call.
@@ -52,7 +52,7 @@ pub fn waitid(which: u32, id: i32, to: Option<&mut Info>, options: u32) -> Resul
     check(unsafe { sys!(__NR_waitid, which, id, to, options, 0) })
 }
 
-/// sched_setaffinity(2); thread 0 is the calling one.
+/// Calls sched_setaffinity(2); thread 0 is the calling one.
 ///
 /// # Errors
 /// As the call.
@@ -62,7 +62,7 @@ pub fn set_affinity(tid: i32, mask: &[u8]) -> Result<()> {
     check(unsafe { sys!(__NR_sched_setaffinity, tid, mask.len(), at) }).map(drop)
 }
 
-/// sched_getaffinity(2) of the calling thread; answers how many bytes it has written.
+/// Calls sched_getaffinity(2) for the calling thread; returns how many bytes it has written.
 ///
 /// # Errors
 /// As the call.
@@ -72,7 +72,7 @@ pub fn affinity(to: &mut [u8]) -> Result<usize> {
     check(unsafe { sys!(__NR_sched_getaffinity, 0, to.len(), at) })
 }
 
-/// clock_gettime(2) by a system call, in ns.
+/// Reads a clock by a system call (clock_gettime(2)), in ns.
 pub fn clock(id: u32) -> u64 {
     let mut ts = [0u64; 2];
     // SAFETY: the two words of a timespec are ours.
@@ -80,7 +80,7 @@ pub fn clock(id: u32) -> u64 {
     ts[0] * 1_000_000_000 + ts[1]
 }
 
-/// prlimit(2) of this process: what was, and what is to be.
+/// Calls prlimit(2) on this process: sets the `new` limits, if any; returns the old ones.
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
@@ -92,7 +92,7 @@ pub fn prlimit(what: u32, new: Option<[u64; 2]>) -> Result<[u64; 2]> {
     Ok(old)
 }
 
-/// getrlimit(2).
+/// Calls getrlimit(2).
 ///
 /// # Errors
 /// As the call.
@@ -103,7 +103,7 @@ pub fn getrlimit(what: u32) -> Result<[u64; 2]> {
     Ok(limits)
 }
 
-/// setrlimit(2).
+/// Calls setrlimit(2).
 ///
 /// # Errors
 /// As the call.

@@ -8,11 +8,11 @@ use rustix::fd::AsRawFd;
 use softring_uapi::errno::{Result, check};
 use softring_uapi::{IORING_REGISTER_PROBE, IORING_SETUP_NO_MMAP, io_uring_params};
 
-/// A page for the queues, a page for the SQEs.
+/// Bytes of a page for the queues and a page for the SQEs.
 const MEMORY: usize = 2 * 4096;
 
-/// io_uring_setup(2) of a ring of one entry; with `IORING_SETUP_NO_MMAP` in memory of its own,
-/// which the kernel keeps as long as it needs it.
+/// Makes a ring of one entry by io_uring_setup(2). With `IORING_SETUP_NO_MMAP` the ring has memory
+/// of its own, which the kernel keeps as long as the kernel needs it.
 ///
 /// # Errors
 /// As the call; `ENOMEM`.
@@ -31,7 +31,7 @@ pub fn setup(params: &mut io_uring_params) -> Result<EngineFd> {
     unsafe { owned(sys!(__NR_io_uring_setup, 1, at)) }.map(EngineFd::from)
 }
 
-/// io_uring_register(2).
+/// Calls io_uring_register(2).
 ///
 /// # Errors
 /// As the call.
@@ -40,7 +40,7 @@ pub fn register(ring: &EngineFd, opcode: u32, arg: UserPtr, nr: u32) -> Result<u
     check(unsafe { sys!(__NR_io_uring_register, ring.as_raw_fd(), opcode, arg.0, nr) })
 }
 
-/// `IORING_REGISTER_PROBE`: a head of two words, then a word for each operation.
+/// Calls `IORING_REGISTER_PROBE`: returns a head of two words, then a word for each operation.
 ///
 /// # Errors
 /// As the call.

@@ -11,22 +11,22 @@ use softring_uapi::errno::{Result, check};
 pub const ADDRESS: usize = 128;
 
 calls! {
-    /// listen(2).
+    /// Calls listen(2).
     fn listen(fd: i32, backlog: u32) = __NR_listen;
-    /// shutdown(2).
+    /// Calls shutdown(2).
     fn shutdown(fd: i32, how: u32) = __NR_shutdown;
-    /// recvfrom(2) that asks for no address.
+    /// Calls recvfrom(2) without asking for an address.
     fn receive(fd: i32, to: UserPtr, len: usize, flags: u32) = __NR_recvfrom;
-    /// getsockname(2), for the program.
+    /// Calls getsockname(2) for the program.
     fn getsockname(fd: i32, to: UserPtr, len: UserPtr) = __NR_getsockname;
-    /// getpeername(2), for the program.
+    /// Calls getpeername(2) for the program.
     fn getpeername(fd: i32, to: UserPtr, len: UserPtr) = __NR_getpeername;
-    /// setsockopt(2), for the program.
+    /// Calls setsockopt(2) for the program.
     fn setsockopt(fd: i32, level: u32, name: u32, value: ReadPtr, len: u32) =
         __NR_setsockopt;
 }
 
-/// socket(2).
+/// Calls socket(2).
 ///
 /// # Errors
 /// As the call.
@@ -35,7 +35,7 @@ pub fn socket(domain: i32, kind: u32, protocol: u32) -> Result<OwnedFd> {
     unsafe { owned(sys!(__NR_socket, domain, kind, protocol)) }
 }
 
-/// accept4(2); the address is for the program.
+/// Calls accept4(2); the address is for the program.
 ///
 /// # Errors
 /// As the call.
@@ -44,7 +44,7 @@ pub fn accept(fd: i32, to: UserPtr, len: UserPtr, flags: u32) -> Result<OwnedFd>
     unsafe { owned(sys!(__NR_accept4, fd, to.0, len.0, flags)) }
 }
 
-/// bind(2).
+/// Calls bind(2).
 ///
 /// # Errors
 /// As the call.
@@ -53,7 +53,7 @@ pub fn bind(fd: i32, name: &[u8]) -> Result<usize> {
     check(unsafe { sys!(__NR_bind, fd, name.as_ptr().expose_provenance(), name.len()) })
 }
 
-/// connect(2).
+/// Calls connect(2).
 ///
 /// # Errors
 /// As the call.
@@ -62,7 +62,7 @@ pub fn connect(fd: i32, name: &[u8]) -> Result<usize> {
     check(unsafe { sys!(__NR_connect, fd, name.as_ptr().expose_provenance(), name.len()) })
 }
 
-/// sendto(2), or send(2) without a name.
+/// Calls sendto(2), or send(2) without a name.
 ///
 /// # Errors
 /// As the call.
@@ -74,8 +74,7 @@ pub fn send(fd: i32, from: ReadPtr, len: usize, flags: u32, name: Option<&[u8]>)
     check(unsafe { sys!(__NR_sendto, fd, from.0, len, flags, at, size) })
 }
 
-/// Takes one message out of a socket of packets, or a byte of a stream, for nobody, if there is
-/// one.
+/// Drops one message of a socket of packets, or one byte of a stream, if there is one.
 pub fn drop_message(fd: i32) {
     const MSG_DONTWAIT: u32 = 0x40;
     let mut byte = 0u8;
@@ -84,7 +83,8 @@ pub fn drop_message(fd: i32) {
     unsafe { sys!(__NR_recvfrom, fd, to, 1, MSG_DONTWAIT, 0, 0) };
 }
 
-/// The address of a socket, or of its peer, and its length, as far as it fits: 0 if it has none.
+/// Returns the address of a socket or of its peer, as far as it fits, and its length: 0 if there is
+/// none.
 pub fn address(fd: i32, of_peer: bool) -> ([u8; ADDRESS], usize) {
     let (mut bytes, mut len) = ([0u8; ADDRESS], ADDRESS as u32);
     let (to, size) = (bytes.as_mut_ptr().expose_provenance(), (&raw mut len).expose_provenance());
@@ -98,7 +98,7 @@ pub fn address(fd: i32, of_peer: bool) -> ([u8; ADDRESS], usize) {
     if done < 0 { (bytes, 0) } else { (bytes, ADDRESS.min(len as usize)) }
 }
 
-/// getsockopt(2), for the program; answers how long the value is.
+/// Calls getsockopt(2) for the program; returns the length of the value.
 ///
 /// # Errors
 /// As the call.

@@ -1,9 +1,10 @@
-//! Children that have not closed yet what they inherit of the registered files
-//! (`resources::deposit`). fork(2) returns before the child has run: until it has, it holds a port
-//! that the parent gives up. So who gives up such a file waits for them ([`wait_for_closes`]).
+//! Children that have not yet closed the registered files that they inherit (`resources::deposit`).
+//! fork(2) returns before the child has run; until then the child holds, say, a port that the
+//! parent gives up. So a thread that gives up such a file waits for the children
+//! ([`wait_for_closes`]).
 //!
-//! A pipe tells: a child has its end to write until it is through, and loses it also if it ends.
-//! Where the fork failed nobody has it.
+//! Each child holds the write end of a pipe until it has closed the files, or ends. If the fork
+//! failed, nobody holds the write end.
 
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,17 +15,17 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::fd::owned::{InternalFd, make_internal};
 
-/// Nobody waits longer: the child may be stopped.
+/// Longest wait: the child may be stopped.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The ends to read, of children that may not be through.
+/// Read ends of the pipes of children that may still have files to close.
 static CHILDREN: Mutex<Vec<Arc<InternalFd>>> = Mutex::new(Vec::new());
 
 fn children() -> MutexGuard<'static, Vec<Arc<InternalFd>>> {
     CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Is the child of this pipe through, at `until` at the latest?
+/// Returns whether the child of this pipe has closed the files, or has ended, by `until`.
 fn is_through(end: &InternalFd, until: Instant) -> bool {
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -38,7 +39,7 @@ fn is_through(end: &InternalFd, until: Instant) -> bool {
     }
 }
 
-/// Waits until no child has a registered file of this process's only because it has not run yet.
+/// Waits until no child holds a registered file of this process only because it has not run yet.
 pub fn wait_for_closes() {
     let waiting = children().clone();
     if waiting.is_empty() {
@@ -51,14 +52,15 @@ pub fn wait_for_closes() {
     children().retain(|end| !waiting.iter().any(|other| Arc::ptr_eq(end, other)));
 }
 
-/// The list, held over a fork, and the pipe of the child that it makes.
+/// Guard of the list during a fork, with the pipe of the new child.
 #[derive(Debug)]
 pub struct ListGuard {
     children: MutexGuard<'static, Vec<Arc<InternalFd>>>,
     pipe: Option<[InternalFd; 2]>,
 }
 
-/// Before a fork; `tell`: the child has something to close. Without a free number nobody waits.
+/// Locks the list before a fork. `tell`: the child has something to close, so a pipe is made.
+/// Without a free number there is no pipe, and nobody waits.
 pub fn fork_prepare(tell: bool) -> ListGuard {
     let mut children = children();
     let now = Instant::now();
@@ -68,7 +70,7 @@ pub fn fork_prepare(tell: bool) -> ListGuard {
 }
 
 impl ListGuard {
-    /// After the fork, in the parent.
+    /// Adds the child's pipe to the list, in the parent.
     pub fn fork_parent(mut self) {
         if let Some([read, write]) = self.pipe {
             drop(write);
@@ -76,15 +78,15 @@ impl ListGuard {
         }
     }
 
-    /// In the child, which is through: its siblings are its parent's.
+    /// Empties the list in the child, whose files are closed: the other children are its parent's.
     pub fn fork_child(mut self) {
         self.children.clear();
     }
 }
 
-/// In a child whose fork was noticed late.
+/// Empties the list in a child whose fork was noticed late.
 pub fn forget() {
-    // The lock may be held by a thread that is no more.
+    // A thread that the child does not have may hold the lock.
     if let Ok(mut children) = CHILDREN.try_lock() {
         children.clear();
     }

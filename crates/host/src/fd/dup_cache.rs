@@ -1,17 +1,18 @@
-//! One duplicate for each of the program's files that workers work on, kept from one request to
-//! the next: a request that a worker gets then asks only whether the program's number still means
-//! the same open file, instead of making a duplicate and closing it.
+//! One duplicate of each of the program's files that workers work on, cached from one request to
+//! the next. A request that goes to a worker then checks only whether the program's number still
+//! means the same open file, instead of making a duplicate and closing it.
 //!
-//! A cached duplicate must not outlive the program's own descriptor: it holds a lock by flock(2),
-//! and the file's space. So the duplicate goes when the program closes the number ([`closing`]).
-//! Where that close was not reported, the duplicate goes when the number is used again, or was not
-//! used for a second or two ([`sweep`]). Pipes, sockets and the like are kept only while requests
-//! use them: a peer would wait for their end.
+//! A cached duplicate must not outlive the program's own descriptor: the duplicate holds flock(2)
+//! locks and the file's space. So the duplicate is closed when the program closes the number
+//! ([`closing`]). If that close is not reported, the duplicate is closed when the number is used
+//! again, or has not been used for a second or two ([`sweep`]). Duplicates of pipes, sockets and
+//! the like are cached only while requests use them: a peer waits for their end.
 //!
-//! No lock guards this, as close(2) may be called in signal handlers. A duplicate has a count of
-//! users, one of which is its slot here; the last closes it. Whoever finds one in a slot becomes
-//! a user, unless there is none any more, and only then compares it with the program's number: so
-//! it does not matter if the slot, or the duplicate's number, has come to mean another file.
+//! No lock guards the cache, because signal handlers may call close(2). Each duplicate has a count
+//! of users, one of which is its slot; the last user closes the duplicate. A thread that finds a
+//! duplicate in a slot first becomes a user, unless the count is 0, and only then compares the
+//! duplicate with the program's number. So it does no harm if the slot, or the duplicate's number,
+//! has come to mean another file.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -24,25 +25,25 @@ use crate::fd::owned::InternalFd;
 use crate::fork::{AtFork, Child};
 use crate::sys;
 
-/// Slots, each for the numbers of one remainder.
+/// Count of slots. A descriptor has the slot of its number modulo this.
 const SLOTS: usize = 64;
-/// Numbers that a duplicate may have.
+/// Bound of the numbers that a duplicate may have.
 const NUMBERS: usize = 64 * crate::fd::numbers::WORDS;
 
-/// What is kept: see [`Entry`]. 0: nothing.
+/// Cached entries ([`Entry`]); 0: none.
 static CACHE: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
-/// Slots with a duplicate that they use themselves.
+/// Count of slots that are users of their duplicates themselves ([`Entry::stays`]).
 static STAYING: AtomicU32 = AtomicU32::new(0);
-/// Counts by duplicate: who uses it.
+/// User counts, by the duplicate's number.
 static USERS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 
-/// What a slot says.
+/// Content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     number: i32,
     dup: i32,
     kind: Kind,
-    /// The duplicate was used since the last sweep.
+    /// True if the duplicate was used since the last sweep.
     used: bool,
 }
 
@@ -62,12 +63,12 @@ impl Entry {
         (dup != 0).then_some(Entry { number: word as i32, dup, kind, used: word & USED != 0 })
     }
 
-    /// Does the slot itself use it?
+    /// Returns whether the slot itself is a user of the duplicate.
     fn stays(self) -> bool {
         self.kind.is_file()
     }
 
-    /// The slot was emptied, or given to another: it uses this no more.
+    /// Ends the slot's own use of the duplicate, after the slot was emptied or overwritten.
     fn leave(self) {
         if self.stays() {
             STAYING.fetch_sub(1, Relaxed);
@@ -80,7 +81,7 @@ fn slot_of(fd: i32) -> &'static AtomicU64 {
     &CACHE[fd.cast_unsigned() as usize % SLOTS]
 }
 
-/// A use of a cached duplicate.
+/// Use of a cached duplicate.
 #[derive(Debug)]
 pub struct CachedDup(i32);
 
@@ -106,7 +107,7 @@ impl Drop for CachedDup {
     }
 }
 
-/// The duplicate that is kept of the program's `fd`, if that means the same open file still.
+/// Returns the cached duplicate of the program's `fd`, if `fd` still means the same open file.
 pub fn find(fd: i32) -> Option<(CachedDup, Kind)> {
     let slot = slot_of(fd);
     let word = slot.load(Acquire);
@@ -123,10 +124,10 @@ pub fn find(fd: i32) -> Option<(CachedDup, Kind)> {
     None
 }
 
-/// Keeps a fresh duplicate of the program's `fd`; answers it again if it cannot be.
+/// Caches a fresh duplicate of the program's `fd`.
 ///
 /// # Errors
-/// The duplicate, if its number is too high to be known here.
+/// The duplicate, if its number is too high for the cache.
 pub fn keep(fd: i32, dup: InternalFd, kind: Kind) -> Result<CachedDup, InternalFd> {
     let number = dup.leave()?;
     let entry = Entry { number: fd, dup: number, kind, used: true };
@@ -138,7 +139,7 @@ pub fn keep(fd: i32, dup: InternalFd, kind: Kind) -> Result<CachedDup, InternalF
     Ok(CachedDup(number))
 }
 
-/// Empties a slot that still says `word`.
+/// Empties a slot that still has the value `word`.
 fn give_up(slot: &AtomicU64, word: u64) {
     if let Some(entry) = Entry::of(word)
         && slot.compare_exchange(word, 0, AcqRel, Relaxed).is_ok()
@@ -147,7 +148,7 @@ fn give_up(slot: &AtomicU64, word: u64) {
     }
 }
 
-/// Empties the slots of those that `which` says.
+/// Empties the slots of the entries that `which` selects.
 fn give_up_if(which: impl Fn(Entry) -> bool) {
     for slot in &CACHE {
         let word = slot.load(Acquire);
@@ -157,7 +158,8 @@ fn give_up_if(which: impl Fn(Entry) -> bool) {
     }
 }
 
-/// The program is about to close `fd`, or it means another file, or has other flags.
+/// Drops the cached duplicate of `fd`: the program is about to close `fd`, or `fd` means another
+/// file or has other flags.
 pub fn closing(fd: i32) {
     let slot = slot_of(fd);
     loop {
@@ -169,12 +171,13 @@ pub fn closing(fd: i32) {
     }
 }
 
-/// As [`closing`], for all numbers from `first` to `last`.
+/// Drops the cached duplicates of all numbers from `first` to `last`; see [`closing`].
 pub fn closing_range(first: u32, last: u32) {
     give_up_if(|e| (first..=last).contains(&e.number.cast_unsigned()));
 }
 
-/// Gives up what was not used since the last call.
+/// Drops the duplicates that were not used since the last call, and those of pipes, sockets and the
+/// like.
 pub fn sweep() {
     give_up_if(|e| !e.used || !e.stays());
     for slot in &CACHE {
@@ -182,16 +185,16 @@ pub fn sweep() {
     }
 }
 
-/// Gives up all: numbers are short, or there is no ring any more.
+/// Drops all duplicates: numbers are short, or no ring is left.
 pub fn give_up_all() {
     give_up_if(|_| true);
 }
 
-/// A child's parent goes on with what is in flight.
+/// Fork step: drops the duplicates in the child. The parent goes on with the requests in flight.
 pub const AT_FORK: AtFork = AtFork::new(in_child);
 
-/// A child has none of its parent's locks, but may have some of its own if the fork is noticed
-/// late.
+/// Closes the child's copies. A child has none of its parent's locks, but may have locks of its own
+/// if the fork is noticed late.
 fn in_child(child: &Child) {
     let close = if child.late { drop } else { InternalFd::close };
     for entry in CACHE.iter().filter_map(|slot| Entry::of(slot.swap(0, Relaxed))) {
@@ -202,13 +205,13 @@ fn in_child(child: &Child) {
     STAYING.store(0, Relaxed);
 }
 
-/// Is any duplicate kept for requests to come?
+/// Returns whether any duplicate is cached for later requests.
 #[inline]
 pub fn any() -> bool {
     STAYING.load(Relaxed) > 0
 }
 
-/// What is held of the file of `fd` for no request goes before the program closes the number.
+/// Closes the duplicates of the file of `fd` that no request uses, before the program closes `fd`.
 pub fn file_closes(fd: i32) {
     closing(fd);
     crate::fd::locks::closing(fd);

@@ -1,10 +1,11 @@
 //! exec(2) by a process with POSIX locks. The kernel's requests have no descriptors, and the locks
-//! outlive exec. Here exec would close the engine's duplicates of the file, and with the first of
-//! them the locks were gone. So such a duplicate stays open ([`prepare`]), if exec leaves the lock
-//! to the program: it has the file open, and closes none of its own descriptors of the file.
+//! survive exec. Here exec would close the engine's duplicates of the file, and the first such
+//! close would drop the locks. So a duplicate stays open over exec ([`prepare`]) if exec leaves the
+//! lock to the program: the program has the file open, and none of its descriptors of the file is
+//! close-on-exec.
 //!
-//! The new program's copy of the library is told the numbers, and retains them as any duplicate of
-//! a file with a lock ([`crate::fd::owned::inherit`]): they are closed when the program closes the
+//! The new program's copy of the library gets the numbers. It retains them like any duplicate of a
+//! file with a lock ([`crate::fd::owned::inherit`]), and closes them when the program closes the
 //! file.
 //!
 //! Other threads may make duplicates, and set locks, until the kernel has ended them:
@@ -16,7 +17,7 @@
 //! goes through the engine's descriptors     EXECUTING > 0: goes through them, too
 //! ```
 //!
-//! Nothing here takes a lock or asks for memory: exec may be called in a signal handler.
+//! Nothing here takes a lock or allocates memory: exec may be called in a signal handler.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::SeqCst;
@@ -30,16 +31,16 @@ use crate::fd::{locks, moved};
 use crate::fork::AtFork;
 use crate::sys::{EngineFd, borrow};
 
-/// Where the open descriptors can't be listed, those from here on are not checked.
+/// Bound of the numbers that are checked if the open descriptors cannot be listed.
 const NUMBERS: i32 = 1 << 16;
 
-/// Threads that are about to exec.
+/// Count of threads that are about to exec.
 static EXECUTING: AtomicU32 = AtomicU32::new(0);
-/// Some of the engine's descriptors would stay open.
+/// Set while some of the engine's descriptors would stay open over exec.
 static STAYING: AtomicBool = AtomicBool::new(false);
 
-/// The program is about to exec. Tells `stays` of the engine's descriptors that stay open, and of
-/// their files, by device and inode.
+/// Keeps open, over the program's coming exec, the engine's descriptors that exec must not close.
+/// Calls `stays` with each of them and its file (device and inode).
 pub fn prepare(mut stays: impl FnMut(i32, (u64, u64))) {
     EXECUTING.fetch_add(1, SeqCst);
     go_through(|fd, of| {
@@ -48,8 +49,8 @@ pub fn prepare(mut stays: impl FnMut(i32, (u64, u64))) {
     });
 }
 
-/// As [`prepare`] in a vfork child, which has descriptors and locks of its own, but its parent's
-/// memory: nothing is noted there. It has one thread.
+/// Does the same as [`prepare`] in a vfork child, which has one thread, descriptors and locks of
+/// its own, but its parent's memory: this writes nothing there.
 pub fn prepare_vforked(stays: impl FnMut(i32, (u64, u64))) {
     go_through(stays);
 }
@@ -57,7 +58,7 @@ pub fn prepare_vforked(stays: impl FnMut(i32, (u64, u64))) {
 fn go_through(mut stays: impl FnMut(i32, File)) {
     fence(SeqCst);
     let mut last = (File::default(), false);
-    // One is locked by the engine.
+    // The engine itself has locked this one (`locks::mark_table`).
     let known = moved::known();
     for fd in all_internal().filter(|&fd| Some(fd) != known && locks::any(fd)) {
         let of = file(fd);
@@ -71,7 +72,7 @@ fn go_through(mut stays: impl FnMut(i32, File)) {
     }
 }
 
-/// Exec has failed.
+/// Undoes [`prepare`] after exec has failed.
 pub fn failed() {
     EXECUTING.fetch_sub(1, SeqCst);
     if STAYING.swap(false, SeqCst) {
@@ -79,12 +80,12 @@ pub fn failed() {
     }
 }
 
-/// Exec has failed in a vfork child.
+/// Undoes [`prepare_vforked`] after exec has failed.
 pub fn failed_vforked() {
     all_internal().filter(|&fd| locks::any(fd)).for_each(|fd| set_flags(fd, FdFlags::CLOEXEC));
 }
 
-/// Goes through the descriptors once more: there is a new duplicate, or a new lock.
+/// Goes through the descriptors again if a thread is about to exec, after a new duplicate or lock.
 #[inline]
 pub fn changed() {
     if EXECUTING.load(SeqCst) > 0 {
@@ -92,8 +93,8 @@ pub fn changed() {
     }
 }
 
-/// Does exec leave the process its locks on a file? It closes none of the program's descriptors of
-/// the file, and there is one.
+/// Returns whether exec leaves the process its locks on a file: the program has the file open, and
+/// exec closes none of the program's descriptors of it.
 fn leaves_lock(of: File) -> bool {
     let (mut found, mut closed) = (false, false);
     let mut look = |fd| {
@@ -108,8 +109,8 @@ fn leaves_lock(of: File) -> bool {
     found && !closed
 }
 
-/// Lists the open descriptors. `RLIMIT_NOFILE` does not tell where they end: it may have been
-/// lowered since. None without /proc, or without a number for its directory.
+/// Calls `look` with each open descriptor. `RLIMIT_NOFILE` is no bound: it may have been lowered
+/// since. Returns `None` without /proc, or without a free number for its directory.
 fn each_open(look: &mut impl FnMut(i32)) -> Option<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = EngineFd::from(open(c"/proc/self/fd", flags, Mode::empty()).ok()?);
@@ -130,7 +131,7 @@ pub(super) fn set_flags(fd: i32, flags: FdFlags) {
     let _ = borrow(fd).map(|fd| fcntl_setfd(fd, flags));
 }
 
-/// A child's parent's threads are not here.
+/// Fork step: the child does not have its parent's threads that are about to exec.
 pub const AT_FORK: AtFork = AtFork::new(|_| {
     EXECUTING.store(0, SeqCst);
     STAYING.store(false, SeqCst);

@@ -1,5 +1,4 @@
-//! What is remembered of how a file has answered: reads from the page cache in a row, which
-//! `ops::rw_cached` trusts, and what it has refused.
+//! Cache-hit predictor of a file, which `ops::rw_cached` reads, and the file's refusals.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
@@ -7,21 +6,21 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
 use crate::fd::refusals::Refusals;
 use crate::sys;
 
-/// Reads from the cache in a row that earn trust.
+/// Consecutive reads from the cache that earn trust.
 const TRUSTED_AFTER: u16 = 512;
 
-/// What is remembered of a file. Several threads may write it: the worst that a lost update
-/// does is to move the moment at which trust is given or taken.
+/// Record of a file. Several threads may write it: a lost update only moves the moment at which
+/// trust is given or taken.
 #[derive(Debug, Default)]
 pub struct History {
     hits: AtomicU16,
     /// Voluntary context switches of the reading thread when they were last read.
     switches: AtomicU32,
-    /// The file's buffered writes know no `RWF_NOWAIT`: they are for workers, untried.
+    /// True if the file's buffered writes know no `RWF_NOWAIT`: they go to workers untried.
     punts: AtomicBool,
-    /// What it has answered to requests past the page cache.
+    /// Refusals of requests that bypass the page cache.
     pub refusals: Refusals,
-    /// How often the number has come to mean another file.
+    /// Count of times that the number has come to mean another file.
     files: AtomicU16,
 }
 
@@ -36,13 +35,13 @@ impl History {
         }
     }
 
-    /// Tells the file that a number means now from another that it means later.
+    /// Returns a count that tells the present file of a number from later ones.
     #[inline]
     pub fn file(&self) -> u16 {
         self.files.load(Relaxed)
     }
 
-    /// The number may mean another file.
+    /// Resets the record: the number may mean another file.
     pub fn forget(&self) {
         self.reset();
         self.punts.store(false, Relaxed);
@@ -50,28 +49,28 @@ impl History {
         self.files.fetch_add(1, Relaxed);
     }
 
-    /// Were the last reads all answered from the cache?
+    /// Returns whether the last reads were all answered from the cache.
     #[inline]
     pub fn is_trusted(&self) -> bool {
         self.hits.load(Relaxed) == TRUSTED_AFTER
     }
 
-    /// A buffered write that may not wait was refused for that alone.
+    /// Notes that a buffered write was refused only because it must not wait.
     pub fn writes_punt(&self) {
         self.punts.store(true, Relaxed);
     }
 
-    /// Was one refused so?
+    /// Returns whether a buffered write was refused for that reason.
     pub fn write_punts(&self) -> bool {
         self.punts.load(Relaxed)
     }
 
-    /// Trust is gone.
+    /// Ends the trust.
     pub fn reset(&self) {
         self.hits.store(0, Relaxed);
     }
 
-    /// A careful read was answered from the cache.
+    /// Counts a careful read that was answered from the cache.
     pub fn hit(&self) {
         let n = self.hits.load(Relaxed);
         if n < TRUSTED_AFTER {
@@ -82,7 +81,8 @@ impl History {
         }
     }
 
-    /// Has the thread waited meanwhile, as far as is known? Then trust is gone.
+    /// Returns whether the thread has waited since the last call, as far as is known. Then trust
+    /// ends.
     pub fn slow(&self) -> bool {
         let now = sys::voluntary_switches();
         let waited = self.switches.swap(now, Relaxed) != now;

@@ -1,23 +1,23 @@
-//! What kind of file a descriptor is, as far as routing must know.
+//! Kinds of files, as far as routing must know them.
 
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags};
 
 use crate::fd::mounts::{self, Mount};
 
-/// How I/O on a file behaves.
+/// Behaviour of I/O on a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// Not probed.
+    /// File that was not probed.
     #[default]
     Unknown,
     /// Regular file or block device, buffered: `RWF_NOWAIT` tells whether it would block.
     Buffered,
-    /// A file on a file system in memory, which knows no `RWF_NOWAIT`, also if opened with
-    /// O_DIRECT: plain calls do not block.
+    /// File on a file system in memory, also if opened with O_DIRECT: it knows no `RWF_NOWAIT`, but
+    /// plain calls do not block.
     Memory,
-    /// Regular file or block device opened with O_DIRECT: kernel aio is asynchronous, or says that
-    /// it cannot be.
+    /// Regular file or block device opened with O_DIRECT: kernel aio is asynchronous, or reports
+    /// that it cannot be.
     Direct,
     /// Pipe, socket, tty, eventfd …: waits for readiness.
     Pollable,
@@ -39,7 +39,7 @@ const KERNEL_MAGICS: [u64; 9] = [
     0xcafe_4a11,
 ];
 
-/// Does the file system show the kernel's own state, and store nothing?
+/// Returns whether the file system shows the kernel's own state and stores nothing.
 pub fn of_kernel(s: &rustix::fs::StatFs) -> bool {
     KERNEL_MAGICS.contains(&(s.f_type as u64))
 }
@@ -59,17 +59,17 @@ impl Kind {
     const BUFFERED_LOCAL: u8 = 6;
     const DIRECT_LOCAL: u8 = 7;
 
-    /// Has it a place on a file system, where nobody waits for its end?
+    /// Returns whether the file is on a file system or is a block device: nobody waits for its end.
     pub fn is_file(self) -> bool {
         matches!(self, Kind::Buffered | Kind::Memory | Kind::Direct)
     }
 
-    /// As a byte; 0 stands for nothing known.
+    /// Returns the kind as a byte; 0: unknown.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// From a byte; `None` where nothing is known.
+    /// Returns the kind of a byte; `None` for unknown.
     pub fn from_code(code: u8) -> Option<Kind> {
         if code == 0 { None } else { Self::ALL.get(code as usize).copied() }
     }
@@ -89,7 +89,7 @@ impl Kind {
         let Some(fd) = crate::sys::borrow(fd) else { return 0 };
         let Ok(stat) = crate::substitute::fstat(fd) else { return 0 };
         let kind = match FileType::from_raw_mode(stat.st_mode) {
-            // The name of a device may lie in memory; its data do not.
+            // A device's name may be on a file system in memory; its data are not.
             FileType::RegularFile => match mounts::of(fd, stat.st_dev) {
                 Mount::Memory => Kind::Memory,
                 Mount::Local => return Self::of_disk(fd).local_code(),
@@ -120,7 +120,7 @@ impl Kind {
     }
 }
 
-/// Is the descriptor a socket?
+/// Returns whether the descriptor is a socket.
 pub fn is_socket(fd: i32) -> bool {
     crate::sys::file_type(fd) == Some(FileType::Socket)
 }

@@ -1,4 +1,4 @@
-//! A thread of the program's sets a POSIX lock while another thread closes a duplicate of the file.
+//! Race of a thread that sets a POSIX lock with a thread that closes a duplicate of the file.
 //!
 //! The interleaving that loses the lock:
 //!
@@ -11,9 +11,9 @@
 //!                                           the program is told that it has the lock
 //! ```
 //!
-//! The closer announces itself before its question, and the setter asks after its call whether a
-//! closer was at work at any time of the call. Then the setter sets the lock again, before the
-//! program is told of it, and meanwhile closers give way:
+//! The closer announces itself before it asks for locks. The setter checks after its call whether a
+//! closer was at work during the call. If so, the setter sets the lock again before the program
+//! gets the answer, and closers give way meanwhile:
 //!
 //! ```text
 //! closer                                    setter
@@ -30,10 +30,11 @@
 //!
 //! Either the setter sees `begun` move, or the closer's question finds the lock. Either the setter
 //! waits for the closer, or the closer sees `setters`. If another process takes the lock between
-//! the two calls, the program is told so: it never had the lock. The steps are in [`protocol`];
-//! the engine's `verify/lock_race.rs` has loom try every order of them.
+//! the two calls, the program gets that answer: it never had the lock. [`protocol`] has the steps;
+//! loom tries every order of them in the engine's `verify/lock_race.rs`.
 //!
-//! A thread that waits in F_SETLKW holds nothing here: it may be cancelled, or wait for hours.
+//! A thread that waits in F_SETLKW has changed none of these words: it may be cancelled, or wait
+//! for hours.
 
 pub mod protocol;
 
@@ -47,15 +48,15 @@ use crate::fd::{exec, locks};
 use crate::fork::AtFork;
 use crate::sys;
 
-/// Closers at the same time. One more retains its duplicate.
+/// Most closers at the same time. One more retains its duplicate.
 const SLOTS: usize = 16;
 /// Checks of a slot before a sleep, each followed by a yield.
 const YIELDS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(50);
-/// The most checks at a slot: about ten seconds. A close may wait for a network file system.
+/// Most checks of a slot: about ten seconds. A close may wait for a network file system.
 const CHECKS: u32 = 100_000;
 
-/// The words of the process.
+/// Shared words of the process.
 #[derive(Debug)]
 struct OfProcess {
     closing: [AtomicI32; SLOTS],
@@ -97,14 +98,15 @@ impl Race for OfProcess {
     }
 }
 
-/// A thread that closes a descriptor of a file of the program's, until it is dropped.
+/// Announcement that a thread closes a descriptor of a file of the program's; ends when dropped.
 #[derive(Debug)]
 pub struct Closer {
     _closing: Closing<'static, OfProcess>,
 }
 
 impl Closer {
-    /// None if the process may have a lock on the file, or be about to set one.
+    /// Announces a close. `None` if the process may have a lock on the file, or be about to set
+    /// one.
     pub fn begin(number: i32) -> Option<Closer> {
         let closing = PROCESS.close(number, || locks::any(number))?;
         Some(Closer { _closing: closing })
@@ -118,21 +120,21 @@ pub struct Setter {
 }
 
 impl Setter {
-    /// Before the call.
+    /// Reads the count of closers, before the call.
     #[must_use]
     pub fn begin() -> Setter {
         Setter { ended: PROCESS.before_set() }
     }
 
-    /// After the call, if that set a lock: is the lock surely there?
+    /// Returns, after a call that has set a lock, whether the lock surely exists.
     #[must_use]
     pub fn has_lock(self) -> bool {
         PROCESS.has_lock(self.ended, exec::changed)
     }
 }
 
-/// Sets the lock on `fd` again by `call`, which must not wait, and answers what it answers. No
-/// closer takes the lock away.
+/// Sets the lock on `fd` again by `call`, which must not wait, and returns the call's answer. No
+/// closer drops the lock meanwhile.
 pub fn set_again(fd: i32, call: impl FnOnce() -> isize) -> isize {
     let of = file(fd);
     let waits = |number, checks| wait_for_closer(number, of, checks);
@@ -143,7 +145,8 @@ pub fn set_again(fd: i32, call: impl FnOnce() -> isize) -> isize {
     })
 }
 
-/// Waits a moment, unless the closer of `number` closes another file or has been waited for long.
+/// Waits a moment and returns true, unless the closer of `number` closes another file or was waited
+/// for long enough.
 fn wait_for_closer(number: i32, of: File, checks: u32) -> bool {
     if !may_be(number, of) || checks >= CHECKS {
         return false;
@@ -156,7 +159,8 @@ fn wait_for_closer(number: i32, of: File, checks: u32) -> bool {
     true
 }
 
-/// May `number`, which is closed soon or just now, mean this file?
+/// Returns whether `number`, which is about to be closed or was closed just now, may mean this
+/// file.
 fn may_be(number: i32, of: File) -> bool {
     let found = file(number);
     found == of || found == File::default()
@@ -165,8 +169,8 @@ fn may_be(number: i32, of: File) -> bool {
 pub const AT_FORK: AtFork = AtFork::new(|_| PROCESS.in_child());
 
 impl OfProcess {
-    /// The parent's threads are not here. The counts go on from where they are, for a thread of
-    /// the child's may be setting a lock already.
+    /// Resets the words: the child does not have the parent's threads. The counts go on from their
+    /// values, because a thread of the child may already be setting a lock.
     fn in_child(&self) {
         let Self { closing, begun, ended, setters } = self;
         closing.iter().for_each(|slot| slot.store(0, Relaxed));

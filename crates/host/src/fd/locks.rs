@@ -1,17 +1,16 @@
-//! POSIX locks, and duplicates that are not closed because of them.
+//! POSIX locks, and duplicates that stay open because of them.
 //!
 //! A process loses its POSIX locks on a file when it closes any descriptor of that file, so also
-//! when we close a duplicate of our own (fcntl(2), "Advisory record locking"). So a duplicate of a
-//! file of the program's is closed only after `F_OFD_GETLK` has told of no lock: it asks in the
-//! name of the description, to which the process's own locks are another's. `lock_race` has what
-//! happens if a thread sets one between the question and the close. Where there may be one, the
-//! duplicate is retained: until the program closes a descriptor of the file, which ends the
-//! locks in any case, or until the lock is gone, which each sweep asks ([`sweep`]). A request or a
-//! table that needs a duplicate of the same description takes a retained one, so that their number
-//! does not grow.
+//! when the engine closes a duplicate (fcntl(2), "Advisory record locking"). So a duplicate of a
+//! file of the program's is closed only after `F_OFD_GETLK` has found no lock: it asks on behalf of
+//! the open file description, to which the process's own locks are foreign. `lock_race` covers a
+//! lock that is set between the question and the close. If there may be a lock, the duplicate is
+//! retained until the program closes a descriptor of the file, which ends the locks in any case, or
+//! until a sweep finds the lock gone ([`sweep`]). A request or a table that needs a duplicate of
+//! the same description takes a retained one, so their number does not grow.
 //!
-//! No lock of ours guards this, as close(2) may be called in signal handlers: whoever clears the
-//! bit of a retained number takes the number back.
+//! No lock of ours guards the retained duplicates, because signal handlers may call close(2): the
+//! thread that clears the bit of a retained number becomes its owner.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -26,16 +25,16 @@ use crate::sys;
 const F_RDLCK: i16 = 0;
 const F_WRLCK: i16 = 1;
 const F_UNLCK: i16 = 2;
-/// Questions about one file: with more locks of other processes on it, there may be one of ours.
+/// Most questions about one file: if other processes have more locks on it, one of ours is assumed.
 const QUESTIONS: u32 = 16;
 
 /// Retained duplicates, one bit each.
 static RETAINED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
-/// How many there are.
+/// Count of the retained duplicates.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// `struct flock`.
-/// A POSIX lock in a range of the file of `fd`, if there is any: the first that the kernel finds.
+/// Returns the first lock that the kernel finds in a range of the file of `fd`, other than those of
+/// the open file description.
 fn lock_in(fd: i32, first: i64, last: i64) -> Option<Flock> {
     ask(Lock::GetOfOthers, fd, first, last)
 }
@@ -47,7 +46,7 @@ fn ask(how: Lock, fd: i32, first: i64, last: i64) -> Option<Flock> {
     (asked.is_ok() && lock.kind != F_UNLCK).then_some(lock)
 }
 
-/// May this process have a POSIX lock on the file of `fd`?
+/// Returns whether this process may have a POSIX lock on the file of `fd`.
 pub fn any(fd: i32) -> bool {
     any_in(fd, 0, i64::MAX, &mut QUESTIONS.clone())
 }
@@ -56,7 +55,7 @@ fn any_in(fd: i32, first: i64, last: i64, left: &mut u32) -> bool {
     let Some(lock) = lock_in(fd, first, last) else { return false };
     *left -= 1;
     let end = if lock.len == 0 { i64::MAX } else { lock.start + lock.len - 1 };
-    // Beside another's lock for reading there may be one of ours.
+    // Another's read lock may hide one of ours.
     if *left == 0 || lock.kind == F_RDLCK || is_own(fd, &lock, end) {
         return true;
     }
@@ -64,8 +63,9 @@ fn any_in(fd: i32, first: i64, last: i64, left: &mut u32) -> bool {
         || end < last && any_in(fd, end + 1, last, left)
 }
 
-/// Locks belong to the table of descriptors, which another process may have in common with this one
-/// (CLONE_FILES): what is its own the kernel does not tell of in answer to `F_GETLK`.
+/// Returns whether the lock is this process's. Locks belong to the table of descriptors, which
+/// another process may share (CLONE_FILES): `F_GETLK` does not report the locks of the caller's own
+/// table.
 fn is_own(fd: i32, lock: &Flock, end: i64) -> bool {
     lock.pid == rustix::process::getpid().as_raw_nonzero().get()
         || ask(Lock::Get, fd, lock.start, end).is_none()
@@ -77,8 +77,8 @@ pub fn mark_table(fd: i32) {
     let _ = files::lock(fd, Lock::Set, &mut lock);
 }
 
-/// Was `fd` locked through the table of descriptors that this process has? None if it is not locked
-/// at all.
+/// Returns whether `fd` was locked through the table of descriptors that this process has; `None`
+/// if `fd` is not locked at all.
 pub fn is_own_table(fd: i32) -> Option<bool> {
     lock_in(fd, 0, i64::MAX).map(|_| ask(Lock::Get, fd, 0, i64::MAX).is_none())
 }
@@ -88,7 +88,7 @@ fn word(fd: i32) -> Option<(&'static AtomicU64, u64)> {
     Some((RETAINED.get(at / 64)?, 1 << (at % 64)))
 }
 
-/// A duplicate is not closed now: `fd` has no owner ([`InternalFd::take_back`]).
+/// Retains a duplicate instead of closing it: `fd` has no owner ([`InternalFd::take_back`]).
 pub fn retain(fd: i32) {
     if let Some((word, bit)) = word(fd) {
         COUNT.fetch_add(1, Relaxed);
@@ -96,7 +96,7 @@ pub fn retain(fd: i32) {
     }
 }
 
-/// Takes a retained duplicate; none if another thread was faster.
+/// Takes a retained duplicate; `None` if another thread was faster.
 fn claim(fd: i32) -> Option<InternalFd> {
     let (word, bit) = word(fd)?;
     if word.fetch_and(!bit, AcqRel) & bit == 0 {
@@ -111,14 +111,14 @@ fn retained() -> impl Iterator<Item = i32> {
     marked(&RETAINED[..some])
 }
 
-/// A retained duplicate of what the program's `fd` means.
+/// Takes a retained duplicate of the open file of the program's `fd`.
 pub fn reuse(fd: i32) -> Option<InternalFd> {
     let mut same = retained().filter(|&own| sys::same_open_file(now(own), fd) == Some(true));
     same.find_map(claim)
 }
 
-/// The program is about to close `fd`, which ends its locks on that file: there is no more reason
-/// to retain duplicates.
+/// Closes the retained duplicates of the file of `fd`. The program is about to close `fd`, which
+/// ends its locks on that file.
 pub fn closing(fd: i32) {
     if COUNT.load(Relaxed) == 0 {
         return;
@@ -132,14 +132,14 @@ pub fn closing(fd: i32) {
 
 /// Closes retained duplicates of files without locks.
 pub fn sweep() {
-    // Whoever is locked still is retained anew.
+    // The drop retains a duplicate again if its file has a lock by then.
     retained().filter(|&fd| !any(now(fd))).filter_map(claim).for_each(drop);
 }
 
 pub const AT_FORK: AtFork = AtFork::new(in_child);
 
-/// A child has none of its parent's locks, but may have some of its own if the fork is noticed
-/// late.
+/// Gives up the retained duplicates. A child has none of its parent's locks, but may have locks of
+/// its own if the fork is noticed late.
 fn in_child(child: &Child) {
     let close = if child.late { drop } else { InternalFd::close };
     retained().filter_map(claim).for_each(close);

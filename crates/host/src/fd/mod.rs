@@ -1,6 +1,6 @@
-//! Descriptors: which numbers are rings or the engine's own (`numbers`), how the engine's own are
-//! taken and given back (`owned`), what kind of file the others are (`kind`), and what is
-//! remembered of them (`remembered`, `kept`).
+//! Descriptors: which numbers are rings or the engine's own (`numbers`), ownership of the engine's
+//! own (`owned`), kinds of files (`kind`), and facts that are remembered of the program's files
+//! (`remembered`, `dup_cache`).
 
 pub mod children;
 pub mod dup_cache;

@@ -1,22 +1,23 @@
-//! Where the engine's own descriptors are. A program may call dup2(2) onto any number, also onto
-//! one of these: then the engine's moves to another number first ([`move_away`]). So an owner knows
-//! a descriptor by the number that it had at first, and asks here for the one that it has now.
+//! Present numbers of the engine's own descriptors. A program may call dup2(2) onto any number,
+//! also onto one of these: the engine then first moves its descriptor to another number
+//! ([`move_away`]). So an owner knows a descriptor by its first number, and asks here for the
+//! present one.
 //!
-//! A program may also close what is not its own, by ways that are not reported (close_range(2) from
-//! code that no entry point knows). A number that was closed so is *lost*: its owner finds a number
-//! that is never open, and does not close it. That it is lost shows
+//! A program may also close numbers that are not its own, in ways that are not reported
+//! (close_range(2) from code that no entry point knows). A number that was closed so is *lost*: its
+//! owner gets a number that is never open, and does not close it. The loss is noticed
 //!
-//! - when the number is given out again by a call that is reported, or to the engine itself;
-//! - when the program puts another file there by dup2(2), or a request names it;
-//! - else within a second, in each setup and in every 64th `enter`, and before an eventfd is
-//!   written to if the last check is a millisecond old: the page of statistics is a file of its
-//!   own, and where its number means another, all numbers are checked ([`check`]).
+//! - when a reported call, or the engine itself, gets the number again;
+//! - when the program puts another file there by dup2(2), or a request names the number;
+//! - else within a second, in each setup and in every 64th `enter`, and before a write to an
+//!   eventfd if the last check is a millisecond old: the page of statistics is a file of its own,
+//!   and if its number means another file, all numbers are checked ([`check`]).
 //!
-//! The engine's numbers lie above 512, so a program that closes them unreported must open hundreds
-//! of files, or name a number itself, before one means a file of its own.
+//! The engine's numbers start at [`floor`] (usually 512). So a program that closes them unreported
+//! must open hundreds of files, or name a number itself, before one means a file of its own.
 //!
-//! What is left: another thread of the engine's may have asked for a number just before the
-//! program's dup2(2) replaces it, and use it just after.
+//! Remaining race: another thread of the engine's may have asked for a number just before the
+//! program's dup2(2) replaces it, and use the number just after.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicU64};
@@ -31,27 +32,27 @@ use crate::sys;
 use softring_uapi::errno::{Errno, Result};
 
 const NUMBERS: usize = 1 << 16;
-/// The number of what is lost: no descriptor's, ever.
+/// Number of a lost descriptor: no descriptor ever has it.
 const LOST: i32 = i32::MAX;
 /// Time-stamp cycles between two checks of the page of statistics.
 const PAUSE: u64 = 1 << 21;
 const FD_CLOEXEC: usize = 1;
 
-/// The numbers, by the number that a descriptor had at first: the one that it has now; 0: the same.
+/// Present numbers of descriptors, by their first numbers; 0: the same.
 static NOW: [AtomicI32; NUMBERS] = [const { AtomicI32::new(0) }; NUMBERS];
-/// The first numbers, by number: the first one of the descriptor that has moved there; 0: none has.
+/// First numbers of descriptors, by the numbers that they have moved to; 0: none has.
 static FIRST: [AtomicI32; NUMBERS] = [const { AtomicI32::new(0) }; NUMBERS];
-/// A descriptor whose file is known, by its first number (0: none), and that file.
+/// First number of the descriptor whose file is known (`KNOWN_FILE`); 0: none.
 static KNOWN: AtomicI32 = AtomicI32::new(0);
 static KNOWN_FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// When it was last checked, in time-stamp cycles.
+/// Time of the last check, in time-stamp cycles.
 static CHECKED: AtomicU64 = AtomicU64::new(0);
 
 fn of(table: &'static [AtomicI32; NUMBERS], fd: i32) -> Option<&'static AtomicI32> {
     usize::try_from(fd).ok().and_then(|fd| table.get(fd))
 }
 
-/// The number of a descriptor of the engine's, by the one that it had at first.
+/// Returns the present number of a descriptor of the engine's, by its first number.
 #[inline]
 pub fn now(first: i32) -> i32 {
     match of(&NOW, first).map_or(0, |now| now.load(Relaxed)) {
@@ -60,12 +61,12 @@ pub fn now(first: i32) -> i32 {
     }
 }
 
-/// Does a descriptor that is elsewhere now, or lost, go by this number?
+/// Returns whether this is the first number of a descriptor that has moved or is lost.
 pub fn is_taken(first: i32) -> bool {
     of(&NOW, first).is_some_and(|now| now.load(Relaxed) != 0)
 }
 
-/// The owner gives a descriptor up; answers its number, unless that is lost.
+/// Forgets a descriptor that its owner gives up; returns its present number, unless that is lost.
 pub fn forget(first: i32) -> Option<i32> {
     let _ = KNOWN.compare_exchange(first, 0, Relaxed, Relaxed);
     let at = now(first);
@@ -82,7 +83,7 @@ pub fn forget(first: i32) -> Option<i32> {
     Some(at)
 }
 
-/// As [`forget`], by the number that it has now.
+/// Forgets a descriptor by its present number; see [`forget`].
 pub fn forget_number(fd: i32) {
     let _ = forget(first_of(fd));
 }
@@ -94,7 +95,7 @@ fn first_of(fd: i32) -> i32 {
     }
 }
 
-/// A number of the engine's is not its own any more.
+/// Marks a number of the engine's as lost.
 pub fn lose(fd: i32) {
     if is_internal(fd)
         && let Some(now) = of(&NOW, first_of(fd))
@@ -104,8 +105,9 @@ pub fn lose(fd: i32) {
     }
 }
 
-/// The program gets number `fd` by dup2(2): what the engine has there moves to another number, of
-/// which `moves` is told before owners are. True if `fd` is open still, and to be replaced.
+/// Moves the engine's descriptor away from number `fd`, which the program gets by dup2(2). Calls
+/// `moves` with the new number before owners see it. Returns true if `fd` is still open, and is to
+/// be replaced.
 ///
 /// # Errors
 /// `EMFILE`.
@@ -136,7 +138,8 @@ pub fn move_away(fd: i32, moves: impl FnOnce(i32)) -> Result<bool> {
     Ok(true)
 }
 
-/// The file of a descriptor, by which [`check`] knows whether the engine's numbers are its own.
+/// Remembers the file of a descriptor, by which [`check`] knows whether the engine's numbers are
+/// its own, and locks the file.
 pub fn know(fd: &InternalFd) {
     let (dev, ino) = file(fd.as_raw_fd());
     KNOWN_FILE[0].store(dev, Relaxed);
@@ -145,14 +148,14 @@ pub fn know(fd: &InternalFd) {
     locks::mark_table(fd.as_raw_fd());
 }
 
-/// The number of that descriptor, if it means that file.
+/// Returns the number of that descriptor, if it still means that file.
 pub fn known() -> Option<i32> {
     let first = KNOWN.load(Relaxed);
     let known = (KNOWN_FILE[0].load(Relaxed), KNOWN_FILE[1].load(Relaxed));
     (first != 0 && file(now(first)) == known).then(|| now(first))
 }
 
-/// Have numbers of the engine's been closed without a report? Costs a system call.
+/// Marks as lost the numbers of the engine's that were closed unreported. Costs a system call.
 pub fn check() {
     let first = KNOWN.load(Relaxed);
     let known = (KNOWN_FILE[0].load(Relaxed), KNOWN_FILE[1].load(Relaxed));
@@ -163,14 +166,15 @@ pub fn check() {
 }
 
 fn lose_unless_ours(fd: i32) {
-    // All of the engine's own are closed by exec(2).
+    // All of the engine's own are close-on-exec.
     if files::number_flags(fd).is_ok_and(|flags| flags & FD_CLOEXEC != 0) {
         return;
     }
     lose(fd);
 }
 
-/// Is a number that is marked as the engine's own so still, as far as the kernel tells?
+/// Returns whether a number that is marked as the engine's own still is, as far as the kernel
+/// tells.
 #[cold]
 pub fn is_ours_still(fd: i32) -> bool {
     check();
@@ -178,7 +182,7 @@ pub fn is_ours_still(fd: i32) -> bool {
     is_internal(fd)
 }
 
-/// As [`check`], unless that was done just now.
+/// Calls [`check`], unless the last check was just now.
 pub fn check_now_and_then() {
     let (now, last) = (sys::cycles(), CHECKED.load(Relaxed));
     if now.wrapping_sub(last) > PAUSE {

@@ -17,27 +17,27 @@ use crate::fd::{dup_cache, exec, locks, moved, same_table};
 use crate::sys::{self, EngineFd, borrow};
 use softring_uapi::errno::{Errno, Result};
 
-/// What a process has once.
+/// State that a process has once.
 #[derive(Debug)]
 struct OfProcess {
-    /// Descriptors that are open and marked, and have no owner, one bit each: who clears a bit is
-    /// the descriptor's owner.
+    /// Descriptors that are open and marked, and have no owner, one bit each: the thread that
+    /// clears a bit becomes the owner.
     unowned: [AtomicU64; WORDS],
-    /// See [`floor`]; 0: not known yet.
+    /// Result of [`floor`]; 0: not known yet.
     floor: AtomicI32,
 }
 
 static PROCESS: OfProcess =
     OfProcess { unowned: [const { AtomicU64::new(0) }; WORDS], floor: AtomicI32::new(0) };
 
-/// The number's bit, if the number is not too high to have one.
+/// Returns the bit of a number, if the number is not too high to have one.
 fn unowned(first: i32) -> Option<(&'static AtomicU64, u64)> {
     let at = usize::try_from(first).ok()?;
     Some((PROCESS.unowned.get(at / 64)?, 1 << (at % 64)))
 }
 
-/// A descriptor stays open, without an owner; answers its number, unless that is too high to be
-/// known here: then nobody takes it back.
+/// Leaves a descriptor open, without an owner. Returns its number; `None` if the number is too high
+/// to have a bit: then nobody takes it back.
 fn without_owner(fd: EngineFd) -> Option<i32> {
     let first = fd.as_raw_fd();
     let _open = ManuallyDrop::new(fd);
@@ -46,21 +46,22 @@ fn without_owner(fd: EngineFd) -> Option<i32> {
     Some(first)
 }
 
-/// A descriptor of the engine's own: out of the program's way, and marked, so that the wrappers of
+/// Descriptor of the engine's own: out of the program's way, and marked, so that the wrappers of
 /// close(2) can refuse to close it.
 #[derive(Debug)]
 pub struct InternalFd {
     fd: EngineFd,
-    /// True for a file of the program's, on which it may have POSIX locks.
+    /// True for a file of the program's, on which the program may have POSIX locks.
     of_program: bool,
 }
 
 impl InternalFd {
-    /// A fresh one. A number that another one goes by is not taken.
+    /// Takes over a fresh descriptor. Its number must not be the first number of another
+    /// descriptor: if it is, a higher one is taken.
     fn new(mut fd: EngineFd, of_program: bool) -> InternalFd {
         loop {
             let number = fd.as_raw_fd();
-            // The kernel gives out no number that is open: it was closed, and the close was not
+            // The kernel gives out no open number. If this one is marked, its close was not
             // reported.
             moved::lose(number);
             let taken = moved::is_taken(number);
@@ -81,8 +82,8 @@ impl InternalFd {
         }
     }
 
-    /// The descriptor stays open and marked, and has no owner until [`Self::take_back`] is called
-    /// with the answer: the number that it had at first. Safe in a signal handler.
+    /// Leaves the descriptor open and marked, without an owner until [`Self::take_back`] is called
+    /// with the returned first number. Safe in a signal handler.
     ///
     /// # Errors
     /// The descriptor, if its number is too high.
@@ -95,8 +96,8 @@ impl InternalFd {
         Ok(first)
     }
 
-    /// A descriptor of a file of the program's that [`Self::leave`] has left; none if somebody else
-    /// has taken it. Safe in a signal handler.
+    /// Takes back a descriptor of a file of the program's that [`Self::leave`] has left; `None` if
+    /// another thread has taken it. Safe in a signal handler.
     pub fn take_back(first: i32) -> Option<InternalFd> {
         let (word, bit) = unowned(first)?;
         let taken = word.fetch_and(!bit, AcqRel) & bit != 0;
@@ -112,8 +113,8 @@ impl InternalFd {
         InternalFd { fd: unsafe { sys::own(first) }.into(), of_program: true }
     }
 
-    /// In a forked child: closes the child's copy of the number, but for one that is retained for
-    /// the child's locks, and leaves the owner as it is.
+    /// Closes the child's copy of the number, in a forked child, and leaves the owner as it is. A
+    /// number that is retained for the child's locks stays open.
     ///
     /// # Safety
     /// The owner is neither used nor dropped any more.
@@ -122,12 +123,12 @@ impl InternalFd {
         drop(unsafe { InternalFd::of_program(self.first()) });
     }
 
-    /// The number that it had at first, which [`moved::now`] takes.
+    /// Returns the first number, which [`moved::now`] takes.
     pub fn first(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// Closes it whatever locks there are.
+    /// Closes the descriptor, whatever locks there are.
     pub fn close(mut self) {
         self.of_program = false;
     }
@@ -148,7 +149,7 @@ impl AsRawFd for InternalFd {
 
 impl Drop for InternalFd {
     fn drop(&mut self) {
-        // Else it was left.
+        // Otherwise the descriptor was left without an owner.
         let Some(fd) = self.fd.take() else { return };
         let (first, number) = (self.first(), self.as_raw_fd());
         forget_socket(number);
@@ -160,33 +161,33 @@ impl Drop for InternalFd {
         if self.of_program && closer.is_none() {
             return without_owner(fd).map_or((), locks::retain);
         }
-        // It is closed where it is now.
+        // The present number is closed, not the first.
         let _open = ManuallyDrop::new(fd);
         moved::forget(first).map(files::close);
     }
 }
 
-/// Was `fd` opened with `O_PATH`, or is it not open? Such a number names no file to work on.
+/// Returns whether `fd` was opened with `O_PATH` or is not open. Such a number names no file to
+/// work on.
 pub fn is_path_only(fd: i32) -> bool {
     crate::sys::file_flags(fd).is_none_or(|flags| flags.contains(rustix::fs::OFlags::PATH))
 }
 
-/// Does `fd` mean nothing to the program, as the engine has it open? Then a request on it answers
-/// `EBADF`. The kernel is asked only about a number of the engine's own: the program may have
-/// closed it, and opened another file there, and neither was reported.
+/// Returns whether `fd` means nothing to the program, because the engine has it open. A request on
+/// it then answers `EBADF`. The kernel is asked only about a number of the engine's own: the
+/// program may have closed it and opened another file there, both unreported.
 #[inline]
 pub fn is_hidden(fd: i32) -> bool {
     is_internal(fd) && moved::is_ours_still(fd)
 }
 
-/// `fd`, or a number that is never open where the program has none under that name.
+/// Returns `fd`, or -1 if the program has no descriptor of that number ([`is_hidden`]).
 #[inline]
 pub fn visible(fd: i32) -> i32 {
     if is_hidden(fd) { -1 } else { fd }
 }
 
-/// Lowest number for the engine's own descriptors: out of the way of programs that count on small
-/// numbers.
+/// Returns the lowest number for the engine's own descriptors. Programs count on small numbers.
 pub fn floor() -> i32 {
     let known = PROCESS.floor.load(Relaxed);
     if known != 0 {
@@ -199,18 +200,18 @@ pub fn floor() -> i32 {
     floor
 }
 
-/// Makes room in the process's table of descriptors for the engine's own numbers. To be called
-/// while the process has one thread: once it has several, the kernel waits for a grace period (10
-/// to 15 ms) before it lets go of the smaller table, and who makes the first ring would wait.
+/// Makes room in the process's table of descriptors for the engine's own numbers. Call this while
+/// the process has one thread. With several, the kernel waits for a grace period (10 to 15 ms)
+/// before it frees the smaller table, and the thread that makes the first ring would wait.
 pub fn reserve_numbers() {
-    // Of a file that nobody else has: closing a duplicate of the program's would drop its POSIX
-    // locks. By a call that every program makes, as no policy may kill for it.
+    // The file is one that nobody else has: to close a duplicate of the program's would drop its
+    // POSIX locks. Every program calls open(2), so no policy kills for it.
     let how = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
     let Ok(own) = rustix::fs::open(c"/", how, rustix::fs::Mode::empty()) else { return };
     drop(rustix::io::fcntl_dupfd_cloexec(&own, floor()));
 }
 
-/// A duplicate of `fd`, out of the program's way as far as there is room.
+/// Duplicates `fd`, out of the program's way as far as there is room.
 fn duplicate(fd: i32) -> Result<EngineFd> {
     duplicate_from(fd, floor()).or_else(|e| match e {
         Errno::EMFILE => duplicate_from(fd, highest_free().ok_or(e)?),
@@ -218,13 +219,13 @@ fn duplicate(fd: i32) -> Result<EngineFd> {
     })
 }
 
-/// The highest number that is free below those that the engine takes: for when the program has all
-/// from there up.
+/// Returns the highest free number below [`floor`], for when the program has all numbers from there
+/// up.
 pub fn highest_free() -> Option<i32> {
     (3..floor()).rev().find(|&fd| files::number_flags(fd) == Err(Errno::EBADF))
 }
 
-/// A duplicate of `fd`, from number `low` on.
+/// Duplicates `fd` to a free number from `low` on.
 fn duplicate_from(fd: i32, low: i32) -> Result<EngineFd> {
     let fd = borrow(fd).ok_or(Errno::EBADF)?;
     match rustix::io::fcntl_dupfd_cloexec(fd, low) {
@@ -234,7 +235,7 @@ fn duplicate_from(fd: i32, low: i32) -> Result<EngineFd> {
     }
 }
 
-/// Takes a duplicate of the program's descriptor for a request that outlives `enter`.
+/// Takes a duplicate of the program's descriptor, for a request that outlives `enter`.
 ///
 /// # Errors
 /// `EBADF` if it is not open, `EMFILE` if no number is free.
@@ -253,7 +254,7 @@ pub fn dup_internal(fd: i32) -> Result<InternalFd> {
     Ok(InternalFd::new(dup?, true))
 }
 
-/// As [`dup_internal`], for a number that the program names.
+/// Takes a duplicate of a descriptor that the program names; see [`dup_internal`].
 ///
 /// # Errors
 /// As [`dup_internal`]; `EBADF` for one of the engine's own, or one that is open for its path only.
@@ -269,8 +270,9 @@ pub fn make_internal(fd: OwnedFd) -> InternalFd {
     InternalFd::new(high.unwrap_or(fd), false)
 }
 
-/// As [`make_internal`], for a file that was opened by name, on which the program may have POSIX
-/// locks: it stays where it is if there are any, as they would go with the number that is left.
+/// Marks the descriptor of a file that was opened by name, and on which the program may have POSIX
+/// locks, and moves it out of the program's way. If there are locks, it is not moved: a close of
+/// its old number would drop them.
 pub fn make_internal_opened(fd: OwnedFd) -> InternalFd {
     let fd = EngineFd::from(fd);
     let Some(_closer) = Closer::begin(fd.as_raw_fd()) else { return InternalFd::new(fd, true) };
@@ -278,8 +280,8 @@ pub fn make_internal_opened(fd: OwnedFd) -> InternalFd {
     InternalFd::new(high.unwrap_or(fd), true)
 }
 
-/// A descriptor that an earlier program of this process has left open over exec(2), or one that
-/// it was born with (`exec`), is the engine's from now on. Answers whether it is.
+/// Takes over a descriptor that an earlier program of this process has left open over exec(2), or
+/// that the process was born with (`exec`). Returns whether the number is then the engine's.
 ///
 /// # Safety
 /// The number is the one that the earlier program has told, and nothing of this program has run yet
@@ -295,7 +297,7 @@ pub unsafe fn inherit(number: i32, of: (u64, u64), born_with: bool) -> bool {
     // caller.
     let duplicate = unsafe { InternalFd::of_program(number) };
     if born_with {
-        // The lock is another process's.
+        // The lock belongs to another process.
         duplicate.close();
     } else {
         drop(duplicate);
@@ -303,8 +305,8 @@ pub unsafe fn inherit(number: i32, of: (u64, u64), born_with: bool) -> bool {
     is_internal(number)
 }
 
-/// Closes numbers of the engine's own whose owners are left as they are: in a forked child, by as
-/// few calls as there are gaps.
+/// Closes numbers of the engine's own in a forked child, and leaves their owners as they are. Each
+/// run of adjacent numbers takes one call.
 ///
 /// # Safety
 /// Their owners are neither used nor dropped any more.
@@ -328,7 +330,7 @@ pub fn release(fd: OwnedFd) -> i32 {
     fd.into_raw_fd()
 }
 
-/// Has the program `fd` open, and not for its path only (`fget`)?
+/// Checks that the program has `fd` open, and not for its path only (`fget`).
 ///
 /// # Errors
 /// `EBADF` if not.

@@ -1,4 +1,4 @@
-//! What special file a descriptor is, and which flags it knows: the kernel is asked each time.
+//! Probes of special files, and of the flags that they know: the kernel is asked each time.
 
 use rustix::fs::FileType;
 
@@ -10,8 +10,8 @@ use crate::sys::{self, borrow};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{RWF_NOWAIT, iovec};
 
-/// Is it an eventfd? Without /proc, any anonymous inode passes: all of them share the one that an
-/// eventfd has.
+/// Returns whether the file is an eventfd. Without /proc, any anonymous inode passes: all of them
+/// share one inode.
 pub fn is_eventfd(fd: i32) -> bool {
     let link = format!("/proc/thread-self/fd/{fd}");
     if let Ok(target) = rustix::fs::readlink(link, Vec::new()) {
@@ -23,18 +23,18 @@ pub fn is_eventfd(fd: i32) -> bool {
     ours.is_some() && borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok()).map(inode) == ours
 }
 
-/// Is it a file that takes RWF_NOWAIT on the newest kernel, and not on each: pipes since Linux 6.4,
-/// until a splice(2), and eventfds since 5.12?
+/// Returns whether the file takes RWF_NOWAIT on the newest kernel, but not on every one: pipes
+/// since Linux 6.4 (until a splice(2)), eventfds since 5.12, /dev/zero and /dev/null.
 pub fn newest_knows(fd: i32) -> bool {
     is_pipe(fd) || is_eventfd(fd) || is_zero(fd)
 }
 
-/// Is it a pipe?
+/// Returns whether the file is a pipe.
 pub fn is_pipe(fd: i32) -> bool {
     sys::file_type(fd) == Some(FileType::Fifo)
 }
 
-/// Is it /dev/zero, or /dev/null?
+/// Returns whether the file is /dev/zero or /dev/null.
 pub fn is_zero(fd: i32) -> bool {
     let stat = sys::borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
     stat.is_some_and(|s| {
@@ -44,31 +44,32 @@ pub fn is_zero(fd: i32) -> bool {
     })
 }
 
-/// What a file answers to a flag that it does not know.
+/// Answer of a file to a flag that it does not know.
 pub const UNKNOWN_FLAG: Result<usize> = Err(Errno::EOPNOTSUPP);
 
-/// preadv2(2) or pwritev2(2) of one byte at no address: no data move.
+/// Calls preadv2(2) or pwritev2(2) with one byte at no address: no data move.
 ///
 /// # Errors
-/// What the file says of `flags`.
+/// The file's answer to `flags`.
 pub fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
     let byte = iovec { base: 0, len: 1 };
     crate::substitute::transfer(writes, fd, Parts::one(&byte), u64::MAX, flags)
 }
 
-/// No other file than an epoll set tells an epoll_wait(2) without room from one of no use.
+/// Returns whether the file is an epoll set: any other file fails epoll_pwait(2) with EINVAL.
 pub fn is_epoll(fd: i32) -> bool {
     epoll_pwait_of_program(fd, UserPtr::NULL, 1) != Err(Errno::EINVAL)
 }
 
-/// May attempts at `fd`, which is no socket, be told not to wait (`FMODE_NOWAIT`)? A read of a byte
-/// to nowhere takes nothing out of a pipe, an eventfd and their kin.
+/// Returns whether attempts at `fd`, which is no socket, can be told not to wait (`FMODE_NOWAIT`).
+/// The probe reads a byte to nowhere, which takes nothing out of a pipe, an eventfd or the like.
 pub fn tries(fd: i32) -> bool {
     let takes = try_byte(fd, false, RWF_NOWAIT) != UNKNOWN_FLAG || newest_knows(fd);
     takes && !is_epoll(fd)
 }
 
-/// Does the file lack `write_iter`, as an eventfd does? pwritev2(2) refuses it every flag.
+/// Returns whether the file lacks `write_iter`, as an eventfd does. pwritev2(2) refuses it every
+/// flag.
 pub fn is_simple(fd: i32, kind: Kind) -> bool {
     kind == Kind::Pollable && sys::file_type(fd) == Some(FileType::Unknown)
 }

@@ -1,5 +1,4 @@
-//! What a file has answered to requests that kernel aio was not to wait for
-//! (`io::aio::nowait`).
+//! Refusals by a file of kernel aio requests that must not wait (`io::aio::nowait`).
 
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
@@ -8,14 +7,14 @@ use softring_uapi::errno::Errno;
 
 /// Writes refused in a row, after which the next one is expected to be refused, too.
 const TRUSTED_AFTER: u8 = 4;
-/// Requests that go to a worker untried before one is tried again.
+/// Writes that go to a worker untried before one is tried again.
 const UNTRIED: u8 = 64;
-/// The file knows no `RWF_NOWAIT`.
+/// Mark of a file that knows no `RWF_NOWAIT`.
 const NEVER: u8 = u8::MAX;
 
-/// What a file has answered to requests that were not to wait: how many writes in a row were
-/// refused, and above that the writes untried since. Several threads may write it; a lost update
-/// costs a try in vain, or one not made.
+/// Refusals by a file of requests that must not wait: the count of writes refused in a row, and
+/// above that the writes untried since. Several threads may write it: a lost update costs a try in
+/// vain, or one not made.
 #[derive(Debug, Default)]
 pub struct Refusals(AtomicU8);
 
@@ -24,18 +23,19 @@ impl Refusals {
         Refusals(AtomicU8::new(0))
     }
 
-    /// The number may mean another file.
+    /// Resets the count: the number may mean another file.
     pub fn forget(&self) {
         self.0.store(0, Relaxed);
     }
 
-    /// Has the file refused nothing lately? Then there is nothing else to ask, or to count.
+    /// Returns whether the file has refused nothing lately. Then there is nothing to expect or to
+    /// count.
     #[inline]
     pub fn none(&self) -> bool {
         self.0.load(Relaxed) == 0
     }
 
-    /// Would a request, if it is tried now, most likely be refused?
+    /// Returns whether a request would most likely be refused if it were tried now.
     #[inline]
     pub fn expected(&self, write: bool) -> bool {
         match self.0.load(Relaxed) {
@@ -45,7 +45,7 @@ impl Refusals {
         }
     }
 
-    /// As [`Self::expected`], and counts a request that is therefore not tried.
+    /// Returns [`Self::expected`], and counts a write that is therefore not tried.
     pub fn skips(&self, write: bool) -> bool {
         let skips = self.expected(write);
         let n = self.0.load(Relaxed);
@@ -55,8 +55,8 @@ impl Refusals {
         skips
     }
 
-    /// A request is tried. If that ends a row of untried ones, another such row follows, unless
-    /// the request is [`Self::written`].
+    /// Notes that a request is tried. If that ends a row of untried writes, another such row
+    /// follows, unless the request is [`Self::written`].
     #[inline]
     pub fn tried(&self, write: bool) {
         let n = self.0.load(Relaxed);
@@ -65,7 +65,7 @@ impl Refusals {
         }
     }
 
-    /// A request was refused.
+    /// Notes that a request was refused.
     pub fn refused(&self, e: Errno, write: bool) {
         match (e, self.0.load(Relaxed)) {
             (Errno::EOPNOTSUPP, _) => self.0.store(NEVER, Relaxed),
@@ -74,7 +74,7 @@ impl Refusals {
         }
     }
 
-    /// A write was taken.
+    /// Notes that a write was taken.
     pub fn written(&self) {
         if !matches!(self.0.load(Relaxed), 0 | NEVER) {
             self.0.store(0, Relaxed);

@@ -1,5 +1,5 @@
-//! The lock of the ring table. Signal handlers take it, too: close(2), dup(2) and poll(2) may be
-//! called in them, whatever the interrupted thread does.
+//! Lock of the ring table. Signal handlers take it, too: they may call close(2), dup(2) and
+//! poll(2), whatever the interrupted thread does.
 //!
 //! - A writer blocks signals, so no handler interrupts it.
 //! - A reader overtakes waiting writers. So a handler that reads while its own thread reads waits
@@ -17,7 +17,7 @@ use core::time::Duration;
 use crate::signal::BlockAll;
 use crate::sys;
 
-/// Somebody writes. The bits below count readers.
+/// Bit of a writer. The bits below count readers.
 const WRITER: u32 = 1 << 31;
 /// Tries before a sleep, each followed by a yield.
 const YIELDS: u32 = 100;
@@ -25,11 +25,11 @@ const YIELDS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(50);
 
 std::thread_local! {
-    /// How often the thread reads a value under such a lock.
+    /// Count of reads under such a lock that the thread is in.
     static READS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A value and its lock.
+/// Value and its lock.
 #[derive(Debug)]
 pub struct Locked<T> {
     word: AtomicU32,
@@ -44,7 +44,7 @@ impl<T> Locked<T> {
         Locked { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Takes it for reading; waits only for a writer.
+    /// Takes the lock for reading; waits only for a writer.
     #[inline]
     pub fn read(&self) -> Read<'_, T> {
         let mut tries = 0;
@@ -57,11 +57,11 @@ impl<T> Locked<T> {
         }
     }
 
-    /// As [`Self::read`], if nobody writes.
+    /// Takes the lock for reading, if no thread writes.
     #[inline]
     pub fn try_read(&self) -> Option<Read<'_, T>> {
         let more = |w: u32| (w & WRITER == 0).then(|| w + 1);
-        // First: a handler in between would wait for what nobody but its thread gives back.
+        // Counted first: a handler in between would wait for a read that only its own thread ends.
         let reads = Reads::one_more();
         if self.word.fetch_update(Acquire, Relaxed, more).is_ok() {
             return Some(Read { lock: self, reads });
@@ -70,7 +70,7 @@ impl<T> Locked<T> {
         None
     }
 
-    /// Takes it for writing.
+    /// Takes the lock for writing.
     pub fn write(&'static self) -> Write<T> {
         let signals = BlockAll::begin();
         let mut tries = 0;
@@ -81,7 +81,8 @@ impl<T> Locked<T> {
         Write { lock: self, _signals: signals }
     }
 
-    /// As [`Self::write`]; none where the calling thread reads, which a handler has interrupted.
+    /// Takes the lock for writing; `None` if the calling thread reads, which a handler has
+    /// interrupted.
     pub fn write_soon(&'static self) -> Option<Write<T>> {
         (READS.get() == 0).then(|| self.write())
     }
@@ -99,8 +100,8 @@ fn pause(tries: u32) {
     }
 }
 
-/// The calling thread's count of reads. Not `Send`, as it points to it: in a shared library each
-/// access to a thread's own variable is a call.
+/// Pointer to the calling thread's count of reads, so not `Send`. In a shared library each access
+/// to a thread's own variable is a call.
 #[derive(Clone, Copy, Debug)]
 struct Reads(*const Cell<u32>);
 
@@ -126,7 +127,7 @@ impl Reads {
     }
 }
 
-/// The table, held for reading, by the thread that has taken it.
+/// Read guard, of the thread that has taken the lock.
 #[derive(Debug)]
 pub struct Read<'a, T> {
     lock: &'a Locked<T>,
@@ -150,7 +151,7 @@ impl<T> Drop for Read<'_, T> {
     }
 }
 
-/// The table, held for writing, with signals blocked.
+/// Write guard, with signals blocked.
 #[derive(Debug)]
 pub struct Write<T: 'static> {
     lock: &'static Locked<T>,
@@ -174,7 +175,7 @@ impl<T> DerefMut for Write<T> {
 
 impl<T> Drop for Write<T> {
     fn drop(&mut self) {
-        // Before signals are let in, as the fields are dropped after this.
+        // The lock is free before signals are let in: the fields are dropped after this.
         self.lock.word.store(0, Release);
     }
 }
@@ -207,7 +208,7 @@ mod tests {
         assert!(TABLE.write_soon().is_none());
         drop(own);
         assert!(theirs.join().unwrap(), "it waits for who reads elsewhere");
-        // This thread has read last, and another reads.
+        // This thread has ended its read, and another thread reads.
         let (begun, wait) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
             let read = TABLE.read();

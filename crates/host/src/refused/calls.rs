@@ -1,19 +1,19 @@
-//! The calls that may be refused, and how each is tried.
+//! Calls that may be refused, with the arguments by which each is tried.
 
 use linux_raw_sys::general as nr;
 
 pub type Args = [usize; 6];
 
-/// A descriptor, an address, a flag word that no call takes.
+/// Descriptor, address or flag word that no call takes.
 const BAD: usize = usize::MAX;
 
 pub(super) const fn bad(first: usize, second: usize) -> Args {
     [first, second, 0, 0, 0, 0]
 }
 
-/// Each with arguments to which the kernel's own answer is none of [`refuses`], and which change
-/// nothing; only poll(2) takes all, and eventfd(2), which makes a descriptor ([`answer`]). Those of
-/// [`RINGS`] come first.
+/// Calls with arguments that change nothing, and to which the kernel's own answer is none of
+/// [`refuses`]. The kernel takes only those of poll(2), and those of eventfd(2), which makes a
+/// descriptor ([`answer`]). The calls of [`RINGS`] come first.
 pub(super) const OPTIONAL: &[(u32, Args)] = &[
     (nr::__NR_io_uring_setup, bad(0, 0)),
     (nr::__NR_io_uring_enter, bad(BAD, 0)),
@@ -45,7 +45,7 @@ pub(super) const OPTIONAL: &[(u32, Args)] = &[
     (nr::__NR_epoll_wait, bad(BAD, 0)),
     (nr::__NR_epoll_pwait, bad(BAD, 0)),
     (nr::__NR_epoll_pwait2, bad(BAD, 0)),
-    // Of no files, not of too many: valgrind checks each.
+    // No files instead of too many: valgrind checks each.
     (nr::__NR_poll, bad(0, 0)),
     (nr::__NR_timerfd_create, bad(BAD, BAD)),
     (nr::__NR_timer_create, bad(BAD, 0)),

@@ -1,6 +1,6 @@
-//! The seccomp filters that the program puts on through the C library. Each is read before it goes
-//! on, and run here: what it answers to a call is known without making the call, for which it may
-//! kill. The list only grows, as no filter can be taken off.
+//! Seccomp filters that the program installs through the C library. Each is read before it is
+//! installed, and run here: its answer to a call is known without making the call, which may kill.
+//! The list only grows, because no filter can be removed.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -12,7 +12,7 @@ use softring_uapi::sock_filter;
 
 type Args = [usize; 6];
 
-/// How a policy refuses a call.
+/// Refusal of a call by a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     Answers(Errno),
@@ -23,7 +23,7 @@ pub enum Refusal {
 const DATA: usize = 64;
 type Program = bpf::Program<DATA>;
 
-/// What decides about system calls.
+/// Rules about system calls.
 #[derive(Debug)]
 enum Rules {
     /// `SECCOMP_MODE_STRICT`: read, write, exit and rt_sigreturn.
@@ -31,23 +31,23 @@ enum Rules {
     Program(Program),
 }
 
-/// A filter of the list.
+/// Filter of the list.
 #[derive(Debug)]
 pub(super) struct Filter {
     rules: Rules,
-    /// The one that was put on before.
+    /// Filter that was installed before this one.
     older: *const Filter,
 }
 
-/// A bit for each call that they refuse, by number, whatever its arguments.
+/// Calls that the known filters refuse if all arguments are 0, one bit each, by number.
 static REFUSED: [AtomicU64; CALLS / 64] = [const { AtomicU64::new(0) }; CALLS / 64];
-/// More than there are.
+/// Bound of the call numbers: more than there are.
 const CALLS: usize = 512;
 
 static NEWEST: AtomicPtr<Filter> = AtomicPtr::new(core::ptr::null_mut());
 
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
-/// The half of an answer that says what to do, and the other.
+/// Half of an answer that is the action. [`VALUE`]: the other half.
 const ACTION: u32 = 0xffff_0000;
 const VALUE: u32 = 0xffff;
 /// `SECCOMP_RET_*`.
@@ -70,7 +70,7 @@ impl Rules {
     }
 }
 
-/// `struct seccomp_data` of a call that this library makes.
+/// Returns the `struct seccomp_data` of a call that this library makes.
 fn data(nr: u32, args: &Args) -> [u8; DATA] {
     let at = count as *const () as usize;
     let mut data = [0; DATA];
@@ -82,18 +82,18 @@ fn data(nr: u32, args: &Args) -> [u8; DATA] {
     data
 }
 
-/// `SECCOMP_MODE_STRICT`.
+/// Returns the filter of `SECCOMP_MODE_STRICT`.
 pub(super) fn strict() -> Box<Filter> {
     Box::new(Filter { rules: Rules::Strict, older: core::ptr::null() })
 }
 
-/// A filter of these instructions; `None` if the kernel would not take them.
+/// Returns a filter of these instructions; `None` if the kernel would not take them.
 pub(super) fn of(insns: Vec<sock_filter>) -> Option<Box<Filter>> {
     let rules = Rules::Program(Program::new(insns).ok()?);
     Some(Box::new(Filter { rules, older: core::ptr::null() }))
 }
 
-/// The filter is on.
+/// Adds a filter that was installed.
 pub(super) fn add(filter: Box<Filter>) {
     let filter = Box::into_raw(filter);
     let mut older = NEWEST.load(Acquire);
@@ -114,17 +114,18 @@ pub(super) fn add(filter: Box<Filter>) {
 }
 
 std::thread_local! {
-    /// Has this thread put one on?
+    /// Set if this thread has installed a filter.
     static HERE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does a filter kill the calling thread, which has put one on itself, for call `nr`?
+/// Returns whether a filter kills the calling thread, which has installed one itself, for call
+/// `nr`.
 #[cold]
 pub(super) fn kill_here(nr: u32) -> bool {
     HERE.get() && refusal(nr, &[0; 6]) == Some(Refusal::Kills)
 }
 
-/// Do they refuse call `nr`, whatever its arguments?
+/// Returns whether the known filters refuse call `nr`, tried with all arguments 0.
 #[inline(always)]
 pub(super) fn refuse(nr: u32) -> bool {
     let word = REFUSED.get(nr as usize / 64);
@@ -137,22 +138,22 @@ fn all() -> impl Iterator<Item = &'static Filter> {
     core::iter::successors(follow(NEWEST.load(Acquire)), move |f| follow(f.older))
 }
 
-/// How many filters are known.
+/// Returns the number of known filters.
 pub(super) fn count() -> usize {
     all().count()
 }
 
-/// How they refuse a call with these arguments; `None`: they do not. SECCOMP_RET_TRAP counts as
-/// killing: the program's handler is not for calls of ours. What a tracer or a supervisor decides
-/// is not known.
+/// Returns how the known filters refuse a call with these arguments; `None` if they do not.
+/// SECCOMP_RET_TRAP counts as killing: the program's handler is not for calls of ours. The
+/// decisions of a tracer or a supervisor are not known.
 pub(super) fn refusal(nr: u32, args: &Args) -> Option<Refusal> {
     let answers = all().map(|filter| filter.rules.run(nr, args));
-    // Of all answers the kernel takes the least, by its signed action; of equals the newest
-    // filter's, which comes first here.
+    // The kernel takes the lowest answer by its signed action; among equals that of the newest
+    // filter, which comes first here.
     let answer = answers.min_by_key(|answer| (answer & ACTION).cast_signed())?;
     match answer & ACTION {
         ALLOW | LOG | TRACE | USER_NOTIF => None,
-        // 0 answers success for a call that is not made.
+        // Errno 0 reports success for a call that is not made.
         ERRNO => Some(Refusal::Answers(match answer & VALUE {
             0 => Errno::ENOSYS,
             e => Errno(e.min(LARGEST).cast_signed()),
@@ -161,14 +162,14 @@ pub(super) fn refusal(nr: u32, args: &Args) -> Option<Refusal> {
     }
 }
 
-/// No known errno is as large.
+/// Largest errno that is noted: no known one is as large.
 const LARGEST: u32 = 254;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A filter that answers `what` to call `nr`, and allows all others.
+    /// Returns a filter that answers `what` to call `nr`, and allows all others.
     fn filter(nr: u32, what: u32) -> Rules {
         let insn = |code, jt, jf, k| sock_filter { code, jt, jf, k };
         let (load, equals, answer) = (0x20, 0x15, 0x06);

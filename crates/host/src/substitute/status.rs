@@ -1,4 +1,4 @@
-//! What tells of a file or a process, whichever call may be made.
+//! Status of files and processes, by whichever call may be made.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Stat, Statx, StatxFlags, makedev, statx};
@@ -9,7 +9,7 @@ use crate::sys::nr;
 use crate::user;
 use softring_uapi::errno::{Errno, Result};
 
-/// fstat(2), newfstatat(2) of the same file, or statx(2).
+/// Calls fstat(2), newfstatat(2) of the same file, or statx(2).
 ///
 /// # Errors
 /// As fstat(2).
@@ -29,7 +29,7 @@ pub fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
     }
 }
 
-/// What statx(2) tells, as fstat(2) has it.
+/// Converts the answer of statx(2) to that of fstat(2).
 fn of_statx(x: Statx) -> Stat {
     let mut stat = user::no_stat();
     stat.st_dev = makedev(x.stx_dev_major, x.stx_dev_minor);
@@ -40,7 +40,7 @@ fn of_statx(x: Statx) -> Stat {
     stat
 }
 
-/// pidfd_open(2).
+/// Calls pidfd_open(2).
 ///
 /// # Errors
 /// As pidfd_open(2); `ENOSYS`.

@@ -1,23 +1,23 @@
-//! The steps by which closers and setters find each other, on whatever words there are: those of
-//! the process, or loom's (the engine's `verify::lock_race`).
+//! Steps by which closers and setters find each other, on any words: those of the process, or
+//! loom's (the engine's `verify::lock_race`).
 
 use core::fmt::Debug;
 use core::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, fence};
 
-/// The number that a closer closes; 0: none.
+/// Number that a closer closes; 0: none.
 pub trait Slot: Debug {
     fn load(&self, order: Ordering) -> i32;
     fn store(&self, number: i32, order: Ordering);
-    /// Whether the slot was free, and has the number.
+    /// Stores the number if the slot is free; returns whether it was.
     fn take(&self, number: i32, success: Ordering) -> bool;
 }
 
-/// A count of threads.
+/// Count of threads.
 pub trait Count: Debug {
     fn load(&self, order: Ordering) -> u64;
     fn add(&self, order: Ordering);
-    /// One less, unless there is none.
+    /// Subtracts one, unless the count is 0.
     fn sub(&self, order: Ordering);
 }
 
@@ -61,19 +61,19 @@ macro_rules! counts {
 
 counts!(AtomicU32, AtomicU64);
 
-/// What has the words, and the steps on them.
+/// Shared words, and the steps on them.
 pub trait Race: Debug + Sized {
     type Slot: Slot;
     type Count: Count;
     type Setters: Count;
 
-    /// Slots of closers at the same time.
+    /// Returns the slots of closers at work.
     fn closing(&self) -> &[Self::Slot];
-    /// How many closers have begun.
+    /// Returns the count of closers that have begun.
     fn begun(&self) -> &Self::Count;
-    /// How many of them are through.
+    /// Returns the count of closers that have ended.
     fn ended(&self) -> &Self::Count;
-    /// Threads that set a lock again.
+    /// Returns the count of threads that set a lock again.
     fn setters(&self) -> &Self::Setters;
 
     #[inline(always)]
@@ -81,8 +81,8 @@ pub trait Race: Debug + Sized {
         fence(order);
     }
 
-    /// A thread is about to close `number`. `None` if it must not, for `locked` finds a lock of
-    /// the process's on the file, or another thread sets one.
+    /// Announces that a thread is about to close `number`. `None` if it must not: `locked` finds a
+    /// lock of the process's on the file, another thread sets one, or no slot is free.
     fn close(&self, number: i32, locked: impl FnOnce() -> bool) -> Option<Closing<'_, Self>> {
         let slot = self.closing().iter().find(|slot| slot.take(number, SeqCst))?;
         let closing = Closing { race: self, slot };
@@ -91,13 +91,13 @@ pub trait Race: Debug + Sized {
         (self.setters().load(SeqCst) == 0 && !locked()).then_some(closing)
     }
 
-    /// Before a call that sets a lock: what [`has_lock`](Self::has_lock) is to know.
+    /// Returns, before a call that sets a lock, the count that [`has_lock`](Self::has_lock) takes.
     #[inline(always)]
     fn before_set(&self) -> u64 {
         self.ended().load(SeqCst)
     }
 
-    /// After the call: is the lock surely there? `set` is told behind the fence that it is set.
+    /// Returns, after the call, whether the lock surely exists. Calls `set` behind the fence.
     #[inline(always)]
     fn has_lock(&self, before: u64, set: impl FnOnce()) -> bool {
         Self::fence(SeqCst);
@@ -105,8 +105,8 @@ pub trait Race: Debug + Sized {
         self.begun().load(SeqCst) == before
     }
 
-    /// Sets the lock again by `call`, once no closer is at work for which `waits` is true: that
-    /// gets the closer's number, and how often it was asked of it before.
+    /// Sets the lock again by `call`, once no closer is at work for which `waits` is true. `waits`
+    /// gets the closer's number, and how often it was asked about that number before.
     fn set_again<R>(&self, mut waits: impl FnMut(i32, u32) -> bool, call: impl FnOnce() -> R) -> R {
         self.setters().add(SeqCst);
         Self::fence(SeqCst);
@@ -118,13 +118,13 @@ pub trait Race: Debug + Sized {
             }
         }
         let ret = call();
-        // A forked child starts from 0, also where a signal handler has forked in the middle.
+        // A forked child starts from 0, even if a signal handler forks in the middle of this.
         self.setters().sub(SeqCst);
         ret
     }
 }
 
-/// A thread that closes a number, until it is dropped.
+/// Announcement that a thread closes a number; ends when dropped.
 #[derive(Debug)]
 pub struct Closing<'a, R: Race> {
     race: &'a R,
