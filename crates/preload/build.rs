@@ -1,5 +1,5 @@
-//! Link options of libsoftring.so. What it exports is decided by `#[no_mangle]` alone (rustc hides
-//! the rest from the linker) and checked against `src/symbols.rs` by a test.
+//! Link options of libsoftring.so. `#[no_mangle]` alone decides what the library exports (rustc
+//! hides the rest from the linker), and a test checks the exports against `src/symbols.rs`.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

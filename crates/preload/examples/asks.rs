@@ -1,7 +1,7 @@
-//! A program whose signal handler comes in the middle of malloc(3), and closes descriptors, makes,
-//! uses and registers with rings there. The program's own malloc(3) counts who asks it for memory
-//! meanwhile: with the C library's, who asks may wait for ever. `asks CASE` exits with 0 if nobody
-//! does.
+//! A program whose signal handler interrupts malloc(3), and there closes descriptors, and makes,
+//! uses and registers with rings. The program's own malloc(3) counts the calls that ask it for
+//! memory meanwhile: with the C library's, such a call may wait for ever. `asks CASE` exits with 0
+//! if there is none.
 #![allow(unsafe_code)]
 
 use core::ffi::c_void;
@@ -22,7 +22,7 @@ unsafe extern "C" {
 
 /// The thread that is in the middle of malloc, or about to be (negative); 0: none.
 static INSIDE: AtomicI32 = AtomicI32::new(0);
-/// How often it was asked there.
+/// Calls that asked malloc for memory there.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
 fn asked() {
@@ -68,7 +68,7 @@ unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, n: usize
     0
 }
 
-/// What handlers work on.
+/// Descriptor and ring that handlers work on.
 static CLOSES: AtomicI32 = AtomicI32::new(-1);
 static RING: AtomicPtr<IoUring> = AtomicPtr::new(core::ptr::null_mut());
 static WORK: AtomicPtr<fn()> = AtomicPtr::new(core::ptr::null_mut());
@@ -83,7 +83,7 @@ extern "C" fn handler(_: i32) {
     unsafe { (*WORK.load(SeqCst))() };
 }
 
-/// Has `work` done by a handler that comes in the middle of malloc.
+/// Runs `work` in a handler that interrupts malloc.
 fn inside(what: &str, work: fn()) -> Outcome {
     WORK.store((&raw const work).cast_mut(), SeqCst);
     // SAFETY: no arguments.
@@ -139,7 +139,7 @@ fn ring(flags: u32) -> Result<IoUring, String> {
     b.build(64).map_err(|e| format!("setup: {e}"))
 }
 
-/// A number that requests wait under is closed; they go on.
+/// Closes a number that requests wait under; they go on.
 fn waited(flags: u32) -> Outcome {
     let mut r = ring(flags)?;
     for n in 1..8 {
@@ -165,7 +165,7 @@ fn waited(flags: u32) -> Outcome {
     Ok(())
 }
 
-/// The last descriptor of a ring is closed, with requests in flight and files registered.
+/// Closes the last descriptor of a ring, with requests in flight and files registered.
 fn last(flags: u32) -> Outcome {
     let mut r = ring(flags)?;
     let (slot, ends, timer) = (pair(), pair(), types::Timespec::new().sec(60));
@@ -176,10 +176,10 @@ fn last(flags: u32) -> Outcome {
     push(&mut r, &opcode::Timeout::new(&raw const timer).build())?;
     push(&mut r, &opcode::Nop::new().build().user_data(77))?;
     equal("nop", one(&mut r)?.user_data(), 77)?;
-    // SAFETY: a number of ours, which the ring has besides; then one that the handler closes.
+    // SAFETY: a number of ours, which the ring also holds; then one that the handler closes.
     CLOSES.store(unsafe { libc::close(slot[0]) } + r.as_raw_fd(), SeqCst);
     inside("close of a ring", close)?;
-    // Its mappings keep a ring; the number is closed already.
+    // The mappings keep a ring; the number is closed already.
     drop(r);
     // The other side of the registered file sees the end.
     let mut p = libc::pollfd { fd: slot[1], events: libc::POLLIN, revents: 0 };
@@ -188,12 +188,12 @@ fn last(flags: u32) -> Outcome {
 }
 
 fn with_ring(f: impl FnOnce(&mut IoUring) -> Result<bool, std::io::Error>) {
-    // SAFETY: nobody uses it while the handler runs.
+    // SAFETY: nobody uses the ring while the handler runs.
     let r = unsafe { &mut *RING.load(SeqCst) };
     check(f(r).unwrap_or(false));
 }
 
-/// Registered and used on top of malloc: the ring of [`RING`].
+/// Registers with the ring of [`RING`] and uses it on top of malloc.
 fn used(flags: u32) -> Outcome {
     let mut r = ring(flags)?;
     RING.store(&raw mut r, SeqCst);
@@ -235,7 +235,7 @@ fn used(flags: u32) -> Outcome {
 fn run(case: &str) -> Outcome {
     // SAFETY: a handler of ours.
     unsafe { libc::signal(libc::SIGUSR1, handler as *const () as usize) };
-    // Threads of the engine's own begin with the first ring.
+    // Threads of the engine begin with the first ring.
     let mut first = ring(0)?;
     let ends = pair();
     push(&mut first, &recv(ends[0], 1))?;

@@ -1,6 +1,6 @@
-//! A program that holds a POSIX lock on a registered file and execs itself by every function there
-//! is: `execs HOW`. It exits with 0 if arguments, environment and lock arrive. `high` has the file
-//! under a number that is above a limit lowered since.
+//! A program that holds a POSIX lock on a registered file and execs itself by each of the functions
+//! that can: `execs HOW`. It exits with 0 if arguments, environment and lock arrive. With `high`
+//! the file has a number above a limit that was lowered since.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char, c_int};
@@ -22,7 +22,7 @@ fn lock(fd: i32, cmd: c_int) -> libc::flock {
     lock
 }
 
-/// Calls exec in this way; comes back only if it fails.
+/// Calls exec in this way; returns only if it fails.
 fn exec(how: &str, path: &CStr) {
     let args: Vec<_> = ARGS.iter().map(|a| a.as_ptr()).chain([null()]).collect();
     let vars = std::env::vars().filter(|(name, _)| name != "EXECS_HERE");
@@ -65,7 +65,7 @@ fn exec(how: &str, path: &CStr) {
     }
 }
 
-/// An environment that can't be read is an error like any other.
+/// Checks that an environment that can't be read is an error like any other.
 fn exec_without_environment(path: &CStr) {
     let args = [path.as_ptr(), null()];
     let unreadable = core::ptr::without_provenance::<*const c_char>(8);
@@ -127,7 +127,7 @@ fn check() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Is this the file, which has no name any more?
+/// True if this is the file, which has no name any more.
 fn is_ours(link: &std::path::Path) -> bool {
     link.to_string_lossy().contains("/execs-")
 }

@@ -1,6 +1,6 @@
-//! A program that does to ring descriptors what programs do to descriptors. The tests of the entry
-//! points run it on the kernel's rings and on ours; both must answer the same. `fds CASE` exits
-//! with 0 if the case holds.
+//! A program that does to ring descriptors what programs do to descriptors. The tests run it on the
+//! kernel's rings and on ours; both must answer the same. `fds CASE` exits with 0 if the case
+//! holds.
 #![allow(unsafe_code)]
 
 use core::arch::global_asm;
@@ -56,7 +56,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Outcome
     if got == want { Ok(()) } else { Err(format!("{what}: {got:?}, not {want:?}")) }
 }
 
-/// How each call answers about readability: empty, with a completion, empty again.
+/// Checks a call's answer about readability: empty, with a completion, empty again.
 fn thrice(is_readable: impl Fn(RawFd) -> Result<bool, String>) -> Outcome {
     let mut r = ring()?;
     let fd = r.as_raw_fd();
@@ -136,7 +136,7 @@ fn enter(fd: RawFd) -> i32 {
     if ret < 0 { -std::io::Error::last_os_error().raw_os_error().unwrap() } else { ret as i32 }
 }
 
-/// A duplicate is the ring; closing one leaves the other.
+/// Duplicates a ring: a duplicate is the ring, and closing one leaves the others.
 fn dup() -> Outcome {
     let r = ring()?;
     let fd = r.as_raw_fd();
@@ -162,7 +162,7 @@ fn dup() -> Outcome {
     equal("enter at last", enter(fd), 0)
 }
 
-/// What is not the program's survives a close of everything.
+/// Closes everything; the engine's own descriptors survive.
 fn close_range() -> Outcome {
     let mut kept = ring()?;
     complete(&mut kept)?;
@@ -180,7 +180,7 @@ fn close_range() -> Outcome {
     complete(&mut ring()?)
 }
 
-/// What a child closes stays open here; what it inherits works there.
+/// Forks: a descriptor that the child closes stays open here; a ring that it inherits works there.
 fn fork() -> Outcome {
     let mut r = ring()?;
     complete(&mut r)?;
@@ -201,7 +201,7 @@ fn fork() -> Outcome {
     complete(&mut r)
 }
 
-/// As `forks_in_handlers`, with a ring that works before and after.
+/// Runs `forks_in_handlers` with a ring that works before and after.
 fn ring_forks_in_handlers() -> Outcome {
     let mut r = ring()?;
     complete(&mut r)?;
@@ -260,7 +260,8 @@ fn forks_beside_polled_rings() -> Outcome {
     beside.join().unwrap()
 }
 
-/// `io_uring_setup(2)`, and nothing mapped: the descriptor and its parameters.
+/// Makes a ring by `io_uring_setup(2)` without mapping it; returns the descriptor and the
+/// parameters.
 fn bare_ring() -> (RawFd, [u32; 30]) {
     let mut params = [0u32; 30];
     // SAFETY: 120 bytes of parameters.
@@ -268,7 +269,7 @@ fn bare_ring() -> (RawFd, [u32; 30]) {
     (fd as RawFd, params)
 }
 
-/// A ring closed inline lets go of its files.
+/// Closes a ring inline, which releases its files.
 fn inline_close() -> Outcome {
     let (fd, _) = bare_ring();
     let mut ends = [0; 2];
@@ -286,10 +287,10 @@ fn inline_close() -> Outcome {
     equal("enter", enter(fd), -libc::EBADF)
 }
 
-/// The CQ ring has an offset of its own, however it is mapped.
+/// Maps the CQ ring inline: it has an offset of its own, however it is mapped.
 fn inline_mmap() -> Outcome {
     const CQ_RING: usize = 0x800_0000;
-    /// An index in 32-bit words of struct io_uring_params: cq_off.ring_entries.
+    /// Index of cq_off.ring_entries in 32-bit words of struct io_uring_params.
     const RING_ENTRIES: usize = 23;
     let (fd, params) = bare_ring();
     // SAFETY: a new mapping, of which the first page is read.
@@ -305,7 +306,7 @@ fn inline_mmap() -> Outcome {
     equal("entries of the CQ", entries, 8)
 }
 
-/// A set that is not there is EFAULT, beside a set that names a ring.
+/// A set that is not there is EFAULT, also beside a set that names a ring.
 fn select_fault() -> Outcome {
     let r = ring()?;
     let n = r.as_raw_fd() + 1;
@@ -324,7 +325,7 @@ fn select_fault() -> Outcome {
     Ok(())
 }
 
-/// A ring here, then one in each of two programs that we start.
+/// Makes a ring here, then one in each of two child programs.
 fn family() -> Outcome {
     complete(&mut ring()?)?;
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
@@ -335,16 +336,16 @@ fn family() -> Outcome {
     Ok(())
 }
 
-/// Numbers that this program never opened are closed to each of libc's functions, also where a ring
-/// in user space has something there.
+/// Numbers that this program never opened are closed to each of libc's functions, also if a ring in
+/// user space has a descriptor there.
 fn unopened() -> Outcome {
     let mut r = ring()?;
     complete(&mut r)?;
     equal("poll of the ring", poll(r.as_raw_fd())?, true)?;
     // SAFETY: a number only.
     let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-    // select(2) passes over what lies beyond the process's table: let that be large.
-    // SAFETY: numbers only.
+    // select(2) ignores numbers beyond the process's table, so the table is made large. SAFETY:
+    // numbers only.
     unsafe {
         libc::dup2(set, 1000);
         libc::close(1000);
@@ -359,7 +360,7 @@ fn unopened() -> Outcome {
     equal("what is the program's", unsafe { libc::fcntl(520, libc::F_GETFD) }, 0)
 }
 
-/// A ring takes one number, and work on it none: the next ring has the next one that is free.
+/// A ring takes one number, and work on it takes none: the next ring gets the next free number.
 fn one_number() -> Outcome {
     let free = || {
         // SAFETY: numbers only.
@@ -382,7 +383,7 @@ fn one_number() -> Outcome {
     Ok(())
 }
 
-/// Does each function answer that `n` is not open?
+/// Checks that each function answers that `n` is not open.
 fn refuses(n: RawFd, set: RawFd) -> Outcome {
     let mut e = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
     let mut p = libc::pollfd { fd: n, events: libc::POLLIN, revents: 0 };

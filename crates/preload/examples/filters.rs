@@ -1,19 +1,19 @@
-//! A program that puts seccomp filters on itself between its rings: `filters STEP…`. What it says
-//! on stdout tells how each step went. Steps:
+//! A program that puts seccomp filters on itself between its rings: `filters STEP…`. It prints on
+//! stdout how each step went. Steps:
 //!
 //! ```text
 //! ring            makes a ring, uses it, and ends it
 //! keep            makes a ring that stays
 //! poll, read      a request on that ring
 //! kill=1,2 eperm=1,2      a filter that refuses these calls, by prctl(2) of the C library
-//! only=ACTION,1,2         by seccomp(2) through syscall(), all but these and what the rest needs
+//! only=ACTION,1,2         by seccomp(2) through syscall(): all calls but these and the needed ones
 //! inline=ACTION,1,2       the same as the first, by an inline system call
 //! strict          SECCOMP_MODE_STRICT, and the end of the program
 //! load            opens a library
 //! fork            makes a child, and waits for it
 //! mask, unmask    all signals, by sigprocmask(3); raw-mask, raw-unmask by its number
-//! shown           is SIGSYS blocked?
-//! raise           sends it to this thread
+//! shown           prints whether SIGSYS is blocked
+//! raise           sends SIGSYS to this thread
 //! ```
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ use std::arch::asm;
 
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 
-/// What this program itself needs, beside what rings are made of.
+/// Calls that this program itself needs, beside those that rings need.
 const NEEDED: [i64; 20] = [
     libc::SYS_read,
     libc::SYS_write,
@@ -55,7 +55,7 @@ fn action(name: &str) -> u32 {
     }
 }
 
-/// A filter that answers `hit` to these calls, and `rest` to all others.
+/// Returns a filter that answers `hit` to these calls, and `rest` to all others.
 fn filter(calls: &[u32], hit: u32, rest: u32) -> Vec<sock_filter> {
     let op = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     let mut filter = vec![op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
@@ -102,7 +102,8 @@ fn pipe() -> [i32; 2] {
     ends
 }
 
-/// The answer of a request that waits for what is written into the pipe once it is submitted.
+/// Returns the result of a request that waits for data, which are written to the pipe after it is
+/// submitted.
 fn request(ring: &mut IoUring, ends: [i32; 2], entry: squeue::Entry) -> i32 {
     // SAFETY: what the request names outlives it; a byte of ours.
     unsafe {
@@ -158,7 +159,7 @@ fn fork() {
     println!("fork {}", libc::WEXITSTATUS(status));
 }
 
-/// Blocks all signals, or none; is SIGSYS blocked before?
+/// Blocks all signals, or none; returns whether SIGSYS was blocked before.
 fn mask(how: Option<bool>, by_number: bool) -> bool {
     let set = if how == Some(true) { !0u64 } else { 0 };
     let mut old = [0u64; 16];

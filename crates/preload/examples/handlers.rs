@@ -1,6 +1,6 @@
-//! A program whose signal handlers close, duplicate and poll descriptors, on top of a thread that
-//! does the same and makes and uses rings. The tests run it on the kernel's rings and on ours.
-//! `handlers storm MILLISECONDS` and `handlers denied 0` exit with 0 if all is well.
+//! A program whose signal handlers close, duplicate and poll descriptors, while they interrupt a
+//! thread that does the same and makes and uses rings. The tests run it on the kernel's rings and
+//! on ours. `handlers storm MILLISECONDS` and `handlers denied 0` exit with 0 if all is well.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
@@ -15,7 +15,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Outcome
     if got == want { Ok(()) } else { Err(format!("{what}: {got:?}, not {want:?}")) }
 }
 
-/// What handlers work on: a descriptor, a pipe, a ring, a socket to close.
+/// Descriptors that handlers work on: a file, a pipe, a ring, a socket to close.
 static NULL: AtomicI32 = AtomicI32::new(-1);
 static PIPE: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
 static RING: AtomicI32 = AtomicI32::new(-1);
@@ -28,7 +28,7 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Closes, duplicates and polls; answers how much of that went wrong.
+/// Closes, duplicates and polls; returns how many of these calls went wrong.
 fn descriptors(ring: RawFd) -> u64 {
     let (null, ends) = (NULL.load(SeqCst), [PIPE[0].load(SeqCst), PIPE[1].load(SeqCst)]);
     // SAFETY: numbers and structures of ours; all of these calls are async-signal-safe.
@@ -76,7 +76,7 @@ extern "C" fn handler(_: i32) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-/// A ring is made, used, duplicated, polled and closed.
+/// Makes, uses, duplicates, polls and closes a ring.
 fn one_ring() -> Outcome {
     let mut r = IoUring::new(4).map_err(|e| format!("setup: {e}"))?;
     let end = PIPE[0].load(SeqCst);
@@ -123,7 +123,7 @@ fn completion(r: &mut IoUring) -> Result<(u64, i32), String> {
     }
 }
 
-/// A handler closes a number that a request waits under, while its thread enters; the request
+/// A handler closes a number that a request waits under, while the thread enters; the request
 /// completes.
 fn waited(r: &mut IoUring) -> Outcome {
     while r.completion().next().is_some() {}
@@ -131,7 +131,7 @@ fn waited(r: &mut IoUring) -> Outcome {
     // SAFETY: room for two numbers.
     unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, ends.as_mut_ptr()) };
     let recv = opcode::Recv::new(types::Fd(ends[0]), byte.as_mut_ptr(), 1).build().user_data(77);
-    // SAFETY: the byte outlives the request, of which this waits for the completion.
+    // SAFETY: the byte outlives the request, whose completion is waited for.
     unsafe { r.submission().push(&recv) }.map_err(|e| e.to_string())?;
     while let Err(e) = r.submit() {
         equal("submit", e.raw_os_error(), Some(libc::EINTR))?;
@@ -190,7 +190,7 @@ fn storm(time: Duration) -> Outcome {
     outcome?;
     println!("{rounds} rounds, {} handlers", HANDLED.load(SeqCst));
     equal("wrong", WRONG.load(SeqCst), 0)?;
-    // Threads of ours may be about to close one.
+    // Threads of the engine may be about to close one.
     for _ in 0..30 {
         if open_descriptors() <= before {
             return Ok(());
@@ -200,7 +200,7 @@ fn storm(time: Duration) -> Outcome {
     equal("descriptors", open_descriptors(), before)
 }
 
-/// A policy that kills for process_vm_readv(2) and process_vm_writev(2).
+/// Installs a policy that kills for process_vm_readv(2) and process_vm_writev(2).
 fn deny() {
     let op = |code: u32, jt, jf, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let kill = libc::SECCOMP_RET_KILL_PROCESS;
@@ -239,7 +239,7 @@ fn denied() -> Outcome {
         let page = libc::mmap(core::ptr::null_mut(), 8192, prot, how, -1, 0);
         libc::munmap(page.byte_add(4096), 4096);
         for fd in [r.as_raw_fd(), null] {
-            // Not aligned, and over the end.
+            // An entry that is not aligned, and one over the end.
             let last = page.byte_add(4096 - 9).cast::<libc::pollfd>();
             last.write_unaligned(libc::pollfd { fd, events: libc::POLLOUT, revents: 0 });
             equal("unaligned", poll(last, 1).0, 1)?;

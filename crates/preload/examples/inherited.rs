@@ -1,5 +1,5 @@
-//! What a forked child pays for rings that it inherits and does not use: `inherited N` makes N
-//! rings, forks twice, and says how many KiB the first child has for itself a moment later.
+//! Memory that a forked child pays for rings that it inherits and does not use: `inherited N` makes
+//! N rings, forks twice, and prints how many KiB the first child has for itself a moment later.
 #![allow(unsafe_code)]
 
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const IO_URING_SETUP: i64 = 425;
 
-/// The part of this process's memory that no other has.
+/// Returns the part of this process's memory, in KiB, that no other process shares.
 fn private() -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let field = |name: &str| {
@@ -21,7 +21,7 @@ fn private() -> u64 {
 fn main() {
     let rings = std::env::args().nth(1).and_then(|n| n.parse().ok()).expect("a number");
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: plain system calls; the parameters are 120 bytes.
+    // SAFETY: system calls; the parameters are 120 bytes.
     unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
         limit.rlim_cur = limit.rlim_max;
@@ -39,7 +39,7 @@ fn main() {
         println!("{}", private());
         std::process::exit(0);
     }
-    // What the parent does with the rings meanwhile counts, too: its pages are the child's.
+    // The parent's work on the rings meanwhile counts, too: the old pages become the child's own.
     std::thread::sleep(Duration::from_millis(1500));
     // SAFETY: as above.
     if unsafe { libc::fork() } == 0 {

@@ -1,5 +1,5 @@
-//! A program that closes descriptors by what the C library does inside, or not at all by a dup2(2)
-//! or dup3(2) that fails. The tests run it on the kernel's rings and on ours. `libc_closes CASE`
+//! A program in which the C library closes descriptors internally, or in which a dup2(2) or dup3(2)
+//! fails and closes nothing. The tests run it on the kernel's rings and on ours. `libc_closes CASE`
 //! exits with 0 if the case holds.
 #![allow(unsafe_code)]
 
@@ -37,7 +37,7 @@ fn recv(r: &mut IoUring, fd: RawFd, data: u64) -> Outcome {
     submit(r, opcode::Recv::new(types::Fd(fd), to.as_mut_ptr(), 8).build().user_data(data))
 }
 
-/// A socket under number `at`, and its peer.
+/// Makes a socket under number `at`; returns its peer.
 fn socket_at(at: RawFd) -> Result<RawFd, String> {
     let mut ends = [0; 2];
     // SAFETY: room for two numbers, and numbers of ours.
@@ -59,8 +59,8 @@ fn write(fd: RawFd) -> Outcome {
     equal("write", unsafe { libc::write(fd, b"abcd".as_ptr().cast(), 4) }, 4)
 }
 
-/// A RECV waits on `fd`; `closes` closes that; the RECV goes on with the file that it had, and one
-/// on the file that has the number now completes, too.
+/// A RECV waits on `fd`, which `closes` closes. The RECV goes on with the file that it had, and a
+/// RECV on the file that has the number now completes, too.
 fn waits_on(fd: RawFd, peer: RawFd, closes: impl FnOnce() -> Outcome) -> Outcome {
     let mut r = ring()?;
     recv(&mut r, fd, 1)?;
@@ -75,7 +75,7 @@ fn waits_on(fd: RawFd, peer: RawFd, closes: impl FnOnce() -> Outcome) -> Outcome
     equal("on the number used again", (c.user_data(), c.result()), (2, 4))
 }
 
-/// daemon(3) gives numbers 0 to 2 to /dev/null in a child. Its rings are its own.
+/// daemon(3) gives numbers 0 to 2 to /dev/null in a child, which has rings of its own.
 fn daemon() -> Outcome {
     let mut report = [0; 2];
     let _ours = ring()?;
@@ -96,8 +96,7 @@ fn daemon() -> Outcome {
         let peer = socket_at(1)?;
         let mut r = ring()?;
         let file = memory_file()?;
-        // A file in memory under number 2, read once, is a file of a known kind.
-        // SAFETY: numbers of ours.
+        // A memfd under number 2, read once, is a file of a known kind. SAFETY: numbers of ours.
         equal("dup2", unsafe { libc::dup2(file, 2) }, 2)?;
         read(&mut r, 2, 1)?;
         equal("read", one(&mut r)?.result(), 4)?;
@@ -154,7 +153,7 @@ fn login_tty() -> Outcome {
     equal("openpty", made, 0)?;
     let peer = socket_at(1)?;
     waits_on(1, peer, || {
-        // SAFETY: a number only. That the terminal cannot be this session's changes nothing.
+        // SAFETY: a number only. It does not matter that the terminal cannot be this session's.
         unsafe {
             libc::setsid();
             equal("login_tty", libc::login_tty(terminal), 0)
@@ -162,7 +161,7 @@ fn login_tty() -> Outcome {
     })
 }
 
-/// closedir(3) of a directory whose number a POLL_ADD has: the number is a socket's next.
+/// closedir(3) of a directory that was read through a ring; a socket gets the number next.
 fn closedir() -> Outcome {
     let mut r = ring()?;
     // SAFETY: a path; a directory that is open; numbers.
@@ -213,7 +212,7 @@ fn popen() -> Outcome {
     }
 }
 
-/// Has another process a reason to wait for a lock on this file?
+/// True if another process would have to wait for a lock on this file.
 fn is_locked(fd: RawFd) -> Result<bool, String> {
     // SAFETY: the child asks for a lock, and ends.
     unsafe {
@@ -248,7 +247,7 @@ fn failed_dup() -> Outcome {
         let mut lock: libc::flock = core::mem::zeroed();
         lock.l_type = libc::F_WRLCK as i16;
         equal("lock", libc::fcntl(file, libc::F_SETLK, &raw mut lock), 0)?;
-        // A request that is run by a worker, on a duplicate that stays as long as the lock.
+        // A worker runs this request, on a duplicate that stays as long as the lock.
         r.submitter().register_files(&[file]).map_err(|e| e.to_string())?;
         r.submitter().unregister_files().map_err(|e| e.to_string())?;
         submit(&mut r, opcode::Fsync::new(types::Fd(file)).build().user_data(1))?;

@@ -1,4 +1,4 @@
-//! A program that reads its own statistics page, and that of a child it forks. `pages on` expects
+//! A program that reads its own statistics page, and that of a forked child. `pages on` expects
 //! pages, `pages off` none.
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ fn nops(ring: &mut IoUring, n: u32) -> Outcome {
     Ok(())
 }
 
-/// This process's own page: SQEs of each open ring, and of all that have ended.
+/// Reads this process's own page: SQEs of each open ring, and of all ended rings.
 fn page() -> Option<(Vec<u64>, u64)> {
     let pages = std::fs::read_dir("/proc/self/fd").ok()?.filter_map(|e| {
         let path = e.ok()?.path();

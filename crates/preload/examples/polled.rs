@@ -1,5 +1,5 @@
-//! A program that reads a block of the file it is given by polled I/O (IOPOLL), and prints its
-//! first byte.
+//! A program that reads a block of the given file by polled I/O (IOPOLL), and prints its first
+//! byte.
 #![allow(unsafe_code)]
 
 use io_uring::{IoUring, opcode, types};

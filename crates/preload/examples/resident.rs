@@ -1,10 +1,11 @@
-//! Opens a library and says how much of it is resident, in KiB: all of it, then what is no longer
-//! the file's. `resident LIB` exits with 0 if the library's function answers EBADF.
+//! Prints how much of a library is resident after it is opened, in KiB: all of it, then the part
+//! that is no longer the file's. `resident LIB` exits with 0 if the library's function answers
+//! EBADF.
 #![allow(unsafe_code)]
 
 use std::process::ExitCode;
 
-/// The sum of a field over the mappings of a file.
+/// Returns the sum of a field over the mappings of a file.
 fn field(smaps: &str, path: &str, name: &str) -> u64 {
     let (mut here, mut sum) = (false, 0);
     for line in smaps.lines() {
@@ -23,7 +24,7 @@ fn field(smaps: &str, path: &str, name: &str) -> u64 {
 fn main() -> ExitCode {
     let path = std::env::args().nth(1).expect("a library");
     let name = std::ffi::CString::new(path.clone()).unwrap();
-    // SAFETY: NUL-terminated names; the function takes nothing and answers a long.
+    // SAFETY: NUL-terminated names; the function takes nothing and returns a long.
     let (smaps, answer) = unsafe {
         let lib = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
         assert!(!lib.is_null(), "dlopen");

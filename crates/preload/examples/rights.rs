@@ -1,5 +1,5 @@
-//! Requests of threads with seccomp filters of their own, beside those of a thread without. Prints
-//! what each answers. Its argument is a directory with a file `f` in it.
+//! Requests of threads with seccomp filters of their own, beside requests of a thread without one.
+//! Prints the result of each. The argument is a directory with a file `f` in it.
 #![allow(unsafe_code)]
 
 use io_uring::{IoUring, opcode, squeue, types};
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 const HERE: types::Fd = types::Fd(libc::AT_FDCWD);
 
-/// What it answers, through a ring that others use as well.
+/// Returns the result of a request on a ring that other threads use as well.
 fn answer(ring: &Mutex<IoUring>, sqe: squeue::Entry) -> i32 {
     let mut ring = ring.lock().unwrap();
     // SAFETY: the names outlive the request, which is waited for.
@@ -21,7 +21,7 @@ fn unlink(path: &CStr) -> squeue::Entry {
     opcode::UnlinkAt::new(HERE, path.as_ptr()).build()
 }
 
-/// Denies this thread one system call: EPERM.
+/// Denies this thread one system call, by EPERM.
 fn deny(number: i64, by_prctl: bool) -> bool {
     let row = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut rows = [

@@ -1,5 +1,5 @@
-//! A program that makes rings until there is no memory for one more: `scarce KIB`, which is how
-//! much more it may map. It exits with 0 if each ring works, and the last setup answers an error.
+//! A program that makes rings until there is no memory for one more: `scarce KIB` may map so much
+//! more. It exits with 0 if each ring works and the last setup answers ENOMEM.
 #![allow(unsafe_code)]
 
 use io_uring::{IoUring, opcode, types};
@@ -12,14 +12,14 @@ fn limit(resource: libc::__rlimit_resource_t, bytes: u64) {
     assert_eq!(unsafe { libc::setrlimit(resource, &limit) }, 0);
 }
 
-/// What proc_pid_status(5) says, in bytes.
+/// Reads a field of proc_pid_status(5), in bytes.
 fn status(name: &str) -> u64 {
     let all = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = all.lines().find(|l| l.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// A read by a worker, and one that waits.
+/// Makes a read by a worker, and one that waits.
 fn work(ring: &mut IoUring, file: i32) {
     let (mut a, mut b) = ([0u8; 8], [0u8; 8]);
     let (reader, writer) = std::io::pipe().unwrap();

@@ -1,5 +1,5 @@
 //! A program whose io_uring calls are inline `syscall` instructions of the shapes that compilers
-//! make; the tests of the entry points run it under libsoftring.so. `sites CASE` exits with 0 if
+//! make. The tests of the entry points run it under libsoftring.so. `sites CASE` exits with 0 if
 //! the case holds.
 #![allow(unsafe_code)]
 
@@ -18,8 +18,8 @@ global_asm!(
     ".cfi_endproc",
     ".size \\name, . - \\name",
     ".endm",
-    // enter(-1, 0, 0, 0, 0, 0), as liburing has it: something between the number and the
-    // instruction.
+    // enter(-1, 0, 0, 0, 0, 0), as in liburing: other instructions lie between the number and
+    // `syscall`.
     "function enter_plain",
     "mov edi, -1",
     "xor esi, esi",
@@ -31,7 +31,7 @@ global_asm!(
     "syscall",
     "ret",
     "end enter_plain",
-    // The number hoisted into a register, and no room for a jump without what follows.
+    // The number hoisted into a register; a jump has room only together with the next instructions.
     "function enter_hoisted",
     "push rbx",
     "mov ebx, 426",
@@ -48,7 +48,7 @@ global_asm!(
     "pop rbx",
     "ret",
     "end enter_hoisted",
-    // A constant whose bytes would be a jump to that `syscall`, and are none.
+    // A constant whose bytes resemble a jump to that `syscall`.
     "function like_a_jump",
     ".byte 0x48, 0xb8, 0xe9",
     ".long enter_hoisted_again + 2 - (. + 4)",
@@ -72,7 +72,7 @@ global_asm!(
     "end enter_joined",
     // setup(4, rdx) with every register and the red zone in use. rdi: 16 vectors to load; rsi:
     // where they go after the call, then rbx rbp rdx r8 r9 r10 r14 r15, carry, two words of the red
-    // zone; answers rax.
+    // zone; returns rax.
     "function setup_full",
     "push rbx",
     "push rbp",
@@ -150,7 +150,7 @@ unsafe extern "C" {
     fn vfork_by_number() -> isize;
 }
 
-/// Every case; all calls are to the functions above, whose arguments are as they say.
+/// Runs a case; all calls are to the functions above, with the arguments that they name.
 fn run(case: &str) -> Result<(), String> {
     match case {
         // SAFETY: enter on no descriptor touches nothing.
@@ -201,8 +201,8 @@ fn full() -> Result<(), String> {
     Ok(())
 }
 
-/// A ring is made, and calls come from a site that can't be patched, in a thread that has blocked
-/// all signals since before.
+/// Makes a ring, and calls from a site that can't be patched, in a thread that has blocked all
+/// signals since before.
 fn masked() -> Result<(), String> {
     let (made, then) = std::sync::mpsc::channel();
     let (ready, go) = std::sync::mpsc::channel();
@@ -236,11 +236,11 @@ fn vfork() -> Result<(), String> {
     expect(libc::WEXITSTATUS(status) as isize, 7)
 }
 
-/// A library opened while we run, by the path in LATER, calls from its constructor and when asked.
+/// Opens a library by the path in LATER, which calls from its constructor and on request.
 fn later() -> Result<(), String> {
     let path = std::env::var("LATER").map_err(|e| e.to_string())?;
     let path = std::ffi::CString::new(path).unwrap();
-    // SAFETY: NUL-terminated names; the library's functions take nothing and answer a long.
+    // SAFETY: NUL-terminated names; the library's functions take nothing and return a long.
     unsafe {
         let lib = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
         if lib.is_null() {
@@ -252,7 +252,7 @@ fn later() -> Result<(), String> {
     }
 }
 
-/// SIGSYS blocked by the program, also in a handler's mask: calls still work.
+/// Calls still work while the program blocks SIGSYS.
 fn blocked() -> Result<(), String> {
     // SAFETY: sets of ours.
     unsafe {
@@ -271,7 +271,7 @@ extern "C" fn on_sigsys(_: i32) {
     HANDLED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// The program's own SIGSYS handler gets its signals, and does not get ours.
+/// The program's own SIGSYS handler gets the program's signals, and not ours.
 fn handler() -> Result<(), String> {
     // SAFETY: a handler that only counts.
     unsafe {

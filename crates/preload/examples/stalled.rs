@@ -1,6 +1,5 @@
 //! A program whose disk is slow: `stalled CASE` exits with 0 if the case holds, on the kernel's
-//! rings and on ours, and with 77 where no disk can be made slow. The first line that it prints
-//! says so.
+//! rings and on ours. If no disk can be made slow, it prints so and exits with 77.
 //!
 //! The disk is a real one: the process enters a group of blkio (version 1 of cgroups), in which a
 //! block takes two seconds.
@@ -18,7 +17,7 @@ const BLOCK: usize = 4096;
 const GROUPS: &str = "/sys/fs/cgroup/blkio";
 const SKIPPED: u8 = 77;
 
-/// Slow reads of this process's from the disk of a file, while it lives.
+/// A limit on this process's reads from the disk of a file, while it lives.
 struct Slow {
     group: PathBuf,
     disk: String,
@@ -48,7 +47,7 @@ impl Slow {
 }
 
 impl Drop for Slow {
-    /// What is in flight goes on at once.
+    /// Removes the limit: reads in flight go on at once.
     fn drop(&mut self) {
         let _ = self.limit(0);
         let _ = std::fs::write(format!("{GROUPS}/cgroup.procs"), std::process::id().to_string());
@@ -70,7 +69,7 @@ fn file() -> File {
     file
 }
 
-/// A ring with `n` reads in flight; they write into memory that lives as long as the process.
+/// Makes a ring with `n` reads in flight into memory that lives as long as the process.
 fn ring(file: &File, n: usize) -> IoUring {
     let mut ring = IoUring::new(8).unwrap();
     let blocks = Box::leak(Box::new(Blocks([[0; BLOCK]; 8])));
@@ -91,7 +90,7 @@ fn took(what: impl FnOnce()) -> Duration {
     begun.elapsed()
 }
 
-/// Neither close nor dup2 nor close_range of a ring waits for its disk.
+/// Checks that neither close nor dup2 nor close_range of a ring waits for its disk.
 fn closes(slow: Slow, file: &File) {
     const SOON: Duration = Duration::from_millis(800);
     let rings: Vec<i32> = (0..3).map(|_| ring(file, 2)).map(into_number).collect();
@@ -110,16 +109,16 @@ fn closes(slow: Slow, file: &File) {
     assert!(times.iter().all(|&took| took < SOON), "{times:?}");
 }
 
-/// The ring's descriptor, without what is mapped.
+/// Returns the ring's descriptor, without the mappings.
 fn into_number(ring: IoUring) -> i32 {
-    // SAFETY: the ring goes; its descriptor has a second number.
+    // SAFETY: the ring ends; its descriptor has a second number.
     let fd = unsafe { libc::dup(ring.as_raw_fd()) };
     drop(ring);
     assert!(fd >= 0);
     fd
 }
 
-/// A ring that has nothing in flight any more is closed without a wait.
+/// Checks that a ring with nothing in flight any more is closed without a wait.
 fn closes_idle(slow: Slow, file: &File) {
     drop(slow);
     let all: Duration = (0..50)
@@ -134,7 +133,7 @@ fn closes_idle(slow: Slow, file: &File) {
     assert!(all < Duration::from_millis(400), "{all:?}");
 }
 
-/// How often the calling thread has slept.
+/// Returns how often the calling thread has slept.
 fn sleeps() -> i64 {
     // SAFETY: zero is a valid rusage, which is ours.
     unsafe {
@@ -144,23 +143,23 @@ fn sleeps() -> i64 {
     }
 }
 
-/// A thread that waits for a device that has stalled sleeps.
+/// Checks that a thread sleeps while it waits for a stalled device.
 fn waits(slow: Slow, file: &File) {
     waits_on(slow, ring(file, 1));
 }
 
-/// The same on a polled ring.
+/// Checks the same on a polled ring.
 fn waits_polled(slow: Slow, file: &File) {
     waits_on(slow, polled_ring(file));
 }
 
-/// An SQ thread that polls for a stalled disk sleeps, once its idle time is over.
+/// Checks that an SQ thread that polls for a stalled disk sleeps, once its idle time is over.
 fn waits_sq_thread(slow: Slow, file: &File) {
     let mut builder = IoUring::builder();
     let mut ring: IoUring = builder.setup_iopoll().setup_sqpoll(20).build(4).unwrap();
     push_read(&mut ring, file);
     let before = cpu_time();
-    // How many it submits is the thread's affair.
+    // The result is ignored: the SQ thread may submit any number.
     let waited = took(|| _ = ring.submit_and_wait(1).unwrap());
     let cpu = cpu_time() - before;
     drop(slow);
@@ -169,7 +168,7 @@ fn waits_sq_thread(slow: Slow, file: &File) {
     assert!(cpu < Duration::from_millis(200), "{cpu:?}");
 }
 
-/// What the process has used of the processors.
+/// Returns the processor time of the process.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills a time of ours.
@@ -177,7 +176,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What another thread posts on it ends the wait.
+/// Checks that a completion which another thread posts ends the wait.
 fn posted_meanwhile(slow: Slow, file: &File) {
     let mut ring = polled_ring(file);
     let waited = std::thread::scope(|s| {
@@ -198,7 +197,7 @@ fn posted_meanwhile(slow: Slow, file: &File) {
     assert!(waited < Duration::from_secs(1), "{waited:?}");
 }
 
-/// With a read in flight.
+/// Makes a polled ring with a read in flight.
 fn polled_ring(file: &File) -> IoUring {
     let mut ring: IoUring = IoUring::builder().setup_iopoll().build(4).unwrap();
     push_read(&mut ring, file);

@@ -1,4 +1,4 @@
-//! `softring.h`: the same three calls by name, and work meters, for programs linked with
+//! `softring.h`: io_uring's three calls by name, and work meters, for programs linked with
 //! `-lsoftring`.
 #![allow(unsafe_code)]
 
@@ -6,16 +6,16 @@ use crate::{gate, raw};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use softring_engine::stats::meter::Meter;
 
-/// `io_uring_setup(2)`: set up a context for performing asynchronous I/O. -1 and `errno` on
-/// failure, as there.
+/// Calls `io_uring_setup(2)`: sets up a ring. Returns -1 and sets `errno` on failure, as the manual
+/// page says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softring_setup(entries: c_uint, params: *mut c_void) -> c_int {
     // SAFETY: the program's own call.
     unsafe { call(libc::SYS_io_uring_setup, [entries as usize, params.expose_provenance()]) }
 }
 
-/// `io_uring_enter2(2)`: initiate and/or complete asynchronous I/O. -1 and `errno` on failure, as
-/// there.
+/// Calls `io_uring_enter2(2)`: submits and waits. Returns -1 and sets `errno` on failure, as the
+/// manual page says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softring_enter(
     fd: c_int,
@@ -31,8 +31,8 @@ unsafe extern "C" fn softring_enter(
     unsafe { call(libc::SYS_io_uring_enter, args) }
 }
 
-/// `io_uring_register(2)`: register resources for asynchronous I/O. -1 and `errno` on failure, as
-/// there.
+/// Calls `io_uring_register(2)`: registers resources. Returns -1 and sets `errno` on failure, as
+/// the manual page says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softring_register(
     fd: c_int,
@@ -45,17 +45,17 @@ unsafe extern "C" fn softring_register(
     unsafe { call(libc::SYS_io_uring_register, args) }
 }
 
-/// The version of this library, such as `0.1.0`.
+/// Returns the version of this library, such as `0.1.0`.
 #[unsafe(no_mangle)]
 extern "C" fn softring_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
 }
 
-/// A work meter called `name` for the calling thread. Never NULL.
+/// Creates a work meter called `name` for the calling thread. Never returns NULL.
 ///
 /// # Safety
-/// `name` is a string.
+/// `name` is a string or NULL.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softring_meter_create(name: *const c_char) -> *mut Meter {
     // SAFETY: the caller's.
@@ -63,17 +63,17 @@ unsafe extern "C" fn softring_meter_create(name: *const c_char) -> *mut Meter {
     Box::into_raw(Box::new(Meter::new(&name.to_string_lossy())))
 }
 
-/// Work begins, or goes on.
+/// Marks the start of work, or its continuation.
 ///
 /// # Safety
-/// `meter` is one of the calling thread's, not destroyed.
+/// `meter` belongs to the calling thread and is not destroyed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softring_meter_begin(meter: *mut Meter) {
     // SAFETY: the caller's.
     unsafe { (*meter).begin() }
 }
 
-/// Work ends, or there was none.
+/// Marks the end of work, or that there was none.
 ///
 /// # Safety
 /// As for [`softring_meter_begin`].
@@ -83,10 +83,11 @@ unsafe extern "C" fn softring_meter_end(meter: *mut Meter) {
     unsafe { (*meter).end() }
 }
 
-/// Processor time of the thread since it has the meter, and that of its work, in microseconds.
+/// Reads the thread's processor time since the meter was created, and that of its work, in
+/// microseconds.
 ///
 /// # Safety
-/// As for [`softring_meter_begin`]; the two pointers may be NULL, or are the caller's to write.
+/// As for [`softring_meter_begin`]; the caller may write to the two pointers, which may be NULL.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softring_meter_read(meter: *mut Meter, total: *mut u64, work: *mut u64) {
     // SAFETY: the caller's.
@@ -101,14 +102,14 @@ unsafe extern "C" fn softring_meter_read(meter: *mut Meter, total: *mut u64, wor
     }
 }
 
-/// The meter ends, and is shown no more.
+/// Destroys the meter, which is shown no more.
 ///
 /// # Safety
-/// As for [`softring_meter_begin`], or NULL; it is not used again.
+/// As for [`softring_meter_begin`]; `meter` may be NULL and is not used again.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softring_meter_destroy(meter: *mut Meter) {
     if !meter.is_null() {
-        // SAFETY: made by `softring_meter_create`, given back once, as the caller promises.
+        // SAFETY: made by `softring_meter_create`; given back once, as the caller promises.
         drop(unsafe { Box::from_raw(meter) });
     }
 }

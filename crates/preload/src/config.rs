@@ -4,30 +4,30 @@
 //! |---|---|---|
 //! | `SOFTRING_ENGINE` | `auto` (default), `user`, `kernel` | whose rings a program gets |
 //! | `SOFTRING_AT_LEAST` | a release, as `6.1` | `auto`: the kernel's only if they have all of it |
-//! | `SOFTRING_INTERCEPT` | `auto` (default), `patch`, `sigsys`, `none` | how inline calls reach us |
-//! | `SOFTRING_DOOR` | the same | its older name, where that is not set |
+//! | `SOFTRING_INTERCEPT` | `auto` (default), `patch`, `sigsys`, `none` | route of inline calls |
+//! | `SOFTRING_DOOR` | the same | older name, read if `SOFTRING_INTERCEPT` is unset |
 //! | `SOFTRING_AIO_HIPRI` | `0` (default), `1` | `1`: every context of kernel aio is polled |
-//! | `SOFTRING_MODEL` | `PATH=OPTIONS;…` | modelled disks; `auto` is `user` then |
+//! | `SOFTRING_MODEL` | `PATH=OPTIONS;…` | modelled disks; `auto` then means `user` |
 //! | `SOFTRING_QUIET` | `0` (default), `1` | `1`: no notice line on stderr |
-//! | `SOFTRING_NOTICE` | `0`, `1` | `1`: becomes `0` when the notice is out: children are silent |
+//! | `SOFTRING_NOTICE` | `0`, `1` | `1`: set to `0` with the notice, so children print none |
 //! | `SOFTRING_POLL` | `default`, `spin`, `hybrid`, `adaptive`, `block` | how threads wait |
 //! | `SOFTRING_STATS` | `1` (default), `0` | `0`: no statistics page (`softring metrics`) |
-//! | `SOFTRING_STAT` | a key | who counts, and gets the statistics pages (`softring stat`) |
+//! | `SOFTRING_STAT` | a key | reader of the statistics pages (`softring stat`) |
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `sleep` | what SQ threads do between submissions |
-//! | `SOFTRING_TRACE` | a key, `0` | who traces (`softring trace`); none may trace |
-//! | `SOFTRING_LOCKED` | numbers | set by the library itself, over exec (`wrap::exec`) |
+//! | `SOFTRING_TRACE` | a key, `0` | reader of traces (`softring trace`); `0`: no traces |
+//! | `SOFTRING_LOCKED` | numbers | set by the library itself, across exec (`wrap::exec`) |
 //! | `SOFTRING_RULES` | text | the same: a task's restrictions and filters (`rsrc::task_rules`) |
-//! | `SOFTRING_RUN` | a file | notes the programs that start without the library (`children`) |
+//! | `SOFTRING_RUN` | a file | list of programs started without the library (`children`) |
 //! | `SOFTRING_ABI` | `7.2` (default), `6.18` | the kernel whose ABI rings have; for tests |
 //! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr: sites, calls |
 //!
-//! Of those that are `0` by default, any other value is `1`. An unknown value is reported once per
-//! process and counts as the default: a program must not fail because of a typo here.
+//! A variable whose default is `0` counts as `1` for any other value. An unknown value is reported
+//! once per process and counts as the default: a program must not fail because of a typo here.
 //!
 //! A program that runs with more rights than its caller's (set-user-id, set-group-id, file
-//! capabilities) is loaded with this library only if it is linked with it. It obeys none of these:
-//! they are its caller's, who could name files to be written and viewers to be shown memory. Nor
-//! has it memory for viewers at all.
+//! capabilities) loads this library only if it is linked with it. Such a program ignores all of
+//! these variables: the caller sets them, and could name files to be written and viewers to be
+//! shown memory. It shares no memory with viewers either.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char};
@@ -42,20 +42,20 @@ use softring_engine::hybrid::Policy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Engine {
-    /// The kernel's where it gives them, ours where not; decided for each ring.
+    /// The kernel's rings where the kernel gives them, ours where not; decided for each ring.
     Auto,
-    /// Ours.
+    /// Our rings.
     User,
-    /// The kernel's: the entry points are open, and pass every call on.
+    /// The kernel's rings: the entry points are installed and pass every call on.
     Kernel,
 }
 
-/// How inline system calls reach us; libc's `syscall()` always does.
+/// Method by which inline system calls reach us; libc's `syscall()` always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Intercept {
-    /// Interception by patching; by the trap as well if a program that needs our rings has a site
-    /// that cannot be patched.
+    /// Interception by patching, and by the trap if a program that needs our rings has a site that
+    /// cannot be patched.
     Auto,
     /// Interception by patching only.
     Patch,
@@ -73,7 +73,7 @@ static AIO_HIPRI: AtomicU8 = AtomicU8::new(0);
 static AT_LEAST: OnceLock<Option<Release>> = OnceLock::new();
 static NOTICE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
-// Relaxed throughout: written by the constructor, before any thread that reads.
+// Relaxed throughout: the constructor writes these before any thread reads them.
 
 pub fn engine() -> Engine {
     match ENGINE.load(Ordering::Relaxed) {
@@ -83,7 +83,7 @@ pub fn engine() -> Engine {
     }
 }
 
-/// The release whose rings the kernel's must match.
+/// Returns the release whose features the kernel's rings must have.
 pub fn at_least() -> Option<Release> {
     *AT_LEAST.get()?
 }
@@ -109,14 +109,14 @@ pub fn report() -> bool {
     REPORT.load(Ordering::Relaxed) != 0
 }
 
-/// Claims the right to print the notice, for this process and what it will start.
+/// Claims the right to print the notice, for this process and the programs that it starts.
 pub fn claim_notice() -> bool {
     let mark = NOTICE.load(Ordering::Relaxed);
     if mark.is_null() {
         return true;
     }
     // SAFETY: points at the one-byte value in the environment block that exec built, which is never
-    // freed; other threads only read it as a string, and both values are such.
+    // freed; other threads only read it as a string, and both values are strings.
     unsafe { AtomicU8::from_ptr(mark.cast()).swap(b'0', Ordering::Relaxed) != b'0' }
 }
 
@@ -127,7 +127,7 @@ pub fn read() {
         softring_engine::stats::trace::disable();
         return;
     }
-    // First: it silences complaints about the others.
+    // First, as it silences complaints about the others.
     QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     let names = [("auto", 0), ("user", Engine::User as u8), ("kernel", Engine::Kernel as u8)];
     ENGINE.store(choice(c"SOFTRING_ENGINE", &names), Ordering::Relaxed);
@@ -162,7 +162,7 @@ pub fn read() {
     read_readers();
     let names = [("spin", 0), ("sleep", 1), ("nap", 1)];
     softring_engine::set_idle_sleeps(choice(c"SOFTRING_SQ_IDLE", &names) != 0);
-    // A value that is known and not the default is one byte, which is what `claim_notice` changes.
+    // A known value other than the default is one byte long; `claim_notice` changes this byte.
     if choice(c"SOFTRING_NOTICE", &[("", 0), ("0", 1), ("1", 1)]) != 0 {
         // SAFETY: a NUL-terminated name; the value is read only through `claim_notice`.
         let mark = unsafe { libc::getenv(c"SOFTRING_NOTICE".as_ptr()) };
@@ -170,7 +170,7 @@ pub fn read() {
     }
 }
 
-/// Reads who counts, and who traces.
+/// Reads the keys of the statistics reader and of the tracer.
 fn read_readers() {
     use softring_engine::stats::{trace, watcher::Watcher};
     let key = |name| value(name).filter(|v| !v.is_empty());
@@ -190,7 +190,7 @@ fn read_readers() {
     }
 }
 
-/// Modelled disks are softring's rings' only, so that is whose a program gets if nobody says.
+/// Reads the disk models. Only softring's rings have modelled disks, so `auto` becomes `user`.
 fn read_models() {
     let Some(text) = value(c"SOFTRING_MODEL").filter(|v| !v.is_empty()) else { return };
     match parse::models(text.to_bytes()) {
@@ -204,25 +204,27 @@ fn read_models() {
     }
 }
 
-/// Tells of the descriptors that an earlier program of this process has left open.
+/// Name of the variable that lists the descriptors which an earlier program of this process left
+/// open.
 pub const LOCKED: &CStr = c"SOFTRING_LOCKED";
 
-/// The value of [`LOCKED`].
+/// Returns the value of [`LOCKED`].
 pub fn locked() -> Option<&'static CStr> {
     if is_secure() { None } else { value(LOCKED) }
 }
 
-/// The value of the engine's variable (`task_rules::VARIABLE`).
+/// Returns the value of the engine's variable (`task_rules::VARIABLE`).
 pub fn rules() -> Option<&'static CStr> {
     if is_secure() { None } else { value(c"SOFTRING_RULES") }
 }
 
-/// Where programs are noted that start without the library (`children`).
+/// Returns the path of the file that lists programs started without the library (`children`).
 pub fn run() -> Option<&'static CStr> {
     if is_secure() { None } else { value(c"SOFTRING_RUN") }
 }
 
-/// Has exec(2) given this process rights that its caller lacks? The rule of secure_getenv(3).
+/// True if exec(2) has given this process rights that its caller lacks; secure_getenv(3) has this
+/// rule.
 fn is_secure() -> bool {
     // SAFETY: asks for a number.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
@@ -237,7 +239,7 @@ fn value(name: &CStr) -> Option<&'static CStr> {
     }
 }
 
-/// On by any value but `0`: who writes `yes` means it.
+/// Returns 1 for any value but `0` and the empty one: a user who writes `yes` means it.
 fn flag(name: &CStr) -> u8 {
     value(name).is_some_and(|v| !v.is_empty() && v.to_bytes() != b"0").into()
 }

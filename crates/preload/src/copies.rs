@@ -1,35 +1,35 @@
-//! One copy of this library in a process. Two installations may be nested, or both named in
-//! LD_PRELOAD. The copy that comes first in the order of symbols has the program's calls; only it
-//! patches, sets handlers and makes rings. Another passes every call on to the next library, as if
-//! it were not there.
+//! Rule that one copy of this library works in a process. Two installations may be nested, or both
+//! named in LD_PRELOAD. The first copy in the order of symbols gets the program's calls; only this
+//! copy patches, sets handlers and makes rings. Any other copy passes every call to the next
+//! library, as if it were not loaded.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The name by which copies find each other: of `softring.h`, so each release has it.
+/// Name by which copies find each other; each release exports it (`softring.h`).
 const NAME: &CStr = c"softring_version";
 
-/// Set by the constructor, before anything else is.
+/// True if this copy does nothing. The constructor sets it before anything else.
 static STANDS_BACK: AtomicBool = AtomicBool::new(false);
 
-/// Is this copy to do nothing?
+/// True if this copy must do nothing.
 pub fn stands_back() -> bool {
     STANDS_BACK.load(Relaxed)
 }
 
-/// Finds out whether there is a copy before this one. The addresses of exported functions do not
-/// tell: in this library, too, their names mean the first copy's.
+/// Finds out whether a copy precedes this one. The addresses of exported functions do not tell:
+/// inside this library, too, these names resolve to the first copy.
 pub fn find_out() -> bool {
     // SAFETY: a NUL-terminated name.
     let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, NAME.as_ptr()) };
-    // A program may have opened this library for itself alone: nobody is first then.
+    // If a program has opened this library for itself alone, no copy is first.
     let other = !first.is_null() && base(first) != base(find_out as fn() -> bool as *const c_void);
     STANDS_BACK.store(other, Relaxed);
     other
 }
 
-/// Where the object that holds `at` is loaded.
+/// Returns the address at which the object that holds `at` is loaded.
 fn base(at: *const c_void) -> usize {
     // SAFETY: an all-zero Dl_info is a valid one, and is filled in for an address in an object.
     unsafe {

@@ -1,12 +1,11 @@
-//! The gate of an io_uring call: the engine or the kernel answers it. Every entry point ends here;
-//! of kernel aio the engine decides for each context.
+//! The gate of an io_uring call, where every entry point ends: the engine or the kernel answers.
+//! For kernel aio the engine decides for each context.
 //!
-//! A ring belongs to whoever made it, so calls on a ring fd need no rule. What is not tied to a
-//! ring fd (a registered ring's index, `register` on fd -1, a descriptor that is no ring) is
-//! answered by whoever rules this process: the engine once it has taken over a ring or was asked
-//! for, else the kernel; and where the kernel denies io_uring as such, the engine. A process with
-//! rings on both sides asks the engine first, and the kernel about an index that the engine does
-//! not know.
+//! A ring belongs to its maker, so calls on a ring fd need no rule. Other calls (with a registered
+//! ring's index, `register` on fd -1, on a descriptor that is no ring) go to the engine once it has
+//! made a ring or was asked for, else to the kernel; and to the engine if the kernel denies
+//! io_uring as such. In a process with rings of both, the engine is asked first about an index, and
+//! the kernel if the engine does not know the index; the kernel answers the rest.
 #![allow(unsafe_code)]
 
 use crate::config::{self, Engine};
@@ -31,47 +30,46 @@ const USE_REGISTERED_RING: usize = 1 << 31;
 const RINGS: [i64; 3] =
     [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
-/// Why the engine runs.
+/// Reason why the engine runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Why {
     Asked,
     Denied(i32),
-    /// The same, by a filter that hands the call back (SECCOMP_RET_TRAP), which an earlier program
-    /// has put on.
+    /// Denied by a filter that an earlier program has installed and that raises SIGSYS
+    /// (SECCOMP_RET_TRAP).
     Trapped,
-    /// Whoever asks the kernel is killed.
+    /// A policy kills the process if it asks the kernel.
     Kills,
     /// The kernel would give a ring that does not work.
     Broken(&'static str),
-    /// The kernel would give a polled ring, and refuse every read and write on it.
+    /// The kernel would give a polled ring and refuse every read and write on it.
     Unpolled,
-    /// The kernel does not know a set-up flag that the program cannot do without.
+    /// The kernel does not know a set-up flag that the program needs.
     NoFlag(&'static str),
-    /// The kernel's rings lack something of the release that the user wants at least.
+    /// The kernel's rings lack a feature of the release that the user demands at least.
     TooOld,
 }
 
-// Relaxed throughout: each only ever turns on, before the ring that it stands for is known to the
-// program.
+// Relaxed throughout: each only turns on, before the program knows the ring that it reports.
 pub static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
-/// Are there descriptors of the engine's?
+/// Set once the engine has a descriptor, or will have one in a moment.
 pub static WATCHED: AtomicBool = AtomicBool::new(false);
 pub static KERNEL_RINGS: AtomicBool = AtomicBool::new(false);
 
-/// While not, no descriptor needs a second check.
+/// True if descriptors need a second check.
 #[inline]
 pub fn watched() -> bool {
     WATCHED.load(Ordering::Relaxed)
 }
 
-/// Notes that there is a descriptor of the engine's, or will be in a moment.
+/// Notes that the engine has a descriptor, or will have one in a moment.
 pub fn watch() {
     if !WATCHED.swap(true, Ordering::Relaxed) {
         intercept::patch::stub::watch();
     }
 }
 
-/// Has the engine made a ring for this process?
+/// True if the engine has made a ring for this process.
 #[inline]
 pub fn engine_rings() -> bool {
     ENGINE_RINGS.load(Ordering::Relaxed)
@@ -118,8 +116,8 @@ unsafe fn setup(a: &[usize; 6]) -> isize {
         return unsafe { setup_without_ours(a, call, how) };
     }
     if config::engine() == Engine::Auto && refused::came_unreported() {
-        // What that filter kills for is not known, but for the program's own call: it comes first.
-        // SAFETY: as above.
+        // The unknown filter may kill for any call but the program's own, so that one is made
+        // first. SAFETY: as above.
         let ret = unsafe { kernel_setup(a) };
         if denied(ret).is_none() {
             return ret;
@@ -154,7 +152,7 @@ unsafe fn setup(a: &[usize; 6]) -> isize {
     take_over(a, why)
 }
 
-/// Setup where our rings cannot be had: nothing is tried that only they need.
+/// Answers a setup where our rings cannot be had, without trying anything that only they need.
 ///
 /// # Safety
 /// The program's own call.
@@ -175,7 +173,7 @@ unsafe fn setup_without_ours(a: &[usize; 6], call: &str, how: Refusal) -> isize 
     without_ours(a, why)
 }
 
-/// Why the kernel gives no ring, if it was not asked for a wrong one.
+/// Returns why the kernel gives no ring; `None` if the program asked for a wrong one.
 fn why_not(ret: isize, a: &[usize; 6]) -> Option<Why> {
     if ret >= 0 {
         return None;
@@ -195,31 +193,32 @@ unsafe fn kernel_setup(a: &[usize; 6]) -> isize {
     if ret >= 0 {
         KERNEL_RINGS.store(true, Ordering::Relaxed);
         if engine_rings() {
-            // The number may have been one of ours that was closed behind our back.
+            // One of our rings may have had this number and been closed without our notice.
             fds::sweep();
         }
     }
     ret
 }
 
-/// What policies refuse matters where a ring may be ours.
+/// Learns what policies refuse, unless only the kernel makes rings.
 fn learn() {
     if config::engine() != Engine::Kernel {
         refused::learn();
     }
 }
 
-/// Does a policy kill who asks the kernel about rings, as far as that could be tried?
+/// True if a policy is known to kill for the kernel's ring calls. Calls that could not be tried do
+/// not count.
 fn kills_for_rings() -> bool {
     asking_kills() && !refused::rings_are_unasked()
 }
 
-/// Does a policy kill who asks the kernel about rings?
+/// True if a policy kills for the kernel's ring calls, or may do so as they could not be tried.
 pub fn asking_kills() -> bool {
     RINGS.into_iter().any(|nr| refused::how(nr) == Some(Refusal::Kills))
 }
 
-/// The answer where our rings cannot be had either.
+/// Returns the answer to a setup where our rings cannot be had either.
 fn without_ours(a: &[usize; 6], why: Why) -> isize {
     match why {
         Why::Asked | Why::Trapped => -(libc::EPERM as isize),
@@ -230,18 +229,18 @@ fn without_ours(a: &[usize; 6], why: Why) -> isize {
     }
 }
 
-/// A call that our rings cannot do without, if a policy refuses one.
+/// Returns a call that our rings need and a policy refuses, if there is one.
 fn missing() -> Option<(&'static str, Refusal)> {
     impossible().or_else(refused::essential)
 }
 
-/// The same, of those calls that no thread of a ring can do without.
+/// Returns a refused call without which no ring of ours is possible, if there is one.
 fn impossible() -> Option<(&'static str, Refusal)> {
     threads::refused().or_else(refused::barred)
 }
 
 fn take_over(a: &[usize; 6], why: Why) -> isize {
-    // What comes before the ring needs memory, too.
+    // The preparations for a ring need memory, too.
     if !heap::has_spare() {
         return -(libc::ENOMEM as isize);
     }
@@ -275,7 +274,7 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     ret
 }
 
-/// Was there nowhere to put a ring's memory? Then says so, else that a call failed.
+/// Reports why there is no ring: memfd_create(2) is refused without a substitute, or a call failed.
 #[cold]
 fn no_file(errno: i32) {
     match refused::how(libc::SYS_memfd_create) {
@@ -316,7 +315,7 @@ unsafe fn register(a: &[usize; 6]) -> isize {
     answer(a[0] as i32, indexed, ours, kernel)
 }
 
-/// The rule at the top of this file.
+/// Applies the rule at the top of this file.
 #[inline]
 fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() -> isize) -> isize {
     if engine_rings() {
@@ -345,16 +344,16 @@ fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() ->
         Engine::Auto if asking_kills() || old::lacking().is_some() => ours(),
         Engine::Auto => {
             let ret = kernel();
-            // Before any ring: only what refuses io_uring as such can tell EPERM from a ring's own
-            // answer.
+            // Before the first ring, EPERM may be an answer to this call. A minimal ring tells
+            // whether io_uring as such is refused.
             let refused = matches!(-ret as i32, libc::EPERM | libc::ENOSYS | libc::EACCES);
             if refused && minimal_ring_refused().is_some() { ours() } else { ret }
         }
     }
 }
 
-/// Is this the setup of a polled ring (IOPOLL) that the kernel would give, and whose I/O it would
-/// refuse, because no disk here has poll queues?
+/// True if this sets up a polled ring (IOPOLL) that the kernel would give and whose I/O it would
+/// refuse, because no disk here has poll queues.
 fn cannot_poll(a: &[usize; 6]) -> bool {
     let flags = a[1].wrapping_add(core::mem::offset_of!(io_uring_params, flags));
     let polls = |flags: u32| flags & IORING_SETUP_IOPOLL != 0;
@@ -365,7 +364,7 @@ fn cannot_poll(a: &[usize; 6]) -> bool {
         && minimal_ring_refused().is_none()
 }
 
-/// Are the program's rings to be ours, all of them?
+/// True if all of the program's rings must be ours.
 pub fn denies_all() -> bool {
     learn();
     match config::engine() {
@@ -380,23 +379,22 @@ pub fn denies_all() -> bool {
     }
 }
 
-/// Does this answer of `io_uring_setup` mean that the kernel gives no ring here, rather than that
-/// the program asked for a wrong one?
+/// Returns the errno if this answer of `io_uring_setup` means that the kernel gives no ring here,
+/// and not that the program asked for a wrong one.
 fn denied(ret: isize) -> Option<i32> {
     match -ret as i32 {
         e @ (libc::EPERM | libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOMEM | libc::EACCES) => {
             Some(e)
         }
-        // A filter may answer with any errno. If not even the simplest ring is given, that is what
-        // happened.
-        // What these tell may be over with the next call.
+        // A filter may answer with any errno: then not even the simplest ring is given. The errors
+        // in the next line are temporary and tell nothing.
         libc::EINTR | libc::EAGAIN | libc::EMFILE | libc::ENFILE => None,
         errno if errno > 0 => minimal_ring_refused(),
         _ => None,
     }
 }
 
-/// Asks the kernel, once, for the simplest ring; the errno if it refuses.
+/// Asks the kernel, once, for the simplest ring; returns the errno if the kernel refuses.
 fn minimal_ring_refused() -> Option<i32> {
     const UNKNOWN: i32 = -1;
     static ANSWER: AtomicI32 = AtomicI32::new(UNKNOWN);

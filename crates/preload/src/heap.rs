@@ -1,11 +1,11 @@
-//! The library's own memory, so that no call of the engine's asks the program's malloc(3): a signal
-//! handler may have interrupted that, and would wait for its lock for ever.
+//! The library's own allocator. No call of the engine's asks the program's malloc(3): a signal
+//! handler may have interrupted malloc, and would wait for its lock for ever.
 //!
 //! Small blocks come from shards. A thread takes any shard that it can lock at once, so nobody
-//! waits for the holder of a lock: not another thread, nor a handler for the thread that it has
-//! interrupted, nor a forked child for a thread that it does not have. A block goes back to its own
-//! shard. If that is locked, the block joins a list that needs no lock, which only a holder of the
-//! lock takes, and all of it:
+//! waits for the holder of a lock: no other thread, no handler for the thread that it has
+//! interrupted, no forked child for a thread that it does not have. A block returns to its own
+//! shard. If that shard is locked, the block joins a lock-free list, which only a holder of the
+//! lock takes, and always whole:
 //!
 //! ```text
 //! frees                           holds the lock              where two took from the list, one
@@ -13,9 +13,9 @@
 //!   list: block.next -> block                                 has taken
 //! ```
 //!
-//! A forked child empties the shards that other threads of its parent's were changing: what was
-//! free in those is lost. A child of a raw fork, which may have threads by the time it is noticed,
-//! leaves them locked. Larger blocks are mappings, of which a few of each size are kept.
+//! A forked child empties the shards that other threads of its parent were changing: their free
+//! blocks are lost. A child of a raw fork may have threads by the time the fork is noticed, so it
+//! leaves these shards locked. Larger blocks are mappings, of which a few of each size are kept.
 #![allow(unsafe_code)]
 
 use core::alloc::{GlobalAlloc, Layout};
@@ -27,9 +27,9 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize};
 use crate::raw::{raw, thread};
 use softring_host::refused;
 
-/// A region of a shard's, and its alignment.
+/// Size of a shard's region, and its alignment.
 const REGION: usize = 256 << 10;
-/// What a region begins with: the number of its shard.
+/// Bytes at the start of a region, which hold the number of its shard.
 const HEADER: usize = 64;
 /// The largest block of a region.
 const SMALL: usize = 32 << 10;
@@ -38,37 +38,37 @@ const KEPT: usize = 256 << 10;
 const KEPT_OF_A_SIZE: usize = 2;
 const PAGE: usize = 4096;
 const SHARDS: usize = 8;
-/// Shards that a thread tries to lock, each many times.
+/// Attempts to lock a shard, one shard after another.
 const TRIES: usize = 10_000;
-/// Sizes: eight steps of 16 bytes, then four to each power of two.
+/// Number of size classes: eight steps of 16 bytes, then four to each power of two.
 const CLASSES: usize = 8 + 4 * 8;
 const KEPT_CLASSES: usize = 4 * 3;
-/// Blocks of these classes, up to 512 bytes, come from pages of their own: what is written often
-/// does not lie among what a forked child could go on sharing.
+/// Number of classes, up to 512 bytes, whose blocks come from pages of their own: memory that is
+/// written often does not share pages with memory that a forked child could go on sharing.
 const PAGED: usize = 8 + 4 * 2;
 
-/// A free block holds the next one.
+/// Pointer to a free block, which holds the next one.
 type Block = *mut Free;
 struct Free(Block);
 
 struct Shard {
-    /// The thread that has the rest; 0: none.
+    /// Thread that holds the lists; 0: none.
     owner: AtomicUsize,
     lists: UnsafeCell<Lists>,
-    /// Blocks that were given back while the shard was locked.
+    /// Blocks that were freed while the shard was locked.
     returned: AtomicPtr<Free>,
 }
 
 struct Lists {
     free: [Block; CLASSES],
-    /// What is left of the last page of a class: start and end.
+    /// Unused rest of the last page of each class: start and end.
     pages: [(usize, usize); PAGED],
-    /// What is left of the last region.
+    /// Unused rest of the last region.
     rest: (usize, usize),
 }
 
-// SAFETY: `owner` admits one thread to the lists; a handler on top of that thread finds itself to
-// be the owner, and stays out.
+// SAFETY: `owner` admits one thread to the lists; a handler on top of that thread finds the shard
+// locked, and stays out.
 unsafe impl Sync for Shard {}
 
 /// The allocator: see the module.
@@ -80,7 +80,7 @@ pub struct Heap {
 #[cfg_attr(not(test), global_allocator)]
 static HEAP: Heap = Heap::new();
 
-/// The size class of `size` bytes, and the size of its blocks.
+/// Returns the size class of `size` bytes, and the size of its blocks.
 fn class(size: usize) -> (usize, usize) {
     if size <= 128 {
         let n = size.div_ceil(16).max(1);
@@ -92,13 +92,14 @@ fn class(size: usize) -> (usize, usize) {
     (8 + 4 * (step.ilog2() as usize - 5) + n - 5, n * step)
 }
 
-/// The same for mappings that are kept.
+/// Returns the same for mappings that are kept.
 fn kept_class(size: usize) -> (usize, usize) {
     let (class, size) = class(size);
     (class - CLASSES, size)
 }
 
-/// How many bytes a block for `layout` needs. Those that are powers of two are aligned so.
+/// Returns the bytes that a block for `layout` needs. A block whose size is a power of two is
+/// aligned to its size.
 fn size_for(layout: Layout) -> usize {
     let (size, align) = (layout.size(), layout.align());
     if align <= 16 { size } else { size.max(align).next_power_of_two() }
@@ -120,11 +121,11 @@ unsafe fn unmap(at: usize, len: usize) {
     }
 }
 
-/// Regions that are mapped, and no shard's yet: the address of the first, which leaves the lower
-/// bits free, plus their number. One mapping for each region would use up those that a process may
-/// have (vm.max_map_count).
+/// Regions that are mapped and in no shard yet: the address of the first, whose lower bits are
+/// free, plus their number. One mapping per region would use up those that a process may have
+/// (vm.max_map_count).
 static SPARE: AtomicUsize = AtomicUsize::new(0);
-/// How many regions the next mapping has.
+/// Number of regions in the next mapping.
 static NEXT: AtomicUsize = AtomicUsize::new(2);
 const MOST: usize = 128;
 
@@ -141,7 +142,7 @@ fn map_regions(n: usize) -> Option<usize> {
     Some(at)
 }
 
-/// Takes a spare region if `left` others remain, or says which are spare.
+/// Takes a spare region if `left` others remain, else returns the present [`SPARE`].
 fn take_spare(left: usize) -> Result<usize, usize> {
     let take = |spare: usize| (spare % REGION > left).then(|| spare + REGION - 1);
     SPARE.fetch_update(AcqRel, Acquire, take).map(first_of)
@@ -151,7 +152,7 @@ fn first_of(spare: usize) -> usize {
     spare & !(REGION - 1)
 }
 
-/// The last spare region is for when no more can be mapped.
+/// Returns a region for a shard. The last spare region is kept until no more can be mapped.
 fn spare_region() -> Option<usize> {
     let spare = match take_spare(1) {
         Ok(at) => return Some(at),
@@ -173,8 +174,8 @@ fn spare_region() -> Option<usize> {
     Some(at)
 }
 
-/// Is there a spare region? A new ring demands one: without memory in the middle of a request the
-/// process would end.
+/// True if there is a spare region; maps one if needed. A new ring demands one: without memory in
+/// the middle of a request the process would end.
 pub fn has_spare() -> bool {
     !SPARE.load(Relaxed).is_multiple_of(REGION) || add_spare()
 }
@@ -193,7 +194,7 @@ fn add_spare() -> bool {
     true
 }
 
-/// A new region of a shard: what is free in it.
+/// Starts a new region of a shard and returns its free range.
 fn region(shard: usize) -> Option<(usize, usize)> {
     let at = spare_region()?;
     // SAFETY: the header of a region that is ours.
@@ -201,7 +202,7 @@ fn region(shard: usize) -> Option<(usize, usize)> {
     Some((at + HEADER, at + REGION))
 }
 
-/// A block in a region of its own, of which the rest is never used.
+/// Returns a block in a region of its own; the rest of this region is never used.
 #[cold]
 fn alone(size: usize) -> Option<usize> {
     Some(region(0)?.0.next_multiple_of(align_of_class(size)))
@@ -234,11 +235,11 @@ impl Shard {
     #[inline]
     fn try_lock(&self, me: usize) -> Option<Locked<'_>> {
         let free = self.owner.compare_exchange(0, me, Acquire, Relaxed).is_ok();
-        // Not `then_some`, which would make one, and drop it, in any case.
+        // Not `then_some`, which would make and drop a `Locked` in any case.
         free.then(|| Locked(self))
     }
 
-    /// Takes a block back without the lock.
+    /// Gives a block back without the lock.
     #[cold]
     fn give_back(&self, block: Block) {
         let mut head = self.returned.load(Relaxed);
@@ -277,7 +278,7 @@ impl Locked<'_> {
         Some(block.as_ptr())
     }
 
-    /// A block of a class that has none in its list.
+    /// Returns a block of a class that has none in its list.
     #[cold]
     fn refill(&self, class: usize, size: usize, shard: usize) -> Option<Block> {
         let mut block = self.0.returned.swap(null_mut(), Acquire);
@@ -291,7 +292,7 @@ impl Locked<'_> {
         self.pop(class).or_else(|| self.carve(class, size, shard))
     }
 
-    /// A block that was never used.
+    /// Returns a block that was never used.
     fn carve(&self, class: usize, size: usize, shard: usize) -> Option<Block> {
         let Lists { pages, rest, .. } = self.lists();
         let Some(page) = pages.get_mut(class) else { return carve_rest(rest, size, shard) };
@@ -343,7 +344,7 @@ impl Heap {
             }
             core::hint::spin_loop();
         }
-        // Threads were stopped here, or left this by siglongjmp(3).
+        // All shards are locked by threads that were stopped there or left by siglongjmp(3).
         alone(size).map_or(null_mut(), pointer)
     }
 
@@ -364,7 +365,7 @@ impl Heap {
         }
     }
 
-    /// A mapping; was it never used?
+    /// Returns a mapping, and true if it was never used.
     #[cold]
     fn large(&self, size: usize) -> (*mut u8, bool) {
         if size > KEPT {
@@ -439,7 +440,7 @@ unsafe impl GlobalAlloc for Heap {
         if old_size > KEPT && new_size > KEPT {
             let [from, to] = [old_size, new_size].map(|size| size.next_multiple_of(PAGE));
             let at = block.expose_provenance();
-            // Until it is known whether that call may be made, the bytes are copied.
+            // The bytes are copied until mremap(2) is known to work.
             if refused::works(libc::SYS_mremap) {
                 // SAFETY: the whole mapping, whose owner asks for it.
                 let at = unsafe { raw!(libc::SYS_mremap, at, from, to, libc::MREMAP_MAYMOVE) };
@@ -458,8 +459,8 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// In a forked child with one thread: those that held shards are the parent's, but for this one,
-/// which may be in a signal handler on top of itself.
+/// Frees the shards of other threads in a forked child, which has one thread. This thread may be in
+/// a signal handler on top of its own allocation, so its own shard stays locked.
 pub fn fork_child() {
     let me = thread();
     for shard in &HEAP.shards {

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The constructor reads the environment ([`config`]), opens the entry points and returns: nothing
-//! else happens until a program asks for a ring. `docs/INTERCEPTION.md` tells users about all this.
+//! else happens until a program asks for a ring. `docs/INTERCEPTION.md` describes this to users.
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -35,13 +35,13 @@ mod threads;
 mod trial;
 mod wrap;
 
-/// Unwinding out of an entry point would run through the program's frames, which know nothing of
-/// it.
+/// Check of the panic strategy: unwinding out of an entry point would run through the program's
+/// frames, which are not made for it.
 const _: () = assert!(cfg!(panic = "abort") || cfg!(test), "build libsoftring with panic=abort");
 
 #[allow(unsafe_code)]
 mod start {
-    /// The dynamic loader calls this once, before `main`.
+    /// Starts the library. The dynamic loader calls this once, before `main`.
     extern "C" fn constructor() {
         if crate::copies::find_out() {
             return crate::intercept::syscall::open();

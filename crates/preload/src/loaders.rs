@@ -1,18 +1,19 @@
-//! What lets one library serve the loaders of glibc and of musl. musl's loader takes `libc.so.6`
-//! and the files beside it to be itself, and checks no versions of symbols; what it cannot do
-//! without is a file that is not there, and a name that musl does not define.
+//! Support for the loaders of glibc and of musl by one library. musl's loader takes `libc.so.6` and
+//! the files beside it to be itself, and checks no versions of symbols. It fails for a file that is
+//! not there, and for a name that musl does not define. So these are replaced:
 //!
-//! - **The unwinder** (`libgcc_s.so.1`). Nothing unwinds here: a panic aborts. What the standard
-//!   library calls for a backtrace goes to the process's own unwinder, if it has one.
-//! - **glibc's loader** (`ld-linux-x86-64.so.2`), which defines `__tls_get_addr`: it is looked up.
+//! - **The unwinder** (`libgcc_s.so.1`). Nothing unwinds here: a panic aborts. The standard
+//!   library's calls for a backtrace go to the process's own unwinder, if it has one.
+//! - **glibc's loader** (`ld-linux-x86-64.so.2`), which defines `__tls_get_addr`: its address is
+//!   looked up.
 //! - **`pthread_atfork`**, which glibc links statically into each file, on top of a name of its
 //!   own.
 //!
-//! The names that stand in for those (`names`) are hidden: the process has its own, which they
-//! must not stand in front of.
+//! The replacements (`names`) are hidden: the process has names of its own, which ours must not
+//! precede.
 #![allow(unsafe_code)]
 
-// Tests are programs, which are linked with all of this, and unwind.
+// Tests are programs, which are linked with all of this and unwind.
 #[cfg(not(test))]
 mod names;
 
@@ -20,14 +21,14 @@ use core::ffi::c_int;
 
 type Hook = Option<extern "C" fn()>;
 
-/// `pthread_atfork(3)`: register fork handlers. They stay for good.
+/// Registers fork handlers for good, as `pthread_atfork(3)` does.
 ///
 /// # Safety
 /// The functions stay loaded.
 pub unsafe fn at_fork(prepare: Hook, parent: Hook, child: Hook) {
     let glibcs = crate::raw::next!(c"__register_atfork", fn(Hook, Hook, Hook, usize) -> c_int);
     let musls = crate::raw::next!(c"pthread_atfork", fn(Hook, Hook, Hook) -> c_int);
-    // SAFETY: the caller's. glibc's takes the file that the functions go with, too: none.
+    // SAFETY: the caller's. glibc's function also takes the file that the handlers belong to: none.
     unsafe {
         match (glibcs, musls) {
             (Some(register), _) => register(prepare, parent, child, 0),
@@ -37,7 +38,8 @@ pub unsafe fn at_fork(prepare: Hook, parent: Hook, child: Hook) {
     };
 }
 
-/// Is the program's C library musl? It keeps three real-time signals for itself, and glibc two.
+/// True if the program's C library is musl, which keeps three real-time signals for itself; glibc
+/// keeps two.
 pub fn runs_on_musl() -> bool {
     libc::SIGRTMIN() == 35
 }

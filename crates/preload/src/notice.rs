@@ -1,5 +1,5 @@
-//! Lines for people, on stderr. Written by one raw `write(2)` each, so that they come out whole, in
-//! any state of the program's stdio.
+//! Lines for people, on stderr. Each is written by one raw `write(2)`, so that it comes out whole
+//! in any state of the program's stdio.
 
 use crate::config::{self, Intercept};
 use crate::gate::Why;
@@ -8,19 +8,19 @@ use crate::stderr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use softring_host::refused::{self, Refusal};
 
-/// One line on stderr, unless the user asked for silence.
+/// Prints one line on stderr, unless the user asked for silence.
 pub fn say(text: &str) {
     if !config::quiet() {
         line(text);
     }
 }
 
-/// One line on stderr.
+/// Prints one line on stderr.
 pub fn line(text: &str) {
     stderr::write(format!("softring: {text}\n").as_bytes());
 }
 
-/// Says once per process tree whose rings the program gets, and why.
+/// Says once per process tree that the program gets our rings, and why.
 pub fn engine_runs(why: Why) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if SAID.swap(true, Ordering::Relaxed) || config::quiet() || !crate::proc::first_in_family() {
@@ -73,7 +73,7 @@ fn release() -> String {
     format!("Linux {}", softring_host::substitute::release())
 }
 
-/// The first of many names, and how many there are.
+/// Returns the first of many names, and the number of the others.
 fn few(names: &[String]) -> String {
     match names {
         [first, second, third, rest @ ..] if !rest.is_empty() => {
@@ -83,7 +83,8 @@ fn few(names: &[String]) -> String {
     }
 }
 
-/// The kernel refuses a ring for flags that it does not know, and many programs ask again without.
+/// Says that the kernel does not know these flags and refuses the ring. Many programs ask again
+/// without them.
 #[cold]
 pub fn hint(flags: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -96,7 +97,7 @@ pub fn hint(flags: &str) {
     }
 }
 
-/// At exit: what the program asked rings of the kernel's for, and they do not have.
+/// Says at exit what the program asked of the kernel's rings that they do not have.
 #[cold]
 pub fn old_kernel(what: &str) {
     let release = release();
@@ -106,7 +107,7 @@ pub fn old_kernel(what: &str) {
     ));
 }
 
-/// A program needs our rings, and a call site of it would go past us.
+/// Says that a program needs our rings, and that a call site of it would bypass us.
 pub fn refused(gaps: &Gaps) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
@@ -114,7 +115,7 @@ pub fn refused(gaps: &Gaps) {
     }
 }
 
-/// Call sites of a program go past us, and may make rings.
+/// Says that call sites of the program bypass us and may make rings.
 pub fn past_us(gaps: &Gaps) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
@@ -123,7 +124,7 @@ pub fn past_us(gaps: &Gaps) {
     }
 }
 
-/// The calls that we are not told of, why, and what to do.
+/// Returns the number of call sites that bypass us, the reason, and a remedy.
 fn unreached(Gaps { sites, no_trap }: &Gaps) -> String {
     if config::intercept() == Intercept::None {
         return format!(
@@ -146,7 +147,7 @@ fn unreached(Gaps { sites, no_trap }: &Gaps) -> String {
     format!("{sites} call site(s) of this program could not be patched, and {why}")
 }
 
-/// The program is to have the kernel's rings, and there are none.
+/// Says that the program is to have the kernel's rings, and that there are none.
 #[cold]
 pub fn kernel_denies(errno: i32) {
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -159,7 +160,7 @@ pub fn kernel_denies(errno: i32) {
     }
 }
 
-/// No ring of ours is to be had under this policy.
+/// Says that no ring of ours can be had under this policy.
 pub fn missing(call: &str, how: Refusal) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if SAID.swap(true, Ordering::Relaxed) {
@@ -168,7 +169,7 @@ pub fn missing(call: &str, how: Refusal) {
     say(&format!("io_uring stays denied: {}", refusal(call, how)));
 }
 
-/// A request may fail for want of a call that a policy has come to refuse.
+/// Says that a request may fail for want of a call that a policy has come to refuse.
 #[cold]
 pub fn wanting(call: &str, how: Refusal) {
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -178,7 +179,7 @@ pub fn wanting(call: &str, how: Refusal) {
     say(&format!("a request of io_uring may fail: {}", refusal(call, how)));
 }
 
-/// What a policy does with a call, and what would help.
+/// Returns what a policy does with a call, and what would help.
 fn refusal(call: &str, how: Refusal) -> String {
     let how = match how {
         Refusal::Kills => "kills who calls it".to_owned(),
@@ -195,7 +196,7 @@ fn refusal(call: &str, how: Refusal) -> String {
     )
 }
 
-/// No ring of ours could be made, for a call that is not known to be refused.
+/// Says that no ring of ours could be made, for a call that is not known to be refused.
 #[cold]
 pub fn failed(errno: i32) {
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -208,7 +209,8 @@ pub fn failed(errno: i32) {
     }
 }
 
-/// No ring of ours could be made: is it for a limit that the kernel's rings do not know?
+/// Says that no ring of ours could be made, if a limit is the reason that the kernel's rings do not
+/// have.
 #[cold]
 pub fn no_memory() {
     static SAID: AtomicBool = AtomicBool::new(false);

@@ -1,10 +1,11 @@
-//! Rings of an old kernel: which of what a program asks for they lack, and who answers it then.
+//! Rings of an old kernel: features that a program asks for and they lack, and who answers then.
 //!
-//! At EINVAL from setup the flags are asked about, one by one. One that shapes the ring (the size
-//! of its entries, where its memory lies) has no substitute in the program: it gets a ring of ours.
-//! One that is a hint many programs ask again without, and do well on the kernel's ring: they keep
-//! its EINVAL, and a line says what to do if they stop for it. NO_SQARRAY is such a hint of
-//! liburing's own, for every ring: nothing is said of it.
+//! If setup fails with EINVAL, the kernel is asked about the flags, one by one. A flag that shapes
+//! the ring (the size of its entries, the location of its memory) has no substitute in the program,
+//! which gets a ring of ours. A flag that is a hint can be left out: many programs ask again
+//! without it, and do well on the kernel's ring. They keep the kernel's EINVAL, and a line says
+//! what to do if they stop for it. NO_SQARRAY is such a hint, which liburing sets for every ring:
+//! nothing is said of it.
 
 use crate::{config, notice};
 use core::mem::offset_of;
@@ -15,7 +16,7 @@ use softring_host::user;
 use softring_uapi::{version, *};
 use std::sync::OnceLock;
 
-/// What a program cannot ask again without.
+/// Flags that a program cannot ask again without.
 const SHAPE: u32 = IORING_SETUP_SQE128
     | IORING_SETUP_CQE32
     | IORING_SETUP_NO_MMAP
@@ -24,8 +25,8 @@ const SHAPE: u32 = IORING_SETUP_SQE128
     | IORING_SETUP_SQE_MIXED
     | IORING_SETUP_SQ_REWIND;
 
-/// What the kernel's rings lack of those of the release that the user wants at least, found out
-/// once; `None`: nothing, or no release was named, or the kernel gives no ring.
+/// Returns what the kernel's rings lack of the release that the user demands, found out once;
+/// `None`: nothing, or no release was named, or the kernel gives no ring.
 pub fn lacking() -> Option<&'static [String]> {
     static NAMES: OnceLock<Option<Vec<String>>> = OnceLock::new();
     let learn = || {
@@ -35,8 +36,8 @@ pub fn lacking() -> Option<&'static [String]> {
     NAMES.get_or_init(learn).as_deref()
 }
 
-/// The kernel refuses a ring: is it for a flag that gives it a shape, and that this kernel does not
-/// know? Its name. Of one that is a hint, says so.
+/// Returns the name of a flag that gives the ring a shape and that this kernel does not know, if
+/// the kernel refuses a ring for one. Says so if it refuses only hints.
 pub fn shape(ret: isize, params: usize) -> Option<&'static str> {
     if ret != -(libc::EINVAL as isize) {
         return None;
@@ -55,11 +56,11 @@ pub fn shape(ret: isize, params: usize) -> Option<&'static str> {
     None
 }
 
-/// The flags of these that the kernel does not know. Each is asked about once.
+/// Returns those of `flags` that the kernel does not know. It is asked about each flag once.
 fn lacking_flags(flags: u32) -> u32 {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     static LACKING: AtomicU32 = AtomicU32::new(0);
-    // Two that ask at once find the same; what was asked is told after what is lacking.
+    // Threads that ask at once find the same; ASKED is set after LACKING.
     let new = flags & !ASKED.load(core::sync::atomic::Ordering::Acquire);
     if new != 0 {
         LACKING.fetch_or(lacks::setup_flags(new), Relaxed);
@@ -68,26 +69,26 @@ fn lacking_flags(flags: u32) -> u32 {
     flags & LACKING.load(Relaxed)
 }
 
-/// Register calls that the kernel's rings refused, and that its release does not have; a bit each.
+/// Register calls, a bit each, that the kernel's rings refused and that its release does not have.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
-/// Has a probe left operations out?
+/// Set once a probe has left operations out.
 static PROBED: AtomicBool = AtomicBool::new(false);
 
-/// Notes what a register call to a ring of the kernel's came to.
+/// Notes the result of a register call on a ring of the kernel's.
 pub fn note_register(opcode: usize, arg: usize, ret: isize) {
     let refused = ret == -(libc::EINVAL as isize) && opcode < version::played().registers as usize;
     if refused && REGISTERS.get(opcode).is_some_and(|r| lacks::newer_than_kernel(r.since)) {
         REFUSED.fetch_or(1 << opcode, Relaxed);
     }
     if opcode == IORING_REGISTER_PROBE as usize && ret == 0 {
-        // What came later are SQEs of 128 bytes, in rings that are asked for by a flag.
+        // Later operations are SQEs of 128 bytes, in rings that are asked for by a flag.
         let wanted = version::VERSIONS[0].ops;
         let last = user::read::<u8>(arg as u64).unwrap_or(u8::MAX);
         PROBED.fetch_or(last < wanted - 1, Relaxed);
     }
 }
 
-/// One line of what was noted.
+/// Prints one line about what was noted.
 pub fn at_exit() {
     let refused = REFUSED.load(Relaxed);
     let names = REGISTERS.iter().enumerate().filter(|(i, _)| refused >> i & 1 != 0);

@@ -1,12 +1,12 @@
-//! The process that this is: the one that was started, a fork of it, or a vfork child that shares
-//! its memory.
+//! The calling process: the one that was started, a fork of it, or a vfork child that shares its
+//! memory.
 //!
 //! `fork(3)` tells us through `pthread_atfork`. A fork by raw system call does not, but wipes
 //! [`Mark`]'s page (`MADV_WIPEONFORK`), which the next call through an entry point sees. A vfork
-//! child sees its parent's memory unchanged, so only its process number betrays it.
+//! child sees its parent's memory unchanged, so only its process number differs.
 //!
-//! And which thread: one that leaves requests in flight gets a value under a key of pthreads, whose
-//! destructor runs when the thread ends, and not, as that of a thread-local would, when it calls
+//! A thread that leaves requests in flight gets a value under a key of pthreads, whose destructor
+//! runs when the thread ends. The destructor of a thread-local would also run when the thread calls
 //! `exit(3)`, whose handlers may go on using their rings.
 #![allow(unsafe_code)]
 
@@ -22,7 +22,7 @@ use softring_engine::fork;
 use softring_engine::task;
 use softring_host::refused;
 
-/// A page of our own. All zero in a fork.
+/// A page of our own; all zero in a fork.
 struct Mark {
     alive: AtomicBool,
 }
@@ -31,11 +31,11 @@ static MARK: AtomicPtr<Mark> = AtomicPtr::new(core::ptr::null_mut());
 static FAMILY: AtomicPtr<AtomicBool> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicI32 = AtomicI32::new(0);
 const PAGE: usize = 4096;
-/// The key by which we are told of the ends of threads, as `pthread_key_create` numbers it.
+/// Key that tells us of the ends of threads, as `pthread_key_create` numbers it.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
 
-/// Notes who we are, and asks to be told of forks.
+/// Notes the process number, and asks to be told of forks and of the engine's needs.
 pub fn start() {
     PID.store(getpid(), Ordering::Relaxed);
     if config::aio_hipri() {
@@ -53,8 +53,8 @@ pub fn start() {
     unsafe { crate::loaders::at_fork(Some(prepare), Some(parent), Some(child)) };
 }
 
-/// A ring of this process is about to be made. The first time, marks the memory that tells forks
-/// apart, and asks to be told of threads that leave requests in flight.
+/// Prepares for a ring of this process. The first time, marks the memory that tells forks apart,
+/// and asks to be told of threads that leave requests in flight.
 pub fn first_ring() {
     static ASKED: AtomicBool = AtomicBool::new(false);
     if !ASKED.swap(true, Ordering::Relaxed) {
@@ -78,9 +78,9 @@ pub fn first_ring() {
     }
 }
 
-/// The key, made when it is needed first.
+/// Returns the key, made at the first need.
 fn key() -> Option<libc::pthread_key_t> {
-    // Relaxed throughout: a number, which means nothing but to the C library.
+    // Relaxed throughout: a number that has a meaning only for the C library.
     let known = KEY.load(Ordering::Relaxed);
     if known != NO_KEY {
         return Some(known);
@@ -102,8 +102,8 @@ fn key() -> Option<libc::pthread_key_t> {
     }
 }
 
-/// A thread leaves its first request in flight, or has a stack of ours. Without memory for the
-/// value, its end goes unreported.
+/// Notes that a thread leaves its first request in flight, or has a stack of ours. Without memory
+/// for the value, the thread's end goes unreported.
 pub fn thread_begins() {
     if let Some(key) = key() {
         // SAFETY: a key of ours, whose value is never read.
@@ -124,7 +124,7 @@ pub fn first_in_family() -> bool {
     flag.is_null() || unsafe { !(*flag).swap(true, Ordering::Relaxed) }
 }
 
-/// Before a call into the engine: has this process been forked behind our back?
+/// Notices a fork that was not reported. Called before a call into the engine.
 #[inline]
 pub fn check_forked() {
     let mark = MARK.load(Ordering::Acquire);
@@ -144,19 +144,20 @@ fn child_once(mark: *mut Mark) {
     }
 }
 
-/// A vfork child shares our memory but is another process: what it closes is not closed here.
+/// True in a vfork child, which shares our memory but is another process: a descriptor that the
+/// child closes stays open here.
 pub fn shares_memory() -> bool {
     check_forked();
     getpid() != PID.load(Ordering::Relaxed)
 }
 
-/// The process number, as `start` or the last fork noted it.
+/// Returns the process number, as `start` or the last fork noted it.
 pub fn id() -> i32 {
     PID.load(Ordering::Relaxed)
 }
 
-/// The caller's process number, also in a vfork child; where the program's own filter refuses to
-/// tell, the one that is known.
+/// Returns the caller's process number, also in a vfork child; the noted one if the program's own
+/// filter refuses the call.
 pub fn getpid() -> i32 {
     if !refused::spares(libc::SYS_getpid) {
         return id();
@@ -167,7 +168,8 @@ pub fn getpid() -> i32 {
 
 extern "C" fn prepare() {
     check_forked();
-    // A page that forks share, made at the first of them, so that one of the family speaks for all.
+    // A page that forks share, made at the first fork, so that one process of the family prints for
+    // all.
     if FAMILY.load(Ordering::Relaxed).is_null() {
         let page = raw::map(PAGE, libc::MAP_SHARED).cast::<AtomicBool>();
         FAMILY.store(page, Ordering::Release);

@@ -6,7 +6,7 @@ use core::arch::asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// A raw system call: a program's own, passed on unlooked-at, or one of ours.
+/// A raw system call: a program's own, passed on unread, or one of ours.
 pub use softring_host::sys::syscall as syscall6;
 
 /// [`syscall6`] with fewer arguments: `raw!(libc::SYS_close, fd)`.
@@ -29,8 +29,8 @@ pub const fn pad<const N: usize>(a: [usize; N]) -> [usize; 6] {
     out
 }
 
-/// A mapping of its own of zeroes, private or shared; null without memory. Asks nothing of libc, so
-/// a signal handler may call it.
+/// Maps zeroed memory, private or shared; null without memory. Does not call libc, so a signal
+/// handler may call this.
 pub fn map(bytes: usize, how: c_int) -> *mut u8 {
     let (prot, how) = (libc::PROT_READ | libc::PROT_WRITE, how | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping at an address of the kernel's choice.
@@ -38,7 +38,7 @@ pub fn map(bytes: usize, how: c_int) -> *mut u8 {
     if at < 0 { core::ptr::null_mut() } else { core::ptr::with_exposed_provenance_mut(at as usize) }
 }
 
-/// As libc answers: `-errno` becomes -1, with `errno` set.
+/// Answers as libc does: `-errno` becomes -1, with `errno` set.
 #[inline]
 pub fn libc_answer(ret: isize) -> isize {
     if (-4095..0).contains(&ret) {
@@ -48,7 +48,7 @@ pub fn libc_answer(ret: isize) -> isize {
     ret
 }
 
-/// What tells the calling thread from all others of its process: its thread pointer.
+/// Returns the thread pointer, which differs between the threads of a process.
 #[inline(always)]
 pub fn thread() -> usize {
     let at: usize;
@@ -57,7 +57,7 @@ pub fn thread() -> usize {
     at
 }
 
-/// The calling thread's `errno`.
+/// Returns the calling thread's `errno`.
 pub fn errno() -> c_int {
     // SAFETY: libc's pointer to the calling thread's errno, valid while the thread lives.
     unsafe { *libc::__errno_location() }
@@ -80,7 +80,7 @@ impl Next {
         Self { name, addr: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// The name's address; null where this libc has no such name.
+    /// Returns the name's address; null if this libc has no such name.
     #[inline]
     pub fn get(&self) -> *mut c_void {
         // Relaxed: the value is an address into a library that is mapped for good, and every lookup

@@ -39,11 +39,11 @@ pub static AIO: Count = Count::new();
 pub static SITES: Count = Count::new();
 /// Sites that could not be patched.
 pub static GAPS: Count = Count::new();
-/// Bytes of text scanned, and the processor time that it and the patching took.
+/// Bytes of text scanned, and the processor time of the scan and the patching.
 pub static BYTES: Count = Count::new();
 pub static NANOS: Count = Count::new();
 
-/// The line, at exit.
+/// Prints the line at exit.
 pub fn at_exit() {
     if config::report() {
         let ((polled, found), idle_sleeps) =

@@ -1,5 +1,5 @@
-//! Where lines for people go: to the file that was stderr when the program started, and nowhere
-//! else. Nothing is sent to the program for it, and nothing waited for.
+//! Output of lines for people: to the file that was stderr when the program started, and nowhere
+//! else. It sends the program no signal, and does not wait.
 #![allow(unsafe_code)]
 
 use crate::raw::raw;
@@ -7,10 +7,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use softring_host::refused;
 use softring_uapi::errno::Errno;
 
-/// The device and number of the file that was stderr at start; no file has the device `NONE`.
+/// Device and number of the file that was stderr at start; no file has the device `NONE`.
 static STDERR: [AtomicU64; 2] = [AtomicU64::new(NONE), AtomicU64::new(0)];
 const NONE: u64 = u64::MAX;
-/// Was it a regular file? Those of the program's own are.
+/// True if this was a regular file, as files of the program's own are.
 static REGULAR: AtomicBool = AtomicBool::new(false);
 
 /// Remembers which file stderr is.
@@ -23,9 +23,9 @@ pub fn start() {
     }
 }
 
-/// Writes a line to stderr, while descriptor 2 is the file that it was at start. A program may have
-/// put a file of its own there. Where that has no room, or nobody reads it, the line is lost. Needs
-/// no memory.
+/// Writes a line to stderr, while descriptor 2 is the file that it was at start: a program may have
+/// put a file of its own there. If the file has no room, or nobody reads it, the line is lost.
+/// Needs no memory.
 pub fn write(line: &[u8]) {
     if refused::spares(libc::SYS_write) && is_stderr() && has_room(line.len()) {
         // SAFETY: write(2) reads the line, which outlives the call.
@@ -35,8 +35,9 @@ pub fn write(line: &[u8]) {
     }
 }
 
-/// Is descriptor 2 the file that it was at start? Where a filter of the program's lets nobody ask,
-/// what has no position is no file of its own.
+/// True if descriptor 2 is the file that it was at start. If a filter refuses the question, a
+/// regular file at start counts as this file, and so does a file without a position, as the
+/// program's own would have one.
 fn is_stderr() -> bool {
     let at_start = STDERR.each_ref().map(|word| word.load(Ordering::Relaxed));
     match stat(2) {
@@ -45,7 +46,7 @@ fn is_stderr() -> bool {
     }
 }
 
-/// Where the file at descriptor 2 is read and written, if it has positions.
+/// Returns the position of the file at descriptor 2, if it has positions.
 fn position() -> Option<u64> {
     if !refused::spares(libc::SYS_lseek) {
         return None;
@@ -54,8 +55,8 @@ fn position() -> Option<u64> {
     u64::try_from(unsafe { raw!(libc::SYS_lseek, 2, 0, libc::SEEK_CUR) }).ok()
 }
 
-/// What an open file is, or an error, by one of the calls that dynamic loaders make. None if a
-/// policy refuses all of them.
+/// Returns the `stat` of an open file, or an error, by one of the calls that dynamic loaders make.
+/// `None` if a policy refuses all of them.
 fn stat(fd: i32) -> Option<Result<libc::stat, isize>> {
     for nr in [libc::SYS_newfstatat, libc::SYS_fstat].into_iter().filter(|nr| refused::spares(*nr))
     {
@@ -78,8 +79,8 @@ fn stat(fd: i32) -> Option<Result<libc::stat, isize>> {
     None
 }
 
-/// Would a line of so many bytes go to stderr at once, and without a signal? Not if nobody reads
-/// what is written there, and not past the limit on the size of files.
+/// True if a line of so many bytes would go to stderr at once, and without a signal. False if
+/// nobody reads what is written there, or if it passes the limit on the size of files.
 fn has_room(len: usize) -> bool {
     is_ready() && fits(len)
 }
@@ -97,7 +98,7 @@ fn is_ready() -> bool {
     !asked || fd.revents & (libc::POLLOUT | libc::POLLERR | libc::POLLHUP) == libc::POLLOUT
 }
 
-/// Does a file have room for so many bytes more, be it behind its end?
+/// True if a file has room for so many bytes more, at its position and behind its end.
 fn fits(len: usize) -> bool {
     let Some(at) = position().filter(|_| refused::spares(libc::SYS_prlimit64)) else {
         return true;
@@ -110,9 +111,9 @@ fn fits(len: usize) -> bool {
     at.max(end).saturating_add(len as u64) <= limit[0]
 }
 
-/// Makes a call that stops no thread of a background job: who has SIGTTOU blocked may write to the
-/// terminal. A pipe whose last reader has gone since it was asked sends nothing either: with EPIPE
-/// comes a SIGPIPE, which is taken.
+/// Makes a call that stops no thread of a background job: a thread that blocks SIGTTOU may write to
+/// the terminal. If the last reader of a pipe has gone since the check, SIGPIPE comes with EPIPE
+/// and is taken.
 fn quietly(call: impl FnOnce() -> isize) {
     const SIZE: usize = size_of::<u64>();
     let bit = |signal: i32| 1u64 << (signal - 1);
@@ -123,7 +124,7 @@ fn quietly(call: impl FnOnce() -> isize) {
         call();
         return;
     }
-    // SAFETY: words of our own, as large as is said; what is blocked is let in again below.
+    // SAFETY: words of our own, of the size that is passed; the mask is restored below.
     unsafe {
         raw!(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, at(&mut { sent }), at(&mut mask), SIZE);
         let is_sent = call() == -(libc::EPIPE as isize) && mask & bit(libc::SIGPIPE) == 0;

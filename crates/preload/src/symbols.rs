@@ -1,7 +1,7 @@
-//! The names that this library exports: those it interposes, and its own of `softring.h`. A test
-//! compares this list with what the linker made.
+//! Names that this library exports: those it interposes, and its own of `softring.h`. A test
+//! compares this list with the linker's result.
 
-/// libc's names, in front of which we stand.
+/// Names of libc that this library interposes.
 pub const INTERPOSED: &[&str] = &[
     "__poll_chk",
     "__ppoll_chk",
@@ -76,7 +76,7 @@ pub const INTERPOSED: &[&str] = &[
     "usleep",
 ];
 
-/// Our own.
+/// Names of our own.
 pub const OWN: &[&str] = &[
     "softring_enter",
     "softring_meter_begin",

@@ -1,6 +1,6 @@
-//! Threads of the engine's own, started by pthread_create(3) itself: the standard library would ask
-//! the program's malloc(3) for memory, in the caller and in each new thread. What pthread_create(3)
-//! asks for, in the caller, remains.
+//! Threads of the engine, started by pthread_create(3) itself: the standard library would ask the
+//! program's malloc(3) for memory, in the caller and in each new thread. Only the memory that
+//! pthread_create(3) asks for, in the caller, remains.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char, c_void};
@@ -13,19 +13,19 @@ use softring_uapi::errno::Errno;
 
 use crate::raw::{Next, next};
 
-/// glibc's: the smallest stack that has room for the thread-local memory of all libraries.
+/// glibc's function for the smallest stack with room for the thread-local memory of all libraries.
 static MINIMUM: Next = Next::new(c"__pthread_get_minstack");
 
 extern "C" fn lives(life: *mut c_void) -> *mut c_void {
-    // SAFETY: `start` has made it of a box, for this thread alone.
+    // SAFETY: `start` has made `life` from a box, for this thread alone.
     let life = unsafe { Box::from_raw(life.cast::<Life>()) };
     life();
     null_mut()
 }
 
-/// A call without which this C library has no threads, if a policy refuses one. glibc starts them
-/// by clone3(2) since 2.34, and by clone(2) only where that answers ENOSYS; at their end it gives
-/// their stacks back by madvise(2), and does not mind errors.
+/// Returns a call that a policy refuses and without which this C library has no threads. glibc
+/// starts threads by clone3(2) since 2.34, and by clone(2) only if clone3 answers ENOSYS. At a
+/// thread's end it gives the stack back by madvise(2), and ignores errors.
 pub fn refused() -> Option<(&'static str, Refusal)> {
     start_refused().or_else(|| {
         let end = refused::how(libc::SYS_madvise).filter(|how| *how == Refusal::Kills);
@@ -33,7 +33,7 @@ pub fn refused() -> Option<(&'static str, Refusal)> {
     })
 }
 
-/// The call that starts threads, if it is refused.
+/// Returns the refused call if threads cannot be started.
 fn start_refused() -> Option<(&'static str, Refusal)> {
     let start = match refused::how(libc::SYS_clone3).filter(|_| by_clone3()) {
         Some(how) if how != Refusal::Answers(Errno::ENOSYS) => Some(("clone3", how)),
@@ -43,9 +43,8 @@ fn start_refused() -> Option<(&'static str, Refusal)> {
     start.or_else(beginning_refused)
 }
 
-/// The call of a thread's beginning that ends the process, if it is refused: glibc wants each
-/// thread registered for rseq(2) as the first one is, and does not mind that
-/// set_robust_list(2) fails.
+/// Returns the refused call if it ends the process at a thread's start: glibc wants each thread
+/// registered for rseq(2) as the first one is, and ignores a failed set_robust_list(2).
 fn beginning_refused() -> Option<(&'static str, Refusal)> {
     let rseq = || refused::known_refusal(libc::SYS_rseq).map(|how| ("rseq", how));
     let list = refused::known_refusal(libc::SYS_set_robust_list);
@@ -53,7 +52,7 @@ fn beginning_refused() -> Option<(&'static str, Refusal)> {
     list.or_else(|| if registers_rseq() { rseq() } else { None })
 }
 
-/// Has glibc, since 2.35, registered its first thread?
+/// True if glibc, since 2.35, has registered its first thread.
 fn registers_rseq() -> bool {
     static SIZE: Next = Next::new(c"__rseq_size");
     let size = SIZE.get().cast::<u32>();
@@ -84,7 +83,7 @@ fn minimum(attr: *const libc::pthread_attr_t) -> usize {
     }
 }
 
-/// Starts a detached thread with a stack of at least that many bytes.
+/// Starts a detached thread with a stack of at least `stack` bytes.
 ///
 /// # Errors
 /// As `pthread_create(3)`.

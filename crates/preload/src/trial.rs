@@ -1,9 +1,9 @@
-//! Is a ring of the kernel worth having? Some sandboxes grant one whose every request fails, or
-//! refuse what is done with it.
+//! Trial of the kernel's rings. Some sandboxes grant a ring whose every request fails, or refuse
+//! the calls on it.
 //!
-//! That one works is known until the machine starts again: an empty file in /dev/shm says so, whose
-//! owner has seen it. A container has a /dev/shm of its own. Under a seccomp filter each process
-//! tries for itself, as another's filter may do with rings what it likes.
+//! A ring that works is remembered until the machine restarts, by an empty file in /dev/shm whose
+//! owner has seen it work. A container has a /dev/shm of its own. Under a seccomp filter each
+//! process tries for itself, as another process may have a different filter.
 #![allow(unsafe_code)]
 
 use crate::raw::raw;
@@ -11,7 +11,7 @@ use softring_host::refused;
 use softring_host::trial::{Calls, Record, Trial};
 use std::sync::OnceLock;
 
-/// The kernel's own calls.
+/// Calls to the kernel itself.
 const KERNELS: Calls = Calls {
     // SAFETY: the parameters are the trial's, which lives on.
     setup: |entries, params| unsafe { raw!(libc::SYS_io_uring_setup, entries, params) },
@@ -23,7 +23,7 @@ const KERNELS: Calls = Calls {
     close: |ring| unsafe { raw!(libc::SYS_close, ring) },
 };
 
-/// What a trial calls.
+/// System calls of a trial.
 const TRIED: [i64; 7] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
@@ -34,9 +34,9 @@ const TRIED: [i64; 7] = [
     libc::SYS_clock_nanosleep,
 ];
 
-/// What of the kernel's rings does not work here; `None` also where it gives none at all. Tried
-/// once per process, unless the program's own filter is in the way of the trial; what is refused
-/// may be more with each filter that it puts on.
+/// Returns what does not work on the kernel's rings here; `None` also if the kernel gives none at
+/// all. Tried once per process, unless the program's own filter is in the way of the trial. Refused
+/// calls are checked each time, as each new filter may refuse more.
 pub fn fault() -> Option<&'static str> {
     static FAULT: OnceLock<Option<&'static str>> = OnceLock::new();
     if refused::how(libc::SYS_io_uring_setup).is_some() {

@@ -1,5 +1,4 @@
-//! Kernel aio through the entry points: as it is without them, polled, and where the kernel has
-//! none.
+//! Kernel aio through the entry points: as without them, polled, and where the kernel has none.
 
 mod common;
 
@@ -7,13 +6,13 @@ use common::{count, example, succeed, under};
 use softring_testing::skipped;
 use std::process::Command;
 
-/// The cases of a list of the test program's.
+/// Returns the cases of one of the test program's lists.
 fn cases(list: &str) -> Vec<String> {
     let out = succeed(Command::new(example("aio")).arg(list));
     String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Runs every case of a list under the library; answers how many waits polled for events, how many
+/// Runs every case of a list under the library; returns how many waits polled for events, how many
 /// found them, and how many sleeps they took.
 fn all(list: &str, set: &[(&str, &str)]) -> [u64; 3] {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -31,7 +30,7 @@ fn all(list: &str, set: &[(&str, &str)]) -> [u64; 3] {
     polls
 }
 
-/// What the cases say of the kernel is so.
+/// The cases hold on the kernel.
 #[test]
 fn the_kernel() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -55,7 +54,7 @@ fn contexts_of_polled_iocbs() {
     assert!(polled >= found && found > 0 && idle_sleeps == 0, "{polled} {found} {idle_sleeps}");
 }
 
-/// A wait depends on no call that may go past us.
+/// A wait depends on no call that may bypass the library.
 #[test]
 fn unreported_calls_on_polled_contexts() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -71,7 +70,7 @@ fn unreported_calls_on_polled_contexts() {
     }
 }
 
-/// Inline calls, as libaio had them.
+/// Inline calls work, as libaio had them.
 #[test]
 fn inline_calls() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -88,7 +87,7 @@ fn inline_calls() {
         let out = run(case, "sigsys", "1");
         assert!(count(&out, "trapped") > 0, "{case}");
     }
-    // Not reported, and none the worse.
+    // Calls that are not reported do no harm.
     assert_eq!(count(&run("direct", "none", "0"), "aio"), 0);
     assert_eq!(count(&run("direct", "sigsys", "0"), "trapped"), 0);
 }
@@ -105,7 +104,7 @@ fn every_context_polled() {
     }
 }
 
-/// By each policy every case goes on as ever; one that sleeps is seen to.
+/// Every case holds by each policy; the policies that poll also sleep.
 #[test]
 fn waiters_by_a_policy() {
     for policy in ["hybrid", "adaptive", "block"] {
@@ -132,8 +131,8 @@ fn none_where_only_the_kernels_rings_are_asked_for() {
     assert!(!c.arg("direct").env("AIO_DENIED", "1").output().unwrap().status.success());
 }
 
-/// Others want every processor: a thread that polls gives its own away, and sleeps for its events
-/// about as often as one that does not poll.
+/// Other processes want every processor: a thread that polls gives its own away, and sleeps for its
+/// events about as often as one that does not poll.
 #[test]
 fn who_polls_leaves_the_processor_to_others() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

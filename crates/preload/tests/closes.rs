@@ -1,5 +1,5 @@
-//! Descriptors that are closed by every way there is, and their numbers used again: the same on the
-//! kernel's rings and on ours.
+//! Descriptors that are closed in every possible way, and whose numbers are used again: the same on
+//! the kernel's rings and on ours.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn a_receive_goes_on_when_its_number_is_closed() {
     on_both("recv_goes_on", &WAYS);
 }
 
-/// In a program whose rings' calls are libc's, too.
+/// The number is also patched in a program whose ring calls are libc's.
 #[test]
 fn a_close_whose_number_is_kept_over_a_call_is_patched() {
     for way in ["inline_close", "hoisted_close"] {
@@ -62,14 +62,14 @@ fn a_file_under_the_number_of_a_ring() {
     }
 }
 
-/// Code that no loader knows of closes them.
+/// Code that no loader knows of closes descriptors.
 #[test]
 fn a_close_that_nobody_hears_of_costs_a_check() {
     on_both("recv_reused", &["unreported"]);
     on_both("fifo_reused", &["unreported"]);
 }
 
-/// Where no call site is patched only calls of libc's functions are reported.
+/// If no call site is patched, only calls of libc's functions are reported.
 #[test]
 fn so_it_is_where_nothing_is_patched() {
     for case in ["recv_reused", "fifo_reused"] {
@@ -79,7 +79,7 @@ fn so_it_is_where_nothing_is_patched() {
     }
 }
 
-/// Nobody writes to, closes or reads what is the program's after that.
+/// Nobody writes to, closes or reads the program's descriptors after that.
 #[test]
 fn everything_is_closed_and_all_numbers_are_used_again() {
     on_both("close_all", &["close_range", "closefrom", "syscall", "inline", "unreported"]);
@@ -92,7 +92,7 @@ fn dup2_works_onto_any_number() {
     }
 }
 
-/// What glibc closes inside, by calls of its own.
+/// glibc closes descriptors by internal calls.
 #[test]
 fn the_c_library_closes() {
     for case in ["daemon", "login_tty", "closedir", "freopen", "popen"] {
@@ -116,7 +116,8 @@ fn handlers_close_duplicate_and_poll_at_any_moment() {
     }
 }
 
-/// The same, and what else a program may do with a ring, on top of the program's own malloc(3).
+/// Handlers do the same on top of the program's own malloc(3), and all else that can be done with a
+/// ring.
 #[test]
 fn handlers_on_top_of_malloc_ask_for_no_memory() {
     for case in ["waited", "last", "used"] {
@@ -127,7 +128,7 @@ fn handlers_on_top_of_malloc_ask_for_no_memory() {
     }
 }
 
-/// As where systemd's or QEMU's policies kill for process_vm_readv(2).
+/// Policies of systemd and QEMU may kill for process_vm_readv(2).
 #[test]
 fn poll_and_select_need_nothing_that_policies_forbid() {
     for engine in ["kernel", "user"] {

@@ -6,7 +6,7 @@ use common::{count, example, library, succeed, under};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Copies, each in a directory of its own.
+/// Makes copies, each in a directory of its own.
 fn copies(dir: &tempfile::TempDir, n: usize) -> Vec<PathBuf> {
     let copy = |i: usize| {
         let place = dir.path().join(i.to_string());
@@ -52,7 +52,7 @@ fn programs_without_rings_start() {
     assert!(out.stderr.is_empty());
 }
 
-/// The copy that stands back has functions in front of the C library's, which pass calls on.
+/// The passive copy has functions before the C library's, which pass calls on.
 #[test]
 fn what_the_first_does_is_not_done_twice() {
     let dir = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ fn what_the_first_does_is_not_done_twice() {
         c.arg(case);
         with(&copies, c);
     }
-    // One site of this program's can be patched, and none of a copy's is counted.
+    // One site of this program can be patched, and none of a copy's is counted.
     for n in 1..=2 {
         let mut c = under(example("sites"), "user", "auto");
         c.arg("full");

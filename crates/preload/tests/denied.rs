@@ -1,5 +1,4 @@
-//! No program finds io_uring denied without a line that says why, and nobody is killed where a ring
-//! can be refused.
+//! Denied io_uring: a line always says why, and nobody is killed where a ring can be refused.
 
 mod common;
 
@@ -16,7 +15,7 @@ fn wrapper(dir: &Path, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// What a program says, but for its report.
+/// Returns what a program prints, without its report.
 fn said(out: &Output) -> String {
     let text = String::from_utf8_lossy(&out.stderr);
     let lines = text.lines().filter(|l| !l.starts_with("softring: report:"));
@@ -28,14 +27,14 @@ fn run(program: &Path, case: &str, engine: &str, intercept: &str, action: u32) -
     deny_rings(c.env_remove("SOFTRING_QUIET").arg(case), action).output().unwrap()
 }
 
-/// A program of that directory that makes rings, and says why.
+/// Returns a program of that directory that makes rings, and says why.
 fn makes_rings(dir: &Path) -> Command {
     let mut c = under(wrapper(dir, &["-O2"]), "auto", "auto");
     c.env_remove("SOFTRING_QUIET").arg("own");
     c
 }
 
-/// A policy's KILL outranks the trap, which is so no help.
+/// A policy's KILL outranks the trap, so the trap is no help.
 #[test]
 fn a_site_that_cannot_be_patched_gets_no_ring_under_a_policy_that_kills() {
     for intercept in ["auto", "sigsys"] {
@@ -79,18 +78,18 @@ fn each_way_to_go_without_the_trap_is_told() {
     }
     let out = run(&example("sites"), "full", "auto", "patch", EPERM);
     assert!(said(&out).contains("SOFTRING_INTERCEPT=patch sets no SIGSYS trap"), "{}", said(&out));
-    // And nothing where rings are not denied, or nobody wants them.
+    // Nothing is printed where rings are not denied, or nobody wants them.
     let mut c = under(&program, "kernel", "none");
     let quiet = succeed(c.env_remove("SOFTRING_QUIET").arg("cost"));
     assert_eq!(said(&quiet), "");
 }
 
-/// Answers `errno`.
+/// Returns the action that answers `errno`.
 const fn answer(errno: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno as u32
 }
 
-/// What is said, by a program that gets its rings, where `call` is refused and io_uring's calls
+/// Returns the lines of a program that gets its rings, where `call` is refused and io_uring's calls
 /// have this action.
 fn said_without(call: libc::c_long, rings: u32) -> String {
     let dir = tempfile::tempdir().unwrap();
@@ -99,26 +98,26 @@ fn said_without(call: libc::c_long, rings: u32) -> String {
     said(&succeed(deny_rings(&mut c, rings)))
 }
 
-/// Without a child in which it could be tried, the probe itself would be killed.
+/// Without a child that could try the call, the probe itself would be killed.
 #[test]
 fn nobody_is_killed_where_no_process_is_to_be_had() {
     let said = said_without(libc::SYS_clone, KILL);
     assert!(said.contains("no process to be had that could try"), "{said}");
 }
 
-/// A child is waited for by whichever call is not refused.
+/// A child is reaped by whichever call is not refused.
 #[test]
 fn children_that_try_are_waited_for_without_wait4() {
     let said = said_without(libc::SYS_wait4, EPERM);
     assert!(said.contains("the kernel denies it here (EPERM)"), "{said}");
 }
 
-/// Another policy may do with rings what it likes.
+/// Another process's filter may treat rings differently.
 #[test]
 fn that_rings_work_is_not_taken_over_under_a_filter() {
     let dir = tempfile::tempdir().unwrap();
     let program = wrapper(dir.path(), &["-O2"]);
-    // Leaves the record, if the kernel gives rings here.
+    // Leaves the record of working rings, if the kernel gives rings here.
     let _ = under(&program, "auto", "auto").arg("own").output().unwrap();
     let mut c = under(&program, "auto", "auto");
     c.env_remove("SOFTRING_QUIET").arg("own");

@@ -1,4 +1,4 @@
-//! What programs do to ring descriptors: the same on the kernel's rings and on ours.
+//! Uses of ring descriptors: the same on the kernel's rings and on ours.
 
 mod common;
 

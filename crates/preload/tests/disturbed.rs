@@ -1,5 +1,5 @@
-//! What happens to programs while their I/O is polled, on modelled disks of all speeds, on the real
-//! one, and on one that stops: nothing is lost, nothing comes twice, nobody hangs.
+//! Programs that are disturbed while their I/O is polled, on modelled disks of all speeds, on the
+//! real disk, and on one that stops: nothing is lost, nothing comes twice, nobody hangs.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A folder for each disk that is modelled here, and how long it takes for a read.
+/// Folders of the modelled disks, and the options that give the time of a read.
 const DISKS: [(&str, &str); 3] =
     [("quick", "latency:80us,jitter:20us"), ("slow", "latency:20ms"), ("still", "latency:300ms")];
 
@@ -19,7 +19,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("disturbed")
 }
 
-/// A file of numbered blocks on a disk; none where it cannot be opened with O_DIRECT.
+/// Makes a file of numbered blocks on a disk; none if it cannot be opened with O_DIRECT.
 fn file(disk: &str, case: &str) -> Option<PathBuf> {
     use std::os::unix::fs::OpenOptionsExt;
     let folder = root().join(disk);
@@ -37,7 +37,7 @@ fn file(disk: &str, case: &str) -> Option<PathBuf> {
     }
 }
 
-/// Kinds of rings on which the program itself pollers, and policies.
+/// Kinds of rings on which the program itself polls, each with a policy.
 const POLLERS: [(&str, &str); 9] = [
     ("iopoll", "default"),
     ("iopoll", "hybrid"),
@@ -50,7 +50,7 @@ const POLLERS: [(&str, &str); 9] = [
     ("plain", "spin"),
 ];
 
-/// Disturbances that have an SQ thread.
+/// Kinds of rings with an SQ thread, each with a policy.
 const THREADS: [(&str, &str); 5] = [
     ("sqpoll", "default"),
     ("sqpoll", "hybrid"),
@@ -59,7 +59,7 @@ const THREADS: [(&str, &str); 5] = [
     ("sqpoll-iopoll", "block"),
 ];
 
-/// The case, on rings of these kinds by these policies.
+/// Returns commands for the case, on rings of these kinds by these policies.
 fn on(kinds: &[(&str, &str)], case: &str, disk: &str) -> Vec<Command> {
     let Some(path) = file(disk, case) else { return Vec::new() };
     let models = DISKS.map(|(name, options)| format!("{}={options}", root().join(name).display()));
@@ -72,24 +72,24 @@ fn on(kinds: &[(&str, &str)], case: &str, disk: &str) -> Vec<Command> {
     kinds.iter().map(each).collect()
 }
 
-/// The case where the program itself pollers.
+/// Returns commands for the case where the program itself polls.
 fn pollers(case: &str, disk: &str) -> Vec<Command> {
     on(&POLLERS, case, disk)
 }
 
-/// The case on each kind of ring.
+/// Returns commands for the case on each kind of ring.
 fn all(case: &str, disk: &str) -> Vec<Command> {
     on(&[&POLLERS[..], &THREADS].concat(), case, disk)
 }
 
-/// What a command does, in short.
+/// Returns the case, the kind and the policy of a command.
 fn name(c: &Command) -> String {
     let policy = c.get_envs().find(|(k, _)| *k == "SOFTRING_POLL").and_then(|(_, v)| v);
     let args: Vec<_> = c.get_args().map(|a| a.to_string_lossy()).collect();
     format!("{} by {:?}", args.join(" "), policy.unwrap_or_default())
 }
 
-/// Ends in time, with success; whoever hangs is killed.
+/// Runs a command that must end in time, with success; one that hangs is killed.
 fn in_time(c: &mut Command, meanwhile: impl FnMut(u32)) -> Output {
     ends(c, meanwhile, 0)
 }
@@ -121,7 +121,7 @@ fn run(which: fn(&str, &str) -> Vec<Command>, case: &str, disks: &[&str]) {
     }
 }
 
-/// What the cases say of plain rings is so on the kernel's.
+/// The cases of plain rings hold on the kernel's.
 #[test]
 fn the_kernel() {
     let Some(path) = file("disk", "kernel") else { return };
@@ -203,21 +203,21 @@ fn a_process_is_stopped_and_continued() {
     }
 }
 
-/// A disk that can be stopped: a loop device on a file of a file system that can be frozen. Gone
+/// A disk that can be stopped: a loop device on a file of a file system that can be frozen. Removed
 /// when dropped.
 struct Brake {
     dir: PathBuf,
     loops: Vec<String>,
 }
 
-/// What a command prints; none if it fails.
+/// Returns what a command prints; none if it fails.
 fn output(program: &str, args: &[&str]) -> Option<String> {
     let out = Command::new(program).args(args).stderr(Stdio::null()).output().ok()?;
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().into())
 }
 
 impl Brake {
-    /// None without the rights, or the tools.
+    /// Makes the disk; none without the rights or the tools.
     fn new() -> Option<Brake> {
         let dir = root().join(format!("brake-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
@@ -241,7 +241,7 @@ impl Brake {
         Some(device)
     }
 
-    /// `--freeze` or `--unfreeze`: from then on writes wait, or go on.
+    /// Calls fsfreeze with `--freeze` or `--unfreeze`: from then on writes wait, or continue.
     fn set(&self, how: &str) {
         output("fsfreeze", &[how, self.dir.join("mount").to_str().unwrap()]);
     }

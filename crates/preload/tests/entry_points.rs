@@ -1,4 +1,5 @@
-//! Each shape of call site through each entry point, and what an entry point may not disturb.
+//! Each shape of call site through each entry point, and the registers that an entry point must
+//! keep.
 
 #![allow(unsafe_code)]
 
@@ -64,14 +65,14 @@ fn sigsys_blocked_or_handled_by_the_program() {
     }
 }
 
-/// What systemd's MemoryDenyWriteExecute= sets.
+/// Restrictions that systemd's MemoryDenyWriteExecute= sets.
 #[derive(Clone, Copy)]
 enum Denied {
     /// Denied by `prctl(PR_SET_MDWE)`.
     ByPrctl,
     /// Denied by seccomp: mprotect to PROT_EXEC, mmap to PROT_WRITE and PROT_EXEC.
     BySeccomp,
-    /// Calls as by seccomp, and pwrite(2) as well, which would write to /proc/self/mem.
+    /// Denied by seccomp: these calls and pwrite(2), which would write to /proc/self/mem.
     AndWrites,
 }
 
@@ -167,7 +168,7 @@ fn the_overhead_of_a_patched_call() {
     println!("plain: {}; patched: {}; trapped: {}", of("none"), of("patch"), of("sigsys"));
 }
 
-/// One call when asked, one from the constructor.
+/// A library that makes one call on request, and one from its constructor.
 const LATER: &str = r#"
     .text
     .globl enter_later

@@ -1,4 +1,4 @@
-//! The variables that the library reads: all of them documented, and no value of them ignored in
+//! Variables that the library reads: each is documented, and no unknown value is ignored in
 //! silence.
 
 mod common;
@@ -13,7 +13,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// What stands in `text` between `before` and `after`, if it is the name of a variable of ours.
+/// Returns the names of our variables that are in `text` between `before` and `after`.
 fn names(text: &str, before: &str, after: char) -> BTreeSet<String> {
     let parts = text.split(before).skip(1).filter_map(|part| part.split_once(after));
     parts.map(|(name, _)| name.to_owned()).filter(|n| n.starts_with("SOFTRING_")).collect()
@@ -32,7 +32,7 @@ fn what_is_read_is_what_is_documented() {
     );
 }
 
-/// What `true` says with these variables.
+/// Returns what `true` prints with these variables.
 fn said(variables: &[(&str, &str)]) -> String {
     let variables = variables.iter().map(|(name, value)| (format!("SOFTRING_{name}"), value));
     let out = succeed(Command::new("true").env("LD_PRELOAD", library()).envs(variables));
@@ -61,7 +61,7 @@ fn any_value_but_0_is_on() {
     for on in ["1", "2", "yes", "true"] {
         assert!(said(&[("REPORT", on)]).starts_with("softring: report:"), "{on}");
         assert_eq!(said(&[("AIO_HIPRI", on)]), "", "{on}");
-        // Silent on the others, whichever is read first.
+        // The others stay silent, whichever variable is read first.
         let others = [("QUIET", on), ("ENGINE", "x"), ("STATS", "x"), ("MODEL", "x")];
         assert_eq!(said(&others), "", "{on}");
     }
@@ -80,13 +80,13 @@ fn who_counts_or_traces_is_reported_if_it_is_nobody() {
         assert!(told.starts_with(&begins) && told.lines().count() == 1, "{name}: {told}");
         assert_eq!(said(&[(name, value), ("QUIET", "1")]), "", "{name}");
     }
-    // Those who are gone.
+    // Keys of readers that are gone.
     for (name, value) in [("STAT", ""), ("STAT", key), ("TRACE", ""), ("TRACE", key)] {
         assert_eq!(said(&[(name, value)]), "", "{name}={value}");
     }
 }
 
-/// Also where the program has an unsetenv(3) of its own.
+/// The program may have an unsetenv(3) of its own.
 #[test]
 fn what_exec_hands_over_is_taken_out_of_the_environment() {
     for shell in ["sh", "bash"] {

@@ -1,6 +1,6 @@
-//! Programs that put seccomp filters on themselves: nothing is called that they did not call
-//! before, rings of the kernel's stay what they were, and a ring or a request that cannot be had
-//! is told of.
+//! Programs that put seccomp filters on themselves: the library calls nothing that they did not
+//! call before, the kernel's rings stay what they were, and a line reports a ring or a request that
+//! cannot be had.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the program of steps says, and whether it has ended well.
+/// Returns what the program of steps prints, and its exit code.
 fn told(out: &Output) -> (String, Option<i32>) {
     (text(&out.stdout), out.status.code())
 }
@@ -23,14 +23,14 @@ fn steps(engine: &str, steps: &[&str]) -> Command {
     c
 }
 
-/// Does the kernel give rings here?
+/// True if the kernel gives rings here.
 fn kernel_gives_rings() -> bool {
     let plain = Command::new(example("filters")).arg("ring").output().unwrap();
     told(&plain).0 == "ring 1 1\nend\n"
 }
 
-/// The kernel's rings, and what the program's own filters leave of them, are as without the
-/// library.
+/// Checks that the kernel's rings, and what the program's own filters leave of them, are as without
+/// the library.
 fn same(what: &[&str]) {
     if !kernel_gives_rings() {
         return skipped!("the kernel gives no rings here");
@@ -70,7 +70,7 @@ fn a_filter_that_kills_what_only_softring_would_call_kills_nobody() {
     }
 }
 
-/// Also what is not called for rings at all: for fork(3) and dlopen(3).
+/// The library makes none of these calls for fork(3) and dlopen(3) either.
 #[test]
 fn children_and_libraries_are_made_under_the_programs_own_filter() {
     for call in ["14", "39", "228", "17,18"] {
@@ -90,7 +90,7 @@ fn rings_of_the_kernel_stay_under_the_programs_own_filter() {
         same(&["ring", &clones, "ring"]);
         same(&[&clones, "ring"]);
     }
-    // Nobody is told of this one.
+    // This filter is not reported.
     same(&["inline=kill,56,57,58,435,61", "ring", "ring"]);
     for call in ["14", "39", "61", "186", "202", "228"] {
         same(&[&format!("kill={call}"), "ring"]);
@@ -124,7 +124,7 @@ fn a_ring_without_a_file_is_refused_with_a_line() {
     says("user", &["eperm=77,18", "ring"], "no ring: 1\nend\n", "without ftruncate(2)");
 }
 
-/// Each of io_uring's calls is asked about again when the program has another filter.
+/// Each of io_uring's calls is checked again when the program has another filter.
 #[test]
 fn a_filter_on_any_of_the_three_calls_has_the_next_ring_be_ours() {
     if !kernel_gives_rings() {
@@ -139,7 +139,7 @@ fn a_filter_on_any_of_the_three_calls_has_the_next_ring_be_ours() {
     }
 }
 
-/// A filter that nobody is told of: what it refuses shows when it is called.
+/// A filter is not reported: a refused call shows when it is made.
 #[test]
 fn substitutes_are_taken_when_a_call_is_refused_later() {
     let with_substitute =
@@ -175,14 +175,14 @@ fn a_request_that_fails_for_want_of_a_call_is_told_of() {
     }
 }
 
-/// For calls that have no substitute: `docs/LIMITATIONS.md` says so.
+/// A needed call without a substitute ends the program, as `docs/LIMITATIONS.md` says.
 #[test]
 fn a_ring_that_is_there_does_not_outlive_a_filter_that_kills_for_its_calls() {
     let out = steps("user", &["keep", "kill=72", "read"]).output().unwrap();
     assert_eq!(told(&out), (String::new(), None), "{} {}", out.status, text(&out.stderr));
 }
 
-/// A child inherits the trap of its parent, and finds the kernel out of its own reach.
+/// A child inherits the trap of its parent, so that its own calls do not reach the kernel.
 #[test]
 fn an_inherited_trap_is_not_taken_for_a_policy_that_kills() {
     if !kernel_gives_rings() {
@@ -204,7 +204,7 @@ fn somebody_elses_trap_is_not_taken_for_ours() {
     says("auto", &what, "ring 1 1\nend\n", "a policy kills who asks the kernel for it");
 }
 
-/// The mask is the program's, whatever the trap needs.
+/// The program sees its own mask, whatever the trap needs.
 #[test]
 fn a_program_that_blocks_sigsys_is_shown_that_it_does() {
     for (intercept, how) in [("auto", "mask"), ("auto", "raw-mask"), ("sigsys", "mask")] {

@@ -1,4 +1,4 @@
-//! Programs that never use io_uring: unchanged, unharmed, and not kept waiting.
+//! Programs that never use io_uring: unchanged, unharmed, and not delayed.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{count, example, library, succeed, under};
 use softring_testing::skipped;
 use std::process::Command;
 
-/// What a program writes without the library and with it.
+/// Checks that a program writes the same without the library and with it.
 fn same(program: &str, args: &[&str]) {
     let plain = match Command::new(program).args(args).output() {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -38,7 +38,7 @@ fn shells_and_interpreters_do_what_they_did() {
     same("java", &["-XX:TieredStopAtLevel=1", "--version"]);
 }
 
-/// What /bin/true costs with the library more than without, on the average of a thousand starts.
+/// Measures the extra cost of /bin/true with the library, as the average of a thousand starts.
 #[test]
 fn a_thousand_in_a_row() {
     let script = "i=0; while [ $i -lt 1000 ]; do /bin/true || exit 1; i=$((i+1)); done";
@@ -52,8 +52,8 @@ fn a_thousand_in_a_row() {
     println!("a start of /bin/true: {plain} us, under the library {with} us");
 }
 
-/// The kernel makes a process with several threads wait for a grace period when its table of
-/// descriptors grows, so there is room for the engine's numbers before there are threads.
+/// The kernel makes a process with several threads wait for a grace period when its descriptor
+/// table grows. So there is room for the engine's numbers before there are threads.
 #[test]
 fn there_is_room_for_our_numbers_at_start() {
     let out = succeed(under("grep", "auto", "auto").args(["FDSize", "/proc/self/status"]));
@@ -69,13 +69,13 @@ fn handlers_may_fork_within_a_fork() {
     succeed(under(example("fds"), "user", "auto").arg("ring_forks_in_handlers"));
 }
 
-/// A fork is prepared under locks, which the last to let go of a ring takes, too.
+/// A fork is prepared under locks, which the last thread to release a ring takes, too.
 #[test]
 fn rings_may_close_within_a_fork() {
     succeed(under(example("fds"), "user", "auto").arg("forks_beside_polled_rings"));
 }
 
-/// The dynamic linker leaves the library out of it; it must still do its work.
+/// The dynamic linker does not load the library into a setuid helper, which must still work.
 #[test]
 fn a_setuid_helper_does_what_it_did() {
     let dir = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ fn a_setuid_helper_does_what_it_did() {
     std::fs::copy("/usr/bin/id", &helper).unwrap();
     let setuid = std::os::unix::fs::PermissionsExt::from_mode(0o4755);
     std::fs::set_permissions(&helper, setuid).unwrap();
-    // As somebody else than its owner, where we may be that.
+    // As another user than the helper's owner, if this is allowed.
     let other = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c"];
     let script = format!("{} -u; mount --version; exit 5", helper.display());
     let run = |lib: &str| {
@@ -119,13 +119,13 @@ fn a_typo_in_the_environment_is_reported_and_harmless() {
     assert!(String::from_utf8_lossy(&out.stderr).contains("SOFTRING_ENGINE=usre is not known"));
 }
 
-/// Start-up of a program of 10 MB text, in processor time; the bound leaves room for a busy
-/// machine.
+/// Measures the start-up of a program with 10 MB of text, in processor time; the bound leaves room
+/// for a busy machine.
 #[test]
 fn ten_megabytes_of_text_start_soon() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("big");
-    // Text that looks like code as far as single bytes go: a run of all of them, moving.
+    // Text that looks like code as far as single bytes go: a run of all bytes, shifting.
     let source = "
         .globl main
     main:
@@ -149,7 +149,7 @@ fn ten_megabytes_of_text_start_soon() {
     assert!(best < 5_000, "{best} us");
 }
 
-/// The names in `symbols.rs`, and no others.
+/// The library exports the names in `symbols.rs`, and no others.
 #[test]
 fn the_library_exports_what_it_says() {
     let out = succeed(Command::new("nm").args(["-D", "--defined-only"]).arg(library()));

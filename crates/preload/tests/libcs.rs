@@ -35,7 +35,7 @@ fn a_ring_past_the_name_is_ours() {
     }
 }
 
-/// A library that looks for its names in its own libraries first.
+/// The library searches for names in its own libraries first.
 #[test]
 fn a_library_with_names_of_its_own_gets_our_rings() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! RLIMIT_FSIZE, which the kernel's rings do not know, and softring's files in memory do; and
-//! RLIMIT_AS.
+//! RLIMIT_FSIZE, which does not apply to the kernel's rings but does to softring's files in memory;
+//! and RLIMIT_AS.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn a_hard_limit_below_a_ring_is_told() {
     assert!(out.status.success(), "{out:?}");
 }
 
-/// Not the program ends where there is no memory for one more ring: its setup answers so.
+/// If there is no memory for one more ring, its setup fails, and the program does not end.
 #[test]
 fn rings_end_before_memory_does() {
     for kib in (300..7000).step_by(400) {

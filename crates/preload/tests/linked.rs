@@ -6,7 +6,8 @@ mod common;
 use common::{count, library, succeed};
 use std::process::Command;
 
-/// Asks for a ring by inline system call and by name, and answers 0 if both gave one.
+/// Source of a program that asks for a ring by inline system call and by name; exits with 0 if both
+/// calls give one.
 const PROGRAM: &str = r#"
     .text
     .globl main

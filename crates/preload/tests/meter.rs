@@ -1,4 +1,4 @@
-//! Work meters of a program in C, by the header, seen from inside and outside.
+//! Work meters of a program in C, through the header, seen from inside and outside.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Builds examples/poll-loop.c; linked with the library if `linked`.
+/// Builds examples/poll-loop.c, linked with the library if `linked`.
 fn build(dir: &Path, linked: bool) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let program = dir.join(format!("poll-loop-{linked}"));
@@ -23,12 +23,12 @@ fn build(dir: &Path, linked: bool) -> PathBuf {
     program
 }
 
-/// The four numbers of the program's line.
+/// Returns the four numbers of the program's line.
 fn numbers(line: &str) -> Vec<u64> {
     line.split_whitespace().filter_map(|w| w.parse().ok()).collect()
 }
 
-/// The page of a process, as anybody reads it.
+/// Returns the page of a process, as anybody reads it.
 fn page(pid: u32) -> read::Page {
     let dir = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let fds = dir.map(|e| e.unwrap().path());
@@ -87,7 +87,7 @@ fn a_program_need_not_be_linked() {
         let n = numbers(&String::from_utf8_lossy(&out.stdout));
         assert_eq!(n[2] > 0 && n[3] > 0, meters, "{n:?}");
     }
-    // Without a page it counts for itself.
+    // Without a page the program counts for itself.
     let mut c = Command::new(&program);
     let out =
         succeed(c.args(["30", "0.05"]).env("LD_PRELOAD", library()).env("SOFTRING_STATS", "0"));

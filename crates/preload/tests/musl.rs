@@ -1,5 +1,6 @@
 //! One library for glibc and musl: built for glibc, it loads into a program of musl's, and works
-//! there. Needs musl-gcc (Debian's musl-tools); without it these say that they were skipped.
+//! there. Needs musl-gcc (Debian's musl-tools); without it these tests report that they were
+//! skipped.
 
 mod common;
 
@@ -8,7 +9,7 @@ use softring_testing::skipped;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// `tests/common/late_read.c`, by musl's compiler; with the directory it is in.
+/// Builds `tests/common/late_read.c` by musl's compiler; returns the program and its directory.
 fn late_read(how: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     if Command::new("musl-gcc").arg("--version").output().is_err() {
         skipped!("no musl-gcc");
@@ -40,7 +41,7 @@ fn the_kernels_rings_are_left_alone() {
     assert_eq!((alone.status, alone.stdout), (out.status, out.stdout));
 }
 
-/// What musl's loader stops at: files that it does not have, and the names that they define.
+/// musl's loader fails for files that it does not have, and for names that these files define.
 #[test]
 fn no_file_is_needed_that_musl_lacks() {
     let out = match Command::new("readelf").args(["-dW", "--dyn-syms"]).arg(library()).output() {

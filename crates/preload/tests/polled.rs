@@ -1,5 +1,5 @@
-//! Polled rings (IOPOLL) where the kernel would give one and refuse what is done with it, because
-//! no disk has poll queues; also where it denies io_uring, or could poll.
+//! Polled rings (IOPOLL) where the kernel would give one and refuse its I/O, because no disk has
+//! poll queues; also where the kernel denies io_uring, or could poll.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What a library costs in resident memory, without us and with us.
+//! Resident memory of a library, without softring and with it.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{count, example, library, link, succeed};
 use std::path::Path;
 use std::process::Command;
 
-/// 50 MB of text with one call site of io_uring's in its middle.
+/// A library of 50 MB of text with one call site of io_uring's in its middle.
 const BIG: &str = "
     .text
     .fill 26214400, 1, 0x90
@@ -27,8 +27,8 @@ enter_later:
     .fill 26214400, 1, 0x90
     .section .note.GNU-stack, \"\", @progbits\n";
 
-/// Memory of the library, in KiB: resident, and no longer the file's. And the call sites that were
-/// patched.
+/// Returns the library's memory in KiB, resident and no longer the file's, and the number of
+/// patched call sites.
 fn resident(lib: &Path, preload: &[&Path]) -> (u64, u64, u64) {
     let mut c = Command::new(example("resident"));
     let preload: Vec<_> = preload.iter().map(|p| p.to_str().unwrap()).collect();
@@ -53,7 +53,7 @@ fn text_that_was_scanned_is_not_left_resident() {
         println!("{when}: resident {} KiB without us, {} KiB with us", plain.0, with.0);
         assert!(plain.0 < 1024, "{when}: {plain:?}");
         assert!(with.0 < plain.0 + 256, "{when}: {with:?}, not {plain:?}");
-        // The page with the jump stays.
+        // The page with the jump stays resident.
         assert_eq!((with.1 - plain.1, with.2), (4, 1), "{when}: {with:?}, not {plain:?}");
     }
 }

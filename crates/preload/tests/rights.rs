@@ -1,5 +1,6 @@
-//! A request does nothing that its thread may not do by a system call of its own: seccomp filters.
-//! Landlock domains, which bind the kernel's requests as well, are the conformance cases' matter.
+//! Rights of requests: a request does nothing that its thread may not do by a system call of its
+//! own. These tests are about seccomp filters. The conformance cases test Landlock domains, which
+//! bind the kernel's requests as well.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! A program that is linked with the library and runs with more rights than its caller's obeys none
-//! of its caller's variables. Takes the rights of root, to make such a program.
+//! Variables of a program that is linked with the library and runs with more rights than its
+//! caller: it obeys none of them. Needs the rights of root, to make such a program.
 
 mod common;
 
@@ -13,7 +13,8 @@ use std::process::{Command, Output};
 const NOBODY: u32 = 65534;
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-/// Denies itself the kernel's rings, makes one, and tells which files in memory it has then.
+/// Source of a program that denies itself the kernel's rings, makes a ring, and prints the names of
+/// its files in memory.
 const PROGRAM: &str = r#"
 #include <dirent.h>
 #include <errno.h>
@@ -66,7 +67,7 @@ int main(void)
 }
 "#;
 
-/// The program and the library, where everybody can reach them.
+/// Builds the program and copies the library, where everybody can reach them.
 fn build(dir: &Path) -> PathBuf {
     let (source, program) = (dir.join("secure.c"), dir.join("secure"));
     let lib = dir.join("libsoftring.so");
@@ -82,7 +83,7 @@ fn build(dir: &Path) -> PathBuf {
     program
 }
 
-/// Runs it with all that a caller may ask for.
+/// Runs the program with all that a caller may ask for.
 fn run(program: &Path, victim: &Path, uid: u32) -> Output {
     let mut c = Command::new(program);
     c.env("SOFTRING_REPORT", "1").env("SOFTRING_STAT", KEY).env("SOFTRING_TRACE", victim);
@@ -106,7 +107,7 @@ fn it_obeys_nobody() {
     let content = vec![7u8; 1 << 20];
     std::fs::write(&victim, &content).unwrap();
 
-    // What it obeys where its caller's rights are its own.
+    // The program obeys the variables where it has only its caller's rights.
     let plain = run(&program, &victim, 0);
     let (out, err) = (text(&plain.stdout), text(&plain.stderr));
     assert!(out.starts_with("secure 0\nring 1\n") && out.contains("softring-stats"), "{out}");

@@ -1,6 +1,7 @@
-//! A call leaves its caller's stack alone, as a system call does, where that may be small: below
-//! 512 bytes, by each entry point, in the first thread and in another; a handler that comes
-//! meanwhile runs on the caller's stack, and may leave the call for good.
+//! Stack use of a call: it needs little of its caller's stack, as a system call does, where the
+//! stack may be small. A call uses less than 512 bytes, by each entry point, in the first thread
+//! and in another. A handler that comes meanwhile runs on the caller's stack, and may leave the
+//! call for good.
 
 mod common;
 

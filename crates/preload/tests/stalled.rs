@@ -1,5 +1,5 @@
-//! Rings on a disk that has stalled: nobody waits for it who would not on the kernel, and who waits
-//! sleeps. Needs root and the blkio controller; says so where it has neither.
+//! Rings on a disk that has stalled: no thread waits for it that would not on the kernel, and one
+//! that waits sleeps. Needs root and the blkio controller; reports it if there is neither.
 
 mod common;
 

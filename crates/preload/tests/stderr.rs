@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// Puts argv[1], if it is given, at descriptor 2, and makes a ring.
+/// Source of a program that puts argv[1], if given, at descriptor 2, and makes a ring.
 const PROGRAM: &str = r#"
 #include <fcntl.h>
 #include <unistd.h>
@@ -64,7 +64,7 @@ fn a_line_brings_no_signal_and_waits_for_nobody() {
     let (reader, broken) = std::io::pipe().unwrap();
     drop(reader);
     let (_unread, mut full) = std::io::pipe().unwrap();
-    // As much as a pipe holds.
+    // A pipe holds this much.
     full.write_all(&[0; 1 << 16]).unwrap();
     let run = |c: &mut Command| {
         let status = c.env_remove("SOFTRING_QUIET").env_remove("SOFTRING_REPORT").status().unwrap();

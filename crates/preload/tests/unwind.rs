@@ -1,6 +1,6 @@
-//! Whoever unwinds the stack finds the program's functions behind ours: backtrace(3) in a handler
-//! that comes during a wait in enter, the destructors of a thread that is cancelled there, and an
-//! exception that the handler throws.
+//! Unwinding through a call: the program's functions are found behind ours by backtrace(3) in a
+//! handler that comes during a wait in enter, by the destructors of a thread that is cancelled
+//! there, and by an exception that the handler throws.
 
 mod common;
 
@@ -10,10 +10,10 @@ use std::process::Command;
 
 use common::{count, succeed, under};
 
-/// How enter is called, and what makes it reach us.
+/// Ways to call enter: how the program calls, and how the call is intercepted.
 const WAYS: [(&str, &str); 3] = [("name", "none"), ("inline", "patch"), ("inline", "sigsys")];
 
-/// Compiles a program of tests/common; with the directory it is in.
+/// Compiles a program of tests/common; returns its directory, too.
 fn program(compiler: &str, source: &str, flags: &[&str]) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("unwind");

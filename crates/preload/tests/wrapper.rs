@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 
 use common::{count, succeed, under};
 
-/// What the loader and unwinders do not need, and what tells a function's bounds.
+/// Compiler flags that leave out the unwind tables, which tell a function's bounds.
 const NO_FRAMES: [&str; 3] =
     ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fomit-frame-pointer"];
 
@@ -30,7 +30,7 @@ fn build(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// Runs it on the kernel and, by `intercept`, on our rings.
+/// Runs the program on the kernel and, by `intercept`, on our rings.
 fn run(program: &Path, how: &str, intercept: &str) -> Output {
     let ran = Command::new(program).arg(how).status().unwrap();
     // 77: the kernel makes no ring.
@@ -60,15 +60,15 @@ fn a_wrapper_of_unknown_bounds_is_trapped_from_the_start() {
         let out = under(&program, "user", "auto").arg(how).output().unwrap();
         assert_eq!((count(&out, "gaps"), count(&out, "setups")), (1, 1), "{how}");
         assert!(count(&out, "trapped") >= 3, "{how}");
-        // Its close is not reported (docs/LIMITATIONS.md).
+        // The program's close is not reported (docs/LIMITATIONS.md).
         assert!(matches!(out.status.code(), Some(0 | 4)), "{how}: {}", out.status);
     }
-    // The kernel's ring, or none: never half of one.
+    // The program gets the kernel's ring, or none: never half of one.
     let out = under(&program, "user", "patch").arg("name").output().unwrap();
     assert_eq!(out.status.code(), Some(77));
 }
 
-/// Without frames, whatever puts the number there, whoever can be seen to make the ring.
+/// Checks functions without frames, for any origin of the number and any code that makes the ring.
 #[test]
 fn a_computed_number_is_never_half_a_ring() {
     for optimized in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
@@ -85,7 +85,7 @@ fn a_computed_number_is_never_half_a_ring() {
     }
 }
 
-/// Goroutines have 2 KiB of stack, and no page below that would fault.
+/// Goroutines have 2 KiB of stack, and no guard page below.
 #[test]
 fn goroutines_use_rings() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn the_cost_of_other_calls_through_a_wrapper() {
     println!("plain: {} ns; patched: {} ns", of("none"), of("patch"));
 }
 
-/// Has a policy kill who calls io_uring_setup(2).
+/// Installs a policy that kills for io_uring_setup(2).
 fn kill_for_setup() -> std::io::Result<()> {
     let op = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let (load, answer) = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_RET | libc::BPF_K);
@@ -137,7 +137,7 @@ fn kill_for_setup() -> std::io::Result<()> {
     if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Whether the trap is needed is found out at start, of programs without rings, too.
+/// The library finds out at start whether the trap is needed, in programs without rings, too.
 #[test]
 fn nobody_is_killed_for_a_wrapper_of_unknown_bounds() {
     let dir = tempfile::tempdir().unwrap();

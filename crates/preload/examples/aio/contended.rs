@@ -1,4 +1,4 @@
-//! Reads one by one while others want every processor: how many, and how often the thread slept.
+//! Single reads while others want every processor: how many, and how often the thread slept.
 
 use super::Case;
 use super::sys::*;
@@ -13,7 +13,7 @@ fn contended() {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let others: Vec<i32> = (0..2 * processors).map(|_| busy()).collect();
     let (aio, file) = (Aio::new(4), file(true, 16));
-    // Of a hole nobody has to wait for anything.
+    // A read of a hole would not wait for anything.
     file.write_all_at(buffer(16, 1), 0).unwrap();
     file.sync_all().unwrap();
     let (buf, begun, before, mut reads) = (buffer(1, 0), Instant::now(), sleeps(), 0u64);
@@ -32,7 +32,7 @@ fn contended() {
     }
 }
 
-/// A child that always wants a processor, and ends with us.
+/// Starts a child that always wants a processor, and ends with us.
 fn busy() -> i32 {
     // SAFETY: one thread; the child makes one system call and computes.
     unsafe {
@@ -47,7 +47,7 @@ fn busy() -> i32 {
     }
 }
 
-/// Voluntary context switches of this thread.
+/// Returns the voluntary context switches of this thread.
 fn sleeps() -> i64 {
     // SAFETY: zero is a valid rusage; it is filled in.
     unsafe {

@@ -1,4 +1,4 @@
-//! A kernel without aio: ENOSYS to the six calls, by a filter of this process's own.
+//! A kernel without aio: a filter of this process's own answers ENOSYS to the six calls.
 
 use libc::{sock_filter, sock_fprog};
 

@@ -1,6 +1,6 @@
-//! A program on kernel aio, for the tests: `aio CASE` exits with 0 if the case holds. Those of
-//! `--plain` and `--kernels` hold on the kernel alone, too. `AIO_DENIED` has the process deny
-//! itself the six calls.
+//! A program on kernel aio, for the tests: `aio CASE` exits with 0 if the case holds. The cases of
+//! `--plain` and `--kernels` also hold on the kernel without the library. With `AIO_DENIED` the
+//! process denies itself the six calls.
 #![allow(unsafe_code)]
 
 mod contended;

@@ -1,4 +1,4 @@
-//! What the kernel's aio does. Each case also holds on softring, polled or emulated.
+//! Behaviour of the kernel's aio. Each case also holds on softring, polled or emulated.
 
 use super::Case;
 use super::sys::*;
@@ -38,7 +38,7 @@ fn buffered() {
     roundtrip(false);
 }
 
-/// Written, read back, each event with the iocb's address and data.
+/// Writes blocks and reads them back; each event has the iocb's address and data.
 fn roundtrip(direct: bool) {
     let (aio, file) = (Aio::new(16), file(direct, 8));
     let mut bufs: Vec<_> = (1..=8).map(|i| buffer(1, i)).collect();
@@ -141,7 +141,7 @@ fn submit_refuses() {
     assert_eq!(aio.all(1).len(), 1);
 }
 
-/// Many in one call, of which the last is refused.
+/// Submits many in one call, one of which is refused.
 fn partial() {
     let (aio, file) = (Aio::new(128), file(true, 1));
     let good = rw(PREAD, &file, buffer(1, 0), 0, 0);
@@ -178,7 +178,7 @@ fn times() {
         }
         let read = rw(PREAD, &file, buffer(1, 0), 0, 0);
         assert_eq!(aio.submit(&[&read]), 1);
-        // One comes, the other does not.
+        // One event comes, the other does not.
         assert_eq!(aio.wait(2, &mut e, Some(30)), 1);
     }
 }
@@ -196,7 +196,7 @@ fn eventfd() {
         efd.read_exact(&mut n).unwrap();
         sum += u64::from_ne_bytes(n);
     }
-    // Told of, they are there.
+    // The events are there once the eventfd has told of them.
     assert_eq!(aio.wait(0, &mut [Event::default(); 8], None), 3);
 }
 
@@ -214,11 +214,11 @@ fn poll() {
     let (quiet, _kept) = std::io::pipe().unwrap();
     let cb = Iocb { fd: quiet.as_raw_fd(), ..cb };
     assert_eq!(aio.submit(&[&cb]), 1);
-    // What nobody ends does not keep the context.
+    // A request that nobody ends does not keep the context.
     assert_eq!(aio.destroy(), 0);
 }
 
-/// A pipe has no position, and needs none.
+/// Writes and reads a pipe, which needs no position.
 fn streams() {
     let aio = Aio::new(8);
     let (reader, writer) = std::io::pipe().unwrap();
@@ -239,7 +239,7 @@ fn streams() {
 
 extern "C" fn nothing(_: i32) {}
 
-/// SIGALRM in 30 ms, with a handler that does nothing.
+/// Sends SIGALRM in 30 ms, with a handler that does nothing.
 fn alarm() {
     let every = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let it = libc::itimerval {
@@ -269,7 +269,7 @@ fn signals() {
         }
         assert_eq!(aio.submit(&[&read]), 1);
         alarm();
-        // One comes, then the signal instead of the other.
+        // One event comes, then the signal instead of the other.
         assert_eq!(aio.wait(2, &mut e, None), 1);
     }
     assert_eq!(aio.submit(&[&read]), 1);
@@ -298,7 +298,7 @@ fn ends_under_a_waiter() {
         }
         std::thread::scope(|s| {
             let waiter = s.spawn(|| aio.wait(1, &mut [Event::default()], None));
-            // One in its first peek, one asleep.
+            // One waiter is in its first peek, one asleep.
             std::thread::sleep(Duration::from_micros(if used { 300 } else { 20_000 }));
             assert_eq!(aio.destroy(), 0);
             assert_eq!(waiter.join().unwrap(), err(EINVAL));
@@ -320,7 +320,7 @@ fn threads() {
                     let cb = rw(PREAD, file, buf, (i % 16) as i64, (t * EACH + i) as u64);
                     assert_eq!(aio.submit(&[&cb]), 1);
                     let mut e = [Event::default(); 3];
-                    // Others may have taken it.
+                    // Other threads may have taken it.
                     let n = aio.wait(1, &mut e, Some(20));
                     let got = &e[..n.try_into().unwrap()];
                     taken.fetch_add(got.len(), Relaxed);
@@ -356,7 +356,7 @@ fn fork() {
     assert_eq!(aio.all(1)[0].data, 4);
 }
 
-/// More than the context has room for: some are taken, then EAGAIN, and it goes on.
+/// Submits more than the context has room for: some are taken, then comes EAGAIN; later it goes on.
 fn exhausted() {
     let aio = Aio::new(1);
     let (quiet, _kept) = std::io::pipe().unwrap();

@@ -1,4 +1,4 @@
-//! `IOCB_FLAG_HIPRI`, as its authors defined it.
+//! Cases of `IOCB_FLAG_HIPRI`, as its authors defined it.
 
 use super::Case;
 use super::sys::*;
@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[
     ("nothing_left", nothing_left),
 ];
 
-/// Cases that no emulated context passes, as it is told of no call that goes past us.
+/// Cases that no emulated context passes, as the library is told of no call that bypasses it.
 pub const KERNELS: &[Case] = &[("polled_unreported", polled_unreported)];
 
 fn hipri(cb: Iocb) -> Iocb {
@@ -33,7 +33,7 @@ fn read(file: &File, data: u64) -> Iocb {
     hipri(rw(PREAD, file, buffer(1, 0), 0, data))
 }
 
-/// Each of the four commands.
+/// Makes each of the four commands.
 fn polled() {
     let (aio, file) = (Aio::new(16), file(true, 8));
     let (a, b) = (buffer(1, 3), buffer(1, 4));
@@ -87,7 +87,7 @@ fn polled_refuses() {
     }
 }
 
-/// What was refused has decided nothing.
+/// Submits a refused read first, which does not decide the context's kind.
 fn polled_after_refusal() {
     let (aio, direct, buffered) = (Aio::new(8), file(true, 1), file(false, 1));
     assert_eq!(aio.submit(&[&read(&buffered, 1)]), err(EOPNOTSUPP));
@@ -109,7 +109,7 @@ fn mixed() {
     }
 }
 
-/// The first refused ends the call, and counts only if it was the first.
+/// The first refused iocb ends the call; its error is the answer only if it was the first of all.
 fn polled_partial() {
     let (aio, direct, buffered) = (Aio::new(128), file(true, 1), file(false, 1));
     let (good, bad) = (read(&direct, 1), read(&buffered, 2));
@@ -135,7 +135,7 @@ fn polled_unmarked() {
     assert_eq!(aio.wait(0, &mut [Event::default(); 4], Some(0)), 0);
 }
 
-/// A thread waits past every entry point, before the first iocb and after.
+/// A thread waits past every entry point, before the first iocb and after it.
 fn polled_unreported() {
     let (aio, file) = (Aio::new(8), file(true, 1));
     for data in 1..4 {
@@ -149,7 +149,7 @@ fn polled_unreported() {
             assert_eq!(aio.submit(&[&cb]), 1);
             assert_eq!(waiter.join().unwrap(), (1, data));
         });
-        // And the other way round.
+        // The submission bypasses every entry point.
         assert_eq!(aio.submit_unreported(&[&cb]), 1);
         assert_eq!(aio.all(1)[0].data, data);
     }
@@ -184,7 +184,7 @@ fn polled_waits() {
 
 extern "C" fn nothing(_: i32) {}
 
-/// A thread asks for events before anybody knows that they will be polled for.
+/// A thread asks for events before it is known that they will be polled for.
 fn polled_waits_first() {
     let (aio, file) = (Aio::new(8), file(true, 1));
     std::thread::scope(|s| {
@@ -262,7 +262,7 @@ fn polled_fork() {
     assert_eq!(aio.all(1)[0].data, 4);
 }
 
-/// Contexts come and go; a process may not have many at a time (`fs.aio-max-nr`).
+/// Makes and ends many contexts; a process may not have many at a time (`fs.aio-max-nr`).
 fn nothing_left() {
     let file = file(true, 1);
     for _ in 0..40 {

@@ -1,5 +1,5 @@
-//! What the event of an IOCB_CMD_POLL says: of a file that is ready at once what is asked for, of
-//! one that was waited for all that woke it.
+//! Events of an IOCB_CMD_POLL. For a file that is ready at once they are those asked for; for a
+//! file that was waited for, all that woke the waiter.
 
 use super::Case;
 use super::sys::*;
@@ -21,9 +21,9 @@ pub const CASES: &[Case] = &[
     ("polls_used_again", used_again),
 ];
 
-/// What sockets tell with data: POLLIN, POLLPRI, POLLRDNORM, POLLRDBAND.
+/// Events of sockets with data: POLLIN, POLLPRI, POLLRDNORM, POLLRDBAND.
 const DATA: i64 = 0xc3;
-/// Events with room: POLLOUT, POLLWRNORM, POLLWRBAND.
+/// Events of sockets with room: POLLOUT, POLLWRNORM, POLLWRBAND.
 const ROOM: i64 = 0x304;
 const ALL: i16 = 0x7fff;
 
@@ -37,7 +37,7 @@ fn at_once(fd: RawFd, events: i16, want: i64) {
     assert_eq!(aio.all(1)[0].res, want, "{events:#x} at once");
 }
 
-/// The poll waits until `act`.
+/// Polls a file that is not ready until `act`.
 fn later(fd: RawFd, events: i16, act: impl FnOnce(), want: i64) {
     let aio = Aio::new(4);
     assert_eq!(aio.submit(&[&poll_of(fd, events)]), 1);
@@ -46,8 +46,9 @@ fn later(fd: RawFd, events: i16, act: impl FnOnce(), want: i64) {
     assert_eq!(aio.all(1)[0].res, want, "{events:#x} later");
 }
 
-/// An iocb is the program's again as soon as it is submitted: a cancellation finds each poll that
-/// was, the oldest first, be the event of the last taken or not.
+/// Submits one iocb again and again: it is the program's again as soon as it is submitted. A
+/// cancellation finds each earlier poll, the oldest first, whether the event of the last was taken
+/// or not.
 fn used_again() {
     const ROUNDS: usize = 20;
     let aio = Aio::new(4 * ROUNDS as u32);
@@ -67,7 +68,8 @@ fn used_again() {
     }
 }
 
-/// A context with many polls ends soon: in most rounds, as others may want the processor.
+/// A context with many polls ends soon. This holds for most rounds only, as others may want the
+/// processor.
 fn end_at_once() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let poll = poll_of(reader.as_raw_fd(), POLLIN);
@@ -176,7 +178,7 @@ fn eventfd() {
     at_once(fd, ALL, (POLLIN | POLLOUT).into());
 }
 
-/// What nobody can wait for, or in two places, is ready at once, or refused.
+/// Polls files that nobody can wait for, or only in two places: they are ready at once, or refused.
 fn files() {
     let (terminal, _other) = terminal();
     let (fifo, mut writer) = fifo();
@@ -199,7 +201,7 @@ fn files() {
     }
 }
 
-/// A pseudo-terminal: its master's end and the terminal.
+/// Opens a pseudo-terminal; returns the master's end and the terminal.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let (mut master, mut slave, none) = (-1, -1, std::ptr::null_mut());
     // SAFETY: two live ints, which become fresh descriptors; the rest is not asked for.
@@ -211,7 +213,7 @@ fn terminal() -> (OwnedFd, OwnedFd) {
     }
 }
 
-/// A FIFO that is open for both, and its end to write.
+/// Opens a FIFO for both reading and writing; returns it and its end to write.
 fn fifo() -> (std::fs::File, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     let name = format!("/proc/self/fd/{}", reader.as_raw_fd());

@@ -1,4 +1,4 @@
-//! What io_submit refuses, what it answers as an event, and what it never waits for.
+//! Requests that io_submit refuses, answers as an event, or never waits for.
 
 use super::Case;
 use super::sys::*;
@@ -32,7 +32,7 @@ fn at(opcode: u16, fd: i32, buf: &mut [u8]) -> Iocb {
     Iocb { opcode, fd, buf, nbytes, ..Iocb::default() }
 }
 
-/// An empty pipe or socket that is not to be waited for answers EAGAIN, as an event.
+/// An empty pipe or socket that must not be waited for answers EAGAIN, as an event.
 fn nowait_streams() {
     let aio = Aio::new(8);
     let (reader, _writer) = std::io::pipe().unwrap();
@@ -66,7 +66,7 @@ fn resfd_full() {
     }
 }
 
-/// Only an eventfd is one.
+/// Descriptors of other kinds are refused as RESFD.
 fn resfd_kinds() {
     let (aio, file) = (Aio::new(8), file(true, 1));
     // SAFETY: no addresses are passed.
@@ -119,8 +119,8 @@ fn submission_errors() {
     }
 }
 
-/// A size that no call reads or writes is asked for as far as one does, also as to its memory and
-/// the file's end.
+/// A size beyond the limit of one read or write is cut to the limit, also for the checks of memory
+/// and of the file's end.
 fn huge_sizes() {
     let (aio, direct, buffered) = (Aio::new(8), file(true, 1), file(false, 1));
     let good = rw(PREAD, &buffered, buffer(1, 0), 0, 1);
@@ -147,7 +147,7 @@ fn huge_sizes() {
     }
 }
 
-/// What only shows when the file is asked comes as an event.
+/// Errors that only the file can find come as events.
 fn errors_as_events() {
     let (aio, direct, buffered) = (Aio::new(8), file(true, 1), file(false, 1));
     let good = rw(PREAD, &buffered, buffer(1, 0), 0, 1);
@@ -163,8 +163,8 @@ fn errors_as_events() {
     }
 }
 
-/// Some files can be read or written by read(2) and write(2) alone: aio refuses them, and does not
-/// write.
+/// Some files can be read or written only by read(2) and write(2): aio refuses them, and writes
+/// nothing.
 fn files_without_functions() {
     let aio = Aio::new(8);
     // SAFETY: no addresses are passed.
@@ -207,7 +207,8 @@ fn files_without_functions() {
     assert_eq!(aio.all(1)[0].res, err(EAGAIN));
 }
 
-/// A file is asked also for nothing: an eventfd wants eight bytes, and a datagram can be empty.
+/// A request of no bytes reaches the file: an eventfd wants eight bytes, and a datagram can be
+/// empty.
 fn nothing() {
     let aio = Aio::new(8);
     // SAFETY: no addresses are passed.
@@ -225,8 +226,8 @@ fn nothing() {
     assert_eq!(peer.recv(&mut [0; 8]).unwrap(), 0);
 }
 
-/// A file that does not know of RWF_NOWAIT says so to io_submit; ext4 knows of it, and that it
-/// cannot write so through the page cache is an event.
+/// A file that does not know RWF_NOWAIT makes io_submit fail. ext4 knows it, and answers by an
+/// event that it cannot write so through the page cache.
 fn nowait_files() {
     const EXT4_SUPER_MAGIC: i64 = 0xef53;
     let (aio, buffered) = (Aio::new(8), file(false, 1));
@@ -254,15 +255,16 @@ fn nowait_files() {
     }
 }
 
-/// How many requests a context takes before EAGAIN, from one processor: what fits into whole pages
-/// of events, less what is no whole batch. Each processor that there can be makes four batches.
+/// A context takes a certain number of requests from one processor before EAGAIN: as many as fit
+/// into whole pages of events, without the last partial batch. Each possible processor makes four
+/// batches.
 fn capacity() {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
     let Some((_, last)) = possible.trim().split_once('-') else { return };
     let Ok(last) = last.parse::<u64>() else { return };
     let batches = 4 * (last + 1);
     pin();
-    // Done at once, and nobody takes their events.
+    // These are done at once, and nobody takes their events.
     let file = file(false, 1);
     let cbs = vec![rw(PREAD, &file, buffer(1, 0), 0, 1); 4096];
     for nr in [1, 64, 100, 128, 1000] {
@@ -270,7 +272,7 @@ fn capacity() {
         let bytes = 32 * (2 * batches.max(nr.into()) + 2 + 1);
         let events = (bytes.next_multiple_of(4096) - 32) / 32 - 1;
         let fits = events - events % (events / batches).max(1);
-        // In one call, and one by one.
+        // In one call, then one by one.
         let list: Vec<&Iocb> = cbs[..20].iter().collect();
         assert_eq!(aio.submit(&list), 20);
         let one_by_one = cbs[20..].iter().take_while(|cb| aio.submit(&[cb]) == 1).count() as u64;
@@ -279,7 +281,7 @@ fn capacity() {
     }
 }
 
-/// To one processor: each has its own batches.
+/// Pins the thread to one processor: each processor has its own batches.
 fn pin() {
     // SAFETY: zero is a valid set, which is ours.
     unsafe {

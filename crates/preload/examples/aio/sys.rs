@@ -1,5 +1,5 @@
-//! The six system calls through libc's `syscall()`, or (`AIO_INLINE`) by instructions of this
-//! program's own as libaio had them until 0.3.112; and what the cases need of files and buffers.
+//! The six system calls through libc's `syscall()`, or (`AIO_INLINE`) by this program's own
+//! instructions, as in libaio until 0.3.112; and files and buffers for the cases.
 
 use core::arch::{asm, global_asm};
 use std::fs::{File, OpenOptions};
@@ -69,7 +69,7 @@ unsafe extern "C" {
     fn inline_333(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64;
 }
 
-/// -1 with `errno`, or the answer. The addresses among the arguments are the kernel's to check.
+/// Returns -1 with `errno`, or the answer. The kernel checks the addresses among the arguments.
 fn call(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> i64 {
     let inline: Call = match nr {
         206 => inline_206,
@@ -89,7 +89,7 @@ fn call(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> i64 {
     }
 }
 
-/// A call by an instruction that no entry point sees: its number is not known until it runs.
+/// Makes a call by an instruction that no entry point sees: its number is not known until it runs.
 fn unreported(nr: i64, [a, b, c, d, e]: [usize; 5]) -> i64 {
     let ret: i64;
     let nr = std::hint::black_box(nr);
@@ -110,7 +110,7 @@ fn unreported(nr: i64, [a, b, c, d, e]: [usize; 5]) -> i64 {
     ret
 }
 
-/// A context, ended with its owner.
+/// A context that ends with its owner.
 pub struct Aio(pub u64);
 
 impl Aio {
@@ -139,19 +139,19 @@ impl Aio {
         call(libc::SYS_io_getevents, args)
     }
 
-    /// With a time in seconds and nanoseconds, whatever they are.
+    /// Waits for any time in seconds and nanoseconds, valid or not.
     pub fn wait_for(&self, min: i64, events: &mut [Event], time: [i64; 2]) -> i64 {
         let (nr, at) = (events.len(), events.as_mut_ptr().expose_provenance());
         let ts = time.as_ptr().expose_provenance();
         call(libc::SYS_io_getevents, [self.0 as usize, min as usize, nr, at, ts, 0])
     }
 
-    /// io_pgetevents with a mask that lets everything through.
+    /// Makes io_pgetevents with a mask that blocks nothing.
     pub fn pwait(&self, min: i64, events: &mut [Event]) -> i64 {
         self.pwait_under(min, events, None, 0)
     }
 
-    /// io_pgetevents with a mask.
+    /// Makes io_pgetevents with a mask.
     pub fn pwait_under(
         &self,
         min: i64,
@@ -165,7 +165,7 @@ impl Aio {
         self.pwait_at(min, events, ts, set)
     }
 
-    /// io_pgetevents with addresses of a time and of a sigset with its size, whatever they are.
+    /// Makes io_pgetevents with any addresses of a time and of a sigset with its size.
     pub fn pwait_at(&self, min: i64, events: &mut [Event], ts: usize, set: usize) -> i64 {
         let (nr, at) = (events.len(), events.as_mut_ptr().expose_provenance());
         call(333, [self.0 as usize, min as usize, nr, at, ts, set])
@@ -175,7 +175,7 @@ impl Aio {
         unreported(libc::SYS_io_submit, [self.0 as usize, iocbs.len(), iocbs.as_ptr().addr(), 0, 0])
     }
 
-    /// io_getevents for one event, for as long as it takes.
+    /// Makes io_getevents for one event, without a time limit.
     pub fn wait_unreported(&self, e: &mut Event) -> i64 {
         let at = std::ptr::from_mut(e).expose_provenance();
         unreported(libc::SYS_io_getevents, [self.0 as usize, 1, 1, at, 0])
@@ -198,7 +198,7 @@ impl Aio {
         call(libc::SYS_io_destroy, [self.0 as usize, 0, 0, 0, 0, 0])
     }
 
-    /// Words of the ring that is mapped for the program: head, tail, magic.
+    /// Returns words of the ring that is mapped for the program: head, tail, magic.
     pub fn ring(&self) -> [u32; 3] {
         let at = std::ptr::with_exposed_provenance::<u32>(self.0 as usize);
         // SAFETY: the context's id is the ring's address, by the kernel's ABI.
@@ -216,7 +216,7 @@ pub fn setup(nr: u32, id: *mut u64) -> i64 {
     call(libc::SYS_io_setup, [nr as usize, id.expose_provenance(), 0, 0, 0, 0])
 }
 
-/// A file of this process's own without a name, of `blocks` blocks of zeroes.
+/// Creates a file of this process without a name, of `blocks` blocks of zeroes.
 pub fn file(direct: bool, blocks: usize) -> File {
     let dir = std::env::var("AIO_DIR").unwrap_or_else(|_| ".".into());
     let name = format!("{dir}/aio-{}-{direct}", std::process::id());
@@ -229,7 +229,7 @@ pub fn file(direct: bool, blocks: usize) -> File {
     file
 }
 
-/// Aligned as O_DIRECT wants it; leaked.
+/// Allocates a buffer that is aligned for O_DIRECT and leaked.
 pub fn buffer(blocks: usize, fill: u8) -> &'static mut [u8] {
     let mut at = null_mut();
     // SAFETY: `at` is ours; the memory is initialised before a reference to it exists.

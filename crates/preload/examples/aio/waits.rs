@@ -1,4 +1,4 @@
-//! How long a call waits, and which signals get through: on the kernel, and on softring.
+//! Durations of waits, and the signals that end them: on the kernel, and on softring.
 
 use super::Case;
 use super::sys::*;
@@ -18,11 +18,11 @@ pub const CASES: &[Case] = &[
     ("blocked_by_the_wait", blocked_by_the_wait),
 ];
 
-/// Only where the kernel gives contexts.
+/// Cases that only hold where the kernel gives contexts.
 pub const KERNELS: &[Case] = &[("unreported_submit", unreported_submit)];
 
 static HANDLED: AtomicU32 = AtomicU32::new(0);
-/// What the last handler has found blocked.
+/// Signals that the last handler has found blocked.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn handler(_: i32) {
@@ -63,7 +63,7 @@ fn raise(signal: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal) };
 }
 
-/// Time that the calling thread has run.
+/// Returns the processor time of the calling thread.
 fn cpu_time() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is ours.
@@ -71,7 +71,7 @@ fn cpu_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// After `ms`, from another thread.
+/// Calls `what` after `ms`, in another thread.
 fn later<T: Send + 'static>(ms: u64, what: impl FnOnce() -> T + Send + 'static) {
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(ms));
@@ -87,7 +87,7 @@ fn raise_later(ms: u64) {
     later(ms, move || unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, SIGUSR1) });
 }
 
-/// A thread waits on a fresh context, and the first submission goes past every entry point.
+/// A thread waits on a fresh context, and the first submission bypasses every entry point.
 fn unreported_submit() {
     let (aio, file) = (Aio::new(8), file(true, 1));
     let read = rw(PREAD, &file, buffer(1, 0), 0, 3);
@@ -103,7 +103,7 @@ fn unreported_submit() {
     });
 }
 
-/// A negative time is for ever; what is negative in one part only counts as the sum.
+/// A negative time is for ever; if only one part is negative, the sum counts.
 fn negative_times() {
     handle(SIGUSR1);
     let (aio, file) = (Aio::new(8), file(true, 1));
@@ -123,7 +123,7 @@ fn negative_times() {
     }
 }
 
-/// Has `check` find two events and a pending signal, again and again; it is told how often.
+/// Makes `check` find two events and a pending signal, again and again; passes it the count.
 fn with_a_signal_pending(check: impl Fn(&Aio, u32)) {
     handle(SIGUSR1);
     block(&[SIGUSR1]);
@@ -137,7 +137,7 @@ fn with_a_signal_pending(check: impl Fn(&Aio, u32)) {
     }
 }
 
-/// What the mask lets in is handled in each call, though there always are events.
+/// A signal that the mask lets in is handled in each call, though there always are events.
 fn signals_by_mask() {
     with_a_signal_pending(|aio, n| {
         assert_eq!(aio.pwait_under(1, &mut [Event::default()], None, mask(&[SIGUSR1])), 1);
@@ -160,7 +160,7 @@ fn too_few_events() {
     });
 }
 
-/// A wait that is refused once its mask is in force has signals handled; before, it has not.
+/// A wait that is refused once its mask is in force handles signals; one refused before does not.
 fn refused_under_a_mask() {
     handle(SIGUSR1);
     block(&[SIGUSR1]);
@@ -207,8 +207,8 @@ fn no_handler_no_eintr() {
             block(&[SIGUSR1, SIGCHLD]);
         }
         for _ in 0..10 {
-            // One completes; the wait for three goes on. What was blocked does end it on the kernel
-            // if there is an event.
+            // One event comes; the wait for three goes on. A signal that was blocked does end the
+            // wait on the kernel if there is an event.
             let there = i64::from(!blocked);
             assert_eq!(aio.submit(&[&read][..there as usize]), there);
             raise(SIGCHLD);
@@ -226,7 +226,7 @@ fn no_handler_no_eintr() {
     }
 }
 
-/// In a handler the wait's mask holds, and the program's own after it.
+/// The wait's mask holds in a handler, and the program's own mask after it.
 fn mask_in_handler() {
     handle(SIGUSR1);
     block(&[SIGHUP]);
@@ -242,7 +242,7 @@ fn mask_in_handler() {
     }
 }
 
-/// What the wait's mask blocks does not end it, whenever it comes.
+/// A signal that the wait's mask blocks does not end the wait, whenever it comes.
 fn blocked_by_the_wait() {
     static DONE: AtomicBool = AtomicBool::new(false);
     handle(SIGUSR1);

@@ -1,4 +1,4 @@
-//! A program that closes descriptors by every way there is, and uses their numbers again. The tests
+//! A program that closes descriptors in every possible way, and uses their numbers again. The tests
 //! run it on the kernel's rings and on ours. `closes CASE WAY` exits with 0 if the case holds.
 #![allow(unsafe_code)]
 
@@ -30,7 +30,7 @@ inline!("closes_inline_dup2", 33);
 inline!("closes_inline_dup3", 292);
 inline!("closes_inline_close_range", 436);
 
-// As compilers make it of two calls in one function: the number kept in a register over another
+// Compilers write this for two calls in one function: the number is kept in a register over another
 // call.
 global_asm!(
     ".p2align 4",
@@ -70,7 +70,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Outcome
     if got == want { Ok(()) } else { Err(format!("{what}: {got:?}, not {want:?}")) }
 }
 
-/// System call `nr` from memory that no loader knows of: the call is not reported.
+/// Makes system call `nr` from memory that no loader knows of: the call is not reported.
 fn unreported(nr: u32, a: usize, b: usize, c: usize) -> isize {
     let mut code = vec![0xb8];
     code.extend(nr.to_le_bytes());
@@ -90,8 +90,8 @@ fn unreported(nr: u32, a: usize, b: usize, c: usize) -> isize {
 /// Closes `fd` in this way.
 fn close(way: &str, fd: RawFd) -> Outcome {
     let n = fd as usize;
-    // For dup2 and dup3: something that is closed again at once.
-    // SAFETY: numbers of ours, and a path.
+    // For dup2 and dup3: another file, which is closed again at once. SAFETY: numbers of ours, and
+    // a path.
     let ret = unsafe {
         let null = || libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) as usize;
         let replaced = |f: &dyn Fn(usize) -> isize| {
@@ -137,7 +137,7 @@ fn one(r: &mut IoUring) -> Result<cqueue::Entry, String> {
     r.completion().next().ok_or_else(|| "no completion".into())
 }
 
-/// A buffer that lives for good.
+/// Returns a buffer that lives for good.
 fn buffer() -> &'static mut [u8; 64] {
     Box::leak(Box::new([0; 64]))
 }
@@ -168,18 +168,18 @@ fn recv(r: &mut IoUring, fd: RawFd) -> Outcome {
     push(r, opcode::Recv::new(types::Fd(fd), b.as_mut_ptr(), 64).build().user_data(7))
 }
 
-/// `to` becomes what `from` was.
+/// Makes `to` mean what `from` meant.
 fn place(from: RawFd, to: RawFd) -> Outcome {
     if from == to {
         return Ok(());
     }
-    // Past everybody who listens, as a fresh open(2) would be.
+    // No entry point sees this, as with a fresh open(2).
     let ret = unreported(libc::SYS_dup2 as u32, from as usize, to as usize, 0);
     equal("dup2", ret, to as isize)?;
     equal("close", unreported(libc::SYS_close as u32, from as usize, 0, 0), 0)
 }
 
-/// A socket is closed, and another gets its number: a RECV there completes when data come.
+/// Closes a socket whose number another socket gets: a RECV there completes when data come.
 fn recv_reused(way: &str) -> Outcome {
     for make in [pair, tcp_pair] {
         let mut r = ring()?;
@@ -207,8 +207,8 @@ fn recv_reused(way: &str) -> Outcome {
     Ok(())
 }
 
-/// A request waits on a socket whose number is closed: it goes on there, and one on the socket that
-/// gets the number has that one's data.
+/// Closes the number of a socket that a request waits on. The request goes on there, and a request
+/// on the socket that gets the number receives this socket's data.
 fn recv_goes_on(way: &str) -> Outcome {
     let mut r = ring()?;
     let first = pair();
@@ -247,10 +247,10 @@ fn read(r: &mut IoUring, fd: RawFd, off: u64, data: u64) -> Outcome {
     )
 }
 
-/// A ring is closed, and a file gets its number: requests and poll(2) find the file there.
+/// Closes a ring whose number a file gets: requests and poll(2) find the file there.
 fn ring_reused(way: &str) -> Outcome {
     let mut r = ring()?;
-    // It lives on without a number: its end would close the file.
+    // The ring lives on without a number, as its end would close the file.
     let gone = Box::leak(Box::new(ring()?)).as_raw_fd();
     close(way, gone)?;
     place(memory_file()?, gone)?;
@@ -267,8 +267,8 @@ fn ring_reused(way: &str) -> Outcome {
     equal("read of the duplicate", one(&mut r)?.result(), 16)
 }
 
-/// A file is read and closed, and a FIFO gets its number: a read of that waits for data, and holds
-/// up nobody: neither the submission nor a timer.
+/// Reads and closes a file whose number a FIFO gets: a read of the FIFO waits for data, and holds
+/// up neither the submission nor a timer.
 fn fifo_reused(way: &str) -> Outcome {
     for off in [u64::MAX, 0] {
         fifo_read_by(ring()?, way, off)?;
@@ -313,8 +313,8 @@ fn fifo_read_by(mut r: IoUring, way: &str, off: u64) -> Outcome {
     close("close", writer)
 }
 
-/// Everything from 3 on is closed at once, and all numbers become a file of the program's: nobody
-/// writes to it, and none of them is closed.
+/// Closes everything from 3 on at once, and makes all numbers a file of the program's: nobody
+/// writes to the file, and none of the numbers is closed.
 fn close_all(way: &str) -> Outcome {
     let mut r = ring()?;
     let events = unsafe_eventfd();
@@ -351,7 +351,7 @@ fn close_all(way: &str) -> Outcome {
         let got = unsafe { if n == file { n } else { libc::dup2(file, n) } };
         equal(&format!("dup2 onto {n}"), got, n)?;
     }
-    // The timeout is over meanwhile, on a ring that is closed.
+    // The timeout has passed meanwhile, on a ring that is closed.
     std::thread::sleep(Duration::from_millis(700));
     let mut other = ring()?;
     push(&mut other, opcode::Nop::new().build().user_data(3))?;

@@ -1,4 +1,4 @@
-//! dup2 and dup3 onto any number, also onto those that the engine has taken for itself.
+//! dup2 and dup3 onto any number, also onto those of the engine's own.
 
 use super::*;
 use std::os::fd::AsRawFd;
@@ -9,7 +9,7 @@ fn is_readable(fd: RawFd) -> bool {
     unsafe { libc::poll(&raw mut p, 1, 1000) == 1 && p.revents & libc::POLLIN != 0 }
 }
 
-/// An epoll set with `fd` in it.
+/// Creates an epoll set with `fd` in it.
 fn set_of(fd: RawFd) -> RawFd {
     let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 77 };
     // SAFETY: numbers, and an event of ours.
@@ -20,7 +20,7 @@ fn set_of(fd: RawFd) -> RawFd {
     }
 }
 
-/// What such a set tells.
+/// Returns the data of the events in such a set.
 fn told(set: RawFd) -> Vec<u64> {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
     // SAFETY: room for four.
@@ -28,7 +28,7 @@ fn told(set: RawFd) -> Vec<u64> {
     events.iter().take(n as usize).map(|e| e.u64).collect()
 }
 
-/// Onto all numbers from the middle of the table up, where the engine's own begin.
+/// Duplicates onto all numbers from the middle of the table up, where the engine's own begin.
 pub fn all_high(way: &str) -> Outcome {
     let limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
     // SAFETY: a structure of ours.
@@ -36,7 +36,7 @@ pub fn all_high(way: &str) -> Outcome {
     any(way, 512..1024)
 }
 
-/// dup2 and dup3 work onto any number, and all that the ring does goes on.
+/// Duplicates onto any number, by dup2 and dup3; all that the ring does goes on.
 pub fn any(way: &str, numbers: core::ops::Range<i32>) -> Outcome {
     let mut r = ring()?;
     let events = unsafe_eventfd();

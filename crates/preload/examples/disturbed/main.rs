@@ -1,5 +1,5 @@
-//! A program to which things happen while its reads are in flight: signals, whose handlers may
-//! enter the same ring; being stopped and continued; cancels; its own end. `disturbed CASE KIND
+//! A program that is disturbed while its reads are in flight: by signals, whose handlers may enter
+//! the same ring; by being stopped and continued; by cancels; by its own end. `disturbed CASE KIND
 //! PATH` exits with 0 if every read completed once, with its data, and in time; KIND is `plain`,
 //! `iopoll`, `sqpoll` or `sqpoll-iopoll`.
 #![allow(unsafe_code)]
@@ -19,7 +19,7 @@ use work::{Kind, Work};
 type Outcome = Result<(), String>;
 type Case = fn(&mut Work) -> Outcome;
 
-/// Cases, with how many reads they want in flight.
+/// Cases, with the number of reads that they want in flight.
 const CASES: &[(&str, usize, Case)] = &[
     ("runs", 8, runs),
     ("signals", 4, signals),
@@ -48,7 +48,7 @@ fn cpu_time() -> Duration {
 }
 
 fn kill_self(signal: i32) {
-    // SAFETY: a plain call.
+    // SAFETY: a call without pointers.
     unsafe { libc::raise(signal) };
 }
 
@@ -57,7 +57,7 @@ fn runs(w: &mut Work) -> Outcome {
     runs_until(w, || true)
 }
 
-/// More than so many handlers tell something; on a busy machine that takes longer.
+/// Handlers that must run for a result; this takes longer on a busy machine.
 const ENOUGH: usize = 50;
 
 fn enough() -> bool {
@@ -84,7 +84,7 @@ fn signals(w: &mut Work) -> Outcome {
     holds("handlers ran", enough())
 }
 
-/// Nothing is done for long: a signal ends the wait at once.
+/// A signal ends a wait at once while no read completes for long.
 fn eintr(w: &mut Work) -> Outcome {
     w.fill();
     w.enter(0)?;
@@ -100,7 +100,7 @@ fn eintr(w: &mut Work) -> Outcome {
     w.finish()
 }
 
-/// A handler enters the ring that its thread waits on, and has what that waits for.
+/// A handler enters the ring that its thread waits on, and gets the read that the thread waits for.
 fn handler_waits(w: &mut Work) -> Outcome {
     signal::enters(w.ring.as_raw_fd(), 1);
     for round in 1..=20 {
@@ -115,7 +115,7 @@ fn handler_waits(w: &mut Work) -> Outcome {
         holds(&format!("round {round} took {took:?}"), took < Duration::from_secs(2))?;
         holds("the read is there", w.take()? == 1)?;
     }
-    // All but those that came at a bad moment of one call of the thread's.
+    // All but those that came at a bad moment of one of the thread's calls.
     holds("handlers were answered", signal::refused() < 10)
 }
 
@@ -127,7 +127,7 @@ fn handler_peeks(w: &mut Work) -> Outcome {
     every(Duration::ZERO, signal::enter);
     println!("{} read, {} signals, {} answered EINTR", w.done, ran(), signal::refused());
     holds("handlers ran", enough())?;
-    // All but those that came at a bad moment of one call of the thread's.
+    // All but those that came at a bad moment of one of the thread's calls.
     holds("handlers were answered", signal::refused() < 10)
 }
 
@@ -136,7 +136,7 @@ fn many(w: &mut Work) -> Outcome {
     w.finish()
 }
 
-/// What a device has is not taken back.
+/// Cancels reads that a device has, which are not taken back.
 fn cancels(w: &mut Work) -> Outcome {
     for _ in 0..20 {
         w.fill();
@@ -149,14 +149,14 @@ fn cancels(w: &mut Work) -> Outcome {
     Ok(())
 }
 
-/// The ring is closed, and another one serves.
+/// Closes the ring; another one serves.
 fn closes(w: &mut Work) -> Outcome {
     for _ in 0..10 {
         w.fill();
         w.enter(0)?;
         let again = w.again()?;
         let start = Instant::now();
-        // The old ring goes first, then the memory that its reads go to.
+        // The old ring ends first, then the memory that its reads go to.
         drop(std::mem::replace(w, again));
         let took = start.elapsed();
         holds(&format!("closing took {took:?}"), took < Duration::from_secs(2))?;
@@ -165,7 +165,7 @@ fn closes(w: &mut Work) -> Outcome {
     w.finish()
 }
 
-/// The process ends in the middle.
+/// Ends the process while reads are in flight.
 fn left(w: &mut Work, end: fn()) -> Outcome {
     w.fill();
     w.enter(0)?;
@@ -173,7 +173,7 @@ fn left(w: &mut Work, end: fn()) -> Outcome {
     Err("it goes on".into())
 }
 
-/// A child leaves; what its parent waits for comes.
+/// Forks a child that ends; the reads that its parent waits for complete.
 fn forks(w: &mut Work) -> Outcome {
     for _ in 0..5 {
         w.fill();
@@ -192,7 +192,7 @@ fn forks(w: &mut Work) -> Outcome {
     Ok(())
 }
 
-/// The device has stopped until somebody who reads our output lets it go on.
+/// Waits for a device that is stopped until a reader of our output lets it go on.
 fn stops(w: &mut Work) -> Outcome {
     w.fill();
     w.enter(0)?;

@@ -1,18 +1,18 @@
-//! SIGALRM, now and then, and what its handler does.
+//! SIGALRM, once or repeatedly, and its handlers.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize};
 use std::time::Duration;
 
 static RAN: AtomicUsize = AtomicUsize::new(0);
-/// What a handler enters with: descriptor, and how many completions it wants.
+/// Arguments of a handler's enter: the descriptor, and the number of completions to wait for.
 static RING: AtomicI32 = AtomicI32::new(-1);
 static WANT: AtomicU32 = AtomicU32::new(0);
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
 pub type Handler = extern "C" fn(i32);
 
-/// Only counts.
+/// Counts the signal.
 pub extern "C" fn count(_: i32) {
     RAN.fetch_add(1, SeqCst);
 }
@@ -31,18 +31,18 @@ pub extern "C" fn enter(_: i32) {
     RAN.fetch_add(1, SeqCst);
 }
 
-/// [`enter`] enters this ring, and waits for so many.
+/// Makes [`enter`] enter this ring, and wait for `want` completions.
 pub fn enters(fd: i32, want: u32) {
     RING.store(fd, SeqCst);
     WANT.store(want, SeqCst);
 }
 
-/// How many handlers' calls were answered by an error.
+/// Returns how many handlers' calls were answered by an error.
 pub fn refused() -> usize {
     REFUSED.load(SeqCst)
 }
 
-/// How many handlers have run.
+/// Returns how many handlers have run.
 pub fn ran() -> usize {
     RAN.load(SeqCst)
 }
@@ -62,12 +62,12 @@ fn set(handler: Handler, first: Duration, then: Duration) {
     }
 }
 
-/// One signal after `time`.
+/// Raises one signal after `time`.
 pub fn raise_in(time: Duration, handler: Handler) {
     set(handler, time, Duration::ZERO);
 }
 
-/// One in each `time`; zero: none any more.
+/// Raises a signal every `time`; zero: none any more.
 pub fn every(time: Duration, handler: Handler) {
     set(handler, time, time);
 }

@@ -14,11 +14,11 @@ pub const BLOCKS: usize = 64;
 #[repr(align(4096))]
 pub struct Block(pub [u8; BLOCK]);
 
-/// What kind of ring: each is one word of the command line.
+/// Kind of a ring: each is one word of the command line.
 #[derive(Clone, Copy)]
 pub struct Kind {
     polled: bool,
-    /// A thread submits, until there is nothing to do for 50 ms.
+    /// True if a thread submits, until there is nothing to do for 50 ms.
     threaded: bool,
 }
 
@@ -35,13 +35,13 @@ impl Kind {
     }
 }
 
-/// A ring, a file, and what is in flight between them.
+/// A ring, a file, and the reads in flight between them.
 pub struct Work {
     pub ring: IoUring,
     kind: Kind,
     pub file: File,
     blocks: Vec<Block>,
-    /// Slots: how often it was used, and whether it is in flight.
+    /// Slots: number of uses, and true while in flight.
     slots: Vec<(u32, bool)>,
     pub done: usize,
     /// Waits that a signal ended.
@@ -49,7 +49,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// A ring with room for `n` reads of `path`.
+    /// Makes a ring with room for `n` reads of `path`.
     pub fn new(path: &str, kind: Kind, n: usize) -> Result<Work, String> {
         let file = File::options().read(true).write(true).custom_flags(libc::O_DIRECT).open(path);
         let file = file.map_err(|e| format!("{path}: {e}"))?;
@@ -87,7 +87,7 @@ impl Work {
         queued
     }
 
-    /// Takes what has completed, each once.
+    /// Takes the completions, each once.
     pub fn take(&mut self) -> Result<usize, String> {
         let (mut n, blocks, slots) = (0, &self.blocks, &mut self.slots);
         for cqe in self.ring.completion() {
@@ -107,7 +107,7 @@ impl Work {
         Ok(n)
     }
 
-    /// Submits, and waits for `min`; a signal may end that.
+    /// Submits and waits for `min`; a signal may end the wait.
     pub fn enter(&mut self, min: usize) -> Result<(), String> {
         match self.ring.submit_and_wait(min) {
             Ok(_) => Ok(()),
@@ -119,7 +119,7 @@ impl Work {
         }
     }
 
-    /// The same anew: another ring, the same file.
+    /// Makes another ring of the same kind for the same file.
     pub fn again(&self) -> Result<Work, String> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         Work::new(&path, self.kind, self.slots.len())
@@ -139,7 +139,7 @@ impl Work {
         self.enter(0)
     }
 
-    /// Waits for all that is in flight.
+    /// Waits for all requests in flight.
     pub fn finish(&mut self) -> Result<(), String> {
         while self.in_flight() > 0 {
             self.enter(1)?;

@@ -1,4 +1,4 @@
-//! The file of a program that is to be started: will it have the library, and does it make rings?
+//! Inspection of a program's file before exec: will it load the library, and does it make rings?
 
 use super::rings::{MARGIN, Rings};
 use super::{Program, Why, byte};
@@ -6,11 +6,11 @@ use crate::raw::{self, raw};
 use core::ffi::c_char;
 use core::fmt::Write;
 
-/// The most of a text that is scanned.
+/// Limit of the bytes of a segment that are scanned.
 const MOST: u64 = 64 << 20;
 const PIECE: usize = 64 << 10;
 pub const HEAD: usize = 4096;
-/// As the kernel has it.
+/// Limits of execve(2): nested scripts, and bytes of a `#!` line.
 const MAX_SCRIPTS: usize = 4;
 const SHEBANG: usize = 256;
 
@@ -33,14 +33,14 @@ impl Name {
         &self.text[..self.len]
     }
 
-    /// Leaves out what has no room; the last byte stays 0.
+    /// Appends `more` and drops what does not fit; the last byte stays 0.
     pub fn add(&mut self, more: &[u8]) {
         let n = more.len().min(self.text.len() - 1 - self.len);
         self.text[self.len..self.len + n].copy_from_slice(&more[..n]);
         self.len += n;
     }
 
-    /// Adds the string at `at`, up to `end`; answers where that was.
+    /// Appends the string at `at` up to its NUL or `end`; returns the address where it stopped.
     fn add_string(&mut self, mut at: u64, end: u8) -> u64 {
         while byte(at) != 0 && byte(at) != end {
             self.add(&[byte(at)]);
@@ -70,7 +70,8 @@ impl Fd {
         Fd::open(libc::AT_FDCWD, name.text.as_ptr().expose_provenance(), libc::O_RDONLY)
     }
 
-    /// An executable regular file, by its mode. faccessat(2) may be refused, or kill.
+    /// True if this is a regular file with an execute bit. Reads the mode, as a policy may refuse
+    /// faccessat(2) or kill for it.
     fn is_program(&self) -> bool {
         // SAFETY: all-zero bytes are a valid `stat`; the kernel writes within it.
         let (rc, stat) = unsafe {
@@ -81,7 +82,7 @@ impl Fd {
         rc == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_mode & 0o111 != 0
     }
 
-    /// How many bytes there were.
+    /// Reads into `to` and returns the number of bytes read.
     pub fn read(&self, to: &mut [u8], offset: u64) -> usize {
         // SAFETY: the kernel writes within `to`.
         let n = unsafe {
@@ -99,18 +100,18 @@ impl Drop for Fd {
     }
 }
 
-/// What a link leads to.
+/// Returns the target of a symbolic link.
 fn target(link: &Name) -> Option<Name> {
     let mut name = Name::new();
     let (at, to) = (link.text.as_ptr().expose_provenance(), name.text.as_mut_ptr());
     let room = name.text.len() - 1;
-    // SAFETY: the kernel writes as much as there is room for.
+    // SAFETY: the kernel writes at most `room` bytes.
     let n = unsafe { raw!(libc::SYS_readlinkat, libc::AT_FDCWD, at, to.expose_provenance(), room) };
     name.len = usize::try_from(n).ok()?;
     Some(name)
 }
 
-/// The first program called so in `PATH`.
+/// Finds the first program of this name in `PATH`.
 fn in_path(file: *const c_char) -> Option<(Fd, Name)> {
     // SAFETY: getenv(3), as libc's own search does.
     let path = unsafe { libc::getenv(c"PATH".as_ptr()) }.cast_const();
@@ -154,7 +155,8 @@ fn find(program: Program) -> Option<(Fd, Name)> {
     Fd::open(dir, path.expose_provenance(), libc::O_RDONLY).map(|fd| (fd, name))
 }
 
-/// The program's name, if it starts without the library, and makes rings.
+/// Returns the program's name and the reason if it starts without the library, and makes rings or
+/// is a launcher.
 pub fn judge(program: Program, preloaded: bool) -> Option<(Name, Why)> {
     let mut head = [0; HEAD];
     let (fd, name, head) = executable(program, &mut head)?;
@@ -165,7 +167,7 @@ pub fn judge(program: Program, preloaded: bool) -> Option<(Name, Why)> {
     Some((name, why))
 }
 
-/// What the kernel starts, the interpreter of a script, with its first bytes.
+/// Returns the file that the kernel starts, which is a script's interpreter, with its first bytes.
 pub fn executable(program: Program, head: &mut [u8; HEAD]) -> Option<(Fd, Name, &[u8])> {
     let (mut fd, mut name) = find(program)?;
     for _ in 0..MAX_SCRIPTS {
@@ -182,7 +184,7 @@ pub fn executable(program: Program, head: &mut [u8; HEAD]) -> Option<(Fd, Name, 
     None
 }
 
-/// Programs that start others: shells, interpreters, and what is put in front of a command.
+/// Programs that start others: shells, interpreters and command wrappers.
 const LAUNCHERS: &[&[u8]] = &[
     b"sh",
     b"bash",
@@ -225,7 +227,7 @@ const LAUNCHERS: &[&[u8]] = &[
     b"script",
 ];
 
-/// Is it one of them, with a version behind its name or without?
+/// True if the file name is a launcher's, with a version at its end or without.
 fn is_launcher(name: &Name) -> bool {
     let file = name.bytes().rsplit(|&b| b == b'/').next().unwrap_or_default();
     let version = |rest: &[u8]| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.');
@@ -245,7 +247,7 @@ fn lacks(fd: &Fd, head: &[u8], preloaded: bool) -> Option<Why> {
     (!preloaded).then_some(Why::Environment)
 }
 
-/// Will the kernel tell the loader so (AT_SECURE)?
+/// True if the kernel will set AT_SECURE for this program.
 fn gains_rights(fd: &Fd) -> bool {
     // SAFETY: an all-zero `stat` is a valid one, and the kernel fills it in; the others are numbers
     // and an array of ours.
@@ -262,8 +264,8 @@ fn gains_rights(fd: &Fd) -> bool {
         let setuid = stat.st_mode & 0o4000 != 0 && stat.st_uid != uid;
         let setgid = stat.st_mode & 0o2010 == 0o2010 && stat.st_gid != gid;
         let capable = uid != 0 && raw!(libc::SYS_fgetxattr, fd.0, name, to, rights.len()) > 0;
-        // Under no_new_privs capabilities are not gained, but the loader is told so if the file's
-        // are effective (VFS_CAP_FLAGS_EFFECTIVE).
+        // Under no_new_privs a file's capabilities are not gained, but AT_SECURE is set if they are
+        // effective (VFS_CAP_FLAGS_EFFECTIVE).
         !held && (setuid || setgid) || capable && (!held || rights[0] & 1 != 0)
     }
 }
@@ -276,7 +278,7 @@ pub struct Header {
     pub len: u64,
 }
 
-/// The program headers, as far as the first page of the file has them.
+/// Program headers, as far as they lie in the first page of the file.
 pub struct Headers<'a>(pub &'a [u8]);
 
 impl Headers<'_> {
@@ -299,13 +301,14 @@ impl Headers<'_> {
     }
 }
 
-/// By its text, or because it names liburing, and is not linked with this library.
+/// True if the text makes rings, or the file names liburing, and the file does not name this
+/// library.
 fn makes_rings(fd: &Fd, head: &[u8]) -> bool {
     let at = raw::map(PIECE, libc::MAP_PRIVATE);
     if at.is_null() {
         return false;
     }
-    // SAFETY: a new mapping of that size, which is unmapped behind.
+    // SAFETY: a new mapping of `PIECE` bytes, unmapped below.
     let piece = unsafe { core::slice::from_raw_parts_mut(at, PIECE) };
     let (mut rings, mut uses, mut has_us) = (Rings::default(), false, false);
     for header in Headers(head).iter().filter(|header| header.kind == PT_LOAD) {
@@ -326,7 +329,7 @@ fn makes_rings(fd: &Fd, head: &[u8]) -> bool {
             done += n as u64 - if done + (n as u64) < end { MARGIN as u64 } else { 0 };
         }
     }
-    // SAFETY: used no more.
+    // SAFETY: the mapping is not used any more.
     unsafe { raw!(libc::SYS_munmap, at.expose_provenance(), PIECE) };
     (uses || rings.are_made()) && !has_us
 }
@@ -335,7 +338,7 @@ fn names(text: &[u8], what: &[u8]) -> bool {
     text.windows(what.len()).any(|w| w == what)
 }
 
-/// Is `name` not in the file yet? It is then. True as well where there can be no such file.
+/// Adds `name` to the file at `run`. True if the file did not hold the name, or cannot be opened.
 pub fn is_first(run: *const c_char, name: &Name) -> bool {
     const HOW: i32 = libc::O_RDWR | libc::O_CREAT | libc::O_APPEND | libc::O_NOFOLLOW;
     let Some(file) = Fd::open(libc::AT_FDCWD, run.expose_provenance(), HOW) else { return true };
@@ -347,7 +350,7 @@ pub fn is_first(run: *const c_char, name: &Name) -> bool {
     // SAFETY: numbers, and a line that is read.
     unsafe { raw!(libc::SYS_flock, file.0, libc::LOCK_EX) };
     let n = file.read(&mut known, 0);
-    // A full file is enough lines for anybody.
+    // A full file takes no more lines.
     if n + line.len() > HEAD || known[..n].split_inclusive(|&b| b == b'\n').any(|l| l == line) {
         return false;
     }

@@ -1,10 +1,10 @@
-//! Programs that this one starts without the library, while io_uring is softring's: a line says so
-//! if they seem to make rings, once for each program of a run, as nobody else could tell why they
-//! find io_uring denied.
+//! Programs that this one starts without the library while io_uring is softring's. If such a
+//! program seems to make rings, one line says so, once per program of a run: else nobody could tell
+//! why the program finds io_uring denied.
 //!
-//! `softring run` asks for it by `SOFTRING_RUN`: the name of a file that holds what was named. It
-//! is made with the first name. exec may be called in a signal handler, or after vfork(2):
-//! nothing here allocates, and all is done by system calls of our own.
+//! `softring run` asks for this by `SOFTRING_RUN`, the path of a file that lists the programs
+//! already named. The first name creates the file. exec may be called in a signal handler or after
+//! vfork(2), so nothing here allocates, and every system call is made directly.
 #![allow(unsafe_code)]
 
 mod file;
@@ -17,32 +17,32 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use softring_host::{refused, user};
 
-/// A program as exec has it.
+/// A program as an exec call names it.
 #[derive(Clone, Copy)]
 pub enum Program {
-    /// A path, from this directory on.
+    /// A path relative to this directory.
     At(i32, *const c_char),
-    /// A name that is looked for in `PATH`, unless it has a slash.
+    /// A name that is searched in `PATH` unless it holds a slash.
     Named(*const c_char),
     Open(i32),
 }
 
-/// Why a program starts without the library.
+/// Reason why a program starts without the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
     Environment,
-    /// The same, of a program that starts others: these are seen by nobody.
+    /// `Environment` for a program that starts others, which nobody will check.
     Launcher,
     Static,
     Privileged,
 }
 
-/// The file of `SOFTRING_RUN`; null: nobody asks.
+/// Path in `SOFTRING_RUN`; null: nobody asks.
 static RUN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
-/// This library, as LD_PRELOAD names it.
+/// Path of this library as LD_PRELOAD names it.
 static OWN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Called once, before `main`.
+/// Finds the paths of this library and of `SOFTRING_RUN`. Called once, before `main`.
 pub fn start() {
     // SAFETY: an all-zero Dl_info is a valid one, and is filled in for an address of ours; the name
     // stays while the library does.
@@ -59,7 +59,7 @@ pub fn start() {
     }
 }
 
-/// What is called to judge a program.
+/// System calls needed to judge a program.
 const CALLS: [i64; 15] = [
     libc::SYS_openat,
     libc::SYS_readlinkat,
@@ -78,10 +78,10 @@ const CALLS: [i64; 15] = [
     libc::SYS_prctl,
 ];
 
-/// The program is about to start `program` with `envp`.
+/// Reports `program`, which is about to start with `envp`, if it starts without the library.
 pub fn starts(program: Program, envp: *const *const c_char) {
     let run = RUN.load(Relaxed);
-    // The program's own filter may kill for what it takes to judge.
+    // A filter of the program's may kill for the calls needed to judge.
     if run.is_null() || !CALLS.into_iter().all(refused::spares) {
         return;
     }
@@ -95,8 +95,8 @@ pub fn starts(program: Program, envp: *const *const c_char) {
     raw::set_errno(errno);
 }
 
-/// The LD_PRELOAD that `program` needs in place of the string of `envp` with this number, if it
-/// needs another one.
+/// Returns the LD_PRELOAD that `program` needs, and the index of the string of `envp` that it
+/// replaces; `None` if the present one will do.
 pub fn preload_for(
     program: Program,
     envp: *const *const c_char,
@@ -111,8 +111,8 @@ pub fn preload_for(
     preload
 }
 
-/// The environment's last LD_PRELOAD, which is what loaders take, if it holds this library: where
-/// its value is, and which string of the environment it is.
+/// Finds the environment's last LD_PRELOAD, which is the one that loaders take. If it holds this
+/// library, returns the address of its value and its index in the environment.
 fn preloads(envp: *const *const c_char) -> Option<(u64, usize)> {
     // SAFETY: the loader's own string.
     let own = unsafe { CStr::from_ptr(OWN.load(Relaxed)) }.to_bytes();
@@ -133,12 +133,12 @@ fn byte(at: u64) -> u8 {
     user::read::<u8>(at).unwrap_or(0)
 }
 
-/// Where the string at `at` goes on behind `prefix`.
+/// Returns the address behind `prefix` if the string at `at` starts with it.
 fn after(at: u64, prefix: &[u8]) -> Option<u64> {
     prefix.iter().zip(at..).all(|(&b, at)| byte(at) == b).then_some(at + prefix.len() as u64)
 }
 
-/// Is `path` one of the paths at `list`?
+/// True if `path` is one of the paths at `list`.
 fn holds(list: u64, path: &[u8]) -> bool {
     let ends = |at: u64| matches!(byte(at), 0 | b':' | b' ' | b'\t' | b'\n');
     let mut at = list;
@@ -178,7 +178,7 @@ fn say(name: &file::Name, why: Why) {
     };
     let mut line = file::Name::new();
     line.add(b"softring: ");
-    // A name is shown on one line, and sends a terminal nothing.
+    // Control characters are replaced: the name stays on one line and sends a terminal nothing.
     name.bytes().iter().for_each(|b| line.add(&[if b.is_ascii_control() { b'?' } else { *b }]));
     line.add(why);
     crate::stderr::write(line.bytes());

@@ -1,18 +1,19 @@
-//! Does text make io_uring calls? The number of io_uring_setup(2), 425, is put somewhere before a
-//! `syscall`; or it is the first argument of a function that makes the call: in rdi of
-//! syscall(2), in rax of Go's. In long text such a number may be the length of something, so
-//! io_uring_enter(2) must be there as well. (Of a thousand programs of a machine, seven seem to,
+//! Search for io_uring calls in text. A program moves 425, the number of io_uring_setup(2),
+//! somewhere before a `syscall`, or passes it as the first argument of a function that makes the
+//! call: in rdi for syscall(2), in rax for Go's. In long text 425 may be the length of something,
+//! so io_uring_enter(2) must be found as well. (Of a thousand programs of a machine seven match,
 //! node among them rightly.)
 
-/// How far behind the number its `syscall` stands, and a call of a function.
+/// Bytes behind the number in which its `syscall` is searched (`NEAR`), or a function call
+/// (`CALL`).
 const NEAR: usize = 64;
 const CALL: usize = 40;
-/// Bytes before and behind a place that are checked.
+/// Bytes before and behind a number that are checked.
 pub const MARGIN: usize = 96;
 const BEFORE: usize = 8;
 const SHORT: u64 = 1 << 19;
 
-/// What was found so far.
+/// Findings of the scan so far.
 #[derive(Default)]
 pub struct Rings {
     setup: bool,
@@ -26,7 +27,7 @@ impl Rings {
         self.inline || self.setup && (self.enter || self.bytes < SHORT)
     }
 
-    /// Scans a piece of text. The next one begins `MARGIN` before the end of this.
+    /// Scans a piece of text. The next piece begins `MARGIN` bytes before the end of this one.
     pub fn scan(&mut self, text: &[u8]) {
         self.bytes += text.len() as u64;
         for at in BEFORE..text.len().saturating_sub(4) {
@@ -48,7 +49,7 @@ impl Rings {
     }
 }
 
-/// Is what follows these bytes the operand of an instruction that puts it somewhere?
+/// True if `b` ends with an instruction that moves the immediate operand which follows `b`.
 fn is_moved(b: &[u8]) -> bool {
     matches!(
         b,

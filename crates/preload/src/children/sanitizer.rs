@@ -1,6 +1,6 @@
-//! AddressSanitizer's shared runtime ends a program in which another library comes before it: so a
-//! program that is linked with it gets it before this library, as `softring run` does for the
-//! program that it starts itself.
+//! AddressSanitizer's shared runtime, which ends a program if another library is loaded before it.
+//! So a program linked with the runtime gets it in front of this library, as `softring run` does
+//! for the program that it starts.
 
 use super::file::{self, Fd, HEAD, Headers, Name, PT_LOAD};
 use super::{Program, after, byte};
@@ -8,10 +8,10 @@ use super::{Program, after, byte};
 const PT_DYNAMIC: u32 = 2;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
-/// More than such a name has, and than a dynamic section of any linker's.
+/// Bytes that are read of a library's name and of a dynamic section: more than real ones have.
 const LONGEST: usize = 64;
 const ENTRIES: usize = 4096;
-/// More than a sensible LD_PRELOAD has; a longer one stays as it is.
+/// Bytes of the longest LD_PRELOAD assignment that is made; a longer value stays as it is.
 const ROOM: usize = 2048;
 
 /// An assignment to LD_PRELOAD.
@@ -25,7 +25,7 @@ impl Preload {
     }
 }
 
-/// What LD_PRELOAD, whose value is at `value`, must be for `program`, if it is something else.
+/// Returns the LD_PRELOAD for `program` if it must differ from the value at `value`.
 pub fn preload(program: Program, value: u64) -> Option<Preload> {
     let runtime = runtime(program)?;
     if after(value, runtime.bytes()).is_some_and(|at| matches!(byte(at), 0 | b':' | b' ')) {
@@ -42,7 +42,7 @@ pub fn preload(program: Program, value: u64) -> Option<Preload> {
     Some(Preload { text })
 }
 
-/// The runtime that the program is linked with: gcc's or clang's.
+/// Returns the runtime that the program is linked with: gcc's or clang's.
 fn runtime(program: Program) -> Option<Name> {
     let mut head = [0; HEAD];
     let (fd, _, head) = file::executable(program, &mut head)?;
@@ -69,7 +69,7 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
 }
 
-/// The name at `at`, if it is that of a runtime.
+/// Returns the name at `at` if it is that of a runtime.
 fn runtime_at(fd: &Fd, at: u64) -> Option<Name> {
     let mut text = [0; LONGEST];
     let n = fd.read(&mut text, at);

@@ -1,4 +1,4 @@
-//! The allocator is correct alone, among threads, and on top of itself.
+//! Tests of the allocator: in one thread, among threads, and on top of itself.
 #![allow(unsafe_code)]
 
 use super::*;
@@ -112,7 +112,7 @@ fn blocks_are_used_again_and_grow() {
     }
 }
 
-/// As a handler on top of an allocation does it, and a child whose parent's thread allocated.
+/// Models a handler on top of an allocation, and a child whose parent's thread was allocating.
 #[test]
 fn who_meets_itself_goes_elsewhere() {
     static OWN: Heap = Heap::new();

@@ -1,5 +1,5 @@
-//! The trap's seccomp filter: 425..=427 trap, and kernel aio's calls if all of that is to be
-//! polled; but not from our own text.
+//! The trap's seccomp filter. It traps 425..=427, and kernel aio's calls if all contexts are to be
+//! polled, unless the call comes from our own text.
 
 use core::ops::Range;
 
@@ -17,14 +17,14 @@ const ARCH: u32 = 4;
 const IP_LOW: u32 = 8;
 const IP_HIGH: u32 = 12;
 
-/// What the filter's SIGSYS has for `si_errno`; those of other filters hardly have it.
+/// Value of `si_errno` in the filter's SIGSYS; other filters hardly use it.
 pub const MARK: u32 = 0x5f72;
 
 const fn op(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// The filter of a process whose copy of this library has its text at `own`.
+/// Returns the filter of a process whose copy of this library has its text at `own`.
 pub fn program(own: Range<usize>, aio: bool) -> Vec<sock_filter> {
     let aio_calls = [
         op(JEQ, 4, 0, libaio::PGETEVENTS as u32),
@@ -44,7 +44,8 @@ pub fn program(own: Range<usize>, aio: bool) -> Vec<sock_filter> {
     program
 }
 
-/// Traps unless the call comes from `own`, whose ends may differ in their high halves.
+/// Returns the part that traps unless the call comes from `own`, whose ends may differ in their
+/// high halves.
 fn caller(own: &Range<usize>) -> [sock_filter; 9] {
     let (start, last) = (own.start, own.end - 1);
     let (low, end) = (start as u32, (last as u32).wrapping_add(1));
@@ -55,10 +56,11 @@ fn caller(own: &Range<usize>) -> [sock_filter; 9] {
         op(JEQ, 1, 0, first_high),
         op(JEQ, 2, 4, last_high),
         op(LD, 0, 0, IP_LOW),
-        // In one half: not below the start, and then as if in the last half.
+        // High half of the start: not below the start. If the end has the same high half, below the
+        // end, too.
         op(JGE, if one { 1 } else { 3 }, 2, low),
         op(LD, 0, 0, IP_LOW),
-        // All of the last half's low words lie below an end of 2^32.
+        // If the end is 2^32, every low half lies below it.
         op(JGE, if end == 0 { 1 } else { 0 }, 1, end),
         op(RET, 0, 0, libc::SECCOMP_RET_TRAP | MARK),
         op(RET, 0, 0, libc::SECCOMP_RET_ALLOW),
@@ -69,7 +71,7 @@ fn caller(own: &Range<usize>) -> [sock_filter; 9] {
 mod tests {
     use super::*;
 
-    /// What the kernel's interpreter makes of it.
+    /// Returns what the kernel's interpreter makes of the filter.
     fn run(program: &[sock_filter], nr: u32, arch: u32, ip: usize) -> u32 {
         let (mut a, mut pc) = (0, 0);
         loop {

@@ -1,24 +1,23 @@
 //! Kernel aio, as libaio and others call it.
 //!
-//! libaio's functions are not interposed: they come in three versions of symbols, and what they add
-//! to their system calls (a peek at the ring that is mapped for the program, callbacks) is theirs
-//! to keep. All of them end in six system calls, which reach us through the entry points that
-//! io_uring's do: libc's `syscall()` (libaio since 0.3.113, Seastar), patched sites (libaio before
-//! that), the trap.
+//! libaio's functions are not interposed: they come in three versions of symbols, and they do more
+//! than their system calls (a peek at the ring mapped for the program, callbacks). All of them end
+//! in six system calls, which reach us through io_uring's entry points: libc's `syscall()` (libaio
+//! since 0.3.113, Seastar), patched sites (older libaio), the trap.
 //!
-//! Nobody needs us here: a call that goes past us is answered by the kernel, as it would be
-//! without. So a site that cannot be patched is no gap.
+//! A call that bypasses us is answered by the kernel, as it would be without us. So a site that
+//! cannot be patched is no gap.
 
 use crate::config::{self, Engine};
 use crate::report;
 use softring_engine::libaio::{self as aio, Wait};
 
-/// The first five numbers; the sixth is io_pgetevents's.
+/// Numbers of the first five calls, from `FIRST` to `LAST`; the sixth is io_pgetevents's.
 pub const FIRST: i64 = libc::SYS_io_setup;
 pub const LAST: i64 = libc::SYS_io_cancel;
 pub const PGETEVENTS: i64 = 333;
 
-/// Is it one of the six?
+/// True if `nr` is one of the six.
 pub fn knows(nr: i64) -> bool {
     (FIRST..=LAST).contains(&nr) || nr == PGETEVENTS
 }

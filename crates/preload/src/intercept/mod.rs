@@ -12,7 +12,7 @@ use crate::notice;
 use crate::report::GAPS;
 use softring_engine::libaio as aio;
 
-/// Opens what the configuration asks for. Called by the constructor.
+/// Opens the entry points that the configuration asks for. Called by the constructor.
 pub fn open() {
     stack::start();
     patch::entry::probe();
@@ -39,7 +39,8 @@ pub fn open() {
     see_to_setups();
 }
 
-/// Are call sites patched? So they are where the trap was asked for and is not to be had, too.
+/// True if call sites are patched. They are also patched if the trap was asked for and cannot be
+/// had.
 fn patches() -> bool {
     match config::intercept() {
         Intercept::Auto | Intercept::Patch => true,
@@ -48,9 +49,9 @@ fn patches() -> bool {
     }
 }
 
-/// After sites were patched: sets the trap where a call site may make a ring and was left, and the
-/// program's rings are to be ours; or says that nobody is told of that ring. Others' calls can wait
-/// until there is one ([`close_gaps`]).
+/// Sets the trap, after patching, if a call site that may make a ring was left and the program's
+/// rings must be ours. Reports the site if the trap cannot be set. Sites of other calls can wait
+/// until there is a ring ([`close_gaps`]).
 fn see_to_setups() {
     let late = crate::gate::engine_rings() && GAPS.get() > 0;
     if sigsys::is_open() || !late && patch::setups_left() == 0 {
@@ -67,31 +68,31 @@ fn see_to_setups() {
     }
 }
 
-/// The engine is about to make a ring: how programs close and map it inline matters from now on.
+/// Patches what matters once the engine makes a ring: inline calls that close or map it.
 pub fn before_ring() {
     if patches() {
         patch::before_ring();
     }
 }
 
-/// Is every close of a descriptor reported before it happens? Not where call sites are left alone,
-/// or are known only to the trap, which need not be told of `close`.
+/// True if every close of a descriptor is reported before it happens. False if call sites are not
+/// patched, or if only the trap knows some: it does not trap `close`.
 pub fn reports_closes() -> bool {
     patches() && !sigsys::is_open() && patch::reports_closes()
 }
 
-/// Call sites that would go past us.
+/// Call sites that would bypass us.
 pub struct Gaps {
     pub sites: usize,
     pub no_trap: NoTrap,
 }
 
-/// Why the trap does not catch them.
+/// Reason why the trap does not catch them.
 pub enum NoTrap {
     NotAsked,
-    /// The trap would kill so many threads, which block SIGSYS.
+    /// Threads that block SIGSYS, and would be killed by the trap.
     Blocked(usize),
-    /// A policy kills for the calls that it is for, and outranks it.
+    /// A policy kills for the trapped calls, and outranks the trap.
     Kills,
     NotToBeHad,
 }
@@ -100,9 +101,9 @@ fn gaps(no_trap: NoTrap) -> Gaps {
     Gaps { sites: GAPS.get() as usize, no_trap }
 }
 
-/// Never half-intercept: before the engine makes a ring, every call site must reach us. If some
-/// could not be patched, the trap has to catch them; if it cannot, or would kill a thread that
-/// blocks SIGSYS, answers what is in the way.
+/// Makes sure, before the engine makes a ring, that every call site reaches us: half of an
+/// interception is worse than none. The trap catches the sites that could not be patched. Returns
+/// the obstacle if the trap cannot be set, or would kill a thread that blocks SIGSYS.
 pub fn close_gaps() -> Result<(), Gaps> {
     if config::intercept() == Intercept::None || sigsys::is_open() || GAPS.get() == 0 {
         return Ok(());

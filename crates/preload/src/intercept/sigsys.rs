@@ -1,7 +1,8 @@
-//! The last resort: the kernel hands every io_uring call that would go past us back as SIGSYS.
+//! The SIGSYS trap, the last resort: the kernel raises SIGSYS for every io_uring call that would
+//! bypass us.
 //!
 //! **seccomp TRAP, not Syscall User Dispatch**, for reasons measured on Linux 6.18 (ns; a ring call
-//! means the trap and back, getppid stands for every other call):
+//! means the trap and back, getppid is an example of every other call):
 //!
 //! | | ring call | getppid |
 //! |---|---|---|
@@ -10,18 +11,20 @@
 //! | SUD with a selector byte | 5,100–6,900 | 415–440, or a trap each while armed |
 //! | SUD for one range of addresses (new kernels only) | 3,400–5,300 | 300–415 |
 //!
-//! The trap costs the same, but SUD chooses by address where seccomp chooses by number, taxes every
-//! other call about twice as much (seccomp answers them from a bitmap), and belongs to one thread:
-//! each new thread would have to be caught and set. Both outrank a container's ERRNO filter.
+//! The trap costs the same, but SUD chooses by address where seccomp chooses by number. SUD slows
+//! every other call about twice as much (seccomp answers those from a bitmap), and belongs to one
+//! thread: each new thread would have to be caught and set. Both outrank a container's ERRNO
+//! filter.
 //!
-//! What seccomp costs: the filter is inherited through fork and exec and cannot be taken off. A
-//! child that lacks this library dies of SIGSYS at its first io_uring call; one that has it finds
-//! the filter at start ([`inherit`]). Without CAP_SYS_ADMIN it sets no_new_privs, so that setuid
-//! programs started later gain nothing. Hence never the default, only where a call site could not
-//! be patched or the user asks.
+//! The price of seccomp: the filter is inherited through fork and exec and cannot be removed. A
+//! child without this library dies of SIGSYS at its first io_uring call; a child with the library
+//! finds the filter at start ([`inherit`]). Without CAP_SYS_ADMIN the filter needs no_new_privs, so
+//! that setuid programs started later gain nothing. Hence the trap is never the default: it is set
+//! only if a call site could not be patched, or if the user asks.
 //!
-//! A trap is a fault: SIGSYS blocked or ignored at that moment kills. While armed, `wrap::mask`
-//! keeps it open, and `wrap::signal` keeps the program's own handler beside ours.
+//! A trap is a fault: it kills if SIGSYS is blocked or ignored at that moment. While the trap is
+//! set, `wrap::mask` keeps SIGSYS unblocked, and `wrap::signal` keeps the program's own handler
+//! beside ours.
 #![allow(unsafe_code)]
 
 use super::{filter, libaio, patch};
@@ -37,39 +40,40 @@ const OPENING: u8 = 1;
 const OPEN: u8 = 2;
 const FAILED: u8 = 3;
 
-/// Release and acquire: who sees OPEN also sees the program's earlier handler in `wrap::signal`.
+/// State of the trap. Release and acquire: a thread that sees OPEN also sees the program's earlier
+/// handler in `wrap::signal`.
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
-/// Is the handler in place?
+/// Nonzero once the handler is installed.
 static HANDLING: AtomicU8 = AtomicU8::new(0);
 
-/// Was a call of our own to the kernel trapped? By a filter that an earlier program has put on, as
-/// ours lets them pass.
+/// Set once a call of our own to the kernel was trapped by a filter that an earlier program had
+/// installed, as ours lets our calls pass.
 static INHERITED: AtomicBool = AtomicBool::new(false);
-/// Was one, by a filter that is not softring's?
+/// Set once a call of our own was trapped by a filter that is not softring's.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 
-/// Is the kernel out of our own reach, too, by a trap that this program was born with?
+/// True if our own calls do not reach the kernel either, as this process has inherited a trap.
 pub fn is_inherited() -> bool {
     INHERITED.load(Ordering::Relaxed)
 }
 
-/// Has a policy trapped a call of our own, which kills who has no handler?
+/// True if a policy has trapped a call of our own, which kills a process without a handler.
 pub fn is_foreign() -> bool {
     FOREIGN.load(Ordering::Relaxed)
 }
 
-/// Is SIGSYS ours?
+/// True if our handler for SIGSYS is installed.
 #[inline]
 pub fn handling() -> bool {
     HANDLING.load(Ordering::Acquire) != 0
 }
 
-/// Is the trap set, by us?
+/// True if we have set the trap.
 pub fn is_open() -> bool {
     STATE.load(Ordering::Acquire) == OPEN
 }
 
-/// Sets the trap for every thread of this process, once; is it set?
+/// Sets the trap for every thread of this process, once; returns whether it is set.
 pub fn open() -> bool {
     match STATE.compare_exchange(IDLE, OPENING, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
@@ -87,16 +91,16 @@ pub fn open() -> bool {
     }
 }
 
-/// Does a policy kill who makes a call that the trap is for? Of all that filters answer, the kernel
-/// takes what is worst: the trap would never see the call.
+/// True if a policy kills for a call that the trap is for. Of all filters' answers the kernel takes
+/// the most severe, so the trap would never see the call.
 pub fn is_outranked() -> bool {
     refused::learn();
     crate::gate::asking_kills()
 }
 
-/// Other threads of the program that block SIGSYS, whom a trapped call would kill: only they could
-/// unblock it. The C library blocks all signals for the moment in which it starts a thread, so what
-/// is found once is checked again.
+/// Returns the number of the program's other threads that block SIGSYS. A trapped call would kill
+/// such a thread, and only the thread itself could unblock SIGSYS. The C library blocks all signals
+/// for the moment in which it starts a thread, so a finding is checked again.
 pub fn blocked_elsewhere() -> usize {
     let mut found = 0;
     for _ in 0..3 {
@@ -105,7 +109,7 @@ pub fn blocked_elsewhere() -> usize {
             let me = unsafe { raw!(libc::SYS_gettid) }.to_string();
             let others = tasks.flatten().filter(|t| *t.file_name() != *me);
             let status = others.filter_map(|t| std::fs::read(t.path().join("status")).ok());
-            // Its first line is a name, which may be any bytes.
+            // The first line is a name, which may be any bytes.
             status.filter(|s| blocks(&String::from_utf8_lossy(s))).count()
         });
         if found == 0 {
@@ -118,7 +122,8 @@ pub fn blocked_elsewhere() -> usize {
     found
 }
 
-/// Does a thread with this `status` block SIGSYS? The engine's own do, and make no ring calls.
+/// True if a thread with this `status` blocks SIGSYS. The engine's own threads do not count: they
+/// block it, and make no ring calls.
 fn blocks(status: &str) -> bool {
     let of = |name| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
     let mask = of("SigBlk:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
@@ -126,9 +131,8 @@ fn blocks(status: &str) -> bool {
     !ours && mask.is_some_and(|mask| mask & 1 << (libc::SIGSYS - 1) != 0)
 }
 
-/// At start: a filter that this process was born with may be ours, set by a parent. Asking would
-/// mean a call that another's filter may punish, so the handler is set where there is any filter at
-/// all.
+/// Sets the handler at start if this process has inherited any filter, which may be ours, set by a
+/// parent. A test by a call would be one that another's filter may punish.
 pub fn inherit() {
     if refused::is_filtered() {
         handle();
@@ -159,7 +163,7 @@ fn handle() -> bool {
     done
 }
 
-/// Unblocks SIGSYS for the calling thread; was it blocked?
+/// Unblocks SIGSYS for the calling thread; returns whether it was blocked.
 fn unblock() -> bool {
     let set = 1u64 << (libc::SIGSYS - 1);
     let mut old = 0u64;
@@ -208,7 +212,7 @@ struct SigsysInfo {
 /// SYS_SECCOMP.
 const SYS_SECCOMP: c_int = 1;
 
-/// The call is not made here, on the stack of a handler: the thread goes on in
+/// Handles SIGSYS. The call is not made here, on the stack of a handler: the thread continues in
 /// [`patch::entry::trapped`], as if the instruction had been patched.
 unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let errno = raw::errno();
@@ -222,11 +226,11 @@ unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut
         return raw::set_errno(errno);
     }
     let regs = &mut uc.uc_mcontext.gregs;
-    // Looked for before there was a filter: here it is only read.
+    // Found before there was a filter: here it is only read.
     let own = patch::own_text().unwrap_or_default();
     if own.contains(&sys.call_addr) {
         // Our own call to the kernel, under a filter that a parent set for its own copy of this
-        // library, or somebody else for any.
+        // library, or under somebody else's.
         let by = if sys.errno == filter::MARK.cast_signed() { &INHERITED } else { &FOREIGN };
         by.store(true, Ordering::Relaxed);
         regs[libc::REG_RAX as usize] = -i64::from(libc::EPERM);

@@ -1,8 +1,8 @@
 //! The stack that a call of the engine runs on.
 //!
-//! A system call takes nothing of its caller's stack. The engine takes kilobytes, which a thread's
-//! own stack has. A goroutine's (2 KiB, without a page below that would fault), a coroutine's or an
-//! alternate signal stack may not. So what enters the engine asks where its stack pointer is:
+//! A system call needs nothing of its caller's stack. The engine needs kilobytes, which a thread's
+//! own stack has. A goroutine's stack (2 KiB, without a guard page below), a coroutine's or an
+//! alternate signal stack may not have them. So an entry point checks the stack pointer:
 //!
 //! ```text
 //! within the thread's own stack, at least ROOM above its end    goes on there
@@ -12,16 +12,17 @@
 //! interrupted a call), or there is no memory for it
 //! ```
 //!
-//! Always to change would be simpler. But a profiler that copies some kilobytes from the stack
+//! It would be simpler to change always. But a profiler that copies some kilobytes from the stack
 //! pointer on (perf with `--call-graph dwarf`) then sees none of the program's frames.
 //!
-//! The thread's own stack is asked of nobody: pthread_getattr_np(3) calls malloc(3), which the
-//! caller may have interrupted. A thread's control block lies at the upper end of its stack and
-//! holds, side by side, where that begins and how long it is; that pair is looked for. Where none
-//! is found (musl) each call changes. The process's first stack is known from the auxiliary vector.
+//! The thread's own stack is found without the C library: pthread_getattr_np(3) calls malloc(3),
+//! which the caller may have interrupted. A thread's control block lies at the upper end of its
+//! stack and holds, side by side, the start and the length of the stack; this pair is searched.
+//! Where none is found (musl) each call changes. The process's first stack is known from the
+//! auxiliary vector.
 //!
-//! No handler of the program's runs on our stack: the engine keeps signals back meanwhile
-//! (`handlers::own_stack`), and [`leave_stack`] lets them through on the program's.
+//! No handler of the program's runs on our stack: the engine defers signals meanwhile
+//! (`handlers::own_stack`), and [`leave_stack`] delivers them on the program's stack.
 #![allow(unsafe_code)]
 
 use core::arch::{global_asm, naked_asm};
@@ -32,32 +33,33 @@ use super::patch::entry::TRAPPED;
 use crate::gate;
 use crate::raw::raw;
 
-/// The room below which a call changes to a stack of ours.
+/// Room, in bytes, below which a call changes to a stack of ours.
 const ROOM: usize = 64 << 10;
-/// Ours, of which a page at its end cannot be touched.
+/// Size of our stack; `GUARD` bytes at its end cannot be touched.
 const SIZE: usize = 256 << 10;
 const GUARD: usize = 4096;
-/// How much of the first stack counts, if it may grow without limit.
+/// Bytes of the first stack that count at most, as it may grow without limit.
 const FIRST: usize = 8 << 20;
-/// How many words of glibc's `struct pthread` are searched; all versions have more.
+/// Words of glibc's `struct pthread` that are searched; all versions have more.
 const GLIBC: usize = 0x880 / 8;
-/// The length for the process's C library: musl's is shorter.
+/// Words that are searched in this process: none with musl, whose structure is shorter.
 static WORDS: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the process's first stack has room, and how much; see [`start`].
+/// Start of the room on the process's first stack, and its length; see [`start`].
 static FIRST_LOW: AtomicUsize = AtomicUsize::new(0);
 static FIRST_LEN: AtomicUsize = AtomicUsize::new(0);
 
-// What each thread knows, as offsets into `softring_stack`:
-/// Where its own stack has room; 0: not asked yet.
+// The record of each thread, as offsets into `softring_stack`:
+/// Start of the room on the thread's own stack; 0: not searched yet.
 pub(super) const LOW: usize = 0;
-/// How many bytes from there on; 0: it is not known.
+/// Length of this room in bytes; 0: it is not known.
 pub(super) const LEN: usize = 8;
-/// The upper end of our stack; 0: there is none.
+/// Upper end of our stack; 0: there is none.
 const OURS: usize = 16;
-/// Our stack is in use.
+/// Nonzero while our stack is in use.
 const BUSY: usize = 24;
-/// The engine's word for the thread ([`handlers::own_stack`]); 0: it does not know our stack.
+/// Address of the engine's word for the thread ([`handlers::own_stack`]); 0: the engine does not
+/// know our stack.
 const WORD: usize = 32;
 
 global_asm!(
@@ -71,9 +73,10 @@ global_asm!(
     ".popsection",
 );
 
-/// Changes to our stack if the caller's may be too small. In: a frame at rbp, all registers kept in
-/// it or free, the number in r11, `flag` the offset of a word in it that is 0, and becomes 1 if the
-/// stack is changed. Goes to label 94 if the call is to be made there, by a plain instruction.
+/// Changes to our stack if the caller's may be too small. In: a frame at rbp that keeps all
+/// registers which are not free; the number in r11; `flag`, the offset of a word in the frame that
+/// is 0, and becomes 1 if the stack is changed. Goes to label 94 if the call is to be made there,
+/// by a `syscall` instruction.
 macro_rules! enter_stack {
     ($flag:literal) => {
         concat!(
@@ -96,8 +99,8 @@ macro_rules! enter_stack {
 }
 pub(crate) use enter_stack;
 
-/// Gives our stack back after `rsp` has been set back into the frame, if that was changed to.
-/// Keeps r11, rbp and rsp; all else is free.
+/// Gives our stack back if the call has changed to it, after `rsp` has been set back into the
+/// frame. Keeps r11, rbp and rsp; all else is free.
 macro_rules! leave_stack {
     ($flag:literal) => {
         concat!("cmp qword ptr [rbp - ", $flag, "], 0\n", "je 92f\n", "call {give_back}\n", "92:\n")
@@ -105,7 +108,7 @@ macro_rules! leave_stack {
 }
 pub(crate) use leave_stack;
 
-/// Gives our stack back, and lets through what was kept from the program meanwhile. Keeps r11.
+/// Gives our stack back, and delivers the signals that were deferred. Keeps r11.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn give_back() {
     naked_asm!(
@@ -129,10 +132,10 @@ pub(super) unsafe extern "C" fn give_back() {
     )
 }
 
-/// In: rax, the offset of `softring_stack`; r11, the number of the call. Out: rdx, the stack to
-/// change to, which is in use from now on; 0: none; 1: none, as the call enters a ring of the
-/// kernel's, and there are no others. Keeps rax and r11; changes rcx, rsi, rdi, r8 to r10, and no
-/// vector register.
+/// Chooses a stack. In: rax, the offset of `softring_stack`; r11, the number of the call. Out: rdx,
+/// the stack to change to, which is in use from now on; 0: none; 1: none, as the call enters a ring
+/// of the kernel's, and there are no others. Keeps rax and r11; changes rcx, rsi, rdi, r8 to r10,
+/// and no vector register.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn choose_stack() {
     naked_asm!(
@@ -164,7 +167,7 @@ pub(super) unsafe extern "C" fn choose_stack() {
         "test rdx, rdx",
         "jz 5f",
         "7:",
-        // With the bus locked: a thread made without a control block of its own shares this.
+        // A locked exchange: a thread made without a control block of its own shares this word.
         "mov ecx, 1",
         "xchg fs:[rax + {busy}], ecx",
         "test ecx, ecx",
@@ -191,7 +194,7 @@ pub(super) unsafe extern "C" fn choose_stack() {
 }
 
 /// Finds the thread's own stack: the process's first one, or by the pair in the control block, a
-/// beginning below and a length that ends above. Registers as for [`choose_stack`].
+/// start below the block and a length that ends above it. Registers as for [`choose_stack`].
 #[unsafe(naked)]
 unsafe extern "C" fn find_own() {
     naked_asm!(
@@ -240,7 +243,7 @@ unsafe extern "C" fn find_own() {
         first_low = sym FIRST_LOW,
         first_len = sym FIRST_LEN,
         words = sym WORDS,
-        // What lies above a control block: itself, some 2,300 bytes, to the end of its page.
+        // Bytes above a control block: itself, some 2,300 bytes, to the end of its page.
         below = const 1024,
         above = const 0x3000,
         room = const ROOM,
@@ -288,7 +291,7 @@ unsafe extern "C" fn make_ours() {
     )
 }
 
-/// The calling thread's record: `at` is one of the offsets above.
+/// Returns a word of the calling thread's record; `at` is one of the offsets above.
 fn word(at: usize) -> *mut usize {
     let record: usize;
     // SAFETY: reads the thread pointer and an offset that the loader has filled in.
@@ -303,7 +306,7 @@ fn word(at: usize) -> *mut usize {
     core::ptr::with_exposed_provenance_mut(record + at)
 }
 
-/// The calling thread has changed to our stack: the first time, the engine is told of it.
+/// Tells the engine, the first time, that the calling thread has changed to our stack.
 #[inline]
 pub(super) fn entered() {
     // SAFETY: words of this thread's own record.
@@ -324,7 +327,7 @@ fn first_entered() {
     crate::proc::thread_begins();
 }
 
-/// The calling thread ends, on its own stack.
+/// Unmaps our stack of the calling thread, which ends on its own stack.
 pub fn thread_ends() {
     // SAFETY: words of this thread's own record; our stack is not in use, as this is the program's.
     unsafe {

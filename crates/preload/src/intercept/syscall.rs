@@ -1,11 +1,12 @@
 //! libc's `syscall()`: the entry point of Rust's io-uring, libuv, Netty, libaio, and of fio's
 //! setup.
 //!
-//! These numbers are checked: 425..=427, those of kernel aio, of rt_sigaction and rt_sigprocmask,
-//! of what changes a thread's rights and, once there are rings, of what closes, duplicates or maps
-//! a descriptor (libuv closes every descriptor so), or execs. Every other number leaves by a tail
-//! jump, registers and stack untouched, to the next `syscall` (libc's): no frame of ours is in the
-//! way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose child returns on the caller's stack.
+//! These numbers are checked: 425..=427, those of kernel aio, rt_sigaction, rt_sigprocmask, execve
+//! and execveat, of calls that change a thread's rights and, once there are rings, of calls that
+//! close, duplicate or map a descriptor (libuv closes every descriptor by number). Every other
+//! number leaves by a tail jump, with registers and stack untouched, to the next `syscall`
+//! (libc's): no frame of ours is in the way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose
+//! child returns on the caller's stack.
 #![allow(unsafe_code)]
 
 use super::libaio::{FIRST, PGETEVENTS};
@@ -16,7 +17,7 @@ use core::arch::naked_asm;
 use core::ffi::{c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// Where other numbers go: to [`plain`] until the constructor has found libc's.
+/// Target for other numbers: [`plain`] until the constructor has found libc's.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(plain as *mut c_void);
 
 /// Finds libc's `syscall`.
@@ -28,7 +29,7 @@ pub fn open() {
     }
 }
 
-/// Where the `syscall` is that other numbers go to, once it is found.
+/// Returns the address of the `syscall` that other numbers go to, once it is found.
 pub fn next() -> Option<usize> {
     let next = NEXT.load(Ordering::Relaxed);
     (next != plain as *mut c_void).then(|| next.expose_provenance())
@@ -40,7 +41,7 @@ pub fn next() -> Option<usize> {
 #[unsafe(naked)]
 unsafe extern "C" fn syscall() -> c_long {
     naked_asm!(
-        // As the kernel does, only the low 32 bits of the number count.
+        // Only the low 32 bits of the number count, as in the kernel.
         "lea eax, [rdi - 425]",
         "cmp eax, 2",
         "jbe {ours}",
@@ -109,7 +110,7 @@ unsafe extern "C" fn syscall() -> c_long {
     )
 }
 
-/// The calls of io_uring, of kernel aio, of handlers and on descriptors, as `syscall(nr, a0 … a5)`.
+/// Answers the checked calls that are not for [`rights`], as `syscall(nr, a0 … a5)`.
 #[unsafe(naked)]
 unsafe extern "C" fn ours() -> c_long {
     naked_asm!(
@@ -121,7 +122,7 @@ unsafe extern "C" fn ours() -> c_long {
         ".cfi_def_cfa_register rbp",
         "push qword ptr [rbp + 16]",
         "push r9; push r8; push rcx; push rdx; push rsi",
-        // Whether the stack is changed, and the number.
+        // The flag for a changed stack, and the number.
         "push 0; push rdi",
         "mov r11, rdi",
         enter_stack!("56"),
@@ -160,7 +161,7 @@ unsafe extern "C" fn ours() -> c_long {
     )
 }
 
-/// `changed`: this runs on a stack of ours.
+/// Passes a call to the gate. `changed`: this runs on a stack of ours.
 unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], changed: bool) -> isize {
     if changed {
         stack::entered();
@@ -170,7 +171,7 @@ unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], changed: bool) -> 
     unsafe { gate::call(nr, &*args) }
 }
 
-/// Calls that change rights, and a few with numbers between theirs.
+/// Answers calls that change rights, and a few with numbers between theirs.
 unsafe extern "C" fn rights(
     nr: usize,
     a0: usize,
@@ -186,7 +187,7 @@ unsafe extern "C" fn rights(
     raw::libc_answer(ret) as c_long
 }
 
-/// What libc's `syscall` does, for the constructors that run before ours.
+/// Does what libc's `syscall` does, for the constructors that run before ours.
 #[unsafe(naked)]
 unsafe extern "C" fn plain() -> c_long {
     naked_asm!(
@@ -208,7 +209,7 @@ unsafe extern "C" fn plain() -> c_long {
     )
 }
 
-/// As libc answers.
+/// Answers as libc does.
 extern "C" fn answer(ret: isize) -> c_long {
     raw::libc_answer(ret) as c_long
 }

@@ -1,15 +1,15 @@
-//! Names of the unwinder's and of glibc's loader, defined here, and hidden.
+//! Names of the unwinder and of glibc's loader, defined here, and hidden.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// An address in the process, by name; null where it has none.
+/// Returns an address in the process by name; null if there is none.
 fn find(name: &CStr) -> *mut c_void {
     // SAFETY: a NUL-terminated name.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// Where the process's own `__tls_get_addr` is, once it was looked for.
+/// Address of the process's own `__tls_get_addr`, once it was searched.
 static TLS: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 extern "C" fn find_tls() -> *mut c_void {
@@ -47,7 +47,7 @@ core::arch::global_asm!(
 /// `_URC_END_OF_STACK`.
 const END: c_int = 5;
 
-/// The process's own unwinder; glibc's backtrace(3) loads it the same way.
+/// Returns a function of the process's own unwinder; glibc's backtrace(3) loads it the same way.
 fn unwinder(name: &CStr) -> *mut c_void {
     let found = find(name);
     if !found.is_null() {
@@ -60,7 +60,7 @@ fn unwinder(name: &CStr) -> *mut c_void {
     }
 }
 
-/// Answers that there is nothing to see where the process has no unwinder.
+/// Passes a backtrace to the process's unwinder; without one, answers that the stack ends.
 extern "C" fn backtrace(each: *const c_void, data: *mut c_void) -> c_int {
     type Backtrace = extern "C" fn(*const c_void, *mut c_void) -> c_int;
     // SAFETY: the function of this name, whose signature is part of the platform's ABI.
@@ -82,8 +82,8 @@ extern "C" fn ip(context: *mut c_void) -> usize {
     theirs.map_or(0, |theirs| theirs(context))
 }
 
-/// What only the personality routine of the standard library asks: without a table (LSDA) it has
-/// who unwinds through a frame go on to the next.
+/// Answers 0 where only the personality routine of the standard library asks: without a table
+/// (LSDA) it makes an unwinder go on to the next frame.
 extern "C" fn nothing() -> usize {
     0
 }

@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use softring_engine::Closing;
 use softring_engine::fds;
 
-/// Our own text, once there are rings: start and end.
+/// Start and end of our own text, once there are rings.
 static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Notes which calls are our own. Before the first ring.
+/// Notes which callers are our own. Called before the first ring.
 pub fn first_ring() {
     if let Some(text) = crate::intercept::patch::own_text() {
         // Relaxed: a caller in our text runs after the first ring was made.
@@ -25,8 +25,8 @@ pub fn first_ring() {
 
 /// `close(2)`: close a file descriptor.
 ///
-/// std closes the engine's own descriptors through this name, with the engine's locks held: a call
-/// that returns into our text goes straight to the kernel.
+/// The standard library closes the engine's own descriptors through this name, with the engine's
+/// locks held: a call that returns into our text goes straight to the kernel.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn close(_fd: c_int) -> c_int {
@@ -45,7 +45,7 @@ unsafe extern "C" fn close(_fd: c_int) -> c_int {
     )
 }
 
-/// close(2) by number.
+/// Handles close(2) by number.
 pub fn raw_close(fd: c_int) -> isize {
     let Ok(_closing) = closing(fd) else { return -(libc::EBADF as isize) };
     // SAFETY: a number of the program's.
@@ -53,7 +53,7 @@ pub fn raw_close(fd: c_int) -> isize {
 }
 
 extern "C" fn close_ours(fd: c_int) -> c_int {
-    // SAFETY: a descriptor of the engine's, which it gives up.
+    // SAFETY: a descriptor that the engine gives up.
     raw::libc_answer(unsafe { raw!(libc::SYS_close, fd) }) as c_int
 }
 
@@ -70,7 +70,7 @@ unsafe extern "C" fn close_theirs(fd: c_int) -> c_int {
     }
 }
 
-/// `fclose(3)`: close a stream. libc closes the descriptor below without asking anybody.
+/// `fclose(3)`: close a stream. libc closes the stream's descriptor without calling our `close`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
     // SAFETY: the program's own stream.
@@ -133,7 +133,7 @@ unsafe fn stream_closes(stream: File) -> Option<Closing> {
     }
     // SAFETY: an open stream, says our caller.
     let fd = unsafe { libc::fileno(stream) };
-    // Nothing of the engine's own is in a stream.
+    // No stream holds a descriptor of the engine's.
     if fd >= 0 { closing(fd).ok().flatten() } else { None }
 }
 
@@ -161,7 +161,7 @@ unsafe extern "C" fn mq_close(queue: libc::mqd_t) -> c_int {
     }
 }
 
-/// The numbers that daemon(3) and login_tty(3) give to another file.
+/// Numbers that daemon(3) and login_tty(3) give to another file.
 const STANDARD: core::ops::RangeInclusive<c_int> = 0..=2;
 
 /// `daemon(3)`: run in the background.
@@ -174,7 +174,8 @@ unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     // SAFETY: the program's own call.
     let ret = unsafe { f(nochdir, noclose) };
     if noclose == 0 && ret == 0 {
-        // In the child, which shares none of its parent's waits: told afterwards is early enough.
+        // In the child, which shares none of its parent's waits: to report this afterwards is early
+        // enough.
         STANDARD.for_each(|fd| drop(closing(fd)));
     }
     ret
@@ -199,7 +200,7 @@ unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c
     raw::libc_answer(raw_close_range(first, last, flags)) as c_int
 }
 
-/// close_range(2) by number.
+/// Handles close_range(2) by number.
 pub fn raw_close_range(first: c_uint, last: c_uint, flags: c_int) -> isize {
     const KNOWN: u32 = libc::CLOSE_RANGE_CLOEXEC | libc::CLOSE_RANGE_UNSHARE;
     let closes = flags as u32 & !KNOWN == 0 && flags as u32 & libc::CLOSE_RANGE_CLOEXEC == 0;
@@ -228,7 +229,7 @@ fn range(first: c_uint, last: c_uint, flags: c_int) -> isize {
     unsafe { raw!(libc::SYS_close_range, first, last, flags) }
 }
 
-/// Closes the range but for the engine's own descriptors in it.
+/// Closes the range except the engine's own descriptors in it.
 fn split(first: c_uint, last: c_uint, flags: c_int) -> isize {
     let mut from = first;
     let mut ret = 0;
@@ -246,10 +247,10 @@ fn split(first: c_uint, last: c_uint, flags: c_int) -> isize {
     if ret == 0 && from <= last { run(from, last, flags) } else { ret }
 }
 
-/// Closes a range without any of the engine's own in it.
+/// Closes a range that holds none of the engine's own descriptors.
 fn run(first: c_uint, last: c_uint, flags: c_int) -> isize {
-    // No descriptor lies beyond the limit; what may lie there from before it was lowered is the
-    // kernel's to close.
+    // No descriptor is made beyond the limit. The kernel closes those that are there from before
+    // the limit was lowered.
     let _closing = fds::before_close_range(first, last.min(table_size()));
     range(first, last, flags)
 }
@@ -258,7 +259,7 @@ fn table_size() -> c_uint {
     limit().min(1 << 20) as c_uint
 }
 
-/// The lowest number that a descriptor may not be given.
+/// Returns the lowest number that no descriptor may be given.
 pub fn limit() -> u64 {
     let mut limit = [0u64; 2];
     // SAFETY: `limit` is a struct rlimit: two 64-bit numbers.

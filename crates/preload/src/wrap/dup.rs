@@ -1,4 +1,4 @@
-//! dup(2), dup2(2), dup3(2), and fcntl(2)'s two ways to duplicate.
+//! dup(2), dup2(2), dup3(2), and the two commands of fcntl(2) that duplicate.
 #![allow(unsafe_code)]
 
 use super::{closing, duplicated, internal};
@@ -37,7 +37,7 @@ unsafe extern "C" fn fcntl64(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     libc_fcntl(fd, cmd, arg, next!(c"fcntl64", fn(c_int, c_int, usize) -> c_int))
 }
 
-/// dup(2) by number.
+/// Handles dup(2) by number.
 pub fn raw_dup(old: c_int) -> isize {
     if internal(old) {
         return REFUSED;
@@ -48,19 +48,19 @@ pub fn raw_dup(old: c_int) -> isize {
     new
 }
 
-/// dup2(2) by number.
+/// Handles dup2(2) by number.
 pub fn raw_dup2(old: c_int, new: c_int) -> isize {
     // SAFETY: numbers only.
     onto(old, new, 0, || unsafe { raw!(libc::SYS_dup2, old, new) })
 }
 
-/// dup3(2) by number.
+/// Handles dup3(2) by number.
 pub fn raw_dup3(old: c_int, new: c_int, flags: c_int) -> isize {
     // SAFETY: numbers only.
     onto(old, new, flags, || unsafe { raw!(libc::SYS_dup3, old, new, flags) })
 }
 
-/// fcntl(2) by number.
+/// Handles fcntl(2) by number.
 pub fn raw_fcntl(fd: c_int, cmd: c_int, arg: usize) -> isize {
     // SAFETY: the program's own call.
     let call = || unsafe { raw!(libc::SYS_fcntl, fd, cmd, arg) };
@@ -69,7 +69,7 @@ pub fn raw_fcntl(fd: c_int, cmd: c_int, arg: usize) -> isize {
 
 type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
 
-/// The optional argument travels in the same register, given or not.
+/// Handles fcntl(2) by name. The optional argument is in the same register, given or not.
 fn libc_fcntl(fd: c_int, cmd: c_int, arg: usize, next: Option<Fcntl>) -> c_int {
     let Some(next) = next else { return raw::libc_answer(raw_fcntl(fd, cmd, arg)) as c_int };
     // SAFETY: the program's own call; libc's, because some commands are cancellation points.
@@ -78,10 +78,11 @@ fn libc_fcntl(fd: c_int, cmd: c_int, arg: usize, next: Option<Fcntl>) -> c_int {
     done.unwrap_or_else(|| raw::libc_answer(REFUSED)) as c_int
 }
 
-/// What a number that is not open answers.
+/// Answer for a number that is not open.
 const REFUSED: isize = -(libc::EBADF as isize);
 
-/// `None` if the call is refused. `answer` is how the caller is told what the kernel answers.
+/// Handles fcntl(2); `None` if the call is refused. `answer` converts the kernel's answer for the
+/// caller.
 fn control(
     fd: c_int,
     cmd: c_int,
@@ -105,7 +106,8 @@ fn control(
     Some(ret)
 }
 
-/// `new` may be a ring, which this closes, or the engine's, which moves away.
+/// Duplicates `old` onto `new`. `new` may be a ring, which this closes, or the engine's, which
+/// moves away.
 fn onto(old: c_int, new: c_int, flags: c_int, call: impl FnOnce() -> isize) -> isize {
     if internal(old) {
         return REFUSED;
@@ -121,7 +123,7 @@ fn onto(old: c_int, new: c_int, flags: c_int, call: impl FnOnce() -> isize) -> i
     let closing = closes.then(|| closing(new));
     let ret = call();
     if moved && ret < 0 {
-        // SAFETY: what the engine had there is elsewhere now.
+        // SAFETY: the engine's file has moved from this number.
         unsafe { raw!(libc::SYS_close, new) };
     }
     drop(closing);
@@ -131,12 +133,13 @@ fn onto(old: c_int, new: c_int, flags: c_int, call: impl FnOnce() -> isize) -> i
     ret
 }
 
-/// A dup2 onto a number beyond the limit closes nothing.
+/// True if a dup2 onto `fd` may close something; beyond the limit there is nothing.
 fn may_be(fd: c_int) -> bool {
     gate::watched() && u64::try_from(fd).is_ok_and(|fd| fd < super::close::limit())
 }
 
-/// A dup2 from a bad descriptor closes nothing. Asked only while there are rings to close.
+/// True if `fd` is open: a dup2 from a bad descriptor closes nothing. False, unasked, while there
+/// are no rings to close.
 fn valid(fd: c_int) -> bool {
     // SAFETY: numbers only.
     gate::watched() && unsafe { raw!(libc::SYS_fcntl, fd, libc::F_GETFD) } >= 0

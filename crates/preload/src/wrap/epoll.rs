@@ -1,7 +1,7 @@
-//! epoll(7): a ring's eventfd stands for the ring, whose memfd cannot be polled.
+//! epoll(7): a ring's eventfd represents the ring, whose memfd cannot be polled.
 //!
 //! A ring is readable while it holds completions; an eventfd stays readable until it is read. So
-//! before each wait on a set that holds rings, the engine brings their eventfds up to date.
+//! the engine updates the eventfds of a set's rings before each wait on the set.
 #![allow(unsafe_code)]
 
 use super::{polled, visible};
@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 struct Member {
     set: c_int,
     ring: c_int,
-    /// The descriptor that stands for it.
+    /// Descriptor that represents the ring in the set.
     stand_in: c_int,
     event: epoll_event,
 }
@@ -46,7 +46,7 @@ unsafe extern "C" fn epoll_ctl(
         let mut members = members();
         members.retain(|m| fd::is_ring(m.ring) && (m.set, m.ring) != (epfd, fd));
         if op != libc::EPOLL_CTL_DEL {
-            // SAFETY: the kernel has just read it.
+            // SAFETY: the kernel has just read the event.
             let event = unsafe { event.read_unaligned() };
             members.push(Member { set: epfd, ring: fd, stand_in, event });
         }
@@ -54,9 +54,10 @@ unsafe extern "C" fn epoll_ctl(
     raw::libc_answer(ret) as c_int
 }
 
-/// The engine's `fd` is about to have another number: if it stands for a ring, the program's sets
-/// must know that number. In a signal handler that has interrupted who holds the list, [`refresh`]
-/// adds the number later; the set keeps the old entry as well, and tells of the ring twice.
+/// Calls `go`, which may move the engine's `fd` to another number. If `fd` represents a ring, the
+/// program's sets get the new number. In a signal handler that has interrupted the holder of the
+/// list, [`refresh`] adds the number later; the set keeps the old entry as well, and reports the
+/// ring twice.
 pub fn moving<E>(fd: c_int, go: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
     const TRIES: u32 = 100;
     let moved = go()?;
@@ -77,9 +78,9 @@ pub fn moving<E>(fd: c_int, go: impl FnOnce() -> Result<bool, E>) -> Result<bool
 }
 
 impl Member {
-    /// The ring's descriptor in the set is the one that stands for it now.
+    /// Replaces the descriptor in the set by the one that represents the ring now.
     fn follow(&mut self) {
-        // Also what makes the eventfd, and brings it up to date.
+        // `polled` also makes the eventfd, and updates it.
         let Some(new) = polled(self.ring).filter(|new| *new != self.stand_in) else { return };
         let event = (&raw const self.event).expose_provenance();
         // SAFETY: numbers, and an event of ours.

@@ -1,13 +1,13 @@
 //! exec(3): libc's functions that replace the program. A POSIX lock of the process outlives exec
-//! only if the engine's descriptors of the file do (`fd::exec`): they stay open, and a variable
-//! tells the new program's copy of this library of them, which takes the variable away.
+//! only if the engine's descriptors of the file do (`fd::exec`). So they stay open, and a variable
+//! names them to the new program's copy of this library, which removes the variable.
 //!
 //! The variable is `PID:fd,dev,ino;fd,dev,ino;…`. A process with another id has inherited it from
 //! one that has no copy of this library.
 //!
-//! What the calling task has laid down for its rings goes over exec in a variable, too
-//! (`rsrc::task_rules`), and to programs that posix_spawn(3) starts. Where it is longer than the
-//! kernel lets a variable be, exec answers E2BIG: no rules are lost.
+//! The calling task's rules for its rings also go over exec in a variable (`rsrc::task_rules`), and
+//! to programs that posix_spawn(3) starts. If the variable is longer than the kernel allows, exec
+//! answers E2BIG: no rules are lost.
 #![allow(unsafe_code)]
 
 use crate::children::{self, Program};
@@ -24,7 +24,7 @@ use softring_host::user;
 const PAGE: usize = 4096;
 
 type Path = *const c_char;
-/// Strings, and a null pointer behind them.
+/// Strings, followed by a null pointer.
 type Strings = *const Path;
 
 unsafe extern "C" {
@@ -47,7 +47,7 @@ unsafe extern "C" fn execv(path: Path, argv: Strings) -> c_int {
     unsafe { execve(path, argv, environ) }
 }
 
-/// `execvp(3)`: execute a file that is looked for in `PATH`.
+/// `execvp(3)`: execute a file that is searched in `PATH`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvp(file: Path, argv: Strings) -> c_int {
     // SAFETY: as above.
@@ -86,8 +86,8 @@ unsafe extern "C" fn execveat(
     raw::libc_answer(raw_execveat(&[dir, path, argv, envp, flags as usize, 0])) as c_int
 }
 
-/// The functions that take their arguments one by one lay them out in a row, as a vector: those in
-/// registers go on the stack below the others, in place of the return address, which waits below
+/// A function that takes its arguments one by one, and lays them out as a vector: those in
+/// registers go on the stack below the others, in place of the return address, which goes below
 /// them. `$vector` is called with the address of the first.
 macro_rules! listed {
     ($(#[$doc:meta])* $name:ident, $vector:ident) => {
@@ -118,7 +118,7 @@ listed!(
     execl, execv
 );
 listed!(
-    /// `execlp(3)`: execute a file that is looked for in `PATH`.
+    /// `execlp(3)`: execute a file that is searched in `PATH`.
     execlp, execvp
 );
 listed!(
@@ -126,13 +126,14 @@ listed!(
     execle, execv_with_environment
 );
 
-/// The environment comes behind the arguments' null pointer.
+/// Calls execve(2) with the environment that follows the arguments' null pointer.
 unsafe extern "C" fn execv_with_environment(path: Path, argv: Strings) -> c_int {
     // SAFETY: as above; the arguments lie on the stack.
     unsafe { execve(path, argv, (*argv.add(length(argv).unwrap_or(0) + 1)).cast()) }
 }
 
-/// execve(2) by number. Never inlined: room for two paths would be on the stack of every call.
+/// Handles execve(2) by number. Never inlined: room for two paths would be on the stack of every
+/// call.
 #[inline(never)]
 pub fn raw_execve(a: &[usize; 6]) -> isize {
     let call = |envp: Strings| {
@@ -144,7 +145,7 @@ pub fn raw_execve(a: &[usize; 6]) -> isize {
     around(Program::At(libc::AT_FDCWD, path), envp, call)
 }
 
-/// execveat(2) by number.
+/// Handles execveat(2) by number.
 #[inline(never)]
 pub fn raw_execveat(a: &[usize; 6]) -> isize {
     let call = |envp: Strings| {
@@ -180,7 +181,7 @@ unsafe extern "C" fn posix_spawn(
     })
 }
 
-/// `posix_spawnp(3)`: spawn a process, by a file that is looked for in `PATH`.
+/// `posix_spawnp(3)`: spawn a process, by a file that is searched in `PATH`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_spawnp(
     pid: *mut c_int,
@@ -221,9 +222,10 @@ unsafe extern "C" fn popen(command: Path, mode: Path) -> *mut c_void {
     next.map_or(core::ptr::null_mut(), |f| unsafe { f(command, mode) })
 }
 
-/// The C library starts a shell, by calls of its own.
+/// Reports the shell that the C library starts by calls of its own.
 fn shell() {
-    // SAFETY: the C library's variable; who changes it while others read it breaks its rules.
+    // SAFETY: the C library's variable; a program that changes it while others read it breaks its
+    // rules.
     children::starts(Program::At(libc::AT_FDCWD, c"/bin/sh".as_ptr()), unsafe { environ });
 }
 
@@ -232,12 +234,12 @@ fn missing() -> c_int {
     -1
 }
 
-/// Makes the call by which the program execs, with its environment.
+/// Makes the call by which the program execs, with the environment for the new program.
 fn around<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
     starting(program, envp, |envp| with_locks(envp, call))
 }
 
-/// Makes a call that starts a program, with the environment that this program needs.
+/// Makes a call that starts a program, with the environment that the new program needs.
 fn starting<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
     children::starts(program, envp);
     let Some((preload, nth)) = children::preload_for(program, envp) else {
@@ -247,7 +249,7 @@ fn starting<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T)
     with_rules(with.as_ref().map_or(envp, |with| with.strings), call)
 }
 
-/// Makes the call by which the program execs, with what its successor is to know of descriptors.
+/// Makes the call by which the program execs, with the descriptors that the new program must know.
 fn with_locks<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
     if !gate::watched() {
         return call(envp);
@@ -272,14 +274,14 @@ fn with_locks<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
     ret
 }
 
-/// Makes a call that gives a program its environment, with the calling task's rules in it.
+/// Makes a call that starts a program, with the calling task's rules in the environment.
 fn with_rules<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
     let Some(rules) = task_rules::mine() else { return call(envp) };
     let with = Environment::with(rules.assignment().as_ptr(), envp);
     call(with.as_ref().map_or(envp, |with| with.strings))
 }
 
-/// What the new program is told.
+/// The variable [`config::LOCKED`] for the new program.
 struct Variable {
     text: [u8; PAGE],
     len: usize,
@@ -287,7 +289,7 @@ struct Variable {
 }
 
 impl Variable {
-    /// The variable of process `id`.
+    /// Starts the variable of process `id`.
     fn new(id: c_int) -> Variable {
         let mut new = Variable { text: [0; PAGE], len: 0, count: 0 };
         let _ = write!(new, "{}={}:", config::LOCKED.to_str().unwrap_or_default(), id);
@@ -298,7 +300,7 @@ impl Variable {
         self.text.as_ptr().cast()
     }
 
-    /// Descriptors that have no room are left open, and nobody knows of them.
+    /// Adds a descriptor. One that has no room stays open, unknown to the new program.
     fn add(&mut self, fd: c_int, (dev, ino): (u64, u64)) {
         let before = self.len;
         if write!(self, "{fd},{dev},{ino};").is_ok() {
@@ -320,25 +322,26 @@ impl Write for Variable {
     }
 }
 
-/// The program's environment and one variable more, in a mapping of its own: exec may be called in
-/// a signal handler, which may not call malloc(3).
+/// The program's environment and one more variable, in a mapping: exec may be called in a signal
+/// handler, which may not call malloc(3).
 struct Environment {
     strings: Strings,
     bytes: usize,
 }
 
 impl Environment {
-    /// None without memory, or if the kernel will not be able to read `envp`, either.
+    /// Returns `envp` with `variable` in front. `None` without memory, or if the kernel will not be
+    /// able to read `envp` either.
     fn with(variable: Path, envp: Strings) -> Option<Environment> {
         Self::put(variable, 0, 1, envp)
     }
 
-    /// The same, with `variable` in place of string `nth`.
+    /// Returns `envp` with `variable` in place of string `nth`.
     fn replacing(nth: usize, variable: Path, envp: Strings) -> Option<Environment> {
         Self::put(variable, nth, 0, envp)
     }
 
-    /// `envp` behind so many strings, and then `variable` as string `nth`, of which there is one.
+    /// Returns `envp` behind `room` strings, with `variable` as string `nth`.
     fn put(variable: Path, nth: usize, room: usize, envp: Strings) -> Option<Environment> {
         let n = length(envp)?;
         let bytes = (n + room + 1) * size_of::<Path>();
@@ -346,7 +349,8 @@ impl Environment {
         if at.is_null() {
             return None;
         }
-        // SAFETY: both have so many elements, which can be read; what follows is 0.
+        // SAFETY: `envp` has `n` strings, which can be read; the mapping has room for them, and
+        // ends with 0.
         unsafe {
             for i in 0..n {
                 at.add(i + room).write(*envp.add(i));
@@ -364,8 +368,8 @@ impl Drop for Environment {
     }
 }
 
-/// How many strings there are before the null pointer, none if `strings` is one. None if they can't
-/// be read up to there.
+/// Returns the number of strings before the null pointer; 0 if `strings` is null. `None` if they
+/// cannot be read up to there.
 fn length(strings: Strings) -> Option<usize> {
     let mut n = 0;
     let string = |n| user::read::<u64>(strings.wrapping_add(n).expose_provenance() as u64);
@@ -375,8 +379,8 @@ fn length(strings: Strings) -> Option<usize> {
     Some(n)
 }
 
-/// The new program starts: takes over what the one before has left open. Called once, before
-/// `main`. The environment is then as the one before has given it.
+/// Takes over what the program before exec has left. Called once, before `main`, when the
+/// environment is as that program has given it.
 pub fn start() {
     if let Some(variable) = config::locked() {
         let _ = inherit(variable);
@@ -390,7 +394,7 @@ pub fn start() {
     }
 }
 
-/// Takes a variable out of the environment. (A program may have an unsetenv(3) of its own, as bash
+/// Removes a variable from the environment. (A program may have an unsetenv(3) of its own, as bash
 /// does, which knows of no environment before `main`.)
 fn forget(name: &CStr) {
     // SAFETY: nobody else uses the environment yet: strings, and a null pointer behind them.

@@ -1,8 +1,8 @@
-//! `fork(3)`, with signals handled before it or after it.
+//! `fork(3)`, with signals handled before or after it.
 //!
-//! In a process with several threads the C library takes a lock of its own while it forks, and a
-//! handler on top of that which forks as well waits for the lock for ever. A program with one
-//! thread is spared that, and would not be once its rings have a thread.
+//! In a process with several threads the C library holds a lock of its own while it forks. A
+//! handler that interrupts the fork, and forks as well, waits for this lock for ever. A program
+//! with one thread does not meet this, but would once its rings have a thread.
 #![allow(unsafe_code)]
 
 use crate::raw::next;

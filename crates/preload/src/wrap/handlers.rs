@@ -1,11 +1,11 @@
-//! The program's signal handlers, preceded by a question to the engine: may it run now?
+//! The program's signal handlers, and ours, which asks the engine first whether they may run now.
 //!
-//! From the first ring on, what the program installs as a handler is kept here, and the kernel is
-//! given [`handler`] in its place, with the mask and flags that the program wants, and SA_SIGINFO.
-//! The program is shown its own. Left alone are signals that tell of a fault of the thread's own,
-//! and what is installed by an inline system call that is not patched.
+//! From the first ring on, a handler that the program installs is kept here. The kernel gets
+//! [`handler`] in its place, with the program's mask and flags, and SA_SIGINFO. The program is
+//! shown its own handler. Exceptions are signals that report a fault of the thread itself, and
+//! handlers that are installed by an inline system call that is not patched.
 //!
-//! A word per signal is all there is, and no lock: sigaction(2) may be called in a handler.
+//! All state is a word per signal, without a lock: sigaction(2) may be called in a handler.
 #![allow(unsafe_code)]
 
 use crate::proc;
@@ -17,23 +17,23 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 use libc::siginfo_t;
 use softring_host::handlers;
 
-/// Beside the handler's address: the program wants SA_SIGINFO.
+/// Bit beside the handler's address: the program wants SA_SIGINFO.
 const SIGINFO: usize = 1 << 63;
-/// The bit for SA_RESETHAND.
+/// Bit for SA_RESETHAND.
 const ONCE: usize = 1 << 62;
-/// The bit for SA_NODEFER. The kernel is not given that: a signal that is sent again and again
-/// would come on top of our own function until the stack is full.
+/// Bit for SA_NODEFER. The kernel does not get this flag: a signal that is sent again and again
+/// would interrupt our own function until the stack is full.
 const NESTS: usize = 1 << 61;
 const OWN: usize = SIGINFO | ONCE | NESTS;
 const SIGNALS: usize = 65;
-/// glibc's, by which pthread_cancel(3) reaches a thread.
+/// glibc's signal by which pthread_cancel(3) reaches a thread.
 const SIGCANCEL: c_int = 32;
 
-/// The program's handlers, by signal; 0: none was ever installed.
+/// The program's handlers by signal; 0: none was ever installed.
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
-/// Handlers are preceded by ours.
+/// Set once ours runs before the program's handlers.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
-/// A thread may be cancelled at any time.
+/// Set once a thread may be cancelled at any time.
 static ASYNCHRONOUS: AtomicBool = AtomicBool::new(false);
 
 /// `struct sigaction` as the kernel has it.
@@ -46,8 +46,8 @@ struct KernelAction {
     mask: u64,
 }
 
-/// Signals whose handlers run at once: those of faults, abort(3)'s, and SIGSYS, which has a module
-/// of its own. Those of the C library are its own affair.
+/// True for signals whose handlers run at once: those of faults, abort(3)'s, and SIGSYS, which has
+/// a module of its own. The C library handles its own signals itself.
 fn is_left_alone(signo: c_int) -> bool {
     use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
     !(1..SIGNALS as c_int).contains(&signo)
@@ -62,8 +62,8 @@ fn ours() -> usize {
     handler as *const () as usize
 }
 
-/// Stands before every handler of the program's: jumps to it, with its arguments and on its stack,
-/// so that no frame of ours is in the way of what unwinds.
+/// Runs before every handler of the program's and jumps to it, with its arguments and on its stack,
+/// so that no frame of ours is in the way of an unwinder.
 #[unsafe(naked)]
 extern "C" fn handler(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
     naked_asm!(
@@ -83,7 +83,7 @@ extern "C" fn handler(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
     )
 }
 
-/// The handler that is to run now; 0: none.
+/// Returns the handler to run now; 0: none.
 unsafe extern "C" fn choose(signo: c_int, info: *mut siginfo_t, context: *mut c_void) -> usize {
     let kept = HANDLERS[signo as usize].load(Acquire);
     let (info, context) = (info.expose_provenance(), context.expose_provenance());
@@ -100,7 +100,8 @@ unsafe extern "C" fn choose(signo: c_int, info: *mut siginfo_t, context: *mut c_
     0
 }
 
-/// The kernel has taken a handler with SA_RESETHAND away; flags and mask are still there.
+/// Installs ours again: the kernel has removed a handler with SA_RESETHAND, but flags and mask
+/// remain.
 fn install_again(signo: c_int) {
     let mut action = kernel_action(signo, None);
     if action.handler == libc::SIG_DFL {
@@ -109,7 +110,7 @@ fn install_again(signo: c_int) {
     }
 }
 
-/// rt_sigaction(2): the action before.
+/// Makes rt_sigaction(2); returns the previous action.
 fn kernel_action(signo: c_int, new: Option<&KernelAction>) -> KernelAction {
     let mut old = KernelAction::default();
     let new = new.map_or(0, |new| core::ptr::from_ref(new).expose_provenance());
@@ -127,8 +128,8 @@ fn unblock(signo: c_int) {
     }
 }
 
-/// What is kept of an action, and the flags that the kernel is given. A mask with the signal in it
-/// makes SA_NODEFER of no use.
+/// Returns the word to keep for an action, and the flags for the kernel. SA_NODEFER has no effect
+/// if the mask holds the signal.
 fn kept_as(handler: usize, flags: c_int, masked: bool) -> (usize, c_int) {
     let bit = |flag, bit| if flags & flag != 0 { bit } else { 0 };
     let nests = if masked { 0 } else { bit(libc::SA_NODEFER, NESTS) };
@@ -150,7 +151,7 @@ fn precede(signo: c_int) {
         if before.handler == now.handler {
             break;
         }
-        // Another thread has just installed that one, or taken it away.
+        // Another thread has just installed this one, or removed it.
         now = before;
         if !is_handler(now.handler) {
             kernel_action(signo, Some(&now));
@@ -158,7 +159,8 @@ fn precede(signo: c_int) {
     }
 }
 
-/// The engine is about to have something that a handler could leave behind.
+/// Puts ours before all handlers, as the engine will have something that a handler could leave
+/// behind.
 pub fn activate() {
     if ACTIVE.swap(true, AcqRel) {
         return;
@@ -169,12 +171,12 @@ pub fn activate() {
     }
 }
 
-/// Does a call of sigaction(2) concern us?
+/// True if a call of sigaction(2) for `signo` concerns us.
 pub fn concerns(signo: c_int) -> bool {
     ACTIVE.load(Relaxed) && !is_left_alone(signo) && signo != SIGCANCEL
 }
 
-/// sigaction(2) by `real`, for a signal that [`concerns`] us.
+/// Makes sigaction(2) by `real`, for a signal that [`concerns`] us.
 ///
 /// # Safety
 /// As for sigaction(2).
@@ -188,7 +190,7 @@ pub unsafe fn exchange(
     // SAFETY: the program's pointers, which libc's sigaction reads and writes just so.
     unsafe {
         let mut before = word.load(Acquire);
-        // Ours: an inline call was shown it, and the program gives it back.
+        // Not ours: an inline call may have been shown ours, and the program gives it back.
         let theirs = |a: &&libc::sigaction| is_handler(a.sa_sigaction) && a.sa_sigaction != ours();
         let asked = new.as_ref().filter(theirs).filter(|_| !proc::shares_memory());
         let ret = match asked {
@@ -213,8 +215,8 @@ pub unsafe fn exchange(
     }
 }
 
-/// Shows the program its own action where the kernel has ours. One with SA_RESETHAND has left its
-/// flags behind.
+/// Shows the program its own action where the kernel has ours. A handler with SA_RESETHAND that has
+/// run leaves its flags behind.
 fn show(kept: usize, old: &mut libc::sigaction) {
     let gone = old.sa_sigaction == libc::SIG_DFL && kept & ONCE != 0;
     if old.sa_sigaction == ours() {
@@ -246,9 +248,8 @@ fn is_active() -> bool {
     ACTIVE.load(Relaxed)
 }
 
-/// A thread that is cancelled at any time unwinds in a handler of the C library's, which installs
-/// it with the first pthread_cancel(3). So that ours can stand before it, a thread of ours is the
-/// first.
+/// Puts ours before the C library's handler in which a cancelled thread unwinds. The library
+/// installs this handler with the first pthread_cancel(3), so a thread of ours is cancelled first.
 fn precede_cancel() {
     if !is_handler(kernel_action(SIGCANCEL, None).handler) {
         cancel_one();

@@ -1,5 +1,6 @@
-//! POSIX locks: fcntl(2) with `F_SETLK` or `F_SETLKW`, and lockf(3). A lock that the engine took
-//! away, as it closed a descriptor of the file, is set again before the program is told of it.
+//! POSIX locks: fcntl(2) with `F_SETLK` or `F_SETLKW`, and lockf(3). If the engine has closed a
+//! descriptor of the file, and so removed the lock, the lock is set again before the program's call
+//! returns.
 #![allow(unsafe_code)]
 
 use crate::raw::{self, next, raw};
@@ -8,8 +9,8 @@ use libc::off_t;
 use softring_host::fd;
 use softring_host::user;
 
-/// `lockf(3)`: apply, test or remove a POSIX lock on an open file. libc makes the system call below
-/// without asking anybody.
+/// `lockf(3)`: apply, test or remove a POSIX lock on an open file. libc makes its system call
+/// without calling our `fcntl`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lockf(fd: c_int, cmd: c_int, len: off_t) -> c_int {
     libc_lockf(fd, cmd, len, next!(c"lockf", fn(c_int, c_int, off_t) -> c_int))
@@ -39,8 +40,8 @@ fn libc_lockf(fd: c_int, cmd: c_int, len: off_t, next: Option<Lockf>) -> c_int {
     ret as c_int
 }
 
-/// fcntl(2) with a command that sets a lock; none for other commands. `call` makes it. The answer
-/// is that of `call`, or by `answer` that of the kernel.
+/// Handles fcntl(2) with a command that sets a lock; `None` for other commands. `call` makes the
+/// program's call. Returns its answer, or the kernel's, converted by `answer`.
 pub fn set_by_fcntl(
     fd: c_int,
     cmd: c_int,
@@ -52,7 +53,7 @@ pub fn set_by_fcntl(
         return None;
     }
     let again = || match user::read::<u32>(arg as u64) {
-        // An unlock, by the first two bytes: there is nothing to lose.
+        // An unlock, as the first two bytes say: there is no lock to lose.
         Ok(kind) if kind as u16 == libc::F_UNLCK as u16 => 0,
         // SAFETY: the program's own call, once more.
         _ => unsafe { raw!(libc::SYS_fcntl, fd, libc::F_SETLK, arg) },
@@ -60,8 +61,8 @@ pub fn set_by_fcntl(
     Some(set(fd, cmd == libc::F_SETLKW, call, again, answer))
 }
 
-/// Makes a call that sets a lock, and again until the lock is there for sure, or another process
-/// has it. `again` answers as the kernel does, and never waits.
+/// Makes a call that sets a lock, and repeats it until the lock is there for sure, or another
+/// process has it. `again` answers as the kernel does, and never waits.
 fn set(
     fd: c_int,
     waits: bool,

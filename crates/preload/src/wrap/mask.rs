@@ -1,8 +1,8 @@
-//! sigprocmask(2), also by its system call's number, and pthread_sigmask(3), while SIGSYS is ours.
+//! sigprocmask(2), by name and by number, and pthread_sigmask(3), while SIGSYS is ours.
 //!
 //! A trapped call under a blocked SIGSYS kills, so the signal is left out of every mask that would
-//! block it. The program is shown the mask that it has set all the same, and a SIGSYS that somebody
-//! sends to a thread which means to block it stays pending.
+//! block it. The program is still shown the mask that it has set. If somebody sends SIGSYS to a
+//! thread that means to block it, the signal stays pending.
 #![allow(unsafe_code)]
 
 use crate::intercept::sigsys;
@@ -17,23 +17,23 @@ const UNSET: u8 = 0;
 const OPEN: u8 = 1;
 const BLOCKED: u8 = 2;
 
-/// What a thread means to do about SIGSYS.
+/// A thread's intention about SIGSYS.
 struct Mask {
-    /// [`UNSET`]: it has the mask that it was made with.
+    /// Open or blocked; [`UNSET`]: the thread has the mask that it was made with.
     wish: AtomicU8,
     pending: AtomicBool,
 }
 
 softring_host::per_thread! {
-    /// Atomics, because a handler on the same thread sees them.
+    /// The calling thread's intention; atomics, because a handler on the same thread sees them.
     static MASK: Mask =
         const { Mask { wish: AtomicU8::new(UNSET), pending: AtomicBool::new(false) } };
 }
 
-/// What the thread that has set its mask last means: a new thread has the mask of its maker.
+/// Intention of the thread that has set its mask last: a new thread has the mask of its maker.
 static LAST: AtomicBool = AtomicBool::new(false);
 
-/// Does the calling thread mean to block SIGSYS?
+/// True if the calling thread means to block SIGSYS.
 pub fn is_blocked() -> bool {
     match MASK.with(|m| m.wish.load(Relaxed)) {
         UNSET => LAST.load(Relaxed),
@@ -41,13 +41,13 @@ pub fn is_blocked() -> bool {
     }
 }
 
-/// The calling thread means to block SIGSYS, or not to.
+/// Notes whether the calling thread means to block SIGSYS.
 pub fn set(blocked: bool) {
     MASK.with(|m| m.wish.store(if blocked { BLOCKED } else { OPEN }, Relaxed));
     LAST.store(blocked, Relaxed);
 }
 
-/// Somebody has sent SIGSYS: does it wait until the thread unblocks it?
+/// Returns whether a SIGSYS that somebody has sent stays pending until the thread unblocks it.
 pub fn keeps_pending() -> bool {
     let blocked = is_blocked();
     if blocked {
@@ -100,7 +100,7 @@ unsafe fn change(
         let mut open = new.as_ref().copied();
         let has = open.as_mut().map(|set| {
             let has = libc::sigismember(set, libc::SIGSYS) == 1;
-            // What unblocks it may do so.
+            // A call that unblocks SIGSYS may do so.
             if how != libc::SIG_UNBLOCK {
                 libc::sigdelset(set, libc::SIGSYS);
             }
@@ -117,7 +117,7 @@ unsafe fn change(
     }
 }
 
-/// rt_sigprocmask(2) by number: the kernel's set, its order of checks, its errors.
+/// Handles rt_sigprocmask(2) by number: the kernel's set, its order of checks, its errors.
 pub fn raw_sigprocmask(how: c_int, new: usize, old: usize, size: usize) -> isize {
     const SIGSYS: u64 = 1 << (libc::SIGSYS - 1);
     let call = |new: usize| {
@@ -142,7 +142,7 @@ pub fn raw_sigprocmask(how: c_int, new: usize, old: usize, size: usize) -> isize
     ret
 }
 
-/// The call has succeeded: its set, if there was one, has SIGSYS or not.
+/// Notes a call that has succeeded. `has`: its set holds SIGSYS; `None`: there was no set.
 fn note(how: c_int, has: Option<bool>) {
     let blocked = match (how, has) {
         (libc::SIG_SETMASK, Some(has)) => has,

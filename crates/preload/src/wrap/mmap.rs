@@ -1,4 +1,5 @@
-//! mmap(2) of a ring: the CQ ring has a mapping offset of its own, and is the SQ ring's memory.
+//! mmap(2) of a ring: the CQ ring has a mapping offset of its own, but lies in the SQ ring's
+//! memory.
 #![allow(unsafe_code)]
 
 use super::visible;
@@ -7,7 +8,7 @@ use crate::raw::raw;
 use core::ffi::{c_int, c_void};
 use softring_engine::fds;
 
-/// Where a mapping of `fd` at `off` lies, if `fd` is a ring.
+/// Returns the offset in the file for a mapping of `fd` at `off`; only a ring's differs from `off`.
 pub fn offset(fd: c_int, off: i64) -> i64 {
     if fd >= 0 && off != 0 && watched() {
         fds::mmap_offset(fd, off.cast_unsigned()).cast_signed()

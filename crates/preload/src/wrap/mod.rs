@@ -1,5 +1,5 @@
-//! libc's wrappers for what touches a ring's descriptor. Each does what libc's own does, and beside
-//! it tells the engine; none costs more than a load while this process has no ring of the engine's.
+//! Wrappers of libc's functions that touch a ring's descriptor. Each does what libc's own does, and
+//! tells the engine. None costs more than a load while this process has no ring of the engine's.
 #![allow(unsafe_code)]
 
 pub mod close;
@@ -23,10 +23,10 @@ use softring_engine::Closing;
 use softring_engine::fds;
 use softring_host::fd;
 
-/// The descriptor is one of the engine's own.
+/// Error: the descriptor is one of the engine's own.
 pub struct Internal;
 
-/// The program is about to close `fd`; the answer is kept until that is over.
+/// Reports that the program is about to close `fd`; the result is kept until the close is over.
 pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
     if !gate::watched() || proc::shares_memory() {
         return Ok(None);
@@ -37,24 +37,24 @@ pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
     Ok(Some(fds::before_close(fd)))
 }
 
-/// Is `fd` out of the program's reach?
+/// True if `fd` is out of the program's reach.
 fn internal(fd: i32) -> bool {
     gate::watched() && fd::is_hidden(fd) && !proc::shares_memory()
 }
 
-/// `fd`, or a number that is never open where `fd` is out of the program's reach.
+/// Returns `fd`, or a number that is never open if `fd` is out of the program's reach.
 pub fn visible(fd: i32) -> i32 {
     if internal(fd) { -1 } else { fd }
 }
 
-/// `new` is now a duplicate of `old`.
+/// Reports that `new` is now a duplicate of `old`.
 fn duplicated(old: i32, new: isize) {
     if new >= 0 && gate::watched() && !proc::shares_memory() {
         fds::after_dup(old, new as i32);
     }
 }
 
-/// The descriptor that stands for `fd` where `fd` is polled.
+/// Returns the descriptor that is polled instead of `fd`, if `fd` is a ring.
 fn polled(fd: i32) -> Option<i32> {
     if gate::watched() { fds::poll_fd(fd) } else { None }
 }

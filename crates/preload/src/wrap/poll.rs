@@ -1,15 +1,16 @@
 //! poll(2), ppoll(2) and their checked forms: entries that name a ring.
 //!
 //! The thread drives the ring while it sleeps: it polls what the ring waits for, and reaps when it
-//! wakes (`engine::drive::poller`). Where it cannot, it polls the ring's eventfd.
+//! wakes (`engine::drive::poller`). If it cannot, it polls the ring's eventfd.
 //!
-//! An entry that names a number of the engine's own is told that it is not open.
+//! An entry that names a number of the engine's own is answered as not open.
 //!
-//! An array without either goes to libc as it is. Else the engine polls a copy, and the answers
-//! come back into the original. Before it is read the kernel is asked whether that is possible
+//! An array without either goes to libc unchanged. Else the engine polls a copy, and writes the
+//! answers into the original. The kernel is asked first whether the array can be read
 //! (`engine::user`), so that a bad pointer is `EFAULT`.
 //!
-//! Before the program learns of a file that is ready, a ring that waits for it says so as well.
+//! Before the program learns of a file that is ready, a ring that waits for this file is flagged as
+//! well.
 #![allow(unsafe_code)]
 
 use super::internal;
@@ -25,15 +26,15 @@ use softring_host::sys::PollEntry;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 
-/// What most programs poll at once; more is kept in a mapping, since a signal handler may not call
-/// malloc.
+/// Entries that most programs poll at most. More are kept in a mapping, since a signal handler may
+/// not call malloc.
 const FEW: usize = 32;
-/// A number that poll(2) answers POLLNVAL about; it passes over negative ones.
+/// A number for which poll(2) answers POLLNVAL; it ignores negative ones.
 const NEVER_OPEN: c_int = c_int::MAX;
-/// A mark in the copy: a ring that is readable already.
+/// Mark in the copy for a ring that is readable already.
 const READY: c_int = c_int::MIN;
 const ENTRY: usize = size_of::<pollfd>();
-/// What a ring answers (`io_uring_poll`).
+/// Events of a ring (`io_uring_poll`).
 const READABLE: c_short = POLLIN | POLLRDNORM;
 const WRITABLE: c_short = POLLOUT | POLLWRNORM;
 
@@ -94,7 +95,7 @@ unsafe extern "C" fn __ppoll_chk(
     if holds(size, n) { translated(fds, n, Limit::of_ppoll(timeout, mask), call) } else { call() }
 }
 
-/// Do `n` entries fit into so many bytes? Where they do not, libc ends the program.
+/// True if `n` entries fit into `size` bytes. If they do not, libc ends the program.
 fn holds(size: usize, n: nfds_t) -> bool {
     size / ENTRY >= n as usize
 }
@@ -113,19 +114,19 @@ fn translated(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() 
 fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> c_int) -> c_int {
     let bytes = (n as usize).saturating_mul(ENTRY);
     let (many, room) = (n as usize > FEW, bytes + MOST * ENTRY);
-    // More than a descriptor table can hold is the kernel's to refuse.
+    // The kernel refuses more entries than a descriptor table can hold.
     if !watched() || limit.bad || n > 1 << 20 {
         return call();
     }
     let at = theirs.expose_provenance() as u64;
-    // What can be written can be read: one check will do.
+    // Writable memory is readable: one check will do.
     let writable = user::check_writable(at, bytes).is_ok();
     let readable = writable || user::check_readable(at, bytes).is_ok();
     if !readable || !names_ours(theirs, n as usize) {
         return call();
     }
     if !writable {
-        // The kernel, too, answers so once something is ready.
+        // The kernel also fails so once something is ready.
         return if call() < 0 { -1 } else { fault() };
     }
     let mut few = [PollEntry { fd: 0, events: 0, revents: 0 }; FEW + MOST];
@@ -136,7 +137,7 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
     if ours.is_null() {
         return call();
     }
-    // SAFETY: `ours` holds so many entries, which zeroes are as well.
+    // SAFETY: `ours` holds so many entries, and all-zero ones are valid.
     let entries = unsafe { core::slice::from_raw_parts_mut(ours, n as usize + MOST) };
     let ret = sleep_and_drive(theirs, entries, limit);
     if ret >= 0 {
@@ -149,8 +150,8 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
     ret
 }
 
-/// Polls until something is ready or the time is over; `ours`: room for the copy, and behind it for
-/// what is polled beside eventfds. A cancellation point, as libc's own is.
+/// Polls until something is ready or the time is over. `ours` has room for the copy, and behind it
+/// for descriptors that are polled beside eventfds. A cancellation point, as libc's own is.
 fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [PollEntry], limit: Limit) -> c_int {
     let (deadline, n) = (limit.deadline(), ours.len() - MOST);
     let mut room = MOST;
@@ -158,12 +159,12 @@ fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [PollEntry], limit: Limit) ->
         cancelled_here();
         match pass(theirs, &mut ours[..n + room], n, &limit, deadline) {
             Err(Errno::EINTR) => {
-                // What ended the sleep may have been a cancellation.
+                // A cancellation may have ended the sleep.
                 cancelled_here();
                 raw::set_errno(libc::EINTR);
                 return -1;
             }
-            // As many as RLIMIT_NOFILE allows, perhaps, but for those beside.
+            // RLIMIT_NOFILE may allow the program's entries, but no more beside eventfds.
             Err(Errno::EINVAL) if room > 0 => room = 0,
             Err(e) => {
                 raw::set_errno(-e.res());
@@ -175,8 +176,8 @@ fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [PollEntry], limit: Limit) ->
     }
 }
 
-/// One sleep of such a poll: how many of the `n` entries have an answer. Handlers that have ended
-/// it run at its end.
+/// Sleeps once; returns how many of the `n` entries have an answer. Handlers that have ended the
+/// sleep run at its end.
 fn pass(
     theirs: *mut pollfd,
     ours: &mut [PollEntry],
@@ -204,20 +205,20 @@ fn pass(
 /// `pthread_testcancel(3)`: request delivery of any pending cancellation request.
 fn cancelled_here() {
     if let Some(test) = next!(c"pthread_testcancel", fn() -> ()) {
-        // SAFETY: no arguments. A cancelled thread leaves the mapping for more than FEW entries, if
+        // SAFETY: no arguments. A cancelled thread leaks the mapping for more than FEW entries, if
         // there is one, and nothing else.
         unsafe { test() };
     }
 }
 
-/// The program's entry. Its array was readable a moment ago; it need not be aligned.
+/// Returns the program's entry. Its array was readable a moment ago, and need not be aligned.
 fn entry(theirs: *mut pollfd, i: usize) -> pollfd {
     // SAFETY: as above.
     unsafe { theirs.wrapping_add(i).read_unaligned() }
 }
 
-/// Copies the program's array, with what is to be polled in place of rings. Is a ring ready for
-/// what it is polled for, and how many descriptors are to be polled beside?
+/// Copies the program's array, with the descriptors to poll instead of rings. Returns true if a
+/// ring is ready for what it is polled for, and the number of descriptors to poll beside eventfds.
 fn copy_in(
     theirs: *mut pollfd,
     ours: &mut [PollEntry],
@@ -227,7 +228,7 @@ fn copy_in(
     let (mut ready, mut more) = (false, 0);
     for (i, e) in ours.iter_mut().enumerate() {
         let libc::pollfd { fd: ring, events: asked, .. } = entry(theirs, i);
-        // The kernel passes over all that are negative.
+        // The kernel ignores all negative ones.
         *e = PollEntry { fd: ring.max(-1), events: asked, revents: 0 };
         if internal(ring) {
             e.fd = NEVER_OPEN;
@@ -235,7 +236,7 @@ fn copy_in(
         }
         let is_ring = fd::is_ring(ring);
         if is_ring && asked & (READABLE | WRITABLE) == 0 {
-            // It has no answer.
+            // The ring has no answer to these events.
             e.fd = -1;
             continue;
         }
@@ -245,7 +246,7 @@ fn copy_in(
             Some(Source::StandIn(fd)) => {
                 e.fd = fd;
                 if fds::sq_full(ring) {
-                    // A ring is writable while its SQ has room; what stands for it always is.
+                    // A ring is writable while its SQ has room; its stand-in always is.
                     e.events &= !WRITABLE;
                 }
                 continue;
@@ -266,7 +267,7 @@ fn copy_in(
     (ready, more)
 }
 
-/// Puts into the copy what rings answer; how many entries have an answer.
+/// Puts the answers of rings into the copy; returns how many entries have an answer.
 fn answers(theirs: *mut pollfd, ours: &mut [PollEntry], poller: &Poller) -> usize {
     let mut found = 0;
     for (i, e) in ours.iter_mut().enumerate() {
@@ -285,17 +286,18 @@ fn answers(theirs: *mut pollfd, ours: &mut [PollEntry], poller: &Poller) -> usiz
     found
 }
 
-/// Does the program's array name a ring, or what is the engine's own?
+/// True if the program's array names a ring, an eventfd registered with one, or a descriptor of the
+/// engine's own.
 fn names_ours(theirs: *mut pollfd, n: usize) -> bool {
     let ours = |fd| fd::is_ring(fd) || fd::is_internal(fd) || fds::is_eventfd(fd);
     (0..n).any(|i| ours(entry(theirs, i).fd))
 }
 
-/// The answers go into the program's array, each beside the fd that is there.
+/// Writes the answers into the program's array, beside the descriptors there.
 fn give_back(theirs: *mut pollfd, ours: &[PollEntry]) {
     for (i, e) in ours.iter().enumerate() {
         let entry = theirs.wrapping_add(i);
-        // SAFETY: it was writable when the call began.
+        // SAFETY: the array was writable when the call began.
         unsafe { (&raw mut (*entry).revents).write_unaligned(e.revents) };
     }
 }

@@ -1,7 +1,7 @@
-//! libc's functions that change what threads may do. libc gives other ids to all threads of the
-//! process, also to the engine's, which therefore need not ask for theirs each time; a seccomp
-//! filter, a Landlock domain and file-system state of its own show in no answer of the kernel's, so
-//! the engine is told of the thread that has got them.
+//! libc's functions that change the rights of threads. libc sets new ids for all threads of the
+//! process, including the engine's, so the engine need not ask for ids each time. The kernel does
+//! not report a seccomp filter, a Landlock domain or file-system state of a thread's own, so the
+//! engine is told which thread has got one.
 #![allow(unsafe_code)]
 
 use crate::raw::{self, next};
@@ -17,7 +17,7 @@ macro_rules! of_all_threads {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
-            // Both times: a thread that asks in between may be told what was.
+            // Before and after: a thread that asks in between may be told the old ids.
             creds::changed();
             let ret = match next!($text, fn($($type),*) -> c_int) {
                 // SAFETY: the program's own call.
@@ -109,7 +109,7 @@ unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     ret
 }
 
-/// Makes a system call that came through libc's `syscall()`, and notes what it does to the thread's
+/// Makes a system call that came through libc's `syscall()`, and notes its effect on the thread's
 /// rights.
 ///
 /// # Safety
@@ -118,7 +118,7 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
     const LANDLOCK_RESTRICT_SELF: i64 = 446;
     const TSYNC: usize = libc::SECCOMP_FILTER_FLAG_TSYNC as usize;
     const LISTENS: usize = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as usize;
-    // A filter may kill for what is asked later.
+    // Before the call, as a new filter may kill for what is asked later.
     let restricts =
         [libc::SYS_unshare, libc::SYS_setns, LANDLOCK_RESTRICT_SELF].contains(&(nr as i64));
     let own = restricts && !proc::shares_memory();
@@ -128,11 +128,12 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
     match nr as i64 {
         libc::SYS_setfsuid | libc::SYS_setfsgid => creds::file_ids_set(),
         _ if ret < 0 => {}
-        // The number of a thread that could not be put under it.
+        // `ret` is the id of a thread that could not be put under the filter.
         libc::SYS_seccomp if ret > 0 && a[1] & TSYNC != 0 && a[1] & LISTENS == 0 => {}
         libc::SYS_prctl | libc::SYS_seccomp => filtered(coming),
         _ if own => creds::restricted(),
-        // It may be a thread of the engine's: libpsx makes each repeat what one does.
+        // The caller may be a thread of the engine's: libpsx makes each thread repeat the call of
+        // one.
         libc::SYS_setuid
         | libc::SYS_setgid
         | libc::SYS_setreuid
@@ -146,8 +147,9 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
     ret
 }
 
-/// Is this call about to put a seccomp filter on a thread of this process? Nothing may be called
-/// between that and the program's next call, so what there is to know is asked before.
+/// Prepares for a call that puts a seccomp filter on a thread of this process; `None` for other
+/// calls. Nothing may be called between this call and the program's next one, so all is asked
+/// before.
 fn coming(nr: usize, a: &[usize]) -> Option<Coming> {
     const STRICT: usize = libc::SECCOMP_MODE_STRICT as usize;
     const FILTER: usize = libc::SECCOMP_MODE_FILTER as usize;
@@ -164,7 +166,7 @@ fn coming(nr: usize, a: &[usize]) -> Option<Coming> {
     (!copies::stands_back() && !proc::shares_memory()).then(|| refused::filter_comes(filter))
 }
 
-/// The filter is on. Makes no system call.
+/// Notes that the filter is on. Makes no system call.
 fn filtered(coming: Option<Coming>) {
     if let Some(coming) = coming {
         creds::restricted();

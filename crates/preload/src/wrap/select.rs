@@ -1,5 +1,5 @@
-//! select(2) and pselect(2): as `poll`, with sets instead of arrays. The program's sets are copied
-//! in and out by the kernel's hand, so that a bad pointer is `EFAULT`.
+//! select(2) and pselect(2): like `poll`, with sets instead of arrays. The kernel copies the
+//! program's sets in and out, so that a bad pointer is `EFAULT`.
 #![allow(unsafe_code)]
 
 use super::sleep::awake;
@@ -13,7 +13,7 @@ use softring_host::user::{self, UserPtr};
 
 const SETS: usize = 3;
 const LIMIT: usize = libc::FD_SETSIZE;
-/// A set as the kernel sees it: words, of which a call reads and writes as many as hold `n` bits.
+/// A set as the kernel sees it. A call reads and writes as many words as hold `n` bits.
 type Words = [u64; LIMIT / 64];
 
 /// `select(2)`: synchronous I/O multiplexing.
@@ -63,8 +63,8 @@ unsafe extern "C" fn pselect(
     })
 }
 
-/// Puts each ring's stand-in in its place. Sets beyond FD_SETSIZE (which some programs allocate)
-/// and stand-ins that do not fit one go to libc as they are.
+/// Replaces each ring by its stand-in. Sets beyond FD_SETSIZE (which some programs allocate) and
+/// rings whose stand-in does not fit into a set go to libc unchanged.
 fn translated(
     n: c_int,
     theirs: [*mut fd_set; SETS],
@@ -132,12 +132,12 @@ fn put(set: &mut Words, fd: c_int) {
     set[fd as usize / 64] |= 1 << (fd % 64);
 }
 
-/// The words of a set that hold `n` bits.
+/// Returns the number of words of a set that hold `n` bits.
 fn words(n: c_int) -> usize {
     (n as usize).div_ceil(64)
 }
 
-/// The program's sets, with nothing from `n` on; `None` if one cannot be read.
+/// Reads the program's sets up to number `n`; `None` if one cannot be read.
 fn copy_in(n: c_int, theirs: &[*mut fd_set; SETS]) -> Option<[Words; SETS]> {
     let mut sets = [Words::default(); SETS];
     for (set, at) in sets.iter_mut().zip(theirs).filter(|(_, at)| !at.is_null()) {

@@ -1,8 +1,9 @@
-//! sigaction(2), also by its system call's number, and signal(2): while SIGSYS is ours, about it;
-//! and about handlers that are to run between calls only ([`super::handlers`]).
+//! sigaction(2), by name and by number, and signal(2): for SIGSYS, while it is ours, and for
+//! handlers that may run between calls only ([`super::handlers`]).
 //!
-//! The program's own SIGSYS handler is kept beside ours, called for what is not a ring call, and
-//! shown to the program as the one that is installed. What blocks SIGSYS is [`super::mask`]'s.
+//! The program's own SIGSYS handler is kept beside ours, called for a SIGSYS that is no ring call,
+//! and shown to the program as the installed one. Masks that block SIGSYS belong to
+//! [`super::mask`].
 #![allow(unsafe_code)]
 
 use crate::intercept::sigsys;
@@ -13,7 +14,7 @@ use libc::{sighandler_t, siginfo_t};
 use softring_host::user::{self, UserPtr};
 use std::sync::Mutex;
 
-/// What the program wants done about SIGSYS: handler, flags.
+/// The action that the program wants for SIGSYS: handler, flags.
 #[derive(Clone, Copy)]
 struct Wish {
     handler: sighandler_t,
@@ -29,8 +30,8 @@ pub fn keep(old: &libc::sigaction) {
     }
 }
 
-/// A SIGSYS that is not about rings: what would have happened without us. `trapped`: by another's
-/// filter, which kills a thread that blocks the signal.
+/// Treats a SIGSYS that is not about rings as if the library were not there. `trapped`: by
+/// another's filter, which kills a thread that blocks the signal.
 pub fn forward(signo: c_int, info: *mut siginfo_t, context: *mut c_void, trapped: bool) {
     if trapped && super::mask::is_blocked() {
         return die(signo);
@@ -38,7 +39,7 @@ pub fn forward(signo: c_int, info: *mut siginfo_t, context: *mut c_void, trapped
     if !trapped && super::mask::keeps_pending() {
         return;
     }
-    // Not `lock`: the signal may have interrupted whoever holds it.
+    // Not `lock`: the signal may have interrupted the holder.
     let wish = WISH.try_lock().map_or(Wish { handler: libc::SIG_DFL, flags: 0 }, |w| *w);
     match wish.handler {
         libc::SIG_IGN => {}
@@ -88,7 +89,7 @@ unsafe extern "C" fn sigaction(
     unsafe { action(signo, new, old, |new, old| real_sigaction(signo, new, old)) }
 }
 
-/// sigaction(2) by `real`, with what is ours left out: our handlers and SIGSYS.
+/// Makes sigaction(2) by `real`, except what is ours: our handlers and SIGSYS.
 ///
 /// # Safety
 /// As for sigaction(2).
@@ -109,7 +110,7 @@ unsafe fn action(
     }
 }
 
-/// sigaction(2) by `real` that leaves SIGSYS to us.
+/// Makes sigaction(2) by `real`, and leaves SIGSYS to us.
 ///
 /// # Safety
 /// As for sigaction(2).
@@ -141,7 +142,7 @@ unsafe fn open_action(
     }
 }
 
-/// rt_sigaction(2) by number: the kernel's structures, its order of checks, its errors.
+/// Handles rt_sigaction(2) by number: the kernel's structures, its order of checks, its errors.
 pub fn raw_sigaction(signo: c_int, new: usize, old: usize, size: usize) -> isize {
     if size != size_of::<u64>() || !super::handlers::concerns(signo) && !sigsys::handling() {
         // SAFETY: the program's own call.
@@ -192,7 +193,7 @@ fn to_kernel(action: &libc::sigaction) -> KernelAction {
     [action.sa_sigaction as u64, flags, restorer, mask]
 }
 
-/// 0 or the kernel's `-errno`.
+/// Makes rt_sigaction(2); returns 0 or the kernel's `-errno`.
 ///
 /// # Safety
 /// `new` is an action or null; `old` is one of ours.
@@ -232,7 +233,7 @@ unsafe extern "C" fn signal(signo: c_int, handler: sighandler_t) -> sighandler_t
     }
 }
 
-/// What signal(2) is in programs that ask for System V's rules (`-std=c99`).
+/// `signal(2)` in programs that ask for System V's rules (`-std=c99`).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __sysv_signal(signo: c_int, handler: sighandler_t) -> sighandler_t {
     if super::handlers::concerns(signo) {
@@ -245,7 +246,7 @@ unsafe extern "C" fn __sysv_signal(signo: c_int, handler: sighandler_t) -> sigha
     }
 }
 
-/// As libc's signal(2) does it.
+/// Installs a handler as libc's signal(2) does.
 fn install(signo: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     // SAFETY: zero is a valid sigaction; both are ours.
     unsafe {

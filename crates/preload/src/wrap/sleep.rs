@@ -1,6 +1,6 @@
-//! nanosleep(2) and the functions like it: a thread that comes back from a sleep finds in its CQs
-//! what came meanwhile (`engine::wait::task_work`). libc's own functions sleep, as they are
-//! cancellation points.
+//! nanosleep(2) and the functions like it: a thread that returns from a sleep finds in its CQs what
+//! came meanwhile (`engine::wait::task_work`). libc's own functions sleep, as they are cancellation
+//! points.
 #![allow(unsafe_code)]
 
 use crate::gate::watched;
@@ -10,7 +10,7 @@ use core::ffi::{c_int, c_uint};
 use libc::{clockid_t, timespec, useconds_t};
 use softring_engine::task_work;
 
-/// What the sleep answered, and the task work that is due.
+/// Runs the task work that is due after a sleep; returns the sleep's answer.
 pub fn awake<T>(answer: T) -> T {
     if watched() && !proc::shares_memory() {
         let errno = raw::errno();

@@ -1,4 +1,4 @@
-//! How long poll(2) and ppoll(2) wait, and under which mask.
+//! Time limits and signal masks of poll(2) and ppoll(2).
 #![allow(unsafe_code)]
 
 use crate::gate::watched;
@@ -7,13 +7,13 @@ use libc::{sigset_t, timespec};
 use softring_host::time::Clock;
 use softring_host::user;
 
-/// How long a poll may take, and the signal mask meanwhile.
+/// Time limit of a poll, and the signal mask meanwhile.
 #[derive(Clone, Copy)]
 pub struct Limit {
     /// Time in ns; none: no end.
     pub ns: Option<u64>,
     pub mask: Option<u64>,
-    /// The kernel refuses the time, or it cannot be read.
+    /// True if libc must poll: there is no ring, the kernel refuses the time, or a pointer is bad.
     pub bad: bool,
 }
 
@@ -25,7 +25,7 @@ impl Limit {
 
     pub fn of_ppoll(timeout: *const timespec, mask: *const sigset_t) -> Limit {
         let bad = Limit { ns: None, mask: None, bad: true };
-        // Only where there is a ring is either anything to us.
+        // Time and mask matter to us only if there is a ring.
         let at = mask.expose_provenance() as u64;
         if !watched() || (at != 0 && user::check_readable(at, 8).is_err()) {
             return bad;
@@ -46,7 +46,7 @@ impl Limit {
         Limit { ns: Some(s.saturating_mul(1_000_000_000).saturating_add(ns)), ..none }
     }
 
-    /// When it is over, in ns of CLOCK_MONOTONIC; none: never, or at once.
+    /// Returns the end of the poll in ns of CLOCK_MONOTONIC; none: never, or at once.
     pub fn deadline(&self) -> Option<u64> {
         self.ns.filter(|&ns| ns > 0).map(|ns| Clock::Monotonic.now().saturating_add(ns))
     }

@@ -1,27 +1,27 @@
-//! Running programs under the library that this build made. Each test program uses a part of this.
+//! Programs that run under the library that this build made. Each test program uses a part of this.
 #![allow(dead_code, unsafe_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// target/<profile>/deps, where cargo leaves test executables and libraries.
+/// Returns target/<profile>/deps, where cargo leaves test executables and libraries.
 fn deps() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-/// The library; cargo builds it before it runs any test of this package.
+/// Returns the library; cargo builds it before it runs any test of this package.
 pub fn library() -> PathBuf {
     let lib = deps().join("libsoftring.so");
     assert!(lib.exists(), "{} is missing: run cargo build -p softring-preload", lib.display());
     lib
 }
 
-/// A test program of examples/.
+/// Returns a test program of examples/.
 pub fn example(name: &str) -> PathBuf {
     deps().parent().unwrap().join("examples").join(name)
 }
 
-/// `program` under the library, with a report and no notice.
+/// Returns a command for `program` under the library, with a report and no notice.
 pub fn under(program: impl AsRef<Path>, engine: &str, intercept: &str) -> Command {
     let mut c = Command::new(program.as_ref());
     c.env("LD_PRELOAD", library());
@@ -30,7 +30,7 @@ pub fn under(program: impl AsRef<Path>, engine: &str, intercept: &str) -> Comman
     c
 }
 
-/// Runs it; it must exit with 0.
+/// Runs a command, which must exit with 0.
 pub fn succeed(c: &mut Command) -> Output {
     let out = c.output().unwrap_or_else(|e| panic!("{c:?}: {e}"));
     assert!(
@@ -43,7 +43,7 @@ pub fn succeed(c: &mut Command) -> Output {
     out
 }
 
-/// A number of the report's line: `sites 3 gaps 0 …`.
+/// Returns a number of the report's line: `sites 3 gaps 0 …`.
 pub fn count(out: &Output, what: &str) -> u64 {
     let text = String::from_utf8_lossy(&out.stderr);
     let line = text.lines().find(|l| l.starts_with("softring: report:")).expect("a report");
@@ -51,8 +51,7 @@ pub fn count(out: &Output, what: &str) -> u64 {
     words.nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {what} in {line}"))
 }
 
-/// Links assembly into a shared library or a program, with the C linker that building Rust needs
-/// anyway.
+/// Links assembly into a shared library or a program, with the C linker that Rust needs anyway.
 pub fn link(source: &str, to: &Path, options: &[&str]) {
     let asm = to.with_extension("s");
     std::fs::write(&asm, source).unwrap();
@@ -60,7 +59,7 @@ pub fn link(source: &str, to: &Path, options: &[&str]) {
     succeed(cc.args(["-nostartfiles", "-o"]).arg(to).arg(&asm).args(options));
 }
 
-/// Has the kernel answer calls `from..to` with `action`, in a child that is about to exec.
+/// Makes the kernel answer calls `from..to` with `action`, in a child that is about to exec.
 pub fn deny(c: &mut Command, from: i64, to: i64, action: u32) -> &mut Command {
     let op = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let (load, answer) = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_RET | libc::BPF_K);
@@ -86,10 +85,10 @@ pub fn deny(c: &mut Command, from: i64, to: i64, action: u32) -> &mut Command {
     unsafe { std::os::unix::process::CommandExt::pre_exec(c, install) }
 }
 
-/// The three calls of io_uring.
+/// Does the same for the three calls of io_uring.
 pub fn deny_rings(c: &mut Command, action: u32) -> &mut Command {
     deny(c, libc::SYS_io_uring_setup, libc::SYS_io_uring_register + 1, action)
 }
 
-/// The answer EPERM.
+/// Action that answers EPERM.
 pub const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;

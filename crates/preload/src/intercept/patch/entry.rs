@@ -1,10 +1,10 @@
-//! The entry from a stub into Rust, with every register kept that `syscall` keeps: all but rax, rcx
-//! and r11.
+//! The entry from a stub into Rust. It preserves every register that `syscall` preserves: all but
+//! rax, rcx and r11.
 //!
 //! Vector registers may be live over an inline call, and both the engine's code and libc's memcpy
-//! use them. While XINUSE says that nothing beyond xmm is in use, sixteen moves save it all; else
-//! XSAVE does. Where the call has left upper halves in use that were not, they are put back to
-//! their initial state, which is what they were in.
+//! use them. While XINUSE says that nothing beyond xmm is in use, sixteen moves save all of the
+//! state; else XSAVE does. If the call has used upper halves that were not in use, they are reset
+//! to their initial state, which is the one they were in.
 #![allow(unsafe_code)]
 
 use crate::intercept::stack::{self, enter_stack, leave_stack};
@@ -13,33 +13,33 @@ use core::arch::naked_asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// What the loader's hook asks for: no system call's number.
+/// Number that the loader's hook passes; no system call has it.
 pub const HOOK: usize = 0x4000_0000;
-/// Beside the number: the call was trapped.
+/// Bit beside the number: the call was trapped.
 pub const TRAPPED: usize = 0x2000_0000;
 
-/// SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM.
+/// State components: SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM.
 const VECTOR: u32 = 0b1110_0110;
-/// An XSAVE area for these, in the standard format, up to the end of Hi16_ZMM.
+/// Size of an XSAVE area for these, in the standard format, up to the end of Hi16_ZMM.
 const AREA: usize = 2688;
 
-/// The vector state beyond xmm that this machine has; 0 where there is none, and xmm is all.
+/// Vector state beyond xmm that this machine has; 0 if xmm is all.
 static WIDE: AtomicU32 = AtomicU32::new(0);
-/// Can XGETBV tell what is in use?
+/// Nonzero if XGETBV can tell what is in use.
 static IN_USE: AtomicU32 = AtomicU32::new(0);
 
-/// An area that says: all in its initial state.
+/// An XSAVE area with all components in their initial state.
 #[repr(C, align(64))]
 struct Initial([u8; AREA]);
 static INITIAL: Initial = {
     let mut area = [0; AREA];
-    // MXCSR, which XRSTOR loads with AVX: a valid value; the program's own is loaded after it.
+    // MXCSR, which XRSTOR loads with AVX, must be valid; the program's own is loaded after it.
     area[24] = 0x80;
     area[25] = 0x1f;
     Initial(area)
 };
 
-/// Asks the processor what it has. Before the first stub is reachable.
+/// Asks the processor for its features. Called before the first stub is reachable.
 pub fn probe() {
     const OSXSAVE: u32 = 1 << 27;
     const XGETBV_1: u32 = 1 << 2;
@@ -58,9 +58,9 @@ pub fn probe() {
     WIDE.store(wide, Ordering::Relaxed);
 }
 
-/// The frame that unwinders follow: the program's stack pointer is 144 bytes above rbp, past the
-/// red zone, the stub's return address and rbp itself. The return address that they take is the one
-/// in rcx. Leaves the number in r11.
+/// Pushes the frame that unwinders follow: the program's stack pointer is 144 bytes above rbp, past
+/// the red zone, the stub's return address and rbp itself. Unwinders take rcx as the return
+/// address. Leaves the number in r11.
 macro_rules! push_frame {
     () => {
         concat!(
@@ -73,18 +73,18 @@ macro_rules! push_frame {
             "mov rbp, rsp\n",
             ".cfi_def_cfa_register rbp\n",
             "mov r11, rax\n",
-            // The flags, but for DF, which the ABI keeps clear.
+            // The flags except DF, which the ABI keeps clear.
             "lahf\n",
             "seto al\n",
             "push rax; push rcx\n",
             ".cfi_offset rip, -160\n",
             "push r9; push r8; push r10; push rdx; push rsi; push rdi\n",
-            // Whether the stack is changed, and the number.
+            // The flag for a changed stack, and the number.
             "push 0; push r11\n",
         )
     };
 }
-/// Undoes it, and returns what is in r11.
+/// Pops the frame and returns the value of r11.
 macro_rules! pop_frame {
     () => {
         concat!(
@@ -102,8 +102,8 @@ macro_rules! pop_frame {
         )
     };
 }
-/// Where nothing but the kernel's rings can be entered: the arguments are where they were, but for
-/// rdx.
+/// Enters the kernel's rings directly, where nothing else can be entered. The arguments are in
+/// their registers, except rdx.
 macro_rules! enter_kernels {
     () => {
         concat!(
@@ -175,18 +175,18 @@ macro_rules! clear_header {
     };
 }
 
-/// Called by a stub, 128 bytes below the program's stack pointer, with the number in eax, the
-/// arguments where `syscall` takes them, and in rcx what `syscall` leaves there: the address of the
-/// instruction behind it.
+/// Enters Rust from a stub: 128 bytes below the program's stack pointer, with the number in eax,
+/// the arguments where `syscall` takes them, and in rcx what `syscall` leaves there: the address of
+/// the instruction behind it.
 ///
-/// To whoever unwinds the stack (debuggers, profilers, exceptions) that instruction is the caller,
-/// and the stub does not exist: it is in no file in which a description could be found.
+/// Unwinders (debuggers, profilers, exceptions) take that instruction for the caller. They do not
+/// see the stub: it is in no file in which a description could be found.
 #[unsafe(naked)]
 pub unsafe extern "C" fn enter() {
     naked_asm!(
         push_frame!(),
         enter_stack!("72"),
-        // As the kernel does, only the low 32 bits of the number count.
+        // Only the low 32 bits of the number count, as in the kernel.
         "mov edi, [rbp - 80]",
         "lea rsi, [rbp - 64]",
         "and rsp, -64",
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn enter() {
         "xgetbv",
         "test eax, r8d",
         "jnz 5f",
-        // xmm only.
+        // Save xmm only.
         "3:",
         "sub rsp, 320",
         "stmxcsr [rsp + 256]",
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn enter() {
         load_xmm!(),
         "ldmxcsr [rsp + 256]",
         "jmp 6f",
-        // All of it. XSAVE wants the header of its area clear.
+        // Save all vector state. XSAVE wants the header of its area clear.
         "5:",
         "sub rsp, {area}",
         "xor eax, eax",
@@ -251,10 +251,10 @@ pub unsafe extern "C" fn enter() {
     )
 }
 
-/// Where a trapped call goes on, as if its instruction had been patched: with the program's own
+/// Continues a trapped call as if its instruction had been patched: with the program's own
 /// registers, rcx as `syscall` leaves it, and the number in eax.
 ///
-/// To whoever unwinds it looks like a stub, and so does not exist.
+/// Unwinders take it for a stub, and so do not see it.
 #[unsafe(naked)]
 pub unsafe extern "C" fn trapped() {
     naked_asm!(
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn trapped() {
         ".cfi_register rip, rcx",
         "lea rsp, [rsp - 128]",
         ".cfi_def_cfa_offset 128",
-        // No flag changes.
+        // `lea` changes no flag.
         "lea eax, [rax + {trapped}]",
         "call {enter}",
         "lea rsp, [rsp + 128]",
@@ -275,12 +275,12 @@ pub unsafe extern "C" fn trapped() {
     )
 }
 
-/// `changed`: this runs on a stack of ours.
+/// Answers a call from a stub. `changed`: this runs on a stack of ours.
 unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], changed: bool) -> isize {
     if changed {
         stack::entered();
     }
-    // The instruction leaves errno alone, and so do we.
+    // A `syscall` instruction does not change errno, so this must not either.
     let errno = raw::errno();
     let ret = if nr == HOOK {
         super::changed();

@@ -1,4 +1,4 @@
-//! A function, decoded, and which system calls its `syscall` instructions may make.
+//! A decoded function, and the system calls that its `syscall` instructions may make.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,30 +10,31 @@ use iced_x86::{
 use super::frames::Function;
 use super::modules::Module;
 
-/// How far before `syscall` its number is looked for in a straight line.
+/// Instructions before `syscall` in which its number is searched in a straight line.
 const REACH: usize = 48;
-/// How many steps back from a `syscall` are taken on all paths together.
+/// Steps back from a `syscall` on all paths together.
 const STEPS: usize = 4096;
 
-/// A function, decoded.
+/// A decoded function.
 pub struct Body {
     pub code: Vec<Instruction>,
-    /// Where its branches lead, and the branches.
+    /// Targets of its branches, each with the branches that lead there.
     pub targets: HashMap<u64, Vec<usize>>,
-    /// A jump through a register or a table: its targets are not known.
+    /// True if there is a jump through a register or a table, whose targets are not known.
     pub indirect: bool,
 }
 
-/// The numbers that eax may hold at a `syscall`.
+/// Numbers that eax may hold at a `syscall`.
 #[derive(Debug, Default)]
 pub struct Numbers {
     pub known: HashSet<u64>,
-    /// Others, too: an argument of the function's, what stands in memory, or what is computed.
+    /// True if there may be others: an argument of the function, a value in memory, or a computed
+    /// one.
     pub unknown: bool,
 }
 
 impl Numbers {
-    /// May it be one of these?
+    /// True if the number may be one of these.
     pub fn may_be(&self, ours: impl Fn(u64) -> bool) -> bool {
         self.unknown || self.known.iter().any(|&nr| ours(nr))
     }
@@ -49,7 +50,7 @@ impl Body {
                 FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
                     b.targets.entry(i.near_branch_target()).or_default().push(b.code.len());
                 }
-                // Through a fixed slot it is a tail call.
+                // A jump through a fixed slot is a tail call.
                 FlowControl::IndirectBranch if !i.is_ip_rel_memory_operand() => b.indirect = true,
                 _ => {}
             }
@@ -58,17 +59,17 @@ impl Body {
         b
     }
 
-    /// Does a branch of the function's lead to this instruction?
+    /// True if a branch of the function leads to this instruction.
     pub fn is_target(&self, at: usize) -> bool {
         self.targets.contains_key(&self.code[at].ip())
     }
 
-    /// The number that the instructions in front of `syscall` put into eax in a straight line, and
-    /// which of them does.
+    /// Returns the number that the instructions before `syscall` put into eax in a straight line,
+    /// and the instruction that does.
     pub fn plain_number(&self, syscall: usize) -> Option<(u64, usize)> {
         let mut info = InstructionInfoFactory::new();
         for at in (syscall.saturating_sub(REACH)..syscall).rev() {
-            // A branch to what follows `at` brings another number.
+            // A branch to the instruction behind `at` brings another number.
             if self.is_target(at + 1) {
                 return None;
             }
@@ -83,8 +84,8 @@ impl Body {
         None
     }
 
-    /// All numbers that may reach `syscall`: on each path back from there, the last that is written
-    /// to eax, or to what is copied into it.
+    /// Returns all numbers that may reach `syscall`: on each path back from there, the last one
+    /// that is written to eax, or to a register that is copied into it.
     pub fn numbers(&self, syscall: usize) -> Numbers {
         let mut found = Numbers::default();
         let mut info = InstructionInfoFactory::new();
@@ -96,7 +97,7 @@ impl Body {
             }
             let mut before = self.targets.get(&self.code[at].ip()).cloned().unwrap_or_default();
             before.extend(at.checked_sub(1).filter(|&i| goes_on(&self.code[i])));
-            // Where the function begins, or behind a table of jumps.
+            // The function begins here, or this follows a table of jumps.
             if at == 0 || before.is_empty() || seen.len() > STEPS {
                 found.unknown = true;
                 return found;
@@ -116,13 +117,13 @@ impl Body {
     }
 }
 
-/// May the instruction behind this one be next?
+/// True if the instruction behind this one may be next.
 fn goes_on(i: &Instruction) -> bool {
     use FlowControl::{Exception, IndirectBranch, Return, UnconditionalBranch};
     !matches!(i.flow_control(), Exception | IndirectBranch | Return | UnconditionalBranch)
 }
 
-/// What an instruction does to a register.
+/// Effect of an instruction on a register.
 enum Written {
     Nothing,
     Constant(u64),
@@ -151,7 +152,7 @@ fn is_lost_in_calls(full: Register) -> bool {
     [RAX, RCX, RDX, RSI, RDI, R8, R9, R10, R11].contains(&full)
 }
 
-/// The constant that `mov`, or `xor` of a register with itself, puts into a register.
+/// Returns the constant that `mov`, or `xor` of a register with itself, puts into a register.
 fn constant(i: &Instruction) -> Option<u64> {
     let same = i.op0_kind() == OpKind::Register
         && i.op1_kind() == OpKind::Register

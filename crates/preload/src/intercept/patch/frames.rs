@@ -1,5 +1,5 @@
-//! The function around an address, from `.eh_frame_hdr`'s sorted table, which stripped binaries
-//! keep.
+//! The function around an address, found in the sorted table of `.eh_frame_hdr`, which stripped
+//! binaries keep.
 //!
 //! Only the encodings that linkers write are read (`pcrel sdata4` pointers, `datarel sdata4`
 //! table); a module with others counts as one without frames. (See the LSB, "DWARF Extensions".)
@@ -23,7 +23,7 @@ pub struct Function {
     pub end: usize,
 }
 
-/// The function that holds `at`, if the module's frames know one.
+/// Returns the function that holds `at`, if the module's frames have one.
 pub fn function(m: &Module, at: usize) -> Option<Function> {
     let (header, len) = m.frames?;
     if len < HEADER || read::<4>(m, header)? != ENCODINGS {
@@ -53,9 +53,9 @@ pub fn function(m: &Module, at: usize) -> Option<Function> {
         .then_some(f)
 }
 
-/// The function that holds the `syscall` at `at` in text that has padding between functions and no
-/// frames: Go's (`int3`), Zig's own backend's (zeros). From an aligned address behind padding to
-/// the next padding; what it answers may be more than one function.
+/// Returns the function that holds the `syscall` at `at` in text that has padding between functions
+/// and no frames: Go's (`int3`), Zig's own backend's (zeros). The range goes from an aligned
+/// address behind padding to the next padding, and may hold more than one function.
 pub fn padded(m: &Module, at: usize) -> Option<Function> {
     const ALIGNED: usize = 16;
     const FAR: usize = 1024;
@@ -80,8 +80,8 @@ pub fn padded(m: &Module, at: usize) -> Option<Function> {
     found.then_some(Function { start: first + start, end: first + end })
 }
 
-/// The function at `start` that makes a call in a straight line, up to where it first returns after
-/// that: musl's own have no frames.
+/// Returns the function at `start` that makes a call in a straight line, up to its first return
+/// after the call: musl's own have no frames.
 pub fn straight(m: &Module, start: usize) -> Option<Function> {
     const LONGEST: usize = 512;
     let (bytes, from) = m.text_at(start)?;
@@ -102,14 +102,14 @@ pub fn straight(m: &Module, start: usize) -> Option<Function> {
 }
 
 const INT3: u8 = 0xcc;
-/// More than the zeros of a 32-bit constant.
+/// Zeros that count as padding: more than a 32-bit constant has.
 const ZEROS: usize = 5;
 
 fn ends_padded(before: &[u8]) -> bool {
     before.ends_with(&[INT3]) || before.ends_with(&[0; ZEROS])
 }
 
-/// The address that the signed 32-bit number at `at` names, counted from `from`.
+/// Returns the address that the signed 32-bit number at `at` names, counted from `from`.
 fn relative(m: &Module, at: usize, from: usize) -> Option<usize> {
     from.checked_add_signed(i32::from_ne_bytes(read(m, at)?) as isize)
 }

@@ -1,40 +1,40 @@
 //! Call sites that issue `syscall` inline: liburing's, dynamic and static, fio's, rustix's.
 //!
 //! ```text
-//! modules   which text there is, and when there is more
-//! resident  that reading it does not leave it resident
-//! scan      where 425..=427 and `syscall` occur in it, at the speed of memory
-//! frames    the function around such a place, from .eh_frame
-//! unframed  whether it stands there, where no frames tell
-//! flow      that function, decoded: which numbers may reach its `syscall`
-//! site      what to replace there, decided on decoded instructions
+//! modules   the loaded modules, and notice of new ones
+//! resident  drops pages of text that were resident only for the scan
+//! scan      offsets of 425..=427 and of `syscall` in text, at the speed of memory
+//! frames    the function around such an offset, from .eh_frame
+//! unframed  recognises `syscall` where there are no frames
+//! flow      the decoded function: which numbers may reach its `syscall`
+//! site      chooses the code to replace, on decoded instructions
 //! stub      the code that is jumped to instead, near its site
-//! text      the writing
+//! text      writes to text
 //! libcs     libc's own `syscall()`, which programs reach past our name
 //! entry     from a stub to `gate::call`, with every register kept
 //! ```
 //!
 //! **What is replaced.** A site is `mov $nr,%eax … syscall` in a straight line. Only the `mov` is
-//! overwritten, by a jump of its own length: no instruction boundary vanishes, so a branch to
+//! overwritten, by a jump of its own length. No instruction boundary vanishes, so a branch to
 //! anywhere still finds what it expects, and a thread between the two instructions just makes its
-//! call. Where the number reaches eax otherwise (GCC hoists it into a register before a loop), the
-//! window around `syscall` itself is moved into the stub, which then checks eax; that needs proof
-//! that nothing jumps into the window, and that no thread is in it.
+//! call. If the number reaches eax otherwise (GCC hoists it into a register before a loop), the
+//! window around `syscall` itself moves into the stub, which then checks eax. This needs proof that
+//! nothing jumps into the window, and that no thread is in it.
 //!
 //! **When.** At start, from our constructor; later, for each library as the dynamic loader maps it,
-//! before its first instruction runs: [`modules::watch`] has the loader's debugger hook call us.
-//! Wrapping `dlopen` would come after the library's constructors, and would make us the caller
+//! before its first instruction runs: [`modules::watch`] makes the loader's debugger hook call us.
+//! A wrapper of `dlopen` would run after the library's constructors, and would make us the caller
 //! whose RUNPATH the loader consults.
 //!
-//! Programs also close a ring inline, and may map it so. Such sites are patched with a module's
-//! others; in modules that have no others, only once there is a ring of ours. To miss one is no
-//! gap: the engine notices closed rings by itself.
+//! Programs also close a ring inline, and may map it inline. Such sites are patched with a module's
+//! other sites; in a module that has no others, only once there is a ring of ours. A missed site is
+//! no gap: the engine notices closed rings by itself.
 //!
-//! Those of kernel aio (libaio before 0.3.113, programs linked with it) are, in any module, at
-//! start. To miss one means that polled contexts are not to be had, and nothing else.
+//! Sites of kernel aio (libaio before 0.3.113, programs linked with it) are patched at start, in
+//! any module. A missed site only means that no context can be polled.
 //!
-//! What is found but cannot be replaced is a gap: `intercept::close_gaps` puts the trap there, or
-//! refuses our rings.
+//! A site of io_uring that cannot be replaced is a gap: `intercept::close_gaps` sets the trap for
+//! it, or refuses our rings.
 #![allow(unsafe_code)]
 
 pub mod entry;
@@ -57,21 +57,21 @@ use resident::PageMap;
 use softring_host::refused;
 use std::sync::{Mutex, OnceLock};
 
-/// A module that was scanned, and how many sites in it could not be patched.
+/// A module that was scanned, and its sites that could not be patched.
 #[derive(Default)]
 struct Seen {
     base: usize,
     text: usize,
     gaps: usize,
-    /// How many of them may make a ring.
+    /// Number of `gaps` that may make a ring.
     setups: usize,
-    /// The module's sites of `mmap` and `close` were looked for.
+    /// True once the module's sites of `mmap` and `close` were searched.
     others: bool,
-    /// Offsets until then at which `syscall` stands in it.
+    /// Addresses of `syscall` in the module, kept until that search.
     syscalls: Vec<usize>,
-    /// How many of them were left.
+    /// Sites of `mmap` and `close` that were left.
     missed: usize,
-    /// How many of kernel aio's were.
+    /// Sites of kernel aio that were left.
     aio: usize,
 }
 
@@ -80,15 +80,15 @@ static SETUPS_LEFT: AtomicUsize = AtomicUsize::new(0);
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
 /// Sites of `mmap` and `close` that were found and left.
 static MISSED: AtomicUsize = AtomicUsize::new(0);
-/// Rings of ours exist, so `mmap` and `close` matter in every module.
+/// Set once rings of ours exist, as `mmap` and `close` then matter in every module.
 static RINGS: AtomicBool = AtomicBool::new(false);
 
-/// Are there modules that could not be read?
+/// Set once there are modules that could not be read.
 static UNREAD: AtomicBool = AtomicBool::new(false);
-/// Is libc's own `syscall()` one that goes past us?
+/// True if libc's own `syscall()` bypasses us.
 static LIBC_LEFT: AtomicBool = AtomicBool::new(false);
 
-/// Patches what is loaded, and arranges for what will be.
+/// Patches the loaded modules, and arranges for later ones.
 pub fn open() {
     let patched = libcs::patch();
     report::SITES.add_many(patched.into());
@@ -98,17 +98,17 @@ pub fn open() {
     modules::watch();
 }
 
-/// Only counts what is loaded, as sites that go past us.
+/// Counts the sites of the loaded modules, all of which bypass us.
 pub fn count() {
     update(false);
 }
 
-/// Is nothing to be patched?
+/// True if nothing is to be patched.
 fn counts_only() -> bool {
     config::intercept() == config::Intercept::None
 }
 
-/// What is called to read a module and to patch it.
+/// System calls needed to read a module and to patch it.
 const CALLS: [i64; 11] = [
     libc::SYS_openat,
     libc::SYS_newfstatat,
@@ -123,11 +123,11 @@ const CALLS: [i64; 11] = [
     libc::SYS_clock_gettime,
 ];
 
-/// The loader has mapped or unmapped something; new modules have not run yet.
+/// Patches new modules after the loader has mapped or unmapped something; they have not run yet.
 pub fn changed() {
     if !CALLS.into_iter().all(refused::spares) {
-        // The program's own filter may kill for what it takes to read them: nobody knows their
-        // sites, of which one may make a ring.
+        // A filter of the program's may kill for the calls needed to read the new modules. Their
+        // sites stay unknown, and one may make a ring.
         if !UNREAD.swap(true, Ordering::Relaxed) {
             report::GAPS.set(report::GAPS.get() as usize + 1);
             SETUPS_LEFT.fetch_add(1, Ordering::Relaxed);
@@ -138,40 +138,40 @@ pub fn changed() {
     }
 }
 
-/// The engine is about to make a ring.
+/// Patches inline `mmap` and `close` before the engine makes a ring.
 pub fn before_ring() {
-    // Relaxed: whoever sees it late patches a module twice as late.
+    // Relaxed: a thread that sees this late patches a module late.
     if !RINGS.load(Ordering::Relaxed) && !RINGS.swap(true, Ordering::Relaxed) {
         update(false);
     }
 }
 
-/// Does every inline `close` that was found reach us?
+/// True if every inline `close` that was found reaches us.
 pub fn reports_closes() -> bool {
     missed() == 0
 }
 
-/// Inline `close` and `mmap` sites that were found and left alone.
+/// Returns the number of inline `close` and `mmap` sites that were found and left.
 pub fn missed() -> usize {
     MISSED.load(Ordering::Relaxed)
 }
 
-/// Call sites that may make a ring and go past us.
+/// Returns the number of call sites that may make a ring and bypass us.
 pub fn setups_left() -> usize {
     SETUPS_LEFT.load(Ordering::Relaxed)
 }
 
-/// This library's own text. Looked for once, at start: the loader's lock may be held for ever in a
-/// forked child.
+/// Returns this library's own text. The first call is at start: the loader's lock may be held for
+/// ever in a forked child.
 pub fn own_text() -> Option<core::ops::Range<usize>> {
     static OWN: OnceLock<Option<core::ops::Range<usize>>> = OnceLock::new();
     OWN.get_or_init(|| modules::own_text().map(|t| t.start..t.start + t.len)).clone()
 }
 
-/// `fresh`: no thread can be in the text of a module not seen before.
+/// Scans and patches new modules. `fresh`: no thread can be in the text of a new module.
 fn update(fresh: bool) {
-    // Never waits: the loader's own lock is held here. It is free unless a fork caught another
-    // thread inside.
+    // Never waits: the caller has the loader's own lock. The list is free unless a fork caught
+    // another thread in this function.
     let Ok(mut seen) = SEEN.try_lock() else { return };
     let started = cpu_time();
     let modules = modules::loaded();
@@ -221,7 +221,7 @@ fn patch(m: &Module, fresh: bool) -> Seen {
         let (numbers, syscalls) = (&mut text.numbers, &mut text.syscalls);
         scan::text(bytes, |at| numbers.push(t.start + at), |at| syscalls.push(t.start + at));
     }
-    // Before anything is written, for it decodes what is there.
+    // Before anything is written, as this decodes the text.
     let (mut aio, left) = match counts_only() {
         true => (Vec::new(), 0),
         false => site::aio(m, &text.syscalls),
@@ -240,7 +240,7 @@ fn patch(m: &Module, fresh: bool) -> Seen {
     seen
 }
 
-/// Patches the sites of io_uring's calls, and in a module that has some those of `mmap` and
+/// Patches the sites of io_uring's calls, and in a module that has some, those of `mmap` and
 /// `close`.
 fn patch_rings(m: &Module, text: &site::Seen, fresh: bool) -> (Vec<site::Site>, Seen) {
     let mut seen = Seen { base: m.base, text: m.text_start(), ..Seen::default() };
@@ -264,7 +264,7 @@ fn patch_rings(m: &Module, text: &site::Seen, fresh: bool) -> (Vec<site::Site>, 
     (found.sites, seen)
 }
 
-/// Nanoseconds that this thread has run.
+/// Returns the processor time of this thread in nanoseconds.
 fn cpu_time() -> usize {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes the structure given.

@@ -1,4 +1,4 @@
-//! The modules in this process, and the loader's word when there are more.
+//! The modules in this process, and the loader's notice of new ones.
 //!
 //! A debugger learns about libraries through `_r_debug.r_brk`: the address of an empty function
 //! that the loader calls after each change of its list, when a new library is mapped but not yet
@@ -16,7 +16,7 @@ use libc::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD};
 pub struct Text {
     pub start: usize,
     pub len: usize,
-    /// As mmap(2) takes it.
+    /// Protection, as mmap(2) takes it.
     pub prot: c_int,
 }
 
@@ -34,21 +34,21 @@ impl Text {
     }
 }
 
-/// The bytes of a module on the list.
+/// Returns the bytes of a module on the list.
 pub fn text_bytes(t: &Text) -> &[u8] {
     // SAFETY: the module is loaded while its list is read, and nothing is written before all is
     // decided.
     unsafe { t.bytes() }
 }
 
-/// One loaded object.
+/// A loaded object.
 #[derive(Debug, Default)]
 pub struct Module {
     pub base: usize,
     pub low: usize,
     pub high: usize,
     pub text: Vec<Text>,
-    /// Segments that are not written to, of all kinds.
+    /// Read-only segments, of all kinds.
     pub read_only: Vec<core::ops::Range<usize>>,
     /// `.eh_frame_hdr`: address and size.
     pub frames: Option<(usize, usize)>,
@@ -59,7 +59,7 @@ impl Module {
     pub fn text_start(&self) -> usize {
         self.text.first().map_or(0, |t| t.start)
     }
-    /// The bytes of the text that holds `at`, and where in them that is.
+    /// Returns the bytes of the text that holds `at`, and the offset of `at` in them.
     pub fn text_at(&self, at: usize) -> Option<(&[u8], usize)> {
         let text = self.text.iter().find(|t| t.holds(at))?;
         Some((text_bytes(text), at - text.start))
@@ -67,11 +67,11 @@ impl Module {
     fn holds(&self, at: usize) -> bool {
         (self.low..self.high).contains(&at)
     }
-    /// Is this the name that the object has for the loader (`DT_SONAME`)?
+    /// True if `name` is the object's name for the loader (`DT_SONAME`).
     fn is_called(&self, name: &CStr) -> bool {
         const STRTAB: usize = 5;
         const SONAME: usize = 14;
-        /// Pairs that are read at most.
+        /// Limit of the pairs that are read.
         const MOST: usize = 128;
         if self.dynamic == 0 {
             return false;
@@ -87,9 +87,9 @@ impl Module {
                 _ => {}
             }
         }
-        // glibc's loader writes the address in place of the offset, where it may write.
+        // glibc's loader replaces the offset by the address, if it may write there.
         let strings = if strings < self.base { self.base + strings } else { strings };
-        // gVisor's vDSO says neither: it was linked for another address.
+        // gVisor's vDSO has neither: it was linked for another address.
         let text = offset.map(|offset| strings.wrapping_add(offset)).filter(|at| self.holds(*at));
         // SAFETY: a string of the object's table of strings, within the object.
         text.is_some_and(|at| unsafe {
@@ -98,9 +98,9 @@ impl Module {
     }
 }
 
-/// Every loaded object with text that may hold call sites: not the loader, libc (which once was two
-/// libraries), the vDSO, us, another copy of us, or what we brought along that makes no system
-/// calls.
+/// Returns every loaded object with text that may hold call sites: not the loader, libc (which once
+/// was two libraries), the vDSO, this library, another copy of it, or libraries loaded with it that
+/// make no system calls.
 pub fn loaded() -> Vec<Module> {
     // SAFETY: no arguments that could be wrong.
     let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
@@ -128,19 +128,20 @@ unsafe extern "C" {
     fn _Unwind_Resume(exception: *mut c_void) -> !;
 }
 
-/// The segment that this function is in.
+/// Returns the segment that holds this function.
 pub fn own_text() -> Option<Text> {
     let here = own_text as *const c_void as usize;
     everything().into_iter().flat_map(|m| m.text).find(|t| t.holds(here))
 }
 
-/// The C library.
+/// Returns the C library.
 pub fn libc() -> Option<Module> {
     let here = libc::getauxval as *const c_void as usize;
     everything().into_iter().find(|m| m.holds(here))
 }
 
-/// What the module that holds `getauxval` calls `name`, whoever stands in front of it.
+/// Returns the address of `name` in the module that holds `getauxval`, even if another library's
+/// comes before it.
 pub fn libcs(name: &CStr) -> Option<usize> {
     let how = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
     // SAFETY: an all-zero Dl_info is a valid one, and is filled in for an address of libc's; the
@@ -221,13 +222,13 @@ fn debug() -> Option<&'static RDebug> {
     unsafe { at.as_ref() }
 }
 
-/// Is the loader's list complete (`RT_CONSISTENT`)?
+/// True if the loader's list is complete (`RT_CONSISTENT`).
 pub fn consistent() -> bool {
     // SAFETY: as in `debug`; read as the loader left it before this call.
     debug().is_some_and(|d| unsafe { (&raw const d.state).read_volatile() } == 0)
 }
 
-/// Has the loader call `super::changed` after each change of its list.
+/// Makes the loader call `super::changed` after each change of its list.
 pub fn watch() {
     let Some(brk) = debug().map(|d| d.brk).filter(|b| *b != 0) else { return };
     // SAFETY: the function that the loader calls: at least its `ret` and the padding to the next
@@ -242,8 +243,9 @@ pub fn watch() {
     text::redirect_function(brk, stub);
 }
 
-/// `[endbr64] ret`, and nothing but padding in what a jump would cover after it. By hand: the
-/// decoder's tables take longer to build than most programs take to start.
+/// True if `code` is `[endbr64] ret`, with only padding in the bytes behind it that a jump would
+/// cover. Decoded by hand: the decoder's tables take longer to build than most programs take to
+/// start.
 fn is_empty_function(code: &[u8]) -> bool {
     const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
     const RET: u8 = 0xc3;
@@ -261,7 +263,7 @@ fn is_empty_function(code: &[u8]) -> bool {
     true
 }
 
-/// The length of the `int3` or `nop` that `code` begins with; 0 if it is neither.
+/// Returns the length of the `int3` or `nop` that `code` begins with; 0 if it begins with neither.
 fn padding(code: &[u8]) -> usize {
     let prefixes = code.iter().take_while(|b| matches!(b, 0x66 | 0x2e)).count();
     let operand = match &code[prefixes..] {

@@ -1,15 +1,15 @@
-//! Leaves no more of a module resident than was before it was read.
+//! Resident memory of modules: the scan leaves no more of a module resident than before.
 //!
 //! The scan reads every page of text, and each page that it reads becomes a part of the process's
-//! resident memory. `/proc/self/pagemap` says which pages were there before. The others are taken
-//! out of the page tables afterwards; they stay in the page cache, so that to run there costs a
+//! resident memory. `/proc/self/pagemap` says which pages were resident before. The others are
+//! taken out of the page tables afterwards. They stay in the page cache, so running there costs a
 //! minor fault, as it would have without us.
 //!
-//! Only pages that are still the file's are dropped. One that somebody has written to (a jump of
-//! ours, a relocation, a debugger's breakpoint) is anonymous memory, and to drop it would undo the
-//! write. So the page map is asked again just before.
+//! Only pages that still are the file's are dropped. A page that somebody has written to (a jump of
+//! ours, a relocation, a debugger's breakpoint) is anonymous memory, and dropping it would undo the
+//! write. So the page map is read again just before.
 //!
-//! Where there is no page map (no `/proc`), what was read stays resident.
+//! Without a page map (no `/proc`) the pages stay resident.
 #![allow(unsafe_code)]
 
 use super::modules::Module;
@@ -19,18 +19,18 @@ use core::ffi::CStr;
 use core::ops::Range;
 
 const PAGE: usize = 4096;
-/// A page fault maps this much of a file around it (the kernel's default of `fault_around_bytes`):
-/// less is not worth the system calls.
+/// Smallest segment that is worth the system calls: a page fault maps this much of a file around it
+/// (the kernel's default of `fault_around_bytes`).
 const LEAST: usize = 64 * 1024;
 
-/// The pages that are asked for: those that have all of `all`, and one of `any`.
+/// A choice of pages: those that have all bits of `all`, and one of `any`.
 #[derive(Clone, Copy)]
 struct Want {
     all: u64,
     any: u64,
 }
 
-/// What an entry of the page map says (Documentation/admin-guide/mm/pagemap.rst).
+/// Bits of a page map's entry (Documentation/admin-guide/mm/pagemap.rst).
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
@@ -38,13 +38,13 @@ const OF_FILE: u64 = 1 << 61;
 const RESIDENT: Want = Want { all: 0, any: PRESENT | SWAPPED };
 const CLEAN: Want = Want { all: PRESENT | OF_FILE, any: PRESENT };
 
-/// The process's page map, opened when it is read first.
+/// The process's page map, opened at the first read.
 #[derive(Default)]
 pub struct PageMap {
     fd: OnceCell<isize>,
 }
 
-/// The pages of a module's text, and of its frames, that were resident.
+/// Pages of a module's text and frames that were resident before.
 pub struct Before {
     segments: Vec<(Range<usize>, Vec<Range<usize>>)>,
 }
@@ -57,7 +57,7 @@ impl PageMap {
         *self.fd.get_or_init(|| unsafe { raw!(libc::SYS_openat, libc::AT_FDCWD, path, how) })
     }
 
-    /// To be called before anything of the module is read.
+    /// Returns the resident pages. Called before anything of the module is read.
     pub fn before(&self, m: &Module) -> Before {
         let mut segments = Vec::new();
         let read = |s: &Range<usize>| {
@@ -73,7 +73,7 @@ impl PageMap {
         Before { segments }
     }
 
-    /// Drops what has become resident since.
+    /// Drops the pages that have become resident since.
     pub fn restore(&self, before: &Before) {
         for (pages, resident) in &before.segments {
             for new in self.pages(pages, CLEAN).unwrap_or_default() {
@@ -87,8 +87,8 @@ impl PageMap {
         }
     }
 
-    /// Runs of pages that are as is wanted, in order. (`ioctl(PAGEMAP_SCAN)` of kernel 6.7 costs
-    /// hardly less, and a program's seccomp filter that lets the loader work may end it.)
+    /// Returns the runs of pages that match `want`, in order. (`ioctl(PAGEMAP_SCAN)` of kernel 6.7
+    /// costs hardly less, and a seccomp filter that lets the loader work may kill for it.)
     fn pages(&self, pages: &Range<usize>, want: Want) -> Option<Vec<Range<usize>>> {
         const MANY: usize = 512;
         let mut found: Vec<Range<usize>> = Vec::new();
@@ -125,10 +125,10 @@ impl Drop for PageMap {
     }
 }
 
-/// Pages of a file that nobody has written to.
+/// Drops pages of a file that nobody has written to.
 fn drop_pages(run: Range<usize>) {
     if !run.is_empty() && softring_host::refused::works(libc::SYS_madvise) {
-        // SAFETY: the pages hold what the file holds; whoever reads them next finds the same.
+        // SAFETY: the pages hold what the file holds; a later reader finds the same.
         unsafe { raw!(libc::SYS_madvise, run.start, run.len(), libc::MADV_DONTNEED) };
     }
 }

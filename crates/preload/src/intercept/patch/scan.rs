@@ -1,10 +1,9 @@
-//! Where the numbers 425..=427 stand in text as 32-bit immediates: `a9|aa|ab 01 00 00`; and where
-//! `syscall` stands.
+//! Search of text for the numbers 425..=427 as 32-bit immediates (`a9|aa|ab 01 00 00`), and for
+//! `syscall`.
 //!
-//! Every program pays for this at start, so it runs at about the speed of memory: a block is first
-//! asked whether it holds the first two bytes anywhere, in a loop that the compiler turns into
-//! vector instructions (with AVX2 where the processor has it). What it finds is rare, and checked
-//! closely by `site`.
+//! Every program pays for the search at start, so it runs at about the speed of memory. A loop that
+//! the compiler turns into vector instructions (with AVX2 where the processor has it) asks whether
+//! a block holds the first two bytes anywhere. Matches are rare, and `site` checks them closely.
 #![allow(unsafe_code)]
 
 const BLOCK: usize = 128;
@@ -22,16 +21,15 @@ pub fn text(text: &[u8], mut number: impl FnMut(usize), mut syscall: impl FnMut(
     });
 }
 
-/// Calls `look` with each offset of the blocks that hold, anywhere, the first two bytes of what is
-/// looked for.
+/// Calls `look` with each offset of the blocks that hold the first two bytes of a match anywhere.
 fn blocks(text: &[u8], mut look: impl FnMut(usize)) {
-    // Blocks that another byte follows; what is left is checked byte by byte.
+    // Blocks that another byte follows; the rest is checked byte by byte.
     let whole = text.len().saturating_sub(1) / BLOCK * BLOCK;
     let wide = std::is_x86_feature_detected!("avx2");
     let mut at = 0;
     while at < whole {
         let likely = if wide {
-            // SAFETY: asked for just before.
+            // SAFETY: the processor has AVX2.
             unsafe { likely_avx2(text, at) }
         } else {
             likely(text, at)
@@ -51,7 +49,7 @@ fn is_number(w: &[u8]) -> bool {
     matches!(w, [0xa9..=0xab, 1, 0, 0])
 }
 
-/// The next block, from `from` on in steps of `BLOCK`, that holds the two bytes.
+/// Returns the next block, from `from` on in steps of `BLOCK`, that holds the two bytes.
 #[inline(always)]
 fn likely(text: &[u8], from: usize) -> Option<usize> {
     let mut at = from;

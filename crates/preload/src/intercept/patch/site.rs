@@ -1,12 +1,12 @@
-//! What to replace, decided on the decoded instructions of a function.
+//! Choice of the code to replace, made on the decoded instructions of a function.
 //!
-//! | the number in eax is | where it may be io_uring's |
+//! | the number in eax is | replacement, if it may be io_uring's |
 //! |---|---|
 //! | a constant, moved there in a straight line | its `mov` becomes a jump |
-//! | a constant on some of the ways there | what is in front of `syscall`, or around it, becomes a |
-//! | not known: a wrapper's argument | jump to a stub that checks eax |
+//! | a constant on some of the paths | code before `syscall`, or around it, becomes a jump |
+//! | not known: a wrapper's argument | to a stub that checks eax |
 //!
-//! Where no jump fits in, the site is a gap.
+//! A site without room for a jump is a gap.
 
 use super::flow::{Body, Numbers};
 use super::frames::{self, Function};
@@ -19,8 +19,8 @@ use std::collections::HashSet;
 
 const SETUP: u64 = libc::SYS_io_uring_setup as u64;
 const RINGS: core::ops::RangeInclusive<u64> = 425..=427;
-/// What else programs do inline to a ring, and to the number of any descriptor: `mmap`, `close` and
-/// what duplicates. A site of these that is left alone is no gap.
+/// Numbers of other inline calls on a ring, and on any descriptor: `mmap`, `close` and those that
+/// duplicate. A site of these that is not patched is no gap.
 const OTHERS: [u64; 7] = [
     libc::SYS_mmap as u64,
     libc::SYS_close as u64,
@@ -30,13 +30,13 @@ const OTHERS: [u64; 7] = [
     libc::SYS_dup3 as u64,
     libc::SYS_fcntl as u64,
 ];
-/// Kernel aio's. Such a site goes past us unharmed if it is left alone, too.
+/// Numbers of kernel aio. A site of these that is not patched bypasses us unharmed, too.
 const AIO: [u64; 6] = [206, 207, 208, 209, 210, libaio::PGETEVENTS as u64];
-/// A function longer than this is taken as one whose bounds are unknown.
+/// Longest function, in bytes; a longer one counts as one of unknown bounds.
 const LONGEST: usize = 256 * 1024;
-/// What is decoded where bounds are unknown.
+/// Bytes that are decoded where bounds are unknown.
 const UNKNOWN: usize = 96;
-/// How far before a call its number may have been put into a register that other calls keep.
+/// Bytes before a call in which its number may be put into a register that other calls keep.
 const KEPT: usize = 4096;
 
 /// A replacement: `len` bytes at `at` become a jump to a stub that runs `before`, the call, and
@@ -48,54 +48,54 @@ pub struct Site {
     pub before: Vec<Instruction>,
     pub after: Vec<Instruction>,
     pub resume: usize,
-    /// The number is not known: the stub checks eax.
+    /// True if the number is not known, so that the stub checks eax.
     pub dynamic: bool,
-    /// Where `syscall` stands if it is left in its place, for other numbers.
+    /// Address of `syscall` if it stays in its place, for other numbers.
     pub syscall: Option<usize>,
-    /// May be one of the three calls: to leave it alone is a gap.
+    /// True if this may be one of io_uring's calls: left unpatched, it is a gap.
     pub ring: bool,
 }
 
 impl Site {
-    /// Where nothing may jump to: the stub would not be run.
+    /// Returns the addresses to which nothing may jump, as the stub would not run.
     fn not_entered(&self) -> core::ops::Range<usize> {
         self.at + 1..self.syscall.map_or(self.at + self.len, |at| at + 1)
     }
 
-    /// Where the program's own `syscall` would go on.
+    /// Returns the address at which the program's own `syscall` would continue.
     pub fn behind_call(&self) -> usize {
         self.after.first().map_or(self.resume, |next| next.ip() as usize)
     }
 }
 
-/// What a module holds.
+/// Findings in a module.
 #[derive(Debug, Default)]
 pub struct Found {
     pub sites: Vec<Site>,
     /// Calls that may be io_uring's and cannot be replaced.
     pub gaps: usize,
-    /// How many of them may be io_uring_setup(2).
+    /// Number of `gaps` that may be io_uring_setup(2).
     pub setups: usize,
 }
 
 impl Found {
-    /// A call cannot be replaced.
+    /// Counts a call that cannot be replaced.
     fn left(&mut self, setup: bool) {
         self.gaps += 1;
         self.setups += usize::from(setup);
     }
 }
 
-/// What a scan of the text has shown.
+/// Findings of a scan of the text.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Where io_uring's numbers stand.
+    /// Addresses of io_uring's numbers.
     pub numbers: Vec<usize>,
-    /// Where `syscall` does.
+    /// Addresses of `syscall`.
     pub syscalls: Vec<usize>,
 }
 
-/// Finds the sites that may be io_uring's; where there are some, those of `mmap` and `close`, too.
+/// Finds the sites that may be io_uring's; if there are some, those of `mmap` and `close`, too.
 pub fn find(m: &Module, Seen { numbers, syscalls }: &Seen) -> Found {
     let mut found = Found::default();
     let mut done = HashSet::new();
@@ -129,7 +129,8 @@ pub fn find(m: &Module, Seen { numbers, syscalls }: &Seen) -> Found {
     found
 }
 
-/// The site of the function at `start`, which takes the number as an argument and makes one call.
+/// Returns the site of the function at `start`, which takes the number as an argument and makes one
+/// call.
 pub fn wrapper(m: &Module, start: usize) -> Option<Site> {
     let f = frames::function(m, start).or_else(|| frames::straight(m, start))?;
     let body = Body::of(m, f);
@@ -137,20 +138,20 @@ pub fn wrapper(m: &Module, start: usize) -> Option<Site> {
     body.window(syscall).filter(|_| f.start == start && body.syscalls().count() == 1)
 }
 
-/// The function that holds `at`.
+/// Returns the function that holds `at`.
 fn bounds(m: &Module, at: usize) -> Option<Function> {
     let f = frames::function(m, at).or_else(|| frames::padded(m, at))?;
     (f.end - f.start <= LONGEST).then_some(f)
 }
 
-/// Is it the engine's, which a program may be linked with as well?
+/// True if the function is the engine's, which a program may be linked with as well.
 fn is_engine(m: &Module, f: Function) -> bool {
     let Some((bytes, at)) = m.text_at(f.start) else { return false };
     bytes[..at].ends_with(softring_host::handlers::MARK.as_bytes())
 }
 
-/// Does an instruction `syscall` of the function's end with the bytes at `at`? Most of the bytes
-/// that look like it are part of another.
+/// True if an instruction `syscall` of the function ends with the bytes at `at`. Most bytes that
+/// resemble `syscall` are part of another instruction.
 fn is_instruction(m: &Module, f: Function, at: usize) -> bool {
     let Some((bytes, from)) = m.text_at(f.start) else { return false };
     let mut decoder = Decoder::with_ip(64, &bytes[from..], f.start as u64, DecoderOptions::NONE);
@@ -158,17 +159,17 @@ fn is_instruction(m: &Module, f: Function, at: usize) -> bool {
     while decoder.ip() < (at + SYSCALL) as u64 && decoder.can_decode() {
         decoder.decode_out(&mut i);
     }
-    // A prefix that means nothing may stand in front of it.
+    // A prefix without meaning may precede it.
     i.mnemonic() == Mnemonic::Syscall && decoder.ip() == (at + SYSCALL) as u64
 }
 
-/// Finds the sites of `mmap` and `close` in a module that has no others, and how many there are
+/// Finds the sites of `mmap` and `close` in a module that has no others, and the number of calls
 /// that cannot be replaced.
 pub fn others(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
     calls(m, &OTHERS, syscalls)
 }
 
-/// The same of kernel aio's calls, in any module.
+/// Finds the same of kernel aio's calls, in any module.
 pub fn aio(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
     calls(m, &AIO, syscalls)
 }
@@ -182,14 +183,13 @@ fn calls(m: &Module, calls: &[u64], syscalls: &[usize]) -> (Vec<Site>, usize) {
     (found.sites, left)
 }
 
-/// The start of the `mov $imm32, %reg` whose immediate is at `imm`.
+/// Returns the start of the `mov $imm32, %reg` whose immediate is at `imm`.
 fn mov_before(m: &Module, imm: usize) -> Option<usize> {
     let (bytes, i) = m.text_at(imm)?;
     let byte = |back: usize| i.checked_sub(back).and_then(|i| bytes.get(i)).copied().unwrap_or(0);
     match (byte(3), byte(2), byte(1)) {
         (_, 0x41, 0xb8..=0xbf) => Some(imm - 2),
-        // REX.W makes it a mov of 64 bits; other REX prefixes here mean nothing and are not
-        // written.
+        // REX.W makes it a 64-bit mov; other REX prefixes have no meaning here and are not written.
         (_, 0x40..=0x4f, 0xb8..=0xbf) => None,
         (_, _, 0xb8..=0xbf) => Some(imm - 1),
         (0x48 | 0x49, 0xc7, 0xc0..=0xc7) => Some(imm - 3),
@@ -198,9 +198,9 @@ fn mov_before(m: &Module, imm: usize) -> Option<usize> {
     }
 }
 
-/// Other calls than io_uring's. These numbers are small and common: only where frames tell that it
-/// is code, and which function's; and where the number is near, or may be kept in a register over
-/// other calls. Answers how many cannot be replaced.
+/// Finds sites of calls other than io_uring's. Their numbers are small and common. So only
+/// functions that frames describe are searched, and only if the number is near, or may be kept in a
+/// register over other calls. Returns how many cannot be replaced.
 fn find_calls(m: &Module, calls: &[u64], syscalls: &[usize], found: &mut Found) -> usize {
     let mut seen = HashSet::new();
     let mut gaps = 0;
@@ -222,27 +222,27 @@ fn find_calls(m: &Module, calls: &[u64], syscalls: &[usize], found: &mut Found) 
     gaps
 }
 
-/// Do the bytes hold what may be a `mov $nr,%eax` of one of these numbers?
+/// True if the bytes may hold a `mov $nr,%eax` of one of these numbers.
 fn is_near(code: &[u8], calls: &[u64]) -> bool {
     code.windows(5).any(|w| matches!(w[0], 0xb8 | 0xc0) && holds(calls, w))
 }
 
-/// The same of a register that a call keeps: rbx, rbp, r12 to r15.
+/// True if the bytes may move a number to a register that a call keeps: rbx, rbp, r12 to r15.
 fn keeps_number(code: &[u8], calls: &[u64]) -> bool {
     let kept = |w: &[u8]| {
         matches!(w[..2], [_, 0xbb | 0xbd | 0xc3 | 0xc5] | [0x41, 0xbc..=0xbf] | [0xc7, 0xc4..=0xc7])
     };
-    // The upper half is zero: rare, and quick to see.
+    // The number's upper half is zero: rare, and quick to check.
     code.windows(6).any(|w| (w[4], w[5]) == (0, 0) && kept(w) && holds(calls, &w[1..]))
 }
 
-/// Is what follows the first byte one of these numbers?
+/// True if one of these numbers follows the first byte.
 fn holds(calls: &[u64], w: &[u8]) -> bool {
     calls.contains(&u32::from_le_bytes([w[1], w[2], w[3], w[4]]).into())
 }
 
 impl Body {
-    /// Plans every `syscall` of the function that may be io_uring's, and of `mmap` and `close`.
+    /// Plans every `syscall` of the function that may be io_uring's, `mmap` or `close`.
     fn scan(&self, found: &mut Found) {
         for i in self.syscalls() {
             if let Some((nr, mov)) = self.plain_number(i) {
@@ -265,7 +265,8 @@ impl Body {
         }
     }
 
-    /// Where the function's bounds are not known, its first `syscall`, if it is of the plain form.
+    /// Plans the first `syscall` of a function of unknown bounds, if its number is a constant moved
+    /// in a straight line.
     fn scan_line(&self, found: &mut Found) {
         let valid = self.code.iter().take_while(|i| !i.is_invalid()).count();
         let Some(i) = self.syscalls().next().filter(|&i| i < valid) else { return };
@@ -276,8 +277,8 @@ impl Body {
         }
     }
 
-    /// Where the function's bounds are not known: counts the `syscall` at `at` unless its number is
-    /// known, and is another's.
+    /// Counts the `syscall` at `at`, in a function of unknown bounds, unless its number is known
+    /// and not io_uring's.
     fn count_at(&self, at: usize, found: &mut Found) {
         let Some(i) = self.syscalls().find(|&i| self.code[i].next_ip() as usize == at + SYSCALL)
         else {
@@ -292,7 +293,8 @@ impl Body {
         }
     }
 
-    /// Plans what is known to be one of these other calls; answers how many cannot be replaced.
+    /// Plans every `syscall` that is known to be one of these calls; returns how many cannot be
+    /// replaced.
     fn scan_for(&self, calls: &[u64], found: &mut Found) -> usize {
         let mut gaps = 0;
         for i in self.syscalls() {
@@ -332,9 +334,9 @@ impl Body {
         }
     }
 
-    /// Instructions that a jump fits into, and whose work a stub can do: those in front of
-    /// `syscall`, which stays where it is, as who unwinds or filters by address expects; or the
-    /// smallest run around it.
+    /// Returns instructions that a jump fits into and whose work a stub can do: those before
+    /// `syscall`, which then stays where unwinders and address filters expect it, or the smallest
+    /// run around it.
     fn window(&self, syscall: usize) -> Option<Site> {
         if self.indirect {
             return None;
@@ -373,7 +375,7 @@ impl Body {
         Some(self.dynamic(first, syscall, last))
     }
 
-    /// A site of the instructions from `first` to `last`.
+    /// Returns a site of the instructions from `first` to `last`.
     fn dynamic(&self, first: usize, syscall: usize, last: usize) -> Site {
         let resume = self.code[last.max(syscall)].next_ip() as usize;
         Site {
@@ -388,7 +390,7 @@ impl Body {
         }
     }
 
-    /// How many bytes the instructions from `first` to `last` are.
+    /// Returns the length in bytes of the instructions from `first` to `last`.
     fn len(&self, first: usize, last: usize) -> usize {
         if first > last {
             return 0;
@@ -402,9 +404,9 @@ impl Body {
     }
 }
 
-/// A function's cold part may lie far away and jump back: no 32-bit displacement anywhere in the
-/// module may lead into a window. (Outside functions that frames tell of, what looks like one and
-/// is not costs us the site.)
+/// Drops the windows that something may jump into. A function's cold part may lie far away and jump
+/// back, so no 32-bit displacement in the module may lead into a window. (Outside functions with
+/// frames, bytes that only resemble a displacement cost us the site.)
 fn prove_windows(m: &Module, found: &mut Found) {
     let inside: HashSet<usize> =
         found.sites.iter().filter(|s| s.dynamic).flat_map(Site::not_entered).collect();
@@ -428,15 +430,15 @@ fn prove_windows(m: &Module, found: &mut Found) {
     bad.iter().filter(|s| s.ring).for_each(|_| found.left(true));
 }
 
-/// May an instruction whose last four bytes are at `displacement` lead `to` there? Megabytes of
-/// text hold bytes by chance that look so: where frames tell which function they are of, its
-/// decoded instructions decide.
+/// True if an instruction whose last four bytes are at `displacement` may lead `to` there.
+/// Megabytes of text hold such bytes by chance: if frames tell their function, its decoded
+/// instructions decide.
 fn may_branch(m: &Module, displacement: usize, to: usize) -> bool {
     let Some(f) = frames::function(m, displacement) else { return true };
     let Some((bytes, from)) = m.text_at(f.start) else { return true };
     let behind = (displacement + 4) as u64;
     for i in Decoder::with_ip(64, &bytes[from..], f.start as u64, DecoderOptions::NONE) {
-        // Data among the instructions: what follows may be taken apart wrongly.
+        // Data among the instructions: the rest may be decoded wrongly.
         if i.is_invalid() {
             return true;
         }
@@ -447,7 +449,7 @@ fn may_branch(m: &Module, displacement: usize, to: usize) -> bool {
     true
 }
 
-/// Is the displacement at `i` that of a call, a jmp or a jcc?
+/// True if the displacement at `i` is that of a call, a jmp or a jcc.
 fn is_branch(text: &[u8], i: usize) -> bool {
     let byte = |back: usize| i.checked_sub(back).map_or(0, |i| text[i]);
     matches!((byte(2), byte(1)), (_, 0xe8 | 0xe9) | (0x0f, 0x80..=0x8f))

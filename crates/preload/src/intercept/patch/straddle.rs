@@ -1,8 +1,8 @@
 //! Jumps that straddle two aligned words, written while other threads run.
 //!
-//! No store covers such a jump whole, and a thread must never fetch half of it. What it replaces is
-//! one instruction whose first two bytes lie in one word. So these become a jump to itself first: a
-//! thread that comes by waits there, and nobody fetches what follows.
+//! No store covers such a jump whole, and a thread must never fetch half of it. The jump replaces
+//! one instruction whose first two bytes lie in one word. So these two bytes become a jump to
+//! itself first: a thread that arrives waits there, and nobody fetches the bytes behind them.
 //!
 //! ```text
 //! patching thread                    another thread         without the first step
@@ -14,8 +14,8 @@
 //!                                    spins, or goes to the stub
 //! ```
 //!
-//! Meanwhile signals are blocked, as a handler on the patching thread would spin for ever. Nor may
-//! fork(3) copy the text as it is just then: either the fork waits, or the change is not made. A
+//! Signals are blocked meanwhile, as a handler on the patching thread would spin for ever. fork(3)
+//! must not copy the text in this state: either the fork waits, or the change is not made. A
 //! handler may fork within a fork, so forks are counted and hold no lock:
 //!
 //! ```text
@@ -35,15 +35,15 @@ use core::sync::atomic::{AtomicI32, AtomicU32, fence};
 
 /// `jmp` to itself.
 const SPIN: [u8; 2] = [0xeb, 0xfe];
-/// How often a barrier that failed for want of memory is tried again.
+/// Attempts at a barrier that fails for want of memory.
 const TRIES: u32 = 100;
 
-/// How often a change gives way to a fork before it is not made.
+/// Times that a change gives way to a fork before it is given up.
 const FORK_TRIES: u32 = 1000;
 
-/// The process that changes text; another's was copied by a fork that did not wait.
+/// Process that changes text; another process's value was copied by a fork that did not wait.
 static CHANGING: AtomicI32 = AtomicI32::new(0);
-/// Calls of fork(3) that are under way.
+/// Calls of fork(3) in progress.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 fn pid() -> i32 {
@@ -55,7 +55,7 @@ fn give_way() {
     unsafe { raw!(libc::SYS_sched_yield) };
 }
 
-/// A fork is about to happen; [`forked`] or [`fork_child`] follows.
+/// Waits before a fork until no text is changed; [`forked`] or [`fork_child`] follows.
 pub fn fork_prepare() {
     FORKS.fetch_add(1, SeqCst);
     fence(SeqCst);
@@ -64,7 +64,8 @@ pub fn fork_prepare() {
     }
 }
 
-/// In the parent, or where a handler's child goes on with what it interrupted.
+/// Ends a fork in the parent, or in a handler's child that goes on with what the handler
+/// interrupted.
 pub fn forked() {
     let _ = FORKS.fetch_update(SeqCst, Relaxed, |n| n.checked_sub(1));
 }
@@ -74,15 +75,15 @@ pub fn fork_child() {
     CHANGING.store(0, SeqCst);
 }
 
-/// May one instruction at `at`, of [`JUMP`] bytes or more, be changed like this?
+/// True if one instruction at `at`, of [`JUMP`] bytes or more, may be changed in this way.
 pub fn may(at: usize) -> bool {
     at % WORD + SPIN.len() <= WORD
 }
 
-/// Writes jumps over instructions that [`may`] be changed, in text that is writable. False if
-/// nothing was done: the kernel cannot have other threads fetch anew, or there is a fork.
+/// Writes jumps over instructions that [`may`] be changed, in writable text. False if nothing was
+/// done: the kernel cannot make other threads fetch anew, or a fork is in progress.
 pub fn write(jumps: &[(usize, [u8; JUMP])]) -> bool {
-    // Before signals are blocked: a sandbox may answer this by SIGSYS.
+    // Before signals are blocked: a sandbox may answer membarrier(2) by SIGSYS.
     if !synchronize() {
         return false;
     }
@@ -113,13 +114,13 @@ fn steps(jumps: &[(usize, [u8; JUMP])]) -> bool {
         return false;
     }
     jumps.iter().for_each(|(at, jump)| tail(at + SPIN.len(), &jump[SPIN.len()..]));
-    // Nobody has fetched what is there now, but perhaps what was.
+    // Nobody has fetched the new bytes, but perhaps the old ones.
     fetched_anew();
     jumps.iter().for_each(|(at, jump)| store(*at, &jump[..SPIN.len()]));
     true
 }
 
-/// Bytes that nobody fetches, in two words.
+/// Writes bytes that nobody fetches, in two words.
 fn tail(at: usize, bytes: &[u8]) {
     let first = bytes.len().min((WORD - at % WORD) % WORD);
     for (at, part) in [(at, &bytes[..first]), (at + first, &bytes[first..])] {
@@ -151,7 +152,7 @@ mod tests {
         }
     }
 
-    /// `mov $1, %eax; ret`, to be replaced by a jump to where 2 comes back.
+    /// Replaces `mov $1, %eax; ret` by a jump to code that returns 2.
     #[test]
     fn threads_that_run_there_see_the_old_or_the_new() {
         const ONE: [u8; 6] = [0xb8, 1, 0, 0, 0, 0xc3];

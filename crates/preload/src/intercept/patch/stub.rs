@@ -1,5 +1,4 @@
-//! Stubs: what a patched site jumps to. They live within 2 GB of their sites, in pages of their
-//! own.
+//! Stubs, which patched sites jump to. They lie within 2 GB of their sites, in pages of their own.
 //!
 //! ```text
 //!     before …                     the replaced instructions, up to `syscall`
@@ -30,16 +29,16 @@ use iced_x86::{Encoder, Instruction};
 use softring_host::refused;
 
 const PAGE: usize = 4096;
-/// Room for a stub: at most 48 replaced instructions are rare; a site that needs more is left
-/// alone.
+/// Bytes for a stub, which holds up to 48 replaced instructions. A site that needs more is rare,
+/// and not patched.
 const ROOM: usize = 320;
-/// Slots at the beginning of a pool: addresses of the entry and of [`NUMBERS`].
+/// Slots at the start of a pool: addresses of the entry and of [`NUMBERS`].
 const SLOTS: usize = 2;
 const SLOT: usize = size_of::<usize>();
-/// How far a 32-bit displacement reaches, less what modules and stubs measure themselves.
+/// Reach of a 32-bit displacement, less the extent of modules and stubs.
 const NEAR: usize = 0x7000_0000;
 
-/// Pages near a module, being written.
+/// Pages near a module that are being written.
 pub struct Pool {
     start: usize,
     len: usize,
@@ -47,7 +46,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Room for `sites` stubs near the text between `low` and `high`.
+    /// Maps room for `sites` stubs near the text between `low` and `high`.
     pub fn near(low: usize, high: usize, sites: usize) -> Option<Self> {
         let len = (SLOTS * SLOT + sites * ROOM).next_multiple_of(PAGE);
         let mut gap = 16 * PAGE;
@@ -83,7 +82,7 @@ impl Pool {
         Some(())
     }
 
-    /// Writes the stub for `site`; answers its address.
+    /// Writes the stub for `site`; returns its address.
     pub fn stub(&mut self, site: &Site) -> Option<usize> {
         let mut code = Vec::with_capacity(ROOM);
         let at = self.here().next_multiple_of(16);
@@ -97,7 +96,7 @@ impl Pool {
         self.put(at, &code)
     }
 
-    /// The same for a `mov` in front of the `syscall` at `syscall`, which stays in its place.
+    /// Writes the stub for a `mov` before the `syscall` at `syscall`, which stays in its place.
     pub fn stub_of_move(&mut self, mov: [u8; text::JUMP], syscall: usize) -> Option<usize> {
         let mut code = mov.to_vec();
         let at = self.here().next_multiple_of(16);
@@ -125,8 +124,9 @@ impl Pool {
         sealed || self.seal_by_file()
     }
 
-    /// Where memory that was written must not become executable (MemoryDenyWriteExecute): the same
-    /// bytes from a file in memory, which was never mapped to be written.
+    /// Makes the stubs executable where memory that was written must not become so
+    /// (MemoryDenyWriteExecute): maps the same bytes from a file in memory, which was never mapped
+    /// writable.
     fn seal_by_file(&self) -> bool {
         const MFD_EXEC: u32 = 0x10;
         refused::learn();
@@ -136,7 +136,7 @@ impl Pool {
         let name = c"softring-stubs".as_ptr().expose_provenance();
         // SAFETY: a name that lives on.
         let make = |flags| unsafe { raw!(libc::SYS_memfd_create, name, libc::MFD_CLOEXEC | flags) };
-        // Kernels before 6.3 do not know the flag, and need none.
+        // Kernels before 6.3 do not know the flag and do not need it.
         let known = make(MFD_EXEC);
         let fd = if known < 0 { make(0) } else { known };
         if fd < 0 {
@@ -155,14 +155,14 @@ impl Pool {
     }
 }
 
-/// The stub that the loader's hook jumps to: a function that keeps every register.
+/// Writes the stub that the loader's hook jumps to: a function that keeps every register.
 pub fn hook(near: usize) -> Option<usize> {
     let mut pool = Pool::near(near, near, 1)?;
     let at = pool.here();
     // push rax; push rcx; push r11; mov $HOOK, %eax
     let mut code = vec![0x50, 0x51, 0x41, 0x53, 0xb8];
     code.extend((entry::HOOK as u32).to_le_bytes());
-    // Whoever unwinds ends here.
+    // Unwinding ends here.
     call_entry(&mut code, at, pool.start, at)?;
     // pop r11; pop rcx; pop rax; ret
     code.extend([0x41, 0x5b, 0x59, 0x58, 0xc3]);
@@ -170,7 +170,7 @@ pub fn hook(near: usize) -> Option<usize> {
     pool.seal().then_some(at)
 }
 
-/// The sites within reach of stubs near this module are a question of its extent.
+/// Maps room for `sites` stubs within reach of the whole module.
 pub fn pool_for(m: &Module, sites: usize) -> Option<Pool> {
     Pool::near(m.low, m.high, sites)
 }
@@ -178,15 +178,16 @@ pub fn pool_for(m: &Module, sites: usize) -> Option<Pool> {
 fn relocate(code: &mut Vec<u8>, at: usize, instructions: &[Instruction]) -> Option<()> {
     let mut encoder = Encoder::new(64);
     for i in instructions {
-        // Fails if a RIP-relative operand is out of reach from here.
+        // Fails if a RIP-relative operand is out of reach.
         encoder.encode(i, (at + code.len()) as u64).ok()?;
         code.append(&mut encoder.take_buffer());
     }
     Some(())
 }
 
-/// Numbers by their low eight bits: may such a one concern us? Other numbers that share these bits
-/// take the way through the entry, too, which is only slower; none of them forks or ends a thread.
+/// Numbers by their low eight bits; 1 if one with these bits may concern us. Other numbers with the
+/// same bits also pass through the entry, which is only slower; none of them forks or ends a
+/// thread.
 static NUMBERS: [AtomicU8; 256] = {
     let mut numbers = [const { AtomicU8::new(0) }; 256];
     let mut i = 0;
@@ -196,9 +197,9 @@ static NUMBERS: [AtomicU8; 256] = {
     }
     numbers
 };
-/// io_uring's and kernel aio's.
+/// Numbers of io_uring and kernel aio.
 const ALWAYS: [i64; 9] = [425, 426, 427, 206, 207, 208, 209, 210, 333];
-/// Once there are rings: what opens, closes or maps a number.
+/// Numbers that matter once there are rings: calls that open, close or map a descriptor.
 const WATCHED: [i64; 7] = [
     libc::SYS_close,
     libc::SYS_mmap,
@@ -209,13 +210,13 @@ const WATCHED: [i64; 7] = [
     libc::SYS_close_range,
 ];
 
-/// Calls on descriptors matter from now on.
+/// Makes stubs pass calls on descriptors to the entry from now on.
 pub fn watch() {
     // Relaxed: before the ring is known to the program.
     WATCHED.iter().for_each(|&nr| NUMBERS[nr as u8 as usize].store(1, Ordering::Relaxed));
 }
 
-/// To the entry if eax may be one of ours, else to `syscall`, or through a copy of it.
+/// Writes a jump to the entry if eax may be one of ours, else to `syscall` or a copy of it.
 fn dispatch(code: &mut Vec<u8>, at: usize, start: usize, syscall: Option<usize>) -> Option<()> {
     code.extend([0x0f, 0xb6, 0xc8]);
     let next = at + code.len() + 7;
@@ -233,10 +234,11 @@ fn dispatch(code: &mut Vec<u8>, at: usize, start: usize, syscall: Option<usize>)
     Some(())
 }
 
-/// Bytes of what `call_entry` writes.
+/// Bytes that `call_entry` writes.
 const CALL: usize = 7 + 5 + 6 + 8;
 
-/// `behind`: the address that [`entry::enter`] takes for its caller's.
+/// Writes the call of the entry. `behind`: the address that [`entry::enter`] takes for its
+/// caller's.
 fn call_entry(code: &mut Vec<u8>, at: usize, slot: usize, behind: usize) -> Option<()> {
     let next = at + code.len() + 7;
     code.extend([0x48, 0x8d, 0x0d]);
@@ -256,7 +258,7 @@ fn jump(code: &mut Vec<u8>, at: usize, to: usize) -> Option<()> {
     Some(())
 }
 
-/// From the end of an instruction to `to`.
+/// Returns the displacement from the end of an instruction to `to`.
 pub fn displacement(next: usize, to: usize) -> Option<[u8; 4]> {
     let d = (to as i64).wrapping_sub(next as i64);
     i32::try_from(d).ok().map(i32::to_le_bytes)

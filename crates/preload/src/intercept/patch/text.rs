@@ -1,8 +1,8 @@
-//! Writing into text.
+//! Writes to text.
 //!
-//! A jump that lies within one aligned word goes in by one store: a thread that fetches there
-//! meanwhile gets the old instruction or the new one. One that straddles two words is written while
-//! no thread can be there, or in steps ([`straddle`]).
+//! A jump that lies within one aligned word is written by one store: a thread that fetches there
+//! gets the old instruction or the new one. A jump that straddles two words is written while no
+//! thread can be there, or in steps ([`straddle`]).
 #![allow(unsafe_code)]
 
 use super::modules::{Module, Text};
@@ -20,7 +20,7 @@ pub const SYSCALL: usize = 2;
 const PAGE: usize = 4096;
 pub const WORD: usize = 8;
 
-/// Replaces the sites of a module; answers which. `fresh`: the module has not run yet.
+/// Replaces the sites of a module; returns their addresses. `fresh`: the module has not run yet.
 pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
     let Some(mut pool) = stub::pool_for(m, sites.len()) else { return Vec::new() };
     let quiet = fresh || alone();
@@ -37,7 +37,7 @@ pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
     write(m, &jumps, quiet)
 }
 
-/// Replaces one `mov` of a jump's length in front of a `syscall`, whose number the stub checks.
+/// Replaces one `mov` of a jump's length before a `syscall`; the stub checks the number.
 pub fn replace_move(m: &Module, at: usize, mov: [u8; JUMP]) -> bool {
     let quiet = alone();
     if !quiet && !in_one_word(at) && !straddle::may(at) {
@@ -48,7 +48,7 @@ pub fn replace_move(m: &Module, at: usize, mov: [u8; JUMP]) -> bool {
     pool.seal() && !write(m, &[(at, JUMP, stub)], quiet).is_empty()
 }
 
-/// Writes jumps (where, of which length, to where) into a module's text; answers which are there.
+/// Writes jumps (address, length, target) into a module's text; returns the addresses written.
 fn write(m: &Module, jumps: &[(usize, usize, usize)], quiet: bool) -> Vec<usize> {
     let mut done = Vec::new();
     for t in &m.text {
@@ -77,7 +77,7 @@ fn write(m: &Module, jumps: &[(usize, usize, usize)], quiet: bool) -> Vec<usize>
     done
 }
 
-/// Makes the function at `at` jump to `to`: by one store, or not at all.
+/// Makes the function at `at` jump to `to`, if one store is enough or no other thread runs.
 pub fn redirect_function(at: usize, to: usize) {
     let text = Text { start: at, len: JUMP, prot: libc::PROT_READ | libc::PROT_EXEC };
     let here = [&(at, JUMP, to)];
@@ -112,12 +112,12 @@ fn write_jump(at: usize, to: usize) -> bool {
             to.write_unaligned(jump);
         }
     }
-    // What is left of a longer replacement is never reached.
+    // The rest of a longer replacement is never reached.
     true
 }
 
-/// As [`write_jump`], into text that must not become writable (MemoryDenyWriteExecute): by
-/// `/proc/self/mem`, as a debugger does. That is no single store: no thread may run here.
+/// Writes a jump into text that must not become writable (MemoryDenyWriteExecute): by
+/// `/proc/self/mem`, as a debugger does. This is no single store, so no thread may run there.
 fn force_jump(at: usize, to: usize) -> bool {
     const MEMORY: &CStr = c"/proc/self/mem";
     let Some(jump) = jump(at, to) else { return false };
@@ -135,13 +135,13 @@ fn force_jump(at: usize, to: usize) -> bool {
     }
 }
 
-/// The first two bytes of an instruction that no other thread changes.
+/// Returns the first two bytes of an instruction that no other thread changes.
 pub(super) fn load(at: usize) -> [u8; 2] {
     // SAFETY: within loaded text.
     unsafe { core::ptr::with_exposed_provenance::<[u8; 2]>(at).read_unaligned() }
 }
 
-/// Puts bytes that lie within one word into text that is writable, by one store.
+/// Writes bytes that lie within one word of writable text, by one store.
 pub(super) fn store(at: usize, new: &[u8]) {
     let word = at - at % WORD;
     // SAFETY: the caller made this page writable; the word is aligned, and text is written by
@@ -158,7 +158,8 @@ fn pages(sites: &[&(usize, usize, usize)]) -> (usize, usize) {
     (low, (high - low).next_multiple_of(PAGE))
 }
 
-/// Stays executable meanwhile: other threads, or a signal handler, may run there.
+/// Makes the sites writable. They stay executable: other threads, or a signal handler, may run
+/// there.
 fn writable(t: &Text, sites: &[&(usize, usize, usize)]) -> bool {
     let (at, len) = pages(sites);
     // SAFETY: pages of loaded text; more is allowed than before.
@@ -171,7 +172,7 @@ fn protect(t: &Text, sites: &[&(usize, usize, usize)]) {
     unsafe { raw!(libc::SYS_mprotect, at, len, t.prot) };
 }
 
-/// Is the calling thread the only one? (A process without /proc is taken as having others.)
+/// True if the calling thread is the only one. (Without /proc a process counts as having others.)
 fn alone() -> bool {
     const TASKS: &CStr = c"/proc/self/task";
     // SAFETY: a NUL-terminated path and a buffer of the right type.
@@ -180,13 +181,13 @@ fn alone() -> bool {
         let at = libc::AT_FDCWD;
         let path = TASKS.as_ptr().expose_provenance();
         let ret = raw!(libc::SYS_newfstatat, at, path, (&raw mut st).expose_provenance(), 0);
-        // One link for each thread beside the directory's own two.
+        // One link for each thread, and the directory's own two.
         ret == 0 && st.st_nlink == 3
     }
 }
 
-/// Has every thread fetch anew; false where the kernel cannot. Then fetches still see the old or
-/// the new instruction, where one store changed it.
+/// Makes every thread fetch anew; false if the kernel cannot. Then a fetch still sees the old or
+/// the new instruction, if one store changed it.
 pub(super) fn synchronize() -> bool {
     // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE and
     // MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE.

@@ -1,10 +1,10 @@
-//! `syscall` in text whose functions no frames tell and no padding: C without unwind tables,
-//! assembly without directives. Most of the bytes that look like it there are part of another
-//! instruction, or of a table.
+//! Recognition of `syscall` in text without frames or padding: C without unwind tables, assembly
+//! without directives. Most bytes that resemble `syscall` there are part of another instruction, or
+//! of a table.
 //!
-//! Code decodes the same from wherever one begins, after a few instructions. So bytes are taken
-//! for an instruction if most of the places before them lead there, and if what stands around them
-//! is what compilers write.
+//! Code decodes the same from any start, after a few instructions. So bytes count as an instruction
+//! if most starts before them lead there, and if the instructions around them are ones that
+//! compilers write.
 
 use super::frames::Function;
 use super::modules::Module;
@@ -13,17 +13,17 @@ use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register,
 };
 
-/// How far before and behind the instruction is decoded.
+/// Bytes before and behind the instruction that are decoded.
 const NEAR: usize = 192;
-/// The places before it, in bytes, most of which must lead to it.
+/// Distances before the instruction, in bytes, from most of which decoding must lead to it.
 const VOTERS: core::ops::Range<usize> = 16..64;
-/// Bytes before it that must be what compilers write.
+/// Bytes before the instruction that compilers must write.
 const LINE: usize = 16;
-/// Instructions behind it, or as many as there are to the end of the function.
+/// Instructions from the `syscall` on that compilers must write; fewer if the function ends.
 const BEHIND: usize = 6;
 
-/// Some code around the `syscall` at `at`, in which instructions begin where they do; `None` if
-/// that is none.
+/// Returns code around the `syscall` at `at` whose first instruction begins at its start; `None` if
+/// this is no `syscall`.
 pub fn around(m: &Module, at: usize) -> Option<Function> {
     let (text, i) = m.text_at(at)?;
     let low = i.saturating_sub(NEAR);
@@ -41,13 +41,13 @@ pub fn around(m: &Module, at: usize) -> Option<Function> {
     let is_compiled = |from: &usize| is_compiled_up_to(text, *from, i);
     let line = (low..=i.saturating_sub(LINE)).rev().filter(|from| leads[from - low]);
     line.take(8).find(is_compiled)?;
-    // As far back as the way of the majority is known.
+    // As far back as the majority's path is known.
     let start = (low..i).find(|from| leads[from - low])?;
     let end = text.len().min(i + SYSCALL + NEAR);
     Some(Function { start: at - (i - start), end: at + (end - i) })
 }
 
-/// Where the instruction at `from` ends, if that is not behind `to`.
+/// Returns the end of the instruction at `from`, unless it is behind `to`.
 fn next(text: &[u8], from: usize, to: usize) -> Option<usize> {
     let i = decode(text, from)?;
     Some(from + i.len()).filter(|end| *end <= to)
@@ -81,7 +81,8 @@ fn is_compiled_behind(text: &[u8], mut from: usize) -> bool {
     true
 }
 
-/// Is it what compilers write for plain code? Not what zeros and random bytes often are.
+/// True if compilers write this instruction in ordinary code. Zeros and random bytes often decode
+/// to others.
 fn is_compiled(i: &Instruction) -> bool {
     use Mnemonic::*;
     let zeros = i.code() == Code::Add_rm8_r8 && i.memory_base() == Register::RAX;
@@ -103,7 +104,7 @@ fn is_compiled(i: &Instruction) -> bool {
     !zeros && !segment && (flow || conditional || is_plain(i.mnemonic()))
 }
 
-/// Does it move, compute or compare?
+/// True if the instruction moves, computes or compares.
 fn is_plain(mnemonic: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(
@@ -169,7 +170,7 @@ mod tests {
     use super::super::modules::Text;
     use super::*;
 
-    /// What is taken for code around the `syscall` in `text`.
+    /// True if `text` is taken for code around its `syscall`.
     fn found(text: &'static [u8]) -> bool {
         let at = text.windows(2).position(|w| w == [0x0f, 5]).unwrap();
         let start = text.as_ptr().expose_provenance();
