@@ -1,11 +1,11 @@
-//! What `softring --version` says beside the version: the commit, and its date or
-//! SOURCE_DATE_EPOCH. Both come from the source, so that two builds of it say the same.
+//! Build script for the text of `softring --version`: the commit, and its date or
+//! SOURCE_DATE_EPOCH. Both come from the source, so two builds of one source print the same.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `git archive` has written into `dist/commit`, if this source is from one.
+/// Path of the file that `git archive` fills in with the commit.
 const ARCHIVED: &str = "dist/commit";
 
 fn main() {
@@ -26,10 +26,10 @@ fn main() {
     println!("cargo::rustc-env=SOFTRING_VERSION={all}");
 }
 
-/// A commit and the second since 1970 at which it was made.
+/// A commit and its time, in seconds since 1970.
 type Source = (Option<String>, Option<i64>);
 
-/// The commit that whoever builds names.
+/// Returns the commit in SOFTRING_COMMIT, which whoever builds may set.
 fn named() -> Option<Source> {
     env::var("SOFTRING_COMMIT").ok().filter(|s| !s.is_empty()).map(|commit| (Some(commit), None))
 }
@@ -40,7 +40,7 @@ fn archived(top: &Path) -> Option<Source> {
     parsed(&text)
 }
 
-/// `HASH SECONDS`; none in a file that `git archive` has not filled in.
+/// Parses `HASH SECONDS`; returns None for a file that `git archive` has not filled in.
 fn parsed(text: &str) -> Option<Source> {
     let (hash, seconds) = text.trim().split_once(' ')?;
     let is_hash = hash.len() >= 8 && hash.bytes().all(|b| b.is_ascii_hexdigit());
@@ -53,12 +53,12 @@ fn checked_out(top: &Path) -> Option<Source> {
         let text = String::from_utf8(done.stdout).ok()?;
         done.status.success().then(|| text.trim().to_owned())
     };
-    // Not of a repository that this source was unpacked into.
+    // A repository that this source was unpacked into is not its own.
     let root = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
     if root.canonicalize().ok()? != top.canonicalize().ok()? {
         return None;
     }
-    // A commit moves the branch, not HEAD; the log of HEAD has both.
+    // A commit moves the branch, not HEAD; the log of HEAD changes with both.
     for file in ["HEAD", "logs/HEAD"] {
         let path = top.join(git(&["rev-parse", "--git-path", file])?);
         if path.exists() {
@@ -68,9 +68,10 @@ fn checked_out(top: &Path) -> Option<Source> {
     parsed(&git(&["log", "-1", "--format=%H %ct"])?)
 }
 
-/// A second since 1970 as a day, in UTC.
+/// Formats a second since 1970 as a day, in UTC.
 fn date(seconds: i64) -> String {
-    // From days since 1 March of the year 0, in eras of 400 years: leap days come last then.
+    // Days are counted from 1 March of the year 0, so that leap days come last, in eras of 400
+    // years.
     let days = seconds.div_euclid(86_400) + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,7 +1,7 @@
-//! Work in processes of its own: a policy that kills for a call then kills only those. fork(2)
-//! itself waits for them to end, as vfork(2) does. Where this process is under a seccomp filter,
-//! they are started without pipe2(2), which a policy may refuse, or kill for, as well, and reaped
-//! by wait4(2) unless that is refused: one of them tries it.
+//! Child processes for work that a policy may kill for: it then kills only the child. fork(2)
+//! itself waits for the child to end, as vfork(2) does. If this process is under a seccomp filter,
+//! children are started without pipe2(2), which a policy may refuse, or kill for, as well. They are
+//! reaped by wait4(2), unless a child that tries wait4(2) is refused.
 #![allow(unsafe_code)]
 
 use crate::{files, sys};
@@ -17,17 +17,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How a child ended.
+/// End of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Exited,
-    /// An end by this signal.
+    /// Killed by this signal.
     Killed(i32),
-    /// Nobody tells.
+    /// An unknown end.
     Unknown,
 }
 
-/// What became of a probe run in a process of its own.
+/// Outcome of a probe that ran in a process of its own.
 pub enum Isolated {
     /// An answer.
     Answer(Vec<u8>),
@@ -40,7 +40,7 @@ struct Answer {
     at: *mut u8,
 }
 
-/// Bytes of an answer, at most; they take memory only where they are touched.
+/// Most bytes of an answer; they take memory only where they are touched.
 const ROOM: usize = 1 << 20;
 const HEAD: usize = size_of::<usize>();
 
@@ -56,7 +56,7 @@ impl Answer {
         Ok(Answer { at: at.cast() })
     }
 
-    /// One more than the length of the answer; 0 if there is none.
+    /// Returns the length of the answer plus one; 0 if there is no answer.
     fn length(&self) -> &AtomicUsize {
         // SAFETY: a mapping begins on a page, and is of zeroes at first.
         unsafe { AtomicUsize::from_ptr(self.at.cast()) }
@@ -83,9 +83,9 @@ impl Drop for Answer {
     }
 }
 
-/// fork(2); the child is `None`. It answers once the child has ended, or another program runs
-/// there. The child's end sends nothing: a SIGCHLD would be left to whom we become. Where a policy
-/// refuses such a clone(2), a plain one.
+/// Forks; the child is `None`. Returns once the child has ended, or runs another program. The
+/// child's end sends no SIGCHLD, which would be left to the program that this process becomes. If a
+/// policy refuses such a clone(2), a plain fork is tried.
 fn fork() -> io::Result<Option<i32>> {
     // SAFETY: this process has one thread, so the child may go on as usual, in a copy of its
     // memory. libc's own records of that thread are not the child's, which makes no use of them.
@@ -102,8 +102,8 @@ fn fork() -> io::Result<Option<i32>> {
     }
 }
 
-/// Opens a file under a number that is free or in use, by close(2) and open(2) alone; the numbers
-/// below are all in use.
+/// Opens a file under the number `fd`, free or in use, by close(2) and open(2) alone; all numbers
+/// below are in use.
 fn put(fd: i32, path: &str, flags: i32) -> bool {
     let Ok(path) = CString::new(path) else { return false };
     // SAFETY: nobody owns the standard streams; the path is a string.
@@ -114,17 +114,17 @@ fn put(fd: i32, path: &str, flags: i32) -> bool {
 }
 
 /// Runs `probe` in a forked child, so that a sandbox that kills for a system call kills only the
-/// child. What softring's library says there, if it is under this process, is said to nobody.
+/// child. Messages of softring's library there, if it is under this process, are discarded.
 ///
 /// # Errors
-/// There is no process to be had, or no memory.
+/// No process can be had, or no memory.
 pub fn isolated(probe: impl FnOnce() -> Vec<u8>) -> io::Result<Isolated> {
     let (pid, answer) = start(|| Some(probe()))?;
     let end = wait(pid);
     Ok(answer.read().map_or(Isolated::Ended(end), Isolated::Answer))
 }
 
-/// Starts a child for a probe, whose answer is there once it has ended.
+/// Starts a child for a probe; the answer is there once the child has ended.
 fn start(probe: impl FnOnce() -> Option<Vec<u8>>) -> io::Result<(i32, Answer)> {
     let answer = Answer::new()?;
     if let Some(pid) = fork()? {
@@ -138,18 +138,18 @@ fn start(probe: impl FnOnce() -> Option<Vec<u8>>) -> io::Result<(i32, Answer)> {
     unsafe { libc::_exit(0) }
 }
 
-/// Waits for a child of ours, and reaps it: nobody whom we become is to find it. Where a filter
-/// refuses that, by /proc.
+/// Waits for a child of ours and reaps it, as the program that this process becomes must not find
+/// it. If a filter refuses that, /proc tells the end.
 fn wait(pid: i32) -> End {
     if !refused::is_filtered() || may_wait() { reap(pid) } else { end_by_proc(pid) }
 }
 
-/// May wait4(2) be called? A child tries it, once.
+/// Returns whether wait4(2) may be called. A child tries it, once.
 fn may_wait() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
     let no_child = || {
         let how = libc::WNOHANG | libc::__WALL;
-        // SAFETY: it asks for nobody's end.
+        // SAFETY: the status pointer is null, which is allowed.
         let none = unsafe { libc::waitpid(-1, std::ptr::null_mut(), how) } < 0;
         let e = io::Error::last_os_error().raw_os_error();
         (none && e == Some(libc::ECHILD)).then(Vec::new)
@@ -165,11 +165,11 @@ fn may_wait() -> bool {
     })
 }
 
-/// Waits for a child of ours by /proc, as far as there is one; it is not reaped.
+/// Waits for a child of ours by /proc, as far as there is one; the child is not reaped.
 fn end_by_proc(pid: i32) -> End {
     let path = format!("/proc/{pid}/stat");
     let own = files::proc_text("/proc/self/stat").unwrap_or_default();
-    // Not where /proc is that of another pid namespace, in which the number is another's.
+    // In a /proc of another pid namespace the number is another process's.
     while let Ok(stat) = files::proc_text(&path)
         && is_parent(&own, &stat)
     {
@@ -181,7 +181,7 @@ fn end_by_proc(pid: i32) -> End {
     End::Unknown
 }
 
-/// wait4(2), also for a child that sends no SIGCHLD.
+/// Reaps a child by wait4(2), also one that sends no SIGCHLD.
 fn reap(pid: i32) -> End {
     let mut status = 0;
     // SAFETY: `status` is a live i32.
@@ -197,24 +197,24 @@ fn of_status(status: i32) -> End {
     if libc::WIFSIGNALED(status) { End::Killed(libc::WTERMSIG(status)) } else { End::Exited }
 }
 
-/// Is the process that this text of proc_pid_stat(5) tells of the parent of the other?
+/// Returns whether `parent` and `child`, texts of proc_pid_stat(5), are of a parent and its child.
 fn is_parent(parent: &str, child: &str) -> bool {
     let above = files::stat_fields(child).nth(1);
     above.is_some() && parent.split_whitespace().next() == above
 }
 
-/// How a process has ended that proc_pid_stat(5) tells of; none while it runs.
+/// Returns the end that a text of proc_pid_stat(5) tells; None while the process runs.
 fn end_of(stat: &str) -> Option<End> {
     let mut fields = files::stat_fields(stat);
     if !matches!(fields.next(), Some("Z" | "X")) {
         return None;
     }
-    // `exit_code`, the last: a status as wait(2) has it.
+    // The last field is `exit_code`, a status as in wait(2).
     let status = fields.next_back().and_then(|field| field.parse().ok());
     Some(status.map_or(End::Unknown, of_status))
 }
 
-/// What a program wrote, and how it ended.
+/// Output of a program, and its end.
 #[derive(Debug)]
 pub struct Captured {
     pub stdout: String,
@@ -222,16 +222,16 @@ pub struct Captured {
     pub end: End,
 }
 
-/// Where a program's output goes.
+/// Target of a program's output.
 struct Output {
-    /// What we read it from: a pipe, or the file that it goes to.
+    /// Side that we read: a pipe, or the file that the output goes to.
     from: File,
     /// The other end of a pipe.
     to: Option<File>,
 }
 
 impl Output {
-    /// A pipe; under a filter a file, unless a limit keeps it from being written.
+    /// Makes a pipe; under a filter a file, unless a limit keeps it from being written.
     fn new() -> io::Result<Output> {
         const ENOUGH: u64 = 1 << 20;
         let short = || getrlimit(Resource::Fsize).current.is_some_and(|most| most < ENOUGH);
@@ -243,17 +243,18 @@ impl Output {
         Ok(Output { from, to: Some(to) })
     }
 
-    /// In a child: makes a standard stream be this.
+    /// Makes a standard stream, in a child, be this output.
     fn put(&self, fd: i32) -> bool {
         redirect(self.to.as_ref().unwrap_or(&self.from), fd)
     }
 
-    /// What was written: to a pipe until nobody can write there any more, to a file so far.
+    /// Reads what was written: from a pipe until nobody can write there any more, from a file so
+    /// far.
     fn text(&mut self, is_pipe: bool) -> String {
         const MOST: usize = 1 << 16;
         let (mut bytes, mut len) = (vec![0; MOST], 0);
         loop {
-            // From its beginning: a child may share our position in it.
+            // A file is read from its beginning: a child may share our position in it.
             let more = match is_pipe {
                 true => self.from.read(&mut bytes[len..]),
                 false => self.from.read_at(&mut bytes[len..], len as u64),
@@ -261,19 +262,19 @@ impl Output {
             match more {
                 Ok(n @ 1..) => len += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // What came before an error is what there is.
+                // An error ends the text; what came before it stays.
                 _ => return String::from_utf8_lossy(&bytes[..len]).into_owned(),
             }
         }
     }
 }
 
-/// Runs a program by fork(2) and execve(2), with variables added to its environment. Not by what
-/// the standard library has for this: where a policy refuses a call of that (clone3), doctor goes
-/// on. It writes a few lines: no pipe fills while the other is read.
+/// Runs a program by fork(2) and execve(2), with variables added to its environment. The standard
+/// library is not used for this, so that doctor goes on if a policy refuses its call (clone3). The
+/// program writes only a few lines, so no pipe fills while the other is read.
 ///
 /// # Errors
-/// There is no process to be had, or no place for what the program writes.
+/// No process can be had, or no place for the output.
 pub fn captured(args: &[CString], add: &[(&str, &str)]) -> io::Result<Captured> {
     let (mut out, mut err) = (Output::new()?, Output::new()?);
     let mut env = sys::environ();
@@ -297,7 +298,7 @@ pub fn captured(args: &[CString], add: &[(&str, &str)]) -> io::Result<Captured> 
     Ok(Captured { stdout, stderr, end })
 }
 
-/// A file that no name leads to: by open(2) in a directory for temporary files, or in memory.
+/// Makes a file that no name leads to: by open(2) in a directory for temporary files, or in memory.
 ///
 /// # Errors
 /// None can be made.
@@ -314,8 +315,8 @@ pub fn unnamed() -> io::Result<File> {
     made.map(File::from).map_err(|e| io::Error::from_raw_os_error(e.0))
 }
 
-/// In a child: makes a standard stream be a file. By /proc, or by one of three calls, each of which
-/// a policy may refuse.
+/// Makes a standard stream, in a child, be a file: by /proc, or by one of three calls, each of
+/// which a policy may refuse.
 fn redirect(to: &File, fd: i32) -> bool {
     let from = to.as_raw_fd();
     if put(fd, &format!("/proc/self/fd/{from}"), libc::O_RDWR) {

@@ -41,7 +41,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line, as [`Parser::parse_from`], and notes which options of `bench` are
+    /// Reads the command line, as [`Parser::parse_from`], and records which options of `bench` are
     /// there.
     pub fn read(args: Vec<OsString>) -> Cli {
         let matches = Cli::command().try_get_matches_from(args).unwrap_or_else(|e| {
@@ -49,8 +49,8 @@ impl Cli {
             if e.use_stderr() || std::io::stdout().is_terminal() {
                 e.exit()
             }
-            // Help and the version are an answer as others are: a user who cannot have the answer
-            // is told so.
+            // Help and the version are an answer like others: a user who cannot have the answer is
+            // told so.
             let told = crate::out::raw(e.render().to_string());
             std::process::exit(told.map_or_else(|e| crate::fail::report(&e), |()| 0).into())
         });
@@ -108,7 +108,7 @@ pub enum Command {
     Gen(GenArgs),
 }
 
-/// The name of a value as the command line spells it.
+/// Returns the name of a value as the command line spells it.
 pub fn name_of<T: ValueEnum>(v: T) -> String {
     v.to_possible_value().map_or_else(String::new, |p| p.get_name().to_owned())
 }
@@ -195,7 +195,7 @@ pub enum GenWhat {
     Completions,
 }
 
-/// A count of bytes: digits and an optional binary suffix.
+/// Parses a count of bytes: digits and an optional binary suffix.
 pub fn bytes(s: &str) -> Result<u64, String> {
     let lower = s.trim().to_ascii_lowercase();
     let cut = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
@@ -212,18 +212,18 @@ pub fn bytes(s: &str) -> Result<u64, String> {
     n.checked_mul(1 << shift).filter(|&n| n > 0).ok_or_else(|| "out of range".to_owned())
 }
 
-/// The number of a process.
+/// Parses the number of a process.
 fn process(s: &str) -> Result<i32, String> {
     let number = s.parse().ok().filter(|pid: &i32| *pid > 0);
     number.ok_or_else(|| "not the number of a process; `pidof NAME` tells it".to_owned())
 }
 
-/// A positive number of seconds, at most an hour.
+/// Parses a positive number of seconds, at most an hour.
 fn some_seconds(s: &str) -> Result<f64, String> {
     seconds(s).and_then(|v| if v > 0.0 { Ok(v) } else { Err("must be more than 0".to_owned()) })
 }
 
-/// A number of seconds, at most an hour.
+/// Parses a number of seconds, at most an hour.
 fn seconds(s: &str) -> Result<f64, String> {
     let v: f64 = s.parse().map_err(|_| "not a number".to_owned())?;
     if v.is_finite() && (0.0..=3600.0).contains(&v) {
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(a.command, ["ls", "--engine", "x"]);
     }
 
-    /// `stats` was too like `stat`.
+    /// `stats`, the older name, was too like `stat`.
     #[test]
     fn the_older_name_of_a_command_works_and_is_not_shown() {
         let cli = Cli::parse_from(["softring", "stats", "--json"]);

@@ -4,15 +4,15 @@ use crate::{files, sys};
 
 /// Characters of an id, as Podman and Docker list them.
 const SHORT: usize = 12;
-/// As many as the runtimes' ids have.
+/// Characters of an id in full, as the runtimes make it.
 const LONG: usize = 64;
 
-/// Where there is a pid namespace below ours, and nothing tells whose.
+/// Name of a pid namespace below ours that nothing else names.
 const UNKNOWN: &str = "other";
 
-/// The short id of the container that process `pid` is in, by its control groups; `other` where
-/// it has a pid namespace below ours and no such id; none for a process of this namespace, and for
-/// one of the container that we are in.
+/// Returns the short id of the container that process `pid` is in, by its control groups. Returns
+/// `other` for a process with a pid namespace below ours and no such id; None for a process of this
+/// namespace, and for one of the container that we are in.
 pub fn of(pid: i32) -> Option<String> {
     let groups = |pid: &str| files::proc_text(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let inner = || {
@@ -23,7 +23,7 @@ pub fn of(pid: i32) -> Option<String> {
     id(&groups(&pid.to_string())).filter(|id| own.as_ref() != Some(id)).or_else(inner)
 }
 
-/// What stands behind the name of a process that is in `container`.
+/// Returns the words to put behind the name of a process that is in `container`.
 pub fn words(container: &str) -> String {
     match container {
         UNKNOWN => " in another pid namespace".to_owned(),
@@ -31,20 +31,20 @@ pub fn words(container: &str) -> String {
     }
 }
 
-/// The same of process `pid`: nothing where it is in none.
+/// Returns the same words for process `pid`; none if it is in no container.
 pub fn words_of(pid: i32) -> String {
     of(pid).as_deref().map_or_else(String::new, words)
 }
 
-/// The id in the paths of cgroups(7): `libpod-ID.scope`, `docker/ID`, `cri-containerd-ID.scope`.
-/// The last, as a container may run others.
+/// Returns the id in the paths of cgroups(7): `libpod-ID.scope`, `docker/ID`,
+/// `cri-containerd-ID.scope`. The last id counts, as a container may run others.
 fn id(groups: &str) -> Option<String> {
     let words = groups.rsplit(|c: char| !c.is_ascii_hexdigit());
     let mut ids = words.filter(|word| word.len() == LONG);
     ids.next().map(|id| id[..SHORT].to_owned())
 }
 
-/// Has it a number in a pid namespace below the one that /proc is of?
+/// Returns whether the process has a number in a pid namespace below that of /proc.
 fn is_inner(status: &str) -> bool {
     sys::pids(status).count() > 1
 }

@@ -1,6 +1,6 @@
-//! `softring copy`: the command and its library into a folder, laid out as they are installed. An
-//! image that has nothing else fills a volume by it, from which other containers preload the
-//! library.
+//! `softring copy`: copies the command and its library into a folder, laid out as they are
+//! installed. An image that has nothing else fills a volume this way, from which other containers
+//! preload the library.
 
 use crate::cli::CopyArgs;
 use crate::run::{Libc, dynamic, lib_path};
@@ -8,7 +8,7 @@ use crate::{fail, files, out};
 use std::fs;
 use std::path::Path;
 
-/// `softring copy DIR`
+/// Runs `softring copy DIR`.
 pub fn command(args: &CopyArgs) -> anyhow::Result<()> {
     let library = lib_path::find(Libc::OWN)?;
     let to = args.dir.join("lib").join(lib_path::NAME);
@@ -21,7 +21,7 @@ pub fn command(args: &CopyArgs) -> anyhow::Result<()> {
     out::line(&to.display().to_string())
 }
 
-/// Puts a copy there at once, whoever runs or maps what was there.
+/// Puts a copy at `to` in one step, even while the old file is run or mapped.
 fn place(from: &Path, to: &Path) -> anyhow::Result<()> {
     let cannot = |e: std::io::Error| {
         let hint = "name a folder that this user may write, on a mount that is not noexec";

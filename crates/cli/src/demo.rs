@@ -1,6 +1,6 @@
-//! `softring demo`: the main job, shown: a program that knows only io_uring fails where io_uring is
-//! denied, works there under softring with its data verified, and is measured against what else
-//! there is.
+//! `softring demo`: shows the main job. A program that knows only io_uring fails where io_uring is
+//! denied, works there under softring with its data verified, and is measured against the
+//! alternatives.
 
 use crate::bench::file::{self, Need, Target};
 use crate::bench::job::Job;
@@ -13,13 +13,13 @@ use comfy_table::{Cell, CellAlignment};
 
 const SIZE: u64 = 64 << 20;
 const BS: u32 = 4096;
-/// What the file holds at first, and what the program writes.
+/// Seeds of the data that the file holds at first, and of the data that the program writes.
 const OLD: u64 = 1;
 const NEW: u64 = 2;
 const ROUNDS: u32 = 2;
 const ENGINES: [Driver; 4] = [Driver::Kernel, Driver::Softring, Driver::Pool, Driver::PosixAio];
 
-/// `softring demo`
+/// Runs `softring demo`.
 pub fn command(args: &DemoArgs) -> anyhow::Result<()> {
     let need = Need {
         size: SIZE,
@@ -36,7 +36,7 @@ pub fn command(args: &DemoArgs) -> anyhow::Result<()> {
     measured(&job, &target)
 }
 
-/// A sequential write of the whole file; the steps change what they need.
+/// Makes the job of a sequential write of the whole file; the steps change what they need.
 fn job(target: &Target, seconds: f64) -> Job {
     Job {
         driver: Driver::Kernel,

@@ -1,5 +1,5 @@
-//! Denies the three io_uring system calls to this process and its children, as Docker's default
-//! seccomp profile does; on request those of kernel aio, too.
+//! Denial of the three io_uring system calls to this process and its children, as in Docker's
+//! default seccomp profile; on request also of the calls of kernel aio.
 
 use crate::cli::DenyArgs;
 use crate::{fail, run};
@@ -14,20 +14,20 @@ const JGE_K: u16 = 0x35;
 const RET_K: u16 = 0x06;
 const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_ERRNO: u32 = 0x0005_0000;
-/// The x32 ABI marks its numbers with this bit.
+/// Bit that marks the numbers of the x32 ABI.
 const X32: u32 = 0x4000_0000;
 /// `AUDIT_ARCH_X86_64`
 const X86_64: u32 = 0xc000_003e;
 const FIRST: u32 = 425;
 const LAST: u32 = 427;
-/// io_setup to io_cancel, and io_pgetevents.
+/// Numbers of io_setup to io_cancel, and of io_pgetevents.
 const AIO_FIRST: u32 = 206;
 const AIO_LAST: u32 = 210;
 const AIO_PGETEVENTS: u32 = 333;
 
-/// The filter: `errno` for 425..=427, everything else allowed. These three have the same number on
-/// every architecture that a process here can switch to (x86-64, i386, x32, arm64), so it need not
-/// check the architecture; those of kernel aio are x86-64's.
+/// Returns the filter: `errno` for 425..=427, everything else allowed. These three numbers are the
+/// same on every architecture that a process here can switch to (x86-64, i386, x32, arm64), so the
+/// filter need not check the architecture for them. The numbers of kernel aio are x86-64's.
 fn filter(errno: u16, aio: bool) -> Vec<sock_filter> {
     let op = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     let (allow, deny) = (op(RET_K, 0, 0, RET_ALLOW), op(RET_K, 0, 0, RET_ERRNO | u32::from(errno)));
@@ -58,7 +58,7 @@ pub fn install(errno: u16, aio: bool) -> anyhow::Result<()> {
     seccompiler::apply_filter(&filter(errno, aio)).context("cannot install the seccomp filter")
 }
 
-/// `softring deny -- CMD`
+/// Runs `softring deny -- CMD`.
 pub fn command(args: &DenyArgs) -> anyhow::Result<()> {
     let Some(program) = args.command.first() else {
         return Err(fail::usage("no program given", "softring deny -- CMD"));
@@ -72,8 +72,8 @@ pub fn command(args: &DenyArgs) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// What the filter answers for system call `nr`, by a small interpreter of the instructions
-    /// that it uses.
+    /// Returns the filter's answer to system call `nr`, by a small interpreter of the filter's
+    /// instructions.
     fn answer(nr: u32, aio: bool, arch: u32) -> u32 {
         let prog = filter(1, aio);
         let (mut pc, mut acc) = (0usize, 0u32);

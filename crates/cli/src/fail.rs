@@ -1,17 +1,16 @@
-//! How an error reaches a person: what happened, why, and the next step; and which exit code it
-//! has.
+//! Errors as a person gets them: what happened, why, and the next step; and the exit code.
 
 use std::fmt;
 
-/// The work itself failed: a program, a measurement, a check.
+/// Exit code if the work itself failed: a program, a measurement, a check.
 pub const WORK: u8 = 1;
-/// The command line was wrong, or softring itself could not go on.
+/// Exit code if the command line was wrong, or softring itself could not go on.
 pub const USAGE: u8 = 2;
 
-/// The program to start is there, and cannot be executed; as env(1), nohup(1) and timeout(1) have
-/// it.
+/// Exit code if the program to start is there and cannot be executed, as with env(1), nohup(1) and
+/// timeout(1).
 pub const NOT_EXECUTABLE: u8 = 126;
-/// The program to start was not found; as those have it.
+/// Exit code if the program to start was not found, as with the same commands.
 pub const NOT_FOUND: u8 = 127;
 
 /// An error with its exit code and the next step to take.
@@ -30,27 +29,28 @@ impl fmt::Display for Fail {
 
 impl std::error::Error for Fail {}
 
-/// Usage, or an error of our own: exit code 2.
+/// Makes an error of usage, or of our own: exit code 2.
 pub fn usage(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     Fail { code: USAGE, what: what.into(), hint: Some(hint.into()) }.into()
 }
 
-/// The program cannot be started: exit code [`NOT_FOUND`] or [`NOT_EXECUTABLE`].
+/// Makes an error for a program that cannot be started: exit code [`NOT_FOUND`] or
+/// [`NOT_EXECUTABLE`].
 pub fn no_program(code: u8, what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     Fail { code, what: what.into(), hint: Some(hint.into()) }.into()
 }
 
-/// The work failed: exit code 1.
+/// Makes an error of the work: exit code 1.
 pub fn work(what: impl Into<String>) -> anyhow::Error {
     Fail { code: WORK, what: what.into(), hint: None }.into()
 }
 
-/// The work failed, and here is what to do about it: exit code 1.
+/// Makes an error of the work, with what to do about it: exit code 1.
 pub fn work_hint(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     Fail { code: WORK, what: what.into(), hint: Some(hint.into()) }.into()
 }
 
-/// A process or a thread cannot be started.
+/// Makes an error for a process or a thread that cannot be started.
 pub fn cannot_start(what: &str, e: &std::io::Error) -> anyhow::Error {
     let hint = match e.raw_os_error() {
         Some(libc::EAGAIN) => {
@@ -62,12 +62,13 @@ pub fn cannot_start(what: &str, e: &std::io::Error) -> anyhow::Error {
     usage(format!("cannot start {what}: {e}"), hint)
 }
 
-/// Is this about the work, and not about how it was asked for, or what we need for it?
+/// Returns whether the error is about the work, and not about how it was asked for, or about what
+/// softring needs for it.
 pub fn is_work(e: &anyhow::Error) -> bool {
     e.chain().any(|c| c.downcast_ref::<Fail>().is_some_and(|f| f.code == WORK))
 }
 
-/// Standard output was closed by its reader, who has seen enough.
+/// Error if the reader of standard output has closed it, having seen enough.
 #[derive(Debug)]
 pub struct ReaderGone;
 
@@ -79,7 +80,7 @@ impl fmt::Display for ReaderGone {
 
 impl std::error::Error for ReaderGone {}
 
-/// Prints the error with its causes and its hint; answers the exit code.
+/// Prints the error with its causes and its hint; returns the exit code.
 pub fn report(e: &anyhow::Error) -> u8 {
     if e.is::<ReaderGone>() {
         return 0;

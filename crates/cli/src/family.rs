@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 
-/// The first, and its children as far as they were seen.
+/// The first process, and its children as far as they were seen.
 #[derive(Debug)]
 pub struct Family(BTreeSet<i32>);
 
@@ -14,7 +14,7 @@ impl Family {
         Family(BTreeSet::from([pid]))
     }
 
-    /// Processes of the family that live.
+    /// Adds new children; returns the processes of the family that live.
     pub fn update(&mut self) -> Vec<i32> {
         let mut ask: Vec<i32> = self.0.iter().copied().collect();
         let mut alive = Vec::new();
@@ -30,15 +30,15 @@ impl Family {
     }
 }
 
-/// The children of a process, of all its threads; none if it has ended.
+/// Returns the children of a process, of all its threads; None if it has ended.
 fn children(pid: i32) -> Option<Vec<i32>> {
-    // A zombie has nothing any more.
+    // A zombie has no children any more.
     if sys::has_ended(pid) {
         return None;
     }
     let threads = match fs::read_dir(format!("/proc/{pid}/task")) {
         Err(e) if e.kind() == ErrorKind::NotFound => return None,
-        // No descriptor, say: it lives, and can be asked again.
+        // Another error, as for want of a descriptor: the process lives, and can be asked again.
         threads => threads.into_iter().flatten(),
     };
     let lists = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("children")).ok());

@@ -1,6 +1,6 @@
-//! Files, by the calls that the dynamic linker has made by the time that this program runs. Where
-//! a policy refuses one of these, or kills for it, no program starts at all: `softring run` makes
-//! as few others as it can before it becomes its program.
+//! Files, by calls that the dynamic linker has made by the time that this program runs. If a policy
+//! refuses one of these calls, or kills for it, no program starts at all. `softring run` makes as
+//! few other calls as it can before it becomes its program.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What is told of a file: its mode and its owner.
+/// Mode and owner of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Status {
     pub mode: u32,
@@ -31,10 +31,10 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// stat(2), by the C library's call, which is its dynamic linker's: std would ask statx(2).
+/// Calls stat(2), by the C library's function, as its dynamic linker does: std would call statx(2).
 ///
 /// # Errors
-/// As stat(2).
+/// Those of stat(2).
 pub fn status(path: &Path) -> io::Result<Status> {
     let path = c_path(path)?;
     // SAFETY: all-zero bytes are a valid `stat64`, which the kernel fills in; the path is a string.
@@ -48,17 +48,17 @@ pub fn status(path: &Path) -> io::Result<Status> {
     Ok(Status { mode: stat.st_mode, uid: stat.st_uid, gid: stat.st_gid })
 }
 
-/// Is there such a file, and is it a regular one?
+/// Returns whether there is such a file, and it is a regular one.
 pub fn is_file(path: &Path) -> bool {
     status(path).is_ok_and(Status::is_file)
 }
 
-/// Is there such a file?
+/// Returns whether there is such a file.
 pub fn exists(path: &Path) -> bool {
     status(path).is_ok()
 }
 
-/// The mode of an open file, whose kind it tells.
+/// Returns the mode of an open file, which tells its kind.
 pub fn mode(fd: i32) -> Option<u32> {
     // SAFETY: as in `status`.
     unsafe {
@@ -67,10 +67,11 @@ pub fn mode(fd: i32) -> Option<u32> {
     }
 }
 
-/// May this process use a file so? By access(2), which glibc's dynamic linker calls.
+/// Checks that this process may use a file as `how` says. By access(2), which glibc's dynamic
+/// linker calls.
 ///
 /// # Errors
-/// As access(2).
+/// Those of access(2).
 pub fn access(path: &Path, how: i32) -> io::Result<()> {
     let path = c_path(path)?;
     // SAFETY: the path is a string.
@@ -80,10 +81,10 @@ pub fn access(path: &Path, how: i32) -> io::Result<()> {
     }
 }
 
-/// All that can be read from a file: std would ask for its size and position first.
+/// Reads a file to its end: std would ask for its size and position first.
 ///
 /// # Errors
-/// As open(2) and read(2).
+/// Those of open(2) and read(2).
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     const PIECE: usize = 4096;
     let mut file = File::open(path)?;
@@ -101,8 +102,8 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// What a file of /proc says. It may hold a thread's name, which may be any bytes: those that are
-/// not UTF-8 are replaced, so that the rest can be read.
+/// Reads a file of /proc. It may hold a thread's name, which may be any bytes: bytes that are not
+/// UTF-8 are replaced, so that the rest can be read.
 ///
 /// # Errors
 /// Those of reading the file.
@@ -110,42 +111,43 @@ pub fn proc_text(path: &str) -> io::Result<String> {
     read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The fields of a text of proc_pid_stat(5) from the third, the state, on. The second is a name,
-/// which may hold any bytes.
+/// Returns the fields of a text of proc_pid_stat(5) from the third, the state, on. The second is a
+/// name, which may hold any bytes.
 pub fn stat_fields(stat: &str) -> std::str::SplitWhitespace<'_> {
     stat.rsplit(')').next().unwrap_or_default().split_whitespace()
 }
 
-/// The user and the group of this process, as exec(2) told it.
+/// Returns the user and the group of this process, as exec(2) set them.
 pub fn own_ids() -> (u32, u32) {
     // SAFETY: numbers.
     unsafe { (libc::getauxval(libc::AT_UID) as u32, libc::getauxval(libc::AT_GID) as u32) }
 }
 
-/// A number that no other process has: the kernel gives each program random bytes (AT_RANDOM).
+/// Returns a number that no other process has: the kernel gives each program random bytes
+/// (AT_RANDOM).
 pub fn random() -> u64 {
     // SAFETY: 16 bytes, which stay; null where a kernel gives none.
     unsafe {
         let at = libc::getauxval(libc::AT_RANDOM) as usize;
         let at: *const [u64; 2] = std::ptr::with_exposed_provenance(at);
-        // Not as they are: the C library keeps secrets of this process there.
+        // The bytes are mixed: the C library keeps secrets of this process there.
         let both = if at.is_null() { [0; 2] } else { at.read_unaligned() };
         both[0].wrapping_mul(both[1] | 1) ^ both[1].rotate_left(32)
     }
 }
 
-/// A field of /proc/self/status.
+/// Reads a field of /proc/self/status.
 pub fn proc_status(field: &str) -> Option<String> {
     let text = proc_text("/proc/self/status").ok()?;
     let value = text.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'))?;
     Some(value.trim().to_owned())
 }
 
-/// The file that this process runs: as /proc tells of its mappings, or, without /proc, the path
+/// Returns the file that this process runs: by its mappings in /proc or, without /proc, by the path
 /// that the kernel was given.
 ///
 /// # Errors
-/// Those of getcwd(2); `NotFound` where neither tells it.
+/// Those of getcwd(2); `NotFound` if neither tells it.
 pub fn own_exe() -> io::Result<PathBuf> {
     if let Some(path) = read("/proc/self/maps").ok().and_then(|maps| mapped(&maps)) {
         return Ok(path);
@@ -155,8 +157,8 @@ pub fn own_exe() -> io::Result<PathBuf> {
     std::fs::canonicalize(given).or_else(|_| std::path::absolute(given))
 }
 
-/// The path that the kernel was given (AT_EXECFN of getauxval(3)). By the C library, which has it
-/// in a static program, too: rustix finds none there without /proc.
+/// Returns the path that the kernel was given (AT_EXECFN of getauxval(3)). The C library has it in
+/// a static program, too; rustix finds none there without /proc.
 fn given_exe() -> Option<&'static OsStr> {
     // SAFETY: null, or a C string of the kernel's, which stays as long as this process.
     let given = unsafe {
@@ -167,7 +169,7 @@ fn given_exe() -> Option<&'static OsStr> {
     given.map(|path| OsStr::from_bytes(path.to_bytes())).filter(|path| !path.is_empty())
 }
 
-/// The file behind this function's text.
+/// Returns the file that this program's text is mapped from.
 fn mapped(maps: &[u8]) -> Option<PathBuf> {
     let here = (own_exe as fn() -> io::Result<PathBuf>) as usize;
     maps.split(|b| *b == b'\n').find_map(|line| {
@@ -179,7 +181,7 @@ fn mapped(maps: &[u8]) -> Option<PathBuf> {
     })
 }
 
-/// The path at the end of a line of /proc/self/maps, in which a newline is written as `\012`.
+/// Returns the path at the end of a line of /proc/self/maps, in which `\012` stands for a newline.
 fn path_of(line: &[u8]) -> Option<PathBuf> {
     const GONE: &[u8] = b" (deleted)";
     let at = line.iter().position(|b| *b == b'/')?;

@@ -23,7 +23,7 @@ pub fn command(args: &GenArgs) -> anyhow::Result<()> {
     .with_context(|| format!("cannot write into {}", dir.display()))
 }
 
-/// The command without what is hidden: nobody types it, so it is not worth completing.
+/// Returns the command without what is hidden: nobody types that, so it is not worth completing.
 fn shown(cli: &clap::Command) -> clap::Command {
     let top = clap::Command::new("softring").version(VERSION);
     let about = cli.get_about().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The calls of io_uring by inline instructions, as liburing makes them: what softring patches.
+//! The calls of io_uring by inline instructions, as liburing makes them and softring patches them.
 #![allow(unsafe_code)]
 
 use std::arch::asm;
@@ -28,25 +28,25 @@ macro_rules! inline {
     }};
 }
 
-/// io_uring_setup(2)
+/// Calls io_uring_setup(2).
 ///
 /// # Safety
-/// The parameters are the caller's.
+/// The caller answers for the parameters.
 #[inline(never)]
 pub unsafe fn setup(entries: usize, params: usize) -> isize {
     inline!("425", entries, params, 0usize, 0usize)
 }
 
-/// io_uring_enter(2)
+/// Calls io_uring_enter(2).
 ///
 /// # Safety
-/// What the SQEs name is the caller's.
+/// The caller answers for what the SQEs name.
 #[inline(never)]
 pub unsafe fn enter(ring: usize, submit: usize, min: usize, flags: usize) -> isize {
     inline!("426", ring, submit, min, flags)
 }
 
-/// close(2) by the C library, as liburing's caller may.
+/// Calls close(2) of the C library, as liburing's caller may.
 ///
 /// # Safety
 /// The descriptor is the caller's.

@@ -1,5 +1,5 @@
-//! What processes keep for viewers and send when they make it (`softring_engine::stats::watcher`),
-//! so that none is missed, however short its process lives.
+//! Files that processes keep for viewers and send when they make them
+//! (`softring_engine::stats::watcher`), so that none is missed, however short its process lives.
 #![allow(unsafe_code)]
 
 use crate::sys;
@@ -16,16 +16,16 @@ use std::io::{self, IoSliceMut, Read};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Processes that may be about to be listened to, that is, have connected; the kernel's own limit,
-/// where nobody has changed it.
+/// Most processes that may have connected and wait to be accepted: the kernel's own limit, unless
+/// somebody has changed it.
 const BACKLOG: i32 = 4096;
-/// Connections that may say nothing for long: a stranger does not take all our descriptors.
+/// Most connections that may say nothing for long: a stranger does not take all our descriptors.
 const SILENT: usize = 256;
 
-/// A file, and whose it is.
+/// A file, and the process that sent it.
 #[derive(Debug)]
 pub struct Received {
-    /// As this process knows it; 0 if it is not to be seen from here.
+    /// Number of the process, as this process knows it; 0 if it cannot be seen from here.
     pub pid: i32,
     pub command: String,
     /// The file, or why the process could not make it.
@@ -34,13 +34,14 @@ pub struct Received {
 }
 
 impl Received {
-    /// Is there a file that the process may hand to nobody whom it does not know, and that `/proc`
-    /// has?
+    /// Returns whether there is a file that `/proc` shows, and that the process may send to nobody
+    /// whom it does not know.
     pub fn is_to_be_found(&self) -> bool {
         self.file.as_ref().is_err_and(|e| e.raw_os_error() == Some(FIND))
     }
 
-    /// Tells a sender that waits that its file is being read; false if it waits no more.
+    /// Tells a sender that waits that its file is being read; returns false if the sender waits no
+    /// more.
     pub fn answer(&self) -> bool {
         send(&self.sender, b".", SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok()
     }
@@ -53,26 +54,27 @@ pub struct Listener {
     key: [u8; KEY],
     /// Processes that have connected, and said nothing yet.
     silent: Vec<OwnedFd>,
-    /// The most of those that there may be.
+    /// Most silent processes that there may be.
     most: usize,
-    /// Processes that have connected and were let go before saying anything, for want of room.
+    /// Processes that have connected and were disconnected before they said anything, for want of
+    /// room.
     turned_away: Vec<i32>,
-    /// Gives its number to a file that comes: none is lost for want of one.
+    /// Descriptor that gives up its number for a file that comes: none is lost for want of one.
     spare: Option<OwnedFd>,
 }
 
-/// What waits.
+/// Result of [`Listener::next`].
 #[derive(Debug)]
 pub enum Next {
     File(Received),
     Nobody,
-    /// Somebody may, for whom no descriptor is free.
+    /// A process may be waiting for whom no descriptor is free.
     NoDescriptor,
 }
 
 impl Listener {
-    /// One with a key of its own: anybody on the machine can find the socket, only who was told
-    /// the key is listened to.
+    /// Opens a socket with a key of its own. Anybody on the machine can find the socket; only a
+    /// process that was told the key is listened to.
     pub fn open(watcher: Watcher) -> anyhow::Result<Listener> {
         let mut random = [0u8; KEY / 2];
         File::open("/dev/urandom")
@@ -97,23 +99,23 @@ impl Listener {
         Ok(socket)
     }
 
-    /// What the environment of the program is to say.
+    /// Returns the key, for the environment of the program.
     pub fn key(&self) -> &str {
         std::str::from_utf8(&self.key).unwrap_or_default()
     }
 
-    /// Where something can be read when a file may have come.
+    /// Returns the descriptors that become readable when a file may have come.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::once(&self.socket).chain(&self.silent).map(AsFd::as_fd)
     }
 
-    /// Processes that were let go since the last call, before saying anything: a stranger, or a
-    /// process that was about to send its file.
+    /// Returns the processes that were disconnected since the last call before they said anything:
+    /// strangers, or processes that were about to send their files.
     pub fn turned_away(&mut self) -> Vec<i32> {
         std::mem::take(&mut self.turned_away)
     }
 
-    /// The next file that waits.
+    /// Returns the next file that waits.
     pub fn next(&mut self) -> Next {
         loop {
             if self.spare.is_none() {
@@ -140,7 +142,7 @@ impl Listener {
         }
     }
 
-    /// The file of one that has connected and now says whose it is.
+    /// Returns the next file that a silent process sends.
     fn heard(&mut self) -> Option<Received> {
         let mut at = 0;
         while at < self.silent.len() {
@@ -153,7 +155,7 @@ impl Listener {
                 Some(self.silent.remove(at))
             };
             self.spare = self.socket.try_clone().ok();
-            // None: some stranger's.
+            // A message of None came from a stranger.
             if let (Ok(Some((command, file))), Some(sender)) = (said, sender) {
                 return Some(Received { pid: process(&sender), command, file, sender });
             }
@@ -161,7 +163,7 @@ impl Listener {
         None
     }
 
-    /// What `who` has said; none if that is not from a process that was told the key.
+    /// Reads the message of `who`; None if it is not from a process that was told the key.
     fn receive(&self, who: &OwnedFd) -> Result<Option<(String, io::Result<File>)>, Errno> {
         const SAID: usize = KEY + COMM + WHY;
         let mut text = [0u8; SAID];
@@ -187,7 +189,7 @@ impl Listener {
     }
 }
 
-/// The process that has connected; 0 if it is not to be seen from here.
+/// Returns the process that has connected; 0 if it cannot be seen from here.
 fn process(who: &OwnedFd) -> i32 {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;

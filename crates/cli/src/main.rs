@@ -38,12 +38,12 @@ mod trace;
 use cli::{Cli, Command};
 use std::ffi::OsString;
 
-/// The whole program, with its arguments; answers the exit code.
+/// Runs the whole program with its arguments; returns the exit code.
 #[cfg_attr(test, allow(dead_code, reason = "tests have a main of their own"))]
 fn softring(args: Vec<OsString>) -> u8 {
-    // As Rust's start-up does.
+    // Rust's start-up does this, too.
     sys::fill_standard_streams();
-    // What becomes a program does so when it has something to say, if at all.
+    // A command that becomes a program ignores SIGPIPE when it has something to say, if at all.
     if !args.get(1).is_some_and(|word| word == "run" || word == "deny") {
         signals::ignore_sigpipe();
     }

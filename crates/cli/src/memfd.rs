@@ -1,4 +1,4 @@
-//! What processes under softring keep for others to read: files in memory, found through `/proc`.
+//! Files in memory that processes under softring keep for others to read, found through `/proc`.
 
 use crate::{container, fail, files};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// An error where there is no `/proc` to look through; `what` is what cannot be done then.
+/// Returns an error if there is no `/proc` to search; `what` is what cannot be done then.
 pub fn need_proc(what: &str) -> anyhow::Result<()> {
     if Path::new("/proc/self").exists() {
         return Ok(());
@@ -17,18 +17,18 @@ pub fn need_proc(what: &str) -> anyhow::Result<()> {
     Err(fail::work_hint(format!("/proc is not mounted here, through which softring {what}"), hint))
 }
 
-/// The files in memory that process `pid` holds and that are called `name`, opened as `how` says.
-/// A forked child may hold its parent's.
+/// Returns the files in memory called `name` that process `pid` holds, opened as `how` says. A
+/// forked child may hold its parent's.
 ///
-/// One that cannot be opened for want of a descriptor is an error in its place.
+/// A file that cannot be opened for want of a descriptor is an error in its place.
 ///
 /// The process may put another file under a number between any two calls of ours, and we may be
 /// root. So the file is first taken without opening it (O_PATH), checked, and only then opened,
 /// through our own descriptor.
 ///
 /// # Errors
-/// Those of reading `/proc/PID/fd`: NotFound where there is no such process, PermissionDenied where
-/// it is another user's.
+/// Those of reading `/proc/PID/fd`: NotFound if there is no such process, PermissionDenied if it is
+/// another user's.
 pub fn of(
     pid: i32,
     name: &str,
@@ -43,7 +43,7 @@ pub fn of(
     how.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     let lacking = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
     Ok(dir.filter_map(Result::ok).map(|entry| entry.path()).filter_map(move |link| {
-        // Most are none, which the link tells at once.
+        // Most descriptors are of other files, which the link tells at once.
         if !named(&link) {
             return None;
         }
@@ -64,7 +64,7 @@ pub fn of(
     }))
 }
 
-/// The error to end with where `of` had one; `what` is what was to be done to the process.
+/// Makes the error to end with if `of` had one; `what` is what was to be done to the process.
 pub fn refused(pid: i32, e: &io::Error, what: &str) -> anyhow::Error {
     match e.kind() {
         io::ErrorKind::NotFound => {
@@ -80,9 +80,9 @@ pub fn refused(pid: i32, e: &io::Error, what: &str) -> anyhow::Error {
     }
 }
 
-/// Why, and who may: the kernel keeps a process that has changed its user, or runs a file that may
-/// not be read, from all but root, also from the user that it runs as now (`dumpable` of
-/// prctl(2)). What it shows in /proc is root's then.
+/// Returns why a process is refused, and who may read it. The kernel keeps a process that has
+/// changed its user, or runs a file that may not be read, from all but root, also from the user
+/// that it runs as now (`dumpable` of prctl(2)): its files in /proc are root's then.
 fn not_yours(pid: i32) -> (String, &'static str) {
     let status = files::proc_text(&format!("/proc/{pid}/status")).unwrap_or_default();
     let user = status.lines().find_map(|line| line.strip_prefix("Uid:"));

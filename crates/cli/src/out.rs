@@ -38,13 +38,13 @@ fn write(f: impl FnOnce(&mut BufWriter<StdoutLock<'_>>) -> io::Result<()>) -> an
 /// Writes `value` as JSON with a newline to standard output.
 pub fn json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
     write(|out| {
-        // Not as one text first: it may be long.
+        // The text is not made first: it may be long.
         serde_json::to_writer_pretty(&mut *out, value)?;
         out.write_all(b"\n")
     })
 }
 
-/// Can `path` be written later? Leaves nothing there, and what is there as it is.
+/// Checks that `path` can be written later. Leaves nothing there, and an existing file as it is.
 pub fn may_write(path: &Path) -> io::Result<()> {
     let opened = match File::options().append(true).open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -56,17 +56,17 @@ pub fn may_write(path: &Path) -> io::Result<()> {
     opened.map(drop)
 }
 
-/// One line on standard error; a closed one is nobody's loss.
+/// Writes one line to standard error; a closed one is nobody's loss.
 pub fn note(text: &str) {
     signals::ignore_sigpipe();
     let _ = writeln!(io::stderr().lock(), "softring: {text}");
 }
 
-/// One rule, below the header.
+/// Table style: one rule, below the header.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// An empty table: one rule below the header, cells wrapped to the terminal's width.
+/// Makes an empty table: one rule below the header, cells wrapped to the terminal's width.
 pub fn table(header: &[&str]) -> comfy_table::Table {
     let mut t = comfy_table::Table::new();
     t.load_style(STYLE);
@@ -81,7 +81,7 @@ pub fn table(header: &[&str]) -> comfy_table::Table {
     t
 }
 
-/// The width of the terminal that standard output is, if it is one; asked by a child, as a policy
+/// Returns the width of the terminal on standard output, if it is one. A child asks, as a policy
 /// may kill for ioctl(2).
 fn columns_by_child() -> Option<u16> {
     match child::isolated(|| terminal_columns().to_ne_bytes().to_vec()) {
@@ -91,12 +91,13 @@ fn columns_by_child() -> Option<u16> {
     .filter(|&columns| columns > 0)
 }
 
-/// 0 where standard output is no terminal.
+/// Returns the width of the terminal; 0 if standard output is no terminal.
 fn terminal_columns() -> u16 {
     rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col)
 }
 
-/// How wide a text for people is to be: as the terminal, between 60 and 100 columns; 80 elsewhere.
+/// Returns the width of a text for people: the terminal's, between 60 and 100 columns; 80
+/// elsewhere.
 pub fn columns() -> usize {
     let asked = if refused::is_filtered() {
         columns_by_child()
@@ -106,8 +107,8 @@ pub fn columns() -> usize {
     asked.map_or(80, |columns| usize::from(columns).clamp(60, 100))
 }
 
-/// `first` and the words of `text`, in lines of `columns` at most. The second line on begins with
-/// `indent` blanks. A word that is longer stays whole, so that it can be copied.
+/// Joins `first` and the words of `text` in lines of `columns` at most. From the second on, lines
+/// begin with `indent` blanks. A longer word stays whole, so that it can be copied.
 pub fn wrapped(first: &str, text: &str, indent: usize, columns: usize) -> String {
     let mut lines = first.to_owned();
     let mut width = first.chars().count();
@@ -128,24 +129,24 @@ pub fn wrapped(first: &str, text: &str, indent: usize, columns: usize) -> String
     lines
 }
 
-/// A number in at most five characters: 7, 0.5, 950, 1.2K, 34M.
+/// Formats a number in at most five characters: 7, 0.5, 950, 1.2K, 34M.
 pub fn count_short(n: f64) -> String {
     scaled(n, 1000.0, &["", "K", "M", "G", "T"])
 }
 
-/// Bytes in at most five characters, by powers of 1024.
+/// Formats bytes in at most five characters, by powers of 1024.
 pub fn bytes_short(n: f64) -> String {
     scaled(n, 1024.0, &["", "K", "M", "G", "T"])
 }
 
-/// A time in ns in at most five characters: 890n, 1.2u, 34m, 5.0s.
+/// Formats a time in ns in at most five characters: 890n, 1.2u, 34m, 5.0s.
 pub fn ns_short(ns: u64) -> String {
     scaled(ns as f64, 1000.0, &["n", "u", "m", "s"])
 }
 
 fn scaled(mut n: f64, step: f64, units: &[&str]) -> String {
     let mut unit = 0;
-    // What rounds to a step is one.
+    // A number that rounds to a step counts as one.
     while n >= step - 0.5 && unit + 1 < units.len() {
         n /= step;
         unit += 1;

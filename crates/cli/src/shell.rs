@@ -9,14 +9,14 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// `softring env [options]`
+/// Runs `softring env [options]`.
 pub fn command(args: &EnvArgs) -> anyhow::Result<()> {
     let shell = args.shell.unwrap_or_else(calling_shell);
     let changes = if args.undo { undo() } else { set(args)? };
     out::raw(changes.iter().map(|change| line(shell, change)).collect::<Vec<_>>().concat())
 }
 
-/// A variable, and its new value; none unsets it.
+/// A variable and its new value; None unsets it.
 type Change = (&'static str, Option<OsString>);
 
 fn set(args: &EnvArgs) -> anyhow::Result<Vec<Change>> {
@@ -38,7 +38,7 @@ fn undo() -> Vec<Change> {
     run::VARIABLES.into_iter().filter(there).map(without).collect()
 }
 
-/// The libraries of LD_PRELOAD but for softring's.
+/// Returns the libraries of LD_PRELOAD without softring's.
 fn others(preload: &OsStr) -> Option<OsString> {
     let parts = preload.as_bytes().split(|b| b" :\t\n".contains(b)).filter(|p| !p.is_empty());
     let ours = |part: &[u8]| Path::new(OsStr::from_bytes(part)).ends_with(lib_path::NAME);
@@ -46,7 +46,7 @@ fn others(preload: &OsStr) -> Option<OsString> {
     (!left.is_empty()).then(|| OsString::from_vec(left.join(&b':')))
 }
 
-/// The shell that has started this command, by its name.
+/// Returns the shell that has started this command, by its name.
 fn calling_shell() -> Shell {
     let parent = files::proc_status("PPid").and_then(|pid| pid.parse::<u32>().ok());
     let name = parent.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
@@ -64,7 +64,7 @@ fn line(shell: Shell, (name, value): &Change) -> Vec<u8> {
     [before.as_bytes(), &quoted, b"\n"].concat()
 }
 
-/// A word that the shell takes as it is, whatever bytes are in it.
+/// Quotes a word so that the shell takes it as it is, whatever bytes are in it.
 fn quote(shell: Shell, word: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'\''];
     for &byte in word {

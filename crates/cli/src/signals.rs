@@ -1,5 +1,5 @@
-//! Signals of a command that runs beside a program: noted, passed on, and died of as the program
-//! does.
+//! Signals of a command that runs beside a program: the command records them, passes them on, and
+//! dies of the same signal as the program.
 #![allow(unsafe_code)]
 
 use libc::{
@@ -11,28 +11,28 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Signals that end what they are sent to.
+/// Signals that end their target.
 const END: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
-/// The others that do, beside the real-time ones; not what tells of a fault.
+/// Other signals that end their target, beside the real-time ones; signals of faults are left out.
 const OTHER_ENDS: [c_int; 10] =
     [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGIO, SIGPWR, SIGPIPE, SIGSTKFLT];
 /// Signals that do nothing by default, and that a program may have a use for.
 const QUIET: [c_int; 2] = [SIGWINCH, SIGURG];
 
-/// Signals noted and not taken, one bit each.
+/// Signals recorded and not yet taken, one bit each.
 static NOTED: AtomicU64 = AtomicU64::new(0);
-/// Noted signals that a process has sent to this one. A terminal sends to all its processes, the
+/// Recorded signals that a process has sent to this one. A terminal sends to all its processes, the
 /// program among them.
 static SENT: AtomicU64 = AtomicU64::new(0);
-/// Whether SIGPIPE was ignored when this process began to ignore it; a program that we start
-/// must find what we found.
+/// True if SIGPIPE was ignored when this process began to ignore it; a program that we start must
+/// find what we found.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process ignores SIGPIPE of its own accord.
+/// True if this process ignores SIGPIPE of its own accord.
 static SIGPIPE_CHANGED: AtomicBool = AtomicBool::new(false);
 
-/// A reader that leaves early is an error from now on, and no end; where a policy refuses that, it
-/// ends this process.
+/// Ignores SIGPIPE: a reader that leaves early is an error from now on, and does not end this
+/// process. If a policy refuses the call, such a reader still ends it.
 pub fn ignore_sigpipe() {
     if SIGPIPE_CHANGED.swap(true, Relaxed) {
         return;
@@ -42,7 +42,7 @@ pub fn ignore_sigpipe() {
     unsafe { libc::signal(SIGPIPE, libc::SIG_IGN) };
 }
 
-/// Before exec: SIGPIPE as this process found it.
+/// Restores SIGPIPE before exec, as this process found it.
 pub fn restore_sigpipe() {
     if SIGPIPE_CHANGED.swap(false, Relaxed) && !sigpipe_was_ignored() {
         // SAFETY: no pointers.
@@ -50,7 +50,7 @@ pub fn restore_sigpipe() {
     }
 }
 
-/// Was SIGPIPE ignored when this process started?
+/// Returns whether SIGPIPE was ignored when this process started.
 pub fn sigpipe_was_ignored() -> bool {
     SIGPIPE_IGNORED.load(Relaxed)
 }
@@ -59,12 +59,12 @@ fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// All that end what they are sent to.
+/// Returns all signals that end their target.
 fn all_ends() -> impl Iterator<Item = c_int> {
     END.into_iter().chain(OTHER_ENDS).chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
 }
 
-/// Signals that a program may have a use for.
+/// Returns the signals that a program may have a use for.
 fn for_program() -> impl Iterator<Item = c_int> {
     all_ends().chain(QUIET)
 }
@@ -87,21 +87,21 @@ extern "C" fn note(signal: c_int, info: *const libc::siginfo_t, _: *const libc::
         let info = &*info;
         (info.si_code, info.si_code <= 0 && info.si_pid() == libc::getpid())
     };
-    // That of a pipe of our own without a reader: it looks like a kill(2) by the writer.
+    // The signal is of a pipe of our own without a reader: it looks like a kill(2) by the writer.
     if signal == SIGPIPE && own {
         return;
     }
-    // Positive codes are the kernel's own: SI_KERNEL is what a terminal's keys have.
+    // Positive codes are the kernel's own: a terminal's keys have SI_KERNEL.
     if code <= 0 {
         SENT.fetch_or(bit, Relaxed);
     }
     NOTED.fetch_or(bit, Relaxed);
 }
 
-/// From now on the signal is only noted, unless it is ignored. What is started gets it as ever: a
-/// handler does not outlive exec.
+/// Has the signal only recorded from now on, unless it is ignored. A program that is started gets
+/// it as ever: a handler does not outlive exec.
 fn catch(signal: c_int) {
-    // SIGPIPE is ignored by our start-up: what counts is how it was before.
+    // Our start-up ignores SIGPIPE: its state before that counts.
     let ignored = if signal == SIGPIPE { sigpipe_was_ignored() } else { is_ignored(signal) };
     if ignored {
         return;
@@ -116,52 +116,53 @@ fn catch(signal: c_int) {
     }
 }
 
-/// From now on what would end us is noted.
+/// Has signals that would end us recorded from now on.
 pub fn catch_ends() {
     END.into_iter().for_each(catch);
 }
 
-/// From now on whatever would end us is noted, for [`any_end`]: of a command that has changed what
-/// outlives it.
+/// Has all signals that would end us recorded from now on, for [`any_end`]. It is for a command
+/// that has changed what outlives it.
 pub fn catch_all_ends() {
     all_ends().for_each(catch);
 }
 
-/// From now on what is meant for the program is noted, to be passed on.
+/// Has signals that are meant for the program recorded from now on, to be passed on.
 pub fn catch_for_program() {
     for_program().for_each(catch);
 }
 
-/// From now on a request to stop is noted, for [`stop_asked`].
+/// Has a request to stop recorded from now on, for [`stop_asked`].
 pub fn catch_stop() {
     catch(SIGTSTP);
 }
 
-/// From now on a file that would become larger than RLIMIT_FSIZE is an error, and does not end us.
-/// Not before the program is started, which must find what we found.
+/// Makes a file that would become larger than RLIMIT_FSIZE an error from now on, which does not end
+/// us. It is called after the program is started, which must find what we found.
 pub fn ignore_file_size() {
     // SAFETY: no pointers.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// The signal that asked us to end, if one has.
+/// Returns the signal that asked us to end, if one has.
 pub fn end() -> Option<c_int> {
     let noted = NOTED.load(Relaxed);
     END.into_iter().find(|&signal| noted & bit(signal) != 0)
 }
 
-/// The same, of all that [`catch_all_ends`] has noted.
+/// Returns the same, of all signals that [`catch_all_ends`] has recorded.
 pub fn any_end() -> Option<c_int> {
     let noted = NOTED.load(Relaxed);
     all_ends().find(|&signal| noted & bit(signal) != 0)
 }
 
-/// Has SIGTSTP come since the last call?
+/// Returns whether SIGTSTP has come since the last call.
 pub fn stop_asked() -> bool {
     NOTED.fetch_and(!bit(SIGTSTP), Relaxed) & bit(SIGTSTP) != 0
 }
 
-/// Sends the program what came for it, but for what its terminal has sent to it itself.
+/// Sends the program the signals that came for it, except those that its terminal has sent to it
+/// itself.
 pub fn pass_on(child: &Child) {
     let noted = NOTED.swap(0, Relaxed);
     let sent = SENT.fetch_and(!noted, Relaxed);
@@ -173,8 +174,8 @@ pub fn pass_on(child: &Child) {
     }
 }
 
-/// From now on the kernel keeps how a child has ended until it is waited for; true if SIGCHLD was
-/// ignored, with which it would not.
+/// Has the kernel keep a child's end until it is waited for, from now on. Returns true if SIGCHLD
+/// was ignored, with which the kernel would not keep it.
 fn keep_children() -> bool {
     let ignored = is_ignored(SIGCHLD);
     if ignored {
@@ -185,7 +186,7 @@ fn keep_children() -> bool {
 }
 
 /// Starts a program with the signal mask of this process, and SIGPIPE and SIGCHLD ignored if they
-/// were: std would empty the one and reset the other, and we the third.
+/// were: std would empty the mask and reset SIGPIPE, and we SIGCHLD.
 ///
 /// # Errors
 /// Those of fork(2) and execve(2).
@@ -210,8 +211,8 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Ends as if the signal had not been caught, so that whoever started us sees it; without a core
-/// file, which would take the place of the program's.
+/// Ends as if the signal had not been caught, so that whoever started us sees it. No core file is
+/// written: it would take the place of the program's.
 pub fn die_of(signal: c_int) -> ! {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is only read; raise(3) returns only if the signal does not end us.
@@ -223,7 +224,7 @@ pub fn die_of(signal: c_int) -> ! {
     }
 }
 
-/// Stops this process until the shell continues it; not at all where no shell could.
+/// Stops this process until the shell continues it; does nothing if no shell could.
 pub fn stop() {
     // SAFETY: no pointers.
     unsafe {

@@ -1,4 +1,4 @@
-//! A program that `stat` and `trace` start: by way of `softring run`, which becomes that program
+//! Start of a program for `stat` and `trace`: by way of `softring run`, which becomes that program
 //! or says why it could not.
 
 use crate::cli::UnderArgs;
@@ -10,13 +10,13 @@ use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command};
 
-/// Tells whether `softring run` has failed to become the program.
+/// Pipe that tells whether `softring run` has failed to become the program.
 #[derive(Debug)]
 pub struct Failure(OwnedFd);
 
 impl Failure {
-    /// Has the program never run? Asked when the child has ended, whose exit code can be the
-    /// program's own, too.
+    /// Returns whether the program has never run. It is asked when the child has ended, whose exit
+    /// code can be the program's own, too.
     pub fn told(&self) -> bool {
         rustix::io::read(&self.0, &mut [0u8; 1]).is_ok_and(|n| n == 1)
     }
@@ -27,7 +27,7 @@ pub fn start(under: &UnderArgs, command: &[OsString]) -> anyhow::Result<(Child, 
     let own = files::own_exe().context("cannot find this program's own file")?;
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
     let (told, tells) = pipe_with(flags).context("cannot make a pipe")?;
-    // For `softring run`, not for the program that it becomes.
+    // The pipe is for `softring run`, not for the program that it becomes.
     fcntl_setfd(&tells, FdFlags::empty()).context("cannot hand on a pipe")?;
     let mut c = Command::new(own);
     c.arg("run").args(under.words());

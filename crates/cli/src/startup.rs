@@ -1,12 +1,12 @@
-//! What comes before [`crate::softring`]. Rust's own start-up ends the process if a policy refuses
-//! poll(2) or rt_sigaction(2), which `softring run` can do without: so the C library starts this
+//! Start-up before [`crate::softring`]. Rust's own start-up ends the process if a policy refuses
+//! poll(2) or rt_sigaction(2), which `softring run` can do without. So the C library starts this
 //! program.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 
-/// The C library calls this first. std::env::args() would know the arguments with glibc only.
+/// Runs first, called by the C library. std::env::args() would know the arguments with glibc only.
 // SAFETY: it has main's name and signature, and is called once.
 #[unsafe(no_mangle)]
 extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
@@ -15,6 +15,6 @@ extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
         let arg = unsafe { CStr::from_ptr(*argv.add(i)) };
         OsStr::from_bytes(arg.to_bytes()).to_owned()
     });
-    // Not a return to the C library, which would leave standard output unflushed.
+    // A return to the C library would leave standard output unflushed.
     std::process::exit(crate::softring(args.collect()).into())
 }

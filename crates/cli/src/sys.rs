@@ -1,5 +1,5 @@
-//! System calls that no crate in use wraps safely: probes of doctor, `execve` that changes nothing
-//! else.
+//! System calls that no crate in use wraps safely: doctor's probes, and an `execve` that changes
+//! nothing else.
 #![allow(unsafe_code)]
 
 use crate::{files, signals};
@@ -15,12 +15,12 @@ fn checked(ret: c_long) -> io::Result<c_long> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
 }
 
-/// Is there no such process, or only what whoever started it has yet to wait for? By its number, as
-/// proc_pid_stat(5) tells. What cannot be asked, for want of a descriptor, has not ended as far as
-/// is known.
+/// Returns whether there is no such process, or only a zombie without other threads. The process is
+/// known by its number, as proc_pid_stat(5) tells. A process that cannot be asked, for want of a
+/// descriptor, counts as running.
 pub fn has_ended(pid: i32) -> bool {
     const GONE: [Option<i32>; 2] = [Some(libc::ENOENT), Some(libc::ESRCH)];
-    /// Field behind the name and the state; num_threads counts threads that live on without the
+    /// Field num_threads, behind the name and the state. It counts threads that live on without the
     /// first.
     const THREADS: usize = 17;
     let stat = match files::proc_text(&format!("/proc/{pid}/stat")) {
@@ -33,15 +33,15 @@ pub fn has_ended(pid: i32) -> bool {
     matches!(state, None | Some("Z" | "X")) && !others
 }
 
-/// The numbers of a process, as its `status` tells them: in the pid namespace that /proc is of, and
-/// in each below.
+/// Returns the numbers of a process, as its `status` tells them: in the pid namespace that /proc is
+/// of, and in each below.
 pub fn pids(status: &str) -> std::str::SplitWhitespace<'_> {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     numbers.unwrap_or_default().split_whitespace()
 }
 
-/// A process, or a thread (`/proc/PID/task/TID`), by its folder, as it knows itself: it may have a
-/// pid namespace of its own.
+/// Returns the number by which a process or a thread (`/proc/PID/task/TID`), given by its folder,
+/// knows itself: it may have a pid namespace of its own.
 pub fn inner_pid(folder: &str) -> Option<i32> {
     let status = files::proc_text(&format!("{folder}/status")).ok()?;
     pids(&status).next_back()?.parse().ok()
@@ -51,16 +51,16 @@ pub fn inner_pid(folder: &str) -> Option<i32> {
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 
 /// Puts /dev/null where a standard stream is closed, so that no file that is opened later gets its
-/// number. What is written there is lost without a word. A stream is closed if a file that is
-/// opened gets its number: no answer of fcntl(2) tells as surely, which a policy may refuse.
+/// number. Output to such a stream is lost without a word. A stream is closed if a file that is
+/// opened gets its number: fcntl(2) does not tell as surely, and a policy may refuse it.
 pub fn fill_standard_streams() {
     loop {
-        // SAFETY: the paths are C strings; what gets a number above is closed again, the others
-        // stay open for good.
+        // SAFETY: the paths are C strings; a descriptor with a number above is closed again, the
+        // others stay open for good.
         unsafe {
             let mut fd = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
             if fd < 0 {
-                // A root without devices.
+                // The root has no devices.
                 fd = libc::open(c"/".as_ptr(), libc::O_RDONLY);
             }
             if !(0..3).contains(&fd) {
@@ -74,51 +74,51 @@ pub fn fill_standard_streams() {
     }
 }
 
-/// Was standard output closed when this process started?
+/// Returns whether standard output was closed when this process started.
 pub fn stdout_was_closed() -> bool {
     CLOSED.load(Relaxed) & 1 << 1 != 0
 }
 
-/// In a child that has put files in their place: no standard stream counts as closed.
+/// Counts no standard stream as closed, in a child that has put files in their place.
 pub fn streams_are_put() {
     CLOSED.store(0, Relaxed);
 }
 
-/// Descriptors that this process may have besides a few.
+/// Returns the number of descriptors that this process may have besides a few.
 pub fn descriptors() -> usize {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(most.saturating_sub(16)).unwrap_or(usize::MAX).max(4)
 }
 
-/// How many descriptors this process, and one that it starts, may have.
+/// Returns the limit of descriptors of this process, and of one that it starts.
 pub fn descriptor_limit() -> Rlimit {
     getrlimit(Resource::Nofile)
 }
 
-/// Sets that limit; it stays as it is where that fails.
+/// Sets that limit, which stays as it is if that fails.
 pub fn set_descriptor_limit(limit: Rlimit) {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Takes all the descriptors that the hard limit allows; as it is if not.
+/// Raises the limit of descriptors to the hard limit; it stays as it is if that fails.
 pub fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// A descriptor that whoever started this process has left open for it. It is closed when this
-/// process becomes a program.
+/// Takes a descriptor that whoever started this process has left open for it. It is closed when
+/// this process becomes a program.
 ///
 /// # Errors
 /// `EBADF` if there is none of that number.
 pub fn inherited(fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: F_SETFD takes no pointer.
     checked(c_long::from(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }))?;
-    // SAFETY: it is open, and was made for the one call that there is of this.
+    // SAFETY: the descriptor is open, and was made for the only call of this function.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// This process's environment, entry by entry, also those that std leaves out.
+/// Returns this process's environment, entry by entry, also entries that std leaves out.
 pub fn environ() -> Vec<CString> {
     unsafe extern "C" {
         static environ: *const *const std::ffi::c_char;
@@ -136,13 +136,13 @@ pub fn environ() -> Vec<CString> {
     entries
 }
 
-/// setenv(3): add an environment variable, for what this process starts.
+/// Sets an environment variable by setenv(3), for programs that this process starts.
 pub fn set_env(name: &str, value: &OsStr) {
     // SAFETY: called while this process has one thread.
     unsafe { std::env::set_var(name, value) };
 }
 
-/// execve(2): execute program. Answers only if it failed.
+/// Executes a program by execve(2). Returns only if that failed.
 pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
     let pointers = |list: &[CString]| {
         list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
@@ -159,8 +159,8 @@ pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// A write past RLIMIT_FSIZE is an error from now on, and no SIGXFSZ that ends us without a word.
-/// Not for a process that becomes a program: it would inherit that.
+/// Makes a write past RLIMIT_FSIZE an error from now on, instead of a SIGXFSZ that ends us without
+/// a word. A process that becomes a program must not call this: the program would inherit it.
 pub fn ignore_file_limit_signal() {
     // SAFETY: no pointers.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -172,7 +172,7 @@ pub fn end_with_parent() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
-/// io_uring_setup(2): set up a context for performing asynchronous I/O.
+/// Calls io_uring_setup(2): sets up a context for performing asynchronous I/O.
 pub fn io_uring_setup(entries: u32, params: &mut io_uring_params) -> io::Result<OwnedFd> {
     // SAFETY: the kernel reads and writes one io_uring_params, which `params` is.
     let fd = checked(unsafe {
@@ -182,7 +182,7 @@ pub fn io_uring_setup(entries: u32, params: &mut io_uring_params) -> io::Result<
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The same, of the engine that this program is linked with.
+/// Makes a ring of the engine that this program is linked with.
 pub fn engine_setup(entries: u32, params: &mut io_uring_params) -> io::Result<OwnedFd> {
     let at = std::ptr::from_mut(params).expose_provenance();
     let fd = softring_engine::syscall::setup(entries, at);
@@ -193,7 +193,7 @@ pub fn engine_setup(entries: u32, params: &mut io_uring_params) -> io::Result<Ow
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// io_setup(2) and io_destroy(2): can there be a kernel aio context of `n` events?
+/// Checks that there can be a kernel aio context of `n` events, by io_setup(2) and io_destroy(2).
 pub fn aio_context(n: u32) -> io::Result<()> {
     let mut ctx: usize = 0;
     // SAFETY: the kernel writes one word to `ctx`; then the context it named is destroyed.
@@ -204,7 +204,7 @@ pub fn aio_context(n: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// epoll_pwait2(2) on an empty set, no waiting.
+/// Calls epoll_pwait2(2) on an empty set, without waiting.
 pub fn epoll_pwait2() -> io::Result<()> {
     let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -218,8 +218,9 @@ pub fn epoll_pwait2() -> io::Result<()> {
     Ok(())
 }
 
-/// May this process change its own program text? Maps a page of its own executable privately, makes
-/// it writable, writes, and makes it executable again: what patching a call site takes.
+/// Checks that this process may change its own program text: maps a page of its own executable
+/// privately, makes it writable, writes, and makes it executable again, as patching a call site
+/// does.
 pub fn text_patch() -> io::Result<()> {
     let exe = File::open(files::own_exe()?)?;
     let len = 4096;
@@ -239,10 +240,11 @@ pub fn text_patch() -> io::Result<()> {
     }
 }
 
-/// Can a file be mapped as the dynamic linker maps a library's text? `EPERM` on a noexec mount.
+/// Checks that a file can be mapped as the dynamic linker maps a library's text: `EPERM` on a
+/// noexec mount.
 ///
 /// # Errors
-/// As mmap(2).
+/// Those of mmap(2).
 pub fn map_text(file: &File) -> io::Result<()> {
     let (len, rights) = (4096, libc::PROT_READ | libc::PROT_EXEC);
     // SAFETY: a fresh private mapping that nothing else uses is unmapped again.
@@ -257,13 +259,13 @@ pub fn map_text(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Is softring's library under this process? By a function that it alone has.
+/// Returns whether softring's library is under this process, by a function that it alone has.
 pub fn is_under_softring() -> bool {
     // SAFETY: a string; what is found is not called.
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"softring_version".as_ptr()).is_null() }
 }
 
-/// Can a seccomp filter answer by SIGSYS (SECCOMP_RET_TRAP)? Installs nothing.
+/// Checks that a seccomp filter can answer by SIGSYS (SECCOMP_RET_TRAP); installs nothing.
 pub fn seccomp_trap() -> io::Result<()> {
     let action: u32 = libc::SECCOMP_RET_TRAP;
     // SAFETY: the kernel reads one u32.
@@ -273,7 +275,7 @@ pub fn seccomp_trap() -> io::Result<()> {
     Ok(())
 }
 
-/// Is Syscall User Dispatch there? Turns it off, which it is already.
+/// Checks that Syscall User Dispatch is there, by turning it off, which it is already.
 pub fn user_dispatch() -> io::Result<()> {
     const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
     // SAFETY: PR_SYS_DISPATCH_OFF (0) takes no pointer.
@@ -281,13 +283,13 @@ pub fn user_dispatch() -> io::Result<()> {
     Ok(())
 }
 
-/// getrusage(2): get resource usage; user and system time of this process with all its threads,
-/// io_uring's workers among them, in microseconds.
+/// Returns user and system time of this process with all its threads, io_uring's workers among
+/// them, in microseconds, by getrusage(2).
 pub fn process_times() -> (u64, u64) {
     times(libc::RUSAGE_SELF)
 }
 
-/// The same of all children that were waited for.
+/// Returns the same of all children that were waited for.
 pub fn children_times() -> (u64, u64) {
     times(libc::RUSAGE_CHILDREN)
 }
@@ -304,7 +306,7 @@ fn times(whose: libc::c_int) -> (u64, u64) {
     (us(usage.ru_utime), us(usage.ru_stime))
 }
 
-/// The local time of day of a moment in seconds since 1970: hours, minutes, seconds.
+/// Returns the local time of day of a moment in seconds since 1970: hours, minutes, seconds.
 pub fn local_time(seconds: u64) -> [i32; 3] {
     let seconds = seconds.cast_signed();
     // SAFETY: all-zero bytes are a valid `tm`, which the call fills in; it reads the other.

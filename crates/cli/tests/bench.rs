@@ -1,4 +1,4 @@
-//! `softring bench` and its worker, with whatever this machine allows.
+//! Tests of `softring bench` and its worker, with whatever this machine allows.
 
 mod common;
 
@@ -26,8 +26,7 @@ fn short(more: &[&str]) -> Value {
     serde_json::from_slice(&o.stdout).expect("JSON")
 }
 
-/// The same of another operation than reads and writes: an option that it does not heed is an
-/// error.
+/// Runs an operation other than reads and writes: an option that it does not heed is an error.
 fn brief(op: &str, more: &[&str]) -> Value {
     let (timed, compared) = (["--seconds=0.1", "--warmup=0.01"], ["--pairs=2"]);
     let op_is = |names: &[&str]| names.contains(&op);
@@ -105,7 +104,7 @@ fn the_kernels_ring_measures_and_verifies() {
     wakes("kernel");
 }
 
-/// What waits for a wake-up, on `engine`.
+/// Measures the operations that wait for a wake-up, on `engine`.
 fn wakes(engine: &str) {
     let engine = format!("--engines={engine}");
     for op in ["poll", "msg-ring", "futex", "timeout-add", "timeout-cancel", "timeout-expire"] {
@@ -126,7 +125,7 @@ fn wakes(engine: &str) {
     assert_eq!(run["waiting"]["requests"], 7, "{run}");
 }
 
-/// Reads, NOPs and messages on rings with a thread that submits.
+/// Measures reads, NOPs and messages on rings with an SQ thread.
 fn threads(engine: &str) {
     let engine = format!("--engines={engine}");
     let how = [&*engine, "--setup-flags=SQPOLL"];
@@ -273,7 +272,7 @@ fn options_that_would_change_nothing_are_told() {
     }
 }
 
-/// The worker by itself: a job in, a report or an error out.
+/// The worker runs by itself: a job in, a report or an error out.
 #[test]
 fn wrong_data_is_a_failure_of_the_work() {
     let dir = tempfile::tempdir().unwrap();
@@ -345,14 +344,14 @@ fn sqpoll_measures_the_thread_that_submits() {
         assert!(row["iops"].as_f64() > Some(0.0) && row["p99_ns"].as_f64() > Some(0.0), "{row}");
         assert!((0.0..=110.0).contains(&row["sq_thread_cpu"].as_f64().unwrap()), "{row}");
     }
-    // What limits a sleep is measured for each rate that has gaps.
+    // The limit of a sleep is measured for each rate that has gaps.
     let sleeps = v["sleeps"].as_array().unwrap();
     assert!(sleeps.len() == 1 && sleeps[0]["rate"] == 2000, "{sleeps:?}");
     assert!(sleeps[0]["floor_percent"].as_f64() > Some(0.0), "{sleeps:?}");
     fails(&["bench", "sqpoll", "--sides=nobody"], 2, "nobody");
 }
 
-/// Every rule on every trace and depth, drawn as well.
+/// Every rule runs on every trace and depth, and the result is drawn.
 #[test]
 fn rules_for_sleeping_are_simulated() {
     const RULES: [&str; 7] =
@@ -386,7 +385,7 @@ fn rules_for_sleeping_are_simulated() {
         let number = |rule: usize, key: &str| rows[rule][key].as_f64().unwrap();
         assert!((number(0, "latency_ratio") - 1.0).abs() < 1e-9, "{table}");
         assert!((0..7).all(|r| number(r, "iops") > 0.0 && number(r, "cpu_percent") <= 100.1));
-        // Who blocks sleeps for each request, and who spins for none.
+        // The rule that blocks sleeps for each request, and the rule that spins for none.
         assert!(
             number(0, "idle_sleeps") < 1.0 && number(1, "cpu_percent") < number(0, "cpu_percent")
         );

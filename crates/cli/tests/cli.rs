@@ -20,7 +20,7 @@ fn output(args: &[&str]) -> Output {
     softring(args).output().expect("softring starts")
 }
 
-/// The exit code is `code` and standard error holds `part`.
+/// Checks that the exit code is `code` and standard error holds `part`.
 #[track_caller]
 fn fails(args: &[&str], code: i32, part: &str) {
     let o = output(args);
@@ -79,7 +79,7 @@ fn programs_that_cannot_start() {
     let run = |file: &str, code: i32, part: &str| {
         fails(&["run", "--engine=kernel", "--", file], code, part);
         fails(&["deny", "--", file], code, "");
-        // As env(1), nohup(1) and timeout(1) have it.
+        // env(1), nohup(1) and timeout(1) have the same codes.
         let env = Command::new("env").arg(file).output().unwrap();
         assert_eq!(env.status.code(), Some(code), "{file}");
     };
@@ -97,7 +97,7 @@ fn programs_that_cannot_start() {
     run(&at("lost"), 127, "/no/such/interpreter");
 }
 
-/// What `softring run` takes for its library, and does nothing.
+/// Builds a library that `softring run` takes for softring's, and that does nothing.
 fn stand_in_library(dir: &Path) -> PathBuf {
     let (source, file) = (dir.join("library.c"), dir.join("libsoftring.so"));
     fs::write(&source, "const char *softring_version(void) { return \"\"; }\n").unwrap();
@@ -107,7 +107,7 @@ fn stand_in_library(dir: &Path) -> PathBuf {
     file
 }
 
-/// `softring run --engine=user` of it: `code`, with what is wrong and what to do.
+/// Checks that `softring run --engine=user` refuses a file: `code`, what is wrong and what to do.
 #[track_caller]
 fn refused(file: &Path, code: i32, what: &str, hint: &str) {
     let dir = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ fn setuid_programs_are_refused_where_they_need_us() {
         return skipped!("setuid does nothing here (NoNewPrivs)");
     }
     refused(&file, 2, "is setuid", "without the privilege");
-    // The filter comes with no_new_privs, where such a file gives no rights.
+    // The filter comes with no_new_privs, under which such a file gives no rights.
     let mut c = softring(&["run", "--deny", "--"]);
     let o = c.arg(&file).env("SOFTRING_LIB", stand_in_library(dir.path())).output().unwrap();
     assert_ne!(o.status.code(), Some(2), "{}", text(&o.stderr));
@@ -254,7 +254,7 @@ fn what_no_option_says_the_environment_says() {
     {
         assert!(env.contains(line), "{line} in {env}");
     }
-    // What they say counts as what an option says.
+    // The environment counts as options do.
     let mut c = softring(&["run", "--at-least=6.1", "--", "true"]);
     let o = c.env("SOFTRING_LIB", &lib).env("SOFTRING_ENGINE", "user").output().unwrap();
     assert_eq!(o.status.code(), Some(2), "{}", text(&o.stderr));
@@ -286,7 +286,7 @@ fn what_is_not_our_library_is_told() {
     }
 }
 
-/// Doubled names, entries without `=`, and the order, by everything that starts a program.
+/// Everything that starts a program keeps doubled names, entries without `=`, and the order.
 #[test]
 fn the_environment_arrives_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
@@ -347,7 +347,7 @@ fn doctor_answers_in_both_forms() {
     assert!(shown.contains("io_uring_disabled") && shown.contains("why:"), "{shown}");
 }
 
-/// Words that are longer are excepted: a path is to be copied.
+/// Longer words are excepted: a path is to be copied.
 #[test]
 fn doctor_fits_a_terminal_of_80_columns() {
     for args in [&["doctor"][..], &["deny", "--", ME, "doctor", "--iopoll"]] {

@@ -1,5 +1,5 @@
-//! `softring copy`: what it puts into a folder works from there. Needs libsoftring.so next to the
-//! executable.
+//! Tests of `softring copy`: its copy in a folder works from there. They need libsoftring.so next
+//! to the executable.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn a_copy_puts_its_own_library_under_programs() {
     }
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("volume");
-    // Again, as an init container that is started anew does.
+    // An init container that is started anew copies again.
     for _ in 0..2 {
         let o = copy(&to);
         assert!(o.status.success(), "{}", text(&o.stderr));

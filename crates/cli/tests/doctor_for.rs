@@ -5,7 +5,7 @@ mod common;
 use common::{ME, library, softring, text};
 use std::process::{Command, Output};
 
-/// The command with none of the variables that tell where it runs.
+/// Runs the command with none of the variables that tell where it runs.
 fn doctor(args: &[&str], set: Option<&str>) -> Output {
     let mut c = Command::new(ME);
     c.args(["doctor", "--for"]).args(args);
@@ -50,7 +50,7 @@ fn a_place_is_guessed_by_what_it_sets() {
     }
     let o = doctor(&[], None);
     let err = text(&o.stderr);
-    // In a container without a CI's variables, its files tell.
+    // In a container without a CI's variables, files tell the place.
     assert!(o.status.success() || err.contains("name it: softring doctor --for docker"), "{err}");
 }
 
@@ -62,8 +62,8 @@ fn nothing_else_goes_with_it() {
     }
 }
 
-/// The lines for a container, as a command without the container: the library is where they say,
-/// and the variable is enough.
+/// The lines for a service work in a command outside a service: the library is where they say, and
+/// the variable is enough.
 #[test]
 fn the_library_that_is_named_is_there() {
     if !library() {

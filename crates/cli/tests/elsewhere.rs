@@ -1,5 +1,5 @@
-//! Processes of other users and of other namespaces: who may look at them, and how they are named;
-//! without the library next to the executable the tests say that they were skipped.
+//! Processes of other users and of other namespaces: who may read them, and how they are named.
+//! Without the library next to the executable the tests say that they were skipped.
 
 mod common;
 
@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// What takes the rights of nobody.
+/// Command that runs a program with the rights of nobody.
 const NOBODY: [&str; 5] =
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"];
 
-/// A program that is ended with this value.
+/// A program that ends with this value.
 struct Running(Child);
 
 impl Running {
@@ -34,7 +34,7 @@ impl Drop for Running {
     }
 }
 
-/// A server that has one NOP done as root, and then is nobody. None without a C compiler.
+/// Builds a server that has one NOP done as root, and then is nobody. None without a C compiler.
 fn compiled(dir: &Path) -> Option<PathBuf> {
     let (source, program) = (dir.join("server.c"), dir.join("server"));
     let code = "#define _GNU_SOURCE\n#include <grp.h>\n#include <linux/io_uring.h>\n\
@@ -66,15 +66,15 @@ fn served(program: &Path) -> Running {
     Running(child)
 }
 
-/// What the command answers nobody.
+/// Runs the command as nobody.
 fn as_nobody(me: &Path, args: &[&str]) -> Output {
     let mut c = Command::new(NOBODY[0]);
     c.args(&NOBODY[1..]).arg("--").arg(me).args(args).current_dir("/");
     c.output().expect("it runs")
 }
 
-/// Not even the user that it is now may look at a server that has changed its user. Each command
-/// says what is wrong and who may; root does.
+/// A server that has changed its user is closed even to the user that it is now. Each command says
+/// what is wrong and who may read it; root may.
 #[test]
 fn who_may_look_at_a_server_that_has_changed_its_user() {
     let root = fs::metadata("/proc/self").expect("proc").uid() == 0;
@@ -117,7 +117,7 @@ fn who_may_look_at_a_server_that_has_changed_its_user() {
     assert!(o.status.success(), "{}", text(&o.stderr));
 }
 
-/// A program in a pid namespace below this, by its number here and by its own.
+/// Starts a program in a pid namespace below this one; returns it by its number here.
 fn in_a_namespace(dir: &Dir) -> Option<(Running, String)> {
     let unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let mut works = Command::new(unshare[0]);
@@ -141,7 +141,7 @@ fn in_a_namespace(dir: &Dir) -> Option<(Running, String)> {
     }
 }
 
-/// From the host a container's process has the host's number, and each command says where it is.
+/// A container's process has the host's number on the host, and each command names its place.
 #[test]
 fn processes_of_other_namespaces_are_told_apart() {
     if !library() {
@@ -167,7 +167,7 @@ fn processes_of_other_namespaces_are_told_apart() {
     let o = softring(&["strace", "--seconds", "0.2", "-e", "NOP", "-p", &pid]);
     let told = text(&o.stderr);
     assert!(told.starts_with(&format!("--- process {pid} (softring) {place} ---\n")), "{told}");
-    // Threads as they know themselves.
+    // Threads have the numbers that they know themselves.
     assert!(told.contains(&format!("[pid {pid} tid 2] ")), "{told}");
     assert_eq!(told.matches("--- process").count(), 1, "{told}");
     let (code, told) = wait(dir.start(None, &["--seconds", "0.2", "-p", &pid]));

@@ -1,5 +1,5 @@
-//! A process that is killed, whenever that is, leaves nothing behind: no process, no thread, no
-//! file, no name, and nothing that `softring top` shows.
+//! A process that is killed at any moment leaves nothing behind: no process, no thread, no file, no
+//! name, and nothing that `softring top` shows.
 
 mod common;
 
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Kills, of each sort of load: from before there is a ring to long after.
+/// Kills of each sort of load: from before there is a ring to long after.
 const ROUNDS: u32 = 25;
 
 fn names(dir: &str) -> BTreeSet<String> {
@@ -22,7 +22,7 @@ fn names(dir: &str) -> BTreeSet<String> {
     all.map(|e| e.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Names of sockets in no file system, of ours.
+/// Counts our names of sockets that are in no file system.
 fn sockets() -> usize {
     let all = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
     all.lines().filter(|l| l.contains("@softring")).count()
@@ -50,7 +50,7 @@ fn start(options: &[&str], load: &Value, dir: &Path) -> Child {
     child
 }
 
-/// Kills it, with all that it may have started.
+/// Kills a child, and checks that it left no process.
 fn kill(mut child: Child) {
     let pid = Pid::from_child(&child);
     kill_process(pid, Signal::KILL).expect("it runs for a minute");
@@ -59,7 +59,7 @@ fn kill(mut child: Child) {
     assert_eq!(group, Err(rustix::io::Errno::SRCH), "a process is left");
 }
 
-/// How long a load takes to have a ring here.
+/// Returns the time that a load takes to have a ring here.
 fn time_to_a_ring(load: &Value, dir: &Path) -> Duration {
     let (began, child) = (Instant::now(), start(&[], load, dir));
     while !has_ring(child.id()) {
@@ -101,7 +101,7 @@ fn at_any_moment() {
     assert!(left.is_empty(), "shown though they are dead: {left:?}");
     assert_eq!(names(&dir.path().to_string_lossy()), BTreeSet::new(), "files are left");
     let more: Vec<String> = names("/dev/shm").difference(&shared).cloned().collect();
-    // The fuzzer has its own, which may run beside.
+    // The fuzzer may run beside, with files of its own.
     let ours = |name: &String| name.contains("softring") && !name.starts_with("softring-fuzz-");
     assert!(!more.iter().any(ours), "files are left: {more:?}");
     assert!(sockets() <= named, "names of sockets are left");

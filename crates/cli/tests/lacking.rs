@@ -1,6 +1,6 @@
 //! softring where something is lacking: /proc, descriptors, threads, room on the disk. The work is
-//! done, or an error says what is wrong. Needs libsoftring.so next to the executable, as `under.rs`
-//! does.
+//! done, or an error says what is wrong. The tests need libsoftring.so next to the executable, as
+//! `under.rs` does.
 
 mod common;
 
@@ -10,8 +10,8 @@ use softring_testing::skipped;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs `script` in a shell with mounts of its own, where `$@` is `args`; nothing if that is not
-/// permitted here.
+/// Runs `script` in a shell with mounts of its own, where `$@` is `args`; does nothing if that is
+/// not permitted here.
 fn in_own_mounts(script: &str, args: &[&str]) -> Option<Output> {
     let root = rustix::process::getuid().is_root();
     let new = |script: &str, args: &[&str]| {
@@ -35,7 +35,7 @@ fn without_proc(args: &[&str]) -> Option<Output> {
     in_own_mounts("mount -t tmpfs none /proc && exec \"$@\"", args)
 }
 
-/// A load of verified reads and writes of `file` through softring, in words for the command line.
+/// Returns the command line of a load of verified reads and writes of `file` through softring.
 fn load(file: &str) -> Vec<&str> {
     let mut args = vec![ME, "bench", "--engines=softring", "--deny", "--verify", "--rw=randrw"];
     args.extend(["--overwrite", "--seconds=0.1", "--pairs=1", "--json", "--file", file]);
@@ -127,7 +127,7 @@ fn a_low_limit_of_file_sizes_is_told() {
     }
 }
 
-/// Enough descriptors to start, and few for the rings.
+/// The descriptors are enough to start, and few for the rings.
 #[test]
 fn few_descriptors_are_enough() {
     if !library() {
@@ -146,7 +146,8 @@ fn no_threads_to_be_had() {
     if !library() {
         return;
     }
-    // As somebody whom limits bind, who can reach the executable: a copy in a public place.
+    // The test runs as a user whom limits bind and who can reach the executable: a copy in a public
+    // place.
     let dir = tempfile::tempdir().unwrap();
     let place = |p: &Path| dir.path().join(p.file_name().unwrap());
     let lib = Path::new(ME).with_file_name("libsoftring.so");
@@ -167,7 +168,7 @@ fn no_threads_to_be_had() {
         Ok(o) => o,
         Err(e) => return skipped!("{}(1): {e}", args[0]),
     };
-    // What starts a process of its own cannot, and says why.
+    // A command that starts a process of its own cannot, and says why.
     let before = args.iter().position(|a| *a == "run").unwrap();
     let mut c = Command::new(args[0]);
     let denied = c.args(&args[1..before]).args(["demo", "--seconds=0.1"]).current_dir(dir.path());
@@ -191,7 +192,8 @@ fn a_full_disk_is_told_and_nothing_else_is_touched() {
     assert!(said.contains("No space left") && said.contains("--dir"), "{said}");
 }
 
-/// Nothing can be written, or nobody has opened the output: what, why, and what to do.
+/// If nothing can be written, or nobody has opened the output, the error says what, why, and what
+/// to do.
 #[test]
 fn an_output_that_takes_nothing_is_told() {
     for (to, code, why, hint) in [

@@ -1,4 +1,4 @@
-//! The manual pages: groff has nothing to say, and variables are described that are read.
+//! The manual pages: groff warns of nothing, and the variables that programs read are described.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn every_page_that_is_named_is_there() {
     }
 }
 
-/// Variables of docs/INTERCEPTION.md, but for what softring and its command say to each other.
+/// Variables of docs/INTERCEPTION.md are described, except those between softring and its command.
 #[test]
 fn variables_of_programs_are_described() {
     const INTERNAL: [&str; 7] = ["ABI", "DOOR", "NOTICE", "STAT", "RUN", "LOCKED", "RULES"];

@@ -1,5 +1,6 @@
-//! `softring run` and programs of musl's. Needs musl-gcc (Debian's musl-tools), and libsoftring.so
-//! next to the executable, as `under.rs` does; without them these say that they were skipped.
+//! `softring run` and programs of musl's. The tests need musl-gcc (Debian's musl-tools), and
+//! libsoftring.so next to the executable, as `under.rs` does; without them they say that they were
+//! skipped.
 
 mod common;
 
@@ -9,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Makes a ring by an inline call; exits with what that answers, or 0.
+/// Program that makes a ring by an inline call; exits with its error number, or 0.
 const RING: &str = r#"
 static unsigned params[30];
 int main(void)
@@ -44,7 +45,7 @@ fn programs() -> Option<Programs> {
     let dir = tempfile::tempdir().unwrap();
     let (ring, glibcs) = (dir.path().join("ring"), dir.path().join("libglibcs.so"));
     cc("musl-gcc", &[], &ring, RING);
-    // As the compiler links where nobody asks for anything else.
+    // The compiler links the same if nobody asks for anything else.
     let source = "extern char *program_invocation_name; extern void _Unwind_Resume(void *);\n\
         void *used[] = { &program_invocation_name, (void *)_Unwind_Resume };\n\
         void softring_version(void) {}\n";
@@ -58,7 +59,7 @@ impl Programs {
         c.args(["run"]).args(options).arg("--").args(command).output().unwrap()
     }
 
-    /// By the library that is for glibc only.
+    /// Runs the program with the library that is for glibc only.
     fn without(&self, options: &[&str]) -> Output {
         let mut c = Command::new(ME);
         c.arg("run").args(options).arg("--").arg(&self.ring);
@@ -84,8 +85,8 @@ fn a_musl_program_gets_rings() {
     assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), String::new()));
 }
 
-/// LD_PRELOAD is inherited: musl's loader meets what was chosen for the shell, and the other way
-/// round.
+/// LD_PRELOAD is inherited: musl's loader meets the library that was chosen for the shell, and the
+/// other way round.
 #[test]
 fn children_of_another_libc_get_rings() {
     let Some(programs) = programs().filter(|_| library()) else { return };
@@ -105,7 +106,7 @@ fn children_of_another_libc_get_rings() {
 #[test]
 fn where_no_library_is_for_musl_its_programs_run_without_one() {
     let Some(programs) = programs() else { return };
-    // What musl's loader does with it.
+    // musl's loader ends the program because of such a library.
     let o = Command::new(&programs.ring).env("LD_PRELOAD", &programs.glibcs).output().unwrap();
     assert_eq!(o.status.code(), Some(127), "{}", text(&o.stderr));
     let alone = Command::new(&programs.ring).status().unwrap();

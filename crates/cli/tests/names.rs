@@ -26,7 +26,7 @@ fn no_name_hides_a_process() {
         symlink(ME, &program).unwrap();
         let load = Load::named(&program);
         let pid = load.pid();
-        // `stats -p`
+        // `at_work` runs `stats -p`.
         at_work(&load);
         let all = text(&softring(&["stats"]).stdout);
         assert!(all.contains(&format!("{pid} ({shown})")), "{all}");

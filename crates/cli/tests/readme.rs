@@ -1,8 +1,8 @@
-//! The marked blocks of README.md do what they show. Behind the language of a block stand:
-//! `test`: run it; `denied`: where io_uring is denied; `needs=PROGRAM`: skipped without it;
-//! `recipe=PLACE`: it is part of what `softring doctor --for PLACE` prints.
+//! The marked blocks of README.md do what they show. Behind the language of a block stand words.
+//! `test`: the block is run; `denied`: io_uring is denied to it; `needs=PROGRAM`: it is skipped
+//! without the program; `recipe=PLACE`: it is part of what `softring doctor --for PLACE` prints.
 //!
-//! In a `console` block a line with `$ ` at its front is a command; below it stands what it prints,
+//! In a `console` block a line with `$ ` at its front is a command; below it stands its output,
 //! with `…` for what varies. A `sh` block is a script that succeeds.
 
 mod common;
@@ -39,7 +39,7 @@ fn blocks() -> Vec<Block> {
     fenced.map(block).collect()
 }
 
-/// Runs a script in a folder with an empty disk image; answers what it prints.
+/// Runs a script in a folder with an empty disk image; returns what it prints.
 fn run(script: &str, denied: bool, dir: &Path) -> (bool, String) {
     let bin = Path::new(ME).parent().unwrap().display().to_string();
     let path = format!("{bin}:{}", std::env::var("PATH").unwrap());
@@ -51,7 +51,7 @@ fn run(script: &str, denied: bool, dir: &Path) -> (bool, String) {
     (o.status.success(), text(&o.stdout))
 }
 
-/// Is `shown` what was printed, if each `…` stands for something?
+/// Returns whether `shown` is what was printed, if each `…` stands for something.
 fn matches(shown: &str, printed: &str) -> bool {
     let mut parts = shown.trim().split('…');
     let Some(mut rest) = printed.trim().strip_prefix(parts.next().unwrap_or_default()) else {

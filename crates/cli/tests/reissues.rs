@@ -1,5 +1,5 @@
-//! What `softring stats` tells of attempts at files that can be polled: of a ring in this process,
-//! six counts that all differ.
+//! Counts that `softring stats` shows of attempts at files that can be polled: for a ring in this
+//! process, six counts that all differ.
 
 #[path = "../../engine/tests/client/mod.rs"]
 mod client;
@@ -32,7 +32,7 @@ fn enter(c: &Client, submit: u32, n: u32) {
     assert_eq!(results, vec![1; n as usize]);
 }
 
-/// Requests that find no number free for a poll set.
+/// Makes requests that find no number free for a poll set.
 fn aborted(c: &Client, n: u32) {
     let (r, mut w) = pipe().unwrap();
     let was = getrlimit(Resource::Nofile);
@@ -47,7 +47,7 @@ fn aborted(c: &Client, n: u32) {
     }
 }
 
-/// Reads whose data come once they wait.
+/// Makes reads whose data come once they wait.
 fn reissued(c: &Client, (r, w): (&PipeReader, &mut PipeWriter), n: u32) {
     for _ in 0..n {
         c.push(io(IORING_OP_READ, r, 1));
@@ -57,7 +57,7 @@ fn reissued(c: &Client, (r, w): (&PipeReader, &mut PipeWriter), n: u32) {
     }
 }
 
-/// One that is tried until it has been tried too often; it goes on with a worker.
+/// Makes a request that is tried until it has been tried too often; it goes on with a worker.
 fn capped(c: &Client) -> UnixStream {
     const MSG_WAITALL: u32 = 0x100;
     let (mut one, two) = UnixStream::pair().unwrap();
@@ -66,7 +66,7 @@ fn capped(c: &Client) -> UnixStream {
     for _ in 0..MAX_ARMS {
         one.write_all(b"x").unwrap();
         enter(c, 0, 0);
-        // A poll that finds it not ready where it is armed now.
+        // A poll finds the request not ready where it is armed now.
         enter(c, 0, 0);
     }
     one
@@ -76,7 +76,7 @@ fn numbers(row: &str) -> Vec<u64> {
     row.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
 }
 
-/// A ring with six counts; also what has to stay open.
+/// Makes a ring with six counts; returns also what has to stay open.
 fn counted() -> (Client, UnixStream, PipeWriter) {
     let c = Client::new(16, 0);
     aborted(&c, 2);
@@ -109,7 +109,8 @@ fn told(pid: &str) -> (String, Value) {
 #[test]
 fn each_count_stands_in_its_place() {
     let pid = std::process::id().to_string();
-    // Only what is found at once was ready at arm: where this thread was put aside, once more.
+    // Only data found at once were ready at arm: if this thread was preempted, the test tries
+    // again.
     let (_open, told, got) = (0..50)
         .find_map(|_| {
             let open = counted();

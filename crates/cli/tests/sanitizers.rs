@@ -1,11 +1,11 @@
-//! Programs with a sanitizer's runtime start under `softring run`, and are told nothing false.
+//! Programs with a sanitizer's runtime start under `softring run`, and get no false reports.
 
 use softring_testing::skipped;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes a ring; with an argument, reads memory that it has freed.
+/// Program that makes a ring; with an argument, it reads memory that it has freed.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -24,18 +24,19 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// Compilers, and what has them link the shared runtime of AddressSanitizer.
+/// Compilers, and the options with which they link the shared runtime of AddressSanitizer.
 const COMPILERS: [(&str, &[&str]); 2] =
     [("cc", &["-fsanitize=address"]), ("clang", &["-fsanitize=address", "-shared-libasan"])];
 
-/// `compiler` or, as Debian names it, with a version.
+/// Finds `compiler` or, as Debian names it, `compiler` with a version.
 fn installed(compiler: &str) -> Option<String> {
     let names = (11..=22).rev().map(|version| format!("{compiler}-{version}"));
     let runs = |name: &String| Command::new(name).arg("--version").output().is_ok();
     std::iter::once(compiler.to_owned()).chain(names).find(runs)
 }
 
-/// None, with a line that says so, where the compiler or its runtime is not installed.
+/// Compiles the program. None, with a line that says so, if the compiler or its runtime is not
+/// installed.
 fn compile(compiler: &str, flags: &[&str], source: &Path, dir: &Path) -> Option<PathBuf> {
     let program = dir.join("program");
     let built = installed(compiler).is_some_and(|name| {
@@ -49,7 +50,7 @@ fn compile(compiler: &str, flags: &[&str], source: &Path, dir: &Path) -> Option<
     built.then_some(program)
 }
 
-/// Where clang keeps its shared runtimes, which no loader knows.
+/// Returns the folder of clang's shared runtimes, which no loader knows.
 fn runtimes(compiler: &str) -> String {
     let Some(name) = installed(compiler) else { return String::new() };
     let out = Command::new(name).arg("-print-file-name=libclang_rt.asan-x86_64.so").output();
@@ -84,7 +85,8 @@ fn their_runtimes_start_and_still_find_faults() {
     }
 }
 
-/// Whatever starts it: a shell by exec, a shell that forks, and posix_spawn(3) in make(1).
+/// Programs start whatever starts them: a shell by exec, a shell that forks, and posix_spawn(3) in
+/// make(1).
 #[test]
 fn programs_without_the_runtime_start_them() {
     let dir = tempfile::tempdir().unwrap();
@@ -117,7 +119,7 @@ fn programs_without_the_runtime_start_them() {
     }
 }
 
-/// What ThreadSanitizer sums up, and how the program would have ended without it.
+/// Returns ThreadSanitizer's summaries, and the exit code that the program has without them.
 fn races(command: &mut Command) -> (BTreeSet<String>, Option<i32>) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/softring.tsan");
     let options = format!("exitcode=0 suppressions={file}");

@@ -1,4 +1,5 @@
-//! `softring env`: what a shell starts after these lines is under softring, until they are undone.
+//! `softring env`: programs that a shell starts after its lines are under softring, until the lines
+//! are undone.
 
 mod common;
 
@@ -13,7 +14,7 @@ fn shell(name: &str, script: &str) -> Output {
     c.output().expect("softring starts")
 }
 
-/// Succeeds if a program of the shell's gets a ring of softring's.
+/// Command that succeeds if a program of the shell's gets a ring of softring's.
 const RING: &str = "doctor --json | grep -q memfd:";
 
 #[track_caller]

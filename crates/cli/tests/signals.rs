@@ -1,5 +1,5 @@
-//! Signals reach the program that `softring stat` and `softring trace` run, and end these as they
-//! end it; what was seen until then is told.
+//! Signals reach the program that `softring stat`, `trace` and `strace` run, and end these commands
+//! as they end the program. What was seen until then is reported.
 
 mod common;
 
@@ -8,14 +8,14 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// `stat`, `trace` and `strace`, with where they write.
+/// Returns the arguments of `stat`, `trace` and `strace`, with the file that they write to.
 fn ways(file: &str) -> [Vec<String>; 3] {
     let words = |w: &[&str]| w.iter().map(ToString::to_string).collect();
     [words(&["stat", "-o", file]), words(&["trace", "-o", file]), words(&["strace", "-o", file])]
 }
 
-/// Starts a script so. No signal is ignored there, as SIGINT is in what a shell's script puts into
-/// the background.
+/// Starts a script under a command. No signal is ignored there, as SIGINT is in programs that a
+/// shell's script puts into the background.
 fn start(way: &[String], script: &str) -> Child {
     let mut c = Command::new("env");
     c.args(["--default-signal", ME])
@@ -26,8 +26,8 @@ fn start(way: &[String], script: &str) -> Child {
     c.spawn().unwrap()
 }
 
-/// The lines that it says, how it ended, and what softring said, after these signals, one at each
-/// line.
+/// Sends signals to a child, one at each line that it says. Returns its lines, how it ended, and
+/// what softring said.
 fn signalled(mut child: Child, signals: &[&str]) -> (Vec<String>, ExitStatus, String) {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut said = Vec::new();
@@ -46,8 +46,8 @@ fn what_ends_the_program_ends_us() {
     let dir = tempfile::tempdir().unwrap();
     let ready = dir.path().join("ready");
     std::fs::write(&ready, "ready\n").unwrap();
-    // What says that it is ready is no shell: a shell does not die of SIGINT as long as what it
-    // runs does not, and Bash ignores SIGQUIT.
+    // The program that says it is ready is no shell: a shell does not die of SIGINT as long as the
+    // program that it runs does not, and Bash ignores SIGQUIT.
     let script = format!("ulimit -c 0; exec tail -f {}", ready.display());
     for (signal, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1), ("-QUIT", 3)] {
         let file = dir.path().join(signal);
@@ -95,13 +95,14 @@ fn what_was_ignored_stays_ignored() {
     }
 }
 
-/// Timers' and real-time signals, too: what is sent to us is meant for the program.
+/// Timers' and real-time signals reach the program, too: a signal that is sent to us is meant for
+/// it.
 #[test]
 fn others_reach_the_program_as_well() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out");
-    // SIGPIPE, SIGALRM, SIGVTALRM, SIGXCPU, SIGIO, SIGSTKFLT, SIGWINCH, SIGURG, SIGRTMIN and
-    // SIGRTMAX: not every kill(1) knows the names.
+    // The signals are SIGPIPE, SIGALRM, SIGVTALRM, SIGXCPU, SIGIO, SIGSTKFLT, SIGWINCH, SIGURG,
+    // SIGRTMIN and SIGRTMAX: not every kill(1) knows the names.
     for signal in [13, 14, 26, 24, 29, 16, 28, 23, 34, 64] {
         let script = format!(
             "trap 'echo got; exit 7' {signal}; echo ready; \
@@ -122,7 +123,7 @@ fn a_broken_pipe_of_our_own_is_an_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut c = Command::new(ME);
-    // Its standard input is the pipe: standard output is the program's.
+    // The pipe is its standard input, as standard output is the program's.
     c.args(["trace", "-o", "/dev/stdin", "--", "bash", "-c", script]);
     let o = c.stdin(writer).output().unwrap();
     let told = text(&o.stderr);
@@ -130,7 +131,8 @@ fn a_broken_pipe_of_our_own_is_an_error() {
     assert!(told.contains("cannot write") && !told.contains("got"), "{told}");
 }
 
-/// Whoever ignores SIGCHLD has the kernel forget how children end; how ours ended we must know.
+/// If a process ignores SIGCHLD, the kernel forgets how its children end; we must know how ours
+/// ended.
 #[test]
 fn a_program_ends_where_sigchld_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
@@ -144,6 +146,6 @@ fn a_program_ends_where_sigchld_is_ignored() {
     }
 }
 
-/// Ignores SIGCHLD, and becomes the program that its arguments name.
+/// Script that ignores SIGCHLD, and becomes the program that its arguments name.
 const IGNORING: &str = "import os,signal,sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
                         os.execv(sys.argv[1], sys.argv[1:])";

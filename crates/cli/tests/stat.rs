@@ -1,5 +1,5 @@
-//! `softring stat`, on programs that run under the library; without that library next to the
-//! executable a test says that it was skipped.
+//! Tests of `softring stat` on programs that run under the library; without that library next to
+//! the executable a test says that it was skipped.
 
 mod common;
 
@@ -9,13 +9,13 @@ use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// `softring stat ARGS -- CMD`, with a job for `softring worker` on standard input.
+/// Runs `softring stat ARGS -- CMD`, with a job for `softring worker` on standard input.
 fn stat(args: &[&str], command: &[&str]) -> Output {
     let mut c = Command::new(ME);
     c.arg("stat").args(args).arg("--").args(command);
     c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = c.spawn().unwrap();
-    // Who does not want it closes it.
+    // A program that does not want the job closes its input.
     let _ = child.stdin.take().unwrap().write_all(job(0.3, 0).to_string().as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -82,7 +82,7 @@ fn a_program_can_be_run_more_than_once() {
     assert!(stat(&args, &["sh", "-c", &one]).status.success());
     let told: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).expect("JSON");
     assert_eq!((told["runs"].as_u64(), told["processes"].as_array().unwrap().len()), (Some(2), 2));
-    // The first that fails is the last.
+    // The first run that fails is the last.
     let count = dir.path().join("count");
     let fails = format!("echo >> {}; exit 5", count.display());
     assert_eq!(stat(&["-q", "-r", "3"], &["sh", "-c", &fails]).status.code(), Some(5));
@@ -115,7 +115,7 @@ fn stretches_of_time_are_told_while_it_runs() {
     assert!(times.len() >= 2 && times.is_sorted() && times[0] >= 0.1, "{told}");
     assert!(requests(stretches) > 0 && requests(stretches) <= requests(end), "{told}");
     assert!(!stretches.contains("bytes"), "{told}");
-    // Of a running process, and into a file.
+    // Stretches are told of a running process, too, and into a file.
     let load = Load::start(&[]);
     at_work(&load);
     let dir = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn children_count_and_programs_can_read_it() {
     assert!(told["total"]["latency"]["nop"]["p99_ns"].as_u64() > Some(0), "{told}");
 }
 
-/// How many processes are told of when this has run.
+/// Returns the number of processes that are reported when a script has run.
 fn told(script: &str) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("summary");
@@ -172,16 +172,16 @@ fn none_is_missed_however_short_it_lives() {
         return;
     }
     let short = format!("{ME} worker <<<'{}' >/dev/null", job(0.001, 0));
-    // More than are kept open.
+    // There are more pages than `stat` keeps open.
     assert_eq!(told(&format!("for i in {{1..90}}; do {short}; done")), 90);
-    // Grandchildren, side by side.
+    // Grandchildren run side by side.
     assert_eq!(told(&format!("for i in {{1..20}}; do ({short} & {short}; wait) & done; wait")), 40);
     // A process has a page in each program that it becomes.
     let becomes = format!("{short}; exec {short}");
     assert_eq!(told(&format!("bash -c \"{}\"", becomes.replace('"', "\\\""))), 2);
 }
 
-/// The hard limit, too, so that `stat` cannot take more, and all processes run at once.
+/// The hard limit is as low, so that `stat` cannot take more, and all processes run at once.
 #[test]
 fn few_descriptors_are_enough() {
     if !library() {
@@ -204,7 +204,8 @@ fn few_descriptors_are_enough() {
     let listed = told["processes"].as_array().unwrap().len() as u64;
     assert_eq!(listed + told["ended_processes"].as_u64().unwrap(), PROCESSES);
     assert_eq!(told["missed_processes"], 0, "{}", text(&o.stderr));
-    // What each has counted itself. Of none were the counts taken before it had ended.
+    // Each process has counted its requests itself. No counts were taken before the process had
+    // ended.
     let counted = (1..=PROCESSES).map(|i| {
         let report = std::fs::read(ios(i)).unwrap();
         serde_json::from_slice::<Value>(&report).unwrap()["ios"].as_u64().unwrap()
@@ -229,7 +230,8 @@ fn it_ends_as_the_program_does() {
     }
     let o = stat(&USER, &["sh", "-c", "exit 7"]);
     assert_eq!(o.status.code(), Some(7));
-    // Not that there was none: who cannot reach it may have ended before it looks.
+    // The report does not say that there was no ring: a process that cannot reach `stat` may have
+    // ended before it is searched for.
     let told = text(&o.stderr);
     assert!(told.contains("none of softring's was seen") && told.contains("namespace"), "{told}");
     let o = stat(&USER, &["sh", "-c", "kill -9 $$"]);
@@ -249,13 +251,13 @@ fn one_that_runs_is_watched_for_a_while() {
     assert!(o.status.success(), "{}", text(&o.stderr));
     let told: Value = serde_json::from_slice(&o.stdout).expect("JSON");
     let submitted = |v: &Value| v["submitted"].as_u64().unwrap();
-    // What it had done before does not count.
+    // Requests from before the watch do not count.
     let all = submitted(&told["processes"][0]["rings"][0]);
     let mine = submitted(&told["total"]);
     assert!(0 < mine && mine < all, "{mine} of {all}");
 }
 
-/// What the help tells of docs/STATS.md stands there.
+/// docs/STATS.md holds what the help tells of it.
 #[test]
 fn the_help_says_what_the_documents_say() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/STATS.md");

@@ -1,5 +1,5 @@
-//! `softring stats`, on a program that runs under the library; without that library next to the
-//! executable the test says that it was skipped.
+//! Test of `softring stats` on a program that runs under the library; without that library next to
+//! the executable the test says that it was skipped.
 #![allow(unsafe_code)]
 
 mod common;
@@ -52,8 +52,8 @@ fn sq_threads_tell_what_they_do() {
     assert!(table.contains("SqWorkTime"), "{table}");
 }
 
-/// Not a test of its own: the program that the next one looks at. It makes rings, has a NOP on the
-/// first, and waits for the end of its input.
+/// Serves the next test as its program: makes rings, has a NOP on the first, and waits for the end
+/// of its input.
 #[test]
 fn program_with_idle_rings() {
     let Some(rings) = std::env::var("RINGS").ok().and_then(|n| n.parse().ok()) else { return };
@@ -140,7 +140,8 @@ fn prometheus_can_read_it() {
     assert_eq!(both.status.code(), Some(2));
 }
 
-/// Does a text obey the rules of Prometheus' text format, and of its names? Panics where not.
+/// Check of a text against the rules of Prometheus' text format, and of its names. Panics if the
+/// text breaks one.
 mod exposition {
     use std::collections::HashMap;
 
@@ -149,7 +150,7 @@ mod exposition {
         first && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
     }
 
-    /// Labels between braces; the rest of the line behind them.
+    /// Parses labels between braces; returns them and the rest of the line.
     fn labels(mut text: &str) -> (Vec<(String, String)>, &str) {
         let mut all = Vec::new();
         loop {
@@ -175,7 +176,7 @@ mod exposition {
         }
     }
 
-    /// Each sample: name, labels as they stand, value.
+    /// Checks a text; returns each sample: name, labels as they stand, value.
     pub fn check(text: &str) -> Vec<(String, String, f64)> {
         assert!(text.ends_with('\n'));
         let (mut types, mut current) = (HashMap::new(), String::new());
@@ -190,7 +191,7 @@ mod exposition {
                 let (name, kind) = rest.split_once(' ').expect("a type");
                 assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
                 assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
-                // All lines of a metric stand together: each is told once.
+                // All lines of a metric stand together: its type is told once.
                 assert!(types.insert(name.to_owned(), kind.to_owned()).is_none(), "{line}");
                 current = name.to_owned();
                 continue;

@@ -1,5 +1,5 @@
-//! `softring strace`, on programs that run under the library; without that library next to the
-//! executable the tests say that they were skipped.
+//! Tests of `softring strace` on programs that run under the library; without that library next to
+//! the executable the tests say that they were skipped.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// `softring strace OPTIONS`, with a job on standard input.
+/// Starts `softring strace OPTIONS`, with a job on standard input.
 fn start(job: Option<&Path>, options: &[&str]) -> Child {
     let mut c = Command::new(ME);
     c.arg("strace").args(options).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -21,12 +21,12 @@ fn start(job: Option<&Path>, options: &[&str]) -> Child {
     c.spawn().expect("softring starts")
 }
 
-/// The lines of requests.
+/// Returns the lines of requests.
 fn lines(told: &str) -> Vec<&str> {
     told.lines().filter(|l| l.starts_with("[pid ")).collect()
 }
 
-/// Reads of a file that the loads make: the line has all its parts.
+/// The line of a read, of a file that the loads make, has all its parts.
 #[test]
 fn a_line_for_each_request() {
     if !library() {
@@ -89,7 +89,7 @@ fn what_is_shown_can_be_chosen() {
     assert!(bad.status.code() == Some(2) && text(&bad.stderr).contains("-o FILE"));
 }
 
-/// Errors, paths, links, multishot, ways: by cases of the conformance suite.
+/// Errors, paths, links, multishot and routes are shown, by cases of the conformance suite.
 #[test]
 fn requests_are_decoded() {
     let conformance = Path::new(ME).with_file_name("conformance");
@@ -147,8 +147,8 @@ fn children_are_followed_and_the_end_is_the_program_s() {
     assert!(text(&o.stderr).contains("+++ killed by SIGKILL +++"), "{}", text(&o.stderr));
 }
 
-/// A running process, by its number; the end of what was in flight then shows that it began
-/// before. A flood loses events, and says so.
+/// A running process is traced by its number. The end of a request that was in flight shows that it
+/// began before. A flood loses events, and the trace says so.
 #[test]
 fn a_running_process() {
     if !library() {
@@ -159,7 +159,7 @@ fn a_running_process() {
     let (code, told) = wait(start(None, &["-p", &load.pid(), "--seconds", "0.3"]));
     assert_eq!(code, Some(0), "{told}");
     assert!(lines(&told).iter().any(|l| l.contains("POLL_ADD(") && l.ends_with("poll")), "{told}");
-    // Ctrl-C ends it, and the table comes.
+    // Ctrl-C ends the trace, and the table comes.
     let tracer = start(None, &["-c", "-p", &load.pid()]);
     std::thread::sleep(Duration::from_millis(300));
     let sent = Command::new("kill").args(["-INT", &tracer.id().to_string()]).status();
@@ -221,7 +221,8 @@ fn children_of_a_running_process() {
     assert!(lines(&told).iter().any(|l| !l.starts_with(&own)), "{told}");
 }
 
-/// A program that no library can enter is not started: what is wrong, and what to do.
+/// A program that no library can enter is not started; the error says what is wrong, and what to
+/// do.
 #[test]
 fn a_program_that_cannot_be_entered() {
     if !library() {
@@ -242,14 +243,14 @@ fn a_program_that_cannot_be_entered() {
         assert!(told.contains("is statically linked") && told.contains("hint: link it"), "{told}");
         assert!(!told.contains("+++"), "{told}");
     }
-    // The kernel's rings are not to be seen.
+    // The kernel's rings cannot be traced.
     let o = softring(&["strace", "--engine=kernel", "--", "true"]);
     assert!(o.status.code() == Some(2) && text(&o.stderr).contains("cannot be traced"));
     let (code, told) = wait(start(None, &["--", "true"]));
     assert!(code == Some(0) && told.contains("no ring of softring's was seen"), "{told}");
 }
 
-/// Nobody reads: the program goes on, and the end is an error.
+/// If the lines cannot be written, the program goes on, and the end is an error.
 #[test]
 fn lines_that_cannot_be_written_are_an_error() {
     if !library() {

@@ -1,5 +1,5 @@
-//! `softring top`: in a pipe, and on a terminal that is tmux; without tmux, or without the library
-//! next to the executable, a test says that it was skipped.
+//! Tests of `softring top` in a pipe, and on a terminal that is tmux; without tmux, or without the
+//! library next to the executable, a test says that it was skipped.
 
 mod common;
 
@@ -47,7 +47,7 @@ fn a_pipe_gets_one_table_per_refresh_and_may_close() {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let headers = lines.map_while(Result::ok).filter(|l| l.starts_with("PROCESS")).take(3).count();
     assert_eq!(headers, 3);
-    // The reader is gone: that is no error.
+    // The reader is gone, which is no error.
     assert!(ended(&mut child).success());
 }
 
@@ -76,7 +76,7 @@ fn what_was_killed_is_not_shown_though_its_page_is_there() {
     }
     let load = Load::start(&[]);
     at_work(&load);
-    // Held open here, as a forked child would, the page outlives its process.
+    // The page is held open here, as by a forked child: it outlives its process.
     let pid = load.pid();
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let named = |p: &std::path::PathBuf| {
@@ -118,7 +118,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Runs a shell command on a terminal of that size; `None` where there is no tmux.
+    /// Runs a shell command on a terminal of that size; `None` if there is no tmux.
     fn run(name: &str, [width, height]: [u32; 2], command: &str) -> Option<Terminal> {
         let server = format!("softring-{name}-{}", std::process::id());
         let made = Command::new("tmux")
@@ -152,7 +152,7 @@ impl Terminal {
         self.tmux(&["send-keys", key]);
     }
 
-    /// The screen, once it is as wished.
+    /// Returns the screen, once it is as wished.
     fn shows(&self, what: &str, wished: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
@@ -244,7 +244,7 @@ fn wide_terminals_show_operations_too() {
 #[test]
 fn a_signal_leaves_the_terminal_as_it_was() {
     let command = format!("sh -c 'echo $$ >&2; exec {ME} top' ; echo ended with $?; sleep 60");
-    // SIGTERM, SIGUSR1, SIGALRM, SIGIO and SIGRTMIN.
+    // The signals are SIGTERM, SIGUSR1, SIGALRM, SIGIO and SIGRTMIN.
     for signal in [15, 10, 14, 29, 34] {
         let name = format!("signal{signal}");
         let Some(t) = Terminal::run(&name, [80, 24], &command) else { return };
@@ -264,7 +264,7 @@ fn a_signal_leaves_the_terminal_as_it_was() {
 
 #[test]
 fn a_stop_gives_the_terminal_back() {
-    // A shell with job control, which goes on when a job was stopped, and continues it.
+    // The shell has job control: it goes on when a job was stopped, and continues the job.
     let shell = format!("bash --norc -i -c 'set -m; {ME} top; echo back; read x; fg; sleep 60'");
     let Some(t) = Terminal::run("stop", [80, 24], &shell) else { return };
     let modes = || t.tmux(&["display-message", "-p", "#{alternate_on}#{cursor_flag}"]);

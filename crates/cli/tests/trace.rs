@@ -1,5 +1,5 @@
-//! `softring trace`, on programs that run under the library; without that library next to the
-//! executable the tests say that they were skipped.
+//! Tests of `softring trace` on programs that run under the library; without that library next to
+//! the executable the tests say that they were skipped.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn a_program_from_its_start_to_its_end() {
         assert_eq!(code, Some(0), "{told}");
         let trace = dir.trace();
         let tracks = check(&trace);
-        // It may have made one before.
+        // The program may have made another ring before.
         let track = tracks.keys().next().expect("a track");
         let ring = track.split(' ').take(2).collect::<Vec<_>>().join(" ");
         assert!(ring.starts_with("ring "), "{tracks:?}");
@@ -45,7 +45,7 @@ fn a_program_from_its_start_to_its_end() {
     }
 }
 
-/// A request tells what it did, in few bytes; only those that are asked for are there.
+/// A request tells what it did, in few bytes; only operations that are asked for are there.
 #[test]
 fn requests_tell_what_they_did() {
     if !library() {
@@ -67,7 +67,7 @@ fn requests_tell_what_they_did() {
     }
     let size = fs::metadata(&out).expect("a trace").len();
     assert!(all > 100 && size / all <= 300, "{size} bytes for {all} requests");
-    // The same, packed, and without what was not asked for.
+    // The same load gives a packed trace, without what was not asked for.
     let packed = dir.at("out.json.gz").display().to_string();
     let options = ["-o", &packed, "-e", "!read", "--slow", "0ns", "--no-paths", "--"];
     let mut c = Command::new(ME);
@@ -81,7 +81,7 @@ fn requests_tell_what_they_did() {
     assert!(events(&trace).iter().any(|e| e["name"] == "enter"));
 }
 
-/// On a modelled disk of a millisecond a thread sleeps most of the time.
+/// A thread sleeps most of the time on a modelled disk of a millisecond.
 #[test]
 fn idle_sleeps_are_slices() {
     if !library() {
@@ -109,7 +109,7 @@ fn idle_sleeps_are_slices() {
     assert!(lengths.iter().all(|us| *us <= 4000.0), "the longest is NAP_MAX: {lengths:?}");
 }
 
-/// The threads of one name, and what each did.
+/// Returns the threads whose name begins with `start`, and what each did.
 fn named(trace: &Value, start: &str) -> BTreeMap<u64, BTreeSet<String>> {
     let all = events(trace);
     let names = all.iter().filter(|e| e["name"] == "thread_name");
@@ -154,7 +154,8 @@ fn workers_have_tracks_of_their_own() {
         return skipped!("no {}", conformance.display());
     }
     let dir = Dir::new();
-    // More than once: of a process that has ended nobody can tell its threads' names.
+    // The program runs more than once: nobody can tell the thread names of a process that has
+    // ended.
     let one = format!("{} one sync::fsync", conformance.display());
     let some = format!("for i in 1 2 3 4 5 6; do {one} > /dev/null || exit; done");
     let found = (0..10).any(|_| {
@@ -169,7 +170,7 @@ fn workers_have_tracks_of_their_own() {
     assert!(found, "no worker with a name did what it is for");
 }
 
-/// Memory of the trace that a process holds, in blocks of 512 bytes.
+/// Returns the memory of the trace that a process holds, in blocks of 512 bytes.
 fn held(pid: &str) -> u64 {
     let links = fs::read_dir(format!("/proc/{pid}/fd")).expect("a process");
     let mut at = links.filter_map(|link| {
@@ -194,7 +195,7 @@ fn a_tracer_that_is_killed_leaves_nothing() {
     let most = held(&load.pid());
     assert!(most > 2048, "{most} blocks");
     let start = Instant::now();
-    // A page of the header's, and the chunks' heads.
+    // The header's page and the chunks' heads are left.
     while held(&load.pid()) > 8 + 256 + 8 {
         let left = held(&load.pid());
         assert!(start.elapsed() < Duration::from_secs(20), "{left} blocks of {most}");
@@ -209,7 +210,7 @@ fn a_running_process_in_bounded_memory() {
     }
     let dir = Dir::new();
     let load = Load::start(&dir, "nop");
-    // More than once: the first leaves nothing on.
+    // A second trace shows that the first leaves nothing on.
     for _ in 0..2 {
         let options = ["-p", &load.pid(), "--seconds", "0.3", "--keep", "1000"];
         let (code, told) = wait(dir.start(None, &options));
@@ -220,7 +221,7 @@ fn a_running_process_in_bounded_memory() {
         assert_eq!(other["events"].as_u64(), Some(1000), "{other}");
         assert!(other["left_out"].as_u64() > Some(0), "{other}");
     }
-    // Ctrl-C ends a trace without a limit, and it is whole.
+    // Ctrl-C ends a trace without a limit, and the trace is whole.
     let tracer = dir.start(None, &["-p", &load.pid(), "--keep", "1000"]);
     std::thread::sleep(Duration::from_millis(300));
     let sent = Command::new("kill").args(["-INT", &tracer.id().to_string()]).status();
@@ -249,7 +250,7 @@ fn a_process_that_is_killed() {
     assert!(told.contains("0 events"), "{told}");
 }
 
-/// A process that nobody waits for is no reason to go on.
+/// The tracer ends with a process that nobody waits for.
 #[test]
 fn a_zombie_has_ended() {
     if !library() {

@@ -1,4 +1,4 @@
-//! `softring trace -- CMD` on all processes of a command; without the library next to the
+//! Tests of `softring trace -- CMD` on all processes of a command; without the library next to the
 //! executable the tests say that they were skipped.
 
 mod common;
@@ -29,8 +29,8 @@ fn children_have_tracks_of_their_own() {
     assert_eq!(pids.len(), 2, "{pids:?}");
 }
 
-/// Runs a load under another command, and answers the trace, which is checked, and what was said.
-/// None where that cannot be had here.
+/// Runs a load under another command. Returns the trace, which is checked, and what was said; None
+/// if the command does not work here.
 fn traced_by(dir: &Dir, seconds: f64, through: &[&str]) -> Option<(Value, String)> {
     let mut works = Command::new(through[0]);
     works.args(&through[1..]).arg("true").stderr(Stdio::null());
@@ -54,11 +54,11 @@ fn another_user_in_the_family() {
     let (dir, Some(own)) = (Dir::new(), for_everybody().filter(|_| library() && rights)) else {
         return skipped!("takes root, and the library");
     };
-    // Too short for one that is found later.
+    // The load is too short for a process that is found later.
     let job = dir.job("nop", 0.01);
     let me = own.path().join("softring");
     let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-    // Where it is root of its own namespace, it has no number for us, and asks to be found.
+    // A process that is root of its own namespace has no number for us, and asks to be found.
     let root = [&other[..], &["unshare", "--map-root-user"]].concat();
     for through in [&other[..], &root] {
         let works = Command::new(through[0]).args(&through[1..]).arg("true").status();
@@ -92,11 +92,11 @@ fn other_namespaces_in_the_family() {
         let thread = thread.expect("a thread");
         assert!(thread["args"]["name"].as_str().is_some_and(|n| n.contains("softring")), "{told}");
     }
-    // No abstract socket of ours is there: found in /proc, a few ms later.
+    // The process has no abstract socket of ours: it is found in /proc, a few ms later.
     traced_by(&dir, 0.5, &["unshare", "--net"]);
 }
 
-/// A process that cannot be looked at may have done anything.
+/// A process that cannot be read may have done anything.
 #[test]
 fn who_cannot_be_traced_is_named() {
     if !library() {
@@ -117,7 +117,7 @@ fn who_cannot_be_traced_is_named() {
     assert!(!told.contains("did anything"), "{told}");
 }
 
-/// A tracer that sleeps holds nobody up for long, and says whom it has missed.
+/// A tracer that sleeps holds nobody up for long, and names the processes that it has missed.
 #[test]
 fn who_did_not_wait_is_named() {
     if !library() {
@@ -132,7 +132,7 @@ fn who_did_not_wait_is_named() {
     assert!(!told.contains("did anything"), "{told}");
 }
 
-/// Programs that end at once, one after another in one process and many beside each other.
+/// Programs end at once, one after another in one process and many beside each other.
 #[test]
 fn none_is_missed_however_short_it_lives() {
     if !library() {
@@ -150,7 +150,7 @@ fn none_is_missed_however_short_it_lives() {
     assert_eq!(pids.len(), 17, "{told}");
 }
 
-/// A number that is used again is another process.
+/// A process with a number that is used again is another process.
 #[test]
 fn who_has_the_number_of_one_that_has_ended_is_not_traced() {
     let alone = ["--pid", "--fork", "--mount-proc", "sh", "-c"];

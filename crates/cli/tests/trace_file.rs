@@ -28,7 +28,7 @@ fn a_trace_that_cannot_be_written_leaves_an_older_one() {
     let dir = Dir::new();
     let (out, job) = (dir.at("out.json"), dir.job("nop", 0.05));
     fs::write(&out, "older").unwrap();
-    // Of the tracer alone: its child has as much as it likes.
+    // Only the tracer is limited: its child has as much as it likes.
     let limited = format!(
         "ulimit -S -f 10; exec {ME} trace -o {} -- \\
          sh -c 'ulimit -S -f unlimited; exec {ME} worker'",
@@ -42,7 +42,7 @@ fn a_trace_that_cannot_be_written_leaves_an_older_one() {
     assert_eq!(fs::read_to_string(&out).unwrap(), "older");
     let left: Vec<_> = fs::read_dir(dir.0.path()).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(left.len(), 3, "{left:?}");
-    // And a new one has what the old one had.
+    // A new trace has the permissions that the old one had.
     fs::set_permissions(&out, fs::Permissions::from_mode(0o640)).unwrap();
     let job = dir.job("nop", 0.05);
     let (code, told) = wait(dir.start(Some(&job), &["--", ME, "worker"]));
@@ -51,7 +51,8 @@ fn a_trace_that_cannot_be_written_leaves_an_older_one() {
     assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o640);
 }
 
-/// What `trace` and `stat` were to write to stays as it was, and how it ended is said as by `run`.
+/// The file that `trace` or `stat` was to write to stays as it was, and the end is told as by
+/// `run`.
 #[test]
 fn a_program_that_never_ran_leaves_an_older_file() {
     if !library() {
@@ -77,7 +78,7 @@ fn a_program_that_never_ran_leaves_an_older_file() {
             starts(way, &[program]);
             assert!(!file.exists(), "{way} {program}: nothing is to be left");
         }
-        // A program's own exit code.
+        // The exit code is the program's own.
         let (ended, told) = starts(way, &["sh", "-c", "exit 127"]);
         assert_eq!(ended, Some(127), "{way}: {told}");
         assert!(file.exists(), "{way}: {told}");
@@ -85,7 +86,7 @@ fn a_program_that_never_ran_leaves_an_older_file() {
     }
 }
 
-/// A process that cannot reach the tracer, and is gone before it is looked for, is not seen.
+/// A process that cannot reach the tracer, and is gone before it is searched for, is not seen.
 #[test]
 fn what_was_not_seen_is_not_said_not_to_have_been() {
     if !library() {
@@ -97,7 +98,7 @@ fn what_was_not_seen_is_not_said_not_to_have_been() {
     assert!(told.contains("was seen to do anything") && told.contains("is not seen"), "{told}");
 }
 
-/// What could not be traced leaves the trace of before.
+/// A trace that does not come about leaves the older one.
 #[test]
 fn a_program_that_does_not_start_leaves_an_older_trace() {
     let dir = Dir::new();

@@ -1,4 +1,4 @@
-//! How large a trace becomes. Alone in its program: loads beside others would make those late.
+//! Size of a trace. The test is alone in its program: its loads would make other tests late.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::traced::{Dir, check, events, wait};
 use common::{ME, library};
 use std::fs;
 
-/// Whatever is asked for, 300 bytes tell of it: a request, or a CQE of a multishot one.
+/// Every operation takes at most 300 bytes: a request, or a CQE of a multishot request.
 #[test]
 fn requests_of_each_kind_take_few_bytes() {
     if !library() {

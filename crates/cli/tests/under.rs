@@ -1,5 +1,6 @@
-//! The command with the preload library under it: needs libsoftring.so next to the executable,
-//! which `cargo build --workspace` puts there; without it these say that they were skipped.
+//! The command with the preload library under it. The tests need libsoftring.so next to the
+//! executable, which `cargo build --workspace` puts there; without it they say that they were
+//! skipped.
 
 mod common;
 
@@ -31,7 +32,7 @@ fn auto_takes_over_under_a_real_denial_and_says_so_once() {
     assert_eq!(said.matches(notice).count(), 1, "{said}");
 }
 
-/// What doctor's own rings have the library say is not the program's.
+/// Messages of the library about doctor's own rings are not the program's.
 #[test]
 fn doctor_under_run_prints_its_report_alone() {
     if !library() {
@@ -47,7 +48,7 @@ fn doctor_under_run_prints_its_report_alone() {
     }
 }
 
-/// The kernel's rings where they lack nothing of that release, softring's where they do.
+/// The program gets the kernel's rings if they lack nothing of that release, softring's if they do.
 #[test]
 fn at_least_goes_by_what_the_kernels_rings_lack() {
     let doctor = |options: &[&str]| {
@@ -136,7 +137,7 @@ fn the_demo_fails_works_and_measures() {
     }
 }
 
-/// Reads of a modelled file, by a program that knows nothing of it.
+/// Runs reads of a modelled file, by a program that knows nothing of the model.
 fn reads(folder: &std::path::Path, options: &[&str]) -> Value {
     let file = folder.join("data");
     std::fs::write(&file, vec![7; 1 << 20]).unwrap();
@@ -210,7 +211,8 @@ fn ways_to_wait_are_compared_on_a_modelled_disk() {
         }
     }
     assert!(!result["targets"].as_array().unwrap().is_empty());
-    // For what takes a millisecond it sleeps on every machine; alone, there is nothing to coalesce.
+    // On every machine a thread sleeps for a read that takes a millisecond; with one in flight,
+    // there is nothing to coalesce.
     let idle_sleeps = &rows[6]["idle_sleeps"];
     let of = |what: &str| idle_sleeps[what].as_u64().unwrap();
     assert_eq!((&rows[6]["disk"], &rows[6]["load"]), (&"cloud-ssd".into(), &"randread 4k".into()));

@@ -1,5 +1,5 @@
 //! Programs that start without the library while io_uring is softring's are named, once for each
-//! run. Needs libsoftring.so next to the executable, as `under.rs` does.
+//! run. The tests need libsoftring.so next to the executable, as `under.rs` does.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes a ring, by libc's `syscall()` if there are arguments; exits with 0.
+/// Program that makes a ring, by libc's `syscall()` if there are arguments; exits with 0.
 const RING: &str = r#"
 #include <unistd.h>
 static unsigned params[30];
@@ -36,7 +36,7 @@ fn build(dir: &Path, name: &str, how: &[&str], source: &str) -> Option<PathBuf> 
     o.status.success().then_some(to)
 }
 
-/// What is said while the shell runs `script` in `dir`, by line.
+/// Returns the lines that are said while the shell runs `script` in `dir`.
 fn said(dir: &Path, options: &[&str], script: &str) -> Vec<String> {
     let mut c = Command::new(ME);
     c.arg("run").args(options).args(["--", "sh", "-c", script]).current_dir(dir);
@@ -46,7 +46,7 @@ fn said(dir: &Path, options: &[&str], script: &str) -> Vec<String> {
     said.lines().map(str::to_owned).collect()
 }
 
-/// One line, of `name`, with `why` in it.
+/// Checks that one line is said, of `name`, with `why` in it.
 #[track_caller]
 fn named_once(dir: &Path, script: &str, name: &str, why: &str) {
     for options in [&["--deny"][..], &["--engine=user"]] {
@@ -87,13 +87,14 @@ fn each_is_named_once_with_the_reason() {
         return skipped!("set-user-id takes root");
     }
     fs::set_permissions(&rights, fs::Permissions::from_mode(0o4755)).unwrap();
-    // Not with --deny: its filter comes with no_new_privs, where such a file gives no rights.
+    // --deny is left out: its filter comes with no_new_privs, under which such a file gives no
+    // rights.
     let lines = said(dir, &["--engine=user"], "./rights; ./rights");
     let begins = "softring: ./rights starts without softring (it is set-user-id";
     assert!(lines.len() == 1 && lines[0].starts_with(begins), "{lines:?}");
 }
 
-/// By every function that starts a program; each way in a run of its own.
+/// Every function that starts a program names it; each has a run of its own.
 #[test]
 fn no_way_to_start_one_is_left_out() {
     if !library() {

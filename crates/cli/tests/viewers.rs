@@ -1,5 +1,5 @@
-//! Viewers run as root, and what they look at may be anybody's: a process that changes a file under
-//! their hands, and one that shows a page made to be read for ever.
+//! Viewers run as root, and the processes that they read may be anybody's: one that changes a file
+//! while it is read, and one that shows a page made to be read for ever.
 
 mod common;
 
@@ -20,8 +20,8 @@ fn look(args: &[&str]) -> Output {
     Command::new(ME).args(args).args(["-p", &me]).output().expect("softring starts")
 }
 
-/// A number means, in turn, a file in memory that is called `name`, and one on a disk: nobody opens
-/// that.
+/// Tries a number that means, in turn, a file in memory that is called `name`, and a file on a
+/// disk, which nobody opens.
 fn swapped(name: &str, args: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let decoy = File::create(dir.path().join("decoy")).unwrap();
@@ -61,7 +61,7 @@ fn a_trace_is_opened_only_after_a_look() {
     swapped("softring-trace", &["trace", "-o", &file, "--seconds", "0.01"]);
 }
 
-/// Every viewer refuses the page of this process, in one line, with little memory.
+/// Checks that every viewer refuses the page of this process, in one line, with little memory.
 fn refused() {
     let me = std::process::id().to_string();
     for command in ["stats", "stats --json", "top --once --delay 0.1", "stat --seconds 0.1"] {
@@ -80,8 +80,8 @@ fn refused() {
     }
 }
 
-/// Pages of 116 MB, and of places so small that there are millions of them, are not read. One with
-/// as much as the writer can make is: not more is read of it than it has.
+/// Pages of 116 MB, and of places so small that there are millions of them, are not read. Of a page
+/// with as much as the writer can make, no more is read than it has.
 #[test]
 fn a_page_made_to_fill_memory_is_none() {
     const SIZE: u64 = size_of::<RingStats>() as u64;
@@ -99,13 +99,13 @@ fn a_page_made_to_fill_memory_is_none() {
         assert!(o.status.success(), "{command}: {}", text(&o.stderr));
     }
     drop(most);
-    // One that is not sealed may grow while it is read.
+    // A page that is not sealed may grow while it is read.
     let open = page(false, SIZE, 1);
     assert_eq!(look(&["stats"]).status.code(), Some(1));
     drop(open);
 }
 
-/// A page with so many rings, of places of so many bytes, that are all taken.
+/// Makes a page with `rings` rings, of places of `size` bytes, that are all taken.
 fn page(sealed: bool, size: u64, rings: u64) -> File {
     let file = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
     let file = File::from(file.unwrap());
@@ -123,7 +123,7 @@ fn page(sealed: bool, size: u64, rings: u64) -> File {
     };
     section(offset_of!(Header, rings), size, rings);
     section(offset_of!(Header, hists), size_of::<Hist>() as u64, 1);
-    // Counts are as large as they can be; the place after the sums' has the first of the rings.
+    // Counts are as large as they can be; the place after the sums has the first of the rings.
     let words = vec![u64::MAX; (rings * size / 8) as usize];
     let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
     file.write_all_at(&bytes, start).unwrap();

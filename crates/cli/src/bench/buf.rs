@@ -1,16 +1,16 @@
-//! The memory that I/O goes to and comes from: one slot per I/O in flight, and the pattern that
-//! blocks are verified by.
+//! Memory of the I/O: one slot per I/O in flight, and the pattern that blocks are verified by.
 //!
-//! The kernel writes to a slot while an I/O is in flight, so no Rust reference to one is ever made:
-//! slots are filled and checked through raw pointers, and only while idle, which the load loop sees
-//! to. They are never unmapped: after an error the kernel may still write, and the process soon
-//! ends anyway.
+//! The kernel writes to a slot while an I/O is in flight, so no Rust reference to a slot is ever
+//! made. Slots are filled and checked through raw pointers, and only while idle; the load loop sees
+//! to that. Slots are never unmapped: after an error the kernel may still write, and the process
+//! soon ends anyway.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// O_DIRECT asks for the alignment of the device's logical block; a page satisfies all.
+/// Alignment of slots, in bytes. O_DIRECT asks for the device's logical block; a page satisfies
+/// all.
 const ALIGN: usize = 4096;
 
 /// A handle to the slots; copies mean the same memory.
@@ -22,7 +22,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// `count` zeroed slots of at least `len` bytes each.
+    /// Maps `count` zeroed slots of at least `len` bytes each.
     pub fn new(count: u32, len: u32) -> io::Result<Slots> {
         let stride = (len as usize).next_multiple_of(ALIGN);
         let count = count as usize;
@@ -37,7 +37,7 @@ impl Slots {
         Ok(Slots { base: at.expose_provenance(), stride, count })
     }
 
-    /// The slot's address, for the kernel.
+    /// Returns the slot's address, for the kernel.
     pub fn addr(&self, slot: u32) -> usize {
         assert!((slot as usize) < self.count);
         self.base + slot as usize * self.stride
@@ -57,7 +57,7 @@ impl Slots {
         }
     }
 
-    /// The first byte offset at which the slot differs from the pattern.
+    /// Returns the first byte offset at which the slot differs from the pattern.
     pub fn check(&self, slot: u32, len: u32, offset: u64, seed: u64) -> Option<u64> {
         let (at, n) = self.words(slot, len);
         let differs = |i: &usize| {
@@ -68,8 +68,8 @@ impl Slots {
         (0..n).find(differs).map(|i| offset + 8 * i as u64)
     }
 
-    /// pread(2) or pwrite(2) of a slot; the answer is as a CQE's: a count, or a negative error
-    /// number.
+    /// Calls pread(2) or pwrite(2) on a slot. Returns a count or a negative error number, as a CQE
+    /// has it.
     pub fn transfer(
         &self,
         fd: BorrowedFd<'_>,
@@ -95,8 +95,8 @@ impl Slots {
     }
 }
 
-/// The pattern's word at a file offset: splitmix64 of place and seed, so that neither a lost write,
-/// nor one at the wrong place, nor one of another pass goes unseen.
+/// Returns the pattern's word at a file offset: splitmix64 of offset and seed, so that a lost
+/// write, a write at the wrong offset and a write of another pass all show.
 pub fn word(offset: u64, seed: u64) -> u64 {
     let mut z = (offset ^ seed.rotate_left(32)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! What every way of doing I/O offers to the load loop, so that all get the same load.
+//! Interface between the load loop and the ways of doing I/O, so that all get the same load.
 
 use super::buf::Slots;
 use super::job::Job;
@@ -28,23 +28,23 @@ pub trait Client {
     /// Starts every I/O of `batch`.
     fn submit(&mut self, batch: &[Io]) -> io::Result<()>;
 
-    /// Waits until at least `want` are complete, which the caller knows to be in flight, and
-    /// appends all that are.
+    /// Waits until at least `want` I/Os are complete, and appends all complete ones. The caller
+    /// knows that `want` I/Os are in flight.
     fn wait(&mut self, want: u32, done: &mut Vec<Done>) -> io::Result<()>;
 
-    /// Both, in one system call where there is such a one.
+    /// Submits and waits, in one system call if the client has one.
     fn turn(&mut self, batch: &[Io], want: u32, done: &mut Vec<Done>) -> io::Result<()> {
         self.submit(batch)?;
         self.wait(want, done)
     }
 
-    /// The side whose ring it is, if it is one.
+    /// Returns the side whose ring the client uses; None without a ring.
     fn ring(&self) -> Option<String> {
         None
     }
 }
 
-/// The client that `job` asks for.
+/// Opens the client that `job` asks for.
 pub fn open<'a>(job: &Job, fd: BorrowedFd<'a>, slots: Slots) -> io::Result<Box<dyn Client + 'a>> {
     Ok(match job.driver {
         Driver::Kernel | Driver::Softring => Box::new(uring::Uring::new(job, fd, slots)?),

@@ -1,6 +1,5 @@
-//! TCP echo servers: on a ring, with RECV and SEND one after the other or with multishot RECV into
-//! provided buffers; and on epoll. One thread; what it measures is itself, as the client is another
-//! process.
+//! TCP echo servers: on a ring (RECV and SEND in turn, or multishot RECV into provided buffers),
+//! and on epoll. One thread serves. It measures only itself, as the client is another process.
 
 use super::buf::Slots;
 use super::job::{Job, Waiting};
@@ -18,9 +17,9 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Room for one message and more, so that a receive seldom fills it.
+/// Least bytes of a receive buffer: more than one message, so that a receive seldom fills it.
 const ROOM: u32 = 8192;
-/// Provided buffers, at most.
+/// Largest number of provided buffers.
 const MAX_BUFS: u32 = 4096;
 
 const RECV: u64 = 1 << 56;
@@ -46,14 +45,14 @@ pub fn serve(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     Ok(counts)
 }
 
-/// The client ends with its connections.
+/// Shuts the connections down, which ends the client.
 fn hang_up(streams: &[TcpStream]) {
     for s in streams {
         let _ = s.shutdown(Shutdown::Both);
     }
 }
 
-/// Level-triggered: each event is one recv(2) and one send(2).
+/// Serves with level-triggered epoll: each event is one recv(2) and one send(2).
 fn on_epoll(job: &Job, stage: &Stage, streams: &[TcpStream]) -> anyhow::Result<Counts> {
     let mut counts = Counts::new(false)?;
     let set = epoll::create(CreateFlags::CLOEXEC)?;
@@ -118,7 +117,7 @@ impl<'a> Server<'a> {
         Ok(res.unsigned_abs())
     }
 
-    /// Waits for one completion at least, and takes all that are there.
+    /// Waits for at least one completion, and takes all that are there.
     fn turn(&mut self, cqes: &mut Vec<io_uring_cqe>) -> anyhow::Result<()> {
         self.ring.enter(1).context("io_uring_enter")?;
         cqes.clear();
@@ -126,11 +125,11 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// RECV, SEND, RECV …: each in the room of its connection.
+    /// Serves with RECV and SEND in turn, each connection in its own slot.
     fn single(mut self, stage: &Stage) -> anyhow::Result<Counts> {
         let n = self.streams.len() as u32;
         let slots = Slots::new(n, self.room)?;
-        // What is left to send, by connection: from where, to where.
+        // Start and end of the bytes left to send, by connection.
         let mut left = vec![(0u32, 0u32); n as usize];
         for conn in 0..n {
             self.recv(conn, &slots)?;
@@ -173,7 +172,7 @@ impl<'a> Server<'a> {
         self.push(IORING_OP_SEND, conn, sqe)
     }
 
-    /// A multishot RECV per connection; a buffer goes back when it was sent.
+    /// Serves with a multishot RECV per connection; a buffer goes back once its SEND is complete.
     fn multishot(mut self, stage: &Stage) -> anyhow::Result<Counts> {
         let n = self.streams.len() as u32;
         let count = (2 * n).next_power_of_two().clamp(16, MAX_BUFS) as u16;
@@ -220,18 +219,18 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Arms a RECV on each connection, and measures what that costs while nothing comes.
+/// Arms a RECV on each connection, and measures the cost while no data comes.
 pub fn idle(job: &Job) -> anyhow::Result<(Waiting, Option<String>)> {
     let (peer, streams) = Peer::start(job, false)?;
     let mut server = Server::new(job, &streams)?;
-    // One buffer for all: nothing will come.
+    // All requests share one buffer: no data will come.
     let slots = Slots::new(1, server.room)?;
     let arm = |server: &mut Server<'_>, conn: u32| {
         let (addr, len) = (slots.addr(0) as u64, server.room);
         let sqe = io_uring_sqe { addr, len, user_data: RECV, ..Default::default() };
         server.push(IORING_OP_RECV, conn, sqe)
     };
-    // The first pays for what all share.
+    // The first request pays for what all share.
     arm(&mut server, 0)?;
     server.ring.enter(0).context("io_uring_enter")?;
     let (before, slab) = (Footprint::now(), unreclaimable());
@@ -241,7 +240,7 @@ pub fn idle(job: &Job) -> anyhow::Result<(Waiting, Option<String>)> {
     }
     server.ring.enter(0).context("io_uring_enter")?;
     let (after, kernel) = (Footprint::now(), unreclaimable().saturating_sub(slab));
-    // What was handed over to threads has got there by then.
+    // Requests that go to worker threads have got there by then.
     std::thread::sleep(Duration::from_millis(200));
     let start = (Usage::now(), std::time::Instant::now());
     std::thread::sleep(Duration::from_secs_f64(job.seconds));
@@ -262,7 +261,7 @@ pub fn idle(job: &Job) -> anyhow::Result<(Waiting, Option<String>)> {
     Ok((waiting, ring))
 }
 
-/// Memory of the kernel's own objects, of the whole machine.
+/// Returns the memory of the kernel's own objects, machine-wide, in bytes.
 fn unreclaimable() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = info.lines().find_map(|l| l.strip_prefix("SUnreclaim:"));

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// What the measurement asks of the file.
+/// Requirements of a measurement on its file.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     pub size: u64,
@@ -25,15 +25,15 @@ pub struct Need {
 /// A file ready to be measured on.
 #[derive(Debug)]
 pub struct Target {
-    /// As workers open it. A temporary file has no name, so that nothing can leave it behind;
+    /// Path that workers open. A temporary file has no name, so that nothing can leave it behind;
     /// workers inherit its descriptor and open that.
     pub path: String,
     pub size: u64,
-    /// Kept open for as long as the measurement lasts.
+    /// The file, open for as long as the measurement lasts.
     pub file: File,
 }
 
-/// A temporary file of `need.size` in `dir`, filled with the pattern and written back.
+/// Makes a temporary file of `need.size` in `dir`, filled with the pattern and written back.
 pub fn temporary(dir: Option<&Path>, need: &Need) -> anyhow::Result<Target> {
     crate::sys::ignore_file_limit_signal();
     let dir: PathBuf = dir.map_or_else(std::env::temp_dir, Path::to_owned);
@@ -75,7 +75,7 @@ pub fn temporary(dir: Option<&Path>, need: &Need) -> anyhow::Result<Target> {
     Ok(target)
 }
 
-/// An existing file or device.
+/// Opens an existing file or device.
 pub fn existing(path: &Path, device: bool, overwrite: bool, need: &Need) -> anyhow::Result<Target> {
     crate::sys::ignore_file_limit_signal();
     let shown = path.display();
@@ -120,7 +120,7 @@ pub fn existing(path: &Path, device: bool, overwrite: bool, need: &Need) -> anyh
 }
 
 /// Writes the pattern by plain writes, and waits until it is on the disk, so that no write-back
-/// disturbs what follows.
+/// disturbs the measurement.
 fn fill(file: &mut File, size: u64, seed: u64) -> std::io::Result<()> {
     const CHUNK: u64 = 1 << 20;
     let mut chunk = Vec::with_capacity(CHUNK as usize);
@@ -137,20 +137,21 @@ fn fill(file: &mut File, size: u64, seed: u64) -> std::io::Result<()> {
 }
 
 impl Target {
-    /// Can it be opened past the page cache?
+    /// Returns whether the file can be opened past the page cache.
     pub fn can_direct(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
         rustix::fs::open(&self.path, flags, Mode::empty()).is_ok()
     }
 
-    /// Reads it once, so that what fits is in the page cache.
+    /// Reads the file once, so that as much of it as fits is in the page cache.
     pub fn warm(&self) -> std::io::Result<()> {
         let mut file = File::open(&self.path)?;
         std::io::copy(&mut std::io::Read::take(&mut file, self.size), &mut std::io::sink())?;
         Ok(())
     }
 
-    /// The first block that differs from the pattern of `seed`, read by plain reads.
+    /// Returns the offset of the first word that differs from the pattern of `seed`, read by plain
+    /// reads.
     pub fn mismatch(&self, seed: u64) -> std::io::Result<Option<u64>> {
         let file = File::open(&self.path)?;
         let mut chunk = vec![0; 1 << 20];

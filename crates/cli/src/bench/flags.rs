@@ -1,5 +1,5 @@
-//! Setup flags that the client of the measurements can serve, and that go together: told before a
-//! ring is made, as io_uring_setup(2) only answers EINVAL.
+//! Set-up flags that the client of the measurements can serve, and that go together. They are
+//! checked before a ring is made, as io_uring_setup(2) only answers EINVAL.
 
 use super::job::Job;
 use crate::cli::{Op, name_of};
@@ -8,7 +8,7 @@ use softring_uapi::*;
 
 const TASKRUN: u32 = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN;
 
-/// Flags that no ring of a measurement can have, and why.
+/// Flags that no ring of a measurement can have, with the reason.
 const NEVER: [(u32, &str); 5] = [
     (IORING_SETUP_CQSIZE, "the measurement chooses the size of the queues; see --depth, --batch"),
     (IORING_SETUP_ATTACH_WQ, "no ring is there to share workers with; leave it out"),
@@ -17,7 +17,7 @@ const NEVER: [(u32, &str); 5] = [
     (IORING_SETUP_REGISTERED_FD_ONLY, "the client uses a plain descriptor; leave it out"),
 ];
 
-/// A flag, and those of which it needs one.
+/// Pairs of a flag and the flags of which it needs at least one.
 const NEEDS: [(u32, u32); 4] = [
     (IORING_SETUP_SQ_AFF, IORING_SETUP_SQPOLL),
     (IORING_SETUP_HYBRID_IOPOLL, IORING_SETUP_IOPOLL),
@@ -25,18 +25,18 @@ const NEEDS: [(u32, u32); 4] = [
     (IORING_SETUP_TASKRUN_FLAG, TASKRUN),
 ];
 
-/// A flag, and those that it does not go with.
+/// Pairs of a flag and the flags that exclude it.
 const EXCLUDES: [(u32, u32); 2] = [
     (IORING_SETUP_SQPOLL, TASKRUN | IORING_SETUP_TASKRUN_FLAG),
     (IORING_SETUP_CQE32, IORING_SETUP_CQE_MIXED),
 ];
 
-/// The kernel's names of these flags.
+/// Returns the kernel's names of these flags, joined by `between`.
 fn names(flags: u32, between: &str) -> String {
     names_of(flags, &SETUP_NAMES).collect::<Vec<_>>().join(between)
 }
 
-/// May the job's rings have the flags that it asks for?
+/// Checks that the job's rings can have the flags that it asks for.
 ///
 /// # Errors
 /// Usage, with what to ask for instead.
@@ -58,7 +58,7 @@ pub fn check(job: &Job) -> anyhow::Result<()> {
     polled(job)
 }
 
-/// A ring that polls for its completions does reads and writes past the page cache, and NOPs.
+/// Checks a job with IOPOLL: it does reads and writes past the page cache, NOPs, set-up or nothing.
 fn polled(job: &Job) -> anyhow::Result<()> {
     if job.setup_flags & IORING_SETUP_IOPOLL == 0 {
         return Ok(());

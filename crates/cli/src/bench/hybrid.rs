@@ -65,7 +65,7 @@ pub struct HybridArgs {
     pub plot: Option<PathBuf>,
 }
 
-/// One rule on one trace. Times in ns, averages per I/O.
+/// Result of one rule on one trace. Times in ns, averages per I/O.
 #[derive(Debug, Serialize)]
 struct Row {
     rule: &'static str,
@@ -88,7 +88,7 @@ struct Table {
     rows: Vec<Row>,
 }
 
-/// Everything, for programs.
+/// The whole result, for JSON output.
 #[derive(Debug, Serialize)]
 struct Outcome {
     softring: &'static str,
@@ -99,7 +99,7 @@ struct Outcome {
     tables: Vec<Table>,
 }
 
-/// `softring bench hybrid`
+/// Runs `softring bench hybrid`.
 pub fn command(args: &HybridArgs) -> anyhow::Result<()> {
     plot::check(args.plot.as_deref())?;
     if !args.simulate {

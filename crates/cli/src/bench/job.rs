@@ -1,9 +1,10 @@
-//! What one worker process is asked (a job) and what it answers (a report): JSON both ways.
+//! Messages of a worker process: a job, which it is asked, and a report, which it answers. Both are
+//! JSON.
 
 use crate::cli::{Driver, Op, Rw};
 use serde::{Deserialize, Serialize};
 
-/// One measurement. Words as in fio(1).
+/// One measurement. Fields are named as in fio(1).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub driver: Driver,
@@ -24,25 +25,25 @@ pub struct Job {
     pub rwmix: u8,
     pub direct: bool,
     pub setup_flags: u32,
-    /// The file, by its slot in the registered table.
+    /// True if requests name the file by its slot in the registered table.
     #[serde(default)]
     pub fixed_files: bool,
-    /// Submit and wait by two calls, and time both.
+    /// True if submitting and waiting are two calls, each timed.
     pub slat: bool,
-    /// Compare every block read with the pattern of `seed`.
+    /// True if every block read is compared with the pattern of `seed`.
     pub verify: bool,
     pub seed: u64,
-    /// Once over the whole file in order, however long it takes, instead of for `seconds`.
+    /// True for one pass over the whole file in order, however long it takes, instead of `seconds`.
     pub once: bool,
     /// Connections of the echo server.
     #[serde(default)]
     pub connections: u32,
     #[serde(default)]
     pub multishot: bool,
-    /// Timeouts armed.
+    /// Number of timeouts to arm.
     #[serde(default)]
     pub count: u32,
-    /// Requests per second of SQPOLL; 0: as many as there can be.
+    /// Requests per second of SQPOLL; 0: as many as possible.
     #[serde(default)]
     pub rate: u32,
     /// The SQ thread's `sq_thread_idle`, in ms.
@@ -68,7 +69,7 @@ impl Lat {
     }
 }
 
-/// What a ring that does nothing costs.
+/// Cost of a ring that does nothing.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Idle {
     pub rings: u32,
@@ -76,54 +77,54 @@ pub struct Idle {
     pub private: u64,
     /// Shared memory per ring (ring memory that is a file), bytes.
     pub shared: u64,
-    /// More threads than before, all rings together.
+    /// Threads added, all rings together.
     pub threads: u64,
-    /// More descriptors than before, all rings together.
+    /// Descriptors added, all rings together.
     pub fds: u64,
 }
 
-/// What connections that wait for data cost.
+/// Cost of connections that wait for data.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Waiting {
     pub requests: u32,
     /// Private and shared memory of the process per request, bytes.
     pub memory: u64,
-    /// Memory of the kernel's for all that, per request, bytes; zero where /proc does not tell.
+    /// Memory of the kernel's own objects per request, bytes; zero if /proc does not tell.
     pub kernel: u64,
-    /// More descriptors than before, all requests together.
+    /// Descriptors added, all requests together.
     pub fds: u64,
     pub threads: u64,
-    /// CPU time of the process while nothing happened, and how long that was, microseconds.
+    /// CPU time of the process while nothing happens, and the length of that time, microseconds.
     pub cpu_us: u64,
     pub waited_us: u64,
 }
 
-/// What a worker measured.
+/// Result of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// The side whose ring it was, by what /proc calls its descriptor; absent where there is none,
-    /// or no /proc.
+    /// The side whose ring it was, by what /proc calls its descriptor; None without a ring or
+    /// /proc.
     pub ring: Option<String>,
     pub ios: u64,
     pub bytes: u64,
     /// Blocks compared with the pattern.
     pub verified: u64,
     pub seconds: f64,
-    /// Time of this process with all its threads, microseconds.
+    /// CPU time of this process with all its threads, microseconds.
     pub user_us: u64,
     pub system_us: u64,
-    /// Time of the whole machine, and what the hypervisor took from it, microseconds; zero without
-    /// /proc.
+    /// Busy time of the whole machine, and the time that the hypervisor took from it, microseconds;
+    /// zero without /proc.
     pub machine_us: u64,
     pub steal_us: u64,
-    /// Latency from before submission to after completion. For NOP, of a whole batch.
+    /// Latency from before submission to after completion; for NOP, of a whole batch.
     pub lat: Lat,
     pub slat: Option<Lat>,
     pub clat: Option<Lat>,
     pub idle: Option<Idle>,
     #[serde(default)]
     pub waiting: Option<Waiting>,
-    /// What the SQ thread took of one processor, in percent.
+    /// Share of one processor that the SQ thread took, in percent.
     #[serde(default)]
     pub sq_cpu: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! io_setup(2), io_submit(2), io_getevents(2), as libaio uses them.
+//! Client of kernel aio: io_setup(2), io_submit(2) and io_getevents(2), as libaio uses them.
 #![allow(unsafe_code)]
 
 use super::buf::Slots;

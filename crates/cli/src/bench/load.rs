@@ -1,5 +1,5 @@
-//! The load: keeps `depth` reads and writes in flight through any client, times each, verifies what
-//! was read.
+//! The load: keeps `depth` reads and writes in flight through any client, times each, and verifies
+//! the data read.
 
 use super::buf::Slots;
 use super::client::{self, Client, Done, Io};
@@ -19,7 +19,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// The block that comes next.
+/// Generator of the I/Os and their blocks.
 struct Places {
     rw: Rw,
     mix: u8,
@@ -58,7 +58,7 @@ impl Places {
         }
     }
 
-    /// The next I/O, into `slot`.
+    /// Returns the next I/O, into `slot`; None after the last of a pass.
     fn next(&mut self, slot: u32) -> Option<Io> {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(1)?;
@@ -80,7 +80,7 @@ impl Places {
     }
 }
 
-/// The client, with the call that failed as the error's context.
+/// Opens the client; on failure, the error's context names the call.
 fn open<'a>(job: &Job, fd: BorrowedFd<'a>, slots: Slots) -> anyhow::Result<Box<dyn Client + 'a>> {
     client::open(job, fd, slots).context(match job.driver {
         Driver::Libaio => "io_setup",
@@ -90,11 +90,11 @@ fn open<'a>(job: &Job, fd: BorrowedFd<'a>, slots: Slots) -> anyhow::Result<Box<d
     })
 }
 
-/// One thread's load, from the first I/O to the last completion.
+/// Runs one thread's load, from the first I/O to the last completion.
 pub fn run(job: &Job, thread: u32, fd: BorrowedFd<'_>, stage: &Stage) -> anyhow::Result<Counts> {
     let slots = Slots::new(job.depth, job.bs).context("no memory for the buffers");
     let opened = slots.and_then(|s| Ok((s, open(job, fd, s)?)));
-    // Whatever came of it: the others wait for this thread.
+    // The other threads wait for this one, also if it failed.
     stage.ready();
     let (slots, client) = opened?;
     let idle: Vec<u32> = (0..job.depth).rev().collect();

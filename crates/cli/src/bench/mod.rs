@@ -3,8 +3,8 @@
 //!
 //! [`runner`] starts one [`worker`] process per engine and round; a worker runs one [`job`] with
 //! one [`client`] under [`load`], and reports. [`stats`] and [`summary`] make the table,
-//! [`warnings`] doubts it, [`plot`] draws it. [`reissue`], [`sqpoll`], [`polled`] and [`hybrid`]
-//! are measurements of their own.
+//! [`warnings`] names doubts about it, [`plot`] draws it. [`reissue`], [`sqpoll`], [`polled`] and
+//! [`hybrid`] are measurements of their own.
 
 mod buf;
 mod client;
@@ -45,7 +45,7 @@ use serde::Serialize;
 use summary::Summary;
 use warnings::Warning;
 
-/// The pattern's seed where the user needs no say in it.
+/// Seed of the pattern and of random offsets, where the user need not choose one.
 const SEED: u64 = 0x50f7_2146;
 
 /// An engine that was not measured.
@@ -55,7 +55,7 @@ pub struct Skipped {
     pub why: String,
 }
 
-/// Everything, for programs.
+/// The whole result, for JSON output.
 #[derive(Debug, Serialize)]
 struct Outcome<'a> {
     softring: &'static str,
@@ -66,7 +66,7 @@ struct Outcome<'a> {
     warnings: Vec<Warning>,
 }
 
-/// `softring bench`
+/// Runs `softring bench`.
 pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.of {
         Some(BenchOf::Reissue(args)) => return reissue::command(args),
@@ -104,7 +104,7 @@ pub fn command(args: &BenchArgs) -> anyhow::Result<()> {
     if args.json { out::json(&outcome) } else { print(&outcome) }
 }
 
-/// The engines asked for that can be measured here.
+/// Returns the engines asked for that can be measured here, and those that cannot.
 pub fn available(asked: &[Driver], op: Op) -> anyhow::Result<(Vec<Driver>, Vec<Skipped>)> {
     let (mut engines, mut skipped) = (Vec::new(), Vec::new());
     for &engine in asked {
@@ -134,7 +134,7 @@ pub fn available(asked: &[Driver], op: Op) -> anyhow::Result<(Vec<Driver>, Vec<S
     Ok((engines, skipped))
 }
 
-/// Why an engine has no way to do `op`.
+/// Returns the reason why an engine has no way to do `op`; None if it has one.
 fn cannot(engine: Driver, op: Op) -> Option<&'static str> {
     match (engine, op) {
         (Driver::Kernel | Driver::Softring, _) | (Driver::Epoll, Op::Echo) => None,
@@ -148,7 +148,7 @@ fn writes(rw: Rw) -> bool {
     !matches!(rw, Rw::Read | Rw::Randread)
 }
 
-/// The job as the options have it, without its file.
+/// Makes the job that the options describe, without its file.
 fn job(args: &BenchArgs) -> anyhow::Result<Job> {
     let bs = u32::try_from(args.bs).ok().filter(|b| *b <= 64 << 20);
     let bs = bs.ok_or_else(|| fail::usage("--bs is too large", "64m is the most"))?;
@@ -215,7 +215,7 @@ fn target(args: &BenchArgs, job: &Job) -> anyhow::Result<Option<Target>> {
     Ok(Some(target))
 }
 
-/// Every engine once per round, the order turned round each time, so that a machine that gets
+/// Runs every engine once per round. The order is reversed each round, so that a machine that gets
 /// slower or faster meanwhile favours none.
 pub fn rounds(
     runner: &Runner<'_>,
@@ -240,7 +240,7 @@ pub fn rounds(
     Ok(runs)
 }
 
-/// The load in one line.
+/// Describes the load in one line.
 fn describe(job: &Job) -> String {
     let Job { batch, bs, connections, count, depth, threads, .. } = *job;
     match job.op {
@@ -267,7 +267,7 @@ fn describe(job: &Job) -> String {
     }
 }
 
-/// What one operation is called.
+/// Returns the name of one operation.
 fn unit(op: Op) -> &'static str {
     match op {
         Op::Idle | Op::IdleSockets => "",

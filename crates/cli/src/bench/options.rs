@@ -1,20 +1,20 @@
-//! Options that would change nothing in the measurement that is asked for: told, since who gives
-//! one counts on it.
+//! Errors for options that would change nothing in the measurement: a user who gives one counts on
+//! it.
 
 use crate::cli::{self, BenchArgs, Driver, Op, name_of};
 use crate::fail;
 use Op::*;
 
-/// What runs for as long as `--seconds` says, in `--threads`.
+/// Operations that run for `--seconds`, in `--threads`.
 const TIMED: &[Op] = &[Rw, Nop, Setup, Echo, Poll, MsgRing, Futex];
-/// What is done `--count` times.
+/// Operations that are done `--count` times.
 const COUNTED: &[Op] = &[TimeoutAdd, TimeoutCancel, TimeoutExpire];
-/// What is done as often as `--pairs` says.
+/// Operations that are repeated `--pairs` times.
 const COMPARED: &[Op] =
     &[Rw, Nop, Setup, Echo, Poll, MsgRing, Futex, TimeoutAdd, TimeoutCancel, TimeoutExpire];
 
-/// The operations that heed an option; those that are not here are heeded by all. `--batch` is
-/// `--depth` where nobody gives it.
+/// The operations that heed an option; an option that is not listed is heeded by all. `--batch`
+/// defaults to `--depth`.
 const HEEDED: &[(&str, &[Op])] = &[
     ("file", &[Rw]),
     ("device", &[Rw]),
@@ -45,10 +45,10 @@ const HEEDED: &[(&str, &[Op])] = &[
     ("plot", COMPARED),
 ];
 
-/// Does each option that is given change something?
+/// Checks that each option that is given changes something.
 ///
 /// # Errors
-/// Usage, for the first that does not.
+/// Usage, for the first option that changes nothing.
 pub fn check(args: &BenchArgs) -> anyhow::Result<()> {
     let spelt = |option: &str| format!("--{}", option.replace('_', "-"));
     for (option, ops) in HEEDED {

@@ -1,5 +1,4 @@
-//! A ring of provided buffers (`IORING_REGISTER_PBUF_RING`), as a server gives them and gives them
-//! back.
+//! A ring of provided buffers (`IORING_REGISTER_PBUF_RING`), as a server gives and recycles them.
 #![allow(unsafe_code)]
 
 use super::buf::Slots;
@@ -9,10 +8,10 @@ use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 const IORING_REGISTER_PBUF_RING: u32 = 22;
-/// Where the tail lies: over the first entry's reserved field.
+/// Offset of the tail, in bytes: over the first entry's reserved field.
 const TAIL: usize = 14;
 
-/// Group 0 of a ring.
+/// Buffer group 0 of a ring.
 pub struct BufRing {
     base: *mut io_uring_buf,
     mask: u16,
@@ -22,7 +21,7 @@ pub struct BufRing {
 }
 
 impl BufRing {
-    /// Registers `count` buffers (a power of two) of `len` bytes each, all given.
+    /// Registers `count` buffers (a power of two) of `len` bytes each, and gives them all.
     pub fn new(ring: &Ring, count: u16, len: u32) -> io::Result<BufRing> {
         let entries = Slots::new(1, u32::from(count) * size_of::<io_uring_buf>() as u32)?;
         let bufs = Slots::new(u32::from(count), len)?;
@@ -42,7 +41,7 @@ impl BufRing {
         Ok(given)
     }
 
-    /// The address of buffer `id`.
+    /// Returns the address of buffer `id`.
     pub fn addr(&self, id: u16) -> u64 {
         self.bufs.addr(u32::from(id)) as u64
     }
@@ -62,7 +61,7 @@ impl BufRing {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Shows the other side what was given.
+    /// Publishes the tail, so that the other side sees the buffers given.
     pub fn publish(&self) {
         // SAFETY: the tail's place in the entries, which are never unmapped; both sides use it as
         // an atomic.

@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Events taken at once, here and in the epoll server.
+/// Most events taken at once, here and in the epoll server.
 pub const EVENTS: usize = 256;
 
 /// A client that is connected.
@@ -20,7 +20,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts a client and takes its connections. With `talks` it sends.
+    /// Starts a client and takes its connections. With `talks` the client sends.
     pub fn start(job: &Job, talks: bool) -> anyhow::Result<(Peer, Vec<TcpStream>)> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
         let bs = if talks { job.bs } else { 0 };
@@ -47,7 +47,7 @@ impl Peer {
         Ok(stream)
     }
 
-    /// Waits for its end, which follows that of the connections, and for what it measured.
+    /// Waits for the client's end, which follows that of the connections. Returns its latencies.
     pub fn finish(mut self) -> anyhow::Result<Lat> {
         let mut text = String::new();
         if let Some(mut from) = self.child.stdout.take() {
@@ -66,14 +66,15 @@ impl Drop for Peer {
     }
 }
 
-/// One connection's message on its way.
+/// One connection, with its message on the way.
 struct Call {
     stream: TcpStream,
     sent: Instant,
     got: usize,
 }
 
-/// The client: connects, talks until the server hangs up, times what lies behind the warm-up.
+/// Runs the client: connects, sends and receives until the server hangs up, and times the messages
+/// after the warm-up.
 pub fn load(job: &Job) -> anyhow::Result<(Counts, Measured)> {
     let mut counts = Counts::new(false)?;
     let set = epoll::create(CreateFlags::CLOEXEC)?;
@@ -97,7 +98,7 @@ pub fn load(job: &Job) -> anyhow::Result<(Counts, Measured)> {
     Ok((counts, measured))
 }
 
-/// Goes on until a connection ends.
+/// Exchanges messages until a connection ends.
 fn talk(
     set: &impl std::os::fd::AsFd,
     calls: &mut [Call],

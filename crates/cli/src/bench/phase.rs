@@ -1,4 +1,4 @@
-//! Warm up, measure, stop: the stages of a measurement, and what is counted meanwhile.
+//! Stages of a measurement (warm up, measure, stop), and the counts taken meanwhile.
 
 use super::job::{Job, Lat};
 use anyhow::Context;
@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the load's threads are to do.
+/// Stage that the load's threads are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Warmup,
@@ -15,7 +15,7 @@ pub enum Phase {
     Over,
 }
 
-/// Shared by the load's threads and the one that directs them.
+/// State shared by the load's threads and the thread that directs them.
 pub struct Stage {
     phase: AtomicU8,
     start: Barrier,
@@ -37,18 +37,18 @@ pub struct Measured {
 }
 
 impl Stage {
-    /// For `threads` threads and the director.
+    /// Makes the state for `threads` threads and the director.
     pub fn new(threads: u32) -> Stage {
         Stage { phase: AtomicU8::new(0), start: Barrier::new(threads as usize + 1) }
     }
 
-    /// A thread is set up (or has failed to be); waits for the others.
+    /// Waits until every thread is set up, or has failed to be.
     pub fn ready(&self) {
         self.start.wait();
     }
 
     pub fn phase(&self) -> Phase {
-        // Relaxed: nothing but the phase itself is handed over.
+        // Relaxed: no other data is passed along with the phase.
         match self.phase.load(Ordering::Relaxed) {
             0 => Phase::Warmup,
             1 => Phase::Measure,
@@ -60,10 +60,10 @@ impl Stage {
         self.phase.store(phase, Ordering::Relaxed);
     }
 
-    /// Directs a measurement; `finished` tells that all threads have ended early.
+    /// Directs a measurement; `finished` returns true once all threads have ended early.
     pub fn direct(&self, job: &Job, finished: impl Fn() -> bool) -> Measured {
         if job.once {
-            // Every I/O of the pass counts, the first ones too.
+            // Every I/O of a pass counts, the first ones too.
             self.set(1);
         }
         self.ready();
@@ -79,7 +79,7 @@ impl Stage {
     }
 }
 
-/// Sleeps, but not longer than there is something to wait for.
+/// Sleeps for `seconds`, or until `finished`.
 fn idle_sleep(seconds: f64, finished: &impl Fn() -> bool) {
     let start = Instant::now();
     while !finished() {
@@ -92,7 +92,7 @@ fn idle_sleep(seconds: f64, finished: &impl Fn() -> bool) {
 }
 
 impl Measured {
-    /// What `f` takes.
+    /// Runs `f` and measures its time.
     pub fn of<T>(f: impl FnOnce() -> T) -> (T, Measured) {
         let (before, start) = (Usage::now(), Instant::now());
         let done = f();
@@ -118,7 +118,7 @@ impl Usage {
     }
 }
 
-/// Busy and stolen time of the whole machine.
+/// Returns busy and stolen time of the whole machine, in microseconds.
 fn machine_times() -> Option<(u64, u64)> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let fields = text.lines().next()?.strip_prefix("cpu ")?;
@@ -129,7 +129,7 @@ fn machine_times() -> Option<(u64, u64)> {
     Some((at(0) + at(1) + at(2) + at(5) + at(6), at(7)))
 }
 
-/// What one thread counted while the phase was Measure.
+/// Counts of one thread in the phase Measure.
 pub struct Counts {
     pub ring: Option<String>,
     pub ios: u64,
@@ -138,13 +138,13 @@ pub struct Counts {
     pub lat: Histogram<u64>,
     pub slat: Option<Histogram<u64>>,
     pub clat: Option<Histogram<u64>>,
-    /// What a client that is a process of its own has measured, in the place of `lat`.
+    /// Latencies that a client process has measured, in the place of `lat`.
     pub client: Option<Lat>,
-    /// What the SQ thread took of one processor, in percent.
+    /// Share of one processor that the SQ thread took, in percent.
     pub sq_cpu: Option<f64>,
 }
 
-/// From 1 ns to an hour, two significant digits: below one per cent of error.
+/// Makes a histogram from 1 ns to an hour with two significant digits: below one per cent of error.
 fn histogram() -> anyhow::Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 2).context("histogram")
 }

@@ -1,4 +1,4 @@
-//! Draws a result: IOPS of every round, and latency by percentile.
+//! Drawing of a result: IOPS of every round, and latency by percentile.
 
 use super::summary::{Summary, count, time};
 use crate::cli::name_of;
@@ -17,10 +17,10 @@ pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0x22, 0x99, 0x99),
 ];
 
-/// The percentiles drawn, as they are labelled.
+/// Labels of the percentiles drawn.
 const QUANTILES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
 
-/// Can `path` be written, once there is something to draw? Nothing is left there yet.
+/// Checks that `path` can be written once there is something to draw; leaves nothing there yet.
 ///
 /// # Errors
 /// Usage.
@@ -74,7 +74,7 @@ fn render(
     Ok(())
 }
 
-/// What stands for an engine in the legend.
+/// Returns an engine's mark in the legend.
 fn key(colour: RGBColor) -> impl Fn((i32, i32)) -> Rectangle<(i32, i32)> {
     move |(x, y)| Rectangle::new([(x, y - 4), (x + 16, y + 4)], colour.filled())
 }
@@ -98,7 +98,7 @@ fn latencies(
     percentiles(area, "latency, by percentile", &rows.iter().map(of).collect::<Vec<_>>())
 }
 
-/// Curves over [`QUANTILES`], in the order of the colours.
+/// Draws curves over [`QUANTILES`], in the order of the colours.
 fn percentiles(
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     caption: &str,
@@ -175,7 +175,7 @@ fn points_of(
     Ok(())
 }
 
-/// What the colours stand for.
+/// Draws the key of the colours.
 fn heads(
     head: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     names: &[&str],

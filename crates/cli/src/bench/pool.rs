@@ -1,5 +1,5 @@
-//! A pool of threads calling pread and pwrite, as programs without io_uring have: one queue, one
-//! list of completions.
+//! Client with a pool of threads that call pread and pwrite, as programs without io_uring do: one
+//! queue, one list of completions.
 
 use super::buf::Slots;
 use super::client::{Client, Done, Io};

@@ -1,4 +1,4 @@
-//! aio(7): aio_read and aio_write of the C library.
+//! Client of aio(7): aio_read and aio_write of the C library.
 #![allow(unsafe_code)]
 
 use super::buf::Slots;
@@ -9,8 +9,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 pub struct PosixAio<'a> {
     fd: BorrowedFd<'a>,
     slots: Slots,
-    /// One per slot; the library keeps pointers to those in flight, so the slice never grows or
-    /// moves.
+    /// One control block per slot. The library keeps pointers to the blocks in flight, so the slice
+    /// never grows or moves.
     control: Box<[libc::aiocb]>,
     /// Slots in flight.
     flying: Vec<u32>,
@@ -23,7 +23,7 @@ impl<'a> PosixAio<'a> {
         PosixAio { fd, slots, control: (0..depth).map(|_| empty()).collect(), flying: Vec::new() }
     }
 
-    /// Moves what is complete to `done`.
+    /// Moves completed I/Os to `done`.
     fn collect(&mut self, done: &mut Vec<Done>) {
         let control = &mut self.control;
         self.flying.retain(|&slot| {

@@ -1,4 +1,4 @@
-//! Measurements of rings themselves: NOP batches, making and closing, doing nothing.
+//! Measurements of rings themselves: NOP batches, set-up and exit, idle rings.
 
 use super::job::{Idle, Job};
 use super::phase::{Counts, Phase, Stage};
@@ -7,10 +7,10 @@ use anyhow::{Context, bail};
 use softring_uapi::io_uring_sqe;
 use std::time::Instant;
 
-/// Rings held open to see what one costs.
+/// Number of rings held open to see what one costs.
 const IDLE_RINGS: u32 = 64;
 
-/// NOP requests, `batch` per enter; lat is that of the batch.
+/// Measures NOP requests, `batch` per enter; `lat` is the latency of a batch.
 pub fn nop(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     let opened = Ring::new(job.batch, job.setup_flags);
     stage.ready();
@@ -38,7 +38,7 @@ pub fn nop(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     Ok(counts)
 }
 
-/// Makes a ring, maps it, unmaps it, closes it.
+/// Measures making, mapping, unmapping and closing a ring.
 pub fn setup(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     let first = Ring::new(job.depth, job.setup_flags);
     stage.ready();
@@ -56,7 +56,7 @@ pub fn setup(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     Ok(counts)
 }
 
-/// What this process holds just now.
+/// Memory, threads and descriptors of this process.
 pub struct Footprint {
     pub private: u64,
     pub shared: u64,

@@ -1,4 +1,4 @@
-//! Starts workers and collects their reports.
+//! The runner: starts workers and collects their reports.
 
 use super::job::{Job, Report};
 use crate::cli::Driver;
@@ -17,24 +17,24 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Beyond its measured time a worker gets this long to start and to finish.
+/// Time that a worker gets, beyond its measured time, to start and to finish.
 const GRACE: Duration = Duration::from_secs(60);
-/// A pass over a whole file may take this long.
+/// Time that a pass over a whole file may take.
 const PASS: Duration = Duration::from_secs(600);
 
 /// The time between two reads of the steps of a worker's requests.
 const TAKE: Duration = Duration::from_millis(10);
 
-/// How the workers are started.
+/// Settings that workers are started with.
 #[derive(Clone, Copy, Debug)]
 pub struct Runner<'a> {
-    /// True with io_uring denied, save for the kernel's.
+    /// True if io_uring is denied to all workers but the kernel's.
     pub deny: bool,
-    /// More for `softring run`.
+    /// Further options for `softring run`.
     pub options: &'a [&'a str],
 }
 
-/// Why an engine cannot be measured here; `None` if it can.
+/// Returns the reason why an engine cannot be measured here; `None` if it can.
 pub fn unavailable(driver: Driver) -> Option<String> {
     match driver {
         Driver::Kernel if !kernel_ring_works() => {
@@ -58,7 +58,8 @@ impl Runner<'_> {
         Ok(report)
     }
 
-    /// The same, with the steps of its requests: times in ns, in order.
+    /// Runs one job as [`Self::run`] does, and returns the steps of its requests too: times in ns,
+    /// in order.
     pub fn run_traced(&self, job: &Job) -> anyhow::Result<(Report, Vec<Event>)> {
         let mut readers = Readers::listen(false, false)?;
         let mut command = self.command(job.driver)?;
@@ -118,7 +119,7 @@ fn own_executable() -> anyhow::Result<PathBuf> {
     crate::files::own_exe().context("cannot find our own executable")
 }
 
-/// The command that `start` begins, ended as a worker.
+/// Makes the command that `start` begins run a worker.
 fn worker(mut start: Command) -> Command {
     start.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     start
@@ -127,7 +128,7 @@ fn worker(mut start: Command) -> Command {
 fn report(mut command: Command, job: &Job) -> anyhow::Result<Report> {
     let mut child = command.spawn().map_err(|e| fail::cannot_start("a worker", &e))?;
     if let Some(mut to) = child.stdin.take() {
-        // A worker that died before reading says why on its standard error.
+        // A worker that died before it read the job says why on its standard error.
         let _ = to.write_all(serde_json::to_string(job)?.as_bytes());
     }
     let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
@@ -150,19 +151,19 @@ fn report(mut command: Command, job: &Job) -> anyhow::Result<Report> {
     })
 }
 
-/// Reads a pipe to its end, aside.
+/// Reads a pipe to its end, in a thread of its own.
 fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut p) = pipe {
-            // What was read before an error is worth showing too.
+            // The bytes read before an error are worth showing too.
             let _ = p.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
-/// Waits for the child, or ends it after `limit` and answers `None`.
+/// Waits for the child. Kills it after `limit` and returns `None` then.
 fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {
@@ -178,7 +179,7 @@ fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>
     }
 }
 
-/// How a worker ended, in its own words if it had any.
+/// Describes a worker's end, in the worker's own words if it had any.
 fn died(status: ExitStatus, err: &str) -> String {
     let words: Vec<&str> = err.lines().map(|l| l.trim_start_matches("softring: ")).collect();
     let words = words.join("; ");
@@ -191,7 +192,7 @@ fn died(status: ExitStatus, err: &str) -> String {
     }
 }
 
-/// A number is worth nothing if it is not that engine's.
+/// Checks that the ring was the engine's own: otherwise the figures are worth nothing.
 fn check_ring(job: &Job, report: &Report) -> anyhow::Result<()> {
     let Some(ring) = &report.ring else { return Ok(()) };
     let kernels = ring.starts_with("anon_inode:");

@@ -1,8 +1,8 @@
-//! Medians and what they are worth.
+//! Medians and their confidence intervals.
 
 use serde::Serialize;
 
-/// The middle value; the mean of the two middle ones for an even count; NaN for none.
+/// Returns the middle value; the mean of the two middle ones for an even count; NaN for none.
 pub fn median(values: &[f64]) -> f64 {
     let mut v = values.to_vec();
     v.sort_by(f64::total_cmp);
@@ -13,7 +13,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// (max − min) / median.
+/// Returns (max − min) / median.
 pub fn spread(values: &[f64]) -> f64 {
     let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let min = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -21,7 +21,7 @@ pub fn spread(values: &[f64]) -> f64 {
     if m > 0.0 { (max - min) / m } else { 0.0 }
 }
 
-/// A median with an interval that holds the true one with at least this confidence.
+/// A median with an interval that holds the true median with at least this confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     pub median: f64,
@@ -30,9 +30,9 @@ pub struct Ratio {
     pub confidence: f64,
 }
 
-/// The median of pair-wise ratios. The interval is that of the sign test (order statistics): it
-/// assumes nothing of how the values are distributed. The narrowest of at least 95 % is taken;
-/// where so few pairs cannot give that, all of them are it.
+/// Returns the median of pair-wise ratios. The interval is that of the sign test (order
+/// statistics), which assumes nothing of the distribution. The narrowest interval of at least 95 %
+/// is taken; if there are too few pairs for that, the interval holds all of them.
 pub fn ratio(values: &[f64]) -> Option<Ratio> {
     let mut v: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
     v.sort_by(f64::total_cmp);
@@ -51,8 +51,8 @@ pub fn ratio(values: &[f64]) -> Option<Ratio> {
     Some(Ratio { median: median(&v), low: v[k], high: v[n - 1 - k], confidence })
 }
 
-/// The chance that the median lies between the k-th smallest and the k-th largest of `n` (k from
-/// 0).
+/// Returns the chance that the median lies between the k-th smallest and the k-th largest of `n` (k
+/// from 0).
 fn coverage(n: usize, k: usize) -> f64 {
     let mut term = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut tail = 0.0;
@@ -80,7 +80,7 @@ mod tests {
         let five = ratio(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert_eq!((five.low, five.median, five.high), (1.0, 3.0, 5.0));
         assert!((five.confidence - 0.9375).abs() < 1e-9);
-        // Known from tables: for 9 values the second smallest and second largest give 96.1 %.
+        // By the tables, the second smallest and second largest of 9 values give 96.1 %.
         let nine: Vec<f64> = (1..=9).map(f64::from).collect();
         let r = ratio(&nine).unwrap();
         assert_eq!((r.low, r.high), (2.0, 8.0));

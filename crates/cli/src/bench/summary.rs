@@ -1,4 +1,4 @@
-//! The way from reports to rows: medians per engine, ratios to the first one, pair by pair.
+//! Summary of reports, as rows: medians per engine, and ratios to the first engine, pair by pair.
 
 use super::job::Report;
 use super::stats::{Ratio, median, ratio, spread};
@@ -7,7 +7,7 @@ use crate::out;
 use comfy_table::{Cell, CellAlignment, Table};
 use serde::Serialize;
 
-/// One engine's runs and what they come to.
+/// One engine's runs and their medians.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     pub engine: Driver,
@@ -19,7 +19,7 @@ pub struct Summary {
     pub cpu_us_per_io: f64,
     /// (max − min) / median of the IOPS.
     pub spread: f64,
-    /// Ratio to the first engine, of the same round.
+    /// Ratio to the first engine in the same round.
     pub iops_ratio: Option<Ratio>,
     pub cpu_per_io_ratio: Option<Ratio>,
     pub runs: Vec<Report>,
@@ -57,7 +57,7 @@ fn one(engine: Driver, runs: Vec<Report>, base: Option<&Vec<(f64, f64)>>) -> Sum
     }
 }
 
-/// A count with its thousands apart.
+/// Formats a count with its thousands apart.
 pub fn count(n: f64) -> String {
     let digits = format!("{n:.0}");
     let mut out = String::new();
@@ -70,7 +70,7 @@ pub fn count(n: f64) -> String {
     out
 }
 
-/// A time with a unit that suits it.
+/// Formats a time with a unit that suits it.
 pub fn time(ns: f64) -> String {
     match ns {
         n if n < 1e3 => format!("{n:.0} ns"),
@@ -93,13 +93,13 @@ pub fn number(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// The table for reading; `io` is what one operation is called.
+/// Makes the table for reading; `io` is the name of one operation.
 pub fn table(rows: &[Summary], io: &str) -> Table {
     let base = rows.first().map_or_else(String::new, |r| name_of(r.engine));
     let per_io = format!("CPU µs/{io}");
     let (to, cpu_to) = (format!("rate vs {base}"), format!("CPU/{io} vs {base}"));
     let rate = if io == "I/O" { "IOPS".to_owned() } else { format!("{io}s/s") };
-    // What moves no data has no such column.
+    // Operations that move no data have no such column.
     let moves = rows.iter().any(|r| r.mib_per_second > 0.0);
     let bytes = if moves { &["MiB/s"][..] } else { &[] };
     let first = ["engine", &rate];
@@ -121,7 +121,7 @@ pub fn table(rows: &[Summary], io: &str) -> Table {
     t
 }
 
-/// slat and clat apart, if they were measured.
+/// Makes the table of slat and clat, if they were measured.
 pub fn split_table(rows: &[Summary]) -> Option<Table> {
     let mut t = out::table(&["engine", "slat p50", "slat p99", "clat p50", "clat p99"]);
     let mut any = false;
@@ -140,7 +140,7 @@ pub fn split_table(rows: &[Summary]) -> Option<Table> {
     any.then_some(t)
 }
 
-/// What idle rings cost.
+/// Makes the table of the cost of idle rings.
 pub fn idle_table(rows: &[Summary]) -> Table {
     let header = ["engine", "rings", "private KiB/ring", "shared KiB/ring", "threads", "fds"];
     let mut t = out::table(&header);
@@ -159,7 +159,7 @@ pub fn idle_table(rows: &[Summary]) -> Table {
     t
 }
 
-/// What requests that wait for data cost.
+/// Makes the table of the cost of requests that wait for data.
 pub fn waiting_table(rows: &[Summary]) -> Table {
     let header =
         ["engine", "requests", "bytes/request", "kernel bytes/request", "fds", "threads", "CPU"];
@@ -188,7 +188,7 @@ pub fn waiting_table(rows: &[Summary]) -> Table {
 mod tests {
     use super::*;
 
-    /// NOPs move no data: MiB/s of them say nothing.
+    /// NOPs move no data: their MiB/s would say nothing.
     #[test]
     fn a_column_without_meaning_is_left_out() {
         let row = |mib_per_second| Summary {

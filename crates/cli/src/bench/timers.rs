@@ -9,14 +9,14 @@ use softring_host::time::Clock;
 use softring_uapi::*;
 use std::time::Duration;
 
-/// Time to arm one, generously: all are armed before those of `timeout-expire` end.
+/// Time to arm one timeout, generously: all are armed before those of `timeout-expire` end.
 const ARM: Duration = Duration::from_micros(8);
-/// Completions that there is room for: as many as a ring can have.
+/// Room for completions: as many as a ring can have.
 const CQ: u32 = 65_536;
 const ETIME: i32 = -libc::ETIME;
 const ECANCELED: i32 = -libc::ECANCELED;
 
-/// CLOCK_MONOTONIC.
+/// Returns the time of CLOCK_MONOTONIC.
 fn now() -> Duration {
     Duration::from_nanos(Clock::Monotonic.now())
 }
@@ -26,9 +26,9 @@ struct Timers {
     ring: Ring,
     batch: u32,
     count: u32,
-    /// When they end, for good: the ring may read it at any time.
+    /// Time at which they end; leaked, as the ring may read it at any time.
     at: &'static kernel_timespec,
-    /// Completions taken that were as they should be.
+    /// Completions taken that were as expected.
     taken: u32,
 }
 
@@ -52,7 +52,8 @@ pub fn run(job: &Job) -> anyhow::Result<(Counts, Measured)> {
             }
             std::thread::sleep(end.saturating_sub(now()));
             let (done, measured) = Measured::of(|| t.expire());
-            // The other side starts when they end, which may be before we are awake.
+            // The other side starts when the timeouts end, which may be before this thread is
+            // awake.
             let seconds = (now() - end).as_secs_f64();
             (done, Measured { seconds, ..measured })
         }
@@ -63,8 +64,8 @@ pub fn run(job: &Job) -> anyhow::Result<(Counts, Measured)> {
 }
 
 impl Timers {
-    /// Pushes `make(i)` for each timeout, a batch at a time; `each` judges what completes
-    /// meanwhile.
+    /// Pushes `make(i)` for each timeout, a batch at a time; `each` judges the completions that
+    /// come meanwhile.
     fn push_all(
         &mut self,
         make: impl Fn(u32) -> io_uring_sqe,
@@ -98,7 +99,7 @@ impl Timers {
         self.push_all(|i| io_uring_sqe { user_data: u64::from(i) + 1, ..sqe }, |_| false)
     }
 
-    /// In the order of arming, in which the kernel finds each at once.
+    /// Cancels in the order of arming, in which the kernel finds each timeout at once.
     fn cancel(&mut self) -> anyhow::Result<()> {
         let sqe = io_uring_sqe { opcode: IORING_OP_TIMEOUT_REMOVE, ..Default::default() };
         let ends =

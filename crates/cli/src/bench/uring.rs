@@ -1,9 +1,9 @@
 //! A small io_uring client: raw rings through libc's `syscall()`, which both the kernel and
 //! softring serve.
 //!
-//! The program's side of the ABI, io_uring(7): it owns the SQ tail and the CQ head; the other side
-//! owns the SQ head and the CQ tail. What one side publishes with release the other reads with
-//! acquire.
+//! The client is the program's side of the ABI, io_uring(7): it owns the SQ tail and the CQ head;
+//! the other side owns the SQ head and the CQ tail. Each side publishes with release, and the other
+//! reads with acquire.
 #![allow(unsafe_code)]
 
 use super::buf::Slots;
@@ -33,7 +33,7 @@ impl Map {
         Ok(Map { at: at.cast(), len })
     }
 
-    /// A pointer to `count` values of T at `offset`.
+    /// Returns a pointer to `count` values of T at `offset`.
     fn part<T>(&self, offset: u32, count: usize) -> *mut T {
         let offset = offset as usize;
         assert!(
@@ -66,32 +66,32 @@ pub struct Ring {
     /// Slots of the base size per entry, as a shift: 1 with SQE128 or CQE32.
     sqe_shift: u32,
     cqe_shift: u32,
-    /// SQEs written, and published by the next enter.
+    /// SQ tail behind the SQEs written; the next enter publishes it.
     tail: u32,
-    /// SQEs that enter has taken.
+    /// SQ tail behind the SQEs that enter has taken.
     taken: u32,
-    /// The engine in this process serves it, called directly.
+    /// True if the engine in this process serves the ring, called directly.
     linked: bool,
-    /// A thread takes the SQEs (SQPOLL).
+    /// True if a thread takes the SQEs (SQPOLL).
     thread: bool,
-    /// [`Ring::push`] waits for that thread where the queue is full.
+    /// True if [`Ring::push`] waits for that thread while the queue is full.
     waits: bool,
     _maps: [Option<Map>; 3],
 }
 
 impl Ring {
-    /// Makes a ring of at least `entries` and maps it.
+    /// Makes a ring of at least `entries` entries and maps it.
     pub fn new(entries: u32, flags: u32) -> io::Result<Ring> {
         let ring = Ring::open(entries, io_uring_params { flags, ..Default::default() }, false)?;
         Ok(Ring { waits: ring.thread, ..ring })
     }
 
-    /// A ring of the engine that this program is linked with, whoever else makes rings here.
+    /// Makes a ring of the engine that this program is linked with, whoever else makes rings here.
     pub fn linked(entries: u32) -> io::Result<Ring> {
         Ring::open(entries, io_uring_params::default(), true)
     }
 
-    /// The same, with room for `cq_entries` completions.
+    /// Makes a ring with room for `cq_entries` completions.
     pub fn with_cq(entries: u32, cq_entries: u32, flags: u32) -> io::Result<Ring> {
         let flags = flags | abi::IORING_SETUP_CQSIZE;
         let p = io_uring_params { flags, cq_entries, ..Default::default() };
@@ -99,8 +99,8 @@ impl Ring {
         Ok(Ring { waits: ring.thread, ..ring })
     }
 
-    /// A ring for a client that never waits, with a thread that submits, on processor `cpu` if one
-    /// is given, and that sleeps after `idle` ms without work.
+    /// Makes a ring with an SQ thread, for a client that never waits. The thread runs on processor
+    /// `cpu`, if one is given, and sleeps after `idle` ms without work.
     pub fn sqpoll(entries: u32, flags: u32, cpu: Option<u32>, idle: u32) -> io::Result<Ring> {
         let pinned = if cpu.is_some() { abi::IORING_SETUP_SQ_AFF } else { 0 };
         let flags = flags | abi::IORING_SETUP_SQPOLL | pinned;
@@ -161,7 +161,7 @@ impl Ring {
     }
 
     fn word(&self, at: *mut AtomicU32) -> &AtomicU32 {
-        // SAFETY: `at` is one of this ring's words, which `new` placed inside a mapping that lives
+        // SAFETY: `at` is one of this ring's words, which `open` placed inside a mapping that lives
         // as long as self.
         unsafe { &*at }
     }
@@ -171,8 +171,8 @@ impl Ring {
         self.tail.wrapping_sub(head) >= self.sq_entries
     }
 
-    /// Waits for the SQ thread: it lets go of the entries of a batch after it, when some may be
-    /// complete already.
+    /// Waits until the SQ thread has released an entry: it releases those of a batch after the
+    /// batch, when some may be complete already.
     #[cold]
     fn make_room(&mut self) -> io::Result<()> {
         while self.full() {
@@ -182,7 +182,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Writes one SQE; false if the queue is full.
+    /// Writes one SQE; returns false if the queue is full.
     #[inline]
     pub fn push(&mut self, sqe: io_uring_sqe) -> bool {
         if self.full() && !(self.waits && self.make_room().is_ok()) {
@@ -195,8 +195,8 @@ impl Ring {
         true
     }
 
-    /// io_uring_enter(2): submits what was pushed and waits until at least `want` completions are
-    /// there.
+    /// Calls io_uring_enter(2): submits what was pushed and waits until at least `want` completions
+    /// are there.
     #[inline]
     pub fn enter(&mut self, want: u32) -> io::Result<()> {
         if self.thread {
@@ -220,7 +220,7 @@ impl Ring {
         }
     }
 
-    /// The same where a thread submits: there is a call only to wake it and to wait.
+    /// Does the same on a ring with an SQ thread: calls only to wake the thread and to wait.
     fn enter_thread(&mut self, want: u32) -> io::Result<()> {
         self.publish()?;
         while self.ready() < want {
@@ -232,7 +232,7 @@ impl Ring {
         Ok(())
     }
 
-    /// The flag for enter that wakes the SQ thread, if it sleeps or is about to.
+    /// Returns the flag for enter that wakes the SQ thread, if it sleeps or is about to.
     #[inline]
     fn wakeup(&self) -> u32 {
         // The thread stores its flag before it reads the tail for the last time; without the fence
@@ -242,7 +242,7 @@ impl Ring {
         if sleeps == 0 { 0 } else { abi::IORING_ENTER_SQ_WAKEUP }
     }
 
-    /// Shows the SQ thread what was pushed, and wakes it if it sleeps.
+    /// Publishes the SQEs pushed to the SQ thread, and wakes it if it sleeps.
     #[inline]
     pub fn publish(&mut self) -> io::Result<()> {
         if self.taken == self.tail {
@@ -257,12 +257,12 @@ impl Ring {
         }
     }
 
-    /// Has completions that wait for a call posted, without waiting for more.
+    /// Has completions posted that wait for a call, without waiting for more.
     pub fn run_completions(&self) -> io::Result<()> {
         self.call(0, 0, abi::IORING_ENTER_GETEVENTS).map(|_| ())
     }
 
-    /// io_uring_enter(2), once; answers how many SQEs it took.
+    /// Calls io_uring_enter(2) once; returns how many SQEs it took.
     fn call(&self, submit: u32, want: u32, flags: u32) -> io::Result<u32> {
         let fd = self.fd.as_raw_fd();
         if self.linked {
@@ -277,7 +277,7 @@ impl Ring {
         u32::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
-    /// io_uring_register(2): a table of registered files with this one in slot 0.
+    /// Registers a table of files, by io_uring_register(2), with `file` in slot 0.
     fn register_file(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         let (fd, op) = (self.fd.as_raw_fd(), abi::IORING_REGISTER_FILES);
         let files = [file.as_raw_fd()];
@@ -286,13 +286,13 @@ impl Ring {
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Completions that can be reaped.
+    /// Returns the number of completions that can be reaped.
     pub fn ready(&self) -> u32 {
         let tail = self.word(self.cq_tail).load(Ordering::Acquire);
         tail.wrapping_sub(self.word(self.cq_head).load(Ordering::Relaxed))
     }
 
-    /// Hands every completion that is there to `each`; answers how many.
+    /// Passes every completion that is there to `each`; returns their number.
     #[inline]
     pub fn reap(&mut self, mut each: impl FnMut(&io_uring_cqe)) -> u32 {
         let n = self.ready();
@@ -307,24 +307,24 @@ impl Ring {
         n
     }
 
-    /// The ring's descriptor, for as long as the ring lives.
+    /// Returns the ring's descriptor, which is open for as long as the ring lives.
     pub fn fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// The side whose ring this is, by what /proc calls its descriptor.
+    /// Returns the side whose ring this is, by what /proc calls its descriptor.
     pub fn kind(&self) -> Option<String> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
         link.ok().map(|l| l.display().to_string())
     }
 }
 
-/// Reads and writes through a ring.
+/// Client that reads and writes through a ring.
 pub struct Uring<'a> {
     ring: Ring,
     fd: BorrowedFd<'a>,
     slots: Slots,
-    /// The file is in slot 0 of the registered table.
+    /// True if the file is in slot 0 of the registered table.
     fixed: bool,
 }
 

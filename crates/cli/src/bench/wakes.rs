@@ -13,10 +13,10 @@ use std::thread;
 use std::time::Instant;
 
 const POLLIN: u32 = 1;
-/// A message that ends the other side.
+/// `user_data` of the message that ends the other thread.
 const STOP: u64 = u64::MAX;
 const ANY: u64 = u32::MAX as u64;
-/// `FUTEX2_SIZE_U32 | FUTEX2_PRIVATE`
+/// Futex flags: `FUTEX2_SIZE_U32 | FUTEX2_PRIVATE`.
 const FUTEX: i32 = 2 | 128;
 
 fn open(job: &Job) -> anyhow::Result<Ring> {
@@ -24,7 +24,7 @@ fn open(job: &Job) -> anyhow::Result<Ring> {
     Ring::new(entries, job.setup_flags).context("io_uring_setup")
 }
 
-/// Runs `round` of `depth` operations again and again, and times each.
+/// Runs rounds of `depth` operations until the measurement is over, and times each round.
 fn rounds(
     job: &Job,
     stage: &Stage,
@@ -45,7 +45,7 @@ fn rounds(
     Ok(counts)
 }
 
-/// Takes `want` completions, waiting for them; the first failure is an error.
+/// Takes `want` completions and waits for them; a failed request is an error.
 fn take(ring: &mut Ring, want: u32) -> anyhow::Result<()> {
     let (mut got, mut bad) = (0, 0);
     while got < want {
@@ -84,7 +84,7 @@ pub fn futex(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     let ring = open(job);
     stage.ready();
     let mut ring = ring?;
-    // For good: the other side may access them as long as the process lives.
+    // Leaked: the other side may access the words as long as the process lives.
     let words: &'static [AtomicU32] =
         Box::leak((0..job.depth).map(|_| AtomicU32::new(0)).collect());
     let sqe = |opcode, word: &AtomicU32, off| {
@@ -103,7 +103,7 @@ pub fn futex(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     })
 }
 
-/// Two threads, each with its ring: `depth` messages go there, as many come back.
+/// Measures two threads, each with its ring: `depth` messages go there, as many come back.
 pub fn msg_ring(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     let ring = open(job);
     stage.ready();

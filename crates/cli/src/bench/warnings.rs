@@ -1,4 +1,4 @@
-//! What makes a result doubtful, and what to do about it.
+//! Warnings about a doubtful result, and what to do about it.
 
 use super::file::Target;
 use super::job::Job;
@@ -16,12 +16,12 @@ pub struct Warning {
     pub advice: &'static str,
 }
 
-/// The bound above which (max − min) / median of the rounds is worth a word.
+/// Bound of (max − min) / median of the rounds, above which a warning is given.
 const SPREAD: f64 = 0.10;
-/// Fewer I/Os than this leave the 99th percentile to a handful.
+/// Number of I/Os below which a handful of them makes the 99th percentile.
 const FEW_IOS: u64 = 1000;
 
-/// Everything doubtful about these results.
+/// Returns all warnings about these results.
 pub fn of(job: &Job, target: Option<&Target>, rows: &[Summary]) -> Vec<Warning> {
     let mut list = Vec::new();
     let mut warn = |what: String, advice| list.push(Warning { what, advice });
@@ -55,7 +55,7 @@ fn text(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
 }
 
-/// What else the machine did meanwhile.
+/// Warns of other work of the machine meanwhile.
 fn machine(rows: &[Summary], list: &mut Vec<Warning>) {
     let mut warn = |what: String, advice| list.push(Warning { what, advice });
     let cpus = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
@@ -83,7 +83,7 @@ fn storage(job: &Job, target: &Target, list: &mut Vec<Warning>) {
     let mut warn = |what: String, advice| list.push(Warning { what, advice });
     let queue = |file: &str| queue_file(target, file);
     if job.direct {
-        // The chosen scheduler stands in brackets.
+        // The scheduler in use stands in brackets.
         let all = queue("scheduler").unwrap_or_default();
         let chosen = all.split(['[', ']']).nth(1).unwrap_or("none");
         if chosen != "none" {
@@ -102,7 +102,7 @@ fn storage(job: &Job, target: &Target, list: &mut Vec<Warning>) {
     }
 }
 
-/// A file of the queue folder of the block device under `target`.
+/// Reads a file of the queue folder of the block device under `target`.
 fn queue_file(target: &Target, file: &str) -> Option<String> {
     let meta = target.file.metadata().ok()?;
     let device = meta.file_type().is_block_device();
@@ -119,7 +119,7 @@ fn available_memory() -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-/// A clock that has to be read by a system call is a large part of a short I/O.
+/// Warns of a clock that only a system call can read: that is a large part of a short I/O.
 fn clock(list: &mut Vec<Warning>) {
     let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let quick = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];

@@ -1,7 +1,7 @@
 //! The process that measures: a job on standard input, a report on standard output.
 //!
-//! A process of its own, so that CPU time and memory are those of the load alone, and so that the
-//! same binary runs on the kernel's rings, or on softring's by a preload.
+//! The worker is a process of its own, so that CPU time and memory are those of the load alone, and
+//! so that the same binary runs on the kernel's rings, or on softring's by a preload.
 
 use super::job::{Job, Lat, Report};
 use super::phase::{Counts, Measured, Stage, Usage};
@@ -15,9 +15,9 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
-/// `softring worker`
+/// Runs `softring worker`.
 pub fn command() -> anyhow::Result<()> {
-    // Before the job is read: a parent that is gone already closed the pipe.
+    // This comes before the job is read: a parent that is gone already has closed the pipe.
     sys::end_with_parent();
     let mut text = String::new();
     std::io::stdin().lock().read_to_string(&mut text).context("cannot read the job")?;
@@ -87,8 +87,8 @@ fn measure(
     each: impl Fn(u32, &Stage) -> anyhow::Result<Counts> + Sync,
 ) -> anyhow::Result<Report> {
     if matches!(job.op, Op::Echo | Op::Poll) && job.driver != Driver::Epoll {
-        // Where a program has no other threads yet when it makes its first ring, as most have not,
-        // the preload gets at all of its closes.
+        // If a program has no other threads yet when it makes its first ring, as most have not, the
+        // preload sees all of its closes.
         drop(Ring::new(1, 0));
     }
     let stage = Stage::new(job.threads);

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What is measured.
+/// Operation that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Op {
@@ -53,7 +53,7 @@ pub enum Rw {
     Randrw,
 }
 
-/// What does the I/O.
+/// Engine that does the I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Driver {
@@ -253,7 +253,7 @@ pub struct ReissueArgs {
 pub struct BenchArgs {
     #[command(subcommand)]
     pub of: Option<BenchOf>,
-    /// The options that stand on the command line, by the names of their fields.
+    /// Options that are on the command line, by the names of their fields.
     #[arg(skip)]
     pub given: Vec<String>,
     /// What to measure
@@ -359,7 +359,7 @@ pub struct BenchArgs {
     pub plot: Option<PathBuf>,
 }
 
-/// A setup flag by its kernel name, with or without the prefix.
+/// Parses a set-up flag by its kernel name, with or without the prefix.
 fn setup_flag(s: &str) -> Result<u32, String> {
     use softring_uapi::SETUP_NAMES;
     let upper = s.trim().to_ascii_uppercase();

@@ -38,7 +38,7 @@ pub struct StatsArgs {
     pub format: Format,
 }
 
-/// How statistics are written.
+/// Output format of statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// A table for people
@@ -139,7 +139,7 @@ pub struct TopArgs {
     pub json: bool,
 }
 
-/// A number of seconds from a tenth on.
+/// Parses a number of seconds, from a tenth on.
 fn delay(s: &str) -> Result<f64, String> {
     let s = seconds(s)?;
     if s >= 0.1 { Ok(s) } else { Err("must be at least 0.1".to_owned()) }

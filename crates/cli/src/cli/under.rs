@@ -1,4 +1,5 @@
-//! How a program gets softring under it: the options that `run`, `stat` and `trace` share.
+//! Options that `run`, `env`, `stat`, `trace` and `strace` share: they say how softring gets under
+//! a program.
 
 use super::name_of;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
@@ -17,7 +18,7 @@ pub enum Engine {
     Kernel,
 }
 
-/// How the program's io_uring system calls reach softring.
+/// Means by which the program's io_uring system calls reach softring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Intercept {
     /// Patched call sites; the trap for those that cannot be patched
@@ -28,7 +29,7 @@ pub enum Intercept {
     Sigsys,
 }
 
-/// What SQ threads do between submissions, until sq_thread_idle is over.
+/// Behaviour of SQ threads between submissions, until sq_thread_idle is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SqIdle {
     /// Poll the queue without a pause, as the kernel's do
@@ -38,7 +39,7 @@ pub enum SqIdle {
     Sleep,
 }
 
-/// How threads of the program wait for I/O.
+/// Policy by which threads of the program wait for I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Poll {
@@ -93,7 +94,7 @@ pub struct UnderArgs {
 }
 
 impl UnderArgs {
-    /// The words that say the same to `softring run`.
+    /// Returns the arguments that say the same to `softring run`.
     pub fn words(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
         words.extend(self.engine.map(|which| format!("--engine={}", name_of(which)).into()));

@@ -3,7 +3,7 @@
 use super::probes::{self as p, Finding};
 use serde::Serialize;
 
-/// What a check is about.
+/// Subject of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
@@ -26,7 +26,7 @@ impl Group {
     }
 }
 
-/// One check: what is probed, what it means, and what to do if it is not as wished.
+/// One check: its probe, its meaning, and a hint if the result is not as wished.
 pub struct Check {
     pub name: &'static str,
     pub group: Group,
@@ -35,7 +35,7 @@ pub struct Check {
     pub hint: &'static str,
 }
 
-/// The checks that make no call but those of the dynamic linker.
+/// The checks that make no calls but those of the dynamic linker.
 pub const HARMLESS: [&str; 4] = ["io_uring_disabled", "seccomp", "lsm", "libsoftring.so"];
 
 macro_rules! checks {

@@ -1,6 +1,6 @@
-//! What the trial program does with a ring of softring's beyond the trial that every ring gets: one
-//! request for each mechanism that rests on system calls of its own. A policy may kill for one of
-//! these calls, so each step is announced before it is taken.
+//! Exercise of the trial program with a ring of softring's, beyond the trial that every ring gets:
+//! one request for each mechanism that rests on system calls of its own. A policy may kill for one
+//! of these calls, so each step is announced before it is taken.
 
 use crate::bench::uring::Ring;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -13,11 +13,11 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// A step: what it is called, and what it does with the ring; `None` where there is nothing to do
-/// it with. What it takes to do so at all is no request, and comes before the announcement.
+/// A step on the ring; `None` if there is nothing to take it with. Preparations are no request, and
+/// come before the announcement.
 type Step = fn(&mut Ring, &dyn Fn()) -> Option<io::Result<()>>;
 
-/// The steps, in their order: those whose preparations a policy may kill for come last.
+/// The steps with their names, in order: those whose preparations a policy may kill for come last.
 const STEPS: [(&str, Step); 4] = [
     ("a timeout", timeout),
     ("a read by a worker thread", by_worker),
@@ -25,7 +25,7 @@ const STEPS: [(&str, Step); 4] = [
     ("a receive from a socket", socket),
 ];
 
-/// Takes all steps; `told` is told of each before, and of what has failed.
+/// Takes all steps; calls `told` before each step, and for each that has failed.
 pub fn take(told: impl Fn(Told)) {
     let Ok(mut ring) = Ring::new(4, 0) else {
         return told(Told::Failed("a second ring".into()));
@@ -38,14 +38,14 @@ pub fn take(told: impl Fn(Told)) {
     }
 }
 
-/// What is said of a step.
+/// Message about a step.
 #[derive(Debug)]
 pub enum Told {
     Tries(&'static str),
     Failed(String),
 }
 
-/// The result of a request, for which it waits some seconds at most.
+/// Returns the result of a request, for which it waits some seconds at most.
 fn result_of(ring: &mut Ring, sqe: io_uring_sqe) -> io::Result<i32> {
     const TRIES: u32 = 3000;
     ring.push(sqe);

@@ -1,5 +1,5 @@
-//! `softring doctor`: what denies io_uring here, what works instead, what a program would get, and
-//! what to change.
+//! `softring doctor`: shows what denies io_uring here, what works instead, what a program would
+//! get, and what to change.
 
 mod checks;
 mod exercise;
@@ -18,7 +18,7 @@ use softring_host::refused;
 pub use probes::kernel_ring_works;
 pub use trial::command as trial;
 
-/// One row, for programs.
+/// One row, for JSON output.
 #[derive(Serialize)]
 struct Row {
     name: &'static str,
@@ -30,7 +30,7 @@ struct Row {
     hint: Option<&'static str>,
 }
 
-/// Everything, for programs.
+/// The whole result, for JSON output.
 #[derive(Serialize)]
 struct Report {
     softring: &'static str,
@@ -38,19 +38,19 @@ struct Report {
     checks: Vec<Row>,
 }
 
-/// What a program started by `softring run` would get.
+/// Rings that a program started by `softring run` would get.
 #[derive(Serialize)]
 struct Verdict {
-    /// `kernel`, `softring`, `partly` where softring's fail the program at something, `none`, or
-    /// `unknown` where it could not be tried.
+    /// `kernel`, `softring`, `partly` if softring's rings fail the program at something, `none`, or
+    /// `unknown` if the trial could not be run.
     rings: &'static str,
     why: String,
-    /// What to do about each row that is not as wished, by its name.
+    /// Advice about each row that is not as wished, by its name.
     change: Vec<String>,
 }
 
-/// `softring doctor [--json]`: exit code 1 if a program would get no rings at all,
-/// or such as fail it. `--for` only prints.
+/// Runs `softring doctor [--json]`. The exit code is 1 if a program would get no rings at all, or
+/// rings that fail it. `--for` only prints.
 pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
     if let Some(place) = args.place {
         return recipes::command(place);
@@ -72,17 +72,17 @@ pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
 
 fn row(check: &Check, iopoll: bool) -> Row {
     let Finding { state, found } = run_alone(check);
-    // Nothing can be advised about what is not known, or not wanted.
+    // Advice is given only on what is known and wanted.
     let wanted = iopoll || check.group != Group::Polling;
     let told = wanted && matches!(state, State::Less | State::Denied) && !check.hint.is_empty();
     let hint = told.then_some(check.hint);
     Row { name: check.name, group: check.group, state, found, meaning: check.meaning, hint }
 }
 
-/// Columns for the name of a check: that of the longest.
+/// Columns for the name of a check: the length of the longest.
 const NAME: usize = 19;
 
-/// Runs the probe where a deadly sandbox cannot take doctor with it.
+/// Runs the probe in a child, so that a deadly sandbox does not take doctor with it.
 fn run_alone(check: &Check) -> Finding {
     let probe = || serde_json::to_vec(&(check.probe)()).unwrap_or_default();
     let denied = |found| Finding::new(State::Denied, found);
@@ -96,7 +96,7 @@ fn run_alone(check: &Check) -> Finding {
         }
         Ok(Isolated::Ended(End::Killed(n))) => denied(format!("killed by signal {n}")),
         Ok(Isolated::Ended(_)) => unknown("the probe gave no answer"),
-        // No process to be had: better in here than not at all, if nothing can kill for it.
+        // No child can be had: the probe runs in here, if nothing can kill for it.
         Err(_) if !refused::is_filtered() || harms_not(check.name) => (check.probe)(),
         Err(e) => unknown(&format!(
             "not tried: no process with memory to share is to be had ({e}), and a filter may kill \
@@ -105,8 +105,8 @@ fn run_alone(check: &Check) -> Finding {
     }
 }
 
-/// Is there no policy that kills for this check, and lets programs start? Under softring's library
-/// rings are that library's to ask for.
+/// Returns whether no policy that lets programs start kills for this check. Under softring's
+/// library, that library makes the calls for rings.
 fn harms_not(name: &str) -> bool {
     HARMLESS.contains(&name) || name == "io_uring_setup" && sys::is_under_softring()
 }
@@ -140,7 +140,7 @@ fn verdict(rows: &[Row]) -> Verdict {
         return Verdict { rings: "kernel", why: why.into(), change };
     }
     let mut why = format!("io_uring_setup: {}", setup.map_or("not probed", |r| &r.found));
-    // Its value: where it could not be read, it denies nothing.
+    // The value is asked for: a sysctl that could not be read denies nothing.
     let sysctl = find(rows, "io_uring_disabled").filter(|r| r.state == State::Denied);
     if sysctl.is_some_and(|r| r.found.parse::<u32>().is_ok()) {
         why.push_str(" (the sysctl kernel.io_uring_disabled)");
@@ -164,7 +164,7 @@ fn print(report: &Report) -> anyhow::Result<()> {
         }
         let first = format!("  {:NAME$} {:4} ", r.name, r.state.word());
         out::line(&out::wrapped(&first, &r.found, NAME + 8, columns))?;
-        // What is as wished needs no explanation.
+        // A row that is as wished needs no explanation.
         if r.state != State::Ok {
             let meaning = format!("({})", r.meaning);
             out::line(&out::wrapped("      ", &meaning, 6, columns))?;

@@ -1,4 +1,4 @@
-//! One function per check: probes, and says what it found.
+//! Probes: one function per check, which returns what it found.
 
 use crate::files::{self, proc_status};
 use crate::run::{Libc, dynamic, lib_path};
@@ -18,11 +18,11 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// As wished.
+    /// Works as wished.
     Ok,
     /// Works, with less.
     Less,
@@ -43,7 +43,7 @@ impl State {
     }
 }
 
-/// What a probe found.
+/// Finding of a probe.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Finding {
     pub state: State,
@@ -63,7 +63,7 @@ impl Finding {
     }
 }
 
-/// An error with its name, for those that searching the web by name helps with.
+/// Returns an error's text, with its name if that helps to search the web for it.
 fn explain(e: &io::Error) -> String {
     let name = match e.raw_os_error() {
         Some(libc::EPERM) => "EPERM",
@@ -80,7 +80,7 @@ fn explain(e: &io::Error) -> String {
     format!("{name}: {e}")
 }
 
-/// The same of an errno.
+/// Returns the same text for an errno.
 pub fn errno_text(errno: i32) -> String {
     explain(&io::Error::from_raw_os_error(errno))
 }
@@ -89,8 +89,8 @@ fn proc_text(path: &str) -> Option<String> {
     files::proc_text(path).ok().map(|s| s.trim().to_owned())
 }
 
-/// Does this process get a ring from the kernel? Asked by a child where a policy may kill for it,
-/// and where softring's library is under this process, which would say whose ring that is.
+/// Returns whether this process gets a ring from the kernel. A child asks if a policy may kill for
+/// the call, or if softring's library is under this process: it would report whose ring that is.
 pub fn kernel_ring_works() -> bool {
     let asked = || sys::io_uring_setup(1, &mut io_uring_params::default()).is_ok();
     if !refused::is_filtered() && !sys::is_under_softring() {
@@ -108,15 +108,15 @@ pub fn ring_setup() -> Finding {
     }
 }
 
-/// What /proc calls a descriptor of softring's: its ring memory.
+/// Prefix of what /proc calls a descriptor of softring's: its ring memory.
 pub const OURS: &str = "memfd:";
 
-/// The side whose ring a descriptor is, by what /proc calls it.
+/// Returns the side whose ring a descriptor is, by what /proc calls it.
 fn ring_kind(ring: &OwnedFd) -> String {
     use std::os::fd::AsRawFd;
     match fs::read_link(format!("/proc/self/fd/{}", ring.as_raw_fd())) {
         Ok(link) => link.display().to_string(),
-        // No /proc. Of the two only a memfd knows of seals.
+        // There is no /proc. Of the two only a memfd has seals.
         Err(_) if rustix::fs::fcntl_get_seals(ring).is_ok() => format!("{OURS}[io_uring]"),
         Err(_) => "anon_inode:[io_uring]".into(),
     }
@@ -134,7 +134,7 @@ pub fn kernel() -> Finding {
     Finding::new(state, format!("{machine} {release}"))
 }
 
-/// What the kernel's rings lack of softring's.
+/// Finds what the kernel's rings lack of softring's.
 pub fn lacking() -> Finding {
     match Lacking::of(version::played().release) {
         Err(_) => Finding::new(State::Unknown, "the kernel gives no ring to ask"),
@@ -230,7 +230,7 @@ pub fn epoll_pwait2() -> Finding {
     Finding::works(sys::epoll_pwait2())
 }
 
-/// An unnamed file in this directory, with something in it.
+/// Makes an unnamed file in this directory, with something in it.
 fn file_here() -> io::Result<File> {
     let mut file = tempfile::tempfile_in(".")?;
     file.write_all(&[7; 4096])?;
@@ -261,7 +261,7 @@ pub fn direct() -> Finding {
     }
 }
 
-/// The disks with poll queues.
+/// Finds the disks with poll queues.
 pub fn poll_queues() -> Finding {
     let (polled, other): (Vec<_>, Vec<_>) = poll_queues::disks().into_iter().partition(|d| d.1);
     let name = |(name, _): &(String, bool)| name.clone();
@@ -276,7 +276,7 @@ pub fn poll_queues() -> Finding {
     }
 }
 
-/// The disk under this directory.
+/// Finds whether the disk under this directory has poll queues.
 pub fn disk_here() -> Finding {
     let dev = match fs::metadata(".") {
         Ok(meta) => std::os::unix::fs::MetadataExt::dev(&meta),
@@ -297,7 +297,7 @@ pub fn disk_here() -> Finding {
     }
 }
 
-/// A limit as "soft of hard", and whether the soft one is below `enough`.
+/// Finds a limit, as "soft of hard", and whether the soft one is below `enough`.
 fn limit(which: Resource, enough: u64) -> Finding {
     let l = getrlimit(which);
     let show = |v: Option<u64>| v.map_or_else(|| "unlimited".into(), |n| n.to_string());
@@ -313,7 +313,7 @@ pub fn nofile() -> Finding {
     limit(Resource::Nofile, 256)
 }
 
-/// A soft limit that is too low is lifted where it matters.
+/// Finds the limit of file sizes. softring lifts a soft limit that is too low where it matters.
 pub fn fsize() -> Finding {
     let found = limit(Resource::Fsize, 0);
     match softring_engine::no_ring() {

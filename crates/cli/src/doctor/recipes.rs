@@ -1,4 +1,4 @@
-//! `softring doctor --for WHERE`: lines to copy, for those who start programs in containers, pods,
+//! `softring doctor --for WHERE`: lines to copy, for users who start programs in containers, pods,
 //! units and jobs.
 
 use crate::cli::Place;
@@ -7,7 +7,7 @@ use crate::{fail, files, out};
 use std::env;
 use std::path::Path;
 
-/// `softring doctor --for WHERE`
+/// Runs `softring doctor --for WHERE`.
 pub fn command(place: Place) -> anyhow::Result<()> {
     let place = match place {
         Place::Here => guess().ok_or_else(|| {
@@ -20,7 +20,7 @@ pub fn command(place: Place) -> anyhow::Result<()> {
     out::raw(lines(place, &lib.display().to_string()))
 }
 
-/// Where this process runs, if that can be told. A CI job is one also in a container.
+/// Guesses the place that this process runs in. A CI job counts as one also in a container.
 pub fn guess() -> Option<Place> {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let there = |path| files::exists(Path::new(path));
@@ -34,13 +34,13 @@ pub fn guess() -> Option<Place> {
     signs.into_iter().find(|sign| sign.1).map(|sign| sign.0)
 }
 
-/// Is this process in the control group of a service, and not of a login?
+/// Returns whether this process is in the control group of a service, and not of a login.
 fn is_service() -> bool {
     let groups = files::proc_text("/proc/self/cgroup").unwrap_or_default();
     groups.lines().any(|line| line.ends_with(".service"))
 }
 
-/// What to copy, with `lib` where the library is.
+/// Returns the lines to copy, with `lib` as the path of the library.
 fn lines(place: Place, lib: &str) -> String {
     let recipe = match place {
         Place::Docker | Place::Podman => CONTAINER,

@@ -1,5 +1,5 @@
-//! The trial program: what a program with inline system calls gets under `softring run`. It tries a
-//! ring (`softring trial`, hidden); doctor runs it and reads what it says.
+//! The trial program: a program with inline system calls, to see what it gets under `softring run`.
+//! It tries a ring (`softring trial`, hidden); doctor runs it and reads its output.
 
 use super::exercise::{self, Told};
 use super::probes::{Finding, State};
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 use softring_host::trial::{Calls, Trial};
 use std::ffi::CString;
 
-/// What the trial program says, a line each.
+/// Messages of the trial program, a line each.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Said {
-    /// First: whose rings it has.
+    /// First message: whose rings the program has.
     Rings {
         /// `kernel`, `softring` or `none`.
         whose: String,
-        /// What did not work, or the errno of the setup.
+        /// Fault of the ring, or the errno of the set-up.
         fault: Option<String>,
     },
-    /// What it is about to do; empty: nothing in particular.
+    /// Step that comes next; empty: nothing in particular.
     Tries(String),
-    /// What of that did not work.
+    /// Step that failed.
     Failed(String),
-    /// Last.
+    /// Last message.
     Done,
 }
 
@@ -35,7 +35,7 @@ fn say(said: &Said) -> anyhow::Result<()> {
     out::line(&serde_json::to_string(said)?)
 }
 
-/// `softring trial`
+/// Runs `softring trial`.
 pub fn command() -> anyhow::Result<()> {
     let (whose, fault) = match Trial::new(INLINE) {
         Err(e) => ("none", Some(super::probes::errno_text(e.0))),
@@ -55,14 +55,14 @@ pub fn command() -> anyhow::Result<()> {
                 Told::Tries(what) => Said::Tries(what.into()),
                 Told::Failed(what) => Said::Failed(what),
             };
-            // A doctor that has gone asks no more.
+            // A doctor that has ended reads nothing more.
             let _ = say(&said);
         });
     }
     say(&Said::Done)
 }
 
-/// The rings of the trial program, as the found text names them.
+/// Names of the rings of the trial program in the found text.
 pub const KERNELS: &str = "the kernel's rings";
 pub const OURS: &str = "softring's rings";
 
@@ -84,7 +84,7 @@ pub fn probe() -> Finding {
     }
 }
 
-/// What its end and its output mean.
+/// Judges the trial program's end and output.
 fn judge(done: &Captured) -> Finding {
     let lines = || done.stderr.lines().filter_map(|l| l.strip_prefix("softring: "));
     let why = lines().find(|l| !l.starts_with("report:") && !l.starts_with("this program's"));
@@ -95,7 +95,8 @@ fn judge(done: &Captured) -> Finding {
     };
     let mut said = done.stdout.lines().filter_map(|line| serde_json::from_str(line).ok());
     let Some(Said::Rings { whose, fault }) = said.next() else {
-        // Not by a policy: for want of memory, as by RLIMIT_AS, of which it needs more than others.
+        // Another signal is not a policy's: memory ran out, say by RLIMIT_AS. This program needs
+        // more memory than others.
         let other = matches!(done.end, End::Killed(n) if n != libc::SIGSYS);
         let state = if other { State::Unknown } else { State::Denied };
         return Finding::new(state, format!("{end}: {why}"));
@@ -112,7 +113,7 @@ fn judge(done: &Captured) -> Finding {
     }
 }
 
-/// What became of the steps of the exercise.
+/// Judges the steps of the exercise.
 fn steps(said: impl Iterator<Item = Said>, end: &str, entry: &str) -> Finding {
     let (mut trying, mut failed, mut done) = (String::new(), Vec::new(), false);
     for said in said {
@@ -130,14 +131,14 @@ fn steps(said: impl Iterator<Item = Said>, end: &str, entry: &str) -> Finding {
         let failed = failed.join(", ");
         return Finding::new(State::Denied, format!("{PARTLY}: it cannot do {failed}"));
     }
-    // Killed before it could try a step is no matter of rings.
+    // A program killed before it could try a step says nothing about rings.
     Finding::new(State::Ok, format!("{OURS} work, through {entry}"))
 }
 
-/// How the found text begins where not all of a ring works.
+/// Beginning of the found text if not all of a ring works.
 const PARTLY: &str = "not all of softring's rings works";
 
-/// Through which entry the calls came, as the report counts them.
+/// Returns the entry by which the calls came, as the report counts them.
 fn entry(report: &str) -> &'static str {
     let count = |what: &str| {
         let mut words = report.split_whitespace().skip_while(|w| *w != what);
@@ -150,18 +151,18 @@ fn entry(report: &str) -> &'static str {
     }
 }
 
-/// The verdict of the trial program: whose rings, if it says.
+/// Returns the verdict of the trial program: whose rings, if the found text says so.
 pub fn rings(found: &str) -> Option<&'static str> {
     let of = |start, rings| found.starts_with(start).then_some(rings);
     of(KERNELS, "kernel").or(of(OURS, "softring")).or(of(PARTLY, "partly"))
 }
 
-/// Where neither is to be had.
+/// Returns the error if neither side's rings can be had.
 pub fn none() -> anyhow::Error {
     fail::work("neither the kernel's rings nor softring's can be had here")
 }
 
-/// Where a program gets rings that fail it.
+/// Returns the error if a program gets rings that fail it.
 pub fn partly() -> anyhow::Error {
     fail::work("a program gets softring's rings here, and not all of them works")
 }

@@ -4,7 +4,7 @@
 //! a definition. Lines with four blanks at their front are examples. Words between backticks are
 //! bold. A blank line ends a paragraph, a definition or an example.
 
-/// A text as roff, fit to follow `.TH`.
+/// Translates a text to roff, fit to follow `.TH`.
 pub fn roff(text: &str) -> String {
     let mut out = String::new();
     for block in text.split("\n\n").map(|block| block.trim_matches('\n')) {
@@ -38,13 +38,13 @@ fn paragraph(out: &mut String, body: &str, first: bool) {
     }
 }
 
-/// A line that roff takes for text, whatever it begins with.
+/// Returns a line that roff takes for text, whatever it begins with.
 fn text_line(line: &str) -> String {
     let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
     format!("{guard}{line}\n")
 }
 
-/// What is between backticks becomes bold.
+/// Makes the words between backticks bold.
 fn inline(line: &str) -> String {
     let parts = line.split('`').enumerate();
     let shown = parts.map(|(i, part)| match i % 2 {
@@ -54,7 +54,7 @@ fn inline(line: &str) -> String {
     shown.collect()
 }
 
-/// Characters that mean something to roff, or that it would make typographic ones of.
+/// Escapes characters that mean something to roff, or that roff would make typographic.
 pub fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! The manual pages: what clap knows of the command line, and the sections that it does not know.
+//! The manual pages: what clap knows of the command line, and the sections that clap does not know.
 
 mod markup;
 
@@ -8,10 +8,11 @@ use std::io::Write;
 use std::path::Path;
 use std::{fs, io};
 
-/// `@ PAGE…` says to which pages the sections below belong, by the words behind `softring`.
+/// Sections of the pages. `@ PAGE…` names the pages that the sections below it belong to, by the
+/// words behind `softring`.
 const SECTIONS: &str = include_str!("sections.txt");
 const OVERVIEW: &str = include_str!("softring.7.txt");
-/// The order in which the sections of `sections.txt` stand in a page.
+/// Order of the sections of `sections.txt` in a page.
 const ORDER: [&str; 5] = ["EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES", "SEE ALSO"];
 
 /// Writes a page for the command and each of its subcommands that is not hidden, and `softring.7`.
@@ -62,7 +63,7 @@ fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Paragraphs of command lines in a help text, as examples.
+/// Indents paragraphs of command lines in a help text, as examples.
 fn examples_indented(notes: &str) -> String {
     let is_commands =
         |block: &str| block.lines().all(|l| l.starts_with("softring ") || l.starts_with("eval "));
@@ -73,7 +74,7 @@ fn examples_indented(notes: &str) -> String {
     each.collect::<Vec<_>>().join("\n\n")
 }
 
-/// The sections with this title that belong to a page.
+/// Returns the sections with this title that belong to a page.
 fn sections(name: &str, title: &str) -> Vec<String> {
     let page = name.strip_prefix("softring").unwrap_or(name).trim_start_matches('-');
     let page = if page.is_empty() { "softring" } else { page };

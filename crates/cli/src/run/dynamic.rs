@@ -1,5 +1,5 @@
-//! This command as a program that a library can be put under. A static one cannot be: where it is
-//! installed, a dynamic one stands beside its library for that.
+//! The dynamic build of this command, which a library can be put under. A static build cannot have
+//! a library; where it is installed, a dynamic build stands beside its library.
 
 use super::elf;
 use super::needed::Libc;
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "softring";
 
-/// The file to start under softring's library.
+/// Returns the file to start under softring's library.
 ///
 /// # Errors
 /// Those of finding this program's file; `Unsupported`, with words that say what is missing, if
-/// this one is static and none that starts here is installed with it.
+/// this build is static and no dynamic build that starts here is installed with it.
 pub fn own_exe() -> io::Result<PathBuf> {
     let own = files::own_exe()?;
     if !cfg!(target_feature = "crt-static") {
@@ -28,7 +28,7 @@ pub fn own_exe() -> io::Result<PathBuf> {
     })
 }
 
-/// Where `make dist` puts them, for each C library.
+/// Returns the paths at which `make dist` puts dynamic builds, one for each C library.
 fn beside(own: &Path) -> Vec<PathBuf> {
     let Some(top) = own.parent().and_then(Path::parent) else { return Vec::new() };
     [Libc::Glibc, Libc::Musl].map(|libc| top.join(relative(libc))).into()
@@ -38,13 +38,14 @@ fn relative(libc: Libc) -> PathBuf {
     Path::new("lib/softring").join(libc.folder()).join(NAME)
 }
 
-/// Libraries that are there, with their paths below the folder that this command is installed in.
+/// Returns the dynamic builds that are there, with their paths below the folder that this command
+/// is installed in.
 pub fn installed_beside(own: &Path) -> Vec<(PathBuf, PathBuf)> {
     let all = beside(own).into_iter().zip([Libc::Glibc, Libc::Musl].map(relative));
     all.filter(|(path, _)| files::is_file(path)).collect()
 }
 
-/// Is it there, and its loader, too?
+/// Returns whether the file is there, and its loader, too.
 fn starts(path: &Path) -> bool {
     let elf = File::open(path).and_then(|file| elf::read(&file));
     elf.is_ok_and(|elf| {

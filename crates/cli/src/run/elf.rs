@@ -1,17 +1,17 @@
-//! The little of an ELF file that says whether a preload can reach the program in it.
+//! The fields of an ELF file that say whether a preload can reach the program in it.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// What an executable's headers say.
+/// Contents of an executable's headers.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Elf {
     /// 32 or 64.
     pub bits: u8,
     /// `e_machine`.
     pub machine: u16,
-    /// PT_INTERP: the dynamic linker it asks for; a static program has none.
+    /// PT_INTERP: the dynamic linker that the file asks for; a static program has none.
     pub interp: Option<String>,
 }
 
@@ -20,7 +20,8 @@ const EM_X86_64: u16 = 62;
 const EM_AARCH64: u16 = 183;
 const EM_RISCV: u16 = 243;
 const PT_INTERP: u32 = 3;
-/// More program headers than any linker writes: beyond this the file is not what it says.
+/// Most program headers that are read: no linker writes more, and the file would not be what it
+/// says.
 const MAX_HEADERS: usize = 512;
 
 #[cfg(target_arch = "x86_64")]
@@ -28,7 +29,7 @@ pub const OURS: u16 = EM_X86_64;
 #[cfg(target_arch = "aarch64")]
 pub const OURS: u16 = EM_AARCH64;
 
-/// A machine's name as uname(1) prints it.
+/// Returns a machine's name as uname(1) prints it.
 pub fn machine_name(machine: u16) -> String {
     match machine {
         EM_386 => "i386".into(),
@@ -68,13 +69,14 @@ impl Fields<'_> {
         self.get(at).map(u32::from_le_bytes)
     }
 
-    /// A word of the file's class: `Elf32_Off` or `Elf64_Off`.
+    /// Returns a word of the file's class: `Elf32_Off` or `Elf64_Off`.
     fn word(&self, at: usize, bits: u8) -> Option<u64> {
         if bits == 64 { self.get(at).map(u64::from_le_bytes) } else { self.u32(at).map(u64::from) }
     }
 }
 
-/// Reads the headers. `None`: not an ELF file, or a damaged one (the kernel will say so).
+/// Reads the headers. Returns `None` for a file that is not ELF, or is damaged (the kernel will say
+/// so).
 pub fn read(file: &File) -> io::Result<Option<Elf>> {
     let mut head = [0; 64];
     let n = read_up_to(file, &mut head, 0)?;
@@ -154,7 +156,7 @@ mod tests {
     fn not_elf_and_damaged() {
         assert_eq!(read(&file_of(b"#!/bin/sh\n")).unwrap(), None);
         assert_eq!(read(&file_of(b"\x7fELF")).unwrap(), None);
-        // Claims 65535 headers of 65535 bytes beyond the file's end.
+        // The file claims 65535 headers of 65535 bytes beyond its end.
         let mut bad = [0xffu8; 64];
         bad[..6].copy_from_slice(b"\x7fELF\x02\x01");
         assert_eq!(read(&file_of(&bad)).unwrap(), None);

@@ -1,5 +1,5 @@
-//! The environment of the program to start: what this process was given, entry by entry, in its
-//! order, doubled names and entries without `=` included; only what softring sets is changed.
+//! The environment of the program to start: that of this process, entry by entry, in its order,
+//! doubled names and entries without `=` included. Only variables that softring sets are changed.
 
 use crate::sys;
 use std::ffi::{CString, OsStr, OsString};
@@ -10,23 +10,23 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub struct Environment(Vec<CString>);
 
 impl Environment {
-    /// This process's.
+    /// Returns this process's environment.
     pub fn own() -> Environment {
         Environment(sys::environ())
     }
 
-    /// What getenv(3) finds under a name: the first entry's value.
+    /// Returns the value that getenv(3) finds under a name: the first entry's.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.iter().find_map(|entry| value(entry, name)).map(OsStr::from_bytes)
     }
 
-    /// What the dynamic linker finds under a name: the last entry's value.
+    /// Returns the value that the dynamic linker finds under a name: the last entry's.
     pub fn get_last(&self, name: &str) -> Option<&OsStr> {
         self.0.iter().rev().find_map(|entry| value(entry, name)).map(OsStr::from_bytes)
     }
 
-    /// Sets a name: in place where it stands, else behind all others. It then stands there once, as
-    /// readers differ in which of several they take.
+    /// Sets a name: in place if it is there, else behind all others. The name is then there once,
+    /// as readers differ in which of several they take.
     pub fn set(&mut self, name: &str, value_of: impl Into<OsString>) {
         let mut bytes = format!("{name}=").into_bytes();
         bytes.extend(value_of.into().into_vec());
@@ -43,7 +43,7 @@ impl Environment {
     }
 }
 
-/// The value of an entry, if it has this name.
+/// Returns the value of an entry, if it has this name.
 fn value<'a>(entry: &'a CString, name: &str) -> Option<&'a [u8]> {
     entry.as_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")
 }

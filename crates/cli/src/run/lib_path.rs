@@ -1,6 +1,6 @@
-//! Where `libsoftring.so` is. One that is built with glibc as `make build` does it serves
-//! programs of glibc's and of musl's. Where several are installed, the first that the program's
-//! loader takes is put under it.
+//! Path of `libsoftring.so`. A library that `make build` builds with glibc serves programs of glibc
+//! and of musl. If several libraries are installed, the program gets the first that its loader
+//! takes.
 
 use super::needed::{self, Libc};
 use crate::{fail, files, sys};
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 pub const NAME: &str = "libsoftring.so";
 
-/// Relative to the folder of the executable, in the order they are tried.
+/// Folders that are tried, in order, relative to the folder of the executable.
 const BESIDE: [&str; 5] = [".", "../lib/softring", "../lib64", "../lib", "deps"];
 
-/// Every place that is searched, in order: SOFTRING_LIB alone if it is set, else around the
-/// executable; last those for one C library.
+/// Returns every place that is searched, in order: SOFTRING_LIB alone if it is set, else around the
+/// executable; last the place for one C library.
 fn candidates(libc: Libc) -> Vec<PathBuf> {
     if let Some(lib) = env::var_os("SOFTRING_LIB").filter(|l| !l.is_empty()) {
         return vec![PathBuf::from(lib)];
@@ -28,7 +28,7 @@ fn candidates(libc: Libc) -> Vec<PathBuf> {
     one_for_all.chain([own]).collect()
 }
 
-/// The folder `name` beside `dir`, which has no links in it.
+/// Returns the folder `name` beside `dir`, which has no links in it.
 fn folder(dir: &Path, name: &str) -> PathBuf {
     match (name.strip_prefix("../"), dir.parent()) {
         (Some(name), Some(above)) => above.join(name),
@@ -36,8 +36,8 @@ fn folder(dir: &Path, name: &str) -> PathBuf {
     }
 }
 
-/// The absolute path of the library for a program of this C library, fit to stand in LD_PRELOAD:
-/// where no library is for it, that of another one.
+/// Returns the absolute path of the library for a program of this C library, fit for LD_PRELOAD. If
+/// no library is for it, the path is that of another.
 pub fn find(libc: Libc) -> anyhow::Result<PathBuf> {
     let tried = candidates(libc);
     let there = tried.iter().filter(|p| files::is_file(p));
@@ -69,7 +69,8 @@ pub fn find(libc: Libc) -> anyhow::Result<PathBuf> {
     Ok(lib)
 }
 
-/// The dynamic linker only warns of a library that it cannot load, and starts the program alone.
+/// Checks that the library can be loaded: the dynamic linker only warns of one that it cannot load,
+/// and starts the program alone.
 fn loadable(lib: &Path) -> anyhow::Result<()> {
     let copy = "put a copy elsewhere, and name that in SOFTRING_LIB";
     let file = File::open(lib).map_err(|e| {
@@ -92,7 +93,7 @@ fn loadable(lib: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// LD_PRELOAD with `lib` before what was there, and `runtime` before that; each stands in it once.
+/// Returns LD_PRELOAD with `lib` before what was there, and `runtime` before that, each once.
 pub fn preload_with(runtime: Option<&str>, lib: &Path, before: Option<&OsStr>) -> OsString {
     let first = runtime.map(OsStr::new).into_iter().chain([lib.as_os_str()]);
     let mut parts: Vec<&OsStr> = first.collect();

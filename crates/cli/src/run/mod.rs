@@ -18,14 +18,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use target::Trouble;
 
-/// EPERM: what Docker's profile answers.
+/// EPERM: the error of Docker's profile.
 const EPERM: u16 = 1;
 
 pub use environment::Environment;
 pub use needed::Libc;
 
-/// The environment under which `program` gets softring, if there is a library to put under it, and
-/// what the options say.
+/// Makes the environment of `program`: the library, if there is one to put under it, and the values
+/// of the options.
 fn environment(
     program: &Path,
     lib: Option<&Path>,
@@ -53,7 +53,7 @@ fn environment(
     Ok(env)
 }
 
-/// Has `program` get the library, and tells that what it needs to know.
+/// Has `program` get the library, and the variables that the library needs.
 fn preload(env: &mut Environment, program: &Path, lib: &Path, under: &UnderArgs) {
     let sanitizer = needed::sanitizer(program);
     let preload = lib_path::preload_with(sanitizer.as_deref(), lib, env.get_last("LD_PRELOAD"));
@@ -64,7 +64,7 @@ fn preload(env: &mut Environment, program: &Path, lib: &Path, under: &UnderArgs)
     if let Some(how) = under.intercept {
         env.set("SOFTRING_INTERCEPT", name_of(how));
     }
-    // Not anew where an ancestor has had its notice: it is 0 there.
+    // An ancestor's notice is not repeated: the variable is 0 then.
     if env.get("SOFTRING_NOTICE").is_none() {
         env.set("SOFTRING_NOTICE", "1");
     }
@@ -88,17 +88,17 @@ pub const VARIABLES: [&str; 11] = [
     "SOFTRING_MODEL",
 ];
 
-/// The environment in which a shell's children get softring.
+/// Makes the environment in which a shell's children get softring.
 ///
 /// # Errors
-/// No library is to be found, or an option does not fit.
+/// No library can be found, or an option does not fit.
 pub fn shell_environment(under: &UnderArgs) -> anyhow::Result<Environment> {
     let shell = Path::new("/bin/sh");
     let lib = lib_path::find(target::libc(shell))?;
     environment(shell, Some(&lib), under)
 }
 
-/// `softring run [options] -- CMD`
+/// Runs `softring run [options] -- CMD`.
 pub fn command(args: &RunArgs) -> anyhow::Result<()> {
     let starter = args.failure_fd.map(sys::inherited).transpose();
     let starter = starter.map_err(|e| {
@@ -106,13 +106,13 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
     })?;
     let done = become_program(args);
     if let (Err(_), Some(starter)) = (&done, starter) {
-        // A starter that has gone need not know.
+        // A starter that has ended need not know.
         let _ = rustix::io::write(&starter, b"!");
     }
     done
 }
 
-/// Answers only an error.
+/// Becomes the program. Returns only an error.
 fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     let under = &args.under;
     let Some(program) = args.command.first() else {
@@ -140,8 +140,8 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     exec(&path, &args.command, &env)
 }
 
-/// Stops at what makes the run pointless, warns of the rest. True if the program is to start
-/// without the library.
+/// Stops at troubles that make the run pointless, and warns of the rest. Returns true if the
+/// program is to start without the library.
 fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<bool> {
     let harmed = troubles.iter().any(|trouble| matches!(trouble, Trouble::Harmed { .. }));
     for trouble in troubles {
@@ -167,7 +167,7 @@ fn warn(under: &UnderArgs, what: &str, hint: &str) {
     }
 }
 
-/// Would the program not get what it was started for if the library did not reach it?
+/// Returns whether the program would miss what it was started for if the library did not reach it.
 fn needs_us(under: &UnderArgs) -> bool {
     match options::engine(under) {
         _ if options::aio_hipri(under) => true,
@@ -179,10 +179,10 @@ fn needs_us(under: &UnderArgs) -> bool {
     }
 }
 
-/// Bytes of a file's name, in any file system.
+/// Most bytes of a file's name, in any file system.
 const NAME_MAX: usize = 255;
 
-/// The program that `name` means: itself if it has a slash, else the first in PATH.
+/// Finds the program that `name` means: `name` itself if it has a slash, else the first in PATH.
 pub fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
     if name.is_empty() {
         let (what, hint) = ("the program's name is empty", "softring run -- CMD");
@@ -205,8 +205,8 @@ pub fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The first executable regular file called `name` in PATH; failing that, the first file of that
-/// name.
+/// Finds the first executable regular file called `name` in PATH; failing that, the first file of
+/// that name.
 fn in_path(name: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let files: Vec<PathBuf> =
@@ -215,7 +215,7 @@ fn in_path(name: &OsStr) -> Option<PathBuf> {
     files.iter().find(runs).or(files.first()).cloned()
 }
 
-/// Becomes the program. Answers only an error.
+/// Becomes the program. Returns only an error.
 pub fn exec(path: &Path, args: &[OsString], env: &Environment) -> anyhow::Result<()> {
     let c = |s: &OsStr| CString::new(s.as_bytes()).context("an argument holds a NUL byte");
     let file = c(path.as_os_str())?;
@@ -223,7 +223,7 @@ pub fn exec(path: &Path, args: &[OsString], env: &Environment) -> anyhow::Result
     let envp = env.entries();
     let mut e = sys::execve(&file, &argv, envp);
     if e.raw_os_error() == Some(libc::ENOEXEC) {
-        // As execvp(3) does: a file without a header is the shell's.
+        // execvp(3) does the same: it gives a file without a header to the shell.
         let shell = c(OsStr::new("/bin/sh"))?;
         let mut argv: Vec<CString> = vec![shell.clone(), file];
         argv.extend(args.iter().skip(1).map(|a| c(a)).collect::<Result<Vec<_>, _>>()?);

@@ -1,6 +1,6 @@
-//! The file in which the library notes which programs it has named, because they start without it
-//! (`SOFTRING_RUN`): one for each run, made when there is something to note. Nobody outlives a run
-//! to remove its file; the next run does.
+//! The file in which the library records the programs that it has named because they start without
+//! it (`SOFTRING_RUN`). There is one file for each run, made when there is something to record.
+//! Nobody outlives a run to remove its file; the next run does.
 
 use crate::files;
 use rustix::process::{Pid, getpid, test_kill_process};
@@ -17,10 +17,10 @@ fn folder() -> PathBuf {
     }
 }
 
-/// A name for this run, which is this process.
+/// Returns a file name for this run, which is this process.
 pub fn file() -> PathBuf {
     let (folder, mine) = (folder(), format!("softring-run-{}-", files::own_ids().0));
-    // Under a filter that is left to others: a policy may kill for what it takes.
+    // Under a filter, other runs sweep: a policy may kill for the calls that sweeping takes.
     if !refused::is_filtered() {
         sweep(&folder, &mine);
     }
@@ -32,7 +32,7 @@ fn own_pid() -> i32 {
     told.unwrap_or_else(|| getpid().as_raw_nonzero().get())
 }
 
-/// Removes those whose run is over.
+/// Removes the files whose run is over.
 fn sweep(folder: &Path, mine: &str) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -1,6 +1,6 @@
-//! The libraries that an ELF file asks for (DT_NEEDED). Of a program their order matters:
-//! AddressSanitizer's runtime refuses to start behind a preloaded library. Those of the preload
-//! library tell which loaders take it.
+//! The libraries that an ELF file asks for (DT_NEEDED). A program's order of them matters:
+//! AddressSanitizer's runtime refuses to start behind a preloaded library. The preload library's
+//! own tell which loaders take it.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,11 +12,11 @@ const PT_DYNAMIC: u64 = 2;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
-/// More entries than any linker writes.
+/// Most entries that are read: no linker writes more.
 const MAX: usize = 4096;
 
-/// The shared runtime of AddressSanitizer that a 64-bit program of this machine's byte order is
-/// linked with: gcc's or clang's.
+/// Returns the shared runtime of AddressSanitizer, gcc's or clang's, that a 64-bit program of this
+/// machine's byte order is linked with.
 pub fn sanitizer(program: &Path) -> Option<String> {
     let file = File::open(program).ok()?;
     let is_runtime = |name: &String| {
@@ -37,7 +37,7 @@ impl Libc {
     /// The C library of this command.
     pub const OWN: Libc = if cfg!(target_env = "musl") { Libc::Musl } else { Libc::Glibc };
 
-    /// The C library whose loader PT_INTERP names.
+    /// Returns the C library whose loader PT_INTERP names.
     pub fn of(interp: &str) -> Libc {
         if interp.contains("ld-musl") { Libc::Musl } else { Libc::Glibc }
     }
@@ -49,7 +49,7 @@ impl Libc {
         }
     }
 
-    /// The folder of a library that is built for this one.
+    /// Returns the folder of a library that is built for this C library.
     pub fn folder(self) -> &'static str {
         match self {
             Libc::Glibc => "gnu",
@@ -57,9 +57,9 @@ impl Libc {
         }
     }
 
-    /// Does its loader take a library with `lib` in LD_PRELOAD? Else it ends the program: a
-    /// preloaded file may be missing, but not what that needs. musl's takes all files of glibc's
-    /// below to be itself; glibc's knows no file of musl's.
+    /// Returns whether this C library's loader takes `lib` in LD_PRELOAD. Otherwise the loader ends
+    /// the program: a preloaded file may be missing, but not the files that it needs. musl's loader
+    /// takes all files of glibc's below to be itself; glibc's knows no file of musl's.
     pub fn takes(self, lib: &Path) -> bool {
         const SELF: [&str; 7] =
             ["libc.", "libpthread.", "librt.", "libm.", "libdl.", "libutil.", "libxnet."];
@@ -94,7 +94,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u64> {
 /// The dynamic section of a 64-bit file of this byte order, and its table of strings.
 struct Dynamic {
     entries: Vec<u8>,
-    /// Where the strings are in the file.
+    /// Offset of the strings in the file.
     names: u64,
 }
 
@@ -115,7 +115,7 @@ impl Dynamic {
         let len = usize::try_from(word(dynamic, 32)?).ok()?.min(16 * MAX);
         let entries = bytes(file, word(dynamic, 8)?, len)?;
         let address = values(&entries, DT_STRTAB).next()?;
-        // p_offset, p_vaddr and p_filesz of the segment that the names are in.
+        // p_offset, p_vaddr and p_filesz belong to the segment that the names are in.
         let names = headers().filter(|h| kind(h, PT_LOAD)).find_map(|h| {
             let within = address.checked_sub(word(h, 16)?)?;
             (within < word(h, 32)?).then_some(word(h, 8)? + within)
@@ -130,7 +130,7 @@ impl Dynamic {
     }
 }
 
-/// The values of the entries of a dynamic section that have this tag.
+/// Returns the values of the entries of a dynamic section that have this tag.
 fn values(entries: &[u8], tag: u64) -> impl Iterator<Item = u64> {
     let tagged = entries.chunks_exact(16).filter(move |e| word(e, 0) == Some(tag));
     tagged.filter_map(|e| word(e, 8))
@@ -142,7 +142,8 @@ fn needed(file: &File) -> Option<Vec<String>> {
     Some(offsets.filter_map(|offset| dynamic.name(file, offset)).collect())
 }
 
-/// Is it softring's library for this machine? It has the name of a function of softring.h.
+/// Returns whether the file is softring's library for this machine: it has the name of a function
+/// of softring.h.
 pub fn is_softring(file: &File) -> bool {
     const NAME: &[u8] = b"\0softring_version\0";
     const MOST: u64 = 1 << 20;
@@ -165,7 +166,7 @@ mod tests {
         // This executable needs what libraries need: libc.so.6, and the compiler's libgcc_s.so.1.
         let own = Path::new("/proc/self/exe");
         assert!(Libc::Glibc.takes(own) && !Libc::Musl.takes(own));
-        // What is no library harms nobody with glibc, which only warns of it.
+        // A file that is no library harms nobody with glibc, which only warns of it.
         let other = Path::new("/etc/passwd");
         assert!(Libc::Glibc.takes(other) && !Libc::Musl.takes(other));
         assert_eq!(Libc::of("/lib64/ld-linux-x86-64.so.2"), Libc::Glibc);

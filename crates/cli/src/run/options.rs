@@ -1,5 +1,5 @@
-//! What is asked for by options, and, where these say nothing, by the environment, which the
-//! library reads: whose rings the program gets, and whether lines are wanted.
+//! The options of a run and, where they say nothing, the environment, which the library reads:
+//! whose rings the program gets, and whether messages are wanted.
 
 use crate::cli::{Engine, UnderArgs};
 use crate::fail;
@@ -10,24 +10,24 @@ use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// The value of a variable; an empty one counts as unset.
+/// Returns the value of a variable; an empty one counts as unset.
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Is a variable on that is off by default?
+/// Returns whether a variable is on that is off by default.
 fn is_on(name: &str) -> bool {
     variable(name).is_some_and(|value| value != "0")
 }
 
-/// The engine that is named, by an option or else by a value that the library knows.
+/// Returns the engine that is named, by an option or else by a value that the library knows.
 fn named_engine(under: &UnderArgs) -> Engine {
     let value = || Engine::from_str(variable("SOFTRING_ENGINE")?.to_str()?, false).ok();
     under.engine.or_else(value).unwrap_or(Engine::Auto)
 }
 
-/// The engine whose rings the program gets: those of the kernel know no models, and wait by no
-/// policy of ours.
+/// Returns the engine whose rings the program gets: softring's for models and wait policies, which
+/// the kernel's rings do not have.
 pub fn engine(under: &UnderArgs) -> Engine {
     match named_engine(under) {
         Engine::Auto if under.poll.is_some() || has_models(under) => Engine::User,
@@ -35,7 +35,7 @@ pub fn engine(under: &UnderArgs) -> Engine {
     }
 }
 
-/// What `SOFTRING_ENGINE` is to say, if that is another thing than it says.
+/// Returns the value to set `SOFTRING_ENGINE` to, if an option gives one or it differs.
 pub fn engine_to_set(under: &UnderArgs) -> Option<Engine> {
     let asked = engine(under);
     (under.engine.is_some() || asked != named_engine(under)).then_some(asked)
@@ -47,26 +47,26 @@ fn has_models(under: &UnderArgs) -> bool {
     !under.model.is_empty() || set()
 }
 
-/// Is kernel aio to be polled?
+/// Returns whether kernel aio is to be polled.
 pub fn aio_hipri(under: &UnderArgs) -> bool {
     under.aio_hipri || is_on("SOFTRING_AIO_HIPRI")
 }
 
-/// Are no lines wanted?
+/// Returns whether no messages are wanted.
 pub fn quiet(under: &UnderArgs) -> bool {
     under.quiet || is_on("SOFTRING_QUIET")
 }
 
-/// Must the kernel's rings match those of a release?
+/// Returns whether the kernel's rings must match those of a release.
 pub fn has_least(under: &UnderArgs) -> bool {
     let set = || variable("SOFTRING_AT_LEAST")?.to_str()?.parse::<Release>().ok();
     under.at_least.or_else(set).is_some()
 }
 
-/// The release of the option, checked.
+/// Checks and returns the release of the option.
 ///
 /// # Errors
-/// It is of no use to this engine.
+/// The release is of no use to this engine.
 pub fn at_least(under: &UnderArgs) -> anyhow::Result<Option<Release>> {
     if under.at_least.is_some() && engine(under) != Engine::Auto {
         let hint = "leave --engine out, and SOFTRING_ENGINE: they say whose rings the program gets \
@@ -76,10 +76,10 @@ pub fn at_least(under: &UnderArgs) -> anyhow::Result<Option<Release>> {
     Ok(under.at_least)
 }
 
-/// The models of the options, checked, as the environment carries them.
+/// Checks the models of the options, and returns them as the environment carries them.
 ///
 /// # Errors
-/// One is not to be understood, or of no use to this engine.
+/// A model cannot be understood, or is of no use to this engine.
 pub fn models(under: &UnderArgs) -> anyhow::Result<Option<OsString>> {
     if under.model.is_empty() {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! Checks a program before it is started: can it run here, and can the preload reach it?
+//! Checks of a program before it is started: whether it can run here, and whether the preload can
+//! reach it.
 
 use super::elf::{self, Elf};
 use super::needed::Libc;
@@ -12,18 +13,18 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What is wrong with a program.
+/// Trouble with a program.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// A program that cannot be started at all.
     Fatal { code: u8, what: String, hint: String },
-    /// A program that starts, but the preload library will not be in it.
+    /// A program that starts, but without the preload library in it.
     Unreachable { what: String, hint: String },
     /// A program that would not start with the preload library.
     Harmed { what: String, hint: String },
 }
 
-/// The kernel follows this many interpreters of scripts.
+/// Most interpreters of scripts that the kernel follows.
 const MAX_SCRIPTS: u32 = 4;
 
 fn fatal(what: String, hint: &str) -> Trouble {
@@ -34,17 +35,17 @@ fn missing(what: String, hint: &str) -> Trouble {
     Trouble::Fatal { code: fail::NOT_FOUND, what, hint: hint.into() }
 }
 
-/// How a program is to be started.
+/// Circumstances in which a program is to be started.
 #[derive(Clone, Copy)]
 struct Start<'a> {
-    /// The library that it gets.
+    /// Library that the program gets.
     lib: Option<&'a Path>,
     /// True under no_new_privs, which this process has or is about to set.
     held: bool,
 }
 
-/// Everything wrong with starting `path` with `lib` preloaded, and, if `deny`, under our filter,
-/// which comes with no_new_privs.
+/// Returns every trouble with starting `path` with `lib` preloaded, and, if `deny`, under our
+/// filter, which comes with no_new_privs.
 pub fn examine(path: &Path, lib: Option<&Path>, deny: bool) -> Vec<Trouble> {
     let mut found = Vec::new();
     let held = deny || files::proc_status("NoNewPrivs").is_some_and(|v| v == "1");
@@ -52,7 +53,7 @@ pub fn examine(path: &Path, lib: Option<&Path>, deny: bool) -> Vec<Trouble> {
     found
 }
 
-/// The C library whose loader starts `path`: of a script, that of its interpreter.
+/// Returns the C library whose loader starts `path`; for a script, that of its interpreter.
 pub fn libc(path: &Path) -> Libc {
     let mut path = path.to_owned();
     for _ in 0..=MAX_SCRIPTS {
@@ -86,7 +87,7 @@ fn check(path: &Path, start: Start<'_>, scripts_left: u32, found: &mut Vec<Troub
     if !meta.is_file() {
         return found.push(fatal(format!("{name} is not a regular file"), "give a program"));
     }
-    // Where a policy refuses access(2), exec will tell.
+    // If a policy refuses access(2), exec will tell.
     let denied =
         |path, how| files::access(path, how).is_err_and(|e| e.raw_os_error() == Some(libc::EACCES));
     if denied(path, libc::X_OK) && !denied(Path::new("/"), libc::F_OK) {
@@ -166,11 +167,11 @@ fn check_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble
     }
 }
 
-/// The dynamic linker itself has no PT_INTERP, yet it honours LD_PRELOAD for the program it is
-/// given.
+/// Returns whether `path` is a dynamic linker. It has no PT_INTERP itself, yet it honours
+/// LD_PRELOAD for the program it is given.
 fn is_loader(path: &Path) -> bool {
     let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    // The file of musl's is its C library as well, and has that name.
+    // musl's dynamic linker is its C library as well, and the file has that name.
     [path, &file]
         .into_iter()
         .filter_map(Path::file_name)
@@ -178,8 +179,8 @@ fn is_loader(path: &Path) -> bool {
         .any(|name| name.starts_with(b"ld-") || name.starts_with(b"ld.so"))
 }
 
-/// The first byte of a file's capabilities, if it has some. A child asks where a filter may kill
-/// for getxattr(2), and where there is none to be had nobody does.
+/// Returns the first byte of a file's capabilities, if it has some. If a filter may kill for
+/// getxattr(2), a child asks; if no child can be had, nobody does.
 fn capabilities(path: &Path) -> Option<u8> {
     let ask = || {
         let mut rights = [0u8; 64];
@@ -195,15 +196,15 @@ fn capabilities(path: &Path) -> Option<u8> {
     }
 }
 
-/// The dynamic linker drops preloads with a path from a program that gains privileges by being
-/// started.
+/// Reports a program that gains privileges by being started: the dynamic linker drops preloads with
+/// a path from it.
 fn check_privileges(path: &Path, file: Status, start: Start<'_>, found: &mut Vec<Trouble>) {
     let (mode, held) = (file.mode, start.held);
     let (uid, gid) = files::own_ids();
     let setuid = !held && mode & 0o4000 != 0 && file.uid != uid;
     let setgid = !held && mode & 0o2010 == 0o2010 && file.gid != gid;
-    // Under no_new_privs they are not gained, but the linker is told so if they are effective
-    // (VFS_CAP_FLAGS_EFFECTIVE).
+    // Under no_new_privs capabilities are not gained, but the linker is told so if they are
+    // effective (VFS_CAP_FLAGS_EFFECTIVE).
     let capable = uid != 0 && capabilities(path).is_some_and(|first| !held || first & 1 != 0);
     let why = match (setuid, setgid, capable) {
         (true, ..) => "is setuid",
@@ -229,8 +230,8 @@ fn check_script(
     let mut head = [0; 256];
     let n = elf::read_up_to(file, &mut head, 0).unwrap_or(0);
     let Some((interp, arg)) = shebang(&head[..n]) else {
-        // No header at all: as execvp(3), we hand it to the shell (see `exec`), unless it is no
-        // text.
+        // There is no header at all: the file goes to the shell, as with execvp(3) (see `exec`),
+        // unless it is no text.
         if head[..n].contains(&0) {
             let what = format!("{} is neither a whole ELF program nor a script", path.display());
             found.push(fatal(what, "check what it is with file(1)"));
@@ -260,7 +261,7 @@ fn check_script(
     }
 }
 
-/// The interpreter and the first word after it, of a `#!` line.
+/// Returns the interpreter of a `#!` line, and the first word after it.
 fn shebang(head: &[u8]) -> Option<(PathBuf, Option<std::ffi::OsString>)> {
     let line = head.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
     let mut words = line.split(|b| b" \t".contains(b)).filter(|w| !w.is_empty());

@@ -1,4 +1,4 @@
-//! What was done in each stretch of time, told while the program runs, as `perf stat -I` does.
+//! Counts of each stretch of time, reported while the program runs, as `perf stat -I` does.
 
 use super::report;
 use super::watch::Watch;
@@ -6,7 +6,7 @@ use crate::cli::StatArgs;
 use softring_engine::stats::read;
 use std::time::{Duration, Instant};
 
-/// Far longer than a program is watched.
+/// A time far longer than a program is watched.
 const NEVER: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct Intervals<'a> {
     args: &'a StatArgs,
     start: Instant,
     every: Option<Duration>,
-    /// When the next one ends, and when this one has begun.
+    /// Times at which this stretch ends and (`began`) has begun.
     next: Duration,
     began: Duration,
     before: read::Ring,
@@ -27,12 +27,12 @@ impl Intervals<'_> {
         Intervals { args, start, every, next, began, before: read::Ring::default() }
     }
 
-    /// The time until the stretch is over.
+    /// Returns the time until the stretch is over.
     pub fn left(&self) -> Duration {
         self.next.saturating_sub(self.start.elapsed())
     }
 
-    /// Tells of the stretch, if it is over.
+    /// Reports the stretch, if it is over.
     pub fn tell(&mut self, watch: &Watch) -> anyhow::Result<()> {
         let Some(every) = self.every else { return Ok(()) };
         let now = self.start.elapsed();
@@ -46,7 +46,7 @@ impl Intervals<'_> {
         let lines = report::interval(&done, now.as_secs_f64(), seconds);
         report::write(self.args, &lines)?;
         (self.before, self.began) = (total, now);
-        // After a pause the next one is whole, too.
+        // After a pause the next stretch ends at a multiple of `every`, too.
         while self.next <= now {
             self.next += every;
         }

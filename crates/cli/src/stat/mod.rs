@@ -1,4 +1,4 @@
-//! `softring stat`: what the rings of one program did, told when it has ended.
+//! `softring stat`: reports what the rings of one program did, when it has ended.
 
 mod interval;
 mod report;
@@ -21,7 +21,7 @@ use std::process::{Child, ExitStatus};
 use std::time::Instant;
 use watch::Watch;
 
-/// `softring stat -p PID`, `softring stat -- CMD`
+/// Runs `softring stat -p PID` or `softring stat -- CMD`.
 pub fn command(args: &StatArgs) -> anyhow::Result<()> {
     report::check(args)?;
     match args.pid {
@@ -57,9 +57,9 @@ fn run(args: &StatArgs) -> anyhow::Result<()> {
         let hint = "leave --engine out";
         return Err(fail::usage("of the kernel's rings nothing is counted", hint));
     }
-    // What ends the program ends this, when it has been told of.
+    // A signal that ends the program ends this command, once it has reported.
     signals::catch_for_program();
-    // A program gets the limit that was found here, every time.
+    // Every run gets the descriptor limit that was found here.
     let limit = sys::descriptor_limit();
     let (mut runs, mut status) = (Vec::new(), None);
     while runs.len() < args.repeat as usize {
@@ -83,20 +83,20 @@ fn run(args: &StatArgs) -> anyhow::Result<()> {
 
 fn run_once(args: &StatArgs) -> anyhow::Result<(Run, ExitStatus)> {
     let listener = Listener::open(Watcher::Stat)?;
-    // By Command it would lose doubled entries and those without `=`.
+    // Command would lose doubled entries and entries without `=`.
     sys::set_env("SOFTRING_STAT", OsStr::new(listener.key()));
-    // Of the kernel's rings there would be nothing to tell.
+    // The kernel's rings would have nothing to report.
     let under = UnderArgs { engine: Some(Engine::User), ..args.under.clone() };
     let (start, before) = (Instant::now(), sys::children_times());
     let (mut child, failure) = start::start(&under, &args.command)?;
-    // Only now: the program has the limit that we found.
+    // The limit is raised only now: the program has the limit that we found.
     sys::raise_descriptors();
     let pid = i32::try_from(child.id()).context("a process number")?;
     let intervals = Intervals::new(args, start);
     let (status, watch) = follow(&mut child, Watch::at(pid, listener), intervals)?;
     let elapsed = start.elapsed();
     if let (Some(code), true) = (status.code(), failure.told()) {
-        // It has said why, and there is nothing to tell.
+        // `softring run` has said why, and there is nothing to report.
         std::process::exit(code);
     }
     let now = sys::children_times();
@@ -104,18 +104,18 @@ fn run_once(args: &StatArgs) -> anyhow::Result<(Run, ExitStatus)> {
     Ok((Run { summary: watch.finish(), elapsed, times }, status))
 }
 
-/// Watches until the program has ended; passes on what asks us to end.
+/// Watches until the program has ended; passes on signals that ask us to end.
 fn follow(
     child: &mut Child,
     mut watch: Watch,
     mut intervals: Intervals<'_>,
 ) -> anyhow::Result<(ExitStatus, Watch)> {
     let pid = Pid::from_child(child);
-    // Says when the program has ended; where there is no pidfd, the loop checks now and then.
+    // The pidfd says when the program has ended; without one, the loop checks now and then.
     let ends = pidfd_open(pid, PidfdFlags::empty()).ok();
     let mut next = Instant::now();
     loop {
-        // Not at each page that comes: an update searches /proc for all of the family.
+        // An update does not follow each page that comes: it searches /proc for all of the family.
         if next <= Instant::now() {
             watch.update();
             next = Instant::now() + Watch::EVERY;
@@ -131,12 +131,13 @@ fn follow(
     }
 }
 
-/// Until a page is brought, the program has ended, or it is time to check for children (`next`).
+/// Waits until a page is brought, the program has ended, or it is time to check for children
+/// (`next`).
 fn wait(watch: &Watch, ends: Option<&OwnedFd>, next: Instant) {
     let fds = watch.listener().into_iter().flat_map(Listener::fds).chain(ends.map(AsFd::as_fd));
     let mut fds: Vec<PollFd> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let left = next.saturating_duration_since(Instant::now());
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
-    // A signal ends it, as it should.
+    // A signal ends the wait, as it should.
     let _ = poll(&mut fds, Some(&time));
 }

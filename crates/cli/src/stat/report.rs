@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a run of the program came to.
+/// Result of a run of the program.
 pub struct Run {
     pub summary: Summary,
     pub elapsed: Duration,
@@ -21,7 +21,7 @@ pub struct Run {
     pub times: Option<(u64, u64)>,
 }
 
-/// The report for programs. Of several runs all are added up.
+/// The report as JSON. The counts of several runs are added up.
 #[derive(Serialize)]
 struct Report {
     runs: usize,
@@ -29,11 +29,11 @@ struct Report {
     /// Processor time of a program that was started here, in seconds.
     user_seconds: Option<f64>,
     system_seconds: Option<f64>,
-    /// All of them together, while they were watched.
+    /// Sum of all processes, while they were watched.
     total: Ring,
-    /// Each as its page stood at the end.
+    /// Each process, as its page was at the end.
     processes: Vec<Process>,
-    /// Processes besides, of which only the sum is kept: they had ended before.
+    /// Further processes, of which only the sum is kept: they had ended before.
     ended_processes: u64,
     /// Processes that are in no sum: no descriptor was free for their page, or it is unreadable.
     missed_processes: usize,
@@ -83,7 +83,7 @@ fn json(runs: &[Run], missed: usize) -> anyhow::Result<String> {
 /// Writes lines to where the arguments say.
 pub fn write(args: &StatArgs, text: &str) -> anyhow::Result<()> {
     match &args.output {
-        // Behind those of the stretches before it.
+        // The text goes behind the lines of the stretches before it.
         Some(path) if args.interval.is_some() => {
             let file = fs::File::options().create(true).append(true).open(path);
             let written = file.and_then(|mut file| writeln!(file, "{text}"));
@@ -99,7 +99,7 @@ pub fn write(args: &StatArgs, text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Before the program starts: can the summary be written when it has ended?
+/// Checks before the program starts that the summary can be written when it has ended.
 pub fn check(args: &StatArgs) -> anyhow::Result<()> {
     let Some(path) = &args.output else { return Ok(()) };
     out::may_write(path).map_err(|e| unwritable(path, &e))?;
@@ -114,7 +114,7 @@ fn unwritable(path: &Path, e: &std::io::Error) -> anyhow::Error {
     fail::usage(format!("cannot write {}: {e}", path.display()), hint)
 }
 
-/// What is known where no page was seen.
+/// Lines to show if no page was seen.
 const NONE_SEEN: [&str; 3] = [
     "     none of softring's was seen: the kernel's rings, none at all, --no-stats,",
     "     or only in short-lived processes that cannot reach softring (another",
@@ -170,7 +170,7 @@ fn text(of: &str, runs: &[Run]) -> String {
 /// A number, what it counts, and a remark.
 type Count = (u64, String, String);
 
-/// The mean of numbers and its standard error.
+/// Returns the mean of numbers and its standard error.
 fn mean(all: &[f64]) -> (f64, f64) {
     let n = all.len().max(1) as f64;
     let mean = all.iter().sum::<f64>() / n;
@@ -178,7 +178,7 @@ fn mean(all: &[f64]) -> (f64, f64) {
     (mean, (squares / (n - 1.0).max(1.0) / n).sqrt())
 }
 
-/// `  ( +- 1.23% )`, of more than one run.
+/// Formats the spread of more than one run: `  ( +- 1.23% )`.
 fn spread(all: &[f64], mean: f64, error: f64) -> String {
     if all.len() < 2 || mean == 0.0 {
         return String::new();
@@ -186,7 +186,7 @@ fn spread(all: &[f64], mean: f64, error: f64) -> String {
     format!("  ( +- {:.2}% )", error * 100.0 / mean)
 }
 
-/// The mean of a count of all runs; one that a run does not have is 0 there.
+/// Formats the mean of a count of all runs; a count that a run does not have is 0 there.
 fn mean_row<'a>((sum, name, note): &Count, runs: impl Iterator<Item = &'a Vec<Count>>) -> String {
     let of = |counts: &Vec<Count>| counts.iter().find(|c| c.1 == *name).map_or(0, |c| c.0) as f64;
     let all: Vec<f64> = runs.map(of).collect();
@@ -197,7 +197,7 @@ fn mean_row<'a>((sum, name, note): &Count, runs: impl Iterator<Item = &'a Vec<Co
     format!("{}{}", row(mean.round() as u64, name, note), spread(&all, mean, error))
 }
 
-/// The lines of a stretch of time that ended `at`, in seconds.
+/// Formats the lines of a stretch of time that ended `at`, in seconds.
 pub fn interval(done: &read::Ring, at: f64, seconds: f64) -> String {
     let [first, ops] = counters(0, done, seconds);
     let some = first.into_iter().chain(ops).filter(|(n, ..)| *n > 0);
@@ -208,7 +208,7 @@ pub fn interval(done: &read::Ring, at: f64, seconds: f64) -> String {
     lines.iter().map(|line| format!("{at:>12.6} {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// What all rings did, and that by operation.
+/// Returns the counts of all rings, and the counts by operation.
 fn counters(processes: u64, r: &read::Ring, seconds: f64) -> [Vec<Count>; 2] {
     let rate = |n: u64| format!("{}/s", count_short(n as f64 / seconds));
     let bytes = |n: u64| format!("{}B/s", bytes_short(n as f64 / seconds));
@@ -247,7 +247,7 @@ fn counters(processes: u64, r: &read::Ring, seconds: f64) -> [Vec<Count>; 2] {
         let note = if errors > 0 { format!("{errors} errors") } else { String::new() };
         (r.ops(op), op_name(op), note)
     });
-    // What is 0 says nothing but for the first ones.
+    // A count of 0 is shown only among the first ones.
     let shown = rows.into_iter().enumerate().filter(|(at, (n, ..))| *at < 5 || *n > 0);
     let shown = shown.map(|(_, (n, name, note))| (n, name.to_owned(), note));
     [shown.collect(), ops.collect()]
@@ -258,7 +258,7 @@ fn row(n: u64, name: &str, note: &str) -> String {
     format!("{:>16}  {name:<24}{mark}{note}", thousands(n)).trim_end().to_owned()
 }
 
-/// 1234567 as 1,234,567.
+/// Formats 1234567 as 1,234,567.
 fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let grouped = digits.as_bytes().rchunks(3).rev();
@@ -274,14 +274,14 @@ fn latencies(op: &str, l: &read::Latencies) -> Vec<String> {
     let told = quantiles.map(|(name, q)| format!("{name} {}", quantile(q)));
     let mean = l.mean().map_or_else(String::new, ns_short);
     let head = format!(" {op}: {} timed, mean {mean}, {}", thousands(l.count()), told.join(", "));
-    // What takes microseconds is not told in them.
+    // Times of a few microseconds are shown in nanoseconds.
     let (unit, name) = if l.quantile(0.9) < Some(20_000) { (1, "nsecs") } else { (1000, "usecs") };
     let mut lines = vec![String::new(), head, format!("     {name:<20}: count     distribution")];
     lines.extend(histogram(&octaves(l, unit)));
     lines
 }
 
-/// How many by powers of two of the unit: from 0, 2, 4, 8 on.
+/// Counts latencies by powers of two of the unit: from 0, 2, 4, 8 on.
 fn octaves(l: &read::Latencies, unit: u64) -> Vec<u64> {
     let mut octaves: Vec<u64> = Vec::new();
     for (bucket, &n) in l.buckets.iter().enumerate().filter(|(_, n)| **n > 0) {

@@ -1,5 +1,5 @@
-//! The pages of a process and its children, held open so that they can be read when those have
-//! ended.
+//! The pages of a process and its children, held open so that they can be read when the processes
+//! have ended.
 
 use crate::family::Family;
 use crate::listener::{Listener, Next, Received};
@@ -14,30 +14,31 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// Descriptors that are kept free for reads of `/proc`, where pages could take them all.
+/// Descriptors that are kept free for reads of `/proc`; pages could take them all.
 const SPARE: usize = 4;
-/// Pages that may be open before those of processes that have ended are summed up.
+/// Most pages that are open before those of ended processes are summed up.
 const OPEN: usize = 64;
 
 #[derive(Debug)]
 pub struct Watch {
     family: Family,
-    /// Where all of them bring their pages, if they were told so.
+    /// Listener that processes bring their pages to, if they were told so.
     listener: Option<Listener>,
-    /// Pages by process, which has another page for each program that it becomes, and by page.
+    /// Pages by process and page number. A process has another page for each program that it
+    /// becomes.
     pages: BTreeMap<(i32, u64), Watched>,
-    /// How many may be open.
+    /// Most pages that may be open.
     most: usize,
     ended: Ended,
-    /// Pages that are in that sum: one that was found in /proc is brought as well.
+    /// Pages that are in `ended`: a page that was found in /proc is brought as well.
     summed: BTreeSet<(i32, u64)>,
     /// Processes whose page did not come, or could not be opened, for want of a descriptor.
     missed: BTreeSet<i32>,
-    /// Processes that could not be looked at when it was last tried.
+    /// Processes that could not be read at the last try.
     unknown: BTreeSet<i32>,
-    /// Processes that may not be looked at.
+    /// Processes that may not be read.
     forbidden: BTreeSet<i32>,
-    /// What was read at the end, to have descriptors for more.
+    /// Results that were read at the end, to have descriptors for more.
     done: Vec<Result>,
     spare: Vec<File>,
 }
@@ -45,38 +46,38 @@ pub struct Watch {
 #[derive(Debug)]
 struct Watched {
     source: Source,
-    /// What it had done when it was first read.
+    /// Counts of the process when it was first read.
     before: Option<read::Ring>,
 }
 
-/// Processes that have ended, as one.
+/// Sum of the processes that have ended.
 #[derive(Clone, Debug, Default)]
 pub struct Ended {
     pub processes: u64,
     pub total: read::Ring,
 }
 
-/// What one process did while it was watched.
+/// Counts of one process while it was watched.
 #[derive(Debug)]
 pub struct Result {
     pub reading: Reading,
     pub total: read::Ring,
 }
 
-/// What all of them did.
+/// Counts of all processes.
 #[derive(Debug)]
 pub struct Summary {
     pub each: Vec<Result>,
-    /// Rings besides that were summed up on the way.
+    /// Further processes, which were summed up on the way.
     pub ended: Ended,
-    /// How many are not counted.
+    /// Number of processes that are not counted.
     pub missed: usize,
-    /// How many may not be looked at, whether or not they have rings.
+    /// Number of processes that may not be read, whether or not they have rings.
     pub forbidden: usize,
 }
 
 impl Watch {
-    /// How often to check for children.
+    /// Time between two checks for children.
     pub const EVERY: Duration = Duration::from_millis(20);
 
     pub fn new(pid: i32) -> Watch {
@@ -104,7 +105,7 @@ impl Watch {
         self.spare.extend((0..more).map_while(|_| File::open("/dev/null").ok()));
     }
 
-    /// Processes that are to bring their pages to `listener`.
+    /// Watches processes that are to bring their pages to `listener`.
     pub fn at(pid: i32, listener: Listener) -> Watch {
         Watch { listener: Some(listener), ..Watch::new(pid) }
     }
@@ -113,7 +114,7 @@ impl Watch {
         self.listener.as_ref()
     }
 
-    /// Only what is done from now on counts.
+    /// Counts only what is done from now on.
     pub fn begin_now(&mut self) {
         self.update();
         for watched in self.pages.values_mut() {
@@ -124,12 +125,13 @@ impl Watch {
     /// Takes the pages that were brought.
     pub fn take(&mut self) {
         if !self.receive_all() {
-            // They wait on, and so the listener would wake us at once.
+            // The processes wait on, so the listener would wake us at once.
             std::thread::sleep(Self::EVERY);
         }
     }
 
-    /// The same; false if some wait for whom no descriptor is free.
+    /// Takes the pages that were brought; returns false if processes wait for whom no descriptor is
+    /// free.
     fn receive_all(&mut self) -> bool {
         while let Some(listener) = &mut self.listener {
             let next = listener.next();
@@ -154,7 +156,7 @@ impl Watch {
         true
     }
 
-    /// Opens the pages that are new; false if all processes have ended.
+    /// Opens the pages that are new; returns false if all processes have ended.
     pub fn update(&mut self) -> bool {
         self.take();
         self.spare.clear();
@@ -178,7 +180,7 @@ impl Watch {
                 self.missed.remove(&pid);
                 self.add(source);
             }
-            // It may come yet, or there may be a descriptor next time.
+            // The page may come yet, or there may be a descriptor next time.
             Ok(Some(_)) => _ = self.missed.insert(pid),
             Err(Trouble::Io(e)) if e.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
                 self.sum_ended();
@@ -193,7 +195,7 @@ impl Watch {
         self.unknown.remove(&pid);
     }
 
-    /// Processes that had connected, and were let go before they sent their page, may be found.
+    /// Searches /proc for processes that were disconnected before they sent their page.
     fn find_in_proc(&mut self, pids: Vec<i32>) {
         for pid in pids {
             let all = (pid, 0)..=(pid, u64::MAX);
@@ -213,7 +215,7 @@ impl Watch {
         }
         match self.pages.entry(key) {
             Entry::Vacant(entry) => _ = entry.insert(Watched { source, before: None }),
-            // What a process says itself is its name: when `/proc` was asked it may have ended.
+            // A process's own word is its name: it may have ended when `/proc` was asked.
             Entry::Occupied(entry) => entry.into_mut().source.command = source.command,
         }
         if self.pages.len() >= self.most {
@@ -222,14 +224,13 @@ impl Watch {
         }
     }
 
-    /// Keeps what the pages of processes that are no more say, as one, and not their memory. True
-    /// if there were any.
+    /// Sums up the pages of ended processes, and closes them. Returns true if there were any.
     fn sum_ended(&mut self) -> bool {
         self.spare.clear();
         let (ended, summed) = (&mut self.ended, &mut self.summed);
         let open = self.pages.len();
         self.pages.retain(|&key, watched| {
-            // Of a process of another pid namespace nobody knows.
+            // The end of a process of another pid namespace is not known.
             let pid = watched.source.pid;
             let over = pid != 0 && sys::has_ended(pid);
             let result = if over { watched.result() } else { None };
@@ -245,7 +246,7 @@ impl Watch {
         some
     }
 
-    /// What all of them did until now, as far as their pages are known.
+    /// Returns what all processes did until now, as far as their pages are known.
     pub fn so_far(&self) -> read::Ring {
         let mut total = self.ended.total.clone();
         for result in self.pages.values().filter_map(Watched::result) {
@@ -254,7 +255,8 @@ impl Watch {
         total
     }
 
-    /// What all of them did until now, also those whose pages have come and were not yet taken.
+    /// Returns what all processes did until now, also those whose pages have come and were not yet
+    /// taken.
     pub fn finish(mut self) -> Summary {
         self.spare.clear();
         loop {
@@ -266,7 +268,7 @@ impl Watch {
                 break;
             }
             if none {
-                // Who waits there is not known: one at least.
+                // It is not known who waits there: at least one process does.
                 self.missed.insert(0);
                 break;
             }

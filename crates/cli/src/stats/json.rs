@@ -1,4 +1,4 @@
-//! What a page says, for programs.
+//! Contents of a page, as JSON.
 
 use super::pages::{Reading, op_name};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use std::fs;
 pub struct Process {
     pub pid: i32,
     pub command: String,
-    /// The container that it is in, if any.
+    /// Container that the process is in, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// Rings that found no room on the page.
@@ -20,9 +20,9 @@ pub struct Process {
     /// Operations of rings whose latencies found no room.
     pub unseen_latencies: u64,
     pub rings: Vec<Ring>,
-    /// Threads that say when they work.
+    /// Meters of threads that say when they work.
     pub meters: Vec<Meter>,
-    /// Rings that are closed, as one.
+    /// Sum of the rings that are closed.
     pub ended: Ring,
 }
 
@@ -46,12 +46,12 @@ pub struct Ring {
     pub routes: Routes,
     pub reissue: Reissue,
     pub idle_sleeps: IdleSleeps,
-    /// How late completions of modelled disks were seen, if there were any.
+    /// Delay with which completions of modelled disks were seen, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_late: Option<Late>,
-    /// The ring's workers, if it has needed any; rings with the same `pool` have them in common.
+    /// The ring's workers, if it has needed any; rings with the same `pool` share them.
     workers: Option<Workers>,
-    /// SQEs taken, by operation; those that were not used are left out.
+    /// SQEs taken, by operation; operations that were not used are left out.
     pub ops: BTreeMap<String, u64>,
     /// Requests that failed, by operation.
     op_errors: BTreeMap<String, u64>,
@@ -76,12 +76,13 @@ pub struct Meter {
     pub kind: &'static str,
     pub tid: u64,
     pub cpu: u64,
-    /// Processor time of the thread since it has the meter, in µs.
+    /// Processor time of the thread since it has had the meter, in µs.
     pub total_us: u64,
     /// The part of that time in which it worked.
     pub work_us: u64,
     pub stretches: u64,
-    /// Sleeps between submissions (`--sq-idle=sleep`), those that were too long, and their time.
+    /// Sleeps between submissions (`--sq-idle=sleep`), the number that were too long, and the time
+    /// slept.
     pub idle_sleeps: u64,
     pub idle_sleeps_over: u64,
     pub idle_slept_us: u64,
@@ -116,8 +117,8 @@ pub struct IdleSleeps {
     pub spun_ns: u64,
 }
 
-/// Times after a modelled disk's completions at which they were seen, in ns. Rings that have
-/// ended have a mean only.
+/// Delays between a modelled disk's completions and the moments at which they were seen, in ns.
+/// Rings that have ended have a mean only.
 #[derive(Debug, Serialize)]
 pub struct Late {
     pub completions: u64,
@@ -150,7 +151,7 @@ pub struct Latency {
     pub p90_ns: Option<u64>,
     pub p99_ns: Option<u64>,
     pub p999_ns: Option<u64>,
-    /// Buckets that hold any: the least value, the first that is too large, how many.
+    /// Buckets that are not empty: the least value, the first that is too large, the count.
     buckets: Vec<(u64, u64, u64)>,
 }
 
@@ -176,13 +177,13 @@ impl From<read::Account> for Account {
     }
 }
 
-/// Names of the setup flags that are set.
+/// Returns the names of the set-up flags that are set.
 pub fn setup_flags(flags: u64) -> Vec<&'static str> {
     names_of(flags, &SETUP_NAMES).collect()
 }
 
 impl Meter {
-    /// While a thread polls in vain it writes nothing: its total is what its clock says.
+    /// Makes a meter. A thread that polls in vain writes nothing: its total comes from its clock.
     pub fn new(pid: i32, m: &read::Meter) -> Meter {
         let clock = fs::read_to_string(format!("/proc/{pid}/task/{}/schedstat", m.tid()));
         let ns = clock.ok().and_then(|c| c.split_whitespace().next()?.parse().ok()).unwrap_or(0);
@@ -202,7 +203,7 @@ impl Meter {
 }
 
 impl Ring {
-    /// -1, -1, 0, 0 where the thread is gone, as fdinfo says.
+    /// Returns the ring's SQ thread; -1, -1, 0, 0 if the thread is gone, as in fdinfo.
     fn sq(r: &read::Ring, meters: &[Meter]) -> Option<Sq> {
         if r.flags() & u64::from(softring_uapi::IORING_SETUP_SQPOLL) == 0 {
             return None;

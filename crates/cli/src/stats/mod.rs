@@ -1,5 +1,5 @@
-//! `softring metrics`: what the rings of running programs did, read from the pages that they keep
-//! (`softring_engine::stats`).
+//! `softring metrics`: shows what the rings of running programs did, read from the pages that they
+//! keep (`softring_engine::stats`).
 
 pub mod json;
 pub mod pages;
@@ -10,7 +10,7 @@ use crate::{container, out};
 use comfy_table::{Cell, CellAlignment};
 use json::{Process, Ring};
 
-/// `softring metrics`
+/// Runs `softring metrics`.
 pub fn command(args: &StatsArgs) -> anyhow::Result<()> {
     let readings = match args.pid {
         Some(pid) => pages::one(pid)?.read().into_iter().collect(),
@@ -34,7 +34,7 @@ pub fn command(args: &StatsArgs) -> anyhow::Result<()> {
     processes.iter().try_for_each(|p| print(p, args.all))
 }
 
-/// What is said where no page was found.
+/// Returns the message if no page was found.
 pub fn nothing_there() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "No process that you may look at has rings of softring's."
@@ -43,7 +43,7 @@ pub fn nothing_there() -> &'static str {
     }
 }
 
-/// SQ threads by ring, and the program's own meters.
+/// Prints SQ threads by ring, and the program's own meters.
 fn print_threads(p: &Process) -> anyhow::Result<()> {
     let share =
         |work: u64, total: u64| format!("{:.1} %", work as f64 * 100.0 / total.max(1) as f64);
@@ -74,7 +74,7 @@ fn print_threads(p: &Process) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What threads that poll have spun and slept.
+/// Prints the spinning and sleeping of threads that poll.
 fn print_idle_sleeps(rows: &[&Ring], name: impl Fn(&Ring) -> String) -> anyhow::Result<()> {
     let mut t = out::table(&["ring", "sleeps", "under", "over", "spared", "spun"]);
     for r in rows.iter().filter(|r| r.idle_sleeps.idle_sleeps > 0 || r.idle_sleeps.spun_ns > 0) {
@@ -91,12 +91,12 @@ fn number(n: u64) -> Cell {
     Cell::new(n).set_alignment(CellAlignment::Right)
 }
 
-/// Neither a request of its own nor a message from another ring.
+/// Returns whether a ring had neither a request of its own nor a message from another ring.
 fn idle(r: &Ring) -> bool {
     r.submitted == 0 && r.cqes == 0
 }
 
-/// Rings that never had a request are only counted, unless `all` are wanted.
+/// Prints a process. Rings that never had a request are only counted, unless `all` are wanted.
 fn print(p: &Process, all: bool) -> anyhow::Result<()> {
     let used = p.rings.iter().filter(|r| all || !idle(r));
     let rows: Vec<&Ring> = used.chain((p.ended.submitted > 0).then_some(&p.ended)).collect();

@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// A process's page, open: it can be read after the process has ended.
+/// A process's page, open, so that it can be read after the process has ended.
 #[derive(Debug)]
 pub struct Source {
     pub pid: i32,
@@ -17,12 +17,12 @@ pub struct Source {
     file: File,
 }
 
-/// What a page said at one moment.
+/// Contents of a page at one moment.
 #[derive(Clone, Debug)]
 pub struct Reading {
     pub pid: i32,
     pub command: String,
-    /// The container that it is in, if any.
+    /// Container that the process is in, if any.
     pub container: Option<String>,
     pub page: read::Page,
 }
@@ -32,12 +32,12 @@ impl Source {
         Source { pid, command, container: container::of(pid), file }
     }
 
-    /// What tells the page from all others while it is open.
+    /// Returns the number that tells the page from all others while it is open.
     pub fn page_number(&self) -> u64 {
         self.file.metadata().map_or(0, |m| m.ino())
     }
 
-    /// Reads the page; none if that is not possible any more.
+    /// Reads the page; None if that is not possible any more.
     pub fn read(&self) -> Option<Reading> {
         let page = read::file(&self.file).ok()?;
         let (command, container) = (self.command.clone(), self.container.clone());
@@ -45,20 +45,20 @@ impl Source {
     }
 }
 
-/// Why a process cannot be looked at.
+/// Reason why a process cannot be read.
 #[derive(Debug)]
 pub enum Trouble {
     Io(io::Error),
     Version(u64),
-    /// What it shows is no page that softring makes.
+    /// A page that softring does not make.
     Foreign,
 }
 
-/// Files of one process that are read: its own page, and those that its ancestors have left to it
-/// by forks.
+/// Most files of one process that are read: its own page, and those that its ancestors have left to
+/// it by forks.
 const MOST_FILES: usize = 64;
 
-/// The page of a process; none if it has no page of its own.
+/// Opens the page of a process; None if it has no page of its own.
 pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
     let mut trouble = None;
     let files = memfd::of(pid, NAME, OpenOptions::new().read(true)).map_err(Trouble::Io)?;
@@ -77,17 +77,17 @@ pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
     trouble.map_or(Ok(None), Err)
 }
 
-/// The process's name.
+/// Returns the process's name.
 fn command_of(pid: i32) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     printable(name.trim_ascii_end())
 }
 
-/// Every process with a page; what may not be looked at, or ends meanwhile, is passed over.
+/// Every process with a page. Processes that may not be read, or end meanwhile, are passed over.
 #[derive(Debug, Default)]
 pub struct All {
     pub readings: Vec<Reading>,
-    /// Processes whose pages are none that softring makes.
+    /// Processes with pages that softring does not make.
     pub foreign: Vec<i32>,
 }
 
@@ -106,7 +106,7 @@ impl All {
     }
 }
 
-/// Says whose pages are none that softring makes, in one line however many they are.
+/// Names the processes with pages that softring does not make, in one line however many they are.
 pub fn note_foreign(pids: &[i32]) {
     let Some(first) = pids.first() else { return };
     let more = match pids.len() - 1 {
@@ -116,10 +116,10 @@ pub fn note_foreign(pids: &[i32]) {
     out::note(&format!("not read: the page of process {first}{more}; softring makes none such"));
 }
 
-/// What `/proc` is for.
+/// Purpose of reading `/proc`.
 const FINDS: &str = "finds what programs have counted";
 
-/// All processes there are.
+/// Returns all processes.
 pub fn pids() -> anyhow::Result<impl Iterator<Item = i32>> {
     memfd::need_proc(FINDS)?;
     let entries = fs::read_dir("/proc")
@@ -127,7 +127,7 @@ pub fn pids() -> anyhow::Result<impl Iterator<Item = i32>> {
     Ok(entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok()))
 }
 
-/// The page of one process, or an error that says why there is none.
+/// Opens the page of one process, or returns an error that says why there is none.
 pub fn one(pid: i32) -> anyhow::Result<Source> {
     memfd::need_proc(FINDS)?;
     match open(pid) {
@@ -147,7 +147,7 @@ pub fn one(pid: i32) -> anyhow::Result<Source> {
     }
 }
 
-/// An operation as the statistics call it: `nop`, `recv`.
+/// Returns the name of an operation in the statistics: `nop`, `recv`.
 pub fn op_name(op: usize) -> String {
     let name = OP_NAMES.get(op).map_or("invalid", |name| name);
     name.trim_start_matches("IORING_OP_").to_ascii_lowercase()

@@ -1,6 +1,6 @@
-//! What pages say in the text form of Prometheus, for node_exporter's textfile collector and its
-//! like. Source: <https://prometheus.io/docs/instrumenting/exposition_formats/>, "Text-based
-//! format"; names and units as in its "Metric and label naming".
+//! Pages in the text form of Prometheus, for node_exporter's textfile collector and its like.
+//! Source: <https://prometheus.io/docs/instrumenting/exposition_formats/>, "Text-based format";
+//! names and units as in its "Metric and label naming".
 
 use super::json::Meter;
 use super::pages::{Reading, op_name};
@@ -53,7 +53,7 @@ impl Metric {
 /// Bounds of the histogram's buckets, as powers of two ns: every other octave, from 128 ns to 34 s.
 const LE: [u32; 15] = [7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35];
 
-/// As a decimal number of seconds, exact.
+/// Formats an exact decimal number of seconds.
 fn seconds(ns: u64) -> String {
     let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -85,7 +85,7 @@ const METRICS: [(&str, &str, &str); 22] = [
     ("softring_request_duration_seconds", "histogram", "Time from taken to completed."),
 ];
 
-/// All pages, as one text, metric by metric: it may be long.
+/// Formats all pages, metric by metric, as the text may be long.
 pub fn text(readings: &[Reading]) -> impl Iterator<Item = String> {
     let empty = |(name, kind, help)| Metric { name, kind, help, samples: String::new() };
     let mut metrics = METRICS.map(empty);
@@ -106,7 +106,7 @@ pub fn text(readings: &[Reading]) -> impl Iterator<Item = String> {
     })
 }
 
-/// The metric called so.
+/// Returns the metric of this name.
 fn of<'m>(metrics: &'m mut [Metric], name: &str) -> &'m mut Metric {
     metrics.iter_mut().find(|m| m.name == name).expect("one of METRICS")
 }
@@ -116,7 +116,7 @@ fn process(metrics: &mut [Metric], p: &Reading, labels: &Labels) {
     of(metrics, "softring_rings").add(labels, page.rings.len());
     of(metrics, "softring_unseen_rings_total").add(labels, page.unseen_rings);
     of(metrics, "softring_unseen_latencies_total").add(labels, page.unseen_hists);
-    // What has ended stays, so that a sum over all rings never goes back.
+    // Ended rings stay in the text, so that a sum over all rings never goes back.
     ring(metrics, &page.ended, &labels.and("ring", "ended"));
     for r in &page.rings {
         ring(metrics, r, &labels.and("ring", r.id()));

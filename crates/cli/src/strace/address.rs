@@ -8,8 +8,8 @@ const AF_UNIX: u16 = 1;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
-/// `127.0.0.1:80`, `[::1]:80`, `"/run/x"`, or `@name` in the abstract namespace; none if it is
-/// none of these.
+/// Formats an address: `127.0.0.1:80`, `[::1]:80`, `"/run/x"`, or `@name` in the abstract
+/// namespace; None for any other.
 pub fn address(bytes: &[u8]) -> Option<String> {
     let family = u16::from_ne_bytes(*bytes.first_chunk()?);
     let port = || Some(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?));
@@ -31,7 +31,7 @@ pub fn address(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// The argument of CONNECT and BIND.
+/// Formats the argument of CONNECT and BIND.
 pub fn argument(bytes: &[u8]) -> String {
     let family = bytes.first_chunk().map_or(0, |b| u16::from_ne_bytes(*b));
     let family = one(u32::from(family), AF);
@@ -41,7 +41,7 @@ pub fn argument(bytes: &[u8]) -> String {
     }
 }
 
-/// What is known of a socket: `TCP:[127.0.0.1:9->127.0.0.1:80]`, as `strace -yy` has it.
+/// Formats what is known of a socket: `TCP:[127.0.0.1:9->127.0.0.1:80]`, as `strace -yy` does.
 pub fn socket(kind: u8, local: &[u8], peer: &[u8]) -> Option<String> {
     let family = u16::from_ne_bytes(*local.first_chunk()?);
     let v6 = if family == AF_INET6 { "v6" } else { "" };

@@ -5,19 +5,19 @@ use super::flags::{self as f, Names, flags, one};
 use super::quoted;
 use softring_uapi::*;
 
-/// What an SQE says, and what it points to as far as that is known.
+/// Contents of an SQE, and of the memory that it points to as far as that is known.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
     pub sqe: io_uring_sqe,
     /// Paths and names, in the order of their addresses.
     pub texts: [Option<Vec<u8>>; 2],
     pub structure: Option<Vec<u8>>,
-    /// What its descriptor means.
+    /// Meaning of the SQE's descriptor.
     pub file: Option<String>,
 }
 
 /// The arguments of operations, in words that [`Said::argument`] knows. The SQE's own flags are
-/// told behind them.
+/// written behind them.
 const OPERATIONS: [(u8, &str); 57] = [
     (IORING_OP_READV, "fd iovcnt off rwf group"),
     (IORING_OP_WRITEV, "fd iovcnt off rwf"),
@@ -78,14 +78,14 @@ const OPERATIONS: [(u8, &str); 57] = [
     (IORING_OP_PIPE, "open slot"),
 ];
 
-/// `READ`, or a number that no operation has.
+/// Returns the name of an operation, such as `READ`, or `OP_` and a number that no operation has.
 pub fn operation(opcode: u8) -> String {
     let name = OP_NAMES.get(usize::from(opcode));
     name.map_or_else(|| format!("OP_{opcode}"), |n| n.trim_start_matches("IORING_OP_").to_owned())
 }
 
 impl Said {
-    /// All arguments. `verbose`: also where its memory is and what its user_data is.
+    /// Formats all arguments. `verbose` adds the address of the memory and the user_data.
     pub fn arguments(&self, verbose: bool) -> String {
         let s = &self.sqe;
         let known = OPERATIONS.iter().find(|(op, _)| *op == s.opcode);
@@ -109,7 +109,7 @@ impl Said {
         all.join(", ")
     }
 
-    /// The words of an SQE of which no more is known.
+    /// Formats the words of an SQE of which no more is known.
     fn raw(&self) -> Vec<String> {
         let s = &self.sqe;
         let hex = [("off", s.off), ("addr", s.addr), ("addr3", s.addr3)];
@@ -119,12 +119,12 @@ impl Said {
         std::iter::once(format!("fd={}", s.fd)).chain(hex).chain(small).collect()
     }
 
-    /// One argument; none where it says nothing.
+    /// Formats one argument; None if it says nothing.
     fn argument(&self, word: &str) -> Option<String> {
         self.number(word).or_else(|| self.flag(word)).or_else(|| self.special(word))
     }
 
-    /// Arguments that are numbers.
+    /// Formats an argument that is a number.
     fn number(&self, word: &str) -> Option<String> {
         let s = &self.sqe;
         let off = s.off.cast_signed();
@@ -167,7 +167,7 @@ impl Said {
         })
     }
 
-    /// Arguments that are flags, or one of several values.
+    /// Formats an argument that is flags, or one of several values.
     fn flag(&self, word: &str) -> Option<String> {
         let s = &self.sqe;
         let set = |bits: u32, names: Names| (bits != 0).then(|| flags(bits, names));
@@ -200,7 +200,7 @@ impl Said {
         }
     }
 
-    /// Descriptors, paths and structures.
+    /// Formats a descriptor, a path or a structure.
     fn special(&self, word: &str) -> Option<String> {
         let s = &self.sqe;
         let text = |n: usize| {
@@ -244,7 +244,7 @@ impl Said {
     }
 }
 
-/// Bytes of a path that the program writes down.
+/// Most bytes of a path that the program records.
 const MOST_TEXT: usize = 992;
 
 fn directory(fd: i32) -> String {
@@ -266,7 +266,7 @@ fn socket_type(kind: u32) -> String {
     if rest == 0 { kind } else { format!("{kind}|{}", flags(rest, f::SOCK)) }
 }
 
-/// `struct open_how`.
+/// Formats a `struct open_how`.
 fn open_how(bytes: &[u8]) -> String {
     let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let [Some(open), Some(mode), Some(resolve)] = [0, 8, 16].map(word) else {
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn every_operation_has_words_that_are_known() {
         for (opcode, words) in OPERATIONS {
-            // Of each bit something is told.
+            // With all fields set, every argument says something.
             let full = io_uring_sqe { op_flags: 1 << 30 | 0o100, ..sqe(opcode) };
             let full = io_uring_sqe { off: 1, len: 1, ioprio: 1, file_index: 2, ..full };
             let full = said(io_uring_sqe { flags: IOSQE_BUFFER_SELECT, ..full });

@@ -17,12 +17,12 @@ ESHUTDOWN ETOOMANYREFS ETIMEDOUT ECONNREFUSED EHOSTDOWN EHOSTUNREACH EALREADY EI
 EUCLEAN ENOTNAM ENAVAIL EISNAM EREMOTEIO EDQUOT ENOMEDIUM EMEDIUMTYPE ECANCELED ENOKEY \
 EKEYEXPIRED EKEYREVOKED EKEYREJECTED EOWNERDEAD ENOTRECOVERABLE ERFKILL EHWPOISON";
 
-/// Is a result an error?
+/// Returns whether a result is an error.
 pub fn is_error(res: i32) -> bool {
     (-4095..0).contains(&res)
 }
 
-/// `4096`, or `-1 ENOENT (No such file or directory)`.
+/// Formats a result: `4096`, or `-1 ENOENT (No such file or directory)`.
 pub fn result(res: i32) -> String {
     if is_error(res) { failure(-res) } else { res.to_string() }
 }

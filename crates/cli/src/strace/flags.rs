@@ -8,10 +8,10 @@ macro_rules! named {
     ($($name:ident),* $(,)?) => { &[$(($name as u32, stringify!($name))),*] };
 }
 
-/// A set of flags.
+/// A set of flags with their names.
 pub type Names = &'static [(u32, &'static str)];
 
-/// `A|B|0x80`; `0` if none is set.
+/// Formats flags: `A|B|0x80`; `0` if none is set.
 pub fn flags(mut bits: u32, names: Names) -> String {
     let mut text = String::new();
     for &(bit, name) in names.iter().filter(|(bit, _)| *bit != 0) {
@@ -29,7 +29,7 @@ pub fn flags(mut bits: u32, names: Names) -> String {
     text
 }
 
-/// The name of a value that is one of several.
+/// Returns the name of a value that is one of several.
 pub fn one(value: u32, names: Names) -> String {
     let name = names.iter().find(|(v, _)| *v == value);
     name.map_or_else(|| format!("{value:#x}"), |(_, name)| (*name).to_owned())
@@ -45,7 +45,7 @@ pub const SQE: Names = named![
     IOSQE_CQE_SKIP_SUCCESS,
 ];
 
-/// Flags of a CQE, without the prefix, and but for the buffer's.
+/// Flags of a CQE, without the prefix and without the buffer's.
 pub const CQE: Names = &[
     (IORING_CQE_F_MORE, "MORE"),
     (IORING_CQE_F_SOCK_NONEMPTY, "SOCK_NONEMPTY"),
@@ -162,7 +162,7 @@ pub const AF: Names =
 
 pub const SHUT: Names = &[(0, "SHUT_RD"), (1, "SHUT_WR"), (2, "SHUT_RDWR")];
 
-/// Flags of open(2), but for how it may be accessed.
+/// Flags of open(2), without the access mode.
 pub const OPEN: Names = &[
     (0o100, "O_CREAT"),
     (0o200, "O_EXCL"),
@@ -183,7 +183,7 @@ pub const OPEN: Names = &[
     (0o1000_0000, "O_PATH"),
 ];
 
-/// Values in the lowest two bits of the same.
+/// Access modes, in the lowest two bits of the same flags.
 pub const ACCESS: Names = &[(0, "O_RDONLY"), (1, "O_WRONLY"), (2, "O_RDWR")];
 
 pub const RESOLVE: Names = &[

@@ -1,4 +1,4 @@
-//! The way from events to lines: what is known of each request until it has ended.
+//! Lines made of events: what is known of each request until it has ended.
 
 use super::args::{Said, operation};
 use super::errnos::result;
@@ -18,18 +18,18 @@ use softring_uapi::{
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Requests in flight that are kept: of what was lost the ends may never come.
+/// Most requests in flight that are kept: lost ends never come.
 const MOST: usize = 1 << 18;
-/// Names of descriptors that are kept.
+/// Most names of descriptors that are kept.
 const MOST_NAMES: usize = 1 << 16;
 
-/// How lines are written.
+/// Format of the lines.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
     pub verbose: bool,
     /// Digits of a latency behind the point.
     pub digits: usize,
-    /// Are there lines at all?
+    /// True if there are lines at all.
     pub lines: bool,
 }
 
@@ -48,20 +48,20 @@ struct Request {
     said: Said,
     began: u64,
     tid: u32,
-    /// Where it went first, and whether a barrier held it.
+    /// First route of the request, and whether a barrier held it.
     route: Option<Step>,
     drained: bool,
     /// The request's place in a chain; 0: in none.
     link: u32,
     source: Arc<Source>,
-    /// Only a notification is missing.
+    /// True if only a notification is missing.
     sent: bool,
 }
 
-/// A process's ring.
+/// A process and its ring.
 type Ring = (u32, u64);
 
-/// All that is known.
+/// All that is known of requests, names and chains.
 #[derive(Debug)]
 pub struct Lines {
     how: How,
@@ -70,11 +70,12 @@ pub struct Lines {
     pub summary: Option<Summary>,
     open: HashMap<(Ring, u32), Request>,
     names: HashMap<(u32, u64, bool, i32), String>,
-    /// Parts of a name that is being told.
+    /// Local address of the socket whose name is being told.
     local: Vec<u8>,
-    /// Chains by ring: the place of the next request in the chain that its last one is part of.
+    /// Chains by ring: the place of the next request in the chain that the ring's last request is
+    /// part of.
     chains: HashMap<Ring, u32>,
-    /// What is to be written.
+    /// Text to be written.
     pub text: String,
 }
 
@@ -93,12 +94,13 @@ impl Lines {
         }
     }
 
-    /// Are there lines, and not only a table?
+    /// Returns whether there are lines, and not only a table.
     pub fn has_lines(&self) -> bool {
         self.how.lines
     }
 
-    /// Takes an event, of which all before it have been taken. `ns` tells its clock's times.
+    /// Takes an event; all events before it have been taken. `ns` converts times of its clock to
+    /// ns.
     pub fn take(&mut self, w: Waiting, ns: &impl Fn(u64) -> u64) {
         let ring = (w.process, w.source.ring);
         let key = (ring, w.event.req);
@@ -131,8 +133,8 @@ impl Lines {
         Said { sqe, file, ..Said::default() }
     }
 
-    /// The place of a request in a chain, which goes on with the next of the same call if it says
-    /// so.
+    /// Returns the place of a request in a chain. The chain goes on with the next request of the
+    /// same call if this one says so.
     fn chain(&mut self, ring: Ring, flags: u8) -> u32 {
         let before = self.chains.remove(&ring).unwrap_or(0);
         let goes_on = flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
@@ -158,7 +160,7 @@ impl Lines {
     fn inline(&mut self, ring: Ring, w: &Waiting, ns: &impl Fn(u64) -> u64) {
         let e = &w.event;
         let (began, ended) = (ns(e.time.saturating_sub(u64::from(e.req))), ns(e.time));
-        // Nothing that is linked ends this way.
+        // A linked request never ends this way.
         self.chains.remove(&ring);
         if self.shown(e.opcode, e.value, ended.saturating_sub(began)) {
             let said = self.said(ring, w);
@@ -168,7 +170,7 @@ impl Lines {
         }
     }
 
-    /// Counts a result; is there a line for it?
+    /// Counts a result; returns whether it has a line.
     fn shown(&mut self, opcode: u8, res: i32, ns: u64) -> bool {
         let shown = self.select.shows(opcode, res, ns);
         if let Some(summary) = self.summary.as_mut().filter(|_| shown) {
@@ -198,12 +200,13 @@ impl Lines {
         }
     }
 
-    /// A request has a result, and has ended with it or goes on.
+    /// Takes a result of a request, which has ended with it or goes on.
     fn result(&mut self, key: (Ring, u32), w: &Waiting, ns: &impl Fn(u64) -> u64, ends: bool) {
         let e = &w.event;
         let (all, ended) = (e.cqe_flags(&w.more), ns(e.time));
         let Some(request) = self.open.remove(&key) else {
-            // It began before, or that was lost. A notification nobody has waited for.
+            // The request began before the trace, or its beginning was lost. Nobody has waited for
+            // a notification.
             if all & IORING_CQE_F_NOTIF == 0 && self.shown(e.opcode, e.value, 0) {
                 let (name, res) = (operation(e.opcode), result(e.value));
                 let flags = cqe_flags(e.flags & NO_CQE != 0, all);
@@ -244,7 +247,8 @@ impl Lines {
         self.text.push_str(&format!("{thread} {time} ring {} {text}\n", source.ring));
     }
 
-    /// What has not ended by now, in ns. A condition on results leaves it out.
+    /// Writes lines for requests that have not ended by `now`, in ns. With a condition on results
+    /// there are none.
     pub fn unfinished(&mut self, now: u64) {
         let open: BTreeMap<_, _> = std::mem::take(&mut self.open).into_iter().collect();
         if self.select.failed || !self.how.lines {
@@ -262,12 +266,12 @@ impl Lines {
     }
 }
 
-/// The bytes that belong to an event.
+/// Returns the bytes that belong to an event.
 fn bytes(w: &Waiting) -> Vec<u8> {
     w.more.iter().flat_map(|word| word.to_ne_bytes()).take(w.event.data as usize).collect()
 }
 
-/// ` MORE|BUFFER(3)`, ` (no CQE)`.
+/// Formats the flags of a CQE: ` MORE|BUFFER(3)`, ` (no CQE)`.
 fn cqe_flags(none: bool, all: u32) -> String {
     if none {
         return " (no CQE)".to_owned();
@@ -285,7 +289,7 @@ fn cqe_flags(none: bool, all: u32) -> String {
     if names.is_empty() { String::new() } else { format!(" {}", names.join("|")) }
 }
 
-/// The way that a request took, and its place in a chain.
+/// Formats the route that a request took, and its place in a chain.
 fn route(request: &Request) -> String {
     let way = match request.route {
         None => "inline",

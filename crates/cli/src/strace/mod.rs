@@ -27,7 +27,7 @@ use std::sync::Arc;
 use summary::Summary;
 use times::{Format, Times};
 
-/// A text in quotes, with what a terminal would act on as strace(1) writes it.
+/// Quotes a text; bytes that a terminal would act on are written as strace(1) writes them.
 pub fn quoted(bytes: &[u8]) -> String {
     let mut text = String::from("\"");
     for (at, &byte) in bytes.iter().enumerate() {
@@ -38,7 +38,7 @@ pub fn quoted(bytes: &[u8]) -> String {
             b'\r' => text.push_str("\\r"),
             b' '..=b'~' => text.push(char::from(byte)),
             _ => {
-                // In three digits where a digit follows.
+                // An octal number has three digits if a digit follows.
                 let digit = bytes.get(at + 1).is_some_and(u8::is_ascii_digit);
                 let octal = if digit { format!("\\{byte:03o}") } else { format!("\\{byte:o}") };
                 text.push_str(&octal);
@@ -48,8 +48,8 @@ pub fn quoted(bytes: &[u8]) -> String {
     text + "\""
 }
 
-/// What a file is, of the events that tell it; the last one of a socket has all. `local` keeps what
-/// comes before that.
+/// Returns the name of a file from the events that tell it; the last event of a socket completes
+/// its name. `local` keeps the address that comes before.
 pub fn file_name(event: &Event, told: Vec<u8>, local: &mut Vec<u8>) -> Option<String> {
     match event.step {
         Step::Address if event.req == LOCAL => {
@@ -61,7 +61,7 @@ pub fn file_name(event: &Event, told: Vec<u8>, local: &mut Vec<u8>) -> Option<St
     }
 }
 
-/// As kill(1) knows it, with the prefix.
+/// Returns the name of a signal as kill(1) knows it, with the prefix.
 fn signal_name(signal: i32) -> String {
     const NAMES: &str = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM \
                          STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO \
@@ -70,17 +70,18 @@ fn signal_name(signal: i32) -> String {
     name.map_or_else(|| format!("signal {signal}"), |name| format!("SIG{name}"))
 }
 
-/// What is done with what comes.
+/// Sink that makes lines of the events.
 struct Strace {
     lines: Lines,
-    /// What has come and may have others before it.
+    /// Events that have come, which earlier ones may follow.
     waiting: Vec<Waiting>,
-    /// The source whose events come.
+    /// Source of the last event.
     source: Option<Arc<Source>>,
-    /// Processes of which it has been told where they are.
+    /// Processes whose container has been named.
     placed: BTreeSet<u32>,
     out: Box<dyn Write>,
-    /// Nobody reads any more, or there is no room: told at the end, as the program goes on.
+    /// Error if nobody reads any more, or there is no room. It is told at the end, as the program
+    /// goes on.
     broken: Option<io::Error>,
     lost: u64,
     seen: bool,
@@ -118,7 +119,7 @@ impl Strace {
         })
     }
 
-    /// Takes what has waited up to a moment in ticks.
+    /// Takes the waiting events up to a moment in ticks.
     fn take_until(&mut self, end: u64, readers: &Readers) {
         self.waiting.sort_by_key(|w| w.event.time);
         let n = self.waiting.partition_point(|w| w.event.time <= end);
@@ -135,7 +136,7 @@ impl Strace {
         self.flush();
     }
 
-    /// A process is in a container: told once, before its first line.
+    /// Names the container of a process once, before its first line.
     fn place(&mut self, process: u32, source: &Source) {
         if !self.placed.insert(process) || source.pid == 0 || !self.lines.has_lines() {
             return;
@@ -155,7 +156,7 @@ impl Strace {
         }
     }
 
-    /// What is said when it is over.
+    /// Writes the last lines, when the trace is over.
     fn finish(&mut self, readers: &Readers, status: Option<ExitStatus>) {
         self.take_until(u64::MAX, readers);
         self.lines.unfinished(readers.ns(readers.polled_at()));
@@ -175,7 +176,7 @@ impl Strace {
 impl Sink for Strace {
     fn event(&mut self, process: u32, source: &Source, event: Event, more: &[u64]) {
         self.seen = true;
-        // Most come in runs of one ring's.
+        // Most events come in runs of one ring.
         let source = match &self.source {
             Some(known) if **known == *source => known.clone(),
             _ => {
@@ -191,7 +192,7 @@ impl Sink for Strace {
     }
 }
 
-/// `softring strace`
+/// Runs `softring strace`.
 pub fn command(args: &StraceArgs) -> anyhow::Result<()> {
     refuse_kernel(args.under.engine)?;
     let found = args.pid.map(session::find).transpose()?;

@@ -1,4 +1,4 @@
-//! The requests that are shown: by operation, by failure, by how long they took.
+//! Selection of the requests that are shown: by operation, by failure, by the time that they took.
 
 use super::errnos::is_error;
 use softring_uapi::OP_NAMES;
@@ -15,14 +15,14 @@ impl Ops {
         self.0[usize::from(opcode) / 64] >> (opcode % 64) & 1 == 1
     }
 
-    /// What every one of several expressions allows.
+    /// Returns the operations that every one of several expressions allows.
     pub fn of(all: &[Ops]) -> Ops {
         let both = |a: Ops, b: &Ops| Ops(std::array::from_fn(|i| a.0[i] & b.0[i]));
         all.iter().fold(Ops::ALL, both)
     }
 }
 
-/// `READ,write`, `trace=READ`, `!NOP`, `all`.
+/// Parses operations: `READ,write`, `trace=READ`, `!NOP`, `all`.
 ///
 /// # Errors
 /// A name that no operation has.
@@ -48,10 +48,10 @@ pub fn ops(text: &str) -> Result<Ops, String> {
     Ok(Ops(if not { set.map(|word| !word) } else { set }))
 }
 
-/// `10ms`, `1.5s`, `200us`, `50ns`.
+/// Parses a time: `10ms`, `1.5s`, `200us`, `50ns`.
 ///
 /// # Errors
-/// It is none such.
+/// The text is no such time.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let cut = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(cut);
@@ -76,7 +76,7 @@ pub struct Select {
 }
 
 impl Select {
-    /// Is a result of an operation shown that came after so many ns?
+    /// Returns whether a result of an operation is shown that came after `ns`.
     pub fn shows(&self, opcode: u8, res: i32, ns: u64) -> bool {
         self.ops.has(opcode)
             && (!self.failed || is_error(res))

@@ -4,7 +4,7 @@ use super::args::operation;
 use super::errnos::is_error;
 use std::fmt::Write;
 
-/// What is counted of an operation.
+/// Counts of one operation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     ns: u128,
@@ -28,7 +28,7 @@ impl Summary {
         row.errors += u64::from(is_error(res));
     }
 
-    /// What took most time comes first.
+    /// Formats the table; the operation that took most time comes first.
     pub fn text(&self) -> String {
         let mut rows: Vec<(u8, Row)> =
             (0..=255).zip(self.0.iter().copied()).filter(|(_, row)| row.calls > 0).collect();

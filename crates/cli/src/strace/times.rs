@@ -1,14 +1,14 @@
-//! When a request was taken, as strace(1) writes it.
+//! Time at which a request was taken, as strace(1) writes it.
 
 use crate::sys;
 use rustix::time::{ClockId, clock_gettime};
 
-/// How times are written.
+/// Format of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Hours, minutes, seconds.
     Seconds,
-    /// The same with microseconds.
+    /// Hours, minutes, seconds and microseconds.
     Micros,
     /// Seconds since 1970, with microseconds.
     Epoch,
@@ -16,14 +16,14 @@ pub enum Format {
     Relative,
 }
 
-/// Writes times of CLOCK_MONOTONIC.
+/// Writer of CLOCK_MONOTONIC times.
 #[derive(Debug)]
 pub struct Times {
     format: Format,
     /// CLOCK_REALTIME less CLOCK_MONOTONIC, in ns.
     offset: u64,
     last: Option<u64>,
-    /// The last whole second that was written, and how.
+    /// The last whole second that was written, and its text.
     known: (u64, String),
 }
 
@@ -47,14 +47,14 @@ impl Times {
             Format::Seconds => self.clock(seconds).to_owned(),
             Format::Micros => format!("{}.{micros:06}", self.clock(seconds)),
             Format::Relative => {
-                // A line that was finished later may tell of a request that was taken earlier.
+                // A line that was finished later may be of a request that was taken earlier.
                 let since = monotonic.saturating_sub(before) / 1000;
                 format!("{:>6}.{:06}", since / 1_000_000, since % 1_000_000)
             }
         }
     }
 
-    /// Local time.
+    /// Returns the local time of day.
     fn clock(&mut self, seconds: u64) -> &str {
         if self.known.0 != seconds {
             let [h, m, s] = sys::local_time(seconds);

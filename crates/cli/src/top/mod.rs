@@ -1,4 +1,4 @@
-//! `softring top`: what the rings of all programs do now.
+//! `softring top`: shows what the rings of all programs do now.
 
 mod sample;
 mod screen;
@@ -16,21 +16,21 @@ use std::io::IsTerminal;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Lines of a pipe have no width; this shows all columns.
+/// Width of lines in a pipe, which has none itself: all columns fit.
 const PIPE_WIDTH: usize = 160;
 
-/// One refresh, for programs.
+/// One refresh, as JSON.
 #[derive(Serialize)]
 struct Refresh<'a> {
-    /// What rates are averages over.
+    /// Seconds that rates are averages over.
     seconds: f64,
     processes: &'a [ProcessRow],
 }
 
-/// `softring top`
+/// Runs `softring top`.
 pub fn command(args: &TopArgs) -> anyhow::Result<()> {
     if let Some(pid) = args.pid {
-        // Says why, if there is nothing to see.
+        // An error says why, if there is nothing to see.
         pages::one(pid)?;
     }
     let every = Duration::from_secs_f64(args.delay);
@@ -57,7 +57,7 @@ pub fn command(args: &TopArgs) -> anyhow::Result<()> {
 fn show(args: &TopArgs, rows: &[ProcessRow]) -> anyhow::Result<()> {
     if args.json {
         let refresh = Refresh { seconds: args.delay, processes: rows };
-        // One line each, where there are many.
+        // Many refreshes take one line each.
         return match args.once {
             true => out::json(&refresh),
             false => out::line(&serde_json::to_string(&refresh)?),

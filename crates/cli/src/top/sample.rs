@@ -14,7 +14,7 @@ use std::time::Instant;
 pub struct Tick {
     at: Instant,
     processes: HashMap<i32, Seen>,
-    /// Processes whose pages are none that softring makes.
+    /// Processes with pages that softring does not make.
     pub foreign: Vec<i32>,
 }
 
@@ -27,7 +27,7 @@ struct Seen {
 }
 
 impl Tick {
-    /// Reads every page there is, or only one's.
+    /// Reads every page there is, or the page of one process.
     pub fn take(only: Option<i32>) -> anyhow::Result<Tick> {
         let all = match only {
             Some(pid) => {
@@ -50,7 +50,7 @@ impl Tick {
     }
 }
 
-/// User and system time of a process, of all its threads; 0 if it is gone.
+/// Returns user and system time of a process, of all its threads; 0 if it is gone.
 fn cpu_us(pid: i32) -> u64 {
     let stat = files::proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name, in parentheses, may hold anything.
@@ -60,7 +60,7 @@ fn cpu_us(pid: i32) -> u64 {
     ticks * 1_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// What something did per second, and where it stands.
+/// Rates per second of a process or a ring, and its present state.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Rates {
     /// Completions per second.
@@ -68,21 +68,21 @@ pub struct Rates {
     pub errors: f64,
     pub read_bytes: f64,
     pub written_bytes: f64,
-    /// Median of what ended between the readings.
+    /// Median latency of requests that ended between the readings.
     pub p50_ns: Option<u64>,
     pub p99_ns: Option<u64>,
     pub in_flight: u64,
     pub overflowed: f64,
-    /// Workers that run something, and all there are.
+    /// Workers that run something; `workers` counts all.
     pub workers_running: u64,
     pub workers: u64,
-    /// Requests per second by where they went, most first; those that nothing took are left out.
+    /// Requests per second by route, most first; unused routes are left out.
     pub routes: Vec<(&'static str, f64)>,
     /// Requests per second by operation, most first.
     pub ops: Vec<(String, f64)>,
 }
 
-/// A thread that polls: what it holds of a processor, and what of that is work.
+/// A thread that polls: its share of a processor, and the part of that which is work.
 #[derive(Clone, Debug, Serialize)]
 pub struct Thread {
     pub name: String,
@@ -106,7 +106,7 @@ pub struct RingRow {
 pub struct ProcessRow {
     pub pid: i32,
     pub command: String,
-    /// The container that it is in, if any.
+    /// Container that the process is in, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     pub cpu_percent: f64,
@@ -117,7 +117,7 @@ pub struct ProcessRow {
     pub meters: Vec<Thread>,
 }
 
-/// What went on between two readings. A process or ring that is new counts from its beginning.
+/// Returns the rates between two readings. A process or ring that is new counts from its beginning.
 pub fn between(before: &Tick, now: &Tick) -> Vec<ProcessRow> {
     let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
     let of = |(pid, seen): (&i32, &Seen)| process(before.processes.get(pid), seen, seconds);
@@ -171,7 +171,7 @@ fn workers(pool: &read::Pool) -> (u64, u64) {
     add(of(&pool.bound), of(&pool.unbound))
 }
 
-/// Everything that a process's rings did.
+/// Sums up everything that a process's rings did.
 pub fn total(page: &read::Page) -> read::Ring {
     let mut all = page.ended.clone();
     page.rings.iter().for_each(|ring| all.add(ring));
@@ -190,7 +190,7 @@ fn thread(before: Option<&Seen>, now: &Meter, seconds: f64) -> Thread {
     }
 }
 
-/// Percent of one processor.
+/// Returns the percentage of one processor.
 fn percent(us: u64, seconds: f64) -> f64 {
     us as f64 / seconds / 10_000.0
 }

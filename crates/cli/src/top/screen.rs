@@ -15,9 +15,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// How soon a signal is acted on.
+/// Longest time until a signal is acted on.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
-/// The delays that keys choose between, in seconds.
+/// Delays that keys choose between, in seconds.
 const DELAYS: [f64; 6] = [0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
 struct Screen {
@@ -27,7 +27,7 @@ struct Screen {
     reverse: bool,
     /// Processes whose rings are not shown.
     folded: HashSet<i32>,
-    /// The line that the cursor is on, and the first that is shown.
+    /// Line that the cursor is on, and the first that is shown.
     cursor: usize,
     first: usize,
     help: bool,
@@ -35,7 +35,7 @@ struct Screen {
     rows: Vec<ProcessRow>,
 }
 
-/// What follows a key.
+/// Action that follows a key.
 #[derive(PartialEq, Eq)]
 enum Next {
     Go,
@@ -43,12 +43,13 @@ enum Next {
     Stop,
 }
 
-/// Shows until a key or a signal ends it; the terminal is as before then, also after a panic.
+/// Shows the table until a key or a signal ends it; the terminal is as before then, also after a
+/// panic.
 pub fn run(args: &TopArgs, every: Duration) -> anyhow::Result<()> {
     let mut screen = Screen::new(args.pid, every, args.sort)?;
     signals::catch_all_ends();
     signals::catch_stop();
-    // Puts the terminal back before a panic is told of.
+    // `try_init` has a panic put the terminal back before it is reported.
     let terminal = ratatui::try_init().context("cannot set up the terminal")?;
     let done = screen.live(terminal);
     ratatui::try_restore().context("cannot restore the terminal")?;
@@ -58,18 +59,18 @@ pub fn run(args: &TopArgs, every: Duration) -> anyhow::Result<()> {
     done
 }
 
-/// Waits for something to read on the terminal, for so long at most. False if the terminal is gone:
-/// crossterm would read its end again and again, and never return.
+/// Waits `most` at most for something to read on the terminal. Returns false if the terminal is
+/// gone: crossterm would read its end again and again, and never return.
 fn wait_for_keys(most: Duration) -> bool {
     let most = Timespec { tv_sec: 0, tv_nsec: most.as_nanos() as i64 };
     let terminal = std::io::stdout();
     let mut fds = [PollFd::new(&terminal, PollFlags::IN)];
-    // A signal ends it early, among them that of a new size.
+    // A signal ends the wait early, also the signal of a new size.
     let _ = rustix::event::poll(&mut fds, Some(&most));
     !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
 
-/// Gives the terminal back, its cursor shown, stops until the shell continues us, and takes the
+/// Gives the terminal back, with its cursor shown; stops until the shell continues us; takes the
 /// terminal again. Drawing hides the cursor.
 fn stop(mut terminal: DefaultTerminal) -> anyhow::Result<DefaultTerminal> {
     terminal.show_cursor().context("cannot restore the terminal")?;
@@ -96,7 +97,7 @@ impl Screen {
     }
 
     fn live(&mut self, mut terminal: DefaultTerminal) -> anyhow::Result<()> {
-        // A first sample soon: rates need two.
+        // A first sample comes soon: rates need two.
         let mut due = Instant::now() + self.every.min(Duration::from_millis(300));
         loop {
             terminal.draw(|frame| self.draw(frame)).context("cannot draw")?;
@@ -216,7 +217,7 @@ impl Screen {
         let lines = self.lines();
         let room = height.saturating_sub(3);
         self.cursor = self.cursor.min(lines.len().saturating_sub(1));
-        // Of a terminal without room for the cursor's line, which may have no size at all, too.
+        // The terminal may have no room for the cursor's line, or no size at all.
         self.first = self.first.max((self.cursor + 1).saturating_sub(room)).min(self.cursor);
         let bar = Style::new().add_modifier(Modifier::REVERSED);
         let fill = |text: String| format!("{text:<width$}");

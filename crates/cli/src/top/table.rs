@@ -4,7 +4,7 @@ use super::sample::{ProcessRow, Rates, Thread};
 use crate::out::{bytes_short, count_short, ns_short};
 use clap::ValueEnum;
 
-/// What the table is sorted by.
+/// Order of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
     #[default]
@@ -16,7 +16,7 @@ pub enum Sort {
     Pid,
 }
 
-/// What a line is about.
+/// Subject of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Process,
@@ -27,15 +27,15 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Line {
     pub kind: Kind,
-    /// The process whose line it is.
+    /// Process that the line belongs to.
     pub pid: i32,
     pub cells: [String; COLUMNS],
 }
 
 pub const COLUMNS: usize = 12;
-/// The column that is there only if a process is in a container.
+/// Column that is there only if a process is in a container.
 const CONTAINER: usize = 1;
-/// Header, width, and whether the cells stand on the right.
+/// Header and width of each column, and whether its cells are right-aligned.
 pub const HEADER: [(&str, usize, bool); COLUMNS] = [
     ("PROCESS", 18, false),
     ("CONTAINER", 12, false),
@@ -80,7 +80,7 @@ pub fn sort(rows: &mut [ProcessRow], by: Sort, reverse: bool) {
     }
 }
 
-/// The lines of the table; the rings of processes that `folded` names are left out.
+/// Returns the lines of the table; the rings of processes that `folded` names are left out.
 pub fn lines(rows: &[ProcessRow], folded: impl Fn(i32) -> bool) -> Vec<Line> {
     let mut lines = Vec::new();
     for row in rows {
@@ -145,14 +145,15 @@ fn thread_line(pid: i32, t: &Thread, indent: usize) -> Line {
     Line { kind: Kind::Thread, pid, cells }
 }
 
-/// The widths of the columns that these processes need, where `width` are to be had: what is left
-/// goes to the routes, then to the operations, which show only where there is room for both.
+/// Returns the widths of the columns that these processes need, out of `width`. The rest goes to
+/// the first column, then to the routes, then to the operations, which show only if there is room
+/// for all.
 pub fn widths(width: usize, rows: &[ProcessRow]) -> [usize; COLUMNS] {
     let mut widths = HEADER.map(|(_, width, _)| width);
     if rows.iter().all(|row| row.container.is_none()) {
         widths[CONTAINER] = 0;
     }
-    // But for the last, each with a space behind it.
+    // Each column but the last has a space behind it.
     let fixed = widths.iter().filter(|w| **w > 0).map(|w| w + 1).sum::<usize>().saturating_sub(1);
     let left = width.saturating_sub(fixed);
     let name = left.min(10);
@@ -163,7 +164,7 @@ pub fn widths(width: usize, rows: &[ProcessRow]) -> [usize; COLUMNS] {
     widths
 }
 
-/// A line as text, no longer than it must be.
+/// Formats a line, no longer than it must be.
 pub fn text(cells: &[String; COLUMNS], widths: &[usize; COLUMNS]) -> String {
     let mut text = String::new();
     for (at, (cell, &width)) in cells.iter().zip(widths).enumerate() {
@@ -180,7 +181,7 @@ pub fn text(cells: &[String; COLUMNS], widths: &[usize; COLUMNS]) -> String {
     text
 }
 
-/// The header's cells.
+/// Returns the header's cells.
 pub fn header() -> [String; COLUMNS] {
     HEADER.map(|(name, ..)| name.to_owned())
 }

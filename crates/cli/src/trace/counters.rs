@@ -1,4 +1,4 @@
-//! What was in flight, and how many requests ended per second, over the time of a trace.
+//! Counts of requests in flight, and of requests that ended per second, over the time of a trace.
 
 use super::record::{Recorded, began};
 use softring_engine::stats::trace::Step;
@@ -12,14 +12,15 @@ const MOST: usize = 400;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub source: u32,
-    /// When it begins, in µs.
+    /// Beginning of the stretch, in µs.
     pub ts: f64,
-    /// The most that were in flight.
+    /// Most requests that were in flight.
     pub in_flight: u32,
     pub per_second: f64,
 }
 
-/// The points of all rings, in order of time; of events in their order, `at` their times in µs.
+/// Returns the points, by ring and then by time. `events` are in order, `at` converts their times
+/// to µs.
 pub fn points(events: &[Recorded], at: impl Fn(u64) -> f64) -> Vec<Point> {
     let ends = |k: &&Recorded| matches!(k.event.step, Step::Done | Step::Inline);
     let ended = events.iter().filter(ends).count();
@@ -27,7 +28,8 @@ pub fn points(events: &[Recorded], at: impl Fn(u64) -> f64) -> Vec<Point> {
     let n = (ended / EACH).clamp(1, MOST);
     let start = at(began(&first.event));
     let width = ((at(last.event.time) - start) / n as f64).max(0.001);
-    // By ring: in flight now, at most in each stretch, and ended in each.
+    // By ring: requests in flight now; in each stretch, the most in flight and the number that
+    // ended.
     let mut rings: BTreeMap<u32, (u32, Vec<(u32, u32)>)> = BTreeMap::new();
     for k in events {
         let stretch = (((at(k.event.time) - start) / width) as usize).min(n - 1);
@@ -52,7 +54,7 @@ pub fn points(events: &[Recorded], at: impl Fn(u64) -> f64) -> Vec<Point> {
         let mut before = None;
         for (i, (in_flight, done)) in all.into_iter().enumerate() {
             let (ts, per_second) = (start + i as f64 * width, f64::from(done) / width * 1e6);
-            // What has not changed says nothing.
+            // A count that has not changed says nothing.
             if before != Some((in_flight, done)) {
                 points.push(Point { source, ts, in_flight, per_second: per_second.round() });
             }
@@ -73,7 +75,7 @@ mod tests {
             let event = Event { time, step, req: 1, ..Event::default() };
             Recorded { source: 0, event, more: Box::default() }
         };
-        // Two in flight at a time, for 400 requests, one ended in each µs.
+        // Two requests are in flight at a time, for 400 requests; one ends in each µs.
         let mut events = vec![kept(0, Step::Submit)];
         for i in 0..400 {
             events.extend([kept(i, Step::Submit), kept(i + 1, Step::Done)]);

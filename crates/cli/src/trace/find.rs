@@ -6,10 +6,10 @@ use softring_engine::stats::trace::read::Reader;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
 
-/// The memory of `pid`, to be turned on; none if it has none of its own.
+/// Opens the memory of `pid`, to be turned on; None if it has none of its own.
 ///
 /// # Errors
-/// `Unsupported` where it is of another version; those of reading `/proc/PID/fd`.
+/// `Unsupported` if it is of another version; those of reading `/proc/PID/fd`.
 pub fn memory(pid: i32) -> io::Result<Option<Reader>> {
     let mut how = OpenOptions::new();
     how.read(true).write(true);
@@ -30,7 +30,7 @@ pub fn memory(pid: i32) -> io::Result<Option<Reader>> {
     if other { Err(io::Error::new(ErrorKind::Unsupported, why)) } else { Ok(None) }
 }
 
-/// The same, or an error that says why there is none.
+/// Opens the memory, or returns an error that says why there is none.
 pub fn open(pid: i32) -> anyhow::Result<Reader> {
     memfd::need_proc("finds what it traces")?;
     let hint = "start the program under it: softring trace -- CMD, or softring strace -- CMD";

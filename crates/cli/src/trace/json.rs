@@ -1,9 +1,9 @@
 //! The trace as Chrome's Trace Event Format, which ui.perfetto.dev and chrome://tracing show.
 //!
-//! A request is a slice on a track of its ring; what it waited for lies inside, if that was more
-//! than one thing. What a thread did is a slice on that thread's track. An arrow leads from where a
-//! request was taken to where it was completed, if that was another thread. Events are short: a
-//! trace has a million of them soon.
+//! A request is a slice on a track of its ring. Its waits lie inside, if there was more than one.
+//! The work of a thread is slices on that thread's track. An arrow leads from the thread that took
+//! a request to the thread that completed it, if they differ. Events are short: a trace soon has a
+//! million of them.
 
 use super::counters::points;
 use super::record::{Record, Recorded, began};
@@ -18,11 +18,11 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// What the file holds.
+/// Contents of the file.
 #[derive(Debug, Default)]
 pub struct Told {
     pub events: usize,
-    /// Requests that began, and of those the ones that had not ended.
+    /// Requests that began; `unfinished` counts those that had not ended.
     pub requests: u64,
     pub unfinished: u64,
 }
@@ -30,11 +30,11 @@ pub struct Told {
 /// A request that has begun.
 struct Life {
     opcode: u8,
-    /// What is told of it.
+    /// Arguments shown for it, as JSON.
     args: String,
-    /// What it waits for, and since when.
+    /// Present phase, and when it began.
     phase: Option<(&'static str, u64)>,
-    /// What it has waited for: from when, until when.
+    /// Waits that are over: name, beginning and end.
     waited: Vec<(&'static str, u64, u64)>,
     began: u64,
     tid: u32,
@@ -45,13 +45,13 @@ struct Writer<'a, W, F> {
     out: W,
     record: &'a Record,
     select: Select,
-    /// Times in µs.
+    /// Conversion of ticks to µs.
     at: F,
     tracks: Tracks,
     lives: HashMap<(u32, u32), Life>,
     names: HashMap<(u32, bool, i32), String>,
     local: Vec<u8>,
-    /// Times for which a thread slept in the call that it is in, by source, in ns.
+    /// Time for which a thread slept in its present call, by source and thread, in ns.
     slept: HashMap<(u32, u32), u64>,
     told: Told,
     flows: u64,
@@ -59,13 +59,13 @@ struct Writer<'a, W, F> {
     error: io::Result<()>,
 }
 
-/// An operation as people call it: `recv`.
+/// Returns the name of an operation as people write it: `recv`.
 pub fn op_name(op: u8) -> String {
     let name = OP_NAMES.get(usize::from(op)).map_or("invalid", |name| name);
     name.trim_start_matches("IORING_OP_").to_ascii_lowercase()
 }
 
-/// What a request is doing after a step.
+/// Returns what a request does after a step.
 pub fn phase(step: Step) -> Option<&'static str> {
     Some(match step {
         Step::Submit => "submit",
@@ -81,7 +81,7 @@ pub fn phase(step: Step) -> Option<&'static str> {
     })
 }
 
-/// Writes the file. `events` are in order, and `at` tells their times in µs from `start` on.
+/// Writes the file. `events` are in order, and `at` converts their times to µs from `start` on.
 pub fn write(
     out: impl Write,
     events: &[Recorded],
@@ -143,7 +143,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         self.put(&event.to_string());
     }
 
-    /// Processes and threads.
+    /// Writes the names of processes and threads.
     fn thread_names(&mut self) {
         let record = self.record;
         let mut pids: Vec<(u32, &str)> =
@@ -162,7 +162,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         }
     }
 
-    /// A slice, from one moment to another in ticks.
+    /// Writes a slice, from one moment to another in ticks.
     fn slice(&mut self, name: &str, pid: u32, tid: u32, from: u64, to: u64, args: &str) {
         let (ts, end) = ((self.at)(from), (self.at)(to));
         let dur = ((end - ts).max(0.0) * 1000.0).round() / 1000.0;
@@ -196,7 +196,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         (((self.at)(to) - (self.at)(from)).max(0.0) * 1000.0) as u64
     }
 
-    /// A request begins, on a track of its ring.
+    /// Begins a request, on a track of its ring.
     fn begin(&mut self, kept: &Recorded, from: u64) -> (Position, Life) {
         let e = &kept.event;
         let source = &self.record.sources[kept.source as usize];
@@ -218,7 +218,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         )
     }
 
-    /// What an SQE says.
+    /// Formats the arguments of an SQE.
     fn arguments(&self, kept: &Recorded) -> String {
         let e = &kept.event;
         let mut args = String::new();
@@ -265,7 +265,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         let key = (kept.source, e.req);
         let mut life = match self.lives.remove(&key) {
             Some(life) => life,
-            // What began before the trace is shown from its next phase on.
+            // A request that began before the trace is shown from its next phase on.
             None if phase(e.step).is_none() => return,
             None => self.begin(kept, e.time).1,
         };
@@ -300,7 +300,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         self.record.sources[source as usize].pid
     }
 
-    /// Writes a request, which has ended, or has not.
+    /// Writes a request, ended or not.
     fn end(&mut self, life: &Life, time: u64, res: Option<i32>) {
         self.told.requests += 1;
         let (pid, tid) = (self.pid(life.position.0), self.tracks.tid(life.position));
@@ -323,7 +323,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         }
     }
 
-    /// From the slice of one thread to that of another.
+    /// Writes an arrow from the slice of one thread to that of another.
     fn arrow(&mut self, pid: u32, life: &Life, e: &Event) {
         self.flows += 1;
         let id = self.flows;
@@ -337,7 +337,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         }
     }
 
-    /// What a thread did.
+    /// Writes what a thread did.
     fn span(&mut self, kept: &Recorded) {
         let e = &kept.event;
         let source = &self.record.sources[kept.source as usize];
@@ -354,13 +354,13 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
                 ("enter", args)
             }
             Step::Pass => ("SQ pass", format!("\"ring\":{ring},\"sqes\":{}", e.value)),
-            // The call in which it slept tells for how long.
+            // The call in which the thread slept shows for how long.
             Step::Sleep => {
                 let ns = self.ns(began(e), e.time);
                 *self.slept.entry((kept.source, e.tid)).or_default() += ns;
                 return;
             }
-            // For how long, in µs, unless so many completions come before.
+            // Longest time of the sleep, in µs; so many completions end it earlier.
             Step::IdleSleep => {
                 let length = f64::from(e.value) / 1000.0;
                 ("sleep", format!("\"length\":{length},\"completions\":{}", e.req))
@@ -373,7 +373,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         self.slice(name, pid, e.tid, began(e), e.time, &args);
     }
 
-    /// What has not ended is shown up to the end of the trace.
+    /// Writes requests that have not ended, up to the end of the trace.
     fn unfinished(&mut self, time: u64) {
         let mut lives: Vec<_> = std::mem::take(&mut self.lives).into_iter().collect();
         lives.sort_unstable_by_key(|(key, _)| *key);
@@ -387,7 +387,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         }
     }
 
-    /// How many were in flight and ended, by ring.
+    /// Writes the requests in flight and the rate of those that ended, by ring.
     fn counters(&mut self, events: &[Recorded]) {
         for p in points(events, &self.at) {
             let source = &self.record.sources[p.source as usize];
@@ -403,13 +403,13 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
 }
 
 impl Life {
-    /// The request leaves its phase. What lasts until the next one only is no wait.
+    /// Ends the request's phase. A phase that lasts only until the next one is no wait.
     fn leave(&mut self, time: u64) {
         if let Some((name, from)) = self.phase.take()
             && !matches!(name, "submit" | "issue")
         {
             match self.waited.last_mut() {
-                // The same went on.
+                // The same wait went on.
                 Some((same, _, end)) if *same == name && *end == from => *end = time,
                 _ => self.waited.push((name, from, time)),
             }
@@ -417,7 +417,7 @@ impl Life {
     }
 }
 
-/// Is `off` a position in a file?
+/// Returns whether `off` is a position in a file.
 fn has_place(sqe: &io_uring_sqe) -> bool {
     use softring_uapi::*;
     matches!(

@@ -1,5 +1,5 @@
-//! `softring trace`: the steps of every request, as a Chrome trace (`softring_engine::stats::trace`
-//! has where they come from).
+//! `softring trace`: writes the steps of every request as a Chrome trace.
+//! `softring_engine::stats::trace` records the steps.
 
 mod counters;
 mod find;
@@ -40,7 +40,7 @@ impl Sink for Record {
     fn passed(&mut self, _: &Readers) {}
 }
 
-/// `softring trace`
+/// Runs `softring trace`.
 pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
     refuse_kernel(args.under.engine)?;
     crate::bench::plot::check(args.svg.as_deref())?;
@@ -73,16 +73,17 @@ pub fn refuse_kernel(engine: Option<Engine>) -> anyhow::Result<()> {
     }
 }
 
-/// What is said where nothing came. `attached`: to a process, not of a program that was started.
+/// Says that nothing came. `attached`: the trace was of a running process, not of a program that it
+/// started.
 pub fn nothing_seen(attached: bool) {
     out::note(match attached {
         true => "hint: no ring of softring's did anything meanwhile",
-        // Who cannot reach us is looked for in /proc, and may have ended before.
+        // A process that cannot reach us is searched for in /proc, and may have ended before.
         false => NOTHING_SEEN,
     });
 }
 
-/// Writes what was seen.
+/// Writes the trace.
 fn write(
     args: &TraceArgs,
     output: Output,

@@ -7,18 +7,18 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
-/// Where it goes.
+/// File that a trace goes to.
 #[derive(Debug)]
 pub struct Output {
-    /// As it was named.
+    /// Path as the user named it.
     path: PathBuf,
     file: File,
-    /// The file was not there before.
+    /// True if the file was not there before.
     new: bool,
 }
 
 impl Output {
-    /// Opens it, as it is.
+    /// Opens the file, and leaves its contents.
     pub fn open(path: &Path) -> anyhow::Result<Output> {
         let made = File::create_new(path);
         let new = made.is_ok();
@@ -35,14 +35,14 @@ impl Output {
         Ok(Output { path: path.to_owned(), file, new })
     }
 
-    /// Nothing is to be written: leaves what was there.
+    /// Leaves what was there, as nothing is to be written.
     pub fn discard(self) {
         if self.new {
             let _ = fs::remove_file(&self.path);
         }
     }
 
-    /// Has `write` write a new one, and puts it in the place of the old one.
+    /// Has `write` write a new file, and puts it in the place of the old one.
     pub fn write<T>(self, write: impl FnOnce(File) -> anyhow::Result<T>) -> anyhow::Result<T> {
         signals::ignore_file_size();
         let cannot = || format!("cannot write {}", self.path.display());
@@ -51,13 +51,13 @@ impl Output {
         if !about.is_file() {
             return write(self.file).with_context(cannot);
         }
-        // Where it is, not a link to it.
+        // The path of the file itself, and not of a link to it.
         let path = fs::canonicalize(&self.path).with_context(cannot)?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}", std::process::id()));
         let beside = path.with_file_name(name);
         let Ok(file) = File::create_new(&beside) else {
-            // A folder that is not ours to write to.
+            // The folder is not ours to write to.
             self.file.set_len(0).with_context(cannot)?;
             return write(self.file).with_context(cannot);
         };

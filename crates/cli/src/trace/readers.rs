@@ -1,5 +1,5 @@
-//! The memories for events of all processes of a command, or of one process, read while they live
-//! and until what they have left is read.
+//! The memories for events of all processes of a command, or of one process. They are read while
+//! the processes live, and until what they have left is read.
 
 use super::find;
 use crate::family::Family;
@@ -20,36 +20,36 @@ use std::time::Duration;
 /// A process, more exactly: one program of a process.
 #[derive(Debug)]
 struct Traced {
-    /// Tells it from others that have or had its number.
+    /// Number that tells it from others that have or had its process number.
     serial: u32,
-    /// 0 if it is not to be seen from here.
+    /// Process number; 0 if the process cannot be seen from here.
     pid: i32,
-    /// The number of its memory's file.
+    /// Inode number of its memory's file.
     file: u64,
     reader: Reader,
-    /// The process has ended, or become another program.
+    /// True if the process has ended, or become another program.
     over: bool,
 }
 
-/// Processes that were not traced and are named.
+/// Most processes that are named because they were not traced.
 const MOST_NAMED: usize = 8;
 
-/// All that is read.
+/// All memories that are read.
 #[derive(Debug)]
 pub struct Readers {
-    /// One for all, so that times compare.
+    /// Clock of all memories, so that times compare.
     clock: Clock,
     listener: Option<Listener>,
     each: Vec<Traced>,
     on: bool,
-    /// Descriptors are to be named.
+    /// True if descriptors are to be named.
     names: bool,
     next: u32,
-    /// Events refused in those that are over.
+    /// Events refused in memories that are over.
     dropped: u64,
-    /// Processes by number, with their names and where they are, and why they were not traced.
+    /// Processes that were not traced, by number, with their names and containers, and the reason.
     untraced: BTreeMap<i32, (String, String)>,
-    /// No descriptor was left for who had connected.
+    /// True if no descriptor was left for a process that had connected.
     starved: bool,
 }
 
@@ -68,13 +68,13 @@ impl Readers {
         }
     }
 
-    /// Readers of whoever is told the [key](Self::key). `counter`: the kernel trusts the
-    /// processor's time stamp counter. `names`: descriptors are to be named.
+    /// Makes readers of the processes that are told the [key](Self::key). `counter`: the kernel
+    /// trusts the processor's time stamp counter. `names`: descriptors are to be named.
     pub fn listen(counter: bool, names: bool) -> anyhow::Result<Readers> {
         Ok(Readers::new(Some(Listener::open(Watcher::Trace)?), counter, names))
     }
 
-    /// The reader of one process.
+    /// Makes the reader of one process.
     ///
     /// # Errors
     /// `ResourceBusy` if another process reads it.
@@ -84,7 +84,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// What SOFTRING_TRACE is to say.
+    /// Returns the value of SOFTRING_TRACE.
     pub fn key(&self) -> &str {
         self.listener.as_ref().map_or("", Listener::key)
     }
@@ -129,7 +129,8 @@ impl Readers {
         self.untraced.insert(pid, (named(pid, &received.command), why));
     }
 
-    /// The memory of who may hand it to nobody that it does not know: of another user namespace.
+    /// Finds the memory of a process that may hand it to nobody that it does not know: one of
+    /// another user namespace.
     fn find(&mut self, pid: i32) -> io::Result<()> {
         let found = if pid == 0 { Ok(None) } else { find::memory(pid) };
         let nowhere = || io::Error::other("another user namespace, and not to be found in /proc");
@@ -138,7 +139,7 @@ impl Readers {
 
     fn add(&mut self, pid: i32, mut reader: Reader) -> io::Result<()> {
         let file = fstat(reader.fd())?.st_ino;
-        // One that was found is brought as well.
+        // A memory that was found in /proc is brought as well.
         if self.each.iter().any(|t| t.file == file) {
             return Ok(());
         }
@@ -155,7 +156,7 @@ impl Readers {
         Ok(())
     }
 
-    /// Looks in `/proc` for the memories of those who cannot reach us.
+    /// Searches `/proc` for the memories of processes that cannot reach us.
     pub fn update(&mut self, family: &mut Family) {
         for pid in family.update() {
             if self.each.iter().any(|t| t.pid == pid && !t.over) {
@@ -168,7 +169,7 @@ impl Readers {
             };
             match found {
                 Ok(()) => _ = self.untraced.remove(&pid),
-                // It has ended.
+                // The process has ended.
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
                 Err(e) => {
@@ -180,13 +181,13 @@ impl Readers {
         }
     }
 
-    /// Hands on what has been written since the last call, with the serial number of the process,
-    /// and has it go on.
+    /// Passes on what has been written since the last call, with the serial number of the process,
+    /// and has the process go on.
     pub fn poll(&mut self, mut f: impl FnMut(u32, &Source, Event, &[u64])) {
         self.clock.read();
         let (clock, dropped) = (&self.clock, &mut self.dropped);
         self.each.retain_mut(|t| {
-            // First: what has ended writes nothing after that.
+            // This comes first: a process that has ended writes nothing after that.
             let over = t.over || t.pid != 0 && sys::has_ended(t.pid);
             let serial = t.serial;
             let n = t.reader.poll(clock, |source, event, more| f(serial, source, event, more));
@@ -198,13 +199,13 @@ impl Readers {
         });
     }
 
-    /// Turns all off. What is written in that moment a last [`Self::poll`] finds.
+    /// Turns all memories off. A last [`Self::poll`] finds what is written in that moment.
     pub fn stop(&mut self) {
         self.on = false;
         self.each.iter_mut().for_each(|t| t.reader.stop());
     }
 
-    /// Until one may have connected, or for `most`; a signal ends it.
+    /// Waits until a process may have connected, or for `most`; a signal ends the wait.
     pub fn wait(&self, most: Duration) {
         let fds = self.listener.iter().flat_map(Listener::fds);
         let mut fds: Vec<PollFd> =
@@ -213,12 +214,13 @@ impl Readers {
         let _ = poll(&mut fds, Some(&time));
     }
 
-    /// Events refused, for want of room in the processes' memories.
+    /// Returns the number of events refused, for want of room in the processes' memories.
     pub fn dropped(&self) -> u64 {
         self.dropped + self.each.iter().map(|t| t.reader.dropped()).sum::<u64>()
     }
 
-    /// Processes that may have done something that was not seen, and why, in lines to be read.
+    /// Returns the processes that may have done something that was not seen, and why, in lines to
+    /// be read.
     pub fn missing(&self) -> Vec<String> {
         let named = self.untraced.iter().take(MOST_NAMED).map(|(pid, (name, why))| match pid {
             0 => format!("a process of another pid namespace {name}: {why}"),
@@ -230,19 +232,20 @@ impl Readers {
         named.chain(more).chain(self.starved.then(|| starved.to_owned())).collect()
     }
 
-    /// When the last [`Self::poll`] began, in ticks. What the program wrote before has been handed
-    /// on; of what it wrote meanwhile, the end of a request may have come before its beginning.
+    /// Returns the time at which the last [`Self::poll`] began, in ticks. What the program wrote
+    /// before has been passed on. The end of a request that it wrote meanwhile may have come before
+    /// its beginning.
     pub fn polled_at(&self) -> u64 {
         self.clock.read_at()
     }
 
-    /// A time in ns of CLOCK_MONOTONIC, as far as is known now.
+    /// Converts ticks to ns of CLOCK_MONOTONIC, as far as is known now.
     pub fn ns(&self, ticks: u64) -> u64 {
         self.clock.ns(ticks)
     }
 }
 
-/// `(fio) in container ID`; 0 is nobody that can be seen from here.
+/// Formats a process's name: `(fio) in container ID`; 0 is a process that cannot be seen from here.
 fn named(pid: i32, name: &str) -> String {
     let place = if pid == 0 { String::new() } else { container::words_of(pid) };
     format!("({name}){place}")

@@ -1,5 +1,5 @@
-//! What was seen, in bounded memory: of events the newest, of names as many as tracks can be told
-//! apart.
+//! Record of what was seen, in bounded memory: the newest events, and as many names as tracks can
+//! be told apart.
 
 use crate::strace::file_name;
 use crate::{container, sys};
@@ -9,28 +9,28 @@ use softring_engine::stats::trace::{Event, FIXED, Step};
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 
-/// Rings, and threads, that are told apart.
+/// Most rings, and most threads, that are told apart.
 const MOST: usize = 65_536;
 
-/// An event, and whose it is.
+/// An event, and its source.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Index of its source.
+    /// Index of the event's source.
     pub source: u32,
     pub event: Event,
-    /// The words that belong to it.
+    /// Words that belong to the event.
     pub more: Box<[u64]>,
 }
 
 impl Recorded {
-    /// The bytes that belong to it.
+    /// Returns the bytes that belong to the event.
     pub fn bytes(&self) -> Vec<u8> {
         let all = self.more.iter().flat_map(|word| word.to_ne_bytes());
         all.take(self.event.data as usize).collect()
     }
 }
 
-/// When an event's stretch of time began, in ticks.
+/// Returns the beginning of an event's stretch of time, in ticks.
 pub fn began(e: &Event) -> u64 {
     match e.step {
         Step::Inline => e.time - u64::from(e.req).min(e.time),
@@ -46,11 +46,11 @@ pub struct Record {
     pub sources: Vec<Source>,
     /// Sources by process and ring.
     known: HashMap<(u32, u64), u32>,
-    /// What descriptors meant when the first event that is kept came: by source, whether it is a
+    /// Meanings of descriptors when the first event that is kept came: by source, whether it is a
     /// slot, and number.
     pub names: HashMap<(u32, bool, i32), String>,
     local: Vec<u8>,
-    /// Where processes are: ` in container ID`, or nothing.
+    /// Containers of processes: ` in container ID`, or nothing.
     pub places: HashMap<u32, String>,
     /// Names of threads, by process and thread.
     pub threads: HashMap<(u32, u32), String>,
@@ -76,7 +76,7 @@ impl Record {
         }
     }
 
-    /// `process`: tells it from others with the same number.
+    /// Adds an event. `process` tells the process from others with the same number.
     pub fn add(&mut self, process: u32, source: &Source, event: Event, more: &[u64]) {
         let Some(index) = self.index((process, source.ring), source) else {
             self.left_out += 1;
@@ -93,7 +93,7 @@ impl Record {
         self.events.push_back(Recorded { source: index, event, more: more.into() });
     }
 
-    /// Lets the oldest event go. What it says of a descriptor is still good.
+    /// Drops the oldest event. What it says of a descriptor is still good.
     fn leave_out(&mut self) {
         let Some(kept) = self.events.pop_front() else { return };
         if matches!(kept.event.step, Step::Name | Step::Address)
@@ -120,7 +120,7 @@ impl Record {
         if index == MOST {
             return None;
         }
-        // While it lives.
+        // The container is found while the process lives.
         let pid = source.pid;
         self.places.entry(pid).or_insert_with(|| container::words_of(pid.cast_signed()));
         self.sources.push(source.clone());
@@ -129,8 +129,8 @@ impl Record {
     }
 }
 
-/// The thread's name; nothing if it has gone. The process is as we know it, the thread as it knows
-/// itself, which is another number where that has a pid namespace of its own.
+/// Returns the thread's name; nothing if it has gone. The process has the number that we know, the
+/// thread the number that it knows itself: another one in a pid namespace of its own.
 fn name_of((pid, tid): (u32, u32)) -> String {
     let tasks = format!("/proc/{pid}/task");
     let is_it = |folder: &String| sys::inner_pid(folder) == Some(tid.cast_signed());

@@ -18,17 +18,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// The time between two reads of the program's memory, which takes what a million requests a second
-/// write within five times as long.
+/// Time between two reads of the program's memory, which has room for what a million requests a
+/// second write within five times as long.
 const PASS: Duration = Duration::from_millis(20);
 
-/// The processes that it is about.
+/// Process that is followed.
 enum Target {
     Child(Child, Failure),
     Process(Other),
 }
 
-/// A process that is not ours. Its number may come to be another's; its pidfd does not.
+/// A process that is not ours. Its number may come to be another process's; its pidfd does not.
 struct Other {
     pid: i32,
     fd: Option<OwnedFd>,
@@ -40,10 +40,10 @@ impl Other {
         Other { pid, fd }
     }
 
-    /// Has it ended? Whoever started it need not have waited for it.
+    /// Returns whether the process has ended. Whoever started it need not have waited for it.
     fn ended(&self) -> bool {
         let Some(fd) = &self.fd else {
-            // A kernel without pidfd_open(2).
+            // The kernel has no pidfd_open(2).
             return sys::has_ended(self.pid);
         };
         let mut fds = [PollFd::new(fd, PollFlags::IN)];
@@ -52,7 +52,7 @@ impl Other {
 }
 
 impl Target {
-    /// Has it ended? How is known of a child.
+    /// Returns whether the process has ended; for a child, also how.
     fn ended(&mut self) -> Option<Option<ExitStatus>> {
         match self {
             Target::Child(child, _) => child.try_wait().ok()?.map(Some),
@@ -61,28 +61,28 @@ impl Target {
     }
 }
 
-/// Does the kernel make its own clock of the processor's time stamp counter?
+/// Returns whether the kernel makes its own clock of the processor's time stamp counter.
 fn counter_is_trusted() -> bool {
     let at = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     fs::read_to_string(at).is_ok_and(|name| name.trim() == "tsc")
 }
 
-/// What is done with the events.
+/// Receiver of the events.
 pub trait Sink {
-    /// One event of a process, which `process` tells from others with its number, and the words
-    /// that belong to it.
+    /// Takes one event of a process and the words that belong to it. `process` tells the process
+    /// from others with its number.
     fn event(&mut self, process: u32, source: &Source, event: Event, more: &[u64]);
 
-    /// All that was there has been handed on; more may come.
+    /// Ends a pass: all that was there has been passed on; more may come.
     fn passed(&mut self, readers: &Readers);
 }
 
-/// A process that is known and not yet followed, so that what can go wrong is told first.
+/// A process that is known and not yet followed, so that errors are reported first.
 pub struct Found(Other, softring_engine::stats::trace::read::Reader);
 
-/// Finds a process that can be traced. From here on its number cannot mean another process.
+/// Finds a process that can be traced. From then on its number cannot mean another process.
 pub fn find(pid: i32) -> anyhow::Result<Found> {
-    // Before its memory is looked for.
+    // This comes before the search for its memory.
     let other = Other::new(pid);
     Ok(Found(other, find::open(pid)?))
 }
@@ -94,7 +94,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Follows a process; `names`: descriptors are to be named.
+    /// Follows a process. `names`: descriptors are to be named.
     pub fn attach(Found(other, memory): Found, names: bool) -> anyhow::Result<Session> {
         signals::catch_ends();
         let readers = Readers::one(other.pid, memory, counter_is_trusted(), names);
@@ -107,17 +107,18 @@ impl Session {
     pub fn start(under: &UnderArgs, command: &[OsString], names: bool) -> anyhow::Result<Session> {
         signals::catch_for_program();
         let readers = Readers::listen(counter_is_trusted(), names)?;
-        // Of the kernel's rings there would be nothing to see.
+        // The kernel's rings would have nothing to see.
         let under = UnderArgs { engine: Some(Engine::User), ..under.clone() };
-        // By Command it would lose doubled entries and those without `=`.
+        // Command would lose doubled entries and entries without `=`.
         sys::set_env("SOFTRING_TRACE", readers.key().as_ref());
         let (child, failure) = start::start(&under, command)?;
-        // Only now: the program has the limit that we found.
+        // The limit is raised only now: the program has the limit that we found.
         sys::raise_descriptors();
         Ok(Session { readers, target: Target::Child(child, failure) })
     }
 
-    /// The exit code of `softring run` where it could not become the program, and has said why.
+    /// Returns the exit code of `softring run` if it could not become the program, and has said
+    /// why.
     pub fn never_ran(&self, status: Option<ExitStatus>) -> Option<i32> {
         match &self.target {
             Target::Child(_, failure) => status.and_then(|s| s.code()).filter(|_| failure.told()),
@@ -125,7 +126,7 @@ impl Session {
         }
     }
 
-    /// Takes events until the program has ended, or the time is over; answers how a child ended.
+    /// Takes events until the program has ended, or the time is over; returns how a child ended.
     pub fn follow(
         &mut self,
         seconds: Option<f64>,
@@ -159,7 +160,7 @@ impl Session {
             if on && due {
                 readers.update(&mut family);
             }
-            // Also once more after the stop: what was written until then.
+            // One more pass follows the stop, for what was written until then.
             if on && due || stop {
                 readers.poll(|process, source, event, more| {
                     sink.event(process, source, event, more);
@@ -179,7 +180,7 @@ impl Session {
     }
 }
 
-/// Ends as the program has ended.
+/// Ends this process as the program has ended.
 pub fn end_as(status: Option<ExitStatus>) -> anyhow::Result<()> {
     match status {
         Some(status) if !status.success() => match status.signal() {

@@ -1,4 +1,4 @@
-//! A picture of a few requests of a trace, for where no viewer is at hand.
+//! A picture of a few requests of a trace, for users without a viewer at hand.
 
 use super::json::{op_name, phase};
 use super::record::{Record, Recorded, began};
@@ -6,7 +6,7 @@ use softring_engine::stats::trace::Step;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// Requests, and threads, that are shown.
+/// Most requests, and most threads, that are shown.
 const ROWS: usize = 24;
 const THREADS: usize = 6;
 /// Sizes in pixels: the picture, the names' column, a row.
@@ -14,7 +14,7 @@ const WIDTH: f64 = 960.0;
 const NAMES: f64 = 170.0;
 const ROW: f64 = 16.0;
 
-/// What is shown, with its colour; the order is that of the key.
+/// Parts that are shown, with their colours, in the order of the key.
 const COLOURS: [(&str, &str); 13] = [
     ("submit", "#9aa0a6"),
     ("issue", "#4285f4"),
@@ -31,11 +31,11 @@ const COLOURS: [(&str, &str); 13] = [
     ("work", "#a142f4"),
 ];
 
-/// A line of the picture: its name, and what was when.
+/// A line of the picture: its name, and its parts with their times.
 struct Row {
     name: String,
     parts: Vec<(&'static str, f64, f64)>,
-    /// What has not ended.
+    /// Part that has not ended.
     open: Option<(&'static str, f64)>,
 }
 
@@ -55,7 +55,7 @@ impl Row {
     }
 }
 
-/// The picture of `events`, which are in order; `at` tells their times in µs.
+/// Draws the picture of `events`, which are in order; `at` converts their times to µs.
 pub fn draw(events: &[Recorded], record: &Record, at: impl Fn(u64) -> f64) -> String {
     let requests = requests(events, record, &at);
     let start = requests.iter().filter_map(|r| Some(r.parts.first()?.1)).fold(f64::MAX, f64::min);
@@ -65,7 +65,8 @@ pub fn draw(events: &[Recorded], record: &Record, at: impl Fn(u64) -> f64) -> St
     paint(&rows, start.min(end), end)
 }
 
-/// Where the picture begins: with the first request that had to wait, if one had.
+/// Returns the index of the event at which the picture begins: with the first request that had to
+/// wait, if one had.
 fn first(events: &[Recorded]) -> usize {
     use Step::{Aio, Armed, Drained, Model, Punt, Queued, Submit};
     let waits = |k: &&Recorded| {
@@ -138,7 +139,7 @@ fn threads(
     }
     rows.truncate(THREADS);
     for row in &mut rows {
-        // What lies within another comes behind it.
+        // A part that lies within another comes behind it.
         row.parts.sort_by(|a, b| a.1.total_cmp(&b.1).then(b.2.total_cmp(&a.2)));
     }
     rows

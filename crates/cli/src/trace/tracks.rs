@@ -1,15 +1,15 @@
-//! Tracks for requests: each ring has as many as it has requests in flight at a time, so that
-//! those on one track lie beside each other.
+//! Tracks for requests. Each ring has as many tracks as it has requests in flight at a time, so
+//! that requests on one track do not overlap.
 
-/// The number of the first track, above every thread's (`PID_MAX_LIMIT`).
+/// Number of the first track, above every thread's (`PID_MAX_LIMIT`).
 const FIRST: u32 = 5_000_000;
 
-/// A track: a thread that there is not, for viewers.
+/// A track: a thread that exists only for viewers.
 #[derive(Clone, Copy, Debug)]
 struct Track {
     tid: u32,
     taken: bool,
-    /// When its last request ended, in ticks.
+    /// End of its last request, in ticks.
     ended: u64,
 }
 
@@ -21,11 +21,11 @@ pub struct Tracks {
     used: u32,
 }
 
-/// Where a request lies: its source and the index there.
+/// Position of a request: its source, and the index of its track there.
 pub type Position = (u32, usize);
 
 impl Tracks {
-    /// A track for a request that began then; true if it is a new one.
+    /// Takes a track for a request that began at `began`; returns true if the track is new.
     pub fn take(&mut self, source: u32, began: u64) -> (Position, bool) {
         let ring = source as usize;
         if self.rings.len() <= ring {
@@ -42,13 +42,13 @@ impl Tracks {
         ((source, at), free.is_none())
     }
 
-    /// The request there has ended.
+    /// Frees the track of a request that has ended.
     pub fn give(&mut self, (source, at): Position, ended: u64) {
         let track = &mut self.rings[source as usize][at];
         (track.taken, track.ended) = (false, ended);
     }
 
-    /// The number of a track.
+    /// Returns the number of a track.
     pub fn tid(&self, (source, at): Position) -> u32 {
         self.rings[source as usize][at].tid
     }

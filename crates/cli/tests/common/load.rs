@@ -14,7 +14,7 @@ impl Load {
         Load::with_flags(options, 0)
     }
 
-    /// `program`, which is another name of the command.
+    /// Starts `program`, which is another name of the command.
     pub fn named(program: &Path) -> Load {
         Load::program(program, &[], 0)
     }
@@ -26,7 +26,7 @@ impl Load {
     fn program(program: &Path, options: &[&str], setup_flags: u32) -> Load {
         let mut c = Command::new(ME);
         c.args(["run", "--engine=user", "--quiet"]).args(options);
-        // What `bench` starts for one measurement, with the job on its standard input.
+        // `bench` starts the same for one measurement, with the job on its standard input.
         c.arg("--").arg(program).arg("worker").stdin(Stdio::piped()).stdout(Stdio::null());
         let mut child = c.spawn().expect("softring starts");
         let stdin = child.stdin.take().expect("a pipe");
@@ -46,7 +46,7 @@ impl Drop for Load {
     }
 }
 
-/// NOPs on one ring for so long.
+/// Returns a job of NOPs on one ring for so many seconds.
 pub fn job(seconds: f64, setup_flags: u32) -> Value {
     json!({
         "driver": "softring", "op": "nop", "path": "", "size": 0, "bs": 4096, "depth": 8,
@@ -56,7 +56,7 @@ pub fn job(seconds: f64, setup_flags: u32) -> Value {
     })
 }
 
-/// What is told of a process once `there` likes it.
+/// Waits until `there` accepts the statistics of a process, and returns them.
 pub fn wait_for(pid: &str, there: impl Fn(&Value) -> bool) -> Value {
     let start = Instant::now();
     loop {
@@ -70,7 +70,7 @@ pub fn wait_for(pid: &str, there: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
-/// Waits until it submits, so that what comes next finds it at work.
+/// Waits until the load submits, so that what comes next finds it at work.
 pub fn at_work(load: &Load) {
     wait_for(&load.pid(), |p| p[0]["rings"][0]["submitted"].as_u64() > Some(0));
 }

@@ -1,4 +1,4 @@
-//! Running the command that this build made. Each test program uses a part of this.
+//! Helpers that run the command that this build made. Each test program uses a part of them.
 #![allow(dead_code)]
 
 pub mod load;
@@ -21,7 +21,8 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Is the library next to the command, where `cargo build --workspace` puts it? Says so if not.
+/// Returns whether the library is next to the command, where `cargo build --workspace` puts it;
+/// says so if not.
 pub fn library() -> bool {
     let o = softring(&["doctor", "--json"]);
     let report: Value = serde_json::from_slice(&o.stdout).unwrap();
@@ -33,7 +34,7 @@ pub fn library() -> bool {
     there
 }
 
-/// A place that everybody may read, with the program and its library.
+/// Makes a folder that everybody may read, with the program and its library.
 pub fn for_everybody() -> Option<tempfile::TempDir> {
     let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir();
     let dir = dir.expect("a folder");

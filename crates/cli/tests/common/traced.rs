@@ -1,4 +1,4 @@
-//! `softring trace` on a load, and what a trace must be like.
+//! `softring trace` on a load, and the rules that a trace must obey.
 
 use super::{ME, softring, text};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A load for `softring worker`, which `bench` starts for one measurement.
+/// Returns a load for `softring worker`, which `bench` starts for one measurement.
 pub fn job(op: &str, seconds: f64, path: &Path) -> Value {
     json!({
         "driver": "softring", "op": op, "path": path, "size": 65536, "bs": 4096, "depth": 4,
@@ -31,7 +31,7 @@ impl Dir {
         self.0.path().join(name)
     }
 
-    /// A file with a job in it.
+    /// Makes a file with a job in it.
     pub fn job(&self, op: &str, seconds: f64) -> PathBuf {
         let at = self.at(&format!("{op}-{seconds}.json"));
         fs::write(&at, job(op, seconds, &self.at("data")).to_string()).expect("a file");
@@ -43,7 +43,7 @@ impl Dir {
         serde_json::from_slice(&bytes).expect("JSON")
     }
 
-    /// `softring trace OPTIONS`, with a job on standard input.
+    /// Starts `softring trace OPTIONS`, with a job on standard input.
     pub fn start(&self, job: Option<&Path>, options: &[&str]) -> Child {
         let mut c = Command::new(ME);
         c.args(["trace", "-o"]).arg(self.at("out.json")).args(options);
@@ -94,13 +94,13 @@ pub fn events(trace: &Value) -> &Vec<Value> {
 /// Events by process and thread.
 type Thread = (u64, Option<u64>);
 
-/// What threads did, and the arrows between that, by the rules of the Trace Event Format: slices of
-/// one thread lie beside or inside each other; an arrow has one beginning and one end, not before
-/// it, and in a trace that is whole each lies in a slice of its thread, to which it is bound.
+/// Checks the slices of threads, and the arrows between them, by the rules of the Trace Event
+/// Format. Slices of one thread lie beside or inside each other. An arrow has one beginning and one
+/// end, not before it; in a whole trace, each lies in a slice of its thread, to which it is bound.
 fn check_threads(trace: &Value) {
     let mut slices: BTreeMap<Thread, Vec<(u64, u64)>> = BTreeMap::new();
     let mut arrows: BTreeMap<u64, Vec<(String, u64, Thread)>> = BTreeMap::new();
-    // In whole ns: sums of fractions of a µs do not always match.
+    // Times are in whole ns: sums of fractions of a µs do not always match.
     let ns = |v: &Value| (v.as_f64().expect("a number") * 1000.0).round() as u64;
     for e in events(trace) {
         let thread = (e["pid"].as_u64().unwrap(), e["tid"].as_u64());
@@ -125,7 +125,7 @@ fn check_threads(trace: &Value) {
         slices.sort_by_key(|&(from, to)| (from, std::cmp::Reverse(to)));
         let mut open: Vec<u64> = Vec::new();
         for &(from, to) in slices.iter() {
-            // Times are rounded: one may seem to begin as another ends.
+            // Times are rounded: a slice may seem to begin as another ends.
             while open.last().is_some_and(|end| *end <= from + 1) {
                 open.pop();
             }
@@ -144,18 +144,18 @@ fn check_threads(trace: &Value) {
     }
 }
 
-/// The first number of a track of requests: above those of threads.
+/// Number of the first track of requests: above those of threads.
 const TRACKS: u64 = 5_000_000;
 
-/// Slices of requests; those inside them tell what they waited for.
+/// Returns the slices of requests; those inside them show what they waited for.
 pub fn requests(trace: &Value) -> impl Iterator<Item = &Value> {
     let on_track = |e: &&Value| e["ph"] == "X" && e["tid"].as_u64() >= Some(TRACKS);
     let ended = |e: &&Value| !e["args"]["res"].is_null() || !e["args"]["unfinished"].is_null();
     events(trace).iter().filter(on_track).filter(ended)
 }
 
-/// What the Trace Event Format asks of an event by its phase. There is none of the phases that come
-/// in pairs without an id (B and E): a slice has its length (X).
+/// Checks that an event has what the Trace Event Format asks for, by its phase. No event has a
+/// phase of those that come in pairs without an id (B and E): a slice has its length (X).
 fn check_event(e: &Value) {
     let is = |key: &str, kind: fn(&Value) -> bool| e.get(key).is_some_and(kind);
     let time = |v: &Value| v.as_f64().is_some_and(|n| n >= 0.0);
@@ -185,8 +185,8 @@ fn check_event(e: &Value) {
     assert!(e.get("args").is_none_or(Value::is_object), "{e}");
 }
 
-/// Checks that the trace is as the format asks and all slices nest, and answers requests by the
-/// name of their track.
+/// Checks that the trace is as the format asks and all slices nest. Returns the number of requests
+/// by the name of their track.
 pub fn check(trace: &Value) -> BTreeMap<String, u64> {
     assert!(["ms", "ns"].iter().any(|unit| trace["displayTimeUnit"] == *unit));
     events(trace).iter().for_each(check_event);

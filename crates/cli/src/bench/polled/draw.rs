@@ -1,5 +1,5 @@
-//! CPU against latency: one panel for each row, a dot for each run of each way to wait. Below that,
-//! where sleeps end against when a completion was there: a dot for each sleep.
+//! Drawing of CPU against latency: one panel for each row, a dot for each run of each policy. Below
+//! that, the targets of sleeps against the times of completions: a dot for each sleep.
 
 use super::idle_sleeps::IdleSleep;
 use super::row::Row;
@@ -15,9 +15,9 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 const POLICIES: [Policy; 4] = [Policy::Block, Policy::Spin, Policy::Hybrid, Policy::Adaptive];
 const ACROSS: usize = 4;
-/// Sleeps drawn of a row, at most.
+/// Most sleeps drawn of a row.
 const DOTS: usize = 150;
-/// What became of a sleep.
+/// Outcomes of a sleep.
 const FATES: [&str; 3] = [
     "sleep that ended before a completion",
     "sleep during which one came",
@@ -33,7 +33,7 @@ pub fn draw(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
 
 fn panels(svg: &mut String, rows: &[Row]) -> Drawn {
     let down = |n: usize| n.div_ceil(ACROSS);
-    // Where requests take less than a sleep costs there are none.
+    // A row has no sleeps if requests take less than a sleep costs.
     let idle_sleeps = |r| Some((r, Row::idle_sleeps_of(r).filter(|n| !n.is_empty())?));
     let idle_sleeps: Vec<(&Row, &[IdleSleep])> = rows.iter().filter_map(idle_sleeps).collect();
     let high = |n: usize| 30 + 280 * down(n) as u32;
@@ -59,7 +59,7 @@ fn panels(svg: &mut String, rows: &[Row]) -> Drawn {
     Ok(())
 }
 
-/// What the colours stand for.
+/// Draws the key of the colours.
 fn key(head: &Area<'_>, names: &[String], step: i32) -> Drawn {
     for (i, (name, colour)) in (0..).zip(names.iter().zip(COLOURS)) {
         let left = 20 + i * step;
@@ -103,8 +103,8 @@ fn caption(row: &Row) -> String {
     format!("{}, {}, depth {}", name_of(row.disk), row.load, row.depth)
 }
 
-/// On the line a sleep ends with its completion; below it spins for the rest, above it is late,
-/// or is ended by the completion.
+/// Draws the sleeps of a row. A sleep on the line ends with its completion. Below the line the
+/// thread spins for the rest; above the line the sleep is late, or the completion ends it.
 fn idle_sleep_panel(area: &Area<'_>, row: &Row, idle_sleeps: &[IdleSleep]) -> Drawn {
     let mut times: Vec<f64> = idle_sleeps.iter().flat_map(|n| [n.target, n.there]).collect();
     times.sort_by(f64::total_cmp);

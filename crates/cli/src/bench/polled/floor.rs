@@ -1,5 +1,5 @@
-//! The least processor time that hybrid polling can need on this machine: what submitting and
-//! completing take, and what the sleeps take that its bound allows.
+//! The least processor time that hybrid polling can need on this machine: that of submitting and
+//! completing, and that of the sleeps which its bound allows.
 
 use crate::bench::stats::median;
 use crate::bench::summary::time;
@@ -7,31 +7,33 @@ use serde::Serialize;
 use softring_engine::hybrid::COALESCE_SHARE;
 use softring_engine::polling::try_idle_sleep;
 
-/// Each of so many tries is a few sleeps.
+/// Number of tries; each is a few sleeps.
 const TRIES: usize = 9;
-/// No sleep is tried that is longer, in ns.
+/// Longest sleep that is tried, in ns.
 const LONGEST: f64 = 4e6;
 
 /// The floor at the rate of spin, in a row with many in flight.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Floor {
-    /// CPU % of submitting and completing alone. On a modelled disk: on one that takes no time. On
-    /// a real one: of a plain ring that submits all that it may and sleeps once for all of it.
+    /// CPU % of submitting and completing alone. For a modelled disk: measured on one that takes no
+    /// time. For a real disk: measured on a plain ring that submits all that it may and sleeps once
+    /// for all of it.
     pub submit_percent: f64,
-    /// The longest sleep that may coalesce completions: a part of what spin's requests take.
+    /// The longest sleep that may coalesce completions: a part of the time that spin's requests
+    /// take.
     pub idle_sleep_ns: f64,
-    /// How late sleeps of that length end here, and the processor time of one.
+    /// Delay with which sleeps of that length end here, and the processor time of one.
     pub late_ns: f64,
     pub idle_sleep_cpu_ns: f64,
-    /// CPU % of such sleeps, one after the other; none where they are too short to pay, and the
+    /// CPU % of such sleeps, one after the other; None if they are too short to pay, so that the
     /// thread must spin.
     pub idle_sleeps_percent: Option<f64>,
-    /// All of it.
+    /// CPU % of the whole floor, at most 100.
     pub percent: f64,
 }
 
 impl Floor {
-    /// Measured now. `submit_us`: per I/O; `iops` and `mean_ns` are spin's.
+    /// Measures the floor now. `submit_us` is per I/O; `iops` and `mean_ns` are spin's.
     pub fn measure(submit_us: f64, iops: f64, mean_ns: f64) -> Floor {
         let idle_sleep_ns = mean_ns / COALESCE_SHARE as f64;
         let tried = [(); TRIES].map(|()| try_idle_sleep(idle_sleep_ns.min(LONGEST) as u64));
@@ -51,7 +53,7 @@ impl Floor {
         }
     }
 
-    /// For reading.
+    /// Formats the floor for reading.
     pub fn text(&self) -> String {
         let idle_sleeps = format!(
             "sleeps of {} (which end {} late and take {} of CPU)",

@@ -1,51 +1,52 @@
-//! Each sleep of a hybrid run: for how long it was to last, and when a completion was really there.
-//! From the steps of the run's requests (`softring trace`).
+//! Sleeps of a hybrid run: the time for which each was to last, and the time at which a completion
+//! was really there. Both come from the steps of the run's requests (`softring trace`).
 
 use crate::bench::summary::time;
 use serde::Serialize;
 use softring_engine::stats::trace::{Event, Step};
 use std::collections::HashMap;
 
-/// What is this long past its time was done long ago, and its end is missing; in ns.
+/// Time in ns past its due time after which a request counts as done, with its end missing.
 const LOST: u64 = 10_000_000;
 
-/// Times in ns from when it began.
+/// One sleep. Times in ns from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IdleSleep {
-    /// When it was to end.
+    /// Time at which the sleep was to end.
     pub target: f64,
-    /// When it did.
+    /// Time at which the sleep ended.
     pub end: f64,
-    /// When the first completion was there. Known on a modelled disk; on a real one it is when the
-    /// thread found it.
+    /// Time at which the first completion was there: known on a modelled disk; on a real disk, the
+    /// time at which the thread found the completion.
     pub there: f64,
-    /// The first completion was not to end it.
+    /// True if the first completion was not to end the sleep.
     pub coalesces: bool,
 }
 
 impl IdleSleep {
-    /// A completion came before its end, or ended it.
+    /// Returns whether a completion came before the sleep's end, or ended the sleep.
     pub fn over(&self) -> bool {
         self.there <= self.end || self.end < self.target
     }
 }
 
-/// All of a run, for programs.
+/// All sleeps of a run, for JSON output.
 #[derive(Debug, Default, Serialize)]
 pub struct IdleSleeps {
     pub idle_sleeps: usize,
-    /// Sleeps that were to end before the first completion, and of them those that did not.
+    /// Sleeps that were to end before the first completion; `over` counts those of them that did
+    /// not.
     pub aimed: usize,
     pub over: usize,
-    /// Times from target to completion, of these: above 0, the target came first. Tenths of all are
-    /// below the first and above the last.
+    /// Times from target to completion of the `aimed` sleeps: first decile, median and last decile.
+    /// Above 0, the target came first.
     pub ahead_ns: [f64; 3],
     #[serde(skip)]
     pub all: Vec<IdleSleep>,
 }
 
 impl IdleSleeps {
-    /// From a run's events, which are in order.
+    /// Collects the sleeps of a run from its events, which are in order.
     pub fn of(events: &[Event]) -> IdleSleeps {
         let all = collect(events);
         let aimed = || all.iter().filter(|n| !n.coalesces);
@@ -61,7 +62,7 @@ impl IdleSleeps {
         }
     }
 
-    /// For reading.
+    /// Formats the figures for reading.
     pub fn text(&self) -> String {
         let IdleSleeps { idle_sleeps, aimed, over, ahead_ns: [low, middle, high], .. } = self;
         if *idle_sleeps == 0 {
@@ -78,9 +79,9 @@ impl IdleSleeps {
 }
 
 fn collect(events: &[Event]) -> Vec<IdleSleep> {
-    // Requests in flight, with the time at which a modelled disk has them done.
+    // Requests in flight, each with the time at which a modelled disk has it done.
     let mut flight: HashMap<u32, Option<u64>> = HashMap::new();
-    // And those that no completion was found behind so far.
+    // All sleeps, and those after which no completion was found so far.
     let (mut idle_sleeps, mut open): (Vec<IdleSleep>, Vec<(IdleSleep, u64)>) =
         (Vec::new(), Vec::new());
     for e in events {
@@ -92,7 +93,8 @@ fn collect(events: &[Event]) -> Vec<IdleSleep> {
                 flight.insert(e.req, None);
             }
             Step::Done if flight.remove(&e.req).is_some() => {
-                // What is only found out now was there before.
+                // The moment at which a completion is found stands for the moment at which it was
+                // there.
                 let found =
                     |(idle_sleep, began)| IdleSleep { there: since(e.time, began), ..idle_sleep };
                 idle_sleeps.extend(open.drain(..).map(found));
@@ -104,7 +106,7 @@ fn collect(events: &[Event]) -> Vec<IdleSleep> {
                     target: f64::from(e.value),
                     end: since(e.time, e.data),
                     there: there.map_or(0.0, |due| since(*due, e.data)),
-                    // It never waits for more than there are.
+                    // The thread never waits for more requests than are in flight.
                     coalesces: e.req > 1 && flight.len() > 1,
                 };
                 match there {
@@ -136,13 +138,14 @@ mod tests {
         let model = [
             event(Step::Model, 1000, 1, 0, 90),
             event(Step::Model, 1000, 2, 0, 60),
-            // Until 1050 and 1052: too short, by 8; it is found at 1061.
+            // A sleep until 1050 that ends at 1052: too short, by 8; the completion is found at
+            // 1061.
             event(Step::IdleSleep, 1052, 1, 1010, 40),
             event(Step::Done, 1061, 2, 0, 0),
-            // Until 1100: too long, by 10.
+            // A sleep until 1100: too long, by 10.
             event(Step::IdleSleep, 1095, 1, 1062, 38),
             event(Step::Done, 1096, 1, 0, 0),
-            // For nothing.
+            // A sleep with nothing in flight.
             event(Step::IdleSleep, 1200, 1, 1100, 50),
         ];
         let idle_sleeps = IdleSleeps::of(&model);

@@ -1,9 +1,9 @@
-//! `softring bench polled`: what waiting by polling costs and gains. The table of the kernel's
+//! `softring bench polled`: the cost and the gain of waiting by polling. The table of the kernel's
 //! hybrid polling patch (128k reads and writes, 4k random reads and writes, many and one in flight)
-//! for four ways to wait, on a real disk and on modelled ones.
+//! for four policies, on a real disk and on modelled ones.
 //!
-//! Every round runs all four ways of a row, in turns; [`row`] sums up, [`target`] judges, [`draw`]
-//! draws.
+//! Every round runs all four policies of a row, in turn; [`row`] sums up, [`target`] judges,
+//! [`draw`] draws.
 
 mod draw;
 mod floor;
@@ -28,10 +28,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-/// Seconds of a run that are traced, at most: every request makes a few events.
+/// Most seconds of a run that are traced: every request makes a few events.
 const TRACED: f64 = 0.25;
 
-/// Setup flags of the ring of a program that waits so. One that blocks makes a plain ring.
+/// Returns the set-up flags of the ring of a program with this policy. One that blocks makes a
+/// plain ring.
 fn flags(policy: Policy) -> u32 {
     match policy {
         Policy::Block => 0,
@@ -40,7 +41,7 @@ fn flags(policy: Policy) -> u32 {
     }
 }
 
-/// What the file is on.
+/// Disk that the file is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Disk {
@@ -60,7 +61,7 @@ struct Load {
     name: &'static str,
     rw: Rw,
     bs: u32,
-    /// The source's CPU %, and what hybrid polling is to need at most here.
+    /// The source's CPU %, and the most that hybrid polling may need here.
     cpu: (f64, f64),
 }
 
@@ -71,7 +72,7 @@ const LOADS: [Load; 4] = [
     Load { name: "randwrite 4k", rw: Rw::Randwrite, bs: 4096, cpu: (15.0, 12.0) },
 ];
 
-/// Everything, for programs.
+/// The whole result, for JSON output.
 #[derive(Debug, Serialize)]
 struct Outcome {
     softring: &'static str,
@@ -84,7 +85,7 @@ struct Outcome {
     targets: Vec<target::Target>,
 }
 
-/// `softring bench polled`
+/// Runs `softring bench polled`.
 pub fn command(args: &PolledArgs) -> anyhow::Result<()> {
     plot::check(args.plot.as_deref())?;
     if let Some(why) = super::runner::unavailable(Driver::Softring) {
@@ -147,7 +148,7 @@ fn rows(args: &PolledArgs) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Where the file lies: one on a modelled disk must not wait for a real one.
+/// Returns the folder for the file: one on a modelled disk must not wait for a real one.
 fn folder(args: &PolledArgs, disk: Disk) -> anyhow::Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let dir = match (&args.dir, disk) {
@@ -159,7 +160,7 @@ fn folder(args: &PolledArgs, disk: Disk) -> anyhow::Result<PathBuf> {
     dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))
 }
 
-/// What `softring run` is told.
+/// Returns the options for `softring run`.
 fn options(args: &PolledArgs, disk: Disk, dir: &Path, name: &str, policy: Policy) -> Vec<String> {
     let data = if args.data { "real" } else { "none" };
     let model = format!("--model={}={name},data:{data}", dir.display());
@@ -198,7 +199,7 @@ fn job(args: &PolledArgs, file: &Target, load: Load, depth: u32) -> Job {
     }
 }
 
-/// One row: all ways to wait in turns, the order turned round each time.
+/// Measures one row: all policies in turn, the order reversed each round.
 fn one(
     args: &PolledArgs,
     disk: Disk,
@@ -230,7 +231,8 @@ fn one(
     }
     let mut row = row::sum(disk, load.name, depth, load.cpu, &runs);
     if let Some(spin) = row.of(Policy::Spin).filter(|_| depth > 1) {
-        // Submitting and completing where nothing is waited for; or as rarely as can be.
+        // Measures submitting and completing without waits; on a real disk, with as few waits as
+        // possible.
         let alone = match disk {
             Disk::Real => with(Policy::Block, "", depth)?,
             _ => with(Policy::Block, "null", 1)?,

@@ -1,4 +1,4 @@
-//! One disk, load and depth: the four ways to wait side by side.
+//! Result of one disk, load and depth: the four policies side by side.
 
 use super::Disk;
 use super::floor::Floor;
@@ -17,17 +17,17 @@ pub struct Row {
     pub disk: Disk,
     pub load: &'static str,
     pub depth: u32,
-    /// The source's CPU %, and the most that hybrid polling is to need.
+    /// The source's CPU %, and the most that hybrid polling may need.
     pub source_cpu: f64,
     pub target_cpu: f64,
-    /// What that cannot go below here, with many in flight.
+    /// Lower bound of hybrid polling's CPU % here, with many in flight.
     pub floor: Option<Floor>,
     /// The sleeps of a hybrid run, for the drawing.
     pub idle_sleeps: Option<IdleSleeps>,
     pub ways: Vec<Measured>,
 }
 
-/// One way to wait: medians of its runs.
+/// One policy: medians of its runs.
 #[derive(Debug, Serialize)]
 pub struct Measured {
     pub policy: Policy,
@@ -39,10 +39,10 @@ pub struct Measured {
     pub p999_ns: f64,
     pub cpu_percent: f64,
     pub cpu_us_per_io: f64,
-    /// Ratio to spin, of the same round.
+    /// Ratio to spin in the same round.
     pub rate_vs_spin: Option<Ratio>,
     pub mean_vs_spin: Option<Ratio>,
-    /// Ratio to the better of block and hybrid, of the same round.
+    /// Ratio to the better of block and hybrid in the same round.
     pub rate_vs_better: Option<Ratio>,
     pub runs: Vec<Report>,
 }
@@ -52,13 +52,13 @@ impl Row {
         self.ways.iter().find(|w| w.policy == policy)
     }
 
-    /// The row's sleeps, if they were traced.
+    /// Returns the row's sleeps, if they were traced.
     pub fn idle_sleeps_of(&self) -> Option<&[IdleSleep]> {
         self.idle_sleeps.as_ref().map(|n| n.all.as_slice())
     }
 }
 
-/// Sums up `runs`, which have as many rounds each.
+/// Sums up `runs`, which all have the same number of rounds.
 pub fn sum(
     disk: Disk,
     load: &'static str,
@@ -110,7 +110,7 @@ fn measured(
     }
 }
 
-/// For reading.
+/// Formats the row as a table.
 pub fn table(row: &Row) -> Table {
     let header = [
         "wait",

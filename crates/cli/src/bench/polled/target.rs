@@ -1,4 +1,4 @@
-//! What hybrid polling is to reach, and what it did.
+//! Targets of hybrid polling, and what it reached.
 
 use super::Disk;
 use super::row::Row;
@@ -18,12 +18,12 @@ pub struct Target {
     pub reached: f64,
     pub bound: f64,
     pub at_least: bool,
-    /// The measured floor, where that is above the bound: it is asked for instead.
+    /// The measured floor, if it is above the bound; the floor is then asked for instead.
     pub floor: Option<f64>,
     pub met: bool,
 }
 
-/// Every target that the rows tell of.
+/// Judges every target of the rows.
 pub fn judge(rows: &[Row]) -> Vec<Target> {
     rows.iter().flat_map(of).collect()
 }
@@ -62,7 +62,7 @@ fn of(row: &Row) -> Vec<Target> {
     all
 }
 
-/// For reading.
+/// Formats the targets as a table.
 pub fn table(targets: &[Target]) -> Table {
     let head = ["target", "disk", "load", "depth", "reached", "asked", "or floor", ""];
     let mut t = out::table(&head);

@@ -1,9 +1,9 @@
-//! The four ways of a read, one after the other in each round, so that what else the machine does
+//! The four ways of a read, one after the other in each round, so that other load of the machine
 //! hits all alike.
 //!
-//! Each `enter` submits the read and the write that brings its data. Where the write comes second,
-//! the read finds nothing and is armed, and the first poll of the poll set finds it ready. A worker
-//! gets the read of a second number of the same file, which a seccomp filter keeps out of poll
+//! Each `enter` submits the read and the write that brings its data. If the write comes second, the
+//! read finds nothing and is armed, and the first poll of the poll set finds it ready. A worker
+//! gets the read of a second descriptor of the same file, which a seccomp filter keeps out of poll
 //! sets.
 
 use super::Stream;
@@ -21,20 +21,20 @@ use softring_uapi::io_uring_sqe;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread;
 
-/// Rounds before those that count.
+/// Rounds before the measured ones.
 const WARMUP: u32 = 1000;
-/// The time for which nobody else needs this processor; then a worker might, if there is only one.
+/// Time to spin, in ns. Later, a worker might need this processor, if there is only one.
 const SPIN_NS: u64 = 50_000;
-/// A worker that takes longer has lost the request.
+/// Time in ns after which a worker has lost the request.
 const LOST_NS: u64 = 10_000_000_000;
-/// The engine's own numbers begin here.
+/// First of the engine's own descriptors.
 const ENGINE: i32 = 512;
-/// What the SQEs are called.
+/// `user_data` of the SQEs.
 const READ: u64 = 1;
 const WRITE: u64 = 2;
 
-/// From now on epoll_ctl(2) answers this thread, and those that it makes, ENOMEM for `fd`, and for
-/// numbers from `from` on, among which the engine has second ones of a pipe.
+/// Makes epoll_ctl(2) answer ENOMEM to this thread, and to threads that it makes, for `fd` and for
+/// descriptors from `from` on. The engine's second descriptors of a pipe are among those.
 fn keep_out_of_poll_sets(fd: i32, from: i32) -> anyhow::Result<()> {
     const LD_W_ABS: u16 = 0x20;
     const JEQ_K: u16 = 0x15;
@@ -42,7 +42,7 @@ fn keep_out_of_poll_sets(fd: i32, from: i32) -> anyhow::Result<()> {
     const RET_K: u16 = 0x06;
     const RET_ALLOW: u32 = 0x7fff_0000;
     const RET_ENOMEM: u32 = 0x0005_000c;
-    /// Where `struct seccomp_data` has the third argument's lower half.
+    /// Offset of the third argument's lower half in `struct seccomp_data`.
     const FD: u32 = 32;
     let op = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     let filter = [
@@ -57,7 +57,7 @@ fn keep_out_of_poll_sets(fd: i32, from: i32) -> anyhow::Result<()> {
     seccompiler::apply_filter(&filter).context("cannot install the seccomp filter")
 }
 
-/// One pair's times: until the read is complete, and until `enter` returned.
+/// Times of one pair: until the read is complete, and until `enter` returned.
 struct Took {
     whole: u64,
     enter: u64,
@@ -69,7 +69,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// The time of two SQEs, submitted together.
+    /// Submits two SQEs together and returns their times.
     fn pair(&mut self, first: io_uring_sqe, second: io_uring_sqe) -> anyhow::Result<Took> {
         let start = Clock::Monotonic.now();
         self.ring.push(first);
@@ -95,9 +95,9 @@ impl Rounds {
     }
 }
 
-/// Measures; the histograms are in the order of [`super::LINES`].
+/// Measures the four ways; the histograms are in the order of [`super::LINES`].
 pub fn measure(stream: &Stream, args: &ReissueArgs) -> anyhow::Result<[Histogram<u64>; 4]> {
-    // The filter goes with its thread.
+    // The filter ends with its thread.
     thread::scope(|scope| scope.spawn(|| measure_here(stream, args)).join())
         .map_err(|_| fail::work("the measuring thread panicked"))?
 }
@@ -110,7 +110,7 @@ fn measure_here(stream: &Stream, args: &ReissueArgs) -> anyhow::Result<[Histogra
     let write = io_uring_sqe { user_data: WRITE, ..stream.write(slots.addr(1), args.bytes) };
     let by_worker = io_uring_sqe { fd: unpolled.as_raw_fd(), ..read };
     let mut rounds = Rounds { ring, bytes: args.bytes };
-    // Has the engine make what it polls with. The next of its numbers is the lowest free one.
+    // Has the engine make its descriptors for polling. The next of them is the lowest free one.
     rounds.pair(read, write)?;
     let next = fcntl_dupfd_cloexec(&unpolled, ENGINE)?.as_raw_fd();
     keep_out_of_poll_sets(unpolled.as_raw_fd(), next)?;

@@ -1,6 +1,6 @@
-//! `softring bench reissue`: what it is worth to issue a read again whose data came between its
-//! attempt and its arming, instead of giving it to a worker. [`lines`] measures the four ways of a
-//! read, [`share`] how many go the new one by themselves.
+//! `softring bench reissue`: the gain of issuing a read again if its data came between its attempt
+//! and its arming, instead of giving the read to a worker. [`lines`] measures the four ways of a
+//! read, [`share`] how many reads go the new way by themselves.
 
 mod lines;
 mod share;
@@ -19,11 +19,11 @@ use softring_uapi::{
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// What a read can come to, in the order of the table.
+/// Outcomes of a read, in the order of the table.
 const LINES: [&str; 4] =
     ["data ready", "ready at arm, reissued", "queueing to a worker", "completion through a worker"];
 
-/// A stream: who reads, who writes, and how.
+/// A stream: its reader, its writer and the opcode of a read.
 struct Stream {
     name: &'static str,
     reader: OwnedFd,
@@ -45,13 +45,13 @@ impl Stream {
         Ok(Stream { name: "pipe", reader, writer, opcode: IORING_OP_READ })
     }
 
-    /// A read of `len` bytes to `addr`.
+    /// Returns the SQE of a read of `len` bytes to `addr`.
     fn read(&self, addr: usize, len: u32) -> io_uring_sqe {
         let fd = self.reader.as_raw_fd();
         io_uring_sqe { opcode: self.opcode, fd, addr: addr as u64, len, ..Default::default() }
     }
 
-    /// A write of the `len` bytes at `addr`.
+    /// Returns the SQE of a write of the `len` bytes at `addr`.
     fn write(&self, addr: usize, len: u32) -> io_uring_sqe {
         let opcode = if self.opcode == IORING_OP_RECV { IORING_OP_SEND } else { IORING_OP_WRITE };
         let fd = self.writer.as_raw_fd();
@@ -59,7 +59,7 @@ impl Stream {
     }
 }
 
-/// One line, in nanoseconds.
+/// One line of the table, in nanoseconds.
 #[derive(Debug, Serialize)]
 struct Line {
     line: &'static str,
@@ -87,14 +87,14 @@ impl Line {
 struct Result {
     stream: &'static str,
     lines: Vec<Line>,
-    /// Average completion through a worker, as a multiple of that by reissue.
+    /// Average completion through a worker, as a multiple of the average by reissue.
     times_faster: f64,
-    /// Is reissue's 99.9th percentile below the worker's median?
+    /// True if reissue's 99.9th percentile is below the worker's median.
     tail_below_median: bool,
     shares: Vec<share::Share>,
 }
 
-/// Everything, for programs.
+/// The whole result, for JSON output.
 #[derive(Debug, Serialize)]
 struct Outcome {
     softring: &'static str,
@@ -104,10 +104,11 @@ struct Outcome {
     streams: Vec<Result>,
 }
 
-/// `softring bench reissue`
+/// Runs `softring bench reissue`.
 pub fn command(args: &ReissueArgs) -> anyhow::Result<()> {
     plot::check(args.plot.as_deref())?;
-    // As under `softring run`. It is true here, too: what the engine sees stays open to the end.
+    // Closes are reported to the engine, as under `softring run`. The claim holds here, too: what
+    // the engine sees stays open to the end.
     softring_host::fd::closes_are_reported();
     softring_host::fd::closes_are_all_reported(true);
     let mut streams = Vec::new();

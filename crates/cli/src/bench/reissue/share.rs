@@ -1,5 +1,5 @@
-//! How many reads of a stream find their data between their attempt and their arming, if nobody
-//! arranges it: one thread writes, this one reads and waits.
+//! Number of reads of a stream that find their data between their attempt and their arming, if
+//! nobody arranges it: one thread writes, this one reads and waits.
 
 use super::Stream;
 use crate::bench::buf::Slots;
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A stream's reads.
+/// Counts of a stream's reads.
 #[derive(Debug, Serialize)]
 pub struct Share {
-    /// Rate of the writer; none: as fast as it could.
+    /// Rate of the writer; None: as fast as possible.
     pub mbit: Option<u32>,
     pub reads: u64,
     pub at_once: u64,
@@ -26,7 +26,7 @@ pub struct Share {
     pub percent: f64,
 }
 
-/// What the engine has counted.
+/// Counters of the engine.
 #[derive(Debug)]
 pub struct Counted {
     pub at_once: u64,
@@ -54,13 +54,13 @@ impl Counted {
     }
 }
 
-/// Writes until it is told to stop.
+/// Writes until `stop` is set.
 fn writer(fd: &OwnedFd, bytes: u32, mbit: Option<u32>, stop: &AtomicBool) {
     let data = vec![7; bytes as usize];
     let pause = mbit.map(|n| Duration::from_nanos(u64::from(bytes) * 8_000 / u64::from(n)));
     let mut next = Instant::now();
     while !stop.load(Relaxed) {
-        // An error shows where it is read.
+        // An error shows on the reader's side.
         let _ = rustix::io::write(fd, &data);
         if let Some(pause) = pause {
             next += pause;
@@ -93,7 +93,7 @@ pub fn measure(stream: &Stream, args: &ReissueArgs, mbit: Option<u32>) -> anyhow
             reads += 1;
         };
         stop.store(true, Relaxed);
-        // A writer that waits for room.
+        // The writer may be waiting for room.
         while !other.is_finished() {
             drain(stream);
             thread::yield_now();
@@ -107,7 +107,7 @@ pub fn measure(stream: &Stream, args: &ReissueArgs, mbit: Option<u32>) -> anyhow
     Ok(Share { mbit, reads, at_once, waited: reads - at_once, ready_at_arm, percent })
 }
 
-/// Takes what is left in the stream.
+/// Reads what is left in the stream.
 fn drain(stream: &Stream) {
     let mut buf = [0; 65536];
     while rustix::io::ioctl_fionread(&stream.reader).is_ok_and(|n| n > 0) {

@@ -1,5 +1,6 @@
 //! The client: reads at a steady rate through a ring with an SQ thread. The client never waits: it
-//! reads the clock and peeks at the completion queue, as whoever uses SQPOLL for its latency does.
+//! reads the clock and peeks at the completion queue, as a program does that uses SQPOLL for its
+//! latency.
 
 use crate::bench::buf::Slots;
 use crate::bench::job::Job;
@@ -13,10 +14,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A client that is so late with a request leaves it out: after a pause it would only make a burst.
+/// Delay after which the client leaves a request out: after a pause, late requests would only make
+/// a burst.
 const LATE: Duration = Duration::from_millis(2);
 
-/// The processor of the client and that of the SQ thread; none where there is only one.
+/// Binds this thread to its processor. Returns that processor and the SQ thread's; None if there is
+/// only one.
 fn places() -> Option<(usize, u32)> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
@@ -27,7 +30,7 @@ fn places() -> Option<(usize, u32)> {
     Some((first, second as u32))
 }
 
-/// The `schedstat` of this process's SQ thread, which names itself when it first runs.
+/// Returns the `schedstat` of this process's SQ thread, which names itself when it first runs.
 fn sq_thread() -> anyhow::Result<PathBuf> {
     let is_it = |task: &PathBuf| {
         let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
@@ -43,7 +46,7 @@ fn sq_thread() -> anyhow::Result<PathBuf> {
     bail!("there is no SQ thread")
 }
 
-/// Processor time of the SQ thread, in ns.
+/// Returns the processor time of the SQ thread, in ns.
 fn cpu(stat: &PathBuf) -> anyhow::Result<u64> {
     let text = std::fs::read_to_string(stat).context("the SQ thread has ended")?;
     let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
@@ -56,13 +59,13 @@ struct Client<'a> {
     fd: i32,
     slots: Slots,
     idle: Vec<u32>,
-    /// Times, by slot, when it was to be submitted.
+    /// Times at which requests were to be submitted, by slot.
     due: Vec<Instant>,
     random: Random,
     counts: Counts,
 }
 
-/// Reads at `job.rate`, or as fast as `job.depth` allows where that is 0.
+/// Reads at `job.rate`; if that is 0, as fast as `job.depth` allows.
 pub fn run(job: &Job, fd: BorrowedFd<'_>, stage: &Stage) -> anyhow::Result<Counts> {
     let opened = places().map_or_else(
         || Ring::sqpoll(job.depth, job.setup_flags, None, job.sq_idle),
@@ -110,8 +113,9 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Fills the next entry for what was due at that moment; false if there is none, or no slot: an
-    /// SQ thread lets go of the entries of a batch after it, when some may be complete already.
+    /// Fills the next entry with a read that was due at `due`. Returns false without a free entry
+    /// or slot: an SQ thread releases the entries of a batch after it, when some may be complete
+    /// already.
     fn submit(&mut self, due: Instant) -> bool {
         let Some(slot) = self.idle.pop() else { return false };
         let blocks = self.job.size / u64::from(self.job.bs);
@@ -137,7 +141,7 @@ impl Client<'_> {
         self.ring.publish().context("io_uring_enter")
     }
 
-    /// Submits what is due.
+    /// Submits the requests that are due.
     fn submit_due(&mut self, next: &mut Instant) -> anyhow::Result<()> {
         let gap = Duration::from_secs(1) / self.job.rate;
         let now = Instant::now();

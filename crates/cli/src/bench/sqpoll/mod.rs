@@ -1,5 +1,5 @@
 //! `softring bench sqpoll`: reads at a steady rate through an SQ thread, the kernel's and ours:
-//! what they take, and what the SQ thread takes of its processor.
+//! their latencies, and the processor time of the SQ thread.
 
 pub mod client;
 mod sleeps;
@@ -15,8 +15,8 @@ use crate::{fail, out};
 use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
 
-/// The sides that are compared, and what `softring run` is told for each. The first is what the
-/// others are compared with, if it is there.
+/// The sides that are compared, each with its options for `softring run`. The others are compared
+/// with the first, if it is there.
 const SIDES: [(&str, Driver, &[&str]); 4] = [
     ("kernel", Driver::Kernel, &[]),
     ("spin", Driver::Softring, &["--sq-idle=spin"]),
@@ -24,12 +24,12 @@ const SIDES: [(&str, Driver, &[&str]); 4] = [
     ("no-stats", Driver::Softring, &["--sq-idle=spin", "--no-stats"]),
 ];
 
-/// The names of those who can be compared.
+/// Returns the names of the sides that can be compared.
 pub fn names() -> Vec<&'static str> {
     SIDES.iter().map(|side| side.0).collect()
 }
 
-/// One side at one rate: medians, and ratios to the first side, of the pairs.
+/// One side at one rate: medians, and ratios to the first side, by pairs.
 #[derive(Debug, Serialize)]
 struct Row {
     rate: u32,
@@ -38,26 +38,26 @@ struct Row {
     p50_ns: f64,
     p99_ns: f64,
     p999_ns: f64,
-    /// Time of one processor, in percent.
+    /// Share of one processor, in percent.
     sq_thread_cpu: f64,
     iops_ratio: Option<Ratio>,
     p99_ratio: Option<Ratio>,
     runs: Vec<Report>,
 }
 
-/// Everything, for programs.
+/// The whole result, for JSON output.
 #[derive(Debug, Serialize)]
 struct Outcome {
     softring: &'static str,
     kernel: String,
     job: Job,
     rows: Vec<Row>,
-    /// What limits `idle_sleep`.
+    /// Sleeps measured here, which limit what the side `sleep` can reach.
     sleeps: Vec<Sleeps>,
     skipped: Vec<String>,
 }
 
-/// `softring bench sqpoll`
+/// Runs `softring bench sqpoll`.
 pub fn command(args: &SqpollArgs) -> anyhow::Result<()> {
     let (mut sides, mut skipped) = (Vec::new(), Vec::new());
     for side in SIDES.iter().filter(|side| args.sides.iter().any(|s| s == side.0)) {

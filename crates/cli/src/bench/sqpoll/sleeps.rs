@@ -1,5 +1,5 @@
-//! What a sleep costs on this machine, and so the least that an SQ thread can take which sleeps
-//! between submissions and is to be there when they come.
+//! Cost of a sleep on this machine, and so the least processor time of an SQ thread that sleeps
+//! between submissions and is to be awake when they come.
 
 use crate::bench::summary::time;
 use rustix::thread::clock_nanosleep_absolute;
@@ -9,7 +9,7 @@ use softring_host::time::{Clock, cpu_time};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Sleeps that are tried, and the longest of them.
+/// Number of sleeps that are tried, and the longest of them.
 const TRIES: u32 = 300;
 const LONGEST: Duration = Duration::from_millis(5);
 
@@ -19,17 +19,17 @@ pub struct Sleeps {
     pub rate: u32,
     pub late_p50_ns: f64,
     pub late_p99_ns: f64,
-    /// Processor time of one.
+    /// Processor time of one sleep.
     pub cpu_ns: f64,
-    /// Time of one processor, in percent.
+    /// Least share of one processor, in percent.
     pub floor_percent: f64,
 }
 
 impl Sleeps {
-    /// Measured now, at the gaps of so many submissions per second.
+    /// Measures sleeps now, at the gap of `rate` submissions per second.
     pub fn measure(rate: u32) -> Sleeps {
         let gap = (Duration::from_secs(1) / rate.max(1)).min(LONGEST);
-        // As an SQ thread's; 50 µs where that is refused.
+        // The timer slack of an SQ thread; 50 µs if the kernel refuses it.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let before = cpu_time();
         let mut late: Vec<f64> = (0..TRIES)
@@ -47,9 +47,9 @@ impl Sleeps {
         Sleeps::of(rate, at(50), at(99), cpu)
     }
 
-    /// A thread that is to be awake in time 99 times of 100 means to wake up so much before, and
-    /// most of the time polls for what is left of that. Where a gap is not as long, the thread
-    /// polls all the time.
+    /// Computes the floor. To be awake in time 99 times of 100, a thread aims to wake early by the
+    /// 99th percentile of the delay, and polls until the submission: half of the time, for the
+    /// difference to the median or longer. If a gap is not as long, the thread polls all the time.
     fn of(rate: u32, late_p50_ns: f64, late_p99_ns: f64, cpu_ns: f64) -> Sleeps {
         let gap = 1e9 / f64::from(rate.max(1));
         let awake = cpu_ns + late_p99_ns - late_p50_ns;
@@ -58,7 +58,7 @@ impl Sleeps {
         Sleeps { rate, late_p50_ns, late_p99_ns, cpu_ns, floor_percent }
     }
 
-    /// For reading.
+    /// Formats the figures for reading.
     pub fn text(&self) -> String {
         format!(
             "Sleeps of the gap at {}/s end {} late (p99 {}) here and take {} of processor time: to \

@@ -1,5 +1,6 @@
 //! Rules for sleeping, tried on traces: a device, a machine and a thread that polls, in simulated
-//! time. What a rule would have cost is known here to the nanosecond, as it never is on a device.
+//! time. The simulation knows a rule's cost to the nanosecond; a measurement on a device never
+//! does.
 
 mod rules;
 #[cfg(test)]
@@ -14,7 +15,7 @@ use softring_engine::hybrid::{IdleSleep, WaitAction};
 /// Time between two clock reads of a thread that spins, in ns.
 const CHUNK: u64 = 4_000;
 
-/// A number that looks random, by splitmix64.
+/// Generator of pseudo-random numbers (splitmix64).
 #[derive(Clone, Debug)]
 struct Random(pub u64);
 
@@ -27,21 +28,21 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Between 0 and 1, without 1.
+    /// Draws a number from 0 to 1, without 1.
     fn unit(&mut self) -> f64 {
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// About normal, around 0 with deviation 1.
+    /// Draws a number that is about normally distributed, around 0 with deviation 1.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 }
 
-/// What sleeping costs, in ns.
+/// Costs of sleeping and submitting, in ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// How late a sleeping thread wakes, on average; by a timer or by a completion.
+    /// Average delay of a wake-up, by a timer or by a completion.
     pub late: u64,
     /// Processor time of one sleep.
     pub cpu: u64,
@@ -49,7 +50,7 @@ pub struct Machine {
     pub submit: u64,
 }
 
-/// What a rule came to on a trace. Times in ns, averages per I/O; the program's own pauses do not
+/// Result of a rule on a trace. Times in ns, averages per I/O; the program's own pauses do not
 /// count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
@@ -58,7 +59,7 @@ pub struct Outcome {
     pub p99: u64,
     /// Share of a processor, in percent.
     pub cpu: f64,
-    /// Time that a finished request lay unseen, by reason of a sleep.
+    /// Time for which a finished request lay unseen because of a sleep.
     pub unseen: f64,
     /// Time spent spinning before something was done.
     pub undersleep: f64,
@@ -72,11 +73,11 @@ pub struct Outcome {
 struct Request {
     issued: u64,
     done: u64,
-    /// The program's pauses before it.
+    /// Sum of the program's pauses until the request was issued.
     paused: u64,
 }
 
-/// One simulation.
+/// State of one simulation.
 struct World<'a> {
     now: u64,
     rule: &'a mut dyn Rule,
@@ -90,12 +91,12 @@ struct World<'a> {
     longest: u64,
     unseen: u64,
     latencies: Vec<u64>,
-    /// Time that the program did not wait.
+    /// Sum of the program's pauses.
     paused: u64,
 }
 
-/// Runs `ios` I/Os of a trace under a rule, `depth` in flight, each slot issuing anew as soon as
-/// its request is seen.
+/// Runs `ios` I/Os of a trace under a rule, `depth` in flight. Each slot issues anew as soon as its
+/// request is seen.
 pub fn run(
     rule: &mut dyn Rule,
     trace: &mut Trace,
@@ -154,7 +155,7 @@ impl World<'_> {
         self.paused += next.pause;
     }
 
-    /// A poll, and what follows.
+    /// Polls once; then issues new requests for those found done, or waits if none is.
     fn turn(&mut self) {
         let polled = self.now;
         let only = self.rule.only();
@@ -177,7 +178,7 @@ impl World<'_> {
         }
     }
 
-    /// Nothing was found.
+    /// Does what the rule says after a poll that found nothing.
     fn wait(&mut self, only: Option<usize>) {
         let next = match only {
             Some(slot) => self.slots[slot].done,

@@ -3,21 +3,21 @@
 use super::Machine;
 use softring_engine::hybrid::{Hybrid, IdleSleep, Key, Policy, Ticket, Timer, WaitAction};
 
-/// When to sleep, and for how long. Requests go by their slot.
+/// A rule: when to sleep, and for how long. Requests are named by their slot.
 pub trait Rule {
     fn issued(&mut self, slot: usize, now: u64);
-    /// The request was seen done.
+    /// Records that the request was seen done.
     fn done(&mut self, slot: usize, now: u64);
-    /// A poll found nothing.
+    /// Decides what to do after a poll that found nothing.
     fn next(&mut self, now: u64) -> WaitAction;
     fn woke(&mut self, _now: u64, _early: bool) {}
-    /// A wait begins.
+    /// Begins a wait.
     fn begin(&mut self) {}
-    /// The one request that it waits for, blind to all others.
+    /// Returns the one request that the rule waits for, blind to all others; None if it sees all.
     fn only(&self) -> Option<usize> {
         None
     }
-    /// Does a completion end its sleeps?
+    /// Returns whether a completion ends the rule's sleeps.
     fn wakes_early(&self) -> bool {
         false
     }
@@ -27,13 +27,13 @@ pub trait Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleKind {
     Ours(Policy),
-    /// Linux since 6.13: half of the shortest run time ever seen, once per request, from the moment
-    /// it is polled.
+    /// Rule of Linux since 6.13: half of the shortest run time ever seen, once per request, from
+    /// the moment the request is polled.
     HalfMinimum,
-    /// The patch that came first: half of the last request's run time less what the last sleep was
-    /// late; from 3 µs on; blind to all requests but one.
+    /// Rule of the patch that came first: half of the difference between the last request's run
+    /// time and the delay of the last sleep; from 3 µs on; blind to all requests but one.
     Source,
-    /// Half of the mean, as blk-mq had it until 6.4.
+    /// Rule of blk-mq until 6.4: half of the mean.
     HalfMean,
 }
 
@@ -57,7 +57,7 @@ impl RuleKind {
         }
     }
 
-    /// The rule, for so many requests in flight.
+    /// Makes the rule, for `depth` requests in flight.
     pub fn rule(self, machine: Machine, depth: usize) -> Box<dyn Rule> {
         match self {
             RuleKind::Ours(policy) => {
@@ -104,11 +104,11 @@ impl Rule for Ours {
     }
 }
 
-/// Requests in the order of their issue, and which of them were slept for.
+/// Requests in the order of their issue, and the sleeps taken for them.
 struct Flights {
     order: Vec<usize>,
     issued: Vec<u64>,
-    /// What a sleep for it was asked to be; none if there was none yet.
+    /// Sleep asked for each request, by slot; None if there was none yet.
     slept: Vec<Option<u64>>,
 }
 
@@ -123,14 +123,14 @@ impl Flights {
         (self.issued[slot], self.slept[slot]) = (now, None);
     }
 
-    /// The request's run time, less the sleep that was asked for.
+    /// Removes the request. Returns its run time, less the sleep that was asked for.
     fn done(&mut self, slot: usize, now: u64) -> u64 {
         self.order.retain(|s| *s != slot);
         let asked = self.slept[slot].unwrap_or(0);
         (now - self.issued[slot]).saturating_sub(asked)
     }
 
-    /// The first that was not slept for sleeps now.
+    /// Sleeps for the oldest request that had no sleep yet.
     fn sleep(&mut self, now: u64, idle_sleep: u64) -> WaitAction {
         let Some(&slot) = self.order.iter().find(|s| self.slept[**s].is_none()) else {
             return WaitAction::Poll;
@@ -199,7 +199,7 @@ struct Source {
 }
 
 impl Source {
-    /// Sleeps shorter than this are not taken.
+    /// Shortest sleep that is taken, in ns.
     const LEAST: u64 = 3_000;
 
     fn new(depth: usize) -> Self {

@@ -1,4 +1,4 @@
-//! What the policies come to on the traces.
+//! Results of the policies on the traces.
 
 use super::{Machine, Outcome, RuleKind, Trace, TraceKind, run, trace};
 use softring_engine::hybrid::{COALESCE_SHARE, IDLE_SLEEP_MAX, Policy};
@@ -28,7 +28,7 @@ fn it_spares_most_of_what_can_be_foreseen() {
     assert!(cpu(HYBRID, TraceKind::Constant) < 35.0);
     assert!(cpu(HYBRID, TraceKind::Drifting) < 40.0);
     assert!(cpu(HYBRID, TraceKind::Pausing) < 35.0);
-    // A quarter of the run time is all that half of the minimum comes to.
+    // Half of the minimum comes to a sleep of only a quarter of the run time.
     assert!(cpu(RuleKind::HalfMinimum, TraceKind::Constant) > 65.0);
     for trace in TraceKind::ALL {
         assert!(cpu(HYBRID, trace) <= cpu(SPIN, trace) + 0.1, "{}", trace.name());
@@ -56,7 +56,7 @@ fn at_depth_it_keeps_the_throughput_of_polling() {
     }
 }
 
-/// As on virtual machines.
+/// A machine with the sleep costs of a virtual machine.
 const DEAR: Machine = Machine { late: 40_000, cpu: 35_000, submit: 500 };
 
 fn dear(policy: Policy, trace: TraceKind, depth: usize, ios: usize) -> Outcome {
@@ -72,7 +72,7 @@ fn a_busy_device_is_not_watched_and_loses_nothing() {
         let name = trace.name();
         assert!(ours.iops >= spin.iops * 0.995, "{name}: {} {}", ours.iops, spin.iops);
         assert!(ours.cpu < cpu, "{name}: {}", ours.cpu);
-        // Its average is 1,216 µs.
+        // The trace's average latency is 1,216 µs.
         let most = 1_216_000 / COALESCE_SHARE + 3 * DEAR.late;
         assert!(ours.longest_idle_sleep < most, "{name}: {}", ours.longest_idle_sleep);
         assert!((ours.p99 as f64) < spin.p99 as f64 + most as f64, "{name}: {}", ours.p99);
@@ -99,7 +99,7 @@ fn a_pause_teaches_nothing() {
     assert!((paused - not).abs() < 3.0, "{paused} {not}");
 }
 
-/// Half of the mean is beyond the quick ones where run times differ: they lie unseen.
+/// If run times differ, half of the mean is longer than the quick requests take: they lie unseen.
 #[test]
 fn half_of_the_mean_is_late_for_what_is_quick() {
     let mean = |trace| outcome(RuleKind::HalfMean, trace, 1);
@@ -109,7 +109,7 @@ fn half_of_the_mean_is_late_for_what_is_quick() {
         assert!(they > 3.0 * us && they > 1_500.0, "{name}: {us} {they}");
         assert!(theirs.latency > ours.latency, "{name}: {} {}", ours.latency, theirs.latency);
     }
-    // Where they do not differ nothing lies unseen, and half of the processor time is gone.
+    // If run times do not differ, nothing lies unseen, and half of the processor time is gone.
     let (ours, theirs) = (outcome(HYBRID, TraceKind::Constant, 1), mean(TraceKind::Constant));
     assert!(theirs.unseen == 0.0 && theirs.cpu > 40.0 && ours.cpu < 35.0, "{theirs:?}");
     let spin = outcome(SPIN, TraceKind::Bimodal, 1).latency;

@@ -1,4 +1,4 @@
-//! What devices do: how long each request takes, by a seed.
+//! Models of devices: the time that each request takes, by a seed.
 
 use super::Random;
 
@@ -11,19 +11,19 @@ pub enum TraceKind {
     Bimodal,
     /// 60 µs at least; one in a hundred takes ten times that, one in ten thousand a hundred times.
     HeavyTail,
-    /// Times from 50 µs to 450 µs and back, a jump now and then.
+    /// Times from 50 µs to 400 µs and back, a jump now and then.
     Drifting,
-    /// As constant, but the program lets eight minutes pass before it polls, once in 500 requests.
+    /// Constant, but once in 500 requests the program lets eight minutes pass before it polls.
     Pausing,
-    /// One request after the other, 19 µs each, and 80 µs beside that: bound by its bandwidth at
-    /// depth 64.
+    /// One request after the other, 19 µs each, and 80 µs beside that: bound by the device's
+    /// bandwidth at depth 64.
     Busy,
-    /// One after the other, 19 µs on average, exponential.
+    /// One request after the other, 19 µs on average, exponential.
     BusyUneven,
-    /// Eight units, each working for 150 µs on one request, give or take a third.
+    /// Eight units; each works for 150 µs on one request, give or take a third.
     Units,
-    /// 800 µs side by side, give or take a tenth; behind a part that takes 10 µs for each, which is
-    /// busy for most of the time at depth 64, but not for all of it.
+    /// 800 µs side by side, give or take a tenth; behind a part that takes 10 µs for each request.
+    /// At depth 64 that part is busy most of the time, but not all of it.
     Pipeline,
 }
 
@@ -55,27 +55,27 @@ impl TraceKind {
     }
 }
 
-/// Eight minutes, in ns: the pause that the list archive reports of.
+/// The pause that the list archive reports: eight minutes, in ns.
 pub(super) const PAUSE: u64 = 480_000_000_000;
-/// How often it happens, in requests.
+/// Requests from one pause to the next.
 pub(super) const PAUSE_EVERY: u64 = 500;
 
 /// One request, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// How long the device takes.
+    /// Time that the device takes.
     pub takes: u64,
-    /// How long the program does something else after it has submitted.
+    /// Time for which the program does something else after it has submitted.
     pub pause: u64,
 }
 
-/// Requests of one kind, without end.
+/// An endless series of requests of one kind.
 #[derive(Clone, Debug)]
 pub struct Trace {
     kind: TraceKind,
     random: Random,
     count: u64,
-    /// When each unit of the device is free.
+    /// Time at which each unit of the device is free.
     free: [u64; UNITS],
 }
 
@@ -87,8 +87,8 @@ impl Trace {
         Trace { kind, random: Random(seed), count: 0, free: [0; UNITS] }
     }
 
-    /// The first of `units` units that is free works for so many µs on what comes at `now`: how
-    /// many µs later is it through?
+    /// Gives work of `us` µs that comes at `now` to the unit, of `units`, that is free first.
+    /// Returns the µs from `now` to the end of the work.
     fn turn(&mut self, units: usize, now: u64, us: f64) -> f64 {
         let free = &mut self.free[..units];
         let Some(first) = free.iter_mut().min() else { return us };
@@ -96,7 +96,7 @@ impl Trace {
         (*first - now) as f64 / 1000.0
     }
 
-    /// A request that comes at `now`.
+    /// Draws a request that comes at `now`.
     pub fn sample(&mut self, now: u64) -> Sample {
         self.count += 1;
         let noise = 1.0 + 0.0125 * self.random.normal().clamp(-3.0, 3.0);
@@ -105,7 +105,7 @@ impl Trace {
             TraceKind::Constant => 80.0,
             TraceKind::Bimodal if self.random.unit() < 0.3 => 25.0,
             TraceKind::Bimodal => 100.0,
-            // Pareto, with exponent 2.
+            // A Pareto distribution with exponent 2.
             TraceKind::HeavyTail => 60.0 / (1.0 - self.random.unit()).sqrt().max(0.005),
             TraceKind::Drifting => {
                 let jump = if self.count / 4000 % 2 == 1 { 150.0 } else { 0.0 };
