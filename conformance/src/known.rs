@@ -1,6 +1,6 @@
 //! Differences between softring and the kernel that cannot or shall not be removed, as data. Each
 //! names the words of `docs/LIMITATIONS.md` that tell users about it, and the rows of
-//! `docs/SUPPORT.md` that are only partly there because of it.
+//! `docs/SUPPORT.md` that it makes partial.
 
 use crate::case::Cover::{self, Op, Reg, Setup};
 use crate::case::glob;
@@ -10,11 +10,11 @@ use softring_uapi::*;
 /// One known difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// The cases it shows in; `*` stands for anything.
+    /// Cases that show the difference; `*` stands for anything.
     pub case: &'static str,
     /// Words of `docs/LIMITATIONS.md`.
     pub words: &'static str,
-    /// The opcodes, register calls and flags that it concerns.
+    /// Opcodes, register calls and flags that it concerns.
     pub rows: &'static [Cover],
 }
 
@@ -22,7 +22,7 @@ const fn known(case: &'static str, words: &'static str, rows: &'static [Cover]) 
     Known { case, words, rows }
 }
 
-/// What fills the table of registered files by descriptor.
+/// Rows that fill the table of registered files by descriptor.
 const FILES: &[Cover] = &[
     Reg(IORING_REGISTER_FILES),
     Reg(IORING_REGISTER_FILES2),
@@ -31,12 +31,12 @@ const FILES: &[Cover] = &[
     Op(IORING_OP_FILES_UPDATE),
 ];
 
-/// All of them.
+/// All known differences.
 pub const KNOWN: &[Known] = &[
     known("layout::mmap_elsewhere", "maps at any offset", &[Setup(IORING_SETUP_NO_MMAP)]),
     known(
         "pbuf_waits::end_behind_data",
-        "tells the end of a unix stream behind its data at once",
+        "reports the end of a unix stream at once after its data",
         &[Op(IORING_OP_RECV)],
     ),
     known("layout::no_file", "A ring's descriptor is that of a file in memory", &[]),
@@ -47,7 +47,7 @@ pub const KNOWN: &[Known] = &[
     ),
     known(
         "limits::no_descriptor_for_slots",
-        "would take answers EMFILE where no number is free",
+        "registering a table of files fails with EMFILE",
         FILES,
     ),
     known(
@@ -57,7 +57,7 @@ pub const KNOWN: &[Known] = &[
     ),
     known(
         "spurious_wakes::urgent_shut",
-        "waits for an urgent byte is tried when that comes",
+        "softring retries a RECV or RECVMSG that waits for an urgent byte",
         &[Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG)],
     ),
     known(
@@ -70,20 +70,20 @@ pub const KNOWN: &[Known] = &[
         "A registered file is a descriptor of the process",
         FILES,
     ),
-    known("task_work::one_round", "goes through the whole of a chain at once", &[]),
+    known("task_work::one_round", "one call that asks for events runs a whole chain", &[]),
     known(
         "fuzz_found::wide_finds_last_slot",
-        "A 32-byte CQE that finds no room leaves no filler",
+        "If a 32-byte CQE does not fit in the last slot",
         &[Setup(IORING_SETUP_CQE_MIXED)],
     ),
     known(
         "msg_ring::itself_at_once",
-        "to the sender's own ring comes in its turn",
+        "to the sender's own ring is posted in the order of submission",
         &[Op(IORING_OP_MSG_RING)],
     ),
     known(
         "timestamp::recverr",
-        "lies in front in a socket's error queue",
+        "only the entry at the front of a socket's error queue",
         &[Op(IORING_OP_URING_CMD), Op(IORING_OP_URING_CMD128)],
     ),
     known("nvme::admin_parts", "takes a vector of one part", &[Op(IORING_OP_URING_CMD)]),
@@ -99,7 +99,7 @@ pub const KNOWN: &[Known] = &[
     ),
     known(
         "effects::unacknowledged",
-        "Nothing wakes a thread when that has come",
+        "No event wakes a thread when the acknowledgement has come",
         &[Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)],
     ),
     known(
@@ -114,30 +114,30 @@ pub const KNOWN: &[Known] = &[
     ),
     known(
         "bundle_ends::memory_ends",
-        "A RECV bundle with MSG_WAITALL whose second step meets the end of memory",
+        "If the second step of a RECV bundle with MSG_WAITALL meets the end of memory",
         &[Op(IORING_OP_RECV)],
     ),
     known(
         "fuzz_found_net::part_told",
-        "A worker's RECVMSG with MSG_WAITALL tells of each part",
+        "If a worker runs a RECVMSG with MSG_WAITALL",
         &[Op(IORING_OP_RECVMSG)],
     ),
     known(
         "rw::position_direct",
-        "moves it, as read(2) and write(2) do",
+        "moves the position, as read(2) and write(2) do",
         &[Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
     ),
     known(
         "disconnects::reset_told",
-        "after a reset whose error something has told already",
+        "If a request has already returned the error of a reset",
         &[Op(IORING_OP_RECV)],
     ),
     known(
         "fuzz_found_conn::peer_closed",
-        "A CLOSE lets its file go at once",
+        "If a CLOSE closes the last descriptor of a file",
         &[Op(IORING_OP_CLOSE)],
     ),
-    // Of no row: of processes and files.
+    // These differences concern processes and files and have no row.
     known("effects::iowait", "is idle in the eyes of the system", &[]),
     known("tasks::one_thread_waiting", "need a process with one thread", &[]),
     known("effects::direct_read_is_told", "raise no ACCESS and MODIFY events", &[]),
@@ -156,27 +156,27 @@ pub const KNOWN: &[Known] = &[
     ),
     known(
         "tasks::rights_given_up",
-        "changing to them takes the rights of setfsuid(2)",
+        "changing to them needs the rights for setfsuid(2)",
         &[Reg(IORING_REGISTER_PERSONALITY)],
     ),
 ];
 
-/// The reason for which `case` may differ.
+/// Returns the reason for which `case` may differ.
 pub fn reason(case: &str) -> Option<&'static str> {
     KNOWN.iter().find(|k| glob(k.case, case)).map(|k| k.words)
 }
 
-/// What the running kernel's other calls answer to every program, if it is older than this.
+/// Differences of the running kernel's other calls, before the named release.
 pub const OLD: &[(&str, Release, &str)] =
-    &[("timestamp::errors", Release(6, 1), "a send that fails counts for the number")];
+    &[("timestamp::errors", Release(6, 1), "a failed send increments the number")];
 
-/// The reason for which `case` may differ on a kernel of this release.
+/// Returns the reason for which `case` may differ on a kernel of this release.
 pub fn reason_on(kernel: Release, case: &str) -> Option<&'static str> {
     let old = OLD.iter().find(|(path, before, _)| *path == case && kernel < *before);
     old.map(|(.., words)| *words).or_else(|| reason(case))
 }
 
-/// The cases that show how `row` differs.
+/// Returns the cases that show how `row` differs.
 pub fn shown_by(row: Cover) -> impl Iterator<Item = &'static str> {
     KNOWN.iter().filter(move |k| k.rows.contains(&row)).map(|k| k.case)
 }

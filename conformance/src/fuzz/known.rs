@@ -1,5 +1,6 @@
-//! Differences that `docs/LIMITATIONS.md` tells of, as far as random programs meet them. Each is
-//! told as narrowly as that page tells it, and names its words there; whatever else differs counts.
+//! Differences that `docs/LIMITATIONS.md` explains, as far as random programs meet them. Each is
+//! recognised as narrowly as that page describes it, and names its words there; any other
+//! difference counts.
 
 use super::program::{Cell, Fd, Slot, Sqe, Val};
 pub use super::seen::Seen;
@@ -8,84 +9,100 @@ use super::transcript::{Cqe, Rec, Transcript};
 use super::{known_eventfd, known_files, known_pipes, known_races, known_sockets, known_workers};
 use softring_uapi::*;
 
-/// Words of `docs/LIMITATIONS.md`, and whether they are about a difference.
+/// Words of `docs/LIMITATIONS.md`, and whether they explain a difference.
 type Known = (&'static str, fn(&Seen) -> bool);
 
 const KNOWN: &[Known] = &[
-    ("Requests of several rings that wait for one listener or stream", taken_by_other_ring),
+    ("requests of several rings that wait for one listener or stream", taken_by_other_ring),
     (
         "On a DEFER_TASKRUN ring a write to an eventfd may complete",
         known_eventfd::eventfd_written_at_once,
     ),
     ("A write of 0 to an eventfd", known_eventfd::nothing_written),
-    ("The eventfd of a DEFER_TASKRUN ring is signalled once", known_eventfd::own_eventfd_read),
-    ("waits on a socket whose own side is shut for sending", known_sockets::shut_quietly),
-    ("waits on a socket whose own side is shut for sending", known_sockets::shut_and_cancelled),
-    ("has kept the buffer that it picked for that", known_sockets::kept_in_vain),
-    ("has kept the buffer that it picked for that", known_sockets::head_moved_in_vain),
-    ("can be cancelled at once. The kernel tries it again 127 times", cancelled_at_once),
-    ("Where their memory is given up", registered_given_up),
-    ("Where the CQ has room for some only", no_room_for_all),
-    ("goes on by task work, and waits where a worker would not", known_races::chain_without_room),
+    ("softring signals the eventfd of a DEFER_TASKRUN ring once", known_eventfd::own_eventfd_read),
+    ("If a socket's own side is shut for sending", known_sockets::shut_quietly),
+    ("If a socket's own side is shut for sending", known_sockets::shut_and_cancelled),
+    ("it keeps the buffer that it picked", known_sockets::kept_in_vain),
+    ("it keeps the buffer that it picked", known_sockets::head_moved_in_vain),
+    ("can be cancelled at once. The kernel first retries the request 127 times", cancelled_at_once),
+    ("If their memory is given up", registered_given_up),
+    ("If the CQ has room for only some of the CQEs", no_room_for_all),
+    ("task work runs the chain, and the request waits where", known_races::chain_without_room),
     ("Two requests that workers run may run in either order", known_races::side_by_side),
-    ("finds what a worker's call has just made ready", known_races::ready_by_worker),
+    ("If a SPLICE or TEE in a worker's chain makes a file ready", known_races::ready_by_worker),
     ("A read of the eventfd that counts a ring's own completions", known_races::counts_of_workers),
-    (
-        "a write to a pipe that fails with EFAULT wakes who polls",
-        known_pipes::woken_by_failed_write,
-    ),
-    ("who polls an epoll set that does not ask for it", set_woken_unasked),
+    ("a write to a pipe that fails with EFAULT wakes a poll", known_pipes::woken_by_failed_write),
+    ("a poll of an epoll set that does not ask for it", set_woken_unasked),
     ("Other timeouts do not shorten a timeout that counts completions", shortened_count),
-    ("A POLL_ADD that waits on a socket for POLLRDBAND", untold_data),
-    ("the other may take what came before epoll polls the file", taken_before_poll),
-    ("A SPLICE or TEE into the pipe does not say", known_pipes::woken_unsaid),
-    ("it answers all that is ready. The kernel sometimes posts", told_all),
+    ("If a POLL_ADD waits on a socket for POLLRDBAND", untold_data),
+    ("the other request may take the data before epoll polls the file", taken_before_poll),
+    ("The wake-up by a SPLICE or TEE into a pipe names no events", known_pipes::woken_unsaid),
+    ("softring posts all events that are ready. The kernel sometimes posts", told_all),
     (
         "Their notification comes at once, as the buffer is free then",
         known_sockets::acknowledged_late,
     ),
-    ("none where something else has begun it", known_eventfd::worker_not_first),
-    ("A CLOSE lets its file go at once", known_sockets::closed_at_once),
-    ("A CLOSE lets its file go at once", known_sockets::closed_before_cancel),
-    ("A buffered write to a regular file may be over", written_at_once),
+    ("not if something else has started it", known_eventfd::worker_not_first),
+    ("If a CLOSE closes the last descriptor of a file", known_sockets::closed_at_once),
+    ("If a CLOSE closes the last descriptor of a file", known_sockets::closed_before_cancel),
+    ("A buffered write to a regular file may end during the submission", written_at_once),
     ("If one WAITID waits for a process and another for its group or for any child", rival_waits),
-    ("ends in front of an urgent byte", urgent_byte),
+    ("stops before an urgent byte", urgent_byte),
     ("with MSG_PEEK and IORING_RECVSEND_BUNDLE", peeked_bundle),
     ("takes the wake-up of a connection from an ACCEPT behind it", known_sockets::exclusive_poll),
-    ("a request that follows a larger one: that may take more", known_sockets::larger_before),
-    ("a request that follows a larger one: that may take more", known_sockets::larger_left_less),
-    ("whose time has come while its batch is submitted", known_eventfd::told_with_others),
-    ("moves it, as read(2) and write(2) do", known_files::position_direct),
-    ("A batch that takes longer than a linked timeout of its own", outlasted),
-    ("stays in its worker, and where that is the only one", known_workers::all_wait),
+    (
+        "a request that follows a larger one. Such a request may take more",
+        known_sockets::larger_before,
+    ),
+    (
+        "a request that follows a larger one. Such a request may take more",
+        known_sockets::larger_left_less,
+    ),
+    ("If a timeout expires while its batch is submitted", known_eventfd::told_with_others),
+    ("moves the position, as read(2) and write(2) do", known_files::position_direct),
+    ("If a batch takes longer than a linked timeout of its own", outlasted),
+    ("stays in its worker. If that is the only worker", known_workers::all_wait),
     (
         "If a worker's ACCEPT and an earlier ACCEPT wait for one listener",
         known_workers::accepts_in_worker,
     ),
-    ("A cancellation may find there what no worker has begun", known_workers::not_begun),
-    ("what a worker of softring's has not ended yet", known_workers::still_there),
-    ("a timeout may count none of the next call's completions", known_workers::counts_late),
-    ("so a cancellation of the same batch finds nothing", known_workers::read_at_once),
-    ("of no bytes that a worker waits in", known_workers::message_of_nothing),
-    ("whose second step meets the end of memory", known_sockets::bundle_at_border),
-    ("A worker's RECVMSG with MSG_WAITALL tells of each part", known_workers::part_told),
-    ("that comes before its worker is through waits behind it, too", known_workers::behind_barrier),
-    ("that was reset behind its peer's end", known_sockets::reset_after_end),
+    ("a cancellation may find a request that no worker has begun", known_workers::not_begun),
+    ("that softring's worker has not ended yet", known_workers::still_there),
+    ("may miss the completions of the next call", known_workers::counts_late),
+    (
+        "A cancellation of the same batch that stands behind a link also finds nothing",
+        known_workers::read_at_once,
+    ),
+    ("A worker may wait in a RECVMSG of no bytes", known_workers::message_of_nothing),
+    (
+        "If the second step of a RECV bundle with MSG_WAITALL meets the end of memory",
+        known_sockets::bundle_at_border,
+    ),
+    ("If a worker runs a RECVMSG with MSG_WAITALL", known_workers::part_told),
+    (
+        "A batch submitted before the kernel's worker has finished also waits",
+        known_workers::behind_barrier,
+    ),
+    ("If a TCP socket was reset after its peer's FIN", known_sockets::reset_after_end),
     ("in a vector that an earlier message has left", known_sockets::vector_at_hand),
-    ("tells the end of a unix stream behind its data at once", known_sockets::end_untold),
-    ("waits for an urgent byte is tried when that comes", known_sockets::urgent_shut),
+    ("reports the end of a unix stream at once after its data", known_sockets::end_untold),
+    (
+        "softring retries a RECV or RECVMSG that waits for an urgent byte",
+        known_sockets::urgent_shut,
+    ),
     ("A FUTEX_WAITV that a batch cancels", known_races::wakes_cancelled),
     ("behind another in a chain may still find a FUTEX_WAITV", known_races::woken_twice),
     ("If two timers are due at once, either may be first", due_at_once),
     ("two requests of a batch read into the same memory", known_files::read_over),
 ];
 
-/// The words about a difference, if there are any.
+/// Returns the words that explain a difference, if there are any.
 pub fn reason(seen: &Seen) -> Option<&'static str> {
     KNOWN.iter().find(|(_, applies)| applies(seen)).map(|(words, _)| *words)
 }
 
-/// Two rings wait for one file, and the other's request got what came, before a poll saw it.
+/// Returns whether two rings wait for one file, and the other's request took the data before a poll
+/// saw them.
 fn taken_by_other_ring(seen: &Seen) -> bool {
     let waits = |op| {
         reads(op)
@@ -104,7 +121,7 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
     }
     let (kernel, softring) = seen.results();
     let unserved = |got: &[i64]| got.is_empty() || got == [res(libc::ECANCELED)];
-    // Or what stands behind it in a chain.
+    // The difference may also be in a request behind it in a chain.
     [seen.request(), seen.head()].into_iter().flatten().any(|(ring, own)| {
         let polls = own.op == IORING_OP_POLL_ADD;
         (polls || waits(own.op))
@@ -113,7 +130,7 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
     })
 }
 
-/// A cancellation of many, and a write that it has found on one side only.
+/// Returns whether a cancel of several requests found a write on one side only.
 fn written_at_once(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let found = |sqe: &Sqe| {
@@ -126,7 +143,7 @@ fn written_at_once(seen: &Seen) -> bool {
         || own.op == IORING_OP_ASYNC_CANCEL && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
 }
 
-/// Waits for one child, by its number and by its group, or for any.
+/// Returns whether several requests wait for one child: by its number, by its group, or for any.
 fn rival_waits(seen: &Seen) -> bool {
     let Some((_, own)) = seen.request() else { return false };
     let child = |sqe: &Sqe| matches!(sqe.fd, Fd::Child(_)) && sqe.op == IORING_OP_WAITID;
@@ -137,7 +154,8 @@ fn rival_waits(seen: &Seen) -> bool {
     child(own) && seen.sqes().any(|(_, s)| other(s)) && (ended(&kernel) || ended(&softring))
 }
 
-/// A receive whose CQE has a flag less, of a socket to which an urgent byte was sent.
+/// Returns whether a receive's CQE lacks SOCK_NONEMPTY, on a socket to which an urgent byte was
+/// sent.
 fn urgent_byte(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let peer = seen.file(ring, own).and_then(other_end);
@@ -155,7 +173,8 @@ fn urgent_byte(seen: &Seen) -> bool {
             .all(|(k, s)| k.res == s.res && k.flags & !IORING_CQE_F_SOCK_NONEMPTY == s.flags)
 }
 
-/// A multishot bundle that takes nothing out of the socket.
+/// Returns whether the request is a multishot bundle that takes nothing out of the socket
+/// (MSG_PEEK).
 fn peeked_bundle(seen: &Seen) -> bool {
     let both = IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT;
     seen.request().is_some_and(|(_, own)| {
@@ -165,8 +184,8 @@ fn peeked_bundle(seen: &Seen) -> bool {
     })
 }
 
-/// A request that the kernel tries in vain again and again, which a cancellation does not find, and
-/// then has a worker wait for.
+/// Returns whether the kernel retries a request in vain again and again, so that a cancel does not
+/// find the request, and then has a worker wait.
 fn cancelled_at_once(seen: &Seen) -> bool {
     let told = |t: &Transcript, ud: u64, want: i64| t.told(ud).any(|answer| answer == want);
     if seen.what.about == "REGISTER_SYNC_CANCEL" {
@@ -190,7 +209,7 @@ fn cancelled_at_once(seen: &Seen) -> bool {
         sqe.op == IORING_OP_ASYNC_CANCEL && (any || one)
     };
     let (kernel, softring) = seen.results();
-    // Its own answer is the same, if it had received a part.
+    // The request's own result is the same, if it had received a part.
     if own.op == IORING_OP_ASYNC_CANCEL
         && (&kernel[..], &softring[..]) == (&[res(libc::ENOENT)], &[0])
     {
@@ -200,7 +219,7 @@ fn cancelled_at_once(seen: &Seen) -> bool {
         };
         return seen.sqes().any(part);
     }
-    // Its linked timeout had come, and found the kernel's still trying.
+    // Its linked timeout expired while the kernel still retried.
     let mut behind = seen.sqes().skip_while(|(_, sqe)| sqe.ud != own.ud).skip(1);
     let timed = |(_, sqe): (u8, &Sqe)| {
         sqe.op == IORING_OP_LINK_TIMEOUT && told(seen.kernel, sqe.ud, res(libc::ENOENT))
@@ -215,7 +234,7 @@ fn cancelled_at_once(seen: &Seen) -> bool {
         && seen.sqes().any(|(_, sqe)| missed(sqe))
 }
 
-/// Memory of a registered buffer was given up.
+/// Returns whether memory of a registered buffer was given up (MADV_DONTNEED and others).
 fn registered_given_up(seen: &Seen) -> bool {
     let gives_up = |(_, sqe): (u8, &Sqe)| {
         let advice = i32::try_from(sqe.op_flags);
@@ -234,8 +253,8 @@ fn registered_given_up(seen: &Seen) -> bool {
     seen.what.about == "files and memory" && seen.sqes().any(gives_up) && seen.sqes().any(fixed)
 }
 
-/// In the first reap since, of a ring that has overflowed, a multishot request goes on on one side
-/// and has ended on the other.
+/// Returns whether a multishot request goes on on one side and has ended on the other, in the next
+/// reap of a ring that has overflowed.
 fn no_room_for_all(seen: &Seen) -> bool {
     let mut steps = seen.kernel.recs.iter().zip(&seen.softring.recs);
     let reap = |(a, _): &(&Rec, &Rec)| a.step >= seen.what.step && a.notes.len() == 2;
@@ -243,7 +262,7 @@ fn no_room_for_all(seen: &Seen) -> bool {
         return false;
     };
     let full = |rec: &Rec| rec.notes[0] == format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x}");
-    // How often has it told of something and gone on, and has it ended?
+    // Number of CQEs with MORE, and whether the request ended.
     let state = |recs: &[Rec], ud: u64| {
         let own = || recs.iter().flat_map(|rec| &rec.cqes).filter(|c| c.ud == ud);
         let more = |c: &&Cqe| c.flags & IORING_CQE_F_MORE != 0;
@@ -256,7 +275,7 @@ fn no_room_for_all(seen: &Seen) -> bool {
     (full(a) || full(b)) && a.cqes.iter().chain(&b.cqes).any(|c| differs(c.ud))
 }
 
-/// A poll of an epoll set that a TCP peer's end woke, of which the set is not to tell.
+/// Returns whether a TCP peer's end woke a poll of an epoll set that does not ask for that end.
 fn set_woken_unasked(seen: &Seen) -> bool {
     let tcp = |val: &Val| matches!(val, Val::Fd(Fd::Slot(Slot::TcpA | Slot::TcpB)));
     let unasked = |(_, sqe): (u8, &Sqe)| {
@@ -275,8 +294,8 @@ fn set_woken_unasked(seen: &Seen) -> bool {
         && seen.sqes().any(unasked)
 }
 
-/// A count of completions that the kernel takes for over when another timeout ends. Or, where one
-/// CQ had more when idle, there is such a count.
+/// Returns whether the kernel ends a count of completions early, when another timeout ends. If one
+/// CQ had more when idle: whether there is such a count.
 fn shortened_count(seen: &Seen) -> bool {
     let counts = |sqe: &Sqe| sqe.op == IORING_OP_TIMEOUT && sqe.off != Val::Num(0);
     let beside = |ring, own: &Sqe| {
@@ -293,7 +312,7 @@ fn shortened_count(seen: &Seen) -> bool {
     kernel == [0] && later && beside(ring, own)
 }
 
-/// A poll for urgent data alone, which plain data wake.
+/// Returns whether plain data wake a poll for urgent data alone.
 fn untold_data(seen: &Seen) -> bool {
     let band = i64::from(libc::POLLRDBAND);
     let polls = |sqe: &Sqe| {
@@ -304,8 +323,8 @@ fn untold_data(seen: &Seen) -> bool {
     seen.request().is_some_and(|(_, sqe)| polls(sqe)) && softring.is_empty() && kernel == [band]
 }
 
-/// A poll, at the head of the chain of what did not end, of a file from which another took what had
-/// come, before the poll set was polled.
+/// Returns whether another request took a file's data before the poll set was polled. The poll is
+/// at the head of the chain of the request that did not end.
 fn taken_before_poll(seen: &Seen) -> bool {
     let Some((ring, head)) = seen.head() else { return false };
     let file = seen.file(ring, head);
@@ -328,7 +347,7 @@ fn taken_before_poll(seen: &Seen) -> bool {
         && seen.sqes().any(takes)
 }
 
-/// A multishot poll told more than what woke it.
+/// Returns whether a multishot poll reported more than the events that woke it.
 fn told_all(seen: &Seen) -> bool {
     let Some((_, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
@@ -339,7 +358,7 @@ fn told_all(seen: &Seen) -> bool {
         && kernel.iter().zip(&softring).all(more)
 }
 
-/// A linked timeout that ran out while its batch provided thousands of buffers.
+/// Returns whether a linked timeout expired while its batch provided thousands of buffers.
 fn outlasted(seen: &Seen) -> bool {
     let (kernel, softring) = seen.results();
     let many = |(_, sqe): (u8, &Sqe)| {
@@ -348,14 +367,14 @@ fn outlasted(seen: &Seen) -> bool {
     let over = [res(libc::ENOENT), res(libc::ECANCELED)];
     let one_each = kernel != softring
         && [&kernel[..], &softring[..]].iter().all(|of| matches!(of, [res] if over.contains(res)));
-    // A file may take that long to refuse its request, too.
+    // Refusing a file's request may take that long, too.
     let short =
         |sqe: &Sqe| matches!(&sqe.addr, Val::Mem(cells) if cells.first() == Some(&NO_SECONDS));
     let Some((_, own)) = seen.request() else { return false };
     own.op == IORING_OP_LINK_TIMEOUT && one_each && (short(own) || seen.sqes().any(many))
 }
 
-/// A multishot timeout of no time, and a linked one that ends it.
+/// Returns whether a linked timeout ends a multishot timeout of no time.
 fn due_at_once(seen: &Seen) -> bool {
     let none = |sqe: &Sqe| match &sqe.addr {
         Val::Mem(cells) => cells.iter().all(|cell| *cell == NO_SECONDS),
@@ -369,7 +388,7 @@ fn due_at_once(seen: &Seen) -> bool {
         && behind.next().is_some_and(|(_, sqe)| sqe.op == IORING_OP_LINK_TIMEOUT)
 }
 
-/// The first part of a time below a second.
+/// First part of a time below a second.
 const NO_SECONDS: Cell = Cell::U64(Val::Num(0));
 
 #[cfg(test)]
