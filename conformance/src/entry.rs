@@ -1,4 +1,4 @@
-//! How the client issues its system calls.
+//! System calls of the client.
 //!
 //! Real programs reach io_uring in three ways, and softring has one entry point for each; a case
 //! that passes through one of them must pass through all. Besides the three io_uring calls, a
@@ -10,7 +10,7 @@ use std::arch::global_asm;
 use std::fmt;
 use std::str::FromStr;
 
-/// The way a call leaves this program.
+/// Instruction by which a call leaves this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EntryPoint {
     /// libc's `syscall()` function, which a preloaded library can replace.
@@ -19,7 +19,7 @@ pub enum EntryPoint {
     /// `mov $nr,%eax; syscall` inline: visible to a scan of the program's text.
     Patch,
     /// An inline `syscall` whose number comes from memory: no scan can tell, only a trap catches
-    /// it.
+    /// the call.
     Sigsys,
 }
 
@@ -82,7 +82,7 @@ global_asm!(
     ".globl conformance_inline_any",
     ".type conformance_inline_any,@function",
     "conformance_inline_any:",
-    // Without frames it would be a site that may make a ring and cannot be patched.
+    // Without frames the scan would find a site that may set up a ring and cannot be patched.
     ".cfi_startproc",
     "mov r10, rcx",
     "mov rax, [rsp + 8]",
@@ -90,7 +90,7 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".size conformance_inline_any, . - conformance_inline_any",
-    // The next two are searched only where frames tell what a function is.
+    // The scan searches the next two functions only if frames tell where they end.
     ".balign 16",
     ".globl conformance_inline_close",
     ".type conformance_inline_close,@function",
@@ -135,7 +135,7 @@ unsafe extern "C" {
         fd: usize,
         offset: usize,
     ) -> isize;
-    /// The number comes last, hence on the stack.
+    /// Takes the number last, hence on the stack.
     fn conformance_inline_any(
         a: usize,
         b: usize,
@@ -151,14 +151,14 @@ const SETUP: usize = 425;
 const ENTER: usize = 426;
 const REGISTER: usize = 427;
 
-/// An fd as a system call's argument register carries it.
+/// Returns an fd as a system call's argument register carries it.
 const fn word(fd: i32) -> usize {
     fd.cast_unsigned() as usize
 }
 
 fn by_libc(nr: usize, a: [usize; 6]) -> isize {
-    // SAFETY: a system call with integers; what it may do to memory is what the caller of the
-    // wrapper asked for with its own pointers.
+    // SAFETY: a system call with integers; memory is accessed only through the caller's own
+    // pointers.
     let ret = unsafe { libc::syscall(nr.cast_signed() as i64, a[0], a[1], a[2], a[3], a[4], a[5]) };
     if ret == -1 { -(errno() as isize) } else { ret as isize }
 }
@@ -169,12 +169,13 @@ fn by_number(nr: usize, a: [usize; 6]) -> isize {
     unsafe { conformance_inline_any(a[0], a[1], a[2], a[3], a[4], a[5], nr) }
 }
 
-/// This thread's `errno`.
+/// Returns this thread's `errno`.
 pub fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// `io_uring_setup(2)`: a value, or `-errno`. `params` may be any number, to test bad pointers.
+/// Calls `io_uring_setup(2)`: a value, or `-errno`. `params` may be any number, to test bad
+/// pointers.
 pub fn setup(entry: EntryPoint, entries: u32, params: usize) -> isize {
     let entries = entries as usize;
     match entry {
@@ -185,7 +186,7 @@ pub fn setup(entry: EntryPoint, entries: u32, params: usize) -> isize {
     }
 }
 
-/// `io_uring_enter(2)`: a value, or `-errno`. `arg` may be any number, to test bad pointers.
+/// Calls `io_uring_enter(2)`: a value, or `-errno`. `arg` may be any number, to test bad pointers.
 pub fn enter(
     entry: EntryPoint,
     fd: i32,
@@ -206,7 +207,8 @@ pub fn enter(
     }
 }
 
-/// `io_uring_register(2)`: a value, or `-errno`. `arg` may be any number, to test bad pointers.
+/// Calls `io_uring_register(2)`: a value, or `-errno`. `arg` may be any number, to test bad
+/// pointers.
 pub fn register(entry: EntryPoint, fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
     let a = [word(fd), opcode as usize, arg, nr_args as usize, 0, 0];
     match entry {
@@ -217,7 +219,7 @@ pub fn register(entry: EntryPoint, fd: i32, opcode: u32, arg: usize, nr_args: u3
     }
 }
 
-/// `close(2)`: through libc's wrapper, or inline as a static liburing does it.
+/// Calls `close(2)`: through libc's wrapper, or inline as a static liburing does.
 pub fn close(entry: EntryPoint, fd: i32) -> isize {
     match entry {
         // SAFETY: closing an fd touches no memory.
@@ -229,7 +231,7 @@ pub fn close(entry: EntryPoint, fd: i32) -> isize {
     }
 }
 
-/// `mmap(2)` of `len` bytes of `fd` at `offset`, shared and populated: the address, or `-errno`.
+/// Maps `len` bytes of `fd` at `offset`, shared and populated; returns the address, or `-errno`.
 pub fn mmap(entry: EntryPoint, fd: i32, len: usize, offset: u64) -> isize {
     let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = (libc::MAP_SHARED | libc::MAP_POPULATE) as usize;
@@ -242,10 +244,9 @@ pub fn mmap(entry: EntryPoint, fd: i32, len: usize, offset: u64) -> isize {
     }
 }
 
-/// `munmap(2)`.
+/// Calls `munmap(2)`.
 ///
-/// # Safety
-/// Nothing may use the range afterwards.
+/// # Safety Nothing may use the range afterwards.
 pub unsafe fn munmap(entry: EntryPoint, addr: usize, len: usize) -> isize {
     match entry {
         EntryPoint::Syscall => by_libc(libc::SYS_munmap as usize, [addr, len, 0, 0, 0, 0]),
@@ -349,12 +350,12 @@ unsafe extern "C" {
     fn conformance_keeps(fd: usize, submit: usize, immediate: usize) -> usize;
 }
 
-/// Enters `fd` inline with `submit`, which must be all taken, and tells whether every register that
-/// a system call keeps is kept: the callee's, the arguments', vector registers, and the red zone
-/// below the stack.
+/// Enters `fd` inline with `submit`, all of which must be consumed. Returns whether every register
+/// that a system call preserves is preserved: callee-saved, arguments', vector registers, and the
+/// red zone below the stack.
 ///
-/// libc's `syscall()` is a function, which need not keep them: there the answer is whether the call
-/// went well.
+/// libc's `syscall()` is a function, which need not preserve them: there the result is whether the
+/// call succeeded.
 pub fn enter_keeps_registers(entry: EntryPoint, fd: i32, submit: u32) -> bool {
     if entry == EntryPoint::Syscall {
         return enter(entry, fd, submit, 0, 0, 0, 0) == submit as isize;

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use crate::os;
 
-// setjmp and longjmp in one: what the callee keeps is on the stack, which is found by `save`.
+// setjmp and longjmp in one: callee-saved registers are on the stack, which `save` points to.
 global_asm!(
     ".pushsection .text.conformance_jumps,\"ax\",@progbits",
-    // conformance_jumpable(save, f, argument): calls f(argument); answers what it does.
+    // conformance_jumpable(save, f, argument): calls f(argument) and returns its result.
     ".globl conformance_jumpable",
     ".type conformance_jumpable,@function",
     "conformance_jumpable:",
@@ -35,7 +35,7 @@ global_asm!(
     "pop rbx",
     "ret",
     ".size conformance_jumpable, . - conformance_jumpable",
-    // conformance_jump(save): the call above answers JUMPED.
+    // conformance_jump(save): makes the call above return JUMPED.
     ".globl conformance_jump",
     ".type conformance_jump,@function",
     "conformance_jump:",
@@ -50,15 +50,15 @@ unsafe extern "C" {
     fn conformance_jumpable(save: *mut usize, f: extern "C" fn(i32) -> isize, fd: i32) -> isize;
     fn conformance_jump(save: *mut usize) -> !;
 }
-/// What a call that was left by a jump answers.
+/// Result of a call that was left by a jump.
 pub const JUMPED: isize = 4711;
 
-/// The thread that may be jumped in, and where to. One at a time.
+/// The one thread that may be jumped in, and the stack pointer to jump to.
 static JUMPER: AtomicI32 = AtomicI32::new(0);
 static SAVED: AtomicPtr<usize> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Calls `f(argument)`, which [`handler`] may leave while it is between [`begin`] and [`end`].
-/// Answers [`JUMPED`] then.
+/// Calls `f(argument)`, which [`handler`] may leave between [`begin`] and [`end`]; then returns
+/// [`JUMPED`].
 ///
 /// `f` must have nothing to drop while it may be left.
 pub fn call(f: extern "C" fn(i32) -> isize, argument: i32) -> isize {
@@ -69,7 +69,7 @@ pub fn call(f: extern "C" fn(i32) -> isize, argument: i32) -> isize {
     unsafe { conformance_jumpable(save, f, argument) }
 }
 
-/// From here on a signal is jumped out of.
+/// Allows jumps: a signal is jumped out of from here on.
 pub fn begin() {
     JUMPER.store(os::tid(), Ordering::Release);
 }
@@ -79,12 +79,12 @@ pub fn end() {
     JUMPER.store(0, Ordering::Release);
 }
 
-/// The thread that may be jumped in now; 0: none.
+/// Returns the thread that may be jumped in now, or 0.
 pub fn jumper() -> i32 {
     JUMPER.load(Ordering::Acquire)
 }
 
-/// A signal handler that never returns to a thread in [`call`].
+/// Handles a signal by a jump out of [`call`], if its thread is between [`begin`] and [`end`].
 pub extern "C" fn handler(_: i32) {
     if JUMPER.compare_exchange(os::tid(), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
         // SAFETY: the thread is between `begin` and `end`, within `call`.

@@ -1,5 +1,5 @@
-//! A page whose first touch, also by the kernel, lasts until somebody serves it: userfaultfd(2).
-//! So a call can be made to sleep for exactly as long as a case needs.
+//! A page whose first access, even by the kernel, lasts until somebody serves the page:
+//! userfaultfd(2). So a call can be made to sleep for exactly as long as a case needs.
 #![allow(unsafe_code)]
 
 use crate::os;
@@ -7,16 +7,16 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
-/// A stall that nobody has ended by then ends by itself, so that a wrong answer is one, and no
+/// Time after which a stall ends by itself, so that a fault shows as a wrong answer instead of a
 /// hang.
 const LIMIT: Duration = Duration::from_secs(5);
-/// What takes longer has waited for the stall.
+/// Time after which a step counts as having waited for the stall.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// What is done beside a stall, and its name.
+/// Action beside a stall, and its name.
 pub type Step<S> = (&'static str, fn(&mut S));
 
-/// See the module.
+/// A page that is served late; see the module.
 #[derive(Debug)]
 pub struct LatePage {
     fd: OwnedFd,
@@ -30,9 +30,9 @@ fn ioctl<const N: usize>(fd: &OwnedFd, request: u64, mut words: [u64; N]) -> boo
 }
 
 impl LatePage {
-    /// `None` where userfaultfd(2) is denied.
+    /// Creates a page; `None` if userfaultfd(2) is denied.
     pub fn new() -> Option<LatePage> {
-        // SAFETY: makes a descriptor.
+        // SAFETY: the call only makes a descriptor.
         let fd =
             unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
         let fd = os::own(i32::try_from(fd).ok().filter(|fd| *fd >= 0)?);
@@ -47,7 +47,7 @@ impl LatePage {
         self.addr
     }
 
-    /// Waits until somebody touches the page; false if nobody does.
+    /// Waits until somebody accesses the page; false if nobody does.
     pub fn is_touched(&self) -> bool {
         os::poll(self.fd.as_raw_fd(), libc::POLLIN, 5000) == 1
     }
@@ -57,9 +57,9 @@ impl LatePage {
         ioctl(&self.fd, 0xc020_aa04, [self.addr as u64, PAGE as u64, 0, 0]);
     }
 
-    /// Runs `stall`, which touches the page, in a thread of its own; while it sleeps there, runs
-    /// each of `meanwhile` with `state`. Answers what `stall` did, and the names of those that
-    /// waited for it.
+    /// Runs `stall`, which accesses the page, in a thread of its own; while it sleeps there, runs
+    /// each of `meanwhile` with `state`. Returns the result of `stall`, and the names of the steps
+    /// that waited for it.
     pub fn while_stalled<S, T: Send>(
         &self,
         stall: impl FnOnce() -> T + Send,

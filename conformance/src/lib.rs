@@ -2,9 +2,9 @@
 //!
 //! [`ring`] is the test client, [`entry`] the ways in which it issues its calls, [`sqe`] names for
 //! submissions. A [`case`] states what a program may rely on; a [`target`] runs it in a process of
-//! its own; the [`suite`] runs all on all and compares transcripts; [`known`] lists the differences
-//! that the documentation admits; [`retries`] counts those that
-//! do not show again. [`environments`] tries rings under other people's policies.
+//! its own; the [`suite`] runs all cases on all targets and compares transcripts; [`known`] lists
+//! the differences that the documentation admits; [`retries`] counts differences that do not show
+//! again. [`environments`] tries rings under other people's policies.
 
 pub mod case;
 pub mod coverage;

@@ -1,6 +1,6 @@
-//! What the cases need of the operating system and no safe library offers: fork, signals, pages
-//! with chosen protection, limits. Calls go through libc, so that a preloaded library sees them as
-//! it would a program's.
+//! Functions of the operating system that the cases need and no safe library offers: fork, signals,
+//! pages with chosen protection, limits. Calls go through libc, so that a preloaded library sees
+//! them like a program's.
 #![allow(unsafe_code)]
 
 mod namespaces;
@@ -11,12 +11,12 @@ use crate::entry::errno;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An address that is never mapped, in user space.
+/// Address in user space that is never mapped.
 pub const BAD: usize = 8;
-/// An address that is no user's.
+/// Address outside user space.
 pub const KERNEL: usize = usize::MAX - 4095;
 
-/// `fork(2)`: runs `f` in the child and answers its exit status; a signal counts as 128 + its
+/// Runs `f` in a child made by `fork(2)` and returns its exit status; a signal counts as 128 + its
 /// number.
 ///
 /// Only for programs with one thread: the child runs more than async-signal-safe code.
@@ -27,43 +27,43 @@ pub fn in_child(f: impl FnOnce() -> i32) -> i32 {
         -1 => -errno(),
         0 => {
             let code = f();
-            // SAFETY: ends the child at once.
+            // SAFETY: `_exit` ends the child at once.
             unsafe { libc::_exit(code) }
         }
         pid => wait_for(pid),
     }
 }
 
-/// `fork(2)` of a child that runs beside us; end it with [`wait_for`].
+/// Runs `f` in a child made by `fork(2)` beside the parent; end it with [`wait_for`].
 pub fn spawn_child(f: impl FnOnce() -> i32) -> i32 {
     // SAFETY: as in `in_child`.
     match unsafe { libc::fork() } {
-        // SAFETY: ends the child at once.
+        // SAFETY: `_exit` ends the child at once.
         0 => unsafe { libc::_exit(f()) },
         pid => pid,
     }
 }
 
-/// As [`in_child`], by clone(2) itself: no library is told of the fork. `flags` beside SIGCHLD.
+/// Same as [`in_child`] by clone(2) itself, which no library sees; `flags` are added to SIGCHLD.
 pub fn in_raw_child(flags: libc::c_int, f: impl FnOnce() -> i32) -> i32 {
     wait_for(spawn_raw_child(flags, f))
 }
 
-/// As [`spawn_child`], by clone(2) itself.
+/// Same as [`spawn_child`] by clone(2) itself.
 pub fn spawn_raw_child(flags: libc::c_int, f: impl FnOnce() -> i32) -> i32 {
     let flags = libc::c_long::from(flags | libc::SIGCHLD);
     // SAFETY: as in `in_child`; without a stack of its own the child has a copy of this one.
     match unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } {
-        // SAFETY: ends the child at once.
+        // SAFETY: `_exit` ends the child at once.
         0 => unsafe { libc::_exit(f()) },
         pid => pid as i32,
     }
 }
 
-/// vfork(2) of a child that ends itself or execs; until then this process stands still.
+/// Runs `f` in a child made by vfork(2); this process stops until the child ends or execs.
 pub fn spawn_vfork_child<F: FnMut() -> i32>(mut f: F) -> i32 {
     extern "C" fn start<F: FnMut() -> i32>(f: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: the closure below, which the caller waits with; nobody else has it.
+        // SAFETY: `f` is the closure below, for which the caller waits; nobody else has it.
         unsafe { (*f.cast::<F>())() }
     }
     let mut stack = vec![0u128; 1 << 14];
@@ -73,16 +73,16 @@ pub fn spawn_vfork_child<F: FnMut() -> i32>(mut f: F) -> i32 {
     unsafe { libc::clone(start::<F>, stack.as_mut_ptr_range().end.cast(), flags, f.cast()) }
 }
 
-/// `execv(3)` by libc: `-errno`.
+/// Calls `execv(3)` of libc; returns `-errno`.
 pub fn exec(path: &std::ffi::CStr, args: &[std::ffi::CString]) -> i32 {
     let end = core::iter::once(core::ptr::null());
     let args: Vec<_> = args.iter().map(|arg| arg.as_ptr()).chain(end).collect();
-    // SAFETY: strings that end in 0, and a null pointer behind them.
+    // SAFETY: the strings end in 0, and a null pointer follows them.
     unsafe { libc::execv(path.as_ptr(), args.as_ptr()) };
     -errno()
 }
 
-/// The exit status of child `pid`.
+/// Waits for child `pid` and returns its exit status.
 pub fn wait_for(pid: i32) -> i32 {
     let mut status = 0;
     // SAFETY: `status` is a live int.
@@ -92,9 +92,9 @@ pub fn wait_for(pid: i32) -> i32 {
     if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
-/// `exit(2)`, which ends only the calling thread.
+/// Calls `exit(2)`, which ends only the calling thread.
 pub fn exit_thread(code: i32) -> ! {
-    // SAFETY: others may go on with what the thread's frames own, which stays.
+    // SAFETY: the thread's frames stay, so others may go on with their data.
     unsafe { libc::syscall(libc::SYS_exit, code) };
     unreachable!("exit(2) does not return")
 }
@@ -105,7 +105,7 @@ extern "C" fn count_signal(_: libc::c_int) {
     CAUGHT.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Signals caught so far by [`catch`].
+/// Returns the number of signals caught so far by [`catch`].
 pub fn caught() -> u32 {
     CAUGHT.load(Ordering::Relaxed)
 }
@@ -117,7 +117,7 @@ pub fn catch(signal: i32, flags: i32) {
 
 /// Handles `signal` by `handler`.
 pub fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) {
-    // SAFETY: an empty mask; the handler stays.
+    // SAFETY: the mask is empty, and the handler stays.
     unsafe {
         let mut act: libc::sigaction = std::mem::zeroed();
         act.sa_sigaction = handler as *const () as usize;
@@ -126,7 +126,7 @@ pub fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) {
     }
 }
 
-/// The kernel's signal mask with one signal in it.
+/// Returns the kernel's signal mask with one signal in it.
 pub const fn mask_of(signal: i32) -> u64 {
     1 << (signal - 1)
 }
@@ -145,7 +145,7 @@ pub fn block(signal: i32, blocked: bool) {
 
 /// Sends `signal` to the calling thread `ms` from now, from another thread.
 pub fn signal_me_after(signal: i32, ms: u64) -> std::thread::JoinHandle<()> {
-    // SAFETY: no memory involved.
+    // SAFETY: pthread_self involves no memory.
     let me = unsafe { libc::pthread_self() } as usize;
     std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(ms));
@@ -154,14 +154,14 @@ pub fn signal_me_after(signal: i32, ms: u64) -> std::thread::JoinHandle<()> {
     })
 }
 
-/// `raise(3)`.
+/// Calls `raise(3)`.
 pub fn raise(signal: i32) {
-    // SAFETY: no memory involved.
+    // SAFETY: raise involves no memory.
     unsafe { libc::raise(signal) };
 }
 
-/// An epoll set that watches `fd`, edge-triggered; by libc's wrappers, where a ring may be told
-/// from other files.
+/// Creates an epoll set that watches `fd`, edge-triggered, by libc's wrappers, which a preloaded
+/// library can replace.
 pub fn edge_set(fd: RawFd) -> std::os::fd::OwnedFd {
     let mut ev = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
     // SAFETY: `ev` is live; the set is new.
@@ -173,26 +173,26 @@ pub fn edge_set(fd: RawFd) -> std::os::fd::OwnedFd {
     own(set)
 }
 
-/// The events that a set of one tells now.
+/// Returns the events that a set of one descriptor reports now.
 pub fn told_now(set: &impl std::os::fd::AsRawFd) -> u32 {
     let mut ev = libc::epoll_event { events: 0, u64: 0 };
-    // SAFETY: room for the one event asked for.
+    // SAFETY: `ev` has room for the one event asked for.
     match unsafe { libc::epoll_wait(set.as_raw_fd(), &raw mut ev, 1, 0) } {
         1 => ev.events,
         _ => 0,
     }
 }
 
-/// How often the calling thread has slept so far.
+/// Returns how often the calling thread has slept so far.
 pub fn sleeps() -> u64 {
-    // SAFETY: all zeroes is a value of the structure.
+    // SAFETY: all zeroes is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: a structure to fill.
+    // SAFETY: `usage` is a structure to fill.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     usage.ru_nvcsw.cast_unsigned()
 }
 
-/// An anonymous page with `prot`; it stays until the process ends.
+/// Maps an anonymous page with `prot`; it stays until the process ends.
 pub fn page(prot: i32) -> usize {
     // SAFETY: a new mapping overlaps nothing.
     let p = unsafe {
@@ -202,13 +202,13 @@ pub fn page(prot: i32) -> usize {
     p.expose_provenance()
 }
 
-/// Takes the page at `at`, made by [`page`], away.
+/// Unmaps the page at `at`, made by [`page`].
 pub fn unmap(at: usize) {
     // SAFETY: the page is this case's own, and the case does not access it any more.
     unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(at), 4096) };
 }
 
-/// A readable page followed by one that is not: the address of the border.
+/// Maps a readable page and an inaccessible one behind it; returns the address of the border.
 pub fn border() -> usize {
     // SAFETY: a new mapping overlaps nothing; its second half is ours to protect.
     unsafe {
@@ -220,20 +220,20 @@ pub fn border() -> usize {
     }
 }
 
-/// `mmap(2)` of `fd`, raw: the address, or `-errno`.
+/// Calls `mmap(2)` of `fd`, raw: the address, or `-errno`.
 pub fn mmap_fd(fd: RawFd, len: usize, prot: i32, flags: i32, offset: i64) -> isize {
     // SAFETY: a new mapping overlaps nothing.
     let p = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) };
     if p == libc::MAP_FAILED { -(errno() as isize) } else { p.expose_provenance().cast_signed() }
 }
 
-/// As libc's headers have the number of a limit.
+/// Type of a limit's number in libc's headers.
 #[cfg(target_env = "gnu")]
 pub type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
 pub type Resource = i32;
 
-/// Sets the soft limit of `resource`, as far as the hard one allows, and answers what it was.
+/// Sets the soft limit of `resource`, as far as the hard limit allows, and returns the old one.
 pub fn set_limit(resource: Resource, soft: u64) -> u64 {
     let mut lim = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `lim` is a live rlimit.
@@ -246,7 +246,7 @@ pub fn set_limit(resource: Resource, soft: u64) -> u64 {
     }
 }
 
-/// `fcntl(2)` without an argument: a value, or `-errno`.
+/// Calls `fcntl(2)` with an integer: a value, or `-errno`.
 pub fn fcntl(fd: RawFd, cmd: i32, arg: i32) -> i32 {
     // SAFETY: the commands used take an integer.
     match unsafe { libc::fcntl(fd, cmd, arg) } {
@@ -255,7 +255,7 @@ pub fn fcntl(fd: RawFd, cmd: i32, arg: i32) -> i32 {
     }
 }
 
-/// The whole of a file, for `F_SETLK` and the like.
+/// Returns a lock of a whole file, for `F_SETLK` and related commands.
 fn whole(kind: i32) -> libc::flock {
     let l_whence = libc::SEEK_SET as i16;
     libc::flock { l_type: kind as i16, l_whence, l_start: 0, l_len: 0, l_pid: 0 }
@@ -266,115 +266,115 @@ pub fn lock(fd: RawFd) -> i32 {
     set_lock(fd, libc::F_SETLK, libc::F_WRLCK)
 }
 
-/// As [`lock`], waiting.
+/// Same as [`lock`], but waits.
 pub fn lock_waiting(fd: RawFd) -> i32 {
     set_lock(fd, libc::F_SETLKW, libc::F_WRLCK)
 }
 
-/// As [`lock`], by lockf(3), from the current position on.
+/// Same as [`lock`] by lockf(3), from the current position on.
 pub fn lockf(fd: RawFd) -> i32 {
-    // SAFETY: an fd and numbers.
+    // SAFETY: lockf takes an fd and numbers.
     if unsafe { libc::lockf(fd, libc::F_TLOCK, 0) } == -1 { -errno() } else { 0 }
 }
 
-/// Gives up this process's POSIX locks on a file.
+/// Releases this process's POSIX locks on a file.
 pub fn unlock(fd: RawFd) -> i32 {
     set_lock(fd, libc::F_SETLK, libc::F_UNLCK)
 }
 
 fn set_lock(fd: RawFd, cmd: i32, kind: i32) -> i32 {
-    // SAFETY: a live lock, which is only read.
+    // SAFETY: the lock is live and only read.
     if unsafe { libc::fcntl(fd, cmd, &whole(kind)) } == -1 { -errno() } else { 0 }
 }
 
 /// Takes a lock by flock(2) for this description; true if nobody else has one.
 pub fn flock(fd: RawFd) -> bool {
-    // SAFETY: an fd and numbers.
+    // SAFETY: flock takes an fd and numbers.
     unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
-/// Has any process, this one included, a POSIX lock on the file of `fd`?
+/// Returns whether any process, this one included, has a POSIX lock on the file of `fd`.
 pub fn locked(fd: RawFd) -> bool {
     let mut lock = whole(libc::F_WRLCK);
-    // SAFETY: a live lock. The description's own locks, of which there are none, are not told of.
+    // SAFETY: `lock` is live. The description itself has no locks, which would not be reported.
     let asked = unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &mut lock) };
     asked == 0 && lock.l_type != libc::F_UNLCK as i16
 }
 
-/// `close(2)` by libc: 0, or `-errno`.
+/// Calls `close(2)` of libc: 0, or `-errno`.
 pub fn close(fd: RawFd) -> i32 {
-    // SAFETY: an fd, no memory.
+    // SAFETY: close takes an fd, no memory.
     if unsafe { libc::close(fd) } == -1 { -errno() } else { 0 }
 }
 
-/// `dup(2)` by libc: an fd, or `-errno`.
+/// Calls `dup(2)` of libc: an fd, or `-errno`.
 pub fn dup(fd: RawFd) -> i32 {
-    // SAFETY: an fd, no memory.
+    // SAFETY: dup takes an fd, no memory.
     match unsafe { libc::dup(fd) } {
         -1 => -errno(),
         v => v,
     }
 }
 
-/// `dup2(2)` by libc.
+/// Calls `dup2(2)` of libc: an fd, or `-errno`.
 pub fn dup2(fd: RawFd, to: RawFd) -> i32 {
-    // SAFETY: fds, no memory.
+    // SAFETY: dup2 takes fds, no memory.
     match unsafe { libc::dup2(fd, to) } {
         -1 => -errno(),
         v => v,
     }
 }
 
-/// `poll(2)` of one fd by libc: the events that are there, or `-errno`.
+/// Calls `poll(2)` of libc for one fd: the ready events, or `-errno`.
 pub fn poll(fd: RawFd, events: i16, timeout_ms: i32) -> i32 {
     let mut p = libc::pollfd { fd, events, revents: 0 };
-    // SAFETY: one live pollfd.
+    // SAFETY: `p` is one live pollfd.
     match unsafe { libc::poll(&raw mut p, 1, timeout_ms) } {
         -1 => -errno(),
         _ => i32::from(p.revents),
     }
 }
 
-/// This process's open fds.
+/// Returns the number of this process's open fds.
 pub fn open_fds() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// This process's threads.
+/// Returns the number of this process's threads.
 pub fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// Bytes of this process's address space in use.
+/// Returns the used bytes of this process's address space.
 pub fn address_space() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 
-/// The thread's id, as the kernel counts.
+/// Returns the thread's id in the kernel.
 pub fn tid() -> i32 {
-    // SAFETY: no memory involved.
+    // SAFETY: gettid involves no memory.
     unsafe { libc::gettid() }
 }
 
-/// Takes over an fd that a system call has just handed out.
+/// Takes ownership of an fd that a system call has just returned.
 pub fn own(fd: RawFd) -> std::os::fd::OwnedFd {
     // SAFETY: the caller got `fd` from the kernel this moment and owns it alone.
     unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
 }
 
-/// The command's process leads a group of its own.
+/// Makes the command's process lead a group of its own.
 pub fn own_group(cmd: &mut std::process::Command) {
     std::os::unix::process::CommandExt::process_group(cmd, 0);
 }
 
-/// Ends the process group that `leader` led, members left behind included.
+/// Kills the process group that `leader` led, members left behind included.
 pub fn kill_group(leader: u32) {
-    // SAFETY: no memory involved.
+    // SAFETY: kill involves no memory.
     unsafe { libc::kill(-leader.cast_signed(), libc::SIGKILL) };
 }
 
-/// The command's process starts under a seccomp filter.
+/// Starts the command's process under a seccomp filter.
 pub fn deny_in_child(cmd: &mut std::process::Command, filter: seccompiler::BpfProgram) {
     let install =
         move || seccompiler::apply_filter(&filter).map_err(|_| std::io::Error::last_os_error());
@@ -383,7 +383,7 @@ pub fn deny_in_child(cmd: &mut std::process::Command, filter: seccompiler::BpfPr
     unsafe { std::os::unix::process::CommandExt::pre_exec(cmd, install) };
 }
 
-/// The word at `addr`, in memory that is mapped and shared.
+/// Returns the word at `addr`, in memory that is mapped and shared.
 pub fn load(addr: usize) -> u32 {
     let p = std::ptr::with_exposed_provenance::<u32>(addr);
     // SAFETY: the caller has just mapped `addr` and never unmaps it.
@@ -394,21 +394,22 @@ pub fn load(addr: usize) -> u32 {
 pub fn store<T: Copy>(addr: usize, values: &[T]) {
     assert!(size_of_val(values) <= 4096);
     let p = std::ptr::with_exposed_provenance_mut::<T>(addr);
-    // SAFETY: the caller hands the start of a writable page, which is never unmapped.
+    // SAFETY: the caller passes an address in a writable page with room for `values`; the page is
+    // never unmapped.
     unsafe { p.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
 }
 
-/// A pseudo-terminal: its master's end and the terminal.
+/// Opens a pseudo-terminal: its master and the terminal.
 pub fn terminal() -> std::io::Result<(std::os::fd::OwnedFd, std::os::fd::OwnedFd)> {
     let (mut master, mut slave) = (-1, -1);
     let none = std::ptr::null_mut();
-    // SAFETY: two live ints; name, settings and size are not asked for.
+    // SAFETY: the two ints are live; name, settings and size are not asked for.
     let done =
         unsafe { libc::openpty(&raw mut master, &raw mut slave, none, none.cast(), none.cast()) };
     if done == -1 { Err(std::io::Error::last_os_error()) } else { Ok((own(master), own(slave))) }
 }
 
-/// 127.0.0.1 and a port, as system calls take it.
+/// Returns 127.0.0.1 and a port, as system calls take them.
 pub fn loopback(port: u16) -> libc::sockaddr_in {
     libc::sockaddr_in {
         sin_family: libc::AF_INET as u16,
@@ -418,9 +419,9 @@ pub fn loopback(port: u16) -> libc::sockaddr_in {
     }
 }
 
-/// A `struct statx` to be filled in.
+/// Returns a `struct statx` to be filled in.
 pub fn zeroed_statx() -> libc::statx {
-    // SAFETY: plain data of the uapi, for which zero is valid.
+    // SAFETY: statx is plain data of the uapi, for which zero is valid.
     unsafe { std::mem::zeroed() }
 }
 
@@ -429,7 +430,7 @@ pub fn signal_me_until(
     signal: i32,
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
 ) -> std::thread::JoinHandle<()> {
-    // SAFETY: no memory involved.
+    // SAFETY: pthread_self involves no memory.
     let me = unsafe { libc::pthread_self() } as usize;
     std::thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
@@ -440,20 +441,19 @@ pub fn signal_me_until(
     })
 }
 
-/// Gives this thread other ids to access files under.
+/// Changes the ids by which this thread accesses files.
 pub fn file_ids(id: u32) {
-    // SAFETY: changes this thread's credentials, no memory.
+    // SAFETY: the calls change this thread's credentials, no memory.
     unsafe {
         libc::setfsgid(id);
         libc::setfsuid(id);
     }
 }
 
-/// Gives up root's rights for good, since limits do not bind it; false if they could not be given
-/// up.
+/// Gives up root's rights for good, since limits do not bind root; false if that fails.
 pub fn become_nobody() -> bool {
     const NOBODY: libc::uid_t = 65534;
-    // SAFETY: change credentials, no memory.
+    // SAFETY: the calls change credentials, no memory.
     unsafe {
         if libc::getuid() != 0 {
             return true;
@@ -462,74 +462,75 @@ pub fn become_nobody() -> bool {
     }
 }
 
-/// `recv(2)` with MSG_PEEK and MSG_DONTWAIT: how many bytes are there, or -1.
+/// Calls `recv(2)` with MSG_PEEK and MSG_DONTWAIT; returns the number of bytes there, or -1.
 pub fn peek(fd: RawFd, buf: &mut [u8]) -> isize {
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    // SAFETY: a live buffer and its length.
+    // SAFETY: `buf` is live, with its length.
     unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), flags) }
 }
 
-/// `ioctl(2)`, `SIOCOUTQ`: bytes that are not acknowledged, or -1.
+/// Calls `ioctl(2)` with `SIOCOUTQ`; returns the number of unacknowledged bytes, or -1.
 pub fn outq(fd: RawFd) -> i32 {
     let mut n = -1;
-    // SAFETY: a live int; TIOCOUTQ is the same number.
+    // SAFETY: `n` is a live int; TIOCOUTQ is the same number.
     unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut n) };
     n
 }
 
-/// `FUTEX_WAKE_BITSET` on a word that may be shared with other processes: how many woke.
+/// Calls `FUTEX_WAKE_BITSET` on a word that may be shared with other processes; returns how many
+/// woke.
 pub fn futex_wake(word: &AtomicU32, n: i32, mask: u32) -> i64 {
     let none = std::ptr::null::<u8>();
     let (op, at) = (libc::FUTEX_WAKE_BITSET, word.as_ptr());
-    // SAFETY: a live word; the call only uses its address.
+    // SAFETY: the word is live; the call only uses its address.
     unsafe { libc::syscall(libc::SYS_futex, at, op, n, none, none, mask) }
 }
 
-/// `kill(2)`.
+/// Calls `kill(2)`.
 pub fn signal(pid: i32, signal: i32) {
-    // SAFETY: no memory involved.
+    // SAFETY: kill involves no memory.
     unsafe { libc::kill(pid, signal) };
 }
 
-/// `pidfd_open(2)`.
+/// Calls `pidfd_open(2)`.
 pub fn pidfd(pid: i32, flags: i32) -> std::io::Result<std::os::fd::OwnedFd> {
-    // SAFETY: numbers only.
+    // SAFETY: the arguments are numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, flags) };
     if fd == -1 { Err(std::io::Error::last_os_error()) } else { Ok(own(fd as RawFd)) }
 }
 
-/// Waits until a child has ended, and leaves it to be waited for.
+/// Waits until a child has ended, without reaping it.
 pub fn wait_until_zombie(pid: i32) {
     let none = std::ptr::null_mut();
-    // SAFETY: numbers only; nothing is told.
+    // SAFETY: the arguments are numbers, and no siginfo_t is written.
     unsafe { libc::waitid(libc::P_PID, pid.cast_unsigned(), none, libc::WEXITED | libc::WNOWAIT) };
 }
 
-/// `FUTEX_WAKE` of as many as `n`; `private`: `FUTEX_PRIVATE_FLAG` or nothing.
+/// Calls `FUTEX_WAKE` for at most `n` waiters; `private` is `FUTEX_PRIVATE_FLAG` or 0.
 pub fn futex_wake_of(word: &AtomicU32, n: i32, private: i32) -> i64 {
     let (op, at) = (libc::FUTEX_WAKE | private, word.as_ptr());
-    // SAFETY: a live word; the call only uses its address.
+    // SAFETY: the word is live; the call only uses its address.
     unsafe { libc::syscall(libc::SYS_futex, at, op, n) }
 }
 
-/// `gettid(2)`.
+/// Calls `gettid(2)`.
 pub fn gettid() -> i32 {
-    // SAFETY: no memory involved.
+    // SAFETY: gettid involves no memory.
     unsafe { libc::gettid() }
 }
 
-/// `tgkill(2)` of a thread of this process.
+/// Calls `tgkill(2)` for a thread of this process.
 pub fn signal_thread(tid: i32, signal: i32) {
-    // SAFETY: no memory involved.
+    // SAFETY: tgkill involves no memory.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) };
 }
 
-/// `n` fresh pages that can be written: `MAP_SHARED` or `MAP_PRIVATE`.
+/// Maps `n` fresh writable pages: `MAP_SHARED` or `MAP_PRIVATE`.
 pub fn pages(n: usize, kind: i32) -> usize {
     map_pages(0, n, kind)
 }
 
-/// `n` fresh private pages at `at`, in place of whatever is there.
+/// Maps `n` fresh private pages at `at`, in place of any old mapping.
 pub fn pages_at(at: usize, n: usize) -> usize {
     map_pages(at, n, libc::MAP_PRIVATE | libc::MAP_FIXED)
 }
@@ -537,21 +538,21 @@ pub fn pages_at(at: usize, n: usize) -> usize {
 fn map_pages(at: usize, n: usize, kind: i32) -> usize {
     let (at, prot) =
         (std::ptr::with_exposed_provenance_mut(at), libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: a new mapping, or one where its caller has unmapped its own.
+    // SAFETY: the mapping is new, or lies where its caller has unmapped its own.
     let p = unsafe { libc::mmap(at, n * 4096, prot, kind | libc::MAP_ANON, -1, 0) };
     assert!(p != libc::MAP_FAILED, "mmap of {n} pages");
     p.expose_provenance()
 }
 
-/// Takes pages away, made by [`pages`].
+/// Unmaps pages made by [`pages`].
 pub fn unmap_pages(at: usize, n: usize) {
     // SAFETY: the pages are this case's own, and the case does not access them any more.
     unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(at), n * 4096) };
 }
 
-/// Are the bytes at `at`, mapped by [`pages_at`], all zero?
+/// Returns whether the bytes at `at`, mapped by [`pages_at`], are all zero.
 pub fn is_zero(at: usize, len: usize) -> bool {
     let at = std::ptr::with_exposed_provenance::<u8>(at);
-    // SAFETY: the pages are there; volatile because somebody else may write to them.
+    // SAFETY: the pages are mapped; the read is volatile because others may write to them.
     (0..len).all(|i| unsafe { at.add(i).read_volatile() } == 0)
 }

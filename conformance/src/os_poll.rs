@@ -1,4 +1,4 @@
-//! poll(2) and its like, by the C library's functions, and signals for a thread in one.
+//! poll(2) and related calls, by the C library's functions, and signals for a thread in one.
 #![allow(unsafe_code)]
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -11,29 +11,29 @@ fn entries(fds: &[RawFd]) -> Vec<libc::pollfd> {
     fds.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect()
 }
 
-/// `poll(2)` for input; how many are ready, or -1.
+/// Calls `poll(2)` for input; returns the number of ready fds, or -1.
 pub fn poll(fds: &[RawFd], ms: i32) -> i32 {
     let mut list = entries(fds);
     // SAFETY: the array lives through the call, here and in `ppoll`.
     unsafe { libc::poll(list.as_mut_ptr(), list.len() as u64, ms) }
 }
 
-/// `ppoll(2)` for input, without a mask; how many are ready, or -1.
+/// Calls `ppoll(2)` for input, without a mask; returns the number of ready fds, or -1.
 pub fn ppoll(fds: &[RawFd], ms: i32) -> i32 {
     let mut list = entries(fds);
     let (tv_sec, tv_nsec) = ((ms / 1000).into(), i64::from(ms % 1000) * 1_000_000);
     let time = libc::timespec { tv_sec, tv_nsec };
     let n = list.len() as u64;
-    // SAFETY: as above, and the time.
+    // SAFETY: as above, and `time` lives, too.
     unsafe { libc::ppoll(list.as_mut_ptr(), n, &raw const time, core::ptr::null()) }
 }
 
-/// `select(2)` for input; how many are ready, or -1.
+/// Calls `select(2)` for input; returns the number of ready fds, or -1.
 pub fn select(fd: RawFd, ms: i32) -> i32 {
     let mut time =
         libc::timeval { tv_sec: (ms / 1000).into(), tv_usec: i64::from(ms % 1000) * 1000 };
     let none = core::ptr::null_mut();
-    // SAFETY: a set, of which zeroes are one, and a time that live through the call.
+    // SAFETY: a zeroed fd_set is valid; the set and the time live through the call.
     unsafe {
         let mut set: libc::fd_set = core::mem::zeroed();
         libc::FD_SET(fd, &raw mut set);
@@ -41,25 +41,26 @@ pub fn select(fd: RawFd, ms: i32) -> i32 {
     }
 }
 
-/// `epoll_ctl(2)`; 0 or -1.
+/// Calls `epoll_ctl(2)`; returns 0 or -1.
 pub fn epoll_ctl(set: RawFd, op: i32, fd: RawFd, events: i32, data: u64) -> i32 {
     let mut event = libc::epoll_event { events: events as u32, u64: data };
     // SAFETY: the event lives through the call.
     unsafe { libc::epoll_ctl(set, op, fd, &raw mut event) }
 }
 
-/// `epoll_wait(2)`, for `max` of at most eight events: its answer, and their data.
+/// Calls `epoll_wait(2)` for `max` of at most eight events; returns the result and the events'
+/// data.
 pub fn epoll_wait(set: RawFd, max: i32, ms: i32) -> (i32, Vec<u64>) {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
-    // SAFETY: there is room for eight events.
+    // SAFETY: `events` has room for eight events.
     let n = unsafe { libc::epoll_wait(set, events.as_mut_ptr(), max.min(8), ms) };
     let got = &events[..usize::try_from(n).unwrap_or(0)];
     (n, got.iter().map(|e| e.u64).collect())
 }
 
-/// `handler` handles SIGUSR1 from now on.
+/// Handles SIGUSR1 by `handler` from now on.
 pub fn on_usr1(handler: extern "C" fn(i32)) {
-    // SAFETY: zeroes are an action; a handler that does only what it may.
+    // SAFETY: a zeroed action is valid; the handler does only what handlers may do.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
@@ -67,30 +68,29 @@ pub fn on_usr1(handler: extern "C" fn(i32)) {
     }
 }
 
-/// The calling thread.
+/// Returns the calling thread.
 pub fn thread() -> Thread {
-    // SAFETY: no arguments.
+    // SAFETY: pthread_self has no arguments.
     Thread(unsafe { libc::pthread_self() })
 }
 
 /// Sends SIGUSR1 to a thread that is still there.
 pub fn signal_thread(thread: Thread) {
-    // SAFETY: the thread is there, says our caller.
+    // SAFETY: the caller says that the thread is still there.
     unsafe { libc::pthread_kill(thread.0, libc::SIGUSR1) };
 }
 
-/// `io_uring_enter(2)` through the C library's syscall(2), as a handler may call it.
+/// Calls `io_uring_enter(2)` through the C library's syscall(2), as a handler may do.
 pub fn submit(ring: RawFd, n: u32) -> i64 {
-    // SAFETY: numbers.
+    // SAFETY: the arguments are numbers.
     unsafe { libc::syscall(libc::SYS_io_uring_enter, ring, n, 0, 0, 0, 0) }
 }
 
-/// `dup(2)`.
+/// Calls `dup(2)`.
 ///
-/// # Errors
-/// Its errno.
+/// # Errors The call's errno.
 pub fn dup(fd: RawFd) -> std::io::Result<OwnedFd> {
-    // SAFETY: a number, and what the kernel makes of it is ours.
+    // SAFETY: dup takes a number, and the new descriptor is ours.
     unsafe {
         match libc::dup(fd) {
             -1 => Err(std::io::Error::last_os_error()),

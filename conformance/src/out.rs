@@ -1,9 +1,9 @@
-//! What the programs of this crate tell on standard output.
+//! Standard output of the programs of this crate.
 
 use std::io::{ErrorKind, Write};
 
-/// Writes a line. A reader that closed the pipe has seen enough: that is no error, and what is
-/// found after it still shows in the exit code.
+/// Writes a line. A reader that closed the pipe is no error, and later faults still show in the
+/// exit code.
 pub fn line(text: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}") {
@@ -12,7 +12,7 @@ pub fn line(text: std::fmt::Arguments<'_>) {
     }
 }
 
-/// As `println!`, through [`line`].
+/// Same as `println!`, through [`line`].
 #[macro_export]
 macro_rules! say {
     ($($arg:tt)*) => { $crate::out::line(format_args!($($arg)*)) };

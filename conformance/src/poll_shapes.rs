@@ -1,4 +1,4 @@
-//! The ways in which a thread waits for a ring among other files, and what happens meanwhile.
+//! Shapes of waits for a ring among other files, and events meanwhile.
 
 use crate::case::Stop;
 use crate::os_poll;
@@ -7,10 +7,10 @@ use std::thread::{scope, sleep};
 use std::time::Duration;
 
 pub const SOON: Duration = Duration::from_millis(20);
-/// What would be waited for in vain.
+/// Limit in ms of a wait that should end earlier.
 pub const LONG: i32 = 3000;
 
-/// How a thread waits for a ring.
+/// Call by which a thread waits for a ring.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Shape {
     Poll,
@@ -35,7 +35,7 @@ impl Shape {
     }
 }
 
-/// A wait for `ring`, or for its set, with `ms` as its limit; how many are ready.
+/// Waits for `ring`, or for its set, at most `ms`; returns the number of ready files.
 pub fn wait(shape: Shape, ring: i32, set: &Set, ms: i32) -> i32 {
     match shape {
         Shape::Poll | Shape::Ppoll => polled(shape, &[ring], ms),
@@ -48,7 +48,7 @@ pub fn polled(shape: Shape, fds: &[i32], ms: i32) -> i32 {
     if shape == Shape::Ppoll { os_poll::ppoll(fds, ms) } else { os_poll::poll(fds, ms) }
 }
 
-/// An epoll set of the program's.
+/// An epoll set of the program's own.
 pub struct Set(pub OwnedFd);
 
 impl Set {
@@ -67,14 +67,14 @@ impl Set {
         os_poll::epoll_ctl(self.0.as_raw_fd(), op, fd, events, data)
     }
 
-    /// Data of those that are ready.
+    /// Waits, and returns the data of the ready files.
     pub fn wait(&self, ms: i32) -> Vec<u64> {
         self.wait_for(8, ms)
     }
 
     pub fn wait_for(&self, max: i32, ms: i32) -> Vec<u64> {
         loop {
-            // The kernel's task work ends it (EINTR).
+            // The kernel's task work ends the wait (EINTR).
             match os_poll::epoll_wait(self.0.as_raw_fd(), max, ms) {
                 (-1, _) => {}
                 (_, events) => return events,
@@ -100,7 +100,7 @@ pub fn signalled<T>(wait: impl FnOnce() -> T) -> T {
     while_waiting(wait, move || os_poll::signal_thread(me))
 }
 
-/// A byte goes into a pipe.
+/// Writes a byte into a pipe.
 pub fn feed(w: &OwnedFd) {
     let _ = rustix::io::write(w, b"x");
 }

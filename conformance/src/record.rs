@@ -1,5 +1,6 @@
-//! Records what the running kernel answers: each case several times, and under other surroundings,
-//! so that a record tells what its answer needs of the machine and leaves out what varies.
+//! Recording of the running kernel's answers: each case several times, and under other
+//! surroundings, so that a record tells what its answer needs of the machine and leaves out what
+//! varies.
 
 use crate::case::Case;
 use crate::entry::EntryPoint;
@@ -13,22 +14,22 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How a recording is made.
+/// Parameters of a recording.
 #[derive(Debug)]
 pub struct Plan {
-    /// This program.
+    /// Path of this program.
     pub exe: PathBuf,
-    /// What a case may take.
+    /// Time limit of a case.
     pub timeout: Duration,
-    /// How often each case is asked as it is.
+    /// Number of times that each case is asked as it is.
     pub times: usize,
-    /// Cases at a time.
+    /// Number of cases at a time.
     pub jobs: usize,
-    /// Directories on other file systems than ext4, in which each is asked, too.
+    /// Directories on other file systems than ext4, in which each case is asked, too.
     pub elsewhere: Vec<PathBuf>,
 }
 
-/// Surroundings in which the cases are asked, and what an answer needs that differs there.
+/// Surroundings in which the cases are asked, and the need of an answer that differs there.
 struct Surroundings {
     launcher: Launcher,
     lacks: Option<Need>,
@@ -52,13 +53,13 @@ impl Lowered {
 impl Drop for Lowered {
     fn drop(&mut self) {
         for (limit, was) in self.0.drain(..) {
-            // What was allowed before is allowed again.
+            // The old limit is allowed again.
             let _ = setrlimit(limit, was);
         }
     }
 }
 
-/// Asks all cases once: their answers in the order of `cases`.
+/// Asks all cases once; returns their answers in the order of `cases`.
 fn ask(launcher: &Launcher, cases: &[&'static Case], jobs: usize) -> Result<Vec<Answer>> {
     let next = AtomicUsize::new(0);
     let answers = Mutex::new(Vec::new());
@@ -79,11 +80,11 @@ fn ask(launcher: &Launcher, cases: &[&'static Case], jobs: usize) -> Result<Vec<
     Ok(answers.into_iter().map(|(_, answer)| answer).collect())
 }
 
-/// Asks the running kernel, and answers the text of the recording. Says on stderr how far it is and
-/// what it leaves out.
+/// Asks the running kernel, and returns the text of the recording. Reports progress and omissions
+/// on stderr.
 ///
-/// # Errors
-/// The surroundings cannot be had: the recording takes root with every capability, and ext4.
+/// # Errors Returned without the surroundings: the recording takes root with every capability, and
+/// ext4.
 pub fn record(plan: &Plan, cases: &[&'static Case]) -> Result<String> {
     let new = |dir| Launcher::new(plan.exe.clone(), None, plan.timeout, dir);
     let own = Surroundings { launcher: new(None)?, lacks: None };
@@ -117,12 +118,12 @@ pub fn record(plan: &Plan, cases: &[&'static Case]) -> Result<String> {
     Ok(found.into_iter().map(Found::text).collect())
 }
 
-/// What came of asking one case.
+/// Findings of one case.
 struct Found {
     case: &'static Case,
-    /// The first answer, where it was asked as it is.
+    /// The first answer, in the surroundings as they are.
     answer: Option<Answer>,
-    /// Why its answer is no record.
+    /// Reason why the answer is no record.
     out: Option<String>,
     needs: Vec<Need>,
 }
@@ -132,7 +133,7 @@ impl Found {
         Self { case, answer: None, out: None, needs: Vec::new() }
     }
 
-    /// Takes another answer, given without `lacks`.
+    /// Adds another answer, given without `lacks`.
     fn add(&mut self, answer: Answer, lacks: Option<Need>) {
         let Some(first) = &self.answer else {
             if answer.verdict != Verdict::Pass {
@@ -150,7 +151,7 @@ impl Found {
         }
     }
 
-    /// What stands in the recording of it.
+    /// Returns the case's text in the recording.
     fn text(self) -> String {
         match (self.out, self.answer) {
             (None, Some(answer)) => recorded::record(self.case, &answer.seen, &self.needs),

@@ -1,5 +1,5 @@
-//! What kernels answered to the cases when they were recorded by `conformance record`: the oracle
-//! where the running kernel gives no ring, or is older than a case needs.
+//! Recorded answers of kernels to the cases, by `conformance record`: the oracle if the running
+//! kernel gives no ring, or is older than a case needs.
 
 use crate::case::{Case, NEWEST, OLDEST};
 use crate::report::{Answer, Outcome, Row, Verdict};
@@ -10,9 +10,9 @@ use softring_uapi::version::{Release, Version};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// The records of one kernel. A line `case NAME`, with what it needs of the machine behind it, is
-/// followed by what was seen; a line `unrecorded NAME` is a case whose answer varies, or that could
-/// not be asked.
+/// The records of one kernel. A line `case NAME`, followed by its needs of the machine, precedes
+/// the observations; a line `unrecorded NAME` is a case whose answer varies, or that could not be
+/// asked.
 #[derive(Debug)]
 struct Records {
     of: &'static Version,
@@ -24,14 +24,14 @@ static RECORDS: [Records; 2] = [
     Records { of: NEWEST, text: include_str!("../recorded/7.2.txt") },
 ];
 
-/// What an answer may need of the machine beside its kernel.
+/// Need of an answer beside its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// The user is root with every capability, but for CAP_SYS_RESOURCE.
+    /// Root with every capability except CAP_SYS_RESOURCE.
     Rights,
-    /// The cases' files lie on ext4.
+    /// Files of the cases on ext4.
     Ext4,
-    /// The limits of open files and of locked memory are those of [`Need::LIMITS`] or higher.
+    /// Limits of open files and of locked memory above those of [`Need::LIMITS`].
     Limits,
 }
 
@@ -41,7 +41,7 @@ impl Need {
     pub const LIMITS: [(rustix::process::Resource, u64); 2] =
         [(rustix::process::Resource::Nofile, 1024), (rustix::process::Resource::Memlock, 64 << 10)];
 
-    /// As it stands in a record.
+    /// Returns the need's word in a record.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Rights => "rights",
@@ -50,7 +50,7 @@ impl Need {
         }
     }
 
-    /// Why a record that needs it says nothing where it is missing.
+    /// Returns why a record says nothing on a machine without this need.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Rights => "recorded as root with every capability",
@@ -60,7 +60,7 @@ impl Need {
     }
 }
 
-/// What the machine has of what answers need.
+/// The running kernel, and the needs that this machine meets.
 #[derive(Clone, Debug)]
 pub struct Machine {
     release: Release,
@@ -68,10 +68,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This process's rights and limits, and the file system of `dir`, where cases make their
+    /// Reads this process's rights and limits, and the file system of `dir`, where cases make their
     /// files.
     pub fn here(dir: &Path) -> Self {
-        // The recorder's root has this one nowhere, as a container's; no case needs it.
+        // The recorder's root never has CAP_CHECKPOINT_RESTORE, as in a container; no case needs
+        // it.
         let last = CapabilitySet::CHECKPOINT_RESTORE.bits();
         let recorders = CapabilitySet::from_bits_retain(2 * last - 1);
         let recorders = recorders.difference(CapabilitySet::SYS_RESOURCE);
@@ -87,13 +88,13 @@ impl Machine {
         Self { release: release(), has }
     }
 
-    /// What records are made with, and this machine has not.
+    /// Returns the first need that recordings meet and this machine does not.
     pub fn first_lack(&self) -> Option<Need> {
         Need::ALL.into_iter().find(|need| !self.has.contains(need))
     }
 
-    /// Whether the running kernel is the one that was recorded as `version`. The calls by which
-    /// softring replaces io_uring answer differently on others.
+    /// Returns whether the running kernel is the one that was recorded as `version`. The calls by
+    /// which softring replaces io_uring answer differently on others.
     pub fn runs(&self, version: &Version) -> bool {
         self.release == version.release
     }
@@ -103,21 +104,21 @@ fn exceeds(limit: rustix::process::Resource, small: u64) -> bool {
     rustix::process::getrlimit(limit).current.is_none_or(|soft| soft > small)
 }
 
-/// Whether the files of `dir` lie on ext4.
+/// Returns whether the files of `dir` are on ext4.
 pub fn is_ext4(dir: &Path) -> bool {
     const EXT4: i64 = 0xef53;
     rustix::fs::statfs(dir).is_ok_and(|fs| fs.f_type == EXT4)
 }
 
-/// The kernel whose answer to `case` is recorded: the first that the case can be asked on.
+/// Returns the kernel whose answer to `case` is recorded: the first that the case can be asked on.
 pub fn version(case: &Case) -> &'static Version {
     if case.abi > OLDEST.release { NEWEST } else { OLDEST }
 }
 
-/// A case whose record no longer shows what the kernel answers, or that has none.
+/// Verdict for a case without a record, or whose record the kernel no longer confirms.
 pub const OUT_OF_DATE: &str = "the recordings are out of date: see HACKING.md";
 
-/// What was recorded of `case`, or why that says nothing on this machine.
+/// Returns the recorded answer to `case`, or why it says nothing on this machine.
 pub fn answer(case: &Case, machine: &Machine) -> Answer {
     let (path, version) = (case.path(), version(case));
     let text = RECORDS.iter().find(|r| r.of == version).map_or("", |r| r.text);
@@ -139,13 +140,13 @@ pub fn answer(case: &Case, machine: &Machine) -> Answer {
     Answer { verdict: Verdict::Pass, seen, wrong: vec![], noise: String::new() }
 }
 
-/// A case's name and what its answer needs, of the line that begins its record.
+/// Parses a line that begins a record: the case's name and the needs of its answer.
 fn header(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix("case ")?;
     Some(rest.split_once(' ').unwrap_or((rest, "")))
 }
 
-/// The record of an answer that needs `needs`.
+/// Returns the text of a record whose answer needs `needs`.
 pub fn record(case: &Case, seen: &[String], needs: &[Need]) -> String {
     let mut out = format!("case {}", case.path());
     needs.iter().for_each(|need| out.extend([" ", need.word()]));
@@ -156,8 +157,8 @@ pub fn record(case: &Case, seen: &[String], needs: &[Need]) -> String {
     out
 }
 
-/// How many cases were compared with records, and how many of these oracles had nothing to say, in
-/// a line for the summary; nothing where the running kernel was the oracle of all.
+/// Returns a line for the summary: how many cases were compared with records, and how many records
+/// said nothing; `None` if the running kernel was the oracle of all.
 pub fn summary(rows: &[Row]) -> Option<String> {
     let names = [OLDEST, NEWEST].map(|version| Target::Recorded(version).name());
     let of = |row: &&Row| names.contains(&row.target);
@@ -187,7 +188,8 @@ mod tests {
         assert_eq!(names(&RECORDS[1]), wanted);
     }
 
-    /// A new case is recorded when the recordings are made anew; one that is gone has none.
+    /// Tests that each record of the oldest kernel belongs to a case. A new case is recorded when
+    /// the recordings are made anew; a removed case has no record.
     #[test]
     fn only_cases_of_the_oldest_are_recorded_as_its() {
         let there: Vec<_> =

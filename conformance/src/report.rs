@@ -1,9 +1,9 @@
-//! What a run of a case said, and how two of them compare.
+//! Reports of a case's runs, and their comparison.
 
 use serde::Serialize;
 use std::fmt;
 
-/// How a case ended.
+/// End of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "verdict", content = "why")]
 pub enum Verdict {
@@ -27,16 +27,16 @@ impl fmt::Display for Verdict {
 pub struct Answer {
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// What was seen.
+    /// Observations.
     pub seen: Vec<String>,
-    /// What should have been otherwise.
+    /// Checks that did not hold.
     pub wrong: Vec<String>,
     /// The case's stderr.
     pub noise: String,
 }
 
 impl Answer {
-    /// Reads what a case printed. `ended` says how its process ended, if badly.
+    /// Parses the output of a case. `ended` says how its process ended, if badly.
     pub fn parse(text: &str, noise: &str, ended: Option<String>) -> Self {
         let marked = |mark: &str| -> Vec<String> {
             text.lines().filter_map(|l| l.strip_prefix(mark)).map(str::to_owned).collect()
@@ -52,14 +52,14 @@ impl Answer {
         Self { verdict, seen: marked("  "), wrong: marked("! "), noise: noise.trim().into() }
     }
 
-    /// An answer without a run.
+    /// Makes an answer without a run.
     pub fn skipped(why: &str) -> Self {
         let verdict = Verdict::Skip(why.into());
         Self { verdict, seen: vec![], wrong: vec![], noise: String::new() }
     }
 }
 
-/// What comes of comparing softring's answer with the kernel's.
+/// Result of comparing softring's answer with the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "outcome", content = "detail")]
 pub enum Outcome {
@@ -70,7 +70,7 @@ pub enum Outcome {
     Differs(Vec<String>),
 }
 
-/// Softring's answer, judged by the case's own checks, and by the kernel's transcript unless the
+/// Judges softring's answer by the case's own checks, and by the kernel's transcript unless the
 /// kernel itself has failed those.
 pub fn compare(kernel: &Answer, softring: &Answer) -> Outcome {
     match (&kernel.verdict, &softring.verdict) {
@@ -81,7 +81,7 @@ pub fn compare(kernel: &Answer, softring: &Answer) -> Outcome {
     }
 }
 
-/// The lines in which the two differ, then how softring's case ended.
+/// Returns the lines in which the two differ, then how softring's case ended.
 fn difference(kernel: &Answer, softring: &Answer) -> Vec<String> {
     let mut out = Vec::new();
     if kernel.verdict == Verdict::Pass {
@@ -109,7 +109,7 @@ pub struct Row {
     pub case: String,
     pub family: &'static str,
     pub target: String,
-    /// How it differed each time before it was asked again.
+    /// Differences of each earlier time before the case was asked again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Vec<String>>,
     #[serde(flatten)]
@@ -140,7 +140,7 @@ impl Counts {
     }
 }
 
-/// A table: families down, targets across, `pass/differs/known/skip` in each cell.
+/// Returns a table: families down, targets across, `pass/differs/known/skip` in each cell.
 pub fn table(rows: &[Row]) -> String {
     let mut targets: Vec<&str> = Vec::new();
     let mut families: Vec<&str> = Vec::new();

@@ -1,22 +1,22 @@
-//! Differences that agreed only when a case was asked again: counted for each target, named in the
-//! summary, and too many of them fail the run. A fault that shows in one run of ten differs so.
+//! Differences that agreed only when a case was asked again. They are counted for each target and
+//! named in the summary, and too many of them fail the run: a fault that shows in one run of ten is
+//! among them.
 
 use crate::report::{Outcome, Row};
 use crate::target;
 use std::fmt::Write as _;
 
-/// What each of softring's entry points may have, if nothing else is asked.
+/// Default budget of each of softring's entry points.
 pub const SOFTRING: usize = 5;
-/// The same of the kernel.
+/// Default budget of the kernel.
 pub const KERNEL: usize = 12;
 
-/// How many cases may agree only when asked again.
+/// Number of cases that may agree only when asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Retries of softring's, through each entry point.
+    /// Retries of softring, through each entry point.
     pub softring: usize,
-    /// Retries of the kernel's own, which depend on how busy the machine is; any number where there
-    /// is none.
+    /// Retries of the kernel, which depend on how busy the machine is; `None` for any number.
     pub kernel: Option<usize>,
 }
 
@@ -26,21 +26,21 @@ impl Default for Budget {
     }
 }
 
-/// The cases that agreed only when asked again on one target.
+/// Cases that agreed only when asked again on one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retried<'a> {
     pub target: &'a str,
-    /// Each with how often it differed before.
+    /// Cases, each with how often it differed before.
     pub cases: Vec<(&'a str, usize)>,
 }
 
 impl Retried<'_> {
-    /// Whether these are the kernel's own failures, by the name of its target.
+    /// Returns whether these are the kernel's own failures, by the name of its target.
     fn is_kernels(&self) -> bool {
         self.target == target::KERNEL
     }
 
-    /// What this target may have: a record that the kernel confirms late is no fault.
+    /// Returns this target's budget: a record that the kernel confirms late is no fault.
     fn limit(&self, budget: Budget) -> Option<usize> {
         match self.target {
             target::KERNEL => budget.kernel,
@@ -49,12 +49,12 @@ impl Retried<'_> {
         }
     }
 
-    /// Whether these are more than their target may have.
+    /// Returns whether these exceed their target's budget.
     pub fn is_over(&self, budget: Budget) -> bool {
         self.limit(budget).is_some_and(|most| self.cases.len() > most)
     }
 
-    /// A line for the summary.
+    /// Returns a line for the summary.
     pub fn line(&self, budget: Budget) -> String {
         let what = if self.is_kernels() { "passed" } else { "agreed" };
         let most = self.limit(budget);
@@ -70,7 +70,7 @@ impl Retried<'_> {
     }
 }
 
-/// What agreed only when asked again, target by target in the order of the rows.
+/// Returns the cases that agreed only when asked again, target by target in the order of the rows.
 pub fn of(rows: &[Row]) -> Vec<Retried<'_>> {
     let mut out: Vec<Retried<'_>> = Vec::new();
     for row in rows {

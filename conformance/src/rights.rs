@@ -1,5 +1,5 @@
 //! Rights of the calling thread alone, by system calls that the C library does not repeat on the
-//! others.
+//! other threads.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -9,24 +9,24 @@ pub const NOBODY: u32 = 65534;
 
 /// Gives up root's ids for good.
 pub fn become_nobody() -> bool {
-    // SAFETY: changes this thread's credentials, no memory.
+    // SAFETY: the calls change this thread's credentials, no memory.
     unsafe {
         libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY) == 0
             && libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) == 0
     }
 }
 
-/// The groups beside the first.
+/// Sets the supplementary groups.
 pub fn set_groups(groups: &[u32]) -> bool {
-    // SAFETY: reads the slice.
+    // SAFETY: setgroups reads the slice.
     unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0 }
 }
 
-/// Makes effective what is permitted, but for the capabilities in `without`.
+/// Makes all permitted capabilities effective, except those in `without`.
 pub fn capabilities(without: u64) -> bool {
     let header = [CAPABILITY_VERSION_3, 0];
     let mut sets = [[0u32; 3]; 2];
-    // SAFETY: both calls get a header and two sets, as version 3 has them.
+    // SAFETY: both calls get a header and two sets, as version 3 requires.
     unsafe {
         if libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) != 0 {
             return false;
@@ -38,43 +38,43 @@ pub fn capabilities(without: u64) -> bool {
     }
 }
 
-/// The effective user of the whole process, as the C library sets it.
+/// Sets the effective user of the whole process, as the C library does.
 pub fn effective_user(id: u32) -> bool {
-    // SAFETY: changes credentials, no memory.
+    // SAFETY: seteuid changes credentials, no memory.
     unsafe { libc::seteuid(id) == 0 }
 }
 
-/// The effective user of the calling thread alone; that of files becomes the same.
+/// Sets the effective user of the calling thread alone, and with it the user for files.
 pub fn effective_user_of_thread(id: u32) -> bool {
-    // SAFETY: changes this thread's credentials, no memory.
+    // SAFETY: the call changes this thread's credentials, no memory.
     unsafe { libc::syscall(libc::SYS_setresuid, -1, id, -1) == 0 }
 }
 
-/// The user that the calling thread accesses files by.
+/// Sets the user by which the calling thread accesses files.
 pub fn file_user(id: u32) {
-    // SAFETY: changes this thread's credentials, no memory.
+    // SAFETY: setfsuid changes this thread's credentials, no memory.
     unsafe { libc::setfsuid(id) };
 }
 
-/// The mask for new files.
+/// Sets the mask for new files; returns the old one.
 pub fn umask(mask: u32) -> u32 {
-    // SAFETY: a number.
+    // SAFETY: umask takes a number.
     unsafe { libc::umask(mask) }
 }
 
 /// Gives the calling thread a mask for new files and a working directory of its own.
 pub fn own_files() -> bool {
-    // SAFETY: a number.
+    // SAFETY: unshare takes a number.
     unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) == 0 }
 }
 
 /// Changes the working directory.
 pub fn enter_directory(path: &CStr) -> bool {
-    // SAFETY: a string.
+    // SAFETY: `path` is a NUL-terminated string.
     unsafe { libc::chdir(path.as_ptr()) == 0 }
 }
 
-/// A Landlock domain in which no file can be removed; false where there is no Landlock.
+/// Enters a Landlock domain in which no file can be removed; false without Landlock.
 pub fn no_removal() -> bool {
     const CREATE_RULESET: i64 = 444;
     const RESTRICT_SELF: i64 = 446;
@@ -91,14 +91,14 @@ pub fn no_removal() -> bool {
     }
 }
 
-/// Is it so already?
+/// Returns whether the calling thread has no_new_privs set.
 pub fn has_no_new_privs() -> bool {
-    // SAFETY: asks for a flag of the thread's.
+    // SAFETY: the call reads a flag of the thread.
     unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 }
 }
 
-/// The calling thread, and what comes of it, gains no rights by exec(2).
+/// Sets no_new_privs: the calling thread and its children gain no rights by exec(2).
 pub fn no_new_privs() {
-    // SAFETY: a flag of the thread's.
+    // SAFETY: the call sets a flag of the thread.
     unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
 }

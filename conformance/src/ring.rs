@@ -1,4 +1,4 @@
-//! The test client, with calls made as an entry point makes them.
+//! The test client, with the calls of an entry point.
 #![allow(unsafe_code)]
 
 use crate::entry::{self, EntryPoint};
@@ -27,7 +27,7 @@ impl Calls for EntryPoint {
     }
 
     unsafe fn munmap(self, addr: usize, len: usize) -> isize {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller promises it.
         unsafe { entry::munmap(self, addr, len) }
     }
 

@@ -1,11 +1,11 @@
-//! How numbers are written in a transcript: errnos and CQE flags by name.
+//! Numbers in a transcript: errnos and CQE flags by name.
 
 use libc as c;
 use softring_uapi::*;
 
-/// Anything that is a value or an errno.
+/// A value or an errno.
 pub trait Answer {
-    /// A value, or `-errno`.
+    /// Returns a value, or `-errno`.
     fn answer(&self) -> i64;
 }
 
@@ -86,13 +86,13 @@ const ERRNOS: [(&str, i32); 47] = [
     ("ESRCH", c::ESRCH),
 ];
 
-/// `-EINVAL`, or the number.
+/// Returns a name such as `-EINVAL`, or the number.
 pub fn answer(v: i64) -> String {
     let known = ERRNOS.iter().find(|(_, e)| i64::from(-*e) == v);
     known.map_or_else(|| v.to_string(), |(name, _)| format!("-{name}"))
 }
 
-/// CQE flags by name, joined by `|`; empty for none.
+/// Returns CQE flags by name, joined by `|`; empty for none.
 pub fn cqe_flags(flags: u32) -> String {
     const NAMES: [(&str, u32); 7] = [
         ("BUFFER", IORING_CQE_F_BUFFER),

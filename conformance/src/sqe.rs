@@ -4,24 +4,24 @@ use softring_uapi::*;
 
 /// Setters on an SQE, to be chained.
 pub trait SqeExt: Sized {
-    /// `user_data`.
+    /// Sets `user_data`.
     #[must_use]
     fn ud(self, user_data: u64) -> Self;
     /// Adds SQE flags (`IOSQE_*`).
     #[must_use]
     fn with(self, flags: u8) -> Self;
-    /// The opcode's own flags word (`rw_flags`, `fsync_flags`, …).
+    /// Sets the opcode's own flags (`rw_flags`, `fsync_flags`, …).
     #[must_use]
     fn op_flags(self, flags: u32) -> Self;
-    /// Any other change.
+    /// Makes any other change.
     #[must_use]
     fn set(self, f: impl FnOnce(&mut Self)) -> Self;
-    /// `IOSQE_FIXED_FILE`.
+    /// Adds `IOSQE_FIXED_FILE`.
     #[must_use]
     fn fixed(self) -> Self {
         self.with(IOSQE_FIXED_FILE)
     }
-    /// `IOSQE_IO_LINK`.
+    /// Adds `IOSQE_IO_LINK`.
     #[must_use]
     fn link(self) -> Self {
         self.with(IOSQE_IO_LINK)
@@ -50,12 +50,12 @@ impl SqeExt for io_uring_sqe {
     }
 }
 
-/// An SQE of `opcode` on `fd`, all else zero.
+/// Makes an SQE of `opcode` on `fd`, all else zero.
 pub fn op(opcode: u8, fd: i32) -> io_uring_sqe {
     io_uring_sqe { opcode, fd, ..Default::default() }
 }
 
-/// An SQE with the words that most opcodes use.
+/// Makes an SQE with the fields that most opcodes use.
 pub fn rw(opcode: u8, fd: i32, addr: usize, len: usize, off: u64) -> io_uring_sqe {
     io_uring_sqe { opcode, fd, addr: addr as u64, len: len as u32, off, ..Default::default() }
 }
@@ -76,7 +76,7 @@ pub fn poll_add(fd: i32, events: i16) -> io_uring_sqe {
     op(IORING_OP_POLL_ADD, fd).op_flags(events.cast_unsigned().into())
 }
 
-/// `ts` is read at submission.
+/// Makes a TIMEOUT; `ts` is read at submission.
 pub fn timeout(ts: &kernel_timespec, count: u64, flags: u32) -> io_uring_sqe {
     rw(IORING_OP_TIMEOUT, -1, std::ptr::from_ref(ts).expose_provenance(), 1, count).op_flags(flags)
 }
@@ -89,30 +89,29 @@ pub fn cancel(user_data: u64, flags: u32) -> io_uring_sqe {
     io_uring_sqe { addr: user_data, ..op(IORING_OP_ASYNC_CANCEL, -1) }.op_flags(flags)
 }
 
-/// The address of what the kernel will read.
+/// Returns the address of memory that the kernel will read.
 pub fn addr<T: ?Sized>(v: &T) -> usize {
     std::ptr::from_ref(v).cast::<u8>().expose_provenance()
 }
 
-/// The address of what the kernel will write.
+/// Returns the address of memory that the kernel will write.
 pub fn addr_mut<T: ?Sized>(v: &mut T) -> usize {
     std::ptr::from_mut(v).cast::<u8>().expose_provenance()
 }
 
-/// The point in time that is so many milliseconds from now.
+/// Returns the point in time that is `millis` milliseconds from now.
 pub fn in_millis(clock: rustix::time::ClockId, millis: i64) -> kernel_timespec {
     let now = rustix::time::clock_gettime(clock);
     let nsec = now.tv_nsec + millis * 1_000_000;
     kernel_timespec { tv_sec: now.tv_sec + nsec / 1_000_000_000, tv_nsec: nsec % 1_000_000_000 }
 }
 
-/// A time span.
+/// Returns a time span.
 pub const fn millis(ms: i64) -> kernel_timespec {
     kernel_timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 }
 }
 
-/// The same for a slot of the table of registered files, as operations that open and close count
-/// them.
+/// Sets the slot of an operation that opens or closes a registered file: its index plus one.
 pub fn in_slot(sqe: io_uring_sqe, slot: u32) -> io_uring_sqe {
     sqe.set(|s| s.file_index = slot + 1)
 }

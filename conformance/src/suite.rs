@@ -13,7 +13,7 @@ use std::io::IsTerminal as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Why the kernel cannot be asked here, or nothing.
+/// Returns why the kernel cannot be asked here, or `None`.
 pub fn kernel_denies() -> Option<String> {
     match Ring::new(EntryPoint::Syscall, 1, 0) {
         Ok(_) => None,
@@ -24,7 +24,7 @@ pub fn kernel_denies() -> Option<String> {
     }
 }
 
-/// Shows on a terminal how far the run has come; nothing in a pipe.
+/// Shows progress on a terminal; nothing in a pipe.
 fn progress(done: usize, all: usize, case: &str) {
     if std::io::stderr().is_terminal() {
         let end = if done == all { "\n" } else { "" };
@@ -32,12 +32,12 @@ fn progress(done: usize, all: usize, case: &str) {
     }
 }
 
-/// How often a case on which softring differs is asked again, alone: its difference shows again.
+/// Times that a case on which softring differs is asked again, alone.
 const AGAIN: usize = 2;
-/// How often one is that the kernel itself has not passed: it raced against a busy machine.
+/// Times that a case is asked again which the kernel itself failed: a busy machine lost a race.
 const AGAIN_BUSY: usize = 8;
 
-/// Asks the cases that differ again, one at a time; how they differed stays in their rows.
+/// Asks the cases that differ again, one at a time; the earlier differences stay in their rows.
 fn ask_again(
     l: &Launcher,
     cases: &[&Case],
@@ -103,16 +103,16 @@ pub fn run(
     Ok(rows.into_iter().flat_map(|(_, rows)| rows).map(stale_is_a_skip).collect())
 }
 
-/// Where the right answers come from.
+/// Source of the right answers.
 struct Oracle {
-    /// Whether the running kernel gives no ring.
+    /// True if the running kernel gives no ring.
     denied: bool,
     machine: Machine,
 }
 
 impl Oracle {
-    /// The right answer, and where it comes from: from a record where the running kernel gives no
-    /// ring, or is older than the case needs.
+    /// Returns the right answer and its source: a record if the running kernel gives no ring, or is
+    /// older than the case needs.
     fn ask(&self, l: &Launcher, case: &Case) -> Result<(Target, Answer)> {
         let here = release();
         if self.denied || case.abi > OLDEST.release && here < case.abi {
@@ -126,7 +126,7 @@ impl Oracle {
         Ok((oracle, if old { older() } else { kernel }))
     }
 
-    /// The record of `case`, compared with what the kernel of its version answers here.
+    /// Compares the record of `case` with the answer of the running kernel of its version.
     fn is_recorded(&self, case: &Case, kernel: &Answer) -> Option<(Target, Outcome)> {
         let version = recorded::version(case);
         let record = recorded::answer(case, &self.machine);
@@ -140,7 +140,7 @@ impl Oracle {
         differs.then_some((Target::Recorded(version), outcome))
     }
 
-    /// What comes of softring's answer on `target`.
+    /// Judges softring's answer on `target`.
     fn judge(&self, right: &(Target, Answer), case: &Case, softring: &Answer) -> Outcome {
         let outcome = compare(&right.1, softring);
         let Outcome::Differs(lines) = outcome else { return outcome };
@@ -154,7 +154,7 @@ impl Oracle {
             return Outcome::Skip(why.clone());
         }
         match right.0 {
-            // The calls in io_uring's place are the running kernel's.
+            // softring replaces io_uring by calls of the running kernel.
             Target::Recorded(version)
                 if version == OLDEST
                     && !self.machine.runs(version)
@@ -168,7 +168,7 @@ impl Oracle {
     }
 }
 
-/// A record that its own kernel does not confirm is nothing that softring does wrong.
+/// Skips a record that its own kernel does not confirm, because that is no fault of softring's.
 fn stale_is_a_skip(row: Row) -> Row {
     let recorded = [OLDEST, NEWEST].map(|version| Target::Recorded(version).name());
     let stale = matches!(row.outcome, Outcome::Differs(_)) && recorded.contains(&row.target);

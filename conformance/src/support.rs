@@ -1,4 +1,4 @@
-//! `docs/SUPPORT.md`, written from the engine's tables and from the known differences.
+//! Text of `docs/SUPPORT.md`, from the engine's tables and from the known differences.
 
 use crate::case::{Cover, NEWEST, OLDEST};
 use crate::{known, show};
@@ -20,7 +20,7 @@ unknown with `SOFTRING_ABI=6.18`. *Yes*: as the kernel.
 without, and the probe says so.
 ";
 
-/// The whole file.
+/// Returns the whole file.
 pub fn markdown() -> String {
     let mut out = String::from(HEAD);
     let ops = (0..).zip(&OPS).map(|(code, r)| (r.name, r.since, word(r.support, Cover::Op(code))));
@@ -67,7 +67,7 @@ fn word(support: Support, row: Cover) -> String {
     }
 }
 
-/// What changed after the first kernel that can be played.
+/// Writes the changes after the oldest kernel whose ABI softring has.
 fn changes(out: &mut String) {
     line(out, format_args!("\n## Changes after {}\n", OLDEST.name));
     line(out, format_args!("| since | what |\n|---|---|"));

@@ -1,5 +1,5 @@
-//! Where a case runs: on the kernel, or on softring through one of its entry points, always in a
-//! process of its own.
+//! Targets of a case: the kernel, or softring through one of its entry points, always in a process
+//! of its own.
 
 use crate::case::{Case, Cx, NEWEST, OLDEST, Stop};
 use crate::entry::EntryPoint;
@@ -17,16 +17,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The one that plays the kernel's side.
+/// Implementation of io_uring that a case runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The kernel itself; the entry point only changes how the calls are issued.
     Kernel(EntryPoint),
     /// `libsoftring.so`, with io_uring denied.
     Softring(EntryPoint),
-    /// Whoever does for this process.
+    /// The io_uring of this process, whichever it is.
     Here(EntryPoint),
-    /// A kernel of this version, when the case was recorded there.
+    /// A record of the case on a kernel of this version.
     Recorded(&'static Version),
 }
 
@@ -54,29 +54,29 @@ impl Target {
     }
 }
 
-/// How a case's process is started.
+/// Parameters of a case's process.
 #[derive(Debug)]
 pub struct Launcher {
-    /// This program.
+    /// Path of this program.
     pub exe: PathBuf,
-    /// `libsoftring.so`, where it is known.
+    /// `libsoftring.so`, if it is known.
     pub library: Option<PathBuf>,
-    /// What the files of the cases are on under softring, as `softring run --model` has it.
+    /// Disk model of the cases' files under softring, as in `softring run --model`.
     pub model: Option<String>,
-    /// Whether kernel aio is denied to softring, too.
+    /// True if kernel aio is denied to softring, too.
     pub no_aio: bool,
-    /// Whether SQ threads sleep, as `softring run --sq-idle=sleep` has it.
+    /// True if SQ threads sleep, as with `softring run --sq-idle=sleep`.
     pub sq_idle_sleep: bool,
-    /// Whether the cases run as a user without rights, which takes a right to do.
+    /// True if the cases run as a user without rights, which takes a right to do.
     pub as_nobody: bool,
-    /// What a case may take.
+    /// Time limit of a case.
     pub timeout: Duration,
-    /// Where the cases make their directories: what a killed case leaves goes with it.
+    /// Folder of the cases' directories: the files of a killed case go with it.
     scratch: tempfile::TempDir,
 }
 
 impl Launcher {
-    /// Cases make their files in `dir`, or where temporary files are made.
+    /// Makes a launcher whose cases make their files in `dir`, or in the folder of temporary files.
     pub fn new(
         exe: PathBuf,
         library: Option<PathBuf>,
@@ -91,18 +91,18 @@ impl Launcher {
         Ok(Self { exe, library, model, no_aio, sq_idle_sleep, as_nobody, timeout, scratch })
     }
 
-    /// Where the cases make their directories.
+    /// Returns the folder of the cases' directories.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Runs `case` on `target` in a process of its own. Softring plays the running kernel's ABI, if
-    /// that is enough.
+    /// Runs `case` on `target` in a process of its own. softring has the running kernel's ABI, if
+    /// the case needs no newer one.
     pub fn run(&self, case: &Case, target: Target) -> Result<Answer> {
         self.run_as(case, target, pin(case.abi))
     }
 
-    /// As [`Self::run`], where softring plays `version`.
+    /// Same as [`Self::run`] with softring of the ABI `version`.
     pub fn run_as(&self, case: &Case, target: Target, version: &Version) -> Result<Answer> {
         let mut cmd = self.command(target)?;
         if let Target::Softring(_) = target {
@@ -119,7 +119,7 @@ impl Launcher {
         let out = std::thread::spawn(move || drain(out));
         let err = std::thread::spawn(move || drain(err));
         let ended = wait(&mut child, self.timeout)?;
-        // Whatever the case forked and left behind would hold the pipes open.
+        // Processes that the case left behind would hold the pipes open.
         crate::os::kill_group(child.id());
         let text = out.join().unwrap_or_default();
         let noise = err.join().unwrap_or_default();
@@ -156,23 +156,23 @@ impl Launcher {
     }
 }
 
-/// The ABI that softring is to play: the running kernel's, if that is enough.
+/// Returns the ABI that softring is to have: the running kernel's, if the case needs no newer one.
 pub fn pin(needed: Release) -> &'static Version {
     let newest = needed >= NEWEST.release || release() >= NEWEST.release;
     if newest { NEWEST } else { OLDEST }
 }
 
-/// The library beside this program, as cargo lays them out.
+/// Returns the library beside this program, as cargo places them.
 pub fn find_library(exe: &Path) -> Option<PathBuf> {
     let beside = exe.ancestors().skip(1).take(2).map(|d| d.join("libsoftring.so"));
     beside.into_iter().find(|p| p.exists())
 }
 
-/// io_setup to io_cancel, and io_pgetevents.
+/// Numbers of io_setup to io_cancel, and of io_pgetevents.
 const KERNEL_AIO: [i64; 6] = [206, 207, 208, 209, 210, 333];
 
-/// The three io_uring calls answer `EPERM`, as Docker's profile has it, and with `aio` so do those
-/// of kernel aio; all else is allowed.
+/// Builds a filter by which the three io_uring calls fail with `EPERM`, as with Docker's profile,
+/// and with `aio` also those of kernel aio; all else is allowed.
 fn deny_filter(aio: bool) -> Result<BpfProgram> {
     let kernel_aio = if aio { &KERNEL_AIO[..] } else { &[] };
     let rules = [425, 426, 427].iter().chain(kernel_aio).map(|&nr| (nr, vec![])).collect();
@@ -184,13 +184,13 @@ fn deny_filter(aio: bool) -> Result<BpfProgram> {
 fn drain(pipe: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
-        // What came before a read error is still worth showing.
+        // The output before a read error is still worth showing.
         let _ = pipe.read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Why the process ended, if not by itself with status 0.
+/// Waits for the child; returns why it ended, if not by itself with status 0.
 fn wait(child: &mut Child, timeout: Duration) -> Result<Option<String>> {
     let start = Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! The raw client itself, on the kernel: every entry point and every layout of a ring moves a NOP
-//! through.
+//! The raw client itself, on the kernel: every entry point and every layout of a ring completes a
+//! NOP.
 
 use softring_conformance::{EntryPoint, Ring, sqe};
 use softring_testing::skipped;

@@ -1,5 +1,5 @@
-//! Every case on the kernel and on softring through each entry point: no difference that the
-//! documentation does not name.
+//! Every case on the kernel and on softring through each entry point: each difference is one that
+//! the documentation names.
 
 mod built;
 
@@ -26,7 +26,7 @@ fn softring_answers_as_the_kernel_does() {
     agrees(&launcher, &cases, &EntryPoint::ALL);
 }
 
-/// On a modelled disk results and data are those of a real one.
+/// Tests that on a modelled disk results and data are those of a real one.
 #[test]
 fn a_modelled_disk_changes_no_answer() {
     const FAMILIES: [&str; 9] =
@@ -39,7 +39,7 @@ fn a_modelled_disk_changes_no_answer() {
     }
 }
 
-/// Workers do what kernel aio would.
+/// Tests that workers do what kernel aio would do.
 #[test]
 fn without_kernel_aio_answers_are_the_same() {
     let mut launcher = launcher();
@@ -48,7 +48,7 @@ fn without_kernel_aio_answers_are_the_same() {
     agrees(&launcher, &cases, &[EntryPoint::Syscall]);
 }
 
-/// SQ threads that sleep between submissions are only later.
+/// Tests that SQ threads that sleep between submissions are only later.
 #[test]
 fn sq_threads_that_sleep_change_no_answer() {
     const FAMILIES: [&str; 2] = ["sqpoll", "sq_thread"];
@@ -77,7 +77,7 @@ fn agrees(launcher: &Launcher, cases: &[&'static Case], entries: &[EntryPoint]) 
     assert_eq!(faults, 0, "see above; `conformance all --case NAME` runs one alone");
 }
 
-/// Each reason once, with its count: a skip is no pass.
+/// Prints each reason once, with its count: a skip is no pass.
 fn print_skips(rows: &[Row]) {
     let mut reasons: Vec<(&str, &str, usize)> = Vec::new();
     for row in rows {
@@ -94,7 +94,7 @@ fn print_skips(rows: &[Row]) {
     println!("{} skipped in all", Counts::of(rows.iter()).skip);
 }
 
-/// `conformance list | head`: whoever closes the pipe has seen enough.
+/// Tests `conformance list | head`: a closed pipe is no error.
 #[test]
 fn a_reader_may_leave_early() {
     for args in [&["list"][..], &["list", "--json"]] {

@@ -1,4 +1,5 @@
-//! Every row that softring supports has a case; every trap of the design has one, too.
+//! Coverage of the cases: every row that softring supports has a case, and so has every trap of the
+//! design.
 
 use softring_conformance::case::{self, Cover};
 use softring_conformance::{coverage, known};
@@ -60,8 +61,9 @@ fn every_trap_of_the_design_has_a_case() {
     assert!(missing.is_empty(), "no case covers {missing:?}");
 }
 
-/// What no ring shows has its test with the library: who reads the ring of kernel aio after a peek
-/// at its magic number, and text that is loaded while other threads run.
+/// Tests that two traps which no ring shows have a test with the library: a program that reads the
+/// ring of kernel aio after a peek at its magic number, and text that is loaded while other threads
+/// run.
 #[test]
 fn the_other_traps_have_a_test_of_the_library() {
     let library = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/preload/");

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 const EXE: &str = env!("CARGO_BIN_EXE_softring-environments");
 
-/// The program of checks under a policy, with softring put under it by its name alone.
+/// Runs the program of checks under a policy, with softring preloaded by its name alone.
 fn checks(policy: &[&str]) -> Output {
     let library = built::library(EXE);
     let mut c = Command::new(EXE);
@@ -81,7 +81,7 @@ fn what_has_none_is_refused_with_a_line() {
     }
 }
 
-/// The command under a policy.
+/// Runs the command under a policy.
 fn softring(policy: &[&str], words: &[&str]) -> Output {
     built::library(EXE);
     let mut c = Command::new(EXE);
@@ -89,7 +89,7 @@ fn softring(policy: &[&str], words: &[&str]) -> Output {
     c.output().expect("the launcher can be started")
 }
 
-/// A program with the library put under it by its name alone.
+/// Runs a program with the library preloaded by its name alone.
 fn by_name(policy: &[&str], program: &str) -> Output {
     let library = built::library(EXE);
     let mut c = Command::new(EXE);
@@ -98,8 +98,8 @@ fn by_name(policy: &[&str], program: &str) -> Output {
     c.output().expect("the launcher can be started")
 }
 
-/// A program that starts with the library under it is started by `softring run` as well, whatever a
-/// policy kills for.
+/// Tests that a program which starts with the library preloaded also starts by `softring run`,
+/// whatever calls a policy kills for.
 #[test]
 fn run_makes_no_call_that_its_program_can_do_without() {
     let calls = [
@@ -141,8 +141,8 @@ fn run_makes_no_call_that_its_program_can_do_without() {
     assert!(started > calls.len(), "{started} of those started at all");
 }
 
-/// As docs/LIMITATIONS.md says: a child asks whether rings are denied, and a policy may kill for
-/// that child.
+/// Tests docs/LIMITATIONS.md: a child asks whether rings are denied, and a policy may kill for that
+/// child.
 #[test]
 fn a_policy_that_kills_for_new_processes_kills_the_command() {
     use std::os::unix::process::ExitStatusExt;
@@ -154,7 +154,7 @@ fn a_policy_that_kills_for_new_processes_kills_the_command() {
     assert!(o.status.success(), "{}", text(&o));
 }
 
-/// What `softring doctor` says, and all its output.
+/// Returns the report of `softring doctor`, and all its output.
 fn doctor(policy: &[&str]) -> (serde_json::Value, String) {
     let o = softring(policy, &["doctor", "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap_or_default();
@@ -190,7 +190,7 @@ fn doctor_says_what_a_program_gets() {
     }
 }
 
-/// Files are read and written, by whatever of the calls is left.
+/// Tests that files are read and written by whichever of the calls is left.
 #[test]
 fn reads_and_writes_have_two_substitutes() {
     let calls = ["preadv2", "preadv", "pwritev2", "pwritev"];
@@ -202,7 +202,7 @@ fn reads_and_writes_have_two_substitutes() {
     }
 }
 
-/// No policy makes the command lose what its program writes.
+/// Tests that no policy makes the command lose its program's output.
 #[test]
 fn run_leaves_standard_streams_alone() {
     for policy in ["fcntl=EPERM", "fcntl=EACCES"] {
@@ -211,7 +211,7 @@ fn run_leaves_standard_streams_alone() {
     }
 }
 
-/// Whoever waits for any child gets one of its own.
+/// Tests that a wait for any child gets only the program's own children.
 #[test]
 fn run_leaves_its_program_no_child() {
     let children = ["run", "--", "cat", "/proc/thread-self/children"];
@@ -227,7 +227,7 @@ fn run_leaves_its_program_no_child() {
     }
 }
 
-/// The only processor is not kept from the child that is waited for.
+/// Tests that the awaited child gets the only processor.
 #[test]
 fn run_waits_for_a_child_of_a_real_time_thread() {
     let mut c = Command::new("timeout");
@@ -239,7 +239,7 @@ fn run_waits_for_a_child_of_a_real_time_thread() {
     assert!(o.status.success() || refused, "{}", text(&o));
 }
 
-/// A program of C's does without them, and so must what starts it.
+/// Tests that the launcher needs no calls that a C program does without.
 #[test]
 fn run_starts_a_program_where_its_own_calls_are_refused() {
     built::library(EXE);

@@ -1,11 +1,11 @@
-//! The fuzzer itself: it finds what is wrong, makes it small, and finds nothing where nothing is
-//! wrong. Both sides are the kernel here, so nothing but the kernel's io_uring is needed.
+//! The fuzzer itself: it finds faults, minimises them, and finds nothing where nothing is wrong.
+//! Both sides are the kernel here, so only the kernel's io_uring is needed.
 
 use softring_conformance::entry::{self, EntryPoint};
 use softring_testing::skipped;
 use std::process::{Command, Output};
 
-/// Runs the fuzzer on the kernel alone; `None`, with a word on stderr, where the kernel makes no
+/// Runs the fuzzer on the kernel alone; `None`, with a word on stderr, if the kernel makes no
 /// rings.
 fn fuzz(args: &[&str]) -> Option<Output> {
     let mut params = softring_uapi::io_uring_params::default();
@@ -43,11 +43,12 @@ fn a_wrong_result_is_found_and_made_small() {
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         json["steps"].as_array().map_or(usize::MAX, Vec::len)
     });
-    // A setup, a read, an enter; perhaps one step that the read depends on.
+    // The program has a setup, a read, an enter, and perhaps one step that the read depends on.
     assert!(steps.min().is_some_and(|n| n <= 4), "{}", text(&out));
 }
 
-/// What agrees only when it is run again is told, and too much of it fails the run.
+/// Tests that programs which agree only when run again are reported, and that too many fail the
+/// run.
 #[test]
 fn programs_that_agree_when_run_again_have_a_budget() {
     let spoil = ["--seed", "1", "--programs", "12", "--only", "read,nop", "--spoil", "read"];

@@ -1,5 +1,5 @@
-//! `docs/SUPPORT.md` says what the engine's tables say. With `WRITE_SUPPORT=1` (`make support`) it
-//! is written anew.
+//! Test that `docs/SUPPORT.md` agrees with the engine's tables. With `WRITE_SUPPORT=1` (`make
+//! support`) the file is written anew.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The house rules that no compiler checks: sizes, banned words, places of unsafe code, and
-//! source files that no module tree reaches. Every finding names what to do instead.
+//! House rules that no compiler checks: sizes, banned words, places of unsafe code, and source
+//! files that no module tree reaches. Every finding names what to do instead.
 
 mod sources;
 
@@ -12,8 +12,8 @@ const MAX_FILE_CODE_LINES: usize = 400;
 const MAX_FUNCTION_CODE_LINES: usize = 70;
 const MAX_LINE_CHARS: usize = 100;
 
-/// A word that must not stand in the sources, and what to write in its place. The words are
-/// put together from halves so that this file does not find itself.
+/// A word that must not be in the sources, and its replacement. The words are put together from
+/// halves so that this file does not find itself.
 struct Ban {
     word: &'static str,
     instead: &'static str,
@@ -34,8 +34,8 @@ const BANS: &[Ban] = &[
     Ban { word: concat!("/ho", "me"), instead: "a path relative to the repository, or $HOME" },
 ];
 
-/// True where `word` stands in `line` on its own. A path counts also where more path follows,
-/// but not where it is the tail of a longer one.
+/// Returns whether `word` is in `line` on its own. A path also matches if more path follows, but
+/// not if it is the tail of a longer one.
 fn has_word(line: &str, word: &str) -> bool {
     let path = word.starts_with('/');
     line.match_indices(word).any(|(at, _)| {
@@ -66,13 +66,13 @@ fn files_are_short() {
     report("more than 400 lines of code; split the file by mechanism, one noun each", &findings);
 }
 
-/// Name, first line and lines of code of every function that has a body.
+/// Tests the length of lines.
 #[test]
 fn lines_are_short() {
     let mut findings = Vec::new();
     for source in sources(&[".rs", ".sh", ".ci/run"]) {
         for (index, line) in source.text.lines().enumerate() {
-            // A row of a table stays one line, be it in a comment or of cases.
+            // A row of a table stays one line, in a comment or in a list of cases.
             let line_text = line.trim_start().trim_start_matches(['/', '!', ' ']);
             let row = line_text.starts_with('|')
                 || ["case!(", "newest!("].iter().any(|row| line_text.starts_with(row));
@@ -104,7 +104,7 @@ fn functions(code: &str) -> Vec<(String, usize, usize)> {
     found
 }
 
-/// The end of the body of the function at `at`; none for a mere declaration.
+/// Returns the end of the body of the function at `at`; `None` for a mere declaration.
 fn body_end(bytes: &[u8], at: usize) -> Option<usize> {
     let (mut braces, mut others) = (0_i32, 0_i32);
     for (index, byte) in bytes.iter().enumerate().skip(at) {
@@ -152,7 +152,7 @@ fn banned_words() {
     report("banned words, each with what to write instead", &findings);
 }
 
-/// A paragraph that stands in a document twice got there by mistake.
+/// Tests that no document has a paragraph twice.
 #[test]
 fn documents_say_things_once() {
     const LONG: usize = 100;
@@ -169,7 +169,7 @@ fn documents_say_things_once() {
     report("long lines that stand there twice; keep the better place", &findings);
 }
 
-/// rustc refuses unsafe code outside what `allow(unsafe_code)` covers; this keeps that to modules.
+/// Tests that only modules allow unsafe code: rustc refuses it outside of `allow(unsafe_code)`.
 #[test]
 fn unsafe_stays_in_named_modules() {
     let mut findings = Vec::new();
@@ -189,7 +189,7 @@ fn unsafe_stays_in_named_modules() {
     );
 }
 
-/// The files that `mod name;` and `include!` in `file` name, whether they exist or not.
+/// Returns the files that `mod name;` and `include!` in `file` name, whether they exist or not.
 fn children(file: &Path, source: &Source) -> Vec<PathBuf> {
     let dir = file.parent().expect("a file lies in a directory");
     let stem = file.file_stem().expect("a name").to_string_lossy().into_owned();
@@ -225,7 +225,7 @@ fn children(file: &Path, source: &Source) -> Vec<PathBuf> {
     found
 }
 
-/// `name` where the line is `mod name;`, with any visibility.
+/// Returns `name` if the line is `mod name;`, with any visibility.
 fn module_name(line: &str) -> Option<&str> {
     let line = line.trim().strip_suffix(';')?;
     let (before, name) = line.rsplit_once("mod ")?;
@@ -234,7 +234,7 @@ fn module_name(line: &str) -> Option<&str> {
     (plain && name.bytes().all(is_word)).then_some(name)
 }
 
-/// True for a file that cargo compiles on its own.
+/// Returns whether cargo compiles the file on its own.
 fn is_root(path: &Path) -> bool {
     let dir = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -293,7 +293,7 @@ fn the_checker_reads_rust() {
     assert_eq!(module_name("use a::mod_b;"), None);
 }
 
-/// `docs/INTERCEPTION.md` names every system call that softring makes.
+/// Tests that `docs/INTERCEPTION.md` names every system call that softring makes.
 #[test]
 fn interception_md_names_every_call() {
     let part_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';

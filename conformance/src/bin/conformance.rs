@@ -22,7 +22,7 @@ struct Args {
 enum What {
     /// Show every case and what it states.
     List(Select),
-    /// Run cases as this process is: plainly on the kernel, under a preload on softring.
+    /// Run cases in this process's surroundings: on the kernel, or on softring under a preload.
     Run {
         #[command(flatten)]
         select: Select,
@@ -39,7 +39,7 @@ enum What {
     Record {
         #[command(flatten)]
         select: Select,
-        /// Ask each case so often as this process is; what varies is no record.
+        /// Ask each case so often in these surroundings; answers that vary are not recorded.
         #[arg(long, default_value_t = 3)]
         times: usize,
         /// Cases at a time.
@@ -81,7 +81,7 @@ struct All {
     /// Cases at a time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// What the kernel fails of its own counts for nothing: without KVM it is late.
+    /// Ignore failures of the kernel's own: without KVM it is late.
     #[arg(long)]
     late_kernel: bool,
     /// Fail if more cases than this agree only when asked again, on softring through one entry
@@ -101,7 +101,7 @@ struct Select {
     /// JSON, for programs.
     #[arg(long)]
     json: bool,
-    /// What one case may take, in seconds.
+    /// Time limit of one case, in seconds.
     #[arg(long, default_value_t = 20)]
     timeout: u64,
 }
@@ -135,14 +135,15 @@ fn command(what: What) -> Result<ExitCode> {
             let Some(case) = cases.iter().find(|c| c.path() == name) else {
                 bail!("there is no case {name:?}: see `conformance list`")
             };
-            // The verdict is in the transcript; the status tells only of the process.
+            // The verdict is in the transcript; the exit status only tells whether the process ran
+            // to its end.
             target::run_here(case, intercept);
             Ok(code(true))
         }
     }
 }
 
-/// 0 where all is well, 1 where the work found a fault.
+/// Returns exit code 0 if all is well, 1 if a fault was found.
 fn code(well: bool) -> ExitCode {
     ExitCode::from(u8::from(!well))
 }

@@ -1,4 +1,4 @@
-//! What a ring tells of the ABI that it has, beyond Linux 6.18.
+//! The ABI that a ring reports, beyond Linux 6.18.
 
 use super::prelude::*;
 use crate::rights;
@@ -14,7 +14,7 @@ pub const CASES: &[Case] = &[
     ], "points in time are those of the program's time namespace"),
 ];
 
-/// Asks one query with that much room; the words of its answer.
+/// Asks one query with `size` bytes of room; returns the words of the result.
 fn ask(cx: &mut Cx, ring: &Ring, query_op: u32, size: u32) -> [u64; 8] {
     let mut words = [u64::MAX; 8];
     let mut hdr = io_uring_query_hdr {
@@ -77,7 +77,8 @@ fn locked_memory(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Is what comes to wait at the end of 20 ms over then, in a child whose time is 1,000 s ahead?
+/// Records whether a wait until 20 ms from now ends in time, in a child whose clocks are 1,000 s
+/// ahead.
 fn ends_in_time(
     cx: &mut Cx,
     what: &str,

@@ -22,7 +22,8 @@ pub const CASES: &[Case] = &[
     case!("attrs", tee_refusals, [Op(IORING_OP_TEE)], "bad fds, offsets and flags"),
 ];
 
-/// `addr` the name, `off` the value, `len` its size, `addr3` the path where there is one.
+/// Makes an SQE of an attribute operation: `addr` is the name, `off` the value, `len` its size,
+/// `addr3` the path if there is one.
 fn attr(op: u8, fd: i32, path: Option<&CStr>, name: &CStr, value: &mut [u8]) -> io_uring_sqe {
     sqe::op(op, fd).set(|s| {
         (s.addr, s.off, s.len) = (addr(name) as u64, addr_mut(value) as u64, value.len() as u32);
@@ -32,7 +33,7 @@ fn attr(op: u8, fd: i32, path: Option<&CStr>, name: &CStr, value: &mut [u8]) -> 
 
 const NAME: &CStr = c"user.softring";
 
-/// Skips a case where the file system has no user attributes.
+/// Skips the case if the file system has no user attributes.
 fn need_attributes(cx: &mut Cx) -> Result<std::fs::File, Stop> {
     let file = cx.file("f", b"data")?;
     let none = rustix::fs::XattrFlags::empty();
@@ -170,7 +171,7 @@ fn madvise(cx: &mut Cx) -> Outcome {
 
 const NONE: u64 = u64::MAX;
 
-/// `off_in` in `addr`, `fd_in` beside it, flags in their own word.
+/// Makes a SPLICE: `off_in` is in `addr`, `fd_in` beside it, the flags in a field of their own.
 fn splice_sqe(from: (i32, u64), to: (i32, u64), len: u32, flags: u32) -> io_uring_sqe {
     sqe::op(IORING_OP_SPLICE, to.0).op_flags(flags).set(|s| {
         (s.off, s.addr, s.len) = (to.1, from.1, len);
@@ -279,7 +280,7 @@ fn splice_from_nowhere(cx: &mut Cx) -> Outcome {
         ] {
             let sqes = [sqe.with(IOSQE_IO_HARDLINK).ud(1), read, sqe::nop().ud(3)];
             cx.start(&mut ring, &sqes);
-            // A worker may be faster than the batch.
+            // A worker may complete its request before the batch does.
             sorted(cx, &mut ring, what, 3)?;
         }
     }

@@ -1,4 +1,4 @@
-//! What a batch leaves behind it: when its requests end, arm their timeouts, and are found.
+//! Effects of one batch: when its requests end, arm their timeouts, and can be found.
 
 use super::pbuf::{GROUP, provide};
 use super::prelude::*;
@@ -42,7 +42,7 @@ fn reads_cancelled(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// No time: what was issued finds its timeout over.
+/// Checks linked timeouts of 0 s: does a request that issue completes find its timeout expired?
 fn timed(cx: &mut Cx) -> Outcome {
     let unix = UnixStream::pair()?.0;
     let tcp = super::net::pair()?.0;
@@ -173,7 +173,7 @@ fn failures_late(cx: &mut Cx) -> Outcome {
 }
 
 fn failures_signal(cx: &mut Cx) -> Outcome {
-    // LIMITATIONS tells of DEFER_TASKRUN.
+    // docs/LIMITATIONS.md covers DEFER_TASKRUN.
     for setup in [0, IORING_SETUP_COOP_TASKRUN] {
         for (n, behind) in [(1, 0), (3, 0), (9, 0), (3, 2)] {
             let (r, w) = cx.pipe()?;

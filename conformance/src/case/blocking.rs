@@ -36,7 +36,7 @@ fn pipe_read_waits(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Fills a pipe until it takes no more, and answers how much it took.
+/// Fills a pipe until it takes no more; returns the number of bytes.
 fn fill(w: &std::os::fd::OwnedFd) -> Result<usize, Stop> {
     let was = rustix::fs::fcntl_getfl(w)?;
     rustix::fs::fcntl_setfl(w, was | rustix::fs::OFlags::NONBLOCK)?;

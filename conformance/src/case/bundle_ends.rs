@@ -1,4 +1,4 @@
-//! What ends a bundle, and a multishot receive: limits, peers that send no more, and turns.
+//! Ends of bundles and of multishot receives: limits, peers that send no more, and retry limits.
 
 use super::pbuf::{GROUP, provide, reg, register, supply};
 use super::prelude::*;
@@ -54,7 +54,7 @@ fn bundle_behind_end(cx: &mut Cx) -> Outcome {
     gives_up(cx, &one)
 }
 
-/// A worker's bundle to a socket that has no room, which does not block.
+/// Checks a worker's bundle to a non-blocking socket that has no room.
 fn gives_up<S: AsRawFd>(cx: &mut Cx, socket: &S) -> Outcome
 where
     for<'a> &'a S: Write,
@@ -94,7 +94,7 @@ fn turn_not_to_wait(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A ring of four bytes and of a buffer that has no room, which its tail names again and again.
+/// Receives into a ring of a 4-byte buffer and an empty one, whose tail names both again and again.
 fn room_for_none(cx: &mut Cx) -> Outcome {
     for (n, len) in [(4, 10), (12, 10), (13, 10), (40, 10), (40, 8), (40, 0)] {
         for how in [0, IORING_RECV_MULTISHOT] {
@@ -119,7 +119,7 @@ fn room_for_none(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Flags, how far the tail is ahead of the entries, bytes there, bytes asked for.
+/// Flags, distance of the tail from the entries, bytes available, bytes asked for.
 const AGAIN: [(u16, u16, usize, u32); 6] = [
     (0, 3, 200, 0),
     (IOU_PBUF_RING_INC, 1, 200, 0),

@@ -25,7 +25,7 @@ pub const CASES: &[Case] = &[
     case!("cancel", told_already, [Op(IORING_OP_POLL_REMOVE)], "a poll whose wake-up is on its way is not removed"),
 ];
 
-/// Polls of `fd` that wait, with these user_data.
+/// Queues polls of `fd` that do not become ready, with these user_data.
 fn polls(cx: &mut Cx, ring: &mut Ring, fd: i32, uds: &[u64]) {
     uds.iter().for_each(|ud| assert!(ring.try_push(sqe::poll_add(fd, libc::POLLIN).ud(*ud))));
     let got = ring.submit();
@@ -89,7 +89,7 @@ fn by_fd(cx: &mut Cx) -> Outcome {
     let flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL;
     cx.start(&mut ring, &[by(r.as_raw_fd(), flags).ud(10)]);
     cx.reap(&mut ring, "two of three", &[(1, -ECANCELED), (2, -ECANCELED), (10, 2)]);
-    // Another fd of the same open file will do.
+    // Another fd of the same open file matches too.
     let twin = rustix::io::dup(&other)?;
     cx.start(&mut ring, &[by(twin.as_raw_fd(), IORING_ASYNC_CANCEL_FD).ud(11)]);
     cx.reap(&mut ring, "by a twin", &[(3, -ECANCELED), (11, 0)]);
@@ -284,7 +284,7 @@ fn sync_cancel(cx: &mut Cx) -> Outcome {
     cx.is("the rest by fd", results[1], 2);
     cx.note_answer("none left", results[2]);
     cx.reap(&mut ring, "cancelled", &[(1, -ECANCELED), (2, -ECANCELED), (3, -ECANCELED)]);
-    // Beside ANY neither an opcode nor a file says anything, but that timeouts have no file.
+    // With ANY neither the opcode nor the file matters, except that timeouts have no file.
     let (other, _w) = cx.pipe()?;
     let ts = sqe::millis(60_000);
     for (what, narrow) in [("opcode", IORING_ASYNC_CANCEL_OP), ("file", IORING_ASYNC_CANCEL_FD)] {
@@ -302,9 +302,9 @@ fn sync_cancel(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// The end of a worker's request is work for when the program enters, on rings with DEFER_TASKRUN:
-/// it wakes nobody who waits in this call, so that only the time's end does, unless the worker was
-/// quicker than the caller.
+/// Checks a cancel of a worker's request. On a DEFER_TASKRUN ring the request's end is task work,
+/// which wakes no thread that waits in this call: the call then ends at its timeout, unless the
+/// worker was quicker than the caller.
 fn sync_cancel_of_worker(cx: &mut Cx) -> Outcome {
     const TIMES: usize = 6;
     let (one, _two) = super::net::pair()?;
@@ -316,7 +316,7 @@ fn sync_cancel_of_worker(cx: &mut Cx) -> Outcome {
             let mut ring = cx.ring(4, flags)?;
             let read = sqe::read(one.as_raw_fd(), &mut buf, 0).with(IOSQE_IO_LINK);
             cx.start(&mut ring, &[read.ud(1)]);
-            // A worker has begun by then, under valgrind, too.
+            // A worker has begun by now, even under valgrind.
             std::thread::sleep(std::time::Duration::from_millis(80));
             let timeout = sqe::millis(if flags == DEFER { 30 } else { 2000 });
             let c = io_uring_sync_cancel_reg { addr: 1, timeout, ..Default::default() };

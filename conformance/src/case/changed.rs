@@ -1,4 +1,4 @@
-//! What Linux changed after 6.18 in operations that there were.
+//! Changes after Linux 6.18 to operations that existed before.
 
 use super::net::{pair, recv, send};
 use super::net_msg::{hdr, part};
@@ -34,7 +34,7 @@ pub const CASES: &[Case] = &[
 
 const NOW: u32 = IORING_TIMEOUT_IMMEDIATE_ARG;
 
-/// A timeout of so many nanoseconds.
+/// Makes a timeout of `ns` nanoseconds.
 fn timeout(ns: u64, flags: u32) -> io_uring_sqe {
     sqe::rw(IORING_OP_TIMEOUT, -1, 0, 1, 0).set(|s| s.addr = ns).op_flags(NOW | flags)
 }
@@ -155,7 +155,7 @@ fn socket_names(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A ring with one registered buffer.
+/// Sets up a ring with one registered buffer.
 fn with_buffer(cx: &mut Cx, mem: &mut [u8]) -> Result<Ring, Stop> {
     let ring = cx.ring(8, 0)?;
     let vec = [softring_uapi::iovec { base: addr_mut(mem) as u64, len: mem.len() as u64 }];
@@ -261,7 +261,7 @@ fn notification(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A ring of `n` buffers of 256 bytes that are used up bit by bit.
+/// Registers a ring of `n` incremental buffers of 256 bytes.
 fn incremental(cx: &mut Cx, ring: &Ring, mem: &mut [u8], min_left: u32) -> usize {
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     let reg = io_uring_buf_reg { min_left, ..reg(page, 4, IOU_PBUF_RING_INC) };

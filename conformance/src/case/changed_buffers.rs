@@ -1,5 +1,5 @@
-//! What Linux changed after 6.18 of buffers to pick, of turns, of threads that end and of times:
-//! cases of other families, whose answers are others since.
+//! Changes after Linux 6.18 to selected buffers, retry limits, threads that end, and times: cases
+//! of other families whose answers are different since.
 
 use super::prelude::*;
 use super::{fuzz_found_net, fair, hostile, net_bundle, timestamp, waitid};

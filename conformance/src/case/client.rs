@@ -1,5 +1,4 @@
-//! The same ground with an independent client, the `io-uring` crate, which calls through libc's
-//! `syscall()`.
+//! Requests of an independent client, the `io-uring` crate, which calls through libc's `syscall()`.
 #![allow(unsafe_code)]
 
 use super::prelude::*;

@@ -1,6 +1,6 @@
 //! Deadlines when CLOCK_REALTIME is set or the machine is suspended. Skipped unless the environment
-//! has `CONFORMANCE_SETS_CLOCK`, as the whole machine feels either; `ci/guest.sh` boots a virtual
-//! one for these.
+//! has `CONFORMANCE_SETS_CLOCK`, because both affect the whole machine; `ci/guest.sh` boots a
+//! virtual machine for these cases.
 
 use super::prelude::*;
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
@@ -22,7 +22,7 @@ const ABS: u32 = IORING_TIMEOUT_ABS;
 const REALTIME: u32 = IORING_TIMEOUT_REALTIME;
 const BOOTTIME: u32 = IORING_TIMEOUT_BOOTTIME;
 
-/// Sets the clock, and at the end back by as much.
+/// Steps made to the clock, in seconds; dropped, it sets the clock back by as much.
 struct Steps(i64);
 
 impl Steps {
@@ -50,7 +50,7 @@ impl Drop for Steps {
     }
 }
 
-/// The time `wait` from now.
+/// Returns the time on `clock` when `wait` has passed.
 fn after(clock: ClockId, wait: Duration) -> kernel_timespec {
     let now = clock_gettime(clock);
     let ns = now.tv_nsec + i64::from(wait.subsec_nanos());
@@ -60,7 +60,7 @@ fn after(clock: ClockId, wait: Duration) -> kernel_timespec {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A minute on each clock: of these only the second follows the wall clock.
+/// Returns a minute on each clock; only the second of these timeouts follows the wall clock.
 fn minutes() -> [(kernel_timespec, u32); 5] {
     [
         (sqe::millis(60_000), REALTIME),
@@ -125,7 +125,7 @@ fn nobody_enters(cx: &mut Cx) -> Outcome {
         steps.by(HOUR)?;
         cx.spin(&ring, "one", 1);
         cx.reap(&mut ring, "after the step", &[(1, -ETIME)]);
-        // Whoever watches the clock is told of the next step, too.
+        // A clock that is already watched reports the next step too.
         arm(cx, &mut ring, &[(after(ClockId::Realtime, MINUTE), REALTIME | ABS)]);
         cx.quiet(&ring, "waits", 100);
         steps.by(HOUR)?;
@@ -191,7 +191,7 @@ fn in_child(cx: &mut Cx) -> Outcome {
 /// Suspends the machine for a few seconds.
 fn suspend() -> std::io::Result<()> {
     let alarm = "/sys/class/rtc/rtc0/wakealarm";
-    // One that is set already refuses another.
+    // An alarm that is set refuses another.
     let _ = std::fs::write(alarm, "0");
     std::fs::write(alarm, "+5")?;
     std::fs::write("/sys/power/state", "mem")
@@ -201,10 +201,11 @@ fn no_suspension(e: std::io::Error) -> Stop {
     Stop::Skip(format!("no suspension: {e}"))
 }
 
-/// Less than `SHORT` may be left of it after the suspension, if that counts.
+/// Limit of the time until the timeout ends. Less than this is left after the suspension, if the
+/// suspension counts.
 const SHORT: Duration = Duration::from_millis(2_500);
 
-/// Waits for one CQE, also where the suspension ends a wait, as a signal does.
+/// Waits for one CQE, even if the suspension ends the wait, as a signal does.
 fn wait_for_one(ring: &Ring) {
     while ring.cq_ready() == 0 {
         ring.enter(0, 1, IORING_ENTER_GETEVENTS);

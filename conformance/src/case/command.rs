@@ -1,4 +1,4 @@
-//! URING_CMD: what sockets can be asked and told.
+//! URING_CMD: queries and settings of sockets.
 
 use super::prelude::*;
 use libc::{AF_INET, AF_NETLINK, AF_UNIX, SO_KEEPALIVE, SO_RCVBUF};
@@ -171,7 +171,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
     let (file, (r, _w), event) = (cx.file("f", b"")?, cx.pipe()?, cx.eventfd(0)?);
     let own = ring.fd;
     let many = command(fd, 999).op_flags(2).with(IOSQE_BUFFER_SELECT);
-    // No room is named for it.
+    // The command names no room for the address.
     let name = if cx.is_newest() { -EFAULT } else { -EOPNOTSUPP };
     cx.each(&mut ring, &[
         ("padding", good.set(|s| s.off |= 1 << 32), -EINVAL),

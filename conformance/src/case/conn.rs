@@ -1,4 +1,4 @@
-//! Sockets before and after they are streams: made, named, connected, accepted, shut down.
+//! Sockets before and after they are streams: SOCKET, BIND, LISTEN, ACCEPT, CONNECT, SHUTDOWN.
 
 use super::prelude::*;
 use crate::ring::Errno;
@@ -81,8 +81,7 @@ fn polls_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A worker pays for the buffer that it picks at once, also of a ring whose buffers are used up bit
-/// by bit.
+/// Checks that a worker commits the buffer that it picks at once, even of an incremental ring.
 fn bind_in_worker(cx: &mut Cx) -> Outcome {
     use super::pbuf::{GROUP, reg, register};
     let mut ring = cx.ring(8, 0)?;
@@ -258,7 +257,7 @@ fn accept_waits(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Takes connections until none is `left`: how many, and how often that failed.
+/// Accepts connections until none is `left`; returns the number of connections and of failures.
 fn take_some(entry: EntryPoint, fd: i32, left: &AtomicUsize) -> Result<(usize, usize), Errno> {
     let (mut ring, mut taken, mut failed) = (Ring::new(entry, 4, 0)?, 0, 0);
     while left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok() {
@@ -271,7 +270,7 @@ fn take_some(entry: EntryPoint, fd: i32, left: &AtomicUsize) -> Result<(usize, u
     Ok((taken, failed))
 }
 
-/// A connection wakes both; who comes too late waits on.
+/// Checks that a connection which wakes both rings is accepted once, and the other ring waits on.
 fn accept_two_rings(cx: &mut Cx) -> Outcome {
     const ALL: usize = 80;
     for round in 0..8 {

@@ -1,4 +1,4 @@
-//! The completion queue: overflow, its flag and order, 32-byte entries, what closes with the ring.
+//! The completion queue: overflow, its flag and order, 32-byte CQEs, and requests at close.
 
 use super::prelude::*;
 
@@ -119,7 +119,7 @@ fn head_belongs_to_program(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A ring with requests of every kind of wait in flight.
+/// Returns a ring with requests of every kind of wait in flight.
 fn busy(cx: &mut Cx, r: i32, buf: &mut [u8; 4]) -> Result<Ring, Stop> {
     let mut ring = cx.ring(8, 0)?;
     let ts = sqe::millis(60_000);
@@ -141,7 +141,7 @@ fn close_while_busy(cx: &mut Cx) -> Outcome {
     }
     let mut ring = cx.ring(4, 0)?;
     cx.one(&mut ring, "a new ring works", sqe::nop(), 0);
-    // What the closed rings were reading is not taken by them.
+    // The reads of the closed rings take no data.
     std::thread::sleep(std::time::Duration::from_millis(30));
     rustix::io::write(&w, b"data")?;
     cx.one(&mut ring, "the data is there", sqe::read(r.as_raw_fd(), &mut buf, 0), 4);
@@ -155,7 +155,7 @@ fn close_releases_files(cx: &mut Cx) -> Outcome {
     cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[w.as_raw_fd()]), 0);
     drop(w);
     drop(ring);
-    // Teardown goes on behind the close; in the end no writer is left.
+    // Teardown continues after close(); in the end no writer is left.
     let hup = i32::from(libc::POLLHUP);
     cx.is("hang-up", os::poll(r.as_raw_fd(), libc::POLLIN, 3000), hup);
     Ok(())

@@ -1,4 +1,4 @@
-//! The rights that a request has: its submitter's, whoever runs it.
+//! The credentials of a request: its submitter's, whichever thread runs the request.
 
 use super::prelude::*;
 use crate::rights::{self, NOBODY};
@@ -46,7 +46,7 @@ pub(super) fn need_root() -> Outcome {
     if root { Ok(()) } else { Err(Stop::Skip("takes the rights of root".into())) }
 }
 
-/// A file of root's in a directory that others may search.
+/// Creates a file of root's in a directory that others may search.
 pub(super) fn file_of_root(cx: &mut Cx) -> Result<CString, Stop> {
     need_root()?;
     std::fs::set_permissions(cx.dir()?, PermissionsExt::from_mode(0o755))?;
@@ -66,13 +66,13 @@ pub(super) fn mkdir(path: &CStr) -> io_uring_sqe {
     sqe::rw(IORING_OP_MKDIRAT, HERE, addr(path), 0o777, 0)
 }
 
-/// What an open answers; what it opens is closed.
+/// Submits an open and returns its result; closes the file if one was opened.
 pub(super) fn opens(ring: &mut Ring, sqe: io_uring_sqe) -> i32 {
     ring.push(sqe).submit_wait(1);
     opened(ring)
 }
 
-/// The same on a ring with an SQ thread.
+/// Same as [`opens`] on a ring with an SQ thread.
 pub(super) fn thread_opens(ring: &mut Ring, sqe: io_uring_sqe) -> i32 {
     ring.push(sqe);
     super::sqpoll::go(ring);
@@ -338,7 +338,7 @@ fn landlock(cx: &mut Cx) -> Outcome {
     let other = std::thread::spawn(move || {
         let bound = rights::no_removal();
         let got = if bound { opens(&mut ring, sqe) } else { 0 };
-        // What a bound thread makes is bound.
+        // A thread inherits the Landlock domain of the thread that creates it.
         let third = std::thread::spawn(move || (opens(&mut ring, sqe), ring));
         (bound, got, third.join())
     });

@@ -1,4 +1,4 @@
-//! Rights that the process changes while its requests are under way.
+//! Credentials that the process changes while its requests are in flight.
 
 use super::creds::{file_of_root, need_root, open, opens, thread_opens, unix_address};
 use super::prelude::*;
@@ -45,7 +45,7 @@ fn while_one_opens(cx: &mut Cx) -> Outcome {
     let nobody = ring.register(IORING_REGISTER_PERSONALITY, 0, 0);
     cx.holds("as root", rights::effective_user(0));
     cx.is("personality", nobody, 1);
-    // It waits for somebody who writes.
+    // The open waits for a writer of the FIFO.
     let reader = sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, addr(fifo.as_c_str()), 0, 0);
     let reader = io_uring_sqe { personality: 1, ..reader.with(IOSQE_ASYNC).ud(1) };
     cx.is("submitted", ring.push(reader).submit(), 1);
@@ -90,8 +90,8 @@ fn to_and_fro(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// How many of many opens answer what neither root nor nobody is told. Whoever made the ring
-/// decides for an SQ thread, and that was root.
+/// Counts the opens among many whose answer is neither root's nor nobody's. For an SQ thread the
+/// credentials of the ring's creator decide, here root's.
 fn unexpected_answers(ring: &mut Ring, path: &CStr, flags: u32) -> usize {
     let threaded = flags & IORING_SETUP_SQPOLL != 0;
     let mut odd = 0;
@@ -117,13 +117,13 @@ fn unexpected_answers(ring: &mut Ring, path: &CStr, flags: u32) -> usize {
     odd
 }
 
-/// An open that a worker makes, for it may make a file.
+/// Makes an open that a worker runs, because it may create a file.
 fn make(path: &CStr) -> io_uring_sqe {
     let flags = (libc::O_RDWR | libc::O_CREAT).cast_unsigned();
     sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, addr(path), 0o666, 0).op_flags(flags)
 }
 
-/// The personality of a process whose effective user is nobody.
+/// Registers the personality of a process whose effective user is nobody.
 fn personality_of_nobody(cx: &mut Cx, ring: &Ring) -> Result<u16, Stop> {
     cx.holds("as nobody", rights::effective_user(NOBODY));
     let nobody = ring.register(IORING_REGISTER_PERSONALITY, 0, 0);
@@ -151,7 +151,7 @@ fn there_and_back(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// The credentials that a peer is told when an SQ thread connects.
+/// Returns the user that a peer sees (SO_PEERCRED) when an SQ thread connects.
 fn connects_as(cx: &mut Cx, ring: &mut Ring, name: &str) -> Result<u32, Stop> {
     let listener = UnixListener::bind(cx.dir()?.join(name))?;
     std::fs::set_permissions(cx.dir()?.join(name), PermissionsExt::from_mode(0o666))?;

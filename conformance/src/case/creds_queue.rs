@@ -1,4 +1,4 @@
-//! The rights of a request that waits for others: in a chain, behind a barrier.
+//! The credentials of a request that waits for others: in a chain, behind a barrier.
 
 use super::creds::{file_of_root, mkdir, open, unix_address, unlink};
 use super::prelude::*;
@@ -20,8 +20,8 @@ pub const CASES: &[Case] = &[
     case!("creds_queue", chain_in_a_domain, [Sqe(IOSQE_IO_LINK)], "also where another thread goes on"),
 ];
 
-/// Has a thread that has given up rights submit `sqes` and go to sleep; then makes a pipe readable
-/// that they wait for, and waits for what comes of them.
+/// Starts a thread that gives up rights, submits `sqes` and sleeps. Then makes the pipe readable
+/// that the requests wait for, and waits for their CQEs.
 fn by_another(
     cx: &mut Cx,
     give_up: fn() -> bool,
@@ -38,7 +38,7 @@ fn by_another(
         sqes.iter().for_each(|sqe| _ = ring.push(*sqe));
         let submitted = ring.submit();
         let told = tell.send((ring, given_up, submitted));
-        // Until the sender is dropped.
+        // The thread waits until the sender is dropped.
         told.is_ok() && wait.recv().is_err()
     });
     let (mut ring, given_up, submitted) = told.recv().map_err(|e| Stop::Fail(e.to_string()))?;
@@ -73,7 +73,8 @@ fn drained_of_another(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// As nobody, behind a barrier that falls when the thread is root again; and the other way round.
+/// Submits as nobody behind a barrier that ends when the thread is root again, and the other way
+/// round.
 fn drained_and_regained(cx: &mut Cx) -> Outcome {
     let path = file_of_root(cx)?;
     let dir = cx.dir()?;

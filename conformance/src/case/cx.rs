@@ -1,4 +1,4 @@
-//! What a case runs in: its entry point, its directory, and the transcript it leaves.
+//! Surroundings of a case: its entry point, its directory, and its transcript.
 
 use super::{NEWEST, OLDEST};
 use crate::entry::{self, EntryPoint};
@@ -14,16 +14,16 @@ use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// Why a case ends early.
+/// Reason why a case ends early.
 #[derive(Debug)]
 pub enum Stop {
-    /// This machine cannot show it.
+    /// Something that this machine cannot show.
     Skip(String),
-    /// A step without which the rest means nothing went wrong.
+    /// Failure of a step that the rest depends on.
     Fail(String),
 }
 
-/// How a case ends.
+/// Result of a case.
 pub type Outcome = Result<(), Stop>;
 
 impl From<Errno> for Stop {
@@ -44,12 +44,12 @@ impl From<rustix::io::Errno> for Stop {
     }
 }
 
-/// The argument that registers a table of files or buffers.
+/// Returns the argument that registers a table of files or buffers.
 pub fn rsrc(nr: u32, flags: u32, data: usize, tags: usize) -> io_uring_rsrc_register {
     io_uring_rsrc_register { nr, flags, data: data as u64, tags: tags as u64, ..Default::default() }
 }
 
-/// The argument that puts `new` (files or buffers) into a table, from slot `offset` on.
+/// Returns the argument that puts `new` (files or buffers) into a table, from slot `offset` on.
 pub fn rsrc_update<T>(offset: u32, new: &[T], tags: &[u64]) -> io_uring_rsrc_update2 {
     io_uring_rsrc_update2 {
         offset,
@@ -60,8 +60,8 @@ pub fn rsrc_update<T>(offset: u32, new: &[T], tags: &[u64]) -> io_uring_rsrc_upd
     }
 }
 
-/// A case's surroundings. The transcript goes to stdout line by line, so that a hang shows how far
-/// it came: two blanks before what was seen, `! ` before what should have been otherwise.
+/// Surroundings of a case. The transcript goes to stdout line by line, so that a hang shows how far
+/// the case came: two blanks before an observation, `! ` before a check that did not hold.
 #[derive(Debug)]
 pub struct Cx {
     pub entry: EntryPoint,
@@ -74,12 +74,12 @@ impl Cx {
         Self { entry, dir: None, failures: 0 }
     }
 
-    /// Checks that did not hold.
+    /// Returns the number of checks that did not hold.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// The kernel whose ABI whoever plays here has.
+    /// Returns the kernel whose ABI the kernel or softring under test has.
     pub fn abi(&self) -> &'static Version {
         let mut told = io_uring_query_opcode::default();
         let mut hdr = io_uring_query_hdr {
@@ -93,13 +93,13 @@ impl Cx {
         if queries >= NEWEST.queries { NEWEST } else { OLDEST }
     }
 
-    /// Is it the newest?
+    /// Returns whether that kernel is the newest.
     pub fn is_newest(&self) -> bool {
         self.abi() == NEWEST
     }
 
     fn line(mark: char, text: &str) {
-        // A closed pipe means that nobody listens any more; the exit status still tells.
+        // On a closed pipe nobody reads any more; the exit status still tells.
         let _ = writeln!(std::io::stdout(), "{mark} {text}");
     }
 
@@ -108,7 +108,7 @@ impl Cx {
         Self::line(' ', &format!("{what}: {value}"));
     }
 
-    /// Records the CQEs that are there, in their order, and takes them.
+    /// Records the CQEs that are posted, in their order, and consumes them.
     pub fn note_cqes(&mut self, what: &str, ring: &mut Ring) {
         let cqes = ring.pop_all();
         let each = cqes.iter().map(|c| format!("{}={}", c.user_data, show::answer(c.res.into())));
@@ -147,7 +147,7 @@ impl Cx {
         }
     }
 
-    /// Records a completion and checks its result; flags are recorded where there are any.
+    /// Records a completion and checks its result; records its flags if there are any.
     pub fn cqe(&mut self, what: &str, got: Cqe, want: i32) {
         let flags = show::cqe_flags(got.flags);
         let blank = if flags.is_empty() { "" } else { " " };
@@ -157,7 +157,7 @@ impl Cx {
         }
     }
 
-    /// Checks for an fd (whose number is nobody's business), and hands it over.
+    /// Checks for an fd (whose number does not matter) and returns it.
     pub fn fd(&mut self, what: &str, got: i32) -> Result<OwnedFd, Stop> {
         if got < 0 {
             self.note_answer(what, got);
@@ -169,18 +169,18 @@ impl Cx {
 
     // Rings.
 
-    /// A ring through this case's entry point.
+    /// Sets up a ring through this case's entry point.
     pub fn ring(&mut self, entries: u32, flags: u32) -> Result<Ring, Stop> {
         self.ring_with(entries, io_uring_params { flags, ..Default::default() })
     }
 
-    /// A ring as `params` asks.
+    /// Sets up a ring with `params`.
     pub fn ring_with(&mut self, entries: u32, params: io_uring_params) -> Result<Ring, Stop> {
         Ring::with(self.entry, entries, params)
             .map_err(|e| Stop::Fail(format!("no ring: {}", show::answer(-i64::from(e)))))
     }
 
-    /// Records and checks what setup answers; a ring that comes of it is closed.
+    /// Records and checks the result of setup; closes the ring if there is one.
     pub fn setup_is(&mut self, what: &str, entries: u32, p: io_uring_params, want: i32) {
         let got = Ring::with(self.entry, entries, p);
         self.is(what, got, want);
@@ -207,7 +207,7 @@ impl Cx {
         cqe
     }
 
-    /// As [`Self::one`], for an operation that opens an fd.
+    /// Same as [`Self::one`] for an operation that opens an fd.
     pub fn one_fd(
         &mut self,
         ring: &mut Ring,
@@ -220,14 +220,14 @@ impl Cx {
         self.fd(what, res)
     }
 
-    /// [`Self::one`] for each row of a table.
+    /// Calls [`Self::one`] for each row of a table.
     pub fn each(&mut self, ring: &mut Ring, rows: &[(&str, io_uring_sqe, i32)]) {
         for (what, sqe, want) in rows {
             self.one(ring, what, *sqe, *want);
         }
     }
 
-    /// Submits all, and records that all were taken.
+    /// Submits all SQEs, and records that all were consumed.
     pub fn start(&mut self, ring: &mut Ring, sqes: &[io_uring_sqe]) {
         for sqe in sqes {
             ring.push(*sqe);
@@ -244,7 +244,7 @@ impl Cx {
     }
 
     /// Submits all, waits for as many completions as `want` has, and checks `(user_data, res)` in
-    /// whatever order.
+    /// any order.
     pub fn batch(
         &mut self,
         ring: &mut Ring,
@@ -260,8 +260,7 @@ impl Cx {
         self.reap(ring, what, want)
     }
 
-    /// Waits for as many completions as `want` has, and checks `(user_data, res)` in whatever
-    /// order.
+    /// Waits for as many completions as `want` has, and checks `(user_data, res)` in any order.
     pub fn reap(&mut self, ring: &mut Ring, what: &str, want: &[(u64, i32)]) -> Vec<Cqe> {
         let mut got = ring.take(want.len()).unwrap_or_default();
         got.sort();
@@ -269,7 +268,7 @@ impl Cx {
         got
     }
 
-    /// As [`Self::reap`], in exactly this order.
+    /// Same as [`Self::reap`], in exactly this order.
     pub fn reap_in_order(&mut self, ring: &mut Ring, what: &str, want: &[(u64, i32)]) -> Vec<Cqe> {
         let got = ring.take(want.len()).unwrap_or_default();
         self.completions(what, &got, want);
@@ -292,13 +291,13 @@ impl Cx {
         }
     }
 
-    /// Nothing is in the CQ now, and nothing comes for `ms`.
+    /// Checks that the CQ is empty after `ms` milliseconds.
     pub fn quiet(&mut self, ring: &Ring, what: &str, ms: u64) {
         std::thread::sleep(std::time::Duration::from_millis(ms));
         self.is(what, ring.cq_ready(), 0);
     }
 
-    /// Spins on the CQ, without entering, until `n` are there; at most two seconds.
+    /// Spins on the CQ, without entering, until `n` CQEs are posted; at most two seconds.
     pub fn spin(&mut self, ring: &Ring, what: &str, n: u32) {
         let start = std::time::Instant::now();
         while ring.cq_ready() < n && start.elapsed().as_secs() < 2 {
@@ -307,7 +306,7 @@ impl Cx {
         self.is(what, ring.cq_ready(), n);
     }
 
-    /// [`Ring::register`] for each row of a table: what, opcode, argument, count, answer.
+    /// Calls [`Ring::register`] for each row of a table: what, opcode, argument, count, answer.
     pub fn registers(&mut self, ring: &Ring, rows: &[(&str, u32, usize, u32, i32)]) {
         for (what, opcode, arg, nr, want) in rows {
             let got = ring.register(*opcode, *arg, *nr);
@@ -317,7 +316,7 @@ impl Cx {
 
     // Files.
 
-    /// This case's own directory, removed at its end.
+    /// Returns this case's own directory, which is removed at the end.
     pub fn dir(&mut self) -> Result<PathBuf, Stop> {
         if self.dir.is_none() {
             self.dir = Some(tempfile::Builder::new().prefix("conformance-").tempdir()?);
@@ -325,20 +324,20 @@ impl Cx {
         Ok(self.dir.as_ref().map(|d| d.path().to_owned()).unwrap_or_default())
     }
 
-    /// A path in this case's directory.
+    /// Returns a path in this case's directory.
     pub fn path(&mut self, name: &str) -> Result<CString, Stop> {
         let path = self.dir()?.join(name).into_os_string().into_encoded_bytes();
         CString::new(path).map_err(|e| Stop::Fail(e.to_string()))
     }
 
-    /// A new file with `content`, open for reading and writing.
+    /// Creates a file with `content`, open for reading and writing.
     pub fn file(&mut self, name: &str, content: &[u8]) -> Result<File, Stop> {
         let path = self.dir()?.join(name);
         std::fs::write(&path, content)?;
         Ok(File::options().read(true).write(true).open(path)?)
     }
 
-    /// A file past the page cache. Skips where the file system has none.
+    /// Creates a file with `content`, open with O_DIRECT. Skips if the file system has no O_DIRECT.
     pub fn direct_file(&mut self, name: &str, content: &[u8]) -> Result<File, Stop> {
         use rustix::fs::{Mode, OFlags, open};
         self.file(name, content)?;
@@ -347,22 +346,22 @@ impl Cx {
         opened.map(File::from).map_err(|_| Stop::Skip("this file system has no O_DIRECT".into()))
     }
 
-    /// The content of a file of this case.
+    /// Returns the content of a file of this case.
     pub fn content(&mut self, name: &str) -> Result<Vec<u8>, Stop> {
         Ok(std::fs::read(self.dir()?.join(name))?)
     }
 
-    /// A pipe: the end to read, the end to write.
+    /// Creates a pipe: the end to read, the end to write.
     pub fn pipe(&mut self) -> Result<(OwnedFd, OwnedFd), Stop> {
         Ok(rustix::pipe::pipe()?)
     }
 
-    /// An eventfd with `count`.
+    /// Creates an eventfd with `count`.
     pub fn eventfd(&mut self, count: u32) -> Result<OwnedFd, Stop> {
         Ok(rustix::event::eventfd(count, rustix::event::EventfdFlags::CLOEXEC)?)
     }
 
-    /// Closes an fd by libc, and records that it went well.
+    /// Closes an fd through libc, and records that close succeeded.
     pub fn close(&mut self, fd: i32) {
         let got = entry::close(EntryPoint::Syscall, fd);
         self.is("close", got, 0);

@@ -1,4 +1,4 @@
-//! Peers that do what a server does not wish for: they reset, close one half, or stop reading.
+//! Peers that disturb a server: they reset, close one half, or stop reading.
 
 use super::net::{pair, recv, send};
 use super::pbuf::{GROUP, provide};
@@ -18,10 +18,10 @@ pub const CASES: &[Case] = &[
     case!("disconnects", stops_reading, [Op(IORING_OP_SEND)], "a send is held up, goes on when the peer reads, or is cancelled"),
 ];
 
-/// A request that receives from a socket, to memory or into a provided buffer.
+/// Function that makes a receive from a socket, to memory or into a provided buffer.
 type Make = fn(i32, &mut [u8]) -> io_uring_sqe;
 
-/// Closes at once: the peer sees a reset.
+/// Closes with SO_LINGER of 0: the peer sees a reset.
 fn reset(one: TcpStream) -> Outcome {
     let at_once = Some(std::time::Duration::ZERO);
     rustix::net::sockopt::set_socket_linger(&one, at_once)?;
@@ -34,11 +34,11 @@ fn select(fd: i32, ioprio: u16) -> io_uring_sqe {
     s.set(|s| (s.buf_index, s.ioprio) = (GROUP, ioprio))
 }
 
-/// Fills what lies between the two ends; answers how much that is.
+/// Fills the buffers between the two ends; returns the number of bytes.
 pub(super) fn fill(one: &mut TcpStream) -> Result<usize, Stop> {
     one.set_nonblocking(true)?;
     let mut full = 0;
-    // What the peer acknowledges late makes room once more.
+    // A late acknowledgement of the peer makes room again.
     for _ in 0..20 {
         while let Ok(n) = one.write(&[7u8; 65536]) {
             full += n;

@@ -37,11 +37,11 @@ fn direct(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Read and cancelled in one batch: the disk has it, and is not through with it.
+/// Reads and cancels in one batch: the disk has the read in flight.
 fn cancel_in_flight(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let file = cx.direct_file("f", &[7; 16384])?;
-    // What is dirty would have to be written first, on a worker.
+    // Dirty pages would have to be written first, on a worker.
     rustix::fs::fsync(&file).map_err(std::io::Error::from)?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     let read = sqe::rw(IORING_OP_READ, file.as_raw_fd(), page, 4096, 0).ud(1);
@@ -54,12 +54,12 @@ fn cancel_in_flight(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Now and then a thread sleeps for other reasons than the disk: for memory, or for another thread.
+/// Checks that submitting rarely slept. A thread may also sleep for memory or another thread.
 fn awake(cx: &mut Cx, slept: u64, submitted: u64) {
     cx.holds("submitted without waiting for the disk", slept < submitted / 3);
 }
 
-/// Twice: what was refused once may be remembered.
+/// Writes twice each way: softring may remember a refusal of RWF_NOWAIT.
 fn extending_writes(cx: &mut Cx) -> Outcome {
     const N: u64 = 64;
     let mut ring = cx.ring(N as u32, 0)?;
@@ -91,7 +91,7 @@ fn extending_writes(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// One page after the other: the kernel writes back together what is dirty at a time.
+/// Reads one dirty page after the other: the kernel writes back all pages that are dirty at a time.
 fn reads_of_dirty_pages(cx: &mut Cx) -> Outcome {
     const N: u64 = 64;
     let mut ring = cx.ring(4, 0)?;

@@ -1,4 +1,4 @@
-//! What requests do beside their results: what the rest of the system sees of them.
+//! Effects of requests beside their results: what the rest of the system sees.
 
 use super::prelude::*;
 use std::io::{ErrorKind, Read, Write};
@@ -15,7 +15,7 @@ pub const CASES: &[Case] = &[
         "the notification waits until the peer has acknowledged the data"),
 ];
 
-/// Tasks of the whole system that wait for I/O.
+/// Returns the number of tasks of the whole system that wait for I/O.
 fn waiting() -> Result<u32, Stop> {
     let text = std::fs::read_to_string("/proc/stat")?;
     let line = text.lines().find_map(|l| l.strip_prefix("procs_blocked "));
@@ -38,7 +38,7 @@ fn iowait(cx: &mut Cx) -> Outcome {
     for (what, flag) in [("usually", 0), ("with NO_IOWAIT", IORING_ENTER_NO_IOWAIT)] {
         let waiters: Vec<i32> =
             (0..WAITERS).map(|_| os::spawn_child(|| waiter(entry, flag))).collect();
-        // Others on this machine wait for I/O as well, now and then.
+        // Other programs of this machine wait for I/O as well, now and then.
         let mut least = u32::MAX;
         for _ in 0..40 {
             std::thread::sleep(Duration::from_millis(25));
@@ -60,7 +60,7 @@ fn iowait(cx: &mut Cx) -> Outcome {
 fn direct_read_is_told(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let direct = cx.direct_file("f", &[7; 4096])?;
-    // What is dirty is read by a worker.
+    // A worker reads dirty pages.
     rustix::fs::fsync(&direct)?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     let watch = inotify::init(inotify::CreateFlags::NONBLOCK)?;
@@ -78,7 +78,7 @@ fn direct_read_is_told(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Takes all that comes until `one` has nothing left to send; true if that was within two seconds.
+/// Receives until `one` has nothing left to send; returns whether that took at most two seconds.
 fn take_all(one: &TcpStream, mut two: &TcpStream) -> Result<bool, Stop> {
     let mut buf = vec![0u8; 1 << 20];
     two.set_read_timeout(Some(Duration::from_millis(5)))?;
@@ -99,7 +99,7 @@ fn unacknowledged(cx: &mut Cx) -> Outcome {
     let mut two = listener.accept()?.0;
     one.set_nonblocking(true)?;
     while one.write(&[7; 65536]).is_ok() {}
-    // Some room at the sender, none on the way.
+    // The sender has some room; the path has none.
     two.read_exact(&mut vec![0; 65536])?;
     let mut tries = 0;
     while os::poll(one.as_raw_fd(), libc::POLLOUT, 10) == 0 && tries < 200 {

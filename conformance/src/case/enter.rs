@@ -160,7 +160,7 @@ fn dropped_index(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Good, bad, good: what is taken and what completes.
+/// Submits a good, a bad and a good SQE; records how many are consumed and which complete.
 fn with_bad_sqes(cx: &mut Cx, setup: u32, bad: io_uring_sqe, taken: u32) -> Outcome {
     let mut ring = cx.ring(8, setup)?;
     ring.push(sqe::nop().ud(1)).push(bad.ud(2)).push(sqe::nop().ud(3));
@@ -178,7 +178,7 @@ fn with_bad_sqes(cx: &mut Cx, setup: u32, bad: io_uring_sqe, taken: u32) -> Outc
 fn stops_at_bad_sqe(cx: &mut Cx) -> Outcome {
     with_bad_sqes(cx, 0, sqe::op(200, -1), 2)?;
     with_bad_sqes(cx, 0, sqe::nop().with(0x80), 2)?;
-    // What is found wrong only in an opcode's own words stops it too.
+    // A fault in an opcode's own fields stops submission too.
     with_bad_sqes(cx, 0, sqe::op(IORING_OP_FSYNC, 0).op_flags(1 << 31), 2)
 }
 
@@ -259,7 +259,7 @@ fn registered_ring(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// What a raw enter of `fd` answers to another thread.
+/// Returns the result of a raw enter of `fd` on another thread.
 fn enter_elsewhere(entry: EntryPoint, fd: i32, submit: u32, flags: u32) -> isize {
     std::thread::spawn(move || entry::enter(entry, fd, submit, 0, flags, 0, 0)).join().unwrap_or(1)
 }
@@ -317,7 +317,7 @@ fn taskrun_flag(cx: &mut Cx) -> Outcome {
         cx.is("submitted", ring.submit(), 1);
         cx.is("flag before", ring.sq_flags() & IORING_SQ_TASKRUN, 0);
         rustix::io::write(&w, b"x")?;
-        // On a ring without DEFER_TASKRUN the completion itself may be faster than the flag.
+        // On a ring without DEFER_TASKRUN the CQE may be posted before the flag is seen.
         let start = std::time::Instant::now();
         let flagged = || ring.sq_flags() & IORING_SQ_TASKRUN != 0;
         let posted = || !ring.has(IORING_SETUP_DEFER_TASKRUN) && ring.cq_ready() == 1;

@@ -1,4 +1,5 @@
-//! Submission queues of mixed entries (SQE_MIXED), and such as start anew each time (SQ_REWIND).
+//! Submission queues of mixed entries (SQE_MIXED), and queues that start anew each time
+//! (SQ_REWIND).
 
 use super::prelude::*;
 use std::net::UdpSocket;
@@ -88,7 +89,7 @@ fn setups(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Puts SQEs into slots, those of 128 bytes into two, and shows them.
+/// Puts SQEs into slots, those of 128 bytes into two, and publishes the tail.
 fn fill(ring: &Ring, sqes: &[io_uring_sqe]) {
     let mask = ring.sq_entries() - 1;
     let mut tail = ring.sq_tail();
@@ -105,7 +106,7 @@ fn fill(ring: &Ring, sqes: &[io_uring_sqe]) {
     ring.set_sq_tail(tail);
 }
 
-/// Submits that many entries; records the answer, the head, and what completes.
+/// Submits `n` entries; records the result, the head, and the completions.
 fn enter(cx: &mut Cx, ring: &mut Ring, what: &str, n: u32, took: isize, want: &[(u64, i32)]) {
     let got = ring.enter(n, 0, IORING_ENTER_GETEVENTS);
     cx.is(&format!("{what}: entered"), got, took);
@@ -137,7 +138,7 @@ fn mixed_last(cx: &mut Cx) -> Outcome {
         let mut ring = cx.ring(4, flags)?;
         fill(&ring, &[nop(1), nop(2), nop(3)]);
         enter(cx, &mut ring, "three", 3, 3, &[(1, 0), (2, 0), (3, 0)]);
-        // In the last slot; what stands in the first is read as an SQE of its own.
+        // A 128-byte SQE in the last slot; the first slot is read as an SQE of its own.
         ring.write_sqe(0, &nop(5));
         fill(&ring, &[double(4)]);
         ring.write_sqe(0, &nop(5));
@@ -263,7 +264,7 @@ fn command(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Another size for a ring, whose flags come back.
+/// Resizes a ring, whose flags are written back.
 fn resize(cx: &mut Cx, ring: &mut Ring, what: &str, sq_entries: u32, want: i32) -> Outcome {
     let mut p = io_uring_params { sq_entries, ..Default::default() };
     let got = ring.register_struct(IORING_REGISTER_RESIZE_RINGS, &mut p, 1);
@@ -271,7 +272,7 @@ fn resize(cx: &mut Cx, ring: &mut Ring, what: &str, sq_entries: u32, want: i32) 
     let p = *std::hint::black_box(&p);
     cx.note("flags", format_args!("{:#x}", p.flags));
     if want == 0 {
-        // The call does not tell where the array is.
+        // The resize does not report the array's offset.
         let p = io_uring_params { flags: p.flags | NO_ARRAY, ..p };
         ring.remap(p)?;
     }

@@ -34,7 +34,7 @@ fn wait_sqe(set: i32, to: &mut [libc::epoll_event]) -> io_uring_sqe {
     sqe::rw(IORING_OP_EPOLL_WAIT, set, addr_mut(to), to.len(), 0)
 }
 
-/// What has been told, in the order of its data.
+/// Records the events, in the order of their data.
 fn told(cx: &mut Cx, what: &str, events: &[libc::epoll_event]) {
     let mut all: Vec<_> = events.iter().map(|e| (e.u64, e.events)).collect();
     all.sort_unstable();
@@ -131,7 +131,7 @@ fn ctl_ring(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A set with a pipe in it: its end to read, as `data`.
+/// Creates a set with a pipe in it: its end to read, as `data`.
 fn with_pipe(
     cx: &mut Cx,
     ring: &mut Ring,
@@ -217,7 +217,7 @@ fn wait_modes(cx: &mut Cx) -> Outcome {
     rustix::io::write(&w, b"x")?;
     cx.reap(&mut ring, "registered", &[(1, 1)]);
     rustix::io::read(&r, &mut [0; 4])?;
-    // The set is closed, but the request holds it.
+    // The set's fd is closed, but the request holds the file.
     cx.start(&mut ring, &[wait_sqe(ep, &mut got).ud(1)]);
     drop(set);
     rustix::io::write(&w, b"x")?;

@@ -30,7 +30,7 @@ pub const CASES: &[Case] = &[
     case!("eventfd", full_for_worker, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "a worker that finds no room tells of what is there"),
 ];
 
-/// What an eventfd has counted since it was last asked; 0 for nothing.
+/// Returns the eventfd's count since the last read; 0 for nothing.
 fn counted(fd: &impl std::os::fd::AsFd) -> u64 {
     let mut n = [0u8; 8];
     match rustix::io::read(fd, &mut n) {
@@ -88,7 +88,7 @@ fn eventfd_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A ring whose eventfd is for late completions, and which has had one that was none.
+/// Sets up a ring with an eventfd for late completions only, after one inline completion.
 fn for_late_ones(cx: &mut Cx) -> Result<(Ring, std::os::fd::OwnedFd), Stop> {
     let mut ring = cx.ring(8, 0)?;
     let ev = nonblocking_eventfd()?;
@@ -114,7 +114,7 @@ fn eventfd_async(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "nop in a worker", sqe::nop().with(IOSQE_ASYNC), 0);
     std::thread::sleep(std::time::Duration::from_millis(5));
     cx.note("worker: counted", counted(&ev));
-    // A chain that the batch leaves open is a worker's.
+    // A worker runs a chain that its batch leaves open.
     let mut buf = [0; 4];
     let file = cx.file("f", b"data")?;
     for (what, sqe) in [("nop", sqe::nop()), ("read", sqe::read(file.as_raw_fd(), &mut buf, 0))] {
@@ -133,7 +133,7 @@ fn eventfd_async(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A file in memory knows no attempt that does not wait.
+/// Checks the eventfd for I/O of a memfd, which refuses attempts that must not block.
 fn in_memory(cx: &mut Cx) -> Outcome {
     let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
     rustix::io::write(&file, b"data")?;

@@ -1,5 +1,5 @@
-//! Multishot receives of several sockets that all have data. Whose turn is over goes on behind the
-//! others; with DEFER_TASKRUN, when its task next comes for completions.
+//! Multishot receives of several sockets that all have data. A receive that reaches its retry limit
+//! goes on behind the others; with DEFER_TASKRUN, when its task next runs task work.
 
 use super::pbuf::{GROUP, reg, register, supply};
 use super::prelude::*;
@@ -23,14 +23,14 @@ const SOCKETS: u64 = 3;
 const BUFFER: usize = 256;
 const BUFFERS: usize = 256;
 
-/// Buffers enough for all.
+/// Provides enough buffers for all receives.
 fn buffers(cx: &mut Cx, ring: &Ring, mem: &mut [u8]) {
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     cx.is("register", register(ring, &reg(page, BUFFERS as u32, 0)), 0isize);
     supply(page, 0, BUFFERS as u16, mem, BUFFER);
 }
 
-/// What each call brings of `bytes` in every socket, with receives as `sqe` says.
+/// Records the CQEs of each call until `bytes` of every socket are received, by requests of `sqe`.
 fn turns(cx: &mut Cx, bytes: usize, sqe: impl Fn(i32) -> io_uring_sqe) -> Outcome {
     for waits in [true, false] {
         let mut ring = cx.ring(256, DEFER)?;
@@ -98,7 +98,8 @@ fn exclusive(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A chain that its batch leaves open is a worker's, which waits in accept(2).
+/// Checks which of two accepts takes a connection. The second is an open chain, which a worker runs
+/// and waits for in accept(2).
 fn accept_in_worker(cx: &mut Cx) -> Outcome {
     let mut first = 0;
     for _ in 0..20 {
@@ -116,8 +117,8 @@ fn accept_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Two reads of one socket: of the two that was armed last the kernel wakes first, and hands it to
-/// a worker if it was to start with one.
+/// Checks the order of two reads of one socket. The kernel wakes the read that was armed last
+/// first, and passes it to a worker if the read is IOSQE_ASYNC.
 fn forced(cx: &mut Cx) -> Outcome {
     for (name, flags) in [("plain", 0), ("deferred", DEFER)] {
         for (how, first, last) in [
@@ -136,7 +137,7 @@ fn forced(cx: &mut Cx) -> Outcome {
             }
             (&b).write_all(b"x")?;
             ring.submit_wait(1);
-            // A worker and the ring's task are woken at the same time: either may be first.
+            // The worker and the ring's task are woken at the same time: either may be first.
             let races = last != 0 && flags == 0;
             let told = |c: &Cqe| (if races { 0 } else { c.user_data }, c.res);
             let got: Vec<_> = ring.take(1)?.iter().map(told).collect();

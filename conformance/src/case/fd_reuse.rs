@@ -1,4 +1,4 @@
-//! Waiting for readiness on a number again, and on what it means by then.
+//! Waits for readiness of a reused descriptor number, which means another file by then.
 
 use super::prelude::*;
 use std::os::fd::OwnedFd;
@@ -18,18 +18,18 @@ pub const CASES: &[Case] = &[
 
 const IN: i32 = libc::POLLIN as i32;
 
-/// A wait for data, as a poll and as a read, and what it answers to a byte.
+/// Returns a poll and a read that wait for data, with their results for one byte.
 fn waits(fd: i32, buf: &mut [u8; 1]) -> [(&'static str, io_uring_sqe, i32); 2] {
     [("poll", sqe::poll_add(fd, libc::POLLIN), IN), ("read", sqe::read(fd, buf, 0), 1)]
 }
 
-/// Makes the number of `fd` mean the file of `other`.
+/// Makes the number of `fd` refer to the file of `other`.
 fn become_other(cx: &mut Cx, fd: &OwnedFd, other: i32) {
     let n = fd.as_raw_fd();
     cx.holds("the number means another file", os::dup2(other, n) == n);
 }
 
-/// Takes the byte that a poll has left.
+/// Reads the byte that a poll has left.
 fn drain(r: &OwnedFd) {
     if os::poll(r.as_raw_fd(), libc::POLLIN, 0) != 0 {
         let _ = rustix::io::read(r, &mut [0; 1]);
@@ -90,7 +90,7 @@ fn cancelled_after_reuse(cx: &mut Cx) -> Outcome {
     for at in 0..2 {
         let (number, old_w) = cx.pipe()?;
         let (r, w) = cx.pipe()?;
-        // Kept open, so that the old file lives on.
+        // The duplicate keeps the old file open.
         let kept = os::own(os::dup(number.as_raw_fd()));
         cx.start(&mut ring, &[waits(number.as_raw_fd(), &mut old)[at].1.ud(1)]);
         become_other(cx, &number, r.as_raw_fd());
@@ -156,7 +156,7 @@ fn many_at_once(cx: &mut Cx) -> Outcome {
             drain(&r);
         }
     }
-    // One of them goes, the others stay.
+    // One read is cancelled, the others stay.
     let sqes: Vec<_> =
         (1..).zip(&mut bufs).map(|(ud, b)| waits(r.as_raw_fd(), b)[1].1.ud(ud)).collect();
     cx.start(&mut ring, &sqes);

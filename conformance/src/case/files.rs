@@ -1,4 +1,4 @@
-//! The table of registered files: `IORING_REGISTER_FILES` and its kin, and slots in use.
+//! The table of registered files: `IORING_REGISTER_FILES` and related calls, and slots in use.
 
 use super::prelude::*;
 
@@ -28,7 +28,7 @@ fn data_file(cx: &mut Cx, name: &str) -> Result<std::fs::File, Stop> {
     cx.file(name, name.as_bytes())
 }
 
-/// What slot `slot` reads.
+/// Reads from slot `slot` and checks the data.
 fn read_slot(cx: &mut Cx, ring: &mut Ring, slot: i32, want: &str) {
     let mut buf = [0u8; 16];
     let what = format!("read of slot {slot}");
@@ -83,7 +83,7 @@ fn holds_the_file(cx: &mut Cx) -> Outcome {
     drop(file);
     std::fs::remove_file(cx.dir()?.join("kept"))?;
     read_slot(cx, &mut ring, 0, "kept");
-    // A pipe's end in the table keeps the pipe open, and no longer.
+    // A pipe's end in the table keeps the pipe open until it is removed.
     let (r, w) = cx.pipe()?;
     let end = [w.as_raw_fd()];
     let update = io_uring_files_update { fds: addr(&end) as u64, ..Default::default() };
@@ -192,7 +192,7 @@ fn update2_tags(cx: &mut Cx) -> Outcome {
     };
     cx.is("replace an idle one", set(&ring, rsrc_update(0, &fds[2..], &[33])), 1);
     cx.reap(&mut ring, "its tag", &[(11, 0)]);
-    // Slot 1 is in use: its tag waits for the request.
+    // Slot 1 is in use: the removed file's tag is posted only when the request ends.
     let mut buf = [0u8; 4];
     cx.start(&mut ring, &[sqe::read(1, &mut buf, 0).fixed().ud(1)]);
     cx.is("remove one in use", set(&ring, rsrc_update(1, &[-1], &[])), 1);
@@ -330,7 +330,7 @@ fn rings_in_tables(cx: &mut Cx) -> Outcome {
     let other = cx.ring(4, 0)?;
     cx.is("itself", ring.register_slice(IORING_REGISTER_FILES, &[ring.fd]), -EBADF);
     cx.is("another", ring.register_slice(IORING_REGISTER_FILES, &[other.fd]), -EBADF);
-    // A slot that was picked for a ring in vain is the next that is picked.
+    // A slot that was allocated for a ring and refused is the next to be allocated.
     cx.sparse_files(&ring, 3);
     let alloc = u64::from(IORING_FILE_INDEX_ALLOC);
     let mut fds = [other.fd];

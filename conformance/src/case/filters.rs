@@ -64,7 +64,7 @@ fn verdict(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// The ten words that a program finds of a request, by asking for each bit.
+/// Records the ten words of a request that a filter reads, by one filter for each bit.
 fn words(cx: &mut Cx, what: &str, s: io_uring_sqe) -> Outcome {
     let mut told = [0u32; 10];
     for (at, word) in (0..).step_by(4).zip(told.iter_mut()) {

@@ -166,7 +166,7 @@ fn shared(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Notes the next `n` completions, in whatever order.
+/// Records the next `n` completions, in any order.
 pub(super) fn sorted(cx: &mut Cx, ring: &mut Ring, what: &str, n: usize) -> Outcome {
     let mut got: Vec<_> = ring.take(n)?.iter().map(|c| (c.user_data, c.res)).collect();
     got.sort_unstable();
@@ -366,7 +366,7 @@ fn ring_closed(cx: &mut Cx) -> Outcome {
         os::futex_wake(&word, 9, u32::MAX) == 0
     });
     cx.holds("nobody waits any more", gone);
-    // softring's reactor may have come meanwhile.
+    // softring's reactor thread may have started meanwhile.
     let left = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         os::threads() <= before + 1
@@ -380,7 +380,7 @@ fn lock(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let word = Arc::new(Word::new(0));
     let theirs = word.clone();
-    // Each side waits for the other's step: even numbers are ours.
+    // Each side waits for the other's step; the even numbers are this side's.
     let peer = std::thread::spawn(move || {
         for i in 0..N {
             while theirs.load(Ordering::SeqCst) != 2 * i + 1 {
@@ -416,7 +416,7 @@ fn stopped(cx: &mut Cx) -> Outcome {
         let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 1 };
         ring.push(wait_on(word, 0).ud(1)).submit();
         told.store(1, Ordering::SeqCst);
-        // Being stopped may end a wait.
+        // SIGSTOP and SIGCONT may end a wait.
         let got = (0..9).find_map(|_| ring.take(1).ok());
         got.map_or(2, |got| 10 + got[0].res)
     });
@@ -426,7 +426,7 @@ fn stopped(cx: &mut Cx) -> Outcome {
         os::signal(child, signal);
         std::thread::sleep(Duration::from_millis(20));
     }
-    // On a busy machine it may wait again only later.
+    // On a busy machine the child may wait again only later.
     cx.holds("one waits", until(|| os::futex_wake(word, 1, u32::MAX) == 1));
     cx.is("woken", os::wait_for(child), 10);
     Ok(())

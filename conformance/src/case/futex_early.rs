@@ -1,4 +1,4 @@
-//! Wakes of a futex while a request that waits for it is still being submitted.
+//! Wakes of a futex while a request that waits for the futex is still being submitted.
 
 use super::futex::Word;
 use super::futexv::{any_of, entry};

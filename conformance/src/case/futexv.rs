@@ -1,4 +1,4 @@
-//! FUTEX_WAITV: a wait for any of several futexes; and wakes against cancellations.
+//! FUTEX_WAITV: a wait for any of several futexes; races of wakes and cancellations.
 
 use super::futex::{ANY, PRIVATE, U32, Word, futex, sorted, wait_on};
 use super::prelude::*;
@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
 
 type Change = fn(&mut Entry);
 
-/// `struct futex_waitv`
+/// `struct futex_waitv`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -166,7 +166,7 @@ fn race(cx: &mut Cx) -> Outcome {
 /// `FUTEX2_NUMA` and `FUTEX2_MPOL`.
 const NODES: [(&str, i32); 3] = [("its node", 4), ("its memory's policy", 8), ("both", 12)];
 
-/// A word, and the node it is of: none yet.
+/// A futex word, and its node: none yet.
 #[repr(align(8))]
 struct OfNode(Word, Word);
 

@@ -1,4 +1,4 @@
-//! Answers that random programs have found: each was once otherwise on softring.
+//! Answers that random programs have found: each was once different on softring.
 
 use super::pbuf;
 use super::prelude::*;
@@ -40,7 +40,7 @@ fn nowait_writes(cx: &mut Cx) -> Outcome {
         ("pipe", write(w.as_raw_fd(), &word), 8),
     ]);
     let file = cx.file("f", b"")?;
-    // Which file systems can is theirs to say.
+    // The file system decides whether it can.
     for (what, buf) in [("file", &word[..]), ("file, nothing", &[])] {
         let cqe = ring.push(write(file.as_raw_fd(), buf)).submit_wait(1);
         cx.is("submit", cqe, 1);
@@ -80,7 +80,7 @@ fn parts_to_eventfd(cx: &mut Cx) -> Outcome {
         ("parts, at once", parts.op_flags(NOWAIT), -EAGAIN),
         ("the whole", whole, 8),
     ]);
-    // An epoll set is never ready to be written, so it does not refuse parts, either.
+    // An epoll set is never writable, so this write waits and is not refused for its parts.
     let set = rustix::event::epoll::create(CreateFlags::CLOEXEC)?;
     let waits = parts.set(|s| s.fd = set.as_raw_fd()).ud(1);
     cx.start(&mut ring, &[waits]);
@@ -239,7 +239,8 @@ fn refused_in_order(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// An epoll set can be polled, so it is waited for before anything else is asked.
+/// Checks that a read or write of an epoll set waits before its position is checked: the set can be
+/// polled.
 fn waits_before_position(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (epoll, buf) = (rustix::event::epoll::create(CreateFlags::CLOEXEC)?, [0u8; 8]);
@@ -295,7 +296,7 @@ fn refused_with_buffer(cx: &mut Cx) -> Outcome {
     let cqe = cx.one(&mut ring, "nothing, of a device", read, 0);
     cx.note("it has used its buffer", format_args!("{:#x}", cqe.flags));
     pbuf::refill(page, 2, 4, &mut mem);
-    // Too small for what a message says of itself, and no socket.
+    // The buffer is too small for the message's header, and the file is no socket.
     let (r, w) = cx.pipe()?;
     rustix::io::write(&w, b"x")?;
     let (hdr, op) = ([0u64; 7], IORING_OP_RECVMSG);

@@ -1,4 +1,4 @@
-//! Answers of connections that random programs have found: each was once otherwise on softring.
+//! Answers of connections that random programs have found: each was once different on softring.
 
 use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;

@@ -1,4 +1,4 @@
-//! Answers of sockets that random programs have found: each was once otherwise on softring.
+//! Answers of sockets that random programs have found: each was once different on softring.
 
 use super::net::{arrived, pair, recv, seen, send};
 use super::net_msg::{hdr, part, take};
@@ -36,7 +36,7 @@ fn page() -> usize {
     os::page(libc::PROT_READ | libc::PROT_WRITE)
 }
 
-/// A group of incremental buffers of these lengths, one behind the other in `mem`.
+/// Registers a group of incremental buffers of these lengths, one behind the other in `mem`.
 fn incremental(cx: &mut Cx, ring: &Ring, mem: &[u8], lengths: &[u32]) -> usize {
     buffers(cx, ring, mem, IOU_PBUF_RING_INC, lengths)
 }
@@ -55,7 +55,7 @@ fn buffers(cx: &mut Cx, ring: &Ring, mem: &[u8], flags: u16, lengths: &[u32]) ->
     at
 }
 
-/// What is left of the group's first buffers.
+/// Records length and offset of the group's first buffers.
 fn left(cx: &mut Cx, at: usize, mem: &[u8]) {
     for i in 0..4 {
         let (low, len) = (os::load(at + 16 * i), os::load(at + 16 * i + 8));
@@ -69,7 +69,7 @@ fn bundle(opcode: u8, fd: i32, len: usize, ioprio: u16) -> io_uring_sqe {
     s.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECVSEND_BUNDLE | ioprio))
 }
 
-/// A pair of which the first has no room left to send.
+/// Creates a pair whose first socket has no room left to send.
 fn full() -> Result<(UnixStream, UnixStream), Stop> {
     let (mut one, two) = UnixStream::pair()?;
     one.set_nonblocking(true)?;
@@ -238,7 +238,8 @@ pub(super) fn bundle_nowhere(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// One of three buffers of 8 bytes is outside of the program's memory; then of two.
+/// Sends a bundle of three buffers of 8 bytes, of which `outside` lies outside the program's
+/// memory.
 pub(super) fn bundle_with_one_outside(cx: &mut Cx, outside: usize) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (at, mut mem) = (page(), [b'm'; 32]);
@@ -302,7 +303,7 @@ fn chain_with_full_queue(cx: &mut Cx) -> Outcome {
     cx.reap(&mut ring, "room", &[(1, 0), (2, -EBADFD)]);
     cx.start(&mut ring, &[sqe::nop().ud(3), sqe::nop().ud(4)]);
     cx.start(&mut ring, &[first, recv]);
-    // The worker is to find no room, also where the processors are busy.
+    // The worker must find no room, even if the processors are busy.
     std::thread::sleep(std::time::Duration::from_millis(100));
     cx.reap(&mut ring, "before", &[(3, 0), (4, 0)]);
     ring.enter(0, 0, IORING_ENTER_GETEVENTS);
@@ -344,7 +345,7 @@ fn many_in_worker(cx: &mut Cx) -> Outcome {
     let null = std::fs::File::open("/dev/null")?;
     let read = |fd: i32| sqe::op(IORING_OP_READ_MULTISHOT, fd).with(IOSQE_BUFFER_SELECT).ud(2);
     let poll = sqe::poll_add(null.as_raw_fd(), libc::POLLIN).ud(1);
-    // A chain that goes on when all is submitted is a worker's.
+    // A worker runs a chain that goes on when the whole batch is submitted.
     let chain = [poll.link(), read(two.as_raw_fd()).link()];
     cx.batch(&mut ring, "behind a poll that is over at once", &chain, &[(1, 1)]);
     cx.quiet(&ring, "waits", 10);
@@ -407,7 +408,7 @@ fn waits_for_news(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[many.set(|s| (s.off, s.buf_index) = (u64::MAX, GROUP)).ud(1)]);
     one.send(b"first")?;
     cx.reap(&mut ring, "read", &[(1, 5)]);
-    // It is readable from now on, and a read would still block.
+    // The socket is readable from now on, but a read would still block.
     two.shutdown(Shutdown::Read)?;
     cx.quiet(&ring, "nothing to read", 30);
     cx.batch(&mut ring, "cancelled", &[sqe::cancel(1, 0).ud(2)], &[(1, -ECANCELED), (2, 0)]);
@@ -427,7 +428,7 @@ fn part_told(cx: &mut Cx) -> Outcome {
     let parts = [part(&mem)];
     let mut h = msghdr { flags: 7, ..hdr(&parts) };
     let all = take(one.as_raw_fd(), &mut h).op_flags(MSG_WAITALL as u32);
-    // A chain that its batch leaves open is a worker's.
+    // A worker runs a chain that its batch leaves open.
     ring.push(all.link().ud(1)).submit();
     std::thread::sleep(std::time::Duration::from_millis(30));
     cx.note("told of a part", std::hint::black_box(&h).flags);

@@ -1,5 +1,5 @@
-//! Answers of requests that wait, and of workers, that random programs have found: each was once
-//! otherwise on softring.
+//! Answers of waiting requests and of workers that random programs have found: each was once
+//! different on softring.
 
 use super::net::{pair, send};
 use super::pbuf::{GROUP, provide, refill, reg, register};
@@ -203,7 +203,7 @@ fn not_many_in_worker(cx: &mut Cx) -> Outcome {
         let bundle = recv.set(|s| s.ioprio |= IORING_RECVSEND_BUNDLE);
         cx.one(&mut ring, &format!("bundle, {what}"), bundle, -ENOTSOCK);
     }
-    // An eventfd does know such attempts.
+    // An eventfd supports attempts that must not block.
     let at = os::page(libc::PROT_READ | libc::PROT_WRITE);
     cx.is("register", register(&ring, &reg(at, 8, 0)), 0isize);
     os::store(at + 14, &[1u16]);
@@ -215,7 +215,7 @@ fn not_many_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A pair of which the first has no room left to send.
+/// Creates a pair whose first socket has no room left to send.
 fn full() -> Result<(UnixStream, UnixStream), Stop> {
     let (mut one, two) = UnixStream::pair()?;
     one.set_nonblocking(true)?;
@@ -242,7 +242,7 @@ fn sender_of_ended(cx: &mut Cx) -> Outcome {
         }
         soon();
         cx.quiet(&ring, "waits", 5);
-        // Whoever waits within the call is told why; who would try again is told EPIPE.
+        // A send that waits inside the call gets ECONNRESET; a retried send would get EPIPE.
         drop(two);
         cx.reap(&mut ring, how, &[(1, -ECONNRESET)]);
     }
@@ -321,7 +321,7 @@ fn removed_in_worker(cx: &mut Cx) -> Outcome {
     let (_r, w) = cx.pipe()?;
     let poll = sqe::poll_add(w.as_raw_fd(), libc::POLLOUT).set(|s| s.len = IORING_POLL_ADD_MULTI);
     let remove = sqe::op(IORING_OP_POLL_REMOVE, -1).set(|s| s.addr = 1).with(IOSQE_ASYNC);
-    // A worker that comes early finds the poll busy; it seldom does.
+    // A worker that starts early finds the poll busy, which is rare.
     for _ in 0..20 {
         ring.push(poll.ud(1)).push(remove.ud(2)).submit();
         let mut got = ring.take(2)?;

@@ -1,5 +1,5 @@
-//! Handlers that are installed, and looked up, by the system call's number instead of by the C
-//! library's sigaction(2).
+//! Handlers that are installed, and queried, by rt_sigaction itself instead of the C library's
+//! sigaction(2).
 #![allow(unsafe_code)]
 
 use super::jumps::{keep_entry, nop, round, wait};
@@ -17,12 +17,12 @@ pub const CASES: &[Case] = &[
     case!("handlers", refused, [], "bad signals, sizes and pointers"),
 ];
 
-/// `struct sigaction` as the kernel has it: handler, flags, restorer, mask.
+/// `struct sigaction` of the kernel: handler, flags, restorer, mask.
 type Action = [usize; 4];
 const RESTORER: i32 = 0x0400_0000;
 
 fn rt_sigaction(signal: i32, new: usize, old: usize, size: usize) -> isize {
-    // SAFETY: what is passed is an action of a case's own, or for the kernel to refuse.
+    // SAFETY: the pointers are to a case's own action, or for the kernel to refuse.
     match unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size) } {
         -1 => -(entry::errno() as isize),
         ret => ret as isize,
@@ -35,7 +35,7 @@ fn look(signal: i32) -> Action {
     old
 }
 
-/// Installs a handler as the C library does it, with its restorer.
+/// Installs a handler as the C library does, with its restorer.
 fn install(signal: i32, handler: extern "C" fn(i32), flags: i32, mask: u64) -> Action {
     let [_, _, restorer, _] = look(libc::SIGUSR1);
     let flags = (flags | RESTORER) as usize;
@@ -45,7 +45,7 @@ fn install(signal: i32, handler: extern "C" fn(i32), flags: i32, mask: u64) -> A
     old
 }
 
-// Each has a body of its own: functions that do the same may have one address.
+// The handlers have different bodies: functions with equal bodies may share one address.
 extern "C" fn one(_: i32) {
     std::hint::black_box(1);
 }
@@ -140,13 +140,14 @@ static RING: AtomicPtr<Ring> = AtomicPtr::new(core::ptr::null_mut());
 static SUBMITTED: AtomicIsize = AtomicIsize::new(0);
 
 extern "C" fn submits(_: i32) {
-    // SAFETY: the case's own, which lives while signals are raised, and is left alone meanwhile.
+    // SAFETY: the ring is the case's own, lives while signals are raised, and is not used
+    // meanwhile.
     let ring = unsafe { &*RING.load(Relaxed) };
     SUBMITTED.fetch_add(ring.enter(3, 0, 0), Relaxed);
 }
 
 fn small_stack(cx: &mut Cx) -> Outcome {
-    // SIGSTKSZ of old. (A trap has a frame of its own here.)
+    // The old SIGSTKSZ. (A trap's frame goes on the same stack.)
     const SIZE: usize = 8 << 10;
     let (mut ring, (r, w)) = (cx.ring(4, 0)?, cx.pipe()?);
     let (mut buf, ts) = ([0u8; 1], [0u64, 1000]);

@@ -1,4 +1,4 @@
-//! Rings of provided buffers that a program wrote nonsense into.
+//! Rings of provided buffers whose entries a program has filled with nonsense.
 
 use super::net::{arrived, pair, seen};
 use super::pbuf::{GROUP, reg, register};
@@ -20,7 +20,7 @@ pub const CASES: &[Case] = &[
     case!("hostile", readers, [Reg(IORING_REGISTER_PBUF_RING)], "reads, and messages with headers, over such"),
 ];
 
-/// The entries of each ring of buffers.
+/// Number of entries of each ring of buffers.
 const ENTRIES: u16 = 8;
 
 /// A ring with a ring of buffers, and a socket to receive from.
@@ -40,7 +40,7 @@ impl Group {
         Ok(Self { ring, page, peer, socket })
     }
 
-    /// One whose peer has sent something.
+    /// Sets up a group whose peer has sent `bytes`.
     fn with(cx: &mut Cx, flags: u16, bytes: &[u8]) -> Result<Self, Stop> {
         let mut group = Self::new(cx, flags)?;
         group.send(bytes)?;
@@ -53,7 +53,7 @@ impl Group {
         Ok(())
     }
 
-    /// The same, and nothing comes after it.
+    /// Same as [`Self::with`], and the peer then shuts down.
     fn with_all(cx: &mut Cx, flags: u16, bytes: &[u8]) -> Result<Self, Stop> {
         let group = Self::with(cx, flags, bytes)?;
         group.peer.shutdown(std::net::Shutdown::Write)?;
@@ -71,7 +71,7 @@ impl Group {
         os::store(self.page + 14, &[tail]);
     }
 
-    /// An entry, and the tail behind it.
+    /// Writes an entry, and the tail behind it.
     fn offer(&self, slot: u16, at: u64, len: u32) {
         self.put(slot, at, len, slot);
         self.tail(slot + 1);
@@ -81,7 +81,7 @@ impl Group {
         select(IORING_OP_RECV, self.socket.as_raw_fd(), len)
     }
 
-    /// What a request answers, whatever it is: the kernel decides.
+    /// Records a request's result, whatever it is: the kernel decides.
     fn told(&mut self, cx: &mut Cx, what: &str, sqe: io_uring_sqe) -> Outcome {
         self.ring.push(sqe.ud(1)).submit_wait(1);
         let got = self.ring.take(1)?;
@@ -90,7 +90,7 @@ impl Group {
         Ok(())
     }
 
-    /// The same of a request that answers more than once.
+    /// Same as [`Self::told`] for a request with several CQEs.
     fn all_told(&mut self, cx: &mut Cx, what: &str, sqe: io_uring_sqe) -> Outcome {
         self.ring.push(sqe.ud(1)).submit_wait(1);
         loop {
@@ -140,7 +140,7 @@ fn unmapped(cx: &mut Cx) -> Outcome {
     peer.write_all(b"01234567")?;
     let (fd, entry) = (socket.as_raw_fd(), cx.entry);
     arrived(fd, 8);
-    // 128 + SIGSEGV where the memory is not held.
+    // The child ends with 128 + SIGSEGV if the unmapped memory is not pinned.
     let child = os::in_child(|| {
         let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 10 };
         let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
@@ -244,7 +244,7 @@ fn lengths(cx: &mut Cx) -> Outcome {
             group.head(cx);
         }
         cx.note("data", seen(&mem));
-        // One that failed before it was used up is still there.
+        // A buffer whose request failed before the buffer was used up is still there.
         group.told(cx, "what is left", all)?;
     }
     for (what, len) in LENGTHS {
@@ -290,7 +290,7 @@ fn changed(cx: &mut Cx) -> Outcome {
         let got = group.ring.take(1)?;
         let want = got[0].res;
         cx.completions("came", &got, &[(1, want)]);
-        // Used up in part, then given another length by the program.
+        // The buffer is used up in part; then the program changes its length.
         os::store(group.page + 8, &[2u32]);
         arrived(group.socket.as_raw_fd(), 6);
         group.tail(2);
@@ -302,12 +302,13 @@ fn changed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Memory that a gigabyte more does not take out of the program's half: the stack is at its end.
+/// Returns heap memory: a gigabyte more stays within the program's half, unlike on the stack, which
+/// is near the end.
 fn far_below() -> Vec<u8> {
     vec![b'-'; 128]
 }
 
-/// Where each ring's second buffer is bad, and how.
+/// Returns the faults of each ring's second buffer: name, address and length.
 fn spoilt(good: u64) -> [(&'static str, u64, u32); 6] {
     let read_only = os::page(libc::PROT_READ) as u64;
     [

@@ -1,4 +1,4 @@
-//! What forked children leave in flight on their parent's ring.
+//! Requests that forked children leave in flight on their parent's ring.
 
 use super::prelude::*;
 use std::net::TcpListener;
@@ -70,7 +70,8 @@ fn child_killed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// The first child's requests end while the second has some in flight, and submits more.
+/// Checks that the first child's requests end while the second has some in flight, and submits
+/// more.
 fn children_leave(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(16, 0)?;
     let (r, w) = cx.pipe()?;
@@ -116,7 +117,7 @@ fn child_leaves_read(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Children that live until the pipe is closed, and have closed what a program has.
+/// Forks children that live until the pipe is closed, and close the descriptors `theirs`.
 fn sleepers(n: usize, until: &OwnedFd, end: &OwnedFd, theirs: &[i32]) -> Vec<i32> {
     let sleep = || {
         for &fd in theirs {
@@ -151,7 +152,7 @@ fn child_holds_nothing(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Gives up slot 0: true if that works.
+/// A way to free slot 0; returns true if the slot is freed.
 type GiveUp = fn(&mut Ring) -> bool;
 
 const GIVE_UP: [(&str, GiveUp); 4] = [
@@ -199,7 +200,7 @@ fn port_is_free(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Writes a byte to what is registered in a slot; answers the result.
+/// Writes a byte to the file in a slot; returns the result.
 fn write_to(ring: &mut Ring, slot: i32) -> i32 {
     ring.push(sqe::write(slot, b"x", 0).fixed().ud(1));
     if ring.submit_wait(1) == 1 { ring.pop().map_or(-99, |c| c.res) } else { -98 }

@@ -1,5 +1,5 @@
-//! IOPOLL: whoever enters polls for completions. What a device without poll queues does, the kernel
-//! refuses and softring does: that is for the engine's own tests.
+//! IOPOLL: the thread that enters polls for completions. On a device without poll queues the kernel
+//! refuses requests which softring accepts: the engine's own tests cover these.
 
 use super::prelude::*;
 
@@ -101,12 +101,12 @@ fn waits(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Has the disk under a file poll queues?
+/// Returns whether the disk under a file has poll queues.
 fn has_queues(file: &impl std::os::fd::AsFd) -> Result<bool, Stop> {
     let dev = rustix::fs::fstat(file)?.st_dev;
     let at = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
     let polls = |dir: &str| std::fs::read_to_string(format!("{at}/{dir}/io_poll"));
-    // A partition's queue is its disk's.
+    // A partition uses its disk's queue.
     let word = polls("queue").or_else(|_| polls("../queue"));
     Ok(word.is_ok_and(|w| w.trim() == "1"))
 }
@@ -148,7 +148,7 @@ fn hybrid(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// On a ring of each kind that polls.
+/// Checks registered files, provided buffers and messages on a ring of each kind that polls.
 fn inline(cx: &mut Cx) -> Outcome {
     for (what, more) in [("IOPOLL", 0), ("HYBRID_IOPOLL", IORING_SETUP_HYBRID_IOPOLL)] {
         cx.note("ring", what);
@@ -160,7 +160,7 @@ fn inline(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Registered files and provided buffers.
+/// Checks registered files and provided buffers.
 fn tables(cx: &mut Cx, ring: &mut Ring) -> Outcome {
     let file = cx.file("f", b"0123456789")?;
     let fds = [file.as_raw_fd()];

@@ -1,4 +1,4 @@
-//! The queue of workers: what goes there begins when its batch is through.
+//! The queue of workers: queued requests begin when their batch is submitted.
 
 use super::thread_exit::open_fifo;
 use super::net::{pair, recv};
@@ -36,8 +36,8 @@ pub const CASES: &[Case] = &[
     case!("iowq", ring_ends, [Sqe(IOSQE_ASYNC), Op(IORING_OP_OPENAT)], "a ring that ends interrupts what its workers wait in, and leaves the jobs of others alone"),
 ];
 
-/// One processor for the thread and its workers while this lives: a worker begins only when the
-/// thread has come back from its call.
+/// Restriction of the thread and its workers to one processor while this lives: a worker begins
+/// only when the thread has returned from its call.
 pub(super) struct OneCpu(CpuSet);
 
 impl OneCpu {
@@ -147,7 +147,7 @@ fn polls_first(cx: &mut Cx) -> Outcome {
         }
         cx.start(&mut ring, &[asynchronous(first, 1)]);
         cx.quiet(&ring, what, 20);
-        // What runs is told to stop, and does not count.
+        // A request that runs is interrupted, and does not count.
         let all = sqe::cancel(1, IORING_ASYNC_CANCEL_ALL).ud(2);
         let res = if ready { 1 } else { -ECANCELED };
         cx.batch(&mut ring, "cancel", &[all], &[(1, res), (2, i32::from(!ready))]);
@@ -179,7 +179,7 @@ fn no_socket_of(cx: &mut Cx, setup: u32) -> Outcome {
     Ok(())
 }
 
-/// What is polled first, or sent, to each kind of file that is no socket.
+/// Checks requests that poll first, and sends, on each kind of file that is no socket.
 fn no_file_of_sockets(cx: &mut Cx) -> Outcome {
     let (r, w) = cx.pipe()?;
     let (ready, filled) = cx.pipe()?;
@@ -249,8 +249,8 @@ fn closed_in_order(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// What goes on in a worker a cancellation finds begun, also itself. The kernel's own worker takes
-/// it along at times.
+/// Checks where a cancel behind a failed write runs. If a worker goes on with the chain, the cancel
+/// finds a request that has begun: itself. The kernel's own worker does so at times.
 fn no_file(cx: &mut Cx) -> Outcome {
     let mut outside = false;
     for _ in 0..16 {
@@ -270,8 +270,8 @@ fn no_file(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// What is behind an O_DIRECT request in a worker's chain shows where it runs: in the worker a
-/// cancellation comes upon itself. What a worker has to wait for is the file system's to say.
+/// Checks where the request behind an O_DIRECT request of a worker's chain runs: in the worker a
+/// cancel finds itself. The file system decides what a worker has to wait for.
 fn device_ends(cx: &mut Cx) -> Outcome {
     let file = cx.direct_file("f", &[7; 8192])?;
     file.sync_all()?;
@@ -301,7 +301,7 @@ fn device_ends(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Two rings of one thread, or of one set of workers.
+/// Closes one of two rings of one thread, or of one set of workers.
 fn ring_ends(cx: &mut Cx) -> Outcome {
     let (path, open) = open_fifo(cx)?;
     let ends = |flags| rustix::fs::open(&path, OFlags::NONBLOCK | flags, Mode::empty());
@@ -314,7 +314,7 @@ fn ring_ends(cx: &mut Cx) -> Outcome {
         cx.start(&mut ring, &[open.ud(1), open.ud(2)]);
         std::thread::sleep(Duration::from_millis(10));
         drop(ring);
-        // A close by a call that no entry point sees is noticed with the next ring.
+        // softring notices a close() that no entry point sees at the setup of the next ring.
         drop(cx.ring(8, 0)?);
         std::thread::sleep(Duration::from_millis(60));
         let reader = ends(OFlags::WRONLY);

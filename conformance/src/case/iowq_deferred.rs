@@ -1,4 +1,4 @@
-//! DEFER_TASKRUN: what a worker does it does at once; only its CQE waits for the ring's task.
+//! DEFER_TASKRUN: a worker acts at once; only its CQE waits for the ring's task.
 
 use super::futex::{Word, wait_on, wake_of};
 use super::iowq::OneCpu;
@@ -33,12 +33,12 @@ pub const CASES: &[Case] = &[
     ], "what a call has made ready it takes before a worker's cancellation"),
 ];
 
-/// As long as a worker needs.
+/// Sleeps as long as a worker needs.
 fn meanwhile() {
     std::thread::sleep(Duration::from_millis(10));
 }
 
-/// A ring with DEFER_TASKRUN, and its eventfd.
+/// Sets up a ring with DEFER_TASKRUN, and its eventfd.
 fn deferring(cx: &mut Cx) -> Result<(Ring, OwnedFd), Stop> {
     let ring = cx.ring(16, DEFER)?;
     let ev = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
@@ -47,18 +47,19 @@ fn deferring(cx: &mut Cx) -> Result<(Ring, OwnedFd), Stop> {
     Ok((ring, ev))
 }
 
-/// Submits, and gives a worker the time to act.
+/// Submits with IOSQE_ASYNC, and gives a worker time to act.
 fn begin(cx: &mut Cx, ring: &mut Ring, sqe: io_uring_sqe) {
     cx.start(ring, &[sqe.with(IOSQE_ASYNC).ud(1)]);
     meanwhile();
 }
 
-/// A worker was through before: its CQE comes now, and the eventfd has told of it.
+/// Records the CQEs of a request whose worker ended before: the CQE comes now, and the eventfd was
+/// signalled at that end.
 fn ended(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), what: &str) {
     cx.note_cqes(&format!("{what}: before"), ring);
     let told = rustix::io::read(ev, &mut [0; 8]).is_ok();
     cx.note(&format!("{what}: told"), told);
-    // The second call is for what the first has cancelled.
+    // The second call handles requests that the first has cancelled.
     for _ in 0..2 {
         ring.enter(0, 0, IORING_ENTER_GETEVENTS);
     }
@@ -66,7 +67,7 @@ fn ended(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), what: &str) {
     let _ = rustix::io::read(ev, &mut [0; 8]);
 }
 
-/// What a poll of `fd` tells now.
+/// Records the events that a poll of `fd` reports now.
 fn polled(cx: &mut Cx, what: &str, fd: &OwnedFd) {
     let told = os::poll(fd.as_raw_fd(), libc::POLLIN, 0);
     cx.note(what, told);
@@ -178,7 +179,7 @@ fn files(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), other: &mut Ring) -> Ou
     polled(cx, "the slot was there", &r);
     ended(cx, (ring, ev), "update");
 
-    // Slot 0 for slot 1 of the other ring.
+    // The message sends slot 0 to slot 1 of the other ring.
     let send = sqe::rw(IORING_OP_MSG_RING, other.fd, IORING_MSG_SEND_FD as usize, 0, 78);
     begin(cx, ring, send.set(|s| (s.addr3, s.file_index) = (0, 2)));
     cx.note_cqes("the other has a file", other);
@@ -270,7 +271,7 @@ fn removes_at_once(cx: &mut Cx) -> Outcome {
     rings(cx, (&mut ring, &ev), w.as_fd().as_raw_fd())
 }
 
-/// Polls of rings.
+/// Checks polls of rings.
 fn rings(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), ready: i32) -> Outcome {
     let mut other = cx.ring(8, 0)?;
     cx.start(&mut other, &[sqe::nop()]);

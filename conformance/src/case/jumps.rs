@@ -1,4 +1,4 @@
-//! Calls that never come back: a signal handler jumps out of them (siglongjmp), or their thread is
+//! Calls that never return: a signal handler jumps out of them (siglongjmp), or their thread is
 //! cancelled in them.
 #![allow(unsafe_code)]
 
@@ -17,11 +17,11 @@ pub const CASES: &[Case] = &[
 ];
 
 const ROUNDS: u64 = 300;
-/// Requests of a round: see [`push`].
+/// Number of requests of a round: see [`push`].
 const MANY: usize = 4;
 
 static ENTRY: AtomicU32 = AtomicU32::new(0);
-/// A cancelled thread has begun.
+/// Set once a cancelled thread has begun.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn keep_entry(entry: EntryPoint) {
@@ -34,7 +34,7 @@ fn enter(fd: i32, submit: u32, min: u32) -> isize {
     entry::enter(entry, fd, submit, min, IORING_ENTER_GETEVENTS, 0, 0)
 }
 
-/// Waits for what never comes.
+/// Waits for a CQE that never comes.
 pub(super) extern "C" fn wait(fd: i32) -> isize {
     jump::begin();
     let ret = enter(fd, 0, 1);
@@ -42,7 +42,7 @@ pub(super) extern "C" fn wait(fd: i32) -> isize {
     ret
 }
 
-/// Submits, waits for what comes, and then for more.
+/// Submits, waits for the CQEs of the round, and then for more.
 extern "C" fn work(fd: i32) -> isize {
     jump::begin();
     enter(fd, MANY as u32, MANY as u32);
@@ -58,7 +58,7 @@ fn spin(time: Duration) {
     }
 }
 
-/// A thread is in `f` and is jumped in after a while; then it does `then`.
+/// Runs `f` in a thread, jumps out of it by a signal after `late`, and then runs `then` there.
 pub(super) fn round<T: Send>(
     f: extern "C" fn(i32) -> isize,
     fd: i32,
@@ -81,8 +81,8 @@ pub(super) fn round<T: Send>(
                 0 => std::thread::yield_now(),
                 tid => {
                     os::signal_thread(tid, libc::SIGUSR2);
-                    // Sent without a pause, one would come on top of another until the stack is
-                    // full: the handler asks for that (SA_NODEFER).
+                    // Without a pause signal frames would pile up until the stack is full, because
+                    // the handler is installed with SA_NODEFER.
                     std::thread::sleep(Duration::from_micros(100));
                 }
             }
@@ -91,7 +91,7 @@ pub(super) fn round<T: Send>(
     })
 }
 
-/// The next `n`, as user data and results; more than one signal may have been sent.
+/// Takes the next `n` CQEs as user_data and results; more than one signal may have been sent.
 fn take(ring: &mut Ring, n: usize) -> Vec<(u64, i32)> {
     let mut all = Vec::new();
     while all.len() < n {
@@ -105,7 +105,7 @@ fn take(ring: &mut Ring, n: usize) -> Vec<(u64, i32)> {
     all
 }
 
-/// Is a NOP answered?
+/// Returns whether a NOP completes.
 pub(super) fn nop(ring: &mut Ring) -> bool {
     ring.push(sqe::nop().ud(9)).submit();
     take(ring, 1) == [(9, 0)]
@@ -120,7 +120,7 @@ fn out_of_a_wait(cx: &mut Cx) -> Outcome {
     let (mut jumped, mut here, mut there, mut read) = (0, 0, 0, 0);
     for n in 0..ROUNDS {
         let (fd, late) = (ring.fd, Duration::from_micros(7 * n % 400));
-        // What waits makes the thread a driver; without it, it sleeps for others.
+        // A read in flight makes the thread a driver; without a read it sleeps for other drivers.
         if n % 2 == 0 {
             ring.push(sqe::read(to_read.as_raw_fd(), &mut byte, 0).ud(7)).submit();
         }
@@ -147,7 +147,7 @@ fn ends_soon(cx: &mut Cx, ring: Ring) {
     cx.holds("the ring closes at once", began.elapsed() < Duration::from_secs(1));
 }
 
-/// Submits nothing yet: what ends at once, what reads, and what a timer ends or a last NOP.
+/// Queues a round: a NOP, a read, a NOP, and `last` (a timeout or a NOP). Submits nothing.
 fn push(ring: &mut Ring, pipe: &OwnedFd, byte: &mut [u8], last: io_uring_sqe) {
     ring.push(sqe::nop().ud(1));
     ring.push(sqe::read(pipe.as_raw_fd(), byte, 0).ud(2));
@@ -155,7 +155,7 @@ fn push(ring: &mut Ring, pipe: &OwnedFd, byte: &mut [u8], last: io_uring_sqe) {
     ring.push(last.ud(4));
 }
 
-/// All of a round is there, once each, whoever submitted it.
+/// Submits the rest and returns whether each CQE of a round is there once, whoever submitted it.
 fn all_there(ring: &mut Ring, last: i32) -> bool {
     while ring.sq_ready() > 0 {
         if ring.submit() < 0 {
@@ -195,7 +195,7 @@ const PTHREAD_CANCEL_ASYNCHRONOUS: i32 = 1;
 
 extern "C" fn cancellable(fd: *mut c_void) -> *mut c_void {
     let (fd, mut old) = (fd.addr() as i32, 0);
-    // SAFETY: a live int. Nothing in this thread has anything to drop.
+    // SAFETY: `old` is a live int. This thread has nothing to drop.
     unsafe { pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut old) };
     BEGUN.store(true, Ordering::Release);
     enter(fd, MANY as u32, MANY as u32);
@@ -204,10 +204,10 @@ extern "C" fn cancellable(fd: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Cancels a thread in enter after a while: was it?
+/// Cancels a thread in enter after `late`; returns whether it was cancelled.
 fn cancel(fd: i32, late: Duration) -> bool {
     BEGUN.store(false, Ordering::Relaxed);
-    // SAFETY: plain data; the thread takes a number, and is joined.
+    // SAFETY: `thread` is plain data; the thread takes a number, and is joined.
     unsafe {
         let mut thread = std::mem::zeroed();
         let argument = std::ptr::without_provenance_mut(fd as usize);
@@ -243,18 +243,18 @@ fn cancelled(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// What a handler was passed: signal, code, value, and the signals that are blocked in it.
+/// Arguments of a handler: signal, code, value, and the signals that are blocked in it.
 static PASSED: [AtomicI32; 4] = [const { AtomicI32::new(0) }; 4];
 
 extern "C" fn informed(signal: i32, info: *mut libc::siginfo_t, _: *mut c_void) {
     let mut blocked = 0u64;
-    // SAFETY: the kernel's structure; a set of its own to fill.
+    // SAFETY: `info` is the kernel's structure; `blocked` is this frame's own set.
     let (code, value) = unsafe {
         let set = std::ptr::null::<u64>();
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, set, &raw mut blocked, 8);
         ((*info).si_code, (*info).si_value().sival_ptr.addr() as i32)
     };
-    // Signals 1 to 12 tell.
+    // Signals 1 to 12 are enough.
     let all = [signal, code, value, (blocked & 0xfff) as i32];
     PASSED.iter().zip(all).for_each(|(to, value)| to.store(value, Ordering::Relaxed));
 }
@@ -269,7 +269,7 @@ fn action(signal: i32, new: Option<libc::sigaction>) -> libc::sigaction {
     }
 }
 
-/// Signals 1 to 12 of a set.
+/// Returns signals 1 to 12 of a set.
 fn first_signals(set: &libc::sigset_t) -> i32 {
     // SAFETY: a whole set.
     let has = |n| unsafe { libc::sigismember(set, n) } == 1;
@@ -279,13 +279,13 @@ fn first_signals(set: &libc::sigset_t) -> i32 {
 fn tell(cx: &mut Cx, what: &str, act: &libc::sigaction, ours: usize) {
     let of = ["default", "ignore"].get(act.sa_sigaction).copied();
     let handler = of.unwrap_or(if act.sa_sigaction == ours { "ours" } else { "another" });
-    // Not what the C library adds.
+    // SA_RESTORER is left out: the C library adds it.
     let flags = act.sa_flags & !0x0400_0000;
     let mask = first_signals(&act.sa_mask);
     cx.note(what, format_args!("{handler}, flags {flags:#x}, mask {mask:#x}"));
 }
 
-/// A signal with a value ends a wait: what its handler was passed.
+/// Ends a wait by a signal with a value; records the handler's arguments.
 fn value_in_a_wait(cx: &mut Cx, ring: &Ring, value: usize) {
     // SAFETY: no memory involved.
     let me = unsafe { libc::getpid() };
@@ -335,7 +335,7 @@ fn handlers_are_the_programs(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A signal that only the wait's own mask lets through.
+/// Ends a wait by a signal that only the wait's own mask lets through.
 fn under_a_mask(cx: &mut Cx, ring: &Ring, value: usize) {
     let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(value) };
     // SAFETY: no memory involved.

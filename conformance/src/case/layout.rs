@@ -1,4 +1,4 @@
-//! The memory of a ring: offsets, mappings, the size of its entries, memory of the program's own.
+//! The memory of a ring: offsets, mappings, sizes of entries, memory of the program's own.
 
 use super::prelude::*;
 
@@ -125,7 +125,7 @@ fn mixed_entries(cx: &mut Cx) -> Outcome {
     let big = sqe::nop()
         .op_flags(IORING_NOP_CQE32)
         .set(|s| (s.off, s.addr) = (0x1111, 0x2222));
-    // Seven slots' worth at a time walks the big ones over every position, the wrap included.
+    // Seven slots at a time move the 128-byte SQEs over every position, including the wrap.
     for lap in 0..16 {
         let small = sqe::nop().ud(lap);
         let sqes = [small, big.ud(100 + lap), big.ud(200 + lap), small.ud(300 + lap)];

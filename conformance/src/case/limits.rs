@@ -1,7 +1,7 @@
-//! What runs out: descriptors, memory that may be locked, room on a disk; and /proc. The answer is
-//! clear, no request is lost, and the ring goes on when there is enough again. (Threads are not
-//! here: with RLIMIT_NPROC at 0 the kernel's own workers never start, and its requests wait for
-//! ever.)
+//! Exhausted resources: descriptors, lockable memory, room on a disk; and a missing /proc. The
+//! error is clear, no request is lost, and the ring goes on when there is enough again. (Threads
+//! are not covered: with RLIMIT_NPROC at 0 the kernel's own workers never start, and its requests
+//! wait for ever.)
 
 use super::prelude::*;
 use std::os::fd::OwnedFd;
@@ -20,15 +20,15 @@ pub const CASES: &[Case] = &[
 
 const ROOM: &[u8] = &[7; 4096];
 
-/// Every number below the limit is taken from now on; answers the limit as it was.
+/// Sets RLIMIT_NOFILE so that every number below the limit is taken; returns the old limit.
 fn take_every_number() -> u64 {
     let free = os::dup(0);
     os::close(free);
     os::set_limit(libc::RLIMIT_NOFILE, free.cast_unsigned().into())
 }
 
-/// One request of each kind of transport: inline, a worker's, the disk's, one that waits for a
-/// pipe, one that waits for time. `pipe` gets its byte meanwhile.
+/// Checks one request of each kind of transport: inline, a worker's, an fsync, a read that waits
+/// for a pipe, a timeout. `pipe` gets its byte meanwhile.
 fn each_transport(
     cx: &mut Cx,
     ring: &mut Ring,
@@ -63,7 +63,7 @@ fn no_descriptor_left(cx: &mut Cx) -> Outcome {
         cx.start(&mut ring, &[sqe::read(pipe.0.as_raw_fd(), &mut buf, 0).ud(6)]);
         ring.push(sqe::cancel(6, 0).ud(7));
         cx.is("cancel", ring.submit(), 1);
-        // A worker may have it, and then it is interrupted.
+        // A worker may have the read; then it is interrupted.
         let ended = ring.take(2)?;
         cx.holds("cancelled", ended.iter().any(|c| c.user_data == 6 && c.res < 0));
         os::set_limit(libc::RLIMIT_NOFILE, was);
@@ -90,7 +90,7 @@ fn disk_without_descriptors(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A read of a pipe that gets its bytes later; the program only peeks at the CQ.
+/// Reads from a pipe that gets its bytes later; the program only peeks at the CQ.
 fn late_read(cx: &mut Cx, ring: &mut Ring, pipe: &(OwnedFd, OwnedFd)) -> Outcome {
     let mut buf = [0; 4];
     cx.start(ring, &[sqe::read(pipe.0.as_raw_fd(), &mut buf, 0).ud(1)]);
@@ -178,7 +178,7 @@ fn little_memory(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A mount of this process's own, or a skip.
+/// Mounts a tmpfs in a mount namespace of this process; skips if that fails.
 fn mount(at: &std::ffi::CStr, options: &std::ffi::CStr) -> Outcome {
     let mounted = os::own_mounts().and_then(|()| os::mount_tmpfs(at, options));
     mounted.map_err(|e| Stop::Skip(format!("cannot mount here: {e}")))

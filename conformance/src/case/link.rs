@@ -1,4 +1,4 @@
-//! Chains: soft and hard links, what breaks them, drains among them.
+//! Chains: soft and hard links, faults that break them, drains among them.
 
 use super::prelude::*;
 
@@ -40,7 +40,7 @@ fn nop(ud: u64) -> io_uring_sqe {
     sqe::nop().ud(ud)
 }
 
-/// A nop that completes with `res`.
+/// Makes a NOP that completes with `res`.
 fn result(ud: u64, res: i32) -> io_uring_sqe {
     nop(ud).op_flags(IORING_NOP_INJECT_RESULT).set(|s| s.len = res.cast_unsigned())
 }
@@ -330,7 +330,7 @@ fn drain_waits_for_multishot(cx: &mut Cx) -> Outcome {
     let first = ring.take(1)?[0];
     cx.cqe("a shot", first, libc::POLLIN.into());
     cx.quiet(&ring, "the drain waits on", 10);
-    // An SQE would wait behind the drain, so the poll is ended by a call.
+    // A cancel SQE would wait behind the drain, so a register call cancels the poll.
     let ended = ring.register_slice(
         IORING_REGISTER_SYNC_CANCEL,
         &[io_uring_sync_cancel_reg { addr: 1, timeout: sqe::millis(1000), ..Default::default() }],

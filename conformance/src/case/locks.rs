@@ -1,5 +1,5 @@
-//! The process's POSIX record locks: they go when the process closes a descriptor of the file, and
-//! by nothing that a ring does.
+//! The process's POSIX record locks: they are released when the process closes a descriptor of the
+//! file, and by nothing that a ring does.
 
 use super::prelude::*;
 use std::fs::File;
@@ -39,7 +39,7 @@ pub const CASES: &[Case] = &[
           "a lock that a thread takes while another gives up the file in a ring stays"),
 ];
 
-/// A file that the process has locked, and another description of it, by which the lock is seen.
+/// A file that the process has locked, and another description of it, which shows the lock.
 struct Locked {
     file: File,
     other: File,
@@ -52,7 +52,7 @@ impl Locked {
     }
 
     fn of(cx: &mut Cx, name: &str, file: File) -> Result<Locked, Stop> {
-        // Opened first: its close would end the lock.
+        // This description is opened first: its close would release the lock.
         let other = File::options().read(true).write(true).open(cx.dir()?.join(name))?;
         cx.is("lock", os::lock(file.as_raw_fd()), 0);
         Ok(Locked { file, other })
@@ -194,7 +194,7 @@ fn outlive_flight(cx: &mut Cx) -> Outcome {
     let f = Locked::new(cx, "f")?;
     let (r, w) = cx.pipe()?;
     cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[f.fd()]), 0);
-    // What waits for the pipe holds the slot's file.
+    // The splice waits for the pipe and holds the slot's file.
     let splice = sqe::rw(IORING_OP_SPLICE, 0, 0, 4, 0).fixed().ud(1);
     let from = r.as_raw_fd().cast_unsigned();
     cx.start(&mut ring, &[splice.set(|s| (s.addr, s.file_index) = (u64::MAX, from))]);
@@ -242,7 +242,7 @@ fn outlive_exec(cx: &mut Cx) -> Outcome {
     let file = cx.file("f", b"data")?;
     let (path, entry, ready) = (cx.dir()?.join("f"), cx.entry, cx.eventfd(0)?);
     let child = os::spawn_child(|| {
-        // Its standard input is the file, by a description of its own, and nothing else is.
+        // The child's standard input, and nothing else, is the file, by a description of its own.
         let own = File::options().read(true).write(true).open(path);
         let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 10 };
         let moved = own.is_ok_and(|own| os::dup2(own.as_raw_fd(), 0) == 0);
@@ -250,7 +250,8 @@ fn outlive_exec(cx: &mut Cx) -> Outcome {
             return 11;
         }
         let registered = ring.register_slice(IORING_REGISTER_FILES, &[0]);
-        // Not by a worker: the kernel's share the table of descriptors, and may cost the lock.
+        // IOSQE_ASYNC is left out: the kernel's workers share the descriptor table, and may lose
+        // the lock.
         ring.push(sqe::read(0, &mut [0; 4], 0).fixed());
         if os::lock(0) != 0 || !os::flock(0) || registered != 0 || ring.submit_wait(1) != 1 {
             return 12;
@@ -275,7 +276,7 @@ fn outlive_exec(cx: &mut Cx) -> Outcome {
     rustix::io::write(&w, b"\n")?;
     told(cx, "it has closed the file");
     cx.holds("not locked then", !os::locked(file.as_raw_fd()));
-    // The kernel's ring ends in its own time.
+    // The kernel's ring ends a moment later.
     let free = || (0..100).any(|_| os::flock(file.as_raw_fd()) || os::poll(-1, 0, 20) != 0);
     cx.holds("nor open", free());
     rustix::io::write(&w, b"\n")?;
@@ -294,7 +295,7 @@ fn outlive_failed_exec(cx: &mut Cx) -> Outcome {
     let failed = std::process::Command::new("/nonexistent").exec();
     cx.eq("exec", failed.raw_os_error(), Some(libc::ENOENT));
     f.still(cx, "an exec that failed");
-    // How many descriptors of the file has a child?
+    // The script counts the child's descriptors of the file.
     let count = "ls -l /proc/self/fd | grep -c '/f$'";
     let forked = os::in_child(|| exec_shell(&format!("[ $({count}) = 2 ] || exit 4")));
     cx.is("forked child", forked, 0);
@@ -304,7 +305,7 @@ fn outlive_failed_exec(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// exec(2) of a shell; what the calling process ends with if there is none.
+/// Replaces the process by a shell; returns the exit status to use if there is no shell.
 fn exec_shell(script: &str) -> i32 {
     use std::os::unix::process::CommandExt;
     std::process::Command::new("/bin/sh").args(["-c", script]).exec().raw_os_error().unwrap_or(9)

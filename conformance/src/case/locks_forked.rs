@@ -1,5 +1,5 @@
-//! POSIX record locks of forked children, also of those that clone(2) makes without a word to any
-//! library. A child has none of its parent's locks, but where both have one table of descriptors.
+//! POSIX record locks of forked children, including children of a raw clone(2) that no library
+//! sees. A child has none of its parent's locks unless both share one descriptor table.
 
 use super::prelude::*;
 use std::fs::File;
@@ -46,8 +46,8 @@ impl Both {
         os::locked(self.other.as_raw_fd())
     }
 
-    /// In a child: is the lock set, does what follows work, and is the lock there still? A bit for
-    /// each that is not so.
+    /// Sets the lock in a child and runs `works`. Returns bit 0 if the lock is not set, bit 1 if
+    /// `works` fails, bit 2 if the lock is lost.
     fn lock_and(&self, works: impl FnOnce() -> bool) -> i32 {
         let locked = self.lock();
         let works = works();
@@ -55,7 +55,7 @@ impl Both {
     }
 }
 
-/// The same for each history of the file, and a ring of its own.
+/// Runs a test for each history of the file, with a ring of its own.
 fn each(cx: &mut Cx, test: impl Fn(&mut Cx, &str, &Both, &mut Ring) -> Outcome) -> Outcome {
     for done in BEFORE {
         let f = Both::new(cx)?;
@@ -66,7 +66,7 @@ fn each(cx: &mut Cx, test: impl Fn(&mut Cx, &str, &Both, &mut Ring) -> Outcome) 
     Ok(())
 }
 
-/// What the parent has done with the file before.
+/// Former uses of the file by the parent.
 const BEFORE: [&str; 4] = ["nothing", "FSYNC by a worker", "registered it", "both"];
 
 fn before(cx: &mut Cx, ring: &mut Ring, what: &str, f: &Both) {
@@ -83,7 +83,7 @@ fn nop(ring: &mut Ring) -> bool {
     ring.submit_wait(1) == 1 && ring.pop().is_some_and(|c| c.res == 0)
 }
 
-/// What a child does after it has set the lock: true if it works.
+/// Action of a child after it has set the lock; returns true if the action works.
 type Then = fn(&mut Ring, EntryPoint) -> bool;
 
 const THEN: [(&str, Then); 4] = [
@@ -184,7 +184,7 @@ fn vforked(cx: &mut Cx) -> Outcome {
         let script = format!("{own_only}; echo >&{}; read x; exit 7", tell.as_raw_fd());
         let args = [c"sh".into(), c"-c".into(), std::ffi::CString::new(script).unwrap_or_default()];
         let child = os::spawn_vfork_child(|| {
-            // Closed by exec, they would end the lock.
+            // Exec would close these descriptors and so release the lock.
             for fd in [f.fd(), f.other.as_raw_fd(), tell.as_raw_fd()] {
                 os::fcntl(fd, libc::F_SETFD, 0);
             }

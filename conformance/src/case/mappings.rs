@@ -1,4 +1,4 @@
-//! Registered buffers: which memory they may be made of.
+//! Registered buffers: which memory is accepted.
 
 use super::pbuf;
 use super::prelude::*;
@@ -15,7 +15,7 @@ fn part(base: usize, len: usize) -> iovec {
     iovec { iov_base: std::ptr::with_exposed_provenance_mut(base), iov_len: len }
 }
 
-/// Mappings of each kind: what, address, length, and what registering them answers.
+/// Returns mappings of each kind: what, address, length, and the result of registering them.
 fn mappings(cx: &mut Cx) -> Result<Vec<(&'static str, usize, usize, i32)>, Stop> {
     use libc::{MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
     const RW: i32 = PROT_READ | PROT_WRITE;
@@ -28,7 +28,7 @@ fn mappings(cx: &mut Cx) -> Result<Vec<(&'static str, usize, usize, i32)>, Stop>
     let of_memory = |prot, flags| at(memory.as_raw_fd(), 12288, prot, flags);
     let anon = |prot, flags| at(-1, 12288, prot, flags | libc::MAP_ANON);
     let border = os::border();
-    // More of the mapping than the file has: to touch it is SIGBUS.
+    // The mapping is longer than the file: access beyond the file's end is SIGBUS.
     let beyond = at(memory.as_raw_fd(), 16384, RW, MAP_SHARED) + 8192;
     let device = at(zero.as_raw_fd(), 4096, RW, MAP_SHARED);
     let mut rows = vec![
@@ -49,7 +49,7 @@ fn mappings(cx: &mut Cx) -> Result<Vec<(&'static str, usize, usize, i32)>, Stop>
         ("beyond its end", beyond, 8192, -EFAULT),
         ("a device's", device, 4096, 0),
     ];
-    // Last, so that nothing else is put there.
+    // The hole comes last, so that no other mapping is placed there.
     let hole = anon(RW, MAP_PRIVATE);
     os::unmap(hole + 4096);
     rows.extend([
@@ -60,7 +60,7 @@ fn mappings(cx: &mut Cx) -> Result<Vec<(&'static str, usize, usize, i32)>, Stop>
     Ok(rows)
 }
 
-/// Is the case's own directory on a disk? In memory a file may be registered.
+/// Skips the case unless its directory is on a disk: pages of a tmpfs file can be registered.
 fn on_disk(cx: &mut Cx) -> Outcome {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     match rustix::fs::statfs(cx.dir()?)?.f_type == TMPFS_MAGIC {
@@ -88,7 +88,7 @@ fn updated(cx: &mut Cx) -> Outcome {
     let sparse = rsrc(1, IORING_RSRC_REGISTER_SPARSE, 0, 0);
     cx.is("a table", ring.register(IORING_REGISTER_BUFFERS2, addr(&sparse), 32), 0);
     for (what, at, len, want) in mappings(cx)? {
-        // The call reads it: it must live until then.
+        // The call reads `parts`, which must live until then.
         let parts = [part(at, len)];
         let up = rsrc_update(0, &parts, &[]);
         let got = ring.register(IORING_REGISTER_BUFFERS_UPDATE, addr(&up), 32);
@@ -102,7 +102,7 @@ fn buffer_rings(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let aligned = |row: &(&str, usize, usize, i32)| row.1.is_multiple_of(4096);
     for (what, at, _, want) in mappings(cx)?.into_iter().filter(aligned) {
-        // A page is enough for it: what follows is no matter.
+        // A buffer ring needs one page: what follows does not matter.
         let begins = ["writable at first", "beyond its end", "around a hole", "into a hole"];
         let want = if begins.contains(&what) { 0 } else { want };
         let reg = pbuf::reg(at, 8, 0);

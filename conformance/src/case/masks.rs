@@ -1,6 +1,6 @@
-//! Signal masks of waits that take no time, or find fewer completions than they ask for: what is
-//! let in is handled all the same, and only a call that has to wait tries to read a mask that
-//! cannot be read.
+//! Signal masks of waits that take no time, or find fewer completions than they ask for. A signal
+//! that the mask lets in is handled all the same, and only a call that has to wait reads the mask,
+//! so that an unreadable mask is no error before.
 
 use super::prelude::*;
 use super::wait::page_of_waits;
@@ -16,7 +16,7 @@ pub const CASES: &[Case] = &[
 
 const EXT: u32 = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
 
-/// Rings whose waits go different ways.
+/// Rings whose waits take different paths.
 const RINGS: [(&str, u32); 4] = [
     ("plain", 0),
     ("deferred", DEFER),
@@ -24,7 +24,7 @@ const RINGS: [(&str, u32); 4] = [
     ("SQ thread", IORING_SETUP_SQPOLL),
 ];
 
-/// Times that are over before anything is checked, or a moment later.
+/// Timeouts that expire before anything is checked, or a moment later.
 const TIMES: [(&str, i64, i64); 5] = [
     ("0", 0, 0),
     ("1 ns", 0, 1),
@@ -37,7 +37,7 @@ fn time(sec: i64, nsec: i64) -> kernel_timespec {
     kernel_timespec { tv_sec: sec, tv_nsec: nsec }
 }
 
-/// Has a signal wait that only `wait` lets in, and tells whether it came in.
+/// Raises a signal that only the mask of `wait` lets in, and records whether it was handled.
 fn signalled(cx: &mut Cx, what: &str, wait: impl FnOnce() -> isize) {
     os::raise(libc::SIGUSR1);
     let before = os::caught();
@@ -48,14 +48,14 @@ fn signalled(cx: &mut Cx, what: &str, wait: impl FnOnce() -> isize) {
     os::block(libc::SIGUSR1, true);
 }
 
-/// One more completion is there, also where the SQ thread had gone to sleep.
+/// Waits until one more completion is posted, even if the SQ thread had gone to sleep.
 fn one_there(ring: &mut Ring) {
     let there = ring.cq_ready() + 1;
     ring.push(sqe::nop());
     ring.enter(1, there, IORING_ENTER_GETEVENTS | IORING_ENTER_SQ_WAKEUP);
 }
 
-/// An argument with a mask that lets all in.
+/// Returns an argument with a mask that lets all signals in.
 fn under<'a>(mask: &'a u64, ts: &'a kernel_timespec) -> io_uring_getevents_arg {
     io_uring_getevents_arg {
         sigmask: addr(mask) as u64,
@@ -182,7 +182,7 @@ fn in_region(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Waits for `min` with masks that cannot be read.
+/// Waits for `min` with unreadable masks.
 fn wait_unreadably(cx: &mut Cx, ring: &Ring, what: &str, min: u32) {
     for (of, at, size) in [("unmapped", BAD, 8), ("the kernel's", KERNEL, 8), ("short", 8, 4)] {
         let what = format!("{what}, for {min}, {of}");

@@ -1,9 +1,9 @@
-//! The cases: what a program may rely on, one small function each.
+//! Cases: what a program may rely on, one small function each.
 //!
 //! A case is written kernel-first: it states what the manual says, is run on the kernel, and agrees
-//! with it. It leaves a transcript; on softring the transcript must be the same, line for line. So
-//! a case records only what is certain: no times, pids, addresses or fd numbers, and completions in
-//! order only where order is promised.
+//! with it. Its transcript must be the same on softring, line for line. So a case records only what
+//! is certain: no times, pids, addresses or fd numbers, and completions in order only where order
+//! is promised.
 
 mod cx;
 
@@ -11,7 +11,7 @@ use softring_uapi::version::{Release, VERSIONS, Version};
 
 pub use cx::{Cx, Outcome, Stop, rsrc, rsrc_update};
 
-/// What a case shows to work; the coverage test looks for every row of the engine's tables here.
+/// A feature that a case covers; the coverage test looks for every row of the engine's tables here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cover {
     /// An `IORING_OP_*`.
@@ -33,16 +33,16 @@ pub enum Cover {
 pub struct Case {
     pub family: &'static str,
     pub name: &'static str,
-    /// What holds, in a sentence.
+    /// Statement that the case checks, in a sentence.
     pub why: &'static str,
     pub covers: &'static [Cover],
-    /// The kernel whose ABI it needs.
+    /// Kernel whose ABI the case needs.
     pub abi: Release,
     pub run: fn(&mut Cx) -> Outcome,
 }
 
 impl Case {
-    /// `family::name`.
+    /// Returns `family::name`.
     pub fn path(&self) -> String {
         format!("{}::{}", self.family, self.name)
     }
@@ -71,16 +71,16 @@ macro_rules! newest {
 }
 pub(crate) use newest;
 
-/// The ABIs that can be told apart.
+/// The ABIs that a case can tell apart.
 pub const OLDEST: &Version = &VERSIONS[0];
 pub const NEWEST: &Version = &VERSIONS[1];
 
-/// What every family uses.
+/// Imports that every family uses.
 #[allow(unused_imports)]
 pub(crate) mod prelude {
     pub(crate) use super::Cover::{Enter, Op, Reg, Setup, Sqe, Trap};
     pub(crate) use super::{Case, Cx, Outcome, Stop, case, newest, rsrc, rsrc_update};
-    /// A ring whose completions wait for its task's GETEVENTS.
+    /// Flags of a ring whose completions wait for its task's GETEVENTS.
     pub(crate) const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     pub(crate) use crate::entry::{self, EntryPoint};
     pub(crate) use crate::os::{self, BAD, KERNEL};
@@ -99,13 +99,13 @@ pub(crate) mod prelude {
 macro_rules! families {
     ($($family:ident),* $(,)?) => {
         $(mod $family;)*
-        /// Every case.
+        /// Returns every case.
         pub fn all() -> impl Iterator<Item = &'static Case> {
             [$($family::CASES),*].into_iter().flatten()
         }
     };
 }
-// A line each, so that two new ones do not meet.
+// One family per line, so that two new families do not conflict.
 #[rustfmt::skip]
 families![
     setup,
@@ -210,12 +210,13 @@ families![
     client,
 ];
 
-/// Cases whose path matches `pattern`, in which `*` stands for anything.
+/// Returns the cases whose path matches `pattern`, in which `*` stands for anything.
 pub fn matching(pattern: &str) -> Vec<&'static Case> {
     all().filter(|c| glob(pattern, &c.path())).collect()
 }
 
-/// `*` matches any run of characters; without one, any part of `text` may match.
+/// Returns whether `text` matches, where `*` is any run of characters; a pattern without `*` may
+/// match any part of `text`.
 pub fn glob(pattern: &str, text: &str) -> bool {
     if !pattern.contains('*') {
         return text.contains(pattern);

@@ -19,12 +19,13 @@ pub const CASES: &[Case] = &[
     case!("msg_ring", between_threads, [Op(IORING_OP_MSG_RING)], "rings of two threads"),
 ];
 
-/// `len` is the result there, `off` its user_data.
+/// Makes a MSG_RING: `len` is the result in the target ring, `off` its user_data.
 fn msg(to: i32, res: u32, user_data: u64) -> io_uring_sqe {
     sqe::op(IORING_OP_MSG_RING, to).set(|s| (s.len, s.off) = (res, user_data))
 }
 
-/// `addr3` is the slot here, `file_index` the one there, plus one.
+/// Makes a MSG_RING of a file: `addr3` is the slot here, `file_index` the slot in the target, plus
+/// one.
 fn send(to: i32, slot: u64, there: u32, user_data: u64) -> io_uring_sqe {
     msg(to, 0, user_data)
         .set(|s| (s.addr, s.addr3, s.file_index) = (IORING_MSG_SEND_FD, slot, there))
@@ -187,7 +188,7 @@ fn itself_at_once(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// The register call on fd -1.
+/// Sends an SQE by the register call on fd -1.
 fn ringless(cx: &Cx, sqe: &io_uring_sqe) -> isize {
     entry::register(cx.entry, -1, IORING_REGISTER_SEND_MSG_RING, addr(sqe), 1)
 }

@@ -33,7 +33,7 @@ pub(super) fn recv(fd: i32, buf: &mut [u8]) -> io_uring_sqe {
     sqe::rw(IORING_OP_RECV, fd, addr_mut(buf), buf.len(), 0)
 }
 
-/// Two ends of a TCP connection on the loopback.
+/// Creates two ends of a TCP connection on the loopback.
 pub(super) fn pair() -> Result<(TcpStream, TcpStream), Stop> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let one = TcpStream::connect(listener.local_addr()?)?;
@@ -47,7 +47,7 @@ pub(super) fn seen(buf: &[u8]) -> String {
     String::from_utf8_lossy(std::hint::black_box(buf)).into_owned()
 }
 
-/// Waits until `n` bytes lie in the socket to be received.
+/// Waits until the socket has `n` bytes to receive.
 pub(super) fn arrived(fd: i32, n: usize) {
     let mut buf = vec![0u8; n];
     while os::peek(fd, &mut buf) < n as isize {
@@ -221,7 +221,7 @@ fn dont_wait(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Fills a socket's way out.
+/// Fills a socket's send buffer.
 fn fill(mut s: &UnixStream) -> Result<usize, Stop> {
     s.set_nonblocking(true)?;
     let mut n = 0;

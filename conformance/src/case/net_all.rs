@@ -1,4 +1,4 @@
-//! MSG_WAITALL of SEND and RECV: the whole, in several steps.
+//! MSG_WAITALL of SEND and RECV: the whole length in several steps.
 
 use super::net::{arrived, pair, recv, seen, send};
 use super::net_msg::{hdr, part, take};
@@ -85,7 +85,7 @@ fn ended_early(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A socket of type SEQPACKET with messages of three bytes in it, and its peer.
+/// Creates a SOCK_SEQPACKET socket with messages of three bytes in it, and its peer.
 fn messages_in(count: i32) -> Result<(OwnedFd, OwnedFd), Stop> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let seq = SocketType::SEQPACKET;
@@ -113,7 +113,7 @@ fn messages(cx: &mut Cx) -> Outcome {
                     let all = all.op_flags(MSG_WAITALL as u32).set(|s| s.ioprio = first);
                     let what = format!("{count}, flags {flags:#x}, first {first}, {message}");
                     cx.start(&mut ring, &[all.with(flags).link().ud(1), sqe::nop().ud(2)]);
-                    // A worker's second attempt blocks, if there was something at once.
+                    // A worker's second attempt blocks if the first found data.
                     let at_first = 1 + i32::from(first == 0);
                     if flags != 0 && count >= at_first {
                         cx.reap(&mut ring, &what, &[(1, 3 * at_first), (2, -ECANCELED)]);

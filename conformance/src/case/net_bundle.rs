@@ -38,7 +38,7 @@ fn bundle(opcode: u8, fd: i32, len: usize) -> io_uring_sqe {
     s.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECVSEND_BUNDLE))
 }
 
-/// All CQEs that come within a moment.
+/// Submits a request and checks all CQEs that come within a moment.
 fn all(cx: &mut Cx, ring: &mut Ring, what: &str, s: io_uring_sqe, want: &[i32]) -> Outcome {
     cx.start(ring, &[s.ud(1)]);
     let want: Vec<_> = want.iter().map(|res| (1, *res)).collect();
@@ -47,7 +47,7 @@ fn all(cx: &mut Cx, ring: &mut Ring, what: &str, s: io_uring_sqe, want: &[i32]) 
     Ok(())
 }
 
-/// A ring with a ring of eight buffers, of which `mem` fills as many as fit.
+/// Sets up a ring with a buffer ring of eight entries, of which `mem` fills as many as fit.
 fn with_buffers(cx: &mut Cx, mem: &mut [u8]) -> Result<(Ring, usize), Stop> {
     let ring = cx.ring(8, 0)?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
@@ -56,7 +56,7 @@ fn with_buffers(cx: &mut Cx, mem: &mut [u8]) -> Result<(Ring, usize), Stop> {
     Ok((ring, page))
 }
 
-/// The lengths that lie in the ring of buffers now.
+/// Records the lengths that are in the buffer ring now.
 fn lengths(cx: &mut Cx, page: usize) {
     let lengths: Vec<_> = (0..4).map(|i| os::load(page + 16 * i + 8)).collect();
     cx.note("lengths", format_args!("{lengths:?}"));
@@ -272,7 +272,7 @@ fn send_waits(cx: &mut Cx) -> Outcome {
     let fd = one.as_raw_fd();
     cx.start(&mut ring, &[send_one(fd, 0).ud(1)]);
     cx.quiet(&ring, "waits", 20);
-    // Who has waited ends with one step, though there are more buffers.
+    // A send that has waited ends with one step, though there are more buffers.
     cx.start(&mut ring, &[bundle(IORING_OP_SEND, fd, 8).ud(2)]);
     cx.start(&mut ring, &[bundle(IORING_OP_SEND, fd, 0).ud(3)]);
     cx.quiet(&ring, "wait behind", 20);
@@ -338,7 +338,7 @@ fn worker_waits(cx: &mut Cx) -> Outcome {
     let (mut one, two) = UnixStream::pair()?;
     two.set_nonblocking(true)?;
     cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
-    // A chain that the batch leaves open is a worker's.
+    // A worker runs a chain that its batch leaves open.
     let recv = bundle(IORING_OP_RECV, two.as_raw_fd(), 0).with(IOSQE_IO_LINK);
     cx.start(&mut ring, &[recv.ud(1)]);
     cx.quiet(&ring, "waits", 20);
@@ -347,8 +347,8 @@ fn worker_waits(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A bundle that its batch does, or a worker, which was to start with it, or the batch has left a
-/// chain open. `there` bytes lie there before, twelve more come later.
+/// Checks bundles that the batch issues, and bundles that a worker runs, because of IOSQE_ASYNC or
+/// of an open chain. `there` bytes are in the socket before, twelve more come later.
 fn second_step(cx: &mut Cx) -> Outcome {
     let (first, whole) = (IORING_RECVSEND_POLL_FIRST, libc::MSG_WAITALL as u32);
     for (what, how, ioprio, flags) in [
@@ -393,7 +393,7 @@ fn two_steps(cx: &mut Cx, recv: io_uring_sqe, there: usize, kind: &str) -> Outco
     one.write_all(b"klmnopqrstuv")?;
     let got = ring.take(1)?[0];
     cx.note("received", format_args!("{} {:#x} {}", got.res, got.flags, seen(&mem)));
-    // The next one tells which buffer is left.
+    // The next receive shows which buffer is left.
     let next = sqe::rw(IORING_OP_RECV, two.as_raw_fd(), 0, 1, 0).with(IOSQE_BUFFER_SELECT);
     one.write_all(b"wx")?;
     ring.push(next.set(|s| s.buf_index = GROUP)).submit_wait(1);
@@ -405,7 +405,7 @@ fn two_steps(cx: &mut Cx, recv: io_uring_sqe, there: usize, kind: &str) -> Outco
 
 pub(super) fn null_in_worker(cx: &mut Cx) -> Outcome {
     let mut mem = [0u8; 8];
-    // The first buffer is at address 0, or the second, with room and without.
+    // Address 0 is that of the first or of the second buffer, with and without a length.
     for (flags, len) in [(0, 0), (0, 8), (IOU_PBUF_RING_INC, 0), (IOU_PBUF_RING_INC, 8)] {
         for (at, null) in [("first", 0), ("second", 1)] {
             for (what, how) in [("in a worker", IOSQE_ASYNC), ("here", 0)] {

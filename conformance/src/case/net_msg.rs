@@ -37,7 +37,7 @@ pub(super) fn take(fd: i32, hdr: &mut msghdr) -> io_uring_sqe {
     sqe::rw(IORING_OP_RECVMSG, fd, addr_mut(hdr), 1, 0)
 }
 
-/// What a receive wrote to a header.
+/// Records the fields that a receive wrote to a header.
 fn written(cx: &mut Cx, hdr: &msghdr) {
     let hdr = std::hint::black_box(hdr);
     cx.note("name", hdr.namelen);
@@ -102,7 +102,7 @@ fn names(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Control data with one descriptor.
+/// Returns control data with one descriptor.
 fn cmsg(fd: i32) -> [u32; 6] {
     [20, 0, libc::SOL_SOCKET as u32, libc::SCM_RIGHTS as u32, fd.cast_unsigned(), 0]
 }
@@ -319,7 +319,7 @@ fn compat(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Sockets of AF_UNIX know no urgent data before Linux 5.15.
+/// Skips where AF_UNIX sockets have no urgent data, before Linux 5.15.
 pub fn knows_urgent() -> Result<(), Stop> {
     let (one, _two) = UnixStream::pair()?;
     let oob = rustix::net::SendFlags::OOB;

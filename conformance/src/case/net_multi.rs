@@ -286,7 +286,7 @@ fn full(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// The words before the name.
+/// Returns the words before the name: `struct io_uring_recvmsg_out`.
 fn out(buf: &[u8]) -> Vec<u32> {
     let word = |b: &[u8]| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
     std::hint::black_box(buf)[..16].chunks(4).map(word).collect()

@@ -30,7 +30,7 @@ fn msg(fd: i32, h: &softring_uapi::msghdr) -> io_uring_sqe {
     sqe::rw(IORING_OP_SENDMSG_ZC, fd, addr(h), 1, 0)
 }
 
-/// One request, and its CQEs: its own, then, if that has F_MORE, the notification.
+/// Checks one request and its CQEs: its own, then, if that has F_MORE, the notification.
 fn both(cx: &mut Cx, ring: &mut Ring, what: &str, s: io_uring_sqe, want: i32) -> Outcome {
     let got = cx.one(ring, what, s.ud(5), want);
     if got.flags & IORING_CQE_F_MORE != 0 {
@@ -131,7 +131,7 @@ fn fixed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Notes what comes of a request, whatever it is.
+/// Records the CQEs of a request, whatever they are.
 fn answer(cx: &mut Cx, ring: &mut Ring, what: &str, s: io_uring_sqe) -> Outcome {
     ring.push(s).submit_wait(1);
     let got = ring.take(1)?[0];
@@ -195,7 +195,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
     let (unix, _peer) = UnixStream::pair()?;
     let file = cx.file("f", b"")?;
     let good = zc(one.as_raw_fd(), b"hello");
-    // Since 7.2 the notification's user_data.
+    // The notification's user_data since Linux 7.2.
     let addr3 = if cx.is_newest() { 5 } else { -EINVAL };
     for (what, s, want) in [
         ("addr3", good.set(|s| s.addr3 = 1), addr3),

@@ -14,7 +14,8 @@ pub const CASES: &[Case] = &[
     case!("no_mmap", mapped_anew, [SETUP], "what is mapped in its place is not written to"),
 ];
 
-/// A ring in one page for the rings and one for SQEs, at `at`, with a READ of a pipe in flight.
+/// Sets up a ring in one page for the rings and one for SQEs, at `at`, with a READ of a pipe in
+/// flight.
 fn in_pages(
     entry: EntryPoint,
     at: usize,
@@ -29,12 +30,12 @@ fn in_pages(
     let own = (Map::of_program(at, 4096), Map::of_program(at + 4096, 4096));
     let mut ring = Ring::from_fd(entry, fd, p, Some(own))?;
     ring.push(sqe::read(pipe, buf, 0).ud(1));
-    // A new SQ thread that finds nothing sleeps at once.
+    // A new SQ thread without work sleeps at once.
     if ring.enter(1, 0, IORING_ENTER_SQ_WAKEUP) == 1 { Ok(ring) } else { Err(1) }
 }
 
-/// What becomes of a child whose ring lies in memory of this kind, which it unmaps: the status of
-/// the child, 128 + SIGSEGV where the memory is not held.
+/// Returns the exit status of a child whose ring lies in memory of this kind, which the child
+/// unmaps: 128 + SIGSEGV if the memory is not pinned.
 fn unmaps(entry: EntryPoint, setup: u32, kind: i32, anew: bool) -> i32 {
     os::in_child(|| {
         let Ok((reader, writer)) = rustix::pipe::pipe() else { return 10 };
@@ -44,7 +45,7 @@ fn unmaps(entry: EntryPoint, setup: u32, kind: i32, anew: bool) -> i32 {
         if anew && os::pages_at(at, 2) != at {
             return 12;
         }
-        // It completes though nobody sees it.
+        // The read completes though its CQE cannot be seen.
         let fine = rustix::io::write(&writer, b"data").is_ok();
         let entered = ring.enter(0, 0, IORING_ENTER_GETEVENTS);
         for _ in 0..5000 {
@@ -57,7 +58,7 @@ fn unmaps(entry: EntryPoint, setup: u32, kind: i32, anew: bool) -> i32 {
         let entered_again = ring.enter(0, 0, IORING_ENTER_GETEVENTS);
         let up = io_uring_rsrc_update { offset: ring.fd.cast_unsigned(), ..Default::default() };
         let ended = ring.register_slice(IORING_UNREGISTER_RING_FDS, &[up]) == 1;
-        // Its memory is gone: nothing of it is to be unmapped again.
+        // The ring's memory is unmapped already and must not be unmapped again.
         let _ring = std::mem::ManuallyDrop::new(ring);
         let clean = !anew || os::is_zero(at, 8192);
         let all = [fine, entered == 0, arrived, entered_again == 0, ended, clean];

@@ -1,4 +1,4 @@
-//! The order in which a request's file, its socket, its buffer and its flags are asked for.
+//! Order in which a request's file, its socket, its buffer and its flags are checked.
 
 use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
@@ -30,7 +30,7 @@ fn polled_first(cx: &mut Cx) -> Outcome {
         ("multishot, by a worker", many, -ENOTSOCK),
     ]);
     let mut mem = [0u8; 8];
-    // An epoll set can be polled, but knows no attempt that does not wait.
+    // An epoll set can be polled, but refuses attempts that must not block.
     let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
     let many = many.set(|s| s.fd = set.as_raw_fd());
     cx.one(&mut ring, "multishot of an epoll set, by a worker", many, -ENOTSOCK);

@@ -1,4 +1,4 @@
-//! `IORING_OP_NOP` and its flags, and the SQE flags that need no other operation to show.
+//! `IORING_OP_NOP` and its flags, and the SQE flags that need no other operation.
 
 use super::prelude::*;
 
@@ -114,7 +114,7 @@ fn task_work(cx: &mut Cx) -> Outcome {
         }
         cx.reap(&mut ring, "completion", &[(1, 0)]);
     }
-    // No worker ends it, so what is linked behind it is not tried on one, where O_NONBLOCK counts.
+    // Task work ends the NOP, so no worker tries the linked read, for which O_NONBLOCK would count.
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
     rustix::io::ioctl_fionbio(&r, true)?;

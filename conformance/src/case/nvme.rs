@@ -1,4 +1,4 @@
-//! URING_CMD on NVMe devices: commands go to the device as they are. Skipped where there is none;
+//! URING_CMD on NVMe devices: commands go to the device unchanged. Skipped without such a device;
 //! `ci/guest.sh` makes a virtual machine that has one.
 
 use super::prelude::*;
@@ -15,12 +15,12 @@ pub const CASES: &[Case] = &[
     case!("nvme", modes, [Op(IORING_OP_URING_CMD)], "many at a time, in a worker, in a chain"),
 ];
 
-/// Opcodes of commands: NVMe's own.
+/// NVMe opcodes of commands.
 const WRITE: u8 = 1;
 const READ: u8 = 2;
 const IDENTIFY: u8 = 6;
 const GET_FEATURES: u8 = 10;
-/// How many queues there are.
+/// Number of queues.
 const QUEUES: u32 = 7;
 const BLOCK: usize = 512;
 const WIDE: u32 = IORING_SETUP_SQE128 | IORING_SETUP_CQE32;
@@ -30,7 +30,7 @@ fn device(name: &str) -> Result<File, Stop> {
     opened.map_err(|e| Stop::Skip(format!("{name}: {e}")))
 }
 
-/// A command of one block, or of what `len` says, from or to `at`.
+/// Makes a command of one block, or of `len` bytes, from or to `at`.
 fn command(opcode: u8, cdw10: u32, at: usize, len: usize) -> Command {
     let blocks = (len / BLOCK).saturating_sub(1) as u32;
     let cdw10 = if opcode == IDENTIFY || opcode == GET_FEATURES {
@@ -43,7 +43,7 @@ fn command(opcode: u8, cdw10: u32, at: usize, len: usize) -> Command {
     Command { opcode, nsid, addr, data_len, cdw10, ..Default::default() }
 }
 
-/// Puts a command into the next SQE of a ring that has big ones.
+/// Puts a command into the next SQE of a ring with 128-byte SQEs.
 fn push(ring: &mut Ring, sqe: io_uring_sqe, c: &Command) {
     let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let first = u64::from(c.opcode) | u64::from(c.nsid) << 32;
@@ -60,7 +60,7 @@ fn asks(fd: RawFd, what: u32) -> io_uring_sqe {
     sqe::op(IORING_OP_URING_CMD, fd).set(|s| s.off = what.into())
 }
 
-/// Has it done, and notes what it answers.
+/// Submits a command, and records its result.
 fn told(
     cx: &mut Cx,
     ring: &mut Ring,
@@ -80,7 +80,7 @@ fn part(at: usize, iov_len: usize) -> libc::iovec {
     libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(at), iov_len }
 }
 
-/// The sum of a buffer, to compare.
+/// Returns the checksum of a buffer.
 fn sum(bytes: &[u8]) -> u64 {
     std::hint::black_box(bytes).iter().fold(7, |sum, b| sum * 31 % 0xffff_fffb + u64::from(*b))
 }
@@ -130,7 +130,7 @@ fn controller(cx: &mut Cx) -> Outcome {
     in_parts(cx, &[4096])
 }
 
-/// Identifies the controller into `lengths`; notes how each part begins.
+/// Identifies the controller into `lengths`; records how each part begins.
 fn in_parts(cx: &mut Cx, lengths: &[usize]) -> Outcome {
     let nvme = device("/dev/nvme0")?;
     let mut ring = cx.ring_with(8, io_uring_params { flags: WIDE, ..Default::default() })?;

@@ -176,7 +176,7 @@ fn into_slot(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "over it", in_slot(openat2(&b, &how, 24), 2), 0);
     read_slot(cx, &mut ring, 2, 2);
     let alloc = openat(HERE, &a, 0, 0).set(|s| s.file_index = IORING_FILE_INDEX_ALLOC);
-    // The search starts after the slot that was taken last.
+    // The search starts after the slot that was allocated last.
     for slot in [3, 0, 1] {
         cx.one(&mut ring, "any slot", alloc, slot);
     }

@@ -1,5 +1,5 @@
-//! Reads of a file that the page cache has answered many times: softring reads it the short way
-//! then, and every odd request must still get the kernel's answer.
+//! Reads of a file that the page cache has answered many times. softring then reads it by its fast
+//! path, and every unusual request must still get the kernel's answer.
 
 use super::prelude::*;
 
@@ -9,7 +9,7 @@ pub const CASES: &[Case] = &[
     case!("page_cache", in_chains, [Op(IORING_OP_READ), Op(IORING_OP_NOP)], "among links, drains and a full CQ"),
 ];
 
-/// More reads than it takes to be trusted.
+/// Number of reads: more than the fast path asks for.
 const MANY: usize = 640;
 
 fn warm(cx: &mut Cx, ring: &mut Ring, fd: i32) {
@@ -70,7 +70,7 @@ fn number_reused(cx: &mut Cx) -> Outcome {
     cx.eq("data", *std::hint::black_box(&buf), *b"pipe");
     cx.close(fd);
     cx.one(&mut ring, "closed", sqe::read(fd, &mut buf, 0), -EBADF);
-    // Closed already.
+    // The file's number is closed already.
     let _ = std::os::fd::IntoRawFd::into_raw_fd(file);
     Ok(())
 }

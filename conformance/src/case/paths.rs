@@ -103,7 +103,7 @@ fn statx_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Two names: `addr` and `addr2`; `len` is the second directory.
+/// Makes an SQE with two names, `addr` and `addr2`; `len` is the second directory.
 fn two(op: u8, from: &CStr, to: &CStr, flags: u32) -> io_uring_sqe {
     sqe::op(op, HERE).op_flags(flags).set(|s| {
         (s.addr, s.off) = (addr(from) as u64, addr(to) as u64);
@@ -111,7 +111,8 @@ fn two(op: u8, from: &CStr, to: &CStr, flags: u32) -> io_uring_sqe {
     })
 }
 
-/// What every operation with names refuses: bad pointers, and a registered file as a directory.
+/// Checks the refusals of every operation with names: bad pointers, and a registered file as a
+/// directory.
 fn bad_names(cx: &mut Cx, ring: &mut Ring, good: io_uring_sqe, second: bool) {
     let mut rows = vec![
         ("null name", good.set(|s| s.addr = 0), -EFAULT),
@@ -162,7 +163,7 @@ fn rename_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// One name in `addr`.
+/// Makes an SQE with one name in `addr`.
 fn one(op: u8, path: &CStr) -> io_uring_sqe {
     sqe::op(op, HERE).set(|s| s.addr = addr(path) as u64)
 }

@@ -106,7 +106,7 @@ fn everywhere(cx: &mut Cx) -> Outcome {
     let mut mem = [0; 64];
     cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
     for (what, fd) in [("no file", -1), ("a pipe", r.as_raw_fd())] {
-        // That one would wait for more.
+        // READ_MULTISHOT would wait for more.
         let waits = |op| fd >= 0 && op == IORING_OP_READ_MULTISHOT;
         for op in (0..cx.abi().ops).filter(|op| !waits(*op)) {
             rustix::io::write(&w, b"x")?;
@@ -241,12 +241,12 @@ fn ring_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Entries from `tail` on, each of 8 bytes of `mem`; then the tail moves behind them.
+/// Writes entries from `tail` on, each of 8 bytes of `mem`; then moves the tail behind them.
 pub(super) fn refill(at: usize, tail: u16, entries: u16, mem: &mut [u8]) {
     supply(at, tail, entries, mem, 8);
 }
 
-/// The same with as many bytes for `each`.
+/// Same as [`refill`] with `each` bytes per entry.
 pub(super) fn supply(at: usize, tail: u16, entries: u16, mem: &mut [u8], each: usize) {
     let n = mem.len() / each;
     for i in 0..n {

@@ -1,4 +1,4 @@
-//! Buffer rings whose buffers are used up bit by bit (IOU_PBUF_RING_INC), with messages.
+//! Incremental buffer rings (IOU_PBUF_RING_INC) with messages.
 
 use super::net::seen;
 use super::net_msg::take;
@@ -38,7 +38,7 @@ pub const CASES: &[Case] = &[
     ], "a buffer without an address, with and without a length"),
 ];
 
-/// A ring of buffers of `each` bytes in `mem`, all there at once.
+/// Registers a ring of buffers of `each` bytes in `mem`, all provided at once.
 fn buffers(cx: &mut Cx, ring: &Ring, mem: &mut [u8], each: usize) -> usize {
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     cx.is("register", register(ring, &reg(page, 8, IOU_PBUF_RING_INC)), 0isize);
@@ -46,7 +46,7 @@ fn buffers(cx: &mut Cx, ring: &Ring, mem: &mut [u8], each: usize) -> usize {
     page
 }
 
-/// What the ring says of each of its buffers: how far it is used up, and how much is left.
+/// Records for each buffer of the ring how far it is used up, and how much is left.
 fn rest(cx: &mut Cx, page: usize, mem: &[u8], n: usize) {
     for i in 0..n {
         let from = os::load(page + i * 16).wrapping_sub(addr(mem) as u32);
@@ -56,7 +56,7 @@ fn rest(cx: &mut Cx, page: usize, mem: &[u8], n: usize) {
     cx.note("memory", seen(mem).escape_default());
 }
 
-/// Notes the completions that are there.
+/// Records the completions that are posted.
 fn told(cx: &mut Cx, ring: &mut Ring, what: &str) {
     let got = ring.pop_all();
     let got: Vec<_> = got.iter().map(|c| (c.res, show::cqe_flags(c.flags))).collect();
@@ -68,7 +68,7 @@ fn multi(fd: i32, h: &mut msghdr) -> io_uring_sqe {
     s.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECV_MULTISHOT)).ud(1)
 }
 
-/// Sends each message, and notes what comes of it.
+/// Sends each message, and records the CQEs after each.
 fn tell(cx: &mut Cx, ring: &mut Ring, to: BorrowedFd<'_>, sizes: &[usize]) -> Outcome {
     for (letter, n) in (b'a'..).zip(sizes) {
         rustix::net::send(to, &vec![letter; *n], rustix::net::SendFlags::empty())?;
@@ -78,8 +78,8 @@ fn tell(cx: &mut Cx, ring: &mut Ring, to: BorrowedFd<'_>, sizes: &[usize]) -> Ou
     Ok(())
 }
 
-/// Messages of `sizes` into `n` buffers of `each` bytes: to a request that waits, then to one that
-/// finds them there.
+/// Receives messages of `sizes` into `n` buffers of `each` bytes, by a request that waits, then by
+/// one that finds the messages there.
 fn run(cx: &mut Cx, (n, each): (usize, usize), sizes: &[usize], mut h: msghdr) -> Outcome {
     for waits in [true, false] {
         let (one, two) = UnixDatagram::pair()?;
@@ -117,7 +117,7 @@ fn into(
 
 fn messages(cx: &mut Cx) -> Outcome {
     run(cx, (2, 128), &[5, 10, 1], msghdr::default())?;
-    // Exactly full.
+    // These sizes fill the buffer exactly.
     run(cx, (2, 64), &[16, 16, 20], msghdr::default())
 }
 
@@ -144,7 +144,7 @@ fn messages_named(cx: &mut Cx) -> Outcome {
     let mut h = msghdr { namelen: 16, ..msghdr::default() };
     cx.start(&mut ring, &[multi(two.as_raw_fd(), &mut h)]);
     tell(cx, &mut ring, one.as_fd(), &[5, 9, 30, 2, 2])?;
-    // The port is nobody's business.
+    // The port varies and is not recorded.
     for at in (0..256).filter(|at| mem[*at..].starts_with(&[2, 0])).collect::<Vec<_>>() {
         mem[at + 2..at + 4].fill(b'p');
     }

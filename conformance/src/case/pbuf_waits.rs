@@ -1,4 +1,4 @@
-//! Provided buffers of requests that wait: others are there when something comes.
+//! Provided buffers of requests that wait: the buffers change before data comes.
 
 use super::net::seen;
 use super::pbuf::{GROUP, provide, reg, register, supply};
@@ -25,7 +25,7 @@ pub const CASES: &[Case] = &[
     case!("pbuf_waits", end_behind_data, [Op(IORING_OP_RECV)], "a stream ends behind what a receive that was polled first has brought"),
 ];
 
-/// A way to wait for data: a name, and a request for as many bytes.
+/// Returns ways to wait for data: a name, and a request.
 fn ways(h: &msghdr) -> Vec<(&'static str, io_uring_sqe)> {
     let select = |op| sqe::op(op, 0).with(IOSQE_BUFFER_SELECT).set(|s| s.buf_index = GROUP);
     let how = |s: io_uring_sqe, how: u16| s.set(|s| s.ioprio = how);
@@ -46,7 +46,7 @@ fn ways(h: &msghdr) -> Vec<(&'static str, io_uring_sqe)> {
     ]
 }
 
-/// What came, and where it lies.
+/// Records the CQEs that came, and the data in memory.
 fn told(cx: &mut Cx, ring: &mut Ring, what: &str, mem: &mut [u8]) {
     ring.submit_wait(0);
     let got = ring.pop_all();
@@ -83,7 +83,8 @@ fn longer_in_ring(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A bundle that has waited for its last buffer ends with that, whatever there is.
+/// Checks that a bundle which has waited for its last buffer ends with that buffer, however much
+/// data there is.
 fn last_in_ring(cx: &mut Cx) -> Outcome {
     use std::io::Write;
     for how in [IORING_RECVSEND_BUNDLE, IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT] {
@@ -93,7 +94,7 @@ fn last_in_ring(cx: &mut Cx) -> Outcome {
         let (a, mut b) = std::os::unix::net::UnixStream::pair()?;
         let recv = sqe::op(IORING_OP_RECV, a.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
         let recv = recv.set(|s| (s.buf_index, s.ioprio) = (GROUP, how));
-        // The first buffer goes to another.
+        // Another request takes the first buffer.
         b.write_all(b"first")?;
         let one = recv.set(|s| s.ioprio = 0);
         cx.one(&mut ring, "the first buffer", one, 5);
@@ -125,15 +126,15 @@ fn longer_in_list(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A buffer ring of two buffers.
+/// Registers a buffer ring of two buffers.
 fn two(cx: &mut Cx, ring: &Ring, mem: &mut [u8; 48]) {
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     cx.is("register", register(ring, &reg(page, 8, 0)), 0isize);
     supply(page, 0, 8, mem, 24);
 }
 
-/// Reading would fail with EIO, but only an attempt says so: the kernel makes one if the file has
-/// something to read, or does not block.
+/// Checks a pty whose peer has closed. A read fails with EIO, but only an attempt shows that: the
+/// kernel makes one if the file is readable or non-blocking.
 fn hung_up(cx: &mut Cx) -> Outcome {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     for blocks in [true, false] {
@@ -149,7 +150,7 @@ fn hung_up(cx: &mut Cx) -> Outcome {
         let user = rustix::fs::open(&name, how, rustix::fs::Mode::empty())?;
         let read = sqe::op(IORING_OP_READ_MULTISHOT, main.as_raw_fd()).with(IOSQE_BUFFER_SELECT);
         ring.push(read.set(|s| s.buf_index = GROUP)).submit();
-        // What is written to a terminal comes to its other end by a kernel thread.
+        // A kernel thread moves data from one end of a terminal to the other.
         let comes = || std::thread::sleep(std::time::Duration::from_millis(50));
         rustix::io::write(&user, b"hello\n")?;
         comes();
@@ -203,7 +204,7 @@ fn end_behind_data(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Is something there first? Flags of the call, and of the request.
+/// Rows: true if data is there before the request; flags of the call; `ioprio` of the request.
 const NOWHERE: [(bool, i32, u16); 7] = [
     (true, 0, 0),
     (false, 0, 0),
@@ -234,7 +235,7 @@ fn message_nowhere(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// What comes of a message for a buffer that is at `at`, and how much is in its socket after that.
+/// Returns the CQEs of a message for a buffer at `at`, and the bytes left in its socket.
 fn nowhere(
     cx: &mut Cx,
     at: u64,
@@ -266,7 +267,7 @@ fn nowhere(
     Ok(format!("{got:?}, {} left", rustix::io::ioctl_fionread(to)?))
 }
 
-/// From a ring of buffers, and from a list.
+/// Checks READ and READV from a buffer ring, and from a list.
 fn read_in_vain(cx: &mut Cx) -> Outcome {
     let (socket, _peer) = UnixDatagram::pair()?;
     let (empty, (_r, w)) = (cx.file("f", b"")?, cx.pipe()?);

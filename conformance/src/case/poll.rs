@@ -126,7 +126,7 @@ fn urgent(cx: &mut Cx) -> Outcome {
     rustix::io::write(&b, b"x")?;
     let res = ring.take(1)?[0].res;
     cx.note("without POLLIN", format_args!("{res:#x}"));
-    // A multishot poll tells first what there is, then what comes.
+    // A multishot poll reports first the present events, then later ones.
     cx.start(&mut ring, &[multi(a.as_raw_fd(), events)]);
     for _ in 0..2 {
         let res = ring.take(1)?[0].res;
@@ -283,7 +283,7 @@ fn update_user_data(cx: &mut Cx) -> Outcome {
     let both = update_sqe(77, both).set(|s| s.off = 88).op_flags(IN.cast_unsigned());
     cx.one(&mut ring, "both, and multishot", both.ud(4), 0);
     rustix::io::write(&w, b"x")?;
-    // A plain poll stays plain: the update cannot make it multishot.
+    // A one-shot poll stays one-shot: the update cannot make it multishot.
     shots(cx, &mut ring, "told", &[(88, IN, false)])?;
     Ok(())
 }
@@ -341,7 +341,7 @@ fn one_shot_is_once(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A poll of `fd` and a read of it, and what each answers once four bytes are there.
+/// Returns a poll of `fd` and a read of it, with their results once four bytes are there.
 fn awaited(fd: i32, buf: &mut [u8; 4]) -> [(&'static str, io_uring_sqe, i32); 2] {
     [("poll", sqe::poll_add(fd, libc::POLLIN), IN), ("read", sqe::read(fd, buf, 0), 4)]
 }

@@ -1,4 +1,4 @@
-//! Numbers of rings and sets that a thread waits for: duplicates, and numbers that are given again.
+//! Descriptor numbers of rings and sets that a thread waits for: duplicates and reused numbers.
 
 use super::prelude::*;
 use crate::os_poll;

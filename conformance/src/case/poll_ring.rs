@@ -60,7 +60,8 @@ fn each_kind(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// What a DEFER_TASKRUN ring's task is to post it is also woken for, again and again.
+/// Checks that a poll of a DEFER_TASKRUN ring is woken by task work that its task has not run yet,
+/// again and again.
 fn not_posted(cx: &mut Cx) -> Outcome {
     const SOON: Duration = Duration::from_millis(20);
     let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
@@ -124,7 +125,7 @@ fn late(cx: &mut Cx) -> Outcome {
         cx.quiet(&poller, "waits", 5);
         rustix::io::write(&w, b"x")?;
         if flags == DEFER {
-            // Its completions come when it is entered for them.
+            // Its completions are posted when it is entered with GETEVENTS.
             polled.take(1)?;
         }
         ends(cx, &mut poller, what);
@@ -155,7 +156,7 @@ fn has_some(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// What reads, writes and polls a ring.
+/// Returns requests that read, write and poll a ring.
 fn asked(fd: i32, mem: &mut [u8]) -> Vec<(&'static str, io_uring_sqe)> {
     let at = addr_mut(mem);
     let read = |op| sqe::rw(op, fd, at, 8, 0);
@@ -176,7 +177,7 @@ fn asked(fd: i32, mem: &mut [u8]) -> Vec<(&'static str, io_uring_sqe)> {
     ]
 }
 
-/// All CQEs that come within a moment, and what comes right behind the first.
+/// Waits a moment for a CQE; returns it and the CQEs that follow at once.
 fn comes(ring: &mut Ring) -> String {
     let end = Instant::now() + Duration::from_millis(60);
     while ring.cq_ready() == 0 && Instant::now() < end {

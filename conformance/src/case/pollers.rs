@@ -1,4 +1,4 @@
-//! A program that sleeps in its own poll, with rings among what it waits for.
+//! A program that sleeps in its own poll, with rings among the descriptors.
 
 use super::prelude::*;
 use crate::os_poll;
@@ -76,7 +76,7 @@ fn several(cx: &mut Cx) -> Outcome {
         scope(|s| {
             for _ in 0..2 {
                 s.spawn(|| {
-                    // One edge is for one of them.
+                    // One edge wakes only one of them.
                     let most = if shape == Shape::Edge { 200 } else { LONG };
                     told.fetch_add(wait(shape, fd, &set, most), SeqCst)
                 });
@@ -297,7 +297,8 @@ fn deferred(cx: &mut Cx) -> Outcome {
                 let fd = ring.fd;
                 let act = || feed(&w);
                 let label = format!("{}, {round}", shape.name());
-                // The kernel finds it readable, but wakes nobody for that, nor tells a set of it.
+                // The kernel reports the ring readable, but wakes no waiter, nor any epoll set, for
+                // it.
                 cx.is(&label, while_waiting(|| wait(shape, fd, &set, 100), act), 1);
                 cx.is("and stays so", wait(shape, fd, &set, 5), 1);
                 cx.is("nothing is posted", ring.cq_ready(), 0);
@@ -325,7 +326,7 @@ fn polled_by_ring(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// The eventfd is level-triggered, and the same whatever its ring is driven by.
+/// Checks that the eventfd is level-triggered, whatever drives its ring.
 fn by_eventfd(cx: &mut Cx) -> Outcome {
     let soon = kernel_timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     for shape in SHAPES {
@@ -355,7 +356,8 @@ fn by_eventfd(cx: &mut Cx) -> Outcome {
                     let count = u64::from_ne_bytes(count);
                     cx.eq("its count", (n, count.min(1), flags != 0 || count == 1), (8, 1, true));
                     cx.is("taken", ring.take(1)?.len(), 1);
-                    // With DEFER_TASKRUN there was work to do, and now there is a CQE.
+                    // With DEFER_TASKRUN the eventfd was signalled for task work, and is now for
+                    // the CQE.
                     let _ = rustix::io::read(&event, &mut [0; 8]);
                 }
             }

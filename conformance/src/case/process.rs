@@ -27,7 +27,7 @@ pub const CASES: &[Case] = &[
     case!("process", moved_in_child, [], "a ring's fd may be moved to another number"),
 ];
 
-/// In a child: 0 if `ring` moves a nop through.
+/// Submits a NOP in a child; returns 0 if it completes.
 fn nop_works(ring: &mut Ring, ud: u64) -> i32 {
     ring.push(sqe::nop().ud(ud));
     if ring.submit_wait(1) != 1 {
@@ -88,7 +88,7 @@ fn first_realtime_signal(cx: &mut Cx) -> Outcome {
         let signal = libc::SIGRTMIN();
         os::block(signal, true);
         let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 10 };
-        // For what waits, and for what may: threads of the engine's.
+        // The poll and the FSYNC make the engine start its threads.
         ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN));
         ring.push(sqe::op(IORING_OP_FSYNC, file.as_raw_fd()).with(IOSQE_ASYNC));
         if ring.submit() != 2 || ring.enter(0, 1, IORING_ENTER_GETEVENTS) != 0 {
@@ -153,7 +153,7 @@ fn child_cancels(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// 0 if request 1 is cancelled, and said to be, and then is not found.
+/// Cancels request 1; returns 0 if it is cancelled, and a second cancel does not find it.
 fn cancel_in_child(ring: &mut Ring) -> i32 {
     ring.push(sqe::cancel(1, 0).ud(2));
     let submitted = ring.submit();
@@ -167,7 +167,7 @@ fn cancel_in_child(ring: &mut Ring) -> i32 {
     if (submitted, again, none.len()) == (1, 1, 1) { bad } else { 99 }
 }
 
-/// Completions, whoever posts them, until there are `n`; for five seconds at most.
+/// Takes completions, whoever posts them, until there are `n`; for five seconds at most.
 fn take_for_a_while(ring: &mut Ring, n: usize) -> Vec<Cqe> {
     let (began, mut seen) = (Instant::now(), Vec::new());
     let ts = sqe::millis(10);
@@ -214,7 +214,7 @@ fn parent_closed_child_uses(cx: &mut Cx) -> Outcome {
     let (r, w) = cx.pipe()?;
     let child = os::spawn_child(|| {
         let mut go = [0; 1];
-        // The parent has closed its fd when this byte comes.
+        // The parent closes its fd before it sends this byte.
         if rustix::io::read(&r, &mut go) != Ok(1) {
             return 20;
         }
@@ -327,7 +327,7 @@ fn signal_handler_during_io(cx: &mut Cx) -> Outcome {
     let sender = os::signal_me_until(libc::SIGUSR1, stop.clone());
     let began = Instant::now();
     let (mut reads, mut bad) = (0, 0);
-    // However fast they are: until signals came, too.
+    // Fast reads go on until enough signals came, too.
     while reads < 2000 || (os::caught() < 20 && began.elapsed() < Duration::from_secs(5)) {
         let mut buf = [0; 4];
         ring.push(sqe::read(file.as_raw_fd(), &mut buf, 0).ud(1));
@@ -391,7 +391,7 @@ fn registers_survive(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// The signals that this process blocks.
+/// Returns the mask of the signals that this process blocks.
 fn blocked() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find(|line| line.starts_with("SigBlk")).map(str::to_owned)

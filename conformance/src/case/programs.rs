@@ -1,4 +1,4 @@
-//! Random programs of filters: which the kernel accepts, and what they answer, bit by bit.
+//! Random filter programs: which the kernel accepts, and their verdicts, bit by bit.
 
 use super::prelude::*;
 use crate::ring::Cqe;
@@ -10,7 +10,7 @@ pub const CASES: &[Case] = &[
     newest!("programs", wild, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs with one instruction of any kind"),
 ];
 
-/// Programs of each kind.
+/// Number of programs of each kind.
 const PROGRAMS: u32 = 200;
 
 /// The generator of the programs: SplitMix64 (Steele, Lea, Flood, 2014).
@@ -33,7 +33,7 @@ impl Random {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// An operand: more often than not one at an edge.
+    /// Returns an operand: more often than not one at an edge.
     fn number(&mut self) -> u32 {
         match self.below(3) {
             0 => self.next() as u32,
@@ -42,7 +42,7 @@ impl Random {
         }
     }
 
-    /// Any instruction that a filter may have, `left` before the end of the program.
+    /// Returns any instruction that a filter may have, `left` before the end of the program.
     fn insn(&mut self, jumps: bool, left: u64) -> sock_filter {
         const ALU: [u16; 8] = [0x04, 0x14, 0x24, 0x34, 0x44, 0x54, 0x64, 0xa4];
         const JUMPS: [u16; 4] = [0x15, 0x25, 0x35, 0x45];
@@ -66,10 +66,10 @@ impl Random {
         }
     }
 
-    /// A program whose verdict is that bit of A that the upper word of user_data says.
+    /// Returns a program whose verdict is the bit of A that the upper word of user_data selects.
     fn program(&mut self, jumps: bool, wild: bool) -> Vec<sock_filter> {
         let length = 1 + self.below(24);
-        // All cells that are loaded are written first, as nothing else is accepted.
+        // Each cell that is loaded is written first: the kernel refuses other programs.
         let mut program: Vec<_> = (0..4).map(|cell| insn(0x02, 0, 0, cell)).collect();
         program.extend((0..length).map(|at| self.insn(jumps, length - at)));
         if wild {
@@ -83,7 +83,7 @@ impl Random {
     }
 }
 
-/// What the program leaves in A, by 32 requests.
+/// Returns the value that the program leaves in A, by 32 requests.
 fn verdicts(ring: &mut Ring) -> Result<u32, Stop> {
     for bit in 0..32u64 {
         ring.push(sqe::nop().ud(bit << 32 | 0x0123_4567));

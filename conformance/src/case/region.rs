@@ -16,7 +16,8 @@ fn sizes(sq: u32, cq: u32) -> io_uring_params {
 }
 
 fn resize(cx: &mut Cx) -> Outcome {
-    // The kernel does not tell where the new index array is, so only a ring without one is of use.
+    // The kernel does not report the offset of the new index array, so only a ring without one is
+    // of use.
     let setup = DEFER | IORING_SETUP_NO_SQARRAY;
     let mut ring = cx.ring(4, setup)?;
     cx.start(&mut ring, &[sqe::nop().ud(1), sqe::nop().ud(2)]);
@@ -43,7 +44,7 @@ fn resize_indexed(cx: &mut Cx) -> Outcome {
         let mut p = sizes(16, 0);
         cx.is("resize", ring.register_struct(IORING_REGISTER_RESIZE_RINGS, &mut p, 1), 0);
         let mut p = *std::hint::black_box(&p);
-        // Behind the CQEs, as the kernel's `rings_size` lays it out.
+        // The array follows the CQEs, as the kernel's `rings_size` lays it out.
         let end = (p.cq_off.cqes + p.cq_entries * 16) << u32::from(wide != 0);
         p.sq_off.array = end.next_multiple_of(64);
         ring.remap(io_uring_params { flags: p.flags | DEFER | wide, ..p })?;

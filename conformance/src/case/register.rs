@@ -175,7 +175,7 @@ fn iowq_max_workers(cx: &mut Cx) -> Outcome {
         ("count 3", op, addr(&v), 3, -EINVAL),
         ("unmapped", op, BAD, 2, -EFAULT),
     ]);
-    // The workers are the thread's.
+    // All rings of a thread share its workers.
     let mut v = [0, 9];
     let other = cx.ring(4, 0)?;
     cx.is("another ring", other.register_struct(op, &mut v, 2), 0);

@@ -1,4 +1,4 @@
-//! An attempt would block, the request waits for readiness, and is issued again.
+//! Retried requests: an attempt would block, the request waits for readiness, and is issued again.
 
 use super::net::{pair, recv, send};
 use super::prelude::*;
@@ -95,7 +95,7 @@ fn accept(fd: i32, ud: u64) -> io_uring_sqe {
     sqe::op(IORING_OP_ACCEPT, fd).ud(ud)
 }
 
-/// Connects, and says whose connection it became.
+/// Connects, and records which request takes the connection.
 fn connect(cx: &mut Cx, ring: &mut Ring, to: &TcpListener, want: u64) -> Outcome {
     let client = TcpStream::connect(to.local_addr()?)?;
     let got = ring.take(1)?[0];
@@ -120,7 +120,8 @@ fn accept_in_turn(cx: &mut Cx) -> Outcome {
         cx.start(&mut ring, &[accept(fd, 5)]);
         connect(cx, &mut ring, &listener, 4)?;
         connect(cx, &mut ring, &listener, 5)?;
-        // More than a request may be issued: those that are not woken are not tried.
+        // The engine issues more than one request per wake-up, but does not try requests that are
+        // not woken.
         for ud in 1..=200 {
             ring.push(accept(fd, ud));
         }
@@ -175,7 +176,8 @@ fn one_socket(cx: &mut Cx) -> Outcome {
             cx.quiet(&ring, "the others wait", 5);
             ended.push(got.user_data);
         }
-        // Each byte wakes all, the last to be armed first; who finds none is armed again.
+        // Each byte wakes all reads, the last armed first; a read that finds no byte is armed
+        // again.
         cx.eq(what, ended, vec![4, 1, 3, 2]);
     }
     Ok(())
@@ -214,7 +216,8 @@ fn shut_while_armed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// The kernel tries what waits again whenever the socket wakes it, ready or not.
+/// Checks a write that waits when its socket is shut down: the kernel retries a waiting request
+/// whenever the socket wakes it, ready or not.
 fn shut_while_full(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, _two) = UnixStream::pair()?;
@@ -269,7 +272,7 @@ fn gives_back(cx: &mut Cx) -> Outcome {
         let any = sqe::rw(IORING_OP_RECV, fd, 0, 0, 0).with(IOSQE_BUFFER_SELECT);
         any.set(|s| s.buf_index = GROUP)
     };
-    // A vain wake-up: both wait on one socket, and one of them takes the byte.
+    // A wake-up without data: both requests wait on one socket, and one of them takes the byte.
     let mut rest = [0; 1];
     let (fd, other) = (two.as_raw_fd(), four.as_raw_fd());
     cx.start(&mut ring, &[pick(fd).ud(1), pick(other).ud(2), recv(fd, &mut rest).ud(3)]);

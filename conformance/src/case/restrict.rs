@@ -1,4 +1,4 @@
-//! What a ring may do can be restricted before it is enabled.
+//! Restrictions of a ring before it is enabled.
 
 use super::prelude::*;
 

@@ -53,7 +53,7 @@ pub(super) fn lay<const N: usize>(cx: &Cx, task: &Task<N>) -> isize {
     entry::register(cx.entry, -1, RESTRICT, addr(task), 1)
 }
 
-/// One instruction.
+/// Makes one instruction.
 pub(super) const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
@@ -65,12 +65,12 @@ pub(super) const fn ret(k: u32) -> sock_filter {
 pub(super) const ALLOW: [sock_filter; 1] = [ret(1)];
 pub(super) const DENY: [sock_filter; 1] = [ret(0)];
 
-/// Allows what has this word there.
+/// Makes a program that allows requests whose word at `at` is `word`.
 pub(super) fn word_is(at: u32, word: u32) -> [sock_filter; 4] {
     [insn(0x20, 0, 0, at), insn(0x15, 0, 1, word), ret(1), ret(0)]
 }
 
-/// A filter of an opcode by this program.
+/// Makes a filter of an opcode by this program.
 pub(super) fn of(opcode: u8, program: &[sock_filter]) -> io_uring_bpf {
     io_uring_bpf {
         cmd_type: IO_URING_BPF_CMD_FILTER,
@@ -256,7 +256,7 @@ fn task_forked(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Set where this case's program is started by itself.
+/// Environment variable that is set when this case starts its own program.
 const STARTED: &str = "STARTED_BY_A_TASK_WITH_RULES";
 
 fn task_execs(cx: &mut Cx) -> Outcome {

@@ -107,7 +107,7 @@ fn current_position(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// What is tried again and fails then leaves the position alone; a worker reads only once.
+/// Checks that a failed retry leaves the position alone; a worker reads only once.
 fn position_at_border(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let mut in_memory = std::fs::File::options();
@@ -344,7 +344,7 @@ fn lengths(cx: &mut Cx) -> Outcome {
     let file = cx.file("f", b"0123456789")?;
     let fd = file.as_raw_fd();
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
-    // More than the mapping has room for is no fault while the file is short.
+    // A length beyond the mapping is no fault while the file is short.
     cx.one(&mut ring, "2 GiB", sqe::rw(IORING_OP_READ, fd, page, 1 << 31, 0), 10);
     cx.one(
         &mut ring,

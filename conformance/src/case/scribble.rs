@@ -1,4 +1,4 @@
-//! Rings of provided buffers that another thread scribbles over while requests pick from them.
+//! Buffer rings that another thread overwrites with nonsense while requests pick from them.
 
 use super::net::pair;
 use super::pbuf::{GROUP, reg, register};
@@ -16,16 +16,15 @@ pub const CASES: &[Case] = &[
 ];
 
 const ENTRIES: u16 = 8;
-/// Requests, of all sorts in turn.
+/// Number of requests, of all sorts in turn.
 const N: u64 = 4000;
-/// Bytes that may lie in the socket: no buffer takes more, however long it says it is.
+/// Limit of the bytes in the socket: no buffer takes more, whatever its length says.
 const MOST: usize = 1024;
 const PAGE: usize = 4096;
 const GUARD: u8 = 0xa5;
 
-/// Memory to receive into between two pages that nobody may touch. Buffers begin in its first page
-/// and get less than another; those that are used up bit by bit, and are of any length, may go on
-/// with all that is sent.
+/// Makes memory to receive into between two guard pages. Plain buffers begin in the first page and
+/// take less than a page; incremental buffers, of any length, may take all that is sent.
 fn arena(flags: u16) -> Vec<u8> {
     let room = if flags & IOU_PBUF_RING_INC == 0 { 2 * PAGE } else { PAGE + MOST * N as usize };
     let mut all = vec![0; room + 2 * PAGE];
@@ -34,14 +33,13 @@ fn arena(flags: u16) -> Vec<u8> {
     all
 }
 
-/// Bytes of the guards that changed.
+/// Returns the number of changed bytes in the guards.
 fn changed(arena: &[u8]) -> usize {
     let (first, last) = (&arena[..PAGE], &arena[arena.len() - PAGE..]);
     first.iter().chain(last).filter(|b| **b != GUARD).count()
 }
 
-/// Writes nonsense until it is told to stop: addresses that are good, bad and read-only, lengths,
-/// ids and tails.
+/// Writes nonsense until `stop` is set: good, bad and read-only addresses, lengths, ids and tails.
 fn scribble(page: usize, good: u64, seed: u64, stop: &AtomicBool) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let read_only = os::page(libc::PROT_READ) as u64;
@@ -60,21 +58,21 @@ fn scribble(page: usize, good: u64, seed: u64, stop: &AtomicBool) {
     }
 }
 
-/// What requests over such a ring answered.
+/// Results of the requests over such a ring.
 struct Seen {
     ring: Ring,
     peer: TcpStream,
     socket: TcpStream,
     unread: usize,
-    /// Results other than bytes.
+    /// Errors, and 0 for success.
     results: BTreeSet<i32>,
     bytes: usize,
-    /// CQEs of a kind that may not be.
+    /// CQEs that are not allowed.
     wrong: Vec<Cqe>,
 }
 
 impl Seen {
-    /// Submits one request, and has it end.
+    /// Submits one request, and waits for or cancels it.
     fn one(&mut self, ioprio: u16, number: u64) -> Result<(), Stop> {
         if self.unread < MOST / 2 {
             self.peer.write_all(&[b'x'; MOST / 2])?;
@@ -84,13 +82,13 @@ impl Seen {
         let sqe = sqe.set(|s| (s.buf_index, s.ioprio) = (GROUP, ioprio));
         self.ring.push(sqe.ud(number)).submit();
         while !self.ended(number) {
-            // One that has taken all there is waits for more.
+            // A request that has taken all data waits for more.
             self.ring.push(sqe::cancel(number, 0).ud(u64::MAX)).submit_wait(1);
         }
         Ok(())
     }
 
-    /// Checks what is there; was it the end of request `number`?
+    /// Checks the posted CQEs; returns whether request `number` ended.
     fn ended(&mut self, number: u64) -> bool {
         let mut ended = false;
         for c in self.ring.pop_all() {
@@ -136,7 +134,7 @@ fn scribbled(cx: &mut Cx, flags: u16) -> Outcome {
         let bundle = IORING_RECVSEND_BUNDLE;
         let sorts = [0, bundle, many, many | bundle];
         let (mut number, mut told) = (0, Ok(()));
-        // Until some data came: on a busy machine the other thread may come late.
+        // The loop goes on until some data came: on a busy machine the other thread may start late.
         while told.is_ok() && (number < N || seen.bytes == 0) {
             told = seen.one(sorts[number as usize % sorts.len()], number);
             number += 1;

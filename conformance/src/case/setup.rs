@@ -83,7 +83,7 @@ fn cqsize(cx: &mut Cx) -> Outcome {
     for (entries, cq) in [(8, 8), (8, 9), (5, 6), (5, 3), (1, 1), (1, 100), (4, 65536)] {
         sizes(cx, entries, asked(cq));
     }
-    // Without the flag the word is not read.
+    // Without the flag the field is not read.
     sizes(cx, 4, io_uring_params { cq_entries: 77, ..flags(0) });
     Ok(())
 }
@@ -144,7 +144,7 @@ fn bad_params(cx: &mut Cx) -> Outcome {
     }
     let left = os::open_fds();
     cx.eq("fds left open", left - before, 0);
-    // Which is checked first: the pointer, or the entries?
+    // This shows which the kernel checks first: the pointer or the entries.
     let got = entry::setup(cx.entry, 0, BAD);
     cx.is("null entries too", got, -EFAULT);
     Ok(())

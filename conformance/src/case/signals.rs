@@ -1,5 +1,5 @@
-//! Signals that come while a thread waits in `io_uring_enter(2)`: what their handlers find, and
-//! what ends a wait without a handler.
+//! Signals that come while a thread waits in `io_uring_enter(2)`: the mask that their handlers
+//! find, and the end of a wait without a handler.
 #![allow(unsafe_code)]
 
 use super::prelude::*;
@@ -14,31 +14,32 @@ pub const CASES: &[Case] = &[
     case!("signals", stopped, [], "a stop ends a wait when the process goes on; signals that are ignored do not"),
 ];
 
-/// The signals that are blocked for this thread.
+/// Returns the signals that are blocked for this thread.
 fn blocked() -> u64 {
     let mut set = 0u64;
     let at = addr_mut(&mut set);
-    // SAFETY: a set to fill.
+    // SAFETY: `at` is a set to fill.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, 0, at, 8) };
     set
 }
 
 fn set_mask(mask: u64) {
     let at = addr(&mask);
-    // SAFETY: a live set.
+    // SAFETY: `at` is a live set.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, at, 0, 8) };
 }
 
-/// How many handlers have run.
+/// Number of handlers that have run.
 static RUNS: AtomicU32 = AtomicU32::new(0);
-/// What the last one has found blocked, and what its return is to restore.
+/// Signals that the last handler found blocked, and signals that its return restores.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 static RESTORED: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn tell_masks(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
     RUNS.fetch_add(1, Ordering::Relaxed);
     FOUND.store(blocked(), Ordering::Relaxed);
-    // SAFETY: the kernel's structure; its set comes first in the C library's larger one.
+    // SAFETY: `context` is the kernel's structure; its set comes first in the C library's larger
+    // one.
     let restored = unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() };
     // SAFETY: as above.
     RESTORED.store(unsafe { std::ptr::read(restored) }, Ordering::Relaxed);
@@ -56,7 +57,7 @@ fn handle(signal: i32, masked: i32) {
     }
 }
 
-/// Tells what handlers found since it was last asked.
+/// Records the handlers' findings since the last call.
 fn tell(cx: &mut Cx, what: &str) {
     let runs = RUNS.swap(0, Ordering::Relaxed);
     let (found, restored) =
@@ -66,7 +67,8 @@ fn tell(cx: &mut Cx, what: &str) {
     cx.note("after it", format_args!("{:#x}", blocked()));
 }
 
-/// Ways to wait under a mask, and for what: nothing, what another thread brings, a deadline.
+/// Ways to wait under a mask: without a limit, with a time, after a submission, beside another
+/// waiter.
 type Way = (&'static str, fn(&mut Ring, &u64) -> isize);
 
 const WAYS: [Way; 4] = [
@@ -100,9 +102,9 @@ const WAYS: [Way; 4] = [
     }),
 ];
 
-/// What the program itself blocks.
+/// Signals that the program itself blocks.
 const OWN: u64 = os::mask_of(libc::SIGHUP);
-/// All but what traps system calls.
+/// All signals but SIGSYS, which traps system calls.
 const ALL: u64 = !os::mask_of(libc::SIGSYS);
 
 fn mask_in_handler(cx: &mut Cx) -> Outcome {
@@ -150,7 +152,7 @@ fn one_at_a_time(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// One thread waits under a mask that blocks the signals which another sends all the time.
+/// Waits under a mask that blocks signals which another thread sends all the time.
 fn blocked_by_the_wait(cx: &mut Cx) -> Outcome {
     const ROUNDS: u32 = 2000;
     let mut ring = cx.ring(64, 0)?;
@@ -186,7 +188,7 @@ fn blocked_by_the_wait(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Sends `signals` to a child that waits in `wait`; answers how the wait ended.
+/// Sends `signals` to a child that waits in `wait`; returns how the wait ended.
 fn signalled(cx: &Cx, wait: Wait, signals: &[i32]) -> i32 {
     let entry = cx.entry;
     let child = os::spawn_child(|| match Ring::new(entry, 8, 0) {
@@ -200,7 +202,7 @@ fn signalled(cx: &Cx, wait: Wait, signals: &[i32]) -> i32 {
     os::wait_for(child)
 }
 
-/// Not for ever, but much longer than the signals take.
+/// Waits with a time limit much longer than the signals take.
 fn for_a_while(ring: &Ring, mask: u64) -> isize {
     let time = sqe::millis(1500);
     let sigmask = if mask == 0 { 0 } else { addr(&mask) as u64 };
@@ -209,7 +211,7 @@ fn for_a_while(ring: &Ring, mask: u64) -> isize {
     ring.enter_ext(0, 1, &arg)
 }
 
-/// A way to wait, which answers what enter did.
+/// A way to wait, which returns enter's result.
 type Wait = fn(&mut Ring) -> isize;
 
 fn stopped(cx: &mut Cx) -> Outcome {

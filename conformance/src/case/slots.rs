@@ -1,4 +1,4 @@
-//! Fds and slots from each other: FIXED_FD_INSTALL and PIPE.
+//! Fds made from slots and pipes put into slots: FIXED_FD_INSTALL and PIPE.
 
 use super::prelude::*;
 
@@ -87,7 +87,7 @@ fn pipe_slots(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "at any", any, 0);
     cx.eq("slots", *std::hint::black_box(&fds), [3, 0]);
     cx.one(&mut ring, "none left", any, -libc::ENFILE);
-    // What comes in place of others does not move the search for the next.
+    // A file that replaces another does not move the search for the next slot.
     let (mut ring, null) = (cx.ring(4, 0)?, std::fs::File::open("/dev/null")?);
     let fd = null.as_raw_fd();
     cx.is("files", ring.register_slice(IORING_REGISTER_FILES, &[-1, -1, -1, fd, fd, -1]), 0);
@@ -144,7 +144,7 @@ fn border(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A ring that has a path registered in its first slot.
+/// Sets up a ring with an O_PATH file registered in its first slot.
 fn ring_with_path(cx: &mut Cx) -> Result<Ring, Stop> {
     let mut ring = cx.ring(8, 0)?;
     cx.is("table", ring.register_slice(IORING_REGISTER_FILES, &[-1i32; 2]), 0);

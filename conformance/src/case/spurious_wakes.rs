@@ -1,4 +1,4 @@
-//! Requests that are woken for something else, or for what another has taken by then.
+//! Requests that are woken for another event, or for data that another request has taken.
 
 use super::net::{pair, recv, send};
 use super::pbuf::{GROUP, reg, register, supply};
@@ -21,10 +21,10 @@ pub const CASES: &[Case] = &[
     case!("spurious_wakes", ready_before_due, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll tells what is ready before a timer that is due ends it"),
 ];
 
-/// What came within a moment.
+/// Records the CQEs that came within a moment.
 pub(super) fn told(cx: &mut Cx, ring: &mut Ring, what: &str) {
     std::thread::sleep(Duration::from_millis(30));
-    // With DEFER_TASKRUN what a timer cancels is told of one call later.
+    // With DEFER_TASKRUN the CQE of a request that a timer cancels is posted one call later.
     for _ in 0..2 {
         ring.enter(0, 0, IORING_ENTER_GETEVENTS);
     }
@@ -142,8 +142,8 @@ fn nothing_written(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// What the kernel's worker finds ready, and in vain, it waits for itself: recv(2) of what is shut
-/// ends at once.
+/// Checks receives of a datagram socket that is shut down. The kernel's worker waits in recv(2)
+/// after a vain wake-up, and recv(2) of a shut socket ends at once.
 fn shut_datagrams(cx: &mut Cx) -> Outcome {
     for setup in [0, DEFER] {
         let socket = UdpSocket::bind("127.0.0.1:0")?;

@@ -1,4 +1,4 @@
-//! SQPOLL, what a program sees of the thread: how long it spins, and whom it serves.
+//! SQPOLL: how long the SQ thread spins, and which rings it serves.
 
 use super::prelude::*;
 use super::sqpoll::{go, spin, threads, until};
@@ -25,8 +25,9 @@ fn needs_wakeup(ring: &Ring) -> bool {
     ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0
 }
 
-/// Is `seen` asleep `after` ms after a request on `ring`? Checked again where this process was
-/// kept from checking for `within` ms: by then the thread may sleep rightly.
+/// Returns whether the thread is asleep `after` ms after a request on `ring`. Tries again if this
+/// process was delayed beyond `within` ms, when the thread may sleep rightly; `None` if that
+/// persists.
 fn sleeps(ring: &mut Ring, seen: impl Fn() -> bool, after: u64, within: u128) -> Option<bool> {
     for _ in 0..50 {
         let start = Instant::now();
@@ -67,7 +68,7 @@ fn idle_is_the_longest(cx: &mut Cx) -> Outcome {
             drop(first);
             second
         };
-        // A thread with the long time would never be found asleep so soon.
+        // A thread with the long idle time would not be asleep so soon.
         let soon = (0..20).any(|_| sleeps(&mut short, || false, 100, 450) == Some(true));
         cx.holds("alone with the short time", soon);
     }
@@ -119,7 +120,7 @@ fn other_transports(cx: &mut Cx) -> Outcome {
     let mut buf = [0u8; 8];
     ring.push(sqe::rw(IORING_OP_RECV, b.as_raw_fd(), addr_mut(&mut buf), 8, 0).ud(2));
     go(&ring);
-    // Also while the thread sleeps.
+    // Data is received even while the thread sleeps.
     cx.holds("sleeps with a receive in flight", until(|| needs_wakeup(&ring)));
     ring.push(sqe::rw(IORING_OP_SEND, a.as_raw_fd(), addr(b"hello"), 5, 0).ud(3));
     go(&ring);

@@ -55,7 +55,7 @@ fn ring(cx: &mut Cx, entries: u32, flags: u32) -> Result<Ring, Stop> {
     cx.ring_with(entries, params(flags))
 }
 
-/// Checks until something holds, for five seconds at most.
+/// Checks until a condition holds, for five seconds at most.
 pub(super) fn until(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !holds() {
@@ -67,7 +67,7 @@ pub(super) fn until(mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Submits as a program with an SQ thread does: enters only if it is asked to.
+/// Submits as a program with an SQ thread does: enters only for IORING_SQ_NEED_WAKEUP.
 pub(super) fn go(ring: &Ring) {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     if ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0 {
@@ -75,7 +75,7 @@ pub(super) fn go(ring: &Ring) {
     }
 }
 
-/// The next completion, without entering.
+/// Waits for the next completion without entering, and checks it.
 pub(super) fn spin(cx: &mut Cx, ring: &mut Ring, what: &str, want: (u64, i32)) {
     until(|| ring.cq_ready() > 0);
     match ring.pop() {
@@ -118,7 +118,7 @@ fn every_transport(cx: &mut Cx) -> Outcome {
     cx.eq("an empty pipe", ring.cq_ready(), 0);
     rustix::io::write(&w, b"late")?;
     spin(cx, &mut ring, "a pipe", (3, 4));
-    // Also while the thread sleeps.
+    // The read completes even while the thread sleeps.
     ring.push(sqe::read(r.as_raw_fd(), &mut buf, sqe::HERE).ud(4));
     go(&ring);
     let slept = until(|| ring.sq_flags() & IORING_SQ_NEED_WAKEUP != 0);
@@ -129,7 +129,7 @@ fn every_transport(cx: &mut Cx) -> Outcome {
     ring.push(sqe::timeout(&ts, 0, 0).ud(5));
     go(&ring);
     spin(cx, &mut ring, "a timeout", (5, -ETIME));
-    // The thread is to see the whole chain or nothing of it.
+    // The thread must see the whole chain or nothing of it.
     ring.try_push_hidden(sqe::nop().ud(6).link());
     ring.try_push_hidden(sqe::nop().ud(7));
     ring.show();
@@ -231,7 +231,7 @@ fn affinity(cx: &mut Cx) -> Outcome {
     cx.setup_is("the last number", 4, on(u32::MAX), -EINVAL);
     let alone = io_uring_params { flags: IORING_SETUP_SQ_AFF, ..Default::default() };
     cx.setup_is("without SQPOLL", 4, alone, -EINVAL);
-    // Without the flag the word is not read.
+    // Without the flag the field is not read.
     cx.setup_is("no flag", 4, io_uring_params { sq_thread_cpu: 100_000, ..params(0) }, 0);
     let all = processors(std::path::Path::new("/proc/self"));
     for last in [false, true] {
@@ -251,7 +251,7 @@ fn affinity(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// This process's SQ threads, in `/proc`.
+/// Returns the folders in `/proc` of this process's SQ threads.
 fn thread_folders() -> Vec<std::path::PathBuf> {
     let name = format!("iou-sqp-{}", std::process::id());
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -261,12 +261,12 @@ fn thread_folders() -> Vec<std::path::PathBuf> {
     tasks.map(|e| e.path()).filter(named).collect()
 }
 
-/// How many there are.
+/// Returns the number of this process's SQ threads.
 pub(super) fn threads() -> usize {
     thread_folders().len()
 }
 
-/// The processors that a thread may run on.
+/// Returns the processors that a thread may run on.
 fn processors(of: &std::path::Path) -> String {
     let status = std::fs::read_to_string(of.join("status")).unwrap_or_default();
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
@@ -285,7 +285,7 @@ fn attached(cx: &mut Cx) -> Outcome {
     let file = cx.file("f", b"")?;
     cx.setup_is("to a file", 4, to(file.as_raw_fd()), -EINVAL);
     let mut second = cx.ring_with(32, to(first.fd))?;
-    // It names itself after its ring is there.
+    // The thread sets its name after its ring is set up.
     cx.holds("one thread", until(|| threads() == 1));
     for i in 0..20 {
         second.push(sqe::nop().ud(i));
@@ -311,7 +311,7 @@ fn attached(cx: &mut Cx) -> Outcome {
 
 fn flags(cx: &mut Cx) -> Outcome {
     for bit in 0..19 {
-        // What polls the device, another case checks; a ring without a descriptor needs memory.
+        // Another case checks IOPOLL; a ring without a descriptor needs memory.
         let flag = 1 << bit;
         let skip = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL | IORING_SETUP_ATTACH_WQ;
         if flag & skip != 0 || flag == IORING_SETUP_SQPOLL {

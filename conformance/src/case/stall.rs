@@ -1,4 +1,4 @@
-//! A submission that sleeps: nobody waits for it who would not on the kernel.
+//! A submission that sleeps: nobody waits for it who would not wait on the kernel.
 
 use super::prelude::*;
 use super::net;
@@ -38,7 +38,7 @@ pub const CASES: &[Case] = &[
     ),
 ];
 
-/// What goes on beside the stall.
+/// Actions beside the stall, and their results.
 pub(super) struct Beside {
     entry: EntryPoint,
     /// The ring whose submission sleeps.
@@ -48,7 +48,7 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// What must not wait for the stall.
+    /// Actions that must not wait for the stall.
         pub(super) const ANY: &[Step<Self>] = &[
         ("fork", |b| b.answers.push(os::in_child(|| 7) as isize)),
         ("poll", |b| b.answers.push(os::poll(b.stalled, libc::POLLIN, 0) as isize)),
@@ -66,7 +66,7 @@ impl Beside {
         }),
         ("a new ring", |b| b.answers.push(isize::from(Ring::new(b.entry, 4, 0).is_ok()))),
     ];
-    /// What each of them answers.
+    /// Results of these actions.
     pub(super) const ANSWERS: [isize; 7] = [7, 0, 0, -(ETIME as isize), 1, 1, 1];
 
     pub(super) fn new(cx: &mut Cx, ring: &Ring) -> Result<Beside, Stop> {
@@ -85,12 +85,12 @@ pub(super) fn late_page() -> Result<LatePage, Stop> {
     LatePage::new().ok_or_else(|| Stop::Skip("userfaultfd is denied".into()))
 }
 
-/// A READ of 100 bytes whose buffer is served late.
+/// Makes a READ of 100 bytes whose buffer page is served late.
 fn late_read(file: &std::fs::File, page: &LatePage) -> io_uring_sqe {
     sqe::rw(IORING_OP_READ, file.as_raw_fd(), page.addr(), 100, 0)
 }
 
-/// Submits what is in the queue of ring `fd`.
+/// Returns a closure that submits the queue of ring `fd`.
 pub(super) fn submit(entry: EntryPoint, fd: i32) -> impl Fn() -> isize + Send + Copy {
     move || entry::enter(entry, fd, 1, 0, 0, 0, 0)
 }
@@ -119,7 +119,7 @@ fn received_late(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "once", net::recv(a.as_raw_fd(), &mut first), 4);
     ring.push(sqe::rw(IORING_OP_RECV, a.as_raw_fd(), page.addr(), 100, 0).ud(2));
     let (mut beside, entry, stalled) = (Beside::new(cx, &ring)?, cx.entry, ring.fd);
-    // The task that submits it is the one that tries it again.
+    // The task that submits the request also retries it.
     let wait = move || entry::enter(entry, stalled, 1, 2, IORING_ENTER_GETEVENTS, 0, 0);
     let sender = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(50));

@@ -1,4 +1,5 @@
-//! What a call points to is served late, while it is copied in or out: nobody else waits for that.
+//! Arguments in a page that is served late, while they are copied in or out: no other call waits
+//! for the page.
 
 use super::prelude::*;
 use super::net;
@@ -74,7 +75,7 @@ pub const CASES: &[Case] = &[
     ),
 ];
 
-/// What a request may name.
+/// Files and paths that a request may name.
 struct Names {
     file: std::fs::File,
     path: CString,
@@ -94,7 +95,7 @@ impl Names {
     }
 }
 
-/// A request that points into a page, whose words are 0 once it is served, and what it answers.
+/// A request that points into a page, whose words are 0 once it is served, and its result.
 type Late = (&'static str, i32, fn(&Names, usize) -> io_uring_sqe);
 
 const CWD: i32 = libc::AT_FDCWD;
@@ -160,7 +161,7 @@ fn names(cx: &mut Cx) -> Result<Names, Stop> {
     })
 }
 
-/// Runs `stall`, and beside it what must not wait for that; answers what it did.
+/// Runs `stall`, and beside it actions that must not wait for it; returns the result of `stall`.
 fn beside(
     cx: &mut Cx,
     ring: &Ring,
@@ -218,10 +219,10 @@ fn copied_by_thread(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A registration: its argument, given the page's address, its count, and what it answers.
+/// A registration: its argument, given the page's address, its count, and its result.
 type Registration = (&'static str, u32, fn(u64) -> [u64; 5], u32, isize);
 
-/// The argument is the page itself.
+/// An argument that is the page itself.
 const PAGE: fn(u64) -> [u64; 5] = |_| [0; 5];
 
 const REGISTRATIONS: &[Registration] = &[

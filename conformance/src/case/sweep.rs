@@ -1,5 +1,5 @@
-//! Single requests of every opcode, each with one field changed, on no file, a file and a socket:
-//! what they answer. A request that does not end soon waits.
+//! Single requests of every opcode, each with one field changed, on no file, a file and a socket,
+//! with their results. A request that does not end soon waits.
 
 use super::prelude::*;
 use crate::ring::Map;
@@ -18,10 +18,11 @@ pub const CASES: &[Case] = &[
     case!("sweep", the_ring, [], "what concerns the ring itself"),
 ];
 
-/// One changed field.
+/// A changed field: its name, how it is changed, and its value.
 type Change = (String, fn(&mut io_uring_sqe, u64, u64), u64);
 
-/// All changes: what is changed, how, and to what. The last word is where the memory lies.
+/// Returns all changes: their names, how they change a field, and the value. The last argument of a
+/// change is the address of the memory.
 fn changes() -> Vec<Change> {
     let mut all: Vec<Change> = vec![("nothing".into(), |_, _, _| {}, 0)];
     let mut field = |name: &str, values: &[u64], set: fn(&mut io_uring_sqe, u64, u64)| {
@@ -47,7 +48,7 @@ fn changes() -> Vec<Change> {
     all
 }
 
-/// What a request is on. Each has fresh ones.
+/// Target of a request; each request has fresh files.
 #[derive(Clone, Copy, Debug)]
 enum On {
     Nothing,
@@ -55,7 +56,7 @@ enum On {
     Socket,
 }
 
-/// A request that does what it should, if it can on such a file.
+/// Makes a request that succeeds, if it can on such a file.
 fn plain(opcode: u8, fd: i32, at: u64) -> io_uring_sqe {
     let s = io_uring_sqe { addr: at, len: 8, ..sqe::op(opcode, fd) };
     match opcode {
@@ -88,7 +89,7 @@ fn plain(opcode: u8, fd: i32, at: u64) -> io_uring_sqe {
     }
 }
 
-/// Does its answer name a descriptor?
+/// Returns whether the result is a descriptor.
 fn opens(opcode: u8) -> bool {
     matches!(
         opcode,
@@ -100,7 +101,7 @@ fn opens(opcode: u8) -> bool {
     )
 }
 
-/// May it wait for what never comes?
+/// Returns whether the request may wait for an event that never comes.
 fn may_wait(s: &io_uring_sqe, on: On) -> bool {
     let reads = matches!(
         s.opcode,
@@ -118,27 +119,27 @@ fn may_wait(s: &io_uring_sqe, on: On) -> bool {
         || s.flags & IOSQE_CQE_SKIP_SUCCESS != 0
 }
 
-/// SQE flags that change what the ring makes of later requests.
+/// SQE flags that change how the ring handles later requests.
 const LASTING: u8 = IOSQE_IO_DRAIN | IOSQE_CQE_SKIP_SUCCESS;
 
-/// A ring, and memory that requests may do anything to.
+/// A ring, and memory that requests may read and write.
 struct Sweep {
     ring: Ring,
     memory: Map,
-    /// Requests so far.
+    /// Number of requests so far.
     count: u64,
 }
 
 impl Sweep {
-    /// What one request answers; none if it waits.
+    /// Submits one request and returns its result; `None` if it waits.
     fn ask(&mut self, cx: &mut Cx, sqe: io_uring_sqe, on: On) -> Result<Option<i32>, Stop> {
         let span = sqe::millis(if may_wait(&sqe, on) { 20 } else { 1000 });
         let arg = io_uring_getevents_arg { ts: addr(&span) as u64, ..Default::default() };
         self.count += 1;
         self.ring.push(sqe.ud(self.count)).enter_ext(1, 1, &arg);
-        // Notifications of earlier ones may lie before it.
+        // Notifications of earlier requests may come before its CQE.
         let cqe = std::iter::from_fn(|| self.ring.pop()).find(|c| c.user_data == self.count);
-        // What a ring remembers of these, or they still have to say, the next one does not meet.
+        // A new ring keeps the state and the late CQEs of this request from the next one.
         let more = cqe.is_none_or(|cqe| cqe.flags & IORING_CQE_F_MORE != 0);
         if more || sqe.flags & LASTING != 0 {
             self.ring = cx.ring(8, 0)?;
@@ -147,11 +148,11 @@ impl Sweep {
     }
 }
 
-/// Sends every request, and records what each answers.
+/// Submits every request, and records their results.
 fn sweep(cx: &mut Cx, opcodes: &[u8]) -> Outcome {
     let mut s = Sweep {
         ring: cx.ring(8, 0)?,
-        // Nothing lies behind it.
+        // No memory is mapped behind the page.
         memory: Map::of_program(os::border() - 4096, 4096),
         count: 0,
     };
@@ -167,7 +168,7 @@ fn sweep(cx: &mut Cx, opcodes: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// One request on a file of its own.
+/// Submits one request on a file of its own.
 fn one(
     cx: &mut Cx,
     s: &mut Sweep,
@@ -194,7 +195,7 @@ fn one(
     let mut sqe = plain(opcode, fd, at);
     change(&mut sqe, at);
     let got = s.ask(cx, sqe, on)?;
-    // What the request has closed is closed.
+    // The request may have closed the files.
     if fd >= 0 && os::fcntl(fd, libc::F_GETFD, 0) < 0 {
         let _ = file.map(IntoRawFd::into_raw_fd);
         let _ = sockets.map(|(a, _)| a.into_raw_fd());

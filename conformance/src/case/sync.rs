@@ -105,7 +105,7 @@ fn sync_file_range_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// `len` is the mode, `addr` the length.
+/// Makes a FALLOCATE: `len` is the mode, `addr` the length.
 fn allocate(fd: i32, mode: i32, off: u64, len: u64) -> io_uring_sqe {
     sqe::op(IORING_OP_FALLOCATE, fd)
         .set(|s| (s.off, s.addr, s.len) = (off, len, mode.cast_unsigned()))

@@ -1,5 +1,5 @@
-//! Completions that became ready since the last call: each call of enter posts them, but for rings
-//! that defer them until GETEVENTS asks.
+//! Completions that became ready since the last call: each enter posts them, except on rings that
+//! defer them until GETEVENTS.
 
 use super::net::{recv, send};
 use super::prelude::*;
@@ -26,10 +26,10 @@ pub const CASES: &[Case] = &[
     ], "then what is queued by then, and what that queues by the next call"),
 ];
 
-/// Often enough that a thread of softring's own is not there first each time.
+/// Number of rounds: enough that a thread of softring's own is not first each time.
 const ROUNDS: u64 = 100;
 
-/// A request that waits; what makes it ready; what remains of that.
+/// A request that waits, its way to become ready, and the data left afterwards.
 struct Waiting {
     what: &'static str,
     pipe: (OwnedFd, OwnedFd),
@@ -42,7 +42,7 @@ impl Waiting {
         ["READ", "RECV", "POLL_ADD"].into_iter().map(new).collect()
     }
 
-    /// A worker's too, which waits for room, which takes a while to be made and used.
+    /// Returns all, and a SEND that waits for room: to fill and to empty its socket takes a while.
     fn all_and_send(cx: &mut Cx) -> Result<Vec<Self>, Stop> {
         let mut all = Self::all(cx)?;
         all.push(Self { what: "SEND", pipe: cx.pipe()?, socket: UnixStream::pair()? });
@@ -64,7 +64,7 @@ impl Waiting {
         .ud(1)
     }
 
-    /// Makes it ready, behind the ring's back.
+    /// Makes the request ready without using the ring.
     fn end(&self) -> Outcome {
         match self.what {
             "RECV" => rustix::io::write(&self.socket.0, b"x")?,
@@ -79,7 +79,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// The same by a request.
+    /// Returns a request that makes it ready.
     fn ender(&self) -> io_uring_sqe {
         match self.what {
             "RECV" => send(self.socket.0.as_raw_fd(), b"x"),
@@ -96,7 +96,8 @@ impl Waiting {
     }
 }
 
-/// Makes `ROUNDS` requests ready: after how many calls of `enter` was the completion there?
+/// Makes `ROUNDS` requests ready, and records after how many calls of `enter` the completion was
+/// there.
 fn rounds(
     cx: &mut Cx,
     flags: u32,
@@ -134,7 +135,7 @@ fn submitting(cx: &mut Cx) -> Outcome {
     rounds(cx, 0, true, |ring| ring.push(sqe::nop()).submit())
 }
 
-/// Shorter than what any other thread of softring's needs to check a ring that is often entered.
+/// A time shorter than any other thread of softring's needs to check a ring that is often entered.
 const SLEEP: Duration = Duration::from_micros(20);
 
 fn sleeping(cx: &mut Cx) -> Outcome {
@@ -147,7 +148,7 @@ fn sleeping(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// The CQ has room for so many.
+/// Room of the CQ.
 const MANY: u32 = 32;
 
 fn has_enough(cx: &mut Cx) -> Outcome {
@@ -178,7 +179,7 @@ fn armed_and_ended(cx: &mut Cx) -> Outcome {
     for waiting in Waiting::all(cx)? {
         let (mut there, mut buf) = (0, [0; 1]);
         for _ in 0..ROUNDS / 4 {
-            // Nothing is in flight in a new ring.
+            // A new ring has nothing in flight.
             let mut ring = cx.ring(8, 0)?;
             ring.push(waiting.arm(&mut buf)).push(waiting.ender()).submit();
             there += ring.pop_all().iter().filter(|c| c.user_data == 1).count() as u64;
@@ -220,7 +221,7 @@ fn deferred(cx: &mut Cx) -> Outcome {
     rounds(cx, DEFER, true, |ring| ring.enter(0, 0, IORING_ENTER_GETEVENTS))
 }
 
-/// A chain of three, and a NOP beside it: what is linked is task work of what it follows.
+/// Checks a chain of three, and a NOP beside it: a linked request is task work of its predecessor.
 fn one_round(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(MANY, DEFER)?;
     ring.push(sqe::nop().ud(1).link()).push(sqe::nop().ud(2).link());

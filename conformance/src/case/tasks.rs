@@ -1,4 +1,4 @@
-//! What a register call leaves with the calling task, and what with the ring.
+//! Effects of a register call on the calling task, and on the ring.
 
 use super::prelude::*;
 
@@ -129,7 +129,7 @@ fn rights_given_up(cx: &mut Cx) -> Outcome {
     let (path, entry) = (cx.path("f")?, cx.entry);
     let only_root = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     cx.file("f", b"")?.set_permissions(only_root)?;
-    // What the open answers: 0 for a descriptor, else an errno.
+    // The child's status is the open's result: 0 for a descriptor, else an errno.
     let child = os::in_child(|| {
         let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 200 };
         if ring.register(IORING_REGISTER_PERSONALITY, 0, 0) != 1 || !os::become_nobody() {
@@ -159,7 +159,7 @@ fn late_eventfd(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Where an array of `n` items lies whose next item would not be readable.
+/// Returns the address of a copy of `items` whose next item would not be readable.
 fn at_the_border<T: Copy>(items: &[T]) -> usize {
     let at = os::border() - size_of_val(items);
     os::store(at, items);
@@ -227,7 +227,7 @@ fn many_buffers(cx: &mut Cx) -> Outcome {
     let mut buf = [0u8; 8];
     let base = std::ptr::with_exposed_provenance_mut(addr_mut(&mut buf));
     let iovs = vec![libc::iovec { iov_base: base, iov_len: 8 }; 16384];
-    // They may be more than RLIMIT_MEMLOCK allows.
+    // The buffers may exceed RLIMIT_MEMLOCK.
     let registered = ring.register_slice(IORING_REGISTER_BUFFERS, &iovs);
     cx.note_answer("register", registered);
     if registered != 0 {
@@ -262,8 +262,8 @@ fn flag_by_poll(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// unshare(CLONE_NEWUSER), which a process with more threads than one is refused, in a child that
-/// has made a ring and used it as `with` does: 0, or what went wrong.
+/// Calls unshare(CLONE_NEWUSER), which fails in a process of several threads, in a child that has
+/// made a ring and used it by `with`; returns 0 or an error.
 fn unshare_after(cx: &mut Cx, with: fn(&mut Ring) -> bool) -> Result<i32, Stop> {
     let entry = cx.entry;
     let plain = os::in_child(os::own_users);

@@ -1,5 +1,5 @@
-//! Requests whose thread has ended. The kernel does not search for them: what one of them needs its
-//! task for fails when it comes to that. Only the workers go with their task, which waits for them.
+//! Requests whose thread has ended. The kernel does not search for them: a request that needs its
+//! task fails when that need arises. Only the workers end with their task, which waits for them.
 
 use super::prelude::*;
 use rustix::fs::Mode;
@@ -156,7 +156,7 @@ fn read_in_worker(cx: &mut Cx) -> Outcome {
     let n = std::thread::scope(|s| {
         let sender = s.spawn(|| {
             let n = ring.submit();
-            // The worker has its time to find that there is nothing.
+            // The worker has time to find that there is no data.
             std::thread::sleep(Duration::from_millis(50));
             n
         });
@@ -218,10 +218,10 @@ fn drained(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// What the kernel answers where a call that would be restarted was interrupted.
+/// Result of a request whose call was interrupted and would be restarted.
 const ERESTARTSYS: i32 = 512;
 
-/// Opens a FIFO that nobody writes to: blocks where nothing but a worker may block.
+/// Makes a FIFO, and an open of it that has no peer: the open blocks, which only a worker may do.
 pub(super) fn open_fifo(cx: &mut Cx) -> Result<(std::ffi::CString, io_uring_sqe), Stop> {
     let path = cx.path("fifo")?;
     rustix::fs::mknodat(
@@ -264,7 +264,7 @@ fn busy_worker(cx: &mut Cx) -> Outcome {
     by_thread(cx, &mut ring, &writes);
     let (got, content) = (ring.take(64)?, cx.content("f")?);
     let told = |c: &Cqe| match c.res {
-        // How far the workers came is a matter of luck.
+        // The number of finished writes varies.
         4096 => content[c.user_data as usize * 4096..][..4096] == data,
         res => res == -ECANCELED,
     };
@@ -343,7 +343,7 @@ fn main_goes_on(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A new ring moves what a vector says, and keeps a read that waits.
+/// Reads by a vector on a new ring, and leaves a read that waits.
 fn works_alone(entry: EntryPoint, file: i32, pipe: i32) -> Outcome {
     let ring = Box::leak(Box::new(Ring::new(entry, 8, 0)?));
     let (part, waiting) = (vec![0u8; 4].leak(), vec![0u8; 4].leak());
@@ -360,7 +360,7 @@ fn first_thread(cx: &mut Cx) -> Outcome {
     let (entry, file, pipe) = (cx.entry, file.as_raw_fd(), r.as_raw_fd());
     let child = os::in_child(|| {
         std::thread::spawn(move || {
-            // The first thread has its time to go.
+            // The first thread has time to end.
             std::thread::sleep(Duration::from_millis(50));
             if works_alone(entry, file, pipe).is_err() {
                 std::process::abort();

@@ -96,7 +96,7 @@ fn counts_what_finds_room(cx: &mut Cx) -> Outcome {
         let two = [sqe::timeout(&long, 1, 0).ud(100), sqe::timeout(&long, 2, 0).ud(101)];
         cx.start(&mut ring, &two);
         cx.eq("taken", ring.pop_all().len(), 8);
-        // Once for what had found no room, once more where task work has to be asked for.
+        // The first call flushes the overflow; the second runs task work if it must be asked for.
         for _ in 0..2 {
             cx.is("flush", ring.enter(0, 0, IORING_ENTER_GETEVENTS), 0);
             let got = ring.pop_all();
@@ -217,7 +217,7 @@ fn remove(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// `off` is the new time.
+/// Makes an update: `off` is the new time.
 fn update_sqe(user_data: u64, ts: &kernel_timespec, flags: u32) -> io_uring_sqe {
     remove_sqe(user_data).op_flags(flags | IORING_TIMEOUT_UPDATE).set(|s| s.off = addr(ts) as u64)
 }
@@ -291,7 +291,7 @@ fn link_wins(cx: &mut Cx) -> Outcome {
         cx.start(&mut ring, &[request.ud(1).link(), sqe::link_timeout(&ts, 0).ud(2)]);
         let mut got = ring.take(2)?;
         got.sort();
-        // A worker may be interrupted in its wait, which is told as EINTR or ECANCELED.
+        // A worker may be interrupted in its wait, and reports EINTR or ECANCELED.
         cx.completions(what, &got, &[(1, want), (2, -ETIME)]);
     }
     Ok(())
@@ -398,7 +398,7 @@ fn over_and_removed(cx: &mut Cx) -> Outcome {
         let event = cx.eventfd(0)?;
         let fds = [event.as_raw_fd()];
         cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &fds), 0);
-        // A NOP in between gives the timer its time.
+        // A NOP in between lets the timer expire.
         cx.start(&mut ring, &[sqe::timeout(&none, 0, 0).ud(1), sqe::nop().ud(3), searches]);
         cx.reap_in_order(&mut ring, what, &[(3, 0), (2, -ENOENT), (1, -ETIME)]);
         let mut count = [0u8; 8];

@@ -1,4 +1,4 @@
-//! URING_CMD: the times at which a socket's packets left.
+//! URING_CMD: the times at which a socket's packets were sent.
 
 use super::prelude::*;
 use libc::{SO_TIMESTAMPING, SOL_SOCKET};
@@ -26,7 +26,7 @@ pub const CASES: &[Case] = &[
 ];
 
 const WIDE: u32 = IORING_SETUP_CQE32;
-/// Times of the software's sending, numbered, without the packet.
+/// Software send times, numbered, without the packet.
 const TIMES: u32 = libc::SOF_TIMESTAMPING_TX_SOFTWARE
     | libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_OPT_ID
@@ -54,7 +54,7 @@ fn pair(cx: &mut Cx, what: u32) -> Result<(UdpSocket, UdpSocket), Stop> {
     Ok((one, two))
 }
 
-/// Waits for `want`, a name and a result each, whose times are of this second or the last.
+/// Waits for `want` (user_data and result of each), whose times lie in the last two seconds.
 fn came(cx: &mut Cx, ring: &mut Ring, what: &str, want: &[(u64, i32)]) {
     let got = cx.reap_in_order(ring, what, want);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
@@ -69,7 +69,7 @@ fn came(cx: &mut Cx, ring: &mut Ring, what: &str, want: &[(u64, i32)]) {
     cx.note("the end", format_args!("{:?}", rest.iter().map(|c| c.big).collect::<Vec<_>>()));
 }
 
-/// The messages in the error queue: their bytes.
+/// Records the messages of the error queue.
 fn queued(cx: &mut Cx, fd: i32) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let mut got = Vec::new();
@@ -202,7 +202,7 @@ fn stream(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Packets of the loopback's device, whose number is 1.
+/// Checks the times of packets on the loopback device, whose number is 1.
 fn packets(cx: &mut Cx) -> Outcome {
     const PROTOCOL: u16 = 0x88b5;
     let mut ring = cx.ring(8, WIDE)?;
@@ -216,7 +216,7 @@ fn packets(cx: &mut Cx) -> Outcome {
         }
         let one = cx.fd("a socket", fd)?;
         set(cx, fd, SOL_SOCKET, SO_TIMESTAMPING, TIMES)?;
-        // struct sockaddr_ll
+        // A `struct sockaddr_ll`.
         let mut name = [0u8; 20];
         name[..2].copy_from_slice(&(libc::AF_PACKET as u16).to_ne_bytes());
         name[2..4].copy_from_slice(&PROTOCOL.to_be_bytes());

@@ -1,4 +1,4 @@
-//! What the kernel does and no manual says; programs may have come to rely on it all the same.
+//! Undocumented behaviour of the kernel on which programs may rely all the same.
 
 use super::prelude::*;
 use std::ffi::CStr;
@@ -38,7 +38,7 @@ fn ends_of(cx: &mut Cx) -> Result<[OwnedFd; 2], Stop> {
     cx.pipe().map(|(r, w)| [r, w])
 }
 
-/// Operations whose call fails, and how.
+/// Returns operations whose call fails, with their results.
 fn lenient(pipe: &OwnedFd, file: &std::fs::File) -> [(&'static str, io_uring_sqe, i32); 13] {
     let (pipe, file) = (pipe.as_raw_fd(), file.as_raw_fd());
     let two = |op| named(op).set(|s| (s.off, s.len) = (s.addr, HERE.cast_unsigned()));

@@ -1,5 +1,6 @@
 //! Numbers that the program never opened: whatever softring has there, no request works on it.
-//! Descriptors of softring's own lie from 512 up. What the program itself puts there is its own.
+//! softring's own descriptors lie from 512 up. A file that the program itself puts there is its
+//! own.
 
 use super::prelude::*;
 use std::ffi::CStr;
@@ -14,13 +15,13 @@ pub const CASES: &[Case] = &[
     case!("unopened", taken, [], "what the program puts under such a number is there"),
 ];
 
-/// The kernel gives the lowest number that is free, and no case opens so many files.
+/// Numbers to test. The kernel gives the lowest free number, and no case opens so many files.
 const NUMBERS: Range<i32> = 512..544;
 
 type Row<'a> = (&'a str, &'a dyn Fn(i32) -> io_uring_sqe);
 
-/// What keeps descriptors of softring's own open: registered files, an eventfd and a ring, a file
-/// that a worker has synced, requests that wait.
+/// Users of softring's own descriptors: registered files, an eventfd and a ring, a file that a
+/// worker has synced, requests that wait.
 struct Busy {
     ring: Ring,
     other: Ring,
@@ -48,7 +49,7 @@ fn busy(cx: &mut Cx) -> Result<Busy, Stop> {
     Ok(Busy { ring, other, pipe, _socket: socket })
 }
 
-/// Each row's request, on each number: EBADF.
+/// Submits each row's request on each number; checks for EBADF.
 fn refused(cx: &mut Cx, ring: &mut Ring, rows: &[Row]) -> Outcome {
     for (what, row) in rows {
         for n in NUMBERS {

@@ -72,7 +72,7 @@ fn zero_to_submit(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let ts = sqe::millis(10);
     cx.start(&mut ring, &[sqe::timeout(&ts, 0, 0).ud(1)]);
-    // The queued nop stays where it is: the wait takes nothing.
+    // The queued NOP stays: the wait consumes nothing.
     ring.push(sqe::nop().ud(2));
     cx.is("wait", ring.enter(0, 1, IORING_ENTER_GETEVENTS), 0);
     cx.is("left", ring.sq_ready(), 1);
@@ -85,7 +85,7 @@ fn count_despite_failed_wait(cx: &mut Cx) -> Outcome {
     let short = sqe::millis(5);
     ring.push(sqe::nop().ud(1)).push(sqe::nop().ud(2));
     cx.is("2, and a wait for 3 that runs out", ring.enter_ext(2, 3, &arg(&short)), 2);
-    // With completions to be reaped the wait did not fail, by the kernel's lights.
+    // With completions to be reaped the kernel does not regard the wait as failed.
     cx.is("0, and a wait for 3 that runs out", ring.enter_ext(0, 3, &arg(&short)), 0);
     ring.push(sqe::nop().ud(3));
     cx.is("1, and a bad argument", ring.enter_raw(1, 4, EXT, BAD, 24), 1);
@@ -242,7 +242,7 @@ fn eintr(cx: &mut Cx) -> Outcome {
     cx.is("wait", ring.enter(0, 1, IORING_ENTER_GETEVENTS), -EINTR);
     cx.is("caught", os::caught(), 1);
     sender.join().ok();
-    // SA_RESTART does not restart it.
+    // SA_RESTART does not restart the wait.
     os::catch(libc::SIGUSR1, libc::SA_RESTART);
     let sender = os::signal_me_after(libc::SIGUSR1, 30);
     cx.is("with SA_RESTART", ring.enter(0, 1, IORING_ENTER_GETEVENTS), -EINTR);
@@ -251,7 +251,7 @@ fn eintr(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// A signal blocked by the program and let in by the mask of the wait, then the other way round.
+/// Checks a signal that the program blocks and the wait's mask lets in, then the other way round.
 fn with_mask(cx: &mut Cx, enter: impl Fn(&Ring, &u64, u32) -> isize) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     os::catch(libc::SIGUSR1, 0);
@@ -301,7 +301,7 @@ fn sigmask_ext_arg(cx: &mut Cx) -> Outcome {
     })
 }
 
-/// A page for waits, and what registers it; that names `desc`.
+/// Maps a page for waits; returns its address and the registration, which names `desc`.
 pub(super) fn page_of_waits(desc: &mut io_uring_region_desc) -> (usize, io_uring_mem_region_reg) {
     let base = os::page(libc::PROT_READ | libc::PROT_WRITE);
     *desc = io_uring_region_desc {

@@ -1,4 +1,4 @@
-//! WAITID: what children have to tell.
+//! WAITID: state changes of children.
 
 use super::futex::sorted;
 use super::prelude::*;
@@ -26,9 +26,9 @@ pub const CASES: &[Case] = &[
     case!("waitid", thread_ends, [Op(IORING_OP_WAITID)], "the waits of a thread that has ended"),
 ];
 
-/// What the program sees of `siginfo_t`.
+/// Part of `siginfo_t` that the program sees.
 type Info = [u32; 32];
-/// What no one has written to.
+/// Content that nothing has been written to.
 const BLANK: Info = [0x5a5a_5a5a; 32];
 
 fn wait(which: libc::idtype_t, id: i32, options: i32, info: &mut Info) -> io_uring_sqe {
@@ -37,7 +37,7 @@ fn wait(which: libc::idtype_t, id: i32, options: i32, info: &mut Info) -> io_uri
     })
 }
 
-/// A child that ends with `code` once its pipe is closed.
+/// Forks a child that ends with `code` once its pipe is closed.
 fn child(cx: &mut Cx, code: i32) -> Result<(i32, OwnedFd), Stop> {
     let (r, w) = cx.pipe()?;
     let (held, end) = (w.as_raw_fd(), r.as_raw_fd());
@@ -49,14 +49,14 @@ fn child(cx: &mut Cx, code: i32) -> Result<(i32, OwnedFd), Stop> {
     Ok((pid, w))
 }
 
-/// A child that has ended with `code`.
+/// Forks a child and returns when it has ended with `code`.
 fn ended(code: i32) -> i32 {
     let pid = os::spawn_child(|| code);
     os::wait_until_zombie(pid);
     pid
 }
 
-/// Notes what was told of `pid`.
+/// Records the information about `pid`.
 fn told(cx: &mut Cx, info: &Info, pid: i32) {
     let info = std::hint::black_box(info);
     let who = match info[4].cast_signed() {
@@ -213,7 +213,7 @@ fn several(cx: &mut Cx) -> Outcome {
     let pids: Vec<_> = kids.iter().map(|k| k.0).collect();
     cx.start(&mut ring, &sqes);
     cx.quiet(&ring, "wait", 20);
-    // A child holds the pipes of those before it, so they end from the last to the first.
+    // A child holds the pipes of earlier children, so the children end from the last to the first.
     drop(kids);
     cx.eq("each got one", ring.take(3)?.iter().map(|c| c.res).collect::<Vec<_>>(), vec![0; 3]);
     let mut got: Vec<_> = std::hint::black_box(&infos).iter().map(|i| i[4] as i32).collect();
@@ -287,7 +287,7 @@ fn linked(cx: &mut Cx) -> Outcome {
         let sqe = wait(which, pid, WEXITED, &mut info);
         cx.start(&mut ring, &[sqe.link().ud(1), sqe::link_timeout(&ts, 0).ud(2)]);
         sorted(cx, &mut ring, "too late", 2)?;
-        // It comes to wait where the request before it was worked on, and nobody enters meanwhile.
+        // The wait starts where the request before it ran, and nobody enters meanwhile.
         let first = sqe::nop().with(IOSQE_ASYNC).link().ud(3);
         cx.start(&mut ring, &[first, sqe.link().ud(1), sqe::link_timeout(&ts, 0).ud(2)]);
         std::thread::sleep(Duration::from_millis(60));
@@ -378,7 +378,7 @@ fn no_child(cx: &mut Cx) -> Outcome {
     told(cx, &info, 0);
     let (pid, w) = child(cx, 3)?;
     info = BLANK;
-    // Somebody else takes the child that is waited for.
+    // Another call reaps the child that the request waits for.
     cx.start(&mut ring, &[wait(P_PID, pid, WSTOPPED, &mut info).ud(1)]);
     cx.quiet(&ring, "waits", 20);
     drop(w);
@@ -399,11 +399,11 @@ fn ring_closed(cx: &mut Cx) -> Outcome {
         let sqes = [wait(P_PID, pid, WEXITED, a).ud(1), wait(P_ALL, 0, WEXITED, b).ud(1)];
         cx.start(&mut ring, &sqes);
     }
-    // Through the trap softring may notice a close two seconds late.
+    // With the trap softring may notice a close two seconds late.
     std::thread::sleep(Duration::from_millis(2200));
     drop(w);
     cx.is("the child was left alone", os::wait_for(pid), 3);
-    // softring's reactor may have come meanwhile.
+    // softring's reactor thread may have started meanwhile.
     let left = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         os::threads() <= before + 1

@@ -1,5 +1,5 @@
-//! What a worker posts itself, and what it leaves to task work: an async eventfd tells, and so does
-//! where a link goes on.
+//! CQEs that a worker posts itself, and CQEs that it leaves to task work. An async eventfd shows
+//! which, and so does the thread that goes on with a link.
 
 use super::futex::{Word, wait_on};
 use super::futexv::{any_of, entry};
@@ -21,7 +21,7 @@ pub const CASES: &[Case] = &[
     case!("worker", accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT that a worker has armed ends with DONTWAIT where it looks in vain"),
 ];
 
-/// What an eventfd has counted since it was last asked; 0 for nothing.
+/// Returns the eventfd's count since the last read; 0 for nothing.
 fn counted(fd: &OwnedFd) -> u64 {
     let mut n = [0u8; 8];
     match rustix::io::read(fd, &mut n) {
@@ -30,7 +30,7 @@ fn counted(fd: &OwnedFd) -> u64 {
     }
 }
 
-/// A ring with an async eventfd.
+/// Sets up a ring with an async eventfd.
 fn ring_async(cx: &mut Cx, flags: u32) -> Result<(Ring, OwnedFd), Stop> {
     let ring = cx.ring(8, flags)?;
     let ev = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
@@ -39,7 +39,7 @@ fn ring_async(cx: &mut Cx, flags: u32) -> Result<(Ring, OwnedFd), Stop> {
     Ok((ring, ev))
 }
 
-/// Was the eventfd signalled by the time that all is done?
+/// Records whether the eventfd is signalled within 30 ms.
 fn signalled_by_now(cx: &mut Cx, what: &str, ev: &OwnedFd) {
     os::poll(ev.as_raw_fd(), libc::POLLIN, 30);
     cx.note(&format!("{what}: signalled"), counted(ev) > 0);
@@ -94,7 +94,7 @@ fn posts(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Messages from another ring.
+/// Checks messages from another ring.
 fn messages(cx: &mut Cx, to: &Ring, ev: &OwnedFd) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let message = sqe::op(IORING_OP_MSG_RING, to.fd).ud(1);
@@ -152,7 +152,7 @@ fn fails(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Each by a worker: asked to be, and in an open chain, which is a worker's, too.
+/// Runs each request by a worker, once by IOSQE_ASYNC and once in an open chain.
 fn each(cx: &mut Cx, ring: &mut Ring, ev: &OwnedFd, rows: &[(&str, io_uring_sqe, i32)]) -> Outcome {
     for (what, sqe, want) in rows {
         for (how, sqe) in [("", sqe.with(IOSQE_ASYNC)), (", in a chain", sqe.link())] {
@@ -165,7 +165,7 @@ fn each(cx: &mut Cx, ring: &mut Ring, ev: &OwnedFd, rows: &[(&str, io_uring_sqe,
     Ok(())
 }
 
-/// A file that is on no disk, be it a modelled one.
+/// Creates a file that is on no disk, not even a modelled one.
 fn memfd() -> Result<OwnedFd, Stop> {
     let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
     rustix::io::write(&file, b"data")?;
@@ -219,7 +219,7 @@ fn fails_net(cx: &mut Cx) -> Outcome {
     ];
     each(cx, &mut ring, &ev, &rows)?;
     let first = IORING_ACCEPT_DONTWAIT | IORING_ACCEPT_POLL_FIRST;
-    // Not of the pipe that splice(2) was asked for, which forgets that it can do without waiting.
+    // Another pipe: splice(2) has cleared FMODE_NOWAIT of the first one.
     let (r, _w) = cx.pipe()?;
     let read = sqe::read(r.as_raw_fd(), &mut buf, 0).op_flags(8);
     for (what, sqe) in [
@@ -263,7 +263,7 @@ fn goes_on(cx: &mut Cx) -> Outcome {
                 let end = if what.starts_with("read") { w.as_fd() } else { b.as_fd() };
                 rustix::io::write(end, b"x")?;
             }
-            // The worker does not poll for it; task work does, and nobody comes.
+            // Task work polls for the connection instead of the worker, and nobody connects.
             let want = [(1, res), (2, -EAGAIN)];
             cx.reap_in_order(&mut ring, what, &want[..1 + usize::from(stays)]);
             cx.quiet(&ring, "and no more", 5);
@@ -275,8 +275,8 @@ fn goes_on(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-/// Armed by a worker, without an attempt. One in vain ends it, and where the listener does not tell
-/// whether more wait there is one after each connection.
+/// Checks accepts that a worker arms without an attempt. A vain attempt ends the accept, and a
+/// listener that does not report further connections causes one after each connection.
 fn accepts(cx: &mut Cx) -> Outcome {
     let path = cx.dir()?.join("listener");
     for (what, unix, nonblocking, flags) in [

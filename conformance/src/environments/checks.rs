@@ -1,15 +1,15 @@
-//! The checks: each is a few requests on rings of its own.
+//! Checks, each of a few requests on rings of its own.
 
 use super::fixture::Fixture;
 use super::{Checked, checks_files, checks_rings, checks_waits, sys};
 use crate::entry::EntryPoint;
 use std::process::ExitCode;
 
-/// One check.
+/// A check.
 pub struct Check {
     pub name: &'static str,
-    /// The system calls that its requests are, or that it makes itself: where a policy refuses one,
-    /// the check has nothing to say.
+    /// System calls of its requests, or of its own: if a policy refuses one of them, the check does
+    /// not apply.
     pub needs: &'static [&'static str],
     pub run: fn(&Fixture) -> Checked,
 }
@@ -23,19 +23,19 @@ macro_rules! check {
 }
 pub(super) use check;
 
-/// Seconds that all checks together may take: each takes milliseconds.
+/// Seconds that all checks together may take; each takes milliseconds.
 const LIMIT: u32 = 20;
 
-/// The exit code where the program gets no ring at all.
+/// Exit code if the program gets no ring at all.
 pub const NO_RING: u8 = 3;
 
-/// Every check.
+/// Returns every check.
 pub fn all() -> impl Iterator<Item = &'static Check> {
     [checks_files::CHECKS, checks_waits::CHECKS, checks_rings::CHECKS].into_iter().flatten()
 }
 
-/// Runs the checks that need none of the calls `refused`, prints a line for each; code 1 if one has
-/// failed.
+/// Runs the checks that need none of the calls `refused`, and prints a line for each; code 1 if one
+/// has failed.
 pub fn run(entry: EntryPoint, refused: &[String], only: &[String]) -> ExitCode {
     sys::doing("start");
     sys::end_after(LIMIT);

@@ -1,4 +1,4 @@
-//! Files: reads and writes of every kind, and the calls by path.
+//! Files: reads and writes of every kind, and calls by path.
 
 use super::checks::{Check, check};
 use super::fixture::*;
@@ -70,7 +70,7 @@ fn asynchronous(f: &Fixture) -> Checked {
     same("data", &buf, b"softring")
 }
 
-/// Reads of a file that no cache holds, many at a time and in no order.
+/// Reads a file that no cache holds, many requests at a time and in no order.
 fn cold(f: &Fixture) -> Checked {
     const PIECE: usize = 8192;
     const PIECES: usize = 512;
@@ -97,7 +97,7 @@ fn cold(f: &Fixture) -> Checked {
 
 const BLOCK: usize = 4096;
 
-/// A page of its own, as O_DIRECT wants it.
+/// An aligned page for O_DIRECT.
 #[repr(align(4096))]
 struct Page([u8; BLOCK]);
 
@@ -111,7 +111,7 @@ fn open_direct(f: &Fixture, name: &str) -> Result<std::fs::File, Fault> {
     f.file(name, &vec![0; 8 * BLOCK])?;
     let mut how = std::fs::File::options();
     let how = how.read(true).write(true).custom_flags(libc::O_DIRECT);
-    // A file system that knows no O_DIRECT: the same requests all the same.
+    // A file system without O_DIRECT gets the same requests all the same.
     how.open(f.path(name))
         .or_else(|_| f.file(name, &vec![0; 8 * BLOCK]).map_err(std::io::Error::other))
         .map_err(|e| format!("opening a file: {e}"))

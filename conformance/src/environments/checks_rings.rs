@@ -1,4 +1,4 @@
-//! Rings: their kinds, many of them, and who watches them.
+//! Rings: their kinds, many of them, and pollers of rings.
 
 use super::Checked;
 use super::checks::{Check, check};
@@ -57,7 +57,7 @@ fn twenty_rings(f: &Fixture) -> Checked {
     rings.iter_mut().try_for_each(|ring| reap(ring, "a byte for each", &[(1, 1)]))
 }
 
-/// Waits for completions for some ms at most.
+/// Waits for completions for `ms` at most.
 fn wait(ring: &Ring, n: u32, ms: i64) -> Result<usize, Errno> {
     let ts = millis(ms);
     let arg = io_uring_getevents_arg { ts: addr(&ts) as u64, ..Default::default() };
@@ -145,7 +145,7 @@ fn forked(f: &Fixture) -> Checked {
     expect(&mut ring, "nop", sqe::nop(), 0)
 }
 
-/// A filter that the process sets when it has rings already.
+/// Checks a filter that the process installs after it has set up rings.
 fn filtered_later(f: &Fixture) -> Checked {
     let words = ["preadv2=EPERM", "pwritev2=EPERM", "epoll_pwait2=EPERM", "io_submit=EPERM"];
     let policy = Policy::parse(&words.map(str::to_owned))?;
@@ -168,7 +168,7 @@ fn filtered_later(f: &Fixture) -> Checked {
     same("the child", code, 0)
 }
 
-/// A ring that is closed with requests in flight.
+/// Checks a ring that is closed with requests in flight.
 fn closed(f: &Fixture) -> Checked {
     let ((r, _w), mut buf) = (pipe()?, [0; 8]);
     for _ in 0..5 {

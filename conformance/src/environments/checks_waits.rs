@@ -1,4 +1,4 @@
-//! What waits: timeouts, pipes, sockets, futexes, children, and chains of requests.
+//! Waiting requests: timeouts, pipes, sockets, futexes, children, and chains.
 
 use super::Checked;
 use super::checks::{Check, check};
@@ -93,7 +93,8 @@ fn pipes(f: &Fixture) -> Checked {
     expect(&mut ring, "the end", sqe::read(r.as_raw_fd(), &mut buf, 0), 0)
 }
 
-/// A pipe with room for a page is written no more than that: nobody reads, and a call would wait.
+/// Checks that a pipe with room for a page is written no more than that: nobody reads, and a call
+/// would wait.
 fn pipe_room(f: &Fixture) -> Checked {
     const PAGE: usize = 4096;
     let ((mut r, w), mut ring) = (pipe()?, f.ring(8, 0)?);
@@ -126,7 +127,7 @@ fn pipe_spun(f: &Fixture) -> Checked {
     reap(&mut ring, "seen", &[(1, 1)])
 }
 
-/// Another thread would be refused with the calls that make one: a child writes.
+/// Checks a read that a child ends; the child writes, because the policy may refuse threads.
 fn sleeper_in_pipe(f: &Fixture) -> Checked {
     let ((r, mut w), mut ring, mut buf) = (pipe()?, f.ring(8, 0)?, [0; 8]);
     start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1)])?;

@@ -10,11 +10,10 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Tells the checks which calls the policy refuses.
+/// Environment variable that names the refused calls to the checks.
 const REFUSED: &str = "SOFTRING_CHECKS_REFUSED";
 
-/// Try rings under a policy. Whoever answers io_uring's calls is tried: the kernel, or softring
-/// where it is preloaded.
+/// Try rings under a policy, on the kernel, or on softring if it is preloaded.
 #[derive(Parser, Debug)]
 #[command(name = "softring-environments")]
 struct Cli {
@@ -43,7 +42,7 @@ enum What {
     },
     /// Write a policy's seccomp filter, as `bwrap --seccomp` reads it
     Filter {
-        /// As for `under`, of which only calls are filtered
+        /// Words as for `under`; only the calls are filtered
         policy: Vec<String>,
     },
     /// List the calls that have a row of their own
@@ -61,7 +60,7 @@ enum What {
     List,
 }
 
-/// The whole program.
+/// Runs the whole program.
 pub fn main() -> ExitCode {
     match Cli::parse().what {
         What::Checks { intercept, names } => {
@@ -106,7 +105,7 @@ fn ring(names: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Answers only an error.
+/// Runs a command under a policy; returns only on an error.
 fn under(words: &[String], command: &[OsString]) -> Result<(), Fault> {
     let policy = Policy::parse(words)?;
     let variable = (REFUSED, policy.refused.join(","));

@@ -1,4 +1,4 @@
-//! What a check works with: its rings, its files, its expectations.
+//! Surroundings of a check: its rings, its files, its expectations.
 
 use super::{Checked, Fault};
 use crate::entry::EntryPoint;
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{PipeReader, PipeWriter};
 use std::path::PathBuf;
 
-/// What all checks share.
+/// State that all checks share.
 #[derive(Debug)]
 pub struct Fixture {
     pub entry: EntryPoint,
@@ -30,7 +30,7 @@ impl Fixture {
         self.dir.path().join(name)
     }
 
-    /// A new file that holds `data`, open for reading and writing.
+    /// Creates a file with `data`, open for reading and writing.
     pub fn file(&self, name: &str, data: &[u8]) -> Result<File, Fault> {
         let path = self.path(name);
         fine("writing a file", std::fs::write(&path, data))?;
@@ -38,7 +38,7 @@ impl Fixture {
     }
 }
 
-/// The answer of a call of the check's own, which the policy is not about.
+/// Returns the result of a call of the check's own, which the policy does not concern.
 pub fn fine<T>(what: &str, answer: std::io::Result<T>) -> Result<T, Fault> {
     answer.map_err(|e| format!("{what}: {e}"))
 }
@@ -47,12 +47,12 @@ pub fn pipe() -> Result<(PipeReader, PipeWriter), Fault> {
     fine("pipe", std::io::pipe())
 }
 
-/// Compares.
+/// Compares two values.
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Checked {
     if got == want { Ok(()) } else { Err(format!("{what}: {got:?} in place of {want:?}")) }
 }
 
-/// An errno's name, for people.
+/// Returns an errno's name, for people.
 pub fn name(errno: i32) -> String {
     let text = std::io::Error::from_raw_os_error(errno).to_string();
     text.split(" (os").next().unwrap_or_default().to_owned()
@@ -89,14 +89,14 @@ pub fn batch(ring: &mut Ring, what: &str, all: &[(io_uring_sqe, i32)]) -> Checke
     reap(ring, what, &want)
 }
 
-/// One request's result.
+/// Submits one request and returns its result.
 pub fn one(ring: &mut Ring, what: &str, sqe: io_uring_sqe) -> Result<i32, Fault> {
     start(ring, &[sqe]).map_err(|e| format!("{what}: {e}"))?;
     let got = ring.take(1).map_err(|e| format!("{what}: enter: {}", name(e)))?;
     Ok(got[0].res)
 }
 
-/// One request's result, compared.
+/// Submits one request and compares its result.
 pub fn expect(ring: &mut Ring, what: &str, sqe: io_uring_sqe, want: i32) -> Checked {
     let got = one(ring, what, sqe)?;
     same(what, res_name(got), res_name(want))

@@ -10,8 +10,8 @@ mod fixture;
 pub mod policy;
 mod sys;
 
-/// What went wrong, in words.
+/// Description of a fault.
 pub type Fault = String;
 
-/// A check's answer.
+/// Result of a check.
 pub type Checked = Result<(), Fault>;

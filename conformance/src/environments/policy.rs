@@ -1,9 +1,9 @@
-//! Policies that other people put programs under: seccomp filters, limits, another user.
+//! Policies of other people: seccomp filters, limits, another user.
 
 use super::{Fault, sys};
 use libc::sock_filter;
 
-/// What a policy does with a call.
+/// Action of a policy on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Answer(i32),
@@ -30,7 +30,7 @@ impl Action {
     }
 }
 
-/// The calls that a policy can name: what softring makes, and a program can do without.
+/// Calls that a policy can name: softring makes them, and a program can do without them.
 const CALLS: &[(&str, i64)] = &[
     ("access", libc::SYS_access),
     ("clone3", libc::SYS_clone3),
@@ -93,8 +93,7 @@ const CALLS: &[(&str, i64)] = &[
     ("io_uring_register", libc::SYS_io_uring_register),
 ];
 
-/// More that a policy can name, none of which has a row: most are calls that softring cannot do
-/// without.
+/// Further calls that a policy can name, without a row: most are calls that softring needs.
 const OTHERS: &[(&str, i64)] = &[
     ("clock_gettime", libc::SYS_clock_gettime),
     ("clone", libc::SYS_clone),
@@ -122,16 +121,15 @@ const OTHERS: &[(&str, i64)] = &[
     ("wait4", libc::SYS_wait4),
 ];
 
-/// Calls without which the program of checks ends, also on the kernel's rings: the C library, its
+/// Calls without which the program of checks ends, even on the kernel's rings: the C library, its
 /// dynamic linker and Rust's standard library make them.
 const OWN: &[&str] = &["access", "getrandom", "sched_getaffinity", "statx", "unlinkat"];
 
-/// Calls without which no program of Rust's starts, whatever the answer.
+/// Calls without which no Rust program starts, whatever the answer.
 const START: &[&str] = &["poll", "rt_sigaction"];
 
-/// The single calls that the table has a row for: those of [`CALLS`] but the rings' and those that
-/// the program of checks does not start without, and if they kill, but those that it cannot do
-/// without.
+/// Returns the single calls that have a row in the table: [`CALLS`] without the rings' calls and
+/// [`START`]; with `kill` also without [`OWN`].
 pub fn single_calls(kill: bool) -> impl Iterator<Item = &'static str> {
     let own = move |name: &str| START.contains(&name) || (kill && OWN.contains(&name));
     CALLS.iter().map(|c| c.0).filter(move |name| !name.starts_with("io_uring") && !own(name))
@@ -157,7 +155,7 @@ const fn op(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
 pub struct Policy {
     rules: Vec<sock_filter>,
     memory: Vec<sock_filter>,
-    /// The calls that are refused, by name.
+    /// Names of the refused calls.
     pub refused: Vec<String>,
     then: Vec<Then>,
 }
@@ -169,8 +167,9 @@ enum Then {
 }
 
 impl Policy {
-    /// # Errors
-    /// A word that means nothing.
+    /// Parses a policy.
+    ///
+    /// # Errors Returned for an unknown word.
     pub fn parse(words: &[String]) -> Result<Self, Fault> {
         let mut policy = Self::default();
         for word in words {
@@ -190,7 +189,7 @@ impl Policy {
             "nofile" => self.then.push(Then::Limit(libc::RLIMIT_NOFILE, number()?)),
             "memlock" => {
                 self.then.push(Then::Limit(libc::RLIMIT_MEMLOCK, number()?));
-                // The kernel, too, registers no buffer then.
+                // With a limit of 0 the kernel registers no buffer either.
                 self.refused.extend((number()? == 0).then(|| "memlock".to_owned()));
             }
             "as" => self.then.push(Then::Limit(libc::RLIMIT_AS, number()? << 20)),
@@ -223,8 +222,8 @@ impl Policy {
         ]);
     }
 
-    /// Refuses new threads, or new processes, but not the other; clone3(2), whose arguments no
-    /// filter sees, is not known.
+    /// Refuses either new threads or new processes. clone3(2) does not exist: no filter sees its
+    /// arguments.
     fn clones(&mut self, threads: bool, action: Action) {
         let (yes, no) = if threads { (0, 1) } else { (1, 0) };
         self.range(libc::SYS_clone3, 1, Action::Answer(libc::ENOSYS));
@@ -242,8 +241,7 @@ impl Policy {
 
     /// Puts this process under the policy, for good.
     ///
-    /// # Errors
-    /// What the kernel refused.
+    /// # Errors Returned for a refusal of the kernel.
     pub fn install(&self) -> Result<(), Fault> {
         for then in &self.then {
             match *then {
@@ -258,7 +256,7 @@ impl Policy {
         sys::install(&self.filter())
     }
 
-    /// The calls that are refused, as a seccomp filter.
+    /// Returns a seccomp filter that refuses the calls.
     pub fn filter(&self) -> Vec<sock_filter> {
         let mut filter = vec![op(LD, 0, 0, 0)];
         filter.extend_from_slice(&self.rules);
@@ -268,8 +266,8 @@ impl Policy {
     }
 }
 
-/// systemd's MemoryDenyWriteExecute by seccomp: no mapping that is written and executed, nothing
-/// made executable later.
+/// Refuses by seccomp like systemd's MemoryDenyWriteExecute: no mapping that is written and
+/// executed, no memory made executable later.
 fn deny_write_execute() -> Vec<sock_filter> {
     let [write, exec] = [libc::PROT_WRITE, libc::PROT_EXEC].map(i32::cast_unsigned);
     let deny = op(RET, 0, 0, Action::Answer(libc::EPERM).code());

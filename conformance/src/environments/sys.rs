@@ -1,4 +1,4 @@
-//! The system calls of the checks and of the launcher that need unsafe code.
+//! System calls of the checks and of the launcher that need unsafe code.
 #![allow(unsafe_code)]
 
 use super::Fault;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 static DOING: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static DOING_LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Tells the alarm what is being checked.
+/// Tells the alarm the current check.
 pub fn doing(name: &'static str) {
     DOING_LEN.store(0, Ordering::SeqCst);
     DOING.store(name.as_ptr().cast_mut(), Ordering::SeqCst);
@@ -19,20 +19,20 @@ pub fn doing(name: &'static str) {
 
 extern "C" fn on_alarm(_: i32) {
     let write = |at: *const u8, len: usize| {
-        // SAFETY: live memory: a literal, or a name that is a literal.
+        // SAFETY: `at` is live memory of `len` bytes: a literal, or a name that is a literal.
         unsafe { libc::write(1, at.cast(), len) };
     };
     write(DOING.load(Ordering::SeqCst), DOING_LEN.load(Ordering::SeqCst));
     let end = b": no end\n";
     write(end.as_ptr(), end.len());
-    // SAFETY: ends the process.
+    // SAFETY: `_exit` ends the process.
     unsafe { libc::_exit(124) };
 }
 
 /// Ends this process after some seconds, with a line that names the check.
 pub fn end_after(seconds: u32) {
     crate::os::handle(libc::SIGALRM, on_alarm, 0);
-    // SAFETY: a number.
+    // SAFETY: alarm(2) takes a number.
     unsafe { libc::alarm(seconds) };
 }
 
@@ -50,28 +50,28 @@ pub fn install(filter: &[sock_filter]) -> Result<(), Fault> {
         len: u16::try_from(filter.len()).map_err(|_| "the filter is too long")?,
         filter: filter.as_ptr().cast_mut(),
     };
-    // SAFETY: a valid program, which the kernel copies.
+    // SAFETY: `program` is valid, and the kernel copies it.
     unsafe {
         checked(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
         checked(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program))
     }
 }
 
-/// `prctl(2)` with numbers only.
+/// Calls `prctl(2)` with numbers only.
 pub fn prctl(what: i32, value: u64) -> Result<(), Fault> {
-    // SAFETY: numbers, for commands that take some.
+    // SAFETY: the arguments are numbers, for commands that take numbers.
     checked(unsafe { libc::prctl(what, value, 0, 0, 0) })
 }
 
-/// Sets both limits.
+/// Sets the soft and the hard limit.
 pub fn limit(resource: libc::__rlimit_resource_t, most: u64) -> Result<(), Fault> {
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-    // SAFETY: a live rlimit.
+    // SAFETY: `limit` is a live rlimit.
     checked(unsafe { libc::setrlimit(resource, &raw const limit) })
 }
 
-/// execvp(3): execute a file, with a variable more in its environment, after `last` was done. The
-/// standard library's way makes calls that `last` may have had refused. Answers why not.
+/// Executes a command by execvp(3), with one more variable in its environment, after `last`. The
+/// standard library's way makes calls that `last` may have had refused. Returns the error.
 pub fn become_command(
     command: &[OsString],
     variable: &(&str, String),
@@ -94,7 +94,7 @@ pub fn become_command(
 
 /// Becomes another user, for good.
 pub fn become_user(id: u32) -> Result<(), Fault> {
-    // SAFETY: numbers, and no groups.
+    // SAFETY: the arguments are numbers, and no groups.
     unsafe {
         checked(libc::setgroups(0, std::ptr::null()))?;
         checked(libc::setresgid(id, id, id))?;

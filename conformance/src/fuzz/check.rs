@@ -1,4 +1,4 @@
-//! One program's verdict.
+//! Verdict on one program.
 
 use super::compare::{Difference, compare};
 use super::driver::{Driver, Side, Waits};
@@ -9,19 +9,19 @@ use super::transcript::{End, Transcript};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
-/// Microseconds of quiet: for a run with nothing to follow, for one that follows another, and for
+/// Microseconds of quiet: for a run with no run to follow, for one that follows another, and for
 /// certainty.
 const FIRST: u64 = 8000;
 const FIRST_ON_DISK: u64 = 15_000;
 pub(super) const NEXT: u64 = 1500;
 const SURE: u64 = 25_000;
-/// Kernel runs that are tried for one that agrees after all.
+/// Number of kernel runs that are tried for one that agrees with softring.
 const VARIANTS: usize = 8;
-/// Programs tried, and time spent, to make a divergence small.
+/// Limits of minimising: programs tried, and time spent.
 const BUDGET: usize = 400;
 const TIME_LIMIT: Duration = Duration::from_secs(90);
 
-/// A program on which the two sides differ, each time.
+/// A program whose two sides differ, each time.
 #[derive(Debug)]
 pub struct Divergence {
     pub program: Program,
@@ -30,21 +30,21 @@ pub struct Divergence {
     pub softring: Transcript,
 }
 
-/// What a program showed.
+/// Result of a program.
 #[derive(Debug)]
 pub enum Verdict {
-    /// As on the kernel.
+    /// Agreement with the kernel.
     Agreed(Box<Transcript>),
-    /// The kernel's own runs differ, or one of many agrees with softring: it is a race.
+    /// A race: the kernel's own runs differ, or one of many agrees with softring.
     Unstable(Option<Difference>),
-    /// Differed once, but not when checked again: what was seen at first.
+    /// A difference that did not happen again: the first run's.
     Flaky(Box<Divergence>),
-    /// Differs as `docs/LIMITATIONS.md` says, in these words.
+    /// A difference that `docs/LIMITATIONS.md` explains, in these words.
     Known(&'static str, Box<Divergence>),
     Diverged(Box<Divergence>),
 }
 
-/// Two kernel runs that agree; or how they do not.
+/// Runs the kernel twice; returns the first run if both agree, else their difference.
 fn kernel(
     d: &Driver,
     p: &Program,
@@ -61,13 +61,12 @@ fn kernel(
     })
 }
 
-/// Runs `program` on both sides as often as it takes.
+/// Runs `program` on both sides as often as needed.
 ///
-/// # Errors
-/// A run cannot be started.
+/// # Errors Returned if a run cannot be started.
 pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
     let first = if p.tmpfs { FIRST } else { FIRST_ON_DISK };
-    // On a busy machine a run may take too little for idle; a second pair waits longer.
+    // On a busy machine a run may see idleness too early; a second pair waits longer.
     let k = match kernel(d, p, [first, NEXT])? {
         Ok(k) => k,
         Err(_) => match kernel(d, p, [SURE, NEXT])? {
@@ -85,7 +84,7 @@ pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
     if crashed {
         return Ok(Verdict::Diverged(first));
     }
-    // Check again, slowly.
+    // The second check is slow.
     let k = match kernel(d, p, [SURE, SURE])? {
         Ok(k) => k,
         Err(differs) => return Ok(Verdict::Unstable(differs)),
@@ -114,8 +113,8 @@ pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
     Ok(Verdict::Diverged(Box::new(Divergence { program, difference, kernel: k, softring })))
 }
 
-/// softring does as the kernel when it is run again. What it did at first does not count if a run
-/// of the kernel's, `k` or another, did that as well.
+/// Judges a first run of softring whose repetition agrees with the kernel. The first run does not
+/// count if a run of the kernel's, `k` or another, did the same.
 fn seen_once(d: &Driver, p: &Program, k: &Transcript, first: Box<Divergence>) -> Result<Verdict> {
     if compare(p, k, &first.softring).is_none() || is_race(d, p, [k, &first.softring])? {
         return Ok(Verdict::Unstable(Some(first.difference)));
@@ -123,9 +122,9 @@ fn seen_once(d: &Driver, p: &Program, k: &Transcript, first: Box<Divergence>) ->
     Ok(Verdict::Flaky(first))
 }
 
-/// Does any run of the kernel do as softring did? What independent requests do to each other
-/// depends on whether a worker starts before its submitter goes on, so the kernel is tried on one
-/// processor, too, where it does not.
+/// Returns whether any run of the kernel does the same as softring. Effects of independent requests
+/// on each other depend on whether a worker starts before its submitter goes on; on one processor
+/// it does not, so the kernel is tried there too.
 fn is_race(d: &Driver, p: &Program, [kernel, softring]: [&Transcript; 2]) -> Result<bool> {
     for i in 0..VARIANTS {
         let waits = Waits { quiet: NEXT, follow: Some(kernel), one_cpu: i % 2 == 0 };
@@ -136,10 +135,9 @@ fn is_race(d: &Driver, p: &Program, [kernel, softring]: [&Transcript; 2]) -> Res
     Ok(false)
 }
 
-/// The smallest program found that differs in the same matter.
+/// Returns the smallest program found with the same difference.
 ///
-/// # Errors
-/// A run cannot be started.
+/// # Errors Returned if a run cannot be started.
 pub fn shrink(d: &Driver, big: &Divergence) -> Result<Divergence> {
     let about = &big.difference.about;
     let differs = |p: &Program| -> Result<Option<Divergence>> {
@@ -161,7 +159,7 @@ pub fn shrink(d: &Driver, big: &Divergence) -> Result<Divergence> {
     let small = minimise(&big.program, BUDGET, &mut |p| {
         start.elapsed() < TIME_LIMIT && matches!(differs(p), Ok(Some(_)))
     });
-    // What was found in passing is checked once more, slowly.
+    // The small program is checked once more, slowly.
     let again = check(d, &small)?;
     Ok(match again {
         Verdict::Diverged(small) => *small,

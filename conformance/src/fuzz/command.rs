@@ -22,7 +22,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Divergences about one thing that are made small and kept; more are only counted.
+/// Number of divergences about one thing that are minimised and kept; more are only counted.
 const KEPT: usize = 3;
 
 /// Run random io_uring programs on the kernel and on softring, and compare.
@@ -103,7 +103,7 @@ fn parse_op(name: &str) -> Result<u8, String> {
     known.copied().ok_or_else(|| format!("{name:?} is no opcode of the fuzzer's programs"))
 }
 
-/// The whole program.
+/// Runs the whole program.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
@@ -176,18 +176,18 @@ fn fuzz(cli: &Cli) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(over || !tally.groups.is_empty())))
 }
 
-/// Counts, and the divergences by what they are about.
+/// Counts, and the divergences by subject.
 #[derive(Default, serde::Serialize)]
 struct Tally {
     agreed: u64,
     unstable: u64,
     flaky: RetriedPrograms,
-    /// Differ as `docs/LIMITATIONS.md` says.
+    /// Number of programs that differ as `docs/LIMITATIONS.md` says.
     explained: u64,
     diverged: u64,
-    /// The difference's words, and the programs.
+    /// Words for the difference, and the programs.
     known: BTreeMap<&'static str, Vec<u64>>,
-    /// What unstable programs differed in, and their seeds.
+    /// Differences of unstable programs, and their seeds.
     races: BTreeMap<String, Vec<u64>>,
     groups: BTreeMap<String, Group>,
     /// Completions by opcode and result; 0 stands for every success.
@@ -199,7 +199,7 @@ struct Group {
     count: u64,
     seeds: Vec<u64>,
     examples: Vec<String>,
-    /// The small programs, to tell when two are the same.
+    /// The small programs, to find equal ones.
     #[serde(skip)]
     small: Vec<String>,
     files: Vec<PathBuf>,
@@ -227,7 +227,7 @@ impl Run<'_> {
     fn work(&self) -> Result<()> {
         while !self.finished() {
             let i = self.next.fetch_add(1, Ordering::Relaxed);
-            // With a time limit alone, the number of programs is not one.
+            // With a time limit alone, `programs` is no limit.
             if i >= self.cli.programs && self.cli.seconds.is_none() {
                 break;
             }
@@ -315,7 +315,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Answers the file to read, if files are wanted.
+    /// Saves a divergence; returns the file to read, if files are wanted.
     fn save(&self, found: &Divergence, kind: &str) -> Result<Option<PathBuf>> {
         let about = found.difference.about.replace([' ', '(', ')', '/'], "_");
         let name = format!("{kind}{about}-{}", found.program.seed);
@@ -333,7 +333,7 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// A line that is rewritten while programs run; silent unless somebody watches.
+    /// Rewrites a line of progress while programs run; silent unless stderr is a terminal.
     fn progress(&self) {
         let watched = std::io::stderr().is_terminal();
         while !self.finished() {

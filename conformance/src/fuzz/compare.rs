@@ -1,29 +1,30 @@
-//! Do two transcripts of one program agree?
+//! Comparison of two transcripts of one program.
 //!
 //! Return values, memory, files and the places where completions are waited for must be equal.
 //! Completions are compared as a multiset over each span between two reaps that empty the ring,
-//! because io_uring promises no order among independent requests; where it does (links, drains),
-//! the second transcript must keep the order that the program asks for, if the first does.
+//! because io_uring promises no order among independent requests. Where an order is promised
+//! (links, drains), the second transcript must keep the order that the program asks for, if the
+//! first does.
 
 use super::program::{Host, Program, Slot, Step};
 use super::transcript::{Cqe, End, Transcript};
 use softring_uapi::*;
 use std::collections::HashMap;
 
-/// The first thing that differs.
+/// The first difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     pub step: usize,
-    /// What it is about: an opcode's name, or a step's.
+    /// Subject of the difference: an opcode's name, or a step's.
     pub about: String,
     pub text: String,
-    /// The request that it is about, with the completions that only one side has.
+    /// The request of the difference, with the completions that only one side has.
     pub ud: Option<u64>,
     pub kernel: Vec<Cqe>,
     pub softring: Vec<Cqe>,
 }
 
-/// The first difference between `a` and `b`.
+/// Returns the first difference between `a` and `b`.
 pub fn compare(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference> {
     records(program, a, b).or_else(|| ended(program, a, b)).or_else(|| order(program, a, b))
 }
@@ -41,7 +42,7 @@ fn ended(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference
     Some(Difference { step, about, text, ..Difference::default() })
 }
 
-/// A name for a step.
+/// Returns a name for a step.
 pub fn about_step(program: &Program, step: usize) -> String {
     match program.steps.get(step) {
         Some(Step::Setup(_)) => "setup".to_owned(),
@@ -65,7 +66,7 @@ pub fn about_step(program: &Program, step: usize) -> String {
     }
 }
 
-/// The name of the opcode whose completions carry `ud`.
+/// Returns the name of the opcode whose completions carry `ud`.
 pub fn op_of(program: &Program, ud: u64) -> String {
     for step in &program.steps {
         let Step::Sqe { sqe, .. } = step else { continue };
@@ -81,7 +82,7 @@ pub fn op_of(program: &Program, ud: u64) -> String {
     }
 }
 
-/// An opcode's name without its prefix.
+/// Returns an opcode's name without its prefix.
 pub fn op_name(op: u8) -> String {
     OP_NAMES.get(usize::from(op)).map_or_else(|| format!("op {op}"), |n| n[10..].to_owned())
 }
@@ -93,7 +94,7 @@ fn ring_of(program: &Program, step: usize) -> usize {
     }
 }
 
-/// The ring that a step closes, or has another take the place of.
+/// Returns the ring that a step closes, or replaces by another.
 fn ended_ring(program: &Program, step: usize) -> Option<usize> {
     match program.steps.get(step)? {
         Step::Setup(s) => Some(usize::from(s.ring & 1)),
@@ -106,8 +107,8 @@ fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Differen
     // Completions of each ring since it was last emptied.
     let mut span: [(Vec<Cqe>, Vec<Cqe>); 2] = Default::default();
     let mut moved = None;
-    // With DEFER_TASKRUN the kernel posts at the next enter what it had to try twice; softring may
-    // be earlier.
+    // With DEFER_TASKRUN the kernel posts the CQE of a retried request at the next enter; softring
+    // may be earlier.
     let mut defers = [false; 2];
     for step in &program.steps {
         if let Step::Setup(s) = step {
@@ -118,7 +119,7 @@ fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Differen
         let step = x.step;
         let reap = about_step(program, step) == "reap";
         if let Some(ring) = ended_ring(program, step) {
-            // What was in its queue is never seen.
+            // The CQEs left in its queue are never seen.
             span[ring] = Default::default();
         }
         let differ = |text: String| Difference {
@@ -149,7 +150,7 @@ fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Differen
         {
             return Some(noted(program, step, text));
         }
-        // Too many or too few completions: the next reap says which.
+        // The CQ tails differ: the next reap shows which completion.
         let early = |i: usize| defers[i] && x.tails.get(i) < y.tails.get(i);
         let same = (0..2).all(|i| early(i) || x.tails.get(i) == y.tails.get(i));
         if !same && moved.is_none() {
@@ -159,13 +160,13 @@ fn records(program: &Program, a: &Transcript, b: &Transcript) -> Option<Differen
     moved
 }
 
-/// Is it a read of the eventfd's counter? A DEFER_TASKRUN ring signals each time that its list of
-/// task work starts anew, which is a matter of who is faster; but one signal there must be.
+/// Returns whether a step reads the ring's eventfd counter. A DEFER_TASKRUN ring signals each time
+/// its task-work list becomes non-empty, and how often varies; but there must be one signal.
 fn counts_signals(program: &Program, step: usize) -> bool {
     matches!(program.steps.get(step), Some(Step::Host(Host::Read(Slot::RingEvent, _))))
 }
 
-/// The first line that only one side has.
+/// Returns the first line that only one side has.
 fn notes(a: &[String], b: &[String]) -> Option<String> {
     if a == b {
         return None;
@@ -175,7 +176,7 @@ fn notes(a: &[String], b: &[String]) -> Option<String> {
     Some(format!("{only_a} / {only_b}"))
 }
 
-/// A difference in what a request wrote is about that request.
+/// Returns a difference in the memory that a request wrote, with that request as its subject.
 fn noted(program: &Program, step: usize, text: String) -> Difference {
     let ud = text.split("ud").nth(1).and_then(|t| t.split(' ').next()?.parse().ok());
     let about = match ud {
@@ -212,11 +213,11 @@ fn multiset(program: &Program, step: usize, a: &[Cqe], b: &[Cqe]) -> Option<Diff
     Some(Difference { step, about: op_of(program, first), text, ud: Some(first), kernel, softring })
 }
 
-/// Pairs of user_data of which the first must complete before the second: neighbours in a chain,
-/// and what stands on either side of a drain.
+/// Returns pairs of user_data of which the first must complete before the second: neighbours in a
+/// chain, and requests on either side of a drain.
 ///
-/// Nothing is promised of a program that submits its queue in parts: chains then end where this
-/// does not follow.
+/// Nothing is promised of a program that submits its queue in parts: chains then end elsewhere than
+/// here.
 pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)> {
     let rec = |i: usize| ran.recs.iter().find(|r| r.step == i);
     let all_went = |i: usize| {
@@ -256,7 +257,8 @@ pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)
     pairs
 }
 
-/// May a request have been refused when it was queued? Then it is no barrier, nor behind one.
+/// Returns whether a request may have been refused when it was queued. Such a request is no
+/// barrier, nor behind one.
 fn refused(ran: &Transcript, ud: u64) -> bool {
     ran.told(ud).any(|answer| answer < 0 && answer != i64::from(-libc::ETIME))
 }
@@ -280,7 +282,7 @@ fn order(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference
     None
 }
 
-/// First and last place of each user_data among a ring's completions.
+/// Returns the first and last place of each user_data among a ring's completions.
 fn places(program: &Program, t: &Transcript, ring: u8) -> HashMap<u64, (usize, usize)> {
     let of_ring = |step: usize| {
         about_step(program, step) == "reap" && ring_of(program, step) == usize::from(ring)

@@ -1,4 +1,4 @@
-//! Runs programs: each run in a process of its own, in a fresh directory, with a limit on its time.
+//! Runs of programs: each in a process of its own, in a fresh directory, with a time limit.
 #![allow(unsafe_code)]
 
 use super::check::NEXT;
@@ -15,26 +15,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run that takes longer hangs.
+/// Time after which a run counts as hung.
 const RUN_LIMIT: Duration = Duration::from_secs(6);
 
-/// The side whose io_uring a run gets.
+/// Side whose io_uring a run gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Kernel,
     Softring,
 }
 
-/// How a run waits: microseconds without a completion, and the run that it follows.
+/// Waits of a run: microseconds without a completion, and the run that it follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waits<'a> {
     pub quiet: u64,
     pub follow: Option<&'a Transcript>,
-    /// All threads on one processor: workers then run after whoever gives them work.
+    /// True if all threads share one processor: workers then run after the submitter.
     pub one_cpu: bool,
 }
 
-/// Where and how programs run.
+/// Surroundings of runs.
 #[derive(Debug)]
 pub struct Driver {
     exe: PathBuf,
@@ -43,12 +43,12 @@ pub struct Driver {
     entry: EntryPoint,
     /// An opcode whose results are falsified on the second side, to try the fuzzer itself.
     pub spoil: Option<u8>,
-    /// Only on quick runs: a program agrees when it is run again.
+    /// True if only quick runs are falsified: a program agrees when it is run again.
     pub spoil_once: bool,
     deny: BpfProgram,
 }
 
-/// A filter that answers EPERM to the three io_uring calls, as a container's does.
+/// Builds a filter that answers EPERM to the three io_uring calls, as a container's does.
 fn deny() -> Result<BpfProgram> {
     let calls = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
     let rules: BTreeMap<i64, Vec<_>> = calls.into_iter().map(|nr| (nr, Vec::new())).collect();
@@ -58,17 +58,17 @@ fn deny() -> Result<BpfProgram> {
 }
 
 impl Driver {
-    /// # Errors
-    /// The running program's own path is unknown, or the filter cannot be built.
+    /// Builds a driver.
+    ///
+    /// # Errors Returned if the filter cannot be built.
     pub fn new(exe: PathBuf, library: Option<PathBuf>, entry: EntryPoint) -> Result<Self> {
         Ok(Self { exe, library, entry, spoil: None, spoil_once: false, deny: deny()? })
     }
 
     /// Runs `program` once.
     ///
-    /// # Errors
-    /// No directory can be made or no process started; what happens in the process is the
-    /// transcript's matter.
+    /// # Errors Returned if no directory can be made or no process started; errors inside the
+    /// process are in the transcript.
     pub fn run(&self, program: &Program, side: Side, waits: Waits<'_>) -> Result<Transcript> {
         let dir = scratch(program.tmpfs)?;
         let (files, work) = (dir.path(), dir.path().join("work"));
@@ -165,7 +165,7 @@ fn lines(recs: &[Rec]) -> Result<String> {
     Ok(out)
 }
 
-/// The records of a transcript's file; one that a crash cut off in the middle of a line ends there.
+/// Returns the records of a transcript's file, without a last line that a crash has cut off.
 pub fn read_recs(path: &Path) -> Vec<Rec> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()

@@ -4,7 +4,7 @@ use super::program::{Cell, Host, Slot, Sqe, Step, Val};
 use super::seen::{Seen, buffers, reads, res, slot, writes};
 use softring_uapi::*;
 
-/// The LINK_TIMEOUT behind a write that the kernel puts off.
+/// Returns whether the request is the LINK_TIMEOUT behind a write that the kernel delays.
 pub fn eventfd_written_at_once(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let before = seen.before(ring, own);
@@ -17,8 +17,8 @@ pub fn eventfd_written_at_once(seen: &Seen) -> bool {
         && softring == [res(libc::ECANCELED)]
 }
 
-/// A poll of an eventfd, and a write to one from memory that has been given up or read into: it may
-/// add nothing.
+/// Returns whether a poll of an eventfd differs beside a write to one from memory that has been
+/// given up or read into: the write may add nothing.
 pub fn nothing_written(seen: &Seen) -> bool {
     let eventfd =
         |(ring, sqe): (u8, &Sqe)| matches!(seen.file(ring, sqe), Some(Slot::Event | Slot::Sem));
@@ -37,7 +37,7 @@ pub fn nothing_written(seen: &Seen) -> bool {
         && seen.sqes().any(nothing)
 }
 
-/// What a request read from the ring's own eventfd is a count.
+/// Returns whether a request has read a count from the ring's own eventfd.
 pub fn own_eventfd_read(seen: &Seen) -> bool {
     let reads = |(ring, sqe): (u8, &Sqe)| {
         reads(sqe.op) && slot(sqe) == Some(Slot::RingEvent) && (seen.defers(0) || seen.defers(ring))
@@ -45,7 +45,7 @@ pub fn own_eventfd_read(seen: &Seen) -> bool {
     seen.what.ud.is_none() && seen.what.text.starts_with("buf") && seen.sqes().any(reads)
 }
 
-/// Did only softring signal an eventfd for what a worker posts to a DEFER_TASKRUN ring?
+/// Returns whether only softring signalled an eventfd for a worker's CQE on a DEFER_TASKRUN ring.
 pub fn worker_not_first(seen: &Seen) -> bool {
     let mut steps = seen.program.steps.iter();
     let asked = steps.any(|step| {
@@ -56,13 +56,13 @@ pub fn worker_not_first(seen: &Seen) -> bool {
     asked && reads_count(seen) && seen.what.text == text
 }
 
-/// Is it what the program reads from the ring's own eventfd?
+/// Returns whether the program itself reads the ring's own eventfd.
 fn reads_count(seen: &Seen) -> bool {
     let step = seen.program.steps.get(seen.what.step);
     matches!(step, Some(Step::Host(Host::Read(Slot::RingEvent, _))))
 }
 
-/// A signal of an eventfd more, beside a timeout of no time.
+/// Returns whether an eventfd was signalled once more, beside a timeout of no time.
 pub fn told_with_others(seen: &Seen) -> bool {
     let none = |cell: &Cell| *cell == Cell::U64(Val::Num(0));
     let at_once = |(_, sqe): (u8, &Sqe)| {

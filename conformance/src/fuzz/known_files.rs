@@ -1,10 +1,10 @@
-//! What requests leave in files and in memory.
+//! Data that requests leave in files and in memory.
 
 use super::program::{Slot, Sqe, Val};
 use super::seen::{Seen, buffers, is_regular, reads, writes};
 
-/// A read into memory that another reads into or writes from, one of them of a file in memory, for
-/// which the kernel takes a worker.
+/// Returns whether a read goes to memory that another request reads into or writes from, and one of
+/// them is of a file in memory, for which the kernel uses a worker.
 pub fn read_over(seen: &Seen) -> bool {
     let in_memory = |(ring, sqe): (u8, &Sqe)| {
         (reads(sqe.op) || writes(sqe.op))
@@ -17,7 +17,7 @@ pub fn read_over(seen: &Seen) -> bool {
             let text = writes(sqe.op) || seen.what.text.contains(&format!("buf{buf} "));
             text && seen.sqes().filter(same).any(reads)
         };
-        // A vector that goes on behind what was written of it names any memory.
+        // A vector longer than its written part names any memory.
         let parts = sqe.len as usize * 2;
         let any = matches!(&sqe.addr, Val::Mem(cells) if cells.len() < parts);
         any || buffers(sqe).iter().any(both)
@@ -27,8 +27,8 @@ pub fn read_over(seen: &Seen) -> bool {
         && seen.sqes().filter(|of| in_memory(*of)).any(over)
 }
 
-/// Two requests at the current position of a file with O_DIRECT, and what one of them or the file
-/// comes to.
+/// Returns whether two requests used the current position of an O_DIRECT file, and one of them or
+/// the file differs.
 pub fn position_direct(seen: &Seen) -> bool {
     let about = seen.what.about == "files and memory"
         || seen.request().is_some_and(|(r, sqe)| seen.file(r, sqe) == Some(Slot::Direct));

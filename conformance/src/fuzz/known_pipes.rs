@@ -1,10 +1,10 @@
-//! Polls of pipes, which the kernel wakes for more than data that come.
+//! Polls of pipes, which the kernel wakes for other reasons than new data.
 
 use super::program::{Fd, Slot, Sqe};
 use super::seen::{Seen, reads, res, writes};
 use softring_uapi::*;
 
-/// The pipe that a file is an end of.
+/// Returns the pipe that a file is an end of.
 fn pipe(slot: Slot) -> Option<u8> {
     match slot {
         Slot::PipeR | Slot::PipeW => Some(0),
@@ -14,21 +14,21 @@ fn pipe(slot: Slot) -> Option<u8> {
     }
 }
 
-/// The pipe that the POLL_ADD is for which differs.
+/// Returns the pipe of the POLL_ADD that differs.
 fn polled(seen: &Seen) -> Option<u8> {
     let (ring, own) = seen.request().filter(|(_, s)| s.op == IORING_OP_POLL_ADD)?;
     seen.file(ring, own).and_then(pipe)
 }
 
-/// The same, also of a READ_MULTISHOT, which finds no buffer when it is woken.
+/// Same as [`polled`] for a READ_MULTISHOT that finds no buffer when it is woken.
 fn waited_for(seen: &Seen) -> Option<u8> {
     let (ring, own) = seen.request().filter(|(_, s)| s.op == IORING_OP_READ_MULTISHOT)?;
     let no_buffer = seen.results().0 == [res(libc::ENOBUFS)];
     seen.file(ring, own).and_then(pipe).filter(|_| no_buffer)
 }
 
-/// A poll of a pipe that a write woke which failed. Or, where one CQ had more when idle, there is
-/// such a poll.
+/// Returns whether a failed write woke a poll of a pipe. If one CQ had more when idle: whether
+/// there is such a poll.
 pub fn woken_by_failed_write(seen: &Seen) -> bool {
     let failed = |polled: u8| {
         let to_it = |(ring, sqe): (u8, &Sqe)| {
@@ -47,12 +47,13 @@ pub fn woken_by_failed_write(seen: &Seen) -> bool {
         return seen.sqes().any(woken);
     }
     let (kernel, softring) = seen.results();
-    // It waits on, perhaps until it is removed.
+    // The request waits on, perhaps until it is removed.
     let waits_on = softring.len() < kernel.len() || softring == [res(libc::ECANCELED)];
     waits_on && polled(seen).or_else(|| waited_for(seen)).is_some_and(failed)
 }
 
-/// A poll of a pipe to which data were spliced that another request has read.
+/// Returns whether a poll of a pipe differs after another request has read the data that were
+/// spliced there.
 pub fn woken_unsaid(seen: &Seen) -> bool {
     let own = polled(seen);
     let splices = |sqe: &Sqe| {

@@ -1,4 +1,4 @@
-//! What depends on which of two workers is first, or on a worker and the task.
+//! Races of two workers, or of a worker and the task.
 
 use super::program::{Fd, Host, Slot, Sqe, Step};
 use super::seen::{Seen, reads, res, sends};
@@ -6,12 +6,12 @@ use softring_uapi::*;
 
 const LINKED: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
 
-/// What is in front of a request in its chain.
+/// Returns the predecessor of a request in its chain.
 fn in_front<'a>(seen: &Seen<'a>, ring: u8, own: &Sqe) -> Option<&'a Sqe> {
     seen.before(ring, own).filter(|sqe| sqe.flags & LINKED != 0)
 }
 
-/// May a worker run it? What is behind a barrier goes there, too.
+/// Returns whether a worker may run the request, as it may any request behind a barrier.
 fn for_worker(seen: &Seen, ring: u8, own: &Sqe) -> bool {
     let always = matches!(
         own.op,
@@ -30,8 +30,8 @@ fn for_worker(seen: &Seen, ring: u8, own: &Sqe) -> bool {
     always || behind || own.flags & flags != 0 || in_front(seen, ring, own).is_some()
 }
 
-/// A NOP asks for a descriptor that another makes beside it; or a timeout counts what a worker ends
-/// while another removes it.
+/// Returns whether a NOP asks for a descriptor that another request makes meanwhile; or whether a
+/// timeout counts a worker's requests while another request removes the timeout.
 pub fn side_by_side(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let beside = |of: &dyn Fn(&Sqe) -> bool| {
@@ -53,14 +53,15 @@ pub fn side_by_side(seen: &Seen) -> bool {
         || own.op == IORING_OP_TIMEOUT && starts_late(seen, ring, own) && beside(&|_| true)
 }
 
-/// Has a timeout that a worker's request starts counted enough on one of the two only?
+/// Returns whether a timeout that a worker's request starts has counted enough on one side only.
 fn starts_late(seen: &Seen, ring: u8, own: &Sqe) -> bool {
     let (kernel, softring) = seen.results();
     let over = |got: &[i64], other: &[i64]| got == [0] && other.is_empty();
     in_front(seen, ring, own).is_some() && (over(&kernel, &softring) || over(&softring, &kernel))
 }
 
-/// A poll of what a worker's call has made ready, and a cancellation behind that call in its chain.
+/// Returns whether a worker's call made a poll ready before the cancel behind that call in its
+/// chain.
 pub fn ready_by_worker(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
@@ -75,14 +76,14 @@ pub fn ready_by_worker(seen: &Seen) -> bool {
         && seen.pairs(ring).any(|(_, sqe)| cancels(sqe))
 }
 
-/// The request behind a worker's, which found the CQ full on one of the two only.
+/// Returns whether the request behind a worker's found the CQ full on one side only.
 pub fn chain_without_room(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
     let full = format!("sq flags {IORING_SQ_CQ_OVERFLOW:#x}");
     let overflowed = seen.kernel.recs.iter().any(|rec| rec.notes.contains(&full));
     let waits = |got: &[i64], other: &[i64]| got.is_empty() && other == [res(libc::EAGAIN)];
-    // Where a cancellation finds it, it is in the worker or not.
+    // When a cancel finds the request, a worker runs it or not.
     let blocks =
         |got: &[i64], other: &[i64]| got == [res(libc::EINTR)] && other == [res(libc::ECANCELED)];
     let either =
@@ -90,8 +91,8 @@ pub fn chain_without_room(seen: &Seen) -> bool {
     overflowed && in_front(seen, ring, own).is_some() && (either(&waits) || either(&blocks))
 }
 
-/// What a request or the program read from the ring's own eventfd, beside a worker whose CQE that
-/// counts, or a request that is polled first.
+/// Returns whether the ring's own eventfd was read beside a worker whose CQE counts, or a request
+/// that polls first.
 pub fn counts_of_workers(seen: &Seen) -> bool {
     let own = |(ring, sqe): (u8, &Sqe)| {
         (reads(sqe.op) || sqe.op == IORING_OP_READ_MULTISHOT)
@@ -117,7 +118,7 @@ pub fn counts_of_workers(seen: &Seen) -> bool {
         && seen.sqes().any(|(_, sqe)| late(sqe))
 }
 
-/// A wake of futexes behind a cancellation, beside a wait for several of them.
+/// Returns whether a futex wake behind a cancel differs, beside a wait for several futexes.
 pub fn wakes_cancelled(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
@@ -131,7 +132,8 @@ pub fn wakes_cancelled(seen: &Seen) -> bool {
         && is(IORING_OP_ASYNC_CANCEL)
 }
 
-/// A wait for several futexes, or a wake behind another in a chain that has found that wait, too.
+/// Returns whether a wait for several futexes differs, or a wake that follows another in a chain
+/// and finds that wait, too.
 pub fn woken_twice(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let wake = |sqe: &Sqe| sqe.op == IORING_OP_FUTEX_WAKE;

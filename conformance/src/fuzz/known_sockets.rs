@@ -1,13 +1,13 @@
-//! Requests that wait on sockets, of which nothing tells, or too much.
+//! Requests that wait on sockets, which no event wakes, or too many.
 
 use super::program::{Cell, Host, Slot, Sqe, Step, Val};
 use super::seen::{Seen, other_end, own_side_only, reads, res, sends, slot, unix_peer, writes};
 use super::transcript::{Cqe, Transcript};
 use softring_uapi::*;
 
-/// A request that waits on a socket that its own side shuts for sending, or a unix socket's peer
-/// for receiving: nothing tells of it. Or, where one CQ had more when idle, there is such a
-/// request.
+/// Returns whether a request waits on a socket that its own side shuts for sending, or a unix
+/// socket's peer for receiving: no event reports that. If one CQ had more when idle: whether there
+/// is such a request.
 pub fn shut_quietly(seen: &Seen) -> bool {
     let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
     if seen.when_idle() {
@@ -16,17 +16,17 @@ pub fn shut_quietly(seen: &Seen) -> bool {
     }
     let Some((ring, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
-    // What was to be polled first has not been tried before.
+    // A request that polls first was not tried before.
     let untried = own.ioprio & IORING_RECVSEND_POLL_FIRST != 0;
     let first = |answer: i64| untried && answer == res(libc::EOPNOTSUPP);
     is_shut(seen, ring, own)
-        // Something may cancel what waits on.
+        // A cancel may end the waiting request.
         && (softring.is_empty() || softring == [res(libc::ECANCELED)])
         && matches!(kernel[..], [res] if told.contains(&res) || first(res))
 }
 
-/// The other end of a request's file, or the listener that it is to reach, was closed by the batch
-/// that the request is part of.
+/// Returns whether the request's batch closed the other end of its file, or the listener that it is
+/// to reach.
 pub fn closed_at_once(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return closed_before_send(seen) };
     let mut closed = Vec::new();
@@ -50,8 +50,8 @@ pub fn closed_at_once(seen: &Seen) -> bool {
     closed.iter().any(peer) || closed.iter().any(listener) && reached()
 }
 
-/// An error that is left on a socket at the end, as something was sent right behind the close of
-/// the other end, in one chain.
+/// Returns whether an error is left on a socket at the end, because a send follows the close of the
+/// other end in one chain.
 fn closed_before_send(seen: &Seen) -> bool {
     let closes = |sqe: &Sqe| sqe.op == IORING_OP_CLOSE && sqe.flags & IOSQE_IO_LINK != 0;
     let refused = format!("front {} ", res(libc::ECONNREFUSED));
@@ -67,7 +67,8 @@ fn closed_before_send(seen: &Seen) -> bool {
         })
 }
 
-/// A poll or a read that a batch cancels behind the close of the other end: it has fired by then.
+/// Returns whether a batch cancels a poll or a read after it closed the other end: the request has
+/// completed by then.
 pub fn closed_before_cancel(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let Some(file) = seen.file(ring, own) else { return false };
@@ -86,7 +87,7 @@ pub fn closed_before_cancel(seen: &Seen) -> bool {
         }
     }
     let (kernel, softring) = seen.results();
-    // A read finds the end.
+    // A read finds the end of file.
     let fired = match own.op {
         IORING_OP_POLL_ADD => matches!(softring[..], [mask] if mask > 0),
         op if reads(op) => softring == [0],
@@ -95,7 +96,7 @@ pub fn closed_before_cancel(seen: &Seen) -> bool {
     cancelled && kernel == [res(libc::ECANCELED)] && fired
 }
 
-/// A bundle that has taken the last buffer, in a vector that an earlier message left.
+/// Returns whether a bundle took the last buffer, in a vector that an earlier message left.
 pub fn vector_at_hand(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let message = |(of, sqe): (u8, &Sqe)| {
@@ -114,8 +115,8 @@ pub fn vector_at_hand(seen: &Seen) -> bool {
         && seen.sqes().any(message)
 }
 
-/// A multishot receive that was armed before its first attempt, and a unix stream that ends behind
-/// what it brought.
+/// Returns whether the request is a multishot receive, armed before its first attempt, of a unix
+/// stream that ends after the received data.
 pub fn end_untold(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let stream = matches!(
@@ -130,7 +131,8 @@ pub fn end_untold(seen: &Seen) -> bool {
         && matches!(softring[..], [answer] if [0, res(libc::ENOBUFS)].contains(&answer))
 }
 
-/// The last bytes of a TCP socket that was reset behind its peer's end.
+/// Returns whether the request took the last bytes of a TCP socket that was reset behind its peer's
+/// end.
 pub fn reset_after_end(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let file = seen.file(ring, own);
@@ -150,7 +152,7 @@ pub fn reset_after_end(seen: &Seen) -> bool {
         && matches!((&seen.what.kernel[..], &seen.what.softring[..]), ([k], [s]) if told(k, s))
 }
 
-/// Is the file of a request shut so that nothing tells of it?
+/// Returns whether a shutdown of the request's file is one that no event reports.
 fn is_shut(seen: &Seen, ring: u8, sqe: &Sqe) -> bool {
     let Some(file) = seen.file(ring, sqe) else { return false };
     let peer = unix_peer(file);
@@ -170,12 +172,13 @@ fn is_shut(seen: &Seen, ring: u8, sqe: &Sqe) -> bool {
     })
 }
 
-/// A bundle that knows no length, behind a request for which the kernel has kept more room.
+/// Returns whether a bundle without a length follows a request for which the kernel has kept more
+/// room.
 pub fn larger_before(seen: &Seen) -> bool {
     let Some((_, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
     let takes = |got: &[i64]| got.first().is_some_and(|n| *n > 0);
-    // Of what it may take more, something may be no memory.
+    // The further buffers may include a bad address.
     let finds_bad =
         kernel == [res(libc::EFAULT)] && seen.supplies(|addr| matches!(addr, Val::Bad(_)));
     is_open_bundle(own)
@@ -184,7 +187,7 @@ pub fn larger_before(seen: &Seen) -> bool {
         && seen.sqes().take_while(|(_, sqe)| sqe.ud != own.ud).any(|(_, sqe)| is_larger(sqe))
 }
 
-/// What a bundle left in its socket, where it took more on the kernel.
+/// Returns whether the program reads the rest of a bundle that took more on the kernel.
 pub fn larger_left_less(seen: &Seen) -> bool {
     let Some(Step::Host(Host::Read(slot, _))) = seen.program.steps.get(seen.what.step) else {
         return false;
@@ -204,12 +207,12 @@ pub fn larger_left_less(seen: &Seen) -> bool {
     seen.sqes().enumerate().any(bundle)
 }
 
-/// Is it a bundle that does not say how much it receives?
+/// Returns whether the request is a bundle without a length.
 fn is_open_bundle(sqe: &Sqe) -> bool {
     sqe.op == IORING_OP_RECV && sqe.ioprio & IORING_RECVSEND_BUNDLE != 0 && sqe.len == 0
 }
 
-/// May the kernel keep more room of it?
+/// Returns whether the kernel may keep more room after this request.
 fn is_larger(sqe: &Sqe) -> bool {
     match sqe.op {
         IORING_OP_SENDMSG | IORING_OP_SENDMSG_ZC | IORING_OP_RECVMSG => true,
@@ -218,7 +221,8 @@ fn is_larger(sqe: &Sqe) -> bool {
     }
 }
 
-/// A request that found no buffer, since another that a worker tried in vain has kept one.
+/// Returns whether a request found no buffer because a worker's vain attempt at another has kept
+/// one.
 pub fn kept_in_vain(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
@@ -228,7 +232,7 @@ pub fn kept_in_vain(seen: &Seen) -> bool {
             && sqe.buf_index == own.buf_index
             && tries_in_vain(seen, of, sqe)
     };
-    // Or it found the one behind it.
+    // The request may also have found the next buffer.
     let (k, s) = (&seen.what.kernel, &seen.what.softring);
     let other = kernel == softring && k.iter().zip(s).any(|(k, s)| k.flags != s.flags);
     let none = res(libc::ENOBUFS);
@@ -238,7 +242,7 @@ pub fn kept_in_vain(seen: &Seen) -> bool {
         && seen.sqes().any(keeps)
 }
 
-/// The head of a ring of buffers, which has moved on over a buffer kept in that way.
+/// Returns whether the head of a buffer ring has moved over a buffer kept in that way.
 pub fn head_moved_in_vain(seen: &Seen) -> bool {
     let asks = seen.program.steps.get(seen.what.step);
     let Some(Step::Register {
@@ -254,13 +258,13 @@ pub fn head_moved_in_vain(seen: &Seen) -> bool {
     seen.what.text.starts_with("memory [1]=") && seen.sqes().any(keeps)
 }
 
-/// Does a worker try to receive into a picked buffer what nothing tells of?
+/// Returns whether a worker tries to receive into a picked buffer on a socket that no event wakes.
 fn tries_in_vain(seen: &Seen, ring: u8, sqe: &Sqe) -> bool {
     let forced = IOSQE_ASYNC | IOSQE_BUFFER_SELECT;
     sqe.flags & forced == forced && is_shut(seen, ring, sqe)
 }
 
-/// A cancellation that waits, and found what the kernel has tried again.
+/// Returns whether a synchronous cancel found a request that the kernel has retried.
 pub fn shut_and_cancelled(seen: &Seen) -> bool {
     let asks = seen.program.steps.get(seen.what.step);
     let tried = |(ring, sqe): (u8, &Sqe)| {
@@ -271,8 +275,8 @@ pub fn shut_and_cancelled(seen: &Seen) -> bool {
         && seen.sqes().any(tried)
 }
 
-/// Notifications of what was sent over TCP came later on the kernel, and nothing else differs; or
-/// not at all, as more was to follow.
+/// Returns whether only notifications of sends over TCP differ: they came later on the kernel, or
+/// not at all because of MSG_MORE.
 pub fn acknowledged_late(seen: &Seen) -> bool {
     fn all(t: &Transcript) -> Vec<&Cqe> {
         let mut cqes: Vec<&Cqe> = t.cqes().collect();
@@ -294,7 +298,7 @@ pub fn acknowledged_late(seen: &Seen) -> bool {
     later || seen.request().is_some_and(held) && notified()
 }
 
-/// An ACCEPT that was not woken, as an exclusive poll of its listener was.
+/// Returns whether an ACCEPT was not woken because an exclusive poll of its listener was.
 pub fn exclusive_poll(seen: &Seen) -> bool {
     const EPOLLEXCLUSIVE: u32 = 1 << 28;
     let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_ACCEPT) else {
@@ -309,7 +313,7 @@ pub fn exclusive_poll(seen: &Seen) -> bool {
     kernel.is_empty() && !softring.is_empty() && seen.sqes().any(polls)
 }
 
-/// A receive of an urgent byte, on a socket that is shut for sending.
+/// Returns whether a receive of an urgent byte differs, on a socket that is shut for sending.
 pub fn urgent_shut(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let file = seen.file(ring, own);
@@ -325,7 +329,7 @@ pub fn urgent_shut(seen: &Seen) -> bool {
         && seen.sqes().any(shut)
 }
 
-/// A bundle that waits for all, of which the kernel alone does not say that there is more.
+/// Returns whether the kernel alone omits SOCK_NONEMPTY or BUF_MORE for a bundle with MSG_WAITALL.
 pub fn bundle_at_border(seen: &Seen) -> bool {
     let Some((_, own)) = seen.request() else { return false };
     let bundle = own.ioprio & IORING_RECVSEND_BUNDLE != 0;

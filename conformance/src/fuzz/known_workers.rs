@@ -1,14 +1,14 @@
-//! Requests that on the kernel wait for a worker: all are in the middle of chains, or none has
-//! begun.
+//! Requests that wait for a worker on the kernel: all workers are in the middle of chains, or none
+//! has begun.
 
 use super::program::{Cell, Slot, Sqe, Step, Val};
 use super::seen::{Seen, is_cached, reads, res, sends, writes};
 use super::transcript::Transcript;
 use softring_uapi::*;
 
-/// Do chains that wait for streams hold all workers that the kernel has for what ends by itself? It
-/// has as many as the task's first ring has entries (`io_init_wq_offload`). Then what they hold up
-/// is not told of, or not yet where a CQ had more when idle.
+/// Returns whether chains that wait for streams hold all of the kernel's bounded workers, which are
+/// as many as the task's first ring has entries (`io_init_wq_offload`). Requests behind them then
+/// have no CQE, or a later one if a CQ had more when idle.
 pub fn all_wait(seen: &Seen) -> bool {
     let own = seen.request().map(|(_, own)| own.ud);
     let (kernel, softring) = seen.results();
@@ -32,7 +32,7 @@ pub fn all_wait(seen: &Seen) -> bool {
                 waiting += u32::from(*follows && !ended && blocks(sqe.op));
                 *follows = sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
             }
-            // Of one batch any may come to its worker first.
+            // Any request of one batch may reach its worker first.
             _ if there => break,
             _ => {}
         }
@@ -40,12 +40,12 @@ pub fn all_wait(seen: &Seen) -> bool {
     workers.is_some_and(|n| waiting >= n)
 }
 
-/// Does a cancellation find, on the kernel only, what no worker has begun?
+/// Returns whether a cancel finds, on the kernel only, a request that no worker has begun.
 pub fn not_begun(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let cancelled = [res(libc::ECANCELED)];
     let found = |sqe: &Sqe| {
-        // Or at the open end of a chain.
+        // The request is IOSQE_ASYNC, or at the open end of a chain.
         let flags = IOSQE_ASYNC | IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
         let opens = [IORING_OP_OPENAT, IORING_OP_OPENAT2].contains(&sqe.op);
         let quick = [IORING_OP_POLL_ADD, IORING_OP_FIXED_FD_INSTALL].contains(&sqe.op);
@@ -62,8 +62,8 @@ pub fn not_begun(seen: &Seen) -> bool {
             && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
 }
 
-/// Does a cancellation find, here only, what a worker has at hand of a chain that its batch left
-/// open?
+/// Returns whether a cancel finds, on softring only, a request that a worker runs of a chain that
+/// its batch left open.
 pub fn still_there(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let cancelled = [res(libc::ECANCELED)];
@@ -79,8 +79,8 @@ pub fn still_there(seen: &Seen) -> bool {
         || own.op == IORING_OP_ASYNC_CANCEL && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
 }
 
-/// Does a timeout count completions from when the kernel's worker arms it, which those of the next
-/// call may be ahead of?
+/// Returns whether a timeout counts completions only from when the kernel's worker arms it, so that
+/// completions of the next call may come before.
 pub fn counts_late(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
@@ -96,7 +96,7 @@ pub fn counts_late(seen: &Seen) -> bool {
     counts && enters > 1 && kernel.is_empty() && softring == [0]
 }
 
-/// Does a cancellation find, on the kernel only, a read in memory that its worker has not begun?
+/// Returns whether a cancel finds, on the kernel only, a cached read that its worker has not begun.
 pub fn read_at_once(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request().filter(|_| seen.program.tmpfs) else { return false };
     let cancelled = res(libc::ECANCELED);
@@ -114,8 +114,8 @@ pub fn read_at_once(seen: &Seen) -> bool {
             && seen.sqes().any(|(of, sqe)| of == ring && found(sqe))
 }
 
-/// Did the end of its ring wake a worker that receives a message of no bytes? Whoever then reads
-/// its header may be earlier than the worker.
+/// Returns whether the end of its ring woke a worker that receives a message of no bytes. The
+/// program may read the header before the worker writes it.
 pub fn message_of_nothing(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let flags = IOSQE_ASYNC | IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
@@ -132,7 +132,7 @@ pub fn message_of_nothing(seen: &Seen) -> bool {
         && !told(seen.softring, own.ud)
 }
 
-/// Has a worker's message that waits for all had a part of it?
+/// Returns whether a worker's message with MSG_WAITALL has received a part.
 pub fn part_told(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let flags = IOSQE_ASYNC | IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
@@ -145,9 +145,9 @@ pub fn part_told(seen: &Seen) -> bool {
         && !told(seen.softring, own.ud)
 }
 
-/// Did something come right behind a batch whose barrier the kernel's worker was still at? It waits
-/// behind the barrier, too, with what it holds and what comes after it; or the other way round, if
-/// what it waits for came first. Or it is the end of the program.
+/// Returns whether a batch follows another one whose barrier the kernel's worker had not passed
+/// yet. A new request then waits behind the barrier, with all that depends on it; or does not, if
+/// the event came first. Or the program ends meanwhile.
 pub fn behind_barrier(seen: &Seen) -> bool {
     let late = |(ring, own): (u8, &Sqe)| {
         let (kernel, softring) = (told(seen.kernel, own.ud), told(seen.softring, own.ud));
@@ -155,11 +155,11 @@ pub fn behind_barrier(seen: &Seen) -> bool {
             !kernel && seen.what.step >= seen.program.steps.len() && barrier(seen, ring, own);
         kernel != softring && (ended || one_behind_other(seen, ring))
     };
-    // A call that waits for completions is told of none.
+    // A call that waits for completions finds none.
     if seen.when_idle() || seen.what.about == "enter" {
         return seen.sqes().any(late);
     }
-    // Or it is told of in the same call on softring only, and later on the kernel.
+    // The CQE may also come in the same call on softring only, and later on the kernel.
     let later = |(ring, own): (u8, &Sqe)| {
         let same = seen.kernel.told(own.ud).eq(seen.softring.told(own.ud));
         same && seen.what.kernel.is_empty() && barrier(seen, ring, own)
@@ -167,14 +167,14 @@ pub fn behind_barrier(seen: &Seen) -> bool {
     seen.request().is_some_and(|of| late(of) || later(of) || passed_by(seen, of))
 }
 
-/// Is a request a barrier, or is there one in front of it?
+/// Returns whether a request is a barrier, or follows one.
 fn barrier(seen: &Seen, ring: u8, own: &Sqe) -> bool {
     let before = seen.sqes().filter(|(of, _)| *of == ring).take_while(|(_, sqe)| sqe.ud != own.ud);
     own.flags & IOSQE_IO_DRAIN != 0
         || before.into_iter().any(|(_, sqe)| sqe.flags & IOSQE_IO_DRAIN != 0)
 }
 
-/// Does one batch follow another without a wait, behind a barrier?
+/// Returns whether one batch follows another without a wait, behind a barrier.
 fn one_behind_other(seen: &Seen, ring: u8) -> bool {
     let (mut drains, mut entered) = (false, false);
     seen.program.steps.iter().any(|step| match step {
@@ -191,26 +191,28 @@ fn one_behind_other(seen: &Seen, ring: u8) -> bool {
     })
 }
 
-/// Does a worker do it, and what a barrier held with it is done before that?
+/// Returns whether a worker runs the request, and a write that the barrier held as well is done
+/// before.
 fn passed_by(seen: &Seen, (ring, own): (u8, &Sqe)) -> bool {
     let moves = [IORING_OP_SPLICE, IORING_OP_TEE].contains(&own.op);
     let fills = |(of, sqe): (u8, &Sqe)| of == ring && writes(sqe.op);
     moves && barrier(seen, ring, own) && seen.sqes().any(fills)
 }
 
-/// Is anything told of a request?
+/// Returns whether a request has a CQE.
 fn told(t: &Transcript, ud: u64) -> bool {
     t.told(ud).next().is_some()
 }
 
-/// Does a worker wait in it, which has come to it by a chain?
+/// Returns whether a worker that comes to this opcode by a chain waits in its call.
 fn blocks(op: u8) -> bool {
     let sockets =
         [IORING_OP_SEND, IORING_OP_SENDMSG, IORING_OP_RECV, IORING_OP_RECVMSG, IORING_OP_ACCEPT];
     reads(op) || writes(op) || sockets.contains(&op)
 }
 
-/// Two ACCEPTs of one listener of which a chain gives one to a worker, and one connection.
+/// Returns whether one of two ACCEPTs of one listener goes to a worker by a chain, with one
+/// connection.
 pub fn accepts_in_worker(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request().filter(|(_, s)| s.op == IORING_OP_ACCEPT) else {
         return false;
@@ -240,8 +242,8 @@ mod tests {
     use crate::fuzz::program::{Fd, Program, Setup};
     use crate::fuzz::transcript::{Cqe, End, Rec};
 
-    /// A read of a pipe behind what a worker does, then something else for a worker, whose CQE only
-    /// softring has.
+    /// Returns whether a difference is explained: a read of a pipe behind a worker's request, then
+    /// another worker's request, whose CQE only softring has.
     fn told(entries: u32, flags: u8) -> bool {
         let sqe = |ud, op, fd, flags| {
             let sqe = Sqe { ud, op, fd, flags, ..Sqe::default() };

@@ -1,8 +1,9 @@
-//! Makes a program that shows something smaller, while it still shows it (delta debugging).
+//! Minimising: makes a program smaller while it still shows the difference (delta debugging).
 
 use super::program::{Cell, Fd, Program, Step, Val};
 
-/// Drops steps, then simplifies fields, as long as `shows` holds; asks it at most `budget` times.
+/// Drops steps, then simplifies fields, as long as `shows` holds; calls `shows` at most `budget`
+/// times.
 pub fn minimise(
     program: &Program,
     budget: usize,
@@ -26,7 +27,7 @@ struct Minimiser<'a> {
 }
 
 impl Minimiser<'_> {
-    /// Keeps `candidate` if it still shows the thing.
+    /// Keeps `candidate` if it still shows the difference.
     fn try_it(&mut self, candidate: Program) -> bool {
         if self.left == 0 || candidate == self.best {
             return false;
@@ -42,7 +43,7 @@ impl Minimiser<'_> {
     fn drop_steps(&mut self) {
         let mut chunk = self.best.steps.len().div_ceil(2);
         while chunk > 0 {
-            // From the end: what comes after the thing matters least.
+            // Steps are removed from the end: those behind the difference matter least.
             let mut end = self.best.steps.len();
             while end > 0 {
                 let start = end.saturating_sub(chunk);
@@ -59,8 +60,8 @@ impl Minimiser<'_> {
         for i in 0..self.best.steps.len() {
             for simpler in simpler(&self.best.steps[i]) {
                 let mut candidate = self.best.clone();
-                // Another change may have been kept meanwhile: apply this one to what the step is
-                // now.
+                // Another change may have been kept meanwhile: this one is applied to the present
+                // step.
                 simpler.apply(&mut candidate.steps[i]);
                 self.try_it(candidate);
             }
@@ -73,8 +74,8 @@ impl Minimiser<'_> {
     }
 }
 
-/// Removes steps, but not the waits for idle between those that stay: without them it would be
-/// another, racy program.
+/// Removes steps, but not the waits for idle between the remaining steps: without them the program
+/// would be another, racy one.
 fn remove(steps: &mut Vec<Step>, start: usize, end: usize) {
     let mut at = 0;
     steps.retain(|s| {
@@ -87,7 +88,7 @@ fn remove(steps: &mut Vec<Step>, start: usize, end: usize) {
     }
 }
 
-/// One way to make a step simpler.
+/// A change that makes a step simpler.
 struct Change(Box<dyn Fn(&mut Step)>);
 
 impl Change {
@@ -187,7 +188,7 @@ fn shorten(val: &mut Val) {
     }
 }
 
-/// Register calls with arrays: fewer entries.
+/// Shortens the array of a register call.
 fn shorten_register(i: u32) -> Change {
     Change::new(move |s| {
         let Step::Register { arg: Val::Mem(cells), nr, .. } = s else { return };

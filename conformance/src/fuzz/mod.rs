@@ -1,5 +1,5 @@
 //! A differential fuzzer: seeded programs of submissions, register calls and outside events, run on
-//! the kernel's io_uring and on softring in twin directories. What both leave behind must agree.
+//! the kernel's io_uring and on softring in twin directories. The results on both sides must agree.
 //!
 //! ```text
 //! make (seed -> program) -> driver (a fresh process per run) -> exec (program -> transcript)
@@ -8,7 +8,7 @@
 //!
 //! The kernel is run twice: a program whose two kernel runs differ depends on timing, is counted as
 //! unstable and says nothing. A divergence is seen again on quieter runs before it counts, and
-//! counts apart if `docs/LIMITATIONS.md` tells of it ([`known`]).
+//! counts apart if `docs/LIMITATIONS.md` explains it ([`known`]).
 
 pub mod check;
 pub mod command;

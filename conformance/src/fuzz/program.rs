@@ -1,13 +1,13 @@
-//! A program of the fuzzer: steps whose pointers and descriptors are symbolic, so that it means the
-//! same in every process, can be shrunk step by step, and can be kept in a file.
+//! A program of the fuzzer: steps with symbolic pointers and descriptors, so that the program means
+//! the same in every process, can be shrunk step by step, and can be kept in a file.
 
 use serde::{Deserialize, Serialize};
 
-/// What one run does, from its first setup to its last reap.
+/// Steps of one run, from its first setup to its last reap.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
 pub struct Program {
     pub seed: u64,
-    /// Run in a directory of tmpfs instead of the disk's file system.
+    /// True for a directory of tmpfs instead of the disk's file system.
     pub tmpfs: bool,
     pub steps: Vec<Step>,
 }
@@ -16,19 +16,19 @@ pub struct Program {
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub enum Step {
     Setup(Setup),
-    /// Queue one SQE; with `bad_index` its place in the SQ array holds an index out of range.
+    /// One SQE to queue; with `bad_index` its place in the SQ array holds an index out of range.
     Sqe {
         ring: u8,
         sqe: Sqe,
         bad_index: bool,
     },
     Enter(Enter),
-    /// Submit what an enter left in the queue behind a request that was refused.
+    /// Submission of the entries that an enter left in the queue behind a refused request.
     Flush(u8),
     /// Wait until no ring's CQ moves any more.
     #[serde(alias = "Settle")]
     AwaitIdle,
-    /// Take `max` completions, or all, flushing what has overflowed.
+    /// Reap of `max` completions, or of all, with a flush of the overflow.
     Reap {
         ring: u8,
         max: Option<u32>,
@@ -62,7 +62,7 @@ pub struct Setup {
     pub idle: u32,
 }
 
-/// `io_uring_enter(2)`; `submit` of `None` means all that are queued.
+/// `io_uring_enter(2)`; `submit` of `None` means all queued entries.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
 pub struct Enter {
     pub ring: u8,
@@ -98,10 +98,10 @@ pub struct Sqe {
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub enum Fd {
     Num(i64),
-    /// Opened by the executor before the first step.
+    /// A descriptor that the executor opens before the first step.
     Slot(Slot),
     Ring(u8),
-    /// What the request of this user_data has opened.
+    /// The descriptor that the request of this user_data has opened.
     Of(u64),
     /// The process id of a child.
     Child(u8),
@@ -204,20 +204,20 @@ impl Slot {
         Self::TightA,
         Self::TightB,
     ];
-    /// Sockets that are no ends, and what else of [`Self::ENDS`] waits.
+    /// Sockets that are no ends of connections, and the epoll set.
     pub const OTHERS: [Self; 5] = [Self::TcpL, Self::UnixL, Self::TcpN, Self::UnixN, Self::Epoll];
 
-    /// The number at which the executor keeps it.
+    /// Returns the descriptor number of the slot.
     pub const fn number(self) -> i32 {
         100 + self as i32
     }
 }
 
-/// A 64-bit field: a number, or something in the executor's memory.
+/// A 64-bit field: a number, or an address in the executor's memory.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub enum Val {
     Num(u64),
-    /// Byte `1` of buffer `0`.
+    /// Address of a byte of a buffer: buffer `0`, byte `1`.
     Buf(u8, u32),
     Bad(Bad),
     Str(String),
@@ -227,7 +227,7 @@ pub enum Val {
     Fd(Fd),
     /// The `struct sockaddr` of a socket.
     Addr(Slot),
-    /// The memory of a ring of buffers.
+    /// The memory of a buffer ring.
     Ring(u8),
 }
 
@@ -252,15 +252,15 @@ pub enum Bad {
     LongStr,
 }
 
-/// Memory that a request answers into, by what it will hold.
+/// Memory that a request writes to, by its later content.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Out {
     Statx,
     Pipe,
     Probe,
-    /// `struct sockaddr_storage`
+    /// `struct sockaddr_storage`.
     Name,
-    /// `siginfo_t`
+    /// `siginfo_t`.
     Child,
     Raw(u16),
 }
@@ -275,10 +275,10 @@ pub enum Cell {
     Fd(Fd),
 }
 
-/// What happens outside any ring.
+/// Action outside any ring.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub enum Host {
-    /// `write(2)` of so many bytes (an eventfd gets this number as its value).
+    /// `write(2)` of `1` bytes (an eventfd gets this number as its value).
     Write(Slot, u32),
     /// `read(2)`, if poll says that it will not wait.
     Read(Slot, u32),
@@ -287,23 +287,23 @@ pub enum Host {
     /// `poll(2)` with no timeout; the events are recorded.
     Poll(Fd),
     Sleep(u32),
-    /// Turn eventfd notification off or on, in the CQ ring's flags.
+    /// Eventfd notification turned off or on, in the CQ ring's flags.
     CqFlags(u8, u32),
-    /// Fill a buffer with 32-bit words.
+    /// A buffer filled with 32-bit words.
     Poke(u8, Vec<u32>),
     /// `shutdown(2)`.
     Shutdown(Slot, i32),
-    /// Close with SO_LINGER of 0: a TCP peer is reset.
+    /// A close with SO_LINGER of 0: a TCP peer is reset.
     Reset(Slot),
-    /// Connect to a listener, and send so many bytes.
+    /// A connection to a listener, with so many bytes sent.
     Connect(Slot, u32),
-    /// End the oldest of those connections.
+    /// The end of the oldest of those connections.
     HangUp,
     Child(u8, Fate),
-    /// `futex(2)`: wake so many at this word of the futexes' buffer.
+    /// `futex(2)`: a wake of so many waiters at this word of the futexes' buffer.
     Wake(u8, u32),
     Supply(Supply),
-    /// Map the memory of a group's ring from the ring's file, in place of the program's.
+    /// A mapping of a group's ring from the ring's file, in place of the program's memory.
     MapBuffers {
         ring: u8,
         group: u16,
@@ -311,7 +311,7 @@ pub enum Host {
     },
 }
 
-/// What befalls a child.
+/// Fate of a child.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Exit,
@@ -320,13 +320,13 @@ pub enum Fate {
     Continue,
 }
 
-/// Buffers for a ring of them: address, length and id of each, written from its tail on.
+/// Buffers for a buffer ring: address, length and id of each, written from its tail on.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
 pub struct Supply {
     pub mem: u8,
     /// Entries of the ring.
     pub entries: u16,
     pub bufs: Vec<(Val, u32, u16)>,
-    /// How far the tail moves.
+    /// Number of entries that the tail moves.
     pub tail: u16,
 }

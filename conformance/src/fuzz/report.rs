@@ -7,7 +7,7 @@ use super::transcript::{NO_RING, QUEUE_FULL, Rec, SOME_FD, Transcript};
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
 
-/// A return value, with an errno's name.
+/// Describes a return value, with an errno's name.
 pub fn ret(v: i64) -> String {
     let name = |e: Errno| std::io::Error::from_raw_os_error(e.0).to_string();
     match v {
@@ -114,7 +114,7 @@ fn enter(e: &Enter) -> String {
     out
 }
 
-/// One step, in one line.
+/// Describes one step in one line.
 pub fn step(s: &Step) -> String {
     match s {
         Step::Setup(s) => setup(s),
@@ -154,8 +154,8 @@ fn rec(r: Option<&Rec>) -> Vec<String> {
     out
 }
 
-/// Both transcripts beside each other; lines that differ are marked, long runs that agree are left
-/// out.
+/// Shows both transcripts beside each other; lines that differ are marked, long runs of equal lines
+/// are left out.
 fn side_by_side(p: &Program, a: &Transcript, b: &Transcript) -> String {
     let mut out = String::new();
     for i in 0..p.steps.len() + 4 {
@@ -176,7 +176,7 @@ fn side_by_side(p: &Program, a: &Transcript, b: &Transcript) -> String {
     out
 }
 
-/// A divergence as a file for people; `again` is the command that shows it again.
+/// Describes a divergence for people; `again` is the command that shows it again.
 pub fn divergence(d: &Divergence, again: &str) -> String {
     let p = &d.program;
     let mut out = format!("{}: {}   (kernel / softring)\n", d.difference.about, d.difference.text);
@@ -187,7 +187,7 @@ pub fn divergence(d: &Divergence, again: &str) -> String {
     out + &format!("ended: {:?} / {:?}\n", d.kernel.end, d.softring.end)
 }
 
-/// `text` without user_data, so that the same difference in another program reads the same.
+/// Returns `text` without user_data, so that the same difference in another program reads the same.
 pub fn without_numbers(text: &str) -> String {
     let mut out = String::new();
     for (i, part) in text.split("ud").enumerate() {

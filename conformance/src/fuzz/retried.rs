@@ -1,16 +1,17 @@
 //! Programs that differed once and agreed when they were run again
-//! ([`Verdict::Flaky`](super::check::Verdict)): counted, named in the summary, and too many of them
-//! fail the run, as cases do ([`crate::retries`]). A fault that shows in one run of ten is such.
+//! ([`Verdict::Flaky`](super::check::Verdict)). They are counted and named in the summary, and too
+//! many of them fail the run, as cases do ([`crate::retries`]): a fault that shows in one run of
+//! ten is among them.
 
 use crate::retries::{Budget, Retried};
 use std::collections::BTreeMap;
 
-/// Programs of which one may agree only when it is run again.
+/// Programs per one that may agree only when it is run again.
 const ONE_IN: u64 = 100;
-/// Programs that may, however few were run.
+/// Number of such programs that is always allowed.
 const FEWEST: u64 = 3;
 
-/// What each program differed in at first, by its seed.
+/// First difference of each program, by its seed.
 #[derive(Debug, Default, serde::Serialize)]
 #[serde(transparent)]
 pub struct RetriedPrograms(BTreeMap<u64, String>);
@@ -28,8 +29,8 @@ impl RetriedPrograms {
         self.0.is_empty()
     }
 
-    /// The line for the summary, and whether these are too many of `tried` programs; of `most`, if
-    /// that was asked for.
+    /// Returns the line for the summary, and whether these are too many of `tried` programs, or
+    /// more than `most`, if that is given.
     pub fn sum_up(&self, target: &str, tried: u64, most: Option<u64>) -> (String, bool) {
         if self.is_empty() {
             return ("no difference agreed only when asked again".into(), false);

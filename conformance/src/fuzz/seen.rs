@@ -1,11 +1,11 @@
-//! What a program that differs asked for: its requests, and the files that they name.
+//! Content of a program that differs: its requests, and the files that they name.
 
 use super::compare::Difference;
 use super::program::{Cell, Fd, Host, Program, Slot, Sqe, Step, Val};
 use super::transcript::{Cqe, Transcript};
 use softring_uapi::*;
 
-/// What differs, and where.
+/// A difference, and its program and transcripts.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     pub program: &'a Program,
@@ -22,12 +22,12 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// The request that it is about, and its ring.
+    /// Returns the request of the difference, and its ring.
     pub fn request(&self) -> Option<(u8, &'a Sqe)> {
         self.sqes().find(|(_, sqe)| Some(sqe.ud) == self.what.ud)
     }
 
-    /// The head of the chain that it is part of, and its ring.
+    /// Returns the head of that request's chain, and its ring.
     pub fn head(&self) -> Option<(u8, &'a Sqe)> {
         let (ring, own) = self.request()?;
         let before = self.sqes().filter(|(r, _)| *r == ring).map(|(_, sqe)| sqe);
@@ -36,19 +36,19 @@ impl<'a> Seen<'a> {
         Some((ring, before.into_iter().rev().take_while(links).last().unwrap_or(own)))
     }
 
-    /// The requests of a ring, each with the one before it.
+    /// Returns the requests of a ring, each with its predecessor.
     pub fn pairs(&self, ring: u8) -> impl Iterator<Item = (Option<&'a Sqe>, &'a Sqe)> {
         let mut before = None;
         let own = self.sqes().filter(move |(of, _)| *of == ring);
         own.map(move |(_, sqe)| (before.replace(sqe), sqe))
     }
 
-    /// The request of a ring that comes before `own`.
+    /// Returns the request of a ring that comes before `own`.
     pub fn before(&self, ring: u8, own: &Sqe) -> Option<&'a Sqe> {
         self.pairs(ring).find(|(_, sqe)| sqe.ud == own.ud)?.0
     }
 
-    /// Is a ring of buffers given one whose address `is` so?
+    /// Returns whether a buffer ring is given a buffer whose address satisfies `is`.
     pub fn supplies(&self, is: impl Fn(&Val) -> bool) -> bool {
         self.program.steps.iter().any(|step| match step {
             Step::Host(Host::Supply(s)) => s.bufs.iter().any(|(addr, ..)| is(addr)),
@@ -63,7 +63,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// The file that a request names, by its number or in a table of registered files.
+    /// Returns the file that a request names, by its number or in a table of registered files.
     pub fn file(&self, ring: u8, sqe: &Sqe) -> Option<Slot> {
         let Fd::Num(index) = sqe.fd else { return slot(sqe) };
         let mut tables = self.program.steps.iter().filter_map(|step| match step {
@@ -78,7 +78,8 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Is it that one CQ had more than the other when both were when idle, or had no room for it?
+    /// Returns whether the difference is that one CQ had more than the other when both were idle,
+    /// or had no room for it.
     pub fn when_idle(&self) -> bool {
         let text = &self.what.text;
         let more = text.starts_with("CQ tails");
@@ -87,7 +88,7 @@ impl<'a> Seen<'a> {
         self.what.ud.is_none() && (more || overflow.contains(text))
     }
 
-    /// What only the kernel answered, and what only softring did.
+    /// Returns the results that only the kernel gave, and those that only softring gave.
     pub fn results(&self) -> (Vec<i64>, Vec<i64>) {
         let of = |cqes: &[Cqe]| cqes.iter().map(|c| c.res).collect();
         (of(&self.what.kernel), of(&self.what.softring))
@@ -98,7 +99,7 @@ pub fn res(errno: i32) -> i64 {
     -i64::from(errno)
 }
 
-/// The file that a request names, if that is a slot.
+/// Returns the file that a request names, if that is a slot.
 pub fn slot(sqe: &Sqe) -> Option<Slot> {
     match sqe.fd {
         Fd::Slot(slot) if sqe.flags & IOSQE_FIXED_FILE == 0 => Some(slot),
@@ -106,7 +107,7 @@ pub fn slot(sqe: &Sqe) -> Option<Slot> {
     }
 }
 
-/// The files that a register call names, in its argument or one step further.
+/// Returns the files that a register call names, in its argument or one step further.
 pub fn table(arg: &Val) -> Option<Vec<Fd>> {
     let Val::Mem(cells) = arg else { return None };
     let fd = |cell: &Cell| match cell {
@@ -121,7 +122,7 @@ pub fn table(arg: &Val) -> Option<Vec<Fd>> {
     if fds.is_empty() { cells.iter().find_map(further) } else { Some(fds) }
 }
 
-/// The buffers that a request names, itself or in a vector.
+/// Returns the buffers that a request names, itself or in a vector.
 pub fn buffers(sqe: &Sqe) -> Vec<u8> {
     let buf = |val: &Val| if let Val::Buf(buf, _) = val { Some(*buf) } else { None };
     match &sqe.addr {
@@ -148,17 +149,17 @@ pub fn reads(op: u8) -> bool {
     matches!(op, IORING_OP_READ | IORING_OP_READV | IORING_OP_READ_FIXED | IORING_OP_READV_FIXED)
 }
 
-/// Is it a regular file whose data go through the page cache?
+/// Returns whether the slot is a regular file whose data go through the page cache.
 pub fn is_regular(slot: Slot) -> bool {
     matches!(slot, Slot::A | Slot::B | Slot::Ro | Slot::Wo | Slot::Append)
 }
 
-/// Do its data go through the page cache? In memory, O_DIRECT says nothing.
+/// Returns whether its data go through the page cache. On tmpfs, O_DIRECT changes nothing.
 pub fn is_cached(seen: &Seen, slot: Slot) -> bool {
     is_regular(slot) || seen.program.tmpfs && slot == Slot::Direct
 }
 
-/// The other end of a pipe or a socket.
+/// Returns the other end of a pipe or a socket.
 pub fn other_end(slot: Slot) -> Option<Slot> {
     use Slot::*;
     let pairs = [(PipeR, PipeW), (NbR, NbW), (FullR, FullW), (TcpA, TcpB), (UdpA, UdpB)];
@@ -170,12 +171,12 @@ pub fn other_end(slot: Slot) -> Option<Slot> {
     other.or_else(|| unix_peer(slot))
 }
 
-/// Is it a socket whose peer's half cannot be shut from there?
+/// Returns whether it is a socket whose peer's half cannot be shut from there.
 pub fn own_side_only(slot: Slot) -> bool {
     matches!(slot, Slot::TcpA | Slot::TcpB | Slot::UdpA | Slot::UdpB | Slot::UnixL)
 }
 
-/// The other end of a unix socket.
+/// Returns the other end of a unix socket.
 pub fn unix_peer(slot: Slot) -> Option<Slot> {
     use Slot::*;
     let pairs =

@@ -1,24 +1,24 @@
-//! What one run of a program did, in a form in which two runs can be compared: one record per step,
-//! descriptors and times left out.
+//! Results of one run of a program, in a form in which two runs can be compared: one record per
+//! step, without descriptors and times.
 
 use serde::{Deserialize, Serialize};
 
-/// Stands for "some descriptor" where a number is the system's choice.
+/// Result that stands for "some descriptor", where the system chooses the number.
 pub const SOME_FD: i64 = 1_000_000;
-/// The step's ring does not exist.
+/// Result of a step whose ring does not exist.
 pub const NO_RING: i64 = -1_000_001;
-/// The submission queue is full; the step queued nothing.
+/// Result of a step that queued nothing, because the submission queue is full.
 pub const QUEUE_FULL: i64 = -1_000_002;
 
-/// What one step did.
+/// Record of one step.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
 pub struct Rec {
     pub step: usize,
     pub ret: i64,
     pub cqes: Vec<Cqe>,
-    /// Everything else that must agree, readable.
+    /// Other observations that must agree, readable.
     pub notes: Vec<String>,
-    /// CQ tails of both rings, where the step waits for them.
+    /// CQ tails of both rings, if the step waits for them.
     pub tails: Vec<u32>,
 }
 
@@ -31,13 +31,13 @@ pub struct Cqe {
     pub big: Option<[u64; 2]>,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Exit,
-    /// Killed by this signal.
+    /// Death by this signal.
     Signal(i32),
-    /// Left with this code (the executor itself always leaves with 0).
+    /// Exit with this code (the executor itself always exits with 0).
     Code(i32),
     Hang,
 }
@@ -50,12 +50,12 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// All completions, in the order in which they were reaped.
+    /// Returns all completions, in the order in which they were reaped.
     pub fn cqes(&self) -> impl Iterator<Item = &Cqe> {
         self.recs.iter().flat_map(|rec| &rec.cqes)
     }
 
-    /// What a request was answered.
+    /// Returns the results of a request.
     pub fn told(&self, ud: u64) -> impl Iterator<Item = i64> {
         self.cqes().filter(move |cqe| cqe.ud == ud).map(|cqe| cqe.res)
     }

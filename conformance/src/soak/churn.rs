@@ -1,6 +1,6 @@
-//! Short connections, as many as asked for: accepted by one multishot request, made, answered and
-//! closed on one ring. Each carries a pattern of its own there and back. The client's end resets,
-//! so that no port waits out its time.
+//! Short connections: accepted by one multishot request, made, answered and closed on one ring.
+//! Each carries a pattern of its own there and back. The client's end resets, so that no port stays
+//! in TIME_WAIT.
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -13,10 +13,10 @@ use crate::ring::{Cqe, Map};
 use crate::sqe::{self, SqeExt};
 use softring_uapi::*;
 
-/// Connections at a time, and bytes that each carries there and back.
+/// Number of connections at a time, and of bytes that each carries there and back.
 const AT_ONCE: usize = 64;
 const BYTES: usize = 64;
-/// What the allocator's free lists may grow by between the two readings of memory.
+/// Growth allowed to the allocator's free lists between the two readings of memory.
 const SLACK_KIB: u64 = 2048;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +36,7 @@ enum Step {
 /// The step of a client, or of a server's descriptor.
 type Token = (Step, usize);
 
-/// What came of it.
+/// Result of the connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     pub made: u64,
@@ -56,9 +56,9 @@ struct Client {
 struct Churn {
     ledger: Ledger<Token>,
     clients: Vec<Client>,
-    /// A buffer for each client, and for each server by descriptor.
+    /// Buffers: one for each client, and one for each server by descriptor.
     memory: Map,
-    /// The listeners' addresses: where, and how long.
+    /// The listeners' addresses: pointer and length.
     names: [(usize, u64); 2],
     listeners: [RawFd; 2],
     wanted: u64,
@@ -66,19 +66,19 @@ struct Churn {
     out: Outcome,
 }
 
-/// Descriptors that a server's end may have.
+/// Limit of the descriptor numbers of the servers' ends.
 const MOST_FDS: usize = 2048;
 
 fn wrong(e: impl std::fmt::Display) -> Fault {
     format!("making a listener: {e}")
 }
 
-/// The byte at `i` of what connection `number` carries.
+/// Returns byte `i` of the data that connection `number` carries.
 pub fn pattern(number: u64, i: usize) -> u8 {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8 ^ (i as u8).wrapping_mul(31)
 }
 
-/// Makes `wanted` connections; `tell` is told how many have ended.
+/// Makes `wanted` connections; `tell` is called with the number that have ended.
 pub fn run(entry: EntryPoint, wanted: u64, mut tell: impl FnMut(u64)) -> Check<Outcome> {
     let start = Health::now();
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").map_err(wrong)?;
@@ -101,7 +101,7 @@ pub fn run(entry: EntryPoint, wanted: u64, mut tell: impl FnMut(u64)) -> Check<O
     (0..2).try_for_each(|i| churn.listen(i))?;
     (0..AT_ONCE).try_for_each(|c| churn.begin(c))?;
     let warm = (wanted / 2).min(50_000);
-    // The listeners' requests stay open.
+    // The two listeners' requests stay in flight.
     while churn.out.made < wanted || churn.ledger.open() > 2 {
         churn.ledger.submit(1, END_LIMIT)?;
         let ends = churn.ledger.reap()?;
@@ -136,7 +136,7 @@ impl Churn {
         self.push(sqe.set(|s| s.ioprio = IORING_ACCEPT_MULTISHOT), Step::Accept(i), 0)
     }
 
-    /// The client's next connection, unless there are enough.
+    /// Starts the client's next connection, unless there are enough.
     fn begin(&mut self, c: usize) -> Check {
         if self.started == self.wanted {
             return Ok(());
@@ -234,14 +234,15 @@ impl Churn {
     }
 }
 
-/// A connection that came when no more were wanted.
+/// Closes a connection that came when no more were wanted.
 fn left_open(end: &End<Token>) {
     if matches!(end.token.0, Step::Accept(_)) {
         drop(os::own(end.cqe.res));
     }
 }
 
-/// Gives what is idle time to leave, and checks whether all is as it was.
+/// Gives idle workers time to leave, and checks whether descriptors, threads and memory are as
+/// before.
 pub fn afterwards(out: &Outcome) -> Check<Health> {
     let end = Health::returned_to(out.start)?;
     Health::not_grown(out.middle, out.end, SLACK_KIB)?;

@@ -17,8 +17,8 @@ use crate::say;
 /// Race cancels against completions, mix everything, do so in a process that closes, forks and has
 /// signals, make short connections; nothing is lost.
 ///
-/// Whoever answers io_uring's calls is tried: the kernel, or softring where it is preloaded. Exit
-/// code 0: all was well; 1: something was not; 2: it could not be tried.
+/// The soak tries the kernel, or softring if it is preloaded. Exit code 0: all was well; 1:
+/// something was not; 2: it could not be tried.
 #[derive(Parser, Debug)]
 #[command(name = "softring-soak")]
 struct Cli {
@@ -31,7 +31,7 @@ struct Cli {
     /// Short connections to make
     #[arg(long, default_value_t = 100_000)]
     connections: u64,
-    /// Fail where less than these hours of logic time was played (docs/HACKING.md)
+    /// Fail if less than these hours of logic time was played (docs/HACKING.md)
     #[arg(long, default_value_t = 0.0)]
     hours: f64,
     /// Makes the same choices again [default: of the clock]
@@ -46,8 +46,8 @@ struct Cli {
     /// The part host without these: locks, rights, closes, forks, jumps, ends, stalls, signals
     #[arg(long, value_delimiter = ',', value_parser = disturbance)]
     without: Vec<String>,
-    /// The mix sends by copying only: kernel 6.18 keeps a SEND_ZC now and then whose connection was
-    /// reset, which nothing cancels
+    /// Send only by copying in the mix: at times kernel 6.18 keeps a SEND_ZC whose connection was
+    /// reset, and nothing cancels it
     #[arg(long)]
     no_zero_copy: bool,
 }
@@ -57,7 +57,7 @@ fn disturbance(name: &str) -> Result<String, String> {
     if known.contains(&name) { Ok(name.to_owned()) } else { Err(known.join(", ")) }
 }
 
-/// One row of the summary.
+/// A row of the summary.
 struct Row {
     part: String,
     what: String,
@@ -73,11 +73,11 @@ struct Soak {
     rows: Vec<Row>,
 }
 
-/// The whole program.
+/// Runs the whole program.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    // A core dump would have kernel 6.18 wait for its SQ threads, and those for workers that wait
-    // for the dump: processes that nothing ends.
+    // With a core dump kernel 6.18 would wait for its SQ threads, and these for workers that wait
+    // for the dump: such a process never ends.
     let told = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |what| {
         told(what);

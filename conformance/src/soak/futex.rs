@@ -1,6 +1,6 @@
-//! Waits for futexes, wakes and cancels, by several threads with rings of their own, on words that
-//! they share. Who wakes is told how many were woken: so many requests end with a wake, no more and
-//! no fewer, and every other one ends with a cancel or a value that has changed.
+//! Waits for futexes, wakes and cancels, by several threads with rings of their own, on shared
+//! words. A wake reports how many it woke: so many requests end with a wake, no more and no fewer,
+//! and every other one ends with a cancel or a changed value.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -19,26 +19,26 @@ type Word = AtomicU32;
 /// `FUTEX2_SIZE_U32` and `FUTEX2_PRIVATE`.
 const U32: i32 = 2;
 const PRIVATE: i32 = 128;
-/// `FUTEX_BITSET_MATCH_ANY`
+/// `FUTEX_BITSET_MATCH_ANY`.
 const ANY: u64 = u32::MAX as u64;
 
 const THREADS: usize = 4;
 const WORDS: usize = 3;
-/// The sets of words.
+/// Indices of the sets of words.
 const ONE: usize = 0;
 const ANY_OF: usize = 1;
-/// Requests of a round that wait, at most.
+/// Most waiting requests of a round.
 const WAITS: usize = 8;
-/// What rings are made with.
+/// Setup flags of the rings.
 const RINGS: [u32; 3] = [0, 0, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN];
 
-/// What all threads share.
+/// State that all threads share.
 struct Common {
-    /// Words of FUTEX_WAIT, and those of FUTEX_WAITV.
+    /// Words of FUTEX_WAIT, and words of FUTEX_WAITV.
     words: [[Word; WORDS]; 2],
-    /// What requests wait for whose ring is closed.
+    /// Word that requests of closed rings wait for.
     left: Word,
-    /// Counts for either set: how many waiters the wakes had, and how many requests ended with one.
+    /// Counts for either set: waiters that the wakes reported, and requests that ended with a wake.
     woken: [AtomicU64; 2],
     ended: [AtomicU64; 2],
     rounds: AtomicU64,
@@ -54,7 +54,7 @@ fn futex(op: u8, word: &Word, val: u64, private: i32) -> io_uring_sqe {
     sqe::rw(op, U32 | private, addr(word), 0, val).set(|s| s.addr3 = ANY)
 }
 
-/// What the completion of a request tells.
+/// Request of a completion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Token {
     /// A wait for so many futexes of a set.
@@ -67,11 +67,11 @@ struct Worker<'a> {
     entry: EntryPoint,
     rng: Rng,
     totals: Totals,
-    /// What FUTEX_WAITV is given; read at submission.
+    /// Arrays of FUTEX_WAITV, which are read at submission.
     entries: Vec<Vec<Entry>>,
 }
 
-/// Plays for `time`.
+/// Runs for `time`.
 pub fn run(entry: EntryPoint, seed: u64, time: Duration) -> Check<(String, Totals)> {
     let common = Common {
         words: Default::default(),
@@ -92,7 +92,7 @@ pub fn run(entry: EntryPoint, seed: u64, time: Duration) -> Check<(String, Total
         let threads: Vec<_> = (0..THREADS).map(play).collect();
         let watched = watch(&common, time, &mut Rng::with_seed(seed));
         common.over.store(true, SeqCst);
-        // A thread that hangs can't be waited for.
+        // A thread that hangs cannot be joined.
         watched.unwrap_or_else(|e| panic!("{e}"));
         let ends = threads.into_iter().map(|t| t.join().map_err(|_| Fault::from("a panic"))?);
         ends.collect::<Check<Vec<Totals>>>()
@@ -127,7 +127,7 @@ fn watch(common: &Common, time: Duration, rng: &mut Rng) -> Check {
 impl Worker<'_> {
     fn play(mut self, i: usize) -> Check<Totals> {
         while !self.common.over.load(SeqCst) {
-            // Half of the rings are of threads that end with them.
+            // In one half of the cases each ring has a thread of its own, which ends with the ring.
             if self.rng.bool() {
                 self.life(i)?;
             } else {
@@ -138,7 +138,7 @@ impl Worker<'_> {
         Ok(self.totals)
     }
 
-    /// A ring from its beginning to its end.
+    /// Runs a ring from its setup to its end.
     fn life(&mut self, i: usize) -> Check {
         let common = self.common;
         common.tids[i].store(os::gettid().cast_unsigned(), SeqCst);
@@ -190,7 +190,7 @@ impl Worker<'_> {
         (word, word.load(SeqCst))
     }
 
-    /// As it is, or by a worker.
+    /// Leaves a request as it is, or passes it to a worker.
     fn either_way(&mut self, sqe: io_uring_sqe) -> io_uring_sqe {
         sqe.with(if self.rng.u8(..4) == 0 { IOSQE_ASYNC } else { 0 })
     }
@@ -214,7 +214,7 @@ impl Worker<'_> {
         (sqe, Token::Wait(ANY_OF, n))
     }
 
-    /// The word that is to be woken, its set, and how many there; it may get another value.
+    /// Picks the word to wake, its set, and how many waiters to wake; may change the word's value.
     fn pick(&mut self) -> (usize, &'_ Word, u32, i32) {
         let set = self.rng.usize(..2);
         let (change, n) = (self.rng.u8(..4) == 0, self.rng.u32(1..4));
@@ -255,7 +255,7 @@ impl Worker<'_> {
 }
 
 impl Common {
-    /// Books a completion; answers it if it is none that can be.
+    /// Books a completion; returns it if it is not allowed.
     fn account(&self, token: Token, res: i32) -> Option<(Token, i32)> {
         match token {
             Token::Wake(set) if res >= 0 => {
@@ -265,14 +265,15 @@ impl Common {
                 self.ended[set].fetch_add(1, SeqCst);
             }
             Token::Wait(..) if [-libc::EAGAIN, -libc::ECANCELED].contains(&res) => {}
-            // Cancelled before its worker had it.
+            // The request was cancelled before its worker had it.
             Token::Wake(_) if res == -libc::ECANCELED => {}
             _ => return Some((token, res)),
         }
         None
     }
 
-    /// As many ended as were woken. Who waits for several may be woken at two of them at a time.
+    /// Checks that as many ended as were woken. A wait for several futexes may be woken at two of
+    /// them at a time.
     fn agrees(&self) -> Check {
         let count = |of: &[AtomicU64; 2], set: usize| of[set].load(SeqCst);
         let [(one, ended), (any, ended_any)] =

@@ -1,4 +1,4 @@
-//! What the process holds: descriptors, threads, memory. Checked against what it held before.
+//! Resources of the process: descriptors, threads, memory, compared with an earlier reading.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use crate::os;
 pub struct Health {
     pub fds: usize,
     pub threads: usize,
-    /// Pages of its own, in KiB.
+    /// Private pages, in KiB.
     pub private_kib: u64,
-    /// All pages in memory, in KiB.
+    /// All resident pages, in KiB.
     pub rss_kib: u64,
 }
 
@@ -20,7 +20,7 @@ pub struct Health {
 const THREADS_KEPT: usize = 1;
 /// Descriptors that softring may keep: the reactor's, and the page of statistics.
 const FDS_KEPT: usize = 4;
-/// How long what ends in the background may take: idle workers leave after five seconds.
+/// Time limit of background ends: idle workers leave after five seconds.
 const GRACE: Duration = Duration::from_secs(12);
 
 impl Health {
@@ -38,7 +38,7 @@ impl Health {
         }
     }
 
-    /// Waits until descriptors and threads are back at what they were `before`.
+    /// Waits until descriptors and threads are back at their numbers `before`.
     pub fn returned_to(before: Health) -> Check<Health> {
         let began = Instant::now();
         loop {
@@ -58,8 +58,8 @@ impl Health {
         }
     }
 
-    /// Memory between a reading after the warm-up and one at the end; allocators' free lists may
-    /// grow by `slack_kib`.
+    /// Compares memory after the warm-up with memory at the end; allocators' free lists may grow by
+    /// `slack_kib`.
     pub fn not_grown(middle: Health, end: Health, slack_kib: u64) -> Check {
         let limit = middle.private_kib + slack_kib + middle.private_kib / 20;
         ensure(end.private_kib <= limit, || {

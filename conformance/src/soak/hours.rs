@@ -1,9 +1,9 @@
-//! How long an everyday server would take for what was played: logic time. A soak repeats what such
-//! a server does, without its pauses.
+//! Logic time: how long an everyday server would take for the soak's actions. A soak repeats what
+//! such a server does, without its pauses.
 
 use super::ledger::Totals;
 
-/// What is counted, and how often a day's average server does it in a second.
+/// A counted action, and the average number of them per second on an everyday server.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     pub name: &'static str,
@@ -11,7 +11,7 @@ pub struct Rate {
     pub played: fn(&Totals) -> u64,
 }
 
-/// The everyday rate.
+/// Everyday rates.
 pub const EVERYDAY: [Rate; 3] = [
     Rate { name: "requests", a_second: 100.0, played: |t| t.requests },
     Rate { name: "connections", a_second: 10.0, played: |t| t.connections },
@@ -19,18 +19,18 @@ pub const EVERYDAY: [Rate; 3] = [
 ];
 
 impl Rate {
-    /// Hours that hold as many at this rate.
+    /// Returns the hours that hold as many actions at this rate.
     pub fn hours(&self, totals: &Totals) -> f64 {
         (self.played)(totals) as f64 / self.a_second / 3600.0
     }
 }
 
-/// Hours of which all was played that they hold.
+/// Returns the hours for which all rates were reached.
 pub fn whole(totals: &Totals) -> f64 {
     EVERYDAY.iter().map(|rate| rate.hours(totals)).fold(f64::INFINITY, f64::min)
 }
 
-/// The same in words.
+/// Describes the same in words.
 pub fn told(totals: &Totals) -> String {
     let each = EVERYDAY.iter().map(|rate| {
         let Rate { name, a_second, played } = rate;

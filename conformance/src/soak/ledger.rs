@@ -1,5 +1,5 @@
-//! A ring with a book of what is due: each request gets a number of its own, and exactly one final
-//! CQE under it. A CQE that nobody waits for is a fault, and so is one that does not come.
+//! A ring with a book of due requests: each request gets a number of its own, and exactly one final
+//! CQE under it. An unexpected CQE is a fault, and so is a missing one.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use crate::entry::EntryPoint;
 use crate::ring::{Cqe, Ring};
 use softring_uapi::*;
 
-/// What may take longest until a request that was cancelled has its CQE, on a busy machine.
+/// Longest time until a cancelled request has its CQE, on a busy machine.
 pub const END_LIMIT: Duration = Duration::from_secs(30);
-/// The names of what the ledger itself submits end in this bit.
+/// Bit in the user_data of the ledger's own requests.
 const OWN: u64 = 1 << 63;
 
-/// What the book says of a ring.
+/// Totals of a ring's book.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     pub requests: u64,
@@ -49,7 +49,7 @@ impl std::ops::AddAssign for Totals {
     }
 }
 
-/// A completion, for whom it is, and whether it is that request's last.
+/// A completion, its token, and whether it is that request's last.
 #[derive(Clone, Copy, Debug)]
 pub struct End<T> {
     pub token: T,
@@ -57,7 +57,7 @@ pub struct End<T> {
     pub last: bool,
 }
 
-/// A ring and its book. `T` tells the owner which request a completion is for.
+/// A ring and its book. `T` tells the owner which request a completion belongs to.
 pub struct Ledger<T> {
     pub ring: Ring,
     due: HashMap<u64, T>,
@@ -72,12 +72,12 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
         Ok(Ledger { ring, due: HashMap::new(), next: 1, totals: Totals::default() })
     }
 
-    /// Requests without a final CQE, the ledger's own not counted.
+    /// Returns the number of requests without a final CQE, the ledger's own not counted.
     pub fn open(&self) -> usize {
         self.due.len()
     }
 
-    /// Queues a request, or a chain of them, and answers its first number; the others follow.
+    /// Queues a request, or a chain of them, and returns its first number; the others follow.
     pub fn push(&mut self, chain: &[(io_uring_sqe, T)]) -> Check<u64> {
         let room = |r: &Ring| (r.sq_entries() - r.sq_ready()) as usize;
         let began = Instant::now();
@@ -88,7 +88,7 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
         let first = self.next;
         for (sqe, token) in chain {
             self.due.insert(self.next, *token);
-            // A thread that submits shall see the whole chain or nothing of it.
+            // An SQ thread must see the whole chain or nothing of it.
             self.ring.try_push_hidden(io_uring_sqe { user_data: self.next, ..*sqe });
             self.next += 1;
             self.totals.count(sqe.opcode);
@@ -97,7 +97,7 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
         Ok(first)
     }
 
-    /// Books a completion that somebody else's message will bring, under the number answered.
+    /// Books a completion that another ring's message will bring; returns its number.
     pub fn expect(&mut self, token: T) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -113,7 +113,7 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
         let _ = self.ring.try_push(io_uring_sqe { user_data: number, ..sqe });
     }
 
-    /// Submits what is queued, and waits for `min` completions, at most for `limit`.
+    /// Submits the queue, and waits for `min` completions, at most for `limit`.
     pub fn submit(&mut self, min: u32, limit: Duration) -> Check {
         let ts = kernel_timespec {
             tv_sec: limit.as_secs().cast_signed(),
@@ -139,7 +139,7 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
         }
     }
 
-    /// Takes the completions that are there.
+    /// Takes the posted completions.
     pub fn reap(&mut self) -> Check<Vec<End<T>>> {
         let mut ends = Vec::new();
         while let Some(cqe) = self.ring.pop() {
@@ -162,7 +162,7 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
         Ok(ends)
     }
 
-    /// Cancels until nothing is due any more; what comes meanwhile goes to `take`.
+    /// Cancels until nothing is due any more; completions meanwhile go to `take`.
     pub fn cancel_all(&mut self, mut take: impl FnMut(End<T>)) -> Check {
         let began = Instant::now();
         while self.open() > 0 {
@@ -175,7 +175,7 @@ impl<T: Copy + std::fmt::Debug> Ledger<T> {
         self.quiet()
     }
 
-    /// Nothing is due: nothing may come.
+    /// Checks that no completion comes when nothing is due.
     pub fn quiet(&mut self) -> Check {
         self.submit(0, Duration::ZERO)?;
         let late = self.reap()?;

@@ -1,7 +1,6 @@
-//! The soak: cancels against completions, a mix of everything, the same in a process that does what
-//! processes do, and a million short connections, with checks at the end: every byte and every
-//! request accounted for, nothing leaked. It runs on whatever answers its calls: the kernel, or
-//! softring preloaded.
+//! The soak: cancels against completions, a mix of everything, the same in a disturbed process, and
+//! a million short connections, with checks at the end: every byte and every request accounted for,
+//! nothing leaked. The soak runs on the kernel, or on softring preloaded.
 
 pub mod churn;
 pub mod command;
@@ -15,13 +14,13 @@ pub mod pbuf;
 pub mod race;
 mod sys;
 
-/// What went wrong, in words.
+/// Description of a fault.
 pub type Fault = String;
 
-/// A check's answer.
+/// Result of a check.
 pub type Check<T = ()> = Result<T, Fault>;
 
-/// Says what is wrong, unless it holds.
+/// Returns a fault in `words` unless `holds`.
 pub fn ensure(holds: bool, words: impl FnOnce() -> Fault) -> Check {
     if holds { Ok(()) } else { Err(words()) }
 }

@@ -1,4 +1,4 @@
-//! A ring of provided buffers whose buffers go back when they were read.
+//! A ring of provided buffers, whose buffers are given back after they were read.
 
 use std::sync::atomic::Ordering;
 
@@ -15,22 +15,22 @@ pub struct Pbufs {
     entries: u16,
     each: usize,
     tail: u16,
-    /// Buffers are used up bit by bit (`IOU_PBUF_RING_INC`).
+    /// True for incremental buffers (`IOU_PBUF_RING_INC`).
     inc: bool,
-    /// Where in the ring each buffer was put last, and how many of its bytes are used up.
+    /// The last slot of each buffer in the ring, and the number of its used bytes.
     slots: Vec<u16>,
     used: Vec<usize>,
-    /// The buffer that each place of the ring holds.
+    /// The buffer in each slot of the ring.
     order: Vec<u16>,
 }
 
 impl Pbufs {
-    /// `entries` must be a power of two.
+    /// Registers a ring; `entries` must be a power of two.
     pub fn new(ring: &Ring, group: u16, entries: u16, each: usize) -> Check<Self> {
         Self::with(ring, group, entries, each, 0)
     }
 
-    /// The same with `IOU_PBUF_RING_*` flags.
+    /// Same as [`Self::new`] with `IOU_PBUF_RING_*` flags.
     pub fn with(ring: &Ring, group: u16, entries: u16, each: usize, flags: u16) -> Check<Self> {
         let no = |e| format!("no memory for buffers: errno {e}");
         let map = Map::anonymous(4096.max(usize::from(entries) * 16)).map_err(no)?;
@@ -44,7 +44,7 @@ impl Pbufs {
         Ok(new)
     }
 
-    /// Buffers that the other side used up and told nobody of. Nothing may be in flight.
+    /// Returns the number of buffers that the ring used up without a CQE. Nothing may be in flight.
     pub fn lost(&self, ring: &Ring) -> Check<u16> {
         let status = io_uring_buf_status { buf_group: self.group.into(), ..Default::default() };
         let got = ring.register(IORING_REGISTER_PBUF_STATUS, addr(&status), 1);
@@ -53,7 +53,7 @@ impl Pbufs {
         Ok(self.entries.wrapping_sub(self.tail.wrapping_sub(head)))
     }
 
-    /// Puts a buffer back.
+    /// Gives a buffer back.
     pub fn give(&mut self, bid: u16) {
         let slot = self.tail & (self.entries - 1);
         let from = self.data.addr + usize::from(bid) * self.each;
@@ -64,8 +64,8 @@ impl Pbufs {
         sys::word16(&self.map, 14).store(self.tail, Ordering::Release);
     }
 
-    /// What a completion brought, in one buffer or, from a bundle, in those that follow it in the
-    /// ring, too; each goes back once it was checked.
+    /// Passes a completion's data to `look`, from one buffer or, for a bundle, also from those that
+    /// follow it in the ring; gives each back afterwards.
     pub fn take(&mut self, cqe: &Cqe, mut look: impl FnMut(&[u8])) -> Check {
         if cqe.flags & IORING_CQE_F_BUFFER == 0 {
             return ensure(cqe.res <= 0, || format!("data without a buffer: {cqe:?}"));
@@ -101,13 +101,13 @@ impl Pbufs {
 /// A ring of buffers that are given once, to be sent from.
 #[derive(Debug)]
 pub struct Offer {
-    /// The kernel's side reads it until it is withdrawn.
+    /// The kernel or softring reads the map until the ring is unregistered.
     _map: Map,
     group: u16,
 }
 
 impl Offer {
-    /// At most 16 pieces: an address and a length each.
+    /// Registers at most 16 pieces: an address and a length each.
     pub fn new(ring: &Ring, group: u16, pieces: &[(usize, usize)]) -> Check<Self> {
         let map = Map::anonymous(4096).map_err(|e| format!("no memory: errno {e}"))?;
         register(ring, &map, group, 16, 0)?;
@@ -118,7 +118,7 @@ impl Offer {
         Ok(Offer { _map: map, group })
     }
 
-    /// Nobody uses it any more.
+    /// Unregisters the ring, when nobody uses it any more.
     pub fn withdraw(self, ring: &Ring) -> Check {
         let reg = io_uring_buf_reg { bgid: self.group, ..Default::default() };
         let got = ring.register(IORING_UNREGISTER_PBUF_RING, addr(&reg), 1);

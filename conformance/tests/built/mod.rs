@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds `libsoftring.so` as `exe`, a program of this package, was built; answers where it is.
+/// Builds `libsoftring.so` as `exe`, a program of this package, was built; returns its path.
 pub fn library(exe: &str) -> PathBuf {
     built(exe, "softring-preload", "libsoftring.so")
 }
 
-/// Builds `softring` so, too.
+/// Same as [`library`] for `softring`.
 pub fn command(exe: &str) -> PathBuf {
     built(exe, "softring-cli", "softring")
 }

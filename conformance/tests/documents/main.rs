@@ -1,6 +1,5 @@
-//! What the documents say of each other, and of the repository: links lead somewhere, the book has
-//! every chapter, what is said in two places is the same, names of code exist, and item docs open
-//! with their noun.
+//! Documents of the repository: links lead somewhere, the book has every chapter, statements in two
+//! places are the same, names of code exist, and item docs open with their noun.
 
 mod markdown;
 mod names;
@@ -25,7 +24,7 @@ fn text(name: &str) -> String {
     fs::read_to_string(top().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// `..` and `.` taken out of a path.
+/// Returns a path without `..` and `.`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -60,7 +59,7 @@ fn links_lead_somewhere() {
     assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
 }
 
-/// Documents are also named without a link, in programs and in messages.
+/// Tests that documents exist which programs and messages name without a link.
 #[test]
 fn documents_that_are_named_are_there() {
     let mut missing = Vec::new();
@@ -92,7 +91,7 @@ fn the_book_has_every_chapter() {
     assert_eq!(chapters[0], Path::new("README.md"));
 }
 
-/// What these documents name in code spans is in the sources.
+/// Tests that names in code spans of these documents are in the sources.
 #[test]
 fn names_in_code_spans_are_there() {
     let code = Code::read(sources(&[".rs", ".sh", ".h", ".c", ".toml", ".md", ".txt", ".ci/run"]));
@@ -128,7 +127,7 @@ fn item_docs_open_with_their_noun() {
     );
 }
 
-/// Rows of the table under a heading, as lists of cells.
+/// Returns the rows of the table under a heading, as lists of cells.
 fn rows(text: &str, first_cell: &str) -> Vec<Vec<String>> {
     let cells = |line: &str| {
         line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
@@ -139,7 +138,7 @@ fn rows(text: &str, first_cell: &str) -> Vec<Vec<String>> {
     [head].into_iter().chain(body).map(cells).collect()
 }
 
-/// What the README says that softring costs is what docs/PERFORMANCE.md measured.
+/// Tests that the README's figures are those that docs/PERFORMANCE.md measured.
 #[test]
 fn figures_of_the_readme_were_measured() {
     let measured = rows(&text("docs/PERFORMANCE.md"), "operations per second");
@@ -150,7 +149,7 @@ fn figures_of_the_readme_were_measured() {
     }
 }
 
-/// The README names the toolchain that Cargo.toml asks for.
+/// Tests that the README names the toolchain that Cargo.toml asks for.
 #[test]
 fn the_readme_names_the_rust_version() {
     let manifest = text("Cargo.toml");

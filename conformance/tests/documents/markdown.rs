@@ -1,10 +1,10 @@
-//! As much of Markdown as the documents use.
+//! A subset of Markdown: as much as the documents use.
 
 /// Headings, links and code spans of a document.
 #[derive(Default)]
 pub struct Page {
     pub headings: Vec<String>,
-    /// Each with its line, from 1.
+    /// Links, each with its line, from 1.
     pub links: Vec<(usize, String)>,
     /// Code between backticks, each with its line, from 1.
     pub spans: Vec<(usize, String)>,
@@ -14,7 +14,7 @@ impl Page {
     pub fn read(text: &str) -> Page {
         let mut page = Page::default();
         let mut fence = false;
-        // The same text without code, where links are looked for.
+        // The text without code, which is searched for links.
         let mut prose = String::new();
         for (index, line) in text.lines().enumerate() {
             if line.trim_start().starts_with("```") {
@@ -39,13 +39,13 @@ impl Page {
     }
 }
 
-/// What is between backticks, taken out.
+/// Returns a line without the text between backticks.
 fn without_code(line: &str) -> String {
     let parts = line.split('`').enumerate();
     parts.filter(|(i, _)| i % 2 == 0).map(|(_, part)| part).collect()
 }
 
-/// The anchor of a heading, as GitHub and mdBook make it.
+/// Returns the anchor of a heading, as GitHub and mdBook make it.
 pub fn slug(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()

@@ -1,10 +1,10 @@
-//! Names of code in a document: each code span that reads as a path, a type's item or an
-//! identifier is one that the sources have.
+//! Names of code in a document: each code span that reads as a path, a type's item or an identifier
+//! must be in the sources.
 
 use super::sources::{Source, is_word};
 use std::collections::HashSet;
 
-/// Names of the kernel's and of liburing's that no source of ours has, one a line.
+/// Names of the kernel and of liburing that no source of ours has, one a line.
 const FOREIGN: &str = include_str!("foreign.txt");
 
 /// The sources, as far as documents name parts of them.
@@ -22,13 +22,14 @@ struct File {
     defined: HashSet<String>,
 }
 
-/// Every identifier of a text.
+/// Returns every identifier of a text.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let parts = text.split(|c: char| !c.is_ascii() || !is_word(c as u8));
     parts.filter(|word| !word.is_empty())
 }
 
-/// What the line defines: a function, a constant, a type, a module, a field or a variant.
+/// Returns the name that a line defines: a function, a constant, a type, a module, a field or a
+/// variant.
 fn defined(line: &str) -> Option<&str> {
     const KINDS: [&str; 9] =
         ["fn", "const", "static", "struct", "enum", "trait", "type", "mod", "macro_rules"];
@@ -46,7 +47,7 @@ fn defined(line: &str) -> Option<&str> {
     (variant || behind.starts_with(':')).then_some(item)
 }
 
-/// The types that the line defines, or implements something for.
+/// Returns the types that the line defines, or implements something for.
 fn owners(line: &str) -> impl Iterator<Item = &str> {
     let kinds = ["struct", "enum", "union", "trait", "type", "impl"];
     words(line).skip_while(move |word| !kinds.contains(word)).skip(1)
@@ -59,7 +60,7 @@ impl Code {
             let path = source.name.replace("/src/", "/").replace("/mod.rs", "");
             let module = format!("/{}/", path.trim_end_matches(".rs"));
             let mut file = File { name: format!("/{}", source.name), module, ..File::default() };
-            // Comments name what is not there any more.
+            // Comments may name removed items.
             let comment = |line: &&str| !line.trim_start().starts_with("//");
             let code = !source.name.ends_with(".md");
             for line in source.text.lines().filter(comment).filter(|_| code) {
@@ -73,7 +74,7 @@ impl Code {
         Code { files, words: all }
     }
 
-    /// Is there a file, a folder or a module of that path, or of one that ends so?
+    /// Returns whether there is a file, a folder or a module of that path, or of one that ends so.
     fn has_path(&self, path: &str) -> bool {
         let (path, named) = (path.trim_matches('/'), |file: &File| {
             file.name.ends_with(&format!("/{}", path.trim_start_matches('/')))
@@ -86,25 +87,25 @@ impl Code {
         })
     }
 
-    /// Does the module at `path`, or one below it, define `item`?
+    /// Returns whether the module at `path`, or one below it, defines `item`.
     fn module_has(&self, path: &[&str], item: &str) -> bool {
         let path: Vec<&str> =
             path.iter().map(|name| name.strip_prefix("softring_").unwrap_or(name)).collect();
         let module = format!("/{}/", path.join("/"));
         let inside = |file: &File| {
-            // Modules that stand in a file are short: their name is defined there.
+            // An inline module is short: the file defines its name.
             let inline = path.last().is_some_and(|name| file.defined.contains(*name));
             file.module.contains(&module) || inline
         };
         self.files.iter().any(|file| inside(file) && file.defined.contains(item))
     }
 
-    /// Does a file that defines `owner`, or implements something for it, define `item`?
+    /// Returns whether a file that defines `owner`, or implements something for it, defines `item`.
     fn type_has(&self, owner: &str, item: &str) -> bool {
         self.files.iter().any(|file| file.owners.contains(owner) && file.defined.contains(item))
     }
 
-    /// What of a code span the sources do not have.
+    /// Returns the part of a code span that the sources do not have.
     pub fn lacks(&self, span: &str) -> Option<String> {
         let plain = span.trim_end_matches("()");
         let is_path = |c: char| c.is_alphanumeric() || "/_.-".contains(c);

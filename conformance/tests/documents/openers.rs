@@ -1,22 +1,23 @@
 //! First words of item docs: a type, a field, a constant or a module opens with its noun, a
-//! function with what it does. A pronoun or a conjunction says neither.
+//! function with a verb. A pronoun or a conjunction is neither.
 
 use super::sources::Source;
 
-/// No item's docs open so.
+/// Words with which no item's docs open.
 const NOWHERE: &[&str] = &[
     "And", "Because", "But", "If", "It", "Its", "Nor", "Of", "Or", "So", "Such", "That", "Them",
     "Then", "These", "They", "Those", "Which", "Who", "Whom", "Whose", "Yet",
 ];
 
-/// No docs open so but a function's, which may say when it is called.
+/// Words with which only a function's docs open, which may say when it is called.
 const NO_NOUN: &[&str] = &[
     "Above", "After", "At", "Before", "Behind", "Below", "Between", "By", "For", "From", "Held",
     "In", "On", "Since", "Taken", "There", "To", "Under", "Unless", "Until", "While", "With",
     "Without",
 ];
 
-/// Item docs of a file that open with a word of the lists: the line, from 1, and the text.
+/// Returns the item docs of a file that open with a word of the lists: the line, from 1, and the
+/// text.
 pub fn findings(source: &Source) -> Vec<(usize, String)> {
     let lines: Vec<&str> = source.text.lines().map(str::trim_start).collect();
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! Which modules of a crate the modules name: in `use` lines, in paths, and in what macros are
-//! given. Tests and models for loom are left out.
+//! Imports of modules: the modules of a crate that each module names, in `use` lines, in paths, and
+//! in macro arguments. Tests and models for loom are left out.
 
 use super::sources::sources;
 use proc_macro2::{TokenStream, TokenTree};
@@ -12,17 +12,18 @@ type Name = Vec<String>;
 /// The modules that each module names, both by their paths below the crate.
 pub type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// What a file says before its paths are resolved.
+/// Names of a file before its paths are resolved.
 #[derive(Default)]
 struct Seen {
     module: Name,
-    /// What `use` binds a name to.
+    /// Paths that `use` binds names to.
     bound: BTreeMap<String, Name>,
     paths: Vec<Name>,
 }
 
-/// # Panics
-/// Where a file of the crate is no Rust.
+/// Reads the imports of a crate.
+///
+/// # Panics Panics if a file of the crate is no Rust.
 pub fn imports(crate_src: &str) -> Imports {
     let files: BTreeMap<String, Seen> =
         sources(&[".rs"]).iter().filter_map(|s| read(s.name.strip_prefix(crate_src)?, s)).collect();
@@ -49,7 +50,7 @@ fn named(own: &str, seen: &Seen, files: &BTreeMap<String, Seen>) -> BTreeSet<Str
     modules.filter(|module| module != own && !module.is_empty()).collect()
 }
 
-/// The module that a path from the crate's top leads into: past what is only passed on.
+/// Returns the module that a path from the crate's top leads into, through re-exports.
 fn module_of(mut path: Name, files: &BTreeMap<String, Seen>) -> Option<String> {
     for _ in 0..8 {
         let known = (0..=path.len()).rev().find(|&n| files.contains_key(&path[..n].join("::")))?;
@@ -65,7 +66,7 @@ fn module_of(mut path: Name, files: &BTreeMap<String, Seen>) -> Option<String> {
 }
 
 impl Seen {
-    /// From the crate's top; `None` if it leads out of the crate.
+    /// Resolves a path from the crate's top; `None` if it leads out of the crate.
     fn resolve(&self, path: &[String], files: &BTreeMap<String, Seen>) -> Option<Name> {
         let (first, rest) = path.split_first()?;
         let below = |base: &[String]| Some([base, rest].concat());
@@ -115,7 +116,7 @@ impl Seen {
         self.bound.insert(bound, path);
     }
 
-    /// Paths in what a macro is given: its grammar is its own.
+    /// Reads paths in macro arguments, whose grammar is the macro's own.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path = Name::new();
         let mut colons = 0;
@@ -187,7 +188,7 @@ impl<'ast> Visit<'ast> for Seen {
         visit::visit_path(self, path);
     }
 
-    /// Who may name an item says nothing of what its module names.
+    /// Ignores visibility: it names no imports.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
     fn visit_macro(&mut self, call: &'ast Macro) {

@@ -1,11 +1,11 @@
-//! A ring is turned by one function, `drive::turn`, and a thread sleeps for a ring by one,
-//! `drive::sleep`. What they are made of is called elsewhere only where a list says why.
+//! Loops of a ring: one function, `drive::turn`, runs a ring's turn, and one, `drive::sleep`, makes
+//! a thread sleep for a ring. Their parts are called elsewhere only if a list says why.
 
 use super::lines;
 use super::sources::{Source, is_word, sources};
 use std::collections::BTreeSet;
 
-/// Where a ring is turned, and the steps of a turn.
+/// File of a turn, and the steps of a turn.
 const TURN: &str = "drive/turn.rs";
 const STEPS: &[&str] = &[
     ".aio_reap(",
@@ -19,10 +19,10 @@ const STEPS: &[&str] = &[
     "other.commit()",
     "self.commit()",
 ];
-/// `FILE  why it takes a step by itself`, one to a line. Can only become shorter.
+/// Lines of `FILE  why it takes a step by itself`. Can only become shorter.
 const TURNS: &str = include_str!("turns.txt");
 
-/// Where a thread sleeps, and the calls by which one can.
+/// File in which a thread sleeps, and the calls by which it can sleep.
 const SLEEP: &str = "drive/sleep.rs";
 const CALLS: &[&str] = &[
     "asleep(",
@@ -42,7 +42,7 @@ const CALLS: &[&str] = &[
     "sys::sleep_until(",
     "thread::sleep(",
 ];
-/// `FILE  for what it sleeps by itself`, one to a line. Can only become shorter.
+/// Lines of `FILE  for what it sleeps by itself`. Can only become shorter.
 const SLEEPS: &str = include_str!("sleeps.txt");
 
 fn calls(source: &Source, word: &str) -> bool {
@@ -52,8 +52,8 @@ fn calls(source: &Source, word: &str) -> bool {
     source.code.match_indices(word).any(|(at, _)| whole(at) && !defines(at))
 }
 
-/// Files of the engine that call one of `words`, but for `own`, tests, and the layer below a ring's
-/// state, whose queues have steps of their own.
+/// Returns the files of the engine that call one of `words`, except `own`, tests, and the layer
+/// below a ring's state, whose queues have steps of their own.
 fn callers(words: &[&str], own: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for source in sources(&[".rs"]) {

@@ -1,5 +1,5 @@
-//! Arrows point down: a module of the engine names only modules of its own layer and of those
-//! below. And what a process has only once, its statics, is known, with what a fork makes of it.
+//! Layers: a module of the engine names only modules of its own layer and of lower ones. The
+//! statics, which a process has once, are listed with the effect of a fork on them.
 
 mod addresses;
 mod imports;
@@ -18,9 +18,8 @@ use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 use std::collections::BTreeSet;
 
-/// The layers of the engine from the bottom up, each with its modules; the crates `uapi` and
-/// `host` are below them all. What is not named is of its
-/// parent's layer.
+/// The layers of the engine from the bottom up, each with its modules; the crates `uapi` and `host`
+/// are below them all. A module that is not named is of its parent's layer.
 const LAYERS: &[(&str, &[&str])] = &[
     ("memory", &["memory"]),
     ("stats", &["stats"]),
@@ -46,17 +45,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("syscall", &["syscall"]),
 ];
 
-/// The arrows that point up: `MODULE -> MODULE`, one to a line.
+/// Imports that point up: `MODULE -> MODULE`, one to a line.
 const EXCEPTIONS: &str = include_str!("exceptions.txt");
 
-/// Modules in the largest circle of imports. May be at most 8; each circle is in one folder.
+/// Modules in the largest cycle of imports. May be at most 8; each cycle is in one folder.
 const LARGEST_CIRCLE: usize = 8;
 
-/// The crates with what a process has once and with unsafe code, and how the lists name their
-/// modules.
+/// The crates with statics and unsafe code, and the prefix of their modules in the lists.
 const CRATES: &[(&str, &str)] = &[("crates/engine/src/", ""), ("crates/host/src/", "host/")];
 
-/// A file's name in the lists.
+/// Returns a file's name in the lists.
 fn listed(name: &str) -> Option<String> {
     CRATES.iter().find_map(|(path, prefix)| Some(format!("{prefix}{}", name.strip_prefix(path)?)))
 }
@@ -65,7 +63,8 @@ fn engine() -> Imports {
     imports("crates/engine/src/")
 }
 
-/// The place of a module's layer in [`LAYERS`]: that of the longest name that it begins with.
+/// Returns the index of a module's layer in [`LAYERS`]: that of the longest name that it begins
+/// with.
 fn layer(module: &str) -> usize {
     let within = |name: &str| {
         module.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))

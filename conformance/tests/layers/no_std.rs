@@ -1,5 +1,5 @@
-//! The engine stands on core, alloc and the host crate. rustc sees that it is `no_std`; this test
-//! sees that no source brings std back, or goes past the host crate to the machine.
+//! The engine's use of core, alloc and the host crate alone. rustc checks that the engine is
+//! `no_std`; this test checks that no source brings std back, or bypasses the host crate.
 
 use super::imports::{attributes, is_for_tests};
 use super::lines;
@@ -14,14 +14,14 @@ const ENGINE: &str = "crates/engine/src/";
 /// Crates that only tests name.
 const CRATES: &[&str] = &["std", "libc", "rustix", "linux_raw_sys"];
 
-/// Methods that std has of numbers, and core has not. rustc takes them in a `no_std` crate as well
-/// while any crate below links std.
+/// Methods of numbers in std and not in core. rustc accepts them even in a `no_std` crate while any
+/// crate below links std.
 const METHODS: &[&str] = &[
     "cbrt", "ceil", "cos", "exp", "exp2", "floor", "fract", "ln", "log10", "log2", "mul_add",
     "powf", "powi", "round", "sin", "sqrt", "tan", "trunc",
 ];
 
-/// What a source names of those.
+/// Names of such crates, methods and numbers in a source.
 #[derive(Default)]
 struct Names(BTreeSet<String>);
 
@@ -38,7 +38,7 @@ impl Names {
         }
     }
 
-    /// Numbers of system calls.
+    /// Records numbers of system calls.
     fn word(&mut self, word: &Ident) {
         let word = word.to_string();
         if word.starts_with("__NR_") {
@@ -46,7 +46,7 @@ impl Names {
         }
     }
 
-    /// What a macro is given: `std::…`, `.sqrt()` and `__NR_…`.
+    /// Reads a macro's arguments: `std::…`, `.sqrt()` and `__NR_…`.
     fn tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let is = |at: Option<usize>, sign: char| {

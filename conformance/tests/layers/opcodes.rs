@@ -1,14 +1,14 @@
-//! An operation is its family's file and its row: what the rest of the engine must know of it, the
-//! row says. Only timeouts are named elsewhere, as in the kernel.
+//! Operations: each is its family's file and its row, which says all that the rest of the engine
+//! must know. Only timeouts are named elsewhere, as in the kernel.
 
 use super::lines;
 use super::sources::sources;
 use std::collections::BTreeSet;
 
-/// The two that the timeout queue and the chains know.
+/// The two opcodes that the timeout queue and the chains know.
 const NAMED: &[&str] = &["TIMEOUT", "LINK_TIMEOUT"];
 
-/// How many there are: no operation.
+/// Name of the number of opcodes, which is no operation.
 const COUNT: &str = "LAST";
 
 fn names(code: &str) -> impl Iterator<Item = &str> {

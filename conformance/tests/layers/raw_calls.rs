@@ -1,14 +1,14 @@
-//! Raw system calls are made by the host crate alone, where they are unsafe; the engine has
-//! functions with types above them (`host::calls`).
+//! Raw system calls: only the host crate makes them, where they are unsafe; the engine has typed
+//! functions above them (`host::calls`).
 
 use super::lines;
 use super::sources::{Source, sources};
 use std::collections::BTreeSet;
 
-/// `FILE or FOLDER/  why it makes raw calls`, one to a line. Can only become shorter.
+/// Lines of `FILE or FOLDER/  why it makes raw calls`. Can only become shorter.
 const LIST: &str = include_str!("raw_calls.txt");
 
-/// What makes one: macros and functions, ours and the C library's.
+/// Words that make a raw call: macros and functions, ours and the C library's.
 const WORDS: &[&str] = &["sys!(", "sleeps!(", "raw!(", "syscall(", "syscall6("];
 
 fn makes_raw_calls(source: &Source) -> bool {

@@ -1,12 +1,11 @@
-//! The statics of the engine and of the host crate that can change: a process has each once, and a
-//! forked child inherits it. So a module either says by an `AT_FORK` what a child does with its own
-//! (the compiler warns of one that `process::forked` does not name), or stands in a list that says
-//! why it need do nothing.
+//! Mutable statics of the engine and of the host crate: a process has each once, and a forked child
+//! inherits it. A module either declares by an `AT_FORK` what a child does with its own (the
+//! compiler warns of one that `process::forked` does not name), or is in a list that says why
+//! nothing is needed.
 //!
-//! The engine's are one struct of a folder's each, or nearly. What a child does with such a struct
-//! is its function `in_child`, which begins by taking the struct apart: a new field does not
-//! compile until that function does something with it, if only by `fork::keeps`, which takes a
-//! reason.
+//! Mostly each folder of the engine has one such struct. Its function `in_child` says what a child
+//! does with it, and begins by taking the struct apart: a new field does not compile until the
+//! function uses it, if only by `fork::keeps`, which takes a reason.
 
 use super::imports::{attributes, is_for_tests};
 use super::sources::sources;
@@ -16,23 +15,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Item, ItemConst, ItemImpl, ItemStatic, Local, Macro, Pat, Stmt, Type};
 
-/// `MODULE::NAME  why a forked child need do nothing`, one to a line.
+/// Lines of `MODULE::NAME  why a forked child need do nothing`.
 const LIST: &str = include_str!("statics.txt");
 
-/// Those of the whole process; each thread's own are not counted. Can only become fewer.
+/// Number of statics of the whole process, without those of each thread. Can only become fewer.
 const OF_ENGINE: usize = 10;
 const OF_HOST: usize = 59;
 
 /// Types of statics that never change.
 const CONSTANT: &[&str] = &["OpDef", "RegDef", "Waiting", "u8"];
 
-/// A module's.
+/// Statics of a module.
 #[derive(Default)]
 struct Statics {
     of_process: BTreeSet<String>,
     of_thread: BTreeSet<String>,
     at_fork: bool,
-    /// The types of those of the process.
+    /// Types of the statics of the process.
     types: BTreeSet<String>,
     /// Types that a child takes apart, field by field.
     taken_apart: BTreeSet<String>,
@@ -97,7 +96,7 @@ impl Statics {
     }
 }
 
-/// Does a function begin with `let Self { … } = self`, each field by its name?
+/// Returns whether a function begins with `let Self { … } = self`, each field by its name.
 fn takes_apart(body: &[Stmt]) -> bool {
     let Some(Stmt::Local(Local { pat: Pat::Struct(fields), .. })) = body.first() else {
         return false;
@@ -106,7 +105,7 @@ fn takes_apart(body: &[Stmt]) -> bool {
     fields.path.is_ident("Self") && fields.rest.is_none() && fields.fields.iter().all(named)
 }
 
-/// The name of a type, or of what an array has.
+/// Returns the name of a type, or of an array's elements.
 fn kind(ty: &Type) -> String {
     match ty {
         Type::Path(path) => path.path.segments.last().map(|s| s.ident.to_string()),
@@ -148,7 +147,8 @@ fn a_child_knows_what_to_do_with_each_static() {
     assert!(gone.is_empty(), "take these out of layers/statics.txt:\n{}", lines(&gone));
 }
 
-/// A constant of the host crate that nobody names is no dead code for the compiler.
+/// Tests that a fork goes through each AT_FORK: the compiler does not report an unused constant of
+/// the host crate.
 #[test]
 fn a_fork_goes_through_each_at_fork() {
     const FORKED: &str = include_str!("../../../crates/engine/src/process/forked.rs");

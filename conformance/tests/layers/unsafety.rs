@@ -1,11 +1,11 @@
-//! Unsafe code is in few modules of the engine and of the host crate, each of which says why. rustc
-//! refuses it elsewhere.
+//! Unsafe code of the engine and of the host crate: it is in few modules, each of which says why.
+//! rustc refuses it elsewhere.
 
 use super::sources::sources;
 use super::{lines, listed};
 use std::collections::BTreeSet;
 
-/// `FILE  what needs it`, one to a line. Can only become shorter.
+/// Lines of `FILE  what needs it`. Can only become shorter.
 const LIST: &str = include_str!("unsafe.txt");
 
 #[test]

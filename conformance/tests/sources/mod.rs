@@ -1,10 +1,10 @@
-//! The files of the repository, as text and without what is not code.
+//! Files of the repository, as text and without what is not code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub struct Source {
-    /// Relative to the repository.
+    /// Path relative to the repository.
     pub name: String,
     pub text: String,
     /// The text with comments, strings and character literals blanked out; Rust files only.
@@ -32,7 +32,7 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every file of the repository whose name ends in one of `ends`, in order.
+/// Returns every file of the repository whose name ends in one of `ends`, in order.
 pub fn sources(ends: &[&str]) -> Vec<Source> {
     let top = top();
     let mut paths = Vec::new();
@@ -74,7 +74,8 @@ pub fn strip(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Where the comment, string or character literal that starts at `at` ends; `at` if none does.
+/// Returns the end of the comment, string or character literal that starts at `at`; `at` if none
+/// does.
 fn literal_end(bytes: &[u8], at: usize) -> usize {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {

@@ -1,4 +1,4 @@
-//! One program, shown as it runs on both sides.
+//! Replay of one program on both sides, with transcripts.
 
 use super::super::check::Divergence;
 use super::super::compare::Difference;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs of one program when it is replayed.
+/// Microseconds of quiet of a replayed run.
 const SLOW: u64 = 25_000;
 
 pub(super) fn replay(cli: &Cli, driver: &Driver, path: &Path) -> Result<ExitCode> {
@@ -35,7 +35,7 @@ pub(super) fn replay(cli: &Cli, driver: &Driver, path: &Path) -> Result<ExitCode
     Ok(ExitCode::from(u8::from(!agreed)))
 }
 
-/// The command that shows a divergence again.
+/// Returns the command that shows a divergence again.
 pub(super) fn again(cli: &Cli, file: &str) -> String {
     let mut out = format!("softring-fuzz --replay {file}");
     if let Some(lib) = &cli.lib {

@@ -1,7 +1,7 @@
 //! The executor's memory: at fixed addresses, so that both runs of a program pass the same numbers,
-//! with unmapped pages behind every buffer. Programs with other seeds have it elsewhere: when a
-//! process ends that has a WAITID in flight, Linux 6.18 writes that one's empty siginfo_t into
-//! whichever address space the processor used last, and this is often another executor's.
+//! with unmapped pages behind every buffer. Programs with other seeds use other addresses. The
+//! reason: when a process with a WAITID in flight ends, Linux 6.18 writes the empty siginfo_t into
+//! whichever address space the processor used last, often another executor's.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::AtomicU64;
@@ -10,26 +10,26 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::fuzz::program::{Bad, Cell, Fd, Out, Val};
 
 const LOWEST: u64 = 0x1000_0000_0000;
-/// Space between two programs' memory.
+/// Distance between two programs' memory.
 const APART: u64 = 0x1000_0000;
-/// Programs before an address is used again.
+/// Number of programs before an address is used again.
 const PLACES: u64 = 4096;
 static BASE: AtomicU64 = AtomicU64::new(LOWEST);
 const STRIDE: u64 = 0x1_0000;
 const AUX: u64 = 0x20_0000;
 const AUX_LEN: usize = 1 << 20;
 const READ_ONLY: u64 = 0x10_0000;
-/// Buffers of a program.
+/// Number of buffers of a program.
 pub const BUFFERS: u8 = 12;
-/// The first of those that requests pick from: one for each group.
+/// Index of the first provided buffer: one for each group.
 pub const PROVIDED: u8 = 8;
-/// The one with futexes in it.
+/// Index of the buffer with futexes.
 pub const FUTEXES: u8 = 7;
-/// Memory for rings of buffers: their number, and the entries that each has room for.
+/// Memory for buffer rings: their number, and the entries of each.
 pub const RINGS: u8 = 4;
 pub const RING_ENTRIES: u16 = 256;
 const RING: u64 = 0x18_0000;
-/// Mapped bytes of each.
+/// Mapped bytes of each buffer.
 pub const BUFFER_LEN: usize = 8192;
 const LONG: usize = 5000;
 
@@ -47,7 +47,7 @@ enum Kind {
     Out(Out),
 }
 
-/// The memory, and how much of its structure area is used.
+/// The memory, and the used length of its structure area.
 #[derive(Debug)]
 pub struct Arena {
     next: u64,
@@ -66,18 +66,18 @@ fn at(off: u64) -> u64 {
     BASE.load(Relaxed) + off
 }
 
-/// Address of byte `off` of buffer `i`.
+/// Returns the address of byte `off` of buffer `i`.
 pub fn buffer(i: u8, off: u32) -> u64 {
     at(u64::from(i % BUFFERS) * STRIDE + u64::from(off))
 }
 
-/// Address of the memory of a ring of buffers.
+/// Returns the address of a buffer ring's memory.
 pub fn ring(i: u8) -> u64 {
     at(RING + u64::from(i % RINGS) * STRIDE)
 }
 
 impl Arena {
-    /// The memory of the program with this seed.
+    /// Maps the memory of the program with this seed.
     pub fn new(seed: u64) -> std::io::Result<Self> {
         BASE.store(LOWEST + seed % PLACES * APART, Relaxed);
         let rw = libc::PROT_READ | libc::PROT_WRITE;
@@ -95,7 +95,8 @@ impl Arena {
         Ok(Self { next: at(AUX + 8192), placed: Vec::new() })
     }
 
-    /// The number that the kernel is given for `val`; what it points at is written first.
+    /// Returns the number that the kernel is given for `val`; first writes the bytes that it points
+    /// at.
     pub fn lower(&mut self, val: &Val, fd: &dyn Fn(&Fd) -> i32) -> u64 {
         match val {
             Val::Num(n) => *n,
@@ -150,7 +151,7 @@ impl Arena {
         addr
     }
 
-    /// What has been placed since the last call.
+    /// Returns the bytes placed since the last call.
     pub fn take_placed(&mut self) -> Vec<Placed> {
         std::mem::take(&mut self.placed)
     }
@@ -178,7 +179,7 @@ const fn size(out: Out) -> usize {
     }
 }
 
-/// Writes into the arena; elsewhere nowhere.
+/// Writes into the arena; ignores other addresses.
 pub fn write(addr: u64, bytes: &[u8]) {
     let end = addr + bytes.len() as u64;
     assert!(addr >= at(0) && end <= at(AUX) + AUX_LEN as u64);
@@ -199,7 +200,7 @@ pub fn read(addr: u64, len: usize) -> Vec<u8> {
 }
 
 impl Placed {
-    /// What was answered into this memory; nothing if it is as it was.
+    /// Describes the bytes that were written into this memory; `None` if it is unchanged.
     pub fn change(&self) -> Option<String> {
         let now = read(self.addr, self.before.len());
         if now == self.before {
@@ -241,8 +242,8 @@ fn u32_at(b: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
 }
 
-/// The members of `struct statx` that do not depend on time, inode or allocation; a directory's
-/// size does.
+/// Describes the members of `struct statx` that do not depend on time, inode or allocation; a
+/// directory's size does.
 fn statx(b: &[u8]) -> String {
     let mode = u32::from(u16::from_le_bytes([b[28], b[29]]));
     let regular = mode & libc::S_IFMT == libc::S_IFREG;
@@ -251,8 +252,8 @@ fn statx(b: &[u8]) -> String {
     format!("statx mask {mask:#x} nlink {nlink} mode {mode:o} size {size}")
 }
 
-/// What a probe says of the opcodes that are answered in full; those of sockets and provided
-/// buffers may differ.
+/// Describes a probe's answer for the opcodes that softring supports in full; those of sockets and
+/// provided buffers may differ.
 fn probe(b: &[u8]) -> String {
     let flags: Vec<String> = crate::fuzz::make::OPS
         .iter()

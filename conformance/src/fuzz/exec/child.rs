@@ -1,4 +1,4 @@
-//! Children of the executor: each waits until something befalls it.
+//! Children of the executor: each waits for its fate.
 #![allow(unsafe_code)]
 
 use super::host;
@@ -7,27 +7,28 @@ use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Children of a program.
+/// Number of children of a program.
 pub const CHILDREN: usize = 3;
-/// What a child's end says that was asked to end.
+/// Exit code of a child that was asked to end.
 const CODE: i32 = 7;
-/// A change of state is waited for no longer than this.
+/// Longest wait for a change of state.
 const CHANGE_LIMIT: Duration = Duration::from_millis(50);
 
 static PIDS: [AtomicI32; CHILDREN] = [const { AtomicI32::new(-1) }; CHILDREN];
 
-/// Makes them, each the leader of a group; call before there are descriptors that they would hold.
+/// Forks the children, each the leader of a group; call before there are descriptors that they
+/// would hold.
 pub fn make() -> io::Result<()> {
     extern "C" fn end(_: i32) {
-        // SAFETY: async-signal-safe.
+        // SAFETY: `_exit` is async-signal-safe.
         unsafe { libc::_exit(CODE) };
     }
     let parent = std::process::id().cast_signed();
-    // Kernels from 6.16 on give a process a futex table of its own with its first thread, which may
-    // be a worker's: a FUTEX_WAIT from before that is not found by a wake. So it has one now.
+    // Kernels from 6.16 on give a process a private futex table with its first thread, which may be
+    // a worker: a wake does not find an older FUTEX_WAIT. So the process gets its table now.
     const PR_FUTEX_HASH: i32 = 78;
     const SET_SLOTS: i32 = 1;
-    // SAFETY: touches no memory of ours.
+    // SAFETY: this prctl touches no memory of ours.
     unsafe { libc::prctl(PR_FUTEX_HASH, SET_SLOTS, 16, 0) };
     for pid in &PIDS {
         // SAFETY: this process has one thread; the child makes system calls only.
@@ -45,14 +46,14 @@ pub fn make() -> io::Result<()> {
             new => pid.store(new, Ordering::Relaxed),
         }
         let pid = pid.load(Ordering::Relaxed);
-        // SAFETY: touches no memory.
+        // SAFETY: setpgid touches no memory.
         unsafe { libc::setpgid(pid, pid) };
         wait_until_it_sleeps(pid);
     }
     Ok(())
 }
 
-/// Waits until its handler is surely installed.
+/// Waits until the child's handler is surely installed.
 fn wait_until_it_sleeps(pid: i32) {
     let path = format!("/proc/{pid}/stat");
     let start = Instant::now();
@@ -65,12 +66,12 @@ fn wait_until_it_sleeps(pid: i32) {
     }
 }
 
-/// The process id of child `i`.
+/// Returns the process id of child `i`.
 pub fn pid(i: u8) -> i32 {
     PIDS[usize::from(i) % CHILDREN].load(Ordering::Relaxed)
 }
 
-/// Something befalls a child, and is given time to show.
+/// Applies a fate to a child, and waits for it to show.
 pub fn befall(i: u8, fate: Fate) -> i64 {
     let (signal, events) = match fate {
         Fate::Exit => (libc::SIGUSR1, libc::WEXITED),
@@ -82,7 +83,7 @@ pub fn befall(i: u8, fate: Fate) -> i64 {
     if pid <= 0 {
         return -i64::from(libc::ESRCH);
     }
-    // SAFETY: a child of our own; where it is gone, its number is not used again so soon.
+    // SAFETY: kill touches no memory; `pid` is our child, whose number is not reused so soon.
     if unsafe { libc::kill(pid, signal) } < 0 {
         return host::code(&io::Error::last_os_error());
     }
@@ -93,7 +94,7 @@ pub fn befall(i: u8, fate: Fate) -> i64 {
     0
 }
 
-/// Has the child something to tell, or was it told to somebody else?
+/// Returns whether the child's change of state can be waited for, or another wait has taken it.
 fn shows(pid: i32, events: i32) -> bool {
     // SAFETY: all-zero is a valid siginfo_t; the call fills it.
     unsafe {
@@ -104,7 +105,7 @@ fn shows(pid: i32, events: i32) -> bool {
     }
 }
 
-/// What is told of a child, with its place in the row for its number.
+/// Describes a siginfo_t, with the child's index for its process id.
 pub fn show(bytes: &[u8]) -> String {
     let word =
         |at: usize| i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);

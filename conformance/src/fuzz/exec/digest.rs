@@ -1,4 +1,4 @@
-//! What a program leaves behind: the tree of its directory, and its buffers.
+//! State that a program leaves behind: the tree of its directory, and its buffers.
 
 use super::arena;
 use std::collections::hash_map::DefaultHasher;
@@ -8,10 +8,10 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Bytes of a file that are hashed; its size is compared too.
+/// Number of bytes of a file that are hashed; its size is compared too.
 const HASHED: u64 = 1 << 20;
 
-/// Few bytes as they are, many as a hash.
+/// Describes few bytes as they are, many as a hash.
 pub fn short(bytes: &[u8]) -> String {
     if bytes.len() <= 24 {
         return bytes.iter().map(|b| format!("{b:02x}")).collect();
@@ -20,13 +20,13 @@ pub fn short(bytes: &[u8]) -> String {
 }
 
 fn hash(bytes: &[u8]) -> u64 {
-    // The keys of a `DefaultHasher` made this way are always the same.
+    // A `DefaultHasher` made this way always has the same keys.
     let mut h = DefaultHasher::new();
     h.write(bytes);
     h.finish()
 }
 
-/// One line per ring of buffers that is not empty memory.
+/// Returns one line per buffer ring that is not empty memory.
 pub fn rings() -> Vec<String> {
     let seen = |i: u8| {
         let now = arena::read(arena::ring(i), 4096);
@@ -35,7 +35,7 @@ pub fn rings() -> Vec<String> {
     (0..arena::RINGS).filter_map(seen).collect()
 }
 
-/// One line per entry below the current directory, sorted.
+/// Returns one line per entry below the current directory, sorted.
 pub fn tree() -> Vec<String> {
     let mut out = Vec::new();
     walk(Path::new("."), &mut out);
@@ -78,7 +78,7 @@ fn content(path: &Path) -> String {
     }
 }
 
-/// One line per buffer that does not hold what it held at the start.
+/// Returns one line per buffer that has changed since the start.
 pub fn buffers() -> Vec<String> {
     (0..arena::BUFFERS)
         .filter_map(|i| {

@@ -1,4 +1,4 @@
-//! Waiting until nothing moves: the fuzzer's programs peek at completions only when idle.
+//! Waits until nothing moves: the fuzzer's programs peek at completions only when idle.
 #![allow(unsafe_code)]
 
 use super::Machine;
@@ -8,9 +8,9 @@ use softring_uapi::*;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::time::{Duration, Instant};
 
-/// Idleness is not waited for longer than this.
+/// Longest wait for idleness.
 const LIMIT: Duration = Duration::from_millis(400);
-/// The longest wait for an SQ thread to take what it was shown.
+/// Longest wait for an SQ thread to consume the published SQEs.
 const TAKEN: Duration = Duration::from_millis(400);
 const STEP: Duration = Duration::from_micros(100);
 
@@ -19,7 +19,7 @@ impl Machine {
         self.rings.iter().map(|r| r.as_ref().map_or(0, |r| r.cq_tail())).collect()
     }
 
-    /// Rings with DEFER_TASKRUN complete only inside enter.
+    /// Enters rings with DEFER_TASKRUN, which complete only inside enter.
     fn run_deferred(&self) {
         for r in self.rings.iter().flatten() {
             if r.has(IORING_SETUP_DEFER_TASKRUN) {
@@ -28,16 +28,16 @@ impl Machine {
         }
     }
 
-    /// Waits until no CQ has moved for a while; with a run to follow, first until it has come as
-    /// far as that one.
+    /// Waits until no CQ has moved for a while; with a run to follow, first until the CQs have come
+    /// as far as in that run.
     pub(super) fn await_idle(&mut self, want: Option<&Rec>) -> Rec {
         let last = self.idle_tails(want);
-        // Once out of step, there is nothing to wait for any more.
+        // Once out of step with that run, no more waits follow it.
         self.guided &= want.is_some_and(|w| w.tails == last);
         Rec { tails: last, ..Rec::default() }
     }
 
-    /// The same; answers the CQs' tails.
+    /// Same as [`Self::await_idle`]; returns the CQs' tails.
     pub(super) fn idle_tails(&mut self, want: Option<&Rec>) -> Vec<u32> {
         let start = Instant::now();
         let quiet = Duration::from_micros(self.quiet);
@@ -61,7 +61,7 @@ impl Machine {
     }
 }
 
-/// Waits until the SQ thread has taken what there is.
+/// Waits until the SQ thread has consumed all SQEs.
 pub(super) fn taken(ring: &Ring) {
     let start = Instant::now();
     while ring.sq_ready() > 0 && start.elapsed() < TAKEN {
@@ -69,9 +69,9 @@ pub(super) fn taken(ring: &Ring) {
     }
 }
 
-/// Moves the transcript's descriptor out of the way of those that programs open.
+/// Moves the transcript's descriptor above the numbers that programs open.
 pub(super) fn move_high(file: std::fs::File) -> std::io::Result<std::fs::File> {
-    // SAFETY: a descriptor of our own.
+    // SAFETY: the descriptor is our own.
     let high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 900) };
     if high < 0 {
         return Err(std::io::Error::last_os_error());

@@ -1,5 +1,5 @@
-//! Runs one program in this process and writes its transcript, one JSON line per step, so that a
-//! crash or a hang keeps all that came before. Which io_uring answers is not known here.
+//! Execution of one program in this process. The transcript has one JSON line per step, so that a
+//! crash or a hang keeps all earlier lines. The executor does not know which io_uring answers.
 
 pub mod arena;
 mod child;
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 /// Milliseconds after which a signal interrupts a wait for completions that never come.
 const ALARM: i64 = 80;
 
-/// What the driver asks of a run.
+/// Parameters of a run, from the driver.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Args {
     /// The program, as JSON
@@ -48,8 +48,7 @@ pub struct Args {
 
 /// Runs `args.program` from its first to its last step.
 ///
-/// # Errors
-/// The directory, the program or the transcript's file cannot be used.
+/// # Errors Returned if the directory, the program or the transcript's file cannot be used.
 pub fn run(args: &Args) -> Result<()> {
     let text = std::fs::read(&args.program).context("reading the program")?;
     let program: Program = serde_json::from_slice(&text).context("parsing the program")?;
@@ -67,8 +66,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     host::open_slots()?;
     host::calm()?;
-    // The kernel forgets who waits for a private futex when the first thread is made, which may be
-    // a worker of its own (see LIMITATIONS).
+    // The kernel loses waiters of private futexes when the first thread is made, which may be a
+    // worker of its own (see LIMITATIONS).
     std::thread::spawn(|| ()).join().ok();
     let mut machine = Machine {
         arena: Arena::new(program.seed).context("mapping the buffers")?,
@@ -90,18 +89,18 @@ pub fn run(args: &Args) -> Result<()> {
 struct Machine {
     arena: Arena,
     rings: [Option<Ring>; 2],
-    /// The opcode of each user_data.
+    /// The SQE of each user_data.
     ops: HashMap<u64, Sqe>,
     /// Descriptors that requests have opened.
     opened: HashMap<u64, i32>,
-    /// Slots of which a request was told to close what they have opened.
+    /// Requests whose opened descriptor another request was told to close.
     closed: HashSet<u64>,
     /// Memory that SQEs were given, checked when the run ends.
     held: Vec<(u64, Placed)>,
     /// Connections from outside.
     came: Vec<i32>,
     supplies: net::Supplies,
-    /// What the step before this one returned.
+    /// Result of the previous step.
     last: i64,
     entry: EntryPoint,
     quiet: u64,
@@ -147,7 +146,8 @@ impl Machine {
             Step::Enter(e) => self.enter(e),
             Step::Flush(ring) => self.flush(*ring),
             Step::AwaitIdle => self.await_idle(want),
-            // When a completion shows is not promised: the CQ is peeked at only when idle.
+            // io_uring does not promise when a completion is seen: the CQ is peeked at only when
+            // idle.
             Step::Reap { ring, max } => {
                 let tails = self.await_idle(want).tails;
                 Rec { tails, ..self.reap(*ring, *max) }
@@ -224,7 +224,7 @@ impl Machine {
         self.held.extend(placed.into_iter().map(|p| (sqe.ud, p)));
         let Some(r) = &mut self.rings[usize::from(ring & 1)] else { return NO_RING };
         let at = r.next_slot();
-        // A thread that submits is shown all at once, at the next enter: what it finds is a batch.
+        // An SQ thread sees all SQEs at once, at the next enter: they are one batch.
         let polled = r.has(IORING_SETUP_SQPOLL);
         if !(if polled { r.try_push_hidden(raw) } else { r.try_push(raw) }) {
             return QUEUE_FULL;
@@ -238,7 +238,7 @@ impl Machine {
         if sqe.op == IORING_OP_CLOSE
             && let Fd::Of(ud) = sqe.fd
         {
-            // What its number means from here on is a matter of who opens something first.
+            // The number's later meaning depends on who opens a file first.
             self.opened.remove(&ud);
             self.closed.insert(ud);
         }
@@ -262,8 +262,8 @@ impl Machine {
         host::alarm(ALARM);
         let got = entry::enter(self.entry, fd, submit, e.min, flags, arg as usize, size);
         host::alarm(0);
-        // A thread that is awake takes what it sees, whatever the call came to; one that sleeps is
-        // woken. Of a ring that is disabled it takes nothing.
+        // An SQ thread that is awake consumes the SQEs that it sees, whatever the call returned; a
+        // sleeping thread is woken. The SQEs of a disabled ring stay.
         if polled && (got >= 0 || entry::enter(self.entry, r.fd, 0, 0, wakeup, 0, 0) >= 0) {
             idle::taken(r);
         }
@@ -271,8 +271,8 @@ impl Machine {
         Rec { notes: vec![note], ..ret(got as i64) }
     }
 
-    /// Enters until the queue is empty, or stays as it is; each time when idle, for a barrier's
-    /// state depends on what is still with a worker.
+    /// Enters until the queue is empty or unchanged. Each enter waits for idleness, because a
+    /// barrier's state depends on requests that workers still run.
     fn flush(&mut self, ring: u8) -> Rec {
         let (mut rec, mut last) = (Rec::default(), 0);
         loop {
@@ -308,7 +308,8 @@ impl Machine {
             rec.notes.push(format!("sq {} cq {}", p.sq_entries, p.cq_entries));
             p.flags |= r.params.flags;
             if p.flags & IORING_SETUP_NO_SQARRAY == 0 {
-                // The kernel does not tell: behind the CQEs, as setup lays it out.
+                // The kernel does not report the array's offset: it follows the CQEs, as setup lays
+                // it out.
                 let wide = u32::from(p.flags & IORING_SETUP_CQE32 != 0);
                 let end = (p.cq_off.cqes + p.cq_entries * 16) << wide;
                 p.sq_off.array = end.next_multiple_of(64);
@@ -327,7 +328,7 @@ impl Machine {
         rec.notes.push(format!("sq flags {:#x}", r.sq_flags() & IORING_SQ_CQ_OVERFLOW));
         let mut taken = Vec::new();
         empty(r, &mut taken, max);
-        // What has found room may have let more begin: a chain behind a count of completions.
+        // Flushed completions may start requests: a chain behind a count of completions.
         if max.is_none() && rec.notes[0] != "sq flags 0x0" {
             self.idle_tails(None);
         }
@@ -341,7 +342,7 @@ impl Machine {
         rec
     }
 
-    /// A completion with the descriptor it carries, if any, put aside.
+    /// Returns the completion with its descriptor, if any, replaced and kept aside.
     fn name_fd(&mut self, c: &crate::ring::Cqe) -> Cqe {
         let (mut res, ud) = (i64::from(c.res), c.user_data);
         if self.ops.get(&ud).is_some_and(|sqe| res >= 0 && opens(sqe)) {
@@ -353,8 +354,7 @@ impl Machine {
         Cqe { ud, res, flags: c.flags, big: c.big }
     }
 
-    /// When idle: puts aside the descriptors of all that has completed, in whatever order that is
-    /// reaped.
+    /// Keeps aside the descriptors of all completions, in any order; call when idle.
     fn name_fds(&mut self) {
         let rings = self.rings.iter().flatten();
         let there: Vec<_> = rings.flat_map(Ring::peek_all).collect();
@@ -364,7 +364,7 @@ impl Machine {
     }
 }
 
-/// Does a request answer with a descriptor?
+/// Returns whether a request's result is a descriptor.
 fn opens(sqe: &Sqe) -> bool {
     let opens = matches!(
         sqe.op,
@@ -377,7 +377,7 @@ fn ret(v: i64) -> Rec {
     Rec { ret: v, ..Rec::default() }
 }
 
-/// Takes completions, with all that has overflowed unless there is a `max`.
+/// Takes completions, and also the overflowed ones unless there is a `max`.
 fn empty(r: &mut Ring, taken: &mut Vec<crate::ring::Cqe>, max: Option<u32>) {
     loop {
         while taken.len() < max.unwrap_or(4096) as usize {

@@ -1,4 +1,4 @@
-//! Sockets of the executor: those that a program starts with, and what the outside world does to
+//! Sockets of the executor: those that a program starts with, and acts of the outside world on
 //! them.
 #![allow(unsafe_code)]
 
@@ -8,9 +8,9 @@ use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 const STREAM: i32 = libc::SOCK_STREAM;
-/// Connections from outside are kept above these numbers.
+/// Lowest number of a connection from outside.
 const HIGH: i32 = 800;
-/// Longer than any name of a socket.
+/// Length of the longest name of a socket, and more.
 const NAME: usize = 128;
 
 fn sys(n: i32) -> io::Result<i32> {
@@ -18,20 +18,20 @@ fn sys(n: i32) -> io::Result<i32> {
 }
 
 fn socket(domain: i32, kind: i32) -> io::Result<i32> {
-    // SAFETY: touches no memory.
+    // SAFETY: socket touches no memory.
     sys(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, 0) })
 }
 
-/// The address that a socket has, as bytes.
+/// Returns a socket's address, as bytes.
 pub fn name(fd: i32) -> Vec<u8> {
     let (mut bytes, mut len) = ([0u8; NAME], NAME as u32);
-    // SAFETY: a live buffer of that length.
+    // SAFETY: `bytes` is live, with its length.
     let got = unsafe { libc::getsockname(fd, bytes.as_mut_ptr().cast(), &raw mut len) };
     let len = if got == 0 { (len as usize).min(NAME) } else { 0 };
     bytes[..len.max(16)].to_vec()
 }
 
-/// The loopback address with a port that the system chooses.
+/// Returns the loopback address with a port that the system chooses.
 fn loopback() -> Vec<u8> {
     [2u16.to_le_bytes(), [0, 0]]
         .concat()
@@ -48,19 +48,19 @@ fn unix(path: &str) -> Vec<u8> {
 }
 
 fn bind(fd: i32, to: &[u8]) -> io::Result<i32> {
-    // SAFETY: a live buffer of that length.
+    // SAFETY: `to` is live, with its length.
     sys(unsafe { libc::bind(fd, to.as_ptr().cast(), to.len() as u32) })
 }
 
 fn connect(fd: i32, to: &[u8]) -> io::Result<i32> {
-    // SAFETY: a live buffer of that length.
+    // SAFETY: `to` is live, with its length.
     sys(unsafe { libc::connect(fd, to.as_ptr().cast(), to.len() as u32) })
 }
 
 fn listener(domain: i32, at: &[u8]) -> io::Result<i32> {
     let fd = socket(domain, STREAM)?;
     bind(fd, at)?;
-    // SAFETY: touches no memory.
+    // SAFETY: listen touches no memory.
     sys(unsafe { libc::listen(fd, 64) })?;
     Ok(fd)
 }
@@ -68,7 +68,7 @@ fn listener(domain: i32, at: &[u8]) -> io::Result<i32> {
 fn tcp_pair(listener: i32) -> io::Result<[i32; 2]> {
     let one = socket(libc::AF_INET, STREAM)?;
     connect(one, &name(listener))?;
-    // SAFETY: no address is asked for.
+    // SAFETY: null pointers ask for no address.
     let two = sys(unsafe { libc::accept(listener, std::ptr::null_mut(), std::ptr::null_mut()) })?;
     for fd in [one, two] {
         set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &1i32);
@@ -78,7 +78,7 @@ fn tcp_pair(listener: i32) -> io::Result<[i32; 2]> {
 
 fn set<T>(fd: i32, level: i32, name: i32, value: &T) {
     let len = size_of::<T>() as u32;
-    // SAFETY: a live value of that length.
+    // SAFETY: `value` is live, with its length.
     unsafe { libc::setsockopt(fd, level, name, (&raw const *value).cast(), len) };
 }
 
@@ -94,15 +94,14 @@ fn udp_pair() -> io::Result<[i32; 2]> {
 
 fn unix_pair(kind: i32) -> io::Result<[i32; 2]> {
     let mut fds = [0; 2];
-    // SAFETY: an array of two.
+    // SAFETY: `fds` is an array of two.
     sys(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
     Ok(fds)
 }
 
-/// Sockets, each with its slot.
+/// Creates the sockets, each with its slot.
 ///
-/// # Errors
-/// There is no loopback network, or no descriptor.
+/// # Errors Returned if there is no loopback network, or no descriptor.
 pub fn make() -> io::Result<Vec<(Slot, i32)>> {
     use Slot::*;
     let tcp = listener(libc::AF_INET, &loopback())?;
@@ -111,7 +110,7 @@ pub fn make() -> io::Result<Vec<(Slot, i32)>> {
         (UnixL, listener(libc::AF_UNIX, &unix("listener"))?),
         (TcpN, socket(libc::AF_INET, STREAM)?),
         (UnixN, socket(libc::AF_UNIX, STREAM)?),
-        // SAFETY: touches no memory.
+        // SAFETY: epoll_create1 touches no memory.
         (Epoll, sys(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?),
     ];
     let pairs = [
@@ -128,9 +127,9 @@ pub fn make() -> io::Result<Vec<(Slot, i32)>> {
     Ok(all)
 }
 
-/// `shutdown(2)`.
+/// Calls `shutdown(2)`.
 pub fn shutdown(slot: Slot, how: i32) -> i64 {
-    // SAFETY: touches no memory.
+    // SAFETY: shutdown touches no memory.
     sys(unsafe { libc::shutdown(slot.number(), how) }).map_or_else(|e| host::code(&e), i64::from)
 }
 
@@ -141,17 +140,17 @@ pub fn reset(slot: Slot) -> i64 {
     host::close(slot.number())
 }
 
-/// A connection to a listener, with `n` bytes sent; kept until it is hung up.
+/// Connects to a listener and sends `n` bytes; the connection stays until it is hung up.
 pub fn come(listener: Slot, n: u32) -> io::Result<i32> {
     let domain = if listener == Slot::TcpL { libc::AF_INET } else { libc::AF_UNIX };
     let low = socket(domain, STREAM | libc::SOCK_NONBLOCK)?;
-    // SAFETY: descriptors of our own.
+    // SAFETY: the descriptors are our own.
     let fd = unsafe {
         let fd = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, HIGH);
         libc::close(low);
         sys(fd)?
     };
-    // On the loopback it is there at once, also where the call says that it is under way.
+    // On the loopback the connection is there at once, even if the call reports EINPROGRESS.
     let done = connect(fd, &name(listener.number()));
     if let Err(e) = done
         && e.raw_os_error() != Some(libc::EINPROGRESS)
@@ -160,20 +159,21 @@ pub fn come(listener: Slot, n: u32) -> io::Result<i32> {
         return Err(e);
     }
     let bytes = vec![b'c'; n as usize];
-    // SAFETY: a live buffer of that length.
+    // SAFETY: `bytes` is live, with its length.
     unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
     Ok(fd)
 }
 
-/// `futex(2)`: wakes `n` at word `i`.
+/// Calls `futex(2)`: wakes `n` waiters at word `i`.
 pub fn wake(i: u8, n: u32) -> i64 {
     let at = arena::buffer(arena::FUTEXES, 4 * u32::from(i));
-    // SAFETY: an aligned word of the arena.
+    // SAFETY: `at` is an aligned word of the arena.
     let got = unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAKE, n, 0, 0, 0) };
     if got < 0 { host::code(&io::Error::last_os_error()) } else { got }
 }
 
-/// A socket's state, taking nothing but its error: events, bytes, those at the front.
+/// Describes a socket's state: events, number of bytes, the bytes at the front. Consumes only its
+/// error.
 pub fn state(slot: Slot) -> String {
     let fd = slot.number();
     let events = host::poll(fd);
@@ -181,7 +181,7 @@ pub fn state(slot: Slot) -> String {
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
     let stream = if matches!(slot, Slot::TcpA | Slot::TcpB) { libc::MSG_TRUNC } else { 0 };
     let to = bytes.as_mut_ptr().cast();
-    // SAFETY: a live buffer of that length.
+    // SAFETY: `bytes` is live, with its length.
     let got = unsafe { libc::recv(fd, to, bytes.len(), flags & !stream) };
     let front = match usize::try_from(got) {
         Ok(n) => format!("{n} bytes {}", digest::short(&bytes[..n.min(1 << 16)])),
@@ -190,7 +190,7 @@ pub fn state(slot: Slot) -> String {
     format!("{slot:?} events {events:#x} front {front}")
 }
 
-/// A `struct sockaddr` in words that are the same in every run.
+/// Describes a `struct sockaddr` in words that are the same in every run.
 pub fn show_name(bytes: &[u8]) -> String {
     let family = u16::from_le_bytes([bytes[0], bytes[1]]);
     if i32::from(family) == libc::AF_INET {
@@ -201,7 +201,7 @@ pub fn show_name(bytes: &[u8]) -> String {
     format!("name {}", digest::short(bytes))
 }
 
-/// The tails of rings of buffers, and where their memory is.
+/// Tails of the buffer rings, and addresses of their memory.
 #[derive(Debug)]
 pub struct Supplies {
     mapped: [Option<usize>; arena::RINGS as usize],
@@ -213,7 +213,7 @@ impl Supplies {
         Self { mapped: [None; arena::RINGS as usize], tails: [0; arena::RINGS as usize] }
     }
 
-    /// Uses the memory that a ring's file has for `group`.
+    /// Maps a ring's memory for `group`, and uses it.
     pub fn map(&mut self, ring: i32, group: u16, mem: u8) -> i64 {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let offset = 0x8000_0000u64 | u64::from(group) << 16;
@@ -235,7 +235,7 @@ impl Supplies {
         mapped.unwrap_or(arena::ring(mem) as usize) + offset as usize
     }
 
-    /// Writes buffers where the tail is, and moves it.
+    /// Writes buffers at the tail, and moves the tail.
     pub fn add(&mut self, s: &Supply, addrs: &[u64]) {
         let mask = s.entries.clamp(1, arena::RING_ENTRIES).next_power_of_two() - 1;
         let i = usize::from(s.mem % arena::RINGS);
@@ -243,14 +243,14 @@ impl Supplies {
             let entry = u64::from(self.tails[i].wrapping_add(n as u16) & mask) * 16;
             let word = u64::from(*len) | u64::from(*bid) << 32;
             self.store(s.mem, entry, *addr);
-            // The tail lies in the first entry's last two bytes.
+            // The tail is in the first entry's last two bytes.
             self.store_part(s.mem, entry + 8, word);
         }
         self.tails[i] = self.tails[i].wrapping_add(s.tail);
         let at = self.at(s.mem, 14);
         let tail = std::ptr::with_exposed_provenance_mut::<AtomicI32>(at - 2).cast::<u16>();
         std::sync::atomic::fence(Ordering::Release);
-        // SAFETY: a mapped and aligned place in the ring's memory, which no reference points to.
+        // SAFETY: `tail` is mapped and aligned in the ring's memory, which no reference points to.
         unsafe { tail.add(1).write_volatile(self.tails[i]) };
     }
 

@@ -1,4 +1,4 @@
-//! The outside world's acts.
+//! Acts of the outside world.
 
 use super::{Machine, child, digest, host, net, ret};
 use crate::fuzz::program::{Fd, Host};

@@ -1,5 +1,6 @@
-//! Keeps a program's requests apart where its outcome would depend on who comes first: a program
-//! that races with itself says nothing about either side, and nothing in the comparison excuses it.
+//! Conflicts of requests: keeps requests apart if their outcome would depend on who comes first. A
+//! program that races with itself says nothing about either side, and nothing in the comparison
+//! excuses it.
 //!
 //! Between two waits for idle, no request touches what another one changes, unless a link orders
 //! the two. A request that searches for others, or counts completions, comes before all that may
@@ -10,7 +11,7 @@ use crate::fuzz::exec::arena::FUTEXES;
 use crate::fuzz::program::{Sqe, Val};
 use softring_uapi::*;
 
-/// The other requests that a request is about.
+/// Requests that a request searches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aim {
     Nobody,
@@ -18,19 +19,19 @@ enum Aim {
     Anybody,
 }
 
-/// What is known of a request that was queued.
+/// Properties of a queued request.
 #[derive(Clone, Debug)]
 pub struct Piece {
     ud: u64,
     keys: Vec<Key>,
     aim: Aim,
-    /// Does all it does, up to its wait, when it is submitted.
+    /// True if the request does everything, up to its wait, when it is submitted.
     steady: bool,
-    /// Waits for an event that only a later step brings.
+    /// True if it waits for an event that only a later step brings.
     arms: bool,
-    /// Goes on waiting after that event.
+    /// True if it goes on waiting after that event.
     again: bool,
-    /// What it waits for is not one thing alone.
+    /// True if several things may end its wait.
     loud: bool,
     drains: bool,
     notifies: bool,
@@ -39,35 +40,35 @@ pub struct Piece {
 /// A chain that waits when all is idle.
 #[derive(Debug)]
 struct Armed {
-    /// The key of the slot whose event lets all of it go; 0 if none surely does.
+    /// The key of the slot whose event lets the whole chain go; 0 if none surely does.
     by: u64,
-    /// The chain does nothing until that event: a request alone, which nothing else wakes.
+    /// True if the chain does nothing until that event: a request alone, which nothing else wakes.
     quiet: bool,
     again: bool,
     keys: Vec<Key>,
 }
 
 impl Armed {
-    /// Does a request with these keys wake it?
+    /// Returns whether a request with these keys wakes it.
     fn woken(&self, keys: &[Key]) -> bool {
         self.quiet && keys.iter().any(|k| k.0 == self.by)
     }
 
-    /// What it touches besides the thing that it waits for.
+    /// Returns the keys of the chain without that of its event.
     fn other_keys(&self) -> Vec<Key> {
         self.keys.iter().copied().filter(|k| k.0 != self.by).collect()
     }
 }
 
-/// What may still run, and what waits.
+/// Requests that may still run, and requests that wait.
 #[derive(Debug, Default)]
 pub struct Conflicts {
     moving: Vec<Piece>,
     armed: Vec<Armed>,
-    /// A drain was queued: what comes after it may start late.
+    /// True if a drain was queued: later requests may start late.
     drained: bool,
-    /// Requests that came since: a request that searches for one of them finds it before it starts,
-    /// or after it has ended.
+    /// Requests queued since the drain: a request that searches for one of them finds it before it
+    /// starts, or after it has ended.
     late: Vec<u64>,
 }
 
@@ -80,7 +81,7 @@ fn clash(a: Key, b: Key) -> bool {
     (a.1 || b.1) && (a.0 == b.0 || covers(a.0, b.0) || covers(b.0, a.0))
 }
 
-/// The slot whose event a request with these keys waits for.
+/// Returns the slot whose event a request with these keys waits for.
 fn event_of(keys: &[Key]) -> Option<u64> {
     let of_one = |key: &u64| {
         is_slot(*key) || is_child(*key) || *key == buf_key(FUTEXES) || *key >= ud_key(0)
@@ -95,7 +96,7 @@ fn clashes(a: &[Key], b: &[Key]) -> bool {
 fn aim(sqe: &Sqe) -> Aim {
     let multishot = sqe.op_flags & IORING_TIMEOUT_MULTISHOT != 0;
     match (sqe.op, &sqe.addr) {
-        // It counts completions, from the moment when it is armed.
+        // The timeout counts completions, from the moment when it is armed.
         (IORING_OP_TIMEOUT, _) if sqe.off != Val::Num(0) && !multishot => Aim::Anybody,
         (IORING_OP_ASYNC_CANCEL, _) if sqe.op_flags != 0 => Aim::Anybody,
         (IORING_OP_ASYNC_CANCEL | IORING_OP_POLL_REMOVE | IORING_OP_TIMEOUT_REMOVE, addr) => {
@@ -109,8 +110,9 @@ fn aim(sqe: &Sqe) -> Aim {
     }
 }
 
-/// Does it do all it does on the submitter's thread? What waits for a stream does; what works on
-/// files or names may need a worker; and a short time may pass before or after anything else.
+/// Returns whether a request does everything on the submitter's thread. A request that waits for a
+/// stream does; a request on files or names may need a worker; and a short time may pass before or
+/// after anything else.
 fn steady(made: &Made) -> bool {
     let by_op = match made.sqe.op {
         IORING_OP_NOP
@@ -139,7 +141,7 @@ fn steady(made: &Made) -> bool {
         | IORING_OP_FUTEX_WAIT => made.arms,
         _ => false,
     };
-    // What is to be ready before it is tried may end later, or at once.
+    // A request that polls first may end later, or at once.
     let first = !matches!(made.sqe.op, IORING_OP_POLL_ADD) && made.sqe.ioprio != 0;
     by_op && !first && made.sqe.flags & (IOSQE_ASYNC | IOSQE_IO_DRAIN) == 0
 }
@@ -149,7 +151,7 @@ fn notifies(op: u8) -> bool {
 }
 
 impl Conflicts {
-    /// What is to be known of `made`, the next of `chain`.
+    /// Returns the properties of `made`, the next of `chain`.
     pub fn piece(&self, ud: u64, made: &Made, chain: &[Piece]) -> Piece {
         let multi = made.sqe.op == IORING_OP_POLL_ADD && made.sqe.len & IORING_POLL_ADD_MULTI != 0;
         let timeout = made.sqe.op == IORING_OP_TIMEOUT;
@@ -166,8 +168,8 @@ impl Conflicts {
         }
     }
 
-    /// Would it wait for ever? The kernel's barrier waits for the notification of a SEND_ZC behind
-    /// it, and that for the SEND_ZC.
+    /// Returns whether the request would wait for ever: the kernel's barrier waits for the
+    /// notification of a SEND_ZC behind it, and the notification for the SEND_ZC.
     pub fn stuck(&self, made: &Made, chain: &[Piece]) -> bool {
         let drains = made.sqe.flags & IOSQE_IO_DRAIN != 0;
         let own =
@@ -175,7 +177,7 @@ impl Conflicts {
         own || drains && chain.iter().any(|p| p.notifies)
     }
 
-    /// May it be queued now, as the next of `chain`?
+    /// Returns whether the request may be queued now, as the next of `chain`.
     pub fn fits(&self, new: &Piece, chain: &[Piece]) -> bool {
         let aimed = |a: &Piece, b: &Piece| match a.aim {
             Aim::Nobody => false,
@@ -185,21 +187,22 @@ impl Conflicts {
         let races = |old: &Piece| {
             clashes(&old.keys, &new.keys) || !old.steady && (aimed(old, new) || aimed(new, old))
         };
-        // What a barrier lets go goes to workers, all at once: a request that searches among those
-        // finds some.
+        // A barrier that ends passes all its requests to workers at once: a request that searches
+        // among these finds some.
         let late = match new.aim {
             Aim::Nobody => false,
             Aim::One(ud) => self.late.contains(&ud),
             Aim::Anybody => self.drained,
         };
-        // What a worker has cancelled may be found once more until its submitter comes to end it.
+        // A request that a worker has cancelled may be found once more, until its submitter ends
+        // it.
         let again = |old: &Piece| old.aim != Aim::Nobody && old.aim == new.aim && !old.steady;
         if late || chain.iter().any(again) || self.moving.iter().any(races) {
             return false;
         }
         self.armed.iter().all(|old| match (old.woken(&new.keys), old.quiet) {
             (true, _) => {
-                // Once it is woken it runs beside the rest of its waker's chain.
+                // Once woken, the request runs beside the rest of its waker's chain.
                 let alone = chain.iter().all(|p| p.keys.iter().all(|k| k.0 != old.by));
                 let others_keys = old.other_keys();
                 let others = || self.moving.iter().chain(chain).chain([new]);
@@ -212,7 +215,8 @@ impl Conflicts {
         })
     }
 
-    /// A chain, or a request alone, was queued; `soon` if a short time limits one of it.
+    /// Records a queued chain, or a request alone; `soon` if a short time limits one of its
+    /// requests.
     pub fn queued(&mut self, mut chain: Vec<Piece>, soon: bool, drain: bool) {
         self.drained |= drain;
         if self.drained {
@@ -258,12 +262,12 @@ impl Conflicts {
         self.moving.extend(chain);
     }
 
-    /// Everything that can run has run.
+    /// Records that everything that can run has run.
     pub fn all_idle(&mut self) {
         self.moving.clear();
     }
 
-    /// Something happened to a slot, and what waited for it has run.
+    /// Records an event of a slot, whose waiting requests have run.
     pub fn happened(&mut self, key: u64) {
         self.armed.retain(|a| a.by != key || a.again);
     }

@@ -5,8 +5,8 @@ use super::pool::{BUFFER_TABLE, FIXED_TABLE, Made, OPEN, slot_key, timespec};
 use crate::fuzz::program::{Fd, Slot, Val};
 use softring_uapi::*;
 
-/// Seconds that stand in for "does not happen while the program runs": as a time from now, and as
-/// one by any clock.
+/// Seconds that stand for "does not happen while the program runs": as a relative time, and as an
+/// absolute time of any clock.
 const LONG: i64 = 4_000_000_000;
 
 impl Gen<'_> {
@@ -47,7 +47,7 @@ impl Gen<'_> {
 
     fn poll_add(&mut self, made: &mut Made) {
         if self.chance(45) {
-            // Nothing to read, or no room to write: it waits.
+            // The poll waits: there is nothing to read, or no room to write.
             use Slot::{Event, FullW, NbR, PipeR, SockA, SockB};
             let (slot, events) =
                 self.pick(&[(PipeR, 1), (NbR, 1), (Event, 1), (SockA, 1), (SockB, 1), (FullW, 4)]);
@@ -66,7 +66,7 @@ impl Gen<'_> {
         };
     }
 
-    /// The user_data of a request that is probably still there.
+    /// Returns the user_data of a request that is probably still there.
     fn target(&mut self, of: &[u8]) -> u64 {
         let live = self.live.iter().filter(|(_, op)| of.is_empty() || of.contains(op));
         let live: Vec<u64> = live.map(|(ud, _)| *ud).collect();
@@ -90,7 +90,7 @@ impl Gen<'_> {
         }
     }
 
-    /// A time soon or never, and whether it is soon.
+    /// Returns a time soon or never, and whether it is soon.
     fn time(&mut self, soon: u32) -> (Val, bool) {
         let soon = self.chance(soon);
         let (sec, nsec) = match self.rng.u32(0..100) {
@@ -119,7 +119,8 @@ impl Gen<'_> {
             _ => self.rng.u32(0..256),
         };
         let multishot = made.sqe.op_flags & IORING_TIMEOUT_MULTISHOT != 0;
-        // A count, unless time comes in between; or how often.
+        // `off` is a count of completions, unless the time expires first; or a number of
+        // repetitions.
         if multishot && soon || !soon && self.chance(25) {
             made.sqe.off = Val::Num(self.rng.u64(1..4));
         }
@@ -140,13 +141,13 @@ impl Gen<'_> {
     }
 
     fn link_timeout(&mut self, made: &mut Made) {
-        // Not so soon that it races with what it limits.
+        // The time is long enough not to race with the limited request.
         let soon = self.chance(40);
         made.soon = soon;
         made.sqe.addr = if soon { timespec(0, 2_000_000) } else { self.time(0).0 };
         made.sqe.len = if self.chance(96) { 1 } else { 0 };
         if self.chance(12) {
-            // A time that has passed races with what it limits.
+            // An expired time would race with the limited request.
             made.sqe.op_flags = self.rng.u32(0..128) & !(u32::from(soon) * IORING_TIMEOUT_ABS);
         }
     }
@@ -184,7 +185,7 @@ impl Gen<'_> {
             made.sqe.len = self.pick(&[0, 7, u32::MAX, 0x7fff_ffff]);
             if self.chance(25) {
                 made.sqe.op_flags = self.pick(&[1, 2, 3, 4]);
-                // Not IORING_CQE_F_32, of which only a ring with mixed CQEs can make sense.
+                // IORING_CQE_F_32 is left out: only a ring with mixed CQEs supports it.
                 made.sqe.file = Fd::Num(self.rng.i64(0..70_000) & !0x8000);
             }
         } else {

@@ -5,7 +5,7 @@ use super::pool::{FILES, FIXED_TABLE, Made, OPEN, WORLD, slot_key, ud_key};
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Val};
 use softring_uapi::*;
 
-/// Flags of open(2) that keep to the directory and wait for nobody.
+/// Flags of open(2) that stay in the directory and wait for nobody.
 const OPEN_FLAGS: [i32; 10] = [
     libc::O_RDONLY,
     libc::O_RDWR,
@@ -86,9 +86,9 @@ impl Gen<'_> {
 
     fn madvise(&mut self, made: &mut Made) {
         made.sqe.addr = self.buf(made, true);
-        // Not as far as the memory behind, where the requests' structures lie.
+        // The length does not reach the memory behind, where the requests' structures are.
         made.sqe.len = self.length().min(20_000);
-        // Only advice that does nothing, or the same on every run.
+        // These kinds of advice do nothing, or the same on every run.
         made.sqe.op_flags = self.pick(&[0, 1, 2, 3, 4, 9, 21, 999]);
     }
 
@@ -151,7 +151,7 @@ impl Gen<'_> {
         self.fixed.fill(None);
     }
 
-    /// What a register call or a request may put into the table of files.
+    /// Returns a descriptor that a register call or a request may put into the table of files.
     pub(super) fn table_entry(&mut self) -> Fd {
         match self.rng.u32(0..100) {
             0..65 => Fd::Slot(self.slot(false).0),

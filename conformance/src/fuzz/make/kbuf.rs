@@ -7,11 +7,11 @@ use crate::fuzz::exec::arena::{PROVIDED, RING_ENTRIES, RINGS};
 use crate::fuzz::program::{Cell, Host, Step, Supply, Val};
 use softring_uapi::*;
 
-/// Groups that programs use, and how long their memory is.
+/// Number of groups that programs use, and the length of their memory.
 pub const GROUPS: usize = 4;
 const LEN: u32 = 8192;
 
-/// What is known of a group.
+/// State of a group, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     None,
@@ -19,7 +19,7 @@ pub enum Group {
 }
 
 impl Gen<'_> {
-    /// The request picks its buffer.
+    /// Makes the request pick its buffer.
     pub(super) fn select(&mut self, made: &mut Made) {
         let beyond = u16::from(self.chance(5));
         let group = self.rng.u16(0..GROUPS as u16 + beyond);
@@ -51,14 +51,14 @@ impl Gen<'_> {
         made
     }
 
-    /// A place in a group's memory for `len` bytes.
+    /// Returns a place in a group's memory for `len` bytes.
     fn provided(&mut self, group: u16, len: u32) -> Val {
         let off = self.rng.u32(0..LEN.saturating_sub(len).max(1));
         let buf = PROVIDED + group as u8 % GROUPS as u8;
         if self.chance(96) { Val::Buf(buf, off) } else { Val::Bad(self.bad()) }
     }
 
-    /// Groups that a program starts with.
+    /// Registers the groups that a program starts with.
     pub(super) fn buffer_rings(&mut self) {
         for group in 0..GROUPS as u16 {
             match self.rng.u32(0..10) {
@@ -80,7 +80,7 @@ impl Gen<'_> {
             _ => self.pick(&[0, 3, 32_768]),
         };
         let mut flags = if self.chance(35) { IOU_PBUF_RING_INC } else { 0 };
-        // Of a ring of more than a page, the kernel maps all or nothing.
+        // A ring of more than a page is mapped by the kernel as a whole or not at all.
         let mapped = entries <= RING_ENTRIES && self.chance(20);
         if mapped {
             flags |= IOU_PBUF_RING_MMAP;
@@ -89,7 +89,7 @@ impl Gen<'_> {
             flags |= 1 << self.rng.u16(2..16);
         }
         let mem = group as u8 % RINGS;
-        // More entries than the page has room for would lie in memory that is not there.
+        // Entries beyond the page would lie in unmapped memory.
         let at = if self.chance(96) { Val::Ring(mem) } else { Val::Bad(self.bad()) };
         let cells = vec![
             Cell::U64(if mapped { Val::Num(0) } else { at }),
@@ -111,7 +111,7 @@ impl Gen<'_> {
         }
     }
 
-    /// Buffers for one of the rings.
+    /// Makes buffers for one of the rings.
     pub(super) fn supply(&mut self) -> Host {
         let group = self.rng.u16(0..GROUPS as u16);
         self.supply_of(group)
@@ -135,14 +135,14 @@ impl Gen<'_> {
     fn entry(&mut self, group: u16, i: u16) -> (Val, u32, u16) {
         let len = match self.rng.u32(0..100) {
             0..92 => self.pick(&[1, 16, 100, 512, 2000, 4096]),
-            // A longer one is cut by recvmsg(2), and taken for a negative number by the kernel.
+            // recvmsg(2) cuts a longer length, and the kernel takes it for negative.
             _ => self.pick(&[0, 0x7fff_ffff]),
         };
         let bid = if self.chance(90) { i } else { self.rng.u16(..) };
         (self.provided(group, len.min(4096)), len, bid)
     }
 
-    /// A register call about groups.
+    /// Makes a register call about groups.
     pub(super) fn buffer_call(&mut self) {
         let group = self.rng.u16(0..GROUPS as u16 + 1);
         match self.rng.u32(0..10) {

@@ -1,5 +1,5 @@
-//! Makes programs from seeds: mostly sensible ones, so that they get somewhere, with something
-//! wrong here and there.
+//! Programs made from seeds: mostly sensible ones, so that they get somewhere, with something wrong
+//! here and there.
 
 mod conflicts;
 mod ctl;
@@ -26,7 +26,7 @@ use ops::Family;
 use pool::Made;
 use softring_uapi::*;
 
-/// The state of one program in the making.
+/// State of one program in the making.
 pub(crate) struct Gen<'a> {
     rng: Rng,
     only: &'a [u8],
@@ -36,25 +36,25 @@ pub(crate) struct Gen<'a> {
     /// Requests that may still be waiting.
     live: Vec<(u64, u8)>,
     conflicts: Conflicts,
-    /// Requests that open descriptors, and the key of what these may be.
+    /// Requests that open descriptors, and the key of the opened files.
     opened: Vec<(u64, u64)>,
-    /// What ring 0's table of files probably holds.
+    /// Probable content of ring 0's table of files.
     fixed: Vec<Option<Slot>>,
     buffers: u8,
     /// Ring 0's groups of provided buffers, as far as they are known.
     groups: [Group; kbuf::GROUPS],
-    /// What the epoll set probably holds.
+    /// Probable content of the epoll set.
     watched: Vec<Slot>,
-    /// The program is about sockets.
+    /// True if the program is about sockets.
     net: bool,
-    /// A ring has wide CQEs.
+    /// True if a ring has wide CQEs.
     wide: bool,
     two: bool,
-    /// Where the batch in the making goes.
+    /// Ring of the batch in the making.
     ring: u8,
 }
 
-/// The program of `seed`, of the opcodes in `only` (all of [`OPS`] if that is empty).
+/// Makes the program of `seed`, with the opcodes in `only` (all of [`OPS`] if that is empty).
 pub fn program(seed: u64, only: &[u8]) -> Program {
     let mut rng = Rng::with_seed(seed);
     let only = match (only, rng.u32(0..100)) {
@@ -89,8 +89,8 @@ pub fn program(seed: u64, only: &[u8]) -> Program {
     Program { seed, tmpfs, steps: barriers_await_idle(g.steps) }
 }
 
-/// Has a program await idle behind each batch with a barrier: whether that still holds what comes
-/// next depends on workers.
+/// Makes a program await idle behind each batch with a barrier: whether the barrier still holds
+/// later requests depends on workers.
 fn barriers_await_idle(steps: Vec<Step>) -> Vec<Step> {
     let mut out = Vec::with_capacity(steps.len());
     let (mut barrier, mut went) = (false, false);
@@ -155,7 +155,7 @@ impl Gen<'_> {
         }
     }
 
-    /// One submission that does not race with what is under way.
+    /// Makes one submission that does not race with requests in flight.
     fn request(&mut self, flags: u8, chain: &[Piece]) -> Made {
         for _ in 0..8 {
             let op = self.pick(self.only);
@@ -166,7 +166,7 @@ impl Gen<'_> {
         Made::default()
     }
 
-    /// A submission of `op`, if it does not race.
+    /// Makes a submission of `op`, if it does not race.
     fn fitting(&mut self, op: u8, flags: u8, chain: &[Piece]) -> Option<Made> {
         let (opened, fixed, live) = (self.opened.clone(), self.fixed.clone(), self.live.clone());
         let watched = self.watched.clone();
@@ -184,7 +184,7 @@ impl Gen<'_> {
         None
     }
 
-    /// Flags that any request may carry, and faults.
+    /// Adds flags that any request may carry, and faults.
     fn dress(&mut self, made: &mut Made) {
         if self.chance(12) {
             made.sqe.flags |= IOSQE_ASYNC;
@@ -217,7 +217,7 @@ impl Gen<'_> {
             12 => sqe.flags ^= [1, 1, 0x80, 2, 0x40][self.rng.usize(0..5)],
             _ => sqe.op = self.rng.u8(63..255),
         }
-        // Sizes that would really allocate: a fault must not fill the disk.
+        // These sizes would really allocate: a fault must not fill the disk.
         if sqe.op == IORING_OP_MADVISE || sqe.op == IORING_OP_FALLOCATE {
             let plain = self.op(sqe.op).sqe;
             (made.sqe.off, made.sqe.op_flags) = (plain.off, plain.op_flags);
@@ -240,7 +240,7 @@ impl Gen<'_> {
         self.steps.push(Step::Sqe { ring: self.ring, sqe: made.sqe, bad_index });
     }
 
-    /// Requests submitted together: alone, or in chains.
+    /// Makes requests that are submitted together: alone, or in chains.
     fn batch(&mut self) {
         for _ in 0..self.rng.u32(1..7) {
             let (mut soon, from) = (false, self.steps.len());
@@ -269,7 +269,7 @@ impl Gen<'_> {
         }
     }
 
-    /// A request that waits, and how long it may: is that short?
+    /// Makes a request that waits, and a limit of its time; returns whether that is short.
     fn timed(&mut self, chain: &mut Vec<Piece>) -> bool {
         let waits = [IORING_OP_READ, IORING_OP_READV, IORING_OP_POLL_ADD, IORING_OP_WRITE];
         let op = self.pick(&waits);

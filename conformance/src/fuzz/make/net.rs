@@ -7,7 +7,7 @@ use super::rw::room;
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Val};
 use softring_uapi::*;
 
-/// `MSG_*` that a send takes; not MSG_MORE: what that holds back goes when time has passed.
+/// `MSG_*` that a send takes. MSG_MORE is left out: data that it holds back are sent after a time.
 const SEND_FLAGS: [i32; 7] =
     [0, 0, libc::MSG_DONTWAIT, libc::MSG_WAITALL, libc::MSG_EOR, libc::MSG_NOSIGNAL, libc::MSG_OOB];
 const RECV_FLAGS: [i32; 9] = [
@@ -47,7 +47,7 @@ impl Gen<'_> {
         made
     }
 
-    /// The end of a connection, mostly.
+    /// Picks the end of a connection, mostly.
     pub(super) fn socket_file(&mut self, made: &mut Made) {
         if self.chance(20) {
             self.file(made, true);
@@ -90,7 +90,7 @@ impl Gen<'_> {
         }
     }
 
-    /// A destination, and what besides the sender is touched there.
+    /// Returns a destination, and the key of the socket there.
     fn address(&mut self) -> (Val, Option<u64>) {
         match self.rng.u32(0..10) {
             0..6 => {
@@ -104,7 +104,7 @@ impl Gen<'_> {
 
     fn zero_copy(&mut self, made: &mut Made) {
         if self.chance(70) {
-            // Only these have it.
+            // Only these sockets have urgent data.
             let slot = self.pick(&[Slot::TcpA, Slot::TcpB, Slot::UdpA, Slot::UdpB]);
             made.sqe.flags &= !IOSQE_FIXED_FILE;
             made.sqe.fd = Fd::Slot(slot);
@@ -144,14 +144,15 @@ impl Gen<'_> {
                 made.sqe.file = Fd::Num(self.pick(&[1, 100, 5000]));
             }
         }
-        // Of a list, the kernel's bundle may end earlier or later, by what it happens to keep.
+        // For a list the kernel's bundle may end earlier or later, depending on the vector that it
+        // keeps.
         let group = self.groups.get(usize::from(made.sqe.buf_index));
         if matches!(group, Some(Group::Ring { .. })) && self.chance(30) {
             made.sqe.ioprio |= IORING_RECVSEND_BUNDLE;
         }
     }
 
-    /// Makes one that goes on after its first result.
+    /// Makes a request multishot.
     fn many(&mut self, made: &mut Made) {
         made.sqe.ioprio |= IORING_RECV_MULTISHOT;
         made.again = true;
@@ -160,7 +161,7 @@ impl Gen<'_> {
         }
     }
 
-    /// A header whose vector is `iov` of `n` parts.
+    /// Makes a header whose vector is `iov` of `n` parts.
     fn header(&mut self, name: Val, namelen: u32, iov: Val, n: u64, control: u64) -> Val {
         let at = if control > 0 { Val::Out(Out::Raw(64)) } else { Val::Num(0) };
         let cells = [Cell::U64(name), Cell::U32(namelen), Cell::U32(0), Cell::U64(iov), num(n)];
@@ -196,7 +197,7 @@ impl Gen<'_> {
         if select && self.chance(60) {
             self.many(made);
         }
-        // A name in a provided buffer would be another in each run, for it holds a port.
+        // A name in a provided buffer holds a port and would differ in each run.
         let named = made.sqe.ioprio & IORING_RECV_MULTISHOT == 0 && self.chance(30);
         let name = if named { Val::Out(Out::Name) } else { Val::Num(0) };
         let len = if named { self.pick(&[128, 16, 2]) } else { 0 };

@@ -1,9 +1,9 @@
-//! The opcodes that programs are made of, and the themes that these have.
+//! The opcodes that programs are made of, and their themes.
 
 use softring_uapi::*;
 
-/// All of them, each as often as it stands here; the first [`FILES`] are about files and streams,
-/// the others about sockets, provided buffers, and waits of every kind.
+/// Opcodes, repeated by weight; the first [`FILES`] are about files and streams, the others about
+/// sockets, provided buffers, and waits of every kind.
 pub const OPS: &[u8] = &[
     IORING_OP_NOP,
     IORING_OP_NOP,
@@ -114,15 +114,15 @@ pub const OPS: &[u8] = &[
     IORING_OP_WAITID,
     IORING_OP_WAITID,
 ];
-/// See [`OPS`].
+/// Number of opcodes about files and streams, see [`OPS`].
 pub const FILES: usize = 50;
 
-/// Does `op` belong to the sockets, provided buffers or waits alone?
+/// Returns whether `op` belongs only to the sockets, provided buffers or waits.
 pub fn is_net(op: u8) -> bool {
     OPS[FILES..].contains(&op) && !OPS[..FILES].contains(&op)
 }
 
-/// The family whose generator makes `op`.
+/// Family whose generator makes an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     Rw,
@@ -136,7 +136,7 @@ pub enum Family {
     Wait,
 }
 
-/// The family of `op`.
+/// Returns the family of `op`.
 pub fn family(op: u8) -> Family {
     match op {
         IORING_OP_READ

@@ -1,39 +1,40 @@
-//! What generators pick from, and the keys by which [`super::conflicts`] tells what requests share.
+//! Pools that generators pick from, and the keys by which [`super::conflicts`] finds what requests
+//! share.
 
 use super::Gen;
 use crate::fuzz::program::{Bad, Cell, Fd, Slot, Sqe, Val};
 use softring_uapi::*;
 
-/// Something that requests share, and whether this one changes it.
+/// A thing that requests share, and whether this request changes it.
 pub type Key = (u64, bool);
 
-/// A submission with what it touches.
+/// A submission with the keys that it touches.
 #[derive(Debug, Default)]
 pub struct Made {
     pub sqe: Sqe,
     pub keys: Vec<Key>,
-    /// May wait for an event that only a later step brings.
+    /// True if it may wait for an event that only a later step brings.
     pub arms: bool,
-    /// Goes on waiting after that event.
+    /// True if it goes on waiting after that event.
     pub again: bool,
-    /// What it waits for is not one thing alone.
+    /// True if several things may end its wait.
     pub loud: bool,
-    /// A short time decides when it ends, or another.
+    /// True if a short time may decide when it ends, or another request.
     pub soon: bool,
 }
 
 pub const FIXED_TABLE: u64 = 60;
 pub const BUFFER_TABLE: u64 = 61;
-/// The key of which descriptors are open.
+/// Key of the set of open descriptors.
 pub const OPEN: u64 = 62;
-/// Paths, and what is found at them: renames and links make any of the files of any other.
+/// Key of paths and the files there: renames and links make any of the files of any other.
 pub const FILES: u64 = 63;
-/// A file that could be any slot's.
+/// Key of a file that could be any slot's.
 pub const WORLD: u64 = 64;
 pub const NAMES: [&str; 12] =
     ["a", "b", "ro", "wo", "ap", "n0", "n1", "n2", "sub/e", "sub/n3", "link", "dangling"];
 
-/// The key of a descriptor's file; the two ends of a pipe are one thing.
+/// Returns the key of a descriptor's file; the two ends of a pipe have one key.
 pub const fn slot_key(slot: Slot) -> u64 {
     match slot {
         Slot::A | Slot::Path => 1,
@@ -74,7 +75,7 @@ pub const fn child_key(i: u8) -> u64 {
     30 + i as u64
 }
 
-/// Is it the key of a child?
+/// Returns whether it is the key of a child.
 pub fn is_child(key: u64) -> bool {
     (child_key(0)..group_key(0)).contains(&key)
 }
@@ -87,12 +88,12 @@ pub const fn ud_key(ud: u64) -> u64 {
     1000 + ud
 }
 
-/// Is it the key of a slot?
+/// Returns whether it is the key of a slot.
 pub const fn is_slot(key: u64) -> bool {
     key <= slot_key(Slot::Epoll)
 }
 
-/// Is it the key of a file or directory on disk?
+/// Returns whether it is the key of a file or directory on disk.
 pub const fn is_file(key: u64) -> bool {
     key <= slot_key(Slot::Sub)
 }
@@ -114,19 +115,19 @@ pub const STREAMS: [Slot; 11] = [
     Slot::Null,
 ];
 
-/// May who uses it have to wait?
+/// Returns whether requests on the slot may have to wait.
 pub fn waits(slot: Slot) -> bool {
     STREAMS.contains(&slot) || Slot::ENDS.contains(&slot) || Slot::OTHERS.contains(&slot)
 }
 
-/// `struct iovec` times n.
+/// Makes an array of `struct iovec`.
 pub fn iovecs(parts: Vec<(Val, u64)>) -> Val {
     let cells =
         parts.into_iter().flat_map(|(base, len)| [Cell::U64(base), Cell::U64(Val::Num(len))]);
     Val::Mem(cells.collect())
 }
 
-/// `struct __kernel_timespec`.
+/// Makes a `struct __kernel_timespec`.
 pub fn timespec(sec: i64, nsec: i64) -> Val {
     let word = |v: i64| Cell::U64(Val::Num(v.cast_unsigned()));
     Val::Mem(vec![word(sec), word(nsec)])
@@ -141,7 +142,7 @@ impl Gen<'_> {
         from[self.rng.usize(0..from.len())]
     }
 
-    /// A file or stream that can mostly be read, or written.
+    /// Picks a file or stream that can mostly be read, or written.
     pub fn data_slot(&mut self, write: bool) -> Slot {
         use Slot::*;
         if self.chance(12) {
@@ -159,12 +160,12 @@ impl Gen<'_> {
         }
     }
 
-    /// A socket, or the epoll set.
+    /// Picks a socket, or the epoll set.
     pub fn socket_slot(&mut self) -> Slot {
         if self.chance(80) { self.pick(&Slot::ENDS) } else { self.pick(&Slot::OTHERS) }
     }
 
-    /// A file or stream, and its key.
+    /// Picks a file or stream, and its key.
     pub fn slot(&mut self, changes: bool) -> (Slot, Key) {
         let slot = match self.rng.u32(0..100) {
             _ if self.net && self.rng.bool() => self.socket_slot(),
@@ -175,7 +176,7 @@ impl Gen<'_> {
         (slot, (slot_key(slot), changes))
     }
 
-    /// As [`Self::slot`], sometimes through the table of registered files.
+    /// Same as [`Self::slot`], sometimes through the table of registered files.
     pub fn file(&mut self, made: &mut Made, changes: bool) {
         if !self.fixed.is_empty() && self.chance(35) {
             let beyond = usize::from(self.chance(12));
@@ -203,7 +204,7 @@ impl Gen<'_> {
         }
     }
 
-    /// A buffer that a request reads into or writes from.
+    /// Picks a buffer that a request reads into or writes from.
     pub fn buf(&mut self, made: &mut Made, into: bool) -> Val {
         let i = self.rng.u8(0..7);
         made.keys.push((buf_key(i), into));
@@ -233,7 +234,7 @@ impl Gen<'_> {
         }
     }
 
-    /// A path.
+    /// Picks a path.
     pub fn path(&mut self, made: &mut Made, changes: bool) -> Val {
         let name = self.pick(&NAMES);
         made.keys.push((FILES, changes));
@@ -246,7 +247,7 @@ impl Gen<'_> {
         }
     }
 
-    /// The directory that a path starts from.
+    /// Picks the directory that a path starts from.
     pub fn dirfd(&mut self) -> Fd {
         match self.rng.u32(0..100) {
             0..80 => Fd::Num(i64::from(libc::AT_FDCWD)),
@@ -267,7 +268,7 @@ impl Gen<'_> {
         ])
     }
 
-    /// `file_index` of requests that may open into the table of registered files.
+    /// Sets `file_index` of requests that may open into the table of registered files.
     pub fn direct(&mut self, made: &mut Made) {
         if self.fixed.is_empty() || self.chance(50) {
             return;

@@ -12,7 +12,7 @@ fn iovec(i: u8, len: u64) -> [Cell; 2] {
     [Cell::U64(Val::Buf(i, 0)), word(len)]
 }
 
-/// `struct io_uring_rsrc_update2`, `offset` and `nr` apart.
+/// Makes a `struct io_uring_rsrc_update2`; `offset` and `nr` are separate.
 fn update2(offset: u32, data: Val, tags: Val, nr: u32) -> Val {
     let tail = [Cell::U32(nr), Cell::U32(0)];
     let head = [Cell::U32(offset), Cell::U32(0), Cell::U64(data), Cell::U64(tags)];
@@ -24,7 +24,7 @@ impl Gen<'_> {
         self.steps.push(Step::Register { ring, op, arg, nr });
     }
 
-    /// Registers files at the start, as programs do.
+    /// Registers files at the start.
     pub(super) fn files(&mut self, ring: u8) {
         let n = self.rng.usize(1..7);
         let sparse = self.chance(25);
@@ -44,7 +44,7 @@ impl Gen<'_> {
             self.call(ring, IORING_REGISTER_FILES, Val::Mem(fds), n as u32);
         }
         if ring == 0 {
-            // A second table is refused, unless the first is gone.
+            // The kernel refuses a second table, unless the first was unregistered.
             let known = self.fixed.is_empty();
             self.fixed = if known { slots } else { vec![None; self.fixed.len()] };
         }
@@ -67,7 +67,7 @@ impl Gen<'_> {
         }
     }
 
-    /// Restrictions, for a ring that is still disabled.
+    /// Registers restrictions of a ring that is still disabled.
     pub(super) fn restrictions(&mut self, ring: u8) {
         let mut cells = Vec::new();
         let n = self.rng.u32(1..8);
@@ -85,7 +85,7 @@ impl Gen<'_> {
         self.call(ring, IORING_REGISTER_RESTRICTIONS, Val::Mem(cells), n);
     }
 
-    /// Any register call in the middle of a program.
+    /// Makes any register call in the middle of a program.
     pub(super) fn register(&mut self) {
         let ring = u8::from(self.two && self.chance(25));
         match self.rng.u32(0..100) {
@@ -135,7 +135,7 @@ impl Gen<'_> {
         };
         let (slot, _) = self.slot(false);
         let flags = self.pick(&[0, 0, 1, 2, 3, 4, 5, 8, 0x20, 64]);
-        // A short wait: what does not go away in it is -ETIME.
+        // The wait is short: it ends with -ETIME if requests remain.
         let mut cells = vec![word(target), Cell::Fd(Fd::Slot(slot)), Cell::U32(flags)];
         cells.extend([word(0), word(5_000_000), Cell::U8(6)]);
         cells.extend((0..7).map(|_| Cell::U8(0)));
@@ -196,8 +196,8 @@ impl Gen<'_> {
                 self.call(ring, IORING_UNREGISTER_PERSONALITY, Val::Num(0), id);
             }
             3 => {
-                // Room for all that may block: who comes next would wait for ever. On the kernel a
-                // chain waits in the worker of its head, on softring it does not.
+                // There is room for all requests that may block: a further one would wait for ever.
+                // On the kernel a chain waits in the worker of its head, on softring it does not.
                 let words = [self.pick(&[0, 8, 16]), self.pick(&[0, 16])];
                 let arg = Val::Mem(words.iter().map(|w| Cell::U32(*w)).collect());
                 self.call(ring, IORING_REGISTER_IOWQ_MAX_WORKERS, arg, 2);

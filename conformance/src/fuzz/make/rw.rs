@@ -5,10 +5,10 @@ use super::pool::{BUFFER_TABLE, Made, buf_key, iovecs, slot_key, waits};
 use crate::fuzz::program::{Fd, Slot, Val};
 use softring_uapi::*;
 
-/// `RWF_*` that change nothing but how a request waits, and some that are refused.
+/// `RWF_*` that change only how a request waits, and some that are refused.
 const RW_FLAGS: [u32; 8] = [0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x1];
 
-/// Bytes from there to the end of the buffer.
+/// Returns the number of bytes from there to the end of the buffer.
 pub(super) fn room(at: &Val) -> u32 {
     if let Val::Buf(_, off) = at { 8192u32.saturating_sub(*off) } else { 0 }
 }
@@ -72,7 +72,8 @@ impl Gen<'_> {
 
     pub(super) fn vectors(&mut self, made: &mut Made, into: bool) {
         let n = self.rng.usize(0..5);
-        // Of memory that ends in the middle the kernel's SEND_ZC sends nothing, ours what is there.
+        // If memory ends in the middle, the kernel's SEND_ZC sends nothing, softring's the mapped
+        // prefix.
         let whole = matches!(made.sqe.op, IORING_OP_SEND_ZC | IORING_OP_SENDMSG_ZC);
         let parts = (0..n).map(|_| {
             let base = self.buf(made, into);
@@ -86,7 +87,7 @@ impl Gen<'_> {
         }
     }
 
-    /// Registered buffer `i` is the arena's buffer `i`.
+    /// Uses registered buffer `i` with addresses of the arena's buffer `i`.
     fn fixed_buffer(&mut self, made: &mut Made, into: bool) {
         let beyond = u8::from(self.chance(10));
         let i = self.rng.u8(0..self.buffers.max(1) + beyond);

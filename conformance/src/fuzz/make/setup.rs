@@ -1,12 +1,12 @@
-//! Rings: such as programs use, and such as the kernel refuses.
+//! Setups of rings: those that programs use, and those that the kernel refuses.
 
 use super::Gen;
 use crate::fuzz::program::{Program, Setup, Step};
 use softring_uapi::*;
 
-/// Makes rings of threads that submit out of all rings that can be such; the program is the same
-/// otherwise. Their threads sleep at once, soon, or not at all. Where a bad SQE ends a batch, they
-/// come back for the rest: what has happened by then is a race, so none ends it.
+/// Gives an SQ thread to each ring that can have one; the program is the same otherwise. The
+/// threads sleep at once, soon, or not at all. A bad SQE that ends a batch leaves the rest to the
+/// thread's next pass, which is a race, so no SQE ends a batch.
 pub fn sqpoll(program: &mut Program) {
     const TASKRUN: u32 =
         IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_DEFER_TASKRUN;
@@ -22,7 +22,7 @@ pub fn sqpoll(program: &mut Program) {
 }
 
 impl Gen<'_> {
-    /// Flags that the kernel accepts.
+    /// Sets up a ring with flags that the kernel accepts; returns the flags.
     pub(super) fn setup(&mut self, ring: u8) -> u32 {
         let mut flags = 0;
         let issuer = IORING_SETUP_SINGLE_ISSUER;
@@ -51,8 +51,8 @@ impl Gen<'_> {
             }
         }
         if flags & IORING_SETUP_CQE32 == 0 && self.chance(8) {
-            // With room to spare: the kernel loses count where a wide CQE finds only the last slot
-            // (`fuzz_found::wide_finds_last_slot`).
+            // The CQ has room to spare: the kernel loses count if a wide CQE finds only the last
+            // slot (`fuzz_found::wide_finds_last_slot`).
             flags |= IORING_SETUP_CQE_MIXED | IORING_SETUP_CQSIZE;
         }
         if ring == 1 && self.chance(10) {
@@ -75,7 +75,7 @@ impl Gen<'_> {
         flags
     }
 
-    /// Setups of every kind that the kernel refuses, or that are never used.
+    /// Makes setups of every kind that the kernel refuses, or that are never used.
     pub(super) fn bad_setup(&mut self) {
         let mut flags = self.rng.u32(0..1 << 19);
         // Polled rings are refused in every combination but the plain ones, which are left out.

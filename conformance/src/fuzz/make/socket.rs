@@ -1,4 +1,4 @@
-//! Sockets as a whole: made, named, connected, accepted, asked, shut down.
+//! Sockets as a whole: SOCKET, BIND, CONNECT, LISTEN, ACCEPT, URING_CMD, SHUTDOWN.
 
 use super::Gen;
 use super::pool::{FILES, Made, slot_key, ud_key};
@@ -6,7 +6,7 @@ use super::register::word;
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Val};
 use softring_uapi::*;
 
-/// Options of SOL_SOCKET that say the same in every run.
+/// Options of SOL_SOCKET with the same value in every run.
 const OPTIONS: [i32; 8] = [
     libc::SO_TYPE,
     libc::SO_ERROR,
@@ -40,7 +40,7 @@ impl Gen<'_> {
         made
     }
 
-    /// What it opens has a number, and is nobody else's.
+    /// Gives a request's new descriptor a key, which no other request shares.
     fn opens(&mut self, made: &mut Made) {
         self.direct(made);
         if made.sqe.file == Fd::Num(0) {
@@ -143,7 +143,7 @@ impl Gen<'_> {
             0..3 => SOCKET_URING_OP_SIOCINQ,
             3..6 => SOCKET_URING_OP_GETSOCKOPT,
             6..9 => SOCKET_URING_OP_SETSOCKOPT,
-            // With room for a time in a CQE it would be waited for.
+            // With room for a time in a CQE the request would wait for a time.
             _ if self.wide => 99,
             _ => self.pick(&[SOCKET_URING_OP_TX_TIMESTAMP, 99]),
         };

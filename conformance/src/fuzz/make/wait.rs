@@ -7,10 +7,10 @@ use crate::fuzz::exec::arena::FUTEXES;
 use crate::fuzz::program::{Cell, Fd, Out, Slot, Val};
 use softring_uapi::*;
 
-/// What the futexes hold at first.
+/// Initial value of the futexes.
 const HELD: u64 = 0x4848_4848;
 const U32: u64 = 2;
-/// FUTEX2_NUMA and FUTEX2_MPOL: softring has no futexes of nodes.
+/// `FUTEX2_NUMA` and `FUTEX2_MPOL`: softring has no futexes of nodes.
 const NODES: u64 = 12;
 const PRIVATE: u64 = 128;
 
@@ -55,7 +55,7 @@ impl Gen<'_> {
     fn epoll_wait(&mut self, made: &mut Made) {
         made.sqe.fd = Fd::Slot(if self.chance(95) { Slot::Epoll } else { Slot::A });
         made.keys.push((slot_key(Slot::Epoll), true));
-        // Their events are its own.
+        // The events of the watched files are shared.
         made.keys.extend(self.watched.iter().map(|s| (slot_key(*s), false)));
         made.sqe.addr = Val::Out(Out::Raw(300));
         made.sqe.len = self.pick(&[1, 2, 4, 4, 0, u32::MAX]).min(1 << 31);

@@ -1,4 +1,4 @@
-//! What happens from outside.
+//! Acts of the outside world.
 
 use super::Gen;
 use super::pool::{self, child_key};
@@ -6,7 +6,7 @@ use crate::fuzz::exec::arena::FUTEXES;
 use crate::fuzz::program::{Fate, Fd, Host, Slot, Step};
 
 impl Gen<'_> {
-    /// Something happens, and is given time to be noticed.
+    /// Makes an act from outside, followed by time to notice it.
     pub(super) fn host(&mut self) {
         let act = if self.net && self.chance(75) { self.net_act() } else { self.file_act() };
         let key = match act {
@@ -21,7 +21,7 @@ impl Gen<'_> {
         self.await_idle();
     }
 
-    /// Something happens to the files from outside, and is given time to be noticed.
+    /// Makes an act on the files from outside, followed by time to notice it.
     fn file_act(&mut self) -> Host {
         let to =
             [Slot::PipeW, Slot::NbW, Slot::Event, Slot::Sem, Slot::SockA, Slot::SockB, Slot::A];

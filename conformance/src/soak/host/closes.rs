@@ -1,4 +1,4 @@
-//! A number is closed while a request waits on it, and is used again for another file.
+//! Numbers that are closed while a request waits on them, and reused for another file.
 
 use std::os::fd::AsRawFd;
 
@@ -9,7 +9,8 @@ use super::{Place, finish, sys, wrong};
 use crate::sqe;
 use softring_uapi::*;
 
-/// What waits on the old file gets the old file's data, what is asked for later the new one's.
+/// Checks that a request on the old file gets the old file's data, and a later request the new
+/// one's.
 pub fn run(p: &mut Place) -> Check<bool> {
     let pair = || {
         let flags = SocketFlags::CLOEXEC;

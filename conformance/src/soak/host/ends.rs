@@ -1,4 +1,4 @@
-//! A thread ends while its requests wait, and what they wait for is there.
+//! Threads that end while their requests wait, some for data that have come.
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::AsRawFd;
@@ -10,8 +10,8 @@ use crate::sqe;
 
 const MANY: usize = 8;
 
-/// READs of pipes; the thread that submitted them writes to some of the pipes and ends. Those
-/// complete. The others may be cancelled, when their data come at the latest.
+/// Submits READs of pipes by a thread which then writes to some of the pipes and ends. Those READs
+/// complete. The others may be cancelled, at the latest when their data come.
 pub fn run(p: &mut Place) -> Check<bool> {
     let mut book = p.ring_with(0)?;
     let made = (0..MANY).map(|_| pipe_with(PipeFlags::CLOEXEC).map_err(wrong));

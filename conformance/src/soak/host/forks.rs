@@ -1,4 +1,4 @@
-//! Children are forked: they hold nothing of the parent's rings open, and have rings of their own.
+//! Forked children: they hold nothing of the parent's rings open, and have rings of their own.
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ pub fn run(p: &mut Place) -> Check<bool> {
     if p.rng.bool() { own_ring(p) } else { registered(p) }
 }
 
-/// A child makes a ring, and has a NOP and a TIMEOUT on it.
+/// Runs a NOP and a TIMEOUT on a ring of a child's own.
 fn own_ring(p: &mut Place) -> Check<bool> {
     let entry = p.entry;
     let code = os::in_child(|| {
@@ -31,7 +31,8 @@ fn own_ring(p: &mut Place) -> Check<bool> {
     Ok(true)
 }
 
-/// What only the parent's table holds open is closed when the parent lets go of it.
+/// Checks that a file which only the parent's table holds open closes when the parent unregisters
+/// it.
 fn registered(p: &mut Place) -> Check<bool> {
     let mut book = p.ring()?;
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(wrong)?;
@@ -43,7 +44,7 @@ fn registered(p: &mut Place) -> Check<bool> {
     ensure(pid > 0, || format!("fork: {pid}"))?;
     let gone = book.ring.register(IORING_UNREGISTER_FILES, 0, 0);
     let poll = || os::poll(read.as_raw_fd(), libc::POLLIN, END_LIMIT.as_millis() as i32 / 3);
-    // The child may not have run yet, and signals come.
+    // The child may not have run yet, and signals interrupt the poll.
     let end = (0..END_LIMIT.as_millis()).map(|_| poll()).find(|&end| end != -libc::EINTR);
     let end = end.unwrap_or(-libc::EINTR);
     os::signal(pid, libc::SIGKILL);

@@ -1,4 +1,4 @@
-//! A handler jumps out of enter (siglongjmp), so that the call never comes back.
+//! Handlers that jump out of enter (siglongjmp), so that the call never returns.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -20,7 +20,7 @@ extern "C" fn wait(fd: i32) -> isize {
     ret
 }
 
-/// Waits for a completion that never comes, is jumped out of it, and uses the ring again, by this
+/// Waits for a completion that never comes, jumps out of the wait, and uses the ring again, by this
 /// thread and by another.
 pub fn run(p: &mut Place) -> Check<bool> {
     if BUSY.swap(true, Ordering::Acquire) {

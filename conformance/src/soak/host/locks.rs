@@ -1,4 +1,4 @@
-//! The process holds a POSIX lock, and its rings work on the file.
+//! POSIX locks of the process on a file that its rings use.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,7 +11,7 @@ use softring_uapi::*;
 
 const LEN: usize = 16384;
 
-/// Takes the lock, lets a ring do a few things, and asks another process who holds it.
+/// Takes the lock, runs a few requests, and asks another process for the lock's holder.
 pub fn run(p: &mut Place) -> Check<bool> {
     let path = p.file(LEN)?;
     let name = CString::new(path.as_os_str().as_bytes()).map_err(wrong)?;

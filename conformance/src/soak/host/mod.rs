@@ -1,7 +1,7 @@
-//! What a real process does around its rings: it holds locks, gives up rights and takes them back,
-//! closes numbers and uses them again, has signals, forks, jumps out of handlers, ends threads, and
-//! waits for slow memory; all of it at random beside the checked load of [`mix`](super::mix). Each
-//! disturbance checks what it did; at the end nothing is lost and nothing is left.
+//! Actions of a real process around its rings: it holds locks, gives up rights and takes them back,
+//! closes numbers and reuses them, has signals, forks, jumps out of handlers, ends threads, and
+//! waits for slow memory, all at random beside the checked load of [`mix`](super::mix). Each
+//! disturbance checks its effects; at the end nothing is lost and nothing is left.
 
 mod closes;
 mod ends;
@@ -27,17 +27,18 @@ use super::{Check, Fault, ensure, mix};
 use crate::entry::EntryPoint;
 use softring_uapi::*;
 
-/// Threads that disturb, and threads of the load.
+/// Number of threads that disturb, and of threads of the load.
 const DISTURBERS: u64 = 2;
 const LOAD: u64 = 2;
-/// Numbers that nobody is given unless he asks for them, so many for each thread. Below those that
-/// softring takes: a dup2(2) onto one of them ends the process's locks on the file that it names.
+/// Numbers that nobody is given unasked: the first, and the count for each thread. They are below
+/// those that softring takes: a dup2(2) onto one of those ends the process's locks on the file that
+/// it names.
 const NUMBERS: (i32, i32) = (400, 16);
 
-/// One thing that a process does. False: it can't be done here.
+/// Action of a process. Returns false if it cannot be done here.
 type Disturbance = fn(&mut Place) -> Check<bool>;
 
-/// The disturbances by name, as `--without` takes them.
+/// Disturbances by name, as `--without` takes them.
 const DISTURBANCES: [(&str, Disturbance); 7] = [
     ("locks", locks::run),
     ("rights", rights::run),
@@ -47,15 +48,15 @@ const DISTURBANCES: [(&str, Disturbance); 7] = [
     ("ends", ends::run),
     ("stalls", stalls::run),
 ];
-/// A disturbance that is not taken in turn: signals come all the time.
+/// Name of a disturbance that has no turns: signals come all the time.
 const SIGNALS: &str = "signals";
 
-/// Names that `--without` knows.
+/// Returns the names that `--without` knows.
 pub fn names() -> impl Iterator<Item = &'static str> {
     DISTURBANCES.iter().map(|(name, _)| *name).chain([SIGNALS])
 }
 
-/// Where a disturbance takes place.
+/// Surroundings of a disturbance.
 struct Place<'a> {
     entry: EntryPoint,
     rng: Rng,
@@ -65,18 +66,18 @@ struct Place<'a> {
     totals: Totals,
 }
 
-/// A ring for one disturbance; the token says which request.
+/// A ring for one disturbance; the token is the request's index.
 type Book = Ledger<u32>;
 
-/// How often what was done.
+/// Counts of actions by name.
 pub type Tally = BTreeMap<&'static str, u64>;
 
-/// What was done, and what the books say.
+/// Actions, and totals of the books.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub tally: Tally,
     pub totals: Totals,
-    /// What the load did.
+    /// Outcome of the load.
     pub load: mix::Outcome,
 }
 
@@ -92,14 +93,14 @@ impl Place<'_> {
         Ledger::new(self.entry, 64, io_uring_params { flags, ..Default::default() })
     }
 
-    /// A new file of `len` bytes that say where they stand.
+    /// Creates a file of `len` bytes that encode their position.
     fn file(&mut self, len: usize) -> Check<std::path::PathBuf> {
         let path = self.dir.join(super::sys::new_name());
         std::fs::write(&path, content(len)).map_err(wrong)?;
         Ok(path)
     }
 
-    /// Nothing may be left of a ring's requests.
+    /// Checks that nothing is left of a ring's requests, and closes the ring.
     fn close(&mut self, mut book: Book) -> Check {
         ensure(book.open() == 0, || format!("{} requests without an end", book.open()))?;
         book.quiet()?;
@@ -116,7 +117,7 @@ fn wrong(e: impl std::fmt::Display) -> Fault {
     e.to_string()
 }
 
-/// Submits, and waits until all that is due has ended.
+/// Submits, and waits until all due requests have ended.
 fn finish(book: &mut Book) -> Check<Vec<End<u32>>> {
     let (began, mut ends) = (Instant::now(), Vec::new());
     loop {
@@ -132,13 +133,13 @@ fn finish(book: &mut Book) -> Check<Vec<End<u32>>> {
     }
 }
 
-/// One request, until its end.
+/// Runs one request to its end.
 fn one(book: &mut Book, sqe: io_uring_sqe) -> Check<i32> {
     book.push(&[(sqe, 0)])?;
     Ok(finish(book)?[0].cqe.res)
 }
 
-/// Disturbs for `time`; nothing is left behind afterwards.
+/// Disturbs for `time`, and checks that nothing is left behind.
 pub fn run(
     entry: EntryPoint,
     sends: Ways,

@@ -1,4 +1,4 @@
-//! A thread gives up root's rights over files, and takes them back.
+//! Threads that give up root's rights over files, and take them back.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use softring_uapi::*;
 
 const NOBODY: u32 = 65534;
 
-/// What the thread may not do then, its ring may not do either.
+/// Checks that the ring of a thread without rights has none either.
 pub fn run(p: &mut Place) -> Check<bool> {
     if !sys::is_root() {
         return Ok(false);
@@ -26,7 +26,7 @@ pub fn run(p: &mut Place) -> Check<bool> {
     let how = (libc::O_RDWR | libc::O_TRUNC | libc::O_CLOEXEC).cast_unsigned();
     let open = sqe::rw(IORING_OP_OPENAT, libc::AT_FDCWD, at, 0, 0).op_flags(how).with(later);
     let unlink = sqe::rw(IORING_OP_UNLINKAT, libc::AT_FDCWD, at, 0, 0).with(later);
-    // A worker that is born with all rights, or without.
+    // A worker is created with all rights, or without.
     if p.rng.bool() {
         drop(os::own(one(&mut book, open)?));
     }

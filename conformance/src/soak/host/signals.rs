@@ -1,4 +1,4 @@
-//! Signals come to every thread, and their handlers do what handlers may do.
+//! Signals to every thread, whose handlers do all that handlers may do.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,11 +15,11 @@ use crate::os;
 static EVENTS: AtomicI32 = AtomicI32::new(-1);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
 
-/// POSIX's async-signal-safe functions that the library has wrappers of.
+/// Calls POSIX's async-signal-safe functions for which the library has wrappers.
 extern "C" fn handler(_: i32) {
     let fd = EVENTS.load(Ordering::Relaxed);
     let (one, mut all) = (1u64, 0u64);
-    // SAFETY: async-signal-safe functions, with memory of this frame; errno is put back.
+    // SAFETY: the functions are async-signal-safe, with memory of this frame; errno is restored.
     unsafe {
         let errno = *libc::__errno_location();
         let copy = libc::dup(fd);
@@ -34,7 +34,7 @@ extern "C" fn handler(_: i32) {
     ANSWERED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Sends signals to the threads that take them.
+/// Sender of signals to the threads that take them.
 pub struct Bell {
     threads: Mutex<Vec<i32>>,
     _events: OwnedFd,
@@ -52,7 +52,7 @@ impl Bell {
         ANSWERED.load(Ordering::Relaxed)
     }
 
-    /// The calling thread takes signals while it runs `f`.
+    /// Runs `f` while the calling thread takes signals.
     pub fn hears<T>(&self, f: impl FnOnce() -> T) -> T {
         let (me, list) = (os::tid(), || self.threads.lock().unwrap_or_else(|e| e.into_inner()));
         list().push(me);
@@ -61,7 +61,7 @@ impl Bell {
         out
     }
 
-    /// Rings until it is over.
+    /// Sends signals until `over` is set.
     pub fn ring(&self, mut rng: Rng, over: &AtomicBool) {
         while !over.load(Ordering::Relaxed) {
             let list = self.threads.lock().unwrap_or_else(|e| e.into_inner());

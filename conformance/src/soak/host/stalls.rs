@@ -1,4 +1,4 @@
-//! Memory that is there late (userfaultfd): who reads into it waits, and nobody else.
+//! Memory that is served late (userfaultfd): only a request that reads into it waits.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use crate::ring::Map;
 use crate::sqe;
 
 const PAGE: usize = 4096;
-/// The page is there so late at most; who has waited for a part of that has waited for it.
+/// Longest delay of the page; a wait for a part of that delay is a wait for the page.
 const STALL: Duration = Duration::from_secs(4);
 const TOO_LONG: Duration = Duration::from_secs(2);
 
@@ -28,11 +28,11 @@ struct Late {
 }
 
 impl Late {
-    /// None where the system allows none.
+    /// Maps a page; `None` if the system denies userfaultfd(2).
     fn new() -> Check<Option<Late>> {
         let page = Map::anonymous(PAGE).map_err(wrong)?;
         let how = libc::O_CLOEXEC | libc::O_NONBLOCK;
-        // SAFETY: numbers only.
+        // SAFETY: the arguments are numbers.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, how) };
         if fd < 0 {
             return Ok(None);
@@ -40,7 +40,7 @@ impl Late {
         let faults = os::own(fd as i32);
         let mut api = [0xaa_u64, 0, 0];
         let mut range = [page.addr as u64, PAGE as u64, 1, 0];
-        // SAFETY: live structures of the sizes that the requests name; the page is ours.
+        // SAFETY: the structures are live and as large as the requests name; the page is ours.
         let got = unsafe {
             libc::ioctl(faults.as_raw_fd(), UFFDIO_API, &raw mut api)
                 | libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut range)
@@ -48,20 +48,20 @@ impl Late {
         Ok((got == 0).then_some(Late { page, faults }))
     }
 
-    /// The page is there from now on.
+    /// Makes the page present.
     fn serve(&self) {
         let mut range = [self.page.addr as u64, PAGE as u64, 0, 0];
         // SAFETY: as above.
         unsafe { libc::ioctl(self.faults.as_raw_fd(), UFFDIO_ZEROPAGE, &raw mut range) };
     }
 
-    /// Has somebody come upon the page?
+    /// Returns whether somebody has accessed the page.
     fn is_wanted(&self) -> bool {
         os::poll(self.faults.as_raw_fd(), libc::POLLIN, 1) > 0
     }
 }
 
-/// A READ into such a page; meanwhile another thread polls the ring and forks.
+/// Reads into such a page; meanwhile another thread polls the ring and forks.
 pub fn run(p: &mut Place) -> Check<bool> {
     let Some(late) = Late::new()? else { return Ok(false) };
     let path = p.file(PAGE)?;
@@ -75,7 +75,7 @@ pub fn run(p: &mut Place) -> Check<bool> {
         scope.spawn(|| {
             let began = Instant::now();
             while !late.is_wanted() && began.elapsed() < STALL {}
-            // Whoever waits for the reader waits until here.
+            // A thread that waits for the reader waits until here.
             let came = Instant::now();
             while !done.load(Ordering::Acquire) && came.elapsed() < STALL {
                 std::thread::sleep(Duration::from_millis(1));

@@ -1,5 +1,5 @@
 //! Blocks of a file: written in every way, read in every way, and compared; and a slot whose file
-//! is changed while requests use it.
+//! changes while requests use it.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -14,14 +14,14 @@ use softring_uapi::*;
 const BLOCKS: u64 = 6;
 const LEN: usize = 4096;
 
-/// The scene: a file and another, whose contents lie elsewhere in the pattern.
+/// A scene of a file and another, whose contents are elsewhere in the pattern.
 #[derive(Debug)]
 pub struct Job {
     scene: usize,
     ring: usize,
     files: [File; 2],
     streams: [usize; 2],
-    /// What comes next: writing, syncing, reading, reading through a slot, and the end.
+    /// Phase: writing, syncing, reading, reading through a slot, and the end.
     phase: u32,
     open: u32,
     memory: Map,
@@ -50,7 +50,7 @@ impl Job {
         stage.push(self.ring, &[(sqe, token)]).map(drop)
     }
 
-    /// Where a block's bytes go when they are read, and where its vector lies.
+    /// Returns the address where a block's bytes are read to.
     fn block(&self, i: u64) -> usize {
         self.memory.addr + 8192 + i as usize * LEN
     }
@@ -80,7 +80,7 @@ impl Job {
     fn read(&mut self, stage: &mut Stage, i: u64) -> Check {
         let (fd, off, to) = (self.files[0].as_raw_fd(), i * LEN as u64, self.block(i));
         let sqe = match stage.rng.u32(..3) {
-            // One piece is all that this scene has.
+            // This scene has only one registered piece.
             0 if i == 0 => sqe::rw(IORING_OP_READ_FIXED, fd, self.piece(stage), LEN, off)
                 .set(|s| s.buf_index = PIECES),
             1 => sqe::rw(IORING_OP_READV, fd, self.vector(i, to), 2, off),
@@ -91,7 +91,7 @@ impl Job {
         self.push(stage, sqe, usize::from(fixed), i as u32)
     }
 
-    /// One file's blocks, then the other's, through the same slot, which changes in between.
+    /// Reads one file's blocks, then the other's, through the same slot, which changes in between.
     fn through_slot(&mut self, stage: &mut Stage) -> Check {
         let slot = 2 * self.scene;
         for who in 0..3 {
@@ -122,7 +122,7 @@ impl Job {
         }
     }
 
-    /// The bytes that a completion tells of are what lies there.
+    /// Checks that the memory has the bytes that a completion reports.
     fn check(&self, stage: &Stage, who: usize, i: u64) -> Check {
         let (at, file) = match (self.phase, who) {
             (3, 1) => (self.piece(stage), 0),

@@ -1,6 +1,6 @@
-//! A mix of everything: threads with rings of every kind each, which send, receive, read, write,
+//! A mix of everything: threads, each with rings of every kind, which send, receive, read, write,
 //! wait for children, futexes and times; peers reset, half-close and stop reading. Every stream
-//! consists of bytes that tell their place, so that each byte is accounted for.
+//! consists of bytes that encode their position, so that each byte is accounted for.
 
 mod conn;
 mod file;
@@ -22,14 +22,14 @@ use stage::{MOST, Pattern, RINGS, Scene, Stage, Tally};
 use transfer::Ways;
 
 const THREADS: u64 = 3;
-/// What threads that come and go may leave to the allocators' free lists.
+/// Growth allowed to the allocators' free lists by threads that come and go.
 const SLACK_KIB: u64 = 4096;
-/// Threads and rings are made anew so often, but neither less nor more than so many times; memory
-/// is checked in between.
+/// Time after which threads and rings are made anew, and the least and greatest number of times;
+/// memory is checked in between.
 const ACT: Duration = Duration::from_secs(2);
 const ACTS: (u64, u64) = (6, 60);
 
-/// What was played, what the books say, and memory after a third and at the end.
+/// Actions, totals of the books, and memory after a third and at the end.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub tally: Tally,
@@ -38,7 +38,7 @@ pub struct Outcome {
     pub end: Health,
 }
 
-/// Plays for `time`; nothing is left behind afterwards.
+/// Runs for `time`, and checks that nothing is left behind.
 pub fn run(entry: EntryPoint, sends: Ways, seed: u64, time: Duration) -> Check<Outcome> {
     let before = Health::now();
     let mut out = Outcome::default();
@@ -67,7 +67,7 @@ pub fn run(entry: EntryPoint, sends: Ways, seed: u64, time: Duration) -> Check<O
             ensure(faults.is_empty(), || faults.join("\n"))
         })?;
         out.end = Health::now();
-        // By then the allocators have what they need.
+        // By now the allocators have their memory.
         if act == acts / 3 {
             out.middle = out.end;
         }
@@ -77,7 +77,7 @@ pub fn run(entry: EntryPoint, sends: Ways, seed: u64, time: Duration) -> Check<O
     Ok(out)
 }
 
-/// One thread of the mix, beside something else.
+/// Runs one thread of the mix beside other activity.
 pub fn beside(entry: EntryPoint, sends: Ways, seed: u64, until: Instant) -> Check<Outcome> {
     let pattern = Arc::new(Pattern::new(&mut Rng::with_seed(seed))?);
     let (tally, totals) = Worker::new(entry, sends, seed, pattern)?.run(until)?;
@@ -111,9 +111,9 @@ impl Worker {
         played
     }
 
-    /// Where something was wrong, what is in flight is cancelled all the same: it uses memory of
-    /// the scenes. Then descriptors are closed: what was sent without copying waits for its peer,
-    /// and the kernel's SQ thread, which has them open as well, would wait for that for ever.
+    /// Cancels the requests in flight after a fault: they use memory of the scenes. Then closes
+    /// descriptors: a SEND_ZC waits for its peer, and the kernel's SQ thread, which has the
+    /// descriptors open as well, would wait for that for ever.
     fn abort(&mut self) {
         for round in 0..20 {
             for hand in &mut self.stage.hands {
@@ -164,7 +164,7 @@ impl Worker {
         Ok((std::mem::take(&mut self.stage.tally), totals))
     }
 
-    /// Has some empty place taken.
+    /// Starts a scene in an empty place, if there is one.
     fn begin(&mut self) -> Check {
         let Some(i) = self.scenes.iter().position(Option::is_none) else { return Ok(()) };
         let stage = &mut self.stage;
@@ -180,7 +180,7 @@ impl Worker {
         self.tick(i)
     }
 
-    /// Submits to a ring, and passes on what came there.
+    /// Submits to a ring, and passes on its completions.
     fn reap(&mut self, ring: usize, min: u32) -> Check<bool> {
         let ledger = &mut self.stage.hands[ring].ledger;
         ledger.submit(min, Duration::from_micros(500))?;

@@ -24,7 +24,7 @@ fn odd() -> String {
     "an odd result".into()
 }
 
-/// A child that ends after a while, and is waited for.
+/// A child that ends after a while, and a WAITID for it.
 #[derive(Debug)]
 pub struct Child {
     code: i32,
@@ -50,7 +50,7 @@ impl Child {
 impl Scene for Child {
     fn on(&mut self, _: &mut Stage, end: &End<Token>) -> Check {
         self.done = true;
-        // `si_status` of a siginfo_t.
+        // This is `si_status` of a siginfo_t.
         let told = os::load(self.memory.addr + 24).cast_signed();
         ensure(end.cqe.res == 0 && told == self.code, || format!("it ended with {told}"))
     }
@@ -64,7 +64,7 @@ impl Scene for Child {
     }
 }
 
-/// One waits, on one ring or as one of several words; another wakes it from another ring.
+/// A wait on one ring, for one word or several; a FUTEX_WAKE on any ring wakes it.
 #[derive(Debug)]
 pub struct Futex {
     scene: usize,
@@ -124,7 +124,7 @@ impl Scene for Futex {
     }
 }
 
-/// Times: alone, several, taken back, and that of a receive to which nothing comes.
+/// Timeouts: alone, several, removed, and one of a receive without data.
 #[derive(Debug)]
 pub struct Timer {
     began: Instant,
@@ -185,7 +185,7 @@ impl Scene for Timer {
     }
 }
 
-/// Messages from one ring to another, which may be the same.
+/// Messages from one ring to another, or to itself.
 #[derive(Debug)]
 pub struct Message {
     scene: usize,

@@ -1,4 +1,4 @@
-//! What the scenes act on: rings, buffers, the bytes that every stream consists of.
+//! Rings, buffers, and the bytes of every stream, on which the scenes act.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,12 +18,12 @@ use crate::ring::Map;
 use crate::sqe::addr;
 use softring_uapi::*;
 
-/// A worker's rings: the default, for the task's own GETEVENTS, with an SQ thread.
+/// A worker's rings: the default, DEFER_TASKRUN, and with an SQ thread.
 pub const RINGS: [u32; 3] =
     [0, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SQPOLL];
-/// Scenes that a worker has at a time.
+/// Number of scenes that a worker has at a time.
 pub const MOST: usize = 24;
-/// Groups of provided buffers that all scenes of a ring share: whole, and used up bit by bit.
+/// Groups of provided buffers that all scenes of a ring share: plain, and incremental.
 pub const WHOLE: u16 = 1;
 pub const BIT_BY_BIT: u16 = 2;
 /// The first of the groups that one stream sends from.
@@ -33,7 +33,7 @@ pub const PATTERN: u16 = 0;
 pub const PIECES: u16 = 1;
 pub const PIECE: usize = 8192;
 
-/// What a request of a scene was for.
+/// Purpose of a scene's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Send,
@@ -43,7 +43,7 @@ pub enum Step {
     Shutdown,
     Close,
     Slot,
-    /// One of those that only their scene tells apart.
+    /// A purpose that only its scene knows.
     Other(u32),
 }
 
@@ -55,14 +55,14 @@ pub struct Token {
     pub step: Step,
 }
 
-/// The bytes that every stream and file consists of, from a place of its own on.
+/// The bytes of every stream and file, from a place of its own on.
 pub struct Pattern {
     pub map: Map,
 }
 
-/// Bytes after which they repeat: a prime, so that no buffer's size divides it.
+/// Bytes after which the pattern repeats: a prime, so that no buffer's size divides it.
 const PERIOD: usize = 65_521;
-/// As much lies in one piece from any place on.
+/// Bytes of the pattern in one piece, from any place on.
 pub const LONGEST: usize = 64 << 10;
 
 impl Pattern {
@@ -74,12 +74,12 @@ impl Pattern {
         Ok(Pattern { map })
     }
 
-    /// Where the bytes lie that stream `of` has from `offset` on.
+    /// Returns the address of the bytes of stream `of` from `offset` on.
     pub fn at(&self, of: usize, offset: u64) -> usize {
         self.map.addr + (of + (offset % PERIOD as u64) as usize) % PERIOD
     }
 
-    /// Are these the bytes of stream `of` from `offset` on?
+    /// Checks that these are the bytes of stream `of` from `offset` on.
     pub fn check(&self, of: usize, offset: u64, got: &[u8]) -> Check {
         let mut done = 0;
         for part in got.chunks(LONGEST) {
@@ -96,17 +96,17 @@ impl Pattern {
     }
 }
 
-/// A ring and the buffers that are provided to it.
+/// A ring and its provided buffers.
 pub struct Hand {
     pub ledger: Ledger<Token>,
     pub whole: Pbufs,
     pub bits: Pbufs,
 }
 
-/// Counts of what was played.
+/// Counts of actions by name.
 pub type Tally = BTreeMap<&'static str, u64>;
 
-/// All that a scene may use.
+/// Resources that a scene may use.
 pub struct Stage {
     pub hands: Vec<Hand>,
     pub rng: Rng,
@@ -119,15 +119,15 @@ pub struct Stage {
     pub tally: Tally,
 }
 
-/// Something that goes on for a while, with requests of its own.
+/// A longer activity with requests of its own.
 pub trait Scene: std::fmt::Debug {
-    /// One of its requests has a completion.
+    /// Handles a completion of one of its requests.
     fn on(&mut self, stage: &mut Stage, end: &End<Token>) -> Check;
-    /// Time goes by; the first call starts it.
+    /// Goes on with time; the first call starts the scene.
     fn tick(&mut self, stage: &mut Stage) -> Check;
-    /// Something was wrong: lets go of what may keep requests from being cancelled.
+    /// Releases after a fault what may keep requests from being cancelled.
     fn abort(&mut self) {}
-    /// Has the scene ended, and has no requests.
+    /// Returns whether the scene has ended, and has no requests.
     fn over(&self) -> bool;
 }
 
@@ -174,7 +174,7 @@ impl Stage {
         *self.tally.entry(what).or_default() += n;
     }
 
-    /// One in `n`.
+    /// Returns true once in `n` times.
     pub fn one_in(&mut self, n: u32) -> bool {
         self.rng.u32(..n) == 0
     }
@@ -183,24 +183,24 @@ impl Stage {
         self.rng.usize(..RINGS.len())
     }
 
-    /// Queues a chain of requests on ring `ring`, and answers its head's number.
+    /// Queues a chain of requests on ring `ring`, and returns its head's number.
     pub fn push(&mut self, ring: usize, chain: &[(io_uring_sqe, Token)]) -> Check<u64> {
         self.hands[ring].ledger.push(chain)
     }
 
-    /// Puts file `fd` (-1: none) into a slot of ring `ring`'s table, in the order of submission;
-    /// `at` is memory for its number.
+    /// Makes a request that puts file `fd` (-1: none) into a slot of a ring's table, in the order
+    /// of submission; `at` is memory for its number.
     pub fn slot_sqe(slot: usize, fd: i32, at: usize) -> io_uring_sqe {
         sys::store(at, fd);
         crate::sqe::rw(IORING_OP_FILES_UPDATE, -1, at, 1, slot as u64)
     }
 
-    /// A descriptor of nothing.
+    /// Returns a descriptor of /dev/null.
     pub fn null(&self) -> i32 {
         self.null.as_raw_fd()
     }
 
-    /// Another process, which polls nothing: descriptors that are closed meanwhile live on in it.
+    /// Forks a process that polls nothing and keeps descriptors open that are closed meanwhile.
     pub fn child(ms: i32, code: i32) -> i32 {
         os::spawn_child(|| {
             os::poll(-1, 0, ms);

@@ -1,4 +1,4 @@
-//! The ways to send and to receive a piece of a stream.
+//! Ways to send and to receive a piece of a stream.
 
 use std::os::fd::RawFd;
 
@@ -26,14 +26,14 @@ impl Name {
     }
 }
 
-/// A message of two parts, which lies at `page`.
+/// Writes a message of two parts to `page`.
 fn message(page: usize, at: usize, len: usize) {
     let half = len / 2;
     sys::store(page + 64, [at as u64, half as u64, (at + half) as u64, (len - half) as u64]);
     sys::store(page, [0, 0, (page + 64) as u64, 2, 0, 0, 0u64]);
 }
 
-/// Whether a way may be used: of TCP, of unix sockets, of pipes.
+/// Kinds for which a way may be used: TCP, unix sockets, pipes.
 #[derive(Debug)]
 pub struct For(bool, bool, bool);
 
@@ -56,11 +56,11 @@ pub type Make = fn(usize, usize, usize) -> io_uring_sqe;
 
 const HERE: u64 = u64::MAX;
 
-/// Ways to send, or to receive; each makes its SQE of the page of headers, the address of the data,
-/// and their length.
+/// Ways to send, or to receive; each makes its SQE from the page of headers, the address of the
+/// data, and their length.
 pub type Ways = &'static [(For, Make)];
 
-/// The ways to send.
+/// Ways to send.
 pub const SENDS: Ways = &[
     (ALL, |_, at, len| sqe::rw(IORING_OP_WRITE, 0, at, len, HERE)),
     (ALL, |page, _, _| sqe::rw(IORING_OP_WRITEV, 0, page + 64, 2, HERE)),
@@ -74,7 +74,7 @@ pub const SENDS: Ways = &[
     }),
     (SOCKETS, |page, _, _| sqe::rw(IORING_OP_SENDMSG, 0, page, 1, 0)),
     (SOCKETS, |page, _, _| all(sqe::rw(IORING_OP_SENDMSG, 0, page, 1, 0))),
-    // From here on without a copy.
+    // From here on: without a copy.
     (TCP, |_, at, len| sqe::rw(IORING_OP_SEND_ZC, 0, at, len, 0)),
     (TCP, |_, at, len| all(sqe::rw(IORING_OP_SEND_ZC, 0, at, len, 0))),
     (TCP, |page, _, _| sqe::rw(IORING_OP_SENDMSG_ZC, 0, page, 1, 0)),
@@ -92,7 +92,7 @@ fn select(op: u8, group: u16, ioprio: u16) -> io_uring_sqe {
     sqe.set(|s| (s.buf_index, s.ioprio) = (group, ioprio))
 }
 
-/// The ways to receive.
+/// Ways to receive.
 pub const RECEIVES: Ways = &[
     (ALL, |_, at, len| sqe::rw(IORING_OP_READ, 0, at, len, HERE)),
     (ALL, |page, _, _| sqe::rw(IORING_OP_READV, 0, page + 64, 2, HERE)),
@@ -116,7 +116,7 @@ pub const RECEIVES: Ways = &[
 fn way(rng: &mut Rng, ways: &[(For, Make)], kind: Kind, name: Name) -> Make {
     loop {
         let (fits, make) = &ways[rng.usize(..ways.len())];
-        // A request that a worker takes up looks up its slot only then.
+        // A worker looks up a request's slot only when it starts the request.
         let slot = name.slot.is_none() || make(0, 0, 0).flags & IOSQE_ASYNC == 0;
         if fits.has(kind) && slot {
             return *make;
@@ -124,7 +124,7 @@ fn way(rng: &mut Rng, ways: &[(For, Make)], kind: Kind, name: Name) -> Make {
     }
 }
 
-/// Any of the ways to move `len` bytes at `at`; `page` is memory for a message's header.
+/// Picks any of the ways to move `len` bytes at `at`; `page` is memory for a message's header.
 pub fn any(
     rng: &mut Rng,
     ways: Ways,
@@ -136,17 +136,17 @@ pub fn any(
     name.on(way(rng, ways, kind, name)(page, at, len))
 }
 
-/// All buffers of a group in one go.
+/// Makes a send of all buffers of a group at once.
 pub fn bundle(name: Name, group: u16) -> io_uring_sqe {
     name.on(all(select(IORING_OP_SEND, group, IORING_RECVSEND_BUNDLE)))
 }
 
-/// A read to `at`.
+/// Makes a read to `at`.
 pub fn plain(name: Name, at: usize, len: usize) -> io_uring_sqe {
     name.on(sqe::rw(IORING_OP_READ, 0, at, len, HERE))
 }
 
-/// Does this request complete more than once?
+/// Returns whether this request completes more than once.
 pub fn many(sqe: &io_uring_sqe) -> bool {
     sqe.opcode == IORING_OP_READ_MULTISHOT
         || sqe.opcode == IORING_OP_RECV && sqe.ioprio & IORING_RECV_MULTISHOT != 0

@@ -8,7 +8,7 @@ use crate::os;
 use crate::sqe::{self, SqeExt};
 use softring_uapi::*;
 
-/// WAITID for one child, or for any of a group, in which that child is alone.
+/// Makes a WAITID for one child, or for any of a group of one child.
 pub(super) fn waitid(group: bool) -> Check<Waiting> {
     let page = page()?;
     let pid = os::spawn_child(|| os::poll(-1, 0, -1));

@@ -1,4 +1,4 @@
-//! The kinds of requests that wait for data, for room, or for either to be told.
+//! Kinds of requests that wait for data, for room, or for a report of either.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -11,16 +11,16 @@ use crate::ring::Map;
 use crate::sqe::{self, SqeExt};
 use softring_uapi::*;
 
-/// Puts a vector into a page, and a header with it, for those that take one.
+/// Puts a vector into a page, and a header with it, for the kinds that take one.
 pub(super) fn vector(page: &Map) {
     sys::store(page.addr + 64, [(page.addr + 512) as u64, 2]);
     sys::store(page.addr, [0, 0, (page.addr + 64) as u64, 1, 0, 0, 0u64]);
 }
 
-/// The kinds that read one byte, or more, of two that come.
+/// A kind that reads one byte, or more, of two that come.
 pub(super) type Reader = fn(RawFd, usize) -> io_uring_sqe;
 
-/// `struct io_uring_recvmsg_out`
+/// `struct io_uring_recvmsg_out`.
 const OUT: usize = 16;
 
 pub(super) fn reader(name: &'static str, socket: bool, sqe: Reader) -> Check<Waiting> {
@@ -35,7 +35,7 @@ pub(super) fn reader(name: &'static str, socket: bool, sqe: Reader) -> Check<Wai
     let fd = r.as_raw_fd();
     let made = sqe(fd, page.addr);
     let provides = made.flags & IOSQE_BUFFER_SELECT != 0;
-    // What lies before the data of each message.
+    // Each message has this header before its data.
     let header = if provides && made.opcode == IORING_OP_RECVMSG { OUT } else { 0 };
     Ok(Waiting {
         name,
@@ -74,7 +74,7 @@ pub(super) const READERS: &[(&str, bool, Reader)] = &[
     ("RECV multishot", true, |fd, _| {
         select(IORING_OP_RECV, fd).set(|s| s.ioprio = IORING_RECV_MULTISHOT)
     }),
-    // Its header, all zeros, asks for data only.
+    // A header of zeroes asks for data only.
     ("RECVMSG multishot", true, |fd, at| {
         let header = (at + 128) as u64;
         select(IORING_OP_RECVMSG, fd)
@@ -93,7 +93,7 @@ fn select(op: u8, fd: RawFd) -> io_uring_sqe {
     sqe::op(op, fd).with(IOSQE_BUFFER_SELECT).set(|s| s.buf_index = GROUP)
 }
 
-/// The kinds that wait for room: their file is full until it is drained.
+/// Makes a kind that waits for room: its file is full until it is drained.
 pub(super) fn writer(name: &'static str, socket: bool, sqe: Reader) -> Check<Waiting> {
     let page = page()?;
     let (r, w): (OwnedFd, OwnedFd) = if socket {
@@ -155,7 +155,7 @@ pub(super) const WRITERS: &[(&str, bool, Reader)] = &[
     ("SENDMSG", true, |fd, at| sqe::rw(IORING_OP_SENDMSG, fd, at, 1, 0)),
 ];
 
-/// A pipe that is polled, and not read.
+/// Makes a kind whose pipe is polled, and not read.
 pub(super) fn watcher(name: &'static str, sqe: Watcher) -> Check<Waiting> {
     let (r, w) = pipe()?;
     let fd = r.as_raw_fd();
@@ -182,7 +182,7 @@ pub(super) const WATCHERS: &[(&str, Watcher)] = &[
     ("POLL_ADD in a worker", |fd| sqe::poll_add(fd, libc::POLLIN).with(IOSQE_ASYNC)),
 ];
 
-/// A read that waits for a disk, and for nobody else.
+/// Makes a read that waits only for a disk.
 pub(super) fn direct() -> Check<Waiting> {
     use rustix::fs::{Mode, OFlags, open};
     const BYTE: u8 = 0x5a;

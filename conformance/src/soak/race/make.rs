@@ -1,5 +1,5 @@
-//! The kinds of requests that wait, each with what it waits for and with how to tell, from what is
-//! left, whether its completion spoke true.
+//! Kinds of requests that wait, each with the event that it waits for and with a check whether its
+//! completion agrees with the state that is left.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
@@ -22,7 +22,8 @@ use softring_uapi::*;
 /// The group of provided buffers that the multishot kinds use.
 pub const GROUP: u16 = 7;
 
-/// What no program should see, and what the kernel's workers let out of OPENAT and SPLICE.
+/// Internal errno that no program should see, and that the kernel's workers return from OPENAT and
+/// SPLICE.
 const ERESTARTSYS: i32 = 512;
 
 type Account = Box<dyn Fn(&[Vec<Cqe>], &mut Pbufs) -> Check + Sync>;
@@ -31,18 +32,18 @@ type Account = Box<dyn Fn(&[Vec<Cqe>], &mut Pbufs) -> Check + Sync>;
 pub struct Waiting {
     pub name: &'static str,
     pub sqes: Vec<io_uring_sqe>,
-    /// The file it waits on, -1 if none.
+    /// The file that it waits on, -1 if none.
     pub fd: RawFd,
-    /// Makes happen what it waits for.
+    /// Function that causes the awaited event.
     pub happen: Box<dyn Fn() + Sync>,
-    /// Do its completions, one list for each SQE, agree with what is left?
+    /// Check whether its completions, one list for each SQE, agree with the state that is left.
     pub account: Account,
     /// Memory that its SQEs name.
     pub(super) page: Map,
 }
 
 impl Waiting {
-    /// The kind's own opcode for taking it back, where there is one.
+    /// Makes the kind's own removal request, if its opcode has one.
     pub fn removal(&self, number: u64) -> io_uring_sqe {
         let op = match self.sqes[0].opcode {
             IORING_OP_POLL_ADD => IORING_OP_POLL_REMOVE,
@@ -57,14 +58,14 @@ pub(super) fn wrong(e: impl std::fmt::Display) -> Fault {
     format!("making a request: {e}")
 }
 
-/// What is to happen may come too late for anybody to care.
+/// Ignores the result of an event that may come too late.
 pub(super) fn ignore<T>(_: T) {}
 
 pub(super) fn page() -> Check<Map> {
     Map::anonymous(4096).map_err(wrong)
 }
 
-/// Bytes that completions brought.
+/// Returns the number of bytes that completions brought.
 pub(super) fn took(cqes: &[Cqe]) -> usize {
     cqes.iter().map(|c| c.res.max(0) as usize).sum()
 }
@@ -73,7 +74,7 @@ pub(super) fn unread(fd: &impl std::os::fd::AsFd) -> usize {
     ioctl_fionread(fd).unwrap_or(0) as usize
 }
 
-/// A result that a request may have that was cancelled or interrupted.
+/// Returns whether a cancelled or interrupted request may have this result.
 pub(super) fn ended(res: i32) -> bool {
     [-libc::ECANCELED, -libc::EINTR, -ERESTARTSYS].contains(&res)
 }
@@ -129,7 +130,7 @@ fn eventfd() -> Check<Waiting> {
     })
 }
 
-/// Connections that nobody has taken yet.
+/// Counts the connections that nobody has accepted yet.
 fn pending(listener: &UnixListener) -> usize {
     let _ = listener.set_nonblocking(true);
     std::iter::from_fn(|| listener.accept().ok()).count()
@@ -157,7 +158,7 @@ fn accept(name: &'static str, ioprio: u16, flags: u8) -> Check<Waiting> {
     })
 }
 
-/// A connection to a listener that has as many as it takes, until one of them is taken.
+/// Makes a connection to a listener with a full backlog, until one of its connections is accepted.
 fn connect() -> Check<Waiting> {
     let page = page()?;
     let (sock, len) = sys::abstract_listener(page.addr, 0)?;
@@ -173,7 +174,7 @@ fn connect() -> Check<Waiting> {
         happen: Box::new(move || drop(from.accept())),
         account: Box::new(move |cqes, _| {
             let _open = (&first, &second);
-            // A full listener is no reason to wait for a socket that may not block.
+            // A socket that must not block does not wait for a full listener.
             one_of(&cqes[0], |res| res == 0 || res == -libc::EAGAIN)?;
             balance(pending(&listener), 0, usize::from(cqes[0][0].res == 0))
         }),
@@ -201,7 +202,7 @@ fn futex(several: bool) -> Check<Waiting> {
             one_of(&cqes[0], |res| res == 0)?;
             let woken = i64::from(cqes[0][0].res == 0);
             let told = woke.load(SeqCst);
-            // A wake that meets the cancel of a wait for several is lost on the kernel.
+            // On the kernel a wake is lost if it meets the cancel of a wait for several.
             let lost = several && told == 1 && ended(cqes[0][0].res);
             ensure(lost || told == woken, || {
                 format!("{told} told that they were woken, {woken} were")
@@ -211,7 +212,7 @@ fn futex(several: bool) -> Check<Waiting> {
     })
 }
 
-/// A time of up to `most` microseconds, at `at`.
+/// Writes a time of up to `most` microseconds to `at`.
 fn put_time(rng: &mut Rng, at: usize, most: i64) -> u64 {
     sys::store(at, [0, rng.i64(1..most) * 1000]);
     at as u64
@@ -242,7 +243,7 @@ fn link_timeout(rng: &mut Rng) -> Check<Waiting> {
     w.sqes.push(sqe::rw(IORING_OP_LINK_TIMEOUT, -1, at as usize, 1, 0));
     let recv = w.account;
     w.account = Box::new(move |cqes, pbufs| {
-        // EINVAL: the kernel's own, where the head ends before it is guarded.
+        // The kernel itself gives EINVAL if the head ends before its timeout is armed.
         let odd = [-libc::ETIME, -libc::EALREADY, -libc::ENOENT, -libc::EINVAL];
         one_of(&cqes[1], |res| odd.contains(&res))?;
         recv(cqes, pbufs)
@@ -250,7 +251,7 @@ fn link_timeout(rng: &mut Rng) -> Check<Waiting> {
     Ok(w)
 }
 
-/// The opening of a FIFO that nobody writes to.
+/// Makes an open of a FIFO that nobody writes to.
 fn fifo() -> Check<Waiting> {
     let page = page()?;
     let path = std::env::temp_dir().join(sys::new_name());
@@ -310,7 +311,7 @@ fn splice() -> Check<Waiting> {
 const SELDOM: [&str; 4] =
     ["WAITID", "WAITID of a group", "OPENAT of a FIFO", "READ of an O_DIRECT file"];
 
-/// One of each kind, but for some that are left out.
+/// Makes one of each kind, except for some that are left out.
 pub fn some_of_each(rng: &mut Rng) -> Check<Vec<Waiting>> {
     let mut all = Vec::new();
     let left_out = rng.u32(..4);
@@ -350,7 +351,7 @@ pub fn some_of_each(rng: &mut Rng) -> Check<Vec<Waiting>> {
     if rng.bool() {
         add(rng, fifo())?;
     }
-    // They take time to make.
+    // These take time to make.
     match rng.u32(..8) {
         0 | 1 => add(rng, waitid(false))?,
         2 | 3 => add(rng, waitid(true))?,

@@ -1,6 +1,6 @@
-//! Cancels against completions: requests of every kind that waits are submitted, one thread makes
-//! happen what they wait for, another cancels them. Whoever wins, each request has exactly one
-//! final CQE, and what it took or gave agrees with what is left.
+//! Cancels against completions: requests of every kind that waits are submitted, one thread causes
+//! the awaited events, another cancels the requests. Whichever wins, each request has exactly one
+//! final CQE, and the bytes that it took or gave agree with what is left.
 
 mod child;
 mod data;
@@ -21,7 +21,7 @@ use crate::sqe::{self, SqeExt, addr};
 use make::{GROUP, Waiting};
 use softring_uapi::*;
 
-/// What the rings are made with: the default, for the task's own GETEVENTS, with an SQ thread.
+/// Setup flags of the rings: the default, DEFER_TASKRUN, and with an SQ thread.
 pub const RINGS: [(&str, u32); 3] = [
     ("default", 0),
     ("DEFER_TASKRUN", IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN),
@@ -29,8 +29,8 @@ pub const RINGS: [(&str, u32); 3] = [
 ];
 
 const ENTRIES: u32 = 128;
-/// How a round cancels: one by one, in a batch, by file, by opcode, all, by the register call, with
-/// the opcodes' own removal, not at all.
+/// Number of ways to cancel in a round: one by one, in a batch, by file, by opcode, all, by the
+/// register call, by the opcodes' own removal, not at all.
 const WAYS: u32 = 8;
 
 /// Results of one kind: how often it was completed, and how often cancelled.
@@ -162,7 +162,7 @@ impl Race {
         Ok(())
     }
 
-    /// What has happened needs no cancel to end: gives it a moment to say so.
+    /// Waits a moment for requests whose event has happened, which need no cancel.
     fn last_chance(&mut self, ends: &mut [Vec<End<Token>>]) -> Check {
         let began = Instant::now();
         for _ in 0..2 {

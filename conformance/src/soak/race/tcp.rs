@@ -19,7 +19,7 @@ pub(super) const SENDERS: &[(&str, Sender)] = &[
     ("SENDMSG_ZC", |fd, at| sqe::rw(IORING_OP_SENDMSG_ZC, fd, at, 1, 0)),
 ];
 
-/// A connection whose two ends hold little: the sending end, and the other.
+/// Makes a connection with small buffers: the sending end, and the other.
 fn pair() -> Check<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(wrong)?;
     sys::small_segments(&listener);
@@ -30,7 +30,7 @@ fn pair() -> Check<(TcpStream, TcpStream)> {
     Ok((from, to))
 }
 
-/// Fills the connection, and tells with how much.
+/// Fills the connection, and returns the number of bytes.
 fn fill(from: &TcpStream) -> Check<usize> {
     from.set_nonblocking(true).map_err(wrong)?;
     let mut full = 0;
@@ -41,7 +41,7 @@ fn fill(from: &TcpStream) -> Check<usize> {
     Ok(full)
 }
 
-/// Reads what is there now.
+/// Reads the present bytes.
 fn drain(to: &TcpStream) -> usize {
     let (mut buf, mut sum) = ([0u8; 4096], 0);
     while unread(to) > 0 {
@@ -50,7 +50,7 @@ fn drain(to: &TcpStream) -> usize {
     sum
 }
 
-/// One result; and where there is a notification, it is alone, comes last, and was announced.
+/// Checks for one result; a notification must be the only one, come last, and be announced.
 fn result_and_notification(cqes: &[Cqe]) -> Check {
     let notifies = |c: &Cqe| c.flags & IORING_CQE_F_NOTIF != 0;
     let announced = cqes[0].flags & IORING_CQE_F_MORE != 0;
@@ -63,7 +63,7 @@ fn result_and_notification(cqes: &[Cqe]) -> Check {
     ensure(shape && fine, || "no result with its notification".into())
 }
 
-/// A request that waits for room in a connection that is full.
+/// Makes a request that waits for room in a full connection.
 pub(super) fn sender(name: &'static str, sqe: Sender) -> Check<Waiting> {
     let page = page()?;
     vector(&page);
@@ -84,7 +84,7 @@ pub(super) fn sender(name: &'static str, sqe: Sender) -> Check<Waiting> {
             from.shutdown(std::net::Shutdown::Write).map_err(wrong)?;
             let mut rest = Vec::new();
             (&kept.0).read_to_end(&mut rest).map_err(wrong)?;
-            // Leaves no port behind that waits.
+            // A reset leaves no port in TIME_WAIT.
             sys::reset_on_close(fd);
             let sent = *kept.1.lock().expect("nobody panics with it") + rest.len() - full;
             let told = took(&cqes[0]);

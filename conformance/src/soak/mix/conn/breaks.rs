@@ -1,4 +1,4 @@
-//! What disturbs a connection: requests are cancelled, an end resets, the reader stops.
+//! Disturbances of a connection: cancelled requests, an end that resets, a reader that stops.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::sqe;
 use softring_uapi::*;
 
 impl Conn {
-    /// The reader stops, and goes on when the sender could send no more for a while.
+    /// Stops the reader until the sender could send no more for a while.
     pub(super) fn stop_reading(&mut self, stage: &mut Stage) -> Check {
         let (sent, got) = (self.peers[0].out.bytes, self.peers[1].inn.bytes);
         match (self.plan, self.stopped) {
@@ -23,7 +23,7 @@ impl Conn {
             (_, Some((since, _))) if since.elapsed() > STILL => {
                 let held = sent.saturating_sub(got);
                 ensure(held < HELD, || format!("it is not held up: {held} bytes wait"))?;
-                // A cancel that an SQ thread comes to late finds all of it read.
+                // A cancel that an SQ thread handles late finds all data read.
                 stage.count(if sent < self.total { "held up" } else { "stopped late" }, 1);
                 (self.plan, self.stopped) = (Plan::Plain, None);
             }
@@ -43,7 +43,7 @@ impl Conn {
         }
     }
 
-    /// One end resets when the reader has got so much; then the other, if it does not see the
+    /// Resets one end when the reader has got so much; then the other, if it does not see the
     /// reset.
     pub(super) fn reset_by_plan(&mut self) {
         let Plan::Reset(end, at) = self.plan else { return };
@@ -55,7 +55,7 @@ impl Conn {
         }
     }
 
-    /// Ends all that this end does, then closes it at once.
+    /// Cancels this end's requests, then closes it with a reset.
     pub(super) fn reset(&mut self, stage: &mut Stage, who: usize) -> Check {
         self.cancel(stage, who, Step::Send);
         self.cancel(stage, who, Step::Recv);

@@ -1,4 +1,4 @@
-//! What came of transfers: every byte is checked and counted.
+//! Checks of transfers: every byte is checked and counted.
 
 use super::super::super::ledger::End;
 use super::super::super::{Check, ensure, sys};
@@ -7,7 +7,7 @@ use super::{Conn, Plan};
 use softring_uapi::*;
 
 impl Conn {
-    /// All that was sent came, or, where an end was reset, no more than that.
+    /// Checks that all sent bytes came, or no more than those if an end was reset.
     pub(super) fn account(&self, stage: &mut Stage) -> Check {
         let [one, two] = &self.peers;
         let ways = [(one.out.bytes, two.inn.bytes), (two.out.bytes, one.inn.bytes)];

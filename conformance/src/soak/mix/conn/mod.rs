@@ -1,5 +1,5 @@
-//! A connection, or a pipe: one end sends a stream, the other checks it and, maybe, sends it back.
-//! On the way an end may reset, half-close, or stop reading until the sender is held up.
+//! A connection, or a pipe: one end sends a stream, the other checks it and may send it back. On
+//! the way an end may reset, half-close, or stop reading until the sender is held up.
 
 mod breaks;
 mod bytes;
@@ -25,30 +25,30 @@ pub enum Kind {
     Pipe,
 }
 
-/// What is to happen on the way, when the reader has got so much.
+/// Disturbance on the way, when the reader has got so much.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Plan {
     Plain,
-    /// This end resets.
+    /// A reset by this end.
     Reset(usize, u64),
-    /// The reader stops for a while.
+    /// A pause of the reader.
     Stop(u64),
 }
 
 /// One direction, as one of its ends sees it.
 #[derive(Debug, Default)]
 struct Half {
-    /// Bytes that are through.
+    /// Number of bytes transferred.
     bytes: u64,
-    /// Completions that are due, and the number of the request that heads them.
+    /// Number of due completions, and the number of the request that heads them.
     open: u32,
     number: u64,
-    /// A cancel is on its way.
+    /// True if a cancel is in flight.
     cancelled: bool,
-    /// No byte will follow.
+    /// True if no byte will follow.
     over: bool,
     group: u16,
-    /// How often in a row there was no buffer.
+    /// Number of times in a row that there was no buffer.
     starved: u32,
     /// The request's opcode, its own flags and the SQE's.
     how: (u8, u16, u8),
@@ -61,14 +61,14 @@ struct Peer {
     slot: Option<usize>,
     out: Half,
     inn: Half,
-    /// The slot's change, the shutdown and the close that are under way.
+    /// The slot's change, the shutdown and the close that are in flight.
     open: u32,
     offer: Option<Offer>,
     closing: bool,
     closed: bool,
 }
 
-/// The scene.
+/// A scene of one connection.
 #[derive(Debug)]
 pub struct Conn {
     kind: Kind,
@@ -77,25 +77,25 @@ pub struct Conn {
     total: u64,
     echo: bool,
     plan: Plan,
-    /// The time since the reader has stopped, and how much was sent then.
+    /// Time since when the reader has stopped, and the bytes sent by then.
     stopped: Option<(Instant, u64)>,
-    /// The time since one end is closed though the other did not expect it.
+    /// Time since when one end is closed, though the other did not expect it.
     gone: Option<Instant>,
     /// The connection's place in the pattern.
     stream: usize,
     memory: Map,
 }
 
-/// Memory of each end: two pages for headers, the rest for what is received.
+/// Memory of each end: two pages for headers, the rest for received data.
 const EACH: usize = 8192 + LARGEST;
 const LARGEST: usize = 16 << 10;
-/// What sockets and pipes may hold of a stream while its reader has stopped.
+/// Limit of the bytes that sockets and pipes hold of a stream while its reader has stopped.
 const HELD: u64 = 300 << 10;
-/// A receive that found no buffer so often in a row uses memory of its own from then on.
+/// Failures in a row for want of a buffer, after which a receive uses memory of its own.
 const STARVED: u32 = 500;
 const STILL: Duration = Duration::from_millis(5);
-/// An end that sees nothing of its peer's reset for so long resets as well: TCP does not believe a
-/// reset beyond the window, and small buffers have that closed at times.
+/// Time after which an end that does not see its peer's reset resets as well: TCP ignores a reset
+/// beyond the window, and small buffers close the window at times.
 const UNREPORTED: Duration = Duration::from_millis(100);
 
 fn wrong(e: impl std::fmt::Display) -> String {
@@ -179,9 +179,9 @@ impl Conn {
         Name { fd: self.peers[who].fd, slot: self.peers[who].slot }
     }
 
-    /// Puts the end into a slot, or another file there, which is then not used any more.
+    /// Puts the end into a slot, or another file, after which the slot is not used any more.
     fn set_slot(&mut self, stage: &mut Stage, who: usize, slot: Option<usize>) -> Check {
-        // Either may be under way while the other is asked for.
+        // Either update may be in flight while the other is asked for.
         let at = self.page(who) + if slot.is_some() { 512 } else { 520 };
         let index = 2 * self.scene + who;
         let fd = match slot {
@@ -199,7 +199,7 @@ impl Conn {
         stage.push(self.peers[who].ring, &[(sqe, self.token(who, step))]).map(drop)
     }
 
-    /// Queues a request of one half, maybe with a time limit.
+    /// Queues a request of one half, at times with a time limit.
     fn start(&mut self, stage: &mut Stage, who: usize, sqe: io_uring_sqe, step: Step) -> Check {
         let limited = !transfer::many(&sqe) && stage.one_in(6);
         let (offset, limit) = match step {
@@ -256,7 +256,7 @@ impl Conn {
         self.start(stage, who, sqe, Step::Recv)
     }
 
-    /// Does what is to be done next.
+    /// Starts the next requests.
     fn go(&mut self, stage: &mut Stage) -> Check {
         self.stop_reading(stage)?;
         self.reset_by_plan();
@@ -286,7 +286,7 @@ impl Conn {
         let (room, all) = match who {
             0 => (self.total - first.out.bytes, true),
             _ if self.echo => (second.inn.bytes - second.out.bytes, second.inn.over),
-            // It closes its half before anything else.
+            // The end shuts down its half before anything else.
             _ => (0, true),
         };
         let peer = &self.peers[who];
@@ -322,7 +322,7 @@ impl Scene for Conn {
             }
             Step::Close => ensure(res == 0, || "an odd result".into())?,
             _ => {
-                // EINVAL: the kernel's own, where the head ends before it is guarded.
+                // The kernel itself gives EINVAL if the head ends before its timeout is armed.
                 let fine =
                     [libc::ETIME, libc::EALREADY, libc::ENOENT, libc::EINVAL, libc::ECANCELED];
                 ensure(fine.contains(&-res), || "an odd result".into())?;
