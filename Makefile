@@ -1,4 +1,5 @@
-# softring: build, try, test, install. `make demo` and `make test` need the Rust toolchain and a C linker only.
+# softring: build, try, test, install. `make demo` and `make test` need only the Rust toolchain and
+# a C linker.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -10,7 +11,7 @@ MANDIR ?= $(PREFIX)/share/man
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 PORTABLE := $(TARGET)/portable
-# What is installed: what `make build-portable` has made, unless `make build` made a newer one.
+# The files to install: those of `make build-portable`, unless `make build` made newer ones.
 BUILT = $(shell [ $(PORTABLE)/lib/libsoftring.so -nt $(RELEASE)/libsoftring.so ] && echo portable)
 SKIPS := $(TARGET)/skipped-tests
 REMARKS := $(TARGET)/test-remarks
@@ -64,7 +65,7 @@ kernels: build
 liburing-tests: build
 	ci/liburing-tests.sh
 
-# The same of Debian's libaio source package: on the kernel's aio, polled, and emulated.
+# The tests of Debian's libaio source package: on the kernel's aio, polled, and emulated.
 libaio-tests: build
 	ci/libaio-tests.sh
 
@@ -76,8 +77,8 @@ support:
 fuzz:
 	ci/fuzz.sh
 
-# Rings under a mix of everything for ten minutes, or for SECONDS; the same in an unruly process, for
-# HOST; a million short connections.
+# Rings under a mix of everything for ten minutes, or for SECONDS; in an unruly process, for HOST;
+# and with a million short connections.
 soak:
 	ci/soak.sh $(if $(SECONDS),--seconds $(SECONDS)) $(if $(HOST),--host $(HOST)) $(if $(CONNECTIONS),--connections $(CONNECTIONS))
 
@@ -85,16 +86,16 @@ soak:
 memory:
 	ci/memory.sh
 
-# A book of the documents: target/book/html. Builds mdBook, unless it is installed.
+# Book of the documents: target/book/html. Builds mdBook, unless it is installed.
 book:
 	ci/book.sh
 
-# Stripped: what the linker keeps for debuggers is five times the rest. DESTDIR is put before every
-# path, for packagers.
+# Files are stripped: what the linker keeps for debuggers is five times the rest. DESTDIR is put
+# before every path, for packagers.
 install: build
 	$(MAKE) --no-print-directory install-files $(if $(BUILT),FROM=$(PORTABLE))
 
-# The same of what is built already: FROM has it in bin and lib, or in itself, as cargo leaves it.
+# Installs what is built already: FROM has it in bin and lib, or in itself, as cargo leaves it.
 FROM ?= $(RELEASE)
 COMMAND = $(firstword $(wildcard $(FROM)/bin/softring) $(FROM)/softring)
 LIBRARY = $(firstword $(wildcard $(FROM)/lib/libsoftring.so) $(FROM)/libsoftring.so)
@@ -127,7 +128,8 @@ install-files:
 	$(PUT) $(GENERATED)/completions/softring.fish \
 		"$(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/softring.fish"
 
-# What `make install` with the same PREFIX and DESTDIR has put there; folders that others may use, stay.
+# Removes what `make install` with the same PREFIX and DESTDIR has put there; folders that others
+# may use stay.
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/softring" "$(DESTDIR)$(LIBDIR)/libsoftring.so" \
 		"$(DESTDIR)$(LIBDIR)/softring/musl/libsoftring.so" \
@@ -145,7 +147,7 @@ uninstall:
 dist:
 	ci/package.sh
 
-# They are the same each time, and can be installed, run, upgraded and removed.
+# Checks that the packages are the same each time, and can be installed, run, upgraded and removed.
 check-dist:
 	ci/dist.sh
 

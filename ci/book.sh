@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a book of the documents, target/book/html, and looks whether its links lead somewhere.
-# Builds mdBook into target/tools, unless it is installed.
+# Makes a book of the documents, target/book/html, and checks that its links lead somewhere. Builds
+# mdBook into target/tools, unless it is installed.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -27,7 +27,7 @@ if ! command -v mdbook >/dev/null; then
         --features search --root target/tools mdbook
 fi
 
-# What the documents name lies beside them, as in the repository.
+# The files that the documents name lie beside them, as in the repository.
 SRC=target/book/src
 rm -rf target/book
 mkdir -p $SRC/crates/engine
@@ -35,7 +35,7 @@ cp -r ./*.md docs examples $SRC
 cp -r crates/engine/examples $SRC/crates/engine
 rm $SRC/docs/SUMMARY.md
 sed -E 's|\]\(([A-Za-z0-9])|](docs/\1|; s|\]\(\.\./|](|' docs/SUMMARY.md >$SRC/SUMMARY.md
-# mdBook makes README.html an index.html, but not of links to a heading in it.
+# mdBook makes README.html an index.html, but does not rename links to a heading in it.
 find $SRC -name README.md -execdir mv {} index.md ';'
 find $SRC -name '*.md' -exec sed -Ei 's|\]\(([^):]*)README\.md|](\1index.md|g' {} +
 mdbook build . >/dev/null

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs real io_uring programs under softring where io_uring is denied, and verifies their
-# data. strace watches every run: it passes only if no io_uring system call succeeded. Then programs
-# on libaio, polled and emulated: these pass only if softring saw their calls.
+# Runs real io_uring programs under softring where io_uring is denied, and verifies their data.
+# strace watches every run: a run passes only if no io_uring system call succeeded. Then runs
+# programs on libaio, polled and emulated: these pass only if softring saw their calls.
 set -u
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -42,7 +42,7 @@ client() {
         "${prefix[@]}" "$@"
 }
 
-# aio_client HOW CMD…  the same for a program on libaio: polled, emulated, or left to the kernel.
+# aio_client HOW CMD…  runs a program on libaio so: polled, emulated, or left to the kernel.
 aio_client() {
     local how=$1 prefix=()
     shift
@@ -56,21 +56,21 @@ aio_client() {
     SOFTRING_REPORT=1 "${prefix[@]}" "$@"
 }
 
-# reported WORD LOG  the highest count of that name in softring's reports.
+# reported WORD LOG  prints the highest count of that name in softring's reports.
 reported() {
     local most
     most=$(sed -n "s/^softring: report:.* $1 \([0-9]*\) .*/\1/p" "$2" | sort -n | tail -n1)
     echo "${most:--1}"
 }
 
-# judge_aio NAME LOG  what softring's report must say of a program on libaio.
+# judge_aio NAME LOG  checks softring's report of a program on libaio.
 judge_aio() {
     local found
     [ "$LEG" = softring ] || return 0
     [ "$(reported aio "$2")" -ge 0 ] || { echo "softring was not there"; return; }
     found=$(reported found "$2")
     case $1 in
-        # These sleep in io_getevents. fio that reaps never waits there, qemu does for an eventfd.
+        # These sleep in io_getevents. fio never waits there if it reaps; qemu does, for an eventfd.
         *polled*userspace_reap=0*) [ "$found" -gt 0 ] || echo "no wait found anything by polling" ;;
         *polled*) ;;
         *) [ "$found" = 0 ] || echo "$found waits polled, though nobody asked for that" ;;
@@ -79,7 +79,7 @@ judge_aio() {
     [ "$(reported aio "$2")" -gt 0 ] || echo "softring saw no call of kernel aio"
 }
 
-# What the trace must show, whichever way the program itself ended.
+# Checks the trace, whichever way the program itself ended.
 judge_trace() {
     local real rings
     real=$(grep -cE 'io_uring_[a-z]+\(.*= [0-9]+$|io_uring_[a-z]+ resumed.*= [0-9]+$' "$TRACE")
@@ -101,7 +101,7 @@ wanted() {
     return 1
 }
 
-# The most telling line of a failed program's output.
+# Prints the most telling line of a failed program's output.
 reason() {
     { grep -m1 -iE 'error=|fail|unable|wrong|missing|not ' "$1" || grep -v '^$' "$1"; } |
         tail -n1 | cut -c1-100
@@ -149,7 +149,7 @@ fio_job() {
         --verify_state_save=0 --group_reporting "$@"
 }
 
-# fio_once RW SIZE OPTION…  reads run on a copy of a file of checksummed blocks.
+# fio_once RW SIZE OPTION…  runs fio; reads run on a copy of a file of checksummed blocks.
 fio_once() {
     local rw=$1 size=$2
     shift 2
@@ -173,7 +173,7 @@ fio_matrix() {
             for mode in plain fixedbufs registerfiles both nonvectored=0 nonvectored=1; do
                 for depth in 1 8 128; do
                     count=$((count + 1))
-                    # 7 divides neither 3, 6 nor 2: every value of each option is met
+                    # 7 divides neither 3, 6 nor 2: every value of each option is met.
                     [ -n "$QUICK" ] && [ $((count % 7)) != 0 ] && continue
                     options=(--direct="$direct" --iodepth="$depth")
                     case $mode in
@@ -196,13 +196,13 @@ qemu_bench() {
     client qemu-img bench -f raw -t none -i io_uring -c 20000 -d 32 "$@" image
 }
 
-# The pattern that a bench run wrote must be in the file afterwards.
+# Checks that the pattern that a bench run wrote is in the file afterwards.
 qemu_bench_write() {
     qemu_bench -w --pattern=165 "$@" || return 1
     [ "$(head -c 1m image | tr -d '\245' | wc -c)" = 0 ] || { echo "pattern missing"; return 1; }
 }
 
-# Random data and holes, from raw to qcow2 and back, each through io_uring.
+# Converts random data and holes from raw to qcow2 and back, each time through io_uring.
 qemu_convert() {
     local part
     truncate -s 96m source
@@ -219,7 +219,7 @@ qemu_convert() {
     qemu-img compare -f raw -F qcow2 source middle && cmp source back
 }
 
-# fio_aio HOW RW OPTION…  in threads, so that the report tells of all of them.
+# fio_aio HOW RW OPTION…  runs fio in threads, so that the report covers all of them.
 fio_aio() {
     local how=$1 rw=$2
     shift 2
@@ -229,7 +229,7 @@ fio_aio() {
         --group_reporting "$@"
 }
 
-# Taken from the ring that is mapped for fio, by fio itself, or from io_getevents only.
+# fio itself takes the events from the mapped ring, or takes them only from io_getevents.
 fio_aio_matrix() {
     local how rw depth reap
     for how in polled emulated plain; do
@@ -279,7 +279,7 @@ plocate_search() {
     done
 }
 
-# Files by a thread that submits; with hipri that thread also polls.
+# Runs fio on files with a ring whose thread submits; with hipri that thread also polls.
 fio_sqpoll() {
     fio_job --filename=data --size=8m --rw=randrw --iodepth=32 --sqthread_poll=1 "$@"
 }
@@ -296,7 +296,7 @@ node_binary() {
         tar -xz -C "$to" && echo "$to/package/bin/node"
 }
 
-# The same files by threads and by rings: the same outcome, and the rings have done it.
+# Handles the same files by threads and by rings: the outcome is the same, and the rings are used.
 node_files() {
     local count=$1 requests
     mkdir plain ring || return 1
@@ -314,12 +314,12 @@ node_files() {
         { echo "missing operations"; return 1; }
 }
 
-# A number that meant a file in memory, and means a FIFO now.
+# Reads a FIFO whose number meant a file in memory before.
 node_fifo() {
     UV_USE_IO_URING=1 client timeout 60 "$NODE" "$TOP/ci/node-fifo.js" "$1"
 }
 
-# mariadb_killed METHOD KILLS  see mariadb.sh.
+# mariadb_killed METHOD KILLS  runs mariadb.sh.
 mariadb_killed() {
     bash "$TOP/ci/mariadb.sh" "$@"
 }
@@ -338,7 +338,7 @@ all_checks() {
         check "fio sqthread_poll direct=$direct" fio_sqpoll --direct=$direct
     done
     check "fio sqthread_poll registerfiles fixedbufs" fio_sqpoll --registerfiles --fixedbufs
-    # The kernel can only where a disk has queues to poll.
+    # The kernel can do this only if a disk has queues to poll.
     if [ $LEG != kernel ]; then
         check "fio sqthread_poll hipri" fio_sqpoll --direct=1 --hipri
         for depth in 1 32; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The subjects of the newest commits, as CONTRIBUTING.md wants them: what a commit does, in the
-# imperative and in at most 72 characters.
+# Checks the subjects of the newest commits by CONTRIBUTING.md: each says what the commit does, in
+# the imperative and in at most 72 characters.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -20,7 +20,7 @@ if ! git rev-parse -q --verify HEAD >/dev/null 2>&1; then
     exit 0
 fi
 
-# Of verbs that commits are about: what was done, is being done, or is done by somebody.
+# Forms of common verbs that are no imperative: past, participle and third person.
 DONE='added adding adds allowed asked asks asking became broke called changed changes changing
 checked checks cleaned corrected created deleted did does dropped ended fixed fixes fixing
 gave gives giving handled handles implemented implements improved improves kept keeps
@@ -28,7 +28,7 @@ keeping made makes making mended mends merged moved moves moving refactored refa
 removed removes removing renamed renames replaced replaces reworked said says saying
 split-up supported supports took takes taking tested told tells updated updates updating
 used uses using was were wrote writes'
-# What no imperative begins with.
+# Words that no imperative begins with.
 NOUNS='a an the this that what who which whether no one every each some'
 
 FAILED=0
@@ -43,7 +43,7 @@ subjects=$(git log --no-merges --format=%s "${range[@]}" --) || die 'git log: se
 while read -r subject; do
     [ ${#subject} -le 72 ] || bad "$subject" "${#subject} characters, at most 72"
     case $subject in *.) bad "$subject" 'a subject has no full stop' ;; esac
-    # Behind the part that it is about, if it names one: "ci: ".
+    # The verb follows the part that the commit is about, if the subject names one: "ci: ".
     said=${subject#*: }
     first=${said%% *} first=${first,,}
     case $NOT in

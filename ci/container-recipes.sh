@@ -1,6 +1,6 @@
-# For ci/containers.sh: the recipes of examples/containers, each run as it is where that can be done
-# here, by root and by a user, under Podman's profile and Docker's, and held against the schema of
-# whoever reads it.
+# For ci/containers.sh: runs each recipe of examples/containers as it is where this machine can, by
+# root and by a user, under Podman's profile and Docker's, and checks it against the schema of its
+# reader.
 # shellcheck shell=bash
 
 # logged NAME COMMAND…  runs one check.
@@ -11,23 +11,23 @@ logged() {
     outcome "$name" $?
 }
 
-# Whose Podman the recipes are run by: a_root or a_user.
+# The user whose Podman runs the recipes: a_root or a_user.
 WHO=a_root
 
-# What pulls nothing: the image that stands for somebody else's.
+# Runs the Compose recipe. Nothing is pulled: a local image stands for somebody else's.
 compose() {
     local at=$SCRATCH/compose-$WHO
     mkdir -p "$at/bin"
-    # podman-compose calls this. Functions of the shell are no commands.
+    # podman-compose calls this script, because functions of the shell are no commands.
     {
         printf '#!/bin/bash\n%s\n' "$(declare -f "$WHO")"
-        # Whose own Podman is the next on the path.
+        # The user's own Podman is the next on the path.
         # shellcheck disable=SC2016  # the script that is written expands it
         printf 'PATH=${PATH#*:}\nSCRATCH=%q\n%s "$@"\n' "$SCRATCH" "$WHO"
     } >"$at/bin/podman"
     chmod +x "$at/bin/podman"
     cp "$RECIPES/compose.yaml" "$at/compose.yaml"
-    # Networks of a user take programs that a machine may lack.
+    # A user's networks need programs that a machine may lack.
     [ "$WHO" = a_root ] ||
         sed -i 's/^  program:$/&\n    network_mode: none/' "$at/compose.yaml"
     (cd "$at" && PATH=$at/bin:$PATH timeout -k 5 120 podman-compose -p recipe \
@@ -41,8 +41,8 @@ compose() {
     [ "$code" = 0 ] && grep -q 'err= 0' "$at/said"
 }
 
-# pod_file TO  writes the pod's manifest. With cgroups of version 1 a user's Podman can set no limit
-# of memory: there it is left out.
+# pod_file TO  writes the pod's manifest, without the memory limit for a user's Podman on cgroups of
+# version 1, which cannot set one.
 pod_file() {
     install -m 644 "$RECIPES/kubernetes.yaml" "$1"
     if [ "$WHO" = a_user ] && [ ! -e /sys/fs/cgroup/cgroup.controllers ]; then
@@ -50,7 +50,7 @@ pod_file() {
     fi
 }
 
-# A pod with the rights that the "restricted" policy leaves.
+# Runs a pod with the rights that the "restricted" policy leaves.
 kubernetes() {
     local code=1 pod=$SCRATCH/pod.yaml
     pod_file "$pod"
@@ -69,7 +69,7 @@ kubernetes_schema() {
     kubernetes-validate --strict "$RECIPES/kubernetes.yaml"
 }
 
-# The same pod without the variable has no rings.
+# Checks that the same pod without the variable has no rings.
 kubernetes_without() {
     local code=0 pod=$SCRATCH/without.yaml
     pod_file "$pod"
@@ -80,8 +80,8 @@ kubernetes_without() {
     [ "$code" != 0 ]
 }
 
-# Its variables reach shells, which exec starts, and not the container's own processes. In it the
-# place is guessed.
+# The devcontainer's variables reach shells, which exec starts, and not the container's own
+# processes. `softring doctor --for` guesses the place there.
 devcontainer() {
     python3 - "$RECIPES" >"$SCRATCH/remote" <<'EOF' || return
 import json, pathlib, re, sys
@@ -104,8 +104,8 @@ EOF
     return $rc
 }
 
-# job FILE  runs the commands of a CI job in a container. What fetches is replaced: the package is
-# the one that was made here, and `make test` needs a ring.
+# job FILE  runs the commands of a CI job in a container. The package that was made here replaces
+# the fetched one, and `make test` needs a ring.
 job() {
     local at=$SCRATCH/job
     mkdir -p "$at"
@@ -131,8 +131,8 @@ EOF
         localhost/program sh /job/script
 }
 
-# The host's command sees a program in a container: by the host's number, and with the container's
-# name as far as the control groups tell it.
+# Checks that the host's command sees a program in a container: by the host's process number, and
+# with the container's name as far as the control groups tell it.
 seen() {
     local id pid place rc=1
     id=$("$WHO" run -d --user=1000 localhost/with-softring liburing-client nop 8 60) || return
@@ -143,7 +143,7 @@ seen() {
         "$HOST" metrics -p "$pid" | grep -q '^ring ' && break
         sleep 0.1
     done
-    # Its own number, the innermost, is another.
+    # The program's own number, the innermost, is another.
     grep '^NSpid:' "/proc/$pid/status" | grep -q '[[:space:]]1$' &&
         "$HOST" metrics | grep -F "$pid (liburing-client) $place: 1 open ring(s)" &&
         "$HOST" top --once -d 0.2 | grep "^$pid liburing-client  *$short " &&
@@ -156,7 +156,7 @@ seen() {
     return $rc
 }
 
-# Each recipe says first when to use it, in two lines.
+# Checks that the first two lines of each recipe say when to use it.
 described() {
     local file
     for file in "$RECIPES"/*; do
@@ -168,7 +168,7 @@ described() {
     done
 }
 
-# run_recipes WHO PROFILE  runs all that can be run here so.
+# run_recipes WHO PROFILE  runs all recipes that this machine can run so.
 run_recipes() {
     WHO=$1
     local where="$1, $2's profile" CONTAINERS_CONF=$SCRATCH/containers-$2.conf
@@ -186,7 +186,7 @@ run_recipes() {
 }
 
 recipes() {
-    # Past the logs of the checks.
+    # Descriptor 3 bypasses the logs of the checks.
     exec 3>&1
     python_tools "${CARGO_TARGET_DIR:-$TOP/target}/recipe-tools" podman-compose==1.6.0 \
         kubernetes-validate==1.37.0 check-jsonschema==0.39.0 pyyaml

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The recipes of examples/containers, in real containers: under Podman's default profile and
-# Docker's current one, with root and without, plain and with everything taken away that can be.
+# Runs the recipes of examples/containers in real containers: under Podman's default profile and
+# Docker's current one, with root and without, plain and with every right taken away that can be.
 # Programs with rings fail there, or fall back; with softring they have rings. Nothing is pulled:
 # the images are made here, from Debian's packages and what `make dist` packs.
 set -u
@@ -37,10 +37,10 @@ RECIPES=$TOP/examples/containers
 FAILED=0 PASSED=0 SKIPPED=0
 docker_profile
 [ -s "$PROFILE" ] || note "Docker's profile is not tried: go, which fetches it, is not installed"
-# Where every user may read it.
+# Every user may read the profile there.
 [ ! -s "$PROFILE" ] || install -m 644 "$PROFILE" "$SCRATCH/docker.json"
 
-# outcome NAME RC  counts, and prints.
+# outcome NAME RC  counts and prints an outcome.
 outcome() {
     if [ "$2" = 0 ]; then
         PASSED=$((PASSED + 1))
@@ -52,7 +52,7 @@ outcome() {
     fi
 }
 
-# skip WHAT  counts what is left out, and says why.
+# skip WHAT  counts what is left out, and prints why.
 skip() {
     SKIPPED=$((SKIPPED + 1))
     echo "skipped: $*"
@@ -61,14 +61,14 @@ skip() {
 export CONTAINERS_CONF=$SCRATCH/containers.conf
 podman_config >"$CONTAINERS_CONF"
 
-# a_root COMMAND…  runs one of Podman's, with storage of its own.
+# a_root COMMAND…  runs a command of Podman's, with storage of its own.
 a_root() {
     timeout -k 5 300 podman --root="$SCRATCH/storage" --runroot="$SCRATCH/run" \
         "$@"
 }
 
-# The same as a user without rights, who has a range of user numbers, as every user of a
-# distribution has; here in a mount namespace alone.
+# Runs it as a user without rights, who has a range of user numbers, as every user of a distribution
+# has. Only a mount namespace has that range here.
 a_user() {
     # shellcheck disable=SC2016  # the inner shell expands these
     timeout -k 5 300 unshare --mount sh -c '
@@ -79,8 +79,8 @@ a_user() {
         "$@"
 }
 
-# copied ROOT COMMAND…  puts programs of this machine, which runs the same Debian as the root, with
-# their libraries into it.
+# copied ROOT COMMAND…  copies programs of this machine, which runs the same Debian as the root, and
+# their libraries into the root.
 copied() {
     local root=$1 file library
     shift
@@ -123,9 +123,9 @@ images() {
 HARDENED=(--read-only --user=1000 --cap-drop=all --security-opt=no-new-privileges
     --ulimit=nofile=64:64 --ulimit=nproc=2000:2000)
 
-# limits  makes control groups of 64 MiB and 64 processes for a user's containers. Their own Podman
-# can't: with cgroups of version 1 a user may make none, and with version 2 those that systemd has
-# delegated only. Here they are made by root, of version 1.
+# limits  makes control groups of 64 MiB and 64 processes for a user's containers. The user's own
+# Podman cannot: with cgroups of version 1 a user may make none, and with version 2 only those that
+# systemd has delegated. Here root makes groups of version 1.
 LIMITS=()
 limits() {
     local controller group groups=()
@@ -138,7 +138,7 @@ limits() {
         echo 64 >"${groups[1]}/pids.max" && LIMITS=("${groups[@]}")
 }
 
-# limit NAME GATE  puts a user's running container into these groups, and lets it go on.
+# limit NAME GATE  moves a user's running container into these groups, and lets it go on.
 limit() {
     local pid group
     for _ in $(seq 300); do
@@ -150,7 +150,7 @@ limit() {
     touch "$2"
 }
 
-# try WHO PROFILE KIND [OPTION]…  all programs in one container each way.
+# try WHO PROFILE KIND [OPTION]…  runs all programs in one container, each in every way.
 try() {
     local who=$1 profile=$2 kind=$3 data=$SCRATCH/data/$1-$2-$3 gate=''
     local more=("${@:4}")
@@ -166,7 +166,7 @@ try() {
         skip "$who, $profile's profile, $kind: limits of memory and processes, which take control" \
             'groups of version 1 that root may make here'
     fi
-    # What the image's ENV says is there for the first only.
+    # Only the first has the ENV of the image.
     # shellcheck disable=SC2016  # the container's shell expands these
     "$who" run --rm --quiet "${more[@]}" -e JOBS=8 -e GATE=$gate -v "$data:/data" \
         localhost/with-softring sh -c '
@@ -189,7 +189,7 @@ matrix() {
         done
     done
     [ ${#LIMITS[@]} -gt 0 ] || return 0
-    # A group that holds nothing would limit nothing.
+    # A group without a process would limit nothing.
     used=$(cat "${LIMITS[0]}/memory.max_usage_in_bytes")
     echo "a_user, hardened: at most $((used >> 20)) MiB of 64 in use"
     [ "$used" -gt 1000000 ]

@@ -17,7 +17,7 @@ import uuid
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 SHIPPED = ("softring-cli", "softring-preload")
-# Files that a crate may have its licences in begin so.
+# Beginnings of the names of a crate's licence files.
 LICENCE_FILES = ("LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE")
 STD = """The Rust standard library is linked in, too: MIT OR Apache-2.0, see
 https://www.rust-lang.org/policies/licenses. The static command has musl: MIT, see

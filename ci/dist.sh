@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What `make dist` makes is the same each time, and works where docs/INSTALL.md says: the .deb in a
-# clean Debian 12 root (installed, run, upgraded, removed), the .rpm's files, the tarball in Debian
-# 11's root and in one that has musl only, the image in Podman. Needs root rights.
+# Checks that `make dist` makes the same files each time, and that they work where docs/INSTALL.md
+# says: the .deb in a clean Debian 12 root (installed, run, upgraded, removed), the .rpm's files,
+# the tarball in Debian 11's root and in one with musl only, the image in Podman. Needs root rights.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -43,7 +43,7 @@ if [ -z "$FROM" ]; then
 fi
 "$TOP/ci/package.sh" --from "$FROM" --out "$SCRATCH/first"
 
-# same_bytes WHAT DIR DIR  both have the same files.
+# same_bytes WHAT DIR DIR  checks that both have the same files.
 same_bytes() {
     diff "$2/SHA256SUMS" "$3/SHA256SUMS" || die "$1 did not give the same bytes"
     echo "$1: the same bytes"
@@ -53,7 +53,7 @@ again() {
     local copy=$SCRATCH/another/place
     mkdir -p "$copy" "$SCRATCH/cargo"
     git -C "$TOP" archive HEAD | tar -C "$copy" -x
-    # Another home of cargo's, with the same crates.
+    # Cargo gets another home, with the same crates.
     cp -r "${CARGO_HOME:-$HOME/.cargo}"/registry "$SCRATCH/cargo/"
     cp "${CARGO_HOME:-$HOME/.cargo}"/config* "$SCRATCH/cargo/" 2>/dev/null || true
     (
@@ -64,7 +64,7 @@ again() {
     )
 }
 
-# Later, by another umask, in another language, from another folder.
+# Packs again later, with another umask and language, from another folder.
 (sleep 1 && umask 077 && cd / && LC_ALL=C.UTF-8 TZ=Asia/Tokyo \
     "$TOP/ci/package.sh" --from "$FROM" --out "$SCRATCH/repacked")
 same_bytes 'packed twice' "$SCRATCH/first" "$SCRATCH/repacked"
@@ -77,7 +77,8 @@ FILES=$SCRATCH/first
 (cd "$FILES" && sha256sum --quiet -c SHA256SUMS)
 [ -z "$KEPT" ] || { rm -rf "$KEPT" && cp -r "$FILES" "$KEPT"; }
 
-# says WHAT PATTERN COMMAND…  the command succeeds, and a line of its output has the pattern.
+# says WHAT PATTERN COMMAND…  checks that the command succeeds, and that a line of its output
+# matches.
 says() {
     local out
     out=$("${@:3}" 2>&1) || die "$1: failed ($?): $out"
@@ -85,7 +86,7 @@ says() {
     echo "$1: works"
 }
 
-# fails WHAT PATTERN COMMAND…  the command fails, and says why.
+# fails WHAT PATTERN COMMAND…  checks that the command fails, and that a line of its output matches.
 fails() {
     local out
     ! out=$("${@:3}" 2>&1) || die "$1: did not fail: $out"
@@ -137,7 +138,7 @@ rpm_package() {
     mkdir -p "$root"
     says '.rpm: its name' "^softring-$VERSION-1.x86_64$" rpm -qp --nosignature "$FILES"/*.rpm
     says '.rpm: what it needs' '^glibc >= 2.17$' rpm -qpR --nosignature "$FILES"/*.rpm
-    # On Debian, rpm warns that it should not be used so.
+    # On Debian, rpm warns against this use.
     rpm -i --nosignature --nodeps --root "$root" "$FILES"/*.rpm 2>"$SCRATCH/log" ||
         die "rpm -i: $(cat "$SCRATCH/log")"
     ring "$root"
@@ -147,7 +148,7 @@ rpm_package() {
     [ ! -e "$root/usr/bin/softring" ] || die 'rpm -e has left the command'
 }
 
-# tarball ROOT TITLE  unpacks it there, and runs it.
+# tarball ROOT TITLE  unpacks the tarball there, and runs its command.
 tarball() {
     local root=$1 what="tarball, $2" bin=/opt/softring-$VERSION-linux-x86_64/bin/softring
     mkdir -p "$root/opt"
@@ -164,7 +165,7 @@ tarball() {
 old_debian() {
     local root=$SCRATCH/bullseye bin=/opt/softring-$VERSION-linux-x86_64/bin/softring
     debian_root bullseye "$root"
-    # The C library of the machine that compiles is newer; an old program is one of few symbols.
+    # This machine's C library is newer; a program for an old one needs few symbols.
     "$BUILD/portable-tools/bin/python-zig" cc -target x86_64-linux-gnu.2.17 -O2 \
         -o "$root/ring" "$TOP/ci/ring.c"
     echo 'read through a ring' >"$root/file"
@@ -175,7 +176,7 @@ old_debian() {
         inside "$root" "$bin" deny -- "$bin" doctor
 }
 
-# musl's loader, a shell, and nothing of glibc's.
+# The root has musl's loader, a shell, and nothing of glibc's.
 musl() {
     local root=$SCRATCH/musl bin=/opt/softring-$VERSION-linux-x86_64/bin/softring
     need /bin/busybox:busybox-static

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs programs with rings under other people's policies: seccomp filters that refuse single calls,
-# limits, namespaces, sandboxes. Each cell of the table that it prints is "works", "refused" (no
-# ring, and a line of softring's says why) or "fails". A cell that differs from
-# ci/environments.tsv is asked once more, and says what it said first; if it differs again, or more
-# than three did, the script fails.
+# limits, namespaces, sandboxes. Each cell of the printed table is "works", "refused" (no ring, and
+# a line of softring's says why) or "fails". A cell that differs from ci/environments.tsv is run
+# once more, and its first output is shown. The script fails if the cell differs again, or if more
+# than three cells differed.
 #
 # --quick leaves out real programs, sandboxes and containers, which need packages.
 set -u
@@ -41,10 +41,10 @@ need_softring
 [ -x "$CHECKS" ] || die "$CHECKS is not there; run 'cargo build --release' first"
 scratch environments
 keep_logs
-# Seconds for one cell; the checks end themselves before.
+# Seconds for one cell; the checks end themselves earlier.
 CELL=40
 
-# Where another user may read and write, too.
+# Another user may read and write here, too.
 chmod 755 "$SCRATCH"
 BIN=$SCRATCH/bin TMPDIR=$SCRATCH/tmp
 mkdir -p "$BIN" "$TMPDIR" "$SCRATCH/cells"
@@ -56,24 +56,24 @@ SOFTRING=$BIN/softring CHECKS=$BIN/softring-environments LIBRARY=$BIN/libsoftrin
 ROWS=() SKIPPED=()
 declare -A POLICY WRAP UNFIT SANDBOX
 
-# row NAME POLICY…  a row whose programs run under a policy of `softring-environments under`.
+# row NAME POLICY…  adds a row whose programs run under a policy of `softring-environments under`.
 row() {
     ROWS+=("$1")
     POLICY[$1]="${*:2}"
 }
 
-# wrapped NAME WRAPPER POLICY…  the same inside a command, a function of this script.
+# wrapped NAME WRAPPER POLICY…  adds such a row inside a command, a function of this script.
 wrapped() {
     row "$1" "${@:3}"
     WRAP[$1]=$2
 }
 
-# skip NAME WHY  a row that this machine cannot run.
+# skip NAME WHY  notes a row that this machine cannot run.
 skip() {
     SKIPPED+=("$1: $2")
 }
 
-# As gVisor calls itself, and old kernels, whose pipes know no RWF_NOWAIT.
+# Reports a release as gVisor and old kernels do, whose pipes know no RWF_NOWAIT.
 old_release() {
     setarch --uname-2.6 "$@"
 }
@@ -112,7 +112,7 @@ rows() {
     row 'memory 64 MiB' rings=EPERM as=64
     UNFIT['memory 64 MiB']=' fio fio-preload qemu qemu-preload '
     [ -n "$QUICK" ] || skip 'memory 64 MiB, fio and qemu' 'they need more, also without softring'
-    # At the end of a thread, if its stack is large.
+    # The C library calls madvise at the end of a thread with a large stack.
     UNFIT['madvise kill']=' qemu qemu-preload '
     [ -n "$QUICK" ] || skip 'madvise kill, qemu' 'the C library calls it now and then'
     row 'another user' rings=EPERM user=65534
@@ -138,8 +138,8 @@ rows() {
     done
 }
 
-# sandboxed NAME COMMAND FUNCTION [OPTION]  a row for a sandbox, if it is there and runs at all;
-# softring run gets the option.
+# sandboxed NAME COMMAND FUNCTION [OPTION]  adds a row for a sandbox, if it is there and runs at
+# all; `softring run` gets the option.
 sandboxed() {
     local why
     if ! command -v "$2" >/dev/null; then
@@ -182,13 +182,13 @@ FIO=(fio --name=v --size=1m --bs=16k --rw=randwrite --verify=crc32c --iodepth=8 
     "--directory=$TMPDIR" --minimal)
 QEMU=(qemu-img bench -q -c 200 -d 8 -s 4096 -f raw -t none -w)
 
-# fits ROW COLUMN  can this machine, and that environment, run it at all?
+# fits ROW COLUMN  tells whether this machine and that environment can run the cell at all.
 fits() {
     [[ ${UNFIT[$1]:-} != *" $2 "* ]] || return 1
     [ "$2" != node ] || [ -n "${SANDBOX[$1]:-}" ]
 }
 
-# program ROW COLUMN  the command of a cell.
+# program ROW COLUMN  sets PROGRAM to the command of a cell.
 program() {
     local run=("$SOFTRING" run "${SANDBOX[$1]:---engine=auto}" --)
     local preload=(env "LD_PRELOAD=$LIBRARY")
@@ -213,11 +213,11 @@ program() {
     esac
 }
 
-# cell ROW COLUMN  runs one, and leaves its verdict in a file.
+# cell ROW COLUMN  runs a cell, and writes its verdict to a file.
 cell() {
     local name=$1 column=$2 log verdict rc why policy
     local under=(timeout -k 2 "$CELL" "$CHECKS" under)
-    # A user for this cell alone, whose processes no other cell counts.
+    # This cell has a user of its own, whose processes no other cell counts.
     policy=${POLICY[$name]//user=own/user=$((60000 + BASHPID % 5000))}
     log=$LOGS/${name//[ \/]/_}.$column
     program "$name" "$column"
@@ -243,7 +243,8 @@ cell() {
     printf '%s\n' "$verdict" >"$SCRATCH/cells/${name//\//_}.$column"
 }
 
-# ask_again ROW COLUMN  runs one that differs once more; shows what it said, if that agrees.
+# ask_again ROW COLUMN  runs a cell that differs once more; if it agrees then, shows its first
+# output.
 ask_again() {
     local log=$LOGS/${1//[ \/]/_}.$2
     mv "$log" "$log.first"
@@ -255,7 +256,8 @@ ask_again() {
     got=$want
 }
 
-# expected ROW COLUMN  what ci/environments.tsv says; it names what does not simply work.
+# expected ROW COLUMN  prints the verdict of ci/environments.tsv, which lists the cells other than
+# "works".
 expected() {
     awk -F '\t' -v row="$1" -v column="$2" '
         !/^#/ && $1 == row && $2 == column { print $3; found = 1 }
@@ -318,7 +320,7 @@ for name in "${ROWS[@]}"; do
         want=$(expected "$name" "$column")
         CELLS=$((CELLS + 1))
         if [ "$column" = doctor ]; then
-            # What doctor says must be what the program gets.
+            # doctor must report what the program gets.
             want=$(cat "$SCRATCH/cells/${name//\//_}.run")
         fi
         if [ "$got" != "$want" ] && [ "$column" != doctor ] && [ $AGAIN -lt 3 ]; then

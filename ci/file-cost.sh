@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What registered files cost: user-space instructions per cached 4 KiB read through softring, by
-# registered and by plain descriptors, counted by valgrind's callgrind. Of two runs of different
-# lengths the difference counts, so starting costs nothing; the same binary has the same figures.
+# Measures the cost of registered files: user-space instructions per cached 4 KiB read through
+# softring, by registered and by plain descriptors, counted by valgrind's callgrind. The difference
+# of two runs of different lengths counts, so starting costs nothing; the same binary has the same
+# figures.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -24,11 +25,11 @@ scratch file-cost
 LIB=${LIB:-$(dirname "$SOFTRING")/libsoftring.so}
 [ -e "$LIB" ] || die "$LIB is not there; run 'cargo build --release' first"
 
-# Reads of the shorter and the longer run.
+# Counts of reads of the shorter and the longer run.
 FEW=1024 MANY=5120
 head -c $((MANY * 4096)) /dev/zero >"$SCRATCH/data"
 
-# job READS FIXED  what a worker of `softring bench` is told: each block once, BATCH at a time.
+# job READS FIXED  prints the job of a worker of `softring bench`: each block once, BATCH at a time.
 job() {
     printf '{"driver":"softring","op":"rw","path":"%s","size":%d,"bs":4096,"depth":%d,"batch":%d,
         "wait":1,"threads":1,"pool_threads":1,"seconds":1.0,"warmup":0.0,"rw":"read","rwmix":0,
@@ -36,10 +37,10 @@ job() {
         "once":true}' "$SCRATCH/data" $(($1 * 4096)) "$BATCH" "$BATCH" "$2"
 }
 
-# once READS FIXED  instructions within io_uring_enter in one such run.
+# once READS FIXED  prints the instructions within io_uring_enter in one such run.
 once() {
     local out n
-    # What memory has lost meanwhile would be read by a worker.
+    # A worker would read the blocks that the page cache has lost meanwhile.
     cat "$SCRATCH/data" >/dev/null
     out=$(job "$1" "$2" | SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_INTERCEPT=none \
         LD_PRELOAD=$LIB \
@@ -55,12 +56,12 @@ once() {
     echo "$n"
 }
 
-# count READS FIXED  the least of a few: what disturbs a run adds to it.
+# count READS FIXED  prints the least of a few runs: a disturbance only adds instructions.
 count() {
     for _ in 1 2 3 4 5; do once "$@"; done | sort -n | head -n 1
 }
 
-# per_read FIXED
+# per_read FIXED  prints the instructions per read.
 per_read() {
     echo $((($(count $MANY "$1") - $(count $FEW "$1")) / (MANY - FEW)))
 }

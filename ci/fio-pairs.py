@@ -33,7 +33,7 @@ ROWS = {
     "tmpfs-qd32": ("shm", ["--rw=randread", "--bs=4k", "--iodepth=32", "--size=64m"]),
     "write-128k": ("disk", ["--rw=write", "--bs=128k", "--iodepth=32", "--size=256m"]),
 }
-# Those of polling.
+# The rows that poll.
 POLLED = {
     f"{name}-qd{depth}": ("disk", [f"--rw={rw}", f"--iodepth={depth}", *options])
     for depth in (64, 16, 1)
@@ -44,7 +44,7 @@ POLLED = {
 }
 DENIED = ["run", "--deny", "--quiet"]
 POLLING = ["--ioengine=io_uring", "--hipri=1"]
-# Name -> (what softring is told, if it is under fio; fio's options).
+# Name -> (softring's arguments, if fio runs under it; fio's options).
 ENGINES = {
     "kernel": ([], ["--ioengine=io_uring"]),
     "softring": (DENIED, ["--ioengine=io_uring"]),

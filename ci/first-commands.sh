@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The five commands of README.md lead to fio with rings in a container of the default profile:
-# run as they are, in a clean Debian 12 root that has Podman and the .deb. Needs root rights.
+# Checks that the five commands of README.md lead to fio with rings in a container of the default
+# profile: runs them as they are, in a clean Debian 12 root with Podman and the .deb. Needs root
+# rights.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,8 +17,8 @@ packed "$@"
 scratch first-commands
 ROOT=$SCRATCH/root
 
-# host COMMAND…  runs a command in the root, as on a machine of its own: pivot_root(2), by which
-# containers are made, works from a mount only. The root has no umount(8), but its libraries.
+# host COMMAND…  runs a command in the root, as on a machine of its own: pivot_root(2), which makes
+# containers, works only from a mount. The root has no umount(8), but its libraries.
 host() {
     # shellcheck disable=SC2016  # the inner shell expands these
     unshare --mount --pid --fork sh -c '
@@ -55,7 +56,7 @@ while read -r line; do
     number=$((number + 1))
     rc=$(cat "$ROOT/rc.$number")
     printf '%s\n    ends with %d\n' "$line" "$rc"
-    # The second shows what is wrong without softring.
+    # The second command shows the failure without softring.
     if [ $number = 2 ]; then
         [ "$rc" != 0 ] &&
             grep -qE 'Operation not permitted|Function not implemented' "$ROOT/log.$number"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs random io_uring programs on the kernel's rings and on softring and compares what they
-# do: a fixed number of programs with --quick (as CI does), an hour of new ones otherwise.
-# Divergences are kept, made small, in a directory that is named at the end.
+# Runs random io_uring programs on the kernel's rings and on softring, and compares what they do: a
+# fixed number of programs with --quick (as CI does), an hour of new ones otherwise. Divergences are
+# reduced and kept in a directory that is named at the end.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -35,7 +35,7 @@ fi
 cd "$TOP"
 cargo build --release --workspace
 rc=0
-# fuzz OPTION…  runs what the options say; the worst outcome is the script's.
+# fuzz OPTION…  runs the fuzzer with these options; the worst exit status is the script's.
 fuzz() {
     local got=0
     target/release/softring-fuzz --out "$OUT" "$@" "${MORE[@]}" || got=$?
@@ -43,10 +43,10 @@ fuzz() {
 }
 if [ -n "$QUICK" ]; then
     fuzz --seed 1 --programs 600
-    # And some whose rings have threads that submit.
+    # Further programs have rings whose threads submit.
     fuzz --sqpoll --seed 1 --programs 60
-    # And some that nobody has run. About one new program in 2,000 still meets a difference
-    # that LIMITATIONS does not explain: those are shown and kept, and fail nothing yet.
+    # Further programs are new each day. About one new program in 2,000 still meets a difference
+    # that LIMITATIONS does not explain: those are shown and kept, and do not fail the script yet.
     note "programs of the day: seed ${DAY}0000; again: ci/fuzz.sh --quick --day $DAY"
     fixed=$rc rc=0
     fuzz --seed "${DAY}0000" --programs 300

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the conformance cases that take a machine of their own in a virtual one: NVMe commands to a
-# device, and steps of the clock. On the guest kernel's own io_uring, and on softring through each
-# entry point. The disk is QEMU's, the kernel is Debian's for clouds, fetched at test time.
+# Runs the conformance cases that need a machine of their own in a virtual one: NVMe commands to a
+# device, and steps of the clock. They run on the guest kernel's own io_uring, and on softring
+# through each entry point. QEMU provides the disk; the kernel is Debian's for clouds, fetched at
+# test time.
 set -eu
 # A guest without KVM is slow.
 LIMIT=${LIMIT:-400}

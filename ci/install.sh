@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What `make install` puts somewhere works from there: the command finds its library, the manual
-# pages and the completions are there, and a C program is built by pkg-config. `make uninstall`
-# takes all of it away.
+# Checks that the files of `make install` work from where it puts them: the command finds its
+# library, the manual pages and the completions are there, and pkg-config builds a C program. `make
+# uninstall` removes all of them.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -22,12 +22,12 @@ scratch install
 PREFIX=$SCRATCH/usr
 make -s -C "$TOP" install PREFIX="$PREFIX"
 
-# Stripped: nothing for a debugger is left.
+# The files are stripped: nothing for a debugger is left.
 for file in bin/softring lib/libsoftring.so; do
     ! readelf -SW "$PREFIX/$file" | grep -qE ' \.(symtab|debug_)' || die "$file is not stripped"
 done
 
-# The command, by its own library, where io_uring is denied.
+# The command runs with its own library where io_uring is denied.
 PATH=$PREFIX/bin:$PATH
 [ "$(command -v softring)" = "$PREFIX/bin/softring" ] || die "the command is not in $PREFIX/bin"
 softring run --deny -- softring bench --op nop --engines softring --pairs 1 --seconds 0.1 >/dev/null
@@ -41,12 +41,12 @@ for page in "$PREFIX"/share/man/man[17]/*; do
     [ -z "$complaints" ] || die "$page: $complaints"
 done
 
-# A program that is linked with the library, as the header and softring.pc say.
+# A program is linked with the library, as the header and softring.pc say.
 export PKG_CONFIG_PATH=$PREFIX/lib/pkgconfig LD_LIBRARY_PATH=$PREFIX/lib
 version=$(pkg-config --modversion softring)
 built=$(softring --version)
 [[ "$built" = "softring $version"* ]] || die "softring.pc is of version $version, not $built"
-# A clone names its commit; what else the source may come as, need not.
+# A build from a clone names its commit; a build from other sources need not.
 if commit=$(git -C "$TOP" log -1 --format='%h' --abbrev=8 2>/dev/null); then
     [[ "$built" =~ \($commit\ [0-9]{4}-[0-9]{2}-[0-9]{2}\)$ ]] ||
         die "softring --version says $built, and not that it is of commit $commit"
@@ -58,7 +58,7 @@ sleep 1
 softring metrics -p $! --json | grep -q poll-loop || die "the meter of poll-loop is not to be seen"
 wait $!
 
-# What a packager does: files for another place than they are put in.
+# A packager installs files under DESTDIR, not where they are used.
 make -s -C "$TOP" install DESTDIR="$SCRATCH/package" PREFIX=/opt/softring
 grep -qx 'prefix=/opt/softring' "$SCRATCH/package/opt/softring/lib/pkgconfig/softring.pc" ||
     die "softring.pc names the place of packaging"

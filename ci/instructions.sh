@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# User-space instructions per operation, the program's own included, counted by valgrind's
-# callgrind: what shows a per cent where time is too noisy. Of two runs of different lengths the
-# difference counts, so starting costs nothing; the least of three pairs, as what disturbs a run
-# adds to it.
+# Counts user-space instructions per operation, the program's own included, by valgrind's callgrind:
+# they show a change of a per cent where time is too noisy. The difference of two runs of different
+# lengths counts, so starting costs nothing. The least of three pairs counts, because a disturbance
+# only adds instructions.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -30,7 +30,7 @@ FEW=500 MANY=2500
 cc -O1 -o "$SCRATCH/operations" "$TOP/ci/loads/operations.c"
 head -c 65536 /dev/zero >"$SCRATCH/data"
 
-# once LIBRARY WHAT COUNT  instructions of one such run.
+# once LIBRARY WHAT COUNT  prints the instructions of one such run.
 once() {
     local n
     SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_INTERCEPT=none LD_PRELOAD=$(realpath "$1") \
@@ -42,7 +42,7 @@ once() {
     echo "$n"
 }
 
-# count LIBRARY WHAT  instructions per operation.
+# count LIBRARY WHAT  prints the instructions per operation.
 count() {
     for _ in 1 2 3; do
         echo $((($(once "$1" "$2" $MANY) - $(once "$1" "$2" $FEW)) / (MANY - FEW)))

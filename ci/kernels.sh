@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs softring on other kernels: Debian's for clouds, from 5.10 to the newest, in virtual machines.
-# There: the checks of ci/environments.sh (an uncached file read byte by byte among them) on
-# softring's rings, fio with verify, qemu-img convert, what doctor says beside what a program gets,
-# what a ring comes to whose flags the kernel does not know, the sysctl io_uring_disabled, the
-# tests of liburing, and, with io_uring denied, the conformance cases.
+# Runs there the checks of ci/environments.sh (an uncached file read byte by byte among them) on
+# softring's rings, fio with verify, and qemu-img convert; compares doctor with what a program gets;
+# tries ring flags that the kernel does not know, and the sysctl io_uring_disabled; and runs the
+# tests of liburing and, with io_uring denied, the conformance cases.
 set -u
 # A guest without KVM is slow.
 LIMIT=${LIMIT:-2700}
@@ -45,7 +45,7 @@ SUITES=(bullseye bookworm trixie sid) SIZE=4m LOADS='write.0 write.1 randwrite.0
 if [ -n "$QUICK" ]; then
     SUITES=(bullseye sid) SIZE=2m LOADS='write.0 randwrite.1'
     if [ ${#CASES[@]} = 0 ]; then
-        # What differed on old kernels once, and what Linux 7.2 brought.
+        # Cases that once differed on old kernels, and cases of Linux 7.2's changes.
         CASES=('rw::*' 'futexv::*' 'buffers::*' 'region::*' 'open::*')
         NEWEST='abi::* changed*::* entries::* rules::* filters::* programs::*'
     fi
@@ -54,9 +54,8 @@ fi
 [ ${#CASES[@]} != 0 ] || CASES=('*')
 NEWEST=${NEWEST:-${CASES[*]}}
 
-# The tests of liburing in scope that pass on a kernel's own rings.
-# With each, after colons, how often it is tried and the seconds that it may take: emulated, a
-# process costs ten times as much.
+# Tests of liburing in scope that pass on a kernel's own rings, each with its number of tries and
+# its limit in seconds, after colons. Emulated, a process costs ten times as much.
 TESTS=
 if [ -z "$QUICK" ]; then
     [ -e "$LIBURING/static/built" ] || "$TOP/ci/liburing-tests.sh" --only nop --quick >/dev/null
@@ -68,7 +67,7 @@ fi
 put "$BIN/softring" "$BIN/conformance" "$BIN/softring-environments" "$BIN/libsoftring.so" \
     "$(command -v fio)" "$(command -v qemu-img)" /bin/bash
 
-# What each part prints last is a line for the table: "part: NAME OUTCOME".
+# The last line that each part prints is for the table: "part: NAME OUTCOME".
 root_fs <<END
 mount -t ext4 /dev/nvme0n1 /mnt
 export TMPDIR=/mnt HOME=/tmp PATH=$BIN:\$PATH

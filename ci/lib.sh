@@ -4,7 +4,7 @@
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export TOP
 SOFTRING=${SOFTRING:-$TOP/target/release/softring}
-# What denies io_uring to a program.
+# The command that denies io_uring to a program.
 DENY=${DENY:-$SOFTRING deny --}
 # Seconds that one program may take: several times what the slowest needs on a busy machine.
 LIMIT=${LIMIT:-120}
@@ -25,9 +25,9 @@ argument() {
 }
 
 # shellcheck disable=SC2034  # what is read here is used by the scripts
-# options ARG…  reads what every check takes (--quick, --only WORD, --logs DIR, --help) into QUICK,
-# ONLY and LOGS. The script's own `option` gets the others with what follows them; it sets TOOK to
-# the number of words that it used, or fails.
+# options ARG…  reads the common options of checks (--quick, --only WORD, --logs DIR, --help) into
+# QUICK, ONLY and LOGS. The script's own `option` gets each other option with the words behind it;
+# it sets TOOK to the number of words that it used, or fails.
 options() {
     QUICK='' ONLY=() LOGS=''
     while [ $# -gt 0 ]; do
@@ -48,7 +48,7 @@ is_packed() {
     [ -s "$DIST/SHA256SUMS" ] || die "nothing is packed in $DIST; run 'make dist'"
 }
 
-# packed ARG…  reads what checks of packages in roots take (--dist DIR, --help) into DIST.
+# packed ARG…  reads the options of checks of packages in roots (--dist DIR, --help) into DIST.
 packed() {
     DIST=$TOP/dist/out
     while [ $# -gt 0 ]; do
@@ -82,7 +82,7 @@ need() {
     command -v apt-get >/dev/null ||
         die "missing: ${missing[*]}; this system has no apt-get, install them by hand"
     note "installing ${missing[*]}"
-    # Two scripts may install at a time; apt itself fails where another holds its lists.
+    # Two scripts may install at the same time; apt itself fails if another holds its lists.
     local lock
     exec {lock}>"${TMPDIR:-/tmp}/softring-install.$(id -u).lock" && flock "$lock"
     as_root apt-get -qq update {lock}>&-
@@ -92,8 +92,8 @@ need() {
     exec {lock}>&-
 }
 
-# python_tools DIR PACKAGE…  puts the commands of PyPI's packages, which name their versions, on the
-# path, from an environment in DIR.
+# python_tools DIR PACKAGE…  installs PyPI's packages, which name their versions, into an
+# environment in DIR, and puts their commands on the path.
 python_tools() {
     local dir=$1
     shift
@@ -107,8 +107,8 @@ python_tools() {
     PATH=$dir/bin:$PATH
 }
 
-# debian_root SUITE DIR [OPTION]…  unpacks Debian's suite into DIR: what is essential, and what
-# mmdebstrap's options name. It is made once, and kept beside what is built.
+# debian_root SUITE DIR [OPTION]…  unpacks Debian's suite into DIR: the essential packages, and
+# those that mmdebstrap's options name. The root is made once, and kept in the target directory.
 debian_root() {
     local roots=${CARGO_TARGET_DIR:-$TOP/target}/roots file
     file=$roots/$(printf '%s' "$1${*:3}" | tr -c 'a-zA-Z0-9.' '_').tar
@@ -146,7 +146,7 @@ runtime = "runc"
 EOF
 }
 
-# The command that softring is driven with; built by `cargo build --release`.
+# Checks that the command of softring is there, which `cargo build --release` builds.
 need_softring() {
     [ -x "$SOFTRING" ] ||
         die "$SOFTRING is not there; run 'cargo build --release' first, or set SOFTRING=PATH"
@@ -166,8 +166,8 @@ keep_logs() {
     LOGS=$(cd "$LOGS" && pwd)
 }
 
-# end_tagged TAG  ends every process whose environment has SOFTRING_CHECK=TAG: what a check that
-# ran out of time has left behind, also in process groups of its own.
+# end_tagged TAG  ends every process whose environment has SOFTRING_CHECK=TAG: those that a check
+# left behind when its time ran out, also in process groups of their own.
 end_tagged() {
     local pid
     for pid in $(tagged "SOFTRING_CHECK=$1"); do
@@ -175,14 +175,14 @@ end_tagged() {
     done
 }
 
-# tagged NAME=VALUE  prints the ids of the processes that have that in their environment.
+# tagged NAME=VALUE  prints the ids of the processes that have this in their environment.
 tagged() {
     grep -lzxFs "$1" /proc/[0-9]*/environ | tr -dc '0-9\n'
 }
 
-# fetch_source PACKAGE VERSION  unpacks Debian's source package of that version into SOURCE.
-# The source lines are derived from the binary ones that apt has already, so that mirrors, proxies
-# and credentials stay as the machine's owner set them.
+# fetch_source PACKAGE VERSION  unpacks Debian's source package of that version into SOURCE. The
+# source lines are derived from the binary ones that apt already has, so that mirrors, proxies and
+# credentials stay as the machine's owner has set them.
 fetch_source() {
     local apt=$SCRATCH/apt version
     note "fetching $1 $2"
@@ -210,7 +210,7 @@ fetch_source() {
 }
 
 # build_both TREE COMMAND  copies SOURCE/TREE to SOURCE/static and SOURCE/shared, and has COMMAND
-# build each of them: it is run inside the copy, and told the kind. What was built before, stays.
+# build each: it runs inside the copy, with the kind as its argument. An earlier build stays.
 build_both() {
     local tree=$1 command=$2 kind
     for kind in static shared; do
@@ -223,7 +223,7 @@ build_both() {
     done
 }
 
-# True where this host lets us make a real ring.
+# Succeeds if this host lets us make a real ring.
 kernel_has_uring() {
     python3 - <<'EOF'
 import ctypes, sys

@@ -18,13 +18,13 @@ EOF
 
 VERSION=0.3.113 SOURCE=''
 LEGS=(kernel softring polled hybrid emulated)
-# These want a file system of their own, which only root can mount.
+# Programs that need a file system of their own, which only root can mount.
 MOUNTS=' 8 10 '
-# These take all contexts that the machine has left (aio-max-nr), and fail where a program beside
-# them takes one meanwhile: each is run again, a few times at most.
+# Programs that take all contexts that the machine has left (aio-max-nr), and fail if another
+# program takes one meanwhile: each is run again, a few times at most.
 COUNTS=' 20 ' TRIES=5
-# How a program ends that ends otherwise on the kernel. 19 moves the ring that the kernel maps, and
-# reads events from it: an emulated context has none.
+# Outcomes that differ from the kernel's. 19 moves the ring that the kernel maps, and reads events
+# from it: an emulated context has no such ring.
 declare -A KNOWN=([emulated-19]=fail:1)
 
 option() {

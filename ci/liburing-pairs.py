@@ -16,7 +16,7 @@ import tempfile
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOFTRING = os.environ.get("SOFTRING", os.path.join(TOP, "target/release/softring"))
-# Where each row's file is; NOPs have none.
+# The place of each row's file; NOPs have none.
 ROWS = {"cached-qd32": "disk", "tmpfs-qd32": "shm", "nop-qd32": None}
 BLOCK, BLOCKS, DEPTH = 4096, 16384, 32
 

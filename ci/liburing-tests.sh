@@ -2,13 +2,12 @@
 # Runs the test programs of Debian's liburing 2.3 source package under softring, with
 # io_uring denied, linked to the static and to the shared liburing, and prints a table.
 #
-# A program proves something only if it passes on the kernel and does not pass when
-# io_uring is denied without softring; exit status 77 (skip) is no pass. ci/liburing-tests.tsv
-# says which programs are in scope, why the others are not, and how each behaved on the
-# kernel when the file was recorded. A program in scope that passes on the kernel must pass
-# under softring, also if it proves nothing: there softring would do harm. One that hangs now and
-# then on the kernel, too, is tried as often as the file says, and one that takes long has the time
-# that it says.
+# A program proves something only if it passes on the kernel and does not pass when io_uring is
+# denied without softring; exit status 77 (skip) is no pass. ci/liburing-tests.tsv says which
+# programs are in scope, why the others are not, and how each behaved on the kernel when the file
+# was recorded. A program in scope that passes on the kernel must pass under softring, even if it
+# proves nothing: otherwise softring would do harm. The file also says how often a program is tried
+# that hangs now and then on the kernel, and how much time a slow one has.
 set -u
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -37,7 +36,8 @@ option() {
 }
 options "$@"
 
-# A few programs use functions that liburing.so does not export; they exist static only.
+# A few programs use functions that liburing.so does not export; these programs are only built
+# static.
 build() {
     ./configure --cc=gcc --cxx=g++ && make -C src -j2 || return 1
     if [ "$1" = static ]; then
@@ -105,7 +105,7 @@ field() {
     awk -F'\t' -v t="$1" -v c="$2" '!/^#/ && $1 == t { print $c; exit }' "$DATA"
 }
 
-# report NAME…  prints the table and its totals; fails if a program in scope does.
+# report NAME…  prints the table and its totals; fails if a program in scope fails.
 report() {
     local name kernel denied static shared scope reason proves mark failed=()
     local total=0 proving=0 inscope=0 ok_static=0 ok_shared=0 absent=0
@@ -145,7 +145,7 @@ report() {
     return 1
 }
 
-# tell_why NAME…  the end of what programs that fail under softring printed: a rare failure may not
+# tell_why NAME…  prints the last lines of programs that fail under softring: a rare failure may not
 # come again when the program is run by hand.
 tell_why() {
     local name leg verdict

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formatting and lints: of the Rust code by rustfmt and clippy, of the scripts by shellcheck, and of
-# the newest commits' subjects. The crates that others may use are documented and packed.
+# Checks formatting and lints: the Rust code by rustfmt and clippy, the scripts by shellcheck, and
+# the newest commits' subjects. Documents and packs the crates that others may use.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -11,7 +11,7 @@ cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
 crates=(-p softring-uapi -p softring-host -p softring-engine)
 RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --locked "${crates[@]}"
-# Cargo would take what it has unpacked and built of a version before for what is packed now.
+# Cargo would use an older unpacked and built package of the same version instead of this one.
 rm -rf target/packages "${CARGO_HOME:-$HOME/.cargo}"/registry/{src,cache}/-*/softring-*
 cargo package --quiet --allow-dirty --locked --target-dir target/packages "${crates[@]}"
 rm -rf target/packages

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # mariadb.sh METHOD KILLS  one of the checks of clients.sh: MariaDB with that innodb_flush_method,
-# under a load of transactions, killed so often. `client` is clients.sh's.
+# under a load of transactions, killed KILLS times. `client` is clients.sh's.
 #
-# Every commit that a client was told of must be there after recovery, money that is moved between
-# accounts stays the same in sum, and a second server is refused the data by the first one's lock.
+# Every commit that a client was told of must be there after recovery, the sum of money that moves
+# between accounts must stay the same, and the first server's lock must refuse the data to a second
+# server.
 set -u
 METHOD=$1 KILLS=$2
 WRITERS=4 ACCOUNTS=64
@@ -39,7 +40,7 @@ start() {
 }
 
 # writer W FROM  inserts rows from number FROM on and moves money, and writes down the number of
-# each row whose commit it was told of.
+# each row whose commit was acknowledged.
 writer() {
     awk -v w="$1" -v n="$2" -v accounts=$ACCOUNTS 'BEGIN {
         srand(w * 1000003 + n)
@@ -56,7 +57,7 @@ writer() {
     }' | sql --unbuffered >>"acknowledged.$1" 2>/dev/null
 }
 
-# What was acknowledged is there, and nothing is there by half.
+# Checks that acknowledged commits are there, and that nothing is there by half.
 verify() {
     local w lost
     [ "$(sql -e 'select sum(v), count(*) from a')" = "$(printf '0\t%d' $ACCOUNTS)" ] ||
@@ -71,7 +72,8 @@ verify() {
     done
 }
 
-# Another server on the same data: its own Aria log, so that InnoDB's lock has to refuse it.
+# Starts another server on the same data. It has its own Aria log, so that InnoDB's lock has to
+# refuse it.
 second_is_refused() {
     mkdir -p other && rm -f second.log
     timeout 60 "${SERVER[@]}" --socket="$PWD/other/socket" --pid-file="$PWD/other/pid" \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Looks for wrong uses of memory: AddressSanitizer (with its search for leaks) under the engine's
+# Searches for wrong uses of memory: AddressSanitizer (with its search for leaks) under the engine's
 # tests, and valgrind under conformance cases, which reach the engine through the preloaded library.
 set -eu
 # shellcheck source=ci/lib.sh
@@ -27,7 +27,7 @@ cd "$TOP"
 TARGET=${CARGO_TARGET_DIR:-$TOP/target}
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 
-# The sanitizer is an unstable option of rustc, whose runtime the stable toolchain has, too.
+# The sanitizer is an unstable option of rustc; the stable toolchain has its runtime, too.
 note "the engine's tests with AddressSanitizer"
 RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$TARGET/asan \
     RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address -Cforce-frame-pointers=yes" \
@@ -51,11 +51,11 @@ for cases in "${FAMILIES[@]}"; do
     under_valgrind "$cases" &
 done
 for job in $(jobs -p); do wait "$job" || RC=1; done
-# Not "Syscall param": cases hand over bad pointers on purpose. Nor system calls that valgrind does
-# not know.
+# "Syscall param" is not searched for, because cases pass bad pointers on purpose; nor are system
+# calls that valgrind does not know.
 grep -hE '^==[0-9]+== (Invalid|Conditional|Use of|Mismatched|Source and)' -A12 \
     "$SCRATCH"/*.log && RC=1
-# Of what says nothing wrong itself there is nothing to say: no report, and no exit code of one.
+# A correct program has no report, and no exit code of one.
 note "valgrind reports nothing of ours"
 valgrind_nop() {
     SOFTRING_ENGINE=user SOFTRING_QUIET=1 LD_PRELOAD=$TARGET/debug/libsoftring.so \

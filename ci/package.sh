@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `make dist`: packs the command and the library into dist/out: a tarball, a .deb, an .rpm, an OCI
-# image, the list of what they are made of (CycloneDX), and SHA256SUMS. docs/INSTALL.md says on what
-# each of them runs. The same source and tools give the same bytes.
+# image, the list of their components (CycloneDX), and SHA256SUMS. docs/INSTALL.md says on what each
+# of them runs. The same source and tools give the same bytes.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -48,19 +48,19 @@ mkdir -p "$OUT"
 OUT=$(realpath "$OUT")
 NAME=softring-$VERSION-linux-x86_64
 
-# staged DIR VARIABLE=VALUE…  installs what was built into DIR.
+# staged DIR VARIABLE=VALUE…  installs the built files into DIR.
 staged() {
     make -s -C "$TOP" install-files FROM="$FROM" TARGET="$SCRATCH" DESTDIR="$1" "${@:2}" >/dev/null
 }
 
-# documents DIR  puts the licences and what to read there.
+# documents DIR  copies the licences and the documents into DIR.
 documents() {
     install -D -m 644 -t "$1" "$TOP"/{README.md,CHANGELOG.md,LICENSE-APACHE,LICENSE-MIT} \
         "$TOP/docs/INSTALL.md" "$SCRATCH/LICENCES-OF-DEPENDENCIES.txt"
 }
 
-# with_static DIR  puts the static command into DIR/bin, if it was built. Where it has to put the
-# library under itself, it uses the other one.
+# with_static DIR  puts the static command into DIR/bin, if it was built. If the static command must
+# run with the library, it uses the other one, in lib/softring/gnu.
 with_static() {
     [ -f "$FROM/static/softring" ] || return 0
     install -D "$1/bin/softring" "$1/lib/softring/gnu/softring"
@@ -71,7 +71,7 @@ tarball() {
     local tree=$SCRATCH/$NAME
     staged "$tree" PREFIX=
     with_static "$tree"
-    # From wherever it is unpacked.
+    # The tarball may be unpacked anywhere.
     # shellcheck disable=SC2016  # pkg-config expands it
     sed -e 's|@PREFIX@|${pcfiledir}/../..|' -e 's|@LIBDIR@|${prefix}/lib|' \
         -e 's|@INCLUDEDIR@|${prefix}/include|' -e "s|@VERSION@|$VERSION|" \
@@ -91,8 +91,8 @@ image() {
     python3 "$TOP/ci/oci.py" "$SCRATCH/image" "$OUT/$NAME.oci.tar" "softring:$VERSION"
 }
 
-# package KIND VARIABLE=VALUE…  a package of that kind, laid out as the variables of `make install`
-# say.
+# package KIND VARIABLE=VALUE…  makes a package of that kind, laid out by the variables of `make
+# install`.
 package() {
     local kind=$1 stage=$SCRATCH/$1 mtime
     shift

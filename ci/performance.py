@@ -18,7 +18,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ECHO = ["--op", "echo", "--bs", "64", "--seconds", "0.5"]
 RANDOM = ["--rw", "randread", "--seconds", "0.5"]
 CACHED = [*RANDOM, "--depth", "32", "--size", "64m"]
-# What a row shows, the options of `softring bench`, and what else can do the same.
+# Title of a row, options of `softring bench`, and another engine that can do the same.
 ROWS = [
     ("NOP, 32 per call", ["--op", "nop", "--batch", "32", "--seconds", "0.4"], None),
     ("cached 4 KiB reads, 32 in flight", CACHED, "posix-aio"),

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Builds the command and libsoftring.so for glibc 2.17 and newer (2012),
-# whatever glibc this machine has, by cargo-zigbuild and zig, which PyPI has. The library serves
-# programs of musl's, too. Both come to target/portable, laid out as they are installed; `make
-# install` takes them from there. No path of this machine is in them, so that the same source gives
-# the same bytes everywhere.
+# Builds the command and libsoftring.so for glibc 2.17 and newer (2012), whatever glibc this machine
+# has, by cargo-zigbuild and zig from PyPI. The library serves programs of musl's, too. Both go to
+# target/portable, laid out as they are installed; `make install` takes them from there. They
+# contain no path of this machine, so that the same source gives the same bytes everywhere.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -37,9 +36,9 @@ TO=$BUILD/portable
 need python3:python3 objdump:binutils
 cd "$TOP"
 
-# The versions that are named here have built the same bytes from two folders.
+# These versions have built the same bytes from two folders.
 python_tools "$BUILD/portable-tools" ziglang==0.17.1 cargo-zigbuild==0.24.1
-# Relative ones, of the workspace, are in no danger; these are in messages of panics.
+# Relative paths, of the workspace, do no harm; these paths are in messages of panics.
 remap="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/cargo"
 remap+=" --remap-path-prefix=$(rustc --print sysroot)=/rust"
 remap+=" --remap-path-prefix=$BUILD=/target --remap-path-prefix=$TOP=/softring"
@@ -49,7 +48,7 @@ cargo zigbuild --profile "$PROFILE" --locked -p softring-preload -p softring-cli
     --target "x86_64-unknown-linux-gnu.$OLDEST"
 BUILT=$BUILD/x86_64-unknown-linux-gnu/$PROFILE
 
-# newest FILE  prints the newest glibc that FILE asks for.
+# newest FILE  prints the newest glibc that FILE needs.
 newest() {
     objdump -T "$1" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -Vu | tail -n 1
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The lines that `softring doctor --for docker` and `--for podman` print work as they are, with an
-# image and a command filled in: qemu-img has no ring without them, and has one with them. Both run
-# under Podman, with its own profile; ci/environments.sh tries Docker's.
+# Checks that the lines that `softring doctor --for docker` and `--for podman` print work as they
+# are, with an image and a command filled in: qemu-img has no ring without them, and has one with
+# them. Both run under Podman, with its own profile; ci/environments.sh tries Docker's.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -22,15 +22,15 @@ need podman:podman runc:runc qemu-img:qemu-utils
 scratch recipes
 NAME=localhost/softring-recipes-$$ PODMAN=$(command -v podman)
 
-# An image in which the machine's /usr can be mounted.
+# Makes an image in which the machine's /usr can be mounted.
 mkdir -p "$SCRATCH"/image/{usr,proc,sys,dev,tmp,run,etc} "$SCRATCH/bin"
 for link in bin lib lib64 sbin; do ln -s usr/$link "$SCRATCH/image/$link"; done
 cp /etc/ld.so.cache /etc/passwd "$SCRATCH/image/etc"
 tar -C "$SCRATCH/image" -c . | "$PODMAN" import --quiet - "$NAME" >/dev/null
 trap '"$PODMAN" rmi --force "$NAME" >/dev/null 2>&1 || :; rm -rf "$SCRATCH"' EXIT
 
-# What the recipes call. Limits that a machine denies to its root, and cgroups of two versions at
-# once, stop crun and Podman's defaults. /usr is writable, as in an image of one's own.
+# The recipes call this Podman. Limits that a machine denies to its root, and cgroups of two
+# versions at once, stop crun and Podman's defaults. /usr is writable, as in an image of one's own.
 cat >"$SCRATCH/bin/podman" <<END
 #!/bin/sh
 shift

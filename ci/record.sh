@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Writes conformance/recorded/7.2.txt anew: what Linux 7.2 answers to the cases that need its ABI,
-# asked in a virtual machine with Debian's newest kernel for clouds. With --here writes 6.18.txt:
-# what the running kernel, a 6.18, answers to all others.
+# Writes conformance/recorded/7.2.txt anew: the answers of Linux 7.2 to the cases that need its ABI,
+# recorded in a virtual machine with Debian's newest kernel for clouds. With --here writes 6.18.txt:
+# the answers of the running kernel, a 6.18, to all other cases.
 set -u
 LIMIT=${LIMIT:-1200}
 # shellcheck source=ci/lib.sh
@@ -29,7 +29,7 @@ option() {
 }
 options "$@"
 
-# Each case is asked with its files on tmpfs and overlayfs, too, as a container may have them.
+# Records each case with its files on tmpfs and overlayfs, too, as a container may have them.
 record_here() {
     local release shm
     release=$(uname -r)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: rings-inside.sh denied|preload|run
 #
-# Runs in a container: a program on liburing, fio, qemu-img and Node, each of which verifies what it
+# Runs in a container: a program on liburing, fio, qemu-img and Node, each of which verifies its
 # reads. Under a profile that denies rings the first three fail, and Node falls back to threads
 # (denied); with the library in LD_PRELOAD (preload), or by `softring run` (run), each has rings.
 # DATA is a folder to write to.
@@ -12,7 +12,7 @@ NODE_WORDS='digest'
 [ "$HOW" != run ] || PREFIX='softring run --quiet --'
 [ "$HOW" = denied ] || NODE_WORDS='requests [1-9]'
 
-# verdict NAME RC  compares what became of it with what is to.
+# verdict NAME RC  compares the outcome with the expected one.
 verdict() {
     got=works
     [ "$2" = 0 ] || got=fails

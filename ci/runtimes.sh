@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs the test suites that event-driven io_uring runtimes carry in their registry packages, and the
-# examples of the io-uring crate, each test in a process of its own, and prints a table:
-# on the kernel's io_uring, with io_uring denied, and denied with softring underneath.
+# examples of the io-uring crate, each test in a process of its own, and prints a table: on the
+# kernel's io_uring, with io_uring denied, and denied with softring underneath.
 #
 # A test that passes on the kernel must pass under softring, where strace must see no io_uring call
-# succeed. It proves something if it also uses a ring: softring made one for it. (Failing where
-# io_uring is denied is no good measure: some of these tests run on epoll, too, or instead.)
+# succeed. A test proves something if it also uses a ring: softring made one for it. (A failure
+# where io_uring is denied proves less: some of these tests run on epoll, too, or instead.)
 #
-# cargo fetches the packages as this machine's owner has set it up; nothing of theirs is kept in
-# this repository. Their documentation tests are left out: most do not run anything.
+# cargo fetches the packages as this machine's owner has set it up; this repository keeps nothing of
+# theirs. Their documentation tests are left out: most do not run anything.
 set -u
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -36,12 +36,12 @@ compio-runtime  0.12.6  time async-fd
 compio          0.19.2  runtime io-uring fs net macros time
 io-uring        0.7.15
 "
-# What does not pass on every kernel either: two that close a descriptor twice (std's debug check
-# ends them), some that fail for root, some that want the Internet, and some that set SO_REUSEPORT
-# on AF_UNIX sockets. Looked at where there is no kernel to compare with.
+# Tests that do not pass on every kernel either: two that close a descriptor twice (std's debug
+# check ends them), some that fail for root, some that need the Internet, and some that set
+# SO_REUSEPORT on AF_UNIX sockets. Used if there is no kernel to compare with.
 EXCUSED='explicit_close|drop_off_runtime|permission|(uring|legacy)_(cancel_read|cancel_select|'
 EXCUSED+='connect_timeout_dst|accept_read_write|shutdown)$'
-# What only their benchmarks and examples need, and takes long to build.
+# Dependencies that only the packages' benchmarks and examples need, and that take long to build.
 UNUSED='criterion iai console-subscriber monoio compio-runtime'
 ECHO_PORT=3456
 
@@ -116,7 +116,7 @@ host() {
 }
 
 # build  builds every package's tests, and lists them in $SOURCE/programs: package, target, program.
-# What does not compile is named, and left out.
+# Names those that do not compile, and leaves them out.
 build() {
     local name version features
     export CARGO_TARGET_DIR=$SOURCE/target
@@ -258,7 +258,7 @@ run_leg() {
         xargs -0 -r -n 5 -P "$JOBS" bash -c 'one "$0" "$@" 2>/dev/null' "$leg"
 }
 
-# judge KERNEL SOFTRING NAME  says what a test's outcomes mean.
+# judge KERNEL SOFTRING NAME  prints the verdict on a test's outcomes.
 judge() {
     case $1/$2 in
         */kernel-ring | pass/fail | pass/timeout) echo FAILS ;;
@@ -269,7 +269,7 @@ judge() {
     esac
 }
 
-# report  prints the table; fails if a test does that passes on the kernel.
+# report  prints the table; fails if a test fails that passes on the kernel.
 report() {
     local package packages=() number target name kernel denied softring failed=0 verdict
     local -A tests=() ok=() denies=() proves=() good=()
@@ -307,7 +307,7 @@ outcome() {
     cat "$SCRATCH/res/$1/$2" 2>/dev/null || echo -
 }
 
-# cell LEG COUNT  prints the count, or a dash where that leg did not run.
+# cell LEG COUNT  prints the count, or a dash if that leg did not run.
 cell() {
     if [ -d "$SCRATCH/res/$1" ]; then echo "$2"; else echo -; fi
 }

@@ -1,10 +1,10 @@
-# Containers and sandboxes for ci/environments.sh: each function runs a command in one. They see
-# the machine's own /usr, and $SCRATCH; their images are made here, none is fetched.
+# Containers and sandboxes for ci/environments.sh: each function runs a command in one. They see the
+# machine's own /usr, and $SCRATCH. Their images are made here; none is fetched.
 # shellcheck shell=bash
 
-# Seconds for a container with what runs in it, which ends itself before.
+# Seconds for a container with its command, which ends itself earlier.
 CONTAINER=120
-# github.com/moby/profiles: what Docker's daemon applies.
+# The profile that Docker's daemon applies is in github.com/moby/profiles.
 PROFILES=github.com/moby/profiles/seccomp@v0.3.0
 
 bubblewrap() {
@@ -12,7 +12,7 @@ bubblewrap() {
         --bind "$TMPDIR" "$TMPDIR" "$@"
 }
 
-# With a filter that denies rings, as Flatpak's does.
+# Runs a command under a filter that denies rings, as Flatpak's does.
 bubblewrap_without_rings() {
     bubblewrap --seccomp 9 "$@" 9<"$SCRATCH/no-rings.bpf"
 }
@@ -25,8 +25,9 @@ gvisor_rootless() {
     timeout -k 5 $CONTAINER runsc --rootless --network=none "do" "$@"
 }
 
-# a_podman [OPTION]… -- COMMAND…  in a container with Podman's own profile. Limits that a machine
-# denies to its root, and cgroups of two versions at once, stop crun and Podman's defaults.
+# a_podman [OPTION]… -- COMMAND…  runs a command in a container with Podman's own profile. Limits
+# that a machine denies to its root, and cgroups of two versions at once, stop crun and Podman's
+# defaults.
 a_podman() {
     local more=()
     while [ "$1" != -- ]; do more+=("$1"); shift; done
@@ -35,7 +36,8 @@ a_podman() {
         -v /usr:/usr:ro -v "$SCRATCH:$SCRATCH" -e TMPDIR "${more[@]}" --rootfs "$IMAGE" "${@:2}"
 }
 
-# nobody COMMAND…  as a user without rights, whose files are in the scratch directory.
+# nobody COMMAND…  runs a command as a user without rights, whose files are in the scratch
+# directory.
 nobody() {
     setpriv --reuid=65534 --regid=65534 --clear-groups \
         env "HOME=$ROOTLESS/home" "XDG_RUNTIME_DIR=$ROOTLESS/run" "$@"
@@ -64,19 +66,19 @@ container_rootless_docker() {
         bash "$@"
 }
 
-# What Buildah is given for a command in a working container, as a RUN line of a Dockerfile is.
+# Sets RUN to Buildah's options for a command in a working container, like a Dockerfile's RUN line.
 in_build() {
     RUN=(run --network=none --runtime=runc -v /usr:/usr:ro -v "$SCRATCH:$SCRATCH"
         -e "TMPDIR=$TMPDIR" "$@")
 }
 
-# a_buildah CONTAINER COMMAND…
+# a_buildah CONTAINER COMMAND…  runs a command in a working container.
 a_buildah() {
     in_build --isolation=oci
     timeout -k 5 $CONTAINER buildah "${RUN[@]}" "$1" -- "${@:2}"
 }
 
-# nobodys_buildah CONTAINER COMMAND…
+# nobodys_buildah CONTAINER COMMAND…  does the same without rights.
 nobodys_buildah() {
     in_build --isolation=rootless
     nobody timeout -k 5 $CONTAINER buildah --storage-driver=vfs "${RUN[@]}" "$1" -- "${@:2}"
@@ -98,7 +100,7 @@ image_build_docker() {
     a_buildah "${BUILT[1]}" "$@"
 }
 
-# working_container [OPTION]…  makes one for Buildah.
+# working_container [OPTION]…  makes a working container for Buildah.
 working_container() {
     local name
     name=$(buildah from --quiet "$@" scratch) || return
@@ -106,7 +108,7 @@ working_container() {
     image "$(buildah mount "$name")"
 }
 
-# nobodys_container [OPTION]…  makes one for Buildah without rights.
+# nobodys_container [OPTION]…  makes a working container for Buildah without rights.
 nobodys_container() {
     local name
     name=$(nobody buildah --storage-driver=vfs from --quiet "$@" scratch 2>/dev/null)
@@ -125,7 +127,7 @@ image() {
     cp /etc/ld.so.cache /etc/passwd "$1/etc"
 }
 
-# docker_profile  fetches Docker's profile, and lets PROFILE name it; nothing without go.
+# docker_profile  fetches Docker's profile, and lets PROFILE name it; does nothing without go.
 docker_profile() {
     PROFILE=''
     command -v go >/dev/null || return 0
@@ -156,8 +158,8 @@ containers() {
     fi
 }
 
-# containers_end  removes what is not in the scratch directory, and a process that rootless Podman
-# leaves behind.
+# containers_end  removes what is not in the scratch directory, and ends a process that rootless
+# Podman leaves behind.
 containers_end() {
     local pause=${ROOTLESS:-/none}/run/libpod/tmp/pause.pid
     [ -z "${BUILT[*]:-}" ] || buildah rm "${BUILT[@]}" >/dev/null

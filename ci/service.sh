@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The hardened unit of examples/containers, under systemd as process 1 and with its control groups:
+# Runs the hardened unit of examples/containers under systemd as process 1, with its control groups,
 # in a virtual machine that has Debian 12, the .deb and the unit as it is. fio has no ring there
 # without the library, and has one with it, also by the lines that `softring doctor --for` prints in
 # a service. Needs root rights.

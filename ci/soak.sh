@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Rings under a mix of everything, with checks at the end: on the kernel where it allows io_uring,
-# on softring with io_uring denied, through libc's syscall() and through patched call sites.
+# Runs rings under a mix of everything, with checks at the end: on the kernel if it allows io_uring,
+# and on softring with io_uring denied, through libc's syscall() and through patched call sites.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -20,7 +20,8 @@ EOF
 LONG=600 HOST=600 CONNECTIONS=1000000 SEED=() KERNEL=(--no-zero-copy) HOURS=24
 while [ $# -gt 0 ]; do
     case $1 in
-        # Without the mix on the kernel: 6.18 now and then keeps an SQ thread for ever after it.
+        # The mix does not run on the kernel: 6.18 now and then keeps an SQ thread for ever after
+        # it.
         --quick)
             LONG=30 HOST=60 CONNECTIONS=20000 HOURS=0
             KERNEL+=(--only "race,futexes,host,connections") ;;
@@ -37,7 +38,7 @@ done
 cd "$TOP"
 cargo build --release --workspace
 RC=0
-# leg NAME PERCENT HOST CONNECTIONS [COMMAND…]  runs the soak, under COMMAND, for its part of the
+# leg NAME PERCENT HOST CONNECTIONS [COMMAND…]  runs the soak under COMMAND, for PERCENT of the
 # time.
 leg() {
     local name=$1 seconds=$((LONG * $2 / 100)) host=$3 connections=$4 how=syscall

@@ -1,8 +1,8 @@
-# What .ci/run is made of: steps with limits, two lists of steps side by side, a summary.
+# The functions of .ci/run: steps with limits, two lists of steps side by side, a summary.
 # shellcheck shell=bash
 
-# The run ends by itself before its caller ends it, whose time limit would lose what was printed: no
-# step goes on for longer than what is left of this many seconds.
+# The run ends by itself before its caller's time limit ends it and loses the output: no step goes
+# on for longer than what is left of this many seconds.
 ENOUGH=${ENOUGH:-4800}
 
 RECORD=$(mktemp -d)
@@ -13,8 +13,8 @@ trap 'rm -rf "$RECORD"' EXIT
 
 # step NAME LIMIT CMD…  runs one part for at most LIMIT seconds.
 #
-# What the part prints goes to a file that is shown as it grows, never through a pipe: what
-# a part leaves behind would hold the pipe open, and the run would wait for it for ever.
+# The part's output goes to a file that is shown as it grows, never through a pipe: processes that
+# the part leaves behind would hold the pipe open, and the run would wait for it for ever.
 step() {
     local name=$1 limit=$2 began=$SECONDS left=$((ENOUGH - SECONDS)) rc outcome=passed printed clock
     shift 2
@@ -30,7 +30,7 @@ step() {
     else
         rc=124
     fi
-    # 137: it did not heed SIGTERM.
+    # 137: the part ignored SIGTERM.
     if [ "$rc" = 124 ] || [ "$rc" = 137 ]; then
         printf 'no end within %d s\n' "$limit" | tee -a "$printed"
         leftovers "$printed" end
@@ -57,7 +57,7 @@ clock() {
     shift
     "$@"
     rc=$?
-    # The second line of times is what the ended children have taken: 0m1.234s 0m5.678s.
+    # The second line of times is the time of ended children: 0m1.234s 0m5.678s.
     times >"$file"
     tail -n 1 "$file" | tr 'ms' '  ' |
         awk '{ printf "%d\n", $1 * 60 + $2 + $3 * 60 + $4 }' >"$file.s"
@@ -65,7 +65,8 @@ clock() {
     return $rc
 }
 
-# leftovers MARK end|leave  names the processes that a step has left behind, and ends them or not.
+# leftovers MARK end|leave  names the processes that a step has left behind, and ends or leaves
+# them.
 leftovers() {
     local pid
     for pid in $(tagged "CI_STEP=$1"); do
@@ -74,8 +75,8 @@ leftovers() {
     done
 }
 
-# causes NAME CMD PRINTED  prints what a failed step has said of its failure: a record of a run may
-# keep its end only.
+# causes NAME CMD PRINTED  prints the lines of a failed step that show its failure: a record of a
+# run may keep only its end.
 causes() {
     printf '\n== what failed in %s: %s\n' "$1" "$2"
     grep -aE '\(!\)|asked again|FAIL|panicked|diverged|wrong|differ|^error' "$3" | tail -n 30
@@ -84,7 +85,7 @@ causes() {
 }
 
 # side_by_side FIRST SECOND  runs two functions of steps at the same time, for parts that leave a
-# processor idle; what the second prints comes in one piece behind the first.
+# processor idle. The second's output comes in one piece after the first's.
 side_by_side() {
     local aside=$RECORD/aside other
     "$2" >"$aside" 2>&1 &
@@ -94,7 +95,7 @@ side_by_side() {
     cat "$aside"
 }
 
-# summary  prints what failed and why, and how long each step took; fails if one has.
+# summary  prints the failures with their causes, and the time of each step; fails if a step has.
 summary() {
     local failed
     failed=$(grep -c 'FAILED (exit' "$RECORD/summary")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# System calls per operation of `softring bench`, by name, on the kernel's io_uring and on softring:
-# counted by strace in the process under test, all its threads together, without the peer of an
+# Counts system calls per operation of `softring bench`, by name, on the kernel's io_uring and on
+# softring: by strace in the process under test, all its threads together, without the peer of an
 # echo server. strace slows the calls down, so where many requests are ready at a time, more are.
 set -eu
 # shellcheck source=ci/lib.sh
@@ -62,7 +62,7 @@ print(", ".join(cells) or "none")
 EOF
 }
 
-# row NAME OPTION…  one operation: a line of the table.
+# row NAME OPTION…  prints one operation as a line of the table.
 row() {
     local name=$1 engine cells=()
     shift

@@ -1,4 +1,4 @@
-# Virtual machines for checks that take another kernel, or a machine of their own.
+# Virtual machines for checks that need another kernel, or a machine of their own.
 # shellcheck shell=bash
 # shellcheck source=ci/lib.sh
 
@@ -14,9 +14,9 @@ unpack_kernel() {
     mv "$(find "$dir" -name 'vmlinuz*')" "$2"
 }
 
-# fetch_kernel SUITE TO  Debian's kernel for clouds of that suite, with NVMe and ext4 built in,
-# unless it is there: unpacked, not installed. The archive is the machine's own; lists of old suites
-# have expired.
+# fetch_kernel SUITE TO  fetches Debian's kernel for clouds of that suite, with NVMe and ext4 built
+# in, unless it is there, and unpacks it without installing it. The archive is the machine's own;
+# lists of old suites have expired.
 fetch_kernel() {
     [ ! -s "$2" ] || return 0
     local suite=$1 apt=$SCRATCH/apt-$1 package uri
@@ -35,7 +35,7 @@ fetch_kernel() {
     apt-get "${options[@]}" update || die "cannot read the package list of $suite"
     package=$(apt-cache "${options[@]:1}" depends "linux-image-cloud-amd64" |
         sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
-    # Newer packages of that name hold nothing but what they depend on.
+    # Newer packages of that name hold only their dependencies.
     local binary=${package/image/binary}
     apt-cache "${options[@]:1}" show "$binary" >/dev/null 2>&1 && package=$binary
     (cd "$apt/debs" && apt-get "${options[@]}" download "$package") ||
@@ -50,7 +50,7 @@ new_disk() {
     mkfs.ext4 -q "$DISK"
 }
 
-# put FILE…  copies programs and the libraries that they need into ROOT, as they lie here.
+# put FILE…  copies programs and the libraries that they need into ROOT, to the same paths.
 put() {
     local file library
     for file in "$@"; do
@@ -61,7 +61,7 @@ put() {
     done
 }
 
-# root_fs  begins ROOT; the script that it reads is what the machine does, after the usual mounts.
+# root_fs  makes ROOT; after the usual mounts, the machine runs the script on standard input.
 root_fs() {
     mkdir -p "$ROOT"/{bin,dev,proc,sys,tmp,mnt,etc}
     cp "$(command -v busybox)" "$ROOT/bin/busybox"
@@ -87,7 +87,7 @@ END
 }
 
 # boot KERNEL [OPTION]…  runs ROOT under that kernel, with the NVMe disk DISK, two poll queues for
-# it and what more QEMU is told; prints what the machine prints.
+# it, and QEMU's further options; prints the machine's output.
 boot() {
     (cd "$ROOT" && find . | cpio -o -H newc --quiet | gzip -1) >"$SCRATCH/initrd"
     timeout "$LIMIT" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m "${MEMORY:-1024}" \

@@ -1,14 +1,14 @@
-/* An event loop that sleeps in its own poll, with a ring among what it waits for: as QEMU, GLib, Qt,
+/* An event loop that sleeps in its own poll and waits for a ring, among others, as QEMU, GLib, Qt,
  * libuv and Netty do. It keeps DEPTH requests in flight and enters only to submit.
  *
  *     event-loop SHAPE WHAT DEPTH SECONDS [FILE]
  *
- * SHAPE: ppoll (on the ring), level, edge (an epoll set with the ring), eventfd (ppoll on an eventfd
- * that is registered with the ring). WHAT: read, write (4 KiB at random, O_DIRECT, in FILE),
- * sockets (64 bytes through a pair, SEND and RECV), both (half reads, half sockets).
+ * SHAPE: ppoll (on the ring), level, edge (an epoll set with the ring), eventfd (ppoll on an
+ * eventfd that is registered with the ring). WHAT: read, write (4 KiB at random, O_DIRECT, in
+ * FILE), sockets (64 bytes through a pair, SEND and RECV), both (half reads, half sockets).
  *
- * Prints requests, seconds, and seconds of processor time. Raw system calls: what is measured is the
- * loop, not a library. */
+ * Prints requests, seconds, and seconds of processor time. Makes raw system calls, so that no
+ * library is measured. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -87,7 +87,7 @@ static void submit(void) {
     }
 }
 
-/* Request `i` begins, or begins again: the lower bit of its name says that it counts. */
+/* Begins request `i`, or begins it again: the lower bit of its name says that it counts. */
 static void start(unsigned i, int on_file) {
     char *at = buffers + (size_t)i * BLOCK;
     if (on_file) {
@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
     } else if (strcmp(shape, "ppoll")) {
         return fprintf(stderr, "SHAPE: ppoll, level, edge, eventfd\n"), 2;
     }
-    /* Something else that the loop waits for, and that never comes. */
+    /* The loop also waits for this, which never comes. */
     int other = eventfd(0, EFD_CLOEXEC);
     if (set >= 0) {
         struct epoll_event e = {.events = EPOLLIN, .data.u64 = 1};

@@ -1,10 +1,10 @@
-/* One operation at a time through a ring, COUNT times: what ci/instructions.sh counts instructions of.
+/* Runs one operation at a time through a ring, COUNT times; ci/instructions.sh counts instructions.
  *
  *     operations WHAT COUNT FILE
  *
  * WHAT: nop, nops (32 by one call), read (4 KiB of FILE, cached), direct (the same, O_DIRECT), echo
  * (a RECV that waits, then the SEND that ends its wait), poll (a POLL_ADD, as well).
- * Raw system calls: what is counted is the ring, not a library. */
+ * Makes raw system calls, so that no library is counted. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/io_uring.h>
