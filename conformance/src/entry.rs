@@ -246,7 +246,8 @@ pub fn mmap(entry: EntryPoint, fd: i32, len: usize, offset: u64) -> isize {
 
 /// Calls `munmap(2)`.
 ///
-/// # Safety Nothing may use the range afterwards.
+/// # Safety
+/// Nothing may use the range afterwards.
 pub unsafe fn munmap(entry: EntryPoint, addr: usize, len: usize) -> isize {
     match entry {
         EntryPoint::Syscall => by_libc(libc::SYS_munmap as usize, [addr, len, 0, 0, 0, 0]),

@@ -88,7 +88,8 @@ pub fn submit(ring: RawFd, n: u32) -> i64 {
 
 /// Calls `dup(2)`.
 ///
-/// # Errors The call's errno.
+/// # Errors
+/// The call's errno.
 pub fn dup(fd: RawFd) -> std::io::Result<OwnedFd> {
     // SAFETY: dup takes a number, and the new descriptor is ours.
     unsafe {

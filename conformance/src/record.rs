@@ -83,7 +83,8 @@ fn ask(launcher: &Launcher, cases: &[&'static Case], jobs: usize) -> Result<Vec<
 /// Asks the running kernel, and returns the text of the recording. Reports progress and omissions
 /// on stderr.
 ///
-/// # Errors Returned without the surroundings: the recording takes root with every capability, and
+/// # Errors
+/// Returned without the surroundings: the recording takes root with every capability, and
 /// ext4.
 pub fn record(plan: &Plan, cases: &[&'static Case]) -> Result<String> {
     let new = |dir| Launcher::new(plan.exe.clone(), None, plan.timeout, dir);

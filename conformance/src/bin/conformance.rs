@@ -26,7 +26,7 @@ enum What {
     Run {
         #[command(flatten)]
         select: Select,
-        /// How the calls are issued: syscall, patch or sigsys.
+        /// Way in which the calls are issued: syscall, patch or sigsys.
         #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
         intercept: EntryPoint,
         /// Run each case so often, to find one that is not certain.

@@ -25,7 +25,7 @@ struct Cli {
 enum What {
     /// Run the checks; exit code 1: one has failed; 3: there is no ring
     Checks {
-        /// How the calls are issued: syscall, patch or sigsys
+        /// Way in which the calls are issued: syscall, patch or sigsys
         #[arg(long, alias = "door", value_name = "HOW", default_value = "patch")]
         intercept: EntryPoint,
         /// Only these checks

@@ -169,7 +169,8 @@ enum Then {
 impl Policy {
     /// Parses a policy.
     ///
-    /// # Errors Returned for an unknown word.
+    /// # Errors
+    /// Returned for an unknown word.
     pub fn parse(words: &[String]) -> Result<Self, Fault> {
         let mut policy = Self::default();
         for word in words {
@@ -241,7 +242,8 @@ impl Policy {
 
     /// Puts this process under the policy, for good.
     ///
-    /// # Errors Returned for a refusal of the kernel.
+    /// # Errors
+    /// Returned for a refusal of the kernel.
     pub fn install(&self) -> Result<(), Fault> {
         for then in &self.then {
             match *then {

@@ -63,7 +63,8 @@ fn kernel(
 
 /// Runs `program` on both sides as often as needed.
 ///
-/// # Errors Returned if a run cannot be started.
+/// # Errors
+/// Returned if a run cannot be started.
 pub fn check(d: &Driver, p: &Program) -> Result<Verdict> {
     let first = if p.tmpfs { FIRST } else { FIRST_ON_DISK };
     // On a busy machine a run may see idleness too early; a second pair waits longer.
@@ -137,7 +138,8 @@ fn is_race(d: &Driver, p: &Program, [kernel, softring]: [&Transcript; 2]) -> Res
 
 /// Returns the smallest program found with the same difference.
 ///
-/// # Errors Returned if a run cannot be started.
+/// # Errors
+/// Returned if a run cannot be started.
 pub fn shrink(d: &Driver, big: &Divergence) -> Result<Divergence> {
     let about = &big.difference.about;
     let differs = |p: &Program| -> Result<Option<Divergence>> {

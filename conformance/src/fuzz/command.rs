@@ -58,7 +58,7 @@ struct Cli {
     /// The library to preload [default: libsoftring.so beside this program]
     #[arg(long)]
     lib: Option<PathBuf>,
-    /// How the programs' calls leave them: syscall, patch or sigsys
+    /// Way in which the programs' calls leave them: syscall, patch or sigsys
     #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
     intercept: EntryPoint,
     /// Compare the kernel with itself, to try the fuzzer: no divergence may be found

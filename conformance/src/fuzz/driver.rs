@@ -60,14 +60,16 @@ fn deny() -> Result<BpfProgram> {
 impl Driver {
     /// Builds a driver.
     ///
-    /// # Errors Returned if the filter cannot be built.
+    /// # Errors
+    /// Returned if the filter cannot be built.
     pub fn new(exe: PathBuf, library: Option<PathBuf>, entry: EntryPoint) -> Result<Self> {
         Ok(Self { exe, library, entry, spoil: None, spoil_once: false, deny: deny()? })
     }
 
     /// Runs `program` once.
     ///
-    /// # Errors Returned if no directory can be made or no process started; errors inside the
+    /// # Errors
+    /// Returned if no directory can be made or no process started; errors inside the
     /// process are in the transcript.
     pub fn run(&self, program: &Program, side: Side, waits: Waits<'_>) -> Result<Transcript> {
         let dir = scratch(program.tmpfs)?;

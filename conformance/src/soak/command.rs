@@ -22,10 +22,10 @@ use crate::say;
 #[derive(Parser, Debug)]
 #[command(name = "softring-soak")]
 struct Cli {
-    /// How long in all, in seconds; the part host and the connections come on top
+    /// Duration of the rest in seconds; the part host and the connections come on top
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// How long the part host lasts, in seconds
+    /// Duration of the part host in seconds
     #[arg(long, default_value_t = 600)]
     host: u64,
     /// Short connections to make
@@ -37,7 +37,7 @@ struct Cli {
     /// Makes the same choices again [default: of the clock]
     #[arg(long)]
     seed: Option<u64>,
-    /// How the calls are issued: syscall, patch or sigsys
+    /// Way in which the calls are issued: syscall, patch or sigsys
     #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
     intercept: EntryPoint,
     /// Only these parts: race, futexes, mix, host, connections

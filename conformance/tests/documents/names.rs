@@ -47,6 +47,12 @@ fn defined(line: &str) -> Option<&str> {
     (variant || behind.starts_with(':')).then_some(item)
 }
 
+/// Returns the conformance case that the line lists, as `family::name`.
+fn case(line: &str) -> Option<String> {
+    let (family, rest) = line.split_once("case!(\"")?.1.split_once("\", ")?;
+    Some(format!("{family}::{}", rest.split(',').next()?))
+}
+
 /// Returns the types that the line defines, or implements something for.
 fn owners(line: &str) -> impl Iterator<Item = &str> {
     let kinds = ["struct", "enum", "union", "trait", "type", "impl"];
@@ -63,7 +69,10 @@ impl Code {
             // Comments may name removed items.
             let comment = |line: &&str| !line.trim_start().starts_with("//");
             let code = !source.name.ends_with(".md");
+            let stem = file.name.rsplit('/').next().and_then(|name| name.split('.').next());
+            all.extend(stem.map(str::to_owned));
             for line in source.text.lines().filter(comment).filter(|_| code) {
+                all.extend(case(line));
                 all.extend(words(line).map(str::to_owned));
                 file.owners.extend(owners(line).map(str::to_owned));
                 file.defined.extend(defined(line).map(str::to_owned));
@@ -116,6 +125,9 @@ impl Code {
             return (!self.has_path(plain)).then(|| "no such file or module".to_owned());
         }
         let parts: Vec<&str> = plain.split("::").collect();
+        if self.words.contains(plain) {
+            return None;
+        }
         if let [path @ .., owner, item] = &parts[..]
             && parts.iter().all(|part| !part.is_empty() && part.bytes().all(is_word))
         {

@@ -5,8 +5,9 @@ use super::sources::Source;
 
 /// Words with which no item's docs open.
 const NOWHERE: &[&str] = &[
-    "And", "Because", "But", "If", "It", "Its", "Nor", "Of", "Or", "So", "Such", "That", "Them",
-    "Then", "These", "They", "Those", "Which", "Who", "Whom", "Whose", "Yet",
+    "And", "As", "Because", "But", "Here", "How", "If", "It", "Its", "Nor", "Not", "Of", "Or",
+    "So", "Such", "That", "Them", "Then", "These", "They", "This", "Those", "What", "When",
+    "Where", "Whether", "Which", "Who", "Whom", "Whose", "Why", "Yet",
 ];
 
 /// Words with which only a function's docs open, which may say when it is called.

@@ -23,7 +23,8 @@ struct Seen {
 
 /// Reads the imports of a crate.
 ///
-/// # Panics Panics if a file of the crate is no Rust.
+/// # Panics
+/// Panics if a file of the crate is no Rust.
 pub fn imports(crate_src: &str) -> Imports {
     let files: BTreeMap<String, Seen> =
         sources(&[".rs"]).iter().filter_map(|s| read(s.name.strip_prefix(crate_src)?, s)).collect();

@@ -181,7 +181,7 @@ pub struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub struct GenArgs {
-    /// What to write
+    /// Subject of the output
     #[arg(value_enum)]
     pub what: GenWhat,
     /// Folder to write into

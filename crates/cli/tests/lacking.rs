@@ -192,8 +192,8 @@ fn a_full_disk_is_told_and_nothing_else_is_touched() {
     assert!(said.contains("No space left") && said.contains("--dir"), "{said}");
 }
 
-/// If nothing can be written, or nobody has opened the output, the error says what, why, and what
-/// to do.
+/// The error says what, why, and what to do if nothing can be written, or nobody has opened the
+/// output.
 #[test]
 fn an_output_that_takes_nothing_is_told() {
     for (to, code, why, hint) in [

@@ -131,8 +131,8 @@ fn a_broken_pipe_of_our_own_is_an_error() {
     assert!(told.contains("cannot write") && !told.contains("got"), "{told}");
 }
 
-/// If a process ignores SIGCHLD, the kernel forgets how its children end; we must know how ours
-/// ended.
+/// The kernel forgets how the children of a process end that ignores SIGCHLD; we must know how
+/// ours ended.
 #[test]
 fn a_program_ends_where_sigchld_is_ignored() {
     let dir = tempfile::tempdir().unwrap();

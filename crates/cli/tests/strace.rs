@@ -250,7 +250,7 @@ fn a_program_that_cannot_be_entered() {
     assert!(code == Some(0) && told.contains("no ring of softring's was seen"), "{told}");
 }
 
-/// If the lines cannot be written, the program goes on, and the end is an error.
+/// The program goes on if the lines cannot be written, and the end is an error.
 #[test]
 fn lines_that_cannot_be_written_are_an_error() {
     if !library() {

@@ -69,7 +69,7 @@ fn a_close_that_nobody_hears_of_costs_a_check() {
     on_both("fifo_reused", &["unreported"]);
 }
 
-/// If no call site is patched, only calls of libc's functions are reported.
+/// Only calls of libc's functions are reported if no call site is patched.
 #[test]
 fn so_it_is_where_nothing_is_patched() {
     for case in ["recv_reused", "fifo_reused"] {

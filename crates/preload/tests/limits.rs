@@ -48,7 +48,7 @@ fn a_hard_limit_below_a_ring_is_told() {
     assert!(out.status.success(), "{out:?}");
 }
 
-/// If there is no memory for one more ring, its setup fails, and the program does not end.
+/// Setup of one more ring fails without memory for it, and the program does not end.
 #[test]
 fn rings_end_before_memory_does() {
     for kib in (300..7000).step_by(400) {

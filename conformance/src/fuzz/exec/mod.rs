@@ -29,7 +29,7 @@ pub struct Args {
     /// The program, as JSON
     #[arg(long)]
     pub program: PathBuf,
-    /// Where the transcript goes
+    /// File for the transcript
     #[arg(long)]
     pub out: PathBuf,
     /// An empty directory to run in
@@ -41,14 +41,15 @@ pub struct Args {
     /// Microseconds without a completion that count as idle
     #[arg(long, default_value_t = 3000)]
     pub quiet: u64,
-    /// How calls leave the program: syscall, patch or sigsys
+    /// Way in which calls leave the program: syscall, patch or sigsys
     #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
     pub intercept: EntryPoint,
 }
 
 /// Runs `args.program` from its first to its last step.
 ///
-/// # Errors Returned if the directory, the program or the transcript's file cannot be used.
+/// # Errors
+/// Returned if the directory, the program or the transcript's file cannot be used.
 pub fn run(args: &Args) -> Result<()> {
     let text = std::fs::read(&args.program).context("reading the program")?;
     let program: Program = serde_json::from_slice(&text).context("parsing the program")?;

@@ -101,7 +101,8 @@ fn unix_pair(kind: i32) -> io::Result<[i32; 2]> {
 
 /// Creates the sockets, each with its slot.
 ///
-/// # Errors Returned if there is no loopback network, or no descriptor.
+/// # Errors
+/// Returned if there is no loopback network, or no descriptor.
 pub fn make() -> io::Result<Vec<(Slot, i32)>> {
     use Slot::*;
     let tcp = listener(libc::AF_INET, &loopback())?;

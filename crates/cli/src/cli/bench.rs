@@ -71,7 +71,7 @@ pub enum Driver {
     Epoll,
 }
 
-/// What is measured in a way of its own.
+/// Benchmarks of their own kind.
 #[derive(Debug, Subcommand)]
 pub enum BenchOf {
     /// Reads whose data come just after they were tried: issued again, or left to a worker
@@ -80,7 +80,7 @@ pub enum BenchOf {
     Sqpoll(SqpollArgs),
     /// Rules for sleeping while I/O is polled for, tried on traces
     Hybrid(crate::bench::hybrid::HybridArgs),
-    /// What it costs and gains to wait by polling: four ways, on real and modelled disks
+    /// Cost and gain of waiting by polling: four ways, on real and modelled disks
     Polled(PolledArgs),
 }
 
@@ -256,7 +256,7 @@ pub struct BenchArgs {
     /// Options that are on the command line, by the names of their fields.
     #[arg(skip)]
     pub given: Vec<String>,
-    /// What to measure
+    /// Operation to measure
     #[arg(long, value_enum, default_value_t = Op::Rw)]
     pub op: Op,
     /// Use this file (default: a temporary one in --dir)

@@ -25,7 +25,7 @@ pub enum Place {
     Systemd,
     /// A job of GitHub Actions or GitLab
     Ci,
-    /// What this runs in
+    /// Environment that this runs in
     Here,
 }
 

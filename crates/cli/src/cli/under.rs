@@ -63,7 +63,7 @@ pub struct UnderArgs {
     /// calls of this release of Linux; else softring's
     #[arg(long, value_name = "RELEASE")]
     pub at_least: Option<Release>,
-    /// How the program's system calls reach softring [default: SOFTRING_INTERCEPT, or auto]
+    /// Way that the program's system calls take to softring [default: SOFTRING_INTERCEPT, or auto]
     #[arg(long, value_enum, value_name = "HOW", alias = "door")]
     pub intercept: Option<Intercept>,
     /// Suppress the notice and warnings
@@ -88,7 +88,7 @@ pub struct UnderArgs {
     /// Keep no statistics that `softring metrics` could show
     #[arg(long)]
     pub no_stats: bool,
-    /// What SQ threads (SQPOLL) do between submissions [default: SOFTRING_SQ_IDLE, or spin]
+    /// Behaviour of SQ threads (SQPOLL) between submissions [default: SOFTRING_SQ_IDLE, or spin]
     #[arg(long, value_enum, value_name = "HOW")]
     pub sq_idle: Option<SqIdle>,
 }

@@ -6,7 +6,7 @@
 //! sleeps run under the program's own mask, and end with EINTR. A pending signal is handled before
 //! the wait fails with EINTR: an ignored signal ends no wait.
 //!
-//! Handlers that run only between calls ([`handlers`](softring_host::handlers)) are not affected by
+//! Handlers that run only between calls ([`softring_host::handlers`]) are not affected by
 //! any of this. Another handler that runs inside a sleep may enter the same ring: it takes over the
 //! events that its thread sleeps for ([`Ctx::supersede`](crate::ring::ctx::Ctx::supersede)). A
 //! handler that interrupts its thread elsewhere, under a lock, cannot enter, and gets EINTR. That

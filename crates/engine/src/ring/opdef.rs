@@ -264,7 +264,7 @@ pub(crate) fn refused(_: &mut Ctx, _: &mut Req) -> Outcome {
     Outcome::Done(Errno::EINVAL.res())
 }
 
-/// Additions of a row to [`op`].
+/// Additions of a row to [`op()`].
 impl OpDef {
     /// Adds a step under the lock after the operation's `Call`.
     pub(crate) const fn finish(mut self, finish: fn(&mut Ctx, &mut Req)) -> Self {

@@ -66,7 +66,7 @@ pub(crate) fn write() -> Write<Table> {
     with_duplicates(PROCESS.table.write())
 }
 
-/// Locks the table where a signal handler may call it: see [`write`] and [`Locked::write_soon`].
+/// Locks the table where a signal handler may call it: see [`write()`] and [`Locked::write_soon`].
 pub(crate) fn write_soon() -> Option<Write<Table>> {
     PROCESS.table.write_soon().map(with_duplicates)
 }

@@ -7,7 +7,7 @@
 //! Two accounts, as in the kernel: *bounded* work ends in finite time (regular files), *unbounded*
 //! work may not (pipes, sockets). Each has its own workers and limit, so that neither waits behind
 //! the other. A worker is created when an item finds no idle one and the limit allows it; it exits
-//! after [`WORKER_IDLE`](softring_host::limits::WORKER_IDLE) unless it is its account's last. Items
+//! after [`WORKER_IDLE`] unless it is its account's last. Items
 //! with equal hash keys run one at a time, in order, and never occupy more than one worker.
 //!
 //! # No item is left behind

@@ -99,7 +99,7 @@ fn a_pause_teaches_nothing() {
     assert!((paused - not).abs() < 3.0, "{paused} {not}");
 }
 
-/// If run times differ, half of the mean is longer than the quick requests take: they lie unseen.
+/// Half of the mean is longer than the quick requests take if run times differ: they lie unseen.
 #[test]
 fn half_of_the_mean_is_late_for_what_is_quick() {
     let mean = |trace| outcome(RuleKind::HalfMean, trace, 1);
