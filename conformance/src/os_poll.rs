@@ -58,6 +58,15 @@ pub fn epoll_wait(set: RawFd, max: i32, ms: i32) -> (i32, Vec<u64>) {
     (n, got.iter().map(|e| e.u64).collect())
 }
 
+/// Calls `epoll_wait(2)` without waiting, with an array of `max` events at any address; returns the
+/// result, or `-errno`.
+pub fn epoll_wait_at(set: RawFd, at: usize, max: i32) -> i32 {
+    let array = core::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: nothing lies at the addresses that the cases name, and the kernel says so.
+    let n = unsafe { libc::epoll_wait(set, array, max, 0) };
+    if n < 0 { -crate::entry::errno() } else { n }
+}
+
 /// Handles SIGUSR1 by `handler` from now on.
 pub fn on_usr1(handler: extern "C" fn(i32)) {
     // SAFETY: a zeroed action is valid; the handler does only what handlers may do.

@@ -180,6 +180,7 @@ families![
     reissue,
     task_work,
     epoll,
+    epoll_sets,
     futex,
     futexv,
     futex_early,

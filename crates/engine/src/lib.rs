@@ -38,11 +38,12 @@ mod verify;
 /// Notices and queries of entry points about descriptors.
 pub mod fds {
     pub use crate::drive::poller::{MOST, Poller, Source, is_eventfd};
-    pub use crate::drive::stand_in::{poll_fd, sq_full};
+    pub use crate::drive::sets::{Report, can_drive, report, silence, stand_in};
+    pub use crate::drive::stand_in::{poll_fd, set_fd, sq_full};
     pub use crate::process::{
         after_dup, after_setfl, before_close, before_close_range, mmap_offset, sweep,
     };
-    pub use crate::ring::table::{find, move_away, ring, surely_no_ring};
+    pub use crate::ring::table::{find, is_last, move_away, ring, surely_no_ring};
 }
 
 pub use drive::{sqpoll::set_idle_sleeps, task_work, taskrun::flag_ready_rings};

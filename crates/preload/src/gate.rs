@@ -11,7 +11,7 @@
 use crate::config::{self, Engine};
 use crate::intercept::{libaio, sigsys};
 use crate::raw::raw;
-use crate::wrap::{close, dup, exec, mask, signal};
+use crate::wrap::{close, dup, epoll, epoll_wait, exec, mask, signal};
 use crate::{heap, intercept, notice, old, proc, report, threads, trial};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::poll_queues;
@@ -95,6 +95,10 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
             libc::SYS_fcntl => dup::raw_fcntl(a[0] as i32, a[1] as i32, a[2]),
             libc::SYS_rt_sigaction => signal::raw_sigaction(a[0] as i32, a[1], a[2], a[3]),
             libc::SYS_rt_sigprocmask => mask::raw_sigprocmask(a[0] as i32, a[1], a[2], a[3]),
+            libc::SYS_epoll_ctl => epoll::by_number(a[0] as i32, a[1] as i32, a[2] as i32, a[3]),
+            libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
+                epoll_wait::by_number(nr, a)
+            }
             libc::SYS_execve => exec::raw_execve(a),
             libc::SYS_execveat => exec::raw_execveat(a),
             libc::SYS_mmap => {

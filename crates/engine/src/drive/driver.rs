@@ -46,6 +46,7 @@ impl Ctx {
     #[inline]
     pub(crate) fn wake(&mut self) {
         self.published();
+        self.completion.wakes = self.completion.wakes.wrapping_add(1);
         self.completion.signal_poll_fd();
     }
 

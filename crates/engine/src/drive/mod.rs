@@ -10,6 +10,7 @@ mod of_process;
 pub(crate) mod pending;
 pub(crate) mod poller;
 pub(crate) mod reactor;
+pub(crate) mod sets;
 pub(crate) mod sleep;
 pub(crate) mod sqpoll;
 pub(crate) mod stand_in;

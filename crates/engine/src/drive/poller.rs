@@ -23,6 +23,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::leave::leave;
 use super::of_process::{EVENTFDS, PROCESS};
+use super::sets::Report;
 use super::sleep::{FOREVER, On, sleep};
 use crate::io::poll::BATCH;
 use crate::ring::ctx::{Ctx, Ring};
@@ -58,6 +59,7 @@ struct Driven {
     /// Time at which the ring has work without an event, in ns of CLOCK_MONOTONIC.
     until: u64,
     readable: bool,
+    report: Report,
 }
 
 /// Rings of one poll of the program. To be dropped before errno is set: the drop runs handlers.
@@ -79,7 +81,20 @@ impl Poller {
         if let Some(known) = self.all().find(|d| Arc::ptr_eq(&d.ring, &ring)) {
             return Some(Source::Driven(known.set));
         }
-        self.drive(&ring, false).or_else(|| super::stand_in::poll_fd(fd).map(Source::StandIn))
+        let driven = self.drive(&ring, false, None);
+        driven.or_else(|| super::stand_in::poll_fd(fd).map(Source::StandIn))
+    }
+
+    /// Does the same as [`add`](Self::add) for a ring in an epoll set; none if the calling thread
+    /// cannot drive it. The ring is [`Source::Ready`] only with news since `last`.
+    pub fn add_member(&mut self, fd: i32, last: Option<Report>) -> Option<Source> {
+        self.drive(&find(fd)?, false, last)
+    }
+
+    /// Returns whether the ring is readable for which [`Self::add_member`] has returned this
+    /// descriptor, and its report.
+    pub fn report(&self, set: i32) -> Option<(bool, Report)> {
+        self.all().find(|d| d.set == set && !d.by_eventfd).map(|d| (d.readable, d.report))
     }
 
     /// Returns the descriptor to poll beside the eventfd `fd`, if it is registered with a ring that
@@ -93,14 +108,19 @@ impl Poller {
         if self.all().any(|d| Arc::ptr_eq(&d.ring, &ring)) {
             return None;
         }
-        match self.drive(&ring, true)? {
+        match self.drive(&ring, true, None)? {
             Source::Driven(set) => Some(set),
             _ => None,
         }
     }
 
     /// Takes the driver's role for the calling thread, if it can and there is need.
-    fn drive(&mut self, ring: &Arc<Ring>, by_eventfd: bool) -> Option<Source> {
+    fn drive(
+        &mut self,
+        ring: &Arc<Ring>,
+        by_eventfd: bool,
+        last: Option<Report>,
+    ) -> Option<Source> {
         if self.call.is_in_the_way() || ring.sq.get().is_some() || ring.is_inherited() {
             return None;
         }
@@ -126,7 +146,8 @@ impl Poller {
         if !ctx.defers() {
             ctx.turn(Turn::Memory);
         }
-        if !by_eventfd && ctx.is_readable() {
+        let readable = !by_eventfd && ctx.is_readable();
+        if readable && last.is_none_or(|last| ctx.report().is_news(last)) {
             leave(ring, ctx);
             return Some(Source::Ready);
         }
@@ -140,7 +161,9 @@ impl Poller {
         crate::ring::task::current();
         // Others are told what the turn has left for them.
         leave(ring, ctx);
-        *free = Some(Driven { ring: ring.clone(), set, by_eventfd, until, readable: false });
+        let report = Report::default();
+        *free =
+            Some(Driven { ring: ring.clone(), set, by_eventfd, until, readable: false, report });
         Some(Source::Driven(set))
     }
 
@@ -196,7 +219,9 @@ impl Driven {
             ctx.polled_outside(fired || due);
         }
         self.ring.note_polled();
-        self.readable = ctx.is_readable() || (fired && ctx.owes_task_work());
+        let owes = fired && ctx.owes_task_work();
+        self.readable = ctx.is_readable() || owes;
+        self.report = ctx.report().with_work(owes);
         leave(&self.ring, ctx);
     }
 }
@@ -247,7 +272,7 @@ impl Ring {
 
 impl Ctx {
     /// Returns whether poll(2) finds the ring readable, as far as memory tells (`io_uring_poll`).
-    fn is_readable(&mut self) -> bool {
+    pub(super) fn is_readable(&mut self) -> bool {
         self.mem.cq_ready() > 0
             || !self.completion.overflow.is_empty()
             || (self.defers() && self.has_work_in_memory())

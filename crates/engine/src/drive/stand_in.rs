@@ -26,7 +26,21 @@ pub fn sq_full(fd: i32) -> bool {
 /// descriptor is made readable without a check of the ring, and the program polls it once in vain.
 pub fn poll_fd(fd: i32) -> Option<i32> {
     let _call = Call::begin();
+    let ring = find(fd)?;
+    ring.uses_stand_in();
+    of_ring(&ring)
+}
+
+/// Does the same as [`poll_fd`] for an epoll set, which may do without later
+/// ([`silence`](super::sets::silence)).
+pub fn set_fd(fd: i32) -> Option<i32> {
+    let _call = Call::begin();
     of_ring(&find(fd)?)
+}
+
+/// Returns the number of the ring's stand-in, which is made if need be.
+pub(super) fn number(ring: &Ring) -> Option<i32> {
+    stand_in(ring).map(now)
 }
 
 /// Returns whether a thread has polled the ring.
@@ -37,6 +51,7 @@ pub(crate) fn was_polled(ring: &Ring) -> bool {
 /// Prepares a polled ring for a fork: threads of both processes poll it by one stand-in from now
 /// on, which both processes signal.
 pub(crate) fn before_fork(ring: &Arc<Ring>) {
+    ring.uses_stand_in();
     of_ring(ring);
     ring.forked.store(true, SeqCst);
 }

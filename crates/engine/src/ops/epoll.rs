@@ -6,10 +6,11 @@
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, OpState, Req};
+use crate::ring::request::{Call, OpState, Req, ReqFlags};
 use crate::ring::work::{EpollChange, Pending, What};
 use softring_host::calls::{UserPtr, epoll, events};
 use softring_host::fd::kind::Kind;
+use softring_host::fd::sets;
 use softring_host::user;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
@@ -18,6 +19,8 @@ use softring_uapi::errno::{Errno, Result};
 pub(crate) fn ctl_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let s = *req.call.sqe();
     zero(&[u64::from(s.buf_index), u64::from(s.file_index)])?;
+    // The change may concern a ring in the set, or put a set into it.
+    polls_set(ctx, req, s.fd);
     if s.len as usize != epoll::EPOLL_CTL_DEL {
         let mut event = [0u32; 3];
         ctx.unlocked(|| user::read_slice(s.addr, &mut event))?;
@@ -47,9 +50,23 @@ pub(crate) fn apply(c: &EpollChange, fd: i32) -> i32 {
     epoll::epoll_ctl(c.epoll, c.op as usize, fd, &c.event).map_or_else(Errno::res, |()| 0)
 }
 
+/// Prepares for a request that waits for `fd`, which may be an epoll set with rings.
+pub(crate) fn polls_set(ctx: &mut Ctx, req: &Req, fd: i32) {
+    if !req.flags.contains(ReqFlags::FIXED_FILE) {
+        match sets::is_quiet(fd) {
+            true => ctx.unlocked(|| sets::share(fd)),
+            false => sets::share(fd),
+        }
+    } else if sets::any_quiet() {
+        // The slot may hold a duplicate of any set.
+        ctx.unlocked(sets::reveal_all);
+    }
+}
+
 /// Checks an EPOLL_WAIT (`io_epoll_wait_prep`).
-pub(crate) fn wait_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
-    let s = req.call.sqe();
+pub(crate) fn wait_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
+    let s = *req.call.sqe();
+    polls_set(ctx, req, s.fd);
     zero(&[s.off, u64::from(s.op_flags), u64::from(s.buf_index), u64::from(s.file_index)])
 }
 

@@ -8,7 +8,7 @@ use crate::io::persistent;
 use crate::io::poll::EVENTS;
 use crate::io::socket::is_socket;
 use crate::io::token::ReqId;
-use crate::ops::ring_file;
+use crate::ops::{epoll, ring_file};
 use crate::ring::cancel::same_file;
 use crate::ring::ctx::{Completion, Ctx};
 use crate::ring::opdef::Outcome;
@@ -38,7 +38,7 @@ const fn parse(events: u32, flags: u32) -> u32 {
 }
 
 /// Checks a POLL_ADD (`io_poll_add_prep`).
-pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
+pub(crate) fn add_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let sqe = req.call.sqe();
     if sqe.buf_index != 0 || sqe.off != 0 || sqe.addr != 0 {
         return Err(Errno::EINVAL);
@@ -47,7 +47,8 @@ pub(crate) fn add_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     if sqe.len & !IORING_POLL_ADD_MULTI != 0 || (multi && req.flags.contains(ReqFlags::CQE_SKIP)) {
         return Err(Errno::EINVAL);
     }
-    let events = parse(sqe.op_flags, sqe.len) | UNMASK;
+    let (events, fd) = (parse(sqe.op_flags, sqe.len) | UNMASK, sqe.fd);
+    epoll::polls_set(ctx, req, fd);
     req.call.begin(OpState::Poll(events));
     Ok(())
 }

@@ -83,6 +83,8 @@ pub struct Ring {
     /// The eventfd that represents the ring where the program polls it, by its first number; -1:
     /// none yet.
     pub(crate) stand_in: AtomicI32,
+    /// Set once others than epoll sets of the program use the stand-in. Only ever turns on.
+    pub(crate) stand_in_used: AtomicBool,
     /// Calls of `enter` by descriptor; some of them check that the descriptor is still open.
     pub(crate) enters: AtomicU32,
     /// Fork generation of the process that owns the state ([`softring_host::fork::generation`]).
@@ -131,6 +133,7 @@ impl Ring {
                 left_by: AtomicU32::new(0),
                 dead: AtomicBool::new(false),
                 stand_in: AtomicI32::new(-1),
+                stand_in_used: AtomicBool::new(false),
                 enters: AtomicU32::new(0),
                 generation: softring_host::fork::generation().into(),
                 journal_writes: AtomicU32::new(0),
@@ -345,6 +348,8 @@ pub(crate) struct Completion {
     pub(crate) eventfd: Option<EventFd>,
     /// The eventfd that represents the ring where the program polls it, by its first number.
     pub(crate) poll_fd: Option<i32>,
+    /// Number of times that waiters were woken: each is an edge to an epoll set. Wraps.
+    pub(crate) wakes: u32,
     pub(crate) posted: bool,
     /// Time at which the first of the events being reaped ended, in ns of CLOCK_MONOTONIC; 0: not
     /// read yet.

@@ -146,6 +146,12 @@ pub fn find(fd: i32) -> Option<Arc<Ring>> {
     read().entry(fd).map(|r| r.2.clone())
 }
 
+/// Returns whether `fd` is the only descriptor of a ring of ours.
+pub fn is_last(fd: i32) -> bool {
+    let Some(ring) = find(fd) else { return false };
+    read().rings.iter().filter(|r| r.2.id == ring.id).count() == 1
+}
+
 /// A ring whose last descriptor was taken out of the table, and its stand-in for polls.
 pub(crate) type Closed = (Arc<Ring>, Option<InternalFd>);
 

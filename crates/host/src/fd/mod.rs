@@ -18,6 +18,7 @@ pub mod probe;
 pub mod refusals;
 pub mod remembered;
 pub mod same_table;
+pub mod sets;
 pub mod table_lock;
 
 pub use children::wait_for_closes;

@@ -251,7 +251,9 @@ fn split(first: c_uint, last: c_uint, flags: c_int) -> isize {
 fn run(first: c_uint, last: c_uint, flags: c_int) -> isize {
     // No descriptor is made beyond the limit. The kernel closes those that are there from before
     // the limit was lowered.
-    let _closing = fds::before_close_range(first, last.min(table_size()));
+    let last_open = last.min(table_size());
+    super::epoll::closes(first.cast_signed(), last_open.cast_signed());
+    let _closing = fds::before_close_range(first, last_open);
     range(first, last, flags)
 }
 

@@ -5,6 +5,7 @@
 pub mod close;
 pub mod dup;
 pub mod epoll;
+pub mod epoll_wait;
 pub mod exec;
 mod fork;
 pub mod handlers;
@@ -34,6 +35,7 @@ pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
     if fd::is_hidden(fd) {
         return Err(Internal);
     }
+    epoll::closes(fd, fd);
     Ok(Some(fds::before_close(fd)))
 }
 
@@ -49,6 +51,11 @@ pub fn visible(fd: i32) -> i32 {
 
 /// Reports that `new` is now a duplicate of `old`.
 fn duplicated(old: i32, new: isize) {
+    if new >= 0 && old != new as i32 {
+        // Waits on the duplicate name another number.
+        fd::sets::share(old);
+        fd::sets::share(new as i32);
+    }
     if new >= 0 && gate::watched() && !proc::shares_memory() {
         fds::after_dup(old, new as i32);
     }

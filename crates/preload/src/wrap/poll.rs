@@ -122,6 +122,9 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
     // Writable memory is readable: one check will do.
     let writable = user::check_writable(at, bytes).is_ok();
     let readable = writable || user::check_readable(at, bytes).is_ok();
+    if readable {
+        (0..n as usize).for_each(|i| fd::sets::share(entry(theirs, i).fd));
+    }
     if !readable || !names_ours(theirs, n as usize) {
         return call();
     }
@@ -203,7 +206,7 @@ fn pass(
 }
 
 /// `pthread_testcancel(3)`: request delivery of any pending cancellation request.
-fn cancelled_here() {
+pub(super) fn cancelled_here() {
     if let Some(test) = next!(c"pthread_testcancel", fn() -> ()) {
         // SAFETY: no arguments. A cancelled thread leaks the mapping for more than FEW entries, if
         // there is one, and nothing else.

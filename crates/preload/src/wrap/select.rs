@@ -76,6 +76,9 @@ fn translated(
     if !watched() || n <= 0 || n as usize > LIMIT {
         return call(n, theirs);
     }
+    if fd::sets::any_quiet() {
+        (0..n).for_each(fd::sets::reveal);
+    }
     if !(0..n).any(|fd| fd::is_ring(fd) || fd::is_internal(fd)) {
         return call(n, theirs);
     }

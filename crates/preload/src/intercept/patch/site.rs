@@ -19,9 +19,9 @@ use std::collections::HashSet;
 
 const SETUP: u64 = libc::SYS_io_uring_setup as u64;
 const RINGS: core::ops::RangeInclusive<u64> = 425..=427;
-/// Numbers of other inline calls on a ring, and on any descriptor: `mmap`, `close` and those that
-/// duplicate. A site of these that is not patched is no gap.
-const OTHERS: [u64; 7] = [
+/// Numbers of other inline calls on a ring, and on any descriptor: `mmap`, `close`, those that
+/// duplicate, and those of epoll. A site of these that is not patched is no gap.
+const OTHERS: [u64; 11] = [
     libc::SYS_mmap as u64,
     libc::SYS_close as u64,
     libc::SYS_close_range as u64,
@@ -29,6 +29,10 @@ const OTHERS: [u64; 7] = [
     libc::SYS_dup2 as u64,
     libc::SYS_dup3 as u64,
     libc::SYS_fcntl as u64,
+    libc::SYS_epoll_ctl as u64,
+    libc::SYS_epoll_wait as u64,
+    libc::SYS_epoll_pwait as u64,
+    libc::SYS_epoll_pwait2 as u64,
 ];
 /// Numbers of kernel aio. A site of these that is not patched bypasses us unharmed, too.
 const AIO: [u64; 6] = [206, 207, 208, 209, 210, libaio::PGETEVENTS as u64];

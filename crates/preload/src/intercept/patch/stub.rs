@@ -199,8 +199,8 @@ static NUMBERS: [AtomicU8; 256] = {
 };
 /// Numbers of io_uring and kernel aio.
 const ALWAYS: [i64; 9] = [425, 426, 427, 206, 207, 208, 209, 210, 333];
-/// Numbers that matter once there are rings: calls that open, close or map a descriptor.
-const WATCHED: [i64; 7] = [
+/// Numbers that matter once there are rings: calls that open, close or map a descriptor, and waits.
+const WATCHED: [i64; 11] = [
     libc::SYS_close,
     libc::SYS_mmap,
     libc::SYS_dup,
@@ -208,6 +208,10 @@ const WATCHED: [i64; 7] = [
     libc::SYS_fcntl,
     libc::SYS_dup3,
     libc::SYS_close_range,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
 ];
 
 /// Makes stubs pass calls on descriptors to the entry from now on.
