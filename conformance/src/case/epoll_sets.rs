@@ -3,7 +3,8 @@
 use super::prelude::*;
 use crate::os_poll;
 use crate::poll_shapes::{LONG, Set, Shape, feed, polled, while_waiting};
-use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT};
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
+use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI, EPOLLRDHUP};
 use std::thread::scope;
 use std::time::Instant;
 
@@ -114,7 +115,9 @@ fn changed(cx: &mut Cx) -> Outcome {
 
 fn edges(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
-    let set = Set::with(Shape::Edge, ring.fd)?;
+    let set = Set::new()?;
+    let asked = READABLE | EPOLLET | EPOLLRDHUP | EPOLLPRI;
+    cx.is("added", set.ctl(EPOLL_CTL_ADD, ring.fd, asked, 7), 0);
     cx.eq("nothing", set.wait(0), vec![]);
     for n in 1..=3 {
         ready(cx, &mut ring);

@@ -21,14 +21,15 @@ use crate::raw::{self, raw};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::epoll_event;
-use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLRDNORM};
+use libc::{EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM};
 use softring_engine::fds::{self, MOST, Report};
 use softring_host::fd::{self, numbers, sets};
 use softring_host::user;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Events that a quiet member can have: those of a ring that has completions.
-const QUIET: u32 = (EPOLLIN | EPOLLRDNORM | EPOLLERR | EPOLLHUP | EPOLLET | EPOLLONESHOT) as u32;
+/// Events and flags that no quiet member has: its ring's SQ has room, and the kernel's own rules for
+/// EPOLLEXCLUSIVE.
+const NOT_QUIET: u32 = (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND | EPOLLEXCLUSIVE) as u32;
 /// Times that a member is revealed for a second waiter before it stays so.
 const PATIENCE: u32 = 3;
 
@@ -141,7 +142,7 @@ fn control_ring(epfd: c_int, op: c_int, fd: c_int, at: usize) -> isize {
 fn may_be_quiet(list: &[Member], set: c_int, ring: c_int, events: u32, waiting: u32) -> bool {
     let others = |m: &&Member| m.set == set && m.ring != ring && m.quiet;
     let gave_up = |m: &Member| (m.set, m.ring) == (set, ring) && m.reveals >= PATIENCE;
-    events & !QUIET == 0
+    events & NOT_QUIET == 0
         && numbers::closes_all_reported()
         && sets::can_be_quiet(set)
         && waiters(set).load(Ordering::SeqCst) == waiting
