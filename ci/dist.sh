@@ -9,11 +9,11 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/dist.sh [--quick] [--twice] [--from DIR] [--out DIR]
-  --quick     build with little optimisation, and pack twice; without it, the source is built a
-              second time, in another folder, and has to give the same bytes
-  --twice     with --quick, too
-  --from DIR  what ci/portable.sh has built already
-  --out DIR   keep what was packed there
+  --quick     build with little optimisation, and pack twice; without --quick, build the source
+              a second time in another folder, and compare the bytes
+  --twice     build the source a second time with --quick, too
+  --from DIR  use the files that ci/portable.sh built in DIR
+  --out DIR   keep the packages in DIR
 EOF
 }
 
@@ -187,7 +187,7 @@ musl() {
     musl-gcc -O2 -o "$root/ring" "$TOP/ci/ring.c"
     echo 'read through a ring' >"$root/file"
     tarball "$root" musl
-    says 'tarball, musl: doctor says what it cannot try' 'no dynamic one that starts here' \
+    says 'tarball, musl: doctor says what it cannot try' 'no dynamic softring that starts here' \
         inside "$root" "$bin" doctor
 }
 

@@ -56,7 +56,10 @@ fn a_policy_that_kills_who_asks_for_a_ring_kills_nobody() {
         let o = checks(&[policy]);
         let said = text(&o);
         assert!(o.status.success(), "{policy}: {said}");
-        assert!(said.contains("a policy kills who asks the kernel for it"), "{said}");
+        assert!(
+            said.contains("a policy kills a program that asks the kernel for io_uring"),
+            "{said}"
+        );
     }
 }
 
@@ -77,7 +80,7 @@ fn what_has_none_is_refused_with_a_line() {
         let said = text(&o);
         assert_eq!(o.status.code(), Some(3), "{policy}: {said}");
         let call = policy.split('=').next().unwrap_or_default();
-        assert!(said.contains(&format!("softring cannot do without {call}(2)")), "{said}");
+        assert!(said.contains(&format!("softring needs {call}(2)")), "{said}");
     }
 }
 
@@ -165,7 +168,7 @@ fn doctor(policy: &[&str]) -> (serde_json::Value, String) {
 #[test]
 fn doctor_says_what_a_program_gets() {
     let rows: [(&[&str], &str, &str); 16] = [
-        (&["fcntl=EPERM", "rings=EPERM"], "none", "cannot do without fcntl(2)"),
+        (&["fcntl=EPERM", "rings=EPERM"], "none", "needs fcntl(2)"),
         (&["fstat=EPERM", "rings=EPERM"], "softring", ""),
         (&["fstat=kill", "rings=EPERM"], "softring", ""),
         (&["dup2=EPERM", "rings=EPERM"], "softring", ""),
@@ -180,7 +183,11 @@ fn doctor_says_what_a_program_gets() {
         (&["getsockopt=kill", "rings=EPERM"], "partly", "killed by signal 31 at a receive"),
         (&["threads=kill", "rings=EPERM"], "partly", "killed by signal 31 at "),
         (&["wait4=kill", "rings=EPERM"], "none", "killed by signal 31"),
-        (&["processes=EPERM", "rings=kill"], "unknown", "no process with memory"),
+        (
+            &["processes=EPERM", "rings=kill"],
+            "unknown",
+            "cannot start a process with shared memory",
+        ),
     ];
     for (policy, rings, why) in rows {
         let (verdict, said) = doctor(policy);

@@ -25,9 +25,9 @@ pub use trace::TraceArgs;
 pub use under::{Engine, Poll, UnderArgs};
 
 const AFTER: &str = "\
-Exit codes: 0 done, 1 the work failed, 2 usage or an error of softring itself. \
-`softring run`, `stat`, `trace`, `strace` and `deny` pass the program's own exit code or signal \
-through; 126: it cannot be executed, 127: it was not found.";
+Exit codes: 0 success, 1 the work failed, 2 a usage error or an error of softring itself. \
+`softring run`, `stat`, `trace`, `strace` and `deny` end with the program's own exit code or \
+signal; 126 means that the program cannot be executed, 127 that it was not found.";
 
 /// The version, and the commit and day of the source as far as they are known.
 pub const VERSION: &str = env!("SOFTRING_VERSION");
@@ -77,22 +77,22 @@ pub enum Command {
     Env(EnvArgs),
     /// Show what denies io_uring here, what works instead, and what to change
     Doctor(DoctorArgs),
-    /// Show what the rings of running programs did: counters by ring and operation
+    /// Show counters of the rings of running programs, by ring and operation
     #[command(alias = "stats")]
     Metrics(StatsArgs),
-    /// Write down every step of every request, for a viewer of traces
+    /// Record every step of every request, for a viewer of traces
     Trace(TraceArgs),
-    /// Write a line for every request of a program, as strace(1) does for system calls
+    /// Print a line for every request of a program, as strace(1) does for system calls
     Strace(Box<StraceArgs>),
-    /// Run a program, or watch one, and report at its end what its rings did
+    /// Run a program, or watch a running one, and report at its end the counters of its rings
     Stat(StatArgs),
-    /// Show what the rings of running programs do now, and keep showing it
+    /// Show the activity of the rings of running programs, refreshed as by top(1)
     Top(TopArgs),
-    /// Deny io_uring to a program, run it anyway, and measure: needs nothing installed
+    /// Deny io_uring to a program, run it on softring, and measure: needs nothing installed
     Demo(DemoArgs),
     /// Measure the same load through the kernel's io_uring, softring and others
     Bench(Box<BenchArgs>),
-    /// Copy softring into a folder, as into a volume that containers share
+    /// Copy softring into a folder, for example a volume that containers share
     Copy(CopyArgs),
     /// Run a program with the io_uring system calls denied, and nothing else changed
     #[command(hide = true)]
@@ -114,15 +114,17 @@ pub fn name_of<T: ValueEnum>(v: T) -> String {
 }
 
 const RUN_AFTER: &str = "\
---model PATH=DISK: DISK is a preset (nvme-gen4, nvme-gen5, cloud-ssd, hdd, null), or KEY:VALUE \
-with commas between, or both; READ/WRITE where a value differs by direction. Only I/O through \
-rings of softring's is modelled; --engine=auto means user then.
+--model PATH=DISK: DISK is a preset (nvme-gen4, nvme-gen5, cloud-ssd, hdd, null), a list of \
+KEY:VALUE separated by commas, or a preset and such a list. READ/WRITE as a value sets reads and \
+writes apart. softring models only I/O through its own rings; with --model, --engine=auto means \
+user.
 
-latency: of one request, as in 80us/15us. jitter: its standard deviation, as in 8us or 10%. dist: \
-fixed, normal or lognormal. slow: a second mode, as in 2ms@1%. iops, bw: bounds per second, in \
-powers of 1000, as in 1m/215k and 6800m. queues: requests that are worked on at once. seek: added \
-where a request does not follow the last one. pollqueues: 1 if an IOPOLL ring sees completions \
-without an interrupt. irq: what that takes. data: none moves no data, for benchmarks. seed: of the \
+latency: time of one request, as in 80us/15us. jitter: its standard deviation, as in 8us or 10%. \
+dist: its distribution: fixed, normal or lognormal. slow: a second mode; 2ms@1% makes 1 % of the \
+requests take 2 ms. iops, bw: limits per second, in powers of 1000, as in 1m/215k and 6800m. \
+queues: number of requests that the disk works on at once. seek: time added to a request that does \
+not follow the previous one. pollqueues: 1 if an IOPOLL ring sees completions without an \
+interrupt. irq: time of an interrupt. data: none moves no data, for benchmarks. seed: seed of the \
 distributions.
 
 softring run --model '/data=nvme-gen4' -- CMD
@@ -133,7 +135,7 @@ softring run --model '/data=latency:80us/15us,jitter:10%,iops:500k,bw:3g,queues:
 pub struct RunArgs {
     #[command(flatten)]
     pub under: UnderArgs,
-    /// A pipe on which whoever started this is told that the program could not be
+    /// Pipe on which softring reports that the program could not be started
     #[arg(long, hide = true, value_name = "FD")]
     pub failure_fd: Option<i32>,
     /// The program and its arguments
@@ -143,8 +145,8 @@ pub struct RunArgs {
 }
 
 const COPY_AFTER: &str = "\
-Prints the path of the library in the folder: with it in LD_PRELOAD, every program of the \
-container has softring's rings where the kernel's are denied.";
+Prints the path of the library in the folder. With this path in LD_PRELOAD, every program of the \
+container uses softring's rings where the kernel's are denied.";
 
 #[derive(Debug, Args)]
 #[command(after_help = COPY_AFTER)]
@@ -156,7 +158,7 @@ pub struct CopyArgs {
 
 #[derive(Debug, Args)]
 pub struct DenyArgs {
-    /// The error number that io_uring_setup, _enter and _register answer
+    /// Error number with which io_uring_setup, _enter and _register fail
     #[arg(long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=133))]
     pub errno: u16,
@@ -181,7 +183,7 @@ pub struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub struct GenArgs {
-    /// Subject of the output
+    /// Kind of output
     #[arg(value_enum)]
     pub what: GenWhat,
     /// Folder to write into
@@ -215,7 +217,7 @@ pub fn bytes(s: &str) -> Result<u64, String> {
 /// Parses the number of a process.
 fn process(s: &str) -> Result<i32, String> {
     let number = s.parse().ok().filter(|pid: &i32| *pid > 0);
-    number.ok_or_else(|| "not the number of a process; `pidof NAME` tells it".to_owned())
+    number.ok_or_else(|| "not a process ID; `pidof NAME` prints the ID of a program".to_owned())
 }
 
 /// Parses a positive number of seconds, at most an hour.

@@ -24,7 +24,7 @@ pub fn command(args: &CopyArgs) -> anyhow::Result<()> {
 /// Puts a copy at `to` in one step, even while the old file is run or mapped.
 fn place(from: &Path, to: &Path) -> anyhow::Result<()> {
     let cannot = |e: std::io::Error| {
-        let hint = "name a folder that this user may write, on a mount that is not noexec";
+        let hint = "name a folder that this user may write to, on a mount without noexec";
         fail::work_hint(format!("cannot write {}: {e}", to.display()), hint)
     };
     let part = to.with_extension("part");

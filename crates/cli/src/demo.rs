@@ -85,12 +85,12 @@ fn verified(job: &Job, target: &Target) -> anyhow::Result<()> {
     let write = Job { driver: Driver::Softring, ..job.clone() };
     let report = denied.run(&write)?;
     if let Some(at) = target.mismatch(NEW)? {
-        return Err(fail::work(format!("what was written through softring differs at byte {at}")));
+        return Err(fail::work(format!("the data written through softring differ at byte {at}")));
     }
     let (blocks, mib) = (target.size / u64::from(BS), target.size >> 20);
-    let ring = report.ring.unwrap_or_else(|| "not to be seen".into());
+    let ring = report.ring.unwrap_or_else(|| "not known".into());
     out::line(&format!(
-        "     it wrote {mib} MiB; plain reads find every byte right (ring: {ring})"
+        "     it wrote {mib} MiB; plain reads find every byte correct (ring: {ring})"
     ))?;
     let read = Job { rw: Rw::Read, verify: true, ..write };
     let report = denied.run(&read)?;
@@ -122,13 +122,15 @@ fn measured(job: &Job, target: &Target) -> anyhow::Result<()> {
     bar.finish_and_clear();
     out::line(&table.to_string())?;
     if !direct {
-        out::line("O_DIRECT: not on this file system; name a folder on a disk with --dir.")?;
+        out::line(
+            "O_DIRECT: this file system does not support it; name a folder on a disk with --dir.",
+        )?;
     }
     for Skipped { engine, why } in skipped {
         out::line(&format!("{}: {why}.", label(engine)))?;
     }
     if cfg!(debug_assertions) {
-        out::line("This is a debug build: the figures mean little.")?;
+        out::line("This is a debug build, so the figures mean little.")?;
     }
     Ok(())
 }

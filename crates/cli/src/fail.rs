@@ -57,7 +57,7 @@ pub fn cannot_start(what: &str, e: &std::io::Error) -> anyhow::Error {
             "the limit of processes and threads is reached: raise it (ulimit -u; pids.max of the \
              container)"
         }
-        _ => "softring doctor shows what is lacking here",
+        _ => "softring doctor shows what is missing here",
     };
     usage(format!("cannot start {what}: {e}"), hint)
 }

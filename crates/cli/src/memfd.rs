@@ -13,8 +13,8 @@ pub fn need_proc(what: &str) -> anyhow::Result<()> {
     if Path::new("/proc/self").exists() {
         return Ok(());
     }
-    let hint = "mount it: mount -t proc proc /proc";
-    Err(fail::work_hint(format!("/proc is not mounted here, through which softring {what}"), hint))
+    let hint = "mount /proc: mount -t proc proc /proc";
+    Err(fail::work_hint(format!("/proc is not mounted here; softring needs it to {what}"), hint))
 }
 
 /// Returns the files in memory called `name` that process `pid` holds, opened as `how` says. A
@@ -74,9 +74,9 @@ pub fn refused(pid: i32, e: &io::Error, what: &str) -> anyhow::Error {
         io::ErrorKind::PermissionDenied => {
             let (why, hint) = not_yours(pid);
             let place = container::words_of(pid);
-            fail::work_hint(format!("process {pid}{place} is not yours to {what}{why}"), hint)
+            fail::work_hint(format!("you may not {what} process {pid}{place}{why}"), hint)
         }
-        _ => fail::work(format!("cannot look at process {pid}: {e}")),
+        _ => fail::work(format!("cannot inspect process {pid}: {e}")),
     }
 }
 
@@ -90,8 +90,8 @@ fn not_yours(pid: i32) -> (String, &'static str) {
     let owner = fs::metadata(format!("/proc/{pid}/fd")).ok().map(|meta| meta.uid());
     match (user, owner) {
         (Some(user), Some(owner)) if user != owner => (
-            format!(": it has changed its user (to {user}), or may not be read"),
-            "only root can: the root of the host, or of the container that it is in",
+            format!(": the process has changed its user (to {user}), or its program is unreadable"),
+            "run softring as root of the host, or as root of the container of the process",
         ),
         _ => (String::new(), "run softring as the same user, or as root"),
     }

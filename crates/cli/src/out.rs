@@ -21,7 +21,7 @@ pub fn raw(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
 
 fn write(f: impl FnOnce(&mut BufWriter<StdoutLock<'_>>) -> io::Result<()>) -> anyhow::Result<()> {
     if sys::stdout_was_closed() {
-        let hint = "leave it open; `>/dev/null` if nobody is to read it";
+        let hint = "keep standard output open; use `>/dev/null` to discard the output";
         return Err(fail::work_hint("standard output is closed", hint));
     }
     let mut out = BufWriter::new(io::stdout().lock());
@@ -30,7 +30,7 @@ fn write(f: impl FnOnce(&mut BufWriter<StdoutLock<'_>>) -> io::Result<()>) -> an
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
         Err(e) => {
             let what = format!("cannot write to standard output: {e}");
-            Err(fail::usage(what, "make room there, or write elsewhere"))
+            Err(fail::usage(what, "free some space there, or write elsewhere"))
         }
     }
 }

@@ -22,7 +22,7 @@ type Change = (&'static str, Option<OsString>);
 fn set(args: &EnvArgs) -> anyhow::Result<Vec<Change>> {
     if args.under.deny {
         let hint = "softring run --deny -- CMD, where CMD may be a shell";
-        return Err(fail::usage("--deny cannot be done by variables", hint));
+        return Err(fail::usage("--deny is not possible by variables", hint));
     }
     let new = run::shell_environment(&args.under)?;
     let value = |name: &'static str| Some((name, Some(new.get(name)?.to_owned())));

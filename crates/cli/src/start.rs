@@ -28,7 +28,7 @@ pub fn start(under: &UnderArgs, command: &[OsString]) -> anyhow::Result<(Child, 
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
     let (told, tells) = pipe_with(flags).context("cannot make a pipe")?;
     // The pipe is for `softring run`, not for the program that it becomes.
-    fcntl_setfd(&tells, FdFlags::empty()).context("cannot hand on a pipe")?;
+    fcntl_setfd(&tells, FdFlags::empty()).context("cannot pass on a pipe")?;
     let mut c = Command::new(own);
     c.arg("run").args(under.words());
     c.arg(format!("--failure-fd={}", tells.as_raw_fd())).arg("--").args(command);

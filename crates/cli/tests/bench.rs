@@ -159,7 +159,7 @@ fn rings_with_a_thread_that_submits_measure() {
 fn setup_flags_that_cannot_be_served_are_told() {
     let cases = [
         ("CQSIZE", "--depth"),
-        ("ATTACH_WQ", "leave it out"),
+        ("ATTACH_WQ", "leave this flag out"),
         ("R_DISABLED", "enable"),
         ("NO_MMAP", "maps"),
         ("NO_MMAP,REGISTERED_FD_ONLY", "maps"),
@@ -253,7 +253,7 @@ fn what_cannot_be_measured_is_told() {
 fn options_that_would_change_nothing_are_told() {
     let for_rw = ["--direct", "--verify", "--rw=read", "--size=1m", "--slat", "--dir=/tmp"];
     for option in for_rw {
-        fails(&["bench", "--op=nop", option], 2, "it is for --op rw");
+        fails(&["bench", "--op=nop", option], 2, "it applies to --op rw");
     }
     let cases: [&[&str]; 10] = [
         &["--op=nop", "--bs=512"],
@@ -268,7 +268,7 @@ fn options_that_would_change_nothing_are_told() {
         &["--engines=pool", "--setup-flags=CLAMP"],
     ];
     for options in cases {
-        fails(&[&["bench"], options].concat(), 2, "leave it out");
+        fails(&[&["bench"], options].concat(), 2, "leave the option out");
     }
 }
 

@@ -33,9 +33,9 @@ fn fails(args: &[&str], code: i32, part: &str) {
 #[test]
 fn models_are_checked_before_the_program_starts() {
     for (model, words) in [
-        ("/tmp=floppy", "'floppy' is no preset; known: nvme-gen4"),
+        ("/tmp=floppy", "'floppy' is not a preset; known: nvme-gen4"),
         ("/tmp=latency:80", "needs a unit"),
-        ("/tmp=speed:3", "'speed' is no key; known: latency"),
+        ("/tmp=speed:3", "'speed' is not a key; known: latency"),
         ("/no/such/folder=null", "/no/such/folder: No such file"),
         ("null", "no '='"),
     ] {
@@ -144,7 +144,7 @@ fn static_programs_are_refused_where_they_need_us() {
     let mut cc = Command::new("cc");
     cc.args(["-nostdlib", "-static", "-o"]).arg(&file).arg(&source);
     assert!(cc.status().expect("a C linker").success());
-    refused(&file, 2, "is statically linked", "link it dynamically");
+    refused(&file, 2, "is statically linked", "link the program dynamically");
     let o = softring(&["run", "--engine=kernel", "--"]).arg(&file).output().unwrap();
     assert_eq!(o.status.code(), Some(7), "with the kernel's rings it needs no library");
     let me = env!("CARGO_BIN_EXE_softring");

@@ -90,25 +90,26 @@ fn who_may_look_at_a_server_that_has_changed_its_user() {
     let server = served(&program);
     let pid = server.pid();
     for (command, what) in [
-        (&["metrics", "-p", &pid][..], "look at"),
-        (&["stats", "-p", &pid], "look at"),
-        (&["top", "--once", "-p", &pid], "look at"),
-        (&["stat", "--seconds", "0.1", "-p", &pid], "look at"),
+        (&["metrics", "-p", &pid][..], "inspect"),
+        (&["stats", "-p", &pid], "inspect"),
+        (&["top", "--once", "-p", &pid], "inspect"),
+        (&["stat", "--seconds", "0.1", "-p", &pid], "inspect"),
         (&["trace", "-o", "/nowhere/x", "-p", &pid], "trace"),
         (&["strace", "--seconds", "0.1", "-p", &pid], "trace"),
     ] {
         let o = as_nobody(&me, command);
         let said = text(&o.stderr);
         assert_eq!(o.status.code(), Some(1), "{command:?}: {said}");
-        let why =
-            format!("process {pid} is not yours to {what}: it has changed its user (to 65534)");
+        let why = format!(
+            "you may not {what} process {pid}: the process has changed its user (to 65534)"
+        );
         assert!(said.contains(&why), "{command:?}: {said}");
-        assert!(said.contains("hint: only root can: the root of the host"), "{command:?}: {said}");
+        assert!(said.contains("hint: run softring as root of the host"), "{command:?}: {said}");
     }
     for command in [&["metrics"][..], &["top", "--once", "-d", "0.1"]] {
         let o = as_nobody(&me, command);
         let said = text(&o.stdout);
-        assert!(o.status.success() && said.contains("root may look at all"), "{said}");
+        assert!(o.status.success() && said.contains("root may inspect all processes"), "{said}");
     }
     let o = softring(&["metrics", "-p", &pid, "--json"]);
     let page: Value = serde_json::from_slice(&o.stdout).expect("JSON");

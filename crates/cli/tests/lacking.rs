@@ -197,8 +197,8 @@ fn a_full_disk_is_told_and_nothing_else_is_touched() {
 #[test]
 fn an_output_that_takes_nothing_is_told() {
     for (to, code, why, hint) in [
-        ("> /dev/full", 2, "No space left", "hint: make room there"),
-        (">&-", 1, "standard output is closed", "hint: leave it open"),
+        ("> /dev/full", 2, "No space left", "hint: free some space there"),
+        (">&-", 1, "standard output is closed", "hint: keep standard output open"),
     ] {
         let help = [&["--help"][..], &["run", "--help"], &["--version"]];
         for args in [&["doctor", "--json"][..], &["metrics"]].into_iter().chain(help) {

@@ -80,7 +80,7 @@ fn fish_has_its_own_syntax() {
 fn what_no_variable_does_is_told() {
     let o = softring(&["env", "--deny"]);
     assert_eq!(o.status.code(), Some(2));
-    assert!(text(&o.stderr).contains("--deny cannot be done by variables"), "{:?}", o.stderr);
+    assert!(text(&o.stderr).contains("--deny is not possible by variables"), "{:?}", o.stderr);
     let dir = tempfile::tempdir().unwrap();
     let lib = dir.path().join("a b").join("libsoftring.so");
     std::fs::create_dir(lib.parent().unwrap()).unwrap();

@@ -233,7 +233,10 @@ fn it_ends_as_the_program_does() {
     // The report does not say that there was no ring: a process that cannot reach `stat` may have
     // ended before it is searched for.
     let told = text(&o.stderr);
-    assert!(told.contains("none of softring's was seen") && told.contains("namespace"), "{told}");
+    assert!(
+        told.contains("softring saw none of its rings") && told.contains("namespace"),
+        "{told}"
+    );
     let o = stat(&USER, &["sh", "-c", "kill -9 $$"]);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&o.status), Some(9));
     assert_eq!(softring(&["stat"]).status.code(), Some(2));
@@ -265,12 +268,12 @@ fn the_help_says_what_the_documents_say() {
     let page = words(std::fs::read_to_string(page).unwrap());
     let help = words(text(&softring(&["stat", "--help"]).stdout));
     for said in [
-        "however short it lives",
-        "fifty times a second: one that lives shorter may be missed",
+        "also grandchildren and short-lived ones",
+        "fifty times a second, and may miss processes with a shorter life",
         "from when a request was taken from the",
         "to when its CQE was written",
         "one request in 509",
-        "How long the request lay in the queue before that",
+        "does not include the time in the queue before that",
     ] {
         let lower = |text: &str| text.to_lowercase().contains(&said.to_lowercase());
         assert!(lower(&help), "the help lacks: {said}");

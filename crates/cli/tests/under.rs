@@ -43,7 +43,8 @@ fn doctor_under_run_prints_its_report_alone() {
         let report: Value = serde_json::from_slice(&o.stdout).expect("JSON");
         let said = text(&o.stderr);
         let none = report["verdict"]["rings"] == "none";
-        let error = "softring: error: neither the kernel's rings nor softring's can be had here\n";
+        let error =
+            "softring: error: programs get neither the kernel's rings nor softring's here\n";
         assert_eq!(said, if none { error } else { "" }, "{options:?}: {report}");
     }
 }
@@ -76,9 +77,9 @@ fn at_least_goes_by_what_the_kernels_rings_lack() {
         assert_eq!(told, rings == Some("softring"), "{release}: {said}");
     }
     for (options, want) in [
-        (["--at-least=9.9", "--quiet"], "known are the releases from 5.1 to 7.2"),
-        (["--at-least=6", "--quiet"], "a release of Linux is wanted, as 7.2"),
-        (["--at-least=6.1", "--engine=user"], "leave --engine out"),
+        (["--at-least=9.9", "--quiet"], "softring knows the releases from 5.1 to 7.2"),
+        (["--at-least=6", "--quiet"], "not a release of Linux; for example 7.2"),
+        (["--at-least=6.1", "--engine=user"], "leave out --engine"),
     ] {
         let o = softring(&["run", options[0], options[1], "--", "true"]);
         assert_eq!(o.status.code(), Some(2), "{options:?}");
@@ -132,7 +133,7 @@ fn the_demo_fails_works_and_measures() {
     let o = softring(&["demo", "--seconds=0.05"]);
     let shown = text(&o.stdout);
     assert!(o.status.success(), "{shown}{}", text(&o.stderr));
-    for part in ["it fails: io_uring_setup", "every byte right", "blocks verified", "POSIX aio"] {
+    for part in ["it fails: io_uring_setup", "every byte correct", "blocks verified", "POSIX aio"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
 }
@@ -222,7 +223,7 @@ fn ways_to_wait_are_compared_on_a_modelled_disk() {
     );
     let drawing = std::fs::read_to_string(plot.path()).unwrap();
     assert!(
-        drawing.contains("adaptive") && drawing.contains("completion there"),
+        drawing.contains("adaptive") && drawing.contains("completion, from the start"),
         "no sleeps drawn"
     );
 }

@@ -71,7 +71,7 @@ fn each_is_named_once_with_the_reason() {
     named_once(dir, "env -i ./ring; env -i ./ring", "./ring", lost);
     named_once(dir, "for i in 1 2 3; do LD_PRELOAD= ./ring; done", "./ring", lost);
     named_once(dir, "PATH=.:$PATH; env LD_PRELOAD= ring", "./ring", lost);
-    named_once(dir, "env -i sh -c ./ring", "/bin/sh", "and so does all that it starts");
+    named_once(dir, "env -i sh -c ./ring", "/bin/sh", "and so do its children");
     for launcher in ["nice", "timeout 9", "xargs -a /dev/null", "env"] {
         let name = launcher.split(' ').next().unwrap();
         let lines = said(dir, &["--deny"], &format!("env -i {launcher} ./ring"));

@@ -69,13 +69,13 @@ fn refused() {
         let o = Command::new("sh").args(["-c", &limited]).output().unwrap();
         let said = text(&o.stderr);
         assert_eq!(o.status.code(), Some(1), "{command}: {said}");
-        assert!(said.contains("softring makes none such"), "{command}: {said}");
+        assert!(said.contains("softring did not write"), "{command}: {said}");
     }
     for command in ["stats", "stats --format prometheus", "top --once --delay 0.1"] {
         let o = Command::new(ME).args(command.split(' ')).output().unwrap();
         let said = text(&o.stderr);
         assert!(o.status.success(), "{command}: {said}");
-        let of_us = said.lines().filter(|l| l.contains("softring makes none such"));
+        let of_us = said.lines().filter(|l| l.contains("softring did not write"));
         assert_eq!(of_us.count(), 1, "{command}: {said}");
     }
 }

@@ -178,13 +178,17 @@ fn read_readers() {
         && !Watcher::Stat.set_key(key.to_bytes())
     {
         let key = key.to_string_lossy();
-        crate::notice::say(&format!("SOFTRING_STAT={key} is no key; nothing is sent"));
+        crate::notice::say(&format!(
+            "SOFTRING_STAT={key} is not a valid key; softring sends no statistics"
+        ));
     }
     match key(c"SOFTRING_TRACE") {
         Some(v) if v.to_bytes() == b"0" => trace::disable(),
         Some(v) if !Watcher::Trace.set_key(v.to_bytes()) => {
             let v = v.to_string_lossy();
-            crate::notice::say(&format!("SOFTRING_TRACE={v} is no key; nothing is traced"));
+            crate::notice::say(&format!(
+                "SOFTRING_TRACE={v} is not a valid key; softring traces nothing"
+            ));
         }
         _ => {}
     }
@@ -259,6 +263,8 @@ fn choice(name: &CStr, names: &[(&str, u8)]) -> u8 {
     let known = known.collect::<Vec<_>>().join(", ");
     let (name, v) = (name.to_string_lossy(), v.to_string_lossy());
     let default = names.first().map(|(s, _)| *s).filter(|s| !s.is_empty()).unwrap_or("unset");
-    crate::notice::say(&format!("{name}={v} is not known; taken as {default}. Known: {known}"));
+    crate::notice::say(&format!(
+        "{name}={v} is not known; softring uses {default}. Known values: {known}"
+    ));
     0
 }

@@ -36,21 +36,22 @@ pub fn engine_runs(why: Why) {
             errno_name(e)
         )),
         Why::Trapped => {
-            say("this program's io_uring runs in user space: it has inherited a SIGSYS trap, \
-             softring's own (--intercept=sigsys, or of a program whose call sites could not be \
-             patched), which stays for all that such a program starts. For the kernel's rings, \
-             start it by a softring run of its own, with --intercept=auto")
+            say("this program's io_uring runs in user space: it has inherited softring's SIGSYS \
+                 trap from a program with --intercept=sigsys, or with call sites that could not be \
+                 patched, and cannot remove the trap. To use the kernel's rings, start this \
+                 program by a separate softring run --intercept=auto")
         }
         Why::Kills if refused::rings_are_unasked() => say(
-            "this program's io_uring runs in user space: there is no process to be had that could \
-             try whether the seccomp policy kills who asks the kernel for it",
+            "this program's io_uring runs in user space: the seccomp policy may kill a program \
+             that asks the kernel for io_uring, and softring cannot start a process to try",
         ),
         Why::Kills => say(
-            "this program's io_uring runs in user space: a policy kills who asks the kernel for it",
+            "this program's io_uring runs in user space: a policy kills a program that asks the \
+             kernel for io_uring",
         ),
         Why::Broken(what) => say(&format!(
-            "this program's io_uring runs in user space: the kernel gives rings here that do not \
-             work ({what})"
+            "this program's io_uring runs in user space: the kernel's rings do not work here \
+             ({what})"
         )),
         Why::Unpolled => say(
             "this program's polled rings (IOPOLL) run in user space: no disk here has poll queues, \
@@ -91,8 +92,8 @@ pub fn hint(flags: &str) {
     if !SAID.swap(true, Ordering::Relaxed) {
         let release = release();
         say(&format!(
-            "the kernel, {release}, does not know IORING_SETUP_{flags}, and answers EINVAL. If \
-             this program stops for that: softring run --engine=user"
+            "the kernel, {release}, does not know IORING_SETUP_{flags}, and returns EINVAL. If \
+             this program stops for this reason, use softring run --engine=user"
         ));
     }
 }
@@ -102,8 +103,8 @@ pub fn hint(flags: &str) {
 pub fn old_kernel(what: &str) {
     let release = release();
     say(&format!(
-        "the kernel's rings, {release}, lack {what}, which this program asked for. softring's have \
-         them: softring run --engine=user"
+        "the kernel's rings, {release}, lack {what}, which this program asked for. softring's \
+         rings have them: use softring run --engine=user"
     ));
 }
 
@@ -120,7 +121,9 @@ pub fn past_us(gaps: &Gaps) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
         let unreached = unreached(gaps);
-        say(&format!("if this program uses io_uring, the kernel answers it: {unreached}"));
+        say(&format!(
+            "if this program uses io_uring, it gets the kernel's rings or errors: {unreached}"
+        ));
     }
 }
 
@@ -128,19 +131,20 @@ pub fn past_us(gaps: &Gaps) {
 fn unreached(Gaps { sites, no_trap }: &Gaps) -> String {
     if config::intercept() == Intercept::None {
         return format!(
-            "SOFTRING_INTERCEPT=none leaves {sites} call site(s) of this program alone. Unset it"
+            "SOFTRING_INTERCEPT=none leaves {sites} call site(s) of this program unpatched. Unset \
+             SOFTRING_INTERCEPT"
         );
     }
     let why = match no_trap {
-        NoTrap::NotAsked => "SOFTRING_INTERCEPT=patch sets no SIGSYS trap for them. With \
-             `softring run --intercept=auto` it is set"
+        NoTrap::NotAsked => "SOFTRING_INTERCEPT=patch sets no SIGSYS trap for them. `softring run \
+                             --intercept=auto` sets the trap"
             .into(),
         NoTrap::Blocked(threads) => format!(
-            "{threads} thread(s) block SIGSYS, so that the trap would kill them. With `softring \
-             run --intercept=sigsys` it is set at start, and SIGSYS kept out of what threads block"
+            "{threads} thread(s) block SIGSYS, so the trap would kill them. `softring run \
+             --intercept=sigsys` sets the trap at start and keeps threads from blocking SIGSYS"
         ),
-        NoTrap::Kills => "a seccomp policy kills who makes them, which outranks the SIGSYS trap. \
-             Have the policy answer EPERM in place of killing"
+        NoTrap::Kills => "a seccomp policy kills a program for these calls, before the SIGSYS \
+             trap can act. Let the policy return EPERM instead"
             .into(),
         NoTrap::NotToBeHad => "the SIGSYS trap is not available. See `softring doctor`".to_owned(),
     };
@@ -153,8 +157,8 @@ pub fn kernel_denies(errno: i32) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
         say(&format!(
-            "the kernel denies io_uring here ({}), and SOFTRING_ENGINE=kernel asks for no other \
-             rings. softring's: softring run --engine=auto",
+            "the kernel denies io_uring here ({}), and SOFTRING_ENGINE=kernel forbids softring's \
+             rings. To use them: softring run --engine=auto",
             errno_name(errno)
         ));
     }
@@ -176,23 +180,23 @@ pub fn wanting(call: &str, how: Refusal) {
     if SAID.swap(true, Ordering::Relaxed) {
         return;
     }
-    say(&format!("a request of io_uring may fail: {}", refusal(call, how)));
+    say(&format!("a request of this program's io_uring may fail: {}", refusal(call, how)));
 }
 
 /// Returns what a policy does with a call, and what would help.
 fn refusal(call: &str, how: Refusal) -> String {
     let how = match how {
-        Refusal::Kills => "kills who calls it".to_owned(),
-        Refusal::Answers(e) => format!("answers {}", errno_name(e.0)),
+        Refusal::Kills => "kills a program for this call".to_owned(),
+        Refusal::Answers(e) => format!("returns {} for this call", errno_name(e.0)),
     };
     let hint = match call {
-        "clone3" => ", or have it answer ENOSYS",
-        "memfd_create" => ", or let TMPDIR name a directory that can be written to",
+        "clone3" => ", or let the policy return ENOSYS",
+        "memfd_create" => ", or set TMPDIR to a writable directory",
         _ => "",
     };
     format!(
-        "softring cannot do without {call}(2), and a seccomp policy {how}. \
-         Allow it in the policy{hint}: docs/INTERCEPTION.md lists the calls"
+        "softring needs {call}(2), and a seccomp policy {how}. Allow {call}(2) in the \
+         policy{hint}: docs/INTERCEPTION.md lists the calls"
     )
 }
 
@@ -202,8 +206,9 @@ pub fn failed(errno: i32) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
         say(&format!(
-            "io_uring stays denied: a call that softring needs for a ring answers {}, most likely \
-             by a seccomp policy. docs/INTERCEPTION.md lists them; strace(1) tells which it is",
+            "io_uring stays denied: a system call that softring needs for a ring fails ({}), most \
+             likely by a seccomp policy. docs/INTERCEPTION.md lists these calls; strace(1) shows \
+             which one fails",
             errno_name(errno)
         ));
     }
@@ -218,8 +223,8 @@ pub fn no_memory() {
     if !SAID.swap(true, Ordering::Relaxed) {
         say(&format!(
             "no io_uring in user space: the memory of a ring is a (sparse) file of 256 MiB and \
-             some pages, and the hard limit on the size of files is {limit} bytes. Raise it: \
-             ulimit -f unlimited"
+             some pages, but the hard limit on the size of files is {limit} bytes. Raise the \
+             limit: ulimit -f unlimited"
         ));
     }
 }
@@ -231,6 +236,6 @@ fn errno_name(e: i32) -> &'static str {
         libc::EACCES => "EACCES",
         libc::EOPNOTSUPP => "EOPNOTSUPP",
         libc::ENOMEM => "ENOMEM",
-        _ => "it refuses even the simplest ring",
+        _ => "even the simplest ring is refused",
     }
 }

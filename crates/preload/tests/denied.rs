@@ -41,8 +41,8 @@ fn a_site_that_cannot_be_patched_gets_no_ring_under_a_policy_that_kills() {
         let out = run(&example("sites"), "full", "auto", intercept, KILL);
         let said = said(&out);
         assert!(said.contains("setup answered -38"), "{intercept}: {} {said}", out.status);
-        assert!(said.contains("kills who makes them, which outranks"), "{intercept}: {said}");
-        assert!(said.contains("answer EPERM in place"), "{intercept}: {said}");
+        assert!(said.contains("kills a program for these calls, before"), "{intercept}: {said}");
+        assert!(said.contains("return EPERM instead"), "{intercept}: {said}");
     }
 }
 
@@ -52,7 +52,10 @@ fn a_policy_that_kills_for_enter_alone_is_no_different() {
     let enter = libc::SYS_io_uring_enter;
     let out = deny(c.env_remove("SOFTRING_QUIET").arg("full"), enter, enter + 1, KILL);
     let said = said(&out.output().unwrap());
-    assert!(said.contains("setup answered -38") && said.contains("outranks"), "{said}");
+    assert!(
+        said.contains("setup answered -38") && said.contains("before the SIGSYS trap"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn each_way_to_go_without_the_trap_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let program = wrapper(dir.path(), &["-O2"]);
     for (engine, intercept, why) in [
-        ("kernel", "auto", "SOFTRING_ENGINE=kernel asks for no other rings"),
+        ("kernel", "auto", "SOFTRING_ENGINE=kernel forbids softring's rings"),
         ("auto", "none", "SOFTRING_INTERCEPT=none leaves "),
     ] {
         let out = run(&program, "own", engine, intercept, EPERM);
@@ -102,7 +105,7 @@ fn said_without(call: libc::c_long, rings: u32) -> String {
 #[test]
 fn nobody_is_killed_where_no_process_is_to_be_had() {
     let said = said_without(libc::SYS_clone, KILL);
-    assert!(said.contains("no process to be had that could try"), "{said}");
+    assert!(said.contains("softring cannot start a process to try"), "{said}");
 }
 
 /// A child is reaped by whichever call is not refused.

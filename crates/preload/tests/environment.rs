@@ -76,7 +76,7 @@ fn who_counts_or_traces_is_reported_if_it_is_nobody() {
     let key = "0123456789abcdef0123456789abcdef";
     for (name, value) in [("STAT", "bogus"), ("STAT", &key[1..]), ("TRACE", "x"), ("TRACE", "/")] {
         let told = said(&[(name, value)]);
-        let begins = format!("softring: SOFTRING_{name}={value} is no ");
+        let begins = format!("softring: SOFTRING_{name}={value} is not a ");
         assert!(told.starts_with(&begins) && told.lines().count() == 1, "{name}: {told}");
         assert_eq!(said(&[(name, value), ("QUIET", "1")]), "", "{name}");
     }

@@ -99,7 +99,7 @@ fn rings_of_the_kernel_stay_under_the_programs_own_filter() {
 
 #[test]
 fn without_threads_a_ring_is_refused_with_a_line() {
-    let line = "softring cannot do without clone3(2), and a seccomp policy kills who calls it";
+    let line = "softring needs clone3(2), and a seccomp policy kills a program for this call";
     says("user", &[CLONES, "ring"], "no ring: 1\nend\n", line);
     says("user", &["ring", CLONES, "ring"], "ring 1 1\nno ring: 1\nend\n", line);
     let only = "only=kill";
@@ -108,9 +108,9 @@ fn without_threads_a_ring_is_refused_with_a_line() {
     says("auto", &["kill=425,435", "ring"], "no ring: 38\nend\n", "clone3(2)");
     says("user", &["kill=14", "ring"], "no ring: 1\nend\n", "rt_sigprocmask(2)");
     for action in ["kill", "eperm"] {
-        says("user", &[&format!("{action}=334"), "ring"], "no ring: 1\nend\n", "without rseq(2)");
+        says("user", &[&format!("{action}=334"), "ring"], "no ring: 1\nend\n", "needs rseq(2)");
     }
-    says("user", &["kill=273", "ring"], "no ring: 1\nend\n", "without set_robust_list(2)");
+    says("user", &["kill=273", "ring"], "no ring: 1\nend\n", "needs set_robust_list(2)");
     says("user", &["eperm=273", "ring"], "ring 1 1\nend\n", "user space");
     let out = deny_rings(&mut steps("auto", &["kill=39", "ring"]), EPERM).output().unwrap();
     assert_eq!(told(&out).0, "no ring: 1\nend\n", "{}", text(&out.stderr));
@@ -119,9 +119,9 @@ fn without_threads_a_ring_is_refused_with_a_line() {
 #[test]
 fn a_ring_without_a_file_is_refused_with_a_line() {
     says("user", &["eperm=5,262", "ring"], "ring 1 1\nend\n", "user space");
-    says("user", &["eperm=5,262,332", "ring"], "no ring: 1\nend\n", "without fstat(2)");
-    says("user", &["eperm=72", "ring"], "no ring: 1\nend\n", "without fcntl(2)");
-    says("user", &["eperm=77,18", "ring"], "no ring: 1\nend\n", "without ftruncate(2)");
+    says("user", &["eperm=5,262,332", "ring"], "no ring: 1\nend\n", "needs fstat(2)");
+    says("user", &["eperm=72", "ring"], "no ring: 1\nend\n", "needs fcntl(2)");
+    says("user", &["eperm=77,18", "ring"], "no ring: 1\nend\n", "needs ftruncate(2)");
 }
 
 /// Each of io_uring's calls is checked again when the program has another filter.
@@ -166,7 +166,7 @@ fn a_request_that_fails_for_want_of_a_call_is_told_of() {
         let out = steps("user", &["keep", "read", &filter, "poll"]).output().unwrap();
         let said = text(&out.stderr);
         assert!(out.status.success(), "{action}: {} {said}", out.status);
-        assert_eq!(said.matches("softring cannot do without epoll_ctl(2)").count(), 1, "{said}");
+        assert_eq!(said.matches("softring needs epoll_ctl(2)").count(), 1, "{said}");
         let eventfds = format!("{action}=284,290");
         says("user", &["keep", &eventfds, "poll"], "poll -38\nend\n", "eventfd2(2)");
     }
@@ -194,14 +194,19 @@ fn an_inherited_trap_is_not_taken_for_a_policy_that_kills() {
     let out = c.arg(script).output().unwrap();
     let said = text(&out.stderr);
     assert_eq!(text(&out.stdout), "ring 1 1\nend\n", "{said}");
-    assert!(said.contains("it has inherited a SIGSYS trap"), "{said}");
+    assert!(said.contains("it has inherited softring's SIGSYS trap"), "{said}");
     assert!(!said.contains("kills"), "{said}");
 }
 
 #[test]
 fn somebody_elses_trap_is_not_taken_for_ours() {
     let what = ["trap=425,426,427", "ring"];
-    says("auto", &what, "ring 1 1\nend\n", "a policy kills who asks the kernel for it");
+    says(
+        "auto",
+        &what,
+        "ring 1 1\nend\n",
+        "a policy kills a program that asks the kernel for io_uring",
+    );
 }
 
 /// The program sees its own mask, whatever the trap needs.

@@ -29,8 +29,8 @@ impl FromStr for Release {
         let (first, newest) = (Release::FIRST, Release::NEWEST);
         match parse() {
             Some(release) if (first..=newest).contains(&release) => Ok(release),
-            Some(_) => Err(format!("known are the releases from {first} to {newest}")),
-            None => Err(format!("a release of Linux is wanted, as {newest}")),
+            Some(_) => Err(format!("softring knows the releases from {first} to {newest}")),
+            None => Err(format!("not a release of Linux; for example {newest}")),
         }
     }
 }
@@ -109,29 +109,30 @@ changes! {
     MixedSqes: Release(6, 19), "IORING_SETUP_SQE_MIXED, NOP128 and URING_CMD128";
     SocketNames: Release(6, 19), "GETSOCKNAME, a command of sockets";
     RewoundSq: Release(7, 0), "IORING_SETUP_SQ_REWIND: each submission starts at slot 0";
-    ImmediateTimes: Release(7, 1), "IORING_TIMEOUT_IMMEDIATE_ARG: the time stands in the SQE";
-    TaskRules: Release(7, 0), "restrictions and BPF filters of a task, for the rings that it \
-        makes, and filters of a ring";
-    Apart: Release(7, 0), "SQEs and register calls are restricted apart";
-    PlainBuffers: Release(7, 2), "SEND and RECV take registered buffers, and SEND_ZC a \
-        vector of their parts";
+    ImmediateTimes: Release(7, 1), "IORING_TIMEOUT_IMMEDIATE_ARG: the SQE holds the time";
+    TaskRules: Release(7, 0), "restrictions and BPF filters of a task, for the rings that the task \
+                               creates, and BPF filters of a ring";
+    Apart: Release(7, 0), "SQEs and register calls are restricted independently";
+    PlainBuffers: Release(7, 2), "SEND and RECV take registered buffers, and SEND_ZC takes a \
+                                  vector of parts of a registered buffer";
     NotifData: Release(7, 2), "addr3 of SEND_ZC and SENDMSG_ZC is the notification's user_data";
     MinLeft: Release(7, 2), "min_left of incremental buffer rings";
-    CheckedFields: Release(7, 2), "UNLINKAT checks addr3 and the word behind it; RECV finds out \
-        at once that its file is no socket; MSG_RING passes a wide CQE to wide rings only; \
-        commands of files that are not polled run on polled rings; \
-        SENDMSG_ZC asks for a socket before it looks its buffer up";
-    BufferPlaces: Release(7, 2), "a buffer of a ring that lies outside of the program's memory \
-        is none, and a bundle of such is EFAULT; a bundle whose second step fails has left no \
-        room in its buffer";
-    TurnsGoOn: Release(7, 2), "with DEFER_TASKRUN, receives whose turn was over go on in the call \
-        that has come to them";
-    TimesEnd: Release(7, 2), "a TX_TIMESTAMP whose time finds no room in the CQ ends with ENOBUFS";
+    CheckedFields: Release(7, 2), "UNLINKAT checks addr3 and the following word; RECV fails at \
+                                   once if its file is not a socket; MSG_RING passes a CQE of 32 \
+                                   bytes only to rings with such CQEs; commands on files that \
+                                   cannot be polled run on polled rings; SENDMSG_ZC checks for a \
+                                   socket before it looks up its buffer";
+    BufferPlaces: Release(7, 2), "a ring buffer outside of the program's memory counts as no \
+                                  buffer, and a bundle of such buffers fails with EFAULT; a bundle \
+                                  whose second receive fails has left no room in its buffer";
+    TurnsGoOn: Release(7, 2), "with DEFER_TASKRUN, multishot receives that have used up their turn \
+                               go on in the same call";
+    TimesEnd: Release(7, 2), "a TX_TIMESTAMP ends with ENOBUFS if its time does not fit in the CQ";
     CancelWakes: Release(7, 2), "IORING_REGISTER_SYNC_CANCEL on a ring with DEFER_TASKRUN returns \
-        when what it waits for has ended";
+                                 when the requests that it cancels have ended";
     OrphanedWaits: Release(7, 2), "a WAITID whose thread has ended is cancelled";
-    Queries: Release(7, 2), "there are queries of zero-copy receive, of its events and of the \
-        ring's header; one with room for more than a page is E2BIG";
+    Queries: Release(7, 2), "queries of zero-copy receive, of its events and of the ring's header; \
+                             a query with room for more than a page fails with E2BIG";
 }
 
 /// Returns whether the kernel that is played has this change.

@@ -68,7 +68,7 @@ fn on_epoll(job: &Job, stage: &Stage, streams: &[TcpStream]) -> anyhow::Result<C
             let mut stream = &streams[event.data.u64() as usize];
             let n = stream.read(&mut buf)?;
             if n == 0 {
-                bail!("the client hung up");
+                bail!("the client closed the connection");
             }
             if stage.phase() == Phase::Measure {
                 counts.bytes += n as u64;
@@ -109,7 +109,7 @@ impl<'a> Server<'a> {
 
     fn received(&mut self, stage: &Stage, res: i32) -> anyhow::Result<u32> {
         if res <= 0 {
-            bail!("RECV answered {res}");
+            bail!("RECV returned {res}");
         }
         if stage.phase() == Phase::Measure {
             self.counts.bytes += u64::from(res.unsigned_abs());
@@ -145,7 +145,7 @@ impl<'a> Server<'a> {
                 } else if c.res > 0 {
                     *from += c.res.unsigned_abs();
                 } else {
-                    bail!("SEND answered {}", c.res);
+                    bail!("SEND returned {}", c.res);
                 }
                 let (from, to) = (*from, *to);
                 if from == to {
@@ -187,7 +187,7 @@ impl<'a> Server<'a> {
                 let conn = c.user_data as u32;
                 if c.user_data & SEND != 0 {
                     if c.res <= 0 {
-                        bail!("SEND answered {}", c.res);
+                        bail!("SEND returned {}", c.res);
                     }
                     bufs.give((c.user_data >> 32) as u16);
                     continue;
@@ -197,7 +197,7 @@ impl<'a> Server<'a> {
                     let bid = (c.flags >> IORING_CQE_BUFFER_SHIFT) as u16;
                     self.send(conn, bid, bufs.addr(bid), len)?;
                 } else if c.res != -libc::ENOBUFS {
-                    bail!("RECV answered {}", c.res);
+                    bail!("RECV returned {}", c.res);
                 }
                 if c.flags & IORING_CQE_F_MORE == 0 {
                     self.recv_many(conn)?;

@@ -43,32 +43,33 @@ pub fn temporary(dir: Option<&Path>, need: &Need) -> anyhow::Result<Target> {
     })?;
     let size = need.size - need.size % need.bs;
     if size == 0 {
-        return Err(fail::usage("--size is less than one block (--bs)", "make it larger"));
+        return Err(fail::usage("--size is less than one block (--bs)", "use a larger --size"));
     }
     fill(&mut file, size, need.seed).map_err(|e| {
         let hint = match e.raw_os_error() {
             Some(libc::EFBIG) => {
-                "raise RLIMIT_FSIZE (ulimit -f unlimited), or take a smaller --size"
+                "raise RLIMIT_FSIZE (ulimit -f unlimited), or use a smaller --size"
             }
-            _ => "name a folder with more room (--dir), or a smaller --size",
+            _ => "name a folder with more free space (--dir), or use a smaller --size",
         };
         fail::usage(
             format!("cannot fill a temporary file of {} MiB in {shown}: {e}", size >> 20),
             hint,
         )
     })?;
-    rustix::io::fcntl_setfd(&file, FdFlags::empty()).context("cannot pass the file on")?;
+    rustix::io::fcntl_setfd(&file, FdFlags::empty())
+        .context("cannot pass the file to the worker processes")?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     if !Path::new(&path).exists() {
         return Err(fail::usage(
             "/proc is not mounted here, and worker processes open the temporary file through it",
-            "mount it (mount -t proc proc /proc), or name a file: softring bench --file FILE",
+            "mount /proc (mount -t proc proc /proc), or name a file: softring bench --file FILE",
         ));
     }
     let target = Target { path, size, file };
     if need.direct && !target.can_direct() {
         return Err(fail::usage(
-            format!("the file system of {shown} has no O_DIRECT"),
+            format!("the file system of {shown} does not support O_DIRECT"),
             "name a folder on a disk: --dir",
         ));
     }
@@ -82,15 +83,16 @@ pub fn existing(path: &Path, device: bool, overwrite: bool, need: &Need) -> anyh
     let writes = need.writes || need.verify;
     if writes && !overwrite {
         return Err(fail::usage(
-            format!("this would overwrite {shown}"),
-            "add --overwrite if what it holds may be lost",
+            format!("the measurement would overwrite {shown}"),
+            "add --overwrite if its contents may be lost",
         ));
     }
     let direct = if need.direct { OFlags::DIRECT } else { OFlags::empty() };
     let access = if writes { OFlags::RDWR } else { OFlags::RDONLY };
     let opened = rustix::fs::open(path, access | direct | OFlags::CLOEXEC, Mode::empty());
     let mut file = File::from(opened.map_err(|e| {
-        let hint = "check the path and its permissions; O_DIRECT needs a file system that has it";
+        let hint =
+            "check the path and its permissions; O_DIRECT needs a file system that supports it";
         fail::usage(format!("cannot open {shown}: {e}"), hint)
     })?);
     let kind = file.metadata()?.file_type();
@@ -99,18 +101,19 @@ pub fn existing(path: &Path, device: bool, overwrite: bool, need: &Need) -> anyh
         return Err(fail::usage(format!("{shown} is not a block device"), hint));
     }
     if !kind.is_file() && !kind.is_block_device() {
-        let hint = "give a file that holds data, or leave --file out for a temporary one";
+        let hint = "name a file that holds data, or leave --file out to use a temporary file";
         return Err(fail::usage(
             format!("{shown} is neither a regular file nor a block device"),
             hint,
         ));
     }
-    let length = file.seek(SeekFrom::End(0)).with_context(|| format!("cannot size {shown}"))?;
+    let length =
+        file.seek(SeekFrom::End(0)).with_context(|| format!("cannot find the size of {shown}"))?;
     let size = length.min(need.size);
     let size = size - size % need.bs;
     if size == 0 {
         let what = format!("{shown} holds {length} bytes, less than one block of {}", need.bs);
-        return Err(fail::usage(what, "give a larger file or a smaller --bs"));
+        return Err(fail::usage(what, "use a larger file or a smaller --bs"));
     }
     if need.verify {
         let mut buffered = File::options().write(true).open(path)?;

@@ -10,11 +10,14 @@ const TASKRUN: u32 = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN;
 
 /// Flags that no ring of a measurement can have, with the reason.
 const NEVER: [(u32, &str); 5] = [
-    (IORING_SETUP_CQSIZE, "the measurement chooses the size of the queues; see --depth, --batch"),
-    (IORING_SETUP_ATTACH_WQ, "no ring is there to share workers with; leave it out"),
-    (IORING_SETUP_R_DISABLED, "nobody would enable the ring; leave it out"),
-    (IORING_SETUP_NO_MMAP, "the client maps the memory of the other side; leave it out"),
-    (IORING_SETUP_REGISTERED_FD_ONLY, "the client uses a plain descriptor; leave it out"),
+    (
+        IORING_SETUP_CQSIZE,
+        "the measurement chooses the size of the queues; set it by --depth and --batch",
+    ),
+    (IORING_SETUP_ATTACH_WQ, "there is no other ring to share workers with; leave this flag out"),
+    (IORING_SETUP_R_DISABLED, "the measurement enables no disabled rings; leave this flag out"),
+    (IORING_SETUP_NO_MMAP, "the client maps memory that the ring provides; leave this flag out"),
+    (IORING_SETUP_REGISTERED_FD_ONLY, "the client uses a plain descriptor; leave this flag out"),
 ];
 
 /// Pairs of a flag and the flags of which it needs at least one.
@@ -49,11 +52,11 @@ pub fn check(job: &Job) -> anyhow::Result<()> {
     }
     if let Some((flag, of)) = NEEDS.iter().find(|(f, of)| flags & f != 0 && flags & of == 0) {
         let (name, add) = (names(*flag, ""), names(*of, " or "));
-        return refuse(format!("{name} does not go without {add}"), format!("add {add}"));
+        return refuse(format!("{name} needs {add}"), format!("add {add}"));
     }
     if let Some((flag, not)) = EXCLUDES.iter().find(|(f, not)| flags & f != 0 && flags & not != 0) {
         let (name, other) = (names(*flag, ""), names(flags & not, ", "));
-        return refuse(format!("{name} does not go with {other}"), "leave one of them out".into());
+        return refuse(format!("{name} excludes {other}"), "leave one of them out".into());
     }
     polled(job)
 }
@@ -66,10 +69,10 @@ fn polled(job: &Job) -> anyhow::Result<()> {
     match job.op {
         Op::Nop | Op::Setup | Op::Idle => Ok(()),
         Op::Rw if job.direct => Ok(()),
-        Op::Rw => Err(fail::usage("IOPOLL is for I/O past the page cache", "add --direct")),
+        Op::Rw => Err(fail::usage("IOPOLL needs I/O past the page cache", "add --direct")),
         op => {
             let what = format!("a ring with IOPOLL cannot do --op {}", name_of(op));
-            Err(fail::usage(what, "leave IOPOLL out, or take --op rw --direct"))
+            Err(fail::usage(what, "leave IOPOLL out, or use --op rw --direct"))
         }
     }
 }

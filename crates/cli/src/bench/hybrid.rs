@@ -12,21 +12,21 @@ use serde::Serialize;
 use std::path::PathBuf;
 
 const HYBRID_AFTER: &str = "\
-A device, a machine and a thread that polls, in simulated time. spin, block, hybrid and adaptive \
-are the policies of softring run --poll. minimum/2 is Linux's rule since 6.13: half of the \
-shortest run time ever seen, from the moment a request is polled for. source is the rule of the \
-patch that came first: half of the last run time, less what the last sleep was late. mean/2 is \
-blk-mq's until 6.4.
+The command simulates a device, a machine and a thread that polls. spin, block, hybrid and \
+adaptive are the policies of softring run --poll. minimum/2 is the rule of Linux since 6.13: sleep \
+for half of the shortest run time seen so far, from the moment at which a request is polled for. \
+source is the rule of the first version of that patch: half of the last run time, less the \
+lateness of the last sleep. mean/2 is the rule of blk-mq until 6.4.
 
-x: latency as a multiple of spinning's. unseen: for how long a finished request lay unseen \
-because of a sleep. spun: time spent polling before something was done. Both are averages per I/O.
+x: latency as a multiple of spin's latency. unseen: time for which a finished request lay unseen \
+because of a sleep. spun: time spent polling before a request finished. Both are averages per I/O.
 
-Traces: constant (80 us), bimodal (25 or 100 us), heavy tail (60 us at least, Pareto with exponent \
-2), drifting (50 to 450 us), pausing (constant, but the program lets eight minutes pass before it \
-polls, once in 500 requests; that time does not count as CPU time), busy (one request after the \
-other, 19 us each, and 80 us beside that), busy uneven (one after the other, 19 us on average, \
-exponential), eight units (each works for 150 us on one request, give or take a third), pipeline \
-(800 us side by side, behind a part that takes 10 us for each).";
+Traces: constant (80 us), bimodal (25 or 100 us), heavy tail (at least 60 us, Pareto with exponent \
+2), drifting (50 to 450 us), pausing (constant, but once in 500 requests the program waits eight \
+minutes before it polls; that time does not count as CPU time), busy (one request after the other, \
+19 us each, and 80 us in parallel to that), busy uneven (one request after the other, 19 us on \
+average, exponential), eight units (each unit works on one request for 150 us, plus or minus a \
+third), pipeline (800 us in parallel, behind a stage that takes 10 us per request).";
 
 #[derive(Debug, Args)]
 #[command(after_help = HYBRID_AFTER)]
@@ -104,7 +104,7 @@ pub fn command(args: &HybridArgs) -> anyhow::Result<()> {
     plot::check(args.plot.as_deref())?;
     if !args.simulate {
         let hint = "softring bench hybrid --simulate";
-        return Err(fail::usage("only the simulation is measured this way", hint));
+        return Err(fail::usage("bench hybrid only measures the simulation", hint));
     }
     let machine = Machine { late: args.late, cpu: args.cpu, submit: args.submit };
     let mut tables = Vec::new();

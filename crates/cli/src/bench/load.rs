@@ -86,7 +86,7 @@ fn open<'a>(job: &Job, fd: BorrowedFd<'a>, slots: Slots) -> anyhow::Result<Box<d
         Driver::Libaio => "io_setup",
         Driver::Pool | Driver::PosixAio => "starting threads",
         Driver::Kernel | Driver::Softring => "io_uring_setup",
-        Driver::Epoll => "epoll does not wait for files",
+        Driver::Epoll => "epoll cannot wait for files",
     })
 }
 
@@ -199,8 +199,8 @@ impl Load<'_> {
             let polled = self.job.setup_flags & IORING_SETUP_IOPOLL != 0;
             let why = match -d.res {
                 libc::EOPNOTSUPP if polled => {
-                    "; the kernel polls only disks with poll queues (softring doctor tells): \
-                     --engines softring polls any"
+                    "; the kernel polls only disks with poll queues (softring doctor shows them); \
+                     --engines softring polls any disk"
                 }
                 _ => "",
             };

@@ -121,10 +121,10 @@ pub fn available(asked: &[Driver], op: Op) -> anyhow::Result<(Vec<Driver>, Vec<S
         if !asked.iter().any(able) {
             let able: Vec<String> =
                 Driver::value_variants().iter().filter(|e| able(e)).map(|e| name_of(*e)).collect();
-            let what = format!("none of these engines does --op {}", name_of(op));
+            let what = format!("none of these engines supports --op {}", name_of(op));
             let epoll =
                 if asked.contains(&Driver::Epoll) { "; epoll is for --op echo" } else { "" };
-            return Err(fail::usage(what, format!("take --engines {}{epoll}", able.join(", "))));
+            return Err(fail::usage(what, format!("use --engines {}{epoll}", able.join(", "))));
         }
         let why: Vec<String> =
             skipped.iter().map(|s| format!("{}: {}", name_of(s.engine), s.why)).collect();
@@ -151,19 +151,23 @@ fn writes(rw: Rw) -> bool {
 /// Makes the job that the options describe, without its file.
 fn job(args: &BenchArgs) -> anyhow::Result<Job> {
     let bs = u32::try_from(args.bs).ok().filter(|b| *b <= 64 << 20);
-    let bs = bs.ok_or_else(|| fail::usage("--bs is too large", "64m is the most"))?;
+    let bs = bs.ok_or_else(|| fail::usage("--bs is too large", "the maximum is 64m"))?;
     let unit = if args.direct { 512 } else { 8 };
     if bs % unit != 0 && (args.direct || args.verify || writes(args.rw)) {
-        let hint = format!("take a multiple of {unit}");
-        let why = if args.direct { "O_DIRECT takes whole sectors" } else { "the pattern is words" };
-        return Err(fail::usage(format!("--bs {bs} will not do: {why}"), hint));
+        let hint = format!("use a multiple of {unit}");
+        let why = if args.direct {
+            "O_DIRECT needs whole sectors"
+        } else {
+            "the pattern consists of whole words"
+        };
+        return Err(fail::usage(format!("--bs {bs} is not possible: {why}"), hint));
     }
     let batch = args.batch.unwrap_or(args.depth);
     if args.op == Op::Rw && (batch > args.depth || args.wait > args.depth) {
         return Err(fail::usage("--batch and --wait cannot exceed --depth", "raise --depth"));
     }
     if args.verify && args.rw == Rw::Write {
-        return Err(fail::usage("--verify has nothing to read in --rw write", "use randrw"));
+        return Err(fail::usage("--verify needs reads, and --rw write has none", "use randrw"));
     }
     Ok(Job {
         driver: Driver::Kernel,
@@ -255,7 +259,7 @@ fn describe(job: &Job) -> String {
         Op::Poll => format!("POLL_ADD and its wake-up, {depth} eventfd(s)"),
         Op::TimeoutAdd => format!("TIMEOUT, {count} armed, batch {batch}"),
         Op::TimeoutCancel => format!("TIMEOUT_REMOVE, {count} armed, batch {batch}"),
-        Op::TimeoutExpire => format!("TIMEOUT, {count} that end at once"),
+        Op::TimeoutExpire => format!("TIMEOUT, {count} that expire at once"),
         Op::MsgRing => format!("MSG_RING between two threads, {depth} each way"),
         Op::Futex => format!("FUTEX_WAIT and FUTEX_WAKE, {depth} futex(es)"),
         Op::Sqpoll => "SQPOLL".into(),
@@ -297,7 +301,7 @@ fn print(o: &Outcome<'_>) -> anyhow::Result<()> {
     if let Some(r) = o.engines.iter().find_map(|e| e.iops_ratio).filter(|r| r.confidence > 0.0) {
         let percent = r.confidence * 100.0;
         out::line(&format!(
-            "Ratios are of pairs: median [interval of {percent:.0} % confidence]."
+            "Ratios compare pairs of runs: median [{percent:.0} % confidence interval]."
         ))?;
     }
     for s in &o.skipped {

@@ -53,9 +53,9 @@ pub fn check(args: &BenchArgs) -> anyhow::Result<()> {
     let spelt = |option: &str| format!("--{}", option.replace('_', "-"));
     for (option, ops) in HEEDED {
         if args.given.iter().any(|g| g == option) && !ops.contains(&args.op) {
-            let what = format!("--op {} has no use for {}", name_of(args.op), spelt(option));
+            let what = format!("--op {} does not use {}", name_of(args.op), spelt(option));
             let ops: Vec<String> = ops.iter().map(|op| name_of(*op)).collect();
-            let hint = format!("leave it out; it is for --op {}", ops.join(", "));
+            let hint = format!("leave the option out; it applies to --op {}", ops.join(", "));
             return Err(fail::usage(what, hint));
         }
     }
@@ -63,18 +63,18 @@ pub fn check(args: &BenchArgs) -> anyhow::Result<()> {
     let asked = |wanted: &[Driver]| args.engines.iter().any(|e| wanted.contains(e));
     let ring = asked(&[Driver::Kernel, Driver::Softring]);
     let idle = [
-        ("overwrite", named, "it is for a --file or a --device"),
-        ("dir", !named, "it is where a temporary file goes, and --file or --device names one"),
-        ("rwmix", args.rw == cli::Rw::Randrw, "it is for --rw randrw"),
-        ("pool_threads", asked(&[Driver::Pool]), "it is for --engines pool"),
-        ("setup_flags", ring, "it is for --engines kernel, softring"),
-        ("fixed_files", ring, "it is for --engines kernel, softring"),
-        ("multishot", ring, "it is for --engines kernel, softring"),
+        ("overwrite", named, "it applies to --file and --device"),
+        ("dir", !named, "it names the folder of the temporary file, not of a --file"),
+        ("rwmix", args.rw == cli::Rw::Randrw, "it applies to --rw randrw"),
+        ("pool_threads", asked(&[Driver::Pool]), "it applies to --engines pool"),
+        ("setup_flags", ring, "it applies to --engines kernel, softring"),
+        ("fixed_files", ring, "it applies to --engines kernel, softring"),
+        ("multishot", ring, "it applies to --engines kernel, softring"),
     ];
     for (option, used, why) in idle {
         if !used && args.given.iter().any(|g| g == option) {
-            let what = format!("{} would change nothing", spelt(option));
-            return Err(fail::usage(what, format!("leave it out; {why}")));
+            let what = format!("{} would have no effect", spelt(option));
+            return Err(fail::usage(what, format!("leave the option out; {why}")));
         }
     }
     Ok(())

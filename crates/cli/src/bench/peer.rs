@@ -42,7 +42,7 @@ impl Peer {
         let (stream, _) = listener.accept().context("cannot accept")?;
         stream.set_nodelay(true)?;
         if let Some(status) = self.child.try_wait()? {
-            bail!("the client ended early: {status}");
+            bail!("the client process ended early: {status}");
         }
         Ok(stream)
     }

@@ -28,7 +28,7 @@ pub fn check(path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     let refuse = |e| {
         let what = format!("cannot write the drawing to {}: {e}", path.display());
-        fail::usage(what, "name a file that you may write, in a folder that is there")
+        fail::usage(what, "name a writable file in an existing folder")
     };
     out::may_write(path).map_err(refuse)
 }

@@ -137,7 +137,7 @@ fn report(mut command: Command, job: &Job) -> anyhow::Result<Report> {
     let text = |t: thread::JoinHandle<String>| t.join().unwrap_or_default();
     let (out, err) = (text(out), text(err));
     let Some(status) = status else {
-        return Err(fail::work("the worker hung and was ended"));
+        return Err(fail::work("the worker hung and was killed"));
     };
     if !status.success() {
         return Err(fail::work(died(status, &err)));
@@ -203,7 +203,7 @@ fn check_ring(job: &Job, report: &Report) -> anyhow::Result<()> {
     };
     if wrong {
         let hint = "softring run --engine=user must take over io_uring_setup; see softring doctor";
-        return Err(fail::work_hint(format!("engine {whose} ran on another ring: {ring}"), hint));
+        return Err(fail::work_hint(format!("engine {whose} ran on the wrong ring: {ring}"), hint));
     }
     Ok(())
 }

@@ -84,7 +84,7 @@ impl Timers {
     fn reap(&mut self, each: fn(&io_uring_cqe) -> bool) -> anyhow::Result<()> {
         let mut bad = None;
         self.taken += self.ring.reap(|c| bad = if each(c) { bad } else { Some(*c) });
-        bad.map_or(Ok(()), |c| bail!("timeout {} answered {}", c.user_data, c.res))
+        bad.map_or(Ok(()), |c| bail!("timeout {} returned {}", c.user_data, c.res))
     }
 
     fn arm(&mut self) -> anyhow::Result<()> {

@@ -52,7 +52,7 @@ fn take(ring: &mut Ring, want: u32) -> anyhow::Result<()> {
         ring.enter(want - got).context("io_uring_enter")?;
         got += ring.reap(|c| bad = c.res.min(bad));
     }
-    if bad < 0 { bail!("a request answered {bad}") } else { Ok(()) }
+    if bad < 0 { bail!("a request returned {bad}") } else { Ok(()) }
 }
 
 /// Arms a POLL_ADD on each eventfd, then writes to each, takes the completions, and reads.
@@ -136,7 +136,7 @@ fn answer(job: &Job, to: i32, tell: &mpsc::Sender<i32>) -> anyhow::Result<()> {
         let (mut stop, mut bad) = (false, 0);
         let got = ring.reap(|c| (stop, bad) = (stop | (c.user_data == STOP), c.res.min(bad)));
         if stop || bad < 0 {
-            return if bad < 0 { bail!("MSG_RING answered {bad}") } else { Ok(()) };
+            return if bad < 0 { bail!("MSG_RING returned {bad}") } else { Ok(()) };
         }
         send(&mut ring, to, got, 0);
     }

@@ -33,13 +33,13 @@ pub fn of(job: &Job, target: Option<&Target>, rows: &[Summary]) -> Vec<Warning> 
     }
     for r in rows.iter().filter(|r| r.spread > SPREAD) {
         let what = format!("{}: the rounds differ by {:.0} %", name_of(r.engine), r.spread * 100.0);
-        warn(what, "end other programs, or take more --pairs or longer --seconds");
+        warn(what, "end other programs, or use more --pairs or longer --seconds");
     }
     if rows.iter().flat_map(|r| &r.runs).any(|r| r.ios < FEW_IOS) {
-        warn(format!("fewer than {FEW_IOS} operations in a round"), "take longer --seconds");
+        warn(format!("fewer than {FEW_IOS} operations in a round"), "use longer --seconds");
     }
     if rows.first().is_some_and(|r| r.runs.len() < 5) && rows.len() > 1 {
-        warn("fewer than five rounds: ratios are uncertain".into(), "take --pairs 5 or more");
+        warn("fewer than five rounds: ratios are uncertain".into(), "use --pairs 5 or more");
     }
     machine(rows, &mut list);
     if job.op == Op::Rw {
@@ -64,13 +64,13 @@ fn machine(rows: &[Summary], list: &mut Vec<Warning>) {
     let whole = sum(|r| r.seconds) * 1e6 * cpus;
     let others = (sum(|r| r.machine_us as f64) - sum(|r| r.cpu_us() as f64)) / whole;
     if others > 0.10 {
-        let what = format!("other work took {:.0} % of the CPUs meanwhile", others * 100.0);
+        let what = format!("other work took {:.0} % of the CPUs in that time", others * 100.0);
         warn(what, "end other programs; write-back and interrupts count here too");
     }
     let steal = sum(|r| r.steal_us as f64) / whole;
     if steal > 0.01 {
         let what = format!("the hypervisor took {:.0} % of the CPUs away", steal * 100.0);
-        warn(what, "measure on a machine of its own, or trust the ratios of pairs only");
+        warn(what, "measure on a dedicated machine, or trust only the ratios of pairs");
     }
     let governor = text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
     if let Some(g) = governor.filter(|g| g != "performance") {
@@ -93,12 +93,12 @@ fn storage(job: &Job, target: &Target, list: &mut Vec<Warning>) {
     } else if let Some(free) = available_memory()
         && target.size > free / 2
     {
-        let advice = "take a smaller --size, or --direct";
-        warn("the file is large against free memory: not all reads are cached".into(), advice);
+        let advice = "use a smaller --size, or --direct";
+        warn("free memory is too small to cache all reads of the file".into(), advice);
     }
     if job.setup_flags & IORING_SETUP_IOPOLL != 0 && queue("io_poll").as_deref() != Some("1") {
         let advice = "load the driver with poll queues (nvme.poll_queues=N)";
-        warn("IOPOLL, but the device has no poll queues".into(), advice);
+        warn("IOPOLL is set, but the device has no poll queues".into(), advice);
     }
 }
 

@@ -22,7 +22,7 @@ pub fn command() -> anyhow::Result<()> {
     let mut text = String::new();
     std::io::stdin().lock().read_to_string(&mut text).context("cannot read the job")?;
     let job: Job = serde_json::from_str(&text)
-        .map_err(|e| fail::usage(format!("not a job: {e}"), "use softring bench"))?;
+        .map_err(|e| fail::usage(format!("cannot parse the job: {e}"), "use softring bench"))?;
     let report = run(&job).map_err(|e| {
         let causes: Vec<String> = e.chain().map(ToString::to_string).collect();
         fail::work(causes.join(": "))

@@ -14,9 +14,9 @@ pub enum Op {
     Rw,
     /// NOP requests, --batch of them per system call
     Nop,
-    /// Making a ring and closing it
+    /// Set-up and close of a ring
     Setup,
-    /// Memory of a ring that does nothing
+    /// Memory of an idle ring
     Idle,
     /// A TCP echo server on the loopback: --connections, --bs, --multishot
     Echo,
@@ -28,9 +28,9 @@ pub enum Op {
     TimeoutAdd,
     /// Cancelling --count armed timeouts
     TimeoutCancel,
-    /// --count timeouts that end at one moment
+    /// --count timeouts that expire at one moment
     TimeoutExpire,
-    /// MSG_RING between two threads, --depth messages there, then as many back
+    /// MSG_RING between two threads: --depth messages, then as many back
     MsgRing,
     /// FUTEX_WAIT on --depth futexes, woken by FUTEX_WAKE
     Futex,
@@ -74,37 +74,39 @@ pub enum Driver {
 /// Benchmarks of their own kind.
 #[derive(Debug, Subcommand)]
 pub enum BenchOf {
-    /// Reads whose data come just after they were tried: issued again, or left to a worker
+    /// Reads whose data arrive just after the first attempt: reissue against a worker
     Reissue(ReissueArgs),
-    /// Reads at a steady rate through an SQ thread: latencies, and that thread's processor time
+    /// Reads at a steady rate through an SQ thread: latency, and CPU time of the thread
     Sqpoll(SqpollArgs),
-    /// Rules for sleeping while I/O is polled for, tried on traces
+    /// Sleep rules of polling threads, simulated on traces
     Hybrid(crate::bench::hybrid::HybridArgs),
-    /// Cost and gain of waiting by polling: four ways, on real and modelled disks
+    /// CPU time and latency of four wait policies, on real and modelled disks
     Polled(PolledArgs),
 }
 
 const POLLED_AFTER: &str = "\
-Sequential reads and writes of 128 KiB, random reads and writes of 4 KiB, past the page cache, by \
-one thread; each with --depths in flight, on each of --disks, for each of --policies, in turns.
+One thread reads and writes past the page cache: sequentially in blocks of 128 KiB, and at random \
+in blocks of 4 KiB. Each of these four loads runs with each of --depths requests in flight, on \
+each of --disks, under each of --policies, in turns.
 
-block: a plain ring, on which the thread sleeps until there is a completion. spin: an IOPOLL ring, \
-on which it polls without a pause. hybrid: it sleeps until one is about to come. adaptive: one of \
-these, by what is in flight and who else wants to run. Every worker runs under softring, with \
-io_uring denied.
+block: on a plain ring, the thread sleeps until there is a completion. spin: on an IOPOLL ring, \
+the thread polls without a pause. hybrid: the thread sleeps until shortly before the next \
+completion is due, then polls. adaptive: one of these three, by queue depth and by other load on \
+the processor. Every worker process runs under softring, with io_uring denied.
 
-A modelled disk (nvme-gen4 and so on: see softring run --help) lies in memory, and moves no data \
-unless --data is given: a real one moves them without the processor.
+A modelled disk (nvme-gen4 and so on: see softring run --help) exists only in memory. A modelled \
+disk moves no data unless --data is given, because a real disk moves data without the processor.
 
-floor: the least that hybrid can take with many in flight, measured here. What submitting and \
-completing take at spin's rate, on a disk that takes no time; for a real disk, by a plain ring \
-that submits all that may be in flight and sleeps once for all of it. To that are added sleeps, \
-one after the other, each as long as completions may lie unseen: a quarter of what one of spin's \
-requests takes. Where sleeps of that length cost more than they spare, the floor is spinning.
+floor: the least CPU time that hybrid can use with many requests in flight, measured here. The \
+first part is the CPU time to submit and complete requests at spin's rate. For a modelled disk \
+this part is measured on a disk that takes no time; for a real disk, on a plain ring that submits \
+all --depths requests and sleeps once for all of them. The second part is the CPU time of sleeps, \
+one after the other, each as long as completions may stay unseen: a quarter of the latency of \
+spin's requests. Where such sleeps cost more than they save, the floor is the cost of spinning.
 
---plot has each row run once more by hybrid, traced, and draws its sleeps: for how long each was \
-to last, and when the first completion was there. On a modelled disk that is known, on a real one \
-it is when the thread found it.";
+--plot runs each row of hybrid once more, traced, and draws the sleeps: the planned end of each \
+sleep, and the time of the first completion. On a modelled disk this time is known; on a real disk \
+it is the time at which the thread found the completion.";
 
 #[derive(Debug, Args)]
 #[command(after_help = POLLED_AFTER)]
@@ -121,7 +123,7 @@ pub struct PolledArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     #[arg(default_value = "block,spin,hybrid,adaptive")]
     pub policies: Vec<Poll>,
-    /// Rounds; in each, every way to wait runs once
+    /// Rounds; each round runs every policy once
     #[arg(long, default_value_t = 5, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub pairs: u32,
@@ -131,7 +133,7 @@ pub struct PolledArgs {
     /// Seconds of load before each measurement
     #[arg(long, default_value_t = 0.2, value_name = "S", value_parser = seconds)]
     pub warmup: f64,
-    /// Threads that do nothing but keep processors busy meanwhile
+    /// Threads that keep processors busy during the measurement
     #[arg(long, default_value_t = 0, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1024))]
     pub busy: u32,
@@ -147,35 +149,35 @@ pub struct PolledArgs {
     /// Machine-readable output (JSON)
     #[arg(long)]
     pub json: bool,
-    /// Also draw the result: CPU against latency, and where sleeps end against when completions
-    /// come
+    /// Also draw the result: CPU against latency, and ends of sleeps against completions
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,
 }
 
 const SQPOLL_AFTER: &str = "\
-The client never waits: it reads the clock, submits what is due by moving the tail, and polls \
-the completion queue. Latency counts from the moment at which a request was due. Where there \
-are two processors, the client has the first and the SQ thread (SQ_AFF) the second.
+The client never waits: it reads the clock, submits the requests that are due by moving the tail, \
+and polls the completion queue. Latency counts from the time at which a request was due. On a \
+machine with two processors or more, the client runs on the first and the SQ thread (SQ_AFF) on \
+the second.
 
-kernel: the kernel's SQPOLL. spin, sleep: softring's with --sq-idle. no-stats: spin, without \
-statistics and without the SQ thread's work meter.";
+kernel: the kernel's SQPOLL. spin, sleep: softring's SQPOLL with --sq-idle=spin or sleep. \
+no-stats: spin, without statistics and without the SQ thread's work meter.";
 
 #[derive(Debug, Args)]
 #[command(after_help = SQPOLL_AFTER)]
 pub struct SqpollArgs {
-    /// Requests per second, one after the other; 0: as many as there can be
+    /// Rates to measure, in requests per second; 0: as many as possible
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2000,10000,50000")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub rates: Vec<u32>,
-    /// Sides to measure; the first is what the others are compared with
+    /// Sides to measure; the others are compared with the first
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "kernel,spin,sleep")]
     #[arg(value_parser = crate::bench::sqpoll::names())]
     pub sides: Vec<String>,
     /// Value of sq_thread_idle, in ms
     #[arg(long, default_value_t = 1000, value_name = "MS")]
     pub idle_ms: u32,
-    /// I/Os in flight at most
+    /// Maximum number of I/Os in flight
     #[arg(long, default_value_t = 64, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub depth: u32,
@@ -194,7 +196,7 @@ pub struct SqpollArgs {
     /// Seconds of load before each measurement
     #[arg(long, default_value_t = 0.3, value_name = "S", value_parser = seconds)]
     pub warmup: f64,
-    /// Rounds; in each, every side runs once
+    /// Rounds; each round runs every side once
     #[arg(long, default_value_t = 5, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub pairs: u32,
@@ -204,23 +206,23 @@ pub struct SqpollArgs {
 }
 
 const REISSUE_AFTER: &str = "\
-Four lines, of a TCP stream on the loopback and of a pipe:
+The command prints four lines, for a TCP stream on the loopback and for a pipe:
 
-data ready: the data are there when the read is tried.
-ready at arm, reissued: they come after the attempt, before the first poll of what is armed; it is \
-issued again.
-queueing to a worker: the same, but the request is given to a worker. Until io_uring_enter \
-returns.
-completion through a worker: until the completion is seen, by a thread that spins for it, so \
-that waking a sleeper does not count.
+data ready: the data are there at the first attempt of the read.
+ready at arm, reissued: the data arrive after the first attempt and before the first poll of the \
+armed request; softring issues the request again.
+queueing to a worker: the same, but the request goes to a worker. The time ends when \
+io_uring_enter returns.
+completion through a worker: the time ends when a spinning thread sees the completion, so the \
+wake-up of a sleeping thread does not count.
 
-Softring's engine runs inside this process. Each io_uring_enter submits the read and the write \
-that brings its data, which every line's time includes: the write comes first for the first line, \
-and second for the others. For the worker's lines a seccomp filter has the arming fail. The \
-engine's counters must confirm that each read went the way that it stands for.
+The engine of softring runs inside this process. Each io_uring_enter submits the read and the \
+write that brings its data, and every line's time includes both. The write comes first for the \
+first line, and second for the others. For the lines of the worker, a seccomp filter makes the \
+arming fail. The engine's counters must confirm that each read took the path of its line.
 
-The share of reads that go this way by themselves is measured on the same stream, with a thread \
-that writes at the given rate, and with one that writes as fast as it can.";
+The share of reads that are ready at arm without such help is measured on the same stream: once \
+with a thread that writes at --rate, and once with a thread that writes as fast as it can.";
 
 #[derive(Debug, Args)]
 #[command(after_help = REISSUE_AFTER)]
@@ -233,11 +235,11 @@ pub struct ReissueArgs {
     #[arg(long, default_value_t = 1024, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub bytes: u32,
-    /// Rate of the stream whose share is measured, in Mbit/s
+    /// Write rate for the share of reads that are ready at arm, in Mbit/s
     #[arg(long, default_value_t = 5, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rate: u32,
-    /// Seconds of each such stream
+    /// Seconds per stream
     #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = some_seconds)]
     pub seconds: f64,
     /// Machine-readable output (JSON)
@@ -268,7 +270,7 @@ pub struct BenchArgs {
     /// Folder for the temporary file [default: TMPDIR, or /tmp]
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
-    /// Allow writing to the file or device given: what it holds is lost
+    /// Allow writing to the given file or device; its contents are lost
     #[arg(long)]
     pub overwrite: bool,
     /// Bytes of the file to use; suffixes k, m, g
@@ -277,7 +279,7 @@ pub struct BenchArgs {
     /// Reads, writes or both
     #[arg(long, value_enum, default_value_t = Rw::Randread)]
     pub rw: Rw,
-    /// Reads per hundred I/Os of randrw
+    /// Percentage of reads in randrw
     #[arg(long, default_value_t = 70, value_name = "PERCENT")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub rwmix: u8,
@@ -288,10 +290,10 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 32, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub depth: u32,
-    /// I/Os submitted at once, at most (default: the depth)
+    /// Maximum number of I/Os per submission (default: the depth)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub batch: Option<u32>,
-    /// Completions waited for at once, at least
+    /// Minimum number of completions per wait
     #[arg(long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub wait: u32,
@@ -299,7 +301,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: u32,
-    /// Threads of the pool, for each thread that submits
+    /// Pool threads for each thread that submits
     #[arg(long, default_value_t = 16, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub pool_threads: u32,
@@ -310,7 +312,7 @@ pub struct BenchArgs {
     /// Echo by multishot RECV into provided buffers
     #[arg(long)]
     pub multishot: bool,
-    /// Timeouts armed
+    /// Timeouts to arm
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub count: u32,
@@ -320,11 +322,11 @@ pub struct BenchArgs {
     /// Seconds of load before each measurement
     #[arg(long, default_value_t = 0.2, value_name = "S", value_parser = seconds)]
     pub warmup: f64,
-    /// Rounds; in each, every engine runs once
+    /// Rounds; each round runs every engine once
     #[arg(long, default_value_t = 5, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub pairs: u32,
-    /// Engines to measure; the first is what the others are compared with
+    /// Engines to measure; the others are compared with the first
     #[arg(
         long,
         value_enum,
@@ -339,16 +341,16 @@ pub struct BenchArgs {
     /// Flags for io_uring_setup, by kernel name: SINGLE_ISSUER,DEFER_TASKRUN
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = setup_flag)]
     pub setup_flags: Vec<u32>,
-    /// Register the file, and name it by its slot: what a plain descriptor costs shows beside it
+    /// Use the file by a registered slot, to compare with a run by plain descriptor
     #[arg(long)]
     pub fixed_files: bool,
-    /// Submit and wait in two system calls, so that slat and clat can be told apart
+    /// Submit and wait in two system calls, to measure slat and clat separately
     #[arg(long)]
     pub slat: bool,
     /// Verify every block read (the file is filled with a pattern first)
     #[arg(long)]
     pub verify: bool,
-    /// Run all but the kernel's io_uring with io_uring denied, as in a container
+    /// Deny io_uring to every engine but kernel, as in a container
     #[arg(long)]
     pub deny: bool,
     /// Machine-readable output (JSON)

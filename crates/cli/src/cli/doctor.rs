@@ -3,14 +3,14 @@
 use clap::{Args, ValueEnum};
 
 const DOCTOR_AFTER: &str = "\
-Each check is tried, not derived: in a child, as a sandbox may kill for it. Then a small program \
-is run by softring run, and the last lines tell which rings it got, why, and what you could \
-change. What is as wished is not explained; --json explains all.
+Doctor tries each check in a child process, because a sandbox may kill a process for trying. Then \
+doctor runs a small program by softring run; the last lines tell which rings the program got, why, \
+and what you could change. Checks that succeed are not explained; --json explains all.
 
-Exit codes: 0 a program gets rings that work, 1 it gets none, or such as fail it.
+Exit codes: 0 a program gets rings that work, 1 a program gets no rings, or rings that fail.
 
-softring doctor --for docker     lines that put softring into a container
-softring doctor --for            the same, where softring finds out in what it runs";
+softring doctor --for docker     prints lines that put softring into a container
+softring doctor --for            the same, for the environment that softring detects";
 
 /// Starters of the programs that are to have softring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,7 +25,7 @@ pub enum Place {
     Systemd,
     /// A job of GitHub Actions or GitLab
     Ci,
-    /// Environment that this runs in
+    /// Environment of this process
     Here,
 }
 
@@ -35,10 +35,10 @@ pub struct DoctorArgs {
     /// Machine-readable output (JSON)
     #[arg(long)]
     pub json: bool,
-    /// Advise on polled rings (IOPOLL), too
+    /// Also advise on polled rings (IOPOLL)
     #[arg(long)]
     pub iopoll: bool,
-    /// Check nothing, and print lines to copy for whoever starts the programs
+    /// Check nothing; print lines to copy into the configuration of WHERE
     #[arg(long = "for", value_enum, value_name = "WHERE", num_args = 0..=1)]
     #[arg(default_missing_value = "here", conflicts_with_all = ["json", "iopoll"])]
     pub place: Option<Place>,

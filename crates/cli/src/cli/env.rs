@@ -4,10 +4,11 @@ use super::UnderArgs;
 use clap::{Args, ValueEnum};
 
 const ENV_AFTER: &str = "\
-What the shell starts from then on is under softring, as by `softring run` with the same options; \
-the shell itself is not. --deny is for `softring run` only: no variable denies a system call.
+Programs that the shell starts from then on run under softring, as by `softring run` with the same \
+options; the shell itself does not. --deny works only with `softring run`: no variable denies a \
+system call.
 
---undo takes the library out of LD_PRELOAD, leaves what else stands there, and unsets every other \
+--undo removes the library from LD_PRELOAD, keeps the other entries, and unsets every other \
 variable that this command sets.
 
 eval \"$(softring env)\"          in sh, bash, zsh; eval \"$(softring env --undo)\" ends it
@@ -24,10 +25,10 @@ pub enum Shell {
 #[derive(Debug, Args)]
 #[command(after_help = ENV_AFTER)]
 pub struct EnvArgs {
-    /// The syntax of the lines [default: that of the shell which runs this]
+    /// Syntax of the lines [default: the syntax of the calling shell]
     #[arg(long, value_enum, value_name = "SHELL")]
     pub shell: Option<Shell>,
-    /// Print what ends it
+    /// Print the lines that undo this command
     #[arg(long, conflicts_with = "UnderArgs")]
     pub undo: bool,
     #[command(flatten)]

@@ -7,27 +7,28 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 const STATS_AFTER: &str = "\
-inline: ended when they were submitted. poll: waited for readiness. aio: went to the kernel's \
-aio. worker: went to a thread. queued: timeouts, polls, futexes and the like. A request is \
-counted where it went first.
+inline: completed when submitted. poll: waited for readiness. aio: went to the kernel's aio. \
+worker: went to a worker thread. queued: timeouts, polls, futexes and the like. A request counts \
+only under its first route.
 
-at once: attempts at what can be polled that did not have to wait. armed: waits for readiness. \
-at arm: of those, ready when they were armed. reissued: attempts made again when ready. \
-aborted: waits that went to a worker, as none was possible. capped: the same after 128 attempts \
-in vain.
+at once: attempts on pollable files that did not have to wait. armed: waits for readiness. at arm: \
+armed waits whose file was already ready. reissued: attempts repeated when the file was ready. \
+aborted: requests that went to a worker because no wait was possible. capped: requests that went \
+to a worker after 128 attempts in vain.
 
 SqThread, SqThreadCpu, SqTotalTime, SqWorkTime: as in the fdinfo of the kernel's rings with \
-SQPOLL: the thread that submits, its processor, the processor time that it has used, and that of \
-the passes in which there was work. Rings that share a thread show the same. meter: the same of \
-a thread of the program's own, by softring_meter_create(). Counters only grow: take differences.";
+SQPOLL: the SQ thread, its processor, the processor time that the thread has used, and the \
+processor time of the passes in which there was work. Rings that share an SQ thread show the same \
+values. meter: the same values of a thread of the program, by softring_meter_create(). Counters \
+only grow: take differences.";
 
 #[derive(Debug, Args)]
 #[command(after_help = STATS_AFTER)]
 pub struct StatsArgs {
-    /// Only this process (default: all that you may look at)
+    /// Show only this process (default: all that you may inspect)
     #[arg(long, short, value_name = "PID", value_parser = process)]
     pub pid: Option<i32>,
-    /// Include rings that never had a request
+    /// Include rings without requests
     #[arg(long)]
     pub all: bool,
     /// Machine-readable output: as --format json
@@ -56,25 +57,24 @@ impl StatsArgs {
 }
 
 const STAT_AFTER: &str = "\
-The summary goes to standard error, as standard output is the program's; with -p to standard \
-output.
+The summary goes to standard error, because standard output belongs to the program; with -p the \
+summary goes to standard output.
 
-Of a program that is started here every process counts, also grandchildren, however short it \
-lives: each hands its page over. Where it cannot (another network namespace, a sandbox), and \
-with -p, processes are looked for in /proc fifty times a second: one that lives shorter may be \
-missed.
+When softring stat starts the program, all its processes count, also grandchildren and short-lived \
+ones: each process passes its statistics page to softring stat. If a process cannot do this \
+(another network namespace, a sandbox), and with -p, softring stat searches /proc fifty times a \
+second, and may miss processes with a shorter life.
 
 A latency is the time from when a request was taken from the submission queue to when its CQE was \
-written. What waits is timed; of what ends at once one request in 509, which stands for all. With \
-SQPOLL the SQ thread takes it: how long the request lay in the queue before that is not in it. \
-docs/STATS.md says more.
+written. Every request that waits is timed. Of the requests that complete at once, one request in \
+509 is timed and stands for all. With SQPOLL the SQ thread takes the request, so the latency does \
+not include the time in the queue before that. docs/STATS.md says more.
 
-The program runs with softring's rings, also where the kernel would give it some, of which there \
-is nothing to count. With -r a number is the mean of all runs, and +- the standard error of that; \
-the first run that fails is the last. With -I a line is a count of the stretch that ended then; \
-counts that are 0 are left out.
+The program always runs with softring's rings, because softring cannot count the kernel's rings. \
+With -r a number is the mean of all runs, and +- is its standard error; the first run that fails \
+is the last. With -I each line is a count of one interval; counts of 0 are left out.
 
-Exit code and signal are the program's own.";
+The exit code and the signal are the program's own.";
 
 #[derive(Debug, Args)]
 #[command(after_help = STAT_AFTER)]
@@ -93,7 +93,7 @@ pub struct StatArgs {
     #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with = "pid")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Report what was done every MS milliseconds, too
+    /// Also print counts every MS milliseconds
     #[arg(long, short = 'I', value_name = "MS", conflicts_with_all = ["json", "repeat"])]
     #[arg(value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pub interval: Option<u64>,
@@ -109,15 +109,16 @@ pub struct StatArgs {
 }
 
 const TOP_AFTER: &str = "\
-On a terminal: keys sort (i IOPS, b bytes, c CPU, l latency, f in flight, p PID), fold (space) and \
-quit (q); h shows them all. In a pipe, or with --once: plain lines.
+On a terminal, keys sort (i IOPS, b bytes, c CPU, l latency, f in flight, p PID), fold (space) and \
+quit (q); h shows all keys. In a pipe, or with --once, top prints plain lines.
 
-A line is a process, below it its rings, below those threads that poll. IOPS: completions per \
-second. P50, P99: how long what ended since the last refresh took. INFL: requests in flight. CPU%: \
-processor time; of a thread that polls, what it holds of a processor, and WORK% the part of it in \
-which it had work. ROUTES: where requests went, as softring metrics tells.
+Each process has a line, followed by lines for its rings and for its threads that poll. IOPS: \
+completions per second. P50, P99: latency of the requests that completed since the last refresh. \
+INFL: requests in flight. CPU%: processor time; for a thread that polls, the share of a processor \
+that the thread holds. WORK%: the share of a processor in which the thread had work. ROUTES: the \
+routes of the requests, as in softring metrics.
 
-Processes of other users are shown to root only.";
+Only root sees processes of other users.";
 
 #[derive(Debug, Args)]
 #[command(after_help = TOP_AFTER)]
@@ -125,7 +126,7 @@ pub struct TopArgs {
     /// Seconds between refreshes
     #[arg(long, short, default_value_t = 1.0, value_name = "S", value_parser = delay)]
     pub delay: f64,
-    /// Only this process
+    /// Show only this process
     #[arg(long, short, value_name = "PID", value_parser = process)]
     pub pid: Option<i32>,
     /// Sort order
@@ -134,7 +135,7 @@ pub struct TopArgs {
     /// Print one refresh, after the delay, and exit
     #[arg(long)]
     pub once: bool,
-    /// Machine-readable output (JSON); without --once a line for each refresh
+    /// Machine-readable output (JSON); without --once, a line for each refresh
     #[arg(long)]
     pub json: bool,
 }

@@ -8,23 +8,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const STRACE_AFTER: &str = "\
-A line is a request: [pid PROCESS] (with tid THREAD if that is not its first one), when it was \
-taken, the ring, the operation with its arguments, its result, <seconds until its CQE>, and the \
-way it took. The first line of a process in a container comes after one that names that container.
+Each line shows a request: [pid PROCESS] (with tid THREAD for a thread other than the first), the \
+time when the request was taken, the ring, the operation with its arguments, the result, <seconds \
+until its CQE>, and the route. Before the first line of a process in a container, a line names the \
+container.
 
-inline: ended when it was submitted. aio: with the kernel's aio. poll: waited for readiness. \
-worker: with a thread. model: with a modelled disk. queued: a timeout, a poll, a futex. drained: \
-behind a barrier. link N: the N-th of a chain.
+inline: completed when submitted. aio: went to the kernel's aio. poll: waited for readiness. \
+worker: went to a worker thread. model: went to a modelled disk. queued: a timeout, a poll, a \
+futex. drained: waited behind a barrier. link N: the N-th request of a chain.
 
-A CQE's flags stand behind the result without their prefix: a multishot request has a line for \
-each CQE, with MORE on all but the last; BUFFER(N) is the buffer that it took. `(no CQE)`: none \
-came, as the SQE asked. <unfinished ...>: it had not ended when the trace did. <... OP resumed>: \
-it began before the trace did.
+The flags of a CQE follow the result, without their prefix. A multishot request has a line for \
+each CQE, with MORE on all but the last; BUFFER(N) is the buffer that the request took. `(no \
+CQE)`: the SQE asked for no CQE. <unfinished ...>: the request had not completed when the trace \
+ended. <... OP resumed>: the request began before the trace.
 
-The program runs with softring's rings, also where the kernel would give it some, and its \
-children are traced, too; exit code and signal are the program's own. It is not stopped at each \
-request, as by strace(1): a line comes up to a twentieth of a second late, and what comes faster \
-than it can be read is lost, and counted in a line of its own.
+The program always runs with softring's rings, and softring strace traces its children, too. The \
+exit code and the signal are the program's own. Unlike strace(1), softring strace does not stop \
+the program at each request: a line comes up to a twentieth of a second late, and events that come \
+faster than softring can read them are lost, and counted in a line of their own.
 
 softring strace -y -e READ,WRITE -- CMD
 softring strace --slow 10ms -o slow.txt -p PID";
@@ -54,11 +55,11 @@ pub struct StraceArgs {
     /// Stop tracing after S seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub seconds: Option<f64>,
-    /// Only these operations, or with ! all but these: READ,WRITE or '!NOP'
+    /// Show only these operations, or with ! all but these: READ,WRITE or '!NOP'
     #[arg(short = 'e', long = "trace", value_name = "OP,...", value_parser = ops)]
     #[arg(action = ArgAction::Append)]
     pub ops: Vec<Ops>,
-    /// Show the path of each descriptor, or the ends of a socket
+    /// Show the path of each descriptor, or the addresses of a socket
     #[arg(short = 'y', long = "decode-fds")]
     pub names: bool,
     /// Only requests that failed
@@ -70,24 +71,24 @@ pub struct StraceArgs {
     /// Print only a table at the end: requests, errors and time by operation
     #[arg(long = "summary-only", short = 'c')]
     pub summary: bool,
-    /// Print that table behind the lines, too
+    /// Print the lines, then the table of -c
     #[arg(long = "summary", short = 'C')]
     pub summary_too: bool,
     /// File for the lines, instead of standard error
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Write times in whole seconds; twice: with microseconds (default); thrice: since 1970
+    /// Print times in whole seconds; twice: with microseconds (default); thrice: since 1970
     #[arg(short = 't', action = ArgAction::Count)]
     pub time: u8,
-    /// Write the time since the line before
+    /// Print the time since the previous line
     #[arg(short = 'r', long = "relative-timestamps")]
     pub relative: bool,
-    /// Unit of the last digits of latencies
+    /// Precision of latencies
     #[arg(short = 'T', long = "syscall-times", value_enum, value_name = "UNIT")]
     #[arg(num_args = 0..=1, require_equals = true, default_value = "us")]
     #[arg(default_missing_value = "us")]
     pub precision: Precision,
-    /// Write user_data and addresses of memory, too
+    /// Also print user_data and addresses of memory
     #[arg(short = 'v', long = "no-abbrev")]
     pub verbose: bool,
     /// Follow children (always on)

@@ -8,24 +8,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const TRACE_AFTER: &str = "\
-The file is in Chrome's Trace Event Format: open it in ui.perfetto.dev or chrome://tracing, also \
-compressed (.json.gz). Each ring has tracks of its requests, with their file, offset, length and \
-result, and counters of what is in flight and of IOPS; each thread has a track of what it did: \
-calls of io_uring_enter (\"sqes\": how many it submits, \"slept\": for how many µs), sleeps, what \
-workers ran, passes of SQ threads. An arrow leads from where a request was taken to where it was \
-completed, if that was another thread.
+The file has Chrome's Trace Event Format: open it in ui.perfetto.dev or chrome://tracing, \
+also compressed (.json.gz). Each ring has tracks of its requests, with their file, offset, \
+length and result, and counters of requests in flight and of IOPS. Each thread has a track of \
+its activity: calls of io_uring_enter (\"sqes\": number of SQEs submitted, \"slept\": µs asleep), \
+sleeps, runs of workers, passes of SQ threads. If one thread takes a request and another \
+completes it, an arrow leads from the first to the second.
 
-\"way\" tells what a request waited for; more than one wait are slices in it. armed: waits for \
-readiness. reissue: tried again when ready. punted: waits for a worker, or is with one. aio: with \
-the kernel's aio. model: with a modelled disk. queued: with its own owner: a timeout, a poll, a \
-futex. drained: behind a barrier. \"inline\": it ended when it was taken.
+\"way\" tells what a request waited for; several waits are slices in it. armed: waits for \
+readiness. reissue: tried again when ready. punted: waits for a worker, or runs on one. aio: \
+with the kernel's aio. model: with a modelled disk. queued: a timeout, a poll or a futex in \
+its own queue. drained: behind a barrier. \"inline\": completed when taken.
 
--e, --failed and --slow choose requests; counters and what threads did stay whole.
+-e, --failed and --slow choose requests; counters and tracks of threads stay whole.
 
-The program runs with softring's rings, also where the kernel would give it some, and its \
-children are traced, too. Requests that were in flight when the trace began are not shown. \
-Memory is bounded on both sides: what comes faster than it can be read is dropped and counted, \
-and of what was read the newest is kept.";
+The program always runs with softring's rings, and softring trace traces its children, too. \
+Requests that were in flight when the trace began are not shown. Memory is bounded on both sides: \
+events that come faster than softring can read them are dropped and counted, and only the newest \
+--keep events are kept.";
 
 #[derive(Debug, Args)]
 #[command(after_help = TRACE_AFTER)]
@@ -44,7 +44,7 @@ pub struct TraceArgs {
     /// Number of events to keep
     #[arg(long, default_value_t = 500_000, value_name = "N")]
     pub keep: usize,
-    /// Only requests of these operations, or with ! all but these: READ,WRITE or '!NOP'
+    /// Record only these operations, or with ! all but these: READ,WRITE or '!NOP'
     #[arg(short = 'e', long = "trace", value_name = "OP,...", value_parser = ops)]
     #[arg(action = ArgAction::Append)]
     pub ops: Vec<Ops>,
@@ -54,10 +54,10 @@ pub struct TraceArgs {
     /// Only requests that took at least TIME: 10ms, 200us
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub slow: Option<Duration>,
-    /// Leave out paths of descriptors, which take the program an fstat(2) per request
+    /// Leave out paths of descriptors, to save the program an fstat(2) per request
     #[arg(long)]
     pub no_paths: bool,
-    /// Also draw a few requests, from the first that had to wait on
+    /// Also draw a few requests, starting with the first that waited
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
     #[command(flatten)]

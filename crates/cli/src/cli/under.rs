@@ -32,9 +32,9 @@ pub enum Intercept {
 /// Behaviour of SQ threads between submissions, until sq_thread_idle is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SqIdle {
-    /// Poll the queue without a pause, as the kernel's do
+    /// Poll the queue without a pause, as the kernel's SQ threads do
     Spin,
-    /// Sleep towards the next submission where that spares processor time
+    /// Sleep until the next submission is due, where this saves processor time
     #[value(alias = "nap")]
     Sleep,
 }
@@ -47,7 +47,7 @@ pub enum Poll {
     Spin,
     /// Sleep until shortly before the next completion is due, then poll
     Hybrid,
-    /// Spin, sleep or block, by queue depth and by who else wants the processor
+    /// Spin, sleep or block, by queue depth and by other load on the processor
     Adaptive,
     /// Sleep until something completes
     Block,
@@ -60,10 +60,10 @@ pub struct UnderArgs {
     #[arg(long, value_enum, value_name = "WHICH")]
     pub engine: Option<Engine>,
     /// Use the kernel's rings only if they have all operations, set-up flags, features and register
-    /// calls of this release of Linux; else softring's
+    /// calls of this release of Linux; otherwise use softring's
     #[arg(long, value_name = "RELEASE")]
     pub at_least: Option<Release>,
-    /// Way that the program's system calls take to softring [default: SOFTRING_INTERCEPT, or auto]
+    /// Means of intercepting the program's system calls [default: SOFTRING_INTERCEPT, or auto]
     #[arg(long, value_enum, value_name = "HOW", alias = "door")]
     pub intercept: Option<Intercept>,
     /// Suppress the notice and warnings
@@ -73,19 +73,19 @@ pub struct UnderArgs {
     /// does
     #[arg(long)]
     pub deny: bool,
-    /// Poll for the completions of kernel aio (libaio), instead of sleeping for them: without a
-    /// pause, or as --poll says
+    /// Poll for completions of kernel aio (libaio) instead of sleeping: without a pause, or as
+    /// --poll says
     #[arg(long)]
     pub aio_hipri: bool,
-    /// Have I/O on a file, or on all files in a folder, complete as on a disk described in numbers
+    /// Complete I/O on a file, or on all files in a folder, as a modelled disk would
     #[arg(long, value_name = "PATH=DISK", action = ArgAction::Append)]
     #[arg(value_hint = ValueHint::AnyPath)]
     pub model: Vec<OsString>,
-    /// Wait for O_DIRECT reads and writes this way on every ring, polled (IOPOLL) or not; where
-    /// --engine says nothing else, all rings are softring's
+    /// Wait by this policy for O_DIRECT reads and writes on every ring, polled (IOPOLL) or not;
+    /// implies --engine=user unless --engine says otherwise
     #[arg(long, value_enum, value_name = "HOW")]
     pub poll: Option<Poll>,
-    /// Keep no statistics that `softring metrics` could show
+    /// Keep no statistics for `softring metrics`
     #[arg(long)]
     pub no_stats: bool,
     /// Behaviour of SQ threads (SQPOLL) between submissions [default: SOFTRING_SQ_IDLE, or spin]

@@ -50,49 +50,52 @@ checks! {
     Denial {
         "io_uring_setup", p::ring_setup,
             "a real call: does this process get a ring from the kernel?",
-            "run the program with softring run; or lift what denies it, as the rows below show";
+            "run the program with softring run, or remove the denial that the rows below show";
         "kernel's rings lack", p::lacking,
-            "operations, set-up flags, register calls and features that softring's have",
-            "programs that want these: softring run --at-least=RELEASE, or --engine=user";
+            "operations, set-up flags, register calls and features that softring's rings have",
+            "for programs that need these: softring run --at-least=RELEASE, or --engine=user";
         "kernel", p::kernel,
             "io_uring came with Linux 5.1, most of its operations by 5.19",
-            "a newer kernel has (more of) io_uring";
+            "use a newer kernel, which has io_uring or more of its operations";
         "io_uring_disabled", p::sysctl,
             "kernel.io_uring_disabled: 0 anyone, 1 a group and CAP_SYS_ADMIN, 2 nobody",
             "as root: sysctl kernel.io_uring_disabled=0, or join the group kernel.io_uring_group";
         "seccomp", p::seccomp,
-            "a filter may deny system calls by number; Docker's and containerd's default ones do",
-            "docker run --security-opt seccomp=PROFILE, one that allows the io_uring calls";
+            "a filter may deny system calls by number; the default filters of Docker and \
+             containerd do",
+            "docker run --security-opt seccomp=PROFILE, with a profile that allows the io_uring \
+             calls";
         "lsm", p::lsm,
-            "SELinux and others can deny io_uring by policy, which shows only in the audit log",
+            "SELinux and others can deny io_uring by policy; only the audit log shows this",
             "";
     }
     Interception {
         "libsoftring.so", p::library,
-            "the preload library that softring run puts under programs",
+            "the library that softring run preloads into programs",
             "install it next to softring or in ../lib, or name it in SOFTRING_LIB";
         "syscall()", p::libc_entry,
             "for programs that call libc's syscall(): Rust, libuv, fio's set-up",
             "use a dynamically linked build of softring and of the program";
         "patched call sites", p::patch_entry,
-            "for inline system calls: liburing, fio; needs text that may be changed",
+            "for inline system calls: liburing, fio; needs program text that may be changed",
             "allow it: MemoryDenyWriteExecute=no (systemd), execmod (SELinux); --intercept=sigsys";
         "seccomp trap", p::trap_entry,
             "for every call site, some microseconds each (--intercept=sigsys)",
             "allow seccomp(2) with SECCOMP_RET_TRAP";
         "trial program", super::trial::probe,
-            "a small program with inline calls under softring run: what does it get?",
+            "a small program with inline calls under softring run: which rings does it get?",
             "";
         "user dispatch", p::dispatch_entry,
-            "Syscall User Dispatch (Linux 5.11): not used, as the trap taxes other calls less",
+            "Syscall User Dispatch (Linux 5.11): not used, because the trap slows other calls less",
             "";
     }
     Transports {
         "memfd_create", p::memfd,
-            "ring memory; where it is refused, a file in /dev/shm or $TMPDIR",
+            "ring memory; if memfd_create(2) is refused, softring uses a file in /dev/shm or \
+             $TMPDIR",
             "allow memfd_create(2): without it softring metrics and trace find nothing";
         "eventfd", p::eventfd,
-            "wakes pollers of a ring",
+            "wakes threads that poll the descriptor of a ring",
             "allow eventfd2(2)";
         "kernel aio", p::aio,
             "a batch of reads and writes in one system call; without it softring uses threads",
@@ -109,18 +112,20 @@ checks! {
     }
     Polling {
         "poll queues", p::poll_queues,
-            "the kernel's polled rings (IOPOLL) need a disk that has some; softring's do not",
-            "polled rings: softring run gives them its own; NVMe: load nvme with poll_queues=N";
+            "the kernel's polled rings (IOPOLL) need a disk with poll queues; softring's do not",
+            "run programs with polled rings by softring run; or for NVMe, load nvme with \
+             poll_queues=N";
         "disk here", p::disk_here,
             "the disk under this directory: may the kernel poll it?",
             "";
     }
     Limits {
         "memlock", p::memlock,
-            "RLIMIT_MEMLOCK: without CAP_IPC_LOCK the kernel's rings and registered buffers count",
+            "RLIMIT_MEMLOCK: without CAP_IPC_LOCK it limits the kernel's rings and registered \
+             buffers",
             "";
         "nofile", p::nofile,
-            "RLIMIT_NOFILE: a ring of softring takes a few descriptors of the program's",
+            "RLIMIT_NOFILE: a ring of softring takes a few of the program's descriptors",
             "raise it: ulimit -n 4096";
         "fsize", p::fsize,
             "RLIMIT_FSIZE: a ring of softring has a sparse file of 256 MiB and some pages",

@@ -99,8 +99,8 @@ fn run_alone(check: &Check) -> Finding {
         // No child can be had: the probe runs in here, if nothing can kill for it.
         Err(_) if !refused::is_filtered() || harms_not(check.name) => (check.probe)(),
         Err(e) => unknown(&format!(
-            "not tried: no process with memory to share is to be had ({e}), and a filter may kill \
-             for it"
+            "not tried: softring cannot start a process with shared memory ({e}), and a filter may \
+             kill a process for trying"
         )),
     }
 }
@@ -124,15 +124,15 @@ fn verdict(rows: &[Row]) -> Verdict {
     let change = rows.iter().filter_map(advice).collect();
     let setup = find(rows, "io_uring_setup");
     if setup.is_some_and(|r| r.found.contains(probes::OURS)) {
-        let why = "softring is under this process already".into();
+        let why = "this process already runs under softring".into();
         return Verdict { rings: "softring", why, change };
     }
     let tried = find(rows, "trial program");
     let rings = tried.and_then(|r| trial::rings(&r.found));
     let no_library = setup.is_some_and(|r| r.state == State::Ok) && !is_ok(rows, "libsoftring.so");
     if no_library {
-        let why = "it is not started: libsoftring.so is not there, and only --engine=kernel, which \
-                   would get the kernel's rings, does without";
+        let why = "softring run does not start the program: libsoftring.so was not found, and only \
+                   --engine=kernel (the kernel's rings) works without the library";
         return Verdict { rings: "none", why: why.into(), change };
     }
     if rings == Some("kernel") {
@@ -174,8 +174,8 @@ fn print(report: &Report) -> anyhow::Result<()> {
     let what = match v.rings {
         "kernel" => "the kernel's rings",
         "softring" => "softring's rings",
-        "partly" => "softring's rings, and not all of them works",
-        "unknown" => "some rings or none: the trial could not be run",
+        "partly" => "softring's rings, but some of their operations fail",
+        "unknown" => "either rings or none: the trial could not be run",
         _ => "no rings",
     };
     out::line(&format!("\nA program under `softring run` gets {what}."))?;
@@ -235,10 +235,14 @@ mod tests {
         let library = || fake("libsoftring.so", State::Ok);
         for (setup, found, want) in [
             (denied(), "softring's rings work, through patched call sites", "softring"),
-            (denied(), "no rings (EPERM): without a word", "none"),
+            (denied(), "no rings (EPERM): it printed no reason", "none"),
             (works(), "the kernel's rings work", "kernel"),
             (works(), "softring's rings work, through the SIGSYS trap", "softring"),
-            (denied(), "not all of softring's rings works: it ended at a timeout", "partly"),
+            (
+                denied(),
+                "some operations of softring's rings fail: the trial program ended at a timeout",
+                "partly",
+            ),
         ] {
             let v = verdict(&[setup, library(), tried(found)]);
             assert_eq!(v.rings, want, "{found}");

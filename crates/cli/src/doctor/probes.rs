@@ -137,7 +137,7 @@ pub fn kernel() -> Finding {
 /// Finds what the kernel's rings lack of softring's.
 pub fn lacking() -> Finding {
     match Lacking::of(version::played().release) {
-        Err(_) => Finding::new(State::Unknown, "the kernel gives no ring to ask"),
+        Err(_) => Finding::new(State::Unknown, "the kernel gives no ring to probe"),
         Ok(lacking) if lacking.is_empty() => Finding::new(State::Ok, "nothing"),
         Ok(lacking) => Finding::new(State::Less, lacking.names().join(", ")),
     }
@@ -160,7 +160,7 @@ pub fn sysctl() -> Finding {
 
 pub fn seccomp() -> Finding {
     let Some(mode) = proc_status("Seccomp") else {
-        return Finding::new(State::Unknown, "/proc/self/status does not say");
+        return Finding::new(State::Unknown, "/proc/self/status lacks this field");
     };
     let filters = proc_status("Seccomp_filters").unwrap_or_else(|| "?".into());
     match mode.as_str() {
@@ -211,7 +211,7 @@ pub fn memfd() -> Finding {
     match substitute::memfd("softring-doctor", false) {
         Ok(_) => Finding::new(State::Ok, "works"),
         Err(e) if substitute::memory_file("softring-doctor").is_ok() => {
-            Finding::new(State::Less, format!("{}; a file stands in", errno_text(e.0)))
+            Finding::new(State::Less, format!("{}; softring uses a file instead", errno_text(e.0)))
         }
         Err(e) => Finding::new(State::Denied, errno_text(e.0)),
     }
@@ -269,7 +269,7 @@ pub fn poll_queues() -> Finding {
         (0, 0) => Finding::new(State::Unknown, "/sys is not mounted here"),
         (0, n) if !poll_queues::refuses() => Finding::new(
             State::Less,
-            format!("none of {n} disks; this kernel does polled I/O on them all the same"),
+            format!("none of {n} disks has them; this kernel does polled I/O anyway"),
         ),
         (0, n) => Finding::new(State::Less, format!("none of {n} disks")),
         _ => Finding::new(State::Ok, polled.iter().map(name).collect::<Vec<_>>().join(", ")),
@@ -284,7 +284,7 @@ pub fn disk_here() -> Finding {
     };
     let at = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
     let Ok(path) = fs::canonicalize(&at) else {
-        return Finding::new(State::Unknown, "no disk: a file system of another kind");
+        return Finding::new(State::Unknown, "this file system is not on a disk");
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // A partition's queue is that of the disk above it.
@@ -293,7 +293,7 @@ pub fn disk_here() -> Finding {
     match polls.as_deref().map(str::trim) {
         Some("1") => Finding::new(State::Ok, format!("{name}: yes")),
         Some(_) => Finding::new(State::Less, format!("{name}: no poll queues")),
-        None => Finding::new(State::Unknown, format!("{name}: it does not say")),
+        None => Finding::new(State::Unknown, format!("{name}: unknown")),
     }
 }
 

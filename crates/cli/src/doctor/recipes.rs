@@ -12,7 +12,7 @@ pub fn command(place: Place) -> anyhow::Result<()> {
     let place = match place {
         Place::Here => guess().ok_or_else(|| {
             let hint = "name it: softring doctor --for docker (podman, kubernetes, systemd, ci)";
-            fail::usage("this is no container, pod, unit or CI job that is known", hint)
+            fail::usage("this environment is not a known container, pod, unit or CI job", hint)
         })?,
         named => named,
     };
@@ -53,7 +53,7 @@ fn lines(place: Place, lib: &str) -> String {
 }
 
 const CONTAINER: &str = "\
-# The image stays as it is: mount the library from the host, and name it.
+# With an unchanged image: mount the library from the host, and preload it.
 @TOOL@ run \\
     -v @LIB@:/usr/local/lib/libsoftring.so:ro \\
     -e LD_PRELOAD=/usr/local/lib/libsoftring.so \\
@@ -66,7 +66,7 @@ ENV LD_PRELOAD=/usr/local/lib/libsoftring.so
 
 const KUBERNETES: &str = "\
 # In the pod's spec. SOFTRING_IMAGE: any image that has cp(1), and the library
-# where cp is to find it.
+# at that path.
 initContainers:
 - name: softring
   image: SOFTRING_IMAGE

@@ -80,7 +80,7 @@ pub fn probe() -> Finding {
     let args: Vec<CString> = words.iter().filter_map(|w| CString::new(*w).ok()).collect();
     match child::captured(&args, &[("SOFTRING_REPORT", "1"), ("SOFTRING_QUIET", "0")]) {
         Ok(done) => judge(&done),
-        Err(e) => Finding::new(State::Unknown, format!("it cannot be started: {e}")),
+        Err(e) => Finding::new(State::Unknown, format!("the trial program cannot be started: {e}")),
     }
 }
 
@@ -88,10 +88,10 @@ pub fn probe() -> Finding {
 fn judge(done: &Captured) -> Finding {
     let lines = || done.stderr.lines().filter_map(|l| l.strip_prefix("softring: "));
     let why = lines().find(|l| !l.starts_with("report:") && !l.starts_with("this program's"));
-    let why = why.unwrap_or("without a word");
+    let why = why.unwrap_or("it printed no reason");
     let end = match done.end {
-        End::Killed(n) => format!("it was killed by signal {n}"),
-        End::Exited | End::Unknown => "it ended".into(),
+        End::Killed(n) => format!("the trial program was killed by signal {n}"),
+        End::Exited | End::Unknown => "the trial program ended".into(),
     };
     let mut said = done.stdout.lines().filter_map(|line| serde_json::from_str(line).ok());
     let Some(Said::Rings { whose, fault }) = said.next() else {
@@ -107,7 +107,7 @@ fn judge(done: &Captured) -> Finding {
             let fault = fault.unwrap_or_default();
             Finding::new(State::Denied, format!("no rings ({fault}): {why}"))
         }
-        (_, Some(fault)) => Finding::new(State::Denied, format!("a ring does not work: {fault}")),
+        (_, Some(fault)) => Finding::new(State::Denied, format!("a ring fails: {fault}")),
         ("kernel", None) => Finding::new(State::Ok, format!("{KERNELS} work")),
         _ => steps(said, &end, entry(report)),
     }
@@ -129,14 +129,14 @@ fn steps(said: impl Iterator<Item = Said>, end: &str, entry: &str) -> Finding {
     }
     if !failed.is_empty() {
         let failed = failed.join(", ");
-        return Finding::new(State::Denied, format!("{PARTLY}: it cannot do {failed}"));
+        return Finding::new(State::Denied, format!("{PARTLY}: {failed}"));
     }
     // A program killed before it could try a step says nothing about rings.
     Finding::new(State::Ok, format!("{OURS} work, through {entry}"))
 }
 
 /// Beginning of the found text if not all of a ring works.
-const PARTLY: &str = "not all of softring's rings works";
+const PARTLY: &str = "some operations of softring's rings fail";
 
 /// Returns the entry by which the calls came, as the report counts them.
 fn entry(report: &str) -> &'static str {
@@ -159,12 +159,12 @@ pub fn rings(found: &str) -> Option<&'static str> {
 
 /// Returns the error if neither side's rings can be had.
 pub fn none() -> anyhow::Error {
-    fail::work("neither the kernel's rings nor softring's can be had here")
+    fail::work("programs get neither the kernel's rings nor softring's here")
 }
 
 /// Returns the error if a program gets rings that fail it.
 pub fn partly() -> anyhow::Error {
-    fail::work("a program gets softring's rings here, and not all of them works")
+    fail::work("programs get softring's rings here, but some of their operations fail")
 }
 
 #[cfg(test)]
@@ -190,20 +190,23 @@ mod tests {
         ));
         assert_eq!(none.found, "no rings (EPERM): io_uring stays denied: so it is");
         let killed = judge(&done("", "", End::Killed(31)));
-        assert_eq!(killed.found, "it was killed by signal 31: without a word");
+        assert_eq!(killed.found, "the trial program was killed by signal 31: it printed no reason");
         assert_eq!((killed.state, rings(&killed.found)), (State::Denied, None));
         let aborted = judge(&done("", "", End::Killed(6)));
         assert_eq!((aborted.state, rings(&aborted.found)), (State::Unknown, None));
         let broken =
             judge(&done(r#"{"rings":{"whose":"kernel","fault":"READ"}}"#, "", End::Exited));
-        assert_eq!(broken.found, "a ring does not work: READ");
+        assert_eq!(broken.found, "a ring fails: READ");
     }
 
     #[test]
     fn a_step_that_kills_or_fails_is_named() {
         let tries = |more: &str| format!("{SOFTRING}\n{{\"tries\":\"a timeout\"}}\n{more}");
         let killed = judge(&done(&tries(""), "", End::Killed(31)));
-        assert!(killed.found.ends_with("it was killed by signal 31 at a timeout"), "{killed:?}");
+        assert!(
+            killed.found.ends_with("program was killed by signal 31 at a timeout"),
+            "{killed:?}"
+        );
         assert_eq!((killed.state, rings(&killed.found)), (State::Denied, Some("partly")));
         let failed = judge(&done(&tries("{\"failed\":\"a timeout\"}\n\"done\""), "", End::Exited));
         assert_eq!(rings(&failed.found), Some("partly"), "{failed:?}");

@@ -23,7 +23,8 @@ pub fn own_exe() -> io::Result<PathBuf> {
     let beside = beside(&own);
     beside.iter().find(|path| starts(path)).cloned().ok_or_else(|| {
         let tried: Vec<String> = beside.iter().map(|p| p.display().to_string()).collect();
-        let what = "this softring is static, and no dynamic one that starts here is beside it";
+        let what =
+            "this softring is static, and beside it there is no dynamic softring that starts here";
         io::Error::new(io::ErrorKind::Unsupported, format!("{what}: tried {}", tried.join(", ")))
     })
 }

@@ -46,12 +46,12 @@ pub fn find(libc: Libc) -> anyhow::Result<PathBuf> {
         let list: Vec<String> = tried.iter().map(|p| p.display().to_string()).collect();
         if list.is_empty() {
             return Err(fail::usage(
-                format!("{NAME} cannot be found: nothing tells where softring itself is"),
+                format!("{NAME} cannot be found, because softring cannot find its own path"),
                 "mount /proc, or name the library in SOFTRING_LIB",
             ));
         }
         return Err(fail::usage(
-            format!("{NAME} is not there: tried {}", list.join(", ")),
+            format!("{NAME} was not found: tried {}", list.join(", ")),
             "build it (cargo build -p softring-preload), install it next to softring, or name it \
              in SOFTRING_LIB",
         ));
@@ -62,7 +62,7 @@ pub fn find(libc: Libc) -> anyhow::Result<PathBuf> {
                 "{} has a space, a colon or a '$' in its path, which LD_PRELOAD cannot hold",
                 lib.display()
             ),
-            "put a copy or a link of it elsewhere and name that in SOFTRING_LIB",
+            "put a copy or a link of the library elsewhere and name its path in SOFTRING_LIB",
         ));
     }
     loadable(&lib)?;
@@ -72,17 +72,17 @@ pub fn find(libc: Libc) -> anyhow::Result<PathBuf> {
 /// Checks that the library can be loaded: the dynamic linker only warns of one that it cannot load,
 /// and starts the program alone.
 fn loadable(lib: &Path) -> anyhow::Result<()> {
-    let copy = "put a copy elsewhere, and name that in SOFTRING_LIB";
+    let copy = "put a copy elsewhere, and name its path in SOFTRING_LIB";
     let file = File::open(lib).map_err(|e| {
-        let hint = format!("let this user read it, or {copy}");
+        let hint = format!("let this user read the file, or {copy}");
         fail::usage(format!("{} cannot be read: {e}", lib.display()), hint)
     })?;
     if !needed::is_softring(&file) {
         let what = format!("{} is not softring's library for this machine", lib.display());
         let hint = if env::var_os("SOFTRING_LIB").is_some_and(|lib| !lib.is_empty()) {
-            "let SOFTRING_LIB name a libsoftring.so, or unset it"
+            "set SOFTRING_LIB to the path of a libsoftring.so, or unset SOFTRING_LIB"
         } else {
-            "install softring anew"
+            "reinstall softring"
         };
         return Err(fail::usage(what, hint));
     }

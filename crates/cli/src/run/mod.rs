@@ -102,7 +102,10 @@ pub fn shell_environment(under: &UnderArgs) -> anyhow::Result<Environment> {
 pub fn command(args: &RunArgs) -> anyhow::Result<()> {
     let starter = args.failure_fd.map(sys::inherited).transpose();
     let starter = starter.map_err(|e| {
-        fail::usage(format!("--failure-fd: {e}"), "leave it out: it is for softring stat and trace")
+        fail::usage(
+            format!("--failure-fd: {e}"),
+            "leave --failure-fd out: only softring stat and trace use it",
+        )
     })?;
     let done = become_program(args);
     if let (Err(_), Some(starter)) = (&done, starter) {
@@ -152,7 +155,7 @@ fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<bool> {
                     return Err(fail::usage(what, hint));
                 }
                 if options::engine(under) != Engine::Kernel {
-                    warn(under, &format!("{what}; it runs with the kernel's rings"), &hint);
+                    warn(under, &format!("{what}; the program gets the kernel's rings"), &hint);
                 }
             }
         }
@@ -232,7 +235,7 @@ pub fn exec(path: &Path, args: &[OsString], env: &Environment) -> anyhow::Result
     let hint = match e.raw_os_error() {
         Some(libc::E2BIG) => "the arguments and the environment together are too long",
         Some(libc::ENOMEM | libc::EAGAIN) => "free memory, or raise RLIMIT_NPROC",
-        Some(libc::EACCES) => "the file or its mount (noexec) does not allow it",
+        Some(libc::EACCES) => "the file or its mount (noexec) does not allow execution",
         _ => "try the program without softring to see whether it starts",
     };
     let missing = e.raw_os_error() == Some(libc::ENOENT);

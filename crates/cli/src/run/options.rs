@@ -69,9 +69,12 @@ pub fn has_least(under: &UnderArgs) -> bool {
 /// The release is of no use to this engine.
 pub fn at_least(under: &UnderArgs) -> anyhow::Result<Option<Release>> {
     if under.at_least.is_some() && engine(under) != Engine::Auto {
-        let hint = "leave --engine out, and SOFTRING_ENGINE: they say whose rings the program gets \
-                    in any case";
-        return Err(fail::usage("--at-least chooses between the kernel's rings and ours", hint));
+        let hint = "leave out --engine and SOFTRING_ENGINE, which choose the rings without regard \
+                    to the release";
+        return Err(fail::usage(
+            "--at-least chooses between the kernel's rings and softring's",
+            hint,
+        ));
     }
     Ok(under.at_least)
 }
@@ -85,10 +88,10 @@ pub fn models(under: &UnderArgs) -> anyhow::Result<Option<OsString>> {
         return Ok(None);
     }
     if engine(under) == Engine::Kernel {
-        let hint = "leave --engine out, and SOFTRING_ENGINE, or take --engine=user";
+        let hint = "leave out --engine and SOFTRING_ENGINE, or use --engine=user";
         return Err(fail::usage("--model needs softring's rings", hint));
     }
-    let hint = "softring run --help describes a model";
+    let hint = "softring run --help describes models";
     let wrong = |e: String| fail::usage(format!("--model: {e}"), hint);
     let each = under.model.iter().map(|m| parse::absolute(m.as_bytes()).map_err(wrong));
     let all = each.collect::<Result<Vec<_>, _>>()?.join(&b';');

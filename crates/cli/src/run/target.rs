@@ -81,20 +81,20 @@ fn check(path: &Path, start: Start<'_>, scripts_left: u32, found: &mut Vec<Troub
         }
     };
     if meta.is_dir() {
-        let hint = "give the program inside it";
+        let hint = "name a program inside the directory";
         return found.push(fatal(format!("{name} is a directory, not a program"), hint));
     }
     if !meta.is_file() {
-        return found.push(fatal(format!("{name} is not a regular file"), "give a program"));
+        return found.push(fatal(format!("{name} is not a regular file"), "name a program"));
     }
     // If a policy refuses access(2), exec will tell.
     let denied =
         |path, how| files::access(path, how).is_err_and(|e| e.raw_os_error() == Some(libc::EACCES));
     if denied(path, libc::X_OK) && !denied(Path::new("/"), libc::F_OK) {
         let hint = if meta.mode & 0o111 == 0 {
-            "make it executable (chmod +x), or start its interpreter: softring run -- sh FILE"
+            "make the file executable (chmod +x), or start its interpreter: softring run -- sh FILE"
         } else {
-            "it is executable, but not for this user or not on this mount (noexec)"
+            "the file is executable, but not for this user or not on this mount (noexec)"
         };
         return found.push(fatal(format!("{name}: permission denied"), hint));
     }
@@ -115,9 +115,7 @@ fn check(path: &Path, start: Start<'_>, scripts_left: u32, found: &mut Vec<Troub
 fn missing_hint(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::NotFound => "check the spelling; a relative path starts at this directory",
-        io::ErrorKind::PermissionDenied => {
-            "a directory on the way may not be searched by this user"
-        }
+        io::ErrorKind::PermissionDenied => "this user may not search a directory of the path",
         _ => "check the path",
     }
 }
@@ -128,7 +126,7 @@ fn check_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble
         let (theirs, ours) = (elf::machine_name(elf.machine), elf::machine_name(elf::OURS));
         return found.push(fatal(
             format!(
-                "{name} is a {}-bit {theirs} program, softring here is 64-bit {ours}",
+                "{name} is a {}-bit {theirs} program, but softring here is 64-bit {ours}",
                 elf.bits
             ),
             "use a build of the program for this machine",
@@ -138,15 +136,15 @@ fn check_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble
         Some(interp) if files::exists(Path::new(interp)) => Path::new(interp),
         Some(interp) => {
             return found.push(missing(
-                format!("{name} asks for the dynamic linker {interp}, which is not here"),
-                "install the C library that it was built for",
+                format!("{name} needs the dynamic linker {interp}, which does not exist here"),
+                "install the C library that the program was built for",
             ));
         }
         None if is_loader(path) => path,
         None => {
             return found.push(Trouble::Unreachable {
-                what: format!("{name} is statically linked: a preload library cannot get into it"),
-                hint: "link it dynamically (for a Rust program there is also the crate \
+                what: format!("{name} is statically linked, so it cannot load a preload library"),
+                hint: "link the program dynamically (for a Rust program there is also the crate \
                        softring-engine)"
                     .into(),
             });
@@ -158,7 +156,7 @@ fn check_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble
     {
         let (libc, lib) = (libc.name(), lib.display());
         found.push(Trouble::Harmed {
-            what: format!("{name} uses {libc}, whose loader does not take {lib}"),
+            what: format!("{name} uses {libc}, whose loader cannot load {lib}"),
             hint: format!(
                 "build a libsoftring.so for {libc} (make build-portable), and name it in \
                  SOFTRING_LIB"
@@ -213,7 +211,10 @@ fn check_privileges(path: &Path, file: Status, start: Start<'_>, found: &mut Vec
         _ => return,
     };
     found.push(Trouble::Unreachable {
-        what: format!("{} {why}: the dynamic linker drops the preload library", path.display()),
+        what: format!(
+            "{} {why}, so the dynamic linker ignores the preload library",
+            path.display()
+        ),
         hint: "run softring as the user that the program changes to, or use a copy without the \
                privilege"
             .into(),
@@ -234,7 +235,7 @@ fn check_script(
         // unless it is no text.
         if head[..n].contains(&0) {
             let what = format!("{} is neither a whole ELF program nor a script", path.display());
-            found.push(fatal(what, "check what it is with file(1)"));
+            found.push(fatal(what, "check the type of the file with file(1)"));
         }
         return;
     };
@@ -243,8 +244,8 @@ fn check_script(
         return found.push(fatal(what, "give it Unix line ends: sed -i 's/\\r$//' FILE"));
     }
     if scripts_left == 0 {
-        let what = format!("{}: too many interpreters of interpreters", path.display());
-        return found.push(fatal(what, "shorten the chain of #! lines"));
+        let what = format!("{}: the chain of #! lines is too long", path.display());
+        return found.push(fatal(what, "shorten the chain"));
     }
     let before = found.len();
     check(&interp, start, scripts_left - 1, found);
@@ -331,7 +332,7 @@ mod tests {
         let path = dir.path().join("self");
         let text = format!("#!{}\n", path.display());
         script(dir.path(), "self", text.as_bytes(), 0o755);
-        assert!(format!("{:?}", only(&path)).contains("too many"));
+        assert!(format!("{:?}", only(&path)).contains("too long"));
     }
 
     #[test]

@@ -51,11 +51,11 @@ fn attach(args: &StatArgs, pid: i32) -> anyhow::Result<()> {
 /// Runs the program as `softring run` would, and ends as it does.
 fn run(args: &StatArgs) -> anyhow::Result<()> {
     if args.under.no_stats {
-        return Err(fail::usage("--no-stats leaves nothing to tell", "leave it out"));
+        return Err(fail::usage("--no-stats leaves nothing to report", "leave --no-stats out"));
     }
     if args.under.engine == Some(Engine::Kernel) {
         let hint = "leave --engine out";
-        return Err(fail::usage("of the kernel's rings nothing is counted", hint));
+        return Err(fail::usage("softring cannot count the kernel's rings", hint));
     }
     // A signal that ends the program ends this command, once it has reported.
     signals::catch_for_program();
@@ -77,7 +77,7 @@ fn run(args: &StatArgs) -> anyhow::Result<()> {
         (Some(0), _) => Ok(()),
         (Some(code), _) => std::process::exit(code),
         (_, Some(signal)) => signals::die_of(signal),
-        _ => Err(fail::work("the program ended in no known way")),
+        _ => Err(fail::work("the exit status of the program is unknown")),
     }
 }
 

@@ -52,8 +52,8 @@ pub fn tell(args: &StatArgs, of: &str, runs: &[Run]) -> anyhow::Result<()> {
     let missed: usize = runs.iter().map(|run| run.summary.missed).sum();
     if missed > 0 {
         out::note(&format!(
-            "{missed} processes are not counted: no descriptor was free for their pages, or these \
-             could not be read; raise `ulimit -n`"
+            "{missed} processes are not counted: softring had no free descriptor for their pages, \
+             or could not read the pages; raise `ulimit -n`"
         ));
     }
     let text = if args.json { json(runs, missed)? } else { text(of, runs) };
@@ -116,9 +116,9 @@ fn unwritable(path: &Path, e: &std::io::Error) -> anyhow::Error {
 
 /// Lines to show if no page was seen.
 const NONE_SEEN: [&str; 3] = [
-    "     none of softring's was seen: the kernel's rings, none at all, --no-stats,",
-    "     or only in short-lived processes that cannot reach softring (another",
-    "     network namespace, a sandbox)",
+    "     softring saw none of its rings: the program used the kernel's rings or none,",
+    "     had --no-stats, or used rings only in short-lived processes that cannot",
+    "     reach softring (another network namespace, a sandbox)",
 ];
 
 fn text(of: &str, runs: &[Run]) -> String {
@@ -134,7 +134,7 @@ fn text(of: &str, runs: &[Run]) -> String {
         lines.extend(NONE_SEEN.map(str::to_owned));
         let n: usize = runs.iter().map(|run| run.summary.forbidden).sum();
         if n > 0 {
-            lines.push(format!("     {n} process(es) of the program may not be looked at"));
+            lines.push(format!("     you may not inspect {n} process(es) of the program"));
         }
     } else {
         let each: Vec<[Vec<Count>; 2]> = runs
@@ -238,7 +238,7 @@ fn counters(processes: u64, r: &read::Ring, seconds: f64) -> [Vec<Count>; 2] {
     let idle_sleeps = format!("{} of them too short", r.idle_sleeps_under());
     rows.extend([(r.idle_sleeps(), "sleeps", idle_sleeps)]);
     if let Some(ns) = r.late_ns().checked_div(r.late_seen()) {
-        let late = format!("on average, after the model had them done ({ns} ns)");
+        let late = format!("on average, after the end set by the model ({ns} ns)");
         rows.extend([(ns.div_ceil(1000), "us late", late)]);
     }
     let used = (0..OPS).filter(|&op| r.ops(op) > 0);

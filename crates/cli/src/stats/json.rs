@@ -15,7 +15,7 @@ pub struct Process {
     /// Container that the process is in, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Rings that found no room on the page.
+    /// Rings that did not fit on the statistics page.
     pub unseen_rings: u64,
     /// Operations of rings whose latencies found no room.
     pub unseen_latencies: u64,

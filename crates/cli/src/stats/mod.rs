@@ -37,9 +37,9 @@ pub fn command(args: &StatsArgs) -> anyhow::Result<()> {
 /// Returns the message if no page was found.
 pub fn nothing_there() -> &'static str {
     if rustix::process::geteuid().is_root() {
-        "No process that you may look at has rings of softring's."
+        "No process that you may inspect has rings of softring."
     } else {
-        "No process that you may look at has rings of softring's; root may look at all."
+        "No process that you may inspect has rings of softring; root may inspect all processes."
     }
 }
 
@@ -137,7 +137,7 @@ fn print(p: &Process, all: bool) -> anyhow::Result<()> {
         out::line(&format!("ring {}: {}", name(r), ops.join(", ")))?;
     }
     if p.unseen_rings > 0 {
-        out::line(&format!("{} more ring(s) found no room on the page.", p.unseen_rings))?;
+        out::line(&format!("{} more ring(s) did not fit on the statistics page.", p.unseen_rings))?;
     }
     Ok(())
 }

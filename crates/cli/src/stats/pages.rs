@@ -113,11 +113,13 @@ pub fn note_foreign(pids: &[i32]) {
         0 => String::new(),
         n => format!(" and of {n} more processes"),
     };
-    out::note(&format!("not read: the page of process {first}{more}; softring makes none such"));
+    out::note(&format!(
+        "not read: the statistics page of process {first}{more}, which softring did not write"
+    ));
 }
 
 /// Purpose of reading `/proc`.
-const FINDS: &str = "finds what programs have counted";
+const FINDS: &str = "find the statistics of programs";
 
 /// Returns all processes.
 pub fn pids() -> anyhow::Result<impl Iterator<Item = i32>> {
@@ -133,17 +135,19 @@ pub fn one(pid: i32) -> anyhow::Result<Source> {
     match open(pid) {
         Ok(Some(source)) => Ok(source),
         Ok(None) => Err(fail::work_hint(
-            format!("process {pid} keeps no statistics: no ring of softring's, or --no-stats"),
-            "softring metrics without -p lists the processes that have any",
+            format!(
+                "process {pid} keeps no statistics: it has no ring of softring, or has --no-stats"
+            ),
+            "softring metrics without -p lists the processes that keep statistics",
         )),
         Err(Trouble::Version(v)) => Err(fail::work_hint(
             format!("process {pid} runs another version of softring (page version {v})"),
-            "use the softring that it was started with",
+            "use the softring that started the process",
         )),
         Err(Trouble::Foreign) => Err(fail::work(format!(
-            "the page of process {pid} is not read: softring makes none such"
+            "the statistics page of process {pid} is not read, because softring did not write it"
         ))),
-        Err(Trouble::Io(e)) => Err(memfd::refused(pid, &e, "look at")),
+        Err(Trouble::Io(e)) => Err(memfd::refused(pid, &e, "inspect")),
     }
 }
 

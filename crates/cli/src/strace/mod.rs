@@ -216,7 +216,7 @@ pub fn command(args: &StraceArgs) -> anyhow::Result<()> {
         nothing_seen(args.pid.is_some());
     }
     if let Some(e) = strace.broken {
-        let hint = "what was traced after that is lost: give it room, or a reader";
+        let hint = "softring loses all later events: give the file room, or the pipe a reader";
         return Err(fail::work_hint(format!("cannot write the trace: {e}"), hint));
     }
     session::end_as(status)

@@ -41,7 +41,7 @@ pub fn ops(text: &str) -> Result<Ops, String> {
         }
         let found = OP_NAMES.iter().position(|n| n.trim_start_matches("IORING_OP_") == name);
         let Some(at) = found else {
-            return Err(format!("no operation is called '{word}'; for example READ, SEND, !NOP"));
+            return Err(format!("unknown operation '{word}'; use names such as READ, SEND, !NOP"));
         };
         set[at / 64] |= 1 << (at % 64);
     }

@@ -256,7 +256,7 @@ impl Screen {
         let (every, bytes) = (self.every.as_secs_f64(), crate::out::bytes_short(bytes));
         let foreign = match self.before.foreign.len() {
             0 => String::new(),
-            n => format!(", {n} made-up page(s) not read"),
+            n => format!(", {n} invalid page(s) not read"),
         };
         format!(
             "softring  by {by}{reversed}, every {every} s  {n} process(es), {rings} ring(s), \
@@ -268,14 +268,14 @@ impl Screen {
 const KEYS: &str = "q quit h help  sort: i iops b bytes c cpu l p99 f in flight p pid r reverse";
 
 const HELP: &str = "\
-PROCESS   process, below it its rings, below those the threads that poll
+PROCESS   a process, then its rings, then its threads that poll
 IOPS      completions per second       READ/s WRIT/s  bytes per second
-P50 P99   latency of what ended since the last refresh, taken to completed
+P50 P99   latency of the requests that completed since the last refresh
 INFL      requests in flight now
-CPU%      processor time; of a thread that polls, what it holds of a processor
-WORK%     of that thread: the part of a processor in which it had work
-ROUTES    where requests went: inline, poll, aio, worker, model, queued
-WORKERS   running/all (on wide terminals), and the operations, per second
+CPU%      processor time; of a thread that polls, its share of a processor
+WORK%     of such a thread: the share of a processor in which it had work
+ROUTES    routes of requests: inline, poll, aio, worker, model, queued
+WORKERS   workers running/all, and OPERATIONS per second (on wide terminals)
 
 i b c l f p   sort by IOPS, bytes, CPU, P99, in flight, PID; r reverses
 up down j k   move       space, enter  show or hide the rings of a process

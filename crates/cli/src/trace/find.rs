@@ -26,18 +26,18 @@ pub fn memory(pid: i32) -> io::Result<Option<Reader>> {
             Err(_) => other = true,
         }
     }
-    let why = "it runs another version of softring";
+    let why = "the process runs another version of softring";
     if other { Err(io::Error::new(ErrorKind::Unsupported, why)) } else { Ok(None) }
 }
 
 /// Opens the memory, or returns an error that says why there is none.
 pub fn open(pid: i32) -> anyhow::Result<Reader> {
-    memfd::need_proc("finds what it traces")?;
-    let hint = "start the program under it: softring trace -- CMD, or softring strace -- CMD";
+    memfd::need_proc("find the processes to trace")?;
+    let hint = "start the program with softring trace -- CMD, or softring strace -- CMD";
     match memory(pid) {
         Ok(Some(reader)) => Ok(reader),
         Ok(None) => {
-            let what = format!("process {pid} cannot be traced: no ring of softring's");
+            let what = format!("process {pid} cannot be traced: it has no ring of softring");
             Err(fail::work_hint(what, hint))
         }
         Err(e) if e.kind() == ErrorKind::Unsupported => {

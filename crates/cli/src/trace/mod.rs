@@ -28,9 +28,9 @@ use std::fs;
 use std::io::BufWriter;
 use std::path::Path;
 
-const NOTHING_SEEN: &str = "hint: no ring of softring's was seen to do anything; a process that \
-                            is short-lived and cannot reach softring (another network namespace, \
-                            a sandbox) is not seen";
+const NOTHING_SEEN: &str = "hint: softring saw no activity of its rings; it does not see \
+                            short-lived processes that cannot reach it (another network namespace, \
+                            a sandbox)";
 
 impl Sink for Record {
     fn event(&mut self, process: u32, source: &Source, event: Event, more: &[u64]) {
@@ -77,7 +77,7 @@ pub fn refuse_kernel(engine: Option<Engine>) -> anyhow::Result<()> {
 /// started.
 pub fn nothing_seen(attached: bool) {
     out::note(match attached {
-        true => "hint: no ring of softring's did anything meanwhile",
+        true => "hint: no ring of softring was active during the trace",
         // A process that cannot reach us is searched for in /proc, and may have ended before.
         false => NOTHING_SEEN,
     });
@@ -138,7 +138,7 @@ fn tell(args: &TraceArgs, record: &Record, told: &json::Told, missing: &[String]
     let at = args.output.display();
     let lost = match record.dropped {
         0 => String::new(),
-        n => format!(", {n} dropped as they came too fast"),
+        n => format!(", {n} dropped because they came too fast"),
     };
     let old = match record.left_out {
         0 => String::new(),

@@ -124,7 +124,7 @@ impl Readers {
                 }
                 return;
             }
-            Ok(()) => "what it did first, as this was too slow to begin".to_owned(),
+            Ok(()) => "the beginning is missing, because tracing began too late".to_owned(),
         };
         self.untraced.insert(pid, (named(pid, &received.command), why));
     }
@@ -133,7 +133,8 @@ impl Readers {
     /// another user namespace.
     fn find(&mut self, pid: i32) -> io::Result<()> {
         let found = if pid == 0 { Ok(None) } else { find::memory(pid) };
-        let nowhere = || io::Error::other("another user namespace, and not to be found in /proc");
+        let nowhere =
+            || io::Error::other("the process is in another user namespace, and not in /proc");
         self.add(pid, found?.ok_or_else(nowhere)?)
     }
 
@@ -228,7 +229,7 @@ impl Readers {
         });
         let more = self.untraced.len().saturating_sub(MOST_NAMED);
         let more = (more > 0).then(|| format!("{more} more processes"));
-        let starved = "for a time no descriptor was free: raise the limit (ulimit -n)";
+        let starved = "softring had no free descriptor for a time: raise the limit (ulimit -n)";
         named.chain(more).chain(self.starved.then(|| starved.to_owned())).collect()
     }
 

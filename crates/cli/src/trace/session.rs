@@ -98,8 +98,8 @@ impl Session {
     pub fn attach(Found(other, memory): Found, names: bool) -> anyhow::Result<Session> {
         signals::catch_ends();
         let readers = Readers::one(other.pid, memory, counter_is_trusted(), names);
-        let hint = "wait until it is done";
-        let busy = |_| fail::work_hint("another softring trace or strace reads it", hint);
+        let hint = "wait until the other command ends";
+        let busy = |_| fail::work_hint("another softring trace or strace reads this process", hint);
         Ok(Session { readers: readers.map_err(busy)?, target: Target::Process(other) })
     }
 

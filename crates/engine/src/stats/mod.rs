@@ -220,19 +220,19 @@ pub struct RingStats {
     pub(crate) sq_thread: Count,
     /// Slot of its workers' pool, from 1 on; 0: none yet.
     pub(crate) pool: Count,
-    /// Requests taken that have not ended.
+    /// Requests in flight: taken and not completed.
     pub(crate) in_flight: Count,
     /// Calls of enter that submitted something.
     pub(crate) enters: Count,
     /// Requests that ended with a negative result.
     pub(crate) errors: Count,
-    /// CQEs that came into the queue.
+    /// CQEs posted to the completion queue.
     pub(crate) cqes: Count,
     /// CQEs that found the queue full, and were kept.
     pub(crate) overflowed: Count,
-    /// Bytes that reads and receives brought.
+    /// Bytes that reads and receives returned.
     pub(crate) read_bytes: Count,
-    /// Bytes that writes and sends took.
+    /// Bytes that writes and sends transferred.
     pub(crate) written_bytes: Count,
     pub routes: Routes,
     pub reissue: Reissue,

@@ -163,17 +163,17 @@ fn say(name: &file::Name, why: Why) {
               io_uring: leave LD_PRELOAD and SOFTRING_* in the environment\n"
         }
         Why::Launcher => {
-            b" starts without softring (LD_PRELOAD is not in its environment), and so does all \
-              that it starts: leave LD_PRELOAD and SOFTRING_* in the environment\n"
+            b" starts without softring (LD_PRELOAD is not in its environment), and so do its \
+              children: leave LD_PRELOAD and SOFTRING_* in the environment\n"
         }
         Why::Static => {
             b" starts without softring (it is statically linked), and seems to use io_uring: \
-              link it dynamically\n"
+              link the program dynamically\n"
         }
         Why::Privileged => {
             b" starts without softring (it is set-user-id, set-group-id, or has capabilities), and \
-              seems to use io_uring: start it as the user that it changes to, or a copy without \
-              the privilege\n"
+              seems to use io_uring: start the program as the user that it changes to, or start a \
+              copy without the privilege\n"
         }
     };
     let mut line = file::Name::new();

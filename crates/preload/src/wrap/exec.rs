@@ -388,7 +388,9 @@ pub fn start() {
     }
     if let Some(rules) = config::rules() {
         if task_rules::inherit(rules).is_err() {
-            notice::say("SOFTRING_RULES is not what softring writes there; it is not obeyed");
+            notice::say(
+                "SOFTRING_RULES has a value that softring did not write; softring ignores it",
+            );
         }
         forget(task_rules::VARIABLE);
     }

@@ -20,8 +20,8 @@ const DOTS: usize = 150;
 /// Outcomes of a sleep.
 const FATES: [&str; 3] = [
     "sleep that ended before a completion",
-    "sleep during which one came",
-    "sleep that coalesces several",
+    "sleep during which a completion came",
+    "sleep that coalesces several completions",
 ];
 
 /// Writes the drawing to `path` as SVG.
@@ -120,8 +120,8 @@ fn idle_sleep_panel(area: &Area<'_>, row: &Row, idle_sleeps: &[IdleSleep]) -> Dr
         .x_labels(4)
         .y_labels(6)
         .max_light_lines(0)
-        .x_desc("completion there, from when the sleep began")
-        .y_desc("sleep's target")
+        .x_desc("completion, from the start of the sleep")
+        .y_desc("target of the sleep")
         .x_label_formatter(&|v| time(*v))
         .y_label_formatter(&|v| time(*v))
         .draw()?;

@@ -56,14 +56,14 @@ impl Floor {
     /// Formats the floor for reading.
     pub fn text(&self) -> String {
         let idle_sleeps = format!(
-            "sleeps of {} (which end {} late and take {} of CPU)",
+            "sleeps of {} (each ends {} late and takes {} of CPU)",
             time(self.idle_sleep_ns),
             time(self.late_ns),
             time(self.idle_sleep_cpu_ns),
         );
         let idle_sleeps = match self.idle_sleeps_percent {
             Some(percent) => format!("{idle_sleeps} {percent:.0} %"),
-            None => format!("{idle_sleeps} do not pay"),
+            None => format!("{idle_sleeps} cost more than they save"),
         };
         let Floor { submit_percent, percent, .. } = self;
         format!(

@@ -72,8 +72,9 @@ impl IdleSleeps {
         let coalescing = idle_sleeps - aimed;
         let (low, middle, high) = (signed(*low), signed(*middle), signed(*high));
         format!(
-            "{aimed} sleeps towards a completion, of which {over} slept over it; from target to \
-             completion {middle} [{low}, {high}]; {coalescing} that coalesce several"
+            "{aimed} sleeps aimed at one completion, {over} of them too long; from target to \
+             completion {middle} [{low}, {high}]; {coalescing} sleeps that coalesce several \
+             completions"
         )
     }
 }
@@ -155,7 +156,9 @@ mod tests {
             (idle_sleeps.aimed, idle_sleeps.over, idle_sleeps.ahead_ns),
             (2, 1, [-10.0, 10.0, 10.0])
         );
-        assert!(idle_sleeps.text().contains("2 sleeps towards a completion, of which 1 slept"));
+        assert!(
+            idle_sleeps.text().contains("2 sleeps aimed at one completion, 1 of them too long")
+        );
         let disk = [
             event(Step::Aio, 1000, 1, 0, 0),
             event(Step::Aio, 1000, 2, 0, 0),

@@ -89,7 +89,7 @@ impl Rounds {
         self.ring.reap(|c| wrong = wrong.or((c.res != bytes).then_some((c.user_data, c.res))));
         if let Some((which, res)) = wrong {
             let which = if which == READ { "read" } else { "write" };
-            return Err(fail::work(format!("a {which} answered {res}")));
+            return Err(fail::work(format!("a {which} returned {res}")));
         }
         Ok(Took { whole: end - start, enter: returned - start })
     }
@@ -130,7 +130,9 @@ fn measure_here(stream: &Stream, args: &ReissueArgs) -> anyhow::Result<[Histogra
     let seen = Counted::of(&rounds.ring)?.since(&stats);
     // Writes, too, are done at once.
     if (seen.at_once, seen.ready_at_arm, seen.aborted) != (4 * n, n, n) {
-        return Err(fail::work(format!("of {n} reads each, not all went their way: {seen:?}")));
+        return Err(fail::work(format!(
+            "not all of the {n} reads per line took the path of their line: {seen:?}"
+        )));
     }
     Ok(times)
 }

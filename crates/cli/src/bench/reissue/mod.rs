@@ -165,8 +165,8 @@ fn print(o: &Outcome) -> anyhow::Result<()> {
         out::line(&table(&r.lines).to_string())?;
         let below = if r.tail_below_median { "below" } else { "not below" };
         out::line(&format!(
-            "Reissue is {:.1} times as fast as a worker on average; its p99.9, {}, is {below} the \
-             worker's median, {}.",
+            "On average, reissue is {:.1} times as fast as a worker; the p99.9 of reissue, {}, is \
+             {below} the median of the worker, {}.",
             r.times_faster,
             time(r.lines[1].p999 as f64),
             time(r.lines[3].p50 as f64)
@@ -174,7 +174,7 @@ fn print(o: &Outcome) -> anyhow::Result<()> {
         for s in &r.shares {
             let rate = s.mbit.map_or("as fast as possible".into(), |n| format!("at {n} Mbit/s"));
             out::line(&format!(
-                "Written {rate}: {} reads, {} ready at once, {} waited, {} ready at arm ({:.2} %).",
+                "Writes {rate}: {} reads, {} ready at once, {} waited, {} ready at arm ({:.2} %).",
                 count(s.reads as f64),
                 count(s.at_once as f64),
                 count(s.waited as f64),

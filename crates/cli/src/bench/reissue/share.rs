@@ -88,7 +88,7 @@ pub fn measure(stream: &Stream, args: &ReissueArgs, mbit: Option<u32>) -> anyhow
             let mut res = 0;
             ring.reap(|c| res = c.res);
             if res <= 0 {
-                break Err(fail::work(format!("a read answered {res}")));
+                break Err(fail::work(format!("a read returned {res}")));
             }
             reads += 1;
         };

@@ -50,7 +50,7 @@ fn sq_thread() -> anyhow::Result<PathBuf> {
 fn cpu(stat: &PathBuf) -> anyhow::Result<u64> {
     let text = std::fs::read_to_string(stat).context("the SQ thread has ended")?;
     let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
-    ns.context("schedstat has no such number")
+    ns.context("schedstat lacks this number")
 }
 
 struct Client<'a> {
@@ -171,6 +171,6 @@ impl Client<'_> {
             }
             idle.push(slot);
         });
-        if bad == 0 { Ok(()) } else { bail!("a read answered {bad}") }
+        if bad == 0 { Ok(()) } else { bail!("a read returned {bad}") }
     }
 }

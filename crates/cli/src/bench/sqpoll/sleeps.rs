@@ -61,8 +61,8 @@ impl Sleeps {
     /// Formats the figures for reading.
     pub fn text(&self) -> String {
         format!(
-            "Sleeps of the gap at {}/s end {} late (p99 {}) here and take {} of processor time: to \
-             be awake in time 99 times of 100 takes {:.0} % of a processor.",
+            "Sleeps as long as the gap at {}/s end {} late here (p99 {}) and take {} of processor \
+             time. To be awake in time in 99 of 100 cases takes {:.0} % of a processor.",
             self.rate,
             time(self.late_p50_ns),
             time(self.late_p99_ns),

@@ -13,13 +13,13 @@ pub(crate) const KEYS: [(&str, &str); 12] = [
     ("latency", "a time, or READ/WRITE"),
     ("jitter", "standard deviation: a time or a percentage, or READ/WRITE"),
     ("dist", "fixed, normal or lognormal, or READ/WRITE"),
-    ("slow", "TIME@PERCENT%: so many requests take so long"),
+    ("slow", "TIME@PERCENT%: this share of the requests takes TIME"),
     ("iops", "requests per second, or READ/WRITE"),
     ("bw", "bytes per second, or READ/WRITE"),
-    ("queues", "requests that are worked on at once"),
-    ("seek", "a time, added where a request does not follow the last one"),
+    ("queues", "number of requests that the disk works on at once"),
+    ("seek", "a time, added to a request that does not follow the previous one"),
     ("pollqueues", "0 or 1"),
-    ("irq", "a time: what an interrupt takes"),
+    ("irq", "the time of an interrupt"),
     ("data", "real or none"),
     ("seed", "a whole number"),
 ];
@@ -50,7 +50,7 @@ pub fn models(text: &[u8]) -> Result<Vec<Model>> {
     let parts = text.split(|&b| b == b';').filter(|p| !p.is_empty());
     let all: Vec<Model> = parts.map(model).collect::<Result<_>>()?;
     if all.len() > MOST {
-        return Err(format!("{} models: {MOST} is the most", all.len()));
+        return Err(format!("{} models: the maximum is {MOST}", all.len()));
     }
     Ok(all)
 }
@@ -154,11 +154,11 @@ impl Given {
             return Err("nothing between two commas".into());
         }
         if piece.contains(char::is_whitespace) {
-            return Err(format!("'{piece}': a model has no blanks"));
+            return Err(format!("'{piece}': a model must not contain blanks"));
         }
         let Some((key, _)) = piece.split_once(':') else { return self.preset(piece, first) };
         if said.contains(&key) {
-            return Err(format!("'{key}' is there already"));
+            return Err(format!("'{key}' appears twice"));
         }
         said.push(key);
         self.option(piece)
@@ -166,7 +166,7 @@ impl Given {
 
     fn preset(&mut self, name: &str, first: bool) -> Result<()> {
         let preset = PRESETS.iter().find(|p| p.name == name);
-        let known = || format!("'{name}' is no preset; known: {}", preset_names());
+        let known = || format!("'{name}' is not a preset; known: {}", preset_names());
         let preset = preset.ok_or_else(known)?;
         if !first {
             return Err(format!("the preset '{name}' must come first"));
@@ -190,7 +190,7 @@ impl Given {
             "irq" => self.interrupt = time(value).map_err(told)? as u64,
             "data" => self.empty = no_data(value).map_err(told)?,
             "seed" => self.seed = whole(value, u64::MAX).map_err(told)?,
-            _ => return Err(format!("'{key}' is no key; known: {}", key_names())),
+            _ => return Err(format!("'{key}' is not a key; known: {}", key_names())),
         }
         Ok(())
     }
@@ -253,7 +253,7 @@ fn number(value: &str) -> Result<(f64, &str)> {
     // Rust's own parser takes `.5` and `5.`, too.
     let whole = digits.split('.').all(|part| !part.is_empty());
     let n = digits.parse::<f64>().ok().filter(|_| whole);
-    Ok((n.ok_or_else(|| format!("'{value}' is no number"))?, unit.trim()))
+    Ok((n.ok_or_else(|| format!("'{value}' is not a number"))?, unit.trim()))
 }
 
 /// Parses a time, in ns; a minute at most.
@@ -292,7 +292,7 @@ fn rate(value: &str) -> Result<f64> {
 fn share(value: &str) -> Result<f64> {
     let (n, unit) = number(value)?;
     let fits = unit == "%" && n <= 100.0;
-    if fits { Ok(n / 100.0) } else { Err(format!("'{value}' is no percentage up to 100%")) }
+    if fits { Ok(n / 100.0) } else { Err(format!("'{value}' is not a percentage up to 100%")) }
 }
 
 fn jitter(value: &str) -> Result<Jitter> {
@@ -319,13 +319,13 @@ fn shape(value: &str) -> Result<Shape> {
 fn whole(value: &str, most: u64) -> Result<u64> {
     // Rust's own parser takes a sign, too.
     let n = value.parse::<u64>().ok().filter(|_| !value.starts_with('+'));
-    let n = n.ok_or_else(|| format!("'{value}' is no whole number"))?;
-    if n > most { Err(format!("{most} is the most")) } else { Ok(n) }
+    let n = n.ok_or_else(|| format!("'{value}' is not a whole number"))?;
+    if n > most { Err(format!("the maximum is {most}")) } else { Ok(n) }
 }
 
 fn queues(value: &str) -> Result<u32> {
     match whole(value, MOST_QUEUES)? {
-        0 => Err("a disk works on one request at least; say nothing for as many as come".into()),
+        0 => Err("a disk works on at least one request; leave the key out for no limit".into()),
         n => Ok(n as u32),
     }
 }
@@ -375,7 +375,7 @@ mod tests {
             ("floppy", "known: nvme-gen4"),
             ("latency:80us,nvme-gen4", "first"),
             ("latency:80", "unit"),
-            ("latency:x", "no number"),
+            ("latency:x", "not a number"),
             ("latency:2000s", "minute"),
             ("speed:3", "known: latency"),
             ("dist:lognormal,latency:1us", "column 1: dist: normal and lognormal need a jitter"),
@@ -385,25 +385,25 @@ mod tests {
             ("iops:0", "at least 1"),
             ("bw:5q", "unit 'q'"),
             ("queues:99999999", "65536"),
-            ("pollqueues:2", "the most"),
+            ("pollqueues:2", "the maximum"),
             ("slow:2ms", "PERCENT"),
             ("slow:2ms@200%", "percentage"),
             ("data:some", "real or none"),
-            ("queues:0", "one request at least"),
-            ("iops:5,iops:6", "column 8: 'iops' is there already"),
-            ("hdd, iops:5", "column 5: ' iops:5': a model has no blanks"),
+            ("queues:0", "at least one request"),
+            ("iops:5,iops:6", "column 8: 'iops' appears twice"),
+            ("hdd, iops:5", "column 5: ' iops:5': a model must not contain blanks"),
             ("hdd,", "column 5: nothing between"),
             ("hdd,bw:1g,queues:0", "column 11"),
             ("hdd,bw:99999999999999999999g", "column 5: bw:99999999999999999999g: '9"),
             ("iops:1000001g", "more than 1000000g"),
-            ("queues:+4", "column 1: queues:+4: '+4' is no whole number"),
-            ("seed:+4", "no whole number"),
-            ("latency:.5us", "column 1: latency:.5us: '.5us' is no number"),
-            ("latency:5.us", "no number"),
-            ("latency:1.2.3us", "no number"),
-            ("latency:+5us", "no number"),
-            ("iops:-5", "no number"),
-            ("slow:2ms@.5%", "no number"),
+            ("queues:+4", "column 1: queues:+4: '+4' is not a whole number"),
+            ("seed:+4", "not a whole number"),
+            ("latency:.5us", "column 1: latency:.5us: '.5us' is not a number"),
+            ("latency:5.us", "not a number"),
+            ("latency:1.2.3us", "not a number"),
+            ("latency:+5us", "not a number"),
+            ("iops:-5", "not a number"),
+            ("slow:2ms@.5%", "not a number"),
         ] {
             let e = spec(bad).unwrap_err();
             assert!(e.contains(word), "{bad}: {e}");

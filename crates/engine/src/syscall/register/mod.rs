@@ -111,10 +111,11 @@ use Run::{Blind, Free, Ring as Locked, Ringless, Task};
 
 /// Note on credentials to act under that are not the thread's own.
 const CREDS: &str =
-    "other credentials than the caller's need the rights of setfsuid(2) and setgroups(2)";
+    "credentials other than the caller's need the rights of setfsuid(2) and setgroups(2)";
 
 /// Note on settings without an effect.
-const NAPI: &str = "the settings are kept, but no network queue is polled; only time could show it";
+const NAPI: &str = "the settings are kept, but no network queue is polled; only timing could show \
+                    the difference";
 
 /// The table, in opcode order.
 pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
