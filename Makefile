@@ -57,7 +57,7 @@ clients: build
 environments: build
 	ci/environments.sh
 
-# On Debian's kernels from 5.10 on, in virtual machines.
+# Conformance on Debian's kernels from 5.10 on, in virtual machines.
 kernels: build
 	ci/kernels.sh
 
@@ -73,7 +73,7 @@ libaio-tests: build
 support:
 	WRITE_SUPPORT=1 $(CARGO) test -p softring-conformance --test support
 
-# Differential fuzzing against the kernel, for as long as you let it.
+# Differential fuzzing against the kernel, for an hour.
 fuzz:
 	ci/fuzz.sh
 
@@ -90,12 +90,12 @@ memory:
 book:
 	ci/book.sh
 
-# Files are stripped: what the linker keeps for debuggers is five times the rest. DESTDIR is put
-# before every path, for packagers.
+# Strips the files, because symbols for debuggers are five times the rest. DESTDIR is a prefix of
+# every path, for packagers.
 install: build
 	$(MAKE) --no-print-directory install-files $(if $(BUILT),FROM=$(PORTABLE))
 
-# Installs what is built already: FROM has it in bin and lib, or in itself, as cargo leaves it.
+# Installs files that are built already: in bin and lib of FROM, or in FROM, as cargo leaves them.
 FROM ?= $(RELEASE)
 COMMAND = $(firstword $(wildcard $(FROM)/bin/softring) $(FROM)/softring)
 LIBRARY = $(firstword $(wildcard $(FROM)/lib/libsoftring.so) $(FROM)/libsoftring.so)
@@ -128,8 +128,7 @@ install-files:
 	$(PUT) $(GENERATED)/completions/softring.fish \
 		"$(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/softring.fish"
 
-# Removes what `make install` with the same PREFIX and DESTDIR has put there; folders that others
-# may use stay.
+# Removes the files of `make install` with the same PREFIX and DESTDIR, but keeps shared folders.
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/softring" "$(DESTDIR)$(LIBDIR)/libsoftring.so" \
 		"$(DESTDIR)$(LIBDIR)/softring/musl/libsoftring.so" \

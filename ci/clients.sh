@@ -9,10 +9,10 @@ set -u
 usage() {
     cat <<EOF
 usage: ci/clients.sh [options]
-  --quick         a tenth of the fio matrix and a time-based run of 5 s
-  --only WORD     only the checks whose name contains WORD (may be given again)
-  --kernel        on the kernel's io_uring instead, as a baseline
-  --denied        denied and without softring: shows which checks prove something
+  --quick         run a tenth of the fio matrix, and a time-based run of 5 s
+  --only WORD     run only the checks whose name contains WORD (repeatable)
+  --kernel        run the checks on the kernel's io_uring, as a baseline
+  --denied        deny io_uring and run without softring: shows which checks prove something
   --list          print the names of the checks
   --logs DIR      keep the output and strace log of every check in DIR
 EOF
@@ -73,7 +73,7 @@ judge_aio() {
         # These sleep in io_getevents. fio never waits there if it reaps; qemu does, for an eventfd.
         *polled*userspace_reap=0*) [ "$found" -gt 0 ] || echo "no wait found anything by polling" ;;
         *polled*) ;;
-        *) [ "$found" = 0 ] || echo "$found waits polled, though nobody asked for that" ;;
+        *) [ "$found" = 0 ] || echo "$found waits polled, although polling was not requested" ;;
     esac
     case $1 in *plain*) return ;; esac
     [ "$(reported aio "$2")" -gt 0 ] || echo "softring saw no call of kernel aio"

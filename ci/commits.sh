@@ -9,7 +9,7 @@ usage() {
     cat <<END
 usage: ci/commits.sh [RANGE]
 
-  RANGE   as git-log(1) reads it; without it the newest 50 commits, or as many as there are
+  RANGE   a range of git-log(1) (default: the newest 50 commits, or all if there are fewer)
 END
 }
 

@@ -12,8 +12,8 @@ set -u
 usage() {
     cat <<EOF
 usage: ci/containers.sh [--quick] [--dist DIR]
-  --quick     only the hardened containers, and the recipes
-  --dist DIR  what ci/package.sh has packed (default: dist/out)
+  --quick     run only the hardened containers and the recipes
+  --dist DIR  folder of the packages from ci/package.sh (default: dist/out)
 EOF
 }
 

@@ -17,11 +17,11 @@ usage() {
     cat <<'END'
 usage: ci/environments.sh [--quick] [--only ROW]... [--logs DIR] [--jobs N] [--write]
 
-  --quick      only the program of checks, and only what needs no packages
-  --only ROW   only this row, as the table names it
-  --logs DIR   keep the output of every cell there
-  --jobs N     cells at a time (four per processor)
-  --write      write what was found to ci/environments.tsv
+  --quick      run only the program of checks, and only rows that need no packages
+  --only ROW   run only this row of the table
+  --logs DIR   keep the output of every cell in DIR
+  --jobs N     run N cells at a time (default: four per processor)
+  --write      write the results to ci/environments.tsv
 END
 }
 

@@ -73,12 +73,12 @@ def arguments():
     parser.add_argument("rows", nargs="*", metavar="ROW",
                         help=f"of: {', '.join(known_rows)} (default: the first {len(ROWS)})")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=3, help="of each run")
+    parser.add_argument("--seconds", type=int, default=3, help="seconds of each run")
     parser.add_argument("--engines", default="kernel,softring",
-                        help="in this order, the first is the base; of: " + ", ".join(ENGINES))
+                        help="engines in this order, the first is the base; of: " + ", ".join(ENGINES))
     parser.add_argument("--latency", action="store_true",
-                        help="have fio look at the clock for each I/O, and tell what they take")
-    parser.add_argument("--dir", default="/var/tmp", help="on the disk to measure")
+                        help="let fio measure and print the latency of each I/O")
+    parser.add_argument("--dir", default="/var/tmp", help="folder on the disk to measure")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     for given, known in ((args.rows, known_rows), (args.engines.split(","), ENGINES)):

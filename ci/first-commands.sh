@@ -9,7 +9,7 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/first-commands.sh [--dist DIR]
-  --dist DIR  what ci/package.sh has packed (default: dist/out)
+  --dist DIR  folder of the packages from ci/package.sh (default: dist/out)
 EOF
 }
 

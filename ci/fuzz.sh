@@ -9,10 +9,10 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/fuzz.sh [--quick] [--day DAY] [--out DIR] [options of softring-fuzz]
-  --quick     the programs of seeds 1 to 600, of 1 to 60 with SQPOLL, and 300 that are new each
-              day; otherwise an hour of new ones
-  --day DAY   those that were new on that day, as in 20261231 (default: today)
-  --out DIR   where divergences go (default: target/fuzz)
+  --quick     run the programs of seeds 1 to 600, of seeds 1 to 60 with SQPOLL, and 300 programs
+              that are new each day; without --quick, run new programs for an hour
+  --day DAY   run the programs that were new on that day, for example 20261231 (default: today)
+  --out DIR   folder for divergences (default: target/fuzz)
 EOF
 }
 

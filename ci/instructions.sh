@@ -10,8 +10,8 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/instructions.sh [LIBRARY]...
-Each libsoftring.so has a column, the first one's is what the others are compared with
-(default: target/release/libsoftring.so). Keep a copy of it before a change, and name both.
+Each LIBRARY is a libsoftring.so and gets a column; the others are compared with the first
+(default: target/release/libsoftring.so). Before a change, keep a copy, and name both files.
 EOF
 }
 

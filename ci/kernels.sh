@@ -16,10 +16,10 @@ usage() {
     cat <<END
 usage: ci/kernels.sh [--quick] [--only SUITE]... [--case GLOB]... [--logs DIR] [--keep DIR]
 
-  --quick       5.10 and the newest kernel, and only what differed on old kernels
-  --only SUITE  bullseye (5.10), bookworm (6.1), trixie (6.12) or sid (the newest)
-  --case GLOB   these conformance cases
-  --keep DIR    keep the kernels in DIR, and use those that are there
+  --quick       run 5.10 and the newest kernel, and only the cases that differed on old kernels
+  --only SUITE  run bullseye (5.10), bookworm (6.1), trixie (6.12) or sid (the newest)
+  --case GLOB   run these conformance cases
+  --keep DIR    keep the kernels in DIR, and reuse kernels that DIR holds
 END
 }
 

@@ -9,8 +9,8 @@ set -u
 usage() {
     cat <<EOF
 usage: ci/libaio-tests.sh [options]
-  --only NAME     run just this program, 2 to 23 (may be given again)
-  --quick         linked to the shared library only
+  --only NAME     run only this program, 2 to 23 (repeatable)
+  --quick         run only the programs linked to the shared library
   --source DIR    keep and reuse source and built tests in DIR (target/libaio-tests)
   --logs DIR      keep every program's output in DIR
 EOF

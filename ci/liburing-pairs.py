@@ -27,8 +27,8 @@ def arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {', '.join(ROWS)}")
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=1, help="of each run")
-    parser.add_argument("--dir", default="/var/tmp", help="for the file in the page cache")
+    parser.add_argument("--seconds", type=float, default=1, help="seconds of each run")
+    parser.add_argument("--dir", default="/var/tmp", help="folder for the file in the page cache")
     args = parser.parse_args()
     for name in args.rows:
         if name not in ROWS:

@@ -15,9 +15,9 @@ set -u
 usage() {
     cat <<EOF
 usage: ci/liburing-tests.sh [options]
-  --only NAME     run just this program (may be given again)
+  --only NAME     run only this program (repeatable)
   --quick         take the kernel and denied columns from the recorded baseline
-  --all           run the programs out of scope under softring, too
+  --all           also run the programs out of scope under softring
   --baseline      run the kernel and denied columns only; needs no softring
   --source DIR    keep and reuse source and built tests in DIR (target/liburing-tests)
   --logs DIR      keep every program's output in DIR

@@ -8,7 +8,7 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/memory.sh [--quick]
-  --quick  under valgrind, only the cases that hand over much memory
+  --quick  under valgrind, run only the cases that pass much memory
 EOF
 }
 

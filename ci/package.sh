@@ -9,9 +9,9 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/package.sh [--from DIR] [--out DIR] [--version VERSION]
-  --from DIR         pack what was built there, instead of building (ci/portable.sh --static)
-  --out DIR          instead of dist/out
-  --version VERSION  what the packages call themselves, instead of what Cargo.toml says
+  --from DIR         pack the files that ci/portable.sh --static built in DIR, instead of building
+  --out DIR          write the packages to DIR (default: dist/out)
+  --version VERSION  version of the packages (default: the version in Cargo.toml)
 EOF
 }
 

@@ -101,7 +101,7 @@ def main():
     args.add_argument("--pairs", type=int, default=5, help="rounds of each row [default: 5]")
     args.add_argument("--softring", default=f"{TOP}/target/release/softring", metavar="FILE")
     args.add_argument("--out", metavar="FILE", help="[default: docs/results/DATE.json]")
-    args.add_argument("--table", metavar="FILE", help="print the table of this file, and no more")
+    args.add_argument("--table", metavar="FILE", help="only print the table of this file")
     args = args.parse_args()
     if args.table:
         with open(args.table, encoding="utf-8") as file:

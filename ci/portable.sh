@@ -10,11 +10,10 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/portable.sh [--static] [--musl] [--profile PROFILE]
-  --static  builds a static command as well (static/softring), which runs on any Linux; under its
-          own library it puts the other one
-  --musl  builds the library for musl as well, into a folder of its own (lib/softring/musl). It is
-          put under programs of musl's only where their loader does not take the other one
-  --profile PROFILE  of Cargo.toml, instead of release
+  --static  builds a static command as well (static/softring), which runs on any Linux
+  --musl  builds the library for musl as well, in lib/softring/musl; softring uses this library for
+          programs of musl whose loader cannot load the other library
+  --profile PROFILE  profile of Cargo.toml (default: release)
 EOF
 }
 

@@ -13,9 +13,9 @@ usage() {
     cat <<END
 usage: ci/record.sh [--keep DIR | --here]
 
-  --here      record the running kernel, a 6.18, in three minutes: as root, with temporary files on
-              ext4
-  --keep DIR  keep the kernel in DIR, and use the one that is there
+  --here      record the running kernel, a 6.18: as root, with temporary files on ext4,
+              in three minutes
+  --keep DIR  keep the kernel in DIR, and reuse a kernel that DIR holds
 END
 }
 

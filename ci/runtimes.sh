@@ -16,8 +16,8 @@ set -u
 usage() {
     cat <<EOF2
 usage: ci/runtimes.sh [options]
-  --quick         without the denied leg
-  --only WORD     only the tests whose name contains WORD (may be given again)
+  --quick         skip the denied leg
+  --only WORD     run only the tests whose name contains WORD (repeatable)
   --list          print the names of the tests
   --source DIR    keep and reuse sources and built tests in DIR (target/runtimes)
   --logs DIR      keep the output and strace log of every test in DIR

@@ -14,7 +14,7 @@ LIMIT=${LIMIT:-400}
 usage() {
     cat <<EOF
 usage: ci/service.sh [--dist DIR]
-  --dist DIR  what ci/package.sh has packed (default: dist/out)
+  --dist DIR  folder of the packages from ci/package.sh (default: dist/out)
 EOF
 }
 

@@ -9,11 +9,11 @@ usage() {
     cat <<EOF
 usage: ci/soak.sh [--quick] [--seconds N] [--host N] [--connections N] [--seed N]
 Without options the longest part must play 24 hours of logic time: see docs/HACKING.md.
-  --quick          half a minute, a minute of the part host, 20000 connections
-  --seconds N      how long in all; what follows comes on top (default: 600)
-  --host N         how long the part host lasts under softring (default: 600); a tenth elsewhere
-  --connections N  short connections under softring (default: 1000000); a tenth of them elsewhere
-  --seed N         makes the same choices again
+  --quick          run half a minute, a minute of the part host, and 20000 connections
+  --seconds N      seconds in all, not counting the two parts below (default: 600)
+  --host N         seconds of the part host under softring (default: 600); a tenth elsewhere
+  --connections N  short connections under softring (default: 1000000); a tenth elsewhere
+  --seed N         repeats the choices of seed N
 EOF
 }
 

@@ -9,8 +9,8 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/syscalls.sh [--seconds N]
-  --seconds N  how long each row runs (default: 2)
-Prints the calls that are at least a thousandth of an operation, and a fiftieth of all.
+  --seconds N  seconds per row (default: 2)
+Prints a system call if there is at least one per thousand operations, and one per fifty calls.
 SOFTRING=PATH: the command to use (default: target/release/softring, with its library beside it)
 EOF
 }

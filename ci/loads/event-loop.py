@@ -28,8 +28,8 @@ def arguments():
     parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT)
     parser.add_argument("--depths", nargs="+", type=int, default=[1, 16, 128])
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each run")
-    parser.add_argument("--dir", default="/var/tmp", help="for the file, on a disk")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds of each run")
+    parser.add_argument("--dir", default="/var/tmp", help="folder for the file, on a disk")
     return parser.parse_args()
 
 

@@ -36,8 +36,8 @@ def arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which: {', '.join(ROWS)} (all)")
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=1, help="of each run of an echo server")
-    parser.add_argument("--dir", default="/var/tmp", help="for files, on a disk")
+    parser.add_argument("--seconds", type=float, default=1, help="seconds of each run of an echo server")
+    parser.add_argument("--dir", default="/var/tmp", help="folder for files, on a disk")
     args = parser.parse_args()
     unknown = set(args.rows) - set(ROWS)
     if unknown:

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The same cases on the kernel's io_uring and on softring: the kernel is the oracle.
+/// Run the same cases on the kernel's io_uring and on softring; the kernel decides what is right.
 #[derive(Parser)]
 struct Args {
     #[command(subcommand)]
@@ -20,32 +20,32 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Show every case and what it states.
+    /// List the cases with their descriptions.
     List(Select),
     /// Run cases in this process's surroundings: on the kernel, or on softring under a preload.
     Run {
         #[command(flatten)]
         select: Select,
-        /// Way in which the calls are issued: syscall, patch or sigsys.
+        /// Entry point of the system calls: syscall, patch or sigsys.
         #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
         intercept: EntryPoint,
-        /// Run each case so often, to find one that is not certain.
+        /// Number of runs of each case, to find unstable cases.
         #[arg(long, default_value_t = 1)]
         times: u32,
     },
     /// Run cases on the kernel and on softring through every entry point, and compare.
     All(All),
-    /// Ask the running kernel, and print what it answers as a record for other machines.
+    /// Run cases on the running kernel, and print the transcripts as a record for other machines.
     Record {
         #[command(flatten)]
         select: Select,
-        /// Ask each case so often in these surroundings; answers that vary are not recorded.
+        /// Number of runs of each case; transcripts that vary are not recorded.
         #[arg(long, default_value_t = 3)]
         times: usize,
-        /// Cases at a time.
+        /// Number of cases that run at a time.
         #[arg(long, default_value_t = 3)]
         jobs: usize,
-        /// Ask each case with its files in this directory, too, which is not on ext4 (may be given
+        /// Also run each case with its files in this directory, which is not on ext4 (may be given
         /// more than once).
         #[arg(long, value_name = "DIR")]
         also_in: Vec<PathBuf>,
@@ -63,10 +63,10 @@ enum What {
 struct All {
     #[command(flatten)]
     select: Select,
-    /// Only through this entry point (may be given more than once).
+    /// Run cases only through this entry point (may be given more than once).
     #[arg(long, alias = "door", value_name = "HOW")]
     intercept: Vec<EntryPoint>,
-    /// libsoftring.so (looked for beside this program).
+    /// Path of libsoftring.so (default: beside this program).
     #[arg(long)]
     library: Option<PathBuf>,
     /// Disk of the cases' files, under softring (see `softring run --help`).
@@ -75,30 +75,30 @@ struct All {
     /// Deny kernel aio to softring, too.
     #[arg(long)]
     no_aio: bool,
-    /// Sleeping SQ threads between submissions, under softring (`softring run --sq-idle=sleep`).
+    /// Let SQ threads sleep between submissions, under softring (`softring run --sq-idle=sleep`).
     #[arg(long)]
     sq_idle_sleep: bool,
-    /// Cases at a time.
+    /// Number of cases that run at a time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Ignore failures of the kernel's own: without KVM it is late.
+    /// Ignore failures on the kernel: without KVM the kernel is late.
     #[arg(long)]
     late_kernel: bool,
-    /// Fail if more cases than this agree only when asked again, on softring through one entry
+    /// Fail if more cases than this agree only when run again, on softring through one entry
     /// point.
     #[arg(long, value_name = "N", default_value_t = retries::SOFTRING)]
     retry_budget: usize,
-    /// Fail if the kernel passes more cases than this only when asked again.
+    /// Fail if the kernel passes more cases than this only when run again.
     #[arg(long, value_name = "N", default_value_t = retries::KERNEL)]
     kernel_retry_budget: usize,
 }
 
 #[derive(clap::Args)]
 struct Select {
-    /// Only cases whose family::name matches (`*` stands for anything).
+    /// Run only cases whose family::name matches (`*` matches anything).
     #[arg(long = "case", default_value = "*")]
     pattern: String,
-    /// JSON, for programs.
+    /// Machine-readable output (JSON).
     #[arg(long)]
     json: bool,
     /// Time limit of one case, in seconds.

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 /// Environment variable that names the refused calls to the checks.
 const REFUSED: &str = "SOFTRING_CHECKS_REFUSED";
 
-/// Try rings under a policy, on the kernel, or on softring if it is preloaded.
+/// Test rings under a policy, on the kernel, or on softring if it is preloaded.
 #[derive(Parser, Debug)]
 #[command(name = "softring-environments")]
 struct Cli {
@@ -23,12 +23,12 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Run the checks; exit code 1: one has failed; 3: there is no ring
+    /// Run the checks; exit code 1: a check failed; 3: there is no ring
     Checks {
-        /// Way in which the calls are issued: syscall, patch or sigsys
+        /// Entry point of the system calls: syscall, patch or sigsys
         #[arg(long, alias = "door", value_name = "HOW", default_value = "patch")]
         intercept: EntryPoint,
-        /// Only these checks
+        /// Run only these checks
         names: Vec<String>,
     },
     /// Run a command under a policy
@@ -45,9 +45,9 @@ enum What {
         /// Words as for `under`; only the calls are filtered
         policy: Vec<String>,
     },
-    /// List the calls that have a row of their own
+    /// List the calls that have their own row
     Calls {
-        /// Only those that may kill
+        /// List only calls that a policy may kill for
         #[arg(long)]
         kill: bool,
     },

@@ -27,54 +27,54 @@ const KEPT: usize = 3;
 
 /// Run random io_uring programs on the kernel and on softring, and compare.
 ///
-/// Exit code 0: all agreed; 1: some did not, or too many only when run again; 2: it could not be
-/// tried.
+/// Exit code 0: all agreed; 1: some differed, or too many agreed only when run again; 2: the fuzzer
+/// could not run.
 #[derive(Parser, Debug)]
 #[command(name = "softring-fuzz", args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Hidden>,
-    /// The first program's seed; each next program's is one more
+    /// Seed of the first program; each next program has the next number
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Number of programs
     #[arg(long, default_value_t = 500)]
     programs: u64,
-    /// Stop after so many seconds, whatever is left
+    /// Stop after this number of seconds
     #[arg(long)]
     seconds: Option<u64>,
-    /// Only these opcodes, such as read,write,poll_add
+    /// Use only these opcodes, for example read,write,poll_add
     #[arg(long, value_delimiter = ',', value_parser = parse_op)]
     only: Vec<u8>,
     /// Leave out register calls
     #[arg(long)]
     no_register: bool,
-    /// Have threads submit (SQPOLL)
+    /// Let SQ threads submit (SQPOLL)
     #[arg(long)]
     sqpoll: bool,
-    /// Programs at a time; most of them wait, most of the time
+    /// Number of programs that run at a time; most of them wait most of the time
     #[arg(long, default_value_t = 8)]
     jobs: usize,
     /// The library to preload [default: libsoftring.so beside this program]
     #[arg(long)]
     lib: Option<PathBuf>,
-    /// Way in which the programs' calls leave them: syscall, patch or sigsys
+    /// Entry point of the system calls: syscall, patch or sigsys
     #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
     intercept: EntryPoint,
-    /// Compare the kernel with itself, to try the fuzzer: no divergence may be found
+    /// Compare the kernel with itself, to test the fuzzer: it must find no divergence
     #[arg(long)]
     against_kernel: bool,
-    /// Falsify the second side's results of this opcode, to try the fuzzer
+    /// Falsify results of this opcode on the second side, to test the fuzzer
     #[arg(long, value_parser = parse_op)]
     spoil: Option<u8>,
-    /// Falsify those of first runs only: the programs agree when they are run again
+    /// Falsify only results of first runs, so that the programs agree when they run again
     #[arg(long, requires = "spoil")]
     spoil_once: bool,
-    /// Keep divergences as they are found
+    /// Do not minimise divergences
     #[arg(long)]
     no_minimise: bool,
-    /// A directory for divergences: a .txt to read and a .json to replay of each; also for what
-    /// was seen but once (flaky)
+    /// Directory for divergences: a .txt to read and a .json to replay for each; also for
+    /// differences that were seen only once (flaky)
     #[arg(long)]
     out: Option<PathBuf>,
     /// Run this one program (a .json) and show both transcripts
@@ -100,7 +100,7 @@ enum Hidden {
 
 fn parse_op(name: &str) -> Result<u8, String> {
     let known = make::OPS.iter().find(|&&op| op_name(op).eq_ignore_ascii_case(name));
-    known.copied().ok_or_else(|| format!("{name:?} is no opcode of the fuzzer's programs"))
+    known.copied().ok_or_else(|| format!("{name:?} is not an opcode of the fuzzer's programs"))
 }
 
 /// Runs the whole program.
@@ -156,11 +156,11 @@ fn fuzz(cli: &Cli) -> Result<ExitCode> {
         run.progress();
         workers.into_iter().try_for_each(|w| match w.join() {
             Ok(done) => done,
-            Err(_) => bail!("a worker thread of the fuzzer ended badly"),
+            Err(_) => bail!("a worker thread of the fuzzer panicked"),
         })
     })?;
     let tally = run.tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    ensure!(tally.tried() > 0, "no program was tried: raise --programs or --seconds");
+    ensure!(tally.tried() > 0, "no program ran: raise --programs or --seconds");
     if cli.json {
         say!("{}", tally.json(cli)?)
     } else {

@@ -14,15 +14,15 @@ use super::{Check, churn, futex, host, hours, mix, race};
 use crate::entry::EntryPoint;
 use crate::say;
 
-/// Race cancels against completions, mix everything, do so in a process that closes, forks and has
-/// signals, make short connections; nothing is lost.
+/// Stress rings: race cancels against completions, mix all operations, also in a process that
+/// closes, forks and has signals, and make short connections. Check that no completion is lost.
 ///
-/// The soak tries the kernel, or softring if it is preloaded. Exit code 0: all was well; 1:
-/// something was not; 2: it could not be tried.
+/// The soak uses softring if it is preloaded, otherwise the kernel. Exit code 0: success; 1: a part
+/// failed; 2: the soak could not run.
 #[derive(Parser, Debug)]
 #[command(name = "softring-soak")]
 struct Cli {
-    /// Duration of the rest in seconds; the part host and the connections come on top
+    /// Duration in seconds, without the part host and the connections
     #[arg(long, default_value_t = 600)]
     seconds: u64,
     /// Duration of the part host in seconds
@@ -31,23 +31,23 @@ struct Cli {
     /// Short connections to make
     #[arg(long, default_value_t = 100_000)]
     connections: u64,
-    /// Fail if less than these hours of logic time was played (docs/HACKING.md)
+    /// Fail if fewer than these hours of logic time were played (docs/HACKING.md)
     #[arg(long, default_value_t = 0.0)]
     hours: f64,
-    /// Makes the same choices again [default: of the clock]
+    /// Seed of the random choices [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
-    /// Way in which the calls are issued: syscall, patch or sigsys
+    /// Entry point of the system calls: syscall, patch or sigsys
     #[arg(long, alias = "door", value_name = "HOW", default_value = "syscall")]
     intercept: EntryPoint,
-    /// Only these parts: race, futexes, mix, host, connections
+    /// Run only these parts: race, futexes, mix, host, connections
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The part host without these: locks, rights, closes, forks, jumps, ends, stalls, signals
+    /// Leave these out of the part host: locks, rights, closes, forks, jumps, ends, stalls, signals
     #[arg(long, value_delimiter = ',', value_parser = disturbance)]
     without: Vec<String>,
-    /// Send only by copying in the mix: at times kernel 6.18 keeps a SEND_ZC whose connection was
-    /// reset, and nothing cancels it
+    /// Send only by copying in the mix: sometimes kernel 6.18 keeps a SEND_ZC after its connection
+    /// was reset, and no cancel ends this request
     #[arg(long)]
     no_zero_copy: bool,
 }
@@ -241,10 +241,10 @@ impl Soak {
         self.rows.iter().for_each(|r| sum += r.totals);
         let short = hours::whole(&sum) < self.cli.hours;
         let wanted =
-            if short { format!("; {} were wanted", self.cli.hours) } else { String::new() };
+            if short { format!("; {} hours are required", self.cli.hours) } else { String::new() };
         say!("{}{wanted}", hours::told(&sum));
         let failed = short || self.rows.iter().any(|r| r.fault.is_some());
-        say!("seed {}: {}", self.seed, if failed { "FAILED" } else { "all well" });
+        say!("seed {}: {}", self.seed, if failed { "FAILED" } else { "ok" });
         ExitCode::from(u8::from(failed))
     }
 }
