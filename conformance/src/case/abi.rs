@@ -7,11 +7,11 @@ use std::time::Instant;
 
 pub const CASES: &[Case] = &[
     newest!("abi", queries, [Reg(IORING_REGISTER_QUERY)], "the queries after the first"),
-    newest!("abi", query_room, [Reg(IORING_REGISTER_QUERY)], "a query's room is a page at most"),
+    newest!("abi", query_room, [Reg(IORING_REGISTER_QUERY)], "a query may have room for at most a page"),
     newest!("abi", locked_memory, [], "rings do not count as locked memory"),
     newest!("abi", time_namespace, [
         Op(IORING_OP_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE), Enter(IORING_ENTER_ABS_TIMER),
-    ], "points in time are those of the program's time namespace"),
+    ], "absolute times are in the program's time namespace"),
 ];
 
 /// Asks one query with `size` bytes of room; returns the words of the result.

@@ -15,10 +15,10 @@ pub const CASES: &[Case] = &[
     case!("attrs", madvise, [Op(IORING_OP_MADVISE)], "advice on memory"),
     case!("attrs", splice, [Op(IORING_OP_SPLICE)], "data moves between a file and a pipe"),
     case!("attrs", splice_pipes, [Op(IORING_OP_SPLICE)], "a splice from an empty pipe waits"),
-    case!("attrs", splice_rings, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE)], "a ring has nothing to splice, which shows once its pipe has room"),
-    case!("attrs", splice_from_nowhere, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Sqe(IOSQE_IO_HARDLINK)], "only a worker finds that there is no file to splice from, and a chain goes on there"),
+    case!("attrs", splice_rings, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE)], "a splice from a ring fails once its pipe has room"),
+    case!("attrs", splice_from_nowhere, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Sqe(IOSQE_IO_HARDLINK)], "a splice from a closed descriptor fails in a worker, and its chain goes on there"),
     case!("attrs", splice_refusals, [Op(IORING_OP_SPLICE)], "bad fds, offsets, flags and kinds of files"),
-    case!("attrs", tee, [Op(IORING_OP_TEE)], "data is doubled between pipes"),
+    case!("attrs", tee, [Op(IORING_OP_TEE)], "TEE copies data between pipes"),
     case!("attrs", tee_refusals, [Op(IORING_OP_TEE)], "bad fds, offsets and flags"),
 ];
 

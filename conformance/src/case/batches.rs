@@ -6,12 +6,12 @@ use std::fs::File;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("batches", reads_cancelled, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_ASYNC_CANCEL)], "the batch of a read that goes on finds it"),
-    case!("batches", timed, [Op(IORING_OP_LINK_TIMEOUT)], "what is refused once it has its file has armed its timeout"),
-    case!("batches", timeout_updated, [Op(IORING_OP_LINK_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE)], "the batch of what ends at once can still update its linked timeout"),
-    case!("batches", failures_late, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "what a file itself refuses comes behind the batch"),
-    case!("batches", failures_signal, [Op(IORING_OP_WRITE), Reg(IORING_REGISTER_EVENTFD)], "one signal for the failures of a batch"),
-    case!("batches", polled_unasked, [Op(IORING_OP_WRITE)], "a polled write to what knows no polling is refused in its batch"),
+    case!("batches", reads_cancelled, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_ASYNC_CANCEL)], "a cancel in the same batch finds a read that is still going on"),
+    case!("batches", timed, [Op(IORING_OP_LINK_TIMEOUT)], "a request that is refused after its file lookup has armed its linked timeout"),
+    case!("batches", timeout_updated, [Op(IORING_OP_LINK_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE)], "a batch can update the linked timeout of a request that completes inline"),
+    case!("batches", failures_late, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "errors of a file itself are posted after the batch"),
+    case!("batches", failures_signal, [Op(IORING_OP_WRITE), Reg(IORING_REGISTER_EVENTFD)], "the failures of a batch signal the eventfd once"),
+    case!("batches", polled_unasked, [Op(IORING_OP_WRITE)], "a write with POLL_FIRST to a file without poll support fails within its batch"),
 ];
 
 fn reads(fd: i32) -> io_uring_sqe {

@@ -10,7 +10,7 @@ pub const CASES: &[Case] = &[
     ], "buffers are registered, used by fixed reads and writes, and unregistered"),
     case!("buffers", register_refusals, [Reg(IORING_REGISTER_BUFFERS)], "bad counts, pointers and lengths"),
     case!("buffers", ranges, [Op(IORING_OP_READ_FIXED), Op(IORING_OP_WRITE_FIXED)], "a fixed read stays within its buffer"),
-    case!("buffers", bad_index, [Op(IORING_OP_READ_FIXED), Op(IORING_OP_WRITE_FIXED)], "no table, free and unknown slots answer EFAULT"),
+    case!("buffers", bad_index, [Op(IORING_OP_READ_FIXED), Op(IORING_OP_WRITE_FIXED)], "no table, free slots and unknown slots fail with EFAULT"),
     case!("buffers", readv_writev_fixed, [
         Op(IORING_OP_READV_FIXED), Op(IORING_OP_WRITEV_FIXED),
     ], "vectors within a registered buffer"),
@@ -18,11 +18,11 @@ pub const CASES: &[Case] = &[
         Op(IORING_OP_READV_FIXED), Op(IORING_OP_WRITEV_FIXED),
     ], "vectors that leave the buffer, and bad vectors"),
     case!("buffers", sparse, [Reg(IORING_REGISTER_BUFFERS2), Reg(IORING_REGISTER_BUFFERS_UPDATE)], "a sparse table is filled by updates"),
-    case!("buffers", tags, [Reg(IORING_REGISTER_BUFFERS2), Reg(IORING_REGISTER_BUFFERS_UPDATE)], "tags are posted as buffers go"),
+    case!("buffers", tags, [Reg(IORING_REGISTER_BUFFERS2), Reg(IORING_REGISTER_BUFFERS_UPDATE)], "tags are posted when buffers are released"),
     case!("buffers", buffers2_refusals, [Reg(IORING_REGISTER_BUFFERS2)], "size, flags and reserved words are checked"),
     case!("buffers", update_refusals, [Reg(IORING_REGISTER_BUFFERS_UPDATE)], "no table, bad ranges, pointers and tags"),
-    case!("buffers", clone, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "one ring's buffers serve another"),
-    case!("buffers", clone_ranges, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "parts of a table, in place of others"),
+    case!("buffers", clone, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "a ring uses buffers cloned from another ring"),
+    case!("buffers", clone_ranges, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "parts of a table are cloned, and replace other buffers"),
     case!("buffers", clone_refusals, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "bad rings, ranges, flags and reserved words"),
     case!("buffers", fixed_files_too, [Op(IORING_OP_READ_FIXED), Sqe(IOSQE_FIXED_FILE)], "registered buffer and registered file in one SQE"),
 ];

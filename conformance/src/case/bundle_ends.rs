@@ -7,12 +7,12 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("bundle_ends", limit_of_bundle, [Op(IORING_OP_RECV)], "what a bundle's first step has brought is counted again with the second"),
-    case!("bundle_ends", bundle_behind_end, [Op(IORING_OP_SEND)], "a worker gives up a bundle to a peer that sends no more"),
-    case!("bundle_ends", turn_not_to_wait, [Op(IORING_OP_RECV)], "what is not to wait ends with its first turn"),
-    case!("bundle_ends", room_for_none, [Op(IORING_OP_RECV)], "a second step that finds no buffer, not the first, says whether room was left"),
+    case!("bundle_ends", limit_of_bundle, [Op(IORING_OP_RECV)], "the bytes of a bundle's first receive count again with its second receive"),
+    case!("bundle_ends", bundle_behind_end, [Op(IORING_OP_SEND)], "a worker ends a bundle whose peer sends no more"),
+    case!("bundle_ends", turn_not_to_wait, [Op(IORING_OP_RECV)], "a request that must not wait ends with its first turn"),
+    case!("bundle_ends", room_for_none, [Op(IORING_OP_RECV)], "if the second receive of a bundle finds no buffer, the CQE still tells whether room was left"),
     case!("bundle_ends", named_again, [Op(IORING_OP_RECV)], "buffers that the tail names again are used again, or are used up"),
-    case!("bundle_ends", memory_ends, [Op(IORING_OP_RECV)], "a bundle that waits for all tries its second step again, and fails, where memory ends"),
+    case!("bundle_ends", memory_ends, [Op(IORING_OP_RECV)], "a bundle with MSG_WAITALL repeats its second receive where memory ends, and fails"),
 ];
 
 fn limit_of_bundle(cx: &mut Cx) -> Outcome {

@@ -4,25 +4,25 @@ use super::prelude::*;
 
 pub const CASES: &[Case] = &[
     case!("cancel", by_user_data, [Op(IORING_OP_ASYNC_CANCEL)], "a request is cancelled by its user_data"),
-    case!("cancel", kinds, [Op(IORING_OP_ASYNC_CANCEL)], "polls, reads, time-outs and worker's waits can be cancelled"),
-    case!("cancel", all_flag, [Op(IORING_OP_ASYNC_CANCEL)], "ALL cancels every match and tells how many"),
+    case!("cancel", kinds, [Op(IORING_OP_ASYNC_CANCEL)], "polls, reads, timeouts and waits of workers can be cancelled"),
+    case!("cancel", all_flag, [Op(IORING_OP_ASYNC_CANCEL)], "ALL cancels every match and returns the number of matches"),
     case!("cancel", by_fd, [Op(IORING_OP_ASYNC_CANCEL)], "FD matches the file, and the fd number must be open"),
     case!("cancel", by_slot, [Op(IORING_OP_ASYNC_CANCEL)], "FD_FIXED matches a registered file"),
-    case!("cancel", any, [Op(IORING_OP_ASYNC_CANCEL)], "ANY matches whatever there is"),
+    case!("cancel", any, [Op(IORING_OP_ASYNC_CANCEL)], "ANY matches every request"),
     case!("cancel", by_op, [Op(IORING_OP_ASYNC_CANCEL)], "OP matches the opcode"),
-    case!("cancel", which, [Op(IORING_OP_ASYNC_CANCEL)], "which of many matches is the first"),
+    case!("cancel", which, [Op(IORING_OP_ASYNC_CANCEL)], "of several matches the first is cancelled"),
     case!("cancel", combined, [Op(IORING_OP_ASYNC_CANCEL)], "USERDATA with FD and OP must all match"),
     case!("cancel", refusals, [Op(IORING_OP_ASYNC_CANCEL)], "no match, bad flags, fds and words"),
-    case!("cancel", in_worker, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_ASYNC)], "a cancel sent to a worker"),
-    case!("cancel", chain, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_IO_LINK)], "the head's cancel cancels its chain"),
-    case!("cancel", finished, [Op(IORING_OP_ASYNC_CANCEL)], "what has completed is not found"),
-    case!("cancel", time_is_over, [Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_TIMEOUT)], "nor is a timeout whose time has come"),
-    case!("cancel", sync_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "requests are cancelled by a call that waits for it"),
+    case!("cancel", in_worker, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_ASYNC)], "a cancel works in a worker"),
+    case!("cancel", chain, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_IO_LINK)], "a cancel of the head cancels its chain"),
+    case!("cancel", finished, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel does not find a completed request"),
+    case!("cancel", time_is_over, [Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_TIMEOUT)], "a cancel does not find a timeout that has expired"),
+    case!("cancel", sync_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "a synchronous cancel waits until its requests have ended"),
     case!("cancel", sync_cancel_of_worker, [
         Reg(IORING_REGISTER_SYNC_CANCEL), Setup(IORING_SETUP_DEFER_TASKRUN),
-    ], "what a worker waits in is interrupted, which is waited for"),
+    ], "a synchronous cancel interrupts a worker, and waits for the end of its request"),
     case!("cancel", sync_cancel_refusals, [Reg(IORING_REGISTER_SYNC_CANCEL)], "no match, bad flags, pointers and times"),
-    case!("cancel", told_already, [Op(IORING_OP_POLL_REMOVE)], "a poll whose wake-up is on its way is not removed"),
+    case!("cancel", told_already, [Op(IORING_OP_POLL_REMOVE)], "a cancel does not find a poll whose wake-up is pending"),
 ];
 
 /// Queues polls of `fd` that do not become ready, with these user_data.

@@ -9,26 +9,26 @@ use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    newest!("changed", immediate, [Op(IORING_OP_TIMEOUT)], "a timeout's time stands in the SQE"),
-    newest!("changed", immediate_link, [Op(IORING_OP_LINK_TIMEOUT)], "so does a linked one's"),
-    newest!("changed", immediate_update, [Op(IORING_OP_TIMEOUT_REMOVE)], "and that of an update"),
-    newest!("changed", socket_names, [Op(IORING_OP_URING_CMD)], "a socket's name, and its peer's"),
+    newest!("changed", immediate, [Op(IORING_OP_TIMEOUT)], "the SQE holds the time of a timeout"),
+    newest!("changed", immediate_link, [Op(IORING_OP_LINK_TIMEOUT)], "the SQE holds the time of a linked timeout"),
+    newest!("changed", immediate_update, [Op(IORING_OP_TIMEOUT_REMOVE)], "the SQE holds the time of a timeout update"),
+    newest!("changed", socket_names, [Op(IORING_OP_URING_CMD)], "GETSOCKNAME returns a socket's name, and its peer's name"),
     newest!("changed", fixed_send, [Op(IORING_OP_SEND)], "SEND takes a registered buffer"),
     newest!("changed", fixed_recv, [Op(IORING_OP_RECV)], "RECV takes a registered buffer"),
     newest!("changed", fixed_vector, [Op(IORING_OP_SEND_ZC)], "SEND_ZC takes parts of a registered buffer"),
     newest!("changed", notification, [
         Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC),
-    ], "a notification has a name of its own"),
+    ], "a zero-copy notification has its own user_data"),
     newest!("changed", min_left, [
         Reg(IORING_REGISTER_PBUF_RING),
-    ], "a buffer of which too little is left is used up"),
+    ], "a buffer with less than min_left bytes left is used up"),
     newest!("changed", min_left_refusals, [
         Reg(IORING_REGISTER_PBUF_RING), Reg(IORING_UNREGISTER_PBUF_RING),
-    ], "rings that may say so"),
+    ], "only some buffer rings may have min_left"),
     newest!("changed", fields, [
         Op(IORING_OP_UNLINKAT), Op(IORING_OP_RECV),
-    ], "words that are checked, a file that is no socket"),
-    newest!("changed", wide_message, [Op(IORING_OP_MSG_RING)], "a wide CQE goes to wide rings only"),
+    ], "words are checked, and a file that is not a socket is refused"),
+    newest!("changed", wide_message, [Op(IORING_OP_MSG_RING)], "a 32-byte CQE goes only to rings with such CQEs"),
     newest!("changed", command_polled, [Op(IORING_OP_URING_CMD)], "commands on a polled ring"),
 ];
 

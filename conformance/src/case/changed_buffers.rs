@@ -7,16 +7,16 @@ use super::{fuzz_found_net, fair, hostile, net_bundle, timestamp, waitid};
 pub const CASES: &[Case] = &[
     newest!("changed_buffers", outside, [
         Op(IORING_OP_READ), Op(IORING_OP_RECVMSG), Op(IORING_OP_READ_MULTISHOT),
-    ], "a ring's buffer outside of the program's memory is none"),
+    ], "a ring buffer outside of the program's memory counts as no buffer"),
     newest!("changed_buffers", bundles, [
         Op(IORING_OP_SEND), Op(IORING_OP_RECV),
-    ], "bundles of such, and of what is not mapped"),
-    newest!("changed_buffers", in_the_middle, [Op(IORING_OP_SEND)], "one of a bundle is outside"),
-    newest!("changed_buffers", turns, [Op(IORING_OP_RECV)], "whose turn is over goes on in the same call"),
+    ], "bundles of buffers outside of the program's memory, or not mapped"),
+    newest!("changed_buffers", in_the_middle, [Op(IORING_OP_SEND)], "one buffer of a bundle is outside of the program's memory"),
+    newest!("changed_buffers", turns, [Op(IORING_OP_RECV)], "a request that has used up its turn goes on in the same call"),
     newest!("changed_buffers", times_without_room, [
         Op(IORING_OP_URING_CMD),
-    ], "a TX_TIMESTAMP ends where the CQ has no room"),
-    newest!("changed_buffers", thread_ends, [Op(IORING_OP_WAITID)], "a wait of an ended thread is cancelled"),
+    ], "a TX_TIMESTAMP ends if its time does not fit in the CQ"),
+    newest!("changed_buffers", thread_ends, [Op(IORING_OP_WAITID)], "a WAITID is cancelled when its thread ends"),
 ];
 
 fn outside(cx: &mut Cx) -> Outcome {

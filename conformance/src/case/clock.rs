@@ -7,14 +7,14 @@ use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("clock", set_forward, [Op(IORING_OP_TIMEOUT)], "an absolute time-out by CLOCK_REALTIME ends when the clock is set past it"),
-    case!("clock", set_back, [Op(IORING_OP_TIMEOUT)], "and later, if the clock is set back"),
-    case!("clock", nobody_enters, [Op(IORING_OP_TIMEOUT)], "also where nobody waits, or an SQ thread does"),
-    case!("clock", linked, [Op(IORING_OP_LINK_TIMEOUT)], "linked time-outs follow the clock, too"),
-    case!("clock", updated, [Op(IORING_OP_TIMEOUT_REMOVE)], "an update to an absolute time follows the clock, one to a relative time does not"),
-    case!("clock", in_child, [Op(IORING_OP_TIMEOUT)], "those that a forked child leaves behind follow the clock as before"),
+    case!("clock", set_forward, [Op(IORING_OP_TIMEOUT)], "an absolute CLOCK_REALTIME timeout ends when the clock is set past its time"),
+    case!("clock", set_back, [Op(IORING_OP_TIMEOUT)], "an absolute CLOCK_REALTIME timeout ends later if the clock is set back"),
+    case!("clock", nobody_enters, [Op(IORING_OP_TIMEOUT)], "timeouts follow the clock if no thread waits, or an SQ thread does"),
+    case!("clock", linked, [Op(IORING_OP_LINK_TIMEOUT)], "linked timeouts follow the clock"),
+    case!("clock", updated, [Op(IORING_OP_TIMEOUT_REMOVE)], "an update to an absolute time follows the clock, an update to a relative time does not"),
+    case!("clock", in_child, [Op(IORING_OP_TIMEOUT)], "timeouts that a forked child submits follow the clock"),
     case!("clock", suspended, [Op(IORING_OP_TIMEOUT)], "CLOCK_BOOTTIME goes on while the machine is suspended"),
-    case!("clock", suspended_wait, [Reg(IORING_REGISTER_CLOCK)], "also for waits by that clock"),
+    case!("clock", suspended_wait, [Reg(IORING_REGISTER_CLOCK)], "waits by CLOCK_BOOTTIME go on while the machine is suspended"),
 ];
 
 const HOUR: i64 = 3600;

@@ -8,13 +8,13 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("command", queues, [Op(IORING_OP_URING_CMD)], "bytes to be read and to be sent"),
-    case!("command", queues_of_others, [Op(IORING_OP_URING_CMD)], "datagrams, listeners, families whose protocol knows none"),
+    case!("command", queues, [Op(IORING_OP_URING_CMD)], "SIOCINQ and SIOCOUTQ return bytes to read and to send"),
+    case!("command", queues_of_others, [Op(IORING_OP_URING_CMD)], "SIOCINQ and SIOCOUTQ of datagrams, listeners and families that do not support them"),
     case!("command", getsockopt, [Op(IORING_OP_URING_CMD)], "socket options are read; the result is their length"),
     case!("command", setsockopt, [Op(IORING_OP_URING_CMD)], "socket options are set"),
-    case!("command", modes, [Op(IORING_OP_URING_CMD)], "in a worker, in a chain, on a registered socket, in 128 bytes"),
+    case!("command", modes, [Op(IORING_OP_URING_CMD)], "commands work in a worker, in a chain, on a registered socket and in a 128-byte SQE"),
     case!("command", refusals, [Op(IORING_OP_URING_CMD)], "bad words and flags, unknown commands, other files"),
-    case!("command", nvme_elsewhere, [Op(IORING_OP_URING_CMD)], "NVMe's commands on what is no such device"),
+    case!("command", nvme_elsewhere, [Op(IORING_OP_URING_CMD)], "NVMe commands fail on other files"),
 ];
 
 fn command(fd: i32, what: u32) -> io_uring_sqe {

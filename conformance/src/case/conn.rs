@@ -8,20 +8,20 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 pub const CASES: &[Case] = &[
-    case!("conn", socket, [Op(IORING_OP_SOCKET)], "a socket is made, as a descriptor or in a slot"),
-    case!("conn", polls_in_worker, [Op(IORING_OP_ACCEPT)], "of what is to be polled first, a worker polls only for multishot requests"),
-    case!("conn", bind_in_worker, [Op(IORING_OP_BIND)], "a bind that makes a file is a worker's, and so is what is linked behind it"),
-    case!("conn", bind_listen, [Op(IORING_OP_BIND), Op(IORING_OP_LISTEN)], "a socket is named and takes connections"),
+    case!("conn", socket, [Op(IORING_OP_SOCKET)], "SOCKET makes a socket as a descriptor or in a slot"),
+    case!("conn", polls_in_worker, [Op(IORING_OP_ACCEPT)], "with POLL_FIRST a worker polls only for multishot requests"),
+    case!("conn", bind_in_worker, [Op(IORING_OP_BIND)], "a bind that creates a file runs in a worker, and so does the rest of its chain"),
+    case!("conn", bind_listen, [Op(IORING_OP_BIND), Op(IORING_OP_LISTEN)], "BIND and LISTEN name a socket and accept connections"),
     case!("conn", connect, [Op(IORING_OP_CONNECT)], "a blocking and a non-blocking socket connect"),
-    case!("conn", connect_waits, [Op(IORING_OP_CONNECT)], "where a listener has no room, until it has, or a cancel or a timeout comes"),
-    case!("conn", refused, [Op(IORING_OP_CONNECT)], "nobody listens, bad addresses, not a socket"),
-    case!("conn", accept, [Op(IORING_OP_ACCEPT)], "connections are taken, with their peer's address"),
-    case!("conn", accept_waits, [Op(IORING_OP_ACCEPT)], "a blocking listener is waited on; a wait can be cancelled"),
-    case!("conn", accept_two_rings, [Op(IORING_OP_ACCEPT)], "threads that accept from one blocking listener leave it as it was"),
+    case!("conn", connect_waits, [Op(IORING_OP_CONNECT)], "a connect to a full listener waits until there is room, a cancel or a timeout"),
+    case!("conn", refused, [Op(IORING_OP_CONNECT)], "connects without a listener, with bad addresses, and on a file that is not a socket"),
+    case!("conn", accept, [Op(IORING_OP_ACCEPT)], "ACCEPT returns connections with the peer's address"),
+    case!("conn", accept_waits, [Op(IORING_OP_ACCEPT)], "ACCEPT waits on a blocking listener, and can be cancelled"),
+    case!("conn", accept_two_rings, [Op(IORING_OP_ACCEPT)], "two threads that accept from a blocking listener leave its flags unchanged"),
     case!("conn", accept_refusals, [Op(IORING_OP_ACCEPT)], "bad flags, slots and files"),
-    case!("conn", accept_multishot, [Op(IORING_OP_ACCEPT)], "one request takes many connections"),
-    case!("conn", accept_slots, [Op(IORING_OP_ACCEPT)], "connections go into slots until those end"),
-    case!("conn", shutdown, [Op(IORING_OP_SHUTDOWN)], "a direction ends"),
+    case!("conn", accept_multishot, [Op(IORING_OP_ACCEPT)], "one multishot ACCEPT takes many connections"),
+    case!("conn", accept_slots, [Op(IORING_OP_ACCEPT)], "connections go into slots until no slot is free"),
+    case!("conn", shutdown, [Op(IORING_OP_SHUTDOWN)], "SHUTDOWN ends one direction"),
 ];
 
 fn make(domain: i32, kind: i32) -> io_uring_sqe {

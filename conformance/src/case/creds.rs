@@ -13,29 +13,29 @@ pub const CASES: &[Case] = &[
         Op(IORING_OP_SYMLINKAT), Op(IORING_OP_STATX), Op(IORING_OP_SETXATTR),
         Op(IORING_OP_GETXATTR), Op(IORING_OP_RENAMEAT), Op(IORING_OP_LINKAT),
     ], "names are looked up by the submitter's ids"),
-    case!("creds", sockets, [Op(IORING_OP_BIND), Op(IORING_OP_CONNECT)], "so are those of sockets"),
+    case!("creds", sockets, [Op(IORING_OP_BIND), Op(IORING_OP_CONNECT)], "names of sockets are looked up by the submitter's ids"),
     case!("creds", worker_of_nobody, [
         Sqe(IOSQE_ASYNC),
-    ], "rights that are back when a worker is there"),
-    case!("creds", capabilities, [Sqe(IOSQE_ASYNC)], "capabilities given up, and back"),
-    case!("creds", groups, [Sqe(IOSQE_ASYNC)], "groups given up, and back"),
+    ], "rights that return before a worker runs count for the worker"),
+    case!("creds", capabilities, [Sqe(IOSQE_ASYNC)], "capabilities are dropped and regained"),
+    case!("creds", groups, [Sqe(IOSQE_ASYNC)], "groups are dropped and regained"),
     case!("creds", set_user_id_bit, [
         Op(IORING_OP_WRITE), Op(IORING_OP_FTRUNCATE),
-    ], "who may not keep the bit loses it"),
+    ], "a write clears the set-user-ID bit unless the submitter may keep it"),
     case!("creds", two_threads, [
         Setup(IORING_SETUP_ATTACH_WQ),
     ], "threads with other rights share workers"),
-    case!("creds", real_time, [Op(IORING_OP_READ)], "the real-time class takes a capability"),
+    case!("creds", real_time, [Op(IORING_OP_READ)], "the real-time I/O class needs a capability"),
     case!("creds", whole_process, [
         Sqe(IOSQE_ASYNC),
-    ], "seteuid(2) counts for what is submitted then"),
+    ], "seteuid(2) counts for requests submitted after it"),
     case!("creds", sq_thread, [
         Setup(IORING_SETUP_SQPOLL),
-    ], "an SQ thread has the rights of the ring's maker"),
+    ], "an SQ thread has the rights of the ring's creator"),
     case!("creds", landlock, [
         Op(IORING_OP_UNLINKAT),
     ], "a thread's Landlock domain binds its requests"),
-    case!("creds", own_files, [Op(IORING_OP_MKDIRAT)], "a thread's own mask and directory"),
+    case!("creds", own_files, [Op(IORING_OP_MKDIRAT)], "requests use their thread's own umask and directory"),
 ];
 
 const HERE: i32 = libc::AT_FDCWD;

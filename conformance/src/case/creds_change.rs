@@ -14,25 +14,25 @@ pub const CASES: &[Case] = &[
     case!("creds_change", while_one_opens, [
         Sqe(IOSQE_ASYNC),
         Reg(IORING_REGISTER_PERSONALITY),
-    ], "the process changes its ids while a request with others is under way"),
+    ], "the process changes its ids while a request with other ids is in progress"),
     case!("creds_change", to_and_fro, [
         Sqe(IOSQE_ASYNC),
         Setup(IORING_SETUP_SQPOLL),
-    ], "again and again, while files are opened: by the old rights or by the new"),
+    ], "ids change repeatedly while files are opened, by the old rights or the new"),
     case!("creds_change", there_and_back, [
         Op(IORING_OP_OPENAT),
         Reg(IORING_REGISTER_PERSONALITY),
-    ], "the ids for files follow the effective ones, there and back"),
+    ], "the filesystem ids follow the effective ids back and forth"),
     case!("creds_change", peer, [
         Setup(IORING_SETUP_SQPOLL),
         Op(IORING_OP_CONNECT),
-    ], "a socket's peer is told of the ring's maker"),
+    ], "a peer sees the credentials of the ring's creator"),
     case!("creds_change", own_files, [
         Setup(IORING_SETUP_SQPOLL),
-    ], "an SQ thread serves on when a thread gets files of its own"),
+    ], "an SQ thread continues after a thread unshares its files"),
     case!("creds_change", own_files_and_personality, [
         Reg(IORING_REGISTER_PERSONALITY),
-    ], "so does a personality"),
+    ], "a personality works after a thread unshares its files"),
 ];
 
 fn while_one_opens(cx: &mut Cx) -> Outcome {

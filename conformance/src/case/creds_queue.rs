@@ -10,14 +10,14 @@ use std::sync::mpsc::channel;
 pub const CASES: &[Case] = &[
     case!("creds_queue", chain_of_another, [
         Sqe(IOSQE_IO_LINK),
-    ], "what follows another thread's request has that one's rights"),
+    ], "a chain keeps the rights of its submitter when another thread continues it"),
     case!("creds_queue", drained_of_another, [
         Sqe(IOSQE_IO_DRAIN),
-    ], "so has what waits behind a barrier"),
+    ], "a drained request keeps the rights of its submitter"),
     case!("creds_queue", drained_and_regained, [
         Sqe(IOSQE_IO_DRAIN),
-    ], "also on the thread that submitted it, whose rights are others now"),
-    case!("creds_queue", chain_in_a_domain, [Sqe(IOSQE_IO_LINK)], "also where another thread goes on"),
+    ], "a drained request keeps the rights from its submission although its thread changes them"),
+    case!("creds_queue", chain_in_a_domain, [Sqe(IOSQE_IO_LINK)], "a chain keeps its Landlock domain when another thread continues it"),
 ];
 
 /// Starts a thread that gives up rights, submits `sqes` and sleeps. Then makes the pipe readable

@@ -8,14 +8,14 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 pub const CASES: &[Case] = &[
-    case!("disconnects", reset_receivers, [Op(IORING_OP_RECV)], "a reset ends what waits for data: one shot, multishot, a read, a poll"),
-    case!("disconnects", reset_sender, [Op(IORING_OP_SEND), Op(IORING_OP_SEND_ZC)], "a reset ends what waits for room"),
-    case!("disconnects", reset_before, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "what comes after a reset: the error once, then the end"),
-    case!("disconnects", reset_told, [Op(IORING_OP_RECV)], "nothing is behind a reset that has been told of"),
-    case!("disconnects", reset_behind_end, [Op(IORING_OP_RECV)], "an end that a reset came behind is still an end"),
-    case!("disconnects", half_closed, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "a peer that sends no more still receives"),
-    case!("disconnects", own_half, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "shutting down wakes what waits on the same socket"),
-    case!("disconnects", stops_reading, [Op(IORING_OP_SEND)], "a send is held up, goes on when the peer reads, or is cancelled"),
+    case!("disconnects", reset_receivers, [Op(IORING_OP_RECV)], "a reset ends requests that wait for data: one-shot, multishot, read and poll"),
+    case!("disconnects", reset_sender, [Op(IORING_OP_SEND), Op(IORING_OP_SEND_ZC)], "a reset ends requests that wait for room"),
+    case!("disconnects", reset_before, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "requests after a reset get the error once, then end of file"),
+    case!("disconnects", reset_told, [Op(IORING_OP_RECV)], "after the error of a reset was returned, only end of file follows"),
+    case!("disconnects", reset_behind_end, [Op(IORING_OP_RECV)], "a reset after the end of a stream leaves end of file"),
+    case!("disconnects", half_closed, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "a peer that shut down sending still receives"),
+    case!("disconnects", own_half, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "a shutdown wakes requests that wait on the same socket"),
+    case!("disconnects", stops_reading, [Op(IORING_OP_SEND)], "a send waits, then goes on when the peer reads, or is cancelled"),
 ];
 
 /// Function that makes a receive from a socket, to memory or into a provided buffer.

@@ -4,16 +4,16 @@ use super::prelude::*;
 
 pub const CASES: &[Case] = &[
     case!("disk", direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
-        "O_DIRECT reads and writes, and unaligned ones"),
+        "O_DIRECT reads and writes, aligned and unaligned"),
     case!("disk", cancel_in_flight, [Op(IORING_OP_READ), Op(IORING_OP_ASYNC_CANCEL)],
-        "what a disk has cannot be cancelled"),
+        "a request in flight on a disk cannot be cancelled"),
     case!("disk", extending_writes, [Op(IORING_OP_WRITE)],
-        "writes that make a file longer hold nobody up"),
+        "writes that extend a file do not block the submitter"),
     case!("disk", reads_of_dirty_pages, [Op(IORING_OP_READ)],
-        "nor do reads of what must be written back"),
+        "reads of dirty pages do not block the submitter"),
     case!("disk", many_at_once, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
         "a full queue of writes, then of reads, verified"),
-    case!("disk", devices, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "null, zero and full"),
+    case!("disk", devices, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "I/O on /dev/null, /dev/zero and /dev/full"),
     case!("disk", file_size_limit, [Op(IORING_OP_WRITE)], "writes beyond RLIMIT_FSIZE"),
 ];
 

@@ -9,10 +9,10 @@ use rustix::fs::inotify;
 
 pub const CASES: &[Case] = &[
     case!("effects", iowait, [Enter(IORING_ENTER_NO_IOWAIT)],
-        "who waits for requests waits for I/O, in the eyes of the system, unless it says no"),
-    case!("effects", direct_read_is_told, [Op(IORING_OP_READ)], "inotify tells of reads"),
+        "a thread in io_uring_enter counts as waiting for I/O, unless NO_IOWAIT is set"),
+    case!("effects", direct_read_is_told, [Op(IORING_OP_READ)], "inotify reports O_DIRECT reads"),
     case!("effects", unacknowledged, [Op(IORING_OP_SEND_ZC)],
-        "the notification waits until the peer has acknowledged the data"),
+        "the zero-copy notification waits until the peer has acknowledged the data"),
 ];
 
 /// Returns the number of tasks of the whole system that wait for I/O.

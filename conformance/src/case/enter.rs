@@ -3,11 +3,11 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("enter", bad_fds, [], "no fd answers EBADF, another kind of fd EOPNOTSUPP"),
-    case!("enter", unknown_flags, [], "every flag after NO_IOWAIT answers EINVAL"),
-    case!("enter", closed_ring, [], "a closed ring's fd answers EBADF"),
-    case!("enter", submit_counts, [], "as many SQEs are taken as asked for and as are there"),
-    case!("enter", sq_full, [], "a full SQ goes in at once and has room again"),
+    case!("enter", bad_fds, [], "a closed fd fails with EBADF, another kind of fd with EOPNOTSUPP"),
+    case!("enter", unknown_flags, [], "every flag after NO_IOWAIT fails with EINVAL"),
+    case!("enter", closed_ring, [], "the fd of a closed ring fails with EBADF"),
+    case!("enter", submit_counts, [], "enter takes as many SQEs as asked for, at most as many as there are"),
+    case!("enter", sq_full, [], "a full SQ is submitted at once and then has room again"),
     case!("enter", tail_wraps, [], "head and tail are 32-bit counters that wrap"),
     case!("enter", permuted_array, [Trap("SQ array")], "the index array may name slots in any order"),
     case!("enter", repeated_index, [Trap("SQ array")], "one slot may be named more than once"),
@@ -16,22 +16,22 @@ pub const CASES: &[Case] = &[
     case!("enter", submit_all, [Setup(IORING_SETUP_SUBMIT_ALL)], "SUBMIT_ALL goes on past bad SQEs"),
     case!("enter", unknown_opcodes, [], "opcodes from 63 on complete with EINVAL"),
     case!("enter", unknown_sqe_flag, [], "the eighth SQE flag completes with EINVAL"),
-    case!("enter", sqe_stable, [], "SQEs and what they point to may change once they are taken"),
+    case!("enter", sqe_stable, [], "SQEs and the memory they point to may change once they are taken"),
     case!("enter", registered_ring, [
         Enter(IORING_ENTER_REGISTERED_RING), Reg(IORING_REGISTER_RING_FDS),
     ], "the fd may be an index into the task's registered rings"),
     case!("enter", single_issuer, [
         Setup(IORING_SETUP_SINGLE_ISSUER),
-    ], "another task than the first to submit gets EEXIST"),
+    ], "a task other than the first submitter fails with EEXIST"),
     case!("enter", single_issuer_disabled, [
         Setup(IORING_SETUP_SINGLE_ISSUER), Setup(IORING_SETUP_R_DISABLED),
     ], "the task that enables a disabled ring is its issuer"),
     case!("enter", defer_taskrun, [
         Setup(IORING_SETUP_DEFER_TASKRUN),
-    ], "late completions are posted only by their task's GETEVENTS"),
+    ], "with DEFER_TASKRUN only GETEVENTS of the ring's task posts late completions"),
     case!("enter", taskrun_flag, [
         Setup(IORING_SETUP_TASKRUN_FLAG), Setup(IORING_SETUP_COOP_TASKRUN),
-    ], "the SQ flag TASKRUN tells of work that waits for an enter"),
+    ], "the SQ flag TASKRUN shows pending task work"),
     case!("enter", no_iowait, [Enter(IORING_ENTER_NO_IOWAIT)], "NO_IOWAIT waits like any other"),
     case!("enter", sqpoll_flags_without_sqpoll, [], "SQ_WAKEUP and SQ_WAIT do nothing without SQPOLL"),
     case!("enter", any_thread_submits, [], "threads of a process may all submit to a ring in turn"),

@@ -7,42 +7,42 @@ use std::net::UdpSocket;
 pub const CASES: &[Case] = &[
     newest!("entries", setups, [
         Setup(IORING_SETUP_SQE_MIXED), Setup(IORING_SETUP_SQ_REWIND),
-    ], "what the two flags go with"),
+    ], "set-up flags that SQE_MIXED and SQ_REWIND allow"),
     newest!("entries", mixed, [
         Setup(IORING_SETUP_SQE_MIXED), Op(IORING_OP_NOP128),
     ], "an SQE of 128 bytes takes two entries of a mixed ring"),
     newest!("entries", mixed_last, [
         Setup(IORING_SETUP_SQE_MIXED), Op(IORING_OP_NOP128),
-    ], "it does not fit into the last slot, nor into the end of a submission"),
+    ], "a 128-byte SQE does not fit into the last slot, nor into the end of a submission"),
     newest!("entries", mixed_refused, [
         Op(IORING_OP_NOP128),
-    ], "one that fails for another reason takes both"),
+    ], "a 128-byte SQE that fails for another reason takes both entries"),
     newest!("entries", mixed_array, [
         Setup(IORING_SETUP_SQE_MIXED),
-    ], "the index array names its first slot"),
+    ], "the index array names the first slot of a 128-byte SQE"),
     newest!("entries", mixed_linked, [
         Setup(IORING_SETUP_SQE_MIXED),
-    ], "in chains, and where a thread submits"),
+    ], "128-byte SQEs work in chains and with SQPOLL"),
     newest!("entries", wide_elsewhere, [
         Op(IORING_OP_NOP128), Op(IORING_OP_URING_CMD128),
-    ], "on rings of other sizes"),
-    newest!("entries", command, [Op(IORING_OP_URING_CMD128)], "commands of 128 bytes"),
+    ], "128-byte opcodes on rings with other SQE sizes"),
+    newest!("entries", command, [Op(IORING_OP_URING_CMD128)], "commands in 128-byte SQEs"),
     newest!("entries", mixed_resized, [
         Setup(IORING_SETUP_SQE_MIXED), Reg(IORING_REGISTER_RESIZE_RINGS),
-    ], "a mixed ring stays one"),
+    ], "a mixed ring stays mixed after a resize"),
     newest!("entries", rewind, [
         Setup(IORING_SETUP_SQ_REWIND),
-    ], "each submission starts at slot 0, and head and tail stay"),
+    ], "with SQ_REWIND each submission starts at slot 0, and head and tail stay"),
     newest!("entries", rewind_ends, [
         Setup(IORING_SETUP_SQ_REWIND),
-    ], "a bad SQE ends it, a chain that is cut off is closed"),
-    newest!("entries", rewind_poll, [Setup(IORING_SETUP_SQ_REWIND)], "poll(2) goes by the tail"),
+    ], "a bad SQE ends a submission with SQ_REWIND, and a cut-off chain is closed"),
+    newest!("entries", rewind_poll, [Setup(IORING_SETUP_SQ_REWIND)], "with SQ_REWIND poll(2) goes by the tail"),
     newest!("entries", rewind_mixed, [
         Setup(IORING_SETUP_SQ_REWIND), Setup(IORING_SETUP_SQE_MIXED),
-    ], "with both"),
+    ], "SQ_REWIND and SQE_MIXED work together"),
     newest!("entries", rewind_resized, [
         Setup(IORING_SETUP_SQ_REWIND), Reg(IORING_REGISTER_RESIZE_RINGS),
-    ], "a ring of another size starts anew as well"),
+    ], "a resized ring with SQ_REWIND starts at slot 0"),
 ];
 
 const MIXED: u32 = IORING_SETUP_SQE_MIXED;

@@ -7,16 +7,16 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("fair", bundles, [Op(IORING_OP_RECV)], "a bundle takes all that lies in a socket"),
+    case!("fair", bundles, [Op(IORING_OP_RECV)], "a bundle takes all data of a socket"),
     case!("fair", bundles_capped, [
         Op(IORING_OP_RECV),
-    ], "one with a length takes that, then it is the next one's turn"),
+    ], "a bundle with a length takes that length, then the next request has its turn"),
     case!("fair", one_by_one, [
         Op(IORING_OP_RECV),
-    ], "a receive that is no bundle has 33 turns in a row"),
-    case!("fair", exclusive, [Op(IORING_OP_POLL_ADD)], "an exclusive poll is woken, and nobody behind it"),
-    case!("fair", accept_in_worker, [Op(IORING_OP_ACCEPT), Sqe(IOSQE_IO_LINK)], "an accept that a worker waits in has an earlier one before it"),
-    case!("fair", forced, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "what goes back to a worker leaves what there is to the others"),
+    ], "a receive without bundles has 33 turns in a row"),
+    case!("fair", exclusive, [Op(IORING_OP_POLL_ADD)], "a wake-up of an exclusive poll wakes no request behind it"),
+    case!("fair", accept_in_worker, [Op(IORING_OP_ACCEPT), Sqe(IOSQE_IO_LINK)], "an earlier ACCEPT comes before one that waits in a worker"),
+    case!("fair", forced, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "a request that returns to a worker leaves the data to other requests"),
 ];
 
 const SOCKETS: u64 = 3;

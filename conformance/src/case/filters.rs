@@ -10,14 +10,14 @@ use libc::EMSGSIZE;
 use std::net::UdpSocket;
 
 pub const CASES: &[Case] = &[
-    newest!("filters", verdict, [Reg(IORING_REGISTER_BPF_FILTER)], "a filter's verdict is the request's"),
-    newest!("filters", data, [Reg(IORING_REGISTER_BPF_FILTER)], "what a filter may load"),
-    newest!("filters", order, [Reg(IORING_REGISTER_BPF_FILTER)], "a filter is asked last"),
-    newest!("filters", chains, [Reg(IORING_REGISTER_BPF_FILTER)], "denial in chains and batches"),
-    newest!("filters", stack, [Reg(IORING_REGISTER_BPF_FILTER)], "filters on top of each other, and all others denied"),
-    newest!("filters", sizes, [Reg(IORING_REGISTER_BPF_FILTER)], "what a filter knows of a request"),
+    newest!("filters", verdict, [Reg(IORING_REGISTER_BPF_FILTER)], "the verdict of a filter decides about the request"),
+    newest!("filters", data, [Reg(IORING_REGISTER_BPF_FILTER)], "data that a filter may load"),
+    newest!("filters", order, [Reg(IORING_REGISTER_BPF_FILTER)], "filters run after the other checks of an SQE"),
+    newest!("filters", chains, [Reg(IORING_REGISTER_BPF_FILTER)], "a filter denies requests in chains and batches"),
+    newest!("filters", stack, [Reg(IORING_REGISTER_BPF_FILTER)], "stacked filters, and a default that denies other requests"),
+    newest!("filters", sizes, [Reg(IORING_REGISTER_BPF_FILTER)], "sizes of the data that a filter sees"),
     newest!("filters", refusals, [Reg(IORING_REGISTER_BPF_FILTER)], "bad filters and bad programs"),
-    newest!("filters", task, [Reg(IORING_REGISTER_BPF_FILTER)], "a task's filters"),
+    newest!("filters", task, [Reg(IORING_REGISTER_BPF_FILTER)], "filters of a task"),
 ];
 
 fn verdict(cx: &mut Cx) -> Outcome {

@@ -8,25 +8,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("futex", wait, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "a wait ends with a wake, from whatever side"),
-    case!("futex", changed, [Op(IORING_OP_FUTEX_WAIT)], "another value is EAGAIN"),
-    case!("futex", at_once, [Op(IORING_OP_FUTEX_WAIT)], "who was submitted waits: a wake right after it counts"),
-    case!("futex", order, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "waiters are woken in their order"),
+    case!("futex", wait, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "a wake ends a wait, from a request or from futex(2)"),
+    case!("futex", changed, [Op(IORING_OP_FUTEX_WAIT)], "a wait for another value fails with EAGAIN"),
+    case!("futex", at_once, [Op(IORING_OP_FUTEX_WAIT)], "a wake right after the submission wakes the wait"),
+    case!("futex", order, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "waiters wake in their order"),
     case!("futex", many, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "many waiters on one word"),
-    case!("futex", masks, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "only masks that meet wake"),
-    case!("futex", private, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "private and shared waiters do not meet"),
+    case!("futex", masks, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "a wake wakes only waiters with a common mask bit"),
+    case!("futex", private, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "a private wake does not wake a shared waiter, or the reverse"),
     case!("futex", shared, [Op(IORING_OP_FUTEX_WAIT)], "a child wakes a waiter in shared memory"),
     case!("futex", cancel, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_ASYNC_CANCEL)], "a wait is cancelled"),
-    case!("futex", cancel_many, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_ASYNC_CANCEL)], "many are, and how that is counted"),
-    case!("futex", cancel_by_call, [Op(IORING_OP_FUTEX_WAIT), Reg(IORING_REGISTER_SYNC_CANCEL)], "cancelled by the register call"),
-    case!("futex", linked, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_LINK_TIMEOUT)], "in chains, and with a timeout"),
-    case!("futex", modes, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "in a worker, behind a barrier, on a deferring ring"),
+    case!("futex", cancel_many, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_ASYNC_CANCEL)], "many waits are cancelled, and the result counts them"),
+    case!("futex", cancel_by_call, [Op(IORING_OP_FUTEX_WAIT), Reg(IORING_REGISTER_SYNC_CANCEL)], "the register call cancels a wait"),
+    case!("futex", linked, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_LINK_TIMEOUT)], "waits in chains and with a linked timeout"),
+    case!("futex", modes, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "waits in a worker, behind a barrier, and with DEFER_TASKRUN"),
     case!("futex", refusals, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "bad words, flags and pointers"),
-    case!("futex", wake_counts, [Op(IORING_OP_FUTEX_WAKE)], "nobody, none, and more than there are"),
-    case!("futex", thread_ends, [Op(IORING_OP_FUTEX_WAIT)], "the waits of a thread that ends"),
+    case!("futex", wake_counts, [Op(IORING_OP_FUTEX_WAKE)], "wakes of no waiters, of zero waiters and of more than there are"),
+    case!("futex", thread_ends, [Op(IORING_OP_FUTEX_WAIT)], "waits of a thread that ends"),
     case!("futex", ring_closed, [Op(IORING_OP_FUTEX_WAIT)], "a ring is closed while its requests wait"),
     case!("futex", lock, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "no wake is lost between threads"),
-    case!("futex", stopped, [Op(IORING_OP_FUTEX_WAIT)], "a process that was stopped still hears of its wake"),
+    case!("futex", stopped, [Op(IORING_OP_FUTEX_WAIT)], "a wait in a stopped process still gets its wake"),
 ];
 
 /// `FUTEX2_SIZE_U32` and `FUTEX2_PRIVATE`.

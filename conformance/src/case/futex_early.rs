@@ -10,7 +10,7 @@ pub const CASES: &[Case] = &[case!(
     "futex_early",
     one_of_several,
     [Op(IORING_OP_FUTEX_WAITV)],
-    "the first of several is woken without end"
+    "the first of several waiters is woken repeatedly"
 )];
 
 fn one_of_several(cx: &mut Cx) -> Outcome {

@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering;
 
 pub const CASES: &[Case] = &[
     case!("futexv", any_of_several, [Op(IORING_OP_FUTEX_WAITV)], "a wait for any of several; the result says which"),
-    case!("futexv", full, [Op(IORING_OP_FUTEX_WAITV)], "128 of them"),
+    case!("futexv", full, [Op(IORING_OP_FUTEX_WAITV)], "a wait for 128 futexes"),
     case!("futexv", cancel, [Op(IORING_OP_FUTEX_WAITV), Op(IORING_OP_ASYNC_CANCEL)], "the wait is cancelled"),
-    case!("futexv", cancelled_in_batch, [Op(IORING_OP_FUTEX_WAITV), Op(IORING_OP_FUTEX_WAKE)], "a wait that its batch cancels is there for a wake of the batch"),
+    case!("futexv", cancelled_in_batch, [Op(IORING_OP_FUTEX_WAITV), Op(IORING_OP_FUTEX_WAKE)], "a wait that its batch cancels still takes a wake of the same batch"),
     case!("futexv", nodes, [
         Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE), Op(IORING_OP_FUTEX_WAITV),
-    ], "futexes of NUMA nodes"),
+    ], "futexes with NUMA nodes"),
     case!("futexv", refusals, [Op(IORING_OP_FUTEX_WAITV)], "bad counts, entries, flags and pointers"),
-    case!("futexv", race, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_ASYNC_CANCEL)], "a wake races a cancel: one of them it is, and both know which"),
+    case!("futexv", race, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_ASYNC_CANCEL)], "a wake races a cancel, and exactly one of them takes the wait"),
 ];
 
 type Change = fn(&mut Entry);

@@ -7,22 +7,22 @@ use rustix::event::epoll::CreateFlags;
 const NOWAIT: u32 = 8;
 
 pub const CASES: &[Case] = &[
-    case!("fuzz_found", nowait_writes, [Op(IORING_OP_WRITE)], "RWF_NOWAIT, where a file cannot write without waiting"),
-    case!("fuzz_found", flags_at_no_position, [Op(IORING_OP_WRITE)], "flags that a file cannot do are refused before a position that it has not"),
-    case!("fuzz_found", parts_to_eventfd, [Op(IORING_OP_WRITEV_FIXED)], "parts of a registered buffer do not reach an eventfd"),
-    case!("fuzz_found", path_only, [Op(IORING_OP_WRITE_FIXED)], "an O_PATH number says so before a buffer does"),
+    case!("fuzz_found", nowait_writes, [Op(IORING_OP_WRITE)], "RWF_NOWAIT on a file that cannot write without waiting"),
+    case!("fuzz_found", flags_at_no_position, [Op(IORING_OP_WRITE)], "unsupported flags are refused before an unsupported position"),
+    case!("fuzz_found", parts_to_eventfd, [Op(IORING_OP_WRITEV_FIXED)], "a vector of a registered buffer is not written to an eventfd"),
+    case!("fuzz_found", path_only, [Op(IORING_OP_WRITE_FIXED)], "an O_PATH descriptor fails before its buffer is checked"),
     case!("fuzz_found", message_words, [Op(IORING_OP_MSG_RING)], "a message's command and slot are 32 bits wide"),
-    case!("fuzz_found", canceled_big_nop, [Op(IORING_OP_NOP)], "a wide nop that never ran ends with a small CQE"),
-    case!("fuzz_found", wide_finds_last_slot, [Op(IORING_OP_NOP)], "a wide CQE without room leaves a filler, and overflows"),
-    case!("fuzz_found", count_in_chain, [Op(IORING_OP_TIMEOUT)], "a linked count starts behind its batch's completions"),
-    case!("fuzz_found", past_link_timeout, [Op(IORING_OP_LINK_TIMEOUT)], "a linked time that is over fires, though its request ends at once"),
-    case!("fuzz_found", direct_chain, [Op(IORING_OP_READ), Sqe(IOSQE_IO_LINK)], "chains of O_DIRECT requests go on, break and are hard"),
-    case!("fuzz_found", refused_in_order, [Op(IORING_OP_MSG_RING), Op(IORING_OP_FILES_UPDATE)], "what is refused for two reasons, and which comes first"),
-    case!("fuzz_found", waits_before_position, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "an epoll set is waited for, also at a position that no file has"),
-    case!("fuzz_found", refused_with_buffer, [Sqe(IOSQE_BUFFER_SELECT)], "what is refused once a buffer is picked, and before"),
-    case!("fuzz_found", child_at_border, [Op(IORING_OP_WAITID)], "a siginfo_t that memory ends is written word by word"),
-    case!("fuzz_found", full_ring_poll, [], "a ring whose submission queue is full is not writable"),
-    case!("fuzz_found", rings_are_no_files, [Op(IORING_OP_WRITE), Op(IORING_OP_FTRUNCATE), Op(IORING_OP_FALLOCATE)], "a ring is not written, cut short or synchronised"),
+    case!("fuzz_found", canceled_big_nop, [Op(IORING_OP_NOP)], "a 32-byte NOP that never ran ends with a 16-byte CQE"),
+    case!("fuzz_found", wide_finds_last_slot, [Op(IORING_OP_NOP)], "a 32-byte CQE at the last slot leaves a filler, and overflows"),
+    case!("fuzz_found", count_in_chain, [Op(IORING_OP_TIMEOUT)], "a timeout in a chain counts completions after its batch"),
+    case!("fuzz_found", past_link_timeout, [Op(IORING_OP_LINK_TIMEOUT)], "a linked timeout in the past fires although its request ends at once"),
+    case!("fuzz_found", direct_chain, [Op(IORING_OP_READ), Sqe(IOSQE_IO_LINK)], "chains of O_DIRECT requests go on, break, and keep hard links"),
+    case!("fuzz_found", refused_in_order, [Op(IORING_OP_MSG_RING), Op(IORING_OP_FILES_UPDATE)], "requests with two errors return the first one of the kernel's order"),
+    case!("fuzz_found", waits_before_position, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "a read of an epoll set waits before its position is checked"),
+    case!("fuzz_found", refused_with_buffer, [Sqe(IOSQE_BUFFER_SELECT)], "requests that are refused after a buffer was picked, and before"),
+    case!("fuzz_found", child_at_border, [Op(IORING_OP_WAITID)], "a siginfo_t at the end of memory is written word by word"),
+    case!("fuzz_found", full_ring_poll, [], "a ring with a full submission queue is not writable"),
+    case!("fuzz_found", rings_are_no_files, [Op(IORING_OP_WRITE), Op(IORING_OP_FTRUNCATE), Op(IORING_OP_FALLOCATE)], "a ring cannot be written, truncated or synchronised"),
 ];
 
 fn nowait_writes(cx: &mut Cx) -> Outcome {

@@ -9,17 +9,17 @@ use std::os::fd::IntoRawFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("fuzz_found_conn", accept_of_shut, [Op(IORING_OP_ACCEPT)], "an attempt is not told that a local listener is shut; who waits is"),
-    case!("fuzz_found_conn", connect_again, [Op(IORING_OP_CONNECT)], "a worker's second connection that fails leaves the socket unconnected"),
-    case!("fuzz_found_conn", connect_in_chain, [Op(IORING_OP_CONNECT), Sqe(IOSQE_IO_LINK)], "a worker that goes on with a chain tries once on a socket whose last connection failed"),
-    case!("fuzz_found_conn", peer_closed, [Op(IORING_OP_CLOSE), Op(IORING_OP_SEND)], "what is closed goes when the batch is through"),
-    case!("fuzz_found_conn", path_to_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "a number that is open for its path only names no file to cancel by"),
-    case!("fuzz_found_conn", polled_before_buffer, [Op(IORING_OP_SEND_ZC)], "in a worker what is to be polled first says so before its buffer is looked up"),
-    case!("fuzz_found_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a buffer is picked before a ring says that it cannot be read"),
-    case!("fuzz_found_conn", cancel_in_worker, [Op(IORING_OP_ASYNC_CANCEL)], "a worker looks for requests when those that are ready have ended"),
-    case!("fuzz_found_conn", errors_of_local, [Op(IORING_OP_RECV)], "a worker waits for data where a local socket is asked for errors"),
-    case!("fuzz_found_conn", removed_in_chain, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "what is linked behind a wake-up finds that the poll has told of it"),
-    case!("fuzz_found_conn", ring_in_chain, [Op(IORING_OP_FTRUNCATE), Sqe(IOSQE_IO_LINK)], "a chain goes on behind what a ring refuses, if it would behind a file"),
+    case!("fuzz_found_conn", accept_of_shut, [Op(IORING_OP_ACCEPT)], "a waiting ACCEPT learns that a local listener is shut down, an attempt does not"),
+    case!("fuzz_found_conn", connect_again, [Op(IORING_OP_CONNECT)], "a second connect of a worker that fails leaves the socket unconnected"),
+    case!("fuzz_found_conn", connect_in_chain, [Op(IORING_OP_CONNECT), Sqe(IOSQE_IO_LINK)], "a worker that continues a chain tries once on a socket whose last connect failed"),
+    case!("fuzz_found_conn", peer_closed, [Op(IORING_OP_CLOSE), Op(IORING_OP_SEND)], "a closed peer goes away after the batch"),
+    case!("fuzz_found_conn", path_to_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "an O_PATH descriptor names no file to cancel by"),
+    case!("fuzz_found_conn", polled_before_buffer, [Op(IORING_OP_SEND_ZC)], "in a worker, POLL_FIRST fails before the buffer is looked up"),
+    case!("fuzz_found_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a read of a ring picks a buffer before it fails"),
+    case!("fuzz_found_conn", cancel_in_worker, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel in a worker runs after ready requests have ended"),
+    case!("fuzz_found_conn", errors_of_local, [Op(IORING_OP_RECV)], "a read of the error queue of a local socket waits for data in a worker"),
+    case!("fuzz_found_conn", removed_in_chain, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "a POLL_REMOVE linked behind a wake-up finds that the poll has completed"),
+    case!("fuzz_found_conn", ring_in_chain, [Op(IORING_OP_FTRUNCATE), Sqe(IOSQE_IO_LINK)], "a chain goes on after a request that a ring refuses, if it would go on for a file"),
 ];
 
 fn removed_in_chain(cx: &mut Cx) -> Outcome {

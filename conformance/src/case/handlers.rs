@@ -13,7 +13,7 @@ use std::time::Duration;
 pub const CASES: &[Case] = &[
     case!("handlers", shown, [Trap("SIGSYS")], "rt_sigaction(2) by its number shows the program's own handlers and flags"),
     case!("handlers", jumps, [Trap("SIGSYS")], "a handler installed so may jump out of a wait"),
-    case!("handlers", small_stack, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "a handler on a small alternate stack submits"),
+    case!("handlers", small_stack, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "a signal handler on a small alternate stack submits requests"),
     case!("handlers", refused, [], "bad signals, sizes and pointers"),
 ];
 

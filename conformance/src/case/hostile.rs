@@ -7,17 +7,17 @@ use std::io::Write;
 use std::net::TcpStream;
 
 pub const CASES: &[Case] = &[
-    case!("hostile", memory, [Reg(IORING_REGISTER_PBUF_RING)], "a ring in memory that is read-only, that ends too early, that is not there"),
-    case!("hostile", unmapped, [Reg(IORING_REGISTER_PBUF_RING)], "a ring whose memory is unmapped once it is registered"),
-    case!("hostile", nothing_to_read, [Reg(IORING_REGISTER_PBUF_RING), Op(IORING_OP_READ)], "a buffer of no length is somewhere, too"),
-    case!("hostile", addresses, [Reg(IORING_REGISTER_PBUF_RING)], "buffers that are not mapped, the kernel's, at the end of all memory"),
-    case!("hostile", tails, [Reg(IORING_REGISTER_PBUF_RING)], "a tail far ahead of the head, one that moves back"),
-    case!("hostile", lengths, [Reg(IORING_REGISTER_PBUF_RING)], "buffers of no length, or longer than what is mapped"),
-    case!("hostile", ids, [Reg(IORING_REGISTER_PBUF_RING)], "ids are the program's own: any, and the same twice"),
-    case!("hostile", changed, [Reg(IORING_REGISTER_PBUF_RING)], "what a request picks is what lies there when data come"),
-    case!("hostile", bundles, [Reg(IORING_REGISTER_PBUF_RING)], "bundles over buffers that are bad, empty, too long"),
-    case!("hostile", shots, [Reg(IORING_REGISTER_PBUF_RING)], "multishot requests over such"),
-    case!("hostile", readers, [Reg(IORING_REGISTER_PBUF_RING)], "reads, and messages with headers, over such"),
+    case!("hostile", memory, [Reg(IORING_REGISTER_PBUF_RING)], "rings in memory that is read-only, too short or unmapped"),
+    case!("hostile", unmapped, [Reg(IORING_REGISTER_PBUF_RING)], "a ring whose memory is unmapped after its registration"),
+    case!("hostile", nothing_to_read, [Reg(IORING_REGISTER_PBUF_RING), Op(IORING_OP_READ)], "selected buffers of length 0 at bad addresses"),
+    case!("hostile", addresses, [Reg(IORING_REGISTER_PBUF_RING)], "buffers in unmapped memory, kernel memory and at the end of the address space"),
+    case!("hostile", tails, [Reg(IORING_REGISTER_PBUF_RING)], "tails far ahead of the head, and tails that move back"),
+    case!("hostile", lengths, [Reg(IORING_REGISTER_PBUF_RING)], "buffers of length 0, or longer than their mapping"),
+    case!("hostile", ids, [Reg(IORING_REGISTER_PBUF_RING)], "buffer ids are the program's: any number, and one number twice"),
+    case!("hostile", changed, [Reg(IORING_REGISTER_PBUF_RING)], "a request picks the buffer that the ring holds when data come"),
+    case!("hostile", bundles, [Reg(IORING_REGISTER_PBUF_RING)], "bundles with bad, empty and too long buffers"),
+    case!("hostile", shots, [Reg(IORING_REGISTER_PBUF_RING)], "multishot requests with bad, empty and too long buffers"),
+    case!("hostile", readers, [Reg(IORING_REGISTER_PBUF_RING)], "reads and messages with bad, empty and too long buffers"),
 ];
 
 /// Number of entries of each ring of buffers.

@@ -13,27 +13,27 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("iowq", file_closed, [Sqe(IOSQE_ASYNC), Op(IORING_OP_CLOSE)], "its file is looked up behind the batch, which may have closed it"),
-    case!("iowq", cancelled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "what is queued there is found by its batch, whatever it is"),
-    case!("iowq", not_polled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_POLL_REMOVE)], "a poll that is queued there is none yet"),
-    case!("iowq", in_order, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a cancellation there finds what is queued behind it"),
-    case!("iowq", behind_barrier, [Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_ASYNC_CANCEL)], "what has waited for a barrier goes there"),
-    case!("iowq", open_chain, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "so does a chain without an end, in front of what task work sends there"),
-    case!("iowq", polls_first, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV)], "what is to be polled first, and is ready, waits in the worker"),
-    case!("iowq", no_socket, [Sqe(IOSQE_ASYNC), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_RECV)], "what is no socket uses no buffer"),
+    case!("iowq", file_closed, [Sqe(IOSQE_ASYNC), Op(IORING_OP_CLOSE)], "the file of a worker's request is looked up after the batch, which may have closed it"),
+    case!("iowq", cancelled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a batch can cancel every kind of request that it queued to a worker"),
+    case!("iowq", not_polled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_POLL_REMOVE)], "a poll queued to a worker is not armed yet"),
+    case!("iowq", in_order, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a cancel in a worker finds requests queued behind it"),
+    case!("iowq", behind_barrier, [Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_ASYNC_CANCEL)], "drained requests go to a worker"),
+    case!("iowq", open_chain, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "an unterminated chain goes to a worker before requests from task work"),
+    case!("iowq", polls_first, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV)], "a ready request with POLL_FIRST waits in the worker"),
+    case!("iowq", no_socket, [Sqe(IOSQE_ASYNC), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_RECV)], "a receive in a worker from a file that is not a socket uses no buffer"),
     case!("iowq", closed_in_order, [
         Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_CLOSE), Op(IORING_OP_FILES_UPDATE),
-    ], "what has waited for a barrier behind a close finds it done"),
+    ], "a drained request behind a close finds the file closed"),
     case!("iowq", device_ends, [
         Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_LINK), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
-    ], "its chain goes on there, but behind what a device has done"),
+    ], "a chain continues in the worker, but after completions of a device"),
     case!("iowq", timed_behind, [
         Op(IORING_OP_LINK_TIMEOUT), Sqe(IOSQE_IO_LINK), Op(IORING_OP_WRITE),
-    ], "what waits behind another request is timed, whoever ends that"),
+    ], "a linked timeout later in a chain starts, however the request before completes"),
     case!("iowq", no_file, [
         Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_WRITE),
-    ], "behind what has no file its chain goes on outside the worker"),
-    case!("iowq", ring_ends, [Sqe(IOSQE_ASYNC), Op(IORING_OP_OPENAT)], "a ring that ends interrupts what its workers wait in, and leaves the jobs of others alone"),
+    ], "a chain continues outside of the worker after a request without a file"),
+    case!("iowq", ring_ends, [Sqe(IOSQE_ASYNC), Op(IORING_OP_OPENAT)], "closing a ring interrupts its waits in workers, and leaves jobs of other rings alone"),
 ];
 
 /// Restriction of the thread and its workers to one processor while this lives: a worker begins

@@ -13,24 +13,24 @@ pub const CASES: &[Case] = &[
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_MSG_RING),
         Op(IORING_OP_FUTEX_WAKE), Op(IORING_OP_EPOLL_CTL), Op(IORING_OP_FILES_UPDATE),
         Op(IORING_OP_PROVIDE_BUFFERS), Op(IORING_OP_REMOVE_BUFFERS), Op(IORING_OP_PIPE),
-    ], "what a worker does for a ring with DEFER_TASKRUN is done before the program waits"),
+    ], "with DEFER_TASKRUN a worker runs requests before the program waits"),
     case!("iowq", removes_at_once, [
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
         Op(IORING_OP_POLL_REMOVE), Op(IORING_OP_TIMEOUT_REMOVE), Op(IORING_OP_POLL_ADD),
-    ], "so are its cancellations, and a poll tells of what was ready then"),
+    ], "with DEFER_TASKRUN a worker cancels before the program waits; a poll keeps its events"),
     case!("iowq", ended_unposted, [
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
         Reg(IORING_REGISTER_SYNC_CANCEL),
-    ], "a cancellation does not find what a worker has ended, nor does one that waits post"),
+    ], "a cancel does not find a request that a worker has ended but not posted"),
     case!("iowq", timer_of_ended, [
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_LINK_TIMEOUT),
-    ], "the linked timeout of what a worker has ended goes on until the ring's task posts that"),
+    ], "the linked timeout of a request that a worker ended runs until the ring's task posts it"),
     case!("iowq", polled_twice, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_POLL_ADD), Reg(IORING_REGISTER_EVENTFD),
-    ], "a multishot poll that is woken again before the program waits tells once"),
+    ], "a multishot poll that wakes twice before the program waits reports once"),
     case!("iowq", waits_first, [
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
-    ], "what a call has made ready it takes before a worker's cancellation"),
+    ], "a wait takes its ready completions before a worker's cancel runs"),
 ];
 
 /// Sleeps as long as a worker needs.

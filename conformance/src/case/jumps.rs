@@ -13,7 +13,7 @@ pub const CASES: &[Case] = &[
     case!("jumps", out_of_a_wait, [Trap("SIGSYS")], "a handler that jumps out of a wait leaves a ring that all can use"),
     case!("jumps", out_of_anything, [Trap("SIGSYS")], "so does one that jumps out of submissions, and nothing is lost"),
     case!("jumps", cancelled, [Trap("SIGSYS")], "so does a thread that is cancelled in enter at any time"),
-    case!("jumps", handlers_are_the_programs, [], "what a program installs as handlers is what it is shown, and what runs"),
+    case!("jumps", handlers_are_the_programs, [], "a program sees and runs its own signal handlers"),
 ];
 
 const ROUNDS: u64 = 300;

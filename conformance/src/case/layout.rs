@@ -3,18 +3,18 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("layout", offsets, [], "words of the ring lie where the offsets say, apart and aligned"),
-    case!("layout", first_words, [], "masks and sizes stand in the ring, all else is zero"),
+    case!("layout", offsets, [], "ring words lie at their offsets, without overlap and aligned"),
+    case!("layout", first_words, [], "the ring holds masks and sizes, and all other words are 0"),
     case!("layout", mmap_offsets, [], "SQ and CQ offsets map the same memory"),
-    case!("layout", mmap_elsewhere, [], "where a ring has no memory nothing maps"),
-    case!("layout", no_file, [], "a ring is no file to be flushed, or opened once more"),
-    case!("layout", mmap_too_long, [], "a mapping may be asked for longer than the ring"),
+    case!("layout", mmap_elsewhere, [], "offsets without ring memory cannot be mapped"),
+    case!("layout", no_file, [], "a ring cannot be flushed, or opened again by /proc"),
+    case!("layout", mmap_too_long, [], "a mapping may be longer than the ring"),
     case!("layout", big_entries, [
         Setup(IORING_SETUP_SQE128), Setup(IORING_SETUP_CQE32),
     ], "128-byte SQEs and 32-byte CQEs, each alone and both"),
     case!("layout", mixed_entries, [Setup(IORING_SETUP_CQE_MIXED)], "16- and 32-byte CQEs in one ring"),
     case!("layout", no_mmap, [Setup(IORING_SETUP_NO_MMAP)], "the ring lies in the program's memory"),
-    case!("layout", no_mmap_refusals, [Setup(IORING_SETUP_NO_MMAP)], "bad ring memory is refused"),
+    case!("layout", no_mmap_refusals, [Setup(IORING_SETUP_NO_MMAP)], "bad addresses of ring memory"),
     case!("layout", no_sqarray, [Setup(IORING_SETUP_NO_SQARRAY)], "SQEs are taken in slot order"),
 ];
 

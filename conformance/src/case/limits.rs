@@ -10,12 +10,12 @@ pub const CASES: &[Case] = &[
     case!("limits", no_descriptor_left, [], "requests need no free descriptor"),
     case!("limits", disk_without_descriptors, [], "the disk's completions need no free descriptor"),
     case!("limits", spin_without_descriptors, [Trap("spin")], "completions appear by themselves, with descriptors or without"),
-    case!("limits", no_descriptor_for_slots, [], "a table of files without a free descriptor"),
+    case!("limits", no_descriptor_for_slots, [], "a table of files is registered without a free descriptor"),
     case!("limits", little_locked_memory, [], "buffers beyond RLIMIT_MEMLOCK"),
-    case!("limits", little_memory, [], "a ring too large for RLIMIT_AS, and requests without room for more"),
-    case!("limits", one_worker, [Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)], "a chain that waits in the only worker"),
-    case!("limits", disk_full, [], "a disk that fills up, and has room again"),
-    case!("limits", no_proc, [], "nothing needs /proc"),
+    case!("limits", little_memory, [], "a ring too large for RLIMIT_AS, and requests without free memory"),
+    case!("limits", one_worker, [Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)], "a chain that waits in the only worker does not block others"),
+    case!("limits", disk_full, [], "writes to a full disk fail, and work again when there is room"),
+    case!("limits", no_proc, [], "rings work without /proc"),
 ];
 
 const ROOM: &[u8] = &[7; 4096];

@@ -3,28 +3,28 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("link", before_worker, [Op(IORING_OP_POLL_REMOVE), Setup(IORING_SETUP_DEFER_TASKRUN)], "what is linked is issued before a worker comes to the batch's open chain"),
-    case!("link", behind_its_batch, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "what is linked comes with the batch's task work, behind what the batch has queued itself"),
+    case!("link", before_worker, [Op(IORING_OP_POLL_REMOVE), Setup(IORING_SETUP_DEFER_TASKRUN)], "linked requests are issued before a worker takes the batch's unterminated chain"),
+    case!("link", behind_its_batch, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "linked requests run with task work, after work that the batch queued itself"),
     case!("link", runs_in_order, [Sqe(IOSQE_IO_LINK)], "a chain's requests run one after the other"),
-    case!("link", failure_cancels, [Sqe(IOSQE_IO_LINK)], "a failure cancels the rest of its chain, and no other"),
+    case!("link", failure_cancels, [Sqe(IOSQE_IO_LINK)], "a failure cancels the rest of its chain, and no other chain"),
     case!("link", hard_goes_on, [Sqe(IOSQE_IO_HARDLINK)], "a hard link goes on after a failure"),
     case!("link", hard_then_soft, [Sqe(IOSQE_IO_HARDLINK), Sqe(IOSQE_IO_LINK)], "a soft link after a hard one breaks as usual"),
     case!("link", short_read_breaks, [Sqe(IOSQE_IO_LINK)], "a short read breaks a soft chain"),
     case!("link", bad_sqe_in_chain, [Sqe(IOSQE_IO_LINK)], "an SQE refused at submission cancels its whole chain"),
-    case!("link", ends_at_submit, [Sqe(IOSQE_IO_LINK)], "a chain left open ends with its submission"),
+    case!("link", ends_at_submit, [Sqe(IOSQE_IO_LINK)], "an unterminated chain ends with its submission"),
     case!("link", waits_for_data, [Sqe(IOSQE_IO_LINK)], "a chain waits where its request waits"),
     case!("link", write_fsync_read, [Sqe(IOSQE_IO_LINK)], "write, fsync, read back in one chain"),
     case!("link", with_skip, [Sqe(IOSQE_IO_LINK), Sqe(IOSQE_CQE_SKIP_SUCCESS)], "SKIP_SUCCESS in a chain hides success and what it cancels"),
     case!("link", in_workers, [Sqe(IOSQE_IO_LINK), Sqe(IOSQE_ASYNC)], "a chain through workers keeps its order"),
     case!("link", long_chain, [Sqe(IOSQE_IO_LINK)], "a chain as long as the SQ"),
     case!("link", file_from_chain, [Sqe(IOSQE_IO_LINK)], "a linked request's fixed file is looked up when it runs"),
-    case!("link", drain, [Sqe(IOSQE_IO_DRAIN)], "a drained request waits for all before it, and holds those after it"),
+    case!("link", drain, [Sqe(IOSQE_IO_DRAIN)], "a drained request waits for all before it, and delays all after it"),
     case!("link", drain_waits_for_slow, [Sqe(IOSQE_IO_DRAIN)], "a drain waits for a read that waits"),
-    case!("link", drain_with_link, [Sqe(IOSQE_IO_DRAIN), Sqe(IOSQE_IO_LINK)], "a drained chain runs as one"),
+    case!("link", drain_with_link, [Sqe(IOSQE_IO_DRAIN), Sqe(IOSQE_IO_LINK)], "a drained chain runs as a unit"),
     case!("link", two_drains, [Sqe(IOSQE_IO_DRAIN)], "drains keep their order"),
     case!("link", drain_and_failure, [
         Sqe(IOSQE_IO_DRAIN), Setup(IORING_SETUP_DEFER_TASKRUN),
-    ], "what a batch fails holds up nobody behind its barrier, and nothing passes what waits"),
+    ], "a failed request stalls no request behind a barrier, and no request overtakes"),
     case!("link", drain_waits_for_multishot, [Sqe(IOSQE_IO_DRAIN)], "a drain waits for a multishot poll's end"),
 ];
 

@@ -7,8 +7,8 @@ use libc::iovec;
 pub const CASES: &[Case] = &[
     case!("mappings", registered, [Reg(IORING_REGISTER_BUFFERS)],
         "memory that can be pinned for writing, and memory that cannot"),
-    case!("mappings", updated, [Reg(IORING_REGISTER_BUFFERS_UPDATE)], "the same for updates"),
-    case!("mappings", buffer_rings, [Reg(IORING_REGISTER_PBUF_RING)], "the same for rings of buffers"),
+    case!("mappings", updated, [Reg(IORING_REGISTER_BUFFERS_UPDATE)], "updates with memory that can be pinned for writing, and memory that cannot"),
+    case!("mappings", buffer_rings, [Reg(IORING_REGISTER_PBUF_RING)], "buffer rings in memory that can be pinned for writing, and memory that cannot"),
 ];
 
 fn part(base: usize, len: usize) -> iovec {

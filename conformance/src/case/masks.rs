@@ -6,12 +6,12 @@ use super::prelude::*;
 use super::wait::page_of_waits;
 
 pub const CASES: &[Case] = &[
-    case!("masks", no_time, [Enter(IORING_ENTER_EXT_ARG)], "a wait whose time is over lets in what its mask does"),
-    case!("masks", too_few, [Enter(IORING_ENTER_EXT_ARG)], "so does one that finds fewer than it asks for, and answers 0"),
-    case!("masks", minimal_wait, [Enter(IORING_ENTER_EXT_ARG)], "so does one with a minimal wait"),
-    case!("masks", in_region, [Enter(IORING_ENTER_EXT_ARG_REG)], "so does one that a registered region describes"),
-    case!("masks", unreadable, [Enter(IORING_ENTER_EXT_ARG)], "a mask that cannot be read is no error where enough is there"),
-    case!("masks", enough, [Enter(IORING_ENTER_EXT_ARG)], "where enough is there, or comes by the first poll, nothing is let in"),
+    case!("masks", no_time, [Enter(IORING_ENTER_EXT_ARG)], "a wait with an expired time delivers the signals that its mask allows"),
+    case!("masks", too_few, [Enter(IORING_ENTER_EXT_ARG)], "a wait that finds fewer completions than asked for delivers signals, and returns 0"),
+    case!("masks", minimal_wait, [Enter(IORING_ENTER_EXT_ARG)], "a minimal wait delivers the signals that its mask allows"),
+    case!("masks", in_region, [Enter(IORING_ENTER_EXT_ARG_REG)], "a wait from a registered region delivers the signals that its mask allows"),
+    case!("masks", unreadable, [Enter(IORING_ENTER_EXT_ARG)], "an unreadable mask is no error if enough completions are there"),
+    case!("masks", enough, [Enter(IORING_ENTER_EXT_ARG)], "no signal is delivered if enough completions are there, or come by the first poll"),
 ];
 
 const EXT: u32 = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;

@@ -4,19 +4,19 @@ use super::prelude::*;
 
 pub const CASES: &[Case] = &[
     case!("msg_ring", data, [Op(IORING_OP_MSG_RING)], "a completion is posted to another ring"),
-    case!("msg_ring", flags, [Op(IORING_OP_MSG_RING)], "CQE_SKIP posts nothing there; FLAGS_PASS sets the CQE's flags"),
-    case!("msg_ring", wakes, [Op(IORING_OP_MSG_RING)], "it wakes who waits on the other ring"),
-    case!("msg_ring", deferred_target, [Op(IORING_OP_MSG_RING)], "a target with DEFER_TASKRUN gets it with GETEVENTS"),
-    case!("msg_ring", send_fd, [Op(IORING_OP_MSG_RING)], "a registered file goes to the other ring's table"),
+    case!("msg_ring", flags, [Op(IORING_OP_MSG_RING)], "CQE_SKIP posts nothing on the target; FLAGS_PASS sets the CQE's flags"),
+    case!("msg_ring", wakes, [Op(IORING_OP_MSG_RING)], "a message wakes a thread that waits on the target"),
+    case!("msg_ring", deferred_target, [Op(IORING_OP_MSG_RING)], "a target with DEFER_TASKRUN gets the message by GETEVENTS"),
+    case!("msg_ring", send_fd, [Op(IORING_OP_MSG_RING)], "a message passes a registered file to the other ring's table"),
     case!("msg_ring", send_fd_refusals, [Op(IORING_OP_MSG_RING)], "free slots, unknown slots, no tables"),
     case!("msg_ring", refusals, [Op(IORING_OP_MSG_RING)], "bad targets, commands, flags and words"),
     case!("msg_ring", itself, [Op(IORING_OP_MSG_RING)], "a ring may be its own target"),
-    case!("msg_ring", itself_at_once, [Op(IORING_OP_MSG_RING)], "to itself it comes ahead of the batch it is part of"),
-    case!("msg_ring", overflow, [Op(IORING_OP_MSG_RING)], "a full target keeps it in its overflow"),
-    case!("msg_ring", counted, [Op(IORING_OP_MSG_RING), Op(IORING_OP_TIMEOUT)], "timeouts of the target count it"),
+    case!("msg_ring", itself_at_once, [Op(IORING_OP_MSG_RING)], "a message to the same ring is posted before its batch"),
+    case!("msg_ring", overflow, [Op(IORING_OP_MSG_RING)], "a full target puts the message on its overflow list"),
+    case!("msg_ring", counted, [Op(IORING_OP_MSG_RING), Op(IORING_OP_TIMEOUT)], "timeouts of the target count the message"),
     case!("msg_ring", without_ring, [Reg(IORING_REGISTER_SEND_MSG_RING)], "a completion is posted by a register call on no ring"),
-    case!("msg_ring", without_ring_refusals, [Reg(IORING_REGISTER_SEND_MSG_RING)], "what such a call may not say"),
-    case!("msg_ring", between_threads, [Op(IORING_OP_MSG_RING)], "rings of two threads"),
+    case!("msg_ring", without_ring_refusals, [Reg(IORING_REGISTER_SEND_MSG_RING)], "bad words of a message without a ring"),
+    case!("msg_ring", between_threads, [Op(IORING_OP_MSG_RING)], "messages between rings of two threads"),
 ];
 
 /// Makes a MSG_RING: `len` is the result in the target ring, `off` its user_data.

@@ -10,19 +10,19 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("net", tcp, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "bytes go both ways, and say whether more are there"),
-    case!("net", unix, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "the same between unix sockets, streams and datagrams"),
-    case!("net", udp, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "datagrams, to an address and cut short"),
+    case!("net", tcp, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "bytes go both ways, and CQEs say whether more bytes wait"),
+    case!("net", unix, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "streams and datagrams between unix sockets"),
+    case!("net", udp, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "datagrams are sent to an address and truncated"),
     case!("net", refusals, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "bad flags, addresses, lengths and files"),
     case!("net", waits, [Op(IORING_OP_RECV)], "a receive waits for data, whatever O_NONBLOCK says"),
-    case!("net", dont_wait, [Op(IORING_OP_RECV)], "MSG_DONTWAIT ends at once"),
+    case!("net", dont_wait, [Op(IORING_OP_RECV)], "MSG_DONTWAIT completes at once"),
     case!("net", send_waits, [Op(IORING_OP_SEND)], "a send waits for room"),
-    case!("net", poll_first, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "readiness is waited for before the first attempt"),
-    case!("net", chains, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "what breaks a chain"),
-    case!("net", worker, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "IOSQE_ASYNC changes nothing"),
-    case!("net", peer_gone, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "the peer is gone; no SIGPIPE"),
+    case!("net", poll_first, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "POLL_FIRST waits for readiness before the first attempt"),
+    case!("net", chains, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "results that break a chain"),
+    case!("net", worker, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "IOSQE_ASYNC gives the same results"),
+    case!("net", peer_gone, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "sends to a closed peer fail without SIGPIPE"),
     case!("net", vectorized, [Op(IORING_OP_SEND)], "IORING_SEND_VECTORIZED sends many parts"),
-    case!("net", slots, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "registered sockets"),
+    case!("net", slots, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "requests on registered sockets"),
 ];
 
 pub(super) fn send(fd: i32, buf: &[u8]) -> io_uring_sqe {

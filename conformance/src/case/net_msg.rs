@@ -9,16 +9,16 @@ use std::net::UdpSocket;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("net_msg", vectors, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "many parts go and come"),
-    case!("net_msg", names, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "addresses, given and told"),
-    case!("net_msg", rights, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "descriptors travel as control data"),
-    case!("net_msg", told, [Op(IORING_OP_RECVMSG)], "the header says what was cut"),
+    case!("net_msg", vectors, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "messages with many parts are sent and received"),
+    case!("net_msg", names, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "messages with addresses, sent and received"),
+    case!("net_msg", rights, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "control data carry descriptors"),
+    case!("net_msg", told, [Op(IORING_OP_RECVMSG)], "the returned header says what was truncated"),
     case!("net_msg", refusals, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "bad headers, vectors, names, flags and files"),
-    case!("net_msg", copied, [Op(IORING_OP_RECVMSG), Op(IORING_OP_SENDMSG)], "header and vector may change once they are submitted"),
-    case!("net_msg", all, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "MSG_WAITALL goes on across parts"),
-    case!("net_msg", waits, [Op(IORING_OP_RECVMSG)], "waits, cancelled, not at all, on a worker"),
-    case!("net_msg", compat, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "the flag of 32-bit programs only says where a receive tells its header"),
-    case!("net_msg", urgent, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "a byte out of line does not say what else there is"),
+    case!("net_msg", copied, [Op(IORING_OP_RECVMSG), Op(IORING_OP_SENDMSG)], "the header and the vector may change after submission"),
+    case!("net_msg", all, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "MSG_WAITALL continues across parts"),
+    case!("net_msg", waits, [Op(IORING_OP_RECVMSG)], "messages wait, are cancelled, do not wait, and run in a worker"),
+    case!("net_msg", compat, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "the flag of 32-bit programs only changes where a receive writes its header"),
+    case!("net_msg", urgent, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "out-of-band data do not count as remaining data"),
 ];
 
 pub(super) fn part(s: &[u8]) -> iovec {

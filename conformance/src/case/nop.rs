@@ -6,15 +6,15 @@ pub const CASES: &[Case] = &[
     case!("nop", plain, [Op(IORING_OP_NOP)], "a nop completes with 0 and its user_data, all 64 bits of it"),
     case!("nop", batches, [Op(IORING_OP_NOP)], "a batch completes in the order of submission"),
     case!("nop", inject, [Op(IORING_OP_NOP)], "INJECT_RESULT completes with what the SQE says"),
-    case!("nop", files, [Op(IORING_OP_NOP)], "FILE and FIXED_FILE want an open file"),
-    case!("nop", fixed_by_sqe, [Op(IORING_OP_NOP)], "with FILE, the SQE's own FIXED_FILE counts, too"),
-    case!("nop", buffers, [Op(IORING_OP_NOP)], "FIXED_BUFFER wants a registered buffer"),
+    case!("nop", files, [Op(IORING_OP_NOP)], "FILE and FIXED_FILE need an open file"),
+    case!("nop", fixed_by_sqe, [Op(IORING_OP_NOP)], "with FILE, the SQE flag FIXED_FILE counts, too"),
+    case!("nop", buffers, [Op(IORING_OP_NOP)], "FIXED_BUFFER needs a registered buffer"),
     case!("nop", task_work, [Op(IORING_OP_NOP)], "TW completes by task work"),
     case!("nop", big, [Op(IORING_OP_NOP)], "CQE32 posts two more words"),
-    case!("nop", unknown_flags, [Op(IORING_OP_NOP)], "unknown nop flags answer EINVAL"),
-    case!("nop", in_worker, [Sqe(IOSQE_ASYNC)], "ASYNC sends it through a worker"),
-    case!("nop", skip_success, [Sqe(IOSQE_CQE_SKIP_SUCCESS)], "SKIP_SUCCESS posts failures only"),
-    case!("nop", unused_words, [], "words that a nop does not use may hold anything"),
+    case!("nop", unknown_flags, [Op(IORING_OP_NOP)], "unknown NOP flags fail with EINVAL"),
+    case!("nop", in_worker, [Sqe(IOSQE_ASYNC)], "ASYNC runs a NOP in a worker"),
+    case!("nop", skip_success, [Sqe(IOSQE_CQE_SKIP_SUCCESS)], "SKIP_SUCCESS posts only failures"),
+    case!("nop", unused_words, [], "unused words of a NOP may hold any value"),
 ];
 
 fn plain(cx: &mut Cx) -> Outcome {

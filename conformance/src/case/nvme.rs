@@ -9,10 +9,10 @@ use std::os::unix::fs::FileExt;
 
 pub const CASES: &[Case] = &[
     case!("nvme", namespace, [Op(IORING_OP_URING_CMD)], "blocks are read and written by commands"),
-    case!("nvme", controller, [Op(IORING_OP_URING_CMD)], "what a controller tells of itself"),
-    case!("nvme", admin_parts, [Op(IORING_OP_URING_CMD)], "a controller's answer goes into two parts"),
-    case!("nvme", refusals, [Op(IORING_OP_URING_CMD)], "what the device or the kernel will not do"),
-    case!("nvme", modes, [Op(IORING_OP_URING_CMD)], "many at a time, in a worker, in a chain"),
+    case!("nvme", controller, [Op(IORING_OP_URING_CMD)], "identify data of a controller"),
+    case!("nvme", admin_parts, [Op(IORING_OP_URING_CMD)], "a controller's answer fills two parts"),
+    case!("nvme", refusals, [Op(IORING_OP_URING_CMD)], "commands that the device or the kernel refuses"),
+    case!("nvme", modes, [Op(IORING_OP_URING_CMD)], "many commands at a time, in a worker, in a chain"),
 ];
 
 /// NVMe opcodes of commands.

@@ -4,20 +4,20 @@ use super::prelude::*;
 use std::ffi::CStr;
 
 pub const CASES: &[Case] = &[
-    case!("open", openat_case, [Op(IORING_OP_OPENAT)], "files are opened and made, with flags and mode"),
+    case!("open", openat_case, [Op(IORING_OP_OPENAT)], "files are opened and created, with flags and mode"),
     case!("open", openat_refusals, [Op(IORING_OP_OPENAT)], "bad names, pointers, directories and words"),
-    case!("open", openat2_case, [Op(IORING_OP_OPENAT2)], "as openat2(2), with its resolve flags"),
+    case!("open", openat2_case, [Op(IORING_OP_OPENAT2)], "OPENAT2 works as openat2(2), with its resolve flags"),
     case!("open", openat2_refusals, [Op(IORING_OP_OPENAT2)], "bad sizes, pointers, flags and modes"),
-    case!("open", into_slot, [Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)], "opened into the table, in place of what was there"),
+    case!("open", into_slot, [Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)], "a file is opened into a slot, and replaces the file there"),
     case!("open", into_bad_slot, [Op(IORING_OP_OPENAT)], "no table, unknown slots, close-on-exec"),
-    case!("open", cloexec, [Op(IORING_OP_OPENAT)], "close-on-exec is as asked"),
-    case!("open", close, [Op(IORING_OP_CLOSE)], "fds are closed, once"),
+    case!("open", cloexec, [Op(IORING_OP_OPENAT)], "close-on-exec is set as asked"),
+    case!("open", close, [Op(IORING_OP_CLOSE)], "CLOSE closes fds, once"),
     case!("open", close_refusals, [Op(IORING_OP_CLOSE)], "bad fds and words"),
-    case!("open", close_slot, [Op(IORING_OP_CLOSE)], "slots are closed, once"),
-    case!("open", close_busy, [Op(IORING_OP_CLOSE)], "closing an fd leaves requests on it alone"),
-    case!("open", close_rings, [Op(IORING_OP_CLOSE)], "a ring cannot be closed by SQE"),
+    case!("open", close_slot, [Op(IORING_OP_CLOSE)], "CLOSE closes slots, once"),
+    case!("open", close_busy, [Op(IORING_OP_CLOSE)], "closing an fd does not end requests on it"),
+    case!("open", close_rings, [Op(IORING_OP_CLOSE)], "an SQE cannot close a ring"),
     case!("open", open_read_close, [Op(IORING_OP_OPENAT), Op(IORING_OP_CLOSE), Sqe(IOSQE_IO_LINK)], "open into a slot, read and close it in one chain"),
-    case!("open", fd_limit, [Op(IORING_OP_OPENAT)], "no free fd answers EMFILE"),
+    case!("open", fd_limit, [Op(IORING_OP_OPENAT)], "no free fd fails with EMFILE"),
 ];
 
 const HERE: i32 = libc::AT_FDCWD;

@@ -4,12 +4,12 @@ use super::prelude::*;
 use std::ffi::CStr;
 
 pub const CASES: &[Case] = &[
-    case!("paths", statx, [Op(IORING_OP_STATX)], "STATX answers as statx(2)"),
+    case!("paths", statx, [Op(IORING_OP_STATX)], "STATX returns what statx(2) returns"),
     case!("paths", statx_queued, [
         Op(IORING_OP_STATX), Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_LINK_TIMEOUT),
-    ], "STATX of an open file begins behind its batch, and is cancelled in it"),
+    ], "STATX of an open file starts after its batch, and the batch can cancel it"),
     case!("paths", statx_refusals, [Op(IORING_OP_STATX)], "bad names, pointers, masks and flags"),
-    case!("paths", rename, [Op(IORING_OP_RENAMEAT)], "files are renamed, exchanged, not replaced"),
+    case!("paths", rename, [Op(IORING_OP_RENAMEAT)], "files are renamed, exchanged, and not replaced"),
     case!("paths", rename_refusals, [Op(IORING_OP_RENAMEAT)], "bad names, pointers, flags and words"),
     case!("paths", unlink, [Op(IORING_OP_UNLINKAT)], "files and directories are removed"),
     case!("paths", unlink_refusals, [Op(IORING_OP_UNLINKAT)], "bad names, pointers, flags and words"),

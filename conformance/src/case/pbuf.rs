@@ -5,12 +5,12 @@ use libc::ENOBUFS;
 
 pub const CASES: &[Case] = &[
     case!("pbuf", provide_refusals, [Op(IORING_OP_PROVIDE_BUFFERS)], "bad counts, ids and ranges"),
-    case!("pbuf", remove, [Op(IORING_OP_REMOVE_BUFFERS)], "buffers are taken out again, as far as there are any"),
-    case!("pbuf", list, [Op(IORING_OP_PROVIDE_BUFFERS), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_READ)], "reads pick from a list, in order"),
-    case!("pbuf", everywhere, [Sqe(IOSQE_BUFFER_SELECT)], "each opcode takes a buffer or refuses to"),
-    case!("pbuf", given_back, [Sqe(IOSQE_BUFFER_SELECT)], "who waits holds a buffer of a list, none of a ring"),
-    case!("pbuf", vector, [Op(IORING_OP_READV), Sqe(IOSQE_BUFFER_SELECT)], "a vector of one part says how long"),
-    case!("pbuf", files, [Sqe(IOSQE_BUFFER_SELECT)], "reads of a file, at its end, by a worker, in a chain"),
+    case!("pbuf", remove, [Op(IORING_OP_REMOVE_BUFFERS)], "buffers are removed, at most as many as there are"),
+    case!("pbuf", list, [Op(IORING_OP_PROVIDE_BUFFERS), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_READ)], "reads pick buffers of a list, in order"),
+    case!("pbuf", everywhere, [Sqe(IOSQE_BUFFER_SELECT)], "each opcode accepts or refuses buffer selection"),
+    case!("pbuf", given_back, [Sqe(IOSQE_BUFFER_SELECT)], "a waiting request keeps a buffer of a list, but not a buffer of a ring"),
+    case!("pbuf", vector, [Op(IORING_OP_READV), Sqe(IOSQE_BUFFER_SELECT)], "a vector of one part limits the selected buffer"),
+    case!("pbuf", files, [Sqe(IOSQE_BUFFER_SELECT)], "reads of a file with selected buffers, at its end, in a worker and in a chain"),
     case!("pbuf", ring_refusals, [
         Reg(IORING_REGISTER_PBUF_RING), Reg(IORING_UNREGISTER_PBUF_RING),
         Reg(IORING_REGISTER_PBUF_STATUS),
@@ -18,11 +18,11 @@ pub const CASES: &[Case] = &[
     case!("pbuf", ring, [
         Reg(IORING_REGISTER_PBUF_RING), Reg(IORING_UNREGISTER_PBUF_RING),
         Reg(IORING_REGISTER_PBUF_STATUS),
-    ], "a ring of buffers is used up in order, and refilled"),
-    case!("pbuf", ring_of_the_kernel, [Reg(IORING_REGISTER_PBUF_RING)], "a ring that is mapped from the ring's file"),
-    case!("pbuf", incremental, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer used up bit by bit"),
-    case!("pbuf", multishot, [Op(IORING_OP_READ_MULTISHOT)], "one request, many reads, until buffers or the stream end"),
-    case!("pbuf", multishot_refusals, [Op(IORING_OP_READ_MULTISHOT)], "no buffers, an address, a file"),
+    ], "a buffer ring is used up in order, and refilled"),
+    case!("pbuf", ring_of_the_kernel, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer ring mapped from the ring's file"),
+    case!("pbuf", incremental, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer is used up in parts"),
+    case!("pbuf", multishot, [Op(IORING_OP_READ_MULTISHOT)], "one multishot read reads until the buffers or the stream end"),
+    case!("pbuf", multishot_refusals, [Op(IORING_OP_READ_MULTISHOT)], "a multishot read without buffers, with an address, of a regular file"),
 ];
 
 pub(super) const GROUP: u16 = 3;

@@ -13,29 +13,29 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 pub const CASES: &[Case] = &[
     case!("pbuf_inc", messages, [
         Op(IORING_OP_RECVMSG),
-    ], "messages lie behind each other in one buffer, each with its header"),
+    ], "messages lie one after the other in one buffer, each with its header"),
     case!("pbuf_inc", messages_end, [
         Op(IORING_OP_RECVMSG),
-    ], "a rest that is too small for a header ends the request"),
+    ], "the request ends if the rest is too small for a header"),
     case!("pbuf_inc", messages_cut, [
         Op(IORING_OP_RECVMSG),
-    ], "a message that does not fit is cut, and takes the rest"),
+    ], "a message that does not fit is truncated, and uses up the rest"),
     case!("pbuf_inc", messages_named, [
         Op(IORING_OP_RECVMSG),
-    ], "names and control data lie there, too"),
+    ], "the buffer holds names and control data, too"),
     case!("pbuf_inc", messages_stream, [
         Op(IORING_OP_RECVMSG),
-    ], "parts of a stream go over from buffer to buffer"),
+    ], "parts of a stream continue from buffer to buffer"),
     case!("pbuf_inc", messages_empty, [
         Op(IORING_OP_RECVMSG),
-    ], "an empty message takes its header's room"),
-    case!("pbuf_inc", messages_full, [Op(IORING_OP_RECVMSG)], "one in a full CQ"),
+    ], "an empty message uses up the room of its header"),
+    case!("pbuf_inc", messages_full, [Op(IORING_OP_RECVMSG)], "a message with a full CQ"),
     case!("pbuf_inc", message_once, [
         Op(IORING_OP_RECVMSG),
-    ], "a single message takes what it fills"),
+    ], "a single-shot message uses up the bytes that it fills"),
     case!("pbuf_inc", nowhere, [
         Op(IORING_OP_RECVMSG), Op(IORING_OP_RECV), Op(IORING_OP_READ),
-    ], "a buffer without an address, with and without a length"),
+    ], "a buffer without an address, of length 0 and longer"),
 ];
 
 /// Registers a ring of buffers of `each` bytes in `mem`, all provided at once.

@@ -12,17 +12,17 @@ pub const CASES: &[Case] = &[
     case!("pbuf_waits", longer_in_ring, [
         Op(IORING_OP_READ), Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV),
         Op(IORING_OP_RECVMSG), Reg(IORING_REGISTER_PBUF_RING),
-    ], "the first buffer of a ring limits what the next attempts take"),
+    ], "the first picked buffer of a ring limits later attempts"),
     case!("pbuf_waits", longer_in_list, [
         Op(IORING_OP_READ), Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV),
         Op(IORING_OP_RECVMSG), Op(IORING_OP_PROVIDE_BUFFERS),
-    ], "the first buffer of a list limits what the next attempts take"),
-    case!("pbuf_waits", last_in_ring, [Op(IORING_OP_RECV)], "a bundle that waits for its last buffer ends with it"),
-    case!("pbuf_waits", hung_up, [Op(IORING_OP_READ_MULTISHOT)], "reads of a terminal that nobody has open at the other end"),
-    case!("pbuf_waits", worker_fails, [Op(IORING_OP_READ_MULTISHOT)], "a worker's failed read names no buffer"),
-    case!("pbuf_waits", read_in_vain, [Op(IORING_OP_READ), Op(IORING_OP_READV)], "a read that fails, or finds an end, says which buffer it had"),
-    case!("pbuf_waits", message_nowhere, [Op(IORING_OP_RECVMSG)], "a message finds out that its buffer is no memory where it is to be put there"),
-    case!("pbuf_waits", end_behind_data, [Op(IORING_OP_RECV)], "a stream ends behind what a receive that was polled first has brought"),
+    ], "the first picked buffer of a list limits later attempts"),
+    case!("pbuf_waits", last_in_ring, [Op(IORING_OP_RECV)], "a waiting bundle ends with its last buffer"),
+    case!("pbuf_waits", hung_up, [Op(IORING_OP_READ_MULTISHOT)], "reads of a terminal whose other end is closed"),
+    case!("pbuf_waits", worker_fails, [Op(IORING_OP_READ_MULTISHOT)], "a failed read of a worker names no buffer"),
+    case!("pbuf_waits", read_in_vain, [Op(IORING_OP_READ), Op(IORING_OP_READV)], "a read that fails, or finds the end, names its buffer"),
+    case!("pbuf_waits", message_nowhere, [Op(IORING_OP_RECVMSG)], "a message checks the memory of its buffer only when it writes there"),
+    case!("pbuf_waits", end_behind_data, [Op(IORING_OP_RECV)], "the end of a stream comes after the data of a receive with POLL_FIRST"),
 ];
 
 /// Returns ways to wait for data: a name, and a request.

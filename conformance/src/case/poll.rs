@@ -4,25 +4,25 @@ use super::prelude::*;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 
 pub const CASES: &[Case] = &[
-    case!("poll", ready, [Op(IORING_OP_POLL_ADD)], "what is ready is told at once"),
-    case!("poll", waits, [Op(IORING_OP_POLL_ADD)], "what is not ready is told when it is"),
-    case!("poll", urgent, [Op(IORING_OP_POLL_ADD)], "data wake who waits for urgent ones on a socket, too, and that is told"),
-    case!("poll", hangup, [Op(IORING_OP_POLL_ADD)], "errors and hang-ups are told unasked"),
+    case!("poll", ready, [Op(IORING_OP_POLL_ADD)], "POLL_ADD of a ready file completes at once"),
+    case!("poll", waits, [Op(IORING_OP_POLL_ADD)], "POLL_ADD completes when the file becomes ready"),
+    case!("poll", urgent, [Op(IORING_OP_POLL_ADD)], "data wake a poll for urgent data of a socket, and the poll reports them"),
+    case!("poll", hangup, [Op(IORING_OP_POLL_ADD)], "errors and hang-ups are reported unasked"),
     case!("poll", kinds_of_files, [Op(IORING_OP_POLL_ADD)], "regular files are ready; rings and eventfds are polled"),
     case!("poll", refusals, [Op(IORING_OP_POLL_ADD)], "bad fds, flags and words"),
-    case!("poll", multishot, [Op(IORING_OP_POLL_ADD)], "a multishot poll tells every time, with MORE"),
+    case!("poll", multishot, [Op(IORING_OP_POLL_ADD)], "a multishot poll reports each wake-up, with MORE"),
     case!("poll", multishot_hangup, [Op(IORING_OP_POLL_ADD)], "a multishot poll goes on after a hang-up"),
-    case!("poll", level, [Op(IORING_OP_POLL_ADD)], "the level-triggered form is refused, as by the kernel"),
+    case!("poll", level, [Op(IORING_OP_POLL_ADD)], "the level-triggered form is refused, as on the kernel"),
     case!("poll", remove, [Op(IORING_OP_POLL_REMOVE)], "a poll is removed by its user_data"),
     case!("poll", update_events, [Op(IORING_OP_POLL_REMOVE)], "a poll's events are changed"),
     case!("poll", update_user_data, [Op(IORING_OP_POLL_REMOVE)], "a poll's user_data is changed"),
     case!("poll", remove_refusals, [Op(IORING_OP_POLL_REMOVE)], "no match, bad flags and words"),
     case!("poll", the_ring_itself, [], "a ring's fd is readable when it holds completions"),
-    case!("poll", same_file_twice, [Op(IORING_OP_POLL_ADD)], "two polls of one file are both told"),
-    case!("poll", one_shot_is_once, [Op(IORING_OP_POLL_ADD)], "a plain poll is told once"),
-    case!("poll", number_closed, [Op(IORING_OP_POLL_ADD)], "what waits for a file keeps it though its number is closed"),
-    case!("poll", number_reused, [Op(IORING_OP_POLL_ADD)], "what waits for a file goes on though its number means another"),
-    case!("poll", tells_news, [Op(IORING_OP_POLL_ADD)], "a multishot poll tells what woke it, not what was there before"),
+    case!("poll", same_file_twice, [Op(IORING_OP_POLL_ADD)], "two polls of one file both complete"),
+    case!("poll", one_shot_is_once, [Op(IORING_OP_POLL_ADD)], "a one-shot poll completes once"),
+    case!("poll", number_closed, [Op(IORING_OP_POLL_ADD)], "a poll keeps its file although the number is closed"),
+    case!("poll", number_reused, [Op(IORING_OP_POLL_ADD)], "a poll keeps its file although the number means another file"),
+    case!("poll", tells_news, [Op(IORING_OP_POLL_ADD)], "a multishot poll reports the events of its wake-up, not earlier ones"),
 ];
 
 const IN: i32 = libc::POLLIN as i32;

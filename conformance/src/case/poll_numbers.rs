@@ -5,10 +5,10 @@ use crate::os_poll;
 use crate::poll_shapes::{LONG, Set, Shape, feed, polled, while_waiting};
 
 pub const CASES: &[Case] = &[
-    case!("poll_numbers", duplicates, [Op(IORING_OP_READ)], "under other numbers"),
+    case!("poll_numbers", duplicates, [Op(IORING_OP_READ)], "polls of a file under duplicated numbers"),
     case!("poll_numbers", numbers_again, [
         Op(IORING_OP_NOP),
-    ], "a set or a ring under the number of one that was closed"),
+    ], "a set or a ring gets the number of a closed one"),
 ];
 
 fn duplicates(cx: &mut Cx) -> Outcome {

@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Case] = &[
     case!("poll_ring", each_kind, [
         Op(IORING_OP_POLL_ADD),
-    ], "the polled ring's next completion ends it, though nobody enters the poller"),
+    ], "the next completion of a polled ring ends the poll, although no thread enters the poller"),
     case!("poll_ring", enabled_later, [
         Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_R_DISABLED),
-    ], "also where the polled ring was disabled when it began"),
-    case!("poll_ring", late, [Op(IORING_OP_POLL_ADD)], "and where the completion comes late"),
-    case!("poll_ring", by_thread, [Op(IORING_OP_POLL_ADD)], "and by another thread's call"),
+    ], "a poll ends although the polled ring was disabled at its start"),
+    case!("poll_ring", late, [Op(IORING_OP_POLL_ADD)], "a late completion of the polled ring ends the poll"),
+    case!("poll_ring", by_thread, [Op(IORING_OP_POLL_ADD)], "a completion by another thread's call ends the poll"),
     case!("poll_ring", has_some, [
         Op(IORING_OP_POLL_ADD),
-    ], "a ring that has completions is readable at once"),
+    ], "a ring with completions is readable at once"),
     case!("poll_ring", not_posted, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_POLL_ADD), Op(IORING_OP_MSG_RING),
-    ], "a ring is readable while its task has work to do, before anything is posted"),
+    ], "a ring is readable while its task has pending work, before completions are posted"),
     case!("poll_ring", full, [
         Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
-    ], "what polls, reads or writes a ring waits for completions, or for room in its queue"),
+    ], "polls, reads and writes of a ring wait for completions, or for room in the SQ"),
 ];
 
 const IN: i32 = libc::POLLIN as i32;

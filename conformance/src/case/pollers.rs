@@ -12,26 +12,26 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Case] = &[
     case!("pollers", ends_by, [
         Op(IORING_OP_TIMEOUT), Op(IORING_OP_READ), Op(IORING_OP_POLL_ADD), Op(IORING_OP_MSG_RING),
-    ], "whatever completes a request ends the poll of its ring"),
-    case!("pollers", several, [Op(IORING_OP_READ)], "two threads poll one ring, one polls two"),
+    ], "every way to complete a request ends the poll of its ring"),
+    case!("pollers", several, [Op(IORING_OP_READ)], "two threads poll one ring, and one thread polls two rings"),
     case!("pollers", until_reaped, [
         Op(IORING_OP_NOP),
-    ], "a ring stays readable until it is reaped; an edge tells of each completion once"),
-    case!("pollers", one_shot, [Op(IORING_OP_NOP)], "EPOLLONESHOT tells once until it is armed again"),
-    case!("pollers", beside_others, [Op(IORING_OP_NOP)], "what else is in the set is told of as well"),
-    case!("pollers", set_in_set, [Op(IORING_OP_READ)], "a set with a ring is polled, and is in another"),
+    ], "a ring stays readable until it is reaped; edge triggering reports each completion once"),
+    case!("pollers", one_shot, [Op(IORING_OP_NOP)], "EPOLLONESHOT reports once until it is armed again"),
+    case!("pollers", beside_others, [Op(IORING_OP_NOP)], "other members of the set are reported as well"),
+    case!("pollers", set_in_set, [Op(IORING_OP_READ)], "a set with a ring is polled, and is a member of another set"),
     case!("pollers", and_enters, [Op(IORING_OP_READ)], "one thread polls, another waits in enter"),
-    case!("pollers", signals, [Op(IORING_OP_READ)], "a handler ends the poll, under the poll's mask"),
-    case!("pollers", handler_enters, [Op(IORING_OP_NOP)], "and may enter the ring that is polled"),
+    case!("pollers", signals, [Op(IORING_OP_READ)], "a signal handler ends the poll, under the poll's mask"),
+    case!("pollers", handler_enters, [Op(IORING_OP_NOP)], "a signal handler may enter the polled ring"),
     case!("pollers", deferred, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_READ),
-    ], "a ring is readable while its task has something to post"),
+    ], "a ring is readable while its task has completions to post"),
     case!("pollers", polled_by_ring, [
         Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ),
-    ], "another ring polls what a thread polls"),
+    ], "a ring polls the same file as a thread"),
     case!("pollers", by_eventfd, [
         Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_READ), Op(IORING_OP_TIMEOUT),
-    ], "a registered eventfd is polled instead of the ring"),
+    ], "a thread polls a registered eventfd instead of the ring"),
     case!("pollers", times, [Op(IORING_OP_TIMEOUT)], "a poll ends in time, and not before"),
 ];
 

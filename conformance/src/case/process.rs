@@ -23,8 +23,8 @@ pub const CASES: &[Case] = &[
     case!("process", all_signals_blocked, [Trap("SIGSYS")], "a program may block every signal"),
     case!("process", registers_survive, [Trap("patched call site")], "a call keeps the registers that a system call keeps"),
     case!("process", signals_in_child, [Trap("fork")], "a forked child has its parent's signals blocked, and no others"),
-    case!("process", first_realtime_signal, [], "SIGRTMIN is the program's: blocked, it stays pending"),
-    case!("process", moved_in_child, [], "a ring's fd may be moved to another number"),
+    case!("process", first_realtime_signal, [], "SIGRTMIN belongs to the program: if blocked, it stays pending"),
+    case!("process", moved_in_child, [], "a child may move a ring's fd to another number"),
 ];
 
 /// Submits a NOP in a child; returns 0 if it completes.

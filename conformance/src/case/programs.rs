@@ -7,7 +7,7 @@ use super::rules::{add, insn, of, ret};
 pub const CASES: &[Case] = &[
     newest!("programs", straight, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs without jumps"),
     newest!("programs", jumping, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs with jumps"),
-    newest!("programs", wild, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs with one instruction of any kind"),
+    newest!("programs", wild, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs with one arbitrary instruction"),
 ];
 
 /// Number of programs of each kind.

@@ -3,11 +3,11 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("region", resize, [Reg(IORING_REGISTER_RESIZE_RINGS)], "rings grow and shrink with their entries kept"),
-    case!("region", resize_indexed, [Reg(IORING_REGISTER_RESIZE_RINGS)], "the index array of resized rings lies behind the CQEs"),
+    case!("region", resize, [Reg(IORING_REGISTER_RESIZE_RINGS)], "rings grow and shrink, and keep their entries"),
+    case!("region", resize_indexed, [Reg(IORING_REGISTER_RESIZE_RINGS)], "the index array of a resized ring follows the CQEs"),
     case!("region", resize_refusals, [Reg(IORING_REGISTER_RESIZE_RINGS)], "rings that cannot be resized, and bad sizes"),
     case!("region", mem_region_refusals, [Reg(IORING_REGISTER_MEM_REGION)], "bad regions"),
-    case!("region", mem_region_mmap, [Reg(IORING_REGISTER_MEM_REGION)], "a region of the kernel's is mapped from the ring"),
+    case!("region", mem_region_mmap, [Reg(IORING_REGISTER_MEM_REGION)], "a region of the kernel is mapped from the ring"),
 ];
 
 fn sizes(sq: u32, cq: u32) -> io_uring_params {

@@ -4,15 +4,15 @@ use super::prelude::*;
 
 pub const CASES: &[Case] = &[
     case!("register", bad_calls, [], "bad fds and unknown opcodes"),
-    case!("register", probe, [Reg(IORING_REGISTER_PROBE)], "the probe names what works"),
+    case!("register", probe, [Reg(IORING_REGISTER_PROBE)], "the probe names the supported operations"),
     case!("register", probe_refusals, [Reg(IORING_REGISTER_PROBE)], "bad counts, pointers and a probe that is not zeroed"),
     case!("register", personality, [
         Reg(IORING_REGISTER_PERSONALITY), Reg(IORING_UNREGISTER_PERSONALITY),
-    ], "credentials get an id that SQEs may carry"),
+    ], "registered credentials get an id for SQEs"),
     case!("register", iowq_affinity, [
         Reg(IORING_REGISTER_IOWQ_AFF), Reg(IORING_UNREGISTER_IOWQ_AFF),
     ], "workers may be bound to CPUs"),
-    case!("register", iowq_max_workers, [Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)], "limits of workers are set and told"),
+    case!("register", iowq_max_workers, [Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)], "limits of workers are set and returned"),
     case!("register", ring_fds, [
         Reg(IORING_REGISTER_RING_FDS), Reg(IORING_UNREGISTER_RING_FDS),
     ], "ring fds are registered at chosen and at free indices"),

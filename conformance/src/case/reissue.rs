@@ -10,20 +10,20 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("reissue", in_the_batch, [Op(IORING_OP_READ)], "what becomes ready in its own batch is done when that returns"),
-    case!("reissue", deferred, [Op(IORING_OP_READ)], "or when its task comes for completions"),
-    case!("reissue", batch_of_many, [Op(IORING_OP_RECV)], "the same for more than one poll takes"),
-    case!("reissue", nonblocking, [Op(IORING_OP_READ), Op(IORING_OP_RECV)], "O_NONBLOCK waits all the same; MSG_DONTWAIT does not"),
-    case!("reissue", accept_in_turn, [Op(IORING_OP_ACCEPT)], "of many that wait to accept, one is woken, the first first"),
-    case!("reissue", accept_cancelled, [Op(IORING_OP_ACCEPT)], "a cancelled one passes its turn on"),
-    case!("reissue", one_socket, [Op(IORING_OP_RECV)], "many wait on one socket; each byte ends one of them"),
+    case!("reissue", in_the_batch, [Op(IORING_OP_READ)], "a request that becomes ready in its own batch completes before enter returns"),
+    case!("reissue", deferred, [Op(IORING_OP_READ)], "with DEFER_TASKRUN it completes when its task asks for completions"),
+    case!("reissue", batch_of_many, [Op(IORING_OP_RECV)], "more ready requests in a batch than one poll returns"),
+    case!("reissue", nonblocking, [Op(IORING_OP_READ), Op(IORING_OP_RECV)], "O_NONBLOCK still waits; MSG_DONTWAIT does not"),
+    case!("reissue", accept_in_turn, [Op(IORING_OP_ACCEPT)], "of many waiting ACCEPTs one wakes, in their order"),
+    case!("reissue", accept_cancelled, [Op(IORING_OP_ACCEPT)], "a cancelled ACCEPT passes its wake-up on"),
+    case!("reissue", one_socket, [Op(IORING_OP_RECV)], "many requests wait on one socket; each byte ends one of them"),
     case!("reissue", closed_while_armed, [Op(IORING_OP_RECV)], "a number is closed while a request waits on it"),
     case!("reissue", shut_while_armed, [Op(IORING_OP_SHUTDOWN)], "a socket is shut down while requests wait on it"),
-    case!("reissue", shut_while_full, [Op(IORING_OP_SHUTDOWN), Op(IORING_OP_SEND)], "a socket that is full is shut for sending"),
-    case!("reissue", timeout_stays, [Op(IORING_OP_LINK_TIMEOUT)], "a linked timeout runs on while its request is issued again"),
-    case!("reissue", gives_back, [Sqe(IOSQE_BUFFER_SELECT)], "an armed request gives its selected buffer back"),
-    case!("reissue", capped, [Op(IORING_OP_RECV)], "a request that is woken in vain too often still ends"),
-    case!("reissue", ten_thousand, [Op(IORING_OP_RECV)], "more than 10,000 sockets wait, and each is served"),
+    case!("reissue", shut_while_full, [Op(IORING_OP_SHUTDOWN), Op(IORING_OP_SEND)], "a full socket is shut down for sending"),
+    case!("reissue", timeout_stays, [Op(IORING_OP_LINK_TIMEOUT)], "a linked timeout keeps running while its request is reissued"),
+    case!("reissue", gives_back, [Sqe(IOSQE_BUFFER_SELECT)], "an armed request returns its selected buffer"),
+    case!("reissue", capped, [Op(IORING_OP_RECV)], "a request that wakes too often without success still ends"),
+    case!("reissue", ten_thousand, [Op(IORING_OP_RECV)], "more than 10,000 sockets wait, and each gets its data"),
 ];
 
 fn in_the_batch(cx: &mut Cx) -> Outcome {

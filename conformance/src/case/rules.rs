@@ -6,19 +6,19 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 pub const CASES: &[Case] = &[
-    newest!("rules", apart, [Reg(IORING_REGISTER_RESTRICTIONS)], "SQEs and register calls are restricted apart"),
-    newest!("rules", task, [Reg(IORING_REGISTER_RESTRICTIONS)], "a task's restrictions are those of its later rings"),
+    newest!("rules", apart, [Reg(IORING_REGISTER_RESTRICTIONS)], "SQEs and register calls are restricted independently"),
+    newest!("rules", task, [Reg(IORING_REGISTER_RESTRICTIONS)], "restrictions of a task apply to its later rings"),
     newest!("rules", task_nothing, [Reg(IORING_REGISTER_RESTRICTIONS)], "a task that allows nothing"),
-    newest!("rules", task_flags, [Reg(IORING_REGISTER_RESTRICTIONS)], "a task's flags"),
+    newest!("rules", task_flags, [Reg(IORING_REGISTER_RESTRICTIONS)], "flags of a task's restrictions"),
     newest!("rules", task_refusals, [Reg(IORING_REGISTER_RESTRICTIONS)], "bad restrictions of a task, in order"),
     newest!("rules", task_rights, [
         Reg(IORING_REGISTER_RESTRICTIONS), Reg(IORING_REGISTER_BPF_FILTER),
-    ], "who may restrict itself"),
-    newest!("rules", task_forked, [Reg(IORING_REGISTER_RESTRICTIONS)], "a child has its parent's"),
+    ], "rights that a task needs to restrict itself"),
+    newest!("rules", task_forked, [Reg(IORING_REGISTER_RESTRICTIONS)], "a child has its parent's restrictions"),
     newest!("rules", task_execs, [
         Reg(IORING_REGISTER_RESTRICTIONS), Reg(IORING_REGISTER_BPF_FILTER),
-    ], "the programs that it turns into, or starts, have them, too"),
-    newest!("rules", threads, [Reg(IORING_REGISTER_BPF_FILTER)], "threads from before are free, later ones bound"),
+    ], "programs that the task executes or starts keep its restrictions"),
+    newest!("rules", threads, [Reg(IORING_REGISTER_BPF_FILTER)], "threads that exist already are free, later threads are restricted"),
     newest!("rules", zero_copy, [], "calls of zero-copy receive on a ring without a queue"),
 ];
 

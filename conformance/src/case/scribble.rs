@@ -10,9 +10,9 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub const CASES: &[Case] = &[
-    case!("scribble", own_memory, [Reg(IORING_REGISTER_PBUF_RING)], "a ring of buffers whose every word changes while requests pick from it"),
-    case!("scribble", kernel_memory, [Reg(IORING_REGISTER_PBUF_RING)], "the same in memory mapped from the ring's file"),
-    case!("scribble", used_bit_by_bit, [Reg(IORING_REGISTER_PBUF_RING)], "the same with buffers that are used up bit by bit"),
+    case!("scribble", own_memory, [Reg(IORING_REGISTER_PBUF_RING)], "every word of a buffer ring changes while requests pick from it"),
+    case!("scribble", kernel_memory, [Reg(IORING_REGISTER_PBUF_RING)], "every word of a buffer ring mapped from the ring's file changes while requests pick from it"),
+    case!("scribble", used_bit_by_bit, [Reg(IORING_REGISTER_PBUF_RING)], "every word of a ring of incremental buffers changes while requests pick from it"),
 ];
 
 const ENTRIES: u16 = 8;

@@ -4,18 +4,18 @@ use super::prelude::*;
 
 pub const CASES: &[Case] = &[
     case!("setup", defaults, [], "entries are rounded up to a power of two, the CQ is twice the SQ"),
-    case!("setup", entries_bounds, [], "0 entries and more than 32768 answer EINVAL"),
-    case!("setup", clamp, [Setup(IORING_SETUP_CLAMP)], "CLAMP cuts sizes instead of refusing them"),
-    case!("setup", cqsize, [Setup(IORING_SETUP_CQSIZE)], "the CQ has the asked size, not below the SQ's"),
-    case!("setup", unknown_flags, [], "every flag after CQE_MIXED answers EINVAL"),
+    case!("setup", entries_bounds, [], "0 entries and more than 32768 fail with EINVAL"),
+    case!("setup", clamp, [Setup(IORING_SETUP_CLAMP)], "CLAMP reduces sizes instead of refusing them"),
+    case!("setup", cqsize, [Setup(IORING_SETUP_CQSIZE)], "the CQ has the requested size, at least the SQ's size"),
+    case!("setup", unknown_flags, [], "every flag after CQE_MIXED fails with EINVAL"),
     case!("setup", flag_combinations, [
         Setup(IORING_SETUP_SQ_AFF), Setup(IORING_SETUP_COOP_TASKRUN),
         Setup(IORING_SETUP_TASKRUN_FLAG), Setup(IORING_SETUP_SINGLE_ISSUER),
         Setup(IORING_SETUP_DEFER_TASKRUN), Setup(IORING_SETUP_SUBMIT_ALL),
-    ], "each pair of setup flags is taken or refused with one certain errno"),
+    ], "each pair of set-up flags is accepted, or refused with a fixed errno"),
     case!("setup", reserved_words, [], "reserved words of the parameters must be zero"),
-    case!("setup", bad_params, [], "a bad parameters pointer answers EFAULT and leaks no fd"),
-    case!("setup", features, [], "the features word names what works"),
+    case!("setup", bad_params, [], "a bad pointer to the parameters fails with EFAULT and leaks no fd"),
+    case!("setup", features, [], "the features word names the supported features"),
     case!("setup", attach_wq, [Setup(IORING_SETUP_ATTACH_WQ)], "wq_fd must be a ring"),
     case!("setup", registered_fd_only, [
         Setup(IORING_SETUP_REGISTERED_FD_ONLY), Enter(IORING_ENTER_REGISTERED_RING),
@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
         Setup(IORING_SETUP_R_DISABLED), Reg(IORING_REGISTER_ENABLE_RINGS),
     ], "a disabled ring refuses to enter with EBADFD until enabled"),
     case!("setup", fd_flags, [], "the ring's fd is close-on-exec and read-write"),
-    case!("setup", fd_limit, [], "no free fd answers EMFILE"),
+    case!("setup", fd_limit, [], "no free fd fails with EMFILE"),
     case!("setup", many_rings, [], "a hundred rings at once, all of which work"),
 ];
 

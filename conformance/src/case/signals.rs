@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("signals", mask_in_handler, [], "in a handler the wait's mask holds, and the program's own after it"),
-    case!("signals", one_at_a_time, [], "of two that exclude each other a wait under a mask has one handled"),
-    case!("signals", blocked_by_the_wait, [], "what the wait's mask blocks does not end the wait, whenever it comes"),
-    case!("signals", stopped, [], "a stop ends a wait when the process goes on; signals that are ignored do not"),
+    case!("signals", mask_in_handler, [], "the wait's mask holds in a handler, and the program's mask after it"),
+    case!("signals", one_at_a_time, [], "of two signals that block each other a wait with a mask handles one"),
+    case!("signals", blocked_by_the_wait, [], "a signal that the wait's mask blocks does not end the wait, whenever it comes"),
+    case!("signals", stopped, [], "a stop ends a wait when the process continues; ignored signals do not"),
 ];
 
 /// Returns the signals that are blocked for this thread.

@@ -3,14 +3,14 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("slots", paths, [Op(IORING_OP_OPENAT), Op(IORING_OP_POLL_ADD)], "what is opened as a path only can be registered: it is ready, and good for nothing"),
-    case!("slots", paths_else, [Op(IORING_OP_OPENAT), Op(IORING_OP_FADVISE)], "what else such a file is asked for"),
+    case!("slots", paths, [Op(IORING_OP_OPENAT), Op(IORING_OP_POLL_ADD)], "an O_PATH file can be registered: it is ready, and all I/O on it fails"),
+    case!("slots", paths_else, [Op(IORING_OP_OPENAT), Op(IORING_OP_FADVISE)], "other requests on a registered O_PATH file"),
     case!("slots", install, [Op(IORING_OP_FIXED_FD_INSTALL)], "a slot becomes an fd"),
     case!("slots", install_refusals, [Op(IORING_OP_FIXED_FD_INSTALL)], "plain fds, free slots, bad flags and words"),
     case!("slots", pipe, [Op(IORING_OP_PIPE)], "a pipe with flags"),
     case!("slots", pipe_slots, [Op(IORING_OP_PIPE)], "a pipe in two slots"),
     case!("slots", pipe_refusals, [Op(IORING_OP_PIPE)], "bad pointers, flags and slots"),
-    case!("slots", border, [Op(IORING_OP_PIPE)], "an answer that memory has no room for is written as far as it goes"),
+    case!("slots", border, [Op(IORING_OP_PIPE)], "a result at the end of memory is written as far as possible"),
 ];
 
 fn install_sqe(slot: i32) -> io_uring_sqe {

@@ -11,14 +11,14 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("spurious_wakes", urgent_byte, [Op(IORING_OP_SEND)], "a bundle that waits for room is not ended by an urgent byte that came in"),
-    case!("spurious_wakes", urgent_byte_once, [Op(IORING_OP_SEND), Op(IORING_OP_ASYNC_CANCEL)], "nor does a send go to a worker for it, and room wakes it"),
-    case!("spurious_wakes", many_accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT behind another waits on at a listener that is shut"),
-    case!("spurious_wakes", error_taken, [Op(IORING_OP_POLL_ADD)], "a poll is not told of an error that a receive has taken"),
-    case!("spurious_wakes", urgent_shut, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "a receive of an urgent byte is tried when its socket is shut for sending"),
-    case!("spurious_wakes", nothing_written, [Op(IORING_OP_POLL_ADD)], "a poll of an eventfd is woken by a write of 0"),
-    case!("spurious_wakes", shut_datagrams, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Op(IORING_OP_READ)], "a receive of datagrams from a socket that is shut for that ends with nothing in a worker"),
-    case!("spurious_wakes", ready_before_due, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll tells what is ready before a timer that is due ends it"),
+    case!("spurious_wakes", urgent_byte, [Op(IORING_OP_SEND)], "an incoming urgent byte does not end a bundle that waits for room"),
+    case!("spurious_wakes", urgent_byte_once, [Op(IORING_OP_SEND), Op(IORING_OP_ASYNC_CANCEL)], "an urgent byte does not send a waiting send to a worker, and room wakes it"),
+    case!("spurious_wakes", many_accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT behind another still waits on a shut-down listener"),
+    case!("spurious_wakes", error_taken, [Op(IORING_OP_POLL_ADD)], "a poll does not report an error that a receive has taken"),
+    case!("spurious_wakes", urgent_shut, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "shutting down sending wakes a receive of an urgent byte"),
+    case!("spurious_wakes", nothing_written, [Op(IORING_OP_POLL_ADD)], "a write of 0 wakes a poll of an eventfd"),
+    case!("spurious_wakes", shut_datagrams, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Op(IORING_OP_READ)], "in a worker, a receive of datagrams ends with 0 on a socket that is shut down for receiving"),
+    case!("spurious_wakes", ready_before_due, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll reports readiness before an expired timer ends it"),
 ];
 
 /// Records the CQEs that came within a moment.

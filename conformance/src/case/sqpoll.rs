@@ -4,23 +4,23 @@ use super::prelude::*;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("sqpoll", without_entering, [Setup(IORING_SETUP_SQPOLL)], "a program that only stores and polls is served"),
-    case!("sqpoll", every_transport, [Setup(IORING_SETUP_SQPOLL)], "files, pipes, timeouts, links, drains and cancels without entering"),
+    case!("sqpoll", without_entering, [Setup(IORING_SETUP_SQPOLL)], "an SQ thread serves a program that only stores and polls"),
+    case!("sqpoll", every_transport, [Setup(IORING_SETUP_SQPOLL)], "files, pipes, timeouts, links, drains and cancels work without entering"),
     case!("sqpoll", sleeps, [Enter(IORING_ENTER_SQ_WAKEUP), Trap("NEED_WAKEUP")], "an idle thread asks to be woken, and is"),
-    case!("sqpoll", enter_answers, [Enter(IORING_ENTER_SQ_WAIT)], "enter answers what it was told to submit, at once"),
-    case!("sqpoll", sees_room, [Enter(IORING_ENTER_SQ_WAIT)], "who has waited for room sees it, however long the thread's batch takes"),
+    case!("sqpoll", enter_answers, [Enter(IORING_ENTER_SQ_WAIT)], "enter returns to_submit at once"),
+    case!("sqpoll", sees_room, [Enter(IORING_ENTER_SQ_WAIT)], "after SQ_WAIT the program sees room, however long the thread's batch takes"),
     case!("sqpoll", waits_for_room, [Enter(IORING_ENTER_SQ_WAIT)], "SQ_WAIT returns when there is room"),
-    case!("sqpoll", waits_for_cqes, [Setup(IORING_SETUP_SQPOLL)], "GETEVENTS waits for what the thread submits"),
-    case!("sqpoll", affinity, [Setup(IORING_SETUP_SQ_AFF)], "the thread's processor must be there"),
-    case!("sqpoll", attached, [Setup(IORING_SETUP_ATTACH_WQ)], "rings share one thread"),
-    case!("sqpoll", flags, [Setup(IORING_SETUP_SQPOLL)], "what SQPOLL goes with"),
-    case!("sqpoll", disabled, [Setup(IORING_SETUP_R_DISABLED)], "a disabled ring is served once it is enabled"),
-    case!("sqpoll", overflows, [Setup(IORING_SETUP_SQPOLL)], "overflow is told and flushed"),
-    case!("sqpoll", one_name, [Setup(IORING_SETUP_SQPOLL)], "a thread named after the process, gone with the ring"),
-    case!("sqpoll", closed_at_work, [Setup(IORING_SETUP_SQPOLL)], "a ring may be closed while its thread works"),
+    case!("sqpoll", waits_for_cqes, [Setup(IORING_SETUP_SQPOLL)], "GETEVENTS waits for completions of the SQ thread"),
+    case!("sqpoll", affinity, [Setup(IORING_SETUP_SQ_AFF)], "the CPU of the SQ thread must exist"),
+    case!("sqpoll", attached, [Setup(IORING_SETUP_ATTACH_WQ)], "rings share one SQ thread"),
+    case!("sqpoll", flags, [Setup(IORING_SETUP_SQPOLL)], "set-up flags that SQPOLL allows"),
+    case!("sqpoll", disabled, [Setup(IORING_SETUP_R_DISABLED)], "the SQ thread serves a disabled ring once it is enabled"),
+    case!("sqpoll", overflows, [Setup(IORING_SETUP_SQPOLL)], "overflow is reported and flushed"),
+    case!("sqpoll", one_name, [Setup(IORING_SETUP_SQPOLL)], "the SQ thread has the process's name, and ends with the ring"),
+    case!("sqpoll", closed_at_work, [Setup(IORING_SETUP_SQPOLL)], "a ring may be closed while its SQ thread works"),
     case!("sqpoll", from_a_child, [Trap("fork")], "the parent's thread serves its forked children"),
-    case!("sqpoll", interrupted, [Setup(IORING_SETUP_SQPOLL)], "a thread that sleeps for a request is interrupted, whoever made it"),
-    case!("sqpoll", registers, [Setup(IORING_SETUP_SQPOLL)], "files and buffers are registered while the thread runs"),
+    case!("sqpoll", interrupted, [Setup(IORING_SETUP_SQPOLL)], "an SQ thread that sleeps in a request is interrupted, whoever made the request"),
+    case!("sqpoll", registers, [Setup(IORING_SETUP_SQPOLL)], "files and buffers are registered while the SQ thread runs"),
 ];
 
 /// Milliseconds without work after which the thread sleeps.

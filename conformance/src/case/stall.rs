@@ -10,25 +10,25 @@ pub const CASES: &[Case] = &[
         "stall",
         others_go_on,
         [Op(IORING_OP_READ), Op(IORING_OP_MSG_RING)],
-        "a page that is served late holds up nobody but who touches it"
+        "a slow page fault delays only the thread that touches the page"
     ),
     case!(
         "stall",
         received_late,
         [Op(IORING_OP_RECV)],
-        "a receive that is tried again and sleeps in its buffer holds up nobody"
+        "a reissued receive that faults on its buffer delays no other request"
     ),
     case!(
         "stall",
         closed_meanwhile,
         [Op(IORING_OP_RECV)],
-        "a number that a receive waits on is closed while its ring's submitter sleeps"
+        "a number that a receive waits on is closed while its ring's submitter faults"
     ),
     case!(
         "stall",
         submitters_take_turns,
         [Op(IORING_OP_NOP)],
-        "a second submitter waits, and loses nothing"
+        "a second submitter waits during a page fault, and loses nothing"
     ),
     case!(
         "stall",

@@ -34,19 +34,19 @@ pub const CASES: &[Case] = &[
             Op(IORING_OP_FUTEX_WAITV),
             Op(IORING_OP_PIPE)
         ],
-        "what a request points to"
+        "slow page faults on memory that a request points to"
     ),
     case!(
         "stall_args",
         in_a_chain,
         [Op(IORING_OP_LINK_TIMEOUT), Op(IORING_OP_WRITEV)],
-        "what later parts of a chain point to, while the chain is put together"
+        "slow page faults on memory of later chain requests, while the chain is assembled"
     ),
     case!(
         "stall_args",
         copied_by_thread,
         [Op(IORING_OP_OPENAT), Setup(IORING_SETUP_SQPOLL)],
-        "what a request points to, copied by an SQ thread"
+        "slow page faults on memory that an SQ thread copies"
     ),
     case!(
         "stall_args",
@@ -65,13 +65,13 @@ pub const CASES: &[Case] = &[
             Reg(IORING_REGISTER_CLOCK),
             Reg(IORING_REGISTER_NAPI)
         ],
-        "what a registration points to"
+        "slow page faults on memory that a registration points to"
     ),
     case!(
         "stall_args",
         waits,
         [Enter(IORING_ENTER_EXT_ARG)],
-        "what a wait points to"
+        "slow page faults on memory that a wait points to"
     ),
 ];
 

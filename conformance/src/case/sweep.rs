@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 pub const CASES: &[Case] = &[
     case!("sweep", read_and_write, [], "READ, WRITE and the like"),
-    case!("sweep", sockets, [], "what sends, receives and connects"),
+    case!("sweep", sockets, [], "opcodes that send, receive and connect"),
     case!("sweep", zero_copy, [], "SEND_ZC, SENDMSG_ZC, RECV_ZC"),
-    case!("sweep", open_files, [], "what changes an open file or its number"),
-    case!("sweep", names, [], "what names files"),
-    case!("sweep", waits, [], "what waits for time, readiness, words and children"),
-    case!("sweep", the_ring, [], "what concerns the ring itself"),
+    case!("sweep", open_files, [], "opcodes that change an open file or its number"),
+    case!("sweep", names, [], "opcodes that name files"),
+    case!("sweep", waits, [], "opcodes that wait for time, readiness, words and children"),
+    case!("sweep", the_ring, [], "opcodes that concern the ring itself"),
 ];
 
 /// A changed field: its name, how it is changed, and its value.

@@ -9,21 +9,21 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("task_work", nothing_to_submit, [], "enter(0, 0, 0) posts what is ready"),
-    case!("task_work", submitting, [], "so does a submission that does not wait"),
-    case!("task_work", sleeping, [], "so does a thread that comes back from a sleep"),
-    case!("task_work", has_enough, [], "and one of many whose waits are over at once"),
-    case!("task_work", by_its_own_batch, [], "also what that batch itself made ready"),
-    case!("task_work", armed_and_ended, [], "and what it armed and made ready"),
+    case!("task_work", nothing_to_submit, [], "enter(0, 0, 0) posts ready completions"),
+    case!("task_work", submitting, [], "a submission without a wait posts ready completions"),
+    case!("task_work", sleeping, [], "a thread that returns from a sleep posts ready completions"),
+    case!("task_work", has_enough, [], "one of many threads whose waits are over posts ready completions"),
+    case!("task_work", by_its_own_batch, [], "a batch posts completions that it made ready itself"),
+    case!("task_work", armed_and_ended, [], "a batch posts a request that it armed and made ready"),
     case!("task_work", each_wake_up, [
         Op(IORING_OP_POLL_ADD),
-    ], "a multishot poll tells of each wake-up between two calls"),
+    ], "a multishot poll reports each wake-up between two calls"),
     case!("task_work", deferred, [
         Setup(IORING_SETUP_DEFER_TASKRUN),
-    ], "but not with DEFER_TASKRUN, unless asked for events"),
+    ], "with DEFER_TASKRUN only a call with GETEVENTS posts completions"),
     case!("task_work", one_round, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Sqe(IOSQE_IO_LINK),
-    ], "then what is queued by then, and what that queues by the next call"),
+    ], "with DEFER_TASKRUN one call runs the task work queued so far, the next call runs the rest"),
 ];
 
 /// Number of rounds: enough that a thread of softring's own is not first each time.

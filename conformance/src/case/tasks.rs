@@ -8,18 +8,18 @@ pub const CASES: &[Case] = &[
     ], "a registered ring outlives its fd"),
     case!("tasks", registered_rings_of_threads, [Reg(IORING_REGISTER_RING_FDS)], "each thread has its own registered rings"),
     case!("tasks", registered_rings_after_fork, [Reg(IORING_REGISTER_RING_FDS)], "a child has no registered rings"),
-    case!("tasks", partial_ring_fds, [Reg(IORING_REGISTER_RING_FDS)], "rows before the bad one count"),
-    case!("tasks", other_credentials, [Reg(IORING_REGISTER_PERSONALITY)], "a request opens what its personality may open"),
-    case!("tasks", rights_given_up, [Reg(IORING_REGISTER_PERSONALITY)], "a personality opens what its thread no longer may"),
-    case!("tasks", late_eventfd, [Reg(IORING_REGISTER_EVENTFD)], "an eventfd hears of what was submitted before it"),
-    case!("tasks", flag_by_poll, [Setup(IORING_SETUP_TASKRUN_FLAG)], "what poll(2) tells of shows in TASKRUN at once"),
+    case!("tasks", partial_ring_fds, [Reg(IORING_REGISTER_RING_FDS)], "rows before a bad row count"),
+    case!("tasks", other_credentials, [Reg(IORING_REGISTER_PERSONALITY)], "a request may open the files of its personality"),
+    case!("tasks", rights_given_up, [Reg(IORING_REGISTER_PERSONALITY)], "a personality may open files that its thread no longer may"),
+    case!("tasks", late_eventfd, [Reg(IORING_REGISTER_EVENTFD)], "an eventfd counts completions of requests submitted before its registration"),
+    case!("tasks", flag_by_poll, [Setup(IORING_SETUP_TASKRUN_FLAG)], "readiness in poll(2) shows in TASKRUN at once"),
     case!("tasks", half_readable_arrays, [
         Reg(IORING_REGISTER_FILES_UPDATE2), Reg(IORING_REGISTER_BUFFERS_UPDATE),
-    ], "an array is used as far as it can be read"),
-    case!("tasks", clone_of_anothers, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "another task's SINGLE_ISSUER ring lends nothing"),
+    ], "an array is used as far as it is readable"),
+    case!("tasks", clone_of_anothers, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "buffers cannot be cloned from another task's SINGLE_ISSUER ring"),
     case!("tasks", one_thread, [Trap("fork")], "a ring without requests adds no thread: unshare(2) needs one"),
     case!("tasks", one_thread_waiting, [Trap("fork")], "nor does a request that waits for a file"),
-    case!("tasks", many_buffers, [Reg(IORING_REGISTER_BUFFERS2)], "a table of all the buffers there may be"),
+    case!("tasks", many_buffers, [Reg(IORING_REGISTER_BUFFERS2)], "a table with the maximum number of buffers"),
 ];
 
 fn row(offset: u32, fd: i32) -> io_uring_rsrc_update {

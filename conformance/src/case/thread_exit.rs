@@ -6,44 +6,44 @@ use rustix::fs::Mode;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("thread_exit", poll, [], "a poll fails when its file is ready"),
-    case!("thread_exit", poll_multi, [], "so does a multishot poll, once"),
-    case!("thread_exit", poll_changed, [], "a poll is found, changed and removed by other threads"),
-    case!("thread_exit", read, [], "a read fails when there is something to read, and takes nothing"),
-    case!("thread_exit", read_in_worker, [], "so does a read that was sent to a worker"),
-    case!("thread_exit", timeout, [], "a timeout ends as ever, one shot or many"),
-    case!("thread_exit", link_timeout, [], "a linked timeout cancels nothing"),
-    case!("thread_exit", chain, [], "what is linked behind a success fails"),
-    case!("thread_exit", drained, [], "what waits behind a barrier fails"),
+    case!("thread_exit", poll, [], "a poll fails when its file is ready after its thread ended"),
+    case!("thread_exit", poll_multi, [], "a multishot poll fails once after its thread ended"),
+    case!("thread_exit", poll_changed, [], "other threads find, change and remove a poll of an ended thread"),
+    case!("thread_exit", read, [], "a read of an ended thread fails when data come, and takes nothing"),
+    case!("thread_exit", read_in_worker, [], "a worker's read of an ended thread fails when data come"),
+    case!("thread_exit", timeout, [], "timeouts of an ended thread expire as usual, one-shot or multishot"),
+    case!("thread_exit", link_timeout, [], "a linked timeout of an ended thread cancels nothing"),
+    case!("thread_exit", chain, [], "requests linked behind a success of an ended thread fail"),
+    case!("thread_exit", drained, [], "drained requests of an ended thread fail"),
     case!(
         "thread_exit",
         blocked_worker,
         [],
-        "a worker that blocks is interrupted before the thread is gone"
+        "a blocked worker is interrupted before its thread is gone"
     ),
     case!(
         "thread_exit",
         busy_worker,
         [],
-        "workers that write are done, or were cancelled, before the thread is gone"
+        "writes in workers complete, or are cancelled, before their thread is gone"
     ),
-    case!("thread_exit", writes, [], "writes that nobody sent to a worker are done"),
-    case!("thread_exit", single_issuer, [], "the only issuer's requests fail as others do"),
-    case!("thread_exit", deferred, [], "where only the issuer may run task work, nothing comes any more"),
+    case!("thread_exit", writes, [], "writes of an ended thread that need no worker complete"),
+    case!("thread_exit", single_issuer, [], "requests of an ended single issuer fail as others do"),
+    case!("thread_exit", deferred, [], "with DEFER_TASKRUN no completion comes after the issuer has ended"),
     case!(
         "thread_exit",
         ready_before,
         [],
-        "what is ready when its thread ends completes, whether others wait in the ring or not"
+        "requests that are ready when their thread ends complete"
     ),
-    case!("thread_exit", main_goes_on, [], "requests of other threads are left alone"),
+    case!("thread_exit", main_goes_on, [], "requests of other threads go on"),
     case!(
         "thread_exit",
         first_thread,
         [],
-        "others go on without the first thread, and the process ends with the last"
+        "other threads go on after the first thread ends, and the process ends with the last"
     ),
-    case!("thread_exit", last_thread, [], "exit(2) of the only thread ends the process, whatever waits"),
+    case!("thread_exit", last_thread, [], "exit(2) of the only thread ends the process, although requests wait"),
 ];
 
 /// Submits by a thread, which has ended when this returns.

@@ -5,19 +5,19 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
 pub const CASES: &[Case] = &[
-    case!("undocumented", chain_goes_on, [Sqe(IOSQE_IO_LINK)], "some operations may fail without breaking a chain"),
-    case!("undocumented", chain_breaks, [Sqe(IOSQE_IO_LINK)], "the others break it, and so does a refused SQE"),
+    case!("undocumented", chain_goes_on, [Sqe(IOSQE_IO_LINK)], "some operations fail without breaking a chain"),
+    case!("undocumented", chain_breaks, [Sqe(IOSQE_IO_LINK)], "other operations break a chain, and so does a refused SQE"),
     case!("undocumented", skip_hides_failure, [Sqe(IOSQE_CQE_SKIP_SUCCESS)], "SKIP_SUCCESS hides failures that break no chain"),
-    case!("undocumented", fifo, [Op(IORING_OP_OPENAT)], "a FIFO is opened without waiting, and is blocking afterwards"),
-    case!("undocumented", restart, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Op(IORING_OP_OPENAT)], "interrupted in a worker answers ERESTARTSYS"),
+    case!("undocumented", fifo, [Op(IORING_OP_OPENAT)], "a FIFO is opened without waiting, and blocks afterwards"),
+    case!("undocumented", restart, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Op(IORING_OP_OPENAT)], "an interrupted request in a worker fails with ERESTARTSYS"),
     case!("undocumented", longest_names, [Op(IORING_OP_OPENAT), Op(IORING_OP_FGETXATTR)], "the longest path and attribute name"),
-    case!("undocumented", large_how, [Op(IORING_OP_OPENAT2)], "open_how may be larger than a page"),
-    case!("undocumented", path_only, [Op(IORING_OP_OPENAT), Op(IORING_OP_FILES_UPDATE)], "O_PATH files may be opened into slots, not registered"),
-    case!("undocumented", pipe_tells_slots, [Op(IORING_OP_PIPE)], "a pipe in chosen slots tells them, one that fails leaves none"),
+    case!("undocumented", large_how, [Op(IORING_OP_OPENAT2)], "open_how may exceed a page"),
+    case!("undocumented", path_only, [Op(IORING_OP_OPENAT), Op(IORING_OP_FILES_UPDATE)], "O_PATH files may be opened into slots, but not registered"),
+    case!("undocumented", pipe_tells_slots, [Op(IORING_OP_PIPE)], "a pipe in chosen slots returns their numbers, and a failed one leaves none"),
     case!("undocumented", broken_pipe, [Op(IORING_OP_SPLICE)], "a splice to a broken pipe raises no signal"),
-    case!("undocumented", chain_in_worker, [Sqe(IOSQE_IO_LINK)], "what follows a worker's request, or is cut off, blocks in a worker"),
-    case!("undocumented", simple_files, [Op(IORING_OP_READV), Op(IORING_OP_WRITEV)], "files without read_iter take flags, and judge empty transfers"),
-    case!("undocumented", without_positions, [Op(IORING_OP_WRITE), Op(IORING_OP_WRITEV)], "files that pwrite(2) refuses are written to at a position"),
+    case!("undocumented", chain_in_worker, [Sqe(IOSQE_IO_LINK)], "requests behind a worker's request, or in an unterminated chain, block in a worker"),
+    case!("undocumented", simple_files, [Op(IORING_OP_READV), Op(IORING_OP_WRITEV)], "files without read_iter accept flags, and check empty transfers"),
+    case!("undocumented", without_positions, [Op(IORING_OP_WRITE), Op(IORING_OP_WRITEV)], "a write at a position works on files that pwrite(2) refuses"),
     case!("undocumented", slots_hold_no_fd, [Op(IORING_OP_OPENAT)], "registered files take no descriptors"),
 ];
 

@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 pub const CASES: &[Case] = &[
-    case!("unopened", files, [], "requests on files, however they name them"),
-    case!("unopened", names, [], "requests on names below a directory"),
-    case!("unopened", registrations, [], "what is registered, cancelled, entered, told"),
-    case!("unopened", taken, [], "what the program puts under such a number is there"),
+    case!("unopened", files, [], "requests on files by numbers of softring's own descriptors"),
+    case!("unopened", names, [], "requests on names below a directory by softring's own descriptors"),
+    case!("unopened", registrations, [], "registrations, cancels, enters and commands on softring's own descriptors"),
+    case!("unopened", taken, [], "a file that the program puts at such a number works"),
 ];
 
 /// Numbers to test. The kernel gives the lowest free number, and no case opens so many files.

@@ -7,23 +7,23 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("waitid", exited, [Op(IORING_OP_WAITID)], "a child that has ended is told at once, and is gone"),
-    case!("waitid", later, [Op(IORING_OP_WAITID)], "else the request waits for its end"),
-    case!("waitid", any, [Op(IORING_OP_WAITID)], "any child, or any of a group"),
-    case!("waitid", by_pidfd, [Op(IORING_OP_WAITID)], "a child named by its pidfd"),
-    case!("waitid", stopped, [Op(IORING_OP_WAITID)], "stopped and continued children"),
-    case!("waitid", killed, [Op(IORING_OP_WAITID)], "a child that a signal ended"),
-    case!("waitid", options, [Op(IORING_OP_WAITID)], "WNOHANG waits for nothing, WNOWAIT takes nothing"),
-    case!("waitid", several, [Op(IORING_OP_WAITID)], "several wait for any child: each gets one"),
-    case!("waitid", rivals, [Op(IORING_OP_WAITID), Sqe(IOSQE_ASYNC)], "of two that wait for one child the later gets its end, whoever made it wait"),
-    case!("waitid", cancel, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "a wait is cancelled, and takes nothing"),
-    case!("waitid", cancel_many, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "many are, and how that is counted"),
-    case!("waitid", linked, [Op(IORING_OP_WAITID), Op(IORING_OP_LINK_TIMEOUT)], "in chains, and with a timeout"),
-    case!("waitid", modes, [Op(IORING_OP_WAITID)], "in a worker, on a deferring ring, without a place for what is told"),
+    case!("waitid", exited, [Op(IORING_OP_WAITID)], "WAITID returns an ended child at once, and reaps it"),
+    case!("waitid", later, [Op(IORING_OP_WAITID)], "WAITID waits for the end of a child"),
+    case!("waitid", any, [Op(IORING_OP_WAITID)], "WAITID of any child, or of any child of a group"),
+    case!("waitid", by_pidfd, [Op(IORING_OP_WAITID)], "WAITID of a child named by its pidfd"),
+    case!("waitid", stopped, [Op(IORING_OP_WAITID)], "WAITID of stopped and continued children"),
+    case!("waitid", killed, [Op(IORING_OP_WAITID)], "WAITID of a child that a signal ended"),
+    case!("waitid", options, [Op(IORING_OP_WAITID)], "WNOHANG does not wait, WNOWAIT does not reap"),
+    case!("waitid", several, [Op(IORING_OP_WAITID)], "several requests wait for any child: each gets one"),
+    case!("waitid", rivals, [Op(IORING_OP_WAITID), Sqe(IOSQE_ASYNC)], "of two requests that wait for one child the later gets its end"),
+    case!("waitid", cancel, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "a wait is cancelled, and reaps nothing"),
+    case!("waitid", cancel_many, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "many waits are cancelled, and the result counts them"),
+    case!("waitid", linked, [Op(IORING_OP_WAITID), Op(IORING_OP_LINK_TIMEOUT)], "waits in chains and with a linked timeout"),
+    case!("waitid", modes, [Op(IORING_OP_WAITID)], "waits in a worker, with DEFER_TASKRUN, and without a siginfo_t"),
     case!("waitid", refusals, [Op(IORING_OP_WAITID)], "bad words, kinds, numbers and options"),
     case!("waitid", no_child, [Op(IORING_OP_WAITID)], "there is no such child"),
-    case!("waitid", ring_closed, [Op(IORING_OP_WAITID)], "a ring is closed while its requests wait; the child is kept"),
-    case!("waitid", thread_ends, [Op(IORING_OP_WAITID)], "the waits of a thread that has ended"),
+    case!("waitid", ring_closed, [Op(IORING_OP_WAITID)], "a ring is closed while its requests wait; the child is not reaped"),
+    case!("waitid", thread_ends, [Op(IORING_OP_WAITID)], "waits of a thread that has ended"),
 ];
 
 /// Part of `siginfo_t` that the program sees.

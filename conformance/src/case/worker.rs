@@ -11,14 +11,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("worker", posts, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "an async eventfd is a worker's: neither task work nor another ring signals it"),
-    case!("worker", fails, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "what a worker cannot issue ends by task work"),
-    case!("worker", fails_net, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "so does what it may not wait for"),
-    case!("worker", deferred, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd tells of a worker's work, not of its CQEs"),
-    case!("worker", deferred_waits, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "nor of what a worker has made wait, when that ends"),
-    case!("worker", deferred_polls, [Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a multishot poll that a worker has armed is there to be removed, though its file is ready"),
-    case!("worker", goes_on, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_ACCEPT)], "what is linked goes on in the worker, unless task work ended what was before it"),
-    case!("worker", accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT that a worker has armed ends with DONTWAIT where it looks in vain"),
+    case!("worker", posts, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "an async eventfd is signalled for workers, not for task work or another ring"),
+    case!("worker", fails, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "a request that a worker cannot issue ends by task work"),
+    case!("worker", fails_net, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "a network request that may not wait ends by task work in a worker"),
+    case!("worker", deferred, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd reports a worker's task work, not its CQEs"),
+    case!("worker", deferred_waits, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd does not report the end of a request that a worker armed"),
+    case!("worker", deferred_polls, [Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a multishot poll that a worker armed can be removed although its file is ready"),
+    case!("worker", goes_on, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_ACCEPT)], "linked requests continue in the worker, unless task work ended the request before"),
+    case!("worker", accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT armed by a worker ends with DONTWAIT after an attempt in vain"),
 ];
 
 /// Returns the eventfd's count since the last read; 0 for nothing.
