@@ -181,20 +181,20 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_is_left_out() {
+    fn unstable_transcripts_are_left_out() {
         assert_eq!(found(&[("a", None), ("a", None)]), "case NAME\n  a\n");
         assert_eq!(found(&[("a", None), ("b", None)]), "unrecorded NAME\n");
     }
 
     #[test]
-    fn what_differs_elsewhere_is_a_need() {
+    fn results_that_differ_elsewhere_become_requirements() {
         let without = [("a", None), ("b", Some(Need::Rights)), ("c", Some(Need::Rights))];
         assert_eq!(found(&without), "case NAME rights\n  a\n");
         assert_eq!(found(&[("a", None), ("a", Some(Need::Ext4))]), "case NAME\n  a\n");
     }
 
     #[test]
-    fn a_case_that_the_kernel_fails_is_no_record() {
+    fn failed_cases_are_not_recorded() {
         let mut found = Found::new(case::all().next().expect("a case"));
         found.add(Answer::parse("  a\n= fail no\n", "", None), None);
         found.add(answer("a"), None);

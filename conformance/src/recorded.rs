@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_of_the_newest_is_recorded_and_no_other() {
+    fn the_newest_record_holds_every_case() {
         let wanted = case::all().filter(|c| c.abi == NEWEST.release).map(Case::path);
         let mut wanted: Vec<_> = wanted.collect();
         wanted.sort();
@@ -191,7 +191,7 @@ mod tests {
     /// Tests that each record of the oldest kernel belongs to a case. A new case is recorded when
     /// the recordings are made anew; a removed case has no record.
     #[test]
-    fn only_cases_of_the_oldest_are_recorded_as_its() {
+    fn the_oldest_record_holds_only_its_cases() {
         let there: Vec<_> =
             case::all().filter(|c| c.abi == OLDEST.release).map(Case::path).collect();
         for name in names(&RECORDS[0]) {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_lacks_is_said() {
+    fn missing_machine_features_are_reported() {
         let rights = RECORDS[0].text.lines().filter_map(header).find(|(_, n)| *n == "rights");
         let (name, _) = rights.expect("a case that needs rights");
         let case = case::all().find(|c| c.path() == name).expect("it is one");

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differed_and_agreed_counts() {
+    fn only_retried_agreements_count() {
         let rows = [
             row("a", "kernel", 0, Outcome::Pass),
             row("a", "softring/patch", 1, Outcome::Pass),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn each_entry_point_has_the_whole_budget() {
+    fn each_entry_point_has_its_own_budget() {
         let budget = Budget { softring: 1, kernel: Some(1) };
         let mut rows = vec![
             row("a", "softring/patch", 1, Outcome::Pass),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn how_often_one_case_differed_is_no_second_case() {
+    fn a_case_counts_once_however_often_it_differed() {
         let rows = [row("a", "softring/patch", 2, Outcome::Pass)];
         assert!(!of(&rows)[0].is_over(Budget { softring: 1, kernel: None }));
         assert!(of(&rows)[0].is_over(Budget { softring: 0, kernel: None }));

@@ -96,7 +96,7 @@ fn print_skips(rows: &[Row]) {
 
 /// Tests `conformance list | head`: a closed pipe is no error.
 #[test]
-fn a_reader_may_leave_early() {
+fn a_closed_pipe_ends_the_program() {
     for args in [&["list"][..], &["list", "--json"]] {
         let mut c = Command::new(env!("CARGO_BIN_EXE_conformance"));
         c.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());

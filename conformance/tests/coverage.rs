@@ -65,7 +65,7 @@ fn every_trap_of_the_design_has_a_case() {
 /// ring of kernel aio after a peek at its magic number, and text that is loaded while other threads
 /// run.
 #[test]
-fn the_other_traps_have_a_test_of_the_library() {
+fn other_traps_have_a_library_test() {
     let library = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/preload/");
     for (file, test) in [
         ("examples/aio/polled.rs", "fn polled_unmarked("),

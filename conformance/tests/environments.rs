@@ -21,7 +21,7 @@ fn text(o: &Output) -> String {
 }
 
 #[test]
-fn what_has_a_substitute_is_not_missed() {
+fn calls_with_substitutes_are_not_needed() {
     let calls = [
         "preadv2",
         "pwritev2",
@@ -51,7 +51,7 @@ fn what_has_a_substitute_is_not_missed() {
 }
 
 #[test]
-fn a_policy_that_kills_who_asks_for_a_ring_kills_nobody() {
+fn a_policy_that_kills_for_rings_kills_no_program() {
     for policy in ["rings=kill", "io_uring_enter=kill", "io_uring_register=kill"] {
         let o = checks(&[policy]);
         let said = text(&o);
@@ -64,7 +64,7 @@ fn a_policy_that_kills_who_asks_for_a_ring_kills_nobody() {
 }
 
 #[test]
-fn a_ring_of_the_kernel_that_does_not_work_is_not_taken() {
+fn broken_kernel_rings_are_not_used() {
     for policy in ["io_uring_enter=EPERM", "io_uring_register=ENOSYS"] {
         let o = checks(&[policy]);
         let said = text(&o);
@@ -74,7 +74,7 @@ fn a_ring_of_the_kernel_that_does_not_work_is_not_taken() {
 }
 
 #[test]
-fn what_has_none_is_refused_with_a_line() {
+fn calls_without_substitutes_are_reported() {
     for policy in ["clone3=EPERM", "clone3=kill", "epoll_ctl=EPERM", "madvise=kill"] {
         let o = checks(&["rings=EPERM", policy]);
         let said = text(&o);

@@ -16,7 +16,7 @@ fn support_md_is_fresh() {
 }
 
 #[test]
-fn what_is_partly_there_names_its_case() {
+fn partial_features_name_their_case() {
     let text = softring_conformance::support::markdown();
     for row in text.lines().filter(|l| l.contains("| partly")) {
         let told =

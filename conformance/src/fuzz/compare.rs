@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn linked_requests_may_not() {
+    fn linked_requests_complete_in_order() {
         for flags in [IOSQE_IO_LINK, IOSQE_IO_HARDLINK] {
             let p = two(flags);
             let (a, b) = (reaped(&p, &[(1, 5), (2, 6)]), reaped(&p, &[(2, 6), (1, 5)]));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_passes_a_drain() {
+    fn no_request_passes_a_drain() {
         let steps = vec![sqe(1, 0), sqe(2, IOSQE_IO_DRAIN), sqe(3, 0)];
         let p = Program { steps, ..Program::default() };
         assert_eq!(promised(&p, &reaped(&p, &[]), 0), [(1, 2), (2, 3)]);

@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limitations_tells_of_each() {
+    fn limitations_lists_each_known_difference() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/LIMITATIONS.md");
         let page = std::fs::read_to_string(path).expect("docs/LIMITATIONS.md can be read");
         let page = page.split_whitespace().collect::<Vec<_>>().join(" ");

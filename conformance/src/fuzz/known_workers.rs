@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_in_the_only_worker_is_told_of() {
+    fn a_chain_in_the_only_worker_is_documented() {
         assert!(told(1, IOSQE_IO_LINK));
         assert!(!told(2, IOSQE_IO_LINK));
         assert!(!told(1, 0));

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn one_step_remains_with_only_what_matters() {
+    fn minimising_leaves_one_reduced_step() {
         let small = minimise(&noise(40), 10_000, &mut has_read);
         let [Step::Sqe { sqe, .. }] = &small.steps[..] else { panic!("{:?}", small.steps) };
         assert_eq!((sqe.ud, sqe.len, sqe.ioprio, sqe.flags), (13, 1, 0, 0));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_kept_and_the_thing_still_shows() {
+    fn minimising_keeps_its_budget_and_the_difference() {
         let mut asked = 0;
         let small = minimise(&noise(40), 25, &mut |p| {
             asked += 1;

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_data_do_not_tell_differences_apart() {
+    fn differences_are_grouped_without_user_data() {
         assert_eq!(without_numbers("ud12:-22 / ud7:5"), "ud:-22 / ud:5");
     }
 }

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_a_hundred_may_and_three_in_any_case() {
+    fn the_budget_is_one_percent_and_at_least_three() {
         let is_over = |n, tried| retried(n).sum_up("softring", tried, None).1;
         assert!(!is_over(3, 40));
         assert!(is_over(4, 40));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn another_budget_may_be_asked_for() {
+    fn the_budget_can_be_set() {
         assert!(retried(1).sum_up("softring", 40, Some(0)).1);
         assert!(!retried(9).sum_up("softring", 40, Some(9)).1);
     }

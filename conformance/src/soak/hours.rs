@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scarcest_counts() {
+    fn the_smallest_share_counts() {
         let (requests, connections, timeouts) = (100 * 3600 * 30, 10 * 3600 * 24, 3600 * 50);
         let totals = Totals { requests, connections, timeouts, ..Totals::default() };
         assert!((whole(&totals) - 24.0).abs() < 1e-9);

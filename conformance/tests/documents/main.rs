@@ -38,7 +38,7 @@ fn plain(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_have_targets() {
     let pages = pages();
     let mut broken = Vec::new();
     for (name, page) in &pages {
@@ -61,7 +61,7 @@ fn links_lead_somewhere() {
 
 /// Tests that documents exist which programs and messages name without a link.
 #[test]
-fn documents_that_are_named_are_there() {
+fn named_documents_exist() {
     let mut missing = Vec::new();
     for source in sources(&[".rs", ".md", ".sh", "Makefile", ".txt"]) {
         for (at, _) in source.text.match_indices("docs/") {
@@ -93,7 +93,7 @@ fn the_book_has_every_chapter() {
 
 /// Tests that names in code spans of these documents are in the sources.
 #[test]
-fn names_in_code_spans_are_there() {
+fn names_in_code_spans_exist() {
     let code = Code::read(sources(&[".rs", ".sh", ".h", ".c", ".toml", ".md", ".txt", ".ci/run"]));
     for span in [concat!("NoSuch", "Name"), "Ctx::no_such", "io::no_such", "no/such/file.rs"] {
         assert!(code.lacks(span).is_some(), "the checker finds {span}");

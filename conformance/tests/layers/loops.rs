@@ -80,7 +80,7 @@ fn check(found: &BTreeSet<String>, list: &str, name: &str, instead: &str) {
 }
 
 #[test]
-fn one_function_turns_a_ring() {
+fn one_function_drives_a_ring() {
     check(&callers(STEPS, TURN), TURNS, "turns.txt", "call `Ctx::turn`");
 }
 

@@ -79,7 +79,7 @@ fn lines(lines: &BTreeSet<String>) -> String {
 }
 
 #[test]
-fn arrows_point_down() {
+fn imports_point_down() {
     let mut up = BTreeSet::new();
     for (from, names) in engine() {
         for to in names.iter().filter(|to| !from.is_empty() && layer(to) > layer(&from)) {
@@ -94,7 +94,7 @@ fn arrows_point_down() {
 }
 
 #[test]
-fn circles_become_no_larger() {
+fn import_cycles_do_not_grow() {
     let mut all = engine();
     let host = imports("crates/host/src/");
     let of_host = |module: &String| format!("host::{module}");

@@ -127,7 +127,7 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_engine_knows_no_std() {
+fn the_engine_does_not_use_std() {
     let mut found = BTreeSet::new();
     for source in sources(&[".rs"]) {
         let Some(file) = source.name.strip_prefix(ENGINE) else { continue };
@@ -142,7 +142,7 @@ fn the_engine_knows_no_std() {
 }
 
 #[test]
-fn what_brings_std_back_is_seen() {
+fn uses_of_std_are_found() {
     for text in [
         "use std::sync::Arc;",
         "extern crate std;",

@@ -18,7 +18,7 @@ fn names(code: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn operations_are_named_only_by_their_own() {
+fn opcodes_are_named_only_in_their_own_files() {
     let mut found = BTreeSet::new();
     for source in sources(&[".rs"]) {
         let Some(file) = source.name.strip_prefix("crates/engine/src/") else { continue };

@@ -22,7 +22,7 @@ fn makes_raw_calls(source: &Source) -> bool {
 }
 
 #[test]
-fn raw_system_calls_are_the_hosts() {
+fn only_host_makes_raw_system_calls() {
     let mut found = BTreeSet::new();
     for source in sources(&[".rs"]) {
         let of_crate = source.name.starts_with("crates/") && source.name.contains("/src/");

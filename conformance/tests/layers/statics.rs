@@ -131,7 +131,7 @@ fn all() -> BTreeMap<String, Statics> {
 }
 
 #[test]
-fn a_child_knows_what_to_do_with_each_static() {
+fn each_static_has_a_fork_rule() {
     let mut silent = BTreeSet::new();
     for (module, statics) in all().iter().filter(|(_, statics)| !statics.at_fork) {
         let all = statics.of_process.union(&statics.of_thread);
@@ -150,7 +150,7 @@ fn a_child_knows_what_to_do_with_each_static() {
 /// Tests that a fork goes through each AT_FORK: the compiler does not report an unused constant of
 /// the host crate.
 #[test]
-fn a_fork_goes_through_each_at_fork() {
+fn fork_runs_each_at_fork_list() {
     const FORKED: &str = include_str!("../../../crates/engine/src/process/forked.rs");
     let (_, states) = FORKED.split_once("const STATES").expect("the list is there");
     let (states, _) = states.split_once("];").expect("it ends");
@@ -160,7 +160,7 @@ fn a_fork_goes_through_each_at_fork() {
 }
 
 #[test]
-fn a_child_takes_the_engines_statics_apart() {
+fn each_engine_static_has_an_exhaustive_in_child() {
     let of_engine = all().into_iter().filter(|(module, _)| !module.starts_with("host::"));
     let whole = of_engine.flat_map(|(module, statics)| {
         let whole: Vec<String> = statics.types.difference(&statics.taken_apart).cloned().collect();
@@ -172,7 +172,7 @@ fn a_child_takes_the_engines_statics_apart() {
 }
 
 #[test]
-fn statics_become_no_more() {
+fn statics_do_not_increase() {
     for (of_host, most) in [(false, OF_ENGINE), (true, OF_HOST)] {
         let all = all();
         let of = all.iter().filter(|(module, _)| module.starts_with("host::") == of_host);

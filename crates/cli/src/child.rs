@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_as_proc_tells_them() {
+    fn exit_statuses_are_decoded() {
         assert_eq!(end_of("12 (a) b) R 1 2 0"), None);
         assert_eq!(end_of("12 (a) b) Z 1 2 0"), Some(End::Exited));
         assert_eq!(end_of("12 (a) b) Z 1 2 159"), Some(End::Killed(31)));

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_processes() {
+    fn process_ids_are_parsed() {
         assert_eq!(process("42"), Ok(42));
         for bad in ["", "fio", "0", "-1", "99999999999"] {
             assert!(process(bad).is_err_and(|why| why.contains("pidof")), "{bad}");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_program_are_its_own() {
+    fn options_after_the_program_belong_to_it() {
         let cli = Cli::parse_from(["softring", "run", "--quiet", "ls", "--engine", "x"]);
         let Command::Run(a) = cli.command else { panic!("run expected") };
         assert!(a.under.quiet);
@@ -272,7 +272,7 @@ mod tests {
 
     /// `stats`, the older name, was too like `stat`.
     #[test]
-    fn the_older_name_of_a_command_works_and_is_not_shown() {
+    fn an_old_command_name_works_but_is_hidden() {
         let cli = Cli::parse_from(["softring", "stats", "--json"]);
         assert!(matches!(cli.command, Command::Metrics(args) if args.json));
         let help = Cli::command().render_long_help().to_string();
@@ -281,7 +281,7 @@ mod tests {
 
     /// Help is written in the imperative, or as nouns.
     #[test]
-    fn help_says_what_and_not_for_whom() {
+    fn help_texts_open_with_a_noun_or_verb() {
         fn check(command: &clap::Command) {
             const BAD: [&str; 8] =
                 ["For ", "Whose ", "Who ", "Where ", "In ", "Into ", "No ", "So "];
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_no_program() {
+    fn an_unknown_option_is_a_usage_error() {
         for command in ["run", "stat", "trace", "strace"] {
             let e = Cli::try_parse_from(["softring", command, "--nope", "--", "ls"]).unwrap_err();
             assert_eq!(e.kind(), clap::error::ErrorKind::UnknownArgument, "{command}");

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_below_ours_is_told_by_its_number() {
+    fn a_pid_namespace_is_recognised_by_its_number() {
         assert!(is_inner("Name:\tfio\nNSpid:\t4242\t7\n"));
         assert!(!is_inner("Name:\tfio\nNSpid:\t4242\n"));
         assert!(!is_inner(""));

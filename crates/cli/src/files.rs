@@ -197,12 +197,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_file_is_the_one_that_proc_links_to() {
+    fn own_exe_follows_proc() {
         assert_eq!(own_exe().unwrap(), std::env::current_exe().unwrap());
     }
 
     #[test]
-    fn without_proc_the_path_that_the_kernel_was_given_tells() {
+    fn own_exe_uses_the_exec_path_without_proc() {
         let given = std::fs::canonicalize(given_exe().expect("a path")).unwrap();
         assert_eq!(given, own_exe().unwrap());
     }

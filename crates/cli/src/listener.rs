@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_not_listened_to() {
+    fn messages_of_strangers_are_ignored() {
         let mut listener = Listener::open(Watcher::Stat).unwrap();
         let (page, key) = (tempfile::tempfile().unwrap(), listener.key);
         say(&visitor(&listener), b"x", None);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_waited_for_and_holds_up_nobody() {
+    fn silent_clients_delay_no_other_client() {
         let mut listener = Listener::open(Watcher::Stat).unwrap();
         let (page, key) = (tempfile::tempfile().unwrap(), listener.key);
         let text = [&key[..], b"name", &[0; COMM - 4 + WHY]].concat();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_file_says_why_and_who_waits_is_answered() {
+    fn clients_without_a_file_give_a_reason() {
         let mut listener = Listener::open(Watcher::Stat).unwrap();
         let who = visitor(&listener);
         let text = [&listener.key[..], &[0; COMM], &27i32.to_ne_bytes()].concat();

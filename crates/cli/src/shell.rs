@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn other_libraries_stay() {
+    fn other_preloaded_libraries_stay() {
         let left = |preload: &str| others(OsStr::new(preload)).map(|left| left.into_string());
         assert_eq!(left("/usr/lib/libsoftring.so"), None);
         assert_eq!(left("/a.so /l/libsoftring.so:b.so"), Some(Ok("/a.so:b.so".into())));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_both_shells() {
+    fn both_shells_get_their_syntax() {
         let text = |shell, value: Option<&str>| {
             String::from_utf8(line(shell, &("A", value.map(OsString::from)))).unwrap()
         };

@@ -144,7 +144,7 @@ fn threads(engine: &str) {
 }
 
 #[test]
-fn rings_with_a_thread_that_submits_measure() {
+fn sqpoll_rings_are_measured() {
     if kernel_ring() {
         threads("kernel");
     } else {
@@ -156,7 +156,7 @@ fn rings_with_a_thread_that_submits_measure() {
 }
 
 #[test]
-fn setup_flags_that_cannot_be_served_are_told() {
+fn unsupported_setup_flags_are_refused() {
     let cases = [
         ("CQSIZE", "--depth"),
         ("ATTACH_WQ", "leave this flag out"),
@@ -186,7 +186,7 @@ fn an_echo_server_on_epoll_measures() {
 }
 
 #[test]
-fn softrings_wakes_measure() {
+fn wake_benchmarks_run_on_softring() {
     if !library() {
         return;
     }
@@ -194,7 +194,7 @@ fn softrings_wakes_measure() {
 }
 
 #[test]
-fn the_same_load_is_skipped_where_it_cannot_run() {
+fn loads_that_cannot_run_are_skipped() {
     let me = env!("CARGO_BIN_EXE_softring");
     let denied = |engines: &str| {
         let args = [&["deny", "--", me], &SHORT[..], &[engines]].concat();
@@ -222,7 +222,7 @@ fn a_drawing_and_a_table() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told() {
+fn impossible_measurements_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("data").display().to_string();
     fs::write(&file, vec![1; 8192]).unwrap();
@@ -250,7 +250,7 @@ fn what_cannot_be_measured_is_told() {
 }
 
 #[test]
-fn options_that_would_change_nothing_are_told() {
+fn options_without_effect_are_refused() {
     let for_rw = ["--direct", "--verify", "--rw=read", "--size=1m", "--slat", "--dir=/tmp"];
     for option in for_rw {
         fails(&["bench", "--op=nop", option], 2, "it applies to --op rw");
@@ -274,7 +274,7 @@ fn options_that_would_change_nothing_are_told() {
 
 /// The worker runs by itself: a job in, a report or an error out.
 #[test]
-fn wrong_data_is_a_failure_of_the_work() {
+fn wrong_data_is_a_failure() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("zeros").display().to_string();
     fs::write(&file, vec![0; 65536]).unwrap();
@@ -353,7 +353,7 @@ fn sqpoll_measures_the_thread_that_submits() {
 
 /// Every rule runs on every trace and depth, and the result is drawn.
 #[test]
-fn rules_for_sleeping_are_simulated() {
+fn sleep_rules_are_simulated() {
     const RULES: [&str; 7] =
         ["spin", "block", "hybrid", "adaptive", "minimum/2", "source", "mean/2"];
     const TRACES: [&str; 9] = [

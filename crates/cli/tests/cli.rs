@@ -60,7 +60,7 @@ fn help_names_every_public_command() {
 }
 
 #[test]
-fn usage_errors_are_two() {
+fn usage_errors_exit_with_2() {
     fails(&[], 2, "Usage");
     fails(&["nope"], 2, "unrecognized");
     fails(&["run"], 2, "CMD");
@@ -134,7 +134,7 @@ fn programs_of_other_machines_are_refused() {
 }
 
 #[test]
-fn static_programs_are_refused_where_they_need_us() {
+fn static_programs_are_refused_if_they_need_softring() {
     let dir = tempfile::tempdir().unwrap();
     let (source, file) = (dir.path().join("static.s"), dir.path().join("static"));
     // exit(7)
@@ -161,7 +161,7 @@ fn static_programs_are_refused_where_they_need_us() {
 }
 
 #[test]
-fn setuid_programs_are_refused_where_they_need_us() {
+fn setuid_programs_are_refused_if_they_need_softring() {
     use std::os::unix::fs::{MetadataExt, chown};
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("setuid");
@@ -202,7 +202,7 @@ fn run_passes_exit_code_and_signal() {
 }
 
 #[test]
-fn run_changes_nothing_else() {
+fn run_keeps_everything_else_unchanged() {
     let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd";
     let plain = Command::new("sh").args(["-c", script]).output().unwrap();
     for engine in ["--engine=kernel", "--engine=user", "--deny"] {
@@ -212,7 +212,7 @@ fn run_changes_nothing_else() {
 }
 
 #[test]
-fn a_missing_library_is_told() {
+fn a_missing_library_is_reported() {
     let mut c = softring(&["run", "--", "true"]);
     let o = c.env("SOFTRING_LIB", "/no/such/lib.so").output().unwrap();
     assert_eq!(o.status.code(), Some(2));
@@ -220,7 +220,7 @@ fn a_missing_library_is_told() {
 }
 
 #[test]
-fn run_sets_the_environment_and_keeps_what_was_there() {
+fn run_extends_the_environment() {
     let dir = tempfile::tempdir().unwrap();
     let lib = stand_in_library(dir.path());
     let mut c = softring(&["run", "--engine=user", "--intercept=patch", "-q", "--", "env"]);
@@ -235,7 +235,7 @@ fn run_sets_the_environment_and_keeps_what_was_there() {
 }
 
 #[test]
-fn what_no_option_says_the_environment_says() {
+fn variables_count_without_options() {
     let dir = tempfile::tempdir().unwrap();
     let lib = stand_in_library(dir.path());
     let before =
@@ -265,7 +265,7 @@ fn what_no_option_says_the_environment_says() {
 
 /// Neither a file of another kind nor another library is put under a program.
 #[test]
-fn what_is_not_our_library_is_told() {
+fn a_wrong_library_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (source, other) = (dir.path().join("other.c"), dir.path().join("other.so"));
     fs::write(&source, "int other;\n").unwrap();
@@ -313,7 +313,7 @@ fn the_environment_arrives_as_it_was() {
 }
 
 #[test]
-fn deny_makes_setup_answer_as_told() {
+fn deny_makes_setup_fail_with_the_chosen_errno() {
     for errno in ["1", "38"] {
         let me = env!("CARGO_BIN_EXE_softring");
         let o = output(&["deny", "--errno", errno, "--", me, "doctor", "--json"]);
@@ -361,7 +361,7 @@ fn doctor_fits_a_terminal_of_80_columns() {
 }
 
 #[test]
-fn doctor_tells_what_a_program_gets() {
+fn doctor_names_the_rings_of_a_program() {
     let me = env!("CARGO_BIN_EXE_softring");
     for errno in ["1", "22"] {
         let o = output(&["deny", "--errno", errno, "--", me, "doctor", "--json"]);
@@ -385,7 +385,7 @@ fn a_closed_reader_is_success() {
 }
 
 #[test]
-fn a_closed_stdout_is_an_error_and_stays_the_programs() {
+fn a_closed_stdout_is_an_error_and_stays_closed() {
     let closed = |script: &str| Command::new("sh").args(["-c", script, ME]).output().unwrap();
     let o = closed("exec \"$0\" doctor --json >&-");
     assert_eq!(o.status.code(), Some(1));

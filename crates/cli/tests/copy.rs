@@ -12,7 +12,7 @@ fn copy(to: &std::path::Path) -> Output {
 }
 
 #[test]
-fn a_copy_puts_its_own_library_under_programs() {
+fn a_copy_preloads_its_own_library() {
     if !library() {
         return;
     }

@@ -22,7 +22,7 @@ fn lines(args: &[&str]) -> String {
 }
 
 #[test]
-fn every_place_gets_its_lines() {
+fn every_environment_gets_its_lines() {
     if !library() {
         return;
     }
@@ -40,7 +40,7 @@ fn every_place_gets_its_lines() {
 }
 
 #[test]
-fn a_place_is_guessed_by_what_it_sets() {
+fn environments_are_recognised_by_their_variables() {
     if !library() {
         return;
     }
@@ -55,7 +55,7 @@ fn a_place_is_guessed_by_what_it_sets() {
 }
 
 #[test]
-fn nothing_else_goes_with_it() {
+fn for_excludes_other_options() {
     for other in ["--json", "--iopoll"] {
         let o = softring(&["doctor", "--for", "docker", other]);
         assert_eq!(o.status.code(), Some(2));
@@ -65,7 +65,7 @@ fn nothing_else_goes_with_it() {
 /// The lines for a service work in a command outside a service: the library is where they say, and
 /// the variable is enough.
 #[test]
-fn the_library_that_is_named_is_there() {
+fn the_named_library_exists() {
     if !library() {
         return;
     }

@@ -76,7 +76,7 @@ fn as_nobody(me: &Path, args: &[&str]) -> Output {
 /// A server that has changed its user is closed even to the user that it is now. Each command says
 /// what is wrong and who may read it; root may.
 #[test]
-fn who_may_look_at_a_server_that_has_changed_its_user() {
+fn a_server_that_changed_its_user_is_shown_to_root_only() {
     let root = fs::metadata("/proc/self").expect("proc").uid() == 0;
     let dir = Dir::new();
     let (Some(own), true) = (for_everybody().filter(|_| library()), root) else {
@@ -144,7 +144,7 @@ fn in_a_namespace(dir: &Dir) -> Option<(Running, String)> {
 
 /// A container's process has the host's number on the host, and each command names its place.
 #[test]
-fn processes_of_other_namespaces_are_told_apart() {
+fn processes_of_other_namespaces_are_distinguished() {
     if !library() {
         return;
     }

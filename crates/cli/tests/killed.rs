@@ -71,7 +71,7 @@ fn time_to_a_ring(load: &Value, dir: &Path) -> Duration {
 }
 
 #[test]
-fn at_any_moment() {
+fn a_kill_at_any_moment_leaves_nothing() {
     if !library() {
         return;
     }

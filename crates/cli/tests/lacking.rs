@@ -51,7 +51,7 @@ fn verified(o: &Output) {
 }
 
 #[test]
-fn doctor_without_proc_says_what_it_cannot_see() {
+fn doctor_reports_a_missing_proc() {
     let Some(o) = without_proc(&[ME, "doctor", "--json"]) else { return };
     let report: Value = serde_json::from_slice(&o.stdout).expect("JSON");
     for c in report["checks"].as_array().unwrap() {
@@ -79,7 +79,7 @@ fn run_works_without_proc() {
 }
 
 #[test]
-fn bench_without_proc_works_on_a_file_and_else_says_what_to_do() {
+fn bench_without_proc_needs_a_file() {
     if !library() {
         return;
     }
@@ -93,7 +93,7 @@ fn bench_without_proc_works_on_a_file_and_else_says_what_to_do() {
 }
 
 #[test]
-fn stats_without_proc_say_so() {
+fn stats_report_a_missing_proc() {
     for args in [&[ME, "stats"][..], &[ME, "top", "--once"], &[ME, "trace", "-p", "1"]] {
         let Some(o) = without_proc(args) else { return };
         assert_eq!(o.status.code(), Some(1), "{args:?}");
@@ -102,7 +102,7 @@ fn stats_without_proc_say_so() {
 }
 
 #[test]
-fn a_library_that_cannot_be_mapped_is_told() {
+fn an_unmappable_library_is_reported() {
     if !library() {
         return;
     }
@@ -116,7 +116,7 @@ fn a_library_that_cannot_be_mapped_is_told() {
 }
 
 #[test]
-fn a_low_limit_of_file_sizes_is_told() {
+fn a_low_file_size_limit_is_reported() {
     let bench = [ME, "bench", "--size=4m", "--engines=softring"];
     for args in [&bench[..], &[ME, "demo"]] {
         let script = "ulimit -f 1 && exec \"$0\" \"$@\"";
@@ -142,7 +142,7 @@ fn few_descriptors_are_enough() {
 }
 
 #[test]
-fn no_threads_to_be_had() {
+fn programs_run_without_free_threads() {
     if !library() {
         return;
     }
@@ -180,7 +180,7 @@ fn no_threads_to_be_had() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_nothing_else_is_touched() {
+fn a_full_disk_is_reported() {
     if !library() {
         return;
     }
@@ -195,7 +195,7 @@ fn a_full_disk_is_told_and_nothing_else_is_touched() {
 /// The error says what, why, and what to do if nothing can be written, or nobody has opened the
 /// output.
 #[test]
-fn an_output_that_takes_nothing_is_told() {
+fn an_unwritable_output_is_reported() {
     for (to, code, why, hint) in [
         ("> /dev/full", 2, "No space left", "hint: free some space there"),
         (">&-", 1, "standard output is closed", "hint: keep standard output open"),

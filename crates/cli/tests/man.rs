@@ -19,7 +19,7 @@ fn pages() -> (tempfile::TempDir, Vec<PathBuf>) {
 }
 
 #[test]
-fn groff_warns_of_nothing() {
+fn groff_accepts_every_page() {
     if Command::new("groff").arg("--version").output().is_err() {
         skipped!("groff is not installed: manual pages were not set");
         return;
@@ -33,7 +33,7 @@ fn groff_warns_of_nothing() {
 }
 
 #[test]
-fn every_page_that_is_named_is_there() {
+fn every_referenced_page_exists() {
     let (dir, pages) = pages();
     for page in &pages {
         let shown = fs::read_to_string(page).unwrap().replace("\\-", "-");

@@ -104,7 +104,7 @@ fn children_of_another_libc_get_rings() {
 }
 
 #[test]
-fn where_no_library_is_for_musl_its_programs_run_without_one() {
+fn musl_programs_run_without_a_musl_library() {
     let Some(programs) = programs() else { return };
     // musl's loader ends the program because of such a library.
     let o = Command::new(&programs.ring).env("LD_PRELOAD", &programs.glibcs).output().unwrap();
@@ -129,7 +129,7 @@ fn where_no_library_is_for_musl_its_programs_run_without_one() {
 
 /// The other way round: a library that is linked with musl ends a program of glibc's.
 #[test]
-fn a_library_for_musl_is_kept_from_programs_of_glibcs() {
+fn glibc_programs_do_not_get_the_musl_library() {
     let Some(programs) = programs() else { return };
     let musls = programs.dir.path().join("libmusls.so");
     cc(

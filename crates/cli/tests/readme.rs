@@ -81,7 +81,7 @@ fn try_block(block: &Block) {
 }
 
 #[test]
-fn marked_blocks_do_what_they_show() {
+fn marked_blocks_print_their_output() {
     if !library() {
         return;
     }
@@ -99,7 +99,7 @@ fn marked_blocks_do_what_they_show() {
 }
 
 #[test]
-fn recipes_are_those_of_doctor() {
+fn recipes_match_doctor() {
     if !library() {
         return;
     }
@@ -113,7 +113,7 @@ fn recipes_are_those_of_doctor() {
 }
 
 #[test]
-fn what_varies_is_left_out_of_the_comparison() {
+fn variable_figures_are_not_compared() {
     assert!(matches("in … seconds.\n", "in 0.3 seconds.\n"));
     assert!(!matches("in … seconds", "in 0.3 minutes"));
     assert!(!matches("a", "a b") && matches("a …", "a b"));

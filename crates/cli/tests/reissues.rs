@@ -107,7 +107,7 @@ fn told(pid: &str) -> (String, Value) {
 }
 
 #[test]
-fn each_count_stands_in_its_place() {
+fn each_reissue_count_is_correct() {
     let pid = std::process::id().to_string();
     // Only data found at once were ready at arm: if this thread was preempted, the test tries
     // again.

@@ -66,7 +66,7 @@ fn softring(program: &Path) -> Command {
 }
 
 #[test]
-fn their_runtimes_start_and_still_find_faults() {
+fn sanitizers_start_and_find_faults() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("san.c");
     std::fs::write(&source, PROGRAM).unwrap();
@@ -88,7 +88,7 @@ fn their_runtimes_start_and_still_find_faults() {
 /// Programs start whatever starts them: a shell by exec, a shell that forks, and posix_spawn(3) in
 /// make(1).
 #[test]
-fn programs_without_the_runtime_start_them() {
+fn programs_start_sanitized_children() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("san.c");
     std::fs::write(&source, PROGRAM).unwrap();
@@ -132,7 +132,7 @@ fn races(command: &mut Command) -> (BTreeSet<String>, Option<i32>) {
 }
 
 #[test]
-fn a_ring_that_hands_data_over_races_no_more_than_the_kernels() {
+fn rings_add_no_data_races() {
     let dir = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/hand_over.c");
     for compiler in ["cc", "clang"] {

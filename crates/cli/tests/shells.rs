@@ -24,7 +24,7 @@ fn succeeds(o: &Output) -> String {
 }
 
 #[test]
-fn a_shells_children_are_under_softring_until_it_is_undone() {
+fn env_applies_to_children_until_undone() {
     if !library() {
         return;
     }
@@ -38,7 +38,7 @@ fn a_shells_children_are_under_softring_until_it_is_undone() {
 }
 
 #[test]
-fn what_is_there_stays_and_blanks_are_no_ends() {
+fn other_preloads_stay_and_blanks_are_kept() {
     if !library() {
         return;
     }
@@ -58,7 +58,7 @@ fn what_is_there_stays_and_blanks_are_no_ends() {
 }
 
 #[test]
-fn fish_has_its_own_syntax() {
+fn env_supports_fish() {
     let o = softring(&["env", "--shell", "fish"]);
     if !library() {
         return;
@@ -77,7 +77,7 @@ fn fish_has_its_own_syntax() {
 }
 
 #[test]
-fn what_no_variable_does_is_told() {
+fn env_refuses_deny() {
     let o = softring(&["env", "--deny"]);
     assert_eq!(o.status.code(), Some(2));
     assert!(text(&o.stderr).contains("--deny is not possible by variables"), "{:?}", o.stderr);

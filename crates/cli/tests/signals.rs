@@ -42,7 +42,7 @@ fn signalled(mut child: Child, signals: &[&str]) -> (Vec<String>, ExitStatus, St
 }
 
 #[test]
-fn what_ends_the_program_ends_us() {
+fn softring_ends_with_the_programs_signal() {
     let dir = tempfile::tempdir().unwrap();
     let ready = dir.path().join("ready");
     std::fs::write(&ready, "ready\n").unwrap();
@@ -80,7 +80,7 @@ fn signals_reach_the_program() {
 }
 
 #[test]
-fn what_was_ignored_stays_ignored() {
+fn ignored_signals_stay_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out").display().to_string();
     let show = "grep -E '^Sig(Ign|Blk)' /proc/self/status";
@@ -98,7 +98,7 @@ fn what_was_ignored_stays_ignored() {
 /// Timers' and real-time signals reach the program, too: a signal that is sent to us is meant for
 /// it.
 #[test]
-fn others_reach_the_program_as_well() {
+fn other_signals_reach_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out");
     // The signals are SIGPIPE, SIGALRM, SIGVTALRM, SIGXCPU, SIGIO, SIGSTKFLT, SIGWINCH, SIGURG,
@@ -118,7 +118,7 @@ fn others_reach_the_program_as_well() {
 
 /// A pipe of our own without a reader is no signal for the program, and an error all the same.
 #[test]
-fn a_broken_pipe_of_our_own_is_an_error() {
+fn a_broken_output_pipe_is_an_error() {
     let script = "trap 'echo got >&2' PIPE; echo ready; for i in $(seq 4); do sleep 0.05; done";
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -134,7 +134,7 @@ fn a_broken_pipe_of_our_own_is_an_error() {
 /// The kernel forgets how the children of a process end that ignores SIGCHLD; we must know how
 /// ours ended.
 #[test]
-fn a_program_ends_where_sigchld_is_ignored() {
+fn the_end_is_seen_with_sigchld_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out");
     for way in ways(file.to_str().unwrap()) {

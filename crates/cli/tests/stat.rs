@@ -48,7 +48,7 @@ fn a_summary_follows_the_program() {
 
 /// A program that chooses its rings itself gets softring's, as with `trace`.
 #[test]
-fn the_program_gets_rings_that_can_be_counted() {
+fn the_program_gets_softring_rings() {
     if !library() {
         return;
     }
@@ -90,7 +90,7 @@ fn a_program_can_be_run_more_than_once() {
 }
 
 #[test]
-fn stretches_of_time_are_told_while_it_runs() {
+fn intervals_are_printed_while_the_program_runs() {
     if !library() {
         return;
     }
@@ -215,7 +215,7 @@ fn few_descriptors_are_enough() {
 }
 
 #[test]
-fn what_is_killed_counts() {
+fn killed_processes_count() {
     if !library() {
         return;
     }
@@ -224,7 +224,7 @@ fn what_is_killed_counts() {
 }
 
 #[test]
-fn it_ends_as_the_program_does() {
+fn stat_ends_with_the_programs_status() {
     if !library() {
         return;
     }
@@ -244,7 +244,7 @@ fn it_ends_as_the_program_does() {
 }
 
 #[test]
-fn one_that_runs_is_watched_for_a_while() {
+fn a_running_process_is_watched() {
     if !library() {
         return;
     }
@@ -262,7 +262,7 @@ fn one_that_runs_is_watched_for_a_while() {
 
 /// docs/STATS.md holds what the help tells of it.
 #[test]
-fn the_help_says_what_the_documents_say() {
+fn help_and_documents_agree() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/STATS.md");
     let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let page = words(std::fs::read_to_string(page).unwrap());

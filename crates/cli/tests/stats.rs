@@ -32,7 +32,7 @@ fn a_running_program_is_shown() {
 }
 
 #[test]
-fn sq_threads_tell_what_they_do() {
+fn sq_threads_report_their_times() {
     if !library() {
         return;
     }
@@ -55,7 +55,7 @@ fn sq_threads_tell_what_they_do() {
 /// Serves the next test as its program: makes rings, has a NOP on the first, and waits for the end
 /// of its input.
 #[test]
-fn program_with_idle_rings() {
+fn programs_with_idle_rings_are_listed() {
     let Some(rings) = std::env::var("RINGS").ok().and_then(|n| n.parse().ok()) else { return };
     let mut fds = Vec::new();
     for _ in 0..rings {
@@ -82,7 +82,7 @@ fn rings_without_a_request_are_folded() {
     }
     let mut c = Command::new(ME);
     c.args(["run", "--engine=user", "--quiet", "--"]).arg(std::env::current_exe().unwrap());
-    c.args(["--exact", "program_with_idle_rings"]).env("RINGS", "40");
+    c.args(["--exact", "programs_with_idle_rings_are_listed"]).env("RINGS", "40");
     let mut child = c.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let pid = child.id().to_string();
     let submitted = |r: &Value| r["submitted"].as_u64().unwrap();
@@ -101,7 +101,7 @@ fn rings_without_a_request_are_folded() {
 }
 
 #[test]
-fn what_keeps_none_says_so() {
+fn programs_without_statistics_are_reported() {
     if !library() {
         return;
     }

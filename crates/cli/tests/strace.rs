@@ -53,7 +53,7 @@ fn a_line_for_each_request() {
 }
 
 #[test]
-fn what_is_shown_can_be_chosen() {
+fn requests_can_be_selected() {
     if !library() {
         return;
     }
@@ -128,7 +128,7 @@ fn requests_are_decoded() {
 }
 
 #[test]
-fn children_are_followed_and_the_end_is_the_program_s() {
+fn children_are_followed() {
     if !library() {
         return;
     }
@@ -224,7 +224,7 @@ fn children_of_a_running_process() {
 /// A program that no library can enter is not started; the error says what is wrong, and what to
 /// do.
 #[test]
-fn a_program_that_cannot_be_entered() {
+fn unreachable_programs_are_refused() {
     if !library() {
         return;
     }

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
-fn once_shows_what_runs() {
+fn once_prints_one_refresh() {
     if !library() {
         return;
     }
@@ -52,7 +52,7 @@ fn a_pipe_gets_one_table_per_refresh_and_may_close() {
 }
 
 #[test]
-fn its_end_is_seen() {
+fn an_ended_process_disappears() {
     if !library() {
         return;
     }
@@ -70,7 +70,7 @@ fn its_end_is_seen() {
 }
 
 #[test]
-fn what_was_killed_is_not_shown_though_its_page_is_there() {
+fn a_killed_process_is_not_shown() {
     if !library() {
         return;
     }
@@ -173,7 +173,7 @@ impl Drop for Terminal {
 }
 
 #[test]
-fn eighty_columns_hold_it_and_keys_work() {
+fn eighty_columns_suffice_and_keys_work() {
     if !library() {
         return;
     }
@@ -207,7 +207,7 @@ fn eighty_columns_hold_it_and_keys_work() {
 }
 
 #[test]
-fn it_ends_with_its_terminal() {
+fn top_ends_with_its_terminal() {
     if !library() {
         return;
     }
@@ -263,7 +263,7 @@ fn a_signal_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_stop_gives_the_terminal_back() {
+fn a_stop_restores_the_terminal() {
     // The shell has job control: it goes on when a job was stopped, and continues the job.
     let shell = format!("bash --norc -i -c 'set -m; {ME} top; echo back; read x; fg; sleep 60'");
     let Some(t) = Terminal::run("stop", [80, 24], &shell) else { return };

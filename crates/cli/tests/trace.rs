@@ -47,7 +47,7 @@ fn a_program_from_its_start_to_its_end() {
 
 /// A request tells what it did, in few bytes; only operations that are asked for are there.
 #[test]
-fn requests_tell_what_they_did() {
+fn requests_carry_their_arguments() {
     if !library() {
         return;
     }
@@ -182,7 +182,7 @@ fn held(pid: &str) -> u64 {
 }
 
 #[test]
-fn a_tracer_that_is_killed_leaves_nothing() {
+fn a_killed_tracer_leaves_no_memory() {
     if !library() {
         return;
     }
@@ -252,7 +252,7 @@ fn a_process_that_is_killed() {
 
 /// The tracer ends with a process that nobody waits for.
 #[test]
-fn a_zombie_has_ended() {
+fn a_zombie_counts_as_ended() {
     if !library() {
         return;
     }
@@ -266,7 +266,7 @@ fn a_zombie_has_ended() {
 }
 
 #[test]
-fn what_cannot_be_traced_says_so() {
+fn untraceable_processes_are_reported() {
     let dir = Dir::new();
     let out = dir.at("out.json").display().to_string();
     let me = std::process::id().to_string();

@@ -98,7 +98,7 @@ fn other_namespaces_in_the_family() {
 
 /// A process that cannot be read may have done anything.
 #[test]
-fn who_cannot_be_traced_is_named() {
+fn untraceable_children_are_named() {
     if !library() {
         return;
     }
@@ -119,7 +119,7 @@ fn who_cannot_be_traced_is_named() {
 
 /// A tracer that sleeps holds nobody up for long, and names the processes that it has missed.
 #[test]
-fn who_did_not_wait_is_named() {
+fn processes_traced_too_late_are_named() {
     if !library() {
         return;
     }
@@ -152,7 +152,7 @@ fn none_is_missed_however_short_it_lives() {
 
 /// A process with a number that is used again is another process.
 #[test]
-fn who_has_the_number_of_one_that_has_ended_is_not_traced() {
+fn a_reused_pid_is_not_traced() {
     let alone = ["--pid", "--fork", "--mount-proc", "sh", "-c"];
     let can = "echo 100 > /proc/sys/kernel/ns_last_pid";
     let mut c = Command::new("unshare");

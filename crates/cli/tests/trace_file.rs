@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
-fn an_older_trace_stays_where_there_is_nothing_to_trace() {
+fn an_older_trace_stays_if_tracing_fails() {
     let dir = Dir::new();
     fs::write(dir.at("out.json"), "older").expect("a file");
     let me = std::process::id().to_string();
@@ -88,7 +88,7 @@ fn a_program_that_never_ran_leaves_an_older_file() {
 
 /// A process that cannot reach the tracer, and is gone before it is searched for, is not seen.
 #[test]
-fn what_was_not_seen_is_not_said_not_to_have_been() {
+fn the_report_admits_unseen_processes() {
     if !library() {
         return;
     }

@@ -51,7 +51,7 @@ fn doctor_under_run_prints_its_report_alone() {
 
 /// The program gets the kernel's rings if they lack nothing of that release, softring's if they do.
 #[test]
-fn at_least_goes_by_what_the_kernels_rings_lack() {
+fn at_least_compares_the_kernels_features() {
     let doctor = |options: &[&str]| {
         let o = softring(&[&["run"], options, &["--", ME, "doctor", "--json"]].concat());
         let report: Value = serde_json::from_slice(&o.stdout).expect("JSON");
@@ -88,7 +88,7 @@ fn at_least_goes_by_what_the_kernels_rings_lack() {
 }
 
 #[test]
-fn run_asks_for_one_notice_unless_it_is_out() {
+fn run_prints_one_notice_unless_quiet() {
     if !library() {
         return;
     }
@@ -181,7 +181,7 @@ fn a_modelled_disk_takes_its_time() {
 }
 
 #[test]
-fn ways_to_wait_are_compared_on_a_modelled_disk() {
+fn wait_policies_are_compared_on_a_modelled_disk() {
     if !library() {
         return;
     }

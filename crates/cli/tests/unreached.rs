@@ -60,7 +60,7 @@ fn named_once(dir: &Path, script: &str, name: &str, why: &str) {
 }
 
 #[test]
-fn each_is_named_once_with_the_reason() {
+fn unreached_programs_are_named_once() {
     if !library() {
         return;
     }
@@ -96,7 +96,7 @@ fn each_is_named_once_with_the_reason() {
 
 /// Every function that starts a program names it; each has a run of its own.
 #[test]
-fn no_way_to_start_one_is_left_out() {
+fn every_exec_function_is_checked() {
     if !library() {
         return;
     }

@@ -50,12 +50,12 @@ fn swapped(name: &str, args: &[&str]) {
 }
 
 #[test]
-fn statistics_are_opened_only_after_a_look() {
+fn statistics_are_opened_only_after_a_check() {
     swapped("softring-stats", &["stats"]);
 }
 
 #[test]
-fn a_trace_is_opened_only_after_a_look() {
+fn a_trace_is_opened_only_after_a_check() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.json").display().to_string();
     swapped("softring-trace", &["trace", "-o", &file, "--seconds", "0.01"]);
@@ -83,7 +83,7 @@ fn refused() {
 /// Pages of 116 MB, and of places so small that there are millions of them, are not read. Of a page
 /// with as much as the writer can make, no more is read than it has.
 #[test]
-fn a_page_made_to_fill_memory_is_none() {
+fn an_oversized_page_is_refused() {
     const SIZE: u64 = size_of::<RingStats>() as u64;
     let whole = page(true, SIZE, 65_536);
     refused();

@@ -38,7 +38,7 @@ fn reactors() -> usize {
 }
 
 #[test]
-fn a_close_behind_our_back_is_noticed() {
+fn an_uninstrumented_close_is_noticed() {
     // Calls that have the time to check notice it.
     let fd = close_unreported(Client::new(4, 0));
     assert_eq!(syscall::enter(fd, 0, 0, 0, 0, 0), EBADF);

@@ -11,7 +11,7 @@ use direct::{BLOCK, Block, file, keep, read};
 use softring_uapi::*;
 
 #[test]
-fn entering_finds_what_is_polled() {
+fn entering_finds_polled_completions() {
     let Some(f) = file(16) else { return };
     for flags in [0, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN] {
         let c = Client::new(16, IORING_SETUP_IOPOLL | flags);
@@ -107,7 +107,7 @@ fn vectors_and_registered_buffers_are_polled() {
 }
 
 #[test]
-fn with_an_sq_thread_nobody_enters() {
+fn an_sq_thread_polls_without_entering() {
     let Some(f) = file(8) else { return };
     let c = Client::new(8, IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL);
     let mut blocks = vec![Block([0xff; BLOCK]); 8];
@@ -122,7 +122,7 @@ fn with_an_sq_thread_nobody_enters() {
 
 /// An eventfd counts completions, as on any ring.
 #[test]
-fn an_eventfd_is_told() {
+fn an_eventfd_is_signalled() {
     use rustix::event::{EventfdFlags, eventfd};
     let Some(f) = file(4) else { return };
     let c = Client::new(8, IORING_SETUP_IOPOLL);
@@ -149,7 +149,7 @@ fn an_eventfd_is_told() {
 /// Reads that kernel aio does not take at a time are submitted when there is room again, and each
 /// is read once.
 #[test]
-fn what_finds_no_room_is_submitted_later() {
+fn requests_without_room_are_submitted_later() {
     const READS: usize = 4096;
     let Some(f) = file(16) else { return };
     let c = Client::new(READS as u32, IORING_SETUP_IOPOLL);

@@ -139,7 +139,7 @@ fn a_device_of_one_queue_works_in_turn() {
 }
 
 #[test]
-fn what_follows_does_not_seek() {
+fn sequential_requests_do_not_seek() {
     let f = file("hdd", true);
     let c = Client::new(8, 0);
     let mut b = Block([0; BLOCK]);
@@ -162,7 +162,7 @@ fn an_interrupt_is_late_only_without_poll_queues() {
 
 /// The same requests on a file with a model and on one without have the same results and data.
 #[test]
-fn results_and_data_are_those_without_a_model() {
+fn a_model_changes_no_results_or_data() {
     for direct in [true, false] {
         let plain = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("plain-{direct}"));
         std::fs::write(&plain, (0..16 * BLOCK).map(|i| (i / BLOCK) as u8).collect::<Vec<_>>())
@@ -249,7 +249,7 @@ fn chains_and_barriers_keep_their_order() {
 }
 
 #[test]
-fn what_a_device_has_cannot_be_cancelled() {
+fn requests_in_the_device_cannot_be_cancelled() {
     let f = file("slow", true);
     let c = Client::new(8, 0);
     let mut b = Block([0; BLOCK]);
@@ -265,7 +265,7 @@ fn what_a_device_has_cannot_be_cancelled() {
 }
 
 #[test]
-fn nobody_need_enter() {
+fn modelled_requests_complete_without_entering() {
     let f = file("plain", true);
     for flags in [0, IORING_SETUP_SQPOLL, IORING_SETUP_SQPOLL | IORING_SETUP_IOPOLL] {
         let c = Client::new(8, flags);
@@ -303,7 +303,7 @@ fn closed_with_reads_in_flight() {
 }
 
 #[test]
-fn a_number_that_is_used_again_means_the_new_file() {
+fn a_reused_number_means_the_new_file() {
     let (a, b) = (file("null", true), file("null", true));
     let c = Client::new(8, 0);
     let mut block = Block([0x77; BLOCK]);
@@ -364,7 +364,7 @@ fn a_device_without_data_moves_none() {
 }
 
 #[test]
-fn a_poll_ring_wants_o_direct_on_a_model_too() {
+fn a_polled_ring_needs_o_direct_on_a_model_too() {
     let f = file("plain", false);
     let c = Client::new(8, IORING_SETUP_IOPOLL);
     let mut b = Block([0; BLOCK]);

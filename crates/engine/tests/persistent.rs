@@ -57,7 +57,7 @@ fn write(s: &mut TcpStream, bytes: &[u8]) {
 }
 
 #[test]
-fn what_is_there_is_received_in_the_order_of_submission() {
+fn available_data_are_received_in_submission_order() {
     let mut r = Receiver::new();
     let (mut a1, b1) = pair();
     let (mut a2, b2) = pair();
@@ -98,7 +98,7 @@ fn what_is_there_is_received_in_the_order_of_submission() {
 }
 
 #[test]
-fn who_waits_last_is_tried_first_and_the_end_of_the_stream_is_for_all() {
+fn the_latest_receive_is_tried_first() {
     let mut r = Receiver::new();
     let (mut a, b) = pair();
     for name in 1..=3 {
@@ -122,7 +122,7 @@ fn who_waits_last_is_tried_first_and_the_end_of_the_stream_is_for_all() {
 }
 
 #[test]
-fn who_waits_outlives_the_number() {
+fn waiting_requests_outlive_the_number() {
     let mut r = Receiver::new();
     let (mut a, b) = pair();
     let number = b.into_raw_fd();
@@ -157,7 +157,7 @@ fn who_waits_outlives_the_number() {
 }
 
 #[test]
-fn a_close_by_the_ring_lets_waiting_requests_wait() {
+fn a_close_request_keeps_waiting_requests() {
     let mut r = Receiver::new();
     let (mut a, b) = pair();
     let number = b.into_raw_fd();
@@ -196,7 +196,7 @@ fn poll_first_and_cancel() {
 }
 
 #[test]
-fn a_close_reaches_those_who_wait_in_a_closed_ring() {
+fn a_close_ends_waits_of_a_closed_ring() {
     // The descriptor is closed here.
     let mut r = ManuallyDrop::new(Receiver::new());
     let (mut a, b) = pair();

@@ -83,7 +83,7 @@ fn longest(c: &Client, quick: &File, slow: &File) -> Duration {
 }
 
 #[test]
-fn what_is_quick_does_not_wait_for_what_is_slow() {
+fn quick_requests_do_not_wait_for_slow_ones() {
     let [quick, slow] = devices();
     let (Some(quick), Some(slow)) = (on(&quick), on(&slow)) else { return };
     let check = |flags: u32, how: &str| {

@@ -80,7 +80,7 @@ fn ready_at_once_at_arm_and_later() {
 }
 
 #[test]
-fn a_busy_socket_keeps_nobody_waiting_and_is_capped() {
+fn a_busy_socket_delays_no_other_request() {
     let _alone = alone();
     const LEN: usize = 200;
     const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
@@ -391,7 +391,7 @@ fn goes_by_the_poll_set(c: &Client, (what, request, ready, res): Row) {
 }
 
 #[test]
-fn what_can_be_polled_reaches_no_worker() {
+fn pollable_files_use_no_worker() {
     let _alone = alone();
     for flags in [0, DEFER] {
         for row in [files(), sockets(), full_sockets(), connections()].into_iter().flatten() {
@@ -417,7 +417,7 @@ fn what_can_be_polled_reaches_no_worker() {
 /// A multishot request gives way after 33 shots, as the kernel's does, whether the data are there
 /// when it is submitted or come while it waits.
 #[test]
-fn a_busy_receiver_lets_the_calm_ones_go_first() {
+fn a_busy_receiver_yields_to_others() {
     const CALM: usize = 64;
     const BUSY: u64 = 1000;
     const SHOTS: usize = 33;

@@ -57,7 +57,7 @@ fn a_file_is_read_and_a_pipe_waits() {
 }
 
 #[test]
-fn a_lock_tried_in_vain_stays_with_its_holder() {
+fn a_failed_try_lock_leaves_the_holder() {
     let c = Client::new(8, 0);
     let ring = fds::ring(c.fd).unwrap();
     let held = ring.lock();
@@ -78,7 +78,7 @@ fn a_timeout_ends_a_wait() {
 }
 
 #[test]
-fn a_number_reused_behind_our_back_is_noticed() {
+fn an_uninstrumented_reuse_is_noticed() {
     fd::closes_are_reported();
     let c = Client::new(8, 0);
     let mut buf = [0u8; 16];
@@ -101,7 +101,7 @@ fn a_number_reused_behind_our_back_is_noticed() {
 }
 
 #[test]
-fn what_is_refused_answers_as_its_row_says() {
+fn refused_opcodes_return_the_errno_of_their_row() {
     const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     // Setup flags of a ring on which zero copy can be registered.
     let c = Client::new(8, DEFER | IORING_SETUP_CQE_MIXED);

@@ -58,7 +58,7 @@ fn done(c: &Client, to: &Block) {
 }
 
 #[test]
-fn it_sleeps_between_submissions_when_nothing_is_in_flight() {
+fn an_idle_sq_thread_sleeps_between_submissions() {
     let Some(f) = file("2ms") else { return };
     let c = ring(8, None);
     let mut to = Block([0xff; BLOCK]);
@@ -79,7 +79,7 @@ fn it_sleeps_between_submissions_when_nothing_is_in_flight() {
 
 /// One ring always has something in flight, whose duration is known.
 #[test]
-fn it_sleeps_for_the_first_of_two_rings() {
+fn an_sq_thread_sleeps_until_the_earlier_ring() {
     let (Some(quick), Some(slow)) = (file("2ms"), file("30ms")) else { return };
     let a = ring(16, None);
     let b = ring(32, Some(&a));

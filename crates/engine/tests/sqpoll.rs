@@ -66,7 +66,7 @@ fn polled(idle: u32, attach: Option<i32>) -> io_uring_params {
 /// A ring's memory may go as soon as `close` has returned. Here it is a mapping of the test's own;
 /// if the thread still read it, the test would die of SIGSEGV or SIGBUS.
 #[test]
-fn a_busy_thread_lets_go_of_a_ring_that_is_closed() {
+fn a_busy_sq_thread_releases_a_closed_ring() {
     for round in 0..200 {
         let ring = Client::of_own_memory(polled(50, None));
         let other = Client::with(polled(50, Some(ring.fd)));
@@ -87,7 +87,7 @@ fn a_busy_thread_lets_go_of_a_ring_that_is_closed() {
 
 /// One thread closes the last ring of an SQ thread while another attaches to it.
 #[test]
-fn to_attach_to_a_thread_that_ends_is_no_loss() {
+fn attaching_to_an_ending_sq_thread_works() {
     for _ in 0..100 {
         let (first, start) = (Client::with(polled(1, None)), Barrier::new(2));
         let fd = first.fd;

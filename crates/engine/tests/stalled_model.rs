@@ -98,7 +98,7 @@ fn waits(c: &Client, flags: u32, f: &File) -> Used {
 }
 
 #[test]
-fn who_enters_a_polled_ring_sleeps_until_the_device_is_done() {
+fn a_waiter_of_a_polled_ring_sleeps_until_the_device_is_done() {
     let (_alone, Some(f)) = (alone(), file("1s")) else { return };
     for flags in [IORING_SETUP_IOPOLL, HYBRID, IORING_SETUP_IOPOLL | DEFER, HYBRID | DEFER] {
         waits(&ring(flags, None), flags, &f).is_little(100, 100, &format!("{flags:#x}"));
@@ -157,7 +157,7 @@ fn an_sq_thread_that_is_not_idle_for_long_enough_pauses() {
 
 /// Submissions, closes and rings that come to it end the sleep of an SQ thread.
 #[test]
-fn an_sq_thread_that_sleeps_for_a_device_hears_the_rest() {
+fn an_sq_thread_that_sleeps_for_a_device_sees_other_events() {
     let (_alone, Some(slow), Some(quick)) = (alone(), file("1s"), file("1ms")) else { return };
     let (a, mut to) = (ring(SQ, None), vec![Block([0xff; BLOCK]); 2]);
     let [slow_to, quick_to] = &mut to[..] else { unreachable!() };

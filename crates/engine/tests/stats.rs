@@ -55,7 +55,7 @@ fn buffer(fd: i32, op: u8, to: &mut [u8]) -> io_uring_sqe {
 }
 
 #[test]
-fn errors_bytes_and_what_is_in_flight() {
+fn errors_bytes_and_requests_in_flight_are_counted() {
     let c = Client::new(2, 0);
     let (r, mut w) = std::io::pipe().unwrap();
     let mut to = [0; 100];
@@ -78,7 +78,7 @@ fn errors_bytes_and_what_is_in_flight() {
 }
 
 #[test]
-fn what_ends_at_once_is_timed_by_samples() {
+fn inline_requests_are_sampled() {
     let c = Client::new(4, 0);
     for _ in 0..5_000 {
         for ud in 0..4 {
@@ -94,7 +94,7 @@ fn what_ends_at_once_is_timed_by_samples() {
 }
 
 #[test]
-fn what_finds_the_queue_full_is_counted() {
+fn overflows_are_counted() {
     let c = Client::new(8, 0);
     for _ in 0..3 {
         for ud in 0..8 {
@@ -107,7 +107,7 @@ fn what_finds_the_queue_full_is_counted() {
 }
 
 #[test]
-fn workers_are_counted_while_there_are_any() {
+fn workers_are_counted() {
     let c = Client::new(16, 0);
     let f = File::open(std::env::current_exe().unwrap()).unwrap();
     for ud in 0..4 {
@@ -122,7 +122,7 @@ fn workers_are_counted_while_there_are_any() {
 }
 
 #[test]
-fn the_sums_keep_what_has_ended() {
+fn sums_include_ended_rings() {
     // There is a page from now on.
     let _first = Client::new(64, 0);
     for _ in 0..2 {

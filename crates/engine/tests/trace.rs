@@ -50,7 +50,7 @@ fn steps(all: &[(Source, Event)], req: u32) -> Vec<Step> {
 }
 
 #[test]
-fn every_step_is_told() {
+fn every_step_is_traced() {
     let _alone = alone();
     let c = Client::new(8, 0);
     let (mut reader, mut clock) = (open(), Clock::new(true));
@@ -101,7 +101,7 @@ fn every_step_is_told() {
 
 /// SQEs come whole, with the paths that they point to and the meaning of their descriptors.
 #[test]
-fn a_request_is_told_with_all_that_it_says() {
+fn a_traced_request_has_all_its_fields() {
     let _alone = alone();
     let c = Client::new(8, 0);
     let (mut reader, mut clock) = (open(), Clock::new(true));
@@ -175,7 +175,7 @@ fn what_finds_no_room_is_counted() {
 }
 
 #[test]
-fn one_reader_at_a_time_and_none_that_has_died() {
+fn only_one_living_reader_may_trace() {
     let _alone = alone();
     let c = Client::new(8, 0);
     let (mut reader, mut clock) = (open(), Clock::new(true));
@@ -191,7 +191,7 @@ fn one_reader_at_a_time_and_none_that_has_died() {
 
 /// A request that goes on after a completion reports each.
 #[test]
-fn what_a_multishot_request_posts_is_told() {
+fn multishot_completions_are_traced() {
     let _alone = alone();
     let c = Client::new(8, 0);
     let (mut reader, mut clock) = (open(), Clock::new(true));

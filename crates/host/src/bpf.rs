@@ -255,7 +255,7 @@ mod tests {
     const ALLOW: sock_filter = insn(RET_K, 0, 0, 1);
 
     #[test]
-    fn what_a_program_computes() {
+    fn bpf_programs_compute_results() {
         let opcode = insn(LD | ABS, 0, 0, 8);
         for (what, insns, want) in [
             ("a word", vec![opcode, insn(RET_A, 0, 0, 0)], 7),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program() {
+    fn invalid_bpf_programs_are_refused() {
         for (what, insns) in [
             ("nothing", vec![]),
             ("no end", vec![insn(LD, 0, 0, 1)]),

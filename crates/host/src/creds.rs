@@ -395,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_credentials_change_nothing_and_others_are_given_back() {
+    fn borrowed_credentials_are_restored() {
         let now = Creds::now();
         assert_eq!(under(Some(&now), || 7), Ok(7));
         let ids = |res, fs| Ids { res, fs };
@@ -408,14 +408,14 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_not_taken_on() {
+    fn credentials_with_other_limits_are_refused() {
         let mut other = Creds::now();
         other.limits.no_new_privs ^= true;
         assert_eq!(under(Some(&other), || ()), Err(Errno::EPERM));
     }
 
     #[test]
-    fn proc_tells_the_same_ids() {
+    fn ids_match_proc() {
         let now = Creds::now();
         assert_eq!(crate::sys::file_ids_by_proc(), Some((now.user.fs, now.group.fs)));
     }

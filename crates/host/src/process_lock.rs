@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_though_its_holder_is_gone() {
+    fn the_lock_excludes_after_its_holder_died() {
         static LOCK: ProcessLock = ProcessLock(AtomicU32::new(WAITED | 1));
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let add = || {

@@ -519,7 +519,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_probe_is_taken_for_a_refusal() {
+    fn probes_give_no_false_refusal() {
         for (i, (nr, _)) in OPTIONAL.iter().enumerate() {
             assert_eq!(index(*nr), Some(i), "{nr} stands there twice");
             let known = answer(i);
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_killed_in_our_place() {
+    fn a_child_tries_deadly_calls() {
         let ends = || {
             // SAFETY: in a child, which is meant to end.
             unsafe { syscall6(nr::__NR_kill, bad(syscall6(nr::__NR_getpid, [0; 6]) as usize, 9)) };
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_is_none_is_not_read() {
+    fn a_missing_filter_is_not_read() {
         assert!(read_filter(0).is_none());
         let program = [0u64, 0];
         assert!(read_filter((&raw const program).expose_provenance() as u64).is_none());

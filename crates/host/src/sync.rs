@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_handed_over_before_it_is_asked_for_and_after() {
+    fn a_value_is_passed_before_and_after_the_request() {
         let h = Arc::new(Handover::default());
         h.give(1);
         assert_eq!(h.take(), 1);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_this_kernel_works_where_it_is_given() {
+    fn allowed_kernel_rings_work() {
         let Some(trial) = trial() else { return };
         assert_eq!(trial.fault(), None);
     }

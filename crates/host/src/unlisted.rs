@@ -131,7 +131,7 @@ mod tests {
     use core::cell::Cell;
 
     #[test]
-    fn it_is_another_thread_with_the_callers_storage() {
+    fn the_unlisted_thread_shares_thread_storage() {
         std::thread_local! {
             static WORD: Cell<u32> = const { Cell::new(1) };
         }

@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_or_written_is_told_by_each_way() {
+    fn each_method_reports_inaccessible_memory() {
         assert!(populates());
         // SAFETY: a fresh mapping, of which nobody knows.
         let at = unsafe {

@@ -37,7 +37,7 @@ fn request(what: usize, by: usize) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_not_reported_is_done() {
+    fn unreported_calls_are_made() {
         assert_eq!(super::unreported(|| 7), 7);
     }
 }

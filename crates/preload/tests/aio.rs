@@ -126,7 +126,7 @@ fn emulated_contexts() {
 }
 
 #[test]
-fn none_where_only_the_kernels_rings_are_asked_for() {
+fn no_emulation_with_engine_kernel() {
     let mut c = under(example("aio"), "kernel", "auto");
     assert!(!c.arg("direct").env("AIO_DENIED", "1").output().unwrap().status.success());
 }
@@ -134,7 +134,7 @@ fn none_where_only_the_kernels_rings_are_asked_for() {
 /// Other processes want every processor: a thread that polls gives its own away, and sleeps for its
 /// events about as often as one that does not poll.
 #[test]
-fn who_polls_leaves_the_processor_to_others() {
+fn polling_yields_the_processor() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let slept = |set: &[(&str, &str)]| {
         let mut c = under(example("aio"), "auto", "auto");

@@ -64,14 +64,14 @@ fn a_file_under_the_number_of_a_ring() {
 
 /// Code that no loader knows of closes descriptors.
 #[test]
-fn a_close_that_nobody_hears_of_costs_a_check() {
+fn an_unseen_close_costs_a_check() {
     on_both("recv_reused", &["unreported"]);
     on_both("fifo_reused", &["unreported"]);
 }
 
 /// Only calls of libc's functions are reported if no call site is patched.
 #[test]
-fn so_it_is_where_nothing_is_patched() {
+fn an_unseen_close_without_patches_costs_a_check() {
     for case in ["recv_reused", "fifo_reused"] {
         for way in ["syscall_close", "inline_close", "inline_dup2", "unreported"] {
             succeed(under(example("closes"), "user", "none").args([case, way]));
@@ -81,12 +81,12 @@ fn so_it_is_where_nothing_is_patched() {
 
 /// Nobody writes to, closes or reads the program's descriptors after that.
 #[test]
-fn everything_is_closed_and_all_numbers_are_used_again() {
+fn all_numbers_are_closed_and_reused() {
     on_both("close_all", &["close_range", "closefrom", "syscall", "inline", "unreported"]);
 }
 
 #[test]
-fn dup2_works_onto_any_number() {
+fn dup2_works_on_any_number() {
     for case in ["onto_any", "onto_all_high"] {
         on_both(case, &["dup2", "dup3", "syscall", "inline"]);
     }

@@ -24,7 +24,7 @@ fn with(preload: &[PathBuf], mut c: Command) -> Output {
 }
 
 #[test]
-fn only_the_first_has_rings() {
+fn only_the_first_copy_has_rings() {
     let dir = tempfile::tempdir().unwrap();
     let copies = copies(&dir, 3);
     for n in 1..=3 {
@@ -54,7 +54,7 @@ fn programs_without_rings_start() {
 
 /// The passive copy has functions before the C library's, which pass calls on.
 #[test]
-fn what_the_first_does_is_not_done_twice() {
+fn work_of_the_first_copy_is_not_repeated() {
     let dir = tempfile::tempdir().unwrap();
     let copies = copies(&dir, 2);
     for (program, case) in [("execs", "execve"), ("execs", "execl"), ("sites", "vfork")] {

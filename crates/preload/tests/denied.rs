@@ -47,7 +47,7 @@ fn a_site_that_cannot_be_patched_gets_no_ring_under_a_policy_that_kills() {
 }
 
 #[test]
-fn a_policy_that_kills_for_enter_alone_is_no_different() {
+fn a_policy_that_kills_for_enter_denies_rings() {
     let mut c = under(example("sites"), "auto", "auto");
     let enter = libc::SYS_io_uring_enter;
     let out = deny(c.env_remove("SOFTRING_QUIET").arg("full"), enter, enter + 1, KILL);
@@ -59,7 +59,7 @@ fn a_policy_that_kills_for_enter_alone_is_no_different() {
 }
 
 #[test]
-fn where_the_trap_is_not_to_be_had_sites_are_patched() {
+fn sites_are_patched_if_the_trap_is_unavailable() {
     let dir = tempfile::tempdir().unwrap();
     let out = run(&wrapper(dir.path(), &["-O2"]), "own", "auto", "sigsys", KILL);
     assert!(out.status.success(), "{}", said(&out));
@@ -67,7 +67,7 @@ fn where_the_trap_is_not_to_be_had_sites_are_patched() {
 }
 
 #[test]
-fn each_way_to_go_without_the_trap_is_told() {
+fn each_reason_for_no_trap_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let program = wrapper(dir.path(), &["-O2"]);
     for (engine, intercept, why) in [
@@ -103,7 +103,7 @@ fn said_without(call: libc::c_long, rings: u32) -> String {
 
 /// Without a child that could try the call, the probe itself would be killed.
 #[test]
-fn nobody_is_killed_where_no_process_is_to_be_had() {
+fn no_program_is_killed_without_a_test_process() {
     let said = said_without(libc::SYS_clone, KILL);
     assert!(said.contains("softring cannot start a process to try"), "{said}");
 }
@@ -117,7 +117,7 @@ fn children_that_try_are_waited_for_without_wait4() {
 
 /// Another process's filter may treat rings differently.
 #[test]
-fn that_rings_work_is_not_taken_over_under_a_filter() {
+fn a_record_of_working_rings_is_ignored_under_a_filter() {
     let dir = tempfile::tempdir().unwrap();
     let program = wrapper(dir.path(), &["-O2"]);
     // Leaves the record of working rings, if the kernel gives rings here.
@@ -130,7 +130,7 @@ fn that_rings_work_is_not_taken_over_under_a_filter() {
 }
 
 #[test]
-fn rings_work_without_what_has_a_substitute() {
+fn rings_work_with_substitutes() {
     let dir = tempfile::tempdir().unwrap();
     let program = wrapper(dir.path(), &["-O2"]);
     for errno in [libc::EPERM, libc::ENOSYS] {

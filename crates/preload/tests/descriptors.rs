@@ -34,7 +34,7 @@ cases!(
 );
 
 #[test]
-fn what_is_done_to_a_ring_inline_is_patched_where_no_ring_call_is() {
+fn inline_calls_on_ring_descriptors_are_patched() {
     for case in ["inline_close", "inline_mmap"] {
         for (engine, patched) in [("kernel", 0), ("user", 1)] {
             let out = succeed(under(example("fds"), engine, "patch").arg(case));

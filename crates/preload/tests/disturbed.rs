@@ -152,7 +152,7 @@ fn a_handler_enters_the_ring_that_its_thread_waits_on() {
 }
 
 #[test]
-fn a_handler_looks_at_the_ring_at_any_moment() {
+fn a_handler_reads_the_ring_at_any_moment() {
     run(pollers, "handler_peeks", &["quick", "disk"]);
 }
 
@@ -162,7 +162,7 @@ fn ten_thousand_are_in_flight() {
 }
 
 #[test]
-fn what_a_device_has_is_not_cancelled() {
+fn requests_in_a_device_are_not_cancelled() {
     run(pollers, "cancels", &["slow", "disk"]);
 }
 
@@ -184,7 +184,7 @@ fn processes_end_in_the_middle() {
 }
 
 #[test]
-fn a_child_leaves_in_the_middle() {
+fn a_child_exits_in_the_middle() {
     run(all, "forks", &["slow", "disk"]);
 }
 

@@ -20,7 +20,7 @@ fn names(text: &str, before: &str, after: char) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_read_is_what_is_documented() {
+fn variables_match_the_documents() {
     let mut read_here = names(&read("src/config.rs"), "c\"", '"');
     assert!(read_here.len() > 10, "{read_here:?}");
     assert_eq!(names(&read("src/config.rs"), "//! | `", '`'), read_here, "the table of config.rs");
@@ -72,7 +72,7 @@ fn any_value_but_0_is_on() {
 }
 
 #[test]
-fn who_counts_or_traces_is_reported_if_it_is_nobody() {
+fn invalid_reader_keys_are_reported() {
     let key = "0123456789abcdef0123456789abcdef";
     for (name, value) in [("STAT", "bogus"), ("STAT", &key[1..]), ("TRACE", "x"), ("TRACE", "/")] {
         let told = said(&[(name, value)]);
@@ -88,7 +88,7 @@ fn who_counts_or_traces_is_reported_if_it_is_nobody() {
 
 /// The program may have an unsetenv(3) of its own.
 #[test]
-fn what_exec_hands_over_is_taken_out_of_the_environment() {
+fn exec_variables_are_removed_from_the_environment() {
     for shell in ["sh", "bash"] {
         let mut c = Command::new(shell);
         c.args(["-c", "echo \"[$SOFTRING_LOCKED$SOFTRING_RULES]$KEPT\""]);

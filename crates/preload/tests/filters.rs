@@ -50,7 +50,7 @@ fn says(engine: &str, what: &[&str], stdout: &str, line: &str) {
 const CLONES: &str = "kill=56,57,58,435";
 
 #[test]
-fn nothing_is_called_in_strict_mode() {
+fn strict_mode_makes_no_calls() {
     for engine in ["auto", "user", "kernel"] {
         let out = steps(engine, &["strict"]).output().unwrap();
         assert_eq!(told(&out), ("strict\n".into(), Some(3)), "{engine}: {}", out.status);
@@ -58,7 +58,7 @@ fn nothing_is_called_in_strict_mode() {
 }
 
 #[test]
-fn a_filter_that_kills_what_only_softring_would_call_kills_nobody() {
+fn softring_avoids_calls_that_a_filter_kills_for() {
     for call in ["14", "39", "61", "186", "228", "257", "56", "435"] {
         let kill = format!("kill={call}");
         for engine in ["auto", "user"] {
@@ -126,7 +126,7 @@ fn a_ring_without_a_file_is_refused_with_a_line() {
 
 /// Each of io_uring's calls is checked again when the program has another filter.
 #[test]
-fn a_filter_on_any_of_the_three_calls_has_the_next_ring_be_ours() {
+fn a_filter_on_a_ring_call_makes_later_rings_softrings() {
     if !kernel_gives_rings() {
         return skipped!("the kernel gives no rings here");
     }
@@ -160,7 +160,7 @@ fn substitutes_are_taken_when_a_call_is_refused_later() {
 }
 
 #[test]
-fn a_request_that_fails_for_want_of_a_call_is_told_of() {
+fn a_request_that_needs_a_refused_call_is_reported() {
     for action in ["kill", "eperm"] {
         let filter = format!("{action}=233");
         let out = steps("user", &["keep", "read", &filter, "poll"]).output().unwrap();
@@ -177,14 +177,14 @@ fn a_request_that_fails_for_want_of_a_call_is_told_of() {
 
 /// A needed call without a substitute ends the program, as `docs/LIMITATIONS.md` says.
 #[test]
-fn a_ring_that_is_there_does_not_outlive_a_filter_that_kills_for_its_calls() {
+fn a_filter_that_kills_for_its_calls_ends_a_ring() {
     let out = steps("user", &["keep", "kill=72", "read"]).output().unwrap();
     assert_eq!(told(&out), (String::new(), None), "{} {}", out.status, text(&out.stderr));
 }
 
 /// A child inherits the trap of its parent, so that its own calls do not reach the kernel.
 #[test]
-fn an_inherited_trap_is_not_taken_for_a_policy_that_kills() {
+fn an_inherited_trap_does_not_count_as_a_killing_policy() {
     if !kernel_gives_rings() {
         return skipped!("the kernel gives no rings here");
     }
@@ -199,7 +199,7 @@ fn an_inherited_trap_is_not_taken_for_a_policy_that_kills() {
 }
 
 #[test]
-fn somebody_elses_trap_is_not_taken_for_ours() {
+fn another_trap_does_not_count_as_softrings() {
     let what = ["trap=425,426,427", "ring"];
     says(
         "auto",
@@ -211,7 +211,7 @@ fn somebody_elses_trap_is_not_taken_for_ours() {
 
 /// The program sees its own mask, whatever the trap needs.
 #[test]
-fn a_program_that_blocks_sigsys_is_shown_that_it_does() {
+fn a_program_sees_sigsys_as_blocked() {
     for (intercept, how) in [("auto", "mask"), ("auto", "raw-mask"), ("sigsys", "mask")] {
         let mut c = under(example("filters"), "auto", intercept);
         let all = ["shown", how, "ring", "shown", "raise", "ring", "shown"];

@@ -19,7 +19,7 @@ fn same(program: &str, args: &[&str]) {
 }
 
 #[test]
-fn shells_and_interpreters_do_what_they_did() {
+fn shells_and_interpreters_behave_the_same() {
     same("sh", &["-c", "for i in 1 2 3; do echo $i | cat; done; exec 5>&1; echo x >&5; exit 3"]);
     same("bash", &["-c", "coproc cat; echo a >&${COPROC[1]}; read x <&${COPROC[0]}; echo $x"]);
     same(
@@ -40,7 +40,7 @@ fn shells_and_interpreters_do_what_they_did() {
 
 /// Measures the extra cost of /bin/true with the library, as the average of a thousand starts.
 #[test]
-fn a_thousand_in_a_row() {
+fn a_thousand_programs_start() {
     let script = "i=0; while [ $i -lt 1000 ]; do /bin/true || exit 1; i=$((i+1)); done";
     let timed = |c: &mut Command| {
         let start = std::time::Instant::now();
@@ -77,7 +77,7 @@ fn rings_may_close_within_a_fork() {
 
 /// The dynamic linker does not load the library into a setuid helper, which must still work.
 #[test]
-fn a_setuid_helper_does_what_it_did() {
+fn a_setuid_helper_behaves_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let open = || std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(dir.path(), open()).unwrap();
@@ -103,7 +103,7 @@ fn a_setuid_helper_does_what_it_did() {
 }
 
 #[test]
-fn nothing_is_said_and_no_descriptor_is_left() {
+fn the_library_prints_nothing_and_leaks_no_descriptor() {
     same("sh", &["-c", "ls /proc/self/fd | wc -l"]);
     same("env", &["true"]);
 }
@@ -151,7 +151,7 @@ fn ten_megabytes_of_text_start_soon() {
 
 /// The library exports the names in `symbols.rs`, and no others.
 #[test]
-fn the_library_exports_what_it_says() {
+fn the_library_exports_its_documented_symbols() {
     let out = succeed(Command::new("nm").args(["-D", "--defined-only"]).arg(library()));
     let text = String::from_utf8(out.stdout).unwrap();
     let mut found: Vec<&str> = text.lines().filter_map(|l| l.split_whitespace().nth(2)).collect();

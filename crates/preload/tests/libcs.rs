@@ -19,7 +19,7 @@ fn build(dir: &Path, compiler: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_ring_past_the_name_is_ours() {
+fn a_ring_of_a_direct_call_is_softrings() {
     let dir = tempfile::tempdir().unwrap();
     for (compiler, file) in [("cc", "libc.so.6"), ("musl-gcc", "libc.so")] {
         let Some(program) = build(dir.path(), compiler) else { continue };

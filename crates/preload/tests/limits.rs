@@ -23,7 +23,7 @@ fn with(name: &str, arg: &str, options: &str) -> Output {
 }
 
 #[test]
-fn a_soft_limit_on_files_is_no_matter() {
+fn a_soft_limit_on_file_sizes_is_lifted() {
     for limit in ["-S -f 0", "-S -f 8", "-S -f 400000"] {
         let out = limited(limit);
         assert!(out.status.success(), "{limit}: {out:?}");
@@ -37,7 +37,7 @@ fn a_soft_limit_is_lifted_by_one_thread_at_a_time() {
 }
 
 #[test]
-fn a_hard_limit_below_a_ring_is_told() {
+fn a_hard_limit_below_a_ring_is_reported() {
     let out = limited("-f 400000");
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{said}");

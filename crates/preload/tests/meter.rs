@@ -48,7 +48,7 @@ fn finished(c: &mut Command) -> (Child, Vec<u64>) {
 }
 
 #[test]
-fn a_known_load_is_told_within_two_points() {
+fn a_known_load_is_measured_within_two_points() {
     let dir = tempfile::tempdir().unwrap();
     let program = build(dir.path(), true);
     for percent in [1, 10, 50, 90] {

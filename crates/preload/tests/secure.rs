@@ -96,7 +96,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn it_obeys_nobody() {
+fn secure_programs_ignore_the_environment() {
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     if !root {
         skipped!("takes the rights of root");

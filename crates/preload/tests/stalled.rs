@@ -41,7 +41,7 @@ fn closing_a_ring_waits_for_no_disk() {
 }
 
 #[test]
-fn who_waits_for_a_stalled_disk_sleeps() {
+fn waiters_for_a_stalled_disk_sleep() {
     kernel_holds("waits");
     for policy in ["default", "spin", "hybrid", "adaptive", "block"] {
         for case in ["waits", "waits_polled", "waits_sq_thread", "posted_meanwhile"] {

@@ -10,7 +10,7 @@ fn each_process_has_its_own_page() {
 }
 
 #[test]
-fn there_is_none_if_nobody_wants_it_or_the_rings_are_the_kernels() {
+fn there_is_no_page_without_stats_or_softring_rings() {
     succeed(under(example("pages"), "user", "auto").arg("off").env("SOFTRING_STATS", "0"));
     succeed(under(example("pages"), "kernel", "auto").arg("off"));
 }

@@ -58,7 +58,7 @@ fn a_program_without_stderr_stays_without() {
 
 /// A line that nobody can read, or that has no room, is lost; the program goes on.
 #[test]
-fn a_line_brings_no_signal_and_waits_for_nobody() {
+fn a_line_sends_no_signal_and_does_not_wait() {
     let dir = tempfile::tempdir().unwrap();
     let (program, file) = (build(dir.path()), dir.path().join("err"));
     let (reader, broken) = std::io::pipe().unwrap();

@@ -70,7 +70,7 @@ fn a_wrapper_of_unknown_bounds_is_trapped_from_the_start() {
 
 /// Checks functions without frames, for any origin of the number and any code that makes the ring.
 #[test]
-fn a_computed_number_is_never_half_a_ring() {
+fn computed_call_numbers_are_trapped_or_refused() {
     for optimized in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
         let dir = tempfile::tempdir().unwrap();
         let program = build(dir.path(), "half.c", &[&[optimized], &NO_FRAMES[..]].concat());
@@ -139,7 +139,7 @@ fn kill_for_setup() -> std::io::Result<()> {
 
 /// The library finds out at start whether the trap is needed, in programs without rings, too.
 #[test]
-fn nobody_is_killed_for_a_wrapper_of_unknown_bounds() {
+fn a_wrapper_of_unknown_bounds_kills_no_program() {
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), &[&["-O2"], &NO_FRAMES[..]].concat());
     let mut run = under(&program, "auto", "auto");

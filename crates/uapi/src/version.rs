@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_stand_at_their_numbers_and_are_of_the_newest() {
+    fn changes_are_in_order_and_part_of_the_newest() {
         for (place, (change, release, what)) in CHANGES.iter().enumerate() {
             assert_eq!(*change as usize, place);
             assert!(*release > VERSIONS[0].release && *release <= VERSIONS[1].release, "{what}");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_kernel_has_no_less() {
+    fn a_newer_kernel_has_all_older_changes() {
         let [first, newest] = &VERSIONS;
         assert!(first.ops <= newest.ops && first.registers <= newest.registers);
         assert_eq!(first.setup_flags & !newest.setup_flags, 0);

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn only_keeps_to_its_opcodes() {
+    fn the_only_option_limits_opcodes() {
         for seed in 0..50 {
             for step in program(seed, &[IORING_OP_READ]).steps {
                 let Step::Sqe { sqe, .. } = step else { continue };
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_survives_its_file() {
+    fn a_program_is_read_back_unchanged() {
         for seed in 0..50 {
             let p = program(seed, &[]);
             let text = serde_json::to_string(&p).expect("a program is plain data");

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_overwritten_unasked() {
+    fn files_are_not_overwritten_without_permission() {
         let f = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(f.path(), vec![1; 8192]).unwrap();
         let need = Need { writes: true, ..NEED };

@@ -190,7 +190,7 @@ mod tests {
 
     /// NOPs move no data: their MiB/s would say nothing.
     #[test]
-    fn a_column_without_meaning_is_left_out() {
+    fn columns_without_values_are_left_out() {
         let row = |mib_per_second| Summary {
             engine: Driver::Softring,
             iops: 1.0,

@@ -122,7 +122,7 @@ mod tests {
     use clap::{CommandFactory, Parser};
 
     #[test]
-    fn the_words_say_the_same() {
+    fn words_repeat_the_options() {
         let given = [
             "--engine=user",
             "--intercept=patch",
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_name_of_an_option_works_and_is_not_shown() {
+    fn an_old_option_name_works_but_is_hidden() {
         let words = ["softring", "run", "--door=sigsys", "--", "true"];
         let Command::Run(args) = Cli::parse_from(words).command else { panic!("run expected") };
         assert_eq!(args.under.words(), ["--intercept=sigsys"]);

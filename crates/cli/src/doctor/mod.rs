@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_texts_are_there() {
+    fn checks_have_unique_names_and_texts() {
         for (i, c) in CHECKS.iter().enumerate() {
             assert!(CHECKS[..i].iter().all(|d| d.name != c.name), "{} twice", c.name);
             assert!(!c.meaning.is_empty(), "{}", c.name);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_stand_together() {
+    fn checks_of_a_group_are_adjacent() {
         let mut seen = Vec::new();
         for c in CHECKS {
             if seen.last() != Some(&c.group) {

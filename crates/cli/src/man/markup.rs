@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_no_request() {
+    fn text_lines_are_not_roff_requests() {
         assert_eq!(text_line(".so x"), "\\&.so x\n");
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn every_section_has_a_place() {
+    fn every_section_is_in_the_order() {
         let titles = SECTIONS.lines().filter_map(|line| line.strip_prefix("# "));
         titles.for_each(|title| assert!(ORDER.contains(&title), "{title}"));
     }

@@ -59,19 +59,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dynamic_one_is_its_own() {
+    fn a_dynamic_softring_uses_itself() {
         assert_eq!(own_exe().unwrap(), files::own_exe().unwrap());
     }
 
     #[test]
-    fn beside_a_static_one_is_one_for_each_c_library() {
+    fn a_static_softring_finds_a_dynamic_one() {
         let found = beside(Path::new("/usr/bin/softring"));
         let expected = ["/usr/lib/softring/gnu/softring", "/usr/lib/softring/musl/softring"];
         assert_eq!(found, expected.map(PathBuf::from));
     }
 
     #[test]
-    fn what_has_a_loader_here_starts() {
+    fn programs_with_an_existing_loader_start() {
         assert!(starts(&files::own_exe().unwrap()));
         assert!(!starts(Path::new("/nowhere/softring")));
         assert!(!starts(Path::new("/dev/null")));

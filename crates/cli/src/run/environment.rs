@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_stays_as_it_was() {
+    fn unset_options_keep_the_environment() {
         let mut env = environment(&["B=2", "odd", "A=1", "A=3", "=x", "AA=4"]);
         env.set("C", "5");
         assert_eq!(env, environment(&["B=2", "odd", "A=1", "A=3", "=x", "AA=4", "C=5"]));

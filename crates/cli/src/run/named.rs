@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_over_is_swept() {
+    fn only_files_of_ended_runs_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let child = std::process::Command::new("true").spawn();
         let gone = child.and_then(|mut c| c.wait().map(|_| c.id())).unwrap();

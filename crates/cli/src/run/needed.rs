@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_what() {
+    fn libraries_match_their_c_library() {
         // This executable needs what libraries need: libc.so.6, and the compiler's libgcc_s.so.1.
         let own = Path::new("/proc/self/exe");
         assert!(Libc::Glibc.takes(own) && !Libc::Musl.takes(own));

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn troubles_are_named() {
+    fn troubles_have_messages() {
         let dir = tempfile::tempdir().unwrap();
         let text = |t: Trouble| format!("{t:?}");
         assert!(text(only(&dir.path().join("none"))).contains("No such file"));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_scripts_end() {
+    fn endless_interpreter_chains_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("self");
         let text = format!("#!{}\n", path.display());

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_has_words_that_are_known() {
+    fn every_operation_has_known_argument_words() {
         for (opcode, words) in OPERATIONS {
             // With all fields set, every argument says something.
             let full = io_uring_sqe { op_flags: 1 << 30 | 0o100, ..sqe(opcode) };

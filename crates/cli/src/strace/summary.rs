@@ -71,7 +71,7 @@ mod tests {
     use softring_uapi::{IORING_OP_NOP, IORING_OP_READ};
 
     #[test]
-    fn the_table_is_strace_s() {
+    fn the_summary_table_matches_strace() {
         let mut s = Summary::new();
         s.add(IORING_OP_NOP, 0, 1_000_000);
         s.add(IORING_OP_READ, 5, 1_000_000);

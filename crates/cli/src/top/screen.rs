@@ -289,7 +289,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     #[test]
-    fn terminals_of_any_size_are_drawn_on() {
+    fn any_terminal_size_can_be_drawn() {
         let mut screen = Screen::new(None, Duration::from_secs(1), Sort::Iops).unwrap();
         for (width, height) in [(0, 0), (1, 1), (80, 2), (80, 3), (3, 24), (80, 24)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

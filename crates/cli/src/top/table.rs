@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn eighty_columns_show_all_but_the_last() {
+    fn eighty_columns_hide_only_the_last_column() {
         let w = widths(80, &[]);
         assert_eq!(w.iter().filter(|w| **w > 0).count(), COLUMNS - 2);
         for l in lines(&[row(1_234_567, 1e6)], |_| false) {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_has_a_column_where_there_is_one() {
+    fn containers_add_a_column() {
         let mut rows = [row(1, 5.0), row(2, 7.0)];
         let shown = |rows: &[ProcessRow]| {
             let w = widths(140, rows);

@@ -70,7 +70,7 @@ mod tests {
     use softring_engine::stats::trace::Event;
 
     #[test]
-    fn requests_are_counted_by_stretches() {
+    fn requests_are_counted_by_interval() {
         let kept = |time, step| {
             let event = Event { time, step, req: 1, ..Event::default() };
             Recorded { source: 0, event, more: Box::default() }

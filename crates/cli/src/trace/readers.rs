@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_missing_is_named() {
+    fn untraced_processes_are_named() {
         let mut readers = Readers::new(None, false, false);
         assert!(readers.missing().is_empty());
         for pid in 0..10 {

@@ -325,7 +325,7 @@ mod tests {
 
     /// Checks a ring on which only workers have requests.
     #[test]
-    fn a_sleep_with_nothing_to_sleep_for_is_none() {
+    fn without_requests_there_is_no_sleep() {
         let flags = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
         let mut params = io_uring_params { flags, ..Default::default() };
         let fd = syscall::setup(4, (&raw mut params).expose_provenance()) as i32;

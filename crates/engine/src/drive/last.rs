@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn we_are_here() {
+    fn this_process_still_runs() {
         assert_eq!(first_ended(), None);
         assert_eq!(nobody_left(), Some(false));
     }

@@ -361,7 +361,7 @@ mod tests {
     use softring_uapi::epoll_event;
 
     #[test]
-    fn waiters_that_go_on_together_are_told_by_one_event_and_leave_nothing() {
+    fn one_event_wakes_all_waiters_of_a_file() {
         let mut set = PollSet::new().unwrap();
         let (r, w) = pipe().unwrap();
         let ids = [1, 2].map(|n| ReqId::from_u64(1 << 32 | n));

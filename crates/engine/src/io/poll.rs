@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stands_under_the_number_at_hand_and_leaves_its_place() {
+    fn registrations_are_found_by_number() {
         let mut set = PollSet::new().unwrap();
         let ((r, w), (r2, w2)) = (pipe().unwrap(), pipe().unwrap());
         let n = r.as_raw_fd();

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_polls_is_enough_to_leave_rings_to_the_kernel() {
+    fn one_disk_with_poll_queues_suffices() {
         assert_eq!(told(&[]), []);
         assert!(!none_polls(&told(&[])), "nothing is known");
         assert!(!none_polls(&told(&[("loop0", None)])), "nor is it here");

@@ -55,7 +55,7 @@ fn try_it() -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn linux_tells() {
+    fn the_kernel_reports_requeues() {
         assert!(super::tells());
     }
 }

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_put_aside_again_and_again_sleeps_longer() {
+    fn repeated_waits_in_vain_lengthen_the_sleep() {
         let manners = Manners::default();
         assert!(!manners.sleeps());
         let mut now = Clock::Monotonic.now();

@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "no /proc")]
-    fn who_maps_the_page_holds_it_and_who_execs_does_not() {
+    fn mappings_of_the_page_are_found_until_exec() {
         let page = std::fs::File::from(
             rustix::fs::memfd_create("page", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
         );

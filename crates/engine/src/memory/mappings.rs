@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_ask_find_the_same() {
+    fn both_queries_find_the_same_mappings() {
         use rustix::fd::AsFd;
         // The text of the mappings has a name that is not UTF-8.
         let file = rustix::fs::memfd_create(c"f\x9b", rustix::fs::MemfdFlags::CLOEXEC).unwrap();

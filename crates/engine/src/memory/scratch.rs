@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_readable_is_read_from_the_first_on() {
+    fn readable_bytes_are_copied_up_to_the_fault() {
         let all: [kernel_timespec; 3] =
             core::array::from_fn(|i| kernel_timespec { tv_sec: i as i64, tv_nsec: 7 });
         let at = |i: usize| (&raw const all[i]).expose_provenance() as u64;

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_moment_is_not_put_back() {
+    fn only_the_shortest_timeout_is_not_restored() {
         let moment = moment().expect("a socket");
         assert!(moment[0] == 0 && moment[1] >= MOMENT[1], "{moment:?}");
         assert_eq!(put_back(moment), [0; 2]);

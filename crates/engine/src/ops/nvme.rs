@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_sqe_is_taken_apart_as_the_kernel_does() {
+    fn an_sqe_is_decoded_like_the_kernel() {
         let cdw10 = [2, 1, 7, 0, 0, 0];
         let want = nvme_passthru_cmd64 {
             opcode: 2,
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_told_by_its_subsystem() {
+    fn a_device_is_recognised_by_its_subsystem() {
         let of = |s: &str| Device::in_subsystem(s.as_bytes());
         assert_eq!(of("../../../../class/nvme-generic"), Some(Device::Namespace));
         assert_eq!(of("../../../../class/nvme"), Some(Device::Controller));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_device_is_answered_at_once() {
+    fn commands_without_a_device_complete_at_once() {
         let done = |e: Errno| Outcome::Done(e.res());
         let mut small = call(NVME_URING_CMD_IO, read());
         small.state = OpState::Command(Command::default());

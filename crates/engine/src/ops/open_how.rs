@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn openat_forgives_what_openat2_refuses() {
+    fn openat_ignores_flags_that_openat2_refuses() {
         let how = How::of_openat(0o2 | 1 << 30, 0o644);
         assert_eq!(how, How { flags: 2, mode: 0, resolve: 0 });
         let how = How::of_openat(0o10_000_102, 0o644);

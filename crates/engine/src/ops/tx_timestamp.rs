@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn other_messages_are_not_times() {
         let times = message(SOL_SOCKET, SO_TIMESTAMPING_OLD, &[5, 6, 0, 0, 0, 0]);
         let refused = message(SOL_IP, IP_RECVERR, &[111 | 2 << 32, 0]);
         assert_eq!(parse(&bytes(&[times.clone(), refused].concat())), None);

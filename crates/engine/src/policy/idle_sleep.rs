@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_program_is_met_awake() {
+    fn the_thread_is_awake_for_a_steady_program() {
         for (gap, most) in [(500_000, 0.2), (100_000, 0.35), (50_000, 0.5)] {
             let run = play(&steady(gap, gap / 50), 5_000, 3_000);
             assert!(run.cpu < most, "{gap}: {}", run.cpu);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_program_that_is_held_up_now_and_then() {
+    fn the_thread_copes_with_occasional_delays() {
         // One in ten submissions is late, by up to three periods; the next comes at its own time.
         const PERIOD: u64 = 500_000;
         let (mut seed, mut free, mut last, mut gaps) = (5, 0, 0, Vec::new());
@@ -341,13 +341,13 @@ mod tests {
     }
 
     #[test]
-    fn where_sleeps_are_dear_it_spins() {
+    fn expensive_sleeps_lead_to_spinning() {
         let run = play(&steady(20_000, 500), 30_000, 30_000);
         assert!(run.cpu > 0.99 && run.delay(0.99) <= 2_000, "{} {}", run.cpu, run.delay(0.99));
     }
 
     #[test]
-    fn where_gaps_are_of_all_sizes_few_come_during_a_sleep() {
+    fn with_irregular_gaps_few_requests_come_during_a_sleep() {
         let mut seed = 3;
         let uniform: Vec<u64> = (0..6000).map(|_| random(&mut seed, 1_000_000)).collect();
         let run = play(&uniform, 5_000, 3_000);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_met_at_their_beginning() {
+    fn the_thread_is_awake_at_the_start_of_bursts() {
         let gaps: Vec<u64> =
             (0..12_000).map(|n| if n % 10 == 0 { 10_000_000 } else { 5_000 }).collect();
         let run = play(&gaps, 5_000, 3_000);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_grows_quick_is_not_slept_over() {
+    fn a_faster_program_shortens_sleeps() {
         let gaps: Vec<u64> = steady(500_000, 0).into_iter().chain(steady(20_000, 0)).collect();
         let run = play(&gaps, 5_000, 3_000);
         assert!(run.delay(0.98) <= 3_000, "{}", run.delay(0.98));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_that_come_too_late_grow_shorter() {
+    fn late_sleeps_are_shortened() {
         // The timer is estimated as quicker than it is.
         let mut idle_sleeps = IdleSleeps::new(Timer::measured(&[1_000], 1_000));
         let mut now = 1;

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_kept_through_what_comes_late() {
+    fn late_requests_do_not_change_the_period() {
         let mut period = PeriodPredictor::default();
         assert_eq!(period.next(5), None);
         let next = steady(&mut period, 10_000, 60);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn half_the_period_is_none() {
+    fn half_of_a_period_is_not_a_period() {
         let mut period = PeriodPredictor::default();
         period.arrived(100);
         period.arrived(600);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_period_gets_none() {
+    fn irregular_arrivals_have_no_period() {
         let (mut period, mut now, mut seed) = (PeriodPredictor::default(), 0, 1u64);
         for _ in 0..5000 {
             seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wakes_late_gets_up_earlier() {
+    fn late_wake_ups_move_the_target_forward() {
         let mut period = PeriodPredictor::default();
         let next = steady(&mut period, 10_000, 80);
         period.woke_late(next + 50);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_exactly_leaves_the_head_on_the_last() {
+    fn an_exact_fit_leaves_the_head_on_the_last_buffer() {
         let out = head(4).lay_out(0, 32, usize::MAX).unwrap();
         assert_eq!((out.iov.len(), out.len, out.empty, out.cut), (4, 32, false, false));
         let out = head(4).lay_out(0, 33, usize::MAX).unwrap();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_slot_is_looked_for_where_the_last_change_was() {
+    fn the_search_for_a_free_slot_starts_at_the_last_change() {
         let sink = Arc::default();
         let mut t = table(3);
         let fd = || dup_for_table(0).unwrap();

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_go_in_a_circle() {
+    fn ids_wrap_around() {
         let mut p = Personalities::default();
         assert_eq!(p.insert(Creds::default()), Ok(1));
         assert_eq!(p.insert(Creds::default()), Ok(2));

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_made_as_there_are() {
+    fn boxes_are_allocated_in_bounded_batches() {
         let mut free_boxes = FreeBoxes::default();
         for (used, made) in [(0, FEWEST), (100, 100), (10 * MOST, MOST)] {
             let taken: Vec<_> = (0..made).map(|_| free_boxes.take(used)).collect();

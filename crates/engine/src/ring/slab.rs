@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_keeps_its_id_while_it_is_at_hand() {
+    fn a_checked_out_request_keeps_its_id() {
         let mut slab = Slab::default();
         let a = slab.add(named(7));
         let req = slab.take(a).expect("it is there");
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_found_by_name_newest_first() {
+    fn requests_are_found_by_user_data_newest_first() {
         let mut slab = Slab::default();
         let ids: Vec<ReqId> = (0..100).map(|i| slab.add(named(i % 10))).collect();
         let found = |slab: &Slab, ud| slab.named(ud).map(|(id, _)| id).collect::<Vec<_>>();

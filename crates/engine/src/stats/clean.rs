@@ -22,7 +22,7 @@ mod tests {
     use super::printable;
 
     #[test]
-    fn nothing_is_left_that_acts() {
+    fn no_control_characters_remain() {
         assert_eq!(printable(b"plain name \xc3\xa9\0rest"), "plain name \u{e9}");
         assert_eq!(printable(b"\x1b[2J\x07\n\r\t"), "?[2J????");
         assert_eq!(printable("\u{9b}31m\u{202e}gpj\u{2066}".as_bytes()), "?31m?gpj?");

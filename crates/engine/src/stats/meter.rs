@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn short_stretches_need_no_reading() {
+    fn short_intervals_need_no_clock_reading() {
         let mut s = Stopwatch { ended: 100, read: (100, 50), ..Stopwatch::default() };
         s.start(1100, never);
         assert!(!s.stop(2100, never));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn time_off_the_processor_is_no_work() {
+    fn time_off_the_processor_is_not_work() {
         let mut s = Stopwatch { ended: 1000, read: (1000, 0), ..Stopwatch::default() };
         // Preempted for 3 ms in 3.4 of work, after 100 µs of spinning.
         s.start(101_000, never);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_between_short_stretches_are_not_held_against_a_long_one() {
+    fn sleeps_between_short_intervals_do_not_count_for_long_ones() {
         let mut s = Stopwatch { ended: 1000, read: (1000, 0), ..Stopwatch::default() };
         // 10 µs of work, 90 of sleep, until a read of the clock shows that the gaps are sleep.
         let (mut now, mut cpu) = (1000, 0);

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_stopped_holds_nobody_up_for_long() {
+    fn a_stopped_watcher_delays_processes_briefly() {
         let key = b"0123456789abcdef0123456789abcdef";
         let watcher = watcher(key);
         let (first, _) = Watcher::Stat.send_to(key, Ok(page().as_fd())).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn why_there_is_no_file_is_told() {
+    fn a_missing_file_has_a_reason() {
         let key = b"2123456789abcdef0123456789abcdef";
         let watcher = watcher(key);
         let _socket = Watcher::Stat.send_to(key, Err(Errno::ENOMEM)).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_number_here_is_known_by_the_map() {
+    fn unmapped_users_are_resolved_by_the_uid_map() {
         let all = "         0          0 4294967295\n";
         assert!(is_mapped(all, OVERFLOW_UID));
         assert!(!is_mapped("0 65534 1\n", OVERFLOW_UID));

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_nobody_knows_is_lacking() {
+    fn an_unknown_register_call_is_reported_as_lacking() {
         let nothing = Calls {
             register: |_, _, _, _| Err(Errno::EINVAL),
             probe: |_| Err(Errno::EINVAL),

@@ -138,7 +138,7 @@ fn an_updated_poll_stays_multishot() {
 }
 
 #[test]
-fn a_poll_that_cannot_be_is_refused() {
+fn an_invalid_poll_is_refused() {
     let ring = ring();
     let skip = IOSQE_CQE_SKIP_SUCCESS;
     ring.submit(&[
@@ -190,7 +190,7 @@ fn one_event_ends_a_poll_once() {
 }
 
 #[test]
-fn a_cancel_finds_what_is_armed() {
+fn a_cancel_finds_armed_requests() {
     let ring = ring();
     ring.submit(&[poll(1, FD, EPOLLIN), multishot(poll(1, FD + 1, EPOLLIN))]);
     // The newest first, as in the kernel's hash.
@@ -210,7 +210,7 @@ fn linked_timeout(user_data: u64, ns: u64) -> io_uring_sqe {
 }
 
 #[test]
-fn a_linked_timeout_cancels_what_is_armed() {
+fn a_linked_timeout_cancels_an_armed_request() {
     let ring = ring();
     let chain = [linked(poll(1, FD, EPOLLIN)), linked(linked_timeout(2, 1_000_000)), nop(3, 0)];
     ring.submit(&chain);

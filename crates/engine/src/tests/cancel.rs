@@ -57,7 +57,7 @@ proptest! {
     /// The first of requests that share a name is found first, as in the kernel's queue of
     /// timeouts.
     #[test]
-    fn it_ends_what_matches_and_says_how_many(
+    fn a_cancel_ends_all_matches_and_counts_them(
         names in prop::collection::vec(0..4u64, 0..12),
         cancels in prop::collection::vec(wanted(), 1..8),
     ) {
@@ -88,7 +88,7 @@ proptest! {
 
 /// A request behind a barrier, or in a chain whose turn has not come, is not found.
 #[test]
-fn what_has_not_begun_is_not_found() {
+fn a_cancel_does_not_find_unissued_requests() {
     let ring = TestRing::new(8, 16, 0);
     let link = io_uring_sqe { flags: IOSQE_IO_LINK, ..waiter(1) };
     let drained = io_uring_sqe { flags: IOSQE_IO_DRAIN, ..waiter(3) };

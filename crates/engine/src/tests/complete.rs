@@ -19,7 +19,7 @@ fn quiet(sqe: io_uring_sqe) -> io_uring_sqe {
 
 /// The rest of a chain comes behind all that the batch itself completes, and chains take turns.
 #[test]
-fn chains_go_on_behind_their_batch() {
+fn chains_continue_after_their_batch() {
     let ring = TestRing::new(8, 16, 0);
     let chains = [linked(nop(1, 0)), linked(nop(2, 0)), nop(3, 0), linked(nop(4, 0)), nop(5, 0)];
     ring.submit(&[&chains[..], &[nop(6, 0)]].concat());
@@ -29,7 +29,7 @@ fn chains_go_on_behind_their_batch() {
 
 /// A hard link outlives a failure; behind a soft link the rest is cancelled, and reported.
 #[test]
-fn a_failure_cancels_what_a_soft_link_holds() {
+fn a_failure_cancels_soft_linked_requests() {
     let ring = TestRing::new(8, 16, 0);
     let hard = io_uring_sqe { flags: IOSQE_IO_HARDLINK, ..nop(2, EIO) };
     ring.submit(&[
@@ -46,7 +46,7 @@ fn a_failure_cancels_what_a_soft_link_holds() {
 
 /// A request without a completion ends all the same: its chain goes on, its barrier lets go.
 #[test]
-fn what_is_skipped_has_ended() {
+fn skipped_requests_count_as_ended() {
     let ring = TestRing::new(8, 16, 0);
     ring.submit(&[quiet(linked(nop(1, 0))), quiet(linked(waiter(2))), nop(3, 0)]);
     assert_eq!(ring.reap(), []);
@@ -57,7 +57,7 @@ fn what_is_skipped_has_ended() {
 
 /// Task work posts the completion, behind the batch.
 #[test]
-fn what_ends_by_task_work_comes_later() {
+fn task_work_completions_are_posted_later() {
     let ring = TestRing::new(8, 16, 0);
     ring.submit(&[io_uring_sqe { op_flags: IORING_NOP_TW, ..sqe(IORING_OP_NOP, 1) }, nop(2, 0)]);
     assert_eq!(ring.reap(), [(2, 0), (1, 0)]);
@@ -65,7 +65,7 @@ fn what_ends_by_task_work_comes_later() {
 
 /// All CQEs of a ring with CQE32 have an upper half, which overflows with them.
 #[test]
-fn the_upper_half_overflows_too() {
+fn the_upper_half_of_wide_completions_overflows() {
     let ring = TestRing::new(8, 8, IORING_SETUP_CQE32);
     let batch = |first: u64| (first..first + 5).map(|i| wide(i, [i * 10, !i])).collect::<Vec<_>>();
     ring.submit(&batch(0));
@@ -87,7 +87,7 @@ fn a_ring_with_small_completions_has_no_upper_half() {
 
 /// A flush takes as much of the list as finds room; the flag tells whether there is more.
 #[test]
-fn a_flush_takes_what_finds_room() {
+fn a_flush_posts_as_many_as_fit() {
     let ring = TestRing::new(8, 4, 0);
     ring.submit(&(0..8).map(|i| nop(i, 0)).collect::<Vec<_>>());
     ring.submit(&[nop(8, 0)]);

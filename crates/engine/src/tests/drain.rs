@@ -93,7 +93,7 @@ fn sorted(mut names: Vec<u64>) -> Vec<u64> {
 
 proptest! {
     #[test]
-    fn barriers_hold_what_the_model_holds(
+    fn barriers_match_the_model(
         all in prop::collection::vec(chain(), 1..10),
         events in prop::collection::vec(any::<prop::sample::Index>(), 32),
     ) {
@@ -130,7 +130,7 @@ fn drained(sqe: io_uring_sqe) -> io_uring_sqe {
 }
 
 #[test]
-fn a_barrier_behind_nothing_holds_nothing() {
+fn a_first_barrier_runs_at_once() {
     let ring = TestRing::new(8, 16, 0);
     ring.submit(&[drained(nop(1, 0)), nop(2, 0)]);
     assert_eq!(ring.reap(), [(1, 0), (2, 0)]);
@@ -155,7 +155,7 @@ fn a_barrier_waits_for_what_came_before() {
 
 /// A barrier in a chain makes barriers of the chain's head and of the request behind the chain.
 #[test]
-fn a_barrier_in_a_chain_is_the_whole_chains() {
+fn a_barrier_in_a_chain_counts_for_the_whole_chain() {
     let ring = TestRing::new(8, 16, 0);
     let chain = [linked(nop(2, 0)), linked(drained(waiter(3))), nop(4, 0)];
     ring.submit(&[&[waiter(1)], &chain[..], &[nop(5, 0), nop(6, 0)]].concat());
@@ -190,7 +190,7 @@ fn the_second_barrier_waits_for_the_first() {
 
 /// A refused request has ended before it could wait; so has its chain.
 #[test]
-fn what_is_refused_passes_the_barrier() {
+fn refused_requests_pass_the_barrier() {
     let ring = TestRing::new(8, 16, 0);
     let refused = [sqe(UNKNOWN, 3), linked(sqe(UNKNOWN, 4)), nop(5, 0), drained(sqe(UNKNOWN, 6))];
     ring.submit(&[&[waiter(1), drained(nop(2, 0))], &refused[..]].concat());
@@ -202,7 +202,7 @@ fn what_is_refused_passes_the_barrier() {
 
 /// A failure in a chain behind a barrier ends the chain, and frees the requests that wait for it.
 #[test]
-fn a_drained_chain_that_fails_lets_go() {
+fn a_failed_drained_chain_releases_the_barrier() {
     let ring = TestRing::new(8, 16, 0);
     ring.submit(&[drained(linked(nop(1, 0))), linked(nop(2, EIO)), nop(3, 0), nop(4, 0)]);
     assert_eq!(ring.reap(), [(1, 0), (2, EIO), (3, ECANCELED), (4, 0)]);

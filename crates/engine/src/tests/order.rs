@@ -41,7 +41,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn nothing_overtakes_and_nothing_is_lost(steps in prop::collection::vec(step(), 1..40)) {
+    fn requests_keep_their_order_and_none_is_lost(steps in prop::collection::vec(step(), 1..40)) {
         let ring = TestRing::new(8, ROOM as u32, 0);
         let mut model = Model::default();
         let mut next = 0;

@@ -40,7 +40,7 @@ proptest! {
     /// A request that would block is armed, tried again when its file is ready, and armed again
     /// after an attempt in vain: one attempt for each event, and one completion.
     #[test]
-    fn each_event_brings_an_attempt(
+    fn each_event_causes_an_attempt(
         vain in 0..20usize,
         last in prop_oneof![Just(0), Just(4), Just(-5)],
     ) {
@@ -91,7 +91,7 @@ fn an_event_of_an_earlier_wait_is_ignored() {
 
 /// A cancel finds a request that was tried in vain, and ends its attempts.
 #[test]
-fn a_cancel_ends_what_waits_for_another_attempt() {
+fn a_cancel_ends_requests_that_await_a_reissue() {
     let ring = ring();
     begin(&ring, 1, &[Outcome::Retry, Outcome::Retry]);
     assert!(ring.becomes(FD, EPOLLIN));

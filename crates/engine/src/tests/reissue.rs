@@ -50,7 +50,7 @@ proptest! {
     /// However often a request waits in between, each shot has a completion with MORE, and the end
     /// has one without.
     #[test]
-    fn each_result_is_told_once(
+    fn each_result_is_posted_once(
         attempts in prop::collection::vec(tried(), 0..80),
         last in prop_oneof![Just(0), Just(4), Just(-5)],
     ) {
@@ -76,7 +76,7 @@ proptest! {
 
     /// A shot that finds no room ends its request, and its completion says so.
     #[test]
-    fn a_shot_without_room_is_the_last(shots in 1..12usize) {
+    fn a_shot_without_cq_room_is_the_last(shots in 1..12usize) {
         const ROOM: usize = 4;
         let ring = TestRing::new(8, ROOM as u32, 0);
         begin(&ring, 1, &[vec![Outcome::More(1); shots], vec![Outcome::Done(2)]].concat());
@@ -93,7 +93,7 @@ proptest! {
 
 /// After 32 shots in a row other requests have their turn.
 #[test]
-fn many_shots_let_others_in_between() {
+fn multishot_requests_let_others_run() {
     let ring = TestRing::new(8, 128, 0);
     let mut ctx = ring.lock();
     let other = Req::new(sqe(IORING_OP_NOP, 2), &OPS[IORING_OP_NOP as usize]);
@@ -111,7 +111,7 @@ fn many_shots_let_others_in_between() {
 /// A result from a worker or a device for a request that is gone finds nothing, even if the slot is
 /// another's by then.
 #[test]
-fn a_late_result_finds_nobody() {
+fn a_late_result_finds_no_request() {
     let ring = TestRing::new(8, 16, 0);
     begin(&ring, 1, &[Outcome::Elsewhere]);
     let gone = ring.id(1).expect("it waits");

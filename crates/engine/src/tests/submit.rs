@@ -222,7 +222,7 @@ fn a_refused_sqe_fails_its_chain() {
 
 /// No member of a chain has run when a later member is refused.
 #[test]
-fn a_chain_that_fails_has_done_nothing() {
+fn a_refused_chain_has_no_effects() {
     let ring = TestRing::new(8, 16, 0);
     let removes = io_uring_sqe { addr: 1, ..sqe(IORING_OP_ASYNC_CANCEL, 2) };
     ring.submit(&[waiter(1), linked(removes), sqe(UNKNOWN, 3)]);
@@ -274,7 +274,7 @@ fn without_an_array_slots_come_in_turn() {
 
 /// A batch takes the SQEs that are there, and no more than it was asked to.
 #[test]
-fn no_more_is_taken_than_there_is() {
+fn at_most_the_queued_sqes_are_taken() {
     let ring = TestRing::new(8, 16, 0);
     assert_eq!(ring.enter(1), Ok(0));
     ring.queue(&[nop(1, 0), nop(2, 0), nop(3, 0)]);
@@ -286,7 +286,7 @@ fn no_more_is_taken_than_there_is() {
 
 /// A success posts no CQE, a failure does; requests that a failure cancels post none either.
 #[test]
-fn skipped_completions_tell_of_failures() {
+fn skipped_completions_still_post_failures() {
     let ring = TestRing::new(8, 16, 0);
     ring.submit(&[quiet(nop(1, 0)), quiet(nop(2, -5)), quiet(linked(nop(3, 0)))]);
     assert_eq!(ring.reap(), [(2, -5)]);
@@ -327,7 +327,7 @@ fn a_full_queue_stops_no_submission() {
 
 /// An SQE is copied once: later writes to its slot, while requests wait, do not concern them.
 #[test]
-fn an_sqe_is_the_programs_again() {
+fn the_program_may_reuse_an_sqe() {
     let ring = TestRing::new(4, 8, 0);
     ring.submit(&[linked(waiter(1)), linked(nop(2, 7)), nop(3, -5)]);
     assert_eq!(ring.word(off::SQ_HEAD), 3);

@@ -274,7 +274,7 @@ fn readiness(fault: Fault) {
 }
 
 #[test]
-fn a_worker_or_a_cancel() {
+fn a_worker_or_a_cancel_takes_an_item() {
     worker(Fault::None);
 }
 
@@ -284,13 +284,13 @@ fn two_checks_are_found() {
 }
 
 #[test]
-fn an_end_of_what_runs_is_found() {
-    found(an_end_of_what_runs_is_found, HAS_RUN, || worker(Fault::EndsRunning));
+fn an_end_of_a_running_item_is_found() {
+    found(an_end_of_a_running_item_is_found, HAS_RUN, || worker(Fault::EndsRunning));
 }
 
 #[test]
-fn an_item_that_nobody_has_is_found() {
-    found(an_item_that_nobody_has_is_found, "deadlock", || worker(Fault::RunningFirst));
+fn an_unowned_item_is_found() {
+    found(an_unowned_item_is_found, "deadlock", || worker(Fault::RunningFirst));
 }
 
 #[test]
@@ -299,18 +299,18 @@ fn a_signal_too_many_is_found() {
 }
 
 #[test]
-fn what_is_deferred_ends_once() {
+fn deferred_cancels_end_once() {
     deferred(Fault::None);
 }
 
 #[test]
-fn an_end_of_what_is_deferred_is_found() {
-    let test = an_end_of_what_is_deferred_is_found;
+fn an_early_end_of_a_deferred_cancel_is_found() {
+    let test = an_early_end_of_a_deferred_cancel_is_found;
     found(test, HAS_RUN, || deferred(Fault::EndsDeferred));
 }
 
 #[test]
-fn readiness_or_a_cancel() {
+fn readiness_or_a_cancel_ends_a_poll() {
     readiness(Fault::None);
 }
 

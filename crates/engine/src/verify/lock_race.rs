@@ -168,7 +168,7 @@ fn no_lock_is_lost() {
 
 /// A model in which the setter's lock was lost before.
 #[test]
-fn none_that_is_set_again_is_lost() {
+fn no_lock_set_again_is_lost() {
     race(Fault::None, Shared::<true>::again);
 }
 
@@ -183,9 +183,9 @@ fn with_an_early_end() {
 }
 
 #[test]
-fn with_a_closer_that_gives_no_way() {
+fn with_a_closer_that_does_not_yield() {
     let model = || race(Fault::NoWay, Shared::<true>::again);
-    found(with_a_closer_that_gives_no_way, "the lock is lost", model);
+    found(with_a_closer_that_does_not_yield, "the lock is lost", model);
 }
 
 #[test]

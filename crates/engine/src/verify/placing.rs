@@ -186,13 +186,13 @@ fn placing(fault: Fault) {
 }
 
 #[test]
-fn woken_before_all_is_placed() {
+fn a_wake_during_placing_is_kept() {
     placing(Fault::None);
 }
 
 #[test]
-fn a_wait_for_who_is_gone_is_found() {
-    let test = a_wait_for_who_is_gone_is_found;
+fn a_missing_check_is_found() {
+    let test = a_missing_check_is_found;
     found(test, "maximum number of branches", || placing(Fault::NeverChecks));
 }
 

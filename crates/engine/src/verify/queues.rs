@@ -96,7 +96,7 @@ fn submission(tail: fn() -> RingWord, head: fn() -> RingWord) {
 }
 
 #[test]
-fn submission_hands_over() {
+fn submission_publishes_entries() {
     submission(RingWord::default, RingWord::default);
 }
 

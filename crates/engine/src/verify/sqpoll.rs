@@ -156,7 +156,7 @@ const NO_FENCE: PhantomData<NoFence> = PhantomData;
 const NO_ORDER: PhantomData<NoOrder> = PhantomData;
 
 #[test]
-fn no_sqe_is_slept_over() {
+fn no_sqe_is_missed_by_a_sleep() {
     model(Fault::None, AS_IT_IS);
 }
 
@@ -251,7 +251,7 @@ fn end_of_a_ring<const ORDERED: bool>(hold: Hold, _: PhantomData<Shared<true, OR
 }
 
 #[test]
-fn memory_goes_when_the_thread_has_let_go() {
+fn memory_is_freed_after_the_thread_has_released_it() {
     end_of_a_ring(Hold::Right, AS_IT_IS);
 }
 
@@ -270,8 +270,8 @@ fn with_a_list_read_too_early() {
 }
 
 #[test]
-fn without_release_of_what_the_thread_had() {
-    found(without_release_of_what_the_thread_had, "Causality violation", || {
+fn without_release_by_the_thread() {
+    found(without_release_by_the_thread, "Causality violation", || {
         end_of_a_ring(Hold::Right, NO_ORDER);
     });
 }

@@ -325,12 +325,12 @@ fn a_wake_that_is_taken_for_done_is_found() {
 }
 
 #[test]
-fn the_role_is_handed_over() {
+fn the_driver_role_is_passed_on() {
     handed_over(Fault::None, false);
 }
 
 #[test]
-fn who_checks_before_sleeping_is_not_lost() {
+fn a_check_before_sleeping_loses_no_wake() {
     handed_over(Fault::None, true);
 }
 

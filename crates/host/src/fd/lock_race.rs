@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_knows_whether_a_closer_was_at_work() {
+    fn a_call_detects_a_concurrent_close() {
         let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let number = rustix::fd::AsRawFd::as_raw_fd(&file);
         let during = Setter::begin();

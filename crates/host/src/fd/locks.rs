@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_close_ends_what_is_retained() {
+    fn a_close_releases_the_retained_duplicate() {
         let file = file_in_memory();
         set_lock(&file, F_RDLCK, 0, 0);
         let dup = dup_internal(file.as_raw_fd()).unwrap();

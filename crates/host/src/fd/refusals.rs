@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_refuses_in_a_row_is_tried_again_now_and_then() {
+    fn repeated_refusals_are_retried_sometimes() {
         let r = Refusals::new();
         for _ in 0..TRUSTED_AFTER {
             assert!(!r.skips(true));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_tried_unless_the_file_knows_no_such_flag() {
+    fn nowait_reads_are_tried_unless_unsupported() {
         let r = Refusals::new();
         (0..TRUSTED_AFTER).for_each(|_| r.refused(Errno::EAGAIN, true));
         assert!(r.expected(true) && !r.expected(false));

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_reads_does_not_wait_for_who_waits_to_change() {
+    fn readers_do_not_wait_for_waiting_writers() {
         static TABLE: Locked<u32> = Locked::new(0);
         let first = TABLE.read();
         let writer = std::thread::spawn(|| *TABLE.write() += 1);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_reads_itself_gives_up() {
+    fn a_writer_that_reads_itself_gives_up() {
         static TABLE: Locked<u32> = Locked::new(0);
         let (own, theirs) = (TABLE.read(), std::thread::spawn(|| TABLE.write_soon().is_some()));
         assert!(TABLE.write_soon().is_none());

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_answer_of_all_filters_counts() {
+    fn the_strictest_filter_counts() {
         const CALL: u32 = 497;
         let add = |what| {
             add(Box::new(Filter { rules: filter(CALL, what), older: core::ptr::null() }));

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_count_where_they_are_put_somewhere() {
+    fn call_numbers_count_only_if_loaded() {
         let inline = [0xb8, 0xa9, 1, 0, 0, 0x0f, 5];
         let (by_name, enter) = ([0xbf, 0xa9, 1, 0, 0, 0xe8], [0xbf, 0xaa, 1, 0, 0, 0xe8]);
         assert!(made(&inline, 0) && made(&inline, super::SHORT));

@@ -4,7 +4,7 @@
 use super::*;
 
 #[test]
-fn classes_hold_what_they_are_for() {
+fn size_classes_hold_their_sizes() {
     let mut last = (0, 0);
     for size in 1..=KEPT {
         let (class, block) = class(size);
@@ -62,7 +62,7 @@ fn some(seed: &mut u64) -> Layout {
 
 /// Threads allocate, and free each other's blocks.
 #[test]
-fn no_two_own_a_byte() {
+fn blocks_do_not_overlap() {
     static SHARED: Heap = Heap::new();
     let (to, from) = std::sync::mpsc::channel::<Owned>();
     let threads: Vec<_> = (1..5)
@@ -114,7 +114,7 @@ fn blocks_are_used_again_and_grow() {
 
 /// Models a handler on top of an allocation, and a child whose parent's thread was allocating.
 #[test]
-fn who_meets_itself_goes_elsewhere() {
+fn reentrant_allocations_use_another_shard() {
     static OWN: Heap = Heap::new();
     let before = Owned::new(&OWN, layout(64, 8));
     let held: Vec<_> = OWN.shards[1..].iter().map(|s| s.try_lock(thread()).unwrap()).collect();

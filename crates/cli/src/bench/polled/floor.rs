@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_sleeps_are_too_short_to_pay_it_is_spinning() {
+    fn short_sleeps_make_the_floor_spinning() {
         let short = Floor::measure(1.0, 10_000.0, 800.0);
         assert_eq!((short.idle_sleeps_percent, short.percent), (None, 100.0));
         let long = Floor::measure(1.0, 10_000.0, 1e9);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_model_the_moment_is_known_on_a_disk_it_is_when_it_was_found() {
+    fn completion_times_are_exact_on_a_model_and_observed_on_a_disk() {
         let model = [
             event(Step::Model, 1000, 1, 0, 90),
             event(Step::Model, 1000, 2, 0, 60),

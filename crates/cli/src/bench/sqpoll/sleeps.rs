@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_to_be_in_time_looks_for_what_sleeps_are_late() {
+    fn the_required_cpu_time_includes_the_lateness_of_sleeps() {
         let quick = Sleeps::of(10_000, 5_000.0, 15_000.0, 3_000.0);
         assert!((quick.floor_percent - 13.0).abs() < 1e-9, "{quick:?}");
         let late = Sleeps::of(10_000, 50_000.0, 160_000.0, 3_000.0);

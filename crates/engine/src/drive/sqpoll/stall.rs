@@ -185,7 +185,7 @@ mod tests {
 
     /// Polls every microsecond until a second is over.
     #[test]
-    fn pauses_grow_with_the_time_in_vain() {
+    fn pauses_grow_while_requests_stall() {
         let (mut vain, mut now, mut pauses) = (Vain::default(), 1, Vec::new());
         while now < 1_000_000_000 {
             match vain.pause(|| now) {

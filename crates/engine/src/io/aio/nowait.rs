@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_read_is_the_end_of_a_file_only_there() {
+    fn only_a_short_read_at_the_end_is_final() {
         let file = rustix::fs::memfd_create("end", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 100).unwrap();
         let fd = rustix::fd::AsRawFd::as_raw_fd(&file);

@@ -78,7 +78,7 @@ fn a_batch_of_reads_and_writes_is_reaped_from_user_memory() {
 }
 
 #[test]
-fn a_refused_iocb_does_not_hold_up_the_batch() {
+fn a_refused_iocb_does_not_stop_the_batch() {
     let fd = file(".", "refused");
     let fd = fd.as_raw_fd();
     let mut ctx = context(8);
@@ -128,7 +128,7 @@ fn depth_beyond_aio_max_nr_is_eagain_or_fits() {
 }
 
 #[test]
-fn the_child_forgets_and_the_parents_ring_is_unharmed() {
+fn a_forked_child_drops_the_aio_context() {
     unsafe extern "C" {
         safe fn fork() -> i32;
     }

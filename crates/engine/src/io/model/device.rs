@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn units_work_side_by_side_and_then_in_turn() {
+    fn units_work_in_parallel_up_to_their_number() {
         let due = burst(&spec(100.0, 0.0, 0.0, 2), 0, 5, READ);
         assert_eq!(due, [100, 100, 200, 200, 300]);
     }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_does_not_follow_seeks() {
+    fn only_non_sequential_requests_seek() {
         let spec = Spec { seek: Dist::fixed(1e6), ..spec(100.0, 0.0, 0.0, 0) };
         let mut state = State::new(&spec);
         let at = |offset| Io { offset, ..READ };
@@ -233,7 +233,7 @@ mod tests {
         /// Whatever comes: nothing is done before it could be, `queues` and `iops` hold in any
         /// stretch of time, and the same requests are done at the same times again.
         #[test]
-        fn bounds_hold(
+        fn limits_hold_for_any_load(
             gaps in prop::collection::vec((0u64..50_000, any::<bool>(), 0u64..1 << 18), 1..300),
             mean in 0.0..1e6, deviation in 0.0..1e6, queues in 0u32..20, iops in 0.0..2e6,
             seed: u64,

@@ -108,7 +108,7 @@ mod tests {
     use super::is_below;
 
     #[test]
-    fn a_folder_has_what_its_whole_name_begins() {
+    fn a_folder_contains_paths_below_its_name() {
         for (path, top, want) in [
             ("/a/b", "/a", true),
             ("/a", "/a", true),

@@ -344,7 +344,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_pieces_of_a_model() {
+    fn models_are_parsed() {
         let m = model(b"/tmp=latency:80us/15us,iops:1m/215k,bw:6.8g,queues:8").unwrap();
         assert_eq!(m.path, b"/tmp");
         let (read, write) = (m.spec.read, m.spec.write);
@@ -417,7 +417,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_taken_or_refused(text in "\\PC{0,60}") {
+        fn any_text_parses_or_fails(text in "\\PC{0,60}") {
             let _ = spec(&text);
         }
     }

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_come_by_time_and_then_by_arrival() {
+    fn events_are_ordered_by_time_then_arrival() {
         let mut q = Queue::with_capacity(4);
         let at = |ns| Due { done: ns, shown: ns };
         assert!(q.push(at(30), 1, 0, Ticket::NONE));

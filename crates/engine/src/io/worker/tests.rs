@@ -56,12 +56,12 @@ mod model {
     }
 
     #[test]
-    fn submit_against_going_idle_and_leaving() {
+    fn submits_race_idle_and_exiting_workers() {
         explore(None, 2, 2);
     }
 
     #[test]
-    fn hashed_against_going_idle() {
+    fn hashed_submits_race_idle_workers() {
         explore(Some(7), 3, 2);
     }
 }
@@ -122,7 +122,7 @@ mod threads {
     }
 
     #[test]
-    fn a_busy_key_holds_up_one_worker_and_nobody_else() {
+    fn a_busy_key_blocks_one_worker_only() {
         let pool = Pool::new(72, 2, 1);
         let (first, hold) = held(0, Some(9));
         assert!(pool.queue(first).is_ok());
@@ -164,7 +164,7 @@ mod threads {
     }
 
     #[test]
-    fn idle_workers_leave_but_the_last() {
+    fn idle_workers_exit_except_the_last() {
         let pool = Pool::with(74, [4, 4], Duration::from_millis(20), WORKER_STACK);
         let holds: Vec<_> = (0..4)
             .map(|i| {
@@ -185,7 +185,7 @@ mod threads {
     }
 
     #[test]
-    fn cancel_takes_out_queued_items_and_counts_running_ones() {
+    fn cancel_removes_queued_items_and_counts_running_ones() {
         let pool = Pool::new(75, 1, 1);
         let (j, hold) = held(0, Some(1));
         assert!(pool.queue(j).is_ok());
@@ -206,7 +206,7 @@ mod threads {
     }
 
     #[test]
-    fn a_cancelled_ready_item_makes_way_for_its_chain() {
+    fn a_cancelled_ready_item_releases_its_chain() {
         let pool = Pool::new(76, 1, 1);
         let (j, hold) = held(0, None);
         assert!(pool.queue(j).is_ok());
@@ -250,7 +250,7 @@ mod threads {
     }
 
     #[test]
-    fn the_item_comes_back_when_no_worker_can_be_made() {
+    fn the_item_returns_without_a_worker() {
         // No address space has room for such a stack: pthread_create fails as it does at
         // RLIMIT_NPROC.
         let pool = Pool::with(78, [2, 2], WORKER_IDLE, 1 << 46);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_unused_for_longest_makes_room() {
+    fn the_least_recently_used_class_is_replaced() {
         let mut c = Classes::default();
         let key = |d| Key::new(d, false, 1);
         for d in 0..CLASSES as u64 {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_up_and_down() {
+    fn the_estimate_follows_changes() {
         let mut e = fresh(100_000);
         feed(&mut e, 10_000_000, 80);
         assert!(e.age() > 5_000_000, "{}", e.age());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_watched_does_not_inflate() {
+    fn unobserved_time_does_not_inflate_the_estimate() {
         let mut e = fresh(100_000);
         feed(&mut e, 100_000, 50);
         let (age, mean) = (e.age(), e.mean());

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_its_room_nothing_is_kept() {
+    fn a_full_table_keeps_no_more_requests() {
         let (mut f, mut q) = (Flight::new(2), Queue::default());
         let [a, b, c] = [1, 2, 3].map(|t| f.insert(&mut q, request(t)));
         assert!(a != Ticket::NONE && b != Ticket::NONE && c == Ticket::NONE);
@@ -161,7 +161,7 @@ mod tests {
     proptest! {
         /// Whatever is removed, the oldest of the rest is the first.
         #[test]
-        fn the_oldest_is_the_first_that_is_left(ops in prop::collection::vec(0u8..8, 1..400)) {
+        fn the_oldest_request_is_first(ops in prop::collection::vec(0u8..8, 1..400)) {
             let (mut f, mut q) = (Flight::new(32), Queue::default());
             let mut model: Vec<(Ticket, u64)> = Vec::new();
             for (t, op) in (0u64..).zip(ops) {

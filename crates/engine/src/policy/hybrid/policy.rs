@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_depth_and_by_what_the_processor_is_worth() {
+    fn the_policy_depends_on_depth_and_load() {
         let idle = Load { runnable: 1, cpus: 2 };
         let busy = Load { runnable: 5, cpus: 2 };
         let (takes, sleep_cpu) = (80_000, 30_000);

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn who_wakes_at_once_coalesces_nothing() {
+fn prompt_wake_ups_coalesce_nothing() {
     let mut h = one(Policy::Hybrid);
     h.wakes_at_once();
     let mut now = 1_000_000_000;
@@ -52,7 +52,7 @@ fn taught(policy: Policy) -> (Hybrid, u64) {
 }
 
 #[test]
-fn the_sleep_ends_before_the_first_is_due_wherever_the_clock_stands() {
+fn the_sleep_ends_before_the_first_completion() {
     let (mut h, now) = taught(Policy::Hybrid);
     let first = h.issued(KEY(), now);
     let _second = h.issued(KEY(), now + 50_000);
@@ -74,7 +74,7 @@ fn the_sleep_ends_before_the_first_is_due_wherever_the_clock_stands() {
 }
 
 #[test]
-fn a_stopped_device_costs_no_processor() {
+fn a_stopped_device_costs_no_cpu_time() {
     let (mut h, mut now) = taught(Policy::Hybrid);
     let _never = h.issued(KEY(), now);
     h.begin();
@@ -216,7 +216,7 @@ fn beside_others(h: &mut Hybrid, now: &mut u64, takes: u64) -> bool {
 }
 
 #[test]
-fn beside_others_it_learns_again_how_long_requests_take() {
+fn under_load_the_estimate_is_relearned() {
     let mut h = Hybrid::new(Policy::Adaptive, 64, Timer::measured(&[50_000], 30_000));
     let mut now = 1_000_000_000;
     let mut sleeps =

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn it_learns_on_and_forgets_stalls() {
+    fn the_timer_model_adapts_and_ignores_stalls() {
         let mut t = Timer::measured(&[2_000], 1_500);
         for _ in 0..200 {
             t.woke_late(20_000);

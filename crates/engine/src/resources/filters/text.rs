@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter() {
+    fn invalid_texts_are_not_filters() {
         for text in [";", ";+", ";zz+", ";0+/", ";0+/xyz.", ";0+/1.", ";41+"] {
             assert!(text.parse::<Filters>().is_err(), "{text}");
         }

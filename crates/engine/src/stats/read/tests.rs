@@ -58,7 +58,7 @@ fn sample() -> Vec<u64> {
 }
 
 #[test]
-fn a_page_is_taken_apart() {
+fn a_page_is_decoded() {
     let p = page(bytes(&to_bytes(&sample()))).unwrap();
     assert_eq!((p.pid, p.rings.len(), p.ended.submitted()), (7, 1, 0));
     let r = &p.rings[0];
@@ -90,7 +90,7 @@ fn rings_come_in_the_order_in_which_they_were_made() {
 }
 
 #[test]
-fn only_a_page_is_one() {
+fn other_memory_is_not_a_page() {
     assert_eq!(page(bytes(b"")).unwrap_err(), Unreadable::NoPage);
     assert_eq!(page(bytes(&[0; 4096])).unwrap_err(), Unreadable::NoPage);
     let mut words = sample();
@@ -99,7 +99,7 @@ fn only_a_page_is_one() {
 }
 
 #[test]
-fn cut_anywhere_it_is_none_or_less() {
+fn a_truncated_page_is_refused_or_partial() {
     let whole = to_bytes(&sample());
     for n in 0..whole.len() {
         match page(bytes(&whole[..n])) {
@@ -115,7 +115,7 @@ fn cut_anywhere_it_is_none_or_less() {
 
 proptest::proptest! {
     #[test]
-    fn what_a_stranger_wrote_does_no_harm(
+    fn arbitrary_pages_are_harmless(
         wild in proptest::collection::vec((2..HEADER / 8 + 40, 0u32..64, 0u64..4096), 1..6),
         hist in (0..OPS, proptest::num::u64::ANY),
     ) {
@@ -170,7 +170,7 @@ fn filled(size: usize, rings: usize) -> Vec<u64> {
 }
 
 #[test]
-fn what_no_writer_of_ours_makes_is_foreign() {
+fn impossible_pages_are_foreign() {
     let open = |size, rings| page(bytes(&to_bytes(&filled(size, rings)))).unwrap_err();
     let size = size_of::<RingStats>();
     for (size, rings) in

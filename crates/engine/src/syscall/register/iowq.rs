@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_beyond_are_dropped() {
+    fn bits_beyond_the_cpus_are_dropped() {
         for (n, want) in
             [(0, [0, 0]), (3, [7, 0]), (8, [0xff, 0]), (11, [0xff, 7]), (99, [0xff; 2])]
         {

@@ -267,14 +267,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_at_their_opcodes() {
+    fn rows_are_at_their_opcodes() {
         for (row, name) in REGISTERS.iter().zip(REGISTER_NAMES) {
             assert_eq!(row.name, name);
         }
     }
 
     #[test]
-    fn argument_words_are_judged_as_the_kernel_does() {
+    fn argument_words_are_checked_like_the_kernel() {
         let rows = [
             (Pointer, 0, 1, Err(Errno::EFAULT)),
             (Zero, 0, 0, Ok(())),

@@ -199,7 +199,7 @@ fn futex_waiter(fault: Fault) {
 }
 
 #[test]
-fn a_wake_or_a_cancel() {
+fn a_wake_or_a_cancel_ends_a_wait() {
     futex_waiter(Fault::None);
 }
 

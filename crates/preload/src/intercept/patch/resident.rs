@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_that_were_written_to_are_not_the_files() {
+    fn written_pages_differ_from_the_file() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let (len, fd) = (8 * PAGE, std::os::fd::AsRawFd::as_raw_fd(&file));
         let prot = libc::PROT_READ | libc::PROT_WRITE;

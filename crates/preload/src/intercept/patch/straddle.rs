@@ -154,7 +154,7 @@ mod tests {
 
     /// Replaces `mov $1, %eax; ret` by a jump to code that returns 2.
     #[test]
-    fn threads_that_run_there_see_the_old_or_the_new() {
+    fn running_threads_see_old_or_new_code() {
         const ONE: [u8; 6] = [0xb8, 1, 0, 0, 0, 0xc3];
         const TWO: [u8; 6] = [0xb8, 2, 0, 0, 0, 0xc3];
         let page = map();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_at_a_words_last_byte_is_left_alone() {
+    fn a_site_at_a_words_last_byte_is_not_patched() {
         assert!(may(4) && may(6) && !may(7));
     }
 }

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_told_from_a_constant_and_a_table() {
+    fn functions_are_distinguished_from_data() {
         // mov eax, [rip]; mov r10, rcx; cmp eax, 1; sbb rax, rax; and eax, 387; add rax, 39
         static CODE: &[u8] = b"\x8b\x05\x8e\x2a\0\0\x49\x89\xca\x83\xf8\x01\x48\x19\xc0\x25\
             \x83\x01\0\0\x48\x83\xc0\x27\x48\x89\xc0\x48\x89\xc0\x48\x89\xc0\x48\x89\xc0\x48\x89\

@@ -13,7 +13,7 @@ fn outcome(rule: RuleKind, trace: TraceKind, depth: usize) -> Outcome {
 }
 
 #[test]
-fn at_depth_one_it_has_the_latency_of_polling() {
+fn at_depth_one_hybrid_has_the_latency_of_polling() {
     for trace in TraceKind::ALL {
         let (ours, spin) = (outcome(HYBRID, trace, 1), outcome(SPIN, trace, 1));
         let ratio = ours.latency / spin.latency;
@@ -23,7 +23,7 @@ fn at_depth_one_it_has_the_latency_of_polling() {
 }
 
 #[test]
-fn it_spares_most_of_what_can_be_foreseen() {
+fn predictable_traces_save_most_cpu_time() {
     let cpu = |rule, trace| outcome(rule, trace, 1).cpu;
     assert!(cpu(HYBRID, TraceKind::Constant) < 35.0);
     assert!(cpu(HYBRID, TraceKind::Drifting) < 40.0);
@@ -36,7 +36,7 @@ fn it_spares_most_of_what_can_be_foreseen() {
 }
 
 #[test]
-fn it_is_never_worse_than_blocking() {
+fn hybrid_is_never_slower_than_blocking() {
     for (trace, depth) in TraceKind::ALL.into_iter().flat_map(|t| [1, 8, 64].map(|d| (t, d))) {
         let block = outcome(RuleKind::Ours(Policy::Block), trace, depth);
         for policy in [Policy::Hybrid, Policy::Adaptive] {
@@ -48,7 +48,7 @@ fn it_is_never_worse_than_blocking() {
 }
 
 #[test]
-fn at_depth_it_keeps_the_throughput_of_polling() {
+fn at_depth_hybrid_keeps_the_throughput_of_polling() {
     for trace in TraceKind::ALL {
         let (ours, spin) = (outcome(HYBRID, trace, 64), outcome(SPIN, trace, 64));
         let ratio = ours.iops / spin.iops;
@@ -65,7 +65,7 @@ fn dear(policy: Policy, trace: TraceKind, depth: usize, ios: usize) -> Outcome {
 }
 
 #[test]
-fn a_busy_device_is_not_watched_and_loses_nothing() {
+fn a_busy_device_loses_no_throughput() {
     for (trace, cpu) in [(TraceKind::Busy, 25.0), (TraceKind::BusyUneven, 50.0)] {
         let (ours, spin): (Outcome, Outcome) =
             [Policy::Hybrid, Policy::Spin].map(|p| dear(p, trace, 64, 12_000)).into();
@@ -80,7 +80,7 @@ fn a_busy_device_is_not_watched_and_loses_nothing() {
 }
 
 #[test]
-fn a_device_with_gaps_is_not_taken_for_a_busy_one() {
+fn a_device_with_gaps_does_not_count_as_busy() {
     for (trace, depth) in TraceKind::ALL.into_iter().flat_map(|t| [64, 88].map(|d| (t, d))) {
         let (ours, spin): (Outcome, Outcome) =
             [Policy::Hybrid, Policy::Spin].map(|p| dear(p, trace, depth, 6_000)).into();
@@ -90,7 +90,7 @@ fn a_device_with_gaps_is_not_taken_for_a_busy_one() {
 }
 
 #[test]
-fn a_pause_teaches_nothing() {
+fn a_pause_does_not_change_the_estimate() {
     let (ours, theirs) =
         (outcome(HYBRID, TraceKind::Pausing, 1), outcome(RuleKind::Source, TraceKind::Pausing, 1));
     assert!(ours.longest_idle_sleep < 100_000, "{}", ours.longest_idle_sleep);
@@ -101,7 +101,7 @@ fn a_pause_teaches_nothing() {
 
 /// Half of the mean is longer than the quick requests take if run times differ: they lie unseen.
 #[test]
-fn half_of_the_mean_is_late_for_what_is_quick() {
+fn half_of_the_mean_is_late_for_quick_requests() {
     let mean = |trace| outcome(RuleKind::HalfMean, trace, 1);
     for trace in [TraceKind::Bimodal, TraceKind::HeavyTail] {
         let (ours, theirs, name) = (outcome(HYBRID, trace, 1), mean(trace), trace.name());
