@@ -84,7 +84,7 @@ const KNOWN: &[Known] = &[
         known_workers::behind_barrier,
     ),
     ("If a TCP socket was reset after its peer's FIN", known_sockets::reset_after_end),
-    ("in a vector that an earlier message has left", known_sockets::vector_at_hand),
+    ("in a vector that an earlier message has left", known_sockets::vector_kept),
     ("reports the end of a unix stream at once after its data", known_sockets::end_untold),
     (
         "softring retries a RECV or RECVMSG that waits for an urgent byte",

@@ -97,7 +97,7 @@ pub fn closed_before_cancel(seen: &Seen) -> bool {
 }
 
 /// Returns whether a bundle took the last buffer, in a vector that an earlier message left.
-pub fn vector_at_hand(seen: &Seen) -> bool {
+pub fn vector_kept(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let message = |(of, sqe): (u8, &Sqe)| {
         let vector = || sqe.op == IORING_OP_SEND && sqe.ioprio & IORING_SEND_VECTORIZED != 0;

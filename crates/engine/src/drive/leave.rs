@@ -23,7 +23,7 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
             return;
         }
     }
-    let nobody = ctx.in_flight() && ctx.hand_over();
+    let nobody = ctx.in_flight() && ctx.pass_role();
     if nobody {
         ring.left_by.store(crate::ring::task::current(), Relaxed);
     }

@@ -172,7 +172,7 @@ impl Ctx {
             }
             if req.flags.intersects(ReqFlags::FAIL | ReqFlags::ENDED) {
                 let res = req.res;
-                if req.is_handed_back() {
+                if req.fails_by_task_work() {
                     self.flushed();
                 }
                 self.put_buffer(&mut req, res);

@@ -82,7 +82,7 @@ pub(crate) fn wait(call: &mut Call, how: Try) -> Outcome {
     }
 }
 
-/// Returns whether an EPOLL_WAIT fails so that its issue hands the failure back.
-pub(crate) fn hands_back(_: &Req, res: i32) -> bool {
+/// Returns whether an EPOLL_WAIT fails so that its issue function returns the failure.
+pub(crate) fn issue_fails(_: &Req, res: i32) -> bool {
     res == Errno::EAGAIN.res()
 }

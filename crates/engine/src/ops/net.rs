@@ -337,8 +337,8 @@ pub(crate) fn failed(ctx: &mut Ctx, req: &mut Req) {
     }
 }
 
-/// Returns whether a SEND hands back that there is no buffer to pick.
-pub(crate) fn send_hands_back(req: &Req, res: i32) -> bool {
+/// Returns whether the issue function of a SEND returns that there is no buffer to pick.
+pub(crate) fn send_issue_fails(req: &Req, res: i32) -> bool {
     let none = [Errno::ENOBUFS, Errno::ENOENT].iter().any(|e| res == e.res());
     none && req.selects_in_vain()
 }

@@ -287,7 +287,7 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     Ok((before + n.min(room)) as usize)
 }
 
-/// Returns whether a RECVMSG hands back that there is no buffer to pick.
-pub(crate) fn recv_hands_back(req: &Req, res: i32) -> bool {
+/// Returns whether the issue function of a RECVMSG returns that no buffer is left.
+pub(crate) fn recv_issue_fails(req: &Req, res: i32) -> bool {
     res == Errno::ENOBUFS.res() && req.selects_in_vain()
 }

@@ -128,12 +128,12 @@ pub(crate) fn shutdown(call: &mut Call, _: Try) -> Outcome {
     done
 }
 
-/// Returns whether `res` is the failure that SHUTDOWN, BIND and LISTEN hand back.
+/// Returns whether `res` is the failure that SHUTDOWN, BIND and LISTEN return from issue.
 pub(crate) fn needs_socket(_: &Req, res: i32) -> bool {
     res == Errno::ENOTSOCK.res()
 }
 
-/// Returns whether a request that makes a socket hands back that there is no number for it.
+/// Returns whether a request that makes a socket fails in issue for want of a number.
 pub(crate) fn needs_number(req: &Req, res: i32) -> bool {
     res == Errno::EMFILE.res() && req.call.sqe().file_index == 0
 }

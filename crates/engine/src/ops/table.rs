@@ -12,7 +12,7 @@ use super::{
 use crate::ring::opdef::Issue::{Call as Sys, Ring};
 use crate::ring::opdef::{
     AIO, ANY_FILE, ASYNC, BUFFER_FIRST, BUFSEL, BYTES, CALL_FAILS, CLOSES, COMMANDS, COUNTED,
-    CREDS, DOUBLE, EXCLUSIVE, FILE, FILE_IN, FIXED_BY_FLAG, HANDS_BACK, HASH, IOPOLL, IOPRIO,
+    CREDS, DOUBLE, EXCLUSIVE, FILE, FILE_IN, FIXED_BY_FLAG, HASH, IOPOLL, IOPRIO, ISSUE_FAILS,
     LENIENT, MESSAGE, NO_FD, OpDef, POLLIN, POLLOUT, POLLS, READS_MANY, READS_ONCE, RECEIVES,
     SEARCHES, SELECT_MANY, STRUCTURE, UNBOUND, ZERO_COPY, no, op, refused,
 };
@@ -40,7 +40,7 @@ const CONNECT: u64 = FILE | POLLOUT | UNBOUND | CREDS;
 /// Rows that read and write.
 const RW: u64 = FILE | IOPRIO | IOPOLL | AIO | UNBOUND | BYTES;
 const WRITE: u64 = RW | POLLOUT | HASH | CREDS;
-const READ_MANY: u64 = FILE | POLLIN | BUFSEL | BYTES | HANDS_BACK | READS_MANY;
+const READ_MANY: u64 = FILE | POLLIN | BUFSEL | BYTES | ISSUE_FAILS | READS_MANY;
 /// Rows for commands of a file's own.
 const COMMAND: u64 = FILE | IOPOLL | BUFSEL | CREDS | COMMANDS;
 
@@ -56,19 +56,19 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_FSYNC, "5.1", FILE_ASYNC, sync::fsync_prep, Sys(sync::fsync)),
     op(IORING_OP_READ_FIXED, "5.1", RW | POLLIN, rw::prep, Sys(rw::issue)).fast(rw_cached::fast),
     op(IORING_OP_WRITE_FIXED, "5.1", WRITE, rw::prep, Sys(rw::issue)),
-    op(IORING_OP_POLL_ADD, "5.1", FILE | HANDS_BACK | POLLS, poll::add_prep, Ring(poll::add)),
-    op(IORING_OP_POLL_REMOVE, "5.1", NO_FD | HANDS_BACK | SEARCHES, poll::remove_prep,
+    op(IORING_OP_POLL_ADD, "5.1", FILE | ISSUE_FAILS | POLLS, poll::add_prep, Ring(poll::add)),
+    op(IORING_OP_POLL_REMOVE, "5.1", NO_FD | ISSUE_FAILS | SEARCHES, poll::remove_prep,
         Ring(poll::remove)),
     op(IORING_OP_SYNC_FILE_RANGE, "5.1", FILE_ASYNC, sync::range_prep, Sys(sync::range)),
     op(IORING_OP_SENDMSG, "5.3", SEND | MESSAGE, net_msg::send_prep, Sys(net_msg::send))
         .poll_first(POLL_FIRST).fail(net::failed),
     op(IORING_OP_RECVMSG, "5.3", RECV | MESSAGE, net_msg::recv_prep, Sys(net_msg::recv))
-        .poll_first(POLL_FIRST).fail(net::failed).hands_back(net_msg::recv_hands_back),
+        .poll_first(POLL_FIRST).fail(net::failed).issue_fails(net_msg::recv_issue_fails),
     op(IORING_OP_TIMEOUT, "5.4", NO_FD, timeout::prep, Ring(timeout::issue)),
     op(IORING_OP_TIMEOUT_REMOVE, "5.5", NO_FD, timeout::remove_prep, Ring(timeout::remove)),
     op(IORING_OP_ACCEPT, "5.5", ACCEPT, connect::accept_prep, Sys(connect::accept))
         .poll_first(IORING_ACCEPT_POLL_FIRST).dont_wait(IORING_ACCEPT_DONTWAIT)
-        .finish(connect::accept_finish).hands_back(socket::needs_number),
+        .finish(connect::accept_finish).issue_fails(socket::needs_number),
     op(IORING_OP_ASYNC_CANCEL, "5.5", SEARCHES, cancel::prep, Ring(cancel::issue)),
     op(IORING_OP_LINK_TIMEOUT, "5.5", NO_FD, timeout::link_prep, Ring(refused)),
     op(IORING_OP_CONNECT, "5.5", CONNECT, connect::connect_prep, Sys(connect::connect))
@@ -88,7 +88,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_FADVISE, "5.6", FILE, advise::fadvise_prep, Sys(advise::fadvise)),
     op(IORING_OP_MADVISE, "5.6", NO_FD | NAMES, advise::madvise_prep, Sys(advise::madvise)),
     op(IORING_OP_SEND, "5.6", SEND_MANY, net::send_prep, Sys(net::send))
-        .poll_first(POLL_FIRST).fail(net::failed).hands_back(net::send_hands_back),
+        .poll_first(POLL_FIRST).fail(net::failed).issue_fails(net::send_issue_fails),
     op(IORING_OP_RECV, "5.6", RECV | FIXED_BY_FLAG, net::recv_prep, Sys(net::recv))
         .poll_first(POLL_FIRST).fail(net::failed),
     op(IORING_OP_OPENAT2, "5.6", CREDS | STRUCTURE, openclose::openat2_prep, Sys(open))
@@ -101,7 +101,7 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
         Ring(provide::remove)),
     op(IORING_OP_TEE, "5.8", SPLICE, splice::tee_prep, Sys(splice::tee)),
     op(IORING_OP_SHUTDOWN, "5.11", FILE_ASYNC, socket::shutdown_prep, Sys(socket::shutdown))
-        .hands_back(socket::needs_socket),
+        .issue_fails(socket::needs_socket),
     op(IORING_OP_RENAMEAT, "5.11", NAMES, fs::rename_prep, Sys(fs::rename)),
     op(IORING_OP_UNLINKAT, "5.11", NAMES, fs::unlink_prep, Sys(fs::unlink)),
     op(IORING_OP_MKDIRAT, "5.15", NAMES, fs::mkdir_prep, Sys(fs::mkdir)),
@@ -114,9 +114,9 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_GETXATTR, "5.19", NO_FD | NAMES, xattr::get_prep, Sys(xattr::get)),
     op(IORING_OP_SOCKET, "5.19", NO_FD | CREDS | CALL_FAILS, socket::socket_prep,
         Sys(socket::socket))
-        .filtered(12, socket::filtered).finish(open_finish).hands_back(socket::needs_number),
+        .filtered(12, socket::filtered).finish(open_finish).issue_fails(socket::needs_number),
     op(IORING_OP_URING_CMD, "5.19", COMMAND, uring_cmd::prep, Sys(uring_cmd::issue))
-        .finish(nvme::finish).hands_back(uring_cmd::hands_back).partly("sockets and NVMe"),
+        .finish(nvme::finish).issue_fails(uring_cmd::issue_fails).partly("sockets and NVMe"),
     op(IORING_OP_SEND_ZC, "6.0", SEND_ZC, net_zc::prep, Sys(net_zc::send))
         .poll_first(POLL_FIRST).fail(net::failed),
     op(IORING_OP_SENDMSG_ZC, "6.1", SENDMSG_ZC, net_zc::prep, Sys(net_zc::send))
@@ -130,18 +130,18 @@ pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_FIXED_FD_INSTALL, "6.8", FILE, openclose::install_prep, Sys(openclose::install)),
     op(IORING_OP_FTRUNCATE, "6.9", FILE_HASH, truncate::prep, Sys(truncate::issue)),
     op(IORING_OP_BIND, "6.11", FILE | CREDS, socket::bind_prep, Sys(socket::bind))
-        .hands_back(socket::needs_socket),
+        .issue_fails(socket::needs_socket),
     op(IORING_OP_LISTEN, "6.11", FILE | CREDS, socket::listen_prep, Sys(socket::listen))
-        .hands_back(socket::needs_socket),
+        .issue_fails(socket::needs_socket),
     no(IORING_OP_RECV_ZC, "6.15"),
     op(IORING_OP_EPOLL_WAIT, "6.15", FILE | POLLIN | UNBOUND, epoll::wait_prep, Sys(epoll::wait))
-        .hands_back(epoll::hands_back),
+        .issue_fails(epoll::issue_fails),
     op(IORING_OP_READV_FIXED, "6.15", RW | POLLIN, rw::prep, Sys(rw::issue)),
     op(IORING_OP_WRITEV_FIXED, "6.15", WRITE, rw::prep, Sys(rw::issue)),
-    op(IORING_OP_PIPE, "6.16", NO_FD | HANDS_BACK, openclose::pipe_prep, Ring(openclose::pipe)),
+    op(IORING_OP_PIPE, "6.16", NO_FD | ISSUE_FAILS, openclose::pipe_prep, Ring(openclose::pipe)),
     op(IORING_OP_NOP128, "6.19", NO_FD | IOPOLL | DOUBLE, nop::prep, Ring(nop::issue)),
     op(IORING_OP_URING_CMD128, "6.19", COMMAND | DOUBLE, uring_cmd::prep, Sys(uring_cmd::issue))
-        .finish(nvme::finish).hands_back(uring_cmd::hands_back).partly("sockets and NVMe"),
+        .finish(nvme::finish).issue_fails(uring_cmd::issue_fails).partly("sockets and NVMe"),
 ];
 
 /// Row of a request without an SQE, or with a number that no row has.

@@ -132,6 +132,6 @@ fn setsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
 }
 
 /// Returns whether a command's issue hands its failure back: only sockets keep theirs.
-pub(crate) fn hands_back(req: &Req, res: i32) -> bool {
+pub(crate) fn issue_fails(req: &Req, res: i32) -> bool {
     res == Errno::EOPNOTSUPP.res() && !is_socket(req.call.file.fd())
 }

@@ -35,7 +35,7 @@ pub(crate) struct SubmitState {
     /// Requests and notifications that follow ended requests: task work from the flush on.
     pub(crate) followers: VecDeque<ReqId>,
     /// Requests that a worker returned to task work; they run after `followers`.
-    pub(crate) handed_back: VecDeque<ReqId>,
+    pub(crate) failed_in_worker: VecDeque<ReqId>,
     /// The LINK_TIMEOUTs whose heads have ended in this batch, with their timers. The kernel
     /// disarms them when it flushes the batch; until then they can be updated.
     pub(crate) disarmed: Vec<(ReqId, Timer)>,

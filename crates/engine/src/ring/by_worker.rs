@@ -20,7 +20,7 @@ impl Req {
 
     /// Returns whether the request failed in a kernel worker that returns it to task work, later
     /// than the batch's own task work.
-    pub(crate) fn is_handed_back(&self) -> bool {
+    pub(crate) fn fails_by_task_work(&self) -> bool {
         self.flags.contains(ReqFlags::ENDED)
             && !self.flags.contains(ReqFlags::WITH_CHAIN)
             && self.row.has(opdef::AIO)
@@ -49,7 +49,7 @@ impl Req {
     /// its buffer when it is freed (`io_send_zc_cleanup`).
     pub(crate) fn tried_to_send(&self) -> bool {
         let has_buffer = self.call.buf.is_some() || !self.transfers_fixed();
-        self.flags.contains(ReqFlags::ISSUED) && has_buffer && !handed_back(self, self.res)
+        self.flags.contains(ReqFlags::ISSUED) && has_buffer && !issue_fails(self, self.res)
     }
 
     /// Returns whether the kernel would give the request to a device, though a worker does its
@@ -107,7 +107,7 @@ impl Ctx {
             self.set_taskrun_by(true);
         }
         let skips = res >= 0 && req.flags.contains(ReqFlags::CQE_SKIP);
-        let later = if res < 0 { handed_back(req, res) } else { stops_short(req) };
+        let later = if res < 0 { issue_fails(req, res) } else { stops_short(req) };
         let by_itself = workers && posts && !later && !device_ends(req, res);
         // If the CQ has no room, task work posts; but the worker has tried, and has signalled the
         // eventfd for the CQEs before (`io_req_complete_post`).
@@ -140,15 +140,15 @@ fn stops_short(req: &Req) -> bool {
 
 /// Returns whether the kernel's issue function returns this failure, rather than storing it as the
 /// result. Task work then ends a worker's request (`io_req_task_queue_fail`).
-fn handed_back(req: &Req, res: i32) -> bool {
+fn issue_fails(req: &Req, res: i32) -> bool {
     let transfers = req.flags.contains(ReqFlags::SENDRECV);
     let is = |e: Errno| res == e.res();
     // A request that names no file is not issued.
     let never_issued = || is(Errno::EBADF) && req.names_no_file();
-    if req.row.has(opdef::AIO | opdef::HANDS_BACK) || never_issued() {
+    if req.row.has(opdef::AIO | opdef::ISSUE_FAILS) || never_issued() {
         return true;
     }
-    if req.row.hands_back.is_some_and(|f| f(req, res)) {
+    if req.row.issue_fails.is_some_and(|f| f(req, res)) {
         return true;
     }
     if is(Errno::EAGAIN) {

@@ -10,7 +10,7 @@ pub(crate) struct Issue {
     /// The issuing thread, as [`sys::thread`] returns it, once it makes a system call.
     thread: usize,
     /// The program's descriptor number that the current call uses.
-    at_hand: Option<i32>,
+    in_use: Option<i32>,
     /// A duplicate of that number's file, if the number was closed during the call.
     moved: Option<InternalFd>,
     /// True if another thread left work to the issuing thread.
@@ -84,22 +84,22 @@ impl Issue {
         self.thread
     }
 
-    /// Records that the current call uses `fd`, until [`Self::put_away`].
+    /// Records that the current call uses `fd`, until [`Self::end_use`].
     #[inline(always)]
-    pub(crate) fn take_in_hand(&mut self, fd: i32) {
-        self.at_hand = Some(fd);
+    pub(crate) fn begin_use(&mut self, fd: i32) {
+        self.in_use = Some(fd);
     }
 
     /// Records the end of the call; true if its number was closed meanwhile.
     #[inline(always)]
-    pub(crate) fn put_away(&mut self) -> bool {
-        self.at_hand = None;
+    pub(crate) fn end_use(&mut self) -> bool {
+        self.in_use = None;
         self.moved.is_some()
     }
 
     /// Returns whether another thread is in the middle of a call on `fd`.
-    pub(crate) fn has_at_hand(&self, fd: i32) -> bool {
-        self.is_elsewhere() && self.at_hand == Some(fd)
+    pub(crate) fn is_used_elsewhere(&self, fd: i32) -> bool {
+        self.is_elsewhere() && self.in_use == Some(fd)
     }
 
     /// Records that the current call's number closes: its file is used as `dup` from now on.
@@ -135,6 +135,6 @@ impl Issue {
 
     /// Resets the issue in a forked child, where no thread is in the middle of one.
     pub(crate) fn fork_child(&mut self) {
-        (self.issuing, self.left_work, self.at_hand) = (Issuing::Nobody, false, None);
+        (self.issuing, self.left_work, self.in_use) = (Issuing::Nobody, false, None);
     }
 }

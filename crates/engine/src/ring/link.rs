@@ -67,7 +67,7 @@ impl Ctx {
         self.submit.collects = false;
         self.submit.disarmed.clear();
         self.work.queue_all(&mut self.submit.followers);
-        self.work.queue_all(&mut self.submit.handed_back);
+        self.work.queue_all(&mut self.submit.failed_in_worker);
     }
 
     fn disarm_next(&mut self, req: &mut Req) {
@@ -141,7 +141,7 @@ impl Ctx {
     /// Ends a request that an attempt leaves to task work; see [`Self::end_soon`].
     pub(crate) fn end_later(&mut self, id: ReqId, res: i32) {
         let Some(req) = self.reqs.ends_with(id, res) else { return };
-        if req.is_handed_back() {
+        if req.fails_by_task_work() {
             self.queue_from_worker(id);
         } else {
             self.work.queue(id);
@@ -151,7 +151,7 @@ impl Ctx {
     /// Queues a request from a worker, later than the task work of the current batch.
     pub(crate) fn queue_from_worker(&mut self, id: ReqId) {
         if self.submit.collects {
-            self.submit.handed_back.push_back(id);
+            self.submit.failed_in_worker.push_back(id);
         } else {
             self.work.queue(id);
         }

@@ -29,7 +29,7 @@ impl Ring {
         let mut waited = 0;
         loop {
             let Some(mut ctx) = self.lock_soon() else { return self.moves.leave(fd) };
-            if !ctx.is_at_hand(fd, waited) {
+            if !ctx.is_about_to_use(fd, waited) {
                 ctx.number_closes(fd, None);
                 if !ctx.defers() {
                     ctx.turn(Turn::Work);
@@ -48,10 +48,10 @@ impl Ctx {
     #[inline]
     pub(crate) fn attempt(&mut self, req: &mut Req, f: fn(&mut Call, Try) -> Outcome) -> Outcome {
         if let FileRef::Plain(fd) = req.call.file {
-            self.issue.take_in_hand(fd);
+            self.issue.begin_use(fd);
         }
         let outcome = self.unlocked(|| f(&mut req.call, Try::Nonblock));
-        if self.issue.put_away() {
+        if self.issue.end_use() {
             self.take_moved(req);
         }
         outcome
@@ -70,10 +70,10 @@ impl Ctx {
 
     /// Returns whether another thread is about to use the number for its current request. `waited`:
     /// number of calls so far.
-    fn is_at_hand(&self, fd: i32, waited: u32) -> bool {
+    fn is_about_to_use(&self, fd: i32, waited: u32) -> bool {
         /// Pauses until the call must have begun: at least a quarter of a second.
         const LONG: u32 = 5000;
-        self.issue.has_at_hand(fd) && waited < LONG && self.issue.thread() != sys::thread()
+        self.issue.is_used_elsewhere(fd) && waited < LONG && self.issue.thread() != sys::thread()
     }
 
     /// Handles the numbers that closers have left.
@@ -89,7 +89,7 @@ impl Ctx {
     /// duplicate of the number's file, if the number may be closed already.
     pub(crate) fn number_closes(&mut self, fd: i32, dup: Option<&InternalFd>) {
         let from = dup.map_or(fd, AsRawFd::as_raw_fd);
-        if self.issue.has_at_hand(fd) {
+        if self.issue.is_used_elsewhere(fd) {
             self.issue.move_file(dup_internal(from).ok());
         }
         let Some(set) = &mut self.drive.transports.poll else { return };

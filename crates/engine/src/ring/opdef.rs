@@ -88,8 +88,8 @@ pub struct OpDef {
     /// A step for an operation that fails: its earlier progress may still count.
     pub(crate) fail: Option<fn(&mut Ctx, &mut Req)>,
     /// Predicate: the issue function returns this failure, rather than storing it as the result
-    /// (see [`HANDS_BACK`]).
-    pub(crate) hands_back: Option<fn(&Req, i32) -> bool>,
+    /// (see [`ISSUE_FAILS`]).
+    pub(crate) issue_fails: Option<fn(&Req, i32) -> bool>,
     /// Predicate: the call cannot block for this request, though a worker makes it as a rule.
     pub(crate) never_blocks: Option<fn(&Req) -> bool>,
     /// Functions of an operation that waits for an event of its own kind.
@@ -151,7 +151,7 @@ pub(crate) const CREDS: u64 = 1 << 13;
 /// Opcode that takes provided buffers as a bundle does, even a single one.
 pub(crate) const SELECT_MANY: u64 = 1 << 14;
 /// Opcode whose issue function returns each failure: task work then ends a worker's request.
-pub(crate) const HANDS_BACK: u64 = 1 << 15;
+pub(crate) const ISSUE_FAILS: u64 = 1 << 15;
 /// Opcode that searches for other requests.
 pub(crate) const SEARCHES: u64 = 1 << 16;
 /// Opcode of which a cancellation reports the number cancelled.
@@ -240,7 +240,7 @@ pub(crate) const fn op(
         fast: None,
         finish: None,
         fail: None,
-        hands_back: None,
+        issue_fails: None,
         never_blocks: None,
         waiting: None,
         support: Support::Full,
@@ -279,8 +279,8 @@ impl OpDef {
     }
 
     /// Adds a predicate for the failures that the issue function returns.
-    pub(crate) const fn hands_back(mut self, handed_back: fn(&Req, i32) -> bool) -> Self {
-        self.hands_back = Some(handed_back);
+    pub(crate) const fn issue_fails(mut self, issue_fails: fn(&Req, i32) -> bool) -> Self {
+        self.issue_fails = Some(issue_fails);
         self
     }
 

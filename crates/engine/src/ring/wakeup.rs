@@ -50,7 +50,7 @@ pub(crate) trait Waits {
     /// Lets a waiter take over the role when a thread leaves with requests in flight; true if
     /// nobody has the role.
     #[inline]
-    fn hand_over(&mut self) -> bool {
+    fn pass_role(&mut self) -> bool {
         let nobody = !self.driver().active;
         if nobody {
             self.recheck();

@@ -99,7 +99,7 @@ impl Ctx {
                 return Ok(());
             }
         }
-        let at = number_at_hand(set, req, poll);
+        let at = existing_number(set, req, poll);
         // A registered file is held as it is.
         if at.is_none() || !matches!(req.call.file, FileRef::Fixed(_)) {
             req.call.file.hold_for_poll()?;
@@ -420,7 +420,7 @@ fn found_nothing(req: &Req) -> bool {
 
 /// Returns the file's existing descriptor, if a one-shot request may be registered in the poll set
 /// under it.
-fn number_at_hand(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
+fn existing_number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     // The descriptor of a ring's stand-in or a child's pidfd is not the number that the SQE names.
     let named = req.row.has(opdef::FILE) && !req.flags.contains(ReqFlags::POLLS_RING);
     let number = match &req.call.file {

@@ -263,7 +263,7 @@ impl Ring {
         }
         drop(ctx);
         // Stands for `drive::leave`.
-        self.lock_now().hand_over();
+        self.lock_now().pass_role();
     }
 }
 
@@ -284,11 +284,11 @@ fn posted(fault: Fault) {
 
 /// Runs two threads that wait, for one CQE and for two; a signal may end the first one's wait. The
 /// driver's role goes from one to the other.
-fn handed_over(fault: Fault, spins: bool) {
-    handed_over_on(fault, spins, false);
+fn role_passed(fault: Fault, spins: bool) {
+    role_passed_on(fault, spins, false);
 }
 
-fn handed_over_on(fault: Fault, spins: bool, plain: bool) {
+fn role_passed_on(fault: Fault, spins: bool, plain: bool) {
     explore(move || {
         let ring = Arc::new(Ring::new(fault, spins, plain));
         let second = {
@@ -326,28 +326,28 @@ fn a_wake_that_is_taken_for_done_is_found() {
 
 #[test]
 fn the_driver_role_is_passed_on() {
-    handed_over(Fault::None, false);
+    role_passed(Fault::None, false);
 }
 
 #[test]
 fn a_check_before_sleeping_loses_no_wake() {
-    handed_over(Fault::None, true);
+    role_passed(Fault::None, true);
 }
 
 #[test]
 fn a_missing_wake_of_waiters_is_found() {
     found(a_missing_wake_of_waiters_is_found, "deadlock", || {
-        handed_over(Fault::WakeWaiters, false)
+        role_passed(Fault::WakeWaiters, false)
     });
 }
 
 #[test]
 fn a_sequence_read_too_late_is_found() {
-    found(a_sequence_read_too_late_is_found, "deadlock", || handed_over(Fault::LateSeq, false));
+    found(a_sequence_read_too_late_is_found, "deadlock", || role_passed(Fault::LateSeq, false));
 }
 
 #[test]
 fn a_waiter_found_by_a_load_is_found() {
     let test = a_waiter_found_by_a_load_is_found;
-    found(test, "deadlock", || handed_over_on(Fault::None, true, true));
+    found(test, "deadlock", || role_passed_on(Fault::None, true, true));
 }

@@ -112,7 +112,7 @@ fn translated(
         ours[s] = (&raw mut sets[s]).cast();
     }
     let ret = call(top, ours);
-    if ret >= 0 && hand_back(n, &theirs, &sets, rings).is_none() {
+    if ret >= 0 && write_back(n, &theirs, &sets, rings).is_none() {
         return fault();
     }
     ret
@@ -153,7 +153,7 @@ fn copy_in(n: c_int, theirs: &[*mut fd_set; SETS]) -> Option<[Words; SETS]> {
 }
 
 /// Writes the program's sets anew, as the kernel does; `None` if one cannot be written.
-fn hand_back(
+fn write_back(
     n: c_int,
     theirs: &[*mut fd_set; SETS],
     ours: &[Words; SETS],

@@ -308,10 +308,10 @@ mod threads {
     }
 
     /// Prints a figure and checks nothing: `cargo test --profile quick … -- --ignored --nocapture
-    /// hand_over`.
+    /// queueing_costs`.
     #[test]
     #[ignore = "measures"]
-    fn hand_over_costs() {
+    fn queueing_costs() {
         let pool = Pool::new(82, 1, 1);
         let (tx, rx) = channel();
         let n = 20_000u32;

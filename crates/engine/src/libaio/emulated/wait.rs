@@ -59,13 +59,13 @@ impl Context {
             if let Some(masked) = &masked {
                 masked.clear();
             }
-            let stop = match self.hand_out(wait, &mut taken) {
+            let stop = match self.copy_out(wait, &mut taken) {
                 Err(e) => Some(Err(e)),
                 Ok(()) if taken >= wait.min => Some(Ok(())),
                 Ok(()) => match self.sleep(seen, deadline, masked.as_ref()) {
                     Ok(true) => None,
                     Ok(false) => Some(Ok(())),
-                    Err(e) => Some(self.hand_out(wait, &mut taken).and(Err(e))),
+                    Err(e) => Some(self.copy_out(wait, &mut taken).and(Err(e))),
                 },
             };
             match stop {
@@ -101,7 +101,7 @@ impl Context {
     }
 
     /// Copies events to the program, as far as it has room.
-    fn hand_out(&self, wait: &Wait, taken: &mut isize) -> Result<()> {
+    fn copy_out(&self, wait: &Wait, taken: &mut isize) -> Result<()> {
         let mut s = self.state.lock();
         if s.ended {
             return Err(Errno::EINVAL);
