@@ -204,7 +204,7 @@ fn region(shard: usize) -> Option<(usize, usize)> {
 
 /// Returns a block in a region of its own; the rest of this region is never used.
 #[cold]
-fn alone(size: usize) -> Option<usize> {
+fn single_region(size: usize) -> Option<usize> {
     Some(region(0)?.0.next_multiple_of(align_of_class(size)))
 }
 
@@ -345,7 +345,7 @@ impl Heap {
             core::hint::spin_loop();
         }
         // All shards are locked by threads that were stopped there or left by siglongjmp(3).
-        alone(size).map_or(null_mut(), pointer)
+        single_region(size).map_or(null_mut(), pointer)
     }
 
     #[inline]

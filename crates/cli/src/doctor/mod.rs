@@ -71,7 +71,7 @@ pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
 }
 
 fn row(check: &Check, iopoll: bool) -> Row {
-    let Finding { state, found } = run_alone(check);
+    let Finding { state, found } = run_isolated(check);
     // Advice is given only on what is known and wanted.
     let wanted = iopoll || check.group != Group::Polling;
     let told = wanted && matches!(state, State::Less | State::Denied) && !check.hint.is_empty();
@@ -83,7 +83,7 @@ fn row(check: &Check, iopoll: bool) -> Row {
 const NAME: usize = 19;
 
 /// Runs the probe in a child, so that a deadly sandbox does not take doctor with it.
-fn run_alone(check: &Check) -> Finding {
+fn run_isolated(check: &Check) -> Finding {
     let probe = || serde_json::to_vec(&(check.probe)()).unwrap_or_default();
     let denied = |found| Finding::new(State::Denied, found);
     let unknown = |found: &str| Finding::new(State::Unknown, found);

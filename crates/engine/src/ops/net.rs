@@ -54,7 +54,7 @@ pub(crate) fn send_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     common_prep(req, KNOWN | fixed(), io)?;
     if req.call.sqe().ioprio & IORING_RECVSEND_FIXED_BUF != 0 {
         const NOT: u16 = IORING_RECVSEND_BUNDLE | IORING_SEND_VECTORIZED;
-        alone(req, NOT)?;
+        check_unmixed(req, NOT)?;
     }
     if bundle {
         req.flags |= ReqFlags::MULTISHOT;
@@ -68,7 +68,7 @@ fn fixed() -> u16 {
 }
 
 /// Checks that a registered buffer comes without the flags `not` and without a provided one.
-fn alone(req: &Req, not: u16) -> Result<()> {
+fn check_unmixed(req: &Req, not: u16) -> Result<()> {
     let bad = req.call.sqe().ioprio & not != 0 || req.flags.contains(ReqFlags::BUFFER_SELECT);
     if bad { Err(Errno::EINVAL) } else { Ok(()) }
 }
@@ -225,7 +225,7 @@ pub(crate) fn recv_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
     recv_common(req, fixed(), Transfer { off: u64::from(s.file_index), ..Transfer::of(&s) })?;
     let is_fixed = req.call.sqe().ioprio & IORING_RECVSEND_FIXED_BUF != 0;
     if is_fixed {
-        alone(req, IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE)?;
+        check_unmixed(req, IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE)?;
     }
     if !req.flags.contains(ReqFlags::BUFFER_SELECT) && !is_fixed {
         in_user(s.addr, u64::from(s.len))?;

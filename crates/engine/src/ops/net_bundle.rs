@@ -213,17 +213,17 @@ fn step(call: &mut Call, layout: &Layout, flags: u32) -> errno::Result<(u64, u16
 }
 
 impl Resources {
-    /// Picks buffers for a SEND or a bundle. `alone`: a worker picks, which takes one for each
+    /// Picks buffers for a SEND or a bundle. `in_worker`: a worker picks, which takes one for each
     /// step.
     ///
     /// # Errors
     /// `ENOENT`, `ENOBUFS`.
-    pub(crate) fn select_many(&mut self, req: &mut Req, alone: bool) -> errno::Result<()> {
+    pub(crate) fn select_many(&mut self, req: &mut Req, in_worker: bool) -> errno::Result<()> {
         let call = &mut req.call;
-        let none = |e| if alone && call.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
+        let none = |e| if in_worker && call.opcode == IORING_OP_RECV { Errno::ENOBUFS } else { e };
         let (mut pick, mut head) = self.groups.head(call.io().select.group).map_err(none)?;
         let receives = call.opcode == IORING_OP_RECV;
-        if alone && receives {
+        if in_worker && receives {
             head.take_singly();
             let len = head.one(u64::from(call.io().select.want)).len as u32;
             self.groups.commit(call.io().select.group, &mut pick, len);

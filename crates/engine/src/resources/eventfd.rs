@@ -70,8 +70,8 @@ impl EventFd {
             return;
         }
         let posted = tail.wrapping_sub(core::mem::replace(&mut self.tail, tail));
-        let alone = core::mem::take(&mut self.by_workers).min(posted);
-        self.due += alone + u32::from(posted > alone && !self.only_async);
+        let by_workers = core::mem::take(&mut self.by_workers).min(posted);
+        self.due += by_workers + u32::from(posted > by_workers && !self.only_async);
     }
 
     /// Takes the number of signals due.

@@ -94,14 +94,14 @@ impl Ctx {
         }
         let Some(set) = &mut self.drive.transports.poll else { return };
         let waiters = set.unregister(fd);
-        if waiters.len() > 1 && self.go_on_together(&waiters, from) {
+        if waiters.len() > 1 && self.move_together(&waiters, from) {
             return;
         }
-        waiters.into_iter().for_each(|id| self.go_on_alone(id, from));
+        waiters.into_iter().for_each(|id| self.move_separately(id, from));
     }
 
     /// Moves the requests that waited for the file of `from` to one shared duplicate.
-    fn go_on_together(&mut self, waiters: &[ReqId], from: i32) -> bool {
+    fn move_together(&mut self, waiters: &[ReqId], from: i32) -> bool {
         let Ok(dup) = dup_internal(from).map(Arc::new) else { return false };
         let events = |&id: &ReqId| {
             let req = self.reqs.slab.get(id)?;
@@ -124,7 +124,7 @@ impl Ctx {
     }
 
     /// Moves a request that waited for the file of `from` to a duplicate of its own.
-    fn go_on_alone(&mut self, id: ReqId, from: i32) {
+    fn move_separately(&mut self, id: ReqId, from: i32) {
         let Some(req) = self.reqs.slab.get_mut(id) else { return };
         if let Phase::Polling(poll) = &mut req.phase {
             (poll.at, poll.persistent) = (-1, false);

@@ -39,15 +39,15 @@ impl Ctx {
         // A worker's attempt runs without the ring's lock; an armed request goes back to its
         // worker.
         let forced = ReqFlags::FORCE_ASYNC | ReqFlags::MULTISHOT;
-        let alone = req.is_with_worker() || req.flags & forced == ReqFlags::FORCE_ASYNC;
+        let in_worker = req.is_with_worker() || req.flags & forced == ReqFlags::FORCE_ASYNC;
         if req.selects_many() {
-            return self.resources.select_many(req, alone);
+            return self.resources.select_many(req, in_worker);
         }
         // A file that cannot be polled is read at once.
         let file = &req.call.file;
         let polled =
             kind_of(file) == Kind::Pollable || softring_host::fd::numbers::is_ring(file.fd());
-        let at_once = alone || (req.reads_once() && !polled);
+        let at_once = in_worker || (req.reads_once() && !polled);
         if at_once && req.names_no_file() {
             // A buffer that is committed at once cannot be recycled.
             return Err(Errno::EBADF);

@@ -241,12 +241,12 @@ impl Ctx {
         if vain && (worker_blocks(&req) || is_shut_in_vain(&req, events)) {
             outcome = Outcome::Punt;
         }
-        let alone = self.reqs.exclusive.is_last(exclusive::key(&req));
+        let is_last = self.reqs.exclusive.is_last(exclusive::key(&req));
         let tries = news || req.arms < MAX_ARMS;
-        let more = vain && tries && (news || alone || is_ready(&req));
+        let more = vain && tries && (news || is_last || is_ready(&req));
         match outcome {
             Outcome::Retry | Outcome::Punt
-                if more && news && stays.is_none() && (req.arms >= IN_VAIN || !alone) =>
+                if more && news && stays.is_none() && (req.arms >= IN_VAIN || !is_last) =>
             {
                 self.resources.recycle_buffer(&mut req);
                 self.await_news(req);

@@ -233,11 +233,11 @@ fn one(
     if let Some(spin) = row.of(Policy::Spin).filter(|_| depth > 1) {
         // Measures submitting and completing without waits; on a real disk, with as few waits as
         // possible.
-        let alone = match disk {
+        let minimal = match disk {
             Disk::Real => with(Policy::Block, "", depth)?,
             _ => with(Policy::Block, "null", 1)?,
         };
-        row.floor = Some(Floor::measure(alone.cpu_us_per_io(), spin.iops, spin.mean_ns));
+        row.floor = Some(Floor::measure(minimal.cpu_us_per_io(), spin.iops, spin.mean_ns));
     }
     if args.plot.is_some() && row.of(Policy::Hybrid).is_some() {
         let options = options(args, disk, dir, &name_of(disk), Policy::Hybrid);

@@ -23,7 +23,7 @@ pub const WORD: usize = 8;
 /// Replaces the sites of a module; returns their addresses. `fresh`: the module has not run yet.
 pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
     let Some(mut pool) = stub::pool_for(m, sites.len()) else { return Vec::new() };
-    let quiet = fresh || alone();
+    let quiet = fresh || is_single_threaded();
     let mut jumps = Vec::with_capacity(sites.len());
     for s in sites {
         let safe = quiet || (!s.dynamic && (in_one_word(s.at) || straddle::may(s.at)));
@@ -39,7 +39,7 @@ pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
 
 /// Replaces one `mov` of a jump's length before a `syscall`; the stub checks the number.
 pub fn replace_move(m: &Module, at: usize, mov: [u8; JUMP]) -> bool {
-    let quiet = alone();
+    let quiet = is_single_threaded();
     if !quiet && !in_one_word(at) && !straddle::may(at) {
         return false;
     }
@@ -81,13 +81,13 @@ fn write(m: &Module, jumps: &[(usize, usize, usize)], quiet: bool) -> Vec<usize>
 pub fn redirect_function(at: usize, to: usize) {
     let text = Text { start: at, len: JUMP, prot: libc::PROT_READ | libc::PROT_EXEC };
     let here = [&(at, JUMP, to)];
-    if !in_one_word(at) && !alone() {
+    if !in_one_word(at) && !is_single_threaded() {
         return;
     }
     if writable(&text, &here) {
         write_jump(at, to);
         protect(&text, &here);
-    } else if alone() {
+    } else if is_single_threaded() {
         force_jump(at, to);
     }
 }
@@ -173,7 +173,7 @@ fn protect(t: &Text, sites: &[&(usize, usize, usize)]) {
 }
 
 /// True if the calling thread is the only one. (Without /proc a process counts as having others.)
-fn alone() -> bool {
+fn is_single_threaded() -> bool {
     const TASKS: &CStr = c"/proc/self/task";
     // SAFETY: a NUL-terminated path and a buffer of the right type.
     unsafe {
