@@ -63,7 +63,7 @@ impl AtFork {
     }
 
     /// Declares state that is whole while the lock of `hold` is held.
-    pub const fn held(hold: fn() -> Option<Box<dyn Any>>, child: fn(&Child)) -> AtFork {
+    pub const fn locked(hold: fn() -> Option<Box<dyn Any>>, child: fn(&Child)) -> AtFork {
         AtFork { hold, child }
     }
 }

@@ -31,7 +31,7 @@ pub(super) static PROCESS: OfProcess = OfProcess {
 
 /// Fork hooks: the reactor stands still over a fork.
 pub(crate) const AT_FORK: AtFork =
-    AtFork::held(|| Some(PROCESS.hold()), |child| PROCESS.in_child(child));
+    AtFork::locked(|| Some(PROCESS.hold()), |child| PROCESS.in_child(child));
 
 impl OfProcess {
     fn hold(&'static self) -> Box<dyn Any> {

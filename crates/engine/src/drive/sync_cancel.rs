@@ -34,7 +34,7 @@ pub(crate) fn sync_cancel(ring: &Arc<Ring>, reg: &io_uring_sync_cancel_reg) -> R
     loop {
         let mut ctx = ring.lock();
         let wanted = match &held {
-            Some(fd) => Wanted::held(reg.addr, reg.flags, fd.clone(), reg.opcode),
+            Some(fd) => Wanted::with_file(reg.addr, reg.flags, fd.clone(), reg.opcode),
             None => Wanted::new(&ctx, reg.addr, reg.flags, reg.fd, reg.opcode)?,
         };
         let result = ctx.cancel(&wanted);

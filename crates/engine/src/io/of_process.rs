@@ -78,7 +78,7 @@ pub(crate) static PROCESS: OfProcess = OfProcess {
     receive_timeouts: ProcessLock::new(),
 };
 
-pub(crate) const AT_FORK: AtFork = AtFork::held(|| PROCESS.hold(), |_| PROCESS.in_child());
+pub(crate) const AT_FORK: AtFork = AtFork::locked(|| PROCESS.hold(), |_| PROCESS.in_child());
 
 impl OfProcess {
     /// Holds the lock of modelled files over a fork: a child must find the lock free.

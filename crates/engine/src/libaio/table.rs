@@ -134,7 +134,8 @@ pub(super) fn stop_inspecting() {
 }
 
 /// Fork hooks: the table is locked, so that the child finds it whole.
-pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(Box::new(write())), |_| PROCESS.in_child());
+pub(crate) const AT_FORK: AtFork =
+    AtFork::locked(|| Some(Box::new(write())), |_| PROCESS.in_child());
 
 impl OfProcess {
     fn in_child(&self) {

@@ -182,7 +182,7 @@ impl Control {
 
     /// Returns whether the calling thread holds the lock, as far as it can tell. Wrong only in the
     /// moment in which another thread takes the lock.
-    pub(crate) fn is_held_here(&self) -> bool {
+    pub(crate) fn is_locked_here(&self) -> bool {
         let forking = PROCESS.forking.load(Relaxed);
         if forking != 0 {
             return forking == sys::thread();

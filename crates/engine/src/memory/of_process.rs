@@ -19,7 +19,7 @@ pub(super) static PROCESS: OfProcess =
 
 /// Holds `lifts` over a fork: if another thread had the limit lifted, the child would keep it
 /// lifted.
-pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(PROCESS.hold()), |_| PROCESS.in_child());
+pub(crate) const AT_FORK: AtFork = AtFork::locked(|| Some(PROCESS.hold()), |_| PROCESS.in_child());
 
 impl OfProcess {
     fn hold(&'static self) -> Box<dyn Any> {

@@ -45,14 +45,14 @@ pub(crate) struct Wanted {
 #[derive(Debug)]
 enum File {
     Plain(i32),
-    Held(Arc<InternalFd>),
+    Owned(Arc<InternalFd>),
 }
 
 impl File {
     fn fd(&self) -> i32 {
         match self {
             File::Plain(fd) => *fd,
-            File::Held(fd) => fd.as_raw_fd(),
+            File::Owned(fd) => fd.as_raw_fd(),
         }
     }
 }
@@ -65,7 +65,7 @@ impl Wanted {
             None
         } else if flags & IORING_ASYNC_CANCEL_FD_FIXED != 0 {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
-            Some(File::Held(ctx.resources.files.get(slot)?.share()))
+            Some(File::Owned(ctx.resources.files.get(slot)?.share()))
         } else {
             softring_host::fd::check_visible(fd)?;
             Some(File::Plain(fd))
@@ -78,8 +78,8 @@ impl Wanted {
     }
 
     /// Same as [`Self::new`] for a plain descriptor that the caller holds.
-    pub(crate) fn held(user_data: u64, flags: u32, fd: Arc<InternalFd>, opcode: u8) -> Self {
-        Wanted { flags, user_data, opcode, file: Some(File::Held(fd)) }
+    pub(crate) fn with_file(user_data: u64, flags: u32, fd: Arc<InternalFd>, opcode: u8) -> Self {
+        Wanted { flags, user_data, opcode, file: Some(File::Owned(fd)) }
     }
 
     /// Returns whether `user_data` decides.

@@ -210,7 +210,7 @@ impl Ring {
             if let Some(guard) = self.try_lock_now() {
                 return Some(guard);
             }
-            if self.control.is_held_here() {
+            if self.control.is_locked_here() {
                 return None;
             }
             softring_host::sys::pause(core::time::Duration::from_micros(20));

@@ -80,7 +80,7 @@ impl FreeBoxes {
     /// instructions.)
     #[inline(always)]
     pub(crate) fn leave(&mut self, mut used: ReqBox) {
-        used.drop_held();
+        used.drop_resources();
         // A box that was made while memory is short may find no room.
         if self.0.len() < self.0.capacity() {
             self.0.push(used);

@@ -278,7 +278,7 @@ impl Req {
         fetch(&mut self.call.sqe)
     }
 
-    /// Makes an ended request ([`Self::drop_held`]) a fresh one for the SQE now in its place, field
+    /// Makes an ended request ([`Self::drop_resources`]) fresh for the SQE now in its place, field
     /// by field: most fields were never touched.
     #[inline]
     pub(crate) fn reset(&mut self) {
@@ -292,7 +292,7 @@ impl Req {
 
     /// Releases the resources of an ended request.
     #[inline(always)]
-    pub(crate) fn drop_held(&mut self) {
+    pub(crate) fn drop_resources(&mut self) {
         let call = &mut self.call;
         call.state.clear();
         call.file.clear();

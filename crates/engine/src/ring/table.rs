@@ -163,7 +163,7 @@ pub(crate) fn take_out(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) -> Optio
     let at = table.rings.iter().position(meant)?;
     let of = &table.rings[at].2;
     let last = table.rings.iter().filter(|r| r.2.id == of.id).count() == 1;
-    if last && of.control.is_held_here() {
+    if last && of.control.is_locked_here() {
         return None;
     }
     let (fd, _, ring) = table.rings.swap_remove(at);

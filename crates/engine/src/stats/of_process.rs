@@ -29,7 +29,7 @@ pub(super) static PROCESS: OfProcess = OfProcess {
 };
 
 /// Fork hooks: the page stands still over a fork.
-pub(crate) const AT_FORK: AtFork = AtFork::held(|| Some(PROCESS.hold()), |_| PROCESS.in_child());
+pub(crate) const AT_FORK: AtFork = AtFork::locked(|| Some(PROCESS.hold()), |_| PROCESS.in_child());
 
 impl OfProcess {
     fn hold(&'static self) -> Box<dyn Any> {

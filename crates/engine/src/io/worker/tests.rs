@@ -97,7 +97,7 @@ mod threads {
     }
 
     /// Returns a job that occupies its worker until the sender is dropped.
-    fn held(key: u64, hash: Option<u64>) -> (Job, std::sync::mpsc::Sender<()>) {
+    fn blocked_job(key: u64, hash: Option<u64>) -> (Job, std::sync::mpsc::Sender<()>) {
         let (tx, rx) = channel::<()>();
         (job(key, hash, move || assert!(rx.recv().is_err())), tx)
     }
@@ -124,7 +124,7 @@ mod threads {
     #[test]
     fn a_busy_key_blocks_one_worker_only() {
         let pool = Pool::new(72, 2, 1);
-        let (first, hold) = held(0, Some(9));
+        let (first, hold) = blocked_job(0, Some(9));
         assert!(pool.queue(first).is_ok());
         for i in 1..50 {
             assert!(pool.queue(job(i, Some(9), || ())).is_ok());
@@ -144,7 +144,7 @@ mod threads {
         let pool = Pool::new(73, 3, 2);
         let mut holds = Vec::new();
         for i in 0..16 {
-            let (mut j, hold) = held(i, None);
+            let (mut j, hold) = blocked_job(i, None);
             j.unbound = i % 2 == 1;
             assert!(pool.queue(j).is_ok());
             holds.push(hold);
@@ -155,7 +155,7 @@ mod threads {
         assert_eq!(pool.set_max([5, 0]).unwrap(), [3, 2]);
         assert_eq!(pool.set_max([0, 0]).unwrap(), [5, 2]);
         assert_eq!(pool.set_max([u32::MAX, 0]), Err(Errno::EINVAL));
-        let (j, hold) = held(99, None);
+        let (j, hold) = blocked_job(99, None);
         assert!(pool.queue(j).is_ok());
         assert_eq!(pool.counts()[0].workers, 4);
         drop((hold, holds));
@@ -168,7 +168,7 @@ mod threads {
         let pool = Pool::with(74, [4, 4], Duration::from_millis(20), WORKER_STACK);
         let holds: Vec<_> = (0..4)
             .map(|i| {
-                let (j, hold) = held(i, None);
+                let (j, hold) = blocked_job(i, None);
                 assert!(pool.queue(j).is_ok());
                 hold
             })
@@ -187,7 +187,7 @@ mod threads {
     #[test]
     fn cancel_removes_queued_items_and_counts_running_ones() {
         let pool = Pool::new(75, 1, 1);
-        let (j, hold) = held(0, Some(1));
+        let (j, hold) = blocked_job(0, Some(1));
         assert!(pool.queue(j).is_ok());
         until("running", || pool.counts()[0].running == 1);
         for i in 1..10 {
@@ -208,7 +208,7 @@ mod threads {
     #[test]
     fn a_cancelled_ready_item_releases_its_chain() {
         let pool = Pool::new(76, 1, 1);
-        let (j, hold) = held(0, None);
+        let (j, hold) = blocked_job(0, None);
         assert!(pool.queue(j).is_ok());
         let (tx, rx) = channel();
         for i in 1..4 {
