@@ -187,7 +187,7 @@ impl Call {
     }
 
     /// Returns whether the interrupted call holds what this one may want.
-    pub fn is_in_the_way(&self) -> bool {
+    pub fn holds_locks(&self) -> bool {
         self.interrupted != 0 && self.interrupted & ASLEEP == 0
     }
 }

@@ -121,7 +121,7 @@ impl Poller {
         by_eventfd: bool,
         last: Option<Report>,
     ) -> Option<Source> {
-        if self.call.is_in_the_way() || ring.sq.get().is_some() || ring.is_inherited() {
+        if self.call.holds_locks() || ring.sq.get().is_some() || ring.is_inherited() {
             return None;
         }
         if ring.forked.load(Relaxed) && ring.stand_in.load(Relaxed) >= 0 {

@@ -19,7 +19,7 @@ use softring_host::handlers::Call;
 pub fn run() {
     let Some(task) = task::known() else { return };
     let call = Call::begin();
-    if call.is_in_the_way() {
+    if call.holds_locks() {
         return;
     }
     for ring in (0..).map_while(crate::ring::table::nth) {

@@ -70,7 +70,7 @@ impl SignalScope {
         let mut signals = SignalScope::default();
         if call.is_on_top() {
             PROCESS.flags.handlers_enter.store(true, Relaxed);
-            if call.is_in_the_way() {
+            if call.holds_locks() {
                 return Err(Errno::EINTR);
             }
         }

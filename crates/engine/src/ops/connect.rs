@@ -74,7 +74,7 @@ pub(crate) fn connect(call: &mut Call, how: Try) -> Outcome {
 }
 
 /// Returns the error of a CONNECT under way that does not wait.
-pub(crate) fn under_way(req: &Req) -> Option<Errno> {
+pub(crate) fn progress_error(req: &Req) -> Option<Errno> {
     match &req.call.state {
         OpState::Connect(c) if c.pending => Some(Errno::EINPROGRESS),
         OpState::Connect(c) if c.aborted => Some(Errno::ECONNABORTED),

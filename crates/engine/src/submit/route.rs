@@ -118,7 +118,7 @@ impl Ctx {
             && (req.flags.contains(ReqFlags::SENDRECV)
                 || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
         let blocks = req.follows_in_worker() && req.row.waiting.is_none();
-        let progress = ops::connect::under_way(&req);
+        let progress = ops::connect::progress_error(&req);
         // A worker's one attempt ends with the failure of the socket's last connection.
         if blocks && (progress == Some(Errno::ECONNABORTED) || ops::net_msg::never_waits(&req)) {
             let e = progress.unwrap_or(Errno::EAGAIN);

@@ -96,7 +96,7 @@ enum Fault {
     /// The closer is through before its close is.
     EarlyEnd,
     /// The closer gives way to nobody.
-    NoWay,
+    NoYield,
     /// The setter notes finished closers after its call.
     LateNote,
     /// The setter does not wait for closers.
@@ -145,7 +145,7 @@ impl<const FENCE: bool> Shared<FENCE> {
 
 fn race<const FENCE: bool>(fault: Fault, set: fn(&Shared<FENCE>, Fault)) {
     explore(move || {
-        let setters = Threads { hidden: fault == Fault::NoWay, ..Threads::default() };
+        let setters = Threads { hidden: fault == Fault::NoYield, ..Threads::default() };
         let shared = Arc::new(Shared::<FENCE> { setters, ..Shared::default() });
         let closer = {
             let shared = shared.clone();
@@ -184,7 +184,7 @@ fn with_an_early_end() {
 
 #[test]
 fn with_a_closer_that_does_not_yield() {
-    let model = || race(Fault::NoWay, Shared::<true>::again);
+    let model = || race(Fault::NoYield, Shared::<true>::again);
     found(with_a_closer_that_does_not_yield, "the lock is lost", model);
 }
 

@@ -50,7 +50,7 @@ fn pid() -> i32 {
     crate::proc::getpid()
 }
 
-fn give_way() {
+fn yield_now() {
     // SAFETY: no arguments.
     unsafe { raw!(libc::SYS_sched_yield) };
 }
@@ -60,7 +60,7 @@ pub fn fork_prepare() {
     FORKS.fetch_add(1, SeqCst);
     fence(SeqCst);
     while CHANGING.load(SeqCst) != 0 && CHANGING.load(SeqCst) == pid() {
-        give_way();
+        yield_now();
     }
 }
 
@@ -87,7 +87,7 @@ pub fn write(jumps: &[(usize, [u8; JUMP])]) -> bool {
     if !synchronize() {
         return false;
     }
-    (0..FORK_TRIES).take_while(|_| FORKS.load(Relaxed) > 0).for_each(|_| give_way());
+    (0..FORK_TRIES).take_while(|_| FORKS.load(Relaxed) > 0).for_each(|_| yield_now());
     let all = u64::MAX;
     let mut before = 0u64;
     let (new, old) = ((&raw const all).expose_provenance(), &raw mut before);
