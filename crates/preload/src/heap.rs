@@ -61,10 +61,10 @@ struct Shard {
 
 struct Lists {
     free: [Block; CLASSES],
-    /// Unused rest of the last page of each class: start and end.
+    /// Unused part of the last page of each class: start and end.
     pages: [(usize, usize); PAGED],
-    /// Unused rest of the last region.
-    rest: (usize, usize),
+    /// Unused part of the last region.
+    remaining: (usize, usize),
 }
 
 // SAFETY: `owner` admits one thread to the lists; a handler on top of that thread finds the shard
@@ -220,7 +220,8 @@ fn pointer<T>(at: usize) -> *mut T {
 struct Locked<'a>(&'a Shard);
 
 impl Lists {
-    const NONE: Lists = Lists { free: [null_mut(); CLASSES], pages: [(0, 0); PAGED], rest: (0, 0) };
+    const NONE: Lists =
+        Lists { free: [null_mut(); CLASSES], pages: [(0, 0); PAGED], remaining: (0, 0) };
 }
 
 impl Shard {
@@ -294,14 +295,14 @@ impl Locked<'_> {
 
     /// Returns a block that was never used.
     fn carve(&self, class: usize, size: usize, shard: usize) -> Option<Block> {
-        let Lists { pages, rest, .. } = self.lists();
-        let Some(page) = pages.get_mut(class) else { return carve_rest(rest, size, shard) };
+        let Lists { pages, remaining, .. } = self.lists();
+        let Some(page) = pages.get_mut(class) else { return carve_from(remaining, size, shard) };
         if page.0 + size > page.1 {
-            if rest.1 - rest.0 < PAGE {
-                *rest = region(shard)?;
+            if remaining.1 - remaining.0 < PAGE {
+                *remaining = region(shard)?;
             }
-            rest.1 -= PAGE;
-            *page = (rest.1, rest.1 + PAGE);
+            remaining.1 -= PAGE;
+            *page = (remaining.1, remaining.1 + PAGE);
         }
         let block = pointer(page.0);
         page.0 += size;
@@ -309,13 +310,13 @@ impl Locked<'_> {
     }
 }
 
-fn carve_rest(rest: &mut (usize, usize), size: usize, shard: usize) -> Option<Block> {
+fn carve_from(remaining: &mut (usize, usize), size: usize, shard: usize) -> Option<Block> {
     let align = align_of_class(size);
-    if rest.0.next_multiple_of(align) + size > rest.1 {
-        *rest = region(shard)?;
+    if remaining.0.next_multiple_of(align) + size > remaining.1 {
+        *remaining = region(shard)?;
     }
-    let at = rest.0.next_multiple_of(align);
-    rest.0 = at + size;
+    let at = remaining.0.next_multiple_of(align);
+    remaining.0 = at + size;
     Some(pointer(at))
 }
 

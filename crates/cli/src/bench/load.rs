@@ -134,7 +134,7 @@ impl Load<'_> {
             let phase = stage.phase();
             batch.clear();
             if phase != Phase::Over {
-                self.gather(&mut batch);
+                self.fill_batch(&mut batch);
             }
             let flying = self.job.depth - self.idle.len() as u32;
             if flying == 0 {
@@ -155,7 +155,7 @@ impl Load<'_> {
     }
 
     /// Fills `batch` with new I/Os for idle slots.
-    fn gather(&mut self, batch: &mut Vec<Io>) {
+    fn fill_batch(&mut self, batch: &mut Vec<Io>) {
         while batch.len() < self.job.batch as usize
             && let Some(slot) = self.idle.pop()
         {

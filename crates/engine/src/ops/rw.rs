@@ -283,7 +283,7 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
                 let more = nowait && kind == Kind::Buffered && n > 0 && done < total;
                 let own = off == CURRENT && writes(call.opcode);
                 if !more && n > 0 && done < total && own {
-                    return rw_position::rest_at_position(call, kind, given);
+                    return rw_position::write_remaining(call, kind, given);
                 }
                 if !more || asked & RWF_NOWAIT != 0 {
                     return finish_with(call, done, total);

@@ -9,7 +9,7 @@ use softring_host::fd::kind::Kind;
 use softring_uapi::errno::Errno;
 
 /// Writes what a file left undone at its own position.
-pub(crate) fn rest_at_position(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
+pub(crate) fn write_remaining(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     let total = total(call);
     while kind != Kind::Pollable && call.io().done < total {
         match transfer(call, kind, flags) {
