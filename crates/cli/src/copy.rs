@@ -13,16 +13,16 @@ pub fn command(args: &CopyArgs) -> anyhow::Result<()> {
     let library = lib_path::find(Libc::OWN)?;
     let to = args.dir.join("lib").join(lib_path::NAME);
     let own = files::own_exe()?;
-    place(&own, &args.dir.join("bin/softring"))?;
-    place(&library, &to)?;
+    install(&own, &args.dir.join("bin/softring"))?;
+    install(&library, &to)?;
     for (file, name) in dynamic::installed_beside(&own) {
-        place(&file, &args.dir.join(name))?;
+        install(&file, &args.dir.join(name))?;
     }
     out::line(&to.display().to_string())
 }
 
 /// Puts a copy at `to` in one step, even while the old file is run or mapped.
-fn place(from: &Path, to: &Path) -> anyhow::Result<()> {
+fn install(from: &Path, to: &Path) -> anyhow::Result<()> {
     let cannot = |e: std::io::Error| {
         let hint = "name a folder that this user may write to, on a mount without noexec";
         fail::work_hint(format!("cannot write {}: {e}", to.display()), hint)

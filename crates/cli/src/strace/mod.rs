@@ -78,7 +78,7 @@ struct Strace {
     /// Source of the last event.
     source: Option<Arc<Source>>,
     /// Processes whose container has been named.
-    placed: BTreeSet<u32>,
+    containers_named: BTreeSet<u32>,
     out: Box<dyn Write>,
     /// Error if nobody reads any more, or there is no room. It is told at the end, as the program
     /// goes on.
@@ -111,7 +111,7 @@ impl Strace {
             lines,
             waiting: Vec::new(),
             source: None,
-            placed: BTreeSet::new(),
+            containers_named: BTreeSet::new(),
             out,
             broken: None,
             lost: 0,
@@ -137,8 +137,8 @@ impl Strace {
     }
 
     /// Names the container of a process once, before its first line.
-    fn place(&mut self, process: u32, source: &Source) {
-        if !self.placed.insert(process) || source.pid == 0 || !self.lines.has_lines() {
+    fn name_container(&mut self, process: u32, source: &Source) {
+        if !self.containers_named.insert(process) || source.pid == 0 || !self.lines.has_lines() {
             return;
         }
         let (pid, place) = (source.pid, container::words_of(source.pid.cast_signed()));
@@ -180,7 +180,7 @@ impl Sink for Strace {
         let source = match &self.source {
             Some(known) if **known == *source => known.clone(),
             _ => {
-                self.place(process, source);
+                self.name_container(process, source);
                 self.source.insert(Arc::new(source.clone())).clone()
             }
         };

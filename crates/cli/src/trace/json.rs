@@ -151,7 +151,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         pids.sort_unstable();
         pids.dedup_by_key(|(pid, _)| *pid);
         for (pid, comm) in pids {
-            let place = record.places.get(&pid).map_or("", String::as_str);
+            let place = record.containers.get(&pid).map_or("", String::as_str);
             self.name("process_name", pid, None, &format!("{comm}{place}"));
         }
         let mut threads: Vec<_> = record.threads.iter().collect();

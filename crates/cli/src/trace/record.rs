@@ -51,7 +51,7 @@ pub struct Record {
     pub names: HashMap<(u32, bool, i32), String>,
     local: Vec<u8>,
     /// Containers of processes: ` in container ID`, or nothing.
-    pub places: HashMap<u32, String>,
+    pub containers: HashMap<u32, String>,
     /// Names of threads, by process and thread.
     pub threads: HashMap<(u32, u32), String>,
     /// Events that found no room in the program's memory.
@@ -69,7 +69,7 @@ impl Record {
             known: HashMap::new(),
             names: HashMap::new(),
             local: Vec::new(),
-            places: HashMap::new(),
+            containers: HashMap::new(),
             threads: HashMap::new(),
             dropped: 0,
             left_out: 0,
@@ -122,7 +122,7 @@ impl Record {
         }
         // The container is found while the process lives.
         let pid = source.pid;
-        self.places.entry(pid).or_insert_with(|| container::words_of(pid.cast_signed()));
+        self.containers.entry(pid).or_insert_with(|| container::words_of(pid.cast_signed()));
         self.sources.push(source.clone());
         self.known.insert(key, index as u32);
         Some(index as u32)

@@ -248,14 +248,14 @@ impl Requests {
     #[cold]
     fn last_armed_first(&self, events: &mut [epoll_event]) {
         let waiting: Vec<_> = events.iter().map(|ev| self.waits_on(ev)).collect();
-        let mut places: Vec<_> = (0..events.len()).filter(|&i| waiting[i].is_some()).collect();
+        let mut positions: Vec<_> = (0..events.len()).filter(|&i| waiting[i].is_some()).collect();
         let key = |i: &usize| waiting[*i].map_or((0, (false, 0)), |w| (w.number, w.order));
-        let mut order = places.clone();
+        let mut order = positions.clone();
         order.sort_by_key(key);
-        // The events of one file keep the places that they had together.
-        places.sort_by_key(|i| (key(i).0, *i));
+        // The events of one file keep their positions together.
+        positions.sort_by_key(|i| (key(i).0, *i));
         let told = events.to_vec();
-        for (to, from) in places.into_iter().zip(order) {
+        for (to, from) in positions.into_iter().zip(order) {
             events[to] = told[from];
         }
     }

@@ -110,7 +110,7 @@ impl FutexWaiters {
             asked = self.one_for(owner, shape).and_then(|w| {
                 each.add(&w);
                 w.give(id, Job::OneOf(each.clone(), i));
-                w.place(core::slice::from_ref(f))
+                w.move_all(core::slice::from_ref(f))
             });
             if asked.is_err() {
                 break;

@@ -15,7 +15,7 @@
 //! FUTEX_WAIT(word, IDLE)
 //!   asleep                          *futex == val? if not: EAGAIN
 //!                                   requeue(word -> futex), until it has moved one waiter
-//!                                   word = PLACED; requeue(word -> futex)
+//!                                   word = MOVED; requeue(word -> futex)
 //!                                   *futex == val? if not: take it back, EAGAIN
 //!   woken by the program
 //! ```
@@ -26,14 +26,15 @@
 //!
 //! The last check is for a wake between the first check and the move, which found no waiter. The
 //! second requeue is for a stopped process: the kernel restarts the futex waiter's system call, so
-//! the waiter is back on its own word. Once that word is PLACED, the waiter goes to the program's
+//! the waiter is back on its own word. Once that word is MOVED, the waiter goes to the program's
 //! futex by itself.
 //!
 //! # Taking back
 //! A signal ends the futex waiter's system call. Only the futex waiter knows whether it was woken
 //! before the signal, so the caller of `take_back` waits for the waiter's `state`.
 //!
-//! The steps are in [`protocol`]; `verify::placing` and `verify::cancel` have loom try every order.
+//! The steps are in [`protocol`]; `verify::futex_moves` and `verify::cancel` have loom try every
+//! order.
 //!
 //! # Locks
 //! The uring lock guards the list of idle waiters and the job of each waiter. A woken futex waiter
@@ -49,7 +50,7 @@ use core::sync::atomic::Ordering::{self, Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32};
 use softring_host::sync::real::{Mutex, MutexGuard};
 
-use self::protocol::{ASKED, BUSY, IDLE, PLACED, Steps, Word};
+use self::protocol::{ASKED, BUSY, IDLE, MOVED, Steps, Word};
 use super::futex_each::Each;
 use super::futex_owner::{Owner, Told};
 use super::requeue;
@@ -200,8 +201,8 @@ impl FutexWaiters {
                 w.rouse();
                 return Ok(w);
             }
-            Job::Futex(f, _) => w.place(core::slice::from_ref(f)),
-            Job::AnyOf(all) => w.place(all),
+            Job::Futex(f, _) => w.move_all(core::slice::from_ref(f)),
+            Job::AnyOf(all) => w.move_all(all),
         };
         match placed {
             Ok(()) => Ok(w),
@@ -426,7 +427,7 @@ impl Steps for FutexWaiter {
                     _ => &[],
                 };
                 let entry = |(i, private): (usize, &bool)| match there.get(i) {
-                    Some(f) if self.words[i].load(SeqCst) == PLACED => f.entry(),
+                    Some(f) if self.words[i].load(SeqCst) == MOVED => f.entry(),
                     _ => own(i, *private).entry(),
                 };
                 let entries: Vec<Waiter> = all.iter().enumerate().map(entry).collect();
@@ -452,7 +453,7 @@ impl Steps for FutexWaiter {
         let Some((_, Job::AnyOf(all))) = &*self.job() else { return None };
         let mut there = self.words.iter().zip(all);
         let changed = |(w, f): (&AtomicU32, &Futex)| {
-            w.load(SeqCst) == PLACED && f.check() == Err(Errno::EAGAIN)
+            w.load(SeqCst) == MOVED && f.check() == Err(Errno::EAGAIN)
         };
         there.position(changed).map(|i| i as i32)
     }

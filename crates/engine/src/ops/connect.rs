@@ -253,7 +253,7 @@ pub(crate) fn accept_finish(ctx: &mut Ctx, req: &mut Req) {
         return;
     }
     if let OpState::Accepted(fd) = core::mem::take(&mut req.call.state) {
-        req.res = crate::ops::openclose::place(ctx, index, fd);
+        req.res = crate::ops::openclose::into_slot(ctx, index, fd);
     }
 }
 

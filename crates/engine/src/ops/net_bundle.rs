@@ -235,7 +235,7 @@ impl Resources {
         }
         if receives {
             call.set_pick(Some(pick));
-            call.place(pick.buf.addr, pick.buf.len);
+            call.aim_at(pick.buf.addr, pick.buf.len);
             call.message().head = head;
             return Ok(());
         }

@@ -114,7 +114,7 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
         return Outcome::Retry;
     }
     let mut cmd = **cmd;
-    if let Err(e) = place(call, &mut cmd, request, vector) {
+    if let Err(e) = import_data(call, &mut cmd, request, vector) {
         return Outcome::Done(e.res());
     }
     let done = ioctl::exchange(call.file.fd(), request, &mut cmd);
@@ -127,7 +127,12 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
 
 /// Checks that the data lies in a registered buffer if it has to, and makes plain data of a vector
 /// of one part that the ioctl does not take.
-fn place(call: &Call, cmd: &mut nvme_passthru_cmd64, request: u32, vector: bool) -> Result<()> {
+fn import_data(
+    call: &Call,
+    cmd: &mut nvme_passthru_cmd64,
+    request: u32,
+    vector: bool,
+) -> Result<()> {
     let fixed = call.sqe().op_flags & IORING_URING_CMD_FIXED != 0;
     let admin = request == NVME_IOCTL_ADMIN64_CMD;
     let parts = match vector {
@@ -251,11 +256,11 @@ mod tests {
         let call = call(NVME_URING_CMD_ADMIN_VEC, read());
         for (n, want) in [(0, Ok((0, 0))), (1, Ok((0x9000, 512))), (2, Err(Errno::EOPNOTSUPP))] {
             let mut cmd = vector(n);
-            let done = place(&call, &mut cmd, NVME_IOCTL_ADMIN64_CMD, true);
+            let done = import_data(&call, &mut cmd, NVME_IOCTL_ADMIN64_CMD, true);
             assert_eq!(done.map(|()| (cmd.addr, cmd.data_len)), want);
         }
         let mut cmd = vector(2);
-        assert_eq!(place(&call, &mut cmd, NVME_IOCTL_IO64_CMD_VEC, true), Ok(()));
+        assert_eq!(import_data(&call, &mut cmd, NVME_IOCTL_IO64_CMD_VEC, true), Ok(()));
         assert_eq!(cmd, vector(2));
     }
 
@@ -263,7 +268,7 @@ mod tests {
     fn fixed_data_must_lie_in_a_buffer() {
         let op_flags = IORING_URING_CMD_FIXED;
         let call = Call::new(io_uring_sqe { op_flags, ..io_uring_sqe::default() });
-        let done = place(&call, &mut read(), NVME_IOCTL_IO64_CMD, false);
+        let done = import_data(&call, &mut read(), NVME_IOCTL_IO64_CMD, false);
         assert_eq!(done, Err(Errno::EFAULT));
     }
 }

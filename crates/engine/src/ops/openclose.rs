@@ -109,12 +109,12 @@ pub(crate) fn open_finish(ctx: &mut Ctx, req: &mut Req) {
         return;
     }
     if let FileRef::Owned(fd, _) = core::mem::take(&mut req.call.file) {
-        req.res = place(ctx, index, fd);
+        req.res = into_slot(ctx, index, fd);
     }
 }
 
 /// Puts a file into the slot that `index` asks for; returns the CQE's result.
-pub(crate) fn place(ctx: &mut Ctx, index: u32, fd: softring_host::fd::InternalFd) -> i32 {
+pub(crate) fn into_slot(ctx: &mut Ctx, index: u32, fd: softring_host::fd::InternalFd) -> i32 {
     let placed = ctx.resources.files.install(index, fd, &ctx.resources.tags);
     let alloc = index == IORING_FILE_INDEX_ALLOC;
     let answer = |slot: u32| if alloc { slot.cast_signed() } else { 0 };

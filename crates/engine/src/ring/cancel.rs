@@ -175,7 +175,7 @@ impl Ctx {
         };
         found.retain(|&(_, id)| self.reqs.slab.get(id).is_some_and(|r| wanted.matches(r)));
         for (order, id) in &mut found {
-            self.place(order, *id);
+            self.refine(order, *id);
         }
         found.sort_by_key(|&(order, _)| order);
         if wanted.has(MANY) {
@@ -187,7 +187,7 @@ impl Ctx {
 
     /// Refines the order of a request within its kind. Polls go by the buckets of the kernel's
     /// hash; within a bucket, and among waits for children or for futexes, the newest comes first.
-    fn place(&self, order: &mut Order, id: ReqId) {
+    fn refine(&self, order: &mut Order, id: ReqId) {
         let age = u64::from(self.reqs.slab.age(id));
         match (order.0, self.reqs.slab.get(id)) {
             (1, Some(req)) => {

@@ -54,7 +54,7 @@ impl Ctx {
         }
         let call = &mut req.call;
         let mut pick = self.resources.groups.select(call.io().select.group)?;
-        call.place(pick.buf.addr, pick.buf.len);
+        call.aim_at(pick.buf.addr, pick.buf.len);
         if at_once {
             self.resources.groups.commit(call.io().select.group, &mut pick, call.io().len);
         }
@@ -244,7 +244,7 @@ fn before_none(req: &Req, e: Errno) -> Errno {
 impl Call {
     /// Aims at the buffer picked: all of it, but no more than was asked for, and no more than the
     /// buffer of an attempt that found nothing (`io_buffer_select` gets that buffer's length).
-    pub(crate) fn place(&mut self, addr: u64, len: u32) {
+    pub(crate) fn aim_at(&mut self, addr: u64, len: u32) {
         let most = |most: u32| if most == 0 { u32::MAX } else { most };
         if let Some(io) = self.state.io_mut() {
             io.addr = addr;

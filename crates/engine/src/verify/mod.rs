@@ -8,10 +8,10 @@
 
 mod cancel;
 mod closing;
+mod futex_moves;
 mod lock;
 mod lock_race;
 mod overflow;
-mod placing;
 mod queues;
 mod sqpoll;
 mod tick;

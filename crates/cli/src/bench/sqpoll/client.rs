@@ -20,7 +20,7 @@ const LATE: Duration = Duration::from_millis(2);
 
 /// Binds this thread to its processor. Returns that processor and the SQ thread's; None if there is
 /// only one.
-fn places() -> Option<(usize, u32)> {
+fn bind_processors() -> Option<(usize, u32)> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
     let (first, second) = (cpus.next()?, cpus.next()?);
@@ -67,7 +67,7 @@ struct Client<'a> {
 
 /// Reads at `job.rate`; if that is 0, as fast as `job.depth` allows.
 pub fn run(job: &Job, fd: BorrowedFd<'_>, stage: &Stage) -> anyhow::Result<Counts> {
-    let opened = places().map_or_else(
+    let opened = bind_processors().map_or_else(
         || Ring::sqpoll(job.depth, job.setup_flags, None, job.sq_idle),
         |(_, cpu)| Ring::sqpoll(job.depth, job.setup_flags, Some(cpu), job.sq_idle),
     );

@@ -1,5 +1,5 @@
 //! The steps between a futex waiter and its submitter, generic over the words and system calls:
-//! those of the process, or loom's (`verify::placing`, `verify::cancel`).
+//! those of the process, or loom's (`verify::futex_moves`, `verify::cancel`).
 
 use core::sync::atomic::Ordering::{self, SeqCst};
 
@@ -7,7 +7,7 @@ use softring_uapi::errno::{Errno, Result};
 
 /// Values of a futex waiter's word: no job; wait at the program's futex; read the job or `leave`.
 pub(crate) const IDLE: u32 = 0;
-pub(crate) const PLACED: u32 = 1;
+pub(crate) const MOVED: u32 = 1;
 pub(crate) const ASKED: u32 = 2;
 
 /// Values of `state`: nothing to report, woken, taken back.
@@ -60,7 +60,7 @@ pub(crate) trait Steps {
     /// Sends the futex waiter's thread a signal; false if there is none.
     fn interrupt(&self) -> bool;
 
-    /// Sleeps on its own words; if there are several, on those that are not PLACED.
+    /// Sleeps on its own words; if there are several, on those that are not MOVED.
     ///
     /// # Errors
     /// Those of futex(2).
@@ -97,11 +97,11 @@ pub(crate) trait Steps {
     /// # Errors
     /// Those of futex(2); `EAGAIN` also if the futex waiter was woken at one futex before it waited
     /// at the next: it does not come back to its own words then.
-    fn place(&self, all: &[Self::There]) -> Result<()> {
+    fn move_all(&self, all: &[Self::There]) -> Result<()> {
         for (word, there) in self.words().iter().zip(all) {
             self.move_there(word, there)?;
-            word.store(PLACED, SeqCst);
-            self.requeue(word, PLACED, there)?;
+            word.store(MOVED, SeqCst);
+            self.requeue(word, MOVED, there)?;
         }
         all.iter().try_for_each(|there| self.check(there))
     }
@@ -165,7 +165,7 @@ pub(crate) trait Steps {
             let slept = match at {
                 _ if self.leave().load(SeqCst) != 0 => return None,
                 IDLE => self.sleep_idle(),
-                PLACED => self.sleep_there(),
+                MOVED => self.sleep_there(),
                 _ => self.watch_children(),
             };
             match slept {

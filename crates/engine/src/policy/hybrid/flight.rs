@@ -30,7 +30,7 @@ pub(super) struct InFlight {
     pub(crate) class: u8,
     /// Batch of its class in which the request was submitted, and its position in the batch.
     pub(crate) batch: u32,
-    pub(crate) place: u32,
+    pub(crate) position: u32,
     /// Set once the request has taught all that it can.
     pub(crate) judged: bool,
 }
@@ -142,7 +142,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn request(issued: u64) -> InFlight {
-        InFlight { issued, class: 0, batch: 0, place: 0, judged: false }
+        InFlight { issued, class: 0, batch: 0, position: 0, judged: false }
     }
 
     #[test]

@@ -209,8 +209,8 @@ impl Hybrid {
             class.estimate.grow_old();
             class.heard = now;
         }
-        let (batch, place) = (self.batch, class.utilisation.issued(self.batch, now));
-        let request = InFlight { issued: now, class: at, batch, place, judged: false };
+        let (batch, position) = (self.batch, class.utilisation.issued(self.batch, now));
+        let request = InFlight { issued: now, class: at, batch, position, judged: false };
         let ticket = self.flight.insert(&mut class.queue, request);
         match ticket {
             Ticket::NONE => class.utilisation.done(&request, now, false),

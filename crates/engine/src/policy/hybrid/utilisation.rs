@@ -173,7 +173,7 @@ impl Utilisation {
         watch.seen += 1;
         if close {
             let after = now.saturating_sub(watch.issued[0]);
-            watch.line.add(f64::from(request.place), after as f64);
+            watch.line.add(f64::from(request.position), after as f64);
         }
         // The rest of the batch may never complete.
         let most = watch.seen >= watch.size - watch.size / 8;

@@ -1,7 +1,7 @@
 //! A futex waiter against a cancel.
 
 use super::{ECANCELED, Fault, explore, found};
-use crate::io::futex_waiter::protocol::{BUSY, PLACED, Steps, Word};
+use crate::io::futex_waiter::protocol::{BUSY, MOVED, Steps, Word};
 use crate::io::token::ReqId;
 use crate::ring::cancel::protocol::Sleeping;
 use crate::verify::word::{Total, WaiterWord};
@@ -153,7 +153,7 @@ impl FutexWaiter {
         let total = Total::default();
         let word = |value| WaiterWord::new(value, (fault != Fault::NoOrder).then_some(&total));
         FutexWaiter {
-            words: [word(PLACED)],
+            words: [word(MOVED)],
             state: word(BUSY),
             stop: word(0),
             leave: word(0),

@@ -5,7 +5,7 @@
 
 use super::word::{Total, WaiterWord};
 use super::{explore, found};
-use crate::io::futex_waiter::protocol::{BUSY, IDLE, PLACED, Steps, Word};
+use crate::io::futex_waiter::protocol::{BUSY, IDLE, MOVED, Steps, Word};
 use loom::sync::atomic::Ordering::SeqCst;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -135,12 +135,12 @@ impl Steps for Model {
     /// Sleeps like futex_waitv(2).
     fn sleep_idle(&self) -> Result<usize> {
         for (i, word) in self.words.iter().enumerate() {
-            let placed = word.load(SeqCst) == PLACED;
+            let moved = word.load(SeqCst) == MOVED;
             let mut kernel = self.kernel.lock().unwrap();
-            if !placed && word.load(SeqCst) != IDLE {
+            if !moved && word.load(SeqCst) != IDLE {
                 return kernel.unqueue().ok_or(Errno::EAGAIN);
             }
-            kernel.entries[i] = if placed { Queued::There } else { Queued::Own };
+            kernel.entries[i] = if moved { Queued::There } else { Queued::Own };
         }
         let mut kernel = self.kernel.lock().unwrap();
         while !kernel.signal && !kernel.entries.contains(&Queued::Woken) {
@@ -167,18 +167,18 @@ impl Steps for Model {
     }
 }
 
-fn placing(fault: Fault) {
+fn moves(fault: Fault) {
     explore(move || {
         let m = Arc::new(Model::new());
         let [one, two] = [m.clone(), m.clone()];
         let live = thread::spawn(move || one.sleep_once().0);
         let program = thread::spawn(move || two.wake(0));
         m.state.stick((fault == Fault::NeverChecks).then_some(BUSY));
-        let placed = m.place(&[0, 1]);
+        let moved = m.move_all(&[0, 1]);
         m.state.stick(None);
         let woken = program.join().unwrap();
         // Stands for `FutexWaiters::ask`, then `FutexWaiters::take_back`, which asks the same.
-        let told = (placed.is_ok() || fault != Fault::NotAsked) && !m.take_back();
+        let told = (moved.is_ok() || fault != Fault::NotAsked) && !m.take_back();
         let tells = live.join().unwrap();
         assert!(told == woken, "not what the program counted");
         assert!(tells == woken.then_some(0));
@@ -186,18 +186,18 @@ fn placing(fault: Fault) {
 }
 
 #[test]
-fn a_wake_during_placing_is_kept() {
-    placing(Fault::None);
+fn a_wake_during_a_move_is_kept() {
+    moves(Fault::None);
 }
 
 #[test]
 fn a_missing_check_is_found() {
     let test = a_missing_check_is_found;
-    found(test, "maximum number of branches", || placing(Fault::NeverChecks));
+    found(test, "maximum number of branches", || moves(Fault::NeverChecks));
 }
 
 #[test]
 fn a_wake_taken_for_a_change_is_found() {
     let test = a_wake_taken_for_a_change_is_found;
-    found(test, "not what the program counted", || placing(Fault::NotAsked));
+    found(test, "not what the program counted", || moves(Fault::NotAsked));
 }
