@@ -33,16 +33,16 @@ const REGION: usize = 256 << 10;
 const HEADER: usize = 64;
 /// The largest block of a region.
 const SMALL: usize = 32 << 10;
-/// The largest mapping that is kept.
-const KEPT: usize = 256 << 10;
-const KEPT_OF_A_SIZE: usize = 2;
+/// The largest mapping that is cached.
+const CACHED: usize = 256 << 10;
+const CACHED_PER_CLASS: usize = 2;
 const PAGE: usize = 4096;
 const SHARDS: usize = 8;
 /// Attempts to lock a shard, one shard after another.
 const TRIES: usize = 10_000;
 /// Number of size classes: eight steps of 16 bytes, then four to each power of two.
 const CLASSES: usize = 8 + 4 * 8;
-const KEPT_CLASSES: usize = 4 * 3;
+const CACHED_CLASSES: usize = 4 * 3;
 /// Number of classes, up to 512 bytes, whose blocks come from pages of their own: memory that is
 /// written often does not share pages with memory that a forked child could go on sharing.
 const PAGED: usize = 8 + 4 * 2;
@@ -74,7 +74,7 @@ unsafe impl Sync for Shard {}
 /// The allocator: see the module.
 pub struct Heap {
     shards: [Shard; SHARDS],
-    kept: [[AtomicPtr<u8>; KEPT_OF_A_SIZE]; KEPT_CLASSES],
+    cached: [[AtomicPtr<u8>; CACHED_PER_CLASS]; CACHED_CLASSES],
 }
 
 #[cfg_attr(not(test), global_allocator)]
@@ -92,8 +92,8 @@ fn class(size: usize) -> (usize, usize) {
     (8 + 4 * (step.ilog2() as usize - 5) + n - 5, n * step)
 }
 
-/// Returns the same for mappings that are kept.
-fn kept_class(size: usize) -> (usize, usize) {
+/// Returns the same for mappings that are cached.
+fn cached_class(size: usize) -> (usize, usize) {
     let (class, size) = class(size);
     (class - CLASSES, size)
 }
@@ -331,7 +331,8 @@ impl Heap {
     const fn new() -> Heap {
         Heap {
             shards: [const { Shard::new() }; SHARDS],
-            kept: [const { [const { AtomicPtr::new(null_mut()) }; KEPT_OF_A_SIZE] }; KEPT_CLASSES],
+            cached: [const { [const { AtomicPtr::new(null_mut()) }; CACHED_PER_CLASS] };
+                CACHED_CLASSES],
         }
     }
 
@@ -369,12 +370,12 @@ impl Heap {
     /// Returns a mapping, and true if it was never used.
     #[cold]
     fn large(&self, size: usize) -> (*mut u8, bool) {
-        if size > KEPT {
+        if size > CACHED {
             return (map(size.next_multiple_of(PAGE)).map_or(null_mut(), pointer), true);
         }
-        let (class, size) = kept_class(size);
-        let mut kept = self.kept[class].iter().map(|slot| slot.swap(null_mut(), AcqRel));
-        match kept.find(|at| !at.is_null()) {
+        let (class, size) = cached_class(size);
+        let mut cached = self.cached[class].iter().map(|slot| slot.swap(null_mut(), AcqRel));
+        match cached.find(|at| !at.is_null()) {
             Some(at) => (at, false),
             None => (map(size.next_multiple_of(PAGE)).map_or(null_mut(), pointer), true),
         }
@@ -382,13 +383,13 @@ impl Heap {
 
     #[cold]
     fn free_large(&self, block: *mut u8, mut size: usize) {
-        if size <= KEPT {
-            let (class, whole) = kept_class(size);
+        if size <= CACHED {
+            let (class, whole) = cached_class(size);
             size = whole;
             let free = |slot: &&AtomicPtr<u8>| {
                 slot.compare_exchange(null_mut(), block, AcqRel, Relaxed).is_ok()
             };
-            if self.kept[class].iter().find(free).is_some() {
+            if self.cached[class].iter().find(free).is_some() {
                 return;
             }
         }
@@ -435,10 +436,10 @@ unsafe impl GlobalAlloc for Heap {
         // SAFETY: the caller's promise.
         let wanted = unsafe { Layout::from_size_align_unchecked(new, layout.align()) };
         let (old_size, new_size) = (size_for(layout), size_for(wanted));
-        if old_size <= KEPT && new_size <= KEPT && class(old_size) == class(new_size) {
+        if old_size <= CACHED && new_size <= CACHED && class(old_size) == class(new_size) {
             return block;
         }
-        if old_size > KEPT && new_size > KEPT {
+        if old_size > CACHED && new_size > CACHED {
             let [from, to] = [old_size, new_size].map(|size| size.next_multiple_of(PAGE));
             let at = block.expose_provenance();
             // The bytes are copied until mremap(2) is known to work.

@@ -53,25 +53,25 @@ pub(crate) fn set_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Reads an attribute of an open file.
 pub(crate) fn fget(call: &mut Call, _: Try) -> Outcome {
-    let (s, [name, ..]) = (call.sqe(), kept(call));
+    let (s, [name, ..]) = (call.sqe(), addresses(call));
     answer(paths::fgetxattr(call.file.fd(), name, UserPtr::of_program(s.off), s.len))
 }
 
 /// Reads an attribute by path.
 pub(crate) fn get(call: &mut Call, _: Try) -> Outcome {
-    let (s, [name, file, _]) = (call.sqe(), kept(call));
+    let (s, [name, file, _]) = (call.sqe(), addresses(call));
     answer(paths::getxattr(file, name, UserPtr::of_program(s.off), s.len))
 }
 
 /// Sets an attribute of an open file.
 pub(crate) fn fset(call: &mut Call, _: Try) -> Outcome {
-    let (s, [name, _, value]) = (call.sqe(), kept(call));
+    let (s, [name, _, value]) = (call.sqe(), addresses(call));
     answer(paths::fsetxattr(call.file.fd(), name, value, s.len, s.op_flags))
 }
 
 /// Sets an attribute by path.
 pub(crate) fn set(call: &mut Call, _: Try) -> Outcome {
-    let (s, [name, file, value]) = (call.sqe(), kept(call));
+    let (s, [name, file, value]) = (call.sqe(), addresses(call));
     answer(paths::setxattr(file, name, value, s.len, s.op_flags))
 }
 
@@ -80,7 +80,7 @@ fn keep(req: &mut Req, name: CString, path: CString, value: Vec<u8>) {
 }
 
 /// Returns the addresses of the name, the path and the value that prep has copied.
-fn kept(call: &Call) -> [ReadPtr; 3] {
+fn addresses(call: &Call) -> [ReadPtr; 3] {
     let OpState::Attribute(a) = &call.state else { return [ReadPtr::NULL; 3] };
     let [name, path] = [&a.name, &a.path].map(|text| ReadPtr::of(text.as_c_str()));
     [name, path, ReadPtr::of(a.value.as_slice())]

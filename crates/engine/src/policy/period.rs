@@ -34,7 +34,7 @@ pub(super) struct PeriodPredictor {
     at: u64,
     /// Time of the last submission.
     last: u64,
-    kept: u32,
+    on_time: u32,
     /// Time by which the thread wakes before the next submission is due.
     early: u64,
 }
@@ -60,17 +60,17 @@ impl PeriodPredictor {
             self.early -= self.early / FORGET;
             // Twice the period would be a period, too: only the next submission tells.
             if periods == 1 {
-                self.kept = (self.kept + 1).min(MOST);
+                self.on_time = (self.on_time + 1).min(MOST);
                 self.period = self.period - self.period / 16 + since / 16;
                 return;
             }
-            if self.kept > 0 {
+            if self.on_time > 0 {
                 return;
             }
         }
-        self.kept = self.kept.saturating_sub(OFF);
-        if self.kept == 0 || periods > LOST {
-            *self = PeriodPredictor { period: gap, at: now, last: now, kept: 0, early: 0 };
+        self.on_time = self.on_time.saturating_sub(OFF);
+        if self.on_time == 0 || periods > LOST {
+            *self = PeriodPredictor { period: gap, at: now, last: now, on_time: 0, early: 0 };
         }
     }
 
@@ -80,20 +80,20 @@ impl PeriodPredictor {
         let periods = now.saturating_sub(self.at).checked_div(self.period).unwrap_or(0);
         self.at += periods * self.period;
         self.early = (self.early + self.period / EARLIER).min(self.period / 2);
-        self.kept = self.kept.saturating_sub(1);
+        self.on_time = self.on_time.saturating_sub(1);
     }
 
     /// Learns from `events` submissions found at the end of a sleep: the program was delayed, or
     /// has become quicker.
     pub(super) fn less_certain(&mut self, events: u32) {
-        self.kept = self.kept.saturating_sub(MOST / 16 * events);
+        self.on_time = self.on_time.saturating_sub(MOST / 16 * events);
     }
 
     /// Returns the advice at `now`; `None`: there is no period.
     pub(super) fn next(&self, now: u64) -> Option<Advice> {
         let since = now.checked_sub(self.at)?;
         let periods = since.checked_div(self.period)?;
-        if self.kept < STEADY || periods >= LOST {
+        if self.on_time < STEADY || periods >= LOST {
             return None;
         }
         let next = self.at + (periods + 1) * self.period;

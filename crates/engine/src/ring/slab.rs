@@ -120,7 +120,7 @@ impl Slab {
         if self.len() >= self.buckets.len() {
             self.rehash();
         }
-        let id = match req.id.filter(|&id| self.is_kept(id)) {
+        let id = match req.id.filter(|&id| self.is_checked_out(id)) {
             Some(id) => id,
             None => self.new_slot(),
         };
@@ -132,7 +132,7 @@ impl Slab {
     }
 
     /// Returns whether the slot is empty because its request was taken out.
-    fn is_kept(&self, id: ReqId) -> bool {
+    fn is_checked_out(&self, id: ReqId) -> bool {
         let slot = self.slots.get(id.slot as usize);
         slot.is_some_and(|s| s.generation == id.generation && s.req.is_none())
     }
@@ -167,7 +167,7 @@ impl Slab {
 
     /// Frees the slot of a request that ends after it was taken out; its id is stale from here on.
     pub(crate) fn release(&mut self, id: ReqId) {
-        if self.is_kept(id) {
+        if self.is_checked_out(id) {
             let s = &mut self.slots[id.slot as usize];
             s.generation = id.next().generation;
             self.free.push(id.slot);

@@ -116,7 +116,7 @@ impl Punted for Ctx {
         self.defers()
     }
 
-    fn is_kept(&self, id: ReqId) -> bool {
+    fn is_deferred(&self, id: ReqId) -> bool {
         self.work.is_deferred(id)
     }
 
@@ -137,7 +137,7 @@ impl Punted for Ctx {
         self.end_soon(id, Errno::ECANCELED.res());
     }
 
-    fn keep(&mut self, f: Finished) {
+    fn defer(&mut self, f: Finished) {
         self.work.defer(f);
         if self.setup.flags & IORING_SETUP_TASKRUN_FLAG != 0 {
             self.mem.sq_flag(IORING_SQ_TASKRUN, true);

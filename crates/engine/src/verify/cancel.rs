@@ -88,12 +88,12 @@ impl Punted for Ctx {
         self.defers
     }
 
-    fn is_kept(&self, id: ReqId) -> bool {
+    fn is_deferred(&self, id: ReqId) -> bool {
         let kept = self.deferred.is_some_and(|(of, _)| of == id);
         kept && self.fault != Fault::EndsDeferred
     }
 
-    fn keep(&mut self, done: (ReqId, i32)) {
+    fn defer(&mut self, done: (ReqId, i32)) {
         self.deferred = Some(done);
     }
 

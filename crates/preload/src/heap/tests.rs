@@ -6,14 +6,14 @@ use super::*;
 #[test]
 fn size_classes_hold_their_sizes() {
     let mut last = (0, 0);
-    for size in 1..=KEPT {
+    for size in 1..=CACHED {
         let (class, block) = class(size);
         assert!(block >= size && block <= size.max(64) * 5 / 4, "{size}: {block}");
         assert!(class == last.0 || class == last.0 + 1 && block > last.1, "{size}: {class}");
         assert_eq!(class < CLASSES, size <= SMALL, "{size}");
         last = (class, block);
     }
-    assert_eq!(last.0, CLASSES + KEPT_CLASSES - 1);
+    assert_eq!(last.0, CLASSES + CACHED_CLASSES - 1);
 }
 
 fn layout(size: usize, align: usize) -> Layout {
@@ -92,7 +92,7 @@ fn blocks_do_not_overlap() {
 #[test]
 fn blocks_are_used_again_and_grow() {
     static OWN: Heap = Heap::new();
-    for size in [1, 16, 100, 4096, 5000, KEPT] {
+    for size in [1, 16, 100, 4096, 5000, CACHED] {
         let one = Owned::new(&OWN, layout(size, 1));
         let (at, of) = (one.0, one.1);
         one.free(&OWN);

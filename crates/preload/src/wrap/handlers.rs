@@ -1,6 +1,6 @@
 //! The program's signal handlers, and ours, which asks the engine first whether they may run now.
 //!
-//! From the first ring on, a handler that the program installs is kept here. The kernel gets
+//! From the first ring on, a handler that the program installs is stored here. The kernel gets
 //! [`handler`] in its place, with the program's mask and flags, and SA_SIGINFO. The program is
 //! shown its own handler. Exceptions are signals that report a fault of the thread itself, and
 //! handlers that are installed by an inline system call that is not patched.
@@ -85,16 +85,16 @@ extern "C" fn handler(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
 
 /// Returns the handler to run now; 0: none.
 unsafe extern "C" fn choose(signo: c_int, info: *mut siginfo_t, context: *mut c_void) -> usize {
-    let kept = HANDLERS[signo as usize].load(Acquire);
+    let stored = HANDLERS[signo as usize].load(Acquire);
     let (info, context) = (info.expose_provenance(), context.expose_provenance());
     // SAFETY: what the kernel has passed to `handler`, installed with SA_SIGINFO.
     if !unsafe { handlers::defers(signo, info, context) } {
-        if kept & NESTS != 0 {
+        if stored & NESTS != 0 {
             unblock(signo);
         }
-        return kept & !OWN;
+        return stored & !OWN;
     }
-    if kept & ONCE != 0 {
+    if stored & ONCE != 0 {
         install_again(signo);
     }
     0
@@ -128,14 +128,14 @@ fn unblock(signo: c_int) {
     }
 }
 
-/// Returns the word to keep for an action, and the flags for the kernel. SA_NODEFER has no effect
+/// Returns the word to store for an action, and the flags for the kernel. SA_NODEFER has no effect
 /// if the mask holds the signal.
-fn kept_as(handler: usize, flags: c_int, masked: bool) -> (usize, c_int) {
+fn stored_as(handler: usize, flags: c_int, masked: bool) -> (usize, c_int) {
     let bit = |flag, bit| if flags & flag != 0 { bit } else { 0 };
     let nests = if masked { 0 } else { bit(libc::SA_NODEFER, NESTS) };
-    let kept = handler | bit(libc::SA_SIGINFO, SIGINFO) | bit(libc::SA_RESETHAND, ONCE) | nests;
+    let stored = handler | bit(libc::SA_SIGINFO, SIGINFO) | bit(libc::SA_RESETHAND, ONCE) | nests;
     let held_back = if nests == 0 { 0 } else { libc::SA_NODEFER };
-    (kept, flags & !held_back | libc::SA_SIGINFO)
+    (stored, flags & !held_back | libc::SA_SIGINFO)
 }
 
 /// Puts ours before the handler that `signo` has now.
@@ -144,8 +144,8 @@ fn precede(signo: c_int) {
     while is_handler(now.handler) && now.handler != ours() {
         let masked = now.mask & 1 << (signo - 1) != 0;
         // The kernel knows no flags beyond 32 bits.
-        let (kept, flags) = kept_as(now.handler, now.flags as c_int, masked);
-        HANDLERS[signo as usize].store(kept, Relaxed);
+        let (stored, flags) = stored_as(now.handler, now.flags as c_int, masked);
+        HANDLERS[signo as usize].store(stored, Relaxed);
         let flags = u64::from(flags.cast_unsigned());
         let before = kernel_action(signo, Some(&KernelAction { handler: ours(), flags, ..now }));
         if before.handler == now.handler {
@@ -197,8 +197,8 @@ pub unsafe fn exchange(
             None => real(new, old),
             Some(asked) => {
                 let masked = libc::sigismember(&raw const asked.sa_mask, signo) == 1;
-                let (kept, flags) = kept_as(asked.sa_sigaction, asked.sa_flags, masked);
-                before = word.swap(kept, AcqRel);
+                let (stored, flags) = stored_as(asked.sa_sigaction, asked.sa_flags, masked);
+                before = word.swap(stored, AcqRel);
                 let mut ours_first = *asked;
                 (ours_first.sa_sigaction, ours_first.sa_flags) = (ours(), flags);
                 let ret = real(&raw const ours_first, old);
@@ -217,17 +217,17 @@ pub unsafe fn exchange(
 
 /// Shows the program its own action where the kernel has ours. A handler with SA_RESETHAND that has
 /// run leaves its flags behind.
-fn show(kept: usize, old: &mut libc::sigaction) {
-    let gone = old.sa_sigaction == libc::SIG_DFL && kept & ONCE != 0;
+fn show(stored: usize, old: &mut libc::sigaction) {
+    let gone = old.sa_sigaction == libc::SIG_DFL && stored & ONCE != 0;
     if old.sa_sigaction == ours() {
-        old.sa_sigaction = kept & !OWN;
+        old.sa_sigaction = stored & !OWN;
     } else if !gone || old.sa_flags & libc::SA_RESETHAND == 0 {
         return;
     }
-    if kept & SIGINFO == 0 {
+    if stored & SIGINFO == 0 {
         old.sa_flags &= !libc::SA_SIGINFO;
     }
-    if kept & NESTS != 0 {
+    if stored & NESTS != 0 {
         old.sa_flags |= libc::SA_NODEFER;
     }
 }

@@ -15,9 +15,9 @@ pub(crate) trait Punted {
     /// Returns whether only the ring's task may post the results of workers (DEFER_TASKRUN).
     fn posts_later(&self) -> bool;
     /// Returns whether a worker has ended the request and its completion waits for the ring's task.
-    fn is_kept(&self, id: ReqId) -> bool;
+    fn is_deferred(&self, id: ReqId) -> bool;
     /// Queues a worker's result for the ring's task.
-    fn keep(&mut self, done: Self::Done);
+    fn defer(&mut self, done: Self::Done);
     /// Ends the request that a worker has finished, unless it has ended.
     fn end(&mut self, done: Self::Done);
     /// Takes a call off the workers' queue, or interrupts the call if a worker runs it. Both happen
@@ -28,7 +28,7 @@ pub(crate) trait Punted {
 
     /// Takes a worker's result: ends its request, or queues the result for the ring's task.
     fn worker_ends(&mut self, done: Self::Done) {
-        if self.posts_later() { self.keep(done) } else { self.end(done) }
+        if self.posts_later() { self.defer(done) } else { self.end(done) }
     }
 
     /// Cancels a request that is with a worker.
@@ -36,7 +36,7 @@ pub(crate) trait Punted {
     /// # Errors
     /// `ENOENT` if a worker has ended it; `EALREADY` if one runs it, which is told to stop.
     fn cancel_punted(&mut self, id: ReqId) -> Result<()> {
-        if self.is_kept(id) {
+        if self.is_deferred(id) {
             return Err(Errno::ENOENT);
         }
         let call = self.take_off(id).ok_or(Errno::EALREADY)?;
