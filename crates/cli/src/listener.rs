@@ -124,7 +124,7 @@ impl Listener {
             if self.spare.is_none() {
                 return Next::NoDescriptor;
             }
-            if let Some(received) = self.heard() {
+            if let Some(received) = self.received() {
                 return Next::File(received);
             }
             match accept_with(&self.socket, SocketFlags::CLOEXEC) {
@@ -143,7 +143,7 @@ impl Listener {
     }
 
     /// Returns the next file that a silent process sends.
-    fn heard(&mut self) -> Option<Received> {
+    fn received(&mut self) -> Option<Received> {
         let mut at = 0;
         while at < self.silent.len() {
             self.spare = None;

@@ -107,7 +107,7 @@ impl Lines {
         match w.event.step {
             Step::Submit => self.begin(key, w, ns),
             Step::Inline => self.inline(ring, &w, ns),
-            Step::Text => self.hear(key, &w),
+            Step::Text => self.on_text(key, &w),
             Step::Name | Step::Address => self.name(ring, &w),
             Step::More => self.result(key, &w, ns, false),
             Step::Done => self.result(key, &w, ns, true),
@@ -179,7 +179,7 @@ impl Lines {
         shown && self.how.lines
     }
 
-    fn hear(&mut self, key: (Ring, u32), w: &Waiting) {
+    fn on_text(&mut self, key: (Ring, u32), w: &Waiting) {
         let Some(request) = self.open.get_mut(&key) else { return };
         let bytes = bytes(w);
         match w.event.value {

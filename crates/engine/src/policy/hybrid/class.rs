@@ -32,7 +32,7 @@ pub(super) struct Class {
     /// Last use, in calls of [`Classes::find`].
     used: u64,
     /// Time at which a request of the kind was last done, in ns.
-    pub(crate) heard: u64,
+    pub(crate) last_done: u64,
     /// Number of the poll at which the estimate last learned.
     pub(crate) taught: u64,
     pub(crate) queue: Queue,
@@ -73,7 +73,7 @@ impl Classes {
     fn add(&mut self, key: Key) -> Option<usize> {
         let (queue, estimate) = (Queue::default(), Estimate::default());
         let utilisation = Utilisation::default();
-        let class = Class { key, used: 0, heard: 0, taught: 0, queue, estimate, utilisation };
+        let class = Class { key, used: 0, last_done: 0, taught: 0, queue, estimate, utilisation };
         if self.list.len() < CLASSES {
             self.list.push(class);
             return Some(self.list.len() - 1);

@@ -205,9 +205,9 @@ impl Hybrid {
     pub fn issued(&mut self, key: Key, now: u64) -> Ticket {
         let Some(at) = self.classes.find(key) else { return Ticket::NONE };
         let class = self.classes.get(at);
-        if class.queue.is_empty() && now.saturating_sub(class.heard) > STALE {
+        if class.queue.is_empty() && now.saturating_sub(class.last_done) > STALE {
             class.estimate.grow_old();
-            class.heard = now;
+            class.last_done = now;
         }
         let (batch, position) = (self.batch, class.utilisation.issued(self.batch, now));
         let request = InFlight { issued: now, class: at, batch, position, judged: false };
@@ -248,7 +248,7 @@ impl Hybrid {
             class.estimate.at_most(high);
         }
         class.estimate.took(low, high);
-        class.heard = now;
+        class.last_done = now;
         self.takes = class.estimate.mean();
         (self.news, self.vain) = (now, 0);
         if self.spins_since > 0 {
