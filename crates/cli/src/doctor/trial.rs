@@ -109,12 +109,12 @@ fn judge(done: &Captured) -> Finding {
         }
         (_, Some(fault)) => Finding::new(State::Denied, format!("a ring fails: {fault}")),
         ("kernel", None) => Finding::new(State::Ok, format!("{KERNELS} work")),
-        _ => steps(said, &end, entry(report)),
+        _ => judge_steps(said, &end, entry(report)),
     }
 }
 
 /// Judges the steps of the exercise.
-fn steps(said: impl Iterator<Item = Said>, end: &str, entry: &str) -> Finding {
+fn judge_steps(said: impl Iterator<Item = Said>, end: &str, entry: &str) -> Finding {
     let (mut trying, mut failed, mut done) = (String::new(), Vec::new(), false);
     for said in said {
         match said {

@@ -123,7 +123,7 @@ pub(crate) fn recv(call: &mut Call, how: Try) -> Outcome {
 /// outcome.
 fn once(call: &mut Call, how: Try, flags: u32, first: &Layout) -> Result<(u64, u16), Outcome> {
     loop {
-        match step(call, first, flags) {
+        match receive_part(call, first, flags) {
             Ok(n) => return Ok(n),
             Err(Errno::EAGAIN) if how == Try::Nonblock => {
                 call.found = Finding::Nothing;
@@ -181,7 +181,7 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
         [iovec { base: 0, .. }] if singly => Err(Errno::ENOBUFS),
         _ => Ok(layout),
     });
-    match layout.and_then(|layout| Ok((step(call, &layout, flags)?, layout.empty))) {
+    match layout.and_then(|layout| Ok((receive_part(call, &layout, flags)?, layout.empty))) {
         Ok((done, empty)) => {
             call.message().last |= empty;
             // The first step was paid for while it waited for the rest (`MSG_WAITALL`).
@@ -205,7 +205,7 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
 }
 
 /// Makes one recvmsg(2); returns the bytes, and the buffers that they fill.
-fn step(call: &mut Call, layout: &Layout, flags: u32) -> errno::Result<(u64, u16)> {
+fn receive_part(call: &mut Call, layout: &Layout, flags: u32) -> errno::Result<(u64, u16)> {
     call.message().iov.clone_from(&layout.iov);
     call.set_done(0);
     let n = recv_vector(call, flags)? as u64;

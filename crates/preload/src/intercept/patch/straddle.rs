@@ -95,7 +95,7 @@ pub fn write(jumps: &[(usize, [u8; JUMP])]) -> bool {
     unsafe { raw!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old.expose_provenance(), 8) };
     let mine = CHANGING.compare_exchange(0, pid(), SeqCst, Relaxed).is_ok();
     fence(SeqCst);
-    let done = mine && FORKS.load(SeqCst) == 0 && steps(jumps);
+    let done = mine && FORKS.load(SeqCst) == 0 && write_jumps(jumps);
     if mine {
         CHANGING.store(0, Release);
     }
@@ -105,7 +105,7 @@ pub fn write(jumps: &[(usize, [u8; JUMP])]) -> bool {
     done
 }
 
-fn steps(jumps: &[(usize, [u8; JUMP])]) -> bool {
+fn write_jumps(jumps: &[(usize, [u8; JUMP])]) -> bool {
     let fetched_anew = || (0..TRIES).any(|_| synchronize());
     let heads: Vec<_> = jumps.iter().map(|(at, _)| (*at, super::text::load(*at))).collect();
     heads.iter().for_each(|(at, _)| store(*at, &SPIN));
