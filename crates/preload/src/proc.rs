@@ -13,6 +13,7 @@
 use crate::config;
 use crate::intercept::patch::straddle;
 use crate::raw::{self, raw};
+use crate::wrap::epoll;
 use crate::wrap::handlers;
 use crate::{heap, notice};
 use core::ffi::c_void;
@@ -140,6 +141,7 @@ fn child_once(mark: *mut Mark) {
     if !unsafe { (*mark).alive.swap(true, Ordering::AcqRel) } {
         PID.store(getpid(), Ordering::Relaxed);
         straddle::fork_child();
+        epoll::forked(true);
         fork::check();
     }
 }
@@ -174,6 +176,7 @@ extern "C" fn prepare() {
         let page = raw::map(PAGE, libc::MAP_SHARED).cast::<AtomicBool>();
         FAMILY.store(page, Ordering::Release);
     }
+    epoll::fork_prepare();
     fork::prepare();
     straddle::fork_prepare();
 }
@@ -181,6 +184,7 @@ extern "C" fn prepare() {
 extern "C" fn parent() {
     straddle::forked();
     fork::in_parent();
+    epoll::forked(false);
 }
 
 extern "C" fn child() {
@@ -193,4 +197,5 @@ extern "C" fn child() {
         unsafe { (*mark).alive.store(true, Ordering::Relaxed) };
     }
     fork::in_child();
+    epoll::forked(true);
 }

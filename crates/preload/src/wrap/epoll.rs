@@ -3,8 +3,8 @@
 //!
 //! | member | the set has | completions are found by |
 //! |---|---|---|
-//! | quiet | the stand-in without events | the thread that waits on the set, which drives the ring |
-//! | revealed | the stand-in with the program's events | everybody: each poster signals the stand-in |
+//! | quiet | the stand-in without events | the thread that waits on the set and drives the ring |
+//! | revealed | the stand-in with the program's events | all: each poster signals the stand-in |
 //!
 //! A member is quiet where each wait on the set comes through here: call sites that bypass us, and
 //! other ways to wait for the set, reveal it ([`softring_host::fd::sets`]). A second thread that
@@ -19,23 +19,26 @@ use super::{epoll_wait, visible};
 use crate::gate::watched;
 use crate::raw::{self, raw};
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::epoll_event;
 use libc::{EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM};
 use softring_engine::fds::{self, MOST, Report};
 use softring_host::fd::{self, numbers, sets};
+use softring_host::handlers::Call;
 use softring_host::user;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Events and flags that no quiet member has: its ring's SQ has room, and the kernel's own rules for
-/// EPOLLEXCLUSIVE.
+/// Events and flags that no quiet member has: those for room in the SQ, and EPOLLEXCLUSIVE, which
+/// has rules of its own.
 const NOT_QUIET: u32 = (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND | EPOLLEXCLUSIVE) as u32;
 /// Times that a member is revealed for a second waiter before it stays so.
 const PATIENCE: u32 = 3;
 
 /// A ring in a set.
 pub(super) struct Member {
-    pub set: c_int,
+    /// Id of the set, which may have several numbers.
+    pub set: u32,
     pub ring: c_int,
     /// Descriptor that represents the ring in the set.
     stand_in: c_int,
@@ -49,32 +52,89 @@ pub(super) struct Member {
 }
 
 struct Sets {
+    /// True while a thread uses the list, or forks.
+    taken: AtomicBool,
+    /// Used only by the thread that has set `taken`, so never waited for.
     members: Mutex<Vec<Member>>,
-    /// Threads that wait on sets, by the set's number.
+    /// Threads that wait on sets, by the set's id.
     waiters: [AtomicU32; 64],
 }
 
-static SETS: Sets =
-    Sets { members: Mutex::new(Vec::new()), waiters: [const { AtomicU32::new(0) }; 64] };
+static SETS: Sets = Sets {
+    taken: AtomicBool::new(false),
+    members: Mutex::new(Vec::new()),
+    waiters: [const { AtomicU32::new(0) }; 64],
+};
 
-fn members() -> MutexGuard<'static, Vec<Member>> {
-    SETS.members.lock().unwrap_or_else(PoisonError::into_inner)
+/// The list of members. Handlers of the program run when this is dropped: one may use the list, or
+/// never return.
+pub(super) struct Members {
+    list: Option<MutexGuard<'static, Vec<Member>>>,
+    _call: Call,
 }
 
-/// Takes the list where a signal handler may have interrupted its holder; `None` if it has.
-pub(super) fn members_soon() -> Option<MutexGuard<'static, Vec<Member>>> {
+pub(super) fn members() -> Members {
+    let call = Call::begin();
+    take_list();
+    let list = SETS.members.lock().unwrap_or_else(PoisonError::into_inner);
+    Members { list: Some(list), _call: call }
+}
+
+fn take_list() {
+    while SETS.taken.swap(true, Ordering::Acquire) {
+        softring_host::threads::yield_now();
+    }
+}
+
+/// Takes the list unless the calling thread has it: in a handler that softring does not know of.
+pub(super) fn members_soon() -> Option<Members> {
     const TRIES: u32 = 1000;
-    (0..TRIES).find_map(|_| {
-        let list = SETS.members.try_lock().ok();
-        if list.is_none() {
-            softring_host::threads::yield_now();
+    for _ in 0..TRIES {
+        if !SETS.taken.load(Ordering::Relaxed) {
+            break;
         }
-        list
-    })
+        softring_host::threads::yield_now();
+    }
+    (!SETS.taken.load(Ordering::Relaxed)).then(members)
 }
 
-fn waiters(set: c_int) -> &'static AtomicU32 {
-    &SETS.waiters[set.unsigned_abs() as usize % 64]
+impl Drop for Members {
+    fn drop(&mut self) {
+        self.list = None;
+        SETS.taken.store(false, Ordering::Release);
+    }
+}
+
+impl Deref for Members {
+    type Target = Vec<Member>;
+
+    fn deref(&self) -> &Vec<Member> {
+        self.list.as_ref().expect("the list is held until the end")
+    }
+}
+
+impl DerefMut for Members {
+    fn deref_mut(&mut self) -> &mut Vec<Member> {
+        self.list.as_mut().expect("the list is held until the end")
+    }
+}
+
+/// Keeps the list whole over a fork.
+pub fn fork_prepare() {
+    take_list();
+}
+
+/// Ends what [`fork_prepare`] has begun, in the parent and in the child. In a child no other thread
+/// waits on a set.
+pub fn forked(child: bool) {
+    if child {
+        SETS.waiters.iter().for_each(|n| n.store(0, Ordering::SeqCst));
+    }
+    SETS.taken.store(false, Ordering::Release);
+}
+
+fn waiters(set: u32) -> &'static AtomicU32 {
+    &SETS.waiters[set as usize % 64]
 }
 
 /// `epoll_ctl(2)`: control interface for an epoll file descriptor.
@@ -112,9 +172,11 @@ fn control_ring(epfd: c_int, op: c_int, fd: c_int, at: usize) -> isize {
     let event: epoll_event = unsafe { core::mem::transmute(bytes) };
     let mut list = members();
     list.retain(|m| fd::is_ring(m.ring));
-    let known = list.iter().position(|m| (m.set, m.ring) == (epfd, fd));
+    let set = sets::id(epfd);
+    let known = list.iter().position(|m| (m.set, m.ring) == (set, fd));
     let adds = op != libc::EPOLL_CTL_DEL;
-    let quiet = adds && read && may_be_quiet(&list, epfd, fd, event.events, 0);
+    let quiet =
+        adds && read && sets::can_be_quiet(epfd) && may_be_quiet(&list, set, fd, event.events, 0);
     let stand_in = match known {
         Some(i) if !adds => Some(list[i].stand_in),
         _ if quiet || !adds => fds::stand_in(fd),
@@ -128,30 +190,28 @@ fn control_ring(epfd: c_int, op: c_int, fd: c_int, at: usize) -> isize {
     if ret == 0 {
         let reveals = known.map_or(0, |i| list.swap_remove(i).reveals);
         if adds {
-            let (set, ring) = (epfd, fd);
-            let (enabled, last) = (true, None);
+            let (ring, enabled, last) = (fd, true, None);
             list.push(Member { set, ring, stand_in, event, quiet, enabled, last, reveals });
         }
-        mark(&list, epfd);
+        mark(&list, set);
     }
     ret
 }
 
 /// True if the set may do without the ring's events: each wait comes through here, no more than
 /// `waiting` threads wait now, and a waiting thread can drive the ring.
-fn may_be_quiet(list: &[Member], set: c_int, ring: c_int, events: u32, waiting: u32) -> bool {
+fn may_be_quiet(list: &[Member], set: u32, ring: c_int, events: u32, waiting: u32) -> bool {
     let others = |m: &&Member| m.set == set && m.ring != ring && m.quiet;
     let gave_up = |m: &Member| (m.set, m.ring) == (set, ring) && m.reveals >= PATIENCE;
     events & NOT_QUIET == 0
         && numbers::closes_all_reported()
-        && sets::can_be_quiet(set)
         && waiters(set).load(Ordering::SeqCst) == waiting
         && list.iter().filter(others).count() < MOST
         && !list.iter().any(gave_up)
         && fds::can_drive(ring)
 }
 
-fn mark(list: &[Member], set: c_int) {
+fn mark(list: &[Member], set: u32) {
     sets::on_reveal(reveal);
     let mut of_set = list.iter().filter(|m| m.set == set).peekable();
     let holds = of_set.peek().is_some();
@@ -161,8 +221,9 @@ fn mark(list: &[Member], set: c_int) {
 /// Gives the set the events of its rings.
 fn reveal(set: c_int) {
     let Some(mut list) = members_soon() else { return };
-    list.iter_mut().filter(|m| m.set == set && m.quiet).for_each(Member::reveal);
-    mark(&list, set);
+    let id = sets::id(set);
+    list.iter_mut().filter(|m| m.set == id && m.quiet).for_each(|m| m.reveal(set));
+    mark(&list, id);
 }
 
 /// Forgets the sets and rings from `first` to `last`, which the program is about to close.
@@ -173,12 +234,14 @@ pub fn closes(first: c_int, last: c_int) {
         }
     }
     for fd in (first.max(0)..=last).take_while(|&fd| sets::is_known(fd)) {
-        if sets::holds_ring(fd)
+        let set = if sets::holds_ring(fd) { sets::id(fd) } else { 0 };
+        sets::closes(fd);
+        if set != 0
+            && sets::number(set).is_none()
             && let Some(mut list) = members_soon()
         {
-            list.retain(|m| m.set != fd);
+            list.retain(|m| m.set != set);
         }
-        sets::closes(fd);
     }
 }
 
@@ -187,13 +250,14 @@ fn ring_closes(ring: c_int) {
     let Some(mut list) = members_soon() else { return };
     let last = fds::is_last(ring);
     for m in list.iter_mut().filter(|m| m.ring == ring) {
+        let Some(set) = sets::number(m.set) else { continue };
         match last {
-            true => m.control(libc::EPOLL_CTL_DEL),
-            false if m.quiet => m.reveal(),
+            true => m.control(set, libc::EPOLL_CTL_DEL),
+            false if m.quiet => m.reveal(set),
             false => {}
         }
     }
-    let sets: Vec<c_int> = list.extract_if(.., |m| m.ring == ring).map(|m| m.set).collect();
+    let sets: Vec<u32> = list.extract_if(.., |m| m.ring == ring).map(|m| m.set).collect();
     sets.into_iter().for_each(|set| mark(&list, set));
 }
 
@@ -205,45 +269,46 @@ pub fn moving<E>(fd: c_int, go: impl FnOnce() -> Result<bool, E>) -> Result<bool
     let moved = go()?;
     let Some(mut list) = members_soon().filter(|_| moved) else { return Ok(moved) };
     for m in list.iter_mut().filter(|m| m.stand_in == fd) {
+        let Some(set) = sets::number(m.set) else { continue };
         // SAFETY: numbers. The old one means the same file until the program's call replaces it.
-        unsafe { raw!(libc::SYS_epoll_ctl, m.set, libc::EPOLL_CTL_DEL, fd, 0) };
-        m.follow();
+        unsafe { raw!(libc::SYS_epoll_ctl, set, libc::EPOLL_CTL_DEL, fd, 0) };
+        m.follow(set);
     }
     Ok(moved)
 }
 
 impl Member {
     /// Replaces the descriptor in the set by the one that represents the ring now.
-    fn follow(&mut self) {
+    fn follow(&mut self, set: c_int) {
         // Both make the eventfd; `set_fd` also updates it.
         let new = if self.quiet { fds::stand_in(self.ring) } else { fds::set_fd(self.ring) };
         let Some(new) = new.filter(|new| *new != self.stand_in) else { return };
         self.stand_in = new;
-        self.control(libc::EPOLL_CTL_ADD);
+        self.control(set, libc::EPOLL_CTL_ADD);
     }
 
     /// Gives the set the events of this ring.
-    fn reveal(&mut self) {
+    fn reveal(&mut self, set: c_int) {
         self.quiet = false;
         self.reveals += 1;
-        self.control(libc::EPOLL_CTL_MOD);
+        self.control(set, libc::EPOLL_CTL_MOD);
         // Signals the stand-in if the ring is readable.
         let _ = fds::set_fd(self.ring);
     }
 
     /// Takes the events of this ring from the set.
-    fn hide(&mut self) {
+    fn hide(&mut self, set: c_int) {
         self.quiet = true;
         self.last = None;
-        self.control(libc::EPOLL_CTL_MOD);
+        self.control(set, libc::EPOLL_CTL_MOD);
     }
 
-    fn control(&self, op: c_int) {
+    fn control(&self, set: c_int, op: c_int) {
         let told = !self.quiet && self.enabled;
         let event = epoll_event { events: if told { self.event.events } else { 0 }, ..self.event };
         let at = (&raw const event).expose_provenance();
         // SAFETY: numbers, and an event of ours.
-        unsafe { raw!(libc::SYS_epoll_ctl, self.set, op, self.stand_in, at) };
+        unsafe { raw!(libc::SYS_epoll_ctl, set, op, self.stand_in, at) };
     }
 }
 
@@ -258,7 +323,8 @@ pub(super) fn wait(
     if !watched() {
         return call();
     }
-    let others = waiters(set).fetch_add(1, Ordering::SeqCst);
+    let id = sets::id(set);
+    let others = waiters(id).fetch_add(1, Ordering::SeqCst);
     refresh(set, others == 0);
     if others > 0 {
         sets::reveal(set);
@@ -266,27 +332,33 @@ pub(super) fn wait(
     let ret =
         sets::is_quiet(set).then(|| epoll_wait::drive(set, room, limit(), cancelled)).flatten();
     let ret = ret.unwrap_or_else(call);
-    waiters(set).fetch_sub(1, Ordering::SeqCst);
+    waiters(id).fetch_sub(1, Ordering::SeqCst);
     ret
 }
 
 /// Updates the stand-ins of a set. `alone`: no other thread waits on it, so its rings may become
 /// quiet.
-fn refresh(set: c_int, alone: bool) {
+pub(super) fn refresh(set: c_int, alone: bool) {
     if sets::is_known(set) && !sets::holds_ring(set) {
         return;
     }
     let Some(mut list) = members_soon() else { return };
+    let id = sets::id(set);
     for i in 0..list.len() {
-        if list[i].set != set {
+        if list[i].set != id {
             continue;
         }
-        list[i].follow();
+        list[i].follow(set);
         let ring = list[i].ring;
-        let others = |m: &Member| m.ring == ring && m.set != set && !m.quiet;
-        if alone && may_hide(&list, &list[i]) && !list.iter().any(others) && fds::silence(ring) {
-            list[i].hide();
-            mark(&list, set);
+        let others = |m: &Member| m.ring == ring && m.set != id && !m.quiet;
+        if alone
+            && sets::can_be_quiet(set)
+            && may_hide(&list, &list[i])
+            && !list.iter().any(others)
+            && fds::silence(ring)
+        {
+            list[i].hide(set);
+            mark(&list, id);
         }
     }
 }

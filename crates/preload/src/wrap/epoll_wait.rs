@@ -88,9 +88,13 @@ pub unsafe fn by_number(nr: usize, a: &[usize; 6]) -> isize {
     let room = core::ptr::with_exposed_provenance_mut::<epoll_event>(a[1]);
     let mask = core::ptr::with_exposed_provenance::<sigset_t>(a[4]);
     let mask = if nr as i64 == libc::SYS_epoll_wait { core::ptr::null() } else { mask };
-    let limit = || match nr as i64 {
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => limit(a[3] as c_int, mask),
-        _ => Limit::of_ppoll(core::ptr::with_exposed_provenance(a[3]), mask),
+    let mask_size =
+        |limit: Limit| Limit { bad: limit.bad || !mask.is_null() && a[5] != 8, ..limit };
+    let limit = || {
+        mask_size(match nr as i64 {
+            libc::SYS_epoll_wait | libc::SYS_epoll_pwait => limit(a[3] as c_int, mask),
+            _ => Limit::of_ppoll(core::ptr::with_exposed_provenance(a[3]), mask),
+        })
     };
     let call = || {
         let own = [visible(epfd) as usize, a[1], a[2], a[3], a[4], a[5]];
@@ -129,7 +133,8 @@ pub(super) fn drive(
     limit: Limit,
     cancelled: fn(),
 ) -> Option<c_int> {
-    let max = usize::try_from(room.1).ok().filter(|&max| max > 0 && !limit.bad)?;
+    let most = i32::MAX as usize / EVENT;
+    let max = usize::try_from(room.1).ok().filter(|max| (1..=most).contains(max) && !limit.bad)?;
     let to = room.0.expose_provenance() as u64;
     let deadline = limit.deadline();
     loop {
@@ -202,9 +207,9 @@ fn pass(
 
 /// Copies the set's quiet members; `None` if there is none that may fire.
 fn watched_rings(set: c_int, rings: &mut [Watched; MOST]) -> Option<&mut [Watched]> {
-    let list = members_soon()?;
+    let (list, id) = (members_soon()?, sets::id(set));
     let mut n = 0;
-    for m in list.iter().filter(|m| m.set == set && m.quiet) {
+    for m in list.iter().filter(|m| m.set == id && m.quiet) {
         let edge = m.event.events & EPOLLET as u32 != 0;
         if let Some(free) = rings.get_mut(n).filter(|_| m.enabled) {
             let last = m.last.filter(|_| edge);
@@ -256,6 +261,7 @@ fn of_rings(
     max: usize,
 ) -> usize {
     let Some(mut list) = members_soon() else { return 0 };
+    let id = sets::id(set);
     let mut n = 0;
     for w in rings {
         let report = match w.found {
@@ -264,7 +270,7 @@ fn of_rings(
             Found::Driven(fd) => poller.report(fd),
         };
         let (Some((true, report)), true) = (report, n < max) else { continue };
-        let mine = |m: &Member| (m.set, m.ring) == (set, w.ring) && m.quiet && m.enabled;
+        let mine = |m: &Member| (m.set, m.ring) == (id, w.ring) && m.quiet && m.enabled;
         let Some(at) = list.iter().position(mine) else { continue };
         if let Some(event) = list[at].fires(report) {
             own[n * EVENT..][..EVENT].copy_from_slice(&event);

@@ -52,9 +52,7 @@ pub fn visible(fd: i32) -> i32 {
 /// Reports that `new` is now a duplicate of `old`.
 fn duplicated(old: i32, new: isize) {
     if new >= 0 && old != new as i32 {
-        // Waits on the duplicate name another number.
-        fd::sets::share(old);
-        fd::sets::share(new as i32);
+        fd::sets::duplicated(old, new as i32);
     }
     if new >= 0 && gate::watched() && !proc::shares_memory() {
         fds::after_dup(old, new as i32);

@@ -123,7 +123,13 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
     let writable = user::check_writable(at, bytes).is_ok();
     let readable = writable || user::check_readable(at, bytes).is_ok();
     if readable {
-        (0..n as usize).for_each(|i| fd::sets::share(entry(theirs, i).fd));
+        for set in (0..n as usize).map(|i| entry(theirs, i).fd) {
+            fd::sets::share(set);
+            if fd::sets::holds_ring(set) {
+                // Its rings may have been reaped since.
+                super::epoll::refresh(set, false);
+            }
+        }
     }
     if !readable || !names_ours(theirs, n as usize) {
         return call();
