@@ -141,7 +141,7 @@ fn child_once(mark: *mut Mark) {
     if !unsafe { (*mark).alive.swap(true, Ordering::AcqRel) } {
         PID.store(getpid(), Ordering::Relaxed);
         straddle::fork_child();
-        epoll::forked(true);
+        epoll::forked_unseen();
         fork::check();
     }
 }

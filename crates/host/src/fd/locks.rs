@@ -156,12 +156,16 @@ mod tests {
         assert_eq!(files::lock(fd.as_raw_fd(), Lock::Set, &mut lock), Ok(()));
     }
 
+    /// One test at a time: a number that one gives up may be another's at once.
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     fn file_in_memory() -> rustix::fd::OwnedFd {
         rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
     }
 
     #[test]
     fn a_duplicate_of_a_locked_file_is_retained_and_used_again() {
+        let _one = ONE.lock();
         let file = file_in_memory();
         let dup = dup_internal(file.as_raw_fd()).unwrap();
         let number = dup.as_raw_fd();
@@ -181,6 +185,7 @@ mod tests {
 
     #[test]
     fn a_close_releases_the_retained_duplicate() {
+        let _one = ONE.lock();
         let file = file_in_memory();
         set_lock(&file, F_RDLCK, 0, 0);
         let dup = dup_internal(file.as_raw_fd()).unwrap();

@@ -20,7 +20,7 @@ use crate::gate::watched;
 use crate::raw::{self, raw};
 use core::ffi::c_int;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use libc::epoll_event;
 use libc::{EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM};
 use softring_engine::fds::{self, MOST, Report};
@@ -54,6 +54,9 @@ pub(super) struct Member {
 struct Sets {
     /// True while a thread uses the list, or forks.
     taken: AtomicBool,
+    /// Thread that forks, for which the list is taken, and its forks: handlers may fork in a fork.
+    forks: AtomicUsize,
+    depth: AtomicU32,
     /// Used only by the thread that has set `taken`, so never waited for.
     members: Mutex<Vec<Member>>,
     /// Threads that wait on sets, by the set's id.
@@ -62,6 +65,8 @@ struct Sets {
 
 static SETS: Sets = Sets {
     taken: AtomicBool::new(false),
+    forks: AtomicUsize::new(0),
+    depth: AtomicU32::new(0),
     members: Mutex::new(Vec::new()),
     waiters: [const { AtomicU32::new(0) }; 64],
 };
@@ -70,14 +75,24 @@ static SETS: Sets = Sets {
 /// never return.
 pub(super) struct Members {
     list: Option<MutexGuard<'static, Vec<Member>>>,
+    /// True if the list is to be given back: it was not taken for a fork of this thread.
+    gives_back: bool,
     _call: Call,
 }
 
 pub(super) fn members() -> Members {
     let call = Call::begin();
-    take_list();
+    let gives_back = !forks_here();
+    if gives_back {
+        take_list();
+    }
     let list = SETS.members.lock().unwrap_or_else(PoisonError::into_inner);
-    Members { list: Some(list), _call: call }
+    Members { list: Some(list), gives_back, _call: call }
+}
+
+/// True if the calling thread is in a fork, which has taken the list.
+fn forks_here() -> bool {
+    SETS.forks.load(Ordering::Relaxed) == softring_host::sys::thread()
 }
 
 fn take_list() {
@@ -89,19 +104,22 @@ fn take_list() {
 /// Takes the list unless the calling thread has it: in a handler that softring does not know of.
 pub(super) fn members_soon() -> Option<Members> {
     const TRIES: u32 = 1000;
+    let free = || !SETS.taken.load(Ordering::Relaxed) || forks_here();
     for _ in 0..TRIES {
-        if !SETS.taken.load(Ordering::Relaxed) {
+        if free() {
             break;
         }
         softring_host::threads::yield_now();
     }
-    (!SETS.taken.load(Ordering::Relaxed)).then(members)
+    free().then(members)
 }
 
 impl Drop for Members {
     fn drop(&mut self) {
         self.list = None;
-        SETS.taken.store(false, Ordering::Release);
+        if self.gives_back {
+            SETS.taken.store(false, Ordering::Release);
+        }
     }
 }
 
@@ -121,15 +139,32 @@ impl DerefMut for Members {
 
 /// Keeps the list whole over a fork.
 pub fn fork_prepare() {
-    take_list();
+    if !forks_here() {
+        take_list();
+        SETS.forks.store(softring_host::sys::thread(), Ordering::Relaxed);
+    }
+    SETS.depth.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Ends what [`fork_prepare`] has begun, in the parent and in the child. In a child no other thread
-/// waits on a set.
+/// Ends what [`fork_prepare`] has begun, in the parent and in the child.
 pub fn forked(child: bool) {
     if child {
         SETS.waiters.iter().for_each(|n| n.store(0, Ordering::SeqCst));
     }
+    if SETS.depth.fetch_sub(1, Ordering::Relaxed) == 1 {
+        free_list();
+    }
+}
+
+/// Frees the list in a child that was forked past the C library: no other thread is there.
+pub fn forked_unseen() {
+    SETS.waiters.iter().for_each(|n| n.store(0, Ordering::SeqCst));
+    SETS.depth.store(0, Ordering::Relaxed);
+    free_list();
+}
+
+fn free_list() {
+    SETS.forks.store(0, Ordering::Relaxed);
     SETS.taken.store(false, Ordering::Release);
 }
 
