@@ -18,7 +18,7 @@ use softring_uapi::{RWF_NOWAIT, epoll_event, iovec};
 
 pub(crate) mod status;
 
-pub use status::{fstat, pidfd_open};
+pub use status::{file_type, fstat, pidfd_open, process_lives};
 
 const CLOEXEC: u32 = 0o2_000_000;
 const NONBLOCK: u32 = 0o4000;
@@ -152,7 +152,7 @@ fn ends_early(fd: i32, off: u64) -> bool {
 }
 
 fn is_file(fd: i32) -> bool {
-    matches!(sys::file_type(fd), Some(FileType::RegularFile | FileType::BlockDevice))
+    matches!(file_type(fd), Some(FileType::RegularFile | FileType::BlockDevice))
 }
 
 /// Returns whether this kernel may refuse a write whose memory ends early. Those before Linux 5.16

@@ -41,7 +41,8 @@ impl Write for Path {
 /// Returns whether process `pid` is gone, or has called execve(2) since it mapped the page at
 /// `addr`.
 pub(super) fn is_gone(pid: u32, addr: usize) -> bool {
-    !sys::process_lives(pid) || (pid != me() && has_let_go(pid, addr) == Some(true))
+    !softring_host::substitute::process_lives(pid)
+        || (pid != me() && has_let_go(pid, addr) == Some(true))
 }
 
 fn me() -> u32 {

@@ -243,7 +243,9 @@ pub(crate) fn unknown(call: &Call, kind: Kind) -> bool {
     match kind {
         Kind::Memory => true,
         Kind::Pollable => !is_socket(call.file.fd()) && !tries(call.file.fd()),
-        Kind::Other => sys::file_type(call.file.fd()) == Some(FileType::Directory),
+        Kind::Other => {
+            softring_host::substitute::file_type(call.file.fd()) == Some(FileType::Directory)
+        }
         _ => false,
     }
 }

@@ -72,7 +72,7 @@ fn asked(ring: &Arc<Ring>, sqe: &io_uring_sqe) -> Result<i32, Errno> {
         let ctx = ring.lock();
         let to = reactor::parent().ok_or(Errno::ENOENT)?;
         if ctx.cancel_word(STATE) == FREE
-            || !softring_host::sys::process_lives(ctx.cancel_word(ASKER))
+            || !softring_host::substitute::process_lives(ctx.cancel_word(ASKER))
         {
             let name = [sqe.addr as u32, (sqe.addr >> 32) as u32];
             let words = [me, to, sqe.op_flags, sqe.len, name[0], name[1]];

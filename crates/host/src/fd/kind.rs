@@ -122,5 +122,5 @@ impl Kind {
 
 /// Returns whether the descriptor is a socket.
 pub fn is_socket(fd: i32) -> bool {
-    crate::sys::file_type(fd) == Some(FileType::Socket)
+    crate::substitute::file_type(fd) == Some(FileType::Socket)
 }

@@ -31,7 +31,7 @@ pub fn newest_knows(fd: i32) -> bool {
 
 /// Returns whether the file is a pipe.
 pub fn is_pipe(fd: i32) -> bool {
-    sys::file_type(fd) == Some(FileType::Fifo)
+    crate::substitute::file_type(fd) == Some(FileType::Fifo)
 }
 
 /// Returns whether the file is /dev/zero or /dev/null.
@@ -71,5 +71,5 @@ pub fn tries(fd: i32) -> bool {
 /// Returns whether the file lacks `write_iter`, as an eventfd does. pwritev2(2) refuses it every
 /// flag.
 pub fn is_simple(fd: i32, kind: Kind) -> bool {
-    kind == Kind::Pollable && sys::file_type(fd) == Some(FileType::Unknown)
+    kind == Kind::Pollable && crate::substitute::file_type(fd) == Some(FileType::Unknown)
 }

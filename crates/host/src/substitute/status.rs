@@ -1,11 +1,12 @@
 //! Status of files and processes, by whichever call may be made.
+#![allow(unsafe_code)]
 
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Stat, Statx, StatxFlags, makedev, statx};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxFlags, makedev, statx};
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::refused;
-use crate::sys::nr;
+use crate::sys::{EngineFd, POLLIN, borrow, nr, poll_now, sys};
 use crate::user;
 use softring_uapi::errno::{Errno, Result};
 
@@ -51,4 +52,22 @@ pub fn pidfd_open(pid: Pid) -> Result<OwnedFd> {
     let made = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(Errno::from);
     let refused = |e| refused::has_come::<{ nr::__NR_pidfd_open }>(e);
     made.map_err(|e| if refused(e) { Errno::ENOSYS } else { e })
+}
+
+/// Returns whether process `pid` runs (a zombie does not).
+pub fn process_lives(pid: u32) -> bool {
+    let Some(pid) = Pid::from_raw(pid.cast_signed()) else { return false };
+    match pidfd_open(pid) {
+        // A pidfd is readable once all threads are gone, whether or not the process was reaped.
+        Ok(fd) => poll_now(EngineFd::from(fd).as_raw_fd(), POLLIN) & POLLIN == 0,
+        Err(Errno::ESRCH) => false,
+        // SAFETY: numbers; no signal is sent.
+        Err(_) => unsafe { sys!(__NR_kill, pid.as_raw_nonzero().get(), 0) != -3 },
+    }
+}
+
+/// Returns the type of the program's file `fd`; `None` if it is not open.
+pub fn file_type(fd: i32) -> Option<FileType> {
+    let stat = fstat(borrow(fd)?).ok()?;
+    Some(FileType::from_raw_mode(stat.st_mode))
 }

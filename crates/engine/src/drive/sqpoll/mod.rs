@@ -264,7 +264,8 @@ impl SqData {
     /// it.
     pub(crate) fn lives(&self) -> bool {
         let ours = self.pid == softring_host::fork::pid();
-        self.tid().load(Relaxed) != 0 && (ours || sys::process_lives(self.pid))
+        self.tid().load(Relaxed) != 0
+            && (ours || softring_host::substitute::process_lives(self.pid))
     }
 
     /// Ends the thread's sleep, also one for devices.

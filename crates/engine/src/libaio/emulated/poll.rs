@@ -48,7 +48,7 @@ impl Poll {
         if now != 0 {
             return Ok(Poll::Ready(now));
         }
-        let kind = sys::file_type(fd);
+        let kind = softring_host::substitute::file_type(fd);
         if !can_be_awaited(fd, kind, flags) {
             return Err(Errno::EINVAL);
         }

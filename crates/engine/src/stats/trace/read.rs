@@ -88,7 +88,7 @@ impl Reader {
             old = now;
         }
         let wanted = header.until.load(Relaxed) != 0;
-        if wanted && old != 0 && old != me && softring_host::sys::process_lives(old as u32) {
+        if wanted && old != 0 && old != me && softring_host::substitute::process_lives(old as u32) {
             let _ = self.buffer.take_reader(old, me);
             return Err(Errno::EBUSY);
         }
