@@ -3,7 +3,7 @@
 //! kernel checks the number. What would be wrong is an address of the engine's own memory.
 
 use super::sources::sources;
-use super::{lines, listed};
+use super::{check_list, listed};
 use std::collections::BTreeSet;
 
 /// `FILE  where the number comes from`, one to a line, sorted.
@@ -20,11 +20,5 @@ fn addresses_of_the_program_come_from_where_it_is_known() {
             found.insert(file);
         }
     }
-    let origins = LIST.lines().map(|line| line.split_once("  ").expect("a file and an origin"));
-    let known: BTreeSet<String> = origins.map(|(file, _)| file.to_owned()).collect();
-    let new: BTreeSet<String> = found.difference(&known).cloned().collect();
-    let what = "say in layers/addresses.txt where the program has given the number";
-    assert!(new.is_empty(), "{what}:\n{}", lines(&new));
-    let gone: BTreeSet<String> = known.difference(&found).cloned().collect();
-    assert!(gone.is_empty(), "take these out of layers/addresses.txt:\n{}", lines(&gone));
+    check_list("addresses.txt", LIST, &found, "say where the program has given the number in");
 }

@@ -74,6 +74,17 @@ fn layer(module: &str) -> usize {
     best.map(|(_, i)| i).unwrap_or_else(|| panic!("{module} has no layer: give it one in LAYERS"))
 }
 
+/// Fails unless `list`, the content of `layers/NAME` with a file and a reason in each line, names
+/// the files that were found; `what` to do with a new one.
+fn check_list(name: &str, list: &str, found: &BTreeSet<String>, what: &str) {
+    let reasons = list.lines().map(|line| line.split_once("  ").expect("a file and a reason"));
+    let known: BTreeSet<String> = reasons.map(|(file, _)| file.to_owned()).collect();
+    let new: BTreeSet<String> = found.difference(&known).cloned().collect();
+    assert!(new.is_empty(), "{what} layers/{name}:\n{}", lines(&new));
+    let gone: BTreeSet<String> = known.difference(found).cloned().collect();
+    assert!(gone.is_empty(), "take these out of layers/{name}:\n{}", lines(&gone));
+}
+
 fn lines(lines: &BTreeSet<String>) -> String {
     lines.iter().map(|line| format!("  {line}\n")).collect()
 }

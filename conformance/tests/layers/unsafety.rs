@@ -2,7 +2,7 @@
 //! rustc refuses it elsewhere.
 
 use super::sources::sources;
-use super::{lines, listed};
+use super::{check_list, listed};
 use std::collections::BTreeSet;
 
 /// Lines of `FILE  what needs it`. Can only become shorter.
@@ -19,11 +19,5 @@ fn unsafe_code_stays_in_known_files() {
             found.insert(file);
         }
     }
-    let reasons = LIST.lines().map(|line| line.split_once("  ").expect("a file and a reason"));
-    let known: BTreeSet<String> = reasons.map(|(file, _)| file.to_owned()).collect();
-    let new: BTreeSet<String> = found.difference(&known).cloned().collect();
-    let what = "move what is unsafe into a module of layers/unsafe.txt";
-    assert!(new.is_empty(), "{what}:\n{}", lines(&new));
-    let gone: BTreeSet<String> = known.difference(&found).cloned().collect();
-    assert!(gone.is_empty(), "take these out of layers/unsafe.txt:\n{}", lines(&gone));
+    check_list("unsafe.txt", LIST, &found, "move what is unsafe into a module of");
 }
