@@ -136,24 +136,7 @@ pub(super) fn drive(
     let most = i32::MAX as usize / EVENT;
     let max = usize::try_from(room.1).ok().filter(|max| (1..=most).contains(max) && !limit.bad)?;
     let to = room.0.expose_provenance() as u64;
-    let deadline = limit.deadline();
-    loop {
-        cancelled();
-        let answer = match pass(set, (to, max), &limit, deadline)? {
-            Ok(0) if limit.is_over(deadline) => 0,
-            Ok(0) => continue,
-            Ok(found) => found as c_int,
-            Err(e) => {
-                if e == Errno::EINTR {
-                    // A cancellation may have ended the sleep.
-                    cancelled();
-                }
-                raw::set_errno(-e.res());
-                -1
-            }
-        };
-        return Some(answer);
-    }
+    limit.repeat(cancelled, |deadline| pass(set, (to, max), &limit, deadline))
 }
 
 /// Sleeps once; returns how many events are in the program's array. Handlers that have ended the

@@ -162,27 +162,19 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
 /// Polls until something is ready or the time is over. `ours` has room for the copy, and behind it
 /// for descriptors that are polled beside eventfds. A cancellation point, as libc's own is.
 fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [PollEntry], limit: Limit) -> c_int {
-    let (deadline, n) = (limit.deadline(), ours.len() - MOST);
+    let n = ours.len() - MOST;
     let mut room = MOST;
-    loop {
-        cancelled_here();
-        match pass(theirs, &mut ours[..n + room], n, &limit, deadline) {
-            Err(Errno::EINTR) => {
-                // A cancellation may have ended the sleep.
-                cancelled_here();
-                raw::set_errno(libc::EINTR);
-                return -1;
-            }
+    let ret = limit.repeat(cancelled_here, |deadline| {
+        let mut once = |room| pass(theirs, &mut ours[..n + room], n, &limit, deadline);
+        let mut slept = once(room);
+        if slept == Err(Errno::EINVAL) && room > 0 {
             // RLIMIT_NOFILE may allow the program's entries, but no more beside eventfds.
-            Err(Errno::EINVAL) if room > 0 => room = 0,
-            Err(e) => {
-                raw::set_errno(-e.res());
-                return -1;
-            }
-            Ok(0) if !limit.is_over(deadline) => {}
-            Ok(found) => return found as c_int,
+            room = 0;
+            slept = once(room);
         }
-    }
+        Some(slept)
+    });
+    ret.unwrap_or(-1)
 }
 
 /// Sleeps once; returns how many of the `n` entries have an answer. Handlers that have ended the

@@ -2,10 +2,12 @@
 #![allow(unsafe_code)]
 
 use crate::gate::watched;
+use crate::raw;
 use core::ffi::c_int;
 use libc::{sigset_t, timespec};
 use softring_host::time::Clock;
 use softring_host::user;
+use softring_uapi::errno::{Errno, Result};
 
 /// Time limit of a poll, and the signal mask meanwhile.
 #[derive(Clone, Copy)]
@@ -47,11 +49,35 @@ impl Limit {
     }
 
     /// Returns the end of the poll in ns of CLOCK_MONOTONIC; none: never, or at once.
-    pub fn deadline(&self) -> Option<u64> {
+    fn deadline(&self) -> Option<u64> {
         self.ns.filter(|&ns| ns > 0).map(|ns| Clock::Monotonic.now().saturating_add(ns))
     }
 
-    pub fn is_over(&self, deadline: Option<u64>) -> bool {
+    /// Repeats `pass` until it finds something, fails, or the time is over. Returns `None` if a
+    /// pass does. `cancelled` is what the function of libc does as a cancellation point.
+    pub fn repeat(
+        &self,
+        cancelled: fn(),
+        mut pass: impl FnMut(Option<u64>) -> Option<Result<usize>>,
+    ) -> Option<c_int> {
+        let deadline = self.deadline();
+        loop {
+            cancelled();
+            let e = match pass(deadline)? {
+                Ok(0) if !self.is_over(deadline) => continue,
+                Ok(found) => return Some(found as c_int),
+                Err(e) => e,
+            };
+            if e == Errno::EINTR {
+                // A cancellation may have ended the sleep.
+                cancelled();
+            }
+            raw::set_errno(-e.res());
+            return Some(-1);
+        }
+    }
+
+    fn is_over(&self, deadline: Option<u64>) -> bool {
         self.ns == Some(0) || deadline.is_some_and(|at| Clock::Monotonic.now() >= at)
     }
 }
