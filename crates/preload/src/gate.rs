@@ -258,7 +258,8 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     }
     intercept::before_ring();
     proc::first_ring();
-    crate::wrap::close::first_ring();
+    close::first_ring();
+    epoll::first_ring();
     proc::check_forked();
     fd::closes_are_reported();
     fd::closes_are_all_reported(intercept::reports_closes());

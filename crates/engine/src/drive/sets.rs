@@ -24,6 +24,11 @@ impl Report {
     pub fn is_news(self, last: Report) -> bool {
         self.wakes != last.wakes || self.work && !last.work
     }
+
+    /// Returns the same with work that only the poll set tells of.
+    pub(super) fn with_work(self, work: bool) -> Report {
+        Report { work: self.work || work, ..self }
+    }
 }
 
 /// Returns whether a thread that waits on a set may drive ring `fd`.
@@ -70,13 +75,6 @@ impl Ctx {
     pub(super) fn report(&mut self) -> Report {
         let work = self.defers() && self.has_work_in_memory();
         Report { wakes: self.completion.wakes, work }
-    }
-}
-
-impl Report {
-    /// The same, with work that only the poll set tells of.
-    pub(super) fn with_work(self, work: bool) -> Report {
-        Report { work: self.work || work, ..self }
     }
 }
 

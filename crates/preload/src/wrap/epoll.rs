@@ -246,8 +246,12 @@ fn may_be_quiet(list: &[Member], set: u32, ring: c_int, events: u32, waiting: u3
         && fds::can_drive(ring)
 }
 
-fn mark(list: &[Member], set: u32) {
+/// Prepares for rings in sets. Called before the first ring.
+pub fn first_ring() {
     sets::on_reveal(reveal);
+}
+
+fn mark(list: &[Member], set: u32) {
     let mut of_set = list.iter().filter(|m| m.set == set).peekable();
     let holds = of_set.peek().is_some();
     sets::mark(set, holds, of_set.any(|m| m.quiet));
@@ -267,8 +271,6 @@ pub fn closes(first: c_int, last: c_int) {
         if fd::is_known_ring(fd) {
             ring_closes(fd);
         }
-    }
-    for fd in (first.max(0)..=last).take_while(|&fd| sets::is_known(fd)) {
         let set = if sets::holds_ring(fd) { sets::id(fd) } else { 0 };
         sets::closes(fd);
         if set != 0

@@ -24,7 +24,7 @@ use crate::io::kinds::modelled;
 use crate::io::of_process::PROCESS;
 use softring_host::calls::{Parts, ReadPtr, UserPtr, files};
 use softring_host::fd::kind::Kind;
-use softring_host::fd::mounts::in_memory;
+use softring_host::fd::mounts::{self, Mount};
 use softring_host::fd::remembered::changed;
 use softring_host::fd::{InternalFd, forget_kind, make_internal_opened};
 use softring_host::limits::MODELLED_FILES;
@@ -163,9 +163,7 @@ impl File {
     fn open(fd: i32, id: Id, device: u8) -> File {
         let borrowed = sys::borrow(fd);
         let direct = id.flags.contains(OFlags::DIRECT);
-        let memory = borrowed
-            .and_then(|f| softring_host::substitute::statfs(f).ok())
-            .is_some_and(|s| in_memory(&s));
+        let memory = borrowed.is_some_and(|f| mounts::of(f, id.device) == Mount::Memory);
         let twin = if direct && !memory { twin(fd, id.flags) } else { None };
         let kind = match (memory, direct && twin.is_none()) {
             (true, _) => Kind::Memory,
