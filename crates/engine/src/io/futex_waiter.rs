@@ -50,7 +50,7 @@ use core::sync::atomic::Ordering::{self, Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32};
 use softring_host::sync::real::{Mutex, MutexGuard};
 
-use self::protocol::{ASKED, BUSY, IDLE, MOVED, Steps, Word};
+use self::protocol::{ASKED, IDLE, MOVED, Steps, Word, Words};
 use super::futex_each::Each;
 use super::futex_owner::{Owner, Told};
 use super::requeue;
@@ -152,12 +152,8 @@ impl Futex {
 #[derive(Debug)]
 pub(crate) struct FutexWaiter {
     shape: Shape,
-    /// A word for each futex.
-    words: Box<[AtomicU32]>,
+    words: Words<AtomicU32>,
     tid: AtomicI32,
-    state: AtomicU32,
-    stop: AtomicU32,
-    leave: AtomicU32,
     job: Mutex<Option<(ReqId, Job)>>,
 }
 
@@ -246,7 +242,7 @@ impl FutexWaiters {
             return;
         }
         *w.job() = None;
-        if self.0.len() < IDLE_FUTEX_WAITERS && w.leave.load(SeqCst) == 0 {
+        if self.0.len() < IDLE_FUTEX_WAITERS && w.words.leave.load(SeqCst) == 0 {
             self.0.push(w);
         } else {
             w.send_home();
@@ -259,11 +255,8 @@ impl FutexWaiter {
         let n = if let Shape::Many(all) = &shape { all.len() } else { 1 };
         let w = Arc::new(FutexWaiter {
             shape,
-            words: (0..n).map(|_| AtomicU32::new(IDLE)).collect(),
+            words: Words::new(n, IDLE, AtomicU32::new),
             tid: AtomicI32::new(0),
-            state: AtomicU32::new(BUSY),
-            stop: AtomicU32::new(0),
-            leave: AtomicU32::new(0),
             job: Mutex::new(None),
         });
         let (me, owner) = (w.clone(), owner.clone());
@@ -303,7 +296,7 @@ impl FutexWaiter {
     }
 
     fn send_home(&self) {
-        self.leave.store(1, SeqCst);
+        self.words.leave.store(1, SeqCst);
         self.rouse();
     }
 
@@ -316,7 +309,7 @@ impl FutexWaiter {
     }
 
     pub(super) fn end(&self) {
-        self.leave.store(1, SeqCst);
+        self.words.leave.store(1, SeqCst);
         self.take_back();
     }
 
@@ -380,20 +373,8 @@ impl Steps for FutexWaiter {
     type Word = AtomicU32;
     type There = Futex;
 
-    fn words(&self) -> &[AtomicU32] {
+    fn words(&self) -> &Words<AtomicU32> {
         &self.words
-    }
-
-    fn state(&self) -> &AtomicU32 {
-        &self.state
-    }
-
-    fn stop(&self) -> &AtomicU32 {
-        &self.stop
-    }
-
-    fn leave(&self) -> &AtomicU32 {
-        &self.leave
     }
 
     fn requeue(&self, word: &AtomicU32, val: u32, there: &Futex) -> Result<usize> {
@@ -417,7 +398,7 @@ impl Steps for FutexWaiter {
     }
 
     fn sleep_idle(&self) -> Result<usize> {
-        let own = |i: usize, private| on(&self.words[i], IDLE, private);
+        let own = |i: usize, private| on(&self.words.futexes[i], IDLE, private);
         match &self.shape {
             Shape::One { private, mask } => own(0, *private).sleep(*mask),
             Shape::Many(all) => {
@@ -427,7 +408,7 @@ impl Steps for FutexWaiter {
                     _ => &[],
                 };
                 let entry = |(i, private): (usize, &bool)| match there.get(i) {
-                    Some(f) if self.words[i].load(SeqCst) == MOVED => f.entry(),
+                    Some(f) if self.words.futexes[i].load(SeqCst) == MOVED => f.entry(),
                     _ => own(i, *private).entry(),
                 };
                 let entries: Vec<Waiter> = all.iter().enumerate().map(entry).collect();
@@ -451,7 +432,7 @@ impl Steps for FutexWaiter {
 
     fn changed(&self) -> Option<i32> {
         let Some((_, Job::AnyOf(all))) = &*self.job() else { return None };
-        let mut there = self.words.iter().zip(all);
+        let mut there = self.words.futexes.iter().zip(all);
         let changed = |(w, f): (&AtomicU32, &Futex)| {
             w.load(SeqCst) == MOVED && f.check() == Err(Errno::EAGAIN)
         };

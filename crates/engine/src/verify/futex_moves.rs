@@ -5,7 +5,7 @@
 
 use super::word::{Total, WaiterWord};
 use super::{explore, found};
-use crate::io::futex_waiter::protocol::{BUSY, IDLE, MOVED, Steps, Word};
+use crate::io::futex_waiter::protocol::{BUSY, IDLE, MOVED, Steps, Word, Words};
 use loom::sync::atomic::Ordering::SeqCst;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -49,24 +49,14 @@ impl Kernel {
 struct Model {
     kernel: Mutex<Kernel>,
     ends: Condvar,
-    words: [WaiterWord; 2],
-    state: WaiterWord,
-    stop: WaiterWord,
-    leave: WaiterWord,
+    words: Words<WaiterWord>,
 }
 
 impl Model {
     fn new() -> Self {
         let total = Total::default();
         let word = |value| WaiterWord::new(value, Some(&total));
-        Model {
-            kernel: Mutex::default(),
-            ends: Condvar::new(),
-            words: [word(IDLE), word(IDLE)],
-            state: word(BUSY),
-            stop: word(0),
-            leave: word(0),
-        }
+        Model { kernel: Mutex::default(), ends: Condvar::new(), words: Words::new(2, IDLE, word) }
     }
 
     /// Wakes like the program's `FUTEX_WAKE`; true if it counts a waiter.
@@ -85,20 +75,8 @@ impl Steps for Model {
     type Word = WaiterWord;
     type There = usize;
 
-    fn words(&self) -> &[WaiterWord] {
+    fn words(&self) -> &Words<WaiterWord> {
         &self.words
-    }
-
-    fn state(&self) -> &WaiterWord {
-        &self.state
-    }
-
-    fn stop(&self) -> &WaiterWord {
-        &self.stop
-    }
-
-    fn leave(&self) -> &WaiterWord {
-        &self.leave
     }
 
     /// Moves one waiter, like `FUTEX_CMP_REQUEUE`.
@@ -134,7 +112,7 @@ impl Steps for Model {
 
     /// Sleeps like futex_waitv(2).
     fn sleep_idle(&self) -> Result<usize> {
-        for (i, word) in self.words.iter().enumerate() {
+        for (i, word) in self.words.futexes.iter().enumerate() {
             let moved = word.load(SeqCst) == MOVED;
             let mut kernel = self.kernel.lock().unwrap();
             if !moved && word.load(SeqCst) != IDLE {
@@ -173,9 +151,9 @@ fn moves(fault: Fault) {
         let [one, two] = [m.clone(), m.clone()];
         let live = thread::spawn(move || one.sleep_once().0);
         let program = thread::spawn(move || two.wake(0));
-        m.state.stick((fault == Fault::NeverChecks).then_some(BUSY));
+        m.words.state.stick((fault == Fault::NeverChecks).then_some(BUSY));
         let moved = m.move_all(&[0, 1]);
-        m.state.stick(None);
+        m.words.state.stick(None);
         let woken = program.join().unwrap();
         // Stands for `FutexWaiters::ask`, then `FutexWaiters::take_back`, which asks the same.
         let told = (moved.is_ok() || fault != Fault::NotAsked) && !m.take_back();

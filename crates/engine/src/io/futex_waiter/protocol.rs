@@ -1,6 +1,7 @@
 //! The steps between a futex waiter and its submitter, generic over the words and system calls:
 //! those of the process, or loom's (`verify::futex_moves`, `verify::cancel`).
 
+use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{self, SeqCst};
 
 use softring_uapi::errno::{Errno, Result};
@@ -28,19 +29,34 @@ pub(crate) trait Word {
     fn wake(&self);
 }
 
+/// The words that a futex waiter shares with its submitter.
+#[derive(Debug)]
+pub(crate) struct Words<W> {
+    /// A word for each futex.
+    pub(crate) futexes: Box<[W]>,
+    pub(crate) state: W,
+    /// Not 0 while the waiter is being taken back.
+    pub(crate) stop: W,
+    /// Not 0 once the waiter shall end.
+    pub(crate) leave: W,
+}
+
+impl<W> Words<W> {
+    /// Makes the words of a busy waiter for `n` futexes whose words are `futex`.
+    pub(crate) fn new(n: usize, futex: u32, word: impl Fn(u32) -> W) -> Self {
+        let futexes = (0..n).map(|_| word(futex)).collect();
+        Words { futexes, state: word(BUSY), stop: word(0), leave: word(0) }
+    }
+}
+
 /// Words and system calls of a futex waiter, and the steps on them.
 pub(crate) trait Steps {
     type Word: Word;
     /// A futex of the program's.
     type There;
 
-    /// Returns its words, one for each futex.
-    fn words(&self) -> &[Self::Word];
-    fn state(&self) -> &Self::Word;
-    /// Returns the word that is not 0 while the waiter is being taken back.
-    fn stop(&self) -> &Self::Word;
-    /// Returns the word that is not 0 once the waiter shall end.
-    fn leave(&self) -> &Self::Word;
+    /// Returns its words.
+    fn words(&self) -> &Words<Self::Word>;
 
     /// Moves the futex waiter from a word of its own, if that is `val`; returns the number of
     /// waiters moved.
@@ -79,16 +95,17 @@ pub(crate) trait Steps {
     fn changed(&self) -> Option<i32>;
     fn has_job(&self) -> bool;
 
-    /// Returns the last word, which tells the waiter what to do.
+    /// Returns the last futex word, which tells the waiter what to do.
     fn flag(&self) -> &Self::Word {
-        &self.words()[self.words().len() - 1]
+        let futexes = &self.words().futexes;
+        &futexes[futexes.len() - 1]
     }
 
     // On the side of the submitter, under the uring lock.
 
     /// Begins a job.
     fn begin(&self) {
-        self.state().store(BUSY, SeqCst);
+        self.words().state.store(BUSY, SeqCst);
     }
 
     /// Moves the futex waiter to the program's futexes, one after the other: the last word says
@@ -98,7 +115,7 @@ pub(crate) trait Steps {
     /// Those of futex(2); `EAGAIN` also if the futex waiter was woken at one futex before it waited
     /// at the next: it does not come back to its own words then.
     fn move_all(&self, all: &[Self::There]) -> Result<()> {
-        for (word, there) in self.words().iter().zip(all) {
+        for (word, there) in self.words().futexes.iter().zip(all) {
             self.move_there(word, there)?;
             word.store(MOVED, SeqCst);
             self.requeue(word, MOVED, there)?;
@@ -110,7 +127,7 @@ pub(crate) trait Steps {
     fn move_there(&self, word: &Self::Word, there: &Self::There) -> Result<()> {
         let mut tries = 0;
         while self.requeue(word, IDLE, there)? == 0 {
-            if self.state().load(SeqCst) != BUSY {
+            if self.words().state.load(SeqCst) != BUSY {
                 return Err(Errno::EAGAIN);
             }
             // Not asleep yet, or moved by a kernel that does not report it.
@@ -125,18 +142,18 @@ pub(crate) trait Steps {
 
     /// Takes the waiter back; false if it was woken before, and will report it.
     fn take_back(&self) -> bool {
-        self.stop().store(1, SeqCst);
+        self.words().stop.store(1, SeqCst);
         let mut sent = 0;
-        while self.state().load(SeqCst) == BUSY && self.interrupt() {
+        while self.words().state.load(SeqCst) == BUSY && self.interrupt() {
             sent += 1;
-            self.state().sleep(BUSY);
+            self.words().state.sleep(BUSY);
         }
-        let back = self.state().load(SeqCst) == BACK;
+        let back = self.words().state.load(SeqCst) == BACK;
         if sent > u32::from(back) {
             // The last signal may come late, and end the thread's next job.
-            self.leave().store(1, SeqCst);
+            self.words().leave.store(1, SeqCst);
         }
-        self.stop().store(0, SeqCst);
+        self.words().stop.store(0, SeqCst);
         back
     }
 
@@ -149,11 +166,11 @@ pub(crate) trait Steps {
         if woken.is_none() {
             self.reset();
         }
-        let leave = self.leave().load(SeqCst) != 0;
-        self.state().store(if woken.is_some() { WOKEN } else { BACK }, SeqCst);
+        let leave = self.words().leave.load(SeqCst) != 0;
+        self.words().state.store(if woken.is_some() { WOKEN } else { BACK }, SeqCst);
         // The thread that takes the waiter back sets `stop` first, then reads the state.
-        if self.stop().load(SeqCst) != 0 {
-            self.state().wake();
+        if self.words().stop.load(SeqCst) != 0 {
+            self.words().state.wake();
         }
         (woken, leave)
     }
@@ -163,13 +180,13 @@ pub(crate) trait Steps {
         loop {
             let at = self.flag().load(SeqCst);
             let slept = match at {
-                _ if self.leave().load(SeqCst) != 0 => return None,
+                _ if self.words().leave.load(SeqCst) != 0 => return None,
                 IDLE => self.sleep_idle(),
                 MOVED => self.sleep_there(),
                 _ => self.watch_children(),
             };
             match slept {
-                Err(Errno::EINTR) if self.stop().load(SeqCst) != 0 => return None,
+                Err(Errno::EINTR) if self.words().stop.load(SeqCst) != 0 => return None,
                 Err(Errno::EINTR) => {}
                 Ok(_) | Err(Errno::EAGAIN) if at == IDLE && self.is_asked() => {}
                 // No job: a late wake of an earlier futex at this word's address.
@@ -191,6 +208,6 @@ pub(crate) trait Steps {
 
     /// Clears its words after a job. Called on its own thread, or under the uring lock.
     fn reset(&self) {
-        self.words().iter().for_each(|w| w.store(IDLE, SeqCst));
+        self.words().futexes.iter().for_each(|w| w.store(IDLE, SeqCst));
     }
 }

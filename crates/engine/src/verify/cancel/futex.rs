@@ -1,7 +1,7 @@
 //! A futex waiter against a cancel.
 
 use super::{ECANCELED, Fault, explore, found};
-use crate::io::futex_waiter::protocol::{BUSY, MOVED, Steps, Word};
+use crate::io::futex_waiter::protocol::{BUSY, MOVED, Steps, Word, Words};
 use crate::io::token::ReqId;
 use crate::ring::cancel::protocol::Sleeping;
 use crate::verify::word::{Total, WaiterWord};
@@ -61,10 +61,7 @@ impl Sleeping for Held<'_> {
 
 /// Futex waiter at the program's futex, where a wake or a signal ends its sleep.
 struct FutexWaiter {
-    words: [WaiterWord; 1],
-    state: WaiterWord,
-    stop: WaiterWord,
-    leave: WaiterWord,
+    words: Words<WaiterWord>,
     /// Two flags: woken, signalled.
     futex: Mutex<(bool, bool)>,
     /// True if this waiter has taken the wake.
@@ -78,20 +75,8 @@ impl Steps for FutexWaiter {
     type Word = WaiterWord;
     type There = ();
 
-    fn words(&self) -> &[WaiterWord] {
+    fn words(&self) -> &Words<WaiterWord> {
         &self.words
-    }
-
-    fn state(&self) -> &WaiterWord {
-        &self.state
-    }
-
-    fn stop(&self) -> &WaiterWord {
-        &self.stop
-    }
-
-    fn leave(&self) -> &WaiterWord {
-        &self.leave
     }
 
     fn requeue(&self, _: &WaiterWord, _: u32, (): &()) -> Result<usize> {
@@ -130,7 +115,7 @@ impl Steps for FutexWaiter {
         drop(futex);
         *self.took.lock().unwrap() |= woken;
         if self.fault == Fault::EarlyCheck {
-            self.stop.stick(Some(self.stop.load(SeqCst)));
+            self.words.stop.stick(Some(self.words.stop.load(SeqCst)));
         }
         if woken { Ok(0) } else { Err(Errno::EINTR) }
     }
@@ -153,10 +138,7 @@ impl FutexWaiter {
         let total = Total::default();
         let word = |value| WaiterWord::new(value, (fault != Fault::NoOrder).then_some(&total));
         FutexWaiter {
-            words: [word(MOVED)],
-            state: word(BUSY),
-            stop: word(0),
-            leave: word(0),
+            words: Words::new(1, MOVED, word),
             futex: Mutex::default(),
             took: Mutex::default(),
             ends: Condvar::new(),
