@@ -104,7 +104,7 @@ fn an_sq_thread_sleeps_until_the_earlier_ring() {
         }
         let idle_sleeps = counts(16).idle_sleeps() - before;
         if idle_sleeps >= 50 {
-            return;
+            break;
         }
         assert!(
             start.elapsed() < Duration::from_secs(10),

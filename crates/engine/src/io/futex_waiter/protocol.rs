@@ -35,9 +35,9 @@ pub(crate) struct Words<W> {
     /// A word for each futex.
     pub(crate) futexes: Box<[W]>,
     pub(crate) state: W,
-    /// Not 0 while the waiter is being taken back.
+    /// Flag: the waiter is being taken back.
     pub(crate) stop: W,
-    /// Not 0 once the waiter shall end.
+    /// Flag: the waiter shall end.
     pub(crate) leave: W,
 }
 

@@ -1,0 +1,137 @@
+//! No test is skipped silently: where a test returns early, the condition is one that reports the
+//! reason by `skipped!`, or says that the test serves another one as its program (a variable).
+
+#[allow(dead_code)]
+mod sources;
+
+use sources::{Source, is_word, sources};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A function of the sources.
+struct Function<'a> {
+    name: &'a str,
+    is_test: bool,
+    /// Number of the line where the body begins.
+    line: usize,
+    body: &'a str,
+}
+
+/// Returns the functions of a file, in order; nested ones are also part of the outer one.
+fn functions(code: &str) -> Vec<Function<'_>> {
+    let starts = code.match_indices("fn ").filter(|(at, _)| {
+        let before = code[..*at].bytes().next_back();
+        !before.is_some_and(is_word)
+    });
+    starts.filter_map(|(at, _)| function(code, at)).collect()
+}
+
+fn function(code: &str, at: usize) -> Option<Function<'_>> {
+    let rest = &code[at + 3..];
+    let name = &rest[..rest.bytes().position(|b| !is_word(b))?];
+    let open = rest.find(['{', ';']).filter(|open| rest.as_bytes()[*open] == b'{')?;
+    let end = closing(&rest[open..])?;
+    let attributes = code[..at].rsplit(['}', ';']).next()?;
+    Some(Function {
+        name,
+        is_test: attributes.contains("#[test]"),
+        line: code[..at + 3 + open].matches('\n').count() + 1,
+        body: &rest[open..open + end],
+    })
+}
+
+/// Returns the length of the block that begins the text.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' if depth == 1 => return Some(at + 1),
+            b'}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Returns the names that the text calls.
+fn calls(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices('(').filter_map(|(at, _)| {
+        let before = text[..at].bytes().rev().take_while(|b| is_word(*b)).count();
+        (before > 0).then(|| &text[at - before..at])
+    })
+}
+
+fn reports(text: &str, reporters: &BTreeSet<&str>) -> bool {
+    text.contains("skipped!")
+        || text.contains("env::var(")
+        || calls(text).any(|name| reporters.contains(name))
+}
+
+/// Returns the functions of a crate that report a skip, themselves or by what they call.
+fn reporters<'a>(all: &[Function<'a>]) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    loop {
+        let more = all.iter().filter(|f| !f.is_test && reports(f.body, &found));
+        let more: BTreeSet<&str> = more.map(|f| f.name).collect();
+        if more.len() == found.len() {
+            return found;
+        }
+        found = more;
+    }
+}
+
+/// Returns the lines of a test, counted from its first, that return early and report nothing.
+fn silent(test: &Function<'_>, reporters: &BTreeSet<&str>) -> Vec<usize> {
+    let returns = test.body.match_indices("return").filter(|(at, word)| {
+        let after = test.body[at + word.len()..].trim_start();
+        after.starts_with([';', '}']) || after.starts_with("Ok(())")
+    });
+    let unreported = returns.filter(|(at, _)| {
+        // The statement before the block is its condition; the block itself may report, too.
+        let before = &test.body[..*at];
+        let block = before.rfind('{').unwrap_or(0);
+        let condition = before[..block].rfind(['{', ';', '}']).unwrap_or(0);
+        !reports(&before[condition..], reporters)
+    });
+    unreported.map(|(at, _)| test.body[..at].matches('\n').count()).collect()
+}
+
+/// Returns the crate that a file belongs to.
+fn owner(source: &Source) -> &str {
+    let end = source.name.find("/src/").or_else(|| source.name.find("/tests/"));
+    &source.name[..end.unwrap_or(0)]
+}
+
+#[test]
+fn early_returns_report_a_skip() {
+    let sources = sources(&[".rs"]);
+    let mut crates: BTreeMap<&str, Vec<(&Source, Function<'_>)>> = BTreeMap::new();
+    for source in &sources {
+        let of_crate = crates.entry(owner(source)).or_default();
+        of_crate.extend(functions(&source.code).into_iter().map(|f| (source, f)));
+    }
+    let mut findings = Vec::new();
+    for (_, all) in crates {
+        let (files, functions): (Vec<&Source>, Vec<Function<'_>>) = all.into_iter().unzip();
+        let reporters = reporters(&functions);
+        for (source, test) in files.iter().zip(&functions).filter(|(_, f)| f.is_test) {
+            for line in silent(test, &reporters) {
+                findings.push(format!("{}:{}: {}", source.name, test.line + line, test.name));
+            }
+        }
+    }
+    let all = findings.join("\n  ");
+    assert!(findings.is_empty(), "a test returns early; report the reason by skipped!:\n  {all}");
+}
+
+#[test]
+fn a_silent_return_is_found() {
+    let code = "fn has() -> bool { skipped!(); false }\nfn quiet() -> bool { false }\n\
+        #[test]\nfn good() {\n if !has() {\n  return;\n }\n}\n\
+        #[test]\nfn bad() {\n if !quiet() {\n  return;\n }\n}\n";
+    let all = functions(code);
+    let reporters = reporters(&all);
+    assert_eq!(reporters, BTreeSet::from(["has"]));
+    let found = |name| silent(all.iter().find(|f| f.name == name).unwrap(), &reporters);
+    assert_eq!((found("good"), found("bad")), (vec![], vec![2]));
+}
