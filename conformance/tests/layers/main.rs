@@ -6,6 +6,7 @@ mod imports;
 mod loops;
 mod no_std;
 mod opcodes;
+mod public;
 mod raw_calls;
 #[path = "../sources/mod.rs"]
 #[allow(dead_code)]

@@ -172,7 +172,7 @@ pub fn is_vfork_child() -> bool {
 }
 
 /// Returns whether known filters let a child be made, waited for and ended.
-pub fn is_spared() -> bool {
+pub(crate) fn is_spared() -> bool {
     let spares = |nr: u32| refused::spares(nr.into());
     spares(nr::__NR_clone)
         && spares(nr::__NR_exit_group)
@@ -181,7 +181,7 @@ pub fn is_spared() -> bool {
 
 /// Returns whether the next child would be the first process of a pid namespace, which would end
 /// with that child: the program has called unshare(2), and is about to fork.
-pub fn would_found_a_namespace() -> bool {
+pub(crate) fn would_found_a_namespace() -> bool {
     let of = |path: &core::ffi::CStr| rustix::fs::stat(path).ok().map(|s| s.st_ino);
     let [own, childrens] = [c"/proc/self/ns/pid", c"/proc/self/ns/pid_for_children"].map(of);
     // The namespace has no file until it has its first process.

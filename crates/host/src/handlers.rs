@@ -359,7 +359,7 @@ pub fn blocks(old: u64) -> (u64, bool) {
 }
 
 /// Notes that the engine does not block signals any more.
-pub fn unblocks() {
+pub(crate) fn unblocks() {
     THREAD.with(|t| t.blocks.store(0, Relaxed));
 }
 

@@ -26,6 +26,6 @@ pub mod sys;
 pub mod threads;
 pub mod time;
 pub mod trial;
-pub mod unlisted;
+pub(crate) mod unlisted;
 pub mod user;
 mod valgrind;

@@ -32,7 +32,7 @@ pub const WORKER_SIGNAL_EVERY: Duration = Duration::from_millis(1);
 
 /// Workers that are signalled again in each [`WORKER_SIGNAL_EVERY`], of those that were signalled
 /// at the same time: 8000 signals a second take a few per cent of one processor.
-pub const SIGNALLED_EACH_TIME: u32 = 8;
+pub(crate) const SIGNALLED_EACH_TIME: u32 = 8;
 
 /// Longest CPU mask taken from a program, in bytes: 8192 CPUs, the most that x86-64 kernels are
 /// built for.

@@ -87,7 +87,7 @@ const MADE_ALWAYS: [u32; 2] = [nr::__NR_futex, nr::__NR_rt_sigprocmask];
 
 /// Returns whether call `NR` must not be made, because a filter refuses it.
 #[inline(always)]
-pub fn withheld<const NR: u32>() -> bool {
+pub(crate) fn withheld<const NR: u32>() -> bool {
     match const { index(NR) } {
         Some(i) => REFUSED.load(Relaxed) >> i & 1 != 0,
         None if const { contains(&MADE_ALWAYS, NR) } => false,
@@ -118,7 +118,7 @@ pub fn on_want(tell: fn(&str, Refusal)) {
 
 /// Returns the answer of call `NR`, which is not made.
 #[cold]
-pub fn answer_without<const NR: u32>(name: &'static str) -> isize {
+pub(crate) fn answer_without<const NR: u32>(name: &'static str) -> isize {
     if const { index(NR).is_some() && NR != nr::__NR_epoll_ctl } {
         return Errno::ENOSYS.ret();
     }
@@ -128,7 +128,7 @@ pub fn answer_without<const NR: u32>(name: &'static str) -> isize {
 
 /// Reports, if `missing`, that a request may fail for want of call `NR` and of all that do the
 /// same.
-pub fn want_if<const NR: u32>(name: &str, missing: bool) {
+pub(crate) fn want_if<const NR: u32>(name: &str, missing: bool) {
     if !missing {
         return;
     }
@@ -157,7 +157,7 @@ pub fn again<const NR: u32>(ret: isize) -> isize {
 }
 
 /// Returns whether this error of call `NR` comes from a filter that nobody reported.
-pub fn has_come<const NR: u32>(e: Errno) -> bool {
+pub(crate) fn has_come<const NR: u32>(e: Errno) -> bool {
     refuses(e) && again::<NR>(e.ret()) == Errno::ENOSYS.ret()
 }
 

@@ -230,19 +230,19 @@ pub fn runs_on_musl() {
 }
 
 /// Returns the C library's own signals, as a mask.
-pub fn libc_signals() -> u64 {
+pub(crate) fn libc_signals() -> u64 {
     // Relaxed: set before there are threads of ours.
     LIBC_SIGNALS.load(Relaxed)
 }
 
 /// Returns every signal but the C library's own: the mask for a thread of ours. If a thread blocked
 /// glibc's 33 or musl's 34, `setuid(3)` of the program would wait for that thread for ever.
-pub fn all_signals() -> u64 {
+pub(crate) fn all_signals() -> u64 {
     !libc_signals()
 }
 
 /// Sets the signal mask by `rt_sigprocmask(2)`; returns the old mask.
-pub fn set_sigmask(mask: u64) -> u64 {
+pub(crate) fn set_sigmask(mask: u64) -> u64 {
     let mut old = 0u64;
     let new = core::ptr::from_ref(&mask).expose_provenance();
     // SAFETY: both masks are ours, of eight bytes.
@@ -287,7 +287,7 @@ pub fn thread() -> usize {
 
 /// Returns the stack pointer.
 #[inline(always)]
-pub fn stack_pointer() -> usize {
+pub(crate) fn stack_pointer() -> usize {
     let at: usize;
     // SAFETY: only reads the register.
     unsafe { asm!("mov {}, rsp", out(reg) at, options(nomem, nostack, preserves_flags)) };
@@ -400,7 +400,7 @@ pub fn set_timer_slack(ns: usize) {
 }
 
 /// Names the calling thread; the kernel takes 15 bytes.
-pub fn name_thread(name: &str) {
+pub(crate) fn name_thread(name: &str) {
     set_name(name.as_bytes());
 }
 
@@ -447,7 +447,7 @@ pub fn file_ids_by_proc() -> Option<(u32, u32)> {
 }
 
 /// Returns the voluntary context switches of the calling thread, as `getrusage(2)` counts them.
-pub fn voluntary_switches() -> u32 {
+pub(crate) fn voluntary_switches() -> u32 {
     const RUSAGE_THREAD: usize = 1;
     /// Index of `ru_nvcsw` among the words of `struct rusage` (two times of two words, then
     /// fourteen counts).

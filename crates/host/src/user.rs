@@ -318,7 +318,7 @@ fn writable_prefix(addr: u64, len: usize) -> usize {
 
 /// Returns how many of these bytes are readable from the start.
 #[cold]
-pub fn readable_prefix(addr: u64, len: usize) -> usize {
+pub(crate) fn readable_prefix(addr: u64, len: usize) -> usize {
     if check_readable(addr, len).is_ok() { len } else { prefix(addr, len, check_readable) }
 }
 
@@ -374,7 +374,7 @@ pub fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>> {
 }
 
 /// Returns a `struct stat` of zeroes.
-pub fn no_stat() -> rustix::fs::Stat {
+pub(crate) fn no_stat() -> rustix::fs::Stat {
     // SAFETY: numbers, for which zero is one.
     unsafe { core::mem::zeroed() }
 }

@@ -42,7 +42,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Copies the part of the list that is readable from the start.
-    pub fn copied_prefix(&self) -> Vec<iovec> {
+    pub(crate) fn copied_prefix(&self) -> Vec<iovec> {
         user::read_prefix(self.at as u64, self.count)
     }
 

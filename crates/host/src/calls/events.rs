@@ -11,7 +11,7 @@ use softring_uapi::errno::{Result, check};
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
-pub fn eventfd2(flags: u32) -> Result<OwnedFd> {
+pub(crate) fn eventfd2(flags: u32) -> Result<OwnedFd> {
     // SAFETY: numbers; the answer is a descriptor.
     unsafe { owned(sys!(__NR_eventfd2, 0, flags)) }
 }
@@ -65,7 +65,7 @@ pub fn epoll_create() -> Result<OwnedFd> {
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
-pub fn epoll_wait_now(epoll: i32, to: &mut [epoll_event]) -> Result<usize> {
+pub(crate) fn epoll_wait_now(epoll: i32, to: &mut [epoll_event]) -> Result<usize> {
     let at = to.as_mut_ptr().expose_provenance();
     // SAFETY: the events are the caller's, and the kernel is told how many.
     check(unsafe { sys!(__NR_epoll_wait, epoll, at, to.len(), 0) })
@@ -75,7 +75,7 @@ pub fn epoll_wait_now(epoll: i32, to: &mut [epoll_event]) -> Result<usize> {
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
-pub fn epoll_pwait_now(epoll: i32, to: &mut [epoll_event]) -> Result<usize> {
+pub(crate) fn epoll_pwait_now(epoll: i32, to: &mut [epoll_event]) -> Result<usize> {
     let at = to.as_mut_ptr().expose_provenance();
     // SAFETY: as above.
     check(unsafe { sys!(__NR_epoll_pwait, epoll, at, to.len(), 0, 0, 8) })

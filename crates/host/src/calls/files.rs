@@ -81,7 +81,7 @@ pub fn set_flags(fd: i32, flags: u64) -> Result<()> {
 ///
 /// # Errors
 /// As fcntl(2).
-pub fn close_on_exec(fd: i32) -> Result<usize> {
+pub(crate) fn close_on_exec(fd: i32) -> Result<usize> {
     // SAFETY: numbers.
     check(unsafe { sys!(__NR_fcntl, fd, F_SETFD, FD_CLOEXEC) })
 }
@@ -90,7 +90,7 @@ pub fn close_on_exec(fd: i32) -> Result<usize> {
 ///
 /// # Errors
 /// As fcntl(2): `EBADF`.
-pub fn number_flags(fd: i32) -> Result<usize> {
+pub(crate) fn number_flags(fd: i32) -> Result<usize> {
     // SAFETY: numbers.
     check(unsafe { sys!(__NR_fcntl, fd, F_GETFD) })
 }
@@ -142,7 +142,7 @@ pub fn lock(fd: i32, how: Lock, lock: &mut Flock) -> Result<()> {
 ///
 /// # Errors
 /// As the call.
-pub fn pwrite_of(fd: i32, from: &[u8], offset: u64) -> Result<usize> {
+pub(crate) fn pwrite_of(fd: i32, from: &[u8], offset: u64) -> Result<usize> {
     // SAFETY: the kernel reads there.
     check(unsafe { sys!(__NR_pwrite64, fd, from.as_ptr().expose_provenance(), from.len(), offset) })
 }
@@ -213,7 +213,7 @@ pub fn writev(fd: i32, from: Parts<'_>) -> Result<usize> {
 ///
 /// # Errors
 /// As the call.
-pub fn preadv(fd: i32, to: Parts<'_>, offset: u64) -> Result<usize> {
+pub(crate) fn preadv(fd: i32, to: Parts<'_>, offset: u64) -> Result<usize> {
     // SAFETY: the parts are the program's memory.
     check(unsafe { sys!(__NR_preadv, fd, to.at, to.count, offset, 0) })
 }
@@ -242,7 +242,7 @@ pub fn preadv2(fd: i32, to: Parts<'_>, offset: u64, flags: u32) -> Result<usize>
 /// # Errors
 /// As the call.
 #[inline]
-pub fn pwritev2(fd: i32, from: Parts<'_>, offset: u64, flags: u32) -> Result<usize> {
+pub(crate) fn pwritev2(fd: i32, from: Parts<'_>, offset: u64, flags: u32) -> Result<usize> {
     // SAFETY: the kernel reads there.
     check(unsafe { sys!(__NR_pwritev2, fd, from.at, from.count, offset, high(offset), flags) })
 }

@@ -26,7 +26,7 @@ calls! {
 ///
 /// # Errors
 /// As the call.
-pub fn attribute(what: Attribute) -> Result<usize> {
+pub(crate) fn attribute(what: Attribute) -> Result<usize> {
     // SAFETY: numbers.
     check(unsafe { sys!(__NR_prctl, what as u32, 0, 0, 0, 0) })
 }
@@ -44,14 +44,14 @@ pub enum Attribute {
 }
 
 /// Lets the thread keep its capabilities when its users change (`PR_SET_KEEPCAPS`).
-pub fn keep_capabilities() {
+pub(crate) fn keep_capabilities() {
     const PR_SET_KEEPCAPS: u32 = 8;
     // SAFETY: numbers.
     unsafe { sys!(__NR_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0) };
 }
 
 /// Makes the process dumpable (`PR_SET_DUMPABLE`).
-pub fn set_dumpable() {
+pub(crate) fn set_dumpable() {
     const PR_SET_DUMPABLE: u32 = 4;
     // SAFETY: numbers.
     unsafe { sys!(__NR_prctl, PR_SET_DUMPABLE, 1) };
@@ -70,7 +70,7 @@ pub fn setgroups(groups: &[u32]) -> Result<usize> {
 ///
 /// # Errors
 /// As the call: `EINVAL` where there is too little room.
-pub fn getgroups(to: &mut [u32]) -> Result<usize> {
+pub(crate) fn getgroups(to: &mut [u32]) -> Result<usize> {
     // SAFETY: the slice is the caller's, and the kernel is told its length.
     check(unsafe { sys!(__NR_getgroups, to.len(), to.as_mut_ptr().expose_provenance()) })
 }
@@ -111,7 +111,7 @@ pub fn capabilities() -> Capabilities {
 ///
 /// # Errors
 /// As the call.
-pub fn set_capabilities(all: &Capabilities) -> Result<()> {
+pub(crate) fn set_capabilities(all: &Capabilities) -> Result<()> {
     let (of, from) = (CAPABILITIES.as_ptr().expose_provenance(), all.as_ptr().expose_provenance());
     // SAFETY: the kernel reads there.
     check(unsafe { sys!(__NR_capset, of, from) }).map(drop)

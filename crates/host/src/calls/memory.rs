@@ -88,7 +88,7 @@ pub fn alias(at: usize, len: usize) -> Option<NonNull<u8>> {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub fn room_for_thread(stack: usize) -> Result<()> {
+pub(crate) fn room_for_thread(stack: usize) -> Result<()> {
     /// Memory for the beginning of a thread: the C library asks for at least a mebibyte if the heap
     /// cannot grow.
     const BEGINNING: usize = (1 << 20) + (128 << 10);

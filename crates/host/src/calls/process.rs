@@ -84,7 +84,7 @@ pub fn clock(id: u32) -> u64 {
 ///
 /// # Errors
 /// As the call; `ENOSYS`.
-pub fn prlimit(what: u32, new: Option<[u64; 2]>) -> Result<[u64; 2]> {
+pub(crate) fn prlimit(what: u32, new: Option<[u64; 2]>) -> Result<[u64; 2]> {
     let mut old = [u64::MAX; 2];
     let from = new.as_ref().map_or(0, |new| new.as_ptr().expose_provenance());
     // SAFETY: the kernel reads the new limits, and writes the old ones, which are ours.

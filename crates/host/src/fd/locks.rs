@@ -72,14 +72,14 @@ fn is_own(fd: i32, lock: &Flock, end: i64) -> bool {
 }
 
 /// Locks a file of the engine's own, for [`is_own_table`].
-pub fn mark_table(fd: i32) {
+pub(crate) fn mark_table(fd: i32) {
     let mut lock = Flock { kind: F_WRLCK, ..Flock::default() };
     let _ = files::lock(fd, Lock::Set, &mut lock);
 }
 
 /// Returns whether `fd` was locked through the table of descriptors that this process has; `None`
 /// if `fd` is not locked at all.
-pub fn is_own_table(fd: i32) -> Option<bool> {
+pub(crate) fn is_own_table(fd: i32) -> Option<bool> {
     lock_in(fd, 0, i64::MAX).map(|_| ask(Lock::Get, fd, 0, i64::MAX).is_none())
 }
 
@@ -112,7 +112,7 @@ fn retained() -> impl Iterator<Item = i32> {
 }
 
 /// Takes a retained duplicate of the open file of the program's `fd`.
-pub fn reuse(fd: i32) -> Option<InternalFd> {
+pub(crate) fn reuse(fd: i32) -> Option<InternalFd> {
     let mut same = retained().filter(|&own| sys::same_open_file(now(own), fd) == Some(true));
     same.find_map(claim)
 }

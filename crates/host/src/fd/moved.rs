@@ -62,7 +62,7 @@ pub fn now(first: i32) -> i32 {
 }
 
 /// Returns whether this is the first number of a descriptor that has moved or is lost.
-pub fn is_taken(first: i32) -> bool {
+pub(crate) fn is_taken(first: i32) -> bool {
     of(&NOW, first).is_some_and(|now| now.load(Relaxed) != 0)
 }
 
@@ -84,7 +84,7 @@ pub fn forget(first: i32) -> Option<i32> {
 }
 
 /// Forgets a descriptor by its present number; see [`forget`].
-pub fn forget_number(fd: i32) {
+pub(crate) fn forget_number(fd: i32) {
     let _ = forget(first_of(fd));
 }
 
@@ -176,7 +176,7 @@ fn lose_unless_ours(fd: i32) {
 /// Returns whether a number that is marked as the engine's own still is, as far as the kernel
 /// tells.
 #[cold]
-pub fn is_ours_still(fd: i32) -> bool {
+pub(crate) fn is_ours_still(fd: i32) -> bool {
     check();
     lose_unless_ours(fd);
     is_internal(fd)

@@ -106,12 +106,12 @@ fn is_marked(fd: i32) -> bool {
 }
 
 /// Returns the engine's own numbers, one bit each.
-pub fn internal_words() -> &'static [AtomicU64; WORDS] {
+pub(crate) fn internal_words() -> &'static [AtomicU64; WORDS] {
     &INTERNAL
 }
 
 /// Returns the engine's own numbers.
-pub fn all_internal() -> impl Iterator<Item = i32> {
+pub(crate) fn all_internal() -> impl Iterator<Item = i32> {
     marked(&INTERNAL)
 }
 
@@ -124,7 +124,7 @@ pub fn marked(words: &[AtomicU64]) -> impl Iterator<Item = i32> {
 }
 
 /// Marks a number as the engine's own, or as not.
-pub fn mark_internal(number: i32, on: bool) {
+pub(crate) fn mark_internal(number: i32, on: bool) {
     let Ok(fd) = usize::try_from(number) else { return };
     let Some(word) = INTERNAL.get(fd / 64) else { return };
     if on {

@@ -221,7 +221,7 @@ fn duplicate(fd: i32) -> Result<EngineFd> {
 
 /// Returns the highest free number below [`floor`], for when the program has all numbers from there
 /// up.
-pub fn highest_free() -> Option<i32> {
+pub(crate) fn highest_free() -> Option<i32> {
     (3..floor()).rev().find(|&fd| files::number_flags(fd) == Err(Errno::EBADF))
 }
 

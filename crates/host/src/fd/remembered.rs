@@ -81,7 +81,7 @@ pub fn forget_kind(fd: i32) {
 }
 
 /// Forgets the protocol of socket `fd`, which is closed or about to be.
-pub fn forget_socket(fd: i32) {
+pub(crate) fn forget_socket(fd: i32) {
     if let Some(slot) = socket(fd) {
         slot.store(0, Relaxed);
     }

@@ -28,7 +28,7 @@ fn bit(fd: i32) -> Option<(&'static AtomicU64, u64)> {
 
 /// Returns whether a number of the engine's is also the parent's.
 #[inline]
-pub fn is_parents(fd: i32) -> bool {
+pub(crate) fn is_parents(fd: i32) -> bool {
     SAME.load(Relaxed) && bit(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
 }
 
