@@ -26,21 +26,28 @@ const TURNS: &str = include_str!("turns.txt");
 const SLEEP: &str = "drive/sleep.rs";
 const CALLS: &[&str] = &[
     "asleep(",
+    "epoll_pwait(",
+    "epoll_pwait2(",
+    "epoll_wait(",
+    "futex::wait(",
     "futex_wait(",
     "futex_wait_sig(",
     "get_events(",
+    "io_getevents(",
     "poll::wait(",
+    "poll_entries(",
     "poll_in(",
     "poll_or_stop(",
     "poll_under(",
     "poll_wait(",
     "reap.wait(",
     "sleep_under(",
-    "substitute::epoll_wait(",
     "sys::pause(",
     "sys::sleep(",
     "sys::sleep_until(",
     "thread::sleep(",
+    "wait_any(",
+    "waitid(",
 ];
 /// Lines of `FILE  for what it sleeps by itself`. Can only become shorter.
 const SLEEPS: &str = include_str!("sleeps.txt");
@@ -87,4 +94,23 @@ fn one_function_drives_a_ring() {
 #[test]
 fn one_function_sleeps_for_a_ring() {
     check(&callers(CALLS, SLEEP), SLEEPS, "sleeps.txt", "call `drive::sleep::sleep`");
+}
+
+/// Tests that [`CALLS`] has each public function of the host crate that makes a system call by
+/// `sleeps!`.
+#[test]
+fn sleeping_functions_are_listed() {
+    let mut unknown = BTreeSet::new();
+    for source in sources(&[".rs"]).iter().filter(|s| s.name.starts_with("crates/host/src/")) {
+        let sleeps = source.code.match_indices("sleeps!(").map(|(at, _)| &source.code[..at]);
+        for before in sleeps {
+            let Some((head, name)) = before.rsplit_once("fn ") else { continue };
+            let name = name.split(|c: char| !is_word(c as u8)).next().unwrap_or_default();
+            let listed = CALLS.iter().any(|call| call.trim_end_matches('(').ends_with(name));
+            if head.trim_end().ends_with("pub") && !listed {
+                unknown.insert(format!("{}: {name}", source.name));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "these sleep; name them in CALLS:\n{}", lines(&unknown));
 }

@@ -8,8 +8,19 @@ use std::collections::BTreeSet;
 /// Lines of `FILE or FOLDER/  why it makes raw calls`. Can only become shorter.
 const LIST: &str = include_str!("raw_calls.txt");
 
-/// Words that make a raw call: macros and functions, ours and the C library's.
-const WORDS: &[&str] = &["sys!(", "sleeps!(", "raw!(", "syscall(", "syscall6("];
+/// Words that make a raw call, or name what does: macros and functions, ours and the C library's.
+const WORDS: &[&str] = &[
+    "asm!(",
+    "libc::syscall",
+    "raw!(",
+    "sleeping_call",
+    "sleeps!(",
+    "sys!(",
+    "sys::syscall",
+    "syscall as",
+    "syscall(",
+    "syscall6",
+];
 
 fn makes_raw_calls(source: &Source) -> bool {
     let is_word = |at: usize| {
@@ -17,8 +28,7 @@ fn makes_raw_calls(source: &Source) -> bool {
         !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
     };
     let has = |word: &str| source.code.match_indices(word).any(|(at, _)| is_word(at));
-    let in_assembly = source.code.contains("asm!(") && source.text.contains("\"syscall\"");
-    WORDS.iter().any(|word| has(word)) || in_assembly
+    WORDS.iter().any(|word| has(word))
 }
 
 #[test]
