@@ -71,7 +71,7 @@ fn agrees(launcher: &Launcher, cases: &[&'static Case], entries: &[EntryPoint]) 
         }
     }
     let retried = retries::of(&rows);
-    retried.iter().for_each(|r| println!("{}", r.line(Budget::default())));
+    retried.iter().for_each(|r| remark!("{}", r.line(Budget::default())));
     let over = retried.iter().any(|r| r.is_over(Budget::default()));
     assert!(!over, "see above: too many differences agreed only when asked again");
     assert_eq!(faults, 0, "see above; `conformance all --case NAME` runs one alone");
