@@ -33,15 +33,15 @@ const FILES: &[Cover] = &[
 
 /// All known differences.
 pub const KNOWN: &[Known] = &[
-    known("layout::mmap_elsewhere", "maps at any offset", &[Setup(IORING_SETUP_NO_MMAP)]),
+    known("layout::mmap_bad_offset", "maps at any offset", &[Setup(IORING_SETUP_NO_MMAP)]),
     known(
-        "pbuf_waits::end_behind_data",
+        "pbuf_waits::eof_behind_data",
         "reports the end of a unix stream at once after its data",
         &[Op(IORING_OP_RECV)],
     ),
-    known("layout::no_file", "A ring's descriptor is that of a file in memory", &[]),
+    known("layout::no_fsync_no_reopen", "A ring's descriptor is that of a file in memory", &[]),
     known(
-        "wait::last_of_region",
+        "wait::last_region_entry",
         "The last wait of a region of waits",
         &[Reg(IORING_REGISTER_MEM_REGION)],
     ),
@@ -51,33 +51,33 @@ pub const KNOWN: &[Known] = &[
         FILES,
     ),
     known(
-        "slots::paths_else",
+        "slots::path_files_other_requests",
         "A file that a request has opened with O_PATH into a slot",
         &[Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)],
     ),
     known(
-        "spurious_wakes::urgent_shut",
+        "spurious_wakes::urgent_receive_shutdown",
         "softring retries a RECV or RECVMSG that waits for an urgent byte",
         &[Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG)],
     ),
     known(
-        "spurious_wakes::nothing_written",
+        "spurious_wakes::eventfd_zero_write",
         "A write of 0 to an eventfd",
         &[Op(IORING_OP_POLL_ADD)],
     ),
     known(
-        "undocumented::slots_hold_no_fd",
+        "undocumented::slots_use_no_descriptors",
         "A registered file is a descriptor of the process",
         FILES,
     ),
     known("task_work::one_round", "one call that asks for events runs a whole chain", &[]),
     known(
-        "fuzz_found::wide_finds_last_slot",
+        "fuzz_found::cqe32_at_last_slot",
         "If a 32-byte CQE does not fit in the last slot",
         &[Setup(IORING_SETUP_CQE_MIXED)],
     ),
     known(
-        "msg_ring::itself_at_once",
+        "msg_ring::own_ring_before_batch",
         "to the sender's own ring is posted in the order of submission",
         &[Op(IORING_OP_MSG_RING)],
     ),
@@ -98,27 +98,27 @@ pub const KNOWN: &[Known] = &[
         &[Reg(IORING_REGISTER_PBUF_RING)],
     ),
     known(
-        "effects::unacknowledged",
+        "effects::notification_waits_for_ack",
         "No event wakes a thread when the acknowledgement has come",
         &[Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)],
     ),
     known(
-        "fair::exclusive",
+        "fair::exclusive_poll",
         "takes the wake-up of a connection from an ACCEPT behind it",
         &[Op(IORING_OP_POLL_ADD), Op(IORING_OP_ACCEPT)],
     ),
     known(
-        "fair::accept_in_worker",
+        "fair::accept_before_worker",
         "If a worker's ACCEPT and an earlier ACCEPT wait for one listener",
         &[Op(IORING_OP_ACCEPT)],
     ),
     known(
-        "bundle_ends::memory_ends",
+        "bundle_ends::wait_all_memory_end",
         "If the second step of a RECV bundle with MSG_WAITALL meets the end of memory",
         &[Op(IORING_OP_RECV)],
     ),
     known(
-        "fuzz_found_net::part_told",
+        "fuzz_found_net::recvmsg_wait_all_in_worker",
         "If a worker runs a RECVMSG with MSG_WAITALL",
         &[Op(IORING_OP_RECVMSG)],
     ),
@@ -128,19 +128,19 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
     ),
     known(
-        "disconnects::reset_told",
+        "disconnects::reset_reported_once",
         "If a request has already returned the error of a reset",
         &[Op(IORING_OP_RECV)],
     ),
     known(
-        "fuzz_found_conn::peer_closed",
+        "fuzz_found_conn::peer_close_after_batch",
         "If a CLOSE closes the last descriptor of a file",
         &[Op(IORING_OP_CLOSE)],
     ),
     // These differences concern processes and files and have no row.
     known("effects::iowait", "is idle in the eyes of the system", &[]),
-    known("tasks::one_thread_waiting", "need a process with one thread", &[]),
-    known("effects::direct_read_is_told", "raise no ACCESS and MODIFY events", &[]),
+    known("tasks::no_extra_thread_waiting", "need a process with one thread", &[]),
+    known("effects::inotify_direct_read", "raise no ACCESS and MODIFY events", &[]),
     known("inherited::child_leaves_read", "is cancelled at once when a forked child ends", &[]),
     known("reissue::shut_while_full", "full unix socket that its own side shuts", &[]),
     known("limits::one_worker", "holds no worker", &[Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)]),
@@ -155,7 +155,7 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE), Op(IORING_OP_FUTEX_WAITV)],
     ),
     known(
-        "tasks::rights_given_up",
+        "tasks::personality_keeps_rights",
         "changing to them needs the rights for setfsuid(2)",
         &[Reg(IORING_REGISTER_PERSONALITY)],
     ),

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 pub const CASES: &[Case] = &[
     newest!("abi", queries, [Reg(IORING_REGISTER_QUERY)], "the queries after the first"),
-    newest!("abi", query_room, [Reg(IORING_REGISTER_QUERY)], "a query may have room for at most a page"),
+    newest!("abi", query_size_limit, [Reg(IORING_REGISTER_QUERY)], "a query may have room for at most a page"),
     newest!("abi", locked_memory, [], "rings do not count as locked memory"),
     newest!("abi", time_namespace, [
         Op(IORING_OP_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE), Enter(IORING_ENTER_ABS_TIMER),
@@ -44,7 +44,7 @@ fn queries(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn query_room(cx: &mut Cx) -> Outcome {
+fn query_size_limit(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let mut memory = vec![u64::MAX; 1024];
     for (size, want) in [(4096, 0), (4097, -E2BIG), (u32::MAX, -E2BIG)] {

@@ -16,7 +16,7 @@ pub const CASES: &[Case] = &[
     case!("attrs", splice, [Op(IORING_OP_SPLICE)], "data moves between a file and a pipe"),
     case!("attrs", splice_pipes, [Op(IORING_OP_SPLICE)], "a splice from an empty pipe waits"),
     case!("attrs", splice_rings, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE)], "a splice from a ring fails once its pipe has room"),
-    case!("attrs", splice_from_nowhere, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Sqe(IOSQE_IO_HARDLINK)], "a splice from a closed descriptor fails in a worker, and its chain goes on there"),
+    case!("attrs", splice_closed_fd, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Sqe(IOSQE_IO_HARDLINK)], "a splice from a closed descriptor fails in a worker, and its chain goes on there"),
     case!("attrs", splice_refusals, [Op(IORING_OP_SPLICE)], "bad fds, offsets, flags and kinds of files"),
     case!("attrs", tee, [Op(IORING_OP_TEE)], "TEE copies data between pipes"),
     case!("attrs", tee_refusals, [Op(IORING_OP_TEE)], "bad fds, offsets and flags"),
@@ -266,7 +266,7 @@ fn splice_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn splice_from_nowhere(cx: &mut Cx) -> Outcome {
+fn splice_closed_fd(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (_r, w) = cx.pipe()?;
     let (r, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK)?;

@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
     case!("batches", reads_cancelled, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_ASYNC_CANCEL)], "a cancel in the same batch finds a read that is still going on"),
-    case!("batches", timed, [Op(IORING_OP_LINK_TIMEOUT)], "a request that is refused after its file lookup has armed its linked timeout"),
-    case!("batches", timeout_updated, [Op(IORING_OP_LINK_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE)], "a batch can update the linked timeout of a request that completes inline"),
-    case!("batches", failures_late, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "errors of a file itself are posted after the batch"),
-    case!("batches", failures_signal, [Op(IORING_OP_WRITE), Reg(IORING_REGISTER_EVENTFD)], "the failures of a batch signal the eventfd once"),
-    case!("batches", polled_unasked, [Op(IORING_OP_WRITE)], "a write with POLL_FIRST to a file without poll support fails within its batch"),
+    case!("batches", refused_arms_link_timeout, [Op(IORING_OP_LINK_TIMEOUT)], "a request that is refused after its file lookup has armed its linked timeout"),
+    case!("batches", link_timeout_updated, [Op(IORING_OP_LINK_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE)], "a batch can update the linked timeout of a request that completes inline"),
+    case!("batches", file_errors_after_batch, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "errors of a file itself are posted after the batch"),
+    case!("batches", failures_signal_once, [Op(IORING_OP_WRITE), Reg(IORING_REGISTER_EVENTFD)], "the failures of a batch signal the eventfd once"),
+    case!("batches", poll_first_without_poll, [Op(IORING_OP_WRITE)], "a write with POLL_FIRST to a file without poll support fails within its batch"),
 ];
 
 fn reads(fd: i32) -> io_uring_sqe {
@@ -43,7 +43,7 @@ fn reads_cancelled(cx: &mut Cx) -> Outcome {
 }
 
 /// Checks linked timeouts of 0 s: does a request that issue completes find its timeout expired?
-fn timed(cx: &mut Cx) -> Outcome {
+fn refused_arms_link_timeout(cx: &mut Cx) -> Outcome {
     let unix = UnixStream::pair()?.0;
     let tcp = super::net::pair()?.0;
     let udp = std::net::UdpSocket::bind("127.0.0.1:0")?;
@@ -82,7 +82,7 @@ fn timed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn timeout_updated(cx: &mut Cx) -> Outcome {
+fn link_timeout_updated(cx: &mut Cx) -> Outcome {
     let file = cx.file("f", b"data")?;
     let mut buf = [0u8; 4];
     let read = sqe::op(IORING_OP_READ, file.as_raw_fd());
@@ -125,7 +125,7 @@ fn timeout_updated(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn failures_late(cx: &mut Cx) -> Outcome {
+fn file_errors_after_batch(cx: &mut Cx) -> Outcome {
     let ((r, w), (closed, broken)) = (cx.pipe()?, cx.pipe()?);
     drop(closed);
     let (one, _two) = UnixStream::pair()?;
@@ -172,7 +172,7 @@ fn failures_late(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn failures_signal(cx: &mut Cx) -> Outcome {
+fn failures_signal_once(cx: &mut Cx) -> Outcome {
     // docs/LIMITATIONS.md covers DEFER_TASKRUN.
     for setup in [0, IORING_SETUP_COOP_TASKRUN] {
         for (n, behind) in [(1, 0), (3, 0), (9, 0), (3, 2)] {
@@ -193,7 +193,7 @@ fn failures_signal(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn polled_unasked(cx: &mut Cx) -> Outcome {
+fn poll_first_without_poll(cx: &mut Cx) -> Outcome {
     const RWF_HIPRI: u32 = 1;
     let (_r, w) = cx.pipe()?;
     let (one, _two) = UnixStream::pair()?;

@@ -5,15 +5,15 @@ use super::prelude::*;
 pub const CASES: &[Case] = &[
     case!("blocking", pipe_read_waits, [Op(IORING_OP_READ), Trap("blocking descriptors")], "a read of an empty pipe completes when data comes"),
     case!("blocking", pipe_write_waits, [Op(IORING_OP_WRITE), Trap("blocking descriptors")], "a write to a full pipe completes when there is room"),
-    case!("blocking", no_flag_flipped, [Trap("blocking descriptors")], "O_NONBLOCK of the file is never touched"),
+    case!("blocking", o_nonblock_unchanged, [Trap("blocking descriptors")], "O_NONBLOCK of the file is never touched"),
     case!("blocking", nonblocking_fd, [Op(IORING_OP_READ)], "a request on an O_NONBLOCK pipe still waits"),
     case!("blocking", nowait, [Op(IORING_OP_READ)], "RWF_NOWAIT fails with EAGAIN at once"),
-    case!("blocking", direct_at_once, [Op(IORING_OP_WRITEV)], "kernel aio cannot take an O_DIRECT write that would block"),
+    case!("blocking", direct_write_would_block, [Op(IORING_OP_WRITEV)], "kernel aio cannot take an O_DIRECT write that would block"),
     case!("blocking", eventfd, [Op(IORING_OP_READ)], "a read of an eventfd waits for its count"),
     case!("blocking", socket, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "reads and writes of a socket wait"),
     case!("blocking", end_of_pipe, [Op(IORING_OP_READ)], "closing the other end completes a waiting read with 0"),
     case!("blocking", broken_pipe, [Op(IORING_OP_WRITE)], "a write without a reader fails with EPIPE and sends no signal"),
-    case!("blocking", no_overtaking_harm, [Op(IORING_OP_READ)], "waiting reads do not delay other requests"),
+    case!("blocking", reads_delay_no_others, [Op(IORING_OP_READ)], "waiting reads do not delay other requests"),
     case!("blocking", many_waiting, [Op(IORING_OP_READ)], "a hundred waiting reads complete, each with its data"),
     case!("blocking", in_worker, [Sqe(IOSQE_ASYNC)], "a read sent to a worker waits there"),
     case!("blocking", offsets_ignored, [Op(IORING_OP_READ)], "reads and writes of a pipe ignore the offset"),
@@ -63,7 +63,7 @@ fn pipe_write_waits(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn no_flag_flipped(cx: &mut Cx) -> Outcome {
+fn o_nonblock_unchanged(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
     let mut buf = [0; 4];
@@ -169,7 +169,7 @@ fn broken_pipe(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn no_overtaking_harm(cx: &mut Cx) -> Outcome {
+fn reads_delay_no_others(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let mut buf = [0; 4];
@@ -259,7 +259,7 @@ fn timerfd(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn direct_at_once(cx: &mut Cx) -> Outcome {
+fn direct_write_would_block(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let file = cx.direct_file("f", &[7; 8192])?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);

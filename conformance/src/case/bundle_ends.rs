@@ -7,15 +7,15 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("bundle_ends", limit_of_bundle, [Op(IORING_OP_RECV)], "the bytes of a bundle's first receive count again with its second receive"),
-    case!("bundle_ends", bundle_behind_end, [Op(IORING_OP_SEND)], "a worker ends a bundle whose peer sends no more"),
-    case!("bundle_ends", turn_not_to_wait, [Op(IORING_OP_RECV)], "a request that must not wait ends with its first turn"),
-    case!("bundle_ends", room_for_none, [Op(IORING_OP_RECV)], "if the second receive of a bundle finds no buffer, the CQE still tells whether room was left"),
-    case!("bundle_ends", named_again, [Op(IORING_OP_RECV)], "buffers that the tail names again are used again, or are used up"),
-    case!("bundle_ends", memory_ends, [Op(IORING_OP_RECV)], "a bundle with MSG_WAITALL repeats its second receive where memory ends, and fails"),
+    case!("bundle_ends", limit_per_receive, [Op(IORING_OP_RECV)], "the bytes of a bundle's first receive count again with its second receive"),
+    case!("bundle_ends", worker_after_peer_shutdown, [Op(IORING_OP_SEND)], "a worker ends a bundle whose peer sends no more"),
+    case!("bundle_ends", dontwait_ends_early, [Op(IORING_OP_RECV)], "a request that must not wait ends with its first turn"),
+    case!("bundle_ends", second_receive_no_buffer, [Op(IORING_OP_RECV)], "if the second receive of a bundle finds no buffer, the CQE still tells whether room was left"),
+    case!("bundle_ends", buffers_named_again, [Op(IORING_OP_RECV)], "buffers that the tail names again are used again, or are used up"),
+    case!("bundle_ends", wait_all_memory_end, [Op(IORING_OP_RECV)], "a bundle with MSG_WAITALL repeats its second receive where memory ends, and fails"),
 ];
 
-fn limit_of_bundle(cx: &mut Cx) -> Outcome {
+fn limit_per_receive(cx: &mut Cx) -> Outcome {
     for (limit, n) in [(50, 90), (25, 90), (30, 90), (31, 90), (60, 90), (50, 24), (20, 20)] {
         for listed in [true, false] {
             let mut ring = cx.ring(8, 0)?;
@@ -43,7 +43,7 @@ fn limit_of_bundle(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn bundle_behind_end(cx: &mut Cx) -> Outcome {
+fn worker_after_peer_shutdown(cx: &mut Cx) -> Outcome {
     let (one, two) = UnixStream::pair()?;
     one.set_nonblocking(true)?;
     two.shutdown(Shutdown::Write)?;
@@ -67,7 +67,7 @@ where
     Ok(())
 }
 
-fn turn_not_to_wait(cx: &mut Cx) -> Outcome {
+fn dontwait_ends_early(cx: &mut Cx) -> Outcome {
     let both = IORING_RECV_MULTISHOT | IORING_RECVSEND_BUNDLE;
     for (what, ioprio, len) in [("capped", both, 8), ("one by one", IORING_RECV_MULTISHOT, 0)] {
         for setup in [0, DEFER] {
@@ -95,7 +95,7 @@ fn turn_not_to_wait(cx: &mut Cx) -> Outcome {
 }
 
 /// Receives into a ring of a 4-byte buffer and an empty one, whose tail names both again and again.
-fn room_for_none(cx: &mut Cx) -> Outcome {
+fn second_receive_no_buffer(cx: &mut Cx) -> Outcome {
     for (n, len) in [(4, 10), (12, 10), (13, 10), (40, 10), (40, 8), (40, 0)] {
         for how in [0, IORING_RECV_MULTISHOT] {
             let mut ring = cx.ring(8, 0)?;
@@ -129,7 +129,7 @@ const AGAIN: [(u16, u16, usize, u32); 6] = [
     (IOU_PBUF_RING_INC, 100, 900, 4),
 ];
 
-fn named_again(cx: &mut Cx) -> Outcome {
+fn buffers_named_again(cx: &mut Cx) -> Outcome {
     for (flags, ahead, n, len) in AGAIN {
         for how in [0, IORING_RECV_MULTISHOT] {
             let mut ring = cx.ring(8, 0)?;
@@ -152,7 +152,7 @@ fn named_again(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn memory_ends(cx: &mut Cx) -> Outcome {
+fn wait_all_memory_end(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     cx.is("register", register(&ring, &reg(page, 8, IOU_PBUF_RING_INC)), 0isize);

@@ -10,19 +10,19 @@ pub const CASES: &[Case] = &[
     case!("cancel", by_slot, [Op(IORING_OP_ASYNC_CANCEL)], "FD_FIXED matches a registered file"),
     case!("cancel", any, [Op(IORING_OP_ASYNC_CANCEL)], "ANY matches every request"),
     case!("cancel", by_op, [Op(IORING_OP_ASYNC_CANCEL)], "OP matches the opcode"),
-    case!("cancel", which, [Op(IORING_OP_ASYNC_CANCEL)], "of several matches the first is cancelled"),
+    case!("cancel", first_match, [Op(IORING_OP_ASYNC_CANCEL)], "of several matches the first is cancelled"),
     case!("cancel", combined, [Op(IORING_OP_ASYNC_CANCEL)], "USERDATA with FD and OP must all match"),
     case!("cancel", refusals, [Op(IORING_OP_ASYNC_CANCEL)], "no match, bad flags, fds and words"),
     case!("cancel", in_worker, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_ASYNC)], "a cancel works in a worker"),
     case!("cancel", chain, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_IO_LINK)], "a cancel of the head cancels its chain"),
     case!("cancel", finished, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel does not find a completed request"),
-    case!("cancel", time_is_over, [Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_TIMEOUT)], "a cancel does not find a timeout that has expired"),
+    case!("cancel", expired_timeout, [Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_TIMEOUT)], "a cancel does not find a timeout that has expired"),
     case!("cancel", sync_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "a synchronous cancel waits until its requests have ended"),
     case!("cancel", sync_cancel_of_worker, [
         Reg(IORING_REGISTER_SYNC_CANCEL), Setup(IORING_SETUP_DEFER_TASKRUN),
     ], "a synchronous cancel interrupts a worker, and waits for the end of its request"),
     case!("cancel", sync_cancel_refusals, [Reg(IORING_REGISTER_SYNC_CANCEL)], "no match, bad flags, pointers and times"),
-    case!("cancel", told_already, [Op(IORING_OP_POLL_REMOVE)], "a cancel does not find a poll whose wake-up is pending"),
+    case!("cancel", poll_wake_pending, [Op(IORING_OP_POLL_REMOVE)], "a cancel does not find a poll whose wake-up is pending"),
 ];
 
 /// Queues polls of `fd` that do not become ready, with these user_data.
@@ -147,7 +147,7 @@ fn by_op(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn which(cx: &mut Cx) -> Outcome {
+fn first_match(cx: &mut Cx) -> Outcome {
     let (r, _w) = cx.pipe()?;
     let word = 7u32;
     let futex = sqe::op(IORING_OP_FUTEX_WAIT, 2).set(|s| {
@@ -249,7 +249,7 @@ fn finished(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn time_is_over(cx: &mut Cx) -> Outcome {
+fn expired_timeout(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let now = sqe::millis(0);
     for flags in [0, IORING_ASYNC_CANCEL_ALL] {
@@ -354,7 +354,7 @@ fn sync_cancel_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn told_already(cx: &mut Cx) -> Outcome {
+fn poll_wake_pending(cx: &mut Cx) -> Outcome {
     for flags in [0, DEFER] {
         let mut ring = cx.ring(8, flags)?;
         let (r, w) = cx.pipe()?;

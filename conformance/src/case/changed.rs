@@ -9,14 +9,14 @@ use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    newest!("changed", immediate, [Op(IORING_OP_TIMEOUT)], "the SQE holds the time of a timeout"),
-    newest!("changed", immediate_link, [Op(IORING_OP_LINK_TIMEOUT)], "the SQE holds the time of a linked timeout"),
-    newest!("changed", immediate_update, [Op(IORING_OP_TIMEOUT_REMOVE)], "the SQE holds the time of a timeout update"),
+    newest!("changed", immediate_timeout, [Op(IORING_OP_TIMEOUT)], "the SQE holds the time of a timeout"),
+    newest!("changed", immediate_link_timeout, [Op(IORING_OP_LINK_TIMEOUT)], "the SQE holds the time of a linked timeout"),
+    newest!("changed", immediate_timeout_update, [Op(IORING_OP_TIMEOUT_REMOVE)], "the SQE holds the time of a timeout update"),
     newest!("changed", socket_names, [Op(IORING_OP_URING_CMD)], "GETSOCKNAME returns a socket's name, and its peer's name"),
     newest!("changed", fixed_send, [Op(IORING_OP_SEND)], "SEND takes a registered buffer"),
     newest!("changed", fixed_recv, [Op(IORING_OP_RECV)], "RECV takes a registered buffer"),
     newest!("changed", fixed_vector, [Op(IORING_OP_SEND_ZC)], "SEND_ZC takes parts of a registered buffer"),
-    newest!("changed", notification, [
+    newest!("changed", notification_user_data, [
         Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC),
     ], "a zero-copy notification has its own user_data"),
     newest!("changed", min_left, [
@@ -25,10 +25,10 @@ pub const CASES: &[Case] = &[
     newest!("changed", min_left_refusals, [
         Reg(IORING_REGISTER_PBUF_RING), Reg(IORING_UNREGISTER_PBUF_RING),
     ], "only some buffer rings may have min_left"),
-    newest!("changed", fields, [
+    newest!("changed", stricter_field_checks, [
         Op(IORING_OP_UNLINKAT), Op(IORING_OP_RECV),
     ], "words are checked, and a file that is not a socket is refused"),
-    newest!("changed", wide_message, [Op(IORING_OP_MSG_RING)], "a 32-byte CQE goes only to rings with such CQEs"),
+    newest!("changed", message_cqe32, [Op(IORING_OP_MSG_RING)], "a 32-byte CQE goes only to rings with such CQEs"),
     newest!("changed", command_polled, [Op(IORING_OP_URING_CMD)], "commands on a polled ring"),
 ];
 
@@ -39,7 +39,7 @@ fn timeout(ns: u64, flags: u32) -> io_uring_sqe {
     sqe::rw(IORING_OP_TIMEOUT, -1, 0, 1, 0).set(|s| s.addr = ns).op_flags(NOW | flags)
 }
 
-fn immediate(cx: &mut Cx) -> Outcome {
+fn immediate_timeout(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let start = Instant::now();
     cx.one(&mut ring, "20 ms", timeout(20_000_000, 0), -ETIME);
@@ -64,7 +64,7 @@ fn immediate(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn immediate_link(cx: &mut Cx) -> Outcome {
+fn immediate_link_timeout(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, _w) = cx.pipe()?;
     let mut buf = [0u8; 4];
@@ -75,7 +75,7 @@ fn immediate_link(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn immediate_update(cx: &mut Cx) -> Outcome {
+fn immediate_timeout_update(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, _w) = cx.pipe()?;
     let update = |user_data: u64, ns: u64, flags: u32| {
@@ -238,7 +238,7 @@ fn fixed_recv(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn notification(cx: &mut Cx) -> Outcome {
+fn notification_user_data(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, _two) = pair()?;
     let fd = one.as_raw_fd();
@@ -317,7 +317,7 @@ fn min_left_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn fields(cx: &mut Cx) -> Outcome {
+fn stricter_field_checks(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let path = cx.path("f")?;
     let file = cx.file("f", b"x")?;
@@ -337,7 +337,7 @@ fn fields(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn wide_message(cx: &mut Cx) -> Outcome {
+fn message_cqe32(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     for flags in [0, DEFER, IORING_SETUP_CQE32, IORING_SETUP_CQE_MIXED] {
         let mut to = cx.ring(8, flags)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Case] = &[
     case!("clock", set_forward, [Op(IORING_OP_TIMEOUT)], "an absolute CLOCK_REALTIME timeout ends when the clock is set past its time"),
     case!("clock", set_back, [Op(IORING_OP_TIMEOUT)], "an absolute CLOCK_REALTIME timeout ends later if the clock is set back"),
-    case!("clock", nobody_enters, [Op(IORING_OP_TIMEOUT)], "timeouts follow the clock if no thread waits, or an SQ thread does"),
+    case!("clock", no_thread_waits, [Op(IORING_OP_TIMEOUT)], "timeouts follow the clock if no thread waits, or an SQ thread does"),
     case!("clock", linked, [Op(IORING_OP_LINK_TIMEOUT)], "linked timeouts follow the clock"),
     case!("clock", updated, [Op(IORING_OP_TIMEOUT_REMOVE)], "an update to an absolute time follows the clock, an update to a relative time does not"),
     case!("clock", in_child, [Op(IORING_OP_TIMEOUT)], "timeouts that a forked child submits follow the clock"),
@@ -113,7 +113,7 @@ fn set_back(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn nobody_enters(cx: &mut Cx) -> Outcome {
+fn no_thread_waits(cx: &mut Cx) -> Outcome {
     let mut steps = Steps::allowed()?;
     for flags in [0, IORING_SETUP_SQPOLL] {
         let mut ring = cx.ring(8, flags)?;

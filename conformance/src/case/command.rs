@@ -8,13 +8,13 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("command", queues, [Op(IORING_OP_URING_CMD)], "SIOCINQ and SIOCOUTQ return bytes to read and to send"),
-    case!("command", queues_of_others, [Op(IORING_OP_URING_CMD)], "SIOCINQ and SIOCOUTQ of datagrams, listeners and families that do not support them"),
+    case!("command", queue_sizes, [Op(IORING_OP_URING_CMD)], "SIOCINQ and SIOCOUTQ return bytes to read and to send"),
+    case!("command", queue_sizes_other_sockets, [Op(IORING_OP_URING_CMD)], "SIOCINQ and SIOCOUTQ of datagrams, listeners and families that do not support them"),
     case!("command", getsockopt, [Op(IORING_OP_URING_CMD)], "socket options are read; the result is their length"),
     case!("command", setsockopt, [Op(IORING_OP_URING_CMD)], "socket options are set"),
     case!("command", modes, [Op(IORING_OP_URING_CMD)], "commands work in a worker, in a chain, on a registered socket and in a 128-byte SQE"),
     case!("command", refusals, [Op(IORING_OP_URING_CMD)], "bad words and flags, unknown commands, other files"),
-    case!("command", nvme_elsewhere, [Op(IORING_OP_URING_CMD)], "NVMe commands fail on other files"),
+    case!("command", nvme_on_other_files, [Op(IORING_OP_URING_CMD)], "NVMe commands fail on other files"),
 ];
 
 fn command(fd: i32, what: u32) -> io_uring_sqe {
@@ -42,7 +42,7 @@ fn pair() -> Result<(TcpStream, TcpStream), Stop> {
     Ok((one, listener.accept()?.0))
 }
 
-fn queues(cx: &mut Cx) -> Outcome {
+fn queue_sizes(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (mut one, two) = pair()?;
     let (a, b) = (one.as_raw_fd(), two.as_raw_fd());
@@ -62,7 +62,7 @@ fn queues(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn queues_of_others(cx: &mut Cx) -> Outcome {
+fn queue_sizes_other_sockets(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (inq, outq) = (SOCKET_URING_OP_SIOCINQ, SOCKET_URING_OP_SIOCOUTQ);
     let (udp, to) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
@@ -199,7 +199,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn nvme_elsewhere(cx: &mut Cx) -> Outcome {
+fn nvme_on_other_files(cx: &mut Cx) -> Outcome {
     let ops = [
         NVME_URING_CMD_IO,
         NVME_URING_CMD_IO_VEC,

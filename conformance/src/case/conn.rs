@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 pub const CASES: &[Case] = &[
     case!("conn", socket, [Op(IORING_OP_SOCKET)], "SOCKET makes a socket as a descriptor or in a slot"),
-    case!("conn", polls_in_worker, [Op(IORING_OP_ACCEPT)], "with POLL_FIRST a worker polls only for multishot requests"),
+    case!("conn", poll_first_in_worker, [Op(IORING_OP_ACCEPT)], "with POLL_FIRST a worker polls only for multishot requests"),
     case!("conn", bind_in_worker, [Op(IORING_OP_BIND)], "a bind that creates a file runs in a worker, and so does the rest of its chain"),
     case!("conn", bind_listen, [Op(IORING_OP_BIND), Op(IORING_OP_LISTEN)], "BIND and LISTEN name a socket and accept connections"),
     case!("conn", connect, [Op(IORING_OP_CONNECT)], "a blocking and a non-blocking socket connect"),
@@ -62,7 +62,7 @@ fn socket(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn polls_in_worker(cx: &mut Cx) -> Outcome {
+fn poll_first_in_worker(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let accept = sqe::op(IORING_OP_ACCEPT, listener.as_raw_fd()).ud(2);

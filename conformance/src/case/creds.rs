@@ -14,7 +14,7 @@ pub const CASES: &[Case] = &[
         Op(IORING_OP_GETXATTR), Op(IORING_OP_RENAMEAT), Op(IORING_OP_LINKAT),
     ], "names are looked up by the submitter's ids"),
     case!("creds", sockets, [Op(IORING_OP_BIND), Op(IORING_OP_CONNECT)], "names of sockets are looked up by the submitter's ids"),
-    case!("creds", worker_of_nobody, [
+    case!("creds", regained_before_worker_runs, [
         Sqe(IOSQE_ASYNC),
     ], "rights that return before a worker runs count for the worker"),
     case!("creds", capabilities, [Sqe(IOSQE_ASYNC)], "capabilities are dropped and regained"),
@@ -35,7 +35,7 @@ pub const CASES: &[Case] = &[
     case!("creds", landlock, [
         Op(IORING_OP_UNLINKAT),
     ], "a thread's Landlock domain binds its requests"),
-    case!("creds", own_files, [Op(IORING_OP_MKDIRAT)], "requests use their thread's own umask and directory"),
+    case!("creds", own_umask_and_directory, [Op(IORING_OP_MKDIRAT)], "requests use their thread's own umask and directory"),
 ];
 
 const HERE: i32 = libc::AT_FDCWD;
@@ -175,7 +175,7 @@ fn sockets(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn worker_of_nobody(cx: &mut Cx) -> Outcome {
+fn regained_before_worker_runs(cx: &mut Cx) -> Outcome {
     let path = file_of_root(cx)?;
     let mut ring = cx.ring(4, 0)?;
     os::file_ids(NOBODY);
@@ -354,7 +354,7 @@ fn landlock(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn own_files(cx: &mut Cx) -> Outcome {
+fn own_umask_and_directory(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let dir = cx.dir()?;
     std::fs::create_dir(dir.join("sub"))?;

@@ -11,31 +11,31 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("creds_change", while_one_opens, [
+    case!("creds_change", ids_change_during_open, [
         Sqe(IOSQE_ASYNC),
         Reg(IORING_REGISTER_PERSONALITY),
     ], "the process changes its ids while a request with other ids is in progress"),
-    case!("creds_change", to_and_fro, [
+    case!("creds_change", ids_change_repeatedly, [
         Sqe(IOSQE_ASYNC),
         Setup(IORING_SETUP_SQPOLL),
     ], "ids change repeatedly while files are opened, by the old rights or the new"),
-    case!("creds_change", there_and_back, [
+    case!("creds_change", fsuid_follows_euid, [
         Op(IORING_OP_OPENAT),
         Reg(IORING_REGISTER_PERSONALITY),
     ], "the filesystem ids follow the effective ids back and forth"),
-    case!("creds_change", peer, [
+    case!("creds_change", peer_credentials, [
         Setup(IORING_SETUP_SQPOLL),
         Op(IORING_OP_CONNECT),
     ], "a peer sees the credentials of the ring's creator"),
-    case!("creds_change", own_files, [
+    case!("creds_change", sq_thread_after_unshare, [
         Setup(IORING_SETUP_SQPOLL),
     ], "an SQ thread continues after a thread unshares its files"),
-    case!("creds_change", own_files_and_personality, [
+    case!("creds_change", personality_after_unshare, [
         Reg(IORING_REGISTER_PERSONALITY),
     ], "a personality works after a thread unshares its files"),
 ];
 
-fn while_one_opens(cx: &mut Cx) -> Outcome {
+fn ids_change_during_open(cx: &mut Cx) -> Outcome {
     let of_root = file_of_root(cx)?;
     let fifo = cx.path("fifo")?;
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o666))?;
@@ -66,7 +66,7 @@ fn while_one_opens(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn to_and_fro(cx: &mut Cx) -> Outcome {
+fn ids_change_repeatedly(cx: &mut Cx) -> Outcome {
     let path = file_of_root(cx)?;
     for flags in [0, IORING_SETUP_SQPOLL] {
         let mut ring = cx.ring(4, flags)?;
@@ -132,7 +132,7 @@ fn personality_of_nobody(cx: &mut Cx, ring: &Ring) -> Result<u16, Stop> {
     Ok(nobody as u16)
 }
 
-fn there_and_back(cx: &mut Cx) -> Outcome {
+fn fsuid_follows_euid(cx: &mut Cx) -> Outcome {
     let path = file_of_root(cx)?;
     std::fs::set_permissions(cx.dir()?, PermissionsExt::from_mode(0o777))?;
     let (one, two) = (cx.path("one")?, cx.path("two")?);
@@ -167,7 +167,7 @@ fn connects_as(cx: &mut Cx, ring: &mut Ring, name: &str) -> Result<u32, Stop> {
     Ok(rustix::net::sockopt::socket_peercred(&peer)?.uid.as_raw())
 }
 
-fn peer(cx: &mut Cx) -> Outcome {
+fn peer_credentials(cx: &mut Cx) -> Outcome {
     need_root()?;
     std::fs::set_permissions(cx.dir()?, PermissionsExt::from_mode(0o777))?;
     let mut of_root = cx.ring(4, IORING_SETUP_SQPOLL)?;
@@ -181,7 +181,7 @@ fn peer(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn own_files(cx: &mut Cx) -> Outcome {
+fn sq_thread_after_unshare(cx: &mut Cx) -> Outcome {
     let path = file_of_root(cx)?;
     let mut before = cx.ring(4, IORING_SETUP_SQPOLL)?;
     let mut after = cx.ring(4, IORING_SETUP_SQPOLL)?;
@@ -201,7 +201,7 @@ fn own_files(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn own_files_and_personality(cx: &mut Cx) -> Outcome {
+fn personality_after_unshare(cx: &mut Cx) -> Outcome {
     let path = file_of_root(cx)?;
     let mut ring = cx.ring(4, 0)?;
     let personality = personality_of_nobody(cx, &ring)?;

@@ -8,16 +8,16 @@ use std::os::unix::net::UnixListener;
 use std::sync::mpsc::channel;
 
 pub const CASES: &[Case] = &[
-    case!("creds_queue", chain_of_another, [
+    case!("creds_queue", chain_of_other_thread, [
         Sqe(IOSQE_IO_LINK),
     ], "a chain keeps the rights of its submitter when another thread continues it"),
-    case!("creds_queue", drained_of_another, [
+    case!("creds_queue", drained_of_other_thread, [
         Sqe(IOSQE_IO_DRAIN),
     ], "a drained request keeps the rights of its submitter"),
-    case!("creds_queue", drained_and_regained, [
+    case!("creds_queue", drained_before_rights_change, [
         Sqe(IOSQE_IO_DRAIN),
     ], "a drained request keeps the rights from its submission although its thread changes them"),
-    case!("creds_queue", chain_in_a_domain, [Sqe(IOSQE_IO_LINK)], "a chain keeps its Landlock domain when another thread continues it"),
+    case!("creds_queue", chain_landlock_domain, [Sqe(IOSQE_IO_LINK)], "a chain keeps its Landlock domain when another thread continues it"),
 ];
 
 /// Starts a thread that gives up rights, submits `sqes` and sleeps. Then makes the pipe readable
@@ -51,7 +51,7 @@ fn by_another(
     Ok(())
 }
 
-fn chain_of_another(cx: &mut Cx) -> Outcome {
+fn chain_of_other_thread(cx: &mut Cx) -> Outcome {
     let path = file_of_root(cx)?;
     for sqe in [unlink(&path), open(&path)] {
         let ((r, w), mut buf) = (cx.pipe()?, [0u8; 1]);
@@ -62,7 +62,7 @@ fn chain_of_another(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn drained_of_another(cx: &mut Cx) -> Outcome {
+fn drained_of_other_thread(cx: &mut Cx) -> Outcome {
     let path = file_of_root(cx)?;
     for sqe in [unlink(&path), open(&path)] {
         let ((r, w), mut buf) = (cx.pipe()?, [0u8; 1]);
@@ -75,7 +75,7 @@ fn drained_of_another(cx: &mut Cx) -> Outcome {
 
 /// Submits as nobody behind a barrier that ends when the thread is root again, and the other way
 /// round.
-fn drained_and_regained(cx: &mut Cx) -> Outcome {
+fn drained_before_rights_change(cx: &mut Cx) -> Outcome {
     let path = file_of_root(cx)?;
     let dir = cx.dir()?;
     let _listener = UnixListener::bind(dir.join("at"))?;
@@ -106,7 +106,7 @@ fn drained_and_regained(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn chain_in_a_domain(cx: &mut Cx) -> Outcome {
+fn chain_landlock_domain(cx: &mut Cx) -> Outcome {
     let (path, new) = (cx.path("f")?, cx.path("new")?);
     cx.file("f", b"")?;
     if !std::thread::spawn(rights::no_removal).join().unwrap_or_default() {

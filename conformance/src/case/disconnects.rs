@@ -11,11 +11,11 @@ pub const CASES: &[Case] = &[
     case!("disconnects", reset_receivers, [Op(IORING_OP_RECV)], "a reset ends requests that wait for data: one-shot, multishot, read and poll"),
     case!("disconnects", reset_sender, [Op(IORING_OP_SEND), Op(IORING_OP_SEND_ZC)], "a reset ends requests that wait for room"),
     case!("disconnects", reset_before, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "requests after a reset get the error once, then end of file"),
-    case!("disconnects", reset_told, [Op(IORING_OP_RECV)], "after the error of a reset was returned, only end of file follows"),
-    case!("disconnects", reset_behind_end, [Op(IORING_OP_RECV)], "a reset after the end of a stream leaves end of file"),
+    case!("disconnects", reset_reported_once, [Op(IORING_OP_RECV)], "after the error of a reset was returned, only end of file follows"),
+    case!("disconnects", reset_after_eof, [Op(IORING_OP_RECV)], "a reset after the end of a stream leaves end of file"),
     case!("disconnects", half_closed, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "a peer that shut down sending still receives"),
-    case!("disconnects", own_half, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "a shutdown wakes requests that wait on the same socket"),
-    case!("disconnects", stops_reading, [Op(IORING_OP_SEND)], "a send waits, then goes on when the peer reads, or is cancelled"),
+    case!("disconnects", own_shutdown, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "a shutdown wakes requests that wait on the same socket"),
+    case!("disconnects", peer_stops_reading, [Op(IORING_OP_SEND)], "a send waits, then goes on when the peer reads, or is cancelled"),
 ];
 
 /// Function that makes a receive from a socket, to memory or into a provided buffer.
@@ -129,7 +129,7 @@ fn reset_before(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn reset_told(cx: &mut Cx) -> Outcome {
+fn reset_reported_once(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mut buf = [0u8; 8];
     let (mut one, two) = pair()?;
@@ -143,7 +143,7 @@ fn reset_told(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn reset_behind_end(cx: &mut Cx) -> Outcome {
+fn reset_after_eof(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mut buf = [0u8; 8];
     for len in [8, 0] {
@@ -184,7 +184,7 @@ fn half_closed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn own_half(cx: &mut Cx) -> Outcome {
+fn own_shutdown(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mut mem = [b'-'; 32];
     cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
@@ -222,7 +222,7 @@ fn own_half(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn stops_reading(cx: &mut Cx) -> Outcome {
+fn peer_stops_reading(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let data = vec![1u8; 200_000];
     let whole = |fd: i32| send(fd, &data).op_flags(MSG_WAITALL as u32);

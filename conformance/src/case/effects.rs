@@ -10,8 +10,8 @@ use rustix::fs::inotify;
 pub const CASES: &[Case] = &[
     case!("effects", iowait, [Enter(IORING_ENTER_NO_IOWAIT)],
         "a thread in io_uring_enter counts as waiting for I/O, unless NO_IOWAIT is set"),
-    case!("effects", direct_read_is_told, [Op(IORING_OP_READ)], "inotify reports O_DIRECT reads"),
-    case!("effects", unacknowledged, [Op(IORING_OP_SEND_ZC)],
+    case!("effects", inotify_direct_read, [Op(IORING_OP_READ)], "inotify reports O_DIRECT reads"),
+    case!("effects", notification_waits_for_ack, [Op(IORING_OP_SEND_ZC)],
         "the zero-copy notification waits until the peer has acknowledged the data"),
 ];
 
@@ -57,7 +57,7 @@ fn iowait(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn direct_read_is_told(cx: &mut Cx) -> Outcome {
+fn inotify_direct_read(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let direct = cx.direct_file("f", &[7; 4096])?;
     // A worker reads dirty pages.
@@ -92,7 +92,7 @@ fn take_all(one: &TcpStream, mut two: &TcpStream) -> Result<bool, Stop> {
     Ok(false)
 }
 
-fn unacknowledged(cx: &mut Cx) -> Outcome {
+fn notification_waits_for_ack(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut one = TcpStream::connect(listener.local_addr()?)?;

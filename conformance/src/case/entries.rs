@@ -23,7 +23,7 @@ pub const CASES: &[Case] = &[
     newest!("entries", mixed_linked, [
         Setup(IORING_SETUP_SQE_MIXED),
     ], "128-byte SQEs work in chains and with SQPOLL"),
-    newest!("entries", wide_elsewhere, [
+    newest!("entries", sqe128_on_other_rings, [
         Op(IORING_OP_NOP128), Op(IORING_OP_URING_CMD128),
     ], "128-byte opcodes on rings with other SQE sizes"),
     newest!("entries", command, [Op(IORING_OP_URING_CMD128)], "commands in 128-byte SQEs"),
@@ -232,7 +232,7 @@ fn mixed_linked(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn wide_elsewhere(cx: &mut Cx) -> Outcome {
+fn sqe128_on_other_rings(cx: &mut Cx) -> Outcome {
     let udp = UdpSocket::bind("127.0.0.1:0")?;
     let command = sqe::op(IORING_OP_URING_CMD128, udp.as_raw_fd());
     let mut plain = cx.ring(4, 0)?;

@@ -9,23 +9,23 @@ use std::thread::scope;
 use std::time::Instant;
 
 pub const CASES: &[Case] = &[
-    case!("epoll_sets", controls, [Op(IORING_OP_NOP)], "epoll_ctl refuses what it refuses for any file"),
-    case!("epoll_sets", added_late, [
+    case!("epoll_sets", ctl_refusals, [Op(IORING_OP_NOP)], "epoll_ctl refuses what it refuses for any file"),
+    case!("epoll_sets", added_during_wait, [
         Op(IORING_OP_NOP), Op(IORING_OP_READ),
     ], "a ring that is added while a thread waits ends the wait"),
-    case!("epoll_sets", changed, [Op(IORING_OP_READ)], "a member is changed or removed while a thread waits"),
-    case!("epoll_sets", edges, [Op(IORING_OP_NOP)], "an edge for each wake-up, and for each change of a member"),
-    case!("epoll_sets", deferred_edges, [
+    case!("epoll_sets", changed_during_wait, [Op(IORING_OP_READ)], "a member is changed or removed while a thread waits"),
+    case!("epoll_sets", edge_triggered, [Op(IORING_OP_NOP)], "an edge for each wake-up, and for each change of a member"),
+    case!("epoll_sets", edge_of_enter, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_READ),
     ], "an edge for what an enter posts"),
-    case!("epoll_sets", many, [Op(IORING_OP_NOP)], "rings and pipes of one set are all told of, one at a time"),
-    case!("epoll_sets", duplicated, [Op(IORING_OP_READ)], "a duplicate of the set is waited for"),
-    case!("epoll_sets", reused, [Op(IORING_OP_NOP)], "a number that was a set or a ring means nothing of it later"),
+    case!("epoll_sets", many_members, [Op(IORING_OP_NOP)], "rings and pipes of one set are all told of, one at a time"),
+    case!("epoll_sets", duplicated_set, [Op(IORING_OP_READ)], "a duplicate of the set is waited for"),
+    case!("epoll_sets", reused_fds, [Op(IORING_OP_NOP)], "a number that was a set or a ring means nothing of it later"),
     case!("epoll_sets", polled_by_rings, [
         Op(IORING_OP_POLL_ADD), Op(IORING_OP_EPOLL_WAIT),
     ], "another ring polls the set, and waits for its events"),
-    case!("epoll_sets", takes_turns, [Op(IORING_OP_READ)], "two threads wait on one set; each completion wakes one"),
-    case!("epoll_sets", times, [Op(IORING_OP_NOP)], "a wait without events ends in time, whatever else comes"),
+    case!("epoll_sets", one_waiter_per_completion, [Op(IORING_OP_READ)], "two threads wait on one set; each completion wakes one"),
+    case!("epoll_sets", wait_timeouts, [Op(IORING_OP_NOP)], "a wait without events ends in time, whatever else comes"),
     case!("epoll_sets", bad_arrays, [Op(IORING_OP_NOP)], "an array that cannot be written is EFAULT"),
 ];
 
@@ -36,7 +36,7 @@ fn ready(cx: &mut Cx, ring: &mut Ring) {
     cx.start(ring, &[sqe::nop()]);
 }
 
-fn controls(cx: &mut Cx) -> Outcome {
+fn ctl_refusals(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let (set, (r, _w)) = (Set::new()?, cx.pipe()?);
     let errno = |ret: i32| if ret < 0 { -crate::entry::errno() } else { ret };
@@ -59,7 +59,7 @@ fn controls(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn added_late(cx: &mut Cx) -> Outcome {
+fn added_during_wait(cx: &mut Cx) -> Outcome {
     for edge in [0, EPOLLET] {
         for before in [false, true] {
             let (mut first, mut second) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
@@ -83,7 +83,7 @@ fn added_late(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn changed(cx: &mut Cx) -> Outcome {
+fn changed_during_wait(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let set = Set::with(Shape::Level, ring.fd)?;
     let fd = ring.fd;
@@ -113,7 +113,7 @@ fn changed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn edges(cx: &mut Cx) -> Outcome {
+fn edge_triggered(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let set = Set::new()?;
     let asked = READABLE | EPOLLET | EPOLLRDHUP | EPOLLPRI;
@@ -142,7 +142,7 @@ fn edges(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn deferred_edges(cx: &mut Cx) -> Outcome {
+fn edge_of_enter(cx: &mut Cx) -> Outcome {
     for edge in [0, EPOLLET] {
         let mut ring = cx.ring(8, DEFER)?;
         let set = Set::new()?;
@@ -162,7 +162,7 @@ fn deferred_edges(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn many(cx: &mut Cx) -> Outcome {
+fn many_members(cx: &mut Cx) -> Outcome {
     let set = Set::new()?;
     let mut rings = Vec::new();
     for n in 0..6 {
@@ -188,7 +188,7 @@ fn many(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn duplicated(cx: &mut Cx) -> Outcome {
+fn duplicated_set(cx: &mut Cx) -> Outcome {
     for first in [false, true] {
         let mut ring = cx.ring(4, 0)?;
         let set = Set::new()?;
@@ -214,7 +214,7 @@ fn duplicated(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn reused(cx: &mut Cx) -> Outcome {
+fn reused_fds(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let set = Set::with(Shape::Level, ring.fd)?;
     ready(cx, &mut ring);
@@ -266,7 +266,7 @@ fn polled_by_rings(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn takes_turns(cx: &mut Cx) -> Outcome {
+fn one_waiter_per_completion(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let set = Set::with(Shape::Edge, ring.fd)?;
     let mut buf = [0; 4];
@@ -289,7 +289,7 @@ fn takes_turns(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn times(cx: &mut Cx) -> Outcome {
+fn wait_timeouts(cx: &mut Cx) -> Outcome {
     for edge in [0, EPOLLET] {
         let mut ring = cx.ring(8, 0)?;
         let set = Set::new()?;

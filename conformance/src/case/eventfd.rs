@@ -9,7 +9,7 @@ pub const CASES: &[Case] = &[
     ], "an eventfd counts completions"),
     case!("eventfd", eventfd_refusals, [Reg(IORING_REGISTER_EVENTFD)], "bad fds, counts and pointers, and a second registration"),
     case!("eventfd", eventfd_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "inline completions do not signal an async eventfd"),
-    case!("eventfd", in_memory, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "an async eventfd is signalled for files in memory, whose requests run in a worker"),
+    case!("eventfd", async_memory_file, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "an async eventfd is signalled for files in memory, whose requests run in a worker"),
     case!("eventfd", eventfd_disabled, [Reg(IORING_REGISTER_EVENTFD)], "the CQ flag EVENTFD_DISABLED silences the eventfd"),
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes a thread that polls the eventfd"),
     case!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "the eventfd counts a batch once, and completions of workers one by one"),
@@ -19,15 +19,15 @@ pub const CASES: &[Case] = &[
     ], "requests that a barrier releases signal the eventfd as pending work"),
     case!("eventfd", tags, [Reg(IORING_REGISTER_FILES2), Reg(IORING_REGISTER_EVENTFD)], "each posted tag signals the eventfd"),
     case!("eventfd", messages, [Op(IORING_OP_MSG_RING), Reg(IORING_REGISTER_EVENTFD)], "each message signals the eventfd, also a message to the same ring"),
-    case!("eventfd", nothing_to_tell, [Reg(IORING_REGISTER_EVENTFD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a poll of another file does not signal the eventfd"),
-    case!("eventfd", writes_that_block, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd runs in a worker, and its failure is task work"),
-    case!("eventfd", polled_by_itself, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_POLL_ADD)], "a multishot poll of the ring's own eventfd ends when the ring signals it"),
+    case!("eventfd", poll_of_other_file, [Reg(IORING_REGISTER_EVENTFD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a poll of another file does not signal the eventfd"),
+    case!("eventfd", blocking_eventfd_write, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd runs in a worker, and its failure is task work"),
+    case!("eventfd", own_eventfd_polled, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_POLL_ADD)], "a multishot poll of the ring's own eventfd ends when the ring signals it"),
     case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),
     case!("eventfd", overflow_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "but not to an async eventfd"),
-    case!("eventfd", skipped_by_worker, [
+    case!("eventfd", worker_cqe_skip, [
         Reg(IORING_REGISTER_EVENTFD_ASYNC), Sqe(IOSQE_CQE_SKIP_SUCCESS),
     ], "a worker that posts nothing still signals completions of others"),
-    case!("eventfd", full_for_worker, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "a worker that finds no room tells of what is there"),
+    case!("eventfd", worker_cq_full, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "a worker that finds no room tells of what is there"),
 ];
 
 /// Returns the eventfd's count since the last read; 0 for nothing.
@@ -99,7 +99,7 @@ fn for_late_ones(cx: &mut Cx) -> Result<(Ring, std::os::fd::OwnedFd), Stop> {
     Ok((ring, ev))
 }
 
-fn skipped_by_worker(cx: &mut Cx) -> Outcome {
+fn worker_cqe_skip(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = for_late_ones(cx)?;
     for what in ["told of by the worker", "nothing is new"] {
         cx.start(&mut ring, &[sqe::nop().with(IOSQE_ASYNC | IOSQE_CQE_SKIP_SUCCESS)]);
@@ -134,7 +134,7 @@ fn eventfd_async(cx: &mut Cx) -> Outcome {
 }
 
 /// Checks the eventfd for I/O of a memfd, which refuses attempts that must not block.
-fn in_memory(cx: &mut Cx) -> Outcome {
+fn async_memory_file(cx: &mut Cx) -> Outcome {
     let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
     rustix::io::write(&file, b"data")?;
     let mut buf = [0; 4];
@@ -266,7 +266,7 @@ fn overflow_async(cx: &mut Cx) -> Outcome {
     overflows(cx, IORING_REGISTER_EVENTFD_ASYNC, 0)
 }
 
-fn full_for_worker(cx: &mut Cx) -> Outcome {
+fn worker_cq_full(cx: &mut Cx) -> Outcome {
     for register in [IORING_REGISTER_EVENTFD_ASYNC, IORING_REGISTER_EVENTFD] {
         let mut ring = cx.ring(2, 0)?;
         let ev = nonblocking_eventfd()?;
@@ -308,7 +308,7 @@ fn overflows(cx: &mut Cx, register: u32, flags: u32) -> Outcome {
     Ok(())
 }
 
-fn writes_that_block(cx: &mut Cx) -> Outcome {
+fn blocking_eventfd_write(cx: &mut Cx) -> Outcome {
     for op in [IORING_REGISTER_EVENTFD, IORING_REGISTER_EVENTFD_ASYNC] {
         let mut ring = cx.ring(8, 0)?;
         let (ev, to) = (nonblocking_eventfd()?, cx.eventfd(0)?);
@@ -364,7 +364,7 @@ fn messages(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn nothing_to_tell(cx: &mut Cx) -> Outcome {
+fn poll_of_other_file(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(8, DEFER | IORING_SETUP_TASKRUN_FLAG)?;
     let (ev, other) = (nonblocking_eventfd()?, cx.eventfd(1)?);
     let fd = [ev.as_raw_fd()];
@@ -375,7 +375,7 @@ fn nothing_to_tell(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn polled_by_itself(cx: &mut Cx) -> Outcome {
+fn own_eventfd_polled(cx: &mut Cx) -> Outcome {
     for (op, flags) in [
         (IORING_REGISTER_EVENTFD, 0),
         (IORING_REGISTER_EVENTFD, DEFER),

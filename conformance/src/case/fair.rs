@@ -7,16 +7,16 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("fair", bundles, [Op(IORING_OP_RECV)], "a bundle takes all data of a socket"),
-    case!("fair", bundles_capped, [
+    case!("fair", bundle_takes_all, [Op(IORING_OP_RECV)], "a bundle takes all data of a socket"),
+    case!("fair", bundle_with_length, [
         Op(IORING_OP_RECV),
     ], "a bundle with a length takes that length, then the next request has its turn"),
-    case!("fair", one_by_one, [
+    case!("fair", receive_retry_limit, [
         Op(IORING_OP_RECV),
     ], "a receive without bundles has 33 turns in a row"),
-    case!("fair", exclusive, [Op(IORING_OP_POLL_ADD)], "a wake-up of an exclusive poll wakes no request behind it"),
-    case!("fair", accept_in_worker, [Op(IORING_OP_ACCEPT), Sqe(IOSQE_IO_LINK)], "an earlier ACCEPT comes before one that waits in a worker"),
-    case!("fair", forced, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "a request that returns to a worker leaves the data to other requests"),
+    case!("fair", exclusive_poll, [Op(IORING_OP_POLL_ADD)], "a wake-up of an exclusive poll wakes no request behind it"),
+    case!("fair", accept_before_worker, [Op(IORING_OP_ACCEPT), Sqe(IOSQE_IO_LINK)], "an earlier ACCEPT comes before one that waits in a worker"),
+    case!("fair", read_in_worker, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "a request that returns to a worker leaves the data to other requests"),
 ];
 
 const SOCKETS: u64 = 3;
@@ -70,20 +70,20 @@ fn receive(fd: i32, len: usize, ioprio: u16) -> io_uring_sqe {
     sqe.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECV_MULTISHOT | ioprio))
 }
 
-fn bundles(cx: &mut Cx) -> Outcome {
+fn bundle_takes_all(cx: &mut Cx) -> Outcome {
     turns(cx, 5000, |fd| receive(fd, 0, IORING_RECVSEND_BUNDLE))
 }
 
-pub(super) fn bundles_capped(cx: &mut Cx) -> Outcome {
+pub(super) fn bundle_with_length(cx: &mut Cx) -> Outcome {
     turns(cx, 3000, |fd| receive(fd, 512, IORING_RECVSEND_BUNDLE))?;
     turns(cx, 2000, |fd| receive(fd, 300, IORING_RECVSEND_BUNDLE))
 }
 
-pub(super) fn one_by_one(cx: &mut Cx) -> Outcome {
+pub(super) fn receive_retry_limit(cx: &mut Cx) -> Outcome {
     turns(cx, 64 * 40, |fd| receive(fd, 64, 0))
 }
 
-fn exclusive(cx: &mut Cx) -> Outcome {
+fn exclusive_poll(cx: &mut Cx) -> Outcome {
     const EPOLLEXCLUSIVE: u32 = 1 << 28;
     let mut ring = cx.ring(8, 0)?;
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -100,7 +100,7 @@ fn exclusive(cx: &mut Cx) -> Outcome {
 
 /// Checks which of two accepts takes a connection. The second is an open chain, which a worker runs
 /// and waits for in accept(2).
-fn accept_in_worker(cx: &mut Cx) -> Outcome {
+fn accept_before_worker(cx: &mut Cx) -> Outcome {
     let mut first = 0;
     for _ in 0..20 {
         let mut ring = cx.ring(8, 0)?;
@@ -119,7 +119,7 @@ fn accept_in_worker(cx: &mut Cx) -> Outcome {
 
 /// Checks the order of two reads of one socket. The kernel wakes the read that was armed last
 /// first, and passes it to a worker if the read is IOSQE_ASYNC.
-fn forced(cx: &mut Cx) -> Outcome {
+fn read_in_worker(cx: &mut Cx) -> Outcome {
     for (name, flags) in [("plain", 0), ("deferred", DEFER)] {
         for (how, first, last) in [
             ("neither", 0, 0),

@@ -4,10 +4,10 @@ use super::prelude::*;
 use std::os::fd::OwnedFd;
 
 pub const CASES: &[Case] = &[
-    case!("fd_reuse", same_number, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "several waits in a row on one file"),
+    case!("fd_reuse", several_waits, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "several waits in a row on one file"),
     case!("fd_reuse", other_file, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "a number that was awaited before now means another file"),
     case!("fd_reuse", cancelled_after_reuse, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel of a wait leaves the file that now has its number alone"),
-    case!("fd_reuse", number_comes_back, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "a number is closed and then means the same file again"),
+    case!("fd_reuse", same_file_reopened, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "a number is closed and then means the same file again"),
     case!("fd_reuse", many_at_once, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "several requests wait on one number, repeatedly"),
     case!("fd_reuse", registered, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "the same with a registered file that is replaced"),
     case!("fd_reuse", closed_between, [Op(IORING_OP_READ)], "a file that was awaited is closed by closing its number"),
@@ -57,7 +57,7 @@ fn rounds(cx: &mut Cx, flags: u32) -> Outcome {
     Ok(())
 }
 
-fn same_number(cx: &mut Cx) -> Outcome {
+fn several_waits(cx: &mut Cx) -> Outcome {
     rounds(cx, 0)
 }
 
@@ -113,7 +113,7 @@ fn cancelled_after_reuse(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn number_comes_back(cx: &mut Cx) -> Outcome {
+fn same_file_reopened(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let (other, _other_w) = cx.pipe()?;

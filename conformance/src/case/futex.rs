@@ -9,8 +9,8 @@ use std::time::Duration;
 
 pub const CASES: &[Case] = &[
     case!("futex", wait, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "a wake ends a wait, from a request or from futex(2)"),
-    case!("futex", changed, [Op(IORING_OP_FUTEX_WAIT)], "a wait for another value fails with EAGAIN"),
-    case!("futex", at_once, [Op(IORING_OP_FUTEX_WAIT)], "a wake right after the submission wakes the wait"),
+    case!("futex", value_changed, [Op(IORING_OP_FUTEX_WAIT)], "a wait for another value fails with EAGAIN"),
+    case!("futex", wake_after_submit, [Op(IORING_OP_FUTEX_WAIT)], "a wake right after the submission wakes the wait"),
     case!("futex", order, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "waiters wake in their order"),
     case!("futex", many, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "many waiters on one word"),
     case!("futex", masks, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "a wake wakes only waiters with a common mask bit"),
@@ -25,7 +25,7 @@ pub const CASES: &[Case] = &[
     case!("futex", wake_counts, [Op(IORING_OP_FUTEX_WAKE)], "wakes of no waiters, of zero waiters and of more than there are"),
     case!("futex", thread_ends, [Op(IORING_OP_FUTEX_WAIT)], "waits of a thread that ends"),
     case!("futex", ring_closed, [Op(IORING_OP_FUTEX_WAIT)], "a ring is closed while its requests wait"),
-    case!("futex", lock, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "no wake is lost between threads"),
+    case!("futex", no_lost_wake, [Op(IORING_OP_FUTEX_WAIT), Op(IORING_OP_FUTEX_WAKE)], "no wake is lost between threads"),
     case!("futex", stopped, [Op(IORING_OP_FUTEX_WAIT)], "a wait in a stopped process still gets its wake"),
 ];
 
@@ -69,7 +69,7 @@ fn wait(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn changed(cx: &mut Cx) -> Outcome {
+fn value_changed(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let word = Word::new(7);
     cx.one(&mut ring, "another value", wait_on(&word, 8), -EAGAIN);
@@ -82,7 +82,7 @@ fn changed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn at_once(cx: &mut Cx) -> Outcome {
+fn wake_after_submit(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let word = Word::new(7);
     let mut counted = 0;
@@ -375,7 +375,7 @@ fn ring_closed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn lock(cx: &mut Cx) -> Outcome {
+fn no_lost_wake(cx: &mut Cx) -> Outcome {
     const N: u32 = 2000;
     let mut ring = cx.ring(8, 0)?;
     let word = Arc::new(Word::new(0));

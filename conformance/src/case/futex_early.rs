@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 
 pub const CASES: &[Case] = &[case!(
     "futex_early",
-    one_of_several,
+    first_of_several,
     [Op(IORING_OP_FUTEX_WAITV)],
     "the first of several waiters is woken repeatedly"
 )];
 
-fn one_of_several(cx: &mut Cx) -> Outcome {
+fn first_of_several(cx: &mut Cx) -> Outcome {
     const N: u64 = 200;
     let mut ring = cx.ring(8, 0)?;
     let words: Arc<[Word; 8]> = Arc::default();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 pub const CASES: &[Case] = &[
     case!("futexv", any_of_several, [Op(IORING_OP_FUTEX_WAITV)], "a wait for any of several; the result says which"),
-    case!("futexv", full, [Op(IORING_OP_FUTEX_WAITV)], "a wait for 128 futexes"),
+    case!("futexv", max_futexes, [Op(IORING_OP_FUTEX_WAITV)], "a wait for 128 futexes"),
     case!("futexv", cancel, [Op(IORING_OP_FUTEX_WAITV), Op(IORING_OP_ASYNC_CANCEL)], "the wait is cancelled"),
     case!("futexv", cancelled_in_batch, [Op(IORING_OP_FUTEX_WAITV), Op(IORING_OP_FUTEX_WAKE)], "a wait that its batch cancels still takes a wake of the same batch"),
     case!("futexv", nodes, [
@@ -69,7 +69,7 @@ fn any_of_several(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn full(cx: &mut Cx) -> Outcome {
+fn max_futexes(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let words: Vec<Word> = (0..128).map(Word::new).collect();
     let mut entries: Vec<_> = (0..128).map(|i| entry(&words[i as usize], i, 0)).collect();

@@ -8,21 +8,21 @@ const NOWAIT: u32 = 8;
 
 pub const CASES: &[Case] = &[
     case!("fuzz_found", nowait_writes, [Op(IORING_OP_WRITE)], "RWF_NOWAIT on a file that cannot write without waiting"),
-    case!("fuzz_found", flags_at_no_position, [Op(IORING_OP_WRITE)], "unsupported flags are refused before an unsupported position"),
-    case!("fuzz_found", parts_to_eventfd, [Op(IORING_OP_WRITEV_FIXED)], "a vector of a registered buffer is not written to an eventfd"),
+    case!("fuzz_found", flags_before_position, [Op(IORING_OP_WRITE)], "unsupported flags are refused before an unsupported position"),
+    case!("fuzz_found", fixed_vector_to_eventfd, [Op(IORING_OP_WRITEV_FIXED)], "a vector of a registered buffer is not written to an eventfd"),
     case!("fuzz_found", path_only, [Op(IORING_OP_WRITE_FIXED)], "an O_PATH descriptor fails before its buffer is checked"),
     case!("fuzz_found", message_words, [Op(IORING_OP_MSG_RING)], "a message's command and slot are 32 bits wide"),
     case!("fuzz_found", canceled_big_nop, [Op(IORING_OP_NOP)], "a 32-byte NOP that never ran ends with a 16-byte CQE"),
-    case!("fuzz_found", wide_finds_last_slot, [Op(IORING_OP_NOP)], "a 32-byte CQE at the last slot leaves a filler, and overflows"),
-    case!("fuzz_found", count_in_chain, [Op(IORING_OP_TIMEOUT)], "a timeout in a chain counts completions after its batch"),
+    case!("fuzz_found", cqe32_at_last_slot, [Op(IORING_OP_NOP)], "a 32-byte CQE at the last slot leaves a filler, and overflows"),
+    case!("fuzz_found", timeout_count_in_chain, [Op(IORING_OP_TIMEOUT)], "a timeout in a chain counts completions after its batch"),
     case!("fuzz_found", past_link_timeout, [Op(IORING_OP_LINK_TIMEOUT)], "a linked timeout in the past fires although its request ends at once"),
     case!("fuzz_found", direct_chain, [Op(IORING_OP_READ), Sqe(IOSQE_IO_LINK)], "chains of O_DIRECT requests go on, break, and keep hard links"),
-    case!("fuzz_found", refused_in_order, [Op(IORING_OP_MSG_RING), Op(IORING_OP_FILES_UPDATE)], "requests with two errors return the first one of the kernel's order"),
-    case!("fuzz_found", waits_before_position, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "a read of an epoll set waits before its position is checked"),
+    case!("fuzz_found", error_order, [Op(IORING_OP_MSG_RING), Op(IORING_OP_FILES_UPDATE)], "requests with two errors return the first one of the kernel's order"),
+    case!("fuzz_found", epoll_set_read_waits, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "a read of an epoll set waits before its position is checked"),
     case!("fuzz_found", refused_with_buffer, [Sqe(IOSQE_BUFFER_SELECT)], "requests that are refused after a buffer was picked, and before"),
-    case!("fuzz_found", child_at_border, [Op(IORING_OP_WAITID)], "a siginfo_t at the end of memory is written word by word"),
-    case!("fuzz_found", full_ring_poll, [], "a ring with a full submission queue is not writable"),
-    case!("fuzz_found", rings_are_no_files, [Op(IORING_OP_WRITE), Op(IORING_OP_FTRUNCATE), Op(IORING_OP_FALLOCATE)], "a ring cannot be written, truncated or synchronised"),
+    case!("fuzz_found", siginfo_at_memory_end, [Op(IORING_OP_WAITID)], "a siginfo_t at the end of memory is written word by word"),
+    case!("fuzz_found", poll_of_full_ring, [], "a ring with a full submission queue is not writable"),
+    case!("fuzz_found", file_operations_on_ring, [Op(IORING_OP_WRITE), Op(IORING_OP_FTRUNCATE), Op(IORING_OP_FALLOCATE)], "a ring cannot be written, truncated or synchronised"),
 ];
 
 fn nowait_writes(cx: &mut Cx) -> Outcome {
@@ -50,7 +50,7 @@ fn nowait_writes(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn flags_at_no_position(cx: &mut Cx) -> Outcome {
+fn flags_before_position(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let file = cx.file("f", b"")?;
     let memory = rustix::fs::memfd_create("m", rustix::fs::MemfdFlags::CLOEXEC)?;
@@ -66,7 +66,7 @@ fn flags_at_no_position(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn parts_to_eventfd(cx: &mut Cx) -> Outcome {
+fn fixed_vector_to_eventfd(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let ev = cx.eventfd(0)?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
@@ -125,7 +125,7 @@ fn canceled_big_nop(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn wide_finds_last_slot(cx: &mut Cx) -> Outcome {
+fn cqe32_at_last_slot(cx: &mut Cx) -> Outcome {
     let flags = IORING_SETUP_CQE_MIXED | IORING_SETUP_CQSIZE;
     let params = io_uring_params { flags, cq_entries: 4, ..Default::default() };
     let mut ring = cx.ring_with(4, params)?;
@@ -135,7 +135,7 @@ fn wide_finds_last_slot(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn count_in_chain(cx: &mut Cx) -> Outcome {
+fn timeout_count_in_chain(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let long = sqe::millis(60_000);
     let count = sqe::timeout(&long, 2, 0).ud(9);
@@ -191,7 +191,7 @@ fn direct_chain(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn full_ring_poll(cx: &mut Cx) -> Outcome {
+fn poll_of_full_ring(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (input, output) = (i32::from(libc::POLLIN), i32::from(libc::POLLOUT));
     let poll = |ring: &Ring| os::poll(ring.fd, libc::POLLIN | libc::POLLOUT, 0);
@@ -214,7 +214,7 @@ fn full_ring_poll(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn refused_in_order(cx: &mut Cx) -> Outcome {
+fn error_order(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (off, full) = (cx.ring(4, IORING_SETUP_R_DISABLED)?, [ring.fd]);
     let ev = cx.eventfd(0)?;
@@ -241,7 +241,7 @@ fn refused_in_order(cx: &mut Cx) -> Outcome {
 
 /// Checks that a read or write of an epoll set waits before its position is checked: the set can be
 /// polled.
-fn waits_before_position(cx: &mut Cx) -> Outcome {
+fn epoll_set_read_waits(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (epoll, buf) = (rustix::event::epoll::create(CreateFlags::CLOEXEC)?, [0u8; 8]);
     for op in [IORING_OP_READ, IORING_OP_WRITE] {
@@ -254,7 +254,7 @@ fn waits_before_position(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn rings_are_no_files(cx: &mut Cx) -> Outcome {
+fn file_operations_on_ring(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let other = cx.ring(4, 0)?;
     let buf = [0xa5u8; 8];
@@ -306,7 +306,7 @@ fn refused_with_buffer(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn child_at_border(cx: &mut Cx) -> Outcome {
+fn siginfo_at_memory_end(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     for left in [1, 4, 8, 20, 24] {
         let at = os::border() - left;

@@ -9,20 +9,20 @@ use std::os::fd::IntoRawFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("fuzz_found_conn", accept_of_shut, [Op(IORING_OP_ACCEPT)], "a waiting ACCEPT learns that a local listener is shut down, an attempt does not"),
-    case!("fuzz_found_conn", connect_again, [Op(IORING_OP_CONNECT)], "a second connect of a worker that fails leaves the socket unconnected"),
+    case!("fuzz_found_conn", accept_on_shut_listener, [Op(IORING_OP_ACCEPT)], "a waiting ACCEPT learns that a local listener is shut down, an attempt does not"),
+    case!("fuzz_found_conn", second_connect_fails, [Op(IORING_OP_CONNECT)], "a second connect of a worker that fails leaves the socket unconnected"),
     case!("fuzz_found_conn", connect_in_chain, [Op(IORING_OP_CONNECT), Sqe(IOSQE_IO_LINK)], "a worker that continues a chain tries once on a socket whose last connect failed"),
-    case!("fuzz_found_conn", peer_closed, [Op(IORING_OP_CLOSE), Op(IORING_OP_SEND)], "a closed peer goes away after the batch"),
-    case!("fuzz_found_conn", path_to_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "an O_PATH descriptor names no file to cancel by"),
-    case!("fuzz_found_conn", polled_before_buffer, [Op(IORING_OP_SEND_ZC)], "in a worker, POLL_FIRST fails before the buffer is looked up"),
-    case!("fuzz_found_conn", ring_before_buffer, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a read of a ring picks a buffer before it fails"),
+    case!("fuzz_found_conn", peer_close_after_batch, [Op(IORING_OP_CLOSE), Op(IORING_OP_SEND)], "a closed peer goes away after the batch"),
+    case!("fuzz_found_conn", cancel_by_path_fd, [Reg(IORING_REGISTER_SYNC_CANCEL)], "an O_PATH descriptor names no file to cancel by"),
+    case!("fuzz_found_conn", poll_first_before_buffer, [Op(IORING_OP_SEND_ZC)], "in a worker, POLL_FIRST fails before the buffer is looked up"),
+    case!("fuzz_found_conn", read_of_ring, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a read of a ring picks a buffer before it fails"),
     case!("fuzz_found_conn", cancel_in_worker, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel in a worker runs after ready requests have ended"),
-    case!("fuzz_found_conn", errors_of_local, [Op(IORING_OP_RECV)], "a read of the error queue of a local socket waits for data in a worker"),
-    case!("fuzz_found_conn", removed_in_chain, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "a POLL_REMOVE linked behind a wake-up finds that the poll has completed"),
-    case!("fuzz_found_conn", ring_in_chain, [Op(IORING_OP_FTRUNCATE), Sqe(IOSQE_IO_LINK)], "a chain goes on after a request that a ring refuses, if it would go on for a file"),
+    case!("fuzz_found_conn", unix_error_queue, [Op(IORING_OP_RECV)], "a read of the error queue of a local socket waits for data in a worker"),
+    case!("fuzz_found_conn", poll_remove_behind_wake, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "a POLL_REMOVE linked behind a wake-up finds that the poll has completed"),
+    case!("fuzz_found_conn", chain_behind_ring, [Op(IORING_OP_FTRUNCATE), Sqe(IOSQE_IO_LINK)], "a chain goes on after a request that a ring refuses, if it would go on for a file"),
 ];
 
-fn removed_in_chain(cx: &mut Cx) -> Outcome {
+fn poll_remove_behind_wake(cx: &mut Cx) -> Outcome {
     for many in [0, IORING_POLL_ADD_MULTI] {
         let (one, two) = UnixDatagram::pair()?;
         let mut ring = cx.ring(8, 0)?;
@@ -39,7 +39,7 @@ fn removed_in_chain(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn ring_in_chain(cx: &mut Cx) -> Outcome {
+fn chain_behind_ring(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let buf = [0u8; 8];
     let next = sqe::nop().ud(2);
@@ -55,7 +55,7 @@ fn ring_in_chain(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn errors_of_local(cx: &mut Cx) -> Outcome {
+fn unix_error_queue(cx: &mut Cx) -> Outcome {
     for blocks in [true, false] {
         let (one, mut two) = UnixStream::pair()?;
         one.set_nonblocking(!blocks)?;
@@ -87,7 +87,7 @@ fn cancel_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn accept_of_shut(cx: &mut Cx) -> Outcome {
+fn accept_on_shut_listener(cx: &mut Cx) -> Outcome {
     let poll_first = IORING_ACCEPT_POLL_FIRST;
     for blocks in [true, false] {
         for many in [0, IORING_ACCEPT_MULTISHOT, IORING_ACCEPT_MULTISHOT | poll_first, poll_first] {
@@ -106,7 +106,7 @@ fn accept_of_shut(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn connect_again(cx: &mut Cx) -> Outcome {
+fn second_connect_fails(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let at = os::loopback(listener.local_addr()?.port());
@@ -137,7 +137,7 @@ fn connect_in_chain(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn peer_closed(cx: &mut Cx) -> Outcome {
+fn peer_close_after_batch(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, two) = std::os::unix::net::UnixStream::pair()?;
     let closes = sqe::op(IORING_OP_CLOSE, one.into_raw_fd()).ud(1);
@@ -147,7 +147,7 @@ fn peer_closed(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn path_to_cancel(cx: &mut Cx) -> Outcome {
+fn cancel_by_path_fd(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let flags = rustix::fs::OFlags::PATH;
     let path = rustix::fs::open("/", flags, rustix::fs::Mode::empty())?;
@@ -163,7 +163,7 @@ fn path_to_cancel(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn polled_before_buffer(cx: &mut Cx) -> Outcome {
+fn poll_first_before_buffer(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let udp = UdpSocket::bind("127.0.0.1:0")?;
     let first = IORING_RECVSEND_POLL_FIRST | IORING_RECVSEND_FIXED_BUF;
@@ -179,7 +179,7 @@ fn polled_before_buffer(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn ring_before_buffer(cx: &mut Cx) -> Outcome {
+fn read_of_ring(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let read = sqe::op(IORING_OP_READ, ring.fd).with(IOSQE_BUFFER_SELECT);
     let read = read.set(|s| (s.buf_index, s.op_flags) = (GROUP, 8));

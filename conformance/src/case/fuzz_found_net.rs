@@ -11,25 +11,25 @@ use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("fuzz_found_net", accept_untold, [Op(IORING_OP_ACCEPT)], "an ACCEPT with a bad address pointer says whether more connections wait"),
-    case!("fuzz_found_net", message_untold, [Op(IORING_OP_RECVMSG)], "a RECVMSG with a bad header says whether more bytes wait"),
-    case!("fuzz_found_net", name_in_time, [Op(IORING_OP_RECVMSG)], "the memory for a name is checked when the message has come"),
-    case!("fuzz_found_net", all_to_nowhere, [Op(IORING_OP_RECV)], "a receive that fails after a part does not say whether there is more"),
-    case!("fuzz_found_net", bundle_to_limit, [Op(IORING_OP_RECV)], "a bundle that reaches its limit takes the bytes at once"),
-    case!("fuzz_found_net", bundle_goes_on, [Op(IORING_OP_RECV)], "a bundle continues in a partly used buffer"),
+    case!("fuzz_found_net", accept_bad_address, [Op(IORING_OP_ACCEPT)], "an ACCEPT with a bad address pointer says whether more connections wait"),
+    case!("fuzz_found_net", recvmsg_bad_header, [Op(IORING_OP_RECVMSG)], "a RECVMSG with a bad header says whether more bytes wait"),
+    case!("fuzz_found_net", name_checked_late, [Op(IORING_OP_RECVMSG)], "the memory for a name is checked when the message has come"),
+    case!("fuzz_found_net", receive_fault_after_part, [Op(IORING_OP_RECV)], "a receive that fails after a part does not say whether there is more"),
+    case!("fuzz_found_net", bundle_reaches_limit, [Op(IORING_OP_RECV)], "a bundle that reaches its limit takes the bytes at once"),
+    case!("fuzz_found_net", bundle_in_partial_buffer, [Op(IORING_OP_RECV)], "a bundle continues in a partly used buffer"),
     case!("fuzz_found_net", bundle_in_worker, [Op(IORING_OP_RECV), Sqe(IOSQE_ASYNC)], "a worker receives a bundle in two steps of one buffer each"),
-    case!("fuzz_found_net", bundle_nowhere, [Op(IORING_OP_SEND)], "a bundle checks the socket before its memory"),
-    case!("fuzz_found_net", bundle_by_worker, [Op(IORING_OP_SEND), Sqe(IOSQE_ASYNC)], "a send bundle in a worker only waits for room, and is then cancelled"),
+    case!("fuzz_found_net", bundle_socket_before_memory, [Op(IORING_OP_SEND)], "a bundle checks the socket before its memory"),
+    case!("fuzz_found_net", send_bundle_in_worker, [Op(IORING_OP_SEND), Sqe(IOSQE_ASYNC)], "a send bundle in a worker only waits for room, and is then cancelled"),
     case!("fuzz_found_net", connect_in_worker, [Op(IORING_OP_CONNECT)], "a worker does not wait for the connect of a non-blocking socket"),
-    case!("fuzz_found_net", chain_with_full_queue, [Sqe(IOSQE_IO_HARDLINK)], "a chain goes on in task work if its worker finds the CQ full"),
+    case!("fuzz_found_net", chain_cq_full, [Sqe(IOSQE_IO_HARDLINK)], "a chain goes on in task work if its worker finds the CQ full"),
     case!("fuzz_found_net", urgent_wakes_sender, [Op(IORING_OP_SEND)], "urgent data wake a send with POLL_FIRST"),
     case!("fuzz_found_net", no_socket_in_worker, [Op(IORING_OP_RECVMSG)], "a worker polls for a multishot receive before it checks for a socket"),
-    case!("fuzz_found_net", many_in_worker, [Op(IORING_OP_READ_MULTISHOT)], "a worker only arms a multishot read if the file supports non-blocking attempts"),
+    case!("fuzz_found_net", multishot_read_in_worker, [Op(IORING_OP_READ_MULTISHOT)], "a worker only arms a multishot read if the file supports non-blocking attempts"),
     case!("fuzz_found_net", no_group_in_worker, [Op(IORING_OP_RECV)], "a worker treats a missing buffer group as an empty group"),
-    case!("fuzz_found_net", errors_in_worker, [Op(IORING_OP_RECV)], "a bundle that goes to a worker uses one buffer"),
-    case!("fuzz_found_net", not_polled_in_vain, [Op(IORING_OP_SEND_ZC)], "POLL_FIRST with MSG_DONTWAIT fails before the buffer is checked"),
-    case!("fuzz_found_net", part_told, [Op(IORING_OP_RECVMSG)], "a RECVMSG with MSG_WAITALL in a worker writes its header when all data have come"),
-    case!("fuzz_found_net", waits_for_news, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV)], "a multishot request goes on after a wake-up without data"),
+    case!("fuzz_found_net", bundle_of_error_queue, [Op(IORING_OP_RECV)], "a bundle that goes to a worker uses one buffer"),
+    case!("fuzz_found_net", poll_first_dontwait, [Op(IORING_OP_SEND_ZC)], "POLL_FIRST with MSG_DONTWAIT fails before the buffer is checked"),
+    case!("fuzz_found_net", recvmsg_wait_all_in_worker, [Op(IORING_OP_RECVMSG)], "a RECVMSG with MSG_WAITALL in a worker writes its header when all data have come"),
+    case!("fuzz_found_net", multishot_wake_without_data, [Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV)], "a multishot request goes on after a wake-up without data"),
 ];
 
 fn page() -> usize {
@@ -78,7 +78,7 @@ fn full() -> Result<(UnixStream, UnixStream), Stop> {
     Ok((one, two))
 }
 
-fn accept_untold(cx: &mut Cx) -> Outcome {
+fn accept_bad_address(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let at = listener.local_addr()?;
@@ -93,7 +93,7 @@ fn accept_untold(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn message_untold(cx: &mut Cx) -> Outcome {
+fn recvmsg_bad_header(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (mut one, two) = pair()?;
     one.write_all(b"0123456789")?;
@@ -115,7 +115,7 @@ fn message_untold(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn name_in_time(cx: &mut Cx) -> Outcome {
+fn name_checked_late(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
     let buf = [b'-'; 4];
@@ -138,7 +138,7 @@ fn name_in_time(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn all_to_nowhere(cx: &mut Cx) -> Outcome {
+fn receive_fault_after_part(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (mut one, two) = UnixStream::pair()?;
     one.write_all(&[b'x'; 100])?;
@@ -152,7 +152,7 @@ fn all_to_nowhere(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn bundle_to_limit(cx: &mut Cx) -> Outcome {
+fn bundle_reaches_limit(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mem = [0u8; 1024];
     let at = incremental(cx, &ring, &mem, &[10, 20, 30, 40]);
@@ -171,7 +171,7 @@ fn bundle_to_limit(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn bundle_goes_on(cx: &mut Cx) -> Outcome {
+fn bundle_in_partial_buffer(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mem = [0u8; 1024];
     let at = incremental(cx, &ring, &mem, &[10, 20, 30, 40]);
@@ -221,7 +221,7 @@ fn receive_in_worker(cx: &mut Cx, mut ring: Ring, waits: bool, many: bool, len: 
     Ok(())
 }
 
-pub(super) fn bundle_nowhere(cx: &mut Cx) -> Outcome {
+pub(super) fn bundle_socket_before_memory(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (at, mut mem) = (page(), [0u8; 16]);
     cx.is("register", register(&ring, &reg(at, 8, 0)), 0isize);
@@ -262,7 +262,7 @@ pub(super) fn bundle_with_one_outside(cx: &mut Cx, outside: usize) -> Outcome {
     Ok(())
 }
 
-fn bundle_by_worker(cx: &mut Cx) -> Outcome {
+fn send_bundle_in_worker(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, mut two) = full()?;
     let buf = [b'x'; 4];
@@ -291,7 +291,7 @@ fn connect_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn chain_with_full_queue(cx: &mut Cx) -> Outcome {
+fn chain_cq_full(cx: &mut Cx) -> Outcome {
     let flags = IORING_SETUP_CQSIZE;
     let params = io_uring_params { flags, cq_entries: 2, ..Default::default() };
     let mut ring = cx.ring_with(2, params)?;
@@ -338,7 +338,7 @@ fn no_socket_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn many_in_worker(cx: &mut Cx) -> Outcome {
+fn multishot_read_in_worker(cx: &mut Cx) -> Outcome {
     use rustix::event::epoll::{CreateFlags, create};
     let mut ring = cx.ring(8, 0)?;
     let (_one, two) = UnixStream::pair()?;
@@ -365,7 +365,7 @@ fn no_group_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn errors_in_worker(cx: &mut Cx) -> Outcome {
+fn bundle_of_error_queue(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mem = [0u8; 1024];
     let at = incremental(cx, &ring, &mem, &[10, 20, 30, 40]);
@@ -378,7 +378,7 @@ fn errors_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn not_polled_in_vain(cx: &mut Cx) -> Outcome {
+fn poll_first_dontwait(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
     one.connect(two.local_addr()?)?;
@@ -398,7 +398,7 @@ fn not_polled_in_vain(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn waits_for_news(cx: &mut Cx) -> Outcome {
+fn multishot_wake_without_data(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (at, mut mem) = (page(), [0u8; 64]);
     cx.is("register", register(&ring, &reg(at, 8, 0)), 0isize);
@@ -421,7 +421,7 @@ fn waits_for_news(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn part_told(cx: &mut Cx) -> Outcome {
+fn recvmsg_wait_all_in_worker(cx: &mut Cx) -> Outcome {
     let (mut ring, mem) = (cx.ring(8, 0)?, [0; 50]);
     let (one, mut two) = UnixStream::pair()?;
     two.write_all(b"part")?;

@@ -11,29 +11,29 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("fuzz_found_wait", poll_updated, [Op(IORING_OP_POLL_REMOVE)], "events that are ready at a poll update do not count as a wake-up"),
-    case!("fuzz_found_wait", timeout_in_worker, [Op(IORING_OP_LINK_TIMEOUT)], "the linked timeout of a request that a worker arms starts with its first attempt"),
-    case!("fuzz_found_wait", chain_before_others, [Sqe(IOSQE_IO_LINK)], "a worker continues a chain before it takes other work"),
-    case!("fuzz_found_wait", late_without_file, [Op(IORING_OP_NOP)], "a NOP without a file still completes by task work"),
+    case!("fuzz_found_wait", poll_update_ready, [Op(IORING_OP_POLL_REMOVE)], "events that are ready at a poll update do not count as a wake-up"),
+    case!("fuzz_found_wait", link_timeout_in_worker, [Op(IORING_OP_LINK_TIMEOUT)], "the linked timeout of a request that a worker arms starts with its first attempt"),
+    case!("fuzz_found_wait", worker_chain_first, [Sqe(IOSQE_IO_LINK)], "a worker continues a chain before it takes other work"),
+    case!("fuzz_found_wait", nop_without_file, [Op(IORING_OP_NOP)], "a NOP without a file still completes by task work"),
     case!("fuzz_found_wait", no_file_in_worker, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_EPOLL_WAIT)], "a request without a file is not issued by a worker"),
-    case!("fuzz_found_wait", tag_of_replaced, [Op(IORING_OP_MSG_RING)], "a message that replaces a registered file posts the tag at once"),
-    case!("fuzz_found_wait", spliced_knows_nowait, [Op(IORING_OP_SPLICE), Op(IORING_OP_READ)], "a pipe can be read without waiting after a splice"),
-    case!("fuzz_found_wait", whole_in_worker, [Op(IORING_OP_WRITE), Sqe(IOSQE_IO_LINK)], "a worker that continues a chain writes all bytes to a blocking file"),
-    case!("fuzz_found_wait", mask_of_no_wait, [Enter(IORING_ENTER_GETEVENTS)], "an enter that waits for nothing accepts any signal mask"),
-    case!("fuzz_found_wait", accepts_many_first, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT that goes on keeps its place in the wait queue"),
-    case!("fuzz_found_wait", not_many_in_worker, [Op(IORING_OP_ACCEPT), Op(IORING_OP_RECV)], "a worker waits once if the file does not support non-blocking attempts"),
-    case!("fuzz_found_wait", sender_of_ended, [Op(IORING_OP_SEND)], "a waiting send goes to a worker when its peer sends no more"),
-    case!("fuzz_found_wait", bundle_of_ended, [Op(IORING_OP_SEND)], "a waiting send bundle is cancelled when its peer sends no more"),
-    case!("fuzz_found_wait", sender_keeps_buffer, [Op(IORING_OP_SEND), Sqe(IOSQE_BUFFER_SELECT)], "a waiting send keeps its buffer of a list"),
-    case!("fuzz_found_wait", worker_keeps_buffer, [Op(IORING_OP_READ_MULTISHOT), Sqe(IOSQE_BUFFER_SELECT), Sqe(IOSQE_ASYNC)], "a cancelled read in a worker loses the buffer that it picked from a buffer ring"),
-    case!("fuzz_found_wait", removed_in_worker, [Op(IORING_OP_POLL_REMOVE)], "a POLL_REMOVE in a worker runs after the poll has reported ready events"),
-    case!("fuzz_found_wait", behind_short_write, [Op(IORING_OP_WRITE), Sqe(IOSQE_IO_HARDLINK)], "a request linked behind a short write does not run in a worker"),
-    case!("fuzz_found_wait", refused_says_nothing, [Op(IORING_OP_RECV)], "after a refused connect a receive returns 0"),
-    case!("fuzz_found_wait", part_of_buffer, [Op(IORING_OP_RECV), Reg(IORING_REGISTER_PBUF_RING)], "with MSG_WAITALL each part uses up its bytes of an incremental buffer"),
-    case!("fuzz_found_wait", reads_behind_batch, [Op(IORING_OP_READ_MULTISHOT)], "of many reads all but the first are posted after their batch"),
+    case!("fuzz_found_wait", tag_of_replaced_file, [Op(IORING_OP_MSG_RING)], "a message that replaces a registered file posts the tag at once"),
+    case!("fuzz_found_wait", nowait_after_splice, [Op(IORING_OP_SPLICE), Op(IORING_OP_READ)], "a pipe can be read without waiting after a splice"),
+    case!("fuzz_found_wait", full_write_in_worker, [Op(IORING_OP_WRITE), Sqe(IOSQE_IO_LINK)], "a worker that continues a chain writes all bytes to a blocking file"),
+    case!("fuzz_found_wait", mask_without_wait, [Enter(IORING_ENTER_GETEVENTS)], "an enter that waits for nothing accepts any signal mask"),
+    case!("fuzz_found_wait", multishot_accept_position, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT that goes on keeps its place in the wait queue"),
+    case!("fuzz_found_wait", worker_waits_once, [Op(IORING_OP_ACCEPT), Op(IORING_OP_RECV)], "a worker waits once if the file does not support non-blocking attempts"),
+    case!("fuzz_found_wait", send_after_peer_shutdown, [Op(IORING_OP_SEND)], "a waiting send goes to a worker when its peer sends no more"),
+    case!("fuzz_found_wait", bundle_after_peer_shutdown, [Op(IORING_OP_SEND)], "a waiting send bundle is cancelled when its peer sends no more"),
+    case!("fuzz_found_wait", send_keeps_list_buffer, [Op(IORING_OP_SEND), Sqe(IOSQE_BUFFER_SELECT)], "a waiting send keeps its buffer of a list"),
+    case!("fuzz_found_wait", cancelled_read_loses_buffer, [Op(IORING_OP_READ_MULTISHOT), Sqe(IOSQE_BUFFER_SELECT), Sqe(IOSQE_ASYNC)], "a cancelled read in a worker loses the buffer that it picked from a buffer ring"),
+    case!("fuzz_found_wait", poll_remove_in_worker, [Op(IORING_OP_POLL_REMOVE)], "a POLL_REMOVE in a worker runs after the poll has reported ready events"),
+    case!("fuzz_found_wait", linked_behind_short_write, [Op(IORING_OP_WRITE), Sqe(IOSQE_IO_HARDLINK)], "a request linked behind a short write does not run in a worker"),
+    case!("fuzz_found_wait", recv_after_refused_connect, [Op(IORING_OP_RECV)], "after a refused connect a receive returns 0"),
+    case!("fuzz_found_wait", wait_all_incremental_buffer, [Op(IORING_OP_RECV), Reg(IORING_REGISTER_PBUF_RING)], "with MSG_WAITALL each part uses up its bytes of an incremental buffer"),
+    case!("fuzz_found_wait", reads_posted_after_batch, [Op(IORING_OP_READ_MULTISHOT)], "of many reads all but the first are posted after their batch"),
 ];
 
-fn chain_before_others(cx: &mut Cx) -> Outcome {
+fn worker_chain_first(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     cx.sparse_files(&ring, 2);
     let mut fds = [0i32; 2];
@@ -48,7 +48,7 @@ fn chain_before_others(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn timeout_in_worker(cx: &mut Cx) -> Outcome {
+fn link_timeout_in_worker(cx: &mut Cx) -> Outcome {
     let limit = sqe::millis(10);
     for (what, first) in [("open chain", None), ("in a worker's chain", Some(sqe::nop()))] {
         let mut ring = cx.ring(8, 0)?;
@@ -73,7 +73,7 @@ fn timeout_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn late_without_file(cx: &mut Cx) -> Outcome {
+fn nop_without_file(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let flags = IORING_NOP_FILE | IORING_NOP_TW;
     let late = sqe::nop().set(|s| s.fd = -1).op_flags(flags).ud(1);
@@ -102,7 +102,7 @@ fn no_file_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn tag_of_replaced(cx: &mut Cx) -> Outcome {
+fn tag_of_replaced_file(cx: &mut Cx) -> Outcome {
     let ev = cx.eventfd(0)?;
     let (fds, tags) = ([ev.as_raw_fd()], [7u64]);
     for flags in [0, DEFER] {
@@ -120,7 +120,7 @@ fn tag_of_replaced(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn spliced_knows_nowait(cx: &mut Cx) -> Outcome {
+fn nowait_after_splice(cx: &mut Cx) -> Outcome {
     const RWF_NOWAIT: u32 = 8;
     let mut ring = cx.ring(8, 0)?;
     let ((r1, w1), (r2, w2)) = (cx.pipe()?, cx.pipe()?);
@@ -142,7 +142,7 @@ fn spliced_knows_nowait(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn whole_in_worker(cx: &mut Cx) -> Outcome {
+fn full_write_in_worker(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     os::fcntl(w.as_raw_fd(), libc::F_SETPIPE_SZ, 4096);
@@ -157,7 +157,7 @@ fn whole_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn mask_of_no_wait(cx: &mut Cx) -> Outcome {
+fn mask_without_wait(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(8, 0)?;
     let mask = [0u64; 3];
     for (what, min, want) in [("for nothing", 0, 0), ("for one", 1, -EINVAL)] {
@@ -167,7 +167,7 @@ fn mask_of_no_wait(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn accepts_many_first(cx: &mut Cx) -> Outcome {
+fn multishot_accept_position(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let accept = sqe::op(IORING_OP_ACCEPT, listener.as_raw_fd());
@@ -189,7 +189,7 @@ fn accepts_many_first(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn not_many_in_worker(cx: &mut Cx) -> Outcome {
+fn worker_waits_once(cx: &mut Cx) -> Outcome {
     use rustix::event::epoll::{CreateFlags, create};
     let mut ring = cx.ring(8, 0)?;
     let set = create(CreateFlags::CLOEXEC)?;
@@ -228,7 +228,7 @@ fn soon() {
     std::thread::sleep(std::time::Duration::from_millis(20));
 }
 
-fn sender_of_ended(cx: &mut Cx) -> Outcome {
+fn send_after_peer_shutdown(cx: &mut Cx) -> Outcome {
     let data = [b'x'; 64];
     for how in ["before", "meanwhile"] {
         let mut ring = cx.ring(8, 0)?;
@@ -256,7 +256,7 @@ fn sender_of_ended(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn bundle_of_ended(cx: &mut Cx) -> Outcome {
+fn bundle_after_peer_shutdown(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (at, mem) = (os::page(libc::PROT_READ | libc::PROT_WRITE), [b'x'; 64]);
     cx.is("register", register(&ring, &reg(at, 8, 0)), 0isize);
@@ -272,7 +272,7 @@ fn bundle_of_ended(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn sender_keeps_buffer(cx: &mut Cx) -> Outcome {
+fn send_keeps_list_buffer(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mut mem = [b'x'; 16];
     cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
@@ -293,7 +293,7 @@ fn sender_keeps_buffer(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn worker_keeps_buffer(cx: &mut Cx) -> Outcome {
+fn cancelled_read_loses_buffer(cx: &mut Cx) -> Outcome {
     let (mut mem, at) = ([b'x'; 16], os::page(libc::PROT_READ | libc::PROT_WRITE));
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
     let ((one, _two), (r, _w)) = (pair()?, cx.pipe()?);
@@ -316,7 +316,7 @@ fn worker_keeps_buffer(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn removed_in_worker(cx: &mut Cx) -> Outcome {
+fn poll_remove_in_worker(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (_r, w) = cx.pipe()?;
     let poll = sqe::poll_add(w.as_raw_fd(), libc::POLLOUT).set(|s| s.len = IORING_POLL_ADD_MULTI);
@@ -338,7 +338,7 @@ fn removed_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn behind_short_write(cx: &mut Cx) -> Outcome {
+fn linked_behind_short_write(cx: &mut Cx) -> Outcome {
     use rustix::event::epoll::{CreateFlags, create};
     let mut ring = cx.ring(8, 0)?;
     let set = create(CreateFlags::CLOEXEC)?;
@@ -356,7 +356,7 @@ fn behind_short_write(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn refused_says_nothing(cx: &mut Cx) -> Outcome {
+fn recv_after_refused_connect(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let closed = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let at = os::loopback(closed);
@@ -368,7 +368,7 @@ fn refused_says_nothing(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn part_of_buffer(cx: &mut Cx) -> Outcome {
+fn wait_all_incremental_buffer(cx: &mut Cx) -> Outcome {
     for async_ in [0, IOSQE_ASYNC] {
         let mut ring = cx.ring(8, 0)?;
         let (at, mem) = (os::page(libc::PROT_READ | libc::PROT_WRITE), [0u8; 64]);
@@ -393,7 +393,7 @@ fn part_of_buffer(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn reads_behind_batch(cx: &mut Cx) -> Outcome {
+fn reads_posted_after_batch(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mut mem = [0u8; 32];
     cx.one(&mut ring, "provide", provide(&mut mem, 8, 0), 0);
@@ -406,7 +406,7 @@ fn reads_behind_batch(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn poll_updated(cx: &mut Cx) -> Outcome {
+fn poll_update_ready(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, two) = std::os::unix::net::UnixDatagram::pair()?;
     let both = u32::from(libc::POLLRDNORM.cast_unsigned() | libc::POLLRDBAND.cast_unsigned());

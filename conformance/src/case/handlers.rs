@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicIsize, AtomicPtr};
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("handlers", shown, [Trap("SIGSYS")], "rt_sigaction(2) by its number shows the program's own handlers and flags"),
-    case!("handlers", jumps, [Trap("SIGSYS")], "a handler installed so may jump out of a wait"),
+    case!("handlers", sigaction_by_number, [Trap("SIGSYS")], "rt_sigaction(2) by its number shows the program's own handlers and flags"),
+    case!("handlers", longjmp_from_wait, [Trap("SIGSYS")], "a handler installed so may jump out of a wait"),
     case!("handlers", small_stack, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "a signal handler on a small alternate stack submits requests"),
     case!("handlers", refused, [], "bad signals, sizes and pointers"),
 ];
@@ -61,7 +61,7 @@ fn tell(cx: &mut Cx, what: &str, [handler, flags, restorer, mask]: Action) {
     cx.note(what, format_args!("{name}, flags {flags:#x}, {back}, mask {mask:#x}"));
 }
 
-fn shown(cx: &mut Cx) -> Outcome {
+fn sigaction_by_number(cx: &mut Cx) -> Outcome {
     os::handle(libc::SIGUSR1, one, 0);
     os::handle(libc::SIGUSR2, one, libc::SA_NODEFER | libc::SA_RESTART);
     let ring = cx.ring(4, 0)?;
@@ -89,7 +89,7 @@ fn shown(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn jumps(cx: &mut Cx) -> Outcome {
+fn longjmp_from_wait(cx: &mut Cx) -> Outcome {
     const ROUNDS: u64 = 100;
     os::handle(libc::SIGUSR1, one, 0);
     let mut ring = cx.ring(8, 0)?;

@@ -7,17 +7,17 @@ use std::io::Write;
 use std::net::TcpStream;
 
 pub const CASES: &[Case] = &[
-    case!("hostile", memory, [Reg(IORING_REGISTER_PBUF_RING)], "rings in memory that is read-only, too short or unmapped"),
+    case!("hostile", bad_ring_memory, [Reg(IORING_REGISTER_PBUF_RING)], "rings in memory that is read-only, too short or unmapped"),
     case!("hostile", unmapped, [Reg(IORING_REGISTER_PBUF_RING)], "a ring whose memory is unmapped after its registration"),
-    case!("hostile", nothing_to_read, [Reg(IORING_REGISTER_PBUF_RING), Op(IORING_OP_READ)], "selected buffers of length 0 at bad addresses"),
+    case!("hostile", zero_length_buffers, [Reg(IORING_REGISTER_PBUF_RING), Op(IORING_OP_READ)], "selected buffers of length 0 at bad addresses"),
     case!("hostile", addresses, [Reg(IORING_REGISTER_PBUF_RING)], "buffers in unmapped memory, kernel memory and at the end of the address space"),
-    case!("hostile", tails, [Reg(IORING_REGISTER_PBUF_RING)], "tails far ahead of the head, and tails that move back"),
+    case!("hostile", bad_tails, [Reg(IORING_REGISTER_PBUF_RING)], "tails far ahead of the head, and tails that move back"),
     case!("hostile", lengths, [Reg(IORING_REGISTER_PBUF_RING)], "buffers of length 0, or longer than their mapping"),
-    case!("hostile", ids, [Reg(IORING_REGISTER_PBUF_RING)], "buffer ids are the program's: any number, and one number twice"),
-    case!("hostile", changed, [Reg(IORING_REGISTER_PBUF_RING)], "a request picks the buffer that the ring holds when data come"),
+    case!("hostile", buffer_ids, [Reg(IORING_REGISTER_PBUF_RING)], "buffer ids are the program's: any number, and one number twice"),
+    case!("hostile", ring_changed_while_waiting, [Reg(IORING_REGISTER_PBUF_RING)], "a request picks the buffer that the ring holds when data come"),
     case!("hostile", bundles, [Reg(IORING_REGISTER_PBUF_RING)], "bundles with bad, empty and too long buffers"),
-    case!("hostile", shots, [Reg(IORING_REGISTER_PBUF_RING)], "multishot requests with bad, empty and too long buffers"),
-    case!("hostile", readers, [Reg(IORING_REGISTER_PBUF_RING)], "reads and messages with bad, empty and too long buffers"),
+    case!("hostile", multishot, [Reg(IORING_REGISTER_PBUF_RING)], "multishot requests with bad, empty and too long buffers"),
+    case!("hostile", reads_and_messages, [Reg(IORING_REGISTER_PBUF_RING)], "reads and messages with bad, empty and too long buffers"),
 ];
 
 /// Number of entries of each ring of buffers.
@@ -115,7 +115,7 @@ fn select(op: u8, fd: i32, len: usize) -> io_uring_sqe {
     sqe::rw(op, fd, 0, len, 0).with(IOSQE_BUFFER_SELECT).set(|s| s.buf_index = GROUP)
 }
 
-fn memory(cx: &mut Cx) -> Outcome {
+fn bad_ring_memory(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(8, 0)?;
     let (writable, border) = (os::page(libc::PROT_READ | libc::PROT_WRITE), os::border());
     let gone = os::page(libc::PROT_READ | libc::PROT_WRITE);
@@ -158,7 +158,7 @@ fn unmapped(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-pub(super) fn nothing_to_read(cx: &mut Cx) -> Outcome {
+pub(super) fn zero_length_buffers(cx: &mut Cx) -> Outcome {
     let (file, null) = (cx.file("f", b"data")?, std::fs::File::open("/dev/null")?);
     for at in [KERNEL as u64, BAD as u64, 1 << 63] {
         let mut group = Group::with(cx, 0, b"0123456789")?;
@@ -196,7 +196,7 @@ fn addresses(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn tails(cx: &mut Cx) -> Outcome {
+fn bad_tails(cx: &mut Cx) -> Outcome {
     let mut group = Group::with(cx, 0, &[b'x'; 80])?;
     let mut mem = [b'-'; 64];
     for i in 0..8 {
@@ -261,7 +261,7 @@ fn lengths(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn ids(cx: &mut Cx) -> Outcome {
+fn buffer_ids(cx: &mut Cx) -> Outcome {
     let mut group = Group::with(cx, 0, &[b'x'; 40])?;
     let mut mem = [b'-'; 16];
     let sqe = group.recv(0);
@@ -274,7 +274,7 @@ fn ids(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn changed(cx: &mut Cx) -> Outcome {
+fn ring_changed_while_waiting(cx: &mut Cx) -> Outcome {
     for flags in [0, IOU_PBUF_RING_INC] {
         let mut group = Group::new(cx, flags)?;
         let mut mem = [b'-'; 32];
@@ -349,7 +349,7 @@ pub(super) fn bundles(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-pub(super) fn shots(cx: &mut Cx) -> Outcome {
+pub(super) fn multishot(cx: &mut Cx) -> Outcome {
     let mut mem = far_below();
     let at = addr_mut(&mut mem[..]) as u64;
     for flags in [0, IOU_PBUF_RING_INC] {
@@ -369,7 +369,7 @@ pub(super) fn shots(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-pub(super) fn readers(cx: &mut Cx) -> Outcome {
+pub(super) fn reads_and_messages(cx: &mut Cx) -> Outcome {
     let mut mem = far_below();
     let at = addr_mut(&mut mem[..]) as u64;
     let name: [u64; 7] = [0, 8, 0, 0, 0, 0, 0];

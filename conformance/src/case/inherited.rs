@@ -9,11 +9,11 @@ pub const CASES: &[Case] = &[
     case!("inherited", child_leaves_requests, [Trap("fork")],
           "what a child has in flight is the ring's, also when it ends"),
     case!("inherited", child_killed, [Trap("fork")], "a timeout of a child that is killed goes on"),
-    case!("inherited", children_leave, [Trap("fork")],
+    case!("inherited", two_children_exit, [Trap("fork")],
           "two children share a ring, and each leaves something in flight"),
     case!("inherited", child_leaves_read, [Trap("fork")],
           "what waits in the name of a child that ends is cancelled"),
-    case!("inherited", child_holds_nothing, [Trap("fork"), Reg(IORING_UNREGISTER_FILES)],
+    case!("inherited", child_keeps_no_files, [Trap("fork"), Reg(IORING_UNREGISTER_FILES)],
           "a forked child does not keep open what its parent has unregistered and closed"),
     case!("inherited", port_is_free, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE),
           Op(IORING_OP_CLOSE)],
@@ -72,7 +72,7 @@ fn child_killed(cx: &mut Cx) -> Outcome {
 
 /// Checks that the first child's requests end while the second has some in flight, and submits
 /// more.
-fn children_leave(cx: &mut Cx) -> Outcome {
+fn two_children_exit(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(16, 0)?;
     let (r, w) = cx.pipe()?;
     let (soon, late) = (sqe::millis(30), sqe::millis(250));
@@ -129,7 +129,7 @@ fn sleepers(n: usize, until: &OwnedFd, end: &OwnedFd, theirs: &[i32]) -> Vec<i32
     (0..n).map(|_| os::spawn_child(sleep)).collect()
 }
 
-fn child_holds_nothing(cx: &mut Cx) -> Outcome {
+fn child_keeps_no_files(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(8, 0)?;
     let ((r, w), (until, end)) = (cx.pipe()?, cx.pipe()?);
     let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -16,24 +16,24 @@ pub const CASES: &[Case] = &[
     case!("iowq", file_closed, [Sqe(IOSQE_ASYNC), Op(IORING_OP_CLOSE)], "the file of a worker's request is looked up after the batch, which may have closed it"),
     case!("iowq", cancelled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a batch can cancel every kind of request that it queued to a worker"),
     case!("iowq", not_polled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_POLL_REMOVE)], "a poll queued to a worker is not armed yet"),
-    case!("iowq", in_order, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a cancel in a worker finds requests queued behind it"),
+    case!("iowq", cancel_finds_queued, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a cancel in a worker finds requests queued behind it"),
     case!("iowq", behind_barrier, [Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_ASYNC_CANCEL)], "drained requests go to a worker"),
-    case!("iowq", open_chain, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "an unterminated chain goes to a worker before requests from task work"),
-    case!("iowq", polls_first, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV)], "a ready request with POLL_FIRST waits in the worker"),
+    case!("iowq", unterminated_chain_first, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "an unterminated chain goes to a worker before requests from task work"),
+    case!("iowq", poll_first_waits, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV)], "a ready request with POLL_FIRST waits in the worker"),
     case!("iowq", no_socket, [Sqe(IOSQE_ASYNC), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_RECV)], "a receive in a worker from a file that is not a socket uses no buffer"),
-    case!("iowq", closed_in_order, [
+    case!("iowq", drained_behind_close, [
         Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_CLOSE), Op(IORING_OP_FILES_UPDATE),
     ], "a drained request behind a close finds the file closed"),
-    case!("iowq", device_ends, [
+    case!("iowq", chain_behind_device, [
         Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_LINK), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
     ], "a chain continues in the worker, but after completions of a device"),
-    case!("iowq", timed_behind, [
+    case!("iowq", link_timeout_later_in_chain, [
         Op(IORING_OP_LINK_TIMEOUT), Sqe(IOSQE_IO_LINK), Op(IORING_OP_WRITE),
     ], "a linked timeout later in a chain starts, however the request before completes"),
-    case!("iowq", no_file, [
+    case!("iowq", chain_behind_no_file, [
         Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_WRITE),
     ], "a chain continues outside of the worker after a request without a file"),
-    case!("iowq", ring_ends, [Sqe(IOSQE_ASYNC), Op(IORING_OP_OPENAT)], "closing a ring interrupts its waits in workers, and leaves jobs of other rings alone"),
+    case!("iowq", ring_closed, [Sqe(IOSQE_ASYNC), Op(IORING_OP_OPENAT)], "closing a ring interrupts its waits in workers, and leaves jobs of other rings alone"),
 ];
 
 /// Restriction of the thread and its workers to one processor while this lives: a worker begins
@@ -99,7 +99,7 @@ fn not_polled(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn in_order(cx: &mut Cx) -> Outcome {
+fn cancel_finds_queued(cx: &mut Cx) -> Outcome {
     let _one = OneCpu::new()?;
     let mut ring = cx.ring(8, 0)?;
     let sqes = [asynchronous(sqe::cancel(2, 0), 1), asynchronous(sqe::nop(), 2)];
@@ -123,7 +123,7 @@ fn behind_barrier(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn open_chain(cx: &mut Cx) -> Outcome {
+fn unterminated_chain_first(cx: &mut Cx) -> Outcome {
     let _one = OneCpu::new()?;
     let mut ring = cx.ring(8, 0)?;
     let sqes = [
@@ -135,7 +135,7 @@ fn open_chain(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn polls_first(cx: &mut Cx) -> Outcome {
+fn poll_first_waits(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (mut one, two) = pair()?;
     let mut buf = [0; 4];
@@ -228,7 +228,7 @@ fn no_file_of_sockets(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn closed_in_order(cx: &mut Cx) -> Outcome {
+fn drained_behind_close(cx: &mut Cx) -> Outcome {
     for _ in 0..4 {
         let _one = OneCpu::new()?;
         let mut ring = cx.ring(8, 0)?;
@@ -251,7 +251,7 @@ fn closed_in_order(cx: &mut Cx) -> Outcome {
 
 /// Checks where a cancel behind a failed write runs. If a worker goes on with the chain, the cancel
 /// finds a request that has begun: itself. The kernel's own worker does so at times.
-fn no_file(cx: &mut Cx) -> Outcome {
+fn chain_behind_no_file(cx: &mut Cx) -> Outcome {
     let mut outside = false;
     for _ in 0..16 {
         let closed = cx.file("f", b"data")?.into_raw_fd();
@@ -272,7 +272,7 @@ fn no_file(cx: &mut Cx) -> Outcome {
 
 /// Checks where the request behind an O_DIRECT request of a worker's chain runs: in the worker a
 /// cancel finds itself. The file system decides what a worker has to wait for.
-fn device_ends(cx: &mut Cx) -> Outcome {
+fn chain_behind_device(cx: &mut Cx) -> Outcome {
     let file = cx.direct_file("f", &[7; 8192])?;
     file.sync_all()?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
@@ -302,7 +302,7 @@ fn device_ends(cx: &mut Cx) -> Outcome {
 }
 
 /// Closes one of two rings of one thread, or of one set of workers.
-fn ring_ends(cx: &mut Cx) -> Outcome {
+fn ring_closed(cx: &mut Cx) -> Outcome {
     let (path, open) = open_fifo(cx)?;
     let ends = |flags| rustix::fs::open(&path, OFlags::NONBLOCK | flags, Mode::empty());
     for attached in [false, true] {
@@ -329,7 +329,7 @@ fn ring_ends(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn timed_behind(cx: &mut Cx) -> Outcome {
+fn link_timeout_later_in_chain(cx: &mut Cx) -> Outcome {
     let limit = sqe::millis(5);
     let direct = cx.direct_file("d", &[b'x'; 65536])?;
     let plain = cx.file("p", &[b'x'; 8192])?;

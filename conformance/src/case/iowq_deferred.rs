@@ -9,26 +9,26 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("iowq", acts_at_once, [
+    case!("iowq", deferred_runs_before_wait, [
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_MSG_RING),
         Op(IORING_OP_FUTEX_WAKE), Op(IORING_OP_EPOLL_CTL), Op(IORING_OP_FILES_UPDATE),
         Op(IORING_OP_PROVIDE_BUFFERS), Op(IORING_OP_REMOVE_BUFFERS), Op(IORING_OP_PIPE),
     ], "with DEFER_TASKRUN a worker runs requests before the program waits"),
-    case!("iowq", removes_at_once, [
+    case!("iowq", deferred_cancels_before_wait, [
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
         Op(IORING_OP_POLL_REMOVE), Op(IORING_OP_TIMEOUT_REMOVE), Op(IORING_OP_POLL_ADD),
     ], "with DEFER_TASKRUN a worker cancels before the program waits; a poll keeps its events"),
-    case!("iowq", ended_unposted, [
+    case!("iowq", cancel_misses_unposted, [
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
         Reg(IORING_REGISTER_SYNC_CANCEL),
     ], "a cancel does not find a request that a worker has ended but not posted"),
-    case!("iowq", timer_of_ended, [
+    case!("iowq", link_timeout_until_posted, [
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_LINK_TIMEOUT),
     ], "the linked timeout of a request that a worker ended runs until the ring's task posts it"),
-    case!("iowq", polled_twice, [
+    case!("iowq", multishot_poll_two_wakes, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_POLL_ADD), Reg(IORING_REGISTER_EVENTFD),
     ], "a multishot poll that wakes twice before the program waits reports once"),
-    case!("iowq", waits_first, [
+    case!("iowq", ready_cqes_before_cancel, [
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_ASYNC_CANCEL),
     ], "a wait takes its ready completions before a worker's cancel runs"),
 ];
@@ -73,7 +73,7 @@ fn polled(cx: &mut Cx, what: &str, fd: &OwnedFd) {
     cx.note(what, told);
 }
 
-fn ended_unposted(cx: &mut Cx) -> Outcome {
+fn cancel_misses_unposted(cx: &mut Cx) -> Outcome {
     let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
     rustix::io::write(&file, b"data")?;
     let mut buf = [0; 4];
@@ -105,7 +105,7 @@ fn ended_unposted(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn timer_of_ended(cx: &mut Cx) -> Outcome {
+fn link_timeout_until_posted(cx: &mut Cx) -> Outcome {
     let hour = kernel_timespec { tv_sec: 3600, tv_nsec: 0 };
     let soon = sqe::millis(2);
     let linked = IORING_TIMEOUT_UPDATE | IORING_LINK_TIMEOUT_UPDATE;
@@ -127,7 +127,7 @@ fn timer_of_ended(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn polled_twice(cx: &mut Cx) -> Outcome {
+fn multishot_poll_two_wakes(cx: &mut Cx) -> Outcome {
     let (mut ring, _ev) = deferring(cx)?;
     let other = cx.eventfd(0)?;
     let many = sqe::poll_add(other.as_raw_fd(), libc::POLLIN);
@@ -143,7 +143,7 @@ fn polled_twice(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn acts_at_once(cx: &mut Cx) -> Outcome {
+fn deferred_runs_before_wait(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = deferring(cx)?;
     let mut other = cx.ring(8, 0)?;
     cx.sparse_files(&ring, 4);
@@ -237,7 +237,7 @@ fn sets(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), other: &Ring) -> Outcome
     Ok(())
 }
 
-fn removes_at_once(cx: &mut Cx) -> Outcome {
+fn deferred_cancels_before_wait(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = deferring(cx)?;
     let (r, w) = cx.pipe()?;
     let mut buf = [0; 4];
@@ -295,7 +295,7 @@ fn rings(cx: &mut Cx, (ring, ev): (&mut Ring, &OwnedFd), ready: i32) -> Outcome 
     Ok(())
 }
 
-fn waits_first(cx: &mut Cx) -> Outcome {
+fn ready_cqes_before_cancel(cx: &mut Cx) -> Outcome {
     let _one = OneCpu::new()?;
     for (what, waits) in [("waits", true), ("does not wait", false)] {
         let mut ring = cx.ring(8, DEFER)?;

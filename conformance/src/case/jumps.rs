@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("jumps", out_of_a_wait, [Trap("SIGSYS")], "a handler that jumps out of a wait leaves a ring that all can use"),
-    case!("jumps", out_of_anything, [Trap("SIGSYS")], "so does one that jumps out of submissions, and nothing is lost"),
-    case!("jumps", cancelled, [Trap("SIGSYS")], "so does a thread that is cancelled in enter at any time"),
-    case!("jumps", handlers_are_the_programs, [], "a program sees and runs its own signal handlers"),
+    case!("jumps", longjmp_from_wait, [Trap("SIGSYS")], "a handler that jumps out of a wait leaves a ring that all can use"),
+    case!("jumps", longjmp_from_submit, [Trap("SIGSYS")], "so does one that jumps out of submissions, and nothing is lost"),
+    case!("jumps", thread_cancelled, [Trap("SIGSYS")], "so does a thread that is cancelled in enter at any time"),
+    case!("jumps", own_handlers_shown, [], "a program sees and runs its own signal handlers"),
 ];
 
 const ROUNDS: u64 = 300;
@@ -111,7 +111,7 @@ pub(super) fn nop(ring: &mut Ring) -> bool {
     take(ring, 1) == [(9, 0)]
 }
 
-fn out_of_a_wait(cx: &mut Cx) -> Outcome {
+fn longjmp_from_wait(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (to_read, to_write) = cx.pipe()?;
     let mut byte = [0u8];
@@ -165,7 +165,7 @@ fn all_there(ring: &mut Ring, last: i32) -> bool {
     take(ring, MANY) == [(1, 0), (2, 1), (3, 0), (4, last)] && ring.cq_ready() == 0
 }
 
-fn out_of_anything(cx: &mut Cx) -> Outcome {
+fn longjmp_from_submit(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (to_read, to_write) = cx.pipe()?;
     let (mut byte, soon) = ([0u8], kernel_timespec { tv_sec: 0, tv_nsec: 60_000 });
@@ -225,7 +225,7 @@ fn cancel(fd: i32, late: Duration) -> bool {
     }
 }
 
-fn cancelled(cx: &mut Cx) -> Outcome {
+fn thread_cancelled(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (to_read, to_write) = cx.pipe()?;
     let mut byte = [0u8];
@@ -302,7 +302,7 @@ fn value_in_a_wait(cx: &mut Cx, ring: &Ring, value: usize) {
     cx.note("passed", format_args!("{passed:?}"));
 }
 
-fn handlers_are_the_programs(cx: &mut Cx) -> Outcome {
+fn own_handlers_shown(cx: &mut Cx) -> Outcome {
     let informed = informed as *const () as usize;
     // SAFETY: zero is a valid action; a whole set.
     let mut wanted: libc::sigaction = unsafe { std::mem::zeroed() };

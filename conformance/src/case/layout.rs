@@ -6,8 +6,8 @@ pub const CASES: &[Case] = &[
     case!("layout", offsets, [], "ring words lie at their offsets, without overlap and aligned"),
     case!("layout", first_words, [], "the ring holds masks and sizes, and all other words are 0"),
     case!("layout", mmap_offsets, [], "SQ and CQ offsets map the same memory"),
-    case!("layout", mmap_elsewhere, [], "offsets without ring memory cannot be mapped"),
-    case!("layout", no_file, [], "a ring cannot be flushed, or opened again by /proc"),
+    case!("layout", mmap_bad_offset, [], "offsets without ring memory cannot be mapped"),
+    case!("layout", no_fsync_no_reopen, [], "a ring cannot be flushed, or opened again by /proc"),
     case!("layout", mmap_too_long, [], "a mapping may be longer than the ring"),
     case!("layout", big_entries, [
         Setup(IORING_SETUP_SQE128), Setup(IORING_SETUP_CQE32),
@@ -84,7 +84,7 @@ fn mmap_offsets(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn no_file(cx: &mut Cx) -> Outcome {
+fn no_fsync_no_reopen(cx: &mut Cx) -> Outcome {
     let (ring, mut other) = (cx.ring(4, 0)?, cx.ring(4, 0)?);
     cx.one(&mut other, "FSYNC", sqe::op(IORING_OP_FSYNC, ring.fd), -EINVAL);
     let opened = std::fs::File::open(format!("/proc/self/fd/{}", ring.fd));
@@ -190,7 +190,7 @@ fn no_sqarray(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn mmap_elsewhere(cx: &mut Cx) -> Outcome {
+fn mmap_bad_offset(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(8, 0)?;
     let own = cx.ring(8, IORING_SETUP_NO_MMAP)?;
     let map = |fd: i32, off: u64| {

@@ -4,20 +4,20 @@ use super::prelude::*;
 
 pub const CASES: &[Case] = &[
     case!("link", before_worker, [Op(IORING_OP_POLL_REMOVE), Setup(IORING_SETUP_DEFER_TASKRUN)], "linked requests are issued before a worker takes the batch's unterminated chain"),
-    case!("link", behind_its_batch, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "linked requests run with task work, after work that the batch queued itself"),
+    case!("link", after_batch_task_work, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "linked requests run with task work, after work that the batch queued itself"),
     case!("link", runs_in_order, [Sqe(IOSQE_IO_LINK)], "a chain's requests run one after the other"),
     case!("link", failure_cancels, [Sqe(IOSQE_IO_LINK)], "a failure cancels the rest of its chain, and no other chain"),
-    case!("link", hard_goes_on, [Sqe(IOSQE_IO_HARDLINK)], "a hard link goes on after a failure"),
+    case!("link", hard_link_after_failure, [Sqe(IOSQE_IO_HARDLINK)], "a hard link goes on after a failure"),
     case!("link", hard_then_soft, [Sqe(IOSQE_IO_HARDLINK), Sqe(IOSQE_IO_LINK)], "a soft link after a hard one breaks as usual"),
     case!("link", short_read_breaks, [Sqe(IOSQE_IO_LINK)], "a short read breaks a soft chain"),
     case!("link", bad_sqe_in_chain, [Sqe(IOSQE_IO_LINK)], "an SQE refused at submission cancels its whole chain"),
     case!("link", ends_at_submit, [Sqe(IOSQE_IO_LINK)], "an unterminated chain ends with its submission"),
     case!("link", waits_for_data, [Sqe(IOSQE_IO_LINK)], "a chain waits where its request waits"),
     case!("link", write_fsync_read, [Sqe(IOSQE_IO_LINK)], "write, fsync, read back in one chain"),
-    case!("link", with_skip, [Sqe(IOSQE_IO_LINK), Sqe(IOSQE_CQE_SKIP_SUCCESS)], "SKIP_SUCCESS in a chain hides success and what it cancels"),
+    case!("link", skip_success, [Sqe(IOSQE_IO_LINK), Sqe(IOSQE_CQE_SKIP_SUCCESS)], "SKIP_SUCCESS in a chain hides success and what it cancels"),
     case!("link", in_workers, [Sqe(IOSQE_IO_LINK), Sqe(IOSQE_ASYNC)], "a chain through workers keeps its order"),
     case!("link", long_chain, [Sqe(IOSQE_IO_LINK)], "a chain as long as the SQ"),
-    case!("link", file_from_chain, [Sqe(IOSQE_IO_LINK)], "a linked request's fixed file is looked up when it runs"),
+    case!("link", fixed_file_lookup, [Sqe(IOSQE_IO_LINK)], "a linked request's fixed file is looked up when it runs"),
     case!("link", drain, [Sqe(IOSQE_IO_DRAIN)], "a drained request waits for all before it, and delays all after it"),
     case!("link", drain_waits_for_slow, [Sqe(IOSQE_IO_DRAIN)], "a drain waits for a read that waits"),
     case!("link", drain_with_link, [Sqe(IOSQE_IO_DRAIN), Sqe(IOSQE_IO_LINK)], "a drained chain runs as a unit"),
@@ -78,7 +78,7 @@ fn hard(s: io_uring_sqe) -> io_uring_sqe {
     s.with(IOSQE_IO_HARDLINK)
 }
 
-fn hard_goes_on(cx: &mut Cx) -> Outcome {
+fn hard_link_after_failure(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let sqes = [hard(result(1, -EPERM)), hard(result(2, -EPERM)), nop(3)];
     chain(cx, &mut ring, "chain", &sqes, &[(1, -EPERM), (2, -EPERM), (3, 0)]);
@@ -179,7 +179,7 @@ fn write_fsync_read(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn with_skip(cx: &mut Cx) -> Outcome {
+fn skip_success(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let skip = |s: io_uring_sqe| s.with(IOSQE_CQE_SKIP_SUCCESS);
     let sqes = [skip(nop(1)).link(), skip(nop(2)).link(), nop(3)];
@@ -213,7 +213,7 @@ fn long_chain(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn file_from_chain(cx: &mut Cx) -> Outcome {
+fn fixed_file_lookup(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let path = cx.path("f")?;
     cx.file("f", b"data")?;
@@ -340,7 +340,7 @@ fn drain_waits_for_multishot(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn behind_its_batch(cx: &mut Cx) -> Outcome {
+fn after_batch_task_work(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, _w) = cx.pipe()?;
     let (one, _two) = std::os::unix::net::UnixDatagram::pair()?;

@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
           "unregistering a slot or a table does not release the process's locks"),
     case!("locks", outlive_slots, [Op(IORING_OP_OPENAT), Op(IORING_OP_CLOSE)],
           "opening and closing a file in a slot does not release the process's locks"),
-    case!("locks", outlive_flight, [Reg(IORING_UNREGISTER_FILES)],
+    case!("locks", outlive_in_flight_slots, [Reg(IORING_UNREGISTER_FILES)],
           "releasing a slot with a request in flight does not release the process's locks"),
     case!("locks", outlive_rings, [Setup(0)], "closing a ring does not release the process's locks"),
     case!("locks", outlive_children, [Trap("fork")],
@@ -29,13 +29,13 @@ pub const CASES: &[Case] = &[
           "nor an exec that fails; children that exec afterwards have no descriptor of the file"),
     case!("locks", end_with_close, [Op(IORING_OP_FSYNC)],
           "closing the file releases its locks, also while requests are in flight"),
-    case!("locks", taken_again, [Op(IORING_OP_FSYNC), Reg(IORING_REGISTER_FILES)],
+    case!("locks", taken_after_reopen, [Op(IORING_OP_FSYNC), Reg(IORING_REGISTER_FILES)],
           "locks on a reopened file survive the release of the ring's old reference"),
     case!("locks", flock_ends, [Op(IORING_OP_FSYNC)],
           "a flock(2) lock ends with the program's last descriptor"),
     case!("locks", many_slots, [Op(IORING_OP_OPENAT), Op(IORING_OP_CLOSE)],
           "a locked file may be opened and closed in a slot many times"),
-    case!("locks", taken_meanwhile, [Reg(IORING_REGISTER_FILES), Reg(IORING_UNREGISTER_FILES)],
+    case!("locks", taken_during_release, [Reg(IORING_REGISTER_FILES), Reg(IORING_UNREGISTER_FILES)],
           "a lock survives if another thread releases the file in a ring meanwhile"),
 ];
 
@@ -189,7 +189,7 @@ fn outlive_slots(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn outlive_flight(cx: &mut Cx) -> Outcome {
+fn outlive_in_flight_slots(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let f = Locked::new(cx, "f")?;
     let (r, w) = cx.pipe()?;
@@ -336,7 +336,7 @@ fn end_with_close(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn taken_again(cx: &mut Cx) -> Outcome {
+fn taken_after_reopen(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let first = cx.file("f", &[7; 4096])?;
@@ -390,7 +390,7 @@ fn many_slots(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn taken_meanwhile(cx: &mut Cx) -> Outcome {
+fn taken_during_release(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let file = cx.file("f", b"data")?;
     let other = File::options().read(true).write(true).open(cx.dir()?.join("f"))?;

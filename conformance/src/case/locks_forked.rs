@@ -5,19 +5,19 @@ use super::prelude::*;
 use std::fs::File;
 
 pub const CASES: &[Case] = &[
-    case!("locks", raw_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    case!("locks", clone_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child by clone(2) keeps the lock that it sets, whatever it does with rings then"),
-    case!("locks", raw_child_forks, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    case!("locks", clone_child_forks, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "also where it forks, and where a fork before it has used the registered files"),
-    case!("locks", raw_child_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE)],
+    case!("locks", clone_child_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE)],
           "also where it gives up the file in a slot of the ring that it inherits"),
-    case!("locks", raw_child_flight, [Trap("fork"), Op(IORING_OP_SPLICE)],
+    case!("locks", clone_child_in_flight, [Trap("fork"), Op(IORING_OP_SPLICE)],
           "also where its parent has requests on the file in flight"),
-    case!("locks", child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    case!("locks", fork_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child by fork(3) keeps its locks as well"),
-    case!("locks", vforked, [Trap("vfork")],
+    case!("locks", vfork_child_execs, [Trap("vfork")],
           "a vfork child takes a lock that it sets to what it execs"),
-    case!("locks", same_table, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    case!("locks", shared_fd_table, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child with its parent's table of descriptors costs neither of them a lock"),
 ];
 
@@ -93,7 +93,7 @@ const THEN: [(&str, Then); 4] = [
     ("a close", |ring, _| os::close(os::dup(ring.fd)) == 0 && nop(ring)),
 ];
 
-fn raw_child_keeps(cx: &mut Cx) -> Outcome {
+fn clone_child_keeps(cx: &mut Cx) -> Outcome {
     let entry = cx.entry;
     each(cx, |cx, done, f, ring| {
         for (what, then) in THEN {
@@ -106,7 +106,7 @@ fn raw_child_keeps(cx: &mut Cx) -> Outcome {
     })
 }
 
-fn raw_child_forks(cx: &mut Cx) -> Outcome {
+fn clone_child_forks(cx: &mut Cx) -> Outcome {
     let f = Both::new(cx)?;
     let mut ring = cx.ring(8, 0)?;
     cx.is("register", ring.register_slice(IORING_REGISTER_FILES, &[f.fd()]), 0);
@@ -126,7 +126,7 @@ fn raw_child_forks(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn raw_child_slots(cx: &mut Cx) -> Outcome {
+fn clone_child_slots(cx: &mut Cx) -> Outcome {
     let f = Both::new(cx)?;
     for forked in [false, true] {
         let mut ring = cx.ring(8, 0)?;
@@ -149,7 +149,7 @@ fn raw_child_slots(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn raw_child_flight(cx: &mut Cx) -> Outcome {
+fn clone_child_in_flight(cx: &mut Cx) -> Outcome {
     let f = Both::new(cx)?;
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
@@ -166,7 +166,7 @@ fn raw_child_flight(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn child_keeps(cx: &mut Cx) -> Outcome {
+fn fork_child_keeps(cx: &mut Cx) -> Outcome {
     let entry = cx.entry;
     each(cx, |cx, done, f, ring| {
         for (what, then) in THEN {
@@ -177,7 +177,7 @@ fn child_keeps(cx: &mut Cx) -> Outcome {
     })
 }
 
-fn vforked(cx: &mut Cx) -> Outcome {
+fn vfork_child_execs(cx: &mut Cx) -> Outcome {
     each(cx, |cx, done, f, ring| {
         let ((stdin, go), (ready, tell)) = (cx.pipe()?, cx.pipe()?);
         let own_only = "env | grep -q SOFTRING_LOCKED && exit 9";
@@ -206,7 +206,7 @@ fn vforked(cx: &mut Cx) -> Outcome {
     })
 }
 
-fn same_table(cx: &mut Cx) -> Outcome {
+fn shared_fd_table(cx: &mut Cx) -> Outcome {
     let entry = cx.entry;
     each(cx, |cx, done, f, ring| {
         for (what, then) in THEN {

@@ -6,12 +6,12 @@ use super::prelude::*;
 use super::wait::page_of_waits;
 
 pub const CASES: &[Case] = &[
-    case!("masks", no_time, [Enter(IORING_ENTER_EXT_ARG)], "a wait with an expired time delivers the signals that its mask allows"),
-    case!("masks", too_few, [Enter(IORING_ENTER_EXT_ARG)], "a wait that finds fewer completions than asked for delivers signals, and returns 0"),
-    case!("masks", minimal_wait, [Enter(IORING_ENTER_EXT_ARG)], "a minimal wait delivers the signals that its mask allows"),
-    case!("masks", in_region, [Enter(IORING_ENTER_EXT_ARG_REG)], "a wait from a registered region delivers the signals that its mask allows"),
+    case!("masks", expired_timeout, [Enter(IORING_ENTER_EXT_ARG)], "a wait with an expired time delivers the signals that its mask allows"),
+    case!("masks", too_few_completions, [Enter(IORING_ENTER_EXT_ARG)], "a wait that finds fewer completions than asked for delivers signals, and returns 0"),
+    case!("masks", min_wait, [Enter(IORING_ENTER_EXT_ARG)], "a minimal wait delivers the signals that its mask allows"),
+    case!("masks", wait_region, [Enter(IORING_ENTER_EXT_ARG_REG)], "a wait from a registered region delivers the signals that its mask allows"),
     case!("masks", unreadable, [Enter(IORING_ENTER_EXT_ARG)], "an unreadable mask is no error if enough completions are there"),
-    case!("masks", enough, [Enter(IORING_ENTER_EXT_ARG)], "no signal is delivered if enough completions are there, or come by the first poll"),
+    case!("masks", enough_completions, [Enter(IORING_ENTER_EXT_ARG)], "no signal is delivered if enough completions are there, or come by the first poll"),
 ];
 
 const EXT: u32 = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
@@ -71,7 +71,7 @@ fn ready(cx: &mut Cx) {
     cx.note("handled", os::caught());
 }
 
-fn no_time(cx: &mut Cx) -> Outcome {
+fn expired_timeout(cx: &mut Cx) -> Outcome {
     ready(cx);
     let mask = 0u64;
     for (name, flags) in RINGS {
@@ -99,7 +99,7 @@ fn no_time(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn too_few(cx: &mut Cx) -> Outcome {
+fn too_few_completions(cx: &mut Cx) -> Outcome {
     ready(cx);
     let mask = 0u64;
     for (name, flags) in RINGS {
@@ -123,7 +123,7 @@ fn too_few(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn minimal_wait(cx: &mut Cx) -> Outcome {
+fn min_wait(cx: &mut Cx) -> Outcome {
     ready(cx);
     let mask = 0u64;
     for (name, flags) in RINGS {
@@ -146,7 +146,7 @@ fn minimal_wait(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn in_region(cx: &mut Cx) -> Outcome {
+fn wait_region(cx: &mut Cx) -> Outcome {
     ready(cx);
     for (name, flags) in RINGS {
         let mut ring = cx.ring(4, flags | IORING_SETUP_R_DISABLED)?;
@@ -222,7 +222,7 @@ fn unreadable(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn enough(cx: &mut Cx) -> Outcome {
+fn enough_completions(cx: &mut Cx) -> Outcome {
     ready(cx);
     let (mask, now) = (0u64, time(0, 0));
     for (name, flags) in &RINGS[..3] {

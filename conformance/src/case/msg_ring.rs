@@ -10,10 +10,10 @@ pub const CASES: &[Case] = &[
     case!("msg_ring", send_fd, [Op(IORING_OP_MSG_RING)], "a message passes a registered file to the other ring's table"),
     case!("msg_ring", send_fd_refusals, [Op(IORING_OP_MSG_RING)], "free slots, unknown slots, no tables"),
     case!("msg_ring", refusals, [Op(IORING_OP_MSG_RING)], "bad targets, commands, flags and words"),
-    case!("msg_ring", itself, [Op(IORING_OP_MSG_RING)], "a ring may be its own target"),
-    case!("msg_ring", itself_at_once, [Op(IORING_OP_MSG_RING)], "a message to the same ring is posted before its batch"),
+    case!("msg_ring", own_ring, [Op(IORING_OP_MSG_RING)], "a ring may be its own target"),
+    case!("msg_ring", own_ring_before_batch, [Op(IORING_OP_MSG_RING)], "a message to the same ring is posted before its batch"),
     case!("msg_ring", overflow, [Op(IORING_OP_MSG_RING)], "a full target puts the message on its overflow list"),
-    case!("msg_ring", counted, [Op(IORING_OP_MSG_RING), Op(IORING_OP_TIMEOUT)], "timeouts of the target count the message"),
+    case!("msg_ring", counted_by_timeouts, [Op(IORING_OP_MSG_RING), Op(IORING_OP_TIMEOUT)], "timeouts of the target count the message"),
     case!("msg_ring", without_ring, [Reg(IORING_REGISTER_SEND_MSG_RING)], "a completion is posted by a register call on no ring"),
     case!("msg_ring", without_ring_refusals, [Reg(IORING_REGISTER_SEND_MSG_RING)], "bad words of a message without a ring"),
     case!("msg_ring", between_threads, [Op(IORING_OP_MSG_RING)], "messages between rings of two threads"),
@@ -145,7 +145,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn itself(cx: &mut Cx) -> Outcome {
+fn own_ring(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let own = ring.fd;
     cx.start(&mut ring, &[msg(own, 5, 1).ud(2)]);
@@ -179,7 +179,7 @@ fn between_threads(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn itself_at_once(cx: &mut Cx) -> Outcome {
+fn own_ring_before_batch(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let own = ring.fd;
     cx.start(&mut ring, &[sqe::nop().ud(1), msg(own, 5, 7).ud(2)]);
@@ -252,7 +252,7 @@ fn without_ring_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn counted(cx: &mut Cx) -> Outcome {
+fn counted_by_timeouts(cx: &mut Cx) -> Outcome {
     for flags in [0, DEFER] {
         let (mut ring, mut other) = (cx.ring(8, flags)?, cx.ring(8, 0)?);
         let ts = sqe::millis(5000);

@@ -15,16 +15,16 @@ pub const CASES: &[Case] = &[
     case!("net_bundle", send_more, [Op(IORING_OP_SEND)], "a length limits each part of a bundle"),
     case!("net_bundle", receive, [Op(IORING_OP_RECV)], "a bundle receives into as many buffers as it needs"),
     case!("net_bundle", receive_limited, [Op(IORING_OP_RECV)], "a length limits a received bundle"),
-    case!("net_bundle", receive_many, [Op(IORING_OP_RECV)], "a multishot bundle receives until the last buffer is used"),
+    case!("net_bundle", receive_multishot, [Op(IORING_OP_RECV)], "a multishot bundle receives until the last buffer is used"),
     case!("net_bundle", empty_buffer, [Op(IORING_OP_RECV)], "a buffer of length 0 counts as no buffer once more data are known"),
-    case!("net_bundle", no_turn_without_data, [Op(IORING_OP_RECV)], "a bundle that has received enough waits for data before it picks a buffer"),
-    case!("net_bundle", receive_whole, [Op(IORING_OP_RECV)], "MSG_WAITALL fills the buffers of a bundle"),
+    case!("net_bundle", waits_before_next_buffer, [Op(IORING_OP_RECV)], "a bundle that has received enough waits for data before it picks a buffer"),
+    case!("net_bundle", receive_wait_all, [Op(IORING_OP_RECV)], "MSG_WAITALL fills the buffers of a bundle"),
     case!("net_bundle", send_waits, [Op(IORING_OP_SEND)], "a send bundle keeps its picked buffers while it waits for room"),
     case!("net_bundle", incremental, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "a bundle uses incremental buffers"),
     case!("net_bundle", receive_list, [Op(IORING_OP_RECV)], "a bundle takes one buffer at a time from a list"),
-    case!("net_bundle", receive_list_on, [Op(IORING_OP_RECV), Op(IORING_OP_PROVIDE_BUFFERS)], "a multishot bundle receives from a list until the list is empty"),
+    case!("net_bundle", receive_list_multishot, [Op(IORING_OP_RECV), Op(IORING_OP_PROVIDE_BUFFERS)], "a multishot bundle receives from a list until the list is empty"),
     case!("net_bundle", worker_waits, [Op(IORING_OP_RECV), Sqe(IOSQE_IO_LINK)], "a worker waits on a socket that does not block"),
-    case!("net_bundle", second_step, [Op(IORING_OP_RECV), Sqe(IOSQE_ASYNC)], "a worker, or MSG_WAITALL, continues after the first buffer"),
+    case!("net_bundle", continues_after_first_buffer, [Op(IORING_OP_RECV), Sqe(IOSQE_ASYNC)], "a worker, or MSG_WAITALL, continues after the first buffer"),
     case!("net_bundle", null_in_worker, [Op(IORING_OP_RECV), Sqe(IOSQE_ASYNC)], "in a worker a buffer at address 0 is used up, but counts as no buffer"),
 ];
 
@@ -186,7 +186,7 @@ fn receive_limited(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn receive_many(cx: &mut Cx) -> Outcome {
+fn receive_multishot(cx: &mut Cx) -> Outcome {
     let mut mem = [b'-'; 64];
     let (mut ring, _) = with_buffers(cx, &mut mem)?;
     let (mut one, two) = pair()?;
@@ -219,7 +219,7 @@ fn empty_buffer(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn no_turn_without_data(cx: &mut Cx) -> Outcome {
+fn waits_before_next_buffer(cx: &mut Cx) -> Outcome {
     let mut mem = [b'-'; 8];
     let (mut ring, _) = with_buffers(cx, &mut mem)?;
     let (one, two) = std::os::unix::net::UnixDatagram::pair()?;
@@ -246,7 +246,7 @@ fn receive_list(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn receive_whole(cx: &mut Cx) -> Outcome {
+fn receive_wait_all(cx: &mut Cx) -> Outcome {
     let mut mem = [b'-'; 32];
     let (mut ring, _) = with_buffers(cx, &mut mem)?;
     let (mut one, two) = pair()?;
@@ -308,7 +308,7 @@ fn incremental(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn receive_list_on(cx: &mut Cx) -> Outcome {
+fn receive_list_multishot(cx: &mut Cx) -> Outcome {
     for (bytes, len, nbufs) in [(3, 0, 3), (9, 0, 3), (9, 0, 6), (9, 3, 6), (5, 3, 3), (4, 1, 4)] {
         cx.note("case", format_args!("{bytes} {len} {nbufs}"));
         let (mut ring, mut mem) = (cx.ring(8, 0)?, [0u8; 12]);
@@ -349,7 +349,7 @@ fn worker_waits(cx: &mut Cx) -> Outcome {
 
 /// Checks bundles that the batch issues, and bundles that a worker runs, because of IOSQE_ASYNC or
 /// of an open chain. `there` bytes are in the socket before, twelve more come later.
-fn second_step(cx: &mut Cx) -> Outcome {
+fn continues_after_first_buffer(cx: &mut Cx) -> Outcome {
     let (first, whole) = (IORING_RECVSEND_POLL_FIRST, libc::MSG_WAITALL as u32);
     for (what, how, ioprio, flags) in [
         ("here", 0, 0, 0),

@@ -18,10 +18,10 @@ pub const CASES: &[Case] = &[
     case!("net_multi", stream, [Op(IORING_OP_RECV)], "one multishot request receives until the stream ends"),
     case!("net_multi", no_buffers, [Op(IORING_OP_RECV)], "a multishot request ends without buffers, but only when data come"),
     case!("net_multi", datagrams, [Op(IORING_OP_RECV)], "a multishot request receives datagrams until an empty one"),
-    case!("net_multi", capped, [Op(IORING_OP_RECV)], "limits for each receive, and for all together"),
-    case!("net_multi", stopped, [Op(IORING_OP_RECV)], "a multishot request is cancelled, does not wait, and runs in a worker"),
-    case!("net_multi", flood, [Op(IORING_OP_RECV)], "more data than one turn receives"),
-    case!("net_multi", full, [Op(IORING_OP_RECV)], "a multishot request ends when the CQ overflows"),
+    case!("net_multi", length_limits, [Op(IORING_OP_RECV)], "limits for each receive, and for all together"),
+    case!("net_multi", cancel_dontwait_worker, [Op(IORING_OP_RECV)], "a multishot request is cancelled, does not wait, and runs in a worker"),
+    case!("net_multi", retry_limit, [Op(IORING_OP_RECV)], "more data than one turn receives"),
+    case!("net_multi", cq_overflow, [Op(IORING_OP_RECV)], "a multishot request ends when the CQ overflows"),
     case!("net_multi", message, [Op(IORING_OP_RECVMSG)], "the buffer holds header, name and payload"),
     case!("net_multi", message_control, [Op(IORING_OP_RECVMSG)], "the buffer holds control data"),
     case!("net_multi", message_sizes, [Op(IORING_OP_RECVMSG)], "only the sizes of the message header count, not its pointers"),
@@ -204,7 +204,7 @@ fn datagrams(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn capped(cx: &mut Cx) -> Outcome {
+fn length_limits(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (mut one, two) = UnixStream::pair()?;
     let mut mem = [b'-'; 80];
@@ -227,7 +227,7 @@ fn capped(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn stopped(cx: &mut Cx) -> Outcome {
+fn cancel_dontwait_worker(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (mut one, two) = pair()?;
     let mut mem = [b'-'; 80];
@@ -251,7 +251,7 @@ fn stopped(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn flood(cx: &mut Cx) -> Outcome {
+fn retry_limit(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(256, 0)?;
     let (mut one, two) = UnixStream::pair()?;
     let mut mem = vec![b'-'; 8 * 200];
@@ -273,7 +273,7 @@ fn flood(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn full(cx: &mut Cx) -> Outcome {
+fn cq_overflow(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(2, 0)?;
     let (mut one, two) = UnixStream::pair()?;
     let mut mem = [b'-'; 80];

@@ -11,7 +11,7 @@ const SETUP: Cover = Setup(IORING_SETUP_NO_MMAP);
 
 pub const CASES: &[Case] = &[
     case!("no_mmap", unmapped, [SETUP], "ring memory is unmapped before completions come and the ring ends"),
-    case!("no_mmap", mapped_anew, [SETUP], "a new mapping in place of ring memory is not written to"),
+    case!("no_mmap", remapped, [SETUP], "a new mapping in place of ring memory is not written to"),
 ];
 
 /// Sets up a ring in one page for the rings and one for SQEs, at `at`, with a READ of a pipe in
@@ -75,7 +75,7 @@ fn unmapped(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn mapped_anew(cx: &mut Cx) -> Outcome {
+fn remapped(cx: &mut Cx) -> Outcome {
     cx.is("shared memory", unmaps(cx.entry, 0, libc::MAP_SHARED, true), 0);
     Ok(())
 }

@@ -7,8 +7,8 @@ pub const CASES: &[Case] = &[
     case!("pbuf", provide_refusals, [Op(IORING_OP_PROVIDE_BUFFERS)], "bad counts, ids and ranges"),
     case!("pbuf", remove, [Op(IORING_OP_REMOVE_BUFFERS)], "buffers are removed, at most as many as there are"),
     case!("pbuf", list, [Op(IORING_OP_PROVIDE_BUFFERS), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_READ)], "reads pick buffers of a list, in order"),
-    case!("pbuf", everywhere, [Sqe(IOSQE_BUFFER_SELECT)], "each opcode accepts or refuses buffer selection"),
-    case!("pbuf", given_back, [Sqe(IOSQE_BUFFER_SELECT)], "a waiting request keeps a buffer of a list, but not a buffer of a ring"),
+    case!("pbuf", each_opcode, [Sqe(IOSQE_BUFFER_SELECT)], "each opcode accepts or refuses buffer selection"),
+    case!("pbuf", kept_while_waiting, [Sqe(IOSQE_BUFFER_SELECT)], "a waiting request keeps a buffer of a list, but not a buffer of a ring"),
     case!("pbuf", vector, [Op(IORING_OP_READV), Sqe(IOSQE_BUFFER_SELECT)], "a vector of one part limits the selected buffer"),
     case!("pbuf", files, [Sqe(IOSQE_BUFFER_SELECT)], "reads of a file with selected buffers, at its end, in a worker and in a chain"),
     case!("pbuf", ring_refusals, [
@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
         Reg(IORING_REGISTER_PBUF_RING), Reg(IORING_UNREGISTER_PBUF_RING),
         Reg(IORING_REGISTER_PBUF_STATUS),
     ], "a buffer ring is used up in order, and refilled"),
-    case!("pbuf", ring_of_the_kernel, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer ring mapped from the ring's file"),
+    case!("pbuf", kernel_mapped_ring, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer ring mapped from the ring's file"),
     case!("pbuf", incremental, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer is used up in parts"),
     case!("pbuf", multishot, [Op(IORING_OP_READ_MULTISHOT)], "one multishot read reads until the buffers or the stream end"),
     case!("pbuf", multishot_refusals, [Op(IORING_OP_READ_MULTISHOT)], "a multishot read without buffers, with an address, of a regular file"),
@@ -100,7 +100,7 @@ fn list(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn everywhere(cx: &mut Cx) -> Outcome {
+fn each_opcode(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let mut mem = [0; 64];
@@ -120,7 +120,7 @@ fn everywhere(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn given_back(cx: &mut Cx) -> Outcome {
+fn kept_while_waiting(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let (r2, w2) = cx.pipe()?;
@@ -301,7 +301,7 @@ fn ring(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn ring_of_the_kernel(cx: &mut Cx) -> Outcome {
+fn kernel_mapped_ring(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let file = cx.file("f", b"0123456789")?;
     cx.is("register", register(&ring, &reg(0, 8, IOU_PBUF_RING_MMAP)), 0isize);

@@ -14,13 +14,13 @@ pub const CASES: &[Case] = &[
     case!("pbuf_inc", messages, [
         Op(IORING_OP_RECVMSG),
     ], "messages lie one after the other in one buffer, each with its header"),
-    case!("pbuf_inc", messages_end, [
+    case!("pbuf_inc", messages_no_header_room, [
         Op(IORING_OP_RECVMSG),
     ], "the request ends if the rest is too small for a header"),
-    case!("pbuf_inc", messages_cut, [
+    case!("pbuf_inc", messages_truncated, [
         Op(IORING_OP_RECVMSG),
     ], "a message that does not fit is truncated, and uses up the rest"),
-    case!("pbuf_inc", messages_named, [
+    case!("pbuf_inc", messages_names_and_control, [
         Op(IORING_OP_RECVMSG),
     ], "the buffer holds names and control data, too"),
     case!("pbuf_inc", messages_stream, [
@@ -30,10 +30,10 @@ pub const CASES: &[Case] = &[
         Op(IORING_OP_RECVMSG),
     ], "an empty message uses up the room of its header"),
     case!("pbuf_inc", messages_full, [Op(IORING_OP_RECVMSG)], "a message with a full CQ"),
-    case!("pbuf_inc", message_once, [
+    case!("pbuf_inc", single_shot_message, [
         Op(IORING_OP_RECVMSG),
     ], "a single-shot message uses up the bytes that it fills"),
-    case!("pbuf_inc", nowhere, [
+    case!("pbuf_inc", buffer_without_address, [
         Op(IORING_OP_RECVMSG), Op(IORING_OP_RECV), Op(IORING_OP_READ),
     ], "a buffer without an address, of length 0 and longer"),
 ];
@@ -121,7 +121,7 @@ fn messages(cx: &mut Cx) -> Outcome {
     run(cx, (2, 64), &[16, 16, 20], msghdr::default())
 }
 
-fn messages_end(cx: &mut Cx) -> Outcome {
+fn messages_no_header_room(cx: &mut Cx) -> Outcome {
     // The last buffer is full.
     run(cx, (1, 64), &[16, 16, 4], msghdr::default())?;
     run(cx, (3, 64), &[16, 20, 4, 4], msghdr::default())?;
@@ -129,11 +129,11 @@ fn messages_end(cx: &mut Cx) -> Outcome {
     run(cx, (2, 40), &[8, 4, 4], msghdr { namelen: 4, ..msghdr::default() })
 }
 
-fn messages_cut(cx: &mut Cx) -> Outcome {
+fn messages_truncated(cx: &mut Cx) -> Outcome {
     run(cx, (2, 64), &[10, 100, 7, 100], msghdr::default())
 }
 
-fn messages_named(cx: &mut Cx) -> Outcome {
+fn messages_names_and_control(cx: &mut Cx) -> Outcome {
     let h = msghdr { namelen: 8, controllen: 24, ..msghdr::default() };
     run(cx, (2, 128), &[5, 7, 60, 3], h)?;
     let mut ring = cx.ring(8, 0)?;
@@ -184,7 +184,7 @@ fn messages_full(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn message_once(cx: &mut Cx) -> Outcome {
+fn single_shot_message(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mut mem = vec![b'-'; 128];
     let page = buffers(cx, &ring, &mut mem, 64);
@@ -200,7 +200,7 @@ fn message_once(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn nowhere(cx: &mut Cx) -> Outcome {
+fn buffer_without_address(cx: &mut Cx) -> Outcome {
     let h = &mut msghdr::default();
     for inc in [0, IOU_PBUF_RING_INC] {
         for len in [0u32, 16] {

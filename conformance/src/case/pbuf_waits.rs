@@ -9,20 +9,20 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("pbuf_waits", longer_in_ring, [
+    case!("pbuf_waits", first_ring_buffer_limits, [
         Op(IORING_OP_READ), Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV),
         Op(IORING_OP_RECVMSG), Reg(IORING_REGISTER_PBUF_RING),
     ], "the first picked buffer of a ring limits later attempts"),
-    case!("pbuf_waits", longer_in_list, [
+    case!("pbuf_waits", first_list_buffer_limits, [
         Op(IORING_OP_READ), Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV),
         Op(IORING_OP_RECVMSG), Op(IORING_OP_PROVIDE_BUFFERS),
     ], "the first picked buffer of a list limits later attempts"),
-    case!("pbuf_waits", last_in_ring, [Op(IORING_OP_RECV)], "a waiting bundle ends with its last buffer"),
-    case!("pbuf_waits", hung_up, [Op(IORING_OP_READ_MULTISHOT)], "reads of a terminal whose other end is closed"),
-    case!("pbuf_waits", worker_fails, [Op(IORING_OP_READ_MULTISHOT)], "a failed read of a worker names no buffer"),
-    case!("pbuf_waits", read_in_vain, [Op(IORING_OP_READ), Op(IORING_OP_READV)], "a read that fails, or finds the end, names its buffer"),
-    case!("pbuf_waits", message_nowhere, [Op(IORING_OP_RECVMSG)], "a message checks the memory of its buffer only when it writes there"),
-    case!("pbuf_waits", end_behind_data, [Op(IORING_OP_RECV)], "the end of a stream comes after the data of a receive with POLL_FIRST"),
+    case!("pbuf_waits", bundle_ends_at_last, [Op(IORING_OP_RECV)], "a waiting bundle ends with its last buffer"),
+    case!("pbuf_waits", terminal_hangup, [Op(IORING_OP_READ_MULTISHOT)], "reads of a terminal whose other end is closed"),
+    case!("pbuf_waits", worker_read_fails, [Op(IORING_OP_READ_MULTISHOT)], "a failed read of a worker names no buffer"),
+    case!("pbuf_waits", failed_read_names_buffer, [Op(IORING_OP_READ), Op(IORING_OP_READV)], "a read that fails, or finds the end, names its buffer"),
+    case!("pbuf_waits", message_bad_memory, [Op(IORING_OP_RECVMSG)], "a message checks the memory of its buffer only when it writes there"),
+    case!("pbuf_waits", eof_behind_data, [Op(IORING_OP_RECV)], "the end of a stream comes after the data of a receive with POLL_FIRST"),
 ];
 
 /// Returns ways to wait for data: a name, and a request.
@@ -55,7 +55,7 @@ fn told(cx: &mut Cx, ring: &mut Ring, what: &str, mem: &mut [u8]) {
     mem.fill(b'-');
 }
 
-fn longer_in_ring(cx: &mut Cx) -> Outcome {
+fn first_ring_buffer_limits(cx: &mut Cx) -> Outcome {
     let parts = iovec { base: 0, len: 0 };
     let h = msghdr { iov: &raw const parts as u64, iovlen: 0, ..msghdr::default() };
     for (name, request) in ways(&h) {
@@ -85,7 +85,7 @@ fn longer_in_ring(cx: &mut Cx) -> Outcome {
 
 /// Checks that a bundle which has waited for its last buffer ends with that buffer, however much
 /// data there is.
-fn last_in_ring(cx: &mut Cx) -> Outcome {
+fn bundle_ends_at_last(cx: &mut Cx) -> Outcome {
     use std::io::Write;
     for how in [IORING_RECVSEND_BUNDLE, IORING_RECVSEND_BUNDLE | IORING_RECV_MULTISHOT] {
         let mut ring = cx.ring(8, 0)?;
@@ -105,7 +105,7 @@ fn last_in_ring(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn longer_in_list(cx: &mut Cx) -> Outcome {
+fn first_list_buffer_limits(cx: &mut Cx) -> Outcome {
     let parts = iovec { base: 0, len: 0 };
     let h = msghdr { iov: &raw const parts as u64, iovlen: 0, ..msghdr::default() };
     for (name, request) in ways(&h) {
@@ -135,7 +135,7 @@ fn two(cx: &mut Cx, ring: &Ring, mem: &mut [u8; 48]) {
 
 /// Checks a pty whose peer has closed. A read fails with EIO, but only an attempt shows that: the
 /// kernel makes one if the file is readable or non-blocking.
-fn hung_up(cx: &mut Cx) -> Outcome {
+fn terminal_hangup(cx: &mut Cx) -> Outcome {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     for blocks in [true, false] {
         let mut ring = cx.ring(8, 0)?;
@@ -168,7 +168,7 @@ fn hung_up(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn worker_fails(cx: &mut Cx) -> Outcome {
+fn worker_read_fails(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mut mem = [b'-'; 48];
     two(cx, &ring, &mut mem);
@@ -186,7 +186,7 @@ fn worker_fails(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn end_behind_data(cx: &mut Cx) -> Outcome {
+fn eof_behind_data(cx: &mut Cx) -> Outcome {
     use std::io::Write;
     for first in [0, IORING_RECVSEND_POLL_FIRST] {
         let mut ring = cx.ring(8, 0)?;
@@ -215,7 +215,7 @@ const NOWHERE: [(bool, i32, u16); 7] = [
     (false, 0, IORING_RECV_MULTISHOT),
 ];
 
-fn message_nowhere(cx: &mut Cx) -> Outcome {
+fn message_bad_memory(cx: &mut Cx) -> Outcome {
     const OUTSIDE: u64 = 0xffff_8000_0000_0000;
     for at in [OUTSIDE, BAD as u64] {
         for (there, flags, how) in NOWHERE {
@@ -268,7 +268,7 @@ fn nowhere(
 }
 
 /// Checks READ and READV from a buffer ring, and from a list.
-fn read_in_vain(cx: &mut Cx) -> Outcome {
+fn failed_read_names_buffer(cx: &mut Cx) -> Outcome {
     let (socket, _peer) = UnixDatagram::pair()?;
     let (empty, (_r, w)) = (cx.file("f", b"")?, cx.pipe()?);
     let fds = [socket.as_raw_fd(), empty.as_raw_fd(), w.as_raw_fd()];

@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[
     case!("poll", one_shot_is_once, [Op(IORING_OP_POLL_ADD)], "a one-shot poll completes once"),
     case!("poll", number_closed, [Op(IORING_OP_POLL_ADD)], "a poll keeps its file although the number is closed"),
     case!("poll", number_reused, [Op(IORING_OP_POLL_ADD)], "a poll keeps its file although the number means another file"),
-    case!("poll", tells_news, [Op(IORING_OP_POLL_ADD)], "a multishot poll reports the events of its wake-up, not earlier ones"),
+    case!("poll", multishot_wake_events, [Op(IORING_OP_POLL_ADD)], "a multishot poll reports the events of its wake-up, not earlier ones"),
 ];
 
 const IN: i32 = libc::POLLIN as i32;
@@ -385,7 +385,7 @@ fn number_reused(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn tells_news(cx: &mut Cx) -> Outcome {
+fn multishot_wake_events(cx: &mut Cx) -> Outcome {
     let count = cx.eventfd(0)?;
     let (tcp, peer) = super::net::pair()?;
     let (unix, other) = std::os::unix::net::UnixStream::pair()?;

@@ -6,7 +6,7 @@ use crate::poll_shapes::{LONG, Set, Shape, feed, polled, while_waiting};
 
 pub const CASES: &[Case] = &[
     case!("poll_numbers", duplicates, [Op(IORING_OP_READ)], "polls of a file under duplicated numbers"),
-    case!("poll_numbers", numbers_again, [
+    case!("poll_numbers", reused_fds, [
         Op(IORING_OP_NOP),
     ], "a set or a ring gets the number of a closed one"),
 ];
@@ -33,7 +33,7 @@ fn duplicates(cx: &mut Cx) -> Outcome {
 }
 
 
-fn numbers_again(cx: &mut Cx) -> Outcome {
+fn reused_fds(cx: &mut Cx) -> Outcome {
     for shape in [Shape::Level, Shape::Edge] {
         let mut ring = cx.ring(4, 0)?;
         let (r, w) = cx.pipe()?;

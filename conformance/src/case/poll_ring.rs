@@ -4,21 +4,21 @@ use super::prelude::*;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("poll_ring", each_kind, [
+    case!("poll_ring", each_completion_kind, [
         Op(IORING_OP_POLL_ADD),
     ], "the next completion of a polled ring ends the poll, although no thread enters the poller"),
     case!("poll_ring", enabled_later, [
         Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_R_DISABLED),
     ], "a poll ends although the polled ring was disabled at its start"),
-    case!("poll_ring", late, [Op(IORING_OP_POLL_ADD)], "a late completion of the polled ring ends the poll"),
+    case!("poll_ring", late_completion, [Op(IORING_OP_POLL_ADD)], "a late completion of the polled ring ends the poll"),
     case!("poll_ring", by_thread, [Op(IORING_OP_POLL_ADD)], "a completion by another thread's call ends the poll"),
-    case!("poll_ring", has_some, [
+    case!("poll_ring", ready_at_once, [
         Op(IORING_OP_POLL_ADD),
     ], "a ring with completions is readable at once"),
-    case!("poll_ring", not_posted, [
+    case!("poll_ring", pending_task_work, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_POLL_ADD), Op(IORING_OP_MSG_RING),
     ], "a ring is readable while its task has pending work, before completions are posted"),
-    case!("poll_ring", full, [
+    case!("poll_ring", sq_full, [
         Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
     ], "polls, reads and writes of a ring wait for completions, or for room in the SQ"),
 ];
@@ -45,7 +45,7 @@ fn poll(ring: &Ring) -> io_uring_sqe {
     sqe::poll_add(ring.fd, libc::POLLIN).ud(1)
 }
 
-fn each_kind(cx: &mut Cx) -> Outcome {
+fn each_completion_kind(cx: &mut Cx) -> Outcome {
     for (what, flags) in KINDS {
         let mut poller = cx.ring(4, 0)?;
         let mut polled = cx.ring(4, flags)?;
@@ -62,7 +62,7 @@ fn each_kind(cx: &mut Cx) -> Outcome {
 
 /// Checks that a poll of a DEFER_TASKRUN ring is woken by task work that its task has not run yet,
 /// again and again.
-fn not_posted(cx: &mut Cx) -> Outcome {
+fn pending_task_work(cx: &mut Cx) -> Outcome {
     const SOON: Duration = Duration::from_millis(20);
     let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC)?;
     rustix::io::write(&file, b"data")?;
@@ -114,7 +114,7 @@ fn enabled_later(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn late(cx: &mut Cx) -> Outcome {
+fn late_completion(cx: &mut Cx) -> Outcome {
     for (what, flags) in KINDS {
         let mut poller = cx.ring(4, 0)?;
         let mut polled = cx.ring(4, flags)?;
@@ -145,7 +145,7 @@ fn by_thread(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn has_some(cx: &mut Cx) -> Outcome {
+fn ready_at_once(cx: &mut Cx) -> Outcome {
     for (what, flags) in KINDS {
         let mut poller = cx.ring(4, 0)?;
         let mut polled = cx.ring(4, flags)?;
@@ -188,7 +188,7 @@ fn comes(ring: &mut Ring) -> String {
     format!("{told:?}")
 }
 
-fn full(cx: &mut Cx) -> Outcome {
+fn sq_full(cx: &mut Cx) -> Outcome {
     let (idle, mut mem) = (cx.pipe()?, [0u8; 8]);
     let waits = sqe::poll_add(idle.0.as_raw_fd(), libc::POLLIN).ud(9);
     for i in 0..asked(-1, &mut mem).len() {

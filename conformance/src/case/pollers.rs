@@ -10,17 +10,17 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("pollers", ends_by, [
+    case!("pollers", each_completion_kind, [
         Op(IORING_OP_TIMEOUT), Op(IORING_OP_READ), Op(IORING_OP_POLL_ADD), Op(IORING_OP_MSG_RING),
     ], "every way to complete a request ends the poll of its ring"),
-    case!("pollers", several, [Op(IORING_OP_READ)], "two threads poll one ring, and one thread polls two rings"),
+    case!("pollers", several_threads_and_rings, [Op(IORING_OP_READ)], "two threads poll one ring, and one thread polls two rings"),
     case!("pollers", until_reaped, [
         Op(IORING_OP_NOP),
     ], "a ring stays readable until it is reaped; edge triggering reports each completion once"),
     case!("pollers", one_shot, [Op(IORING_OP_NOP)], "EPOLLONESHOT reports once until it is armed again"),
-    case!("pollers", beside_others, [Op(IORING_OP_NOP)], "other members of the set are reported as well"),
+    case!("pollers", other_set_members, [Op(IORING_OP_NOP)], "other members of the set are reported as well"),
     case!("pollers", set_in_set, [Op(IORING_OP_READ)], "a set with a ring is polled, and is a member of another set"),
-    case!("pollers", and_enters, [Op(IORING_OP_READ)], "one thread polls, another waits in enter"),
+    case!("pollers", poll_and_enter, [Op(IORING_OP_READ)], "one thread polls, another waits in enter"),
     case!("pollers", signals, [Op(IORING_OP_READ)], "a signal handler ends the poll, under the poll's mask"),
     case!("pollers", handler_enters, [Op(IORING_OP_NOP)], "a signal handler may enter the polled ring"),
     case!("pollers", deferred, [
@@ -32,10 +32,10 @@ pub const CASES: &[Case] = &[
     case!("pollers", by_eventfd, [
         Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_READ), Op(IORING_OP_TIMEOUT),
     ], "a thread polls a registered eventfd instead of the ring"),
-    case!("pollers", times, [Op(IORING_OP_TIMEOUT)], "a poll ends in time, and not before"),
+    case!("pollers", poll_timeouts, [Op(IORING_OP_TIMEOUT)], "a poll ends in time, and not before"),
 ];
 
-fn ends_by(cx: &mut Cx) -> Outcome {
+fn each_completion_kind(cx: &mut Cx) -> Outcome {
     let soon = kernel_timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     for shape in SHAPES {
         for what in ["a timeout", "a pipe", "a worker", "a poll", "a message", "another's NOP"] {
@@ -65,7 +65,7 @@ fn ends_by(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn several(cx: &mut Cx) -> Outcome {
+fn several_threads_and_rings(cx: &mut Cx) -> Outcome {
     for shape in SHAPES {
         let mut ring = cx.ring(4, 0)?;
         let set = Set::with(shape, ring.fd)?;
@@ -144,7 +144,7 @@ fn one_shot(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn beside_others(cx: &mut Cx) -> Outcome {
+fn other_set_members(cx: &mut Cx) -> Outcome {
     for shape in [Shape::Level, Shape::Edge] {
         let mut ring = cx.ring(8, 0)?;
         let set = Set::with(shape, ring.fd)?;
@@ -195,7 +195,7 @@ fn set_in_set(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn and_enters(cx: &mut Cx) -> Outcome {
+fn poll_and_enter(cx: &mut Cx) -> Outcome {
     for shape in SHAPES {
         for enters_first in [false, true] {
             let mut ring = cx.ring(8, 0)?;
@@ -366,7 +366,7 @@ fn by_eventfd(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn times(cx: &mut Cx) -> Outcome {
+fn poll_timeouts(cx: &mut Cx) -> Outcome {
     let late = kernel_timespec { tv_sec: 0, tv_nsec: 60_000_000 };
     for shape in SHAPES {
         let mut ring = cx.ring(8, 0)?;

@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
     case!("process", registers_survive, [Trap("patched call site")], "a call keeps the registers that a system call keeps"),
     case!("process", signals_in_child, [Trap("fork")], "a forked child has its parent's signals blocked, and no others"),
     case!("process", first_realtime_signal, [], "SIGRTMIN belongs to the program: if blocked, it stays pending"),
-    case!("process", moved_in_child, [], "a child may move a ring's fd to another number"),
+    case!("process", child_moves_fd, [], "a child may move a ring's fd to another number"),
 ];
 
 /// Submits a NOP in a child; returns 0 if it completes.
@@ -410,7 +410,7 @@ fn child_keeps_mask(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn moved_in_child(cx: &mut Cx) -> Outcome {
+fn child_moves_fd(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let fd = ring.fd;
     let child = os::in_child(|| {

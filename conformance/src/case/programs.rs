@@ -5,9 +5,9 @@ use crate::ring::Cqe;
 use super::rules::{add, insn, of, ret};
 
 pub const CASES: &[Case] = &[
-    newest!("programs", straight, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs without jumps"),
-    newest!("programs", jumping, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs with jumps"),
-    newest!("programs", wild, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs with one arbitrary instruction"),
+    newest!("programs", without_jumps, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs without jumps"),
+    newest!("programs", with_jumps, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs with jumps"),
+    newest!("programs", arbitrary_instruction, [Reg(IORING_REGISTER_BPF_FILTER)], "random programs with one arbitrary instruction"),
 ];
 
 /// Number of programs of each kind.
@@ -109,14 +109,14 @@ fn random(cx: &mut Cx, seed: u64, jumps: bool, wild: bool) -> Outcome {
     Ok(())
 }
 
-fn straight(cx: &mut Cx) -> Outcome {
+fn without_jumps(cx: &mut Cx) -> Outcome {
     random(cx, 1, false, false)
 }
 
-fn jumping(cx: &mut Cx) -> Outcome {
+fn with_jumps(cx: &mut Cx) -> Outcome {
     random(cx, 2, true, false)
 }
 
-fn wild(cx: &mut Cx) -> Outcome {
+fn arbitrary_instruction(cx: &mut Cx) -> Outcome {
     random(cx, 3, true, true)
 }

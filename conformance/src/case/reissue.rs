@@ -10,23 +10,23 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("reissue", in_the_batch, [Op(IORING_OP_READ)], "a request that becomes ready in its own batch completes before enter returns"),
+    case!("reissue", ready_in_batch, [Op(IORING_OP_READ)], "a request that becomes ready in its own batch completes before enter returns"),
     case!("reissue", deferred, [Op(IORING_OP_READ)], "with DEFER_TASKRUN it completes when its task asks for completions"),
     case!("reissue", batch_of_many, [Op(IORING_OP_RECV)], "more ready requests in a batch than one poll returns"),
     case!("reissue", nonblocking, [Op(IORING_OP_READ), Op(IORING_OP_RECV)], "O_NONBLOCK still waits; MSG_DONTWAIT does not"),
-    case!("reissue", accept_in_turn, [Op(IORING_OP_ACCEPT)], "of many waiting ACCEPTs one wakes, in their order"),
+    case!("reissue", accept_order, [Op(IORING_OP_ACCEPT)], "of many waiting ACCEPTs one wakes, in their order"),
     case!("reissue", accept_cancelled, [Op(IORING_OP_ACCEPT)], "a cancelled ACCEPT passes its wake-up on"),
     case!("reissue", one_socket, [Op(IORING_OP_RECV)], "many requests wait on one socket; each byte ends one of them"),
     case!("reissue", closed_while_armed, [Op(IORING_OP_RECV)], "a number is closed while a request waits on it"),
     case!("reissue", shut_while_armed, [Op(IORING_OP_SHUTDOWN)], "a socket is shut down while requests wait on it"),
     case!("reissue", shut_while_full, [Op(IORING_OP_SHUTDOWN), Op(IORING_OP_SEND)], "a full socket is shut down for sending"),
     case!("reissue", timeout_stays, [Op(IORING_OP_LINK_TIMEOUT)], "a linked timeout keeps running while its request is reissued"),
-    case!("reissue", gives_back, [Sqe(IOSQE_BUFFER_SELECT)], "an armed request returns its selected buffer"),
-    case!("reissue", capped, [Op(IORING_OP_RECV)], "a request that wakes too often without success still ends"),
-    case!("reissue", ten_thousand, [Op(IORING_OP_RECV)], "more than 10,000 sockets wait, and each gets its data"),
+    case!("reissue", returns_buffer, [Sqe(IOSQE_BUFFER_SELECT)], "an armed request returns its selected buffer"),
+    case!("reissue", retry_limit, [Op(IORING_OP_RECV)], "a request that wakes too often without success still ends"),
+    case!("reissue", many_sockets, [Op(IORING_OP_RECV)], "more than 10,000 sockets wait, and each gets its data"),
 ];
 
-fn in_the_batch(cx: &mut Cx) -> Outcome {
+fn ready_in_batch(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let (one, two) = pair()?;
@@ -108,7 +108,7 @@ fn connect(cx: &mut Cx, ring: &mut Ring, to: &TcpListener, want: u64) -> Outcome
     Ok(())
 }
 
-fn accept_in_turn(cx: &mut Cx) -> Outcome {
+fn accept_order(cx: &mut Cx) -> Outcome {
     for flags in [0, DEFER] {
         let mut ring = cx.ring(256, flags)?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -260,7 +260,7 @@ fn timeout_stays(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn gives_back(cx: &mut Cx) -> Outcome {
+fn returns_buffer(cx: &mut Cx) -> Outcome {
     const GROUP: u16 = 7;
     let mut ring = cx.ring(8, 0)?;
     let store = [0u8; 16];
@@ -287,7 +287,7 @@ fn gives_back(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn capped(cx: &mut Cx) -> Outcome {
+fn retry_limit(cx: &mut Cx) -> Outcome {
     const LEN: usize = 300;
     for flags in [0, DEFER] {
         let mut ring = cx.ring(8, flags)?;
@@ -306,7 +306,7 @@ fn capped(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn ten_thousand(cx: &mut Cx) -> Outcome {
+fn many_sockets(cx: &mut Cx) -> Outcome {
     const MANY: usize = 10_240;
     os::set_limit(libc::RLIMIT_NOFILE, 4 * MANY as u64);
     let sockets: Result<Vec<_>, _> = (0..MANY).map(|_| UdpSocket::bind("127.0.0.1:0")).collect();

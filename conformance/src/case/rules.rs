@@ -6,9 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 pub const CASES: &[Case] = &[
-    newest!("rules", apart, [Reg(IORING_REGISTER_RESTRICTIONS)], "SQEs and register calls are restricted independently"),
+    newest!("rules", sqes_and_register_calls, [Reg(IORING_REGISTER_RESTRICTIONS)], "SQEs and register calls are restricted independently"),
     newest!("rules", task, [Reg(IORING_REGISTER_RESTRICTIONS)], "restrictions of a task apply to its later rings"),
-    newest!("rules", task_nothing, [Reg(IORING_REGISTER_RESTRICTIONS)], "a task that allows nothing"),
+    newest!("rules", task_allows_nothing, [Reg(IORING_REGISTER_RESTRICTIONS)], "a task that allows nothing"),
     newest!("rules", task_flags, [Reg(IORING_REGISTER_RESTRICTIONS)], "flags of a task's restrictions"),
     newest!("rules", task_refusals, [Reg(IORING_REGISTER_RESTRICTIONS)], "bad restrictions of a task, in order"),
     newest!("rules", task_rights, [
@@ -85,7 +85,7 @@ pub(super) fn add(ring: &Ring, filter: &io_uring_bpf) -> isize {
     ring.register(CALL, addr(filter), 1)
 }
 
-fn apart(cx: &mut Cx) -> Outcome {
+fn sqes_and_register_calls(cx: &mut Cx) -> Outcome {
     let kinds: [(&str, &[io_uring_restriction], i32, i32); 5] = [
         ("a call", &[call(IORING_REGISTER_ENABLE_RINGS)], 0, -EACCES),
         ("an opcode", &[allow(IORING_OP_NOP)], 0, 0),
@@ -146,7 +146,7 @@ fn task(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn task_nothing(cx: &mut Cx) -> Outcome {
+fn task_allows_nothing(cx: &mut Cx) -> Outcome {
     rights::no_new_privs();
     cx.is("restrict", lay(cx, &task_of([])), 0);
     let mut ring = cx.ring(4, 0)?;

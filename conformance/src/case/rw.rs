@@ -10,7 +10,7 @@ pub const CASES: &[Case] = &[
     case!("rw", readv, [Op(IORING_OP_READV)], "READV fills its parts in turn"),
     case!("rw", writev, [Op(IORING_OP_WRITEV)], "WRITEV takes its parts in turn"),
     case!("rw", current_position, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "offset -1 uses and moves the file's position"),
-    case!("rw", position_at_border, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "the file position after a transfer that memory ends"),
+    case!("rw", position_at_memory_end, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "the file position after a transfer that memory ends"),
     case!("rw", position_direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "an O_DIRECT request in flight does not move the file position"),
     case!("rw", bad_offsets, [Op(IORING_OP_READ)], "negative and huge offsets"),
     case!("rw", bad_fds, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "closed fds, fds without the access mode, and wrong kinds of files"),
@@ -108,7 +108,7 @@ fn current_position(cx: &mut Cx) -> Outcome {
 }
 
 /// Checks that a failed retry leaves the position alone; a worker reads only once.
-fn position_at_border(cx: &mut Cx) -> Outcome {
+fn position_at_memory_end(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let mut in_memory = std::fs::File::options();
     in_memory.read(true).write(true).custom_flags(libc::O_TMPFILE);

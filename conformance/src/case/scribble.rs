@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub const CASES: &[Case] = &[
     case!("scribble", own_memory, [Reg(IORING_REGISTER_PBUF_RING)], "every word of a buffer ring changes while requests pick from it"),
     case!("scribble", kernel_memory, [Reg(IORING_REGISTER_PBUF_RING)], "every word of a buffer ring mapped from the ring's file changes while requests pick from it"),
-    case!("scribble", used_bit_by_bit, [Reg(IORING_REGISTER_PBUF_RING)], "every word of a ring of incremental buffers changes while requests pick from it"),
+    case!("scribble", incremental_buffers, [Reg(IORING_REGISTER_PBUF_RING)], "every word of a ring of incremental buffers changes while requests pick from it"),
 ];
 
 const ENTRIES: u16 = 8;
@@ -161,7 +161,7 @@ fn kernel_memory(cx: &mut Cx) -> Outcome {
     scribbled(cx, IOU_PBUF_RING_MMAP)
 }
 
-fn used_bit_by_bit(cx: &mut Cx) -> Outcome {
+fn incremental_buffers(cx: &mut Cx) -> Outcome {
     scribbled(cx, IOU_PBUF_RING_INC)?;
     scribbled(cx, IOU_PBUF_RING_INC | IOU_PBUF_RING_MMAP)
 }

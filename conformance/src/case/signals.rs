@@ -9,8 +9,8 @@ use std::time::Duration;
 
 pub const CASES: &[Case] = &[
     case!("signals", mask_in_handler, [], "the wait's mask holds in a handler, and the program's mask after it"),
-    case!("signals", one_at_a_time, [], "of two signals that block each other a wait with a mask handles one"),
-    case!("signals", blocked_by_the_wait, [], "a signal that the wait's mask blocks does not end the wait, whenever it comes"),
+    case!("signals", one_handler_per_wait, [], "of two signals that block each other a wait with a mask handles one"),
+    case!("signals", blocked_by_wait_mask, [], "a signal that the wait's mask blocks does not end the wait, whenever it comes"),
     case!("signals", stopped, [], "a stop ends a wait when the process continues; ignored signals do not"),
 ];
 
@@ -133,7 +133,7 @@ fn mask_in_handler(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn one_at_a_time(cx: &mut Cx) -> Outcome {
+fn one_handler_per_wait(cx: &mut Cx) -> Outcome {
     let both = os::mask_of(libc::SIGUSR1) | os::mask_of(libc::SIGUSR2);
     handle(libc::SIGUSR1, libc::SIGUSR2);
     handle(libc::SIGUSR2, libc::SIGUSR1);
@@ -153,7 +153,7 @@ fn one_at_a_time(cx: &mut Cx) -> Outcome {
 }
 
 /// Waits under a mask that blocks signals which another thread sends all the time.
-fn blocked_by_the_wait(cx: &mut Cx) -> Outcome {
+fn blocked_by_wait_mask(cx: &mut Cx) -> Outcome {
     const ROUNDS: u32 = 2000;
     let mut ring = cx.ring(64, 0)?;
     let soon = kernel_timespec { tv_sec: 0, tv_nsec: 200_000 };

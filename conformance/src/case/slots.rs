@@ -3,14 +3,14 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("slots", paths, [Op(IORING_OP_OPENAT), Op(IORING_OP_POLL_ADD)], "an O_PATH file can be registered: it is ready, and all I/O on it fails"),
-    case!("slots", paths_else, [Op(IORING_OP_OPENAT), Op(IORING_OP_FADVISE)], "other requests on a registered O_PATH file"),
+    case!("slots", path_files, [Op(IORING_OP_OPENAT), Op(IORING_OP_POLL_ADD)], "an O_PATH file can be registered: it is ready, and all I/O on it fails"),
+    case!("slots", path_files_other_requests, [Op(IORING_OP_OPENAT), Op(IORING_OP_FADVISE)], "other requests on a registered O_PATH file"),
     case!("slots", install, [Op(IORING_OP_FIXED_FD_INSTALL)], "a slot becomes an fd"),
     case!("slots", install_refusals, [Op(IORING_OP_FIXED_FD_INSTALL)], "plain fds, free slots, bad flags and words"),
     case!("slots", pipe, [Op(IORING_OP_PIPE)], "a pipe with flags"),
     case!("slots", pipe_slots, [Op(IORING_OP_PIPE)], "a pipe in two slots"),
     case!("slots", pipe_refusals, [Op(IORING_OP_PIPE)], "bad pointers, flags and slots"),
-    case!("slots", border, [Op(IORING_OP_PIPE)], "a result at the end of memory is written as far as possible"),
+    case!("slots", result_at_memory_end, [Op(IORING_OP_PIPE)], "a result at the end of memory is written as far as possible"),
 ];
 
 fn install_sqe(slot: i32) -> io_uring_sqe {
@@ -119,7 +119,7 @@ fn pipe_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn border(cx: &mut Cx) -> Outcome {
+fn result_at_memory_end(cx: &mut Cx) -> Outcome {
     const UNTOUCHED: u32 = 0x5a5a_5a5a;
     let mut ring = cx.ring(4, 0)?;
     let end = os::border();
@@ -155,7 +155,7 @@ fn ring_with_path(cx: &mut Cx) -> Result<Ring, Stop> {
     Ok(ring)
 }
 
-fn paths(cx: &mut Cx) -> Outcome {
+fn path_files(cx: &mut Cx) -> Outcome {
     let mut ring = ring_with_path(cx)?;
     let mut byte = [0];
     let poll = |events: i16, len: u32| sqe::poll_add(0, events).set(|s| s.len = len).fixed();
@@ -177,7 +177,7 @@ fn paths(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn paths_else(cx: &mut Cx) -> Outcome {
+fn path_files_other_requests(cx: &mut Cx) -> Outcome {
     let mut ring = ring_with_path(cx)?;
     for (what, sqe) in [
         ("sync a range", sqe::rw(IORING_OP_SYNC_FILE_RANGE, 0, 0, 0, 0)),

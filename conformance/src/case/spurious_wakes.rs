@@ -12,13 +12,13 @@ use std::time::Duration;
 
 pub const CASES: &[Case] = &[
     case!("spurious_wakes", urgent_byte, [Op(IORING_OP_SEND)], "an incoming urgent byte does not end a bundle that waits for room"),
-    case!("spurious_wakes", urgent_byte_once, [Op(IORING_OP_SEND), Op(IORING_OP_ASYNC_CANCEL)], "an urgent byte does not send a waiting send to a worker, and room wakes it"),
-    case!("spurious_wakes", many_accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT behind another still waits on a shut-down listener"),
-    case!("spurious_wakes", error_taken, [Op(IORING_OP_POLL_ADD)], "a poll does not report an error that a receive has taken"),
-    case!("spurious_wakes", urgent_shut, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "shutting down sending wakes a receive of an urgent byte"),
-    case!("spurious_wakes", nothing_written, [Op(IORING_OP_POLL_ADD)], "a write of 0 wakes a poll of an eventfd"),
-    case!("spurious_wakes", shut_datagrams, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Op(IORING_OP_READ)], "in a worker, a receive of datagrams ends with 0 on a socket that is shut down for receiving"),
-    case!("spurious_wakes", ready_before_due, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll reports readiness before an expired timer ends it"),
+    case!("spurious_wakes", urgent_byte_waiting_send, [Op(IORING_OP_SEND), Op(IORING_OP_ASYNC_CANCEL)], "an urgent byte does not send a waiting send to a worker, and room wakes it"),
+    case!("spurious_wakes", multishot_accept_shutdown, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT behind another still waits on a shut-down listener"),
+    case!("spurious_wakes", error_already_received, [Op(IORING_OP_POLL_ADD)], "a poll does not report an error that a receive has taken"),
+    case!("spurious_wakes", urgent_receive_shutdown, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "shutting down sending wakes a receive of an urgent byte"),
+    case!("spurious_wakes", eventfd_zero_write, [Op(IORING_OP_POLL_ADD)], "a write of 0 wakes a poll of an eventfd"),
+    case!("spurious_wakes", datagram_shutdown_in_worker, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Op(IORING_OP_READ)], "in a worker, a receive of datagrams ends with 0 on a socket that is shut down for receiving"),
+    case!("spurious_wakes", ready_before_link_timeout, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll reports readiness before an expired timer ends it"),
 ];
 
 /// Records the CQEs that came within a moment.
@@ -54,7 +54,7 @@ fn urgent_byte(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn urgent_byte_once(cx: &mut Cx) -> Outcome {
+fn urgent_byte_waiting_send(cx: &mut Cx) -> Outcome {
     for flags in [0, DEFER] {
         let mut ring = cx.ring(8, flags)?;
         let (one, mut two) = UnixStream::pair()?;
@@ -75,7 +75,7 @@ fn urgent_byte_once(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn many_accepts(cx: &mut Cx) -> Outcome {
+fn multishot_accept_shutdown(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let path = cx.dir()?.join("listener");
     let listener = UnixListener::bind(path)?;
@@ -90,7 +90,7 @@ fn many_accepts(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn error_taken(cx: &mut Cx) -> Outcome {
+fn error_already_received(cx: &mut Cx) -> Outcome {
     for events in [0, libc::POLLIN] {
         let mut ring = cx.ring(8, 0)?;
         let (one, mut two) = pair()?;
@@ -105,7 +105,7 @@ fn error_taken(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn ready_before_due(cx: &mut Cx) -> Outcome {
+fn ready_before_link_timeout(cx: &mut Cx) -> Outcome {
     for (many, flags) in [(0, 0), (IORING_POLL_ADD_MULTI, 0), (IORING_POLL_ADD_MULTI, DEFER)] {
         let mut ring = cx.ring(8, flags)?;
         let (r, w) = cx.pipe()?;
@@ -119,7 +119,7 @@ fn ready_before_due(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn urgent_shut(cx: &mut Cx) -> Outcome {
+fn urgent_receive_shutdown(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (one, _two) = pair()?;
     let mut buf = [0; 4];
@@ -132,7 +132,7 @@ fn urgent_shut(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn nothing_written(cx: &mut Cx) -> Outcome {
+fn eventfd_zero_write(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let ev = cx.eventfd(0)?;
     let poll = sqe::op(IORING_OP_POLL_ADD, ev.as_raw_fd()).op_flags(libc::POLLIN as u32);
@@ -144,7 +144,7 @@ fn nothing_written(cx: &mut Cx) -> Outcome {
 
 /// Checks receives of a datagram socket that is shut down. The kernel's worker waits in recv(2)
 /// after a vain wake-up, and recv(2) of a shut socket ends at once.
-fn shut_datagrams(cx: &mut Cx) -> Outcome {
+fn datagram_shutdown_in_worker(cx: &mut Cx) -> Outcome {
     for setup in [0, DEFER] {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.connect(socket.local_addr()?)?;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
     case!("sq_thread", idle_default, [Setup(IORING_SETUP_SQPOLL)], "an idle time of 0 means the kernel's default of a second"),
-    case!("sq_thread", idle_is_the_longest, [Setup(IORING_SETUP_ATTACH_WQ)], "a shared thread uses the longest idle time"),
-    case!("sq_thread", attached_elsewhere, [Setup(IORING_SETUP_ATTACH_WQ), Trap("fork")], "who attaches to another process's ring gets a thread of its own"),
-    case!("sq_thread", other_transports, [Setup(IORING_SETUP_SQPOLL)], "polls, sockets, messages and linked timeouts work without entering"),
+    case!("sq_thread", longest_idle_time, [Setup(IORING_SETUP_ATTACH_WQ)], "a shared thread uses the longest idle time"),
+    case!("sq_thread", attach_to_other_process, [Setup(IORING_SETUP_ATTACH_WQ), Trap("fork")], "who attaches to another process's ring gets a thread of its own"),
+    case!("sq_thread", other_request_kinds, [Setup(IORING_SETUP_SQPOLL)], "polls, sockets, messages and linked timeouts work without entering"),
 ];
 
 fn with_idle(cx: &mut Cx, idle: u32, flags: u32, wq_fd: i32) -> Result<Ring, Stop> {
@@ -53,7 +53,7 @@ fn idle_default(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn idle_is_the_longest(cx: &mut Cx) -> Outcome {
+fn longest_idle_time(cx: &mut Cx) -> Outcome {
     for (what, first, second) in [("a longer one", 1, 500), ("a shorter one", 500, 1)] {
         let mut first = with_idle(cx, first, 0, 0)?;
         let mut second = with_idle(cx, second, IORING_SETUP_ATTACH_WQ, first.fd)?;
@@ -75,7 +75,7 @@ fn idle_is_the_longest(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn attached_elsewhere(cx: &mut Cx) -> Outcome {
+fn attach_to_other_process(cx: &mut Cx) -> Outcome {
     let mut ring = with_idle(cx, 20, 0, 0)?;
     let (entry, fd) = (cx.entry, ring.fd);
     let in_child = |flags: u32| {
@@ -108,7 +108,7 @@ fn attached_elsewhere(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn other_transports(cx: &mut Cx) -> Outcome {
+fn other_request_kinds(cx: &mut Cx) -> Outcome {
     let mut ring = with_idle(cx, 20, 0, 0)?;
     let (r, w) = cx.pipe()?;
     ring.push(sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1));

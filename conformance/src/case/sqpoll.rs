@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
     case!("sqpoll", without_entering, [Setup(IORING_SETUP_SQPOLL)], "an SQ thread serves a program that only stores and polls"),
-    case!("sqpoll", every_transport, [Setup(IORING_SETUP_SQPOLL)], "files, pipes, timeouts, links, drains and cancels work without entering"),
+    case!("sqpoll", every_request_kind, [Setup(IORING_SETUP_SQPOLL)], "files, pipes, timeouts, links, drains and cancels work without entering"),
     case!("sqpoll", sleeps, [Enter(IORING_ENTER_SQ_WAKEUP), Trap("NEED_WAKEUP")], "an idle thread asks to be woken, and is"),
-    case!("sqpoll", enter_answers, [Enter(IORING_ENTER_SQ_WAIT)], "enter returns to_submit at once"),
-    case!("sqpoll", sees_room, [Enter(IORING_ENTER_SQ_WAIT)], "after SQ_WAIT the program sees room, however long the thread's batch takes"),
+    case!("sqpoll", enter_returns_at_once, [Enter(IORING_ENTER_SQ_WAIT)], "enter returns to_submit at once"),
+    case!("sqpoll", room_after_sq_wait, [Enter(IORING_ENTER_SQ_WAIT)], "after SQ_WAIT the program sees room, however long the thread's batch takes"),
     case!("sqpoll", waits_for_room, [Enter(IORING_ENTER_SQ_WAIT)], "SQ_WAIT returns when there is room"),
     case!("sqpoll", waits_for_cqes, [Setup(IORING_SETUP_SQPOLL)], "GETEVENTS waits for completions of the SQ thread"),
     case!("sqpoll", affinity, [Setup(IORING_SETUP_SQ_AFF)], "the CPU of the SQ thread must exist"),
@@ -16,11 +16,11 @@ pub const CASES: &[Case] = &[
     case!("sqpoll", flags, [Setup(IORING_SETUP_SQPOLL)], "set-up flags that SQPOLL allows"),
     case!("sqpoll", disabled, [Setup(IORING_SETUP_R_DISABLED)], "the SQ thread serves a disabled ring once it is enabled"),
     case!("sqpoll", overflows, [Setup(IORING_SETUP_SQPOLL)], "overflow is reported and flushed"),
-    case!("sqpoll", one_name, [Setup(IORING_SETUP_SQPOLL)], "the SQ thread has the process's name, and ends with the ring"),
-    case!("sqpoll", closed_at_work, [Setup(IORING_SETUP_SQPOLL)], "a ring may be closed while its SQ thread works"),
-    case!("sqpoll", from_a_child, [Trap("fork")], "the parent's thread serves its forked children"),
+    case!("sqpoll", thread_name, [Setup(IORING_SETUP_SQPOLL)], "the SQ thread has the process's name, and ends with the ring"),
+    case!("sqpoll", closed_while_busy, [Setup(IORING_SETUP_SQPOLL)], "a ring may be closed while its SQ thread works"),
+    case!("sqpoll", forked_children, [Trap("fork")], "the parent's thread serves its forked children"),
     case!("sqpoll", interrupted, [Setup(IORING_SETUP_SQPOLL)], "an SQ thread that sleeps in a request is interrupted, whoever made the request"),
-    case!("sqpoll", registers, [Setup(IORING_SETUP_SQPOLL)], "files and buffers are registered while the SQ thread runs"),
+    case!("sqpoll", register_while_running, [Setup(IORING_SETUP_SQPOLL)], "files and buffers are registered while the SQ thread runs"),
 ];
 
 /// Milliseconds without work after which the thread sleeps.
@@ -100,7 +100,7 @@ fn without_entering(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn every_transport(cx: &mut Cx) -> Outcome {
+fn every_request_kind(cx: &mut Cx) -> Outcome {
     let mut ring = ring(cx, 16, 0)?;
     let file = cx.file("f", b"0123456789")?;
     let (r, w) = cx.pipe()?;
@@ -161,7 +161,7 @@ fn sleeps(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn enter_answers(cx: &mut Cx) -> Outcome {
+fn enter_returns_at_once(cx: &mut Cx) -> Outcome {
     let ring = ring(cx, 4, 0)?;
     cx.is("nothing queued", ring.enter(3, 0, 0), 3);
     cx.is("more than there is room for", ring.enter(77, 0, 0), 77);
@@ -187,7 +187,7 @@ fn waits_for_room(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn sees_room(cx: &mut Cx) -> Outcome {
+fn room_after_sq_wait(cx: &mut Cx) -> Outcome {
     let mut ring = ring(cx, 64, 0)?;
     let full = std::fs::File::options().write(true).open("/dev/full")?;
     let flags = IORING_ENTER_SQ_WAIT | IORING_ENTER_SQ_WAKEUP;
@@ -366,7 +366,7 @@ fn overflows(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn one_name(cx: &mut Cx) -> Outcome {
+fn thread_name(cx: &mut Cx) -> Outcome {
     cx.eq("before", threads(), 0);
     let first = ring(cx, 4, 0)?;
     cx.holds("one ring", until(|| threads() == 1));
@@ -378,7 +378,7 @@ fn one_name(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn closed_at_work(cx: &mut Cx) -> Outcome {
+fn closed_while_busy(cx: &mut Cx) -> Outcome {
     let (r, _w) = cx.pipe()?;
     for _ in 0..20 {
         let mut ring = ring(cx, 64, 0)?;
@@ -393,7 +393,7 @@ fn closed_at_work(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn from_a_child(cx: &mut Cx) -> Outcome {
+fn forked_children(cx: &mut Cx) -> Outcome {
     let mut ring = ring(cx, 4, 0)?;
     for slept in [false, true] {
         if slept {
@@ -415,7 +415,7 @@ fn from_a_child(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn registers(cx: &mut Cx) -> Outcome {
+fn register_while_running(cx: &mut Cx) -> Outcome {
     let mut ring = ring(cx, 8, 0)?;
     let file = cx.file("f", b"0123456789")?;
     let mut buf = [0u8; 16];

@@ -8,31 +8,31 @@ use std::io::Write;
 pub const CASES: &[Case] = &[
     case!(
         "stall",
-        others_go_on,
+        other_threads_continue,
         [Op(IORING_OP_READ), Op(IORING_OP_MSG_RING)],
         "a slow page fault delays only the thread that touches the page"
     ),
     case!(
         "stall",
-        received_late,
+        recv_buffer_fault,
         [Op(IORING_OP_RECV)],
         "a reissued receive that faults on its buffer delays no other request"
     ),
     case!(
         "stall",
-        closed_meanwhile,
+        fd_closed_during_fault,
         [Op(IORING_OP_RECV)],
         "a number that a receive waits on is closed while its ring's submitter faults"
     ),
     case!(
         "stall",
-        submitters_take_turns,
+        second_submitter_waits,
         [Op(IORING_OP_NOP)],
         "a second submitter waits during a page fault, and loses nothing"
     ),
     case!(
         "stall",
-        other_namespace,
+        child_pid_namespace,
         [Op(IORING_OP_NOP), Trap("fork")],
         "also a forked child in a pid namespace of its own, to which the first means nothing"
     ),
@@ -95,7 +95,7 @@ pub(super) fn submit(entry: EntryPoint, fd: i32) -> impl Fn() -> isize + Send + 
     move || entry::enter(entry, fd, 1, 0, 0, 0, 0)
 }
 
-fn others_go_on(cx: &mut Cx) -> Outcome {
+fn other_threads_continue(cx: &mut Cx) -> Outcome {
     let page = late_page()?;
     let mut ring = cx.ring(8, 0)?;
     let file = cx.file("f", &[b'x'; 4096])?;
@@ -110,7 +110,7 @@ fn others_go_on(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn received_late(cx: &mut Cx) -> Outcome {
+fn recv_buffer_fault(cx: &mut Cx) -> Outcome {
     let page = late_page()?;
     let mut ring = cx.ring(8, 0)?;
     let (a, mut b) = net::pair()?;
@@ -134,7 +134,7 @@ fn received_late(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn closed_meanwhile(cx: &mut Cx) -> Outcome {
+fn fd_closed_during_fault(cx: &mut Cx) -> Outcome {
     let page = late_page()?;
     let mut ring = cx.ring(8, 0)?;
     let file = cx.file("f", &[b'x'; 4096])?;
@@ -161,7 +161,7 @@ fn closed_meanwhile(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn submitters_take_turns(cx: &mut Cx) -> Outcome {
+fn second_submitter_waits(cx: &mut Cx) -> Outcome {
     let page = late_page()?;
     let mut ring = cx.ring(8, 0)?;
     let file = cx.file("f", &[b'x'; 4096])?;
@@ -184,7 +184,7 @@ fn submitters_take_turns(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn other_namespace(cx: &mut Cx) -> Outcome {
+fn child_pid_namespace(cx: &mut Cx) -> Outcome {
     let page = late_page()?;
     let mut ring = cx.ring(8, 0)?;
     let file = cx.file("f", &[b'x'; 4096])?;

@@ -12,9 +12,9 @@ pub const CASES: &[Case] = &[
     case!("task_work", nothing_to_submit, [], "enter(0, 0, 0) posts ready completions"),
     case!("task_work", submitting, [], "a submission without a wait posts ready completions"),
     case!("task_work", sleeping, [], "a thread that returns from a sleep posts ready completions"),
-    case!("task_work", has_enough, [], "one of many threads whose waits are over posts ready completions"),
-    case!("task_work", by_its_own_batch, [], "a batch posts completions that it made ready itself"),
-    case!("task_work", armed_and_ended, [], "a batch posts a request that it armed and made ready"),
+    case!("task_work", wait_satisfied, [], "one of many threads whose waits are over posts ready completions"),
+    case!("task_work", ready_by_own_batch, [], "a batch posts completions that it made ready itself"),
+    case!("task_work", armed_and_ready_in_batch, [], "a batch posts a request that it armed and made ready"),
     case!("task_work", each_wake_up, [
         Op(IORING_OP_POLL_ADD),
     ], "a multishot poll reports each wake-up between two calls"),
@@ -151,13 +151,13 @@ fn sleeping(cx: &mut Cx) -> Outcome {
 /// Room of the CQ.
 const MANY: u32 = 32;
 
-fn has_enough(cx: &mut Cx) -> Outcome {
+fn wait_satisfied(cx: &mut Cx) -> Outcome {
     rounds(cx, 0, true, |ring| {
         (1..=MANY).map(|n| ring.push(sqe::nop()).submit_wait(n)).sum()
     })
 }
 
-fn by_its_own_batch(cx: &mut Cx) -> Outcome {
+fn ready_by_own_batch(cx: &mut Cx) -> Outcome {
     for waiting in Waiting::all(cx)? {
         let mut ring = cx.ring(8, 0)?;
         let (mut there, mut buf) = (0, [0; 1]);
@@ -175,7 +175,7 @@ fn by_its_own_batch(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn armed_and_ended(cx: &mut Cx) -> Outcome {
+fn armed_and_ready_in_batch(cx: &mut Cx) -> Outcome {
     for waiting in Waiting::all(cx)? {
         let (mut there, mut buf) = (0, [0; 1]);
         for _ in 0..ROUNDS / 4 {

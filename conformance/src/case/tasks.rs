@@ -10,15 +10,15 @@ pub const CASES: &[Case] = &[
     case!("tasks", registered_rings_after_fork, [Reg(IORING_REGISTER_RING_FDS)], "a child has no registered rings"),
     case!("tasks", partial_ring_fds, [Reg(IORING_REGISTER_RING_FDS)], "rows before a bad row count"),
     case!("tasks", other_credentials, [Reg(IORING_REGISTER_PERSONALITY)], "a request may open the files of its personality"),
-    case!("tasks", rights_given_up, [Reg(IORING_REGISTER_PERSONALITY)], "a personality may open files that its thread no longer may"),
-    case!("tasks", late_eventfd, [Reg(IORING_REGISTER_EVENTFD)], "an eventfd counts completions of requests submitted before its registration"),
-    case!("tasks", flag_by_poll, [Setup(IORING_SETUP_TASKRUN_FLAG)], "readiness in poll(2) shows in TASKRUN at once"),
-    case!("tasks", half_readable_arrays, [
+    case!("tasks", personality_keeps_rights, [Reg(IORING_REGISTER_PERSONALITY)], "a personality may open files that its thread no longer may"),
+    case!("tasks", eventfd_after_submit, [Reg(IORING_REGISTER_EVENTFD)], "an eventfd counts completions of requests submitted before its registration"),
+    case!("tasks", poll_sets_taskrun, [Setup(IORING_SETUP_TASKRUN_FLAG)], "readiness in poll(2) shows in TASKRUN at once"),
+    case!("tasks", partly_readable_arrays, [
         Reg(IORING_REGISTER_FILES_UPDATE2), Reg(IORING_REGISTER_BUFFERS_UPDATE),
     ], "an array is used as far as it is readable"),
-    case!("tasks", clone_of_anothers, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "buffers cannot be cloned from another task's SINGLE_ISSUER ring"),
-    case!("tasks", one_thread, [Trap("fork")], "a ring without requests adds no thread: unshare(2) needs one"),
-    case!("tasks", one_thread_waiting, [Trap("fork")], "nor does a request that waits for a file"),
+    case!("tasks", clone_from_single_issuer, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "buffers cannot be cloned from another task's SINGLE_ISSUER ring"),
+    case!("tasks", no_extra_thread, [Trap("fork")], "a ring without requests adds no thread: unshare(2) needs one"),
+    case!("tasks", no_extra_thread_waiting, [Trap("fork")], "nor does a request that waits for a file"),
     case!("tasks", many_buffers, [Reg(IORING_REGISTER_BUFFERS2)], "a table with the maximum number of buffers"),
 ];
 
@@ -122,7 +122,7 @@ fn other_credentials(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn rights_given_up(cx: &mut Cx) -> Outcome {
+fn personality_keeps_rights(cx: &mut Cx) -> Outcome {
     if !rustix::process::geteuid().is_root() {
         return Err(Stop::Skip("takes the rights of root".into()));
     }
@@ -143,7 +143,7 @@ fn rights_given_up(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn late_eventfd(cx: &mut Cx) -> Outcome {
+fn eventfd_after_submit(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
     let ev = cx.eventfd(0)?;
@@ -166,7 +166,7 @@ fn at_the_border<T: Copy>(items: &[T]) -> usize {
     at
 }
 
-fn half_readable_arrays(cx: &mut Cx) -> Outcome {
+fn partly_readable_arrays(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, 0)?;
     let table = io_uring_rsrc_register {
         nr: 4,
@@ -199,7 +199,7 @@ fn half_readable_arrays(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn clone_of_anothers(cx: &mut Cx) -> Outcome {
+fn clone_from_single_issuer(cx: &mut Cx) -> Outcome {
     let src = cx.ring(4, IORING_SETUP_SINGLE_ISSUER)?;
     let mut buf = [0u8; 8];
     let base = std::ptr::with_exposed_provenance_mut(addr_mut(&mut buf));
@@ -240,7 +240,7 @@ fn many_buffers(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn flag_by_poll(cx: &mut Cx) -> Outcome {
+fn poll_sets_taskrun(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, DEFER | IORING_SETUP_TASKRUN_FLAG)?;
     let flag = |ring: &Ring| ring.sq_flags() & IORING_SQ_TASKRUN;
     for _ in 0..20 {
@@ -276,7 +276,7 @@ fn unshare_after(cx: &mut Cx, with: fn(&mut Ring) -> bool) -> Result<i32, Stop> 
     }))
 }
 
-fn one_thread(cx: &mut Cx) -> Outcome {
+fn no_extra_thread(cx: &mut Cx) -> Outcome {
     let nop = |ring: &mut Ring| {
         ring.push(sqe::nop()).submit_wait(1);
         ring.pop().is_some_and(|cqe| cqe.res == 0)
@@ -286,7 +286,7 @@ fn one_thread(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn one_thread_waiting(cx: &mut Cx) -> Outcome {
+fn no_extra_thread_waiting(cx: &mut Cx) -> Outcome {
     let poll = |ring: &mut Ring| {
         let Ok((read, _write)) = rustix::pipe::pipe() else { return false };
         ring.push(sqe::poll_add(read.as_raw_fd(), libc::POLLIN)).submit() == 1

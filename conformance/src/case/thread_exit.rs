@@ -36,7 +36,7 @@ pub const CASES: &[Case] = &[
         [],
         "requests that are ready when their thread ends complete"
     ),
-    case!("thread_exit", main_goes_on, [], "requests of other threads go on"),
+    case!("thread_exit", other_threads_continue, [], "requests of other threads go on"),
     case!(
         "thread_exit",
         first_thread,
@@ -331,7 +331,7 @@ fn deferred(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn main_goes_on(cx: &mut Cx) -> Outcome {
+fn other_threads_continue(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN);

@@ -4,13 +4,13 @@ use super::prelude::*;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("timeout", runs_out, [Op(IORING_OP_TIMEOUT)], "a time-out completes with ETIME, not early"),
+    case!("timeout", expires, [Op(IORING_OP_TIMEOUT)], "a time-out completes with ETIME, not early"),
     case!("timeout", order, [Op(IORING_OP_TIMEOUT)], "time-outs complete in the order of their times"),
-    case!("timeout", counts, [Op(IORING_OP_TIMEOUT)], "a timeout ends with 0 after its number of completions"),
-    case!("timeout", counts_what_overflows, [Op(IORING_OP_TIMEOUT)], "an overflowed completion counts once, when it is flushed"),
-    case!("timeout", counts_what_finds_room, [Op(IORING_OP_TIMEOUT), Trap("overflow")], "the flush of what had found no room ends a time-out that counts it"),
+    case!("timeout", completion_count, [Op(IORING_OP_TIMEOUT)], "a timeout ends with 0 after its number of completions"),
+    case!("timeout", overflow_counts_once, [Op(IORING_OP_TIMEOUT)], "an overflowed completion counts once, when it is flushed"),
+    case!("timeout", flushed_overflow_counts, [Op(IORING_OP_TIMEOUT), Trap("overflow")], "the flush of what had found no room ends a time-out that counts it"),
     case!("timeout", absolute, [Op(IORING_OP_TIMEOUT)], "absolute timeouts, by each clock"),
-    case!("timeout", success, [Op(IORING_OP_TIMEOUT)], "ETIME_SUCCESS lets the chain go on"),
+    case!("timeout", etime_success, [Op(IORING_OP_TIMEOUT)], "ETIME_SUCCESS lets the chain go on"),
     case!("timeout", multishot, [Op(IORING_OP_TIMEOUT)], "a multishot timeout expires its number of times"),
     case!("timeout", refusals, [Op(IORING_OP_TIMEOUT)], "bad pointers, counts, flags and words"),
     case!("timeout", unusual_times, [Op(IORING_OP_TIMEOUT)], "zero, negative and unnormalised times"),
@@ -18,17 +18,17 @@ pub const CASES: &[Case] = &[
     case!("timeout", update, [Op(IORING_OP_TIMEOUT_REMOVE)], "a time-out's time is changed"),
     case!("timeout", update_link, [Op(IORING_OP_TIMEOUT_REMOVE), Op(IORING_OP_LINK_TIMEOUT)], "a linked time-out's time is changed"),
     case!("timeout", remove_refusals, [Op(IORING_OP_TIMEOUT_REMOVE)], "no match, bad pointers, flags and words"),
-    case!("timeout", link_wins, [Op(IORING_OP_LINK_TIMEOUT)], "a linked time-out cancels its request"),
-    case!("timeout", link_loses, [Op(IORING_OP_LINK_TIMEOUT)], "a request that ends in time cancels its time-out"),
+    case!("timeout", link_cancels_request, [Op(IORING_OP_LINK_TIMEOUT)], "a linked time-out cancels its request"),
+    case!("timeout", request_cancels_link, [Op(IORING_OP_LINK_TIMEOUT)], "a request that ends in time cancels its time-out"),
     case!("timeout", link_too_late, [Op(IORING_OP_LINK_TIMEOUT)], "a linked timeout that expires with its request, or after it, cancels nothing"),
     case!("timeout", link_refusals, [Op(IORING_OP_LINK_TIMEOUT)], "a linked timeout that is first, that follows another, and bad words"),
     case!("timeout", link_to_chain, [Op(IORING_OP_LINK_TIMEOUT), Sqe(IOSQE_IO_LINK)], "a linked time-out within a longer chain"),
-    case!("timeout", none_and_count, [Op(IORING_OP_TIMEOUT)], "a time of zero expires before a completion counts"),
-    case!("timeout", over_and_removed, [Op(IORING_OP_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE)], "an expired timeout ends after the batch that searches for a timeout"),
+    case!("timeout", zero_time_with_count, [Op(IORING_OP_TIMEOUT)], "a time of zero expires before a completion counts"),
+    case!("timeout", expired_then_removed, [Op(IORING_OP_TIMEOUT), Op(IORING_OP_TIMEOUT_REMOVE)], "an expired timeout ends after the batch that searches for a timeout"),
     case!("timeout", time_stable, [Op(IORING_OP_TIMEOUT)], "the time is read when the SQE is taken"),
 ];
 
-fn runs_out(cx: &mut Cx) -> Outcome {
+fn expires(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     for flags in [0, IOSQE_ASYNC] {
         let ts = sqe::millis(15);
@@ -51,7 +51,7 @@ fn order(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn counts(cx: &mut Cx) -> Outcome {
+fn completion_count(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let long = sqe::millis(60_000);
     cx.start(&mut ring, &[sqe::timeout(&long, 2, 0).ud(100), sqe::nop().ud(1)]);
@@ -67,7 +67,7 @@ fn counts(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn counts_what_overflows(cx: &mut Cx) -> Outcome {
+fn overflow_counts_once(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     for batch in 0..3 {
         (0..6).for_each(|i| assert!(ring.try_push(sqe::nop().ud(batch * 6 + i))));
@@ -85,7 +85,7 @@ fn counts_what_overflows(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn counts_what_finds_room(cx: &mut Cx) -> Outcome {
+fn flushed_overflow_counts(cx: &mut Cx) -> Outcome {
     let long = sqe::millis(60_000);
     for flags in [0, DEFER] {
         let mut ring = cx.ring(4, flags)?;
@@ -131,7 +131,7 @@ fn absolute(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn success(cx: &mut Cx) -> Outcome {
+fn etime_success(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let ts = sqe::millis(5);
     for (flags, second) in [(0, -ECANCELED), (IORING_TIMEOUT_ETIME_SUCCESS, 0)] {
@@ -275,7 +275,7 @@ fn remove_refusals(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn link_wins(cx: &mut Cx) -> Outcome {
+fn link_cancels_request(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, _w) = cx.pipe()?;
     let ts = sqe::millis(5);
@@ -297,7 +297,7 @@ fn link_wins(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn link_loses(cx: &mut Cx) -> Outcome {
+fn request_cancels_link(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (r, w) = cx.pipe()?;
     let long = sqe::millis(60_000);
@@ -369,7 +369,7 @@ fn link_to_chain(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn none_and_count(cx: &mut Cx) -> Outcome {
+fn zero_time_with_count(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (none, long) = (sqe::millis(0), sqe::millis(60_000));
     for (what, ts, res) in [("no time", none, -ETIME), ("a long one", long, 0)] {
@@ -379,7 +379,7 @@ fn none_and_count(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn over_and_removed(cx: &mut Cx) -> Outcome {
+fn expired_then_removed(cx: &mut Cx) -> Outcome {
     let (none, long) = (sqe::millis(0), sqe::millis(60_000));
     let update = |s: io_uring_sqe| {
         s.op_flags(IORING_TIMEOUT_UPDATE).set(|s| s.off = addr(&long) as u64)

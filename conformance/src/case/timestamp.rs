@@ -7,9 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub const CASES: &[Case] = &[
-    case!("timestamp", wide, [Op(IORING_OP_URING_CMD)],
+    case!("timestamp", cqe_fields, [Op(IORING_OP_URING_CMD)],
         "a 32-byte CQE for each packet: its number, kind and time"),
-    case!("timestamp", there, [Op(IORING_OP_URING_CMD)],
+    case!("timestamp", available_at_submit, [Op(IORING_OP_URING_CMD)],
         "available times are posted at once, after the batch"),
     case!("timestamp", refusals, [Op(IORING_OP_URING_CMD)],
         "small CQEs, workers, files without an error queue"),
@@ -18,11 +18,11 @@ pub const CASES: &[Case] = &[
     case!("timestamp", stream, [Op(IORING_OP_URING_CMD)],
         "times of a stream: sent and acknowledged, until both sides end"),
     case!("timestamp", packets, [Op(IORING_OP_URING_CMD)], "times of packets of a device"),
-    case!("timestamp", left, [Op(IORING_OP_URING_CMD)],
+    case!("timestamp", packets_with_data, [Op(IORING_OP_URING_CMD)],
         "packets with their data stay in the error queue"),
     case!("timestamp", errors, [Op(IORING_OP_URING_CMD)], "a socket's error is not a time"),
     case!("timestamp", recverr, [Op(IORING_OP_URING_CMD)], "errors stay in the error queue"),
-    case!("timestamp", full, [Op(IORING_OP_URING_CMD)], "times wait while the CQ is full"),
+    case!("timestamp", cq_full, [Op(IORING_OP_URING_CMD)], "times wait while the CQ is full"),
 ];
 
 const WIDE: u32 = IORING_SETUP_CQE32;
@@ -87,7 +87,7 @@ fn queued(cx: &mut Cx, fd: i32) -> Outcome {
     Ok(())
 }
 
-fn wide(cx: &mut Cx) -> Outcome {
+fn cqe_fields(cx: &mut Cx) -> Outcome {
     for flags in [WIDE, WIDE | DEFER, IORING_SETUP_CQE_MIXED] {
         let mut ring = cx.ring(8, flags)?;
         let (one, _two) = pair(cx, TIMES)?;
@@ -110,7 +110,7 @@ fn wide(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn there(cx: &mut Cx) -> Outcome {
+fn available_at_submit(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, WIDE)?;
     let kinds = TIMES | libc::SOF_TIMESTAMPING_TX_SCHED;
     let (one, _two) = pair(cx, kinds)?;
@@ -234,7 +234,7 @@ fn packets(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn left(cx: &mut Cx) -> Outcome {
+fn packets_with_data(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, WIDE)?;
     let (one, _two) = pair(cx, TIMES & !libc::SOF_TIMESTAMPING_OPT_TSONLY)?;
     cx.start(&mut ring, &[times(one.as_raw_fd()).ud(1)]);
@@ -277,7 +277,7 @@ fn recverr(cx: &mut Cx) -> Outcome {
     queued(cx, one.as_raw_fd())
 }
 
-pub(super) fn full(cx: &mut Cx) -> Outcome {
+pub(super) fn cq_full(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(2, WIDE)?;
     let (one, _two) = pair(cx, TIMES)?;
     cx.start(&mut ring, &[times(one.as_raw_fd()).ud(1)]);

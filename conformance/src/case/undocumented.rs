@@ -9,16 +9,16 @@ pub const CASES: &[Case] = &[
     case!("undocumented", chain_breaks, [Sqe(IOSQE_IO_LINK)], "other operations break a chain, and so does a refused SQE"),
     case!("undocumented", skip_hides_failure, [Sqe(IOSQE_CQE_SKIP_SUCCESS)], "SKIP_SUCCESS hides failures that break no chain"),
     case!("undocumented", fifo, [Op(IORING_OP_OPENAT)], "a FIFO is opened without waiting, and blocks afterwards"),
-    case!("undocumented", restart, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Op(IORING_OP_OPENAT)], "an interrupted request in a worker fails with ERESTARTSYS"),
+    case!("undocumented", interrupted_in_worker, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Op(IORING_OP_OPENAT)], "an interrupted request in a worker fails with ERESTARTSYS"),
     case!("undocumented", longest_names, [Op(IORING_OP_OPENAT), Op(IORING_OP_FGETXATTR)], "the longest path and attribute name"),
-    case!("undocumented", large_how, [Op(IORING_OP_OPENAT2)], "open_how may exceed a page"),
+    case!("undocumented", large_open_how, [Op(IORING_OP_OPENAT2)], "open_how may exceed a page"),
     case!("undocumented", path_only, [Op(IORING_OP_OPENAT), Op(IORING_OP_FILES_UPDATE)], "O_PATH files may be opened into slots, but not registered"),
-    case!("undocumented", pipe_tells_slots, [Op(IORING_OP_PIPE)], "a pipe in chosen slots returns their numbers, and a failed one leaves none"),
+    case!("undocumented", pipe_slot_numbers, [Op(IORING_OP_PIPE)], "a pipe in chosen slots returns their numbers, and a failed one leaves none"),
     case!("undocumented", broken_pipe, [Op(IORING_OP_SPLICE)], "a splice to a broken pipe raises no signal"),
     case!("undocumented", chain_in_worker, [Sqe(IOSQE_IO_LINK)], "requests behind a worker's request, or in an unterminated chain, block in a worker"),
-    case!("undocumented", simple_files, [Op(IORING_OP_READV), Op(IORING_OP_WRITEV)], "files without read_iter accept flags, and check empty transfers"),
-    case!("undocumented", without_positions, [Op(IORING_OP_WRITE), Op(IORING_OP_WRITEV)], "a write at a position works on files that pwrite(2) refuses"),
-    case!("undocumented", slots_hold_no_fd, [Op(IORING_OP_OPENAT)], "registered files take no descriptors"),
+    case!("undocumented", files_without_read_iter, [Op(IORING_OP_READV), Op(IORING_OP_WRITEV)], "files without read_iter accept flags, and check empty transfers"),
+    case!("undocumented", write_without_pwrite, [Op(IORING_OP_WRITE), Op(IORING_OP_WRITEV)], "a write at a position works on files that pwrite(2) refuses"),
+    case!("undocumented", slots_use_no_descriptors, [Op(IORING_OP_OPENAT)], "registered files take no descriptors"),
 ];
 
 const HERE: i32 = libc::AT_FDCWD;
@@ -75,7 +75,7 @@ fn chain_in_worker(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn simple_files(cx: &mut Cx) -> Outcome {
+fn files_without_read_iter(cx: &mut Cx) -> Outcome {
     const RWF_DSYNC: u32 = 2;
     let mut ring = cx.ring(4, 0)?;
     let event = cx.eventfd(0)?;
@@ -99,7 +99,7 @@ fn simple_files(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn without_positions(cx: &mut Cx) -> Outcome {
+fn write_without_pwrite(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let name = std::fs::read("/proc/self/comm")?;
     let comm = std::fs::File::options().read(true).write(true).open("/proc/self/comm")?;
@@ -212,7 +212,7 @@ fn interrupt(cx: &mut Cx, ring: &mut Ring, what: &str, sqe: io_uring_sqe) {
     cx.reap(ring, what, &[(1, -ERESTARTSYS), (2, -EALREADY)]);
 }
 
-fn restart(cx: &mut Cx) -> Outcome {
+fn interrupted_in_worker(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let (from, to, path) = (ends_of(cx)?, ends_of(cx)?, make_fifo(cx)?);
     let both = |op| {
@@ -250,7 +250,7 @@ fn longest_names(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn large_how(cx: &mut Cx) -> Outcome {
+fn large_open_how(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     cx.file("f", b"")?;
     let path = cx.path("f")?;
@@ -293,7 +293,7 @@ fn path_only(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn pipe_tells_slots(cx: &mut Cx) -> Outcome {
+fn pipe_slot_numbers(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let mut fds = [-1; 2];
     cx.sparse_files(&ring, 4);
@@ -328,7 +328,7 @@ fn broken_pipe(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn slots_hold_no_fd(cx: &mut Cx) -> Outcome {
+fn slots_use_no_descriptors(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     cx.file("f", b"data")?;
     let name = cx.path("f")?;

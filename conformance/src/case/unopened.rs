@@ -12,7 +12,7 @@ pub const CASES: &[Case] = &[
     case!("unopened", files, [], "requests on files by numbers of softring's own descriptors"),
     case!("unopened", names, [], "requests on names below a directory by softring's own descriptors"),
     case!("unopened", registrations, [], "registrations, cancels, enters and commands on softring's own descriptors"),
-    case!("unopened", taken, [], "a file that the program puts at such a number works"),
+    case!("unopened", number_taken_by_program, [], "a file that the program puts at such a number works"),
 ];
 
 /// Numbers to test. The kernel gives the lowest free number, and no case opens so many files.
@@ -192,7 +192,7 @@ fn registrations(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn taken(cx: &mut Cx) -> Outcome {
+fn number_taken_by_program(cx: &mut Cx) -> Outcome {
     let mut b = busy(cx)?;
     let pipe = cx.pipe()?;
     let mut buf = [0; 4];

@@ -4,7 +4,7 @@ use super::prelude::*;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("wait", closed_meanwhile, [Enter(IORING_ENTER_GETEVENTS)], "a wait continues after the ring's descriptor is closed"),
+    case!("wait", ring_closed_during_wait, [Enter(IORING_ENTER_GETEVENTS)], "a wait continues after the ring's descriptor is closed"),
     case!("wait", min_complete, [Enter(IORING_ENTER_GETEVENTS)], "enter returns when min_complete completions are there"),
     case!("wait", min_more_than_cq, [], "min_complete is limited to the size of the CQ"),
     case!("wait", nothing_to_wait_for, [], "without GETEVENTS min_complete has no effect"),
@@ -17,14 +17,14 @@ pub const CASES: &[Case] = &[
     case!("wait", ext_arg_satisfied, [Enter(IORING_ENTER_EXT_ARG)], "a satisfied wait ignores its time-out"),
     case!("wait", abs_timer, [Enter(IORING_ENTER_ABS_TIMER)], "ABS_TIMER: the time-out is a point in time"),
     case!("wait", min_wait, [Enter(IORING_ENTER_EXT_ARG)], "after the minimal wait one completion suffices"),
-    case!("wait", min_wait_alone, [Enter(IORING_ENTER_EXT_ARG)], "without a timeout the minimal wait is the whole wait; a shorter timeout waits for it"),
+    case!("wait", min_wait_without_timeout, [Enter(IORING_ENTER_EXT_ARG)], "without a timeout the minimal wait is the whole wait; a shorter timeout waits for it"),
     case!("wait", eintr, [], "a handled signal ends a wait with EINTR"),
     case!("wait", sigmask, [], "the mask in the argument holds only during the wait"),
     case!("wait", sigmask_ext_arg, [Enter(IORING_ENTER_EXT_ARG)], "the mask in the extended argument holds only during the wait"),
     case!("wait", wait_region, [Enter(IORING_ENTER_EXT_ARG_REG), Reg(IORING_REGISTER_MEM_REGION)], "waits described in a registered region"),
-    case!("wait", last_of_region, [Reg(IORING_REGISTER_MEM_REGION)], "the last wait of a region is treated as the first"),
+    case!("wait", last_region_entry, [Reg(IORING_REGISTER_MEM_REGION)], "the last wait of a region is treated as the first"),
     case!("wait", clock, [Reg(IORING_REGISTER_CLOCK)], "the clock of waits can be chosen"),
-    case!("wait", wait_with_closed_sources, [], "closing the other end of a pipe completes the awaited poll"),
+    case!("wait", pipe_closed_during_wait, [], "closing the other end of a pipe completes the awaited poll"),
 ];
 
 const EXT: u32 = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
@@ -218,7 +218,7 @@ fn min_wait(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn min_wait_alone(cx: &mut Cx) -> Outcome {
+fn min_wait_without_timeout(cx: &mut Cx) -> Outcome {
     for flags in [0, DEFER] {
         let mut ring = cx.ring(4, flags)?;
         let wait = io_uring_getevents_arg { min_wait_usec: 5_000, ..Default::default() };
@@ -349,7 +349,7 @@ fn wait_region(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn last_of_region(cx: &mut Cx) -> Outcome {
+fn last_region_entry(cx: &mut Cx) -> Outcome {
     let ring = cx.ring(4, IORING_SETUP_R_DISABLED)?;
     let mut desc = io_uring_region_desc::default();
     let (base, region) = page_of_waits(&mut desc);
@@ -388,7 +388,7 @@ fn clock(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn wait_with_closed_sources(cx: &mut Cx) -> Outcome {
+fn pipe_closed_during_wait(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
     cx.start(&mut ring, &[sqe::poll_add(r.as_raw_fd(), libc::POLLIN).ud(1)]);
@@ -397,7 +397,7 @@ fn wait_with_closed_sources(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn closed_meanwhile(cx: &mut Cx) -> Outcome {
+fn ring_closed_during_wait(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
     let mut buf = [0u8; 4];

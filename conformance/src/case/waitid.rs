@@ -8,14 +8,14 @@ use std::time::Duration;
 
 pub const CASES: &[Case] = &[
     case!("waitid", exited, [Op(IORING_OP_WAITID)], "WAITID returns an ended child at once, and reaps it"),
-    case!("waitid", later, [Op(IORING_OP_WAITID)], "WAITID waits for the end of a child"),
+    case!("waitid", waits_for_exit, [Op(IORING_OP_WAITID)], "WAITID waits for the end of a child"),
     case!("waitid", any, [Op(IORING_OP_WAITID)], "WAITID of any child, or of any child of a group"),
     case!("waitid", by_pidfd, [Op(IORING_OP_WAITID)], "WAITID of a child named by its pidfd"),
     case!("waitid", stopped, [Op(IORING_OP_WAITID)], "WAITID of stopped and continued children"),
     case!("waitid", killed, [Op(IORING_OP_WAITID)], "WAITID of a child that a signal ended"),
     case!("waitid", options, [Op(IORING_OP_WAITID)], "WNOHANG does not wait, WNOWAIT does not reap"),
     case!("waitid", several, [Op(IORING_OP_WAITID)], "several requests wait for any child: each gets one"),
-    case!("waitid", rivals, [Op(IORING_OP_WAITID), Sqe(IOSQE_ASYNC)], "of two requests that wait for one child the later gets its end"),
+    case!("waitid", two_waits_one_child, [Op(IORING_OP_WAITID), Sqe(IOSQE_ASYNC)], "of two requests that wait for one child the later gets its end"),
     case!("waitid", cancel, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "a wait is cancelled, and reaps nothing"),
     case!("waitid", cancel_many, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "many waits are cancelled, and the result counts them"),
     case!("waitid", linked, [Op(IORING_OP_WAITID), Op(IORING_OP_LINK_TIMEOUT)], "waits in chains and with a linked timeout"),
@@ -81,7 +81,7 @@ fn exited(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn later(cx: &mut Cx) -> Outcome {
+fn waits_for_exit(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     let mut info = BLANK;
     for round in 0..3 {
@@ -223,7 +223,7 @@ fn several(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn rivals(cx: &mut Cx) -> Outcome {
+fn two_waits_one_child(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(8, 0)?;
     for flags in [[0, 0], [0, IOSQE_ASYNC], [IOSQE_ASYNC, 0], [IOSQE_ASYNC, IOSQE_ASYNC]] {
         let mut infos = [BLANK; 2];

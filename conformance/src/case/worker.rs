@@ -11,14 +11,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    case!("worker", posts, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "an async eventfd is signalled for workers, not for task work or another ring"),
-    case!("worker", fails, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "a request that a worker cannot issue ends by task work"),
-    case!("worker", fails_net, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "a network request that may not wait ends by task work in a worker"),
-    case!("worker", deferred, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd reports a worker's task work, not its CQEs"),
-    case!("worker", deferred_waits, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd does not report the end of a request that a worker armed"),
-    case!("worker", deferred_polls, [Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a multishot poll that a worker armed can be removed although its file is ready"),
-    case!("worker", goes_on, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_ACCEPT)], "linked requests continue in the worker, unless task work ended the request before"),
-    case!("worker", accepts, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT armed by a worker ends with DONTWAIT after an attempt in vain"),
+    case!("worker", async_eventfd, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "an async eventfd is signalled for workers, not for task work or another ring"),
+    case!("worker", issue_fails, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "a request that a worker cannot issue ends by task work"),
+    case!("worker", dontwait_fails, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "a network request that may not wait ends by task work in a worker"),
+    case!("worker", deferred_eventfd, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd reports a worker's task work, not its CQEs"),
+    case!("worker", deferred_armed_request, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd does not report the end of a request that a worker armed"),
+    case!("worker", deferred_poll_removed, [Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a multishot poll that a worker armed can be removed although its file is ready"),
+    case!("worker", continues_chain, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_ACCEPT)], "linked requests continue in the worker, unless task work ended the request before"),
+    case!("worker", multishot_accept_dontwait, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT armed by a worker ends with DONTWAIT after an attempt in vain"),
 ];
 
 /// Returns the eventfd's count since the last read; 0 for nothing.
@@ -45,7 +45,7 @@ fn signalled_by_now(cx: &mut Cx, what: &str, ev: &OwnedFd) {
     cx.note(&format!("{what}: signalled"), counted(ev) > 0);
 }
 
-fn posts(cx: &mut Cx) -> Outcome {
+fn async_eventfd(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = ring_async(cx, 0)?;
     let (r, w) = cx.pipe()?;
     let file = cx.file("f", b"data")?;
@@ -105,7 +105,7 @@ fn messages(cx: &mut Cx, to: &Ring, ev: &OwnedFd) -> Outcome {
     Ok(())
 }
 
-fn fails(cx: &mut Cx) -> Outcome {
+fn issue_fails(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = ring_async(cx, 0)?;
     let (r, w) = cx.pipe()?;
     let mut buf = [0; 4];
@@ -172,7 +172,7 @@ fn memfd() -> Result<OwnedFd, Stop> {
     Ok(file)
 }
 
-fn fails_net(cx: &mut Cx) -> Outcome {
+fn dontwait_fails(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = ring_async(cx, 0)?;
     let (a, _b) = UnixStream::pair()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -235,7 +235,7 @@ fn fails_net(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn goes_on(cx: &mut Cx) -> Outcome {
+fn continues_chain(cx: &mut Cx) -> Outcome {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let l = listener.as_raw_fd();
     let (r, w) = cx.pipe()?;
@@ -277,7 +277,7 @@ fn goes_on(cx: &mut Cx) -> Outcome {
 
 /// Checks accepts that a worker arms without an attempt. A vain attempt ends the accept, and a
 /// listener that does not report further connections causes one after each connection.
-fn accepts(cx: &mut Cx) -> Outcome {
+fn multishot_accept_dontwait(cx: &mut Cx) -> Outcome {
     let path = cx.dir()?.join("listener");
     for (what, unix, nonblocking, flags) in [
         ("TCP", false, false, IORING_ACCEPT_DONTWAIT),
@@ -309,7 +309,7 @@ fn accepts(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn deferred(cx: &mut Cx) -> Outcome {
+fn deferred_eventfd(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = ring_async(cx, DEFER)?;
     let (r, w) = cx.pipe()?;
     let file = memfd()?;
@@ -347,7 +347,7 @@ fn deferred(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn deferred_waits(cx: &mut Cx) -> Outcome {
+fn deferred_armed_request(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = ring_async(cx, DEFER)?;
     let (r, w) = cx.pipe()?;
     let ts = sqe::millis(1);
@@ -377,7 +377,7 @@ fn deferred_waits(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
-fn deferred_polls(cx: &mut Cx) -> Outcome {
+fn deferred_poll_removed(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = ring_async(cx, DEFER)?;
     let (r, w) = cx.pipe()?;
     rustix::io::write(&w, b"x")?;

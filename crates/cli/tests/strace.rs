@@ -122,7 +122,7 @@ fn requests_are_decoded() {
     let many = run("net_multi::stream");
     has(&many, &["IORING_RECV_MULTISHOT", "BUFFER(", "MORE"]);
     has(
-        &run("timeout::runs_out"),
+        &run("timeout::expires"),
         &["TIMEOUT({tv_sec=0, tv_nsec=", " = -1 ETIME (Timer expired) <", "> queued"],
     );
 }

@@ -52,7 +52,7 @@ impl Gen<'_> {
         }
         if flags & IORING_SETUP_CQE32 == 0 && self.chance(8) {
             // The CQ has room to spare: the kernel loses count if a wide CQE finds only the last
-            // slot (`fuzz_found::wide_finds_last_slot`).
+            // slot (`fuzz_found::cqe32_at_last_slot`).
             flags |= IORING_SETUP_CQE_MIXED | IORING_SETUP_CQSIZE;
         }
         if ring == 1 && self.chance(10) {

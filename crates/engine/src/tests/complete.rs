@@ -223,7 +223,7 @@ fn named(cqe: ((u64, i32, u32), [u64; 2])) -> (Option<u64>, u32) {
 
 proptest! {
     /// The model is the kernel's, except for a filler before a CQE that finds no room, as
-    /// LIMITATIONS says (`fuzz_found::wide_finds_last_slot`).
+    /// LIMITATIONS says (`fuzz_found::cqe32_at_last_slot`).
     #[test]
     fn completions_of_both_sizes_stay_in_order(steps in prop::collection::vec(step(), 1..48)) {
         let ring = TestRing::new(8, ROOM, IORING_SETUP_CQE_MIXED);
