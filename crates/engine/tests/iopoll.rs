@@ -135,15 +135,15 @@ fn an_eventfd_is_signalled() {
         c.push(read(&f, to, i as u64, i as u64));
     }
     assert_eq!(c.enter(4, 0), 4);
-    let (mut told, mut word) = (0, [0u8; 8]);
+    let (mut signalled, mut word) = (0, [0u8; 8]);
     let mut seen = 0;
     while seen < 4 {
         assert_eq!(c.enter(0, 1), 0);
         seen += std::iter::from_fn(|| c.pop()).inspect(|cqe| assert_eq!(cqe.res, 4096)).count();
-        told += rustix::io::read(&event, &mut word).map_or(0, |_| u64::from_ne_bytes(word));
-        assert!(seen == 0 || told > 0, "{seen} came, and nobody was told");
+        signalled += rustix::io::read(&event, &mut word).map_or(0, |_| u64::from_ne_bytes(word));
+        assert!(seen == 0 || signalled > 0, "{seen} came, and nobody was told");
     }
-    assert!((1..=4).contains(&told), "{told}");
+    assert!((1..=4).contains(&signalled), "{signalled}");
 }
 
 /// Reads that kernel aio does not take at a time are submitted when there is room again, and each

@@ -112,7 +112,7 @@ changes! {
     ImmediateTimes: Release(7, 1), "IORING_TIMEOUT_IMMEDIATE_ARG: the SQE holds the time";
     TaskRules: Release(7, 0), "restrictions and BPF filters of a task, for the rings that the task \
                                creates, and BPF filters of a ring";
-    Apart: Release(7, 0), "SQEs and register calls are restricted independently";
+    SeparateRestrictions: Release(7, 0), "SQEs and register calls are restricted independently";
     PlainBuffers: Release(7, 2), "SEND and RECV take registered buffers, and SEND_ZC takes a \
                                   vector of parts of a registered buffer";
     NotifData: Release(7, 2), "addr3 of SEND_ZC and SENDMSG_ZC is the notification's user_data";

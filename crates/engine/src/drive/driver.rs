@@ -254,9 +254,9 @@ impl Requests {
         order.sort_by_key(key);
         // The events of one file keep their positions together.
         positions.sort_by_key(|i| (key(i).0, *i));
-        let told = events.to_vec();
+        let unsorted = events.to_vec();
         for (to, from) in positions.into_iter().zip(order) {
-            events[to] = told[from];
+            events[to] = unsorted[from];
         }
     }
 }

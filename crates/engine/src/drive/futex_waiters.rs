@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
 
 use super::leave::leave;
-use crate::io::futex_owner::{Owner, Told};
+use crate::io::futex_owner::{Owner, WakeResult};
 use crate::io::futex_waiter::protocol::Steps;
 use crate::io::futex_waiter::{FutexWaiter, Job};
 use crate::io::token::ReqId;
@@ -12,10 +12,10 @@ use crate::ring::cancel::protocol::Sleeping;
 use crate::ring::ctx::Ring;
 
 impl Owner for Ring {
-    fn woken(self: Arc<Self>, by: &Arc<FutexWaiter>, id: ReqId, job: &Job, res: i32) -> Told {
+    fn woken(self: Arc<Self>, by: &Arc<FutexWaiter>, id: ReqId, job: &Job, res: i32) -> WakeResult {
         let mut ctx = self.lock_now();
         if self.dead.load(SeqCst) {
-            return Told::Ended;
+            return WakeResult::Ended;
         }
         let done = match job {
             Job::OneOf(each, i) => {
@@ -26,10 +26,10 @@ impl Owner for Ring {
         };
         if !done {
             by.wait_on();
-            return Told::WaitsOn;
+            return WakeResult::WaitsOn;
         }
         leave(&self, ctx);
-        Told::Done
+        WakeResult::Done
     }
 
     fn take_in(&self, by: &Arc<FutexWaiter>) -> bool {

@@ -31,8 +31,8 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
     let holds = ctx.holds_anything() || softring_host::fd::dup_cache::any();
     // A thread that drives in its own poll is back soon; else the tick finds the ring.
-    let told = ctx.completion.eventfd.is_some() && !ring.is_polled();
-    let immediate = told || ctx.completion.poll_fd.is_some() || ring.sq.get().is_some();
+    let signals_eventfd = ctx.completion.eventfd.is_some() && !ring.is_polled();
+    let immediate = signals_eventfd || ctx.completion.poll_fd.is_some() || ring.sq.get().is_some();
     drop(ctx);
     if watch {
         super::reactor::guard(ring, immediate);

@@ -142,7 +142,7 @@ impl Poller {
         }
         ctx.drive.transports.poll_set().ok()?;
         let set = ctx.drive.transports.epoll_fd()?;
-        ring.note_polled();
+        ring.mark_polled();
         if !ctx.defers() {
             ctx.turn(Turn::Memory);
         }
@@ -218,7 +218,7 @@ impl Driven {
             let due = self.until != FOREVER && Clock::Monotonic.now() >= self.until;
             ctx.polled_outside(fired || due);
         }
-        self.ring.note_polled();
+        self.ring.mark_polled();
         let owes = fired && ctx.owes_task_work();
         self.readable = ctx.is_readable() || owes;
         self.report = ctx.report().with_work(owes);
@@ -258,7 +258,7 @@ pub(crate) fn thread_ends(ring: &Arc<Ring>) {
 
 impl Ring {
     /// Records that a thread polls the ring and is its driver.
-    fn note_polled(&self) {
+    fn mark_polled(&self) {
         self.driven.store(true, Relaxed);
         self.polled.store(true, Relaxed);
         self.polled_ever.store(true, Relaxed);

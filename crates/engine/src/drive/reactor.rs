@@ -383,13 +383,13 @@ impl Ticks for Reactor {
                 let span = ctx.trace.begin_now();
                 ctx.turn(Turn::All);
                 ctx.trace.end(span, Step::Drive, 0);
-                ctx.note_deadline();
+                ctx.publish_deadline();
                 again |= ctx.in_flight();
             } else if ctx.has_work() {
                 return ctx.set_taskrun();
             } else {
                 // The program has entered meanwhile and taken what was there.
-                ctx.note_deadline();
+                ctx.publish_deadline();
                 again |= ctx.in_flight();
             }
         }
@@ -474,7 +474,7 @@ impl Ctx {
     }
 
     /// Publishes the earliest deadline for the reactor.
-    pub(crate) fn note_deadline(&mut self) {
+    pub(crate) fn publish_deadline(&mut self) {
         let at = match self.next_event_in() {
             Some(left) => Clock::Monotonic.now().saturating_add(left),
             None => u64::MAX,

@@ -52,7 +52,7 @@ use softring_host::sync::real::{Mutex, MutexGuard};
 
 use self::protocol::{ASKED, IDLE, MOVED, Steps, Word, Words};
 use super::futex_each::Each;
-use super::futex_owner::{Owner, Told};
+use super::futex_owner::{Owner, WakeResult};
 use super::requeue;
 use crate::io::token::ReqId;
 use softring_host::calls::futex::{self, Waiter};
@@ -322,7 +322,7 @@ impl FutexWaiter {
             let (woken, leave) = self.sleep_once();
             let leave = leave || !self.shape.is_common();
             match woken {
-                Some(res) if !self.tell(owner, res) => return,
+                Some(res) if !self.report(owner, res) => return,
                 _ if leave => return,
                 _ => {}
             }
@@ -330,18 +330,18 @@ impl FutexWaiter {
     }
 
     /// Reports to the owner; returns false if the owner has ended.
-    fn tell(self: &Arc<Self>, owner: &Weak<dyn Owner>, res: i32) -> bool {
+    fn report(self: &Arc<Self>, owner: &Weak<dyn Owner>, res: i32) -> bool {
         let Some(owner) = owner.upgrade() else { return false };
         let Some((id, job)) = self.job().clone() else { return false };
         let res = job.first_woken(res);
         match owner.clone().woken(self, id, &job, res) {
-            Told::Ended => false,
-            Told::WaitsOn => {
+            WakeResult::Ended => false,
+            WakeResult::WaitsOn => {
                 debug_assert!(matches!(job, Job::Child(_)));
                 true
             }
             // Not earlier: the submitter holds the lock until this waiter sleeps.
-            Told::Done => owner.take_in(self),
+            WakeResult::Done => owner.take_in(self),
         }
     }
 
@@ -385,8 +385,8 @@ impl Steps for FutexWaiter {
         there.check()
     }
 
-    fn is_told(&self) -> bool {
-        requeue::tells()
+    fn reports_moved(&self) -> bool {
+        requeue::reports_moved()
     }
 
     fn pause(&self) {

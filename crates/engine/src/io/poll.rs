@@ -344,7 +344,7 @@ mod tests {
     }
 
     /// Returns the requests that have an event now.
-    fn told(set: &PollSet) -> Vec<u64> {
+    fn ready_ids(set: &PollSet) -> Vec<u64> {
         let mut buf = [epoll_event::default(); BATCH];
         let n = wait(set.fd().as_raw_fd(), &mut buf, Some(0), None).unwrap();
         let mut ids: Vec<_> = buf[..n].iter().map(|e| e.data & 0xffff_ffff).collect();
@@ -366,32 +366,32 @@ mod tests {
         assert_eq!(set.add(None, n, IN_ONCE, id(3)), Err(Errno::EEXIST));
         assert_eq!(set.armed(), 2);
         rustix::io::write(&w, b"x").unwrap();
-        assert_eq!(told(&set), [1, 2]);
+        assert_eq!(ready_ids(&set), [1, 2]);
         set.leave(n);
         set.del(number);
-        assert_eq!((set.armed(), told(&set).len()), (0, 0));
+        assert_eq!((set.armed(), ready_ids(&set).len()), (0, 0));
 
         // The number means another file than `own`, and is not used.
         become_file(n, r2.as_raw_fd());
         assert_eq!(set.add(Some(n), number, IN_ONCE, id(4)), Ok(number));
-        assert_eq!(told(&set), [4]);
+        assert_eq!(ready_ids(&set), [4]);
         set.del(number);
         assert_eq!(set.add(Some(n), n, IN_ONCE, id(5)), Ok(n));
-        assert_eq!(told(&set), [] as [u64; 0]);
+        assert_eq!(ready_ids(&set), [] as [u64; 0]);
         rustix::io::write(&w2, b"x").unwrap();
-        assert_eq!(told(&set), [5]);
+        assert_eq!(ready_ids(&set), [5]);
         assert_eq!(set.modify(n, n, IN_ONCE, id(6)), Ok(n));
-        assert_eq!(told(&set), [6]);
+        assert_eq!(ready_ids(&set), [6]);
         set.leave(n);
 
         // The number means the first file again, whose registration is still there.
         become_file(n, own.as_raw_fd());
         assert_eq!(set.add(Some(n), number, IN_ONCE, id(7)), Ok(n));
-        assert_eq!(told(&set), [7]);
+        assert_eq!(ready_ids(&set), [7]);
         // The number means another file by now, so the request goes on under its own.
         become_file(n, r2.as_raw_fd());
         assert_eq!(set.modify(n, number, IN_ONCE, id(8)), Ok(number));
-        assert_eq!(told(&set), [8]);
+        assert_eq!(ready_ids(&set), [8]);
         set.del(number);
         assert_eq!(set.armed(), 0);
     }

@@ -48,7 +48,7 @@ mod tests {
 
     /// Returns the disks of a folder like sysfs's, with the text of each disk's `io_poll`; `None`:
     /// no such file.
-    fn told(polls: &[(&str, Option<&str>)]) -> Vec<(String, bool)> {
+    fn disks_with(polls: &[(&str, Option<&str>)]) -> Vec<(String, bool)> {
         let sys = std::env::temp_dir().join(format!("poll-queues-{}", std::process::id()));
         for (name, io_poll) in polls {
             fs::create_dir_all(sys.join(name).join("queue")).unwrap();
@@ -63,13 +63,13 @@ mod tests {
 
     #[test]
     fn one_disk_with_poll_queues_suffices() {
-        assert_eq!(told(&[]), []);
-        assert!(!none_polls(&told(&[])), "nothing is known");
-        assert!(!none_polls(&told(&[("loop0", None)])), "nor is it here");
-        let none = told(&[("vdb", Some("0")), ("vda", Some("0")), ("loop0", None)]);
+        assert_eq!(disks_with(&[]), []);
+        assert!(!none_polls(&disks_with(&[])), "nothing is known");
+        assert!(!none_polls(&disks_with(&[("loop0", None)])), "nor is it here");
+        let none = disks_with(&[("vdb", Some("0")), ("vda", Some("0")), ("loop0", None)]);
         assert_eq!(none, [("vda".into(), false), ("vdb".into(), false)]);
         assert!(none_polls(&none));
-        let one = told(&[("vda", Some("0")), ("nvme0n1", Some("1"))]);
+        let one = disks_with(&[("vda", Some("0")), ("nvme0n1", Some("1"))]);
         assert_eq!(one, [("nvme0n1".into(), true), ("vda".into(), false)]);
         assert!(!none_polls(&one));
     }

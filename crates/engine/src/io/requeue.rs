@@ -19,7 +19,7 @@ const SILENT: u32 = 2;
 
 /// Returns whether the kernel reports moved waiters; tested once per process. Two concurrent tests
 /// find the same.
-pub(super) fn tells() -> bool {
+pub(super) fn reports_moved() -> bool {
     let known = &PROCESS.kernel.requeue_tells;
     if known.load(Relaxed) == UNKNOWN {
         known.store(if try_it() { TELLS } else { SILENT }, Relaxed);
@@ -56,6 +56,6 @@ fn try_it() -> bool {
 mod tests {
     #[test]
     fn the_kernel_reports_requeues() {
-        assert!(super::tells());
+        assert!(super::reports_moved());
     }
 }

@@ -138,7 +138,7 @@ impl Context {
             if good > 0 {
                 let list = UserPtr::of_program(rest as u64);
                 let ret = answer(aio::io_submit(self.id, good.cast_signed(), list));
-                self.told(ret, good, rest);
+                self.forget_refused(ret, good, rest);
                 if ret < 0 {
                     return if done > 0 { done } else { ret };
                 }
@@ -155,7 +155,7 @@ impl Context {
     }
 
     /// Forgets those of `good` iocbs at `list` that the kernel, by its answer `ret`, has not taken.
-    fn told(&self, ret: isize, good: usize, list: usize) {
+    fn forget_refused(&self, ret: isize, good: usize, list: usize) {
         let taken = ret.max(0) as usize;
         if let Some(idle_sleeps) = self.idle_sleeps().filter(|_| taken < good) {
             idle_sleeps.refused((list + taken * size_of::<usize>()) as u64, good - taken);

@@ -63,7 +63,7 @@ pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
     match done {
         Ok(_) => {
             if let Ok(id) = user::read::<u64>(at as u64) {
-                table::note(id as usize, nr);
+                table::record(id as usize, nr);
             }
             answer(done)
         }

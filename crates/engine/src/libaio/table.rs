@@ -87,7 +87,7 @@ fn write_to(table: &RwLock<Table>) -> RwLockWriteGuard<'_, Table> {
 }
 
 /// Records a context that the kernel has just made for `nr` iocbs.
-pub(super) fn note(id: usize, nr: u32) {
+pub(super) fn record(id: usize, nr: u32) {
     fork::init();
     insert(Entry::Kernels(Arc::new(Context::new(id, nr, PROCESS.poll_all.load(Relaxed)))));
 }

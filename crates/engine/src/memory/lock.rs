@@ -168,7 +168,7 @@ impl Control {
     pub(crate) fn try_lock_now(&self) -> bool {
         let free = self.try_take_word();
         if free {
-            self.note_holder(true);
+            self.set_holder(true);
         }
         free
     }
@@ -258,7 +258,7 @@ impl Locked for Control {
     }
 
     #[inline(always)]
-    fn note_holder(&self, holds: bool) {
+    fn set_holder(&self, holds: bool) {
         self.holder.store(if holds { sys::thread() } else { 0 }, Relaxed);
     }
 }

@@ -21,7 +21,7 @@ use softring_uapi::{PROCMAP_QUERY, procmap_query};
 
 const PAGE: u64 = 4096;
 /// File systems that need no notice of writes to shared mappings: those in memory.
-const UNTOLD: [&str; 5] = ["tmpfs", "devtmpfs", "ramfs", "hugetlbfs", "rootfs"];
+const WITHOUT_NOTICE: [&str; 5] = ["tmpfs", "devtmpfs", "ramfs", "hugetlbfs", "rootfs"];
 
 /// `VMA_WRITABLE | VMA_SHARED | COVERING_OR_NEXT_VMA | FILE_BACKED_VMA`.
 const SHARED_FILES: u64 = 0x2 | 0x8 | 0x10 | 0x20;
@@ -74,11 +74,11 @@ pub(crate) fn populate(range: &Range<u64>) -> Result<()> {
 /// Returns whether the range has a shared mapping of a file that needs notice of writes.
 fn shares_file(range: &Range<u64>) -> bool {
     match query(range) {
-        Ok(devices) => devices.into_iter().any(is_told),
+        Ok(devices) => devices.into_iter().any(needs_write_notice),
         Err(_) => mappings().is_some_and(|all| {
             all.into_iter().any(|m| {
                 let within = m.range.start < range.end && range.start < m.range.end;
-                within && m.shared && m.writable && is_told(m.device)
+                within && m.shared && m.writable && needs_write_notice(m.device)
             })
         }),
     }
@@ -129,10 +129,10 @@ impl Mapping {
 
 /// Returns whether the file system on a device needs notice of writes. One that is mounted nowhere
 /// is the kernel's own: of memfds, of shared memory.
-fn is_told(device: (u32, u32)) -> bool {
+fn needs_write_notice(device: (u32, u32)) -> bool {
     let text = sys::proc_text("/proc/self/mountinfo").unwrap_or_default();
     let own = device.0 == 0;
-    kind_of(&text, device).map_or(!own, |kind| !UNTOLD.contains(&kind))
+    kind_of(&text, device).map_or(!own, |kind| !WITHOUT_NOTICE.contains(&kind))
 }
 
 /// Returns the type of the file system on a device, from the text of `/proc/self/mountinfo`.
@@ -172,6 +172,6 @@ mod tests {
         let line = mappings().unwrap().into_iter().find(|m| m.range.contains(&at)).unwrap();
         assert!(line.shared && line.writable);
         assert!(query(&range).is_ok_and(|q| q == [line.device]) || query(&range).is_err());
-        assert!(!is_told(line.device));
+        assert!(!needs_write_notice(line.device));
     }
 }

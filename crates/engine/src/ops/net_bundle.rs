@@ -194,8 +194,8 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
             call.message().last = true;
             call.short = true;
             // The buffers picked for this step were not used up.
-            let told = singly || !has(Change::BufferPlaces);
-            let more = picked && told && call.message().head.inc;
+            let reported = singly || !has(Change::BufferPlaces);
+            let more = picked && reported && call.message().head.inc;
             if let Some(pick) = call.pick_mut() {
                 (pick.more, pick.found_none) = (more, !picked);
             }

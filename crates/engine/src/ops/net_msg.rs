@@ -206,8 +206,8 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
         _ => to.with_name(&mut name),
     };
     let (n, hdr) = to.receive(call.file.fd(), flags)?;
-    if let Err(e) = tell(msg, &hdr, &name, io.flags & MSG_CMSG_COMPAT != 0) {
-        return untold(call, e);
+    if let Err(e) = report_header(msg, &hdr, &name, io.flags & MSG_CMSG_COMPAT != 0) {
+        return end_unreported(call, e);
     }
     call.short |= cut(flags, &hdr);
     Ok(n)
@@ -215,7 +215,7 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
 
 /// Ends a receive of a message of which something could not be reported: the bytes before it count,
 /// and the CQE says whether there is more.
-fn untold(call: &mut Call, e: Errno) -> Result<usize> {
+fn end_unreported(call: &mut Call, e: Errno) -> Result<usize> {
     if call.io().done > 0 {
         return Ok(0);
     }
@@ -227,7 +227,7 @@ fn untold(call: &mut Call, e: Errno) -> Result<usize> {
 
 /// Tells the program of a message: its sender, its control data's length, its flags
 /// (`____sys_recvmsg`).
-fn tell(msg: &Msg, hdr: &msghdr, name: &[u8; NAME_MAX], compat: bool) -> Result<()> {
+fn report_header(msg: &Msg, hdr: &msghdr, name: &[u8; NAME_MAX], compat: bool) -> Result<()> {
     // A program of 32 bits has these fields elsewhere (`struct compat_msghdr`).
     let (namelen, controllen, flags) = match compat {
         true => (4, 20, 24),
@@ -281,7 +281,7 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let n = n as u32;
     let out = [hdr.namelen, hdr.controllen as u32, n, hdr.flags];
     if let Err(e) = user::write_slice(UserPtr::of_program(buf), &out) {
-        return untold(call, e);
+        return end_unreported(call, e);
     }
     call.message().last = n == 0;
     Ok((before + n.min(room)) as usize)

@@ -89,7 +89,7 @@ fn woken(req: &Req, events: u32, revents: u32) -> u32 {
 fn news(p: &Poll, revents: u32, mask: u32) -> u32 {
     const OUTPUT: u32 = EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
     let ended = revents & (EPOLLERR | EPOLLHUP | EPOLLRDHUP) != 0;
-    let fresh = mask & !p.told;
+    let fresh = mask & !p.reported;
     match (fresh & !OUTPUT != 0, fresh & OUTPUT != 0) {
         (true, false) if !ended => mask & !OUTPUT,
         (false, true) if !ended => mask & OUTPUT,
@@ -168,7 +168,7 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     if p.events & EPOLLONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
         ctx.trace_more(id, mask);
         if let Some(Phase::Polling(p)) = ctx.reqs.slab.get_mut(id).map(|req| &mut req.phase) {
-            (p.waits, p.told) = (true, all);
+            (p.waits, p.reported) = (true, all);
         }
         return;
     }
@@ -219,7 +219,7 @@ pub(crate) fn remove(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         None => return Outcome::Done(Errno::ENOENT.res()),
         Some((_, true)) => return Outcome::Done(Errno::EALREADY.res()),
         // The poll's wake-up is on its way (`io_poll_get_ownership`).
-        Some((id, _)) if ctx.is_told(id) => return Outcome::Done(Errno::EALREADY.res()),
+        Some((id, _)) if ctx.has_pending_event(id) => return Outcome::Done(Errno::EALREADY.res()),
         Some((id, _)) => id,
     };
     if sqe.len & UPDATES == 0 {
@@ -241,7 +241,7 @@ fn update(ctx: &mut Ctx, id: ReqId, sqe: &io_uring_sqe) {
     if sqe.len & IORING_POLL_UPDATE_EVENTS != 0 {
         // The mask changes, the behaviour stays.
         p.events = p.events & !0xffff | sqe.op_flags & EVENTS | UNMASK;
-        p.told = 0;
+        p.reported = 0;
     }
     let events = p.events;
     let now = ready(poll.call.file.fd(), events).map_or(0, |r| mask_of(poll, events, r));

@@ -96,7 +96,7 @@ fn queued(fd: i32, domain: i32, which: Queue) -> Result<i32> {
     }
     match ioctl::queued(fd, which) {
         Err(Errno::ENOTTY) => Err(Errno::EOPNOTSUPP),
-        told => told,
+        other => other,
     }
 }
 

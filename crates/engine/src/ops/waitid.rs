@@ -113,7 +113,7 @@ fn ask(call: &mut Call, more: u32) -> Outcome {
         Err(e @ (Errno::EINVAL | Errno::EBADF)) => Outcome::Done(e.res()),
         Err(Errno::EINTR) => crate::ops::answer_waiting(done),
         Ok(_) if info[0] == 0 && !may_be_nothing(c) => Outcome::Retry,
-        done => tell(call, &info, done.map_or_else(Errno::res, |_| 0)),
+        done => write_info(call, &info, done.map_or_else(Errno::res, |_| 0)),
     }
 }
 
@@ -124,13 +124,13 @@ fn may_be_nothing(c: Child) -> bool {
 }
 
 /// Fills in the program's `siginfo_t`, all but the padding, as the kernel does.
-fn tell(call: &Call, info: &Info, res: i32) -> Outcome {
+fn write_info(call: &Call, info: &Info, res: i32) -> Outcome {
     let at = call.sqe().off;
     // Words are written one by one, as memory may end between them.
     let word =
         |i: usize| user::write_whole(UserPtr::of_program(at + 4 * i as u64), &info[i]).is_ok();
-    let told = at == 0 || [0, 1, 2, 4, 5, 6].into_iter().all(word);
-    Outcome::Done(if told { res } else { Errno::EFAULT.res() })
+    let written = at == 0 || [0, 1, 2, 4, 5, 6].into_iter().all(word);
+    Outcome::Done(if written { res } else { Errno::EFAULT.res() })
 }
 
 /// Hooks of a WAITID that waits.
@@ -146,6 +146,6 @@ fn orphaned() -> i32 {
 /// Cancels the request, and reports no child. Returns the result, whatever comes of the report
 /// (`__io_waitid_cancel`).
 fn cancelled(call: &Call) -> i32 {
-    tell(call, &[0; 32], 0);
+    write_info(call, &[0; 32], 0);
     Errno::ECANCELED.res()
 }

@@ -69,7 +69,7 @@ impl Restrictions {
         user::read_slice(addr, &mut rows)?;
         let mut r = Restrictions { registered: true, ..Restrictions::default() };
         rows.iter().try_for_each(|row| r.add(row))?;
-        if rows.is_empty() || !has(Change::Apart) {
+        if rows.is_empty() || !has(Change::SeparateRestrictions) {
             r.restrict = [true; 2];
         }
         Ok(r)

@@ -19,7 +19,7 @@ impl Req {
     fn asks_for_creds(&self, asks: bool) -> bool {
         let row = self.row.has(opdef::CREDS);
         (asks || row || self.names_personality() || creds::any_restricted())
-            && !self.flags.contains(ReqFlags::CREDS_NOTED)
+            && !self.flags.contains(ReqFlags::CREDS_RECORDED)
     }
 
     /// Sets the submitter's credentials, `caller`.
@@ -28,16 +28,16 @@ impl Req {
             Some(named) => Some(Arc::new(named.within(&caller))),
             None => Some(caller),
         };
-        self.flags |= ReqFlags::CREDS_NOTED;
+        self.flags |= ReqFlags::CREDS_RECORDED;
     }
 }
 
 impl Ctx {
     /// Records the credentials of a request that a later driver of the ring runs
-    /// ([`note_creds`](Self::note_creds)). If the driver may lack the submitter's limits, keeps a
-    /// worker that has them.
-    pub(crate) fn note_creds_ahead(&mut self, req: &mut Req) {
-        self.note_creds(req, false);
+    /// ([`record_creds`](Self::record_creds)). If the driver may lack the submitter's limits, keeps
+    /// a worker that has them.
+    pub(crate) fn record_creds_ahead(&mut self, req: &mut Req) {
+        self.record_creds(req, false);
         self.keep_worker_for(req.call.creds.as_ref());
     }
 
@@ -49,7 +49,7 @@ impl Ctx {
 
     /// Records the submitter's credentials, if the request asks for them (`asks`: whatever its row
     /// says). Called by the submitter.
-    pub(crate) fn note_creds(&mut self, req: &mut Req, asks: bool) {
+    pub(crate) fn record_creds(&mut self, req: &mut Req, asks: bool) {
         if req.asks_for_creds(asks) {
             let caller = self.caller();
             req.set_creds(caller);
@@ -57,27 +57,27 @@ impl Ctx {
     }
 
     /// Records the credentials of the requests linked behind `req`, which is about to wait; see
-    /// [`note_creds_ahead`](Self::note_creds_ahead). If `req` ends at once, the submitter issues
-    /// its links.
+    /// [`record_creds_ahead`](Self::record_creds_ahead). If `req` ends at once, the submitter
+    /// issues its links.
     #[inline]
-    pub(crate) fn note_creds_of_links(&mut self, req: &Req) {
+    pub(crate) fn record_creds_of_links(&mut self, req: &Req) {
         if req.link.is_some() {
-            self.note_creds_of_chain(req.link);
+            self.record_creds_of_chain(req.link);
         }
     }
 
     /// Records the credentials of a chain that waits; see
-    /// [`note_creds_ahead`](Self::note_creds_ahead).
-    pub(crate) fn note_creds_of_chain(&mut self, mut next: Option<ReqId>) {
+    /// [`record_creds_ahead`](Self::record_creds_ahead).
+    pub(crate) fn record_creds_of_chain(&mut self, mut next: Option<ReqId>) {
         while let Some(id) = next {
-            self.note_creds_of(id);
+            self.record_creds_of(id);
             next = self.reqs.slab.get(id).and_then(|req| req.link);
         }
     }
 
     /// Records the credentials of a request that waits; see
-    /// [`note_creds_ahead`](Self::note_creds_ahead).
-    fn note_creds_of(&mut self, id: ReqId) {
+    /// [`record_creds_ahead`](Self::record_creds_ahead).
+    fn record_creds_of(&mut self, id: ReqId) {
         let asks = self.reqs.slab.get(id).is_some_and(|req| req.asks_for_creds(false));
         let caller = asks.then(|| self.caller());
         let Some(req) = self.reqs.slab.get_mut(id) else { return };
@@ -94,7 +94,7 @@ impl Ctx {
         if self.resources.sq_creds.is_some() && creds::am_ours() {
             return req.row.has(opdef::CREDS) && !self.is_as_maker();
         }
-        req.flags.contains(ReqFlags::CREDS_NOTED)
+        req.flags.contains(ReqFlags::CREDS_RECORDED)
             && !req.names_personality()
             && req.task != 0
             && (req.flags.contains(ReqFlags::CREDS_KEPT)

@@ -21,7 +21,7 @@ impl Ctx {
 
     /// Queues a request behind the barrier.
     pub(crate) fn drain_req(&mut self, id: ReqId) {
-        self.note_creds_of_chain(Some(id));
+        self.record_creds_of_chain(Some(id));
         self.reqs.keep_creds_of_chain(id);
         let Some(req) = self.reqs.slab.get_mut(id) else { return };
         req.phase = Phase::Drained;

@@ -61,7 +61,7 @@ fn receives(req: &Req) -> bool {
 }
 
 /// Records in the registration what an attempt found.
-pub(crate) fn note(s: Option<&mut Registration>, req: &Req) {
+pub(crate) fn record_attempt(s: Option<&mut Registration>, req: &Req) {
     if let Some(s) = s
         && matches!(req.call.found, Finding::Nothing | Finding::TookAll)
         && receives(req)
@@ -230,7 +230,7 @@ impl Ctx {
     }
 
     /// Returns whether an event for an armed request is still to be handled. Polls epoll.
-    pub(crate) fn is_told(&mut self, id: ReqId) -> bool {
+    pub(crate) fn has_pending_event(&mut self, id: ReqId) -> bool {
         self.poll_aside();
         let Some(&Phase::Polling(poll)) = self.reqs.slab.get(id).map(|req| &req.phase) else {
             return false;
@@ -304,7 +304,7 @@ impl Driving {
             return;
         }
         if self.registration(fd).is_some() {
-            return note(self.registration(fd), req);
+            return record_attempt(self.registration(fd), req);
         }
         let stream = Socket::of(fd) == Socket::Tcp;
         if let Some(set) = self.transports.poll_set().ok().filter(|s| stream && s.may_register(fd))

@@ -96,12 +96,20 @@ pub(crate) struct Poll {
     /// True for a send if urgent data was there when it was armed, and does not leave.
     pub(crate) urgent: bool,
     /// Events that a multishot poll has reported last.
-    pub(crate) told: u32,
+    pub(crate) reported: u32,
 }
 
 impl Poll {
     pub(crate) fn new(events: u32) -> Self {
-        Poll { events, at: -1, pass: 0, persistent: false, waits: false, urgent: false, told: 0 }
+        Poll {
+            events,
+            at: -1,
+            pass: 0,
+            persistent: false,
+            waits: false,
+            urgent: false,
+            reported: 0,
+        }
     }
 
     /// Returns whether each wake-up has a completion of its own: only for a multishot POLL_ADD.

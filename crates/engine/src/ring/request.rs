@@ -77,7 +77,7 @@ bitflags! {
         const DIRECT = 1 << 25;
         /// Set once `creds` are the credentials it runs under: its submitter's, or a restriction of
         /// them.
-        const CREDS_NOTED = 1 << 26;
+        const CREDS_RECORDED = 1 << 26;
         /// Set if the request waited behind a barrier: it runs under its `creds` also on its
         /// submitter's thread.
         const CREDS_KEPT = 1 << 27;

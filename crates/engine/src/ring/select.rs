@@ -129,8 +129,8 @@ impl Ctx {
         let flags = self.resources.groups.put(group, pick, res.unsigned_abs());
         // A buffer that a worker has consumed at once is not reported (`io_read_mshot`), except by
         // a cancellation.
-        let told = res > 0 || res == Errno::ECANCELED.res();
-        if told || !req.row.has(opdef::READS_MANY) {
+        let reported = res > 0 || res == Errno::ECANCELED.res();
+        if reported || !req.row.has(opdef::READS_MANY) {
             req.call.cflags |= flags;
         }
         if pick.count > 1 {

@@ -127,8 +127,9 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Source<R> {
             return Err(Unreadable::Version(version));
         }
         // The words behind the header are not part of it.
-        let told = start[offset_of!(Header, header_size) / 8].min(size_of::<Header>() as u64);
-        let mut words = self.words(0, told as usize / 8).ok_or(Unreadable::NoPage)?;
+        let header_size =
+            start[offset_of!(Header, header_size) / 8].min(size_of::<Header>() as u64);
+        let mut words = self.words(0, header_size as usize / 8).ok_or(Unreadable::NoPage)?;
         words.resize(size_of::<Header>() / 8, 0);
         let [rings, pools, hists, meters] =
             [Kind::RINGS, Kind::POOLS, Kind::HISTS, Kind::METERS].map(|kind| kind.slots(&words));

@@ -200,8 +200,8 @@ fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
 fn peer_of(socket: BorrowedFd<'_>) -> Option<u32> {
     const SOL_SOCKET: u32 = 1;
     const SO_PEERCRED: u32 = 17;
-    let told = sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERCRED).ok()?;
-    let [_pid, uid, _gid]: [u32; 3] = told;
+    let creds = sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERCRED).ok()?;
+    let [_pid, uid, _gid]: [u32; 3] = creds;
     Some(uid)
 }
 

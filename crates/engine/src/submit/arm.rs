@@ -41,7 +41,7 @@ impl Ctx {
     pub(crate) fn arm_poll(&mut self, mut req: ReqBox, poll: Poll) {
         self.trace(if reissues(&req) { Step::Armed } else { Step::Queued }, &req);
         req.phase = Phase::Polling(poll);
-        note_urgent(&mut req);
+        record_urgent(&mut req);
         let by_worker = req.goes_on_by_worker();
         let id = self.reqs.slab.insert(req);
         let armed = if self.waits_behind_another(id) {
@@ -83,14 +83,14 @@ impl Ctx {
         let transports = &mut self.drive.transports;
         let set = transports.poll_set()?;
         if let Some(fd) = persistent::number(set, req, poll) {
-            persistent::note(set.registration(fd), req);
+            persistent::record_attempt(set.registration(fd), req);
             let vain = match set.registration(fd) {
                 Some(s) if sends(req) => found_nothing(req) && s.seen & STICKY == 0,
                 Some(s) => found_nothing(req) || (s.empty && poll.events & OUT == 0),
                 None => found_nothing(req),
             };
             if set.register(fd, events_of(req, poll), vain, id)? {
-                persistent::note(set.registration(fd), req);
+                persistent::record_attempt(set.registration(fd), req);
                 req.phase.registered_at(fd, transports.passes, true);
                 if reissues(req) {
                     transports.new_polls += 1;
@@ -234,7 +234,7 @@ impl Ctx {
         let mut outcome = self.issue_again(&mut req);
         let stays = req.phase.persistent_fd();
         if let Some(at) = stays {
-            persistent::note(self.drive.registration(at), &req);
+            persistent::record_attempt(self.drive.registration(at), &req);
         }
         let vain = matches!(outcome, Outcome::Retry | Outcome::Punt);
         let news = after_attempt(&mut req, vain, events);
@@ -314,7 +314,7 @@ impl Ctx {
     /// Rearms a request that is not ready after all.
     fn rearm(&mut self, mut req: ReqBox) {
         req.arms = req.arms.saturating_add(1);
-        note_urgent(&mut req);
+        record_urgent(&mut req);
         self.trace(Step::Armed, &req);
         let key = exclusive::key(&req);
         let stays = req.phase.persistent_fd();
@@ -348,7 +348,7 @@ fn sends(req: &Req) -> bool {
 
 /// Records urgent data for a send: the arm step reports them, but a later wake-up does not
 /// (`IO_ASYNC_POLL_COMMON`). epoll reports both alike.
-fn note_urgent(req: &mut Req) {
+fn record_urgent(req: &mut Req) {
     if !sends(req) || req.flags.contains(ReqFlags::MULTISHOT) {
         return;
     }

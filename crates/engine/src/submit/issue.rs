@@ -202,7 +202,7 @@ impl Ctx {
     /// Queues a request where its issue function said to wait.
     #[inline(never)]
     fn wait(&mut self, mut req: ReqBox, waits: Outcome) {
-        self.note_creds_of_links(&req);
+        self.record_creds_of_links(&req);
         self.stats.routes.queued.add(1);
         self.trace(Step::Queued, &req);
         // A POLL_ADD of a file that cannot be polled ends on the worker.

@@ -150,7 +150,7 @@ impl Ctx {
             }
             return self.not_now(req);
         }
-        self.note_creds_of_links(&req);
+        self.record_creds_of_links(&req);
         let blocks = req.follows_in_worker();
         if route == Route::Poll && blocks && req.polls_first() && !req.goes_on_by_worker() {
             // The kernel's worker does not poll for it, unless it is a multishot request.
@@ -184,7 +184,7 @@ impl Ctx {
                     net.polled = true;
                 }
                 if def.has(opdef::CREDS) && ops::socket::passes_creds(&req) {
-                    self.note_creds_ahead(&mut req);
+                    self.record_creds_ahead(&mut req);
                 }
                 self.arm_poll(req, Poll::new(events));
             }
@@ -210,7 +210,7 @@ impl Ctx {
         }
         let other = kind_of(&req.call.file) == Kind::Other;
         if other || !self.writes_alike(&req) {
-            self.note_creds(&mut req, other);
+            self.record_creds(&mut req, other);
         }
         self.trace(Step::Punt, &req);
         let call = req.call.lend();

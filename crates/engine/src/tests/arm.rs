@@ -290,7 +290,7 @@ struct Armed {
     events: u32,
     many: bool,
     /// True if epoll has reported the poll, and nobody has acted on that yet.
-    told: bool,
+    reported: bool,
 }
 
 /// Model of a ring's polls.
@@ -316,9 +316,9 @@ impl Model {
 
     /// Returns whether epoll reports `events` of that number; it reports a single poll only once.
     fn tells(&mut self, fd: i32, events: u32) -> bool {
-        let hears = |p: &&mut Armed| p.fd == fd && p.events == events && (p.many || !p.told);
+        let hears = |p: &&mut Armed| p.fd == fd && p.events == events && (p.many || !p.reported);
         let found = self.armed.values_mut().find(hears);
-        found.map(|poll| poll.told = true).is_some()
+        found.map(|poll| poll.reported = true).is_some()
     }
 
     fn end(&mut self, name: u64) -> Vec<(u64, i32, u32)> {
@@ -335,7 +335,7 @@ fn make(ring: &TestRing, model: &mut Model, late: &mut Vec<epoll_event>, step: S
         Step::Add { events, many } => {
             let (name, fd) = (model.next, FD + model.next as i32);
             model.next += 1;
-            model.armed.insert(name, Armed { fd, events, many, told: false });
+            model.armed.insert(name, Armed { fd, events, many, reported: false });
             let sqe = poll(name, fd, events);
             ring.submit(&[if many { multishot(sqe) } else { sqe }]);
             vec![]
@@ -369,7 +369,7 @@ fn make(ring: &TestRing, model: &mut Model, late: &mut Vec<epoll_event>, step: S
             ring.submit(&[rename(OTHER, name, name + 100)]);
             let Some(poll) = model.armed.remove(&name) else { return vec![(OTHER, ENOENT, 0)] };
             // The poll is armed anew, even if it was reported.
-            model.armed.insert(name + 100, Armed { told: false, ..poll });
+            model.armed.insert(name + 100, Armed { reported: false, ..poll });
             vec![(OTHER, 0, 0)]
         }
     }

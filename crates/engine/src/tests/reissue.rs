@@ -83,9 +83,9 @@ proptest! {
         let mut got = ring.take(usize::MAX);
         ring.lock().flush_overflow();
         got.extend(ring.take(usize::MAX));
-        let told = shots.min(ROOM);
+        let posted = shots.min(ROOM);
         let end = if shots > ROOM { 1 } else { 2 };
-        let want = [vec![(1, 1, IORING_CQE_F_MORE); told], vec![(1, end, 0)]].concat();
+        let want = [vec![(1, 1, IORING_CQE_F_MORE); posted], vec![(1, end, 0)]].concat();
         prop_assert_eq!(got, want);
         prop_assert!(ring.is_idle());
     }

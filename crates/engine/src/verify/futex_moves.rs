@@ -96,7 +96,7 @@ impl Steps for Model {
         Ok(())
     }
 
-    fn is_told(&self) -> bool {
+    fn reports_moved(&self) -> bool {
         true
     }
 
@@ -156,10 +156,10 @@ fn moves(fault: Fault) {
         m.words.state.stick(None);
         let woken = program.join().unwrap();
         // Stands for `FutexWaiters::ask`, then `FutexWaiters::take_back`, which asks the same.
-        let told = (moved.is_ok() || fault != Fault::NotAsked) && !m.take_back();
-        let tells = live.join().unwrap();
-        assert!(told == woken, "not what the program counted");
-        assert!(tells == woken.then_some(0));
+        let counted = (moved.is_ok() || fault != Fault::NotAsked) && !m.take_back();
+        let result = live.join().unwrap();
+        assert!(counted == woken, "not what the program counted");
+        assert!(result == woken.then_some(0));
     });
 }
 

@@ -104,7 +104,7 @@ impl Locked for Uring {
         false
     }
 
-    fn note_holder(&self, holds: bool) {
+    fn set_holder(&self, holds: bool) {
         let before = self.holders.load(Relaxed);
         assert_eq!(before, usize::from(!holds), "two hold it");
         self.holders.store(usize::from(holds), Relaxed);

@@ -98,7 +98,7 @@ enum Fault {
     /// The closer gives way to nobody.
     NoYield,
     /// The setter notes finished closers after its call.
-    LateNote,
+    LateHolder,
     /// The setter does not wait for closers.
     NoWait,
 }
@@ -124,7 +124,7 @@ impl<const FENCE: bool> Shared<FENCE> {
     fn set(&self, fault: Fault) {
         let before = self.before_set();
         *self.locked.lock().unwrap() = true;
-        let late = (fault == Fault::LateNote).then(|| self.before_set());
+        let late = (fault == Fault::LateHolder).then(|| self.before_set());
         if !self.has_lock(late.unwrap_or(before), || {}) {
             self.again(fault);
         }
@@ -189,8 +189,8 @@ fn with_a_closer_that_does_not_yield() {
 }
 
 #[test]
-fn with_a_late_note() {
-    found(with_a_late_note, "the lock is lost", || model(Fault::LateNote));
+fn with_a_late_holder() {
+    found(with_a_late_holder, "the lock is lost", || model(Fault::LateHolder));
 }
 
 #[test]

@@ -26,12 +26,12 @@ enum Fault {
 }
 
 #[derive(Default)]
-struct Told {
+struct StateWord {
     word: AtomicU32,
     fault: Fault,
 }
 
-impl State for Told {
+impl State for StateWord {
     fn load(&self, order: Ordering) -> u32 {
         let plain = self.fault == Fault::PlainRead;
         let state = self.word.load(if plain { Relaxed } else { order });
@@ -76,15 +76,15 @@ impl Word for RacyWord {
 
 #[derive(Default)]
 struct One {
-    state: Told,
+    state: StateWord,
     slots: [[RacyWord; 4]; SLOTS as usize],
 }
 
 impl Chunk for One {
-    type State = Told;
+    type State = StateWord;
     type Word = RacyWord;
 
-    fn state(&self) -> &Told {
+    fn state(&self) -> &StateWord {
         &self.state
     }
 
@@ -110,7 +110,7 @@ impl One {
 
 fn model(fault: Fault) {
     explore(move || {
-        let state = Told { fault, ..Told::default() };
+        let state = StateWord { fault, ..StateWord::default() };
         let chunk = Arc::new(One { state, ..One::default() });
         let writers = [1, 2].map(|n| {
             let chunk = chunk.clone();

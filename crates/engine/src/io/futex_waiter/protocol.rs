@@ -70,7 +70,7 @@ pub(crate) trait Steps {
     /// `EAGAIN` if not; those of futex(2).
     fn check(&self, there: &Self::There) -> Result<()>;
     /// Returns whether the kernel reports the number of moved waiters.
-    fn is_told(&self) -> bool;
+    fn reports_moved(&self) -> bool;
     /// Lets another thread run.
     fn pause(&self);
     /// Sends the futex waiter's thread a signal; false if there is none.
@@ -132,7 +132,7 @@ pub(crate) trait Steps {
             }
             // Not asleep yet, or moved by a kernel that does not report it.
             tries += 1;
-            if tries > SURELY_ASLEEP && !self.is_told() {
+            if tries > SURELY_ASLEEP && !self.reports_moved() {
                 break;
             }
             self.pause();

@@ -176,20 +176,20 @@ impl Given {
 
     fn option(&mut self, option: &str) -> Result<()> {
         let (key, value) = option.split_once(':').unwrap_or((option, ""));
-        let told = |e: String| format!("{key}:{value}: {e}");
+        let prefixed = |e: String| format!("{key}:{value}: {e}");
         match key {
-            "latency" => self.latency = both(value, time).map_err(told)?,
-            "jitter" => self.jitter = Some(both(value, jitter).map_err(told)?),
-            "dist" => self.shape = Some(both(value, shape).map_err(told)?),
-            "slow" => self.slow = Some(slow(value).map_err(told)?),
-            "iops" => self.iops = both(value, rate).map_err(told)?,
-            "bw" => self.bandwidth = both(value, rate).map_err(told)?,
-            "queues" => self.queues = queues(value).map_err(told)?,
-            "seek" => self.seek = time(value).map_err(told)?,
-            "pollqueues" => self.pollqueues = whole(value, 1).map_err(told)? == 1,
-            "irq" => self.interrupt = time(value).map_err(told)? as u64,
-            "data" => self.empty = no_data(value).map_err(told)?,
-            "seed" => self.seed = whole(value, u64::MAX).map_err(told)?,
+            "latency" => self.latency = both(value, time).map_err(prefixed)?,
+            "jitter" => self.jitter = Some(both(value, jitter).map_err(prefixed)?),
+            "dist" => self.shape = Some(both(value, shape).map_err(prefixed)?),
+            "slow" => self.slow = Some(slow(value).map_err(prefixed)?),
+            "iops" => self.iops = both(value, rate).map_err(prefixed)?,
+            "bw" => self.bandwidth = both(value, rate).map_err(prefixed)?,
+            "queues" => self.queues = queues(value).map_err(prefixed)?,
+            "seek" => self.seek = time(value).map_err(prefixed)?,
+            "pollqueues" => self.pollqueues = whole(value, 1).map_err(prefixed)? == 1,
+            "irq" => self.interrupt = time(value).map_err(prefixed)? as u64,
+            "data" => self.empty = no_data(value).map_err(prefixed)?,
+            "seed" => self.seed = whole(value, u64::MAX).map_err(prefixed)?,
             _ => return Err(format!("'{key}' is not a key; known: {}", key_names())),
         }
         Ok(())

@@ -42,7 +42,7 @@ pub(crate) trait Locked {
     /// Returns whether the holder that a word names will surely never release it.
     fn is_dead(&self, word: u64) -> bool;
     /// Records that the calling thread has taken the lock, or is about to release it.
-    fn note_holder(&self, holds: bool);
+    fn set_holder(&self, holds: bool);
 
     /// Takes the lock when no other thread has an issue in progress.
     #[inline(always)]
@@ -59,7 +59,7 @@ pub(crate) trait Locked {
     #[inline(always)]
     fn lock_now(&self) {
         self.take_word();
-        self.note_holder(true);
+        self.set_holder(true);
     }
 
     /// Takes the lock's word.
@@ -114,7 +114,7 @@ pub(crate) trait Locked {
     /// Releases the lock.
     #[inline(always)]
     fn unlock(&self) {
-        self.note_holder(false);
+        self.set_holder(false);
         let word = self.lock_word();
         if word.swap(0, Release) & WAITED != 0 {
             word.wake(1);

@@ -209,8 +209,8 @@ impl Utilisation {
         let straight = STRAIGHT[usize::from(watch.line.n < BATCH_FEW)];
         let fit = watch.line.fit().filter(|&(_, r)| r >= straight);
         // At a step above 0, a single batch without a line can be the fault of the polling thread.
-        let told = many && span <= came / 3 && (fit.is_some() || self.step == 0);
-        if !told {
+        let conclusive = many && span <= came / 3 && (fit.is_some() || self.step == 0);
+        if !conclusive {
             self.missed += 1;
             if self.missed >= MISSES {
                 (self.step, self.shown, self.missed) = (0, 0, 0);

@@ -12,7 +12,7 @@ use softring_host::sys;
 
 /// Name that was last written for a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct WrittenName {
     /// Number plus one; 0: nothing.
     number: u64,
     fixed: bool,
@@ -23,13 +23,13 @@ struct Told {
 
 /// Names written last: a number shares its slot with others.
 #[derive(Debug)]
-pub(super) struct Names([Told; SLOTS]);
+pub(super) struct Names([WrittenName; SLOTS]);
 
 const SLOTS: usize = 64;
 
 impl Default for Names {
     fn default() -> Self {
-        Names([Told::default(); SLOTS])
+        Names([WrittenName::default(); SLOTS])
     }
 }
 
@@ -60,17 +60,17 @@ impl Writer {
         let Some(stat) = stat else { return };
         let socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
         let peer = if socket { address(fd, true) } else { ([0; ADDRESS], 0) };
-        let told = Told {
+        let name = WrittenName {
             number: u64::from(number.cast_unsigned()) + 1,
             fixed,
             file: (stat.st_dev, stat.st_ino),
             peer: hash(&peer.0[..peer.1]),
         };
         let slot = &mut self.names.0[number as usize % SLOTS];
-        if *slot == told {
+        if *slot == name {
             return;
         }
-        *slot = told;
+        *slot = name;
         let flags = if fixed { FIXED } else { 0 };
         let (data, req, tid, step, opcode) = (0, 0, 0, Step::Name, 0);
         let mut event = Event { time, data, req, tid, step, opcode, flags, value: number };

@@ -107,7 +107,7 @@ pub(crate) trait Chunk {
         if state == 0 {
             return 0;
         }
-        let n = self.told(state);
+        let n = self.written(state);
         let from = (*seen).min(n);
         if n > from {
             read(from..n);
@@ -120,17 +120,17 @@ pub(crate) trait Chunk {
     /// Skips everything that is there.
     fn discard(&self, seen: &mut u32) {
         let state = self.state().load(Acquire);
-        *seen = self.told(state);
+        *seen = self.written(state);
         self.end(state, seen);
     }
 
-    fn told(&self, state: u32) -> u32 {
+    fn written(&self, state: u32) -> u32 {
         (state & !CLOSED).saturating_sub(1).min(self.slots())
     }
 
     /// Frees the chunk if its writer is through with it.
     fn end(&self, state: u32, seen: &mut u32) {
-        if self.told(state) == self.slots() || state & CLOSED != 0 {
+        if self.written(state) == self.slots() || state & CLOSED != 0 {
             *seen = 0;
             self.state().store(0, Release);
         }

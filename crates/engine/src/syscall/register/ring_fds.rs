@@ -46,8 +46,8 @@ pub(super) fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usiz
             slot..slot + 1
         };
         let slot = put(hold_ring(row.data as i32)?, range)?;
-        let told = io_uring_rsrc_update { offset: slot as u32, ..row };
-        user::write(UserPtr::of_program(at), &told).inspect_err(|_| clear(slot))
+        let answer = io_uring_rsrc_update { offset: slot as u32, ..row };
+        user::write(UserPtr::of_program(at), &answer).inspect_err(|_| clear(slot))
     })
 }
 

@@ -87,7 +87,7 @@ impl Steps for FutexWaiter {
         unreachable!("it is placed")
     }
 
-    fn is_told(&self) -> bool {
+    fn reports_moved(&self) -> bool {
         true
     }
 
