@@ -17,7 +17,7 @@ mod trace;
 mod under;
 
 pub use bench::{BenchArgs, BenchOf, Driver, Op, PolledArgs, ReissueArgs, Rw, SqpollArgs};
-pub use doctor::{DoctorArgs, Place};
+pub use doctor::{DoctorArgs, Environment};
 pub use env::{EnvArgs, Shell};
 pub use stats::{Format, StatArgs, StatsArgs, TopArgs};
 pub use strace::StraceArgs;
@@ -51,8 +51,8 @@ impl Cli {
             }
             // Help and the version are an answer like others: a user who cannot have the answer is
             // told so.
-            let told = crate::out::raw(e.render().to_string());
-            std::process::exit(told.map_or_else(|e| crate::fail::report(&e), |()| 0).into())
+            let printed = crate::out::raw(e.render().to_string());
+            std::process::exit(printed.map_or_else(|e| crate::fail::report(&e), |()| 0).into())
         });
         let mut cli = Cli::from_arg_matches(&matches)
             .unwrap_or_else(|e| e.format(&mut Cli::command()).exit());

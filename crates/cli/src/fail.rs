@@ -87,11 +87,11 @@ pub fn report(e: &anyhow::Error) -> u8 {
     }
     let causes: Vec<String> = e.chain().map(ToString::to_string).collect();
     crate::out::note(&format!("error: {}", causes.join(": ")));
-    let told = e.chain().find_map(|c| c.downcast_ref::<Fail>());
-    if let Some(hint) = told.and_then(|t| t.hint.as_deref()) {
+    let known = e.chain().find_map(|c| c.downcast_ref::<Fail>());
+    if let Some(hint) = known.and_then(|t| t.hint.as_deref()) {
         crate::out::note(&format!("hint: {hint}"));
     }
-    told.map_or(USAGE, |t| t.code)
+    known.map_or(USAGE, |t| t.code)
 }
 
 #[cfg(test)]

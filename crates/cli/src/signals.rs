@@ -20,7 +20,7 @@ const OTHER_ENDS: [c_int; 10] =
 const QUIET: [c_int; 2] = [SIGWINCH, SIGURG];
 
 /// Signals recorded and not yet taken, one bit each.
-static NOTED: AtomicU64 = AtomicU64::new(0);
+static RECORDED: AtomicU64 = AtomicU64::new(0);
 /// Recorded signals that a process has sent to this one. A terminal sends to all its processes, the
 /// program among them.
 static SENT: AtomicU64 = AtomicU64::new(0);
@@ -78,7 +78,7 @@ fn is_ignored(signal: c_int) -> bool {
     }
 }
 
-extern "C" fn note(signal: c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+extern "C" fn record(signal: c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
     let bit = bit(signal);
     // SAFETY: the kernel passes a siginfo_t to a handler with SA_SIGINFO; the sender's number is
     // there for all codes that are checked, which are those of kill(2) and sigqueue(3); getpid(2)
@@ -95,7 +95,7 @@ extern "C" fn note(signal: c_int, info: *const libc::siginfo_t, _: *const libc::
     if code <= 0 {
         SENT.fetch_or(bit, Relaxed);
     }
-    NOTED.fetch_or(bit, Relaxed);
+    RECORDED.fetch_or(bit, Relaxed);
 }
 
 /// Has the signal only recorded from now on, unless it is ignored. A program that is started gets
@@ -110,7 +110,7 @@ fn catch(signal: c_int) {
     unsafe {
         let mut new: libc::sigaction = std::mem::zeroed();
         new.sa_sigaction =
-            (note as extern "C" fn(c_int, *const libc::siginfo_t, *const libc::c_void)) as usize;
+            (record as extern "C" fn(c_int, *const libc::siginfo_t, *const libc::c_void)) as usize;
         new.sa_flags = libc::SA_SIGINFO;
         libc::sigaction(signal, &raw const new, std::ptr::null_mut());
     }
@@ -146,28 +146,28 @@ pub fn ignore_file_size() {
 
 /// Returns the signal that asked us to end, if one has.
 pub fn end() -> Option<c_int> {
-    let noted = NOTED.load(Relaxed);
-    END.into_iter().find(|&signal| noted & bit(signal) != 0)
+    let recorded = RECORDED.load(Relaxed);
+    END.into_iter().find(|&signal| recorded & bit(signal) != 0)
 }
 
 /// Returns the same, of all signals that [`catch_all_ends`] has recorded.
 pub fn any_end() -> Option<c_int> {
-    let noted = NOTED.load(Relaxed);
-    all_ends().find(|&signal| noted & bit(signal) != 0)
+    let recorded = RECORDED.load(Relaxed);
+    all_ends().find(|&signal| recorded & bit(signal) != 0)
 }
 
 /// Returns whether SIGTSTP has come since the last call.
 pub fn stop_asked() -> bool {
-    NOTED.fetch_and(!bit(SIGTSTP), Relaxed) & bit(SIGTSTP) != 0
+    RECORDED.fetch_and(!bit(SIGTSTP), Relaxed) & bit(SIGTSTP) != 0
 }
 
 /// Sends the program the signals that came for it, except those that its terminal has sent to it
 /// itself.
 pub fn pass_on(child: &Child) {
-    let noted = NOTED.swap(0, Relaxed);
-    let sent = SENT.fetch_and(!noted, Relaxed);
+    let recorded = RECORDED.swap(0, Relaxed);
+    let sent = SENT.fetch_and(!recorded, Relaxed);
     for signal in for_program() {
-        if noted & sent & bit(signal) != 0 {
+        if recorded & sent & bit(signal) != 0 {
             // SAFETY: no pointers; the child has not been waited for, so the number is its.
             unsafe { libc::kill(child.id().cast_signed(), signal) };
         }

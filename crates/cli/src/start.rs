@@ -17,7 +17,7 @@ pub struct Failure(OwnedFd);
 impl Failure {
     /// Returns whether the program has never run. It is asked when the child has ended, whose exit
     /// code can be the program's own, too.
-    pub fn told(&self) -> bool {
+    pub fn happened(&self) -> bool {
         rustix::io::read(&self.0, &mut [0u8; 1]).is_ok_and(|n| n == 1)
     }
 }
@@ -26,12 +26,12 @@ impl Failure {
 pub fn start(under: &UnderArgs, command: &[OsString]) -> anyhow::Result<(Child, Failure)> {
     let own = files::own_exe().context("cannot find this program's own file")?;
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
-    let (told, tells) = pipe_with(flags).context("cannot make a pipe")?;
+    let (read, write) = pipe_with(flags).context("cannot make a pipe")?;
     // The pipe is for `softring run`, not for the program that it becomes.
-    fcntl_setfd(&tells, FdFlags::empty()).context("cannot pass on a pipe")?;
+    fcntl_setfd(&write, FdFlags::empty()).context("cannot pass on a pipe")?;
     let mut c = Command::new(own);
     c.arg("run").args(under.words());
-    c.arg(format!("--failure-fd={}", tells.as_raw_fd())).arg("--").args(command);
+    c.arg(format!("--failure-fd={}", write.as_raw_fd())).arg("--").args(command);
     let child = signals::spawn(&mut c).map_err(|e| fail::cannot_start("the program", &e))?;
-    Ok((child, Failure(told)))
+    Ok((child, Failure(read)))
 }

@@ -142,7 +142,7 @@ pub(crate) fn want_if<const NR: u32>(name: &str, missing: bool) {
 /// With the arguments of [`OPTIONAL`] the kernel's own answer is no refusal.
 #[cold]
 fn is_refused_again(i: usize) -> bool {
-    note(i, answer(i));
+    record(i, answer(i));
     REFUSED.load(Relaxed) >> i & 1 != 0
 }
 
@@ -178,8 +178,8 @@ pub fn works(nr: i64) -> bool {
     how(nr).is_none() && !unlearned()
 }
 
-/// Returns whether the calling thread is under a seccomp filter. Read once, and noted when a filter
-/// is reported.
+/// Returns whether the calling thread is under a seccomp filter. Read once, and recorded when a
+/// filter is reported.
 pub fn is_filtered() -> bool {
     if FILTERED.load(Relaxed) == UNKNOWN {
         count_filters();
@@ -254,16 +254,16 @@ pub fn filter_added(Coming(filter): Coming) {
         None => UNREAD.store(true, Relaxed),
     }
     FILTERED.store(YES, Relaxed);
-    note_known();
+    record_known();
 }
 
-/// Notes which calls the known filters refuse.
-fn note_known() {
+/// Records which calls the known filters refuse.
+fn record_known() {
     for (i, (nr, args)) in OPTIONAL.iter().enumerate() {
         match known::refusal(*nr, args) {
             None => {}
-            Some(Refusal::Kills) => note(i, KILLS),
-            Some(Refusal::Answers(e)) => note(i, e.0 as u8),
+            Some(Refusal::Kills) => record(i, KILLS),
+            Some(Refusal::Answers(e)) => record(i, e.0 as u8),
         }
     }
     let bars = |(_, nr, any): &(&str, u32, bool)| match known::refusal(*nr, &[0; 6]) {
@@ -349,17 +349,17 @@ fn ask() {
             // Noted when the filter was installed.
         } else if unread && RINGS.contains(nr) {
             UNASKED.store(true, Relaxed);
-            note(i, KILLS);
+            record(i, KILLS);
         } else if unread || *nr != nr::__NR_eventfd {
             // Without a filter, all kernels have eventfd(2) that have eventfd2(2). Other threads
             // and their children would see the descriptor.
-            note(i, answer(i));
+            record(i, answer(i));
         }
     }
 }
 
-/// Notes an answer. Killing outranks any other answer, and of two others the first stays.
-fn note(i: usize, answer: u8) {
+/// Records an answer. Killing outranks any other answer, and of two others the first stays.
+fn record(i: usize, answer: u8) {
     if answer == WORKS {
         return;
     }
@@ -442,7 +442,7 @@ fn ask_in_children() -> usize {
         next = at + 1;
     }
     let answers = found.answers.iter().enumerate().take(next);
-    answers.for_each(|(i, a)| note(i, a.load(Relaxed)));
+    answers.for_each(|(i, a)| record(i, a.load(Relaxed)));
     let at = core::ptr::from_ref(found).expose_provenance();
     // SAFETY: the mapping of `shared`, which nobody accesses any more.
     unsafe { syscall6(nr::__NR_munmap, bad(at, size_of::<Found>())) };

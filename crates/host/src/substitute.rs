@@ -340,8 +340,8 @@ pub fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
 
 /// Returns the limits by prlimit(2) of this process, or getrlimit(2); none if both are refused.
 pub fn getrlimit(what: Resource) -> Rlimit {
-    let told = process::prlimit(what as u32, None);
-    let limits = told.or_else(|_| process::getrlimit(what as u32)).unwrap_or([u64::MAX; 2]);
+    let limits = process::prlimit(what as u32, None);
+    let limits = limits.or_else(|_| process::getrlimit(what as u32)).unwrap_or([u64::MAX; 2]);
     let [current, maximum] = limits.map(|most| (most != u64::MAX).then_some(most));
     Rlimit { current, maximum }
 }

@@ -312,7 +312,7 @@ unsafe fn register(a: &[usize; 6]) -> isize {
         // SAFETY: the program's own call.
         let ret = unsafe { raw!(libc::SYS_io_uring_register, a[0], a[1], a[2], a[3]) };
         if config::engine() == Engine::Auto {
-            old::note_register(a[1] & !USE_REGISTERED_RING, a[2], ret);
+            old::record_register(a[1] & !USE_REGISTERED_RING, a[2], ret);
         }
         ret
     };

@@ -74,8 +74,8 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 /// Set once a probe has left operations out.
 static PROBED: AtomicBool = AtomicBool::new(false);
 
-/// Notes the result of a register call on a ring of the kernel's.
-pub fn note_register(opcode: usize, arg: usize, ret: isize) {
+/// Records the result of a register call on a ring of the kernel's.
+pub fn record_register(opcode: usize, arg: usize, ret: isize) {
     let refused = ret == -(libc::EINVAL as isize) && opcode < version::played().registers as usize;
     if refused && REGISTERS.get(opcode).is_some_and(|r| lacks::newer_than_kernel(r.since)) {
         REFUSED.fetch_or(1 << opcode, Relaxed);
@@ -88,7 +88,7 @@ pub fn note_register(opcode: usize, arg: usize, ret: isize) {
     }
 }
 
-/// Prints one line about what was noted.
+/// Prints one line about what was recorded.
 pub fn at_exit() {
     let refused = REFUSED.load(Relaxed);
     let names = REGISTERS.iter().enumerate().filter(|(i, _)| refused >> i & 1 != 0);

@@ -109,10 +109,10 @@ pub fn msg_ring(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     stage.ready();
     let mut ring = ring?;
     let here = ring.fd();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        let other = scope.spawn(move || answer(job, here, &tell));
-        let there = told.recv().context("the other thread ended")?;
+        let other = scope.spawn(move || answer(job, here, &sender));
+        let there = receiver.recv().context("the other thread ended")?;
         let done = rounds(job, stage, &mut ring, |ring| {
             send(ring, there, job.depth, 0);
             take(ring, job.depth)

@@ -12,9 +12,9 @@ Exit codes: 0 a program gets rings that work, 1 a program gets no rings, or ring
 softring doctor --for docker     prints lines that put softring into a container
 softring doctor --for            the same, for the environment that softring detects";
 
-/// Starters of the programs that are to have softring.
+/// Environments that start the programs that are to have softring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Place {
+pub enum Environment {
     /// docker run, a Dockerfile
     Docker,
     /// podman run, a Containerfile
@@ -41,5 +41,5 @@ pub struct DoctorArgs {
     /// Check nothing; print lines to copy into the configuration of WHERE
     #[arg(long = "for", value_enum, value_name = "WHERE", num_args = 0..=1)]
     #[arg(default_missing_value = "here", conflicts_with_all = ["json", "iopoll"])]
-    pub place: Option<Place>,
+    pub environment: Option<Environment>,
 }

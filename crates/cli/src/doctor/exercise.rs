@@ -25,22 +25,22 @@ const STEPS: [(&str, Step); 4] = [
     ("a receive from a socket", socket),
 ];
 
-/// Takes all steps; calls `told` before each step, and for each that has failed.
-pub fn take(told: impl Fn(Told)) {
+/// Takes all steps; calls `report` before each step, and for each that has failed.
+pub fn take(report: impl Fn(Progress)) {
     let Ok(mut ring) = Ring::new(4, 0) else {
-        return told(Told::Failed("a second ring".into()));
+        return report(Progress::Failed("a second ring".into()));
     };
     for (name, step) in STEPS {
-        if let Some(Err(e)) = step(&mut ring, &|| told(Told::Tries(name))) {
-            told(Told::Failed(format!("{name} ({e})")));
+        if let Some(Err(e)) = step(&mut ring, &|| report(Progress::Tries(name))) {
+            report(Progress::Failed(format!("{name} ({e})")));
         }
-        told(Told::Tries(""));
+        report(Progress::Tries(""));
     }
 }
 
 /// Message about a step.
 #[derive(Debug)]
-pub enum Told {
+pub enum Progress {
     Tries(&'static str),
     Failed(String),
 }

@@ -52,8 +52,8 @@ struct Verdict {
 /// Runs `softring doctor [--json]`. The exit code is 1 if a program would get no rings at all, or
 /// rings that fail it. `--for` only prints.
 pub fn command(args: &DoctorArgs) -> anyhow::Result<()> {
-    if let Some(place) = args.place {
-        return recipes::command(place);
+    if let Some(environment) = args.environment {
+        return recipes::command(environment);
     }
     sys::ignore_file_limit_signal();
     let checks: Vec<Row> = CHECKS.iter().map(|check| row(check, args.iopoll)).collect();
@@ -74,8 +74,8 @@ fn row(check: &Check, iopoll: bool) -> Row {
     let Finding { state, found } = run_isolated(check);
     // Advice is given only on what is known and wanted.
     let wanted = iopoll || check.group != Group::Polling;
-    let told = wanted && matches!(state, State::Less | State::Denied) && !check.hint.is_empty();
-    let hint = told.then_some(check.hint);
+    let advised = wanted && matches!(state, State::Less | State::Denied) && !check.hint.is_empty();
+    let hint = advised.then_some(check.hint);
     Row { name: check.name, group: check.group, state, found, meaning: check.meaning, hint }
 }
 
@@ -187,9 +187,9 @@ fn print(report: &Report) -> anyhow::Result<()> {
         out::line(&out::wrapped("  ", advice, 6, columns))?;
     }
     if v.rings != "kernel"
-        && let Some(place) = recipes::guess()
+        && let Some(environment) = recipes::guess()
     {
-        let lines = format!("softring doctor --for {} prints lines to copy.", name_of(place));
+        let lines = format!("softring doctor --for {} prints lines to copy.", name_of(environment));
         out::line(&out::wrapped("\nIn here: ", &lines, 0, columns))?;
     }
     Ok(())

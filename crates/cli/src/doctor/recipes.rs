@@ -1,35 +1,35 @@
 //! `softring doctor --for WHERE`: lines to copy, for users who start programs in containers, pods,
 //! units and jobs.
 
-use crate::cli::Place;
+use crate::cli::Environment;
 use crate::run::{Libc, lib_path};
 use crate::{fail, files, out};
 use std::env;
 use std::path::Path;
 
 /// Runs `softring doctor --for WHERE`.
-pub fn command(place: Place) -> anyhow::Result<()> {
-    let place = match place {
-        Place::Here => guess().ok_or_else(|| {
+pub fn command(environment: Environment) -> anyhow::Result<()> {
+    let environment = match environment {
+        Environment::Here => guess().ok_or_else(|| {
             let hint = "name it: softring doctor --for docker (podman, kubernetes, systemd, ci)";
             fail::usage("this environment is not a known container, pod, unit or CI job", hint)
         })?,
         named => named,
     };
     let lib = lib_path::find(Libc::OWN)?;
-    out::raw(lines(place, &lib.display().to_string()))
+    out::raw(lines(environment, &lib.display().to_string()))
 }
 
-/// Guesses the place that this process runs in. A CI job counts as one also in a container.
-pub fn guess() -> Option<Place> {
+/// Guesses the environment that this process runs in. A CI job counts as one also in a container.
+pub fn guess() -> Option<Environment> {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let there = |path| files::exists(Path::new(path));
     let signs = [
-        (Place::Ci, set("GITHUB_ACTIONS") || set("GITLAB_CI") || set("CI")),
-        (Place::Kubernetes, set("KUBERNETES_SERVICE_HOST")),
-        (Place::Podman, there("/run/.containerenv")),
-        (Place::Docker, there("/.dockerenv")),
-        (Place::Systemd, set("INVOCATION_ID") && is_service()),
+        (Environment::Ci, set("GITHUB_ACTIONS") || set("GITLAB_CI") || set("CI")),
+        (Environment::Kubernetes, set("KUBERNETES_SERVICE_HOST")),
+        (Environment::Podman, there("/run/.containerenv")),
+        (Environment::Docker, there("/.dockerenv")),
+        (Environment::Systemd, set("INVOCATION_ID") && is_service()),
     ];
     signs.into_iter().find(|sign| sign.1).map(|sign| sign.0)
 }
@@ -41,14 +41,14 @@ fn is_service() -> bool {
 }
 
 /// Returns the lines to copy, with `lib` as the path of the library.
-fn lines(place: Place, lib: &str) -> String {
-    let recipe = match place {
-        Place::Docker | Place::Podman => CONTAINER,
-        Place::Kubernetes => KUBERNETES,
-        Place::Systemd => SYSTEMD,
-        Place::Ci | Place::Here => CI,
+fn lines(environment: Environment, lib: &str) -> String {
+    let recipe = match environment {
+        Environment::Docker | Environment::Podman => CONTAINER,
+        Environment::Kubernetes => KUBERNETES,
+        Environment::Systemd => SYSTEMD,
+        Environment::Ci | Environment::Here => CI,
     };
-    let tool = if place == Place::Podman { "podman" } else { "docker" };
+    let tool = if environment == Environment::Podman { "podman" } else { "docker" };
     recipe.replace("@TOOL@", tool).replace("@LIB@", lib)
 }
 
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn every_recipe_names_the_library_and_fits_a_terminal() {
-        for place in Place::value_variants() {
-            let lines = lines(*place, "/usr/local/lib/libsoftring.so");
+        for environment in Environment::value_variants() {
+            let lines = lines(*environment, "/usr/local/lib/libsoftring.so");
             assert!(lines.contains("/usr/local/lib/libsoftring.so"), "{lines}");
             assert!(!lines.contains('@') && lines.ends_with('\n'), "{lines}");
             assert!(lines.lines().all(|line| line.len() <= 80), "{lines}");

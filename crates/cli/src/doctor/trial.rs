@@ -1,7 +1,7 @@
 //! The trial program: a program with inline system calls, to see what it gets under `softring run`.
 //! It tries a ring (`softring trial`, hidden); doctor runs it and reads its output.
 
-use super::exercise::{self, Told};
+use super::exercise::{self, Progress};
 use super::probes::{Finding, State};
 use crate::child::{self, Captured, End};
 use crate::run::dynamic;
@@ -50,10 +50,10 @@ pub fn command() -> anyhow::Result<()> {
     let exercises = whose == "softring" && fault.is_none();
     say(&Said::Rings { whose: whose.into(), fault })?;
     if exercises {
-        exercise::take(|told| {
-            let said = match told {
-                Told::Tries(what) => Said::Tries(what.into()),
-                Told::Failed(what) => Said::Failed(what),
+        exercise::take(|progress| {
+            let said = match progress {
+                Progress::Tries(what) => Said::Tries(what.into()),
+                Progress::Failed(what) => Said::Failed(what),
             };
             // A doctor that has ended reads nothing more.
             let _ = say(&said);

@@ -133,8 +133,8 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     let harmed = judge(under, target::examine(&path, lib.as_deref(), under.deny))?;
     let lib = lib.filter(|_| !harmed);
     let mut env = environment(&path, lib.as_deref(), under)?;
-    let told = env.get("SOFTRING_RUN").is_some() || options::quiet(under);
-    if lib.is_some() && !told && needs_us(under) {
+    let quiet = env.get("SOFTRING_RUN").is_some() || options::quiet(under);
+    if lib.is_some() && !quiet && needs_us(under) {
         env.set("SOFTRING_RUN", named::file());
     }
     if under.deny {

@@ -28,8 +28,8 @@ pub fn file() -> PathBuf {
 }
 
 fn own_pid() -> i32 {
-    let told = files::proc_status("Pid").and_then(|pid| pid.parse().ok());
-    told.unwrap_or_else(|| getpid().as_raw_nonzero().get())
+    let pid = files::proc_status("Pid").and_then(|pid| pid.parse().ok());
+    pid.unwrap_or_else(|| getpid().as_raw_nonzero().get())
 }
 
 /// Removes the files whose run is over.

@@ -95,7 +95,7 @@ fn run_once(args: &StatArgs) -> anyhow::Result<(Run, ExitStatus)> {
     let intervals = Intervals::new(args, start);
     let (status, watch) = follow(&mut child, Watch::at(pid, listener), intervals)?;
     let elapsed = start.elapsed();
-    if let (Some(code), true) = (status.code(), failure.told()) {
+    if let (Some(code), true) = (status.code(), failure.happened()) {
         // `softring run` has said why, and there is nothing to report.
         std::process::exit(code);
     }

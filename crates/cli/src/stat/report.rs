@@ -271,9 +271,10 @@ const BAR: usize = 40;
 fn latencies(op: &str, l: &read::Latencies) -> Vec<String> {
     let quantile = |q| l.quantile(q).map_or_else(String::new, ns_short);
     let quantiles = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
-    let told = quantiles.map(|(name, q)| format!("{name} {}", quantile(q)));
+    let quantiles = quantiles.map(|(name, q)| format!("{name} {}", quantile(q)));
     let mean = l.mean().map_or_else(String::new, ns_short);
-    let head = format!(" {op}: {} timed, mean {mean}, {}", thousands(l.count()), told.join(", "));
+    let head =
+        format!(" {op}: {} timed, mean {mean}, {}", thousands(l.count()), quantiles.join(", "));
     // Times of a few microseconds are shown in nanoseconds.
     let (unit, name) = if l.quantile(0.9) < Some(20_000) { (1, "nsecs") } else { (1000, "usecs") };
     let mut lines = vec![String::new(), head, format!("     {name:<20}: count     distribution")];

@@ -50,14 +50,14 @@ pub fn quoted(bytes: &[u8]) -> String {
 
 /// Returns the name of a file from the events that tell it; the last event of a socket completes
 /// its name. `local` keeps the address that comes before.
-pub fn file_name(event: &Event, told: Vec<u8>, local: &mut Vec<u8>) -> Option<String> {
+pub fn file_name(event: &Event, bytes: Vec<u8>, local: &mut Vec<u8>) -> Option<String> {
     match event.step {
         Step::Address if event.req == LOCAL => {
-            *local = told;
+            *local = bytes;
             None
         }
-        Step::Address => address::socket(event.opcode, local, &told),
-        _ => Some(printable(&told)).filter(|name| !name.is_empty()),
+        Step::Address => address::socket(event.opcode, local, &bytes),
+        _ => Some(printable(&bytes)).filter(|name| !name.is_empty()),
     }
 }
 

@@ -20,7 +20,7 @@ use std::io::{self, Write};
 
 /// Contents of the file.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Written {
     pub events: usize,
     /// Requests that began; `unfinished` counts those that had not ended.
     pub requests: u64,
@@ -53,7 +53,7 @@ struct Writer<'a, W, F> {
     local: Vec<u8>,
     /// Time for which a thread slept in its present call, by source and thread, in ns.
     slept: HashMap<(u32, u32), u64>,
-    told: Told,
+    written: Written,
     flows: u64,
     first: bool,
     error: io::Result<()>,
@@ -89,7 +89,7 @@ pub fn write(
     select: Select,
     at: impl Fn(u64) -> f64,
     about: &Value,
-) -> anyhow::Result<Told> {
+) -> anyhow::Result<Written> {
     let mut w = Writer {
         out,
         record,
@@ -100,7 +100,7 @@ pub fn write(
         names: record.names.clone(),
         local: Vec::new(),
         slept: HashMap::new(),
-        told: Told { events: events.len(), ..Told::default() },
+        written: Written { events: events.len(), ..Written::default() },
         flows: 0,
         first: true,
         error: Ok(()),
@@ -113,13 +113,13 @@ pub fn write(
     w.unfinished(events.last().map_or(0, |k| k.event.time));
     w.counters(events);
     let mut other = about.clone();
-    let counts = [w.told.events as u64, w.told.requests, w.told.unfinished];
+    let counts = [w.written.events as u64, w.written.requests, w.written.unfinished];
     for (name, n) in ["events", "requests", "unfinished"].into_iter().zip(counts) {
         other[name] = n.into();
     }
     w.raw(&format!("\n],\"otherData\":{other}}}\n"));
     w.error.and_then(|()| w.out.flush()).context("cannot write the trace")?;
-    Ok(w.told)
+    Ok(w.written)
 }
 
 impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
@@ -302,7 +302,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
 
     /// Writes a request, ended or not.
     fn end(&mut self, life: &Life, time: u64, res: Option<i32>) {
-        self.told.requests += 1;
+        self.written.requests += 1;
         let (pid, tid) = (self.pid(life.position.0), self.tracks.tid(life.position));
         let mut args = life.args.clone();
         let comma = if args.is_empty() { "" } else { "," };
@@ -381,7 +381,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
             if self.select.failed || !self.select.shows(life.opcode, 0, self.ns(life.began, time)) {
                 continue;
             }
-            self.told.unfinished += 1;
+            self.written.unfinished += 1;
             life.leave(time);
             self.end(&life, time, None);
         }

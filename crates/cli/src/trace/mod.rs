@@ -58,8 +58,8 @@ pub fn command(args: &TraceArgs) -> anyhow::Result<()> {
     }
     let readers = &session.readers;
     record.dropped = readers.dropped();
-    let told = write(args, output, readers, &mut record)?;
-    tell(args, &record, &told, &readers.missing());
+    let written = write(args, output, readers, &mut record)?;
+    report(args, &record, &written, &readers.missing());
     session::end_as(status)
 }
 
@@ -89,7 +89,7 @@ fn write(
     output: Output,
     readers: &Readers,
     record: &mut Record,
-) -> anyhow::Result<json::Told> {
+) -> anyhow::Result<json::Written> {
     let events = record.by_time();
     let first = events.iter().map(|k| record::began(&k.event)).min().unwrap_or(0);
     let start = readers.ns(first);
@@ -103,21 +103,21 @@ fn write(
         "left_out": record.left_out,
     });
     let select = Select { ops: Ops::of(&args.ops), failed: args.failed, slow: args.slow };
-    let told = output.write(|file| {
+    let written = output.write(|file| {
         let out = BufWriter::new(file);
         if !is_gzip(&args.output) {
             return json::write(out, &events, record, select, at, &about);
         }
         let mut out = GzEncoder::new(out, Compression::default());
-        let told = json::write(&mut out, &events, record, select, at, &about)?;
+        let written = json::write(&mut out, &events, record, select, at, &about)?;
         out.try_finish().context("cannot write the trace")?;
-        Ok(told)
+        Ok(written)
     })?;
     if let Some(path) = &args.svg {
         let picture = svg::draw(&events, record, at);
         fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(told)
+    Ok(written)
 }
 
 fn is_gzip(path: &Path) -> bool {
@@ -134,7 +134,7 @@ fn title(args: &TraceArgs) -> String {
     }
 }
 
-fn tell(args: &TraceArgs, record: &Record, told: &json::Told, missing: &[String]) {
+fn report(args: &TraceArgs, record: &Record, written: &json::Written, missing: &[String]) {
     let at = args.output.display();
     let lost = match record.dropped {
         0 => String::new(),
@@ -146,12 +146,12 @@ fn tell(args: &TraceArgs, record: &Record, told: &json::Told, missing: &[String]
     };
     out::note(&format!(
         "trace: {} events, {} requests{lost}{old}: {at}",
-        told.events, told.requests
+        written.events, written.requests
     ));
     for who in missing {
         out::note(&format!("not traced: {who}"));
     }
-    if told.events == 0 && record.dropped == 0 && missing.is_empty() {
+    if written.events == 0 && record.dropped == 0 && missing.is_empty() {
         nothing_seen(args.pid.is_some());
     }
 }

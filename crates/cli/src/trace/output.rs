@@ -63,9 +63,9 @@ impl Output {
         };
         let _ = file.set_permissions(about.permissions());
         let _ = fchown(&file, Some(about.uid()), Some(about.gid()));
-        let done = write(file).and_then(|told| {
+        let done = write(file).and_then(|written| {
             fs::rename(&beside, &path)?;
-            Ok(told)
+            Ok(written)
         });
         if done.is_err() {
             let _ = fs::remove_file(&beside);

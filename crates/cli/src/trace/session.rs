@@ -121,7 +121,9 @@ impl Session {
     /// why.
     pub fn never_ran(&self, status: Option<ExitStatus>) -> Option<i32> {
         match &self.target {
-            Target::Child(_, failure) => status.and_then(|s| s.code()).filter(|_| failure.told()),
+            Target::Child(_, failure) => {
+                status.and_then(|s| s.code()).filter(|_| failure.happened())
+            }
             Target::Process(_) => None,
         }
     }

@@ -68,9 +68,9 @@ pub fn of(fd: BorrowedFd<'_>, device: u64) -> Mount {
 }
 
 fn ask(fd: BorrowedFd<'_>) -> Option<Mount> {
-    let told = crate::substitute::statfs(fd).ok()?;
-    Some(match told.f_type as u64 {
-        _ if in_memory(&told) => Mount::Memory,
+    let stat = crate::substitute::statfs(fd).ok()?;
+    Some(match stat.f_type as u64 {
+        _ if in_memory(&stat) => Mount::Memory,
         magic if LOCAL_MAGICS.contains(&magic) => Mount::Local,
         _ => Mount::Other,
     })

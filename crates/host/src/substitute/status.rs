@@ -23,8 +23,8 @@ pub fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
     }
     match rustix::fs::statat(&fd, c"", AtFlags::EMPTY_PATH) {
         Err(e) if refused::refuses(e.into()) => {
-            let told = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
-            told.map(of_statx).or(Err(e))
+            let result = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+            result.map(of_statx).or(Err(e))
         }
         done => done,
     }

@@ -341,8 +341,9 @@ impl Member {
     }
 
     fn control(&self, set: c_int, op: c_int) {
-        let told = !self.quiet && self.enabled;
-        let event = epoll_event { events: if told { self.event.events } else { 0 }, ..self.event };
+        let reports = !self.quiet && self.enabled;
+        let event =
+            epoll_event { events: if reports { self.event.events } else { 0 }, ..self.event };
         let at = (&raw const event).expose_provenance();
         // SAFETY: numbers, and an event of ours.
         unsafe { raw!(libc::SYS_epoll_ctl, set, op, self.stand_in, at) };

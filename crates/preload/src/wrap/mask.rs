@@ -111,7 +111,7 @@ unsafe fn change(
             if let Some(old) = old.as_mut().filter(|_| is_blocked()) {
                 libc::sigaddset(old, libc::SIGSYS);
             }
-            note(how, has);
+            record(how, has);
         }
         ret
     }
@@ -137,13 +137,13 @@ pub fn raw_sigprocmask(how: c_int, new: usize, old: usize, size: usize) -> isize
             let shown = user::read::<u64>(old as u64).map(|old| old | SIGSYS);
             let _ = shown.and_then(|shown| user::write(UserPtr::of_program(old as u64), &shown));
         }
-        note(how, set.map(|set| set & SIGSYS != 0));
+        record(how, set.map(|set| set & SIGSYS != 0));
     }
     ret
 }
 
-/// Notes a call that has succeeded. `has`: its set holds SIGSYS; `None`: there was no set.
-fn note(how: c_int, has: Option<bool>) {
+/// Records a call that has succeeded. `has`: its set holds SIGSYS; `None`: there was no set.
+fn record(how: c_int, has: Option<bool>) {
     let blocked = match (how, has) {
         (libc::SIG_SETMASK, Some(has)) => has,
         (libc::SIG_BLOCK, Some(true)) => true,
