@@ -174,7 +174,7 @@ pub fn edge_set(fd: RawFd) -> std::os::fd::OwnedFd {
 }
 
 /// Returns the events that a set of one descriptor reports now.
-pub fn told_now(set: &impl std::os::fd::AsRawFd) -> u32 {
+pub fn events_now(set: &impl std::os::fd::AsRawFd) -> u32 {
     let mut ev = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: `ev` has room for the one event asked for.
     match unsafe { libc::epoll_wait(set.as_raw_fd(), &raw mut ev, 1, 0) } {

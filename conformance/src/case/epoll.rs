@@ -35,7 +35,7 @@ fn wait_sqe(set: i32, to: &mut [libc::epoll_event]) -> io_uring_sqe {
 }
 
 /// Records the events, in the order of their data.
-fn told(cx: &mut Cx, what: &str, events: &[libc::epoll_event]) {
+fn note_events(cx: &mut Cx, what: &str, events: &[libc::epoll_event]) {
     let mut all: Vec<_> = events.iter().map(|e| (e.u64, e.events)).collect();
     all.sort_unstable();
     cx.note(what, format_args!("{all:x?}"));
@@ -63,7 +63,7 @@ fn ctl(cx: &mut Cx) -> Outcome {
     rustix::io::write(&_w, b"x")?;
     let mut got = [std::hint::black_box(ev); 2];
     cx.one(&mut ring, "told", wait_sqe(ep, &mut got), 1);
-    told(cx, "as it was then", &got[..1]);
+    note_events(cx, "as it was then", &got[..1]);
     Ok(())
 }
 
@@ -153,10 +153,10 @@ fn wait(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "add", ctl_sqe(ep, EPOLL_CTL_ADD, w.as_raw_fd(), &ev), 0);
     let mut got = [event(0, 0); 4];
     cx.one(&mut ring, "room to write", wait_sqe(ep, &mut got), 1);
-    told(cx, "told", &got[..1]);
+    note_events(cx, "told", &got[..1]);
     rustix::io::write(&w, b"x")?;
     cx.one(&mut ring, "both", wait_sqe(ep, &mut got), 2);
-    told(cx, "told", &got[..2]);
+    note_events(cx, "told", &got[..2]);
     cx.one(&mut ring, "room for one", wait_sqe(ep, &mut got[..1]), 1);
     Ok(())
 }
@@ -170,7 +170,7 @@ fn wait_later(cx: &mut Cx) -> Outcome {
         cx.quiet(&ring, "waits", 10);
         rustix::io::write(&w, b"x")?;
         cx.reap(&mut ring, "ready", &[(round, 1)]);
-        told(cx, "told", &std::hint::black_box(&got)[..1]);
+        note_events(cx, "told", &std::hint::black_box(&got)[..1]);
         rustix::io::read(&r, &mut [0; 4])?;
     }
     let mut late = cx.ring(8, DEFER)?;

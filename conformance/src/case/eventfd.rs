@@ -1,7 +1,7 @@
 //! Eventfds that count completions.
 
 use super::prelude::*;
-use super::spurious_wakes::told;
+use super::spurious_wakes::note_cqes;
 
 pub const CASES: &[Case] = &[
     case!("eventfd", eventfd, [
@@ -294,16 +294,16 @@ fn overflows(cx: &mut Cx, register: u32, flags: u32) -> Outcome {
     for _ in 0..5 {
         cx.start(&mut ring, &[sqe::nop(), sqe::nop()]);
         cx.note("counted", counted(&ev));
-        cx.note("told", os::told_now(&set));
+        cx.note("told", os::events_now(&set));
     }
     for _ in 0..3 {
         cx.note("there", ring.pop_all().len());
         cx.note("polled", os::poll(ring.fd, libc::POLLIN, 0));
-        cx.note("told", os::told_now(&set));
+        cx.note("told", os::events_now(&set));
         cx.is("enter", ring.enter(0, 0, IORING_ENTER_GETEVENTS), 0);
         cx.note("counted", counted(&ev));
-        cx.note("told", os::told_now(&set));
-        cx.note("told again", os::told_now(&set));
+        cx.note("told", os::events_now(&set));
+        cx.note("told again", os::events_now(&set));
     }
     Ok(())
 }
@@ -389,18 +389,18 @@ fn own_eventfd_polled(cx: &mut Cx) -> Outcome {
             .set(|s| s.len = IORING_POLL_ADD_MULTI)
             .ud(1);
         cx.start(&mut ring, &[poll, sqe::nop().ud(2)]);
-        told(cx, &mut ring, "signalled by a NOP");
+        note_cqes(cx, &mut ring, "signalled by a NOP");
         cx.start(&mut ring, &[poll]);
-        told(cx, &mut ring, "ready when it is armed");
+        note_cqes(cx, &mut ring, "ready when it is armed");
         counted(&ev);
         cx.start(&mut ring, &[sqe::cancel(1, 0).ud(3)]);
-        told(cx, &mut ring, "cancelled");
+        note_cqes(cx, &mut ring, "cancelled");
         counted(&ev);
         cx.start(&mut ring, &[poll]);
         rustix::io::write(&ev, &1u64.to_ne_bytes())?;
-        told(cx, &mut ring, "written by the program");
+        note_cqes(cx, &mut ring, "written by the program");
         cx.start(&mut ring, &[sqe::nop().ud(2)]);
-        told(cx, &mut ring, "a NOP behind that");
+        note_cqes(cx, &mut ring, "a NOP behind that");
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use super::net::{pair, send};
 use super::pbuf::{GROUP, provide, refill, reg, register};
 use super::prelude::*;
-use super::spurious_wakes::told;
+use super::spurious_wakes::note_cqes;
 use libc::{ECONNREFUSED, ECONNRESET, ENOTSOCK, MSG_WAITALL, SHUT_RD};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -309,7 +309,7 @@ fn cancelled_read_loses_buffer(cx: &mut Cx) -> Outcome {
                 cx.start(&mut ring, &[read.set(|s| s.buf_index = GROUP)]);
                 cx.quiet(&ring, "waits", 10);
                 cx.start(&mut ring, &[sqe::cancel(1, 0).ud(2)]);
-                told(cx, &mut ring, &format!("{what}{how} {flags}"));
+                note_cqes(cx, &mut ring, &format!("{what}{how} {flags}"));
             }
         }
     }

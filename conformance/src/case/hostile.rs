@@ -82,7 +82,7 @@ impl Group {
     }
 
     /// Records a request's result, whatever it is: the kernel decides.
-    fn told(&mut self, cx: &mut Cx, what: &str, sqe: io_uring_sqe) -> Outcome {
+    fn note_cqe(&mut self, cx: &mut Cx, what: &str, sqe: io_uring_sqe) -> Outcome {
         self.ring.push(sqe.ud(1)).submit_wait(1);
         let got = self.ring.take(1)?;
         let want = got[0].res;
@@ -90,8 +90,8 @@ impl Group {
         Ok(())
     }
 
-    /// Same as [`Self::told`] for a request with several CQEs.
-    fn all_told(&mut self, cx: &mut Cx, what: &str, sqe: io_uring_sqe) -> Outcome {
+    /// Same as [`Self::note_cqe`] for a request with several CQEs.
+    fn note_all_cqes(&mut self, cx: &mut Cx, what: &str, sqe: io_uring_sqe) -> Outcome {
         self.ring.push(sqe.ud(1)).submit_wait(1);
         loop {
             let got = self.ring.take(1)?;
@@ -168,9 +168,9 @@ pub(super) fn zero_length_buffers(cx: &mut Cx) -> Outcome {
         for (i, (what, fd)) in (0..).zip(fds) {
             group.offer(i, at, 0);
             let sqe = select(IORING_OP_READ, fd, 0);
-            group.told(cx, what, sqe)?;
-            group.told(cx, "elsewhere", sqe.set(|s| s.off = 5))?;
-            group.told(cx, "by a worker", sqe.with(IOSQE_ASYNC))?;
+            group.note_cqe(cx, what, sqe)?;
+            group.note_cqe(cx, "elsewhere", sqe.set(|s| s.off = 5))?;
+            group.note_cqe(cx, "by a worker", sqe.with(IOSQE_ASYNC))?;
             group.head(cx);
         }
     }
@@ -188,8 +188,8 @@ fn addresses(cx: &mut Cx) -> Outcome {
         for (i, at) in (0..).zip(bad.into_iter().chain([read_only, gone as u64])) {
             group.offer(i, at, 8);
             let sqe = group.recv(0);
-            group.told(cx, "a receive", sqe)?;
-            group.told(cx, "and again", sqe)?;
+            group.note_cqe(cx, "a receive", sqe)?;
+            group.note_cqe(cx, "and again", sqe)?;
             group.head(cx);
         }
     }
@@ -205,14 +205,14 @@ fn bad_tails(cx: &mut Cx) -> Outcome {
     let (all, four) = (group.recv(0), group.recv(4));
     for ahead in [8, 9, 1000, 0x7fff, 0x8000, 0xffff] {
         group.tail(ahead);
-        group.told(cx, "far ahead", all)?;
+        group.note_cqe(cx, "far ahead", all)?;
         group.head(cx);
     }
     group.tail(2);
-    group.told(cx, "behind the head", all)?;
+    group.note_cqe(cx, "behind the head", all)?;
     group.head(cx);
     group.tail(7);
-    group.told(cx, "at the head", four)?;
+    group.note_cqe(cx, "at the head", four)?;
     group.head(cx);
     cx.note("data", seen(&mem));
     Ok(())
@@ -240,12 +240,12 @@ fn lengths(cx: &mut Cx) -> Outcome {
             ("ends in what is not mapped", border as u64 - 2, 64),
         ]) {
             group.offer(i, at, len);
-            group.told(cx, what, four)?;
+            group.note_cqe(cx, what, four)?;
             group.head(cx);
         }
         cx.note("data", seen(&mem));
         // A buffer whose request failed before the buffer was used up is still there.
-        group.told(cx, "what is left", all)?;
+        group.note_cqe(cx, "what is left", all)?;
     }
     for (what, len) in LENGTHS {
         for flags in [0, IOU_PBUF_RING_INC] {
@@ -253,7 +253,7 @@ fn lengths(cx: &mut Cx) -> Outcome {
             let mut mem = [b'-'; 16];
             group.offer(0, addr_mut(&mut mem) as u64, len);
             let four = group.recv(4);
-            group.told(cx, what, four)?;
+            group.note_cqe(cx, what, four)?;
             group.head(cx);
             cx.note("data", seen(&mem));
         }
@@ -268,7 +268,7 @@ fn buffer_ids(cx: &mut Cx) -> Outcome {
     for (i, bid) in (0..).zip([65535, 9, 9, 0]) {
         group.put(i, addr_mut(&mut mem) as u64, 4, bid);
         group.tail(i + 1);
-        group.told(cx, "any id", sqe)?;
+        group.note_cqe(cx, "any id", sqe)?;
     }
     cx.note("data", seen(&mem));
     Ok(())
@@ -295,7 +295,7 @@ fn ring_changed_while_waiting(cx: &mut Cx) -> Outcome {
         arrived(group.socket.as_raw_fd(), 6);
         group.tail(2);
         group.put(1, at + 24, 8, 3);
-        group.told(cx, "the next", three)?;
+        group.note_cqe(cx, "the next", three)?;
         group.head(cx);
         cx.note("data", seen(&mem));
     }
@@ -332,9 +332,9 @@ pub(super) fn bundles(cx: &mut Cx) -> Outcome {
             group.put(2, at + 16, 4, 2);
             group.tail(3);
             let bundle = group.recv(0).set(|s| s.ioprio = IORING_RECVSEND_BUNDLE);
-            group.told(cx, what, bundle)?;
+            group.note_cqe(cx, what, bundle)?;
             group.head(cx);
-            group.told(cx, "and then", bundle)?;
+            group.note_cqe(cx, "and then", bundle)?;
             group.head(cx);
         }
     }
@@ -343,7 +343,7 @@ pub(super) fn bundles(cx: &mut Cx) -> Outcome {
     let bundle = group.recv(0).set(|s| s.ioprio = IORING_RECVSEND_BUNDLE);
     for ahead in [9, 0x8000, 0xffff] {
         group.tail(ahead);
-        group.told(cx, "far ahead", bundle)?;
+        group.note_cqe(cx, "far ahead", bundle)?;
         group.head(cx);
     }
     Ok(())
@@ -361,7 +361,7 @@ pub(super) fn multishot(cx: &mut Cx) -> Outcome {
                 group.put(2, at + 16, 4, 2);
                 group.tail(3);
                 let many = group.recv(0).set(|s| s.ioprio = IORING_RECV_MULTISHOT | bundle);
-                group.all_told(cx, what, many)?;
+                group.note_all_cqes(cx, what, many)?;
                 group.head(cx);
             }
         }
@@ -380,13 +380,13 @@ pub(super) fn reads_and_messages(cx: &mut Cx) -> Outcome {
             rustix::io::write(&w, b"0123456789")?;
             drop(w);
             group.offer(0, bad, len);
-            group.told(cx, what, select(IORING_OP_READ, r.as_raw_fd(), 0))?;
+            group.note_cqe(cx, what, select(IORING_OP_READ, r.as_raw_fd(), 0))?;
             group.head(cx);
             group.offer(1, bad, len);
-            group.all_told(cx, what, select(IORING_OP_READ_MULTISHOT, r.as_raw_fd(), 0))?;
+            group.note_all_cqes(cx, what, select(IORING_OP_READ_MULTISHOT, r.as_raw_fd(), 0))?;
             let message = select(IORING_OP_RECVMSG, group.socket.as_raw_fd(), 1)
                 .set(|s| (s.addr, s.ioprio) = (addr(&name) as u64, IORING_RECV_MULTISHOT));
-            group.all_told(cx, "a message", message)?;
+            group.note_all_cqes(cx, "a message", message)?;
             group.head(cx);
         }
     }
@@ -396,7 +396,7 @@ pub(super) fn reads_and_messages(cx: &mut Cx) -> Outcome {
     group.offer(0, at, HALF);
     let message = select(IORING_OP_RECVMSG, group.socket.as_raw_fd(), 1)
         .set(|s| (s.addr, s.ioprio) = (addr(&name) as u64, IORING_RECV_MULTISHOT));
-    group.all_told(cx, "half a header", message)?;
+    group.note_all_cqes(cx, "half a header", message)?;
     group.head(cx);
     Ok(())
 }

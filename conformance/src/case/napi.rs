@@ -14,21 +14,21 @@ fn times(us: u32, prefer: u8, tracking: u32) -> io_uring_napi {
     io_uring_napi { busy_poll_to, prefer_busy_poll, op_param, ..Default::default() }
 }
 
-fn told(cx: &mut Cx, n: &io_uring_napi) {
+fn note_settings(cx: &mut Cx, n: &io_uring_napi) {
     cx.note("told", format_args!("{n:?}"));
 }
 
 fn register(cx: &mut Cx, ring: &Ring, what: &str, mut n: io_uring_napi, want: i32) {
     let got = ring.register_struct(IORING_REGISTER_NAPI, &mut n, 1);
     cx.is(what, got, want);
-    told(cx, &n);
+    note_settings(cx, &n);
 }
 
 fn unregister(cx: &mut Cx, ring: &Ring, what: &str) {
     let mut n = times(1, 2, 3);
     let got = ring.register_struct(IORING_UNREGISTER_NAPI, &mut n, 1);
     cx.is(what, got, 0);
-    told(cx, &n);
+    note_settings(cx, &n);
 }
 
 fn settings(cx: &mut Cx) -> Outcome {

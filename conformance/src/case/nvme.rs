@@ -61,7 +61,7 @@ fn asks(fd: RawFd, what: u32) -> io_uring_sqe {
 }
 
 /// Submits a command, and records its result.
-fn told(
+fn issue(
     cx: &mut Cx,
     ring: &mut Ring,
     what: &str,
@@ -92,8 +92,8 @@ fn namespace(cx: &mut Cx) -> Outcome {
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     let other = os::page(libc::PROT_READ | libc::PROT_WRITE);
     os::store(page, &[0x5a5a_1234_u32; 1024]);
-    told(cx, &mut ring, "write", asks(fd, NVME_URING_CMD_IO), &command(WRITE, 8, page, 4096))?;
-    told(cx, &mut ring, "read", asks(fd, NVME_URING_CMD_IO), &command(READ, 8, other, 4096))?;
+    issue(cx, &mut ring, "write", asks(fd, NVME_URING_CMD_IO), &command(WRITE, 8, page, 4096))?;
+    issue(cx, &mut ring, "read", asks(fd, NVME_URING_CMD_IO), &command(READ, 8, other, 4096))?;
     cx.is("what was written", os::load(other), 0x5a5a_1234);
     let mut seen = [0; 4096];
     disk.read_exact_at(&mut seen, 4096)?;
@@ -102,16 +102,16 @@ fn namespace(cx: &mut Cx) -> Outcome {
     let four = command(READ, 8, 0, 4 * BLOCK);
     let vector = Command { addr: addr(&parts) as u64, data_len: 2, ..four };
     os::store(page, &[0u32; 1024]);
-    told(cx, &mut ring, "a vector", asks(fd, NVME_URING_CMD_IO_VEC), &vector)?;
+    issue(cx, &mut ring, "a vector", asks(fd, NVME_URING_CMD_IO_VEC), &vector)?;
     cx.is("its first part", os::load(page), 0x5a5a_1234);
     cx.is("and no more", os::load(page + BLOCK), 0);
     let iov = [part(page, 4096)];
     cx.is("buffers", ring.register(IORING_REGISTER_BUFFERS, addr(&iov), 1), 0);
     let fixed = asks(fd, NVME_URING_CMD_IO).op_flags(IORING_URING_CMD_FIXED);
     os::store(page, &[0u32; 1024]);
-    told(cx, &mut ring, "into a registered buffer", fixed, &command(READ, 8, page, 4096))?;
+    issue(cx, &mut ring, "into a registered buffer", fixed, &command(READ, 8, page, 4096))?;
     cx.is("read", os::load(page), 0x5a5a_1234);
-    told(cx, &mut ring, "beside it", fixed, &command(READ, 8, other, 4096))
+    issue(cx, &mut ring, "beside it", fixed, &command(READ, 8, other, 4096))
 }
 
 fn controller(cx: &mut Cx) -> Outcome {
@@ -120,13 +120,13 @@ fn controller(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring_with(8, io_uring_params { flags: WIDE, ..Default::default() })?;
     let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
     let admin = asks(fd, NVME_URING_CMD_ADMIN);
-    told(cx, &mut ring, "identify", admin, &command(IDENTIFY, 1, page, 4096))?;
+    issue(cx, &mut ring, "identify", admin, &command(IDENTIFY, 1, page, 4096))?;
     cx.note("its vendor", os::load(page));
-    told(cx, &mut ring, "its queues", admin, &command(GET_FEATURES, QUEUES, 0, 0))?;
+    issue(cx, &mut ring, "its queues", admin, &command(GET_FEATURES, QUEUES, 0, 0))?;
     let unknown = Command { opcode: 0x7f, ..Default::default() };
-    told(cx, &mut ring, "no such command", admin, &unknown)?;
+    issue(cx, &mut ring, "no such command", admin, &unknown)?;
     let read = command(READ, 0, page, 4096);
-    told(cx, &mut ring, "to a namespace's", asks(fd, NVME_URING_CMD_IO), &read)?;
+    issue(cx, &mut ring, "to a namespace's", asks(fd, NVME_URING_CMD_IO), &read)?;
     in_parts(cx, &[4096])
 }
 
@@ -138,7 +138,7 @@ fn in_parts(cx: &mut Cx, lengths: &[usize]) -> Outcome {
     let parts: Vec<_> = lengths.iter().map(new).collect();
     let (addr, data_len) = (addr(&parts[..]) as u64, parts.len() as u32);
     let all = Command { addr, data_len, ..command(IDENTIFY, 1, 0, 0) };
-    told(cx, &mut ring, "identify", asks(nvme.as_raw_fd(), NVME_URING_CMD_ADMIN_VEC), &all)?;
+    issue(cx, &mut ring, "identify", asks(nvme.as_raw_fd(), NVME_URING_CMD_ADMIN_VEC), &all)?;
     for part in &parts {
         cx.note("a part", os::load(part.iov_base.addr()));
     }
@@ -169,7 +169,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
         ("an admin's", asks(fd, NVME_URING_CMD_ADMIN), read),
         ("no such", asks(fd, 5), read),
     ] {
-        told(cx, &mut ring, what, sqe, &c)?;
+        issue(cx, &mut ring, what, sqe, &c)?;
     }
     for flags in [0, IORING_SETUP_SQE128, IORING_SETUP_CQE32] {
         let mut ring = cx.ring(8, flags)?;

@@ -57,7 +57,7 @@ fn rest(cx: &mut Cx, page: usize, mem: &[u8], n: usize) {
 }
 
 /// Records the completions that are posted.
-fn told(cx: &mut Cx, ring: &mut Ring, what: &str) {
+fn note_cqes(cx: &mut Cx, ring: &mut Ring, what: &str) {
     let got = ring.pop_all();
     let got: Vec<_> = got.iter().map(|c| (c.res, show::cqe_flags(c.flags))).collect();
     cx.note(what, format_args!("{got:?}"));
@@ -73,7 +73,7 @@ fn tell(cx: &mut Cx, ring: &mut Ring, to: BorrowedFd<'_>, sizes: &[usize]) -> Ou
     for (letter, n) in (b'a'..).zip(sizes) {
         rustix::net::send(to, &vec![letter; *n], rustix::net::SendFlags::empty())?;
         ring.enter(0, 0, IORING_ENTER_GETEVENTS);
-        told(cx, ring, &format!("{n} bytes"));
+        note_cqes(cx, ring, &format!("{n} bytes"));
     }
     Ok(())
 }
@@ -109,7 +109,7 @@ fn into(
             rustix::net::send(from, &vec![letter; *n], rustix::net::SendFlags::empty())?;
         }
         cx.start(&mut ring, &[sqe]);
-        told(cx, &mut ring, "what was there");
+        note_cqes(cx, &mut ring, "what was there");
     }
     rest(cx, page, &mem, n);
     Ok(())
@@ -178,7 +178,7 @@ fn messages_full(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[multi(two.as_raw_fd(), &mut h)]);
     for _ in 0..2 {
         ring.enter(0, 0, IORING_ENTER_GETEVENTS);
-        told(cx, &mut ring, "there");
+        note_cqes(cx, &mut ring, "there");
     }
     rest(cx, page, &mem, 2);
     Ok(())
@@ -194,7 +194,7 @@ fn single_shot_message(cx: &mut Cx) -> Outcome {
         let mut h = msghdr::default();
         let s = take(two.as_raw_fd(), &mut h).with(IOSQE_BUFFER_SELECT);
         ring.push(s.set(|s| s.buf_index = GROUP).ud(1)).submit_wait(1);
-        told(cx, &mut ring, &format!("{n} bytes"));
+        note_cqes(cx, &mut ring, &format!("{n} bytes"));
     }
     rest(cx, page, &mem, 2);
     Ok(())
@@ -220,7 +220,7 @@ fn buffer_without_address(cx: &mut Cx) -> Outcome {
                     let sqe = sqe.with(IOSQE_BUFFER_SELECT | flags).set(|s| s.buf_index = GROUP);
                     cx.start(&mut ring, &[sqe.ud(1)]);
                     ring.enter(0, 1, IORING_ENTER_GETEVENTS);
-                    told(cx, &mut ring, &format!("{inc} {len} {op} {flags}"));
+                    note_cqes(cx, &mut ring, &format!("{inc} {len} {op} {flags}"));
                     cx.note("left", os::load(page + 8));
                 }
             }

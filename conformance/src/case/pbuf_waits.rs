@@ -47,7 +47,7 @@ fn ways(h: &msghdr) -> Vec<(&'static str, io_uring_sqe)> {
 }
 
 /// Records the CQEs that came, and the data in memory.
-fn told(cx: &mut Cx, ring: &mut Ring, what: &str, mem: &mut [u8]) {
+fn note_cqes_and_data(cx: &mut Cx, ring: &mut Ring, what: &str, mem: &mut [u8]) {
     ring.submit_wait(0);
     let got = ring.pop_all();
     let got: Vec<_> = got.iter().map(|c| (c.res, show::cqe_flags(c.flags))).collect();
@@ -77,7 +77,7 @@ fn first_ring_buffer_limits(cx: &mut Cx) -> Outcome {
         os::store(page + 14, &[2u16]);
         for n in [10, 12] {
             b.send(&vec![b'0' + n as u8 - 10; n])?;
-            told(cx, &mut ring, &format!("{name}, {n} bytes"), &mut mem);
+            note_cqes_and_data(cx, &mut ring, &format!("{name}, {n} bytes"), &mut mem);
         }
     }
     Ok(())
@@ -100,7 +100,7 @@ fn bundle_ends_at_last(cx: &mut Cx) -> Outcome {
         cx.one(&mut ring, "the first buffer", one, 5);
         ring.push(recv).submit();
         b.write_all(&[b'x'; 64])?;
-        told(cx, &mut ring, &format!("{how:#x}"), &mut mem);
+        note_cqes_and_data(cx, &mut ring, &format!("{how:#x}"), &mut mem);
     }
     Ok(())
 }
@@ -116,11 +116,11 @@ fn first_list_buffer_limits(cx: &mut Cx) -> Outcome {
         ring.push(request.set(|s| s.fd = a.as_raw_fd())).submit();
         let take = sqe::op(IORING_OP_REMOVE_BUFFERS, 1).set(|s| s.buf_index = GROUP);
         ring.push(take.ud(9)).submit_wait(0);
-        told(cx, &mut ring, &format!("{name}, removed"), &mut mem);
+        note_cqes_and_data(cx, &mut ring, &format!("{name}, removed"), &mut mem);
         cx.one(&mut ring, "provide", provide(&mut mem[16..], 16, 6), 0);
         for n in [10, 12] {
             b.send(&vec![b'0' + n as u8 - 10; n])?;
-            told(cx, &mut ring, &format!("{name}, {n} bytes"), &mut mem);
+            note_cqes_and_data(cx, &mut ring, &format!("{name}, {n} bytes"), &mut mem);
         }
     }
     Ok(())
@@ -154,15 +154,15 @@ fn terminal_hangup(cx: &mut Cx) -> Outcome {
         let comes = || std::thread::sleep(std::time::Duration::from_millis(50));
         rustix::io::write(&user, b"hello\n")?;
         comes();
-        told(cx, &mut ring, "written", &mut mem);
+        note_cqes_and_data(cx, &mut ring, "written", &mut mem);
         drop(user);
         comes();
-        told(cx, &mut ring, &format!("closed, blocks {blocks}"), &mut mem);
+        note_cqes_and_data(cx, &mut ring, &format!("closed, blocks {blocks}"), &mut mem);
         if blocks {
             let user = rustix::fs::open(&name, how, rustix::fs::Mode::empty())?;
             rustix::io::write(&user, b"x\n")?;
             comes();
-            told(cx, &mut ring, "opened again and written", &mut mem);
+            note_cqes_and_data(cx, &mut ring, "opened again and written", &mut mem);
         }
     }
     Ok(())
@@ -199,7 +199,7 @@ fn eof_behind_data(cx: &mut Cx) -> Outcome {
         let how = IORING_RECV_MULTISHOT | first;
         ring.push(recv.set(|s| (s.buf_index, s.ioprio) = (GROUP, how))).submit();
         std::thread::sleep(std::time::Duration::from_millis(20));
-        told(cx, &mut ring, &format!("polled first: {}", first != 0), &mut mem);
+        note_cqes_and_data(cx, &mut ring, &format!("polled first: {}", first != 0), &mut mem);
     }
     Ok(())
 }

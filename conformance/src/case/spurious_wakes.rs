@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Records the CQEs that came within a moment.
-pub(super) fn told(cx: &mut Cx, ring: &mut Ring, what: &str) {
+pub(super) fn note_cqes(cx: &mut Cx, ring: &mut Ring, what: &str) {
     std::thread::sleep(Duration::from_millis(30));
     // With DEFER_TASKRUN the CQE of a request that a timer cancels is posted one call later.
     for _ in 0..2 {
@@ -48,9 +48,9 @@ fn urgent_byte(cx: &mut Cx) -> Outcome {
     let bundle = s.set(|s| (s.buf_index, s.ioprio) = (GROUP, IORING_RECVSEND_BUNDLE));
     cx.start(&mut ring, &[bundle.ud(1)]);
     rustix::net::send(&two, b"!", rustix::net::SendFlags::OOB)?;
-    told(cx, &mut ring, "an urgent byte");
+    note_cqes(cx, &mut ring, "an urgent byte");
     drop(two);
-    told(cx, &mut ring, "the end");
+    note_cqes(cx, &mut ring, "the end");
     Ok(())
 }
 
@@ -66,11 +66,11 @@ fn urgent_byte_waiting_send(cx: &mut Cx) -> Outcome {
         let fd = one.as_raw_fd();
         cx.start(&mut ring, &[send(fd, b"a").ud(1), send(fd, b"b").ud(2)]);
         rustix::net::send(&two, b"!", rustix::net::SendFlags::OOB)?;
-        told(cx, &mut ring, "an urgent byte");
+        note_cqes(cx, &mut ring, "an urgent byte");
         ring.push(sqe::cancel(1, 0).ud(3)).submit();
-        told(cx, &mut ring, "cancelled");
+        note_cqes(cx, &mut ring, "cancelled");
         two.read_exact(&mut vec![0; filled])?;
-        told(cx, &mut ring, "room");
+        note_cqes(cx, &mut ring, "room");
     }
     Ok(())
 }
@@ -84,9 +84,9 @@ fn multishot_accept_shutdown(cx: &mut Cx) -> Outcome {
     let many = IORING_ACCEPT_MULTISHOT | IORING_ACCEPT_POLL_FIRST;
     let shut = sqe::op(IORING_OP_SHUTDOWN, fd).ud(3);
     cx.start(&mut ring, &[accept(0).ud(1), accept(many).ud(2), shut]);
-    told(cx, &mut ring, "shut");
+    note_cqes(cx, &mut ring, "shut");
     cx.one(&mut ring, "cancel", sqe::cancel(2, 0).ud(4), 0);
-    told(cx, &mut ring, "cancelled");
+    note_cqes(cx, &mut ring, "cancelled");
     Ok(())
 }
 
@@ -100,7 +100,7 @@ fn error_already_received(cx: &mut Cx) -> Outcome {
         two.write_all(b"never read")?;
         super::net::arrived(one.as_raw_fd(), 10);
         drop(one);
-        told(cx, &mut ring, &format!("reset, {events}"));
+        note_cqes(cx, &mut ring, &format!("reset, {events}"));
     }
     Ok(())
 }
@@ -114,7 +114,7 @@ fn ready_before_link_timeout(cx: &mut Cx) -> Outcome {
         let poll = sqe::poll_add(r.as_raw_fd(), libc::POLLIN).set(|s| s.len = many);
         let due = sqe::link_timeout(&past, IORING_TIMEOUT_ABS).ud(2);
         cx.start(&mut ring, &[poll.link().ud(1), due]);
-        told(cx, &mut ring, "both");
+        note_cqes(cx, &mut ring, "both");
     }
     Ok(())
 }
@@ -128,7 +128,7 @@ fn urgent_receive_shutdown(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[urgent.ud(1)]);
     cx.quiet(&ring, "waits", 5);
     one.shutdown(std::net::Shutdown::Write)?;
-    told(cx, &mut ring, "shut");
+    note_cqes(cx, &mut ring, "shut");
     Ok(())
 }
 
@@ -138,7 +138,7 @@ fn eventfd_zero_write(cx: &mut Cx) -> Outcome {
     let poll = sqe::op(IORING_OP_POLL_ADD, ev.as_raw_fd()).op_flags(libc::POLLIN as u32);
     cx.start(&mut ring, &[poll.ud(1)]);
     rustix::io::write(&ev, &0u64.to_ne_bytes())?;
-    told(cx, &mut ring, "nothing");
+    note_cqes(cx, &mut ring, "nothing");
     Ok(())
 }
 

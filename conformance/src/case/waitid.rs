@@ -57,7 +57,7 @@ fn ended(code: i32) -> i32 {
 }
 
 /// Records the information about `pid`.
-fn told(cx: &mut Cx, info: &Info, pid: i32) {
+fn note_info(cx: &mut Cx, info: &Info, pid: i32) {
     let info = std::hint::black_box(info);
     let who = match info[4].cast_signed() {
         p if p == pid => "the child".to_owned(),
@@ -75,9 +75,9 @@ fn exited(cx: &mut Cx) -> Outcome {
     let pid = ended(7);
     let sqe = wait(P_PID, pid, WEXITED, &mut info);
     cx.one(&mut ring, "ended", sqe, 0);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     cx.one(&mut ring, "gone", sqe, -libc::ECHILD);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     Ok(())
 }
 
@@ -89,17 +89,17 @@ fn waits_for_exit(cx: &mut Cx) -> Outcome {
         info = BLANK;
         cx.start(&mut ring, &[wait(P_PID, pid, WEXITED, &mut info).ud(round)]);
         cx.quiet(&ring, "waits", 20);
-        told(cx, &info, pid);
+        note_info(cx, &info, pid);
         drop(w);
         cx.reap(&mut ring, "ended", &[(round, 0)]);
-        told(cx, &info, pid);
+        note_info(cx, &info, pid);
     }
     let (pid, w) = child(cx, 4)?;
     cx.start(&mut ring, &[wait(P_PID, pid, WEXITED, &mut info).ud(9)]);
     drop(w);
     cx.spin(&ring, "seen without entering", 1);
     cx.reap(&mut ring, "ended", &[(9, 0)]);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     Ok(())
 }
 
@@ -113,11 +113,11 @@ fn any(cx: &mut Cx) -> Outcome {
         cx.quiet(&ring, what, 20);
         drop(w);
         cx.reap(&mut ring, "ended", &[(1, 0)]);
-        told(cx, &info, pid);
+        note_info(cx, &info, pid);
     }
     let pid = ended(6);
     cx.one(&mut ring, "ended before", wait(P_ALL, 0, WEXITED, &mut info), 0);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     Ok(())
 }
 
@@ -130,7 +130,7 @@ fn by_pidfd(cx: &mut Cx) -> Outcome {
         let sqe = wait(P_PIDFD, pidfd.as_raw_fd(), WEXITED, &mut info);
         if flags != 0 {
             cx.one(&mut ring, "one that does not wait", sqe, 0);
-            told(cx, &info, pid);
+            note_info(cx, &info, pid);
         } else {
             cx.start(&mut ring, &[sqe.ud(1)]);
             cx.quiet(&ring, "waits", 20);
@@ -142,7 +142,7 @@ fn by_pidfd(cx: &mut Cx) -> Outcome {
         } else {
             cx.reap(&mut ring, "ended", &[(1, 0)]);
         }
-        told(cx, &info, pid);
+        note_info(cx, &info, pid);
     }
     let file = cx.file("f", b"")?;
     info = BLANK;
@@ -151,7 +151,7 @@ fn by_pidfd(cx: &mut Cx) -> Outcome {
         ("closed", wait(P_PIDFD, 999, WEXITED, &mut info), -EBADF),
         ("-1", wait(P_PIDFD, -1, WEXITED, &mut info), -EINVAL),
     ]);
-    told(cx, &info, 0);
+    note_info(cx, &info, 0);
     Ok(())
 }
 
@@ -165,13 +165,13 @@ fn stopped(cx: &mut Cx) -> Outcome {
         cx.quiet(&ring, "waits", 20);
         os::signal(pid, signal);
         cx.reap(&mut ring, "changed", &[(1, 0)]);
-        told(cx, &info, pid);
+        note_info(cx, &info, pid);
     }
     let all = WEXITED | WSTOPPED | WCONTINUED;
     cx.start(&mut ring, &[wait(P_PID, pid, all, &mut info).ud(1)]);
     drop(w);
     cx.reap(&mut ring, "ended", &[(1, 0)]);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     Ok(())
 }
 
@@ -182,7 +182,7 @@ fn killed(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &[wait(P_PID, pid, WEXITED, &mut info).ud(1)]);
     os::signal(pid, libc::SIGKILL);
     cx.reap(&mut ring, "killed", &[(1, 0)]);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     Ok(())
 }
 
@@ -191,17 +191,17 @@ fn options(cx: &mut Cx) -> Outcome {
     let mut info = BLANK;
     let (pid, w) = child(cx, 3)?;
     cx.one(&mut ring, "WNOHANG", wait(P_PID, pid, WEXITED | WNOHANG, &mut info), 0);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     for which in [P_PID, P_ALL] {
         cx.start(&mut ring, &[wait(which, pid, WEXITED | WNOWAIT, &mut info).ud(which.into())]);
     }
     cx.quiet(&ring, "two that take nothing", 20);
     drop(w);
     cx.reap(&mut ring, "ended", &[(P_ALL.into(), 0), (P_PID.into(), 0)]);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     info = BLANK;
     cx.one(&mut ring, "still there", wait(P_PID, pid, WEXITED | WNOHANG, &mut info), 0);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     Ok(())
 }
 
@@ -249,7 +249,7 @@ fn cancel(cx: &mut Cx) -> Outcome {
         cx.quiet(&ring, "waits", 10);
         cx.start(&mut ring, &[sqe::cancel(1, 0).ud(3)]);
         sorted(cx, &mut ring, "cancelled", 3)?;
-        told(cx, &info, pid);
+        note_info(cx, &info, pid);
         cx.one(&mut ring, "gone", sqe::cancel(1, 0).ud(3), -ENOENT);
     }
     let bad = wait(P_PID, pid, WEXITED, &mut info).set(|s| s.off = BAD as u64).ud(1);
@@ -299,7 +299,7 @@ fn linked(cx: &mut Cx) -> Outcome {
     cx.start(&mut ring, &chain);
     drop(w);
     cx.reap(&mut ring, "in time", &[(1, 0), (2, -ECANCELED), (3, 0)]);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     let broken = [sqe.link().ud(1), sqe::nop().ud(2)];
     cx.batch(&mut ring, "no child", &broken, &[(1, -libc::ECHILD), (2, -ECANCELED)]);
     Ok(())
@@ -321,7 +321,7 @@ fn modes(cx: &mut Cx) -> Outcome {
         os::wait_until_zombie(pid);
         cx.quiet(&late, "deferred", 10);
         cx.reap(&mut late, "with GETEVENTS", &[(1, 0)]);
-        told(cx, &info, pid);
+        note_info(cx, &info, pid);
     }
     let pid = ended(1);
     cx.one(&mut ring, "told to nobody", wait(P_PID, pid, WEXITED, &mut info).set(|s| s.off = 0), 0);
@@ -355,7 +355,7 @@ fn refusals(cx: &mut Cx) -> Outcome {
         ("a negative pid", kind(P_PID, -pid), -EINVAL),
         ("a negative group", kind(P_PGID, -1), -EINVAL),
     ]);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     cx.one(&mut ring, "IOSQE_FIXED_FILE", good.fixed(), 0);
     cx.one(&mut ring, "__WALL", opts(WEXITED | WNOWAIT | libc::__WALL), 0);
     cx.one(&mut ring, "__WCLONE", opts(WEXITED | WNOWAIT | libc::__WCLONE), -libc::ECHILD);
@@ -375,7 +375,7 @@ fn no_child(cx: &mut Cx) -> Outcome {
         ("no group", wait(P_PGID, i32::MAX, WEXITED, &mut info), -libc::ECHILD),
         ("WNOHANG", wait(P_ALL, 0, WEXITED | WNOHANG, &mut info), -libc::ECHILD),
     ]);
-    told(cx, &info, 0);
+    note_info(cx, &info, 0);
     let (pid, w) = child(cx, 3)?;
     info = BLANK;
     // Another call reaps the child that the request waits for.
@@ -385,7 +385,7 @@ fn no_child(cx: &mut Cx) -> Outcome {
     cx.is("taken", os::wait_for(pid), 3);
     std::thread::sleep(Duration::from_millis(20));
     cx.reap(&mut ring, "there is none any more", &[(1, -libc::ECHILD)]);
-    told(cx, &info, pid);
+    note_info(cx, &info, pid);
     Ok(())
 }
 

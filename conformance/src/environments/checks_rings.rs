@@ -127,7 +127,7 @@ fn watched_descriptor(f: &Fixture) -> Checked {
     start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0).ud(1)])?;
     fine("write", w.write_all(b"x"))?;
     let began = Instant::now();
-    while os::told_now(&set) & libc::EPOLLIN as u32 == 0 {
+    while os::events_now(&set) & libc::EPOLLIN as u32 == 0 {
         same("not told", began.elapsed() > Duration::from_secs(5), false)?;
         std::thread::sleep(Duration::from_micros(200));
     }

@@ -182,7 +182,7 @@ fn epoll_ctl(f: &Fixture) -> Checked {
     let add = sqe::rw(IORING_OP_EPOLL_CTL, set.as_raw_fd(), addr(&event), 1, r.as_raw_fd() as u64);
     expect(&mut ring, "epoll_ctl", add, 0)?;
     fine("write", w.write_all(b"x"))?;
-    same("told", os::told_now(&set), libc::EPOLLIN as u32)
+    same("told", os::events_now(&set), libc::EPOLLIN as u32)
 }
 
 fn sockets(f: &Fixture) -> Checked {

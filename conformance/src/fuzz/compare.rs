@@ -260,7 +260,7 @@ pub fn promised(program: &Program, ran: &Transcript, ring: u8) -> Vec<(u64, u64)
 /// Returns whether a request may have been refused when it was queued. Such a request is no
 /// barrier, nor behind one.
 fn refused(ran: &Transcript, ud: u64) -> bool {
-    ran.told(ud).any(|answer| answer < 0 && answer != i64::from(-libc::ETIME))
+    ran.results_of(ud).any(|answer| answer < 0 && answer != i64::from(-libc::ETIME))
 }
 
 fn order(program: &Program, a: &Transcript, b: &Transcript) -> Option<Difference> {

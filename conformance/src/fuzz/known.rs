@@ -34,10 +34,10 @@ const KNOWN: &[Known] = &[
     ("a write to a pipe that fails with EFAULT wakes a poll", known_pipes::woken_by_failed_write),
     ("a poll of an epoll set that does not ask for it", set_woken_unasked),
     ("Other timeouts do not shorten a timeout that counts completions", shortened_count),
-    ("If a POLL_ADD waits on a socket for POLLRDBAND", untold_data),
+    ("If a POLL_ADD waits on a socket for POLLRDBAND", data_wakes_urgent_poll),
     ("the other request may take the data before epoll polls the file", taken_before_poll),
     ("The wake-up by a SPLICE or TEE into a pipe names no events", known_pipes::woken_unsaid),
-    ("softring posts all events that are ready. The kernel sometimes posts", told_all),
+    ("softring posts all events that are ready. The kernel sometimes posts", reports_all_events),
     (
         "Their notification comes at once, as the buffer is free then",
         known_sockets::acknowledged_late,
@@ -58,7 +58,7 @@ const KNOWN: &[Known] = &[
         "a request that follows a larger one. Such a request may take more",
         known_sockets::larger_left_less,
     ),
-    ("If a timeout expires while its batch is submitted", known_eventfd::told_with_others),
+    ("If a timeout expires while its batch is submitted", known_eventfd::signalled_once_more),
     ("moves the position, as read(2) and write(2) do", known_files::position_direct),
     ("If a batch takes longer than a linked timeout of its own", outlasted),
     ("stays in its worker. If that is the only worker", known_workers::all_wait),
@@ -78,14 +78,14 @@ const KNOWN: &[Known] = &[
         "If the second step of a RECV bundle with MSG_WAITALL meets the end of memory",
         known_sockets::bundle_at_border,
     ),
-    ("If a worker runs a RECVMSG with MSG_WAITALL", known_workers::part_told),
+    ("If a worker runs a RECVMSG with MSG_WAITALL", known_workers::message_part_received),
     (
         "A batch submitted before the kernel's worker has finished also waits",
         known_workers::behind_barrier,
     ),
     ("If a TCP socket was reset after its peer's FIN", known_sockets::reset_after_end),
     ("in a vector that an earlier message has left", known_sockets::vector_kept),
-    ("reports the end of a unix stream at once after its data", known_sockets::end_untold),
+    ("reports the end of a unix stream at once after its data", known_sockets::end_behind_data),
     (
         "softring retries a RECV or RECVMSG that waits for an urgent byte",
         known_sockets::urgent_shut,
@@ -134,7 +134,7 @@ fn taken_by_other_ring(seen: &Seen) -> bool {
 fn written_at_once(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let found = |sqe: &Sqe| {
-        let mut told = seen.kernel.told(sqe.ud).chain(seen.softring.told(sqe.ud));
+        let mut told = seen.kernel.results_of(sqe.ud).chain(seen.softring.results_of(sqe.ud));
         writes(sqe.op)
             && seen.file(ring, sqe).is_some_and(|slot| is_cached(seen, slot))
             && told.any(|answer| answer == res(libc::ECANCELED))
@@ -187,7 +187,7 @@ fn peeked_bundle(seen: &Seen) -> bool {
 /// Returns whether the kernel retries a request in vain again and again, so that a cancel does not
 /// find the request, and then has a worker wait.
 fn cancelled_at_once(seen: &Seen) -> bool {
-    let told = |t: &Transcript, ud: u64, want: i64| t.told(ud).any(|answer| answer == want);
+    let told = |t: &Transcript, ud: u64, want: i64| t.results_of(ud).any(|answer| answer == want);
     if seen.what.about == "REGISTER_SYNC_CANCEL" {
         let interrupted = |(_, sqe): (u8, &Sqe)| {
             told(seen.kernel, sqe.ud, res(libc::EINTR))
@@ -202,7 +202,7 @@ fn cancelled_at_once(seen: &Seen) -> bool {
             IORING_OP_SEND | IORING_OP_SENDMSG | IORING_OP_RECV | IORING_OP_RECVMSG
         );
     let missed = |sqe: &Sqe| {
-        let of = (seen.kernel.told(sqe.ud).next(), seen.softring.told(sqe.ud).next());
+        let of = (seen.kernel.results_of(sqe.ud).next(), seen.softring.results_of(sqe.ud).next());
         let (Some(kernel), Some(softring)) = of else { return false };
         let any = sqe.op_flags & IORING_ASYNC_CANCEL_ANY != 0 && softring == kernel + 1;
         let one = sqe.addr == Val::Num(own.ud) && (kernel, softring) == (res(libc::ENOENT), 0);
@@ -215,7 +215,7 @@ fn cancelled_at_once(seen: &Seen) -> bool {
     {
         let part = |(_, sqe): (u8, &Sqe)| {
             let whole = sqe.op_flags & libc::MSG_WAITALL as u32 != 0;
-            whole && own.addr == Val::Num(sqe.ud) && seen.kernel.told(sqe.ud).any(|n| n > 0)
+            whole && own.addr == Val::Num(sqe.ud) && seen.kernel.results_of(sqe.ud).any(|n| n > 0)
         };
         return seen.sqes().any(part);
     }
@@ -303,7 +303,7 @@ fn shortened_count(seen: &Seen) -> bool {
         sqes.any(|(_, sqe)| sqe.ud != own.ud)
     };
     if seen.when_idle() {
-        let over = |sqe: &Sqe| counts(sqe) && seen.kernel.told(sqe.ud).any(|res| res == 0);
+        let over = |sqe: &Sqe| counts(sqe) && seen.kernel.results_of(sqe.ud).any(|res| res == 0);
         return seen.sqes().any(|(ring, sqe)| over(sqe) && beside(ring, sqe));
     }
     let Some((ring, own)) = seen.request().filter(|(_, sqe)| counts(sqe)) else { return false };
@@ -313,7 +313,7 @@ fn shortened_count(seen: &Seen) -> bool {
 }
 
 /// Returns whether plain data wake a poll for urgent data alone.
-fn untold_data(seen: &Seen) -> bool {
+fn data_wakes_urgent_poll(seen: &Seen) -> bool {
     let band = i64::from(libc::POLLRDBAND);
     let polls = |sqe: &Sqe| {
         let asked = sqe.op_flags & (libc::POLLRDBAND | libc::POLLIN) as u32;
@@ -329,7 +329,7 @@ fn taken_before_poll(seen: &Seen) -> bool {
     let Some((ring, head)) = seen.head() else { return false };
     let file = seen.file(ring, head);
     let softring = seen.results().1;
-    let took = |t: &Transcript, ud: u64| t.told(ud).any(|answer| answer > 0);
+    let took = |t: &Transcript, ud: u64| t.results_of(ud).any(|answer| answer > 0);
     let receives = |sqe: &Sqe| {
         let receive = [IORING_OP_RECV, IORING_OP_RECVMSG, IORING_OP_READ_MULTISHOT];
         reads(sqe.op) || receive.contains(&sqe.op)
@@ -348,10 +348,10 @@ fn taken_before_poll(seen: &Seen) -> bool {
 }
 
 /// Returns whether a multishot poll reported more than the events that woke it.
-fn told_all(seen: &Seen) -> bool {
+fn reports_all_events(seen: &Seen) -> bool {
     let Some((_, own)) = seen.request() else { return false };
     let (kernel, softring) = seen.results();
-    let more = |(told, all): (&i64, &i64)| *told > 0 && told & all == *told;
+    let more = |(some, all): (&i64, &i64)| *some > 0 && some & all == *some;
     own.op == IORING_OP_POLL_ADD
         && own.len & IORING_POLL_ADD_MULTI != 0
         && kernel.len() == softring.len()

@@ -63,7 +63,7 @@ fn reads_count(seen: &Seen) -> bool {
 }
 
 /// Returns whether an eventfd was signalled once more, beside a timeout of no time.
-pub fn told_with_others(seen: &Seen) -> bool {
+pub fn signalled_once_more(seen: &Seen) -> bool {
     let none = |cell: &Cell| *cell == Cell::U64(Val::Num(0));
     let at_once = |(_, sqe): (u8, &Sqe)| {
         sqe.op == IORING_OP_TIMEOUT

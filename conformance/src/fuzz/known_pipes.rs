@@ -34,14 +34,14 @@ pub fn woken_by_failed_write(seen: &Seen) -> bool {
         let to_it = |(ring, sqe): (u8, &Sqe)| {
             writes(sqe.op)
                 && seen.file(ring, sqe).and_then(pipe) == Some(polled)
-                && seen.kernel.told(sqe.ud).any(|told| told == res(libc::EFAULT))
+                && seen.kernel.results_of(sqe.ud).any(|told| told == res(libc::EFAULT))
         };
         seen.sqes().any(to_it)
     };
     if seen.when_idle() {
         let woken = |(ring, sqe): (u8, &Sqe)| {
             sqe.op == IORING_OP_POLL_ADD
-                && seen.kernel.told(sqe.ud).any(|told| told > 0)
+                && seen.kernel.results_of(sqe.ud).any(|told| told > 0)
                 && seen.file(ring, sqe).and_then(pipe).is_some_and(failed)
         };
         return seen.sqes().any(woken);

@@ -11,7 +11,7 @@ use softring_uapi::*;
 pub fn shut_quietly(seen: &Seen) -> bool {
     let told = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
     if seen.when_idle() {
-        let ended = |ud| seen.kernel.told(ud).any(|res| told.contains(&res));
+        let ended = |ud| seen.kernel.results_of(ud).any(|res| told.contains(&res));
         return seen.sqes().any(|(ring, sqe)| ended(sqe.ud) && is_shut(seen, ring, sqe));
     }
     let Some((ring, own)) = seen.request() else { return false };
@@ -117,7 +117,7 @@ pub fn vector_kept(seen: &Seen) -> bool {
 
 /// Returns whether the request is a multishot receive, armed before its first attempt, of a unix
 /// stream that ends after the received data.
-pub fn end_untold(seen: &Seen) -> bool {
+pub fn end_behind_data(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let stream = matches!(
         seen.file(ring, own),
@@ -194,7 +194,7 @@ pub fn larger_left_less(seen: &Seen) -> bool {
     };
     let rec = |t: &Transcript| t.recs.iter().find(|rec| rec.step == seen.what.step).map(|r| r.ret);
     let left = rec(seen.softring).zip(rec(seen.kernel)).map(|(softring, kernel)| softring - kernel);
-    let taken = |t: &Transcript, ud| t.told(ud).filter(|n| *n > 0).sum::<i64>();
+    let taken = |t: &Transcript, ud| t.results_of(ud).filter(|n| *n > 0).sum::<i64>();
     let bundle = |(at, (ring, sqe)): (usize, (u8, &Sqe))| {
         let more = taken(seen.kernel, sqe.ud) - taken(seen.softring, sqe.ud);
         is_open_bundle(sqe)
@@ -236,7 +236,7 @@ pub fn kept_in_vain(seen: &Seen) -> bool {
     let (k, s) = (&seen.what.kernel, &seen.what.softring);
     let other = kernel == softring && k.iter().zip(s).any(|(k, s)| k.flags != s.flags);
     let none = res(libc::ENOBUFS);
-    let one_less = kernel.is_empty() && seen.kernel.told(own.ud).any(|answer| answer == none);
+    let one_less = kernel.is_empty() && seen.kernel.results_of(own.ud).any(|answer| answer == none);
     own.flags & IOSQE_BUFFER_SELECT != 0
         && (kernel == [none] && softring != kernel || other || one_less)
         && seen.sqes().any(keeps)
@@ -269,7 +269,7 @@ pub fn shut_and_cancelled(seen: &Seen) -> bool {
     let asks = seen.program.steps.get(seen.what.step);
     let tried = |(ring, sqe): (u8, &Sqe)| {
         let failed = [libc::EPIPE, libc::ENOBUFS, libc::ENOENT, libc::ENOTCONN].map(res);
-        seen.kernel.told(sqe.ud).any(|res| failed.contains(&res)) && is_shut(seen, ring, sqe)
+        seen.kernel.results_of(sqe.ud).any(|res| failed.contains(&res)) && is_shut(seen, ring, sqe)
     };
     matches!(asks, Some(Step::Register { op: IORING_REGISTER_SYNC_CANCEL, .. }))
         && seen.sqes().any(tried)

@@ -12,8 +12,8 @@ use softring_uapi::*;
 pub fn all_wait(seen: &Seen) -> bool {
     let own = seen.request().map(|(_, own)| own.ud);
     let (kernel, softring) = seen.results();
-    let untold = own.is_some() && kernel.is_empty() && !softring.is_empty();
-    if !untold && !seen.when_idle() {
+    let only_softring = own.is_some() && kernel.is_empty() && !softring.is_empty();
+    if !only_softring && !seen.when_idle() {
         return false;
     }
     let worked = |i: usize| seen.kernel.recs.iter().any(|rec| rec.step == i && rec.ret == 0);
@@ -27,7 +27,7 @@ pub fn all_wait(seen: &Seen) -> bool {
             Step::Sqe { ring, sqe, .. } => {
                 there |= Some(sqe.ud) == own;
                 let follows = &mut linked[usize::from(ring & 1)];
-                let ended = told(seen.kernel, sqe.ud) || told(seen.softring, sqe.ud);
+                let ended = has_cqe(seen.kernel, sqe.ud) || has_cqe(seen.softring, sqe.ud);
                 let ended = ended && own.is_some();
                 waiting += u32::from(*follows && !ended && blocks(sqe.op));
                 *follows = sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
@@ -51,8 +51,8 @@ pub fn not_begun(seen: &Seen) -> bool {
         let quick = [IORING_OP_POLL_ADD, IORING_OP_FIXED_FD_INSTALL].contains(&sqe.op);
         let for_worker = opens || sqe.flags & flags != 0 && (quick || writes(sqe.op));
         for_worker
-            && seen.kernel.told(sqe.ud).eq(cancelled)
-            && !seen.softring.told(sqe.ud).eq(cancelled)
+            && seen.kernel.results_of(sqe.ud).eq(cancelled)
+            && !seen.softring.results_of(sqe.ud).eq(cancelled)
     };
     let (kernel, softring) = seen.results();
     let counts = matches!((&kernel[..], &softring[..]), ([k], [s]) if *k == s + 1 || *s < 0);
@@ -71,8 +71,8 @@ pub fn still_there(seen: &Seen) -> bool {
         let links = sqe.flags & (IOSQE_IO_LINK | IOSQE_IO_HARDLINK) != 0;
         links
             && (writes(sqe.op) || sends(sqe.op))
-            && !seen.kernel.told(sqe.ud).eq(cancelled)
-            && seen.softring.told(sqe.ud).eq(cancelled)
+            && !seen.kernel.results_of(sqe.ud).eq(cancelled)
+            && seen.softring.results_of(sqe.ud).eq(cancelled)
     };
     let cancels = |(of, sqe): (u8, &Sqe)| of == ring && sqe.op == IORING_OP_ASYNC_CANCEL;
     found(own) && seen.sqes().any(cancels)
@@ -103,8 +103,8 @@ pub fn read_at_once(seen: &Seen) -> bool {
     let found = |sqe: &Sqe| {
         reads(sqe.op)
             && seen.file(ring, sqe).is_some_and(|slot| is_cached(seen, slot))
-            && seen.kernel.told(sqe.ud).eq([cancelled])
-            && !seen.softring.told(sqe.ud).any(|answer| answer == cancelled)
+            && seen.kernel.results_of(sqe.ud).eq([cancelled])
+            && !seen.softring.results_of(sqe.ud).any(|answer| answer == cancelled)
     };
     let (kernel, softring) = seen.results();
     let finds = || (&kernel[..], &softring[..]) == (&[0], &[res(libc::ENOENT)]);
@@ -128,12 +128,12 @@ pub fn message_of_nothing(seen: &Seen) -> bool {
         && tcp
         && seen.what.step == seen.program.steps.len() + 3
         && seen.what.text.ends_with(&format!("ud{} memory [6]=0x0", own.ud))
-        && !told(seen.kernel, own.ud)
-        && !told(seen.softring, own.ud)
+        && !has_cqe(seen.kernel, own.ud)
+        && !has_cqe(seen.softring, own.ud)
 }
 
 /// Returns whether a worker's message with MSG_WAITALL has received a part.
-pub fn part_told(seen: &Seen) -> bool {
+pub fn message_part_received(seen: &Seen) -> bool {
     let Some((ring, own)) = seen.request() else { return false };
     let flags = IOSQE_ASYNC | IOSQE_IO_LINK | IOSQE_IO_HARDLINK;
     own.op == IORING_OP_RECVMSG
@@ -141,8 +141,8 @@ pub fn part_told(seen: &Seen) -> bool {
         && own.op_flags & libc::MSG_WAITALL as u32 != 0
         && seen.file(ring, own).is_some()
         && seen.what.text.contains(&format!("ud{} memory ", own.ud))
-        && !told(seen.kernel, own.ud)
-        && !told(seen.softring, own.ud)
+        && !has_cqe(seen.kernel, own.ud)
+        && !has_cqe(seen.softring, own.ud)
 }
 
 /// Returns whether a batch follows another one whose barrier the kernel's worker had not passed
@@ -150,7 +150,7 @@ pub fn part_told(seen: &Seen) -> bool {
 /// the event came first. Or the program ends meanwhile.
 pub fn behind_barrier(seen: &Seen) -> bool {
     let late = |(ring, own): (u8, &Sqe)| {
-        let (kernel, softring) = (told(seen.kernel, own.ud), told(seen.softring, own.ud));
+        let (kernel, softring) = (has_cqe(seen.kernel, own.ud), has_cqe(seen.softring, own.ud));
         let ended =
             !kernel && seen.what.step >= seen.program.steps.len() && barrier(seen, ring, own);
         kernel != softring && (ended || one_behind_other(seen, ring))
@@ -161,7 +161,7 @@ pub fn behind_barrier(seen: &Seen) -> bool {
     }
     // The CQE may also come in the same call on softring only, and later on the kernel.
     let later = |(ring, own): (u8, &Sqe)| {
-        let same = seen.kernel.told(own.ud).eq(seen.softring.told(own.ud));
+        let same = seen.kernel.results_of(own.ud).eq(seen.softring.results_of(own.ud));
         same && seen.what.kernel.is_empty() && barrier(seen, ring, own)
     };
     seen.request().is_some_and(|of| late(of) || later(of) || passed_by(seen, of))
@@ -200,8 +200,8 @@ fn passed_by(seen: &Seen, (ring, own): (u8, &Sqe)) -> bool {
 }
 
 /// Returns whether a request has a CQE.
-fn told(t: &Transcript, ud: u64) -> bool {
-    t.told(ud).next().is_some()
+fn has_cqe(t: &Transcript, ud: u64) -> bool {
+    t.results_of(ud).next().is_some()
 }
 
 /// Returns whether a worker that comes to this opcode by a chain waits in its call.
@@ -244,7 +244,7 @@ mod tests {
 
     /// Returns whether a difference is explained: a read of a pipe behind a worker's request, then
     /// another worker's request, whose CQE only softring has.
-    fn told(entries: u32, flags: u8) -> bool {
+    fn is_explained(entries: u32, flags: u8) -> bool {
         let sqe = |ud, op, fd, flags| {
             let sqe = Sqe { ud, op, fd, flags, ..Sqe::default() };
             Step::Sqe { ring: 0, sqe, bad_index: false }
@@ -271,8 +271,8 @@ mod tests {
 
     #[test]
     fn a_chain_in_the_only_worker_is_documented() {
-        assert!(told(1, IOSQE_IO_LINK));
-        assert!(!told(2, IOSQE_IO_LINK));
-        assert!(!told(1, 0));
+        assert!(is_explained(1, IOSQE_IO_LINK));
+        assert!(!is_explained(2, IOSQE_IO_LINK));
+        assert!(!is_explained(1, 0));
     }
 }

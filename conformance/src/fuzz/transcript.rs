@@ -56,7 +56,7 @@ impl Transcript {
     }
 
     /// Returns the results of a request.
-    pub fn told(&self, ud: u64) -> impl Iterator<Item = i64> {
+    pub fn results_of(&self, ud: u64) -> impl Iterator<Item = i64> {
         self.cqes().filter(move |cqe| cqe.ud == ud).map(|cqe| cqe.res)
     }
 }

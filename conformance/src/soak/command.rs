@@ -242,7 +242,7 @@ impl Soak {
         let short = hours::whole(&sum) < self.cli.hours;
         let wanted =
             if short { format!("; {} hours are required", self.cli.hours) } else { String::new() };
-        say!("{}{wanted}", hours::told(&sum));
+        say!("{}{wanted}", hours::describe(&sum));
         let failed = short || self.rows.iter().any(|r| r.fault.is_some());
         say!("seed {}: {}", self.seed, if failed { "FAILED" } else { "ok" });
         ExitCode::from(u8::from(failed))

@@ -31,7 +31,7 @@ pub fn whole(totals: &Totals) -> f64 {
 }
 
 /// Describes the same in words.
-pub fn told(totals: &Totals) -> String {
+pub fn describe(totals: &Totals) -> String {
     let each = EVERYDAY.iter().map(|rate| {
         let Rate { name, a_second, played } = rate;
         format!("{:.1} of {name} ({} at {a_second} a second)", rate.hours(totals), played(totals))

@@ -99,7 +99,7 @@ fn counted() -> (Client, UnixStream, PipeWriter) {
     (c, goes_on, w)
 }
 
-fn told(pid: &str) -> (String, Value) {
+fn reissue_stats(pid: &str) -> (String, Value) {
     let told = text(&softring(&["stats", "-p", pid, "--json"]).stdout);
     let page: Value = serde_json::from_str(&told).expect("JSON");
     let reissue = page[0]["rings"][0]["reissue"].clone();
@@ -114,7 +114,7 @@ fn each_reissue_count_is_correct() {
     let (_open, told, got) = (0..50)
         .find_map(|_| {
             let open = counted();
-            let (told, got) = told(&pid);
+            let (told, got) = reissue_stats(&pid);
             (got["ready_at_arm"] == 3).then_some((open, told, got))
         })
         .expect("three that are ready at arm");

@@ -52,10 +52,10 @@ fn softring_ends_with_the_programs_signal() {
     for (signal, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1), ("-QUIT", 3)] {
         let file = dir.path().join(signal);
         for way in ways(file.to_str().unwrap()) {
-            let (said, status, told) = signalled(start(&way, &script), &[signal]);
-            assert_eq!((said.len(), status.signal()), (1, Some(number)), "{way:?}: {told}");
+            let (said, status, stderr) = signalled(start(&way, &script), &[signal]);
+            assert_eq!((said.len(), status.signal()), (1, Some(number)), "{way:?}: {stderr}");
             let written = std::fs::metadata(&file).unwrap().len();
-            assert!(written > 0, "{way:?} {signal}: {told}");
+            assert!(written > 0, "{way:?} {signal}: {stderr}");
             if way[0] == "trace" {
                 let trace = std::fs::read(&file).unwrap();
                 serde_json::from_slice::<serde_json::Value>(&trace).expect("a whole trace");
@@ -73,9 +73,9 @@ fn signals_reach_the_program() {
                   echo ready; while [ $n -lt 5 ]; do sleep 0.05; done; exit 7";
     for way in ways(file.to_str().unwrap()) {
         let all = ["-USR1", "-USR2", "-HUP", "-INT", "-TERM"];
-        let (said, status, told) = signalled(start(&way, script), &all);
-        assert_eq!(said, ["ready", "USR1", "USR2", "HUP", "INT", "TERM"], "{way:?}: {told}");
-        assert_eq!(status.code(), Some(7), "{way:?}: {told}");
+        let (said, status, stderr) = signalled(start(&way, script), &all);
+        assert_eq!(said, ["ready", "USR1", "USR2", "HUP", "INT", "TERM"], "{way:?}: {stderr}");
+        assert_eq!(status.code(), Some(7), "{way:?}: {stderr}");
     }
 }
 
@@ -110,8 +110,8 @@ fn other_signals_reach_the_program() {
         );
         for way in ways(file.to_str().unwrap()) {
             let signal = format!("-{signal}");
-            let (said, status, told) = signalled(start(&way, &script), &[&signal]);
-            assert_eq!((said.len(), status.code()), (2, Some(7)), "{way:?} {signal}: {told}");
+            let (said, status, stderr) = signalled(start(&way, &script), &[&signal]);
+            assert_eq!((said.len(), status.code()), (2, Some(7)), "{way:?} {signal}: {stderr}");
         }
     }
 }
@@ -126,9 +126,9 @@ fn a_broken_output_pipe_is_an_error() {
     // The pipe is its standard input, as standard output is the program's.
     c.args(["trace", "-o", "/dev/stdin", "--", "bash", "-c", script]);
     let o = c.stdin(writer).output().unwrap();
-    let told = text(&o.stderr);
-    assert_eq!(o.status.code(), Some(2), "{told}");
-    assert!(told.contains("cannot write") && !told.contains("got"), "{told}");
+    let stderr = text(&o.stderr);
+    assert_eq!(o.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("cannot write") && !stderr.contains("got"), "{stderr}");
 }
 
 /// The kernel forgets how the children of a process end that ignores SIGCHLD; we must know how

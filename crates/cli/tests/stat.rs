@@ -153,7 +153,7 @@ fn children_count_and_programs_can_read_it() {
 }
 
 /// Returns the number of processes that are reported when a script has run.
-fn told(script: &str) -> usize {
+fn processes_reported(script: &str) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("summary");
     let args = [&USER[..], &["--json", "-o", file.to_str().unwrap()]].concat();
@@ -173,12 +173,17 @@ fn none_is_missed_however_short_it_lives() {
     }
     let short = format!("{ME} worker <<<'{}' >/dev/null", job(0.001, 0));
     // There are more pages than `stat` keeps open.
-    assert_eq!(told(&format!("for i in {{1..90}}; do {short}; done")), 90);
+    assert_eq!(processes_reported(&format!("for i in {{1..90}}; do {short}; done")), 90);
     // Grandchildren run side by side.
-    assert_eq!(told(&format!("for i in {{1..20}}; do ({short} & {short}; wait) & done; wait")), 40);
+    assert_eq!(
+        processes_reported(&format!(
+            "for i in {{1..20}}; do ({short} & {short}; wait) & done; wait"
+        )),
+        40
+    );
     // A process has a page in each program that it becomes.
     let becomes = format!("{short}; exec {short}");
-    assert_eq!(told(&format!("bash -c \"{}\"", becomes.replace('"', "\\\""))), 2);
+    assert_eq!(processes_reported(&format!("bash -c \"{}\"", becomes.replace('"', "\\\""))), 2);
 }
 
 /// The hard limit is as low, so that `stat` cannot take more, and all processes run at once.
@@ -220,7 +225,7 @@ fn killed_processes_count() {
         return;
     }
     let load = format!("{ME} worker <<<'{}'", job(60.0, 0));
-    assert_eq!(told(&format!("{load} & sleep 0.5; kill -9 $!; wait; exit 0")), 1);
+    assert_eq!(processes_reported(&format!("{load} & sleep 0.5; kill -9 $!; wait; exit 0")), 1);
 }
 
 #[test]

@@ -22,8 +22,8 @@ fn start(job: Option<&Path>, options: &[&str]) -> Child {
 }
 
 /// Returns the lines of requests.
-fn lines(told: &str) -> Vec<&str> {
-    told.lines().filter(|l| l.starts_with("[pid ")).collect()
+fn lines(stderr: &str) -> Vec<&str> {
+    stderr.lines().filter(|l| l.starts_with("[pid ")).collect()
 }
 
 /// The line of a read, of a file that the loads make, has all its parts.
@@ -35,10 +35,10 @@ fn a_line_for_each_request() {
     let dir = Dir::new();
     let child = start(Some(&dir.job("rw", 0.05)), &["-y", "--", ME, "worker"]);
     let pid = child.id();
-    let (code, told) = wait(child);
-    assert_eq!(code, Some(0), "{told}");
-    let reads: Vec<&str> = lines(&told).into_iter().filter(|l| l.contains(" READ(")).collect();
-    assert!(reads.len() > 100, "{told}");
+    let (code, stderr) = wait(child);
+    assert_eq!(code, Some(0), "{stderr}");
+    let reads: Vec<&str> = lines(&stderr).into_iter().filter(|l| l.contains(" READ(")).collect();
+    assert!(reads.len() > 100, "{stderr}");
     let file = format!("<{}>, off=", dir.at("data").display());
     for line in reads {
         // [pid N tid N] HH:MM:SS.UUUUUU ring N READ(…
@@ -49,7 +49,7 @@ fn a_line_for_each_request() {
         assert!(line.contains(&file) && line.contains(", len=4096) = 4096 <0."), "{line}");
         assert!(line.ends_with("> inline") || line.ends_with("> worker"), "{line}");
     }
-    assert!(told.ends_with("+++ exited with 0 +++\n"), "{told}");
+    assert!(stderr.ends_with("+++ exited with 0 +++\n"), "{stderr}");
 }
 
 #[test]
@@ -61,9 +61,9 @@ fn requests_can_be_selected() {
     let out = dir.at("lines").display().to_string();
     let run = |options: &[&str]| {
         let options = [options, &["-o", &out, "--", ME, "worker"]].concat();
-        let (code, told) = wait(start(Some(&dir.job("rw", 0.05)), &options));
-        assert_eq!(code, Some(0), "{told}");
-        assert!(lines(&told).is_empty(), "they go to the file: {told}");
+        let (code, stderr) = wait(start(Some(&dir.job("rw", 0.05)), &options));
+        assert_eq!(code, Some(0), "{stderr}");
+        assert!(lines(&stderr).is_empty(), "they go to the file: {stderr}");
         fs::read_to_string(&out).expect("a file")
     };
     assert!(lines(&run(&["-e", "!read"])).iter().all(|l| !l.contains(" READ(")));
@@ -104,9 +104,9 @@ fn requests_are_decoded() {
         let o = start(None, &["-y", "--", &conformance, "one", case]).wait_with_output().unwrap();
         text(&o.stderr)
     };
-    let has = |told: &str, parts: &[&str]| {
-        let found = lines(told).iter().any(|l| parts.iter().all(|part| l.contains(part)));
-        assert!(found, "{parts:?}: {told}");
+    let has = |stderr: &str, parts: &[&str]| {
+        let found = lines(stderr).iter().any(|l| parts.iter().all(|part| l.contains(part)));
+        assert!(found, "{parts:?}: {stderr}");
     };
     let opens = run("open::openat_case");
     has(&opens, &["OPENAT(AT_FDCWD, \"/", "O_RDONLY", " = ", "> "]);
@@ -135,13 +135,13 @@ fn children_are_followed() {
     let dir = Dir::new();
     let one = format!("{ME} worker < {} > /dev/null", dir.job("rw", 0.05).display());
     let both = format!("{one} & {one}; wait; exit 7");
-    let (code, told) = wait(start(None, &["--", "sh", "-c", &both]));
-    assert_eq!(code, Some(7), "{told}");
-    let mut pids: Vec<&str> = lines(&told).iter().filter_map(|l| l.split(' ').nth(1)).collect();
+    let (code, stderr) = wait(start(None, &["--", "sh", "-c", &both]));
+    assert_eq!(code, Some(7), "{stderr}");
+    let mut pids: Vec<&str> = lines(&stderr).iter().filter_map(|l| l.split(' ').nth(1)).collect();
     pids.sort_unstable();
     pids.dedup();
     assert_eq!(pids.len(), 2, "{pids:?}");
-    assert!(told.ends_with("+++ exited with 7 +++\n"), "{told}");
+    assert!(stderr.ends_with("+++ exited with 7 +++\n"), "{stderr}");
     let o = start(None, &["--", "sh", "-c", "kill -9 $$"]).wait_with_output().unwrap();
     assert_eq!(o.status.signal(), Some(9));
     assert!(text(&o.stderr).contains("+++ killed by SIGKILL +++"), "{}", text(&o.stderr));
@@ -156,16 +156,19 @@ fn a_running_process() {
     }
     let dir = Dir::new();
     let load = Load::start(&dir, "poll");
-    let (code, told) = wait(start(None, &["-p", &load.pid(), "--seconds", "0.3"]));
-    assert_eq!(code, Some(0), "{told}");
-    assert!(lines(&told).iter().any(|l| l.contains("POLL_ADD(") && l.ends_with("poll")), "{told}");
+    let (code, stderr) = wait(start(None, &["-p", &load.pid(), "--seconds", "0.3"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        lines(&stderr).iter().any(|l| l.contains("POLL_ADD(") && l.ends_with("poll")),
+        "{stderr}"
+    );
     // Ctrl-C ends the trace, and the table comes.
     let tracer = start(None, &["-c", "-p", &load.pid()]);
     std::thread::sleep(Duration::from_millis(300));
     let sent = Command::new("kill").args(["-INT", &tracer.id().to_string()]).status();
     assert!(sent.is_ok_and(|s| s.success()));
-    let (code, told) = wait(tracer);
-    assert!(code == Some(0) && told.contains(" POLL_ADD\n"), "{told}");
+    let (code, stderr) = wait(tracer);
+    assert!(code == Some(0) && stderr.contains(" POLL_ADD\n"), "{stderr}");
     drop(load);
     let flood = Load::start(&dir, "nop");
     // A tracer that is stopped cannot keep up.
@@ -176,8 +179,8 @@ fn a_running_process() {
         assert!(sent.is_ok_and(|s| s.success()));
         std::thread::sleep(Duration::from_millis(700));
     }
-    let (code, told) = wait(tracer);
-    assert!(code == Some(0) && told.contains(" events lost: they came too fast ---"), "{told}");
+    let (code, stderr) = wait(tracer);
+    assert!(code == Some(0) && stderr.contains(" events lost: they came too fast ---"), "{stderr}");
     for (pid, why) in [("999999999", "no process"), (&std::process::id().to_string(), "no ring")] {
         let o = softring(&["strace", "-p", pid]);
         assert!(o.status.code() == Some(1) && text(&o.stderr).contains(why), "{pid}");
@@ -212,13 +215,16 @@ fn children_of_a_running_process() {
         c.args(["run", "--engine=user", "-q", "--"]).arg(&program).spawn().expect("it starts");
     std::thread::sleep(Duration::from_millis(300));
     let pid = load.id().to_string();
-    let (code, told) = wait(start(None, &["-p", &pid, "--seconds", "2"]));
+    let (code, stderr) = wait(start(None, &["-p", &pid, "--seconds", "2"]));
     load.kill().unwrap();
     load.wait().unwrap();
-    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(code, Some(0), "{stderr}");
     let own = format!("[pid {pid}]");
-    assert!(lines(&told).iter().any(|l| l.starts_with(&own) && l.contains(" NOP() = 0")), "{told}");
-    assert!(lines(&told).iter().any(|l| !l.starts_with(&own)), "{told}");
+    assert!(
+        lines(&stderr).iter().any(|l| l.starts_with(&own) && l.contains(" NOP() = 0")),
+        "{stderr}"
+    );
+    assert!(lines(&stderr).iter().any(|l| !l.starts_with(&own)), "{stderr}");
 }
 
 /// A program that no library can enter is not started; the error says what is wrong, and what to
@@ -238,19 +244,22 @@ fn unreachable_programs_are_refused() {
     let at = at.display().to_string();
     for command in ["strace", "trace", "stat"] {
         let o = softring(&[command, "--", &at]);
-        let told = text(&o.stderr);
-        assert_eq!(o.status.code(), Some(2), "{command}: {told}");
+        let stderr = text(&o.stderr);
+        assert_eq!(o.status.code(), Some(2), "{command}: {stderr}");
         assert!(
-            told.contains("is statically linked") && told.contains("hint: link the program"),
-            "{told}"
+            stderr.contains("is statically linked") && stderr.contains("hint: link the program"),
+            "{stderr}"
         );
-        assert!(!told.contains("+++"), "{told}");
+        assert!(!stderr.contains("+++"), "{stderr}");
     }
     // The kernel's rings cannot be traced.
     let o = softring(&["strace", "--engine=kernel", "--", "true"]);
     assert!(o.status.code() == Some(2) && text(&o.stderr).contains("cannot be traced"));
-    let (code, told) = wait(start(None, &["--", "true"]));
-    assert!(code == Some(0) && told.contains("softring saw no activity of its rings"), "{told}");
+    let (code, stderr) = wait(start(None, &["--", "true"]));
+    assert!(
+        code == Some(0) && stderr.contains("softring saw no activity of its rings"),
+        "{stderr}"
+    );
 }
 
 /// The program goes on if the lines cannot be written, and the end is an error.
@@ -262,7 +271,7 @@ fn lines_that_cannot_be_written_are_an_error() {
     let dir = Dir::new();
     let at = dir.at("job");
     fs::write(&at, job("rw", 0.05, &dir.at("data")).to_string()).expect("a file");
-    let (code, told) = wait(start(Some(&at), &["-o", "/dev/full", "--", ME, "worker"]));
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("cannot write the trace: No space left"), "{told}");
+    let (code, stderr) = wait(start(Some(&at), &["-o", "/dev/full", "--", ME, "worker"]));
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("cannot write the trace: No space left"), "{stderr}");
 }

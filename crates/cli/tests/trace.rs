@@ -24,8 +24,8 @@ fn a_program_from_its_start_to_its_end() {
     for (op, what) in [("rw", "read"), ("poll", "poll_add"), ("timeout-cancel", "timeout")] {
         let picture = dir.at("out.svg").display().to_string();
         let child = dir.start(Some(&dir.job(op, 0.05)), &["--svg", &picture, "--", ME, "worker"]);
-        let (code, told) = wait(child);
-        assert_eq!(code, Some(0), "{told}");
+        let (code, stderr) = wait(child);
+        assert_eq!(code, Some(0), "{stderr}");
         let trace = dir.trace();
         let tracks = check(&trace);
         // The program may have made another ring before.
@@ -37,7 +37,7 @@ fn a_program_from_its_start_to_its_end() {
             events(&trace).iter().any(|e| e["ph"] == "C" && e["name"] == format!("IOPS, {ring}"))
         );
         assert!(events(&trace).iter().any(|e| e["ph"] == "X" && e["name"] == "enter"));
-        assert!(told.contains("requests"), "{told}");
+        assert!(stderr.contains("requests"), "{stderr}");
         let process = events(&trace).iter().find(|e| e["name"] == "process_name").unwrap();
         assert_eq!(process["args"]["name"], "softring");
         let drawn = fs::read_to_string(picture).expect("a picture");
@@ -53,8 +53,8 @@ fn requests_carry_their_arguments() {
     }
     let dir = Dir::new();
     let (job, out) = (dir.job("rw", 0.2), dir.at("out.json"));
-    let (code, told) = wait(dir.start(Some(&job), &["--", ME, "worker"]));
-    assert_eq!(code, Some(0), "{told}");
+    let (code, stderr) = wait(dir.start(Some(&job), &["--", ME, "worker"]));
+    assert_eq!(code, Some(0), "{stderr}");
     let trace = dir.trace();
     let all = requests(&trace).filter(|e| e["name"] == "read").count() as u64;
     let path = dir.at("data").display().to_string();
@@ -94,11 +94,11 @@ fn idle_sleeps_are_slices() {
     fs::write(&at, load.to_string()).expect("a file");
     let model = format!("--model={}=latency:1ms", dir.0.path().display());
     let options = ["--engine=user", "--poll=hybrid", &model, "--", ME, "worker"];
-    let (code, told) = wait(dir.start(Some(&at), &options));
-    if code != Some(0) && told.contains("O_DIRECT") {
-        return skipped!("{told}");
+    let (code, stderr) = wait(dir.start(Some(&at), &options));
+    if code != Some(0) && stderr.contains("O_DIRECT") {
+        return skipped!("{stderr}");
     }
-    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(code, Some(0), "{stderr}");
     let trace = dir.trace();
     check(&trace);
     let all = events(&trace);
@@ -131,8 +131,8 @@ fn an_sq_thread_has_a_track_of_its_own() {
     load["setup_flags"] = 2.into();
     let at = dir.at("threaded.json");
     fs::write(&at, load.to_string()).expect("a file");
-    let (code, told) = wait(dir.start(Some(&at), &["--engine=user", "--", ME, "worker"]));
-    assert_eq!(code, Some(0), "{told}");
+    let (code, stderr) = wait(dir.start(Some(&at), &["--engine=user", "--", ME, "worker"]));
+    assert_eq!(code, Some(0), "{stderr}");
     let trace = dir.trace();
     assert!(check(&trace).values().sum::<u64>() > 10);
     let threads = named(&trace, "iou-sqp-");
@@ -159,8 +159,8 @@ fn workers_have_tracks_of_their_own() {
     let one = format!("{} one sync::fsync", conformance.display());
     let some = format!("for i in 1 2 3 4 5 6; do {one} > /dev/null || exit; done");
     let found = (0..10).any(|_| {
-        let (code, told) = wait(dir.start(None, &["--engine=user", "--", "sh", "-c", &some]));
-        assert_eq!(code, Some(0), "{told}");
+        let (code, stderr) = wait(dir.start(None, &["--engine=user", "--", "sh", "-c", &some]));
+        assert_eq!(code, Some(0), "{stderr}");
         let trace = dir.trace();
         check(&trace);
         let threads = named(&trace, "iou-wrk-");
@@ -213,8 +213,8 @@ fn a_running_process_in_bounded_memory() {
     // A second trace shows that the first leaves nothing on.
     for _ in 0..2 {
         let options = ["-p", &load.pid(), "--seconds", "0.3", "--keep", "1000"];
-        let (code, told) = wait(dir.start(None, &options));
-        assert_eq!(code, Some(0), "{told}");
+        let (code, stderr) = wait(dir.start(None, &options));
+        assert_eq!(code, Some(0), "{stderr}");
         let trace = dir.trace();
         check(&trace);
         let other = &trace["otherData"];
@@ -240,14 +240,14 @@ fn a_process_that_is_killed() {
     let tracer = dir.start(None, &["-p", &load.pid(), "--keep", "5000"]);
     std::thread::sleep(Duration::from_millis(300));
     drop(load);
-    let (code, told) = wait(tracer);
-    assert_eq!(code, Some(0), "{told}");
-    assert!(!check(&dir.trace()).is_empty(), "{told}");
+    let (code, stderr) = wait(tracer);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(!check(&dir.trace()).is_empty(), "{stderr}");
 
     let o = dir.start(None, &["--", "sh", "-c", "kill -9 $$"]).wait_with_output().unwrap();
-    let told = text(&o.stderr);
-    assert_eq!(o.status.signal(), Some(9), "as the program did: {told}");
-    assert!(told.contains("0 events"), "{told}");
+    let stderr = text(&o.stderr);
+    assert_eq!(o.status.signal(), Some(9), "as the program did: {stderr}");
+    assert!(stderr.contains("0 events"), "{stderr}");
 }
 
 /// The tracer ends with a process that nobody waits for.
@@ -261,8 +261,8 @@ fn a_zombie_counts_as_ended() {
     let tracer = dir.start(None, &["-p", &load.pid()]);
     std::thread::sleep(Duration::from_millis(300));
     load.0.kill().unwrap();
-    let (code, told) = wait(tracer);
-    assert_eq!(code, Some(0), "{told}");
+    let (code, stderr) = wait(tracer);
+    assert_eq!(code, Some(0), "{stderr}");
 }
 
 #[test]

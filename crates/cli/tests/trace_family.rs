@@ -21,8 +21,8 @@ fn children_have_tracks_of_their_own() {
     let job = dir.job("rw", 0.05);
     let one = format!("{ME} worker < {}", job.display());
     let both = format!("{one} > /dev/null & {one} > /dev/null; wait; exit 7");
-    let (code, told) = wait(dir.start(None, &["--", "sh", "-c", &both]));
-    assert_eq!(code, Some(7), "{told}");
+    let (code, stderr) = wait(dir.start(None, &["--", "sh", "-c", &both]));
+    assert_eq!(code, Some(7), "{stderr}");
     let trace = dir.trace();
     check(&trace);
     let pids: BTreeSet<u64> = events(&trace).iter().filter_map(|e| e["pid"].as_u64()).collect();
@@ -40,12 +40,12 @@ fn traced_by(dir: &Dir, seconds: f64, through: &[&str]) -> Option<(Value, String
     }
     let job = dir.job("rw", seconds);
     let options = [&["--"], through, &[ME, "worker"]].concat();
-    let (code, told) = wait(dir.start(Some(&job), &options));
-    assert_eq!(code, Some(0), "{told}");
+    let (code, stderr) = wait(dir.start(Some(&job), &options));
+    assert_eq!(code, Some(0), "{stderr}");
     let trace = dir.trace();
     let requests: u64 = check(&trace).values().sum();
-    assert!(requests > 100, "{requests}: {told}");
-    Some((trace, told))
+    assert!(requests > 100, "{requests}: {stderr}");
+    Some((trace, stderr))
 }
 
 #[test]
@@ -70,10 +70,10 @@ fn another_user_in_the_family() {
         c.args(["trace", "-o"]).arg(dir.at("out.json")).arg("--").args(through);
         c.arg(&me).arg("worker");
         c.stdin(fs::File::open(&job).unwrap()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let (code, told) = wait(c.spawn().expect("softring starts"));
-        assert_eq!(code, Some(0), "{told}");
+        let (code, stderr) = wait(c.spawn().expect("softring starts"));
+        assert_eq!(code, Some(0), "{stderr}");
         let requests: u64 = check(&dir.trace()).values().sum();
-        assert!(requests > 100 && !told.contains("not traced"), "{requests}: {told}");
+        assert!(requests > 100 && !stderr.contains("not traced"), "{requests}: {stderr}");
     }
 }
 
@@ -84,13 +84,16 @@ fn other_namespaces_in_the_family() {
     }
     let dir = Dir::new();
     let pids = ["unshare", "--pid", "--fork", "--mount-proc"];
-    if let Some((trace, told)) = traced_by(&dir, 0.1, &pids) {
+    if let Some((trace, stderr)) = traced_by(&dir, 0.1, &pids) {
         let all = events(&trace);
         let process = all.iter().find(|e| e["name"] == "process_name").expect("a process");
         assert!(process["pid"].as_u64() > Some(1), "as we know it: {process}");
         let thread = all.iter().find(|e| e["name"] == "thread_name" && e["tid"] != json!(0));
         let thread = thread.expect("a thread");
-        assert!(thread["args"]["name"].as_str().is_some_and(|n| n.contains("softring")), "{told}");
+        assert!(
+            thread["args"]["name"].as_str().is_some_and(|n| n.contains("softring")),
+            "{stderr}"
+        );
     }
     // The process has no abstract socket of ours: it is found in /proc, a few ms later.
     traced_by(&dir, 0.5, &["unshare", "--net"]);
@@ -108,13 +111,13 @@ fn untraceable_children_are_named() {
     let out = dir.at("out.json").display().to_string();
     let limited = format!("ulimit -n 14; exec {ME} trace -o {out} -- sh -c \"$0\"");
     let o = Command::new("sh").args(["-c", &limited, &many]).output().expect("it runs");
-    let told = text(&o.stderr);
+    let stderr = text(&o.stderr);
     if o.status.code() == Some(9) {
         return skipped!("only root can raise a limit");
     }
-    assert!(o.status.success(), "{told}");
-    assert!(told.contains("not traced: ") && told.contains("ulimit -n"), "{told}");
-    assert!(!told.contains("saw no activity"), "{told}");
+    assert!(o.status.success(), "{stderr}");
+    assert!(stderr.contains("not traced: ") && stderr.contains("ulimit -n"), "{stderr}");
+    assert!(!stderr.contains("saw no activity"), "{stderr}");
 }
 
 /// A tracer that sleeps holds nobody up for long, and names the processes that it has missed.
@@ -126,10 +129,13 @@ fn processes_traced_too_late_are_named() {
     let dir = Dir::new();
     let job = dir.job("nop", 0.01);
     let script = format!("kill -STOP $PPID; {ME} worker < {}; kill -CONT $PPID", job.display());
-    let (code, told) = wait(dir.start(None, &["--", "sh", "-c", &script]));
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("not traced: process") && told.contains("began too late"), "{told}");
-    assert!(!told.contains("saw no activity"), "{told}");
+    let (code, stderr) = wait(dir.start(None, &["--", "sh", "-c", &script]));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stderr.contains("not traced: process") && stderr.contains("began too late"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("saw no activity"), "{stderr}");
 }
 
 /// Programs end at once, one after another in one process and many beside each other.
@@ -142,12 +148,12 @@ fn none_is_missed_however_short_it_lives() {
     let job = dir.job("timeout-cancel", 0.01);
     let one = format!("{ME} worker < {} > /dev/null", job.display());
     let many = format!("for i in 1 2 3 4 5 6 7 8; do {one} & {one}; done; wait; exec {one}");
-    let (code, told) = wait(dir.start(None, &["--", "sh", "-c", &many]));
-    assert_eq!(code, Some(0), "{told}");
+    let (code, stderr) = wait(dir.start(None, &["--", "sh", "-c", &many]));
+    assert_eq!(code, Some(0), "{stderr}");
     let trace = dir.trace();
     check(&trace);
     let pids: BTreeSet<u64> = events(&trace).iter().filter_map(|e| e["pid"].as_u64()).collect();
-    assert_eq!(pids.len(), 17, "{told}");
+    assert_eq!(pids.len(), 17, "{stderr}");
 }
 
 /// A process with a number that is used again is another process.

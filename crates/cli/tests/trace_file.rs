@@ -37,16 +37,16 @@ fn a_trace_that_cannot_be_written_leaves_an_older_one() {
     let mut c = Command::new("sh");
     c.args(["-c", &limited]).stdin(fs::File::open(job).unwrap()).stderr(Stdio::piped());
     let o = c.output().expect("it runs");
-    let told = text(&o.stderr);
-    assert!(!o.status.success() && told.contains("cannot write"), "{told}");
+    let stderr = text(&o.stderr);
+    assert!(!o.status.success() && stderr.contains("cannot write"), "{stderr}");
     assert_eq!(fs::read_to_string(&out).unwrap(), "older");
     let left: Vec<_> = fs::read_dir(dir.0.path()).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(left.len(), 3, "{left:?}");
     // A new trace has the permissions that the old one had.
     fs::set_permissions(&out, fs::Permissions::from_mode(0o640)).unwrap();
     let job = dir.job("nop", 0.05);
-    let (code, told) = wait(dir.start(Some(&job), &["--", ME, "worker"]));
-    assert_eq!(code, Some(0), "{told}");
+    let (code, stderr) = wait(dir.start(Some(&job), &["--", ME, "worker"]));
+    assert_eq!(code, Some(0), "{stderr}");
     check(&dir.trace());
     assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o640);
 }
@@ -70,18 +70,18 @@ fn a_program_that_never_ran_leaves_an_older_file() {
     for way in ["trace", "stat"] {
         for (program, code) in [("/nonexistent", 127), ("", 127), (&*long, 126), (&*plain, 126)] {
             fs::write(&file, "older").unwrap();
-            let (ended, told) = starts(way, &[program]);
-            assert_eq!(ended, Some(code), "{way} {program}: {told}");
+            let (ended, stderr) = starts(way, &[program]);
+            assert_eq!(ended, Some(code), "{way} {program}: {stderr}");
             assert_eq!(fs::read_to_string(&file).unwrap(), "older", "{way} {program}");
-            assert_eq!(told.lines().count(), 2, "{way} {program}: an error and a hint: {told}");
+            assert_eq!(stderr.lines().count(), 2, "{way} {program}: an error and a hint: {stderr}");
             fs::remove_file(&file).unwrap();
             starts(way, &[program]);
             assert!(!file.exists(), "{way} {program}: nothing is to be left");
         }
         // The exit code is the program's own.
-        let (ended, told) = starts(way, &["sh", "-c", "exit 127"]);
-        assert_eq!(ended, Some(127), "{way}: {told}");
-        assert!(file.exists(), "{way}: {told}");
+        let (ended, stderr) = starts(way, &["sh", "-c", "exit 127"]);
+        assert_eq!(ended, Some(127), "{way}: {stderr}");
+        assert!(file.exists(), "{way}: {stderr}");
         fs::remove_file(&file).unwrap();
     }
 }
@@ -93,9 +93,9 @@ fn the_report_admits_unseen_processes() {
         return;
     }
     let dir = Dir::new();
-    let (code, told) = wait(dir.start(None, &["--", "true"]));
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("saw no activity") && told.contains("does not see"), "{told}");
+    let (code, stderr) = wait(dir.start(None, &["--", "true"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("saw no activity") && stderr.contains("does not see"), "{stderr}");
 }
 
 /// A trace that does not come about leaves the older one.

@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Returns what the program of steps prints, and its exit code.
-fn told(out: &Output) -> (String, Option<i32>) {
+fn output_of(out: &Output) -> (String, Option<i32>) {
     (text(&out.stdout), out.status.code())
 }
 
@@ -26,7 +26,7 @@ fn steps(engine: &str, steps: &[&str]) -> Command {
 /// True if the kernel gives rings here.
 fn kernel_gives_rings() -> bool {
     let plain = Command::new(example("filters")).arg("ring").output().unwrap();
-    told(&plain).0 == "ring 1 1\nend\n"
+    output_of(&plain).0 == "ring 1 1\nend\n"
 }
 
 /// Checks that the kernel's rings, and what the program's own filters leave of them, are as without
@@ -37,7 +37,7 @@ fn same(what: &[&str]) {
     }
     let plain = Command::new(example("filters")).args(what).output().unwrap();
     let with = steps("auto", what).output().unwrap();
-    assert_eq!(told(&plain), told(&with), "{what:?}: {}", text(&with.stderr));
+    assert_eq!(output_of(&plain), output_of(&with), "{what:?}: {}", text(&with.stderr));
 }
 
 fn says(engine: &str, what: &[&str], stdout: &str, line: &str) {
@@ -53,7 +53,7 @@ const CLONES: &str = "kill=56,57,58,435";
 fn strict_mode_makes_no_calls() {
     for engine in ["auto", "user", "kernel"] {
         let out = steps(engine, &["strict"]).output().unwrap();
-        assert_eq!(told(&out), ("strict\n".into(), Some(3)), "{engine}: {}", out.status);
+        assert_eq!(output_of(&out), ("strict\n".into(), Some(3)), "{engine}: {}", out.status);
     }
 }
 
@@ -113,7 +113,7 @@ fn without_threads_a_ring_is_refused_with_a_line() {
     says("user", &["kill=273", "ring"], "no ring: 1\nend\n", "needs set_robust_list(2)");
     says("user", &["eperm=273", "ring"], "ring 1 1\nend\n", "user space");
     let out = deny_rings(&mut steps("auto", &["kill=39", "ring"]), EPERM).output().unwrap();
-    assert_eq!(told(&out).0, "no ring: 1\nend\n", "{}", text(&out.stderr));
+    assert_eq!(output_of(&out).0, "no ring: 1\nend\n", "{}", text(&out.stderr));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn substitutes_are_taken_when_a_call_is_refused_later() {
             .output()
             .unwrap();
         let want = "poll 1\npoll 1\nread 1\nring 1 1\nend\n";
-        assert_eq!(told(&stops).0, want, "{calls}: {}", text(&stops.stderr));
+        assert_eq!(output_of(&stops).0, want, "{calls}: {}", text(&stops.stderr));
     }
 }
 
@@ -179,7 +179,7 @@ fn a_request_that_needs_a_refused_call_is_reported() {
 #[test]
 fn a_filter_that_kills_for_its_calls_ends_a_ring() {
     let out = steps("user", &["keep", "kill=72", "read"]).output().unwrap();
-    assert_eq!(told(&out), (String::new(), None), "{} {}", out.status, text(&out.stderr));
+    assert_eq!(output_of(&out), (String::new(), None), "{} {}", out.status, text(&out.stderr));
 }
 
 /// A child inherits the trap of its parent, so that its own calls do not reach the kernel.
@@ -218,7 +218,13 @@ fn a_program_sees_sigsys_as_blocked() {
         let out = deny_rings(c.args(all), EPERM).output().unwrap();
         let want = "blocked false false\nring 1 1\nblocked true true\nring 1 1\n\
                     blocked true true\nend\n";
-        assert_eq!(told(&out).0, want, "{intercept} {how}: {} {}", out.status, text(&out.stderr));
+        assert_eq!(
+            output_of(&out).0,
+            want,
+            "{intercept} {how}: {} {}",
+            out.status,
+            text(&out.stderr)
+        );
     }
 }
 
@@ -227,7 +233,7 @@ fn a_sigsys_that_was_blocked_comes_when_it_is_unblocked() {
     for (how, back) in [("mask", "raw-unmask"), ("raw-mask", "unmask")] {
         let mut c = under(example("filters"), "auto", "sigsys");
         let out = c.args([how, "raise", "shown", back, "shown"]).output().unwrap();
-        assert_eq!(told(&out), ("blocked true true\n".into(), None), "{}", text(&out.stderr));
+        assert_eq!(output_of(&out), ("blocked true true\n".into(), None), "{}", text(&out.stderr));
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&out.status), Some(libc::SIGSYS));
     }
 }

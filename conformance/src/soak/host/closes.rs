@@ -5,13 +5,13 @@ use std::os::fd::AsRawFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::super::{Check, ensure};
-use super::{Place, finish, sys, wrong};
+use super::{Context, finish, sys, wrong};
 use crate::sqe;
 use softring_uapi::*;
 
 /// Checks that a request on the old file gets the old file's data, and a later request the new
 /// one's.
-pub fn run(p: &mut Place) -> Check<bool> {
+pub fn run(p: &mut Context) -> Check<bool> {
     let pair = || {
         let flags = SocketFlags::CLOEXEC;
         socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(wrong)

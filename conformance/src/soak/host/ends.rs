@@ -5,14 +5,14 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use super::super::{Check, ensure};
-use super::{Place, finish, wrong};
+use super::{Context, finish, wrong};
 use crate::sqe;
 
 const MANY: usize = 8;
 
 /// Submits READs of pipes by a thread which then writes to some of the pipes and ends. Those READs
 /// complete. The others may be cancelled, at the latest when their data come.
-pub fn run(p: &mut Place) -> Check<bool> {
+pub fn run(p: &mut Context) -> Check<bool> {
     let mut book = p.ring_with(0)?;
     let made = (0..MANY).map(|_| pipe_with(PipeFlags::CLOEXEC).map_err(wrong));
     let pipes: Vec<_> = made.collect::<Check<_>>()?;

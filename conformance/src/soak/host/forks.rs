@@ -5,18 +5,18 @@ use std::os::fd::AsRawFd;
 
 use super::super::ledger::END_LIMIT;
 use super::super::{Check, ensure};
-use super::{Place, one, wrong};
+use super::{Context, one, wrong};
 use crate::os;
 use crate::ring::Ring;
 use crate::sqe;
 use softring_uapi::*;
 
-pub fn run(p: &mut Place) -> Check<bool> {
+pub fn run(p: &mut Context) -> Check<bool> {
     if p.rng.bool() { own_ring(p) } else { registered(p) }
 }
 
 /// Runs a NOP and a TIMEOUT on a ring of a child's own.
-fn own_ring(p: &mut Place) -> Check<bool> {
+fn own_ring(p: &mut Context) -> Check<bool> {
     let entry = p.entry;
     let code = os::in_child(|| {
         let Ok(mut ring) = Ring::new(entry, 4, 0) else { return 2 };
@@ -33,7 +33,7 @@ fn own_ring(p: &mut Place) -> Check<bool> {
 
 /// Checks that a file which only the parent's table holds open closes when the parent unregisters
 /// it.
-fn registered(p: &mut Place) -> Check<bool> {
+fn registered(p: &mut Context) -> Check<bool> {
     let mut book = p.ring()?;
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(wrong)?;
     let slots = [write.as_raw_fd()];

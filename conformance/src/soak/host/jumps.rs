@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::super::{Check, ensure};
-use super::{Place, one};
+use super::{Context, one};
 use crate::entry::{self, EntryPoint};
 use crate::{jump, os, sqe};
 use softring_uapi::IORING_ENTER_GETEVENTS;
@@ -22,7 +22,7 @@ extern "C" fn wait(fd: i32) -> isize {
 
 /// Waits for a completion that never comes, jumps out of the wait, and uses the ring again, by this
 /// thread and by another.
-pub fn run(p: &mut Place) -> Check<bool> {
+pub fn run(p: &mut Context) -> Check<bool> {
     if BUSY.swap(true, Ordering::Acquire) {
         return Ok(false);
     }
@@ -31,7 +31,7 @@ pub fn run(p: &mut Place) -> Check<bool> {
     out
 }
 
-fn leave(p: &mut Place) -> Check<bool> {
+fn leave(p: &mut Context) -> Check<bool> {
     os::handle(libc::SIGUSR2, jump::handler, libc::SA_NODEFER);
     let mut book = p.ring_with(0)?;
     let fd = book.ring.fd;

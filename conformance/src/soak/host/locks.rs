@@ -5,14 +5,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use super::super::{Check, ensure};
-use super::{Book, Place, content, one, sys, wrong};
+use super::{Book, Context, content, one, sys, wrong};
 use crate::sqe::{self, SqeExt};
 use softring_uapi::*;
 
 const LEN: usize = 16384;
 
 /// Takes the lock, runs a few requests, and asks another process for the lock's holder.
-pub fn run(p: &mut Place) -> Check<bool> {
+pub fn run(p: &mut Context) -> Check<bool> {
     let path = p.file(LEN)?;
     let name = CString::new(path.as_os_str().as_bytes()).map_err(wrong)?;
     let file = std::fs::File::options().read(true).write(true).open(&path).map_err(wrong)?;
@@ -36,7 +36,7 @@ pub fn run(p: &mut Place) -> Check<bool> {
     Ok(true)
 }
 
-fn act(p: &mut Place, book: &mut Book, fd: RawFd) -> Check<&'static str> {
+fn act(p: &mut Context, book: &mut Book, fd: RawFd) -> Check<&'static str> {
     let (mut buf, data) = (vec![0u8; LEN], content(LEN));
     let later = if p.rng.bool() { IOSQE_ASYNC } else { 0 };
     let (what, sqe, want) = match p.rng.u32(..6) {

@@ -36,7 +36,7 @@ const LOAD: u64 = 2;
 const NUMBERS: (i32, i32) = (400, 16);
 
 /// Action of a process. Returns false if it cannot be done here.
-type Disturbance = fn(&mut Place) -> Check<bool>;
+type Disturbance = fn(&mut Context) -> Check<bool>;
 
 /// Disturbances by name, as `--without` takes them.
 const DISTURBANCES: [(&str, Disturbance); 7] = [
@@ -57,7 +57,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Surroundings of a disturbance.
-struct Place<'a> {
+struct Context<'a> {
     entry: EntryPoint,
     rng: Rng,
     dir: &'a Path,
@@ -81,7 +81,7 @@ pub struct Outcome {
     pub load: mix::Outcome,
 }
 
-impl Place<'_> {
+impl Context<'_> {
     fn ring(&mut self) -> Check<Book> {
         const KINDS: [u32; 3] =
             [0, IORING_SETUP_COOP_TASKRUN, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN];
@@ -169,7 +169,7 @@ pub fn run(
         });
         let load: Vec<_> = load.collect();
         let disturbers = (0..DISTURBERS).map(|i| {
-            let mut place = Place {
+            let mut context = Context {
                 entry,
                 rng: Rng::with_seed(seed ^ (i + 100) << 32),
                 dir,
@@ -177,8 +177,8 @@ pub fn run(
                 totals: Totals::default(),
             };
             scope.spawn(move || {
-                let tally = bell.hears(|| disturb(&mut place, chosen, until))?;
-                Ok(Outcome { tally, totals: place.totals, ..Outcome::default() })
+                let tally = bell.hears(|| disturb(&mut context, chosen, until))?;
+                Ok(Outcome { tally, totals: context.totals, ..Outcome::default() })
             })
         });
         let disturbers: Vec<_> = disturbers.collect();
@@ -209,17 +209,17 @@ impl Outcome {
 }
 
 fn disturb(
-    place: &mut Place,
+    context: &mut Context,
     chosen: &[(&'static str, Disturbance)],
     until: Instant,
 ) -> Check<Tally> {
     let mut tally = Tally::new();
     while Instant::now() < until {
-        let Some((name, run)) = place.rng.choice(chosen) else {
+        let Some((name, run)) = context.rng.choice(chosen) else {
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
-        if run(place).map_err(|e| format!("{name}: {e}"))? {
+        if run(context).map_err(|e| format!("{name}: {e}"))? {
             *tally.entry(name).or_default() += 1;
         }
     }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
 use super::super::{Check, ensure};
-use super::{Place, one, sys, wrong};
+use super::{Context, one, sys, wrong};
 use crate::os;
 use crate::sqe::{self, SqeExt};
 use softring_uapi::*;
@@ -13,7 +13,7 @@ use softring_uapi::*;
 const NOBODY: u32 = 65534;
 
 /// Checks that the ring of a thread without rights has none either.
-pub fn run(p: &mut Place) -> Check<bool> {
+pub fn run(p: &mut Context) -> Check<bool> {
     if !sys::is_root() {
         return Ok(false);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::super::{Check, ensure};
-use super::{Place, content, one, wrong};
+use super::{Context, content, one, wrong};
 use crate::os;
 use crate::ring::Map;
 use crate::sqe;
@@ -62,7 +62,7 @@ impl Late {
 }
 
 /// Reads into such a page; meanwhile another thread polls the ring and forks.
-pub fn run(p: &mut Place) -> Check<bool> {
+pub fn run(p: &mut Context) -> Check<bool> {
     let Some(late) = Late::new()? else { return Ok(false) };
     let path = p.file(PAGE)?;
     let file = std::fs::File::open(&path).map_err(wrong)?;

@@ -104,7 +104,7 @@ fn epoll_wait() -> Check<Waiting> {
         happen: Box::new(move || ignore(rustix::io::write(&w, b"x"))),
         account: Box::new(move |cqes, _| {
             one_of(&cqes[0], |res| res == 1)?;
-            let left = usize::from(os::told_now(&set) != 0);
+            let left = usize::from(os::events_now(&set) != 0);
             balance(took(&cqes[0]), left, unread(&r))
         }),
         page,

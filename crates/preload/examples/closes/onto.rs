@@ -21,7 +21,7 @@ fn set_of(fd: RawFd) -> RawFd {
 }
 
 /// Returns the data of the events in such a set.
-fn told(set: RawFd) -> Vec<u64> {
+fn event_data(set: RawFd) -> Vec<u64> {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
     // SAFETY: room for four.
     let n = unsafe { libc::epoll_wait(set, events.as_mut_ptr(), 4, 1000) };
@@ -73,7 +73,7 @@ pub fn any(way: &str, numbers: core::ops::Range<i32>) -> Outcome {
     write(some[1], b"abc")?;
     equal("the eventfd", is_readable(events), true)?;
     equal("the ring", is_readable(r.as_raw_fd()), true)?;
-    equal("the ring in a set", told(set), vec![77])?;
+    equal("the ring in a set", event_data(set), vec![77])?;
     answers(&mut r, 7, 3)?;
     write(slot[1], b"abcd")?;
     answers(&mut r, 8, 4)?;
