@@ -11,7 +11,7 @@ mod sources;
 use markdown::{Page, slug};
 use names::Code;
 use sources::{sources, top};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -111,6 +111,57 @@ fn names_in_code_spans_exist() {
          conformance/tests/documents/foreign.txt:\n{}",
         missing.join("\n")
     );
+}
+
+/// Tests that ORDERING.md names every word that is read or written with an ordering of its own.
+#[test]
+fn ordering_names_every_word() {
+    /// Names of parameters and variables: the word has another one.
+    const LOCAL: &[&str] = &["cell", "fetched", "shared_head", "slot_of", "theirs", "users", "w"];
+    let page = text("docs/ORDERING.md").to_lowercase();
+    let words: BTreeSet<&str> = page.split(|c: char| !is_name(c)).collect();
+    let mut missing = BTreeSet::new();
+    for source in sources(&[".rs"]) {
+        let of = ["engine", "host", "preload"].map(|name| format!("crates/{name}/src/"));
+        let tests = ["verify/", "tests", "examples"].iter().any(|part| source.name.contains(part));
+        if tests || !of.iter().any(|of| source.name.starts_with(of)) {
+            continue;
+        }
+        let code = source.code.split("#[cfg(test)]").next().unwrap_or_default();
+        for word in ordered_words(code) {
+            if !LOCAL.contains(&word) && !words.contains(word.to_lowercase().as_str()) {
+                missing.insert(format!("{}: {word}", source.name));
+            }
+        }
+    }
+    let all: Vec<String> = missing.into_iter().collect();
+    assert!(all.is_empty(), "docs/ORDERING.md does not name these:\n{}", all.join("\n"));
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Returns the words whose loads, stores and exchanges are not relaxed.
+fn ordered_words(code: &str) -> Vec<&str> {
+    const CALLS: &[&str] = &[".load(", ".store(", ".swap(", ".fetch_", ".compare_exchange"];
+    const ORDERS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
+    let mut found = Vec::new();
+    for (at, call) in CALLS.iter().flat_map(|call| code.match_indices(call)) {
+        let rest = &code[at + call.len()..];
+        let arguments = &rest[..rest.find([';', '{', '}']).unwrap_or(rest.len()).min(120)];
+        if !ORDERS.iter().any(|order| arguments.contains(order)) {
+            continue;
+        }
+        let mut word = code[..at].trim_end();
+        while let Some(open) = word.ends_with([')', ']']).then(|| word.rfind(['(', '['])).flatten()
+        {
+            word = &word[..open];
+        }
+        let start = word.rfind(|c: char| !is_name(c)).map_or(0, |at| at + 1);
+        found.extend(Some(&word[start..]).filter(|word| !word.is_empty()));
+    }
+    found
 }
 
 #[test]
