@@ -29,7 +29,7 @@ fn rt_sigaction(signal: i32, new: usize, old: usize, size: usize) -> isize {
     }
 }
 
-fn look(signal: i32) -> Action {
+fn installed(signal: i32) -> Action {
     let mut old = Action::default();
     rt_sigaction(signal, 0, addr_mut(&mut old), 8);
     old
@@ -37,7 +37,7 @@ fn look(signal: i32) -> Action {
 
 /// Installs a handler as the C library does, with its restorer.
 fn install(signal: i32, handler: extern "C" fn(i32), flags: i32, mask: u64) -> Action {
-    let [_, _, restorer, _] = look(libc::SIGUSR1);
+    let [_, _, restorer, _] = installed(libc::SIGUSR1);
     let flags = (flags | RESTORER) as usize;
     let new: Action = [handler as *const () as usize, flags, restorer, mask as usize];
     let mut old = Action::default();
@@ -65,23 +65,23 @@ fn sigaction_by_number(cx: &mut Cx) -> Outcome {
     os::handle(libc::SIGUSR1, one, 0);
     os::handle(libc::SIGUSR2, one, libc::SA_NODEFER | libc::SA_RESTART);
     let ring = cx.ring(4, 0)?;
-    tell(cx, "from before the ring", look(libc::SIGUSR1));
-    tell(cx, "one that nests", look(libc::SIGUSR2));
+    tell(cx, "from before the ring", installed(libc::SIGUSR1));
+    tell(cx, "one that nests", installed(libc::SIGUSR2));
     os::handle(libc::SIGUSR2, other, 0);
-    tell(cx, "of the C library's", look(libc::SIGUSR2));
+    tell(cx, "of the C library's", installed(libc::SIGUSR2));
     let once = libc::SA_RESETHAND | libc::SA_NODEFER;
     let hup = os::mask_of(libc::SIGHUP);
     tell(cx, "replaced by number", install(libc::SIGUSR2, one, once, hup));
-    tell(cx, "that one", look(libc::SIGUSR2));
+    tell(cx, "that one", installed(libc::SIGUSR2));
     os::raise(libc::SIGUSR2);
-    tell(cx, "once it has run", look(libc::SIGUSR2));
+    tell(cx, "once it has run", installed(libc::SIGUSR2));
     install(libc::SIGUSR2, other, libc::SA_SIGINFO | libc::SA_RESTART, 0);
     // SAFETY: the handler is the program's.
     let before = unsafe { libc::signal(libc::SIGUSR2, libc::SIG_IGN) };
     cx.holds("signal(2) answers it", before == other as *const () as usize);
-    tell(cx, "ignored", look(libc::SIGUSR2));
+    tell(cx, "ignored", installed(libc::SIGUSR2));
     let every = usize::MAX & !(1 << (libc::SIGKILL - 1));
-    let [handler, flags, restorer, _] = look(libc::SIGUSR1);
+    let [handler, flags, restorer, _] = installed(libc::SIGUSR1);
     let wide: Action = [handler, flags, restorer, every];
     cx.is("every signal in its mask", rt_sigaction(libc::SIGUSR1, addr(&wide), 0, 8), 0);
     os::raise(libc::SIGUSR1);
@@ -112,7 +112,7 @@ fn longjmp_from_wait(cx: &mut Cx) -> Outcome {
 fn refused(cx: &mut Cx) -> Outcome {
     os::handle(libc::SIGUSR1, one, 0);
     let _ring = cx.ring(4, 0)?;
-    let good = look(libc::SIGUSR1);
+    let good = installed(libc::SIGUSR1);
     let new = addr(&good);
     for (what, signal, new, old, size, want) in [
         ("nothing asked", libc::SIGUSR1, 0, 0, 8, 0),
@@ -131,7 +131,7 @@ fn refused(cx: &mut Cx) -> Outcome {
     let ignore: Action = [libc::SIG_IGN, 0, 0, 0];
     let fault = rt_sigaction(libc::SIGUSR1, addr(&ignore), BAD, 8);
     cx.is("installed, and no place for the old one", fault, -EFAULT);
-    tell(cx, "it is installed", look(libc::SIGUSR1));
+    tell(cx, "it is installed", installed(libc::SIGUSR1));
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-fn look(args: &[&str]) -> Output {
+fn view(args: &[&str]) -> Output {
     let me = std::process::id().to_string();
     Command::new(ME).args(args).args(["-p", &me]).output().expect("softring starts")
 }
@@ -38,7 +38,7 @@ fn swapped(name: &str, args: &[&str]) {
             }
         });
         for _ in 0..60 {
-            look(args);
+            view(args);
         }
         done.store(true, Relaxed);
     });
@@ -101,7 +101,7 @@ fn an_oversized_page_is_refused() {
     drop(most);
     // A page that is not sealed may grow while it is read.
     let open = page(false, SIZE, 1);
-    assert_eq!(look(&["stats"]).status.code(), Some(1));
+    assert_eq!(view(&["stats"]).status.code(), Some(1));
     drop(open);
 }
 

@@ -201,8 +201,8 @@ fn script(f: &File) -> (Vec<(u64, i32)>, Vec<Vec<u8>>) {
     // Not aligned in place, in length, in memory; nothing at all; a bad address.
     step(&[at(&mut b[2], IORING_OP_READ, 7, 4096, 5)]);
     step(&[at(&mut b[2], IORING_OP_READ, 0, 100, 6)]);
-    let odd = at(&mut b[2], IORING_OP_READ, 0, 512, 7);
-    step(&[io_uring_sqe { addr: odd.addr + 1, ..odd }]);
+    let unaligned = at(&mut b[2], IORING_OP_READ, 0, 512, 7);
+    step(&[io_uring_sqe { addr: unaligned.addr + 1, ..unaligned }]);
     step(&[at(&mut b[2], IORING_OP_READ, 0, 0, 8)]);
     step(&[io_uring_sqe { addr: 4096, ..at(&mut b[2], IORING_OP_READ, 0, 4096, 9) }]);
     // Written, read back, and grown.
@@ -287,8 +287,8 @@ fn modelled_requests_complete_without_entering() {
 fn closed_with_reads_in_flight() {
     let f = file("slow", true);
     // A disk that is slow to answer may write there after the ring is closed.
-    static KEPT: std::sync::Mutex<Vec<Block>> = std::sync::Mutex::new(Vec::new());
-    let mut b = KEPT.lock().unwrap();
+    static BUFFERS: std::sync::Mutex<Vec<Block>> = std::sync::Mutex::new(Vec::new());
+    let mut b = BUFFERS.lock().unwrap();
     b.resize(8, Block([0xff; BLOCK]));
     for flags in KINDS {
         let c = Client::new(8, flags);

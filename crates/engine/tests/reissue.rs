@@ -26,7 +26,7 @@ fn transfer(opcode: u8, fd: i32, buf: &mut [u8], ud: u64) -> io_uring_sqe {
 }
 
 /// Lets one test run at a time: one of them lets the process have no descriptors.
-fn alone() -> MutexGuard<'static, ()> {
+fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -52,7 +52,7 @@ fn results(c: &Client) -> Vec<(u64, i32)> {
 
 #[test]
 fn ready_at_once_at_arm_and_later() {
-    let _alone = alone();
+    let _guard = one_at_a_time();
     let c = Client::new(8, 0);
     let (mut one, two) = UnixStream::pair().unwrap();
     let (r, w) = rustix::pipe::pipe().unwrap();
@@ -81,7 +81,7 @@ fn ready_at_once_at_arm_and_later() {
 
 #[test]
 fn a_busy_socket_delays_no_other_request() {
-    let _alone = alone();
+    let _guard = one_at_a_time();
     const LEN: usize = 200;
     const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     for flags in [0, DEFER] {
@@ -116,7 +116,7 @@ fn a_busy_socket_delays_no_other_request() {
 
 #[test]
 fn a_request_that_cannot_be_armed_selects_its_buffer_anew() {
-    let _alone = alone();
+    let _guard = one_at_a_time();
     const GROUP: u16 = 3;
     let c = Client::new(8, 0);
     let (mut one, two) = UnixStream::pair().unwrap();
@@ -145,7 +145,7 @@ fn a_request_that_cannot_be_armed_selects_its_buffer_anew() {
 
 #[test]
 fn listeners_that_had_one_number_each_serve_all_their_waiters() {
-    let _alone = alone();
+    let _guard = one_at_a_time();
     let c = Client::new(8, 0);
     let a = TcpListener::bind("127.0.0.1:0").unwrap();
     let b = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -177,10 +177,10 @@ const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 
 /// Keeps memory that no request outlives.
 fn leaked<T: Send + 'static>(value: T) -> u64 {
-    static KEPT: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
+    static BUFFERS: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
     let mut value = Box::new(value);
     let addr = std::ptr::from_mut(&mut *value).expose_provenance() as u64;
-    KEPT.lock().unwrap().push(value);
+    BUFFERS.lock().unwrap().push(value);
     addr
 }
 
@@ -392,7 +392,7 @@ fn goes_by_the_poll_set(c: &Client, (what, request, ready, res): Row) {
 
 #[test]
 fn pollable_files_use_no_worker() {
-    let _alone = alone();
+    let _guard = one_at_a_time();
     for flags in [0, DEFER] {
         for row in [files(), sockets(), full_sockets(), connections()].into_iter().flatten() {
             let c = Client::new(8, flags);
@@ -421,7 +421,7 @@ fn a_busy_receiver_yields_to_others() {
     const CALM: usize = 64;
     const BUSY: u64 = 1000;
     const SHOTS: usize = 33;
-    let _alone = alone();
+    let _guard = one_at_a_time();
     for (flags, waits) in [(0, false), (0, true), (DEFER, false), (DEFER, true)] {
         let c = Client::new(128, flags);
         let give = io_uring_sqe { fd: 100, len: 1, ..sqe(IORING_OP_PROVIDE_BUFFERS, 9) };

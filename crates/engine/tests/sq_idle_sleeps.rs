@@ -18,7 +18,7 @@ const BLOCKS: u8 = 16;
 /// Makes a file whose reads take that long: `2ms`, `30ms`.
 fn file(time: &str) -> Option<File> {
     set_idle_sleeps(true);
-    modelled::file("sq_naps", &["2ms", "30ms"], time, BLOCKS)
+    modelled::file("sq_idle_sleeps", &["2ms", "30ms"], time, BLOCKS)
 }
 
 /// Makes a polled ring whose SQ thread sleeps after ten idle seconds.

@@ -22,7 +22,7 @@ const HYBRID: u32 = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
 const DEFER: u32 = IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SINGLE_ISSUER;
 
 /// Lets one test run at a time: each counts the time of the whole process.
-fn alone() -> MutexGuard<'static, ()> {
+fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -99,7 +99,7 @@ fn waits(c: &Client, flags: u32, f: &File) -> Used {
 
 #[test]
 fn a_waiter_of_a_polled_ring_sleeps_until_the_device_is_done() {
-    let (_alone, Some(f)) = (alone(), file("1s")) else { return };
+    let (_guard, Some(f)) = (one_at_a_time(), file("1s")) else { return };
     for flags in [IORING_SETUP_IOPOLL, HYBRID, IORING_SETUP_IOPOLL | DEFER, HYBRID | DEFER] {
         waits(&ring(flags, None), flags, &f).is_little(100, 100, &format!("{flags:#x}"));
     }
@@ -108,7 +108,7 @@ fn a_waiter_of_a_polled_ring_sleeps_until_the_device_is_done() {
 /// A request that another thread submits meanwhile to a quick device ends the sleep.
 #[test]
 fn a_sleep_for_a_slow_device_ends_for_a_quick_one() {
-    let (_alone, Some(slow), Some(quick)) = (alone(), file("1s"), file("1ms")) else { return };
+    let (_guard, Some(slow), Some(quick)) = (one_at_a_time(), file("1s"), file("1ms")) else { return };
     let c = ring(IORING_SETUP_IOPOLL, None);
     let mut to = vec![Block([0xff; BLOCK]); 2];
     let [slow_to, quick_to] = &mut to[..] else { unreachable!() };
@@ -135,7 +135,7 @@ fn a_sleep_for_a_slow_device_ends_for_a_quick_one() {
 
 #[test]
 fn an_sq_thread_sleeps_until_the_device_is_done() {
-    let (_alone, Some(f)) = (alone(), file("1s")) else { return };
+    let (_guard, Some(f)) = (one_at_a_time(), file("1s")) else { return };
     for flags in [SQ, SQ | HYBRID] {
         // The thread spins, and pauses, for the 20 ms of its idle time.
         waits(&ring(flags, None), flags, &f).is_little(150, 150, &format!("{flags:#x}"));
@@ -145,7 +145,7 @@ fn an_sq_thread_sleeps_until_the_device_is_done() {
 /// Within its idle time the thread polls less and less often.
 #[test]
 fn an_sq_thread_that_is_not_idle_for_long_enough_pauses() {
-    let (_alone, Some(f)) = (alone(), file("1s")) else { return };
+    let (_guard, Some(f)) = (one_at_a_time(), file("1s")) else { return };
     let c = Client::with(io_uring_params {
         flags: SQ,
         sq_entries: 8,
@@ -158,7 +158,7 @@ fn an_sq_thread_that_is_not_idle_for_long_enough_pauses() {
 /// Submissions, closes and rings that come to it end the sleep of an SQ thread.
 #[test]
 fn an_sq_thread_that_sleeps_for_a_device_sees_other_events() {
-    let (_alone, Some(slow), Some(quick)) = (alone(), file("1s"), file("1ms")) else { return };
+    let (_guard, Some(slow), Some(quick)) = (one_at_a_time(), file("1s"), file("1ms")) else { return };
     let (a, mut to) = (ring(SQ, None), vec![Block([0xff; BLOCK]); 2]);
     let [slow_to, quick_to] = &mut to[..] else { unreachable!() };
     let begun = Instant::now();
@@ -181,7 +181,7 @@ fn an_sq_thread_that_sleeps_for_a_device_sees_other_events() {
 /// A pipe of a ring that is not polled, and shares the thread, is not forgotten.
 #[test]
 fn an_sq_thread_that_waits_for_a_device_and_a_pipe() {
-    let (_alone, Some(slow)) = (alone(), file("1s")) else { return };
+    let (_guard, Some(slow)) = (one_at_a_time(), file("1s")) else { return };
     let a = ring(SQ, None);
     let b = ring(IORING_SETUP_SQPOLL, Some(&a));
     let (r, w) = rustix::pipe::pipe().unwrap();

@@ -17,7 +17,7 @@ use softring_uapi::*;
 use tracing::open;
 
 /// Lets one test run at a time: there is one trace per process.
-fn alone() -> MutexGuard<'static, ()> {
+fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -51,7 +51,7 @@ fn steps(all: &[(Source, Event)], req: u32) -> Vec<Step> {
 
 #[test]
 fn every_step_is_traced() {
-    let _alone = alone();
+    let _guard = one_at_a_time();
     let c = Client::new(8, 0);
     let (mut reader, mut clock) = (open(), Clock::new(true));
     assert_eq!(reader.inner_pid(), std::process::id());
@@ -102,7 +102,7 @@ fn every_step_is_traced() {
 /// SQEs come whole, with the paths that they point to and the meaning of their descriptors.
 #[test]
 fn a_traced_request_has_all_its_fields() {
-    let _alone = alone();
+    let _guard = one_at_a_time();
     let c = Client::new(8, 0);
     let (mut reader, mut clock) = (open(), Clock::new(true));
     reader.start(&clock, true).unwrap();
@@ -149,7 +149,7 @@ fn a_traced_request_has_all_its_fields() {
 
 #[test]
 fn what_finds_no_room_is_counted() {
-    let _alone = alone();
+    let _guard = one_at_a_time();
     let c = Client::new(128, 0);
     let (mut reader, mut clock) = (open(), Clock::new(false));
     reader.start(&clock, false).unwrap();
@@ -176,7 +176,7 @@ fn what_finds_no_room_is_counted() {
 
 #[test]
 fn only_one_living_reader_may_trace() {
-    let _alone = alone();
+    let _guard = one_at_a_time();
     let c = Client::new(8, 0);
     let (mut reader, mut clock) = (open(), Clock::new(true));
     reader.start(&clock, false).unwrap();
@@ -192,7 +192,7 @@ fn only_one_living_reader_may_trace() {
 /// A request that goes on after a completion reports each.
 #[test]
 fn multishot_completions_are_traced() {
-    let _alone = alone();
+    let _guard = one_at_a_time();
     let c = Client::new(8, 0);
     let (mut reader, mut clock) = (open(), Clock::new(true));
     reader.start(&clock, false).unwrap();

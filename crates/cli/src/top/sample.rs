@@ -198,7 +198,7 @@ fn percent(us: u64, seconds: f64) -> f64 {
 fn rates(between: &read::Ring, seconds: f64) -> Rates {
     let per_second = |n: u64| n as f64 / seconds;
     let most_first = |n: &(_, f64), m: &(_, f64)| m.1.total_cmp(&n.1);
-    let ways = [
+    let routes = [
         ("inline", between.inline()),
         ("poll", between.poll()),
         ("aio", between.aio()),
@@ -206,8 +206,8 @@ fn rates(between: &read::Ring, seconds: f64) -> Rates {
         ("model", between.model()),
         ("queued", between.queued()),
     ];
-    let ways = ways.into_iter().filter(|(_, n)| *n > 0);
-    let mut routes: Vec<(&str, f64)> = ways.map(|(way, n)| (way, per_second(n))).collect();
+    let routes = routes.into_iter().filter(|(_, n)| *n > 0);
+    let mut routes: Vec<(&str, f64)> = routes.map(|(way, n)| (way, per_second(n))).collect();
     routes.sort_by(most_first);
     let used = (0..OPS).filter(|&op| between.ops(op) > 0);
     let mut ops: Vec<(String, f64)> =

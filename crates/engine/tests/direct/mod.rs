@@ -29,8 +29,8 @@ impl Block {
 /// write to them.
 #[allow(dead_code)]
 pub fn keep(blocks: Vec<Block>) {
-    static KEPT: std::sync::Mutex<Vec<Vec<Block>>> = std::sync::Mutex::new(Vec::new());
-    KEPT.lock().unwrap().push(blocks);
+    static BUFFERS: std::sync::Mutex<Vec<Vec<Block>>> = std::sync::Mutex::new(Vec::new());
+    BUFFERS.lock().unwrap().push(blocks);
 }
 
 /// Makes a file of `blocks` blocks, each filled with its number, open with O_DIRECT; `None` if the
