@@ -4,7 +4,8 @@
  *     event-loop SHAPE WHAT DEPTH SECONDS [FILE]
  *
  * SHAPE: ppoll (on the ring), level, edge (an epoll set with the ring), eventfd (ppoll on an
- * eventfd that is registered with the ring). WHAT: read, write (4 KiB at random, O_DIRECT, in
+ * eventfd that is registered with the ring), calls (sockets only, no ring: the least that user space
+ * must do for the same, a send, a recv and what is left in the socket, and an epoll_wait a round). WHAT: read, write (4 KiB at random, O_DIRECT, in
  * FILE), sockets (64 bytes through a pair, SEND and RECV), both (half reads, half sockets).
  *
  * Prints requests, seconds, and seconds of processor time. Makes raw system calls, so that no
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -100,6 +102,26 @@ static void start(unsigned i, int on_file) {
     }
 }
 
+static void calls(unsigned depth, uint64_t *done) {
+    static int set = -1;
+    if (set < 0) set = epoll_create1(EPOLL_CLOEXEC);
+    for (unsigned i = 0; i < depth; i++) {
+        struct epoll_event e = {.events = EPOLLIN | EPOLLET, .data.u64 = i};
+        if (*done == 0 && epoll_ctl(set, EPOLL_CTL_ADD, pairs[i][0], &e)) die("epoll_ctl");
+        char *at = buffers + (size_t)i * BLOCK;
+        if (send(pairs[i][1], at + MESSAGE, MESSAGE, MSG_DONTWAIT) != MESSAGE) die("send");
+    }
+    struct epoll_event got[MAX_DEPTH];
+    int n = epoll_wait(set, got, MAX_DEPTH, 5000), left;
+    for (int i = 0; i < n; i++) {
+        unsigned which = got[i].data.u64;
+        char *at = buffers + (size_t)which * BLOCK;
+        if (recv(pairs[which][0], at, MESSAGE, MSG_DONTWAIT) != MESSAGE) die("recv");
+        if (ioctl(pairs[which][0], FIONREAD, &left)) die("FIONREAD");
+    }
+    *done += n;
+}
+
 static double seconds(clockid_t clock) {
     struct timespec t;
     clock_gettime(clock, &t);
@@ -125,7 +147,9 @@ int main(int argc, char **argv) {
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     for (unsigned i = files; i < depth; i++)
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i])) die("socketpair");
-    set_up();
+    int ringless = !strcmp(shape, "calls");
+    if (ringless && what[0] != 's') return fprintf(stderr, "calls: sockets only\n"), 2;
+    if (!ringless) set_up();
 
     int event = -1, set = -1, edge = !strcmp(shape, "edge");
     if (!strcmp(shape, "eventfd")) {
@@ -136,8 +160,8 @@ int main(int argc, char **argv) {
         struct epoll_event e = {.events = EPOLLIN | (edge ? EPOLLET : 0)};
         set = epoll_create1(EPOLL_CLOEXEC);
         if (epoll_ctl(set, EPOLL_CTL_ADD, ring.fd, &e)) die("epoll_ctl");
-    } else if (strcmp(shape, "ppoll")) {
-        return fprintf(stderr, "SHAPE: ppoll, level, edge, eventfd\n"), 2;
+    } else if (strcmp(shape, "ppoll") && !ringless) {
+        return fprintf(stderr, "SHAPE: ppoll, level, edge, eventfd, calls\n"), 2;
     }
     /* The loop also waits for this, which never comes. */
     int other = eventfd(0, EFD_CLOEXEC);
@@ -146,12 +170,17 @@ int main(int argc, char **argv) {
         if (epoll_ctl(set, EPOLL_CTL_ADD, other, &e)) die("epoll_ctl");
     }
 
-    for (unsigned i = 0; i < depth; i++) start(i, i < files);
+    for (unsigned i = 0; i < depth && !ringless; i++) start(i, i < files);
     submit();
     uint64_t done = 0;
     double begin = seconds(CLOCK_MONOTONIC), now = begin;
     double busy = seconds(CLOCK_PROCESS_CPUTIME_ID);
     while (now - begin < limit) {
+        if (ringless) {
+            calls(depth, &done);
+            now = seconds(CLOCK_MONOTONIC);
+            continue;
+        }
         if (set >= 0) {
             struct epoll_event got[8];
             int n = epoll_wait(set, got, 8, 5000);

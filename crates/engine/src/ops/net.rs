@@ -282,6 +282,10 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
         Socket::UnixStream if urgent => None,
         socket => socket.has_more(fd, n == 0),
     };
+    if more == Some(false) && n > 0 && is_plain_recv(call) {
+        // What comes later is announced by an event.
+        call.found = Finding::TookAll;
+    }
     call.cflags = if more == Some(true) { IORING_CQE_F_SOCK_NONEMPTY } else { 0 };
     let multishot = call.sqe().ioprio & IORING_RECV_MULTISHOT != 0;
     if !multishot || n == 0 || call.is_last() || at_limit(call, n) {
@@ -302,14 +306,20 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
 fn took_all(call: &mut Call, n: i32) -> bool {
     let OpState::Net(net) = &mut call.state else { return false };
     let seen = core::mem::take(&mut net.seen);
-    let (len, one) = (net.io.len, net.msg.is_none());
+    let len = net.io.len;
+    let quiet = seen & IN != 0 && seen & STICKY == 0;
+    let part = n > 0 && n.unsigned_abs() < len;
+    quiet && part && is_plain_recv(call) && Socket::of(call.file.fd()) == Socket::Tcp
+}
+
+/// Returns whether the request is a RECV into one buffer, without flags that change what it finds.
+fn is_plain_recv(call: &Call) -> bool {
     let s = call.sqe();
-    let plain = s.opcode == IORING_OP_RECV
+    let one = matches!(&call.state, OpState::Net(net) if net.msg.is_none());
+    s.opcode == IORING_OP_RECV
         && s.ioprio & IORING_RECVSEND_BUNDLE == 0
         && s.op_flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0
-        && one;
-    let quiet = seen & IN != 0 && seen & STICKY == 0;
-    plain && quiet && n > 0 && n.unsigned_abs() < len && Socket::of(call.file.fd()) == Socket::Tcp
+        && one
 }
 
 /// Counts `n` bytes; returns whether a multishot RECV has brought all that it was to bring.
