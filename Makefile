@@ -33,6 +33,7 @@ build-portable:
 loads: build
 	ci/loads/event-loop.py
 	ci/loads/programs.py
+	ci/loads/packaged.py
 
 demo: build
 	$(RELEASE)/softring demo

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SOFTRING = os.environ.get("SOFTRING", os.path.join(TOP, "target/release/softring"))
+from turns import TOP, UNDER, spread
+
 SHAPES, WHAT = ("ppoll", "level", "edge", "eventfd"), ("read", "write", "sockets", "both")
 SIZE = 64 << 20
 
@@ -43,15 +43,9 @@ def run(under, loop, shape, what, depth, seconds, file):
     return int(count) / float(took), float(busy) / max(int(count), 1) * 1e6
 
 
-def spread(ratios):
-    """Median and interval, for people."""
-    return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
-
-
 def main():
     """Runs the rows that are asked for, and prints them."""
     args = arguments()
-    under = [SOFTRING, "run", "--deny", "--quiet", "--"]
     with tempfile.TemporaryDirectory(dir=args.dir) as place:
         loop, file = os.path.join(place, "event-loop"), os.path.join(place, "file")
         source = os.path.join(TOP, "ci/loads/event-loop.c")
@@ -67,7 +61,7 @@ def main():
             pairs = []
             for _ in range(args.pairs):
                 pairs.append([run(by, loop, shape, what, depth, args.seconds, file)
-                              for by in ([], under)])
+                              for by in (UNDER["kernel"], UNDER["softring"])])
             rate, cpu = (statistics.median(theirs[i] for theirs, _ in pairs) for i in (0, 1))
             speeds, costs = ([ours[i] / theirs[i] for theirs, ours in pairs] for i in (0, 1))
             print(f"| {shape}, {what} | {depth} | {rate:,.0f} | {cpu:.1f} µs | {spread(speeds)} "

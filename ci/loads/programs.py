@@ -11,22 +11,16 @@ same round, of speed and of processor time.
 import argparse
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 
-TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SOFTRING = os.environ.get("SOFTRING", os.path.join(TOP, "target/release/softring"))
+from turns import TOP, UNDER, compare, processor
+
 BUILT = os.path.join(TOP, "target/loads")
 ECHO = ("tokio-uring", "monoio", "compio", "ring")
 ROWS = [f"files-tokio-{threads}" for threads in (1, 2, 8)]
 ROWS += [f"echo-{server}-{connections}" for server in ECHO for connections in (16, 256)]
-UNDER = {
-    "kernel": [],
-    "softring": [SOFTRING, "run", "--deny", "--quiet", "--"],
-    "own": [SOFTRING, "deny", "--"],
-}
 TASKS, FILES = 16, 4000
 
 
@@ -58,12 +52,6 @@ def program(name):
     return os.path.join(BUILT, "release", name)
 
 
-def processor(pid):
-    """Waits for a process; seconds of processor time that it has taken."""
-    _, status, used = os.wait4(pid, 0)
-    return status, used.ru_utime + used.ru_stime
-
-
 def files(under, row, args):
     """One run of the files' load: requests a second, processor time of each."""
     with tempfile.TemporaryDirectory(dir=args.dir) as place:
@@ -93,33 +81,18 @@ def echo(under, row, args):
     return float(done.stdout), used / (float(done.stdout) * args.seconds)
 
 
-def spread(ratios):
-    """Median and interval, for people."""
-    return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
-
-
 def main():
     """Runs the rows that are asked for, and prints them."""
     args = arguments()
     if not shutil.which("cargo"):
         sys.exit("cargo is needed to build the programs")
     build()
-    print("| load | kernel | softring | to the kernel's | processor time | to its own | processor time |")
-    print("|---|---|---|---|---|---|---|")
-    for row in args.rows or ROWS:
-        one = files if row.startswith("files") else echo
-        runs = {name: [] for name in UNDER}
-        for turn in range(args.pairs):
-            order = list(UNDER) if turn % 2 == 0 else list(UNDER)[::-1]
-            for name in order:
-                runs[name].append(one(UNDER[name], row, args))
-        speed = {name: statistics.median(r[0] for r in some) for name, some in runs.items()}
-        cells = [f"{speed['kernel']:.0f}", f"{speed['softring']:.0f}"]
-        for other in ("kernel", "own"):
-            for what in (0, 1):
-                pairs = zip(runs["softring"], runs[other])
-                cells.append(spread([ours[what] / theirs[what] for ours, theirs in pairs]))
-        print(f"| {row} | {' | '.join(cells)} |", flush=True)
+
+    def one(name, row):
+        run = files if row.startswith("files") else echo
+        return run(UNDER[name], row, args)
+
+    compare(args.rows or ROWS, one, args.pairs)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Compares softring with the kernel's io_uring under programs that distributions package.
+
+Runs Node's fs (files-node.js, on libuv's rings) and `qemu-img bench` on the kernel, on softring where
+io_uring is denied, and on the program's own way without rings (threads) in turns, so that what else
+the machine does hits all alike. Prints requests a second, and the median and the interval of
+softring's ratios to the other two of the same round, of speed and of processor time.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from turns import TOP, UNDER, compare, processor
+
+DEPTHS = (1, 16, 32, 64)
+ROWS = ["files-node"]
+ROWS += [f"qemu-{what}-{depth}" for what in ("read", "write") for depth in DEPTHS]
+TASKS, FILES = 16, 2000
+SIZE = 64 << 20
+# Requests of one run of qemu-img, by depth: about half a second.
+COUNT = {1: 8000, 16: 25000, 32: 30000, 64: 40000}
+
+
+def arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which: {', '.join(ROWS)} (all)")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--dir", default="/var/tmp", help="folder for files, on a disk")
+    args = parser.parse_args()
+    unknown = set(args.rows) - set(ROWS)
+    if unknown:
+        parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    return args
+
+
+def run(command, env):
+    """Runs a command; what it prints, and its processor time."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}) as child:
+        text = child.stdout.read()
+        child.returncode, used = processor(child.pid)
+    if child.returncode:
+        sys.exit(f"{' '.join(command)}: status {child.returncode}")
+    return text, used
+
+
+def node(name, place):
+    """One run of Node's files: requests a second, processor time of each."""
+    env = {"UV_USE_IO_URING": "0" if name == "own" else "1"}
+    with tempfile.TemporaryDirectory(dir=place) as files:
+        script = os.path.join(TOP, "ci/loads/files-node.js")
+        command = [*UNDER[name], "node", script, str(TASKS), str(FILES), files]
+        text, used = run(command, env)
+    return float(text), used / (FILES * 7)
+
+
+def qemu(name, row, image):
+    """One run of qemu-img: requests a second, processor time of each."""
+    _, what, depth = row.split("-")
+    aio = "threads" if name == "own" else "io_uring"
+    count = COUNT[int(depth)]
+    command = [*UNDER[name], "qemu-img", "bench", "-f", "raw", "-t", "none", "-i", aio,
+               "-c", str(count), "-d", depth, "-s", "4096", "-S", "20480"]
+    command += ["-w"] if what == "write" else []
+    text, used = run([*command, image], {})
+    seconds = float(re.search(r"in ([0-9.]+) seconds", text)[1])
+    return count / seconds, used / count
+
+
+def main():
+    """Runs the rows that are asked for, and prints them."""
+    args = arguments()
+    for program, package in (("node", "nodejs"), ("qemu-img", "qemu-utils")):
+        if not shutil.which(program):
+            sys.exit(f"{program} is needed: apt-get install {package}")
+    with tempfile.TemporaryDirectory(dir=args.dir) as place:
+        image = os.path.join(place, "image")
+        with open(image, "wb") as data:
+            for _ in range(SIZE >> 20):
+                data.write(bytes(1 << 20))
+            data.flush()
+            os.fsync(data.fileno())
+
+        def one(name, row):
+            return node(name, place) if row == "files-node" else qemu(name, row, image)
+
+        compare(args.rows or ROWS, one, args.pairs)
+
+
+if __name__ == "__main__":
+    main()

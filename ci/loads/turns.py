@@ -1,0 +1,44 @@
+"""What the loads of this folder share: runs in turns, and how their ratios are printed."""
+
+import os
+import statistics
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SOFTRING = os.environ.get("SOFTRING", os.path.join(TOP, "target/release/softring"))
+UNDER = {
+    "kernel": [],
+    "softring": [SOFTRING, "run", "--deny", "--quiet", "--"],
+    "own": [SOFTRING, "deny", "--"],
+}
+
+
+def spread(ratios):
+    """Median and interval, for people."""
+    return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+
+
+def processor(pid):
+    """Waits for a process; its status, and seconds of processor time that it has taken."""
+    _, status, used = os.wait4(pid, 0)
+    return status, used.ru_utime + used.ru_stime
+
+
+def compare(rows, one, pairs):
+    """Prints a table: each row's speed and processor time, softring's by the kernel's and by those of
+    the program's own way without rings. `one(name, row)` makes one run, `name` one of UNDER, and
+    returns speed and processor time."""
+    print("| load | kernel | softring | to the kernel's | processor time | to its own | processor time |")
+    print("|---|---|---|---|---|---|---|")
+    for row in rows:
+        runs = {name: [] for name in UNDER}
+        for turn in range(pairs):
+            order = list(UNDER) if turn % 2 == 0 else list(UNDER)[::-1]
+            for name in order:
+                runs[name].append(one(name, row))
+        speed = {name: statistics.median(r[0] for r in some) for name, some in runs.items()}
+        cells = [f"{speed['kernel']:.0f}", f"{speed['softring']:.0f}"]
+        for other in ("kernel", "own"):
+            for what in (0, 1):
+                ours_and_theirs = zip(runs["softring"], runs[other])
+                cells.append(spread([ours[what] / theirs[what] for ours, theirs in ours_and_theirs]))
+        print(f"| {row} | {' | '.join(cells)} |", flush=True)
