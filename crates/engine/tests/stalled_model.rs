@@ -108,7 +108,9 @@ fn a_waiter_of_a_polled_ring_sleeps_until_the_device_is_done() {
 /// A request that another thread submits meanwhile to a quick device ends the sleep.
 #[test]
 fn a_sleep_for_a_slow_device_ends_for_a_quick_one() {
-    let (_guard, Some(slow), Some(quick)) = (one_at_a_time(), file("1s"), file("1ms")) else { return };
+    let (_guard, Some(slow), Some(quick)) = (one_at_a_time(), file("1s"), file("1ms")) else {
+        return;
+    };
     let c = ring(IORING_SETUP_IOPOLL, None);
     let mut to = vec![Block([0xff; BLOCK]); 2];
     let [slow_to, quick_to] = &mut to[..] else { unreachable!() };
@@ -158,7 +160,9 @@ fn an_sq_thread_that_is_not_idle_for_long_enough_pauses() {
 /// Submissions, closes and rings that come to it end the sleep of an SQ thread.
 #[test]
 fn an_sq_thread_that_sleeps_for_a_device_sees_other_events() {
-    let (_guard, Some(slow), Some(quick)) = (one_at_a_time(), file("1s"), file("1ms")) else { return };
+    let (_guard, Some(slow), Some(quick)) = (one_at_a_time(), file("1s"), file("1ms")) else {
+        return;
+    };
     let (a, mut to) = (ring(SQ, None), vec![Block([0xff; BLOCK]); 2]);
     let [slow_to, quick_to] = &mut to[..] else { unreachable!() };
     let begun = Instant::now();

@@ -1,7 +1,7 @@
 //! The end of a call on a ring: the hand-over of what is in flight.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::ring::ctx::{Guard, Ring};
 use crate::ring::sq_thread::SqPoll;
@@ -27,12 +27,14 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     if nobody {
         ring.left_by.store(crate::ring::task::current(), Relaxed);
     }
-    let polled = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
-    let watch = nobody && !polled && ctx.wants_reactor() && ctx.needs_driver();
+    let taken = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
+    let watch = nobody && !taken && ctx.wants_reactor() && ctx.needs_driver();
     let holds = ctx.holds_anything() || softring_host::fd::dup_cache::any();
+    let sleeper = ctx.completion.poll_fd.is_some() && ring.stand_in_used.load(SeqCst);
+    let signals = ctx.completion.eventfd.is_some() || ctx.completion.poll_fd.is_some();
     // A thread that drives in its own poll is back soon; else the tick finds the ring.
-    let signals_eventfd = ctx.completion.eventfd.is_some() && !ring.is_polled();
-    let immediate = signals_eventfd || ctx.completion.poll_fd.is_some() || ring.sq.get().is_some();
+    let polled = nobody && ring.is_driven_by_poller();
+    let immediate = sleeper || ring.sq.get().is_some() || (signals && !polled);
     drop(ctx);
     if watch {
         super::reactor::guard(ring, immediate);

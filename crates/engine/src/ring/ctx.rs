@@ -70,6 +70,9 @@ pub struct Ring {
     pub(crate) polled: AtomicBool,
     /// Set once `polled` was true.
     pub(crate) polled_ever: AtomicBool,
+    /// Times that `polled` has ended because no thread drove the ring, and `enters` at the last.
+    pub(crate) doubts: AtomicU32,
+    pub(crate) doubted_at: AtomicU32,
     /// True if a forked child has the ring, too.
     pub(crate) forked: AtomicBool,
     /// Descriptor number under which the eventfd was registered; -1: none.
@@ -127,6 +130,8 @@ impl Ring {
                 driven: AtomicBool::new(false),
                 polled: AtomicBool::new(false),
                 polled_ever: AtomicBool::new(false),
+                doubts: AtomicU32::new(0),
+                doubted_at: AtomicU32::new(0),
                 forked: AtomicBool::new(false),
                 eventfd_number: AtomicI32::new(-1),
                 listed: AtomicBool::new(false),
