@@ -4,13 +4,13 @@
 mod common;
 
 use common::traced::{Dir, check, events, wait};
-use common::{ME, for_everybody, library, softring, text};
+use common::{ME, for_everybody, library, nops, softring, text};
 use serde_json::Value;
 use softring_testing::skipped;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,30 +34,13 @@ impl Drop for Running {
     }
 }
 
-/// Builds a server that has one NOP done as root, and then is nobody. None without a C compiler.
-fn compiled(dir: &Path) -> Option<PathBuf> {
-    let (source, program) = (dir.join("server.c"), dir.join("server"));
-    let code = "#define _GNU_SOURCE\n#include <grp.h>\n#include <linux/io_uring.h>\n\
-        #include <string.h>\n#include <sys/mman.h>\n#include <sys/syscall.h>\n\
-        #include <unistd.h>\n\
-        int main(void) { struct io_uring_params p; memset(&p, 0, sizeof p);\n\
-        int ring = syscall(SYS_io_uring_setup, 4, &p);\n\
-        char *sq = mmap(0, 4096, 3, 1, ring, 0);\n\
-        struct io_uring_sqe *sqes = mmap(0, 4096, 3, 1, ring, IORING_OFF_SQES);\n\
-        memset(sqes, 0, 4 * sizeof *sqes);\n\
-        ++*(volatile unsigned *)(sq + p.sq_off.tail);\n\
-        if (syscall(SYS_io_uring_enter, ring, 1, 1, 1, 0, 8) != 1) return 1;\n\
-        if (setgroups(0, 0) || setgid(65534) || setuid(65534)) return 2;\n\
-        if (write(1, \"ready\\n\", 6) != 6) return 3;\n\
-        for (;;) pause(); }\n";
-    fs::write(&source, code).expect("a file");
-    let cc = Command::new("cc").arg("-o").arg(&program).arg(&source).status();
-    cc.is_ok_and(|s| s.success()).then_some(program)
-}
-
-fn served(program: &Path) -> Running {
+/// Starts a server that has one NOP done as root, and then is nobody.
+fn served() -> Running {
     let mut c = Command::new(ME);
-    c.args(["run", "--engine=user", "--quiet", "--"]).arg(program).stdout(Stdio::piped());
+    c.args(["run", "--engine=user", "--quiet", "--"])
+        .arg(nops())
+        .arg("nobody")
+        .stdout(Stdio::piped());
     let mut child = c.spawn().expect("softring starts");
     let mut told = String::new();
     let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -78,16 +61,14 @@ fn as_nobody(me: &Path, args: &[&str]) -> Output {
 #[test]
 fn a_server_that_changed_its_user_is_shown_to_root_only() {
     let root = fs::metadata("/proc/self").expect("proc").uid() == 0;
-    let dir = Dir::new();
     let (Some(own), true) = (for_everybody().filter(|_| library()), root) else {
         return skipped!("takes root, and the library");
     };
-    let Some(program) = compiled(dir.0.path()) else { return skipped!("no C compiler") };
     let me = own.path().join("softring");
     if !as_nobody(&me, &["--version"]).status.success() {
         return skipped!("{} does not work here", NOBODY.join(" "));
     }
-    let server = served(&program);
+    let server = served();
     let pid = server.pid();
     for (command, what) in [
         (&["metrics", "-p", &pid][..], "inspect"),

@@ -5,9 +5,8 @@
 mod common;
 
 use common::load::{Load, wait_for};
-use common::{ME, library, softring, text};
+use common::{ME, library, nops, softring, text};
 use serde_json::Value;
-use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -52,38 +51,13 @@ fn sq_threads_report_their_times() {
     assert!(table.contains("SqWorkTime"), "{table}");
 }
 
-/// Program of the next test, not a test: makes rings, has a NOP on the first, and waits for the end
-/// of its input.
-#[test]
-#[ignore = "the program of another test"]
-fn makes_idle_rings() {
-    let rings: u32 = std::env::var("RINGS").unwrap().parse().unwrap();
-    let mut fds = Vec::new();
-    for _ in 0..rings {
-        let mut params = [0u32; 30];
-        // SAFETY: a `struct io_uring_params`, all zero.
-        fds.push(unsafe { libc::syscall(425, 8, &raw mut params) });
-    }
-    // SAFETY: numbers only. All places of the queue are zero: NOPs.
-    unsafe {
-        const WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
-        let map =
-            libc::mmap(core::ptr::null_mut(), 4096, WRITE, libc::MAP_SHARED, fds[0] as i32, 0);
-        // The SQ's tail is the second word on both sides.
-        map.cast::<u32>().add(1).write_volatile(1);
-        assert_eq!(libc::syscall(426, fds[0], 1, 0, 0, 0, 0), 1);
-    }
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
-}
-
 #[test]
 fn rings_without_a_request_are_folded() {
     if !library() {
         return;
     }
     let mut c = Command::new(ME);
-    c.args(["run", "--engine=user", "--quiet", "--"]).arg(std::env::current_exe().unwrap());
-    c.args(["--ignored", "--exact", "makes_idle_rings"]).env("RINGS", "40");
+    c.args(["run", "--engine=user", "--quiet", "--"]).arg(nops()).args(["rings", "40"]);
     let mut child = c.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let pid = child.id().to_string();
     let submitted = |r: &Value| r["submitted"].as_u64().unwrap();

@@ -4,7 +4,7 @@
 mod common;
 
 use common::traced::{Dir, Load, job, wait};
-use common::{ME, library, softring, text};
+use common::{ME, library, nops, softring, text};
 use softring_testing::skipped;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -193,26 +193,9 @@ fn children_of_a_running_process() {
     if !library() {
         return;
     }
-    let dir = Dir::new();
-    let (source, program) = (dir.at("forks.c"), dir.at("forks"));
-    let code = "#include <linux/io_uring.h>\n#include <string.h>\n#include <sys/mman.h>\n\
-        #include <sys/syscall.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
-        static void nops(void) { struct io_uring_params p; memset(&p, 0, sizeof p);\n\
-        int ring = syscall(SYS_io_uring_setup, 4, &p);\n\
-        char *sq = mmap(0, 4096, 3, 1, ring, 0);\n\
-        struct io_uring_sqe *sqes = mmap(0, 4096, 3, 1, ring, IORING_OFF_SQES);\n\
-        memset(sqes, 0, 4 * sizeof *sqes);\n\
-        for (int i = 0; i < 20; i++) { ++*(volatile unsigned *)(sq + p.sq_off.tail);\n\
-        syscall(SYS_io_uring_enter, ring, 1, 0, 0, 0, 8); usleep(20000); } }\n\
-        int main(void) { for (;;) { nops(); if (!fork()) { nops(); _exit(0); } wait(0); } }\n";
-    fs::write(&source, code).unwrap();
-    let cc = Command::new("cc").arg("-o").arg(&program).arg(&source).status();
-    if !cc.is_ok_and(|s| s.success()) {
-        return skipped!("no C compiler");
-    }
     let mut c = Command::new(ME);
-    let mut load =
-        c.args(["run", "--engine=user", "-q", "--"]).arg(&program).spawn().expect("it starts");
+    c.args(["run", "--engine=user", "-q", "--"]).arg(nops()).arg("forks");
+    let mut load = c.spawn().expect("it starts");
     std::thread::sleep(Duration::from_millis(300));
     let pid = load.id().to_string();
     let (code, stderr) = wait(start(None, &["-p", &pid, "--seconds", "2"]));

@@ -8,7 +8,7 @@ use serde_json::Value;
 use softring_testing::skipped;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub const ME: &str = env!("CARGO_BIN_EXE_softring");
@@ -32,6 +32,11 @@ pub fn library() -> bool {
         skipped!("libsoftring.so is not next to {ME}");
     }
     there
+}
+
+/// Returns the program of tests that has NOPs on rings (an example of the client's crate).
+pub fn nops() -> PathBuf {
+    Path::new(ME).with_file_name("examples").join("nops")
 }
 
 /// Makes a folder that everybody may read, with the program and its library.

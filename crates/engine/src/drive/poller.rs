@@ -38,8 +38,8 @@ use softring_uapi::errno::Result;
 /// Number of rings that one poll drives at most; others are polled by their stand-ins.
 pub const MOST: usize = 4;
 
-/// Enters that make up for the first tick in which a poller was away. Each further one doubles them:
-/// a program that has polled once and spins on its CQ now waits seldom for a tick.
+/// Enters that make up for the first tick in which a poller was away. Each further one doubles
+/// them: a program that has polled once and spins on its CQ now waits seldom for a tick.
 const FIRST_DOUBT: u32 = 32;
 const MOST_DOUBLINGS: u32 = 20;
 

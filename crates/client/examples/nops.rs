@@ -1,0 +1,121 @@
+//! Programs of other tests, on the one client: `nops rings N`, `nops forks`, `nops nobody`.
+//!
+//! `rings` makes N rings, has a NOP on the first, and waits for the end of its input. `forks` has
+//! NOPs in itself and in child after child. `nobody` has a NOP as root, becomes nobody, and stays.
+#![allow(unsafe_code)]
+
+use softring_client::{Calls, Ring};
+use softring_uapi::io_uring_sqe;
+use std::io::{Read, Write};
+use std::time::Duration;
+
+const NOBODY: libc::id_t = 65534;
+
+/// System calls as a program of the C library makes them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Libc;
+
+/// Returns a value, or `-errno`.
+fn answer(ret: i64) -> isize {
+    if ret >= 0 {
+        return ret as isize;
+    }
+    -(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) as isize)
+}
+
+impl Calls for Libc {
+    fn setup(self, entries: u32, params: usize) -> isize {
+        // SAFETY: the client's structure, here and below.
+        answer(unsafe { libc::syscall(libc::SYS_io_uring_setup, entries, params) })
+    }
+
+    fn enter(self, fd: i32, submit: u32, min: u32, flags: u32, arg: usize, size: usize) -> isize {
+        let enter = libc::SYS_io_uring_enter;
+        // SAFETY: as above.
+        answer(unsafe { libc::syscall(enter, fd, submit, min, flags, arg, size) })
+    }
+
+    fn register(self, fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
+        // SAFETY: as above.
+        answer(unsafe { libc::syscall(libc::SYS_io_uring_register, fd, opcode, arg, nr_args) })
+    }
+
+    fn mmap(self, fd: i32, len: usize, offset: u64) -> isize {
+        const WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+        let at = std::ptr::null_mut();
+        // SAFETY: a new mapping.
+        let map = unsafe { libc::mmap(at, len, WRITE, libc::MAP_SHARED, fd, offset as i64) };
+        if map == libc::MAP_FAILED { answer(-1) } else { map as isize }
+    }
+
+    unsafe fn munmap(self, addr: usize, len: usize) -> isize {
+        // SAFETY: the caller's.
+        answer(i64::from(unsafe { libc::munmap(addr as *mut _, len) }))
+    }
+
+    fn close(self, fd: i32) -> isize {
+        // SAFETY: the client's own descriptor.
+        answer(i64::from(unsafe { libc::close(fd) }))
+    }
+}
+
+fn ring() -> Ring<Libc> {
+    Ring::new(Libc, 8, 0).expect("a ring")
+}
+
+fn nop(ring: &mut Ring<Libc>) {
+    assert_eq!(ring.push(io_uring_sqe::default()).submit_wait(1), 1);
+    assert_eq!(ring.pop().map(|cqe| cqe.res), Some(0));
+}
+
+fn nops() {
+    let mut ring = ring();
+    for _ in 0..20 {
+        nop(&mut ring);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn forks() -> ! {
+    loop {
+        nops();
+        // SAFETY: the process has one thread of its own; the child ends by _exit.
+        unsafe {
+            if libc::fork() == 0 {
+                nops();
+                libc::_exit(0);
+            }
+            libc::wait(std::ptr::null_mut());
+        }
+    }
+}
+
+fn nobody() -> ! {
+    let mut ring = ring();
+    nop(&mut ring);
+    // SAFETY: numbers only.
+    let done = unsafe {
+        libc::setgroups(0, std::ptr::null()) + libc::setgid(NOBODY) + libc::setuid(NOBODY)
+    };
+    assert_eq!(done, 0);
+    println!("ready");
+    std::io::stdout().flush().expect("an output");
+    loop {
+        std::thread::park();
+    }
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["rings", n] => {
+            let mut rings: Vec<Ring<Libc>> =
+                (0..n.parse().expect("a number")).map(|_| ring()).collect();
+            nop(&mut rings[0]);
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        }
+        ["forks"] => forks(),
+        ["nobody"] => nobody(),
+        _ => panic!("usage: nops rings N | forks | nobody"),
+    }
+}
