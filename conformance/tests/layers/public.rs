@@ -1,5 +1,6 @@
 //! Public items: a crate below the program's side has only such that another crate names. So
-//! rustc's dead-code lint sees the others. Types that others get without naming them are not counted.
+//! rustc's dead-code lint sees the others. Types that others get without naming them are not
+//! counted.
 
 use super::lines;
 use super::sources::{Source, is_word, sources};
