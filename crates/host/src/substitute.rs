@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::OnceLock;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, StatFs};
 use rustix::process::{Resource, Rlimit};
 
@@ -310,7 +310,7 @@ fn unnamed(dir: &std::path::Path) -> Option<OwnedFd> {
         rustix::fs::unlink(&path).ok().map(|()| made)
     })?;
     // A file system without a size has room; so has any if fstatfs(2) is refused.
-    let room = statfs(sys::borrow(file.as_raw_fd())?);
+    let room = statfs(&file);
     let enough = room.is_ok_and(|s| s.f_blocks == 0 || s.f_bavail * s.f_bsize as u64 >= ROOM);
     (enough || refused::is::<{ nr::__NR_fstatfs }>()).then_some(file)
 }
@@ -331,7 +331,7 @@ pub fn set_size(fd: i32, size: u64) -> Result<()> {
 ///
 /// # Errors
 /// As fstatfs(2); `ENOSYS`.
-pub fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
+pub fn statfs(fd: impl AsFd) -> Result<StatFs> {
     if refused::is::<{ nr::__NR_fstatfs }>() {
         return Err(Errno::ENOSYS);
     }

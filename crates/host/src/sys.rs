@@ -316,11 +316,29 @@ fn ends_by_stop(sleep: impl FnOnce() -> Result<()>) -> Result<()> {
     if crate::handlers::stops() == stops { slept } else { Err(Errno::EINTR) }
 }
 
-/// Borrows a number of the program's for one system call; `None` for a negative one.
-pub fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
-    // SAFETY: not -1; used for system calls that only query, at once; a number closed meanwhile
-    // answers EBADF.
-    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+/// Number of a descriptor that another may close at any time, for calls that query or use whatever
+/// it means then. A borrow of the descriptor ends with the value; a number that is closed by then
+/// answers `EBADF`.
+#[derive(Clone, Copy, Debug)]
+pub struct Number(i32);
+
+impl AsFd for Number {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: not -1 (`borrow`). Whoever owns the descriptor may close it meanwhile: a system
+        // call on the number is all that is done with it, and the kernel checks the number.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+impl AsRawFd for Number {
+    fn as_raw_fd(&self) -> i32 {
+        self.0
+    }
+}
+
+/// Wraps a number of the program's for system calls at once; `None` for a negative one.
+pub fn borrow(fd: i32) -> Option<Number> {
+    (fd >= 0).then_some(Number(fd))
 }
 
 /// Returns the flags of the program's open file `fd` (`F_GETFL`); `None` if it is not open.

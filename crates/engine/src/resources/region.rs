@@ -3,6 +3,7 @@
 
 use super::memlock::Locked;
 use crate::memory::region::Region;
+use softring_host::os::fd::AsFd;
 use softring_host::sys;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
@@ -102,5 +103,5 @@ fn create(desc: &mut io_uring_region_desc, fd: i32) -> Result<(Memory, Locked)> 
 pub(crate) fn in_file(fd: i32, offset: u64, size: u64) -> Result<Region> {
     let file = sys::borrow(fd).ok_or(Errno::EBADF)?;
     crate::memory::file::grow(file, offset + size)?;
-    Region::map(file, offset, size as usize).map_err(|_| Errno::ENOMEM)
+    Region::map(file.as_fd(), offset, size as usize).map_err(|_| Errno::ENOMEM)
 }

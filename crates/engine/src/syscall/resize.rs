@@ -7,6 +7,7 @@ use super::setup::geometry;
 use crate::memory::rings::Rings;
 use crate::ring::ctx::Ring;
 use crate::ring::turn::Turn;
+use softring_host::os::fd::AsFd;
 use softring_host::user::UserPtr;
 use softring_host::{sys, user};
 use softring_uapi::errno::{Errno, Result};
@@ -42,12 +43,13 @@ pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
     geo.flags = ctx.mem.geo.flags;
     let file = sys::borrow(fd).ok_or(Errno::EBADF)?;
     let (sq_user, cq_user) = (p.sq_off.user_addr, p.cq_off.user_addr);
-    let rings = ctx.unlocked(|| Rings::new_region(file, &geo, IORING_OFF_SQ_RING, cq_user))?;
+    let rings =
+        ctx.unlocked(|| Rings::new_region(file.as_fd(), &geo, IORING_OFF_SQ_RING, cq_user))?;
     geo.publish(&mut p);
     // The kernel does not return the offset of the index array.
     p.sq_off.array = 0;
     ctx.unlocked(|| user::write(UserPtr::of_program(addr), &p))?;
-    let sqes = ctx.unlocked(|| Rings::new_region(file, &geo, IORING_OFF_SQES, sq_user))?;
+    let sqes = ctx.unlocked(|| Rings::new_region(file.as_fd(), &geo, IORING_OFF_SQES, sq_user))?;
     ctx.turn(Turn::Publish);
     ctx.mem.move_to(geo, rings, sqes).map(|()| 0)
 }

@@ -1,9 +1,10 @@
 //! Kinds of files, as far as routing must know them.
 
-use rustix::fd::BorrowedFd;
+use rustix::fd::AsFd;
 use rustix::fs::{FileType, OFlags};
 
 use crate::fd::mounts::{self, Mount};
+use crate::sys::{Number, borrow};
 
 /// Behaviour of I/O on a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,11 +87,11 @@ impl Kind {
 
     /// Probes a descriptor for its code, which tells local files, too; 0 where nothing is known.
     pub fn probe(fd: i32) -> u8 {
-        let Some(fd) = crate::sys::borrow(fd) else { return 0 };
+        let Some(fd) = borrow(fd) else { return 0 };
         let Ok(stat) = crate::substitute::fstat(fd) else { return 0 };
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             // A device's name may be on a file system in memory; its data are not.
-            FileType::RegularFile => match mounts::of(fd, stat.st_dev) {
+            FileType::RegularFile => match mounts::of(fd.as_fd(), stat.st_dev) {
                 Mount::Memory => Kind::Memory,
                 Mount::Local => return Self::of_disk(fd).local_code(),
                 Mount::Other => Self::of_disk(fd),
@@ -111,7 +112,7 @@ impl Kind {
         }
     }
 
-    fn of_disk(fd: BorrowedFd<'_>) -> Kind {
+    fn of_disk(fd: Number) -> Kind {
         match rustix::fs::fcntl_getfl(fd) {
             Ok(fl) if fl.contains(OFlags::DIRECT) => Kind::Direct,
             Ok(_) => Kind::Buffered,

@@ -136,7 +136,13 @@ impl InternalFd {
 
 impl AsFd for InternalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        borrow(self.as_raw_fd()).unwrap_or_else(|| self.fd.as_fd())
+        let number = self.as_raw_fd();
+        if number < 0 {
+            return self.fd.as_fd();
+        }
+        // SAFETY: the number of the descriptor that `self` owns, which stays open as long as `self`
+        // lives, unless the program closes it behind us; the kernel checks the number then.
+        unsafe { BorrowedFd::borrow_raw(number) }
     }
 }
 

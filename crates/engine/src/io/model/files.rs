@@ -17,7 +17,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use softring_host::os::fd::AsRawFd;
+use softring_host::os::fd::{AsFd, AsRawFd};
 use softring_host::os::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
 use crate::io::kinds::modelled;
@@ -163,7 +163,7 @@ impl File {
     fn open(fd: i32, id: Id, device: u8) -> File {
         let borrowed = sys::borrow(fd);
         let direct = id.flags.contains(OFlags::DIRECT);
-        let memory = borrowed.is_some_and(|f| mounts::of(f, id.device) == Mount::Memory);
+        let memory = borrowed.is_some_and(|f| mounts::of(f.as_fd(), id.device) == Mount::Memory);
         let twin = if direct && !memory { twin(fd, id.flags) } else { None };
         let kind = match (memory, direct && twin.is_none()) {
             (true, _) => Kind::Memory,
