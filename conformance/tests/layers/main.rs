@@ -1,7 +1,6 @@
 //! Layers: a module of the engine names only modules of its own layer and of lower ones. The
 //! statics, which a process has once, are listed with the effect of a fork on them.
 
-mod addresses;
 mod imports;
 mod loops;
 mod no_std;

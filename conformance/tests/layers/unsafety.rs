@@ -5,7 +5,7 @@ use super::sources::sources;
 use super::{check_list, listed};
 use std::collections::BTreeSet;
 
-/// Lines of `FILE  what needs it`. Can only become shorter.
+/// Lines of `FILE  what needs it`.
 const LIST: &str = include_str!("unsafe.txt");
 
 #[test]

@@ -184,7 +184,9 @@ pub fn io_uring_setup(entries: u32, params: &mut io_uring_params) -> io::Result<
 
 /// Makes a ring of the engine that this program is linked with.
 pub fn engine_setup(entries: u32, params: &mut io_uring_params) -> io::Result<OwnedFd> {
-    let at = std::ptr::from_mut(params).expose_provenance();
+    let at = std::ptr::from_mut(params).expose_provenance() as u64;
+    // SAFETY: the caller's structure, borrowed for the call.
+    let at = unsafe { softring_engine::syscall::UserPtr::of_program(at) };
     let fd = softring_engine::syscall::setup(entries, at);
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd as i32));

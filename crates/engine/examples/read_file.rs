@@ -14,6 +14,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use softring_engine::syscall::UserPtr;
 use softring_engine::{fds, syscall};
 use softring_uapi::*;
 
@@ -35,7 +36,9 @@ struct Ring {
 impl Ring {
     fn new(entries: u32) -> io::Result<Ring> {
         let mut params = io_uring_params::default();
-        let fd = checked(syscall::setup(entries, (&raw mut params).expose_provenance()))?;
+        // SAFETY: ours, and nobody uses the structure during the call.
+        let at = unsafe { UserPtr::of_program((&raw mut params).expose_provenance() as u64) };
+        let fd = checked(syscall::setup(entries, at))?;
         // SAFETY: setup has just made the descriptor, and only `drop` closes it.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         let access = ProtFlags::READ | ProtFlags::WRITE;

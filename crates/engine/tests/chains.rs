@@ -7,7 +7,6 @@ use std::os::fd::AsRawFd;
 
 use client::{Client, sqe};
 use proptest::prelude::*;
-use softring_engine::syscall;
 use softring_uapi::*;
 
 const ECANCELED: i32 = -125;
@@ -123,7 +122,7 @@ fn run(chains: &[Chain]) -> Vec<(u64, i32)> {
             let any = IORING_ASYNC_CANCEL_ANY;
             let reg = io_uring_sync_cancel_reg { flags: any, ..Default::default() };
             let at = (&raw const reg).expose_provenance();
-            let ended = syscall::register(ring.fd, IORING_REGISTER_SYNC_CANCEL, at, 1);
+            let ended = client::register(ring.fd, IORING_REGISTER_SYNC_CANCEL, at, 1);
             assert!(ended >= 0, "{ended}");
         }
         ring.enter(0, 0);

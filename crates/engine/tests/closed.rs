@@ -43,7 +43,7 @@ fn an_uninstrumented_close_is_noticed() {
     let fd = close_unreported(Client::new(4, 0));
     assert_eq!(syscall::enter(fd, 0, 0, 0, 0, 0), EBADF);
     let fd = close_unreported(Client::new(4, 0));
-    assert_eq!(syscall::register(fd, IORING_UNREGISTER_FILES, 0, 0), EBADF);
+    assert_eq!(client::register(fd, IORING_UNREGISTER_FILES, 0, 0), EBADF);
 
     // An enter that submits notices it in time.
     let c = Client::new(4, 0);
@@ -71,7 +71,7 @@ fn an_uninstrumented_close_is_noticed() {
     let c = Client::new(4, 0);
     let files = [w.as_raw_fd()];
     let at = files.as_ptr().expose_provenance();
-    assert_eq!(syscall::register(c.fd, IORING_REGISTER_FILES, at, 1), 0);
+    assert_eq!(client::register(c.fd, IORING_REGISTER_FILES, at, 1), 0);
     drop(w);
     soon("the reactor starts", || reactors() == 1);
     close_unreported(c);

@@ -6,7 +6,7 @@ mod direct;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use client::{Client, sqe};
+use client::{Client, register, sqe};
 use direct::{BLOCK, Block, file, keep, read};
 use softring_uapi::*;
 
@@ -61,7 +61,6 @@ fn a_chain_is_polled_link_by_link() {
 /// Vectors and registered buffers move the data that they name, on each kind of polled ring.
 #[test]
 fn vectors_and_registered_buffers_are_polled() {
-    use softring_engine::syscall::register;
     let hybrid = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
     for flags in [IORING_SETUP_IOPOLL, hybrid, IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL] {
         let Some(f) = file(8) else { return };
@@ -129,7 +128,7 @@ fn an_eventfd_is_signalled() {
     let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
     let fd = event.as_raw_fd();
     let at = (&raw const fd).expose_provenance();
-    assert_eq!(softring_engine::syscall::register(c.fd, IORING_REGISTER_EVENTFD, at, 1), 0);
+    assert_eq!(register(c.fd, IORING_REGISTER_EVENTFD, at, 1), 0);
     let mut blocks = vec![Block([0xff; BLOCK]); 4];
     for (i, to) in blocks.iter_mut().enumerate() {
         c.push(read(&f, to, i as u64, i as u64));
@@ -193,7 +192,6 @@ fn closed_with_reads_in_flight() {
 /// on, and the tag comes behind the last of them.
 #[test]
 fn a_registered_file_lives_until_its_last_read() {
-    use softring_engine::syscall::register;
     let Some(f) = file(8) else { return };
     for flags in [IORING_SETUP_IOPOLL, IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL, 0] {
         let c = Client::new(16, flags);

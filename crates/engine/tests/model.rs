@@ -333,7 +333,7 @@ fn registered_files_and_buffers() {
     let f = file("plain", true);
     let c = Client::new(8, 0);
     let fd = f.as_raw_fd();
-    let register = |op, addr: usize| softring_engine::syscall::register(c.fd, op, addr, 1);
+    let register = |op, addr: usize| client::register(c.fd, op, addr, 1);
     let fds = [fd];
     assert_eq!(register(IORING_REGISTER_FILES, fds.as_ptr().expose_provenance()), 0);
     let mut b = Block([0xff; BLOCK]);

@@ -6,12 +6,12 @@ mod client;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use client::{Client, sqe};
+use client::{Client, register, sqe};
 use softring_client::Cqe;
 use softring_engine::OPS;
 use softring_engine::Support;
 use softring_engine::fds;
-use softring_engine::syscall::{REGISTERS, register};
+use softring_engine::syscall::REGISTERS;
 use softring_host::fd;
 use softring_uapi::*;
 

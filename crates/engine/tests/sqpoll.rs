@@ -6,7 +6,8 @@ mod client;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use client::{Client, sqe};
+use client::{Client, Engine, sqe};
+use softring_client::Calls;
 use softring_engine::syscall;
 use softring_uapi::*;
 
@@ -95,7 +96,7 @@ fn attaching_to_an_ending_sq_thread_works() {
             scope.spawn(|| {
                 start.wait();
                 let mut p = polled(1, Some(fd));
-                let fd = syscall::setup(DEPTH, (&raw mut p).expose_provenance());
+                let fd = Engine.setup(DEPTH, (&raw mut p).expose_provenance());
                 if fd >= 0 {
                     // The ring has a thread, whichever: a NOP comes back.
                     let ring = Client::from_fd(fd as i32, p);

@@ -8,13 +8,13 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, StatFs};
 use rustix::process::{Resource, Rlimit};
 
-use crate::calls::{Parts, ReadPtr, UserPtr, epoll, events, files, process};
+use crate::calls::{Part, Parts, ReadPtr, epoll, events, files, process};
 use crate::refused;
 use crate::sys::{self, nr};
 use crate::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::Release;
-use softring_uapi::{RWF_NOWAIT, epoll_event, iovec};
+use softring_uapi::{RWF_NOWAIT, epoll_event};
 
 pub(crate) mod status;
 
@@ -169,9 +169,9 @@ fn refuses_half_mapped(fd: i32) -> bool {
 #[cold]
 fn write_readable(fd: i32, from: Parts<'_>, off: u64, flags: u32) -> Result<usize> {
     let mut parts = from.copied_prefix();
-    let cut = |part: &mut iovec| {
+    let cut = |part: &mut Part| {
         let whole = part.len;
-        part.len = user::readable_prefix(part.base, whole as usize) as u64;
+        *part = Part::new(part.base(), user::readable_prefix(part.base, whole as usize) as u64);
         part.len < whole
     };
     let whole = parts.iter_mut().position(cut).map_or(parts.len(), |last| last + 1);
@@ -233,7 +233,7 @@ pub fn positioned(writes: bool, fd: i32, parts: Parts<'_>, off: u64) -> Result<u
     }
     let mut parts = parts.copied()?;
     if parts.is_empty() {
-        parts.push(iovec::default());
+        parts.push(Part::default());
     }
     let mut total = 0;
     for part in parts {
@@ -241,7 +241,7 @@ pub fn positioned(writes: bool, fd: i32, parts: Parts<'_>, off: u64) -> Result<u
         let len = part.len as usize;
         let done = match writes {
             true => files::pwrite(fd, ReadPtr(part.base), len, at),
-            false => files::pread(fd, UserPtr::of_program(part.base), len, at),
+            false => files::pread(fd, part.base(), len, at),
         };
         match done {
             Err(e) if total == 0 => return Err(e),

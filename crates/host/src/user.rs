@@ -23,23 +23,43 @@ use softring_uapi::iovec;
 /// which has offered it for this call. If the program uses that memory otherwise, or it is the
 /// engine's, the program has broken itself, as it could have by read(2). Memory of the engine's
 /// goes to the kernel as a slice or a reference, never by this type. The caller of
-/// [`UserPtr::of_program`] upholds this; nothing else makes a `UserPtr`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// [`UserPtr::of_program`] upholds this; nothing else makes a `UserPtr` but of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct UserPtr(pub(crate) u64);
 
 impl UserPtr {
     pub const NULL: UserPtr = UserPtr(0);
+    /// The lowest address of the kernel's half, where no program has memory.
+    pub const BAD: UserPtr = UserPtr(0xffff_8000_0000_0000);
 
-    /// Wraps the address `addr`, which the program has given: see the invariant above.
+    /// Wraps the address `addr`, which the program has given.
+    ///
+    /// # Safety
+    /// The invariant above holds: the kernel, or softring in its place, may write at this address,
+    /// and behind it as far as the program's call reaches. So it may at the addresses that a
+    /// structure there names, if the call reads one.
     #[inline(always)]
-    pub const fn of_program(addr: u64) -> UserPtr {
+    pub const unsafe fn of_program(addr: u64) -> UserPtr {
         UserPtr(addr)
+    }
+
+    /// Returns the address of a later member of the structure here, or of a later element of the
+    /// array. Behind address 0, where nothing is, nothing is offered: it stays.
+    #[inline(always)]
+    #[must_use]
+    pub const fn add(self, bytes: u64) -> UserPtr {
+        if self.0 == 0 { self } else { UserPtr(self.0.saturating_add(bytes)) }
     }
 
     #[inline(always)]
     pub const fn addr(self) -> u64 {
         self.0
+    }
+
+    #[inline(always)]
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
     }
 }
 
@@ -137,13 +157,6 @@ pub fn in_user(addr: u64, len: u64) -> Result<()> {
     if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
 }
 
-/// Returns a part of a vector, moved to address 0 if it is outside of all memory. A system call
-/// refuses a vector with such a part before it asks the socket. The kernel's request finds the bad
-/// part in the transfer, as this one does at address 0, where no memory is.
-pub fn nowhere_is_null(part: iovec) -> iovec {
-    if in_user(part.base, part.len).is_err() { iovec { base: 0, ..part } } else { part }
-}
-
 /// Checks whether the program's memory may be read.
 ///
 /// # Errors
@@ -188,14 +201,13 @@ pub fn populates() -> bool {
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     const YES: u8 = 1;
     const NO: u8 = 2;
-    /// The lowest address of the kernel's half.
-    const KERNELS: u64 = 0xffff_8000_0000_0000;
     let known = KNOWN.load(Relaxed);
     if known != 0 {
         return known == YES;
     }
     // SAFETY: as in `check`, and nothing is there.
-    let refuses = |advice| unsafe { sys!(__NR_madvise, KERNELS, PAGE, advice) } == NOT_MAPPED;
+    let refuses =
+        |advice| unsafe { sys!(__NR_madvise, UserPtr::BAD.0, PAGE, advice) } == NOT_MAPPED;
     let yes = refuses(MADV_POPULATE_READ) && refuses(MADV_POPULATE_WRITE);
     KNOWN.store(if yes { YES } else { NO }, Relaxed);
     yes
@@ -406,9 +418,11 @@ mod tests {
             assert_eq!((reads_set(page + 8), writes_nothing(page + 8)), (readable, writable));
         }
         assert_eq!((reads_set(end + 8), writes_nothing(end + 8)), (false, false));
-        write(UserPtr::of_program(at + PAGE - 4), &7u32).unwrap();
+        // SAFETY: that mapping.
+        let last = unsafe { UserPtr::of_program(at + PAGE - 4) };
+        write(last, &7u32).unwrap();
         assert_eq!(read::<u64>(at + PAGE - 4), Ok(7));
-        assert_eq!(write(UserPtr::of_program(at + PAGE - 4), &7u64), Err(Errno::EFAULT));
+        assert_eq!(write(last, &7u64), Err(Errno::EFAULT));
         let mut some = [0u32; 4];
         let from = [at, at + PAGE - 4, end - 4, end];
         assert_eq!((read_each(&from, &mut some), some), (3, [0, 7, 0, 0]));

@@ -18,7 +18,8 @@ use softring_engine::poll_queues;
 use softring_engine::{fds, syscall as engine};
 use softring_host::fd;
 use softring_host::refused::{self, Refusal};
-use softring_host::{substitute, user};
+use softring_host::substitute;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::{IORING_SETUP_IOPOLL, io_uring_params};
 
 /// `IORING_ENTER_REGISTERED_RING`.
@@ -153,7 +154,8 @@ unsafe fn setup(a: &[usize; 6]) -> isize {
             }
         },
     };
-    take_over(a, why)
+    // SAFETY: the argument of the program's call.
+    take_over(a, unsafe { UserPtr::of_program(a[1] as u64) }, why)
 }
 
 /// Answers a setup where our rings cannot be had, without trying anything that only they need.
@@ -243,7 +245,7 @@ fn impossible() -> Option<(&'static str, Refusal)> {
     threads::refused().or_else(refused::barred)
 }
 
-fn take_over(a: &[usize; 6], why: Why) -> isize {
+fn take_over(a: &[usize; 6], params: UserPtr, why: Why) -> isize {
     // The preparations for a ring need memory, too.
     if !heap::has_spare() {
         return -(libc::ENOMEM as isize);
@@ -267,7 +269,7 @@ fn take_over(a: &[usize; 6], why: Why) -> isize {
     watch();
     let first = !ENGINE_RINGS.swap(true, Ordering::Relaxed);
     let room = heap::has_spare();
-    let ret = if room { engine::setup(a[0] as u32, a[1]) } else { -(libc::ENOMEM as isize) };
+    let ret = if room { engine::setup(a[0] as u32, params) } else { -(libc::ENOMEM as isize) };
     if ret >= 0 && first {
         notice::engine_runs(why);
     }
@@ -316,7 +318,9 @@ unsafe fn register(a: &[usize; 6]) -> isize {
         }
         ret
     };
-    let ours = || engine::register(a[0] as i32, a[1] as u32, a[2], a[3] as u32);
+    // SAFETY: the argument of the program's call.
+    let arg = unsafe { UserPtr::of_program(a[2] as u64) };
+    let ours = || engine::register(a[0] as i32, a[1] as u32, arg, a[3] as u32);
     answer(a[0] as i32, indexed, ours, kernel)
 }
 

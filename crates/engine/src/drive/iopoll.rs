@@ -328,7 +328,7 @@ mod tests {
     fn without_requests_there_is_no_sleep() {
         let flags = IORING_SETUP_IOPOLL | IORING_SETUP_HYBRID_IOPOLL;
         let mut params = io_uring_params { flags, ..Default::default() };
-        let fd = syscall::setup(4, (&raw mut params).expose_provenance()) as i32;
+        let fd = syscall::tests::setup(4, &mut params) as i32;
         let ring = fds::ring(fd).unwrap();
         let (mut signals, mut ctx) = (SignalScope::default(), ring.lock());
         ctx.start_polling(4);

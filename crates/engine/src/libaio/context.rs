@@ -14,6 +14,7 @@
 //!        peek; ending? yes             wait for `mapped` ◀── released
 //!        release                       io_destroy, which unmaps
 //! ```
+#![allow(unsafe_code)]
 
 use super::idle_sleeps::IdleSleeps;
 use super::peek::{Manners, Wait};
@@ -22,7 +23,8 @@ use crate::io::aio::ring::Ring;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use core::time::Duration;
-use softring_host::calls::{UserPtr, aio};
+use softring_host::calls::UserPtr;
+use softring_host::calls::aio::{self, Ending};
 use softring_host::limits::{AIO_BATCH, AIO_INSPECTED, AIO_LEAVE};
 use softring_host::os::fs::OFlags;
 use softring_host::sync::Mutex;
@@ -66,7 +68,9 @@ impl Context {
         Self {
             id,
             nr,
-            own: Ring::of_program(UserPtr::of_program(id as u64)),
+            // SAFETY: the kernel has just made the context for the program, which gives it up by a
+            // call that the entry points see, or breaks itself. `hold` keeps it mapped meanwhile.
+            own: unsafe { Ring::at(id) },
             forced,
             mode: AtomicU32::new(NEW),
             deciding: Mutex::new(()),
@@ -114,7 +118,9 @@ impl Context {
             }
             softring_host::sys::pause(Duration::from_micros(20));
         }
-        answer(aio::io_destroy(self.id))
+        // SAFETY: the program's call ends its context. `ending` keeps threads from the ring, and those
+        // that peeked have let go, but for one that did not run for as long as `AIO_LEAVE`.
+        answer(aio::io_destroy(unsafe { Ending::of(self.id) }))
     }
 
     pub(super) fn getevents(&self, wait: &Wait) -> isize {
@@ -125,19 +131,18 @@ impl Context {
         }
     }
 
-    pub(super) fn submit(&self, nr: isize, list: usize) -> isize {
+    pub(super) fn submit(&self, nr: isize, list: UserPtr) -> isize {
         let known = self.mode.load(Acquire) == PLAIN && self.idle_sleeps().is_none();
         if nr <= 0 || known && self.seen_enough() {
-            return answer(aio::io_submit(self.id, nr, UserPtr::of_program(list as u64)));
+            return answer(aio::io_submit(self.id, nr, list));
         }
         let mut done = 0;
         while done < nr {
-            let rest = list.wrapping_add(done as usize * size_of::<usize>());
+            let rest = list.add(done as u64 * size_of::<u64>() as u64);
             let n = (nr - done).min(AIO_BATCH as isize) as usize;
-            let (good, bad) = self.examine(rest as u64, n);
+            let (good, bad) = self.examine(rest.addr(), n);
             if good > 0 {
-                let list = UserPtr::of_program(rest as u64);
-                let ret = answer(aio::io_submit(self.id, good.cast_signed(), list));
+                let ret = answer(aio::io_submit(self.id, good.cast_signed(), rest));
                 self.forget_refused(ret, good, rest);
                 if ret < 0 {
                     return if done > 0 { done } else { ret };
@@ -155,10 +160,10 @@ impl Context {
     }
 
     /// Forgets those of `good` iocbs at `list` that the kernel, by its answer `ret`, has not taken.
-    fn forget_refused(&self, ret: isize, good: usize, list: usize) {
+    fn forget_refused(&self, ret: isize, good: usize, list: UserPtr) {
         let taken = ret.max(0) as usize;
         if let Some(idle_sleeps) = self.idle_sleeps().filter(|_| taken < good) {
-            idle_sleeps.refused((list + taken * size_of::<usize>()) as u64, good - taken);
+            idle_sleeps.refused(list.add(8 * taken as u64).addr(), good - taken);
         }
     }
 

@@ -91,12 +91,12 @@ impl IdleSleeps {
     }
 
     /// Records the `n` events that the kernel has put at `at`.
-    fn seen(&self, mut at: usize, mut n: usize) {
+    fn seen(&self, mut at: u64, mut n: usize) {
         let (Some(mut flight), mut now) = (self.flight(), None) else { return };
         let mut events = [io_event::default(); AIO_BATCH];
         while n > 0 {
             let some = &mut events[..n.min(AIO_BATCH)];
-            if user::read_slice(at as u64, some).is_err() {
+            if user::read_slice(at, some).is_err() {
                 return;
             }
             for event in &*some {
@@ -104,7 +104,7 @@ impl IdleSleeps {
                     flight.polling.seen(ticket, &mut now);
                 }
             }
-            (at, n) = (at + size_of_val(some), n - some.len());
+            (at, n) = (at + size_of_val(some) as u64, n - some.len());
         }
     }
 
@@ -221,7 +221,7 @@ impl Going<'_> {
     fn whole(&self) -> isize {
         let n = self.wait.kernel();
         if n > 0 {
-            self.idle_sleeps.seen(self.wait.events, n as usize);
+            self.idle_sleeps.seen(self.wait.events.addr(), n as usize);
         }
         n
     }
@@ -239,7 +239,7 @@ impl Going<'_> {
     fn take(&mut self, min: isize, ns: u64, mask: Option<u64>) -> Result<isize> {
         let time = [ns / 1_000_000_000, ns % 1_000_000_000];
         let set = mask.as_ref().map(Sigset::of);
-        let events = self.wait.events + self.taken as usize * size_of::<io_event>();
+        let events = self.wait.events.add(self.taken as u64 * size_of::<io_event>() as u64);
         let n = Wait {
             min,
             nr: self.wait.nr - self.taken,
@@ -250,7 +250,7 @@ impl Going<'_> {
         }
         .kernel();
         let n = softring_uapi::errno::check(n)? as isize;
-        self.idle_sleeps.seen(events, n as usize);
+        self.idle_sleeps.seen(events.addr(), n as usize);
         self.taken += n;
         Ok(self.taken)
     }

@@ -34,7 +34,8 @@ pub use peek::{Wait, peeks};
 pub(crate) use table::AT_FORK;
 
 use core::sync::atomic::Ordering::Relaxed;
-use softring_host::calls::{UserPtr, aio};
+use softring_host::calls::UserPtr;
+use softring_host::calls::aio::{self, Ending};
 use softring_host::fork;
 use softring_host::handlers::{self, Call};
 use softring_host::user;
@@ -56,53 +57,52 @@ pub fn all_calls_reported(all: bool) {
 /// has none.
 ///
 /// Returns 0 or `-errno`, as the system call does.
-pub fn setup(nr: u32, at: usize, emulate: bool) -> isize {
+pub fn setup(nr: u32, at: UserPtr, emulate: bool) -> isize {
     let _call = Call::begin();
     fork::check();
-    let done = aio::io_setup(nr, UserPtr::of_program(at as u64));
+    let done = aio::io_setup(nr, at);
     match done {
         Ok(_) => {
-            if let Ok(id) = user::read::<u64>(at as u64) {
+            if let Ok(id) = user::read::<u64>(at.addr()) {
                 table::record(id as usize, nr);
             }
             answer(done)
         }
         Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES) if emulate => {
-            answer(emulated::setup(nr, at as u64))
+            answer(emulated::setup(nr, at))
         }
         Err(e) => e.ret(),
     }
 }
 
 /// Destroys an asynchronous I/O context (`io_destroy(2)`).
-pub fn destroy(id: usize) -> isize {
+pub fn destroy(ctx: Ending) -> isize {
     let _call = Call::begin();
     fork::check();
-    match table::take(id) {
-        Some(Entry::Kernels(ctx)) => ctx.destroy(),
-        Some(Entry::Ours(ctx)) => ctx.destroy(),
-        None => emulated::unknown(answer(aio::io_destroy(id))),
+    match table::take(ctx.id()) {
+        Some(Entry::Kernels(known)) => known.destroy(),
+        Some(Entry::Ours(known)) => known.destroy(),
+        None => emulated::unknown(answer(aio::io_destroy(ctx))),
     }
 }
 
 /// Submits asynchronous I/O blocks for processing (`io_submit(2)`).
-pub fn submit(id: usize, nr: isize, list: usize) -> isize {
+pub fn submit(id: usize, nr: isize, list: UserPtr) -> isize {
     let _call = Call::begin();
     match table::find(id) {
         Some(Entry::Kernels(ctx)) => ctx.submit(nr, list),
-        Some(Entry::Ours(ctx)) => ctx.submit(nr, list as u64),
-        None => emulated::unknown(answer(aio::io_submit(id, nr, UserPtr::of_program(list as u64)))),
+        Some(Entry::Ours(ctx)) => ctx.submit(nr, list),
+        None => emulated::unknown(answer(aio::io_submit(id, nr, list))),
     }
 }
 
 /// Cancels an outstanding asynchronous I/O operation (`io_cancel(2)`).
-pub fn cancel(id: usize, cb: usize, result: usize) -> isize {
+pub fn cancel(id: usize, cb: UserPtr, result: UserPtr) -> isize {
     let _call = Call::begin();
-    let kernels =
-        || aio::io_cancel(id, UserPtr::of_program(cb as u64), UserPtr::of_program(result as u64));
+    let kernels = || aio::io_cancel(id, cb, result);
     match table::find(id) {
         Some(Entry::Kernels(_)) => answer(kernels()),
-        Some(Entry::Ours(ctx)) => answer(ctx.cancel(cb as u64)),
+        Some(Entry::Ours(ctx)) => answer(ctx.cancel(cb)),
         None => emulated::unknown(answer(kernels())),
     }
 }

@@ -45,7 +45,7 @@ pub struct Wait {
     pub id: usize,
     pub min: isize,
     pub nr: isize,
-    pub events: usize,
+    pub events: UserPtr,
     pub timeout: usize,
     /// Mask argument of io_pgetevents.
     pub sigset: Option<usize>,
@@ -105,9 +105,9 @@ impl Wait {
     /// Has the kernel answer.
     pub(super) fn kernel(&self) -> isize {
         let Wait { id, min, nr, events, timeout, sigset } = *self;
-        let (to, timeout) = (UserPtr::of_program(events as u64), ReadPtr(timeout as u64));
+        let timeout = ReadPtr(timeout as u64);
         let sigset = sigset.map(|set| ReadPtr(set as u64));
-        let n = answer(aio::io_getevents(id, (min, nr), to, timeout, sigset));
+        let n = answer(aio::io_getevents(id, (min, nr), events, timeout, sigset));
         if n == Errno::EINTR.ret() && is_deferred() { self.interrupted() } else { n }
     }
 
@@ -119,7 +119,7 @@ impl Wait {
         if let Err(e) = self.deadline().and(self.sigmask()) {
             return e.ret();
         }
-        match aio::io_getevents_now(id, (min, nr), UserPtr::of_program(events as u64)) {
+        match aio::io_getevents_now(id, (min, nr), events) {
             Ok(0) => Errno::EINTR.ret(),
             n => answer(n),
         }

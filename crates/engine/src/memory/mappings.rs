@@ -4,6 +4,7 @@
 //! The kernel pins such pages for writing, for a long time. A file system that must be notified of
 //! each first write to a page cannot allow that, so shared mappings of its files are refused
 //! (`writable_file_mapping_allowed` in `mm/gup.c`).
+#![allow(unsafe_code)]
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -40,7 +41,8 @@ struct Mapping {
 ///
 /// # Errors
 /// `EINVAL` if it does not begin with a page, `EOVERFLOW`; those of [`populate`].
-pub(crate) fn pin(addr: u64, len: usize) -> Result<Region> {
+pub(crate) fn pin(at: UserPtr, len: usize) -> Result<Region> {
+    let addr = at.addr();
     if addr == 0 {
         return Err(Errno::EFAULT);
     }
@@ -50,7 +52,7 @@ pub(crate) fn pin(addr: u64, len: usize) -> Result<Region> {
     let pages = (len as u64).next_multiple_of(PAGE);
     let end = addr.checked_add(pages).ok_or(Errno::EOVERFLOW)?;
     populate(&(addr..end))?;
-    Region::of_program(UserPtr::of_program(addr), len)
+    Region::of_program(at, len)
 }
 
 /// Faults `range` in for writing, as pinning would.
@@ -62,7 +64,7 @@ pub(crate) fn populate(range: &Range<u64>) -> Result<()> {
         return Err(Errno::EFAULT);
     }
     let len = (range.end - range.start) as usize;
-    match memory::populate_write(UserPtr::of_program(range.start), len as u64) {
+    match memory::populate_write(range.start, len as u64) {
         Ok(()) => Ok(()),
         Err(Errno::EINVAL | Errno::ENOSYS) if !user::populates() => {
             user::check_writable(range.start, len)
@@ -95,7 +97,8 @@ fn query(range: &Range<u64>) -> Result<Vec<(u32, u32)>> {
     while addr < range.end {
         let size = size_of::<procmap_query>() as u64;
         let mut q = procmap_query { size, flags: SHARED_FILES, addr, ..procmap_query::default() };
-        match ioctl::exchange(maps.as_raw_fd(), PROCMAP_QUERY, &mut q) {
+        // SAFETY: the structure asks for no name and no build id, and so names no memory.
+        match unsafe { ioctl::exchange(maps.as_raw_fd(), PROCMAP_QUERY, &mut q) } {
             Ok(_) if q.vma_start < range.end => found.push((q.dev_major, q.dev_minor)),
             Ok(_) | Err(Errno::ENOENT) => break,
             Err(e) => return Err(e),

@@ -28,5 +28,6 @@ pub(crate) mod resize;
 pub(crate) mod rings;
 pub(crate) mod scratch;
 pub(crate) mod sq;
+pub(crate) mod sqe;
 
 pub(crate) use of_process::AT_FORK;

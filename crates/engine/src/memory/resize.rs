@@ -9,6 +9,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use softring_host::calls::UserPtr;
 use softring_host::os::fd::BorrowedFd;
 
 use super::region::Region;
@@ -52,7 +53,7 @@ impl Rings {
         file: BorrowedFd<'_>,
         geo: &Geometry,
         at: u64,
-        user: u64,
+        user: UserPtr,
     ) -> Result<Region> {
         let len = if at == IORING_OFF_SQES { geo.sqes_size() } else { geo.rings_size() };
         if geo.flags & IORING_SETUP_NO_MMAP != 0 {

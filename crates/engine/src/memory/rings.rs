@@ -3,6 +3,7 @@
 
 use alloc::sync::Arc;
 
+use softring_host::calls::UserPtr;
 use softring_host::os::fd::{AsFd, OwnedFd};
 use softring_host::os::fs::{SealFlags, SeekFrom, fcntl_add_seals, seek};
 
@@ -120,7 +121,11 @@ impl Rings {
     ///
     /// # Errors
     /// `ENOMEM`, `EMFILE`, `ENFILE`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
-    pub(crate) fn create(geo: Geometry, cq_user: u64, sq_user: u64) -> Result<(OwnedFd, Rings)> {
+    pub(crate) fn create(
+        geo: Geometry,
+        cq_user: UserPtr,
+        sq_user: UserPtr,
+    ) -> Result<(OwnedFd, Rings)> {
         let fd = softring_host::substitute::memory_file("[io_uring]")?;
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;
         super::file::grow(&fd, size.next_multiple_of(4096))?;

@@ -8,7 +8,7 @@ use softring_host::os::fd::{AsFd, AsRawFd};
 use softring_host::os::process::Resource;
 
 use super::region::Region;
-use softring_host::calls::{Parts, files};
+use softring_host::calls::files;
 use softring_host::fd::InternalFd;
 use softring_host::substitute;
 use softring_uapi::iovec;
@@ -60,8 +60,7 @@ impl Reading {
         for (v, &base) in iov.iter_mut().zip(addrs) {
             *v = iovec { base, len: SIZE as u64 };
         }
-        let from = Parts::of(&iov[..addrs.len().min(BATCH)]);
-        files::pwritev(self.0, from, 0).unwrap_or(0) / SIZE
+        files::gather(self.0, &iov[..addrs.len().min(BATCH)], 0).unwrap_or(0) / SIZE
     }
 }
 

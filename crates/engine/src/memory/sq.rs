@@ -7,6 +7,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::rings::{Rings, off};
+use super::sqe::Sqe;
 use protocol::Queue;
 use softring_uapi::{IORING_SETUP_SQ_REWIND, io_uring_sqe};
 
@@ -34,7 +35,7 @@ impl Rings {
     /// Copies the next SQE, once. False if the index array names no slot: the entry is consumed,
     /// and counted in `dropped`. Lock holder only; call at most [`sq_ready`](Self::sq_ready) times.
     #[inline]
-    pub(crate) fn sq_fetch(&self, sqe: &mut io_uring_sqe) -> bool {
+    pub(crate) fn sq_fetch(&self, sqe: &mut Sqe) -> bool {
         self.fetch(sqe)
     }
 
@@ -105,7 +106,7 @@ impl Rings {
 
 impl Queue for Rings {
     type Word = AtomicU32;
-    type Sqe = io_uring_sqe;
+    type Sqe = Sqe;
 
     #[inline(always)]
     fn tail(&self) -> &AtomicU32 {
@@ -138,8 +139,8 @@ impl Queue for Rings {
     }
 
     #[inline(always)]
-    fn copy(&self, slot: u32, sqe: &mut io_uring_sqe) {
-        self.sqes.load_into(slot as usize * self.geo.sqe_size(), sqe);
+    fn copy(&self, slot: u32, sqe: &mut Sqe) {
+        self.sqes.load_into(slot as usize * self.geo.sqe_size(), sqe.copied());
     }
 
     fn lose(&self) {

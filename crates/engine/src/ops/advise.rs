@@ -4,7 +4,7 @@ use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Req, ReqFlags};
-use softring_host::calls::{UserPtr, files, memory};
+use softring_host::calls::{files, memory};
 use softring_uapi::errno::Result;
 
 /// Advice that only sets a flag of the open file: `POSIX_FADV_NORMAL`, `_RANDOM`, `_SEQUENTIAL`.
@@ -38,5 +38,5 @@ pub(crate) fn madvise_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 pub(crate) fn madvise(call: &mut Call, _: Try) -> Outcome {
     let s = call.sqe();
     let len = if s.off != 0 { s.off } else { u64::from(s.len) };
-    answer(memory::madvise(UserPtr::of_program(s.addr), len, s.op_flags))
+    answer(memory::madvise(s.addr(), len, s.op_flags))
 }

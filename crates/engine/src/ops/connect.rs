@@ -21,7 +21,7 @@ use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Connect, Finding, OpState, Req, ReqFlags};
-use softring_host::calls::{UserPtr, files, sockets};
+use softring_host::calls::{files, sockets};
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
@@ -178,7 +178,7 @@ pub(crate) fn accept(call: &mut Call, how: Try) -> Outcome {
 fn try_accept(call: &Call) -> Result<OwnedFd> {
     let s = call.sqe();
     let flags = s.op_flags | if s.file_index != 0 { SOCK_CLOEXEC } else { 0 };
-    sockets::accept(call.file.fd(), UserPtr::of_program(s.addr), UserPtr::of_program(s.off), flags)
+    sockets::accept(call.file.fd(), s.addr(), s.addr2(), flags)
 }
 
 fn accept_now(call: &Call) -> Result<OwnedFd> {

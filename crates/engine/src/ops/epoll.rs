@@ -8,7 +8,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, OpState, Req, ReqFlags};
 use crate::ring::work::{EpollChange, Pending, What};
-use softring_host::calls::{UserPtr, epoll, events};
+use softring_host::calls::{epoll, events};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::sets;
 use softring_host::user;
@@ -73,8 +73,7 @@ pub(crate) fn wait_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Takes events of the set; if there are none, waits for its descriptor to be readable.
 pub(crate) fn wait(call: &mut Call, how: Try) -> Outcome {
     let s = call.sqe();
-    match answer(events::epoll_pwait_of_program(call.file.fd(), UserPtr::of_program(s.addr), s.len))
-    {
+    match answer(events::epoll_pwait_of_program(call.file.fd(), s.addr(), s.len)) {
         Outcome::Done(0) if how == Try::Nonblock => Outcome::Retry,
         // The kernel's worker does not wait for events.
         Outcome::Done(0) => Outcome::Done(Errno::EAGAIN.res()),

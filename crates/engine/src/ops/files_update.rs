@@ -26,7 +26,7 @@ pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = *req.call.sqe();
     let offset = sqe.off as u32;
     let done = if offset == IORING_FILE_INDEX_ALLOC {
-        allocate(ctx, sqe.addr, sqe.len)
+        allocate(ctx, sqe.addr(), sqe.len)
     } else {
         update(ctx, offset, sqe.addr, sqe.len)
     };
@@ -41,12 +41,12 @@ fn update(ctx: &mut Ctx, offset: u32, addr: u64, nr: u32) -> Result<u32> {
 
 /// Registers each descriptor in a free slot and writes the slot over the descriptor in the
 /// program's array.
-fn allocate(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<u32> {
+fn allocate(ctx: &mut Ctx, addr: UserPtr, nr: u32) -> Result<u32> {
     if ctx.resources.files.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
     for i in 0..nr {
-        let at = addr.wrapping_add(u64::from(i) * 4);
+        let at = addr.add(u64::from(i) * 4);
         if let Err(e) = allocate_one(ctx, at) {
             return if i > 0 { Ok(i) } else { Err(e) };
         }
@@ -54,15 +54,15 @@ fn allocate(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<u32> {
     Ok(nr)
 }
 
-fn allocate_one(ctx: &mut Ctx, at: u64) -> Result<()> {
-    let fd = ctx.unlocked(|| softring_host::user::read::<i32>(at))?;
+fn allocate_one(ctx: &mut Ctx, at: UserPtr) -> Result<()> {
+    let fd = ctx.unlocked(|| softring_host::user::read::<i32>(at.addr()))?;
     if softring_host::fd::numbers::is_live_ring(fd) {
         // A ring is refused only once a slot is free for it.
         return Err(ctx.resources.files.free_slot().err().unwrap_or(Errno::EBADF));
     }
     let fd = dup_for_table(fd)?;
     let slot = ctx.resources.files.install(IORING_FILE_INDEX_ALLOC, fd, &ctx.resources.tags)?;
-    ctx.unlocked(|| softring_host::user::write(UserPtr::of_program(at), &slot)).inspect_err(|_| {
+    ctx.unlocked(|| softring_host::user::write(at, &slot)).inspect_err(|_| {
         let _ = ctx.resources.files.remove(slot);
     })
 }

@@ -1,7 +1,9 @@
 //! The program's I/O vectors. Kernel counterpart: `lib/iov_iter.c`.
+#![allow(unsafe_code)]
 
 use alloc::vec;
 use alloc::vec::Vec;
+use softring_host::calls::{Part, UserPtr};
 use softring_host::user::{self, TASK_SIZE};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
@@ -15,7 +17,7 @@ pub(crate) const MAX_RW_COUNT: u32 = 0x7fff_f000;
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL` for a length that is negative or too many parts.
-pub(crate) fn import_iov(addr: u64, n: u32) -> Result<Vec<iovec>> {
+pub(crate) fn import_iov(list: UserPtr, n: u32) -> Result<Vec<Part>> {
     if n > MAX_IOV {
         return Err(Errno::EINVAL);
     }
@@ -24,7 +26,7 @@ pub(crate) fn import_iov(addr: u64, n: u32) -> Result<Vec<iovec>> {
         return Ok(Vec::new());
     }
     let mut iov = vec![iovec::default(); n as usize];
-    user::read_slice(addr, &mut iov)?;
+    user::read_slice(list.addr(), &mut iov)?;
     if iov.iter().any(|v| v.len.cast_signed() < 0) {
         return Err(Errno::EINVAL);
     }
@@ -33,17 +35,18 @@ pub(crate) fn import_iov(addr: u64, n: u32) -> Result<Vec<iovec>> {
             return Err(Errno::EFAULT);
         }
     }
-    Ok(iov)
+    // SAFETY: the program's vector names them.
+    Ok(iov.into_iter().map(|v| unsafe { Part::of_program(v) }).collect())
 }
 
 /// Returns the vector without its first `done` bytes.
-pub(crate) fn skip(iov: &[iovec], mut done: u64) -> Vec<iovec> {
+pub(crate) fn skip(iov: &[Part], mut done: u64) -> Vec<Part> {
     let mut out = Vec::with_capacity(iov.len());
     for v in iov {
         let cut = done.min(v.len);
         done -= cut;
         if v.len > cut {
-            out.push(iovec { base: v.base + cut, len: v.len - cut });
+            out.push(v.skip(cut));
         }
     }
     out
@@ -55,7 +58,8 @@ mod tests {
 
     #[test]
     fn skipping_cuts_inside_and_between() {
-        let v = |base, len| iovec { base, len };
+        // SAFETY: nobody uses these parts.
+        let v = |base, len| unsafe { Part::of_program(iovec { base, len }) };
         let iov = [v(100, 10), v(200, 0), v(300, 5)];
         assert_eq!(skip(&iov, 0), [v(100, 10), v(300, 5)]);
         assert_eq!(skip(&iov, 4), [v(104, 6), v(300, 5)]);

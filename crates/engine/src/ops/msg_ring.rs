@@ -15,6 +15,7 @@ use crate::ring::opdef::Outcome;
 use crate::ring::request::{FileRef, Req, ReqFlags};
 use crate::ring::turn::Turn;
 use crate::ring::work::{Msg, Pending, SentFile, What};
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
@@ -54,11 +55,11 @@ fn target(fd: i32) -> Result<Arc<Ring>> {
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`, `EBADF`, `EBADFD`.
-pub(crate) fn send_without_ring(addr: u64, nr: u32) -> Result<usize> {
-    if addr == 0 || nr != 1 {
+pub(crate) fn send_without_ring(addr: UserPtr, nr: u32) -> Result<usize> {
+    if addr.is_null() || nr != 1 {
         return Err(Errno::EINVAL);
     }
-    let sqe: io_uring_sqe = softring_host::user::read(addr)?;
+    let sqe: io_uring_sqe = softring_host::user::read(addr.addr())?;
     if sqe.flags != 0 || sqe.opcode != IORING_OP_MSG_RING {
         return Err(Errno::EINVAL);
     }

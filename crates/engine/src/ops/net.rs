@@ -97,9 +97,9 @@ pub(crate) fn send_setup(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         }
         msg.iov = ctx.unlocked(|| import_iov(io.addr, io.len))?;
         // The address of an empty vector says nothing.
-        io.addr = 0;
+        io.addr = UserPtr::NULL;
     } else if !fixed && !elsewhere {
-        in_user(io.addr, u64::from(io.len))?;
+        in_user(io.addr.addr(), u64::from(io.len))?;
     }
     if msg.name.is_some() || !msg.iov.is_empty() || (fixed && vector) {
         *kept = Some(Box::new(msg));
@@ -122,7 +122,8 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
 /// Sends what is left by one system call.
 pub(crate) fn send_once(call: &mut Call, flags: u32) -> Result<usize> {
     let OpState::Net(Net { io, msg, .. }) = &call.state else { return Err(Errno::EINVAL) };
-    let (at, len) = (io.addr + io.done, u64::from(io.len).saturating_sub(io.done));
+    let rest = io.rest();
+    let (at, len) = (rest.base, rest.len);
     match msg {
         Some(msg) if !msg.iov.is_empty() => net_msg::send_vector(call, msg, flags),
         Some(msg) => {
@@ -258,7 +259,7 @@ fn recv_once(call: &mut Call, flags: u32) -> Result<usize> {
     if flags & MSG_WAITALL != 0 || msg.is_some() {
         return net_msg::recv_vector(call, flags);
     }
-    sockets::receive(call.file.fd(), UserPtr::of_program(io.addr), io.len as usize, flags)
+    sockets::receive(call.file.fd(), io.addr, io.len as usize, flags)
 }
 
 /// Records whether there is more after a receive, and returns whether the request goes on

@@ -12,7 +12,6 @@ use crate::ring::request::{Call, Finding, Net, OpState, Req, Selection};
 use softring_host::sys;
 use softring_host::user::in_user;
 use softring_uapi::errno::{self, Errno};
-use softring_uapi::iovec;
 use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
@@ -178,7 +177,7 @@ fn second(call: &mut Call, flags: u32, used: (u64, u16), want: u64) -> (u64, u16
     }
     let picked = layout.is_ok();
     let layout = layout.and_then(|layout| match layout.iov[..] {
-        [iovec { base: 0, .. }] if singly => Err(Errno::ENOBUFS),
+        [part] if singly && part.base == 0 => Err(Errno::ENOBUFS),
         _ => Ok(layout),
     });
     match layout.and_then(|layout| Ok((receive_part(call, &layout, flags)?, layout.empty))) {
@@ -229,7 +228,7 @@ impl Resources {
             self.groups.commit(call.io().select.group, &mut pick, len);
         }
         // A request that takes a single buffer recognises a missing one by its address.
-        if head.singly && pick.buf.addr == 0 {
+        if head.singly && pick.buf.addr.is_null() {
             call.set_pick(Some(pick));
             return Err(Errno::ENOBUFS);
         }
@@ -246,7 +245,7 @@ impl Resources {
         let layout = head.lay_out(0, want, most)?;
         if pick.in_ring && has(Change::BufferPlaces) {
             let mut bufs = head.bufs.iter().take(layout.iov.len());
-            bufs.try_for_each(|buf| in_user(buf.addr, buf.len.into()))?;
+            bufs.try_for_each(|buf| in_user(buf.addr.addr(), buf.len.into()))?;
         }
         pick.count = layout.iov.len() as u16;
         // No other request may send the same bytes while this one waits.

@@ -1,6 +1,7 @@
 //! SENDMSG and RECVMSG. The header and its vector are copied when the request is submitted;
 //! received names and control data go straight to the program. Kernel counterpart:
 //! `io_uring/net.c`.
+#![allow(unsafe_code)]
 
 use crate::io::socket::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
 use crate::io::socket::{Socket, minds_empty_name};
@@ -12,10 +13,10 @@ use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Net, OpState, Req, ReqFlags, Transfer};
 use alloc::boxed::Box;
-use softring_host::calls::{Incoming, Outgoing, ReadPtr, UserPtr};
+use softring_host::calls::{Incoming, Outgoing, Part, ReadPtr, UserPtr};
 use softring_host::fd::kind::is_socket;
 use softring_host::sys;
-use softring_host::user::{self, nowhere_is_null};
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 use softring_uapi::{iovec, msghdr};
@@ -55,7 +56,7 @@ pub(crate) fn send_vector(call: &Call, msg: &Msg, flags: u32) -> Result<usize> {
 /// Receives for a RECV by one recvmsg(2), into what is left of its buffer or vector.
 pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
     let io = call.io();
-    let one = [iovec { base: io.addr + io.done, len: u64::from(io.len).saturating_sub(io.done) }];
+    let one = [io.rest()];
     let rest;
     let iov = match call.state.message() {
         Some(msg) if io.done > 0 => {
@@ -95,8 +96,8 @@ fn copy_header(req: &mut Req) -> Result<()> {
 }
 
 fn header_of(req: &mut Req) -> Result<Box<Msg>> {
-    let at = req.call.sqe().addr;
-    let mut hdr: msghdr = user::read(at)?;
+    let at = req.call.sqe().addr();
+    let mut hdr: msghdr = user::read(at.addr())?;
     // A multishot receive's buffer has room for a name, even if the header has no place for one.
     let multishot = req.flags.contains(ReqFlags::MULTISHOT);
     if hdr.name == 0 && !multishot {
@@ -113,7 +114,8 @@ fn header_of(req: &mut Req) -> Result<Box<Msg>> {
         return Err(Errno::EMSGSIZE);
     }
     if !req.flags.contains(ReqFlags::BUFFER_SELECT) {
-        msg.iov = import_iov(hdr.iov, hdr.iovlen as u32)?;
+        // SAFETY: the program's header names it.
+        msg.iov = import_iov(unsafe { UserPtr::of_program(hdr.iov) }, hdr.iovlen as u32)?;
         return Ok(Box::new(msg));
     }
     let want = match hdr.iovlen {
@@ -187,8 +189,7 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
     let OpState::Net(Net { io, msg: Some(msg), .. }) = &call.state else {
         return Err(Errno::EINVAL);
     };
-    let len = u64::from(io.len).saturating_sub(io.done);
-    let one = [nowhere_is_null(iovec { base: io.addr + io.done, len })];
+    let one = [io.rest().nowhere_is_null()];
     let rest;
     let iov = match () {
         () if io.select.pick.is_some() => &one[..],
@@ -199,8 +200,9 @@ fn recv_message(call: &mut Call, flags: u32) -> Result<usize> {
         () => &msg.iov[..],
     };
     let mut name = [0u8; NAME_MAX];
-    let to = Incoming::new(iov)
-        .with_programs_control(UserPtr::of_program(msg.hdr.control), msg.hdr.controllen);
+    // SAFETY: the program's header names it.
+    let control = unsafe { UserPtr::of_program(msg.hdr.control) };
+    let to = Incoming::new(iov).with_programs_control(control, msg.hdr.controllen);
     let to = match msg.hdr.name {
         0 => to.with_programs_name(UserPtr::NULL, msg.hdr.namelen),
         _ => to.with_name(&mut name),
@@ -233,19 +235,21 @@ fn report_header(msg: &Msg, hdr: &msghdr, name: &[u8; NAME_MAX], compat: bool) -
         true => (4, 20, 24),
         false => (msghdr::NAMELEN, msghdr::CONTROLLEN, msghdr::FLAGS),
     };
+    let field = |offset| msg.at.add(offset);
     if msg.hdr.name != 0 {
-        let room: i32 = user::read(msg.at + namelen)?;
+        let room: i32 = user::read(field(namelen).addr())?;
         let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
         let len = room.min(hdr.namelen as usize).min(NAME_MAX);
-        user::write_slice(UserPtr::of_program(msg.hdr.name), &name[..len])?;
-        user::write(UserPtr::of_program(msg.at + namelen), &hdr.namelen)?;
+        // SAFETY: the program's header names it.
+        user::write_slice(unsafe { UserPtr::of_program(msg.hdr.name) }, &name[..len])?;
+        user::write(field(namelen), &hdr.namelen)?;
     }
     if compat {
-        user::write(UserPtr::of_program(msg.at + controllen), &(hdr.controllen as u32))?;
+        user::write(field(controllen), &(hdr.controllen as u32))?;
     } else {
-        user::write(UserPtr::of_program(msg.at + controllen), &hdr.controllen)?;
+        user::write(field(controllen), &hdr.controllen)?;
     }
-    user::write(UserPtr::of_program(msg.at + flags), &hdr.flags)
+    user::write(field(flags), &hdr.flags)
 }
 
 impl Msg {
@@ -263,24 +267,23 @@ fn recv_out(call: &mut Call, flags: u32) -> Result<usize> {
     let OpState::Net(Net { io, msg: Some(msg), .. }) = &call.state else {
         return Err(Errno::EINVAL);
     };
-    let (buf, len) = (io.addr, io.len);
+    let buf = Part::new(io.addr, io.len.into());
     let before = msg.out_len().ok_or(Errno::EOVERFLOW)?;
     let no_room = || if is_socket(call.file.fd()) { Errno::EFAULT } else { Errno::ENOTSOCK };
-    let room = len.checked_sub(before).ok_or_else(no_room)?;
+    let room = io.len.checked_sub(before).ok_or_else(no_room)?;
     let (namelen, controllen) = (msg.hdr.namelen, msg.hdr.controllen);
-    let name = buf.wrapping_add(OUT.into());
-    let payload = iovec { base: buf.wrapping_add(before.into()), len: u64::from(room) };
-    let payload = nowhere_is_null(payload);
-    let control = if controllen > 0 { name.wrapping_add(namelen.into()) } else { 0 };
-    let name = if namelen > 0 { name } else { 0 };
-    let payload = [payload];
+    let name = buf.skip(OUT.into());
+    let control = name.skip(namelen.into());
+    let control = if controllen > 0 { control.base() } else { UserPtr::NULL };
+    let name = if namelen > 0 { name.base() } else { UserPtr::NULL };
+    let payload = [buf.skip(before.into()).nowhere_is_null()];
     let to = Incoming::new(&payload)
-        .with_programs_name(UserPtr::of_program(name), namelen)
-        .with_programs_control(UserPtr::of_program(control), controllen);
+        .with_programs_name(name, namelen)
+        .with_programs_control(control, controllen);
     let (n, hdr) = to.receive(call.file.fd(), flags)?;
     let n = n as u32;
     let out = [hdr.namelen, hdr.controllen as u32, n, hdr.flags];
-    if let Err(e) = user::write_slice(UserPtr::of_program(buf), &out) {
+    if let Err(e) = user::write_slice(buf.base(), &out) {
         return end_unreported(call, e);
     }
     call.message().last = n == 0;

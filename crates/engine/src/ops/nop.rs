@@ -2,6 +2,7 @@
 //! `issue` sets a result.
 
 use super::table::OPS;
+use crate::memory::sqe::Sqe;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{FileRef, Req, ReqFlags};
@@ -40,7 +41,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Completes a NOP that asks for nothing at once.
-pub(crate) fn fast(_: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
+pub(crate) fn fast(_: &mut Ctx, sqe: &Sqe) -> Option<i32> {
     (sqe.op_flags == 0).then_some(0)
 }
 

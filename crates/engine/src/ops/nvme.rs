@@ -4,6 +4,7 @@
 //!
 //! The ioctl returns what the kernel puts into the CQE: 0, the status that the device gave, or an
 //! errno; and the command's result, which goes into the second half of a wide CQE.
+#![allow(unsafe_code)]
 
 use crate::ops::iov::import_iov;
 use crate::ring::ctx::Ctx;
@@ -13,10 +14,9 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
-use softring_host::calls::ioctl;
+use softring_host::calls::{Part, UserPtr, ioctl};
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::iovec;
 use softring_uapi::*;
 
 /// Kind of an NVMe character device.
@@ -117,7 +117,8 @@ pub(crate) fn issue(call: &mut Call, device: Device, how: Try) -> Outcome {
     if let Err(e) = import_data(call, &mut cmd, request, vector) {
         return Outcome::Done(e.res());
     }
-    let done = ioctl::exchange(call.file.fd(), request, &mut cmd);
+    // SAFETY: the addresses in the command are those in the program's SQE, or in its vector.
+    let done = unsafe { ioctl::exchange(call.file.fd(), request, &mut cmd) };
     let res = done.map_or_else(Errno::res, |status| status as i32);
     if let OpState::Command(command) = &mut call.state {
         command.nvme = (res >= 0).then(|| Box::new(cmd));
@@ -135,10 +136,12 @@ fn import_data(
 ) -> Result<()> {
     let fixed = call.sqe().op_flags & IORING_URING_CMD_FIXED != 0;
     let admin = request == NVME_IOCTL_ADMIN64_CMD;
+    // SAFETY: the words of the program's SQE name it.
+    let data = unsafe { UserPtr::of_program(cmd.addr) };
     let parts = match vector {
-        true if fixed || admin => import_iov(cmd.addr, cmd.data_len)?,
+        true if fixed || admin => import_iov(data, cmd.data_len)?,
         true => Vec::new(),
-        false => vec![iovec { base: cmd.addr, len: u64::from(cmd.data_len) }],
+        false => vec![Part::new(data, cmd.data_len.into())],
     };
     if fixed {
         let node = call.buf.as_ref().ok_or(Errno::EFAULT)?;
@@ -178,7 +181,7 @@ mod tests {
     }
 
     fn call(cmd_op: u32, cmd: nvme_passthru_cmd64) -> Call {
-        let mut call = Call::new(io_uring_sqe { off: cmd_op.into(), ..io_uring_sqe::default() });
+        let mut call = Call::new(io_uring_sqe { off: cmd_op.into(), ..Default::default() }.into());
         let nvme = Some(Box::new(cmd));
         call.state = OpState::Command(Command { wide_cqe: true, big_sqe: true, nvme });
         call
@@ -247,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_vector_of_one_part_becomes_plain_data() {
-        let parts = [iovec { base: 0x9000, len: 512 }; 2];
+        let parts = [softring_uapi::iovec { base: 0x9000, len: 512 }; 2];
         let vector = |n| nvme_passthru_cmd64 {
             addr: parts.as_ptr().expose_provenance() as u64,
             data_len: n,
@@ -267,7 +270,7 @@ mod tests {
     #[test]
     fn fixed_data_must_lie_in_a_buffer() {
         let op_flags = IORING_URING_CMD_FIXED;
-        let call = Call::new(io_uring_sqe { op_flags, ..io_uring_sqe::default() });
+        let call = Call::new(io_uring_sqe { op_flags, ..Default::default() }.into());
         let done = import_data(&call, &mut read(), NVME_IOCTL_IO64_CMD, false);
         assert_eq!(done, Err(Errno::EFAULT));
     }

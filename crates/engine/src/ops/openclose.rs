@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use softring_host::os::fd::{AsRawFd, OwnedFd};
 
 use crate::io::persistent::{self, Closing};
+use crate::memory::sqe::Sqe;
 use crate::ops::open_how::{
     How, O_CLOEXEC, O_DIRECT, O_EXCL, O_NONBLOCK, O_PATH, RESOLVE_CACHED, cached_lookup_works,
 };
@@ -17,7 +18,6 @@ use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags};
 use softring_host::calls::files;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::visible;
-use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -212,9 +212,9 @@ pub(crate) fn pipe(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Done(made.map_or_else(Errno::res, |()| 0))
 }
 
-fn pipe_fds(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
+fn pipe_fds(ctx: &mut Ctx, sqe: &Sqe, ends: [OwnedFd; 2]) -> Result<()> {
     let fds = [ends[0].as_raw_fd(), ends[1].as_raw_fd()];
-    ctx.unlocked(|| softring_host::user::write_slice(UserPtr::of_program(sqe.addr), &fds))?;
+    ctx.unlocked(|| softring_host::user::write_slice(sqe.addr(), &fds))?;
     for end in ends {
         softring_host::fd::forget_kind(softring_host::fd::release(end));
     }
@@ -222,7 +222,7 @@ fn pipe_fds(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()>
 }
 
 /// Puts the read end into the slot that `file_index` names, the write end into the next one.
-fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<()> {
+fn pipe_slots(ctx: &mut Ctx, sqe: &Sqe, ends: [OwnedFd; 2]) -> Result<()> {
     if u64::from(sqe.op_flags) & O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
@@ -235,11 +235,10 @@ fn pipe_slots(ctx: &mut Ctx, sqe: &io_uring_sqe, ends: [OwnedFd; 2]) -> Result<(
             let _ = ctx.resources.files.remove(first);
         })?;
     let slots = [first.cast_signed(), second.cast_signed()];
-    ctx.unlocked(|| softring_host::user::write_slice(UserPtr::of_program(sqe.addr), &slots))
-        .inspect_err(|_| {
-            let _ = ctx.resources.files.remove(first);
-            let _ = ctx.resources.files.remove(second);
-        })
+    ctx.unlocked(|| softring_host::user::write_slice(sqe.addr(), &slots)).inspect_err(|_| {
+        let _ = ctx.resources.files.remove(first);
+        let _ = ctx.resources.files.remove(second);
+    })
 }
 
 /// Flag of open(2) that a program of 64 bits always means.

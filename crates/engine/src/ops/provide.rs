@@ -35,7 +35,7 @@ pub(crate) fn provide_prep(_: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Adds the buffers to their group.
 pub(crate) fn provide(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let sqe = req.call.sqe();
-    let first = Buf { addr: sqe.addr, len: sqe.len, bid: sqe.off as u16 };
+    let first = Buf { addr: sqe.addr(), len: sqe.len, bid: sqe.off as u16 };
     let done =
         ctx.resources.groups.provide(sqe.buf_index, first, sqe.fd.cast_unsigned()).map(|()| 0);
     Outcome::Done(done.unwrap_or_else(Errno::res))

@@ -10,7 +10,7 @@ use crate::resources::buffers::BufNode;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags, Rw, Transfer, kind_of};
-use softring_host::calls::{Parts, ReadPtr, files};
+use softring_host::calls::{Parts, files};
 use softring_host::fd::kind::{Kind, is_socket};
 use softring_host::fd::probe::newest_knows;
 use softring_host::fd::{forget_kind, is_path_only};
@@ -21,7 +21,6 @@ use softring_uapi::aio::{
     IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_IOPRIO, iocb,
 };
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::iovec;
 use softring_uapi::*;
 
 /// `RWF_HIPRI`.
@@ -62,7 +61,7 @@ pub(crate) fn writes(opcode: u8) -> bool {
 
 /// Checks the SQE (`io_prep_rw`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
-    let mut io = Transfer::of(req.call.sqe());
+    let io = Transfer::of(req.call.sqe());
     ioprio_check(req.call.sqe().ioprio)?;
     attributes(ctx, req.call.sqe())?;
     if io.flags & RWF_NOWAIT != 0 {
@@ -80,10 +79,9 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
         }
         // Copied, so that the request may outlive `enter` (`io_prep_rwv`).
         let parts = ctx.unlocked(|| import_iov(io.addr, io.len))?.into_boxed_slice();
-        io.addr = parts.as_ptr().expose_provenance() as u64;
         vector = Some(parts);
     } else if !fixed(opcode) {
-        in_user(io.addr, u64::from(io.len))?;
+        in_user(io.addr.addr(), u64::from(io.len))?;
     }
     req.call.begin(OpState::Rw(Rw { io, vector }));
     Ok(())
@@ -148,7 +146,7 @@ fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
         Some(&msg.iov[..])
     };
     let Some(iov) = call.state.vector().or_else(of_message) else {
-        return node.check(call.io().addr, u64::from(call.io().len));
+        return node.check(call.io().addr.addr(), u64::from(call.io().len));
     };
     // A part of no length is refused; a vector of no parts is not (`io_vec_fill_bvec`).
     if iov.iter().any(|v| v.len == 0) {
@@ -404,14 +402,15 @@ pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Resul
     let rest;
     let parts = match vector {
         _ if !vectored(call.opcode) => {
-            one = iovec { base: io.addr + io.done, len: u64::from(io.len) - io.done };
+            one = io.rest();
             Parts::one(&one)
         }
         Some(vector) if io.done > 0 => {
             rest = skip(vector, io.done);
             Parts::of(&rest)
         }
-        _ => Parts::of_program(ReadPtr(io.addr), io.len as usize),
+        Some(vector) => Parts::of(vector),
+        None => Parts::of_program(io.addr, io.len as usize),
     };
     if stream && total(call) == 0 && (!writes || is_socket(fd)) {
         if rw_nowait::by_parts(call, kind) {
@@ -437,12 +436,14 @@ pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<
         (false, true) => IOCB_CMD_PREADV,
         (true, true) => IOCB_CMD_PWRITEV,
     };
+    // Our copy of the program's vector.
+    let vector = call.state.vector().map(|parts| parts.as_ptr().expose_provenance() as u64);
     let mut cb = iocb {
         aio_data: data,
         aio_rw_flags: (io.flags | RWF_NOWAIT).cast_signed(),
         aio_lio_opcode: opcode,
         aio_fildes: call.file.fd().cast_unsigned(),
-        aio_buf: io.addr,
+        aio_buf: vector.unwrap_or_else(|| io.addr.addr()),
         aio_nbytes: u64::from(io.len),
         aio_offset: io.off.cast_signed(),
         ..iocb::default()

@@ -9,15 +9,15 @@
 //! submitter waits for the disk at most once in `TRUSTED_AFTER` reads, and a file that is not
 //! cached is never read this way.
 
+use crate::memory::sqe::Sqe;
 use crate::ring::ctx::Ctx;
 use crate::ring::request::FileRef;
-use softring_host::calls::{UserPtr, files};
+use softring_host::calls::files;
 use softring_host::fd::history::History;
 use softring_host::fd::kind::Kind;
 use softring_host::sys;
 use softring_uapi::{
     IORING_OP_READ, IORING_OP_READ_FIXED, IORING_OP_WRITE, IORING_OP_WRITE_FIXED, IOSQE_FIXED_FILE,
-    io_uring_sqe,
 };
 
 /// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
@@ -74,7 +74,7 @@ pub(crate) const fn is_for(opcode: u8) -> bool {
 /// Reads a trusted file, or one in memory, from the page cache: READ and READ_FIXED. Only a read of
 /// the whole range counts.
 #[inline(always)]
-pub(crate) fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
+pub(crate) fn fast(ctx: &mut Ctx, sqe: &Sqe) -> Option<i32> {
     if sqe.op_flags != 0 || sqe.off.cast_signed() < 0 || sqe.pad2 != 0 || sqe.len == 0 {
         return None;
     }
@@ -93,7 +93,7 @@ pub(crate) fn fast(ctx: &mut Ctx, sqe: &io_uring_sqe) -> Option<i32> {
 }
 
 #[inline(always)]
-fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &History) -> Option<i32> {
+fn read(ctx: &mut Ctx, sqe: &Sqe, fd: i32, kind: Kind, history: &History) -> Option<i32> {
     let trusted = match kind {
         // A worker of the kernel's reads the file, and signals an eventfd by itself.
         Kind::Memory => ctx.completion.eventfd.is_none(),
@@ -106,10 +106,8 @@ fn read(ctx: &mut Ctx, sqe: &io_uring_sqe, fd: i32, kind: Kind, history: &Histor
     // One stamp per read: the end of one read is the start of the next.
     let last = ctx.submit.stamp.get();
     let start = if last == 0 { sys::cycles() } else { last };
-    let (n, end) = ctx.unlocked(|| {
-        let to = UserPtr::of_program(sqe.addr);
-        (files::pread(fd, to, sqe.len as usize, sqe.off), sys::cycles())
-    });
+    let (n, end) =
+        ctx.unlocked(|| (files::pread(fd, sqe.addr(), sqe.len as usize, sqe.off), sys::cycles()));
     ctx.submit.stamp.set(end);
     if end.wrapping_sub(start) > SLOW_CYCLES && history.slow() {
         // A file in memory does not wait: perhaps the number was reused behind our back.

@@ -21,7 +21,6 @@ use softring_host::fd::probe::{
 };
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::iovec;
 use softring_uapi::{IORING_OP_WRITEV_FIXED, RWF_NOWAIT};
 
 /// Flags that any file takes, though it may have no use for them: `RWF_DSYNC
@@ -198,7 +197,7 @@ fn by_message(call: &mut Call) -> Outcome {
     let io = call.io();
     let parts = match call.state.vector() {
         Some(vector) => skip(vector, io.done),
-        None => vec![iovec { base: io.addr + io.done, len: u64::from(io.len) - io.done }],
+        None => vec![io.rest()],
     };
     let fd = call.file.fd();
     let moved = match writes(call.opcode) {

@@ -8,7 +8,7 @@ use crate::ops::{answer, no_fixed_file, path, paths, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, OpState, Req};
-use softring_host::calls::{UserPtr, paths};
+use softring_host::calls::paths;
 use softring_uapi::errno::Result;
 
 /// Checks the SQE (`io_statx_prep`).
@@ -31,6 +31,6 @@ pub(crate) fn never_blocks(req: &Req) -> bool {
 /// Gets a file's status.
 pub(crate) fn issue(call: &mut Call, _: Try) -> Outcome {
     let (s, [name, _]) = (call.sqe(), paths(call));
-    let (dir, to) = (softring_host::fd::visible(s.fd), UserPtr::of_program(s.off));
+    let (dir, to) = (softring_host::fd::visible(s.fd), s.addr2());
     answer(paths::statx(dir, name, s.op_flags, s.len, to))
 }

@@ -2,12 +2,13 @@
 //! `io_uring/uring_cmd.c`, `io_uring/cmd_net.c`.
 
 use crate::io::socket::is_socket;
+use crate::memory::sqe::Sqe;
 use crate::ops::{nvme, tx_timestamp};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Command, OpState, Req, ReqFlags};
 use softring_host::calls::ioctl::Queue;
-use softring_host::calls::{ReadPtr, UserPtr, ioctl, sockets};
+use softring_host::calls::{ReadPtr, ioctl, sockets};
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -108,8 +109,8 @@ fn name(fd: i32, call: &Call) -> Result<i32> {
         return Err(Errno::EINVAL);
     }
     let done = match s.file_index {
-        0 => sockets::getsockname(fd, UserPtr::of_program(s.addr), UserPtr::of_program(s.addr3)),
-        1 => sockets::getpeername(fd, UserPtr::of_program(s.addr), UserPtr::of_program(s.addr3)),
+        0 => sockets::getsockname(fd, s.addr(), s.addr3()),
+        1 => sockets::getpeername(fd, s.addr(), s.addr3()),
         _ => return Err(Errno::EINVAL),
     };
     done.map(|_| 0)
@@ -117,12 +118,12 @@ fn name(fd: i32, call: &Call) -> Result<i32> {
 
 /// Gets an option. `level` and `optname` share the word of `addr`; `optlen` is where `file_index`
 /// is, `optval` where `addr3` is.
-fn getsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {
+fn getsockopt(fd: i32, s: &Sqe) -> Result<i32> {
     let (level, name) = (s.addr as u32, (s.addr >> 32) as u32);
     if level != SOL_SOCKET {
         return Err(Errno::EOPNOTSUPP);
     }
-    sockets::getsockopt(fd, level, name, UserPtr::of_program(s.addr3), s.file_index.cast_signed())
+    sockets::getsockopt(fd, level, name, s.addr3(), s.file_index.cast_signed())
 }
 
 fn setsockopt(fd: i32, s: &io_uring_sqe) -> Result<i32> {

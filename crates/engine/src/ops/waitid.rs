@@ -14,7 +14,7 @@ use softring_host::calls::process::{self, Info};
 use softring_host::fd::InternalFd;
 use softring_host::fd::kind::Kind;
 use softring_host::sys;
-use softring_host::user::{self, UserPtr};
+use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
 
@@ -125,11 +125,10 @@ fn may_be_nothing(c: Child) -> bool {
 
 /// Fills in the program's `siginfo_t`, all but the padding, as the kernel does.
 fn write_info(call: &Call, info: &Info, res: i32) -> Outcome {
-    let at = call.sqe().off;
+    let at = call.sqe().addr2();
     // Words are written one by one, as memory may end between them.
-    let word =
-        |i: usize| user::write_whole(UserPtr::of_program(at + 4 * i as u64), &info[i]).is_ok();
-    let written = at == 0 || [0, 1, 2, 4, 5, 6].into_iter().all(word);
+    let word = |i: usize| user::write_whole(at.add(4 * i as u64), &info[i]).is_ok();
+    let written = at.is_null() || [0, 1, 2, 4, 5, 6].into_iter().all(word);
     Outcome::Done(if written { res } else { Errno::EFAULT.res() })
 }
 

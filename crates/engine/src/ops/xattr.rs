@@ -10,7 +10,7 @@ use crate::ops::{answer, no_fixed_file, path};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Attribute, Call, OpState, Req};
-use softring_host::calls::{ReadPtr, UserPtr, paths};
+use softring_host::calls::{ReadPtr, paths};
 use softring_uapi::errno::{Errno, Result};
 
 /// `XATTR_NAME_MAX`, with the NUL.
@@ -54,13 +54,13 @@ pub(crate) fn set_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 /// Reads an attribute of an open file.
 pub(crate) fn fget(call: &mut Call, _: Try) -> Outcome {
     let (s, [name, ..]) = (call.sqe(), addresses(call));
-    answer(paths::fgetxattr(call.file.fd(), name, UserPtr::of_program(s.off), s.len))
+    answer(paths::fgetxattr(call.file.fd(), name, s.addr2(), s.len))
 }
 
 /// Reads an attribute by path.
 pub(crate) fn get(call: &mut Call, _: Try) -> Outcome {
     let (s, [name, file, _]) = (call.sqe(), addresses(call));
-    answer(paths::getxattr(file, name, UserPtr::of_program(s.off), s.len))
+    answer(paths::getxattr(file, name, s.addr2(), s.len))
 }
 
 /// Sets an attribute of an open file.

@@ -25,6 +25,7 @@ use softring_host::os::process::Pid;
 use crate::drive::reactor;
 use crate::io::token::ReqId;
 use crate::memory::lock::Control;
+use crate::memory::sqe::Sqe;
 use crate::ops::nop;
 use crate::ops::table::OPS;
 use crate::ops::timeout::{clock_named, with_clock};
@@ -105,13 +106,13 @@ impl Left {
     /// Makes the request that stands for this one here: a NOP, if it is no timeout.
     fn request(&self) -> Req {
         let timeout = self.what & TIMEOUT != 0;
-        let sqe = io_uring_sqe {
+        let sqe = Sqe::without_addresses(io_uring_sqe {
             opcode: if timeout { IORING_OP_TIMEOUT } else { nop::OPCODE },
             flags: self.what as u8,
             op_flags: if timeout { self.what >> OP_FLAGS } else { 0 },
             user_data: self.user_data,
             ..io_uring_sqe::default()
-        };
+        });
         let mut req = Req::new(sqe, &OPS[sqe.opcode as usize]);
         req.flags |= ReqFlags::ORPHAN;
         req

@@ -4,9 +4,8 @@
 use super::kbuf::{Buf, Group, Groups, Pick};
 use alloc::vec;
 use alloc::vec::Vec;
-use softring_host::user::nowhere_is_null;
+use softring_host::calls::Part;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::iovec;
 
 /// Maximum number of buffers that one step of a transfer takes (`PEEK_MAX_IMPORT`).
 const STEP_MAX: usize = 256;
@@ -30,7 +29,7 @@ pub(crate) struct Head {
 /// Bytes laid out over buffers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
-    pub(crate) iov: Vec<iovec>,
+    pub(crate) iov: Vec<Part>,
     pub(crate) len: u64,
     /// True if no buffer is left after these.
     pub(crate) empty: bool,
@@ -61,7 +60,7 @@ impl Head {
     pub(crate) fn first(&self) -> Result<Layout> {
         match self.bufs[..] {
             [Buf { addr, len: 0, .. }, ref rest @ ..] => Ok(Layout {
-                iov: vec![iovec { base: addr, len: 0 }],
+                iov: vec![Part::new(addr, 0)],
                 empty: rest.is_empty(),
                 ..Layout::default()
             }),
@@ -80,7 +79,7 @@ impl Head {
         let Some(&Buf { addr, len, .. }) = self.bufs.first() else { return Layout::default() };
         let len = if want == 0 { u64::from(len) } else { u64::from(len).min(want) };
         let empty = self.bufs.len() == 1;
-        Layout { iov: vec![iovec { base: addr, len }], len, empty, cut: false }
+        Layout { iov: vec![Part::new(addr, len)], len, empty, cut: false }
     }
 
     /// Consumes `len` bytes in `count` buffers; of an incremental buffer the rest stays.
@@ -94,7 +93,7 @@ impl Head {
         {
             let used = u64::from(first.len).min(len) as u32;
             len -= u64::from(used);
-            (first.addr, first.len) = (first.addr.wrapping_add(used.into()), first.len - used);
+            first.advance(used);
             let first = *first;
             self.bufs.iter_mut().step_by(self.slots).for_each(|again| *again = first);
             if first.len > 0 || used == 0 {
@@ -128,7 +127,7 @@ impl Head {
                     break;
                 }
             }
-            out.iov.push(iovec { base: buf.addr, len });
+            out.iov.push(Part::new(buf.addr, len));
             out.len += len;
             left -= len;
             if left == 0 {
@@ -138,7 +137,7 @@ impl Head {
         }
         out.empty = taken == bufs.len();
         if let [_, _, ..] = out.iov[..] {
-            out.iov.iter_mut().for_each(|part| *part = nowhere_is_null(*part));
+            out.iov.iter_mut().for_each(|part| *part = part.nowhere_is_null());
         }
         Ok(out)
     }
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     fn head(n: usize) -> Head {
-        let buf = |i: usize| Buf { addr: 100 * i as u64, len: 8, bid: i as u16 };
+        let buf = |i: usize| Buf { len: 8, bid: i as u16, ..Buf::default() };
         Head { bufs: (0..n).map(buf).collect(), ..Head::default() }
     }
 

@@ -5,11 +5,13 @@
 //! The program may write the ring at any time. So head and mask are ours, the tail is read once
 //! with acquire, an entry is copied word by word, and a buffer's address only ever goes to a system
 //! call. Kernel counterpart: `io_uring/kbuf.c`.
+#![allow(unsafe_code)]
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::sync::atomic::Ordering::Acquire;
 
 use crate::memory::region::Region;
+use softring_host::calls::{Part, UserPtr};
 use softring_host::user::in_user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};
@@ -21,9 +23,22 @@ pub(crate) const MAX_BIDS: u32 = 1 << 16;
 /// One buffer, as the program gave it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Buf {
-    pub(crate) addr: u64,
+    pub(crate) addr: UserPtr,
     pub(crate) len: u32,
     pub(crate) bid: u16,
+}
+
+impl Buf {
+    /// Returns the buffer as a part of a vector.
+    pub(crate) fn part(&self) -> Part {
+        Part::new(self.addr, self.len.into())
+    }
+
+    /// Drops the first bytes of the buffer, `used` at most.
+    pub(crate) fn advance(&mut self, used: u32) {
+        let rest = self.part().skip(used.into());
+        (self.addr, self.len) = (rest.base(), rest.len as u32);
+    }
 }
 
 /// A group's ring.
@@ -114,7 +129,9 @@ impl BufRing {
     /// Returns the `i`th buffer after the head. Call with `i` below [`ready`](Self::ready).
     pub(crate) fn peek(&self, i: u16) -> Buf {
         let b: io_uring_buf = self.mem.load(self.at(self.head.wrapping_add(i)));
-        Buf { addr: b.addr, len: b.len, bid: b.bid }
+        // SAFETY: the program has put the buffer into the ring.
+        let addr = unsafe { UserPtr::of_program(b.addr) };
+        Buf { addr, len: b.len, bid: b.bid }
     }
 
     /// Uses up `count` buffers, or `len` bytes of an incremental ring's; false if the last one has
@@ -134,7 +151,7 @@ impl BufRing {
             let used = len.min(buf.len);
             let left = buf.len - used;
             if left > 0 && left >= self.min_left || used == 0 {
-                self.mem.store(at, buf.addr.wrapping_add(u64::from(used)));
+                self.mem.store(at, buf.addr.addr().wrapping_add(u64::from(used)));
                 self.mem.store(at + 8, left);
                 return false;
             }
@@ -173,7 +190,7 @@ impl Groups {
     pub(crate) fn select(&mut self, bgid: u16) -> Result<Pick> {
         let pick = self.pick(bgid)?;
         let Buf { addr, len, .. } = pick.buf;
-        if pick.in_ring && has(Change::BufferPlaces) && in_user(addr, len.into()).is_err() {
+        if pick.in_ring && has(Change::BufferPlaces) && in_user(addr.addr(), len.into()).is_err() {
             return Err(Errno::ENOBUFS);
         }
         Ok(pick)
@@ -245,7 +262,9 @@ impl Groups {
             if list.len() as u32 >= MAX_BIDS - 1 {
                 return if i > 0 { Ok(()) } else { Err(Errno::EOVERFLOW) };
             }
-            let addr = first.addr + u64::from(i) * u64::from(first.len);
+            let behind = u64::from(i) * u64::from(first.len);
+            // SAFETY: the program has provided `nbufs` adjacent buffers.
+            let addr = unsafe { UserPtr::of_program(first.addr.addr() + behind) };
             list.push_back(Buf { addr, bid: first.bid.wrapping_add(i as u16), ..first });
         }
         Ok(())
@@ -318,9 +337,14 @@ impl Groups {
 mod tests {
     use super::*;
 
+    fn at(addr: u64) -> UserPtr {
+        // SAFETY: nobody uses the memory.
+        unsafe { UserPtr::of_program(addr) }
+    }
+
     fn list(n: u32) -> Groups {
         let mut groups = Groups::default();
-        let first = Buf { addr: 0x1000, len: 16, bid: 5 };
+        let first = Buf { addr: at(0x1000), len: 16, bid: 5 };
         assert_eq!(groups.provide(1, first, n), Ok(()));
         groups
     }
@@ -328,7 +352,7 @@ mod tests {
     #[test]
     fn provided_buffers_lie_one_behind_the_other() {
         let Some(Group::List(bufs)) = list(3).0.remove(&1) else { panic!("a list") };
-        let want = |i: u16| Buf { addr: 0x1000 + u64::from(i) * 16, len: 16, bid: 5 + i };
+        let want = |i: u16| Buf { addr: at(0x1000 + u64::from(i) * 16), len: 16, bid: 5 + i };
         assert_eq!(bufs, [want(0), want(1), want(2)]);
     }
 

@@ -4,15 +4,15 @@
 use alloc::rc::Rc;
 
 use crate::io::aio;
+use crate::memory::sqe::Sqe;
 use crate::resources::files::FileNode;
 use softring_host::fd::history::History;
 use softring_uapi::errno::Errno;
-use softring_uapi::*;
 
 /// Record of an SQE with the kernel's aio.
 #[derive(Debug)]
 pub(crate) struct DirectSqe {
-    pub(crate) sqe: io_uring_sqe,
+    pub(crate) sqe: Sqe,
     /// True if the SQE writes; false if it reads.
     pub(crate) writes: bool,
     /// The registered file that it names.

@@ -2,7 +2,8 @@
 
 use crate::resources::bundle::Head;
 use alloc::vec::Vec;
-use softring_uapi::{iovec, msghdr};
+use softring_host::calls::{Part, UserPtr};
+use softring_uapi::msghdr;
 
 /// A message to send, or the buffers for one to receive.
 #[derive(Debug, Default)]
@@ -10,7 +11,7 @@ pub(crate) struct Msg {
     /// The address to send to.
     pub(crate) name: Option<Vec<u8>>,
     /// The vector.
-    pub(crate) iov: Vec<iovec>,
+    pub(crate) iov: Vec<Part>,
     /// The provided buffers that a bundle may take.
     pub(crate) head: Head,
     /// True if the last receive of a multishot bundle left data in the socket.
@@ -23,7 +24,7 @@ pub(crate) struct Msg {
     /// first.
     pub(crate) turn_over: bool,
     /// Address of the program's header.
-    pub(crate) at: u64,
+    pub(crate) at: UserPtr,
     /// The program's header.
     pub(crate) hdr: msghdr,
 }

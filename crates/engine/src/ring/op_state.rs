@@ -8,12 +8,14 @@ use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
 
 use crate::io::futex_waiter::Job;
+use crate::memory::sqe::Sqe;
 use crate::resources::kbuf::Pick;
 use crate::ring::file_ref::FileRef;
 use crate::ring::message::Msg;
 use crate::ring::phase::TimerArgs;
+use softring_host::calls::{Part, UserPtr};
 use softring_host::fd::InternalFd;
-use softring_uapi::{epoll_event, io_uring_sqe, iovec, nvme_passthru_cmd64};
+use softring_uapi::{epoll_event, io_uring_sqe, nvme_passthru_cmd64};
 
 /// The state of an operation.
 #[derive(Debug, Default)]
@@ -73,7 +75,7 @@ impl OpState {
 
     /// Returns the vector of a vectored read or write.
     #[inline]
-    pub(crate) fn vector(&self) -> Option<&[iovec]> {
+    pub(crate) fn vector(&self) -> Option<&[Part]> {
         match self {
             OpState::Rw(Rw { vector, .. }) => vector.as_deref(),
             _ => None,
@@ -110,7 +112,7 @@ impl OpState {
 pub(crate) struct Rw {
     pub(crate) io: Transfer,
     /// The parts of a vector.
-    pub(crate) vector: Option<Box<[iovec]>>,
+    pub(crate) vector: Option<Box<[Part]>>,
 }
 
 /// A SEND, a RECV, or a similar operation.
@@ -131,8 +133,8 @@ pub(crate) struct Net {
 /// selection of a buffer sets the address, and attempts advance it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transfer {
-    /// Address of the bytes, or of the vector.
-    pub(crate) addr: u64,
+    /// Address of the bytes, or of the program's vector.
+    pub(crate) addr: UserPtr,
     /// Number of bytes, or of parts of the vector.
     pub(crate) len: u32,
     /// `RWF_*` or `MSG_*`.
@@ -145,13 +147,25 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    const NOTHING: Transfer =
-        Transfer { addr: 0, len: 0, flags: 0, off: 0, done: 0, select: Selection::NOTHING };
+    const NOTHING: Transfer = Transfer {
+        addr: UserPtr::NULL,
+        len: 0,
+        flags: 0,
+        off: 0,
+        done: 0,
+        select: Selection::NOTHING,
+    };
 
     #[inline]
-    pub(crate) const fn of(sqe: &io_uring_sqe) -> Self {
-        let &io_uring_sqe { addr, len, op_flags, off, .. } = sqe;
-        Transfer { addr, len, flags: op_flags, off, ..Transfer::NOTHING }
+    pub(crate) fn of(sqe: &Sqe) -> Self {
+        let &io_uring_sqe { len, op_flags, off, .. } = &**sqe;
+        Transfer { addr: sqe.addr(), len, flags: op_flags, off, ..Transfer::NOTHING }
+    }
+
+    /// Returns what is left of the one buffer.
+    #[inline(always)]
+    pub(crate) fn rest(&self) -> Part {
+        Part::new(self.addr, self.len.into()).skip(self.done)
     }
 }
 

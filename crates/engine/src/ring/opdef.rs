@@ -2,6 +2,7 @@
 //! refers to its row. Kernel counterpart: `struct io_issue_def`.
 
 use crate::io::persistent;
+use crate::memory::sqe::Sqe;
 use crate::ring::ctx::Ctx;
 use crate::ring::request::{Call, Req};
 use softring_host::sys::nr::{EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
@@ -82,7 +83,7 @@ pub struct OpDef {
     pub(crate) filtered: Option<Filtered>,
     /// The fast path: returns the CQE's `res` for an SQE without flags (but FIXED_FILE) that ends
     /// at once; `None` makes a request of it, as if nothing had been tried.
-    pub(crate) fast: Option<fn(&mut Ctx, &io_uring_sqe) -> Option<i32>>,
+    pub(crate) fast: Option<fn(&mut Ctx, &Sqe) -> Option<i32>>,
     /// A step under the lock after a `Call`: installs descriptors, selects results.
     pub(crate) finish: Option<fn(&mut Ctx, &mut Req)>,
     /// A step for an operation that fails: its earlier progress may still count.
@@ -315,7 +316,7 @@ impl OpDef {
     }
 
     /// Adds a fast path.
-    pub(crate) const fn fast(mut self, fast: fn(&mut Ctx, &io_uring_sqe) -> Option<i32>) -> Self {
+    pub(crate) const fn fast(mut self, fast: fn(&mut Ctx, &Sqe) -> Option<i32>) -> Self {
         self.fast = Some(fast);
         self
     }

@@ -11,12 +11,12 @@ use core::mem::ManuallyDrop;
 use bitflags::bitflags;
 
 use crate::io::token::ReqId;
+use crate::memory::sqe::Sqe;
 use crate::resources::buffers::BufNode;
 use crate::ring::opdef::{self, OpDef};
 use softring_host::creds::Creds;
 use softring_uapi::IORING_RECVSEND_FIXED_BUF;
 use softring_uapi::errno::Errno;
-use softring_uapi::io_uring_sqe;
 use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
 
 pub(crate) use super::file_ref::{FileRef, kind_of};
@@ -108,7 +108,7 @@ pub(crate) enum Finding {
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     /// The SQE, copied once and never written.
-    sqe: io_uring_sqe,
+    sqe: Sqe,
     pub(crate) file: FileRef,
     pub(crate) state: OpState,
     /// The registered buffer of the request.
@@ -128,12 +128,12 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) fn new(sqe: io_uring_sqe) -> Self {
+    pub(crate) fn new(sqe: Sqe) -> Self {
         Call { sqe, opcode: sqe.opcode, ..Call::default() }
     }
 
     /// Returns the SQE, as the program wrote it.
-    pub(crate) const fn sqe(&self) -> &io_uring_sqe {
+    pub(crate) const fn sqe(&self) -> &Sqe {
         &self.sqe
     }
 
@@ -266,7 +266,7 @@ pub(crate) struct Req {
 }
 
 impl Req {
-    pub(crate) fn new(sqe: io_uring_sqe, row: &'static OpDef) -> Self {
+    pub(crate) fn new(sqe: Sqe, row: &'static OpDef) -> Self {
         let flags = ReqFlags::from_bits_retain(u32::from(sqe.flags));
         let user_data = sqe.user_data;
         Req { call: Call::new(sqe), row, user_data, flags, ..Req::default() }
@@ -274,7 +274,7 @@ impl Req {
 
     /// Receives the SQE that `fetch` copies; [`Self::reset`] makes it a request.
     #[inline(always)]
-    pub(crate) fn fetch(&mut self, fetch: impl FnOnce(&mut io_uring_sqe) -> bool) -> bool {
+    pub(crate) fn fetch(&mut self, fetch: impl FnOnce(&mut Sqe) -> bool) -> bool {
         fetch(&mut self.call.sqe)
     }
 

@@ -7,6 +7,7 @@ use crate::resources::kbuf::Pick;
 use crate::ring::ctx::{Ctx, Driving, Resources};
 use crate::ring::opdef;
 use crate::ring::request::{Call, FileRef, Req, ReqFlags, Selection, Transfer, kind_of};
+use softring_host::calls::UserPtr;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::tries;
 use softring_host::sys;
@@ -59,10 +60,10 @@ impl Ctx {
             self.resources.groups.commit(call.io().select.group, &mut pick, call.io().len);
         }
         call.set_pick(Some(pick));
-        if pick.buf.addr != 0 {
+        if !pick.buf.addr.is_null() {
             let reads = req.row.bits & (opdef::READS_ONCE | opdef::READS_MANY) != 0;
             // A RECV's own call reports a bad address itself.
-            let bad = reads && in_user(call.io().addr, u64::from(call.io().len)).is_err();
+            let bad = reads && in_user(call.io().addr.addr(), u64::from(call.io().len)).is_err();
             return if bad { Err(self.bad_buffer(req)) } else { Ok(()) };
         }
         if req.row.has(opdef::MESSAGE) {
@@ -244,7 +245,7 @@ fn before_none(req: &Req, e: Errno) -> Errno {
 impl Call {
     /// Aims at the buffer picked: all of it, but no more than was asked for, and no more than the
     /// buffer of an attempt that found nothing (`io_buffer_select` gets that buffer's length).
-    pub(crate) fn aim_at(&mut self, addr: u64, len: u32) {
+    pub(crate) fn aim_at(&mut self, addr: UserPtr, len: u32) {
         let most = |most: u32| if most == 0 { u32::MAX } else { most };
         if let Some(io) = self.state.io_mut() {
             io.addr = addr;

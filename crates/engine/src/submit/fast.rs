@@ -5,6 +5,7 @@
 
 use crate::io::model;
 use crate::memory::cq::Cqe;
+use crate::memory::sqe::Sqe;
 use crate::ops::rw_cached;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
@@ -13,7 +14,7 @@ use softring_uapi::*;
 impl Ctx {
     /// Completes `sqe` if its opcode has a fast path that takes it, and fills its CQE.
     #[inline(always)]
-    pub(crate) fn submit_fast(&mut self, sqe: &io_uring_sqe) -> bool {
+    pub(crate) fn submit_fast(&mut self, sqe: &Sqe) -> bool {
         let special = sqe.flags & !IOSQE_FIXED_FILE != 0 || sqe.ioprio != 0 || sqe.personality != 0;
         if special || !self.fast_path_open() {
             return false;

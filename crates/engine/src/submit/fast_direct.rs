@@ -7,6 +7,7 @@ use alloc::rc::Rc;
 
 use crate::io::aio;
 use crate::memory::cq::Cqe;
+use crate::memory::sqe::Sqe;
 use crate::ops::rw;
 use crate::ops::table::OPS;
 use crate::resources::files::FileNode;
@@ -22,7 +23,7 @@ use softring_uapi::*;
 impl Ctx {
     /// Queues a READ or WRITE for the next batch; false if it must take the slow path, as with any
     /// flag but FIXED_FILE.
-    pub(crate) fn queue_direct(&mut self, sqe: &io_uring_sqe) -> bool {
+    pub(crate) fn queue_direct(&mut self, sqe: &Sqe) -> bool {
         let registered = sqe.flags == IOSQE_FIXED_FILE;
         let plain = (sqe.flags == 0 || registered) && sqe.op_flags == 0 && sqe.pad2 == 0;
         let ranges = sqe.off.cast_signed() >= 0 && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
@@ -49,7 +50,7 @@ impl Ctx {
             };
         let trace = self.trace_submit(&OPS, sqe);
         if trace != 0 {
-            self.trace_step(Step::Aio, sqe.into(), trace, 0);
+            self.trace_step(Step::Aio, (&**sqe).into(), trace, 0);
         }
         let Some(aio) = &mut self.drive.transports.aio else { return false };
         let op = if write { aio::WRITE } else { aio::READ };
@@ -83,7 +84,7 @@ impl Ctx {
             self.count_waited(sqe.opcode, *start);
         }
         if *trace != 0 {
-            self.trace_step(Step::Done, sqe.into(), *trace, res);
+            self.trace_step(Step::Done, (&**sqe).into(), *trace, res);
         }
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
         self.reqs.nr_ended += 1;

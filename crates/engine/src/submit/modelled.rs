@@ -1,5 +1,6 @@
 //! Requests with modelled devices: transferred, delayed until they are due, posted.
 
+use crate::memory::sqe::Sqe;
 use crate::ring::batch::SubmitState;
 use alloc::sync::Arc;
 
@@ -32,7 +33,7 @@ const PLAIN: u32 = 0x2 | 0x4;
 impl Ctx {
     /// Queues a plain READ or WRITE of a modelled file, which never becomes a request (fast path).
     /// False if it must take the slow path.
-    pub(crate) fn queue_modelled(&mut self, sqe: &io_uring_sqe) -> bool {
+    pub(crate) fn queue_modelled(&mut self, sqe: &Sqe) -> bool {
         let fixed = rw_cached::is_simple_fixed(sqe.opcode);
         // Only a request can be followed in a trace.
         if self.trace.on || !fixed && !rw_cached::is_simple(sqe.opcode) {
@@ -61,7 +62,7 @@ impl Ctx {
         let res = if dev.spec.empty {
             Some(file.pretend(write, sqe.off, len)).filter(|&n| n > 0)
         } else {
-            let (addr, len, offset) = (sqe.addr, sqe.len, sqe.off);
+            let (addr, len, offset) = (sqe.addr(), sqe.len, sqe.off);
             file.transfer(own, Transfer { addr, len, offset, writes: write })
         };
         let Some(res) = res else { return false };
@@ -209,7 +210,7 @@ fn fits(call: &Call, file: &File) -> bool {
     let io = call.io();
     match call.state.vector() {
         Some(vector) => vector.iter().all(|v| file.fits(v.base, io.off, v.len)),
-        None => file.fits(io.addr, io.off, u64::from(io.len)),
+        None => file.fits(io.addr.addr(), io.off, u64::from(io.len)),
     }
 }
 

@@ -109,35 +109,32 @@ fn with(flags: u32) -> io_uring_params {
 
 /// Register calls of Linux 5.10 and newer, each with an argument that a kernel which knows the call
 /// refuses with an error other than EINVAL: unreadable memory or NULL, and a count.
-const REGISTER_CALLS: &[(u32, u64, u32)] = &[
-    (IORING_REGISTER_RESTRICTIONS, BAD, 1),
-    (IORING_REGISTER_ENABLE_RINGS, 0, 0),
-    (IORING_REGISTER_FILES2, BAD, 32),
-    (IORING_REGISTER_FILES_UPDATE2, BAD, 32),
-    (IORING_REGISTER_BUFFERS2, BAD, 32),
-    (IORING_REGISTER_BUFFERS_UPDATE, BAD, 32),
-    (IORING_REGISTER_IOWQ_AFF, BAD, 8),
-    (IORING_UNREGISTER_IOWQ_AFF, 0, 0),
-    (IORING_REGISTER_IOWQ_MAX_WORKERS, BAD, 2),
-    (IORING_REGISTER_RING_FDS, BAD, 1),
-    (IORING_UNREGISTER_RING_FDS, BAD, 1),
-    (IORING_REGISTER_PBUF_RING, BAD, 1),
-    (IORING_UNREGISTER_PBUF_RING, BAD, 1),
-    (IORING_REGISTER_SYNC_CANCEL, BAD, 1),
-    (IORING_REGISTER_FILE_ALLOC_RANGE, BAD, 0),
-    (IORING_REGISTER_PBUF_STATUS, BAD, 1),
-    (IORING_REGISTER_NAPI, BAD, 1),
-    (IORING_UNREGISTER_NAPI, BAD, 1),
-    (IORING_REGISTER_CLOCK, BAD, 0),
-    (IORING_REGISTER_CLONE_BUFFERS, BAD, 1),
-    (IORING_REGISTER_RESIZE_RINGS, BAD, 1),
-    (IORING_REGISTER_MEM_REGION, BAD, 1),
-    (IORING_REGISTER_QUERY, 0, 0),
-    (IORING_REGISTER_BPF_FILTER, BAD, 1),
+const REGISTER_CALLS: &[(u32, UserPtr, u32)] = &[
+    (IORING_REGISTER_RESTRICTIONS, UserPtr::BAD, 1),
+    (IORING_REGISTER_ENABLE_RINGS, UserPtr::NULL, 0),
+    (IORING_REGISTER_FILES2, UserPtr::BAD, 32),
+    (IORING_REGISTER_FILES_UPDATE2, UserPtr::BAD, 32),
+    (IORING_REGISTER_BUFFERS2, UserPtr::BAD, 32),
+    (IORING_REGISTER_BUFFERS_UPDATE, UserPtr::BAD, 32),
+    (IORING_REGISTER_IOWQ_AFF, UserPtr::BAD, 8),
+    (IORING_UNREGISTER_IOWQ_AFF, UserPtr::NULL, 0),
+    (IORING_REGISTER_IOWQ_MAX_WORKERS, UserPtr::BAD, 2),
+    (IORING_REGISTER_RING_FDS, UserPtr::BAD, 1),
+    (IORING_UNREGISTER_RING_FDS, UserPtr::BAD, 1),
+    (IORING_REGISTER_PBUF_RING, UserPtr::BAD, 1),
+    (IORING_UNREGISTER_PBUF_RING, UserPtr::BAD, 1),
+    (IORING_REGISTER_SYNC_CANCEL, UserPtr::BAD, 1),
+    (IORING_REGISTER_FILE_ALLOC_RANGE, UserPtr::BAD, 0),
+    (IORING_REGISTER_PBUF_STATUS, UserPtr::BAD, 1),
+    (IORING_REGISTER_NAPI, UserPtr::BAD, 1),
+    (IORING_UNREGISTER_NAPI, UserPtr::BAD, 1),
+    (IORING_REGISTER_CLOCK, UserPtr::BAD, 0),
+    (IORING_REGISTER_CLONE_BUFFERS, UserPtr::BAD, 1),
+    (IORING_REGISTER_RESIZE_RINGS, UserPtr::BAD, 1),
+    (IORING_REGISTER_MEM_REGION, UserPtr::BAD, 1),
+    (IORING_REGISTER_QUERY, UserPtr::NULL, 0),
+    (IORING_REGISTER_BPF_FILTER, UserPtr::BAD, 1),
 ];
-
-/// The lowest address of the kernel's half.
-const BAD: u64 = 0xffff_8000_0000_0000;
 
 /// Features that the kernel's rings lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -176,10 +173,9 @@ impl Lacking {
             (calls.setup)(&mut params)
         })?;
         let has_call = |opcode: u32| has(REGISTERS[opcode as usize].since);
-        let answer =
-            |(opcode, arg, nr)| (calls.register)(&ring, opcode, UserPtr::of_program(arg), nr);
+        let answer = |(opcode, arg, nr)| (calls.register)(&ring, opcode, arg, nr);
         let unknown =
-            |call: &&(u32, u64, u32)| has_call(call.0) && answer(**call) == Err(Errno::EINVAL);
+            |call: &&(u32, UserPtr, u32)| has_call(call.0) && answer(**call) == Err(Errno::EINVAL);
         let registers =
             REGISTER_CALLS.iter().filter(unknown).fold(0, |all, call| all | 1 << call.0);
         let known = probed(calls, &ring);

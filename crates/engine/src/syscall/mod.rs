@@ -6,19 +6,22 @@ pub mod lacks;
 pub(crate) mod register;
 pub(crate) mod resize;
 pub(crate) mod setup;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub use crate::drive::iopoll::Args;
 pub use register::REGISTERS;
 use softring_host::handlers::Call;
+pub use softring_host::user::UserPtr;
 use softring_uapi::errno::answer;
 
 /// `io_uring_setup(2)`: set up a context for performing asynchronous I/O.
 ///
-/// `params` is the program's pointer; a bad one fails with `-EFAULT`.
-pub fn setup(entries: u32, params: usize) -> isize {
+/// `params` is the program's; a bad address fails with `-EFAULT`.
+pub fn setup(entries: u32, params: UserPtr) -> isize {
     let _call = Call::begin();
     child_check();
-    answer(setup::setup(entries, params as u64))
+    answer(setup::setup(entries, params))
 }
 
 /// `io_uring_enter(2)`: initiate and/or complete asynchronous I/O.
@@ -46,10 +49,10 @@ pub fn enter_ours(fd: i32, args: &Args) -> Option<isize> {
 }
 
 /// `io_uring_register(2)`: register files, buffers and the like with a ring.
-pub fn register(fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
+pub fn register(fd: i32, opcode: u32, arg: UserPtr, nr_args: u32) -> isize {
     let _call = Call::begin();
     child_check();
-    answer(register::register(fd, opcode, arg as u64, nr_args))
+    answer(register::register(fd, opcode, arg, nr_args))
 }
 
 /// Detects a fork that no handler reported (a raw system call).

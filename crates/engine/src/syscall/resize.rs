@@ -1,5 +1,6 @@
 //! Resizing of rings. Kernel counterpart: `io_register_resize_rings`; the memory is in
 //! [`crate::memory::resize`].
+#![allow(unsafe_code)]
 
 use alloc::sync::Arc;
 
@@ -29,12 +30,12 @@ const COPY_FLAGS: u32 = IORING_SETUP_NO_SQARRAY
 /// # Errors
 /// `EINVAL` for a ring without DEFER_TASKRUN, for other flags and for bad sizes; `EFAULT`;
 /// `EOVERFLOW` if the entries do not fit; `ENOMEM`.
-pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
+pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: UserPtr, _: u32) -> Result<usize> {
     let mut ctx = ring.lock();
     if !ctx.defers() {
         return Err(Errno::EINVAL);
     }
-    let mut p: io_uring_params = ctx.unlocked(|| user::read(addr))?;
+    let mut p: io_uring_params = ctx.unlocked(|| user::read(addr.addr()))?;
     if p.flags & !RESIZE_FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
@@ -42,13 +43,15 @@ pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usi
     let mut geo = geometry(p.sq_entries, &p)?;
     geo.flags = ctx.mem.geo.flags;
     let file = sys::borrow(fd).ok_or(Errno::EBADF)?;
-    let (sq_user, cq_user) = (p.sq_off.user_addr, p.cq_off.user_addr);
+    let named = [p.cq_off.user_addr, p.sq_off.user_addr];
+    // SAFETY: the program's parameters name the memory.
+    let [cq_user, sq_user] = named.map(|at| unsafe { UserPtr::of_program(at) });
     let rings =
         ctx.unlocked(|| Rings::new_region(file.as_fd(), &geo, IORING_OFF_SQ_RING, cq_user))?;
     geo.publish(&mut p);
     // The kernel does not return the offset of the index array.
     p.sq_off.array = 0;
-    ctx.unlocked(|| user::write(UserPtr::of_program(addr), &p))?;
+    ctx.unlocked(|| user::write(addr, &p))?;
     let sqes = ctx.unlocked(|| Rings::new_region(file.as_fd(), &geo, IORING_OFF_SQES, sq_user))?;
     ctx.turn(Turn::Publish);
     ctx.mem.move_to(geo, rings, sqes).map(|()| 0)

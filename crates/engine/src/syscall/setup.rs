@@ -1,4 +1,5 @@
 //! `io_uring_setup(2)`. Kernel counterpart: `io_uring_create`, `io_uring_fill_params`.
+#![allow(unsafe_code)]
 
 use alloc::sync::Arc;
 
@@ -37,12 +38,12 @@ pub(crate) const FEATURES: u32 = IORING_FEAT_SINGLE_MMAP
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`, `ENOMEM`, `EMFILE`, `ENFILE`: same as io_uring_setup(2).
-pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
+pub(crate) fn setup(entries: u32, params: UserPtr) -> Result<usize> {
     softring_host::refused::learn();
     crate::process::forked::notice();
     softring_host::fork::init();
     softring_host::creds::begin();
-    let mut p: io_uring_params = user::read(params)?;
+    let mut p: io_uring_params = user::read(params.addr())?;
     if p.resv != [0; 3] || p.flags & !played().setup_flags != 0 {
         return Err(Errno::EINVAL);
     }
@@ -54,7 +55,10 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     if p.flags & IORING_SETUP_SQ_AFF != 0 && !polls {
         return Err(Errno::EINVAL);
     }
-    let (fd, mem) = Rings::create(geo, p.cq_off.user_addr, p.sq_off.user_addr)?;
+    let named = [p.cq_off.user_addr, p.sq_off.user_addr];
+    // SAFETY: the program's parameters name the memory.
+    let [cq_user, sq_user] = named.map(|at| unsafe { UserPtr::of_program(at) });
+    let (fd, mem) = Rings::create(geo, cq_user, sq_user)?;
     let mut ctx = Ctx::new(mem, p.flags, crate::process::worker_side::run);
     if !ctx.reqs.slab.prepare() {
         return Err(Errno::ENOMEM);
@@ -71,7 +75,7 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     geo.publish(&mut p);
     p.features = FEATURES;
     if !polls {
-        user::write(UserPtr::of_program(params), &p)?;
+        user::write(params, &p)?;
     }
     let id = crate::ring::table::next_id();
     ctx.stats = crate::stats::CounterSlot::new();
@@ -82,7 +86,7 @@ pub(crate) fn setup(entries: u32, params: u64) -> Result<usize> {
     let ring = Ring::new(id, ctx);
     if polls {
         crate::drive::sqpoll::offload(&ring, &p, other.as_deref())?;
-        if let Err(e) = user::write(UserPtr::of_program(params), &p) {
+        if let Err(e) = user::write(params, &p) {
             crate::drive::teardown::end(&ring);
             return Err(e);
         }

@@ -31,7 +31,7 @@ static ROW: OpDef =
 /// Gives a prepared request its first attempt.
 fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     SCRIPT.set(script.iter().copied().collect());
-    let mut req = Req::new(sqe(IORING_OP_NOP, user_data), &ROW);
+    let mut req = Req::new(sqe(IORING_OP_NOP, user_data).into(), &ROW);
     req.call.file = FileRef::Token(FD);
     ring.begin(req);
 }

@@ -25,7 +25,7 @@ static ROW: OpDef = OpDef { issue: Issue::Ring(attempt), ..OPS[IORING_OP_NOP as 
 /// Gives a prepared request its first attempt.
 fn begin(ring: &TestRing, user_data: u64, script: &[Outcome]) {
     SCRIPT.set(script.iter().copied().collect());
-    ring.begin(Req::new(sqe(IORING_OP_NOP, user_data), &ROW));
+    ring.begin(Req::new(sqe(IORING_OP_NOP, user_data).into(), &ROW));
 }
 
 /// Tries a request again, as if its event had come.
@@ -96,7 +96,7 @@ proptest! {
 fn multishot_requests_let_others_run() {
     let ring = TestRing::new(8, 128, 0);
     let mut ctx = ring.lock();
-    let other = Req::new(sqe(IORING_OP_NOP, 2), &OPS[IORING_OP_NOP as usize]);
+    let other = Req::new(sqe(IORING_OP_NOP, 2).into(), &OPS[IORING_OP_NOP as usize]);
     ctx.reqs.nr_reqs += 1;
     let other = ctx.reqs.slab.add(other);
     ctx.work.queue(other);

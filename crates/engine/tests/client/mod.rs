@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use softring_client::{Calls, Cqe, Ring};
+use softring_engine::syscall::UserPtr;
 use softring_engine::{fds, syscall};
 use softring_uapi::*;
 
@@ -14,9 +15,16 @@ use softring_uapi::*;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Engine;
 
+/// Calls io_uring_register(2) with an argument of a test's.
+#[allow(dead_code)]
+pub fn register(fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
+    Engine.register(fd, opcode, arg, nr_args)
+}
+
 impl Calls for Engine {
     fn setup(self, entries: u32, params: usize) -> isize {
-        syscall::setup(entries, params)
+        // SAFETY: parameters of a test's, which says where the memory of its ring lies.
+        syscall::setup(entries, unsafe { UserPtr::of_program(params as u64) })
     }
 
     fn enter(self, fd: i32, submit: u32, min: u32, flags: u32, arg: usize, size: usize) -> isize {
@@ -24,7 +32,8 @@ impl Calls for Engine {
     }
 
     fn register(self, fd: i32, opcode: u32, arg: usize, nr_args: u32) -> isize {
-        syscall::register(fd, opcode, arg, nr_args)
+        // SAFETY: a structure of a test's.
+        syscall::register(fd, opcode, unsafe { UserPtr::of_program(arg as u64) }, nr_args)
     }
 
     fn mmap(self, fd: i32, len: usize, offset: u64) -> isize {

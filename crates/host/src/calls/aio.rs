@@ -11,12 +11,37 @@ use softring_uapi::errno::{Errno, Result, check};
 calls! {
     /// Calls io_setup(2) for the program.
     fn io_setup(nr: u32, id: UserPtr) = __NR_io_setup;
-    /// Calls io_destroy(2), which ends a context and the mapping of its ring.
-    fn io_destroy(id: usize) = __NR_io_destroy;
     /// Calls io_submit(2) for the program.
     fn io_submit(id: usize, n: isize, list: UserPtr) = __NR_io_submit;
     /// Calls io_cancel(2) for the program.
     fn io_cancel(id: usize, cb: UserPtr, result: UserPtr) = __NR_io_cancel;
+}
+
+/// Context that its owner gives up, with the ring that is mapped for it.
+#[derive(Debug)]
+pub struct Ending(usize);
+
+impl Ending {
+    /// Wraps the id of a context.
+    ///
+    /// # Safety
+    /// Whoever owns the context ends it, and nobody reads its ring from now on.
+    pub const unsafe fn of(id: usize) -> Ending {
+        Ending(id)
+    }
+
+    pub const fn id(&self) -> usize {
+        self.0
+    }
+}
+
+/// Calls io_destroy(2), which ends a context and the mapping of its ring.
+///
+/// # Errors
+/// As the call.
+pub fn io_destroy(ctx: Ending) -> Result<usize> {
+    // SAFETY: the type says that nobody uses the mapping any more.
+    check(unsafe { sys!(__NR_io_destroy, ctx.0) })
 }
 
 /// Calls io_getevents(2), or io_pgetevents(2) with a signal set; waits as the program asks.

@@ -5,6 +5,7 @@ use super::{Parts, ReadPtr, UserPtr, calls};
 use crate::sys::{own, owned, sys};
 use rustix::fd::OwnedFd;
 use softring_uapi::errno::{Result, check};
+use softring_uapi::iovec;
 
 const F_DUPFD: u32 = 0;
 const F_GETFD: u32 = 1;
@@ -145,6 +146,16 @@ pub fn lock(fd: i32, how: Lock, lock: &mut Flock) -> Result<()> {
 pub(crate) fn pwrite_of(fd: i32, from: &[u8], offset: u64) -> Result<usize> {
     // SAFETY: the kernel reads there.
     check(unsafe { sys!(__NR_pwrite64, fd, from.as_ptr().expose_provenance(), from.len(), offset) })
+}
+
+/// Calls pwritev(2) with parts that the kernel only reads, wherever they lie.
+///
+/// # Errors
+/// As the call.
+pub fn gather(fd: i32, from: &[iovec], offset: u64) -> Result<usize> {
+    let at = from.as_ptr().expose_provenance();
+    // SAFETY: the kernel reads there.
+    check(unsafe { sys!(__NR_pwritev, fd, at, from.len(), offset, 0) })
 }
 
 /// Makes a pipe by pipe2(2): the read end, the write end.

@@ -34,12 +34,14 @@ pub fn is_terminal(fd: i32) -> bool {
     unsafe { sys!(__NR_ioctl, fd, TCGETS, (&raw mut termios).expose_provenance()) == 0 }
 }
 
-/// Makes a request that reads a structure and writes it back. Addresses in the structure are the
-/// program's ([`super::UserPtr`]).
+/// Makes a request that reads a structure and writes it back.
 ///
 /// # Errors
 /// As ioctl(2); `EINVAL` for a request of another size.
-pub fn exchange<T: Plain>(fd: i32, request: u32, value: &mut T) -> Result<usize> {
+///
+/// # Safety
+/// Addresses in the structure at which the request writes are the program's ([`super::UserPtr`]).
+pub unsafe fn exchange<T: Plain>(fd: i32, request: u32, value: &mut T) -> Result<usize> {
     /// `_IOC_SIZE`
     const fn size(request: u32) -> usize {
         (request >> 16 & 0x3fff) as usize
@@ -47,6 +49,7 @@ pub fn exchange<T: Plain>(fd: i32, request: u32, value: &mut T) -> Result<usize>
     if size(request) != size_of::<T>() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: the structure is the caller's, as long as the request says, and takes any bytes.
+    // SAFETY: the structure is the caller's, as long as the request says, and takes any bytes; what
+    // it names is as our caller says.
     check(unsafe { sys!(__NR_ioctl, fd, request, core::ptr::from_mut(value).expose_provenance()) })
 }

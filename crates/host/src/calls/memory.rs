@@ -106,7 +106,8 @@ pub(crate) fn room_for_thread(stack: usize) -> Result<()> {
 ///
 /// # Errors
 /// As madvise(2); `ENOMEM` or `EFAULT` if the range is not writable memory.
-pub fn populate_write(at: UserPtr, len: u64) -> Result<()> {
+pub fn populate_write(at: u64, len: u64) -> Result<()> {
     const MADV_POPULATE_WRITE: u32 = 23;
-    madvise(at, len, MADV_POPULATE_WRITE).map(drop)
+    // SAFETY: the advice changes no byte.
+    check(unsafe { sys!(__NR_madvise, at, len, MADV_POPULATE_WRITE) }).map(drop)
 }

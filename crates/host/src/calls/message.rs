@@ -1,11 +1,11 @@
 //! Messages, for sendmsg(2) and recvmsg(2).
 #![allow(unsafe_code)]
 
-use super::{ReadPtr, UserPtr};
+use super::{Part, ReadPtr, UserPtr};
 use crate::sys::sys;
 use core::marker::PhantomData;
 use softring_uapi::errno::{Result, check};
-use softring_uapi::{iovec, msghdr};
+use softring_uapi::msghdr;
 
 /// Message to send.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Outgoing<'a> {
 impl<'a> Outgoing<'a> {
     /// Makes a message of these parts.
     #[inline]
-    pub fn new(parts: &'a [iovec]) -> Outgoing<'a> {
+    pub fn new(parts: &'a [Part]) -> Outgoing<'a> {
         Outgoing { hdr: header(parts), _of: PhantomData }
     }
 
@@ -57,7 +57,7 @@ pub struct Incoming<'a> {
 impl<'a> Incoming<'a> {
     /// Makes room in these parts of the program's memory.
     #[inline]
-    pub fn new(parts: &'a [iovec]) -> Incoming<'a> {
+    pub fn new(parts: &'a [Part]) -> Incoming<'a> {
         Incoming { hdr: header(parts), _of: PhantomData }
     }
 
@@ -100,14 +100,14 @@ impl<'a> Incoming<'a> {
     pub fn receive(mut self, fd: i32, flags: u32) -> Result<(usize, msghdr)> {
         let to = (&raw mut self.hdr).expose_provenance();
         // SAFETY: the header is ours; so is what it names, borrowed for writing, or else it is the
-        // program's.
+        // program's (`Part`, `UserPtr`).
         let n = check(unsafe { sys!(__NR_recvmsg, fd, to, flags) })?;
         Ok((n, self.hdr))
     }
 }
 
 #[inline]
-fn header(parts: &[iovec]) -> msghdr {
+fn header(parts: &[Part]) -> msghdr {
     msghdr {
         iov: parts.as_ptr().expose_provenance() as u64,
         iovlen: parts.len() as u64,

@@ -23,7 +23,7 @@ pub mod rings;
 pub mod sockets;
 
 pub use crate::user::{ReadPtr, UserPtr};
-pub use args::Parts;
+pub use args::{Part, Parts};
 pub use message::{Incoming, Outgoing};
 
 /// Calls whose arguments are numbers and addresses ([`args::Arg`]): their types are the only check

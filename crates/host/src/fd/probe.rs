@@ -3,12 +3,12 @@
 use rustix::fs::FileType;
 
 use crate::calls::events::epoll_pwait_of_program;
-use crate::calls::{Parts, UserPtr};
+use crate::calls::{Part, Parts, UserPtr};
 use crate::fd::kind::Kind;
 use crate::fd::owned::make_internal;
 use crate::sys::{self, borrow};
+use softring_uapi::RWF_NOWAIT;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::{RWF_NOWAIT, iovec};
 
 /// Returns whether the file is an eventfd. Without /proc, any anonymous inode passes: all of them
 /// share one inode.
@@ -52,7 +52,7 @@ pub const UNKNOWN_FLAG: Result<usize> = Err(Errno::EOPNOTSUPP);
 /// # Errors
 /// The file's answer to `flags`.
 pub fn try_byte(fd: i32, writes: bool, flags: u32) -> Result<usize> {
-    let byte = iovec { base: 0, len: 1 };
+    let byte = Part::new(UserPtr::NULL, 1);
     crate::substitute::transfer(writes, fd, Parts::one(&byte), u64::MAX, flags)
 }
 

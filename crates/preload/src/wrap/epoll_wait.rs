@@ -229,8 +229,9 @@ fn take(
     let behind =
         if first { 0 } else { of_set(max - n).or_else(|e| if n > 0 { Ok(0) } else { Err(e) })? };
     if n > 0 {
-        let at = to + ((before + behind) * EVENT) as u64;
-        user::write_slice(UserPtr::of_program(at), &own[..n * EVENT])?;
+        // SAFETY: the array of the program's call.
+        let to = unsafe { UserPtr::of_program(to) };
+        user::write_slice(to.add(((before + behind) * EVENT) as u64), &own[..n * EVENT])?;
     }
     Ok(before + n + behind)
 }

@@ -118,7 +118,10 @@ unsafe fn change(
 }
 
 /// Handles rt_sigprocmask(2) by number: the kernel's set, its order of checks, its errors.
-pub fn raw_sigprocmask(how: c_int, new: usize, old: usize, size: usize) -> isize {
+///
+/// # Safety
+/// The arguments are those of a call that the program makes.
+pub unsafe fn raw_sigprocmask(how: c_int, new: usize, old: usize, size: usize) -> isize {
     const SIGSYS: u64 = 1 << (libc::SIGSYS - 1);
     let call = |new: usize| {
         // SAFETY: the program's own call, or the same with a set of ours.
@@ -135,7 +138,9 @@ pub fn raw_sigprocmask(how: c_int, new: usize, old: usize, size: usize) -> isize
     if ret == 0 {
         if old != 0 && is_blocked() {
             let shown = user::read::<u64>(old as u64).map(|old| old | SIGSYS);
-            let _ = shown.and_then(|shown| user::write(UserPtr::of_program(old as u64), &shown));
+            // SAFETY: the argument of the program's call.
+            let to = unsafe { UserPtr::of_program(old as u64) };
+            let _ = shown.and_then(|shown| user::write(to, &shown));
         }
         record(how, set.map(|set| set & SIGSYS != 0));
     }

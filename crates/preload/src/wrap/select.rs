@@ -164,8 +164,9 @@ fn write_back(
         for fd in (0..n).filter(|fd| has(set, stand_in(rings, *fd))) {
             put(&mut answer, fd);
         }
-        user::write_slice(UserPtr::of_program(at.expose_provenance() as u64), &answer[..words(n)])
-            .ok()?;
+        // SAFETY: a set of the program's call.
+        let at = unsafe { UserPtr::of_program(at.expose_provenance() as u64) };
+        user::write_slice(at, &answer[..words(n)]).ok()?;
     }
     Some(())
 }

@@ -143,7 +143,10 @@ unsafe fn open_action(
 }
 
 /// Handles rt_sigaction(2) by number: the kernel's structures, its order of checks, its errors.
-pub fn raw_sigaction(signo: c_int, new: usize, old: usize, size: usize) -> isize {
+///
+/// # Safety
+/// The arguments are those of a call that the program makes.
+pub unsafe fn raw_sigaction(signo: c_int, new: usize, old: usize, size: usize) -> isize {
     if size != size_of::<u64>() || !super::handlers::concerns(signo) && !sigsys::handling() {
         // SAFETY: the program's own call.
         return unsafe { raw!(libc::SYS_rt_sigaction, signo, new, old, size) };
@@ -159,10 +162,9 @@ pub fn raw_sigaction(signo: c_int, new: usize, old: usize, size: usize) -> isize
     let ret = unsafe {
         action(signo, asked, &raw mut before, |new, old| kernel_sigaction(signo, new, old))
     };
-    if ret == 0
-        && old != 0
-        && user::write(UserPtr::of_program(old as u64), &to_kernel(&before)).is_err()
-    {
+    // SAFETY: the argument of the program's call.
+    let to = unsafe { UserPtr::of_program(old as u64) };
+    if ret == 0 && old != 0 && user::write(to, &to_kernel(&before)).is_err() {
         return -(libc::EFAULT as isize);
     }
     ret as isize

@@ -13,12 +13,13 @@
 //!
 //! Nobody waits for the lock: a thread that finds the lock taken does without the cache. So a
 //! signal handler may interrupt the holder, and another thread may fork meanwhile.
+#![allow(unsafe_code)]
 
 use super::ring::Ring;
 use crate::io::of_process::PROCESS;
 use alloc::vec::Vec;
 use core::time::Duration;
-use softring_host::calls::aio;
+use softring_host::calls::aio::{self, Ending};
 use softring_host::limits::{AIO_CACHED, AIO_CACHED_DEPTH};
 use softring_host::signal::BlockAll;
 use softring_host::sync::real::{Mutex, MutexGuard};
@@ -68,8 +69,14 @@ impl CachedContext {
     }
 
     fn end(self) {
-        let _ = aio::io_destroy(self.id);
+        destroy(self.id);
     }
+}
+
+/// Ends a context that a ring has left, and the cache no longer has.
+fn destroy(id: usize) {
+    // SAFETY: the context was the engine's own; its `Ring` is gone with the `CachedContext`.
+    let _ = aio::io_destroy(unsafe { Ending::of(id) });
 }
 
 /// Takes an idle context with room for `depth` iocbs from the cache.
@@ -102,7 +109,7 @@ pub(super) fn keep(ctx: CachedContext) {
     if !state.ends {
         let ending = core::mem::take(&mut state.ending);
         drop(state);
-        ending.into_iter().for_each(|id| _ = aio::io_destroy(id));
+        ending.into_iter().for_each(destroy);
     }
 }
 
@@ -129,7 +136,7 @@ fn end_surplus() {
             return;
         };
         drop(state);
-        let _ = aio::io_destroy(id);
+        destroy(id);
     }
 }
 

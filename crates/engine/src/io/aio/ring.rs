@@ -4,7 +4,6 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
-use softring_host::calls::UserPtr;
 use softring_uapi::aio::{AIO_RING_MAGIC, aio_ring, io_event};
 use softring_uapi::errno::Result;
 
@@ -36,18 +35,11 @@ pub(super) fn setup(depth: u32) -> Result<(usize, Option<Ring>)> {
 }
 
 impl Ring {
-    /// Returns the ring of a fresh context of the program's, which lies in the program's memory.
-    pub(crate) fn of_program(id: UserPtr) -> Option<Ring> {
-        // SAFETY: the type says that this is the program's memory: the program gives the context up
-        // by a call that the entry points see, or breaks itself.
-        unsafe { Ring::at(id.addr() as usize) }
-    }
-
     /// Returns the ring at `id`, if it has the known form.
     ///
     /// # Safety
     /// The memory at `id` stays mapped as long as the ring is used.
-    unsafe fn at(id: usize) -> Option<Ring> {
+    pub(crate) unsafe fn at(id: usize) -> Option<Ring> {
         let head = NonNull::new(core::ptr::with_exposed_provenance_mut::<aio_ring>(id))?;
         let mut magic = [0u32; 8];
         // The id that an emulated kernel returns need not be an address: read the words through the

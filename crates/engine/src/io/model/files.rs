@@ -22,7 +22,7 @@ use softring_host::os::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
 use crate::io::kinds::modelled;
 use crate::io::of_process::PROCESS;
-use softring_host::calls::{Parts, ReadPtr, UserPtr, files};
+use softring_host::calls::{Part, Parts, ReadPtr, UserPtr, files};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::mounts::{self, Mount};
 use softring_host::fd::remembered::changed;
@@ -30,7 +30,7 @@ use softring_host::fd::{InternalFd, forget_kind, make_internal_opened};
 use softring_host::limits::MODELLED_FILES;
 use softring_host::sync::real::{Mutex, MutexGuard};
 use softring_host::sys;
-use softring_uapi::{RWF_NOWAIT, iovec};
+use softring_uapi::RWF_NOWAIT;
 
 /// Identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ pub(crate) fn registered(fd: i32) -> Option<Arc<File>> {
 /// A plain read or write: its memory, and its offset in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
-    pub(crate) addr: u64,
+    pub(crate) addr: UserPtr,
     pub(crate) len: u32,
     pub(crate) offset: u64,
     pub(crate) writes: bool,
@@ -195,10 +195,10 @@ impl File {
         let (fd, len) = (self.number(own), len as usize);
         let n = match self.kind {
             Kind::Direct => return None,
-            _ if writes => files::pwrite(fd, ReadPtr(addr), len, offset),
-            Kind::Memory => files::pread(fd, UserPtr::of_program(addr), len, offset),
+            _ if writes => files::pwrite(fd, ReadPtr(addr.addr()), len, offset),
+            Kind::Memory => files::pread(fd, addr, len, offset),
             _ => {
-                let part = iovec { base: addr, len: len as u64 };
+                let part = Part::new(addr, len as u64);
                 let parts = Parts::one(&part);
                 softring_host::substitute::transfer(false, fd, parts, offset, RWF_NOWAIT)
             }

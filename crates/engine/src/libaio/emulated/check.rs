@@ -1,11 +1,12 @@
 //! Refusals of io_submit(2) itself, which make no event: io_submit_one, aio_prep_rw, aio_setup_rw,
 //! aio_fsync and aio_poll in `fs/aio.c`.
 
+use super::iocb::Iocb;
 use crate::io::of_process::PROCESS;
 use crate::ops::iov::{MAX_RW_COUNT, import_iov};
 use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE};
 use crate::ops::rw_nowait::contradict;
-use softring_host::calls::{Parts, ReadPtr, files};
+use softring_host::calls::{Parts, files};
 use softring_host::fd::kind::{Kind, is_socket, of_kernel};
 use softring_host::fd::make_internal;
 use softring_host::fd::probe::{UNKNOWN_FLAG, is_eventfd, try_byte};
@@ -31,7 +32,7 @@ const RWF_SUPPORTED: u32 = 0x1ff;
 ///
 /// # Errors
 /// `EBADF`, `EFAULT`, `EINVAL`, `EOPNOTSUPP`.
-pub(super) fn command(cb: &iocb, fd: i32, flags: OFlags) -> Result<()> {
+pub(super) fn command(cb: &Iocb, fd: i32, flags: OFlags) -> Result<()> {
     let bare = cb.aio_offset == 0 && cb.aio_nbytes == 0 && cb.aio_rw_flags == 0;
     match cb.aio_lio_opcode {
         IOCB_CMD_PREAD | IOCB_CMD_PREADV => read_or_write(cb, fd, flags, OFlags::WRONLY),
@@ -43,7 +44,7 @@ pub(super) fn command(cb: &iocb, fd: i32, flags: OFlags) -> Result<()> {
 }
 
 /// Checks a read or a write; `wrong` is the access mode that does not allow it.
-fn read_or_write(cb: &iocb, fd: i32, flags: OFlags, wrong: OFlags) -> Result<()> {
+fn read_or_write(cb: &Iocb, fd: i32, flags: OFlags, wrong: OFlags) -> Result<()> {
     priority(cb)?;
     let (asked, writes) = (cb.aio_rw_flags.cast_unsigned(), wrong == OFlags::RDONLY);
     rw_flags(asked, fd, writes)?;
@@ -70,7 +71,7 @@ fn read_or_write(cb: &iocb, fd: i32, flags: OFlags, wrong: OFlags) -> Result<()>
         }
         _ => {
             let parts = u32::try_from(cb.aio_nbytes).map_err(|_| Errno::EINVAL)?;
-            import_iov(cb.aio_buf, parts)?.iter().map(|part| part.len).sum()
+            import_iov(cb.buf(), parts)?.iter().map(|part| part.len).sum()
         }
     };
     // `rw_verify_area`.
@@ -100,7 +101,7 @@ fn knows_dontcache(fd: i32) -> bool {
 
 /// Returns whether the file has `read` or `read_iter`, or for a write `write` or `write_iter`.
 fn has_any(fd: i32, writes: bool) -> bool {
-    let none = Parts::of_program(ReadPtr::NULL, 0);
+    let none = Parts::of(&[]);
     let nothing = if writes { files::writev(fd, none) } else { files::readv(fd, none) };
     nothing != Err(Errno::EINVAL)
 }

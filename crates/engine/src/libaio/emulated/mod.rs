@@ -12,6 +12,7 @@
 //! Locks: a context's own lock is a leaf, except for copying events to the program.
 
 mod check;
+mod iocb;
 mod poll;
 mod room;
 mod rw;
@@ -26,6 +27,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use iocb::Iocb;
 use poll::Poll;
 use room::{processors, room};
 use softring_host::calls::files;
@@ -79,7 +81,7 @@ struct State {
 /// An iocb on its way through a worker.
 pub(super) struct Job {
     ctx: Arc<Context>,
-    cb: iocb,
+    cb: Iocb,
     obj: u64,
     file: File,
     /// State of a poll.
@@ -99,8 +101,8 @@ enum File {
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`, `EAGAIN`, `ENOMEM`.
-pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
-    if user::read::<u64>(at)? != 0 || nr == 0 {
+pub(super) fn setup(nr: u32, at: UserPtr) -> Result<usize> {
+    if user::read::<u64>(at.addr())? != 0 || nr == 0 {
         return Err(Errno::EINVAL);
     }
     // The kernel doubles a number of 32 bits before it checks for a mistake.
@@ -114,7 +116,7 @@ pub(super) fn setup(nr: u32, at: u64) -> Result<usize> {
     softring_host::handlers::need();
     let ring = Mapped::new(2 * nr.max(4 * processors()) + 1)?;
     let (id, room) = (ring.id(), room(ring.room(), processors()));
-    user::write(UserPtr::of_program(at), &(id as u64))?;
+    user::write(at, &(id as u64))?;
     let [bound, unbound] = default_limits(nr);
     let pool = Pool::new(softring_host::fork::pid(), bound, unbound);
     PROCESS.emulated.store(true, Relaxed);
@@ -137,14 +139,13 @@ impl Context {
         self.id
     }
 
-    pub(super) fn submit(self: &Arc<Self>, nr: isize, list: u64) -> isize {
+    pub(super) fn submit(self: &Arc<Self>, nr: isize, list: UserPtr) -> isize {
         if nr < 0 {
             return Errno::EINVAL.ret();
         }
         let nr = nr.min(self.room as isize);
         for done in 0..nr {
-            let started =
-                user::read(list.wrapping_add(8 * done as u64)).and_then(|cb| self.start(cb));
+            let started = Iocb::named(list, done as u64).and_then(|at| self.start(at));
             match started {
                 Ok(()) => {}
                 Err(_) if done > 0 => return done,
@@ -155,8 +156,8 @@ impl Context {
     }
 
     /// Starts one iocb (`io_submit_one`).
-    fn start(self: &Arc<Self>, obj: u64) -> Result<()> {
-        let cb: iocb = user::read(obj)?;
+    fn start(self: &Arc<Self>, obj: UserPtr) -> Result<()> {
+        let cb = Iocb::read(obj)?;
         if cb.aio_reserved2 != 0 || cb.aio_nbytes > i64::MAX as u64 {
             return Err(Errno::EINVAL);
         }
@@ -196,7 +197,7 @@ impl Context {
         Ok(())
     }
 
-    fn prepare(self: &Arc<Self>, cb: iocb, obj: u64) -> Result<Job> {
+    fn prepare(self: &Arc<Self>, cb: Iocb, obj: UserPtr) -> Result<Job> {
         let fd = cb.aio_fildes.cast_signed();
         let open = borrow(visible(fd)).ok_or(Errno::EBADF)?;
         let flags = softring_host::os::fs::fcntl_getfl(open)?;
@@ -205,7 +206,7 @@ impl Context {
         }
         let resfd = (cb.aio_flags & IOCB_FLAG_RESFD != 0).then(|| eventfd(cb.aio_resfd));
         let resfd = resfd.transpose()?;
-        user::write(UserPtr::of_program(key_of(obj)), &0u32)?;
+        user::write(Iocb::key(obj), &0u32)?;
         let polled = cb.aio_flags & IOCB_FLAG_HIPRI != 0;
         if polled {
             polled_rules(&cb, &mut None)?;
@@ -223,7 +224,7 @@ impl Context {
             Ok(own) if !at_once => File::Ours(own),
             _ => File::Theirs(fd),
         };
-        Ok(Job { ctx: self.clone(), cb, obj, file, poll, number: 0, resfd })
+        Ok(Job { ctx: self.clone(), cb, obj: obj.addr(), file, poll, number: 0, resfd })
     }
 
     /// Posts the event of one iocb.
@@ -252,10 +253,10 @@ impl Context {
     ///
     /// # Errors
     /// `EINPROGRESS` if the event now comes early, `EINVAL` if the iocb runs on or is none of ours.
-    pub(super) fn cancel(&self, obj: u64) -> Result<usize> {
-        user::read::<u32>(key_of(obj))?;
+    pub(super) fn cancel(&self, obj: UserPtr) -> Result<usize> {
+        user::read::<u32>(Iocb::key(obj).addr())?;
         // A worker may not have noticed yet that its poll has ended.
-        let number = self.state.lock().forget_poll(obj).ok_or(Errno::EINVAL)?;
+        let number = self.state.lock().forget_poll(obj.addr()).ok_or(Errno::EINVAL)?;
         let found = self.cancel_polls(|&poll| poll == Some(number), false);
         Err(if found > 0 { Errno::EINPROGRESS } else { Errno::EINVAL })
     }
@@ -333,11 +334,6 @@ impl State {
             self.unseen.drain(..n);
         }
     }
-}
-
-/// Returns the address at which the kernel marks an iocb as submitted.
-fn key_of(obj: u64) -> u64 {
-    obj.wrapping_add(core::mem::offset_of!(iocb, aio_key) as u64)
 }
 
 /// Duplicates the program's eventfd.

@@ -1,29 +1,30 @@
 //! Reads and writes, as an iocb asks for them.
 
 use super::check::capped;
+use super::iocb::Iocb;
 use crate::ops::iov::import_iov;
 use crate::ops::rw_nowait::writes_unbuffered;
-use softring_host::calls::{Parts, ReadPtr, files, sockets};
+use softring_host::calls::{Part, Parts, ReadPtr, UserPtr, files, sockets};
 use softring_host::fd::kind::{Kind, is_socket};
 use softring_host::os::fs::FileType;
 use softring_host::substitute::file_type;
 use softring_host::substitute::{positioned, transfer};
+use softring_uapi::RWF_NOWAIT;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::{RWF_NOWAIT, iovec};
 
 /// Reads or writes.
 ///
 /// # Errors
 /// Those of preadv2(2) and pwritev2(2).
-pub(super) fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
-    let (buf, len, at, flags) = (cb.aio_buf, cb.aio_nbytes, cb.aio_offset, cb.aio_rw_flags);
+pub(super) fn read_or_write(cb: &Iocb, fd: i32) -> Result<usize> {
+    let (buf, len, at, flags) = (cb.buf(), cb.aio_nbytes, cb.aio_offset, cb.aio_rw_flags);
     // preadv2(2) would refuse a buffer that is longer than any call reads or writes.
-    let iov = iovec { base: buf, len: capped(len) };
+    let whole = Part::new(buf, capped(len));
     let vectored = [IOCB_CMD_PREADV, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
     let parts = match vectored {
-        true => Parts::of_program(ReadPtr(buf), len as usize),
-        false => Parts::one(&iov),
+        true => Parts::of_program(buf, len as usize),
+        false => Parts::one(&whole),
     };
     let writes = [IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV].contains(&cb.aio_lio_opcode);
     let flagged = |at: i64| {
@@ -54,12 +55,12 @@ pub(super) fn read_or_write(cb: &iocb, fd: i32) -> Result<usize> {
     }
 }
 
-fn wants_nothing(cb: &iocb) -> bool {
+fn wants_nothing(cb: &Iocb) -> bool {
     if [IOCB_CMD_PREAD, IOCB_CMD_PWRITE].contains(&cb.aio_lio_opcode) {
         return cb.aio_nbytes == 0;
     }
     let parts = u32::try_from(cb.aio_nbytes).map_err(|_| Errno::EINVAL);
-    let parts = parts.and_then(|n| import_iov(cb.aio_buf, n));
+    let parts = parts.and_then(|n| import_iov(cb.buf(), n));
     parts.is_ok_and(|parts| parts.iter().all(|part| part.len == 0))
 }
 
@@ -67,7 +68,7 @@ fn wants_nothing(cb: &iocb) -> bool {
 /// a signalfd refuse it as they refuse one byte.
 fn read_nothing(fd: i32) -> Result<usize> {
     let special = file_type(fd) == Some(FileType::Unknown);
-    let byte = [iovec { base: 0, len: 1 }];
+    let byte = [Part::new(UserPtr::NULL, 1)];
     match files::readv(fd, Parts::of(&byte[..usize::from(special)])) {
         Err(Errno::EINVAL) => Err(Errno::EINVAL),
         _ => Ok(0),

@@ -14,7 +14,7 @@ use softring_host::os::fd::AsRawFd;
 use softring_host::signal::BlockAll;
 use softring_host::sys;
 use softring_host::time::Clock;
-use softring_host::user::{self, UserPtr};
+use softring_host::user;
 use softring_uapi::aio::io_event;
 use softring_uapi::errno::{Errno, Result};
 
@@ -110,8 +110,8 @@ impl Context {
         loop {
             let room = (wait.nr - *taken).min(AIO_WAIT_BATCH as isize) as usize;
             let n = s.front(&mut some[..room]);
-            let to = wait.events.wrapping_add(*taken as usize * size_of::<io_event>());
-            user::write_slice(UserPtr::of_program(to as u64), &some[..n])?;
+            let to = wait.events.add(*taken as u64 * size_of::<io_event>() as u64);
+            user::write_slice(to, &some[..n])?;
             s.drop_front(n);
             *taken += n as isize;
             if n == 0 {

@@ -71,8 +71,8 @@ impl Filters {
     ///
     /// # Errors
     /// `EFAULT`, `EINVAL`; `EMSGSIZE` if the program wants more bytes of a request than there are.
-    pub(crate) fn add(&mut self, addr: u64, own: fn(u8) -> u8) -> Result<()> {
-        let mut reg: io_uring_bpf = user::read(addr)?;
+    pub(crate) fn add(&mut self, addr: UserPtr, own: fn(u8) -> u8) -> Result<()> {
+        let mut reg: io_uring_bpf = user::read(addr.addr())?;
         let unknown = reg.flags & !(IO_URING_BPF_FILTER_DENY_REST | IO_URING_BPF_FILTER_SZ_STRICT);
         if reg.cmd_type != IO_URING_BPF_CMD_FILTER
             || (reg.cmd_flags, reg.resv, reg.resv1, reg.resv2) != (0, 0, [0; 3], [0; 5])
@@ -88,7 +88,7 @@ impl Filters {
         let (asked, there) = (reg.pdu_size, own(opcode));
         if asked != there {
             reg.pdu_size = there;
-            user::write(UserPtr::of_program(addr), &reg)?;
+            user::write(addr, &reg)?;
             if asked > there || reg.flags & IO_URING_BPF_FILTER_SZ_STRICT != 0 {
                 return Err(Errno::EMSGSIZE);
             }

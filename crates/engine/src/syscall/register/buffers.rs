@@ -7,6 +7,7 @@ use crate::ring::ctx::Ctx;
 use alloc::vec;
 use alloc::vec::Vec;
 use softring_host::user;
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_rsrc_update2;
 use softring_uapi::iovec;
@@ -56,15 +57,15 @@ impl Source {
 /// # Errors
 /// `EBUSY` if there is a table; `EINVAL` for none or too many; `EFAULT`, `EOVERFLOW` for bad
 /// memory; `ENOMEM` past RLIMIT_MEMLOCK.
-pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    fill(ctx, addr, nr, 0)
+pub(super) fn register(ctx: &mut Ctx, addr: UserPtr, nr: u32) -> Result<usize> {
+    fill(ctx, addr.addr(), nr, 0)
 }
 
 /// `IORING_REGISTER_BUFFERS2`: registers a table with tags, or a sparse one.
 ///
 /// # Errors
 /// Same as [`register`]; `EINVAL` for a tag without a buffer.
-pub(super) fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
+pub(super) fn register2(ctx: &mut Ctx, addr: UserPtr, size: u32) -> Result<usize> {
     let r = read_register(ctx, addr, size)?;
     fill(ctx, r.data, r.nr, r.tags)
 }
@@ -90,7 +91,7 @@ fn fill(ctx: &mut Ctx, data: u64, nr: u32, tags: u64) -> Result<usize> {
 ///
 /// # Errors
 /// `ENXIO` if there is none.
-pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(super) fn unregister(ctx: &mut Ctx, _: UserPtr, _: u32) -> Result<usize> {
     if ctx.resources.buffers.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
@@ -104,7 +105,7 @@ pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 /// # Errors
 /// `EINVAL`, `EOVERFLOW`, `ENXIO` without a table; if the first slot fails, the errors of
 /// [`register`].
-pub(super) fn update(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
+pub(super) fn update(ctx: &mut Ctx, addr: UserPtr, size: u32) -> Result<usize> {
     let up = read_update(ctx, addr, size)?;
     let end = up.offset.checked_add(up.nr).ok_or(Errno::EOVERFLOW)?;
     if ctx.resources.buffers.slots.is_empty() {

@@ -2,6 +2,7 @@
 
 use crate::ring::ctx::Ctx;
 use softring_host::time::Clock;
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::io_uring_clock_register;
 
@@ -12,8 +13,8 @@ const CLOCK_BOOTTIME: u32 = 7;
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` for a clock other than the monotonic and the boot-time one.
-pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let reg: io_uring_clock_register = ctx.unlocked(|| softring_host::user::read(addr))?;
+pub(super) fn register(ctx: &mut Ctx, addr: UserPtr, _: u32) -> Result<usize> {
+    let reg: io_uring_clock_register = ctx.unlocked(|| softring_host::user::read(addr.addr()))?;
     if reg.resv != [0; 3] {
         return Err(Errno::EINVAL);
     }

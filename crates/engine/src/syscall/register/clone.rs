@@ -10,6 +10,7 @@ use crate::process::registered;
 use crate::resources::buffers::BufNode;
 use crate::ring::ctx::{Ctx, Ring};
 use softring_host::user;
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::REG_BUFFERS_MAX;
 use softring_uapi::*;
@@ -22,8 +23,8 @@ type Slot = Option<Arc<BufNode>>;
 /// `EFAULT`; `EINVAL` for flags, reserved words and ranges; `EBUSY` if there is a table and
 /// DST_REPLACE was not asked for; `EBADF`, `EOPNOTSUPP` for the source; `EEXIST` if it is another
 /// task's; `ENXIO` if it has no table; `EOVERFLOW`.
-pub(super) fn clone_buffers(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
-    let arg: io_uring_clone_buffers = user::read(addr)?;
+pub(super) fn clone_buffers(ring: &Arc<Ring>, _: i32, addr: UserPtr, _: u32) -> Result<usize> {
+    let arg: io_uring_clone_buffers = user::read(addr.addr())?;
     if arg.flags & !(IORING_REGISTER_SRC_REGISTERED | IORING_REGISTER_DST_REPLACE) != 0 {
         return Err(Errno::EINVAL);
     }

@@ -1,6 +1,7 @@
 //! Enabling a ring that was made disabled. Kernel counterpart: `io_register_enable_rings`.
 
 use crate::ring::ctx::Ctx;
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{IORING_SETUP_R_DISABLED, IORING_SETUP_SINGLE_ISSUER};
 
@@ -8,7 +9,7 @@ use softring_uapi::{IORING_SETUP_R_DISABLED, IORING_SETUP_SINGLE_ISSUER};
 ///
 /// # Errors
 /// `EBADFD` if the ring is not disabled.
-pub(super) fn enable(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(super) fn enable(ctx: &mut Ctx, _: UserPtr, _: u32) -> Result<usize> {
     if !ctx.setup.disabled {
         return Err(Errno::EBADFD);
     }

@@ -11,6 +11,7 @@ use crate::ring::request::{Phase, Req};
 use softring_host::fd::dup_visible;
 use softring_host::fd::probe::is_eventfd;
 use softring_host::user;
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 
 /// `IORING_REGISTER_EVENTFD`: registers an eventfd, which is signalled when completions are posted.
@@ -18,7 +19,7 @@ use softring_uapi::errno::{Errno, Result};
 /// # Errors
 /// `EINVAL` for a count other than 1 or a descriptor that is no eventfd, `EBUSY` if there is one,
 /// `EFAULT`, `EBADF`.
-pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn register(ctx: &mut Ctx, addr: UserPtr, nr: u32) -> Result<usize> {
     attach(ctx, addr, nr, false)
 }
 
@@ -26,18 +27,18 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// Same as [`register`].
-pub(super) fn register_async(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn register_async(ctx: &mut Ctx, addr: UserPtr, nr: u32) -> Result<usize> {
     attach(ctx, addr, nr, true)
 }
 
-fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> {
+fn attach(ctx: &mut Ctx, addr: UserPtr, nr: u32, only_async: bool) -> Result<usize> {
     if nr != 1 {
         return Err(Errno::EINVAL);
     }
     if ctx.completion.eventfd.is_some() {
         return Err(Errno::EBUSY);
     }
-    let given = ctx.unlocked(|| user::read(addr))?;
+    let given = ctx.unlocked(|| user::read(addr.addr()))?;
     let fd = dup_visible(given)?;
     if !is_eventfd(fd.as_raw_fd()) {
         return Err(Errno::EINVAL);
@@ -59,7 +60,7 @@ fn attach(ctx: &mut Ctx, addr: u64, nr: u32, only_async: bool) -> Result<usize> 
 ///
 /// # Errors
 /// `ENXIO` if there is none.
-pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(super) fn unregister(ctx: &mut Ctx, _: UserPtr, _: u32) -> Result<usize> {
     if let Some(ring) = ctx.ring.upgrade() {
         crate::drive::poller::has_eventfd(&ring, -1);
     }

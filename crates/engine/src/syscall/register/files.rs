@@ -11,6 +11,7 @@ use crate::resources::filetable::{Update, dup_for_table};
 use crate::ring::ctx::Ctx;
 use softring_host::fd::InternalFd;
 use softring_host::user;
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::FIXED_FILES_MAX;
 use softring_uapi::{io_uring_file_index_range, io_uring_rsrc_update, io_uring_rsrc_update2};
@@ -20,15 +21,15 @@ use softring_uapi::{io_uring_file_index_range, io_uring_rsrc_update, io_uring_rs
 /// # Errors
 /// `EBUSY` if there is a table; `EINVAL` for none, `EMFILE` for too many descriptors; `EFAULT`;
 /// `EBADF` for one that is not open, a ring or `O_PATH`.
-pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
-    fill(ctx, addr, nr, 0)
+pub(super) fn register(ctx: &mut Ctx, addr: UserPtr, nr: u32) -> Result<usize> {
+    fill(ctx, addr.addr(), nr, 0)
 }
 
 /// `IORING_REGISTER_FILES2`: registers a table with tags, or a sparse one.
 ///
 /// # Errors
 /// Same as [`register`]; `EINVAL` for a tag without a file.
-pub(super) fn register2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
+pub(super) fn register2(ctx: &mut Ctx, addr: UserPtr, size: u32) -> Result<usize> {
     let r = read_register(ctx, addr, size)?;
     fill(ctx, r.data, r.nr, r.tags)
 }
@@ -80,7 +81,7 @@ fn open_all(ctx: &mut Ctx, addr: u64, nr: u32, tags: u64) -> Result<Vec<Option<O
 ///
 /// # Errors
 /// `ENXIO` if there is none.
-pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(super) fn unregister(ctx: &mut Ctx, _: UserPtr, _: u32) -> Result<usize> {
     if ctx.resources.files.slots.is_empty() {
         return Err(Errno::ENXIO);
     }
@@ -92,11 +93,11 @@ pub(super) fn unregister(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 ///
 /// # Errors
 /// Same as [`FileTable::update`](crate::resources::files::FileTable::update).
-pub(super) fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn update(ctx: &mut Ctx, addr: UserPtr, nr: u32) -> Result<usize> {
     if nr == 0 {
         return Err(Errno::EINVAL);
     }
-    let up: io_uring_rsrc_update = ctx.unlocked(|| user::read(addr))?;
+    let up: io_uring_rsrc_update = ctx.unlocked(|| user::read(addr.addr()))?;
     if up.resv != 0 {
         return Err(Errno::EINVAL);
     }
@@ -110,7 +111,7 @@ pub(super) fn update(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// Same as [`FileTable::update`](crate::resources::files::FileTable::update).
-pub(super) fn update2(ctx: &mut Ctx, addr: u64, size: u32) -> Result<usize> {
+pub(super) fn update2(ctx: &mut Ctx, addr: UserPtr, size: u32) -> Result<usize> {
     let up = read_update(ctx, addr, size)?;
     change(ctx, up)
 }
@@ -129,8 +130,8 @@ fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
 ///
 /// # Errors
 /// `EFAULT`, `EOVERFLOW`, `EINVAL` past the table's end.
-pub(super) fn alloc_range(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let range: io_uring_file_index_range = ctx.unlocked(|| user::read(addr))?;
+pub(super) fn alloc_range(ctx: &mut Ctx, addr: UserPtr, _: u32) -> Result<usize> {
+    let range: io_uring_file_index_range = ctx.unlocked(|| user::read(addr.addr()))?;
     let end = range.off.checked_add(range.len).ok_or(Errno::EOVERFLOW)?;
     if range.resv != 0 || end as usize > ctx.resources.files.slots.len() {
         return Err(Errno::EINVAL);

@@ -4,13 +4,14 @@
 use crate::ops::table::OPS;
 use crate::resources::task_rules;
 use crate::ring::ctx::Ctx;
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 
 /// `IORING_REGISTER_BPF_FILTER`: adds a filter to a ring.
 ///
 /// # Errors
 /// Same as [`Filters::add`](crate::resources::filters::Filters::add).
-pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn register(ctx: &mut Ctx, addr: UserPtr, nr: u32) -> Result<usize> {
     if nr != 1 {
         return Err(Errno::EINVAL);
     }
@@ -24,7 +25,7 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EACCES`; same as [`Filters::add`](crate::resources::filters::Filters::add).
-pub(super) fn register_for_task(addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn register_for_task(addr: UserPtr, nr: u32) -> Result<usize> {
     task_rules::may_lay()?;
     if nr != 1 {
         return Err(Errno::EINVAL);

@@ -14,10 +14,10 @@ use softring_uapi::errno::{Errno, Result};
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` for a CPU that the cpuset does not allow.
-pub(super) fn affinity(ctx: &mut Ctx, addr: u64, len: u32) -> Result<usize> {
+pub(super) fn affinity(ctx: &mut Ctx, addr: UserPtr, len: u32) -> Result<usize> {
     let mut mask = [0u8; CPU_MASK_BYTES];
     let len = (len as usize).min(mask.len());
-    ctx.unlocked(|| user::read_slice(addr, &mut mask[..len]))?;
+    ctx.unlocked(|| user::read_slice(addr.addr(), &mut mask[..len]))?;
     // CPUs that the machine can never have are ignored.
     drop_beyond(&mut mask, possible_cpus());
     let allowed = allowed_cpus();
@@ -31,7 +31,7 @@ pub(super) fn affinity(ctx: &mut Ctx, addr: u64, len: u32) -> Result<usize> {
 ///
 /// # Errors
 /// None.
-pub(super) fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(super) fn no_affinity(ctx: &mut Ctx, _: UserPtr, _: u32) -> Result<usize> {
     ctx.workers().set_affinity(None).map(|()| 0)
 }
 
@@ -40,14 +40,14 @@ pub(super) fn no_affinity(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` for a number above `i32::MAX`.
-pub(super) fn max_workers(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+pub(super) fn max_workers(ctx: &mut Ctx, addr: UserPtr, _: u32) -> Result<usize> {
     let mut max = [0u32; 2];
-    ctx.unlocked(|| user::read_slice(addr, &mut max))?;
+    ctx.unlocked(|| user::read_slice(addr.addr(), &mut max))?;
     let own = ctx.workers().set_max(max)?;
     // An SQ thread has workers of its own.
     let old =
         if ctx.setup.flags & IORING_SETUP_SQPOLL == 0 { task_sets_max(max, own) } else { own };
-    ctx.unlocked(|| user::write_slice(UserPtr::of_program(addr), &old))?;
+    ctx.unlocked(|| user::write_slice(addr, &old))?;
     Ok(0)
 }
 

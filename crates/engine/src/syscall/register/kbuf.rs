@@ -1,5 +1,6 @@
 //! The calls for groups of provided buffers ([`crate::resources::kbuf`]). Kernel counterpart:
 //! `io_register_pbuf_ring` and the others in `io_uring/kbuf.c`.
+#![allow(unsafe_code)]
 
 use alloc::sync::Arc;
 
@@ -19,8 +20,8 @@ const PAGE: usize = 4096;
 ///
 /// # Errors
 /// `EEXIST` for a group that has buffers; `EFAULT`, `EINVAL`, `EOVERFLOW`; `ENOMEM`.
-pub(super) fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
-    let reg: io_uring_buf_reg = user::read(addr)?;
+pub(super) fn register_ring(ring: &Arc<Ring>, fd: i32, addr: UserPtr, _: u32) -> Result<usize> {
+    let reg: io_uring_buf_reg = user::read(addr.addr())?;
     if !reserved_is_zero(&reg) || reg.flags & !(IOU_PBUF_RING_MMAP | IOU_PBUF_RING_INC) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -36,7 +37,9 @@ pub(super) fn register_ring(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Res
         in_file(fd, offset, size as u64)?
     } else {
         // Private memory must stay mapped while the group is registered.
-        ctx.unlocked(|| mappings::pin(reg.ring_addr, size))?
+        // SAFETY: the program's structure names it.
+        let at = unsafe { UserPtr::of_program(reg.ring_addr) };
+        ctx.unlocked(|| mappings::pin(at, size))?
     };
     ctx.resources.groups.add_ring(reg.bgid, BufRing::new(mem, &reg));
     Ok(0)
@@ -52,8 +55,8 @@ fn reserved_is_zero(reg: &io_uring_buf_reg) -> bool {
 ///
 /// # Errors
 /// `ENOENT` if there is no such group, `EINVAL` if it is a list; `EFAULT`.
-pub(super) fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let reg: io_uring_buf_reg = ctx.unlocked(|| user::read(addr))?;
+pub(super) fn unregister_ring(ctx: &mut Ctx, addr: UserPtr, _: u32) -> Result<usize> {
+    let reg: io_uring_buf_reg = ctx.unlocked(|| user::read(addr.addr()))?;
     let old = !has(Change::MinLeft) && reg.min_left != 0;
     if reg.resv != [0; 5] || reg.flags != 0 || old {
         return Err(Errno::EINVAL);
@@ -65,13 +68,13 @@ pub(super) fn unregister_ring(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize>
 ///
 /// # Errors
 /// Same as [`unregister_ring`].
-pub(super) fn status(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
-    let mut status: io_uring_buf_status = ctx.unlocked(|| user::read(addr))?;
+pub(super) fn status(ctx: &mut Ctx, addr: UserPtr, _: u32) -> Result<usize> {
+    let mut status: io_uring_buf_status = ctx.unlocked(|| user::read(addr.addr()))?;
     if status.resv != [0; 8] {
         return Err(Errno::EINVAL);
     }
     let group = u16::try_from(status.buf_group).map_err(|_| Errno::ENOENT)?;
     status.head = u32::from(ctx.resources.groups.ring(group)?.head);
-    ctx.unlocked(|| user::write(UserPtr::of_program(addr), &status))?;
+    ctx.unlocked(|| user::write(addr, &status))?;
     Ok(0)
 }

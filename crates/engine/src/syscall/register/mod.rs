@@ -26,6 +26,7 @@ use alloc::sync::Arc;
 use crate::process::registered;
 use crate::ring::ctx::{Ctx, Ring, Setup};
 use crate::ring::opdef::Support;
+use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has, played};
 use softring_uapi::*;
@@ -53,17 +54,17 @@ pub(crate) enum Args {
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
     /// A call under the ring's lock: the ring's state, pointer, count.
-    Ring(fn(&mut Ctx, u64, u32) -> Result<usize>),
+    Ring(fn(&mut Ctx, UserPtr, u32) -> Result<usize>),
     /// A call without the lock, because it takes another ring's lock or waits: the ring, a
     /// descriptor of it, pointer, count.
-    Free(fn(&Arc<Ring>, i32, u64, u32) -> Result<usize>),
+    Free(fn(&Arc<Ring>, i32, UserPtr, u32) -> Result<usize>),
     /// A call with or without a ring: pointer, count.
-    Blind(fn(u64, u32) -> Result<usize>),
+    Blind(fn(UserPtr, u32) -> Result<usize>),
     /// A call without a ring only: pointer, count.
-    Ringless(fn(u64, u32) -> Result<usize>),
+    Ringless(fn(UserPtr, u32) -> Result<usize>),
     /// A call under the ring's lock, as `Ring`; without a ring the second applies to the calling
     /// task.
-    Task(fn(&mut Ctx, u64, u32) -> Result<usize>, fn(u64, u32) -> Result<usize>),
+    Task(fn(&mut Ctx, UserPtr, u32) -> Result<usize>, fn(UserPtr, u32) -> Result<usize>),
 }
 
 /// A row of the table.
@@ -178,16 +179,16 @@ pub static REGISTERS: [RegDef; IORING_REGISTER_LAST as usize] = [
 ];
 
 impl Args {
-    fn check(self, addr: u64, nr: u32) -> Result<()> {
+    fn check(self, addr: UserPtr, nr: u32) -> Result<()> {
         let bad = match self {
             Own => false,
-            Pointer if addr == 0 => return Err(Errno::EFAULT),
+            Pointer if addr.is_null() => return Err(Errno::EFAULT),
             Pointer => false,
-            Zero => addr != 0 || nr != 0,
-            Number => addr != 0,
-            Exactly(n) => addr == 0 || nr != n,
-            Many => addr == 0 || nr == 0,
-            AtMost(n) => addr == 0 || nr > n,
+            Zero => !addr.is_null() || nr != 0,
+            Number => !addr.is_null(),
+            Exactly(n) => addr.is_null() || nr != n,
+            Many => addr.is_null() || nr == 0,
+            AtMost(n) => addr.is_null() || nr > n,
         };
         if bad { Err(Errno::EINVAL) } else { Ok(()) }
     }
@@ -197,7 +198,7 @@ impl Args {
 ///
 /// # Errors
 /// Same as io_uring_register(2).
-pub(crate) fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
+pub(crate) fn register(fd: i32, opcode: u32, addr: UserPtr, nr: u32) -> Result<usize> {
     let by_index = opcode & IORING_REGISTER_USE_REGISTERED_RING != 0;
     let opcode = opcode & !IORING_REGISTER_USE_REGISTERED_RING;
     if opcode >= played().registers {
@@ -217,7 +218,7 @@ pub(crate) fn register(fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize
     r
 }
 
-fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<usize> {
+fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: UserPtr, nr: u32) -> Result<usize> {
     let def = &REGISTERS[opcode as usize];
     let mut ctx = ring.lock();
     ctx.resources.files.fetch_if_away();
@@ -241,8 +242,8 @@ fn call(ring: &Arc<Ring>, fd: i32, opcode: u32, addr: u64, nr: u32) -> Result<us
 }
 
 /// `IORING_REGISTER_SYNC_CANCEL`: see [`crate::drive::sync_cancel::sync_cancel`].
-fn sync_cancel(ring: &Arc<Ring>, _: i32, addr: u64, _: u32) -> Result<usize> {
-    crate::drive::sync_cancel::sync_cancel(ring, &softring_host::user::read(addr)?)
+fn sync_cancel(ring: &Arc<Ring>, _: i32, addr: UserPtr, _: u32) -> Result<usize> {
+    crate::drive::sync_cancel::sync_cancel(ring, &softring_host::user::read(addr.addr())?)
 }
 
 impl Setup {
@@ -287,7 +288,11 @@ mod tests {
             (AtMost(256), 0, 1, Err(Errno::EINVAL)),
         ];
         for (args, addr, nr, want) in rows {
-            assert_eq!(args.check(addr, nr), want, "{args:?} {addr} {nr}");
+            assert_eq!(
+                args.check(if addr == 0 { UserPtr::NULL } else { UserPtr::BAD }, nr),
+                want,
+                "{args:?} {addr} {nr}"
+            );
         }
     }
 }

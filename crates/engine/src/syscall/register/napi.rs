@@ -11,17 +11,17 @@ use softring_uapi::*;
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`, `EEXIST`, `ENOENT`.
-pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
+pub(super) fn register(ctx: &mut Ctx, addr: UserPtr, _: u32) -> Result<usize> {
     if ctx.setup.flags & IORING_SETUP_IOPOLL != 0 {
         return Err(Errno::EINVAL);
     }
-    let new: io_uring_napi = ctx.unlocked(|| user::read(addr))?;
+    let new: io_uring_napi = ctx.unlocked(|| user::read(addr.addr()))?;
     if new.pad != [0; 2] || new.resv != 0 {
         return Err(Errno::EINVAL);
     }
     let tracking = ctx.resources.napi.tracking();
     let old = io_uring_napi { op_param: tracking, ..ctx.resources.napi.settings() };
-    ctx.unlocked(|| user::write(UserPtr::of_program(addr), &old))?;
+    ctx.unlocked(|| user::write(addr, &old))?;
     let names = tracking == IO_URING_NAPI_TRACKING_STATIC;
     match new.opcode {
         IO_URING_NAPI_REGISTER_OP => ctx.resources.napi.set(&new),
@@ -35,13 +35,13 @@ pub(super) fn register(ctx: &mut Ctx, addr: u64, _: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`.
-pub(super) fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn unregister(ctx: &mut Ctx, addr: UserPtr, nr: u32) -> Result<usize> {
     if nr != 1 {
         return Err(Errno::EINVAL);
     }
-    if addr != 0 {
+    if !addr.is_null() {
         let old = ctx.resources.napi.settings();
-        ctx.unlocked(|| user::write(UserPtr::of_program(addr), &old))?;
+        ctx.unlocked(|| user::write(addr, &old))?;
     }
     ctx.resources.napi = Napi::default();
     Ok(0)
@@ -52,7 +52,7 @@ pub(super) fn unregister(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EINVAL` on a ring that could have none, else `EOPNOTSUPP`.
-pub(super) fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(super) fn no_zero_copy(ctx: &mut Ctx, _: UserPtr, _: u32) -> Result<usize> {
     let wide = ctx.setup.flags & (IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED) != 0;
     Err(if ctx.defers() && wide { Errno::EOPNOTSUPP } else { Errno::EINVAL })
 }
@@ -61,7 +61,7 @@ pub(super) fn no_zero_copy(ctx: &mut Ctx, _: u64, _: u32) -> Result<usize> {
 ///
 /// # Errors
 /// `EOPNOTSUPP`.
-pub(super) fn no_control(_: &mut Ctx, _: u64, _: u32) -> Result<usize> {
+pub(super) fn no_control(_: &mut Ctx, _: UserPtr, _: u32) -> Result<usize> {
     Err(Errno::EOPNOTSUPP)
 }
 
@@ -76,10 +76,10 @@ mod tests {
         let defers = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
         let refused = |flags, nr| {
             let mut params = io_uring_params { flags, ..Default::default() };
-            let fd = syscall::setup(4, (&raw mut params).expose_provenance());
+            let fd = syscall::tests::setup(4, &mut params);
             assert!(fd >= 0, "setup with {flags:#x}: {fd}");
             // The argument is not read.
-            syscall::register(fd as i32, IORING_REGISTER_ZCRX_IFQ, 8, nr)
+            syscall::register(fd as i32, IORING_REGISTER_ZCRX_IFQ, UserPtr::BAD, nr)
         };
         for (flags, nr, errno) in [
             (defers | IORING_SETUP_CQE32, 1, Errno::EOPNOTSUPP),

@@ -14,13 +14,13 @@ const HEAD: u64 = size_of::<io_uring_probe>() as u64;
 ///
 /// # Errors
 /// `EFAULT`; `EINVAL` if the program's memory is not zeroed.
-pub(super) fn probe(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn probe(ctx: &mut Ctx, addr: UserPtr, nr: u32) -> Result<usize> {
     let known = played().ops;
     let nr = nr.min(known.into()) as usize;
     let mut ops = vec![io_uring_probe_op::default(); nr];
     let head: io_uring_probe = ctx.unlocked(|| {
-        let head = user::read(addr)?;
-        user::read_slice(addr + HEAD, &mut ops).map(|()| head)
+        let head = user::read(addr.addr())?;
+        user::read_slice(addr.add(HEAD).addr(), &mut ops).map(|()| head)
     })?;
     let clean = |o: &io_uring_probe_op| (o.op, o.resv, o.flags, o.resv2) == (0, 0, 0, 0);
     let clean_head = (head.last_op, head.ops_len, head.resv, head.resv2) == (0, 0, 0, [0; 3]);
@@ -33,8 +33,7 @@ pub(super) fn probe(ctx: &mut Ctx, addr: u64, nr: u32) -> Result<usize> {
     }
     let head = io_uring_probe { last_op: known - 1, ops_len: nr as u8, ..head };
     ctx.unlocked(|| {
-        user::write(UserPtr::of_program(addr), &head)
-            .and_then(|()| user::write_slice(UserPtr::of_program(addr + HEAD), &ops))
+        user::write(addr, &head).and_then(|()| user::write_slice(addr.add(HEAD), &ops))
     })?;
     Ok(0)
 }

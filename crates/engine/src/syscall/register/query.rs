@@ -1,4 +1,5 @@
 //! Queries without a ring. Kernel counterpart: `io_uring/query.c`.
+#![allow(unsafe_code)]
 
 use crate::syscall::setup;
 use softring_host::user::{self, UserPtr};
@@ -17,12 +18,12 @@ const ROOM_MAX: usize = 4096;
 /// # Errors
 /// `EINVAL` for a count, `EFAULT`, `ERANGE` for a chain that is too long, `E2BIG` for one with too
 /// much room. The result of each query is in its `result`.
-pub(super) fn query(addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn query(addr: UserPtr, nr: u32) -> Result<usize> {
     if nr != 0 {
         return Err(Errno::EINVAL);
     }
     let (mut at, mut n) = (addr, 0);
-    while at != 0 {
+    while !at.is_null() {
         at = answer_one(at)?;
         n += 1;
         if n >= QUERIES_MAX {
@@ -33,8 +34,8 @@ pub(super) fn query(addr: u64, nr: u32) -> Result<usize> {
 }
 
 /// Answers one entry; returns the address of the next.
-fn answer_one(at: u64) -> Result<u64> {
-    let mut hdr: io_uring_query_hdr = user::read(at)?;
+fn answer_one(at: UserPtr) -> Result<UserPtr> {
+    let mut hdr: io_uring_query_hdr = user::read(at.addr())?;
     let room = hdr.size as usize;
     if room > ROOM_MAX && has(Change::Queries) {
         return Err(Errno::E2BIG);
@@ -52,19 +53,22 @@ fn answer_one(at: u64) -> Result<u64> {
     let n = outcome.unwrap_or(0).min(room);
     hdr.result = outcome.map_or_else(Errno::res, |_| 0);
     hdr.size = n as u32;
-    user::write_slice(UserPtr::of_program(hdr.query_data), &data[..n])?;
-    clear(hdr.query_data + n as u64, room - n)?;
-    user::write(UserPtr::of_program(at), &hdr)?;
-    Ok(hdr.next_entry)
+    // SAFETY: the program's header names both.
+    let [room_at, next] =
+        [hdr.query_data, hdr.next_entry].map(|at| unsafe { UserPtr::of_program(at) });
+    user::write_slice(room_at, &data[..n])?;
+    clear(room_at.add(n as u64), room - n)?;
+    user::write(at, &hdr)?;
+    Ok(next)
 }
 
 /// Zeroes the rest of the program's room.
-fn clear(mut at: u64, mut len: usize) -> Result<()> {
+fn clear(mut at: UserPtr, mut len: usize) -> Result<()> {
     let zeroes = [0u8; 4096];
     while len > 0 {
         let n = len.min(zeroes.len());
-        user::write_slice(UserPtr::of_program(at), &zeroes[..n])?;
-        at += n as u64;
+        user::write_slice(at, &zeroes[..n])?;
+        at = at.add(n as u64);
         len -= n;
     }
     Ok(())

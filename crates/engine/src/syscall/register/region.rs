@@ -1,5 +1,6 @@
 //! The call for a region of parameters ([`crate::resources::region`]). Kernel counterpart:
 //! `io_register_mem_region`.
+#![allow(unsafe_code)]
 
 use alloc::sync::Arc;
 
@@ -15,17 +16,19 @@ use softring_uapi::*;
 /// # Errors
 /// `EBUSY` for a second one; `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past
 /// RLIMIT_MEMLOCK.
-pub(super) fn register(ring: &Arc<Ring>, fd: i32, addr: u64, _: u32) -> Result<usize> {
+pub(super) fn register(ring: &Arc<Ring>, fd: i32, addr: UserPtr, _: u32) -> Result<usize> {
     let mut ctx = ring.lock();
     if ctx.resources.param_region.is_some() {
         return Err(Errno::EBUSY);
     }
-    let reg: io_uring_mem_region_reg = ctx.unlocked(|| user::read(addr))?;
-    let mut desc: io_uring_region_desc = ctx.unlocked(|| user::read(reg.region_uptr))?;
+    let reg: io_uring_mem_region_reg = ctx.unlocked(|| user::read(addr.addr()))?;
+    // SAFETY: the program's structure names it.
+    let at = unsafe { UserPtr::of_program(reg.region_uptr) };
+    let mut desc: io_uring_region_desc = ctx.unlocked(|| user::read(at.addr()))?;
     check(&ctx, &reg)?;
     let wait_args = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
     let region = ctx.unlocked(|| ParamRegion::create(&mut desc, fd, wait_args))?;
-    ctx.unlocked(|| user::write(UserPtr::of_program(reg.region_uptr), &desc))?;
+    ctx.unlocked(|| user::write(at, &desc))?;
     ctx.resources.param_region = Some(region);
     Ok(0)
 }

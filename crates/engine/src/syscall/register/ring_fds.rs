@@ -12,13 +12,17 @@ use softring_uapi::io_uring_rsrc_update;
 use softring_uapi::limits::RING_FDS_MAX;
 
 /// Calls `f` for each row; returns how many succeeded, or the first row's error.
-fn each(addr: u64, nr: u32, f: impl Fn(u64, io_uring_rsrc_update) -> Result<()>) -> Result<usize> {
+fn each(
+    addr: UserPtr,
+    nr: u32,
+    f: impl Fn(UserPtr, io_uring_rsrc_update) -> Result<()>,
+) -> Result<usize> {
     if nr == 0 || nr > RING_FDS_MAX {
         return Err(Errno::EINVAL);
     }
     for i in 0..nr as usize {
-        let at = addr.wrapping_add((i * size_of::<io_uring_rsrc_update>()) as u64);
-        if let Err(e) = user::read(at).and_then(|row| f(at, row)) {
+        let at = addr.add((i * size_of::<io_uring_rsrc_update>()) as u64);
+        if let Err(e) = user::read(at.addr()).and_then(|row| f(at, row)) {
             return if i > 0 { Ok(i) } else { Err(e) };
         }
     }
@@ -31,7 +35,7 @@ fn each(addr: u64, nr: u32, f: impl Fn(u64, io_uring_rsrc_update) -> Result<()>)
 /// # Errors
 /// `EINVAL` for none, too many, a slot past the table; `EBUSY` for one in use; `EFAULT`, `EBADF`,
 /// `EOPNOTSUPP`, `EMFILE`.
-pub(super) fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn register(_: &Arc<Ring>, _: i32, addr: UserPtr, nr: u32) -> Result<usize> {
     if (1..=RING_FDS_MAX).contains(&nr) {
         registered::touch();
     }
@@ -47,7 +51,7 @@ pub(super) fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usiz
         };
         let slot = put(hold_ring(row.data as i32)?, range)?;
         let answer = io_uring_rsrc_update { offset: slot as u32, ..row };
-        user::write(UserPtr::of_program(at), &answer).inspect_err(|_| clear(slot))
+        user::write(at, &answer).inspect_err(|_| clear(slot))
     })
 }
 
@@ -55,7 +59,7 @@ pub(super) fn register(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usiz
 ///
 /// # Errors
 /// `EINVAL` for none, too many, a slot past the table; `EFAULT`.
-pub(super) fn unregister(_: &Arc<Ring>, _: i32, addr: u64, nr: u32) -> Result<usize> {
+pub(super) fn unregister(_: &Arc<Ring>, _: i32, addr: UserPtr, nr: u32) -> Result<usize> {
     each(addr, nr, |_, row| {
         if row.resv != 0 || row.data != 0 {
             return Err(Errno::EINVAL);
