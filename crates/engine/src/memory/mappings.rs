@@ -14,7 +14,7 @@ use softring_host::os::fd::AsRawFd;
 use softring_host::os::fs::{Mode, OFlags, open};
 
 use super::region::Region;
-use softring_host::calls::{UserPtr, ioctl, memory};
+use softring_host::calls::{ioctl, memory};
 use softring_host::sys;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
@@ -36,13 +36,28 @@ struct Mapping {
     device: (u32, u32),
 }
 
+/// Address of memory that the program brings for a ring (IORING_SETUP_NO_MMAP), or for a ring of
+/// buffers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingMemory(u64);
+
+impl RingMemory {
+    /// Wraps an address that the program has given.
+    ///
+    /// # Safety
+    /// The program offers the memory there until the ring ends, or the memory is unregistered, and
+    /// not for one call, as of a [`UserPtr`](softring_host::calls::UserPtr).
+    pub(crate) const unsafe fn of_program(addr: u64) -> RingMemory {
+        RingMemory(addr)
+    }
+}
+
 /// Pins memory of the program's that the ring keeps (`io_pin_pages`): page-aligned, writable, and
 /// touched now, so that a bad address fails at once.
 ///
 /// # Errors
 /// `EINVAL` if it does not begin with a page, `EOVERFLOW`; those of [`populate`].
-pub(crate) fn pin(at: UserPtr, len: usize) -> Result<Region> {
-    let addr = at.addr();
+pub(crate) fn pin(RingMemory(addr): RingMemory, len: usize) -> Result<Region> {
     if addr == 0 {
         return Err(Errno::EFAULT);
     }
@@ -52,7 +67,8 @@ pub(crate) fn pin(at: UserPtr, len: usize) -> Result<Region> {
     let pages = (len as u64).next_multiple_of(PAGE);
     let end = addr.checked_add(pages).ok_or(Errno::EOVERFLOW)?;
     populate(&(addr..end))?;
-    Region::of_program(at, len)
+    // SAFETY: just found to be there for writing, and the type says how long the program offers it.
+    unsafe { Region::of_program(addr, len) }
 }
 
 /// Faults `range` in for writing, as pinning would.

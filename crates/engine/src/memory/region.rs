@@ -9,12 +9,16 @@ use softring_host::os::fd::BorrowedFd;
 use softring_host::os::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
 
 use alloc::sync::Arc;
-use softring_host::calls::UserPtr;
 use softring_uapi::errno::{Errno, Result};
 
 const PAGE: usize = 4096;
 
 /// A shared mapping, unmapped with its last region; or memory of the program's, left alone.
+///
+/// # The invariant
+/// The memory is mapped as long as the region lives. A mapping of the region's own is, by its
+/// owners; memory of the program's is as long as the program leaves it there, which whoever makes
+/// such a region answers for ([`Region::of_program`]).
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
@@ -35,8 +39,8 @@ unsafe impl Send for Mapping {}
 // SAFETY: as for `Region`.
 unsafe impl Sync for Mapping {}
 
-// SAFETY: a region is only an address range; accesses through it are atomic or volatile, made under
-// the ring's lock.
+// SAFETY: a region is only an address range, which no thread owns; accesses through it are atomic
+// or volatile, made under the ring's lock.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -72,14 +76,21 @@ impl Region {
         Ok(unsafe { Region::own(NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?, len) })
     }
 
-    /// Makes a region of memory that the program brought, and may unmap while in use: the kernel
-    /// holds the pages. Shared memory is mapped a second time, and so survives the program's own
-    /// mapping. Private memory can have one mapping only: see [`is_gone`](Self::is_gone).
+    /// Makes a region of memory that the program brought. The kernel holds the pages of such memory,
+    /// so that a program may unmap it while the ring lives. Here, shared memory is mapped a second
+    /// time, and so survives the program's own mapping. Private memory can have one mapping only:
+    /// see [`is_gone`](Self::is_gone).
     ///
     /// # Errors
     /// `EFAULT` for no address, `EINVAL` for a misaligned one.
-    pub(crate) fn of_program(addr: UserPtr, len: usize) -> Result<Region> {
-        let at = addr.addr() as usize;
+    ///
+    /// # Safety
+    /// All of the memory can be read and written, and the program has offered it for as long as the
+    /// region lives, not for one call. If the program unmaps private memory before, or has no
+    /// memory of its own there, it has broken itself: accesses end in SIGSEGV, or in whatever it
+    /// has mapped there since.
+    pub(crate) unsafe fn of_program(addr: u64, len: usize) -> Result<Region> {
+        let at = addr as usize;
         if !at.is_multiple_of(PAGE) {
             return Err(Errno::EINVAL);
         }
@@ -144,8 +155,8 @@ impl Region {
     #[inline]
     pub(crate) fn word(&self, off: usize) -> &AtomicU32 {
         assert!(off.is_multiple_of(4) && off + 4 <= self.len);
-        // SAFETY: in bounds and aligned (asserted; the base is page- or cache-line-aligned); mapped
-        // as long as `self`.
+        // SAFETY: in bounds and aligned (asserted; the base begins a page); mapped by the invariant,
+        // which for the program's memory its maker and the program uphold.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(off).cast()) }
     }
 
@@ -161,8 +172,8 @@ impl Region {
     #[inline]
     pub(crate) fn load<T: softring_host::user::Plain>(&self, off: usize) -> T {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
-        // SAFETY: in bounds and aligned (asserted); volatile because the program may write at the
-        // same time, and any bit pattern is a valid `T: Plain`.
+        // SAFETY: in bounds and aligned (asserted), mapped as in `word`; volatile because the program
+        // may write at the same time, and any bit pattern is a valid `T: Plain`.
         unsafe { self.base.as_ptr().add(off).cast::<T>().read_volatile() }
     }
 
@@ -173,8 +184,9 @@ impl Region {
         assert!(off.is_multiple_of(8) && off + size_of::<T>() <= self.len);
         let to: *mut u64 = core::ptr::from_mut(v).cast();
         for i in 0..size_of::<T>() / 8 {
-            // SAFETY: both sides in bounds and aligned (asserted); atomic because the program may
-            // write at the same time, and any bit pattern is a valid `T: Plain`.
+            // SAFETY: both sides in bounds and aligned (asserted), mapped as in `word`; atomic
+            // because the program may write at the same time, and any bit pattern is a valid
+            // `T: Plain`.
             unsafe {
                 let from = AtomicU64::from_ptr(self.base.as_ptr().add(off).cast::<u64>().add(i));
                 to.add(i).write(from.load(Relaxed));
@@ -186,8 +198,8 @@ impl Region {
     #[inline]
     pub(crate) fn store<T: softring_host::user::Plain>(&self, off: usize, v: T) {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
-        // SAFETY: in bounds and aligned (asserted); the slot is the engine's until the tail is
-        // published.
+        // SAFETY: in bounds and aligned (asserted), mapped as in `word`; the slot is the engine's
+        // until the tail is published.
         unsafe { self.base.as_ptr().add(off).cast::<T>().write_volatile(v) }
     }
 }

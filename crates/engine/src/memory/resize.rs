@@ -9,9 +9,9 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use softring_host::calls::UserPtr;
 use softring_host::os::fd::BorrowedFd;
 
+use super::mappings::{RingMemory, pin};
 use super::region::Region;
 use super::rings::{Geometry, Rings, off};
 use softring_uapi::errno::{Errno, Result};
@@ -53,11 +53,11 @@ impl Rings {
         file: BorrowedFd<'_>,
         geo: &Geometry,
         at: u64,
-        user: UserPtr,
+        user: RingMemory,
     ) -> Result<Region> {
         let len = if at == IORING_OFF_SQES { geo.sqes_size() } else { geo.rings_size() };
         if geo.flags & IORING_SETUP_NO_MMAP != 0 {
-            return super::mappings::pin(user, len);
+            return pin(user, len);
         }
         let len = len.next_multiple_of(4096);
         super::file::grow(file, at + len as u64)?;

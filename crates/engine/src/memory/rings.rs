@@ -3,12 +3,11 @@
 
 use alloc::sync::Arc;
 
-use softring_host::calls::UserPtr;
 use softring_host::os::fd::{AsFd, OwnedFd};
 use softring_host::os::fs::{SealFlags, SeekFrom, fcntl_add_seals, seek};
 
 use super::lock::Control;
-use super::mappings::pin;
+use super::mappings::{RingMemory, pin};
 use super::region::Region;
 use softring_uapi::errno::Result;
 use softring_uapi::*;
@@ -123,8 +122,8 @@ impl Rings {
     /// `ENOMEM`, `EMFILE`, `ENFILE`; `EINVAL`, `EFAULT` for bad NO_MMAP addresses.
     pub(crate) fn create(
         geo: Geometry,
-        cq_user: UserPtr,
-        sq_user: UserPtr,
+        cq_user: RingMemory,
+        sq_user: RingMemory,
     ) -> Result<(OwnedFd, Rings)> {
         let fd = softring_host::substitute::memory_file("[io_uring]")?;
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;

@@ -5,6 +5,7 @@
 use alloc::sync::Arc;
 
 use super::setup::geometry;
+use crate::memory::mappings::RingMemory;
 use crate::memory::rings::Rings;
 use crate::ring::ctx::Ring;
 use crate::ring::turn::Turn;
@@ -44,8 +45,8 @@ pub(crate) fn resize(ring: &Arc<Ring>, fd: i32, addr: UserPtr, _: u32) -> Result
     geo.flags = ctx.mem.geo.flags;
     let file = sys::borrow(fd).ok_or(Errno::EBADF)?;
     let named = [p.cq_off.user_addr, p.sq_off.user_addr];
-    // SAFETY: the program's parameters name the memory.
-    let [cq_user, sq_user] = named.map(|at| unsafe { UserPtr::of_program(at) });
+    // SAFETY: the program's parameters name the memory, for as long as the ring has it.
+    let [cq_user, sq_user] = named.map(|at| unsafe { RingMemory::of_program(at) });
     let rings =
         ctx.unlocked(|| Rings::new_region(file.as_fd(), &geo, IORING_OFF_SQ_RING, cq_user))?;
     geo.publish(&mut p);

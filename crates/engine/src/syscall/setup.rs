@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 
 use softring_host::os::fd::IntoRawFd;
 
+use crate::memory::mappings::RingMemory;
 use crate::memory::rings::{Geometry, Rings};
 use crate::resources::task_rules;
 use crate::ring::ctx::{Ctx, Ring};
@@ -56,8 +57,8 @@ pub(crate) fn setup(entries: u32, params: UserPtr) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let named = [p.cq_off.user_addr, p.sq_off.user_addr];
-    // SAFETY: the program's parameters name the memory.
-    let [cq_user, sq_user] = named.map(|at| unsafe { UserPtr::of_program(at) });
+    // SAFETY: the program's parameters name the memory, for as long as the ring has it.
+    let [cq_user, sq_user] = named.map(|at| unsafe { RingMemory::of_program(at) });
     let (fd, mem) = Rings::create(geo, cq_user, sq_user)?;
     let mut ctx = Ctx::new(mem, p.flags, crate::process::worker_side::run);
     if !ctx.reqs.slab.prepare() {

@@ -4,7 +4,7 @@
 
 use alloc::sync::Arc;
 
-use crate::memory::mappings;
+use crate::memory::mappings::{self, RingMemory};
 use crate::resources::kbuf::{BufRing, MAX_BIDS};
 use crate::resources::region::in_file;
 use crate::ring::ctx::{Ctx, Ring};
@@ -37,8 +37,8 @@ pub(super) fn register_ring(ring: &Arc<Ring>, fd: i32, addr: UserPtr, _: u32) ->
         in_file(fd, offset, size as u64)?
     } else {
         // Private memory must stay mapped while the group is registered.
-        // SAFETY: the program's structure names it.
-        let at = unsafe { UserPtr::of_program(reg.ring_addr) };
+        // SAFETY: the program's structure names it, until the group is unregistered.
+        let at = unsafe { RingMemory::of_program(reg.ring_addr) };
         ctx.unlocked(|| mappings::pin(at, size))?
     };
     ctx.resources.groups.add_ring(reg.bgid, BufRing::new(mem, &reg));
