@@ -30,7 +30,7 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 static LATE: AtomicBool = AtomicBool::new(false);
 
 /// Function that a child runs for all process-wide state.
-static IN_CHILD: OnceLock<fn()> = OnceLock::new();
+static IN_CHILD: OnceLock<unsafe fn()> = OnceLock::new();
 
 /// Steps for a module's process-wide state when the process forks.
 #[derive(Debug)]
@@ -40,7 +40,11 @@ pub struct AtFork {
     pub hold: fn() -> Option<Box<dyn Any>>,
     /// The step in the child, which holds no lock any more. If the fork was noticed late, a thread
     /// that the child does not have may hold a lock for ever.
-    pub child: fn(&Child),
+    ///
+    /// # Safety
+    /// This is a forked child that has not been here before, with one thread, which is in no call of
+    /// the engine.
+    pub child: unsafe fn(&Child),
 }
 
 /// Declares that a forked child leaves a piece of its process's state as it is, and why.
@@ -58,12 +62,12 @@ pub struct Child {
 
 impl AtFork {
     /// Declares state that is whole without a lock.
-    pub const fn new(child: fn(&Child)) -> AtFork {
+    pub const fn new(child: unsafe fn(&Child)) -> AtFork {
         AtFork { hold: || None, child }
     }
 
     /// Declares state that is whole while the lock of `hold` is held.
-    pub const fn locked(hold: fn() -> Option<Box<dyn Any>>, child: fn(&Child)) -> AtFork {
+    pub const fn locked(hold: fn() -> Option<Box<dyn Any>>, child: unsafe fn(&Child)) -> AtFork {
         AtFork { hold, child }
     }
 }
@@ -72,8 +76,9 @@ impl AtFork {
 pub const AT_FORK: AtFork = AtFork::new(|child| rebuild(child.late));
 
 /// Sets the function that [`check`] calls in a new child. It belongs to the layer that knows all
-/// state.
-pub fn noticed_by(in_child: fn()) {
+/// state, and may rely on being called in a forked child, once, before any thread there has used
+/// the engine.
+pub fn noticed_by(in_child: unsafe fn()) {
     let _ = IN_CHILD.set(in_child);
 }
 
@@ -81,7 +86,12 @@ pub fn noticed_by(in_child: fn()) {
 pub fn check() {
     if in_new_child() {
         // Before the first ring, only this module has state of another process.
-        IN_CHILD.get().map_or_else(|| rebuild(true), |in_child| in_child());
+        let Some(in_child) = IN_CHILD.get() else { return rebuild(true) };
+        // SAFETY: the page says that this child has not rebuilt its engine, and each call of the
+        // engine checks first: this is the first. The thread that forked is the only one here, but
+        // for those that a program makes behind our back and calls the engine from at once, which
+        // then race as they would in the program's own memory.
+        unsafe { in_child() };
     }
 }
 

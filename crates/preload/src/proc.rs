@@ -196,6 +196,8 @@ extern "C" fn child() {
         // SAFETY: as in `check_forked`; the child is single-threaded here.
         unsafe { (*mark).alive.store(true, Ordering::Relaxed) };
     }
-    fork::in_child();
+    // SAFETY: the handler of a fork runs in the fresh child, on the thread that forked, before the
+    // program goes on.
+    unsafe { fork::in_child() };
     epoll::forked(true);
 }

@@ -199,7 +199,12 @@ pub fn in_parent() {
 /// Closes what the child inherits and does not need. The child has no POSIX locks, unless this call
 /// comes late because the fork was not reported: then the engine asks before each close of a file
 /// of the program's, as in any process.
-pub fn in_child() {
+///
+/// # Safety
+/// This is a forked child that has not been here before. The calling thread is the only one, and is
+/// in no call on a ring: nobody holds a guard of a ring or of the engine's other states, but for
+/// those of [`prepare`] in this thread.
+pub unsafe fn in_child() {
     let parent = fork::pid();
     // A handler that forks finds what follows done, or not begun: signals stay blocked as before
     // the fork until the end. (Blocked once more, they would be left blocked.)
@@ -211,16 +216,19 @@ pub fn in_child() {
     // Dropped at the end: a last reference would give its slot on the parent's page back.
     let _rings = rings;
     lock::set_forking(false);
-    STATES.iter().for_each(|state| (state.child)(&Child { parent, late }));
+    // SAFETY: the caller's.
+    STATES.iter().for_each(|state| unsafe { (state.child)(&Child { parent, late }) });
     children.map_or_else(children::forget, children::ListGuard::fork_child);
 }
 
-fn renew_rings(child: &Child) {
+/// # Safety
+/// As [`AtFork::child`].
+unsafe fn renew_rings(child: &Child) {
     // If there never was a ring, this makes no call: the program's own filter may kill for it.
     if child.parent == 0 {
         return;
     }
-    // SAFETY: a fresh child has this one thread, which is in no call on a ring.
+    // SAFETY: a fresh child has this one thread, which is in no call on a ring, says our caller.
     for ring in some(|ring| unsafe { drive::teardown::must_let_go(ring) }) {
         if ring.is_inherited() {
             // SAFETY: as above.
