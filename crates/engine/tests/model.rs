@@ -385,7 +385,7 @@ fn a_hybrid_ring_sleeps_until_a_modelled_device_is_about_to_be_done() {
         "{took:?}"
     );
     let ring = fds::find(c.fd).unwrap();
-    let idle_sleeps = ring.lock().stats.idle_sleeps.idle_sleeps.get();
+    let idle_sleeps = ring.read().stats.idle_sleeps.idle_sleeps.get();
     assert!(idle_sleeps > 100, "{idle_sleeps}");
 }
 
@@ -408,7 +408,7 @@ fn an_sq_thread_sleeps_for_a_hybrid_ring() {
             assert!(seen.iter().all(|cqe| cqe.res == BLOCK as i32), "{seen:?}");
         }
         let ring = fds::find(c.fd).unwrap();
-        let idle_slept = ring.lock().stats.idle_sleeps.idle_sleeps.get();
+        let idle_slept = ring.read().stats.idle_sleeps.idle_sleeps.get();
         assert_eq!(idle_slept > 20, idle_sleeps, "{idle_slept}");
     }
 }

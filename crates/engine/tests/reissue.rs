@@ -34,7 +34,7 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 /// Returns the counters, in the order of the page, and the number of requests with workers.
 fn counts(c: &Client) -> ([u64; 6], u32) {
     let ring = fds::ring(c.fd).unwrap();
-    let ctx = ring.lock();
+    let ctx = ring.read();
     let r = &ctx.stats.reissue;
     let all = [&r.at_once, &r.armed, &r.ready_at_arm, &r.reissued, &r.aborted, &r.capped];
     (all.map(softring_engine::stats::Count::get), ctx.drive.transports.workers)
@@ -368,7 +368,7 @@ fn connections() -> Vec<Row> {
 fn goes_by_the_poll_set(c: &Client, (what, request, ready, res): Row) {
     let by_workers = |c: &Client| {
         let ring = fds::ring(c.fd).unwrap();
-        ring.lock().stats.routes.worker.get()
+        ring.read().stats.routes.worker.get()
     };
     let opcode = OP_NAMES[usize::from(request.opcode)];
     c.push(request);

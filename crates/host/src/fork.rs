@@ -42,8 +42,8 @@ pub struct AtFork {
     /// that the child does not have may hold a lock for ever.
     ///
     /// # Safety
-    /// This is a forked child that has not been here before, with one thread, which is in no call of
-    /// the engine.
+    /// This is a forked child that has not been here before, with one thread, which is in no call
+    /// of the engine.
     pub child: unsafe fn(&Child),
 }
 

@@ -388,7 +388,7 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
         ctx.drive.spin.was_short();
     } else if ctx.issue.is_elsewhere() {
         // The issuing process may be gone.
-        control.end_issue_of_dead();
+        ctx.end_issue_of_dead();
     }
     (ctx, if woke == Woke::Signal { Slept::Signal } else { Slept::Woken })
 }

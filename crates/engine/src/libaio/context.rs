@@ -118,8 +118,8 @@ impl Context {
             }
             softring_host::sys::pause(Duration::from_micros(20));
         }
-        // SAFETY: the program's call ends its context. `ending` keeps threads from the ring, and those
-        // that peeked have let go, but for one that did not run for as long as `AIO_LEAVE`.
+        // SAFETY: the program's call ends its context. `ending` keeps threads from the ring, and
+        // those that peeked have let go, but for one that did not run for as long as `AIO_LEAVE`.
         answer(aio::io_destroy(unsafe { Ending::of(self.id) }))
     }
 

@@ -31,6 +31,7 @@
 //! over. If the holder's namespace is not the waiting thread's, the id says nothing, and the thread
 //! waits on. Nothing is torn by a death: ring words are published last, and everything else is
 //! private to the dead process.
+#![allow(unsafe_code)]
 
 pub(crate) mod protocol;
 pub(crate) mod sequence;
@@ -88,87 +89,95 @@ impl Word for Futex<'_> {
     }
 }
 
-/// The engine's page of a ring.
+/// The lock of a ring, by the words of its page. Private, since the steps of [`Locked`] do not
+/// check that their caller holds the lock: those of [`Control`] that rely on it are unsafe.
 #[derive(Debug)]
-pub(crate) struct Control {
+struct Lock {
     page: Region,
-    /// Address of the state that the lock guards, stored by the last issuing thread of this
-    /// process; null if there is none.
-    lent: AtomicPtr<()>,
     /// The thread of this process that holds the lock; 0 if none does, or one has just taken it.
     holder: AtomicUsize,
 }
 
+/// The engine's page of a ring.
+#[derive(Debug)]
+pub(crate) struct Control {
+    lock: Lock,
+    /// Address of the state that the lock guards, stored by the last issuing thread of this
+    /// process; null if there is none.
+    lent: AtomicPtr<()>,
+}
+
 impl Control {
     pub(crate) fn new(page: Region) -> Self {
-        Control { page, lent: AtomicPtr::default(), holder: AtomicUsize::new(0) }
+        let lock = Lock { page, holder: AtomicUsize::new(0) };
+        Control { lock, lent: AtomicPtr::default() }
     }
 
     /// Returns the word of SQEs consumed: the engine's copy of `sq.head`. Lock holder only.
     pub(crate) fn sq_head(&self) -> &AtomicU32 {
-        self.page.word(64)
+        self.lock.page.word(64)
     }
 
     /// Returns the word of CQEs filled: the engine's copy of `cq.tail`, ahead of it until commit.
     /// Lock holder only.
     pub(crate) fn cq_tail(&self) -> &AtomicU32 {
-        self.page.word(68)
+        self.lock.page.word(68)
     }
 
     /// Returns the word of [`Sequence::waiters`].
     #[inline(always)]
     pub(crate) fn waiters(&self) -> &AtomicU32 {
-        self.page.word(128)
+        self.lock.page.word(128)
     }
 
     /// Returns the word of [`Sequence::seq`].
     #[inline(always)]
     pub(crate) fn seq(&self) -> &AtomicU32 {
-        self.page.word(132)
+        self.lock.page.word(132)
     }
 
     /// Returns a word of the message by which a forked child asks its parent
     /// (`process::remote_cancel`). Lock holder only.
     pub(crate) fn cancel_word(&self, word: usize) -> &AtomicU32 {
-        self.page.word(192 + 4 * word)
+        self.lock.page.word(192 + 4 * word)
     }
 
     /// Returns the number of times that children have begun to write their requests in flight
     /// (`process::journal`).
     pub(crate) fn journal_writes(&self) -> &AtomicU32 {
-        self.page.word(252)
+        self.lock.page.word(252)
     }
 
     /// Returns a word of that journal. Lock holder only.
     pub(crate) fn left(&self, word: usize) -> &AtomicU32 {
-        self.page.word(256 + 4 * word)
+        self.lock.page.word(256 + 4 * word)
     }
 
     /// Takes the lock when no other thread has an issue in progress.
     #[inline(always)]
     pub(crate) fn lock(&self) {
-        Locked::lock(self);
+        self.lock.lock();
     }
 
     /// Takes the lock, also while another thread has an issue in progress.
     #[inline(always)]
     pub(crate) fn lock_now(&self) {
-        Locked::lock_now(self);
+        self.lock.lock_now();
     }
 
     /// Takes the lock for a caller that knows its thread; see [`lock_now`](Self::lock_now).
     #[inline(always)]
     pub(crate) fn lock_now_as(&self, thread: usize) {
-        self.take_word();
-        self.holder.store(thread, Relaxed);
+        self.lock.take_word();
+        self.lock.holder.store(thread, Relaxed);
     }
 
     /// Takes the lock as [`lock_now`](Self::lock_now) does, if nobody holds it.
     #[inline]
     pub(crate) fn try_lock_now(&self) -> bool {
-        let free = self.try_take_word();
+        let free = self.lock.try_take_word();
         if free {
-            self.set_holder(true);
+            self.lock.set_holder(true);
         }
         free
     }
@@ -177,7 +186,7 @@ impl Control {
     /// private memory: an earlier child may share the page copy-on-write, and a write would copy
     /// it.
     pub(crate) fn try_hold(&self) -> bool {
-        self.try_take_word()
+        self.lock.try_take_word()
     }
 
     /// Returns whether the calling thread holds the lock, as far as it can tell. Wrong only in the
@@ -187,53 +196,75 @@ impl Control {
         if forking != 0 {
             return forking == sys::thread();
         }
-        self.holder.load(Relaxed) == sys::thread() && self.lock_word().word.load(Relaxed) != 0
+        self.lock.holder.load(Relaxed) == sys::thread()
+            && self.lock.lock_word().word.load(Relaxed) != 0
     }
 
     /// Releases the lock.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and borrows nothing that it guards, past this, but for what
+    /// [`begin_issue`](Self::begin_issue) has published.
     #[inline]
-    pub(crate) fn unlock(&self) {
-        Locked::unlock(self);
+    pub(crate) unsafe fn unlock(&self) {
+        self.lock.unlock();
     }
 
     /// Returns whether a thread, of any process, has an issue in progress. Lock holder only.
     #[inline]
     pub(crate) fn issuing(&self) -> bool {
-        Locked::issuing(self)
+        self.lock.issuing()
     }
 
-    /// Ends an issue whose process is gone. Lock holder only.
-    pub(crate) fn end_issue_of_dead(&self) {
-        Locked::end_issue_of_dead(self);
+    /// Ends an issue whose process is gone.
+    ///
+    /// # Safety
+    /// The caller holds the lock.
+    pub(crate) unsafe fn end_issue_of_dead(&self) {
+        self.lock.end_issue_of_dead();
     }
 
     /// Begins an issue of the calling thread, and makes the guarded state available to those who
-    /// take the lock meanwhile. Lock holder only.
+    /// take the lock meanwhile.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and no other thread has an issue in progress. The state is what
+    /// the lock guards. Until [`end_issue`](Self::end_issue) the caller uses it only while it holds
+    /// the lock, and through this pointer.
     #[inline]
-    pub(crate) fn begin_issue(&self, guarded: *mut ()) {
+    pub(crate) unsafe fn begin_issue(&self, guarded: *mut ()) {
         self.lent.store(guarded, Relaxed);
-        self.mark_issue();
+        self.lock.mark_issue();
     }
 
-    /// Ends the issue; wakes threads that wait for its end. Lock holder only.
+    /// Ends the issue; wakes threads that wait for its end.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and it is its own issue.
     #[inline]
-    pub(crate) fn end_issue(&self) {
-        Locked::end_issue(self);
+    pub(crate) unsafe fn end_issue(&self) {
+        self.lock.end_issue();
     }
 
-    /// Clears the guarded state's address in a forked child: it is the parent's.
+    /// Clears the guarded state's address in a forked child: it is the parent's. A lock holder that
+    /// finds none takes the ring's own.
     pub(crate) fn fork_child(&self) {
         self.lent.store(core::ptr::null_mut(), Relaxed);
     }
 
-    /// Returns the guarded state's address; null if another process issues. Lock holder only.
-    pub(crate) fn lent(&self) -> *mut () {
-        let here = self.issue_word().word.load(Relaxed) & !WAITED == softring_host::fork::holder();
+    /// Returns the guarded state's address while a thread has an issue in progress; null if that is
+    /// another process's.
+    ///
+    /// # Safety
+    /// The caller holds the lock, without which the address may be one of an issue that is over.
+    pub(crate) unsafe fn lent(&self) -> *mut () {
+        let here =
+            self.lock.issue_word().word.load(Relaxed) & !WAITED == softring_host::fork::holder();
         if here { self.lent.load(Relaxed) } else { core::ptr::null_mut() }
     }
 }
 
-impl Locked for Control {
+impl Locked for Lock {
     type Word<'a> = Futex<'a>;
 
     #[inline(always)]

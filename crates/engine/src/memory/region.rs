@@ -76,10 +76,10 @@ impl Region {
         Ok(unsafe { Region::own(NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?, len) })
     }
 
-    /// Makes a region of memory that the program brought. The kernel holds the pages of such memory,
-    /// so that a program may unmap it while the ring lives. Here, shared memory is mapped a second
-    /// time, and so survives the program's own mapping. Private memory can have one mapping only:
-    /// see [`is_gone`](Self::is_gone).
+    /// Makes a region of memory that the program brought. The kernel holds the pages of such
+    /// memory, so that a program may unmap it while the ring lives. Here, shared memory is mapped a
+    /// second time, and so survives the program's own mapping. Private memory can have one mapping
+    /// only: see [`is_gone`](Self::is_gone).
     ///
     /// # Errors
     /// `EFAULT` for no address, `EINVAL` for a misaligned one.
@@ -155,8 +155,8 @@ impl Region {
     #[inline]
     pub(crate) fn word(&self, off: usize) -> &AtomicU32 {
         assert!(off.is_multiple_of(4) && off + 4 <= self.len);
-        // SAFETY: in bounds and aligned (asserted; the base begins a page); mapped by the invariant,
-        // which for the program's memory its maker and the program uphold.
+        // SAFETY: in bounds and aligned (asserted; the base begins a page); mapped by the
+        // invariant, which for the program's memory its maker and the program uphold.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(off).cast()) }
     }
 
@@ -172,8 +172,8 @@ impl Region {
     #[inline]
     pub(crate) fn load<T: softring_host::user::Plain>(&self, off: usize) -> T {
         assert!(off.is_multiple_of(align_of::<T>()) && off + size_of::<T>() <= self.len);
-        // SAFETY: in bounds and aligned (asserted), mapped as in `word`; volatile because the program
-        // may write at the same time, and any bit pattern is a valid `T: Plain`.
+        // SAFETY: in bounds and aligned (asserted), mapped as in `word`; volatile because the
+        // program may write at the same time, and any bit pattern is a valid `T: Plain`.
         unsafe { self.base.as_ptr().add(off).cast::<T>().read_volatile() }
     }
 

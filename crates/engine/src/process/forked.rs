@@ -107,7 +107,8 @@ pub fn prepare() {
     }
     // Neither list of rings lives on below: dropping a last reference takes locks held there.
     some(stand_in::was_polled).iter().for_each(stand_in::before_fork);
-    for ring in some(|ring| !ring.control.try_hold() || is_fresh(ring)) {
+    // SAFETY: the lock has just been taken.
+    for ring in some(|ring| !ring.control.try_hold() || unsafe { is_fresh(ring) }) {
         ring.lock_now().resources.files.deposit();
     }
     let (table, closed) = try_hold_all().unwrap_or_else(lock_all);
@@ -129,10 +130,14 @@ fn has_deposits(ctx: &Ctx) -> bool {
 }
 
 /// Returns whether a ring, whose lock is held, has files that a child would not find. Unlocks.
-fn is_fresh(ring: &Ring) -> bool {
-    // SAFETY: the lock is held, without a guard.
+///
+/// # Safety
+/// The caller holds the lock, without a guard.
+unsafe fn is_fresh(ring: &Ring) -> bool {
+    // SAFETY: the lock is held, without a guard, and is given up below.
     let fresh = unsafe { ring.peek() }.is_none_or(|ctx| ctx.resources.files.is_fresh());
-    ring.control.unlock();
+    // SAFETY: as above; `fresh` borrows nothing.
+    unsafe { ring.control.unlock() };
     fresh
 }
 
@@ -149,7 +154,8 @@ fn try_hold_all() -> Option<(Write<Table>, Vec<Arc<Ring>>)> {
         let Some(busy) = rings.iter().position(|ring| !ring.control.try_hold()) else {
             return Some((table, Vec::new()));
         };
-        rings[..busy].iter().for_each(|ring| ring.control.unlock());
+        // SAFETY: taken just now, by this loop.
+        rings[..busy].iter().for_each(|ring| unsafe { ring.control.unlock() });
         drop(table);
         softring_host::threads::yield_now();
     }
@@ -185,12 +191,12 @@ fn lock_all() -> (Write<Table>, Vec<Arc<Ring>>) {
 /// Releases everything after `fork`, in the parent.
 pub fn in_parent() {
     let Some(held) = ForkGuards::take() else { return };
-    held.table.open().iter().for_each(|ring| ring.control.unlock());
+    // SAFETY: `prepare` has taken the locks of all rings in the table, and those of `closed`.
+    held.table.open().iter().for_each(|ring| unsafe { ring.control.unlock() });
     let (rings, _signals, children) = held.release();
     children.fork_parent();
-    for ring in rings {
-        ring.control.unlock();
-    }
+    // SAFETY: as above.
+    rings.iter().for_each(|ring| unsafe { ring.control.unlock() });
 }
 
 /// Renews the engine after `fork`, in the child: threads, epoll sets and aio contexts are gone and

@@ -110,11 +110,16 @@ unsafe impl Send for Ring {}
 
 /// Guard of the uring lock.
 #[derive(Debug)]
-pub struct Guard<'a> {
+pub(crate) struct Guard<'a> {
     ring: &'a Ring,
     /// The guarded state: the ring's cell, or the pointer that the issuing thread has published.
     ctx: NonNull<Ctx>,
 }
+
+/// Guard of the uring lock for those outside of the engine, who only read: the state of a ring must
+/// not change places with another's.
+#[derive(Debug)]
+pub struct ReadGuard<'a>(Guard<'a>);
 
 impl Ring {
     pub(crate) fn new(id: u64, mut ctx: Ctx) -> Arc<Ring> {
@@ -152,7 +157,7 @@ impl Ring {
     /// long as a file system or a page fault does. Submission and registration take it; in the
     /// kernel, too, they wait for each other.
     #[inline(always)]
-    pub fn lock(&self) -> Guard<'_> {
+    pub(crate) fn lock(&self) -> Guard<'_> {
         self.control.lock();
         self.renew();
         self.guard(self.cell())
@@ -168,9 +173,20 @@ impl Ring {
 
     /// Takes the uring lock as [`Self::lock_now`] does, if nobody holds it. Only this function may
     /// take the lock while another ring's is held.
-    pub fn try_lock_now(&self) -> Option<Guard<'_>> {
+    pub(crate) fn try_lock_now(&self) -> Option<Guard<'_>> {
         // Lazily: an unused guard would unlock a lock that another thread holds.
         self.control.try_lock_now().then(|| self.locked_now())
+    }
+
+    /// Takes the uring lock as a submission does, and lets the caller read the ring's state.
+    pub fn read(&self) -> ReadGuard<'_> {
+        ReadGuard(self.lock())
+    }
+
+    /// Does the same as [`Self::read`], also while another thread is in the middle of an issue, if
+    /// nobody holds the lock.
+    pub fn try_read_now(&self) -> Option<ReadGuard<'_>> {
+        self.try_lock_now().map(ReadGuard)
     }
 
     #[inline]
@@ -186,9 +202,10 @@ impl Ring {
         }
         // No pointer is published if the issuer is in another process, which has a `Ctx` of its
         // own.
-        let lent = NonNull::new(self.control.lent().cast());
-        let ctx = lent.unwrap_or_else(|| self.cell());
         // SAFETY: the lock is held.
+        let lent = NonNull::new(unsafe { self.control.lent() }.cast());
+        let ctx = lent.unwrap_or_else(|| self.cell());
+        // SAFETY: as above.
         unsafe { (*ctx.as_ptr()).issue.begin_elsewhere() };
         self.guard(ctx)
     }
@@ -267,6 +284,21 @@ impl Ring {
     }
 }
 
+impl Guard<'_> {
+    /// Ends another process's issue if that process is gone.
+    pub(crate) fn end_issue_of_dead(&self) {
+        // SAFETY: the guard holds the lock.
+        unsafe { self.ring.control.end_issue_of_dead() };
+    }
+}
+
+impl Deref for ReadGuard<'_> {
+    type Target = Ctx;
+    fn deref(&self) -> &Ctx {
+        &self.0
+    }
+}
+
 impl Deref for Guard<'_> {
     type Target = Ctx;
     fn deref(&self) -> &Ctx {
@@ -289,7 +321,8 @@ impl Drop for Guard<'_> {
             self.stop_issuing();
         }
         let wakes = (!self.drive.wakes.is_empty()).then(|| core::mem::take(&mut self.drive.wakes));
-        self.ring.control.unlock();
+        // SAFETY: the guard's lock, and the end of the guard.
+        unsafe { self.ring.control.unlock() };
         if let Some(wakes) = wakes {
             wakes.run(&self.ring.control);
         }
@@ -426,7 +459,8 @@ impl Ctx {
         let lent = core::ptr::from_mut(self);
         // SAFETY: nobody changes which control page a ring has, and `self` outlives the call.
         let control = unsafe { &*Arc::as_ptr(&(*lent).mem.control) };
-        // SAFETY: as above; the lock is still held.
+        // SAFETY: as above; the lock is still held. No other thread issues, as the state says.
+        // `self` is not used from here on, but for `lent` with the lock held.
         unsafe {
             if (*lent).issue.begin_call() {
                 control.begin_issue(lent.cast());
@@ -434,7 +468,8 @@ impl Ctx {
         }
         // SAFETY: as above; only the issuing thread writes this.
         let thread = unsafe { (*lent).issue.thread() };
-        control.unlock();
+        // SAFETY: the lock of our caller's guard, which cannot be used while `self` is borrowed.
+        unsafe { control.unlock() };
         let answer = f();
         control.lock_now_as(thread);
         // SAFETY: the lock is held again, and every borrow from the published pointer has ended
@@ -450,7 +485,8 @@ impl Ctx {
             while self.issue.take_left_work() {
                 self.take_left_work();
             }
-            self.mem.control.end_issue();
+            // SAFETY: called by the guard, which holds the lock; the issue is this thread's.
+            unsafe { self.mem.control.end_issue() };
         }
         self.issue.end();
     }

@@ -11,7 +11,7 @@ use crate::ring::waiters::{Driver, Wakes};
 impl Ctx {
     /// Resets the ring in a forked child: requests in flight belong to the parent; their transports
     /// are gone or belong to it.
-    pub fn fork_child(&mut self, ring: &Ring) {
+    pub(super) fn fork_child(&mut self, ring: &Ring) {
         self.forget_in_flight();
         self.setup.inherited = Inherited::new();
         self.resources.files.fork_child();

@@ -38,7 +38,7 @@ pub struct Counted {
 impl Counted {
     pub fn of(ring: &Ring) -> anyhow::Result<Counted> {
         let ring = softring_engine::fds::find(ring.fd()).context("the ring is not the engine's")?;
-        let ctx = ring.lock();
+        let ctx = ring.read();
         let r = &ctx.stats.reissue;
         let (at_once, armed) = (r.at_once.get(), r.armed.get());
         Ok(Counted { at_once, armed, ready_at_arm: r.ready_at_arm.get(), aborted: r.aborted.get() })
