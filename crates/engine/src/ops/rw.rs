@@ -2,8 +2,9 @@
 //!
 //! A buffered read is tried with `RWF_NOWAIT` and goes on until the range is done or would block; a
 //! stream is read once.
+#![allow(unsafe_code)]
 
-use crate::io::aio::nowait;
+use crate::io::aio::{self, Prepared, nowait};
 use crate::ops::iov::{MAX_IOV, import_iov, skip};
 use crate::ops::{net_zc, rw_cached, rw_nowait, rw_position, rw_select};
 use crate::resources::buffers::BufNode;
@@ -17,9 +18,7 @@ use softring_host::fd::{forget_kind, is_path_only};
 use softring_host::os::fs::OFlags;
 use softring_host::sys;
 use softring_host::user::{self, in_user};
-use softring_uapi::aio::{
-    IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV, IOCB_FLAG_IOPRIO, iocb,
-};
+use softring_uapi::aio::{IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
@@ -424,7 +423,7 @@ pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Resul
 }
 
 /// Makes the same request for kernel aio; `None` if it must go another way.
-pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<iocb>> {
+pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<Option<Prepared>> {
     let (io, ioprio) = (call.io(), call.sqe().ioprio);
     if io.off == CURRENT || io.flags & RWF_HIPRI != 0 {
         return Ok(None);
@@ -436,25 +435,18 @@ pub(crate) fn to_iocb(call: &mut Call, data: u64, resfd: Option<i32>) -> Result<
         (false, true) => IOCB_CMD_PREADV,
         (true, true) => IOCB_CMD_PWRITEV,
     };
-    // Our copy of the program's vector.
-    let vector = call.state.vector().map(|parts| parts.as_ptr().expose_provenance() as u64);
-    let mut cb = iocb {
-        aio_data: data,
-        aio_rw_flags: (io.flags | RWF_NOWAIT).cast_signed(),
-        aio_lio_opcode: opcode,
-        aio_fildes: call.file.fd().cast_unsigned(),
-        aio_buf: vector.unwrap_or_else(|| io.addr.addr()),
-        aio_nbytes: u64::from(io.len),
-        aio_offset: io.off.cast_signed(),
-        ..iocb::default()
+    let (fd, flags, off) =
+        (call.file.fd(), (io.flags | RWF_NOWAIT).cast_signed(), io.off.cast_signed());
+    let mut cb = match call.state.vector() {
+        // SAFETY: the request keeps its vector, and waits for the end of the aio.
+        Some(parts) => unsafe { aio::rw_parts(opcode, fd, parts, off, flags, data) },
+        None => aio::rw(opcode, fd, io.addr, io.len.into(), off, flags, data),
     };
     if ioprio != 0 {
-        cb.aio_flags |= IOCB_FLAG_IOPRIO;
-        cb.aio_reqprio = ioprio.cast_signed();
+        cb = cb.with_priority(ioprio);
     }
     if let Some(fd) = resfd {
-        cb.aio_flags |= softring_uapi::aio::IOCB_FLAG_RESFD;
-        cb.aio_resfd = fd.cast_unsigned();
+        cb = cb.with_resfd(fd);
     }
     Ok(Some(cb))
 }

@@ -59,7 +59,7 @@ impl Ctx {
             DirectSqe { sqe: *sqe, writes: write, file, trace, meant, start: self.reqs.slab.now() };
         let data = self.reqs.direct.put(kept);
         let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
-        let iocb = aio::rw(op, fd, sqe.addr, len, off, aio::RWF_NOWAIT, data);
+        let iocb = aio::rw(op, fd, sqe.addr(), len, off, aio::RWF_NOWAIT, data);
         let _token = aio.prep(match eventfd {
             Some(fd) => iocb.with_resfd(fd),
             None => iocb,

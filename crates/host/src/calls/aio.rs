@@ -91,8 +91,13 @@ pub fn setup(depth: u32) -> Result<usize> {
 pub struct IocbPtr(usize);
 
 impl IocbPtr {
-    /// Returns the address of an iocb that stays in place until the kernel has been given it.
-    pub fn of(iocb: &mut iocb) -> IocbPtr {
+    /// Returns the address of an iocb.
+    ///
+    /// # Safety
+    /// The iocb stays in place until the kernel has been given it ([`submit`]) or the address is
+    /// dropped. Memory that the iocb has the kernel write to is the program's
+    /// ([`UserPtr`]); a vector that it names stays as long as the iocb.
+    pub unsafe fn of(iocb: &mut iocb) -> IocbPtr {
         IocbPtr(core::ptr::from_mut(iocb).expose_provenance())
     }
 
@@ -106,8 +111,8 @@ impl IocbPtr {
 /// # Errors
 /// As the call.
 pub fn submit(id: usize, list: &[IocbPtr]) -> Result<usize> {
-    // SAFETY: iocbs of the caller's, of which the kernel writes the key; what they name is the
-    // program's memory.
+    // SAFETY: iocbs that are still there, of which the kernel writes the key; what they name is the
+    // program's memory, says whoever made their `IocbPtr`s.
     check(unsafe { sys!(__NR_io_submit, id, list.len(), list.as_ptr().expose_provenance()) })
 }
 

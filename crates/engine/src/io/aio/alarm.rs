@@ -1,6 +1,7 @@
 //! An eventfd poll that ends an unbounded sleep in io_pgetevents, in the same context. A thread
 //! signals the eventfd when it posts something that the sleeping thread waits for and that aio does
 //! not complete.
+#![allow(unsafe_code)]
 
 use super::{AioCtx, poll};
 use alloc::boxed::Box;
@@ -18,7 +19,8 @@ pub(super) struct Alarm {
 
 impl Alarm {
     fn pointer(&mut self) -> IocbPtr {
-        IocbPtr::of(&mut self.iocb)
+        // SAFETY: the iocb is boxed, and the kernel copies it; a poll writes to no memory.
+        unsafe { IocbPtr::of(&mut self.iocb) }
     }
 
     /// Returns whether `obj` is the alarm's iocb, and disarms the alarm if so.
@@ -34,7 +36,7 @@ impl AioCtx {
     /// cannot poll by aio.
     pub(crate) fn arm_alarm(&mut self, eventfd: i32) -> bool {
         if !self.alarm.armed {
-            *self.alarm.iocb = poll(eventfd, POLLIN.cast_unsigned(), 0);
+            *self.alarm.iocb = poll(eventfd, POLLIN.cast_unsigned(), 0).iocb();
             self.alarm.armed = aio::submit(self.id, &[self.alarm.pointer()]) == Ok(1);
         }
         self.alarm.armed

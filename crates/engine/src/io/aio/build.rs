@@ -1,10 +1,36 @@
 //! iocbs, one function per form; `data` comes back with the event.
+#![allow(unsafe_code)]
 
+use softring_host::calls::{Part, UserPtr};
 use softring_uapi::aio::*;
 pub(crate) use softring_uapi::aio::{IOCB_CMD_PREAD as READ, IOCB_CMD_PWRITE as WRITE};
 
 /// `RWF_NOWAIT`: fails with EAGAIN rather than wait.
 pub(crate) const RWF_NOWAIT: i32 = 8;
+
+/// An iocb to submit. The memory that it names is the program's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared(iocb);
+
+impl Prepared {
+    /// Makes the request signal an eventfd when done.
+    #[must_use]
+    pub(crate) fn with_resfd(self, eventfd: i32) -> Prepared {
+        Prepared(self.0.with_resfd(eventfd))
+    }
+
+    /// Gives the request an I/O priority.
+    #[must_use]
+    pub(crate) const fn with_priority(mut self, priority: u16) -> Prepared {
+        self.0.aio_flags |= IOCB_FLAG_IOPRIO;
+        self.0.aio_reqprio = priority.cast_signed();
+        self
+    }
+
+    pub(super) const fn iocb(self) -> iocb {
+        self.0
+    }
+}
 
 fn base(op: u16, fd: i32, data: u64) -> iocb {
     iocb { aio_data: data, aio_lio_opcode: op, aio_fildes: fd.cast_unsigned(), ..iocb::default() }
@@ -16,22 +42,43 @@ fn base(op: u16, fd: i32, data: u64) -> iocb {
 pub(crate) fn rw(
     op: u16,
     fd: i32,
-    addr: u64,
+    addr: UserPtr,
     len: u64,
     offset: i64,
     flags: i32,
     data: u64,
-) -> iocb {
-    iocb {
-        aio_buf: addr,
+) -> Prepared {
+    Prepared(iocb {
+        aio_buf: addr.addr(),
         aio_nbytes: len,
         aio_offset: offset,
         aio_rw_flags: flags,
         ..base(op, fd, data)
-    }
+    })
+}
+
+/// Returns the iocb of a read or write by a vector of ours: `op` is `IOCB_CMD_PREADV` or `PWRITEV`.
+///
+/// # Safety
+/// The vector stays as it is until the iocb has been submitted.
+pub(crate) unsafe fn rw_parts(
+    op: u16,
+    fd: i32,
+    parts: &[Part],
+    offset: i64,
+    flags: i32,
+    data: u64,
+) -> Prepared {
+    Prepared(iocb {
+        aio_buf: parts.as_ptr().expose_provenance() as u64,
+        aio_nbytes: parts.len() as u64,
+        aio_offset: offset,
+        aio_rw_flags: flags,
+        ..base(op, fd, data)
+    })
 }
 
 /// Returns the iocb of a one-shot poll, whose result is the events (`POLLIN` …).
-pub(crate) fn poll(fd: i32, events: u16, data: u64) -> iocb {
-    iocb { aio_buf: u64::from(events), ..base(IOCB_CMD_POLL, fd, data) }
+pub(crate) fn poll(fd: i32, events: u16, data: u64) -> Prepared {
+    Prepared(iocb { aio_buf: u64::from(events), ..base(IOCB_CMD_POLL, fd, data) })
 }

@@ -15,6 +15,7 @@
 //!
 //! Kernel counterpart: `fs/aio.c`. See io_setup(2), io_submit(2), io_getevents(2), io_cancel(2),
 //! io_destroy(2).
+#![allow(unsafe_code)]
 
 mod alarm;
 mod build;
@@ -130,12 +131,14 @@ impl AioCtx {
     }
 
     /// Adds an iocb to the next batch. `None` if there is no room. Does not allocate.
-    pub(crate) fn prep(&mut self, cb: iocb) -> Option<Token> {
+    pub(crate) fn prep(&mut self, cb: Prepared) -> Option<Token> {
         let at = self.free.pop()?;
         self.state[at as usize] = Slot::Prepared;
         let slot = &mut self.slots[at as usize];
-        *slot = cb;
-        self.batch.push(IocbPtr::of(slot));
+        *slot = cb.iocb();
+        // SAFETY: the slots are boxed, and this one is the iocb's until its event has come, or the
+        // kernel has refused it; `Prepared` says what memory it names.
+        self.batch.push(unsafe { IocbPtr::of(slot) });
         Some(Token(at))
     }
 

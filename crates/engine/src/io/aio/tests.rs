@@ -3,6 +3,7 @@
 use super::*;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
+use softring_host::calls::UserPtr;
 use softring_uapi::aio::*;
 use std::collections::BTreeMap;
 
@@ -15,12 +16,13 @@ fn file(dir: &str, name: &str) -> OwnedFd {
 }
 
 /// Returns the iocb of fsync(2) or fdatasync(2).
-fn fsync(fd: i32, datasync: bool, data: u64) -> iocb {
-    rw(if datasync { IOCB_CMD_FDSYNC } else { IOCB_CMD_FSYNC }, fd, 0, 0, 0, 0, data)
+fn fsync(fd: i32, datasync: bool, data: u64) -> Prepared {
+    rw(if datasync { IOCB_CMD_FDSYNC } else { IOCB_CMD_FSYNC }, fd, UserPtr::NULL, 0, 0, 0, data)
 }
 
-fn addr<T>(p: &mut [T]) -> u64 {
-    p.as_mut_ptr().expose_provenance() as u64
+fn addr<T>(p: &mut [T]) -> UserPtr {
+    // SAFETY: each test keeps its memory until the iocb is done.
+    unsafe { UserPtr::of_program(p.as_mut_ptr().expose_provenance() as u64) }
 }
 
 fn reap(ctx: &mut AioCtx, mut f: impl FnMut(u64, i64)) -> usize {
@@ -84,10 +86,10 @@ fn a_refused_iocb_does_not_stop_the_batch() {
     let mut ctx = context(8);
     let mut b = [1u8; 64];
     let ok = |i, b: &mut [u8]| rw(IOCB_CMD_PWRITE, fd, addr(b), 64, 0, 0, i);
-    ctx.prep(iocb { aio_lio_opcode: 99, ..ok(0, &mut b) }).unwrap();
+    ctx.prep(rw(99, fd, addr(&mut b), 64, 0, 0, 0)).unwrap();
     ctx.prep(ok(1, &mut b)).unwrap();
     ctx.prep(rw(IOCB_CMD_PREAD, -1, addr(&mut b), 64, 0, 0, 2)).unwrap();
-    ctx.prep(rw(IOCB_CMD_PREADV, fd, 8, 1, 0, 0, 3)).unwrap();
+    ctx.prep(rw(IOCB_CMD_PREADV, fd, UserPtr::BAD, 1, 0, 0, 3)).unwrap();
     ctx.prep(ok(4, &mut b)).unwrap();
     let mut bad = Vec::new();
     assert_eq!(ctx.submit(|d, e| bad.push((d, e))), 2);
