@@ -36,6 +36,7 @@ use crate::resources::restrictions::Restrictions;
 use crate::ring::barrier::Drain;
 use crate::ring::batch::SubmitState;
 use crate::ring::exclusive_queues::ExclusiveQueues;
+use crate::ring::file_ref::is_send;
 use crate::ring::inherited::Inherited;
 use crate::ring::issuing::Issue;
 use crate::ring::job::Job;
@@ -59,7 +60,7 @@ pub struct Ring {
     /// Id of the ring, unique in this process.
     pub(crate) id: u64,
     pub(crate) control: Arc<Control>,
-    ctx: UnsafeCell<Ctx>,
+    ctx: Guarded,
     /// Earliest armed timeout in ns of CLOCK_MONOTONIC, for the reactor; `u64::MAX`: none.
     pub(crate) next_deadline: AtomicU64,
     /// True while the reactor watches this ring's poll set.
@@ -100,13 +101,38 @@ pub struct Ring {
     pub(crate) sq: OnceLock<SqPoll>,
 }
 
-// SAFETY: `ctx` is reached only through `Guard`, which holds the uring lock; everything else is
-// atomic or immutable. The nodes of registered files, whose counts are not atomic, are all in
-// `ctx`: in its table and its requests. Data that leaves the lock is `Send` by itself
-// (`job::Sent`).
-unsafe impl Sync for Ring {}
+/// The state that the uring lock guards. The other parts of a [`Ring`] are `Send` and `Sync` by
+/// themselves.
+#[derive(Debug)]
+struct Guarded(UnsafeCell<Ctx>);
+
+// SAFETY: the state is reached only through `Guard`, which holds the uring lock. Its parts are
+// `Send` by themselves, which `_PARTS_ARE_SEND` proves, but for the nodes of registered files, whose
+// counts are not atomic: these are all in the state, in its table and its requests. Data that
+// leaves the lock has none (`job::Sent`).
+unsafe impl Sync for Guarded {}
 // SAFETY: as above; nothing in it is tied to a thread.
-unsafe impl Send for Ring {}
+unsafe impl Send for Guarded {}
+
+/// Proof that the parts of the state that hold no nodes are `Send`: else it does not compile.
+#[rustfmt::skip]
+const _PARTS_ARE_SEND: fn(&Ctx) = |ctx| {
+    let Ctx {
+        ring, mem, setup, submit, issue, reqs, work: _, completion, drive, resources, stats, trace,
+    } = ctx;
+    let _ = is_send(ring) && is_send(mem) && is_send(setup) && is_send(submit) && is_send(issue);
+    let _ = is_send(completion) && is_send(drive) && is_send(stats) && is_send(trace);
+    let Requests {
+        slab: _, nr_reqs, nr_ended, drain, timeouts, exclusive, direct: _, modelled,
+    } = reqs;
+    let _ = is_send(nr_reqs) && is_send(nr_ended) && is_send(drain) && is_send(timeouts);
+    let _ = is_send(exclusive) && is_send(modelled);
+    let Resources {
+        files: _, buffers, tags, personalities, sq_creds, groups, param_region, napi,
+    } = resources;
+    let _ = is_send(buffers) && is_send(tags) && is_send(personalities) && is_send(sq_creds);
+    let _ = is_send(groups) && is_send(param_region) && is_send(napi);
+};
 
 /// Guard of the uring lock.
 #[derive(Debug)]
@@ -129,7 +155,7 @@ impl Ring {
             Ring {
                 id,
                 control,
-                ctx: UnsafeCell::new(ctx),
+                ctx: Guarded(UnsafeCell::new(ctx)),
                 next_deadline: AtomicU64::new(u64::MAX),
                 watched: AtomicBool::new(false),
                 driven: AtomicBool::new(false),
@@ -192,7 +218,7 @@ impl Ring {
     #[inline]
     fn cell(&self) -> NonNull<Ctx> {
         // SAFETY: the address of a cell is not null.
-        unsafe { NonNull::new_unchecked(self.ctx.get()) }
+        unsafe { NonNull::new_unchecked(self.ctx.0.get()) }
     }
 
     fn locked_now(&self) -> Guard<'_> {
@@ -269,7 +295,7 @@ impl Ring {
     #[cold]
     pub(crate) unsafe fn renew_now(&self) {
         // SAFETY: the caller guarantees that nobody else reaches the state.
-        unsafe { &mut *self.ctx.get() }.fork_child(self);
+        unsafe { &mut *self.ctx.0.get() }.fork_child(self);
         self.generation.store(softring_host::fork::generation(), Relaxed);
     }
 
@@ -280,7 +306,7 @@ impl Ring {
     /// Same as [`Self::renew_now`], for as long as the returned reference is used.
     pub(crate) unsafe fn peek(&self) -> Option<&Ctx> {
         // SAFETY: the caller guarantees that nobody else reaches the state.
-        (!self.control.issuing()).then(|| unsafe { &*self.ctx.get() })
+        (!self.control.issuing()).then(|| unsafe { &*self.ctx.0.get() })
     }
 }
 

@@ -38,6 +38,11 @@ pub(crate) enum FileRef {
     Token(i32),
 }
 
+/// Returns true; does not compile for a value that must stay with its thread, or under its lock.
+pub(crate) const fn is_send<T: Send>(_: &T) -> bool {
+    true
+}
+
 /// Returns the kind of a request's file.
 pub(crate) fn kind_of(file: &FileRef) -> Kind {
     match file {
@@ -141,8 +146,23 @@ impl FileRef {
         }
     }
 
+    /// Returns whether it may leave the uring lock: it is no node of a registered file, whose count
+    /// is not atomic.
+    pub(super) fn may_leave(&self) -> bool {
+        match self {
+            FileRef::Fixed(_) | FileRef::FixedDup(..) => false,
+            FileRef::None => true,
+            FileRef::Plain(fd) => is_send(fd),
+            FileRef::Owned(fd, kind) => is_send(fd) && is_send(kind),
+            FileRef::Shared(fd, kind) => is_send(fd) && is_send(kind),
+            FileRef::CachedDup(fd, kind) => is_send(fd) && is_send(kind),
+            #[cfg(all(test, not(loom)))]
+            FileRef::Token(fd) => is_send(fd),
+        }
+    }
+
     pub(super) fn is_node(&self) -> bool {
-        matches!(self, FileRef::Fixed(_) | FileRef::FixedDup(..))
+        !self.may_leave()
     }
 
     /// Restores the node that stayed here.

@@ -20,15 +20,16 @@ use softring_uapi::IOSQE_FIXED_FILE;
 #[derive(Debug)]
 pub(crate) struct Sent(Box<Call>);
 
-// SAFETY: of the parts of a call, only nodes of registered files are tied to the uring lock. `new`
-// has checked that there are none, and none is added: a sent call is only read until `into_call`.
+// SAFETY: all parts of a call that hold no node of a registered file are `Send` by themselves, which
+// `Call::may_leave` proves part by part: with a part that is not, it does not compile. `new` has
+// checked that there is no node, and none is added: a sent call is only read until `into_call`.
 unsafe impl Send for Sent {}
 
 impl Sent {
     /// # Panics
     /// If the call was not made by [`Call::lend`].
     pub(crate) fn new(call: Box<Call>) -> Sent {
-        assert!(!call.has_nodes(), "the nodes of registered files stay");
+        assert!(call.may_leave(), "the nodes of registered files stay");
         Sent(call)
     }
 

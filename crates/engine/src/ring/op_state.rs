@@ -10,7 +10,7 @@ use core::mem::ManuallyDrop;
 use crate::io::futex_waiter::Job;
 use crate::memory::sqe::Sqe;
 use crate::resources::kbuf::Pick;
-use crate::ring::file_ref::FileRef;
+use crate::ring::file_ref::{FileRef, is_send};
 use crate::ring::message::Msg;
 use crate::ring::phase::TimerArgs;
 use softring_host::calls::{Part, UserPtr};
@@ -88,6 +88,28 @@ impl OpState {
         match self {
             OpState::Net(Net { msg, .. }) => msg.as_deref(),
             _ => None,
+        }
+    }
+
+    /// Returns whether the state may leave the uring lock: it owns no node of a registered file.
+    pub(crate) fn may_leave(&self) -> bool {
+        match self {
+            OpState::Source(file) => file.may_leave(),
+            OpState::None => true,
+            OpState::Rw(rw) => is_send(rw),
+            OpState::Net(net) => is_send(net),
+            OpState::Path(path) => is_send(path),
+            OpState::Paths(paths) => is_send(paths),
+            OpState::Open(open) => is_send(open),
+            OpState::Attribute(attribute) => is_send(attribute),
+            OpState::Bind(name) => is_send(name),
+            OpState::Connect(connect) => is_send(connect),
+            OpState::Accepted(fd) => is_send(fd),
+            OpState::Poll(events) => is_send(events),
+            OpState::Timeout(args) => is_send(args),
+            OpState::Sleep(job) => is_send(job),
+            OpState::Epoll(event) => is_send(event),
+            OpState::Command(command) => is_send(command),
         }
     }
 

@@ -19,7 +19,7 @@ use softring_uapi::IORING_RECVSEND_FIXED_BUF;
 use softring_uapi::errno::Errno;
 use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
 
-pub(crate) use super::file_ref::{FileRef, kind_of};
+pub(crate) use super::file_ref::{FileRef, is_send, kind_of};
 pub(crate) use super::op_state::{
     Attribute, Command, Connect, Net, OpState, Rw, Selection, Transfer,
 };
@@ -216,10 +216,13 @@ impl Call {
         lent
     }
 
-    /// Returns whether it owns nodes of registered files, which stay under the uring lock.
-    pub(crate) fn has_nodes(&self) -> bool {
-        let second = matches!(&self.state, OpState::Source(file) if file.is_node());
-        second || self.file.is_node()
+    /// Returns whether it may leave the uring lock: it owns no nodes of registered files, the only
+    /// parts that are not [`Send`].
+    pub(crate) fn may_leave(&self) -> bool {
+        let Call { sqe, file, state, buf, opcode, cflags, short, found, creds } = self;
+        let others = is_send(sqe) && is_send(buf) && is_send(opcode) && is_send(cflags);
+        let others = others && is_send(short) && is_send(found) && is_send(creds);
+        others && file.may_leave() && state.may_leave()
     }
 
     /// Takes back the part that a worker has finished with, or never got.
