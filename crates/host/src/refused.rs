@@ -15,6 +15,8 @@
 mod calls;
 mod known;
 
+use core::ops::Deref;
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::OnceLock;
@@ -415,7 +417,7 @@ fn block_sigsys(block: bool) {
 /// Has children try all calls: when one is killed, the next child goes on. Returns how many were
 /// tried: fewer than all if no process can be made.
 fn ask_in_children() -> usize {
-    let Some(found) = shared() else { return 0 };
+    let Some(found) = Shared::new() else { return 0 };
     let mut next = 0;
     while next < N {
         found.trying.store(next as u8, Relaxed);
@@ -443,22 +445,40 @@ fn ask_in_children() -> usize {
     }
     let answers = found.answers.iter().enumerate().take(next);
     answers.for_each(|(i, a)| record(i, a.load(Relaxed)));
-    let at = core::ptr::from_ref(found).expose_provenance();
-    // SAFETY: the mapping of `shared`, which nobody accesses any more.
-    unsafe { syscall6(nr::__NR_munmap, bad(at, size_of::<Found>())) };
     next.min(N)
 }
 
-/// Maps a page of zeroes that children share.
-fn shared() -> Option<&'static Found> {
-    /// `PROT_READ | PROT_WRITE`, `MAP_SHARED | MAP_ANONYMOUS`.
-    const HOW: [usize; 2] = [3, 0x21];
-    let args = [0, size_of::<Found>(), HOW[0], HOW[1], usize::MAX, 0];
-    // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
-    let at = check(unsafe { syscall6(nr::__NR_mmap, args) }).ok()?;
-    // SAFETY: a fresh mapping, of at least that size, of zeroes, which are valid; it is unmapped
-    // when nobody accesses it any more.
-    Some(unsafe { &*core::ptr::with_exposed_provenance(at) })
+/// A mapping that children share, unmapped on drop.
+struct Shared(NonNull<Found>);
+
+impl Shared {
+    /// Maps a page of zeroes.
+    fn new() -> Option<Shared> {
+        /// `PROT_READ | PROT_WRITE`, `MAP_SHARED | MAP_ANONYMOUS`.
+        const HOW: [usize; 2] = [3, 0x21];
+        let args = [0, size_of::<Found>(), HOW[0], HOW[1], usize::MAX, 0];
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
+        let at = check(unsafe { syscall6(nr::__NR_mmap, args) }).ok()?;
+        NonNull::new(core::ptr::with_exposed_provenance_mut(at)).map(Shared)
+    }
+}
+
+impl Deref for Shared {
+    type Target = Found;
+
+    fn deref(&self) -> &Found {
+        // SAFETY: the mapping that `new` made, of at least that size, of zeroes, which are valid;
+        // it lasts as long as `self`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let at = self.0.as_ptr().expose_provenance();
+        // SAFETY: that mapping, which nobody borrows any more.
+        unsafe { syscall6(nr::__NR_munmap, bad(at, size_of::<Found>())) };
+    }
 }
 
 /// Reads the filter of a `struct sock_fprog`; `None` if the kernel would not take it.

@@ -350,8 +350,10 @@ impl Heap {
         single_region(size).map_or(null_mut(), pointer)
     }
 
+    /// # Safety
+    /// The block is one of [`Self::small`], of that size, and its owner's last use is over.
     #[inline]
-    fn free_small(&self, block: *mut u8, size: usize) {
+    unsafe fn free_small(&self, block: *mut u8, size: usize) {
         let (class, _) = class(size);
         let region = pointer::<usize>(block.expose_provenance() & !(REGION - 1));
         // SAFETY: the header of the region that the block lies in.
@@ -381,8 +383,10 @@ impl Heap {
         }
     }
 
+    /// # Safety
+    /// The mapping is one of [`Self::large`], of that size, and its owner's last use is over.
     #[cold]
-    fn free_large(&self, block: *mut u8, mut size: usize) {
+    unsafe fn free_large(&self, block: *mut u8, mut size: usize) {
         if size <= CACHED {
             let (class, whole) = cached_class(size);
             size = whole;
@@ -393,7 +397,7 @@ impl Heap {
                 return;
             }
         }
-        // SAFETY: the whole mapping, which its owner gives back.
+        // SAFETY: the whole mapping, which its owner gives back, as the caller says.
         unsafe { unmap(block.expose_provenance(), size.next_multiple_of(PAGE)) };
     }
 }
@@ -412,9 +416,12 @@ unsafe impl GlobalAlloc for Heap {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        match size_for(layout) {
-            size if size <= SMALL => self.free_small(block, size),
-            size => self.free_large(block, size),
+        // SAFETY: the owner gives back what `alloc` has given for this layout.
+        unsafe {
+            match size_for(layout) {
+                size if size <= SMALL => self.free_small(block, size),
+                size => self.free_large(block, size),
+            }
         }
     }
 

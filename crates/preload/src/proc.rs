@@ -130,15 +130,16 @@ pub fn first_in_family() -> bool {
 pub fn check_forked() {
     let mark = MARK.load(Ordering::Acquire);
     // SAFETY: a page of ours, never unmapped; zero (wiped) is a valid value.
-    if !mark.is_null() && unsafe { !(*mark).alive.load(Ordering::Relaxed) } {
+    if let Some(mark) = unsafe { mark.as_ref() }
+        && !mark.alive.load(Ordering::Relaxed)
+    {
         child_once(mark);
     }
 }
 
 #[cold]
-fn child_once(mark: *mut Mark) {
-    // SAFETY: as in `check_forked`.
-    if !unsafe { (*mark).alive.swap(true, Ordering::AcqRel) } {
+fn child_once(mark: &Mark) {
+    if !mark.alive.swap(true, Ordering::AcqRel) {
         PID.store(getpid(), Ordering::Relaxed);
         straddle::fork_child();
         epoll::forked_unseen();

@@ -70,12 +70,16 @@ fn by_clone3() -> bool {
     version.is_some_and(|(major, rest)| (number(major), minor(rest)) >= (2, 34))
 }
 
-fn minimum(attr: *const libc::pthread_attr_t) -> usize {
+/// Returns the least size of a thread's stack.
+///
+/// # Safety
+/// `attr` is initialised.
+unsafe fn minimum(attr: *const libc::pthread_attr_t) -> usize {
     let at = MINIMUM.get();
     if at.is_null() {
         return libc::PTHREAD_STACK_MIN;
     }
-    // SAFETY: glibc's function of this name has this signature; `attr` is initialised.
+    // SAFETY: glibc's function of this name has this signature; `attr` is as the caller says.
     unsafe {
         let ask: unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize =
             core::mem::transmute(at);

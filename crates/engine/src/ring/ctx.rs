@@ -107,8 +107,8 @@ pub struct Ring {
 struct Guarded(UnsafeCell<Ctx>);
 
 // SAFETY: the state is reached only through `Guard`, which holds the uring lock. Its parts are
-// `Send` by themselves, which `_PARTS_ARE_SEND` proves, but for the nodes of registered files, whose
-// counts are not atomic: these are all in the state, in its table and its requests. Data that
+// `Send` by themselves, which `_PARTS_ARE_SEND` proves, but for the nodes of registered files,
+// whose counts are not atomic: these are all in the state, in its table and its requests. Data that
 // leaves the lock has none (`job::Sent`).
 unsafe impl Sync for Guarded {}
 // SAFETY: as above; nothing in it is tied to a thread.
@@ -186,7 +186,8 @@ impl Ring {
     pub(crate) fn lock(&self) -> Guard<'_> {
         self.control.lock();
         self.renew();
-        self.guard(self.cell())
+        // SAFETY: the lock is held, and no other thread has an issue in progress.
+        unsafe { self.guard(self.cell()) }
     }
 
     /// Takes the uring lock, also while another thread is in the middle of an issue: for callers
@@ -194,14 +195,16 @@ impl Ring {
     #[inline]
     pub(crate) fn lock_now(&self) -> Guard<'_> {
         self.control.lock_now();
-        self.locked_now()
+        // SAFETY: the lock has just been taken.
+        unsafe { self.locked_now() }
     }
 
     /// Takes the uring lock as [`Self::lock_now`] does, if nobody holds it. Only this function may
     /// take the lock while another ring's is held.
     pub(crate) fn try_lock_now(&self) -> Option<Guard<'_>> {
         // Lazily: an unused guard would unlock a lock that another thread holds.
-        self.control.try_lock_now().then(|| self.locked_now())
+        // SAFETY: the lock has just been taken.
+        self.control.try_lock_now().then(|| unsafe { self.locked_now() })
     }
 
     /// Takes the uring lock as a submission does, and lets the caller read the ring's state.
@@ -221,10 +224,15 @@ impl Ring {
         unsafe { NonNull::new_unchecked(self.ctx.0.get()) }
     }
 
-    fn locked_now(&self) -> Guard<'_> {
+    /// Makes the guard of a lock just taken, wherever its state is.
+    ///
+    /// # Safety
+    /// The caller has just taken the lock, and has no other guard of it.
+    unsafe fn locked_now(&self) -> Guard<'_> {
         self.renew();
         if !self.control.issuing() {
-            return self.guard(self.cell());
+            // SAFETY: as the caller says, and nobody has published another pointer.
+            return unsafe { self.guard(self.cell()) };
         }
         // No pointer is published if the issuer is in another process, which has a `Ctx` of its
         // own.
@@ -233,13 +241,18 @@ impl Ring {
         let ctx = lent.unwrap_or_else(|| self.cell());
         // SAFETY: as above.
         unsafe { (*ctx.as_ptr()).issue.begin_elsewhere() };
-        self.guard(ctx)
+        // SAFETY: as above; the issuing thread's pointer, or that of this process's own state.
+        unsafe { self.guard(ctx) }
     }
 
     /// Makes the guard of a lock just taken: ensures the ring's memory, and handles the closers'
     /// moves.
+    ///
+    /// # Safety
+    /// The caller has just taken the lock, and has no other guard of it. `ctx` is the cell, or the
+    /// pointer that an issuing thread has published.
     #[inline(always)]
-    fn guard(&self, ctx: NonNull<Ctx>) -> Guard<'_> {
+    unsafe fn guard(&self, ctx: NonNull<Ctx>) -> Guard<'_> {
         let mut guard = Guard { ring: self, ctx };
         if guard.mem.may_go() {
             // Without memory for it there is no better choice than to go on.

@@ -20,9 +20,9 @@ use softring_uapi::IOSQE_FIXED_FILE;
 #[derive(Debug)]
 pub(crate) struct Sent(Box<Call>);
 
-// SAFETY: all parts of a call that hold no node of a registered file are `Send` by themselves, which
-// `Call::may_leave` proves part by part: with a part that is not, it does not compile. `new` has
-// checked that there is no node, and none is added: a sent call is only read until `into_call`.
+// SAFETY: all parts of a call that hold no node of a registered file are `Send` by themselves,
+// which `Call::may_leave` proves part by part: with a part that is not, it does not compile. `new`
+// has checked that there is no node, and none is added: a sent call is only read until `into_call`.
 unsafe impl Send for Sent {}
 
 impl Sent {

@@ -130,7 +130,7 @@ impl Page {
     }
 
     fn fill_header(&mut self) {
-        let header = Self::header(self.at);
+        let header = Self::header(self.base());
         header.version.set(VERSION);
         header.pid.set(u64::from(softring_host::fork::pid()));
         header.header_size.set(size_of::<Header>() as u64);
@@ -150,7 +150,7 @@ impl Page {
         header.magic.set(MAGIC);
     }
 
-    fn header(at: NonNull<u8>) -> &'static Header {
+    fn header(Base(at): Base) -> &'static Header {
         // SAFETY: the page starts with a header; mapped for ever; zeroes are valid words.
         unsafe { at.cast().as_ref() }
     }
@@ -161,7 +161,7 @@ impl Page {
 
     /// Takes a free slot for a ring; none if the page is full.
     pub(super) fn take_ring(&mut self) -> Option<usize> {
-        let header = Self::header(self.at);
+        let header = Self::header(self.base());
         let slot = self.rings.take(&header.rings);
         header.unseen_rings.add(u64::from(slot.is_none()));
         slot
@@ -169,12 +169,12 @@ impl Page {
 
     /// Takes a free slot for the workers of a pool.
     pub(super) fn take_pool(&mut self) -> Option<usize> {
-        self.pools.take(&Self::header(self.at).pools)
+        self.pools.take(&Self::header(self.base()).pools)
     }
 
     /// Takes a free histogram, all zero.
     pub(super) fn take_hist(&mut self) -> Option<usize> {
-        let header = Self::header(self.at);
+        let header = Self::header(self.base());
         let slot = self.hists.take(&header.hists);
         header.unseen_hists.add(u64::from(slot.is_none()));
         slot
@@ -211,7 +211,7 @@ pub(super) fn hist_at(Base(base): Base, slot: usize) -> &'static Hist {
 pub(super) fn take_meter() -> Option<(usize, NonNull<MeterStats>)> {
     let mut guard = page()?;
     let page = guard.as_mut()?;
-    let slot = page.meters.take(&Page::header(page.at).meters)?;
+    let slot = page.meters.take(&Page::header(page.base()).meters)?;
     // SAFETY: in bounds, as every slot given out is; a multiple of the alignment, as all sizes
     // are.
     let at = unsafe { page.at.add(METERS + slot * size_of::<MeterStats>()) };

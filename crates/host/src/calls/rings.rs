@@ -5,8 +5,10 @@ use super::UserPtr;
 use super::memory::Anonymous;
 use crate::sys::{EngineFd, owned, sys};
 use rustix::fd::AsRawFd;
-use softring_uapi::errno::{Result, check};
-use softring_uapi::{IORING_REGISTER_PROBE, IORING_SETUP_NO_MMAP, io_uring_params};
+use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::{
+    IORING_REGISTER_PROBE, IORING_SETUP_CQSIZE, IORING_SETUP_NO_MMAP, io_uring_params,
+};
 
 /// Bytes of a page for the queues and a page for the SQEs.
 const MEMORY: usize = 2 * 4096;
@@ -15,8 +17,11 @@ const MEMORY: usize = 2 * 4096;
 /// of its own, which the kernel keeps as long as the kernel needs it.
 ///
 /// # Errors
-/// As the call; `ENOMEM`.
+/// As the call; `ENOMEM`; `EINVAL` for a size of the CQ, which might need more memory than that.
 pub fn setup(params: &mut io_uring_params) -> Result<EngineFd> {
+    if params.flags & IORING_SETUP_CQSIZE != 0 {
+        return Err(Errno::EINVAL);
+    }
     let memory = match params.flags & IORING_SETUP_NO_MMAP {
         0 => None,
         _ => Some(Anonymous::new(MEMORY)?),
@@ -26,8 +31,9 @@ pub fn setup(params: &mut io_uring_params) -> Result<EngineFd> {
         params.sq_off.user_addr = (memory.addr() + MEMORY / 2) as u64;
     }
     let at = core::ptr::from_mut(params).expose_provenance();
-    // SAFETY: the parameters are the caller's, the ring's memory is ours: the kernel has pinned its
-    // pages, so that it may be unmapped. The answer is a descriptor.
+    // SAFETY: the parameters are the caller's, the ring's memory is ours, and enough for one entry
+    // of any form: the kernel has pinned its pages, so that it may be unmapped. The answer is a
+    // descriptor.
     unsafe { owned(sys!(__NR_io_uring_setup, 1, at)) }.map(EngineFd::from)
 }
 

@@ -222,7 +222,8 @@ unsafe extern "C" fn on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut
     let ring = (libc::SYS_io_uring_setup..=libc::SYS_io_uring_register).contains(&nr);
     let ours = ring || libaio::knows(nr);
     if sys.code != SYS_SECCOMP || !ours {
-        wrap::signal::forward(signo, info, context, sys.code == SYS_SECCOMP);
+        // SAFETY: this handler's own arguments.
+        unsafe { wrap::signal::forward(signo, info, context, sys.code == SYS_SECCOMP) };
         return raw::set_errno(errno);
     }
     let regs = &mut uc.uc_mcontext.gregs;

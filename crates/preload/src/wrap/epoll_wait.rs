@@ -72,11 +72,15 @@ unsafe extern "C" fn epoll_pwait2(
     };
     // SAFETY: as in `epoll_wait`.
     let call = || unsafe { next(visible(epfd), events, max, timeout, mask) };
-    wait(epfd, (events, max), || Limit::of_ppoll(timeout, mask), cancelled_here, call)
+    // SAFETY: the program's time, which libc reads as well.
+    let limit = || unsafe { Limit::of_ppoll(timeout, mask) };
+    wait(epfd, (events, max), limit, cancelled_here, call)
 }
 
 fn limit(timeout: c_int, mask: *const sigset_t) -> Limit {
-    Limit { ns: Limit::of_poll(timeout).ns, ..Limit::of_ppoll(core::ptr::null(), mask) }
+    // SAFETY: there is no time.
+    let masked = unsafe { Limit::of_ppoll(core::ptr::null(), mask) };
+    Limit { ns: Limit::of_poll(timeout).ns, ..masked }
 }
 
 /// Handles the three calls by number.
@@ -93,7 +97,8 @@ pub unsafe fn by_number(nr: usize, a: &[usize; 6]) -> isize {
     let limit = || {
         mask_size(match nr as i64 {
             libc::SYS_epoll_wait | libc::SYS_epoll_pwait => limit(a[3] as c_int, mask),
-            _ => Limit::of_ppoll(core::ptr::with_exposed_provenance(a[3]), mask),
+            // SAFETY: our caller's.
+            _ => unsafe { Limit::of_ppoll(core::ptr::with_exposed_provenance(a[3]), mask) },
         })
     };
     let call = || {

@@ -46,7 +46,8 @@ unsafe extern "C" fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int 
     // SAFETY: the program's own call, here and in the other three; libc's, because it is a
     // cancellation point.
     let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout) });
-    translated(fds, n, Limit::of_poll(timeout), call)
+    // SAFETY: as above.
+    unsafe { translated(fds, n, Limit::of_poll(timeout), call) }
 }
 
 /// `ppoll(2)`: wait for some event on a file descriptor, with a signal mask.
@@ -62,7 +63,8 @@ unsafe extern "C" fn ppoll(
         next!(c"ppoll", fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int);
     // SAFETY: as in `poll`.
     let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout, mask) });
-    translated(fds, n, Limit::of_ppoll(timeout, mask), call)
+    // SAFETY: as in `poll`; libc's ppoll reads the time as well.
+    unsafe { translated(fds, n, Limit::of_ppoll(timeout, mask), call) }
 }
 
 /// `poll` as `_FORTIFY_SOURCE` calls it: the array's size is checked against its length.
@@ -72,7 +74,11 @@ unsafe extern "C" fn __poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, siz
     let next: Option<F> = next!(c"__poll_chk", fn(*mut pollfd, nfds_t, c_int, usize) -> c_int);
     // SAFETY: as in `poll`.
     let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout, size) });
-    if holds(size, n) { translated(fds, n, Limit::of_poll(timeout), call) } else { call() }
+    if !holds(size, n) {
+        return call();
+    }
+    // SAFETY: as in `poll`.
+    unsafe { translated(fds, n, Limit::of_poll(timeout), call) }
 }
 
 /// `ppoll` as `_FORTIFY_SOURCE` calls it.
@@ -92,7 +98,11 @@ unsafe extern "C" fn __ppoll_chk(
     );
     // SAFETY: as in `poll`.
     let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout, mask, size) });
-    if holds(size, n) { translated(fds, n, Limit::of_ppoll(timeout, mask), call) } else { call() }
+    if !holds(size, n) {
+        return call();
+    }
+    // SAFETY: as in `ppoll`.
+    unsafe { translated(fds, n, Limit::of_ppoll(timeout, mask), call) }
 }
 
 /// True if `n` entries fit into `size` bytes. If they do not, libc ends the program.
@@ -100,30 +110,62 @@ fn holds(size: usize, n: nfds_t) -> bool {
     size / ENTRY >= n as usize
 }
 
-fn translated(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> c_int) -> c_int {
+/// The entries of a call of the program's. Its array was readable when the call began, and need not
+/// be aligned.
+#[derive(Clone, Copy)]
+struct Theirs(*mut pollfd);
+
+impl Theirs {
+    fn entry(self, i: usize) -> pollfd {
+        // SAFETY: readable a moment ago, as `through` has found; it is the program's own doing if
+        // it takes the memory away, or reads another entry than it has.
+        unsafe { self.0.wrapping_add(i).read_unaligned() }
+    }
+
+    /// Writes the answers, beside the descriptors there, if the array was writable, too.
+    ///
+    /// # Safety
+    /// It was, and has as many entries.
+    unsafe fn give_back(self, ours: &[PollEntry]) {
+        for (i, e) in ours.iter().enumerate() {
+            let entry = self.0.wrapping_add(i);
+            // SAFETY: the caller's.
+            unsafe { (&raw mut (*entry).revents).write_unaligned(e.revents) };
+        }
+    }
+}
+
+/// # Safety
+/// The array is that of a call that the program makes.
+unsafe fn translated(
+    theirs: *mut pollfd,
+    n: nfds_t,
+    limit: Limit,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
     if n == 0 {
         return awake(call());
     }
-    let ret = through(theirs, n, limit, call);
+    let ret = through(Theirs(theirs), n, limit, call);
     if ret > 0 && watched() {
         softring_engine::flag_ready_rings();
     }
     ret
 }
 
-fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> c_int) -> c_int {
+fn through(theirs: Theirs, n: nfds_t, limit: Limit, call: impl FnOnce() -> c_int) -> c_int {
     let bytes = (n as usize).saturating_mul(ENTRY);
     let (many, room) = (n as usize > FEW, bytes + MOST * ENTRY);
     // The kernel refuses more entries than a descriptor table can hold.
     if !watched() || limit.bad || n > 1 << 20 {
         return call();
     }
-    let at = theirs.expose_provenance() as u64;
+    let at = theirs.0.expose_provenance() as u64;
     // Writable memory is readable: one check will do.
     let writable = user::check_writable(at, bytes).is_ok();
     let readable = writable || user::check_readable(at, bytes).is_ok();
     if readable {
-        for set in (0..n as usize).map(|i| entry(theirs, i).fd) {
+        for set in (0..n as usize).map(|i| theirs.entry(i).fd) {
             fd::sets::share(set);
             if fd::sets::holds_ring(set) {
                 // Its rings may have been reaped since.
@@ -150,7 +192,8 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
     let entries = unsafe { core::slice::from_raw_parts_mut(ours, n as usize + MOST) };
     let ret = sleep_and_drive(theirs, entries, limit);
     if ret >= 0 {
-        give_back(theirs, &entries[..n as usize]);
+        // SAFETY: the array was writable when the call began.
+        unsafe { theirs.give_back(&entries[..n as usize]) };
     }
     if many {
         // SAFETY: the mapping made above, of that length.
@@ -161,7 +204,7 @@ fn through(theirs: *mut pollfd, n: nfds_t, limit: Limit, call: impl FnOnce() -> 
 
 /// Polls until something is ready or the time is over. `ours` has room for the copy, and behind it
 /// for descriptors that are polled beside eventfds. A cancellation point, as libc's own is.
-fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [PollEntry], limit: Limit) -> c_int {
+fn sleep_and_drive(theirs: Theirs, ours: &mut [PollEntry], limit: Limit) -> c_int {
     let n = ours.len() - MOST;
     let mut room = MOST;
     let ret = limit.repeat(cancelled_here, |deadline| {
@@ -180,7 +223,7 @@ fn sleep_and_drive(theirs: *mut pollfd, ours: &mut [PollEntry], limit: Limit) ->
 /// Sleeps once; returns how many of the `n` entries have an answer. Handlers that have ended the
 /// sleep run at its end.
 fn pass(
-    theirs: *mut pollfd,
+    theirs: Theirs,
     ours: &mut [PollEntry],
     n: usize,
     limit: &Limit,
@@ -212,23 +255,17 @@ pub(super) fn cancelled_here() {
     }
 }
 
-/// Returns the program's entry. Its array was readable a moment ago, and need not be aligned.
-fn entry(theirs: *mut pollfd, i: usize) -> pollfd {
-    // SAFETY: as above.
-    unsafe { theirs.wrapping_add(i).read_unaligned() }
-}
-
 /// Copies the program's array, with the descriptors to poll instead of rings. Returns true if a
 /// ring is ready for what it is polled for, and the number of descriptors to poll beside eventfds.
 fn copy_in(
-    theirs: *mut pollfd,
+    theirs: Theirs,
     ours: &mut [PollEntry],
     beside: &mut [PollEntry],
     poller: &mut Poller,
 ) -> (bool, usize) {
     let (mut ready, mut more) = (false, 0);
     for (i, e) in ours.iter_mut().enumerate() {
-        let libc::pollfd { fd: ring, events: asked, .. } = entry(theirs, i);
+        let libc::pollfd { fd: ring, events: asked, .. } = theirs.entry(i);
         // The kernel ignores all negative ones.
         *e = PollEntry { fd: ring.max(-1), events: asked, revents: 0 };
         if internal(ring) {
@@ -269,7 +306,7 @@ fn copy_in(
 }
 
 /// Puts the answers of rings into the copy; returns how many entries have an answer.
-fn answers(theirs: *mut pollfd, ours: &mut [PollEntry], poller: &Poller) -> usize {
+fn answers(theirs: Theirs, ours: &mut [PollEntry], poller: &Poller) -> usize {
     let mut found = 0;
     for (i, e) in ours.iter_mut().enumerate() {
         let readable = match e.fd {
@@ -277,7 +314,7 @@ fn answers(theirs: *mut pollfd, ours: &mut [PollEntry], poller: &Poller) -> usiz
             set => poller.is_readable(set),
         };
         if let Some(readable) = readable {
-            let asked = entry(theirs, i);
+            let asked = theirs.entry(i);
             let writable = asked.events & WRITABLE != 0 && !fds::sq_full(asked.fd);
             let now = if readable { READABLE } else { 0 } | if writable { WRITABLE } else { 0 };
             e.revents = now & asked.events;
@@ -289,18 +326,9 @@ fn answers(theirs: *mut pollfd, ours: &mut [PollEntry], poller: &Poller) -> usiz
 
 /// True if the program's array names a ring, an eventfd registered with one, or a descriptor of the
 /// engine's own.
-fn names_ours(theirs: *mut pollfd, n: usize) -> bool {
+fn names_ours(theirs: Theirs, n: usize) -> bool {
     let ours = |fd| fd::is_ring(fd) || fd::is_internal(fd) || fds::is_eventfd(fd);
-    (0..n).any(|i| ours(entry(theirs, i).fd))
-}
-
-/// Writes the answers into the program's array, beside the descriptors there.
-fn give_back(theirs: *mut pollfd, ours: &[PollEntry]) {
-    for (i, e) in ours.iter().enumerate() {
-        let entry = theirs.wrapping_add(i);
-        // SAFETY: the array was writable when the call began.
-        unsafe { (&raw mut (*entry).revents).write_unaligned(e.revents) };
-    }
+    (0..n).any(|i| ours(theirs.entry(i).fd))
 }
 
 fn fault() -> c_int {

@@ -32,7 +32,10 @@ pub fn keep(old: &libc::sigaction) {
 
 /// Treats a SIGSYS that is not about rings as if the library were not there. `trapped`: by
 /// another's filter, which kills a thread that blocks the signal.
-pub fn forward(signo: c_int, info: *mut siginfo_t, context: *mut c_void, trapped: bool) {
+///
+/// # Safety
+/// The arguments are those of a handler of the signal.
+pub unsafe fn forward(signo: c_int, info: *mut siginfo_t, context: *mut c_void, trapped: bool) {
     if trapped && super::mask::is_blocked() {
         return die(signo);
     }
@@ -44,7 +47,8 @@ pub fn forward(signo: c_int, info: *mut siginfo_t, context: *mut c_void, trapped
     match wish.handler {
         libc::SIG_IGN => {}
         libc::SIG_DFL => die(signo),
-        // SAFETY: the program's handler, of the kind that its flags say.
+        // SAFETY: the program's handler, of the kind that its flags say; the arguments are as our
+        // caller says.
         handler => unsafe {
             if wish.flags & libc::SA_SIGINFO != 0 {
                 type F = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);

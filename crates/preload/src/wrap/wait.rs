@@ -25,7 +25,11 @@ impl Limit {
         Limit { ns, mask: None, bad: false }
     }
 
-    pub fn of_ppoll(timeout: *const timespec, mask: *const sigset_t) -> Limit {
+    /// Reads the time and the mask of a call of the program's.
+    ///
+    /// # Safety
+    /// The time may be read, or is null.
+    pub unsafe fn of_ppoll(timeout: *const timespec, mask: *const sigset_t) -> Limit {
         let bad = Limit { ns: None, mask: None, bad: true };
         // Time and mask matter to us only if there is a ring.
         let at = mask.expose_provenance() as u64;
@@ -38,7 +42,7 @@ impl Limit {
         if timeout.is_null() {
             return none;
         }
-        // SAFETY: libc's ppoll reads it there as well.
+        // SAFETY: the caller's.
         let t = unsafe { timeout.read_unaligned() };
         let (Ok(s), Ok(ns @ 0..1_000_000_000)) =
             (u64::try_from(t.tv_sec), u64::try_from(t.tv_nsec))
