@@ -22,11 +22,8 @@ use crate::io::clock::CLOCK_DATA;
 use crate::io::persistent;
 use crate::io::poll::AIO_DATA;
 use crate::io::token::ReqId;
-use crate::memory::lock::Control;
-use crate::ring::ctx::{Completion, Ctx, Driving, Guard, Requests, Ring};
+use crate::ring::ctx::{Ctx, Requests};
 use crate::ring::request::{Phase, ReqFlags};
-use crate::ring::waiters::Driver;
-use crate::ring::wakeup::{Lock, Waits};
 use softring_host::sys;
 use softring_uapi::epoll_event;
 
@@ -42,25 +39,6 @@ struct WaitsOn {
 }
 
 impl Ctx {
-    /// Wakes the threads that wait for the CQEs just published.
-    #[inline]
-    pub(crate) fn wake(&mut self) {
-        self.published();
-        self.completion.wakes = self.completion.wakes.wrapping_add(1);
-        self.completion.signal_poll_fd();
-    }
-
-    /// Makes every passive waiter check again once the lock is released.
-    #[inline]
-    pub(crate) fn wake_waiters(&mut self) {
-        self.recheck();
-    }
-
-    /// Gives the driver's role back, unless a signal handler has taken it over.
-    pub(crate) fn end_drive(&mut self) {
-        self.give_back(sys::thread());
-    }
-
     /// Takes the driver's role and its events over if the caller is a signal handler that has
     /// interrupted its own thread's sleep in `enter`: that thread goes on only after the handler.
     #[inline]
@@ -76,17 +54,6 @@ impl Ctx {
         }
     }
 
-    /// Returns the time until the earliest deadline of a timeout or a modelled device, in ns; 0 if
-    /// it has passed.
-    pub(crate) fn next_event_in(&self) -> Option<u64> {
-        let timeout = self.reqs.timeouts.next_in();
-        let Some(due) = self.drive.model_due() else {
-            return timeout;
-        };
-        let left = due.saturating_sub(softring_host::time::Clock::Monotonic.now());
-        Some(timeout.map_or(left, |t| t.min(left)))
-    }
-
     /// Wakes those who sleep past the earliest deadline, which may have moved.
     pub(crate) fn deadline_moved(&mut self) {
         let Some(left) = self.next_event_in() else { return };
@@ -100,18 +67,6 @@ impl Ctx {
                 super::reactor::wake();
             }
         }
-    }
-
-    /// Begins a pass over the poll set, the first for what was registered since the last pass.
-    /// `prompt`: the pass does not sleep.
-    pub(crate) fn begin_pass(&mut self, prompt: bool) {
-        if self.issue.leaves_work() {
-            // Requests that the issuing thread arms are not polled yet.
-            return;
-        }
-        self.drive.transports.passes = self.drive.transports.passes.wrapping_add(1);
-        self.drive.transports.new_polls = 0;
-        self.drive.transports.prompt = prompt;
     }
 
     /// Acts on events taken from the poll set.
@@ -145,75 +100,6 @@ impl Ctx {
                     self.poll_fired(ReqId::from_u64(data), ev.events);
                 }
             },
-        }
-    }
-}
-
-impl Completion {
-    /// Makes the ring's stand-in readable: its pollers see new CQEs.
-    fn signal_poll_fd(&self) {
-        if self.poll_fd.is_some() {
-            softring_host::fd::check_now_and_then();
-        }
-        if let Some(e) = self.poll_fd.map(softring_host::fd::now).and_then(sys::borrow) {
-            let _ = softring_host::os::io::write(e, &1u64.to_ne_bytes());
-        }
-    }
-}
-
-impl Waits for Ctx {
-    type Sequence = Control;
-
-    #[inline(always)]
-    fn sequence(&self) -> &Control {
-        &self.mem.control
-    }
-
-    #[inline(always)]
-    fn driver(&self) -> &Driver {
-        &self.drive.driver
-    }
-
-    #[inline(always)]
-    fn driver_mut(&mut self) -> &mut Driver {
-        &mut self.drive.driver
-    }
-
-    #[inline(always)]
-    fn ready(&self) -> u32 {
-        self.mem.cq_ready()
-    }
-
-    fn signal_driver(&mut self) {
-        self.drive.wake_driver();
-    }
-
-    #[inline(always)]
-    fn signal_waiters(&mut self) {
-        self.drive.wakes.waiters = true;
-    }
-}
-
-impl Lock for Ring {
-    type Guard<'a> = Guard<'a>;
-
-    fn lock_now(&self) -> Guard<'_> {
-        self.lock_now()
-    }
-}
-
-impl Driving {
-    /// Takes the role for the calling thread, about to sleep until `until` for `want` CQEs.
-    pub(crate) fn begin_drive(&mut self, want: u32, until: u64) {
-        self.driver.begin(sys::thread(), want, until);
-    }
-
-    /// Ends the driver's sleep once the lock is released.
-    pub(crate) fn wake_driver(&mut self) {
-        if let Some(p) = &self.transports.poll
-            && self.driver.wake()
-        {
-            self.wakes.driver = Some(p.wake_fd().clone());
         }
     }
 }

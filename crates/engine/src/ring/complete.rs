@@ -7,10 +7,8 @@ use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::{Ctx, Requests};
-use crate::ring::job::Finished;
-use crate::ring::opdef::Outcome;
 use crate::ring::req_box::ReqBox;
-use crate::ring::request::{OnWorker, Phase, ReqFlags};
+use crate::ring::request::{Phase, ReqFlags};
 use crate::ring::turn::Turn;
 
 impl Ctx {
@@ -110,29 +108,6 @@ impl Ctx {
             }
             self.put_buffer(&mut req, res);
             self.finish(req);
-        }
-    }
-
-    /// Takes the outcome of a worker, or of an attempt made elsewhere.
-    pub(crate) fn finished(&mut self, f: Finished) {
-        if let Some(req) = self.reqs.slab.get_mut(f.id) {
-            req.call.take_back(f.call);
-            let phase = core::mem::take(&mut req.phase);
-            if let Some(mut req) = self.reqs.slab.take(f.id) {
-                if let Phase::Worker(OnWorker { due: Some(due), .. }) = phase
-                    && let Outcome::Done(res @ 1..) = f.outcome
-                {
-                    return self.model_moved(req, due, res);
-                }
-                // Without kernel aio a worker here also does requests that no kernel worker would
-                // run.
-                let instead =
-                    req.flags.contains(ReqFlags::DIRECT) && self.drive.transports.aio.is_none();
-                if !instead {
-                    req.flags |= ReqFlags::ON_WORKER;
-                }
-                self.outcome(req, f.outcome);
-            }
         }
     }
 

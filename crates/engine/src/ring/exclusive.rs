@@ -13,6 +13,7 @@ use crate::ring::exclusive_queues::Key;
 use crate::ring::opdef;
 use crate::ring::persistent::leave;
 use crate::ring::request::{Req, ReqFlags};
+use crate::ring::submits::Submits;
 
 /// Returns the listener that a request waits for; `None` if it does not wait exclusively.
 pub(crate) fn key(req: &Req) -> Option<Key> {

@@ -1,5 +1,6 @@
 //! A ring, its requests and their tables.
 
+pub(crate) mod arming;
 pub(crate) mod barrier;
 pub(crate) mod batch;
 pub(crate) mod by_worker;
@@ -32,13 +33,16 @@ pub(crate) mod request;
 pub(crate) mod select;
 pub(crate) mod slab;
 pub(crate) mod sq_thread;
+pub(crate) mod submits;
 pub(crate) mod table;
 pub mod task;
+pub(crate) mod taskrun;
 pub(crate) mod timeouts;
 pub(crate) mod timer_queue;
 pub(crate) mod token_table;
 pub(crate) mod trace;
 pub(crate) mod turn;
 pub(crate) mod waiters;
+pub(crate) mod wake;
 pub(crate) mod wakeup;
 pub(crate) mod work;

@@ -3,7 +3,7 @@
 
 use crate::io::Transports;
 use crate::io::clock::CLOCK_DATA;
-use crate::io::persistent::{self, IN, OUT, Registration, STICKY, Trust};
+use crate::io::persistent::{self, IN, Registration, STICKY, Trust};
 use crate::io::poll::{self, AIO_DATA, BATCH, PollSet};
 use crate::io::socket::{self, MSG_DONTWAIT, MSG_NOSIGNAL, Socket};
 use crate::io::token::ReqId;
@@ -17,7 +17,7 @@ use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
 
 /// Events that are reported whatever was asked for.
-const ALWAYS: u32 = EPOLLERR | EPOLLHUP;
+pub(crate) const ALWAYS: u32 = EPOLLERR | EPOLLHUP;
 
 /// Returns the number that may be registered for a request; `None` if its registration is one-shot.
 pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
@@ -72,54 +72,13 @@ pub(crate) fn record_attempt(s: Option<&mut Registration>, req: &Req) {
 
 impl Registration {
     /// Records an event.
-    fn on_event(&mut self, seen: u32) {
+    pub(crate) fn on_event(&mut self, seen: u32) {
         self.seen = seen;
         self.empty &= seen & (IN | STICKY) == 0;
     }
 }
 
 impl Ctx {
-    /// Issues the waiters of a number again after an event, the last armed first, until nothing is
-    /// left for them. This is the order of the kernel's wait queue, in which a request that waits
-    /// again is first, too. Requests that go back to a worker come last.
-    pub(crate) fn registration_fired(&mut self, fd: i32, seen: u32) {
-        let Some(s) = self.drive.registration(fd) else { return };
-        s.on_event(seen);
-        if let [only] = s.waiters[..] {
-            self.wake_registered(fd, only, seen, 0);
-            return;
-        }
-        let mut waiters = s.waiters.clone();
-        waiters.reverse();
-        waiters.sort_by_key(|id| self.reqs.slab.get(*id).is_some_and(Req::goes_back_to_worker));
-        let mut over = 0;
-        for id in waiters {
-            over |= self.wake_registered(fd, id, seen, over);
-        }
-    }
-
-    /// Wakes one waiter; returns the directions for which nothing is left. `over`: directions
-    /// already exhausted.
-    fn wake_registered(&mut self, fd: i32, id: ReqId, seen: u32, over: u32) -> u32 {
-        let Some(req) = self.reqs.slab.get_mut(id) else { return 0 };
-        let Phase::Polling(poll) = req.phase else { return 0 };
-        let way = if req.row.has(opdef::POLLS) { 0 } else { poll.events & (IN | OUT) };
-        let here = poll.persistent && poll.at == fd;
-        if !here || seen & (poll.events | ALWAYS) == 0 {
-            return 0;
-        }
-        if way & over != 0 {
-            // The request would wait again.
-            let many = req.flags.contains(ReqFlags::MULTISHOT);
-            if let Some(set) = self.drive.transports.poll.as_mut().filter(|_| !many) {
-                set.armed_anew(fd, id);
-            }
-            return 0;
-        }
-        req.call.set_seen(seen);
-        if self.poll_fired(id, seen) { way } else { 0 }
-    }
-
     /// Registers requests again whose number was closed where no entry point saw it: they wait for
     /// the file that has the number now.
     pub(crate) fn check_registrations(&mut self) {
@@ -286,6 +245,18 @@ impl Ctx {
                 self.poll_events(&events);
             }
         }
+    }
+
+    /// Begins a pass over the poll set, the first for what was registered since the last pass.
+    /// `prompt`: the pass does not sleep.
+    pub(crate) fn begin_pass(&mut self, prompt: bool) {
+        if self.issue.leaves_work() {
+            // Requests that the issuing thread arms are not polled yet.
+            return;
+        }
+        self.drive.transports.passes = self.drive.transports.passes.wrapping_add(1);
+        self.drive.transports.new_polls = 0;
+        self.drive.transports.prompt = prompt;
     }
 }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::token::ReqId;
 use crate::memory::scratch::BATCH;
-use crate::ring::ctx::{Ctx, Requests};
+use crate::ring::ctx::{Ctx, Driving, Requests};
 use crate::ring::opdef;
 use crate::ring::request::{OpState, Phase, Req, ReqFlags, Timer};
 use crate::ring::turn::Turn;
@@ -183,6 +183,17 @@ impl Ctx {
         }
         self.finish(timeout);
     }
+
+    /// Returns the time until the earliest deadline of a timeout or a modelled device, in ns; 0 if
+    /// it has passed.
+    pub(crate) fn next_event_in(&self) -> Option<u64> {
+        let timeout = self.reqs.timeouts.next_in();
+        let Some(due) = self.drive.model_due() else {
+            return timeout;
+        };
+        let left = due.saturating_sub(softring_host::time::Clock::Monotonic.now());
+        Some(timeout.map_or(left, |t| t.min(left)))
+    }
 }
 
 impl Requests {
@@ -191,5 +202,12 @@ impl Requests {
         let t = self.slab.get_mut(id)?.phase.take_timer()?;
         self.timeouts.remove(&t);
         Some(t)
+    }
+}
+
+impl Driving {
+    /// Returns the time at which the next modelled request is due, in ns of CLOCK_MONOTONIC.
+    pub(crate) fn model_due(&self) -> Option<u64> {
+        self.transports.model.as_ref()?.next_due()
     }
 }

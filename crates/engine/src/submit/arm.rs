@@ -15,16 +15,17 @@
 //! meanwhile, and its selected buffer is free for others until the next attempt. After [`MAX_ARMS`]
 //! attempts in vain a worker waits.
 
-use crate::io::persistent::{OUT, STICKY};
-use crate::io::poll::PollSet;
+use crate::io::persistent::{IN, OUT, STICKY};
 use crate::io::socket::has_messages;
 use crate::io::token::ReqId;
 use crate::ops;
+use crate::ring::arming::{reissues, sends};
 use crate::ring::ctx::{Ctx, Driving};
 use crate::ring::opdef::{self, Issue, Outcome};
-use crate::ring::persistent::{events_of, leave};
+use crate::ring::persistent::{ALWAYS, leave};
 use crate::ring::req_box::ReqBox;
-use crate::ring::request::{FileRef, Phase, Poll, Req, ReqFlags};
+use crate::ring::request::{Phase, Poll, Req, ReqFlags};
+use crate::ring::submits::Submits;
 use crate::ring::{exclusive, persistent};
 use crate::stats::trace::Step;
 use crate::submit::route::Route;
@@ -71,118 +72,6 @@ impl Ctx {
         let Some(req) = self.reqs.slab.get_mut(id) else { return Ok(()) };
         self.stats.reissue.armed.add(1);
         req.call.file.hold_own()
-    }
-
-    /// Registers a request in the poll set.
-    ///
-    /// # Errors
-    /// Same as [`PollSet::add`]; `EMFILE`, `EBADF`.
-    pub(crate) fn register_poll(&mut self, id: ReqId) -> Result<()> {
-        let Some(req) = self.reqs.slab.get_mut(id) else { return Ok(()) };
-        let Phase::Polling(poll) = req.phase else { return Ok(()) };
-        let transports = &mut self.drive.transports;
-        let set = transports.poll_set()?;
-        if let Some(fd) = persistent::number(set, req, poll) {
-            persistent::record_attempt(set.registration(fd), req);
-            let vain = match set.registration(fd) {
-                Some(s) if sends(req) => found_nothing(req) && s.seen & STICKY == 0,
-                Some(s) => found_nothing(req) || (s.empty && poll.events & OUT == 0),
-                None => found_nothing(req),
-            };
-            if set.register(fd, events_of(req, poll), vain, id)? {
-                persistent::record_attempt(set.registration(fd), req);
-                req.phase.registered_at(fd, transports.passes, true);
-                if reissues(req) {
-                    transports.new_polls += 1;
-                    self.stats.reissue.armed.add(1);
-                }
-                return Ok(());
-            }
-        }
-        let at = existing_number(set, req, poll);
-        // A registered file is held as it is.
-        if at.is_none() || !matches!(req.call.file, FileRef::Fixed(_)) {
-            req.call.file.hold_for_poll()?;
-        }
-        let at = set.add(at, req.call.file.poll_fd(), events_of(req, poll), id)?;
-        transports.multishot_polls += u32::from(poll.tells_each());
-        req.phase.registered_at(at, transports.passes, false);
-        if reissues(req) {
-            transports.new_polls += 1;
-            self.stats.reissue.armed.add(1);
-        }
-        Ok(())
-    }
-
-    /// Rearms a request in the poll set, possibly for other events.
-    ///
-    /// # Errors
-    /// Same as [`PollSet::modify`].
-    pub(crate) fn poll_again(&mut self, id: ReqId) -> Result<()> {
-        let Some(req) = self.reqs.slab.get_mut(id) else { return Ok(()) };
-        let Phase::Polling(poll) = req.phase else { return Ok(()) };
-        let (own, events) = (req.call.file.poll_fd(), events_of(req, poll));
-        let set = self.drive.transports.poll_set()?;
-        if poll.persistent {
-            return set.rearm(poll.at, events, found_nothing(req));
-        }
-        let at = set.modify(poll.at, own, events, id);
-        req.phase.registered_at(at.unwrap_or(-1), self.drive.transports.passes, false);
-        if at.is_err() {
-            self.drive.transports.one_poll_less(poll.tells_each());
-        }
-        at.map(|_| ())
-    }
-
-    /// Removes a request from the poll set. `fired`: an event has disarmed it.
-    pub(crate) fn poll_leave(&mut self, id: ReqId, fired: bool) {
-        let Some(req) = self.reqs.slab.get_mut(id) else { return };
-        let (key, was_armed) = (exclusive::key(req), exclusive::is_armed(req));
-        leave(&mut self.drive.transports, id, req, fired);
-        self.arm_next_waiter(key, id, was_armed);
-    }
-
-    /// Aborts an arm: the file cannot be polled (EPERM), or there is no descriptor or memory for
-    /// it. A worker waits instead. A POLL_ADD of such a file is ready.
-    pub(crate) fn abort(&mut self, id: ReqId, e: Errno) {
-        let Some(mut req) = self.reqs.slab.take(id) else { return };
-        match req.row.issue {
-            Issue::Call(_) if req.is_command() => {
-                req.fail(Errno::ECANCELED);
-                self.finish(req);
-            }
-            Issue::Call(_) if req.flags.contains(ReqFlags::POLLS_RING) => {
-                self.outcome(req, Outcome::Done(Errno::EINVAL.res()));
-            }
-            // The worker does not wait either for a request that must be ready before it is tried.
-            Issue::Call(_) if e == Errno::EPERM && req.polls_first() => {
-                let many = req.flags.contains(ReqFlags::MULTISHOT);
-                let e = if many { Errno::EBADFD } else { Errno::EAGAIN };
-                self.outcome(req, Outcome::Later(e.res()));
-                if self.defers() {
-                    self.set_taskrun_by(true);
-                }
-            }
-            Issue::Call(_) if e != Errno::EBADF => {
-                self.stats.reissue.aborted.add(1);
-                req.phase = Phase::Prepped;
-                req.call.file.probe_again();
-                // The request recycled its buffer when it was to wait.
-                if let Err(e) = self.select_buffer(&mut req) {
-                    return self.outcome(req, Outcome::Done(e.res()));
-                }
-                self.resources.keep_buffer(&mut req);
-                self.punt(req);
-            }
-            Issue::Ring(_) if e == Errno::EPERM => {
-                let res = ops::poll::unpollable(&req);
-                self.outcome(req, Outcome::Done(res));
-            }
-            _ => {
-                req.fail(e);
-                self.finish(req);
-            }
-        }
     }
 
     /// Returns the outcome of an armed request that is ready, if known without an attempt.
@@ -334,16 +223,92 @@ impl Ctx {
             }
         }
     }
+
+    /// Issues the waiters of a number again after an event, the last armed first, until nothing is
+    /// left for them. This is the order of the kernel's wait queue, in which a request that waits
+    /// again is first, too. Requests that go back to a worker come last.
+    pub(crate) fn registration_fired(&mut self, fd: i32, seen: u32) {
+        let Some(s) = self.drive.registration(fd) else { return };
+        s.on_event(seen);
+        if let [only] = s.waiters[..] {
+            self.wake_registered(fd, only, seen, 0);
+            return;
+        }
+        let mut waiters = s.waiters.clone();
+        waiters.reverse();
+        waiters.sort_by_key(|id| self.reqs.slab.get(*id).is_some_and(Req::goes_back_to_worker));
+        let mut over = 0;
+        for id in waiters {
+            over |= self.wake_registered(fd, id, seen, over);
+        }
+    }
+
+    /// Wakes one waiter; returns the directions for which nothing is left. `over`: directions
+    /// already exhausted.
+    fn wake_registered(&mut self, fd: i32, id: ReqId, seen: u32, over: u32) -> u32 {
+        let Some(req) = self.reqs.slab.get_mut(id) else { return 0 };
+        let Phase::Polling(poll) = req.phase else { return 0 };
+        let way = if req.row.has(opdef::POLLS) { 0 } else { poll.events & (IN | OUT) };
+        let here = poll.persistent && poll.at == fd;
+        if !here || seen & (poll.events | ALWAYS) == 0 {
+            return 0;
+        }
+        if way & over != 0 {
+            // The request would wait again.
+            let many = req.flags.contains(ReqFlags::MULTISHOT);
+            if let Some(set) = self.drive.transports.poll.as_mut().filter(|_| !many) {
+                set.armed_anew(fd, id);
+            }
+            return 0;
+        }
+        req.call.set_seen(seen);
+        if self.poll_fired(id, seen) { way } else { 0 }
+    }
 }
 
-/// Returns whether a request is issued again when it is ready.
-fn reissues(req: &Req) -> bool {
-    !req.is_command() && matches!(req.row.issue, Issue::Call(_))
-}
-
-/// Returns whether the request waits for room to send.
-fn sends(req: &Req) -> bool {
-    matches!(req.phase, Phase::Polling(poll) if poll.events & OUT != 0) && reissues(req)
+impl Submits for Ctx {
+    /// Aborts an arm: the file cannot be polled (EPERM), or there is no descriptor or memory for
+    /// it. A worker waits instead. A POLL_ADD of such a file is ready.
+    fn abort(&mut self, id: ReqId, e: Errno) {
+        let Some(mut req) = self.reqs.slab.take(id) else { return };
+        match req.row.issue {
+            Issue::Call(_) if req.is_command() => {
+                req.fail(Errno::ECANCELED);
+                self.finish(req);
+            }
+            Issue::Call(_) if req.flags.contains(ReqFlags::POLLS_RING) => {
+                self.outcome(req, Outcome::Done(Errno::EINVAL.res()));
+            }
+            // The worker does not wait either for a request that must be ready before it is tried.
+            Issue::Call(_) if e == Errno::EPERM && req.polls_first() => {
+                let many = req.flags.contains(ReqFlags::MULTISHOT);
+                let e = if many { Errno::EBADFD } else { Errno::EAGAIN };
+                self.outcome(req, Outcome::Later(e.res()));
+                if self.defers() {
+                    self.set_taskrun_by(true);
+                }
+            }
+            Issue::Call(_) if e != Errno::EBADF => {
+                self.stats.reissue.aborted.add(1);
+                req.phase = Phase::Prepped;
+                req.call.file.probe_again();
+                // The request recycled its buffer when it was to wait.
+                if let Err(e) = self.select_buffer(&mut req) {
+                    return self.outcome(req, Outcome::Done(e.res()));
+                }
+                self.resources.keep_buffer(&mut req);
+                self.punt(req);
+            }
+            Issue::Ring(_) if e == Errno::EPERM => {
+                let res = ops::poll::unpollable(&req);
+                self.outcome(req, Outcome::Done(res));
+            }
+            _ => {
+                req.fail(e);
+                self.finish(req);
+            }
+        }
+    }
 }
 
 /// Records urgent data for a send: the arm step reports them, but a later wake-up does not
@@ -409,27 +374,6 @@ fn after_attempt(req: &mut Req, vain: bool, events: u32) -> bool {
 pub(crate) fn awaits_news(req: &Req) -> bool {
     let many = req.flags.contains(ReqFlags::MULTISHOT) && !req.row.has(opdef::SELECT_MANY);
     req.call.found_nothing() && many
-}
-
-/// Returns whether the last attempt showed that the awaited data are not there. A request for
-/// errors or urgent data only learns nothing about other data, for which the kernel tries it again.
-fn found_nothing(req: &Req) -> bool {
-    let once = !req.flags.contains(ReqFlags::MULTISHOT);
-    req.call.found_nothing() && !(once && req.asks_for_less())
-}
-
-/// Returns the file's existing descriptor, if a one-shot request may be registered in the poll set
-/// under it.
-fn existing_number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
-    // The descriptor of a ring's stand-in or a child's pidfd is not the number that the SQE names.
-    let named = req.row.has(opdef::FILE) && !req.flags.contains(ReqFlags::POLLS_RING);
-    let number = match &req.call.file {
-        FileRef::Fixed(node) => node.fd(),
-        FileRef::Plain(fd) if set.compares => *fd,
-        FileRef::Owned(..) if set.compares && named => req.call.sqe().fd,
-        _ => return None,
-    };
-    (poll.events & EPOLLONESHOT != 0 && set.is_free(number)).then_some(number)
 }
 
 impl Driving {

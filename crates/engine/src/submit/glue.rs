@@ -10,7 +10,8 @@ use crate::ops::table::OPS;
 use crate::ring::cancel::protocol::Punted;
 use crate::ring::ctx::Ctx;
 use crate::ring::job::{Finished, Job, Sent};
-use crate::ring::request::Call;
+use crate::ring::opdef::Outcome;
+use crate::ring::request::{Call, OnWorker, Phase, ReqFlags};
 use crate::ring::turn::Turn;
 use crate::stats::PoolSlot;
 use softring_uapi::errno::Errno;
@@ -105,6 +106,29 @@ impl Ctx {
     /// enters (DEFER_TASKRUN).
     pub(crate) fn worker_done(&mut self, f: Finished) {
         self.worker_ends(f);
+    }
+
+    /// Takes the outcome of a worker, or of an attempt made elsewhere.
+    pub(crate) fn finished(&mut self, f: Finished) {
+        if let Some(req) = self.reqs.slab.get_mut(f.id) {
+            req.call.take_back(f.call);
+            let phase = core::mem::take(&mut req.phase);
+            if let Some(mut req) = self.reqs.slab.take(f.id) {
+                if let Phase::Worker(OnWorker { due: Some(due), .. }) = phase
+                    && let Outcome::Done(res @ 1..) = f.outcome
+                {
+                    return self.model_moved(req, due, res);
+                }
+                // Without kernel aio a worker here also does requests that no kernel worker would
+                // run.
+                let instead =
+                    req.flags.contains(ReqFlags::DIRECT) && self.drive.transports.aio.is_none();
+                if !instead {
+                    req.flags |= ReqFlags::ON_WORKER;
+                }
+                self.outcome(req, f.outcome);
+            }
+        }
     }
 }
 

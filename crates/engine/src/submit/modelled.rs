@@ -267,11 +267,6 @@ impl Driving {
         self.transports.model.as_ref().map_or(0, |q| q.behind(now))
     }
 
-    /// Returns the time at which the next modelled request is due, in ns of CLOCK_MONOTONIC.
-    pub(crate) fn model_due(&self) -> Option<u64> {
-        self.transports.model.as_ref()?.next_due()
-    }
-
     /// Returns the number of completions seen, and the sum of their lateness.
     fn lateness(&self) -> (u64, u64) {
         self.transports.model.as_ref().map_or((0, 0), |q| (q.late.count(), q.late.sum()))
