@@ -10,7 +10,7 @@ use crate::io::poll::BATCH;
 use crate::io::signal_scope::{SignalScope, Sigset};
 use crate::policy::hybrid::{IdleSleep, WaitAction};
 use crate::ring::ctx::{Ctx, Guard, Ring};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use crate::ring::wakeup::drive_once;
 use crate::stats::trace::Step;
 use softring_host::handlers::waits_under;

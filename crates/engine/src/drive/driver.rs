@@ -16,7 +16,6 @@
 //! ```
 
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::clock::CLOCK_DATA;
 use crate::io::persistent;
@@ -54,21 +53,6 @@ impl Ctx {
         }
     }
 
-    /// Wakes those who sleep past the earliest deadline, which may have moved.
-    pub(crate) fn deadline_moved(&mut self) {
-        let Some(left) = self.next_event_in() else { return };
-        let at = softring_host::time::Clock::Monotonic.now().saturating_add(left);
-        if self.drive.driver.sleeping && at < self.drive.driver.until {
-            self.drive.wake_driver();
-        }
-        if let Some(ring) = self.ring.upgrade() {
-            let before = ring.next_deadline.swap(at, Relaxed);
-            if at < before && ring.watched.load(Relaxed) {
-                super::reactor::wake();
-            }
-        }
-    }
-
     /// Acts on events taken from the poll set.
     pub(crate) fn poll_events(&mut self, events: &[epoll_event]) {
         if self.issue.leaves_work() {
@@ -100,6 +84,19 @@ impl Ctx {
                     self.poll_fired(ReqId::from_u64(data), ev.events);
                 }
             },
+        }
+    }
+
+    pub(super) fn take_stash_now(&mut self) {
+        while let Some(ev) = self.drive.transports.stash.pop_front() {
+            if self.drive.transports.stash.is_empty() {
+                self.poll_events(&[ev]);
+            } else {
+                // All events together, for several may be of one file.
+                let others = self.drive.transports.stash.drain(..);
+                let events: Vec<_> = core::iter::once(ev).chain(others).collect();
+                self.poll_events(&events);
+            }
         }
     }
 }

@@ -12,17 +12,11 @@ use core::time::Duration;
 use crate::drive::cqwait::{end_by_signals, sleep_passively};
 use crate::drive::sleep;
 use crate::io::aio::AioCtx;
-use crate::io::kinds::is_direct;
-use crate::io::polling::{self, POLLS, Polling};
+use crate::io::polling::POLLS;
 use crate::io::signal_scope::SignalScope;
-use crate::ops::rw;
-use crate::policy::hybrid::{IdleSleep, Policy, Tally};
-use crate::ring::ctx::{Ctx, Driving, Guard, Ring, Setup};
-use crate::ring::opdef;
-use crate::ring::request::Req;
-use crate::ring::request::kind_of;
-use crate::ring::turn::Turn;
-use softring_host::fd::kind::Kind;
+use crate::policy::hybrid::{IdleSleep, Tally};
+use crate::ring::ctx::{Ctx, Driving, Guard, Ring};
+use crate::ring::turn::{Drives, Turn};
 use softring_host::sys;
 use softring_host::time::Clock;
 use softring_host::user;
@@ -226,16 +220,6 @@ fn validate_ext_arg(ctx: &mut Ctx, args: &Args) -> Result<()> {
 }
 
 impl Ctx {
-    /// Applies the ring's policy to threads that wait for up to `room` requests.
-    pub(crate) fn start_polling(&mut self, room: u32) {
-        let mut polling = self.setup.policy().map(|p| Polling::new(p, room));
-        // A thread that waits for any event is woken by the first completion.
-        if let Some(polling) = polling.as_mut().filter(|_| !self.setup.polls()) {
-            polling.hybrid.wakes_at_once();
-        }
-        self.drive.transports.polling = polling;
-    }
-
     /// Adds the tally of sleeps to the statistics.
     pub(crate) fn count_idle_sleeps(&mut self) {
         let Some(polling) = &mut self.drive.transports.polling else { return };
@@ -270,51 +254,6 @@ impl Driving {
         let wake = set.wake_fd().fd();
         let armed = !aio || self.transports.aio.as_mut().is_some_and(|aio| aio.arm_alarm(wake));
         armed.then_some(wake)
-    }
-}
-
-impl Setup {
-    /// Returns whether completions are polled for.
-    pub(crate) fn polls(&self) -> bool {
-        self.flags & IORING_SETUP_IOPOLL != 0
-    }
-
-    /// Returns whether the entering thread polls for completions, rather than an SQ thread.
-    pub(crate) fn polls_by_enter(&self) -> bool {
-        self.flags & (IORING_SETUP_IOPOLL | IORING_SETUP_SQPOLL) == IORING_SETUP_IOPOLL
-    }
-}
-
-impl Setup {
-    /// Checks that a polled read or write has a file with O_DIRECT (`io_rw_init_file`).
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP`; `EBADF` as ever.
-    pub(crate) fn check_polled(&self, req: &mut Req) -> Result<()> {
-        if !self.polls() || !req.row.has(opdef::AIO) {
-            return Ok(());
-        }
-        // All I/O of a polled ring is RWF_HIPRI.
-        req.call.set_flags(req.call.io().flags & !rw::RWF_HIPRI);
-        let file = &req.call.file;
-        // A file in memory is of kind `Memory` even if it was opened with O_DIRECT.
-        let memory = || kind_of(file) == Kind::Memory && is_direct(file.fd());
-        if kind_of(file) == Kind::Direct || memory() {
-            return Ok(());
-        }
-        Err(rw::first_of(&req.call, Errno::EOPNOTSUPP))
-    }
-
-    /// Returns the policy by which this ring waits, if it is not the usual one: a polled ring
-    /// spins, any other blocks.
-    pub(crate) fn policy(&self) -> Option<Policy> {
-        let own = match self.polls() {
-            true if self.flags & IORING_SETUP_HYBRID_IOPOLL != 0 => Policy::Hybrid,
-            true => Policy::Spin,
-            false => Policy::Block,
-        };
-        let usual = if self.polls() { Policy::Spin } else { Policy::Block };
-        Some(polling::forced().unwrap_or(own)).filter(|p| *p != usual)
     }
 }
 

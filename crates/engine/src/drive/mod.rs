@@ -4,6 +4,7 @@ pub(crate) mod cqwait;
 pub(crate) mod driver;
 mod futex_waiters;
 pub(crate) mod iopoll;
+mod iowq;
 mod last;
 pub(crate) mod leave;
 mod of_process;

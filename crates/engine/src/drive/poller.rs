@@ -28,7 +28,7 @@ use super::sleep::{FOREVER, On, sleep};
 use crate::io::poll::BATCH;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::table::find;
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use softring_host::handlers::{Call, waits_under};
 use softring_host::sys::{self, PollEntry};
 use softring_host::time::Clock;

@@ -33,7 +33,7 @@ use super::of_process::PROCESS;
 use super::sleep::{FOREVER, On, sleep};
 use crate::io::poll::BATCH;
 use crate::ring::ctx::{Ctx, Guard, Ring};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use crate::stats::trace::Step;
 use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use super::sleep::{On, sleep, sleep_for_change};
 use crate::ring::cancel::{CANCEL_FLAGS, Wanted};
 use crate::ring::ctx::Ring;
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::version::{Change, has};

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
 
 use crate::ring::ctx::Ring;
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 
 /// Ends a ring whose last descriptor is closed: cancels what waits, lets go of everything. While a
 /// thread is in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the

@@ -9,14 +9,13 @@ use crate::io::aio::AioCtx;
 use crate::io::poll::{AIO_DATA, BATCH, PollSet};
 use crate::ring::ctx::{Ctx, Driving};
 use crate::ring::request::ReqFlags;
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
 
-impl Ctx {
-    /// Turns the ring once.
+impl Drives for Ctx {
     #[inline]
-    pub(crate) fn turn(&mut self, turn: Turn<'_>) {
+    fn turn(&mut self, turn: Turn<'_>) {
         if let Turn::Publish = turn {
             return self.commit();
         }
@@ -49,6 +48,29 @@ impl Ctx {
         self.run_and_commit();
     }
 
+    #[inline]
+    fn take_stash(&mut self) {
+        if !self.drive.transports.stash.is_empty() && !self.issue.leaves_work() {
+            self.take_stash_now();
+        }
+    }
+
+    fn deadline_moved(&mut self) {
+        let Some(left) = self.next_event_in() else { return };
+        let at = softring_host::time::Clock::Monotonic.now().saturating_add(left);
+        if self.drive.driver.sleeping && at < self.drive.driver.until {
+            self.drive.wake_driver();
+        }
+        if let Some(ring) = self.ring.upgrade() {
+            let before = ring.next_deadline.swap(at, Relaxed);
+            if at < before && ring.watched.load(Relaxed) {
+                super::reactor::wake();
+            }
+        }
+    }
+}
+
+impl Ctx {
     /// Turns the ring behind a call that has completed something. With DEFER_TASKRUN task work
     /// waits for the program.
     pub(crate) fn turn_behind_call(&mut self) {
@@ -186,6 +208,31 @@ impl Ctx {
             } else {
                 self.events_first(&req);
                 self.queue_sqe(req);
+            }
+        }
+    }
+
+    /// Does the work after a submission: task work (unless deferred), batches, the commit; and,
+    /// unless a wait follows, events that are ready. There are none without an `older` request in
+    /// flight: arming has just found the new one not ready.
+    pub(crate) fn after_submit(&mut self, waits: bool, older: bool) {
+        if self.defers() {
+            // Work that the program's wait does at once precedes a worker's: both take the uring
+            // lock, and the worker would have to be woken first.
+            let mut ready =
+                || self.work.any_queued() || self.work.any_iowq() && self.poll_set_has_work();
+            let workers = !(waits && ready());
+            self.turn(Turn::Deferred { workers });
+            let any = !self.drive.transports.stash.is_empty() || self.work.any_queued();
+            if any && !waits {
+                self.set_taskrun();
+            }
+        } else {
+            self.turn(Turn::Batch);
+            if self.drive.transports.ready_now {
+                self.turn(Turn::All);
+            } else if !waits && (older || self.drive.transports.new_polls > 0) {
+                self.post_ready();
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::ring::cancel::{CANCEL_FLAGS, Wanted};
 use crate::ring::ctx::Ctx;
+use crate::ring::inherited::Inherits;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Req, ReqFlags};
 use softring_uapi::errno::{Errno, Result};

@@ -13,7 +13,7 @@ use crate::memory::cq::Cqe;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{FileRef, Req, ReqFlags};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use crate::ring::work::{Msg, Pending, SentFile, What};
 use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};

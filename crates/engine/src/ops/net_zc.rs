@@ -3,11 +3,11 @@
 //! `io_uring/notif.c`.
 
 use crate::io::socket::{MSG_NOSIGNAL, check_zero_copy};
-use crate::io::token::ReqId;
 use crate::ops::iov::MAX_RW_COUNT;
 use crate::ops::net::{common_prep, send_setup};
 use crate::ops::{net, net_msg, zero};
-use crate::ring::ctx::{Ctx, Requests};
+use crate::ring::ctx::Ctx;
+use crate::ring::notif::SEND_ZC_FLAGS;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Req, ReqFlags, Transfer};
 use softring_uapi::errno::{Errno, Result};
@@ -15,10 +15,6 @@ use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 const MSG_ZEROCOPY: u32 = 0x400_0000;
-const KNOWN: u16 = IORING_RECVSEND_POLL_FIRST
-    | IORING_RECVSEND_FIXED_BUF
-    | IORING_SEND_ZC_REPORT_USAGE
-    | IORING_SEND_VECTORIZED;
 
 /// Checks a SEND_ZC or SENDMSG_ZC (`io_send_zc_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
@@ -38,7 +34,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let mut io = Transfer::of(req.call.sqe());
     io.len = io.len.min(MAX_RW_COUNT);
     io.flags = io.flags & !MSG_ZEROCOPY | MSG_NOSIGNAL;
-    common_prep(req, KNOWN, io)?;
+    common_prep(req, SEND_ZC_FLAGS, io)?;
     match req.opcode() {
         IORING_OP_SEND_ZC => send_setup(ctx, req),
         _ => net_msg::send_setup(ctx, req),
@@ -62,26 +58,4 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
     // By then the kernel has found some of the memory, and copied nothing.
     call.short |= done == Outcome::Done(Errno::EFAULT.res());
     done
-}
-
-impl Requests {
-    /// Makes the notification that gives the buffer back to the program. It comes behind the
-    /// request's own CQE, with the next task work (`io_notif_flush`).
-    #[cold]
-    pub(crate) fn notification(&mut self, req: &Req) -> ReqId {
-        let user_data = match req.call.sqe().addr3 {
-            0 => req.user_data,
-            own => own,
-        };
-        let mut notif = Req { user_data, ..Req::default() };
-        notif.call.cflags = IORING_CQE_F_NOTIF;
-        notif.trace = req.trace;
-        let ioprio = req.call.sqe().ioprio;
-        let begun = req.res == Errno::EFAULT.res() && req.call.short;
-        if ioprio & !KNOWN == 0 && ioprio & IORING_SEND_ZC_REPORT_USAGE != 0 && !begun {
-            notif.res = IORING_NOTIF_USAGE_ZC_COPIED.cast_signed();
-        }
-        notif.flags |= ReqFlags::ENDED;
-        self.slab.add(notif)
-    }
 }

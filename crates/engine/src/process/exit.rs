@@ -15,7 +15,7 @@ use crate::drive::sleep::sleep_for_change;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::request::{Phase, Req, ReqFlags};
 use crate::ring::task;
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use softring_host::fork;
 use softring_uapi::errno::Errno;
 

@@ -29,9 +29,11 @@ use crate::memory::sqe::Sqe;
 use crate::ops::nop;
 use crate::ops::table::OPS;
 use crate::ops::timeout::{clock_named, with_clock};
+use crate::process::remote_cancel;
 use crate::ring::ctx::{Ctx, Requests, Ring};
+use crate::ring::inherited::Inherits;
 use crate::ring::request::{Phase, Req, ReqFlags, Timer};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use softring_host::fd::InternalFd;
 use softring_host::fork::AtFork;
 use softring_host::sync::real::Mutex;
@@ -163,10 +165,9 @@ fn owner(page: &Control, slot: usize) -> u32 {
     page.left(slot * WORDS + OWNER).load(Relaxed)
 }
 
-impl Ctx {
-    /// Writes down what is in flight, in a child that has inherited the ring.
+impl Inherits for Ctx {
     #[cold]
-    pub(crate) fn write_down(&mut self) {
+    fn write_down(&mut self) {
         if self.reqs.slab.is_empty() && self.setup.inherited.written == 0 {
             return;
         }
@@ -195,6 +196,12 @@ impl Ctx {
         }
     }
 
+    fn may_ask_parent(&self, sqe: &io_uring_sqe) -> bool {
+        remote_cancel::may_ask_parent(self, sqe)
+    }
+}
+
+impl Ctx {
     /// Takes over what `child` has written down, and clears it. If the child has called exec, its
     /// timeouts end, too.
     fn take_over(&mut self, child: u32, end: End) -> bool {

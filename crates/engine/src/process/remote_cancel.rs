@@ -18,7 +18,7 @@ use crate::ring::cancel::Wanted;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::Outcome;
 use crate::ring::request::Call;
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use softring_host::time::Clock;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
@@ -52,12 +52,12 @@ impl Ctx {
     fn set_cancel_word(&self, word: usize, value: u32) {
         self.mem.control.cancel_word(word).store(value, Relaxed);
     }
+}
 
-    /// Returns whether the parent may have the request that this cancellation did not find.
-    pub(crate) fn may_ask_parent(&self, sqe: &io_uring_sqe) -> bool {
-        let asks = self.setup.inherited.has_parent && !self.setup.inherited.parent_is_silent;
-        asks && !self.defers() && sqe.op_flags & OWN == 0 && reactor::parent().is_some()
-    }
+/// Returns whether the parent may have the request that this cancellation did not find.
+pub(super) fn may_ask_parent(ctx: &Ctx, sqe: &io_uring_sqe) -> bool {
+    let asks = ctx.setup.inherited.has_parent && !ctx.setup.inherited.parent_is_silent;
+    asks && !ctx.defers() && sqe.op_flags & OWN == 0 && reactor::parent().is_some()
 }
 
 /// Has the parent cancel a request, on a worker. The outcome is that of an ASYNC_CANCEL.

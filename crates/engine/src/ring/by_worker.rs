@@ -7,6 +7,7 @@ use crate::io::socket::check_zero_copy;
 use crate::ring::ctx::{Completion, Ctx};
 use crate::ring::opdef::{self, Issue, Outcome};
 use crate::ring::request::{Phase, Req, ReqFlags, kind_of};
+use crate::ring::turn::Drives;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::probe::is_simple;
 use softring_host::sys;

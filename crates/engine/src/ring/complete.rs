@@ -7,9 +7,10 @@ use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::{Ctx, Requests};
+use crate::ring::inherited::Inherits;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Phase, ReqFlags};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 
 impl Ctx {
     /// Posts a CQE. The tail is published by [`commit`](Self::commit).

@@ -45,7 +45,7 @@ use crate::ring::slab::Slab;
 use crate::ring::sq_thread::SqPoll;
 use crate::ring::timer_queue::Timeouts;
 use crate::ring::token_table::{DirectSqes, ModelledSqes};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use crate::ring::waiters::{AdaptiveSpin, Driver, Wakes};
 use crate::ring::work::Work;
 use crate::stats::CounterSlot;

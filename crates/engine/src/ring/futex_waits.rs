@@ -11,7 +11,7 @@ use crate::ring::ctx::{Ctx, Requests};
 use crate::ring::opdef::Outcome;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{OpState, Phase, Req, ReqFlags};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use softring_uapi::errno::Errno;
 
 impl Req {

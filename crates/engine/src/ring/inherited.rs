@@ -1,5 +1,7 @@
 //! State of a ring that a forked child has inherited and goes on using.
 
+use softring_uapi::io_uring_sqe;
+
 /// A ring in a forked child.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
@@ -18,4 +20,13 @@ impl Inherited {
     pub(crate) fn new() -> Inherited {
         Inherited { has_parent: true, ..Inherited::default() }
     }
+}
+
+/// Part of a process in the rings that it has inherited (`process::journal`,
+/// `process::remote_cancel`).
+pub(crate) trait Inherits {
+    /// Writes down what is in flight, in a child that has inherited the ring.
+    fn write_down(&mut self);
+    /// Returns whether the parent may have the request that this cancellation did not find.
+    fn may_ask_parent(&self, sqe: &io_uring_sqe) -> bool;
 }

@@ -5,8 +5,6 @@
 //! to the ring's task. Kernel counterpart: `io_queue_iowq`, `io_wq_submit_work`,
 //! `io_req_complete_post`.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::req_box::ReqBox;
@@ -41,47 +39,6 @@ impl Ctx {
             to_worker(req);
             self.work.queue_iowq_first(id);
         }
-    }
-
-    /// Begins the requests queued for workers; operations that never block run here instead. True
-    /// if there were any. `task`: task work is run here, too.
-    pub(crate) fn run_iowq(&mut self, task: bool) -> bool {
-        if !self.work.any_iowq() {
-            return false;
-        }
-        self.flushed();
-        // Requests that became ready meanwhile are task work, which comes first.
-        let ready = self.drive.transports.new_polls > 0
-            || (self.drive.transports.ready_now && self.defers());
-        if task && ready {
-            self.poll_aside();
-            self.take_stash();
-            if self.work.any_queued() {
-                return true;
-            }
-        }
-        // The submitter's credentials are read once.
-        self.submit.open = true;
-        while let Some(id) = self.work.next_iowq() {
-            let Some(mut req) = self.reqs.slab.take(id) else { continue };
-            req.phase = Phase::Prepped;
-            // A timeout that counts CQEs starts behind every CQE so far.
-            self.reqs.timeouts.committed = self.mem.control.cq_tail().load(Relaxed);
-            let before = (self.reqs.nr_ended, self.work.queued());
-            let ready = core::mem::take(&mut self.drive.transports.ready_now);
-            self.submit.by_worker = self.defers();
-            self.queue_sqe(req);
-            self.submit.by_worker = false;
-            // The request has ended already, or its file is ready; the kernel's worker brings this.
-            let tells = self.drive.transports.ready_now
-                || before != (self.reqs.nr_ended, self.work.queued());
-            if self.defers() && tells {
-                self.set_taskrun_by(true);
-            }
-            self.drive.transports.ready_now |= ready;
-        }
-        (self.submit.open, self.submit.caller, self.submit.alike) = (false, None, false);
-        true
     }
 }
 

@@ -17,7 +17,7 @@ use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::persistent::events_of;
 use crate::ring::request::{Call, FileRef, Phase, Req};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use softring_host::fd::kind::Kind;
 use softring_host::fd::{InternalFd, dup_internal};
 use softring_host::sys;

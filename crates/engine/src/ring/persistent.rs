@@ -10,8 +10,7 @@ use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Driving};
 use crate::ring::opdef;
 use crate::ring::request::{FileRef, Finding, Phase, Poll, Req, ReqFlags};
-use crate::ring::turn::Turn;
-use alloc::vec::Vec;
+use crate::ring::turn::{Drives, Turn};
 use softring_host::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
@@ -224,27 +223,6 @@ impl Ctx {
         let data = ev.data;
         let stashed = self.drive.transports.stash.iter_mut().find(|s| s.data == data);
         stashed.map(|s| s.events |= ev.events).is_some()
-    }
-
-    /// Handles the stashed events.
-    #[inline]
-    pub(crate) fn take_stash(&mut self) {
-        if !self.drive.transports.stash.is_empty() && !self.issue.leaves_work() {
-            self.take_stash_now();
-        }
-    }
-
-    fn take_stash_now(&mut self) {
-        while let Some(ev) = self.drive.transports.stash.pop_front() {
-            if self.drive.transports.stash.is_empty() {
-                self.poll_events(&[ev]);
-            } else {
-                // All events together, for several may be of one file.
-                let others = self.drive.transports.stash.drain(..);
-                let events: Vec<_> = core::iter::once(ev).chain(others).collect();
-                self.poll_events(&events);
-            }
-        }
     }
 
     /// Begins a pass over the poll set, the first for what was registered since the last pass.

@@ -8,7 +8,7 @@ use crate::memory::scratch::BATCH;
 use crate::ring::ctx::{Ctx, Driving, Requests};
 use crate::ring::opdef;
 use crate::ring::request::{OpState, Phase, Req, ReqFlags, Timer};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use softring_host::time::Clock;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{
@@ -193,6 +193,11 @@ impl Ctx {
         };
         let left = due.saturating_sub(softring_host::time::Clock::Monotonic.now());
         Some(timeout.map_or(left, |t| t.min(left)))
+    }
+
+    /// Returns whether anything in flight needs a driver to complete (workers post by themselves).
+    pub(crate) fn needs_driver(&self) -> bool {
+        !self.reqs.timeouts.is_empty() || self.drive.transports.needs_driver()
     }
 }
 

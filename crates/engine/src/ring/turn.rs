@@ -1,6 +1,17 @@
-//! Kinds of turns of a ring (`drive::turn`).
+//! Turns of a ring: their kinds, and what the state of a ring asks of whoever drives it
+//! (`drive::turn`, `drive::driver`).
 
 use softring_uapi::epoll_event;
+
+/// Driver of a ring.
+pub(crate) trait Drives {
+    /// Turns the ring once.
+    fn turn(&mut self, turn: Turn<'_>);
+    /// Handles the events that were stashed.
+    fn take_stash(&mut self);
+    /// Wakes those who sleep past the earliest deadline, which may have moved.
+    fn deadline_moved(&mut self);
+}
 
 /// Kind of a turn: its first steps, besides those common to all turns.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use crate::memory::sqe::Sqe;
 use crate::ring::batch::SubmitState;
+use crate::ring::turn::Drives;
 use alloc::sync::Arc;
 
 use crate::io::completions::Completion;

@@ -9,7 +9,7 @@ use crate::drive::sqpoll;
 use crate::drive::task_work;
 use crate::io::signal_scope::{SignalScope, Sigset};
 use crate::ring::ctx::{Ctx, Guard, Ring, Setup};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use crate::stats::trace::Step;
 use softring_host::handlers::Call;
 use softring_host::{sys, time, user};
@@ -179,31 +179,6 @@ impl Ctx {
         self.defers() && self.setup.issuer.is_some_and(|t| t != sys::gettid())
     }
 
-    /// Does the work after a submission: task work (unless deferred), batches, the commit; and,
-    /// unless a wait follows, events that are ready. There are none without an `older` request in
-    /// flight: arming has just found the new one not ready.
-    pub(crate) fn after_submit(&mut self, waits: bool, older: bool) {
-        if self.defers() {
-            // Work that the program's wait does at once precedes a worker's: both take the uring
-            // lock, and the worker would have to be woken first.
-            let mut ready =
-                || self.work.any_queued() || self.work.any_iowq() && self.poll_set_has_work();
-            let workers = !(waits && ready());
-            self.turn(Turn::Deferred { workers });
-            let any = !self.drive.transports.stash.is_empty() || self.work.any_queued();
-            if any && !waits {
-                self.set_taskrun();
-            }
-        } else {
-            self.turn(Turn::Batch);
-            if self.drive.transports.ready_now {
-                self.turn(Turn::All);
-            } else if !waits && (older || self.drive.transports.new_polls > 0) {
-                self.post_ready();
-            }
-        }
-    }
-
     /// Returns whether, right after a submission, enough CQEs are there and a wait has nothing else
     /// to check: the first check of `io_cqring_wait`, without its task work, which has just been
     /// done.
@@ -215,11 +190,6 @@ impl Ctx {
             && self.completion.overflow.is_empty()
             && !self.work.any_pending()
             && !self.work.any_next_turn()
-    }
-
-    /// Returns whether anything in flight needs a driver to complete (workers post by themselves).
-    pub(crate) fn needs_driver(&self) -> bool {
-        !self.reqs.timeouts.is_empty() || self.drive.transports.needs_driver()
     }
 }
 

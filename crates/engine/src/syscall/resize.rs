@@ -8,7 +8,7 @@ use super::setup::geometry;
 use crate::memory::mappings::RingMemory;
 use crate::memory::rings::Rings;
 use crate::ring::ctx::Ring;
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use softring_host::os::fd::AsFd;
 use softring_host::user::UserPtr;
 use softring_host::{sys, user};

@@ -93,7 +93,7 @@ pub(crate) fn setup(entries: u32, params: UserPtr) -> Result<usize> {
         }
     }
     crate::process::registered::touch();
-    crate::submit::glue::made_ring(geo.sq_entries);
+    crate::ring::workers::made_ring(geo.sq_entries);
     crate::drive::taskrun::made_ring(p.flags);
     if p.flags & IORING_SETUP_REGISTERED_FD_ONLY != 0 {
         return crate::process::registered::register_only(fd, ring);

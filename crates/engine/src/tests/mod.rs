@@ -21,7 +21,7 @@ use crate::io::token::ReqId;
 use crate::memory::rings::{Geometry, Rings, off};
 use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::request::{Phase, Req};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use core::sync::atomic::Ordering::{Acquire, Release};
 use softring_uapi::errno::Result;
 use softring_uapi::*;

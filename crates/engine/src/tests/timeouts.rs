@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ring::request::Phase;
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use proptest::prelude::*;
 
 const ETIME: i32 = -62;

@@ -18,7 +18,7 @@ use crate::policy::hybrid::IdleSleep;
 use crate::policy::idle_sleep::{IDLE_SLEEP_MAX, IdleSleeps, SqAction};
 use crate::ring::ctx::{Ctx, Driving, Ring};
 use crate::ring::sq_thread::{SqData, SqPoll};
-use crate::ring::turn::Turn;
+use crate::ring::turn::{Drives, Turn};
 use crate::stats::meter::{Kind, Meter};
 use crate::stats::trace;
 use softring_host::sys;

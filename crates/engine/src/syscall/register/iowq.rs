@@ -2,7 +2,7 @@
 //! `io_register_iowq_max_workers`.
 
 use crate::ring::ctx::Ctx;
-use crate::submit::glue::task_sets_max;
+use crate::ring::workers::task_sets_max;
 use softring_host::calls::process;
 use softring_host::limits::CPU_MASK_BYTES;
 use softring_host::threads;
