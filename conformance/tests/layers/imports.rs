@@ -31,7 +31,8 @@ pub fn imports(crate_src: &str) -> Imports {
     files.iter().map(|(module, seen)| (module.clone(), named(module, seen, &files))).collect()
 }
 
-fn read(file: &str, source: &super::sources::Source) -> Option<(String, Seen)> {
+/// Returns the module that a file of a crate is; `None` for tests and models.
+pub(super) fn module_of_file(file: &str) -> Option<Name> {
     let mut module: Name = file.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
     if module.iter().any(|part| ["tests", "verify"].contains(&part.as_str())) {
         return None;
@@ -39,6 +40,11 @@ fn read(file: &str, source: &super::sources::Source) -> Option<(String, Seen)> {
     if ["mod", "lib"].contains(&module.last()?.as_str()) {
         module.pop();
     }
+    Some(module)
+}
+
+fn read(file: &str, source: &super::sources::Source) -> Option<(String, Seen)> {
+    let module = module_of_file(file)?;
     let tree = syn::parse_file(&source.text).unwrap_or_else(|e| panic!("{file}: {e}"));
     let mut seen = Seen { module: module.clone(), ..Seen::default() };
     seen.visit_file(&tree);

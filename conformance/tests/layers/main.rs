@@ -1,6 +1,7 @@
 //! Layers: a module of the engine names only modules of its own layer and of lower ones. The
 //! statics, which a process has once, are listed with the effect of a fork on them.
 
+mod calls;
 mod imports;
 mod loops;
 mod no_std;
@@ -104,6 +105,28 @@ fn imports_point_down() {
     assert!(gone.is_empty(), "take these out of layers/exceptions.txt:\n{}", lines(&gone));
 }
 
+/// Returns the circles of modules that name each other, one by one.
+fn circles(all: &Imports) -> Vec<BTreeSet<&str>> {
+    let mut graph = DiGraphMap::<&str, ()>::new();
+    for (from, names) in all {
+        for to in names.iter().filter(|to| !from.is_empty() && !to.is_empty()) {
+            graph.add_edge(from.as_str(), to.as_str(), ());
+        }
+    }
+    tarjan_scc(&graph).into_iter().map(|circle| circle.into_iter().collect()).collect()
+}
+
+/// Returns the number of modules of the largest circle, and its arrows, one to a line.
+fn largest_circle(all: &Imports) -> (usize, String) {
+    let largest = circles(all).into_iter().max_by_key(BTreeSet::len).unwrap_or_default();
+    let within = all.iter().filter(|(from, _)| largest.contains(from.as_str()));
+    let arrows = within.flat_map(|(from, names)| {
+        let names = names.iter().filter(|to| largest.contains(to.as_str()));
+        names.map(move |to| format!("{from} -> {to}"))
+    });
+    (largest.len(), lines(&arrows.collect()))
+}
+
 #[test]
 fn import_cycles_do_not_grow() {
     let mut all = engine();
@@ -111,22 +134,10 @@ fn import_cycles_do_not_grow() {
     let of_host = |module: &String| format!("host::{module}");
     let below = host.iter().filter(|(from, _)| !from.is_empty());
     all.extend(below.map(|(from, names)| (of_host(from), names.iter().map(of_host).collect())));
-    let mut graph = DiGraphMap::<&str, ()>::new();
-    for (from, names) in &all {
-        for to in names.iter().filter(|_| !from.is_empty()) {
-            graph.add_edge(from.as_str(), to.as_str(), ());
-        }
-    }
-    let circles = tarjan_scc(&graph);
-    let mut largest = circles.iter().max_by_key(|c| c.len()).cloned().unwrap_or_default();
-    largest.sort_unstable();
-    let n = largest.len();
-    let inner = |(from, to, _): &(&str, &str, _)| largest.contains(from) && largest.contains(to);
-    let arrows = graph.all_edges().filter(inner).map(|(from, to, _)| format!("{from} -> {to}"));
-    let arrows = lines(&arrows.collect());
+    let (n, arrows) = largest_circle(&all);
     assert!(n <= LARGEST_CIRCLE, "{n} modules name each other in a circle:\n{arrows}");
     let folder = |module: &&str| module.split("::").next().unwrap_or_default().to_owned();
-    let folders = circles.iter().map(|c| c.iter().map(folder).collect::<BTreeSet<_>>());
+    let folders = circles(&all).into_iter().map(|c| c.iter().map(folder).collect::<BTreeSet<_>>());
     let wide: Vec<_> = folders.filter(|folders| folders.len() > 1).collect();
     assert!(wide.is_empty(), "circles over several folders: {wide:?}");
     assert!(

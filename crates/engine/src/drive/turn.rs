@@ -68,23 +68,24 @@ impl Drives for Ctx {
             }
         }
     }
-}
 
-impl Ctx {
-    /// Turns the ring behind a call that has completed something. With DEFER_TASKRUN task work
-    /// waits for the program.
-    pub(crate) fn turn_behind_call(&mut self) {
-        self.turn(if self.defers() { Turn::Publish } else { Turn::Work });
-    }
-
-    /// Turns the ring as each call of the kernel runs task work, unless a thread waits for just
-    /// that.
-    pub(crate) fn post_ready(&mut self) {
-        if self.in_flight() && !self.drive.driver.active {
-            self.turn(Turn::All);
+    #[cold]
+    fn take_left_work(&mut self) {
+        if !self.defers() {
+            return self.turn(Turn::Memory);
+        }
+        self.turn(Turn::Publish);
+        if self.has_work() {
+            self.set_taskrun();
         }
     }
 
+    fn take_left_numbers(&mut self) {
+        self.take_moves();
+    }
+}
+
+impl Ctx {
     /// Reaps without waiting: aio completions, readiness, due timeouts, workers' results.
     fn reap_all(&mut self) {
         if self.drive.transports.multishot_polls > 0

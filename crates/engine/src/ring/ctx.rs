@@ -45,7 +45,7 @@ use crate::ring::slab::Slab;
 use crate::ring::sq_thread::SqPoll;
 use crate::ring::timer_queue::Timeouts;
 use crate::ring::token_table::{DirectSqes, ModelledSqes};
-use crate::ring::turn::{Drives, Turn};
+use crate::ring::turn::Drives;
 use crate::ring::waiters::{AdaptiveSpin, Driver, Wakes};
 use crate::ring::work::Work;
 use crate::stats::CounterSlot;
@@ -259,7 +259,7 @@ impl Ring {
             let _ = guard.mem.outlive();
         }
         if self.moves.any() {
-            guard.take_moves();
+            guard.take_left_numbers();
         }
         guard
     }
@@ -528,18 +528,6 @@ impl Ctx {
             unsafe { self.mem.control.end_issue() };
         }
         self.issue.end();
-    }
-
-    /// Does the work that other threads left while this thread was in the middle of an issue.
-    #[cold]
-    fn take_left_work(&mut self) {
-        if !self.defers() {
-            return self.turn(Turn::Memory);
-        }
-        self.turn(Turn::Publish);
-        if self.has_work() {
-            self.set_taskrun();
-        }
     }
 
     /// Returns whether completions wait for the program to enter (DEFER_TASKRUN).

@@ -5,6 +5,7 @@ use softring_host::os::fd::AsRawFd;
 
 use crate::resources::eventfd::EventFd;
 use crate::ring::ctx::Ctx;
+use crate::ring::turn::{Drives, Turn};
 use softring_host::sys;
 use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
@@ -50,5 +51,19 @@ impl Ctx {
             return;
         }
         self.signal_task_work(worker);
+    }
+
+    /// Turns the ring behind a call that has completed something. With DEFER_TASKRUN task work
+    /// waits for the program.
+    pub(crate) fn turn_behind_call(&mut self) {
+        self.turn(if self.defers() { Turn::Publish } else { Turn::Work });
+    }
+
+    /// Turns the ring as each call of the kernel runs task work, unless a thread waits for just
+    /// that.
+    pub(crate) fn post_ready(&mut self) {
+        if self.in_flight() && !self.drive.driver.active {
+            self.turn(Turn::All);
+        }
     }
 }

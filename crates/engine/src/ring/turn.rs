@@ -9,6 +9,10 @@ pub(crate) trait Drives {
     fn turn(&mut self, turn: Turn<'_>);
     /// Handles the events that were stashed.
     fn take_stash(&mut self);
+    /// Does the work that other threads left while this thread was in the middle of an issue.
+    fn take_left_work(&mut self);
+    /// Handles the numbers that closers left while they could not take the lock.
+    fn take_left_numbers(&mut self);
     /// Wakes those who sleep past the earliest deadline, which may have moved.
     fn deadline_moved(&mut self);
 }
