@@ -177,5 +177,7 @@ pub const IORING_NOP_CQE32: u32 = 1 << 5;
 /// Value of `file_index`: pick a free slot.
 pub const IORING_FILE_INDEX_ALLOC: u32 = u32::MAX;
 
-/// Flag of preadv2(2), pwritev2(2) and the SQEs of reads and writes: fail rather than wait.
+/// Flag of preadv2(2), pwritev2(2) and the SQEs of reads and writes: poll for completion.
+pub const RWF_HIPRI: u32 = 1;
+/// Another such flag: fail rather than wait.
 pub const RWF_NOWAIT: u32 = 1 << 3;

@@ -4,7 +4,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::io::token::ReqId;
-use crate::ops::{epoll, msg_ring};
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::{self, Outcome};
 use crate::ring::request::{FileRef, OpState};
@@ -34,7 +33,7 @@ pub(crate) fn flush(ring: &Arc<Ring>) {
                 What::Poll(fd, events) => arm_on_ring(ring, from, fd, events),
                 What::Epoll(change) => change_epoll(ring, from, &change),
                 What::Msg(target, msg) => {
-                    let sent = msg_ring::accept_and_wake(&mut target.lock_now(), &msg);
+                    let sent = target.lock_now().accept_and_wake(&msg);
                     ring.lock_now().complete_elsewhere(from, sent.unwrap_or_else(Errno::res));
                 }
             }
@@ -46,7 +45,7 @@ pub(crate) fn flush(ring: &Arc<Ring>) {
 /// Changes the entry of a ring in an epoll set. Called without any lock.
 fn change_epoll(ring: &Ring, from: ReqId, change: &EpollChange) {
     let res = match crate::drive::stand_in::poll_fd(change.fd) {
-        Some(stand_in) => epoll::apply(change, stand_in),
+        Some(stand_in) => change.apply(stand_in),
         None => Errno::EBADF.res(),
     };
     ring.lock_now().complete_elsewhere(from, res);

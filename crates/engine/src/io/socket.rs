@@ -188,3 +188,9 @@ pub(crate) fn streams(fd: i32) -> bool {
 pub(crate) fn has_messages(fd: i32) -> bool {
     option(fd, SO_TYPE) == Some(SOCK_SEQPACKET)
 }
+
+/// Returns whether `fd` is a socket of this machine alone.
+pub(crate) fn is_unix(fd: i32) -> bool {
+    const AF_UNIX: i32 = 1;
+    option(fd, SO_DOMAIN) == Some(AF_UNIX)
+}

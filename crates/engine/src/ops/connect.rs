@@ -16,10 +16,11 @@ use softring_host::os::fs::OFlags;
 
 use crate::io::of_process::PROCESS;
 use crate::io::socket::{POLLERR, POLLRDHUP, is_internet, option};
+use crate::ops::socket::makes_file;
 use crate::ops::socket::{SOCK_CLOEXEC, SOCK_NONBLOCK, address};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{Outcome, Try};
+use crate::ring::opdef::{Blocked, Outcome, Try};
 use crate::ring::request::{Call, Connect, Finding, OpState, Req, ReqFlags};
 use softring_host::calls::{files, sockets};
 use softring_host::sys;
@@ -74,7 +75,7 @@ pub(crate) fn connect(call: &mut Call, how: Try) -> Outcome {
 }
 
 /// Returns the error of a CONNECT under way that does not wait.
-pub(crate) fn progress_error(req: &Req) -> Option<Errno> {
+fn progress_error(req: &Req) -> Option<Errno> {
     match &req.call.state {
         OpState::Connect(c) if c.pending => Some(Errno::EINPROGRESS),
         OpState::Connect(c) if c.aborted => Some(Errno::ECONNABORTED),
@@ -85,9 +86,25 @@ pub(crate) fn progress_error(req: &Req) -> Option<Errno> {
 /// Returns whether the last attempt was on a socket whose last connection failed, for a request
 /// that the kernel gives to a worker. The worker finds it ready at once, and waits with its next
 /// attempt.
-pub(crate) fn waits_with_next(req: &Req) -> bool {
+fn waits_with_next(req: &Req) -> bool {
     matches!(&req.call.state, OpState::Connect(c) if c.aborted && !c.pending)
         && req.flags.contains(ReqFlags::FORCE_ASYNC)
+}
+
+/// Returns what follows an attempt that would block. A worker's one attempt ends with the failure
+/// of the socket's last connection; connect(2) asks the file itself whether it blocks.
+pub(crate) fn would_block(req: &Req) -> Blocked {
+    let progress = progress_error(req);
+    let fails = || progress == Some(Errno::ECONNABORTED) || !sys::blocks(req.call.file.fd());
+    if req.follows_in_worker() && fails() {
+        return Blocked::Fails(progress.unwrap_or(Errno::EAGAIN));
+    }
+    if waits_with_next(req) { Blocked::Punts } else { Blocked::Waits }
+}
+
+/// Returns whether the address is a name, which the peer is looked up by.
+pub(crate) fn passes_creds(req: &Req) -> bool {
+    matches!(&req.call.state, OpState::Connect(c) if makes_file(&c.addr))
 }
 
 fn try_connect(fd: i32, addr: &[u8]) -> Result<usize> {

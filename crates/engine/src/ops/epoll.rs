@@ -42,12 +42,7 @@ pub(crate) fn ctl(ctx: &mut Ctx, req: &mut Req) -> Outcome {
         ctx.work.pend(Pending { from: None, what: What::Epoll(change) });
         return Outcome::Elsewhere;
     }
-    Outcome::Done(apply(&change, change.fd))
-}
-
-/// Makes a change with `fd` in place of the number that was given; returns the result.
-pub(crate) fn apply(c: &EpollChange, fd: i32) -> i32 {
-    epoll::epoll_ctl(c.epoll, c.op as usize, fd, &c.event).map_or_else(Errno::res, |()| 0)
+    Outcome::Done(change.apply(change.fd))
 }
 
 /// Prepares for a request that waits for `fd`, which may be an epoll set with rings.

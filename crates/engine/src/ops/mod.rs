@@ -27,7 +27,6 @@ pub(crate) mod open_how;
 pub(crate) mod openclose;
 pub(crate) mod poll;
 pub(crate) mod provide;
-pub(crate) mod ring_file;
 pub(crate) mod rw;
 pub(crate) mod rw_cached;
 pub(crate) mod rw_nowait;

@@ -7,17 +7,13 @@
 
 use alloc::sync::Arc;
 
-use softring_host::os::fd::AsRawFd;
-
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{FileRef, Req, ReqFlags};
-use crate::ring::turn::{Drives, Turn};
+use crate::ring::request::{FileRef, Req};
 use crate::ring::work::{Msg, Pending, SentFile, What};
 use softring_host::user::UserPtr;
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::version::{Change, has};
 use softring_uapi::*;
 
 const FLAGS: u32 = IORING_MSG_RING_CQE_SKIP | IORING_MSG_RING_FLAGS_PASS;
@@ -68,7 +64,7 @@ pub(crate) fn send_without_ring(addr: UserPtr, nr: u32) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let target = target(sqe.fd)?;
-    let sent = accept_and_wake(&mut target.lock_now(), &data(&sqe)?)?;
+    let sent = target.lock_now().accept_and_wake(&data(&sqe)?)?;
     Ok(sent as usize)
 }
 
@@ -86,12 +82,12 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
     };
     msg.by_worker = req.is_workers();
     if own {
-        return accept(ctx, &msg).map(Some);
+        return ctx.accept(&msg).map(Some);
     }
     if ctx.work.may_overtake_none()
         && let Some(mut other) = target.try_lock_now()
     {
-        let sent = accept_and_wake(&mut other, &msg).map(Some);
+        let sent = other.accept_and_wake(&msg).map(Some);
         let wakes = core::mem::take(&mut other.drive.wakes);
         drop(other);
         ctx.drive.wakes.merge(&target.control, wakes);
@@ -121,65 +117,4 @@ fn file(ctx: &Ctx, sqe: &io_uring_sqe, own: bool) -> Result<Msg> {
     let fd = ctx.resources.files.get(sqe.addr3 as u32).map(|node| node.share());
     let file = Some(SentFile { fd, index: sqe.file_index, quiet });
     Ok(Msg { cqe: Cqe { user_data: sqe.off, ..Cqe::default() }, file, by_worker: false })
-}
-
-/// Accepts a message; returns the sender's result.
-fn accept(ctx: &mut Ctx, msg: &Msg) -> Result<i32> {
-    if ctx.setup.disabled {
-        return Err(Errno::EBADFD);
-    }
-    let mut cqe = msg.cqe;
-    let wide = IORING_SETUP_CQE32 | IORING_SETUP_CQE_MIXED;
-    if cqe.flags & IORING_CQE_F_32 != 0 && ctx.setup.flags & wide == 0 && has(Change::CheckedFields)
-    {
-        return Err(Errno::EINVAL);
-    }
-    if let Some(file) = &msg.file {
-        let installed = install(ctx, file);
-        // Post the tag of the file that was replaced.
-        ctx.post_tags();
-        cqe.res = installed?;
-        if file.quiet {
-            return Ok(cqe.res);
-        }
-    }
-    if ctx.defers() {
-        // Only the ring's own task may post: a request that has its result already posts as task
-        // work.
-        let mut req = Req { user_data: cqe.user_data, ..Req::default() };
-        (req.res, req.call.cflags, req.flags) = (cqe.res, cqe.flags, ReqFlags::ENDED);
-        let id = ctx.reqs.slab.add(req);
-        ctx.reqs.nr_reqs += 1;
-        ctx.work.queue(id);
-    } else {
-        // Each CQE is flushed by itself (`io_post_aux_cqe`).
-        if let Some(e) = ctx.completion.eventfd.as_mut().filter(|e| msg.by_worker || !e.only_async)
-        {
-            e.worker_posts(false);
-        }
-        ctx.post(cqe);
-    }
-    Ok(if msg.file.is_some() { cqe.res } else { 0 })
-}
-
-/// Accepts a message and wakes the ring's threads; returns the sender's result.
-pub(crate) fn accept_and_wake(other: &mut Ctx, msg: &Msg) -> Result<i32> {
-    let res = accept(other, msg)?;
-    if other.defers() {
-        other.turn(Turn::Publish);
-        other.set_taskrun_by(msg.by_worker);
-        other.drive.wake_driver();
-        other.wake_waiters();
-    } else {
-        other.commit_from_elsewhere();
-    }
-    Ok(res)
-}
-
-/// Puts the file into a slot (`__io_fixed_fd_install`); returns the slot if we chose it.
-fn install(ctx: &mut Ctx, file: &SentFile) -> Result<i32> {
-    let dup = softring_host::fd::dup_internal(file.fd.as_ref().map_err(|e| *e)?.as_raw_fd())?;
-    ctx.resources.files.fetch_if_away();
-    let slot = ctx.resources.files.install(file.index, dup, &ctx.resources.tags)?;
-    Ok(if file.index == IORING_FILE_INDEX_ALLOC { slot.cast_signed() } else { 0 })
 }

@@ -10,7 +10,7 @@ use crate::ops::net::{attempt, common_prep, received, recv_common};
 use crate::ops::socket::address;
 use crate::ring::ctx::Ctx;
 use crate::ring::message::Msg;
-use crate::ring::opdef::{Outcome, Try};
+use crate::ring::opdef::{Blocked, Outcome, Try};
 use crate::ring::request::{Call, Net, OpState, Req, ReqFlags, Transfer};
 use alloc::boxed::Box;
 use softring_host::calls::{Incoming, Outgoing, Part, ReadPtr, UserPtr};
@@ -71,14 +71,13 @@ pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
     Ok(n)
 }
 
-/// Returns whether a worker's attempt fails if it would wait. sendmsg(2), recvmsg(2) and connect(2)
-/// ask the file itself whether it blocks; SEND and RECV do not (`____sys_recvmsg`).
-pub(crate) fn never_waits(req: &Req) -> bool {
-    let asks = matches!(
-        req.opcode(),
-        IORING_OP_SENDMSG | IORING_OP_RECVMSG | IORING_OP_SENDMSG_ZC | IORING_OP_CONNECT
-    );
-    asks && !sys::blocks(req.call.file.fd())
+/// Returns what follows an attempt that would block. sendmsg(2) and recvmsg(2) ask the file itself
+/// whether it blocks, also on a worker; SEND and RECV do not (`____sys_recvmsg`).
+pub(crate) fn would_block(req: &Req) -> Blocked {
+    match req.follows_in_worker() && !sys::blocks(req.call.file.fd()) {
+        true => Blocked::Fails(Errno::EAGAIN),
+        false => Blocked::Waits,
+    }
 }
 
 /// Returns whether a message did not fit though all was wanted, which breaks a chain.

@@ -41,11 +41,6 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     }
 }
 
-/// Returns whether the buffers are those of a vector.
-pub(crate) fn has_parts(sqe: &io_uring_sqe) -> bool {
-    sqe.opcode == IORING_OP_SENDMSG_ZC || sqe.ioprio & IORING_SEND_VECTORIZED != 0
-}
-
 /// Sends.
 pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
     if let Err(e) = check_zero_copy(call.file.fd()) {

@@ -1,7 +1,6 @@
 //! NOP: does nothing, and returns what was asked for. The tutorial op: `prep` refuses unknown bits,
 //! `issue` sets a result.
 
-use super::table::OPS;
 use crate::memory::sqe::Sqe;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
@@ -15,15 +14,6 @@ const FLAGS: u32 = IORING_NOP_INJECT_RESULT
     | IORING_NOP_FIXED_BUFFER
     | IORING_NOP_TW
     | IORING_NOP_CQE32;
-
-/// Opcode of a request that is only to end.
-pub(crate) const OPCODE: u8 = IORING_OP_NOP;
-
-/// Makes a request whose opcode does not exist fail as a NOP.
-pub(crate) fn stands_for_unknown(req: &mut Req) {
-    req.call.opcode = IORING_OP_NOP;
-    req.row = &OPS[IORING_OP_NOP as usize];
-}
 
 /// Checks the flags (`io_nop_prep`).
 pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {

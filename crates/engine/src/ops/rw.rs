@@ -6,15 +6,15 @@
 
 use crate::io::aio::{self, Prepared, nowait};
 use crate::ops::iov::{MAX_IOV, import_iov, skip};
-use crate::ops::{net_zc, rw_cached, rw_nowait, rw_position, rw_select};
-use crate::resources::buffers::BufNode;
+use crate::ops::{rw_cached, rw_nowait, rw_position, rw_select};
 use crate::ring::ctx::Ctx;
+use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags, Rw, Transfer, kind_of};
 use softring_host::calls::{Parts, files};
+use softring_host::fd::forget_kind;
 use softring_host::fd::kind::{Kind, is_socket};
 use softring_host::fd::probe::newest_knows;
-use softring_host::fd::{forget_kind, is_path_only};
 use softring_host::os::fs::OFlags;
 use softring_host::sys;
 use softring_host::user::{self, in_user};
@@ -22,8 +22,6 @@ use softring_uapi::aio::{IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-/// `RWF_HIPRI`.
-pub(crate) const RWF_HIPRI: u32 = 1;
 pub(crate) const RWF_ATOMIC: u32 = 0x40;
 pub(crate) const RWF_DONTCACHE: u32 = 0x80;
 /// Flags up to `RWF_NOSIGNAL`.
@@ -31,8 +29,6 @@ const RWF_KNOWN: u32 = 0x1ff;
 pub(crate) const RWF_NOAPPEND: u32 = 0x20;
 /// Number of parts that `kmalloc` has room for, which is tried first for registered buffers.
 const MAX_ALLOC: u32 = (4 << 20) / 16;
-/// Offset that stands for the current position.
-pub(crate) const CURRENT: u64 = u64::MAX;
 
 fn vectored(opcode: u8) -> bool {
     matches!(
@@ -113,45 +109,6 @@ fn ioprio_check(ioprio: u16) -> Result<()> {
         0..=3 => Ok(()),
         _ => Err(Errno::EINVAL),
     }
-}
-
-/// Looks the registered buffer up and checks the range against it (`io_import_reg_buf`).
-///
-/// # Errors
-/// `EFAULT`.
-pub(crate) fn assign_buffer(ctx: &Ctx, req: &mut Req) -> Result<()> {
-    let needs = fixed(req.opcode()) || req.transfers_fixed();
-    let call = &mut req.call;
-    if !needs || call.buf.is_some() {
-        return Ok(());
-    }
-    // A number that is closed, or open for its path only, fails first.
-    let closed = |e| match call.file {
-        FileRef::Plain(fd) if is_path_only(fd) => Errno::EBADF,
-        _ => e,
-    };
-    let node = ctx.resources.buffers.get(call.sqe().buf_index).and_then(|node| {
-        in_buffer(&node, call)?;
-        Ok(node)
-    });
-    call.buf = Some(node.map_err(closed)?);
-    Ok(())
-}
-
-fn in_buffer(node: &BufNode, call: &Call) -> Result<()> {
-    // A message and a vector have their parts in the buffer; any other send has its address there.
-    let of_message = || {
-        let msg = call.state.message().filter(|_| net_zc::has_parts(call.sqe()))?;
-        Some(&msg.iov[..])
-    };
-    let Some(iov) = call.state.vector().or_else(of_message) else {
-        return node.check(call.io().addr.addr(), u64::from(call.io().len));
-    };
-    // A part of no length is refused; a vector of no parts is not (`io_vec_fill_bvec`).
-    if iov.iter().any(|v| v.len == 0) {
-        return Err(Errno::EFAULT);
-    }
-    iov.iter().try_for_each(|v| node.check(v.base, v.len))
 }
 
 /// Checks what the kernel refuses at issue, before the file sees it (`io_rw_init_file`,

@@ -23,18 +23,9 @@ use softring_uapi::{
 /// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
 const SLOW_CYCLES: u64 = 50_000;
 
-/// Returns the read history of a request's file.
-pub(crate) fn history(file: &FileRef) -> Option<&History> {
-    match file {
-        FileRef::Plain(fd) => crate::io::kinds::history(*fd),
-        FileRef::Fixed(node) => Some(&node.history),
-        _ => None,
-    }
-}
-
 /// Counts a read that could not block: a hit of the cache, or not.
 pub(crate) fn count(file: &FileRef, hit: bool) {
-    match history(file) {
+    match file.history() {
         Some(s) if hit => s.hit(),
         Some(s) => s.reset(),
         None => {}
@@ -43,14 +34,14 @@ pub(crate) fn count(file: &FileRef, hit: bool) {
 
 /// Records that a buffered write was refused only for not waiting: later ones need not ask.
 pub(crate) fn writes_punt(file: &FileRef) {
-    if let Some(s) = history(file) {
+    if let Some(s) = file.history() {
         s.writes_punt();
     }
 }
 
 /// Returns whether a buffered write to this file was refused for that.
 pub(crate) fn write_punts(file: &FileRef) -> bool {
-    history(file).is_some_and(History::write_punts)
+    file.history().is_some_and(History::write_punts)
 }
 
 /// Returns whether the opcode is READ or WRITE.

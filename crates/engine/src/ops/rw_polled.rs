@@ -7,6 +7,7 @@ use crate::ring::ctx::Setup;
 use crate::ring::opdef;
 use crate::ring::request::{Req, kind_of};
 use softring_host::fd::kind::Kind;
+use softring_uapi::RWF_HIPRI;
 use softring_uapi::errno::{Errno, Result};
 
 impl Setup {
@@ -19,7 +20,7 @@ impl Setup {
             return Ok(());
         }
         // All I/O of a polled ring is RWF_HIPRI.
-        req.call.set_flags(req.call.io().flags & !rw::RWF_HIPRI);
+        req.call.set_flags(req.call.io().flags & !RWF_HIPRI);
         let file = &req.call.file;
         // A file in memory is of kind `Memory` even if it was opened with O_DIRECT.
         let memory = || kind_of(file) == Kind::Memory && is_direct(file.fd());

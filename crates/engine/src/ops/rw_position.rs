@@ -1,7 +1,8 @@
 //! The position that a file keeps itself, for requests that ask for it and files that know no
 //! other. Kernel counterpart: `kiocb_update_pos`, `kiocb_done`.
 
-use crate::ops::rw::{CURRENT, finish, total, transfer};
+use crate::ops::rw::{finish, total, transfer};
+use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::Call;
 use softring_host::calls::files;

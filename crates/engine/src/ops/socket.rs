@@ -1,7 +1,6 @@
 //! SOCKET, BIND, LISTEN, SHUTDOWN: operations before and after a socket's life as a stream.
 //! Kernel counterpart: `io_uring/net.c`.
 
-use crate::io::socket::{SO_DOMAIN, option};
 use crate::ops::{answer, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
@@ -80,19 +79,9 @@ pub(crate) fn bind_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 }
 
 /// Returns whether a bind to the address would make a file (`io_bind_file_create`).
-fn makes_file(addr: &[u8]) -> bool {
+pub(super) fn makes_file(addr: &[u8]) -> bool {
     const AF_UNIX: [u8; 2] = 1u16.to_ne_bytes();
     addr.starts_with(&AF_UNIX) && addr.get(2).is_some_and(|&c| c != 0)
-}
-
-/// Returns whether a request on a socket that waits at first asks for its submitter's rights when
-/// it is tried again. A unix socket looks its peer up by name, or tells it who sends.
-pub(crate) fn passes_creds(req: &Req) -> bool {
-    const AF_UNIX: i32 = 1;
-    match &req.call.state {
-        OpState::Connect(c) => makes_file(&c.addr),
-        _ => option(req.call.file.fd(), SO_DOMAIN) == Some(AF_UNIX),
-    }
 }
 
 /// Gives the socket an address.

@@ -7,7 +7,6 @@ use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, OpState, Req};
 use softring_host::calls::files;
-use softring_host::fd::kind::Kind;
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
@@ -41,7 +40,7 @@ pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     let file = if sqe.op_flags & SPLICE_F_FD_IN_FIXED != 0 {
         FileRef::Fixed(ctx.resources.files.get(sqe.file_index)?)
     } else if softring_host::fd::numbers::is_ring(fd) {
-        stands_for_ring()?
+        FileRef::instead_of_ring()?
     } else {
         let mut file = FileRef::Plain(fd);
         file.hold()?;
@@ -49,16 +48,6 @@ pub(crate) fn assign_in(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     };
     req.call.state = OpState::Source(file);
     Ok(())
-}
-
-/// Makes the substitute of a ring of ours, which is a file in memory and knows how to splice. An
-/// eventfd knows as little of splicing, and of offsets, as the kernel's rings do.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`, `ENOMEM`.
-pub(crate) fn stands_for_ring() -> Result<FileRef> {
-    let file = softring_host::fd::make_internal(softring_host::substitute::eventfd()?);
-    Ok(FileRef::Owned(file, Kind::Pollable))
 }
 
 fn fd_in(call: &Call) -> i32 {

@@ -58,7 +58,7 @@ fn shares_queue(fd: i32) -> bool {
 }
 
 /// Posts times after an event of the error queue.
-pub(crate) fn fired(ctx: &mut Ctx, id: ReqId) {
+pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, _: u32) {
     let Some(req) = ctx.reqs.slab.get(id) else { return };
     if req.flags.contains(ReqFlags::ORPHAN) {
         ctx.poll_leave(id, false);

@@ -26,8 +26,7 @@ use crate::drive::reactor;
 use crate::io::token::ReqId;
 use crate::memory::lock::Control;
 use crate::memory::sqe::Sqe;
-use crate::ops::nop;
-use crate::ops::table::OPS;
+use crate::ops::table::{self, OPS};
 use crate::ops::timeout::{clock_named, with_clock};
 use crate::process::remote_cancel;
 use crate::ring::ctx::{Ctx, Requests, Ring};
@@ -109,7 +108,7 @@ impl Left {
     fn request(&self) -> Req {
         let timeout = self.what & TIMEOUT != 0;
         let sqe = Sqe::without_addresses(io_uring_sqe {
-            opcode: if timeout { IORING_OP_TIMEOUT } else { nop::OPCODE },
+            opcode: if timeout { IORING_OP_TIMEOUT } else { table::ENDS },
             flags: self.what as u8,
             op_flags: if timeout { self.what >> OP_FLAGS } else { 0 },
             user_data: self.user_data,

@@ -10,6 +10,7 @@ use softring_host::os::fd::AsRawFd;
 use crate::resources::files::FileNode;
 use softring_host::fd::InternalFd;
 use softring_host::fd::dup_cache::{self, CachedDup};
+use softring_host::fd::history::History;
 use softring_host::fd::kind::Kind;
 use softring_uapi::errno::{Errno, Result};
 
@@ -215,6 +216,25 @@ impl FileRef {
             #[cfg(all(test, not(loom)))]
             FileRef::Token(own) => *own,
             other => other.fd(),
+        }
+    }
+
+    /// Makes the substitute of a ring of ours, which is a file in memory and knows how to splice. An
+    /// eventfd knows as little of splicing, and of offsets, as the kernel's rings do.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub(crate) fn instead_of_ring() -> Result<FileRef> {
+        let file = softring_host::fd::make_internal(softring_host::substitute::eventfd()?);
+        Ok(FileRef::Owned(file, Kind::Pollable))
+    }
+
+    /// Returns the read history of the file.
+    pub(crate) fn history(&self) -> Option<&History> {
+        match self {
+            FileRef::Plain(fd) => crate::io::kinds::history(*fd),
+            FileRef::Fixed(node) => Some(&node.history),
+            _ => None,
         }
     }
 }

@@ -17,6 +17,9 @@ use softring_host::calls::{Part, UserPtr};
 use softring_host::fd::InternalFd;
 use softring_uapi::{epoll_event, io_uring_sqe, nvme_passthru_cmd64};
 
+/// Offset that stands for the file's own position.
+pub(crate) const CURRENT: u64 = u64::MAX;
+
 /// The state of an operation.
 #[derive(Debug, Default)]
 pub(crate) enum OpState {

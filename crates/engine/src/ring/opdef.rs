@@ -2,6 +2,7 @@
 //! refers to its row. Kernel counterpart: `struct io_issue_def`.
 
 use crate::io::persistent;
+use crate::io::token::ReqId;
 use crate::memory::sqe::Sqe;
 use crate::ring::ctx::Ctx;
 use crate::ring::request::{Call, Req};
@@ -95,7 +96,32 @@ pub struct OpDef {
     pub(crate) never_blocks: Option<fn(&Req) -> bool>,
     /// Functions of an operation that waits for an event of its own kind.
     pub(crate) waiting: Option<&'static Waiting>,
+    /// A step for an armed request whose file is ready, instead of another attempt; takes epoll's
+    /// events.
+    pub(crate) fired: Option<fn(&mut Ctx, ReqId, u32)>,
+    /// Returns the result for a file that knows no waiting, if no worker waits instead.
+    pub(crate) unpollable: Option<fn(&Req) -> i32>,
+    /// Looks up the second file of an operation that has two.
+    pub(crate) second_file: Option<fn(&mut Ctx, &mut Req) -> Result<()>>,
+    /// Returns the error of an operation that no ring can be the file of.
+    pub(crate) ring_error: Option<fn(&Call) -> Errno>,
+    /// Returns what follows an attempt that would block.
+    pub(crate) would_block: Option<fn(&Req) -> Blocked>,
+    /// Predicate: a request that waits for its socket asks for its submitter's rights when it is
+    /// tried again. Without it, each request on a unix socket does.
+    pub(crate) passes_creds: Option<fn(&Req) -> bool>,
     pub support: Support,
+}
+
+/// What follows an attempt that would block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocked {
+    /// The request waits, for readiness if its file can be polled.
+    Waits,
+    /// A worker makes the next attempt, and waits with it.
+    Punts,
+    /// The request does not wait.
+    Fails(Errno),
 }
 
 /// Functions of an operation that waits for an event of its own kind.
@@ -138,8 +164,8 @@ pub(crate) const HASH: u64 = 1 << 7;
 pub(crate) const UNBOUND: u64 = 1 << 8;
 /// Opcode eligible for kernel aio.
 pub(crate) const AIO: u64 = 1 << 9;
-/// Opcode with a second file, which is looked up with the first.
-pub(crate) const FILE_IN: u64 = 1 << 10;
+/// Opcode that always uses a registered buffer.
+pub(crate) const FIXED: u64 = 1 << 10;
 /// Opcode whose failing call breaks no chain and leaves a skipped CQE skipped: the kernel's issue
 /// function does not mark the request as failed.
 pub(crate) const LENIENT: u64 = 1 << 11;
@@ -244,6 +270,12 @@ pub(crate) const fn op(
         issue_fails: None,
         never_blocks: None,
         waiting: None,
+        fired: None,
+        unpollable: None,
+        second_file: None,
+        ring_error: None,
+        would_block: None,
+        passes_creds: None,
         support: Support::Full,
     }
 }
@@ -294,6 +326,42 @@ impl OpDef {
     /// Adds the functions of an operation that waits for an event of its own kind.
     pub(crate) const fn waiting(mut self, waiting: &'static Waiting) -> Self {
         self.waiting = Some(waiting);
+        self
+    }
+
+    /// Adds the step for an armed request whose file is ready.
+    pub(crate) const fn fired(mut self, fired: fn(&mut Ctx, ReqId, u32)) -> Self {
+        self.fired = Some(fired);
+        self
+    }
+
+    /// Adds the result for a file that knows no waiting.
+    pub(crate) const fn unpollable(mut self, unpollable: fn(&Req) -> i32) -> Self {
+        self.unpollable = Some(unpollable);
+        self
+    }
+
+    /// Adds the look-up of a second file.
+    pub(crate) const fn second_file(mut self, f: fn(&mut Ctx, &mut Req) -> Result<()>) -> Self {
+        self.second_file = Some(f);
+        self
+    }
+
+    /// Adds the error of a request whose file is a ring.
+    pub(crate) const fn ring_error(mut self, ring_error: fn(&Call) -> Errno) -> Self {
+        self.ring_error = Some(ring_error);
+        self
+    }
+
+    /// Adds the function that says what follows an attempt that would block.
+    pub(crate) const fn would_block(mut self, would_block: fn(&Req) -> Blocked) -> Self {
+        self.would_block = Some(would_block);
+        self
+    }
+
+    /// Adds the predicate for requests that ask for their submitter's rights when tried again.
+    pub(crate) const fn passes_creds(mut self, passes_creds: fn(&Req) -> bool) -> Self {
+        self.passes_creds = Some(passes_creds);
         self
     }
 

@@ -9,9 +9,10 @@ use crate::io::token::ReqId;
 use crate::memory::cq::Cqe;
 use crate::ring::ctx::Ring;
 use crate::ring::job::Finished;
+use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
 use softring_uapi::epoll_event;
-use softring_uapi::errno::Result;
+use softring_uapi::errno::{Errno, Result};
 
 /// Queues of deferred work, in the order in which each is served.
 #[derive(Debug, Default)]
@@ -207,4 +208,12 @@ pub(crate) struct EpollChange {
     pub(crate) op: u32,
     pub(crate) fd: i32,
     pub(crate) event: epoll_event,
+}
+
+impl EpollChange {
+    /// Makes the change with `fd` in place of the number that was given; returns the result.
+    pub(crate) fn apply(&self, fd: i32) -> i32 {
+        epoll::epoll_ctl(self.epoll, self.op as usize, fd, &self.event)
+            .map_or_else(Errno::res, |()| 0)
+    }
 }

@@ -18,7 +18,6 @@
 use crate::io::persistent::{IN, OUT, STICKY};
 use crate::io::socket::has_messages;
 use crate::io::token::ReqId;
-use crate::ops;
 use crate::ring::arming::{reissues, sends};
 use crate::ring::ctx::{Ctx, Driving};
 use crate::ring::opdef::{self, Issue, Outcome};
@@ -26,7 +25,7 @@ use crate::ring::persistent::{ALWAYS, leave};
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Phase, Poll, Req, ReqFlags};
 use crate::ring::submits::Submits;
-use crate::ring::{exclusive, persistent};
+use crate::ring::{exclusive, persistent, ring_file};
 use crate::stats::trace::Step;
 use crate::submit::route::Route;
 use softring_host::limits::MAX_ARMS;
@@ -77,7 +76,7 @@ impl Ctx {
     /// Returns the outcome of an armed request that is ready, if known without an attempt.
     fn without_issue(&mut self, req: &mut Req) -> Option<Outcome> {
         if req.flags.contains(ReqFlags::POLLS_RING) {
-            return Some(ops::ring_file::fired(self, req));
+            return Some(ring_file::fired(self, req));
         }
         self.worker_gives_up(req).then_some(Outcome::Later(Errno::ECANCELED.res()))
     }
@@ -89,12 +88,8 @@ impl Ctx {
         if !req.phase.is_registered() {
             return false;
         }
-        if matches!(req.row.issue, Issue::Ring(_)) {
-            ops::poll::fired(self, id, events);
-            return false;
-        }
-        if req.is_command() {
-            ops::tx_timestamp::fired(self, id);
+        if let Some(fired) = req.row.fired {
+            fired(self, id, events);
             return false;
         }
         if req.flags.contains(ReqFlags::ORPHAN) {
@@ -271,6 +266,10 @@ impl Submits for Ctx {
     /// it. A worker waits instead. A POLL_ADD of such a file is ready.
     fn abort(&mut self, id: ReqId, e: Errno) {
         let Some(mut req) = self.reqs.slab.take(id) else { return };
+        if let Some(unpollable) = req.row.unpollable.filter(|_| e == Errno::EPERM) {
+            let res = unpollable(&req);
+            return self.outcome(req, Outcome::Done(res));
+        }
         match req.row.issue {
             Issue::Call(_) if req.is_command() => {
                 req.fail(Errno::ECANCELED);
@@ -298,10 +297,6 @@ impl Submits for Ctx {
                 }
                 self.resources.keep_buffer(&mut req);
                 self.punt(req);
-            }
-            Issue::Ring(_) if e == Errno::EPERM => {
-                let res = ops::poll::unpollable(&req);
-                self.outcome(req, Outcome::Done(res));
             }
             _ => {
                 req.fail(e);

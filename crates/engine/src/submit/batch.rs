@@ -6,7 +6,6 @@ use crate::io::aio::nowait::is_for_worker;
 use crate::io::completions::Completion;
 use crate::io::token::ReqId;
 use crate::ops::rw;
-use crate::ops::rw_cached;
 use crate::ring::ctx::Ctx;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Phase, Req, ReqFlags};
@@ -51,8 +50,8 @@ impl Ctx {
     /// Returns whether kernel aio can take a request and is worth trying: not if the file has
     /// refused a similar request and a worker can do it. See [`Self::aio_ready`].
     pub(crate) fn aio_is_to_try(&mut self, req: &Req) -> bool {
-        let write = rw::writes(req.opcode());
-        let refusals = rw_cached::history(&req.call.file).map(|s| &s.refusals);
+        let write = req.row.writes();
+        let refusals = req.call.file.history().map(|s| &s.refusals);
         if !req.may_not_wait() && refusals.is_some_and(|r| r.skips(write)) {
             return false;
         }
@@ -74,7 +73,7 @@ impl Ctx {
     /// Queues a request for the next batch.
     pub(crate) fn aio_queue(&mut self, mut req: ReqBox) {
         self.trace(Step::Aio, &req);
-        req.phase = Phase::Aio(rw_cached::history(&req.call.file).map_or(0, History::file));
+        req.phase = Phase::Aio(req.call.file.history().map_or(0, History::file));
         let id = self.reqs.slab.insert(req);
         let resfd = self.aio_signal();
         let Some(req) = self.reqs.slab.get_mut(id) else { return };
@@ -200,7 +199,7 @@ impl Ctx {
             }
             return false;
         }
-        if let Some(history) = known(req).filter(|_| res >= 0 && rw::writes(req.opcode())) {
+        if let Some(history) = known(req).filter(|_| res >= 0 && req.row.writes()) {
             history.refusals.written();
         }
         let res = rw::aio_done(&mut req.call, res);
@@ -212,18 +211,18 @@ impl Ctx {
 /// Returns the history of a request's file; `None` if its number means another file now.
 fn known(req: &Req) -> Option<&History> {
     let same = |h: &&History| matches!(req.phase, Phase::Aio(file) if file == h.file());
-    rw_cached::history(&req.call.file).filter(same)
+    req.call.file.history().filter(same)
 }
 
 /// Returns whether the number still means the same file, as far as known.
 fn has_file(req: &Req) -> bool {
-    known(req).is_some() || rw_cached::history(&req.call.file).is_none()
+    known(req).is_some() || req.call.file.history().is_none()
 }
 
 /// Records that the file of a request has refused it.
 fn refused(req: &Req, e: Errno) {
     // The refusal may be due to flags of the program, too.
     if let Some(history) = known(req).filter(|_| req.call.io().flags == 0) {
-        history.refusals.refused(e, rw::writes(req.opcode()));
+        history.refusals.refused(e, req.row.writes());
     }
 }

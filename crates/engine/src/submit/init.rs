@@ -3,8 +3,7 @@
 
 use crate::io::model::Found;
 use crate::io::token::ReqId;
-use crate::ops::nop;
-use crate::ops::table::OPS;
+use crate::ops::table::{OPS, stands_for_unknown};
 use crate::resources::filters::DATA;
 use crate::ring::clat::Timed;
 use crate::ring::ctx::Ctx;
@@ -175,7 +174,7 @@ impl Ctx {
     fn init_req(&mut self, req: &mut Req) -> Result<()> {
         let sqe = *req.call.sqe();
         if sqe.opcode >= played().ops {
-            nop::stands_for_unknown(req);
+            stands_for_unknown(req);
             return Err(Errno::EINVAL);
         }
         let def = &OPS[sqe.opcode as usize];

@@ -1,13 +1,12 @@
 //! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
 //! `io_queue_sqe`.
 
-use crate::ops::ring_file;
-use crate::ops::rw::assign_buffer;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome, Try};
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Call, FileRef, Finding, OpState, Phase, Poll, Req, ReqFlags};
+use crate::ring::ring_file;
 use crate::ring::work::Work;
 use crate::stats::trace::Step;
 use crate::submit::route::Route;
@@ -33,7 +32,7 @@ impl Ctx {
             if let Err(e) = assigned {
                 // For a worker, task work ends a request without a file; only a worker's call looks
                 // up a second file.
-                if def.has(opdef::FILE_IN) && found {
+                if def.second_file.is_some() && found {
                     if !req.is_workers() {
                         let id = self.reqs.slab.insert(req);
                         return self.queue_iowq(id);
@@ -84,18 +83,18 @@ impl Ctx {
     fn check_file(&mut self, req: &mut Req) -> Result<()> {
         self.setup.check_polled(req)?;
         self.drive.before_buffers(req)?;
-        if req.waits_for_buffer() { Ok(()) } else { assign_buffer(self, req) }
+        if req.waits_for_buffer() { Ok(()) } else { self.resources.assign_buffer(req) }
     }
 
     /// Picks a buffer before an attempt, and looks up the registered buffer of a request polled
     /// first.
     ///
     /// # Errors
-    /// Same as [`Self::select_buffer`] and [`assign_buffer`].
+    /// Same as [`Self::select_buffer`] and [`Resources::assign_buffer`](crate::ring::ctx::Resources::assign_buffer).
     #[inline]
     pub(crate) fn take_buffers(&mut self, req: &mut Req) -> Result<()> {
         self.select_buffer(req)?;
-        if req.polls_first() { assign_buffer(self, req) } else { Ok(()) }
+        if req.polls_first() { self.resources.assign_buffer(req) } else { Ok(()) }
     }
 
     /// Makes one attempt, without blocking.
@@ -252,8 +251,8 @@ impl Ctx {
         let def = req.row;
         if !matches!(req.call.file, FileRef::None) {
             // A worker looks up a second file that was missing before.
-            let second = def.has(opdef::FILE_IN) && !matches!(req.call.state, OpState::Source(_));
-            return if second { crate::ops::splice::assign_in(self, req) } else { Ok(()) };
+            let missing = !matches!(req.call.state, OpState::Source(_));
+            return def.second_file.filter(|_| missing).map_or(Ok(()), |assign| assign(self, req));
         }
         if !def.has(opdef::FILE) {
             return Ok(());
@@ -272,19 +271,19 @@ impl Ctx {
             || (def.has(opdef::LENIENT) && softring_host::fd::is_path_only(fd))
         {
             return Err(Errno::EBADF);
-        } else if softring_host::fd::numbers::is_ring(fd) && def.has(opdef::FILE_IN) {
-            crate::ops::splice::stands_for_ring()?
+        } else if softring_host::fd::numbers::is_ring(fd) && def.second_file.is_some() {
+            FileRef::instead_of_ring()?
         } else {
             FileRef::Plain(fd)
         };
-        if !def.has(opdef::FILE_IN) {
+        let Some(assign) = def.second_file else {
             req.call.file = file;
             return Ok(());
-        }
+        };
         // A duplicate of the second file may get the number of the first, if the first is closed.
         file.hold()?;
         req.call.file = file;
-        crate::ops::splice::assign_in(self, req)
+        assign(self, req)
     }
 }
 

@@ -92,7 +92,7 @@ impl Ctx {
             // The request failed, or transferred nothing: the device is not involved.
             _ => return self.outcome(req, outcome),
         };
-        let io = Io { write: rw::writes(req.opcode()), offset: req.call.io().off, bytes };
+        let io = Io { write: req.row.writes(), offset: req.call.io().off, bytes };
         let due = self.setup.visible(dev.due(now, self.drive.model_behind(now), io), &file);
         self.stats.routes.model.add(1);
         if let Outcome::Done(res) = outcome {
@@ -228,7 +228,7 @@ fn pretend(call: &mut Call, file: &File) -> Outcome {
 /// Moves a request's data without waiting for a disk read; `Retry` sends it to a worker.
 fn move_data(req: &mut Req, file: &File) -> Outcome {
     let io = *req.call.io();
-    let odd = io.flags & !(PLAIN | rw::RWF_HIPRI | RWF_NOWAIT) != 0;
+    let odd = io.flags & !(PLAIN | RWF_HIPRI | RWF_NOWAIT) != 0;
     let stands_in = file.direct && file.kind != Kind::Direct;
     let at_position = io.off == u64::MAX;
     // At the file's own position a worker's read differs from a submitter's.

@@ -6,11 +6,11 @@
 //! counterpart: `io_queue_async`, `io_arm_poll_handler`, `io_queue_iowq`.
 
 use crate::io::kinds;
-use crate::io::socket::{check_zero_copy, is_socket};
-use crate::ops;
+use crate::io::socket::{check_zero_copy, is_socket, is_unix};
 use crate::ring::batch::SubmitState;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::{self, Issue, Outcome};
+use crate::ring::op_state::CURRENT;
+use crate::ring::opdef::{self, Blocked, Issue, Outcome};
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{FileRef, OnWorker, OpState, Phase, Poll, Req, ReqFlags, kind_of};
 use crate::stats::trace::Step;
@@ -92,8 +92,7 @@ impl Ctx {
                     None
                 }
                 // A worker makes one attempt, after which the file's own position stays.
-                _ => (forced
-                    || (req.follows_in_worker() && req.call.sqe().off == ops::rw::CURRENT))
+                _ => (forced || (req.follows_in_worker() && req.call.sqe().off == CURRENT))
                     .then_some(Route::Worker),
             };
         }
@@ -118,10 +117,8 @@ impl Ctx {
             && (req.flags.contains(ReqFlags::SENDRECV)
                 || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
         let blocks = req.follows_in_worker() && req.row.waiting.is_none();
-        let progress = ops::connect::progress_error(&req);
-        // A worker's one attempt ends with the failure of the socket's last connection.
-        if blocks && (progress == Some(Errno::ECONNABORTED) || ops::net_msg::never_waits(&req)) {
-            let e = progress.unwrap_or(Errno::EAGAIN);
+        let blocked = req.row.would_block.map_or(Blocked::Waits, |f| f(&req));
+        if let Blocked::Fails(e) = blocked {
             req.call.cflags = 0;
             return self.outcome(req, Outcome::Done(e.res()));
         }
@@ -131,7 +128,7 @@ impl Ctx {
             // The kernel's worker would only arm it.
             return self.outcome(req, Outcome::Later(Errno::ECANCELED.res()));
         }
-        let punts = punts || ops::connect::waits_with_next(&req);
+        let punts = punts || blocked == Blocked::Punts;
         let poll = pollable && !blocks && !capped && !punts;
         self.take_route(if poll { Route::Poll } else { Route::Worker }, req);
     }
@@ -183,7 +180,7 @@ impl Ctx {
                 if let OpState::Net(net) = &mut req.call.state {
                     net.polled = true;
                 }
-                if def.has(opdef::CREDS) && ops::socket::passes_creds(&req) {
+                if def.has(opdef::CREDS) && passes_creds(&req) {
                     self.record_creds_ahead(&mut req);
                 }
                 self.arm_poll(req, Poll::new(events));
@@ -243,6 +240,12 @@ impl Ctx {
         // No linked timeout is armed here: the kernel arms none behind a request that it passes to
         // a worker.
     }
+}
+
+/// Returns whether a request on a socket that waits at first asks for its submitter's rights when
+/// it is tried again. A unix socket looks its peer up by name, or tells it who sends.
+fn passes_creds(req: &Req) -> bool {
+    req.row.passes_creds.map_or_else(|| is_unix(req.call.file.fd()), |f| f(req))
 }
 
 impl SubmitState {

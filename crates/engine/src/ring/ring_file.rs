@@ -1,23 +1,18 @@
-//! A ring as the file of a request that polls, reads or writes it. A read or write is refused, but
+//! A ring as the file of a request that polls, reads or writes it. The number there is that of the
+//! ring's memory, which no request may read, write or cut short. A read or write is refused, but
 //! only once the ring is ready for it: the ring's file knows no attempt that does not wait. Kernel
 //! counterpart: `io_uring_poll`, `io_file_supports_nowait`.
 
 use alloc::sync::Arc;
 
 use crate::io::persistent::{IN, OUT};
-use crate::ops::rw;
 use crate::ring::ctx::Ctx;
-use crate::ring::opdef::Outcome;
-use crate::ring::request::{Call, Req, ReqFlags};
+use crate::ring::opdef::{self, OpDef, Outcome};
+use crate::ring::request::{Req, ReqFlags};
 use crate::ring::work::{Pending, What};
 use softring_host::sys;
 use softring_host::sys::nr::EPOLLONESHOT;
-use softring_uapi::errno::{Errno, Result};
-use softring_uapi::{
-    IORING_OP_FALLOCATE, IORING_OP_FSYNC, IORING_OP_FTRUNCATE, IORING_OP_READ,
-    IORING_OP_READ_FIXED, IORING_OP_READ_MULTISHOT, IORING_OP_READV, IORING_OP_READV_FIXED,
-    IORING_OP_SYNC_FILE_RANGE,
-};
+use softring_uapi::errno::Errno;
 
 /// Returns the events that are ready on ring `fd`, for a request of `ctx`.
 fn ready(ctx: &Ctx, req: &Req, fd: i32) -> u32 {
@@ -45,28 +40,16 @@ pub(crate) fn poll(ctx: &mut Ctx, req: &mut Req, fd: i32, events: u32) -> Outcom
     Outcome::Elsewhere
 }
 
-/// Checks whether an operation may have a ring for its file. The number here is that of the ring's
-/// memory, which no request may read, write or cut short.
-fn takes_ring(call: &Call) -> Result<()> {
-    match call.opcode {
-        IORING_OP_FALLOCATE => Err(Errno::ENODEV),
-        IORING_OP_SYNC_FILE_RANGE => Err(Errno::ESPIPE),
-        IORING_OP_FSYNC | IORING_OP_FTRUNCATE => Err(Errno::EINVAL),
-        opcode if reads(opcode) || rw::writes(opcode) => Err(rw::refused_by_ring(call)),
-        _ => Ok(()),
-    }
-}
-
 /// Returns the outcome of a request for ring `fd`; none if its operation is for rings, too.
 #[cold]
 pub(crate) fn issue(ctx: &mut Ctx, req: &mut Req, fd: i32) -> Option<Outcome> {
-    let refused = takes_ring(&req.call).err()?;
+    let refused = (req.row.ring_error?)(&req.call);
     if let Err(e) = ctx.select_buffer(req) {
         return Some(Outcome::Done(e.res()));
     }
-    let input = reads(req.opcode());
+    let input = reads(req.row);
     // A request that a chain has brought to a worker waits there, and so is refused.
-    let waits = (input || rw::writes(req.opcode())) && !req.follows_in_worker();
+    let waits = (input || req.row.writes()) && !req.follows_in_worker();
     let wanted = if input { IN } else { OUT };
     if refused != Errno::EINVAL || !waits || ready(ctx, req, fd) & wanted != 0 {
         return Some(Outcome::Done(refused.res()));
@@ -84,13 +67,6 @@ pub(crate) fn fired(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     Outcome::Done(refused.res())
 }
 
-fn reads(opcode: u8) -> bool {
-    matches!(
-        opcode,
-        IORING_OP_READ
-            | IORING_OP_READV
-            | IORING_OP_READ_FIXED
-            | IORING_OP_READV_FIXED
-            | IORING_OP_READ_MULTISHOT
-    )
+fn reads(row: &OpDef) -> bool {
+    row.has(opdef::READS_MANY) || row.has(opdef::AIO) && row.has(opdef::POLLIN)
 }
