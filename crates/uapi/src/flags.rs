@@ -181,3 +181,7 @@ pub const IORING_FILE_INDEX_ALLOC: u32 = u32::MAX;
 pub const RWF_HIPRI: u32 = 1;
 /// Another such flag: fail rather than wait.
 pub const RWF_NOWAIT: u32 = 1 << 3;
+/// Another such flag: write all or nothing.
+pub const RWF_ATOMIC: u32 = 1 << 6;
+/// Another such flag: leave nothing in the page cache.
+pub const RWF_DONTCACHE: u32 = 1 << 7;

@@ -15,6 +15,7 @@ mod epoll;
 pub(crate) mod futex_each;
 pub(crate) mod futex_owner;
 pub(crate) mod futex_waiter;
+pub(crate) mod iov;
 pub(crate) mod kinds;
 pub(crate) mod marks;
 pub mod model;

@@ -15,7 +15,6 @@ pub(crate) mod epoll;
 pub(crate) mod files_update;
 pub(crate) mod fs;
 pub(crate) mod futex;
-pub(crate) mod iov;
 pub(crate) mod msg_ring;
 pub(crate) mod net;
 pub(crate) mod net_bundle;

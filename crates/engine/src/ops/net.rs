@@ -4,12 +4,12 @@
 //! An attempt is one system call with MSG_DONTWAIT. With MSG_WAITALL a stream goes on from where it
 //! stopped: `call.io().done` counts the bytes so far, and a request that ends early reports them.
 
+use crate::io::iov::import_iov;
 use crate::io::persistent::{IN, STICKY};
 use crate::io::socket::{
     self, MSG_CMSG_COMPAT, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_WAITALL, Socket,
     has_messages, streams,
 };
-use crate::ops::iov::import_iov;
 use crate::ops::net_bundle;
 use crate::ops::net_msg;
 use crate::ops::socket::address;

@@ -3,9 +3,9 @@
 //! `io_uring/net.c`.
 #![allow(unsafe_code)]
 
+use crate::io::iov::{import_iov, skip};
 use crate::io::socket::{MSG_CMSG_COMPAT, MSG_CTRUNC, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL};
 use crate::io::socket::{Socket, minds_empty_name};
-use crate::ops::iov::{import_iov, skip};
 use crate::ops::net::{attempt, common_prep, received, recv_common};
 use crate::ops::socket::address;
 use crate::ring::ctx::Ctx;

@@ -2,8 +2,8 @@
 //! notification says so to a program that asks. Kernel counterpart: `io_uring/net.c`,
 //! `io_uring/notif.c`.
 
+use crate::io::iov::MAX_RW_COUNT;
 use crate::io::socket::{MSG_NOSIGNAL, check_zero_copy};
-use crate::ops::iov::MAX_RW_COUNT;
 use crate::ops::net::{common_prep, send_setup};
 use crate::ops::{net, net_msg, zero};
 use crate::ring::ctx::Ctx;

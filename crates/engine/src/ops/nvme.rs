@@ -6,7 +6,7 @@
 //! errno; and the command's result, which goes into the second half of a wide CQE.
 #![allow(unsafe_code)]
 
-use crate::ops::iov::import_iov;
+use crate::io::iov::import_iov;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Command, OpState, Req, ReqFlags};

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::io::aio::{self, Prepared, nowait};
-use crate::ops::iov::{MAX_IOV, import_iov, skip};
+use crate::io::iov::{MAX_IOV, import_iov, skip};
 use crate::ops::{rw_cached, rw_nowait, rw_position, rw_select};
 use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
@@ -22,8 +22,6 @@ use softring_uapi::aio::{IOCB_CMD_PREAD, IOCB_CMD_PREADV, IOCB_CMD_PWRITE, IOCB_
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
-pub(crate) const RWF_ATOMIC: u32 = 0x40;
-pub(crate) const RWF_DONTCACHE: u32 = 0x80;
 /// Flags up to `RWF_NOSIGNAL`.
 const RWF_KNOWN: u32 = 0x1ff;
 pub(crate) const RWF_NOAPPEND: u32 = 0x20;
@@ -129,7 +127,7 @@ fn check_at_issue(call: &Call, io: &Transfer, how: Try) -> Result<()> {
     if off == CURRENT || off == 0 {
         return Ok(());
     }
-    let end = off.cast_signed().checked_add_unsigned(total(call));
+    let end = off.cast_signed().checked_add_unsigned(call.total());
     if end.is_none_or(|end| end < 0) || off.cast_signed() < 0 {
         if rw_nowait::unknown_to_file(call) {
             return Err(Errno::EOPNOTSUPP);
@@ -156,8 +154,8 @@ fn refused_flags(call: &Call, flags: u32) -> bool {
         || (flags & RWF_NOWAIT != 0 && rw_nowait::unknown(call, kind))
         || (flags & (RWF_ATOMIC | RWF_DONTCACHE) != 0 && !cached)
         // If nothing is transferred, the file is not asked.
-        || (flags & RWF_DONTCACHE != 0 && total(call) == 0 && rw_nowait::unknown_to_file(call))
-        || (flags & RWF_ATOMIC != 0 && (!writes(call.opcode) || total(call) == 0))
+        || (flags & RWF_DONTCACHE != 0 && call.total() == 0 && rw_nowait::unknown_to_file(call))
+        || (flags & RWF_ATOMIC != 0 && (!writes(call.opcode) || call.total() == 0))
 }
 
 /// Returns the error of a ring, which can be neither read nor written, with or without waiting.
@@ -230,7 +228,7 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
         let flags = given | if nowait { RWF_NOWAIT } else { 0 };
         match transfer(call, kind, flags) {
             Ok(n) => {
-                let (done, total) = (call.add_done(n as u64), total(call));
+                let (done, total) = (call.add_done(n as u64), call.total());
                 if asked == 0 && off != CURRENT && may_trust(call, kind) {
                     rw_cached::count(&call.file, nowait && done == total);
                 }
@@ -271,7 +269,7 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
             }
             Err(_) if call.io().done > 0 => {
                 rw_position::put_back(call, kind);
-                let total = total(call);
+                let total = call.total();
                 return finish(call, total);
             }
             Err(e) => return Outcome::Done(e.res()),
@@ -312,7 +310,7 @@ fn would_block(call: &mut Call) -> Outcome {
         if call.io().done == 0 {
             return Outcome::Done(Errno::EAGAIN.res());
         }
-        let total = total(call);
+        let total = call.total();
         return finish(call, total);
     }
     Outcome::Retry
@@ -326,17 +324,6 @@ pub(crate) fn finish(call: &mut Call, total: u64) -> Outcome {
 const fn finish_with(call: &mut Call, done: u64, total: u64) -> Outcome {
     call.short = done != total;
     Outcome::Done(done as i32)
-}
-
-/// Returns the number of bytes asked for, cut as the kernel cuts (`MAX_RW_COUNT`).
-pub(crate) fn total(call: &Call) -> u64 {
-    const MAX_RW_COUNT: u64 = 0x7fff_f000;
-    let sum = match &call.state {
-        OpState::Rw(Rw { vector: Some(vector), .. }) => vector.iter().map(|v| v.len).sum(),
-        OpState::Rw(Rw { io, .. }) => u64::from(io.len),
-        _ => 0,
-    };
-    sum.min(MAX_RW_COUNT)
 }
 
 /// Transfers what is left by one system call.
@@ -368,7 +355,7 @@ pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Resul
         Some(vector) => Parts::of(vector),
         None => Parts::of_program(io.addr, io.len as usize),
     };
-    if stream && total(call) == 0 && (!writes || is_socket(fd)) {
+    if stream && call.total() == 0 && (!writes || is_socket(fd)) {
         if rw_nowait::by_parts(call, kind) {
             return rw_nowait::no_part(fd, flags);
         }
@@ -415,7 +402,7 @@ pub(crate) fn aio_goes_on(call: &mut Call, res: i64) -> bool {
         return false;
     }
     let Ok(done) = u64::try_from(res) else { return res == i64::from(Errno::EAGAIN.res()) };
-    let short = !writes(call.opcode) && done < total(call);
+    let short = !writes(call.opcode) && done < call.total();
     if short && !nowait::ends_at(call.file.fd(), call.io().off + done) {
         call.set_done(done);
         return true;
@@ -426,7 +413,7 @@ pub(crate) fn aio_goes_on(call: &mut Call, res: i64) -> bool {
 /// Takes the result of kernel aio.
 pub(crate) fn aio_done(call: &mut Call, res: i64) -> i32 {
     if res >= 0 {
-        call.short = res as u64 != total(call);
+        call.short = res as u64 != call.total();
     }
     res as i32
 }

@@ -6,11 +6,10 @@ use alloc::vec;
 use softring_host::os::fd::AsRawFd;
 use softring_host::os::fs::{FileType, Mode, OFlags};
 
+use crate::io::iov::skip;
 use crate::io::socket::MSG_DONTWAIT;
-use crate::ops::rw::{
-    RWF_ATOMIC, RWF_DONTCACHE, RWF_NOAPPEND, finish, first_of, total, transfer_by, writes,
-};
-use crate::ops::{iov::skip, rw_cached};
+use crate::ops::rw::{RWF_NOAPPEND, finish, first_of, transfer_by, writes};
+use crate::ops::rw_cached;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::Call;
 use softring_host::calls::{Incoming, Outgoing};
@@ -22,6 +21,7 @@ use softring_host::fd::probe::{
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{IORING_OP_WRITEV_FIXED, RWF_NOWAIT};
+use softring_uapi::{RWF_ATOMIC, RWF_DONTCACHE};
 
 /// Flags that any file takes, though it may have no use for them: `RWF_DSYNC
 /// RWF_SYNC
@@ -55,10 +55,10 @@ pub(crate) fn punts(call: &Call, kind: Kind) -> bool {
     let unwaiting = || call.io().flags & RWF_NOWAIT != 0;
     match kind {
         Kind::Buffered if writes(call.opcode) => {
-            let nothing = || total(call) == 0 && buffered(call, kind).is_err();
+            let nothing = || call.total() == 0 && buffered(call, kind).is_err();
             !unwaiting() && (rw_cached::write_punts(&call.file) || nothing())
         }
-        Kind::Other if !unwaiting() && total(call) == 0 => unknown(call, kind),
+        Kind::Other if !unwaiting() && call.total() == 0 => unknown(call, kind),
         _ => false,
     }
 }
@@ -167,7 +167,7 @@ pub(crate) fn without(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
     if !ready && !has_room() {
         return judged(call).map_or(Outcome::Retry, |e| Outcome::Done(e.res()));
     }
-    if is_socket(call.file.fd()) && total(call) > 0 {
+    if is_socket(call.file.fd()) && call.total() > 0 {
         return by_message(call);
     }
     let second = match without_waiting(call.file.fd()) {
@@ -183,7 +183,7 @@ fn moved_now(call: &mut Call, moved: Result<usize>) -> Outcome {
     match moved {
         Ok(n) => {
             call.add_done(n as u64);
-            let total = total(call);
+            let total = call.total();
             finish(call, total)
         }
         Err(Errno::EAGAIN) => Outcome::Retry,
@@ -211,7 +211,7 @@ fn by_message(call: &mut Call) -> Outcome {
 /// come to wait: it is open the other way, or is an eventfd, whose counter has eight bytes.
 fn judged(call: &Call) -> Option<Errno> {
     let e = first_of(call, Errno::EINVAL);
-    (e == Errno::EBADF || (total(call) < 8 && is_eventfd(call.file.fd()))).then_some(e)
+    (e == Errno::EBADF || (call.total() < 8 && is_eventfd(call.file.fd()))).then_some(e)
 }
 
 /// Opens a second, non-blocking description of a blocking pipe, if pipes know no `RWF_NOWAIT`

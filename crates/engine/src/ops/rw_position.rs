@@ -1,7 +1,7 @@
 //! The position that a file keeps itself, for requests that ask for it and files that know no
 //! other. Kernel counterpart: `kiocb_update_pos`, `kiocb_done`.
 
-use crate::ops::rw::{finish, total, transfer};
+use crate::ops::rw::{finish, transfer};
 use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::Call;
@@ -11,7 +11,7 @@ use softring_uapi::errno::Errno;
 
 /// Writes what a file left undone at its own position.
 pub(crate) fn write_remaining(call: &mut Call, kind: Kind, flags: u32) -> Outcome {
-    let total = total(call);
+    let total = call.total();
     while kind != Kind::Pollable && call.io().done < total {
         match transfer(call, kind, flags) {
             Ok(0) => break,
@@ -55,7 +55,7 @@ pub(crate) fn without_position(call: &mut Call, kind: Kind, flags: u32) -> Outco
     match got {
         Ok(n) => {
             call.add_done(n as u64);
-            let total = total(call);
+            let total = call.total();
             finish(call, total)
         }
         Err(e) => Outcome::Done(e.res()),

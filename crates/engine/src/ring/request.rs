@@ -187,6 +187,18 @@ impl Call {
         }
     }
 
+    /// Returns the number of bytes that a read or write asks for, cut as the kernel cuts
+    /// (`MAX_RW_COUNT`).
+    pub(crate) fn total(&self) -> u64 {
+        const MAX_RW_COUNT: u64 = 0x7fff_f000;
+        let sum = match &self.state {
+            OpState::Rw(Rw { vector: Some(vector), .. }) => vector.iter().map(|v| v.len).sum(),
+            OpState::Rw(Rw { io, .. }) => u64::from(io.len),
+            _ => 0,
+        };
+        sum.min(MAX_RW_COUNT)
+    }
+
     /// Returns whether the last attempt found nothing.
     pub(crate) fn found_nothing(&self) -> bool {
         self.found == Finding::Nothing

@@ -95,7 +95,7 @@ impl Ctx {
         let Some(mut req) = self.reqs.slab.take(id) else { return };
         req.phase = Phase::Prepped;
         req.flags.remove(ReqFlags::ON_WORKER);
-        if !req.may_not_wait() && rw::total(&req.call) > 0 {
+        if !req.may_not_wait() && req.call.total() > 0 {
             return self.punt(req);
         }
         let outcome = self.issue(&mut req);

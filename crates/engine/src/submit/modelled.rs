@@ -88,7 +88,7 @@ impl Ctx {
             if dev.spec.empty { pretend(&mut req.call, &file) } else { move_data(&mut req, &file) };
         let bytes = match outcome {
             Outcome::Done(res) if res > 0 => u64::from(res.cast_unsigned()),
-            Outcome::Retry | Outcome::Punt => rw::total(&req.call),
+            Outcome::Retry | Outcome::Punt => req.call.total(),
             // The request failed, or transferred nothing: the device is not involved.
             _ => return self.outcome(req, outcome),
         };
@@ -217,7 +217,7 @@ fn fits(call: &Call, file: &File) -> bool {
 
 /// Returns the outcome of a request on a device that moves no data.
 fn pretend(call: &mut Call, file: &File) -> Outcome {
-    let total = rw::total(call);
+    let total = call.total();
     let res = file.pretend(rw::writes(call.opcode), call.io().off, total);
     let done = u64::from(res.cast_unsigned());
     call.set_done(done);

@@ -2,9 +2,8 @@
 //! aio_fsync and aio_poll in `fs/aio.c`.
 
 use super::iocb::Iocb;
+use crate::io::iov::{MAX_RW_COUNT, import_iov};
 use crate::io::of_process::PROCESS;
-use crate::ops::iov::{MAX_RW_COUNT, import_iov};
-use crate::ops::rw::{RWF_ATOMIC, RWF_DONTCACHE};
 use crate::ops::rw_nowait::contradict;
 use softring_host::calls::{Parts, files};
 use softring_host::fd::kind::{Kind, is_socket, of_kernel};
@@ -16,9 +15,9 @@ use softring_host::substitute::file_type;
 use softring_host::substitute::statfs;
 use softring_host::sys::borrow;
 use softring_host::user::in_user;
-use softring_uapi::RWF_NOWAIT;
 use softring_uapi::aio::*;
 use softring_uapi::errno::{Errno, Result, check};
+use softring_uapi::{RWF_ATOMIC, RWF_DONTCACHE, RWF_NOWAIT};
 
 /// Flags that every kernel knows, and any file with `read_iter` or `write_iter` takes, but for
 /// `RWF_NOWAIT`: `RWF_HIPRI` to `RWF_APPEND`.

@@ -2,7 +2,7 @@
 
 use super::check::capped;
 use super::iocb::Iocb;
-use crate::ops::iov::import_iov;
+use crate::io::iov::import_iov;
 use crate::ops::rw_nowait::writes_unbuffered;
 use softring_host::calls::{Part, Parts, ReadPtr, UserPtr, files, sockets};
 use softring_host::fd::kind::{Kind, is_socket};
