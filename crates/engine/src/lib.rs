@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! syscall::enter -> memory::sq (copy once) -> submit::init (prep, link, drain) -> submit::issue
-//!   Done   -> ring::complete -> memory::cq (post) -> drive::driver (wake)
+//!   Done   -> ring::complete -> memory::cq (post) -> ring::wake
 //!   Retry  -> submit::route -> io::{poll, aio, worker} -> issue again, or complete
 //!   Timed, Polled, Sleeps, Elsewhere -> its transport completes it later
 //! ```

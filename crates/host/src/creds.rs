@@ -8,7 +8,7 @@
 //! runs it compares them with its own: in nearly all programs they are the same. If they differ
 //!
 //! - the request goes to a worker that was started by a thread with the same credentials, since a
-//!   thread inherits those of its maker (`submit::glue`);
+//!   thread inherits those of its maker (`ring::workers`);
 //! - if there is none, a worker makes a thread that takes the credentials on, makes the call and
 //!   ends ([`under`]). The worker needs rights for that: without them the request fails with EPERM.
 //!   A request never runs with other rights than its submitter's. The C library does not know that

@@ -219,8 +219,8 @@ impl FileRef {
         }
     }
 
-    /// Makes the substitute of a ring of ours, which is a file in memory and knows how to splice. An
-    /// eventfd knows as little of splicing, and of offsets, as the kernel's rings do.
+    /// Makes the substitute of a ring of ours, which is a file in memory and knows how to splice.
+    /// An eventfd knows as little of splicing, and of offsets, as the kernel's rings do.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.

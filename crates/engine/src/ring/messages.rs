@@ -35,8 +35,8 @@ impl Ctx {
             }
         }
         if self.defers() {
-            // Only the ring's own task may post: a request that has its result already posts as task
-            // work.
+            // Only the ring's own task may post: a request that has its result already posts as
+            // task work.
             let mut req = Req { user_data: cqe.user_data, ..Req::default() };
             (req.res, req.call.cflags, req.flags) = (cqe.res, cqe.flags, ReqFlags::ENDED);
             let id = self.reqs.slab.add(req);

@@ -113,7 +113,7 @@ pub struct OpDef {
     pub support: Support,
 }
 
-/// What follows an attempt that would block.
+/// Continuation of a request after an attempt that would block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocked {
     /// The request waits, for readiness if its file can be polled.

@@ -1,4 +1,4 @@
-//! What the state of a ring asks of its submission.
+//! Requests of the state of a ring to its submission.
 
 use crate::io::token::ReqId;
 use softring_uapi::errno::Errno;

@@ -1,5 +1,5 @@
-//! The wake-up of the threads that wait for a ring's CQEs: its driver, other waiters, pollers of its
-//! descriptor. Kernel counterpart: `io_cqring_wake`.
+//! The wake-up of the threads that wait for a ring's CQEs: its driver, other waiters, pollers of
+//! its descriptor. Kernel counterpart: `io_cqring_wake`.
 
 use crate::memory::lock::Control;
 use crate::ring::ctx::{Completion, Ctx, Driving, Guard, Ring};

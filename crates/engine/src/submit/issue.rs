@@ -90,7 +90,7 @@ impl Ctx {
     /// first.
     ///
     /// # Errors
-    /// Same as [`Self::select_buffer`] and [`Resources::assign_buffer`](crate::ring::ctx::Resources::assign_buffer).
+    /// Same as [`Self::select_buffer`] and `Resources::assign_buffer`.
     #[inline]
     pub(crate) fn take_buffers(&mut self, req: &mut Req) -> Result<()> {
         self.select_buffer(req)?;
