@@ -14,9 +14,8 @@
 
 mod calls;
 mod known;
+mod shared;
 
-use core::ops::Deref;
-use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::OnceLock;
@@ -26,10 +25,10 @@ use crate::sys::{nr, syscall6};
 use crate::user;
 use calls::{OPTIONAL, bad};
 pub use known::Refusal;
+use shared::{N, Shared};
 use softring_uapi::errno::{Errno, check};
 use softring_uapi::sock_filter;
 
-const N: usize = OPTIONAL.len();
 const _: () = assert!(N <= u64::BITS as usize);
 
 /// Answer of a call that works. Other answers: [`KILLS`], or the errno of the refusal.
@@ -387,14 +386,6 @@ fn answer(i: usize) -> u8 {
     }
 }
 
-/// Findings of a child, in memory that it shares with us.
-#[repr(C)]
-struct Found {
-    answers: [AtomicU8; N],
-    /// Call that is being tried; [`N`]: all were.
-    trying: AtomicU8,
-}
-
 /// Set if a handler of ours answers trapped calls of io_uring (SECCOMP_RET_TRAP).
 static TRAPS: AtomicBool = AtomicBool::new(false);
 
@@ -446,39 +437,6 @@ fn ask_in_children() -> usize {
     let answers = found.answers.iter().enumerate().take(next);
     answers.for_each(|(i, a)| record(i, a.load(Relaxed)));
     next.min(N)
-}
-
-/// A mapping that children share, unmapped on drop.
-struct Shared(NonNull<Found>);
-
-impl Shared {
-    /// Maps a page of zeroes.
-    fn new() -> Option<Shared> {
-        /// `PROT_READ | PROT_WRITE`, `MAP_SHARED | MAP_ANONYMOUS`.
-        const HOW: [usize; 2] = [3, 0x21];
-        let args = [0, size_of::<Found>(), HOW[0], HOW[1], usize::MAX, 0];
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
-        let at = check(unsafe { syscall6(nr::__NR_mmap, args) }).ok()?;
-        NonNull::new(core::ptr::with_exposed_provenance_mut(at)).map(Shared)
-    }
-}
-
-impl Deref for Shared {
-    type Target = Found;
-
-    fn deref(&self) -> &Found {
-        // SAFETY: the mapping that `new` made, of at least that size, of zeroes, which are valid;
-        // it lasts as long as `self`.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let at = self.0.as_ptr().expose_provenance();
-        // SAFETY: that mapping, which nobody borrows any more.
-        unsafe { syscall6(nr::__NR_munmap, bad(at, size_of::<Found>())) };
-    }
 }
 
 /// Reads the filter of a `struct sock_fprog`; `None` if the kernel would not take it.
