@@ -92,7 +92,7 @@ impl Word for Futex<'_> {
 /// The lock of a ring, by the words of its page. Private, since the steps of [`Locked`] do not
 /// check that their caller holds the lock: those of [`Control`] that rely on it are unsafe.
 #[derive(Debug)]
-struct Lock {
+struct LockWords {
     page: Region,
     /// The thread of this process that holds the lock; 0 if none does, or one has just taken it.
     holder: AtomicUsize,
@@ -101,7 +101,7 @@ struct Lock {
 /// The engine's page of a ring.
 #[derive(Debug)]
 pub(crate) struct Control {
-    lock: Lock,
+    lock: LockWords,
     /// Address of the state that the lock guards, stored by the last issuing thread of this
     /// process; null if there is none.
     lent: AtomicPtr<()>,
@@ -109,7 +109,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(page: Region) -> Self {
-        let lock = Lock { page, holder: AtomicUsize::new(0) };
+        let lock = LockWords { page, holder: AtomicUsize::new(0) };
         Control { lock, lent: AtomicPtr::default() }
     }
 
@@ -264,7 +264,7 @@ impl Control {
     }
 }
 
-impl Locked for Lock {
+impl Locked for LockWords {
     type Word<'a> = Futex<'a>;
 
     #[inline(always)]

@@ -233,7 +233,7 @@ pub(crate) fn preadv(fd: i32, to: Parts<'_>, offset: u64) -> Result<usize> {
 ///
 /// # Errors
 /// As the call.
-pub fn pwritev(fd: i32, from: Parts<'_>, offset: u64) -> Result<usize> {
+pub(crate) fn pwritev(fd: i32, from: Parts<'_>, offset: u64) -> Result<usize> {
     // SAFETY: the kernel reads there.
     check(unsafe { sys!(__NR_pwritev, fd, from.at, from.count, offset, 0) })
 }
