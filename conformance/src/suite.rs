@@ -105,7 +105,7 @@ pub fn run(
 
 /// Source of the right answers.
 struct Oracle {
-    /// True if the running kernel gives no ring.
+    /// Flag, true if the running kernel gives no ring.
     denied: bool,
     machine: Machine,
 }

@@ -63,11 +63,11 @@ pub struct Launcher {
     pub library: Option<PathBuf>,
     /// Disk model of the cases' files under softring, as in `softring run --model`.
     pub model: Option<String>,
-    /// True if kernel aio is denied to softring, too.
+    /// Flag, true if kernel aio is denied to softring, too.
     pub no_aio: bool,
-    /// True if SQ threads sleep, as with `softring run --sq-idle=sleep`.
+    /// Flag, true if SQ threads sleep, as with `softring run --sq-idle=sleep`.
     pub sq_idle_sleep: bool,
-    /// True if the cases run as a user without rights, which takes a right to do.
+    /// Flag, true if the cases run as a user without rights, which takes a right to do.
     pub as_nobody: bool,
     /// Time limit of a case.
     pub timeout: Duration,

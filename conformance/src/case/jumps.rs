@@ -21,7 +21,7 @@ const ROUNDS: u64 = 300;
 const MANY: usize = 4;
 
 static ENTRY: AtomicU32 = AtomicU32::new(0);
-/// Set once a cancelled thread has begun.
+/// Flag, set once a cancelled thread has begun.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn keep_entry(entry: EntryPoint) {

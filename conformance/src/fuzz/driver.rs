@@ -30,7 +30,7 @@ pub enum Side {
 pub struct Waits<'a> {
     pub quiet: u64,
     pub follow: Option<&'a Transcript>,
-    /// True if all threads share one processor: workers then run after the submitter.
+    /// Flag, true if all threads share one processor: workers then run after the submitter.
     pub one_cpu: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Driver {
     entry: EntryPoint,
     /// An opcode whose results are falsified on the second side, to try the fuzzer itself.
     pub spoil: Option<u8>,
-    /// True if only quick runs are falsified: a program agrees when it is run again.
+    /// Flag, true if only quick runs are falsified: a program agrees when it is run again.
     pub spoil_once: bool,
     deny: BpfProgram,
 }

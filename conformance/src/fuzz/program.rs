@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
 pub struct Program {
     pub seed: u64,
-    /// True for a directory of tmpfs instead of the disk's file system.
+    /// Flag, true for a directory of tmpfs instead of the disk's file system.
     pub tmpfs: bool,
     pub steps: Vec<Step>,
 }

@@ -15,7 +15,7 @@ pub struct Pbufs {
     entries: u16,
     each: usize,
     tail: u16,
-    /// True for incremental buffers (`IOU_PBUF_RING_INC`).
+    /// Flag, true for incremental buffers (`IOU_PBUF_RING_INC`).
     inc: bool,
     /// The last slot of each buffer in the ring, and the number of its used bytes.
     slots: Vec<u16>,

@@ -24,11 +24,11 @@ static RECORDED: AtomicU64 = AtomicU64::new(0);
 /// Recorded signals that a process has sent to this one. A terminal sends to all its processes, the
 /// program among them.
 static SENT: AtomicU64 = AtomicU64::new(0);
-/// True if SIGPIPE was ignored when this process began to ignore it; a program that we start must
-/// find what we found.
+/// Flag, true if SIGPIPE was ignored when this process began to ignore it; a program that we start
+/// must find what we found.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// True if this process ignores SIGPIPE of its own accord.
+/// Flag, true if this process ignores SIGPIPE of its own accord.
 static SIGPIPE_CHANGED: AtomicBool = AtomicBool::new(false);
 
 /// Ignores SIGPIPE: a reader that leaves early is an error from now on, and does not end this

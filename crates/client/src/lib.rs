@@ -118,7 +118,7 @@ pub struct Ring<C: Calls> {
     pub fd: i32,
     pub calls: C,
     pub params: io_uring_params,
-    /// True if `fd` is an index into this task's registered rings.
+    /// Flag, true if `fd` is an index into this task's registered rings.
     pub registered: bool,
     rings: Map<C>,
     sqes: Map<C>,

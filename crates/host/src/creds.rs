@@ -83,7 +83,7 @@ static FIRST: AtomicU64 = AtomicU64::new(0);
 struct Known {
     epoch: u64,
     creds: Arc<Creds>,
-    /// True if no call of the program's can change them.
+    /// Flag, true if no call of the program's can change them.
     fixed: bool,
 }
 

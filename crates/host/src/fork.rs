@@ -26,7 +26,7 @@ static HOLDER: AtomicU64 = AtomicU64::new(1);
 /// Count of forks between the first process that made a ring and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Set if the last of these forks was noticed late.
+/// Flag, set if the last of these forks was noticed late.
 static LATE: AtomicBool = AtomicBool::new(false);
 
 /// Function that a child runs for all process-wide state.
@@ -56,7 +56,8 @@ pub const fn keeps<T>(_: &T, _why: &'static str) {}
 pub struct Child {
     /// Process that forked the child; 0 if that process never made a ring.
     pub parent: u32,
-    /// True if the child has run before: nobody reported the fork, and it may have POSIX locks.
+    /// Flag, true if the child has run before: nobody reported the fork, and it may have POSIX
+    /// locks.
     pub late: bool,
 }
 

@@ -90,14 +90,14 @@ struct Thread {
     deferred: AtomicU64,
     /// Stack pointer of the call that the thread is in, plus [`ASLEEP`]; 0: none.
     call: AtomicUsize,
-    /// Set while the engine blocks signals for reasons of its own.
+    /// Flag, set while the engine blocks signals for reasons of its own.
     blocks: AtomicU32,
     /// Program's mask, while `deferred` or `blocks` is set.
     mask: AtomicU64,
     /// Mask that a call waits under. `waits`: the stack pointer of that call; 0: none.
     under: AtomicU64,
     waits: AtomicUsize,
-    /// Set if the next handler's return must restore `mask`.
+    /// Flag, set if the next handler's return must restore `mask`.
     restores: AtomicU32,
     /// Start of the stack, not the program's, that calls may run on. `own_len`: its bytes.
     own: AtomicUsize,

@@ -42,7 +42,7 @@ const UNKNOWN: u8 = 0;
 const YES: u8 = 1;
 const NO: u8 = 2;
 static FILTERED: AtomicU8 = AtomicU8::new(UNKNOWN);
-/// Set if there is a filter whose program is not known.
+/// Flag, set if there is a filter whose program is not known.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 static KNOWN: AtomicBool = AtomicBool::new(false);
 static LEARNING: ProcessLock = ProcessLock::new();
@@ -333,7 +333,7 @@ pub fn essential() -> Option<(&'static str, Refusal)> {
 /// Calls of io_uring, at which most filters that kill are aimed.
 const RINGS: [u32; 3] =
     [nr::__NR_io_uring_setup, nr::__NR_io_uring_enter, nr::__NR_io_uring_register];
-/// Set if those calls were not tried, because a filter might have killed us.
+/// Flag, set if those calls were not tried, because a filter might have killed us.
 static UNASKED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether io_uring's calls count as killing only because there was no child to try them.
@@ -386,7 +386,7 @@ fn answer(i: usize) -> u8 {
     }
 }
 
-/// Set if a handler of ours answers trapped calls of io_uring (SECCOMP_RET_TRAP).
+/// Flag, set if a handler of ours answers trapped calls of io_uring (SECCOMP_RET_TRAP).
 static TRAPS: AtomicBool = AtomicBool::new(false);
 
 /// Notes that the process handles SIGSYS from now on. A child that tries these calls is then not

@@ -127,7 +127,7 @@ fn check() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// True if this is the file, which has no name any more.
+/// Returns whether this is the file, which has no name any more.
 fn is_ours(link: &std::path::Path) -> bool {
     link.to_string_lossy().contains("/execs-")
 }

@@ -212,7 +212,7 @@ fn popen() -> Outcome {
     }
 }
 
-/// True if another process would have to wait for a lock on this file.
+/// Returns whether another process would have to wait for a lock on this file.
 fn is_locked(fd: RawFd) -> Result<bool, String> {
     // SAFETY: the child asks for a lock, and ends.
     unsafe {

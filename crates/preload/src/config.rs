@@ -227,8 +227,8 @@ pub fn run() -> Option<&'static CStr> {
     if is_secure() { None } else { value(c"SOFTRING_RUN") }
 }
 
-/// True if exec(2) has given this process rights that its caller lacks; secure_getenv(3) has this
-/// rule.
+/// Returns whether exec(2) has given this process rights that its caller lacks; secure_getenv(3)
+/// has this rule.
 fn is_secure() -> bool {
     // SAFETY: asks for a number.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

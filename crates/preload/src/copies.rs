@@ -10,10 +10,10 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Name by which copies find each other; each release exports it (`softring.h`).
 const NAME: &CStr = c"softring_version";
 
-/// True if this copy does nothing. The constructor sets it before anything else.
+/// Flag, true if this copy does nothing. The constructor sets it before anything else.
 static STANDS_BACK: AtomicBool = AtomicBool::new(false);
 
-/// True if this copy must do nothing.
+/// Returns whether this copy must do nothing.
 pub fn stands_back() -> bool {
     STANDS_BACK.load(Relaxed)
 }

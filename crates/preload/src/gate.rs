@@ -53,11 +53,11 @@ pub enum Why {
 
 // Relaxed throughout: each only turns on, before the program knows the ring that it reports.
 pub static ENGINE_RINGS: AtomicBool = AtomicBool::new(false);
-/// Set once the engine has a descriptor, or will have one in a moment.
+/// Flag, set once the engine has a descriptor, or will have one in a moment.
 pub static WATCHED: AtomicBool = AtomicBool::new(false);
 pub static KERNEL_RINGS: AtomicBool = AtomicBool::new(false);
 
-/// True if descriptors need a second check.
+/// Returns whether descriptors need a second check.
 #[inline]
 pub fn watched() -> bool {
     WATCHED.load(Ordering::Relaxed)
@@ -70,7 +70,7 @@ pub fn watch() {
     }
 }
 
-/// True if the engine has made a ring for this process.
+/// Returns whether the engine has made a ring for this process.
 #[inline]
 pub fn engine_rings() -> bool {
     ENGINE_RINGS.load(Ordering::Relaxed)
@@ -213,13 +213,14 @@ fn learn() {
     }
 }
 
-/// True if a policy is known to kill for the kernel's ring calls. Calls that could not be tried do
-/// not count.
+/// Returns whether a policy is known to kill for the kernel's ring calls. Calls that could not be
+/// tried do not count.
 fn kills_for_rings() -> bool {
     asking_kills() && !refused::rings_are_unasked()
 }
 
-/// True if a policy kills for the kernel's ring calls, or may do so as they could not be tried.
+/// Returns whether a policy kills for the kernel's ring calls, or may do so as they could not be
+/// tried.
 pub fn asking_kills() -> bool {
     RINGS.into_iter().any(|nr| refused::how(nr) == Some(Refusal::Kills))
 }
@@ -361,8 +362,8 @@ fn answer(fd: i32, indexed: bool, ours: impl Fn() -> isize, kernel: impl Fn() ->
     }
 }
 
-/// True if this sets up a polled ring (IOPOLL) that the kernel would give and whose I/O it would
-/// refuse, because no disk here has poll queues.
+/// Returns whether this sets up a polled ring (IOPOLL) that the kernel would give and whose I/O it
+/// would refuse, because no disk here has poll queues.
 fn cannot_poll(a: &[usize; 6]) -> bool {
     let flags = a[1].wrapping_add(core::mem::offset_of!(io_uring_params, flags));
     let polls = |flags: u32| flags & IORING_SETUP_IOPOLL != 0;
@@ -373,7 +374,7 @@ fn cannot_poll(a: &[usize; 6]) -> bool {
         && minimal_ring_refused().is_none()
 }
 
-/// True if all of the program's rings must be ours.
+/// Returns whether all of the program's rings must be ours.
 pub fn denies_all() -> bool {
     learn();
     match config::engine() {

@@ -174,8 +174,8 @@ fn spare_region() -> Option<usize> {
     Some(at)
 }
 
-/// True if there is a spare region; maps one if needed. A new ring demands one: without memory in
-/// the middle of a request the process would end.
+/// Returns whether there is a spare region; maps one if needed. A new ring demands one: without
+/// memory in the middle of a request the process would end.
 pub fn has_spare() -> bool {
     !SPARE.load(Relaxed).is_multiple_of(REGION) || add_spare()
 }

@@ -38,8 +38,8 @@ pub unsafe fn at_fork(prepare: Hook, parent: Hook, child: Hook) {
     };
 }
 
-/// True if the program's C library is musl, which keeps three real-time signals for itself; glibc
-/// keeps two.
+/// Returns whether the program's C library is musl, which keeps three real-time signals for itself;
+/// glibc keeps two.
 pub fn runs_on_musl() -> bool {
     libc::SIGRTMIN() == 35
 }

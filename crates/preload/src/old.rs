@@ -71,7 +71,7 @@ fn lacking_flags(flags: u32) -> u32 {
 
 /// Register calls, a bit each, that the kernel's rings refused and that its release does not have.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
-/// Set once a probe has left operations out.
+/// Flag, set once a probe has left operations out.
 static PROBED: AtomicBool = AtomicBool::new(false);
 
 /// Records the result of a register call on a ring of the kernel's.

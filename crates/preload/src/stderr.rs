@@ -10,7 +10,7 @@ use softring_uapi::errno::Errno;
 /// Device and number of the file that was stderr at start; no file has the device `NONE`.
 static STDERR: [AtomicU64; 2] = [AtomicU64::new(NONE), AtomicU64::new(0)];
 const NONE: u64 = u64::MAX;
-/// True if this was a regular file, as files of the program's own are.
+/// Flag, true if this was a regular file, as files of the program's own are.
 static REGULAR: AtomicBool = AtomicBool::new(false);
 
 /// Remembers which file stderr is.
@@ -35,8 +35,8 @@ pub fn write(line: &[u8]) {
     }
 }
 
-/// True if descriptor 2 is the file that it was at start. If a filter refuses the question, a
-/// regular file at start counts as this file, and so does a file without a position, as the
+/// Returns whether descriptor 2 is the file that it was at start. If a filter refuses the question,
+/// a regular file at start counts as this file, and so does a file without a position, as the
 /// program's own would have one.
 fn is_stderr() -> bool {
     let at_start = STDERR.each_ref().map(|word| word.load(Ordering::Relaxed));
@@ -79,8 +79,8 @@ fn stat(fd: i32) -> Option<Result<libc::stat, isize>> {
     None
 }
 
-/// True if a line of so many bytes would go to stderr at once, and without a signal. False if
-/// nobody reads what is written there, or if it passes the limit on the size of files.
+/// Returns whether a line of so many bytes would go to stderr at once, and without a signal. False
+/// if nobody reads what is written there, or if it passes the limit on the size of files.
 fn has_room(len: usize) -> bool {
     is_ready() && fits(len)
 }
@@ -98,7 +98,7 @@ fn is_ready() -> bool {
     !asked || fd.revents & (libc::POLLOUT | libc::POLLERR | libc::POLLHUP) == libc::POLLOUT
 }
 
-/// True if a file has room for so many bytes more, at its position and behind its end.
+/// Returns whether a file has room for so many bytes more, at its position and behind its end.
 fn fits(len: usize) -> bool {
     let Some(at) = position().filter(|_| refused::spares(libc::SYS_prlimit64)) else {
         return true;

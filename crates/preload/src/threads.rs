@@ -52,7 +52,7 @@ fn beginning_refused() -> Option<(&'static str, Refusal)> {
     list.or_else(|| if registers_rseq() { rseq() } else { None })
 }
 
-/// True if glibc, since 2.35, has registered its first thread.
+/// Returns whether glibc, since 2.35, has registered its first thread.
 fn registers_rseq() -> bool {
     static SIZE: Next = Next::new(c"__rseq_size");
     let size = SIZE.get().cast::<u32>();

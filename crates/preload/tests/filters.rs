@@ -23,7 +23,7 @@ fn steps(engine: &str, steps: &[&str]) -> Command {
     c
 }
 
-/// True if the kernel gives rings here.
+/// Returns whether the kernel gives rings here.
 fn kernel_gives_rings() -> bool {
     let plain = Command::new(example("filters")).arg("ring").output().unwrap();
     output_of(&plain).0 == "ring 1 1\nend\n"

@@ -25,13 +25,13 @@ pub struct Piece {
     ud: u64,
     keys: Vec<Key>,
     aim: Aim,
-    /// True if the request does everything, up to its wait, when it is submitted.
+    /// Flag, true if the request does everything, up to its wait, when it is submitted.
     steady: bool,
-    /// True if it waits for an event that only a later step brings.
+    /// Flag, true if it waits for an event that only a later step brings.
     arms: bool,
-    /// True if it goes on waiting after that event.
+    /// Flag, true if it goes on waiting after that event.
     again: bool,
-    /// True if several things may end its wait.
+    /// Flag, true if several things may end its wait.
     loud: bool,
     drains: bool,
     notifies: bool,
@@ -42,7 +42,8 @@ pub struct Piece {
 struct Armed {
     /// The key of the slot whose event lets the whole chain go; 0 if none surely does.
     by: u64,
-    /// True if the chain does nothing until that event: a request alone, which nothing else wakes.
+    /// Flag, true if the chain does nothing until that event: a request alone, which nothing else
+    /// wakes.
     quiet: bool,
     again: bool,
     keys: Vec<Key>,
@@ -65,7 +66,7 @@ impl Armed {
 pub struct Conflicts {
     moving: Vec<Piece>,
     armed: Vec<Armed>,
-    /// True if a drain was queued: later requests may start late.
+    /// Flag, true if a drain was queued: later requests may start late.
     drained: bool,
     /// Requests queued since the drain: a request that searches for one of them finds it before it
     /// starts, or after it has ended.

@@ -45,9 +45,9 @@ pub(crate) struct Gen<'a> {
     groups: [Group; kbuf::GROUPS],
     /// Probable content of the epoll set.
     watched: Vec<Slot>,
-    /// True if the program is about sockets.
+    /// Flag, true if the program is about sockets.
     net: bool,
-    /// True if a ring has wide CQEs.
+    /// Flag, true if a ring has wide CQEs.
     wide: bool,
     two: bool,
     /// Ring of the batch in the making.

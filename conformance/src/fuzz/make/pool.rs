@@ -13,13 +13,13 @@ pub type Key = (u64, bool);
 pub struct Made {
     pub sqe: Sqe,
     pub keys: Vec<Key>,
-    /// True if it may wait for an event that only a later step brings.
+    /// Flag, true if it may wait for an event that only a later step brings.
     pub arms: bool,
-    /// True if it goes on waiting after that event.
+    /// Flag, true if it goes on waiting after that event.
     pub again: bool,
-    /// True if several things may end its wait.
+    /// Flag, true if several things may end its wait.
     pub loud: bool,
-    /// True if a short time may decide when it ends, or another request.
+    /// Flag, true if a short time may decide when it ends, or another request.
     pub soon: bool,
 }
 

@@ -25,15 +25,16 @@ pub struct Job {
     pub rwmix: u8,
     pub direct: bool,
     pub setup_flags: u32,
-    /// True if requests name the file by its slot in the registered table.
+    /// Flag, true if requests name the file by its slot in the registered table.
     #[serde(default)]
     pub fixed_files: bool,
-    /// True if submitting and waiting are two calls, each timed.
+    /// Flag, true if submitting and waiting are two calls, each timed.
     pub slat: bool,
-    /// True if every block read is compared with the pattern of `seed`.
+    /// Flag, true if every block read is compared with the pattern of `seed`.
     pub verify: bool,
     pub seed: u64,
-    /// True for one pass over the whole file in order, however long it takes, instead of `seconds`.
+    /// Flag, true for one pass over the whole file in order, however long it takes, instead of
+    /// `seconds`.
     pub once: bool,
     /// Connections of the echo server.
     #[serde(default)]

@@ -28,7 +28,7 @@ const TAKE: Duration = Duration::from_millis(10);
 /// Settings that workers are started with.
 #[derive(Clone, Copy, Debug)]
 pub struct Runner<'a> {
-    /// True if io_uring is denied to all workers but the kernel's.
+    /// Flag, true if io_uring is denied to all workers but the kernel's.
     pub deny: bool,
     /// Further options for `softring run`.
     pub options: &'a [&'a str],

@@ -70,11 +70,11 @@ pub struct Ring {
     tail: u32,
     /// SQ tail behind the SQEs that enter has taken.
     taken: u32,
-    /// True if the engine in this process serves the ring, called directly.
+    /// Flag, true if the engine in this process serves the ring, called directly.
     linked: bool,
-    /// True if a thread takes the SQEs (SQPOLL).
+    /// Flag, true if a thread takes the SQEs (SQPOLL).
     thread: bool,
-    /// True if [`Ring::push`] waits for that thread while the queue is full.
+    /// Flag, true if [`Ring::push`] waits for that thread while the queue is full.
     waits: bool,
     _maps: [Option<Map>; 3],
 }
@@ -324,7 +324,7 @@ pub struct Uring<'a> {
     ring: Ring,
     fd: BorrowedFd<'a>,
     slots: Slots,
-    /// True if the file is in slot 0 of the registered table.
+    /// Flag, true if the file is in slot 0 of the registered table.
     fixed: bool,
 }
 

@@ -29,7 +29,7 @@ pub struct How {
     pub verbose: bool,
     /// Digits of a latency behind the point.
     pub digits: usize,
-    /// True if there are lines at all.
+    /// Flag, true if there are lines at all.
     pub lines: bool,
 }
 
@@ -54,7 +54,7 @@ struct Request {
     /// The request's place in a chain; 0: in none.
     link: u32,
     source: Arc<Source>,
-    /// True if only a notification is missing.
+    /// Flag, true if only a notification is missing.
     sent: bool,
 }
 

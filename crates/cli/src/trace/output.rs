@@ -13,7 +13,7 @@ pub struct Output {
     /// Path as the user named it.
     path: PathBuf,
     file: File,
-    /// True if the file was not there before.
+    /// Flag, true if the file was not there before.
     new: bool,
 }
 

@@ -27,7 +27,7 @@ struct Traced {
     /// Inode number of its memory's file.
     file: u64,
     reader: Reader,
-    /// True if the process has ended, or become another program.
+    /// Flag, true if the process has ended, or become another program.
     over: bool,
 }
 
@@ -42,14 +42,14 @@ pub struct Readers {
     listener: Option<Listener>,
     each: Vec<Traced>,
     on: bool,
-    /// True if descriptors are to be named.
+    /// Flag, true if descriptors are to be named.
     names: bool,
     next: u32,
     /// Events refused in memories that are over.
     dropped: u64,
     /// Processes that were not traced, by number, with their names and containers, and the reason.
     untraced: BTreeMap<i32, (String, String)>,
-    /// True if no descriptor was left for a process that had connected.
+    /// Flag, true if no descriptor was left for a process that had connected.
     starved: bool,
 }
 

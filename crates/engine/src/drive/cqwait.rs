@@ -58,7 +58,7 @@ struct Found {
     /// Events of the poll set; the first `count` are valid.
     events: Option<[epoll_event; BATCH]>,
     count: usize,
-    /// Set if a policy gave the sleep's length; true if the sleep ended earlier.
+    /// Flag, set if a policy gave the sleep's length; true if the sleep ended earlier.
     early: Option<bool>,
 }
 

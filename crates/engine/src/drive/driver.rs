@@ -31,7 +31,8 @@ use softring_uapi::epoll_event;
 struct WaitsOn {
     /// Number of the request's file.
     number: i32,
-    /// True if the poll set has the request under a duplicate, as one of several for the file.
+    /// Flag, true if the poll set has the request under a duplicate, as one of several for the
+    /// file.
     beside: bool,
     /// Order of arming: whether a worker goes on with the request, and how many were armed since.
     order: (bool, u32),

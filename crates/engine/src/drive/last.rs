@@ -19,7 +19,7 @@ use softring_host::sys::EngineFd;
 struct Stat {
     /// The task's name.
     comm: String,
-    /// True if the task has ended, though its number is still taken.
+    /// Flag, true if the task has ended, though its number is still taken.
     ended: bool,
     /// Exit status of the task, in the form of wait(2).
     code: i32,

@@ -10,9 +10,10 @@ use super::reactor;
 #[derive(Debug)]
 pub(super) struct OfProcess {
     pub(super) reactor: reactor::OfProcess,
-    /// True once a ring has been made that reports task work in its flags word. Only ever turns on.
+    /// Flag, true once a ring has been made that reports task work in its flags word. Only ever
+    /// turns on.
     pub(super) flagging: AtomicBool,
-    /// True if SQ threads that start sleep between submissions.
+    /// Flag, true if SQ threads that start sleep between submissions.
     pub(super) sq_idle_sleeps: AtomicBool,
     /// Numbers under which the program has registered eventfds with rings. A hint: a number may
     /// mean another file by now.

@@ -59,7 +59,7 @@ struct Driven {
     ring: Arc<Ring>,
     /// Descriptor of the ring's poll set.
     set: i32,
-    /// True if the program polls an eventfd that is registered with the ring.
+    /// Flag, true if the program polls an eventfd that is registered with the ring.
     by_eventfd: bool,
     /// Time at which the ring has work without an event, in ns of CLOCK_MONOTONIC.
     until: u64,

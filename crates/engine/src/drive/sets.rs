@@ -15,7 +15,7 @@ use softring_host::sys::borrow;
 pub struct Report {
     /// Number of wake-ups so far; wraps.
     wakes: u32,
-    /// True if an enter would post more (DEFER_TASKRUN).
+    /// Flag, true if an enter would post more (DEFER_TASKRUN).
     work: bool,
 }
 

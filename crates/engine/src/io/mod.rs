@@ -50,15 +50,15 @@ pub struct Transports {
     pub(crate) aio: Option<AioCtx>,
     /// Policy of waiting threads, if not the ring's usual one.
     pub(crate) polling: Option<Box<Polling>>,
-    /// Set once the kernel has refused aio.
+    /// Flag, set once the kernel has refused aio.
     pub(crate) aio_refused: bool,
     /// Queue of requests with modelled devices.
     pub(crate) model: Option<Box<model::queue::Queue>>,
     /// Buffer for the completions of one reap; empty between two.
     pub(crate) completions: Completions,
-    /// Set while a batch of iocbs waits for submission.
+    /// Flag, set while a batch of iocbs waits for submission.
     pub(crate) aio_queued: bool,
-    /// Set if something was ready when it was armed: poll before leaving `enter`.
+    /// Flag, set if something was ready when it was armed: poll before leaving `enter`.
     pub(crate) ready_now: bool,
     /// Requests registered in the poll set since its last pass.
     pub(crate) new_polls: u32,
@@ -70,7 +70,7 @@ pub struct Transports {
     pub(crate) multishot_polls: u32,
     /// The passes over the poll set so far, and waits since the last that found enough without one.
     unseen: (u32, u32),
-    /// Set if the current pass found its events without sleeping.
+    /// Flag, set if the current pass found its events without sleeping.
     pub(crate) prompt: bool,
 }
 

@@ -33,10 +33,10 @@ pub(crate) struct OfProcess {
 pub(super) struct Flags {
     /// Policy forced on every ring; 0: none, else `Policy` + 1.
     pub(super) forced: AtomicU8,
-    /// Set if a modelled device exists. Relaxed: set before the first ring, by the thread that then
-    /// makes rings possible.
+    /// Flag, set if a modelled device exists. Relaxed: set before the first ring, by the thread
+    /// that then makes rings possible.
     pub(super) modelled: AtomicBool,
-    /// Set once a signal handler has entered a ring on top of its own thread's call.
+    /// Flag, set once a signal handler has entered a ring on top of its own thread's call.
     pub(super) handlers_enter: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Kernel {
     pub(super) requeue_tells: AtomicU32,
     /// Processors that the machine can have.
     pub(crate) possible_cpus: OnceLock<u32>,
-    /// True if the kernel knows both RWF_APPEND and RWF_NOAPPEND.
+    /// Flag, true if the kernel knows both RWF_APPEND and RWF_NOAPPEND.
     pub(crate) append_flags: OnceLock<bool>,
     /// State of RESOLVE_CACHED: 2 if it works, 1 if not, 0 if untested.
     pub(crate) cached_lookup: AtomicU8,

@@ -158,10 +158,10 @@ pub(crate) struct Registration {
     events: u32,
     /// Events last reported; before the first event, those that may be there.
     pub(crate) seen: u32,
-    /// Set if a receive would find nothing, unless an event comes.
+    /// Flag, set if a receive would find nothing, unless an event comes.
     pub(crate) empty: bool,
     pub(crate) trust: Trust,
-    /// Set if epoll knew the number's file since a request last began to wait there.
+    /// Flag, set if epoll knew the number's file since a request last began to wait there.
     checked: bool,
     /// Requests that wait there, in the order in which they were armed.
     pub(crate) waiters: Vec<ReqId>,

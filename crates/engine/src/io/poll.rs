@@ -99,11 +99,11 @@ pub(crate) struct PollSet {
     pub(super) armed: u32,
     /// Registrations by number.
     pub(super) registrations: Vec<Registration>,
-    /// Set if a request began to wait on a registration since the last check.
+    /// Flag, set if a request began to wait on a registration since the last check.
     pub(super) unchecked: bool,
     /// One-shots by number; those from [`ONE_SHOTS_MAX`] on are only a request's own.
     one_shots: Vec<OneShot>,
-    /// Set if the kernel can tell whether two numbers mean the same open file.
+    /// Flag, set if the kernel can tell whether two numbers mean the same open file.
     pub(crate) compares: bool,
 }
 

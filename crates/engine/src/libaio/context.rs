@@ -49,7 +49,7 @@ pub(super) struct Context {
     nr: u32,
     /// Ring that is mapped for the program; `None` if it is not of the known form.
     own: Option<Ring>,
-    /// True if the context is polled, whatever its iocbs say.
+    /// Flag, true if the context is polled, whatever its iocbs say.
     forced: bool,
     /// One of the three modes above.
     mode: AtomicU32,

@@ -46,11 +46,12 @@ pub(super) struct OfProcess {
     /// Number of contexts whose calls must be inspected. Relaxed: the program learns of a context
     /// after it was counted, and must itself order that before another thread's call.
     counted: AtomicUsize,
-    /// True if every context is polled.
+    /// Flag, true if every context is polled.
     pub(super) poll_all: AtomicBool,
-    /// True if some calls on contexts do not reach the engine, as far as the entry points know.
+    /// Flag, true if some calls on contexts do not reach the engine, as far as the entry points
+    /// know.
     pub(super) misses_calls: AtomicBool,
-    /// True if this process or its parents have made an emulated context.
+    /// Flag, true if this process or its parents have made an emulated context.
     pub(super) emulated: AtomicBool,
     pub(super) counts: Counts,
 }

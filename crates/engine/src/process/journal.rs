@@ -58,7 +58,7 @@ const FOLLOWS: u32 = 1 << 8;
 const TIMEOUT: u32 = 1 << 9;
 const OP_FLAGS: u32 = 16;
 /// SQE flags that concern who is told of the request's end.
-const KEPT: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK | IOSQE_CQE_SKIP_SUCCESS;
+const CARRIED_FLAGS: u8 = IOSQE_IO_LINK | IOSQE_IO_HARDLINK | IOSQE_CQE_SKIP_SUCCESS;
 
 /// A request in the journal.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,7 +71,7 @@ struct Left {
 impl Left {
     fn of(req: &Req, follows: bool) -> Left {
         let sqe = req.call.sqe();
-        let mut what = u32::from(sqe.flags & KEPT) | if follows { FOLLOWS } else { 0 };
+        let mut what = u32::from(sqe.flags & CARRIED_FLAGS) | if follows { FOLLOWS } else { 0 };
         let mut timer = Timer::default();
         if let (IORING_OP_TIMEOUT, Phase::Timer(t)) = (req.opcode(), &req.phase) {
             what |= TIMEOUT | with_clock(sqe.op_flags, t.clock) << OP_FLAGS;

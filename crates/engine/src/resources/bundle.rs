@@ -18,9 +18,9 @@ pub(crate) const ALL: u64 = 0x7fff_ffff;
 #[derive(Debug, Default)]
 pub(crate) struct Head {
     pub(crate) bufs: Vec<Buf>,
-    /// True if buffers are consumed incrementally.
+    /// Flag, true if buffers are consumed incrementally.
     pub(crate) inc: bool,
-    /// True if each step takes one buffer.
+    /// Flag, true if each step takes one buffer.
     pub(crate) singly: bool,
     /// Slots of the ring: entries that far apart are the same buffer, if the tail is so far ahead.
     slots: usize,
@@ -31,9 +31,9 @@ pub(crate) struct Head {
 pub(crate) struct Layout {
     pub(crate) iov: Vec<Part>,
     pub(crate) len: u64,
-    /// True if no buffer is left after these.
+    /// Flag, true if no buffer is left after these.
     pub(crate) empty: bool,
-    /// True if the last buffer was larger than needed.
+    /// Flag, true if the last buffer was larger than needed.
     pub(crate) cut: bool,
 }
 

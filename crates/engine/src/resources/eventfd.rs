@@ -8,7 +8,7 @@ use softring_host::fd::InternalFd;
 #[derive(Debug)]
 pub(crate) struct EventFd {
     pub(crate) fd: InternalFd,
-    /// True if only CQEs that workers post are signalled (`IORING_REGISTER_EVENTFD_ASYNC`).
+    /// Flag, true if only CQEs that workers post are signalled (`IORING_REGISTER_EVENTFD_ASYNC`).
     pub(crate) only_async: bool,
     /// CQ tail up to which CQEs were signalled, or are about to be.
     tail: u32,
@@ -16,9 +16,9 @@ pub(crate) struct EventFd {
     by_workers: u32,
     /// Signals due for CQEs before `tail`.
     due: u32,
-    /// Set once a multishot poll of the ring's own may wait for the eventfd.
+    /// Flag, set once a multishot poll of the ring's own may wait for the eventfd.
     polled: Cell<bool>,
-    /// Set if the ring has signalled since the poller last took this.
+    /// Flag, set if the ring has signalled since the poller last took this.
     signalled: Cell<bool>,
 }
 

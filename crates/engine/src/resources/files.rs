@@ -35,7 +35,7 @@ pub(crate) struct FileNode {
     /// Tag posted as `user_data` when the last owner drops the node; 0: never.
     pub(crate) tag: u64,
     pub(crate) notify: alloc::sync::Weak<TagSink>,
-    /// Set once forked children can find the file (`resources::deposit`).
+    /// Flag, set once forked children can find the file (`resources::deposit`).
     pub(crate) deposited: AtomicBool,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct FileTable {
     pub(crate) used: usize,
     /// Deposits in which forked children find the files.
     pub(super) deposits: Vec<Deposit>,
-    /// Set if files may exist that are in no deposit.
+    /// Flag, set if files may exist that are in no deposit.
     pub(super) fresh: bool,
     /// True in a forked child that has not used the ring yet: the deposited files are closed.
     pub(super) away: bool,

@@ -48,7 +48,7 @@ pub(crate) struct BufRing {
     mask: u16,
     /// Index of the next buffer to use: ours alone.
     pub(crate) head: u16,
-    /// True if buffers are consumed incrementally (`IOU_PBUF_RING_INC`).
+    /// Flag, true if buffers are consumed incrementally (`IOU_PBUF_RING_INC`).
     pub(crate) inc: bool,
     /// Minimum rest of a buffer: with less left, the buffer is used up.
     pub(crate) min_left: u32,
@@ -76,15 +76,17 @@ pub(crate) struct Pick {
     /// Buffers of a bundle's second step, and the bytes for which they were taken: not yet
     /// committed when the first step is.
     pub(crate) second: (u16, u32),
-    /// Set if the buffer lies in a group's ring, whose head has not moved yet.
+    /// Flag, set if the buffer lies in a group's ring, whose head has not moved yet.
     pub(crate) in_ring: bool,
-    /// Set once the buffer is committed: the request's result does not change the group any more.
+    /// Flag, set once the buffer is committed: the request's result does not change the group any
+    /// more.
     pub(crate) committed: bool,
     /// Bytes that the buffer was committed with.
     pub(crate) paid: u32,
-    /// Set if the buffer had room left when it was committed.
+    /// Flag, set if the buffer had room left when it was committed.
     pub(crate) more: bool,
-    /// Set if a bundle's second step found no buffer: `more` is then that step's, not the first's.
+    /// Flag, set if a bundle's second step found no buffer: `more` is then that step's, not the
+    /// first's.
     pub(crate) found_none: bool,
 }
 

@@ -23,7 +23,7 @@ enum Memory {
 /// A registered region, and its pages counted against RLIMIT_MEMLOCK.
 #[derive(Debug)]
 pub(crate) struct ParamRegion {
-    /// True if the region holds wait arguments (`IORING_MEM_REGION_REG_WAIT_ARG`).
+    /// Flag, true if the region holds wait arguments (`IORING_MEM_REGION_REG_WAIT_ARG`).
     wait_args: bool,
     memory: Memory,
     _locked: Locked,

@@ -13,7 +13,7 @@ use softring_uapi::*;
 /// creates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Restrictions {
-    /// Set once restrictions exist: no others may be added.
+    /// Flag, set once restrictions exist: no others may be added.
     pub(crate) registered: bool,
     /// Restricted kinds: SQEs, and register calls.
     restrict: [bool; 2],

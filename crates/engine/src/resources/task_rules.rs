@@ -73,7 +73,7 @@ type Laid = (&'static Rules, Vec<i32>);
 #[derive(Debug)]
 pub(super) struct OfProcess {
     laid: Mutex<Vec<Laid>>,
-    /// Set once any thread has set rules.
+    /// Flag, set once any thread has set rules.
     any: AtomicBool,
 }
 

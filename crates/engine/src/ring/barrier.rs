@@ -7,11 +7,11 @@ use crate::io::token::ReqId;
 /// The barrier's state.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
-    /// True while requests queue behind a barrier.
+    /// Flag, true while requests queue behind a barrier.
     pub(crate) active: bool,
-    /// True if the request or chain after the current chain is a barrier too.
+    /// Flag, true if the request or chain after the current chain is a barrier too.
     pub(crate) next: bool,
-    /// Set once IOSQE_CQE_SKIP_SUCCESS was seen: draining is refused from then on.
+    /// Flag, set once IOSQE_CQE_SKIP_SUCCESS was seen: draining is refused from then on.
     pub(crate) disabled: bool,
     pub(super) list: VecDeque<ReqId>,
     /// Number of requests on the list, with the chains linked behind them.

@@ -21,7 +21,7 @@ pub(crate) struct SubmitState {
     pub(crate) left: u32,
     /// CQEs that the caller of this batch waits for.
     pub(crate) waits: u32,
-    /// True if epoll was polled and nothing was attempted since.
+    /// Flag, true if epoll was polled and nothing was attempted since.
     pub(crate) polled: bool,
     /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
     pub(crate) direct: Option<i32>,
@@ -39,13 +39,13 @@ pub(crate) struct SubmitState {
     /// The LINK_TIMEOUTs whose heads have ended in this batch, with their timers. The kernel
     /// disarms them when it flushes the batch; until then they can be updated.
     pub(crate) disarmed: Vec<(ReqId, Timer)>,
-    /// True while a worker's request runs here: only the ring's task may post its CQE
+    /// Flag, true while a worker's request runs here: only the ring's task may post its CQE
     /// (DEFER_TASKRUN).
     pub(crate) by_worker: bool,
-    /// True while a batch is being submitted; `caller` caches the submitter's credentials.
+    /// Flag, true while a batch is being submitted; `caller` caches the submitter's credentials.
     pub(crate) open: bool,
     pub(crate) caller: Option<Arc<Creds>>,
-    /// True once the submitter's thread is known to have the workers' capabilities.
+    /// Flag, true once the submitter's thread is known to have the workers' capabilities.
     pub(crate) alike: bool,
     /// Credentials epoch and thread for which the credentials equal those of the ring's maker
     /// (SQPOLL).

@@ -97,7 +97,7 @@ impl Ctx {
         req.flags.contains(ReqFlags::CREDS_RECORDED)
             && !req.names_personality()
             && req.task != 0
-            && (req.flags.contains(ReqFlags::CREDS_KEPT)
+            && (req.flags.contains(ReqFlags::CREDS_SAVED)
                 || req.task != crate::ring::task::current())
             && req.call.creds.as_ref().is_some_and(|c| !creds::is_under(c))
     }

@@ -63,31 +63,32 @@ pub struct Ring {
     ctx: Guarded,
     /// Earliest armed timeout in ns of CLOCK_MONOTONIC, for the reactor; `u64::MAX`: none.
     pub(crate) next_deadline: AtomicU64,
-    /// True while the reactor watches this ring's poll set.
+    /// Flag, true while the reactor watches this ring's poll set.
     pub(crate) watched: AtomicBool,
-    /// True if a thread inside `enter` drove this ring since the reactor last checked.
+    /// Flag, true if a thread inside `enter` drove this ring since the reactor last checked.
     pub(crate) driven: AtomicBool,
-    /// True while threads that sleep in their own poll drive the ring ([`crate::drive::poller`]).
+    /// Flag, true while threads that sleep in their own poll drive the ring
+    /// ([`crate::drive::poller`]).
     pub(crate) polled: AtomicBool,
-    /// Set once `polled` was true.
+    /// Flag, set once `polled` was true.
     pub(crate) polled_ever: AtomicBool,
     /// Times that `polled` has ended because no thread drove the ring, and `enters` at the last.
     pub(crate) doubts: AtomicU32,
     pub(crate) doubted_at: AtomicU32,
-    /// True if a forked child has the ring, too.
+    /// Flag, true if a forked child has the ring, too.
     pub(crate) forked: AtomicBool,
     /// Descriptor number under which the eventfd was registered; -1: none.
     pub(crate) eventfd_number: AtomicI32,
-    /// True if the reactor knows this ring.
+    /// Flag, true if the reactor knows this ring.
     pub(crate) listed: AtomicBool,
     /// The task that last left `enter` with requests in flight; 0: none.
     pub(crate) left_by: AtomicU32,
-    /// Set once all descriptors are closed.
+    /// Flag, set once all descriptors are closed.
     pub(crate) dead: AtomicBool,
     /// The eventfd that represents the ring where the program polls it, by its first number; -1:
     /// none yet.
     pub(crate) stand_in: AtomicI32,
-    /// Set once others than epoll sets of the program use the stand-in. Only ever turns on.
+    /// Flag, set once others than epoll sets of the program use the stand-in. Only ever turns on.
     pub(crate) stand_in_used: AtomicBool,
     /// Calls of `enter` by descriptor; some of them check that the descriptor is still open.
     pub(crate) enters: AtomicU32,
@@ -441,7 +442,8 @@ pub struct Driving {
     pub(crate) driver: Driver,
     /// Threads that are in `enter`.
     pub(crate) entered: u32,
-    /// Set once the last descriptor is closed; the ring ends when no thread is in `enter` any more.
+    /// Flag, set once the last descriptor is closed; the ring ends when no thread is in `enter` any
+    /// more.
     pub(crate) closed: bool,
     pub(crate) wakes: Wakes,
     pub(crate) spin: AdaptiveSpin,

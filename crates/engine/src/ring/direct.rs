@@ -13,7 +13,7 @@ use softring_uapi::errno::Errno;
 #[derive(Debug)]
 pub(crate) struct DirectSqe {
     pub(crate) sqe: Sqe,
-    /// True if the SQE writes; false if it reads.
+    /// Flag, true if the SQE writes; false if it reads.
     pub(crate) writes: bool,
     /// The registered file that it names.
     pub(crate) file: Option<Rc<FileNode>>,

@@ -62,7 +62,7 @@ impl Requests {
     fn keep_creds_of_chain(&mut self, head: ReqId) {
         let mut next = Some(head);
         while let Some(req) = next.and_then(|id| self.slab.get_mut(id)) {
-            req.flags |= ReqFlags::CREDS_KEPT;
+            req.flags |= ReqFlags::CREDS_SAVED;
             next = req.link;
         }
     }

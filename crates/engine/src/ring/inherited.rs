@@ -5,13 +5,13 @@ use softring_uapi::io_uring_sqe;
 /// A ring in a forked child.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
-    /// True if the process that forked this one had the ring before.
+    /// Flag, true if the process that forked this one had the ring before.
     pub(crate) has_parent: bool,
     /// Number of requests written to the journal for the parent.
     pub(crate) written: usize,
-    /// True if the parent was told to watch this child.
+    /// Flag, true if the parent was told to watch this child.
     pub(crate) watched: bool,
-    /// True if the parent did not answer; it is not asked again (`process::remote_cancel`).
+    /// Flag, true if the parent did not answer; it is not asked again (`process::remote_cancel`).
     pub(crate) parent_is_silent: bool,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Issue {
     in_use: Option<i32>,
     /// A duplicate of that number's file, if the number was closed during the call.
     moved: Option<InternalFd>,
-    /// True if another thread left work to the issuing thread.
+    /// Flag, true if another thread left work to the issuing thread.
     left_work: bool,
 }
 

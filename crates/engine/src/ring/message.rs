@@ -14,14 +14,14 @@ pub(crate) struct Msg {
     pub(crate) iov: Vec<Part>,
     /// The provided buffers that a bundle may take.
     pub(crate) head: Head,
-    /// True if the last receive of a multishot bundle left data in the socket.
+    /// Flag, true if the last receive of a multishot bundle left data in the socket.
     pub(crate) more: bool,
-    /// True if the result is the last of a multishot request.
+    /// Flag, true if the result is the last of a multishot request.
     pub(crate) last: bool,
-    /// True if a bundle ends before a buffer that its length would have cut short.
+    /// Flag, true if a bundle ends before a buffer that its length would have cut short.
     pub(crate) cut: bool,
-    /// True if the request has received the most that a multishot receive may at a time: others run
-    /// first.
+    /// Flag, true if the request has received the most that a multishot receive may at a time:
+    /// others run first.
     pub(crate) turn_over: bool,
     /// Address of the program's header.
     pub(crate) at: UserPtr,

@@ -150,7 +150,7 @@ pub(crate) struct Net {
     /// Events of the poll set when the socket was found ready, with the end of the stream if there
     /// is one; 0: not known.
     pub(crate) seen: u32,
-    /// True if the request has waited for readiness, or was to (`REQ_F_POLLED`).
+    /// Flag, true if the request has waited for readiness, or was to (`REQ_F_POLLED`).
     pub(crate) polled: bool,
 }
 
@@ -225,18 +225,18 @@ pub(crate) struct Attribute {
 #[derive(Debug, Default)]
 pub(crate) struct Connect {
     pub(crate) addr: Vec<u8>,
-    /// True while the connection is under way.
+    /// Flag, true while the connection is under way.
     pub(crate) pending: bool,
-    /// Set once the socket has reported that its last connection was aborted.
+    /// Flag, set once the socket has reported that its last connection was aborted.
     pub(crate) aborted: bool,
 }
 
 /// A file-specific command.
 #[derive(Debug, Default)]
 pub(crate) struct Command {
-    /// True if CQEs are of 32 bytes.
+    /// Flag, true if CQEs are of 32 bytes.
     pub(crate) wide_cqe: bool,
-    /// True if the request's SQE is of 128 bytes.
+    /// Flag, true if the request's SQE is of 128 bytes.
     pub(crate) big_sqe: bool,
     /// The command for an NVMe device.
     pub(crate) nvme: Option<Box<nvme_passthru_cmd64>>,

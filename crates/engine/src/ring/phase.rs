@@ -89,11 +89,11 @@ pub(crate) struct Poll {
     pub(crate) at: i32,
     /// Passes over the poll set before the request was registered.
     pub(crate) pass: u32,
-    /// True if the registration is persistent (`io::persistent`).
+    /// Flag, true if the registration is persistent (`io::persistent`).
     pub(crate) persistent: bool,
-    /// Set once the file was found not ready: the next event wakes the request.
+    /// Flag, set once the file was found not ready: the next event wakes the request.
     pub(crate) waits: bool,
-    /// True for a send if urgent data was there when it was armed, and does not leave.
+    /// Flag, true for a send if urgent data was there when it was armed, and does not leave.
     pub(crate) urgent: bool,
     /// Events that a multishot poll has reported last.
     pub(crate) reported: u32,

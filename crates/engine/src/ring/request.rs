@@ -36,51 +36,52 @@ bitflags! {
         const FORCE_ASYNC = 1 << 4;
         const BUFFER_SELECT = 1 << 5;
         const CQE_SKIP = 1 << 6;
-        /// Set once the result is a failure: a soft link after it is cancelled.
+        /// Flag, set once the result is a failure: a soft link after it is cancelled.
         const FAIL = 1 << 8;
-        /// Set once a request with CQE_SKIP failed: the CQEs of its cancelled links are skipped
-        /// too.
+        /// Flag, set once a request with CQE_SKIP failed: the CQEs of its cancelled links are
+        /// skipped too.
         const SKIP_LINK_CQES = 1 << 9;
-        /// Set if the next request in the chain is a LINK_TIMEOUT, to arm once this one is issued
-        /// and waits.
+        /// Flag, set if the next request in the chain is a LINK_TIMEOUT, to arm once this one is
+        /// issued and waits.
         const ARM_LTIMEOUT = 1 << 10;
-        /// Set while the linked timeout is armed.
+        /// Flag, set while the linked timeout is armed.
         const LINK_TIMEOUT = 1 << 11;
-        /// Set for a CQE of 32 bytes: `big` is valid.
+        /// Flag, set for a CQE of 32 bytes: `big` is valid.
         const CQE32 = 1 << 12;
-        /// Set if the request never waits: it fails with EAGAIN (RWF_NOWAIT).
+        /// Flag, set if the request never waits: it fails with EAGAIN (RWF_NOWAIT).
         const NOWAIT = 1 << 13;
-        /// Set if the request posts CQEs with F_MORE until it ends.
+        /// Flag, set if the request posts CQEs with F_MORE until it ends.
         const MULTISHOT = 1 << 14;
-        /// Set if the issue is a repetition after readiness.
+        /// Flag, set if the issue is a repetition after readiness.
         const REISSUED = 1 << 15;
-        /// Set once the request has its result: task work posts it.
+        /// Flag, set once the request has its result: task work posts it.
         const ENDED = 1 << 16;
-        /// Set for a POLL_ADD on a ring: the file is that ring's stand-in.
+        /// Flag, set for a POLL_ADD on a ring: the file is that ring's stand-in.
         const POLLS_RING = 1 << 17;
-        /// Set if the kernel would run it on a worker, where it blocks instead of waiting for
+        /// Flag, set if the kernel would run it on a worker, where it blocks instead of waiting for
         /// readiness.
         const ON_WORKER = 1 << 18;
-        /// Set once the request was issued, or passed on to be: its file was found.
+        /// Flag, set once the request was issued, or passed on to be: its file was found.
         const ISSUED = 1 << 19;
-        /// Set once the thread that submitted it has ended.
+        /// Flag, set once the thread that submitted it has ended.
         const ORPHAN = 1 << 20;
-        /// Set for SEND, RECV and the like: bytes transferred before a failure count.
+        /// Flag, set for SEND, RECV and the like: bytes transferred before a failure count.
         const SENDRECV = 1 << 21;
-        /// Set if a notification follows its CQE.
+        /// Flag, set if a notification follows its CQE.
         const NOTIF = 1 << 22;
-        /// Set if the request ended with its chain, before it was tried.
+        /// Flag, set if the request ended with its chain, before it was tried.
         const WITH_CHAIN = 1 << 23;
-        /// Set if its file can be polled.
+        /// Flag, set if its file can be polled.
         const STREAM = 1 << 24;
-        /// Set if a worker does a device's transfer, past the page cache: it cannot be cancelled.
+        /// Flag, set if a worker does a device's transfer, past the page cache: it cannot be
+        /// cancelled.
         const DIRECT = 1 << 25;
-        /// Set once `creds` are the credentials it runs under: its submitter's, or a restriction of
-        /// them.
+        /// Flag, set once `creds` are the credentials it runs under: its submitter's, or a
+        /// restriction of them.
         const CREDS_RECORDED = 1 << 26;
-        /// Set if the request waited behind a barrier: it runs under its `creds` also on its
+        /// Flag, set if the request waited behind a barrier: it runs under its `creds` also on its
         /// submitter's thread.
-        const CREDS_KEPT = 1 << 27;
+        const CREDS_SAVED = 1 << 27;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();
@@ -117,8 +118,8 @@ pub(crate) struct Call {
     pub(crate) opcode: u8,
     /// Flags for the CQE.
     pub(crate) cflags: u32,
-    /// True if the result is short of the requested length: a link after it breaks though `res` is
-    /// no error. Every operation has it, as `req->flags` has REQ_F_FAIL; it is not one of
+    /// Flag, true if the result is short of the requested length: a link after it breaks though
+    /// `res` is no error. Every operation has it, as `req->flags` has REQ_F_FAIL; it is not one of
     /// [`ReqFlags`], because the attempt that sets it may run on a worker.
     pub(crate) short: bool,
     pub(crate) found: Finding,

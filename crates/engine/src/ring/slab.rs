@@ -42,7 +42,7 @@ pub(crate) struct Slab {
     buckets: Vec<u32>,
     /// Requests hashed so far; wraps.
     hashed: u32,
-    /// True if requests record the time at which they come.
+    /// Flag, true if requests record the time at which they come.
     pub(crate) timed: bool,
     /// The start time, for all of one batch; 0: not read yet.
     pub(crate) start: u64,

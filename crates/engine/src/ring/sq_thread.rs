@@ -31,13 +31,13 @@ pub(crate) struct SqPoll {
     /// The ring's words, readable without the lock. A ring with an SQ thread is never resized, and
     /// every reader owns a reference to the ring.
     pub(crate) words: Region,
-    /// True while something is in flight that the thread drives.
+    /// Flag, true while something is in flight that the thread drives.
     pub(crate) drives: AtomicBool,
     /// The poll set that reports its completions; -1: none.
     pub(crate) poll_fd: AtomicI32,
-    /// True if only the thread finds the ring's completions (IOPOLL): while some are to come, it
-    /// sleeps for them, too, where it would set NEED_WAKEUP.
+    /// Flag, true if only the thread finds the ring's completions (IOPOLL): while some are to come,
+    /// it sleeps for them, too, where it would set NEED_WAKEUP.
     pub(crate) polls: bool,
-    /// True if the ring follows a wait policy (HYBRID_IOPOLL).
+    /// Flag, true if the ring follows a wait policy (HYBRID_IOPOLL).
     pub(crate) policy: AtomicBool,
 }

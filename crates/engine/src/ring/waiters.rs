@@ -13,13 +13,13 @@ const TRY_EVERY: u32 = 32;
 /// The thread that waits on the transports, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Driver {
-    /// True while a thread has the role.
+    /// Flag, true while a thread has the role.
     pub(crate) active: bool,
     /// The thread, as [`sys::thread`] returns it.
     pub(crate) thread: usize,
-    /// True while the driver sleeps (or is about to), without the lock.
+    /// Flag, true while the driver sleeps (or is about to), without the lock.
     pub(crate) sleeping: bool,
-    /// True if the driver has been woken already.
+    /// Flag, true if the driver has been woken already.
     pub(crate) woken: bool,
     /// Number of CQEs the driver waits for.
     pub(crate) want: u32,
@@ -104,7 +104,7 @@ impl Wakes {
 /// Adaptive spin before a sleep: spins if the last spin was worth it, and sometimes as a trial.
 #[derive(Debug, Default)]
 pub(crate) struct AdaptiveSpin {
-    /// True if the last wait that spun was over before it slept.
+    /// Flag, true if the last wait that spun was over before it slept.
     short: bool,
     waits: u32,
 }

@@ -27,7 +27,7 @@ pub(crate) struct Work {
     deferred: VecDeque<Finished>,
     /// Operations on other rings, once this one's lock is released.
     pending: Vec<Pending>,
-    /// True while a thread delivers entries of `pending`: later entries queue behind.
+    /// Flag, true while a thread delivers entries of `pending`: later entries queue behind.
     delivering: bool,
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct Msg {
     pub(crate) cqe: Cqe,
     /// The file that goes with it.
     pub(crate) file: Option<SentFile>,
-    /// True if a worker sends it.
+    /// Flag, true if a worker sends it.
     pub(crate) by_worker: bool,
 }
 

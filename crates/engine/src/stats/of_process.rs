@@ -13,7 +13,7 @@ use super::watcher::KEY;
 
 #[derive(Debug)]
 pub(super) struct OfProcess {
-    /// True if statistics are switched off.
+    /// Flag, true if statistics are switched off.
     pub(super) disabled: AtomicBool,
     pub(super) page: Mutex<Option<Page>>,
     pub(super) trace: Trace,
@@ -50,7 +50,7 @@ impl OfProcess {
 pub(super) struct Trace {
     /// Memory of this process; null: none, or not yet.
     pub(super) buffer: AtomicPtr<u8>,
-    /// True if the memory is to be made at the next use of a ring.
+    /// Flag, true if the memory is to be made at the next use of a ring.
     pub(super) later: AtomicBool,
     pub(super) disabled: AtomicBool,
     /// Descriptor that keeps the memory to be found.

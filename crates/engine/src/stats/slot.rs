@@ -16,7 +16,7 @@ pub struct CounterSlot {
     on: Option<On>,
     /// Histograms by opcode, as the page names them, from 1 on; 0: none yet.
     hists: [u16; OPS],
-    /// True for a forked child that is to get a slot on a page when it first submits.
+    /// Flag, true for a forked child that is to get a slot on a page when it first submits.
     pub(crate) waits: bool,
 }
 

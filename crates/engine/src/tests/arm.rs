@@ -289,7 +289,7 @@ struct Armed {
     fd: i32,
     events: u32,
     many: bool,
-    /// True if epoll has reported the poll, and nobody has acted on that yet.
+    /// Flag, true if epoll has reported the poll, and nobody has acted on that yet.
     reported: bool,
 }
 

@@ -141,7 +141,7 @@ struct Item {
     ring: Arc<Workers>,
     id: ReqId,
     number: u64,
-    /// True if its call ends by itself.
+    /// Flag, true if its call ends by itself.
     ends: bool,
 }
 

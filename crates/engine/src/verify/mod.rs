@@ -56,7 +56,7 @@ fn found<T>(test: T, words: &str, model: impl Fn()) {
 /// Word that engine and program share in ring memory.
 struct RingWord {
     word: AtomicU32,
-    /// True if stores have the order that is asked for; else none, which is a fault.
+    /// Flag, true if stores have the order that is asked for; else none, which is a fault.
     ordered: bool,
 }
 

@@ -83,7 +83,7 @@ impl Listed for Arc<Ring> {
 
 struct Process {
     ticking: Bit,
-    /// True if the reactor's eventfd was written to.
+    /// Flag, true if the reactor's eventfd was written to.
     woken: AtomicBool,
     list: Mutex<Vec<Arc<Ring>>>,
     /// Earlier state of the list, to take in its place.

@@ -90,9 +90,9 @@ struct Ctx {
     wake_waiters: bool,
     wake_driver: bool,
     fault: Fault,
-    /// True while CQEs are being posted.
+    /// Flag, true while CQEs are being posted.
     posts: bool,
-    /// True if the driver was woken before it took the role again.
+    /// Flag, true if the driver was woken before it took the role again.
     was_woken: bool,
 }
 
@@ -140,7 +140,7 @@ struct Ring {
     words: Arc<Words>,
     poll: PollSet,
     bucket: Bucket,
-    /// True if passive waiters spin before they sleep.
+    /// Flag, true if passive waiters spin before they sleep.
     spins: bool,
     fault: Fault,
 }

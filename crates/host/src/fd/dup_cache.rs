@@ -43,7 +43,7 @@ struct Entry {
     number: i32,
     dup: i32,
     kind: Kind,
-    /// True if the duplicate was used since the last sweep.
+    /// Flag, true if the duplicate was used since the last sweep.
     used: bool,
 }
 

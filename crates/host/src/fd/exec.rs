@@ -36,7 +36,7 @@ const NUMBERS: i32 = 1 << 16;
 
 /// Count of threads that are about to exec.
 static EXECUTING: AtomicU32 = AtomicU32::new(0);
-/// Set while some of the engine's descriptors would stay open over exec.
+/// Flag, set while some of the engine's descriptors would stay open over exec.
 static STAYING: AtomicBool = AtomicBool::new(false);
 
 /// Keeps open, over the program's coming exec, the engine's descriptors that exec must not close.

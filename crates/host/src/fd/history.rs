@@ -16,7 +16,7 @@ pub struct History {
     hits: AtomicU16,
     /// Voluntary context switches of the reading thread when they were last read.
     switches: AtomicU32,
-    /// True if the file's buffered writes know no `RWF_NOWAIT`: they go to workers untried.
+    /// Flag, true if the file's buffered writes know no `RWF_NOWAIT`: they go to workers untried.
     punts: AtomicBool,
     /// Refusals of requests that bypass the page cache.
     pub refusals: Refusals,

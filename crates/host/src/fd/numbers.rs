@@ -26,10 +26,10 @@ static INTERNAL: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 /// Lowest number that the engine has ever had.
 static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
-/// Set if the entry points report every close: kinds of descriptors may be remembered.
+/// Flag, set if the entry points report every close: kinds of descriptors may be remembered.
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Set if the entry points report every close before it happens.
+/// Flag, set if the entry points report every close before it happens.
 static ALL_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// Functions of the ring table; before its first ring no number is a ring.

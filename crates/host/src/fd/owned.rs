@@ -51,7 +51,7 @@ fn without_owner(fd: EngineFd) -> Option<i32> {
 #[derive(Debug)]
 pub struct InternalFd {
     fd: EngineFd,
-    /// True for a file of the program's, on which the program may have POSIX locks.
+    /// Flag, true for a file of the program's, on which the program may have POSIX locks.
     of_program: bool,
 }
 

@@ -11,7 +11,7 @@ use crate::fd::numbers::{WORDS, internal_words};
 use crate::fd::{locks, moved};
 use crate::fork::{AtFork, Child};
 
-/// Set if this process has its parent's table.
+/// Flag, set if this process has its parent's table.
 static SAME: AtomicBool = AtomicBool::new(false);
 /// The engine's descriptors at the fork, one bit each.
 static PARENTS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];

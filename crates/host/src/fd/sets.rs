@@ -30,7 +30,7 @@ struct Sets {
     quiet: Numbers,
     /// Numbers that others than epoll_wait(2) wait for, until they are closed.
     shared: Numbers,
-    /// Set once there has been a quiet set.
+    /// Flag, set once there has been a quiet set.
     used: AtomicBool,
     /// Gives a quiet set the events of its rings; of who stands in front of the engine.
     reveal: OnceLock<fn(i32)>,

@@ -114,7 +114,7 @@ pub(super) fn add(filter: Box<Filter>) {
 }
 
 std::thread_local! {
-    /// Set if this thread has installed a filter.
+    /// Flag, set if this thread has installed a filter.
     static HERE: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -18,7 +18,7 @@ pub struct Block(pub [u8; BLOCK]);
 #[derive(Clone, Copy)]
 pub struct Kind {
     polled: bool,
-    /// True if a thread submits, until there is nothing to do for 50 ms.
+    /// Flag, true if a thread submits, until there is nothing to do for 50 ms.
     threaded: bool,
 }
 

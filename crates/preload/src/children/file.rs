@@ -70,8 +70,8 @@ impl Fd {
         Fd::open(libc::AT_FDCWD, name.text.as_ptr().expose_provenance(), libc::O_RDONLY)
     }
 
-    /// True if this is a regular file with an execute bit. Reads the mode, as a policy may refuse
-    /// faccessat(2) or kill for it.
+    /// Returns whether this is a regular file with an execute bit. Reads the mode, as a policy may
+    /// refuse faccessat(2) or kill for it.
     fn is_program(&self) -> bool {
         // SAFETY: all-zero bytes are a valid `stat`; the kernel writes within it.
         let (rc, stat) = unsafe {
@@ -227,7 +227,7 @@ const LAUNCHERS: &[&[u8]] = &[
     b"script",
 ];
 
-/// True if the file name is a launcher's, with a version at its end or without.
+/// Returns whether the file name is a launcher's, with a version at its end or without.
 fn is_launcher(name: &Name) -> bool {
     let file = name.bytes().rsplit(|&b| b == b'/').next().unwrap_or_default();
     let version = |rest: &[u8]| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.');
@@ -247,7 +247,7 @@ fn lacks(fd: &Fd, head: &[u8], preloaded: bool) -> Option<Why> {
     (!preloaded).then_some(Why::Environment)
 }
 
-/// True if the kernel will set AT_SECURE for this program.
+/// Returns whether the kernel will set AT_SECURE for this program.
 fn gains_rights(fd: &Fd) -> bool {
     // SAFETY: an all-zero `stat` is a valid one, and the kernel fills it in; the others are numbers
     // and an array of ours.
@@ -301,8 +301,8 @@ impl Headers<'_> {
     }
 }
 
-/// True if the text makes rings, or the file names liburing, and the file does not name this
-/// library.
+/// Returns whether the text makes rings, or the file names liburing, and the file does not name
+/// this library.
 fn makes_rings(fd: &Fd, head: &[u8]) -> bool {
     let at = raw::map(PIECE, libc::MAP_PRIVATE);
     if at.is_null() {

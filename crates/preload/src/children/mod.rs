@@ -138,7 +138,7 @@ fn after(at: u64, prefix: &[u8]) -> Option<u64> {
     prefix.iter().zip(at..).all(|(&b, at)| byte(at) == b).then_some(at + prefix.len() as u64)
 }
 
-/// True if `path` is one of the paths at `list`.
+/// Returns whether `path` is one of the paths at `list`.
 fn holds(list: u64, path: &[u8]) -> bool {
     let ends = |at: u64| matches!(byte(at), 0 | b':' | b' ' | b'\t' | b'\n');
     let mut at = list;

@@ -49,7 +49,7 @@ impl Rings {
     }
 }
 
-/// True if `b` ends with an instruction that moves the immediate operand which follows `b`.
+/// Returns whether `b` ends with an instruction that moves the immediate operand which follows `b`.
 fn is_moved(b: &[u8]) -> bool {
     matches!(
         b,

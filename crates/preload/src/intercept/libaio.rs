@@ -20,7 +20,7 @@ pub const FIRST: i64 = libc::SYS_io_setup;
 pub const LAST: i64 = libc::SYS_io_cancel;
 pub const PGETEVENTS: i64 = 333;
 
-/// True if `nr` is one of the six.
+/// Returns whether `nr` is one of the six.
 pub fn knows(nr: i64) -> bool {
     (FIRST..=LAST).contains(&nr) || nr == PGETEVENTS
 }

@@ -39,8 +39,8 @@ pub fn open() {
     see_to_setups();
 }
 
-/// True if call sites are patched. They are also patched if the trap was asked for and cannot be
-/// had.
+/// Returns whether call sites are patched. They are also patched if the trap was asked for and
+/// cannot be had.
 fn patches() -> bool {
     match config::intercept() {
         Intercept::Auto | Intercept::Patch => true,
@@ -75,8 +75,8 @@ pub fn before_ring() {
     }
 }
 
-/// True if every close of a descriptor is reported before it happens. False if call sites are not
-/// patched, or if only the trap knows some: it does not trap `close`.
+/// Returns whether every close of a descriptor is reported before it happens. False if call sites
+/// are not patched, or if only the trap knows some: it does not trap `close`.
 pub fn reports_closes() -> bool {
     patches() && !sigsys::is_open() && patch::reports_closes()
 }

@@ -46,29 +46,30 @@ static STATE: AtomicU8 = AtomicU8::new(IDLE);
 /// Nonzero once the handler is installed.
 static HANDLING: AtomicU8 = AtomicU8::new(0);
 
-/// Set once a call of our own to the kernel was trapped by a filter that an earlier program had
-/// installed, as ours lets our calls pass.
+/// Flag, set once a call of our own to the kernel was trapped by a filter that an earlier program
+/// had installed, as ours lets our calls pass.
 static INHERITED: AtomicBool = AtomicBool::new(false);
-/// Set once a call of our own was trapped by a filter that is not softring's.
+/// Flag, set once a call of our own was trapped by a filter that is not softring's.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 
-/// True if our own calls do not reach the kernel either, as this process has inherited a trap.
+/// Returns whether our own calls do not reach the kernel either, as this process has inherited a
+/// trap.
 pub fn is_inherited() -> bool {
     INHERITED.load(Ordering::Relaxed)
 }
 
-/// True if a policy has trapped a call of our own, which kills a process without a handler.
+/// Returns whether a policy has trapped a call of our own, which kills a process without a handler.
 pub fn is_foreign() -> bool {
     FOREIGN.load(Ordering::Relaxed)
 }
 
-/// True if our handler for SIGSYS is installed.
+/// Returns whether our handler for SIGSYS is installed.
 #[inline]
 pub fn handling() -> bool {
     HANDLING.load(Ordering::Acquire) != 0
 }
 
-/// True if we have set the trap.
+/// Returns whether we have set the trap.
 pub fn is_open() -> bool {
     STATE.load(Ordering::Acquire) == OPEN
 }
@@ -91,8 +92,8 @@ pub fn open() -> bool {
     }
 }
 
-/// True if a policy kills for a call that the trap is for. Of all filters' answers the kernel takes
-/// the most severe, so the trap would never see the call.
+/// Returns whether a policy kills for a call that the trap is for. Of all filters' answers the
+/// kernel takes the most severe, so the trap would never see the call.
 pub fn is_outranked() -> bool {
     refused::learn();
     crate::gate::asking_kills()
@@ -122,8 +123,8 @@ pub fn blocked_elsewhere() -> usize {
     found
 }
 
-/// True if a thread with this `status` blocks SIGSYS. The engine's own threads do not count: they
-/// block it, and make no ring calls.
+/// Returns whether a thread with this `status` blocks SIGSYS. The engine's own threads do not
+/// count: they block it, and make no ring calls.
 fn blocks(status: &str) -> bool {
     let of = |name| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
     let mask = of("SigBlk:").and_then(|mask| u64::from_str_radix(mask, 16).ok());

@@ -133,13 +133,13 @@ fn onto(old: c_int, new: c_int, flags: c_int, call: impl FnOnce() -> isize) -> i
     ret
 }
 
-/// True if a dup2 onto `fd` may close something; beyond the limit there is nothing.
+/// Returns whether a dup2 onto `fd` may close something; beyond the limit there is nothing.
 fn may_be(fd: c_int) -> bool {
     gate::watched() && u64::try_from(fd).is_ok_and(|fd| fd < super::close::limit())
 }
 
-/// True if `fd` is open: a dup2 from a bad descriptor closes nothing. False, unasked, while there
-/// are no rings to close.
+/// Returns whether `fd` is open: a dup2 from a bad descriptor closes nothing. False, unasked, while
+/// there are no rings to close.
 fn valid(fd: c_int) -> bool {
     // SAFETY: numbers only.
     gate::watched() && unsafe { raw!(libc::SYS_fcntl, fd, libc::F_GETFD) } >= 0

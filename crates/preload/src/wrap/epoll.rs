@@ -52,7 +52,7 @@ pub(super) struct Member {
 }
 
 struct Sets {
-    /// True while a thread uses the list, or forks.
+    /// Flag, true while a thread uses the list, or forks.
     taken: AtomicBool,
     /// Thread that forks, for which the list is taken, and its forks: handlers may fork in a fork.
     forks: AtomicUsize,
@@ -75,7 +75,7 @@ static SETS: Sets = Sets {
 /// never return.
 pub(super) struct Members {
     list: Option<MutexGuard<'static, Vec<Member>>>,
-    /// True if the list is to be given back: it was not taken for a fork of this thread.
+    /// Flag, true if the list is to be given back: it was not taken for a fork of this thread.
     gives_back: bool,
     _call: Call,
 }
@@ -90,7 +90,7 @@ pub(super) fn members() -> Members {
     Members { list: Some(list), gives_back, _call: call }
 }
 
-/// True if the calling thread is in a fork, which has taken the list.
+/// Returns whether the calling thread is in a fork, which has taken the list.
 fn forks_here() -> bool {
     SETS.forks.load(Ordering::Relaxed) == softring_host::sys::thread()
 }
@@ -233,8 +233,8 @@ fn control_ring(epfd: c_int, op: c_int, fd: c_int, at: usize) -> isize {
     ret
 }
 
-/// True if the set may do without the ring's events: each wait comes through here, no more than
-/// `waiting` threads wait now, and a waiting thread can drive the ring.
+/// Returns whether the set may do without the ring's events: each wait comes through here, no more
+/// than `waiting` threads wait now, and a waiting thread can drive the ring.
 fn may_be_quiet(list: &[Member], set: u32, ring: c_int, events: u32, waiting: u32) -> bool {
     let others = |m: &&Member| m.set == set && m.ring != ring && m.quiet;
     let gave_up = |m: &Member| (m.set, m.ring) == (set, ring) && m.reveals >= PATIENCE;
@@ -401,7 +401,8 @@ pub(super) fn refresh(set: c_int, alone: bool) {
     }
 }
 
-/// True if a revealed member may become quiet while the calling thread alone waits on its set.
+/// Returns whether a revealed member may become quiet while the calling thread alone waits on its
+/// set.
 fn may_hide(list: &[Member], m: &Member) -> bool {
     // The kernel does not tell whether a member of this kind has fired.
     let once = m.event.events & EPOLLONESHOT as u32 != 0;

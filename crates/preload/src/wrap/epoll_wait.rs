@@ -217,7 +217,7 @@ fn take(
     rings: &[Watched],
     poller: &Poller,
 ) -> Result<usize> {
-    /// True if the set comes first next time where there is too little room for all.
+    /// Flag, true if the set comes first next time where there is too little room for all.
     static SET_FIRST: AtomicBool = AtomicBool::new(false);
     let of_set = |n: usize| {
         if !ready || n == 0 {

@@ -31,9 +31,9 @@ const SIGCANCEL: c_int = 32;
 
 /// The program's handlers by signal; 0: none was ever installed.
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
-/// Set once ours runs before the program's handlers.
+/// Flag, set once ours runs before the program's handlers.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
-/// Set once a thread may be cancelled at any time.
+/// Flag, set once a thread may be cancelled at any time.
 static ASYNCHRONOUS: AtomicBool = AtomicBool::new(false);
 
 /// `struct sigaction` as the kernel has it.
@@ -171,7 +171,7 @@ pub fn activate() {
     }
 }
 
-/// True if a call of sigaction(2) for `signo` concerns us.
+/// Returns whether a call of sigaction(2) for `signo` concerns us.
 pub fn concerns(signo: c_int) -> bool {
     ACTIVE.load(Relaxed) && !is_left_alone(signo) && signo != SIGCANCEL
 }

@@ -33,7 +33,7 @@ softring_host::per_thread! {
 /// Intention of the thread that has set its mask last: a new thread has the mask of its maker.
 static LAST: AtomicBool = AtomicBool::new(false);
 
-/// True if the calling thread means to block SIGSYS.
+/// Returns whether the calling thread means to block SIGSYS.
 pub fn is_blocked() -> bool {
     match MASK.with(|m| m.wish.load(Relaxed)) {
         UNSET => LAST.load(Relaxed),

@@ -39,7 +39,7 @@ pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
     Ok(Some(fds::before_close(fd)))
 }
 
-/// True if `fd` is out of the program's reach.
+/// Returns whether `fd` is out of the program's reach.
 fn internal(fd: i32) -> bool {
     gate::watched() && fd::is_hidden(fd) && !proc::shares_memory()
 }

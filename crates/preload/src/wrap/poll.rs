@@ -105,7 +105,7 @@ unsafe extern "C" fn __ppoll_chk(
     unsafe { translated(fds, n, Limit::of_ppoll(timeout, mask), call) }
 }
 
-/// True if `n` entries fit into `size` bytes. If they do not, libc ends the program.
+/// Returns whether `n` entries fit into `size` bytes. If they do not, libc ends the program.
 fn holds(size: usize, n: nfds_t) -> bool {
     size / ENTRY >= n as usize
 }
@@ -324,8 +324,8 @@ fn answers(theirs: Theirs, ours: &mut [PollEntry], poller: &Poller) -> usize {
     found
 }
 
-/// True if the program's array names a ring, an eventfd registered with one, or a descriptor of the
-/// engine's own.
+/// Returns whether the program's array names a ring, an eventfd registered with one, or a
+/// descriptor of the engine's own.
 fn names_ours(theirs: Theirs, n: usize) -> bool {
     let ours = |fd| fd::is_ring(fd) || fd::is_internal(fd) || fds::is_eventfd(fd);
     (0..n).any(|i| ours(theirs.entry(i).fd))

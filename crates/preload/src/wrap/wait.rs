@@ -15,7 +15,8 @@ pub struct Limit {
     /// Time in ns; none: no end.
     pub ns: Option<u64>,
     pub mask: Option<u64>,
-    /// True if libc must poll: there is no ring, the kernel refuses the time, or a pointer is bad.
+    /// Flag, true if libc must poll: there is no ring, the kernel refuses the time, or a pointer is
+    /// bad.
     pub bad: bool,
 }
 

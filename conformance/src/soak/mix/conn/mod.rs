@@ -43,9 +43,9 @@ struct Half {
     /// Number of due completions, and the number of the request that heads them.
     open: u32,
     number: u64,
-    /// True if a cancel is in flight.
+    /// Flag, true if a cancel is in flight.
     cancelled: bool,
-    /// True if no byte will follow.
+    /// Flag, true if no byte will follow.
     over: bool,
     group: u16,
     /// Number of times in a row that there was no buffer.

@@ -19,7 +19,7 @@ pub struct IdleSleep {
     /// Time at which the first completion was there: known on a modelled disk; on a real disk, the
     /// time at which the thread found the completion.
     pub there: f64,
-    /// True if the first completion was not to end the sleep.
+    /// Flag, true if the first completion was not to end the sleep.
     pub coalesces: bool,
 }
 

@@ -89,7 +89,7 @@ struct Result {
     lines: Vec<Line>,
     /// Average completion through a worker, as a multiple of the average by reissue.
     times_faster: f64,
-    /// True if reissue's 99.9th percentile is below the worker's median.
+    /// Flag, true if reissue's 99.9th percentile is below the worker's median.
     tail_below_median: bool,
     shares: Vec<share::Share>,
 }

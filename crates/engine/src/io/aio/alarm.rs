@@ -13,7 +13,7 @@ use softring_uapi::aio::iocb;
 #[derive(Debug, Default)]
 pub(super) struct Alarm {
     iocb: Box<iocb>,
-    /// Set while the kernel has the iocb.
+    /// Flag, set while the kernel has the iocb.
     armed: bool,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct CachedContext {
     pub(crate) ring: Option<Ring>,
     /// Iocbs whose events have not come.
     pub(crate) in_flight: u32,
-    /// Set if a thread is in io_getevents on the context.
+    /// Flag, set if a thread is in io_getevents on the context.
     pub(crate) awaited: bool,
 }
 
@@ -44,7 +44,7 @@ pub(in crate::io) struct State {
     cached: Vec<CachedContext>,
     /// Ids of contexts that the thread is to destroy.
     ending: Vec<usize>,
-    /// Set while such a thread runs.
+    /// Flag, set while such a thread runs.
     ends: bool,
 }
 

@@ -38,12 +38,12 @@ pub(crate) struct Spec {
     pub(crate) queues: u32,
     /// Time added if a request does not begin where the one before it ended.
     pub(crate) seek: Dist,
-    /// True if an IOPOLL ring finds a completion as soon as it is there. If false, as on a device
-    /// without poll queues, only after its interrupt.
+    /// Flag, true if an IOPOLL ring finds a completion as soon as it is there. If false, as on a
+    /// device without poll queues, only after its interrupt.
     pub(crate) pollqueues: bool,
     /// Duration of an interrupt, in ns.
     pub(crate) interrupt: u64,
-    /// True if no data is moved: reads leave the buffer as it is, writes are lost.
+    /// Flag, true if no data is moved: reads leave the buffer as it is, writes are lost.
     pub(crate) empty: bool,
     pub(crate) seed: u64,
 }

@@ -51,7 +51,7 @@ pub(crate) struct File {
     pub(crate) kind: Kind,
     /// The twin.
     pub(crate) twin: Option<Arc<InternalFd>>,
-    /// Set if opened with O_DIRECT.
+    /// Flag, set if opened with O_DIRECT.
     pub(crate) direct: bool,
     /// Alignment of O_DIRECT: of addresses, and of offsets and lengths.
     align: [u64; 2],

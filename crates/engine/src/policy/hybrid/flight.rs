@@ -31,7 +31,7 @@ pub(super) struct InFlight {
     /// Batch of its class in which the request was submitted, and its position in the batch.
     pub(crate) batch: u32,
     pub(crate) position: u32,
-    /// Set once the request has taught all that it can.
+    /// Flag, set once the request has taught all that it can.
     pub(crate) judged: bool,
 }
 

@@ -117,7 +117,7 @@ struct Taken {
     /// Request that the sleep was for; `None` if the sleep teaches nothing.
     aim: Option<Ticket>,
     woke: Woke,
-    /// Set if a request was done at its end.
+    /// Flag, set if a request was done at its end.
     found: bool,
 }
 
@@ -134,7 +134,7 @@ enum Woke {
 #[derive(Debug)]
 pub struct Hybrid {
     policy: Policy,
-    /// True if the waiter can sleep through completions.
+    /// Flag, true if the waiter can sleep through completions.
     coalesces: bool,
     /// Number of the current batch: the requests submitted between two polls that find nothing.
     batch: u32,

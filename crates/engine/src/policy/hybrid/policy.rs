@@ -67,8 +67,8 @@ pub(crate) struct Scene {
     pub(crate) takes: u64,
     /// Processor time of a sleep, in ns.
     pub(crate) sleep_cpu: u64,
-    /// Set if no completion was polled for to its end for long: a sleeping thread does not learn
-    /// the time of a request.
+    /// Flag, set if no completion was polled for to its end for long: a sleeping thread does not
+    /// learn the time of a request.
     pub(crate) stale: bool,
 }
 

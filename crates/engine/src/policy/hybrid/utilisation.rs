@@ -123,7 +123,7 @@ pub(super) struct Utilisation {
     /// Time of the last trial sleep, and the pause before the next one.
     tried: u64,
     pause: u64,
-    /// Set while a trial's batch is in flight.
+    /// Flag, set while a trial's batch is in flight.
     trying: bool,
 }
 

@@ -40,7 +40,7 @@ pub struct Reader {
     on: bool,
     /// Words of the event at hand.
     more: Vec<u64>,
-    /// True if this reader has turned the trace on.
+    /// Flag, true if this reader has turned the trace on.
     started: bool,
     /// Events refused before the trace began.
     dropped: u64,

@@ -16,7 +16,7 @@ pub(crate) type Span = Option<u64>;
 /// State of a ring's writer.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// True if events are wanted.
+    /// Flag, true if events are wanted.
     pub(crate) on: bool,
     buffer: Option<Buffer>,
     /// Chunk that is written.
@@ -26,7 +26,7 @@ pub(crate) struct Writer {
     /// Events to refuse before the writer searches for a chunk again.
     refuse: u32,
     counter: bool,
-    /// True if descriptors are to be named.
+    /// Flag, true if descriptors are to be named.
     pub(super) wants_names: bool,
     pub(super) names: Names,
     /// Value of `until`, as last read from the header.

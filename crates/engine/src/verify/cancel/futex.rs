@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// State that the uring lock guards of a request that a futex waiter has.
 struct Sleeper {
-    /// True while the request is the futex waiter's.
+    /// Flag, true while the request is the futex waiter's.
     asleep: bool,
     cqes: Vec<i32>,
 }
@@ -64,7 +64,7 @@ struct FutexWaiter {
     words: Words<WaiterWord>,
     /// Two flags: woken, signalled.
     futex: Mutex<(bool, bool)>,
-    /// True if this waiter has taken the wake.
+    /// Flag, true if this waiter has taken the wake.
     took: Mutex<bool>,
     ends: Condvar,
     ctx: Mutex<Sleeper>,

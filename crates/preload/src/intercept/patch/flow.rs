@@ -20,7 +20,7 @@ pub struct Body {
     pub code: Vec<Instruction>,
     /// Targets of its branches, each with the branches that lead there.
     pub targets: HashMap<u64, Vec<usize>>,
-    /// True if there is a jump through a register or a table, whose targets are not known.
+    /// Flag, true if there is a jump through a register or a table, whose targets are not known.
     pub indirect: bool,
 }
 
@@ -28,13 +28,13 @@ pub struct Body {
 #[derive(Debug, Default)]
 pub struct Numbers {
     pub known: HashSet<u64>,
-    /// True if there may be others: an argument of the function, a value in memory, or a computed
-    /// one.
+    /// Flag, true if there may be others: an argument of the function, a value in memory, or a
+    /// computed one.
     pub unknown: bool,
 }
 
 impl Numbers {
-    /// True if the number may be one of these.
+    /// Returns whether the number may be one of these.
     pub fn may_be(&self, ours: impl Fn(u64) -> bool) -> bool {
         self.unknown || self.known.iter().any(|&nr| ours(nr))
     }
@@ -59,7 +59,7 @@ impl Body {
         b
     }
 
-    /// True if a branch of the function leads to this instruction.
+    /// Returns whether a branch of the function leads to this instruction.
     pub fn is_target(&self, at: usize) -> bool {
         self.targets.contains_key(&self.code[at].ip())
     }
@@ -117,7 +117,7 @@ impl Body {
     }
 }
 
-/// True if the instruction behind this one may be next.
+/// Returns whether the instruction behind this one may be next.
 fn goes_on(i: &Instruction) -> bool {
     use FlowControl::{Exception, IndirectBranch, Return, UnconditionalBranch};
     !matches!(i.flow_control(), Exception | IndirectBranch | Return | UnconditionalBranch)

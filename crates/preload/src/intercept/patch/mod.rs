@@ -65,7 +65,7 @@ struct Seen {
     gaps: usize,
     /// Number of `gaps` that may make a ring.
     setups: usize,
-    /// True once the module's sites of `mmap` and `close` were searched.
+    /// Flag, true once the module's sites of `mmap` and `close` were searched.
     others: bool,
     /// Addresses of `syscall` in the module, kept until that search.
     syscalls: Vec<usize>,
@@ -80,12 +80,12 @@ static SETUPS_LEFT: AtomicUsize = AtomicUsize::new(0);
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
 /// Sites of `mmap` and `close` that were found and left.
 static MISSED: AtomicUsize = AtomicUsize::new(0);
-/// Set once rings of ours exist, as `mmap` and `close` then matter in every module.
+/// Flag, set once rings of ours exist, as `mmap` and `close` then matter in every module.
 static RINGS: AtomicBool = AtomicBool::new(false);
 
-/// Set once there are modules that could not be read.
+/// Flag, set once there are modules that could not be read.
 static UNREAD: AtomicBool = AtomicBool::new(false);
-/// True if libc's own `syscall()` bypasses us.
+/// Flag, true if libc's own `syscall()` bypasses us.
 static LIBC_LEFT: AtomicBool = AtomicBool::new(false);
 
 /// Patches the loaded modules, and arranges for later ones.
@@ -103,7 +103,7 @@ pub fn count() {
     update(false);
 }
 
-/// True if nothing is to be patched.
+/// Returns whether nothing is to be patched.
 fn counts_only() -> bool {
     config::intercept() == config::Intercept::None
 }
@@ -146,7 +146,7 @@ pub fn before_ring() {
     }
 }
 
-/// True if every inline `close` that was found reaches us.
+/// Returns whether every inline `close` that was found reaches us.
 pub fn reports_closes() -> bool {
     missed() == 0
 }

@@ -67,7 +67,7 @@ impl Module {
     fn holds(&self, at: usize) -> bool {
         (self.low..self.high).contains(&at)
     }
-    /// True if `name` is the object's name for the loader (`DT_SONAME`).
+    /// Returns whether `name` is the object's name for the loader (`DT_SONAME`).
     fn is_called(&self, name: &CStr) -> bool {
         const STRTAB: usize = 5;
         const SONAME: usize = 14;
@@ -222,7 +222,7 @@ fn debug() -> Option<&'static RDebug> {
     unsafe { at.as_ref() }
 }
 
-/// True if the loader's list is complete (`RT_CONSISTENT`).
+/// Returns whether the loader's list is complete (`RT_CONSISTENT`).
 pub fn consistent() -> bool {
     // SAFETY: as in `debug`; read as the loader left it before this call.
     debug().is_some_and(|d| unsafe { (&raw const d.state).read_volatile() } == 0)
@@ -243,7 +243,8 @@ pub fn watch() {
     text::redirect_function(brk, stub);
 }
 
-/// True if `code` is `[endbr64] ret`, with only padding in the bytes behind it that a jump would
+/// Returns whether `code` is `[endbr64] ret`, with only padding in the bytes behind it that a jump
+/// would
 /// cover. Decoded by hand: the decoder's tables take longer to build than most programs take to
 /// start.
 fn is_empty_function(code: &[u8]) -> bool {

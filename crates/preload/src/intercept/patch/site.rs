@@ -52,11 +52,11 @@ pub struct Site {
     pub before: Vec<Instruction>,
     pub after: Vec<Instruction>,
     pub resume: usize,
-    /// True if the number is not known, so that the stub checks eax.
+    /// Flag, true if the number is not known, so that the stub checks eax.
     pub dynamic: bool,
     /// Address of `syscall` if it stays in its place, for other numbers.
     pub syscall: Option<usize>,
-    /// True if this may be one of io_uring's calls: left unpatched, it is a gap.
+    /// Flag, true if this may be one of io_uring's calls: left unpatched, it is a gap.
     pub ring: bool,
 }
 
@@ -148,14 +148,14 @@ fn bounds(m: &Module, at: usize) -> Option<Function> {
     (f.end - f.start <= LONGEST).then_some(f)
 }
 
-/// True if the function is the engine's, which a program may be linked with as well.
+/// Returns whether the function is the engine's, which a program may be linked with as well.
 fn is_engine(m: &Module, f: Function) -> bool {
     let Some((bytes, at)) = m.text_at(f.start) else { return false };
     bytes[..at].ends_with(softring_host::handlers::MARK.as_bytes())
 }
 
-/// True if an instruction `syscall` of the function ends with the bytes at `at`. Most bytes that
-/// resemble `syscall` are part of another instruction.
+/// Returns whether an instruction `syscall` of the function ends with the bytes at `at`. Most bytes
+/// that resemble `syscall` are part of another instruction.
 fn is_instruction(m: &Module, f: Function, at: usize) -> bool {
     let Some((bytes, from)) = m.text_at(f.start) else { return false };
     let mut decoder = Decoder::with_ip(64, &bytes[from..], f.start as u64, DecoderOptions::NONE);
@@ -226,12 +226,13 @@ fn find_calls(m: &Module, calls: &[u64], syscalls: &[usize], found: &mut Found) 
     gaps
 }
 
-/// True if the bytes may hold a `mov $nr,%eax` of one of these numbers.
+/// Returns whether the bytes may hold a `mov $nr,%eax` of one of these numbers.
 fn is_near(code: &[u8], calls: &[u64]) -> bool {
     code.windows(5).any(|w| matches!(w[0], 0xb8 | 0xc0) && holds(calls, w))
 }
 
-/// True if the bytes may move a number to a register that a call keeps: rbx, rbp, r12 to r15.
+/// Returns whether the bytes may move a number to a register that a call keeps: rbx, rbp, r12 to
+/// r15.
 fn keeps_number(code: &[u8], calls: &[u64]) -> bool {
     let kept = |w: &[u8]| {
         matches!(w[..2], [_, 0xbb | 0xbd | 0xc3 | 0xc5] | [0x41, 0xbc..=0xbf] | [0xc7, 0xc4..=0xc7])
@@ -240,7 +241,7 @@ fn keeps_number(code: &[u8], calls: &[u64]) -> bool {
     code.windows(6).any(|w| (w[4], w[5]) == (0, 0) && kept(w) && holds(calls, &w[1..]))
 }
 
-/// True if one of these numbers follows the first byte.
+/// Returns whether one of these numbers follows the first byte.
 fn holds(calls: &[u64], w: &[u8]) -> bool {
     calls.contains(&u32::from_le_bytes([w[1], w[2], w[3], w[4]]).into())
 }
@@ -434,7 +435,7 @@ fn prove_windows(m: &Module, found: &mut Found) {
     bad.iter().filter(|s| s.ring).for_each(|_| found.left(true));
 }
 
-/// True if an instruction whose last four bytes are at `displacement` may lead `to` there.
+/// Returns whether an instruction whose last four bytes are at `displacement` may lead `to` there.
 /// Megabytes of text hold such bytes by chance: if frames tell their function, its decoded
 /// instructions decide.
 fn may_branch(m: &Module, displacement: usize, to: usize) -> bool {
@@ -453,7 +454,7 @@ fn may_branch(m: &Module, displacement: usize, to: usize) -> bool {
     true
 }
 
-/// True if the displacement at `i` is that of a call, a jmp or a jcc.
+/// Returns whether the displacement at `i` is that of a call, a jmp or a jcc.
 fn is_branch(text: &[u8], i: usize) -> bool {
     let byte = |back: usize| i.checked_sub(back).map_or(0, |i| text[i]);
     matches!((byte(2), byte(1)), (_, 0xe8 | 0xe9) | (0x0f, 0x80..=0x8f))

@@ -75,7 +75,7 @@ pub fn fork_child() {
     CHANGING.store(0, SeqCst);
 }
 
-/// True if one instruction at `at`, of [`JUMP`] bytes or more, may be changed in this way.
+/// Returns whether one instruction at `at`, of [`JUMP`] bytes or more, may be changed in this way.
 pub fn may(at: usize) -> bool {
     at % WORD + SPIN.len() <= WORD
 }

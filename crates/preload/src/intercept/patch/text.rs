@@ -172,7 +172,8 @@ fn protect(t: &Text, sites: &[&(usize, usize, usize)]) {
     unsafe { raw!(libc::SYS_mprotect, at, len, t.prot) };
 }
 
-/// True if the calling thread is the only one. (Without /proc a process counts as having others.)
+/// Returns whether the calling thread is the only one. (Without /proc a process counts as having
+/// others.)
 fn is_single_threaded() -> bool {
     const TASKS: &CStr = c"/proc/self/task";
     // SAFETY: a NUL-terminated path and a buffer of the right type.

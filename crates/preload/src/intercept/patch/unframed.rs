@@ -81,8 +81,8 @@ fn is_compiled_behind(text: &[u8], mut from: usize) -> bool {
     true
 }
 
-/// True if compilers write this instruction in ordinary code. Zeros and random bytes often decode
-/// to others.
+/// Returns whether compilers write this instruction in ordinary code. Zeros and random bytes often
+/// decode to others.
 fn is_compiled(i: &Instruction) -> bool {
     use Mnemonic::*;
     let zeros = i.code() == Code::Add_rm8_r8 && i.memory_base() == Register::RAX;
@@ -104,7 +104,7 @@ fn is_compiled(i: &Instruction) -> bool {
     !zeros && !segment && (flow || conditional || is_plain(i.mnemonic()))
 }
 
-/// True if the instruction moves, computes or compares.
+/// Returns whether the instruction moves, computes or compares.
 fn is_plain(mnemonic: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(
@@ -170,7 +170,7 @@ mod tests {
     use super::super::modules::Text;
     use super::*;
 
-    /// True if `text` is taken for code around its `syscall`.
+    /// Returns whether `text` is taken for code around its `syscall`.
     fn found(text: &'static [u8]) -> bool {
         let at = text.windows(2).position(|w| w == [0x0f, 5]).unwrap();
         let start = text.as_ptr().expose_provenance();
