@@ -32,6 +32,7 @@ def arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which: {', '.join(ROWS)} (all)")
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--json", metavar="FILE", help="add the runs of each row to this file")
     parser.add_argument("--dir", default="/var/tmp", help="folder for files, on a disk")
     args = parser.parse_args()
     unknown = set(args.rows) - set(ROWS)
@@ -90,7 +91,7 @@ def main():
         def one(name, row):
             return node(name, place) if row == "files-node" else qemu(name, row, image)
 
-        compare(args.rows or ROWS, one, args.pairs)
+        compare(args.rows or ROWS, one, args.pairs, args.json)
 
 
 if __name__ == "__main__":

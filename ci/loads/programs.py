@@ -30,6 +30,7 @@ def arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which: {', '.join(ROWS)} (all)")
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--json", metavar="FILE", help="add the runs of each row to this file")
     parser.add_argument("--seconds", type=float, default=1, help="seconds of each run of an echo server")
     parser.add_argument("--dir", default="/var/tmp", help="folder for files, on a disk")
     args = parser.parse_args()
@@ -92,7 +93,7 @@ def main():
         run = files if row.startswith("files") else echo
         return run(UNDER[name], row, args)
 
-    compare(args.rows or ROWS, one, args.pairs)
+    compare(args.rows or ROWS, one, args.pairs, args.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """What the loads of this folder share: runs in turns, and how their ratios are printed."""
 
+import json
 import os
+import platform
 import statistics
+import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SOFTRING = os.environ.get("SOFTRING", os.path.join(TOP, "target/release/softring"))
@@ -23,10 +26,11 @@ def processor(pid):
     return status, used.ru_utime + used.ru_stime
 
 
-def compare(rows, one, pairs):
+def compare(rows, one, pairs, results=None):
     """Prints a table: each row's speed and processor time, softring's by the kernel's and by those of
     the program's own way without rings. `one(name, row)` makes one run, `name` one of UNDER, and
-    returns speed and processor time."""
+    returns speed and processor time. `results`: a file that gets the runs as JSON, added to what it
+    has."""
     print("| load | kernel | softring | to the kernel's | processor time | to its own | processor time |")
     print("|---|---|---|---|---|---|---|")
     for row in rows:
@@ -42,3 +46,19 @@ def compare(rows, one, pairs):
                 ours_and_theirs = zip(runs["softring"], runs[other])
                 cells.append(spread([ours[what] / theirs[what] for ours, theirs in ours_and_theirs]))
         print(f"| {row} | {' | '.join(cells)} |", flush=True)
+        if results:
+            add(results, row, runs)
+
+
+def add(results, row, runs):
+    """Adds the runs of a row, each its speed and seconds of processor time for each request."""
+    try:
+        with open(results, encoding="utf-8") as file:
+            known = json.load(file)
+    except FileNotFoundError:
+        known = {"date": time.strftime("%Y-%m-%d"), "kernel": platform.release(),
+                 "processors": os.cpu_count(), "rows": {}}
+    known["rows"][row] = runs
+    with open(results, "w", encoding="utf-8") as file:
+        json.dump(known, file, indent=1)
+        file.write("\n")
