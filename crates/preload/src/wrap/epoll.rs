@@ -20,7 +20,7 @@ use crate::gate::watched;
 use crate::raw::{self, raw};
 use core::ffi::c_int;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use libc::epoll_event;
 use libc::{EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM};
 use softring_engine::fds::{self, MOST, Report};
@@ -53,7 +53,7 @@ pub(super) struct Member {
 
 struct Sets {
     /// Flag, true while a thread uses the list, or forks.
-    taken: AtomicBool,
+    taken: AtomicUsize,
     /// Thread that forks, for which the list is taken, and its forks: handlers may fork in a fork.
     forks: AtomicUsize,
     depth: AtomicU32,
@@ -61,14 +61,17 @@ struct Sets {
     members: Mutex<Vec<Member>>,
     /// Threads that wait on sets, by the set's id.
     waiters: [AtomicU32; 64],
+    /// Threads that began to wait on a set before the process had a ring.
+    early: AtomicU32,
 }
 
 static SETS: Sets = Sets {
-    taken: AtomicBool::new(false),
+    taken: AtomicUsize::new(0),
     forks: AtomicUsize::new(0),
     depth: AtomicU32::new(0),
     members: Mutex::new(Vec::new()),
     waiters: [const { AtomicU32::new(0) }; 64],
+    early: AtomicU32::new(0),
 };
 
 /// The list of members. Handlers of the program run when this is dropped: one may use the list, or
@@ -96,29 +99,26 @@ fn forks_here() -> bool {
 }
 
 fn take_list() {
-    while SETS.taken.swap(true, Ordering::Acquire) {
+    let me = softring_host::sys::thread();
+    let take = || SETS.taken.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
+    while take().is_err() {
         softring_host::threads::yield_now();
     }
 }
 
 /// Takes the list unless the calling thread has it: in a handler that softring does not know of.
+/// A holder that has lost its processor is waited for: a set that is not revealed while another
+/// thread waits on it would sleep for ever.
 pub(super) fn members_soon() -> Option<Members> {
-    const TRIES: u32 = 1000;
-    let free = || !SETS.taken.load(Ordering::Relaxed) || forks_here();
-    for _ in 0..TRIES {
-        if free() {
-            break;
-        }
-        softring_host::threads::yield_now();
-    }
-    free().then(members)
+    let mine = SETS.taken.load(Ordering::Relaxed) == softring_host::sys::thread();
+    (!mine || forks_here()).then(members)
 }
 
 impl Drop for Members {
     fn drop(&mut self) {
         self.list = None;
         if self.gives_back {
-            SETS.taken.store(false, Ordering::Release);
+            SETS.taken.store(0, Ordering::Release);
         }
     }
 }
@@ -149,7 +149,7 @@ pub fn fork_prepare() {
 /// Ends what [`fork_prepare`] has begun, in the parent and in the child.
 pub fn forked(child: bool) {
     if child {
-        SETS.waiters.iter().for_each(|n| n.store(0, Ordering::SeqCst));
+        forget_waiters();
     }
     if SETS.depth.fetch_sub(1, Ordering::Relaxed) == 1 {
         free_list();
@@ -158,14 +158,19 @@ pub fn forked(child: bool) {
 
 /// Frees the list in a child that was forked past the C library: no other thread is there.
 pub fn forked_unseen() {
-    SETS.waiters.iter().for_each(|n| n.store(0, Ordering::SeqCst));
+    forget_waiters();
     SETS.depth.store(0, Ordering::Relaxed);
     free_list();
 }
 
+/// Forgets the threads of the parent.
+fn forget_waiters() {
+    SETS.waiters.iter().chain([&SETS.early]).for_each(|n| n.store(0, Ordering::SeqCst));
+}
+
 fn free_list() {
     SETS.forks.store(0, Ordering::Relaxed);
-    SETS.taken.store(false, Ordering::Release);
+    SETS.taken.store(0, Ordering::Release);
 }
 
 fn waiters(set: u32) -> &'static AtomicU32 {
@@ -240,6 +245,7 @@ fn may_be_quiet(list: &[Member], set: u32, ring: c_int, events: u32, waiting: u3
     let gave_up = |m: &Member| (m.set, m.ring) == (set, ring) && m.reveals >= PATIENCE;
     events & NOT_QUIET == 0
         && numbers::closes_all_reported()
+        && SETS.early.load(Ordering::SeqCst) == 0
         && waiters(set).load(Ordering::SeqCst) == waiting
         && list.iter().filter(others).count() < MOST
         && !list.iter().any(gave_up)
@@ -356,10 +362,14 @@ pub(super) fn wait(
     room: (*mut epoll_event, c_int),
     limit: impl FnOnce() -> Limit,
     cancelled: fn(),
-    call: impl FnOnce() -> c_int,
+    mut call: impl FnMut() -> c_int,
 ) -> c_int {
-    if !watched() {
-        return call();
+    // A thread that waits since before the first ring is not counted by its set.
+    SETS.early.fetch_add(1, Ordering::SeqCst);
+    let ret = (!watched()).then(&mut call);
+    SETS.early.fetch_sub(1, Ordering::SeqCst);
+    if let Some(ret) = ret {
+        return ret;
     }
     let id = sets::id(set);
     let others = waiters(id).fetch_add(1, Ordering::SeqCst);
