@@ -5,8 +5,9 @@
  *
  * SHAPE: ppoll (on the ring), level, edge (an epoll set with the ring), eventfd (ppoll on an
  * eventfd that is registered with the ring), calls (sockets only, no ring: the least that user space
- * must do for the same, a send, a recv and what is left in the socket, and an epoll_wait a round). WHAT: read, write (4 KiB at random, O_DIRECT, in
- * FILE), sockets (64 bytes through a pair, SEND and RECV), both (half reads, half sockets).
+ * must do for the same, a send, a recv and what is left in the socket, and an epoll_wait a round).
+ * WHAT: read, write (4 KiB at random, O_DIRECT, in FILE), sockets (64 bytes through a pair, SEND and
+ * RECV), both (half reads, half sockets).
  *
  * Prints requests, seconds, and seconds of processor time. Makes raw system calls, so that no
  * library is measured. */
@@ -20,8 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -102,6 +103,7 @@ static void start(unsigned i, int on_file) {
     }
 }
 
+/* One round of the shape calls: sends to each pair, and receives what has come. */
 static void calls(unsigned depth, uint64_t *done) {
     static int set = -1;
     if (set < 0) set = epoll_create1(EPOLL_CLOEXEC);

@@ -7,15 +7,13 @@ the machine does hits all alike. Prints requests a second, and the median and th
 softring's ratios to the other two of the same round, of speed and of processor time.
 """
 
-import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 
-from turns import TOP, UNDER, compare, processor
+from turns import TOP, UNDER, compare, parsed, parser, run
 
 DEPTHS = (1, 16, 32, 64)
 ROWS = ["files-node"]
@@ -24,31 +22,6 @@ TASKS, FILES = 16, 2000
 SIZE = 64 << 20
 # Requests of one run of qemu-img, by depth: about half a second.
 COUNT = {1: 8000, 16: 25000, 32: 30000, 64: 40000}
-
-
-def arguments():
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which: {', '.join(ROWS)} (all)")
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--json", metavar="FILE", help="add the runs of each row to this file")
-    parser.add_argument("--dir", default="/var/tmp", help="folder for files, on a disk")
-    args = parser.parse_args()
-    unknown = set(args.rows) - set(ROWS)
-    if unknown:
-        parser.error(f"no such row: {', '.join(sorted(unknown))}")
-    return args
-
-
-def run(command, env):
-    """Runs a command; what it prints, and its processor time."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}) as child:
-        text = child.stdout.read()
-        child.returncode, used = processor(child.pid)
-    if child.returncode:
-        sys.exit(f"{' '.join(command)}: status {child.returncode}")
-    return text, used
 
 
 def node(name, place):
@@ -69,14 +42,14 @@ def qemu(name, row, image):
     command = [*UNDER[name], "qemu-img", "bench", "-f", "raw", "-t", "none", "-i", aio,
                "-c", str(count), "-d", depth, "-s", "4096", "-S", "20480"]
     command += ["-w"] if what == "write" else []
-    text, used = run([*command, image], {})
+    text, used = run([*command, image])
     seconds = float(re.search(r"in ([0-9.]+) seconds", text)[1])
     return count / seconds, used / count
 
 
 def main():
     """Runs the rows that are asked for, and prints them."""
-    args = arguments()
+    args = parsed(parser(__doc__, ROWS), ROWS)
     for program, package in (("node", "nodejs"), ("qemu-img", "qemu-utils")):
         if not shutil.which(program):
             sys.exit(f"{program} is needed: apt-get install {package}")
@@ -91,7 +64,7 @@ def main():
         def one(name, row):
             return node(name, place) if row == "files-node" else qemu(name, row, image)
 
-        compare(args.rows or ROWS, one, args.pairs, args.json)
+        compare(args.rows, one, args.pairs, args.json)
 
 
 if __name__ == "__main__":

@@ -8,36 +8,19 @@ round trips a second, and the median and the interval of softring's ratios to th
 same round, of speed and of processor time.
 """
 
-import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 
-from turns import TOP, UNDER, compare, processor
+from turns import TOP, UNDER, compare, parsed, parser, processor, run
 
 BUILT = os.path.join(TOP, "target/loads")
 ECHO = ("tokio-uring", "monoio", "compio", "ring")
 ROWS = [f"files-tokio-{threads}" for threads in (1, 2, 8)]
 ROWS += [f"echo-{server}-{connections}" for server in ECHO for connections in (16, 256)]
 TASKS, FILES = 16, 4000
-
-
-def arguments():
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which: {', '.join(ROWS)} (all)")
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--json", metavar="FILE", help="add the runs of each row to this file")
-    parser.add_argument("--seconds", type=float, default=1, help="seconds of each run of an echo server")
-    parser.add_argument("--dir", default="/var/tmp", help="folder for files, on a disk")
-    args = parser.parse_args()
-    unknown = set(args.rows) - set(ROWS)
-    if unknown:
-        parser.error(f"no such row: {', '.join(sorted(unknown))}")
-    return args
 
 
 def build():
@@ -57,12 +40,7 @@ def files(under, row, args):
     """One run of the files' load: requests a second, processor time of each."""
     with tempfile.TemporaryDirectory(dir=args.dir) as place:
         command = [*under, program("files-tokio"), row.rsplit("-", 1)[1], str(TASKS), str(FILES), place]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            text = child.stdout.read()
-            status, used = processor(child.pid)
-            child.returncode = status
-    if status:
-        sys.exit(f"{' '.join(command)}: status {status}")
+        text, used = run(command)
     return float(text), used / FILES
 
 
@@ -84,16 +62,18 @@ def echo(under, row, args):
 
 def main():
     """Runs the rows that are asked for, and prints them."""
-    args = arguments()
+    own = parser(__doc__, ROWS)
+    own.add_argument("--seconds", type=float, default=1, help="seconds of each run of an echo server")
+    args = parsed(own, ROWS)
     if not shutil.which("cargo"):
         sys.exit("cargo is needed to build the programs")
     build()
 
     def one(name, row):
-        run = files if row.startswith("files") else echo
-        return run(UNDER[name], row, args)
+        load = files if row.startswith("files") else echo
+        return load(UNDER[name], row, args)
 
-    compare(args.rows or ROWS, one, args.pairs, args.json)
+    compare(args.rows, one, args.pairs, args.json)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """What the loads of this folder share: runs in turns, and how their ratios are printed."""
 
+import argparse
 import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -15,6 +18,26 @@ UNDER = {
 }
 
 
+def parser(doc, rows):
+    """The command line of a comparison of rows."""
+    own = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    own.add_argument("rows", nargs="*", metavar="ROW", help=f"which: {', '.join(rows)} (all)")
+    own.add_argument("--pairs", type=int, default=7)
+    own.add_argument("--json", metavar="FILE", help="add the runs of each row to this file")
+    own.add_argument("--dir", default="/var/tmp", help="folder for files, on a disk")
+    return own
+
+
+def parsed(own, rows):
+    """The arguments, with all rows if none is named."""
+    args = own.parse_args()
+    unknown = set(args.rows) - set(rows)
+    if unknown:
+        own.error(f"no such row: {', '.join(sorted(unknown))}")
+    args.rows = args.rows or rows
+    return args
+
+
 def spread(ratios):
     """Median and interval, for people."""
     return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
@@ -24,6 +47,17 @@ def processor(pid):
     """Waits for a process; its status, and seconds of processor time that it has taken."""
     _, status, used = os.wait4(pid, 0)
     return status, used.ru_utime + used.ru_stime
+
+
+def run(command, env=None):
+    """Runs a command; what it prints, and its processor time."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, **(env or {})}) as child:
+        text = child.stdout.read()
+        child.returncode, used = processor(child.pid)
+    if child.returncode:
+        sys.exit(f"{' '.join(command)}: status {child.returncode}")
+    return text, used
 
 
 def compare(rows, one, pairs, results=None):
