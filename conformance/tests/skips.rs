@@ -4,53 +4,11 @@
 #[allow(dead_code)]
 mod sources;
 
-use sources::{Source, is_word, sources};
+use sources::{Function, Source, functions, is_word, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A function of the sources.
-struct Function<'a> {
-    name: &'a str,
-    is_test: bool,
-    /// Number of the line where the body begins.
-    line: usize,
-    body: &'a str,
-}
-
-/// Returns the functions of a file, in order; nested ones are also part of the outer one.
-fn functions(code: &str) -> Vec<Function<'_>> {
-    let starts = code.match_indices("fn ").filter(|(at, _)| {
-        let before = code[..*at].bytes().next_back();
-        !before.is_some_and(is_word)
-    });
-    starts.filter_map(|(at, _)| function(code, at)).collect()
-}
-
-fn function(code: &str, at: usize) -> Option<Function<'_>> {
-    let rest = &code[at + 3..];
-    let name = &rest[..rest.bytes().position(|b| !is_word(b))?];
-    let open = rest.find(['{', ';']).filter(|open| rest.as_bytes()[*open] == b'{')?;
-    let end = closing(&rest[open..])?;
-    let attributes = code[..at].rsplit(['}', ';']).next()?;
-    Some(Function {
-        name,
-        is_test: attributes.contains("#[test]"),
-        line: code[..at + 3 + open].matches('\n').count() + 1,
-        body: &rest[open..open + end],
-    })
-}
-
-/// Returns the length of the block that begins the text.
-fn closing(text: &str) -> Option<usize> {
-    let mut depth = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'{' => depth += 1,
-            b'}' if depth == 1 => return Some(at + 1),
-            b'}' => depth -= 1,
-            _ => {}
-        }
-    }
-    None
+fn is_test(f: &Function<'_>) -> bool {
+    f.before.contains("#[test]")
 }
 
 /// Returns the names that the text calls.
@@ -69,7 +27,7 @@ fn reports(text: &str, reporters: &BTreeSet<&str>) -> bool {
 fn reporters<'a>(all: &[Function<'a>]) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     loop {
-        let more = all.iter().filter(|f| !f.is_test && reports(f.body, &found));
+        let more = all.iter().filter(|f| !is_test(f) && reports(f.text, &found));
         let more: BTreeSet<&str> = more.map(|f| f.name).collect();
         if more.len() == found.len() {
             return found;
@@ -80,18 +38,18 @@ fn reporters<'a>(all: &[Function<'a>]) -> BTreeSet<&'a str> {
 
 /// Returns the lines of a test, counted from its first, that return early and report nothing.
 fn silent(test: &Function<'_>, reporters: &BTreeSet<&str>) -> Vec<usize> {
-    let returns = test.body.match_indices("return").filter(|(at, word)| {
-        let after = test.body[at + word.len()..].trim_start();
+    let returns = test.text.match_indices("return").filter(|(at, word)| {
+        let after = test.text[at + word.len()..].trim_start();
         after.starts_with([';', '}']) || after.starts_with("Ok(())")
     });
     let unreported = returns.filter(|(at, _)| {
         // The statement before the block is its condition; the block itself may report, too.
-        let before = &test.body[..*at];
+        let before = &test.text[..*at];
         let block = before.rfind('{').unwrap_or(0);
         let condition = before[..block].rfind(['{', ';', '}']).unwrap_or(0);
         !reports(&before[condition..], reporters)
     });
-    unreported.map(|(at, _)| test.body[..at].matches('\n').count()).collect()
+    unreported.map(|(at, _)| test.text[..at].matches('\n').count()).collect()
 }
 
 /// Returns the crate that a file belongs to.
@@ -112,7 +70,7 @@ fn early_returns_report_a_skip() {
     for (_, all) in crates {
         let (files, functions): (Vec<&Source>, Vec<Function<'_>>) = all.into_iter().unzip();
         let reporters = reporters(&functions);
-        for (source, test) in files.iter().zip(&functions).filter(|(_, f)| f.is_test) {
+        for (source, test) in files.iter().zip(&functions).filter(|(_, f)| is_test(f)) {
             for line in silent(test, &reporters) {
                 findings.push(format!("{}:{}: {}", source.name, test.line + line, test.name));
             }

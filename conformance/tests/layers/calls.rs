@@ -7,7 +7,7 @@
 
 use super::imports::{attributes, is_for_tests, module_of_file};
 use super::sources::sources;
-use super::{circles, engine, largest_circle, layer, lines};
+use super::{check_list, circles, engine, largest_circle, layer};
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
@@ -312,14 +312,9 @@ fn calls_point_down() {
             }
         }
     }
-    let reasons = LIST.lines().map(|line| line.split_once("  ").expect("a call and a reason"));
-    let known: BTreeSet<String> = reasons.map(|(call, _)| call.to_owned()).collect();
-    let new: BTreeSet<String> = up.difference(&known).cloned().collect();
-    let what = "these call what is above them; move the method down, or let the lower layer \
-                declare a trait of what it asks for";
-    assert!(new.is_empty(), "{what}:\n{}", lines(&new));
-    let gone: BTreeSet<String> = known.difference(&up).cloned().collect();
-    assert!(gone.is_empty(), "take these out of layers/calls.txt:\n{}", lines(&gone));
+    let what = "these call what is above them; move the method down, let the lower layer declare a \
+                trait of what it asks for, or say why in";
+    check_list("calls.txt", LIST, &up, what);
 }
 
 #[test]

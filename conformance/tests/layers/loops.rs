@@ -1,8 +1,8 @@
 //! Loops of a ring: one function, `drive::turn`, runs a ring's turn, and one, `drive::sleep`, makes
 //! a thread sleep for a ring. Their parts are called elsewhere only if a list says why.
 
-use super::lines;
 use super::sources::{Source, is_word, sources};
+use super::{check_list, lines};
 use std::collections::BTreeSet;
 
 /// File of a turn, and the steps of a turn.
@@ -76,24 +76,15 @@ fn callers(words: &[&str], own: &str) -> BTreeSet<String> {
     found
 }
 
-fn check(found: &BTreeSet<String>, list: &str, name: &str, instead: &str) {
-    let reasons = list.lines().map(|line| line.split_once("  ").expect("a file and a reason"));
-    let known: BTreeSet<String> = reasons.map(|(file, _)| file.to_owned()).collect();
-    assert!(list.lines().is_sorted(), "layers/{name} is sorted");
-    let new: BTreeSet<String> = found.difference(&known).cloned().collect();
-    assert!(new.is_empty(), "{instead}:\n{}", lines(&new));
-    let gone: BTreeSet<String> = known.difference(found).cloned().collect();
-    assert!(gone.is_empty(), "take these out of layers/{name}:\n{}", lines(&gone));
-}
-
 #[test]
 fn one_function_drives_a_ring() {
-    check(&callers(STEPS, TURN), TURNS, "turns.txt", "call `Ctx::turn`");
+    check_list("turns.txt", TURNS, &callers(STEPS, TURN), "call `Ctx::turn`, or say why not in");
 }
 
 #[test]
 fn one_function_sleeps_for_a_ring() {
-    check(&callers(CALLS, SLEEP), SLEEPS, "sleeps.txt", "call `drive::sleep::sleep`");
+    let what = "call `drive::sleep::sleep`, or say why not in";
+    check_list("sleeps.txt", SLEEPS, &callers(CALLS, SLEEP), what);
 }
 
 /// Tests that [`CALLS`] has each public function of the host crate that makes a system call by

@@ -75,11 +75,12 @@ fn layer(module: &str) -> usize {
     best.map(|(_, i)| i).unwrap_or_else(|| panic!("{module} has no layer: give it one in LAYERS"))
 }
 
-/// Fails unless `list`, the content of `layers/NAME` with a file and a reason in each line, names
-/// the files that were found; `what` to do with a new one.
+/// Fails unless `list`, the content of `layers/NAME` with a name and a reason in each line, has
+/// just the names that were found, in order; `what` to do with a new one.
 fn check_list(name: &str, list: &str, found: &BTreeSet<String>, what: &str) {
-    let reasons = list.lines().map(|line| line.split_once("  ").expect("a file and a reason"));
-    let known: BTreeSet<String> = reasons.map(|(file, _)| file.to_owned()).collect();
+    let reasons = list.lines().map(|line| line.split_once("  ").expect("a name and a reason"));
+    let known: BTreeSet<String> = reasons.map(|(name, _)| name.to_owned()).collect();
+    assert!(list.lines().is_sorted(), "layers/{name} is sorted");
     let new: BTreeSet<String> = found.difference(&known).cloned().collect();
     assert!(new.is_empty(), "{what} layers/{name}:\n{}", lines(&new));
     let gone: BTreeSet<String> = known.difference(found).cloned().collect();

@@ -4,7 +4,7 @@
 
 use super::imports::{attributes, is_for_tests};
 use super::sources::sources;
-use super::{engine, lines};
+use super::{check_list, engine, lines};
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::BTreeSet;
 use syn::visit::{self, Visit};
@@ -56,14 +56,9 @@ fn modules_of_operations_are_named_only_by_each_other() {
             }
         }
     }
-    let reasons = LIST.lines().map(|line| line.split_once("  ").expect("a name and a reason"));
-    let known: BTreeSet<String> = reasons.map(|(name, _)| name.to_owned()).collect();
-    assert!(LIST.lines().is_sorted(), "layers/opcodes.txt is sorted");
-    let new: BTreeSet<String> = found.difference(&known).cloned().collect();
-    let what = "these name an operation's module: let its row have a bit or a hook (opdef.rs)";
-    assert!(new.is_empty(), "{what}:\n{}", lines(&new));
-    let gone: BTreeSet<String> = known.difference(&found).cloned().collect();
-    assert!(gone.is_empty(), "take these out of layers/opcodes.txt:\n{}", lines(&gone));
+    let what = "these name an operation's module: let its row have a bit or a hook (opdef.rs), or \
+                say why in";
+    check_list("opcodes.txt", LIST, &found, what);
 }
 
 /// Opcodes of a file that stand there as numbers.

@@ -9,7 +9,7 @@
 
 use super::imports::{attributes, is_for_tests};
 use super::sources::sources;
-use super::{lines, listed};
+use super::{check_list, lines, listed};
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
@@ -176,14 +176,9 @@ fn each_static_has_a_fork_rule() {
         let all = statics.of_process.union(&statics.of_thread).filter(|s| !statics.handles(s));
         silent.extend(all.map(|name| format!("{module}::{name}")));
     }
-    let reasons = LIST.lines().map(|line| line.split_once("  ").expect("a name and a reason"));
-    let known: BTreeSet<String> = reasons.map(|(name, _)| name.to_owned()).collect();
-    let new: BTreeSet<String> = silent.difference(&known).cloned().collect();
-    let what = "say by an AT_FORK in its module what a forked child does with it, \
-                or in layers/statics.txt why it need do nothing";
-    assert!(new.is_empty(), "{what}:\n{}", lines(&new));
-    let gone: BTreeSet<String> = known.difference(&silent).cloned().collect();
-    assert!(gone.is_empty(), "take these out of layers/statics.txt:\n{}", lines(&gone));
+    let what = "say by an AT_FORK in its module what a forked child does with it, or why it need \
+                do nothing in";
+    check_list("statics.txt", LIST, &silent, what);
 }
 
 /// Tests that a fork goes through each AT_FORK: the compiler does not report an unused constant of

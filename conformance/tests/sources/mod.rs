@@ -150,3 +150,54 @@ fn utf8_length(first: u8) -> usize {
 pub fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
+
+/// A function of the sources, with its body.
+pub struct Function<'a> {
+    pub name: &'a str,
+    /// Number of the line where it begins.
+    pub line: usize,
+    /// The function from its `fn` to the end of its body.
+    pub text: &'a str,
+    /// What stands in front of it, from the item before: its attributes and visibility.
+    pub before: &'a str,
+}
+
+/// Returns the functions in code without comments and strings, in order; nested ones are also part
+/// of the outer one.
+pub fn functions(code: &str) -> Vec<Function<'_>> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("fn ") {
+        let rest = &code[at + 3..];
+        let name = &rest[..rest.bytes().position(|b| !is_word(b)).unwrap_or(rest.len())];
+        if name.is_empty() || at > 0 && is_word(code.as_bytes()[at - 1]) {
+            continue;
+        }
+        if let Some(end) = body_end(code.as_bytes(), at) {
+            let line = code[..at].matches('\n').count() + 1;
+            let before = code[..at].rsplit(['}', ';']).next().unwrap_or_default();
+            found.push(Function { name, line, text: &code[at..end], before });
+        }
+    }
+    found
+}
+
+/// Returns the end of the body of the function at `at`; `None` for a mere declaration.
+fn body_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let (mut braces, mut others) = (0_i32, 0_i32);
+    for (index, byte) in bytes.iter().enumerate().skip(at) {
+        match byte {
+            b'(' | b'[' => others += 1,
+            b')' | b']' => others -= 1,
+            b';' if braces == 0 && others == 0 => return None,
+            b'{' => braces += 1,
+            b'}' => {
+                braces -= 1;
+                if braces <= 0 {
+                    return Some(index + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
