@@ -52,7 +52,7 @@ pub(super) struct Member {
 }
 
 struct Sets {
-    /// Flag, true while a thread uses the list, or forks.
+    /// Thread that uses the list, or forks; 0: none.
     taken: AtomicUsize,
     /// Thread that forks, for which the list is taken, and its forks: handlers may fork in a fork.
     forks: AtomicUsize,
@@ -364,12 +364,14 @@ pub(super) fn wait(
     cancelled: fn(),
     mut call: impl FnMut() -> c_int,
 ) -> c_int {
-    // A thread that waits since before the first ring is not counted by its set.
-    SETS.early.fetch_add(1, Ordering::SeqCst);
-    let ret = (!watched()).then(&mut call);
-    SETS.early.fetch_sub(1, Ordering::SeqCst);
-    if let Some(ret) = ret {
-        return ret;
+    if !watched() {
+        // Counted first, then asked once more: the first ring may be made at this moment.
+        SETS.early.fetch_add(1, Ordering::SeqCst);
+        let ret = (!watched()).then(&mut call);
+        SETS.early.fetch_sub(1, Ordering::SeqCst);
+        if let Some(ret) = ret {
+            return ret;
+        }
     }
     let id = sets::id(set);
     let others = waiters(id).fetch_add(1, Ordering::SeqCst);
