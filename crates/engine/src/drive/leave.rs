@@ -33,7 +33,7 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     let sleeper = ctx.completion.poll_fd.is_some() && ring.stand_in_used.load(SeqCst);
     let signals = ctx.completion.eventfd.is_some() || ctx.completion.poll_fd.is_some();
     // A thread that drives in its own poll is back soon; else the tick finds the ring.
-    let polled = nobody && ring.is_driven_by_poller();
+    let polled = nobody && ring.mark_entered();
     let immediate = sleeper || ring.sq.get().is_some() || (signals && !polled);
     drop(ctx);
     if watch {

@@ -274,23 +274,21 @@ impl Ring {
         self.polled.load(Relaxed) && self.driven.load(Relaxed)
     }
 
-    /// Returns the same for a thread that leaves the ring after an enter, which takes what is there
-    /// and so counts as a poll. Where the reactor has had to step in, only many enters count.
-    pub(super) fn is_driven_by_poller(&self) -> bool {
+    /// Records that a thread leaves the ring after an enter, which takes what is there, and so
+    /// counts as a poll where threads poll the ring; returns whether they do. Where the reactor has
+    /// had to step in, only many enters count.
+    pub(super) fn mark_entered(&self) -> bool {
         let enters = self.enters.load(Relaxed);
         let trusted = || enters.wrapping_sub(self.doubted_at.load(Relaxed)) > self.doubt();
-        if !self.polled.load(Relaxed) && self.polled_ever.load(Relaxed) && trusted() {
-            self.polled.store(true, Relaxed);
-        }
-        let polled = self.polled.load(Relaxed);
+        let polled = self.polled.load(Relaxed) || self.polled_ever.load(Relaxed) && trusted();
         if polled {
-            self.driven.store(true, Relaxed);
+            self.mark_polled();
         }
         polled
     }
 
     /// Records that nobody has driven the ring for a tick though a thread has polled it.
-    pub(super) fn is_left(&self) {
+    pub(super) fn mark_left(&self) {
         if self.polled.swap(false, Relaxed) {
             self.doubted_at.store(self.enters.load(Relaxed), Relaxed);
             self.doubts.fetch_add(1, Relaxed);

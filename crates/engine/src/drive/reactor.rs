@@ -437,7 +437,7 @@ impl Listed for Arc<Ring> {
         if !ctx.in_flight() || ctx.drive.driver.active || !ctx.wants_reactor() {
             return Found::Nothing;
         }
-        self.is_left();
+        self.mark_left();
         Found::Work
     }
 }

@@ -104,13 +104,13 @@ pub(crate) struct Control {
     lock: LockWords,
     /// Address of the state that the lock guards, stored by the last issuing thread of this
     /// process; null if there is none.
-    lent: AtomicPtr<()>,
+    guarded: AtomicPtr<()>,
 }
 
 impl Control {
     pub(crate) fn new(page: Region) -> Self {
         let lock = LockWords { page, holder: AtomicUsize::new(0) };
-        Control { lock, lent: AtomicPtr::default() }
+        Control { lock, guarded: AtomicPtr::default() }
     }
 
     /// Returns the word of SQEs consumed: the engine's copy of `sq.head`. Lock holder only.
@@ -233,7 +233,7 @@ impl Control {
     /// the lock, and through this pointer.
     #[inline]
     pub(crate) unsafe fn begin_issue(&self, guarded: *mut ()) {
-        self.lent.store(guarded, Relaxed);
+        self.guarded.store(guarded, Relaxed);
         self.lock.mark_issue();
     }
 
@@ -249,7 +249,7 @@ impl Control {
     /// Clears the guarded state's address in a forked child: it is the parent's. A lock holder that
     /// finds none takes the ring's own.
     pub(crate) fn fork_child(&self) {
-        self.lent.store(core::ptr::null_mut(), Relaxed);
+        self.guarded.store(core::ptr::null_mut(), Relaxed);
     }
 
     /// Returns the guarded state's address while a thread has an issue in progress; null if that is
@@ -257,10 +257,10 @@ impl Control {
     ///
     /// # Safety
     /// The caller holds the lock, without which the address may be one of an issue that is over.
-    pub(crate) unsafe fn lent(&self) -> *mut () {
+    pub(crate) unsafe fn guarded(&self) -> *mut () {
         let here =
             self.lock.issue_word().word.load(Relaxed) & !WAITED == softring_host::fork::holder();
-        if here { self.lent.load(Relaxed) } else { core::ptr::null_mut() }
+        if here { self.guarded.load(Relaxed) } else { core::ptr::null_mut() }
     }
 }
 

@@ -238,8 +238,8 @@ impl Ring {
         // No pointer is published if the issuer is in another process, which has a `Ctx` of its
         // own.
         // SAFETY: the lock is held.
-        let lent = NonNull::new(unsafe { self.control.lent() }.cast());
-        let ctx = lent.unwrap_or_else(|| self.cell());
+        let guarded = NonNull::new(unsafe { self.control.guarded() }.cast());
+        let ctx = guarded.unwrap_or_else(|| self.cell());
         // SAFETY: as above.
         unsafe { (*ctx.as_ptr()).issue.begin_elsewhere() };
         // SAFETY: as above; the issuing thread's pointer, or that of this process's own state.
@@ -497,25 +497,25 @@ impl Ctx {
             // The other thread has published its pointer already.
             return f();
         }
-        let lent = core::ptr::from_mut(self);
+        let guarded = core::ptr::from_mut(self);
         // SAFETY: nobody changes which control page a ring has, and `self` outlives the call.
-        let control = unsafe { &*Arc::as_ptr(&(*lent).mem.control) };
+        let control = unsafe { &*Arc::as_ptr(&(*guarded).mem.control) };
         // SAFETY: as above; the lock is still held. No other thread issues, as the state says.
-        // `self` is not used from here on, but for `lent` with the lock held.
+        // `self` is not used from here on, but for `guarded` with the lock held.
         unsafe {
-            if (*lent).issue.begin_call() {
-                control.begin_issue(lent.cast());
+            if (*guarded).issue.begin_call() {
+                control.begin_issue(guarded.cast());
             }
         }
         // SAFETY: as above; only the issuing thread writes this.
-        let thread = unsafe { (*lent).issue.thread() };
+        let thread = unsafe { (*guarded).issue.thread() };
         // SAFETY: the lock of our caller's guard, which cannot be used while `self` is borrowed.
         unsafe { control.unlock() };
         let answer = f();
         control.lock_now_as(thread);
         // SAFETY: the lock is held again, and every borrow from the published pointer has ended
         // with it.
-        unsafe { (*lent).issue.end_call() };
+        unsafe { (*guarded).issue.end_call() };
         answer
     }
 

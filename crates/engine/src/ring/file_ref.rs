@@ -138,7 +138,7 @@ impl FileRef {
 
     /// Returns the file for a worker, which runs without the ring's lock: a registered file's
     /// descriptor, while its node stays here; any other file moves as it is.
-    pub(super) fn lend(&mut self) -> FileRef {
+    pub(super) fn detach(&mut self) -> FileRef {
         match self {
             FileRef::Fixed(node) | FileRef::FixedDup(node, _) => {
                 FileRef::Shared(node.share(), node.kind)

@@ -27,7 +27,7 @@ unsafe impl Send for Sent {}
 
 impl Sent {
     /// # Panics
-    /// If the call was not made by [`Call::lend`].
+    /// If the call was not made by [`Call::detach`].
     pub(crate) fn new(call: Box<Call>) -> Sent {
         assert!(call.may_leave(), "the nodes of registered files stay");
         Sent(call)

@@ -217,16 +217,16 @@ impl Call {
     }
 
     /// Takes out the part for a worker; the nodes of registered files stay.
-    pub(crate) fn lend(&mut self) -> Call {
-        let mut lent = core::mem::take(self);
-        (self.sqe, self.opcode) = (lent.sqe, lent.opcode);
-        let file = lent.file.lend();
-        self.file = core::mem::replace(&mut lent.file, file);
-        if let OpState::Source(file) = &mut lent.state {
-            let second = file.lend();
+    pub(crate) fn detach(&mut self) -> Call {
+        let mut detached = core::mem::take(self);
+        (self.sqe, self.opcode) = (detached.sqe, detached.opcode);
+        let file = detached.file.detach();
+        self.file = core::mem::replace(&mut detached.file, file);
+        if let OpState::Source(file) = &mut detached.state {
+            let second = file.detach();
             self.state = OpState::Source(core::mem::replace(file, second));
         }
-        lent
+        detached
     }
 
     /// Returns whether it may leave the uring lock: it owns no nodes of registered files, the only
@@ -239,8 +239,8 @@ impl Call {
     }
 
     /// Takes back the part that a worker has finished with, or never got.
-    pub(crate) fn take_back(&mut self, lent: Call) {
-        let stayed = core::mem::replace(self, lent);
+    pub(crate) fn take_back(&mut self, detached: Call) {
+        let stayed = core::mem::replace(self, detached);
         self.file.restore(stayed.file);
         let (state, stayed) = (&mut self.state, stayed.state);
         if let (OpState::Source(file), OpState::Source(second)) = (state, stayed) {

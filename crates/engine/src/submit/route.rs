@@ -210,7 +210,7 @@ impl Ctx {
             self.record_creds(&mut req, other);
         }
         self.trace(Step::Punt, &req);
-        let call = req.call.lend();
+        let call = req.call.detach();
         req.phase = Phase::Worker(OnWorker { fd: call.file.fd(), due });
         let kind = kind_of(&call.file);
         // If kernel aio is missing, or refuses the request, a worker does the device's transfer.
