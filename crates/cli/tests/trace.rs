@@ -63,7 +63,7 @@ fn requests_carry_their_arguments() {
         assert!(args["off"].as_u64().is_some_and(|off| off % 4096 == 0 && off < 65536), "{e}");
         assert_eq!((args["len"].as_u64(), args["res"].as_u64()), (Some(4096), Some(4096)), "{e}");
         assert_eq!(args["path"], path.as_str(), "{e}");
-        assert!(args["inline"] == true || args["way"].is_string(), "{e}");
+        assert!(args["inline"] == true || args["route"].is_string(), "{e}");
     }
     let size = fs::metadata(&out).expect("a trace").len();
     assert!(all > 100 && size / all <= 300, "{size} bytes for {all} requests");

@@ -15,7 +15,7 @@ its activity: calls of io_uring_enter (\"sqes\": number of SQEs submitted, \"sle
 sleeps, runs of workers, passes of SQ threads. If one thread takes a request and another \
 completes it, an arrow leads from the first to the second.
 
-\"way\" tells what a request waited for; several waits are slices in it. armed: waits for \
+\"route\" tells what a request waited for; several waits are slices in it. armed: waits for \
 readiness. reissue: tried again when ready. punted: waits for a worker, or runs on one. aio: \
 with the kernel's aio. model: with a modelled disk. queued: a timeout, a poll or a futex in \
 its own queue. drained: behind a barrier. \"inline\": completed when taken.

@@ -171,7 +171,7 @@ fn ring(metrics: &mut [Metric], r: &read::Ring, labels: &Labels) {
     if r.id() != 0 {
         add("softring_in_flight_requests", labels, r.in_flight());
     }
-    let ways = [
+    let routes = [
         ("inline", r.inline()),
         ("poll", r.poll()),
         ("aio", r.aio()),
@@ -179,8 +179,8 @@ fn ring(metrics: &mut [Metric], r: &read::Ring, labels: &Labels) {
         ("model", r.model()),
         ("queued", r.queued()),
     ];
-    for (way, n) in ways {
-        add("softring_routed_requests_total", &labels.and("route", way), n);
+    for (route, n) in routes {
+        add("softring_routed_requests_total", &labels.and("route", route), n);
     }
     let steps = [
         ("at_once", r.at_once()),

@@ -291,7 +291,7 @@ fn cqe_flags(none: bool, all: u32) -> String {
 
 /// Formats the route that a request took, and its place in a chain.
 fn route(request: &Request) -> String {
-    let way = match request.route {
+    let route = match request.route {
         None => "inline",
         Some(Step::Armed) => "poll",
         Some(Step::Queued) if request.said.sqe.opcode == IORING_OP_POLL_ADD => "poll",
@@ -302,5 +302,5 @@ fn route(request: &Request) -> String {
     };
     let drained = if request.drained { " drained" } else { "" };
     let link = if request.link > 0 { format!(" link {}", request.link) } else { String::new() };
-    format!(" {way}{drained}{link}")
+    format!(" {route}{drained}{link}")
 }

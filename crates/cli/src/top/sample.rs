@@ -207,7 +207,7 @@ fn rates(between: &read::Ring, seconds: f64) -> Rates {
         ("queued", between.queued()),
     ];
     let routes = routes.into_iter().filter(|(_, n)| *n > 0);
-    let mut routes: Vec<(&str, f64)> = routes.map(|(way, n)| (way, per_second(n))).collect();
+    let mut routes: Vec<(&str, f64)> = routes.map(|(route, n)| (route, per_second(n))).collect();
     routes.sort_by(most_first);
     let used = (0..OPS).filter(|&op| between.ops(op) > 0);
     let mut ops: Vec<(String, f64)> =

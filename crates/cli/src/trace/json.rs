@@ -312,7 +312,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         };
         match life.waited.as_slice() {
             [] if res.is_some() => args.push_str(",\"inline\":true"),
-            [(one, ..)] => _ = write!(args, ",\"way\":\"{one}\""),
+            [(one, ..)] => _ = write!(args, ",\"route\":\"{one}\""),
             _ => {}
         }
         self.slice(&op_name(life.opcode), pid, tid, life.began, time, &args);

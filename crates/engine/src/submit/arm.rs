@@ -243,12 +243,12 @@ impl Ctx {
     fn wake_registered(&mut self, fd: i32, id: ReqId, seen: u32, over: u32) -> u32 {
         let Some(req) = self.reqs.slab.get_mut(id) else { return 0 };
         let Phase::Polling(poll) = req.phase else { return 0 };
-        let way = if req.row.has(opdef::POLLS) { 0 } else { poll.events & (IN | OUT) };
+        let direction = if req.row.has(opdef::POLLS) { 0 } else { poll.events & (IN | OUT) };
         let here = poll.persistent && poll.at == fd;
         if !here || seen & (poll.events | ALWAYS) == 0 {
             return 0;
         }
-        if way & over != 0 {
+        if direction & over != 0 {
             // The request would wait again.
             let many = req.flags.contains(ReqFlags::MULTISHOT);
             if let Some(set) = self.drive.transports.poll.as_mut().filter(|_| !many) {
@@ -257,7 +257,7 @@ impl Ctx {
             return 0;
         }
         req.call.set_seen(seen);
-        if self.poll_fired(id, seen) { way } else { 0 }
+        if self.poll_fired(id, seen) { direction } else { 0 }
     }
 }
 
