@@ -39,8 +39,12 @@ impl Work {
     }
 
     /// Queues all of `ids`, and empties `ids`.
+    #[inline]
     pub(crate) fn queue_all(&mut self, ids: &mut VecDeque<ReqId>) {
-        self.run.append(ids);
+        // The library's `append` costs a hundred instructions where there is nothing to append.
+        if !ids.is_empty() {
+            self.run.append(ids);
+        }
     }
 
     #[inline]
