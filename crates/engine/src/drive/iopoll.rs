@@ -161,7 +161,7 @@ pub(crate) fn sleep_unlocked<'r>(
     mut idle_sleep: IdleSleep,
     mask: Option<u64>,
 ) -> (Guard<'r>, Result<bool>) {
-    let aio = ctx.drive.transports.aio.as_mut().filter(|aio| aio.in_flight() > 0);
+    let aio = ctx.drive.transports.aio.as_deref_mut().filter(|aio| aio.in_flight() > 0);
     let in_flight = aio.as_ref().map_or(0, |aio| aio.in_flight());
     let mut reap = aio.and_then(AioCtx::detach_reap);
     // A completion of aio that another thread takes would not end an unbounded sleep.

@@ -10,10 +10,12 @@ use crate::ring::turn::Drives;
 impl Ctx {
     /// Begins the requests queued for workers; operations that never block run here instead. True
     /// if there were any. `task`: task work is run here, too.
+    #[inline(always)]
     pub(super) fn run_iowq(&mut self, task: bool) -> bool {
-        if !self.work.any_iowq() {
-            return false;
-        }
+        self.work.any_iowq() && self.run_iowq_now(task)
+    }
+
+    fn run_iowq_now(&mut self, task: bool) -> bool {
         self.flushed();
         // Requests that became ready meanwhile are task work, which comes first.
         let ready = self.drive.transports.new_polls > 0

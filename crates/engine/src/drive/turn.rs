@@ -133,7 +133,7 @@ impl Ctx {
         let n = self.drive.transports.ready_events(&mut buf);
         let marks = buf[..n].iter().filter(|ev| ev.data == AIO_DATA).count();
         self.poll_events(&buf[..n]);
-        n > marks || self.drive.transports.aio.as_ref().is_some_and(AioCtx::ready)
+        n > marks || self.drive.transports.aio.as_deref().is_some_and(AioCtx::ready)
     }
 
     /// Reaps the part of [`reap_all`](Self::reap_all) that costs no system call.

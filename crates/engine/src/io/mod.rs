@@ -47,7 +47,7 @@ pub struct Transports {
     /// Requests with workers.
     pub workers: u32,
     pub(crate) futex_waiters: FutexWaiters,
-    pub(crate) aio: Option<AioCtx>,
+    pub(crate) aio: Option<Box<AioCtx>>,
     /// Policy of waiting threads, if not the ring's usual one.
     pub(crate) polling: Option<Box<Polling>>,
     /// Flag, set once the kernel has refused aio.

@@ -87,7 +87,7 @@ impl Ctx {
     }
 
     /// Ends every timeout whose completion count is reached (`io_flush_timeouts`).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn timeouts_by_count(&mut self) {
         if !self.reqs.timeouts.by_count.is_empty() {
             self.end_by_count();

@@ -10,6 +10,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Phase, Req, ReqFlags};
 use crate::stats::trace::Step;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use softring_host::fd::history::History;
 use softring_host::time::Clock;
@@ -35,7 +36,7 @@ impl Ctx {
             let depth = self.mem.geo.cq_entries.clamp(*DEPTH.start(), *DEPTH.end());
             match AioCtx::new(depth) {
                 Ok(aio) => {
-                    self.drive.transports.aio = Some(aio);
+                    self.drive.transports.aio = Some(Box::new(aio));
                     self.drive.transports.completions.reserve(depth as usize);
                     if self.drive.transports.polling.is_none() {
                         self.start_polling(depth);

@@ -134,7 +134,8 @@ impl Thread {
             if !sq.polls && sq.poll_fd.load(Relaxed) >= 0 {
                 return Sleep::Pauses;
             }
-            let in_flight = ring.lock().drive.transports.aio.as_ref().map_or(0, AioCtx::in_flight);
+            let in_flight =
+                ring.lock().drive.transports.aio.as_deref().map_or(0, AioCtx::in_flight);
             if in_flight > 0 && context.replace(ring).is_some() {
                 return Sleep::Pauses;
             }
