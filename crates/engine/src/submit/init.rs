@@ -39,13 +39,16 @@ impl Ctx {
         (self.submit.open, self.submit.collects) = (true, true);
         // All SQEs that take the fast path share one box.
         let (mut place, mut room) = (None, true);
+        let mut open = self.fast_path_open();
         while done < n {
-            let Some(mut req) = place.take().or_else(|| self.reqs.slab.try_box()) else {
+            if place.is_none() {
+                place = self.reqs.slab.try_box();
+            }
+            let Some(req) = &mut place else {
                 room = false;
                 break;
             };
             if !req.fetch(|sqe| self.mem.sq_fetch(sqe)) {
-                place = Some(req);
                 break;
             }
             if req.call.sqe().opcode != opcode {
@@ -57,18 +60,19 @@ impl Ctx {
             if done == due {
                 timed = self.reqs.sample_start();
             }
-            if self.submit_fast(req.call.sqe()) {
-                place = Some(req);
-            } else if self.reqs.slab.has_room() {
+            if open && self.submit_fast(req.call.sqe()) {
+                // The next SQE takes the box.
+            } else if let Some(mut req) = place.take_if(|_| self.reqs.slab.has_room()) {
                 req.reset();
                 let stop = self.submit_sqe(req).is_err();
                 done = n - self.submit.left;
+                open = self.fast_path_open();
                 if stop && self.setup.flags & IORING_SETUP_SUBMIT_ALL == 0 {
                     break;
                 }
             } else {
                 self.mem.sq_unfetch();
-                (done, place, room) = (done - 1, Some(req), false);
+                (done, room) = (done - 1, false);
                 break;
             }
             if done == due {
