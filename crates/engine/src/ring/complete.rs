@@ -160,7 +160,9 @@ impl Ctx {
         if posted {
             self.wake();
         }
-        if posted || self.completion.eventfd.as_ref().is_some_and(EventFd::awaits_commit) {
+        if let Some(eventfd) = &self.completion.eventfd
+            && (posted || eventfd.awaits_commit())
+        {
             self.signal_eventfd();
         }
         self.completion.posted = false;

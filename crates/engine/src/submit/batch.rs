@@ -104,11 +104,12 @@ impl Ctx {
     }
 
     /// Submits the queued requests; false if there were none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn transports_submit(&mut self) -> bool {
         core::mem::take(&mut self.drive.transports.aio_queued) && self.aio_submit()
     }
 
+    #[inline(never)]
     fn aio_submit(&mut self) -> bool {
         let Some(mut aio) = self.drive.transports.aio.take() else { return false };
         let mut failed: Vec<(u64, Errno)> = Vec::new();

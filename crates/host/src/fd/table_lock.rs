@@ -92,6 +92,10 @@ impl<T> Locked<T> {
     }
 }
 
+/// Lets the holder of the lock go on. Not inlined: what a sleep needs of the thread's own variables
+/// would be fetched before each lock.
+#[cold]
+#[inline(never)]
 fn pause(tries: u32) {
     if tries < YIELDS {
         std::thread::yield_now();
