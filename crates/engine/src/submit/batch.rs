@@ -148,12 +148,13 @@ impl Ctx {
     }
 
     /// Takes aio completions from user memory; returns how many of their requests go on elsewhere.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn aio_reap(&mut self) -> usize {
         let any = self.drive.transports.aio.as_ref().is_some_and(|a| a.ready() || !a.user_mapped());
         if any { self.aio_reap_ready() } else { 0 }
     }
 
+    #[inline(never)]
     fn aio_reap_ready(&mut self) -> usize {
         let mut done = core::mem::take(&mut self.drive.transports.completions);
         if let Some(aio) = &mut self.drive.transports.aio {
