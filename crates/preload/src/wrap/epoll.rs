@@ -15,12 +15,12 @@
 #![allow(unsafe_code)]
 
 use super::wait::Limit;
-use super::{epoll_wait, visible};
+use super::{epoll_wait, older, visible};
 use crate::gate::watched;
 use crate::raw::{self, raw};
 use core::ffi::c_int;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use libc::epoll_event;
 use libc::{EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM};
 use softring_engine::fds::{self, MOST, Report};
@@ -63,6 +63,8 @@ struct Sets {
     waiters: [AtomicU32; 64],
     /// Threads that began to wait on a set before the process had a ring.
     early: AtomicU32,
+    /// Flag, set once such threads have been looked for whose wait bypasses the C library.
+    searched: AtomicBool,
 }
 
 static SETS: Sets = Sets {
@@ -72,6 +74,7 @@ static SETS: Sets = Sets {
     members: Mutex::new(Vec::new()),
     waiters: [const { AtomicU32::new(0) }; 64],
     early: AtomicU32::new(0),
+    searched: AtomicBool::new(false),
 };
 
 /// The list of members. Handlers of the program run when this is dropped: one may use the list, or
@@ -215,6 +218,9 @@ fn control_ring(epfd: c_int, op: c_int, fd: c_int, at: usize) -> isize {
     let set = sets::id(epfd);
     let known = list.iter().position(|m| (m.set, m.ring) == (set, fd));
     let adds = op != libc::EPOLL_CTL_DEL;
+    if SETS.early.load(Ordering::SeqCst) == 0 {
+        share_waited_for();
+    }
     let quiet =
         adds && read && sets::can_be_quiet(epfd) && may_be_quiet(&list, set, fd, event.events, 0);
     let stand_in = match known {
@@ -238,6 +244,16 @@ fn control_ring(epfd: c_int, op: c_int, fd: c_int, at: usize) -> isize {
     ret
 }
 
+/// Has the sets shared that nobody has counted the waits of; false if that has been done before.
+fn share_waited_for() -> bool {
+    let first = !SETS.searched.swap(true, Ordering::SeqCst);
+    if first {
+        let counted = |set| waiters(sets::id(set)).load(Ordering::SeqCst) > 0;
+        older::waited_for().into_iter().filter(|&set| !counted(set)).for_each(sets::share);
+    }
+    first
+}
+
 /// Returns whether the set may do without the ring's events: each wait comes through here, no more
 /// than `waiting` threads wait now, and a waiting thread can drive the ring.
 fn may_be_quiet(list: &[Member], set: u32, ring: c_int, events: u32, waiting: u32) -> bool {
@@ -246,6 +262,7 @@ fn may_be_quiet(list: &[Member], set: u32, ring: c_int, events: u32, waiting: u3
     events & NOT_QUIET == 0
         && numbers::closes_all_reported()
         && SETS.early.load(Ordering::SeqCst) == 0
+        && !share_waited_for()
         && waiters(set).load(Ordering::SeqCst) == waiting
         && list.iter().filter(others).count() < MOST
         && !list.iter().any(gave_up)

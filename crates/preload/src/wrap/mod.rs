@@ -12,6 +12,7 @@ pub mod handlers;
 pub mod locks;
 pub mod mask;
 pub mod mmap;
+mod older;
 mod poll;
 pub mod rights;
 mod select;
