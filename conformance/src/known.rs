@@ -39,6 +39,8 @@ pub const KNOWN: &[Known] = &[
         "reports the end of a unix stream at once after its data",
         &[Op(IORING_OP_RECV)],
     ),
+    known("inherited::parent_polls", "a completion that the child posts does not end", &[]),
+    known("inherited::set_of_two", "a ring that one of them adds to the set", &[]),
     known("layout::no_fsync_no_reopen", "A ring's descriptor is that of a file in memory", &[]),
     known(
         "wait::last_region_entry",

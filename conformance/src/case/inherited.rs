@@ -1,6 +1,8 @@
 //! Requests that forked children leave in flight on their parent's ring.
 
 use super::prelude::*;
+use crate::os_poll;
+use crate::poll_shapes::{SHAPES, SOON, Set, wait};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -24,7 +26,66 @@ pub const CASES: &[Case] = &[
           "also when its parent has ended"),
     case!("inherited", child_execs, [Trap("fork")],
           "what a child that execs has in flight is cancelled, its timeouts, too"),
+    case!("inherited", child_polls, [Trap("fork"), Op(IORING_OP_POLL_ADD)],
+          "a completion that the parent posts ends a child's poll of the ring"),
+    case!("inherited", parent_polls, [Trap("fork")],
+          "a completion that a child posts ends its parent's poll of the ring"),
+    case!("inherited", set_of_two, [Trap("fork")],
+          "two processes share an epoll set, to which one of them adds a ring of its own"),
 ];
+
+/// The time in ms for which a poll waits that is to end earlier.
+const POLL: i32 = 2000;
+
+fn child_polls(cx: &mut Cx) -> Outcome {
+    for shape in SHAPES {
+        let mut ring = cx.ring(4, 0)?;
+        let fd = ring.fd;
+        let child = os::spawn_child(|| match Set::with(shape, fd) {
+            Ok(set) => wait(shape, fd, &set, POLL),
+            Err(_) => -1,
+        });
+        std::thread::sleep(SOON);
+        ring.push(sqe::nop()).submit();
+        cx.is(shape.name(), os::wait_for(child), 1);
+    }
+    let mut ring = cx.ring(4, 0)?;
+    let fd = ring.fd;
+    let entry = cx.entry;
+    let child = os::spawn_child(|| {
+        let Ok(mut own) = Ring::new(entry, 4, 0) else { return -1 };
+        own.push(sqe::poll_add(fd, libc::POLLIN).ud(1)).submit();
+        own.take(1).map_or(-1, |ended| ended[0].res)
+    });
+    std::thread::sleep(SOON);
+    ring.push(sqe::nop().ud(1)).submit();
+    cx.is("by a request", os::wait_for(child), i32::from(libc::POLLIN));
+    Ok(())
+}
+
+fn parent_polls(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let child = os::spawn_child(|| {
+        std::thread::sleep(SOON);
+        ring.push(sqe::nop().ud(1));
+        i32::from(ring.submit() != 1)
+    });
+    let begun = std::time::Instant::now();
+    os_poll::poll(&[ring.fd], 500);
+    cx.holds("ends the poll", begun.elapsed().as_millis() < 400);
+    cx.is("child", os::wait_for(child), 0);
+    Ok(())
+}
+
+fn set_of_two(cx: &mut Cx) -> Outcome {
+    let set = Set::new()?;
+    let child = os::spawn_child(|| set.wait(500).len() as i32);
+    let mut ring = cx.ring(4, 0)?;
+    cx.is("added", set.ctl(libc::EPOLL_CTL_ADD, ring.fd, libc::EPOLLIN, 7), 0);
+    ring.push(sqe::nop().ud(1)).submit();
+    cx.is("the other sees it", os::wait_for(child), 1);
+    Ok(())
+}
 
 fn child_leaves_requests(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(16, 0)?;

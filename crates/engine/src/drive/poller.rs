@@ -129,8 +129,9 @@ impl Poller {
         if self.call.holds_locks() || ring.sq.get().is_some() || ring.is_inherited() {
             return None;
         }
-        if ring.forked.load(Relaxed) && ring.stand_in.load(Relaxed) >= 0 {
-            // The other process, too, signals the stand-in when it posts.
+        let signalled = ring.forked.load(Relaxed) && ring.stand_in.load(Relaxed) >= 0;
+        if signalled || ring.unsignalled.load(Relaxed) {
+            // The other process, too, signals the stand-in when it posts, or a thread does for it.
             return None;
         }
         let free = self.driven.iter_mut().find(|d| d.is_none())?;

@@ -34,7 +34,8 @@ impl Report {
 /// Returns whether a thread that waits on a set may drive ring `fd`.
 pub fn can_drive(fd: i32) -> bool {
     find(fd).is_some_and(|ring| {
-        let shared = ring.forked.load(Relaxed) || ring.is_inherited();
+        let shared =
+            ring.forked.load(Relaxed) || ring.unsignalled.load(Relaxed) || ring.is_inherited();
         ring.sq.get().is_none() && !shared && !ring.lock_soon().is_none_or(|c| c.setup.polls())
     })
 }

@@ -4,11 +4,17 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
 
-use crate::ring::ctx::Ring;
+use super::sleep::sleep_on_sequence;
+use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::table::{find, write_soon};
 use softring_host::fd::{make_internal, now};
 use softring_host::handlers::Call;
 use softring_host::sys::{self, borrow};
+
+/// Size of the stack of a thread that signals for others, and the time after which it asks whether
+/// the ring is still open.
+const FOLLOWER_STACK: usize = 64 << 10;
+const FOLLOWER_NS: u64 = 500_000_000;
 
 /// Returns whether the submission queue of ring `fd` is full. False if `fd` is not a ring of ours,
 /// or if a signal handler cannot find out.
@@ -62,19 +68,57 @@ fn of_ring(ring: &Arc<Ring>) -> Option<i32> {
     let e = borrow(stand_in)?;
     let locked = ring.lock_soon().map(|mut ctx| {
         ctx.completion.poll_fd = Some(first);
-        let ready =
-            ctx.mem.cq_ready() > 0 || !ctx.completion.overflow.is_empty() || ctx.owes_task_work();
-        // A waiter for an edge must not see a false one.
-        match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
-            (true, false) => drop(softring_host::os::io::write(e, &1u64.to_ne_bytes())),
-            (false, true) => drop(softring_host::os::io::read(e, &mut [0u8; 8])),
-            _ => {}
-        }
+        update(&mut ctx, stand_in);
     });
+    follow(ring);
     if locked.is_none() || !crate::drive::reactor::guard_soon(ring) {
         let _ = softring_host::os::io::write(e, &1u64.to_ne_bytes());
     }
     Some(stand_in)
+}
+
+/// Makes a stand-in readable if the ring is, else not. A waiter for an edge must not see a false
+/// one.
+fn update(ctx: &mut Ctx, stand_in: i32) {
+    let Some(e) = borrow(stand_in) else { return };
+    let ready =
+        ctx.mem.cq_ready() > 0 || !ctx.completion.overflow.is_empty() || ctx.owes_task_work();
+    match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
+        (true, false) => drop(softring_host::os::io::write(e, &1u64.to_ne_bytes())),
+        (false, true) => drop(softring_host::os::io::read(e, &mut [0u8; 8])),
+        _ => {}
+    }
+}
+
+/// Starts the thread that signals the stand-in for processes that share the ring, if they do not:
+/// the ring came by a fork, and had no stand-in then. They change the sequence word when they post.
+fn follow(ring: &Arc<Ring>) {
+    if !ring.unsignalled.load(SeqCst) || ring.followed.swap(true, SeqCst) {
+        return;
+    }
+    let known = Arc::downgrade(ring);
+    let signals = move || while known.upgrade().is_some_and(|ring| signal_next(&ring)) {};
+    if softring_host::threads::spawn("fol", FOLLOWER_STACK, signals).is_err() {
+        ring.followed.store(false, SeqCst);
+    }
+}
+
+/// Updates the stand-in, and sleeps until somebody posts; false once the ring is closed.
+fn signal_next(ring: &Ring) -> bool {
+    let mut ctx = ring.lock_now();
+    if ring.dead.load(SeqCst) {
+        return false;
+    }
+    if let Some(stand_in) = ctx.completion.poll_fd.map(now) {
+        update(&mut ctx, stand_in);
+    }
+    let control = ctx.mem.control.clone();
+    let unlock = || {
+        drop(ctx);
+        true
+    };
+    sleep_on_sequence(&control, false, FOLLOWER_NS, None, unlock);
+    true
 }
 
 /// Returns the eventfd that stands for a ring, made now if need be, by its first number.

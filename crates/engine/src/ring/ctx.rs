@@ -77,6 +77,10 @@ pub struct Ring {
     pub(crate) doubted_at: AtomicU32,
     /// Flag, true if a forked child has the ring, too.
     pub(crate) forked: AtomicBool,
+    /// Flag, true in a forked child if its relatives do not signal the ring's stand-in.
+    pub(crate) unsignalled: AtomicBool,
+    /// Flag, true once a thread signals the stand-in for them.
+    pub(crate) followed: AtomicBool,
     /// Descriptor number under which the eventfd was registered; -1: none.
     pub(crate) eventfd_number: AtomicI32,
     /// Flag, true if the reactor knows this ring.
@@ -165,6 +169,8 @@ impl Ring {
                 doubts: AtomicU32::new(0),
                 doubted_at: AtomicU32::new(0),
                 forked: AtomicBool::new(false),
+                unsignalled: AtomicBool::new(false),
+                followed: AtomicBool::new(false),
                 eventfd_number: AtomicI32::new(-1),
                 listed: AtomicBool::new(false),
                 left_by: AtomicU32::new(0),

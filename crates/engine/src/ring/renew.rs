@@ -38,5 +38,8 @@ impl Ctx {
         ring.listed.store(false, SeqCst);
         ring.driven.store(false, SeqCst);
         ring.polled.store(false, SeqCst);
+        let signalled = ring.forked.load(SeqCst) && ring.stand_in.load(SeqCst) >= 0;
+        ring.unsignalled.store(!signalled, SeqCst);
+        ring.followed.store(false, SeqCst);
     }
 }
