@@ -82,10 +82,11 @@ pub(crate) fn populate(range: &Range<u64>) -> Result<()> {
     let len = (range.end - range.start) as usize;
     match memory::populate_write(range.start, len as u64) {
         Ok(()) => Ok(()),
-        Err(Errno::EINVAL | Errno::ENOSYS) if !user::populates() => {
-            user::check_writable(range.start, len)
-        }
-        Err(_) => Err(Errno::EFAULT),
+        // Memory of a device, which the kernel would not pin.
+        Err(Errno::EINVAL) if user::populates() => Err(Errno::EFAULT),
+        Err(Errno::EFAULT | Errno::ENOMEM) => Err(Errno::EFAULT),
+        // Not known to the kernel, or refused, perhaps by a filter of the program's.
+        Err(_) => user::check_writable(range.start, len),
     }
 }
 
