@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     case!("limits", spin_without_descriptors, [Trap("spin")], "completions appear by themselves, with descriptors or without"),
     case!("limits", no_descriptor_for_slots, [], "a table of files is registered without a free descriptor"),
     case!("limits", little_locked_memory, [], "buffers beyond RLIMIT_MEMLOCK"),
+    case!("limits", maker_may_lock, [Reg(IORING_REGISTER_BUFFERS)], "who made the ring decides whether RLIMIT_MEMLOCK counts"),
     case!("limits", little_memory, [], "a ring too large for RLIMIT_AS, and requests without free memory"),
     case!("limits", one_worker, [Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)], "a chain that waits in the only worker does not block others"),
     case!("limits", disk_full, [], "writes to a full disk fail, and work again when there is room"),
@@ -129,6 +130,19 @@ fn no_descriptor_for_slots(cx: &mut Cx) -> Outcome {
     }
     let mut buf = [0; 4];
     cx.one(&mut ring, "read", sqe::read(0, &mut buf, 0).with(IOSQE_FIXED_FILE), 4);
+    Ok(())
+}
+
+fn maker_may_lock(cx: &mut Cx) -> Outcome {
+    let ring = cx.ring(4, 0)?;
+    let mut memory = vec![0u8; 8192];
+    let iov_base = std::ptr::with_exposed_provenance_mut(addr_mut(&mut memory[..]));
+    let buffer = [libc::iovec { iov_base, iov_len: 8192 }];
+    os::set_limit(libc::RLIMIT_MEMLOCK, 4096);
+    if !rustix::process::geteuid().is_root() || !os::become_nobody() {
+        return Err(Stop::Skip("root's rights cannot be given up here".into()));
+    }
+    cx.is("after root's", ring.register_slice(IORING_REGISTER_BUFFERS, &buffer), 0);
     Ok(())
 }
 

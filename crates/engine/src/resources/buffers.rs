@@ -88,7 +88,7 @@ pub(crate) type Pinned = (iovec, Arc<Locked>);
 ///
 /// # Errors
 /// `EFAULT`, `EOVERFLOW` for bad memory; `ENOMEM` past RLIMIT_MEMLOCK.
-pub(crate) fn pin(v: iovec) -> Result<Option<Pinned>> {
+pub(crate) fn pin(v: iovec, unlimited: bool) -> Result<Option<Pinned>> {
     if v.base == 0 {
         return if v.len == 0 { Ok(None) } else { Err(Errno::EFAULT) };
     }
@@ -99,7 +99,7 @@ pub(crate) fn pin(v: iovec) -> Result<Option<Pinned>> {
     let end = end.checked_add(4095).ok_or(Errno::EOVERFLOW)? & !4095;
     let start = v.base & !4095;
     crate::memory::mappings::populate(&(start..end))?;
-    Ok(Some((v, Arc::new(Locked::range(v.base, v.len)?))))
+    Ok(Some((v, Arc::new(Locked::range(v.base, v.len, unlimited)?))))
 }
 
 /// Creates a node of a pinned range; its tag is posted through `sink`.

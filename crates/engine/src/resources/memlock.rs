@@ -11,22 +11,28 @@ use softring_uapi::errno::{Errno, Result};
 
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
+/// Returns whether the calling thread may lock memory without limit. A ring's maker decides for the
+/// ring, as in `io_uring_create`: a server that gives its rights up goes on registering buffers.
+pub(crate) fn is_unlimited() -> bool {
+    softring_host::creds::capabilities() & CAP_IPC_LOCK != 0
+}
+
 /// Pages counted against the limit; released on drop.
 #[derive(Debug)]
 pub(crate) struct Locked(u64);
 
 impl Locked {
-    /// Counts the pages that `[addr, addr + len)` touches, unless the caller may lock without
-    /// limit.
+    /// Counts the pages that `[addr, addr + len)` touches, unless the ring's maker might lock
+    /// without limit.
     ///
     /// # Errors
     /// `ENOMEM` past RLIMIT_MEMLOCK.
-    pub(crate) fn range(addr: u64, len: u64) -> Result<Locked> {
+    pub(crate) fn range(addr: u64, len: u64, unlimited: bool) -> Result<Locked> {
         let pages = (addr + len).div_ceil(4096) - addr / 4096;
         let Some(limit) = softring_host::substitute::getrlimit(Resource::Memlock).current else {
             return Ok(Locked(0));
         };
-        if softring_host::creds::capabilities() & CAP_IPC_LOCK != 0 {
+        if unlimited {
             return Ok(Locked(0));
         }
         let within = |now: u64| Some(now + pages).filter(|&n| n <= limit / 4096);

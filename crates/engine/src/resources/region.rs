@@ -32,7 +32,7 @@ pub(crate) struct ParamRegion {
 impl ParamRegion {
     /// Creates the region that `desc` asks for. If the ring provides the memory, it lies in the
     /// ring's file `fd`, and its offset is stored in `desc`. `wait_args`: the region may hold wait
-    /// arguments.
+    /// arguments. `unlimited`: see [`Locked::range`].
     ///
     /// # Errors
     /// `EFAULT`, `EINVAL`, `E2BIG`, `EOVERFLOW`; `ENOMEM` past RLIMIT_MEMLOCK.
@@ -40,8 +40,9 @@ impl ParamRegion {
         desc: &mut io_uring_region_desc,
         fd: i32,
         wait_args: bool,
+        unlimited: bool,
     ) -> Result<Self> {
-        let (memory, locked) = create(desc, fd)?;
+        let (memory, locked) = create(desc, fd, unlimited)?;
         Ok(ParamRegion { wait_args, memory, _locked: locked })
     }
 
@@ -66,7 +67,7 @@ impl ParamRegion {
 }
 
 /// Checks `desc` and creates its memory (`io_create_region`).
-fn create(desc: &mut io_uring_region_desc, fd: i32) -> Result<(Memory, Locked)> {
+fn create(desc: &mut io_uring_region_desc, fd: i32, unlimited: bool) -> Result<(Memory, Locked)> {
     if desc.resv != [0; 4] || desc.flags & !IORING_MEM_REGION_TYPE_USER != 0 {
         return Err(Errno::EINVAL);
     }
@@ -84,7 +85,7 @@ fn create(desc: &mut io_uring_region_desc, fd: i32) -> Result<(Memory, Locked)> 
         return Err(Errno::EINVAL);
     }
     desc.user_addr.checked_add(desc.size).ok_or(Errno::EOVERFLOW)?;
-    let locked = Locked::range(desc.user_addr, desc.size)?;
+    let locked = Locked::range(desc.user_addr, desc.size, unlimited)?;
     let memory = if users {
         let (addr, len) = (desc.user_addr, desc.size);
         crate::memory::mappings::populate(&(addr..addr + len))?;

@@ -399,6 +399,8 @@ pub(crate) struct Setup {
     pub(crate) flags: u32,
     pub(crate) clock: Clock,
     pub(crate) disabled: bool,
+    /// Flag, true if the ring's maker might lock memory without limit.
+    pub(crate) unlimited: bool,
     /// The ring's state in a forked child.
     pub(crate) inherited: Inherited,
     /// The one task that may submit (SINGLE_ISSUER), once known.
@@ -561,6 +563,7 @@ impl Default for Setup {
             flags: 0,
             clock: Clock::Monotonic,
             disabled: false,
+            unlimited: false,
             inherited: Inherited::default(),
             issuer: None,
             restrictions: Restrictions::default(),

@@ -68,6 +68,7 @@ pub(crate) fn setup(entries: u32, params: UserPtr) -> Result<usize> {
         ctx.setup.restrictions = rules.restrictions.clone();
         ctx.setup.filters = rules.filters.clone();
     }
+    ctx.setup.unlimited = crate::resources::memlock::is_unlimited();
     if p.flags & IORING_SETUP_R_DISABLED != 0 {
         ctx.setup.disabled = true;
     } else if p.flags & IORING_SETUP_SINGLE_ISSUER != 0 {

@@ -17,14 +17,16 @@ use softring_uapi::limits::REG_BUFFERS_MAX;
 struct Source {
     iovs: Vec<iovec>,
     tags: Vec<u64>,
+    /// Flag, true if the ring's buffers do not count against RLIMIT_MEMLOCK.
+    unlimited: bool,
 }
 
 impl Source {
-    fn read(data: u64, tags: u64, nr: u32) -> Source {
+    fn read(data: u64, tags: u64, nr: u32, unlimited: bool) -> Source {
         let n = nr as usize;
         let iovs = if data == 0 { vec![iovec::default(); n] } else { user::read_prefix(data, n) };
         let tags = if tags == 0 { vec![0; n] } else { user::read_prefix(tags, n) };
-        Source { iovs, tags }
+        Source { iovs, tags, unlimited }
     }
 
     fn iov(&self, i: usize) -> Result<iovec> {
@@ -41,7 +43,7 @@ impl Source {
     fn get(&self, i: usize, tag_first: bool) -> Result<Option<(Pinned, u64)>> {
         let iov = self.iov(i)?;
         let tag = if tag_first { self.tag(i)? } else { 0 };
-        let pinned = pin(iov)?;
+        let pinned = pin(iov, self.unlimited)?;
         let tag = if tag_first { tag } else { self.tag(i)? };
         match pinned {
             None if tag != 0 => Err(Errno::EINVAL),
@@ -78,8 +80,9 @@ fn fill(ctx: &mut Ctx, data: u64, nr: u32, tags: u64) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     // Nodes are made last: the nodes of a table that fails must not post their tags.
+    let unlimited = ctx.setup.unlimited;
     let all: Result<Vec<_>> = ctx.unlocked(|| {
-        let source = Source::read(data, tags, nr);
+        let source = Source::read(data, tags, nr, unlimited);
         (0..nr as usize).map(|i| source.get(i, false)).collect()
     });
     let sink = ctx.resources.tags.clone();
@@ -119,9 +122,10 @@ pub(super) fn update(ctx: &mut Ctx, addr: UserPtr, size: u32) -> Result<usize> {
 
 fn change(ctx: &mut Ctx, up: io_uring_rsrc_update2) -> Result<usize> {
     // A missing array is no sparse update: NULL cannot be read.
+    let unlimited = ctx.setup.unlimited;
     let source = ctx.unlocked(|| {
         let iovs = user::read_prefix(up.data, up.nr as usize);
-        Source { iovs, ..Source::read(0, up.tags, up.nr) }
+        Source { iovs, ..Source::read(0, up.tags, up.nr, unlimited) }
     });
     for i in 0..up.nr as usize {
         match ctx.unlocked(|| source.get(i, true)) {

@@ -27,7 +27,8 @@ pub(super) fn register(ring: &Arc<Ring>, fd: i32, addr: UserPtr, _: u32) -> Resu
     let mut desc: io_uring_region_desc = ctx.unlocked(|| user::read(at.addr()))?;
     check(&ctx, &reg)?;
     let wait_args = reg.flags & IORING_MEM_REGION_REG_WAIT_ARG != 0;
-    let region = ctx.unlocked(|| ParamRegion::create(&mut desc, fd, wait_args))?;
+    let unlimited = ctx.setup.unlimited;
+    let region = ctx.unlocked(|| ParamRegion::create(&mut desc, fd, wait_args, unlimited))?;
     ctx.unlocked(|| user::write(at, &desc))?;
     ctx.resources.param_region = Some(region);
     Ok(0)
