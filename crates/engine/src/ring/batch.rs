@@ -7,7 +7,7 @@ use core::cell::Cell;
 
 use crate::io::model::Found;
 use crate::io::token::ReqId;
-use crate::ring::request::Timer;
+use crate::ring::phase::Timer;
 use softring_host::creds::Creds;
 
 /// The current batch: the chain under construction, and facts that one request learns for the next.

@@ -39,7 +39,7 @@ pub(super) struct CachedContext {
 }
 
 #[derive(Debug)]
-pub(in crate::io) struct State {
+pub(crate) struct State {
     /// Contexts for later rings, the oldest first.
     cached: Vec<CachedContext>,
     /// Ids of contexts that the thread is to destroy.
@@ -114,7 +114,7 @@ pub(super) fn keep(ctx: CachedContext) {
 }
 
 impl State {
-    pub(in crate::io) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         State { cached: Vec::new(), ending: Vec::new(), ends: false }
     }
 
@@ -156,7 +156,7 @@ pub(super) fn make_room() -> bool {
 
 /// Empties the cache in a forked child: the contexts are the parent's, but their rings are still
 /// mapped here.
-pub(in crate::io) fn forget(state: &Mutex<State>) {
+pub(crate) fn forget(state: &Mutex<State>) {
     let Some(mut state) = state.try_lock() else { return };
     for one in state.cached.drain(..) {
         if let Some(ring) = one.ring {

@@ -69,21 +69,21 @@ pub(crate) struct Found {
 }
 
 #[derive(Debug)]
-pub(in crate::io) struct Table {
+pub(crate) struct Table {
     files: Vec<Arc<File>>,
     next: usize,
 }
 
 /// Table of a process's modelled files.
 #[derive(Debug)]
-pub(in crate::io) struct OfProcess(Mutex<Table>);
+pub(crate) struct OfProcess(Mutex<Table>);
 
 impl OfProcess {
-    pub(in crate::io) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         OfProcess(Mutex::new(Table { files: Vec::new(), next: 0 }))
     }
 
-    pub(in crate::io) fn lock(&self) -> MutexGuard<'_, Table> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock()
     }
 }
