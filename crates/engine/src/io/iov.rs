@@ -27,16 +27,25 @@ pub(crate) fn import_iov(list: UserPtr, n: u32) -> Result<Vec<Part>> {
     }
     let mut iov = vec![iovec::default(); n as usize];
     user::read_slice(list.addr(), &mut iov)?;
+    check(&iov)?;
+    // SAFETY: the program's vector names them.
+    Ok(iov.into_iter().map(|v| unsafe { Part::of_program(v) }).collect())
+}
+
+/// Copies a vector of one part in; see [`import_iov`].
+pub(crate) fn import_one(list: UserPtr) -> Result<Part> {
+    let one: iovec = user::read(list.addr())?;
+    check(&[one])?;
+    // SAFETY: the program's vector names it.
+    Ok(unsafe { Part::of_program(one) })
+}
+
+fn check(iov: &[iovec]) -> Result<()> {
     if iov.iter().any(|v| v.len.cast_signed() < 0) {
         return Err(Errno::EINVAL);
     }
-    for v in &iov {
-        if v.base.saturating_add(v.len) > TASK_SIZE {
-            return Err(Errno::EFAULT);
-        }
-    }
-    // SAFETY: the program's vector names them.
-    Ok(iov.into_iter().map(|v| unsafe { Part::of_program(v) }).collect())
+    let beyond = |v: &iovec| v.base.saturating_add(v.len) > TASK_SIZE;
+    if iov.iter().any(beyond) { Err(Errno::EFAULT) } else { Ok(()) }
 }
 
 /// Returns the vector without its first `done` bytes.

@@ -28,7 +28,7 @@ pub(crate) const RWF_NOAPPEND: u32 = 0x20;
 /// Number of parts that `kmalloc` has room for, which is tried first for registered buffers.
 const MAX_ALLOC: u32 = (4 << 20) / 16;
 
-fn vectored(opcode: u8) -> bool {
+pub(crate) fn vectored(opcode: u8) -> bool {
     matches!(
         opcode,
         IORING_OP_READV | IORING_OP_WRITEV | IORING_OP_READV_FIXED | IORING_OP_WRITEV_FIXED

@@ -17,7 +17,8 @@ use softring_host::fd::history::History;
 use softring_host::fd::kind::Kind;
 use softring_host::sys;
 use softring_uapi::{
-    IORING_OP_READ, IORING_OP_READ_FIXED, IORING_OP_WRITE, IORING_OP_WRITE_FIXED, IOSQE_FIXED_FILE,
+    IORING_OP_READ, IORING_OP_READ_FIXED, IORING_OP_READV, IORING_OP_WRITE, IORING_OP_WRITE_FIXED,
+    IORING_OP_WRITEV, IOSQE_FIXED_FILE,
 };
 
 /// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
@@ -48,6 +49,14 @@ pub(crate) fn write_punts(file: &FileRef) -> bool {
 #[inline(always)]
 pub(crate) const fn is_simple(opcode: u8) -> bool {
     matches!(opcode, IORING_OP_READ | IORING_OP_WRITE)
+}
+
+/// Returns whether the SQE names one piece of memory: READ and WRITE, READV and WRITEV with one
+/// part.
+#[inline(always)]
+pub(crate) fn is_of_one_part(sqe: &Sqe) -> bool {
+    let vector = matches!(sqe.opcode, IORING_OP_READV | IORING_OP_WRITEV);
+    is_simple(sqe.opcode) || vector && sqe.len == 1
 }
 
 /// Returns whether the opcode is READ_FIXED or WRITE_FIXED.

@@ -6,6 +6,7 @@ use alloc::rc::Rc;
 use crate::io::aio;
 use crate::memory::sqe::Sqe;
 use crate::resources::files::FileNode;
+use softring_host::calls::Part;
 use softring_host::fd::history::History;
 use softring_uapi::errno::Errno;
 
@@ -13,6 +14,8 @@ use softring_uapi::errno::Errno;
 #[derive(Debug)]
 pub(crate) struct DirectSqe {
     pub(crate) sqe: Sqe,
+    /// The memory that it names, or the one part of its vector.
+    pub(crate) part: Part,
     /// Flag, true if the SQE writes; false if it reads.
     pub(crate) writes: bool,
     /// The registered file that it names.
@@ -51,7 +54,7 @@ impl DirectSqe {
     /// aio was told not to wait.
     #[inline]
     pub(crate) fn goes_on(&self, res: i64) -> Option<u64> {
-        let len = i64::from(self.sqe.len);
+        let len = self.part.len.cast_signed();
         if res == len || res < 0 && res != i64::from(Errno::EAGAIN.res()) || !self.has_file() {
             return None;
         }

@@ -23,7 +23,7 @@ impl Ctx {
         if model::any() && self.queue_modelled(sqe) {
             return true;
         }
-        let direct = rw_cached::is_simple(sqe.opcode);
+        let direct = rw_cached::is_of_one_part(sqe);
         if self.setup.polls() {
             return direct && self.queue_direct(sqe);
         }

@@ -1,11 +1,13 @@
-//! The fast path of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT joins
-//! the aio batch straight from its SQE, without a request. Nothing can refer to it meanwhile: no
-//! link, no drain, no buffer of the ring, and in the kernel, too, a cancellation finds nothing
-//! there. A reference stored with the SQE keeps a registered file open.
+//! The fast path of O_DIRECT: a plain read or write of a file that is known to be O_DIRECT, and of
+//! one piece of memory, joins the aio batch straight from its SQE, without a request. Nothing can
+//! refer to it meanwhile: no link, no drain, no buffer of the ring, and in the kernel, too, a
+//! cancellation finds nothing there. A reference stored with the SQE keeps a registered file open.
 
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 
 use crate::io::aio;
+use crate::io::iov::{MAX_RW_COUNT, import_one};
 use crate::memory::cq::Cqe;
 use crate::memory::sqe::Sqe;
 use crate::ops::rw;
@@ -15,18 +17,19 @@ use crate::ring::ctx::{Ctx, Resources};
 use crate::ring::direct::DirectSqe;
 use crate::ring::request::{FileRef, OpState, Req, Rw, Transfer};
 use crate::stats::trace::Step;
+use softring_host::calls::Part;
 use softring_host::fd::kind::Kind;
 use softring_host::user::in_user;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
 
 impl Ctx {
-    /// Queues a READ or WRITE for the next batch; false if it must take the slow path, as with any
-    /// flag but FIXED_FILE.
+    /// Queues a READ or WRITE, or one with a vector of one part, for the next batch; false if it
+    /// must take the slow path, as with any flag but FIXED_FILE.
     pub(crate) fn queue_direct(&mut self, sqe: &Sqe) -> bool {
         let registered = sqe.flags == IOSQE_FIXED_FILE;
         let plain = (sqe.flags == 0 || registered) && sqe.op_flags == 0 && sqe.pad2 == 0;
-        let ranges = sqe.off.cast_signed() >= 0 && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
+        let ranges = sqe.off.cast_signed() >= 0;
         let file = if plain && registered { self.resources.direct_file(sqe) } else { None };
         let direct = file.is_some() || !registered && self.submit.is_direct_in_batch(sqe.fd);
         // A forked child's requests in flight must be known.
@@ -48,6 +51,7 @@ impl Ctx {
                 }
                 None => 0,
             };
+        let Some(part) = self.direct_part(sqe).filter(|_| self.aio_ready()) else { return false };
         let trace = self.trace_submit(&OPS, sqe);
         if trace != 0 {
             self.trace_step(Step::Aio, (&**sqe).into(), trace, 0);
@@ -55,11 +59,11 @@ impl Ctx {
         let Some(aio) = &mut self.drive.transports.aio else { return false };
         let op = if write { aio::WRITE } else { aio::READ };
         let fd = file.as_ref().map_or(sqe.fd, |node| node.fd());
-        let kept =
-            DirectSqe { sqe: *sqe, writes: write, file, trace, meant, start: self.reqs.slab.now() };
+        let start = self.reqs.slab.now();
+        let kept = DirectSqe { sqe: *sqe, part, writes: write, file, trace, meant, start };
         let data = self.reqs.direct.put(kept);
-        let (len, off) = (u64::from(sqe.len), sqe.off.cast_signed());
-        let iocb = aio::rw(op, fd, sqe.addr(), len, off, aio::RWF_NOWAIT, data);
+        let off = sqe.off.cast_signed();
+        let iocb = aio::rw(op, fd, part.base(), part.len, off, aio::RWF_NOWAIT, data);
         let _token = aio.prep(match eventfd {
             Some(fd) => iocb.with_resfd(fd),
             None => iocb,
@@ -67,6 +71,18 @@ impl Ctx {
         self.drive.transports.aio_queued = true;
         self.reqs.nr_reqs += 1;
         true
+    }
+
+    /// Returns the memory that an SQE names, directly or as the one part of its vector; none if the
+    /// slow path must look at it.
+    #[inline]
+    fn direct_part(&mut self, sqe: &Sqe) -> Option<Part> {
+        if !rw::vectored(sqe.opcode) {
+            let len = u64::from(sqe.len);
+            return in_user(sqe.addr, len).is_ok().then(|| Part::new(sqe.addr(), len));
+        }
+        let part = self.unlocked(|| import_one(sqe.addr())).ok()?;
+        (1..=u64::from(MAX_RW_COUNT)).contains(&part.len).then_some(part)
     }
 
     /// Completes a fast path's SQE.
@@ -93,13 +109,14 @@ impl Ctx {
     /// Passes the rest of a transfer that the kernel's aio refused, or did in part, to a worker.
     pub(crate) fn direct_fallback(
         &mut self,
-        DirectSqe { sqe, file, trace, start, .. }: DirectSqe,
+        DirectSqe { sqe, part, file, trace, start, .. }: DirectSqe,
         done: u64,
     ) {
         let mut req = Req { trace, start, ..Req::new(sqe, &OPS[sqe.opcode as usize]) };
         req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
         let io = Transfer { done, ..Transfer::of(&sqe) };
-        req.call.state = OpState::Rw(Rw { io, vector: None });
+        let vector = rw::vectored(sqe.opcode).then(|| Box::new([part]) as Box<[Part]>);
+        req.call.state = OpState::Rw(Rw { io, vector });
         let req = self.reqs.slab.boxed(req);
         self.punt(req);
     }
