@@ -59,6 +59,13 @@ pub fn cpu_time() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
+/// Returns the processor time of any thread of the process, in ns; 0 if there is no such thread.
+pub fn cpu_time_of(tid: i32) -> u64 {
+    /// `CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED`
+    const OF_THREAD: u32 = 4 | 2;
+    crate::calls::process::clock((!tid).cast_unsigned() << 3 | OF_THREAD)
+}
+
 /// Returns the milliseconds of a clock that costs no more than a load.
 pub fn coarse_ms() -> u64 {
     read(ClockId::MonotonicCoarse) / 1_000_000
@@ -84,4 +91,17 @@ pub fn to_ns(ts: kernel_timespec) -> Result<u64> {
 pub fn ns_of(ts: kernel_timespec) -> u64 {
     let ns = i128::from(ts.tv_sec) * 1_000_000_000 + i128::from(ts.tv_nsec);
     ns.clamp(0, i128::from(i64::MAX)) as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_time_of_a_thread_is_its_own() {
+        let (before, own) = (cpu_time(), cpu_time_of(crate::sys::gettid()));
+        assert!(before > 0 && before <= own && own <= cpu_time());
+        // Larger than any thread's id.
+        assert_eq!(cpu_time_of(1 << 23), 0);
+    }
 }

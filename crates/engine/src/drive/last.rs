@@ -19,6 +19,8 @@ use softring_host::sys::EngineFd;
 struct Stat {
     /// The task's name.
     comm: String,
+    /// Flag, true if the task runs or waits for a processor.
+    runs: bool,
     /// Flag, true if the task has ended, though its number is still taken.
     ended: bool,
     /// Exit status of the task, in the form of wait(2).
@@ -38,7 +40,13 @@ fn parse(text: &str) -> Option<Stat> {
     let (head, rest) = text.rsplit_once(") ")?;
     let comm = head.split_once(" (")?.1.to_owned();
     let code = rest.split_ascii_whitespace().nth(49).and_then(|w| w.parse().ok()).unwrap_or(0);
-    Some(Stat { comm, ended: rest.starts_with(['Z', 'X']), code })
+    let (runs, ended) = (rest.starts_with('R'), rest.starts_with(['Z', 'X']));
+    Some(Stat { comm, runs, ended, code })
+}
+
+/// Returns whether a thread of the process runs or waits for a processor, if /proc tells.
+pub(super) fn runs(tid: i32) -> bool {
+    stat(format!("/proc/self/task/{tid}/stat")).is_some_and(|s| s.runs)
 }
 
 /// Returns the exit status of the process's first thread, if it has ended.
@@ -115,5 +123,6 @@ mod tests {
     fn this_process_still_runs() {
         assert_eq!(first_ended(), None);
         assert_eq!(nobody_left(), Some(false));
+        assert!(runs(softring_host::sys::gettid()) && !runs(i32::MAX));
     }
 }

@@ -32,8 +32,9 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
     let holds = ctx.holds_anything() || softring_host::fd::dup_cache::any();
     let sleeper = ctx.completion.poll_fd.is_some() && ring.stand_in_used.load(SeqCst);
     let signals = ctx.completion.eventfd.is_some() || ctx.completion.poll_fd.is_some();
-    // A thread that drives in its own poll is back soon; else the tick finds the ring.
-    let polled = nobody && ring.mark_entered();
+    // A thread that drives in its own poll, or enters often, is back soon; else the tick finds the
+    // ring.
+    let polled = nobody && ring.mark_entered(signals);
     let immediate = sleeper || ring.sq.get().is_some() || (signals && !polled);
     drop(ctx);
     if watch {

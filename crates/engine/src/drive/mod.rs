@@ -11,6 +11,7 @@ mod of_process;
 pub(crate) mod pending;
 pub(crate) mod poller;
 pub(crate) mod reactor;
+mod regular;
 pub(crate) mod sets;
 pub(crate) mod sleep;
 pub(crate) mod sqpoll;

@@ -38,11 +38,6 @@ use softring_uapi::errno::Result;
 /// Number of rings that one poll drives at most; others are polled by their stand-ins.
 pub const MOST: usize = 4;
 
-/// Enters that make up for the first tick in which a poller was away. Each further one doubles
-/// them: a program that has polled once and spins on its CQ now waits seldom for a tick.
-const FIRST_DOUBT: u32 = 32;
-const MOST_DOUBLINGS: u32 = 20;
-
 /// Descriptor to poll in place of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -259,46 +254,6 @@ pub(crate) fn thread_ends(ring: &Arc<Ring>) {
     if ctx.drive.driver.thread == sys::thread() {
         ctx.end_drive();
         leave(ring, ctx);
-    }
-}
-
-impl Ring {
-    /// Records that a thread polls the ring and is its driver.
-    fn mark_polled(&self) {
-        self.driven.store(true, Relaxed);
-        self.polled.store(true, Relaxed);
-        self.polled_ever.store(true, Relaxed);
-    }
-
-    /// Returns whether a thread is expected to poll the ring soon, and to drive it.
-    pub(super) fn is_polled(&self) -> bool {
-        self.polled.load(Relaxed) && self.driven.load(Relaxed)
-    }
-
-    /// Records that a thread leaves the ring after an enter, which takes what is there, and so
-    /// counts as a poll where threads poll the ring; returns whether they do. Where the reactor has
-    /// had to step in, only many enters count.
-    pub(super) fn mark_entered(&self) -> bool {
-        let enters = self.enters.load(Relaxed);
-        let trusted = || enters.wrapping_sub(self.doubted_at.load(Relaxed)) > self.doubt();
-        let polled = self.polled.load(Relaxed) || self.polled_ever.load(Relaxed) && trusted();
-        if polled {
-            self.mark_polled();
-        }
-        polled
-    }
-
-    /// Records that nobody has driven the ring for a tick though a thread has polled it.
-    pub(super) fn mark_left(&self) {
-        if self.polled.swap(false, Relaxed) {
-            self.doubted_at.store(self.enters.load(Relaxed), Relaxed);
-            self.doubts.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Returns the number of enters after which a poller is trusted again.
-    fn doubt(&self) -> u32 {
-        FIRST_DOUBT << self.doubts.load(Relaxed).min(MOST_DOUBLINGS)
     }
 }
 

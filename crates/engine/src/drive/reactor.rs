@@ -304,6 +304,7 @@ impl Reactor {
                 }
             }
             if PROCESS.reactor.ticking.load(SeqCst) {
+                rings.iter().for_each(|ring| ring.note_regular());
                 idle = if self.tick(&rings) { 0 } else { idle + 1 };
                 if idle > IDLE_TICKS {
                     idle = 0;
@@ -436,6 +437,9 @@ impl Listed for Arc<Ring> {
         }
         if !ctx.in_flight() || ctx.drive.driver.active || !ctx.wants_reactor() {
             return Found::Nothing;
+        }
+        if self.awaits_processor(TICK) {
+            return Found::Issue;
         }
         self.mark_left();
         Found::Work

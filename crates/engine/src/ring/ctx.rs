@@ -41,6 +41,7 @@ use crate::ring::inherited::Inherited;
 use crate::ring::issuing::Issue;
 use crate::ring::job::Job;
 use crate::ring::left::Moves;
+use crate::ring::regular::Regular;
 use crate::ring::slab::Slab;
 use crate::ring::sq_thread::SqPoll;
 use crate::ring::timer_queue::Timeouts;
@@ -75,6 +76,8 @@ pub struct Ring {
     /// Times that `polled` has ended because no thread drove the ring, and `enters` at the last.
     pub(crate) doubts: AtomicU32,
     pub(crate) doubted_at: AtomicU32,
+    /// The thread that comes back to the ring.
+    pub(crate) regular: Regular,
     /// Flag, true if a forked child has the ring, too.
     pub(crate) forked: AtomicBool,
     /// Flag, true in a forked child if its relatives do not signal the ring's stand-in.
@@ -168,6 +171,7 @@ impl Ring {
                 polled_ever: AtomicBool::new(false),
                 doubts: AtomicU32::new(0),
                 doubted_at: AtomicU32::new(0),
+                regular: Regular::default(),
                 forked: AtomicBool::new(false),
                 unsignalled: AtomicBool::new(false),
                 followed: AtomicBool::new(false),

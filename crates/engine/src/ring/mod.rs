@@ -31,6 +31,7 @@ pub(crate) mod opdef;
 pub(crate) mod persistent;
 pub(crate) mod phase;
 pub(crate) mod polled;
+pub(crate) mod regular;
 pub(crate) mod renew;
 pub(crate) mod req_box;
 pub(crate) mod request;

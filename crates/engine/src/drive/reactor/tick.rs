@@ -34,7 +34,7 @@ impl Flag for AtomicBool {
 pub(crate) enum Found {
     /// Nothing that the reactor would have to drive.
     Nothing,
-    /// A thread in the middle of an issue.
+    /// A thread in the middle of an issue, or one that is back as soon as it has a processor.
     Issue,
     /// Requests in flight that nobody drives.
     Work,
