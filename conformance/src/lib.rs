@@ -31,6 +31,7 @@ pub mod stack;
 pub mod suite;
 pub mod support;
 pub mod target;
+pub mod vectors;
 
 pub use entry::EntryPoint;
 pub use ring::{Cqe, Ring};

@@ -1,6 +1,7 @@
 //! Rings and processes: fork, exec, threads, signals.
 
 use super::prelude::*;
+use crate::vectors::enter_keeps_vectors;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
@@ -382,9 +383,13 @@ fn all_signals_blocked(cx: &mut Cx) -> Outcome {
 fn registers_survive(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let mut kept = 0;
-    for _ in 0..100 {
+    for i in 0..100 {
         ring.push(sqe::nop());
-        kept += u32::from(entry::enter_keeps_registers(cx.entry, ring.fd, 1));
+        kept += u32::from(match i % 4 {
+            0 => enter_keeps_vectors(cx.entry, ring.fd, 1, false),
+            1 => enter_keeps_vectors(cx.entry, ring.fd, 1, true),
+            _ => entry::enter_keeps_registers(cx.entry, ring.fd, 1),
+        });
         ring.take(1)?;
     }
     cx.is("calls that kept them", kept, 100);
