@@ -13,7 +13,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::worker::{Pool, Work};
+use super::worker::{Pool, Wake, Work};
 use softring_host::creds::{self, Creds};
 use softring_host::sync::Mutex;
 use softring_uapi::errno::Result;
@@ -73,13 +73,16 @@ impl<W: HasCreds> Workers<W> {
         Workers { pool, born: Mutex::new(Born { first, epoch, others: Vec::new() }) }
     }
 
-    /// Queues a job.
+    /// Queues a job. The caller wakes the worker that was chosen for it.
     ///
     /// # Errors
     /// The job, if there is no worker: the caller runs it.
-    pub(crate) fn queue(&self, job: W) -> core::result::Result<(), W> {
+    pub(crate) fn queue(&self, job: W) -> core::result::Result<Wake, W> {
         let (pool, born) = self.choose(job.creds());
-        let Err(job) = pool.queue_if(job, || *creds::mine() == *born) else { return Ok(()) };
+        let job = match pool.queue_if(job, || *creds::mine() == *born) {
+            Ok(wake) => return Ok(wake),
+            Err(job) => job,
+        };
         let mine = creds::mine();
         if *mine == *born {
             return Err(job);
@@ -87,7 +90,7 @@ impl<W: HasCreds> Workers<W> {
         // No worker with these credentials, and this thread cannot create one: one with its own
         // tries.
         let (pool, _) = self.choose(Some(&mine));
-        pool.queue(job)
+        pool.queue_if(job, || true)
     }
 
     /// Returns the effective capabilities of the first pool's workers; `None` if they may have

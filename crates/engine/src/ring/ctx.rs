@@ -505,7 +505,9 @@ impl Ctx {
     /// registration change: they wait.
     #[inline(always)]
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        let worker = self.drive.wakes.take_worker();
         if self.issue.is_elsewhere() {
+            worker.run();
             // The other thread has published its pointer already.
             return f();
         }
@@ -523,6 +525,7 @@ impl Ctx {
         let thread = unsafe { (*guarded).issue.thread() };
         // SAFETY: the lock of our caller's guard, which cannot be used while `self` is borrowed.
         unsafe { control.unlock() };
+        worker.run();
         let answer = f();
         control.lock_now_as(thread);
         // SAFETY: the lock is held again, and every borrow from the published pointer has ended

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::io::poll::WakeFd;
+use crate::io::worker::Wake;
 use crate::memory::lock::Control;
 use softring_host::sys;
 
@@ -58,19 +59,36 @@ impl Driver {
     }
 }
 
-/// Waiters to wake when the uring lock is released: woken under the lock, they would have to wait
-/// for it at once.
+/// Threads to wake when the uring lock is released. Woken under the lock, waiters would have to
+/// wait for it at once, and a worker when it has finished: the wake alone takes as long as a short
+/// request.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     pub(crate) waiters: bool,
     pub(crate) driver: Option<WakeFd>,
+    /// Worker that a request was queued for.
+    worker: Wake,
     /// Waiters of other rings; woken after the release too, since they may send messages here.
     others: Vec<(Arc<Control>, Wakes)>,
 }
 
 impl Wakes {
     pub(crate) fn is_empty(&self) -> bool {
-        !self.waiters && self.driver.is_none() && self.others.is_empty()
+        !self.waiters && self.driver.is_none() && self.worker.is_nobody() && self.others.is_empty()
+    }
+
+    /// Adds a worker. One that was added before is woken now.
+    pub(crate) fn wake_worker(&mut self, worker: Wake) {
+        if !worker.is_nobody() {
+            core::mem::replace(&mut self.worker, worker).run();
+        }
+    }
+
+    /// Takes the worker, for a thread that releases the lock for a call of its own, which may take
+    /// long.
+    #[inline(always)]
+    pub(crate) fn take_worker(&mut self) -> Wake {
+        if self.worker.is_nobody() { Wake::default() } else { core::mem::take(&mut self.worker) }
     }
 
     /// Adds the waiters of another ring, whose control page is `control`.
@@ -80,6 +98,7 @@ impl Wakes {
             Some((_, known)) => {
                 known.waiters |= other.waiters;
                 known.driver = other.driver.or(known.driver.take());
+                known.wake_worker(other.worker);
             }
             None if !other.is_empty() => self.others.push((control.clone(), other)),
             None => {}
@@ -92,6 +111,7 @@ impl Wakes {
         if let Some(driver) = self.driver {
             driver.signal();
         }
+        self.worker.run();
         if self.waiters {
             sys::futex_wake(control.seq(), i32::MAX.cast_unsigned());
         }

@@ -27,7 +27,9 @@ impl Ctx {
         let Some(ring) = self.ring.upgrade() else { return Err(call) };
         let (row, call) = (&OPS[call.opcode as usize], Sent::new(call));
         let job = Job { ring, id, row, call, unbound, run: self.drive.run_job };
-        self.workers().queue(job).map_err(|job| job.call.into_call())
+        let wake = self.workers().queue(job).map_err(|job| job.call.into_call())?;
+        self.drive.wakes.wake_worker(wake);
+        Ok(())
     }
 
     /// Completes the request of a worker that has finished, or queues the result until the program

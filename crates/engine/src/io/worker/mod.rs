@@ -131,6 +131,25 @@ struct State<W: Work> {
     counters: PoolSlot,
 }
 
+/// Idle worker that an item was queued for, if there was one. The worker leaves the idle list when
+/// it is chosen, and so no other item wakes it: [`Self::run`] must.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct Wake(Option<Arc<Parker>>);
+
+impl Wake {
+    pub(crate) fn is_nobody(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Wakes the worker: one futex wake.
+    pub(crate) fn run(self) {
+        if let Some(parker) = self.0 {
+            parker.unpark();
+        }
+    }
+}
+
 /// The workers of one process's rings (the kernel has one io-wq per task), and the items that wait
 /// for them.
 pub(crate) struct Pool<W: Work> {
@@ -213,10 +232,11 @@ impl<W: Work> Pool<W> {
     /// The item, when no worker runs and none can be created (RLIMIT_NPROC, ENOMEM) or the pool was
     /// shut down: the caller runs it inline.
     pub(crate) fn queue(self: &Arc<Self>, w: W) -> core::result::Result<(), W> {
-        self.queue_if(w, || true)
+        self.queue_if(w, || true).map(Wake::run)
     }
 
-    /// Queues an item, and creates a worker only if `may_make` allows it; see [`Self::queue`].
+    /// Queues an item, and creates a worker only if `may_make` allows it; see [`Self::queue`]. The
+    /// caller wakes the idle worker that was chosen.
     ///
     /// # Errors
     /// Those of [`Self::queue`].
@@ -224,7 +244,7 @@ impl<W: Work> Pool<W> {
         self: &Arc<Self>,
         w: W,
         may_make: impl FnOnce() -> bool,
-    ) -> core::result::Result<(), W> {
+    ) -> core::result::Result<Wake, W> {
         let a = account(&w);
         let mut s = self.state.lock();
         if s.down {
@@ -249,11 +269,7 @@ impl<W: Work> Pool<W> {
         let wake = if s.queue.must_wait(&w) { None } else { s.pop_idle(a) };
         s.queue.push(w);
         s.count();
-        drop(s);
-        if let Some(parker) = wake {
-            parker.unpark();
-        }
-        Ok(())
+        Ok(Wake(wake))
     }
 
     /// Removes queued items whose key matches: the first, or all. If none was removed, or with
