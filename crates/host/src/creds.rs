@@ -184,7 +184,7 @@ pub fn thread_ends() {
 impl Creds {
     /// Reads the calling thread's credentials.
     pub fn now() -> Creds {
-        let filtered = calls::attribute(Attribute::Seccomp) != Ok(0);
+        let filtered = is_filtered();
         let limits = Limits { no_new_privs: no_new_privs(), filtered, token: token() };
         let (user, group) = ids();
         let fs = file_ids(filtered, (user[1], group[1]));
@@ -347,7 +347,27 @@ fn groups() -> Vec<u32> {
 
 /// Returns whether the calling thread can gain no rights by exec.
 pub fn no_new_privs() -> bool {
-    calls::attribute(Attribute::NoNewPrivs) == Ok(1)
+    std::thread_local! {
+        static SET: Cell<bool> = const { Cell::new(false) };
+    }
+    stays(&SET, || calls::attribute(Attribute::NoNewPrivs) == Ok(1))
+}
+
+/// Returns whether the calling thread is under a seccomp filter, as far as can be known.
+fn is_filtered() -> bool {
+    std::thread_local! {
+        static SET: Cell<bool> = const { Cell::new(false) };
+    }
+    stays(&SET, || calls::attribute(Attribute::Seccomp) != Ok(0))
+}
+
+/// Returns an attribute that no thread can give up, and that its children inherit: once the thread
+/// has it, it is asked for no more.
+fn stays(known: &'static std::thread::LocalKey<Cell<bool>>, ask: impl FnOnce() -> bool) -> bool {
+    if !known.get() {
+        known.set(ask());
+    }
+    known.get()
 }
 
 /// Returns the calling thread's effective capabilities.
