@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::model;
 use softring_host::fd::history::History;
-use softring_host::fd::kind::Kind;
+use softring_host::fd::kind::{Kind, Probed};
 use softring_host::fd::numbers::{closes_reported, is_ring};
 use softring_host::fd::owned::is_hidden;
 use softring_host::fd::remembered::{self, ON_MODEL, forget_kind};
@@ -23,10 +23,13 @@ pub(crate) fn kind(fd: i32) -> Kind {
         Some(kind) => return kind,
         None => {}
     }
-    let code = Kind::probe(fd);
+    let Probed { code, written_on } = Kind::probe(fd);
     let kind = Kind::from_code(code).unwrap_or_default();
     if closes_reported() && kind.is_file() && !is_ring(fd) {
         let model = model::of_fd(fd).map_or(0, |n| (n + 1) * ON_MODEL);
+        if let (Some(device), Some(history)) = (written_on, remembered::history(fd)) {
+            history.is_on(device);
+        }
         slot.store(code | model, Relaxed);
     }
     kind

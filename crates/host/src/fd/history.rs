@@ -1,8 +1,9 @@
 //! Cache-hit predictor of a file, which `ops::rw_cached` reads, and the file's refusals.
 
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32};
 
+use crate::fd::file_systems::{self, Record, WrittenOn};
 use crate::fd::refusals::Refusals;
 use crate::sys;
 
@@ -18,6 +19,8 @@ pub struct History {
     switches: AtomicU32,
     /// Flag, true if the file's buffered writes know no `RWF_NOWAIT`: they go to workers untried.
     punts: AtomicBool,
+    /// Code of the file system of buffered writes.
+    file_system: AtomicU8,
     /// Refusals of requests that bypass the page cache.
     pub refusals: Refusals,
     /// Count of times that the number has come to mean another file.
@@ -30,6 +33,7 @@ impl History {
             hits: AtomicU16::new(0),
             switches: AtomicU32::new(0),
             punts: AtomicBool::new(false),
+            file_system: AtomicU8::new(0),
             refusals: Refusals::new(),
             files: AtomicU16::new(0),
         }
@@ -45,6 +49,7 @@ impl History {
     pub fn forget(&self) {
         self.reset();
         self.punts.store(false, Relaxed);
+        self.file_system.store(0, Relaxed);
         self.refusals.forget();
         self.files.fetch_add(1, Relaxed);
     }
@@ -58,11 +63,27 @@ impl History {
     /// Notes that a buffered write was refused only because it must not wait.
     pub fn writes_punt(&self) {
         self.punts.store(true, Relaxed);
+        if let Some(record) = self.file_system().record() {
+            record.refused();
+        }
     }
 
-    /// Returns whether a buffered write was refused for that reason.
+    /// Returns whether a buffered write was refused for that reason, to this file or to another of
+    /// its file system.
     pub fn write_punts(&self) -> bool {
-        self.punts.load(Relaxed)
+        self.punts.load(Relaxed) || self.file_system().record().is_some_and(Record::refuses)
+    }
+
+    /// Notes on which file system the file is, by its device number. The file is open for writing:
+    /// a write to one that is not is refused before a worker sees it.
+    pub fn is_on(&self, device: u64) {
+        self.file_system.store(file_systems::find(device).code(), Relaxed);
+    }
+
+    /// Returns the file system that the file is on, if writes to it need not reach a disk.
+    #[inline]
+    pub fn file_system(&self) -> WrittenOn {
+        WrittenOn::from_code(self.file_system.load(Relaxed))
     }
 
     /// Ends the trust.

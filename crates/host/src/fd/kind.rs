@@ -26,6 +26,16 @@ pub enum Kind {
     Other,
 }
 
+/// Answer of a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Probed {
+    /// Code of the kind, as [`Kind::from_code`] takes it.
+    pub code: u8,
+    /// Device number of the file system, if the file is a buffered one on a disk of this machine,
+    /// open for writes that need not reach the disk.
+    pub written_on: Option<u64>,
+}
+
 /// `PROC_SUPER_MAGIC`, `SYSFS_MAGIC`, `DEBUGFS_MAGIC`, `TRACEFS_MAGIC`, `CGROUP_SUPER_MAGIC`,
 /// `CGROUP2_SUPER_MAGIC`, `SECURITYFS_MAGIC`, `CONFIGFS_MAGIC`, `BPF_FS_MAGIC`.
 const KERNEL_MAGICS: [u64; 9] = [
@@ -82,26 +92,32 @@ impl Kind {
 
     /// Probes a descriptor: two or three system calls.
     pub fn of(fd: i32) -> Kind {
-        Self::from_code(Self::probe(fd)).unwrap_or_default()
+        Self::from_code(Self::probe(fd).code).unwrap_or_default()
     }
 
     /// Probes a descriptor for its code, which tells local files, too; 0 where nothing is known.
-    pub fn probe(fd: i32) -> u8 {
-        let Some(fd) = borrow(fd) else { return 0 };
-        let Ok(stat) = crate::substitute::fstat(fd) else { return 0 };
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
+    pub fn probe(fd: i32) -> Probed {
+        let Some(fd) = borrow(fd) else { return Probed::default() };
+        let Ok(stat) = crate::substitute::fstat(fd) else { return Probed::default() };
+        let (mut kind, mut local, mut written_on) = (Kind::Other, false, None);
+        match FileType::from_raw_mode(stat.st_mode) {
             // A device's name may be on a file system in memory; its data are not.
             FileType::RegularFile => match mounts::of(fd.as_fd(), stat.st_dev) {
-                Mount::Memory => Kind::Memory,
-                Mount::Local => return Self::of_disk(fd).local_code(),
-                Mount::Other => Self::of_disk(fd),
+                Mount::Memory => kind = Kind::Memory,
+                mount => {
+                    let writable;
+                    (kind, writable) = Self::of_disk(fd);
+                    local = mount == Mount::Local;
+                    let buffered = local && writable && kind == Kind::Buffered;
+                    written_on = buffered.then_some(stat.st_dev);
+                }
             },
-            FileType::BlockDevice => Self::of_disk(fd),
-            FileType::Fifo | FileType::Socket => Kind::Pollable,
-            FileType::CharacterDevice | FileType::Unknown => Kind::Pollable,
-            _ => Kind::Other,
-        };
-        kind.code()
+            FileType::BlockDevice => (kind, _) = Self::of_disk(fd),
+            FileType::Fifo | FileType::Socket => kind = Kind::Pollable,
+            FileType::CharacterDevice | FileType::Unknown => kind = Kind::Pollable,
+            _ => {}
+        }
+        Probed { code: if local { kind.local_code() } else { kind.code() }, written_on }
     }
 
     const fn local_code(self) -> u8 {
@@ -112,12 +128,13 @@ impl Kind {
         }
     }
 
-    fn of_disk(fd: Number) -> Kind {
-        match rustix::fs::fcntl_getfl(fd) {
-            Ok(fl) if fl.contains(OFlags::DIRECT) => Kind::Direct,
-            Ok(_) => Kind::Buffered,
-            Err(_) => Kind::Unknown,
-        }
+    /// Returns the kind of a file that is no file in memory, and whether it is open for writes that
+    /// need not reach the disk.
+    fn of_disk(fd: Number) -> (Kind, bool) {
+        let Ok(flags) = rustix::fs::fcntl_getfl(fd) else { return (Kind::Unknown, false) };
+        let kind = if flags.contains(OFlags::DIRECT) { Kind::Direct } else { Kind::Buffered };
+        let read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
+        (kind, !read_only && !flags.intersects(OFlags::SYNC | OFlags::DSYNC))
     }
 }
 

@@ -6,6 +6,7 @@ pub mod children;
 pub mod dup_cache;
 pub mod duplicates;
 pub mod exec;
+pub mod file_systems;
 pub mod history;
 pub mod kind;
 pub mod lock_race;

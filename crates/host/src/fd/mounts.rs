@@ -8,6 +8,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use rustix::fd::BorrowedFd;
 use rustix::fs::StatFs;
 
+use crate::fd::file_systems::{ENTRIES, KNOWN};
+
 /// Kind of file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mount {
@@ -19,14 +21,12 @@ pub enum Mount {
     Other,
 }
 
-/// File systems that are remembered.
-const ENTRIES: usize = 8;
 /// Uses of an entry after which the kernel is asked again.
 const TRUSTED: u64 = 256;
 
 /// Remembered file systems: the device number in the upper half, below it the kind plus one, and
 /// the uses in the lowest 16 bits. 0: free. A lost update costs one call.
-static MOUNTS: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
+const MOUNTS: &[AtomicU64; ENTRIES] = &KNOWN.mounts;
 
 /// `TMPFS_MAGIC`, `RAMFS_MAGIC`.
 const MEMORY_MAGICS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
