@@ -15,6 +15,8 @@ pub const CASES: &[Case] = &[
         "a full queue of writes, then of reads, verified"),
     case!("disk", devices, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "I/O on /dev/null, /dev/zero and /dev/full"),
     case!("disk", file_size_limit, [Op(IORING_OP_WRITE)], "writes beyond RLIMIT_FSIZE"),
+    case!("disk", short_writes, [Op(IORING_OP_WRITE)],
+        "short writes in order, refused, and beyond RLIMIT_FSIZE, after many that did not wait"),
 ];
 
 fn direct(cx: &mut Cx) -> Outcome {
@@ -155,6 +157,41 @@ fn file_size_limit(cx: &mut Cx) -> Outcome {
     let was = os::set_limit(libc::RLIMIT_FSIZE, 6);
     cx.one(&mut ring, "over the limit", sqe::write(fd, b"0123456789", 0), 6);
     cx.one(&mut ring, "beyond it", sqe::write(fd, b"0123456789", 6), -libc::EFBIG);
+    os::set_limit(libc::RLIMIT_FSIZE, was);
+    Ok(())
+}
+
+/// Writes so often before that softring may make short writes on the submitter's thread.
+fn short_writes(cx: &mut Cx) -> Outcome {
+    const N: u64 = 600;
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.file("f", b"")?;
+    let fd = file.as_raw_fd();
+    let mut right = 0;
+    for i in 0..N {
+        let data = i.to_ne_bytes();
+        let wrote = ring.push(sqe::write(fd, &data, i * 8).ud(1)).submit_wait(1) == 1;
+        right += u64::from(wrote && ring.take(1)?[0].res == 8);
+    }
+    cx.is("whole writes", right, N);
+    let content = cx.content("f")?;
+    let all: Vec<u8> = (0..N).flat_map(u64::to_ne_bytes).collect();
+    cx.holds("all as written", content == all);
+    let reads = std::fs::File::open(cx.dir()?.join("f"))?;
+    let bad = sqe::rw(IORING_OP_WRITE, fd, 0x1000, 4096, 0);
+    cx.each(&mut ring, &[
+        ("open for reading", sqe::write(reads.as_raw_fd(), b"data", 0), -libc::EBADF),
+        ("bad pointer", bad, -EFAULT),
+        ("in a worker", sqe::write(fd, b"data", 0).with(IOSQE_ASYNC), 4),
+    ]);
+    let twice = [sqe::write(fd, b"first", 0).ud(1), sqe::write(fd, b"last!", 0).ud(2)];
+    cx.batch(&mut ring, "to one place", &twice, &[(1, 5), (2, 5)]);
+    let content = cx.content("f")?;
+    cx.holds("in order", content.starts_with(b"last!"));
+    os::catch(libc::SIGXFSZ, 0);
+    let was = os::set_limit(libc::RLIMIT_FSIZE, N * 8 + 6);
+    cx.one(&mut ring, "over the limit", sqe::write(fd, b"0123456789", N * 8), 6);
+    cx.one(&mut ring, "beyond it", sqe::write(fd, b"0123456789", N * 8 + 6), -libc::EFBIG);
     os::set_limit(libc::RLIMIT_FSIZE, was);
     Ok(())
 }

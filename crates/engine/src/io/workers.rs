@@ -93,6 +93,11 @@ impl<W: HasCreds> Workers<W> {
         pool.queue_if(job, || true)
     }
 
+    /// Returns whether an item may be queued or running whose hash key is `key`.
+    pub(crate) fn is_busy(&self, key: u64) -> bool {
+        self.pool.is_busy(key) || self.born.lock().others.iter().any(|o| o.pool.is_busy(key))
+    }
+
     /// Returns the effective capabilities of the first pool's workers; `None` if they may have
     /// changed.
     pub(crate) fn capabilities(&self) -> Option<u64> {

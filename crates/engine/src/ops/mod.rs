@@ -31,6 +31,7 @@ pub(crate) mod rw_cached;
 pub(crate) mod rw_nowait;
 pub(crate) mod rw_polled;
 pub(crate) mod rw_position;
+pub(crate) mod rw_quick;
 pub(crate) mod rw_select;
 pub(crate) mod socket;
 pub(crate) mod splice;

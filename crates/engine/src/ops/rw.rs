@@ -6,7 +6,7 @@
 
 use crate::io::aio::{self, Prepared, nowait};
 use crate::io::iov::{MAX_IOV, import_iov, skip};
-use crate::ops::{rw_cached, rw_nowait, rw_position, rw_select};
+use crate::ops::{rw_cached, rw_nowait, rw_position, rw_quick, rw_select};
 use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::{Outcome, Try};
@@ -211,13 +211,25 @@ fn left_to_task(call: &Call, outcome: Outcome) -> Outcome {
 
 fn attempt(call: &mut Call, how: Try) -> Outcome {
     let mut kind = kind_of(&call.file);
-    let &Transfer { flags: asked, off, .. } = call.io();
     if how == Try::Nonblock && kind == Kind::Memory && streams_now(call) {
         misjudged(call, &mut kind);
+    }
+    if rw_quick::is_known(call) {
+        match how {
+            Try::Nonblock if rw_quick::is_to_try(call) => return rw_quick::write(call, kind),
+            Try::Nonblock => {}
+            Try::Block => return rw_quick::by_worker(call, |call| by_calls(call, kind, how)),
+        }
     }
     if how == Try::Nonblock && rw_nowait::punts(call, kind) {
         return Outcome::Retry;
     }
+    by_calls(call, kind, how)
+}
+
+/// Makes the system calls of an attempt.
+fn by_calls(call: &mut Call, mut kind: Kind, how: Try) -> Outcome {
+    let &Transfer { flags: asked, off, .. } = call.io();
     let mut given = match rw_nowait::flags_given(call, asked, kind, how) {
         Ok(given) => given,
         Err(Errno::EINVAL) if rw_nowait::never_ready(call, kind) => return Outcome::Retry,

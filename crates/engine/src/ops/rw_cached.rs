@@ -22,7 +22,7 @@ use softring_uapi::{
 };
 
 /// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
-const SLOW_CYCLES: u64 = 50_000;
+pub(crate) const SLOW_CYCLES: u64 = 50_000;
 
 /// Counts a read that could not block: a hit of the cache, or not.
 pub(crate) fn count(file: &FileRef, hit: bool) {

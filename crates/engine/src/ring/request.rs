@@ -15,6 +15,7 @@ use crate::memory::sqe::Sqe;
 use crate::resources::buffers::BufNode;
 use crate::ring::opdef::{self, OpDef};
 use softring_host::creds::Creds;
+use softring_host::fd::file_systems::WrittenOn;
 use softring_uapi::IORING_RECVSEND_FIXED_BUF;
 use softring_uapi::errno::Errno;
 use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
@@ -123,6 +124,8 @@ pub(crate) struct Call {
     /// [`ReqFlags`], because the attempt that sets it may run on a worker.
     pub(crate) short: bool,
     pub(crate) found: Finding,
+    /// The file system of a buffered write (`ops::rw_quick`).
+    pub(crate) written_on: WrittenOn,
     /// Credentials to act under: the submitter's, if another thread may run it (see
     /// `ring::caller`), or those that the SQE names.
     pub(crate) creds: Option<Arc<Creds>>,
@@ -232,9 +235,10 @@ impl Call {
     /// Returns whether it may leave the uring lock: it owns no nodes of registered files, the only
     /// parts that are not [`Send`].
     pub(crate) fn may_leave(&self) -> bool {
-        let Call { sqe, file, state, buf, opcode, cflags, short, found, creds } = self;
+        let Call { sqe, file, state, buf, opcode, cflags, short, found, written_on, creds } = self;
         let others = is_send(sqe) && is_send(buf) && is_send(opcode) && is_send(cflags);
-        let others = others && is_send(short) && is_send(found) && is_send(creds);
+        let others = others && is_send(short) && is_send(found);
+        let others = others && is_send(written_on) && is_send(creds);
         others && file.may_leave() && state.may_leave()
     }
 
@@ -301,6 +305,7 @@ impl Req {
         let call = &mut self.call;
         (call.opcode, self.user_data) = (call.sqe.opcode, call.sqe.user_data);
         (call.cflags, call.short, call.found) = (0, false, Finding::Unknown);
+        call.written_on = WrittenOn::default();
         self.flags = ReqFlags::from_bits_retain(u32::from(call.sqe.flags));
         (self.res, self.big, self.link, self.arms) = (0, [0; 2], None, 0);
         (self.task, self.trace, self.start) = (0, 0, 0);

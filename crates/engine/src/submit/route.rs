@@ -92,8 +92,13 @@ impl Ctx {
                     None
                 }
                 // A worker makes one attempt, after which the file's own position stays.
-                _ => (forced || (req.follows_in_worker() && req.call.sqe().off == CURRENT))
-                    .then_some(Route::Worker),
+                kind => {
+                    if kind == Kind::Buffered {
+                        self.find_file_system(req);
+                    }
+                    (forced || (req.follows_in_worker() && req.call.sqe().off == CURRENT))
+                        .then_some(Route::Worker)
+                }
             };
         }
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT);

@@ -1,5 +1,6 @@
-//! Buffered writes, by file system: whether they know `RWF_NOWAIT`. Some file systems of disks
-//! (ext4, f2fs) refuse every buffered write that must not wait, whatever the file.
+//! Buffered writes, by file system: whether they know `RWF_NOWAIT`, and whether they have waited
+//! lately. Some file systems of disks (ext4, f2fs) refuse every buffered write that must not wait,
+//! whatever the file, though nearly all such writes only copy to the page cache: `ops::rw_quick`.
 //!
 //! Programs write to new files all the time, so this is no record of one file's ([`History`]). A
 //! file has its file system's record ([`find`]) while its kind is known.
@@ -14,9 +15,15 @@ pub(crate) const ENTRIES: usize = 8;
 /// Files after which a file system that has refused is asked again: a device number without a disk
 /// may have come to mean another one.
 const TRUSTED: u16 = 256;
+/// Writes without a wait that earn trust at first. Each loss of trust doubles the number, up to
+/// [`MOST`].
+const FIRST: u16 = 256;
+const MOST: u16 = 1 << 15;
+/// Writes that make up for one that waited.
+const PRICE: u16 = 32;
 
 /// Record of a file system. Several threads may write it: a lost update only moves the moment at
-/// which the file system is asked again.
+/// which something is asked, or trust is given or taken.
 #[derive(Debug)]
 pub struct Record {
     /// Device number; 0: the record is free.
@@ -24,6 +31,11 @@ pub struct Record {
     files: AtomicU16,
     /// Flag, true if buffered writes know no `RWF_NOWAIT`.
     refuses: AtomicBool,
+    /// Writes of workers that did not wait, less the price of those that did.
+    quick: AtomicU16,
+    /// Number of them that earns trust.
+    needed: AtomicU16,
+    trusted: AtomicBool,
 }
 
 /// Knowledge of file systems.
@@ -42,11 +54,25 @@ pub(crate) static KNOWN: Known = Known {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WrittenOn(u8);
 
+/// Bit that says that the submitter may make the write.
+const MAY_WAIT: u8 = 1 << 7;
+
 impl WrittenOn {
     /// Returns the record; `None` if there is none.
     #[inline]
     pub fn record(self) -> Option<&'static Record> {
-        KNOWN.records.get(usize::from(self.0).checked_sub(1)?)
+        KNOWN.records.get(usize::from(self.0 & !MAY_WAIT).checked_sub(1)?)
+    }
+
+    /// Returns the same, marked that the submitter may make the write itself, and wait.
+    #[must_use]
+    pub fn with_waits(self) -> Self {
+        WrittenOn(self.0 | MAY_WAIT)
+    }
+
+    #[inline]
+    pub fn may_wait(self) -> bool {
+        self.0 & MAY_WAIT != 0
     }
 
     pub(crate) const fn code(self) -> u8 {
@@ -83,12 +109,17 @@ impl Record {
             device: AtomicU32::new(0),
             files: AtomicU16::new(0),
             refuses: AtomicBool::new(false),
+            quick: AtomicU16::new(0),
+            needed: AtomicU16::new(FIRST),
+            trusted: AtomicBool::new(false),
         }
     }
 
     fn begin(&self, device: u32) {
         self.device.store(device, Relaxed);
         self.refuses.store(false, Relaxed);
+        self.needed.store(FIRST, Relaxed);
+        self.distrust();
     }
 
     fn count_file(&self) {
@@ -107,6 +138,35 @@ impl Record {
     /// Returns whether buffered writes are refused for that reason.
     pub fn refuses(&self) -> bool {
         self.refuses.load(Relaxed)
+    }
+
+    /// Returns whether the file system is trusted: it refuses buffered writes that must not wait,
+    /// and its last short ones, made by workers, hardly ever waited.
+    #[inline]
+    pub fn is_trusted(&self) -> bool {
+        self.trusted.load(Relaxed) && self.refuses()
+    }
+
+    /// Counts a short buffered write of a worker.
+    pub fn wrote(&self, waited: bool) {
+        let n = self.quick.load(Relaxed);
+        let n = if waited { n.saturating_sub(PRICE) } else { n.saturating_add(1) };
+        self.quick.store(n, Relaxed);
+        if n >= self.needed.load(Relaxed) {
+            self.trusted.store(true, Relaxed);
+        }
+    }
+
+    /// Notes that a submitter had to wait in its own write: trust ends.
+    pub fn waited(&self) {
+        let needed = self.needed.load(Relaxed).saturating_mul(2).min(MOST);
+        self.needed.store(needed, Relaxed);
+        self.distrust();
+    }
+
+    fn distrust(&self) {
+        self.quick.store(0, Relaxed);
+        self.trusted.store(false, Relaxed);
     }
 }
 
@@ -127,5 +187,25 @@ mod tests {
         assert!(!own.refuses());
         assert!(find(0).record().is_none());
         assert!(find(u64::MAX).record().is_none());
+    }
+
+    #[test]
+    fn writes_without_a_wait_earn_trust_and_a_wait_ends_it() {
+        let r = Record::new();
+        let earned = || {
+            (0..u16::MAX).position(|_| {
+                r.wrote(false);
+                r.is_trusted()
+            })
+        };
+        r.refused();
+        r.wrote(true);
+        assert_eq!(earned(), Some(255));
+        r.waited();
+        (0..10).for_each(|_| r.wrote(false));
+        r.wrote(true);
+        assert_eq!(earned(), Some(511));
+        (0..20).for_each(|_| r.waited());
+        assert_eq!(earned(), Some(usize::from(MOST) - 1));
     }
 }

@@ -272,6 +272,12 @@ impl<W: Work> Pool<W> {
         Ok(Wake(wake))
     }
 
+    /// Returns whether an item may be queued or running whose hash key is `key`: others share its
+    /// bucket.
+    pub(crate) fn is_busy(&self, key: u64) -> bool {
+        self.state.lock().queue.is_busy(key)
+    }
+
     /// Removes queued items whose key matches: the first, or all. If none was removed, or with
     /// `all`, also counts the matching running items (at most one without `all`), and leaves them
     /// alone; see [`Self::interrupt`].

@@ -65,7 +65,12 @@ impl<W: Work> Queue<W> {
     /// Returns whether `w` would wait behind another item of its bucket, so that it needs no
     /// worker.
     pub(super) fn must_wait(&self, w: &W) -> bool {
-        w.hash_key().is_some_and(|k| self.busy & 1 << bucket(k) != 0)
+        w.hash_key().is_some_and(|k| self.is_busy(k))
+    }
+
+    /// Returns whether the key's bucket has a ready or running item.
+    pub(super) fn is_busy(&self, key: u64) -> bool {
+        self.busy & 1 << bucket(key) != 0
     }
 
     pub(super) fn push(&mut self, w: W) {
