@@ -182,6 +182,11 @@ impl Control {
         free
     }
 
+    /// Takes the lock as [`lock_now`](Self::lock_now) does, unless a sleep for it lasts for `limit`.
+    pub(crate) fn lock_now_within(&self, limit: Duration) -> bool {
+        self.lock.lock_now_within(limit)
+    }
+
     /// Takes the lock as [`try_lock_now`](Self::try_lock_now) does, for a fork. Writes to no
     /// private memory: an earlier child may share the page copy-on-write, and a write would copy
     /// it.

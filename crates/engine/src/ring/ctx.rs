@@ -278,6 +278,9 @@ impl Ring {
     /// Takes the uring lock unless the calling thread has it (a signal handler in the middle of the
     /// engine). No other thread should hold the lock for long; gives up after a second.
     pub(crate) fn lock_soon(&self) -> Option<Guard<'_>> {
+        /// Longest sleep: the moment in which another thread takes the lock may hide that this one
+        /// has it.
+        const SLEEP: core::time::Duration = core::time::Duration::from_millis(1);
         for _ in 0..1000 {
             if let Some(guard) = self.try_lock_now() {
                 return Some(guard);
@@ -285,13 +288,10 @@ impl Ring {
             if self.control.is_locked_here() {
                 return None;
             }
-            softring_host::sys::pause(core::time::Duration::from_micros(20));
-        }
-        for _ in 0..980 {
-            if let Some(guard) = self.try_lock_now() {
-                return Some(guard);
+            if self.control.lock_now_within(SLEEP) {
+                // SAFETY: the lock has just been taken.
+                return Some(unsafe { self.locked_now() });
             }
-            softring_host::sys::pause(core::time::Duration::from_millis(1));
         }
         None
     }

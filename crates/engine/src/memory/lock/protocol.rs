@@ -78,35 +78,64 @@ pub(crate) trait Locked {
 
     #[cold]
     fn take_word_slowly(&self) {
+        if self.spin_for_word() {
+            return;
+        }
+        let mut check = FIRST_CHECK;
+        while let Err(marked) = self.sleep_for_word(check) {
+            check = (check * 2).min(LOCK_CHECK);
+            let me = self.me() | WAITED;
+            if self.is_dead(marked) && self.lock_word().exchange(marked, me, Acquire) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the lock also while another thread has an issue in progress, unless a sleep for it
+    /// lasts for `limit`. Returns whether it has the lock.
+    #[cold]
+    fn lock_now_within(&self, limit: Duration) -> bool {
+        let taken = self.spin_for_word() || self.sleep_for_word(limit).is_ok();
+        if taken {
+            self.set_holder(true);
+        }
+        taken
+    }
+
+    /// Takes the lock's word if it becomes free within a moment.
+    fn spin_for_word(&self) -> bool {
         let (w, me) = (self.lock_word(), self.me());
         for _ in 0..SPINS {
             if w.load(Relaxed) == 0 && w.exchange(0, me, Acquire) {
-                return;
+                return true;
             }
             core::hint::spin_loop();
         }
+        false
+    }
+
+    /// Sleeps until it has the lock's word.
+    ///
+    /// # Errors
+    /// The word, once a sleep has lasted for `limit`.
+    fn sleep_for_word(&self, limit: Duration) -> Result<(), u64> {
         // From here on this thread cannot know whether others sleep: it takes the word as if they
         // did.
-        let me = me | WAITED;
-        let mut check = FIRST_CHECK;
+        let (w, me) = (self.lock_word(), self.me() | WAITED);
         loop {
             let seen = w.load(Relaxed);
             let marked = seen | WAITED;
             if seen == 0 {
                 if w.exchange(0, me, Acquire) {
-                    return;
+                    return Ok(());
                 }
                 continue;
             }
             if seen != marked && !w.exchange(seen, marked, Relaxed) {
                 continue;
             }
-            if !w.sleep(marked, check) {
-                continue;
-            }
-            check = (check * 2).min(LOCK_CHECK);
-            if self.is_dead(marked) && w.exchange(marked, me, Acquire) {
-                return;
+            if w.sleep(marked, limit) {
+                return Err(marked);
             }
         }
     }
