@@ -193,11 +193,11 @@ fn check(
     let (first, last) = (addr / PAGE, last / PAGE);
     // An aligned address on each page, and never 0.
     let each = |probe: fn(u64) -> bool| (first..=last).all(|page| probe(page * PAGE + 8));
-    let way = way();
-    if way == Way::Probes && last - first < FEW && each(probe) {
+    let checks = checks();
+    if checks == Checks::Probes && last - first < FEW && each(probe) {
         return Ok(());
     }
-    if way != Way::Slow {
+    if checks != Checks::Slow {
         // SAFETY: both advices change no byte.
         let done = unsafe { sys!(__NR_madvise, first * PAGE, (last - first + 1) * PAGE, advice) };
         match done {
@@ -210,10 +210,10 @@ fn check(
     if each(slow) { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
-/// Ways to check memory.
+/// How memory is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Way {
+enum Checks {
     /// A probe of each page, if these are few; else the advice.
     Probes = 1,
     /// The advice.
@@ -224,37 +224,37 @@ enum Way {
 
 /// Returns whether the kernel knows the advice (Linux 5.14) and heeds it.
 pub fn populates() -> bool {
-    way() != Way::Slow
+    checks() != Checks::Slow
 }
 
 #[inline]
-fn way() -> Way {
+fn checks() -> Checks {
     static KNOWN: AtomicU8 = AtomicU8::new(0);
-    const PROBES: u8 = Way::Probes as u8;
-    const ADVICE: u8 = Way::Advice as u8;
+    const PROBES: u8 = Checks::Probes as u8;
+    const ADVICE: u8 = Checks::Advice as u8;
     match KNOWN.load(Relaxed) {
-        PROBES => Way::Probes,
-        ADVICE => Way::Advice,
+        PROBES => Checks::Probes,
+        ADVICE => Checks::Advice,
         0 => {
-            let way = find_way();
-            KNOWN.store(way as u8, Relaxed);
-            way
+            let checks = find_checks();
+            KNOWN.store(checks as u8, Relaxed);
+            checks
         }
-        _ => Way::Slow,
+        _ => Checks::Slow,
     }
 }
 
 /// Tries the advice on an address that no program has: if the advice is unknown or refused, the
 /// answer is another. Valgrind reports memory that a probe reads and the program has not written.
 #[cold]
-fn find_way() -> Way {
+fn find_checks() -> Checks {
     // SAFETY: as in `check`, and nothing is there.
     let refuses =
         |advice| unsafe { sys!(__NR_madvise, UserPtr::BAD.0, PAGE, advice) } == NOT_MAPPED;
     match refuses(MADV_POPULATE_READ) && refuses(MADV_POPULATE_WRITE) {
-        false => Way::Slow,
-        true if crate::valgrind::runs() => Way::Advice,
-        true => Way::Probes,
+        false => Checks::Slow,
+        true if crate::valgrind::runs() => Checks::Advice,
+        true => Checks::Probes,
     }
 }
 
