@@ -342,6 +342,7 @@ pub fn borrow(fd: i32) -> Option<Number> {
 }
 
 /// Returns the flags of the program's open file `fd` (`F_GETFL`); `None` if it is not open.
+#[inline]
 pub fn file_flags(fd: i32) -> Option<rustix::fs::OFlags> {
     rustix::fs::fcntl_getfl(borrow(fd)?).ok()
 }

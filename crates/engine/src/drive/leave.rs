@@ -23,18 +23,26 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
             return;
         }
     }
-    let nobody = ctx.in_flight() && ctx.pass_role();
-    if nobody {
-        ring.left_by.store(crate::ring::task::current(), Relaxed);
-    }
-    let taken = nobody && ring.sq.get().is_some_and(SqPoll::takes_over);
-    let watch = nobody && !taken && ctx.wants_reactor() && ctx.needs_driver();
     let holds = ctx.holds_anything() || softring_host::fd::dup_cache::any();
+    if ctx.in_flight() && ctx.pass_role() {
+        return leave_behind(ring, ctx, holds);
+    }
+    drop(ctx);
+    if holds {
+        super::reactor::ensure();
+    }
+}
+
+/// Leaves the ring with requests in flight that nobody drives.
+fn leave_behind<'r>(ring: &'r Arc<Ring>, ctx: Guard<'r>, holds: bool) {
+    ring.left_by.store(crate::ring::task::current(), Relaxed);
+    let taken = ring.sq.get().is_some_and(SqPoll::takes_over);
+    let watch = !taken && ctx.wants_reactor() && ctx.needs_driver();
     let sleeper = ctx.completion.poll_fd.is_some() && ring.stand_in_used.load(SeqCst);
     let signals = ctx.completion.eventfd.is_some() || ctx.completion.poll_fd.is_some();
     // A thread that drives in its own poll, or enters often, is back soon; else the tick finds the
     // ring.
-    let polled = nobody && ring.mark_entered(signals);
+    let polled = ring.mark_entered(signals);
     let immediate = sleeper || ring.sq.get().is_some() || (signals && !polled);
     drop(ctx);
     if watch {

@@ -284,6 +284,7 @@ impl PollSet {
     }
 
     /// Returns the eventfd that aio completions signal, adding it to the set if needed.
+    #[inline]
     pub(crate) fn aio_fd(&mut self) -> Option<i32> {
         if self.aio.is_none() {
             let fd = substitute::eventfd().ok()?;

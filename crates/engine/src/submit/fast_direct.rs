@@ -51,7 +51,7 @@ impl Ctx {
                 }
                 None => 0,
             };
-        let Some(part) = self.direct_part(sqe).filter(|_| self.aio_ready()) else { return false };
+        let Some(part) = self.direct_part(sqe) else { return false };
         let trace = self.trace_submit(&OPS, sqe);
         if trace != 0 {
             self.trace_step(Step::Aio, (&**sqe).into(), trace, 0);
@@ -82,7 +82,9 @@ impl Ctx {
             return in_user(sqe.addr, len).is_ok().then(|| Part::new(sqe.addr(), len));
         }
         let part = self.unlocked(|| import_one(sqe.addr())).ok()?;
-        (1..=u64::from(MAX_RW_COUNT)).contains(&part.len).then_some(part)
+        let transfers = (1..=u64::from(MAX_RW_COUNT)).contains(&part.len);
+        // Other threads may have used up the room meanwhile.
+        (transfers && self.aio_ready()).then_some(part)
     }
 
     /// Completes a fast path's SQE.
