@@ -210,7 +210,7 @@ fn check(
     if each(slow) { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
-/// How memory is checked.
+/// Means by which memory is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Checks {
