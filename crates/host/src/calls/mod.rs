@@ -31,7 +31,7 @@ pub use message::{Incoming, Outgoing};
 macro_rules! calls {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $t:ty),* $(,)?) = $nr:ident;)*) => {$(
         $(#[$doc])*
-        #[inline]
+        #[inline(always)]
         pub fn $name($($arg: $t),*) -> softring_uapi::errno::Result<usize> {
             // SAFETY: numbers, addresses that the kernel only reads at (`ReadPtr`), and memory that
             // the program has offered for this call (`UserPtr`).
