@@ -81,11 +81,14 @@ pub(crate) fn fast(ctx: &mut Ctx, sqe: &Sqe) -> Option<i32> {
     if sqe.opcode == IORING_OP_READ_FIXED {
         ctx.resources.buffers.peek(sqe.buf_index)?.check(sqe.addr, u64::from(sqe.len)).ok()?;
     }
-    if sqe.flags & IOSQE_FIXED_FILE == 0 {
-        let (kind, history) =
-            (crate::io::kinds::known_kind(sqe.fd)?, crate::io::kinds::history(sqe.fd)?);
-        return read(ctx, sqe, sqe.fd, kind, history);
+    if sqe.flags & IOSQE_FIXED_FILE != 0 {
+        return fast_registered(ctx, sqe);
     }
+    let kind = crate::io::kinds::known_kind(sqe.fd)?;
+    read(ctx, sqe, sqe.fd, kind, crate::io::kinds::history(sqe.fd)?)
+}
+
+fn fast_registered(ctx: &mut Ctx, sqe: &Sqe) -> Option<i32> {
     let node = ctx.resources.files.peek(sqe.fd.cast_unsigned()).filter(|n| n.model.is_none())?;
     // A message may replace the slot's file while the lock is free.
     let node = node.clone();
@@ -106,8 +109,10 @@ fn read(ctx: &mut Ctx, sqe: &Sqe, fd: i32, kind: Kind, history: &History) -> Opt
     // One stamp per read: the end of one read is the start of the next.
     let last = ctx.submit.stamp.get();
     let start = if last == 0 { sys::cycles() } else { last };
-    let (n, end) =
-        ctx.unlocked(|| (files::pread(fd, sqe.addr(), sqe.len as usize, sqe.off), sys::cycles()));
+    let (n, end) = ctx.unlocked(
+        #[inline(always)]
+        || (files::pread(fd, sqe.addr(), sqe.len as usize, sqe.off), sys::cycles()),
+    );
     ctx.submit.stamp.set(end);
     if end.wrapping_sub(start) > SLOW_CYCLES && history.slow() {
         // A file in memory does not wait: perhaps the number was reused behind our back.
@@ -115,5 +120,5 @@ fn read(ctx: &mut Ctx, sqe: &Sqe, fd: i32, kind: Kind, history: &History) -> Opt
             softring_host::fd::forget_kind(sqe.fd);
         }
     }
-    (n == Ok(sqe.len as usize)).then_some(sqe.len.cast_signed())
+    n.is_ok_and(|n| n == sqe.len as usize).then_some(sqe.len.cast_signed())
 }

@@ -143,6 +143,7 @@ impl Wake {
     }
 
     /// Wakes the worker: one futex wake.
+    #[inline]
     pub(crate) fn run(self) {
         if let Some(parker) = self.0 {
             parker.unpark();
