@@ -182,7 +182,8 @@ impl Control {
         free
     }
 
-    /// Takes the lock as [`lock_now`](Self::lock_now) does, unless a sleep for it lasts for `limit`.
+    /// Takes the lock as [`lock_now`](Self::lock_now) does, unless a sleep for the lock lasts for
+    /// `limit`.
     pub(crate) fn lock_now_within(&self, limit: Duration) -> bool {
         self.lock.lock_now_within(limit)
     }

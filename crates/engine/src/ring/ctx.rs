@@ -397,7 +397,7 @@ pub struct Ctx {
 }
 
 /// The ring's parameters: requested at set-up, and restricted since.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Setup {
     /// IORING_SETUP_* flags.
     pub(crate) flags: u32,
@@ -561,21 +561,6 @@ impl Ctx {
     /// Returns whether this process has something in flight that its driver would wait for.
     pub(crate) fn in_flight(&self) -> bool {
         self.drive.transports.in_flight() || !self.reqs.timeouts.is_empty()
-    }
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Setup {
-            flags: 0,
-            clock: Clock::Monotonic,
-            disabled: false,
-            unlimited: false,
-            inherited: Inherited::default(),
-            issuer: None,
-            restrictions: Restrictions::default(),
-            filters: Filters::default(),
-        }
     }
 }
 
