@@ -433,13 +433,13 @@ impl Listed for Arc<Ring> {
     fn probe(&self) -> Found {
         let mut ctx = self.lock_now();
         if ctx.issue.leaves_work() {
-            return Found::Issue;
+            return Found::Busy;
         }
         if !ctx.in_flight() || ctx.drive.driver.active || !ctx.wants_reactor() {
             return Found::Nothing;
         }
         if self.awaits_processor(TICK) {
-            return Found::Issue;
+            return Found::Busy;
         }
         self.mark_left();
         Found::Work

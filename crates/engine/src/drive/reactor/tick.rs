@@ -35,7 +35,7 @@ pub(crate) enum Found {
     /// Nothing that the reactor would have to drive.
     Nothing,
     /// A thread in the middle of an issue, or one that is back as soon as it has a processor.
-    Issue,
+    Busy,
     /// Requests in flight that nobody drives.
     Work,
 }
