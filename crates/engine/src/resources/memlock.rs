@@ -28,13 +28,13 @@ impl Locked {
     /// # Errors
     /// `ENOMEM` past RLIMIT_MEMLOCK.
     pub(crate) fn range(addr: u64, len: u64, unlimited: bool) -> Result<Locked> {
+        if unlimited {
+            return Ok(Locked(0));
+        }
         let pages = (addr + len).div_ceil(4096) - addr / 4096;
         let Some(limit) = softring_host::substitute::getrlimit(Resource::Memlock).current else {
             return Ok(Locked(0));
         };
-        if unlimited {
-            return Ok(Locked(0));
-        }
         let within = |now: u64| Some(now + pages).filter(|&n| n <= limit / 4096);
         PROCESS.locked.fetch_update(Relaxed, Relaxed, within).map_err(|_| Errno::ENOMEM)?;
         Ok(Locked(pages))
