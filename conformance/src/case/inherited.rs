@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::os_poll;
-use crate::poll_shapes::{SHAPES, SOON, Set, wait};
+use crate::poll_shapes::{LONG, SHAPES, SOON, Set, wait};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -34,15 +34,12 @@ pub const CASES: &[Case] = &[
           "two processes share an epoll set, to which one of them adds a ring of its own"),
 ];
 
-/// The time in ms for which a poll waits that is to end earlier.
-const POLL: i32 = 2000;
-
 fn child_polls(cx: &mut Cx) -> Outcome {
     for shape in SHAPES {
         let mut ring = cx.ring(4, 0)?;
         let fd = ring.fd;
         let child = os::spawn_child(|| match Set::with(shape, fd) {
-            Ok(set) => wait(shape, fd, &set, POLL),
+            Ok(set) => wait(shape, fd, &set, LONG),
             Err(_) => -1,
         });
         std::thread::sleep(SOON);
