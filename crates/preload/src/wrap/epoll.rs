@@ -63,7 +63,7 @@ struct Sets {
     waiters: [AtomicU32; 64],
     /// Threads that began to wait on a set before the process had a ring.
     early: AtomicU32,
-    /// Flag, set once such threads have been looked for whose wait bypasses the C library.
+    /// Flag, set once /proc has been searched for waits that nobody has counted.
     searched: AtomicBool,
 }
 

@@ -4,19 +4,17 @@
 //! thread is in; where /proc cannot be read, no wait is found.
 
 use core::ffi::c_int;
+use softring_host::sys::proc_text;
 use softring_host::{files, user};
 
-/// Descriptors that are looked at in one call.
+/// Descriptors of one call that are read.
 const MOST: usize = 4096;
 
 /// Returns the descriptors that the process's threads wait for now.
 #[cold]
 pub(super) fn waited_for() -> Vec<c_int> {
     let threads = files::names_in("/proc/self/task");
-    let call = |thread: String| {
-        let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
-        parse(&text)
-    };
+    let call = |thread: String| parse(&proc_text(&format!("/proc/self/task/{thread}/syscall"))?);
     threads.into_iter().filter_map(call).flat_map(|(number, args)| of_call(number, args)).collect()
 }
 
