@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from turns import TOP, UNDER, spread
+from turns import TOP, UNDER, counted, spread
 
 SHAPES, WHAT = ("ppoll", "level", "edge", "eventfd"), ("read", "write", "sockets", "both")
 SIZE = 64 << 20
@@ -30,17 +30,19 @@ def arguments():
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="seconds of each run")
     parser.add_argument("--dir", default="/var/tmp", help="folder for the file, on a disk")
+    parser.add_argument("--calls", action="store_true",
+                        help="count system calls per request by strace, instead of time")
     return parser.parse_args()
 
 
 def run(under, loop, shape, what, depth, seconds, file):
-    """One run: requests a second, and microseconds of processor time for each."""
+    """One run: requests a second, microseconds of processor time for each, and how many."""
     command = [*under, loop, shape, what, str(depth), str(seconds), file]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
     count, took, busy = done.stdout.split()
-    return int(count) / float(took), float(busy) / max(int(count), 1) * 1e6
+    return int(count) / float(took), float(busy) / max(int(count), 1) * 1e6, int(count)
 
 
 def main():
@@ -55,9 +57,13 @@ def main():
                 data.write(bytes(1 << 20))
             data.flush()
             os.fsync(data.fileno())
+        rows = list(itertools.product(args.shapes, args.what, args.depths))
+        if args.calls:
+            counted(rows, lambda by, row: run(UNDER[by], loop, *row, args.seconds, file))
+            return
         print("| event loop | depth | kernel, requests/s | CPU | softring's speed by the kernel's "
               "| CPU by the kernel's |\n|---|---|---|---|---|---|")
-        for shape, what, depth in itertools.product(args.shapes, args.what, args.depths):
+        for shape, what, depth in rows:
             pairs = []
             for _ in range(args.pairs):
                 pairs.append([run(by, loop, shape, what, depth, args.seconds, file)

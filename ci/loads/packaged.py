@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 
-from turns import TOP, UNDER, compare, parsed, parser, run
+from turns import TOP, UNDER, compare, counted, parsed, parser, run
 
 DEPTHS = (1, 16, 32, 64)
 ROWS = ["files-node"]
@@ -25,17 +25,17 @@ COUNT = {1: 8000, 16: 25000, 32: 30000, 64: 40000}
 
 
 def node(name, place):
-    """One run of Node's files: requests a second, processor time of each."""
+    """One run of Node's files: requests a second, processor time of each, and how many."""
     env = {"UV_USE_IO_URING": "0" if name == "own" else "1"}
     with tempfile.TemporaryDirectory(dir=place) as files:
         script = os.path.join(TOP, "ci/loads/files-node.js")
         command = [*UNDER[name], "node", script, str(TASKS), str(FILES), files]
         text, used = run(command, env)
-    return float(text), used / (FILES * 7)
+    return float(text), used / (FILES * 7), FILES * 7
 
 
 def qemu(name, row, image):
-    """One run of qemu-img: requests a second, processor time of each."""
+    """One run of qemu-img: requests a second, processor time of each, and how many."""
     _, what, depth = row.split("-")
     aio = "threads" if name == "own" else "io_uring"
     count = COUNT[int(depth)]
@@ -44,7 +44,7 @@ def qemu(name, row, image):
     command += ["-w"] if what == "write" else []
     text, used = run([*command, image])
     seconds = float(re.search(r"in ([0-9.]+) seconds", text)[1])
-    return count / seconds, used / count
+    return count / seconds, used / count, count
 
 
 def main():
@@ -64,7 +64,10 @@ def main():
         def one(name, row):
             return node(name, place) if row == "files-node" else qemu(name, row, image)
 
-        compare(args.rows, one, args.pairs, args.json)
+        if args.calls:
+            counted(args.rows, one)
+        else:
+            compare(args.rows, one, args.pairs, args.json)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ import subprocess
 import sys
 import tempfile
 
-from turns import TOP, UNDER, compare, parsed, parser, processor, run
+from turns import TOP, UNDER, compare, counted, parsed, parser, processor, run
 
 BUILT = os.path.join(TOP, "target/loads")
 ECHO = ("tokio-uring", "monoio", "compio", "ring")
 ROWS = [f"files-tokio-{threads}" for threads in (1, 2, 8)]
 ROWS += [f"echo-{server}-{connections}" for server in ECHO for connections in (16, 256)]
-TASKS, FILES = 16, 4000
+# Files, and requests for each of them.
+TASKS, FILES, REQUESTS = 16, 4000, 7
 
 
 def build():
@@ -37,27 +38,28 @@ def program(name):
 
 
 def files(under, row, args):
-    """One run of the files' load: requests a second, processor time of each."""
+    """One run of the files' load: requests a second, processor time of each, and how many."""
     with tempfile.TemporaryDirectory(dir=args.dir) as place:
         command = [*under, program("files-tokio"), row.rsplit("-", 1)[1], str(TASKS), str(FILES), place]
         text, used = run(command)
-    return float(text), used / FILES
+    return float(text), used / FILES, FILES * REQUESTS
 
 
 def echo(under, row, args):
-    """One run of an echo server: round trips a second, processor time of each."""
+    """One run of an echo server: round trips a second, processor time of each, and how many."""
     name, connections = row.rsplit("-", 1)
     way = ["epoll"] if under == UNDER["own"] else []
     with subprocess.Popen([*under, program(name), *way], stdout=subprocess.PIPE, text=True) as child:
         port = child.stdout.readline().strip()
         client = [program("echo-client"), port, connections, str(int(args.seconds * 1000))]
         done = subprocess.run(client, capture_output=True, text=True, check=False)
-        child.kill()
+        child.terminate()  # strace hands it on
         _, used = processor(child.pid)
         child.returncode = 0
     if done.returncode:
         sys.exit(f"{name} under {under}: {done.stderr}")
-    return float(done.stdout), used / (float(done.stdout) * args.seconds)
+    trips = float(done.stdout) * args.seconds
+    return float(done.stdout), used / trips, trips
 
 
 def main():
@@ -73,7 +75,10 @@ def main():
         load = files if row.startswith("files") else echo
         return load(UNDER[name], row, args)
 
-    compare(args.rows, one, args.pairs, args.json)
+    if args.calls:
+        counted(args.rows, one)
+    else:
+        compare(args.rows, one, args.pairs, args.json)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
-"""What the loads of this folder share: runs in turns, and how their ratios are printed."""
+"""What the loads of this folder share: runs in turns, how their ratios are printed, and system calls
+counted instead."""
 
 import argparse
+import collections
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -25,6 +29,8 @@ def parser(doc, rows):
     own.add_argument("--pairs", type=int, default=7)
     own.add_argument("--json", metavar="FILE", help="add the runs of each row to this file")
     own.add_argument("--dir", default="/var/tmp", help="folder for files, on a disk")
+    own.add_argument("--calls", action="store_true",
+                     help="count system calls per request by strace, instead of time")
     return own
 
 
@@ -41,6 +47,35 @@ def parsed(own, rows):
 def spread(ratios):
     """Median and interval, for people."""
     return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+
+
+def counted(rows, one):
+    """Prints a table: each row's system calls for each request on the kernel and on softring, by name,
+    of those that are made at least once in fifty requests. `one`: as for `compare`."""
+    if not shutil.which("strace"):
+        sys.exit("strace is needed: apt-get install strace")
+    print("| load | calls of a request, kernel | softring |\n|---|---|---|")
+    with tempfile.NamedTemporaryFile("r", suffix=".calls") as summary:
+        for name, under in UNDER.items():
+            UNDER[name] = ["strace", "-f", "-I", "2", "-qq", "-c", "-o", summary.name, *under]
+        for row in rows:
+            cells = [cell(summary.name, one(name, row)[2]) for name in ("kernel", "softring")]
+            title = row if isinstance(row, str) else ", ".join(map(str, row))
+            print(f"| {title} | {' | '.join(cells)} |", flush=True)
+
+
+def cell(summary, requests):
+    """What strace has counted, for each request: the sum, and each call's part."""
+    calls = collections.Counter()
+    # futex_wake(2), which an older strace knows by number only.
+    with open(summary, encoding="utf-8") as lines:
+        for line in lines:
+            words = line.replace("syscall_0x1c6", "futex_wake").split()
+            if len(words) >= 5 and words[3].isdigit() and words[-1] != "total":
+                calls[words[-1]] += int(words[3])
+    often = [(name, n / requests) for name, n in calls.most_common() if n / requests >= 0.02]
+    parts = ", ".join(f"{name} {n:.2g}" for name, n in often)
+    return f"{sum(n for _, n in often):.2g}: {parts}"
 
 
 def processor(pid):
@@ -63,7 +98,7 @@ def run(command, env=None):
 def compare(rows, one, pairs, results=None):
     """Prints a table: each row's speed and processor time, softring's by the kernel's and by those of
     the program's own way without rings. `one(name, row)` makes one run, `name` one of UNDER, and
-    returns speed and processor time. `results`: a file that gets the runs as JSON, added to what it
+    returns speed, processor time and requests. `results`: a file that gets the runs as JSON, added to what it
     has."""
     print("| load | kernel | softring | to the kernel's | processor time | to its own | processor time |")
     print("|---|---|---|---|---|---|---|")
@@ -72,7 +107,7 @@ def compare(rows, one, pairs, results=None):
         for turn in range(pairs):
             order = list(UNDER) if turn % 2 == 0 else list(UNDER)[::-1]
             for name in order:
-                runs[name].append(one(name, row))
+                runs[name].append(one(name, row)[:2])
         speed = {name: statistics.median(r[0] for r in some) for name, some in runs.items()}
         cells = [f"{speed['kernel']:.0f}", f"{speed['softring']:.0f}"]
         for other in ("kernel", "own"):
