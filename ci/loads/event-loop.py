@@ -57,6 +57,8 @@ def main():
                 data.write(bytes(1 << 20))
             data.flush()
             os.fsync(data.fileno())
+            # Else the first write to each page would find it in the cache, and go to a worker.
+            os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         rows = list(itertools.product(args.shapes, args.what, args.depths))
         if args.calls:
             counted(rows, lambda by, row: run(UNDER[by], loop, *row, args.seconds, file))
