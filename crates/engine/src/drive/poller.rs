@@ -14,6 +14,9 @@
 //! [`stand_in`](super::stand_in), which every poster signals. An eventfd that is registered with a
 //! ring is polled as it is, and the ring's poll set beside it.
 //!
+//! A thread that is in the middle of an issue, without the lock, does not hinder this. It takes what
+//! the poller finds meanwhile (`Ctx::stash_events`), and its completions wake the poller.
+//!
 //! All three are one call of the engine's ([`Call`]), so that handlers of the program run after the
 //! role has been given back: a handler may do anything, and never return.
 
@@ -131,7 +134,7 @@ impl Poller {
         }
         let free = self.driven.iter_mut().find(|d| d.is_none())?;
         let mut ctx = ring.lock_soon()?;
-        if ctx.setup.polls() || ctx.issue.leaves_work() || ring.dead.load(Relaxed) {
+        if ctx.setup.polls() || ring.dead.load(Relaxed) {
             return None;
         }
         if ctx.drive.driver.thread == sys::thread() {
