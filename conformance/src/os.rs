@@ -307,6 +307,12 @@ pub fn close(fd: RawFd) -> i32 {
     if unsafe { libc::close(fd) } == -1 { -errno() } else { 0 }
 }
 
+/// Calls `close_range(2)` by libc's `syscall()`.
+pub fn close_range(first: RawFd, last: RawFd) -> i32 {
+    // SAFETY: close_range takes fds, no memory.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == -1 { -errno() } else { 0 }
+}
+
 /// Calls `dup(2)` of libc: an fd, or `-errno`.
 pub fn dup(fd: RawFd) -> i32 {
     // SAFETY: dup takes an fd, no memory.

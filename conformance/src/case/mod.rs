@@ -177,6 +177,7 @@ families![
     pollers,
     poll_numbers,
     fd_reuse,
+    kinds,
     reissue,
     task_work,
     epoll,

@@ -3,34 +3,42 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::model;
+use crate::io::persistent::is_closing;
 use softring_host::fd::history::History;
 use softring_host::fd::kind::{Kind, Probed};
-use softring_host::fd::numbers::{closes_reported, is_ring};
+use softring_host::fd::numbers::{closes_all_reported, closes_reported, is_ring};
 use softring_host::fd::owned::is_hidden;
 use softring_host::fd::remembered::{self, ON_MODEL, forget_kind};
 
 /// Returns the kind of the program's descriptor.
 ///
-/// Only regular files are remembered. If their number was closed and reused unseen (stdio, another
+/// Regular files are remembered. If their number was closed and reused unseen (stdio, another
 /// library's raw calls), a positioned read of what is now a stream fails with ESPIPE, and the kind
-/// is looked up anew (`ops::rw`). A kind remembered as O_DIRECT is checked each time.
+/// is looked up anew (`ops::rw`). A kind remembered as O_DIRECT is checked each time. Nothing would
+/// tell that a stream has become a file: a stream is remembered where no close goes unseen, and not
+/// while its number is being closed ([`Closing`](crate::io::persistent::Closing)), which forgets it.
 pub(crate) fn kind(fd: i32) -> Kind {
-    let Some(slot) = remembered::kind(fd) else {
+    let (Some(slot), Some(history)) = (remembered::kind(fd), remembered::history(fd)) else {
         return Kind::of(fd);
     };
     match Kind::from_code(slot.load(Relaxed) & (ON_MODEL - 1)) {
         Some(Kind::Direct) if !is_direct(fd) => {}
+        Some(Kind::Pollable) if !closes_all_reported() => {}
         Some(kind) => return kind,
         None => {}
     }
+    // A number that is closed between this and the probe is counted as another file's.
+    let (file, closes) = (history.file(), is_closing(fd));
     let Probed { code, written_on } = Kind::probe(fd);
     let kind = Kind::from_code(code).unwrap_or_default();
-    if closes_reported() && kind.is_file() && !is_ring(fd) {
+    let stream = kind == Kind::Pollable && closes_all_reported() && !closes;
+    let lasts = kind.is_file() || stream;
+    if closes_reported() && lasts && !is_ring(fd) {
         let model = model::of_fd(fd).map_or(0, |n| (n + 1) * ON_MODEL);
-        if let (Some(device), Some(history)) = (written_on, remembered::history(fd)) {
+        if let Some(device) = written_on {
             history.is_on(device);
         }
-        slot.store(code | model, Relaxed);
+        remembered::keep_kind(fd, code | model, file);
     }
     kind
 }

@@ -138,7 +138,8 @@ impl Closing {
     }
 }
 
-fn is_closing(fd: i32) -> bool {
+/// Returns whether a number is being closed; false for one beyond those that are marked.
+pub(crate) fn is_closing(fd: i32) -> bool {
     at(&PROCESS.closing, fd).is_some_and(marks::any)
 }
 

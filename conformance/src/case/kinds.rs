@@ -1,0 +1,81 @@
+//! Descriptor numbers that mean a stream, then a file, then a stream again: each transfer is one of
+//! the kind that the number has now.
+
+use super::prelude::*;
+use std::os::fd::RawFd;
+
+pub const CASES: &[Case] = &[
+    case!("kinds", read, [Op(IORING_OP_READ)], "a number that was read as a stream means a file, whoever closed it"),
+    case!("kinds", written, [Op(IORING_OP_WRITE)], "the same with writes"),
+];
+
+/// Means by which a number comes to mean another file.
+const WAYS: [&str; 5] = ["close", "close_range", "dup2", "CLOSE", "by the entry point"];
+
+/// Gives `number` to the file of `to`.
+fn become_file(cx: &mut Cx, ring: &mut Ring, way: &str, number: RawFd, to: RawFd) {
+    let closed = match way {
+        "close" => os::close(number),
+        "close_range" => os::close_range(number, number),
+        "CLOSE" => {
+            cx.one(ring, "CLOSE", sqe::op(IORING_OP_CLOSE, number), 0);
+            0
+        }
+        "by the entry point" => entry::close(cx.entry, number) as i32,
+        _ => 0,
+    };
+    cx.is(&format!("{way}: closed"), closed, 0);
+    let is = if way == "dup2" { os::dup2(to, number) } else { os::dup(to) };
+    cx.holds(&format!("{way}: the number means the other"), is == number);
+}
+
+/// Returns the lowest number that is free, with the file of `of`.
+fn lowest(of: RawFd) -> RawFd {
+    os::dup(of)
+}
+
+fn read(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (r, w) = cx.pipe()?;
+    let file = cx.file("f", b"0123456789")?;
+    let mut buf = [0; 2];
+    let number = lowest(r.as_raw_fd());
+    for way in WAYS {
+        for _ in 0..3 {
+            rustix::io::write(&w, b"ab")?;
+            cx.one(&mut ring, "a stream has no position", sqe::read(number, &mut buf, 0), 2);
+            cx.eq("data of the stream", *std::hint::black_box(&buf), *b"ab");
+        }
+        become_file(cx, &mut ring, way, number, file.as_raw_fd());
+        for at in [4, 0, 4] {
+            cx.one(&mut ring, "a file has", sqe::read(number, &mut buf, at), 2);
+            let want = if at == 0 { *b"01" } else { *b"45" };
+            cx.eq("data of the file", *std::hint::black_box(&buf), want);
+        }
+        become_file(cx, &mut ring, way, number, r.as_raw_fd());
+    }
+    os::close(number);
+    Ok(())
+}
+
+fn written(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (r, w) = cx.pipe()?;
+    let file = cx.file("f", b"0123456789")?;
+    let mut buf = [0; 2];
+    let number = lowest(w.as_raw_fd());
+    for (way, at) in WAYS.into_iter().zip(0..) {
+        for _ in 0..3 {
+            cx.one(&mut ring, "a stream has no position", sqe::write(number, b"ab", 0), 2);
+            rustix::io::read(&r, &mut buf)?;
+        }
+        become_file(cx, &mut ring, way, number, file.as_raw_fd());
+        cx.one(&mut ring, "a file has", sqe::write(number, b"x", at * 2), 1);
+        cx.one(&mut ring, "and keeps it", sqe::write(number, b"y", at * 2 + 1), 1);
+        become_file(cx, &mut ring, way, number, w.as_raw_fd());
+    }
+    os::close(number);
+    let found = cx.content("f")?;
+    cx.eq("file", String::from_utf8_lossy(&found).into_owned(), "xy".repeat(5));
+    Ok(())
+}
