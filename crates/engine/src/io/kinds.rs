@@ -14,9 +14,10 @@ use softring_host::fd::remembered::{self, ON_MODEL, forget_kind};
 ///
 /// Regular files are remembered. If their number was closed and reused unseen (stdio, another
 /// library's raw calls), a positioned read of what is now a stream fails with ESPIPE, and the kind
-/// is looked up anew (`ops::rw`). A kind remembered as O_DIRECT is checked each time. Nothing would
-/// tell that a stream has become a file: a stream is remembered where no close goes unseen, and not
-/// while its number is being closed ([`Closing`](crate::io::persistent::Closing)), which forgets it.
+/// is looked up anew (`ops::rw`). A kind remembered as O_DIRECT is checked each time. Nothing
+/// would tell that a stream has become a file: a stream is remembered where no close goes unseen,
+/// and not while its number is being closed ([`Closing`](crate::io::persistent::Closing)), which
+/// forgets it.
 pub(crate) fn kind(fd: i32) -> Kind {
     let (Some(slot), Some(history)) = (remembered::kind(fd), remembered::history(fd)) else {
         return Kind::of(fd);
