@@ -112,6 +112,11 @@ impl State {
     /// Returns the completion times of a request that comes at `now`, `behind` ns later than if the
     /// completion before it had been seen in time.
     pub(crate) fn due(&mut self, spec: &Spec, now: u64, behind: u64, io: Io) -> Due {
+        // The program's thread may trap on what is inexact, or round otherwise.
+        softring_host::math::by_default(|| self.due_now(spec, now, behind, io))
+    }
+
+    fn due_now(&mut self, spec: &Spec, now: u64, behind: u64, io: Io) -> Due {
         let direction = spec.direction(io.write);
         let mut latency = direction.latency.sample(&mut self.random);
         if io.offset != self.head {
