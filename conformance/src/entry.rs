@@ -287,6 +287,8 @@ global_asm!(
     "mov [rsp - 128], rax",
     "mov rdx, 0",
     "mov r10, 0",
+    // A system call may be made with the direction flag set, a function not.
+    "std",
     "test rbp, rbp",
     "jz 2f",
     "mov eax, 426",
@@ -297,6 +299,7 @@ global_asm!(
     "shr eax, 1",
     "syscall",
     "3:",
+    "cld",
     "mov rcx, rax",
     "xor eax, eax",
     "cmp rcx, rsi",

@@ -382,17 +382,24 @@ fn all_signals_blocked(cx: &mut Cx) -> Outcome {
 
 fn registers_survive(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
-    let mut kept = 0;
+    let file = cx.file("f", b"data")?;
+    let mut buf = [0u8; 4];
+    let part = iovec { base: buf.as_mut_ptr() as u64, len: 4 };
+    let (mut kept, mut read) = (0, 0);
     for i in 0..100 {
-        ring.push(sqe::nop());
+        ring.push(match i / 4 % 2 {
+            0 => sqe::nop(),
+            _ => sqe::rw(IORING_OP_READV, file.as_raw_fd(), addr(&part), 1, 0),
+        });
         kept += u32::from(match i % 4 {
             0 => enter_keeps_vectors(cx.entry, ring.fd, 1, false),
             1 => enter_keeps_vectors(cx.entry, ring.fd, 1, true),
             _ => entry::enter_keeps_registers(cx.entry, ring.fd, 1),
         });
-        ring.take(1)?;
+        read += ring.take(1)?[0].res;
     }
     cx.is("calls that kept them", kept, 100);
+    cx.is("bytes read", read, 48 * 4);
     Ok(())
 }
 

@@ -85,9 +85,10 @@ macro_rules! push_frame {
             "mov rbp, rsp\n",
             ".cfi_def_cfa_register rbp\n",
             "mov r11, rax\n",
-            // The flags except DF, which the ABI keeps clear.
+            // The flags except DF, which stays clear after the call: the ABI keeps it so.
             "lahf\n",
             "seto al\n",
+            "cld\n",
             "push rax; push rcx\n",
             ".cfi_offset rip, -160\n",
             "push r9; push r8; push r10; push rdx; push rsi; push rdi\n",
