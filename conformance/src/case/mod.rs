@@ -175,6 +175,7 @@ families![
     poll,
     poll_ring,
     pollers,
+    cancelled,
     poll_numbers,
     fd_reuse,
     kinds,

@@ -37,7 +37,9 @@ mod verify;
 
 /// Notices and queries of entry points about descriptors.
 pub mod fds {
-    pub use crate::drive::poller::{MOST, Poller, Source, is_eventfd};
+    pub use crate::drive::poller::{
+        MOST, Poller, Source, cancels, is_eventfd, thread_is_cancelled,
+    };
     pub use crate::drive::sets::{Report, can_drive, report, silence, stand_in};
     pub use crate::drive::stand_in::{poll_fd, set_fd, sq_full};
     pub use crate::process::{

@@ -50,6 +50,7 @@ pub const INTERPOSED: &[&str] = &[
     "ppoll",
     "prctl",
     "pselect",
+    "pthread_cancel",
     "pthread_setcanceltype",
     "pthread_sigmask",
     "select",

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use softring_host::fork::{AtFork, Child, keeps};
 
 use super::reactor;
@@ -18,6 +18,8 @@ pub(super) struct OfProcess {
     /// Numbers under which the program has registered eventfds with rings. A hint: a number may
     /// mean another file by now.
     pub(super) eventfds: [AtomicU64; EVENTFDS / 64],
+    /// Count of threads that the program has cancelled.
+    pub(super) cancels: AtomicU32,
 }
 
 /// Number of eventfd numbers that are known, from 0 on.
@@ -28,6 +30,7 @@ pub(super) static PROCESS: OfProcess = OfProcess {
     flagging: AtomicBool::new(false),
     sq_idle_sleeps: AtomicBool::new(false),
     eventfds: [const { AtomicU64::new(0) }; EVENTFDS / 64],
+    cancels: AtomicU32::new(0),
 };
 
 /// Fork hooks: the reactor stands still over a fork.
@@ -40,9 +43,10 @@ impl OfProcess {
     }
 
     fn in_child(&self, child: &Child) {
-        let Self { reactor, flagging, sq_idle_sleeps, eventfds } = self;
+        let Self { reactor, flagging, sq_idle_sleeps, eventfds, cancels } = self;
         reactor.in_child(child);
         keeps(flagging, "costs a child no more than a look");
+        keeps(cancels, "only its changes count");
         keeps(eventfds, "a child's rings have the same eventfds");
         keeps(sq_idle_sleeps, "what the program has set holds for its children");
     }

@@ -14,15 +14,15 @@
 //! [`stand_in`](super::stand_in), which every poster signals. An eventfd that is registered with a
 //! ring is polled as it is, and the ring's poll set beside it.
 //!
-//! A thread that is in the middle of an issue, without the lock, does not hinder this. It takes what
-//! the poller finds meanwhile (`Ctx::stash_events`), and its completions wake the poller.
+//! A thread that is in the middle of an issue, without the lock, does not hinder this. It takes
+//! what the poller finds meanwhile (`Ctx::stash_events`), and its completions wake the poller.
 //!
 //! All three are one call of the engine's ([`Call`]), so that handlers of the program run after the
 //! role has been given back: a handler may do anything, and never return.
 
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::leave::leave;
 use super::of_process::{EVENTFDS, PROCESS};
@@ -69,13 +69,34 @@ struct Driven {
 #[derive(Debug)]
 pub struct Poller {
     driven: [Option<Driven>; MOST],
+    /// Count of cancellations before the caller has looked for its own.
+    cancels: u32,
     call: Call,
 }
 
+/// Returns how many threads the program has cancelled ([`thread_is_cancelled`]).
+pub fn cancels() -> u32 {
+    PROCESS.cancels.load(SeqCst)
+}
+
+/// Reports that a thread was cancelled (pthread_cancel(3)): no signal tells it so while it sleeps
+/// in a poll that is not the C library's. Ends the sleep of each thread that drives a ring in its
+/// own poll. A thread that is about to sleep either has the role already when it is looked for
+/// here, or sees the count in [`Poller::sleep`].
+pub fn thread_is_cancelled() {
+    let _call = Call::begin();
+    PROCESS.cancels.fetch_add(1, SeqCst);
+    for ring in crate::ring::table::some(|ring| ring.polled_ever.load(Relaxed)) {
+        if let Some(mut ctx) = ring.lock_soon().filter(|ctx| ctx.drive.driver.active) {
+            ctx.drive.wake_driver();
+        }
+    }
+}
+
 impl Poller {
-    /// Begins a poll.
-    pub fn begin() -> Poller {
-        Poller { driven: [const { None }; MOST], call: Call::begin() }
+    /// Begins a poll of a thread that was not cancelled when it had read `cancels` ([`cancels`]).
+    pub fn begin(cancels: u32) -> Poller {
+        Poller { driven: [const { None }; MOST], cancels, call: Call::begin() }
     }
 
     /// Returns what to poll in place of `fd`; none if `fd` is no ring of ours.
@@ -189,6 +210,7 @@ impl Poller {
     ) -> Result<usize> {
         let until = self.all().map(|d| d.until).filter(|&until| until != FOREVER);
         let ns = match until.chain(deadline).min() {
+            _ if cancels() != self.cancels => 0,
             None => FOREVER,
             Some(0) => 0,
             Some(at) => at.saturating_sub(Clock::Monotonic.now()),

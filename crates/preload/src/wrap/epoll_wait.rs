@@ -2,8 +2,8 @@
 //! rings: it polls the set beside what they wait for, and adds the rings' events to the set's.
 #![allow(unsafe_code)]
 
+use super::cancel::cancelled_here;
 use super::epoll::{Member, members_soon, wait};
-use super::poll::cancelled_here;
 use super::visible;
 use super::wait::Limit;
 use crate::raw::{self, next, raw};
@@ -141,7 +141,7 @@ pub(super) fn drive(
     let most = i32::MAX as usize / EVENT;
     let max = usize::try_from(room.1).ok().filter(|max| (1..=most).contains(max) && !limit.bad)?;
     let to = room.0.expose_provenance() as u64;
-    limit.repeat(cancelled, |deadline| pass(set, (to, max), &limit, deadline))
+    limit.repeat(cancelled, |deadline, cancels| pass(set, (to, max), &limit, (deadline, cancels)))
 }
 
 /// Sleeps once; returns how many events are in the program's array. Handlers that have ended the
@@ -150,11 +150,11 @@ fn pass(
     set: c_int,
     (to, max): (u64, usize),
     limit: &Limit,
-    deadline: Option<u64>,
+    (deadline, cancels): (Option<u64>, u32),
 ) -> Option<Result<usize>> {
     let mut rings = [Watched { ring: -1, last: None, found: Found::Nothing }; MOST];
     let rings = watched_rings(set, &mut rings)?;
-    let mut poller = Poller::begin();
+    let mut poller = Poller::begin(cancels);
     let mut entries = [NONE; 1 + MOST];
     entries[0] = PollEntry { fd: visible(set), events: POLLIN, revents: 0 };
     let mut ready = false;

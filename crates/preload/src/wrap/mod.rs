@@ -2,6 +2,7 @@
 //! tells the engine. None costs more than a load while this process has no ring of the engine's.
 #![allow(unsafe_code)]
 
+mod cancel;
 pub mod close;
 pub mod dup;
 pub mod epoll;

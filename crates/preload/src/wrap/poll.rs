@@ -13,6 +13,7 @@
 //! well.
 #![allow(unsafe_code)]
 
+use super::cancel::cancelled_here;
 use super::internal;
 use super::sleep::awake;
 use super::wait::Limit;
@@ -207,8 +208,9 @@ fn through(theirs: Theirs, n: nfds_t, limit: Limit, call: impl FnOnce() -> c_int
 fn sleep_and_drive(theirs: Theirs, ours: &mut [PollEntry], limit: Limit) -> c_int {
     let n = ours.len() - MOST;
     let mut room = MOST;
-    let ret = limit.repeat(cancelled_here, |deadline| {
-        let mut once = |room| pass(theirs, &mut ours[..n + room], n, &limit, deadline);
+    let ret = limit.repeat(cancelled_here, |deadline, cancels| {
+        let until = (deadline, cancels);
+        let mut once = |room| pass(theirs, &mut ours[..n + room], n, &limit, until);
         let mut slept = once(room);
         if slept == Err(Errno::EINVAL) && room > 0 {
             // RLIMIT_NOFILE may allow the program's entries, but no more beside eventfds.
@@ -227,9 +229,9 @@ fn pass(
     ours: &mut [PollEntry],
     n: usize,
     limit: &Limit,
-    deadline: Option<u64>,
+    (deadline, cancels): (Option<u64>, u32),
 ) -> Result<usize> {
-    let mut poller = Poller::begin();
+    let mut poller = Poller::begin(cancels);
     let (copy, beside) = ours.split_at_mut(n);
     let (ready, more) = copy_in(theirs, copy, beside, &mut poller);
     let until = if ready { Some(0) } else { deadline.or(limit.ns) };
@@ -244,15 +246,6 @@ fn pass(
         slept = poller.sleep(&mut ours[..n], Some(0), None);
     }
     slept.map(|_| answers(theirs, &mut ours[..n], &poller))
-}
-
-/// `pthread_testcancel(3)`: request delivery of any pending cancellation request.
-pub(super) fn cancelled_here() {
-    if let Some(test) = next!(c"pthread_testcancel", fn() -> ()) {
-        // SAFETY: no arguments. A cancelled thread leaks the mapping for more than FEW entries, if
-        // there is one, and nothing else.
-        unsafe { test() };
-    }
 }
 
 /// Copies the program's array, with the descriptors to poll instead of rings. Returns true if a

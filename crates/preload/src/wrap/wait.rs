@@ -5,6 +5,7 @@ use crate::gate::watched;
 use crate::raw;
 use core::ffi::c_int;
 use libc::{sigset_t, timespec};
+use softring_engine::fds;
 use softring_host::time::Clock;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
@@ -59,16 +60,18 @@ impl Limit {
     }
 
     /// Repeats `pass` until it finds something, fails, or the time is over. Returns `None` if a
-    /// pass does. `cancelled` is what the function of libc does as a cancellation point.
+    /// pass does. A pass gets the deadline, and the count of cancellations from before the thread
+    /// looked for its own. `cancelled` is what the function of libc does as a cancellation point.
     pub fn repeat(
         &self,
         cancelled: fn(),
-        mut pass: impl FnMut(Option<u64>) -> Option<Result<usize>>,
+        mut pass: impl FnMut(Option<u64>, u32) -> Option<Result<usize>>,
     ) -> Option<c_int> {
         let deadline = self.deadline();
         loop {
+            let cancels = fds::cancels();
             cancelled();
-            let e = match pass(deadline)? {
+            let e = match pass(deadline, cancels)? {
                 Ok(0) if !self.is_over(deadline) => continue,
                 Ok(found) => return Some(found as c_int),
                 Err(e) => e,
