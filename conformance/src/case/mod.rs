@@ -150,6 +150,7 @@ families![
     stall,
     stall_args,
     disk,
+    write_signals,
     sync,
     locks,
     locks_forked,

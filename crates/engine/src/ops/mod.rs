@@ -33,6 +33,7 @@ pub(crate) mod rw_polled;
 pub(crate) mod rw_position;
 pub(crate) mod rw_quick;
 pub(crate) mod rw_select;
+pub(crate) mod rw_signals;
 pub(crate) mod socket;
 pub(crate) mod splice;
 pub(crate) mod statx;

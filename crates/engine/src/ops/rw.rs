@@ -6,7 +6,7 @@
 
 use crate::io::aio::{self, Prepared, nowait};
 use crate::io::iov::{MAX_IOV, import_iov, skip};
-use crate::ops::{rw_cached, rw_nowait, rw_position, rw_quick, rw_select};
+use crate::ops::{rw_cached, rw_nowait, rw_position, rw_quick, rw_select, rw_signals};
 use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::{Outcome, Try};
@@ -224,7 +224,7 @@ fn attempt(call: &mut Call, how: Try) -> Outcome {
     if how == Try::Nonblock && rw_nowait::punts(call, kind) {
         return Outcome::Retry;
     }
-    by_calls(call, kind, how)
+    rw_signals::attempt(call, (kind, how), |call| by_calls(call, kind, how))
 }
 
 /// Makes the system calls of an attempt.

@@ -7,6 +7,7 @@
 
 use crate::io::kinds;
 use crate::io::socket::{check_zero_copy, is_socket, is_unix};
+use crate::ops::rw_signals::is_limited;
 use crate::ring::batch::SubmitState;
 use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
@@ -79,6 +80,8 @@ impl Ctx {
                 return Some(Route::Model);
             }
             return match self.submit.kind_in_batch(&req.call.file) {
+                // A worker of the kernel's takes no SIGXFSZ, which kernel aio would send here.
+                Kind::Direct if forced && def.writes() && is_limited() => Some(Route::Worker),
                 Kind::Direct
                     if !req.names_personality() && !unwaiting && self.aio_is_to_try(req) =>
                 {

@@ -1,0 +1,67 @@
+//! Signals of writes: SIGPIPE where nobody reads, SIGXFSZ beyond RLIMIT_FSIZE. They come to the
+//! thread that makes the write, and a worker takes none.
+
+use super::prelude::*;
+use std::os::fd::OwnedFd;
+
+pub const CASES: &[Case] = &[
+    case!("write_signals", nobody_reads, [Op(IORING_OP_WRITE), Op(IORING_OP_WRITEV)], "a write to a stream without a reader signals unless a worker makes it"),
+    case!("write_signals", beyond_the_limit, [Op(IORING_OP_WRITE), Op(IORING_OP_WRITEV)], "so does a write beyond RLIMIT_FSIZE, on a disk and in memory"),
+];
+
+/// Memory that O_DIRECT takes.
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+/// Writes `data` at `off`, by WRITE and WRITEV, inline and by a worker, and records the result and
+/// how many signals came.
+fn each_way(cx: &mut Cx, ring: &mut Ring, what: &str, fd: i32, (data, off): (&[u8], u64)) {
+    let part = iovec { base: data.as_ptr() as u64, len: data.len() as u64 };
+    for (how, flags) in [("inline", 0), ("by a worker", IOSQE_ASYNC)] {
+        for vectored in [false, true] {
+            let write = match vectored {
+                false => sqe::write(fd, data, off),
+                true => sqe::rw(IORING_OP_WRITEV, fd, addr(&part), 1, off),
+            };
+            let before = os::caught();
+            let submitted = ring.push(write.ud(1).with(flags)).submit_wait(1);
+            let got = ring.take(1).map_or(0, |cqes| cqes[0].res);
+            let signals = os::caught() - before;
+            let label = format!("{what}, {how}, vectored: {vectored}");
+            cx.eq(&label, (submitted, got, signals), (1, got, signals));
+        }
+    }
+}
+
+fn nobody_reads(cx: &mut Cx) -> Outcome {
+    os::catch(libc::SIGPIPE, 0);
+    for setup in [0, DEFER] {
+        let mut ring = cx.ring(4, setup)?;
+        let (r, w) = cx.pipe()?;
+        drop(r);
+        each_way(cx, &mut ring, "pipe", w.as_raw_fd(), (b"x", sqe::HERE));
+        let (a, b) = std::os::unix::net::UnixStream::pair()?;
+        drop(b);
+        each_way(cx, &mut ring, "socket", a.as_raw_fd(), (b"x", sqe::HERE));
+    }
+    Ok(())
+}
+
+fn beyond_the_limit(cx: &mut Cx) -> Outcome {
+    const LIMIT: u64 = 65536;
+    let memory = rustix::fs::memfd_create("f", rustix::fs::MemfdFlags::empty())?;
+    rustix::fs::ftruncate(&memory, LIMIT)?;
+    let disk: OwnedFd = cx.file("f", b"")?.into();
+    let direct: OwnedFd = cx.direct_file("d", &[7; LIMIT as usize])?.into();
+    os::catch(libc::SIGXFSZ, 0);
+    let page = Page([7; 4096]);
+    let was = os::set_limit(libc::RLIMIT_FSIZE, LIMIT);
+    for setup in [0, DEFER] {
+        let mut ring = cx.ring(4, setup)?;
+        for (what, file) in [("memory", &memory), ("disk", &disk), ("O_DIRECT", &direct)] {
+            each_way(cx, &mut ring, what, file.as_raw_fd(), (&page.0, LIMIT));
+        }
+    }
+    os::set_limit(libc::RLIMIT_FSIZE, was);
+    Ok(())
+}

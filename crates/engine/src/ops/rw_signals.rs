@@ -1,0 +1,57 @@
+//! Signals that a write sends: SIGPIPE where nobody reads, SIGXFSZ beyond RLIMIT_FSIZE. The kernel's
+//! ring makes some writes on workers, which take no signals. Where the submitter makes such a write
+//! here, it blocks the signals, and takes what the write has sent.
+
+use crate::ops::rw::writes;
+use crate::ring::opdef::{Outcome, Try};
+use crate::ring::request::Call;
+use softring_host::fd::kind::Kind;
+use softring_host::os::process::Resource;
+use softring_host::signal::BlockAll;
+use softring_host::{substitute, sys};
+use softring_uapi::IOSQE_ASYNC;
+use softring_uapi::errno::Errno;
+
+/// `SIGPIPE` and `SIGXFSZ`, each as a set of signals.
+const SIGPIPE: u64 = 1 << (13 - 1);
+const SIGXFSZ: u64 = 1 << (25 - 1);
+
+/// Returns whether the size of files is limited.
+pub(crate) fn is_limited() -> bool {
+    substitute::getrlimit(Resource::Fsize).current.is_some()
+}
+
+/// Makes an attempt at a read or write, without its signals if the kernel's ring would make it on a
+/// worker: a write to a stream that was to be asynchronous, and each write to a file in memory.
+pub(crate) fn attempt(
+    call: &mut Call,
+    (kind, how): (Kind, Try),
+    attempt: impl FnOnce(&mut Call) -> Outcome,
+) -> Outcome {
+    let sends = how == Try::Nonblock
+        && writes(call.opcode)
+        && match kind {
+            Kind::Pollable => call.sqe().flags & IOSQE_ASYNC != 0,
+            Kind::Memory => is_limited(),
+            _ => false,
+        };
+    if sends { unsignalled(call, attempt) } else { attempt(call) }
+}
+
+#[cold]
+fn unsignalled(call: &mut Call, attempt: impl FnOnce(&mut Call) -> Outcome) -> Outcome {
+    let blocked = BlockAll::begin();
+    // One that is pending already is the program's.
+    let before =
+        if blocked.before() & (SIGPIPE | SIGXFSZ) != 0 { sys::pending_signals() } else { 0 };
+    let outcome = attempt(call);
+    let sent = match outcome {
+        Outcome::Done(e) if e == Errno::EPIPE.res() => SIGPIPE,
+        Outcome::Done(e) if e == Errno::EFBIG.res() => SIGXFSZ,
+        _ => 0,
+    };
+    if sent & !before != 0 {
+        sys::take_signal(sent);
+    }
+    outcome
+}
