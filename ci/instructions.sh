@@ -49,7 +49,7 @@ count() {
     done | sort -n | head -n 1
 }
 
-for what in nop nops read direct echo poll; do
+for what in nop nops read reads direct echo poll; do
     first=''
     printf '%-8s' $what
     for library in "${LIBRARIES[@]}"; do

@@ -2,8 +2,9 @@
  *
  *     operations WHAT COUNT FILE
  *
- * WHAT: nop, nops (32 by one call), read (4 KiB of FILE, cached), direct (the same, O_DIRECT), echo
- * (a RECV that waits, then the SEND that ends its wait), poll (a POLL_ADD, as well).
+ * WHAT: nop, nops (32 by one call), read (4 KiB of FILE, cached), reads (32 by one call), direct (one
+ * with O_DIRECT), echo (a RECV that waits, then the SEND that ends its wait), poll (a POLL_ADD, as
+ * well).
  * Makes raw system calls, so that no library is counted. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -95,6 +96,9 @@ int main(int argc, char **argv) {
             run(1, 1);
         } else if (!strcmp(what, "nops")) {
             for (int i = 0; i < BATCH; i++) push(IORING_OP_NOP, -1, NULL, 0);
+            run(BATCH, BATCH);
+        } else if (!strcmp(what, "reads")) {
+            for (int i = 0; i < BATCH; i++) push(IORING_OP_READ, cached, block, BLOCK);
             run(BATCH, BATCH);
         } else if (!strcmp(what, "read") || !strcmp(what, "direct")) {
             push(IORING_OP_READ, *what == 'r' ? cached : direct, block, BLOCK);
