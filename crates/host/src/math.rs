@@ -41,12 +41,11 @@ pub fn fract(x: f64) -> f64 {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 pub fn by_default<T>(f: impl FnOnce() -> T) -> T {
-    static DEFAULT: u32 = 0x1f80;
-    let mut own = 0u32;
+    let (default, mut own) = (0x1f80u32, 0u32);
     // SAFETY: the word is ours; the rules are those that compiled code expects.
     unsafe {
         core::arch::asm!("stmxcsr [{}]", in(reg) &raw mut own, options(nostack, preserves_flags));
-        core::arch::asm!("ldmxcsr [{}]", in(reg) &raw const DEFAULT, options(nostack, readonly));
+        core::arch::asm!("ldmxcsr [{}]", in(reg) &raw const default, options(nostack, readonly));
     }
     let done = f();
     // SAFETY: the rules from before.

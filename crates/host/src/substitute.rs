@@ -346,6 +346,11 @@ pub fn getrlimit(what: Resource) -> Rlimit {
     Rlimit { current, maximum }
 }
 
+/// Returns whether the size of the files that this process writes is limited.
+pub fn limits_file_size() -> bool {
+    getrlimit(Resource::Fsize).current.is_some()
+}
+
 /// Sets the limits by prlimit(2) of this process, or setrlimit(2).
 ///
 /// # Errors

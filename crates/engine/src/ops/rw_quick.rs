@@ -12,7 +12,6 @@
 
 use crate::ops::rw::{finish, transfer, writes};
 use crate::ops::rw_cached::SLOW_CYCLES;
-use crate::ops::rw_signals::is_limited;
 use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::Outcome;
@@ -20,6 +19,7 @@ use crate::ring::request::{Call, FileRef, Req, ReqFlags};
 use softring_host::fd::file_systems::{Record, WrittenOn};
 use softring_host::fd::history::History;
 use softring_host::fd::kind::Kind;
+use softring_host::substitute::limits_file_size;
 use softring_host::sys;
 
 /// Most bytes of a write that counts as short.
@@ -62,7 +62,7 @@ fn is_short(call: &Call) -> bool {
 
 /// Returns whether the submitter makes the write itself.
 pub(crate) fn is_to_try(call: &Call) -> bool {
-    call.written_on.may_wait() && !is_limited()
+    call.written_on.may_wait() && !limits_file_size()
 }
 
 /// Writes on the submitter's thread, which may have to wait.

@@ -6,20 +6,15 @@ use crate::ops::rw::writes;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::Call;
 use softring_host::fd::kind::Kind;
-use softring_host::os::process::Resource;
 use softring_host::signal::BlockAll;
-use softring_host::{substitute, sys};
+use softring_host::substitute::limits_file_size;
+use softring_host::sys;
 use softring_uapi::IOSQE_ASYNC;
 use softring_uapi::errno::Errno;
 
 /// `SIGPIPE` and `SIGXFSZ`, each as a set of signals.
 const SIGPIPE: u64 = 1 << (13 - 1);
 const SIGXFSZ: u64 = 1 << (25 - 1);
-
-/// Returns whether the size of files is limited.
-pub(crate) fn is_limited() -> bool {
-    substitute::getrlimit(Resource::Fsize).current.is_some()
-}
 
 /// Makes an attempt at a read or write, without its signals if the kernel's ring would make it on a
 /// worker: a write to a stream that was to be asynchronous, and each write to a file in memory.
@@ -32,7 +27,7 @@ pub(crate) fn attempt(
         && writes(call.opcode)
         && match kind {
             Kind::Pollable => call.sqe().flags & IOSQE_ASYNC != 0,
-            Kind::Memory => is_limited(),
+            Kind::Memory => limits_file_size(),
             _ => false,
         };
     if sends { unsignalled(call, attempt) } else { attempt(call) }

@@ -7,7 +7,6 @@
 
 use crate::io::kinds;
 use crate::io::socket::{check_zero_copy, is_socket, is_unix};
-use crate::ops::rw_signals::is_limited;
 use crate::ring::batch::SubmitState;
 use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
@@ -20,6 +19,7 @@ use alloc::boxed::Box;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::numbers::closes_all_reported;
 use softring_host::limits::MAX_ARMS;
+use softring_host::substitute::limits_file_size;
 use softring_uapi::IOSQE_ASYNC;
 use softring_uapi::errno::Errno;
 
@@ -81,7 +81,7 @@ impl Ctx {
             }
             return match self.submit.kind_in_batch(&req.call.file) {
                 // A worker of the kernel's takes no SIGXFSZ, which kernel aio would send here.
-                Kind::Direct if forced && def.writes() && is_limited() => Some(Route::Worker),
+                Kind::Direct if forced && def.writes() && limits_file_size() => Some(Route::Worker),
                 Kind::Direct
                     if !req.names_personality() && !unwaiting && self.aio_is_to_try(req) =>
                 {
