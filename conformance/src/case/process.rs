@@ -387,10 +387,8 @@ fn registers_survive(cx: &mut Cx) -> Outcome {
     let part = iovec { base: buf.as_mut_ptr() as u64, len: 4 };
     let (mut kept, mut read) = (0, 0);
     for i in 0..100 {
-        ring.push(match i / 4 % 2 {
-            0 => sqe::nop(),
-            _ => sqe::rw(IORING_OP_READV, file.as_raw_fd(), addr(&part), 1, 0),
-        });
+        let readv = sqe::rw(IORING_OP_READV, file.as_raw_fd(), addr(&part), 1, 0);
+        ring.push(if i / 4 % 2 == 0 { sqe::nop() } else { readv });
         kept += u32::from(match i % 4 {
             0 => enter_keeps_vectors(cx.entry, ring.fd, 1, false),
             1 => enter_keeps_vectors(cx.entry, ring.fd, 1, true),

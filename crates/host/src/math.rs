@@ -1,4 +1,5 @@
 //! Functions of numbers that core lacks: the C library's, by way of the standard library.
+#![allow(unsafe_code)]
 
 /// Returns the natural logarithm.
 #[inline]
@@ -39,7 +40,6 @@ pub fn fract(x: f64) -> f64 {
 /// Calls `f` with the processor's default rules for floating-point numbers, and gives the thread
 /// its own back: rounding, traps (feenableexcept(3)), and the flags that say what has happened.
 #[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
 pub fn by_default<T>(f: impl FnOnce() -> T) -> T {
     let (default, mut own) = (0x1f80u32, 0u32);
     // SAFETY: the word is ours; the rules are those that compiled code expects.
@@ -62,7 +62,6 @@ pub fn by_default<T>(f: impl FnOnce() -> T) -> T {
 }
 
 #[cfg(all(test, target_arch = "x86_64", not(loom)))]
-#[allow(unsafe_code)]
 mod tests {
     use super::*;
     use core::hint::black_box;

@@ -1,6 +1,6 @@
-//! Signals that a write sends: SIGPIPE where nobody reads, SIGXFSZ beyond RLIMIT_FSIZE. The kernel's
-//! ring makes some writes on workers, which take no signals. Where the submitter makes such a write
-//! here, it blocks the signals, and takes what the write has sent.
+//! Signals that a write sends: SIGPIPE where nobody reads, SIGXFSZ beyond RLIMIT_FSIZE. The
+//! kernel's ring makes some writes on workers, which take no signals. Where the submitter makes
+//! such a write here, it blocks the signals, and takes what the write has sent.
 
 use crate::ops::rw::writes;
 use crate::ring::opdef::{Outcome, Try};
