@@ -50,6 +50,8 @@ errnos!(
     ECANCELED,
     EOWNERDEAD,
     ENOBUFS,
+    ECONNRESET,
+    EDQUOT,
     EMSGSIZE,
     EINPROGRESS,
     ENOTCONN,
