@@ -11,6 +11,7 @@ use std::path::PathBuf;
 mod bench;
 mod doctor;
 mod env;
+mod faults;
 mod stats;
 mod strace;
 mod trace;
@@ -19,6 +20,7 @@ mod under;
 pub use bench::{BenchArgs, BenchOf, Driver, Op, PolledArgs, ReissueArgs, Rw, SqpollArgs};
 pub use doctor::{DoctorArgs, Environment};
 pub use env::{EnvArgs, Shell};
+pub use faults::FaultArgs;
 pub use stats::{Format, StatArgs, StatsArgs, TopArgs};
 pub use strace::StraceArgs;
 pub use trace::TraceArgs;
@@ -127,6 +129,16 @@ not follow the previous one. pollqueues: 1 if an IOPOLL ring sees completions wi
 interrupt. irq: time of an interrupt. data: none moves no data, for benchmarks. seed: seed of the \
 distributions.
 
+--faults SPEC: items separated by commas: a preset (legal: what a correct kernel may do with \
+healthy hardware; hostile: errors of hardware, peers and limits as well), seed=N, and \
+FAULT=CHANCE, as short-read=0.05 or eio=read:0.001; delay=p99:20ms has a time. A filter follows: \
+short-write=1@op=write,path=*.wal,nth=3. Faults: short-read, short-write, eintr, eagain, eio, \
+enospc, edquot, enomem, econnreset, drop-connection, delay, reorder, overflow, cancel-late, \
+multishot-end, buffers-out, notif-late, spurious-wake, sq-late. A TOML file says the same. Each \
+fault is one that the kernel could produce; the same seed gives the same faults.
+
+softring run --faults legal,seed=7 --faults-log faults.jsonl -- CMD
+softring run --faults-replay faults.jsonl -- CMD
 softring run --model '/data=nvme-gen4' -- CMD
 softring run --model '/data=latency:80us/15us,jitter:10%,iops:500k,bw:3g,queues:32' -- CMD";
 

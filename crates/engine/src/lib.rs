@@ -49,7 +49,7 @@ pub mod fds {
 }
 
 pub use drive::{sqpoll::set_idle_sleeps, task_work, taskrun::flag_ready_rings};
-pub use io::{model, persistent::Closing, poll_queues, polling};
+pub use io::{faults, model, persistent::Closing, poll_queues, polling};
 pub use memory::file::no_ring;
 pub use ops::table::OPS;
 pub use policy::hybrid;

@@ -117,7 +117,7 @@ impl Plan {
     }
 
     /// Returns whether the plan may inject a fault at all.
-    pub fn has(&self, fault: Fault) -> bool {
+    pub fn injects(&self, fault: Fault) -> bool {
         match self {
             Plan::Chance(spec) => spec.entries.iter().any(|e| e.fault == fault),
             Plan::Replay(replay) => replay.has(fault),

@@ -24,7 +24,7 @@ mod spec;
 pub use chance::{Chance, Time};
 pub use decide::{Decision, Plan, RingFaults, Subject, draw};
 pub use fault::Fault;
-pub use filter::{Filter, Kind, Ops};
+pub use filter::{ENTER, ENTER_OP, Filter, Kind, Ops, op_name};
 pub use glob::Glob;
 pub use parse::{Error, GRAMMAR};
 pub use replay::Replay;

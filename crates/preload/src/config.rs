@@ -8,6 +8,9 @@
 //! | `SOFTRING_DOOR` | the same | older name, read if `SOFTRING_INTERCEPT` is unset |
 //! | `SOFTRING_AIO_HIPRI` | `0` (default), `1` | `1`: every context of kernel aio is polled |
 //! | `SOFTRING_MODEL` | `PATH=OPTIONS;…` | modelled disks; `auto` then means `user` |
+//! | `SOFTRING_FAULTS` | a SPEC | faults to inject; `auto` then means `user` |
+//! | `SOFTRING_FAULTS_LOG` | a file | record of the injected faults |
+//! | `SOFTRING_FAULTS_REPLAY` | a file | such a record, to inject again |
 //! | `SOFTRING_QUIET` | `0` (default), `1` | `1`: no notice line on stderr |
 //! | `SOFTRING_NOTICE` | `0`, `1` | `1`: set to `0` with the notice, so children print none |
 //! | `SOFTRING_POLL` | `default`, `spin`, `hybrid`, `adaptive`, `block` | how threads wait |
@@ -29,6 +32,8 @@
 //! these variables: the caller sets them, and could name files to be written and viewers to be
 //! shown memory. It shares no memory with viewers either.
 #![allow(unsafe_code)]
+
+mod faults;
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
@@ -156,6 +161,7 @@ pub fn read() {
     let [first, newest] = version::VERSIONS.each_ref().map(|v| v.name);
     version::play(choice(c"SOFTRING_ABI", &[(newest, version::NEWEST), (first, 0)]));
     read_models();
+    faults::read();
     if choice(c"SOFTRING_STATS", &[("1", 0), ("0", 1)]) != 0 {
         softring_engine::stats::disable();
     }

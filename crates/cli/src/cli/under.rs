@@ -1,7 +1,7 @@
 //! Options that `run`, `env`, `stat`, `trace` and `strace` share: they say how softring gets under
 //! a program.
 
-use super::name_of;
+use super::{FaultArgs, name_of};
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use serde::Serialize;
 use softring_uapi::version::Release;
@@ -91,6 +91,8 @@ pub struct UnderArgs {
     /// Behaviour of SQ threads (SQPOLL) between submissions [default: SOFTRING_SQ_IDLE, or spin]
     #[arg(long, value_enum, value_name = "HOW")]
     pub sq_idle: Option<SqIdle>,
+    #[command(flatten)]
+    pub faults: FaultArgs,
 }
 
 impl UnderArgs {
@@ -112,6 +114,7 @@ impl UnderArgs {
         for model in &self.model {
             words.extend(["--model".into(), model.clone()]);
         }
+        words.extend(self.faults.words());
         words
     }
 }
@@ -134,6 +137,12 @@ mod tests {
             "--no-stats",
             "--model",
             "/=null",
+            "--faults",
+            "legal,seed=7",
+            "--faults-log",
+            "log",
+            "--faults-replay",
+            "old",
         ];
         let all = ["softring", "run"].into_iter().chain(given).chain(["--", "true"]);
         let Command::Run(args) = Cli::parse_from(all).command else { panic!("run expected") };

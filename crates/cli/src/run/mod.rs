@@ -3,6 +3,7 @@
 pub mod dynamic;
 mod elf;
 mod environment;
+mod faults;
 pub mod lib_path;
 mod named;
 mod needed;
@@ -50,6 +51,13 @@ fn environment(
     if let Some(models) = options::models(under)? {
         env.set("SOFTRING_MODEL", models);
     }
+    if options::engine(under) == Engine::Kernel && under.faults.any() {
+        let hint = "leave out --engine and SOFTRING_ENGINE, or use --engine=user";
+        return Err(fail::usage("--faults needs softring's rings", hint));
+    }
+    for (name, value) in faults::variables(&under.faults)? {
+        env.set(name, value);
+    }
     Ok(env)
 }
 
@@ -74,7 +82,7 @@ fn preload(env: &mut Environment, program: &Path, lib: &Path, under: &UnderArgs)
 }
 
 /// Every variable that [`shell_environment`] may set.
-pub const VARIABLES: [&str; 11] = [
+pub const VARIABLES: [&str; 14] = [
     "LD_PRELOAD",
     "SOFTRING_ENGINE",
     "SOFTRING_INTERCEPT",
@@ -86,6 +94,9 @@ pub const VARIABLES: [&str; 11] = [
     "SOFTRING_STATS",
     "SOFTRING_AIO_HIPRI",
     "SOFTRING_MODEL",
+    "SOFTRING_FAULTS",
+    "SOFTRING_FAULTS_LOG",
+    "SOFTRING_FAULTS_REPLAY",
 ];
 
 /// Makes the environment in which a shell's children get softring.

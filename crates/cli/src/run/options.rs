@@ -26,11 +26,13 @@ fn named_engine(under: &UnderArgs) -> Engine {
     under.engine.or_else(value).unwrap_or(Engine::Auto)
 }
 
-/// Returns the engine whose rings the program gets: softring's for models and wait policies, which
-/// the kernel's rings do not have.
+/// Returns the engine whose rings the program gets: softring's for models, injected faults and wait
+/// policies, which the kernel's rings do not have.
 pub fn engine(under: &UnderArgs) -> Engine {
     match named_engine(under) {
-        Engine::Auto if under.poll.is_some() || has_models(under) => Engine::User,
+        Engine::Auto if under.poll.is_some() || has_models(under) || has_faults(under) => {
+            Engine::User
+        }
         engine => engine,
     }
 }
@@ -45,6 +47,10 @@ fn has_models(under: &UnderArgs) -> bool {
     let set =
         || variable("SOFTRING_MODEL").is_some_and(|text| parse::models(text.as_bytes()).is_ok());
     !under.model.is_empty() || set()
+}
+
+fn has_faults(under: &UnderArgs) -> bool {
+    under.faults.any() || variable("SOFTRING_FAULTS").is_some()
 }
 
 /// Returns whether kernel aio is to be polled.

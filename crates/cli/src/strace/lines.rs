@@ -7,6 +7,7 @@ use super::flags::{CQE, flags};
 use super::select::Select;
 use super::summary::Summary;
 use super::times::Times;
+use crate::trace::fault_name;
 use softring_engine::stats::trace::read::Source;
 use softring_engine::stats::trace::{Event, FIXED, NO_CQE, Step};
 use softring_engine::stats::trace::{TEXT_SECOND, TEXT_STRUCTURE};
@@ -56,6 +57,8 @@ struct Request {
     source: Arc<Source>,
     /// Flag, true if only a notification is missing.
     sent: bool,
+    /// Names of the faults injected into it.
+    faults: Vec<&'static str>,
 }
 
 /// A process and its ring.
@@ -112,6 +115,11 @@ impl Lines {
             Step::More => self.result(key, &w, ns, false),
             Step::Done => self.result(key, &w, ns, true),
             Step::Enter | Step::Pass => _ = self.chains.remove(&ring),
+            Step::Fault => {
+                if let Some(request) = self.open.get_mut(&key) {
+                    request.faults.extend(fault_name(w.event.value));
+                }
+            }
             Step::Drained => {
                 if let Some(request) = self.open.get_mut(&key) {
                     request.drained = true;
@@ -152,8 +160,8 @@ impl Lines {
             self.open.clear();
         }
         let (began, tid, source) = (ns(w.event.time), w.event.tid, w.source);
-        let (route, drained, sent) = (None, false, false);
-        let request = Request { said, began, tid, route, drained, link, source, sent };
+        let (route, drained, sent, faults) = (None, false, false, Vec::new());
+        let request = Request { said, began, tid, route, drained, link, source, sent, faults };
         self.open.insert(key, request);
     }
 
@@ -302,5 +310,9 @@ fn route(request: &Request) -> String {
     };
     let drained = if request.drained { " drained" } else { "" };
     let link = if request.link > 0 { format!(" link {}", request.link) } else { String::new() };
-    format!(" {route}{drained}{link}")
+    let faults = match request.faults.as_slice() {
+        [] => String::new(),
+        faults => format!(" (injected: {})", faults.join(", ")),
+    };
+    format!(" {route}{drained}{link}{faults}")
 }

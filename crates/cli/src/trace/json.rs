@@ -6,6 +6,7 @@
 //! million of them.
 
 use super::counters::points;
+use super::faults::fault_name;
 use super::record::{Record, Recorded, began};
 use super::tracks::{Position, Tracks};
 use crate::strace::{file_name, select::Select};
@@ -39,6 +40,8 @@ struct Life {
     began: u64,
     tid: u32,
     position: Position,
+    /// Names of the faults injected into it.
+    faults: Vec<&'static str>,
 }
 
 struct Writer<'a, W, F> {
@@ -211,11 +214,9 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
             self.name("thread_name", source.pid, Some(tid), &track);
         }
         let args = self.arguments(kept);
-        let (phase, waited) = (None, Vec::new());
-        (
-            position,
-            Life { opcode: e.opcode, args, phase, waited, began: from, tid: e.tid, position },
-        )
+        let (phase, waited, faults) = (None, Vec::new(), Vec::new());
+        let (opcode, tid, began) = (e.opcode, e.tid, from);
+        (position, Life { opcode, args, phase, waited, began, tid, position, faults })
     }
 
     /// Formats the arguments of an SQE.
@@ -269,6 +270,11 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
             None if phase(e.step).is_none() => return,
             None => self.begin(kept, e.time).1,
         };
+        if e.step == Step::Fault {
+            self.mark(kept, &mut life);
+            self.lives.insert(key, life);
+            return;
+        }
         if e.step == Step::More {
             if self.select.shows(life.opcode, e.value, self.ns(life.began, e.time)) {
                 let (pid, tid) = (self.pid(kept.source), self.tracks.tid(life.position));
@@ -296,6 +302,19 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
         }
     }
 
+    /// Marks the moment at which a fault was injected.
+    fn mark(&mut self, kept: &Recorded, life: &mut Life) {
+        let e = &kept.event;
+        let Some(name) = fault_name(e.value) else { return };
+        life.faults.push(name);
+        let (pid, tid) = (self.pid(kept.source), self.tracks.tid(life.position));
+        let ts = (self.at)(e.time);
+        self.put(&format!(
+            "{{\"ph\":\"i\",\"s\":\"t\",\"name\":\"fault {name}\",\"pid\":{pid},\"tid\":{tid},\
+             \"ts\":{ts}}}"
+        ));
+    }
+
     fn pid(&self, source: u32) -> u32 {
         self.record.sources[source as usize].pid
     }
@@ -310,6 +329,9 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
             Some(res) => write!(args, "{comma}\"res\":{res}"),
             None => write!(args, "{comma}\"unfinished\":true"),
         };
+        if !life.faults.is_empty() {
+            let _ = write!(args, ",\"faults\":{}", json!(life.faults));
+        }
         match life.waited.as_slice() {
             [] if res.is_some() => args.push_str(",\"inline\":true"),
             [(one, ..)] => _ = write!(args, ",\"route\":\"{one}\""),

@@ -2,6 +2,7 @@
 //! `softring_engine::stats::trace` records the steps.
 
 mod counters;
+mod faults;
 mod find;
 mod json;
 mod output;
@@ -17,6 +18,7 @@ use crate::cli::{Engine, TraceArgs};
 use crate::strace::select::{Ops, Select};
 use crate::{fail, out};
 use anyhow::Context;
+pub use faults::fault_name;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use output::Output;

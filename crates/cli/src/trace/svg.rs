@@ -96,7 +96,7 @@ fn requests(events: &[Recorded], record: &Record, at: &impl Fn(u64) -> f64) -> V
                 rows.push(Row { open: Some(("submit", ts)), ..Row::new(name) });
             }
             _ if e.step.is_span() => {}
-            Step::More | Step::Text | Step::Name | Step::Address => {}
+            Step::More | Step::Text | Step::Name | Step::Address | Step::Fault => {}
             _ => {
                 let Some(&row) = known.get(&(*source, e.req)) else { continue };
                 rows[row].close(ts);

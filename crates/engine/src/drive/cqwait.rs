@@ -153,6 +153,9 @@ pub(crate) fn cqring_wait<'r>(
     if let Some(polling) = &mut ctx.drive.transports.polling {
         polling.begin();
     }
+    if let Some(e) = ctx.faults_wait(a.min) {
+        result = Err(e);
+    }
     loop {
         if !ctx.completion.overflow.is_empty() {
             ctx.flush_overflow();

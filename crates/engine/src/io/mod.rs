@@ -12,6 +12,7 @@ pub(crate) mod aio;
 pub(crate) mod clock;
 pub(crate) mod completions;
 mod epoll;
+pub mod faults;
 pub(crate) mod futex_each;
 pub(crate) mod futex_owner;
 pub(crate) mod futex_waiter;

@@ -10,6 +10,7 @@ use softring_host::process_lock::ProcessLock;
 use softring_host::sync::real::{Mutex, OnceLock};
 
 use super::aio::context_cache;
+use super::faults;
 use super::model::{self, files};
 use crate::policy::hybrid::Timer;
 
@@ -22,6 +23,7 @@ pub(crate) struct OfProcess {
     pub(super) loadavg: OnceLock<Option<InternalFd>>,
     pub(super) devices: OnceLock<Box<[model::Device]>>,
     pub(super) modelled_files: files::OfProcess,
+    pub(super) faults: faults::OfProcess,
     pub(super) aio_contexts: Mutex<context_cache::State>,
     /// Lock of a thread that changes a socket's receive timeout for one call.
     pub(crate) receive_timeouts: ProcessLock,
@@ -74,6 +76,7 @@ pub(crate) static PROCESS: OfProcess = OfProcess {
     loadavg: OnceLock::new(),
     devices: OnceLock::new(),
     modelled_files: files::OfProcess::new(),
+    faults: faults::OfProcess::new(),
     aio_contexts: Mutex::new(context_cache::State::new()),
     receive_timeouts: ProcessLock::new(),
 };
@@ -93,6 +96,7 @@ impl OfProcess {
             loadavg,
             devices,
             modelled_files,
+            faults,
             aio_contexts,
             receive_timeouts,
         } = self;
@@ -101,6 +105,7 @@ impl OfProcess {
         keeps(loadavg, "a child has the descriptors of its parent");
         keeps(devices, "what the environment has set holds for children, which go on with copies");
         keeps(modelled_files, "held over the fork, and a child has its parent's files");
+        keeps(faults, "what the environment has set holds for children, which number rings on");
         context_cache::forget(aio_contexts);
         keeps(receive_timeouts, "names its holder by process");
     }

@@ -202,7 +202,7 @@ impl Ctx {
     fn cancel_first(&mut self, found: &[(Order, ReqId)]) -> Result<u32> {
         let mut result = Err(Errno::ENOENT);
         for &((kind, _), id) in found {
-            match self.cancel_one(id) {
+            match self.cancel_now(id) {
                 // For these kinds the kernel returns a count.
                 Ok(()) => return Ok(u32::from(matches!(kind, CHILDREN | FUTEXES))),
                 // A running request is told to stop, and the search goes on.
@@ -220,7 +220,7 @@ impl Ctx {
         let (mut queued, mut running, mut n) = (false, false, 0);
         let mut counted = 0;
         for &((kind, _), id) in found {
-            match self.cancel_one(id) {
+            match self.cancel_now(id) {
                 Ok(()) if kind == 0 => queued = true,
                 Ok(()) if all && matches!(kind, CHILDREN | FUTEXES) => {
                     n += u32::from(kind != counted);
@@ -232,6 +232,15 @@ impl Ctx {
             }
         }
         n + u32::from(queued && !running)
+    }
+
+    /// Cancels one waiting request for the program; see [`Self::cancel_one`].
+    fn cancel_now(&mut self, id: ReqId) -> Result<()> {
+        let done = self.cancel_one(id);
+        if self.faults.is_some() && done != Err(Errno::ENOENT) {
+            self.faults_cancelled(id);
+        }
+        done
     }
 
     /// Cancels one waiting request; its CQE (ECANCELED) comes with the next task work.
@@ -268,6 +277,7 @@ impl Ctx {
             Phase::Cancelled => {}
             Phase::Sleeping(_) => return self.cancel_futex_wait(id),
             Phase::Aio(_) | Phase::Modelled | Phase::Elsewhere => return Err(Errno::ENOENT),
+            Phase::Held => return Err(Errno::ENOENT),
             Phase::Prepped | Phase::Drained | Phase::Expired { .. } => return Err(Errno::ENOENT),
         }
         Ok(())

@@ -44,8 +44,20 @@ impl Ctx {
         if self.submit.by_worker {
             return self.finish_by_task(req);
         }
+        if req.flags.contains(ReqFlags::FAULTED) {
+            return self.finish_faulted(req);
+        }
         let skip = req.flags.contains(ReqFlags::CQE_SKIP);
         self.finish_quiet(req, skip);
+    }
+
+    /// Ends a request into which faults may be injected: now, or once it is due.
+    #[cold]
+    fn finish_faulted(&mut self, req: ReqBox) {
+        if let Some(req) = self.faults_end(req) {
+            let skip = req.flags.contains(ReqFlags::CQE_SKIP);
+            self.finish_quiet(req, skip);
+        }
     }
 
     /// Ends a request, with or without a CQE.
@@ -96,6 +108,7 @@ impl Ctx {
     pub(crate) fn complete(&mut self, id: ReqId, res: i32) {
         if let Some(mut req) = self.reqs.slab.take(id) {
             match req.phase {
+                Phase::Held => return self.finish(req),
                 Phase::Modelled => self.ends_by(&mut req, res),
                 Phase::Aio(_) if req.is_workers() => self.ends_by(&mut req, res),
                 _ => {}

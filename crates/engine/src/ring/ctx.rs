@@ -11,6 +11,7 @@
 //! in progress issues nothing ([`Issue::is_elsewhere`]). Kernel counterpart: `struct io_ring_ctx`.
 #![allow(unsafe_code)]
 
+use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -20,6 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use softring_host::sync::real::OnceLock;
 
 use crate::io::Transports;
+use crate::io::faults::Faults;
 use crate::io::workers::Workers;
 use crate::memory::cq::Overflow;
 use crate::memory::lock::Control;
@@ -127,7 +129,9 @@ unsafe impl Send for Guarded {}
 const _PARTS_ARE_SEND: fn(&Ctx) = |ctx| {
     let Ctx {
         ring, mem, setup, submit, issue, reqs, work: _, completion, drive, resources, stats, trace,
+        faults,
     } = ctx;
+    let _ = is_send(faults);
     let _ = is_send(ring) && is_send(mem) && is_send(setup) && is_send(submit) && is_send(issue);
     let _ = is_send(completion) && is_send(drive) && is_send(stats) && is_send(trace);
     let Requests {
@@ -394,6 +398,8 @@ pub struct Ctx {
     pub(crate) resources: Resources,
     pub stats: CounterSlot,
     pub(crate) trace: Writer,
+    /// State of injected faults, if the process has any.
+    pub(crate) faults: Option<Box<Faults>>,
 }
 
 /// The ring's parameters: requested at set-up, and restricted since.
@@ -496,6 +502,7 @@ impl Ctx {
             resources: Resources::default(),
             stats: CounterSlot::default(),
             trace: Writer::default(),
+            faults: crate::io::faults::of_new_ring(),
         }
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod direct;
 pub(crate) mod drain;
 pub(crate) mod exclusive;
 pub(crate) mod exclusive_queues;
+pub(crate) mod faults;
 pub(crate) mod file_ref;
 pub(crate) mod fixed;
 pub(crate) mod futex_waits;

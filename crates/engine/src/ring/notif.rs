@@ -29,7 +29,8 @@ impl Requests {
         if ioprio & !SEND_ZC_FLAGS == 0 && ioprio & IORING_SEND_ZC_REPORT_USAGE != 0 && !begun {
             notif.res = IORING_NOTIF_USAGE_ZC_COPIED.cast_signed();
         }
-        notif.flags |= ReqFlags::ENDED;
+        notif.flags |= ReqFlags::ENDED | req.flags & ReqFlags::FAULTED;
+        notif.fault = req.fault;
         self.slab.add(notif)
     }
 }

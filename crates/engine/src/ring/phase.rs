@@ -29,6 +29,8 @@ pub(crate) enum Phase {
     Aio(u16),
     /// Waiting for a modelled device: its data have moved, its due time has not come.
     Modelled,
+    /// Ended, while an injected fault holds its completion back.
+    Held,
     /// Waiting in a thread for its event.
     Sleeping(Arc<FutexWaiter>),
     /// Waiting for another ring, or a thread that delivers to one, to complete it by its id.

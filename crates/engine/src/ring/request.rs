@@ -83,6 +83,8 @@ bitflags! {
         /// Flag, set if the request waited behind a barrier: it runs under its `creds` also on its
         /// submitter's thread.
         const CREDS_SAVED = 1 << 27;
+        /// Flag, set if faults may be injected: `fault` is the request's entry.
+        const FAULTED = 1 << 28;
         /// Bits that `flags` of the SQE may set.
         const SQE = 0x7f;
         const LINKS = Self::LINK.bits() | Self::HARDLINK.bits();
@@ -283,6 +285,8 @@ pub(crate) struct Req {
     pub(crate) start: u64,
     /// Number of poll arms so far (a cap sends the request to a worker).
     pub(crate) arms: u8,
+    /// The request's entry among the faults of its ring (`io::faults`).
+    pub(crate) fault: u32,
 }
 
 impl Req {

@@ -9,6 +9,7 @@ use crate::ring::opdef::{self, OpDef};
 use crate::ring::request::{Connect, OpState, Req};
 use crate::stats::trace::{Event, NO_CQE, Span, Step, pack};
 use crate::stats::trace::{TEXT_FIRST, TEXT_SECOND, TEXT_STRUCTURE};
+use softring_faults::Fault;
 use softring_uapi::*;
 
 impl Ctx {
@@ -164,6 +165,13 @@ impl Ctx {
         for (which, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
             let mut event = event(Step::Text, time, Name::of(req), req.trace, which);
             self.trace.put_bytes(&mut event, text);
+        }
+    }
+
+    /// Records that a fault is injected into a request.
+    pub(crate) fn trace_fault(&mut self, req: &Req, fault: Fault) {
+        if self.trace.on {
+            self.trace_step(Step::Fault, Name::of(req), req.trace, i32::from(fault as u8));
         }
     }
 

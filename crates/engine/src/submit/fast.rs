@@ -54,5 +54,6 @@ impl Ctx {
             && !self.reqs.drain.next
             && !self.setup.restrictions.restricts_sqes()
             && !self.setup.filters.any()
+            && self.faults.is_none()
     }
 }

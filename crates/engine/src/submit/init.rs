@@ -108,6 +108,7 @@ impl Ctx {
     fn submit_sqe(&mut self, mut req: ReqBox) -> Result<()> {
         self.reqs.nr_reqs += 1;
         req.trace = self.trace_submit(&OPS, req.call.sqe());
+        self.faults_begin(&mut req);
         let init = self.init_req(&mut req);
         self.trace_texts(&req);
         if let Err(e) = init {

@@ -49,6 +49,11 @@ impl Ctx {
             }
         }
         req.flags |= ReqFlags::ISSUED;
+        if req.flags.contains(ReqFlags::FAULTED)
+            && let Some(res) = self.inject(&mut req)
+        {
+            return self.outcome(req, Outcome::Done(res));
+        }
         if def.has(opdef::CLOSES) && self.closes_number(&req) {
             return self.take_route(Route::Worker, req);
         }
@@ -152,7 +157,9 @@ impl Ctx {
             if let Some(finish) = req.row.finish {
                 finish(self, &mut req);
             }
-            let posted = req.res >= 0 && self.post_more(req.user_data, req.res, req.call.cflags);
+            let ends = req.flags.contains(ReqFlags::FAULTED) && self.faults_end_shots(&req);
+            let posted =
+                !ends && req.res >= 0 && self.post_more(req.user_data, req.res, req.call.cflags);
             if !posted {
                 if req.res < 0 {
                     req.set_fail();

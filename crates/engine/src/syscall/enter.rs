@@ -100,6 +100,9 @@ fn submit_and_wait<'r>(
         if let Err(e) = ctx.setup.check_issuer() {
             return (ctx, Err(e));
         }
+        if let Some(e) = ctx.faults_submit() {
+            return (ctx, Err(e));
+        }
         let waits = args.flags & IORING_ENTER_GETEVENTS != 0;
         ctx.submit.waits = if waits { args.min } else { 0 };
         // A request of a batch may make another one ready that the batch has armed.

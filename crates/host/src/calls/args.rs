@@ -43,6 +43,12 @@ impl Part {
         Part::new(self.base().add(bytes), self.0.len - bytes)
     }
 
+    /// Returns the first `bytes` of the part, or all if it is not longer.
+    #[must_use]
+    pub fn first(self, bytes: u64) -> Part {
+        Part::new(self.base(), self.0.len.min(bytes))
+    }
+
     /// Returns the part, moved to address 0 if it is outside of all memory. A system call refuses a
     /// vector with such a part before it asks the socket. The kernel's request finds the bad part
     /// in the transfer, as this one does at address 0, where no memory is.

@@ -346,7 +346,7 @@ fn pass(ring: &Arc<Ring>, most: u32, ask: bool, meter: &mut Option<Meter>) -> Fo
     }
     let mut events = [epoll_event::default(); BATCH];
     let n = if ask { ctx.drive.ask_readiness(&mut events) } else { 0 };
-    let submits = ready > 0 && !ctx.setup.disabled;
+    let submits = ready > 0 && !ctx.setup.disabled && !ctx.faults_sq_late();
     if !submits && n == 0 && !ctx.memory_has_news(ask) {
         sq.drives.store(ctx.needs_driver(), Relaxed);
         return none;

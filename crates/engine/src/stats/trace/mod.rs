@@ -122,10 +122,12 @@ pub enum Step {
     /// Name of a socket: `req` is [`LOCAL`] or [`PEER`], and a `sockaddr` follows. `opcode` is the
     /// socket's type.
     Address,
+    /// Fault injected into the request: `value` is its number (`softring_faults::Fault`).
+    Fault,
 }
 
 impl Step {
-    const ALL: [Step; 21] = [
+    const ALL: [Step; 22] = [
         Step::Submit,
         Step::Inline,
         Step::Issue,
@@ -147,6 +149,7 @@ impl Step {
         Step::Text,
         Step::Name,
         Step::Address,
+        Step::Fault,
     ];
 
     /// Returns whether the step is a stretch of a thread's time, which begins at `data`.
