@@ -126,7 +126,12 @@ pub(crate) fn can_happen(fault: Fault, req: &Req, file: Option<Kind>) -> bool {
         }
         Fault::NotifLate => req.flags.contains(ReqFlags::NOTIF),
         Fault::CancelLate => req.row.has(opdef::SEARCHES),
-        Fault::Delay | Fault::Reorder | Fault::Overflow => op != IORING_OP_LINK_TIMEOUT,
+        // Buffers of a group are told in the order in which they are picked, and a timeout ends
+        // waits when it expires.
+        Fault::Delay | Fault::Reorder => {
+            op != IORING_OP_TIMEOUT && !req.flags.contains(ReqFlags::BUFFER_SELECT)
+        }
+        Fault::Overflow => op != IORING_OP_TIMEOUT,
         Fault::SpuriousWake | Fault::SqLate => true,
     }
 }

@@ -40,24 +40,16 @@ impl Ctx {
 
     /// Ends a request: posts its CQE unless skipped, and continues its chain.
     #[inline]
-    pub(crate) fn finish(&mut self, req: ReqBox) {
+    pub(crate) fn finish(&mut self, mut req: ReqBox) {
         if self.submit.by_worker {
             return self.finish_by_task(req);
         }
         if req.flags.contains(ReqFlags::FAULTED) {
-            return self.finish_faulted(req);
+            let Some(now) = self.faults_end(req) else { return };
+            req = now;
         }
         let skip = req.flags.contains(ReqFlags::CQE_SKIP);
         self.finish_quiet(req, skip);
-    }
-
-    /// Ends a request into which faults may be injected: now, or once it is due.
-    #[cold]
-    fn finish_faulted(&mut self, req: ReqBox) {
-        if let Some(req) = self.faults_end(req) {
-            let skip = req.flags.contains(ReqFlags::CQE_SKIP);
-            self.finish_quiet(req, skip);
-        }
     }
 
     /// Ends a request, with or without a CQE.
@@ -108,7 +100,7 @@ impl Ctx {
     pub(crate) fn complete(&mut self, id: ReqId, res: i32) {
         if let Some(mut req) = self.reqs.slab.take(id) {
             match req.phase {
-                Phase::Held => return self.finish(req),
+                Phase::Held => return self.finish_held(req),
                 Phase::Modelled => self.ends_by(&mut req, res),
                 Phase::Aio(_) if req.is_workers() => self.ends_by(&mut req, res),
                 _ => {}

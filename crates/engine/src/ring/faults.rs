@@ -13,13 +13,21 @@ use crate::ring::request::{Phase, Req, ReqFlags};
 use crate::ring::turn::Drives;
 use softring_faults::Fault;
 use softring_host::time::Clock;
-use softring_uapi::IORING_OP_LINK_TIMEOUT;
 use softring_uapi::errno::Errno;
+use softring_uapi::{IORING_CQE_F_BUFFER, IORING_OP_LINK_TIMEOUT, IORING_OP_TIMEOUT};
 
 impl Ctx {
     /// Gives a request its place in the ring's count of requests.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn faults_begin(&mut self, req: &mut Req) {
+        if self.faults.is_some() {
+            self.faults_begin_now(req);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn faults_begin_now(&mut self, req: &mut Req) {
         if let Some(faults) = &mut self.faults {
             req.fault = faults.begin();
             req.flags |= ReqFlags::FAULTED;
@@ -29,6 +37,7 @@ impl Ctx {
     /// Holds back the completion of a request that has ended, if it is to come late. Returns the
     /// request if it ends now.
     #[cold]
+    #[inline(never)]
     pub(crate) fn faults_end(&mut self, mut req: ReqBox) -> Option<ReqBox> {
         let Some(faults) = &mut self.faults else { return Some(req) };
         let now = Clock::Monotonic.now();
@@ -41,8 +50,12 @@ impl Ctx {
         let held = matches!(req.phase, Phase::Held);
         let own = core::mem::take(&mut pending.hold);
         let hold = if held { 0 } else { own.max(burst) };
-        let ends_with_chain = req.flags.contains(ReqFlags::WITH_CHAIN);
-        if hold > 0 && !ends_with_chain && req.opcode() != IORING_OP_LINK_TIMEOUT {
+        // A chain that breaks ends in order, a program may go by the order in which buffers of a
+        // group are told, and a timeout that expires ends waits for more.
+        let in_order = req.flags.contains(ReqFlags::WITH_CHAIN)
+            || req.call.cflags & IORING_CQE_F_BUFFER != 0
+            || matches!(req.opcode(), IORING_OP_TIMEOUT | IORING_OP_LINK_TIMEOUT);
+        if hold > 0 && !in_order {
             self.hold(req, now.saturating_add(hold));
             return None;
         }
@@ -58,6 +71,13 @@ impl Ctx {
         Some(req)
     }
 
+    /// Ends a request whose completion was held back.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn finish_held(&mut self, req: ReqBox) {
+        self.finish(req);
+    }
+
     fn hold(&mut self, mut req: ReqBox, due: u64) {
         req.phase = Phase::Held;
         let id = self.reqs.slab.insert(req);
@@ -70,6 +90,7 @@ impl Ctx {
 
     /// Returns whether a multishot request ends with its current result.
     #[cold]
+    #[inline(never)]
     pub(crate) fn faults_end_shots(&mut self, req: &Req) -> bool {
         let Some(faults) = &mut self.faults else { return false };
         let pending = faults.pending(req.fault);
@@ -82,6 +103,7 @@ impl Ctx {
 
     /// Holds back the completion of a cancelled request, if the cancellation is to be late.
     #[cold]
+    #[inline(never)]
     pub(crate) fn faults_cancelled(&mut self, id: ReqId) {
         let Some(faults) = &mut self.faults else { return };
         if let Some(req) = self.reqs.slab.get(id).filter(|r| r.flags.contains(ReqFlags::FAULTED)) {
@@ -92,10 +114,16 @@ impl Ctx {
     }
 
     /// Returns the error with which a call submits nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn faults_submit(&mut self) -> Option<Errno> {
-        let any = self.faults.is_some() && self.mem.sq_ready() > 0;
-        if any { self.faults.as_mut()?.refuses(Fault::Eagain) } else { None }
+        if self.faults.is_some() { self.faults_submit_now() } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn faults_submit_now(&mut self) -> Option<Errno> {
+        let any = self.mem.sq_ready() > 0;
+        self.faults.as_mut().filter(|_| any)?.refuses(Fault::Eagain)
     }
 
     /// Returns whether the SQ thread leaves the SQEs that are there for now.
@@ -112,12 +140,16 @@ impl Ctx {
     }
 
     /// Returns the error of a wait that a signal would interrupt now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn faults_wait(&mut self, min: u32) -> Option<Errno> {
-        if self.faults.is_none() || self.mem.cq_ready() >= min {
-            return None;
-        }
-        self.faults.as_mut()?.refuses(Fault::Eintr)
+        if self.faults.is_some() { self.faults_wait_now(min) } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn faults_wait_now(&mut self, min: u32) -> Option<Errno> {
+        let waits = self.mem.cq_ready() < min;
+        self.faults.as_mut().filter(|_| waits)?.refuses(Fault::Eintr)
     }
 }
 

@@ -39,6 +39,7 @@ impl Ctx {
     /// Decides the faults of a request, once. Returns the result that it ends with, if an error is
     /// injected.
     #[cold]
+    #[inline(never)]
     pub(crate) fn inject(&mut self, req: &mut Req) -> Option<i32> {
         let mut faults = self.faults.take()?;
         let result = self.inject_by(&mut faults, req);
