@@ -41,7 +41,7 @@ fn run_with(dir: &Path, options: &[&str], what: &str) -> Run {
     let mut c = Command::new(ME);
     c.args(["run", "--deny", "--quiet", "--faults-log"]).arg(&log).args(options).arg("--");
     c.arg(transfers()).arg(what);
-    if ["file", "order", "others"].contains(&what) {
+    if ["file", "order", "others", "vectors"].contains(&what) {
         c.arg(dir);
     }
     let o = c.output().expect("softring starts");
@@ -137,6 +137,11 @@ fn short_counts_are_prefixes() {
             let of = |data: u8| files.count(&format!("{data} {value} 0x0"));
             assert!(of(0) + of(2) > 0, "{value}: {}", files.out);
         }
+    }
+    let vectors = run("seed=1,short-read=0.5,short-write=0.5", "vectors");
+    for op in ["READV", "WRITEV", "SENDMSG", "RECVMSG"] {
+        let named = format!("\"op\":\"{op}\"");
+        assert!(vectors.log.iter().any(|line| line.contains(&named)), "{op}: {}", vectors.out);
     }
     for what in ["tcp", "unix"] {
         let stream = run("seed=3,short-read=0.5,short-write=0.5", what);

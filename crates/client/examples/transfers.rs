@@ -142,6 +142,59 @@ fn stream(tcp: bool, op: [u8; 2]) {
     println!("end {} {}", sent, got.len());
 }
 
+/// Transfers vectors: by WRITEV and READV of a file, and by messages over a stream.
+fn vectors(folder: &Path) {
+    let mut client = Client::new(8, 0);
+    let mut open = OpenOptions::new();
+    let file = open.read(true).write(true).create(true).truncate(true).open(folder.join("parts"));
+    let file = file.expect("a file");
+    let data: Vec<u8> = (0..3000u32).map(|i| (i % 251) as u8).collect();
+    let parts_of = |bytes: &[u8]| {
+        let base = bytes.as_ptr().expose_provenance() as u64;
+        [0, 1000, 2000].map(|at| iovec { base: base + at, len: 1000 })
+    };
+    let vector = |opcode, fd: &dyn Fn() -> i32, parts: &[iovec; 3]| {
+        let addr = parts.as_ptr().expose_provenance() as u64;
+        io_uring_sqe { opcode, fd: fd(), addr, len: 3, ..Default::default() }
+    };
+    let fd = || file.as_raw_fd();
+    for _ in 0..8 {
+        file.set_len(0).expect("the file");
+        let cqe = client.one(vector(IORING_OP_WRITEV, &fd, &parts_of(&data)));
+        let len = file.metadata().expect("the file").len();
+        assert_eq!(len, u64::from(cqe.res.cast_unsigned()), "a prefix");
+    }
+    file.set_len(0).expect("the file");
+    (&file).write_all(&data).expect("the file");
+    for _ in 0..8 {
+        let into = vec![0xee; 3000];
+        let n = client.one(vector(IORING_OP_READV, &fd, &parts_of(&into))).res;
+        let n = usize::try_from(n).expect("a count");
+        assert!(into[..n] == data[..n] && into[n..].iter().all(|&b| b == 0xee), "a prefix");
+    }
+    let (from, to) = UnixStream::pair().expect("two sockets");
+    let message = |opcode, fd: i32, parts: &[iovec; 3]| {
+        let iov = parts.as_ptr().expose_provenance() as u64;
+        let msg = Box::leak(Box::new(msghdr { iov, iovlen: 3, ..Default::default() }));
+        let addr = std::ptr::from_ref(msg).expose_provenance() as u64;
+        io_uring_sqe { opcode, fd, addr, len: 1, ..Default::default() }
+    };
+    for _ in 0..8 {
+        let parts = parts_of(&data);
+        let sent = client.one(message(IORING_OP_SENDMSG, from.as_raw_fd(), &parts)).res;
+        let mut got = 0;
+        while got < sent {
+            let into = vec![0xee; 3000];
+            let parts = parts_of(&into);
+            let n = client.one(message(IORING_OP_RECVMSG, to.as_raw_fd(), &parts)).res;
+            let (at, n) = (got as usize, usize::try_from(n).expect("a count"));
+            assert!(into[..n] == data[at..at + n], "the stream stays in order");
+            assert!(into[n..].iter().all(|&b| b == 0xee), "a prefix");
+            got += n as i32;
+        }
+    }
+}
+
 /// Has more NOPs in flight than the CQ has room for, if they do not end at once.
 fn burst() {
     let mut client = Client::new(4, 0);
@@ -321,6 +374,7 @@ fn main() {
     match args[..] {
         ["file", folder] => file(Path::new(folder)),
         ["order", folder] => order(Path::new(folder)),
+        ["vectors", folder] => vectors(Path::new(folder)),
         ["others", folder] => others(Path::new(folder)),
         ["tcp"] => stream(true, [IORING_OP_SEND, IORING_OP_RECV]),
         ["unix"] => stream(false, [IORING_OP_WRITE, IORING_OP_READ]),
