@@ -11,6 +11,7 @@ use std::path::PathBuf;
 mod bench;
 mod doctor;
 mod env;
+mod explore;
 mod faults;
 mod stats;
 mod strace;
@@ -20,6 +21,7 @@ mod under;
 pub use bench::{BenchArgs, BenchOf, Driver, Op, PolledArgs, ReissueArgs, Rw, SqpollArgs};
 pub use doctor::{DoctorArgs, Environment};
 pub use env::{EnvArgs, Shell};
+pub use explore::{ExploreArgs, ExploreOf, MergeArgs};
 pub use faults::FaultArgs;
 pub use stats::{Format, StatArgs, StatsArgs, TopArgs};
 pub use strace::StraceArgs;
@@ -90,6 +92,8 @@ pub enum Command {
     Stat(StatArgs),
     /// Show the activity of the rings of running programs, refreshed as by top(1)
     Top(TopArgs),
+    /// Run a program once for each seed of its faults, and report what fails
+    Explore(Box<ExploreArgs>),
     /// Deny io_uring to a program, run it on softring, and measure: needs nothing installed
     Demo(DemoArgs),
     /// Measure the same load through the kernel's io_uring, softring and others

@@ -13,6 +13,7 @@ mod copy;
 mod demo;
 mod deny;
 mod doctor;
+mod explore;
 mod fail;
 mod family;
 mod files;
@@ -57,6 +58,7 @@ fn softring(args: Vec<OsString>) -> u8 {
         Command::Strace(a) => strace::command(&a),
         Command::Stat(a) => stat::command(&a),
         Command::Top(a) => top::command(&a),
+        Command::Explore(a) => explore::command(&a),
         Command::Demo(a) => demo::command(&a),
         Command::Bench(a) => bench::command(&a),
         Command::Copy(a) => copy::command(&a),

@@ -3,7 +3,7 @@
 pub mod dynamic;
 mod elf;
 mod environment;
-mod faults;
+pub mod faults;
 pub mod lib_path;
 mod named;
 mod needed;

@@ -62,7 +62,7 @@ pub fn file_name(event: &Event, bytes: Vec<u8>, local: &mut Vec<u8>) -> Option<S
 }
 
 /// Returns the name of a signal as kill(1) knows it, with the prefix.
-fn signal_name(signal: i32) -> String {
+pub fn signal_name(signal: i32) -> String {
     const NAMES: &str = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM \
                          STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO \
                          PWR SYS";

@@ -1,0 +1,245 @@
+//! `softring explore`: runs a program once for each seed of its faults, and reports what fails.
+//!
+//! [`campaign`] makes the runs ([`run`]), each in a process group of its own ([`process`]) and a
+//! fresh folder ([`fresh`]). [`minimise`] drops faults; [`report`], [`table`] and [`junit`] are the
+//! result.
+
+mod campaign;
+mod fresh;
+mod junit;
+mod minimise;
+mod outcome;
+mod process;
+mod report;
+mod run;
+pub mod seeds;
+pub mod shard;
+mod table;
+
+use crate::cli::{Engine, ExploreArgs, ExploreOf, FaultArgs, MergeArgs, UnderArgs};
+use crate::run::faults;
+use crate::{fail, out, signals};
+use anyhow::Context;
+use campaign::{Failed, Share, Tally};
+use indicatif::ProgressBar;
+use minimise::{Smallest, minimise};
+use outcome::{Key, sites};
+use report::{Failure, Report};
+use run::{Run, Setup};
+use softring_faults::Spec;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Most failures that are looked at more closely.
+const CLOSELY: usize = 20;
+/// Factor of the slowest run after which another one has hung, once the failure is known.
+const SLOWER: u32 = 20;
+const SHORTEST: Duration = Duration::from_secs(2);
+
+/// Runs `softring explore`.
+pub fn command(args: &ExploreArgs) -> anyhow::Result<()> {
+    if let Some(ExploreOf::Merge(args)) = &args.of {
+        return merge(args);
+    }
+    let start = Instant::now();
+    let spec = spec_of(args)?;
+    let shard = args.shard.map(|which| which.resolve(|name| std::env::var(name).ok()));
+    let shard = shard.transpose().map_err(|e| {
+        fail::usage(format!("--shard: {e}"), "name it: --shard 1/4, or --shard auto/4")
+    })?;
+    for path in [&args.json, &args.junit].into_iter().flatten() {
+        out::may_write(path).map_err(|e| cannot_write(path, &e))?;
+    }
+    let setup = Setup::new(args)?;
+    signals::catch_ends();
+    passes_without_faults(&setup)?;
+    let share = Share { seeds: args.seeds, shard };
+    let bar = out::progress(share.count());
+    let tally = campaign::run(&setup, spec.as_ref(), &share, jobs(args), &bar)?;
+    bar.set_style(indicatif::ProgressStyle::default_spinner());
+    let mut report = Report {
+        softring: env!("CARGO_PKG_VERSION").to_owned(),
+        command: setup.words(),
+        faults: faults_of(args).to_string_lossy().into_owned(),
+        seeds: args.seeds,
+        shards: shard.into_iter().collect(),
+        runs: tally.runs,
+        failed: tally.failures() as u64,
+        seconds: 0.0,
+        stopped: tally.stopped,
+        failures: failures(args, &setup, spec.as_ref(), tally, &bar)?,
+    };
+    bar.finish_and_clear();
+    report.stopped |= signals::end().is_some();
+    report.seconds = start.elapsed().as_secs_f64();
+    report.sort();
+    finish(&report, args.json.as_deref(), args.junit.as_deref())
+}
+
+/// Returns the faults as they were asked for.
+fn faults_of(args: &ExploreArgs) -> OsString {
+    args.under.faults.faults.clone().unwrap_or_else(|| "legal".into())
+}
+
+/// Parses the faults; None: there are to be none.
+fn spec_of(args: &ExploreArgs) -> anyhow::Result<Option<Spec>> {
+    let faults = &args.under.faults;
+    if faults.faults_log.is_some() || faults.faults_replay.is_some() {
+        let hint = "softring run takes them; --keep DIR keeps a trace of each failure";
+        return Err(fail::usage(
+            "softring explore has no --faults-log and no --faults-replay",
+            hint,
+        ));
+    }
+    let text = faults_of(args);
+    if text == "none" {
+        return Ok(None);
+    }
+    if text.to_string_lossy().split(',').any(|item| item.trim().starts_with("seed=")) {
+        let hint = "leave seed= out; --seeds 7..8 tries one seed";
+        return Err(fail::usage("--faults: softring explore counts the seeds", hint));
+    }
+    faults::spec_of(&text).map(Some)
+}
+
+/// Returns how many runs there are at the same time. Runs that share a folder would meet.
+fn jobs(args: &ExploreArgs) -> u16 {
+    let processors = || std::thread::available_parallelism().map_or(1, |n| n.get() as u16);
+    args.jobs.unwrap_or_else(|| if args.with.is_some() { processors() } else { 1 })
+}
+
+/// Runs the program without faults: if that fails, seeds tell nothing.
+fn passes_without_faults(setup: &Setup<'_>) -> anyhow::Result<()> {
+    let run = Run { seed: None, spec: None, limit: setup.timeout };
+    let Some(outcome) = setup.run(&run)? else { return Ok(()) };
+    match outcome.ending {
+        None => Ok(()),
+        Some(ending) => {
+            let what = format!("the program fails without faults ({ending}): {}", outcome.message);
+            Err(fail::usage(what, "try it: softring run --engine=user -- CMD"))
+        }
+    }
+}
+
+/// Makes the rows of the table.
+fn failures(
+    args: &ExploreArgs,
+    setup: &Setup<'_>,
+    spec: Option<&Spec>,
+    tally: Tally,
+    bar: &ProgressBar,
+) -> anyhow::Result<Vec<Failure>> {
+    let limit = (tally.slowest * SLOWER).max(SHORTEST).min(setup.timeout);
+    let mut rows = Vec::new();
+    for (key, mut failed) in tally.failed {
+        failed.sort_by_key(|f| f.seed);
+        while !failed.is_empty() {
+            bar.set_message(format!("{}: smallest faults", key.ending));
+            let seed = failed[0].seed;
+            let small = if args.no_minimise || rows.len() >= CLOSELY || tally.stopped {
+                let spec = spec.map(|spec| campaign::of_seed(spec, seed));
+                Smallest { spec, variable: true, reproduced: true, ..Smallest::default() }
+            } else {
+                minimise(setup, spec, seed, &key, limit)?
+            };
+            // Other seeds are of this failure if the same was injected into them.
+            let needed = sites(&small.faults);
+            let (same, others): (Vec<Failed>, _) =
+                failed.into_iter().partition(|f| f.seed == seed || needed.is_subset(&f.sites));
+            failed = others;
+            rows.push(row(args, setup, &key, small, &same));
+        }
+    }
+    Ok(rows)
+}
+
+fn row(
+    args: &ExploreArgs,
+    setup: &Setup<'_>,
+    key: &Key,
+    small: Smallest,
+    same: &[Failed],
+) -> Failure {
+    let sites = sites(&small.faults).into_iter().collect();
+    Failure {
+        ending: key.ending,
+        message: same[0].outcome.message.clone(),
+        pattern: key.pattern.clone(),
+        sites,
+        seeds: same.iter().map(|f| f.seed).collect(),
+        seed: same[0].seed,
+        spec: small.spec.as_ref().map(ToString::to_string),
+        reproduced: small.reproduced,
+        replay: replay(args, setup, &small, same[0].seed),
+        faults: small.faults.into_iter().map(Into::into).collect(),
+        in_flight: Vec::new(),
+    }
+}
+
+/// Returns the command line that has the failure.
+fn replay(args: &ExploreArgs, setup: &Setup<'_>, small: &Smallest, seed: u64) -> String {
+    let mut words = Vec::new();
+    if small.variable {
+        words.push(format!("SOFTRING_SEED={seed}"));
+    }
+    words.extend(["softring", "run"].map(str::to_owned));
+    let faults = match &small.spec {
+        Some(spec) => FaultArgs { faults: Some(spec.to_string().into()), ..FaultArgs::default() },
+        None => FaultArgs::default(),
+    };
+    // Faults imply the engine.
+    let engine = small.spec.is_none().then_some(Engine::User);
+    let under = UnderArgs { engine, faults, ..args.under.clone() };
+    words.extend(under.words().iter().map(|option| table::word(option)));
+    words.push("--".to_owned());
+    words.extend(setup.words().iter().map(|text| table::word(OsStr::new(text))));
+    let line = words.join(" ");
+    match &args.with {
+        Some(with) => format!("{line}   # in a copy of {}", with.display()),
+        None => line,
+    }
+}
+
+fn cannot_write(path: &Path, e: &std::io::Error) -> anyhow::Error {
+    fail::usage(format!("cannot write {}: {e}", path.display()), "name a file that you may write")
+}
+
+/// Writes the result, and ends with the exit code that belongs to it.
+fn finish(report: &Report, json: Option<&Path>, junit: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(path) = json {
+        let text = serde_json::to_string_pretty(report)? + "\n";
+        fs::write(path, text).map_err(|e| cannot_write(path, &e))?;
+    }
+    if let Some(path) = junit {
+        fs::write(path, junit::xml(report)).map_err(|e| cannot_write(path, &e))?;
+    }
+    let printed = out::line(&table::text(report));
+    match signals::end() {
+        Some(signal) => signals::die_of(signal),
+        None if report.failures.is_empty() => printed,
+        None => std::process::exit(fail::WORK.into()),
+    }
+}
+
+/// Runs `softring explore merge`.
+fn merge(args: &MergeArgs) -> anyhow::Result<()> {
+    let mut all: Option<Report> = None;
+    for path in &args.files {
+        let text = fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+        let hint = "name files that softring explore --json has written";
+        let wrong = |e: String| fail::usage(format!("{}: {e}", path.display()), hint);
+        let report: Report = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        match &mut all {
+            None => all = Some(report),
+            Some(all) => all.join(report).map_err(|e| wrong(e.to_owned()))?,
+        }
+    }
+    let Some(report) = all else { return Ok(()) };
+    let missing = report.missing();
+    if !missing.is_empty() {
+        out::note(&format!("warning: shards that are missing: {}", missing.join(", ")));
+    }
+    finish(&report, args.json.as_deref(), args.junit.as_deref())
+}
