@@ -4,6 +4,7 @@ mod common;
 
 use common::{ME, library, softring, text};
 use serde_json::Value;
+use softring_testing::skipped;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -145,6 +146,50 @@ fn a_hang_is_a_failure_and_nothing_is_left() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// Source of a program that waits for a READ of a pipe, unless there is no seed.
+const HANGS: &str = r#"
+#include "ring.h"
+int main(void)
+{
+	struct ring ring;
+	int pipes[2];
+	char byte;
+
+	if (!getenv("SOFTRING_SEED"))
+		return 0;
+	need(pipe2(pipes, O_CLOEXEC), "pipe2");
+	ring_init(&ring, 4, 0);
+	return ring_do(&ring, OP_READ, pipes[0], &byte, 1, 0);
+}
+"#;
+
+#[test]
+fn a_hang_tells_what_is_in_flight() {
+    if !library() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("hangs.c"), dir.path().join("hangs"));
+    fs::write(&source, HANGS).unwrap();
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/buggy");
+    let mut cc = Command::new("cc");
+    let Ok(o) = cc.arg("-I").arg(header).arg("-o").args([&program, &source]).output() else {
+        skipped!("no C compiler");
+        return;
+    };
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    let mut c = Command::new(ME);
+    c.args(["explore", "--faults=none", "--seeds=1", "--timeout=1s", "--keep"]).arg(dir.path());
+    let o = c.arg("--").arg(&program).output().unwrap();
+    let out = text(&o.stdout);
+    assert_eq!(o.status.code(), Some(1), "{}", text(&o.stderr));
+    let line = out.lines().find(|line| line.contains("in flight: ")).unwrap_or_default();
+    for part in ["ring ", "READ(", "<pipe:", ", poll, for 1."] {
+        assert!(line.contains(part), "{part}: {out}");
+    }
+    assert!(dir.path().join("seed-0/trace.json.gz").metadata().unwrap().len() > 100);
 }
 
 #[test]

@@ -64,6 +64,9 @@ pub struct ExploreArgs {
     /// Write the result as JUnit XML
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
+    /// Keep a trace of each distinct failure in a folder of this folder
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub keep: Option<PathBuf>,
     #[command(flatten)]
     pub under: UnderArgs,
     /// The program and its arguments

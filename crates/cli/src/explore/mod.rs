@@ -4,6 +4,7 @@
 //! fresh folder ([`fresh`]). [`minimise`] drops faults; [`report`], [`table`] and [`junit`] are the
 //! result.
 
+mod again;
 mod campaign;
 mod fresh;
 mod junit;
@@ -23,7 +24,7 @@ use anyhow::Context;
 use campaign::{Failed, Share, Tally};
 use indicatif::ProgressBar;
 use minimise::{Smallest, minimise};
-use outcome::{Key, sites};
+use outcome::{Ending, Key, sites};
 use report::{Failure, Report};
 use run::{Run, Setup};
 use softring_faults::Spec;
@@ -149,7 +150,18 @@ fn failures(
             let (same, others): (Vec<Failed>, _) =
                 failed.into_iter().partition(|f| f.seed == seed || needed.is_subset(&f.sites));
             failed = others;
-            rows.push(row(args, setup, &key, small, &same));
+            let mut row = row(args, setup, &key, small, &same);
+            if row.reproduced && !args.no_minimise && signals::end().is_none() {
+                let spec = row.spec.clone();
+                let run = Run { seed: Some(seed), spec, limit };
+                if key.ending == Ending::Hang {
+                    row.in_flight = again::in_flight(setup, &run)?;
+                }
+                if let Some(keep) = &args.keep {
+                    again::keep(setup, &run, &keep.join(format!("seed-{seed}")))?;
+                }
+            }
+            rows.push(row);
         }
     }
     Ok(rows)

@@ -43,6 +43,10 @@ impl Group {
         Ok(Group { child, pidfd, reaped: false })
     }
 
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
     /// Waits until the program has ended, the time is over, or `stop` is set. When the program has
     /// ended, the rest of its group is killed.
     ///

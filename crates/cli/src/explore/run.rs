@@ -22,11 +22,11 @@ const TAIL: u64 = 64 << 10;
 
 /// Parts that all runs have in common.
 pub struct Setup<'a> {
-    own_exe: PathBuf,
+    pub own_exe: PathBuf,
     pub under: UnderArgs,
     /// The program, which is found from any folder, and its arguments.
-    command: Vec<OsString>,
-    with: Option<&'a Path>,
+    pub command: Vec<OsString>,
+    pub with: Option<&'a Path>,
     check: Option<&'a OsStr>,
     allowed: &'a [u8],
     pub timeout: Duration,
@@ -45,13 +45,13 @@ pub struct Run {
 }
 
 /// The files of a run.
-struct Scratch {
+pub struct Scratch {
     dir: tempfile::TempDir,
     work: PathBuf,
 }
 
 impl Scratch {
-    fn new(with: Option<&Path>) -> anyhow::Result<Scratch> {
+    pub fn new(with: Option<&Path>) -> anyhow::Result<Scratch> {
         let dir = tempfile::Builder::new().prefix("softring-explore-").tempdir();
         let dir = dir.context("cannot make a temporary folder")?;
         let work = match with {
@@ -171,13 +171,18 @@ impl<'a> Setup<'a> {
     }
 
     fn wait(&self, c: &mut Command, scratch: &Scratch, run: &Run) -> anyhow::Result<Waited> {
+        let mut group = self.start(c, scratch, run)?;
+        group.wait(run.limit, &self.stop).context("cannot wait for a run")
+    }
+
+    /// Starts a command in the folder of a run, with the run's seed.
+    pub fn start(&self, c: &mut Command, scratch: &Scratch, run: &Run) -> anyhow::Result<Group> {
         c.current_dir(&scratch.work).stdin(Stdio::null());
         match run.seed {
             Some(seed) => c.env("SOFTRING_SEED", seed.to_string()),
             None => c.env_remove("SOFTRING_SEED"),
         };
-        let mut group = Group::start(c).map_err(|e| fail::cannot_start("a run", &e))?;
-        group.wait(run.limit, &self.stop).context("cannot wait for a run")
+        Group::start(c).map_err(|e| fail::cannot_start("a run", &e))
     }
 
     /// Returns what the command line says of the program, for reports.
