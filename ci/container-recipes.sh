@@ -208,6 +208,12 @@ recipes() {
         "$RECIPES/gitlab-ci.yml"
     logged 'Compose: its schema' check-jsonschema --builtin-schema vendor.compose-spec \
         "$RECIPES/compose.yaml"
+    logged 'campaign, Kubernetes: its schema' \
+        kubernetes-validate --strict "$TOP/examples/campaign/kubernetes.yaml"
+    logged 'campaign, GitHub Actions: its schema' check-jsonschema \
+        --builtin-schema vendor.github-workflows "$TOP/examples/campaign/github-actions.yml"
+    logged 'campaign, Buildkite: its schema' check-jsonschema \
+        --builtin-schema vendor.buildkite "$TOP/examples/campaign/buildkite.yml"
     if command -v systemd-analyze >/dev/null; then
         logged 'systemd: its unit' systemd-analyze verify "$RECIPES/fio.service"
     fi
