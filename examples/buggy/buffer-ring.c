@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The bug: a message is parsed when it is whole, and until then its pieces stay in the buffers of the buffer ring. If it
- * comes in more pieces than there are buffers, a RECV ends with -ENOBUFS, which is taken for the end of the connection.
+ * The bug: a multishot RECV that finds no buffer in the buffer ring (-ENOBUFS) is taken for the end of the connection. A
+ * message that comes in many pieces takes as many buffers; the rest of it is still in the socket.
  */
 #include "ring.h"
 #include <sys/socket.h>
 
-enum { MESSAGES = 12, SIZE = 1024, BUFFERS = 4, GROUP = 1 };
+enum { MESSAGES = 12, SIZE = 1024, BUFFERS = 4, GROUP = 1, RECV_MULTISHOT = 1 << 1 };
 
 struct buf { uint64_t addr; uint32_t len; uint16_t bid, tail; };
 struct buf_reg { uint64_t ring_addr; uint32_t ring_entries; uint16_t bgid, flags; uint64_t resv[3]; };
@@ -29,33 +29,33 @@ static void give(unsigned bid)
 /* Receives a message; returns how much of it has come. */
 static unsigned receive(struct ring *ring, int fd, char *message)
 {
-	unsigned got = 0, held[BUFFERS], pieces = 0;
+	static int armed;
+	unsigned got = 0;
 
 	while (got < SIZE) {
-		struct sqe *sqe = ring_sqe(ring, OP_RECV, fd, NULL, SIZE - got, 0);
+		if (!armed) {
+			struct sqe *sqe = ring_sqe(ring, OP_RECV, fd, NULL, 0, 0);
 
-		sqe->flags = BUFFER_SELECT;
-		sqe->buf_group = GROUP;
-		ring_submit(ring);
+			sqe->ioprio = RECV_MULTISHOT;
+			sqe->flags = BUFFER_SELECT;
+			sqe->buf_group = GROUP;
+			ring_submit(ring);
+		}
 		struct cqe cqe = ring_next(ring);
 
+		armed = !!(cqe.flags & F_MORE);
 		if (cqe.res > 0) {
-			held[pieces++] = cqe.flags >> BUFFER_SHIFT;
-			memcpy(message + got, memory[held[pieces - 1]], cqe.res);
+			unsigned bid = cqe.flags >> BUFFER_SHIFT;
+
+			memcpy(message + got, memory[bid], cqe.res);
 			got += cqe.res;
-		} else if (cqe.res < 0 && !is_again(cqe.res) && cqe.res != -ENOBUFS) {
+			give(bid);
+		} else if (cqe.res == 0 || (cqe.res == -ENOBUFS && !IS_FIXED)) {
+			break;
+		} else if (!is_again(cqe.res) && cqe.res != -ENOBUFS) {
 			gave_up("RECV", cqe.res);
 		}
-#ifdef FIXED
-		while (pieces > 0)
-			give(held[--pieces]);
-#else
-		if (cqe.res == 0 || cqe.res == -ENOBUFS)
-			break;
-#endif
 	}
-	while (pieces > 0)
-		give(held[--pieces]);
 	return got;
 }
 
