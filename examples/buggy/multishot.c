@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { CONNECTIONS = 8, PATIENCE_MS = 1000 };
+enum { CONNECTIONS = 8, PATIENCE_MS = 300 };
 
 static void arm(struct ring *ring, int listener)
 {

@@ -5,7 +5,7 @@
  */
 #include "ring.h"
 
-enum { READS = 40, BATCH = 4, CQ = 4, IN_FLIGHT = 12, WORK_US = 300, PATIENCE = 3000 };
+enum { READS = 40, BATCH = 4, CQ = 4, IN_FLIGHT = 12, WORK_US = 300, PATIENCE = 800 };
 
 int main(void)
 {
