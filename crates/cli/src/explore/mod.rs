@@ -150,21 +150,37 @@ fn failures(
             let (same, others): (Vec<Failed>, _) =
                 failed.into_iter().partition(|f| f.seed == seed || needed.is_subset(&f.sites));
             failed = others;
-            let mut row = row(args, setup, &key, small, &same);
-            if row.reproduced && !args.no_minimise && signals::end().is_none() {
-                let spec = row.spec.clone();
-                let run = Run { seed: Some(seed), spec, limit };
-                if key.ending == Ending::Hang {
-                    row.in_flight = again::in_flight(setup, &run)?;
-                }
-                if let Some(keep) = &args.keep {
-                    again::keep(setup, &run, &keep.join(format!("seed-{seed}")))?;
-                }
+            let row = row(args, setup, &key, small, &same);
+            match rows.iter_mut().find(|known: &&mut Failure| known.is_same(&row)) {
+                Some(known) => known.join(row),
+                None => rows.push(row),
             }
-            rows.push(row);
         }
     }
+    if !args.no_minimise {
+        rows.iter_mut().try_for_each(|row| look_again(args, setup, row, limit))?;
+    }
     Ok(rows)
+}
+
+/// Runs a failure once more, for what a hang waits for and for its trace.
+fn look_again(
+    args: &ExploreArgs,
+    setup: &Setup<'_>,
+    row: &mut Failure,
+    limit: Duration,
+) -> anyhow::Result<()> {
+    if !row.reproduced || signals::end().is_some() {
+        return Ok(());
+    }
+    let run = Run { seed: Some(row.seed), spec: row.spec.clone(), limit };
+    if row.ending == Ending::Hang {
+        row.in_flight = again::in_flight(setup, &run)?;
+    }
+    match &args.keep {
+        Some(keep) => again::keep(setup, &run, &keep.join(format!("seed-{}", row.seed))),
+        None => Ok(()),
+    }
 }
 
 fn row(

@@ -52,7 +52,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn is_same(&self, other: &Failure) -> bool {
+    /// Returns whether both are one failure.
+    pub fn is_same(&self, other: &Failure) -> bool {
         (self.ending, &self.pattern, &self.sites) == (other.ending, &other.pattern, &other.sites)
     }
 
@@ -62,7 +63,7 @@ impl Failure {
     }
 
     /// Takes over what another one, which is the same, has.
-    fn join(&mut self, other: Failure) {
+    pub fn join(&mut self, other: Failure) {
         let mut seeds = std::mem::take(&mut self.seeds);
         seeds.extend(&other.seeds);
         seeds.sort_unstable();

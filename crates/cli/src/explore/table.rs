@@ -21,13 +21,18 @@ pub fn word(word: &OsStr) -> String {
 pub fn text(report: &Report) -> String {
     let mut lines = String::new();
     if !report.failures.is_empty() {
-        let mut table = out::table(&["", "failure", "message", "fault", "seeds", "smallest SPEC"]);
+        let mut table = out::table(&["", "failure", "seeds", "fault", "message"]);
         for (n, failure) in (1..).zip(&report.failures) {
             table.add_row(row(n, failure));
         }
         lines.push_str(&format!("{table}\n"));
+        lines.push_str("\nsmallest SPEC of each:\n");
         for (n, failure) in (1..).zip(&report.failures) {
-            lines.push_str(&format!("\n{n}: {}\n", printable(failure.replay.as_bytes())));
+            lines.push_str(&format!(
+                "{n}: {}{}\n",
+                printable(failure.replay.as_bytes()),
+                doubt(failure)
+            ));
             for request in &failure.in_flight {
                 lines.push_str(&format!("   in flight: {}\n", printable(request.as_bytes())));
             }
@@ -46,20 +51,18 @@ pub fn text(report: &Report) -> String {
     lines + &format!("{runs} runs (seeds {}{shards}), {failed} failed{kinds}{cut}", report.seeds)
 }
 
+fn doubt(failure: &Failure) -> &'static str {
+    if failure.reproduced { "" } else { "   # did not fail again" }
+}
+
 fn row(n: usize, failure: &Failure) -> Vec<Cell> {
-    let spec = match (&failure.spec, failure.reproduced) {
-        (_, false) => format!("did not come again with seed {}", failure.seed),
-        (Some(spec), _) => spec.clone(),
-        (None, _) => format!("SOFTRING_SEED={}", failure.seed),
-    };
     let sites = if failure.sites.is_empty() { "-".to_owned() } else { failure.sites.join(", ") };
     vec![
         Cell::new(n).set_alignment(CellAlignment::Right),
         Cell::new(failure.ending),
-        Cell::new(if failure.message.is_empty() { "-" } else { &failure.message }),
-        Cell::new(sites),
         Cell::new(failure.seeds.len()).set_alignment(CellAlignment::Right),
-        Cell::new(spec),
+        Cell::new(sites),
+        Cell::new(if failure.message.is_empty() { "-" } else { &failure.message }),
     ]
 }
 
