@@ -1,40 +1,41 @@
-//! Functions of numbers that core lacks: the C library's, by way of the standard library.
+//! Functions of numbers that core lacks, by the crate `libm`: those of the standard library call
+//! the C library's libm, of some version or newer.
 #![allow(unsafe_code)]
 
 /// Returns the natural logarithm.
 #[inline]
 pub fn ln(x: f64) -> f64 {
-    x.ln()
+    libm::log(x)
 }
 
 /// Returns e to the power of `x`.
 #[inline]
 pub fn exp(x: f64) -> f64 {
-    x.exp()
+    libm::exp(x)
 }
 
 /// Returns the cosine of an angle in radians.
 #[inline]
 pub fn cos(x: f64) -> f64 {
-    x.cos()
+    libm::cos(x)
 }
 
 /// Returns the square root.
 #[inline]
 pub fn sqrt(x: f64) -> f64 {
-    x.sqrt()
+    libm::sqrt(x)
 }
 
 /// Returns the least whole number that is not below `x`.
 #[inline]
 pub fn ceil(x: f64) -> f64 {
-    x.ceil()
+    libm::ceil(x)
 }
 
 /// Returns the fractional part.
 #[inline]
 pub fn fract(x: f64) -> f64 {
-    x.fract()
+    x - libm::trunc(x)
 }
 
 /// Calls `f` with the processor's default rules for floating-point numbers, and gives the thread

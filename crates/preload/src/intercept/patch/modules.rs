@@ -107,23 +107,18 @@ pub fn loaded() -> Vec<Module> {
     let libc_text = libc::getauxval as *const c_void as usize;
     let threads = libc::pthread_create as *const c_void as usize;
     let ours = loaded as *const c_void as usize;
-    let math = fegetround as *const c_void as usize;
     let unwinder = _Unwind_Resume as *const c_void as usize;
     let loader = debug().map_or(0, |d| d.brk);
     let mut all = everything();
     all.retain(|m| {
         !m.text.is_empty()
-            && !m.is_called(c"libsoftring.so")
-            && ![vdso, libc_text, threads, ours, loader, math, unwinder]
-                .iter()
-                .any(|at| m.holds(*at))
+            && ![c"libsoftring.so", c"libm.so.6"].iter().any(|name| m.is_called(name))
+            && ![vdso, libc_text, threads, ours, loader, unwinder].iter().any(|at| m.holds(*at))
     });
     all
 }
 
 unsafe extern "C" {
-    /// A function of libm.
-    fn fegetround() -> c_int;
     /// A function of libgcc_s.
     fn _Unwind_Resume(exception: *mut c_void) -> !;
 }
