@@ -25,13 +25,14 @@
 //! not be read each time. A thread of the program may change its own at any time, so they are read
 //! each time.
 
+use alloc::sync::Arc;
 use core::cell::{Cell, RefCell};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Arc, OnceLock};
 
 use crate::calls::ids::{self as calls, Attribute, Capabilities as Caps};
+use crate::lock::OnceLock;
 use softring_uapi::errno::{Errno, Result};
 
 /// Id that only asks: no id is that large, so nothing is set.

@@ -7,10 +7,10 @@
 //! is not there.
 #![allow(unsafe_code)]
 
+use crate::lock::OnceLock;
 use core::any::Any;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
-use std::sync::OnceLock;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 

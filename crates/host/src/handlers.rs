@@ -48,10 +48,10 @@
 //! the engine's `io::signal_scope` covers that case.
 #![allow(unsafe_code)]
 
+use crate::lock::OnceLock;
 use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
-use std::sync::OnceLock;
 
 use crate::sys::{self, sys};
 

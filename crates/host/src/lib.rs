@@ -3,6 +3,8 @@
 // The docs are also for maintainers: with --document-private-items the private links resolve.
 #![allow(rustdoc::private_intra_doc_links)]
 
+extern crate alloc;
+
 /// The standard library, for the expansions of this crate's macros.
 #[doc(hidden)]
 pub use std as __std;
@@ -15,6 +17,7 @@ pub mod files;
 pub mod fork;
 pub mod handlers;
 pub mod limits;
+pub mod lock;
 pub mod math;
 pub mod os;
 pub mod process_lock;

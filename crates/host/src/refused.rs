@@ -16,9 +16,9 @@ mod calls;
 mod known;
 mod shared;
 
+use crate::lock::OnceLock;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use std::sync::OnceLock;
 
 use crate::process_lock::ProcessLock;
 use crate::sys::{nr, syscall6};

@@ -1,8 +1,8 @@
 //! Substitutes for system calls that may be refused ([`crate::refused`]).
 
+use crate::lock::OnceLock;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::OnceLock;
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, StatFs};

@@ -1,9 +1,5 @@
 //! Locks, parking and signals to workers, by the kernel or by loom. The choice is made only here.
 //!
-//! The mutex is our own, so that loom can take its place, and because it never spins: the work
-//! under it takes nanoseconds, and a thread that waits for a preempted holder had better sleep.
-//! Kernel counterpart: none; see futex(2) and Drepper's "Futexes are tricky", mutex 2.
-#![allow(unsafe_code)]
 
 #[cfg(loom)]
 pub use model::*;
@@ -12,144 +8,12 @@ pub use real::*;
 
 /// The kernel's versions, also in a build for loom: for statics, and for code that is in no model.
 pub mod real {
+    pub use crate::lock::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
     pub use crate::signal::Repeated;
-    use core::cell::UnsafeCell;
-    use core::marker::PhantomData;
-    use core::ops::{Deref, DerefMut};
     use core::sync::atomic::{AtomicU32, Ordering::*};
     use core::time::Duration;
     use rustix::io::Errno;
     use rustix::thread::futex::{self, Flags, Timespec};
-    use std::sync::PoisonError;
-    pub use std::sync::{OnceLock, RwLockReadGuard, RwLockWriteGuard};
-
-    const FREE: u32 = 0;
-    const HELD: u32 = 1;
-    const CONTENDED: u32 = 2;
-
-    /// Mutual exclusion around a `T`.
-    #[derive(Debug, Default)]
-    pub struct Mutex<T> {
-        word: AtomicU32,
-        value: UnsafeCell<T>,
-    }
-
-    // SAFETY: the word admits one thread at a time to the value, so sharing the mutex only moves
-    // `T` between threads.
-    unsafe impl<T: Send> Send for Mutex<T> {}
-    // SAFETY: as above.
-    unsafe impl<T: Send> Sync for Mutex<T> {}
-
-    impl<T> Mutex<T> {
-        pub const fn new(value: T) -> Self {
-            Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
-        }
-
-        /// Waits for the lock; the guard's drop releases it.
-        #[inline]
-        pub fn lock(&self) -> MutexGuard<'_, T> {
-            self.hold();
-            MutexGuard { mutex: self, value: PhantomData }
-        }
-
-        /// Takes the lock, if no thread holds it now.
-        #[inline]
-        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            let free = self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
-            free.then(|| MutexGuard { mutex: self, value: PhantomData })
-        }
-
-        #[inline]
-        fn hold(&self) {
-            if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
-                self.hold_contended();
-            }
-        }
-
-        #[cold]
-        fn hold_contended(&self) {
-            while self.word.swap(CONTENDED, Acquire) != FREE {
-                let _ = futex::wait(&self.word, Flags::PRIVATE, CONTENDED, None);
-            }
-        }
-
-        /// Releases the lock that [`Self::hold`] took.
-        ///
-        /// # Safety
-        /// The caller holds the lock, by `hold` or `try_lock`, and has no reference into the value
-        /// any more.
-        #[inline]
-        unsafe fn release(&self) {
-            if self.word.swap(FREE, Release) == CONTENDED {
-                let _ = futex::wake(&self.word, Flags::PRIVATE, 1);
-            }
-        }
-    }
-
-    /// Guard of the lock.
-    #[derive(Debug)]
-    pub struct MutexGuard<'a, T> {
-        mutex: &'a Mutex<T>,
-        /// Marker: other threads may have or borrow the guard if they may have or borrow the value.
-        value: PhantomData<&'a mut T>,
-    }
-
-    impl<T> Deref for MutexGuard<'_, T> {
-        type Target = T;
-        #[inline]
-        fn deref(&self) -> &T {
-            // SAFETY: the guard exists, so its thread holds the lock; shared access is bounded by
-            // the guard's borrow.
-            unsafe { &*self.mutex.value.get() }
-        }
-    }
-
-    impl<T> DerefMut for MutexGuard<'_, T> {
-        #[inline]
-        fn deref_mut(&mut self) -> &mut T {
-            // SAFETY: the guard exists and is borrowed mutably, so this is the only reference.
-            unsafe { &mut *self.mutex.value.get() }
-        }
-    }
-
-    impl<T> Drop for MutexGuard<'_, T> {
-        #[inline]
-        fn drop(&mut self) {
-            // SAFETY: the guard was made by `lock` or `try_lock`, which took the lock; its borrows
-            // have ended, since it is being dropped.
-            unsafe { self.mutex.release() }
-        }
-    }
-
-    /// Mutual exclusion of writers around a `T`, and of writers and readers.
-    #[derive(Debug, Default)]
-    pub struct RwLock<T>(std::sync::RwLock<T>);
-
-    impl<T> RwLock<T> {
-        pub const fn new(value: T) -> Self {
-            Self(std::sync::RwLock::new(value))
-        }
-
-        /// Waits until no thread writes, and takes the lock.
-        pub fn read(&self) -> RwLockReadGuard<'_, T> {
-            self.0.read().unwrap_or_else(PoisonError::into_inner)
-        }
-
-        /// Waits until no thread reads or writes, and takes the lock.
-        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-            self.0.write().unwrap_or_else(PoisonError::into_inner)
-        }
-
-        /// Takes the lock, if no thread writes now.
-        pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-            self.0.try_read().ok()
-        }
-
-        /// Takes the lock, if no thread reads or writes now.
-        pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-            self.0.try_write().ok()
-        }
-    }
 
     /// Value that one thread gives to another, once.
     #[derive(Debug)]
@@ -223,7 +87,7 @@ pub mod real {
         name: &str,
         stack: usize,
         f: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<()> {
+    ) -> softring_uapi::errno::Result<()> {
         crate::threads::start(name, stack, f)
     }
 }
@@ -232,6 +96,7 @@ pub mod real {
 mod model {
     use core::time::Duration;
     pub use loom::sync::MutexGuard;
+    use softring_uapi::errno::Result;
 
     #[derive(Debug)]
     pub struct Mutex<T>(loom::sync::Mutex<T>);
@@ -275,7 +140,7 @@ mod model {
         }
     }
 
-    pub fn spawn(_: &str, _: usize, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    pub fn spawn(_: &str, _: usize, f: impl FnOnce() + Send + 'static) -> Result<()> {
         loom::thread::spawn(f);
         Ok(())
     }

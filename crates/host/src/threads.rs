@@ -2,10 +2,9 @@
 //! malloc(3) whenever it starts a thread, in the caller and in the new thread; a preloaded library
 //! can start threads without that.
 
-use std::io::{Error, Result};
-use std::sync::OnceLock;
-
+use crate::lock::OnceLock;
 use crate::signal::BlockAll;
+use softring_uapi::errno::{Errno, Result};
 
 /// Function that a new thread runs.
 pub type Life = Box<dyn FnOnce() + Send>;
@@ -25,21 +24,23 @@ pub fn start_by(start: Start) {
 /// # Errors
 /// As `pthread_create(3)`: EAGAIN, ENOMEM.
 pub fn start(name: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> Result<()> {
-    crate::calls::memory::room_for_thread(stack).map_err(|e| Error::from_raw_os_error(e.0))?;
+    crate::calls::memory::room_for_thread(stack)?;
     let life = move || {
         f();
         crate::creds::thread_ends();
     };
     let name = name.to_owned();
     let Some(start) = START.get() else {
-        return std::thread::Builder::new().name(name).stack_size(stack).spawn(life).map(drop);
+        let started = std::thread::Builder::new().name(name).stack_size(stack).spawn(life);
+        let errno = |e: std::io::Error| e.raw_os_error().map_or(Errno::EAGAIN, Errno);
+        return started.map(drop).map_err(errno);
     };
     let named = move || {
         crate::sys::name_thread(&name);
         drop(name);
         life();
     };
-    start(stack, Box::new(named)).map_err(Error::from_raw_os_error)
+    start(stack, Box::new(named)).map_err(Errno)
 }
 
 /// Runs `f` on a thread of its own with a stack of that many bytes, and waits for its end; `None`

@@ -38,8 +38,8 @@ mod faults;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use softring_engine::model::{self, parse};
+use softring_host::sync::real::OnceLock;
 use softring_uapi::version::{self, Release};
-use std::sync::OnceLock;
 
 use softring_engine::hybrid::Policy;
 

@@ -12,9 +12,9 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use softring_engine::syscall::REGISTERS;
 use softring_engine::syscall::lacks::{self, Lacking};
+use softring_host::sync::real::OnceLock;
 use softring_host::user;
 use softring_uapi::{version, *};
-use std::sync::OnceLock;
 
 /// Flags that a program cannot ask again without.
 const SHAPE: u32 = IORING_SETUP_SQE128

@@ -8,8 +8,8 @@
 
 use crate::raw::raw;
 use softring_host::refused;
+use softring_host::sync::real::OnceLock;
 use softring_host::trial::{Calls, Record, Trial};
-use std::sync::OnceLock;
 
 /// Calls to the kernel itself.
 const KERNELS: Calls = Calls {

@@ -11,6 +11,7 @@ mod closing;
 mod futex_moves;
 mod lock;
 mod lock_race;
+mod locks;
 mod overflow;
 mod queues;
 mod sqpoll;

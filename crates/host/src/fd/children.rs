@@ -6,14 +6,15 @@
 //! Each child holds the write end of a pipe until it has closed the files, or ends. If the fork
 //! failed, nobody holds the write end.
 
+use alloc::sync::Arc;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::fd::owned::{InternalFd, make_internal};
+use crate::lock::{Mutex, MutexGuard};
 
 /// Longest wait: the child may be stopped.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -22,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 static CHILDREN: Mutex<Vec<Arc<InternalFd>>> = Mutex::new(Vec::new());
 
 fn children() -> MutexGuard<'static, Vec<Arc<InternalFd>>> {
-    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+    CHILDREN.lock()
 }
 
 /// Returns whether the child of this pipe has closed the files, or has ended, by `until`.
@@ -87,7 +88,7 @@ impl ListGuard {
 /// Empties the list in a child whose fork was noticed late.
 pub fn forget() {
     // A thread that the child does not have may hold the lock.
-    if let Ok(mut children) = CHILDREN.try_lock() {
+    if let Some(mut children) = CHILDREN.try_lock() {
         children.clear();
     }
 }

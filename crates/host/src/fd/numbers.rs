@@ -6,9 +6,9 @@
 //! The table belongs to a higher layer: it passes its functions ([`Answers`]) when it enters its
 //! first ring.
 
+use crate::lock::OnceLock;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
-use std::sync::OnceLock;
 
 use crate::fd::remembered::forget_kind;
 use crate::sys::borrow;

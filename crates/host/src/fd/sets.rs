@@ -9,7 +9,7 @@
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use crate::sync::real::OnceLock;
+use crate::lock::OnceLock;
 
 /// Count of numbers that are known, from 0 on; a set with a higher number is never quiet.
 const NUMBERS: usize = 1 << 12;

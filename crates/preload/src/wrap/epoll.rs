@@ -26,8 +26,8 @@ use libc::{EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM};
 use softring_engine::fds::{self, MOST, Report};
 use softring_host::fd::{self, numbers, sets};
 use softring_host::handlers::Call;
+use softring_host::sync::real::{Mutex, MutexGuard};
 use softring_host::user;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Events and flags that no quiet member has: those for room in the SQ, and EPOLLEXCLUSIVE, which
 /// has rules of its own.
@@ -92,7 +92,7 @@ pub(super) fn members() -> Members {
     if gives_back {
         take_list();
     }
-    let list = SETS.members.lock().unwrap_or_else(PoisonError::into_inner);
+    let list = SETS.members.lock();
     Members { list: Some(list), gives_back, _call: call }
 }
 

@@ -11,8 +11,8 @@ use crate::raw::{next, raw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use libc::{sighandler_t, siginfo_t};
+use softring_host::sync::real::Mutex;
 use softring_host::user::{self, UserPtr};
-use std::sync::Mutex;
 
 /// The action that the program wants for SIGSYS: handler, flags.
 #[derive(Clone, Copy)]
@@ -25,9 +25,7 @@ static WISH: Mutex<Wish> = Mutex::new(Wish { handler: libc::SIG_DFL, flags: 0 })
 
 /// Notes the action that ours replaces.
 pub fn keep(old: &libc::sigaction) {
-    if let Ok(mut wish) = WISH.lock() {
-        *wish = Wish { handler: old.sa_sigaction, flags: old.sa_flags };
-    }
+    *WISH.lock() = Wish { handler: old.sa_sigaction, flags: old.sa_flags };
 }
 
 /// Treats a SIGSYS that is not about rings as if the library were not there. `trapped`: by
@@ -289,7 +287,7 @@ unsafe extern "C" fn siginterrupt(signo: c_int, flag: c_int) -> c_int {
 }
 
 fn exchange(wanted: Option<Wish>) -> Wish {
-    let Ok(mut wish) = WISH.lock() else { return Wish { handler: libc::SIG_DFL, flags: 0 } };
+    let mut wish = WISH.lock();
     let before = *wish;
     if let Some(w) = wanted {
         *wish = w;

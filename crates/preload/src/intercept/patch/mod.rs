@@ -55,7 +55,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use modules::Module;
 use resident::PageMap;
 use softring_host::refused;
-use std::sync::{Mutex, OnceLock};
+use softring_host::sync::real::{Mutex, OnceLock};
 
 /// A module that was scanned, and its sites that could not be patched.
 #[derive(Default)]
@@ -172,7 +172,7 @@ pub fn own_text() -> Option<core::ops::Range<usize>> {
 fn update(fresh: bool) {
     // Never waits: the caller has the loader's own lock. The list is free unless a fork caught
     // another thread in this function.
-    let Ok(mut seen) = SEEN.try_lock() else { return };
+    let Some(mut seen) = SEEN.try_lock() else { return };
     let started = cpu_time();
     let modules = modules::loaded();
     seen.retain(|s| modules.iter().any(|m| (m.base, m.text_start()) == (s.base, s.text)));
