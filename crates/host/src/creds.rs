@@ -88,7 +88,7 @@ struct Known {
     fixed: bool,
 }
 
-std::thread_local! {
+crate::per_thread! {
     /// Token of this thread's limits.
     static TOKEN: Cell<u64> = const { Cell::new(0) };
     /// True in a thread of ours.
@@ -312,7 +312,7 @@ fn file_ids(filtered: bool, effective: (u32, u32)) -> (u32, u32) {
     if !filtered {
         return asked_file_ids();
     }
-    std::thread_local! {
+    crate::per_thread! {
         /// Effective ids when those for file access were the same, and [`FILE_IDS_SET`] at that
         /// time.
         static LAST: Cell<Option<((u32, u32), u64)>> = const { Cell::new(None) };
@@ -348,7 +348,7 @@ fn groups() -> Vec<u32> {
 
 /// Returns whether the calling thread can gain no rights by exec.
 pub fn no_new_privs() -> bool {
-    std::thread_local! {
+    crate::per_thread! {
         static SET: Cell<bool> = const { Cell::new(false) };
     }
     stays(&SET, || calls::attribute(Attribute::NoNewPrivs) == Ok(1))
@@ -356,7 +356,7 @@ pub fn no_new_privs() -> bool {
 
 /// Returns whether the calling thread is under a seccomp filter, as far as can be known.
 fn is_filtered() -> bool {
-    std::thread_local! {
+    crate::per_thread! {
         static SET: Cell<bool> = const { Cell::new(false) };
     }
     stays(&SET, || calls::attribute(Attribute::Seccomp) != Ok(0))
@@ -364,7 +364,10 @@ fn is_filtered() -> bool {
 
 /// Returns an attribute that no thread can give up, and that its children inherit: once the thread
 /// has it, it is asked for no more.
-fn stays(known: &'static std::thread::LocalKey<Cell<bool>>, ask: impl FnOnce() -> bool) -> bool {
+fn stays(
+    known: &'static crate::per_thread::PerThread<Cell<bool>>,
+    ask: impl FnOnce() -> bool,
+) -> bool {
     if !known.get() {
         known.set(ask());
     }

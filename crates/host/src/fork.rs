@@ -163,6 +163,7 @@ fn rustix_pid() -> u32 {
 
 /// Makes the engine the child's own. `late`: the child has run before, and may have POSIX locks.
 fn rebuild(late: bool) {
+    crate::per_thread::fork_child(late);
     LATE.store(late, Relaxed);
     // Otherwise the first ring does.
     if pid() != 0 {

@@ -111,7 +111,7 @@ impl Thread {
     }
 }
 
-std::thread_local! {
+crate::per_thread! {
     /// State of the thread. Handlers see it, all of the same thread, so the atomics are relaxed:
     /// program order is enough.
     static THREAD: Thread = const {

@@ -5,10 +5,6 @@
 
 extern crate alloc;
 
-/// The standard library, for the expansions of this crate's macros.
-#[doc(hidden)]
-pub use std as __std;
-
 pub mod bpf;
 pub mod calls;
 pub mod creds;
@@ -20,7 +16,9 @@ pub mod limits;
 pub mod lock;
 pub mod math;
 pub mod os;
+pub mod per_thread;
 pub mod process_lock;
+pub mod raw;
 pub mod refused;
 pub mod signal;
 pub mod substitute;

@@ -16,40 +16,11 @@ use crate::refused;
 use crate::user::Plain;
 use softring_uapi::errno::{Errno, Result, check};
 
-pub use linux_raw_sys::general as nr;
+pub(crate) use crate::raw::set_sigmask;
+pub use crate::raw::{nr, syscall, thread};
 pub use waits::*;
 
 mod waits;
-
-/// Makes a raw system call; returns the kernel's `rax`: a value, or `-errno`. [`nr`] has the
-/// numbers.
-///
-/// # Safety
-/// Memory that the call writes is the caller's for its duration, or the program's, which has
-/// offered it ([`crate::calls::UserPtr`]). Nobody uses a mapping or a descriptor any more that the
-/// call takes away. The kernel itself checks addresses that it only reads.
-#[inline(always)]
-pub unsafe fn syscall(n: usize, a: &[usize; 6]) -> isize {
-    let ret: isize;
-    // SAFETY: the instruction clobbers rax, rcx and r11 only, as declared; the caller answers for
-    // the arguments.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") n => ret,
-            in("rdi") a[0],
-            in("rsi") a[1],
-            in("rdx") a[2],
-            in("r10") a[3],
-            in("r8") a[4],
-            in("r9") a[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    ret
-}
 
 /// Makes a [`syscall`] by a number of [`nr`].
 ///
@@ -241,16 +212,7 @@ pub(crate) fn all_signals() -> u64 {
     !libc_signals()
 }
 
-/// Sets the signal mask by `rt_sigprocmask(2)`; returns the old mask.
-pub(crate) fn set_sigmask(mask: u64) -> u64 {
-    let mut old = 0u64;
-    let new = core::ptr::from_ref(&mask).expose_provenance();
-    // SAFETY: both masks are ours, of eight bytes.
-    unsafe { sys!(__NR_rt_sigprocmask, 2, new, (&raw mut old).expose_provenance(), 8) };
-    old
-}
-
-std::thread_local! {
+crate::per_thread! {
     /// Process in which this thread's id was read, and that id.
     static TID: core::cell::Cell<(u32, i32)> = const { core::cell::Cell::new((0, 0)) };
 }
@@ -274,15 +236,6 @@ pub fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has it; user space may read it unless prctl(PR_SET_TSC) says
     // otherwise, which a program that does so to itself would feel in its vdso clock as well.
     unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// Returns the thread pointer, which tells the calling thread from all others of its process.
-#[inline(always)]
-pub fn thread() -> usize {
-    let at: usize;
-    // SAFETY: the ABI has the thread control block's own address in its first word.
-    unsafe { asm!("mov {}, fs:0", out(reg) at, options(nostack, readonly, preserves_flags)) };
-    at
 }
 
 /// Returns the stack pointer.
@@ -379,7 +332,7 @@ pub fn same_open_file(a: i32, b: i32) -> Option<bool> {
 /// may end up to 50 µs later, so that the kernel wakes a processor less often
 /// (`PR_SET_TIMERSLACK`).
 pub fn exact_timers() {
-    std::thread_local! {
+    crate::per_thread! {
         static EXACT: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
     }
     if !EXACT.replace(true) {

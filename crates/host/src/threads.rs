@@ -54,13 +54,6 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Statics of which each thread has its own, declared as in `std::thread_local!`.
-#[macro_export]
-macro_rules! per_thread {
-    ($($statics:tt)*) => { $crate::__std::thread_local! { $($statics)* } };
-}
-pub use crate::per_thread;
-
 /// Returns the name of a thread of the engine's own: `iou-WHAT-PID`.
 pub fn name(what: &str) -> String {
     format!("iou-{what}-{}", crate::fork::pid())

@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_unlisted_thread_shares_thread_storage() {
-        std::thread_local! {
+        crate::per_thread! {
             static WORD: Cell<u32> = const { Cell::new(1) };
         }
         let own = rustix::thread::gettid();

@@ -39,6 +39,7 @@ const NO_KEY: u32 = u32::MAX;
 /// Notes the process number, and asks to be told of forks and of the engine's needs.
 pub fn start() {
     PID.store(getpid(), Ordering::Relaxed);
+    softring_host::per_thread::prepare();
     if config::aio_hipri() {
         handlers::activate();
     }

@@ -2,12 +2,12 @@
 //! a name that this library interposes, so nothing here can recurse.
 #![allow(unsafe_code)]
 
-use core::arch::asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// A raw system call: a program's own, passed on unread, or one of ours.
-pub use softring_host::sys::syscall as syscall6;
+pub use softring_host::raw::syscall as syscall6;
+pub use softring_host::raw::thread;
 
 /// [`syscall6`] with fewer arguments: `raw!(libc::SYS_close, fd)`.
 macro_rules! raw {
@@ -46,15 +46,6 @@ pub fn libc_answer(ret: isize) -> isize {
         return -1;
     }
     ret
-}
-
-/// Returns the thread pointer, which differs between the threads of a process.
-#[inline(always)]
-pub fn thread() -> usize {
-    let at: usize;
-    // SAFETY: the ABI has the thread control block's own address in its first word.
-    unsafe { asm!("mov {}, fs:0", out(reg) at, options(nostack, readonly, preserves_flags)) };
-    at
 }
 
 /// Returns the calling thread's `errno`.

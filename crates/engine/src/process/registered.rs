@@ -11,6 +11,7 @@ use softring_host::os::fd::OwnedFd;
 use crate::process::closing::{self, RingFd};
 use crate::ring::ctx::Ring;
 use softring_host::fork::AtFork;
+use softring_host::per_thread;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits::RING_FDS_MAX;
 
@@ -77,6 +78,7 @@ pub(crate) fn register_only(file: OwnedFd, ring: Arc<Ring>) -> Result<usize> {
 /// # Errors
 /// `EBUSY` if there is none.
 pub(crate) fn put(entry: RingFd, mut range: Range<usize>) -> Result<usize> {
+    per_thread::at_end(|| (0..SLOTS_LEN).for_each(clear));
     SLOTS.with_borrow_mut(|s| {
         let at = range.find(|&i| s[i].is_none()).ok_or(Errno::EBUSY)?;
         s[at] = Some(entry);

@@ -24,7 +24,7 @@ const YIELDS: u32 = 100;
 /// The time between two tries of a thread that sleeps.
 const PAUSE: Duration = Duration::from_micros(50);
 
-std::thread_local! {
+crate::per_thread! {
     /// Count of reads under such a lock that the thread is in.
     static READS: Cell<u32> = const { Cell::new(0) };
 }

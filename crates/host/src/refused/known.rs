@@ -113,7 +113,7 @@ pub(super) fn add(filter: Box<Filter>) {
     }
 }
 
-std::thread_local! {
+crate::per_thread! {
     /// Flag, set if this thread has installed a filter.
     static HERE: Cell<bool> = const { Cell::new(false) };
 }
