@@ -1,5 +1,6 @@
-//! The engine's use of core, alloc and the host crate alone. rustc checks that the engine is
-//! `no_std`; this test checks that no source brings std back, or bypasses the host crate.
+//! The engine's use of core, alloc and the host crate alone, and the host crate's of no std and no
+//! libc. rustc checks that both are `no_std`; this test checks that no source brings std back, or
+//! bypasses the host crate.
 
 use super::imports::{attributes, is_for_tests};
 use super::lines;
@@ -10,6 +11,7 @@ use syn::visit::{self, Visit};
 use syn::{ExprMethodCall, Ident, ImplItemFn, Item, ItemExternCrate, Macro, Path, UseTree};
 
 const ENGINE: &str = "crates/engine/src/";
+const HOST: &str = "crates/host/src/";
 
 /// Crates that only tests name.
 const CRATES: &[&str] = &["std", "libc", "rustix", "linux_raw_sys"];
@@ -126,19 +128,38 @@ fn names(text: &str) -> BTreeSet<String> {
     names.0
 }
 
-#[test]
-fn the_engine_does_not_use_std() {
+/// Returns the names in a crate's sources, but for its tests. The crate must be `no_std`.
+fn names_in(folder: &str) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for source in sources(&[".rs"]) {
-        let Some(file) = source.name.strip_prefix(ENGINE) else { continue };
+        let Some(file) = source.name.strip_prefix(folder) else { continue };
         let tests = file.starts_with("tests/") || file.starts_with("verify/");
         if !tests && !file.ends_with("tests.rs") {
-            found.extend(names(&source.text).into_iter().map(|name| format!("{file}: {name}")));
+            let names = names(&source.text).into_iter();
+            found.extend(names.map(|name| (file.to_owned(), name)));
         }
         let no_std = "#![cfg_attr(not(test), no_std)]";
-        assert!(file != "lib.rs" || source.code.contains(no_std), "{ENGINE}lib.rs lacks {no_std}");
+        assert!(file != "lib.rs" || source.code.contains(no_std), "{folder}lib.rs lacks {no_std}");
     }
+    found
+}
+
+fn check(found: impl Iterator<Item = (String, String)>) {
+    let found: BTreeSet<_> = found.map(|(file, name)| format!("{file}: {name}")).collect();
     assert!(found.is_empty(), "take these from core, alloc or softring_host:\n{}", lines(&found));
+}
+
+#[test]
+fn the_engine_does_not_use_std() {
+    check(names_in(ENGINE).into_iter());
+}
+
+/// The host crate makes the system calls, by number or by rustix.
+#[test]
+fn the_host_does_not_use_std() {
+    let own =
+        |name: &str| name.starts_with("__NR_") || ["rustix::", "linux_raw_sys::"].contains(&name);
+    check(names_in(HOST).into_iter().filter(|(_, name)| !own(name)));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Classic BPF, as far as a filter of requests or of system calls may use it. Kernel counterpart:
 //! `bpf_check_classic`, `io_uring_check_cbpf_filter`, `seccomp_check_filter`, and the interpreter.
 
+use alloc::vec;
+use alloc::vec::Vec;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::sock_filter;
 

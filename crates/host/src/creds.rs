@@ -26,6 +26,8 @@
 //! each time.
 
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::AtomicU64;

@@ -1,17 +1,63 @@
-//! Files of the machine, by path: the names in a folder, and the target of a path. For the text of
-//! a file of /proc or /sys see [`crate::sys::proc_text`].
+//! Files of the machine, by path: texts, the names in a folder, and the target of a path.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem::MaybeUninit;
 
 use rustix::fd::BorrowedFd;
+use rustix::fs::{Mode, OFlags, RawDir, open};
+use rustix::io::Errno as Failure;
 use softring_uapi::errno::Errno;
+
+use crate::sys::EngineFd;
+
+/// Links that a path may lead through, as in path_resolution(7).
+const LINKS: u32 = 40;
+
+/// Returns the bytes of a file.
+///
+/// # Errors
+/// As open(2) and read(2).
+pub fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
+    const STEP: usize = 4096;
+    let file = EngineFd::from(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    let (mut bytes, mut len) = (Vec::new(), 0);
+    loop {
+        bytes.resize(len + STEP, 0);
+        match rustix::io::read(&file, &mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(Failure::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// Returns the text of a file of /proc or /sys. Names and paths in it may be any bytes: those that
+/// are not UTF-8 are replaced.
+pub fn proc_text(path: &str) -> Option<String> {
+    Some(String::from_utf8_lossy(&read(path.as_bytes()).ok()?).into_owned())
+}
 
 /// Returns the names in a folder; none if it cannot be read. Bytes that are not UTF-8 are replaced.
 pub fn names_in(folder: &str) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    let mut names = Vec::new();
+    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(folder) = open(folder, how, Mode::empty()) else { return names };
+    let folder = EngineFd::from(folder);
+    let mut buffer = [const { MaybeUninit::uninit() }; 2048];
+    let mut entries = RawDir::new(&folder, &mut buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        let name = entry.file_name();
+        if ![c".", c".."].contains(&name) {
+            names.push(name.to_string_lossy().into_owned());
+        }
+    }
+    names
 }
 
 /// Makes a path absolute, with symbolic links followed.
@@ -19,9 +65,59 @@ pub fn names_in(folder: &str) -> Vec<String> {
 /// # Errors
 /// The failure, in words.
 pub fn absolute(path: &[u8]) -> Result<Vec<u8>, String> {
-    let path = Path::new(OsStr::from_bytes(path));
-    let whole = path.canonicalize().map(OsString::from);
-    whole.map(OsString::into_vec).map_err(|e| format!("{}: {e}", path.display()))
+    resolve(path).map_err(|e| format!("{}: {}", String::from_utf8_lossy(path), words(e)))
+}
+
+fn resolve(path: &[u8]) -> Result<Vec<u8>, Failure> {
+    // The kernel tells what is wrong with the path; below no name of it can fail.
+    rustix::fs::stat(path)?;
+    let parts = |path: &[u8]| path.split(|&b| b == b'/').rev().map(<[u8]>::to_owned).collect();
+    let mut whole = match path {
+        [b'/', ..] => Vec::new(),
+        _ => rustix::process::getcwd(Vec::new())?.into_bytes(),
+    };
+    let (mut ahead, mut links): (Vec<Vec<u8>>, u32) = (parts(path), 0);
+    while let Some(part) = ahead.pop() {
+        let before = whole.len();
+        match &*part {
+            b"" | b"." => continue,
+            b".." => {
+                whole.truncate(whole.iter().rposition(|&b| b == b'/').unwrap_or(0));
+                continue;
+            }
+            name => {
+                whole.push(b'/');
+                whole.extend_from_slice(name);
+            }
+        }
+        match rustix::fs::readlink(&*whole, Vec::new()) {
+            Ok(_) if links == LINKS => return Err(Failure::LOOP),
+            Ok(target) => {
+                links += 1;
+                whole.truncate(if target.as_bytes().starts_with(b"/") { 0 } else { before });
+                ahead.extend::<Vec<Vec<u8>>>(parts(target.as_bytes()));
+            }
+            Err(Failure::INVAL) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    if whole.is_empty() {
+        whole.push(b'/');
+    }
+    Ok(whole)
+}
+
+/// Says what is wrong with a path, as strerror(3) does.
+fn words(e: Failure) -> String {
+    let words = match e {
+        Failure::NOENT => "No such file or directory",
+        Failure::ACCESS => "Permission denied",
+        Failure::NOTDIR => "Not a directory",
+        Failure::LOOP => "Too many levels of symbolic links",
+        Failure::NAMETOOLONG => "File name too long",
+        _ => return format!("error {}", e.raw_os_error()),
+    };
+    format!("{words} (os error {})", e.raw_os_error())
 }
 
 /// Fills `to` with the bytes of an open file from an offset on.
@@ -33,7 +129,7 @@ pub fn read_exact_at(file: BorrowedFd<'_>, mut to: &mut [u8], mut at: u64) -> Re
         match rustix::io::pread(file, &mut *to, at) {
             Ok(0) => return Err(Errno::EIO),
             Ok(n) => (to, at) = (&mut to[n..], at + n as u64),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Failure::INTR) => {}
             Err(e) => return Err(e.into()),
         }
     }
@@ -43,12 +139,49 @@ pub fn read_exact_at(file: BorrowedFd<'_>, mut to: &mut [u8], mut at: u64) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
 
     #[test]
-    fn a_folder_has_names_and_its_path_may_be_longer() {
+    fn a_folder_has_names() {
         assert!(names_in("/proc/self").contains(&"task".to_owned()));
+        let mut names = names_in("/dev");
+        names.sort();
+        let theirs = std::fs::read_dir("/dev").unwrap();
+        let theirs = theirs.map(|e| e.unwrap().file_name().to_string_lossy().into_owned());
+        let mut theirs: Vec<String> = theirs.collect();
+        theirs.sort();
+        assert_eq!(names, theirs);
         assert_eq!(names_in("/no/such"), [""; 0]);
-        assert_eq!(absolute(b"/proc/../proc/"), Ok(b"/proc".to_vec()));
-        assert!(absolute(b"/no/such").unwrap_err().starts_with("/no/such: No such file"));
+    }
+
+    #[test]
+    fn a_text_may_have_any_length() {
+        assert_eq!(proc_text("/proc/self/maps").unwrap().lines().next().map(|_| ()), Some(()));
+        assert_eq!(read(b"/proc/self/exe").unwrap(), std::fs::read("/proc/self/exe").unwrap());
+        assert_eq!(read(b"/no/such"), Err(Errno::ENOENT));
+    }
+
+    #[test]
+    fn a_path_leads_where_the_c_library_says() {
+        let own = format!("softring-files-{}", std::process::id());
+        let dir = std::env::temp_dir().join(own).join("a/b");
+        std::fs::create_dir_all(&dir).unwrap();
+        let top = dir.ancestors().nth(2).unwrap().to_path_buf();
+        symlink("../b/./one", dir.join("two")).unwrap();
+        symlink(dir.join("nothing"), dir.join("none")).unwrap();
+        symlink(&top, dir.join("top")).unwrap();
+        symlink("loop", dir.join("loop")).unwrap();
+        std::fs::write(dir.join("one"), "").unwrap();
+        let at = |tail: &str| dir.join(tail);
+        let tails = ["", "two", "top/a/b/two", "../b/..//.", "none", "loop", "one/", "one/x", "?"];
+        let own = [Path::new("."), Path::new(""), Path::new("/"), Path::new("/proc/../dev")];
+        for path in tails.map(at).iter().map(|p| &**p).chain(own) {
+            let ours = absolute(path.as_os_str().as_bytes());
+            let theirs = path.canonicalize().map(|p| p.as_os_str().as_bytes().to_vec());
+            assert_eq!(ours, theirs.map_err(|e| format!("{}: {e}", path.display())));
+        }
+        std::fs::remove_dir_all(top).unwrap();
     }
 }

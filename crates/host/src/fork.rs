@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::lock::OnceLock;
+use alloc::boxed::Box;
 use core::any::Any;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};

@@ -1,11 +1,14 @@
 //! The machine below: system calls, signals, threads, clocks, and what a policy refuses of them.
 
+// Tests may use the standard library.
+#![cfg_attr(not(test), no_std)]
 // The docs are also for maintainers: with --document-private-items the private links resolve.
 #![allow(rustdoc::private_intra_doc_links)]
 
 extern crate alloc;
 
 pub mod bpf;
+pub mod c_library;
 pub mod calls;
 pub mod creds;
 pub mod fd;

@@ -17,6 +17,9 @@ mod known;
 mod shared;
 
 use crate::lock::OnceLock;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
@@ -515,7 +518,7 @@ mod tests {
         // SAFETY: only makes system calls.
         assert!(unsafe { crate::fork::in_child(ends) });
         assert_eq!(ask_in_children(), N);
-        assert!(!is_filtered() || crate::sys::proc_text("/proc/self/status").is_some());
+        assert!(!is_filtered() || crate::files::proc_text("/proc/self/status").is_some());
     }
 
     #[test]

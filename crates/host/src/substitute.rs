@@ -1,6 +1,8 @@
 //! Substitutes for system calls that may be refused ([`crate::refused`]).
 
+use crate::c_library;
 use crate::lock::OnceLock;
+use alloc::format;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -289,15 +291,14 @@ pub fn memory_file(name: &str) -> Result<OwnedFd> {
         Err(e) if refused::refuses(e) => e,
         made => return made,
     };
-    let temporary = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty());
-    let dirs = ["/dev/shm", "/tmp", "/var/tmp", "/run"].map(std::path::PathBuf::from);
-    let [first, rest @ ..] = dirs;
-    let dirs = [first].into_iter().chain(temporary.map(Into::into)).chain(rest);
-    dirs.into_iter().find_map(|dir| unnamed(&dir)).ok_or(refusal)
+    let temporary = c_library::variable(b"TMPDIR").filter(|dir| !dir.is_empty());
+    let [first, rest @ ..]: [&[u8]; 4] = [b"/dev/shm", b"/tmp", b"/var/tmp", b"/run"];
+    let dirs = [first].into_iter().chain(temporary.as_deref()).chain(rest);
+    dirs.into_iter().find_map(unnamed).ok_or(refusal)
 }
 
 /// Makes a file without a name, in a directory with room for some rings.
-fn unnamed(dir: &std::path::Path) -> Option<OwnedFd> {
+fn unnamed(dir: &[u8]) -> Option<OwnedFd> {
     const ROOM: u64 = 1 << 20;
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let how = OFlags::RDWR | OFlags::CLOEXEC;
@@ -305,9 +306,9 @@ fn unnamed(dir: &std::path::Path) -> Option<OwnedFd> {
     let made = rustix::fs::open(dir, how | OFlags::TMPFILE | OFlags::EXCL, mode).ok();
     let file = made.or_else(|| {
         let (pid, n) = (crate::fork::pid(), NEXT.fetch_add(1, Relaxed));
-        let path = dir.join(format!(".softring-{pid}-{n}"));
-        let made = rustix::fs::open(&path, how | OFlags::CREATE | OFlags::EXCL, mode).ok()?;
-        rustix::fs::unlink(&path).ok().map(|()| made)
+        let path = [dir, format!("/.softring-{pid}-{n}").as_bytes()].concat();
+        let made = rustix::fs::open(&*path, how | OFlags::CREATE | OFlags::EXCL, mode).ok()?;
+        rustix::fs::unlink(&*path).ok().map(|()| made)
     })?;
     // A file system without a size has room; so has any if fstatfs(2) is refused.
     let room = statfs(&file);

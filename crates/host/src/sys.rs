@@ -4,6 +4,7 @@
 //! SIGSEGV.
 #![allow(unsafe_code)]
 
+use alloc::string::String;
 use core::arch::asm;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::Relaxed;
@@ -395,13 +396,6 @@ pub fn process_name() -> [u8; 16] {
         name[n.saturating_sub(1)..].fill(0);
     }
     name
-}
-
-/// Returns the text of a file of /proc or /sys. Names and paths in it may be any bytes: those that
-/// are not UTF-8 are replaced.
-pub fn proc_text(path: &str) -> Option<String> {
-    let bytes = std::fs::read(path).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Returns the user and group for the calling thread's file access, as in proc_pid_status(5).

@@ -1,20 +1,27 @@
-//! Threads of the engine's own, and statics per thread. The standard library calls the program's
-//! malloc(3) whenever it starts a thread, in the caller and in the new thread; a preloaded library
-//! can start threads without that.
+//! Threads of the engine's own. They are started by pthread_create(3) itself: the standard library
+//! calls the program's malloc(3) whenever it starts a thread, in the caller and in the new thread.
+//! Only the memory that pthread_create(3) asks for, in the caller, remains.
 
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+
+use crate::c_library::start_thread;
 use crate::lock::OnceLock;
 use crate::signal::BlockAll;
-use softring_uapi::errno::{Errno, Result};
+use crate::sync::real::Handover;
+use softring_uapi::errno::Result;
 
-/// Function that a new thread runs.
-pub type Life = Box<dyn FnOnce() + Send>;
+pub use crate::c_library::Life;
 
-/// Function that starts a detached thread with a stack of that many bytes, or returns an errno.
-pub type Start = fn(usize, Life) -> core::result::Result<(), i32>;
+/// Function that starts a detached thread with a stack of at least that many bytes.
+pub type Start = fn(usize, Life) -> Result<()>;
 
 static START: OnceLock<Start> = OnceLock::new();
 
-/// Has threads started by `start` instead of the standard library.
+/// Has threads started by `start`, which checks first whether they can be.
 pub fn start_by(start: Start) {
     let _ = START.set(start);
 }
@@ -25,33 +32,32 @@ pub fn start_by(start: Start) {
 /// As `pthread_create(3)`: EAGAIN, ENOMEM.
 pub fn start(name: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> Result<()> {
     crate::calls::memory::room_for_thread(stack)?;
+    let name = name.to_owned();
     let life = move || {
+        crate::sys::name_thread(&name);
+        drop(name);
         f();
         crate::creds::thread_ends();
     };
-    let name = name.to_owned();
-    let Some(start) = START.get() else {
-        let started = std::thread::Builder::new().name(name).stack_size(stack).spawn(life);
-        let errno = |e: std::io::Error| e.raw_os_error().map_or(Errno::EAGAIN, Errno);
-        return started.map(drop).map_err(errno);
-    };
-    let named = move || {
-        crate::sys::name_thread(&name);
-        drop(name);
-        life();
-    };
-    start(stack, Box::new(named)).map_err(Errno)
+    start_one(stack, Box::new(life))
+}
+
+fn start_one(stack: usize, life: Life) -> Result<()> {
+    START.get().unwrap_or(&(start_thread as Start))(stack, life)
 }
 
 /// Runs `f` on a thread of its own with a stack of that many bytes, and waits for its end; `None`
 /// if no thread can be started.
 pub fn run<T: Send + 'static>(stack: usize, f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    std::thread::Builder::new().stack_size(stack).spawn(f).ok()?.join().ok()
+    let answer = Arc::new(Handover::default());
+    let theirs = answer.clone();
+    start_one(stack, Box::new(move || theirs.give(f()))).ok()?;
+    Some(answer.take())
 }
 
 /// Lets another thread run: sched_yield(2).
 pub fn yield_now() {
-    std::thread::yield_now();
+    crate::calls::process::sched_yield();
 }
 
 /// Returns the name of a thread of the engine's own: `iou-WHAT-PID`.

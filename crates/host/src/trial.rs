@@ -2,6 +2,8 @@
 //! while they are submitted. Some sandboxes grant a ring on which every request fails.
 #![allow(unsafe_code)]
 
+use alloc::format;
+use alloc::string::String;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys::{POLLIN, sys};

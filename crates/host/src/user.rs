@@ -6,6 +6,8 @@
 //! it (systemd's `@system-service`, QEMU's `-sandbox`), and it takes several times as long.
 #![allow(unsafe_code, non_camel_case_types)]
 
+use alloc::vec;
+use alloc::vec::Vec;
 use core::arch::asm;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;

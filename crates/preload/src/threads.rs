@@ -1,27 +1,14 @@
-//! Threads of the engine, started by pthread_create(3) itself: the standard library would ask the
-//! program's malloc(3) for memory, in the caller and in each new thread. Only the memory that
-//! pthread_create(3) asks for, in the caller, remains.
+//! Threads of the engine, which the C library starts: which refused calls prevent that.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char, c_void};
-use core::mem::MaybeUninit;
-use core::ptr::null_mut;
 
+use softring_host::c_library::start_thread;
 use softring_host::refused::{self, Refusal};
 use softring_host::threads::Life;
 use softring_uapi::errno::Errno;
 
 use crate::raw::{Next, next};
-
-/// glibc's function for the smallest stack with room for the thread-local memory of all libraries.
-static MINIMUM: Next = Next::new(c"__pthread_get_minstack");
-
-extern "C" fn lives(life: *mut c_void) -> *mut c_void {
-    // SAFETY: `start` has made `life` from a box, for this thread alone.
-    let life = unsafe { Box::from_raw(life.cast::<Life>()) };
-    life();
-    null_mut()
-}
 
 /// Returns a call that a policy refuses and without which this C library has no threads. glibc
 /// starts threads by clone3(2) since 2.34, and by clone(2) only if clone3 answers ENOSYS. At a
@@ -70,48 +57,22 @@ fn by_clone3() -> bool {
     version.is_some_and(|(major, rest)| (number(major), minor(rest)) >= (2, 34))
 }
 
-/// Returns the least size of a thread's stack.
-///
-/// # Safety
-/// `attr` is initialised.
-unsafe fn minimum(attr: *const libc::pthread_attr_t) -> usize {
-    let at = MINIMUM.get();
-    if at.is_null() {
-        return libc::PTHREAD_STACK_MIN;
-    }
-    // SAFETY: glibc's function of this name has this signature; `attr` is as the caller says.
-    unsafe {
-        let ask: unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize =
-            core::mem::transmute(at);
-        ask(attr)
-    }
+/// Returns the least size of a thread's stack, with room for the thread-local memory of all
+/// libraries.
+fn minimum() -> usize {
+    let ask = next!(c"__pthread_get_minstack", fn(*const c_void) -> usize);
+    // SAFETY: glibc's function of this name reads at most an attribute, all of whose words are 0.
+    ask.map_or(0, |ask| unsafe { ask([0u64; 16].as_ptr().cast()) })
 }
 
 /// Starts a detached thread with a stack of at least `stack` bytes.
 ///
 /// # Errors
 /// As `pthread_create(3)`.
-pub fn start(stack: usize, life: Life) -> Result<(), i32> {
+pub fn start(stack: usize, life: Life) -> Result<(), Errno> {
     if let Some((call, how)) = start_refused() {
         crate::notice::wanting(call, how);
-        return Err(libc::EPERM);
+        return Err(Errno::EPERM);
     }
-    let life = Box::into_raw(Box::new(life));
-    let mut attr = MaybeUninit::uninit();
-    let mut thread = MaybeUninit::uninit();
-    // SAFETY: `attr` is initialised first and destroyed last; `life` is the new thread's, or, if
-    // there is none, still this one's.
-    unsafe {
-        let attr = attr.as_mut_ptr();
-        libc::pthread_attr_init(attr);
-        libc::pthread_attr_setstacksize(attr, stack.max(minimum(attr)));
-        libc::pthread_attr_setdetachstate(attr, libc::PTHREAD_CREATE_DETACHED);
-        let error = libc::pthread_create(thread.as_mut_ptr(), attr, lives, life.cast());
-        libc::pthread_attr_destroy(attr);
-        if error != 0 {
-            drop(Box::from_raw(life));
-            return Err(error);
-        }
-    }
-    Ok(())
+    start_thread(stack.max(minimum()), life)
 }

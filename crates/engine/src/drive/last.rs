@@ -87,7 +87,7 @@ pub(super) fn end_with(code: i32) {
         return;
     }
     if code == 0 {
-        process::exit(0);
+        softring_host::c_library::exit(0);
     }
     let _ = process::exit_group(code >> 8);
 }

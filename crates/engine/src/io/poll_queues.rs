@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use softring_host::files::names_in;
-use softring_host::sys::proc_text;
+use softring_host::files::proc_text;
 use softring_uapi::version::Release;
 
 /// Returns the disks of this machine by name, and whether each has poll queues (`queue/io_poll`).

@@ -15,7 +15,6 @@ use softring_host::os::fs::{Mode, OFlags, open};
 
 use super::region::Region;
 use softring_host::calls::{ioctl, memory};
-use softring_host::sys;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{PROCMAP_QUERY, procmap_query};
@@ -127,7 +126,7 @@ fn query(range: &Range<u64>) -> Result<Vec<(u32, u32)>> {
 
 /// Returns all mappings, in the order of their addresses.
 fn mappings() -> Option<Vec<Mapping>> {
-    let text = sys::proc_text("/proc/self/maps")?;
+    let text = softring_host::files::proc_text("/proc/self/maps")?;
     Some(text.lines().filter_map(Mapping::parse).collect())
 }
 
@@ -150,7 +149,7 @@ impl Mapping {
 /// Returns whether the file system on a device needs notice of writes. One that is mounted nowhere
 /// is the kernel's own: of memfds, of shared memory.
 fn needs_write_notice(device: (u32, u32)) -> bool {
-    let text = sys::proc_text("/proc/self/mountinfo").unwrap_or_default();
+    let text = softring_host::files::proc_text("/proc/self/mountinfo").unwrap_or_default();
     let own = device.0 == 0;
     kind_of(&text, device).map_or(!own, |kind| !WITHOUT_NOTICE.contains(&kind))
 }

@@ -154,7 +154,7 @@ fn exec_pipe() -> u32 {
 fn lives_on(pid: u32) -> bool {
     const PF_EXITING: u32 = 4;
     const FLAGS: usize = 6;
-    let stat = softring_host::sys::proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = softring_host::files::proc_text(&format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(") ").next().unwrap_or_default();
     let flags = after_name.split(' ').nth(FLAGS).and_then(|flags| flags.parse::<u32>().ok());
     flags.is_some_and(|flags| flags & PF_EXITING == 0)

@@ -88,6 +88,6 @@ impl Napi {
 /// for mean CPUs (`MIN_NAPI_ID`).
 fn first_id() -> u32 {
     const KERNEL_MAX: &str = "/sys/devices/system/cpu/kernel_max";
-    let text = softring_host::sys::proc_text(KERNEL_MAX).unwrap_or_default();
+    let text = softring_host::files::proc_text(KERNEL_MAX).unwrap_or_default();
     text.trim().parse().map_or(1, |last: u32| last.saturating_add(2))
 }

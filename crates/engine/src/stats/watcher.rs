@@ -213,7 +213,7 @@ fn is_ours(uid: u32) -> bool {
 /// Returns whether the other end's user has no number here, and so may be root of another user
 /// namespace.
 fn is_nameless(uid: u32) -> bool {
-    let map = || sys::proc_text("/proc/self/uid_map").unwrap_or_default();
+    let map = || softring_host::files::proc_text("/proc/self/uid_map").unwrap_or_default();
     uid == OVERFLOW_UID && !is_mapped(&map(), uid)
 }
 

@@ -1,6 +1,8 @@
 //! Arguments of system calls.
 #![allow(unsafe_code)]
 
+use alloc::vec;
+use alloc::vec::Vec;
 use core::marker::PhantomData;
 use core::ops::Deref;
 

@@ -7,14 +7,15 @@
 //! failed, nobody holds the write end.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::time::Duration;
-use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::fd::owned::{InternalFd, make_internal};
 use crate::lock::{Mutex, MutexGuard};
+use crate::time::Deadline;
 
 /// Longest wait: the child may be stopped.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -27,9 +28,9 @@ fn children() -> MutexGuard<'static, Vec<Arc<InternalFd>>> {
 }
 
 /// Returns whether the child of this pipe has closed the files, or has ended, by `until`.
-fn is_through(end: &InternalFd, until: Instant) -> bool {
+fn is_through(end: &InternalFd, until: Deadline) -> bool {
     loop {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = until.left();
         let timeout = Timespec::try_from(left).ok();
         let mut fds = [PollFd::new(end, PollFlags::empty())];
         match poll(&mut fds, timeout.as_ref()) {
@@ -46,7 +47,7 @@ pub fn wait_for_closes() {
     if waiting.is_empty() {
         return;
     }
-    let until = Instant::now() + LIMIT;
+    let until = Deadline::after(LIMIT);
     for end in &waiting {
         is_through(end, until);
     }
@@ -64,7 +65,7 @@ pub struct ListGuard {
 /// Without a free number there is no pipe, and nobody waits.
 pub fn fork_prepare(tell: bool) -> ListGuard {
     let mut children = children();
-    let now = Instant::now();
+    let now = Deadline::after(Duration::ZERO);
     children.retain(|end| !is_through(end, now));
     let made = if tell { pipe_with(PipeFlags::CLOEXEC).ok() } else { None };
     ListGuard { children, pipe: made.map(|(read, write)| [read, write].map(make_internal)) }

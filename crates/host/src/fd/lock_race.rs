@@ -152,7 +152,7 @@ fn wait_for_closer(number: i32, of: File, checks: u32) -> bool {
         return false;
     }
     if checks < YIELDS {
-        std::thread::yield_now();
+        crate::calls::process::sched_yield();
     } else {
         let _ = sys::sleep(PAUSE);
     }

@@ -2,6 +2,7 @@
 //! can refuse to close them.
 #![allow(unsafe_code)]
 
+use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use core::sync::atomic::{AtomicI32, AtomicU64};

@@ -1,5 +1,7 @@
 //! Probes of special files, and of the flags that they know: the kernel is asked each time.
 
+use alloc::format;
+use alloc::vec::Vec;
 use rustix::fs::FileType;
 
 use crate::calls::events::epoll_pwait_of_program;

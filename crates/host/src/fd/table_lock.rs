@@ -98,7 +98,7 @@ impl<T> Locked<T> {
 #[inline(never)]
 fn pause(tries: u32) {
     if tries < YIELDS {
-        std::thread::yield_now();
+        crate::calls::process::sched_yield();
     } else {
         let _ = sys::sleep(PAUSE);
     }

@@ -2,6 +2,8 @@
 //! installed, and run here: its answer to a call is known without making the call, which may kill.
 //! The list only grows, because no filter can be removed.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU64};

@@ -3,8 +3,12 @@
 //! for must tell of each ring that is added to it. The kernel says in /proc which system call a
 //! thread is in; where /proc cannot be read, no wait is found.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::ffi::c_int;
-use softring_host::sys::proc_text;
+use softring_host::files::proc_text;
 use softring_host::{files, user};
 
 /// Descriptors of one call that are read.

@@ -14,7 +14,7 @@ pub(super) fn room(events: u32, processors: u32) -> u32 {
 /// Returns the number of processors that the machine can have, whatever this process may use
 /// (`num_possible_cpus`).
 pub(super) fn processors() -> u32 {
-    let possible = || softring_host::sys::proc_text("/sys/devices/system/cpu/possible");
+    let possible = || softring_host::files::proc_text("/sys/devices/system/cpu/possible");
     *PROCESS.kernel.possible_cpus.get_or_init(|| {
         possible()
             .and_then(|list| count(&list))

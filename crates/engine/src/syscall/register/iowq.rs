@@ -53,7 +53,7 @@ pub(super) fn max_workers(ctx: &mut Ctx, addr: UserPtr, _: u32) -> Result<usize>
 
 /// Returns `nr_cpu_ids`, one more than the highest possible CPU number; `None` if it is unknown.
 fn possible_cpus() -> Option<usize> {
-    let list = softring_host::sys::proc_text("/sys/devices/system/cpu/possible")?;
+    let list = softring_host::files::proc_text("/sys/devices/system/cpu/possible")?;
     let last = list.trim().rsplit([',', '-']).next()?;
     last.parse::<usize>().ok()?.checked_add(1)
 }

@@ -1,0 +1,133 @@
+//! Functions of the process's C library, if it has one, found by name when this code is loaded.
+#![allow(unsafe_code)]
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null_mut;
+
+use crate::raw::{nr, syscall, weak};
+use softring_uapi::errno::{Errno, Result};
+
+/// Function that a new thread runs.
+pub type Life = Box<dyn FnOnce() + Send>;
+
+/// `pthread_attr_t`, and more.
+type Attributes = [u64; 16];
+type OfAttributes = unsafe extern "C" fn(*mut Attributes) -> c_int;
+type Sized = unsafe extern "C" fn(*mut Attributes, usize) -> c_int;
+type Stated = unsafe extern "C" fn(*mut Attributes, c_int) -> c_int;
+type Enter = extern "C" fn(*mut c_void) -> *mut c_void;
+type Create = unsafe extern "C" fn(*mut usize, *const Attributes, Enter, *mut c_void) -> c_int;
+type Exit = extern "C" fn(c_int) -> !;
+
+/// Functions that start a thread.
+struct Threads {
+    init: OfAttributes,
+    destroy: OfAttributes,
+    set_size: Sized,
+    set_state: Stated,
+    create: Create,
+}
+
+impl Threads {
+    fn find() -> Option<Threads> {
+        use core::mem::transmute;
+        // SAFETY: functions of these names have these types in every C library. There is no value
+        // between a function and none.
+        unsafe {
+            Some(Threads {
+                init: transmute::<usize, Option<OfAttributes>>(weak!("pthread_attr_init"))?,
+                destroy: transmute::<usize, Option<OfAttributes>>(weak!("pthread_attr_destroy"))?,
+                set_size: transmute::<usize, Option<Sized>>(weak!("pthread_attr_setstacksize"))?,
+                set_state: transmute::<usize, Option<Stated>>(weak!(
+                    "pthread_attr_setdetachstate"
+                ))?,
+                create: transmute::<usize, Option<Create>>(weak!("pthread_create"))?,
+            })
+        }
+    }
+}
+
+extern "C" fn lives(life: *mut c_void) -> *mut c_void {
+    // SAFETY: `start_thread` has made `life` from a box, for this thread alone.
+    let life = unsafe { Box::from_raw(life.cast::<Life>()) };
+    life();
+    null_mut()
+}
+
+/// Starts a detached thread with a stack of at least `stack` bytes, by pthread_create(3).
+///
+/// # Errors
+/// As `pthread_create(3)`; `ENOSYS` without a C library.
+pub fn start_thread(stack: usize, life: Life) -> Result<()> {
+    /// `PTHREAD_STACK_MIN`.
+    const LEAST: usize = 16 << 10;
+    const DETACHED: c_int = 1;
+    let threads = Threads::find().ok_or(Errno::ENOSYS)?;
+    let life = Box::into_raw(Box::new(life));
+    let (mut attributes, mut thread): (Attributes, usize) = ([0; 16], 0);
+    // SAFETY: the attributes are initialised first and destroyed last; `life` is the new thread's,
+    // or, if there is none, still this one's.
+    unsafe {
+        let attributes = &raw mut attributes;
+        (threads.init)(attributes);
+        (threads.set_size)(attributes, stack.max(LEAST));
+        (threads.set_state)(attributes, DETACHED);
+        let error = (threads.create)(&raw mut thread, attributes, lives, life.cast());
+        (threads.destroy)(attributes);
+        if error != 0 {
+            drop(Box::from_raw(life));
+            return Err(Errno(error));
+        }
+    }
+    Ok(())
+}
+
+/// Calls exit(3), which runs the program's atexit(3) functions; without a C library exit_group(2).
+pub fn exit(code: i32) -> ! {
+    // SAFETY: as in `Threads`.
+    let exit = unsafe { core::mem::transmute::<usize, Option<Exit>>(weak!("exit")) };
+    if let Some(exit) = exit {
+        exit(code);
+    }
+    loop {
+        // SAFETY: a number.
+        unsafe { syscall(nr::__NR_exit_group as usize, &[code as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Returns the value of an environment variable; `None` also without a C library.
+pub fn variable(name: &[u8]) -> Option<Vec<u8>> {
+    // SAFETY: reads a word of the loader's.
+    let environ = unsafe { weak!("environ") };
+    let environ = core::ptr::with_exposed_provenance::<*const *const c_char>(environ);
+    if environ.is_null() {
+        return None;
+    }
+    // SAFETY: the C library's list of strings, which ends with null. A program that changes it in
+    // another thread races with getenv(3) alike.
+    unsafe {
+        let mut at = *environ;
+        while !at.is_null() && !(*at).is_null() {
+            let text = CStr::from_ptr(*at).to_bytes();
+            if let Some(value) = text.strip_prefix(name).and_then(|t| t.strip_prefix(b"=")) {
+                return Some(value.to_vec());
+            }
+            at = at.add(1);
+        }
+    }
+    None
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_those_of_the_process() {
+        assert_eq!(variable(b"PATH"), std::env::var_os("PATH").map(|v| v.into_encoded_bytes()));
+        assert_eq!(variable(b"PAT"), None);
+        assert_eq!(variable(b"SOFTRING_NO_SUCH_VARIABLE"), None);
+    }
+}
