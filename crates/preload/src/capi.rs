@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::{gate, raw};
+use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use softring_engine::stats::meter::Meter;
 

@@ -35,6 +35,8 @@
 
 mod faults;
 
+use alloc::format;
+use alloc::vec::Vec;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use softring_engine::model::{self, parse};

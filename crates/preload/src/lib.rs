@@ -13,6 +13,8 @@
 //! else happens until a program asks for a ring. `docs/INTERCEPTION.md` describes this to users.
 #![deny(unsafe_code)]
 
+extern crate alloc;
+
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("libsoftring knows only Linux on x86_64");
 

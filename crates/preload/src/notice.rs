@@ -5,6 +5,9 @@ use crate::config::{self, Intercept};
 use crate::gate::Why;
 use crate::intercept::{Gaps, NoTrap};
 use crate::stderr;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
 use core::sync::atomic::{AtomicBool, Ordering};
 use softring_host::refused::{self, Refusal};
 

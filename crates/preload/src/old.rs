@@ -8,6 +8,8 @@
 //! nothing is said of it.
 
 use crate::{config, notice};
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use softring_engine::syscall::REGISTERS;

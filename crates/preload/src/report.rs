@@ -1,6 +1,7 @@
 //! Counters, printed at exit if `SOFTRING_REPORT` asks: which entry point saw how many calls.
 
 use crate::config;
+use alloc::format;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A counter; statistics only, so relaxed.

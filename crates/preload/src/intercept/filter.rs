@@ -1,6 +1,8 @@
 //! The trap's seccomp filter. It traps 425..=427, and kernel aio's calls if all contexts are to be
 //! polled, unless the call comes from our own text.
 
+use alloc::vec;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::libaio;

@@ -30,10 +30,12 @@
 use super::{filter, libaio, patch};
 use crate::raw::{self, next, raw};
 use crate::{config, wrap};
+use alloc::format;
+use alloc::string::ToString;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use libc::{siginfo_t, sock_fprog, ucontext_t};
-use softring_host::refused;
+use softring_host::{files, refused};
 
 const IDLE: u8 = 0;
 const OPENING: u8 = 1;
@@ -105,14 +107,12 @@ pub fn is_outranked() -> bool {
 pub fn blocked_elsewhere() -> usize {
     let mut found = 0;
     for _ in 0..3 {
-        found = std::fs::read_dir("/proc/self/task").map_or(0, |tasks| {
-            // SAFETY: no arguments.
-            let me = unsafe { raw!(libc::SYS_gettid) }.to_string();
-            let others = tasks.flatten().filter(|t| *t.file_name() != *me);
-            let status = others.filter_map(|t| std::fs::read(t.path().join("status")).ok());
-            // The first line is a name, which may be any bytes.
-            status.filter(|s| blocks(&String::from_utf8_lossy(s))).count()
-        });
+        // SAFETY: no arguments.
+        let me = unsafe { raw!(libc::SYS_gettid) }.to_string();
+        let others = files::names_in("/proc/self/task").into_iter().filter(|task| *task != me);
+        // The first line is a name, which may be any bytes.
+        let status = |task| files::proc_text(&format!("/proc/self/task/{task}/status"));
+        found = others.filter_map(status).filter(|status| blocks(status)).count();
         if found == 0 {
             break;
         }

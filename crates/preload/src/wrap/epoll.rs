@@ -18,6 +18,7 @@ use super::wait::Limit;
 use super::{epoll_wait, older, visible};
 use crate::gate::watched;
 use crate::raw::{self, raw};
+use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};

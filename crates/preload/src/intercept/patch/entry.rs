@@ -47,6 +47,23 @@ static INITIAL: Initial = {
     Initial(area)
 };
 
+#[target_feature(enable = "xsave")]
+fn enabled() -> u32 {
+    // SAFETY: register 0 exists where OSXSAVE is set.
+    unsafe { _xgetbv(0) as u32 }
+}
+
+/// Returns whether the processor has AVX2, and the kernel keeps its registers.
+pub(super) fn has_avx2() -> bool {
+    const OSXSAVE_AND_AVX: u32 = 1 << 27 | 1 << 28;
+    const XMM_AND_YMM: u32 = 0b110;
+    const AVX2: u32 = 1 << 5;
+    __cpuid(1).ecx & OSXSAVE_AND_AVX == OSXSAVE_AND_AVX
+        // SAFETY: OSXSAVE says that the processor has XGETBV and the kernel enabled it.
+        && unsafe { enabled() } & XMM_AND_YMM == XMM_AND_YMM
+        && __cpuid_count(7, 0).ebx & AVX2 != 0
+}
+
 /// Asks the processor for its features. Called before the first stub is reachable.
 pub fn probe() {
     const OSXSAVE: u32 = 1 << 27;
@@ -55,11 +72,6 @@ pub fn probe() {
     const AVX512BW: u32 = 1 << 30;
     if __cpuid(1).ecx & OSXSAVE == 0 {
         return;
-    }
-    #[target_feature(enable = "xsave")]
-    fn enabled() -> u32 {
-        // SAFETY: register 0 exists where OSXSAVE is set.
-        unsafe { _xgetbv(0) as u32 }
     }
     // SAFETY: OSXSAVE says that the processor has XGETBV and the kernel enabled it.
     let wide = unsafe { enabled() } & VECTOR & !2;

@@ -1,6 +1,8 @@
 //! A decoded function, and the system calls that its `syscall` instructions may make.
 
-use std::collections::{HashMap, HashSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
@@ -19,7 +21,7 @@ const STEPS: usize = 4096;
 pub struct Body {
     pub code: Vec<Instruction>,
     /// Targets of its branches, each with the branches that lead there.
-    pub targets: HashMap<u64, Vec<usize>>,
+    pub targets: BTreeMap<u64, Vec<usize>>,
     /// Flag, true if there is a jump through a register or a table, whose targets are not known.
     pub indirect: bool,
 }
@@ -27,7 +29,7 @@ pub struct Body {
 /// Numbers that eax may hold at a `syscall`.
 #[derive(Debug, Default)]
 pub struct Numbers {
-    pub known: HashSet<u64>,
+    pub known: BTreeSet<u64>,
     /// Flag, true if there may be others: an argument of the function, a value in memory, or a
     /// computed one.
     pub unknown: bool,
@@ -42,7 +44,7 @@ impl Numbers {
 
 impl Body {
     pub fn of(m: &Module, f: Function) -> Self {
-        let mut b = Self { code: Vec::new(), targets: HashMap::new(), indirect: false };
+        let mut b = Self { code: Vec::new(), targets: BTreeMap::new(), indirect: false };
         let Some((text, from)) = m.text_at(f.start) else { return b };
         let bytes = &text[from..text.len().min(from + f.end - f.start)];
         for i in &mut Decoder::with_ip(64, bytes, f.start as u64, DecoderOptions::NONE) {
@@ -89,7 +91,7 @@ impl Body {
     pub fn numbers(&self, syscall: usize) -> Numbers {
         let mut found = Numbers::default();
         let mut info = InstructionInfoFactory::new();
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         let mut paths = vec![(syscall, Register::RAX)];
         while let Some((at, register)) = paths.pop() {
             if !seen.insert((at, register)) {

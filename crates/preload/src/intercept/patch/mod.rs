@@ -51,6 +51,7 @@ mod text;
 mod unframed;
 
 use crate::{config, report};
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use modules::Module;
 use resident::PageMap;

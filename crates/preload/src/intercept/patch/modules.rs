@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::{stub, text};
+use alloc::vec::Vec;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD};
@@ -107,21 +108,18 @@ pub fn loaded() -> Vec<Module> {
     let libc_text = libc::getauxval as *const c_void as usize;
     let threads = libc::pthread_create as *const c_void as usize;
     let ours = loaded as *const c_void as usize;
-    let unwinder = _Unwind_Resume as *const c_void as usize;
     let loader = debug().map_or(0, |d| d.brk);
     let mut all = everything();
     all.retain(|m| {
         !m.text.is_empty()
-            && ![c"libsoftring.so", c"libm.so.6"].iter().any(|name| m.is_called(name))
-            && ![vdso, libc_text, threads, ours, loader, unwinder].iter().any(|at| m.holds(*at))
+            && !QUIET.iter().any(|name| m.is_called(name))
+            && ![vdso, libc_text, threads, ours, loader].iter().any(|at| m.holds(*at))
     });
     all
 }
 
-unsafe extern "C" {
-    /// A function of libgcc_s.
-    fn _Unwind_Resume(exception: *mut c_void) -> !;
-}
+/// Names of this library, and of libraries that make no system calls.
+const QUIET: [&CStr; 3] = [c"libsoftring.so", c"libm.so.6", c"libgcc_s.so.1"];
 
 /// Returns the segment that holds this function.
 pub fn own_text() -> Option<Text> {

@@ -14,6 +14,7 @@
 
 use super::modules::Module;
 use crate::raw::raw;
+use alloc::vec::Vec;
 use core::cell::OnceCell;
 use core::ffi::CStr;
 use core::ops::Range;

@@ -6,6 +6,8 @@
 //! a block holds the first two bytes anywhere. Matches are rare, and `site` checks them closely.
 #![allow(unsafe_code)]
 
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
 const BLOCK: usize = 128;
 /// Bytes of the immediate.
 const LEN: usize = 4;
@@ -25,7 +27,7 @@ pub fn text(text: &[u8], mut number: impl FnMut(usize), mut syscall: impl FnMut(
 fn blocks(text: &[u8], mut look: impl FnMut(usize)) {
     // Blocks that another byte follows; the rest is checked byte by byte.
     let whole = text.len().saturating_sub(1) / BLOCK * BLOCK;
-    let wide = std::is_x86_feature_detected!("avx2");
+    let wide = has_avx2();
     let mut at = 0;
     while at < whole {
         let likely = if wide {
@@ -39,6 +41,21 @@ fn blocks(text: &[u8], mut look: impl FnMut(usize)) {
         at = block + BLOCK;
     }
     (whole..text.len()).for_each(look);
+}
+
+/// Returns whether processor and kernel have AVX2; asks once, as a virtual machine may emulate the
+/// question.
+fn has_avx2() -> bool {
+    static KNOWN: AtomicU8 = AtomicU8::new(ASK);
+    const ASK: u8 = 2;
+    // Relaxed: all threads find the same.
+    let known = KNOWN.load(Relaxed);
+    if known != ASK {
+        return known != 0;
+    }
+    let has = super::entry::has_avx2();
+    KNOWN.store(has.into(), Relaxed);
+    has
 }
 
 fn is_syscall(w: &[u8]) -> bool {

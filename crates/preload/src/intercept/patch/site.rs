@@ -14,8 +14,9 @@ use super::modules::{Module, text_bytes};
 use super::text::{JUMP, SYSCALL};
 use super::unframed;
 use crate::intercept::libaio;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
-use std::collections::HashSet;
 
 const SETUP: u64 = libc::SYS_io_uring_setup as u64;
 const RINGS: core::ops::RangeInclusive<u64> = 425..=427;
@@ -102,14 +103,14 @@ pub struct Seen {
 /// Finds the sites that may be io_uring's; if there are some, those of `mmap` and `close`, too.
 pub fn find(m: &Module, Seen { numbers, syscalls }: &Seen) -> Found {
     let mut found = Found::default();
-    let mut done = HashSet::new();
+    let mut done = BTreeSet::new();
     for at in numbers.iter().filter_map(|n| mov_before(m, *n)) {
         if bounds(m, at).is_none() {
             let f = Function { start: at, end: at + UNKNOWN };
             Body::of(m, f).scan_line(&mut found);
         }
     }
-    let known: HashSet<usize> = found.sites.iter().map(Site::behind_call).collect();
+    let known: BTreeSet<usize> = found.sites.iter().map(Site::behind_call).collect();
     for &at in syscalls {
         match bounds(m, at) {
             Some(f) if done.contains(&f.start) || !is_instruction(m, f, at) => {}
@@ -206,7 +207,7 @@ fn mov_before(m: &Module, imm: usize) -> Option<usize> {
 /// functions that frames describe are searched, and only if the number is near, or may be kept in a
 /// register over other calls. Returns how many cannot be replaced.
 fn find_calls(m: &Module, calls: &[u64], syscalls: &[usize], found: &mut Found) -> usize {
-    let mut seen = HashSet::new();
+    let mut seen = BTreeSet::new();
     let mut gaps = 0;
     for &at in syscalls {
         let Some((bytes, i)) = m.text_at(at) else { continue };
@@ -413,10 +414,10 @@ impl Body {
 /// back, so no 32-bit displacement in the module may lead into a window. (Outside functions with
 /// frames, bytes that only resemble a displacement cost us the site.)
 fn prove_windows(m: &Module, found: &mut Found) {
-    let inside: HashSet<usize> =
+    let inside: BTreeSet<usize> =
         found.sites.iter().filter(|s| s.dynamic).flat_map(Site::not_entered).collect();
     let (Some(low), Some(high)) = (inside.iter().min(), inside.iter().max()) else { return };
-    let mut entered = HashSet::new();
+    let mut entered = BTreeSet::new();
     for t in &m.text {
         for (i, w) in text_bytes(t).windows(4).enumerate() {
             let rel = i32::from_le_bytes([w[0], w[1], w[2], w[3]]);

@@ -30,6 +30,7 @@
 
 use super::text::{JUMP, WORD, store, synchronize};
 use crate::raw::raw;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32, fence};
 

@@ -24,6 +24,8 @@ use super::modules::Module;
 use super::site::Site;
 use super::text;
 use crate::raw::raw;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, Ordering};
 use iced_x86::{Encoder, Instruction};
 use softring_host::refused;

@@ -9,6 +9,7 @@ use super::modules::{Module, Text};
 use super::site::Site;
 use super::{straddle, stub};
 use crate::raw::raw;
+use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use softring_host::refused;

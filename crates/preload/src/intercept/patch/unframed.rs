@@ -9,6 +9,8 @@
 use super::frames::Function;
 use super::modules::Module;
 use super::text::SYSCALL;
+use alloc::vec;
+use alloc::vec::Vec;
 use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register,
 };
