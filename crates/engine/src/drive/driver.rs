@@ -69,11 +69,7 @@ impl Ctx {
 
     fn poll_event(&mut self, ev: &epoll_event) {
         match ev.data {
-            0 => {
-                if let Some(p) = &self.drive.transports.poll {
-                    p.clear_wake();
-                }
-            }
+            0 => self.drive.clear_wake(),
             AIO_DATA => {
                 self.aio_reap();
             }

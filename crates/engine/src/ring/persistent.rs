@@ -204,6 +204,11 @@ impl Ctx {
     /// Keeps events for [`take_stash`](Self::take_stash).
     pub(crate) fn stash_events(&mut self, events: &[epoll_event]) {
         for ev in events {
+            if ev.data == 0 {
+                // Kept for later, it would clear a wake-up that comes in between.
+                self.drive.clear_wake();
+                continue;
+            }
             if let Some(s) = persistent::number(ev.data).and_then(|fd| self.drive.registration(fd))
             {
                 s.on_event(ev.events);

@@ -50,6 +50,12 @@ impl Driver {
         self.sleeping && ready() >= self.want
     }
 
+    /// Returns whether the driver was woken, and has yet to come back from its sleep.
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.sleeping && self.woken
+    }
+
     /// Marks the driver as woken; true if it sleeps and was not woken before.
     #[inline]
     pub(crate) fn wake(&mut self) -> bool {

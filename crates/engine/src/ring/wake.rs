@@ -87,6 +87,23 @@ impl Driving {
         self.driver.begin(sys::thread(), want, until);
     }
 
+    /// Clears the wake-up of a driver that is back. One that has yet to come back finds it: it may
+    /// be asleep still, and would sleep on.
+    ///
+    /// ```text
+    /// driver                      who posts                  who takes events
+    /// sleeps
+    ///                             woken = true, signals
+    ///                                                        finds the signal, clears it
+    /// runs, finds no event,       has woken it already
+    /// and sleeps on
+    /// ```
+    pub(crate) fn clear_wake(&self) {
+        if let Some(p) = self.transports.poll.as_ref().filter(|_| !self.driver.is_awaited()) {
+            p.clear_wake();
+        }
+    }
+
     /// Ends the driver's sleep once the lock is released.
     pub(crate) fn wake_driver(&mut self) {
         if let Some(p) = &self.transports.poll

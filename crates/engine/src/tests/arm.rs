@@ -391,3 +391,26 @@ proptest! {
         }
     }
 }
+
+/// The wake-up of a driver that has yet to come back is not for others: neither for a thread that
+/// takes the event now, nor for one that takes it out of the stash later.
+#[test]
+fn a_drivers_wakeup_stays_until_it_is_back() {
+    let ring = TestRing::new(8, 32, 0);
+    let wake = epoll_event::default();
+    let mut ctx = ring.ring.lock_now();
+    assert!(ctx.drive.transports.poll_set().is_ok());
+    ctx.drive.begin_drive(1, u64::MAX);
+    ctx.drive.wake_driver();
+    let fd = ctx.drive.wakes.driver.as_ref().expect("it is asleep").fd();
+    drop(ctx);
+    let is_set = || softring_host::sys::poll_now(fd, softring_host::sys::POLLIN) != 0;
+    assert!(is_set());
+    let mut ctx = ring.ring.lock_now();
+    ctx.poll_events(&[wake]);
+    ctx.stash_events(&[wake]);
+    assert!(is_set() && ctx.drive.transports.stash.is_empty());
+    ctx.end_drive();
+    ctx.poll_events(&[wake]);
+    assert!(!is_set());
+}
