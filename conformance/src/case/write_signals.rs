@@ -43,6 +43,11 @@ fn nobody_reads(cx: &mut Cx) -> Outcome {
         let (a, b) = std::os::unix::net::UnixStream::pair()?;
         drop(b);
         each_way(cx, &mut ring, "socket", a.as_raw_fd(), (b"x", sqe::HERE));
+        let mut ring = cx.ring(4, setup)?;
+        let before = os::caught();
+        let barrier = sqe::write(w.as_raw_fd(), b"x", sqe::HERE).with(IOSQE_IO_DRAIN);
+        cx.one(&mut ring, "as a barrier", barrier, -EPIPE);
+        cx.is("signals", os::caught() - before, 0);
     }
     Ok(())
 }
@@ -58,10 +63,21 @@ fn beyond_the_limit(cx: &mut Cx) -> Outcome {
     let was = os::set_limit(libc::RLIMIT_FSIZE, LIMIT);
     for setup in [0, DEFER] {
         let mut ring = cx.ring(4, setup)?;
-        for (what, file) in [("memory", &memory), ("disk", &disk), ("O_DIRECT", &direct)] {
+        for (what, file) in [("memory", &memory), ("disk", &disk)] {
             each_way(cx, &mut ring, what, file.as_raw_fd(), (&page.0, LIMIT));
         }
+        // Without kernel aio a worker makes an inline one, too.
+        let before = os::caught();
+        let write = sqe::write(direct.as_raw_fd(), &page.0, LIMIT).with(IOSQE_ASYNC);
+        cx.one(&mut ring, "O_DIRECT, by a worker", write, -libc::EFBIG);
+        cx.is("signals", os::caught() - before, 0);
     }
+    let mut ring = cx.ring(4, 0)?;
+    let fd = memory.as_raw_fd();
+    rustix::fs::seek(&memory, rustix::fs::SeekFrom::Start(LIMIT - 100))?;
+    let before = os::caught();
+    cx.one(&mut ring, "over the limit, at the position", sqe::write(fd, &page.0, sqe::HERE), 100);
+    cx.is("signals", os::caught() - before, 0);
     os::set_limit(libc::RLIMIT_FSIZE, was);
     Ok(())
 }

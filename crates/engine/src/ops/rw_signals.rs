@@ -9,15 +9,14 @@ use softring_host::fd::kind::Kind;
 use softring_host::signal::BlockAll;
 use softring_host::substitute::limits_file_size;
 use softring_host::sys;
-use softring_uapi::IOSQE_ASYNC;
-use softring_uapi::errno::Errno;
+use softring_uapi::{IOSQE_ASYNC, IOSQE_IO_DRAIN};
 
-/// `SIGPIPE` and `SIGXFSZ`, each as a set of signals.
-const SIGPIPE: u64 = 1 << (13 - 1);
-const SIGXFSZ: u64 = 1 << (25 - 1);
+/// `SIGPIPE` and `SIGXFSZ`, as a set of signals.
+const SIGNALS: u64 = 1 << (13 - 1) | 1 << (25 - 1);
 
-/// Makes an attempt at a read or write, without its signals if the kernel's ring would make it on a
-/// worker: a write to a stream that was to be asynchronous, and each write to a file in memory.
+/// Makes an attempt at a read or write, without its signals if the kernel's ring would make it on
+/// a worker: a write to a stream that was to be asynchronous or to wait for others, and each write
+/// to a file in memory.
 pub(crate) fn attempt(
     call: &mut Call,
     (kind, how): (Kind, Try),
@@ -26,7 +25,7 @@ pub(crate) fn attempt(
     let sends = how == Try::Nonblock
         && writes(call.opcode)
         && match kind {
-            Kind::Pollable => call.sqe().flags & IOSQE_ASYNC != 0,
+            Kind::Pollable => call.sqe().flags & (IOSQE_ASYNC | IOSQE_IO_DRAIN) != 0,
             Kind::Memory => limits_file_size(),
             _ => false,
         };
@@ -37,15 +36,12 @@ pub(crate) fn attempt(
 fn unsignalled(call: &mut Call, attempt: impl FnOnce(&mut Call) -> Outcome) -> Outcome {
     let blocked = BlockAll::begin();
     // One that is pending already is the program's.
-    let before =
-        if blocked.before() & (SIGPIPE | SIGXFSZ) != 0 { sys::pending_signals() } else { 0 };
+    let pending = || sys::pending_signals() & SIGNALS;
+    let before = if blocked.before() & SIGNALS != 0 { pending() } else { 0 };
     let outcome = attempt(call);
-    let sent = match outcome {
-        Outcome::Done(e) if e == Errno::EPIPE.res() => SIGPIPE,
-        Outcome::Done(e) if e == Errno::EFBIG.res() => SIGXFSZ,
-        _ => 0,
-    };
-    if sent & !before != 0 {
+    // Not by the outcome: a write that sends one in its middle ends with a short count.
+    let sent = pending() & !before;
+    if sent != 0 {
         sys::take_signal(sent);
     }
     outcome
