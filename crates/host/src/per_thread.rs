@@ -83,7 +83,7 @@ struct Block {
     /// Distance from the section of first values to the values of this block.
     distance: usize,
     next: *const Block,
-    /// Number of the thread that has taken the block last.
+    /// Number of the thread, once it has asked for it ([`numbered`]): a filter may kill who asks.
     tid: AtomicU32,
 }
 
@@ -180,9 +180,6 @@ fn own(me: usize, block: &'static Block) -> &'static Block {
         return other;
     }
     block.owner.store(me, Relaxed);
-    // SAFETY: takes nothing.
-    let tid = unsafe { syscall(nr::__NR_gettid as usize, &[0; 6]) };
-    block.tid.store(tid as u32, Relaxed);
     end::watch();
     block
 }
@@ -197,6 +194,11 @@ fn take(owner: usize) -> Option<&'static Block> {
 /// which a filter might kill for.
 pub fn prepare() {
     block();
+}
+
+/// Notes the calling thread's number.
+pub(crate) fn numbered(tid: u32) {
+    block().tid.store(tid, Relaxed);
 }
 
 /// Adds a block to the table. Without memory for it the process ends, as it does if the C library
@@ -262,11 +264,16 @@ impl Block {
     unsafe fn give_up(&self) {
         // SAFETY: the caller's.
         unsafe { self.reset() };
+        self.tid.store(0, Relaxed);
         self.owner.store(FREE, Release);
     }
 
-    /// Returns whether the thread of this block is one of the calling process.
+    /// Returns whether the thread of this block is one of the calling process, or may be: one that
+    /// has never asked for its number.
     fn is_alive(&self) -> bool {
+        if self.tid.load(Relaxed) == 0 {
+            return true;
+        }
         // SAFETY: numbers; signal 0 does nothing.
         unsafe {
             let pid = syscall(nr::__NR_getpid as usize, &[0; 6]).cast_unsigned();

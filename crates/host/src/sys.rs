@@ -228,6 +228,7 @@ pub fn gettid() -> i32 {
     // SAFETY: takes nothing.
     let tid = unsafe { sys!(__NR_gettid) } as i32;
     TID.set((pid, tid));
+    crate::per_thread::numbered(tid.cast_unsigned());
     tid
 }
 
