@@ -23,6 +23,7 @@ fn names(text: &str, before: &str, after: char) -> BTreeSet<String> {
 fn variables_match_the_documents() {
     let mut read_here = names(&read("src/config.rs"), "c\"", '"');
     assert!(read_here.len() > 10, "{read_here:?}");
+    read_here.extend(names(&read("src/config/faults.rs"), "c\"", '"'));
     assert_eq!(names(&read("src/config.rs"), "//! | `", '`'), read_here, "the table of config.rs");
     read_here.extend(names(&read("../cli/src/run/lib_path.rs"), "var_os(\"", '"'));
     assert_eq!(

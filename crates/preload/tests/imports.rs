@@ -31,7 +31,6 @@ const OWN: &[&str] = &[
     "pthread_attr_destroy",
     "pthread_attr_init",
     "pthread_attr_setstacksize",
-    "pthread_cancel",
     "pthread_create",
     "pthread_join",
     "pthread_key_create",
