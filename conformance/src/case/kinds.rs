@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 pub const CASES: &[Case] = &[
     case!("kinds", read, [Op(IORING_OP_READ)], "a number that was read as a stream means a file, whoever closed it"),
     case!("kinds", written, [Op(IORING_OP_WRITE)], "the same with writes"),
+    case!("kinds", shared_table, [Op(IORING_OP_READ)], "a process that has the same table of descriptors gives a number to a file"),
 ];
 
 /// Means by which a number comes to mean another file.
@@ -32,6 +33,25 @@ fn become_file(cx: &mut Cx, ring: &mut Ring, way: &str, number: RawFd, to: RawFd
 /// Returns the lowest number that is free, with the file of `of`.
 fn lowest(of: RawFd) -> RawFd {
     os::dup(of)
+}
+
+fn shared_table(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (r, w) = cx.pipe()?;
+    let file = cx.file("f", b"0123456789")?;
+    let mut buf = [0; 2];
+    let number = lowest(r.as_raw_fd());
+    for _ in 0..3 {
+        rustix::io::write(&w, b"ab")?;
+        cx.one(&mut ring, "a stream", sqe::read(number, &mut buf, 0), 2);
+    }
+    let to = file.as_raw_fd();
+    let child = os::in_raw_child(libc::CLONE_FILES, || i32::from(os::dup2(to, number) != number));
+    cx.is("the number means the file", child, 0);
+    cx.one(&mut ring, "a file", sqe::read(number, &mut buf, 4), 2);
+    cx.eq("data of the file", *std::hint::black_box(&buf), *b"45");
+    os::close(number);
+    Ok(())
 }
 
 fn read(cx: &mut Cx) -> Outcome {

@@ -3,38 +3,32 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::model;
-use crate::io::persistent::is_closing;
 use softring_host::fd::history::History;
 use softring_host::fd::kind::{Kind, Probed};
-use softring_host::fd::numbers::{closes_all_reported, closes_reported, is_ring};
+use softring_host::fd::numbers::{closes_reported, is_ring};
 use softring_host::fd::owned::is_hidden;
 use softring_host::fd::remembered::{self, ON_MODEL, forget_kind};
 
 /// Returns the kind of the program's descriptor.
 ///
-/// Regular files are remembered. If their number was closed and reused unseen (stdio, another
+/// Only regular files are remembered. If their number was closed and reused unseen (stdio, another
 /// library's raw calls), a positioned read of what is now a stream fails with ESPIPE, and the kind
-/// is looked up anew (`ops::rw`). A kind remembered as O_DIRECT is checked each time. Nothing
-/// would tell that a stream has become a file: a stream is remembered where no close goes unseen,
-/// and not while its number is being closed ([`Closing`](crate::io::persistent::Closing)), which
-/// forgets it.
+/// is looked up anew (`ops::rw`). Nothing would tell that a stream has become a file, and an entry
+/// point misses closes (RTLD_DEEPBIND, another process with the same table). A kind remembered as
+/// O_DIRECT is checked each time.
 pub(crate) fn kind(fd: i32) -> Kind {
     let (Some(slot), Some(history)) = (remembered::kind(fd), remembered::history(fd)) else {
         return Kind::of(fd);
     };
     match Kind::from_code(slot.load(Relaxed) & (ON_MODEL - 1)) {
         Some(Kind::Direct) if !is_direct(fd) => {}
-        Some(Kind::Pollable) if !closes_all_reported() => {}
         Some(kind) => return kind,
         None => {}
     }
-    // A number that is closed between this and the probe is counted as another file's.
-    let (file, closes) = (history.file(), is_closing(fd));
+    let file = history.file();
     let Probed { code, written_on } = Kind::probe(fd);
     let kind = Kind::from_code(code).unwrap_or_default();
-    let stream = kind == Kind::Pollable && closes_all_reported() && !closes;
-    let lasts = kind.is_file() || stream;
-    if closes_reported() && lasts && !is_ring(fd) {
+    if closes_reported() && kind.is_file() && !is_ring(fd) {
         let model = model::of_fd(fd).map_or(0, |n| (n + 1) * ON_MODEL);
         if let Some(device) = written_on {
             history.is_on(device);

@@ -138,8 +138,7 @@ impl Closing {
     }
 }
 
-/// Returns whether a number is being closed; false for one beyond those that are marked.
-pub(crate) fn is_closing(fd: i32) -> bool {
+fn is_closing(fd: i32) -> bool {
     at(&PROCESS.closing, fd).is_some_and(marks::any)
 }
 

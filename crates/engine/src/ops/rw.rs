@@ -10,7 +10,7 @@ use crate::ops::{rw_cached, rw_nowait, rw_position, rw_quick, rw_select, rw_sign
 use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags, Rw, Transfer, kind_of};
+use crate::ring::request::{Call, FileRef, Finding, OpState, Req, ReqFlags, Rw, Transfer, kind_of};
 use softring_host::calls::{Parts, files};
 use softring_host::fd::forget_kind;
 use softring_host::fd::kind::{Kind, is_socket};
@@ -210,7 +210,12 @@ fn left_to_task(call: &Call, outcome: Outcome) -> Outcome {
 }
 
 fn attempt(call: &mut Call, how: Try) -> Outcome {
-    let mut kind = kind_of(&call.file);
+    let mut kind = if call.found == Finding::Stream {
+        call.found = Finding::Unknown;
+        Kind::Pollable
+    } else {
+        kind_of(&call.file)
+    };
     if how == Try::Nonblock && kind == Kind::Memory && streams_now(call) {
         misjudged(call, &mut kind);
     }

@@ -47,7 +47,7 @@ pub(crate) fn multishot_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 
 /// Reads what is there, as often as something comes.
 pub(crate) fn multishot(call: &mut Call, how: Try) -> Outcome {
-    if kind_of(&call.file) != Kind::Pollable {
+    if call.found != Finding::Stream && kind_of(&call.file) != Kind::Pollable {
         return Outcome::Done(Errno::EBADFD.res());
     }
     call.set_done(0);

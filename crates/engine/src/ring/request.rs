@@ -95,7 +95,7 @@ const _: () = assert!(ReqFlags::IO_DRAIN.bits() == IOSQE_IO_DRAIN as u32);
 const _: () = assert!(ReqFlags::FORCE_ASYNC.bits() == IOSQE_ASYNC as u32);
 const _: () = assert!(ReqFlags::CQE_SKIP.bits() == IOSQE_CQE_SKIP_SUCCESS as u32);
 
-/// Finding of the last attempt about the available data.
+/// Finding of the last attempt about the available data, or of the router about the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Finding {
     #[default]
@@ -106,6 +106,8 @@ pub(crate) enum Finding {
     TookAll,
     /// A failure, though earlier attempts have transferred something.
     Failed,
+    /// A stream: the attempt that follows need not ask again.
+    Stream,
 }
 
 /// The part of a request that its system call needs; a worker takes it and returns it.

@@ -12,7 +12,9 @@ use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::{self, Blocked, Issue, Outcome};
 use crate::ring::req_box::ReqBox;
-use crate::ring::request::{FileRef, OnWorker, OpState, Phase, Poll, Req, ReqFlags, kind_of};
+use crate::ring::request::{
+    FileRef, Finding, OnWorker, OpState, Phase, Poll, Req, ReqFlags, kind_of,
+};
 use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
 use alloc::boxed::Box;
@@ -92,6 +94,7 @@ impl Ctx {
                 Kind::Direct => Some(Route::Worker),
                 Kind::Pollable => {
                     req.flags |= ReqFlags::STREAM;
+                    req.call.found = Finding::Stream;
                     None
                 }
                 // A worker makes one attempt, after which the file's own position stays.
