@@ -236,7 +236,9 @@ fn ctrl_c_ends_with_the_table_so_far() {
         "case $SOFTRING_SEED in 1) echo bad >&2; exit 1;; 3) : > {}; sleep 1000;; esac",
         there.display()
     );
-    let mut c = Command::new(ME);
+    // What starts the tests in the background may have SIGINT ignored, and an explorer keeps that.
+    let mut c = Command::new("env");
+    c.args(["--default-signal=INT", ME]);
     c.args(["explore", "--faults=none", "--seeds=1000", "--json"]).arg(&json);
     c.args(["--", "sh", "-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = c.spawn().unwrap();
