@@ -17,7 +17,7 @@ use softring_host::fd::remembered::{self, ON_MODEL, forget_kind};
 /// point misses closes (RTLD_DEEPBIND, another process with the same table). A kind remembered as
 /// O_DIRECT is checked each time.
 pub(crate) fn kind(fd: i32) -> Kind {
-    let (Some(slot), Some(history)) = (remembered::kind(fd), remembered::history(fd)) else {
+    let Some(slot) = remembered::kind(fd) else {
         return Kind::of(fd);
     };
     match Kind::from_code(slot.load(Relaxed) & (ON_MODEL - 1)) {
@@ -25,15 +25,14 @@ pub(crate) fn kind(fd: i32) -> Kind {
         Some(kind) => return kind,
         None => {}
     }
-    let file = history.file();
     let Probed { code, written_on } = Kind::probe(fd);
     let kind = Kind::from_code(code).unwrap_or_default();
     if closes_reported() && kind.is_file() && !is_ring(fd) {
         let model = model::of_fd(fd).map_or(0, |n| (n + 1) * ON_MODEL);
-        if let Some(device) = written_on {
+        if let (Some(device), Some(history)) = (written_on, remembered::history(fd)) {
             history.is_on(device);
         }
-        remembered::keep_kind(fd, code | model, file);
+        slot.store(code | model, Relaxed);
     }
     kind
 }

@@ -147,11 +147,10 @@ pub(crate) fn close(call: &mut Call, how: Try) -> Outcome {
         // Another ring waits on the number: see `Ctx::closes_number`.
         return Outcome::Retry;
     }
-    // Before the close: after it, the number may be another file's already.
-    softring_host::fd::forget_kind(fd);
     softring_host::fd::file_closes(fd);
     let done = answer(files::close(fd));
     drop(closing);
+    softring_host::fd::forget_kind(fd);
     done
 }
 

@@ -2,8 +2,8 @@
 //! kind of file (`io::kinds`), its earlier answers (`history`), and the protocol of a socket
 //! (`io::socket`).
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicU8, AtomicU32, fence};
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU8, AtomicU32};
 
 use crate::fd::history::History;
 
@@ -67,30 +67,15 @@ pub fn changed() {
     FILES.generation.fetch_add(1, Relaxed);
 }
 
-/// Remembers the code of a number's kind, unless the number has come to mean another file since its
-/// history counted `file`.
-pub fn keep_kind(fd: i32, code: u8, file: u16) {
-    let (Some(kind), Some(history)) = (kind(fd), history(fd)) else { return };
-    kind.store(code, SeqCst);
-    fence(SeqCst);
-    if history.file() != file {
-        kind.store(0, SeqCst);
-    }
-}
-
 /// Forgets all that is remembered of `fd`. For a number that the engine itself has just given to
 /// the program or closed.
-///
-/// The file is counted before its kind goes: if a thread that has probed the file keeps the kind
-/// later than that, it sees the count in [`keep_kind`].
 pub fn forget_kind(fd: i32) {
     if let Some(i) = usize::try_from(fd).ok().filter(|&i| i < REMEMBERED) {
-        FILES.histories[i].forget();
-        fence(SeqCst);
         if FILES.kinds[i].load(Relaxed) >= ON_MODEL {
             changed();
         }
         FILES.kinds[i].store(0, Relaxed);
+        FILES.histories[i].forget();
     }
     forget_socket(fd);
 }
