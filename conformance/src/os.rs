@@ -8,6 +8,7 @@ mod namespaces;
 pub use namespaces::{mount_tmpfs, own_mounts, own_users, spawn_in_namespace, unshare_time};
 
 use crate::entry::errno;
+use std::ffi::c_void;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -305,6 +306,31 @@ pub fn locked(fd: RawFd) -> bool {
 pub fn close(fd: RawFd) -> i32 {
     // SAFETY: close takes an fd, no memory.
     if unsafe { libc::close(fd) } == -1 { -errno() } else { 0 }
+}
+
+/// Starts a thread that is given a number, calls `then`, and cancels the thread; returns whether
+/// that ended it.
+pub fn cancel(
+    start: extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+    number: usize,
+    then: impl FnOnce(),
+) -> bool {
+    type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+    // SAFETY: as for any function that pthread_create(3) calls; only its ABI lets it unwind.
+    let start: Start = unsafe { std::mem::transmute(start) };
+    let argument = std::ptr::without_provenance_mut(number);
+    // SAFETY: `thread` is plain data; the thread takes a number, and is joined.
+    unsafe {
+        let mut thread = std::mem::zeroed();
+        if libc::pthread_create(&raw mut thread, std::ptr::null(), start, argument) != 0 {
+            return false;
+        }
+        then();
+        let mut result = std::ptr::null_mut();
+        libc::pthread_cancel(thread) == 0
+            && libc::pthread_join(thread, &raw mut result) == 0
+            && result.addr() == usize::MAX
+    }
 }
 
 /// Calls `close_range(2)` by libc's `syscall()`.

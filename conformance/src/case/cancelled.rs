@@ -41,28 +41,13 @@ extern "C-unwind" fn waits(_: *mut c_void) -> *mut c_void {
 
 /// Cancels a thread in its wait, `late` after it began; returns whether it was cancelled, and soon.
 fn cancelled(late: Duration) -> (bool, bool) {
-    // SAFETY: as for any function that pthread_create(3) calls; only its ABI lets it unwind.
-    let start = unsafe {
-        std::mem::transmute::<
-            extern "C-unwind" fn(*mut c_void) -> *mut c_void,
-            extern "C" fn(*mut c_void) -> *mut c_void,
-        >(waits)
-    };
-    // SAFETY: `thread` is plain data; the thread takes nothing, and is joined.
-    unsafe {
-        let mut thread = std::mem::zeroed();
-        let null = std::ptr::null_mut();
-        if libc::pthread_create(&raw mut thread, std::ptr::null(), start, null) != 0 {
-            return (false, false);
-        }
+    let mut began = None;
+    let done = os::cancel(waits, 0, || {
         std::thread::sleep(late);
-        let began = Instant::now();
-        let mut result = null;
-        let done = libc::pthread_cancel(thread) == 0
-            && libc::pthread_join(thread, &raw mut result) == 0
-            && result.addr() == usize::MAX;
-        (done, began.elapsed() < Duration::from_millis(LONG as u64 / 2))
-    }
+        began = Some(Instant::now());
+    });
+    let soon = began.is_some_and(|at| at.elapsed() < Duration::from_millis(LONG as u64 / 2));
+    (done, soon)
 }
 
 fn in_polls(cx: &mut Cx) -> Outcome {

@@ -193,7 +193,7 @@ unsafe extern "C" {
 }
 const PTHREAD_CANCEL_ASYNCHRONOUS: i32 = 1;
 
-extern "C" fn cancellable(fd: *mut c_void) -> *mut c_void {
+extern "C-unwind" fn cancellable(fd: *mut c_void) -> *mut c_void {
     let (fd, mut old) = (fd.addr() as i32, 0);
     // SAFETY: `old` is a live int. This thread has nothing to drop.
     unsafe { pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut old) };
@@ -207,22 +207,12 @@ extern "C" fn cancellable(fd: *mut c_void) -> *mut c_void {
 /// Cancels a thread in enter after `late`; returns whether it was cancelled.
 fn cancel(fd: i32, late: Duration) -> bool {
     BEGUN.store(false, Ordering::Relaxed);
-    // SAFETY: `thread` is plain data; the thread takes a number, and is joined.
-    unsafe {
-        let mut thread = std::mem::zeroed();
-        let argument = std::ptr::without_provenance_mut(fd as usize);
-        if libc::pthread_create(&raw mut thread, std::ptr::null(), cancellable, argument) != 0 {
-            return false;
-        }
+    os::cancel(cancellable, fd as usize, || {
         while !BEGUN.load(Ordering::Acquire) {
             std::hint::spin_loop();
         }
         spin(late);
-        let mut result = std::ptr::null_mut();
-        libc::pthread_cancel(thread) == 0
-            && libc::pthread_join(thread, &raw mut result) == 0
-            && result.addr() == usize::MAX
-    }
+    })
 }
 
 fn thread_cancelled(cx: &mut Cx) -> Outcome {

@@ -30,17 +30,12 @@ fn become_file(cx: &mut Cx, ring: &mut Ring, way: &str, number: RawFd, to: RawFd
     cx.holds(&format!("{way}: the number means the other"), is == number);
 }
 
-/// Returns the lowest number that is free, with the file of `of`.
-fn lowest(of: RawFd) -> RawFd {
-    os::dup(of)
-}
-
 fn shared_table(cx: &mut Cx) -> Outcome {
     let mut ring = cx.ring(4, 0)?;
     let (r, w) = cx.pipe()?;
     let file = cx.file("f", b"0123456789")?;
     let mut buf = [0; 2];
-    let number = lowest(r.as_raw_fd());
+    let number = os::dup(r.as_raw_fd());
     for _ in 0..3 {
         rustix::io::write(&w, b"ab")?;
         cx.one(&mut ring, "a stream", sqe::read(number, &mut buf, 0), 2);
@@ -59,7 +54,7 @@ fn read(cx: &mut Cx) -> Outcome {
     let (r, w) = cx.pipe()?;
     let file = cx.file("f", b"0123456789")?;
     let mut buf = [0; 2];
-    let number = lowest(r.as_raw_fd());
+    let number = os::dup(r.as_raw_fd());
     for way in WAYS {
         for _ in 0..3 {
             rustix::io::write(&w, b"ab")?;
@@ -83,7 +78,7 @@ fn written(cx: &mut Cx) -> Outcome {
     let (r, w) = cx.pipe()?;
     let file = cx.file("f", b"0123456789")?;
     let mut buf = [0; 2];
-    let number = lowest(w.as_raw_fd());
+    let number = os::dup(w.as_raw_fd());
     for (way, at) in WAYS.into_iter().zip(0..) {
         for _ in 0..3 {
             cx.one(&mut ring, "a stream has no position", sqe::write(number, b"ab", 0), 2);

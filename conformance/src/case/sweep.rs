@@ -158,7 +158,7 @@ fn sweep(cx: &mut Cx, opcodes: &[u8]) -> Outcome {
     };
     for opcode in opcodes {
         for on in [On::Nothing, On::File, On::Socket] {
-            let name = OP_NAMES[usize::from(*opcode)].trim_start_matches("IORING_OP_");
+            let name = op_name(*opcode).unwrap_or_default();
             for (what, set, value) in changes() {
                 let answer = one(cx, &mut s, *opcode, on, |sqe, at| set(sqe, value, at))?;
                 cx.note(&format!("{name} on {on:?}, {what}"), answer);

@@ -33,6 +33,13 @@ fn each_way(cx: &mut Cx, ring: &mut Ring, what: &str, fd: i32, (data, off): (&[u
     }
 }
 
+/// Makes a write that sends no signal.
+fn unsignalled(cx: &mut Cx, ring: &mut Ring, what: &str, write: io_uring_sqe, want: i32) {
+    let before = os::caught();
+    cx.one(ring, what, write, want);
+    cx.is("signals", os::caught() - before, 0);
+}
+
 fn nobody_reads(cx: &mut Cx) -> Outcome {
     os::catch(libc::SIGPIPE, 0);
     for setup in [0, DEFER] {
@@ -44,10 +51,8 @@ fn nobody_reads(cx: &mut Cx) -> Outcome {
         drop(b);
         each_way(cx, &mut ring, "socket", a.as_raw_fd(), (b"x", sqe::HERE));
         let mut ring = cx.ring(4, setup)?;
-        let before = os::caught();
         let barrier = sqe::write(w.as_raw_fd(), b"x", sqe::HERE).with(IOSQE_IO_DRAIN);
-        cx.one(&mut ring, "as a barrier", barrier, -EPIPE);
-        cx.is("signals", os::caught() - before, 0);
+        unsignalled(cx, &mut ring, "as a barrier", barrier, -EPIPE);
     }
     Ok(())
 }
@@ -67,17 +72,13 @@ fn beyond_the_limit(cx: &mut Cx) -> Outcome {
             each_way(cx, &mut ring, what, file.as_raw_fd(), (&page.0, LIMIT));
         }
         // Without kernel aio a worker makes an inline one, too.
-        let before = os::caught();
         let write = sqe::write(direct.as_raw_fd(), &page.0, LIMIT).with(IOSQE_ASYNC);
-        cx.one(&mut ring, "O_DIRECT, by a worker", write, -libc::EFBIG);
-        cx.is("signals", os::caught() - before, 0);
+        unsignalled(cx, &mut ring, "O_DIRECT, by a worker", write, -libc::EFBIG);
     }
     let mut ring = cx.ring(4, 0)?;
-    let fd = memory.as_raw_fd();
     rustix::fs::seek(&memory, rustix::fs::SeekFrom::Start(LIMIT - 100))?;
-    let before = os::caught();
-    cx.one(&mut ring, "over the limit, at the position", sqe::write(fd, &page.0, sqe::HERE), 100);
-    cx.is("signals", os::caught() - before, 0);
+    let write = sqe::write(memory.as_raw_fd(), &page.0, sqe::HERE);
+    unsignalled(cx, &mut ring, "over the limit, at the position", write, 100);
     os::set_limit(libc::RLIMIT_FSIZE, was);
     Ok(())
 }
