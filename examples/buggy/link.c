@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The bug: a READ and a WRITE that are linked copy a block, and only errors of the READ are looked at. A READ that is
+ * The bug: a READ and a WRITE that are linked copy a block, and only errors of the READ are checked. A READ that is
  * short breaks the link: the WRITE is cancelled.
  */
 #include "ring.h"

@@ -35,6 +35,7 @@ mod strace;
 mod sys;
 mod top;
 mod trace;
+mod xml;
 
 use cli::{Cli, Command};
 use std::ffi::OsString;

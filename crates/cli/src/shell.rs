@@ -65,7 +65,7 @@ fn line(shell: Shell, (name, value): &Change) -> Vec<u8> {
 }
 
 /// Quotes a word so that the shell takes it as it is, whatever bytes are in it.
-fn quote(shell: Shell, word: &[u8]) -> Vec<u8> {
+pub fn quote(shell: Shell, word: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'\''];
     for &byte in word {
         match (shell, byte) {

@@ -111,11 +111,6 @@ impl Plan {
         matches!(self, Plan::Chance(spec) if spec.names_paths())
     }
 
-    /// Returns whether the plan goes by the kinds of files.
-    pub fn names_kinds(&self) -> bool {
-        matches!(self, Plan::Chance(spec) if spec.names_kinds())
-    }
-
     /// Returns whether the plan may inject a fault at all.
     pub fn injects(&self, fault: Fault) -> bool {
         match self {

@@ -48,7 +48,8 @@ impl Ops {
     /// false if the name is unknown.
     pub fn add(&mut self, name: &str) -> bool {
         let group = GROUPS.iter().position(|g| g.0 == name).map(|g| Name::Group(g as u8));
-        let alike = |op: &&str| {
+        let alike = |op: &u8| {
+            let op = op_name(*op);
             let mut bytes = op.bytes().map(|b| if b == b'_' { b'-' } else { b });
             let mut given = name.bytes().map(|b| match b {
                 b'_' => b'-',
@@ -56,7 +57,7 @@ impl Ops {
             });
             op.len() == name.len() && bytes.by_ref().eq(given.by_ref())
         };
-        let op = || OP_NAMES.iter().position(|op| alike(&short(op))).map(|op| Name::Op(op as u8));
+        let op = || (0..IORING_OP_LAST).find(alike).map(Name::Op);
         let enter = || name.eq_ignore_ascii_case(ENTER).then_some(Name::Op(ENTER_OP));
         let Some(found) = group.or_else(op).or_else(enter) else { return false };
         if !self.names.contains(&found) {
@@ -102,12 +103,7 @@ impl fmt::Display for Ops {
 
 /// Returns the name of an opcode, as the kernel's header has it without its prefix.
 pub fn op_name(op: u8) -> &'static str {
-    OP_NAMES.get(usize::from(op)).map_or(ENTER, |name| short(name))
-}
-
-/// Returns the name of an opcode without its prefix.
-fn short(name: &'static str) -> &'static str {
-    name.strip_prefix("IORING_OP_").unwrap_or(name)
+    softring_uapi::op_name(op).unwrap_or(ENTER)
 }
 
 /// Kind of the file behind a descriptor.

@@ -29,9 +29,4 @@ impl Spec {
     pub fn names_paths(&self) -> bool {
         self.entries.iter().any(|e| e.filter.path.is_some())
     }
-
-    /// Returns whether an entry goes by the kinds of files.
-    pub fn names_kinds(&self) -> bool {
-        self.entries.iter().any(|e| e.filter.kind.is_some())
-    }
 }

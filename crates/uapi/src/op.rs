@@ -34,3 +34,9 @@ ops! {
 
 /// One past the last opcode of the newest kernel that can be played.
 pub const IORING_OP_LAST: u8 = 65;
+
+/// Returns the name of an operation without the header's prefix, such as `READ`; none if there is
+/// no such operation.
+pub fn op_name(op: u8) -> Option<&'static str> {
+    OP_NAMES.get(usize::from(op)).map(|name| name.strip_prefix("IORING_OP_").unwrap_or(name))
+}

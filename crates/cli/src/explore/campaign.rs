@@ -69,7 +69,7 @@ impl Tally {
             return;
         };
         let sites = outcome.sites();
-        // The smallest seed is looked at more closely, by runs of its own.
+        // The smallest seed is minimised, by runs of its own.
         outcome.faults = Vec::new();
         self.failed.entry(key).or_default().push(Failed { seed, outcome, sites });
     }

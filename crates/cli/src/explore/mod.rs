@@ -33,8 +33,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Most failures that are looked at more closely.
-const CLOSELY: usize = 20;
+/// Most failures whose faults are minimised.
+const MINIMISED: usize = 20;
 /// Factor of the slowest run after which another one has hung, once the failure is known.
 const SLOWER: u32 = 20;
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -139,7 +139,7 @@ fn failures(
         while !failed.is_empty() {
             bar.set_message(format!("{}: smallest faults", key.ending));
             let seed = failed[0].seed;
-            let small = if args.no_minimise || rows.len() >= CLOSELY || tally.stopped {
+            let small = if args.no_minimise || rows.len() >= MINIMISED || tally.stopped {
                 let spec = spec.map(|spec| campaign::of_seed(spec, seed));
                 Smallest { spec, variable: true, reproduced: true, ..Smallest::default() }
             } else {

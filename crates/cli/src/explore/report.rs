@@ -36,7 +36,7 @@ pub struct Failure {
     /// Operations and what was injected into them.
     pub sites: Vec<String>,
     pub seeds: Vec<u64>,
-    /// Seed that was looked at more closely.
+    /// Seed whose faults were minimised.
     pub seed: u64,
     /// The smallest SPEC that was found, with its seed; none: no faults are needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,9 @@
 //! A result for people.
 
 use super::report::{Failure, Report};
+use crate::cli::Shell;
 use crate::out;
+use crate::shell::quote;
 use comfy_table::{Cell, CellAlignment};
 use softring_engine::stats::clean::printable;
 use std::ffi::OsStr;
@@ -14,7 +16,7 @@ pub fn word(word: &OsStr) -> String {
     if !bytes.is_empty() && bytes.iter().all(plain) {
         return word.to_string_lossy().into_owned();
     }
-    format!("'{}'", word.to_string_lossy().replace('\'', "'\\''"))
+    String::from_utf8_lossy(&quote(Shell::Sh, bytes)).into_owned()
 }
 
 /// Returns the text that is printed in the end.

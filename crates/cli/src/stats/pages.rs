@@ -3,7 +3,6 @@
 use crate::{container, fail, memfd, out, sys};
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::{NAME, read};
-use softring_uapi::OP_NAMES;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -153,6 +152,6 @@ pub fn one(pid: i32) -> anyhow::Result<Source> {
 
 /// Returns the name of an operation in the statistics: `nop`, `recv`.
 pub fn op_name(op: usize) -> String {
-    let name = OP_NAMES.get(op).map_or("invalid", |name| name);
-    name.trim_start_matches("IORING_OP_").to_ascii_lowercase()
+    let name = u8::try_from(op).ok().and_then(softring_uapi::op_name);
+    name.unwrap_or("invalid").to_ascii_lowercase()
 }

@@ -80,8 +80,7 @@ const OPERATIONS: [(u8, &str); 57] = [
 
 /// Returns the name of an operation, such as `READ`, or `OP_` and a number that no operation has.
 pub fn operation(opcode: u8) -> String {
-    let name = OP_NAMES.get(usize::from(opcode));
-    name.map_or_else(|| format!("OP_{opcode}"), |n| n.trim_start_matches("IORING_OP_").to_owned())
+    softring_uapi::op_name(opcode).map_or_else(|| format!("OP_{opcode}"), str::to_owned)
 }
 
 impl Said {

@@ -1,7 +1,7 @@
 //! Selection of the requests that are shown: by operation, by failure, by the time that they took.
 
 use super::errnos::is_error;
-use softring_uapi::OP_NAMES;
+use softring_uapi::{IORING_OP_LAST, op_name};
 use std::time::Duration;
 
 /// Operations that are shown: one bit for each opcode.
@@ -39,8 +39,8 @@ pub fn ops(text: &str) -> Result<Ops, String> {
             set = [u64::MAX; 4];
             continue;
         }
-        let found = OP_NAMES.iter().position(|n| n.trim_start_matches("IORING_OP_") == name);
-        let Some(at) = found else {
+        let found = (0..IORING_OP_LAST).find(|&op| op_name(op) == Some(name));
+        let Some(at) = found.map(usize::from) else {
             return Err(format!("unknown operation '{word}'; use names such as READ, SEND, !NOP"));
         };
         set[at / 64] |= 1 << (at % 64);

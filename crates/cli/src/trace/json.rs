@@ -9,12 +9,13 @@ use super::counters::points;
 use super::faults::fault_name;
 use super::record::{Record, Recorded, began};
 use super::tracks::{Position, Tracks};
+use crate::stats::pages::op_name;
 use crate::strace::{file_name, select::Select};
 use anyhow::Context;
 use serde_json::{Value, json};
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::{Event, FIXED, Step, TEXT_STRUCTURE};
-use softring_uapi::{IOSQE_FIXED_FILE, OP_NAMES, SETUP_NAMES, io_uring_sqe, names_of};
+use softring_uapi::{IOSQE_FIXED_FILE, SETUP_NAMES, io_uring_sqe, names_of};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -60,12 +61,6 @@ struct Writer<'a, W, F> {
     flows: u64,
     first: bool,
     error: io::Result<()>,
-}
-
-/// Returns the name of an operation as people write it: `recv`.
-pub fn op_name(op: u8) -> String {
-    let name = OP_NAMES.get(usize::from(op)).map_or("invalid", |name| name);
-    name.trim_start_matches("IORING_OP_").to_ascii_lowercase()
 }
 
 /// Returns what a request does after a step.
@@ -337,7 +332,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
             [(one, ..)] => _ = write!(args, ",\"route\":\"{one}\""),
             _ => {}
         }
-        self.slice(&op_name(life.opcode), pid, tid, life.began, time, &args);
+        self.slice(&op_name(life.opcode.into()), pid, tid, life.began, time, &args);
         if life.waited.len() > 1 {
             for (name, from, to) in &life.waited {
                 self.slice(name, pid, tid, *from, *to, "");
@@ -390,7 +385,7 @@ impl<W: Write, F: Fn(u64) -> f64> Writer<'_, W, F> {
             Step::Work => ("", format!("\"ring\":{ring}")),
             _ => ("drive", format!("\"ring\":{ring}")),
         };
-        let work = op_name(e.opcode);
+        let work = op_name(e.opcode.into());
         let name = if name.is_empty() { &work } else { name };
         self.slice(name, pid, e.tid, began(e), e.time, &args);
     }

@@ -1,7 +1,8 @@
 //! A picture of a few requests of a trace, for users without a viewer at hand.
 
-use super::json::{op_name, phase};
+use super::json::phase;
 use super::record::{Record, Recorded, began};
+use crate::stats::pages::op_name;
 use softring_engine::stats::trace::Step;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -85,7 +86,7 @@ fn requests(events: &[Recorded], record: &Record, at: &impl Fn(u64) -> f64) -> V
     let last = events.last().map_or(0.0, |k| at(k.event.time));
     for Recorded { source, event: e, .. } in &events[first(events)..] {
         let ring = record.sources[*source as usize].ring;
-        let (name, ts) = (format!("ring {ring} {}", op_name(e.opcode)), at(e.time));
+        let (name, ts) = (format!("ring {ring} {}", op_name(e.opcode.into())), at(e.time));
         match e.step {
             Step::Inline if rows.len() < ROWS => {
                 let parts = vec![("inline", at(began(e)), ts)];
@@ -145,10 +146,6 @@ fn threads(
     rows
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
 fn paint(rows: &[Row], start: f64, end: f64) -> String {
     let scale = (WIDTH - NAMES - 10.0) / (end - start).max(0.001);
     let height = ROW * rows.len() as f64 + 60.0;
@@ -173,7 +170,7 @@ fn paint(rows: &[Row], start: f64, end: f64) -> String {
     }
     for (i, row) in rows.iter().enumerate() {
         let y = 6.0 + ROW * i as f64;
-        let name = escaped(&row.name);
+        let name = crate::xml::escaped(&row.name);
         let _ = writeln!(s, "<text x=\"6\" y=\"{:.1}\" fill=\"#202124\">{name}</text>", y + 11.0);
         for (what, from, to) in &row.parts {
             let colour = COLOURS.iter().find(|(name, _)| name == what).map_or("#000", |c| c.1);
