@@ -2,11 +2,11 @@
 
 use alloc::borrow::ToOwned;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
 
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, RawDir, open};
 use rustix::io::Errno as Failure;
 use softring_uapi::errno::Errno;
@@ -35,6 +35,30 @@ pub fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
     }
     bytes.truncate(len);
     Ok(bytes)
+}
+
+/// Returns the text of a file.
+///
+/// # Errors
+/// The failure, in words.
+pub fn text(path: &[u8]) -> Result<String, String> {
+    let bytes = read(path).map_err(|e| words(Failure::from_raw_os_error(e.0)))?;
+    String::from_utf8(bytes).map_err(|e| e.utf8_error().to_string())
+}
+
+/// Opens a file to append to it, and makes it if it is not there.
+///
+/// # Errors
+/// The failure, in words.
+pub fn appends_to(path: &[u8]) -> Result<OwnedFd, String> {
+    let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+    open(path, how, Mode::from_raw_mode(0o666)).map_err(words)
+}
+
+/// Returns the path of the program's open file `fd`, as proc(5) has it; none without /proc.
+pub fn path_of(fd: i32) -> Option<Vec<u8>> {
+    let link = format!("/proc/thread-self/fd/{fd}");
+    Some(rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes())
 }
 
 /// Returns the text of a file of /proc or /sys. Names and paths in it may be any bytes: those that

@@ -1,5 +1,4 @@
 //! Locks, parking and signals to workers, by the kernel or by loom. The choice is made only here.
-//!
 
 #[cfg(loom)]
 pub use model::*;

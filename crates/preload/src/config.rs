@@ -145,7 +145,7 @@ pub fn read() {
         ("sigsys", Intercept::Sigsys as u8),
         ("none", Intercept::None as u8),
     ];
-    let newer = value(c"SOFTRING_INTERCEPT").is_some_and(|v| !v.is_empty());
+    let newer = given(c"SOFTRING_INTERCEPT").is_some();
     let name = if newer { c"SOFTRING_INTERCEPT" } else { c"SOFTRING_DOOR" };
     INTERCEPT.store(choice(name, &names), Ordering::Relaxed);
     let mut policies = [("default", 0); 5];
@@ -181,8 +181,7 @@ pub fn read() {
 /// Reads the keys of the statistics reader and of the tracer.
 fn read_readers() {
     use softring_engine::stats::{trace, watcher::Watcher};
-    let key = |name| value(name).filter(|v| !v.is_empty());
-    if let Some(key) = key(c"SOFTRING_STAT")
+    if let Some(key) = given(c"SOFTRING_STAT")
         && !Watcher::Stat.set_key(key.to_bytes())
     {
         let key = key.to_string_lossy();
@@ -190,7 +189,7 @@ fn read_readers() {
             "SOFTRING_STAT={key} is not a valid key; softring sends no statistics"
         ));
     }
-    match key(c"SOFTRING_TRACE") {
+    match given(c"SOFTRING_TRACE") {
         Some(v) if v.to_bytes() == b"0" => trace::disable(),
         Some(v) if !Watcher::Trace.set_key(v.to_bytes()) => {
             let v = v.to_string_lossy();
@@ -202,15 +201,20 @@ fn read_readers() {
     }
 }
 
+/// Makes `auto` mean `user`, for what only softring's rings have.
+fn only_user() {
+    if engine() == Engine::Auto {
+        ENGINE.store(Engine::User as u8, Ordering::Relaxed);
+    }
+}
+
 /// Reads the disk models. Only softring's rings have modelled disks, so `auto` becomes `user`.
 fn read_models() {
-    let Some(text) = value(c"SOFTRING_MODEL").filter(|v| !v.is_empty()) else { return };
+    let Some(text) = given(c"SOFTRING_MODEL") else { return };
     match parse::models(text.to_bytes()) {
         Ok(models) => {
             model::set(models);
-            if engine() == Engine::Auto {
-                ENGINE.store(Engine::User as u8, Ordering::Relaxed);
-            }
+            only_user();
         }
         Err(e) => crate::notice::say(&format!("SOFTRING_MODEL: {e}; no disk is modelled")),
     }
@@ -251,19 +255,24 @@ fn value(name: &CStr) -> Option<&'static CStr> {
     }
 }
 
+/// Returns the value of a variable that is set, and not to nothing.
+fn given(name: &CStr) -> Option<&'static CStr> {
+    value(name).filter(|v| !v.is_empty())
+}
+
 /// Returns 1 for any value but `0` and the empty one: a user who writes `yes` means it.
 fn flag(name: &CStr) -> u8 {
-    value(name).is_some_and(|v| !v.is_empty() && v.to_bytes() != b"0").into()
+    given(name).is_some_and(|v| v.to_bytes() != b"0").into()
 }
 
 fn release(name: &CStr) -> Option<Release> {
-    let text = value(name).filter(|v| !v.is_empty())?.to_string_lossy();
+    let text = given(name)?.to_string_lossy();
     let bad = |e| crate::notice::say(&format!("{}={text}: {e}", name.to_string_lossy()));
     text.parse().map_err(bad).ok()
 }
 
 fn choice(name: &CStr, names: &[(&str, u8)]) -> u8 {
-    let Some(v) = value(name).filter(|v| !v.is_empty()) else { return 0 };
+    let Some(v) = given(name) else { return 0 };
     if let Some((_, n)) = names.iter().find(|(s, _)| s.as_bytes() == v.to_bytes()) {
         return *n;
     }

@@ -69,7 +69,7 @@ struct Driven {
 #[derive(Debug)]
 pub struct Poller {
     driven: [Option<Driven>; MOST],
-    /// Count of cancellations before the caller has looked for its own.
+    /// Count of cancellations before the caller checked for its own.
     cancels: u32,
     call: Call,
 }
@@ -81,8 +81,8 @@ pub fn cancels() -> u32 {
 
 /// Reports that a thread was cancelled (pthread_cancel(3)): no signal tells it so while it sleeps
 /// in a poll that is not the C library's. Ends the sleep of each thread that drives a ring in its
-/// own poll. A thread that is about to sleep either has the role already when it is looked for
-/// here, or sees the count in [`Poller::sleep`].
+/// own poll. A thread that is about to sleep either has the role already when this asks for the
+/// driver, or sees the count in [`Poller::sleep`].
 pub fn thread_is_cancelled() {
     let _call = Call::begin();
     PROCESS.cancels.fetch_add(1, SeqCst);

@@ -181,8 +181,8 @@ fn injector() -> Option<&'static Injector> {
     PROCESS.faults.injector.get()
 }
 
-/// Returns whether the plan or the log wants the paths and the kinds of files.
-pub(crate) fn wants_files() -> bool {
+/// Returns whether the plan or the log wants the paths of files.
+pub(crate) fn wants_paths() -> bool {
     injector().is_some_and(|i| i.log.is_some() || i.plan.names_paths())
 }
 

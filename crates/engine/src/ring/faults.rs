@@ -1,8 +1,6 @@
 //! Faults at the end of a request: its completion is held back, and comes when it is due, as one of
 //! a modelled device does. Also faults of a wait and of a submission.
 
-use alloc::vec::Vec;
-
 use crate::io::model::device::Due;
 use crate::io::token::ReqId;
 use crate::policy::hybrid::Ticket;
@@ -151,10 +149,4 @@ impl Ctx {
         let waits = self.mem.cq_ready() < min;
         self.faults.as_mut().filter(|_| waits)?.refuses(Fault::Eintr)
     }
-}
-
-/// Returns the path of a descriptor, as proc(5) has it.
-pub(crate) fn path_of(fd: i32) -> Option<Vec<u8>> {
-    let link = alloc::format!("/proc/thread-self/fd/{fd}");
-    Some(softring_host::os::fs::readlink(link, Vec::new()).ok()?.into_bytes())
 }

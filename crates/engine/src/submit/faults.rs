@@ -4,7 +4,6 @@
 use crate::io::faults::{self, Faults, Pending};
 use crate::ops::faults as ops;
 use crate::ring::ctx::Ctx;
-use crate::ring::faults::path_of;
 use crate::ring::opdef;
 use crate::ring::request::{FileRef, Req};
 use softring_faults::{Decision, Fault, Subject, Time};
@@ -55,7 +54,7 @@ impl Ctx {
         }
         faults.pending(req.fault).decided = true;
         let kind = ops::file_kind(req);
-        let path = if faults::wants_files() { path(req) } else { None };
+        let path = if faults::wants_paths() { path(req) } else { None };
         let subject = Subject {
             kind,
             path: path.as_deref(),
@@ -174,5 +173,5 @@ fn path(req: &Req) -> Option<alloc::vec::Vec<u8>> {
     if !req.row.has(opdef::FILE) || matches!(req.call.file, FileRef::None) {
         return None;
     }
-    path_of(req.call.file.fd())
+    softring_host::files::path_of(req.call.file.fd())
 }

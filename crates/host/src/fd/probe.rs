@@ -1,13 +1,12 @@
 //! Probes of special files, and of the flags that they know: the kernel is asked each time.
 
-use alloc::format;
-use alloc::vec::Vec;
 use rustix::fs::FileType;
 
 use crate::calls::events::epoll_pwait_of_program;
 use crate::calls::{Part, Parts, UserPtr};
 use crate::fd::kind::Kind;
 use crate::fd::owned::make_internal;
+use crate::files::path_of;
 use crate::sys::{self, borrow};
 use softring_uapi::RWF_NOWAIT;
 use softring_uapi::errno::{Errno, Result};
@@ -15,9 +14,8 @@ use softring_uapi::errno::{Errno, Result};
 /// Returns whether the file is an eventfd. Without /proc, any anonymous inode passes: all of them
 /// share one inode.
 pub fn is_eventfd(fd: i32) -> bool {
-    let link = format!("/proc/thread-self/fd/{fd}");
-    if let Ok(target) = rustix::fs::readlink(link, Vec::new()) {
-        return target.as_bytes() == b"anon_inode:[eventfd]";
+    if let Some(target) = path_of(fd) {
+        return target == b"anon_inode:[eventfd]";
     }
     let one = crate::substitute::eventfd().map(make_internal);
     let inode = |s: rustix::fs::Stat| (s.st_dev, s.st_ino);

@@ -1,35 +1,26 @@
 //! Injected faults, by the environment.
 
-use super::{ENGINE, Engine, engine, value};
+use super::{given, only_user};
+use alloc::format;
 use core::ffi::CStr;
-use core::sync::atomic::Ordering;
 use softring_faults::{Plan, Replay, Spec};
-use std::ffi::OsStr;
-use std::fs::{self, OpenOptions};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use softring_host::files;
+use softring_host::os::fd::OwnedFd;
 
 /// Reads the faults to inject. Only softring's rings have them, so `auto` becomes `user`.
 pub(super) fn read() {
     let Some(plan) = plan() else { return };
     softring_engine::faults::set(plan, log());
-    if engine() == Engine::Auto {
-        ENGINE.store(Engine::User as u8, Ordering::Relaxed);
-    }
+    only_user();
 }
 
-fn given(name: &CStr) -> Option<&'static CStr> {
-    value(name).filter(|v| !v.is_empty())
-}
-
-fn path(name: &CStr) -> Option<&'static OsStr> {
-    Some(OsStr::from_bytes(given(name)?.to_bytes()))
+fn path(name: &CStr) -> Option<&'static [u8]> {
+    Some(given(name)?.to_bytes())
 }
 
 fn plan() -> Option<Plan> {
     if let Some(path) = path(c"SOFTRING_FAULTS_REPLAY") {
-        let text = fs::read_to_string(path).map_err(|e| e.to_string());
-        return match text.and_then(|text| Replay::parse(&text)) {
+        return match files::text(path).and_then(|text| Replay::parse(&text)) {
             Ok(replay) => Some(Plan::Replay(replay)),
             Err(e) => {
                 crate::notice::say(&format!("SOFTRING_FAULTS_REPLAY: {e}; no fault is injected"));
@@ -50,8 +41,8 @@ fn plan() -> Option<Plan> {
 /// Opens the log, which may have lines of other processes.
 fn log() -> Option<OwnedFd> {
     let path = path(c"SOFTRING_FAULTS_LOG")?;
-    match OpenOptions::new().append(true).create(true).open(path) {
-        Ok(file) => Some(file.into()),
+    match files::appends_to(path) {
+        Ok(file) => Some(file),
         Err(e) => {
             crate::notice::say(&format!("SOFTRING_FAULTS_LOG: {e}; no fault is recorded"));
             None

@@ -61,7 +61,7 @@ impl Limit {
 
     /// Repeats `pass` until it finds something, fails, or the time is over. Returns `None` if a
     /// pass does. A pass gets the deadline, and the count of cancellations from before the thread
-    /// looked for its own. `cancelled` is what the function of libc does as a cancellation point.
+    /// checked for its own. `cancelled` is what the function of libc does as a cancellation point.
     pub fn repeat(
         &self,
         cancelled: fn(),

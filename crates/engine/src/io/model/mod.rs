@@ -15,7 +15,6 @@
 //! instructions. A forked child continues with a copy. Data moves through the page cache
 //! ([`files`]), also for files opened with O_DIRECT.
 
-use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -88,12 +87,10 @@ pub(crate) fn of_fd(fd: i32) -> Option<u8> {
     if !any() {
         return None;
     }
-    let link =
-        softring_host::os::fs::readlink(format!("/proc/thread-self/fd/{fd}"), Vec::new()).ok()?;
-    let bytes = link.as_bytes();
+    let path = softring_host::files::path_of(fd)?;
     // The kernel's mark of a file that has no name any more.
-    let named = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
-    of_path(named).or_else(|| of_path(bytes))
+    let named = path.strip_suffix(b" (deleted)").unwrap_or(&path);
+    of_path(named).or_else(|| of_path(&path))
 }
 
 impl Device {

@@ -1,8 +1,6 @@
 //! Names of descriptors, written into the trace on request: once for each number, and again when
 //! the number has come to mean another file.
 
-use alloc::format;
-use alloc::vec::Vec;
 use softring_host::os::fs::FileType;
 
 use super::writer::Writer;
@@ -74,9 +72,8 @@ impl Writer {
         let flags = if fixed { FIXED } else { 0 };
         let (data, req, tid, step, opcode) = (0, 0, 0, Step::Name, 0);
         let mut event = Event { time, data, req, tid, step, opcode, flags, value: number };
-        let link = format!("/proc/thread-self/fd/{fd}");
-        let path = softring_host::os::fs::readlink(link, Vec::new()).unwrap_or_default();
-        self.put_bytes(&mut event, path.as_bytes());
+        let path = softring_host::files::path_of(fd).unwrap_or_default();
+        self.put_bytes(&mut event, &path);
         if socket {
             event.step = Step::Address;
             event.opcode = socket_type(fd);
