@@ -163,6 +163,7 @@ families![
     net_all,
     net_msg,
     net_multi,
+    net_polled,
     net_zc,
     net_bundle,
     fair,

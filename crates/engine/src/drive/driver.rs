@@ -18,7 +18,7 @@
 use alloc::vec::Vec;
 
 use crate::io::clock::CLOCK_DATA;
-use crate::io::persistent;
+use crate::io::persistent::{self, RETOLD};
 use crate::io::poll::AIO_DATA;
 use crate::io::token::ReqId;
 use crate::ring::ctx::{Ctx, Requests};
@@ -76,7 +76,7 @@ impl Ctx {
             // The end of a sleep: deadlines are checked anyway.
             CLOCK_DATA => {}
             data => match persistent::number(data) {
-                Some(fd) => self.registration_fired(fd, ev.events),
+                Some(fd) => self.number_fired(fd, ev.events),
                 None => {
                     self.poll_fired(ReqId::from_u64(data), ev.events);
                 }
@@ -84,7 +84,17 @@ impl Ctx {
         }
     }
 
+    fn number_fired(&mut self, fd: i32, events: u32) {
+        if let Some(seen) = self.drive.registration(fd).and_then(|s| s.events_of(events)) {
+            self.registration_fired(fd, seen);
+        }
+    }
+
     pub(super) fn take_stash_now(&mut self) {
+        if self.drive.transports.stash.iter().any(|ev| ev.events == RETOLD) {
+            // A newer event of the same file says more.
+            self.poll_aside();
+        }
         while let Some(ev) = self.drive.transports.stash.pop_front() {
             if self.drive.transports.stash.is_empty() {
                 self.poll_events(&[ev]);

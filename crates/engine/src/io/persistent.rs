@@ -29,6 +29,11 @@
 //! records that. Otherwise the registration is set again (EPOLL_CTL_MOD), and epoll polls the file
 //! itself.
 //!
+//! **Told again.** Where an event has come since the last attempt, and nobody waited, a setting
+//! would only make epoll report it once more. A request that is to be polled first takes that event
+//! instead ([`Registration::tell_again`]): its attempt decides. Newer events are taken before that
+//! (`Ctx::take_stash_now`), as they say whether the stream has ended meanwhile.
+//!
 //! **Several waiters and a close.** If more than one request waits under a number that is closed,
 //! all go on under one duplicate, registered as the number was. With a registration each, one
 //! request could be woken first and take the data before epoll polls for the other:
@@ -63,6 +68,7 @@ use softring_host::fd::InternalFd;
 use softring_host::fork::{AtFork, keeps};
 use softring_host::sys::nr;
 use softring_host::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
+use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
 /// Numbers that may be registered.
@@ -75,6 +81,10 @@ pub(crate) const IN: u32 = nr::EPOLLIN | nr::EPOLLRDNORM;
 pub(crate) const OUT: u32 = nr::EPOLLOUT | nr::EPOLLWRNORM;
 /// Events after which a receive has something to report, however much was taken.
 pub(crate) const STICKY: u32 = EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP;
+
+/// Events of a stashed event that is told again: [`Registration::tell_again`]. epoll never reports
+/// them.
+pub(crate) const RETOLD: u32 = EPOLLET | IN;
 
 /// Counts that exist once per process: all zero at first, so they take memory only where used.
 #[derive(Debug)]
@@ -163,10 +173,44 @@ pub(crate) struct Registration {
     pub(crate) trust: Trust,
     /// Flag, set if epoll knew the number's file since a request last began to wait there.
     checked: bool,
+    /// Flag, set from when an event is told again until a newer one comes, or it is handled.
+    retold: bool,
     /// Requests that wait there, in the order in which they were armed.
     pub(crate) waiters: Vec<ReqId>,
     /// The descriptor, if it is the engine's: registered as long as a request waits.
     duplicate: Option<Arc<InternalFd>>,
+}
+
+impl Registration {
+    /// Records an event.
+    pub(crate) fn on_event(&mut self, seen: u32) {
+        self.seen = seen;
+        self.empty &= seen & (IN | STICKY) == 0;
+        self.retold = false;
+    }
+
+    /// Tells an event again to a request that is to wait under `fd` for data, if one has come and
+    /// no request has tried to take the data since.
+    pub(crate) fn tell_again(&mut self, fd: i32, events: u32) -> Option<epoll_event> {
+        let known = self.events & with_end(events) == with_end(events);
+        let ready = self.seen & events & IN != 0 && !self.empty && self.waiters.is_empty();
+        self.retold = known && ready;
+        self.retold.then(|| epoll_event { events: RETOLD, data: data(fd) })
+    }
+
+    /// Returns the events that an event stands for: its own, or those told again, unless newer ones
+    /// have come.
+    pub(crate) fn events_of(&mut self, events: u32) -> Option<u32> {
+        if events != RETOLD {
+            return Some(events);
+        }
+        core::mem::take(&mut self.retold).then_some(self.seen)
+    }
+}
+
+/// Returns the event data that name a number.
+fn data(fd: i32) -> u64 {
+    u64::from(fd.cast_unsigned()) << 32 | TAG
 }
 
 /// Returns the number that event data names, if any.
@@ -260,7 +304,7 @@ impl PollSet {
     }
 
     fn add_edge_triggered(&mut self, fd: i32, events: u32) -> Result<bool> {
-        let data = u64::from(fd.cast_unsigned()) << 32 | TAG;
+        let data = data(fd);
         match self.ctl(epoll::EPOLL_CTL_ADD, fd, events, data) {
             // A one-shot request was registered there.
             Err(Errno::EEXIST) => self.ctl(epoll::EPOLL_CTL_MOD, fd, events, data)?,
@@ -281,7 +325,7 @@ impl PollSet {
         if all == known && absent {
             return Ok(());
         }
-        self.ctl(epoll::EPOLL_CTL_MOD, fd, all, (fd as u64) << 32 | TAG)?;
+        self.ctl(epoll::EPOLL_CTL_MOD, fd, all, data(fd))?;
         self.registrations[fd as usize].events = all;
         Ok(())
     }
@@ -317,7 +361,7 @@ impl PollSet {
             if s.events == 0 || s.checked || s.waiters.is_empty() {
                 continue;
             }
-            let done = self.ctl(epoll::EPOLL_CTL_MOD, at as i32, s.events, (at as u64) << 32 | TAG);
+            let done = self.ctl(epoll::EPOLL_CTL_MOD, at as i32, s.events, data(at as i32));
             match done {
                 Err(Errno::ENOENT | Errno::EBADF) => lost.push(at as i32),
                 _ => self.registrations[at].checked = true,
@@ -358,7 +402,6 @@ mod tests {
     use super::*;
     use crate::io::poll::{BATCH, wait};
     use rustix::pipe::pipe;
-    use softring_uapi::epoll_event;
 
     #[test]
     fn one_event_wakes_all_waiters_of_a_file() {

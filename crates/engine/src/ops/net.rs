@@ -270,13 +270,13 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
         return outcome;
     }
     let fd = call.file.fd();
-    let all = took_all(call, n);
-    if all {
+    let left = is_left(call, n);
+    if left == Some(false) {
         call.found = Finding::TookAll;
     }
     let urgent = call.io().flags & MSG_OOB != 0;
     let more = match Socket::of(fd) {
-        _ if all => Some(false),
+        _ if left.is_some() => left,
         // A call that failed does not say what there is.
         _ if call.found == Finding::Failed => None,
         // Nor does a receive of urgent data (`unix_stream_recv_urg`).
@@ -302,15 +302,21 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
     if more == Some(false) { Outcome::MoreThenWait(n) } else { Outcome::More(n) }
 }
 
-/// Returns whether a receive took all that there was. It did if a TCP stream gave less than it was
-/// asked for, unless the stream ends or has urgent data, which the poll set would have said.
-fn took_all(call: &mut Call, n: i32) -> bool {
-    let OpState::Net(net) = &mut call.state else { return false };
+/// Returns whether a receive left something of a TCP stream that neither ends nor has urgent data,
+/// which the poll set would have said. It did not if it was given less than it had asked for.
+fn is_left(call: &mut Call, n: i32) -> Option<bool> {
+    let OpState::Net(net) = &mut call.state else { return None };
     let seen = core::mem::take(&mut net.seen);
     let len = net.io.len;
     let quiet = seen & IN != 0 && seen & STICKY == 0;
-    let part = n > 0 && n.unsigned_abs() < len;
-    quiet && part && is_plain_recv(call) && Socket::of(call.file.fd()) == Socket::Tcp
+    let fd = call.file.fd();
+    if n == 0 || !quiet || !is_plain_recv(call) || Socket::of(fd) != Socket::Tcp {
+        return None;
+    }
+    if n.unsigned_abs() < len {
+        return Some(false);
+    }
+    Socket::Tcp.pending(fd).map(|bytes| bytes > 0)
 }
 
 /// Returns whether the request is a RECV into one buffer, without flags that change what it finds.

@@ -29,8 +29,14 @@ impl Ctx {
                 Some(s) => found_nothing(req) || (s.empty && poll.events & OUT == 0),
                 None => found_nothing(req),
             };
-            if set.register(fd, events_of(req, poll), vain, id)? {
+            let events = events_of(req, poll);
+            let told = set
+                .registration(fd)
+                .filter(|_| !vain && takes_old_event(req))
+                .and_then(|s| s.tell_again(fd, events));
+            if set.register(fd, events, vain || told.is_some(), id)? {
                 persistent::record_attempt(set.registration(fd), req);
+                transports.stash.extend(told);
                 req.phase.registered_at(fd, transports.passes, true);
                 if reissues(req) {
                     transports.new_polls += 1;
@@ -86,6 +92,14 @@ impl Ctx {
 /// Returns whether a request is issued again when it is ready.
 pub(crate) fn reissues(req: &Req) -> bool {
     !req.is_command() && matches!(req.row.issue, Issue::Call(_))
+}
+
+/// Returns whether a request that is to be polled first may go by an event that came before it: if
+/// the data are gone, an attempt shows nowhere, as it takes no provided buffer.
+fn takes_old_event(req: &Req) -> bool {
+    let careful = ReqFlags::MULTISHOT | ReqFlags::BUFFER_SELECT;
+    let first = req.polls_first() && req.arms <= 1;
+    req.row.has(opdef::RECEIVES) && first && !req.flags.intersects(careful)
 }
 
 /// Returns whether the request waits for room to send.

@@ -69,14 +69,6 @@ pub(crate) fn record_attempt(s: Option<&mut Registration>, req: &Req) {
     }
 }
 
-impl Registration {
-    /// Records an event.
-    pub(crate) fn on_event(&mut self, seen: u32) {
-        self.seen = seen;
-        self.empty &= seen & (IN | STICKY) == 0;
-    }
-}
-
 impl Ctx {
     /// Registers requests again whose number was closed where no entry point saw it: they wait for
     /// the file that has the number now.
