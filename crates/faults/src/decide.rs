@@ -56,8 +56,13 @@ impl Decision {
 
 /// Returns a random number that depends on its arguments alone.
 pub fn draw(seed: u64, ring: u32, request: u64, fault: Fault) -> u64 {
+    hash(seed, &[u64::from(ring), request, fault as u64])
+}
+
+/// Returns a random number that depends on a seed and some words.
+pub fn hash(seed: u64, words: &[u64]) -> u64 {
     let mut state = mix(seed ^ 0x9e37_79b9_7f4a_7c15);
-    for word in [u64::from(ring), request, fault as u64] {
+    for word in words {
         state = mix(state.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ word);
     }
     state

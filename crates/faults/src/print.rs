@@ -31,7 +31,7 @@ impl Display for Time {
                 ns
             }
         };
-        let (factor, unit) = crate::parse::UNITS
+        let (factor, unit) = crate::part::UNITS
             .iter()
             .copied()
             .find(|&(_, factor)| ns.is_multiple_of(factor))

@@ -1,4 +1,5 @@
 use super::*;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
