@@ -9,7 +9,7 @@ need shellcheck:shellcheck
 cd "$TOP"
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
-crates=(-p softring-uapi -p softring-faults -p softring-host -p softring-engine)
+crates=(-p softring-uapi -p softring-faults -p softring-crash -p softring-host -p softring-engine)
 RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --locked "${crates[@]}"
 # Cargo would use an older unpacked and built package of the same version instead of this one.
 rm -rf target/packages "${CARGO_HOME:-$HOME/.cargo}"/registry/{src,cache}/-*/softring-*
