@@ -21,8 +21,8 @@ mod under;
 pub use bench::{BenchArgs, BenchOf, Driver, Op, PolledArgs, ReissueArgs, Rw, SqpollArgs};
 pub use doctor::{DoctorArgs, Environment};
 pub use env::{EnvArgs, Shell};
-pub use explore::{ExploreArgs, ExploreOf, MergeArgs};
-pub use faults::FaultArgs;
+pub use explore::{CrashCommandArgs, CrashExploreArgs, CrashOf, ExploreArgs, ExploreOf, MergeArgs};
+pub use faults::{CrashArgs, FaultArgs};
 pub use stats::{Format, StatArgs, StatsArgs, TopArgs};
 pub use strace::StraceArgs;
 pub use trace::TraceArgs;
@@ -94,6 +94,8 @@ pub enum Command {
     Top(TopArgs),
     /// Run a program once for each seed of its faults, and report what fails
     Explore(Box<ExploreArgs>),
+    /// Cut the power of a program: many times, at points that seeds choose
+    Crash(CrashCommandArgs),
     /// Deny io_uring to a program, run it on softring, and measure: needs nothing installed
     Demo(DemoArgs),
     /// Measure the same load through the kernel's io_uring, softring and others
@@ -141,6 +143,13 @@ enospc, edquot, enomem, econnreset, drop-connection, delay, reorder, overflow, c
 multishot-end, buffers-out, notif-late, spurious-wake, sq-late. A TOML file says the same. Each \
 fault is one that the kernel could produce; the same seed gives the same faults.
 
+--crash SPEC: items separated by commas: seed=N, model=posix-minimal or ext4-ordered, \
+sector=512 or 4096, dir=PATH (the working directory without it), and the moment: end, request=N, \
+fsync=N, time=500ms or marker=TEXT. All processes are killed then, and each change below the \
+directory that was not durable is kept, lost or torn, by the seed. The command ends with 0 if the \
+power has failed before the program ended by itself.
+
+softring run --crash seed=7,fsync=3 -- CMD
 softring run --faults legal,seed=7 --faults-log faults.jsonl -- CMD
 softring run --faults-replay faults.jsonl -- CMD
 softring run --model '/data=nvme-gen4' -- CMD
@@ -151,6 +160,8 @@ softring run --model '/data=latency:80us/15us,jitter:10%,iops:500k,bw:3g,queues:
 pub struct RunArgs {
     #[command(flatten)]
     pub under: UnderArgs,
+    #[command(flatten)]
+    pub crash: CrashArgs,
     /// Pipe on which softring reports that the program could not be started
     #[arg(long, hide = true, value_name = "FD")]
     pub failure_fd: Option<i32>,

@@ -10,6 +10,7 @@ mod child;
 mod cli;
 mod container;
 mod copy;
+mod crash;
 mod demo;
 mod deny;
 mod doctor;
@@ -37,7 +38,7 @@ mod top;
 mod trace;
 mod xml;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, CrashOf};
 use std::ffi::OsString;
 
 /// Runs the whole program with its arguments; returns the exit code.
@@ -60,6 +61,9 @@ fn softring(args: Vec<OsString>) -> u8 {
         Command::Stat(a) => stat::command(&a),
         Command::Top(a) => top::command(&a),
         Command::Explore(a) => explore::command(&a),
+        Command::Crash(a) => match a.of {
+            CrashOf::Explore(a) => explore::crash_command(&a),
+        },
         Command::Demo(a) => demo::command(&a),
         Command::Bench(a) => bench::command(&a),
         Command::Copy(a) => copy::command(&a),

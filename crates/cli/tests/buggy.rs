@@ -73,7 +73,7 @@ fn nothing_is_wrong_without_faults() {
 /// Returns the faults that show the bug of a program; None: only a power cut does.
 fn faults(name: &str) -> Option<&'static str> {
     match name {
-        "fsync-rename" => None,
+        "fsync-rename" | "torn-wal" => None,
         "fsync-result" => Some("hostile"),
         _ => Some("legal"),
     }

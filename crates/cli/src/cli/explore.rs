@@ -93,3 +93,38 @@ pub struct MergeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
 }
+
+const CRASH_AFTER: &str = "\
+CMD runs once to its end: its changes below the working directory, and its syncs, are counted. \
+Then each seed chooses a moment, at which all processes are killed, and what is kept, lost or torn \
+of the changes that were not durable. --check sees the result, and on its standard input what CMD \
+had written to its own output. A run fails if the checker fails, if CMD ends by itself with an \
+exit code other than 0, or if it hangs. The smallest SPEC names the requests that have to be lost.
+
+Exit codes: 0 no run failed, 1 some failed, 2 a usage error, or a program that fails by itself.
+
+softring crash explore --with empty --check './store verify' -- ./store fill
+softring crash explore --crash model=ext4-ordered --with fixtures --check ./verify -- ./program";
+
+#[derive(Debug, Args)]
+pub struct CrashCommandArgs {
+    #[command(subcommand)]
+    pub of: CrashOf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CrashOf {
+    /// Cut the power of a program once for each seed, and report what a checker finds
+    #[command(after_help = CRASH_AFTER)]
+    Explore(Box<CrashExploreArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct CrashExploreArgs {
+    /// The power cut, without a seed: model=..., sector=...; a moment, if it is to be the same for
+    /// all seeds
+    #[arg(long, value_name = "SPEC", value_hint = ValueHint::Other)]
+    pub crash: Option<OsString>,
+    #[command(flatten)]
+    pub explore: ExploreArgs,
+}

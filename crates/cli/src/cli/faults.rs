@@ -40,3 +40,25 @@ impl FaultArgs {
         words
     }
 }
+
+/// The options of power cuts.
+#[derive(Clone, Debug, Default, Args)]
+pub struct CrashArgs {
+    /// Let the power fail: kill the program at a chosen point, and make of a directory what may be
+    /// left there; implies --engine=user
+    #[arg(long, value_name = "SPEC", value_hint = ValueHint::Other)]
+    pub crash: Option<OsString>,
+    /// Write to a file which requests are lost or torn, a JSON object on each line
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "crash")]
+    pub crash_log: Option<PathBuf>,
+}
+
+impl CrashArgs {
+    /// Returns the arguments that say the same.
+    pub fn words(&self) -> Vec<OsString> {
+        let log = self.crash_log.clone().map(OsString::from);
+        let given = [("--crash", self.crash.clone()), ("--crash-log", log)];
+        let words = given.into_iter().filter_map(|(name, value)| Some([name.into(), value?]));
+        words.flatten().collect()
+    }
+}

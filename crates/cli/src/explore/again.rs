@@ -26,7 +26,11 @@ fn under(setup: &Setup<'_>, run: &Run, tool: &[&str], to: &Path) -> anyhow::Resu
     if let Some(spec) = &run.spec {
         c.args(["--faults", spec]);
     }
-    c.arg("--").args(&setup.command).stdout(Stdio::null()).stderr(Stdio::null());
+    c.arg("--")
+        .args(&setup.command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut group = setup.start(&mut c, &scratch, run)?;
     if let Waited::Late = group.wait(run.limit, &setup.stop).context("cannot wait for a run")? {
         // The tool itself goes on, and writes when its program has ended.

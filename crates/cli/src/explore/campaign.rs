@@ -1,6 +1,7 @@
 //! Runs of all seeds, some at the same time.
 
 use super::outcome::{Key, Outcome};
+use super::plan::Plan;
 use super::run::{Run, Setup};
 use super::seeds::Seeds;
 use super::shard::Shard;
@@ -89,7 +90,7 @@ pub fn of_seed(spec: &Spec, seed: u64) -> Spec {
 /// Runs all seeds of the share.
 pub fn run(
     setup: &Setup<'_>,
-    spec: Option<&Spec>,
+    plan: &Plan,
     share: &Share,
     jobs: u16,
     bar: &ProgressBar,
@@ -101,7 +102,7 @@ pub fn run(
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             let (send, next) = (send.clone(), &next);
-            scope.spawn(move || worker(setup, spec, share, next, &send));
+            scope.spawn(move || worker(setup, plan, share, next, &send));
         }
         drop(send);
         loop {
@@ -130,16 +131,10 @@ pub fn run(
     }
 }
 
-fn worker(
-    setup: &Setup<'_>,
-    spec: Option<&Spec>,
-    share: &Share,
-    next: &AtomicU64,
-    send: &Sender<Message>,
-) {
+fn worker(setup: &Setup<'_>, plan: &Plan, share: &Share, next: &AtomicU64, send: &Sender<Message>) {
     while !setup.stop.load(Relaxed) {
         let Some(seed) = share.seed(next.fetch_add(1, Relaxed)) else { return };
-        let spec = spec.map(|spec| of_seed(spec, seed).to_string());
+        let spec = plan.spec(seed);
         let done = setup.run(&Run { seed: Some(seed), spec, limit: setup.timeout });
         if send.send((seed, done)).is_err() {
             return;

@@ -3,8 +3,10 @@
 
 use super::campaign::of_seed;
 use super::outcome::{Key, Outcome};
+use super::plan::Plan;
 use super::run::{Run, Setup};
 use crate::signals;
+use softring_crash::Spec as CrashSpec;
 use softring_faults::log::Line;
 use softring_faults::{Chance, Entry, Fault, Filter, Ops, Spec};
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +24,7 @@ const NAMED: usize = 4;
 /// Faults that are left of a failure's.
 #[derive(Debug, Default)]
 pub struct Smallest {
-    pub spec: Option<Spec>,
+    pub spec: Option<String>,
     /// Flag, true if the program fails only if it finds the seed in its environment.
     pub variable: bool,
     /// The faults that were injected.
@@ -44,14 +46,14 @@ struct Minimiser<'a> {
 /// Finds the smallest faults of a failure. `limit` is the time after which a run has hung.
 pub fn minimise(
     setup: &Setup<'_>,
-    spec: Option<&Spec>,
+    plan: &Plan,
     seed: u64,
     key: &Key,
     limit: Duration,
 ) -> anyhow::Result<Smallest> {
     let mut m = Minimiser { setup, seed, key, limit, left: RUNS, variable: true };
-    let whole = spec.map(|spec| of_seed(spec, seed));
-    let Some(mut faults) = m.again(whole.as_ref())? else {
+    let whole = plan.spec(seed);
+    let Some(mut faults) = m.again(whole.as_deref())? else {
         return Ok(Smallest {
             spec: whole,
             variable: false,
@@ -60,35 +62,69 @@ pub fn minimise(
         });
     };
     m.variable = false;
-    if let Some(seen) = m.fails(whole.as_ref())? {
+    if let Some(seen) = m.fails(whole.as_deref())? {
         faults = seen;
     } else {
         m.variable = true;
     }
-    let Some(mut spec) = whole else {
-        return Ok(Smallest { spec: None, variable: true, faults, reproduced: true });
+    let spec = match plan {
+        Plan::Faults(None) => None,
+        Plan::Faults(Some(spec)) => Some(m.faults(of_seed(spec, seed), &mut faults)?.to_string()),
+        Plan::Cuts(cuts) => Some(m.cut(cuts.of_seed(seed), &mut faults)?.to_string()),
     };
-    // The order of the steps: kinds of faults are fewer than faults.
-    let injected = |entry: &Entry| faults.iter().any(|line| line.fault == entry.fault.name());
-    let of_log: Vec<Entry> = spec.entries.iter().filter(|e| injected(e)).cloned().collect();
-    let all = std::mem::replace(&mut spec.entries, of_log);
-    match m.fails(Some(&spec))? {
-        Some(seen) => faults = seen,
-        None => spec.entries = all,
-    }
-    spec.entries = m.drop_entries(spec.entries.clone(), &mut faults)?;
-    let mut left = faults.clone();
-    if let Some(exact) = m.drop_decisions(&spec, &mut left)?
-        && m.is_steady(&exact)?
-    {
-        (spec, faults) = (exact, left);
-    }
-    Ok(Smallest { spec: Some(spec), variable: m.variable, faults, reproduced: true })
+    let variable = m.variable || spec.is_none();
+    Ok(Smallest { spec, variable, faults, reproduced: true })
 }
 
 impl Minimiser<'_> {
-    /// Runs with these faults; returns the faults that were injected if the failure is the same.
-    fn fails(&mut self, spec: Option<&Spec>) -> anyhow::Result<Option<Vec<Line>>> {
+    /// Drops faults.
+    fn faults(&mut self, mut spec: Spec, faults: &mut Vec<Line>) -> anyhow::Result<Spec> {
+        // The order of the steps: kinds of faults are fewer than faults.
+        let injected = |entry: &Entry| faults.iter().any(|line| line.fault == entry.fault.name());
+        let of_log: Vec<Entry> = spec.entries.iter().filter(|e| injected(e)).cloned().collect();
+        let all = std::mem::replace(&mut spec.entries, of_log);
+        match self.fails(Some(&spec.to_string()))? {
+            Some(seen) => *faults = seen,
+            None => spec.entries = all,
+        }
+        spec.entries = self.drop_entries(spec.entries.clone(), faults)?;
+        let mut left = faults.clone();
+        if let Some(exact) = self.drop_decisions(&spec, &mut left)?
+            && self.is_steady(&exact)?
+        {
+            (spec, *faults) = (exact, left);
+        }
+        Ok(spec)
+    }
+
+    /// Drops requests that are lost or torn.
+    fn cut(&mut self, spec: CrashSpec, faults: &mut Vec<Line>) -> anyhow::Result<CrashSpec> {
+        let with = |requests: &[u64]| {
+            let only = match requests {
+                [] => [0].into(),
+                some => some.iter().copied().collect(),
+            };
+            CrashSpec { only: Some(only), ..spec.clone() }
+        };
+        let all: Vec<u64> = faults.iter().map(|line| line.request).collect();
+        let mut seen = None;
+        let left = reduced(all.clone(), |requests| {
+            let fails = self.fails(Some(&with(requests).to_string()))?;
+            let same = fails.is_some();
+            seen = fails.or(seen.take());
+            Ok(same)
+        })?;
+        match seen {
+            Some(seen) => {
+                *faults = seen;
+                Ok(with(&left))
+            }
+            None => Ok(spec),
+        }
+    }
+
+    /// Runs with a SPEC; returns the faults that were injected if the failure is the same.
+    fn fails(&mut self, spec: Option<&str>) -> anyhow::Result<Option<Vec<Line>>> {
         if signals::end().is_some() {
             self.setup.stop.store(true, Relaxed);
         }
@@ -97,7 +133,7 @@ impl Minimiser<'_> {
         }
         self.left -= 1;
         let seed = self.variable.then_some(self.seed);
-        let spec = spec.map(ToString::to_string);
+        let spec = spec.map(str::to_owned);
         let outcome = self.setup.run(&Run { seed, spec, limit: self.limit })?;
         let same = |outcome: &Outcome| outcome.key().as_ref() == Some(self.key);
         Ok(outcome.filter(same).map(|outcome| outcome.faults))
@@ -106,14 +142,14 @@ impl Minimiser<'_> {
     /// Returns whether these faults have the failure each time: with few of them, time may decide.
     fn is_steady(&mut self, spec: &Spec) -> anyhow::Result<bool> {
         for _ in 0..ATTEMPTS {
-            if self.fails(Some(spec))?.is_none() {
+            if self.fails(Some(&spec.to_string()))?.is_none() {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn again(&mut self, spec: Option<&Spec>) -> anyhow::Result<Option<Vec<Line>>> {
+    fn again(&mut self, spec: Option<&str>) -> anyhow::Result<Option<Vec<Line>>> {
         for _ in 0..ATTEMPTS {
             if let Some(seen) = self.fails(spec)? {
                 return Ok(Some(seen));
@@ -129,7 +165,7 @@ impl Minimiser<'_> {
     ) -> anyhow::Result<Vec<Entry>> {
         let seed = self.seed;
         reduced(entries, |entries| {
-            let seen = self.fails(Some(&Spec { seed, entries: entries.to_vec() }))?;
+            let seen = self.fails(Some(&Spec { seed, entries: entries.to_vec() }.to_string()))?;
             Ok(seen.map(|seen| *faults = seen).is_some())
         })
     }
@@ -146,7 +182,8 @@ impl Minimiser<'_> {
         let entries: Option<Vec<Entry>> = faults.iter().map(|line| exact(line, spec)).collect();
         let Some(entries) = entries else { return Ok(None) };
         let seed = self.seed;
-        let Some(mut left) = self.fails(Some(&Spec { seed, entries: entries.clone() }))? else {
+        let named = Spec { seed, entries: entries.clone() }.to_string();
+        let Some(mut left) = self.fails(Some(&named))? else {
             return Ok(None);
         };
         let entries = self.drop_entries(entries, &mut left)?;

@@ -1,4 +1,5 @@
-//! `softring explore`: runs a program once for each seed of its faults, and reports what fails.
+//! `softring explore`: runs a program once for each seed of its faults, or of a power cut, and
+//! reports what fails.
 //!
 //! [`campaign`] makes the runs ([`run`]), each in a process group of its own ([`process`]) and a
 //! fresh folder ([`fresh`]). [`minimise`] drops faults; [`report`], [`table`] and [`junit`] are the
@@ -10,6 +11,7 @@ mod fresh;
 mod junit;
 mod minimise;
 mod outcome;
+mod plan;
 mod process;
 mod report;
 mod run;
@@ -17,16 +19,20 @@ pub mod seeds;
 pub mod shard;
 mod table;
 
-use crate::cli::{Engine, ExploreArgs, ExploreOf, FaultArgs, MergeArgs, UnderArgs};
+use crate::cli::{
+    CrashExploreArgs, Engine, ExploreArgs, ExploreOf, FaultArgs, MergeArgs, UnderArgs,
+};
 use crate::run::faults;
-use crate::{fail, out, signals};
+use crate::{crash, fail, out, signals};
 use anyhow::Context;
 use campaign::{Failed, Share, Tally};
 use indicatif::ProgressBar;
 use minimise::{Smallest, minimise};
 use outcome::{Ending, Key, sites};
+use plan::{Cuts, Plan};
 use report::{Failure, Report};
 use run::{Run, Setup};
+use softring_crash::{At, Spec as CrashSpec};
 use softring_faults::Spec;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -44,8 +50,26 @@ pub fn command(args: &ExploreArgs) -> anyhow::Result<()> {
     if let Some(ExploreOf::Merge(args)) = &args.of {
         return merge(args);
     }
+    campaign(args, None)
+}
+
+/// Runs `softring crash explore`.
+pub fn crash_command(args: &CrashExploreArgs) -> anyhow::Result<()> {
+    if let Some(ExploreOf::Merge(args)) = &args.explore.of {
+        return merge(args);
+    }
+    let spec = args.crash.as_deref().map_or_else(|| Ok(CrashSpec::default()), crash::spec_of)?;
+    if args.explore.keep.is_some() {
+        let hint = "run the smallest SPEC in a copy of the folder: the directory is left there";
+        return Err(fail::usage("softring crash explore has no --keep", hint));
+    }
+    campaign(&args.explore, Some(spec))
+}
+
+/// Tries all seeds: faults, or power cuts.
+fn campaign(args: &ExploreArgs, cuts: Option<CrashSpec>) -> anyhow::Result<()> {
     let start = Instant::now();
-    let spec = spec_of(args)?;
+    let spec = if cuts.is_none() { spec_of(args)? } else { None };
     let shard = args.shard.map(|which| which.resolve(|name| std::env::var(name).ok()));
     let shard = shard.transpose().map_err(|e| {
         fail::usage(format!("--shard: {e}"), "name it: --shard 1/4, or --shard auto/4")
@@ -53,24 +77,35 @@ pub fn command(args: &ExploreArgs) -> anyhow::Result<()> {
     for path in [&args.json, &args.junit].into_iter().flatten() {
         out::may_write(path).map_err(|e| cannot_write(path, &e))?;
     }
-    let setup = Setup::new(args)?;
+    let setup = Setup::new(args, cuts.is_some())?;
     signals::catch_ends();
-    passes_without_faults(&setup)?;
+    let plan = match cuts {
+        None => {
+            passes(&setup, None)?;
+            Plan::Faults(spec)
+        }
+        Some(spec) => {
+            let whole = CrashSpec { at: At::End, only: Some([0].into()), ..spec.clone() };
+            let counts = passes(&setup, Some(whole.to_string()))?;
+            let (requests, syncs) = counts.unwrap_or((0, 0));
+            Plan::Cuts(Cuts { spec, requests, syncs })
+        }
+    };
     let share = Share { seeds: args.seeds, shard };
     let bar = out::progress(share.count());
-    let tally = campaign::run(&setup, spec.as_ref(), &share, jobs(args), &bar)?;
+    let tally = campaign::run(&setup, &plan, &share, jobs(args), &bar)?;
     bar.set_style(indicatif::ProgressStyle::default_spinner());
     let mut report = Report {
         softring: env!("CARGO_PKG_VERSION").to_owned(),
         command: setup.words(),
-        faults: faults_of(args).to_string_lossy().into_owned(),
+        faults: plan.told(args),
         seeds: args.seeds,
         shards: shard.into_iter().collect(),
         runs: tally.runs,
         failed: tally.failures() as u64,
         seconds: 0.0,
         stopped: tally.stopped,
-        failures: failures(args, &setup, spec.as_ref(), tally, &bar)?,
+        failures: failures(args, &setup, &plan, tally, &bar)?,
     };
     bar.finish_and_clear();
     report.stopped |= signals::end().is_some();
@@ -111,14 +146,18 @@ fn jobs(args: &ExploreArgs) -> u16 {
     args.jobs.unwrap_or_else(|| if args.with.is_some() { processors() } else { 1 })
 }
 
-/// Runs the program without faults: if that fails, seeds tell nothing.
-fn passes_without_faults(setup: &Setup<'_>) -> anyhow::Result<()> {
-    let run = Run { seed: None, spec: None, limit: setup.timeout };
-    let Some(outcome) = setup.run(&run)? else { return Ok(()) };
+/// Runs the program without faults, or until its end: if that fails, seeds tell nothing. Returns
+/// the numbers of its requests and syncs, as far as they are counted.
+fn passes(setup: &Setup<'_>, spec: Option<String>) -> anyhow::Result<Option<(u64, u64)>> {
+    let cuts = spec.is_some();
+    let run = Run { seed: None, spec, limit: setup.timeout };
+    let Some(outcome) = setup.run(&run)? else { return Ok(None) };
     match outcome.ending {
-        None => Ok(()),
+        None => Ok(outcome.counts),
         Some(ending) => {
-            let what = format!("the program fails without faults ({ending}): {}", outcome.message);
+            let without = if cuts { "a power cut" } else { "faults" };
+            let message = outcome.message;
+            let what = format!("the program fails without {without} ({ending}): {message}");
             Err(fail::usage(what, "try it: softring run --engine=user -- CMD"))
         }
     }
@@ -128,7 +167,7 @@ fn passes_without_faults(setup: &Setup<'_>) -> anyhow::Result<()> {
 fn failures(
     args: &ExploreArgs,
     setup: &Setup<'_>,
-    spec: Option<&Spec>,
+    plan: &Plan,
     tally: Tally,
     bar: &ProgressBar,
 ) -> anyhow::Result<Vec<Failure>> {
@@ -140,17 +179,17 @@ fn failures(
             bar.set_message(format!("{}: smallest faults", key.ending));
             let seed = failed[0].seed;
             let small = if args.no_minimise || rows.len() >= MINIMISED || tally.stopped {
-                let spec = spec.map(|spec| campaign::of_seed(spec, seed));
+                let spec = plan.spec(seed);
                 Smallest { spec, variable: true, reproduced: true, ..Smallest::default() }
             } else {
-                minimise(setup, spec, seed, &key, limit)?
+                minimise(setup, plan, seed, &key, limit)?
             };
             // Other seeds are of this failure if the same was injected into them.
             let needed = sites(&small.faults);
             let (same, others): (Vec<Failed>, _) =
                 failed.into_iter().partition(|f| f.seed == seed || needed.is_subset(&f.sites));
             failed = others;
-            let row = row(args, setup, &key, small, &same);
+            let row = row(args, setup, plan, (&key, small), &same);
             match rows.iter_mut().find(|known: &&mut Failure| known.is_same(&row)) {
                 Some(known) => known.join(row),
                 None => rows.push(row),
@@ -174,7 +213,7 @@ fn look_again(
         return Ok(());
     }
     let run = Run { seed: Some(row.seed), spec: row.spec.clone(), limit };
-    if row.ending == Ending::Hang {
+    if row.ending == Ending::Hang && !setup.cuts {
         row.in_flight = again::in_flight(setup, &run)?;
     }
     match &args.keep {
@@ -186,8 +225,8 @@ fn look_again(
 fn row(
     args: &ExploreArgs,
     setup: &Setup<'_>,
-    key: &Key,
-    small: Smallest,
+    plan: &Plan,
+    (key, small): (&Key, Smallest),
     same: &[Failed],
 ) -> Failure {
     let sites = sites(&small.faults).into_iter().collect();
@@ -198,29 +237,32 @@ fn row(
         sites,
         seeds: same.iter().map(|f| f.seed).collect(),
         seed: same[0].seed,
-        spec: small.spec.as_ref().map(ToString::to_string),
+        spec: small.spec.clone(),
         reproduced: small.reproduced,
-        replay: replay(args, setup, &small, same[0].seed),
+        replay: replay(args, setup, plan, (&small, same[0].seed)),
         faults: small.faults.into_iter().map(Into::into).collect(),
         in_flight: Vec::new(),
     }
 }
 
 /// Returns the command line that has the failure.
-fn replay(args: &ExploreArgs, setup: &Setup<'_>, small: &Smallest, seed: u64) -> String {
+fn replay(
+    args: &ExploreArgs,
+    setup: &Setup<'_>,
+    plan: &Plan,
+    (small, seed): (&Smallest, u64),
+) -> String {
     let mut words = Vec::new();
     if small.variable {
         words.push(format!("SOFTRING_SEED={seed}"));
     }
     words.extend(["softring", "run"].map(str::to_owned));
-    let faults = match &small.spec {
-        Some(spec) => FaultArgs { faults: Some(spec.to_string().into()), ..FaultArgs::default() },
-        None => FaultArgs::default(),
-    };
-    // Faults imply the engine.
+    // Faults and power cuts imply the engine.
     let engine = small.spec.is_none().then_some(Engine::User);
+    let faults = FaultArgs::default();
     let under = UnderArgs { engine, faults, ..args.under.clone() };
-    words.extend(under.words().iter().map(|option| table::word(option)));
+    let spec = small.spec.iter().flat_map(|spec| plan.words(spec));
+    words.extend(under.words().into_iter().chain(spec).map(|option| table::word(&option)));
     words.push("--".to_owned());
     words.extend(setup.words().iter().map(|text| table::word(OsStr::new(text))));
     let line = words.join(" ");

@@ -66,6 +66,8 @@ pub struct Outcome {
     pub message: String,
     /// The faults that were injected.
     pub faults: Vec<Line>,
+    /// Requests and syncs until the power failed.
+    pub counts: Option<(u64, u64)>,
     pub took: Duration,
 }
 

@@ -5,7 +5,7 @@ use super::outcome::{Ending, Outcome, last_line};
 use super::process::{Group, Waited};
 use crate::cli::{Engine, ExploreArgs, FaultArgs, UnderArgs};
 use crate::run::find_program;
-use crate::{fail, files};
+use crate::{crash, fail, files};
 use anyhow::Context;
 use softring_faults::log::Line;
 use std::ffi::{OsStr, OsString};
@@ -30,6 +30,8 @@ pub struct Setup<'a> {
     check: Option<&'a OsStr>,
     allowed: &'a [u8],
     pub timeout: Duration,
+    /// Flag, true if the power of each run is cut, and false if runs get faults.
+    pub cuts: bool,
     /// Set once this command is to end.
     pub stop: AtomicBool,
 }
@@ -101,7 +103,7 @@ fn tail(path: &Path) -> String {
 }
 
 impl<'a> Setup<'a> {
-    pub fn new(args: &'a ExploreArgs) -> anyhow::Result<Setup<'a>> {
+    pub fn new(args: &'a ExploreArgs, cuts: bool) -> anyhow::Result<Setup<'a>> {
         let mut command = args.command.clone();
         if let Some(program) = command.first_mut() {
             find_program(program).map_err(|e| {
@@ -126,6 +128,7 @@ impl<'a> Setup<'a> {
             check: args.check.as_deref(),
             allowed: &args.allow_exit,
             timeout: args.timeout,
+            cuts,
             stop: AtomicBool::new(false),
         })
     }
@@ -137,10 +140,14 @@ impl<'a> Setup<'a> {
         let mut c = Command::new(&self.own_exe);
         c.arg("run").args(self.under.words());
         if let Some(spec) = &run.spec {
-            c.args(["--faults", spec]).arg("--faults-log").arg(scratch.at("faults"));
+            let [option, log] = match self.cuts {
+                true => ["--crash", "--crash-log"],
+                false => ["--faults", "--faults-log"],
+            };
+            c.args([option, spec, log]).arg(scratch.at("faults"));
         }
         c.arg("--").args(&self.command);
-        c.stdout(scratch.file("out")?).stderr(scratch.file("err")?);
+        c.stdin(Stdio::null()).stdout(scratch.file("out")?).stderr(scratch.file("err")?);
         let waited = self.wait(&mut c, &scratch, run)?;
         let (ending, outputs) = match waited {
             Waited::Stopped => return Ok(None),
@@ -154,7 +161,10 @@ impl<'a> Setup<'a> {
             },
         };
         let message = if ending.is_some() { scratch.last_line(&outputs) } else { String::new() };
-        Ok(Some(Outcome { ending, message, faults: scratch.faults(), took: start.elapsed() }))
+        let (cut, faults): (Vec<Line>, Vec<Line>) =
+            scratch.faults().into_iter().partition(|line| line.op == crash::CUT);
+        let counts = cut.first().map(|line| (line.request, line.value));
+        Ok(Some(Outcome { ending, message, faults, counts, took: start.elapsed() }))
     }
 
     /// Runs the checker. None: this command is to end.
@@ -163,6 +173,8 @@ impl<'a> Setup<'a> {
         let mut c = Command::new("/bin/sh");
         let out = scratch.file("check")?;
         c.arg("-c").arg(check).stdout(out.try_clone()?).stderr(out);
+        // What the program has told is what must be there.
+        c.stdin(File::open(scratch.at("out")).context("cannot read a program's output")?);
         Ok(match self.wait(&mut c, scratch, run)? {
             Waited::Stopped => None,
             Waited::Late => Some(Some(Ending::CheckHang)),
@@ -177,7 +189,7 @@ impl<'a> Setup<'a> {
 
     /// Starts a command in the folder of a run, with the run's seed.
     pub fn start(&self, c: &mut Command, scratch: &Scratch, run: &Run) -> anyhow::Result<Group> {
-        c.current_dir(&scratch.work).stdin(Stdio::null());
+        c.current_dir(&scratch.work);
         match run.seed {
             Some(seed) => c.env("SOFTRING_SEED", seed.to_string()),
             None => c.env_remove("SOFTRING_SEED"),

@@ -11,7 +11,7 @@ mod options;
 mod target;
 
 use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
-use crate::{deny, fail, files, out, sys};
+use crate::{crash, deny, fail, files, out, sys};
 use anyhow::Context;
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -118,7 +118,10 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
             "leave --failure-fd out: only softring stat and trace use it",
         )
     })?;
-    let done = become_program(args);
+    let done = match &args.crash.crash {
+        Some(spec) => crash::spec_of(spec).and_then(|spec| crash::run(args, &args.crash, spec)),
+        None => become_program(args),
+    };
     if let (Err(_), Some(starter)) = (&done, starter) {
         // A starter that has ended need not know.
         let _ = rustix::io::write(&starter, b"!");
