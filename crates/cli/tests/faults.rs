@@ -8,9 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the program: an example of the client's crate.
+/// Returns a program: an example of the client's crate.
+fn example(name: &str) -> PathBuf {
+    Path::new(ME).with_file_name("examples").join(name)
+}
+
 fn transfers() -> PathBuf {
-    Path::new(ME).with_file_name("examples").join("transfers")
+    example("transfers")
 }
 
 /// A run of the program.
@@ -37,10 +41,14 @@ impl Run {
 }
 
 fn run_with(dir: &Path, options: &[&str], what: &str) -> Run {
+    run_program(&transfers(), dir, options, what)
+}
+
+fn run_program(program: &Path, dir: &Path, options: &[&str], what: &str) -> Run {
     let log = dir.join("log");
     let mut c = Command::new(ME);
     c.args(["run", "--deny", "--quiet", "--faults-log"]).arg(&log).args(options).arg("--");
-    c.arg(transfers()).arg(what);
+    c.arg(program).arg(what);
     if ["file", "order", "others", "vectors"].contains(&what) {
         c.arg(dir);
     }
@@ -68,6 +76,11 @@ fn assert_same(one: &Run, other: &Run) {
 fn run(spec: &str, what: &str) -> Run {
     let dir = tempfile::tempdir().expect("a folder");
     run_with(dir.path(), &["--faults", spec], what)
+}
+
+fn run_example(name: &str, spec: &str, what: &str) -> Run {
+    let dir = tempfile::tempdir().expect("a folder");
+    run_program(&example(name), dir.path(), &["--faults", spec], what)
 }
 
 #[test]
@@ -217,6 +230,13 @@ fn multishot_requests_end_and_buffers_run_out() {
     let ended = run("seed=1,multishot-end=1", "multishot");
     let shots = ended.values("multishot-end")[0];
     assert!(ended.out.ends_with(&format!("ended after {} with 64\n", shots * 64)), "{}", ended.out);
+    for what in ["poll", "timeout"] {
+        let ended = run_example("multishots", "seed=1,multishot-end=1", what);
+        let shots = ended.values("multishot-end")[0];
+        assert_eq!(ended.out, format!("ended after {shots}\n"), "{what}");
+        let goes_on = run_example("multishots", "seed=1", what);
+        assert_eq!(goes_on.out, "goes on after 16\n", "{what}");
+    }
     let dry = run("seed=1,buffers-out=1", "multishot");
     assert!(dry.out.ends_with("with -105\n"), "{}", dry.out);
 }

@@ -117,7 +117,7 @@ pub(crate) fn can_happen(fault: Fault, req: &Req, file: Option<Kind>) -> bool {
             transfers || NAMES.contains(&op) || makes.contains(&op)
         }
         Fault::Econnreset | Fault::DropConnection => is_connected(req, file),
-        Fault::MultishotEnd => multishot && has_shots(req),
+        Fault::MultishotEnd => has_shots(req),
         Fault::BuffersOut => {
             let selects = req.flags.contains(ReqFlags::BUFFER_SELECT);
             let plain = op == IORING_OP_RECV && is_byte_stream(req) && !bundles(req);
@@ -136,9 +136,15 @@ pub(crate) fn can_happen(fault: Fault, req: &Req, file: Option<Kind>) -> bool {
     }
 }
 
-/// Returns whether a multishot request posts its results one by one from its attempts.
+/// Returns whether a request posts results until the CQ is full.
 fn has_shots(req: &Req) -> bool {
-    receives(req) || matches!(req.opcode(), IORING_OP_ACCEPT | IORING_OP_READ_MULTISHOT)
+    let (sqe, multishot) = (req.call.sqe(), req.flags.contains(ReqFlags::MULTISHOT));
+    match req.opcode() {
+        IORING_OP_POLL_ADD => sqe.len & IORING_POLL_ADD_MULTI != 0,
+        IORING_OP_TIMEOUT => sqe.op_flags & IORING_TIMEOUT_MULTISHOT != 0,
+        IORING_OP_ACCEPT | IORING_OP_READ_MULTISHOT => multishot,
+        _ => multishot && receives(req),
+    }
 }
 
 fn bundles(req: &Req) -> bool {

@@ -166,7 +166,8 @@ pub(crate) fn fired(ctx: &mut Ctx, id: ReqId, revents: u32) {
     }
     // A poll woken by a ring ends with that wake-up, lest rings wake each other, or themselves, for
     // ever (`EPOLL_URING_WAKE`).
-    if p.events & EPOLLONESHOT == 0 && !ring && !orphan && ctx.post_more(user_data, mask, 0) {
+    let goes_on = p.events & EPOLLONESHOT == 0 && !ring && !orphan && !ctx.faults_end_waiting(id);
+    if goes_on && ctx.post_more(user_data, mask, 0) {
         ctx.trace_more(id, mask);
         if let Some(Phase::Polling(p)) = ctx.reqs.slab.get_mut(id).map(|req| &mut req.phase) {
             (p.waits, p.reported) = (true, all);

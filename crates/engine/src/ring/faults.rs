@@ -90,13 +90,31 @@ impl Ctx {
     #[cold]
     #[inline(never)]
     pub(crate) fn faults_end_shots(&mut self, req: &Req) -> bool {
+        self.faults_end_shot(req.fault)
+    }
+
+    fn faults_end_shot(&mut self, index: u32) -> bool {
         let Some(faults) = &mut self.faults else { return false };
-        let pending = faults.pending(req.fault);
+        let pending = faults.pending(index);
         if pending.shots == 0 {
             return false;
         }
         pending.shots -= 1;
         pending.shots == 0
+    }
+
+    /// Returns whether a multishot request that waits ends with the result that it is to post.
+    #[inline(always)]
+    pub(crate) fn faults_end_waiting(&mut self, id: ReqId) -> bool {
+        self.faults.is_some() && self.faults_end_waiting_now(id)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn faults_end_waiting_now(&mut self, id: ReqId) -> bool {
+        let Some(req) = self.reqs.slab.get(id) else { return false };
+        let index = req.flags.contains(ReqFlags::FAULTED).then_some(req.fault);
+        index.is_some_and(|index| self.faults_end_shot(index))
     }
 
     /// Holds back the completion of a cancelled request, if the cancellation is to be late.

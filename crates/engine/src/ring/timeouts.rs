@@ -130,6 +130,7 @@ impl Ctx {
             last = t.shots == 0;
         }
         self.timeout_ended();
+        last = last || self.faults_end_waiting(id);
         if !last && self.post_more(user_data, Errno::ETIME.res(), 0) {
             self.trace_more(id, Errno::ETIME.res());
             t.set_deadline(false);
