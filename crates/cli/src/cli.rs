@@ -136,7 +136,8 @@ interrupt. irq: time of an interrupt. data: none moves no data, for benchmarks. 
 distributions.
 
 --faults SPEC: items separated by commas: a preset (legal: what a correct kernel may do with \
-healthy hardware; hostile: errors of hardware, peers and limits as well), seed=N, and \
+healthy hardware; order: of that, only order and time; hostile: errors of hardware, peers and \
+limits as well), seed=N, and \
 FAULT=CHANCE, as short-read=0.05 or eio=read:0.001; delay=p99:20ms has a time. A filter follows: \
 short-write=1@op=write,path=*.wal,nth=3. Faults: short-read, short-write, eintr, eagain, eio, \
 enospc, edquot, enomem, econnreset, drop-connection, delay, reorder, overflow, cancel-late, \

@@ -14,7 +14,8 @@ use crate::spec::{Entry, Spec};
 /// The grammar, as messages show it.
 pub const GRAMMAR: &str = "\
 SPEC   = ITEM,ITEM,...
-ITEM   = legal | hostile | seed=N | FAULT=[OP:]CHANCE[FILTER] | delay=[OP:][CHANCE:]TIME[FILTER]
+ITEM   = legal | order | hostile | seed=N | FAULT=[OP:]CHANCE[FILTER]
+         | delay=[OP:][CHANCE:]TIME[FILTER]
 CHANCE = 0 to 1, as 0.05
 TIME   = 5ms | p99:20ms (99 of 100 times are at most 20 ms); units: ns us ms s
 FILTER = @KEY=VALUE,KEY=VALUE,... with the keys
@@ -83,7 +84,7 @@ fn of_preset(item: Part<'_>) -> Result<alloc::vec::Vec<Entry>> {
 
 /// Returns the known name that a wrong one is closest to, as a question.
 fn alike(name: &str) -> String {
-    let known = Fault::ALL.iter().map(|f| f.name()).chain(["legal", "hostile", "seed"]);
+    let known = Fault::ALL.iter().map(|f| f.name()).chain(["legal", "order", "hostile", "seed"]);
     let near = known.map(|known| (distance(name, known), known)).min();
     match near {
         Some((far, known)) if far <= 2 => format!("; did you mean {known}?"),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, Args)]
 pub struct FaultArgs {
     /// Inject faults that a kernel could produce: a list as seed=7,short-read=0.05, a preset
-    /// (legal, hostile), or a TOML file; implies --engine=user
+    /// (legal, order, hostile), or a TOML file; implies --engine=user
     #[arg(long, value_name = "SPEC", value_hint = ValueHint::Other)]
     pub faults: Option<OsString>,
     /// Write each injected fault to a file, a JSON object on each line
