@@ -67,6 +67,8 @@ pub struct Launcher {
     pub no_aio: bool,
     /// Flag, true if SQ threads sleep, as with `softring run --sq-idle=sleep`.
     pub sq_idle_sleep: bool,
+    /// Faults to inject under softring, as in `softring run --faults`.
+    pub faults: Option<String>,
     /// Flag, true if the cases run as a user without rights, which takes a right to do.
     pub as_nobody: bool,
     /// Time limit of a case.
@@ -88,7 +90,8 @@ impl Launcher {
         // Cases may run as another user.
         std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777))?;
         let (model, no_aio, sq_idle_sleep, as_nobody) = (None, false, false, false);
-        Ok(Self { exe, library, model, no_aio, sq_idle_sleep, as_nobody, timeout, scratch })
+        let faults = None;
+        Ok(Self { exe, library, model, no_aio, sq_idle_sleep, faults, as_nobody, timeout, scratch })
     }
 
     /// Returns the folder of the cases' directories.
@@ -147,6 +150,9 @@ impl Launcher {
         if let Some(model) = &self.model {
             let path = self.scratch.path().display();
             cmd.env("SOFTRING_MODEL", format!("{path}={model}"));
+        }
+        if let Some(faults) = &self.faults {
+            cmd.env("SOFTRING_FAULTS", faults);
         }
         if self.sq_idle_sleep {
             cmd.env("SOFTRING_SQ_IDLE", "sleep");

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
-use softring_conformance::case::{self, Case};
+use softring_conformance::case::{self, Case, Order};
 use softring_conformance::report::{self, Outcome, Row, Verdict};
 use softring_conformance::retries::{self, Budget};
 use softring_conformance::target::{self, Launcher, Target};
@@ -78,6 +78,13 @@ struct All {
     /// Let SQ threads sleep between submissions, under softring (`softring run --sq-idle=sleep`).
     #[arg(long)]
     sq_idle_sleep: bool,
+    /// Inject faults under softring (see `softring run --help`), and run only the cases that are
+    /// the same in any order, once for each seed.
+    #[arg(long, value_name = "SPEC")]
+    faults: Option<String>,
+    /// Number of seeds of the faults.
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "faults")]
+    seeds: u32,
     /// Number of cases that run at a time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -228,7 +235,19 @@ fn all(args: All) -> Result<ExitCode> {
     let kernel = (!late_kernel).then_some(args.kernel_retry_budget);
     let budget = Budget { softring: args.retry_budget, kernel };
 
-    let rows = suite::run(&launcher, &chosen(&select)?, &entries, args.jobs)?;
+    let mut cases = chosen(&select)?;
+    let rows = match &args.faults {
+        None => suite::run(&launcher, &cases, &entries, args.jobs)?,
+        Some(spec) => {
+            cases.retain(|c| c.order == Order::Any);
+            let mut rows = Vec::new();
+            for seed in 0..args.seeds {
+                launcher.faults = Some(format!("{spec},seed={seed}"));
+                rows.extend(suite::run(&launcher, &cases, &entries, args.jobs)?);
+            }
+            rows
+        }
+    };
     let retried = retries::of(&rows);
     let counts = |r: &Row| !late_kernel || r.target != target::KERNEL;
     let differs = |r: &Row| counts(r) && matches!(r.outcome, Outcome::Differs(_));

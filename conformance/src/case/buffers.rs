@@ -4,27 +4,27 @@ use super::prelude::*;
 use libc::iovec;
 
 pub const CASES: &[Case] = &[
-    case!("buffers", register, [
+    any_order!("buffers", register, [
         Reg(IORING_REGISTER_BUFFERS), Reg(IORING_UNREGISTER_BUFFERS),
         Op(IORING_OP_READ_FIXED), Op(IORING_OP_WRITE_FIXED),
     ], "buffers are registered, used by fixed reads and writes, and unregistered"),
     case!("buffers", register_refusals, [Reg(IORING_REGISTER_BUFFERS)], "bad counts, pointers and lengths"),
-    case!("buffers", ranges, [Op(IORING_OP_READ_FIXED), Op(IORING_OP_WRITE_FIXED)], "a fixed read stays within its buffer"),
-    case!("buffers", bad_index, [Op(IORING_OP_READ_FIXED), Op(IORING_OP_WRITE_FIXED)], "no table, free slots and unknown slots fail with EFAULT"),
-    case!("buffers", readv_writev_fixed, [
+    any_order!("buffers", ranges, [Op(IORING_OP_READ_FIXED), Op(IORING_OP_WRITE_FIXED)], "a fixed read stays within its buffer"),
+    any_order!("buffers", bad_index, [Op(IORING_OP_READ_FIXED), Op(IORING_OP_WRITE_FIXED)], "no table, free slots and unknown slots fail with EFAULT"),
+    any_order!("buffers", readv_writev_fixed, [
         Op(IORING_OP_READV_FIXED), Op(IORING_OP_WRITEV_FIXED),
     ], "vectors within a registered buffer"),
-    case!("buffers", vector_refusals, [
+    any_order!("buffers", vector_refusals, [
         Op(IORING_OP_READV_FIXED), Op(IORING_OP_WRITEV_FIXED),
     ], "vectors that leave the buffer, and bad vectors"),
-    case!("buffers", sparse, [Reg(IORING_REGISTER_BUFFERS2), Reg(IORING_REGISTER_BUFFERS_UPDATE)], "a sparse table is filled by updates"),
-    case!("buffers", tags, [Reg(IORING_REGISTER_BUFFERS2), Reg(IORING_REGISTER_BUFFERS_UPDATE)], "tags are posted when buffers are released"),
+    any_order!("buffers", sparse, [Reg(IORING_REGISTER_BUFFERS2), Reg(IORING_REGISTER_BUFFERS_UPDATE)], "a sparse table is filled by updates"),
+    any_order!("buffers", tags, [Reg(IORING_REGISTER_BUFFERS2), Reg(IORING_REGISTER_BUFFERS_UPDATE)], "tags are posted when buffers are released"),
     case!("buffers", buffers2_refusals, [Reg(IORING_REGISTER_BUFFERS2)], "size, flags and reserved words are checked"),
     case!("buffers", update_refusals, [Reg(IORING_REGISTER_BUFFERS_UPDATE)], "no table, bad ranges, pointers and tags"),
-    case!("buffers", clone, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "a ring uses buffers cloned from another ring"),
-    case!("buffers", clone_ranges, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "parts of a table are cloned, and replace other buffers"),
+    any_order!("buffers", clone, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "a ring uses buffers cloned from another ring"),
+    any_order!("buffers", clone_ranges, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "parts of a table are cloned, and replace other buffers"),
     case!("buffers", clone_refusals, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "bad rings, ranges, flags and reserved words"),
-    case!("buffers", fixed_files_too, [Op(IORING_OP_READ_FIXED), Sqe(IOSQE_FIXED_FILE)], "registered buffer and registered file in one SQE"),
+    any_order!("buffers", fixed_files_too, [Op(IORING_OP_READ_FIXED), Sqe(IOSQE_FIXED_FILE)], "registered buffer and registered file in one SQE"),
 ];
 
 fn iov(buf: &mut [u8]) -> iovec {

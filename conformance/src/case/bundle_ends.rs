@@ -7,12 +7,12 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("bundle_ends", limit_per_receive, [Op(IORING_OP_RECV)], "the bytes of a bundle's first receive count again with its second receive"),
+    any_order!("bundle_ends", limit_per_receive, [Op(IORING_OP_RECV)], "the bytes of a bundle's first receive count again with its second receive"),
     case!("bundle_ends", worker_after_peer_shutdown, [Op(IORING_OP_SEND)], "a worker ends a bundle whose peer sends no more"),
-    case!("bundle_ends", dontwait_ends_early, [Op(IORING_OP_RECV)], "a request that must not wait ends with its first turn"),
-    case!("bundle_ends", second_receive_no_buffer, [Op(IORING_OP_RECV)], "if the second receive of a bundle finds no buffer, the CQE still tells whether room was left"),
-    case!("bundle_ends", buffers_named_again, [Op(IORING_OP_RECV)], "buffers that the tail names again are used again, or are used up"),
-    case!("bundle_ends", wait_all_memory_end, [Op(IORING_OP_RECV)], "a bundle with MSG_WAITALL repeats its second receive where memory ends, and fails"),
+    any_order!("bundle_ends", dontwait_ends_early, [Op(IORING_OP_RECV)], "a request that must not wait ends with its first turn"),
+    any_order!("bundle_ends", second_receive_no_buffer, [Op(IORING_OP_RECV)], "if the second receive of a bundle finds no buffer, the CQE still tells whether room was left"),
+    any_order!("bundle_ends", buffers_named_again, [Op(IORING_OP_RECV)], "buffers that the tail names again are used again, or are used up"),
+    any_order!("bundle_ends", wait_all_memory_end, [Op(IORING_OP_RECV)], "a bundle with MSG_WAITALL repeats its second receive where memory ends, and fails"),
 ];
 
 fn limit_per_receive(cx: &mut Cx) -> Outcome {

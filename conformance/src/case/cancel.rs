@@ -3,26 +3,26 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("cancel", by_user_data, [Op(IORING_OP_ASYNC_CANCEL)], "a request is cancelled by its user_data"),
-    case!("cancel", kinds, [Op(IORING_OP_ASYNC_CANCEL)], "polls, reads, timeouts and waits of workers can be cancelled"),
-    case!("cancel", all_flag, [Op(IORING_OP_ASYNC_CANCEL)], "ALL cancels every match and returns the number of matches"),
-    case!("cancel", by_fd, [Op(IORING_OP_ASYNC_CANCEL)], "FD matches the file, and the fd number must be open"),
-    case!("cancel", by_slot, [Op(IORING_OP_ASYNC_CANCEL)], "FD_FIXED matches a registered file"),
-    case!("cancel", any, [Op(IORING_OP_ASYNC_CANCEL)], "ANY matches every request"),
-    case!("cancel", by_op, [Op(IORING_OP_ASYNC_CANCEL)], "OP matches the opcode"),
-    case!("cancel", first_match, [Op(IORING_OP_ASYNC_CANCEL)], "of several matches the first is cancelled"),
-    case!("cancel", combined, [Op(IORING_OP_ASYNC_CANCEL)], "USERDATA with FD and OP must all match"),
-    case!("cancel", refusals, [Op(IORING_OP_ASYNC_CANCEL)], "no match, bad flags, fds and words"),
-    case!("cancel", in_worker, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_ASYNC)], "a cancel works in a worker"),
-    case!("cancel", chain, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_IO_LINK)], "a cancel of the head cancels its chain"),
-    case!("cancel", finished, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel does not find a completed request"),
-    case!("cancel", expired_timeout, [Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_TIMEOUT)], "a cancel does not find a timeout that has expired"),
-    case!("cancel", sync_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "a synchronous cancel waits until its requests have ended"),
-    case!("cancel", sync_cancel_of_worker, [
+    any_order!("cancel", by_user_data, [Op(IORING_OP_ASYNC_CANCEL)], "a request is cancelled by its user_data"),
+    any_order!("cancel", kinds, [Op(IORING_OP_ASYNC_CANCEL)], "polls, reads, timeouts and waits of workers can be cancelled"),
+    any_order!("cancel", all_flag, [Op(IORING_OP_ASYNC_CANCEL)], "ALL cancels every match and returns the number of matches"),
+    any_order!("cancel", by_fd, [Op(IORING_OP_ASYNC_CANCEL)], "FD matches the file, and the fd number must be open"),
+    any_order!("cancel", by_slot, [Op(IORING_OP_ASYNC_CANCEL)], "FD_FIXED matches a registered file"),
+    any_order!("cancel", any, [Op(IORING_OP_ASYNC_CANCEL)], "ANY matches every request"),
+    any_order!("cancel", by_op, [Op(IORING_OP_ASYNC_CANCEL)], "OP matches the opcode"),
+    any_order!("cancel", first_match, [Op(IORING_OP_ASYNC_CANCEL)], "of several matches the first is cancelled"),
+    any_order!("cancel", combined, [Op(IORING_OP_ASYNC_CANCEL)], "USERDATA with FD and OP must all match"),
+    any_order!("cancel", refusals, [Op(IORING_OP_ASYNC_CANCEL)], "no match, bad flags, fds and words"),
+    any_order!("cancel", in_worker, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_ASYNC)], "a cancel works in a worker"),
+    any_order!("cancel", chain, [Op(IORING_OP_ASYNC_CANCEL), Sqe(IOSQE_IO_LINK)], "a cancel of the head cancels its chain"),
+    any_order!("cancel", finished, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel does not find a completed request"),
+    any_order!("cancel", expired_timeout, [Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_TIMEOUT)], "a cancel does not find a timeout that has expired"),
+    any_order!("cancel", sync_cancel, [Reg(IORING_REGISTER_SYNC_CANCEL)], "a synchronous cancel waits until its requests have ended"),
+    any_order!("cancel", sync_cancel_of_worker, [
         Reg(IORING_REGISTER_SYNC_CANCEL), Setup(IORING_SETUP_DEFER_TASKRUN),
     ], "a synchronous cancel interrupts a worker, and waits for the end of its request"),
     case!("cancel", sync_cancel_refusals, [Reg(IORING_REGISTER_SYNC_CANCEL)], "no match, bad flags, pointers and times"),
-    case!("cancel", poll_wake_pending, [Op(IORING_OP_POLL_REMOVE)], "a cancel does not find a poll whose wake-up is pending"),
+    any_order!("cancel", poll_wake_pending, [Op(IORING_OP_POLL_REMOVE)], "a cancel does not find a poll whose wake-up is pending"),
 ];
 
 /// Queues polls of `fd` that do not become ready, with these user_data.

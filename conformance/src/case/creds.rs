@@ -8,34 +8,34 @@ use std::os::unix::net::UnixListener;
 use std::sync::mpsc::channel;
 
 pub const CASES: &[Case] = &[
-    case!("creds", names, [
+    any_order!("creds", names, [
         Op(IORING_OP_OPENAT), Op(IORING_OP_UNLINKAT), Op(IORING_OP_MKDIRAT),
         Op(IORING_OP_SYMLINKAT), Op(IORING_OP_STATX), Op(IORING_OP_SETXATTR),
         Op(IORING_OP_GETXATTR), Op(IORING_OP_RENAMEAT), Op(IORING_OP_LINKAT),
     ], "names are looked up by the submitter's ids"),
-    case!("creds", sockets, [Op(IORING_OP_BIND), Op(IORING_OP_CONNECT)], "names of sockets are looked up by the submitter's ids"),
-    case!("creds", regained_before_worker_runs, [
+    any_order!("creds", sockets, [Op(IORING_OP_BIND), Op(IORING_OP_CONNECT)], "names of sockets are looked up by the submitter's ids"),
+    any_order!("creds", regained_before_worker_runs, [
         Sqe(IOSQE_ASYNC),
     ], "rights that return before a worker runs count for the worker"),
-    case!("creds", capabilities, [Sqe(IOSQE_ASYNC)], "capabilities are dropped and regained"),
-    case!("creds", groups, [Sqe(IOSQE_ASYNC)], "groups are dropped and regained"),
-    case!("creds", set_user_id_bit, [
+    any_order!("creds", capabilities, [Sqe(IOSQE_ASYNC)], "capabilities are dropped and regained"),
+    any_order!("creds", groups, [Sqe(IOSQE_ASYNC)], "groups are dropped and regained"),
+    any_order!("creds", set_user_id_bit, [
         Op(IORING_OP_WRITE), Op(IORING_OP_FTRUNCATE),
     ], "a write clears the set-user-ID bit unless the submitter may keep it"),
-    case!("creds", two_threads, [
+    any_order!("creds", two_threads, [
         Setup(IORING_SETUP_ATTACH_WQ),
     ], "threads with other rights share workers"),
-    case!("creds", real_time, [Op(IORING_OP_READ)], "the real-time I/O class needs a capability"),
-    case!("creds", whole_process, [
+    any_order!("creds", real_time, [Op(IORING_OP_READ)], "the real-time I/O class needs a capability"),
+    any_order!("creds", whole_process, [
         Sqe(IOSQE_ASYNC),
     ], "seteuid(2) counts for requests submitted after it"),
-    case!("creds", sq_thread, [
+    any_order!("creds", sq_thread, [
         Setup(IORING_SETUP_SQPOLL),
     ], "an SQ thread has the rights of the ring's creator"),
-    case!("creds", landlock, [
+    any_order!("creds", landlock, [
         Op(IORING_OP_UNLINKAT),
     ], "a thread's Landlock domain binds its requests"),
-    case!("creds", own_umask_and_directory, [Op(IORING_OP_MKDIRAT)], "requests use their thread's own umask and directory"),
+    any_order!("creds", own_umask_and_directory, [Op(IORING_OP_MKDIRAT)], "requests use their thread's own umask and directory"),
 ];
 
 const HERE: i32 = libc::AT_FDCWD;

@@ -8,16 +8,16 @@ use std::os::unix::net::UnixListener;
 use std::sync::mpsc::channel;
 
 pub const CASES: &[Case] = &[
-    case!("creds_queue", chain_of_other_thread, [
+    any_order!("creds_queue", chain_of_other_thread, [
         Sqe(IOSQE_IO_LINK),
     ], "a chain keeps the rights of its submitter when another thread continues it"),
-    case!("creds_queue", drained_of_other_thread, [
+    any_order!("creds_queue", drained_of_other_thread, [
         Sqe(IOSQE_IO_DRAIN),
     ], "a drained request keeps the rights of its submitter"),
-    case!("creds_queue", drained_before_rights_change, [
+    any_order!("creds_queue", drained_before_rights_change, [
         Sqe(IOSQE_IO_DRAIN),
     ], "a drained request keeps the rights from its submission although its thread changes them"),
-    case!("creds_queue", chain_landlock_domain, [Sqe(IOSQE_IO_LINK)], "a chain keeps its Landlock domain when another thread continues it"),
+    any_order!("creds_queue", chain_landlock_domain, [Sqe(IOSQE_IO_LINK)], "a chain keeps its Landlock domain when another thread continues it"),
 ];
 
 /// Starts a thread that gives up rights, submits `sqes` and sleeps. Then makes the pipe readable

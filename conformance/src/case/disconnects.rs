@@ -8,14 +8,14 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 pub const CASES: &[Case] = &[
-    case!("disconnects", reset_receivers, [Op(IORING_OP_RECV)], "a reset ends requests that wait for data: one-shot, multishot, read and poll"),
-    case!("disconnects", reset_sender, [Op(IORING_OP_SEND), Op(IORING_OP_SEND_ZC)], "a reset ends requests that wait for room"),
-    case!("disconnects", reset_before, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "requests after a reset get the error once, then end of file"),
+    any_order!("disconnects", reset_receivers, [Op(IORING_OP_RECV)], "a reset ends requests that wait for data: one-shot, multishot, read and poll"),
+    any_order!("disconnects", reset_sender, [Op(IORING_OP_SEND), Op(IORING_OP_SEND_ZC)], "a reset ends requests that wait for room"),
+    any_order!("disconnects", reset_before, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "requests after a reset get the error once, then end of file"),
     case!("disconnects", reset_reported_once, [Op(IORING_OP_RECV)], "after the error of a reset was returned, only end of file follows"),
-    case!("disconnects", reset_after_eof, [Op(IORING_OP_RECV)], "a reset after the end of a stream leaves end of file"),
-    case!("disconnects", half_closed, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "a peer that shut down sending still receives"),
-    case!("disconnects", own_shutdown, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "a shutdown wakes requests that wait on the same socket"),
-    case!("disconnects", peer_stops_reading, [Op(IORING_OP_SEND)], "a send waits, then goes on when the peer reads, or is cancelled"),
+    any_order!("disconnects", reset_after_eof, [Op(IORING_OP_RECV)], "a reset after the end of a stream leaves end of file"),
+    any_order!("disconnects", half_closed, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "a peer that shut down sending still receives"),
+    any_order!("disconnects", own_shutdown, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "a shutdown wakes requests that wait on the same socket"),
+    any_order!("disconnects", peer_stops_reading, [Op(IORING_OP_SEND)], "a send waits, then goes on when the peer reads, or is cancelled"),
 ];
 
 /// Function that makes a receive from a socket, to memory or into a provided buffer.

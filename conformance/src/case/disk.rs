@@ -3,19 +3,19 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("disk", direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
+    any_order!("disk", direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
         "O_DIRECT reads and writes, aligned and unaligned"),
-    case!("disk", cancel_in_flight, [Op(IORING_OP_READ), Op(IORING_OP_ASYNC_CANCEL)],
+    any_order!("disk", cancel_in_flight, [Op(IORING_OP_READ), Op(IORING_OP_ASYNC_CANCEL)],
         "a request in flight on a disk cannot be cancelled"),
-    case!("disk", extending_writes, [Op(IORING_OP_WRITE)],
+    any_order!("disk", extending_writes, [Op(IORING_OP_WRITE)],
         "writes that extend a file do not block the submitter"),
-    case!("disk", reads_of_dirty_pages, [Op(IORING_OP_READ)],
+    any_order!("disk", reads_of_dirty_pages, [Op(IORING_OP_READ)],
         "reads of dirty pages do not block the submitter"),
-    case!("disk", many_at_once, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
+    any_order!("disk", many_at_once, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
         "a full queue of writes, then of reads, verified"),
-    case!("disk", devices, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "I/O on /dev/null, /dev/zero and /dev/full"),
+    any_order!("disk", devices, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "I/O on /dev/null, /dev/zero and /dev/full"),
     case!("disk", file_size_limit, [Op(IORING_OP_WRITE)], "writes beyond RLIMIT_FSIZE"),
-    case!("disk", short_writes, [Op(IORING_OP_WRITE)],
+    any_order!("disk", short_writes, [Op(IORING_OP_WRITE)],
         "short writes in order, refused, and beyond RLIMIT_FSIZE, after many that did not wait"),
 ];
 

@@ -10,7 +10,7 @@ use rustix::fs::inotify;
 pub const CASES: &[Case] = &[
     case!("effects", iowait, [Enter(IORING_ENTER_NO_IOWAIT)],
         "a thread in io_uring_enter counts as waiting for I/O, unless NO_IOWAIT is set"),
-    case!("effects", inotify_direct_read, [Op(IORING_OP_READ)], "inotify reports O_DIRECT reads"),
+    any_order!("effects", inotify_direct_read, [Op(IORING_OP_READ)], "inotify reports O_DIRECT reads"),
     case!("effects", notification_waits_for_ack, [Op(IORING_OP_SEND_ZC)],
         "the zero-copy notification waits until the peer has acknowledged the data"),
 ];

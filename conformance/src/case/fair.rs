@@ -7,16 +7,16 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("fair", bundle_takes_all, [Op(IORING_OP_RECV)], "a bundle takes all data of a socket"),
-    case!("fair", bundle_with_length, [
+    any_order!("fair", bundle_takes_all, [Op(IORING_OP_RECV)], "a bundle takes all data of a socket"),
+    any_order!("fair", bundle_with_length, [
         Op(IORING_OP_RECV),
     ], "a bundle with a length takes that length, then the next request has its turn"),
-    case!("fair", receive_retry_limit, [
+    any_order!("fair", receive_retry_limit, [
         Op(IORING_OP_RECV),
     ], "a receive without bundles has 33 turns in a row"),
     case!("fair", exclusive_poll, [Op(IORING_OP_POLL_ADD)], "a wake-up of an exclusive poll wakes no request behind it"),
-    case!("fair", accept_before_worker, [Op(IORING_OP_ACCEPT), Sqe(IOSQE_IO_LINK)], "an earlier ACCEPT comes before one that waits in a worker"),
-    case!("fair", read_in_worker, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "a request that returns to a worker leaves the data to other requests"),
+    any_order!("fair", accept_before_worker, [Op(IORING_OP_ACCEPT), Sqe(IOSQE_IO_LINK)], "an earlier ACCEPT comes before one that waits in a worker"),
+    any_order!("fair", read_in_worker, [Op(IORING_OP_READ), Sqe(IOSQE_ASYNC)], "a request that returns to a worker leaves the data to other requests"),
 ];
 
 const SOCKETS: u64 = 3;

@@ -4,16 +4,16 @@ use super::prelude::*;
 use std::os::fd::OwnedFd;
 
 pub const CASES: &[Case] = &[
-    case!("fd_reuse", several_waits, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "several waits in a row on one file"),
-    case!("fd_reuse", other_file, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "a number that was awaited before now means another file"),
-    case!("fd_reuse", cancelled_after_reuse, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel of a wait leaves the file that now has its number alone"),
-    case!("fd_reuse", same_file_reopened, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "a number is closed and then means the same file again"),
-    case!("fd_reuse", many_at_once, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "several requests wait on one number, repeatedly"),
-    case!("fd_reuse", registered, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "the same with a registered file that is replaced"),
-    case!("fd_reuse", closed_between, [Op(IORING_OP_READ)], "a file that was awaited is closed by closing its number"),
-    case!("fd_reuse", after_removal, [Op(IORING_OP_POLL_REMOVE)], "a wait follows a removed poll, or a poll that completed at once"),
-    case!("fd_reuse", in_a_child, [Op(IORING_OP_POLL_ADD)], "a forked child keeps a file that its parent awaits and closes"),
-    case!("fd_reuse", deferred, [Op(IORING_OP_READ), Op(IORING_OP_POLL_ADD)], "number reuse with DEFER_TASKRUN"),
+    any_order!("fd_reuse", several_waits, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "several waits in a row on one file"),
+    any_order!("fd_reuse", other_file, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "a number that was awaited before now means another file"),
+    any_order!("fd_reuse", cancelled_after_reuse, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel of a wait leaves the file that now has its number alone"),
+    any_order!("fd_reuse", same_file_reopened, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "a number is closed and then means the same file again"),
+    any_order!("fd_reuse", many_at_once, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "several requests wait on one number, repeatedly"),
+    any_order!("fd_reuse", registered, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "the same with a registered file that is replaced"),
+    any_order!("fd_reuse", closed_between, [Op(IORING_OP_READ)], "a file that was awaited is closed by closing its number"),
+    any_order!("fd_reuse", after_removal, [Op(IORING_OP_POLL_REMOVE)], "a wait follows a removed poll, or a poll that completed at once"),
+    any_order!("fd_reuse", in_a_child, [Op(IORING_OP_POLL_ADD)], "a forked child keeps a file that its parent awaits and closes"),
+    any_order!("fd_reuse", deferred, [Op(IORING_OP_READ), Op(IORING_OP_POLL_ADD)], "number reuse with DEFER_TASKRUN"),
 ];
 
 const IN: i32 = libc::POLLIN as i32;

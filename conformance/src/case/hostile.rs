@@ -8,16 +8,16 @@ use std::net::TcpStream;
 
 pub const CASES: &[Case] = &[
     case!("hostile", bad_ring_memory, [Reg(IORING_REGISTER_PBUF_RING)], "rings in memory that is read-only, too short or unmapped"),
-    case!("hostile", unmapped, [Reg(IORING_REGISTER_PBUF_RING)], "a ring whose memory is unmapped after its registration"),
-    case!("hostile", zero_length_buffers, [Reg(IORING_REGISTER_PBUF_RING), Op(IORING_OP_READ)], "selected buffers of length 0 at bad addresses"),
-    case!("hostile", addresses, [Reg(IORING_REGISTER_PBUF_RING)], "buffers in unmapped memory, kernel memory and at the end of the address space"),
-    case!("hostile", bad_tails, [Reg(IORING_REGISTER_PBUF_RING)], "tails far ahead of the head, and tails that move back"),
-    case!("hostile", lengths, [Reg(IORING_REGISTER_PBUF_RING)], "buffers of length 0, or longer than their mapping"),
-    case!("hostile", buffer_ids, [Reg(IORING_REGISTER_PBUF_RING)], "buffer ids are the program's: any number, and one number twice"),
-    case!("hostile", ring_changed_while_waiting, [Reg(IORING_REGISTER_PBUF_RING)], "a request picks the buffer that the ring holds when data come"),
-    case!("hostile", bundles, [Reg(IORING_REGISTER_PBUF_RING)], "bundles with bad, empty and too long buffers"),
-    case!("hostile", multishot, [Reg(IORING_REGISTER_PBUF_RING)], "multishot requests with bad, empty and too long buffers"),
-    case!("hostile", reads_and_messages, [Reg(IORING_REGISTER_PBUF_RING)], "reads and messages with bad, empty and too long buffers"),
+    any_order!("hostile", unmapped, [Reg(IORING_REGISTER_PBUF_RING)], "a ring whose memory is unmapped after its registration"),
+    any_order!("hostile", zero_length_buffers, [Reg(IORING_REGISTER_PBUF_RING), Op(IORING_OP_READ)], "selected buffers of length 0 at bad addresses"),
+    any_order!("hostile", addresses, [Reg(IORING_REGISTER_PBUF_RING)], "buffers in unmapped memory, kernel memory and at the end of the address space"),
+    any_order!("hostile", bad_tails, [Reg(IORING_REGISTER_PBUF_RING)], "tails far ahead of the head, and tails that move back"),
+    any_order!("hostile", lengths, [Reg(IORING_REGISTER_PBUF_RING)], "buffers of length 0, or longer than their mapping"),
+    any_order!("hostile", buffer_ids, [Reg(IORING_REGISTER_PBUF_RING)], "buffer ids are the program's: any number, and one number twice"),
+    any_order!("hostile", ring_changed_while_waiting, [Reg(IORING_REGISTER_PBUF_RING)], "a request picks the buffer that the ring holds when data come"),
+    any_order!("hostile", bundles, [Reg(IORING_REGISTER_PBUF_RING)], "bundles with bad, empty and too long buffers"),
+    any_order!("hostile", multishot, [Reg(IORING_REGISTER_PBUF_RING)], "multishot requests with bad, empty and too long buffers"),
+    any_order!("hostile", reads_and_messages, [Reg(IORING_REGISTER_PBUF_RING)], "reads and messages with bad, empty and too long buffers"),
 ];
 
 /// Number of entries of each ring of buffers.

@@ -4,14 +4,14 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("iopoll", operations, [Setup(IORING_SETUP_IOPOLL), Trap("IOPOLL")], "what may be asked of a polled ring"),
+    any_order!("iopoll", operations, [Setup(IORING_SETUP_IOPOLL), Trap("IOPOLL")], "what may be asked of a polled ring"),
     case!("iopoll", files, [Setup(IORING_SETUP_IOPOLL)], "files that cannot be polled"),
     case!("iopoll", flags, [Setup(IORING_SETUP_IOPOLL)], "set-up flags that IOPOLL allows"),
     case!("iopoll", waits, [Setup(IORING_SETUP_IOPOLL), Trap("IOPOLL")], "entering waits for what is polled only"),
-    case!("iopoll", inline, [Op(IORING_OP_FILES_UPDATE), Op(IORING_OP_PROVIDE_BUFFERS), Op(IORING_OP_REMOVE_BUFFERS), Op(IORING_OP_MSG_RING)], "requests that need no device complete at submission"),
+    any_order!("iopoll", inline, [Op(IORING_OP_FILES_UPDATE), Op(IORING_OP_PROVIDE_BUFFERS), Op(IORING_OP_REMOVE_BUFFERS), Op(IORING_OP_MSG_RING)], "requests that need no device complete at submission"),
     case!("iopoll", no_queues, [Setup(IORING_SETUP_IOPOLL)], "a disk without poll queues"),
     case!("iopoll", hybrid_alone, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "HYBRID_IOPOLL needs IOPOLL"),
-    case!("iopoll", hybrid, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "rules of a ring with HYBRID_IOPOLL"),
+    any_order!("iopoll", hybrid, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "rules of a ring with HYBRID_IOPOLL"),
 ];
 
 fn operations(cx: &mut Cx) -> Outcome {

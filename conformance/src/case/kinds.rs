@@ -5,9 +5,9 @@ use super::prelude::*;
 use std::os::fd::RawFd;
 
 pub const CASES: &[Case] = &[
-    case!("kinds", read, [Op(IORING_OP_READ)], "a number that was read as a stream means a file, whoever closed it"),
-    case!("kinds", written, [Op(IORING_OP_WRITE)], "the same with writes"),
-    case!("kinds", shared_table, [Op(IORING_OP_READ)], "a process that has the same table of descriptors gives a number to a file"),
+    any_order!("kinds", read, [Op(IORING_OP_READ)], "a number that was read as a stream means a file, whoever closed it"),
+    any_order!("kinds", written, [Op(IORING_OP_WRITE)], "the same with writes"),
+    any_order!("kinds", shared_table, [Op(IORING_OP_READ)], "a process that has the same table of descriptors gives a number to a file"),
 ];
 
 /// Means by which a number comes to mean another file.

@@ -7,16 +7,16 @@ use super::prelude::*;
 use std::os::fd::OwnedFd;
 
 pub const CASES: &[Case] = &[
-    case!("limits", no_descriptor_left, [], "requests need no free descriptor"),
-    case!("limits", disk_without_descriptors, [], "the disk's completions need no free descriptor"),
-    case!("limits", spin_without_descriptors, [Trap("spin")], "completions appear by themselves, with descriptors or without"),
-    case!("limits", no_descriptor_for_slots, [], "a table of files is registered without a free descriptor"),
-    case!("limits", little_locked_memory, [], "buffers beyond RLIMIT_MEMLOCK"),
+    any_order!("limits", no_descriptor_left, [], "requests need no free descriptor"),
+    any_order!("limits", disk_without_descriptors, [], "the disk's completions need no free descriptor"),
+    any_order!("limits", spin_without_descriptors, [Trap("spin")], "completions appear by themselves, with descriptors or without"),
+    any_order!("limits", no_descriptor_for_slots, [], "a table of files is registered without a free descriptor"),
+    any_order!("limits", little_locked_memory, [], "buffers beyond RLIMIT_MEMLOCK"),
     case!("limits", maker_may_lock, [Reg(IORING_REGISTER_BUFFERS)], "who made the ring decides whether RLIMIT_MEMLOCK counts"),
-    case!("limits", little_memory, [], "a ring too large for RLIMIT_AS, and requests without free memory"),
-    case!("limits", one_worker, [Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)], "a chain that waits in the only worker does not block others"),
-    case!("limits", disk_full, [], "writes to a full disk fail, and work again when there is room"),
-    case!("limits", no_proc, [], "rings work without /proc"),
+    any_order!("limits", little_memory, [], "a ring too large for RLIMIT_AS, and requests without free memory"),
+    any_order!("limits", one_worker, [Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)], "a chain that waits in the only worker does not block others"),
+    any_order!("limits", disk_full, [], "writes to a full disk fail, and work again when there is room"),
+    any_order!("limits", no_proc, [], "rings work without /proc"),
 ];
 
 const ROOM: &[u8] = &[7; 4096];

@@ -5,19 +5,19 @@ use super::prelude::*;
 use std::fs::File;
 
 pub const CASES: &[Case] = &[
-    case!("locks", clone_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    any_order!("locks", clone_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child by clone(2) keeps the lock that it sets, whatever it does with rings then"),
-    case!("locks", clone_child_forks, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    any_order!("locks", clone_child_forks, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "also where it forks, and where a fork before it has used the registered files"),
-    case!("locks", clone_child_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE)],
+    any_order!("locks", clone_child_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE)],
           "also where it gives up the file in a slot of the ring that it inherits"),
-    case!("locks", clone_child_in_flight, [Trap("fork"), Op(IORING_OP_SPLICE)],
+    any_order!("locks", clone_child_in_flight, [Trap("fork"), Op(IORING_OP_SPLICE)],
           "also where its parent has requests on the file in flight"),
-    case!("locks", fork_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    any_order!("locks", fork_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child by fork(3) keeps its locks as well"),
     case!("locks", vfork_child_execs, [Trap("vfork")],
           "a vfork child takes a lock that it sets to what it execs"),
-    case!("locks", shared_fd_table, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    any_order!("locks", shared_fd_table, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child with its parent's table of descriptors costs neither of them a lock"),
 ];
 

@@ -28,6 +28,15 @@ pub enum Cover {
     Trap(&'static str),
 }
 
+/// Order of completions for which a case has its transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Order in which a calm kernel posts them.
+    Usual,
+    /// Any order that a kernel may give them, as the faults of the preset `order` do.
+    Any,
+}
+
 /// One case.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
@@ -38,6 +47,7 @@ pub struct Case {
     pub covers: &'static [Cover],
     /// Kernel whose ABI the case needs.
     pub abi: Release,
+    pub order: Order,
     pub run: fn(&mut Cx) -> Outcome,
 }
 
@@ -57,11 +67,20 @@ macro_rules! case {
             why: $why,
             covers: &[$($cover),*],
             abi: $crate::case::OLDEST.release,
+            order: $crate::case::Order::Usual,
             run: $name,
         }
     };
 }
 pub(crate) use case;
+
+/// A row whose transcript is the same in any order, and however late completions come.
+macro_rules! any_order {
+    ($($row:tt)*) => {
+        $crate::case::Case { order: $crate::case::Order::Any, ..$crate::case::case!($($row)*) }
+    };
+}
+pub(crate) use any_order;
 
 /// A row that needs the newest ABI.
 macro_rules! newest {
@@ -79,7 +98,7 @@ pub const NEWEST: &Version = &VERSIONS[1];
 #[allow(unused_imports)]
 pub(crate) mod prelude {
     pub(crate) use super::Cover::{Enter, Op, Reg, Setup, Sqe, Trap};
-    pub(crate) use super::{Case, Cx, Outcome, Stop, case, newest, rsrc, rsrc_update};
+    pub(crate) use super::{Case, Cx, Outcome, Stop, any_order, case, newest, rsrc, rsrc_update};
     /// Flags of a ring whose completions wait for its task's GETEVENTS.
     pub(crate) const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     pub(crate) use crate::entry::{self, EntryPoint};

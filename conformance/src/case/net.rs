@@ -10,18 +10,18 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("net", tcp, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "bytes go both ways, and CQEs say whether more bytes wait"),
-    case!("net", unix, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "streams and datagrams between unix sockets"),
-    case!("net", udp, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "datagrams are sent to an address and truncated"),
-    case!("net", refusals, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "bad flags, addresses, lengths and files"),
-    case!("net", waits, [Op(IORING_OP_RECV)], "a receive waits for data, whatever O_NONBLOCK says"),
-    case!("net", dont_wait, [Op(IORING_OP_RECV)], "MSG_DONTWAIT completes at once"),
-    case!("net", send_waits, [Op(IORING_OP_SEND)], "a send waits for room"),
-    case!("net", poll_first, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "POLL_FIRST waits for readiness before the first attempt"),
-    case!("net", chains, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "results that break a chain"),
-    case!("net", worker, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "IOSQE_ASYNC gives the same results"),
-    case!("net", peer_gone, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "sends to a closed peer fail without SIGPIPE"),
-    case!("net", vectorized, [Op(IORING_OP_SEND)], "IORING_SEND_VECTORIZED sends many parts"),
+    any_order!("net", tcp, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "bytes go both ways, and CQEs say whether more bytes wait"),
+    any_order!("net", unix, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "streams and datagrams between unix sockets"),
+    any_order!("net", udp, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "datagrams are sent to an address and truncated"),
+    any_order!("net", refusals, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "bad flags, addresses, lengths and files"),
+    any_order!("net", waits, [Op(IORING_OP_RECV)], "a receive waits for data, whatever O_NONBLOCK says"),
+    any_order!("net", dont_wait, [Op(IORING_OP_RECV)], "MSG_DONTWAIT completes at once"),
+    any_order!("net", send_waits, [Op(IORING_OP_SEND)], "a send waits for room"),
+    any_order!("net", poll_first, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "POLL_FIRST waits for readiness before the first attempt"),
+    any_order!("net", chains, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "results that break a chain"),
+    any_order!("net", worker, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "IOSQE_ASYNC gives the same results"),
+    any_order!("net", peer_gone, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "sends to a closed peer fail without SIGPIPE"),
+    any_order!("net", vectorized, [Op(IORING_OP_SEND)], "IORING_SEND_VECTORIZED sends many parts"),
     case!("net", slots, [Op(IORING_OP_RECV), Op(IORING_OP_SEND)], "requests on registered sockets"),
 ];
 

@@ -9,10 +9,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("net_all", received, [Op(IORING_OP_RECV)], "MSG_WAITALL receives the rest over several waits"),
-    case!("net_all", sent, [Op(IORING_OP_SEND)], "MSG_WAITALL sends the rest over several waits"),
-    case!("net_all", ended_early, [Op(IORING_OP_RECV)], "MSG_WAITALL ends early: by the peer, by a cancel, by MSG_DONTWAIT"),
-    case!("net_all", messages, [Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Sqe(IOSQE_ASYNC)], "a RECVMSG with MSG_WAITALL in a worker takes the data that are there"),
+    any_order!("net_all", received, [Op(IORING_OP_RECV)], "MSG_WAITALL receives the rest over several waits"),
+    any_order!("net_all", sent, [Op(IORING_OP_SEND)], "MSG_WAITALL sends the rest over several waits"),
+    any_order!("net_all", ended_early, [Op(IORING_OP_RECV)], "MSG_WAITALL ends early: by the peer, by a cancel, by MSG_DONTWAIT"),
+    any_order!("net_all", messages, [Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Sqe(IOSQE_ASYNC)], "a RECVMSG with MSG_WAITALL in a worker takes the data that are there"),
 ];
 
 fn received(cx: &mut Cx) -> Outcome {

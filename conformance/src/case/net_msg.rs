@@ -9,16 +9,16 @@ use std::net::UdpSocket;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("net_msg", vectors, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "messages with many parts are sent and received"),
-    case!("net_msg", names, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "messages with addresses, sent and received"),
-    case!("net_msg", rights, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "control data carry descriptors"),
-    case!("net_msg", truncation_flags, [Op(IORING_OP_RECVMSG)], "the returned header says what was truncated"),
-    case!("net_msg", refusals, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "bad headers, vectors, names, flags and files"),
-    case!("net_msg", copied, [Op(IORING_OP_RECVMSG), Op(IORING_OP_SENDMSG)], "the header and the vector may change after submission"),
-    case!("net_msg", wait_all, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "MSG_WAITALL continues across parts"),
-    case!("net_msg", waits, [Op(IORING_OP_RECVMSG)], "messages wait, are cancelled, do not wait, and run in a worker"),
-    case!("net_msg", compat, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "the flag of 32-bit programs only changes where a receive writes its header"),
-    case!("net_msg", urgent, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "out-of-band data do not count as remaining data"),
+    any_order!("net_msg", vectors, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "messages with many parts are sent and received"),
+    any_order!("net_msg", names, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "messages with addresses, sent and received"),
+    any_order!("net_msg", rights, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "control data carry descriptors"),
+    any_order!("net_msg", truncation_flags, [Op(IORING_OP_RECVMSG)], "the returned header says what was truncated"),
+    any_order!("net_msg", refusals, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "bad headers, vectors, names, flags and files"),
+    any_order!("net_msg", copied, [Op(IORING_OP_RECVMSG), Op(IORING_OP_SENDMSG)], "the header and the vector may change after submission"),
+    any_order!("net_msg", wait_all, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "MSG_WAITALL continues across parts"),
+    any_order!("net_msg", waits, [Op(IORING_OP_RECVMSG)], "messages wait, are cancelled, do not wait, and run in a worker"),
+    any_order!("net_msg", compat, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "the flag of 32-bit programs only changes where a receive writes its header"),
+    any_order!("net_msg", urgent, [Op(IORING_OP_SEND), Op(IORING_OP_RECV)], "out-of-band data do not count as remaining data"),
 ];
 
 pub(super) fn part(s: &[u8]) -> iovec {

@@ -11,22 +11,22 @@ use std::net::UdpSocket;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("net_multi", select_list, [Op(IORING_OP_RECV), Sqe(IOSQE_BUFFER_SELECT)], "a receive picks a buffer of a list when data come"),
-    case!("net_multi", select_ring, [Op(IORING_OP_RECV), Sqe(IOSQE_BUFFER_SELECT)], "a receive picks a buffer of a ring when data come"),
-    case!("net_multi", select_message, [Op(IORING_OP_RECVMSG), Sqe(IOSQE_BUFFER_SELECT)], "the vector of a message limits the bytes of the buffer"),
+    any_order!("net_multi", select_list, [Op(IORING_OP_RECV), Sqe(IOSQE_BUFFER_SELECT)], "a receive picks a buffer of a list when data come"),
+    any_order!("net_multi", select_ring, [Op(IORING_OP_RECV), Sqe(IOSQE_BUFFER_SELECT)], "a receive picks a buffer of a ring when data come"),
+    any_order!("net_multi", select_message, [Op(IORING_OP_RECVMSG), Sqe(IOSQE_BUFFER_SELECT)], "the vector of a message limits the bytes of the buffer"),
     case!("net_multi", refusals, [Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG)], "no buffers, MSG_WAITALL, and an unneeded limit"),
-    case!("net_multi", stream, [Op(IORING_OP_RECV)], "one multishot request receives until the stream ends"),
-    case!("net_multi", no_buffers, [Op(IORING_OP_RECV)], "a multishot request ends without buffers, but only when data come"),
-    case!("net_multi", datagrams, [Op(IORING_OP_RECV)], "a multishot request receives datagrams until an empty one"),
-    case!("net_multi", length_limits, [Op(IORING_OP_RECV)], "limits for each receive, and for all together"),
-    case!("net_multi", cancel_dontwait_worker, [Op(IORING_OP_RECV)], "a multishot request is cancelled, does not wait, and runs in a worker"),
-    case!("net_multi", retry_limit, [Op(IORING_OP_RECV)], "more data than one turn receives"),
-    case!("net_multi", cq_overflow, [Op(IORING_OP_RECV)], "a multishot request ends when the CQ overflows"),
-    case!("net_multi", message, [Op(IORING_OP_RECVMSG)], "the buffer holds header, name and payload"),
-    case!("net_multi", message_control, [Op(IORING_OP_RECVMSG)], "the buffer holds control data"),
-    case!("net_multi", message_sizes, [Op(IORING_OP_RECVMSG)], "only the sizes of the message header count, not its pointers"),
-    case!("net_multi", message_vector, [Op(IORING_OP_RECVMSG)], "the vector's length limits only the first receive"),
-    case!("net_multi", message_refusals, [Op(IORING_OP_RECVMSG)], "buffers that are too small, sizes that are too large"),
+    any_order!("net_multi", stream, [Op(IORING_OP_RECV)], "one multishot request receives until the stream ends"),
+    any_order!("net_multi", no_buffers, [Op(IORING_OP_RECV)], "a multishot request ends without buffers, but only when data come"),
+    any_order!("net_multi", datagrams, [Op(IORING_OP_RECV)], "a multishot request receives datagrams until an empty one"),
+    any_order!("net_multi", length_limits, [Op(IORING_OP_RECV)], "limits for each receive, and for all together"),
+    any_order!("net_multi", cancel_dontwait_worker, [Op(IORING_OP_RECV)], "a multishot request is cancelled, does not wait, and runs in a worker"),
+    any_order!("net_multi", retry_limit, [Op(IORING_OP_RECV)], "more data than one turn receives"),
+    any_order!("net_multi", cq_overflow, [Op(IORING_OP_RECV)], "a multishot request ends when the CQ overflows"),
+    any_order!("net_multi", message, [Op(IORING_OP_RECVMSG)], "the buffer holds header, name and payload"),
+    any_order!("net_multi", message_control, [Op(IORING_OP_RECVMSG)], "the buffer holds control data"),
+    any_order!("net_multi", message_sizes, [Op(IORING_OP_RECVMSG)], "only the sizes of the message header count, not its pointers"),
+    any_order!("net_multi", message_vector, [Op(IORING_OP_RECVMSG)], "the vector's length limits only the first receive"),
+    any_order!("net_multi", message_refusals, [Op(IORING_OP_RECVMSG)], "buffers that are too small, sizes that are too large"),
 ];
 
 fn select(fd: i32, len: usize) -> io_uring_sqe {

@@ -9,16 +9,16 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    case!("net_zc", send, [Op(IORING_OP_SEND_ZC)], "SEND_ZC posts a result with F_MORE, then a notification"),
-    case!("net_zc", message, [Op(IORING_OP_SENDMSG_ZC)], "SENDMSG_ZC posts a result with F_MORE, then a notification"),
-    case!("net_zc", usage, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "the notification reports a copy"),
-    case!("net_zc", fixed, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "SEND_ZC from a registered buffer"),
-    case!("net_zc", fixed_parts, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "SEND_ZC of parts of a registered buffer, of length 0, and of none"),
-    case!("net_zc", fixed_polled_first, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "POLL_FIRST delays the lookup of the registered buffer"),
-    case!("net_zc", refusals, [Op(IORING_OP_SEND_ZC)], "some refused sends post a notification, others do not"),
-    case!("net_zc", message_refusals, [Op(IORING_OP_SENDMSG_ZC)], "some refused messages post a notification, others do not"),
-    case!("net_zc", datagram, [Op(IORING_OP_SEND_ZC)], "SEND_ZC to an address"),
-    case!("net_zc", chains, [Op(IORING_OP_SEND_ZC)], "SEND_ZC in broken and whole chains"),
+    any_order!("net_zc", send, [Op(IORING_OP_SEND_ZC)], "SEND_ZC posts a result with F_MORE, then a notification"),
+    any_order!("net_zc", message, [Op(IORING_OP_SENDMSG_ZC)], "SENDMSG_ZC posts a result with F_MORE, then a notification"),
+    any_order!("net_zc", usage, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "the notification reports a copy"),
+    any_order!("net_zc", fixed, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "SEND_ZC from a registered buffer"),
+    any_order!("net_zc", fixed_parts, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "SEND_ZC of parts of a registered buffer, of length 0, and of none"),
+    any_order!("net_zc", fixed_polled_first, [Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)], "POLL_FIRST delays the lookup of the registered buffer"),
+    any_order!("net_zc", refusals, [Op(IORING_OP_SEND_ZC)], "some refused sends post a notification, others do not"),
+    any_order!("net_zc", message_refusals, [Op(IORING_OP_SENDMSG_ZC)], "some refused messages post a notification, others do not"),
+    any_order!("net_zc", datagram, [Op(IORING_OP_SEND_ZC)], "SEND_ZC to an address"),
+    any_order!("net_zc", chains, [Op(IORING_OP_SEND_ZC)], "SEND_ZC in broken and whole chains"),
     case!("net_zc", waits, [Op(IORING_OP_SEND_ZC)], "SEND_ZC with MSG_WAITALL sends all over several waits"),
 ];
 

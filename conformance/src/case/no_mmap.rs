@@ -10,8 +10,8 @@ use std::time::Duration;
 const SETUP: Cover = Setup(IORING_SETUP_NO_MMAP);
 
 pub const CASES: &[Case] = &[
-    case!("no_mmap", unmapped, [SETUP], "ring memory is unmapped before completions come and the ring ends"),
-    case!("no_mmap", remapped, [SETUP], "a new mapping in place of ring memory is not written to"),
+    any_order!("no_mmap", unmapped, [SETUP], "ring memory is unmapped before completions come and the ring ends"),
+    any_order!("no_mmap", remapped, [SETUP], "a new mapping in place of ring memory is not written to"),
 ];
 
 /// Sets up a ring in one page for the rings and one for SQEs, at `at`, with a READ of a pipe in

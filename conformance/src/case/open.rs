@@ -4,20 +4,20 @@ use super::prelude::*;
 use std::ffi::CStr;
 
 pub const CASES: &[Case] = &[
-    case!("open", openat_case, [Op(IORING_OP_OPENAT)], "files are opened and created, with flags and mode"),
-    case!("open", openat_refusals, [Op(IORING_OP_OPENAT)], "bad names, pointers, directories and words"),
-    case!("open", openat2_case, [Op(IORING_OP_OPENAT2)], "OPENAT2 works as openat2(2), with its resolve flags"),
-    case!("open", openat2_refusals, [Op(IORING_OP_OPENAT2)], "bad sizes, pointers, flags and modes"),
-    case!("open", into_slot, [Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)], "a file is opened into a slot, and replaces the file there"),
-    case!("open", into_bad_slot, [Op(IORING_OP_OPENAT)], "no table, unknown slots, close-on-exec"),
-    case!("open", cloexec, [Op(IORING_OP_OPENAT)], "close-on-exec is set as asked"),
-    case!("open", close, [Op(IORING_OP_CLOSE)], "CLOSE closes fds, once"),
-    case!("open", close_refusals, [Op(IORING_OP_CLOSE)], "bad fds and words"),
-    case!("open", close_slot, [Op(IORING_OP_CLOSE)], "CLOSE closes slots, once"),
-    case!("open", close_busy, [Op(IORING_OP_CLOSE)], "closing an fd does not end requests on it"),
-    case!("open", close_rings, [Op(IORING_OP_CLOSE)], "an SQE cannot close a ring"),
-    case!("open", open_read_close, [Op(IORING_OP_OPENAT), Op(IORING_OP_CLOSE), Sqe(IOSQE_IO_LINK)], "open into a slot, read and close it in one chain"),
-    case!("open", fd_limit, [Op(IORING_OP_OPENAT)], "no free fd fails with EMFILE"),
+    any_order!("open", openat_case, [Op(IORING_OP_OPENAT)], "files are opened and created, with flags and mode"),
+    any_order!("open", openat_refusals, [Op(IORING_OP_OPENAT)], "bad names, pointers, directories and words"),
+    any_order!("open", openat2_case, [Op(IORING_OP_OPENAT2)], "OPENAT2 works as openat2(2), with its resolve flags"),
+    any_order!("open", openat2_refusals, [Op(IORING_OP_OPENAT2)], "bad sizes, pointers, flags and modes"),
+    any_order!("open", into_slot, [Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)], "a file is opened into a slot, and replaces the file there"),
+    any_order!("open", into_bad_slot, [Op(IORING_OP_OPENAT)], "no table, unknown slots, close-on-exec"),
+    any_order!("open", cloexec, [Op(IORING_OP_OPENAT)], "close-on-exec is set as asked"),
+    any_order!("open", close, [Op(IORING_OP_CLOSE)], "CLOSE closes fds, once"),
+    any_order!("open", close_refusals, [Op(IORING_OP_CLOSE)], "bad fds and words"),
+    any_order!("open", close_slot, [Op(IORING_OP_CLOSE)], "CLOSE closes slots, once"),
+    any_order!("open", close_busy, [Op(IORING_OP_CLOSE)], "closing an fd does not end requests on it"),
+    any_order!("open", close_rings, [Op(IORING_OP_CLOSE)], "an SQE cannot close a ring"),
+    any_order!("open", open_read_close, [Op(IORING_OP_OPENAT), Op(IORING_OP_CLOSE), Sqe(IOSQE_IO_LINK)], "open into a slot, read and close it in one chain"),
+    any_order!("open", fd_limit, [Op(IORING_OP_OPENAT)], "no free fd fails with EMFILE"),
 ];
 
 const HERE: i32 = libc::AT_FDCWD;

@@ -4,9 +4,9 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("page_cache", refused_reads, [Op(IORING_OP_READ), Op(IORING_OP_READ_FIXED)], "short and refused reads of a file that is read often"),
-    case!("page_cache", number_reused, [Op(IORING_OP_READ)], "the number of a file that is read often is closed and used for a pipe"),
-    case!("page_cache", in_chains, [Op(IORING_OP_READ), Op(IORING_OP_NOP)], "cached reads in chains, with drains, and with a full CQ"),
+    any_order!("page_cache", refused_reads, [Op(IORING_OP_READ), Op(IORING_OP_READ_FIXED)], "short and refused reads of a file that is read often"),
+    any_order!("page_cache", number_reused, [Op(IORING_OP_READ)], "the number of a file that is read often is closed and used for a pipe"),
+    any_order!("page_cache", in_chains, [Op(IORING_OP_READ), Op(IORING_OP_NOP)], "cached reads in chains, with drains, and with a full CQ"),
 ];
 
 /// Number of reads: more than the fast path asks for.

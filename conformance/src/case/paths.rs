@@ -4,23 +4,23 @@ use super::prelude::*;
 use std::ffi::CStr;
 
 pub const CASES: &[Case] = &[
-    case!("paths", statx, [Op(IORING_OP_STATX)], "STATX returns what statx(2) returns"),
+    any_order!("paths", statx, [Op(IORING_OP_STATX)], "STATX returns what statx(2) returns"),
     case!("paths", statx_queued, [
         Op(IORING_OP_STATX), Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_LINK_TIMEOUT),
     ], "STATX of an open file starts after its batch, and the batch can cancel it"),
-    case!("paths", statx_refusals, [Op(IORING_OP_STATX)], "bad names, pointers, masks and flags"),
-    case!("paths", rename, [Op(IORING_OP_RENAMEAT)], "files are renamed, exchanged, and not replaced"),
-    case!("paths", rename_refusals, [Op(IORING_OP_RENAMEAT)], "bad names, pointers, flags and words"),
-    case!("paths", unlink, [Op(IORING_OP_UNLINKAT)], "files and directories are removed"),
-    case!("paths", unlink_refusals, [Op(IORING_OP_UNLINKAT)], "bad names, pointers, flags and words"),
-    case!("paths", mkdir, [Op(IORING_OP_MKDIRAT)], "directories are made"),
-    case!("paths", mkdir_refusals, [Op(IORING_OP_MKDIRAT)], "bad names, pointers and words"),
-    case!("paths", symlink, [Op(IORING_OP_SYMLINKAT)], "symbolic links are made"),
+    any_order!("paths", statx_refusals, [Op(IORING_OP_STATX)], "bad names, pointers, masks and flags"),
+    any_order!("paths", rename, [Op(IORING_OP_RENAMEAT)], "files are renamed, exchanged, and not replaced"),
+    any_order!("paths", rename_refusals, [Op(IORING_OP_RENAMEAT)], "bad names, pointers, flags and words"),
+    any_order!("paths", unlink, [Op(IORING_OP_UNLINKAT)], "files and directories are removed"),
+    any_order!("paths", unlink_refusals, [Op(IORING_OP_UNLINKAT)], "bad names, pointers, flags and words"),
+    any_order!("paths", mkdir, [Op(IORING_OP_MKDIRAT)], "directories are made"),
+    any_order!("paths", mkdir_refusals, [Op(IORING_OP_MKDIRAT)], "bad names, pointers and words"),
+    any_order!("paths", symlink, [Op(IORING_OP_SYMLINKAT)], "symbolic links are made"),
     case!("paths", symlink_refusals, [Op(IORING_OP_SYMLINKAT)], "bad names, pointers and words"),
-    case!("paths", link, [Op(IORING_OP_LINKAT)], "hard links are made, also of open files"),
-    case!("paths", link_refusals, [Op(IORING_OP_LINKAT)], "bad names, pointers, flags and words"),
-    case!("paths", name_stable, [Op(IORING_OP_MKDIRAT)], "a name may be reused once its SQE is taken"),
-    case!("paths", relative, [Op(IORING_OP_MKDIRAT), Op(IORING_OP_UNLINKAT)], "names relative to a directory's fd"),
+    any_order!("paths", link, [Op(IORING_OP_LINKAT)], "hard links are made, also of open files"),
+    any_order!("paths", link_refusals, [Op(IORING_OP_LINKAT)], "bad names, pointers, flags and words"),
+    any_order!("paths", name_stable, [Op(IORING_OP_MKDIRAT)], "a name may be reused once its SQE is taken"),
+    any_order!("paths", relative, [Op(IORING_OP_MKDIRAT), Op(IORING_OP_UNLINKAT)], "names relative to a directory's fd"),
 ];
 
 const HERE: i32 = libc::AT_FDCWD;

@@ -4,25 +4,25 @@ use super::prelude::*;
 use libc::ENOBUFS;
 
 pub const CASES: &[Case] = &[
-    case!("pbuf", provide_refusals, [Op(IORING_OP_PROVIDE_BUFFERS)], "bad counts, ids and ranges"),
-    case!("pbuf", remove, [Op(IORING_OP_REMOVE_BUFFERS)], "buffers are removed, at most as many as there are"),
-    case!("pbuf", list, [Op(IORING_OP_PROVIDE_BUFFERS), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_READ)], "reads pick buffers of a list, in order"),
-    case!("pbuf", each_opcode, [Sqe(IOSQE_BUFFER_SELECT)], "each opcode accepts or refuses buffer selection"),
-    case!("pbuf", kept_while_waiting, [Sqe(IOSQE_BUFFER_SELECT)], "a waiting request keeps a buffer of a list, but not a buffer of a ring"),
-    case!("pbuf", vector, [Op(IORING_OP_READV), Sqe(IOSQE_BUFFER_SELECT)], "a vector of one part limits the selected buffer"),
-    case!("pbuf", files, [Sqe(IOSQE_BUFFER_SELECT)], "reads of a file with selected buffers, at its end, in a worker and in a chain"),
+    any_order!("pbuf", provide_refusals, [Op(IORING_OP_PROVIDE_BUFFERS)], "bad counts, ids and ranges"),
+    any_order!("pbuf", remove, [Op(IORING_OP_REMOVE_BUFFERS)], "buffers are removed, at most as many as there are"),
+    any_order!("pbuf", list, [Op(IORING_OP_PROVIDE_BUFFERS), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_READ)], "reads pick buffers of a list, in order"),
+    any_order!("pbuf", each_opcode, [Sqe(IOSQE_BUFFER_SELECT)], "each opcode accepts or refuses buffer selection"),
+    any_order!("pbuf", kept_while_waiting, [Sqe(IOSQE_BUFFER_SELECT)], "a waiting request keeps a buffer of a list, but not a buffer of a ring"),
+    any_order!("pbuf", vector, [Op(IORING_OP_READV), Sqe(IOSQE_BUFFER_SELECT)], "a vector of one part limits the selected buffer"),
+    any_order!("pbuf", files, [Sqe(IOSQE_BUFFER_SELECT)], "reads of a file with selected buffers, at its end, in a worker and in a chain"),
     case!("pbuf", ring_refusals, [
         Reg(IORING_REGISTER_PBUF_RING), Reg(IORING_UNREGISTER_PBUF_RING),
         Reg(IORING_REGISTER_PBUF_STATUS),
     ], "bad sizes, addresses, flags and groups"),
-    case!("pbuf", ring, [
+    any_order!("pbuf", ring, [
         Reg(IORING_REGISTER_PBUF_RING), Reg(IORING_UNREGISTER_PBUF_RING),
         Reg(IORING_REGISTER_PBUF_STATUS),
     ], "a buffer ring is used up in order, and refilled"),
-    case!("pbuf", kernel_mapped_ring, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer ring mapped from the ring's file"),
-    case!("pbuf", incremental, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer is used up in parts"),
-    case!("pbuf", multishot, [Op(IORING_OP_READ_MULTISHOT)], "one multishot read reads until the buffers or the stream end"),
-    case!("pbuf", multishot_refusals, [Op(IORING_OP_READ_MULTISHOT)], "a multishot read without buffers, with an address, of a regular file"),
+    any_order!("pbuf", kernel_mapped_ring, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer ring mapped from the ring's file"),
+    any_order!("pbuf", incremental, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer is used up in parts"),
+    any_order!("pbuf", multishot, [Op(IORING_OP_READ_MULTISHOT)], "one multishot read reads until the buffers or the stream end"),
+    any_order!("pbuf", multishot_refusals, [Op(IORING_OP_READ_MULTISHOT)], "a multishot read without buffers, with an address, of a regular file"),
 ];
 
 pub(super) const GROUP: u16 = 3;

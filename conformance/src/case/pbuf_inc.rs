@@ -11,29 +11,29 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("pbuf_inc", messages, [
+    any_order!("pbuf_inc", messages, [
         Op(IORING_OP_RECVMSG),
     ], "messages lie one after the other in one buffer, each with its header"),
-    case!("pbuf_inc", messages_no_header_room, [
+    any_order!("pbuf_inc", messages_no_header_room, [
         Op(IORING_OP_RECVMSG),
     ], "the request ends if the rest is too small for a header"),
-    case!("pbuf_inc", messages_truncated, [
+    any_order!("pbuf_inc", messages_truncated, [
         Op(IORING_OP_RECVMSG),
     ], "a message that does not fit is truncated, and uses up the rest"),
-    case!("pbuf_inc", messages_names_and_control, [
+    any_order!("pbuf_inc", messages_names_and_control, [
         Op(IORING_OP_RECVMSG),
     ], "the buffer holds names and control data, too"),
-    case!("pbuf_inc", messages_stream, [
+    any_order!("pbuf_inc", messages_stream, [
         Op(IORING_OP_RECVMSG),
     ], "parts of a stream continue from buffer to buffer"),
-    case!("pbuf_inc", messages_empty, [
+    any_order!("pbuf_inc", messages_empty, [
         Op(IORING_OP_RECVMSG),
     ], "an empty message uses up the room of its header"),
-    case!("pbuf_inc", messages_full, [Op(IORING_OP_RECVMSG)], "a message with a full CQ"),
-    case!("pbuf_inc", single_shot_message, [
+    any_order!("pbuf_inc", messages_full, [Op(IORING_OP_RECVMSG)], "a message with a full CQ"),
+    any_order!("pbuf_inc", single_shot_message, [
         Op(IORING_OP_RECVMSG),
     ], "a single-shot message uses up the bytes that it fills"),
-    case!("pbuf_inc", buffer_without_address, [
+    any_order!("pbuf_inc", buffer_without_address, [
         Op(IORING_OP_RECVMSG), Op(IORING_OP_RECV), Op(IORING_OP_READ),
     ], "a buffer without an address, of length 0 and longer"),
 ];

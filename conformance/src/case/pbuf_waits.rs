@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
-    case!("pbuf_waits", first_ring_buffer_limits, [
+    any_order!("pbuf_waits", first_ring_buffer_limits, [
         Op(IORING_OP_READ), Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV),
         Op(IORING_OP_RECVMSG), Reg(IORING_REGISTER_PBUF_RING),
     ], "the first picked buffer of a ring limits later attempts"),
@@ -17,12 +17,12 @@ pub const CASES: &[Case] = &[
         Op(IORING_OP_READ), Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV),
         Op(IORING_OP_RECVMSG), Op(IORING_OP_PROVIDE_BUFFERS),
     ], "the first picked buffer of a list limits later attempts"),
-    case!("pbuf_waits", bundle_ends_at_last, [Op(IORING_OP_RECV)], "a waiting bundle ends with its last buffer"),
-    case!("pbuf_waits", terminal_hangup, [Op(IORING_OP_READ_MULTISHOT)], "reads of a terminal whose other end is closed"),
-    case!("pbuf_waits", worker_read_fails, [Op(IORING_OP_READ_MULTISHOT)], "a failed read of a worker names no buffer"),
-    case!("pbuf_waits", failed_read_names_buffer, [Op(IORING_OP_READ), Op(IORING_OP_READV)], "a read that fails, or finds the end, names its buffer"),
-    case!("pbuf_waits", message_bad_memory, [Op(IORING_OP_RECVMSG)], "a message checks the memory of its buffer only when it writes there"),
-    case!("pbuf_waits", eof_behind_data, [Op(IORING_OP_RECV)], "the end of a stream comes after the data of a receive with POLL_FIRST"),
+    any_order!("pbuf_waits", bundle_ends_at_last, [Op(IORING_OP_RECV)], "a waiting bundle ends with its last buffer"),
+    any_order!("pbuf_waits", terminal_hangup, [Op(IORING_OP_READ_MULTISHOT)], "reads of a terminal whose other end is closed"),
+    any_order!("pbuf_waits", worker_read_fails, [Op(IORING_OP_READ_MULTISHOT)], "a failed read of a worker names no buffer"),
+    any_order!("pbuf_waits", failed_read_names_buffer, [Op(IORING_OP_READ), Op(IORING_OP_READV)], "a read that fails, or finds the end, names its buffer"),
+    any_order!("pbuf_waits", message_bad_memory, [Op(IORING_OP_RECVMSG)], "a message checks the memory of its buffer only when it writes there"),
+    any_order!("pbuf_waits", eof_behind_data, [Op(IORING_OP_RECV)], "the end of a stream comes after the data of a receive with POLL_FIRST"),
 ];
 
 /// Returns ways to wait for data: a name, and a request.

@@ -5,8 +5,8 @@ use crate::os_poll;
 use crate::poll_shapes::{LONG, Set, Shape, feed, polled, while_waiting};
 
 pub const CASES: &[Case] = &[
-    case!("poll_numbers", duplicates, [Op(IORING_OP_READ)], "polls of a file under duplicated numbers"),
-    case!("poll_numbers", reused_fds, [
+    any_order!("poll_numbers", duplicates, [Op(IORING_OP_READ)], "polls of a file under duplicated numbers"),
+    any_order!("poll_numbers", reused_fds, [
         Op(IORING_OP_NOP),
     ], "a set or a ring gets the number of a closed one"),
 ];

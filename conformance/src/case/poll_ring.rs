@@ -7,15 +7,15 @@ pub const CASES: &[Case] = &[
     case!("poll_ring", each_completion_kind, [
         Op(IORING_OP_POLL_ADD),
     ], "the next completion of a polled ring ends the poll, although no thread enters the poller"),
-    case!("poll_ring", enabled_later, [
+    any_order!("poll_ring", enabled_later, [
         Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_R_DISABLED),
     ], "a poll ends although the polled ring was disabled at its start"),
-    case!("poll_ring", late_completion, [Op(IORING_OP_POLL_ADD)], "a late completion of the polled ring ends the poll"),
-    case!("poll_ring", by_thread, [Op(IORING_OP_POLL_ADD)], "a completion by another thread's call ends the poll"),
+    any_order!("poll_ring", late_completion, [Op(IORING_OP_POLL_ADD)], "a late completion of the polled ring ends the poll"),
+    any_order!("poll_ring", by_thread, [Op(IORING_OP_POLL_ADD)], "a completion by another thread's call ends the poll"),
     case!("poll_ring", ready_at_once, [
         Op(IORING_OP_POLL_ADD),
     ], "a ring with completions is readable at once"),
-    case!("poll_ring", pending_task_work, [
+    any_order!("poll_ring", pending_task_work, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_POLL_ADD), Op(IORING_OP_MSG_RING),
     ], "a ring is readable while its task has pending work, before completions are posted"),
     case!("poll_ring", sq_full, [

@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("sq_thread", idle_default, [Setup(IORING_SETUP_SQPOLL)], "an idle time of 0 means the kernel's default of a second"),
-    case!("sq_thread", longest_idle_time, [Setup(IORING_SETUP_ATTACH_WQ)], "a shared thread uses the longest idle time"),
-    case!("sq_thread", attach_to_other_process, [Setup(IORING_SETUP_ATTACH_WQ), Trap("fork")], "who attaches to another process's ring gets a thread of its own"),
-    case!("sq_thread", other_request_kinds, [Setup(IORING_SETUP_SQPOLL)], "polls, sockets, messages and linked timeouts work without entering"),
+    any_order!("sq_thread", idle_default, [Setup(IORING_SETUP_SQPOLL)], "an idle time of 0 means the kernel's default of a second"),
+    any_order!("sq_thread", longest_idle_time, [Setup(IORING_SETUP_ATTACH_WQ)], "a shared thread uses the longest idle time"),
+    any_order!("sq_thread", attach_to_other_process, [Setup(IORING_SETUP_ATTACH_WQ), Trap("fork")], "who attaches to another process's ring gets a thread of its own"),
+    any_order!("sq_thread", other_request_kinds, [Setup(IORING_SETUP_SQPOLL)], "polls, sockets, messages and linked timeouts work without entering"),
 ];
 
 fn with_idle(cx: &mut Cx, idle: u32, flags: u32, wq_fd: i32) -> Result<Ring, Stop> {

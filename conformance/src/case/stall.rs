@@ -6,25 +6,25 @@ use crate::late::{LatePage, Step};
 use std::io::Write;
 
 pub const CASES: &[Case] = &[
-    case!(
+    any_order!(
         "stall",
         other_threads_continue,
         [Op(IORING_OP_READ), Op(IORING_OP_MSG_RING)],
         "a slow page fault delays only the thread that touches the page"
     ),
-    case!(
+    any_order!(
         "stall",
         recv_buffer_fault,
         [Op(IORING_OP_RECV)],
         "a reissued receive that faults on its buffer delays no other request"
     ),
-    case!(
+    any_order!(
         "stall",
         fd_closed_during_fault,
         [Op(IORING_OP_RECV)],
         "a number that a receive waits on is closed while its ring's submitter faults"
     ),
-    case!(
+    any_order!(
         "stall",
         second_submitter_waits,
         [Op(IORING_OP_NOP)],

@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
 pub const CASES: &[Case] = &[
-    case!(
+    any_order!(
         "stall_args",
         requests,
         [
@@ -42,13 +42,13 @@ pub const CASES: &[Case] = &[
         [Op(IORING_OP_LINK_TIMEOUT), Op(IORING_OP_WRITEV)],
         "slow page faults on memory of later chain requests, while the chain is assembled"
     ),
-    case!(
+    any_order!(
         "stall_args",
         copied_by_thread,
         [Op(IORING_OP_OPENAT), Setup(IORING_SETUP_SQPOLL)],
         "slow page faults on memory that an SQ thread copies"
     ),
-    case!(
+    any_order!(
         "stall_args",
         registrations,
         [
@@ -67,7 +67,7 @@ pub const CASES: &[Case] = &[
         ],
         "slow page faults on memory that a registration points to"
     ),
-    case!(
+    any_order!(
         "stall_args",
         waits,
         [Enter(IORING_ENTER_EXT_ARG)],

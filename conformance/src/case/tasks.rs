@@ -3,23 +3,23 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    case!("tasks", registered_ring_stays_open, [
+    any_order!("tasks", registered_ring_stays_open, [
         Reg(IORING_REGISTER_RING_FDS), Enter(IORING_ENTER_REGISTERED_RING),
     ], "a registered ring outlives its fd"),
     case!("tasks", registered_rings_of_threads, [Reg(IORING_REGISTER_RING_FDS)], "each thread has its own registered rings"),
     case!("tasks", registered_rings_after_fork, [Reg(IORING_REGISTER_RING_FDS)], "a child has no registered rings"),
     case!("tasks", partial_ring_fds, [Reg(IORING_REGISTER_RING_FDS)], "rows before a bad row count"),
-    case!("tasks", other_credentials, [Reg(IORING_REGISTER_PERSONALITY)], "a request may open the files of its personality"),
-    case!("tasks", personality_keeps_rights, [Reg(IORING_REGISTER_PERSONALITY)], "a personality may open files that its thread no longer may"),
-    case!("tasks", eventfd_after_submit, [Reg(IORING_REGISTER_EVENTFD)], "an eventfd counts completions of requests submitted before its registration"),
-    case!("tasks", poll_sets_taskrun, [Setup(IORING_SETUP_TASKRUN_FLAG)], "readiness in poll(2) shows in TASKRUN at once"),
+    any_order!("tasks", other_credentials, [Reg(IORING_REGISTER_PERSONALITY)], "a request may open the files of its personality"),
+    any_order!("tasks", personality_keeps_rights, [Reg(IORING_REGISTER_PERSONALITY)], "a personality may open files that its thread no longer may"),
+    any_order!("tasks", eventfd_after_submit, [Reg(IORING_REGISTER_EVENTFD)], "an eventfd counts completions of requests submitted before its registration"),
+    any_order!("tasks", poll_sets_taskrun, [Setup(IORING_SETUP_TASKRUN_FLAG)], "readiness in poll(2) shows in TASKRUN at once"),
     case!("tasks", partly_readable_arrays, [
         Reg(IORING_REGISTER_FILES_UPDATE2), Reg(IORING_REGISTER_BUFFERS_UPDATE),
     ], "an array is used as far as it is readable"),
     case!("tasks", clone_from_single_issuer, [Reg(IORING_REGISTER_CLONE_BUFFERS)], "buffers cannot be cloned from another task's SINGLE_ISSUER ring"),
     case!("tasks", no_extra_thread, [Trap("fork")], "a ring without requests adds no thread: unshare(2) needs one"),
     case!("tasks", no_extra_thread_waiting, [Trap("fork")], "nor does a request that waits for a file"),
-    case!("tasks", many_buffers, [Reg(IORING_REGISTER_BUFFERS2)], "a table with the maximum number of buffers"),
+    any_order!("tasks", many_buffers, [Reg(IORING_REGISTER_BUFFERS2)], "a table with the maximum number of buffers"),
 ];
 
 fn row(offset: u32, fd: i32) -> io_uring_rsrc_update {

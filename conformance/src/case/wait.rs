@@ -4,27 +4,27 @@ use super::prelude::*;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    case!("wait", ring_closed_during_wait, [Enter(IORING_ENTER_GETEVENTS)], "a wait continues after the ring's descriptor is closed"),
-    case!("wait", min_complete, [Enter(IORING_ENTER_GETEVENTS)], "enter returns when min_complete completions are there"),
+    any_order!("wait", ring_closed_during_wait, [Enter(IORING_ENTER_GETEVENTS)], "a wait continues after the ring's descriptor is closed"),
+    any_order!("wait", min_complete, [Enter(IORING_ENTER_GETEVENTS)], "enter returns when min_complete completions are there"),
     case!("wait", min_more_than_cq, [], "min_complete is limited to the size of the CQ"),
-    case!("wait", nothing_to_wait_for, [], "without GETEVENTS min_complete has no effect"),
+    any_order!("wait", nothing_to_wait_for, [], "without GETEVENTS min_complete has no effect"),
     case!("wait", zero_to_submit, [Trap("to_submit 0")], "to_submit 0 only waits"),
     case!("wait", count_despite_failed_wait, [Trap("submitted count")], "the submitted count is returned even if the wait fails"),
-    case!("wait", spin_without_entering, [Trap("spin")], "completions appear to a program that never enters"),
-    case!("wait", other_thread_wakes, [], "requests of another thread wake a waiter"),
+    any_order!("wait", spin_without_entering, [Trap("spin")], "completions appear to a program that never enters"),
+    any_order!("wait", other_thread_wakes, [], "requests of another thread wake a waiter"),
     case!("wait", ext_arg_errors, [Enter(IORING_ENTER_EXT_ARG)], "size, pointers and mask size of the argument are checked"),
     case!("wait", ext_arg_timeout, [Enter(IORING_ENTER_EXT_ARG)], "a wait that times out fails with ETIME"),
-    case!("wait", ext_arg_satisfied, [Enter(IORING_ENTER_EXT_ARG)], "a satisfied wait ignores its time-out"),
+    any_order!("wait", ext_arg_satisfied, [Enter(IORING_ENTER_EXT_ARG)], "a satisfied wait ignores its time-out"),
     case!("wait", abs_timer, [Enter(IORING_ENTER_ABS_TIMER)], "ABS_TIMER: the time-out is a point in time"),
-    case!("wait", min_wait, [Enter(IORING_ENTER_EXT_ARG)], "after the minimal wait one completion suffices"),
-    case!("wait", min_wait_without_timeout, [Enter(IORING_ENTER_EXT_ARG)], "without a timeout the minimal wait is the whole wait; a shorter timeout waits for it"),
+    any_order!("wait", min_wait, [Enter(IORING_ENTER_EXT_ARG)], "after the minimal wait one completion suffices"),
+    any_order!("wait", min_wait_without_timeout, [Enter(IORING_ENTER_EXT_ARG)], "without a timeout the minimal wait is the whole wait; a shorter timeout waits for it"),
     case!("wait", eintr, [], "a handled signal ends a wait with EINTR"),
     case!("wait", sigmask, [], "the mask in the argument holds only during the wait"),
     case!("wait", sigmask_ext_arg, [Enter(IORING_ENTER_EXT_ARG)], "the mask in the extended argument holds only during the wait"),
-    case!("wait", wait_region, [Enter(IORING_ENTER_EXT_ARG_REG), Reg(IORING_REGISTER_MEM_REGION)], "waits described in a registered region"),
+    any_order!("wait", wait_region, [Enter(IORING_ENTER_EXT_ARG_REG), Reg(IORING_REGISTER_MEM_REGION)], "waits described in a registered region"),
     case!("wait", last_region_entry, [Reg(IORING_REGISTER_MEM_REGION)], "the last wait of a region is treated as the first"),
     case!("wait", clock, [Reg(IORING_REGISTER_CLOCK)], "the clock of waits can be chosen"),
-    case!("wait", pipe_closed_during_wait, [], "closing the other end of a pipe completes the awaited poll"),
+    any_order!("wait", pipe_closed_during_wait, [], "closing the other end of a pipe completes the awaited poll"),
 ];
 
 const EXT: u32 = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;

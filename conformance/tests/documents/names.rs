@@ -49,7 +49,8 @@ fn defined(line: &str) -> Option<&str> {
 
 /// Returns the conformance case that the line lists, as `family::name`.
 fn case(line: &str) -> Option<String> {
-    let (family, rest) = line.split_once("case!(\"")?.1.split_once("\", ")?;
+    let row = ["case!(\"", "any_order!(\""].iter().find_map(|row| line.split_once(row))?.1;
+    let (family, rest) = row.split_once("\", ")?;
     Some(format!("{family}::{}", rest.split(',').next()?))
 }
 
