@@ -17,6 +17,7 @@ usage() {
     cat <<EOF2
 usage: ci/runtimes.sh [options]
   --quick         skip the denied leg
+  --faults SPEC   inject faults under softring (docs/FAULTS.md): docs/FOUND.md explains what fails
   --only WORD     run only the tests whose name contains WORD (repeatable)
   --list          print the names of the tests
   --source DIR    keep and reuse sources and built tests in DIR (target/runtimes)
@@ -45,11 +46,12 @@ EXCUSED+='connect_timeout_dst|accept_read_write|shutdown)$'
 UNUSED='criterion iai console-subscriber monoio compio-runtime'
 ECHO_PORT=3456
 
-LIST='' SOURCE='' JOBS=2
+LIST='' SOURCE='' FAULTS='' JOBS=2
 
 option() {
     case $1 in
         --list) LIST=1 ;;
+        --faults) FAULTS=$(argument "${@:1:2}") || exit; TOOK=2 ;;
         --source) SOURCE=$(argument "${@:1:2}") || exit; TOOK=2 ;;
         *) return 1 ;;
     esac
@@ -221,7 +223,7 @@ one() {
             : >"$trace"
             PREFIX=(strace -f -qq --seccomp-bpf -A -o "$trace"
                 -e "trace=io_uring_setup,io_uring_enter,io_uring_register,memfd_create"
-                "$SOFTRING" run --deny --quiet --)
+                "$SOFTRING" run --deny --quiet ${FAULTS:+--faults "$FAULTS"} --)
             ;;
     esac
     (
@@ -330,7 +332,7 @@ main() {
     list >"$SCRATCH/tests"
     if [ -n "$LIST" ]; then cut -f 2,3,5 "$SCRATCH/tests" | tr '\t' ' '; exit 0; fi
     need_softring
-    export SOURCE LOGS SCRATCH SOFTRING DENY LIMIT ECHO_PORT
+    export SOURCE LOGS SCRATCH SOFTRING DENY LIMIT ECHO_PORT FAULTS
     export -f one example end_tagged tagged
     if kernel_has_uring; then
         run_leg kernel
