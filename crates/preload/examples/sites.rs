@@ -55,8 +55,9 @@ global_asm!(
     ".byte 0, 0, 0",
     "ret",
     "end like_a_jump",
-    // Two numbers meet at the instruction, and a ret follows: no room, so a gap. rdi: 0 for enter,
-    // 1 for getppid.
+    // Two numbers meet at the instruction, a ret follows, and no padding is near: no room, so a
+    // gap. rdi: 0 for enter, 1 for getppid.
+    ".skip 160, 0xf8",
     "function enter_joined",
     "mov eax, 426",
     "xor esi, esi",
@@ -70,6 +71,7 @@ global_asm!(
     "syscall",
     "ret",
     "end enter_joined",
+    ".skip 160, 0xf8",
     // setup(4, rdx) with every register and the red zone in use. rdi: 16 vectors to load; rsi:
     // where they go after the call, then rbx rbp rdx r8 r9 r10 r14 r15, carry, two words of the red
     // zone; returns rax.

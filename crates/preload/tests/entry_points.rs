@@ -25,7 +25,7 @@ fn a_hoisted_number_is_patched() {
 }
 
 #[test]
-fn a_site_that_may_be_jumped_into_is_left_alone() {
+fn a_site_without_room_is_left_alone() {
     let out = site("joined", "kernel", "patch");
     assert_eq!((count(&out, "gaps"), count(&out, "patched")), (1, 0));
 }

@@ -19,6 +19,7 @@ const STEPS: usize = 4096;
 
 /// A decoded function.
 pub struct Body {
+    pub function: Function,
     pub code: Vec<Instruction>,
     /// Targets of its branches, each with the branches that lead there.
     pub targets: BTreeMap<u64, Vec<usize>>,
@@ -44,7 +45,8 @@ impl Numbers {
 
 impl Body {
     pub fn of(m: &Module, f: Function) -> Self {
-        let mut b = Self { code: Vec::new(), targets: BTreeMap::new(), indirect: false };
+        let (code, targets) = (Vec::new(), BTreeMap::new());
+        let mut b = Self { function: f, code, targets, indirect: false };
         let Some((text, from)) = m.text_at(f.start) else { return b };
         let bytes = &text[from..text.len().min(from + f.end - f.start)];
         for i in &mut Decoder::with_ip(64, bytes, f.start as u64, DecoderOptions::NONE) {

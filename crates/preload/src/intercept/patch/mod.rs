@@ -8,6 +8,7 @@
 //! unframed  recognises `syscall` where there are no frames
 //! flow      the decoded function: which numbers may reach its `syscall`
 //! site      chooses the code to replace, on decoded instructions
+//! springboard  padding for a jump to which a short one leads
 //! stub      the code that is jumped to instead, near its site
 //! text      writes to text
 //! libcs     libc's own `syscall()`, which programs reach past our name
@@ -19,7 +20,9 @@
 //! anywhere still finds what it expects, and a thread between the two instructions just makes its
 //! call. If the number reaches eax otherwise (GCC hoists it into a register before a loop), the
 //! window around `syscall` itself moves into the stub, which then checks eax. This needs proof that
-//! nothing jumps into the window, and that no thread is in it.
+//! nothing jumps into the window, and that no thread is in it. A site without such a window (a
+//! jump leads to `syscall`, `ret` follows) becomes a short jump to padding between functions, from
+//! where a long one leads to the stub.
 //!
 //! **When.** At start, from our constructor; later, for each library as the dynamic loader maps it,
 //! before its first instruction runs: [`modules::watch`] makes the loader's debugger hook call us.
@@ -45,6 +48,7 @@ mod modules;
 mod resident;
 mod scan;
 mod site;
+mod springboard;
 pub mod straddle;
 pub mod stub;
 mod text;
@@ -228,7 +232,7 @@ fn patch(m: &Module, fresh: bool) -> Seen {
         false => site::aio(m, &text.syscalls),
     };
     let (rings, mut seen) = patch_rings(m, &text, fresh);
-    aio.retain(|s| rings.iter().all(|r| s.at + s.len <= r.at || r.at + r.len <= s.at));
+    aio.retain(|s| rings.iter().all(|r| !s.overlaps(r)));
     seen.aio = left;
     if !seen.others {
         seen.syscalls = text.syscalls;

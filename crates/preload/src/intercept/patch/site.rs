@@ -6,13 +6,14 @@
 //! | a constant on some of the paths | code before `syscall`, or around it, becomes a jump |
 //! | not known: a wrapper's argument | to a stub that checks eax |
 //!
-//! A site without room for a jump is a gap.
+//! A site without room for a jump becomes a short one to padding nearby; a site that has none is a
+//! gap.
 
 use super::flow::{Body, Numbers};
 use super::frames::{self, Function};
 use super::modules::{Module, text_bytes};
 use super::text::{JUMP, SYSCALL};
-use super::unframed;
+use super::{springboard, unframed};
 use crate::intercept::libaio;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -57,6 +58,8 @@ pub struct Site {
     pub dynamic: bool,
     /// Address of `syscall` if it stays in its place, for other numbers.
     pub syscall: Option<usize>,
+    /// Address of padding that takes the jump; the site has room for a short one there only.
+    pub pad: Option<usize>,
     /// Flag, true if this may be one of io_uring's calls: left unpatched, it is a gap.
     pub ring: bool,
 }
@@ -65,6 +68,12 @@ impl Site {
     /// Returns the addresses to which nothing may jump, as the stub would not run.
     fn not_entered(&self) -> core::ops::Range<usize> {
         self.at + 1..self.syscall.map_or(self.at + self.len, |at| at + 1)
+    }
+
+    /// Returns whether both replace one of the bytes of text.
+    pub fn overlaps(&self, other: &Site) -> bool {
+        let pads = self.pad.zip(other.pad).is_some_and(|(a, b)| a.abs_diff(b) < JUMP);
+        pads || self.at < other.at + other.len && other.at < self.at + self.len
     }
 
     /// Returns the address at which the program's own `syscall` would continue.
@@ -117,7 +126,7 @@ pub fn find(m: &Module, Seen { numbers, syscalls }: &Seen) -> Found {
             Some(f) if is_engine(m, f) => {}
             Some(f) => {
                 done.insert(f.start);
-                Body::of(m, f).scan(&mut found);
+                Body::of(m, f).scan(m, &mut found);
             }
             None if known.contains(&(at + SYSCALL)) => {}
             None => {
@@ -221,7 +230,7 @@ fn find_calls(m: &Module, calls: &[u64], syscalls: &[usize], found: &mut Found) 
         let reach = KEPT.min(at - f.start);
         if is_near(before(UNKNOWN), calls) || keeps_number(before(reach), calls) {
             seen.insert(f.start);
-            gaps += Body::of(m, f).scan_for(calls, found);
+            gaps += Body::of(m, f).scan_for(m, calls, found);
         }
     }
     gaps
@@ -249,7 +258,7 @@ fn holds(calls: &[u64], w: &[u8]) -> bool {
 
 impl Body {
     /// Plans every `syscall` of the function that may be io_uring's, `mmap` or `close`.
-    fn scan(&self, found: &mut Found) {
+    fn scan(&self, m: &Module, found: &mut Found) {
         for i in self.syscalls() {
             if let Some((nr, mov)) = self.plain_number(i) {
                 let ring = RINGS.contains(&nr);
@@ -263,7 +272,7 @@ impl Body {
             if !ring && !numbers.may_be(|nr| OTHERS.contains(&nr)) {
                 continue;
             }
-            match self.window(i) {
+            match self.place(m, i, found) {
                 Some(site) => found.sites.push(Site { ring, ..site }),
                 None if ring => found.left(numbers.may_be(|nr| nr == SETUP)),
                 None => {}
@@ -301,7 +310,7 @@ impl Body {
 
     /// Plans every `syscall` that is known to be one of these calls; returns how many cannot be
     /// replaced.
-    fn scan_for(&self, calls: &[u64], found: &mut Found) -> usize {
+    fn scan_for(&self, m: &Module, calls: &[u64], found: &mut Found) -> usize {
         let mut gaps = 0;
         for i in self.syscalls() {
             match self.plain_number(i) {
@@ -310,7 +319,7 @@ impl Body {
                 }
                 Some(_) => {}
                 None if self.numbers(i).known.iter().any(|nr| calls.contains(nr)) => {
-                    match self.window(i) {
+                    match self.place(m, i, found) {
                         Some(site) => found.sites.push(Site { ring: false, ..site }),
                         None => gaps += 1,
                     }
@@ -336,8 +345,26 @@ impl Body {
             resume: self.code[syscall].next_ip() as usize,
             dynamic: false,
             syscall: None,
+            pad: None,
             ring: true,
         }
+    }
+
+    /// Returns the site of a `syscall` whose number is not known.
+    fn place(&self, m: &Module, syscall: usize, found: &Found) -> Option<Site> {
+        self.window(syscall).or_else(|| self.short(m, syscall, found))
+    }
+
+    /// Returns a site that is `syscall` alone, if there is padding within reach.
+    fn short(&self, m: &Module, syscall: usize, found: &Found) -> Option<Site> {
+        // A longer one has a prefix, which may mean something to a jump.
+        let plain = self.code[syscall].len() == SYSCALL;
+        let behind = self.code[syscall].next_ip() as usize;
+        let taken = |pad: usize| {
+            found.sites.iter().filter_map(|s| s.pad).any(|other| other.abs_diff(pad) < JUMP)
+        };
+        let pad = springboard::find(m, self.function, behind, taken).filter(|_| plain)?;
+        Some(Site { pad: Some(pad), ..self.dynamic(syscall, syscall, syscall) })
     }
 
     /// Returns instructions that a jump fits into and whose work a stub can do: those before
@@ -392,6 +419,7 @@ impl Body {
             resume,
             dynamic: true,
             syscall: None,
+            pad: None,
             ring: true,
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A jump that lies within one aligned word is written by one store: a thread that fetches there
 //! gets the old instruction or the new one. A jump that straddles two words is written while no
-//! thread can be there, or in steps ([`straddle`]).
+//! thread can be there, or in steps ([`straddle`]). A short jump to padding is written behind the
+//! long one in the padding.
 #![allow(unsafe_code)]
 
 use super::modules::{Module, Text};
@@ -21,52 +22,118 @@ pub const SYSCALL: usize = 2;
 const PAGE: usize = 4096;
 pub const WORD: usize = 8;
 
+/// A change of text.
+#[derive(Clone, Copy)]
+struct Patch {
+    /// Address of the site that is replaced so.
+    site: usize,
+    at: usize,
+    code: Code,
+}
+
+/// New code of a place in text.
+#[derive(Clone, Copy)]
+enum Code {
+    Jump([u8; JUMP]),
+    /// A jump in padding, to which nothing jumps yet.
+    Pad([u8; JUMP]),
+    Short([u8; SYSCALL]),
+}
+
+impl Patch {
+    fn jump(at: usize, to: usize) -> Option<Patch> {
+        Some(Patch { site: at, at, code: Code::Jump(jump(at, to)?) })
+    }
+
+    /// Returns the jump from the padding at `pad` to `to`, for the site at `site`.
+    fn pad(site: usize, pad: usize, to: usize) -> Option<Patch> {
+        Some(Patch { site, at: pad, code: Code::Pad(jump(pad, to)?) })
+    }
+
+    /// Returns the short jump from a `syscall` to the padding at `pad`.
+    fn short(at: usize, pad: usize) -> Option<Patch> {
+        let d = i8::try_from(pad.wrapping_sub(at + SYSCALL).cast_signed()).ok()?;
+        Some(Patch { site: at, at, code: Code::Short([0xeb, d.cast_unsigned()]) })
+    }
+
+    fn code(&self) -> &[u8] {
+        match &self.code {
+            Code::Jump(code) | Code::Pad(code) => code,
+            Code::Short(code) => code,
+        }
+    }
+
+    /// Returns whether one store is enough, or nobody executes these bytes meanwhile.
+    fn is_quick(&self) -> bool {
+        matches!(self.code, Code::Pad(_)) || in_one_word(self.at, self.code().len())
+    }
+}
+
 /// Replaces the sites of a module; returns their addresses. `fresh`: the module has not run yet.
 pub fn replace(m: &Module, sites: &[Site], fresh: bool) -> Vec<usize> {
     let Some(mut pool) = stub::pool_for(m, sites.len()) else { return Vec::new() };
     let quiet = fresh || is_single_threaded();
-    let mut jumps = Vec::with_capacity(sites.len());
+    let (mut jumps, mut shorts) = (Vec::with_capacity(sites.len()), Vec::new());
     for s in sites {
-        let safe = quiet || (!s.dynamic && (in_one_word(s.at) || straddle::may(s.at)));
-        if let Some(stub) = pool.stub(s).filter(|_| safe) {
-            jumps.push((s.at, s.len, stub));
+        let safe = quiet
+            || match s.pad {
+                Some(_) => in_one_word(s.at, SYSCALL),
+                None => !s.dynamic && (in_one_word(s.at, JUMP) || straddle::may(s.at)),
+            };
+        let Some(stub) = pool.stub(s).filter(|_| safe) else { continue };
+        match s.pad {
+            Some(pad) => {
+                jumps.extend(Patch::pad(s.at, pad, stub));
+                shorts.extend(Patch::short(s.at, pad));
+            }
+            None => jumps.extend(Patch::jump(s.at, stub)),
         }
     }
     if jumps.is_empty() || !pool.seal() {
         return Vec::new();
     }
-    write(m, &jumps, quiet)
+    let mut done = write(m, &jumps, quiet);
+    // Each is written only behind its pad.
+    shorts.retain(|short| done.contains(&short.site));
+    let written = write(m, &shorts, quiet);
+    done.retain(|at| written.contains(at) || shorts.iter().all(|short| short.site != *at));
+    done
 }
 
 /// Replaces one `mov` of a jump's length before a `syscall`; the stub checks the number.
 pub fn replace_move(m: &Module, at: usize, mov: [u8; JUMP]) -> bool {
     let quiet = is_single_threaded();
-    if !quiet && !in_one_word(at) && !straddle::may(at) {
+    if !quiet && !in_one_word(at, JUMP) && !straddle::may(at) {
         return false;
     }
     let Some(mut pool) = stub::pool_for(m, 1) else { return false };
     let Some(stub) = pool.stub_of_move(mov, at + JUMP) else { return false };
-    pool.seal() && !write(m, &[(at, JUMP, stub)], quiet).is_empty()
+    let Some(jump) = Patch::jump(at, stub) else { return false };
+    pool.seal() && !write(m, &[jump], quiet).is_empty()
 }
 
-/// Writes jumps (address, length, target) into a module's text; returns the addresses written.
-fn write(m: &Module, jumps: &[(usize, usize, usize)], quiet: bool) -> Vec<usize> {
+/// Writes changes into a module's text; returns the sites for which this was done.
+fn write(m: &Module, patches: &[Patch], quiet: bool) -> Vec<usize> {
     let mut done = Vec::new();
     for t in &m.text {
-        let here: Vec<_> = jumps.iter().filter(|j| t.holds(j.0)).collect();
+        let here: Vec<_> = patches.iter().filter(|p| t.holds(p.at)).copied().collect();
         if here.is_empty() {
             continue;
         }
         if !writable(t, &here) {
-            let forced = here.iter().filter(|(at, _, to)| quiet && force_jump(*at, *to));
-            done.extend(forced.map(|j| j.0));
+            let forced = here.iter().filter(|p| quiet && force(p.at, p.code()));
+            done.extend(forced.map(|p| p.site));
             continue;
         }
-        let at_once = |at: usize| quiet || in_one_word(at);
-        let plain = here.iter().filter(|(at, ..)| at_once(*at));
-        done.extend(plain.filter(|(at, _, to)| write_jump(*at, *to)).map(|j| j.0));
-        let steps = here.iter().filter(|(at, ..)| !at_once(*at));
-        let steps: Vec<_> = steps.filter_map(|&&(at, _, to)| Some((at, jump(at, to)?))).collect();
+        let at_once = |p: &&Patch| quiet || p.is_quick();
+        for p in here.iter().filter(at_once) {
+            put(p.at, p.code());
+            done.push(p.site);
+        }
+        let steps = here.iter().filter(|p| !at_once(p));
+        let steps: Vec<_> = steps
+            .filter_map(|p| if let Code::Jump(jump) = p.code { Some((p.at, jump)) } else { None })
+            .collect();
         if !steps.is_empty() && straddle::write(&steps) {
             done.extend(steps.iter().map(|j| j.0));
         }
@@ -81,20 +148,20 @@ fn write(m: &Module, jumps: &[(usize, usize, usize)], quiet: bool) -> Vec<usize>
 /// Makes the function at `at` jump to `to`, if one store is enough or no other thread runs.
 pub fn redirect_function(at: usize, to: usize) {
     let text = Text { start: at, len: JUMP, prot: libc::PROT_READ | libc::PROT_EXEC };
-    let here = [&(at, JUMP, to)];
-    if !in_one_word(at) && !is_single_threaded() {
+    let Some(jump) = Patch::jump(at, to) else { return };
+    if !in_one_word(at, JUMP) && !is_single_threaded() {
         return;
     }
-    if writable(&text, &here) {
-        write_jump(at, to);
-        protect(&text, &here);
+    if writable(&text, &[jump]) {
+        put(at, jump.code());
+        protect(&text, &[jump]);
     } else if is_single_threaded() {
-        force_jump(at, to);
+        force(at, jump.code());
     }
 }
 
-fn in_one_word(at: usize) -> bool {
-    at % WORD + JUMP <= WORD
+fn in_one_word(at: usize, len: usize) -> bool {
+    at % WORD + len <= WORD
 }
 
 fn jump(at: usize, to: usize) -> Option<[u8; JUMP]> {
@@ -102,35 +169,31 @@ fn jump(at: usize, to: usize) -> Option<[u8; JUMP]> {
     Some([0xe9, d[0], d[1], d[2], d[3]])
 }
 
-fn write_jump(at: usize, to: usize) -> bool {
-    let Some(jump) = jump(at, to) else { return false };
-    if in_one_word(at) {
-        store(at, &jump);
-    } else {
-        // SAFETY: `writable` made this page so, and no thread runs here meanwhile.
-        unsafe {
-            let to = core::ptr::with_exposed_provenance_mut::<[u8; JUMP]>(at);
-            to.write_unaligned(jump);
-        }
+/// Writes code into writable text. The rest of a longer replacement is never reached.
+fn put(at: usize, code: &[u8]) {
+    if in_one_word(at, code.len()) {
+        return store(at, code);
     }
-    // The rest of a longer replacement is never reached.
-    true
+    // SAFETY: `writable` made these bytes so, and no thread runs here meanwhile.
+    unsafe {
+        let to = core::ptr::with_exposed_provenance_mut::<u8>(at);
+        core::ptr::copy_nonoverlapping(code.as_ptr(), to, code.len());
+    }
 }
 
-/// Writes a jump into text that must not become writable (MemoryDenyWriteExecute): by
+/// Writes code into text that must not become writable (MemoryDenyWriteExecute): by
 /// `/proc/self/mem`, as a debugger does. This is no single store, so no thread may run there.
-fn force_jump(at: usize, to: usize) -> bool {
+fn force(at: usize, code: &[u8]) -> bool {
     const MEMORY: &CStr = c"/proc/self/mem";
-    let Some(jump) = jump(at, to) else { return false };
-    // SAFETY: five bytes of loaded text, which a jump of ours replaces.
+    // SAFETY: bytes of loaded text, which code of ours replaces.
     unsafe {
         let (path, how) = (MEMORY.as_ptr().expose_provenance(), libc::O_RDWR | libc::O_CLOEXEC);
         let fd = raw!(libc::SYS_openat, libc::AT_FDCWD, path, how, 0);
         if fd < 0 {
             return false;
         }
-        let from = jump.as_ptr().expose_provenance();
-        let done = raw!(libc::SYS_pwrite64, fd, from, JUMP, at) == JUMP.cast_signed();
+        let (from, len) = (code.as_ptr().expose_provenance(), code.len());
+        let done = raw!(libc::SYS_pwrite64, fd, from, len, at) == len.cast_signed();
         raw!(libc::SYS_close, fd);
         done
     }
@@ -153,22 +216,22 @@ pub(super) fn store(at: usize, new: &[u8]) {
     cell.store(u64::from_ne_bytes(bytes), Ordering::Release);
 }
 
-fn pages(sites: &[&(usize, usize, usize)]) -> (usize, usize) {
-    let low = sites.iter().map(|s| s.0).min().unwrap_or(0) & !(PAGE - 1);
-    let high = sites.iter().map(|s| s.0 + s.1.max(WORD)).max().unwrap_or(0);
+fn pages(patches: &[Patch]) -> (usize, usize) {
+    let low = patches.iter().map(|p| p.at).min().unwrap_or(0) & !(PAGE - 1);
+    let high = patches.iter().map(|p| p.at + WORD).max().unwrap_or(0);
     (low, (high - low).next_multiple_of(PAGE))
 }
 
 /// Makes the sites writable. They stay executable: other threads, or a signal handler, may run
 /// there.
-fn writable(t: &Text, sites: &[&(usize, usize, usize)]) -> bool {
-    let (at, len) = pages(sites);
+fn writable(t: &Text, patches: &[Patch]) -> bool {
+    let (at, len) = pages(patches);
     // SAFETY: pages of loaded text; more is allowed than before.
     unsafe { raw!(libc::SYS_mprotect, at, len, t.prot | libc::PROT_WRITE) == 0 }
 }
 
-fn protect(t: &Text, sites: &[&(usize, usize, usize)]) {
-    let (at, len) = pages(sites);
+fn protect(t: &Text, patches: &[Patch]) {
+    let (at, len) = pages(patches);
     // SAFETY: pages of loaded text, back to what their segment says.
     unsafe { raw!(libc::SYS_mprotect, at, len, t.prot) };
 }
