@@ -4,7 +4,7 @@
  *
  * WHAT: nop, nops (32 by one call), read (4 KiB of FILE, cached), reads (32 by one call), direct (one
  * with O_DIRECT), echo (a RECV that waits, then the SEND that ends its wait), poll (a POLL_ADD, as
- * well).
+ * well), other (getppid(2) by a function that takes the number as an argument), patched (the same).
  * Makes raw system calls, so that no library is counted. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -71,6 +71,13 @@ static long enter(unsigned submit, unsigned wait) {
     return syscall(SYS_io_uring_enter, ring, submit, wait, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
+/* Makes a call by the program's own instruction, as Go's and Zig's functions do. */
+static __attribute__((noinline)) long call(long nr) {
+    long ret;
+    __asm__ volatile("syscall" : "=a"(ret) : "a"(nr) : "rcx", "r11", "memory");
+    return ret;
+}
+
 /* Submits SUBMIT requests and takes TAKE completions. */
 static void run(unsigned submit, unsigned take) {
     check(enter(submit, take) == (long)submit, "io_uring_enter");
@@ -91,7 +98,9 @@ int main(int argc, char **argv) {
     check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
     make_ring();
     for (int left = atoi(argv[2]); left > 0; left--) {
-        if (!strcmp(what, "nop")) {
+        if (!strcmp(what, "other") || !strcmp(what, "patched")) {
+            check(call(SYS_getppid) >= 0, "getppid");
+        } else if (!strcmp(what, "nop")) {
             push(IORING_OP_NOP, -1, NULL, 0);
             run(1, 1);
         } else if (!strcmp(what, "nops")) {
