@@ -1,0 +1,3 @@
+module softring.test/rings
+
+go 1.22

@@ -1,0 +1,82 @@
+//! A Go program of 200 goroutines whose rings are made by the runtime's own system call functions
+//! (`conformance/go`): the same on the kernel's rings and on softring's.
+
+mod built;
+
+use softring_testing::skipped;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const EXE: &str = env!("CARGO_BIN_EXE_softring-environments");
+
+/// Builds the program for use with cgo (`1`), dynamically linked, or without (`0`), static.
+fn build(dir: &Path, cgo: &str) -> Option<PathBuf> {
+    if Command::new("go").arg("version").output().is_err() {
+        skipped!("no Go compiler");
+        return None;
+    }
+    let program = dir.join("rings");
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(&program).arg(".");
+    go.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("go"));
+    go.env("CGO_ENABLED", cgo).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=mod");
+    let o = go.env("GOWORK", "off").output().unwrap();
+    assert!(o.status.success(), "go build: {}", String::from_utf8_lossy(&o.stderr));
+    Some(program)
+}
+
+/// Runs the program in a directory of its own.
+fn run(c: &mut Command) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    c.arg(dir.path()).output().unwrap()
+}
+
+#[track_caller]
+fn answer(o: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (printed, said) = (text(&o.stdout), text(&o.stderr));
+    assert!(o.status.success(), "{}\n{printed}{said}", o.status);
+    assert!(said.is_empty() || said.starts_with("softring: "), "{said}");
+    printed
+}
+
+/// What the program prints, whatever its rings.
+const RIGHT: &str = "copied 32763050 bytes, echoed 2100000, sum 0x608ea76d35f\n";
+
+/// Runs the program on the kernel's rings; false if there are none.
+fn kernel(program: &Path) -> bool {
+    let o = run(&mut Command::new(program));
+    let said = String::from_utf8_lossy(&o.stderr);
+    if said.contains("io_uring_setup: ") {
+        skipped!("no io_uring here: the program runs on softring alone");
+        return false;
+    }
+    assert_eq!(answer(&o), RIGHT);
+    true
+}
+
+#[test]
+fn goroutines_copy_and_echo() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build(dir.path(), "1") else { return };
+    kernel(&program);
+    let library = built::library(EXE);
+    for intercept in ["auto", "patch", "sigsys"] {
+        let mut c = Command::new(EXE);
+        c.args(["under", "rings=EPERM", "--", "env"]);
+        c.arg(format!("LD_PRELOAD={}", library.display()));
+        c.arg(format!("SOFTRING_INTERCEPT={intercept}")).arg(&program);
+        let o = run(&mut c);
+        assert_eq!(answer(&o), RIGHT, "{intercept}");
+        let said = String::from_utf8_lossy(&o.stderr);
+        assert!(said.contains("runs in user space"), "{intercept}: {said}");
+    }
+}
+
+/// The same program as a static one, which softring does not reach (docs/LIMITATIONS.md).
+#[test]
+fn a_static_program_runs_on_the_kernels_rings() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build(dir.path(), "0") else { return };
+    kernel(&program);
+}
