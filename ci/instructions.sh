@@ -33,12 +33,12 @@ head -c 65536 /dev/zero >"$SCRATCH/data"
 
 # once LIBRARY WHAT COUNT  prints the instructions of one such run.
 once() {
-    local n intercept=none
-    [ "$2" != patched ] || intercept='patch'
+    local n what=$2 intercept=none
+    [ "$what" != patched ] || what=other intercept='patch'
     SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_INTERCEPT=$intercept \
         LD_PRELOAD=$(realpath "$1") \
         valgrind --tool=callgrind --smc-check=all-non-file --callgrind-out-file=/dev/null \
-        "$SCRATCH/operations" "$2" "$3" "$SCRATCH/data" >"$SCRATCH/log" 2>&1 ||
+        "$SCRATCH/operations" "$what" "$3" "$SCRATCH/data" >"$SCRATCH/log" 2>&1 ||
         die "$(cat "$SCRATCH/log")"
     n=$(sed -n 's/^==[0-9]*== Collected : \([0-9]*\).*/\1/p' "$SCRATCH/log")
     [ "${n:-0}" -gt 0 ] || die "callgrind has counted nothing: $(cat "$SCRATCH/log")"

@@ -4,7 +4,7 @@
  *
  * WHAT: nop, nops (32 by one call), read (4 KiB of FILE, cached), reads (32 by one call), direct (one
  * with O_DIRECT), echo (a RECV that waits, then the SEND that ends its wait), poll (a POLL_ADD, as
- * well), other (getppid(2) by a function that takes the number as an argument), patched (the same).
+ * well), other (getppid(2) by a function that takes the number as an argument).
  * Makes raw system calls, so that no library is counted. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
     check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
     make_ring();
     for (int left = atoi(argv[2]); left > 0; left--) {
-        if (!strcmp(what, "other") || !strcmp(what, "patched")) {
+        if (!strcmp(what, "other")) {
             check(call(SYS_getppid) >= 0, "getppid");
         } else if (!strcmp(what, "nop")) {
             push(IORING_OP_NOP, -1, NULL, 0);
