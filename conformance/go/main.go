@@ -1,7 +1,9 @@
 // Rings by the runtime's own system call functions, which take the number as an argument: 200
 // goroutines at once, each with a ring and on a stack of a few KiB. Half of them copy files, the
 // others echo over TCP; half of each make their calls by Syscall6, the others by RawSyscall6. Every
-// byte is compared. Prints one line, which is the same on any rings.
+// byte is compared. With "children" as second argument, the program first starts itself twice, with
+// an environment of one string, and each child makes a ring. What is printed is the same on any
+// rings.
 package main
 
 import (
@@ -10,6 +12,7 @@ import (
 	"hash/crc32"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -131,15 +134,32 @@ func ask(c *net.TCPConn, n int) {
 	runtime.KeepAlive(sent)
 }
 
+// start runs this program as a child, which prints its environment.
+func start() {
+	child := exec.Command(os.Args[0], "")
+	child.Env = []string{"A=1"}
+	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	check(child.Run())
+}
+
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: rings DIR")
+	switch {
+	case len(os.Args) < 2:
+		fmt.Fprintln(os.Stderr, "usage: rings DIR [children]")
 		os.Exit(2)
+	case os.Args[1] == "":
+		newRing(4, false).close()
+		fmt.Println("the child has a ring, and", os.Environ())
+		return
+	case len(os.Args) > 2:
+		newRing(4, true).close()
+		start()
+		start()
 	}
 	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	check(err)
 	var group sync.WaitGroup
-	start := func(f func()) {
+	begin := func(f func()) {
 		group.Add(1)
 		go func() {
 			defer group.Done()
@@ -147,15 +167,15 @@ func main() {
 		}()
 	}
 	for i := 0; i < copiers; i++ {
-		start(func() { copyFile(os.Args[1], i) })
+		begin(func() { copyFile(os.Args[1], i) })
 	}
 	for i := 0; i < pairs; i++ {
 		client, err := net.DialTCP("tcp", nil, listener.Addr().(*net.TCPAddr))
 		check(err)
 		server, err := listener.AcceptTCP()
 		check(err)
-		start(func() { serve(server, i%4 < 2) })
-		start(func() { ask(client, i) })
+		begin(func() { serve(server, i%4 < 2) })
+		begin(func() { ask(client, i) })
 	}
 	group.Wait()
 	fmt.Printf("copied %d bytes, echoed %d, sum %#x\n", copied.Load(), echoed.Load(), summed.Load())

@@ -136,7 +136,7 @@ impl Launcher {
             Target::Here(_) => return Ok(cmd),
             Target::Recorded(_) => bail!("nothing runs there"),
             Target::Kernel(_) => {
-                cmd.env_remove("LD_PRELOAD");
+                cmd.env_remove("LD_PRELOAD").env("SOFTRING_FOLLOW", "0");
                 return Ok(cmd);
             }
             Target::Softring(entry) => entry,

@@ -25,10 +25,10 @@ fn build(dir: &Path, cgo: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Runs the program in a directory of its own.
-fn run(c: &mut Command) -> Output {
+/// Runs the program in a directory of its own, and with further arguments.
+fn run(c: &mut Command, more: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
-    c.arg(dir.path()).output().unwrap()
+    c.arg(dir.path()).args(more).output().unwrap()
 }
 
 #[track_caller]
@@ -40,18 +40,20 @@ fn answer(o: &Output) -> String {
     printed
 }
 
-/// What the program prints, whatever its rings.
+/// Lines that the program prints, whatever its rings.
 const RIGHT: &str = "copied 32763050 bytes, echoed 2100000, sum 0x608ea76d35f\n";
+/// Line that it prints for each child before.
+const CHILD: &str = "the child has a ring, and [A=1]\n";
 
 /// Runs the program on the kernel's rings; false if there are none.
 fn kernel(program: &Path) -> bool {
-    let o = run(&mut Command::new(program));
+    let o = run(&mut Command::new(program), &["children"]);
     let said = String::from_utf8_lossy(&o.stderr);
     if said.contains("io_uring_setup: ") {
         skipped!("no io_uring here: the program runs on softring alone");
         return false;
     }
-    assert_eq!(answer(&o), RIGHT);
+    assert_eq!(answer(&o), format!("{CHILD}{CHILD}{RIGHT}"));
     true
 }
 
@@ -61,13 +63,20 @@ fn goroutines_copy_and_echo() {
     let Some(program) = build(dir.path(), "1") else { return };
     kernel(&program);
     let library = built::library(EXE);
-    for intercept in ["auto", "patch", "sigsys"] {
+    // The trap does not see the call that starts a child (docs/LIMITATIONS.md).
+    let children = format!("{CHILD}{CHILD}");
+    let runs = [
+        ("auto", &["children"][..], &*children),
+        ("patch", &["children"], &*children),
+        ("sigsys", &[], ""),
+    ];
+    for (intercept, more, before) in runs {
         let mut c = Command::new(EXE);
         c.args(["under", "rings=EPERM", "--", "env"]);
         c.arg(format!("LD_PRELOAD={}", library.display()));
         c.arg(format!("SOFTRING_INTERCEPT={intercept}")).arg(&program);
-        let o = run(&mut c);
-        assert_eq!(answer(&o), RIGHT, "{intercept}");
+        let o = run(&mut c, more);
+        assert_eq!(answer(&o), format!("{before}{RIGHT}"), "{intercept}");
         let said = String::from_utf8_lossy(&o.stderr);
         assert!(said.contains("runs in user space"), "{intercept}: {said}");
     }

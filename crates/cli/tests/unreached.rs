@@ -1,5 +1,6 @@
 //! Programs that start without the library while io_uring is softring's are named, once for each
-//! run. The tests need libsoftring.so next to the executable, as `under.rs` does.
+//! run: with `--no-follow` those whose environment has no LD_PRELOAD (`follow.rs`). The tests need
+//! libsoftring.so next to the executable, as `under.rs` does.
 
 mod common;
 
@@ -39,7 +40,7 @@ fn build(dir: &Path, name: &str, how: &[&str], source: &str) -> Option<PathBuf> 
 /// Returns the lines that are said while the shell runs `script` in `dir`.
 fn said(dir: &Path, options: &[&str], script: &str) -> Vec<String> {
     let mut c = Command::new(ME);
-    c.arg("run").args(options).args(["--", "sh", "-c", script]).current_dir(dir);
+    c.args(["run", "--no-follow"]).args(options).args(["--", "sh", "-c", script]).current_dir(dir);
     let o = c.env_remove("SOFTRING_RUN").output().unwrap();
     let said = text(&o.stderr);
     assert!(o.status.success(), "{script}: {said}");

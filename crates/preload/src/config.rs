@@ -14,6 +14,8 @@
 //! | `SOFTRING_QUIET` | `0` (default), `1` | `1`: no notice line on stderr |
 //! | `SOFTRING_NOTICE` | `0`, `1` | `1`: set to `0` with the notice, so children print none |
 //! | `SOFTRING_POLL` | `default`, `spin`, `hybrid`, `adaptive`, `block` | how threads wait |
+//! | `SOFTRING_FOLLOW` | `1` (default), `0` | `0`: children without LD_PRELOAD stay without us |
+//! | `SOFTRING_FOLLOWED` | nothing | set by the library itself, across exec (`children::follow`) |
 //! | `SOFTRING_STATS` | `1` (default), `0` | `0`: no statistics page (`softring metrics`) |
 //! | `SOFTRING_STAT` | a key | reader of the statistics pages (`softring stat`) |
 //! | `SOFTRING_SQ_IDLE` | `spin` (default), `sleep` | what SQ threads do between submissions |
@@ -77,6 +79,7 @@ static INTERCEPT: AtomicU8 = AtomicU8::new(Intercept::Auto as u8);
 static QUIET: AtomicU8 = AtomicU8::new(0);
 static REPORT: AtomicU8 = AtomicU8::new(0);
 static AIO_HIPRI: AtomicU8 = AtomicU8::new(0);
+static FOLLOW: AtomicU8 = AtomicU8::new(0);
 static AT_LEAST: OnceLock<Option<Release>> = OnceLock::new();
 static NOTICE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -114,6 +117,25 @@ pub fn aio_hipri() -> bool {
 
 pub fn report() -> bool {
     REPORT.load(Ordering::Relaxed) != 0
+}
+
+/// Returns whether programs that start with an environment without this library get it.
+pub fn follows() -> bool {
+    FOLLOW.load(Ordering::Relaxed) == 0
+}
+
+/// Returns whether a notice was printed, by this program or by the one that started it.
+pub fn notice_is_claimed() -> bool {
+    let mark = NOTICE.load(Ordering::Relaxed);
+    // SAFETY: as in `claim_notice`.
+    !mark.is_null() && unsafe { AtomicU8::from_ptr(mark.cast()).load(Ordering::Relaxed) } == b'0'
+}
+
+/// Makes a copy of the value of `SOFTRING_NOTICE` take its place, if there was a value.
+pub fn move_notice(to: *mut c_char) {
+    if !to.is_null() && !NOTICE.load(Ordering::Relaxed).is_null() {
+        NOTICE.store(to, Ordering::Relaxed);
+    }
 }
 
 /// Claims the right to print the notice, for this process and the programs that it starts.
@@ -156,6 +178,7 @@ pub fn read() {
         softring_engine::polling::force(Policy::ALL[policy]);
     }
     REPORT.store(flag(c"SOFTRING_REPORT"), Ordering::Relaxed);
+    FOLLOW.store(choice(c"SOFTRING_FOLLOW", &[("1", 0), ("0", 1)]), Ordering::Relaxed);
     AIO_HIPRI.store(flag(c"SOFTRING_AIO_HIPRI"), Ordering::Relaxed);
     if aio_hipri() {
         softring_engine::libaio::poll_all();
@@ -224,6 +247,9 @@ fn read_models() {
 /// open.
 pub const LOCKED: &CStr = c"SOFTRING_LOCKED";
 
+/// Name of the variable that is the first of those that a program is not to see.
+pub const FOLLOWED: &CStr = c"SOFTRING_FOLLOWED";
+
 /// Returns the value of [`LOCKED`].
 pub fn locked() -> Option<&'static CStr> {
     if is_secure() { None } else { value(LOCKED) }
@@ -241,7 +267,7 @@ pub fn run() -> Option<&'static CStr> {
 
 /// Returns whether exec(2) has given this process rights that its caller lacks; secure_getenv(3)
 /// has this rule.
-fn is_secure() -> bool {
+pub fn is_secure() -> bool {
     // SAFETY: asks for a number.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

@@ -27,7 +27,11 @@ impl Peer {
         let path = listener.local_addr()?.to_string();
         let load = Job { driver: Driver::Epoll, op: Op::EchoLoad, path, bs, ..job.clone() };
         let mut c = Command::new(crate::files::own_exe()?);
-        c.arg("worker").env_remove("LD_PRELOAD").stdin(Stdio::piped()).stdout(Stdio::piped());
+        c.arg("worker")
+            .env_remove("LD_PRELOAD")
+            .env("SOFTRING_FOLLOW", "0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = c.spawn().map_err(|e| crate::fail::cannot_start("the client", &e))?;
         if let Some(mut to) = child.stdin.take() {
             to.write_all(serde_json::to_string(&load)?.as_bytes())?;

@@ -85,6 +85,9 @@ pub struct UnderArgs {
     /// implies --engine=user unless --engine says otherwise
     #[arg(long, value_enum, value_name = "HOW")]
     pub poll: Option<Poll>,
+    /// Leave programs without softring that start with an environment without LD_PRELOAD
+    #[arg(long)]
+    pub no_follow: bool,
     /// Keep no statistics for `softring metrics`
     #[arg(long)]
     pub no_stats: bool,
@@ -108,6 +111,7 @@ impl UnderArgs {
             (self.quiet, "--quiet"),
             (self.deny, "--deny"),
             (self.aio_hipri, "--aio-hipri"),
+            (self.no_follow, "--no-follow"),
             (self.no_stats, "--no-stats"),
         ];
         words.extend(switches.iter().filter(|s| s.0).map(|s| s.1.into()));
@@ -134,6 +138,7 @@ mod tests {
             "--quiet",
             "--deny",
             "--aio-hipri",
+            "--no-follow",
             "--no-stats",
             "--model",
             "/=null",

@@ -40,6 +40,7 @@ fn environment(
         ("SOFTRING_SQ_IDLE", under.sq_idle.map(name_of)),
         ("SOFTRING_AT_LEAST", options::at_least(under)?.map(|release| release.to_string())),
         ("SOFTRING_POLL", under.poll.map(name_of)),
+        ("SOFTRING_FOLLOW", under.no_follow.then(|| "0".to_owned())),
         ("SOFTRING_STATS", under.no_stats.then(|| "0".to_owned())),
         ("SOFTRING_AIO_HIPRI", under.aio_hipri.then(|| "1".to_owned())),
     ];
@@ -82,7 +83,7 @@ fn preload(env: &mut Environment, program: &Path, lib: &Path, under: &UnderArgs)
 }
 
 /// Every variable that [`shell_environment`] may set.
-pub const VARIABLES: [&str; 14] = [
+pub const VARIABLES: [&str; 15] = [
     "LD_PRELOAD",
     "SOFTRING_ENGINE",
     "SOFTRING_INTERCEPT",
@@ -91,6 +92,7 @@ pub const VARIABLES: [&str; 14] = [
     "SOFTRING_SQ_IDLE",
     "SOFTRING_AT_LEAST",
     "SOFTRING_POLL",
+    "SOFTRING_FOLLOW",
     "SOFTRING_STATS",
     "SOFTRING_AIO_HIPRI",
     "SOFTRING_MODEL",

@@ -2,6 +2,7 @@
 
 use super::rings::{MARGIN, Rings};
 use super::{Program, Why, byte};
+use crate::loaders;
 use crate::raw::{self, raw};
 use core::ffi::c_char;
 use core::fmt::Write;
@@ -64,6 +65,11 @@ impl Fd {
         // SAFETY: the kernel checks the address.
         let fd = unsafe { raw!(libc::SYS_openat, dir, path, flags | libc::O_CLOEXEC, 0o600) };
         (fd >= 0).then_some(Fd(fd as i32))
+    }
+
+    /// Returns whether the file at `path` can be read.
+    pub fn reads(path: *const c_char) -> bool {
+        Fd::open(libc::AT_FDCWD, path.expose_provenance(), libc::O_RDONLY).is_some()
     }
 
     fn open_name(name: &Name) -> Option<Fd> {
@@ -245,6 +251,22 @@ fn lacks(fd: &Fd, head: &[u8], preloaded: bool) -> Option<Why> {
         return Some(Why::Privileged);
     }
     (!preloaded).then_some(Why::Environment)
+}
+
+/// Returns whether the program's loader is this C library's, and takes LD_PRELOAD.
+pub fn loads_libraries(program: Program) -> bool {
+    let loader: &[u8] = if loaders::runs_on_musl() { b"/ld-musl-" } else { b"/ld-linux-" };
+    let mut head = [0; HEAD];
+    let Some((fd, _, head)) = executable(program, &mut head) else { return false };
+    if head.len() < 64 || head[..5] != *b"\x7fELF\x02" {
+        return false;
+    }
+    let Some(named) = Headers(head).iter().find(|header| header.kind == PT_INTERP) else {
+        return false;
+    };
+    let mut path = [0; 256];
+    let n = fd.read(&mut path[..named.len.min(256) as usize], named.offset);
+    names(&path[..n], loader) && !gains_rights(&fd)
 }
 
 /// Returns whether the kernel will set AT_SECURE for this program.

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 mod file;
+pub mod follow;
 mod rings;
 mod sanitizer;
 
@@ -42,6 +43,10 @@ static RUN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 /// Path of this library as LD_PRELOAD names it.
 static OWN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
 /// Finds the paths of this library and of `SOFTRING_RUN`. Called once, before `main`.
 pub fn start() {
     // SAFETY: an all-zero Dl_info is a valid one, and is filled in for an address of ours; the name
@@ -56,6 +61,16 @@ pub fn start() {
     }
     if let Some(run) = config::run().filter(|run| !run.is_empty() && !config::quiet()) {
         RUN.store(run.as_ptr().cast_mut(), Relaxed);
+    }
+    if config::is_secure() {
+        return;
+    }
+    // SAFETY: the C library's variable, before anybody else uses it.
+    unsafe { follow::start(environ.cast_mut()) };
+    if !RUN.load(Relaxed).is_null()
+        && let Some(run) = follow::setting(b"SOFTRING_RUN=")
+    {
+        RUN.store(run.cast_mut(), Relaxed);
     }
 }
 
@@ -77,6 +92,18 @@ const CALLS: [i64; 15] = [
     libc::SYS_getgid,
     libc::SYS_prctl,
 ];
+
+/// Returns what the environment `envp` needs for `program` to start with the library, if that is to
+/// be added.
+pub fn follow(program: Program, envp: *const *const c_char) -> Option<follow::Added> {
+    if OWN.load(Relaxed).is_null() || !CALLS.into_iter().all(refused::spares) {
+        return None;
+    }
+    let errno = raw::errno();
+    let added = follow::follow(program, envp);
+    raw::set_errno(errno);
+    added
+}
 
 /// Reports `program`, which is about to start with `envp`, if it starts without the library.
 pub fn starts(program: Program, envp: *const *const c_char) {

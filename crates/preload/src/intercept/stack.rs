@@ -327,6 +327,20 @@ fn first_entered() {
     crate::proc::thread_begins();
 }
 
+/// Makes an exec call, which does not return if it succeeds. A vfork child shares the record of the
+/// thread that waits for it, whose next call must find our stack free.
+pub fn leave_for(exec: impl FnOnce() -> isize) -> isize {
+    if !crate::proc::shares_memory() {
+        return exec();
+    }
+    // SAFETY: a word of this thread's own record.
+    let busy = unsafe { word(BUSY).replace(0) };
+    let ret = exec();
+    // SAFETY: as above.
+    unsafe { word(BUSY).write(busy) };
+    ret
+}
+
 /// Unmaps our stack of the calling thread, which ends on its own stack.
 pub fn thread_ends() {
     // SAFETY: words of this thread's own record; our stack is not in use, as this is the program's.

@@ -10,7 +10,9 @@
 //! answers E2BIG: no rules are lost.
 #![allow(unsafe_code)]
 
+use crate::children::follow::Added;
 use crate::children::{self, Program};
+use crate::intercept::stack;
 use crate::raw::{self, next, raw};
 use crate::{config, gate, notice, proc};
 use core::arch::naked_asm;
@@ -23,12 +25,12 @@ use softring_host::user;
 
 const PAGE: usize = 4096;
 
-type Path = *const c_char;
+pub(super) type Path = *const c_char;
 /// Strings, followed by a null pointer.
-type Strings = *const Path;
+pub(super) type Strings = *const Path;
 
 unsafe extern "C" {
-    static environ: Strings;
+    pub(super) static mut environ: Strings;
 }
 
 /// `execve(2)`: execute program.
@@ -138,7 +140,7 @@ unsafe extern "C" fn execv_with_environment(path: Path, argv: Strings) -> c_int 
 pub fn raw_execve(a: &[usize; 6]) -> isize {
     let call = |envp: Strings| {
         // SAFETY: the program's own call.
-        unsafe { raw!(libc::SYS_execve, a[0], a[1], envp.expose_provenance()) }
+        stack::leave_for(|| unsafe { raw!(libc::SYS_execve, a[0], a[1], envp.expose_provenance()) })
     };
     let path = core::ptr::with_exposed_provenance(a[0]);
     let envp = core::ptr::with_exposed_provenance(a[2]);
@@ -149,8 +151,9 @@ pub fn raw_execve(a: &[usize; 6]) -> isize {
 #[inline(never)]
 pub fn raw_execveat(a: &[usize; 6]) -> isize {
     let call = |envp: Strings| {
+        let envp = envp.expose_provenance();
         // SAFETY: the program's own call.
-        unsafe { raw!(libc::SYS_execveat, a[0], a[1], a[2], envp.expose_provenance(), a[4]) }
+        stack::leave_for(|| unsafe { raw!(libc::SYS_execveat, a[0], a[1], a[2], envp, a[4]) })
     };
     let program = if a[4] as i32 & libc::AT_EMPTY_PATH != 0 {
         Program::Open(a[0] as i32)
@@ -202,34 +205,7 @@ unsafe extern "C" fn posix_spawnp(
     })
 }
 
-/// `system(3)`: execute a shell command.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn system(command: Path) -> c_int {
-    let next = next!(c"system", fn(Path) -> c_int);
-    if !command.is_null() {
-        shell();
-    }
-    // SAFETY: the program's own call.
-    next.map_or_else(missing, |f| unsafe { f(command) })
-}
-
-/// `popen(3)`: pipe stream to or from a process, which is a shell.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn popen(command: Path, mode: Path) -> *mut c_void {
-    let next = next!(c"popen", fn(Path, Path) -> *mut c_void);
-    shell();
-    // SAFETY: the program's own call.
-    next.map_or(core::ptr::null_mut(), |f| unsafe { f(command, mode) })
-}
-
-/// Reports the shell that the C library starts by calls of its own.
-fn shell() {
-    // SAFETY: the C library's variable; a program that changes it while others read it breaks its
-    // rules.
-    children::starts(Program::At(libc::AT_FDCWD, c"/bin/sh".as_ptr()), unsafe { environ });
-}
-
-fn missing() -> c_int {
+pub(super) fn missing() -> c_int {
     raw::set_errno(libc::ENOSYS);
     -1
 }
@@ -241,6 +217,8 @@ fn around<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -
 
 /// Makes a call that starts a program, with the environment that the new program needs.
 fn starting<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
+    let with = children::follow(program, envp).and_then(|added| Environment::added(&added, envp));
+    let envp = with.as_ref().map_or(envp, |with| with.strings);
     children::starts(program, envp);
     let Some((preload, nth)) = children::preload_for(program, envp) else {
         return with_rules(envp, call);
@@ -324,10 +302,13 @@ impl Write for Variable {
 
 /// The program's environment and one more variable, in a mapping: exec may be called in a signal
 /// handler, which may not call malloc(3).
-struct Environment {
-    strings: Strings,
+pub(super) struct Environment {
+    pub(super) strings: Strings,
     bytes: usize,
 }
+
+// SAFETY: a mapping, which any thread may read and unmap.
+unsafe impl Send for Environment {}
 
 impl Environment {
     /// Returns `envp` with `variable` in front. `None` without memory, or if the kernel will not be
@@ -358,6 +339,27 @@ impl Environment {
             at.add(nth).write(variable);
         }
         Some(Environment { strings: at, bytes })
+    }
+
+    /// Returns `envp` with what a program needs to be followed behind it.
+    pub(super) fn added(added: &Added, envp: Strings) -> Option<Environment> {
+        let n = length(envp)?;
+        let pointers = (n + added.count() + 1) * size_of::<Path>();
+        let bytes = pointers + added.text_len();
+        let at = raw::map(bytes, libc::MAP_PRIVATE);
+        if at.is_null() {
+            return None;
+        }
+        let strings = at.cast::<Path>();
+        // SAFETY: as in `put`; the text lies behind the pointers.
+        unsafe {
+            for i in 0..n {
+                strings.add(i).write(*envp.add(i));
+            }
+            let text = core::slice::from_raw_parts_mut(at.add(pointers), bytes - pointers);
+            added.write(strings.add(n), text);
+        }
+        Some(Environment { strings, bytes })
     }
 }
 

@@ -17,6 +17,7 @@ mod older;
 mod poll;
 pub mod rights;
 mod select;
+mod shell;
 pub mod signal;
 mod sleep;
 mod wait;

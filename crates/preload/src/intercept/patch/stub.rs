@@ -216,6 +216,14 @@ const WATCHED: [i64; 11] = [
     libc::SYS_epoll_pwait2,
 ];
 
+/// Makes stubs pass exec calls to the entry from now on.
+pub fn watch_execs() {
+    // Relaxed: before there are threads.
+    for nr in [libc::SYS_execve, libc::SYS_execveat] {
+        NUMBERS[nr as u8 as usize].store(1, Ordering::Relaxed);
+    }
+}
+
 /// Makes stubs pass calls on descriptors to the entry from now on.
 pub fn watch() {
     // Relaxed: before the ring is known to the program.
