@@ -311,8 +311,8 @@ pub fn unnamed() -> io::Result<File> {
         return Ok(file);
     }
     refused::learn();
-    let made: Result<OwnedFd, _> = softring_host::substitute::memfd("softring-doctor", false);
-    made.map(File::from).map_err(|e| io::Error::from_raw_os_error(e.0))
+    let made = softring_host::substitute::memfd("softring-doctor", false);
+    made.map(|fd| sys::from_engine(fd).into()).map_err(|e| io::Error::from_raw_os_error(e.0))
 }
 
 /// Makes a standard stream, in a child, be a file: by /proc, or by one of three calls, each of

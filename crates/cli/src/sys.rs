@@ -8,8 +8,27 @@ use softring_uapi::io_uring_params;
 use std::ffi::{CStr, CString, OsStr, c_long};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Gives a descriptor to the engine, whose type of one is not std's.
+pub fn to_engine(fd: impl Into<OwnedFd>) -> softring_host::os::fd::OwnedFd {
+    use softring_host::os::fd::FromRawFd;
+    // SAFETY: given up by its owner, and open.
+    unsafe { softring_host::os::fd::OwnedFd::from_raw_fd(fd.into().into_raw_fd()) }
+}
+
+/// Takes over a descriptor of the engine's.
+pub fn from_engine(fd: softring_host::os::fd::OwnedFd) -> OwnedFd {
+    use softring_host::os::fd::IntoRawFd;
+    // SAFETY: as above.
+    unsafe { OwnedFd::from_raw_fd(fd.into_raw_fd()) }
+}
+
+/// Lends a descriptor to the engine.
+pub fn for_engine(fd: &impl AsRawFd) -> softring_host::sys::Number {
+    softring_host::sys::borrow(fd.as_raw_fd()).expect("an open descriptor")
+}
 
 fn checked(ret: c_long) -> io::Result<c_long> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }

@@ -5,6 +5,7 @@ mod direct;
 mod modelled;
 
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use client::Client;
@@ -41,7 +42,8 @@ fn page() -> stats::Page {
         let link = std::fs::read_link(&path).ok()?;
         let named = link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
         // The number may have gone meanwhile: another test makes its page.
-        if named { stats::file(&File::open(path).ok()?).ok() } else { None }
+        let file = File::open(path).ok().filter(|_| named)?;
+        stats::file(softring_host::sys::borrow(file.as_raw_fd())?).ok()
     };
     std::fs::read_dir("/proc/self/fd").unwrap().find_map(named).expect("a page")
 }

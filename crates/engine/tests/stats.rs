@@ -19,7 +19,7 @@ fn page() -> read::Page {
             let link = std::fs::read_link(&path).unwrap_or_default();
             let named = link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
             if let Some(page) = File::open(path).ok().filter(|_| named) {
-                return read::file(&page).ok();
+                return read::file(softring_host::sys::borrow(page.as_raw_fd())?).ok();
             }
         }
         None

@@ -19,6 +19,7 @@ type Sized = unsafe extern "C" fn(*mut Attributes, usize) -> c_int;
 type Stated = unsafe extern "C" fn(*mut Attributes, c_int) -> c_int;
 type Enter = extern "C" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut usize, *const Attributes, Enter, *mut c_void) -> c_int;
+type Auxiliary = extern "C" fn(usize) -> usize;
 type Exit = extern "C" fn(c_int) -> !;
 
 /// Functions that start a thread.
@@ -95,6 +96,13 @@ pub fn exit(code: i32) -> ! {
         // SAFETY: a number.
         unsafe { syscall(nr::__NR_exit_group as usize, &[code as usize, 0, 0, 0, 0, 0]) };
     }
+}
+
+/// Returns a value of the auxiliary vector, by getauxval(3); `None` if there is none.
+pub(crate) fn auxiliary(kind: usize) -> Option<usize> {
+    // SAFETY: as in `Threads`.
+    let ask = unsafe { core::mem::transmute::<usize, Option<Auxiliary>>(weak!("getauxval")) };
+    ask.map(|ask| ask(kind)).filter(|value| *value != 0)
 }
 
 /// Returns the value of an environment variable; `None` also without a C library.

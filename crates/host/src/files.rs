@@ -6,9 +6,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
 
-use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, RawDir, open};
-use rustix::io::Errno as Failure;
+use crate::os::fd::{BorrowedFd, OwnedFd};
+use crate::os::fs::{Mode, OFlags, RawDir, open};
 use softring_uapi::errno::Errno;
 
 use crate::sys::EngineFd;
@@ -26,11 +25,11 @@ pub fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
     let (mut bytes, mut len) = (Vec::new(), 0);
     loop {
         bytes.resize(len + STEP, 0);
-        match rustix::io::read(&file, &mut bytes[len..]) {
+        match crate::os::io::read(&file, &mut bytes[len..]) {
             Ok(0) => break,
             Ok(n) => len += n,
-            Err(Failure::INTR) => {}
-            Err(e) => return Err(e.into()),
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e),
         }
     }
     bytes.truncate(len);
@@ -42,7 +41,7 @@ pub fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
 /// # Errors
 /// The failure, in words.
 pub fn text(path: &[u8]) -> Result<String, String> {
-    let bytes = read(path).map_err(|e| words(Failure::from_raw_os_error(e.0)))?;
+    let bytes = read(path).map_err(|e| words(e))?;
     String::from_utf8(bytes).map_err(|e| e.utf8_error().to_string())
 }
 
@@ -58,7 +57,7 @@ pub fn appends_to(path: &[u8]) -> Result<OwnedFd, String> {
 /// Returns the path of the program's open file `fd`, as proc(5) has it; none without /proc.
 pub fn path_of(fd: i32) -> Option<Vec<u8>> {
     let link = format!("/proc/thread-self/fd/{fd}");
-    Some(rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes())
+    crate::os::fs::readlink(link).ok()
 }
 
 /// Returns the text of a file of /proc or /sys. Names and paths in it may be any bytes: those that
@@ -92,13 +91,13 @@ pub fn absolute(path: &[u8]) -> Result<Vec<u8>, String> {
     resolve(path).map_err(|e| format!("{}: {}", String::from_utf8_lossy(path), words(e)))
 }
 
-fn resolve(path: &[u8]) -> Result<Vec<u8>, Failure> {
+fn resolve(path: &[u8]) -> Result<Vec<u8>, Errno> {
     // The kernel tells what is wrong with the path; below no name of it can fail.
-    rustix::fs::stat(path)?;
+    crate::os::fs::stat(path)?;
     let parts = |path: &[u8]| path.split(|&b| b == b'/').rev().map(<[u8]>::to_owned).collect();
     let mut whole = match path {
         [b'/', ..] => Vec::new(),
-        _ => rustix::process::getcwd(Vec::new())?.into_bytes(),
+        _ => crate::os::process::getcwd()?,
     };
     let (mut ahead, mut links): (Vec<Vec<u8>>, u32) = (parts(path), 0);
     while let Some(part) = ahead.pop() {
@@ -114,14 +113,14 @@ fn resolve(path: &[u8]) -> Result<Vec<u8>, Failure> {
                 whole.extend_from_slice(name);
             }
         }
-        match rustix::fs::readlink(&*whole, Vec::new()) {
-            Ok(_) if links == LINKS => return Err(Failure::LOOP),
+        match crate::os::fs::readlink(&*whole) {
+            Ok(_) if links == LINKS => return Err(Errno::ELOOP),
             Ok(target) => {
                 links += 1;
-                whole.truncate(if target.as_bytes().starts_with(b"/") { 0 } else { before });
-                ahead.extend::<Vec<Vec<u8>>>(parts(target.as_bytes()));
+                whole.truncate(if target.starts_with(b"/") { 0 } else { before });
+                ahead.extend::<Vec<Vec<u8>>>(parts(&target));
             }
-            Err(Failure::INVAL) => {}
+            Err(Errno::EINVAL) => {}
             Err(e) => return Err(e),
         }
     }
@@ -132,16 +131,16 @@ fn resolve(path: &[u8]) -> Result<Vec<u8>, Failure> {
 }
 
 /// Says what is wrong with a path, as strerror(3) does.
-fn words(e: Failure) -> String {
+fn words(e: Errno) -> String {
     let words = match e {
-        Failure::NOENT => "No such file or directory",
-        Failure::ACCESS => "Permission denied",
-        Failure::NOTDIR => "Not a directory",
-        Failure::LOOP => "Too many levels of symbolic links",
-        Failure::NAMETOOLONG => "File name too long",
-        _ => return format!("error {}", e.raw_os_error()),
+        Errno::ENOENT => "No such file or directory",
+        Errno::EACCES => "Permission denied",
+        Errno::ENOTDIR => "Not a directory",
+        Errno::ELOOP => "Too many levels of symbolic links",
+        Errno::ENAMETOOLONG => "File name too long",
+        _ => return format!("error {}", e.0),
     };
-    format!("{words} (os error {})", e.raw_os_error())
+    format!("{words} (os error {})", e.0)
 }
 
 /// Fills `to` with the bytes of an open file from an offset on.
@@ -150,11 +149,11 @@ fn words(e: Failure) -> String {
 /// As pread(2); `EIO` if the file ends before.
 pub fn read_exact_at(file: BorrowedFd<'_>, mut to: &mut [u8], mut at: u64) -> Result<(), Errno> {
     while !to.is_empty() {
-        match rustix::io::pread(file, &mut *to, at) {
+        match crate::os::io::pread(file, &mut *to, at) {
             Ok(0) => return Err(Errno::EIO),
             Ok(n) => (to, at) = (&mut to[n..], at + n as u64),
-            Err(Failure::INTR) => {}
-            Err(e) => return Err(e.into()),
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e),
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use core::any::Any;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::refused;
 use crate::sys::{args, nr, sys, syscall6};
@@ -24,11 +24,14 @@ static PID: AtomicU32 = AtomicU32::new(0);
 /// The holder before the first ring: any process, of no known namespace.
 static HOLDER: AtomicU64 = AtomicU64::new(1);
 
-/// Count of forks between the first process that made a ring and this one.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Facts about the forks between the first process that made a ring and this one.
+struct Forks {
+    count: AtomicU32,
+    /// Flag, set if the last of them was noticed late.
+    late: AtomicBool,
+}
 
-/// Flag, set if the last of these forks was noticed late.
-static LATE: AtomicBool = AtomicBool::new(false);
+static FORKS: Forks = Forks { count: AtomicU32::new(0), late: AtomicBool::new(false) };
 
 /// Function that a child runs for all process-wide state.
 static IN_CHILD: OnceLock<unsafe fn()> = OnceLock::new();
@@ -100,13 +103,13 @@ pub fn check() {
 /// Returns whether this process, a forked child, may have had POSIX locks before it closed its
 /// inherited descriptors.
 pub fn noticed_late() -> bool {
-    LATE.load(Relaxed)
+    FORKS.late.load(Relaxed)
 }
 
 /// Returns a count that tells a process from those that it was forked from.
 #[inline(always)]
 pub fn generation() -> u32 {
-    GENERATION.load(Relaxed)
+    FORKS.count.load(Relaxed)
 }
 
 /// Returns our process id, cached; 0 before the first ring.
@@ -123,9 +126,9 @@ pub fn holder() -> u64 {
 
 /// Learns our process id and pid namespace.
 fn learn() {
-    let pid = rustix_pid();
+    let pid = asked_pid();
     // The kernel counts namespaces with 32 bits.
-    let namespace = rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |s| s.st_ino as u32);
+    let namespace = crate::os::fs::stat(c"/proc/self/ns/pid").map_or(0, |s| s.st_ino as u32);
     HOLDER.store(u64::from(namespace) << 32 | u64::from(pid), Relaxed);
     PID.store(pid, Relaxed);
 }
@@ -155,22 +158,22 @@ pub fn init() {
 pub fn in_new_child() -> bool {
     let word = PAGE.load(Acquire);
     // SAFETY: non-null means `init` mapped it, and it is never unmapped.
-    !word.is_null() && unsafe { (*word).load(Relaxed) } == 0 && pid() != rustix_pid()
+    !word.is_null() && unsafe { (*word).load(Relaxed) } == 0 && pid() != asked_pid()
 }
 
-fn rustix_pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
+fn asked_pid() -> u32 {
+    crate::os::process::getpid().cast_unsigned()
 }
 
 /// Makes the engine the child's own. `late`: the child has run before, and may have POSIX locks.
 fn rebuild(late: bool) {
     crate::per_thread::fork_child(late);
-    LATE.store(late, Relaxed);
+    FORKS.late.store(late, Relaxed);
     // Otherwise the first ring does.
     if pid() != 0 {
         learn();
     }
-    GENERATION.fetch_add(1, Relaxed);
+    FORKS.count.fetch_add(1, Relaxed);
     let word = PAGE.load(Acquire);
     if !word.is_null() {
         // SAFETY: as in `in_new_child`.
@@ -181,7 +184,7 @@ fn rebuild(late: bool) {
 /// Returns whether the caller is a vfork child (or another process that shares our memory), which
 /// must not touch the engine.
 pub fn is_vfork_child() -> bool {
-    pid() != 0 && !in_new_child() && pid() != rustix_pid()
+    pid() != 0 && !in_new_child() && pid() != asked_pid()
 }
 
 /// Returns whether known filters let a child be made, waited for and ended.
@@ -195,7 +198,7 @@ pub(crate) fn is_spared() -> bool {
 /// Returns whether the next child would be the first process of a pid namespace, which would end
 /// with that child: the program has called unshare(2), and is about to fork.
 pub(crate) fn would_found_a_namespace() -> bool {
-    let of = |path: &core::ffi::CStr| rustix::fs::stat(path).ok().map(|s| s.st_ino);
+    let of = |path: &core::ffi::CStr| crate::os::fs::stat(path).ok().map(|s| s.st_ino);
     let [own, childrens] = [c"/proc/self/ns/pid", c"/proc/self/ns/pid_for_children"].map(of);
     // The namespace has no file until it has its first process.
     own.is_some() && own != childrens

@@ -13,11 +13,11 @@ mod rw;
 pub use once::OnceLock;
 pub use rw::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::os::thread::{futex_wait, futex_wake};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering::*};
-use rustix::thread::futex::{self, Flags};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -65,7 +65,7 @@ impl<T> Mutex<T> {
     #[cold]
     fn hold_contended(&self) {
         while self.word.swap(CONTENDED, Acquire) != FREE {
-            let _ = futex::wait(&self.word, Flags::PRIVATE, CONTENDED, None);
+            let _ = futex_wait(&self.word, CONTENDED, None);
         }
     }
 
@@ -77,7 +77,7 @@ impl<T> Mutex<T> {
     #[inline]
     unsafe fn release(&self) {
         if self.word.swap(FREE, Release) == CONTENDED {
-            let _ = futex::wake(&self.word, Flags::PRIVATE, 1);
+            futex_wake(&self.word, 1);
         }
     }
 }

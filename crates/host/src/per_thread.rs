@@ -57,7 +57,7 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::lock::OnceLock;
 use crate::raw::{nr, set_sigmask, syscall, thread, weak};

@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 
-use rustix::process::getpid;
+use crate::os::process::getpid;
 
 use crate::signal::BlockAll;
 use crate::sys;
@@ -43,7 +43,7 @@ impl ProcessLock {
     /// Waits until no other thread holds the lock, and takes it.
     pub fn hold(&'static self) -> Guard {
         let (word, _blocked) = (&self.0, BlockAll::begin());
-        let me = getpid().as_raw_nonzero().get().cast_unsigned();
+        let me = getpid().cast_unsigned();
         let (mut seen, mut mine) = (0, me);
         while let Err(owner) = word.compare_exchange(seen, mine, Acquire, Relaxed) {
             let ours = owner & !WAITED == me;

@@ -36,6 +36,18 @@ pub unsafe fn syscall(n: usize, a: &[usize; 6]) -> isize {
     ret
 }
 
+/// Pads an argument list to six.
+#[inline(always)]
+pub const fn args<const N: usize>(a: [usize; N]) -> [usize; 6] {
+    let mut out = [0; 6];
+    let mut i = 0;
+    while i < N {
+        out[i] = a[i];
+        i += 1;
+    }
+    out
+}
+
 /// Returns the thread pointer, which tells the calling thread from all others of its process.
 #[inline(always)]
 pub fn thread() -> usize {

@@ -161,7 +161,7 @@ impl Repeated {
             return;
         }
         self.sent = true;
-        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let pid = crate::os::process::getpid();
         // SAFETY: numbers; the signal has a handler, which does nothing.
         unsafe { sys!(__NR_tgkill, pid, tid, n) };
         self.timer =
@@ -187,7 +187,7 @@ pub fn interrupt(tid: i32) -> bool {
     if n == 0 || !install(n) {
         return false;
     }
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    let pid = crate::os::process::getpid();
     // SAFETY: as in `Repeated::start`.
     unsafe { sys!(__NR_tgkill, pid, tid, n) };
     true

@@ -6,9 +6,9 @@ use alloc::format;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags, StatFs};
-use rustix::process::{Resource, Rlimit};
+use crate::os::fd::{AsFd, AsRawFd, OwnedFd};
+use crate::os::fs::{FileType, Mode, OFlags, StatFs};
+use crate::os::process::{Resource, Rlimit};
 
 use crate::calls::{Part, Parts, ReadPtr, epoll, events, files, process};
 use crate::refused;
@@ -126,8 +126,8 @@ const CURRENT: u64 = u64::MAX;
 pub fn release() -> Release {
     static RELEASE: OnceLock<Release> = OnceLock::new();
     *RELEASE.get_or_init(|| {
-        let name = rustix::system::uname();
-        let mut numbers = name.release().to_bytes().split(|b| !b.is_ascii_digit());
+        let name = crate::os::process::release();
+        let mut numbers = name.split(|b| !b.is_ascii_digit());
         let mut number = || core::str::from_utf8(numbers.next()?).ok()?.parse().ok();
         Release(number().unwrap_or(0), number().unwrap_or(0))
     })
@@ -144,7 +144,7 @@ fn ignores_nowait() -> bool {
 /// 5.9 and 5.10 do so now and then for data that is not in the page cache yet
 /// (`generic_file_buffered_read`; preadv2(2), BUGS).
 fn ends_early(fd: i32, off: u64) -> bool {
-    let position = |fd| rustix::fs::tell(fd).unwrap_or(0);
+    let position = |fd| crate::os::fs::tell(fd).unwrap_or(0);
     release() < Release(5, 11)
         && sys::borrow(fd).is_some_and(|fd| {
             let at = if off == CURRENT { position(fd) } else { off };
@@ -303,16 +303,17 @@ fn unnamed(dir: &[u8]) -> Option<OwnedFd> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let how = OFlags::RDWR | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
-    let made = rustix::fs::open(dir, how | OFlags::TMPFILE | OFlags::EXCL, mode).ok();
+    let made = crate::os::fs::open(dir, how | OFlags::TMPFILE | OFlags::EXCL, mode).ok();
     let file = made.or_else(|| {
         let (pid, n) = (crate::fork::pid(), NEXT.fetch_add(1, Relaxed));
         let path = [dir, format!("/.softring-{pid}-{n}").as_bytes()].concat();
-        let made = rustix::fs::open(&*path, how | OFlags::CREATE | OFlags::EXCL, mode).ok()?;
-        rustix::fs::unlink(&*path).ok().map(|()| made)
+        let made = crate::os::fs::open(&*path, how | OFlags::CREATE | OFlags::EXCL, mode).ok()?;
+        crate::os::fs::unlink(&*path).ok().map(|()| made)
     })?;
     // A file system without a size has room; so has any if fstatfs(2) is refused.
     let room = statfs(&file);
-    let enough = room.is_ok_and(|s| s.f_blocks == 0 || s.f_bavail * s.f_bsize as u64 >= ROOM);
+    let enough =
+        room.is_ok_and(|s| s.f_blocks == 0 || (s.f_bavail * s.f_bsize).cast_unsigned() >= ROOM);
     (enough || refused::is::<{ nr::__NR_fstatfs }>()).then_some(file)
 }
 
@@ -336,7 +337,7 @@ pub fn statfs(fd: impl AsFd) -> Result<StatFs> {
     if refused::is::<{ nr::__NR_fstatfs }>() {
         return Err(Errno::ENOSYS);
     }
-    Ok(rustix::fs::fstatfs(fd)?)
+    crate::os::fs::fstatfs(fd)
 }
 
 /// Returns the limits by prlimit(2) of this process, or getrlimit(2); none if both are refused.

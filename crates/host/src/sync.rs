@@ -8,11 +8,12 @@ pub use real::*;
 /// The kernel's versions, also in a build for loom: for statics, and for code that is in no model.
 pub mod real {
     pub use crate::lock::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    use crate::os::thread::{futex_wait, futex_wake};
+    use crate::os::time::Timespec;
     pub use crate::signal::Repeated;
     use core::sync::atomic::{AtomicU32, Ordering::*};
     use core::time::Duration;
-    use rustix::io::Errno;
-    use rustix::thread::futex::{self, Flags, Timespec};
+    use softring_uapi::errno::Errno;
 
     /// Value that one thread gives to another, once.
     #[derive(Debug)]
@@ -60,10 +61,10 @@ pub mod real {
                 self.0.store(EMPTY, Relaxed);
                 return true;
             }
-            let limit = limit.and_then(|d| Timespec::try_from(d).ok());
+            let limit = limit.and_then(|d| Timespec::of(d));
             loop {
-                let r = futex::wait(&self.0, Flags::PRIVATE, PARKED, limit.as_ref());
-                let timed_out = r == Err(Errno::TIMEDOUT);
+                let r = futex_wait(&self.0, PARKED, limit.as_ref());
+                let timed_out = r == Err(Errno::ETIMEDOUT);
                 if timed_out || self.0.load(Relaxed) != PARKED {
                     return self.0.swap(EMPTY, Acquire) == TOKEN;
                 }
@@ -73,7 +74,7 @@ pub mod real {
         /// Wakes the owner: one `futex_wake` if the owner sleeps, none if it does not sleep yet.
         pub fn unpark(&self) {
             if self.0.swap(TOKEN, Release) == PARKED {
-                let _ = futex::wake(&self.0, Flags::PRIVATE, 1);
+                futex_wake(&self.0, 1);
             }
         }
     }

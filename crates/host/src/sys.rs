@@ -1,5 +1,5 @@
 //! Raw system calls of the host. They use no libc name that an entry point interposes, so there is
-//! no recursion. rustix (its `linux_raw` backend) serves for our own objects. These calls serve
+//! no recursion. Those of [`crate::os`] serve for our own objects. These calls serve
 //! where the program's pointers go to the kernel unchecked: a bad one is `-EFAULT` and never a
 //! SIGSEGV.
 #![allow(unsafe_code)]
@@ -11,14 +11,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use core::time::Duration;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use crate::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::refused;
 use crate::user::Plain;
 use softring_uapi::errno::{Errno, Result, check};
 
 pub(crate) use crate::raw::set_sigmask;
-pub use crate::raw::{nr, syscall, thread};
+pub use crate::raw::{args, nr, syscall, thread};
 pub use waits::*;
 
 mod waits;
@@ -83,18 +83,6 @@ macro_rules! sleeps {
     };
 }
 pub(crate) use sleeps;
-
-/// Pads an argument list to six.
-#[inline(always)]
-pub const fn args<const N: usize>(a: [usize; N]) -> [usize; 6] {
-    let mut out = [0; 6];
-    let mut i = 0;
-    while i < N {
-        out[i] = a[i];
-        i += 1;
-    }
-    out
-}
 
 /// Calls `FUTEX_WAIT` on a word shared between processes. Returns true if the time ran out.
 pub fn futex_wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) -> bool {
@@ -298,13 +286,13 @@ pub fn borrow(fd: i32) -> Option<Number> {
 
 /// Returns the flags of the program's open file `fd` (`F_GETFL`); `None` if it is not open.
 #[inline]
-pub fn file_flags(fd: i32) -> Option<rustix::fs::OFlags> {
-    rustix::fs::fcntl_getfl(borrow(fd)?).ok()
+pub fn file_flags(fd: i32) -> Option<crate::os::fs::OFlags> {
+    crate::os::fs::fcntl_getfl(borrow(fd)?).ok()
 }
 
 /// Returns whether the program's file `fd` blocks; true if it is not open.
 pub fn blocks(fd: i32) -> bool {
-    file_flags(fd).is_none_or(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))
+    file_flags(fd).is_none_or(|flags| !flags.contains(crate::os::fs::OFlags::NONBLOCK))
 }
 
 /// Returns whether two numbers mean the same open file; `None` if the kernel does not tell: before
@@ -390,10 +378,10 @@ pub fn set_name(name: &[u8]) {
 
 /// Returns the process's name, as in proc_pid_comm(5), ended by zeroes; all zeroes without /proc.
 pub fn process_name() -> [u8; 16] {
-    use rustix::fs::{Mode, OFlags, open};
+    use crate::os::fs::{Mode, OFlags, open};
     let mut name = [0u8; 16];
     if let Ok(fd) = open(c"/proc/self/comm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        let n = rustix::io::read(EngineFd::from(fd), &mut name).unwrap_or(0);
+        let n = crate::os::io::read(EngineFd::from(fd), &mut name).unwrap_or(0);
         name[n.saturating_sub(1)..].fill(0);
     }
     name
@@ -401,11 +389,11 @@ pub fn process_name() -> [u8; 16] {
 
 /// Returns the user and group for the calling thread's file access, as in proc_pid_status(5).
 pub fn file_ids_by_proc() -> Option<(u32, u32)> {
-    use rustix::fs::{Mode, OFlags, open};
+    use crate::os::fs::{Mode, OFlags, open};
     let mut text = [0u8; 1024];
     let path = c"/proc/thread-self/status";
     let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let n = rustix::io::read(EngineFd::from(fd), &mut text).ok()?;
+    let n = crate::os::io::read(EngineFd::from(fd), &mut text).ok()?;
     // The first line has a name, which may be any bytes.
     let text = String::from_utf8_lossy(&text[..n]);
     // The ids are real, effective, saved, and for file access.

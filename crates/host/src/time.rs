@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
+use crate::raw::nr;
+use crate::vdso;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::kernel_timespec;
 
@@ -27,9 +27,9 @@ impl Clock {
     /// Returns the present time of this clock, in ns.
     pub fn now(self) -> u64 {
         read(match self {
-            Clock::Monotonic => ClockId::Monotonic,
-            Clock::Boottime => ClockId::Boottime,
-            Clock::Realtime => ClockId::Realtime,
+            Clock::Monotonic => nr::CLOCK_MONOTONIC,
+            Clock::Boottime => nr::CLOCK_BOOTTIME,
+            Clock::Realtime => nr::CLOCK_REALTIME,
         })
     }
 }
@@ -71,12 +71,12 @@ pub fn cpu_time_of(tid: i32) -> u64 {
 
 /// Returns the milliseconds of a clock that costs no more than a load.
 pub fn coarse_ms() -> u64 {
-    read(ClockId::MonotonicCoarse) / 1_000_000
+    read(nr::CLOCK_MONOTONIC_COARSE) / 1_000_000
 }
 
-fn read(id: ClockId) -> u64 {
-    let t = clock_gettime(id);
-    (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)
+fn read(id: u32) -> u64 {
+    let [seconds, nanoseconds] = vdso::clock_gettime(id);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
 /// Converts a timespec to ns, saturating as `timespec64_to_ktime` does.

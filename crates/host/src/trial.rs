@@ -148,20 +148,19 @@ impl Record {
     /// Returns the calling user's record.
     #[expect(clippy::new_without_default, reason = "who the user is, the kernel says")]
     pub fn new() -> Record {
-        let user = rustix::process::geteuid().as_raw();
+        let user = crate::os::process::geteuid();
         Record { path: format!("/dev/shm/softring-kernel-rings-work-{user:010}"), user }
     }
 
     /// Returns whether the record exists and is this user's.
     pub fn is_there(&self) -> bool {
-        rustix::fs::lstat(&self.path).is_ok_and(|s| s.st_uid == self.user)
+        crate::os::fs::lstat(&self.path).is_ok_and(|s| s.st_uid == self.user)
     }
 
     /// Makes the record, by mknod(2), which takes no descriptor. If that fails, the next process
     /// tries again.
     pub fn make(&self) {
-        let (file, mode) = (rustix::fs::FileType::RegularFile, rustix::fs::Mode::RUSR);
-        let _ = rustix::fs::mknodat(rustix::fs::CWD, &self.path, file, mode, 0);
+        let _ = crate::os::fs::make_file(&self.path);
     }
 }
 

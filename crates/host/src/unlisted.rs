@@ -14,7 +14,7 @@ use core::ffi::c_void;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Acquire;
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use crate::limits::WORKER_STACK;
 use crate::signal;
@@ -31,7 +31,7 @@ struct Stack(*mut c_void);
 
 impl Stack {
     fn new() -> Result<Stack> {
-        let (prot, none) = (ProtFlags::READ | ProtFlags::WRITE, MprotectFlags::empty());
+        let (prot, none) = (ProtFlags::READ | ProtFlags::WRITE, ProtFlags::empty());
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
         let null = core::ptr::null_mut();
         // SAFETY: a fresh anonymous mapping.
@@ -135,10 +135,10 @@ mod tests {
         crate::per_thread! {
             static WORD: Cell<u32> = const { Cell::new(1) };
         }
-        let own = rustix::thread::gettid();
+        let own = crate::calls::process::gettid();
         WORD.set(7);
         for n in 0..100 {
-            let seen = run(|| (rustix::thread::gettid(), WORD.replace(8), vec![n; 1000]));
+            let seen = run(|| (crate::calls::process::gettid(), WORD.replace(8), vec![n; 1000]));
             let (tid, word, many) = seen.unwrap();
             assert!(tid != own && word == if n == 0 { 7 } else { 8 } && many.len() == 1000);
         }

@@ -437,7 +437,7 @@ pub fn read_cstr(addr: u64, max: usize) -> Result<Vec<u8>> {
 }
 
 /// Returns a `struct stat` of zeroes.
-pub(crate) fn no_stat() -> rustix::fs::Stat {
+pub(crate) fn no_stat() -> crate::os::fs::Stat {
     // SAFETY: numbers, for which zero is one.
     unsafe { core::mem::zeroed() }
 }

@@ -4,6 +4,7 @@
 
 use io_uring::{IoUring, opcode};
 use softring_engine::stats::{NAME, read};
+use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 
 type Outcome = Result<(), String>;
@@ -24,7 +25,11 @@ fn page() -> Option<(Vec<u64>, u64)> {
         let path = e.ok()?.path();
         let link = std::fs::read_link(&path).ok()?;
         let ours = link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
-        if ours { read::file(&std::fs::File::open(path).ok()?).ok() } else { None }
+        if !ours {
+            return None;
+        }
+        let file = std::fs::File::open(path).ok()?;
+        read::file(softring_host::sys::borrow(file.as_raw_fd())?).ok()
     });
     let mine = pages.filter(|p| p.pid == std::process::id()).collect::<Vec<_>>();
     assert!(mine.len() < 2, "one page per process");

@@ -5,6 +5,7 @@ mod common;
 use common::{library, succeed};
 use softring_engine::stats::{NAME, read};
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -37,7 +38,8 @@ fn page(pid: u32) -> read::Page {
         link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"))
     };
     let fd = fds.into_iter().find(is_page).expect("the process has a page");
-    read::file(std::fs::File::open(fd).unwrap()).unwrap()
+    let file = std::fs::File::open(fd).unwrap();
+    read::file(softring_host::sys::borrow(file.as_raw_fd()).unwrap()).unwrap()
 }
 
 fn finished(c: &mut Command) -> (Child, Vec<u64>) {

@@ -64,6 +64,7 @@ errnos!(
     ELOOP,
     ENAMETOOLONG,
     EISDIR,
+    ETOOMANYREFS,
 );
 
 impl Errno {
@@ -75,12 +76,6 @@ impl Errno {
     /// Returns the number as a system call answers it.
     pub const fn ret(self) -> isize {
         -(self.0 as isize)
-    }
-}
-
-impl From<rustix::io::Errno> for Errno {
-    fn from(e: rustix::io::Errno) -> Self {
-        Errno(e.raw_os_error())
     }
 }
 

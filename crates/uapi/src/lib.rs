@@ -13,6 +13,7 @@ pub mod aio;
 pub mod cqe;
 pub mod epoll;
 pub mod errno;
+pub mod flag_set;
 pub mod flags;
 pub mod layout;
 pub mod limits;

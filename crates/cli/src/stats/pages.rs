@@ -38,7 +38,7 @@ impl Source {
 
     /// Reads the page; None if that is not possible any more.
     pub fn read(&self) -> Option<Reading> {
-        let page = read::file(&self.file).ok()?;
+        let page = read::file(sys::for_engine(&self.file)).ok()?;
         let (command, container) = (self.command.clone(), self.container.clone());
         Some(Reading { pid: self.pid, command, container, page })
     }
@@ -63,7 +63,7 @@ pub fn open(pid: i32) -> Result<Option<Source>, Trouble> {
     let files = memfd::of(pid, NAME, OpenOptions::new().read(true)).map_err(Trouble::Io)?;
     for file in files.take(MOST_FILES) {
         let file = file.map_err(Trouble::Io)?;
-        match read::writer(&file) {
+        match read::writer(sys::for_engine(&file)) {
             // A forked child may hold its parent's as well.
             Ok(writer) if Some(writer.cast_signed()) == sys::inner_pid(&format!("/proc/{pid}")) => {
                 return Ok(Some(Source::new(pid, command_of(pid), file)));

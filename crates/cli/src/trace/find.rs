@@ -15,7 +15,7 @@ pub fn memory(pid: i32) -> io::Result<Option<Reader>> {
     how.read(true).write(true);
     let mut other = false;
     for file in memfd::of(pid, NAME, &how)? {
-        match Reader::open(file?.into(), Some(pid.cast_unsigned())) {
+        match Reader::open(sys::to_engine(file?), Some(pid.cast_unsigned())) {
             // A forked child may hold its parent's as well.
             Ok(reader) => {
                 let inner = sys::inner_pid(&format!("/proc/{pid}"));

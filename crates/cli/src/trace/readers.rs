@@ -6,7 +6,6 @@ use crate::family::Family;
 use crate::listener::{Listener, Next, Received};
 use crate::{container, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::fstat;
 use rustix::io::Errno;
 use softring_engine::stats::clean::printable;
 use softring_engine::stats::trace::read::{Reader, Source};
@@ -109,7 +108,7 @@ impl Readers {
         let file: io::Result<File> = std::mem::replace(&mut received.file, none);
         let known = (pid != 0).then(|| pid.cast_unsigned());
         let begun = match file {
-            Ok(file) => Reader::open(file.into(), known)
+            Ok(file) => Reader::open(sys::to_engine(file), known)
                 .map_err(|e| io::Error::from_raw_os_error(-e.res()))
                 .and_then(|reader| self.add(pid, reader)),
             Err(_) if to_be_found => self.find(pid),
@@ -139,7 +138,7 @@ impl Readers {
     }
 
     fn add(&mut self, pid: i32, mut reader: Reader) -> io::Result<()> {
-        let file = fstat(reader.fd())?.st_ino;
+        let file = reader.file();
         // A memory that was found in /proc is brought as well.
         if self.each.iter().any(|t| t.file == file) {
             return Ok(());

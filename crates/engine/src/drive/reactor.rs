@@ -214,8 +214,7 @@ fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 /// Returns the process that forked this one, if it lives and its reactor can be woken.
 pub(crate) fn parent() -> Option<u32> {
     let parent = PROCESS.reactor.parent.load(SeqCst);
-    let now = softring_host::os::process::getppid()
-        .map_or(0, |p| p.as_raw_nonzero().get().cast_unsigned());
+    let now = softring_host::os::process::getppid().cast_unsigned();
     (parent != 0 && parent == now).then_some(parent)
 }
 

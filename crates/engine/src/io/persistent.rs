@@ -401,7 +401,11 @@ impl Drop for PollSet {
 mod tests {
     use super::*;
     use crate::io::poll::{BATCH, wait};
-    use rustix::pipe::pipe;
+    use softring_host::os::fd::OwnedFd;
+
+    fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+        softring_host::os::pipe::pipe_with(Default::default())
+    }
 
     #[test]
     fn one_event_wakes_all_waiters_of_a_file() {
@@ -412,7 +416,7 @@ mod tests {
         let fd = dup.as_raw_fd();
         assert_eq!(set.go_on(&dup, IN | EPOLLONESHOT, &ids), Ok(true));
         assert_eq!((set.armed(), count(fd)), (2, 1));
-        rustix::io::write(&w, b"x").unwrap();
+        softring_host::os::io::write(&w, b"x").unwrap();
         let mut buf = [epoll_event::default(); BATCH];
         assert_eq!(wait(set.fd().as_raw_fd(), &mut buf, Some(0), None), Ok(1));
         assert_eq!(number(buf[0].data), Some(fd));

@@ -331,9 +331,13 @@ pub(crate) fn wait(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use rustix::pipe::pipe;
+    use softring_host::os::fd::OwnedFd;
 
     const IN_ONCE: u32 = 1 | 1 << 30;
+
+    fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+        softring_host::os::pipe::pipe_with(Default::default())
+    }
 
     fn id(n: u64) -> ReqId {
         ReqId::from_u64(1 << 32 | n)
@@ -366,7 +370,7 @@ mod tests {
         assert_eq!(set.add(None, number, IN_ONCE, id(2)), Ok(number));
         assert_eq!(set.add(None, n, IN_ONCE, id(3)), Err(Errno::EEXIST));
         assert_eq!(set.armed(), 2);
-        rustix::io::write(&w, b"x").unwrap();
+        softring_host::os::io::write(&w, b"x").unwrap();
         assert_eq!(ready_ids(&set), [1, 2]);
         set.leave(n);
         set.del(number);
@@ -379,7 +383,7 @@ mod tests {
         set.del(number);
         assert_eq!(set.add(Some(n), n, IN_ONCE, id(5)), Ok(n));
         assert_eq!(ready_ids(&set), [] as [u64; 0]);
-        rustix::io::write(&w2, b"x").unwrap();
+        softring_host::os::io::write(&w2, b"x").unwrap();
         assert_eq!(ready_ids(&set), [5]);
         assert_eq!(set.modify(n, n, IN_ONCE, id(6)), Ok(n));
         assert_eq!(ready_ids(&set), [6]);

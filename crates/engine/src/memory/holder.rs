@@ -115,7 +115,7 @@ fn parse(line: &[u8]) -> Option<(core::ops::Range<usize>, File)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use softring_host::os::fd::{AsFd, AsRawFd};
 
     #[test]
     fn a_line_names_its_range_and_its_file() {
@@ -129,10 +129,8 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "no /proc")]
     fn mappings_of_the_page_are_found_until_exec() {
-        let page = std::fs::File::from(
-            rustix::fs::memfd_create("page", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
-        );
-        page.set_len(4096).unwrap();
+        let page = softring_host::substitute::memfd("page", false).unwrap();
+        softring_host::calls::files::ftruncate(page.as_raw_fd(), 4096).unwrap();
         let region = crate::memory::region::Region::map(page.as_fd(), 0, 4096).unwrap();
         assert_eq!(has_let_go(me(), region.addr()), Some(false));
         let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();

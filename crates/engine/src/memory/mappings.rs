@@ -181,11 +181,12 @@ mod tests {
 
     #[test]
     fn both_queries_find_the_same_mappings() {
-        use rustix::fd::AsFd;
+        use softring_host::os::fd::AsFd;
         // The text of the mappings has a name that is not UTF-8.
         let file = rustix::fs::memfd_create(c"f\x9b", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 4096).unwrap();
-        let mapped = Region::map(file.as_fd(), 0, 4096).unwrap();
+        let number = softring_host::sys::borrow(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
+        let mapped = Region::map(number.as_fd(), 0, 4096).unwrap();
         let at = mapped.addr() as u64;
         let range = at..at + 4096;
         let line = mappings().unwrap().into_iter().find(|m| m.range.contains(&at)).unwrap();

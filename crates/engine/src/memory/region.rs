@@ -138,9 +138,7 @@ impl Region {
     pub(crate) fn is_gone(&self) -> bool {
         let (at, len) = (self.base.as_ptr().cast(), self.len);
         // SAFETY: MS_ASYNC does nothing but check whether there is a mapping.
-        self.is_programs()
-            && unsafe { msync(at, len, MsyncFlags::ASYNC) }
-                == Err(softring_host::os::io::Errno::NOMEM)
+        self.is_programs() && unsafe { msync(at, len, MsyncFlags::ASYNC) } == Err(Errno::ENOMEM)
     }
 
     pub(crate) fn len(&self) -> usize {

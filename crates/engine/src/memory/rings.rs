@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 
 use softring_host::os::fd::{AsFd, OwnedFd};
-use softring_host::os::fs::{SealFlags, SeekFrom, fcntl_add_seals, seek};
+use softring_host::os::fs::{SealFlags, fcntl_add_seals, seek_to};
 
 use super::lock::Control;
 use super::mappings::{RingMemory, pin};
@@ -131,7 +131,7 @@ impl Rings {
         let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);
         // A ring cannot be read or written: at the last possible position, read(2) and write(2)
         // fail with EINVAL.
-        let _ = seek(&fd, SeekFrom::Start(i64::MAX as u64));
+        let _ = seek_to(&fd, i64::MAX as u64);
         let control = Arc::new(Control::new(Region::map(fd.as_fd(), OFF_CONTROL, 4096)?));
         let (rings, sqes) = if geo.flags & IORING_SETUP_NO_MMAP != 0 {
             (pin(cq_user, geo.rings_size())?, pin(sq_user, geo.sqes_size())?)

@@ -39,8 +39,8 @@ impl Device {
             softring_host::os::fs::minor(stat.st_rdev),
         );
         let link = format!("/sys/dev/char/{major}:{minor}/subsystem");
-        let subsystem = softring_host::os::fs::readlink(link, Vec::new()).ok()?;
-        Device::in_subsystem(subsystem.to_bytes())
+        let subsystem = softring_host::os::fs::readlink(link).ok()?;
+        Device::in_subsystem(&subsystem)
     }
 
     fn in_subsystem(path: &[u8]) -> Option<Device> {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(of("../../../../class/nvme-subsystem"), None);
         assert_eq!(of("../../../../class/mem"), None);
         let null = std::fs::File::open("/dev/null").unwrap();
-        assert_eq!(Device::of(rustix::fd::AsRawFd::as_raw_fd(&null)), None);
+        assert_eq!(Device::of(std::os::fd::AsRawFd::as_raw_fd(&null)), None);
     }
 
     #[test]

@@ -15,12 +15,12 @@
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::num::NonZero;
 use core::sync::atomic::Ordering::Relaxed;
 
 use softring_host::os::fd::{AsFd, AsRawFd};
 use softring_host::os::fs::{Mode, OFlags};
 use softring_host::os::pipe::PipeFlags;
-use softring_host::os::process::Pid;
 
 use crate::drive::reactor;
 use crate::io::token::ReqId;
@@ -305,7 +305,7 @@ impl Children {
 
     /// Watches a child whose pipe has this number. The child may have called execve(2) meanwhile.
     fn watch(&mut self, set: impl AsFd, pid: u32, number: u32) -> Result<Option<End>> {
-        let child = Pid::from_raw(pid.cast_signed()).ok_or(Errno::ESRCH)?;
+        let child = NonZero::new(pid.cast_signed()).ok_or(Errno::ESRCH)?.get();
         let process =
             softring_host::fd::make_internal(softring_host::substitute::pidfd_open(child)?);
         softring_host::substitute::epoll_add(
@@ -318,8 +318,7 @@ impl Children {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let path = format!("/proc/{pid}/fd/{number}");
         let opened = softring_host::os::fs::open(path, flags, Mode::empty());
-        let closed =
-            number != 0 && opened.as_ref().err() == Some(&softring_host::os::io::Errno::NOENT);
+        let closed = number != 0 && opened.as_ref().err() == Some(&Errno::ENOENT);
         let pipe = opened.ok().map(softring_host::fd::make_internal).filter(|pipe| {
             softring_host::substitute::epoll_add(
                 &set,

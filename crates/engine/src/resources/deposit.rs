@@ -21,17 +21,13 @@ use softring_host::os::io::{IoSlice, IoSliceMut};
 
 use softring_host::os::fd::{AsRawFd, BorrowedFd};
 use softring_host::os::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    RecvFlags, SCM_MAX_FD as MOST, SendFlags, SocketFlags, packet_socketpair, receive_with,
+    send_with,
 };
 
 use super::files::{FileNode, FileTable};
 use softring_host::fd::{InternalFd, make_internal_opened};
-use softring_uapi::errno::{Errno, Result};
-
-/// `SCM_MAX_FD`.
-const MOST: usize = 253;
-const SPACE: usize = softring_host::os::net::cmsg_space!(ScmRights(MOST));
+use softring_uapi::errno::Result;
 
 /// Message with some files of a table, sent from this process to itself.
 #[derive(Debug)]
@@ -45,8 +41,7 @@ pub(crate) struct Deposit {
 impl Deposit {
     fn new(slots: Vec<u32>, files: &[Option<Rc<FileNode>>]) -> Result<Deposit> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let [from, to] = [pair.0, pair.1].map(softring_host::fd::make_internal);
+        let [from, to] = packet_socketpair(flags)?.map(softring_host::fd::make_internal);
         let deposit = Deposit { from, to, slots };
         deposit.send(files).map(|()| deposit)
     }
@@ -55,13 +50,7 @@ impl Deposit {
         let nodes = self.slots.iter().filter_map(|&s| files.get(s as usize)?.as_ref());
         let fds: Vec<BorrowedFd<'_>> = nodes.map(|node| node.as_fd()).collect();
         let slots: Vec<u8> = self.slots.iter().flat_map(|s| s.to_ne_bytes()).collect();
-        let mut space = [const { core::mem::MaybeUninit::uninit() }; SPACE];
-        let mut rights = SendAncillaryBuffer::new(&mut space);
-        if !rights.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(Errno::ENOMEM);
-        }
-        sendmsg(&self.to, &[IoSlice::new(&slots)], &mut rights, SendFlags::NOSIGNAL)?;
-        Ok(())
+        send_with(&self.to, &[IoSlice::new(&slots)], &fds, SendFlags::NOSIGNAL).map(drop)
     }
 
     /// Receives one message, and drops its files.
@@ -72,20 +61,12 @@ impl Deposit {
     /// Returns the files, with their slots, and leaves the message.
     fn peek(&self) -> Vec<(u32, InternalFd)> {
         let mut slots = [0u8; MOST * 4];
-        let mut space = [const { core::mem::MaybeUninit::uninit() }; SPACE];
-        let mut rights = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let Ok(got) = recvmsg(&self.from, &mut [IoSliceMut::new(&mut slots)], &mut rights, flags)
-        else {
-            return Vec::new();
-        };
-        let fds = rights.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-            _ => None,
-        });
-        let words = slots[..got.bytes].chunks_exact(4);
+        let mut room = [IoSliceMut::new(&mut slots)];
+        let Ok((n, fds)) = receive_with(&self.from, &mut room, flags) else { return Vec::new() };
+        let words = slots[..n].chunks_exact(4);
         let slots = words.map(|w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
-        slots.zip(fds.flatten().map(make_internal_opened)).collect()
+        slots.zip(fds.into_iter().map(make_internal_opened)).collect()
     }
 }
 

@@ -8,8 +8,6 @@
 use alloc::sync::Arc;
 use core::mem::ManuallyDrop;
 
-use bitflags::bitflags;
-
 use crate::io::token::ReqId;
 use crate::memory::sqe::Sqe;
 use crate::resources::buffers::BufNode;
@@ -18,6 +16,7 @@ use softring_host::creds::Creds;
 use softring_host::fd::file_systems::WrittenOn;
 use softring_uapi::IORING_RECVSEND_FIXED_BUF;
 use softring_uapi::errno::Errno;
+use softring_uapi::flag_set;
 use softring_uapi::{IOSQE_ASYNC, IOSQE_CQE_SKIP_SUCCESS, IOSQE_IO_DRAIN};
 
 pub(crate) use super::file_ref::{FileRef, is_send, kind_of};
@@ -26,9 +25,8 @@ pub(crate) use super::op_state::{
 };
 pub(crate) use super::phase::{OnWorker, Phase, Poll, Timer, TimerArgs};
 
-bitflags! {
+flag_set! {
     /// State flags of a request. The low seven bits are the SQE's own flags.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct ReqFlags: u32 {
         const FIXED_FILE = 1 << 0;
         const IO_DRAIN = 1 << 1;

@@ -337,7 +337,7 @@ impl Driving {
     pub(crate) fn worker_finds_ready(&mut self, req: &Req) -> bool {
         let waits = ReqFlags::FORCE_ASYNC | ReqFlags::NOWAIT;
         let events = req.poll_events();
-        req.flags.intersection(waits) == ReqFlags::FORCE_ASYNC
+        req.flags & waits == ReqFlags::FORCE_ASYNC
             && self.can_poll(&req.call.file)
             && sys::poll_now(req.call.file.fd(), (events as u16).cast_signed()) != 0
     }

@@ -17,7 +17,6 @@
 //! nothing: the file can still be found through `/proc`.
 
 use alloc::vec::Vec;
-use core::mem::MaybeUninit;
 use core::time::Duration;
 use softring_host::os::io::IoSlice;
 use softring_host::sync::real::OnceLock;
@@ -26,8 +25,7 @@ use softring_host::time::Deadline;
 use softring_host::os::event::{PollFd, PollFlags, Timespec, poll};
 use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use softring_host::os::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, sendmsg, socket_with,
+    SendFlags, SocketAddrUnix, SocketFlags, connect, packet_socket, send_with,
 };
 use softring_host::os::process::{geteuid, getuid};
 
@@ -105,8 +103,7 @@ impl Watcher {
 
     fn send_to(self, key: &[u8; KEY], file: Result<BorrowedFd<'_>>) -> Result<(EngineFd, Sent)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let socket = EngineFd::from(socket);
+        let socket = EngineFd::from(packet_socket(flags)?);
         reach(socket.as_fd(), &SocketAddrUnix::new_abstract_name(&self.name(key))?)?;
         let peer = peer_of(socket.as_fd()).ok_or(Errno::EPERM)?;
         let ours = is_ours(peer);
@@ -140,9 +137,7 @@ enum Sent {
 }
 
 fn send_text(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3]) -> Result<()> {
-    let mut none = SendAncillaryBuffer::default();
-    sendmsg(socket, parts, &mut none, SendFlags::NOSIGNAL)?;
-    Ok(())
+    send_with(socket, parts, &[], SendFlags::NOSIGNAL).map(drop)
 }
 
 /// Sends a message with a file. If the user has more files under way than RLIMIT_NOFILE allows
@@ -150,18 +145,13 @@ fn send_text(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3]) -> Result<()> {
 fn send_file(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>; 3], file: BorrowedFd<'_>) -> Result<()> {
     let end = Deadline::after(TIMEOUT);
     loop {
-        let mut space = [MaybeUninit::uninit(); softring_host::os::net::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(core::slice::from_ref(&file)));
-        match sendmsg(socket, parts, &mut control, SendFlags::NOSIGNAL) {
-            Err(softring_host::os::io::Errno::TOOMANYREFS) if !end.has_passed() => {
-                _ = sys::sleep(IDLE_SLEEP)
-            }
-            Err(e @ softring_host::os::io::Errno::TOOMANYREFS) => {
-                let why = e.raw_os_error().to_ne_bytes();
+        match send_with(socket, parts, &[file], SendFlags::NOSIGNAL) {
+            Err(Errno::ETOOMANYREFS) if !end.has_passed() => _ = sys::sleep(IDLE_SLEEP),
+            Err(e @ Errno::ETOOMANYREFS) => {
+                let why = e.0.to_ne_bytes();
                 return send_text(socket, &[parts[0], parts[1], IoSlice::new(&why)]);
             }
-            done => return done.map(drop).map_err(Errno::from),
+            done => return done.map(drop),
         }
     }
 }
@@ -175,7 +165,7 @@ fn wait_for_answer(socket: BorrowedFd<'_>) {
         let left = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(999_999_999) as i64 };
         let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
         match poll(&mut fds, Some(&left)) {
-            Err(softring_host::os::io::Errno::INTR) if !end.has_passed() => {}
+            Err(Errno::EINTR) if !end.has_passed() => {}
             _ => return,
         }
     }
@@ -187,16 +177,13 @@ fn reach(socket: BorrowedFd<'_>, to: &SocketAddrUnix) -> Result<()> {
     let end = Deadline::after(TIMEOUT);
     loop {
         match connect(socket, to) {
-            Err(softring_host::os::io::Errno::AGAIN) if !end.has_passed() => {
-                _ = sys::sleep(IDLE_SLEEP)
-            }
-            done => return done.map_err(Errno::from),
+            Err(Errno::EAGAIN) if !end.has_passed() => _ = sys::sleep(IDLE_SLEEP),
+            done => return done,
         }
     }
 }
 
-/// Returns the user of the other end. Not by rustix's `socket_peercred`: its type cannot express a
-/// process of another pid namespace.
+/// Returns the user of the other end.
 fn peer_of(socket: BorrowedFd<'_>) -> Option<u32> {
     const SOL_SOCKET: u32 = 1;
     const SO_PEERCRED: u32 = 17;
@@ -207,7 +194,7 @@ fn peer_of(socket: BorrowedFd<'_>) -> Option<u32> {
 
 /// Returns whether the user is this process's, or root.
 fn is_ours(uid: u32) -> bool {
-    uid == 0 || uid == getuid().as_raw() && uid == geteuid().as_raw()
+    uid == 0 || uid == getuid() && uid == geteuid()
 }
 
 /// Returns whether the other end's user has no number here, and so may be root of another user
@@ -233,22 +220,25 @@ fn is_mapped(map: &str, uid: u32) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use rustix::fd::OwnedFd;
-    use rustix::net::{RecvFlags, accept, bind, listen, recv};
+    use rustix::net::{
+        AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen,
+        recv, socket_with,
+    };
     use rustix::thread::set_thread_res_uid;
+    use softring_host::os::fd::OwnedFd;
     use std::time::Instant;
 
     fn page() -> OwnedFd {
-        rustix::fs::memfd_create("page", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+        softring_host::substitute::memfd("page", false).unwrap()
     }
 
-    fn socket() -> OwnedFd {
+    fn socket() -> std::os::fd::OwnedFd {
         let flags = SocketFlags::NONBLOCK;
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
     }
 
     /// Makes a watcher with room for one connection.
-    fn watcher(key: &[u8; KEY]) -> OwnedFd {
+    fn watcher(key: &[u8; KEY]) -> std::os::fd::OwnedFd {
         let watcher = socket();
         bind(&watcher, &SocketAddrUnix::new_abstract_name(&Watcher::Stat.name(key)).unwrap())
             .unwrap();

@@ -1,8 +1,8 @@
 //! The reader's side of this process's own trace.
 
-use rustix::fd::OwnedFd;
 use softring_engine::stats::trace::NAME;
 use softring_engine::stats::trace::read::Reader;
+use std::os::fd::AsRawFd;
 
 /// Opens the trace of this process, found as others find it.
 pub fn open() -> Reader {
@@ -13,5 +13,6 @@ pub fn open() -> Reader {
     };
     let at = links.map(|e| e.path()).find(|p| named(p)).expect("a trace");
     let file = std::fs::OpenOptions::new().read(true).write(true).open(at).unwrap();
-    Reader::open(OwnedFd::from(file), None).unwrap()
+    let file = softring_host::calls::files::duplicate(file.as_raw_fd(), 0, true).unwrap();
+    Reader::open(file, None).unwrap()
 }

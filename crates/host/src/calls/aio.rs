@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::{ReadPtr, UserPtr, calls};
+use crate::os::time::Timespec;
 use crate::sys::{sleeps, sys};
 use core::time::Duration;
-use rustix::thread::Timespec;
 use softring_uapi::aio::{io_event, iocb};
 use softring_uapi::errno::{Errno, Result, check};
 
@@ -153,7 +153,7 @@ pub unsafe fn get_events<const N: usize>(
     sigmask: Option<u64>,
     to: *mut [io_event; N],
 ) -> Result<usize> {
-    let ts = timeout.and_then(|d| Timespec::try_from(d).ok());
+    let ts = timeout.and_then(Timespec::of);
     let ts = ts.as_ref().map_or(0, |t| (&raw const *t).expose_provenance());
     let set = sigmask.as_ref().map(Sigset::of);
     let set = set.as_ref().map_or(0, |set| (&raw const *set).expose_provenance());

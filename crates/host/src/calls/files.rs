@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::{Parts, ReadPtr, UserPtr, calls};
+use crate::os::fd::OwnedFd;
 use crate::sys::{own, owned, sys};
-use rustix::fd::OwnedFd;
 use softring_uapi::errno::{Result, check};
 use softring_uapi::iovec;
 

@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::{ReadPtr, UserPtr, calls};
+use crate::os::fd::OwnedFd;
 use crate::sys::{owned, sys};
-use rustix::fd::OwnedFd;
 use softring_uapi::errno::Result;
 
 calls! {

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::calls;
+use crate::os::fd::OwnedFd;
 use crate::sys::{owned, sys};
-use rustix::fd::OwnedFd;
 use softring_uapi::errno::{Result, check};
 
 calls! {

@@ -3,8 +3,8 @@
 
 use super::UserPtr;
 use super::memory::Anonymous;
+use crate::os::fd::AsRawFd;
 use crate::sys::{EngineFd, owned, sys};
-use rustix::fd::AsRawFd;
 use softring_uapi::errno::{Errno, Result, check};
 use softring_uapi::{
     IORING_REGISTER_PROBE, IORING_SETUP_CQSIZE, IORING_SETUP_NO_MMAP, io_uring_params,

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::{ReadPtr, UserPtr, calls};
+use crate::os::fd::OwnedFd;
 use crate::sys::{owned, sys};
 use crate::user::Plain;
-use rustix::fd::OwnedFd;
 use softring_uapi::errno::{Result, check};
 
 /// Bytes of the longest address (`struct sockaddr_storage`).

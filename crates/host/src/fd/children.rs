@@ -10,8 +10,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::pipe::{PipeFlags, pipe_with};
+use crate::os::event::{PollFd, PollFlags, Timespec, poll};
+use crate::os::fd::AsFd;
+use crate::os::pipe::{PipeFlags, pipe_with};
 
 use crate::fd::owned::{InternalFd, make_internal};
 use crate::lock::{Mutex, MutexGuard};
@@ -31,10 +32,10 @@ fn children() -> MutexGuard<'static, Vec<Arc<InternalFd>>> {
 fn is_through(end: &InternalFd, until: Deadline) -> bool {
     loop {
         let left = until.left();
-        let timeout = Timespec::try_from(left).ok();
-        let mut fds = [PollFd::new(end, PollFlags::empty())];
+        let timeout = Timespec::of(left);
+        let mut fds = [PollFd::from_borrowed_fd(end.as_fd(), PollFlags::empty())];
         match poll(&mut fds, timeout.as_ref()) {
-            Err(rustix::io::Errno::INTR) if !left.is_zero() => {}
+            Err(softring_uapi::errno::Errno::EINTR) if !left.is_zero() => {}
             Ok(0) => return false,
             _ => return true,
         }

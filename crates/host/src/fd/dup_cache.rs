@@ -17,7 +17,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use rustix::fd::AsRawFd;
+use crate::os::fd::AsRawFd;
 
 use crate::fd::kind::Kind;
 use crate::fd::moved;
@@ -228,8 +228,8 @@ mod tests {
 
     #[test]
     fn one_duplicate_serves_until_the_number_is_closed_or_means_another_file() {
-        let of = |name| rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let (file, other) = (of(c"file"), of(c"other"));
+        let of = |name| crate::substitute::memfd(name, false).unwrap();
+        let (file, other) = (of("file"), of("other"));
         let fd = file.as_raw_fd();
         assert!(find(fd).is_none());
         let first = hold(fd);
@@ -237,7 +237,8 @@ mod tests {
         drop(first);
         let (again, kind) = find(fd).unwrap();
         assert_eq!((again.as_raw_fd(), kind), (dup, Kind::Buffered));
-        rustix::io::dup2(&other, &mut core::mem::ManuallyDrop::new(file)).unwrap();
+        crate::calls::files::dup2(other.as_raw_fd(), crate::os::fd::IntoRawFd::into_raw_fd(file))
+            .unwrap();
         assert!(find(fd).is_none(), "another file");
         assert!(crate::fd::is_internal(dup), "in use");
         drop(again);

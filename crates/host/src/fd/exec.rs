@@ -23,8 +23,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicU32, fence};
 
-use rustix::fs::{Mode, OFlags, RawDir, open};
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use crate::os::fs::{Mode, OFlags, RawDir, open};
+use crate::os::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 use crate::fd::numbers::{File, all_internal, file, is_internal};
 use crate::fd::{locks, moved};

@@ -1,7 +1,7 @@
 //! Kinds of files, as far as routing must know them.
 
-use rustix::fd::AsFd;
-use rustix::fs::{FileType, OFlags};
+use crate::os::fd::AsFd;
+use crate::os::fs::{FileType, OFlags};
 
 use crate::fd::mounts::{self, Mount};
 use crate::sys::{Number, borrow};
@@ -51,7 +51,7 @@ const KERNEL_MAGICS: [u64; 9] = [
 ];
 
 /// Returns whether the file system shows the kernel's own state and stores nothing.
-pub fn of_kernel(s: &rustix::fs::StatFs) -> bool {
+pub fn of_kernel(s: &crate::os::fs::StatFs) -> bool {
     KERNEL_MAGICS.contains(&(s.f_type as u64))
 }
 
@@ -131,7 +131,7 @@ impl Kind {
     /// Returns the kind of a file that is no file in memory, and whether it is open for writes that
     /// need not reach the disk.
     fn of_disk(fd: Number) -> (Kind, bool) {
-        let Ok(flags) = rustix::fs::fcntl_getfl(fd) else { return (Kind::Unknown, false) };
+        let Ok(flags) = crate::os::fs::fcntl_getfl(fd) else { return (Kind::Unknown, false) };
         let kind = if flags.contains(OFlags::DIRECT) { Kind::Direct } else { Kind::Buffered };
         let read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
         (kind, !read_only && !flags.intersects(OFlags::SYNC | OFlags::DSYNC))

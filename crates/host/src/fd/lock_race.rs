@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn a_call_detects_a_concurrent_close() {
-        let file = rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let number = rustix::fd::AsRawFd::as_raw_fd(&file);
+        let file = crate::substitute::memfd("f", false).unwrap();
+        let number = crate::os::fd::AsRawFd::as_raw_fd(&file);
         let during = Setter::begin();
         let closer = Closer::begin(number).unwrap();
         let within = Setter::begin();

@@ -67,8 +67,7 @@ fn any_in(fd: i32, first: i64, last: i64, left: &mut u32) -> bool {
 /// another process may share (CLONE_FILES): `F_GETLK` does not report the locks of the caller's own
 /// table.
 fn is_own(fd: i32, lock: &Flock, end: i64) -> bool {
-    lock.pid == rustix::process::getpid().as_raw_nonzero().get()
-        || ask(Lock::Get, fd, lock.start, end).is_none()
+    lock.pid == crate::os::process::getpid() || ask(Lock::Get, fd, lock.start, end).is_none()
 }
 
 /// Locks a file of the engine's own, for [`is_own_table`].
@@ -149,7 +148,7 @@ fn in_child(child: &Child) {
 mod tests {
     use super::*;
     use crate::fd::dup_internal;
-    use rustix::fd::AsRawFd;
+    use crate::os::fd::AsRawFd;
 
     fn set_lock(fd: &impl AsRawFd, kind: i16, start: i64, len: i64) {
         let mut lock = Flock { kind, start, len, ..Flock::default() };
@@ -159,8 +158,8 @@ mod tests {
     /// One test at a time: a number that one gives up may be another's at once.
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-    fn file_in_memory() -> rustix::fd::OwnedFd {
-        rustix::fs::memfd_create(c"f", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+    fn file_in_memory() -> crate::os::fd::OwnedFd {
+        crate::substitute::memfd("f", false).unwrap()
     }
 
     #[test]

@@ -5,8 +5,8 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use rustix::fd::BorrowedFd;
-use rustix::fs::StatFs;
+use crate::os::fd::BorrowedFd;
+use crate::os::fs::StatFs;
 
 use crate::fd::file_systems::{ENTRIES, KNOWN};
 
@@ -79,13 +79,16 @@ fn ask(fd: BorrowedFd<'_>) -> Option<Mount> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::fs::File;
-    use std::os::fd::AsFd;
-    use std::os::unix::fs::MetadataExt;
+    use crate::os::fd::{AsFd, OwnedFd};
+    use crate::os::fs::{Mode, OFlags, fstat, open};
+
+    fn file(path: &str) -> OwnedFd {
+        open(path, OFlags::RDONLY, Mode::empty()).unwrap()
+    }
 
     fn mount(path: &str) -> Mount {
-        let file = File::open(path).unwrap();
-        of(file.as_fd(), file.metadata().unwrap().dev())
+        let file = file(path);
+        of(file.as_fd(), fstat(&file).unwrap().st_dev)
     }
 
     #[test]
@@ -98,7 +101,7 @@ mod tests {
 
     #[test]
     fn more_file_systems_than_entries_are_told_apart() {
-        let file = File::open("/proc/self/status").unwrap();
+        let file = file("/proc/self/status");
         for device in 1..100 {
             assert_eq!(of(file.as_fd(), 1 << 20 | device), Mount::Other);
         }

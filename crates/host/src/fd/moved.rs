@@ -22,7 +22,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicU64};
 
-use rustix::fd::{AsRawFd, IntoRawFd};
+use crate::os::fd::{AsRawFd, IntoRawFd};
 
 use crate::calls::files;
 use crate::fd::locks;

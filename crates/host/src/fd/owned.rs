@@ -7,8 +7,8 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use core::sync::atomic::{AtomicI32, AtomicU64};
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
-use rustix::io::FdFlags;
+use crate::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use crate::os::io::FdFlags;
 
 use crate::calls::files;
 use crate::fd::lock_race::Closer;
@@ -177,7 +177,7 @@ impl Drop for InternalFd {
 /// Returns whether `fd` was opened with `O_PATH` or is not open. Such a number names no file to
 /// work on.
 pub fn is_path_only(fd: i32) -> bool {
-    crate::sys::file_flags(fd).is_none_or(|flags| flags.contains(rustix::fs::OFlags::PATH))
+    crate::sys::file_flags(fd).is_none_or(|flags| flags.contains(crate::os::fs::OFlags::PATH))
 }
 
 /// Returns whether `fd` means nothing to the program, because the engine has it open. A request on
@@ -200,7 +200,7 @@ pub fn floor() -> i32 {
     if known != 0 {
         return known;
     }
-    let soft = crate::substitute::getrlimit(rustix::process::Resource::Nofile).current;
+    let soft = crate::substitute::getrlimit(crate::os::process::Resource::Nofile).current;
     let soft = soft.unwrap_or(1024).min(65_536) as i32;
     let floor = (soft / 2).clamp(3, 512);
     PROCESS.floor.store(floor, Relaxed);
@@ -213,9 +213,9 @@ pub fn floor() -> i32 {
 pub fn reserve_numbers() {
     // The file is one that nobody else has: to close a duplicate of the program's would drop its
     // POSIX locks. Every program calls open(2), so no policy kills for it.
-    let how = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
-    let Ok(own) = rustix::fs::open(c"/", how, rustix::fs::Mode::empty()) else { return };
-    drop(rustix::io::fcntl_dupfd_cloexec(&own, floor()));
+    let how = crate::os::fs::OFlags::PATH | crate::os::fs::OFlags::CLOEXEC;
+    let Ok(own) = crate::os::fs::open(c"/", how, crate::os::fs::Mode::empty()) else { return };
+    drop(crate::os::io::fcntl_dupfd_cloexec(&own, floor()));
 }
 
 /// Duplicates `fd`, out of the program's way as far as there is room.
@@ -235,9 +235,9 @@ pub(crate) fn highest_free() -> Option<i32> {
 /// Duplicates `fd` to a free number from `low` on.
 fn duplicate_from(fd: i32, low: i32) -> Result<EngineFd> {
     let fd = borrow(fd).ok_or(Errno::EBADF)?;
-    match rustix::io::fcntl_dupfd_cloexec(fd, low) {
+    match crate::os::io::fcntl_dupfd_cloexec(fd, low) {
         Ok(dup) => Ok(dup.into()),
-        Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
+        Err(Errno::EINVAL) => Err(Errno::EMFILE),
         Err(e) => Err(e.into()),
     }
 }

@@ -1,6 +1,6 @@
 //! Probes of special files, and of the flags that they know: the kernel is asked each time.
 
-use rustix::fs::FileType;
+use crate::os::fs::FileType;
 
 use crate::calls::events::epoll_pwait_of_program;
 use crate::calls::{Part, Parts, UserPtr};
@@ -18,9 +18,9 @@ pub fn is_eventfd(fd: i32) -> bool {
         return target == b"anon_inode:[eventfd]";
     }
     let one = crate::substitute::eventfd().map(make_internal);
-    let inode = |s: rustix::fs::Stat| (s.st_dev, s.st_ino);
-    let ours = one.ok().and_then(|one| rustix::fs::fstat(one).ok()).map(inode);
-    ours.is_some() && borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok()).map(inode) == ours
+    let inode = |s: crate::os::fs::Stat| (s.st_dev, s.st_ino);
+    let ours = one.ok().and_then(|one| crate::os::fs::fstat(one).ok()).map(inode);
+    ours.is_some() && borrow(fd).and_then(|fd| crate::os::fs::fstat(fd).ok()).map(inode) == ours
 }
 
 /// Returns whether the file takes RWF_NOWAIT on the newest kernel, but not on every one: pipes
@@ -38,7 +38,7 @@ pub fn is_pipe(fd: i32) -> bool {
 pub fn is_zero(fd: i32) -> bool {
     let stat = sys::borrow(fd).and_then(|fd| crate::substitute::fstat(fd).ok());
     stat.is_some_and(|s| {
-        let device = (rustix::fs::major(s.st_rdev), rustix::fs::minor(s.st_rdev));
+        let device = (crate::os::fs::major(s.st_rdev), crate::os::fs::minor(s.st_rdev));
         FileType::from_raw_mode(s.st_mode) == FileType::CharacterDevice
             && matches!(device, (1, 3 | 5))
     })

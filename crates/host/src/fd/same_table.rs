@@ -59,9 +59,7 @@ fn in_child(child: &Child) {
 fn is_same() -> bool {
     let own = moved::known().and_then(locks::is_own_table);
     own.unwrap_or_else(|| {
-        let pid =
-            |pid: Option<rustix::process::Pid>| pid.map_or(0, |pid| pid.as_raw_nonzero().get());
-        let (own, parent) = (rustix::process::getpid(), rustix::process::getppid());
-        kcmp(pid(Some(own)), pid(parent), KCMP_FILES) == Ok(0)
+        let (own, parent) = (crate::os::process::getpid(), crate::os::process::getppid());
+        kcmp(own, parent, KCMP_FILES) == Ok(0)
     })
 }

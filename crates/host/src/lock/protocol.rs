@@ -1,9 +1,9 @@
 //! Steps of [`OnceLock`](super::once) and [`RwLock`](super::rw), on any word: a futex of the
 //! process, or loom's (the engine's `verify::locks`).
 
+use crate::os::thread::{futex_wait, futex_wake};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
-use rustix::thread::futex::{self, Flags};
 
 /// Word that threads sleep on.
 pub trait Word {
@@ -41,11 +41,11 @@ impl Word for AtomicU32 {
     }
 
     fn sleep(&self, seen: u32) {
-        let _ = futex::wait(self, Flags::PRIVATE, seen, None);
+        let _ = futex_wait(self, seen, None);
     }
 
     fn wake(&self) {
-        let _ = futex::wake(self, Flags::PRIVATE, i32::MAX.cast_unsigned());
+        futex_wake(self, i32::MAX.cast_unsigned());
     }
 }
 

@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::calls::OPTIONAL;
+use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU8;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// Number of calls that are tried.
 pub(super) const N: usize = OPTIONAL.len();

@@ -1,9 +1,8 @@
 //! Status of files and processes, by whichever call may be made.
 #![allow(unsafe_code)]
 
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxFlags, makedev, statx};
-use rustix::process::{Pid, PidfdFlags};
+use crate::os::fd::{AsFd, AsRawFd, OwnedFd};
+use crate::os::fs::{AtFlags, FileType, Stat, Statx, StatxFlags, makedev, statx};
 
 use crate::refused;
 use crate::sys::{EngineFd, POLLIN, borrow, nr, poll_now, sys};
@@ -14,15 +13,15 @@ use softring_uapi::errno::{Errno, Result};
 ///
 /// # Errors
 /// As fstat(2).
-pub fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
+pub fn fstat(fd: impl AsFd) -> Result<Stat> {
     if !refused::is::<{ nr::__NR_fstat }>() {
-        match rustix::fs::fstat(&fd) {
-            Err(e) if refused::has_come::<{ nr::__NR_fstat }>(e.into()) => {}
+        match crate::os::fs::fstat(&fd) {
+            Err(e) if refused::has_come::<{ nr::__NR_fstat }>(e) => {}
             done => return done,
         }
     }
-    match rustix::fs::statat(&fd, c"", AtFlags::EMPTY_PATH) {
-        Err(e) if refused::refuses(e.into()) => {
+    match crate::os::fs::statat(&fd, c"", AtFlags::EMPTY_PATH) {
+        Err(e) if refused::refuses(e) => {
             let result = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
             result.map(of_statx).or(Err(e))
         }
@@ -45,24 +44,27 @@ fn of_statx(x: Statx) -> Stat {
 ///
 /// # Errors
 /// As pidfd_open(2); `ENOSYS`.
-pub fn pidfd_open(pid: Pid) -> Result<OwnedFd> {
+pub fn pidfd_open(pid: i32) -> Result<OwnedFd> {
     if refused::is::<{ nr::__NR_pidfd_open }>() {
         return Err(Errno::ENOSYS);
     }
-    let made = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(Errno::from);
+    let made = crate::calls::process::pidfd_open(pid);
     let refused = |e| refused::has_come::<{ nr::__NR_pidfd_open }>(e);
     made.map_err(|e| if refused(e) { Errno::ENOSYS } else { e })
 }
 
 /// Returns whether process `pid` runs (a zombie does not).
 pub fn process_lives(pid: u32) -> bool {
-    let Some(pid) = Pid::from_raw(pid.cast_signed()) else { return false };
+    let pid = pid.cast_signed();
+    if pid <= 0 {
+        return false;
+    }
     match pidfd_open(pid) {
         // A pidfd is readable once all threads are gone, whether or not the process was reaped.
         Ok(fd) => poll_now(EngineFd::from(fd).as_raw_fd(), POLLIN) & POLLIN == 0,
         Err(Errno::ESRCH) => false,
         // SAFETY: numbers; no signal is sent.
-        Err(_) => unsafe { sys!(__NR_kill, pid.as_raw_nonzero().get(), 0) != -3 },
+        Err(_) => unsafe { sys!(__NR_kill, pid, 0) != -3 },
     }
 }
 

@@ -1,17 +1,18 @@
 #![allow(unsafe_code)]
 
 use super::*;
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
 use softring_host::calls::UserPtr;
+use softring_host::os::fd::{AsRawFd, OwnedFd};
+use softring_host::os::fs::{Mode, OFlags};
+use softring_host::os::pipe::{PipeFlags, pipe_with};
 use softring_uapi::aio::*;
 use std::collections::BTreeMap;
 
 fn file(dir: &str, name: &str) -> OwnedFd {
     let path = format!("{dir}/softring-aio-{name}-{}", std::process::id());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
-    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).unwrap();
-    rustix::fs::unlink(&path).unwrap();
+    let fd = softring_host::os::fs::open(&path, flags, Mode::from_raw_mode(0o600)).unwrap();
+    std::fs::remove_file(&path).unwrap();
     fd
 }
 
@@ -101,17 +102,17 @@ fn a_refused_iocb_does_not_stop_the_batch() {
 #[test]
 fn polls_fire_and_waits_time_out() {
     let mut ctx = context(8);
-    let (r, w) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let (r, w) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     ctx.prep(poll(r.as_raw_fd(), 1, 5)).unwrap();
     assert_eq!(ctx.submit(|_, e| panic!("{e:?}")), 1);
     assert!(!ctx.ready());
     assert_eq!(ctx.take_events(1, Some(Duration::from_millis(5)), None), Ok(0));
-    rustix::io::write(&w, b"x").unwrap();
+    softring_host::os::io::write(&w, b"x").unwrap();
     assert_eq!(ctx.take_events(1, None, Some(0)), Ok(1));
     assert!(ctx.ready());
     assert_eq!(reap(&mut ctx, |d, r| assert_eq!((d, r & 1), (5, 1))), 1);
     // An armed poll is left: drop must not wait for it.
-    let (r, _w2) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let (r, _w2) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     ctx.prep(poll(r.as_raw_fd(), 1, 7)).unwrap();
     ctx.submit(|_, e| panic!("{e:?}"));
 }

@@ -14,7 +14,7 @@
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
-use fastrand::Rng;
+use softring_host::random::Rng;
 
 use super::dist::Dist;
 

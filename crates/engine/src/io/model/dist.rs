@@ -1,7 +1,7 @@
 //! Time that a device takes for one request: seeded distributions.
 
-use fastrand::Rng;
 use softring_host::math::{cos, exp, ln, sqrt};
+use softring_host::random::Rng;
 
 /// Shape of a distribution of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -232,7 +232,7 @@ fn alignment(fd: i32) -> [u64; 2] {
     /// `STATX_DIOALIGN`.
     const DIOALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
     let Some(fd) = sys::borrow(fd) else { return [SECTOR; 2] };
-    match softring_host::os::fs::statx(fd, "", AtFlags::EMPTY_PATH, DIOALIGN) {
+    match softring_host::os::fs::statx(fd, c"", AtFlags::EMPTY_PATH, DIOALIGN) {
         Ok(s) if s.stx_mask & DIOALIGN.bits() != 0 && s.stx_dio_offset_align != 0 => {
             [s.stx_dio_mem_align, s.stx_dio_offset_align].map(|n| u64::from(n).max(1))
         }

@@ -69,7 +69,8 @@ mod model {
 #[cfg(not(loom))]
 mod threads {
     use super::*;
-    use rustix::fd::OwnedFd;
+    use softring_host::os::fd::OwnedFd;
+    use softring_host::os::pipe::{PipeFlags, pipe_with};
     use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
     use std::sync::mpsc::channel;
     use std::time::Instant;
@@ -93,7 +94,7 @@ mod threads {
     }
 
     fn pipe() -> (OwnedFd, OwnedFd) {
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap()
+        pipe_with(PipeFlags::CLOEXEC).unwrap()
     }
 
     /// Returns a job that occupies its worker until the sender is dropped.
@@ -229,7 +230,7 @@ mod threads {
             let (tx, rx) = channel();
             let mut j = job(round, None, move || {
                 let mut b = [0u8; 8];
-                tx.send(rustix::io::read(&r, &mut b)).unwrap();
+                tx.send(softring_host::os::io::read(&r, &mut b)).unwrap();
             });
             j.unbound = true;
             assert!(pool.queue(j).is_ok());
@@ -241,7 +242,7 @@ mod threads {
             });
             next.unbound = true;
             assert!(pool.queue(next).is_ok());
-            let interrupted = Err(rustix::io::Errno::INTR);
+            let interrupted = Err(softring_uapi::errno::Errno::EINTR);
             assert_eq!(rx.recv_timeout(Duration::from_secs(10)).unwrap(), interrupted);
             assert_eq!(rx2.recv_timeout(Duration::from_secs(10)).unwrap(), Ok(()));
             drop(w);

@@ -76,6 +76,11 @@ impl Reader {
         self.fd.as_fd()
     }
 
+    /// Returns the number of the memory's file, which tells it from all others while it is open.
+    pub fn file(&self) -> u64 {
+        softring_host::os::fs::fstat(&self.fd).map_or(0, |file| file.st_ino)
+    }
+
     /// Turns the trace on; `names`: descriptors are to be named.
     ///
     /// # Errors
