@@ -1,5 +1,5 @@
-//! The engine's use of core, alloc and the host crate alone, and the host crate's of no std and no
-//! libc. rustc checks that both are `no_std`; this test checks that no source brings std back, or
+//! The engine's use of core, alloc and the host crate alone, and that of the crates around it of no
+//! std. rustc checks that they are `no_std`; this test checks that no source brings std back, or
 //! bypasses the host crate.
 
 use super::imports::{attributes, is_for_tests};
@@ -12,6 +12,7 @@ use syn::{ExprMethodCall, Ident, ImplItemFn, Item, ItemExternCrate, Macro, Path,
 
 const ENGINE: &str = "crates/engine/src/";
 const HOST: &str = "crates/host/src/";
+const PRELOAD: &str = "crates/preload/src/";
 
 /// Crates that only tests name.
 const CRATES: &[&str] = &["std", "libc", "rustix", "linux_raw_sys"];
@@ -138,8 +139,9 @@ fn names_in(folder: &str) -> BTreeSet<(String, String)> {
             let names = names(&source.text).into_iter();
             found.extend(names.map(|name| (file.to_owned(), name)));
         }
-        let no_std = "#![cfg_attr(not(test), no_std)]";
-        assert!(file != "lib.rs" || source.code.contains(no_std), "{folder}lib.rs lacks {no_std}");
+        let no_std = ["#![cfg_attr(not(test), no_std)]", "#![no_std]"];
+        let is = no_std.iter().any(|attribute| source.code.contains(attribute));
+        assert!(file != "lib.rs" || is, "{folder}lib.rs lacks {}", no_std[0]);
     }
     found
 }
@@ -154,12 +156,44 @@ fn the_engine_does_not_use_std() {
     check(names_in(ENGINE).into_iter());
 }
 
-/// The host crate makes the system calls, by number or by rustix.
+/// The host crate makes the system calls, by number.
 #[test]
 fn the_host_does_not_use_std() {
-    let own =
-        |name: &str| name.starts_with("__NR_") || ["rustix::", "linux_raw_sys::"].contains(&name);
+    let own = |name: &str| name.starts_with("__NR_") || name == "linux_raw_sys::";
     check(names_in(HOST).into_iter().filter(|(_, name)| !own(name)));
+}
+
+/// The preload library passes on the program's own calls, by the C library's names and by number.
+#[test]
+fn the_preload_library_does_not_use_std() {
+    let own = |name: &str| name.starts_with("__NR_") || name == "libc::";
+    check(names_in(PRELOAD).into_iter().filter(|(_, name)| !own(name)));
+}
+
+#[test]
+fn the_abi_and_the_faults_do_not_use_std() {
+    let own = |name: &str| name == "linux_raw_sys::";
+    for folder in ["crates/uapi/src/", "crates/faults/src/"] {
+        check(names_in(folder).into_iter().filter(|(_, name)| !own(name)));
+    }
+}
+
+/// Crates that the command or its tests use with `std`: the library would be linked with it.
+const UNIFIED: &[&str] = &["bitflags", "fastrand", "rustix"];
+
+#[test]
+fn the_library_depends_on_no_crate_with_std() {
+    for name in ["uapi", "faults", "host", "engine", "preload"] {
+        let path = format!("{}/../crates/{name}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).expect("the crate is there");
+        let section = text.split("\n[").find_map(|part| part.strip_prefix("dependencies]"));
+        let found = section.unwrap_or_default().lines().find(|line| {
+            UNIFIED.iter().any(|name| {
+                line.starts_with(&format!("{name}.")) || line.starts_with(&format!("{name} "))
+            })
+        });
+        assert_eq!(found, None, "{path}: others turn its std on; write what is needed in host");
+    }
 }
 
 #[test]

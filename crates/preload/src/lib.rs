@@ -12,6 +12,8 @@
 //! The constructor reads the environment ([`config`]), opens the entry points and returns: nothing
 //! else happens until a program asks for a ring. `docs/INTERCEPTION.md` describes this to users.
 #![deny(unsafe_code)]
+// Tests may use the standard library.
+#![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
@@ -28,6 +30,7 @@ mod intercept;
 mod loaders;
 mod notice;
 mod old;
+mod panic;
 mod proc;
 mod raw;
 mod report;

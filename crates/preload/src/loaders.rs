@@ -2,10 +2,7 @@
 //! the files beside it to be itself, and checks no versions of symbols. It fails for a file that is
 //! not there, and for a name that musl does not define. So these are replaced:
 //!
-//! - **The unwinder** (`libgcc_s.so.1`). Nothing unwinds here: a panic aborts. The standard
-//!   library's calls for a backtrace go to the process's own unwinder, if it has one.
-//! - **glibc's loader** (`ld-linux-x86-64.so.2`), which defines `__tls_get_addr`: its address is
-//!   looked up.
+//! - **The unwinder** (`libgcc_s.so.1`). Nothing unwinds here: a panic aborts.
 //! - **`pthread_atfork`**, which glibc links statically into each file, on top of a name of its
 //!   own.
 //!
