@@ -41,7 +41,7 @@ pub fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
 /// # Errors
 /// The failure, in words.
 pub fn text(path: &[u8]) -> Result<String, String> {
-    let bytes = read(path).map_err(|e| words(e))?;
+    let bytes = read(path).map_err(words)?;
     String::from_utf8(bytes).map_err(|e| e.utf8_error().to_string())
 }
 

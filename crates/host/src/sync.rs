@@ -61,7 +61,7 @@ pub mod real {
                 self.0.store(EMPTY, Relaxed);
                 return true;
             }
-            let limit = limit.and_then(|d| Timespec::of(d));
+            let limit = limit.and_then(Timespec::of);
             loop {
                 let r = futex_wait(&self.0, PARKED, limit.as_ref());
                 let timed_out = r == Err(Errno::ETIMEDOUT);

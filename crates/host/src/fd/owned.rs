@@ -238,7 +238,7 @@ fn duplicate_from(fd: i32, low: i32) -> Result<EngineFd> {
     match crate::os::io::fcntl_dupfd_cloexec(fd, low) {
         Ok(dup) => Ok(dup.into()),
         Err(Errno::EINVAL) => Err(Errno::EMFILE),
-        Err(e) => Err(e.into()),
+        Err(e) => Err(e),
     }
 }
 
