@@ -68,6 +68,15 @@ fn put(to: &mut Sectors, at: u64, data: &[u8]) {
     }
 }
 
+/// Replaces those bytes of a write that are in the range by what the sectors have.
+fn renew(from: &Sectors, range: &Range<u64>, at: u64, data: &mut [u8]) {
+    for (at, byte) in (at..).zip(data).filter(|(at, _)| range.contains(at)) {
+        if let Some(sector) = from.get(&(at / SECTOR)) {
+            *byte = sector[(at % SECTOR) as usize];
+        }
+    }
+}
+
 /// Makes zeroes of all that lies behind the end of a file.
 fn cut_off(from: &mut Sectors, end: u64) {
     for (number, sector) in from.range_mut(end / SECTOR..) {
@@ -140,12 +149,18 @@ impl File {
         if truncated {
             return self.sync();
         }
+        self.durable_size = self.durable_size.max(range.end.min(self.size));
         let mut rest = Vec::new();
         for op in core::mem::take(&mut self.ops) {
             let Op::Write { n, at, data } = op else { continue };
-            for (at, piece) in pieces(at, &data, BLOCK) {
+            for (mut at, mut piece) in pieces(at, &data, BLOCK) {
                 if pages.contains(&at) {
                     put(&mut self.old, at, piece);
+                    // What lies behind the range may still have made the file longer, or not.
+                    let inside = self.durable_size.saturating_sub(at).min(piece.len() as u64);
+                    (at, piece) = (at + inside, &piece[inside as usize..]);
+                }
+                if piece.is_empty() {
                     continue;
                 }
                 match rest.last_mut() {
@@ -158,8 +173,11 @@ impl File {
                 }
             }
         }
+        for op in &mut rest {
+            let Op::Write { at, data, .. } = op else { continue };
+            renew(&self.old, &pages, *at, data);
+        }
         self.ops = rest;
-        self.durable_size = self.durable_size.max(range.end.min(self.size));
     }
 
     /// Returns what a power cut leaves. Of a journal, all changes up to number `journal` are there,
