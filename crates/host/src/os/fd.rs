@@ -138,6 +138,6 @@ mod tests {
         let number = write.into_raw_fd();
         // SAFETY: given up in the line above.
         let write = unsafe { OwnedFd::from_raw_fd(number) };
-        assert_eq!((write.as_raw_fd(), (&write).as_fd().as_raw_fd()), (number, number));
+        assert_eq!((write.as_raw_fd(), write.as_fd().as_raw_fd()), (number, number));
     }
 }
