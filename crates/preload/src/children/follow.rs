@@ -7,6 +7,14 @@
 //! in the new   A=1  B=2
 //! ```
 //!
+//! The auxiliary vector lies behind the environment, and some runtimes (Go's) search for it there.
+//! So the strings that go are of an even number, and become entries that say nothing:
+//!
+//! ```text
+//! at exec      B=2  SOFTRING_FOLLOWED=  LD_PRELOAD=…  NULL       AT_SYSINFO_EHDR  address
+//! in the new   B=2  NULL                AT_IGNORE     0          AT_SYSINFO_EHDR  address
+//! ```
+//!
 //! A program that was itself started without LD_PRELOAD (it is linked with the library) is not
 //! followed by its children. Nor are programs that would not load the library, or could not: static
 //! ones, those that gain rights, those of another C library's loader, those in a root or of a user
@@ -26,6 +34,8 @@ type Strings = *const Path;
 
 /// First string of those that are added.
 const MARKER: &CStr = c"SOFTRING_FOLLOWED=";
+/// String that makes the number of those that are added even.
+const LAST: &CStr = c"SOFTRING_FOLLOWED=1";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// Variables that the library sets for one exec: they are not settings.
 const NOT_KEPT: [&[u8]; 3] = [b"SOFTRING_LOCKED=", b"SOFTRING_RULES=", b"SOFTRING_FOLLOWED="];
@@ -90,12 +100,33 @@ pub unsafe fn start(environ: *mut Path) {
     if let Some(first) = first {
         config::move_notice(NOTICE_COPY.load(Relaxed).cast());
         // `/proc/PID/environ` shows the bytes, too.
+        let count = all.clone().count() - first;
         for string in all.skip(first) {
             // SAFETY: strings that exec has built for this process.
             unsafe { string.as_ptr().cast_mut().write_bytes(0, string.count_bytes()) };
         }
-        // SAFETY: an entry of the array.
-        unsafe { environ.add(first).write(core::ptr::null()) };
+        // SAFETY: so many entries of the array, and the null pointer behind them.
+        unsafe { end_at(environ.add(first), count) };
+    }
+}
+
+/// Ends an environment at `end`, `count` entries before its end. Those that go become entries of
+/// the auxiliary vector, which begins behind them.
+///
+/// # Safety
+/// There are so many entries at `end`, and a null pointer behind them.
+unsafe fn end_at(end: *mut Path, count: usize) {
+    // SAFETY: the caller's.
+    unsafe { end.write(core::ptr::null()) };
+    if !count.is_multiple_of(2) {
+        return;
+    }
+    for at in (1..count).step_by(2) {
+        // SAFETY: the caller's: the last word is the null pointer's.
+        unsafe {
+            end.add(at).write(core::ptr::without_provenance(libc::AT_IGNORE as usize));
+            end.add(at + 1).write(core::ptr::null());
+        }
     }
 }
 
@@ -171,7 +202,7 @@ pub fn follow(program: Program, envp: Strings) -> Option<Added> {
 impl Added {
     /// Returns the number of the strings that are added.
     pub fn count(&self) -> usize {
-        2 + settings().count()
+        (2 + settings().count()).next_multiple_of(2)
     }
 
     /// Returns the bytes of LD_PRELOAD's string: this library, and behind a colon what is given.
@@ -195,8 +226,9 @@ impl Added {
         let room = text.len() - 1;
         text[..room].iter_mut().zip(self.preload()).for_each(|(to, b)| *to = b);
         text[room] = 0;
-        let strings = [MARKER.as_ptr(), text.as_ptr().cast()];
-        for (i, string) in strings.into_iter().chain(settings().map(CStr::as_ptr)).enumerate() {
+        let first = [MARKER.as_ptr(), text.as_ptr().cast()].into_iter();
+        let strings = first.chain(settings().map(CStr::as_ptr)).chain([LAST.as_ptr()]);
+        for (i, string) in strings.take(self.count()).enumerate() {
             // SAFETY: the caller's.
             unsafe { to.add(i).write(string) };
         }
