@@ -3,6 +3,9 @@
 
 use std::io;
 
+/// `PTRACE_GET_SYSCALL_INFO`, which the libc crate lacks for musl.
+const GET_SYSCALL_INFO: i64 = 0x420e;
+
 /// Options of a tracee: its children and threads are traced, too; it ends with its tracer.
 const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEFORK
@@ -49,7 +52,7 @@ pub enum Stop {
 
 /// Begins to trace a process.
 pub fn seize(pid: i32) -> io::Result<()> {
-    request(libc::PTRACE_SEIZE, pid, 0, OPTIONS as usize).map(drop)
+    request(libc::PTRACE_SEIZE.into(), pid, 0, OPTIONS as usize).map(drop)
 }
 
 /// Lets a stopped thread run on, and gives it a signal if that is not 0.
@@ -59,7 +62,7 @@ pub fn resume(tid: i32, until: Until, signal: i32) -> io::Result<()> {
         Until::Return => libc::PTRACE_SYSCALL,
         Until::Continued => libc::PTRACE_LISTEN,
     };
-    request(how, tid, 0, signal as usize).map(drop)
+    request(how.into(), tid, 0, signal as usize).map(drop)
 }
 
 /// Words of `struct ptrace_syscall_info`: a head of three words, the number, six arguments.
@@ -68,7 +71,7 @@ const WORDS: usize = 11;
 fn info(tid: i32) -> io::Result<[u64; WORDS]> {
     let mut words = [0u64; WORDS];
     let at = (&raw mut words).expose_provenance();
-    request(libc::PTRACE_GET_SYSCALL_INFO, tid, size_of_val(&words), at)?;
+    request(GET_SYSCALL_INFO, tid, size_of_val(&words), at)?;
     Ok(words)
 }
 
@@ -85,10 +88,11 @@ pub fn result(tid: i32) -> io::Result<i64> {
     info(tid).map(|words| words[3].cast_signed())
 }
 
-fn request(what: u32, tid: i32, addr: usize, data: usize) -> io::Result<i64> {
+/// Makes a request. C libraries differ in the type of its number.
+fn request(what: i64, tid: i32, addr: usize, data: usize) -> io::Result<i64> {
     // SAFETY: the only request that writes to memory of ours, GET_SYSCALL_INFO, is given an array
     // and its size.
-    let done = unsafe { libc::ptrace(what, tid, addr, data) };
+    let done = unsafe { libc::syscall(libc::SYS_ptrace, what, tid, addr, data) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
