@@ -15,7 +15,7 @@ pub const CASES: &[Case] = &[
     any_order!("sqpoll", attached, [Setup(IORING_SETUP_ATTACH_WQ)], "rings share one SQ thread"),
     any_order!("sqpoll", flags, [Setup(IORING_SETUP_SQPOLL)], "set-up flags that SQPOLL allows"),
     any_order!("sqpoll", disabled, [Setup(IORING_SETUP_R_DISABLED)], "the SQ thread serves a disabled ring once it is enabled"),
-    any_order!("sqpoll", overflows, [Setup(IORING_SETUP_SQPOLL)], "overflow is reported and flushed"),
+    case!("sqpoll", overflows, [Setup(IORING_SETUP_SQPOLL)], "overflow is reported and flushed"),
     case!("sqpoll", thread_name, [Setup(IORING_SETUP_SQPOLL)], "the SQ thread has the process's name, and ends with the ring"),
     any_order!("sqpoll", closed_while_busy, [Setup(IORING_SETUP_SQPOLL)], "a ring may be closed while its SQ thread works"),
     any_order!("sqpoll", forked_children, [Trap("fork")], "the parent's thread serves its forked children"),
