@@ -172,7 +172,7 @@ try() {
         localhost/with-softring sh -c '
             until [ -z "$GATE" ] || [ -e "$GATE" ]; do sleep 0.1; done
             rings-inside.sh preload; rc=$?
-            export LD_PRELOAD=
+            export LD_PRELOAD= SOFTRING_FOLLOW=0
             for how in run denied; do rings-inside.sh $how || rc=1; done
             exit $rc' >"$SCRATCH/log" 2>&1
     outcome "$who, $profile's profile, $kind" $?
