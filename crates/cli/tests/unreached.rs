@@ -4,11 +4,11 @@
 
 mod common;
 
-use common::{ME, library, text};
+use common::{ME, STARTS, build, library, text};
 use softring_testing::skipped;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Program that makes a ring, by libc's `syscall()` if there are arguments; exits with 0.
@@ -26,16 +26,6 @@ int main(int argc, char **argv)
     return 0;
 }
 "#;
-
-fn build(dir: &Path, name: &str, how: &[&str], source: &str) -> Option<PathBuf> {
-    let (file, to) = (dir.join("source.c"), dir.join(name));
-    fs::write(&file, source).unwrap();
-    let o = Command::new("cc").args(how).args(["-O1", "-o"]).arg(&to).arg(&file).output().unwrap();
-    if !o.status.success() {
-        skipped!("{name}: {}", text(&o.stderr));
-    }
-    o.status.success().then_some(to)
-}
 
 /// Returns the lines that are said while the shell runs `script` in `dir`.
 fn said(dir: &Path, options: &[&str], script: &str) -> Vec<String> {
@@ -104,40 +94,7 @@ fn every_exec_function_is_checked() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     build(dir, "ring", &[], RING).unwrap();
-    let source = r#"
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-int main(int argc, char **argv)
-{
-    char *args[] = { "ring", 0 }, *none[] = { 0 };
-    pid_t pid = 0;
-    (void)argc;
-    switch (atoi(argv[1])) {
-    case 0: execve("./ring", args, none); break;
-    case 1: environ = none; execv("./ring", args); break;
-    case 2: execvpe("./ring", args, none); break;
-    case 3: fexecve(open("ring", O_RDONLY), args, none); break;
-    case 4: execveat(AT_FDCWD, "./ring", args, none, 0); break;
-    case 5: execle("./ring", "ring", (char *)0, none); break;
-    case 6: posix_spawn(&pid, "./ring", 0, 0, args, none); break;
-    case 7: posix_spawnp(&pid, "./ring", 0, 0, args, none); break;
-    case 8: if (!(pid = vfork())) { execve("./ring", args, none); _exit(1); }
-    break;
-    case 9: syscall(SYS_execve, "./ring", args, none); break;
-    case 10: environ = none; return system("./ring");
-    case 11: environ = none; return pclose(popen("./ring", "r"));
-    }
-    int status = 1;
-    return waitpid(pid, &status, 0) != pid || status;
-}
-"#;
-    build(dir, "start", &["-w"], source).unwrap();
+    build(dir, "start", &[], STARTS).unwrap();
     for way in 0..12 {
         let lines = said(dir, &["--deny"], &format!("./start {way}"));
         assert_eq!(lines.len(), 1, "{way}: {lines:?}");

@@ -13,6 +13,21 @@ use std::process::{Command, Output};
 
 pub const ME: &str = env!("CARGO_BIN_EXE_softring");
 
+/// Program that starts `./ring` with an empty environment, in one of 15 ways.
+pub const STARTS: &str = include_str!("starts.c");
+
+/// Builds a C program in `dir`; says so if it cannot be built.
+pub fn build(dir: &Path, name: &str, how: &[&str], source: &str) -> Option<PathBuf> {
+    let (file, to) = (dir.join("source.c"), dir.join(name));
+    fs::write(&file, source).unwrap();
+    let mut cc = Command::new("cc");
+    let o = cc.args(how).args(["-w", "-O1", "-o"]).arg(&to).arg(&file).output().unwrap();
+    if !o.status.success() {
+        skipped!("{name}: {}", text(&o.stderr));
+    }
+    o.status.success().then_some(to)
+}
+
 pub fn softring(args: &[&str]) -> Output {
     Command::new(ME).args(args).output().expect("softring starts")
 }
