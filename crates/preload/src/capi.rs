@@ -117,5 +117,5 @@ unsafe extern "C" fn softring_meter_destroy(meter: *mut Meter) {
 
 unsafe fn call<const N: usize>(nr: libc::c_long, args: [usize; N]) -> c_int {
     // SAFETY: the caller's.
-    raw::libc_answer(unsafe { gate::call(nr as usize, &raw::pad(args)) }) as c_int
+    raw::libc_answer(unsafe { gate::call(nr as usize, &softring_host::raw::args(args)) }) as c_int
 }

@@ -12,22 +12,10 @@ pub use softring_host::raw::thread;
 /// [`syscall6`] with fewer arguments: `raw!(libc::SYS_close, fd)`.
 macro_rules! raw {
     ($nr:expr $(, $arg:expr)* $(,)?) => {
-        $crate::raw::syscall6($nr as usize, &$crate::raw::pad([$($arg as usize),*]))
+        $crate::raw::syscall6($nr as usize, &softring_host::raw::args([$($arg as usize),*]))
     };
 }
 pub(crate) use raw;
-
-/// Pads an argument list to six.
-#[inline(always)]
-pub const fn pad<const N: usize>(a: [usize; N]) -> [usize; 6] {
-    let mut out = [0; 6];
-    let mut i = 0;
-    while i < N {
-        out[i] = a[i];
-        i += 1;
-    }
-    out
-}
 
 /// Maps zeroed memory, private or shared; null without memory. Does not call libc, so a signal
 /// handler may call this.
