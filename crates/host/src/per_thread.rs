@@ -53,6 +53,7 @@
 
 use core::cell::{Cell, RefCell, UnsafeCell};
 use core::ffi::{c_int, c_void};
+use core::mem::offset_of;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
@@ -67,16 +68,31 @@ const FREE: usize = 1;
 /// Bit beside the pointer of the thread that a block is meant for.
 const MEANT: usize = 2;
 /// Number of heads, a power of two.
-const HEADS_LEN: usize = 1024;
+pub const HEADS_LEN: usize = 1024;
 /// An odd factor, whose product with a thread pointer has all bits of the pointer above bit 32.
-const FACTOR: usize = 0x5bd1_e995;
-/// Bytes in front of the values in a block; also their alignment.
-const VALUES: usize = 64;
+pub const FACTOR: usize = 0x5bd1_e995;
+/// Bytes in front of the values in a block.
+const VALUES: usize = 128;
+/// Most that a value may be aligned to.
+const ALIGNED: usize = 64;
 /// Bytes of the first thread's block, which needs no mapping.
 const FIRST_LEN: usize = 2048;
 
+/// Offset of [`Words`] in a block, for assembly.
+pub const WORDS: usize = offset_of!(Block, words);
+/// Offset of the address of the next block of the same hash, for assembly.
+pub const NEXT: usize = offset_of!(Block, next);
+
+/// Words of a thread's block that assembly reads and writes, which may not have a stack for more.
+/// All are 0 at first. Its owner changes them, and what has no block of its own and stands in for
+/// it: a vfork child, a thread without a thread pointer of its own.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Words(pub [AtomicUsize; 5]);
+
 /// Memory of a thread. The values follow, [`VALUES`] bytes from its start.
 #[repr(C, align(64))]
+#[derive(Debug)]
 struct Block {
     /// Thread pointer of the thread, with [`MEANT`] or without, or [`FREE`].
     owner: AtomicUsize,
@@ -85,16 +101,23 @@ struct Block {
     next: *const Block,
     /// Number of the thread, once it has asked for it ([`numbered`]): a filter may kill who asks.
     tid: AtomicU32,
+    words: Words,
 }
 
+const _: () = assert!(offset_of!(Block, owner) == 0 && size_of::<Block>() <= VALUES);
+const _: () = assert!(offset_of!(OfProcess, heads) == 0);
+
 #[repr(C, align(64))]
+#[derive(Debug)]
 struct First(UnsafeCell<[u8; FIRST_LEN]>);
 
 // SAFETY: `first_taken` gives it to one thread.
 unsafe impl Sync for First {}
 
 /// State of this module, once per process.
-struct OfProcess {
+#[repr(C)]
+#[derive(Debug)]
+pub struct OfProcess {
     heads: [AtomicPtr<Block>; HEADS_LEN],
     first: First,
     first_taken: AtomicBool,
@@ -104,7 +127,10 @@ struct OfProcess {
     key: OnceLock<u32>,
 }
 
-static PROCESS: OfProcess = OfProcess {
+/// The blocks. Assembly finds a thread's [`Words`] from here: the thread pointer times [`FACTOR`],
+/// shifted right by 32, has the number of the head in its lowest bits; a block begins with its
+/// owner, and has the next one at [`NEXT`].
+pub static PROCESS: OfProcess = OfProcess {
     heads: [const { AtomicPtr::new(null_mut()) }; HEADS_LEN],
     first: First(UnsafeCell::new([0; FIRST_LEN])),
     first_taken: AtomicBool::new(false),
@@ -196,6 +222,12 @@ pub fn prepare() {
     block();
 }
 
+/// Returns the calling thread's words.
+#[inline(always)]
+pub fn words() -> &'static Words {
+    &block().words
+}
+
 /// Notes the calling thread's number.
 pub(crate) fn numbered(tid: u32) {
     block().tid.store(tid, Relaxed);
@@ -217,9 +249,10 @@ fn add(owner: usize) -> &'static Block {
     let distance = values.wrapping_sub(first_values().start);
     let head = head(owner & !MEANT);
     let (owner, tid) = (AtomicUsize::new(owner), AtomicU32::new(0));
+    let words = Words([const { AtomicUsize::new(0) }; 5]);
     // SAFETY: memory of ours, long enough and aligned, that nobody knows yet.
     unsafe {
-        block.write(Block { owner, distance, next: null(), tid });
+        block.write(Block { owner, distance, next: null(), tid, words });
         (*block).reset();
     }
     let mut first = head.load(Acquire);
@@ -265,6 +298,9 @@ impl Block {
         // SAFETY: the caller's.
         unsafe { self.reset() };
         self.tid.store(0, Relaxed);
+        for word in &self.words.0 {
+            word.store(0, Relaxed);
+        }
         self.owner.store(FREE, Release);
     }
 
@@ -375,7 +411,7 @@ impl<T> PerThread<T> {
     /// aligned to 64 at most.
     #[doc(hidden)]
     pub const unsafe fn first(value: T) -> Self {
-        const { assert!(align_of::<T>() <= VALUES) };
+        const { assert!(align_of::<T>() <= ALIGNED) };
         Self(UnsafeCell::new(value))
     }
 

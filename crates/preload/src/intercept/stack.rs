@@ -25,9 +25,10 @@
 //! (`handlers::own_stack`), and [`leave_stack`] delivers them on the program's stack.
 #![allow(unsafe_code)]
 
-use core::arch::{global_asm, naked_asm};
+use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use softring_host::handlers;
+use softring_host::per_thread::{self, FACTOR, HEADS_LEN, NEXT, PROCESS, WORDS};
 
 use super::patch::entry::TRAPPED;
 use crate::gate;
@@ -43,55 +44,54 @@ const FIRST: usize = 8 << 20;
 /// Words of glibc's `struct pthread` that are searched; all versions have more.
 const GLIBC: usize = 0x880 / 8;
 /// Words that are searched in this process: none with musl, whose structure is shorter.
-static WORDS: AtomicUsize = AtomicUsize::new(0);
+static GLIBC_WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Start of the room on the process's first stack, and its length; see [`start`].
 static FIRST_LOW: AtomicUsize = AtomicUsize::new(0);
 static FIRST_LEN: AtomicUsize = AtomicUsize::new(0);
 
-// The record of each thread, as offsets into `softring_stack`:
+// What is known of a thread's stacks is in its block (`per_thread`): the offsets of these words.
 /// Start of the room on the thread's own stack; 0: not searched yet.
-pub(super) const LOW: usize = 0;
+pub(super) const LOW: usize = WORDS;
 /// Length of this room in bytes; 0: it is not known.
-pub(super) const LEN: usize = 8;
+pub(super) const LEN: usize = WORDS + 8;
 /// Upper end of our stack; 0: there is none.
-const OURS: usize = 16;
+const OURS: usize = WORDS + 16;
 /// Nonzero while our stack is in use.
-const BUSY: usize = 24;
+const BUSY: usize = WORDS + 24;
 /// Address of the engine's word for the thread ([`handlers::own_stack`]); 0: the engine does not
 /// know our stack.
-const WORD: usize = 32;
-
-global_asm!(
-    ".pushsection .tbss.softring_stack,\"awT\",@nobits",
-    ".balign 8",
-    ".hidden softring_stack",
-    ".globl softring_stack",
-    "softring_stack:",
-    ".zero 40",
-    ".size softring_stack, 40",
-    ".popsection",
-);
+const WORD: usize = WORDS + 32;
 
 /// Changes to our stack if the caller's may be too small. In: a frame at rbp that keeps all
 /// registers which are not free; the number in r11; `flag`, the offset of a word in the frame that
-/// is 0, and becomes 1 if the stack is changed. Goes to label 94 if the call is to be made there,
-/// by a `syscall` instruction.
+/// is 0, and becomes the upper end of the stack that is changed to. Goes to label 94 if the call is
+/// to be made there, by a `syscall` instruction.
 macro_rules! enter_stack {
     ($flag:literal) => {
         concat!(
-            "mov rax, [rip + softring_stack@GOTTPOFF]\n",
+            "mov rdx, fs:0\n",
+            "imul rcx, rdx, {factor}\n",
+            "shr rcx, 32\n",
+            "and ecx, {last}\n",
+            "lea rax, [rip + {heads}]\n",
+            "mov rax, [rax + 8 * rcx]\n",
+            "test rax, rax\n",
+            "je 93f\n",
+            "cmp [rax], rdx\n",
+            "jne 93f\n",
             "mov rcx, rsp\n",
-            "sub rcx, fs:[rax + {low}]\n",
-            "cmp rcx, fs:[rax + {len}]\n",
+            "sub rcx, [rax + {low}]\n",
+            "cmp rcx, [rax + {len}]\n",
             "jb 91f\n",
+            "93:\n",
             "call {choose_stack}\n",
             "cmp rdx, 1\n",
             "je 94f\n",
             "jb 91f\n",
-            "mov qword ptr [rbp - ",
+            "mov [rbp - ",
             $flag,
-            "], 1\n",
+            "], rdx\n",
             "mov rsp, rdx\n",
             "91:\n",
         )
@@ -103,39 +103,101 @@ pub(crate) use enter_stack;
 /// frame. Keeps r11, rbp and rsp; all else is free.
 macro_rules! leave_stack {
     ($flag:literal) => {
-        concat!("cmp qword ptr [rbp - ", $flag, "], 0\n", "je 92f\n", "call {give_back}\n", "92:\n")
+        concat!(
+            "mov rdi, [rbp - ",
+            $flag,
+            "]\n",
+            "test rdi, rdi\n",
+            "jz 92f\n",
+            "call {give_back}\n",
+            "92:\n"
+        )
     };
 }
 pub(crate) use leave_stack;
 
-/// Gives our stack back, and delivers the signals that were deferred. Keeps r11.
+/// Gives a stack of ours back, and delivers the signals that were deferred. In: rdi, its upper end.
+/// Keeps r11.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn give_back() {
     naked_asm!(
         ".cfi_startproc",
         "push r11",
         ".cfi_def_cfa_offset 16",
-        "mov rax, [rip + softring_stack@GOTTPOFF]",
-        "mov dword ptr fs:[rax + {busy}], 0",
-        "mov rdi, fs:[rax + {word}]",
+        "call {find_block}",
+        "test rax, rax",
+        "jz 3f",
+        "cmp [rax + {ours}], rdi",
+        "jne 3f",
+        "mov dword ptr [rax + {busy}], 0",
+        "mov rdi, [rax + {word}]",
         "cmp qword ptr [rdi], 0",
         "je 2f",
         "call {deliver}",
+        "jmp 2f",
+        // A handler has made the thread another one meanwhile.
+        "3:",
+        "sub rdi, {size}",
+        "mov esi, {size}",
+        "mov eax, {munmap}",
+        "syscall",
         "2:",
         "pop r11",
         ".cfi_def_cfa_offset 8",
         "ret",
         ".cfi_endproc",
+        find_block = sym find_block,
+        ours = const OURS,
         busy = const BUSY,
         word = const WORD,
+        size = const SIZE,
+        munmap = const libc::SYS_munmap,
         deliver = sym handlers::deliver,
     )
 }
 
-/// Chooses a stack. In: rax, the offset of `softring_stack`; r11, the number of the call. Out: rdx,
-/// the stack to change to, which is in use from now on; 0: none; 1: none, as the call enters a ring
-/// of the kernel's, and there are no others. Keeps rax and r11; changes rcx, rsi, rdi, r8 to r10,
-/// and no vector register.
+/// Finds the thread's block. Out: rax, its address; 0: it has none. Changes rcx and rdx.
+#[unsafe(naked)]
+unsafe extern "C" fn find_block() {
+    naked_asm!(
+        ".cfi_startproc",
+        "mov rdx, fs:0",
+        "imul rcx, rdx, {factor}",
+        "shr rcx, 32",
+        "and ecx, {last}",
+        "lea rax, [rip + {heads}]",
+        "mov rax, [rax + 8 * rcx]",
+        "2:",
+        "test rax, rax",
+        "jz 3f",
+        "cmp [rax], rdx",
+        "je 3f",
+        "mov rax, [rax + {next}]",
+        "jmp 2b",
+        "3:",
+        "ret",
+        ".cfi_endproc",
+        factor = const FACTOR,
+        last = const HEADS_LEN - 1,
+        heads = sym PROCESS,
+        next = const NEXT,
+    )
+}
+
+/// Chooses a stack. In: r11, the number of the call. Out: rdx, the stack to change to, which is in
+/// use from now on; 0: none; 1: none, as the call enters a ring of the kernel's, and there are no
+/// others. Keeps r11; changes rax, rcx, rsi, rdi, r8 to r10, and no vector register.
+///
+/// A thread without a block may be on a stack on which none can be made. It changes to a new stack,
+/// and [`entered`] notes that. Its handler may have noted another one before:
+///
+/// ```text
+/// thread                                  its handler
+/// finds no block, maps a stack
+///                                         finds no block, maps a stack, makes a block, notes its
+///                                         stack there
+/// runs on a stack that is not noted, and unmaps it after the call
+/// ```
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn choose_stack() {
     naked_asm!(
@@ -152,24 +214,30 @@ pub(super) unsafe extern "C" fn choose_stack() {
         "2:",
         "push r11",
         ".cfi_def_cfa_offset 16",
-        "cmp qword ptr fs:[rax + {low}], 0",
+        "call {find_block}",
+        "test rax, rax",
+        "jz 8f",
+        "cmp qword ptr [rax + {low}], 0",
         "jne 3f",
         "call {find}",
-        "mov rcx, rsp",
-        "sub rcx, fs:[rax + {low}]",
-        "cmp rcx, fs:[rax + {len}]",
-        "jb 4f",
+        "mov [rax + {len}], rsi",
+        "mov [rax + {low}], rdx",
         "3:",
-        "mov rdx, fs:[rax + {ours}]",
+        "mov rcx, rsp",
+        "sub rcx, [rax + {low}]",
+        "cmp rcx, [rax + {len}]",
+        "jb 4f",
+        "mov rdx, [rax + {ours}]",
         "test rdx, rdx",
         "jnz 7f",
         "call {make}",
+        "mov [rax + {ours}], rdx",
         "test rdx, rdx",
         "jz 5f",
         "7:",
         // A locked exchange: a thread made without a control block of its own shares this word.
         "mov ecx, 1",
-        "xchg fs:[rax + {busy}], ecx",
+        "xchg [rax + {busy}], ecx",
         "test ecx, ecx",
         "jz 5f",
         "4:",
@@ -179,11 +247,22 @@ pub(super) unsafe extern "C" fn choose_stack() {
         ".cfi_def_cfa_offset 8",
         "6:",
         "ret",
+        // Without a block.
+        "8:",
+        ".cfi_def_cfa_offset 16",
+        "call {find}",
+        "mov rcx, rsp",
+        "sub rcx, rdx",
+        "cmp rcx, rsi",
+        "jb 4b",
+        "call {make}",
+        "jmp 5b",
         ".cfi_endproc",
         number = const !(TRAPPED as i32),
         enter = const libc::SYS_io_uring_enter,
         engine_rings = sym gate::ENGINE_RINGS,
         kernel_rings = sym gate::KERNEL_RINGS,
+        find_block = sym find_block,
         low = const LOW,
         len = const LEN,
         ours = const OURS,
@@ -194,7 +273,8 @@ pub(super) unsafe extern "C" fn choose_stack() {
 }
 
 /// Finds the thread's own stack: the process's first one, or by the pair in the control block, a
-/// start below the block and a length that ends above it. Registers as for [`choose_stack`].
+/// start below the block and a length that ends above it. Out: rdx and rsi, start and length of the
+/// room on it. Changes rcx, rdi and r8.
 #[unsafe(naked)]
 unsafe extern "C" fn find_own() {
     naked_asm!(
@@ -234,15 +314,11 @@ unsafe extern "C" fn find_own() {
         "mov edx, 1",
         "xor esi, esi",
         "4:",
-        "mov fs:[rax + {len}], rsi",
-        "mov fs:[rax + {low}], rdx",
         "ret",
         ".cfi_endproc",
-        low = const LOW,
-        len = const LEN,
         first_low = sym FIRST_LOW,
         first_len = sym FIRST_LEN,
-        words = sym WORDS,
+        words = sym GLIBC_WORDS,
         // Bytes above a control block: itself, some 2,300 bytes, to the end of its page.
         below = const 1024,
         above = const 0x3000,
@@ -251,8 +327,8 @@ unsafe extern "C" fn find_own() {
     )
 }
 
-/// Maps a stack of ours. Out: rdx, its upper end; 0: there is no memory. Registers as for
-/// [`choose_stack`].
+/// Maps a stack of ours. Out: rdx, its upper end; 0: there is no memory. Keeps rax; else registers
+/// as for [`choose_stack`].
 #[unsafe(naked)]
 unsafe extern "C" fn make_ours() {
     naked_asm!(
@@ -278,10 +354,8 @@ unsafe extern "C" fn make_ours() {
         "2:",
         "pop rax",
         ".cfi_def_cfa_offset 8",
-        "mov fs:[rax + {ours}], rdx",
         "ret",
         ".cfi_endproc",
-        ours = const OURS,
         size = const SIZE,
         guard = const GUARD,
         mmap = const libc::SYS_mmap,
@@ -291,66 +365,52 @@ unsafe extern "C" fn make_ours() {
     )
 }
 
-/// Returns a word of the calling thread's record; `at` is one of the offsets above.
-fn word(at: usize) -> *mut usize {
-    let record: usize;
-    // SAFETY: reads the thread pointer and an offset that the loader has filled in.
-    unsafe {
-        core::arch::asm!(
-            "mov {0}, [rip + softring_stack@GOTTPOFF]",
-            "add {0}, fs:0",
-            out(reg) record,
-            options(nostack, readonly),
-        );
-    }
-    core::ptr::with_exposed_provenance_mut(record + at)
+/// Returns a word of the calling thread's block; `at` is one of the offsets above.
+#[inline(always)]
+fn word(at: usize) -> &'static AtomicUsize {
+    &per_thread::words().0[(at - WORDS) / size_of::<usize>()]
 }
 
-/// Tells the engine, the first time, that the calling thread has changed to our stack.
+/// Tells the engine, the first time, that the calling thread has changed to our stack, whose upper
+/// end is given.
 #[inline]
-pub(super) fn entered() {
-    // SAFETY: words of this thread's own record.
-    unsafe {
-        if *word(WORD) == 0 {
-            first_entered();
-        }
+pub(super) fn entered(end: usize) {
+    if word(WORD).load(Relaxed) == 0 {
+        first_entered(end);
     }
 }
 
 #[cold]
-fn first_entered() {
-    // SAFETY: as in `entered`; our stack lies below its upper end.
-    unsafe {
-        let end = *word(OURS);
-        *word(WORD) = handlers::own_stack(end - SIZE..end);
+fn first_entered(end: usize) {
+    if word(OURS).compare_exchange(0, end, Relaxed, Relaxed).is_ok() {
+        word(BUSY).store(1, Relaxed);
     }
+    let end = word(OURS).load(Relaxed);
+    word(WORD).store(handlers::own_stack(end - SIZE..end), Relaxed);
     crate::proc::thread_begins();
 }
 
-/// Makes an exec call, which does not return if it succeeds. A vfork child shares the record of the
+/// Makes an exec call, which does not return if it succeeds. A vfork child shares the block of the
 /// thread that waits for it, whose next call must find our stack free.
 pub fn leave_for(exec: impl FnOnce() -> isize) -> isize {
     if !crate::proc::shares_memory() {
         return exec();
     }
-    // SAFETY: a word of this thread's own record.
-    let busy = unsafe { word(BUSY).replace(0) };
+    let busy = word(BUSY).swap(0, Relaxed);
     let ret = exec();
-    // SAFETY: as above.
-    unsafe { word(BUSY).write(busy) };
+    word(BUSY).store(busy, Relaxed);
     ret
 }
 
 /// Unmaps our stack of the calling thread, which ends on its own stack.
 pub fn thread_ends() {
-    // SAFETY: words of this thread's own record; our stack is not in use, as this is the program's.
-    unsafe {
-        let end = word(OURS).replace(0);
-        if end != 0 && *word(BUSY) == 0 {
-            handlers::own_stack(0..0);
-            *word(WORD) = 0;
-            raw!(libc::SYS_munmap, end - SIZE, SIZE);
-        }
+    let end = word(OURS).load(Relaxed);
+    if end != 0 && word(BUSY).load(Relaxed) == 0 {
+        handlers::own_stack(0..0);
+        word(WORD).store(0, Relaxed);
+        word(OURS).store(0, Relaxed);
+        // SAFETY: our stack is not in use, as this is the program's; nothing leads to it any more.
+        unsafe { raw!(libc::SYS_munmap, end - SIZE, SIZE) };
     }
 }
 
@@ -364,7 +424,7 @@ pub fn start() {
         (libc::getauxval(libc::AT_EXECFN) as usize, limit[0] as usize)
     };
     if !crate::loaders::runs_on_musl() {
-        WORDS.store(GLIBC, Relaxed);
+        GLIBC_WORDS.store(GLIBC, Relaxed);
     }
     let len = limit.min(FIRST);
     if top > FIRST && len > ROOM {

@@ -16,6 +16,7 @@ use crate::{gate, report};
 use core::arch::naked_asm;
 use core::ffi::{c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use softring_host::per_thread::{FACTOR, HEADS_LEN, PROCESS};
 
 /// Target for other numbers: [`plain`] until the constructor has found libc's.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(plain as *mut c_void);
@@ -119,7 +120,7 @@ unsafe extern "C" fn ours() -> c_long {
         ".cfi_def_cfa_register rbp",
         "push qword ptr [rbp + 16]",
         "push r9; push r8; push rcx; push rdx; push rsi",
-        // The flag for a changed stack, and the number.
+        // The stack that is changed to, and the number.
         "push 0; push rdi",
         "mov r11, rdi",
         enter_stack!("56"),
@@ -151,6 +152,9 @@ unsafe extern "C" fn ours() -> c_long {
         ".cfi_endproc",
         call = sym call,
         answer = sym answer,
+        factor = const FACTOR,
+        last = const HEADS_LEN - 1,
+        heads = sym PROCESS,
         low = const stack::LOW,
         len = const stack::LEN,
         choose_stack = sym stack::choose_stack,
@@ -158,10 +162,11 @@ unsafe extern "C" fn ours() -> c_long {
     )
 }
 
-/// Passes a call to the gate. `changed`: this runs on a stack of ours.
-unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], changed: bool) -> isize {
-    if changed {
-        stack::entered();
+/// Passes a call to the gate. `stack`: the upper end of the stack of ours that this runs on; 0:
+/// it runs on the program's.
+unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], stack: usize) -> isize {
+    if stack != 0 {
+        stack::entered(stack);
     }
     report::LIBC.add();
     // SAFETY: the program's own call; `ours` passes its own frame.

@@ -14,6 +14,7 @@ use crate::{gate, raw, report};
 use core::arch::naked_asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::sync::atomic::{AtomicU32, Ordering};
+use softring_host::per_thread::{FACTOR, HEADS_LEN, PROCESS};
 
 /// Number that the loader's hook passes; no system call has it.
 pub const HOOK: usize = 0x4000_0000;
@@ -104,7 +105,7 @@ macro_rules! push_frame {
             "push rax; push rcx\n",
             ".cfi_offset rip, -160\n",
             "push r9; push r8; push r10; push rdx; push rsi; push rdi\n",
-            // The flag for a changed stack, and the number.
+            // The stack that is changed to, and the number.
             "push 0; push r11\n",
         )
     };
@@ -355,6 +356,9 @@ pub unsafe extern "C" fn enter() {
         moved = const MOVED,
         area = const AREA,
         call = sym call,
+        factor = const FACTOR,
+        last = const HEADS_LEN - 1,
+        heads = sym PROCESS,
         low = const stack::LOW,
         len = const stack::LEN,
         choose_stack = sym stack::choose_stack,
@@ -386,10 +390,11 @@ pub unsafe extern "C" fn trapped() {
     )
 }
 
-/// Answers a call from a stub. `changed`: this runs on a stack of ours.
-unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], changed: bool) -> isize {
-    if changed {
-        stack::entered();
+/// Answers a call from a stub. `stack`: the upper end of the stack of ours that this runs on; 0:
+/// it runs on the program's.
+unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], stack: usize) -> isize {
+    if stack != 0 {
+        stack::entered(stack);
     }
     // A `syscall` instruction does not change errno, so this must not either.
     let errno = raw::errno();
