@@ -2,11 +2,10 @@
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 
-use crate::raw::{nr, syscall, weak};
+use crate::raw::{nr, syscall, weak, weak_fn};
 use softring_uapi::errno::{Errno, Result};
 
 /// Function that a new thread runs.
@@ -33,18 +32,15 @@ struct Threads {
 
 impl Threads {
     fn find() -> Option<Threads> {
-        use core::mem::transmute;
         // SAFETY: functions of these names have these types in every C library. There is no value
         // between a function and none.
         unsafe {
             Some(Threads {
-                init: transmute::<usize, Option<OfAttributes>>(weak!("pthread_attr_init"))?,
-                destroy: transmute::<usize, Option<OfAttributes>>(weak!("pthread_attr_destroy"))?,
-                set_size: transmute::<usize, Option<Sized>>(weak!("pthread_attr_setstacksize"))?,
-                set_state: transmute::<usize, Option<Stated>>(weak!(
-                    "pthread_attr_setdetachstate"
-                ))?,
-                create: transmute::<usize, Option<Create>>(weak!("pthread_create"))?,
+                init: weak_fn!("pthread_attr_init", OfAttributes)?,
+                destroy: weak_fn!("pthread_attr_destroy", OfAttributes)?,
+                set_size: weak_fn!("pthread_attr_setstacksize", Sized)?,
+                set_state: weak_fn!("pthread_attr_setdetachstate", Stated)?,
+                create: weak_fn!("pthread_create", Create)?,
             })
         }
     }
@@ -88,7 +84,7 @@ pub fn start_thread(stack: usize, life: Life) -> Result<()> {
 /// Calls exit(3), which runs the program's atexit(3) functions; without a C library exit_group(2).
 pub fn exit(code: i32) -> ! {
     // SAFETY: as in `Threads`.
-    let exit = unsafe { core::mem::transmute::<usize, Option<Exit>>(weak!("exit")) };
+    let exit = unsafe { weak_fn!("exit", Exit) };
     if let Some(exit) = exit {
         exit(code);
     }
@@ -99,28 +95,32 @@ pub fn exit(code: i32) -> ! {
 }
 
 /// Returns a value of the auxiliary vector, by getauxval(3); `None` if there is none.
-pub(crate) fn auxiliary(kind: usize) -> Option<usize> {
+pub fn auxiliary(kind: usize) -> Option<usize> {
     // SAFETY: as in `Threads`.
-    let ask = unsafe { core::mem::transmute::<usize, Option<Auxiliary>>(weak!("getauxval")) };
+    let ask = unsafe { weak_fn!("getauxval", Auxiliary) };
     ask.map(|ask| ask(kind)).filter(|value| *value != 0)
 }
 
-/// Returns the value of an environment variable; `None` also without a C library.
-pub fn variable(name: &[u8]) -> Option<Vec<u8>> {
+/// Strings, followed by a null pointer.
+pub type Strings = *const *const c_char;
+
+/// Returns the address of the C library's variable `environ`; null without a C library.
+pub fn environ() -> *mut Strings {
     // SAFETY: reads a word of the loader's.
-    let environ = unsafe { weak!("environ") };
-    let environ = core::ptr::with_exposed_provenance::<*const *const c_char>(environ);
-    if environ.is_null() {
-        return None;
-    }
+    core::ptr::with_exposed_provenance_mut(unsafe { weak!("environ") })
+}
+
+/// Returns the value of an environment variable, which the program may change; `None` also without
+/// a C library.
+pub fn variable(name: &[u8]) -> Option<&'static CStr> {
     // SAFETY: the C library's list of strings, which ends with null. A program that changes it in
     // another thread races with getenv(3) alike.
     unsafe {
-        let mut at = *environ;
+        let mut at = *environ().as_ref()?;
         while !at.is_null() && !(*at).is_null() {
-            let text = CStr::from_ptr(*at).to_bytes();
+            let text = CStr::from_ptr(*at).to_bytes_with_nul();
             if let Some(value) = text.strip_prefix(name).and_then(|t| t.strip_prefix(b"=")) {
-                return Some(value.to_vec());
+                return CStr::from_bytes_with_nul(value).ok();
             }
             at = at.add(1);
         }
@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn variables_are_those_of_the_process() {
-        assert_eq!(variable(b"PATH"), std::env::var_os("PATH").map(|v| v.into_encoded_bytes()));
+        let path = std::env::var_os("PATH").map(|v| v.into_encoded_bytes());
+        assert_eq!(variable(b"PATH").map(|v| v.to_bytes().to_vec()), path);
         assert_eq!(variable(b"PAT"), None);
         assert_eq!(variable(b"SOFTRING_NO_SUCH_VARIABLE"), None);
     }

@@ -61,7 +61,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::lock::OnceLock;
-use crate::raw::{nr, set_sigmask, syscall, thread, weak};
+use crate::raw::{nr, set_sigmask, syscall, thread, weak_fn};
 
 /// Owner of a block whose thread has ended; no thread has this pointer.
 const FREE: usize = 1;
@@ -364,7 +364,7 @@ mod end {
     fn make() -> u32 {
         let mut key = NO_KEY;
         // SAFETY: the function of this name, in every C library.
-        let create: Option<Create> = unsafe { core::mem::transmute(weak!("pthread_key_create")) };
+        let create = unsafe { weak_fn!("pthread_key_create", Create) };
         match create {
             Some(create) if create(&raw mut key, ends) == 0 => key,
             _ => NO_KEY,
@@ -373,7 +373,7 @@ mod end {
 
     fn set(key: u32, round: usize) {
         // SAFETY: as above.
-        let set: Option<Set> = unsafe { core::mem::transmute(weak!("pthread_setspecific")) };
+        let set = unsafe { weak_fn!("pthread_setspecific", Set) };
         if let Some(set) = set.filter(|_| key != NO_KEY) {
             set(key, core::ptr::without_provenance(round));
         }

@@ -71,6 +71,7 @@ pub(crate) fn set_sigmask(mask: u64) -> u64 {
 
 /// Returns the address of a name that the process may define or not; 0 if it does not. Unsafe as
 /// assembly, which reads a word that the loader has filled in.
+#[macro_export]
 macro_rules! weak {
     ($name:literal) => {{
         let at: usize;
@@ -83,4 +84,15 @@ macro_rules! weak {
         at
     }};
 }
-pub(crate) use weak;
+pub use crate::weak;
+
+/// Returns the function of a name that the process may define or not, as
+/// `weak_fn!("raise", extern "C" fn(c_int) -> c_int)`. Unsafe: the type is as the name's manual
+/// page says.
+#[macro_export]
+macro_rules! weak_fn {
+    ($name:literal, $t:ty) => {
+        core::mem::transmute::<usize, Option<$t>>($crate::raw::weak!($name))
+    };
+}
+pub use crate::weak_fn;

@@ -292,8 +292,9 @@ pub fn memory_file(name: &str) -> Result<OwnedFd> {
         made => return made,
     };
     let temporary = c_library::variable(b"TMPDIR").filter(|dir| !dir.is_empty());
+    let temporary = temporary.map(core::ffi::CStr::to_bytes);
     let [first, rest @ ..]: [&[u8]; 4] = [b"/dev/shm", b"/tmp", b"/var/tmp", b"/run"];
-    let dirs = [first].into_iter().chain(temporary.as_deref()).chain(rest);
+    let dirs = [first].into_iter().chain(temporary).chain(rest);
     dirs.into_iter().find_map(unnamed).ok_or(refusal)
 }
 

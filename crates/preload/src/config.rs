@@ -42,6 +42,7 @@ use alloc::vec::Vec;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use softring_engine::model::{self, parse};
+use softring_host::c_library;
 use softring_host::sync::real::OnceLock;
 use softring_uapi::version::{self, Release};
 
@@ -194,10 +195,10 @@ pub fn read() {
     let names = [("spin", 0), ("sleep", 1), ("nap", 1)];
     softring_engine::set_idle_sleeps(choice(c"SOFTRING_SQ_IDLE", &names) != 0);
     // A known value other than the default is one byte long; `claim_notice` changes this byte.
-    if choice(c"SOFTRING_NOTICE", &[("", 0), ("0", 1), ("1", 1)]) != 0 {
-        // SAFETY: a NUL-terminated name; the value is read only through `claim_notice`.
-        let mark = unsafe { libc::getenv(c"SOFTRING_NOTICE".as_ptr()) };
-        NOTICE.store(mark, Ordering::Relaxed);
+    if choice(c"SOFTRING_NOTICE", &[("", 0), ("0", 1), ("1", 1)]) != 0
+        && let Some(mark) = value(c"SOFTRING_NOTICE")
+    {
+        NOTICE.store(mark.as_ptr().cast_mut(), Ordering::Relaxed);
     }
 }
 
@@ -268,17 +269,11 @@ pub fn run() -> Option<&'static CStr> {
 /// Returns whether exec(2) has given this process rights that its caller lacks; secure_getenv(3)
 /// has this rule.
 pub fn is_secure() -> bool {
-    // SAFETY: asks for a number.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+    c_library::auxiliary(libc::AT_SECURE as usize).is_some()
 }
 
 fn value(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: a NUL-terminated name; the value stays in the environment block while the constructor
-    // runs.
-    unsafe {
-        let v = libc::getenv(name.as_ptr());
-        (!v.is_null()).then(|| CStr::from_ptr(v))
-    }
+    c_library::variable(name.to_bytes())
 }
 
 /// Returns the value of a variable that is set, and not to nothing.

@@ -2,8 +2,7 @@
 //! named in LD_PRELOAD. The first copy in the order of symbols gets the program's calls; only this
 //! copy patches, sets handlers and makes rings. Any other copy passes every call to the next
 //! library, as if it were not loaded.
-#![allow(unsafe_code)]
-
+use crate::dynamic;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -21,8 +20,7 @@ pub fn stands_back() -> bool {
 /// Finds out whether a copy precedes this one. The addresses of exported functions do not tell:
 /// inside this library, too, these names resolve to the first copy.
 pub fn find_out() -> bool {
-    // SAFETY: a NUL-terminated name.
-    let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, NAME.as_ptr()) };
+    let first = dynamic::first(NAME);
     // If a program has opened this library for itself alone, no copy is first.
     let other = !first.is_null() && base(first) != base(find_out as fn() -> bool as *const c_void);
     STANDS_BACK.store(other, Relaxed);
@@ -31,10 +29,5 @@ pub fn find_out() -> bool {
 
 /// Returns the address at which the object that holds `at` is loaded.
 fn base(at: *const c_void) -> usize {
-    // SAFETY: an all-zero Dl_info is a valid one, and is filled in for an address in an object.
-    unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        libc::dladdr(at, &raw mut info);
-        info.dli_fbase.addr()
-    }
+    dynamic::object_of(at).map_or(0, |object| object.base)
 }

@@ -24,6 +24,7 @@ mod capi;
 mod children;
 mod config;
 mod copies;
+mod dynamic;
 mod gate;
 mod heap;
 mod intercept;

@@ -6,14 +6,18 @@
 //! - **`pthread_atfork`**, which glibc links statically into each file, on top of a name of its
 //!   own.
 //!
-//! The replacements (`names`) are hidden: the process has names of its own, which ours must not
-//! precede.
+//! - **`memcpy`** and its like, which a static program's C library gives to nobody.
+//!
+//! The replacements (`names`, `memory`) are hidden: the process has names of its own, which ours
+//! must not precede.
 #![allow(unsafe_code)]
 
 // Tests are programs, which are linked with all of this and unwind.
+mod memory;
 #[cfg(not(test))]
 mod names;
 
+use crate::raw::weak_fn;
 use core::ffi::c_int;
 
 type Hook = Option<extern "C" fn()>;
@@ -38,5 +42,7 @@ pub unsafe fn at_fork(prepare: Hook, parent: Hook, child: Hook) {
 /// Returns whether the program's C library is musl, which keeps three real-time signals for itself;
 /// glibc keeps two.
 pub fn runs_on_musl() -> bool {
-    libc::SIGRTMIN() == 35
+    // SAFETY: the function of this name, in both.
+    let least = unsafe { weak_fn!("__libc_current_sigrtmin", extern "C" fn() -> c_int) };
+    least.is_some_and(|least| least() == 35)
 }

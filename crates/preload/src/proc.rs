@@ -12,11 +12,11 @@
 
 use crate::config;
 use crate::intercept::patch::straddle;
-use crate::raw::{self, raw};
+use crate::raw::{self, raw, weak_fn};
 use crate::wrap::epoll;
 use crate::wrap::handlers;
 use crate::{heap, notice};
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use softring_engine::exit;
 use softring_engine::fork;
@@ -81,7 +81,8 @@ pub fn first_ring() {
 }
 
 /// Returns the key, made at the first need.
-fn key() -> Option<libc::pthread_key_t> {
+fn key() -> Option<u32> {
+    type End = extern "C" fn(*mut c_void);
     // Relaxed throughout: a number that has a meaning only for the C library.
     let known = KEY.load(Ordering::Relaxed);
     if known != NO_KEY {
@@ -91,13 +92,14 @@ fn key() -> Option<libc::pthread_key_t> {
     // SAFETY: the destructor stays loaded; `new` is ours, and the key that nobody uses is given
     // back.
     unsafe {
-        if libc::pthread_key_create(&mut new, Some(thread_ends)) != 0 {
+        let create = weak_fn!("pthread_key_create", extern "C" fn(*mut u32, End) -> c_int)?;
+        if create(&raw mut new, thread_ends) != 0 {
             return None;
         }
         match KEY.compare_exchange(NO_KEY, new, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => Some(new),
             Err(other) => {
-                libc::pthread_key_delete(new);
+                weak_fn!("pthread_key_delete", extern "C" fn(u32) -> c_int)?(new);
                 Some(other)
             }
         }
@@ -109,7 +111,8 @@ fn key() -> Option<libc::pthread_key_t> {
 pub fn thread_begins() {
     if let Some(key) = key() {
         // SAFETY: a key of ours, whose value is never read.
-        unsafe { libc::pthread_setspecific(key, core::ptr::without_provenance(1)) };
+        let set = unsafe { weak_fn!("pthread_setspecific", extern "C" fn(u32, usize) -> c_int) };
+        let _ = set.map(|set| set(key, 1));
     }
 }
 

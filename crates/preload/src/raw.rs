@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// A raw system call: a program's own, passed on unread, or one of ours.
 pub use softring_host::raw::syscall as syscall6;
-pub use softring_host::raw::thread;
+pub use softring_host::raw::{thread, weak_fn};
 
 /// [`syscall6`] with fewer arguments: `raw!(libc::SYS_close, fd)`.
 macro_rules! raw {
@@ -38,14 +38,69 @@ pub fn libc_answer(ret: isize) -> isize {
 
 /// Returns the calling thread's `errno`.
 pub fn errno() -> c_int {
-    // SAFETY: libc's pointer to the calling thread's errno, valid while the thread lives.
-    unsafe { *libc::__errno_location() }
+    // SAFETY: as in `set_errno`.
+    location().map_or(0, |at| unsafe { *at })
 }
 
 /// Sets the calling thread's `errno`.
 pub fn set_errno(e: c_int) {
-    // SAFETY: as in `errno`.
-    unsafe { *libc::__errno_location() = e }
+    if let Some(at) = location() {
+        // SAFETY: libc's pointer to the calling thread's errno, valid while the thread lives.
+        unsafe { *at = e }
+    }
+}
+
+/// Returns where the calling thread's `errno` is; `None` without a C library.
+fn location() -> Option<*mut c_int> {
+    // SAFETY: the function of this name, in every C library.
+    let ask = unsafe { weak_fn!("__errno_location", extern "C" fn() -> *mut c_int) };
+    ask.map(|ask| ask())
+}
+
+/// `raise(3)`: send a signal to the caller.
+pub fn raise(signo: c_int) {
+    // SAFETY: numbers.
+    unsafe {
+        let (pid, tid) = (raw!(libc::SYS_getpid), raw!(libc::SYS_gettid));
+        raw!(libc::SYS_tgkill, pid, tid, signo);
+    }
+}
+
+/// Bit of a signal in a set's first word.
+const fn bit(signo: c_int) -> u64 {
+    1 << (signo - 1)
+}
+
+/// Returns a set's first word, which has all signals of Linux.
+fn first_word(set: *mut libc::sigset_t) -> *mut u64 {
+    set.cast()
+}
+
+/// `sigismember(3)`: test for a signal in a set.
+///
+/// # Safety
+/// `set` can be read.
+pub unsafe fn has_signal(set: *const libc::sigset_t, signo: c_int) -> bool {
+    // SAFETY: the caller's.
+    unsafe { *first_word(set.cast_mut()) & bit(signo) != 0 }
+}
+
+/// `sigaddset(3)`: add a signal to a set.
+///
+/// # Safety
+/// `set` can be read and written.
+pub unsafe fn add_signal(set: *mut libc::sigset_t, signo: c_int) {
+    // SAFETY: the caller's.
+    unsafe { *first_word(set) |= bit(signo) }
+}
+
+/// `sigdelset(3)`: delete a signal from a set.
+///
+/// # Safety
+/// As [`add_signal`].
+pub unsafe fn remove_signal(set: *mut libc::sigset_t, signo: c_int) {
+    // SAFETY: the caller's.
+    unsafe { *first_word(set) &= !bit(signo) }
 }
 
 /// The next definition of a libc name after ours, looked up once.
@@ -70,9 +125,7 @@ impl Next {
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        // SAFETY: a NUL-terminated name; RTLD_NEXT is resolved from this library's place in the
-        // search order.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let found = crate::dynamic::next(self.name);
         self.addr.store(found, Ordering::Relaxed);
         found
     }

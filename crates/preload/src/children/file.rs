@@ -6,6 +6,7 @@ use crate::loaders;
 use crate::raw::{self, raw};
 use core::ffi::c_char;
 use core::fmt::Write;
+use softring_host::c_library;
 
 /// Limit of the bytes of a segment that are scanned.
 const MOST: u64 = 64 << 20;
@@ -119,9 +120,7 @@ fn target(link: &Name) -> Option<Name> {
 
 /// Finds the first program of this name in `PATH`.
 fn in_path(file: *const c_char) -> Option<(Fd, Name)> {
-    // SAFETY: getenv(3), as libc's own search does.
-    let path = unsafe { libc::getenv(c"PATH".as_ptr()) }.cast_const();
-    let path = if path.is_null() { c"/bin:/usr/bin".as_ptr() } else { path };
+    let path = c_library::variable(b"PATH").unwrap_or(c"/bin:/usr/bin").as_ptr();
     let mut at = path.expose_provenance() as u64;
     let file = file.expose_provenance() as u64;
     loop {

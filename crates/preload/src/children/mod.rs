@@ -13,10 +13,10 @@ mod rings;
 mod sanitizer;
 
 use crate::config;
-use crate::raw;
+use crate::{dynamic, raw};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-use softring_host::{refused, user};
+use softring_host::{c_library, refused, user};
 
 /// A program as an exec call names it.
 #[derive(Clone, Copy)]
@@ -43,22 +43,10 @@ static RUN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 /// Path of this library as LD_PRELOAD names it.
 static OWN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
-unsafe extern "C" {
-    static environ: *const *const c_char;
-}
-
 /// Finds the paths of this library and of `SOFTRING_RUN`. Called once, before `main`.
 pub fn start() {
-    // SAFETY: an all-zero Dl_info is a valid one, and is filled in for an address of ours; the name
-    // stays while the library does.
-    unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        let here = start as fn() as *const c_void;
-        if libc::dladdr(here, &raw mut info) == 0 {
-            return;
-        }
-        OWN.store(info.dli_fname.cast_mut(), Relaxed);
-    }
+    let Some(own) = dynamic::object_of(start as fn() as *const c_void) else { return };
+    OWN.store(own.name.cast_mut(), Relaxed);
     if let Some(run) = config::run().filter(|run| !run.is_empty() && !config::quiet()) {
         RUN.store(run.as_ptr().cast_mut(), Relaxed);
     }
@@ -66,7 +54,10 @@ pub fn start() {
         return;
     }
     // SAFETY: the C library's variable, before anybody else uses it.
-    unsafe { follow::start(environ.cast_mut()) };
+    if let Some(environ) = unsafe { c_library::environ().as_ref() } {
+        // SAFETY: as above.
+        unsafe { follow::start(environ.cast_mut()) };
+    }
     if !RUN.load(Relaxed).is_null()
         && let Some(run) = follow::setting(b"SOFTRING_RUN=")
     {

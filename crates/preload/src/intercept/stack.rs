@@ -27,8 +27,8 @@
 
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use softring_host::handlers;
 use softring_host::per_thread::{self, FACTOR, HEADS_LEN, NEXT, PROCESS, WORDS};
+use softring_host::{c_library, handlers};
 
 use super::patch::entry::TRAPPED;
 use crate::gate;
@@ -421,7 +421,7 @@ pub fn start() {
         let mut limit = [0u64; 2];
         let to = (&raw mut limit).expose_provenance();
         raw!(libc::SYS_prlimit64, 0, libc::RLIMIT_STACK, 0, to);
-        (libc::getauxval(libc::AT_EXECFN) as usize, limit[0] as usize)
+        (c_library::auxiliary(libc::AT_EXECFN as usize).unwrap_or(0), limit[0] as usize)
     };
     if !crate::loaders::runs_on_musl() {
         GLIBC_WORDS.store(GLIBC, Relaxed);

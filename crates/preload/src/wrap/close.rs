@@ -132,7 +132,7 @@ unsafe fn stream_closes(stream: File) -> Option<Closing> {
         return None;
     }
     // SAFETY: an open stream, says our caller.
-    let fd = unsafe { libc::fileno(stream) };
+    let fd = next!(c"fileno", fn(File) -> c_int).map_or(-1, |f| unsafe { f(stream) });
     // No stream holds a descriptor of the engine's.
     if fd >= 0 { closing(fd).ok().flatten() } else { None }
 }
@@ -140,8 +140,9 @@ unsafe fn stream_closes(stream: File) -> Option<Closing> {
 /// `closedir(3)`: close a directory.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn closedir(dir: *mut libc::DIR) -> c_int {
-    // SAFETY: the program's own directory; libc's answer for null is -1.
-    let fd = if watched() && !dir.is_null() { unsafe { libc::dirfd(dir) } } else { -1 };
+    let dirfd = next!(c"dirfd", fn(*mut libc::DIR) -> c_int).filter(|_| watched());
+    // SAFETY: the program's own directory.
+    let fd = dirfd.filter(|_| !dir.is_null()).map_or(-1, |f| unsafe { f(dir) });
     let _closing = if fd >= 0 { closing(fd).ok().flatten() } else { None };
     match next!(c"closedir", fn(*mut libc::DIR) -> c_int) {
         // SAFETY: the program's own call.

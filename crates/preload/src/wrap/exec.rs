@@ -19,6 +19,7 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::Write;
 use softring_engine::task_rules;
+use softring_host::c_library::environ;
 use softring_host::fd;
 use softring_host::fd::exec;
 use softring_host::user;
@@ -29,8 +30,11 @@ pub(super) type Path = *const c_char;
 /// Strings, followed by a null pointer.
 pub(super) type Strings = *const Path;
 
-unsafe extern "C" {
-    pub(super) static mut environ: Strings;
+/// Returns the program's environment; null without a C library.
+pub(super) fn environment() -> Strings {
+    // SAFETY: the C library's variable; a program that changes it while others read it breaks its
+    // rules.
+    unsafe { environ().as_ref() }.map_or(core::ptr::null(), |strings| *strings)
 }
 
 /// `execve(2)`: execute program.
@@ -46,14 +50,14 @@ unsafe extern "C" fn execve(path: Path, argv: Strings, envp: Strings) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execv(path: Path, argv: Strings) -> c_int {
     // SAFETY: as above.
-    unsafe { execve(path, argv, environ) }
+    unsafe { execve(path, argv, environment()) }
 }
 
 /// `execvp(3)`: execute a file that is searched in `PATH`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvp(file: Path, argv: Strings) -> c_int {
     // SAFETY: as above.
-    unsafe { execvpe(file, argv, environ) }
+    unsafe { execvpe(file, argv, environment()) }
 }
 
 /// `execvpe(3)`: as execvp(3), with an environment.
@@ -401,10 +405,14 @@ pub fn start() {
 /// Removes a variable from the environment. (A program may have an unsetenv(3) of its own, as bash
 /// does, which knows of no environment before `main`.)
 fn forget(name: &CStr) {
+    let all = environment();
+    if all.is_null() {
+        return;
+    }
     // SAFETY: nobody else uses the environment yet: strings, and a null pointer behind them.
     unsafe {
-        let mut to = environ.cast_mut();
-        let mut from = environ;
+        let mut to = all.cast_mut();
+        let mut from = all;
         while !(*from).is_null() {
             let rest = CStr::from_ptr(*from).to_bytes().strip_prefix(name.to_bytes());
             if !rest.is_some_and(|rest| rest.starts_with(b"=")) {

@@ -9,9 +9,10 @@
 #![allow(unsafe_code)]
 
 use crate::proc;
-use crate::raw::{next, raw};
+use crate::raw::{self, next, raw, weak_fn};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
+use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 use libc::siginfo_t;
@@ -196,7 +197,7 @@ pub unsafe fn exchange(
         let ret = match asked {
             None => real(new, old),
             Some(asked) => {
-                let masked = libc::sigismember(&raw const asked.sa_mask, signo) == 1;
+                let masked = raw::has_signal(&raw const asked.sa_mask, signo);
                 let (stored, flags) = stored_as(asked.sa_sigaction, asked.sa_flags, masked);
                 before = word.swap(stored, AcqRel);
                 let mut ours_first = *asked;
@@ -258,12 +259,17 @@ fn precede_cancel() {
 }
 
 fn cancel_one() {
+    type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+    type Create = unsafe extern "C" fn(*mut usize, *const c_void, Start, *mut c_void) -> c_int;
     extern "C" fn wait(_: *mut c_void) -> *mut c_void {
         loop {
-            // SAFETY: no arguments; a cancellation point.
-            unsafe { libc::pause() };
+            // SAFETY: a cancellation point, without arguments.
+            if let Some(pause) = unsafe { weak_fn!("pause", extern "C" fn() -> c_int) } {
+                pause();
+            }
         }
     }
+    let cancel = next!(c"pthread_cancel", fn(usize) -> c_int);
     let all = !0u64;
     let mut mask = 0u64;
     // SAFETY: masks of ours for the calling thread, whose new thread is to run no handler; what
@@ -272,11 +278,16 @@ fn cancel_one() {
         let [set, old] =
             [(&raw const all).expose_provenance(), (&raw mut mask).expose_provenance()];
         raw!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, old, 8);
-        let mut thread = core::mem::zeroed();
-        let null = core::ptr::null();
-        if libc::pthread_create(&raw mut thread, null, wait, core::ptr::null_mut()) == 0 {
-            libc::pthread_cancel(thread);
-            libc::pthread_join(thread, core::ptr::null_mut());
+        if let (Some(create), Some(cancel), Some(join)) = (
+            weak_fn!("pthread_create", Create),
+            cancel,
+            weak_fn!("pthread_join", unsafe extern "C" fn(usize, *mut *mut c_void) -> c_int),
+        ) {
+            let mut thread = 0;
+            if create(&raw mut thread, null(), wait, null_mut()) == 0 {
+                cancel(thread);
+                join(thread, null_mut());
+            }
         }
         raw!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, old, 0, 8);
     }

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::intercept::sigsys;
-use crate::raw::{next, raw};
+use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU8};
@@ -99,17 +99,17 @@ unsafe fn change(
     unsafe {
         let mut open = new.as_ref().copied();
         let has = open.as_mut().map(|set| {
-            let has = libc::sigismember(set, libc::SIGSYS) == 1;
+            let has = raw::has_signal(set, libc::SIGSYS);
             // A call that unblocks SIGSYS may do so.
             if how != libc::SIG_UNBLOCK {
-                libc::sigdelset(set, libc::SIGSYS);
+                raw::remove_signal(set, libc::SIGSYS);
             }
             has
         });
         let ret = call(open.as_ref().map_or(core::ptr::null(), core::ptr::from_ref));
         if ret == 0 {
             if let Some(old) = old.as_mut().filter(|_| is_blocked()) {
-                libc::sigaddset(old, libc::SIGSYS);
+                raw::add_signal(old, libc::SIGSYS);
             }
             record(how, has);
         }
@@ -157,7 +157,6 @@ fn record(how: c_int, has: Option<bool>) {
     };
     set(blocked);
     if !blocked && MASK.with(|m| m.pending.swap(false, Relaxed)) {
-        // SAFETY: a signal for the calling thread, whose handler is ours.
-        unsafe { libc::raise(libc::SIGSYS) };
+        raw::raise(libc::SIGSYS);
     }
 }

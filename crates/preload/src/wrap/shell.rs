@@ -3,11 +3,12 @@
 //! ([`children::follow`]), `environ` has what the shell needs while the call lasts.
 #![allow(unsafe_code)]
 
-use super::exec::{Environment, Path, environ, missing};
+use super::exec::{Environment, Path, environment, missing};
 use crate::children::{self, Program};
 use crate::raw::next;
 use core::ffi::{c_int, c_void};
 use core::mem::ManuallyDrop;
+use softring_host::c_library::environ;
 use softring_host::sync::real::Mutex;
 
 /// Environment of the last shell: another thread may have begun to read it while it was there.
@@ -33,9 +34,7 @@ unsafe extern "C" fn popen(command: Path, mode: Path) -> *mut c_void {
 /// Makes a call by which the C library starts a shell.
 fn by_shell<T>(call: impl FnOnce() -> T) -> T {
     let shell = Program::At(libc::AT_FDCWD, c"/bin/sh".as_ptr());
-    // SAFETY: the C library's variable; a program that changes it while others read it breaks its
-    // rules.
-    let given = unsafe { environ };
+    let given = environment();
     let added = children::follow(shell, given);
     let with = added.and_then(|added| Some((added.count(), Environment::added(&added, given)?)));
     let Some((added, with)) = with else {
@@ -43,15 +42,16 @@ fn by_shell<T>(call: impl FnOnce() -> T) -> T {
         return call();
     };
     children::starts(shell, with.strings);
-    // SAFETY: as above; the new strings are the given ones and more.
-    unsafe { environ = with.strings };
+    // SAFETY: the C library's variable; a program that changes it while others read it breaks its
+    // rules. The new strings are the given ones and more.
+    unsafe { environ().write(with.strings) };
     let ret = call();
     // SAFETY: as above; the program may have changed either array, or made a new one.
     unsafe {
-        let now = environ.cast_mut();
+        let now = environment().cast_mut();
         let own = if now.cast_const() == with.strings { given.cast_mut() } else { now };
         without_added(now, added, own);
-        environ = own;
+        environ().write(own);
     }
     let with = ManuallyDrop::new(with);
     if let Some(mut last) = LAST.try_lock() {

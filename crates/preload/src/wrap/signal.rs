@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::intercept::sigsys;
-use crate::raw::{next, raw};
+use crate::raw::{self, next, raw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use libc::{sighandler_t, siginfo_t};
@@ -64,7 +64,7 @@ fn die(signo: c_int) {
     unsafe {
         let default: libc::sigaction = core::mem::zeroed();
         real_sigaction(signo, &raw const default, core::ptr::null_mut());
-        libc::raise(signo);
+        raw::raise(signo);
     }
 }
 
@@ -139,7 +139,7 @@ unsafe fn open_action(
         }
         let Some(asked) = new.as_ref() else { return real(new, old) };
         let mut open = *asked;
-        libc::sigdelset(&raw mut open.sa_mask, libc::SIGSYS);
+        raw::remove_signal(&raw mut open.sa_mask, libc::SIGSYS);
         real(&raw const open, old)
     }
 }
@@ -258,7 +258,7 @@ fn install(signo: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
         let mut old = new;
         (new.sa_sigaction, new.sa_flags) = (handler, flags);
         if flags & libc::SA_NODEFER == 0 {
-            libc::sigaddset(&raw mut new.sa_mask, signo);
+            raw::add_signal(&raw mut new.sa_mask, signo);
         }
         match sigaction(signo, &raw const new, &raw mut old) {
             0 => old.sa_sigaction,

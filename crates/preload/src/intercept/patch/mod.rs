@@ -54,6 +54,7 @@ pub mod stub;
 mod text;
 mod unframed;
 
+use crate::raw::raw;
 use crate::{config, report};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -272,7 +273,8 @@ fn patch_rings(m: &Module, text: &site::Seen, fresh: bool) -> (Vec<site::Site>, 
 /// Returns the processor time of this thread in nanoseconds.
 fn cpu_time() -> usize {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let to = (&raw mut now).expose_provenance();
     // SAFETY: writes the structure given.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    unsafe { raw!(libc::SYS_clock_gettime, libc::CLOCK_THREAD_CPUTIME_ID, to) };
     now.tv_sec as usize * 1_000_000_000 + now.tv_nsec as usize
 }

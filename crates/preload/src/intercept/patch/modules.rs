@@ -7,10 +7,13 @@
 #![allow(unsafe_code)]
 
 use super::{stub, text};
+use crate::dynamic;
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD};
+use softring_host::c_library;
+use softring_host::raw::weak;
 
 /// Executable bytes of a module.
 #[derive(Clone, Copy, Debug)]
@@ -103,10 +106,10 @@ impl Module {
 /// was two libraries), the vDSO, this library, another copy of it, or libraries loaded with it that
 /// make no system calls.
 pub fn loaded() -> Vec<Module> {
-    // SAFETY: no arguments that could be wrong.
-    let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
-    let libc_text = libc::getauxval as *const c_void as usize;
-    let threads = libc::pthread_create as *const c_void as usize;
+    let vdso = c_library::auxiliary(libc::AT_SYSINFO_EHDR as usize).unwrap_or(0);
+    // SAFETY: asks for addresses.
+    let threads = unsafe { weak!("pthread_create") };
+    let libc_text = libc_text();
     let ours = loaded as *const c_void as usize;
     let loader = debug().map_or(0, |d| d.brk);
     let mut all = everything();
@@ -129,30 +132,26 @@ pub fn own_text() -> Option<Text> {
 
 /// Returns the C library.
 pub fn libc() -> Option<Module> {
-    let here = libc::getauxval as *const c_void as usize;
+    let here = libc_text();
     everything().into_iter().find(|m| m.holds(here))
 }
 
-/// Returns the address of `name` in the module that holds `getauxval`, even if another library's
-/// comes before it.
+/// Returns an address in the C library's text; 0 without a C library.
+fn libc_text() -> usize {
+    // SAFETY: asks for an address.
+    unsafe { weak!("getauxval") }
+}
+
+/// Returns the address of `name` in the C library, even if another library's comes before it.
 pub fn libcs(name: &CStr) -> Option<usize> {
-    let how = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
-    // SAFETY: an all-zero Dl_info is a valid one, and is filled in for an address of libc's; the
-    // names end in 0, and nothing is loaded.
-    unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        if libc::dladdr(libc::getauxval as *const c_void, &raw mut info) == 0 {
-            return None;
-        }
-        let handle = libc::dlopen(info.dli_fname, how);
-        (!handle.is_null()).then(|| libc::dlsym(handle, name.as_ptr()) as usize)
-    }
+    let libc = dynamic::object_of(core::ptr::with_exposed_provenance(libc_text()))?;
+    libc.symbol(name)
 }
 
 fn everything() -> Vec<Module> {
     let mut all: Vec<Module> = Vec::new();
     // SAFETY: `collect` takes what dl_iterate_phdr gives, and `all` as its own.
-    unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut all).cast()) };
+    unsafe { dynamic::iterate(collect, (&raw mut all).cast()) };
     all
 }
 
@@ -206,8 +205,7 @@ fn debug() -> Option<&'static RDebug> {
     static FOUND: AtomicPtr<RDebug> = AtomicPtr::new(core::ptr::null_mut());
     let mut at = FOUND.load(Ordering::Relaxed);
     if at.is_null() {
-        // SAFETY: a NUL-terminated name.
-        at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_r_debug".as_ptr()) }.cast();
+        at = dynamic::first(c"_r_debug").cast();
         FOUND.store(at, Ordering::Relaxed);
     }
     // SAFETY: the loader's structure, there for the life of the process; null where there is none.

@@ -1,0 +1,162 @@
+//! Loaded objects and their names: by the dynamic loader's functions, where the process has them.
+//!
+//! glibc before 2.34 has dlsym(3) in a library of its own, which a program may do without. There,
+//! names are searched as the loader does it, in the tables of each object, but for the versions
+//! of symbols: the default one is found.
+#![allow(unsafe_code)]
+
+mod table;
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::{null_mut, with_exposed_provenance_mut};
+
+use crate::raw::weak_fn;
+use libc::{PT_DYNAMIC, PT_LOAD, dl_phdr_info};
+
+/// Function that [`iterate`] calls for each object.
+pub type Visit = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int;
+type Iterate = unsafe extern "C" fn(Visit, *mut c_void) -> c_int;
+type Search = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// A loaded object.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// Distance from the addresses in its tables to those in memory.
+    pub base: usize,
+    /// Path of its file; stays while it is loaded.
+    pub name: *const c_char,
+    /// Addresses of its segments, from the lowest to the highest.
+    low: usize,
+    high: usize,
+    /// Address of its dynamic section; 0: it has none.
+    dynamic: usize,
+}
+
+impl Object {
+    /// # Safety
+    /// `info` is dl_iterate_phdr(3)'s.
+    unsafe fn of(info: &dl_phdr_info) -> Object {
+        // SAFETY: an array of dlpi_phnum headers.
+        let headers =
+            unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        let (base, name) = (info.dlpi_addr as usize, info.dlpi_name);
+        let mut object = Object { base, name, low: usize::MAX, high: 0, dynamic: 0 };
+        for h in headers {
+            let at = base.wrapping_add(h.p_vaddr as usize);
+            match h.p_type {
+                PT_LOAD => {
+                    object.low = object.low.min(at);
+                    object.high = object.high.max(at + h.p_memsz as usize);
+                }
+                PT_DYNAMIC => object.dynamic = at,
+                _ => {}
+            }
+        }
+        object
+    }
+
+    fn holds(&self, at: usize) -> bool {
+        (self.low..self.high).contains(&at)
+    }
+
+    /// Returns the address of a symbol that the object defines.
+    pub fn symbol(&self, name: &CStr) -> Option<usize> {
+        table::Table::of(self)?.find(name)
+    }
+}
+
+/// Calls `visit` with `data` for each object, by dl_iterate_phdr(3), until it answers anything but
+/// 0. Without a dynamic loader there are none.
+///
+/// # Safety
+/// As `visit` demands.
+pub unsafe fn iterate(visit: Visit, data: *mut c_void) {
+    // SAFETY: the function of this name, in every C library; else the caller's.
+    unsafe {
+        if let Some(iterate) = weak_fn!("dl_iterate_phdr", Iterate) {
+            iterate(visit, data);
+        }
+    }
+}
+
+/// Calls `f` for each object, in the order of their loading, until it answers something.
+fn find<T>(mut f: impl FnMut(Object) -> Option<T>) -> Option<T> {
+    struct State<'a, T> {
+        f: &'a mut dyn FnMut(Object) -> Option<T>,
+        found: Option<T>,
+    }
+    unsafe extern "C" fn visit<T>(info: *mut dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: dl_iterate_phdr(3)'s `info`, and the state below.
+        let (object, state) = unsafe { (Object::of(&*info), &mut *data.cast::<State<'_, T>>()) };
+        state.found = (state.f)(object);
+        c_int::from(state.found.is_some())
+    }
+    let mut state = State { f: &mut f, found: None };
+    // SAFETY: the state is of the type that `visit` takes.
+    unsafe { iterate(visit::<T>, (&raw mut state).cast()) };
+    state.found
+}
+
+/// Returns the object that holds this address.
+pub fn object_of(at: *const c_void) -> Option<Object> {
+    find(|object| object.holds(at.addr()).then_some(object))
+}
+
+/// Returns the address of the first definition of `name`, as `dlsym(RTLD_DEFAULT)` does; null if
+/// there is none.
+pub fn first(name: &CStr) -> *mut c_void {
+    search(libc::RTLD_DEFAULT, name, |_| true)
+}
+
+/// Returns the address of the next definition of `name` after this library's, as
+/// `dlsym(RTLD_NEXT)` does; null if there is none.
+pub fn next(name: &CStr) -> *mut c_void {
+    let mut passed = false;
+    let own = next as fn(&CStr) -> *mut c_void as usize;
+    search(libc::RTLD_NEXT, name, |object| {
+        let is_after = passed;
+        passed |= object.holds(own);
+        is_after
+    })
+}
+
+/// Searches by dlsym(3), or without it in the objects that `among` takes.
+fn search(handle: *mut c_void, name: &CStr, mut among: impl FnMut(&Object) -> bool) -> *mut c_void {
+    // SAFETY: the function of this name, in every C library, and a NUL-terminated name. RTLD_NEXT
+    // is resolved from this library's place in the order of search.
+    unsafe {
+        if let Some(search) = weak_fn!("dlsym", Search) {
+            return search(handle, name.as_ptr());
+        }
+    }
+    let found = find(|object| among(&object).then(|| object.symbol(name)).flatten());
+    found.map_or(null_mut(), with_exposed_provenance_mut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without this, tests find names by dlsym(3) alone.
+    #[test]
+    fn names_are_found_in_the_tables() {
+        let libc = object_of(libc::getauxval as *const c_void).unwrap();
+        for (name, at) in [
+            (c"getppid", libc::getppid as *const c_void),
+            (c"fileno", libc::fileno as *const c_void),
+            (c"strtol", libc::strtol as *const c_void),
+            (c"pthread_create", libc::pthread_create as *const c_void),
+        ] {
+            assert_eq!(libc.symbol(name), Some(at.addr()), "{name:?}");
+        }
+        assert_eq!(libc.symbol(c"softring_no_such_name"), None);
+        assert!(object_of(core::ptr::null()).is_none());
+    }
+
+    #[test]
+    fn an_object_is_found_by_an_address() {
+        let own = object_of(first as fn(&CStr) -> *mut c_void as *const c_void).unwrap();
+        let other = object_of(libc::getppid as *const c_void).unwrap();
+        assert_ne!(own.base, other.base);
+    }
+}
