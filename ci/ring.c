@@ -1,7 +1,8 @@
 /* usage: ring FILE
  *
  * Prints the first bytes of a file, read through a ring that it makes without liburing: what fits
- * into a root that has a C library and nothing else. Exits with the errno of io_uring_setup(2). */
+ * into a root that has a C library and nothing else. A worker reads (IOSQE_ASYNC), so softring needs
+ * a thread, in a process that may have no pthread_create(3). Exits with the errno of io_uring_setup(2). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -12,7 +13,7 @@
 #include <unistd.h>
 
 /* linux/io_uring.h, which not every C compiler here finds. */
-enum { SETUP = 425, ENTER = 426, GETEVENTS = 1, OP_READ = 22, LENGTH = 64 };
+enum { SETUP = 425, ENTER = 426, GETEVENTS = 1, OP_READ = 22, LENGTH = 64, ASYNC = 16 };
 enum { CQ_RING = 0x8000000, SQES = 0x10000000 };
 
 struct offsets {
@@ -70,7 +71,7 @@ int main(int argc, char **argv)
 		perror("ring: mmap");
 		return 1;
 	}
-	*sqe = (struct sqe){ .opcode = OP_READ, .fd = file, .address = (uintptr_t)text,
+	*sqe = (struct sqe){ .opcode = OP_READ, .flags = ASYNC, .fd = file, .address = (uintptr_t)text,
 			     .length = LENGTH, .user_data = 7 };
 	*(uint32_t *)(sq + p.sq.seventh) = 0;
 	__atomic_store_n((uint32_t *)(sq + p.sq.tail), 1, __ATOMIC_RELEASE);

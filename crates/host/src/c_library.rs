@@ -56,12 +56,12 @@ extern "C" fn lives(life: *mut c_void) -> *mut c_void {
 /// Starts a detached thread with a stack of at least `stack` bytes, by pthread_create(3).
 ///
 /// # Errors
-/// As `pthread_create(3)`; `ENOSYS` without a C library.
-pub fn start_thread(stack: usize, life: Life) -> Result<()> {
+/// As `pthread_create(3)`; `life` itself if the process has no such function.
+pub(crate) fn start_thread(stack: usize, life: Life) -> core::result::Result<Result<()>, Life> {
     /// `PTHREAD_STACK_MIN`.
     const LEAST: usize = 16 << 10;
     const DETACHED: c_int = 1;
-    let threads = Threads::find().ok_or(Errno::ENOSYS)?;
+    let Some(threads) = Threads::find() else { return Err(life) };
     let life = Box::into_raw(Box::new(life));
     let (mut attributes, mut thread): (Attributes, usize) = ([0; 16], 0);
     // SAFETY: the attributes are initialised first and destroyed last; `life` is the new thread's,
@@ -75,10 +75,10 @@ pub fn start_thread(stack: usize, life: Life) -> Result<()> {
         (threads.destroy)(attributes);
         if error != 0 {
             drop(Box::from_raw(life));
-            return Err(Errno(error));
+            return Ok(Err(Errno(error)));
         }
     }
-    Ok(())
+    Ok(Ok(()))
 }
 
 /// Calls exit(3), which runs the program's atexit(3) functions; without a C library exit_group(2).

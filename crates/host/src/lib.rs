@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod bpf;
 pub mod c_library;
 pub mod calls;
+mod cloned;
 pub mod creds;
 pub mod fd;
 pub mod files;

@@ -343,6 +343,8 @@ pub fn at_end(end: fn()) {
     let _ = PROCESS.on_end.set(end);
 }
 
+pub(crate) use end::thread_ends;
+
 /// The end of a thread, as the C library tells it.
 mod end {
     use super::*;
@@ -383,6 +385,11 @@ mod end {
         if round.addr() < ROUNDS {
             return set(*PROCESS.key.get_or_init(make), round.addr() + 1);
         }
+        thread_ends();
+    }
+
+    /// Ends the calling thread's state: it gives up its block.
+    pub(crate) fn thread_ends() {
         if let Some(end) = PROCESS.on_end.get() {
             end();
         }

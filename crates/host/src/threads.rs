@@ -1,6 +1,6 @@
-//! Threads of the engine's own. They are started by pthread_create(3) itself: the standard library
-//! calls the program's malloc(3) whenever it starts a thread, in the caller and in the new thread.
-//! Only the memory that pthread_create(3) asks for, in the caller, remains.
+//! Threads of the engine's own. They are started by pthread_create(3) itself, if there is one: the
+//! standard library calls the program's malloc(3) whenever it starts a thread, in the caller and in
+//! the new thread. Only the memory that pthread_create(3) asks for, in the caller, remains.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 
 use crate::c_library::start_thread;
+use crate::cloned;
 use crate::lock::OnceLock;
 use crate::signal::BlockAll;
 use crate::sync::real::Handover;
@@ -43,7 +44,16 @@ pub fn start(name: &str, stack: usize, f: impl FnOnce() + Send + 'static) -> Res
 }
 
 fn start_one(stack: usize, life: Life) -> Result<()> {
-    START.get().unwrap_or(&(start_thread as Start))(stack, life)
+    START.get().unwrap_or(&(begin as Start))(stack, life)
+}
+
+/// Starts a detached thread with a stack of at least `stack` bytes, by pthread_create(3), or where
+/// the process has none by clone(2).
+///
+/// # Errors
+/// As `pthread_create(3)`.
+pub fn begin(stack: usize, life: Life) -> Result<()> {
+    start_thread(stack, life).unwrap_or_else(|life| cloned::start_thread(stack, life))
 }
 
 /// Runs `f` on a thread of its own with a stack of that many bytes, and waits for its end; `None`

@@ -8,10 +8,13 @@
 mod table;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::ptr::{null_mut, with_exposed_provenance_mut};
+use core::ptr::{null, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 
 use crate::raw::weak_fn;
 use libc::{PT_DYNAMIC, PT_LOAD, dl_phdr_info};
+use softring_host::c_library;
+use softring_host::raw::weak;
+use table::Table;
 
 /// Function that [`iterate`] calls for each object.
 pub type Visit = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int;
@@ -61,7 +64,7 @@ impl Object {
 
     /// Returns the address of a symbol that the object defines.
     pub fn symbol(&self, name: &CStr) -> Option<usize> {
-        table::Table::of(self)?.find(name)
+        Table::of(self.base, self.dynamic)?.find(name)
     }
 }
 
@@ -112,16 +115,15 @@ pub fn first(name: &CStr) -> *mut c_void {
 /// `dlsym(RTLD_NEXT)` does; null if there is none.
 pub fn next(name: &CStr) -> *mut c_void {
     let mut passed = false;
-    let own = next as fn(&CStr) -> *mut c_void as usize;
-    search(libc::RTLD_NEXT, name, |object| {
+    search(libc::RTLD_NEXT, name, |entry| {
         let is_after = passed;
-        passed |= object.holds(own);
+        passed |= entry.dynamic == own_dynamic();
         is_after
     })
 }
 
-/// Searches by dlsym(3), or without it in the objects that `among` takes.
-fn search(handle: *mut c_void, name: &CStr, mut among: impl FnMut(&Object) -> bool) -> *mut c_void {
+/// Searches by dlsym(3), or without it in the objects of the loader's list that `among` takes.
+fn search(handle: *mut c_void, name: &CStr, mut among: impl FnMut(&Entry) -> bool) -> *mut c_void {
     // SAFETY: the function of this name, in every C library, and a NUL-terminated name. RTLD_NEXT
     // is resolved from this library's place in the order of search.
     unsafe {
@@ -129,8 +131,63 @@ fn search(handle: *mut c_void, name: &CStr, mut among: impl FnMut(&Object) -> bo
             return search(handle, name.as_ptr());
         }
     }
-    let found = find(|object| among(&object).then(|| object.symbol(name)).flatten());
+    let vdso = c_library::auxiliary(libc::AT_SYSINFO_EHDR as usize);
+    let mut all = entries().filter(|entry| among(entry) && Some(entry.base) != vdso);
+    let found = all.find_map(|entry| Table::of(entry.base, entry.dynamic)?.find(name));
     found.map_or(null_mut(), with_exposed_provenance_mut)
+}
+
+/// `struct r_debug` of <link.h>: what the loader tells debuggers.
+#[repr(C)]
+#[derive(Debug)]
+pub struct RDebug {
+    version: c_int,
+    map: *const Entry,
+    /// Address of an empty function, which the loader calls after each change of its list.
+    pub brk: usize,
+    /// 0 while the list is complete.
+    pub state: c_int,
+    base: usize,
+}
+
+/// `struct link_map` of <link.h>: an object on the loader's list.
+#[repr(C)]
+struct Entry {
+    base: usize,
+    name: *const c_char,
+    dynamic: usize,
+    next: *const Entry,
+    before: *const Entry,
+}
+
+/// Returns what the loader tells debuggers; null where the process's loader tells nothing.
+pub fn debug() -> *const RDebug {
+    // SAFETY: asks for an address.
+    with_exposed_provenance(unsafe { weak!("_r_debug") })
+}
+
+/// Returns the loader's list, in the order of search. Unlike dl_iterate_phdr(3) this needs no
+/// thread-local storage of the C library, which a thread by clone(2) lacks.
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    // SAFETY: the loader's structure, there for the life of the process.
+    let first = unsafe { debug().as_ref() }.map_or(null(), |debug| debug.map);
+    // SAFETY: an object's entry stays while the object is loaded. Where there is no dlsym(3), no
+    // program unloads any.
+    core::iter::successors(unsafe { first.as_ref() }, |entry| unsafe { entry.next.as_ref() })
+}
+
+/// Returns the address of this library's dynamic section.
+fn own_dynamic() -> usize {
+    let at: usize;
+    // SAFETY: the linker's name for it.
+    unsafe {
+        core::arch::asm!(
+            "lea {}, [rip + _DYNAMIC]",
+            out(reg) at,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    at
 }
 
 #[cfg(test)]
@@ -151,6 +208,17 @@ mod tests {
         }
         assert_eq!(libc.symbol(c"softring_no_such_name"), None);
         assert!(object_of(core::ptr::null()).is_none());
+    }
+
+    #[test]
+    fn the_loaders_list_has_every_object() {
+        let by_list = |at: *const c_void| {
+            let object = object_of(at).unwrap();
+            entries().filter(|e| (e.base, e.dynamic) == (object.base, object.dynamic)).count()
+        };
+        assert_eq!(by_list(libc::getppid as *const c_void), 1);
+        assert_eq!(by_list(first as fn(&CStr) -> *mut c_void as *const c_void), 1);
+        assert_eq!(entries().filter(|e| e.dynamic == own_dynamic()).count(), 1);
     }
 
     #[test]

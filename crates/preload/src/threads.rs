@@ -3,9 +3,8 @@
 
 use core::ffi::{CStr, c_char, c_void};
 
-use softring_host::c_library::start_thread;
 use softring_host::refused::{self, Refusal};
-use softring_host::threads::Life;
+use softring_host::threads::{self, Life};
 use softring_uapi::errno::Errno;
 
 use crate::raw::{Next, next};
@@ -74,5 +73,5 @@ pub fn start(stack: usize, life: Life) -> Result<(), Errno> {
         crate::notice::wanting(call, how);
         return Err(Errno::EPERM);
     }
-    start_thread(stack.max(minimum()), life)
+    threads::begin(stack.max(minimum()), life)
 }

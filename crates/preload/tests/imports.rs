@@ -11,6 +11,7 @@ use std::process::Command;
 const OWN: &[&str] = &[
     "__errno_location",
     "__libc_current_sigrtmin",
+    "_r_debug",
     "dl_iterate_phdr",
     "dlsym",
     "environ",

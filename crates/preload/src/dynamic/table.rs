@@ -5,7 +5,6 @@
 use core::ffi::{CStr, c_char};
 use core::ptr::with_exposed_provenance;
 
-use super::Object;
 use libc::Elf64_Sym;
 
 const DT_HASH: usize = 4;
@@ -42,9 +41,9 @@ unsafe fn read<T: Copy>(at: usize, index: usize) -> T {
 }
 
 impl Table {
-    /// Returns the tables of an object; `None` if it has no symbols.
-    pub fn of(object: &Object) -> Option<Table> {
-        let (base, dynamic) = (object.base, object.dynamic);
+    /// Returns the tables of the object that is loaded at `base` and has this dynamic section;
+    /// `None` if it has no symbols.
+    pub fn of(base: usize, dynamic: usize) -> Option<Table> {
         let mut table = Table { base, strings: 0, symbols: 0, versions: 0, gnu: 0, plain: 0 };
         // The dynamic section ends with a pair of zeroes.
         for i in (0..MOST).take_while(|_| dynamic != 0) {
@@ -62,10 +61,8 @@ impl Table {
                 _ => {}
             }
         }
-        // gVisor's vDSO, for one, was linked for another address than its own.
-        let all = [table.strings, table.symbols, table.gnu | table.plain];
-        let found = [table.strings, table.symbols].iter().all(|at| object.holds(*at));
-        (found && !all.contains(&0)).then_some(table)
+        let has = [table.strings, table.symbols, table.gnu | table.plain];
+        (!has.contains(&0)).then_some(table)
     }
 
     /// Returns the address of the symbol's default version.

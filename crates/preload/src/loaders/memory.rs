@@ -59,8 +59,8 @@ hidden!(
         "movups [rdi], xmm0",
         "movups [rdi + rdx - 16], xmm1",
         "ret",
-        // More than 32 bytes, upwards. The last ones are loaded first: a move to lower addresses may
-        // write over them.
+        // More than 32 bytes, upwards. The last ones are loaded first: a move to lower addresses
+        // may write over them.
         "softring_copy_up:",
         "cmp rdx, {long}",
         "jae 4f",

@@ -10,7 +10,6 @@ use super::{stub, text};
 use crate::dynamic;
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD};
 use softring_host::c_library;
 use softring_host::raw::weak;
@@ -191,26 +190,10 @@ unsafe extern "C" fn collect(
     0
 }
 
-/// `struct r_debug` of <link.h>.
-#[repr(C)]
-struct RDebug {
-    version: c_int,
-    map: *mut c_void,
-    brk: usize,
-    state: c_int,
-    base: usize,
-}
-
-fn debug() -> Option<&'static RDebug> {
-    static FOUND: AtomicPtr<RDebug> = AtomicPtr::new(core::ptr::null_mut());
-    let mut at = FOUND.load(Ordering::Relaxed);
-    if at.is_null() {
-        at = dynamic::first(c"_r_debug").cast();
-        FOUND.store(at, Ordering::Relaxed);
-    }
+fn debug() -> Option<&'static dynamic::RDebug> {
     // SAFETY: the loader's structure, there for the life of the process; null where there is none.
     // Its `state` changes only under the loader's lock, which whoever is in `changed` holds.
-    unsafe { at.as_ref() }
+    unsafe { dynamic::debug().as_ref() }
 }
 
 /// Returns whether the loader's list is complete (`RT_CONSISTENT`).
