@@ -147,8 +147,8 @@ fault is one that the kernel could produce; the same seed gives the same faults.
 --crash SPEC: items separated by commas: seed=N, model=posix-minimal or ext4-ordered, \
 sector=512 or 4096, dir=PATH (the working directory without it), and the moment: end, request=N, \
 fsync=N, time=500ms or marker=TEXT. All processes are killed then, and each change below the \
-directory that was not durable is kept, lost or torn, by the seed. The command ends with 0 if the \
-power has failed before the program ended by itself.
+directory that was not durable is kept, lost or torn, by the seed. A TOML file says the same. The \
+command ends with 0 if the power has failed before the program ended by itself.
 
 softring run --crash seed=7,fsync=3 -- CMD
 softring run --faults legal,seed=7 --faults-log faults.jsonl -- CMD

@@ -8,6 +8,7 @@
 
 mod calls;
 mod changes;
+mod file;
 mod filter;
 mod gate;
 mod ptrace;
@@ -17,6 +18,7 @@ mod tracee;
 mod tracer;
 
 use crate::cli::{CrashArgs, Engine, RunArgs, UnderArgs};
+use crate::run::faults;
 use crate::{fail, files, signals, sys};
 use anyhow::Context;
 use recorder::Recorder;
@@ -33,12 +35,17 @@ use tracer::End;
 /// Operation of the last line of a log: the numbers of requests, and of syncs as its value.
 pub const CUT: &str = "cut";
 
-/// Returns the SPEC of an option's value.
+/// Returns the SPEC of an option's value: a list, or the name of a file.
 ///
 /// # Errors
 /// The SPEC cannot be understood.
 pub fn spec_of(value: &OsStr) -> anyhow::Result<Spec> {
     let text = value.to_str().ok_or_else(|| fail::usage("--crash: SPEC is no text", GRAMMAR))?;
+    if let Some(path) = faults::file_of(text) {
+        let text = faults::read(path, "--crash")?;
+        let wrong = |e: String| fail::usage(format!("--crash {}: {e}", path.display()), GRAMMAR);
+        return file::parse(&text).map_err(wrong);
+    }
     Spec::parse(text).map_err(|e| {
         let pointed = e.point(text).replace('\n', "\n  ");
         fail::usage(format!("--crash: {e}\n  {pointed}"), GRAMMAR)

@@ -53,9 +53,7 @@ pub fn variables(args: &FaultArgs) -> anyhow::Result<Variables> {
 /// The SPEC cannot be understood.
 pub fn spec_of(value: &OsStr) -> anyhow::Result<Spec> {
     let text = value.to_str().ok_or_else(|| fail::usage("--faults: SPEC is no text", GRAMMAR))?;
-    let file = text.strip_prefix('@').or_else(|| text.ends_with(".toml").then_some(text));
-    if let Some(path) = file {
-        let path = Path::new(path);
+    if let Some(path) = file_of(text) {
         let text = read(path, "--faults")?;
         let wrong = |e: String| fail::usage(format!("--faults {}: {e}", path.display()), GRAMMAR);
         return file::parse(&text).map_err(wrong);
@@ -66,7 +64,13 @@ pub fn spec_of(value: &OsStr) -> anyhow::Result<Spec> {
     })
 }
 
-fn read(path: &Path, option: &str) -> anyhow::Result<String> {
+/// Returns the TOML file that an option's value names instead of a list.
+pub fn file_of(text: &str) -> Option<&Path> {
+    text.strip_prefix('@').or_else(|| text.ends_with(".toml").then_some(text)).map(Path::new)
+}
+
+/// Reads a file that an option names.
+pub fn read(path: &Path, option: &str) -> anyhow::Result<String> {
     fs::read_to_string(path).map_err(|e| cannot("read", path, option, &e))
 }
 
