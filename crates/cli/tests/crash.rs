@@ -347,7 +347,6 @@ fn mistakes_are_pointed_at() {
         &["run", "--crash", "end,dir=/no/such", "--", "true"][..],
         &["run", "--crash", "end", "--engine=kernel", "--", "true"],
         &["run", "--crash-log", "x", "--", "true"],
-        &["crash", "explore", "--keep", "x", "--", "true"],
         &["crash", "explore", "--", "false"],
     ] {
         assert_eq!(softring(words).status.code(), Some(2), "{words:?}");

@@ -64,7 +64,8 @@ pub struct ExploreArgs {
     /// Write the result as JUnit XML
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
-    /// Keep a trace of each distinct failure in a folder of this folder
+    /// Keep a trace of each distinct failure in a folder of this folder, with its SPEC, log and
+    /// output, and after a power cut with the directory that is left
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub keep: Option<PathBuf>,
     #[command(flatten)]

@@ -1,13 +1,14 @@
 //! One more run of a failure, under `softring strace` or `softring trace`: what was in flight when
 //! the program hung, and the trace that the user asked for.
 
+use super::fresh;
 use super::process::Waited;
 use super::run::{Run, Scratch, Setup};
 use crate::fail;
 use crate::family::Family;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,19 +19,47 @@ const WRITE: Duration = Duration::from_secs(10);
 const REQUESTS: usize = 20;
 const UNFINISHED: &str = " <unfinished ...>";
 
-/// Runs the program once more, under one of softring's tools, which writes to `to`.
-fn under(setup: &Setup<'_>, run: &Run, tool: &[&str], to: &Path) -> anyhow::Result<()> {
-    let scratch = Scratch::new(setup.with)?;
-    let mut c = Command::new(&setup.own_exe);
-    c.args(tool).arg("-o").arg(to).args(setup.under.words());
-    if let Some(spec) = &run.spec {
-        c.args(["--faults", spec]);
+/// A tool under which a program runs once more.
+#[derive(Clone, Copy, Debug)]
+struct Tool<'a> {
+    words: &'a [&'a str],
+    /// File that it writes.
+    to: &'a Path,
+    /// Folder for the program's output and for the log of its faults; none: they are not kept.
+    keep: Option<&'a Path>,
+}
+
+impl Tool<'_> {
+    /// Returns the command line of a run.
+    fn command(&self, setup: &Setup<'_>, run: &Run) -> Command {
+        let mut c = Command::new(&setup.own_exe);
+        c.args(self.words).arg("-o").arg(self.to);
+        if setup.cuts {
+            // The tool is to outlive the power cut.
+            c.arg("--quiet").arg("--").arg(&setup.own_exe).arg("run");
+        }
+        c.args(setup.under.words());
+        if let Some(spec) = &run.spec {
+            let [option, log] = setup.options();
+            c.args([option, spec]);
+            if let Some(folder) = self.keep {
+                c.arg(log).arg(folder.join("log"));
+            }
+        }
+        c.arg("--").args(&setup.command);
+        c
     }
-    c.arg("--")
-        .args(&setup.command)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+}
+
+/// Runs the program once more; returns the files that it has left.
+fn under(setup: &Setup<'_>, run: &Run, tool: Tool<'_>) -> anyhow::Result<Scratch> {
+    let scratch = Scratch::new(setup.with)?;
+    let out = match tool.keep {
+        Some(folder) => File::create(folder.join("out")).context("cannot keep an output")?.into(),
+        None => Stdio::null(),
+    };
+    let mut c = tool.command(setup, run);
+    c.stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
     let mut group = setup.start(&mut c, &scratch, run)?;
     if let Waited::Late = group.wait(run.limit, &setup.stop).context("cannot wait for a run")? {
         // The tool itself goes on, and writes when its program has ended.
@@ -41,14 +70,14 @@ fn under(setup: &Setup<'_>, run: &Run, tool: &[&str], to: &Path) -> anyhow::Resu
         }
         group.wait(WRITE, &setup.stop).context("cannot wait for a run")?;
     }
-    Ok(())
+    Ok(scratch)
 }
 
 /// Returns the requests that a program waits for when it hangs.
 pub fn in_flight(setup: &Setup<'_>, run: &Run) -> anyhow::Result<Vec<String>> {
     let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
     let to = dir.path().join("strace");
-    under(setup, run, &["strace", "-y", "-ttt"], &to)?;
+    under(setup, run, Tool { words: &["strace", "-y", "-ttt"], to: &to, keep: None })?;
     let text = fs::read(&to).unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -66,19 +95,27 @@ fn request(line: &str, now: f64) -> Option<String> {
     Some(format!("{what}{route}, for {age:.1} s"))
 }
 
-/// Keeps what tells of a failure in a folder: its SPEC and its trace.
+/// Keeps what tells of a failure in a folder: its SPEC, its trace, what it has printed, and what a
+/// power cut has left.
 pub fn keep(setup: &Setup<'_>, run: &Run, folder: &Path) -> anyhow::Result<()> {
     let cannot = |e: std::io::Error| {
         let hint = "--keep takes a folder that you may write into";
         fail::usage(format!("cannot write into {}: {e}", folder.display()), hint)
     };
     fs::create_dir_all(folder).map_err(cannot)?;
+    let folder = fs::canonicalize(folder).map_err(cannot)?;
     if let Some(spec) = &run.spec {
         fs::write(folder.join("spec"), format!("{spec}\n")).map_err(cannot)?;
     }
     let to = folder.join("trace.json.gz");
-    let to = std::path::absolute(&to).map_err(cannot)?;
-    under(setup, run, &["trace"], &to)
+    let scratch = under(setup, run, Tool { words: &["trace"], to: &to, keep: Some(&folder) })?;
+    if setup.cuts && setup.with.is_some() {
+        let left = folder.join("left");
+        // What an earlier campaign has kept there is of another failure.
+        let _ = fs::remove_dir_all(&left);
+        fs::create_dir(&left).and_then(|()| fresh::copy(&scratch.work, &left)).map_err(cannot)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -59,10 +59,6 @@ pub fn crash_command(args: &CrashExploreArgs) -> anyhow::Result<()> {
         return merge(args);
     }
     let spec = args.crash.as_deref().map_or_else(|| Ok(CrashSpec::default()), crash::spec_of)?;
-    if args.explore.keep.is_some() {
-        let hint = "run the smallest SPEC in a copy of the folder: the directory is left there";
-        return Err(fail::usage("softring crash explore has no --keep", hint));
-    }
     campaign(&args.explore, Some(spec))
 }
 
@@ -213,7 +209,7 @@ fn look_again(
         return Ok(());
     }
     let run = Run { seed: Some(row.seed), spec: row.spec.clone(), limit };
-    if row.ending == Ending::Hang && !setup.cuts {
+    if row.ending == Ending::Hang {
         row.in_flight = again::in_flight(setup, &run)?;
     }
     match &args.keep {

@@ -49,7 +49,8 @@ pub struct Run {
 /// The files of a run.
 pub struct Scratch {
     dir: tempfile::TempDir,
-    work: PathBuf,
+    /// Folder in which the program runs.
+    pub work: PathBuf,
 }
 
 impl Scratch {
@@ -133,6 +134,14 @@ impl<'a> Setup<'a> {
         })
     }
 
+    /// Returns the options of a SPEC and of its log.
+    pub fn options(&self) -> [&'static str; 2] {
+        match self.cuts {
+            true => ["--crash", "--crash-log"],
+            false => ["--faults", "--faults-log"],
+        }
+    }
+
     /// Runs the program once, and its checker. None: this command is to end.
     pub fn run(&self, run: &Run) -> anyhow::Result<Option<Outcome>> {
         let scratch = Scratch::new(self.with)?;
@@ -140,10 +149,7 @@ impl<'a> Setup<'a> {
         let mut c = Command::new(&self.own_exe);
         c.arg("run").args(self.under.words());
         if let Some(spec) = &run.spec {
-            let [option, log] = match self.cuts {
-                true => ["--crash", "--crash-log"],
-                false => ["--faults", "--faults-log"],
-            };
+            let [option, log] = self.options();
             c.args([option, spec, log]).arg(scratch.at("faults"));
         }
         c.arg("--").args(&self.command);
