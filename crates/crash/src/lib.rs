@@ -19,6 +19,6 @@ mod tests;
 
 pub use dice::{Dice, Fate};
 pub use file::{Left, SECTOR};
-pub use names::{Change, Inode, Place};
+pub use names::{Change, Inode, Place, Sync};
 pub use record::{Cut, Record};
 pub use spec::{At, GRAMMAR, Model, Spec};

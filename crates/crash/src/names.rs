@@ -10,6 +10,17 @@ use crate::spec::Model;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Inode(pub u64);
 
+/// A call that makes one file or directory durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// fdatasync(2) of a file.
+    Data,
+    /// fsync(2) of a file.
+    File,
+    /// Either of a directory, or of another file that has no data.
+    Directory,
+}
+
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -95,11 +106,14 @@ impl Names {
         self.ops.len()
     }
 
-    /// Makes durable what fsync(2), or fdatasync(2), of a file or directory does.
-    pub(crate) fn sync(&mut self, model: Model, inode: Inode, data_only: bool) {
+    /// Makes durable what a call for one file or directory does.
+    pub(crate) fn sync(&mut self, model: Model, inode: Inode, how: Sync) {
         match model {
+            // The whole journal is committed.
+            Model::Ext4Ordered if how == Sync::Directory => self.settle(usize::MAX),
             Model::Ext4Ordered => {
-                let is = |op: &Op| op.touched.contains(&inode) && (op.for_data || !data_only);
+                let all = how == Sync::File;
+                let is = |op: &Op| op.touched.contains(&inode) && (op.for_data || all);
                 let last = self.ops.iter().rposition(is);
                 self.settle(last.map_or(0, |last| last + 1));
             }

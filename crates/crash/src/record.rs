@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use crate::dice::{Dice, Fate};
 use crate::file::{File, Left};
-use crate::names::{Change, Inode, Names, Place};
+use crate::names::{Change, Inode, Names, Place, Sync};
 use crate::spec::Model;
 
 /// Changes below a directory that a power cut could undo. Numbers of requests grow.
@@ -67,10 +67,10 @@ impl Record {
         self.names.change(self.model, n, changes, made);
     }
 
-    /// fsync(2) of a file or directory, or fdatasync(2).
-    pub fn sync(&mut self, inode: Inode, data_only: bool) {
+    /// fsync(2) or fdatasync(2).
+    pub fn sync(&mut self, inode: Inode, how: Sync) {
         self.files.remove(&inode);
-        self.names.sync(self.model, inode, data_only);
+        self.names.sync(self.model, inode, how);
     }
 
     /// A synchronous write, or msync(2).
@@ -82,7 +82,7 @@ impl Record {
             }
         }
         if self.model == Model::Ext4Ordered {
-            self.names.sync(self.model, file, true);
+            self.names.sync(self.model, file, Sync::Data);
         }
     }
 

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
-use crate::{At, Change, Cut, Dice, Inode, Model, Place, Record, SECTOR, Spec};
+use crate::{At, Change, Cut, Dice, Inode, Model, Place, Record, SECTOR, Spec, Sync};
 
 const FILES: u64 = 2;
 const LONGEST: u64 = 12_000;
@@ -90,7 +90,7 @@ impl World {
                 self.firm[file as usize].retain(|byte, _| *byte < to);
             }
             Act::Sync { file } => {
-                self.record.sync(Inode(file), false);
+                self.record.sync(Inode(file), Sync::File);
                 let live = &self.live[file as usize];
                 self.firm[file as usize] = (0..).zip(live.iter().copied()).collect();
                 self.since[file as usize].clear();
@@ -152,7 +152,7 @@ proptest! {
         prop_assert_eq!(world.after(&cut), world.live.clone());
         prop_assert!(cut.fates.is_empty());
         // Without a change since, there is nothing to lose.
-        (0..FILES).for_each(|file| world.record.sync(Inode(file), false));
+        (0..FILES).for_each(|file| world.record.sync(Inode(file), Sync::File));
         let spec = Spec { only: None, ..spec };
         prop_assert!(world.record.cut(&Dice::new(&spec)).files.is_empty());
         prop_assert_eq!(world.record.bytes(), 0);
@@ -239,7 +239,7 @@ impl Dirs {
                 set(&mut self.live, place(to, other), Some(inode));
             }
             Naming::Sync(dir) => {
-                self.record.sync(Inode(dir), false);
+                self.record.sync(Inode(dir), Sync::Directory);
                 self.synced.insert(dir, self.history.len());
                 return;
             }
@@ -319,6 +319,34 @@ fn a_replaced_file_is_whole_on_ext4_and_may_be_empty_by_posix() {
     };
     assert_eq!(empty(Model::Ext4Ordered), 0);
     assert!(empty(Model::PosixMinimal) > 10);
+}
+
+/// Removes a file in one directory and makes one in another, and syncs one of them.
+#[test]
+fn a_journal_is_committed_by_any_directory_and_by_files_as_far_as_they_need() {
+    let lost = |inode, how| {
+        let mut record = Record::new(Model::Ext4Ordered);
+        let of = |dir, was, is| Change { place: place(dir, b'a'), was, is };
+        record.rename(1, vec![of(1, None, Some(Inode(3)))], true);
+        record.rename(2, vec![of(2, Some(Inode(4)), None)], false);
+        record.sync(Inode(inode), how);
+        let fates = (0..100).flat_map(|seed| {
+            let spec = spec(seed, Model::Ext4Ordered);
+            record.cut(&Dice::new(&spec)).fates.into_keys()
+        });
+        fates.collect::<alloc::collections::BTreeSet<u64>>().into_iter().collect::<Vec<_>>()
+    };
+    for (inode, how, may) in [
+        (1, Sync::Directory, &[][..]),
+        (2, Sync::Directory, &[]),
+        (3, Sync::File, &[2]),
+        (3, Sync::Data, &[2]),
+        (4, Sync::File, &[]),
+        (4, Sync::Data, &[1, 2]),
+        (5, Sync::File, &[1, 2]),
+    ] {
+        assert_eq!(lost(inode, how), may, "{how:?} of {inode}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::calls::{At, Kind, Of};
 use super::recorder::{Cut, Label, Recorder};
 use super::tracee::{self, Named, Tracee};
-use softring_crash::{Change, Inode, Place};
+use softring_crash::{Change, Inode, Place, Sync};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ enum What {
     Open { made: bool, emptied: Option<(Inode, u64)> },
     Names(Vec<Change>),
     Make { place: Place, named: Named },
-    Sync { inode: Inode, data_only: bool },
+    Sync { inode: Inode, how: Sync },
     SyncAll,
     Msync(Vec<(Inode, Range<u64>)>),
     Map(OwnedFd),
@@ -86,9 +86,14 @@ impl Recorder {
                 let Some(file) = tracee.hold(fd).filter(|file| self.has(file)) else {
                     return Ok(None);
                 };
+                let how = match tracee::is_regular(&file) {
+                    false => Sync::Directory,
+                    true if data_only => Sync::Data,
+                    true => Sync::File,
+                };
                 let n = self.count(true, of_file(tracee, op, &file, 0))?;
                 let Some(inode) = self.keep(file) else { return Ok(None) };
-                pending(n, What::Sync { inode, data_only })
+                pending(n, What::Sync { inode, how })
             }
             Kind::SyncAll => {
                 let (path, pid) = (self.root.clone(), tracee.0);
@@ -258,8 +263,8 @@ impl Recorder {
             }
             // Nobody has seen the end of a call that was killed: nothing has become durable.
             What::Sync { .. } | What::SyncAll | What::Msync(_) if result.is_none() => {}
-            What::Sync { inode, data_only } => {
-                self.record.sync(inode, data_only);
+            What::Sync { inode, how } => {
+                self.record.sync(inode, how);
                 self.durable(inode)?;
                 self.prune();
             }

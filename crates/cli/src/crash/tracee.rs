@@ -1,6 +1,6 @@
 //! A stopped thread: its memory, its descriptors, and the paths that it names.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, readlinkat, statat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -181,6 +181,11 @@ pub fn own(fd: BorrowedFd<'_>) -> PathBuf {
 
 pub fn stat(fd: &OwnedFd) -> Option<Stat> {
     statat(fd.as_fd(), "", AtFlags::EMPTY_PATH).ok()
+}
+
+pub fn is_regular(fd: &OwnedFd) -> bool {
+    let kind = |stat: Stat| FileType::from_raw_mode(stat.st_mode);
+    stat(fd).is_some_and(|stat| kind(stat) == FileType::RegularFile)
 }
 
 /// Returns whether a path is below a directory, or the directory.
