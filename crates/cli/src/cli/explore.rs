@@ -14,7 +14,7 @@ Each run has softring's rings, the faults of its seed, and the seed in SOFTRING_
 has no seed here; legal is the default, and none injects nothing. A run fails \
 if the program ends with an exit code other than 0 or by a signal, hangs (--timeout), or if the \
 checker fails. The table has a row for each distinct failure: same end, same last line on standard \
-error (digits are not compared), same fault. The smallest SPEC is what is left after faults were \
+error (numbers are not compared), same fault. The smallest SPEC is what is left after faults were \
 dropped, one by one, for as long as the failure stayed.
 
 Exit codes: 0 no run failed, 1 some failed, 2 a usage error, or a program that fails without faults.
@@ -55,7 +55,7 @@ pub struct ExploreArgs {
     /// Try only this share of the seeds
     #[arg(long, value_name = "I/N")]
     pub shard: Option<Which>,
-    /// Report failures as they are, with all faults of their seed
+    /// Report failures as they are, with the whole SPEC of their seed
     #[arg(long)]
     pub no_minimise: bool,
     /// Write the result to this file, for `softring explore merge`

@@ -106,18 +106,16 @@ pub fn last_line(text: &str, folder: &str) -> String {
     printable(&line.as_bytes()[..end])
 }
 
-/// Replaces numbers, also hexadecimal ones, by a `#`.
+/// Least digits of a hexadecimal number that has no `0x` before it.
+const HEX: usize = 4;
+
+/// Replaces numbers by a `#`: decimal ones, and hexadecimal ones as those of addresses and hashes.
 pub fn folded(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        let hex = |rest: &str| {
-            rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_hexdigit()).len()
-        };
-        let digits = match rest.strip_prefix("0x").map(hex) {
-            Some(n) if n > 0 => n + 2,
-            _ => rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len(),
-        };
+        let begins = !out.ends_with(|c: char| c.is_ascii_alphanumeric());
+        let digits = number(rest, begins);
         if digits > 0 {
             out.push('#');
             rest = &rest[digits..];
@@ -129,6 +127,23 @@ pub fn folded(text: &str) -> String {
     out
 }
 
+/// Returns the length of the number at the beginning of a text; `word` says that a word may begin
+/// there.
+fn number(text: &str, word: bool) -> usize {
+    let run = |text: &str, of: fn(char) -> bool| text.len() - text.trim_start_matches(of).len();
+    let hex = |text: &str| run(text, |c| c.is_ascii_hexdigit());
+    let prefixed = text.strip_prefix("0x").map_or(0, hex);
+    if prefixed > 0 {
+        return prefixed + 2;
+    }
+    let (digits, all) = (hex(text), run(text, |c| c.is_ascii_alphanumeric()));
+    let has_digit = || text[..digits].contains(|c: char| c.is_ascii_digit());
+    if word && digits == all && digits >= HEX && has_digit() {
+        return digits;
+    }
+    run(text, |c| c.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,7 +151,10 @@ mod tests {
     #[test]
     fn numbers_are_folded() {
         assert_eq!(folded("byte 4096 of 0x7ffe12ab is wrong"), "byte # of # is wrong");
-        assert_eq!(folded("a1b22 ü 0xz"), "a#b# ü #xz");
+        assert_eq!(folded("a1b22 ü 0xz"), "# ü #xz");
+        assert_eq!(folded("at 7ffe12ab and DEAD00: is"), "at # and #: is");
+        assert_eq!(folded("id 0b5c1f3e-77aa-4e01-9c2d-00ff12ab34cd"), "id #-#-#-#-#");
+        assert_eq!(folded("faced a1 x12ab uint8 READV2"), "faced a# x#ab uint# READV#");
     }
 
     #[test]

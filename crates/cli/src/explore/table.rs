@@ -9,6 +9,9 @@ use softring_engine::stats::clean::printable;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+/// Most faults of a failure that are named.
+const SITES: usize = 3;
+
 /// Quotes a word for a shell, if it has to be.
 pub fn word(word: &OsStr) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"%+,-./:=@_^".contains(b);
@@ -57,20 +60,57 @@ fn doubt(failure: &Failure) -> &'static str {
     if failure.reproduced { "" } else { "   # did not fail again" }
 }
 
+/// Returns the faults of a failure; where they were not dropped one by one, there may be many.
+fn sites(failure: &Failure) -> String {
+    let sites = &failure.sites;
+    match sites.len() {
+        0 => "-".to_owned(),
+        n if n <= SITES => sites.join(", "),
+        n => format!("{}, and {} more", sites[..SITES].join(", "), n - SITES),
+    }
+}
+
 fn row(n: usize, failure: &Failure) -> Vec<Cell> {
-    let sites = if failure.sites.is_empty() { "-".to_owned() } else { failure.sites.join(", ") };
     vec![
         Cell::new(n).set_alignment(CellAlignment::Right),
         Cell::new(failure.ending),
         Cell::new(failure.seeds.len()).set_alignment(CellAlignment::Right),
-        Cell::new(sites),
+        Cell::new(sites(failure)),
         Cell::new(if failure.message.is_empty() { "-" } else { &failure.message }),
     ]
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::outcome::Ending;
     use super::*;
+
+    #[test]
+    fn a_row_names_a_few_faults() {
+        let of = |n: usize| {
+            let sites = (0..n).map(|i| format!("READ {i}")).collect();
+            super::sites(&Failure { sites, ..failure() })
+        };
+        assert_eq!((of(0), of(2)), ("-".to_owned(), "READ 0, READ 1".to_owned()));
+        assert_eq!(of(3), "READ 0, READ 1, READ 2");
+        assert_eq!(of(9), "READ 0, READ 1, READ 2, and 6 more");
+    }
+
+    fn failure() -> Failure {
+        Failure {
+            ending: Ending::Hang,
+            message: String::new(),
+            pattern: String::new(),
+            sites: Vec::new(),
+            seeds: vec![0],
+            seed: 0,
+            spec: None,
+            reproduced: true,
+            faults: Vec::new(),
+            replay: String::new(),
+            in_flight: Vec::new(),
+        }
+    }
 
     #[test]
     fn only_odd_words_are_quoted() {
