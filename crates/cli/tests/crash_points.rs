@@ -1,5 +1,5 @@
-//! `softring run --crash` and rings: each point at which the power fails, and a SPEC in a file. What
-//! `softring crash explore` keeps of a failure.
+//! `softring run --crash` and rings: each point at which the power fails, and a SPEC in a file.
+//! What `softring crash explore` keeps of a failure.
 
 mod common;
 
