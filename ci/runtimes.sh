@@ -35,6 +35,7 @@ monoio          0.2.4   $MONOIO
 compio-driver   0.12.5  io-uring
 compio-runtime  0.12.6  time async-fd
 compio          0.19.2  runtime io-uring fs net macros time
+tokio           1.54.1  rt-multi-thread fs io-util io-uring macros sync time
 io-uring        0.7.15
 "
 # Tests that do not pass on every kernel either: two that close a descriptor twice (std's debug
@@ -43,7 +44,10 @@ io-uring        0.7.15
 EXCUSED='explicit_close|drop_off_runtime|permission|(uring|legacy)_(cancel_read|cancel_select|'
 EXCUSED+='connect_timeout_dst|accept_read_write|shutdown)$'
 # Dependencies that only the packages' benchmarks and examples need, and that take long to build.
-UNUSED='criterion iai console-subscriber monoio compio-runtime'
+UNUSED='criterion iai console-subscriber monoio compio-runtime async-stream futures-concurrency'
+UNUSED+=' futures-test mockall proptest tracing-mock'
+# tokio has rings only with this.
+UNSTABLE='--cfg tokio_unstable'
 ECHO_PORT=3456
 
 LIST='' SOURCE='' FAULTS='' JOBS=2
@@ -121,11 +125,15 @@ host() {
 # Names those that do not compile, and leaves them out.
 build() {
     local name version features
-    export CARGO_TARGET_DIR=$SOURCE/target
     : >"$SOURCE/programs.new"
     while read -r name version features; do
         local kinds=(--lib --tests)
-        [ "$name" = io-uring ] && kinds=(--examples)
+        export CARGO_TARGET_DIR=$SOURCE/target RUSTFLAGS=
+        case $name in
+            io-uring) kinds=(--examples) ;;
+            # Its other tests are of its pool of threads.
+            tokio) kinds=(--test 'fs_*') RUSTFLAGS=$UNSTABLE CARGO_TARGET_DIR+=/unstable ;;
+        esac
         (
             cd "$SOURCE/ws/$name" && cargo build --quiet --keep-going "${kinds[@]}" \
                 --no-default-features --features "$features" --message-format json \
