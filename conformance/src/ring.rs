@@ -6,6 +6,9 @@ use softring_client::Calls;
 
 pub use softring_client::{Cqe, Errno, setup, value};
 
+/// Variable of a case under faults: what is interrupted or refused for now is called again.
+pub const CALLS_AGAIN: &str = "CONFORMANCE_CALLS_AGAIN";
+
 pub type Ring = softring_client::Ring<EntryPoint>;
 pub type Map = softring_client::Map<EntryPoint>;
 
@@ -33,5 +36,9 @@ impl Calls for EntryPoint {
 
     fn close(self, fd: i32) -> isize {
         entry::close(self, fd)
+    }
+
+    fn calls_again(self) -> bool {
+        std::env::var_os(CALLS_AGAIN).is_some()
     }
 }

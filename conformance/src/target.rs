@@ -5,6 +5,7 @@ use crate::case::{Case, Cx, NEWEST, OLDEST, Stop};
 use crate::entry::EntryPoint;
 use crate::report::{Answer, Verdict};
 use crate::rights::NOBODY;
+use crate::ring::CALLS_AGAIN;
 use anyhow::{Context, Result, bail};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use softring_host::substitute::release;
@@ -152,7 +153,7 @@ impl Launcher {
             cmd.env("SOFTRING_MODEL", format!("{path}={model}"));
         }
         if let Some(faults) = &self.faults {
-            cmd.env("SOFTRING_FAULTS", faults);
+            cmd.env("SOFTRING_FAULTS", faults).env(CALLS_AGAIN, "1");
         }
         if self.sq_idle_sleep {
             cmd.env("SOFTRING_SQ_IDLE", "sleep");

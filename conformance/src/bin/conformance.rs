@@ -1,12 +1,13 @@
 //! `conformance`: the cases, on the kernel and on softring.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::{Parser, Subcommand};
-use softring_conformance::case::{self, Case, Order};
+use softring_conformance::case::{self, Case, Holds};
 use softring_conformance::report::{self, Outcome, Row, Verdict};
 use softring_conformance::retries::{self, Budget};
 use softring_conformance::target::{self, Launcher, Target};
 use softring_conformance::{EntryPoint, record, recorded, say, suite};
+use softring_faults::{Fault, Spec};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -78,8 +79,8 @@ struct All {
     /// Let SQ threads sleep between submissions, under softring (`softring run --sq-idle=sleep`).
     #[arg(long)]
     sq_idle_sleep: bool,
-    /// Inject faults under softring (see `softring run --help`), and run only the cases that are
-    /// the same in any order, once for each seed.
+    /// Inject faults under softring (see `softring run --help`), and run only the cases that
+    /// promise the same under them (`order` or `legal` in `conformance list`), once for each seed.
     #[arg(long, value_name = "SPEC")]
     faults: Option<String>,
     /// Number of seeds of the faults.
@@ -168,12 +169,16 @@ fn list(select: &Select) -> Result<ExitCode> {
     if select.json {
         let rows: Vec<_> = cases
             .iter()
-            .map(|c| serde_json::json!({"family": c.family, "name": c.name, "why": c.why}))
+            .map(|c| {
+                let (family, name, why) = (c.family, c.name, c.why);
+                let faults = c.holds.preset();
+                serde_json::json!({"family": family, "name": name, "why": why, "faults": faults})
+            })
             .collect();
         say!("{}", serde_json::to_string_pretty(&rows)?);
     } else {
         for c in &cases {
-            say!("{:<44} {}", c.path(), c.why);
+            say!("{:<44} {:<5} {}", c.path(), c.holds.preset().unwrap_or_default(), c.why);
         }
         say!("{} cases", cases.len());
     }
@@ -225,6 +230,20 @@ fn run(select: &Select, entry: EntryPoint, times: u32) -> Result<ExitCode> {
     Ok(code(failed == 0))
 }
 
+/// Returns what a case has to promise if it is to run under a SPEC's faults.
+fn needed(spec: &str) -> Result<Holds> {
+    let parsed = |spec: &str| Spec::parse(spec).map_err(|e| anyhow!("--faults {spec}: {e}"));
+    let spec = parsed(spec)?;
+    for holds in [Holds::AnyOrder, Holds::Legal] {
+        let preset = parsed(holds.preset().unwrap_or_default())?;
+        let has = |fault: Fault| preset.entries.iter().any(|e| e.fault == fault);
+        if spec.entries.iter().all(|e| has(e.fault)) {
+            return Ok(holds);
+        }
+    }
+    bail!("--faults: no case promises the same under more than the faults of legal")
+}
+
 fn all(args: All) -> Result<ExitCode> {
     let All { select, intercept, late_kernel, .. } = args;
     let all = intercept.is_empty();
@@ -239,7 +258,8 @@ fn all(args: All) -> Result<ExitCode> {
     let rows = match &args.faults {
         None => suite::run(&launcher, &cases, &entries, args.jobs)?,
         Some(spec) => {
-            cases.retain(|c| c.order == Order::Any);
+            let needed = needed(spec)?;
+            cases.retain(|c| c.holds >= needed);
             let mut rows = Vec::new();
             for seed in 0..args.seeds {
                 launcher.faults = Some(format!("{spec},seed={seed}"));

@@ -5,21 +5,21 @@ use super::prelude::*;
 use std::ffi::CStr;
 
 pub const CASES: &[Case] = &[
-    any_order!("attrs", by_fd, [Op(IORING_OP_FSETXATTR), Op(IORING_OP_FGETXATTR)], "attributes of an open file"),
-    any_order!("attrs", by_path, [Op(IORING_OP_SETXATTR), Op(IORING_OP_GETXATTR)], "attributes of a named file"),
-    any_order!("attrs", refusals, [
+    legal!("attrs", by_fd, [Op(IORING_OP_FSETXATTR), Op(IORING_OP_FGETXATTR)], "attributes of an open file"),
+    legal!("attrs", by_path, [Op(IORING_OP_SETXATTR), Op(IORING_OP_GETXATTR)], "attributes of a named file"),
+    legal!("attrs", refusals, [
         Op(IORING_OP_FSETXATTR), Op(IORING_OP_FGETXATTR), Op(IORING_OP_SETXATTR),
         Op(IORING_OP_GETXATTR),
     ], "bad names, sizes, pointers, flags and fds"),
-    any_order!("attrs", fadvise, [Op(IORING_OP_FADVISE)], "advice on a file"),
-    any_order!("attrs", madvise, [Op(IORING_OP_MADVISE)], "advice on memory"),
+    legal!("attrs", fadvise, [Op(IORING_OP_FADVISE)], "advice on a file"),
+    legal!("attrs", madvise, [Op(IORING_OP_MADVISE)], "advice on memory"),
     any_order!("attrs", splice, [Op(IORING_OP_SPLICE)], "data moves between a file and a pipe"),
-    any_order!("attrs", splice_pipes, [Op(IORING_OP_SPLICE)], "a splice from an empty pipe waits"),
-    any_order!("attrs", splice_rings, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE)], "a splice from a ring fails once its pipe has room"),
+    legal!("attrs", splice_pipes, [Op(IORING_OP_SPLICE)], "a splice from an empty pipe waits"),
+    legal!("attrs", splice_rings, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE)], "a splice from a ring fails once its pipe has room"),
     any_order!("attrs", splice_closed_fd, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Sqe(IOSQE_IO_HARDLINK)], "a splice from a closed descriptor fails in a worker, and its chain goes on there"),
-    any_order!("attrs", splice_refusals, [Op(IORING_OP_SPLICE)], "bad fds, offsets, flags and kinds of files"),
-    any_order!("attrs", tee, [Op(IORING_OP_TEE)], "TEE copies data between pipes"),
-    any_order!("attrs", tee_refusals, [Op(IORING_OP_TEE)], "bad fds, offsets and flags"),
+    legal!("attrs", splice_refusals, [Op(IORING_OP_SPLICE)], "bad fds, offsets, flags and kinds of files"),
+    legal!("attrs", tee, [Op(IORING_OP_TEE)], "TEE copies data between pipes"),
+    legal!("attrs", tee_refusals, [Op(IORING_OP_TEE)], "bad fds, offsets and flags"),
 ];
 
 /// Makes an SQE of an attribute operation: `addr` is the name, `off` the value, `len` its size,

@@ -8,13 +8,13 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 
 pub const CASES: &[Case] = &[
-    any_order!("command", queue_sizes, [Op(IORING_OP_URING_CMD)], "SIOCINQ and SIOCOUTQ return bytes to read and to send"),
-    any_order!("command", queue_sizes_other_sockets, [Op(IORING_OP_URING_CMD)], "SIOCINQ and SIOCOUTQ of datagrams, listeners and families that do not support them"),
-    any_order!("command", getsockopt, [Op(IORING_OP_URING_CMD)], "socket options are read; the result is their length"),
-    any_order!("command", setsockopt, [Op(IORING_OP_URING_CMD)], "socket options are set"),
-    any_order!("command", modes, [Op(IORING_OP_URING_CMD)], "commands work in a worker, in a chain, on a registered socket and in a 128-byte SQE"),
-    any_order!("command", refusals, [Op(IORING_OP_URING_CMD)], "bad words and flags, unknown commands, other files"),
-    any_order!("command", nvme_on_other_files, [Op(IORING_OP_URING_CMD)], "NVMe commands fail on other files"),
+    legal!("command", queue_sizes, [Op(IORING_OP_URING_CMD)], "SIOCINQ and SIOCOUTQ return bytes to read and to send"),
+    legal!("command", queue_sizes_other_sockets, [Op(IORING_OP_URING_CMD)], "SIOCINQ and SIOCOUTQ of datagrams, listeners and families that do not support them"),
+    legal!("command", getsockopt, [Op(IORING_OP_URING_CMD)], "socket options are read; the result is their length"),
+    legal!("command", setsockopt, [Op(IORING_OP_URING_CMD)], "socket options are set"),
+    legal!("command", modes, [Op(IORING_OP_URING_CMD)], "commands work in a worker, in a chain, on a registered socket and in a 128-byte SQE"),
+    legal!("command", refusals, [Op(IORING_OP_URING_CMD)], "bad words and flags, unknown commands, other files"),
+    legal!("command", nvme_on_other_files, [Op(IORING_OP_URING_CMD)], "NVMe commands fail on other files"),
 ];
 
 fn command(fd: i32, what: u32) -> io_uring_sqe {

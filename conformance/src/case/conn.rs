@@ -8,20 +8,20 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 pub const CASES: &[Case] = &[
-    any_order!("conn", socket, [Op(IORING_OP_SOCKET)], "SOCKET makes a socket as a descriptor or in a slot"),
+    legal!("conn", socket, [Op(IORING_OP_SOCKET)], "SOCKET makes a socket as a descriptor or in a slot"),
     any_order!("conn", poll_first_in_worker, [Op(IORING_OP_ACCEPT)], "with POLL_FIRST a worker polls only for multishot requests"),
     any_order!("conn", bind_in_worker, [Op(IORING_OP_BIND)], "a bind that creates a file runs in a worker, and so does the rest of its chain"),
-    any_order!("conn", bind_listen, [Op(IORING_OP_BIND), Op(IORING_OP_LISTEN)], "BIND and LISTEN name a socket and accept connections"),
-    any_order!("conn", connect, [Op(IORING_OP_CONNECT)], "a blocking and a non-blocking socket connect"),
-    any_order!("conn", connect_waits, [Op(IORING_OP_CONNECT)], "a connect to a full listener waits until there is room, a cancel or a timeout"),
-    any_order!("conn", refused, [Op(IORING_OP_CONNECT)], "connects without a listener, with bad addresses, and on a file that is not a socket"),
+    legal!("conn", bind_listen, [Op(IORING_OP_BIND), Op(IORING_OP_LISTEN)], "BIND and LISTEN name a socket and accept connections"),
+    legal!("conn", connect, [Op(IORING_OP_CONNECT)], "a blocking and a non-blocking socket connect"),
+    legal!("conn", connect_waits, [Op(IORING_OP_CONNECT)], "a connect to a full listener waits until there is room, a cancel or a timeout"),
+    legal!("conn", refused, [Op(IORING_OP_CONNECT)], "connects without a listener, with bad addresses, and on a file that is not a socket"),
     any_order!("conn", accept, [Op(IORING_OP_ACCEPT)], "ACCEPT returns connections with the peer's address"),
     any_order!("conn", accept_waits, [Op(IORING_OP_ACCEPT)], "ACCEPT waits on a blocking listener, and can be cancelled"),
     any_order!("conn", accept_two_rings, [Op(IORING_OP_ACCEPT)], "two threads that accept from a blocking listener leave its flags unchanged"),
     any_order!("conn", accept_refusals, [Op(IORING_OP_ACCEPT)], "bad flags, slots and files"),
-    any_order!("conn", accept_multishot, [Op(IORING_OP_ACCEPT)], "one multishot ACCEPT takes many connections"),
+    legal!("conn", accept_multishot, [Op(IORING_OP_ACCEPT)], "one multishot ACCEPT takes many connections"),
     any_order!("conn", accept_slots, [Op(IORING_OP_ACCEPT)], "connections go into slots until no slot is free"),
-    any_order!("conn", shutdown, [Op(IORING_OP_SHUTDOWN)], "SHUTDOWN ends one direction"),
+    legal!("conn", shutdown, [Op(IORING_OP_SHUTDOWN)], "SHUTDOWN ends one direction"),
 ];
 
 fn make(domain: i32, kind: i32) -> io_uring_sqe {

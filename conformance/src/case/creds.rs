@@ -8,34 +8,34 @@ use std::os::unix::net::UnixListener;
 use std::sync::mpsc::channel;
 
 pub const CASES: &[Case] = &[
-    any_order!("creds", names, [
+    legal!("creds", names, [
         Op(IORING_OP_OPENAT), Op(IORING_OP_UNLINKAT), Op(IORING_OP_MKDIRAT),
         Op(IORING_OP_SYMLINKAT), Op(IORING_OP_STATX), Op(IORING_OP_SETXATTR),
         Op(IORING_OP_GETXATTR), Op(IORING_OP_RENAMEAT), Op(IORING_OP_LINKAT),
     ], "names are looked up by the submitter's ids"),
-    any_order!("creds", sockets, [Op(IORING_OP_BIND), Op(IORING_OP_CONNECT)], "names of sockets are looked up by the submitter's ids"),
-    any_order!("creds", regained_before_worker_runs, [
+    legal!("creds", sockets, [Op(IORING_OP_BIND), Op(IORING_OP_CONNECT)], "names of sockets are looked up by the submitter's ids"),
+    legal!("creds", regained_before_worker_runs, [
         Sqe(IOSQE_ASYNC),
     ], "rights that return before a worker runs count for the worker"),
-    any_order!("creds", capabilities, [Sqe(IOSQE_ASYNC)], "capabilities are dropped and regained"),
-    any_order!("creds", groups, [Sqe(IOSQE_ASYNC)], "groups are dropped and regained"),
-    any_order!("creds", set_user_id_bit, [
+    legal!("creds", capabilities, [Sqe(IOSQE_ASYNC)], "capabilities are dropped and regained"),
+    legal!("creds", groups, [Sqe(IOSQE_ASYNC)], "groups are dropped and regained"),
+    legal!("creds", set_user_id_bit, [
         Op(IORING_OP_WRITE), Op(IORING_OP_FTRUNCATE),
     ], "a write clears the set-user-ID bit unless the submitter may keep it"),
-    any_order!("creds", two_threads, [
+    legal!("creds", two_threads, [
         Setup(IORING_SETUP_ATTACH_WQ),
     ], "threads with other rights share workers"),
     any_order!("creds", real_time, [Op(IORING_OP_READ)], "the real-time I/O class needs a capability"),
-    any_order!("creds", whole_process, [
+    legal!("creds", whole_process, [
         Sqe(IOSQE_ASYNC),
     ], "seteuid(2) counts for requests submitted after it"),
-    any_order!("creds", sq_thread, [
+    legal!("creds", sq_thread, [
         Setup(IORING_SETUP_SQPOLL),
     ], "an SQ thread has the rights of the ring's creator"),
-    any_order!("creds", landlock, [
+    legal!("creds", landlock, [
         Op(IORING_OP_UNLINKAT),
     ], "a thread's Landlock domain binds its requests"),
-    any_order!("creds", own_umask_and_directory, [Op(IORING_OP_MKDIRAT)], "requests use their thread's own umask and directory"),
+    legal!("creds", own_umask_and_directory, [Op(IORING_OP_MKDIRAT)], "requests use their thread's own umask and directory"),
 ];
 
 const HERE: i32 = libc::AT_FDCWD;

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    any_order!("creds_change", ids_change_during_open, [
+    legal!("creds_change", ids_change_during_open, [
         Sqe(IOSQE_ASYNC),
         Reg(IORING_REGISTER_PERSONALITY),
     ], "the process changes its ids while a request with other ids is in progress"),
@@ -19,18 +19,18 @@ pub const CASES: &[Case] = &[
         Sqe(IOSQE_ASYNC),
         Setup(IORING_SETUP_SQPOLL),
     ], "ids change repeatedly while files are opened, by the old rights or the new"),
-    any_order!("creds_change", fsuid_follows_euid, [
+    legal!("creds_change", fsuid_follows_euid, [
         Op(IORING_OP_OPENAT),
         Reg(IORING_REGISTER_PERSONALITY),
     ], "the filesystem ids follow the effective ids back and forth"),
-    any_order!("creds_change", peer_credentials, [
+    legal!("creds_change", peer_credentials, [
         Setup(IORING_SETUP_SQPOLL),
         Op(IORING_OP_CONNECT),
     ], "a peer sees the credentials of the ring's creator"),
-    any_order!("creds_change", sq_thread_after_unshare, [
+    legal!("creds_change", sq_thread_after_unshare, [
         Setup(IORING_SETUP_SQPOLL),
     ], "an SQ thread continues after a thread unshares its files"),
-    any_order!("creds_change", personality_after_unshare, [
+    legal!("creds_change", personality_after_unshare, [
         Reg(IORING_REGISTER_PERSONALITY),
     ], "a personality works after a thread unshares its files"),
 ];

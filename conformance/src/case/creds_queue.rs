@@ -14,7 +14,7 @@ pub const CASES: &[Case] = &[
     any_order!("creds_queue", drained_of_other_thread, [
         Sqe(IOSQE_IO_DRAIN),
     ], "a drained request keeps the rights of its submitter"),
-    any_order!("creds_queue", drained_before_rights_change, [
+    legal!("creds_queue", drained_before_rights_change, [
         Sqe(IOSQE_IO_DRAIN),
     ], "a drained request keeps the rights from its submission although its thread changes them"),
     any_order!("creds_queue", chain_landlock_domain, [Sqe(IOSQE_IO_LINK)], "a chain keeps its Landlock domain when another thread continues it"),

@@ -5,17 +5,17 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT};
 use std::os::fd::OwnedFd;
 
 pub const CASES: &[Case] = &[
-    any_order!("epoll", ctl, [Op(IORING_OP_EPOLL_CTL)], "files are added, changed and removed"),
-    any_order!("epoll", ctl_refusals, [Op(IORING_OP_EPOLL_CTL)], "bad sets, files, operations, pointers and words"),
-    any_order!("epoll", ctl_modes, [Op(IORING_OP_EPOLL_CTL)], "EPOLL_CTL works in a worker, in a chain and without a CQE"),
-    any_order!("epoll", ctl_ring, [Op(IORING_OP_EPOLL_CTL)], "an epoll set may hold a ring"),
-    any_order!("epoll", wait, [Op(IORING_OP_EPOLL_WAIT)], "EPOLL_WAIT returns ready events at once"),
-    any_order!("epoll", wait_later, [Op(IORING_OP_EPOLL_WAIT)], "EPOLL_WAIT waits for events; its result is their number"),
-    any_order!("epoll", wait_cancel, [Op(IORING_OP_EPOLL_WAIT), Op(IORING_OP_ASYNC_CANCEL)], "EPOLL_WAIT is cancelled, or ended by its linked timeout"),
+    legal!("epoll", ctl, [Op(IORING_OP_EPOLL_CTL)], "files are added, changed and removed"),
+    legal!("epoll", ctl_refusals, [Op(IORING_OP_EPOLL_CTL)], "bad sets, files, operations, pointers and words"),
+    legal!("epoll", ctl_modes, [Op(IORING_OP_EPOLL_CTL)], "EPOLL_CTL works in a worker, in a chain and without a CQE"),
+    legal!("epoll", ctl_ring, [Op(IORING_OP_EPOLL_CTL)], "an epoll set may hold a ring"),
+    legal!("epoll", wait, [Op(IORING_OP_EPOLL_WAIT)], "EPOLL_WAIT returns ready events at once"),
+    legal!("epoll", wait_later, [Op(IORING_OP_EPOLL_WAIT)], "EPOLL_WAIT waits for events; its result is their number"),
+    legal!("epoll", wait_cancel, [Op(IORING_OP_EPOLL_WAIT), Op(IORING_OP_ASYNC_CANCEL)], "EPOLL_WAIT is cancelled, or ended by its linked timeout"),
     any_order!("epoll", wait_modes, [Op(IORING_OP_EPOLL_WAIT)], "EPOLL_WAIT works in a worker, in a chain and on a registered set"),
-    any_order!("epoll", wait_refusals, [Op(IORING_OP_EPOLL_WAIT)], "bad sets, counts, pointers and words"),
-    any_order!("epoll", polled, [Op(IORING_OP_POLL_ADD)], "a set wakes with POLLIN alone, and is also ready for POLLRDNORM"),
-    any_order!("epoll", edge, [Op(IORING_OP_EPOLL_WAIT)], "edge-triggered and one-shot members are reported once"),
+    legal!("epoll", wait_refusals, [Op(IORING_OP_EPOLL_WAIT)], "bad sets, counts, pointers and words"),
+    legal!("epoll", polled, [Op(IORING_OP_POLL_ADD)], "a set wakes with POLLIN alone, and is also ready for POLLRDNORM"),
+    legal!("epoll", edge, [Op(IORING_OP_EPOLL_WAIT)], "edge-triggered and one-shot members are reported once"),
 ];
 
 fn set() -> Result<OwnedFd, Stop> {

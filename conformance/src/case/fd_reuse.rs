@@ -11,7 +11,7 @@ pub const CASES: &[Case] = &[
     any_order!("fd_reuse", many_at_once, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "several requests wait on one number, repeatedly"),
     any_order!("fd_reuse", registered, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ)], "the same with a registered file that is replaced"),
     any_order!("fd_reuse", closed_between, [Op(IORING_OP_READ)], "a file that was awaited is closed by closing its number"),
-    any_order!("fd_reuse", after_removal, [Op(IORING_OP_POLL_REMOVE)], "a wait follows a removed poll, or a poll that completed at once"),
+    legal!("fd_reuse", after_removal, [Op(IORING_OP_POLL_REMOVE)], "a wait follows a removed poll, or a poll that completed at once"),
     any_order!("fd_reuse", in_a_child, [Op(IORING_OP_POLL_ADD)], "a forked child keeps a file that its parent awaits and closes"),
     any_order!("fd_reuse", deferred, [Op(IORING_OP_READ), Op(IORING_OP_POLL_ADD)], "number reuse with DEFER_TASKRUN"),
 ];

@@ -7,21 +7,21 @@ pub const CASES: &[Case] = &[
         Reg(IORING_REGISTER_FILES), Reg(IORING_UNREGISTER_FILES),
     ], "a table of files is registered, used, refused a second time, and unregistered"),
     case!("files", register_refusals, [Reg(IORING_REGISTER_FILES)], "bad counts, pointers and fds"),
-    any_order!("files", holds_the_file, [Reg(IORING_REGISTER_FILES), Sqe(IOSQE_FIXED_FILE)], "a registered file outlives its fd"),
-    any_order!("files", sparse, [Reg(IORING_REGISTER_FILES2)], "a sparse table has only free slots"),
+    legal!("files", holds_the_file, [Reg(IORING_REGISTER_FILES), Sqe(IOSQE_FIXED_FILE)], "a registered file outlives its fd"),
+    legal!("files", sparse, [Reg(IORING_REGISTER_FILES2)], "a sparse table has only free slots"),
     case!("files", register2_refusals, [Reg(IORING_REGISTER_FILES2)], "size, flags and reserved words are checked"),
-    any_order!("files", update, [Reg(IORING_REGISTER_FILES_UPDATE)], "slots are filled, emptied and skipped"),
+    legal!("files", update, [Reg(IORING_REGISTER_FILES_UPDATE)], "slots are filled, emptied and skipped"),
     case!("files", update_refusals, [Reg(IORING_REGISTER_FILES_UPDATE)], "no table, bad ranges, pointers and fds"),
     any_order!("files", update2_tags, [
         Reg(IORING_REGISTER_FILES2), Reg(IORING_REGISTER_FILES_UPDATE2),
     ], "a slot's tag is posted when the last user of its file is gone"),
     case!("files", update2_refusals, [Reg(IORING_REGISTER_FILES_UPDATE2)], "unneeded tags and reserved words"),
     case!("files", unregister_posts_tags, [Reg(IORING_UNREGISTER_FILES)], "unregistering posts every tag"),
-    any_order!("files", alloc_range, [Reg(IORING_REGISTER_FILE_ALLOC_RANGE)], "free slots are picked from a range"),
-    any_order!("files", files_update_op, [Op(IORING_OP_FILES_UPDATE)], "FILES_UPDATE updates slots like the register call"),
+    legal!("files", alloc_range, [Reg(IORING_REGISTER_FILE_ALLOC_RANGE)], "free slots are picked from a range"),
+    legal!("files", files_update_op, [Op(IORING_OP_FILES_UPDATE)], "FILES_UPDATE updates slots like the register call"),
     any_order!("files", files_update_alloc, [Op(IORING_OP_FILES_UPDATE)], "FILES_UPDATE picks slots with ALLOC"),
     case!("files", bad_slots, [Sqe(IOSQE_FIXED_FILE)], "free and unknown slots fail with EBADF"),
-    any_order!("files", rings_in_tables, [], "a ring cannot be registered as a file"),
+    legal!("files", rings_in_tables, [], "a ring cannot be registered as a file"),
 ];
 
 fn data_file(cx: &mut Cx, name: &str) -> Result<std::fs::File, Stop> {

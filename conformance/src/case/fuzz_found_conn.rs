@@ -10,16 +10,16 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 pub const CASES: &[Case] = &[
     any_order!("fuzz_found_conn", accept_on_shut_listener, [Op(IORING_OP_ACCEPT)], "a waiting ACCEPT learns that a local listener is shut down, an attempt does not"),
-    any_order!("fuzz_found_conn", second_connect_fails, [Op(IORING_OP_CONNECT)], "a second connect of a worker that fails leaves the socket unconnected"),
-    any_order!("fuzz_found_conn", connect_in_chain, [Op(IORING_OP_CONNECT), Sqe(IOSQE_IO_LINK)], "a worker that continues a chain tries once on a socket whose last connect failed"),
+    legal!("fuzz_found_conn", second_connect_fails, [Op(IORING_OP_CONNECT)], "a second connect of a worker that fails leaves the socket unconnected"),
+    legal!("fuzz_found_conn", connect_in_chain, [Op(IORING_OP_CONNECT), Sqe(IOSQE_IO_LINK)], "a worker that continues a chain tries once on a socket whose last connect failed"),
     case!("fuzz_found_conn", peer_close_after_batch, [Op(IORING_OP_CLOSE), Op(IORING_OP_SEND)], "a closed peer goes away after the batch"),
     case!("fuzz_found_conn", cancel_by_path_fd, [Reg(IORING_REGISTER_SYNC_CANCEL)], "an O_PATH descriptor names no file to cancel by"),
     any_order!("fuzz_found_conn", poll_first_before_buffer, [Op(IORING_OP_SEND_ZC)], "in a worker, POLL_FIRST fails before the buffer is looked up"),
-    any_order!("fuzz_found_conn", read_of_ring, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a read of a ring picks a buffer before it fails"),
+    legal!("fuzz_found_conn", read_of_ring, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a read of a ring picks a buffer before it fails"),
     any_order!("fuzz_found_conn", cancel_in_worker, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel in a worker runs after ready requests have ended"),
     any_order!("fuzz_found_conn", unix_error_queue, [Op(IORING_OP_RECV)], "a read of the error queue of a local socket waits for data in a worker"),
     any_order!("fuzz_found_conn", poll_remove_behind_wake, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "a POLL_REMOVE linked behind a wake-up finds that the poll has completed"),
-    any_order!("fuzz_found_conn", chain_behind_ring, [Op(IORING_OP_FTRUNCATE), Sqe(IOSQE_IO_LINK)], "a chain goes on after a request that a ring refuses, if it would go on for a file"),
+    legal!("fuzz_found_conn", chain_behind_ring, [Op(IORING_OP_FTRUNCATE), Sqe(IOSQE_IO_LINK)], "a chain goes on after a request that a ring refuses, if it would go on for a file"),
 ];
 
 fn poll_remove_behind_wake(cx: &mut Cx) -> Outcome {

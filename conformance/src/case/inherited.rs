@@ -8,16 +8,16 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    any_order!("inherited", child_leaves_requests, [Trap("fork")],
+    legal!("inherited", child_leaves_requests, [Trap("fork")],
           "what a child has in flight is the ring's, also when it ends"),
-    any_order!("inherited", child_killed, [Trap("fork")], "a timeout of a child that is killed goes on"),
+    legal!("inherited", child_killed, [Trap("fork")], "a timeout of a child that is killed goes on"),
     case!("inherited", two_children_exit, [Trap("fork")],
           "two children share a ring, and each leaves something in flight"),
     case!("inherited", child_leaves_read, [Trap("fork")],
           "what waits in the name of a child that ends is cancelled"),
     case!("inherited", child_keeps_no_files, [Trap("fork"), Reg(IORING_UNREGISTER_FILES)],
           "a forked child does not keep open what its parent has unregistered and closed"),
-    any_order!("inherited", port_is_free, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE),
+    legal!("inherited", port_is_free, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE),
           Op(IORING_OP_CLOSE)],
           "a registered listener's port is free as soon as its slot is, also right after a fork"),
     any_order!("inherited", child_uses_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
@@ -26,11 +26,11 @@ pub const CASES: &[Case] = &[
           "also when its parent has ended"),
     any_order!("inherited", child_execs, [Trap("fork")],
           "what a child that execs has in flight is cancelled, its timeouts, too"),
-    any_order!("inherited", child_polls, [Trap("fork"), Op(IORING_OP_POLL_ADD)],
+    legal!("inherited", child_polls, [Trap("fork"), Op(IORING_OP_POLL_ADD)],
           "a completion that the parent posts ends a child's poll of the ring"),
     any_order!("inherited", parent_polls, [Trap("fork")],
           "a completion that a child posts ends its parent's poll of the ring"),
-    any_order!("inherited", set_of_two, [Trap("fork")],
+    legal!("inherited", set_of_two, [Trap("fork")],
           "two processes share an epoll set, to which one of them adds a ring of its own"),
 ];
 

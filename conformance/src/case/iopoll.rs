@@ -4,14 +4,14 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    any_order!("iopoll", operations, [Setup(IORING_SETUP_IOPOLL), Trap("IOPOLL")], "what may be asked of a polled ring"),
+    legal!("iopoll", operations, [Setup(IORING_SETUP_IOPOLL), Trap("IOPOLL")], "what may be asked of a polled ring"),
     case!("iopoll", files, [Setup(IORING_SETUP_IOPOLL)], "files that cannot be polled"),
     case!("iopoll", flags, [Setup(IORING_SETUP_IOPOLL)], "set-up flags that IOPOLL allows"),
     case!("iopoll", waits, [Setup(IORING_SETUP_IOPOLL), Trap("IOPOLL")], "entering waits for what is polled only"),
-    any_order!("iopoll", inline, [Op(IORING_OP_FILES_UPDATE), Op(IORING_OP_PROVIDE_BUFFERS), Op(IORING_OP_REMOVE_BUFFERS), Op(IORING_OP_MSG_RING)], "requests that need no device complete at submission"),
+    legal!("iopoll", inline, [Op(IORING_OP_FILES_UPDATE), Op(IORING_OP_PROVIDE_BUFFERS), Op(IORING_OP_REMOVE_BUFFERS), Op(IORING_OP_MSG_RING)], "requests that need no device complete at submission"),
     case!("iopoll", no_queues, [Setup(IORING_SETUP_IOPOLL)], "a disk without poll queues"),
     case!("iopoll", hybrid_alone, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "HYBRID_IOPOLL needs IOPOLL"),
-    any_order!("iopoll", hybrid, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "rules of a ring with HYBRID_IOPOLL"),
+    legal!("iopoll", hybrid, [Setup(IORING_SETUP_HYBRID_IOPOLL)], "rules of a ring with HYBRID_IOPOLL"),
 ];
 
 fn operations(cx: &mut Cx) -> Outcome {

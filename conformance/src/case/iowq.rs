@@ -13,24 +13,24 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    any_order!("iowq", file_closed, [Sqe(IOSQE_ASYNC), Op(IORING_OP_CLOSE)], "the file of a worker's request is looked up after the batch, which may have closed it"),
-    any_order!("iowq", cancelled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a batch can cancel every kind of request that it queued to a worker"),
-    any_order!("iowq", not_polled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_POLL_REMOVE)], "a poll queued to a worker is not armed yet"),
-    any_order!("iowq", cancel_finds_queued, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a cancel in a worker finds requests queued behind it"),
-    any_order!("iowq", behind_barrier, [Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_ASYNC_CANCEL)], "drained requests go to a worker"),
-    any_order!("iowq", unterminated_chain_first, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "an unterminated chain goes to a worker before requests from task work"),
+    legal!("iowq", file_closed, [Sqe(IOSQE_ASYNC), Op(IORING_OP_CLOSE)], "the file of a worker's request is looked up after the batch, which may have closed it"),
+    legal!("iowq", cancelled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a batch can cancel every kind of request that it queued to a worker"),
+    legal!("iowq", not_polled, [Sqe(IOSQE_ASYNC), Op(IORING_OP_POLL_REMOVE)], "a poll queued to a worker is not armed yet"),
+    legal!("iowq", cancel_finds_queued, [Sqe(IOSQE_ASYNC), Op(IORING_OP_ASYNC_CANCEL)], "a cancel in a worker finds requests queued behind it"),
+    legal!("iowq", behind_barrier, [Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_ASYNC_CANCEL)], "drained requests go to a worker"),
+    legal!("iowq", unterminated_chain_first, [Sqe(IOSQE_IO_LINK), Op(IORING_OP_ASYNC_CANCEL)], "an unterminated chain goes to a worker before requests from task work"),
     any_order!("iowq", poll_first_waits, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV)], "a ready request with POLL_FIRST waits in the worker"),
     case!("iowq", no_socket, [Sqe(IOSQE_ASYNC), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_RECV)], "a receive in a worker from a file that is not a socket uses no buffer"),
-    any_order!("iowq", drained_behind_close, [
+    legal!("iowq", drained_behind_close, [
         Sqe(IOSQE_IO_DRAIN), Op(IORING_OP_CLOSE), Op(IORING_OP_FILES_UPDATE),
     ], "a drained request behind a close finds the file closed"),
-    any_order!("iowq", chain_behind_device, [
+    legal!("iowq", chain_behind_device, [
         Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_LINK), Op(IORING_OP_READ), Op(IORING_OP_WRITE),
     ], "a chain continues in the worker, but after completions of a device"),
     any_order!("iowq", link_timeout_later_in_chain, [
         Op(IORING_OP_LINK_TIMEOUT), Sqe(IOSQE_IO_LINK), Op(IORING_OP_WRITE),
     ], "a linked timeout later in a chain starts, however the request before completes"),
-    any_order!("iowq", chain_behind_no_file, [
+    legal!("iowq", chain_behind_no_file, [
         Sqe(IOSQE_ASYNC), Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_WRITE),
     ], "a chain continues outside of the worker after a request without a file"),
     any_order!("iowq", ring_closed, [Sqe(IOSQE_ASYNC), Op(IORING_OP_OPENAT)], "closing a ring interrupts its waits in workers, and leaves jobs of other rings alone"),

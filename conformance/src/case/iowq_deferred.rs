@@ -25,7 +25,7 @@ pub const CASES: &[Case] = &[
     case!("iowq", link_timeout_until_posted, [
         Sqe(IOSQE_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_LINK_TIMEOUT),
     ], "the linked timeout of a request that a worker ended runs until the ring's task posts it"),
-    any_order!("iowq", multishot_poll_two_wakes, [
+    legal!("iowq", multishot_poll_two_wakes, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_POLL_ADD), Reg(IORING_REGISTER_EVENTFD),
     ], "a multishot poll that wakes twice before the program waits reports once"),
     case!("iowq", ready_cqes_before_cancel, [

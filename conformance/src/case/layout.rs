@@ -5,15 +5,15 @@ use super::prelude::*;
 pub const CASES: &[Case] = &[
     case!("layout", offsets, [], "ring words lie at their offsets, without overlap and aligned"),
     case!("layout", first_words, [], "the ring holds masks and sizes, and all other words are 0"),
-    any_order!("layout", mmap_offsets, [], "SQ and CQ offsets map the same memory"),
+    legal!("layout", mmap_offsets, [], "SQ and CQ offsets map the same memory"),
     case!("layout", mmap_bad_offset, [], "offsets without ring memory cannot be mapped"),
     case!("layout", no_fsync_no_reopen, [], "a ring cannot be flushed, or opened again by /proc"),
     case!("layout", mmap_too_long, [], "a mapping may be longer than the ring"),
-    any_order!("layout", big_entries, [
+    legal!("layout", big_entries, [
         Setup(IORING_SETUP_SQE128), Setup(IORING_SETUP_CQE32),
     ], "128-byte SQEs and 32-byte CQEs, each alone and both"),
-    any_order!("layout", mixed_entries, [Setup(IORING_SETUP_CQE_MIXED)], "16- and 32-byte CQEs in one ring"),
-    any_order!("layout", no_mmap, [Setup(IORING_SETUP_NO_MMAP)], "the ring lies in the program's memory"),
+    legal!("layout", mixed_entries, [Setup(IORING_SETUP_CQE_MIXED)], "16- and 32-byte CQEs in one ring"),
+    legal!("layout", no_mmap, [Setup(IORING_SETUP_NO_MMAP)], "the ring lies in the program's memory"),
     case!("layout", no_mmap_refusals, [Setup(IORING_SETUP_NO_MMAP)], "bad addresses of ring memory"),
     case!("layout", no_sqarray, [Setup(IORING_SETUP_NO_SQARRAY)], "SQEs are taken in slot order"),
 ];

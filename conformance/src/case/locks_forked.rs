@@ -5,19 +5,19 @@ use super::prelude::*;
 use std::fs::File;
 
 pub const CASES: &[Case] = &[
-    any_order!("locks", clone_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    legal!("locks", clone_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child by clone(2) keeps the lock that it sets, whatever it does with rings then"),
-    any_order!("locks", clone_child_forks, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    legal!("locks", clone_child_forks, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "also where it forks, and where a fork before it has used the registered files"),
-    any_order!("locks", clone_child_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE)],
+    legal!("locks", clone_child_slots, [Trap("fork"), Reg(IORING_REGISTER_FILES_UPDATE)],
           "also where it gives up the file in a slot of the ring that it inherits"),
-    any_order!("locks", clone_child_in_flight, [Trap("fork"), Op(IORING_OP_SPLICE)],
+    legal!("locks", clone_child_in_flight, [Trap("fork"), Op(IORING_OP_SPLICE)],
           "also where its parent has requests on the file in flight"),
-    any_order!("locks", fork_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    legal!("locks", fork_child_keeps, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child by fork(3) keeps its locks as well"),
     case!("locks", vfork_child_execs, [Trap("vfork")],
           "a vfork child takes a lock that it sets to what it execs"),
-    any_order!("locks", shared_fd_table, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
+    legal!("locks", shared_fd_table, [Trap("fork"), Reg(IORING_REGISTER_FILES)],
           "a child with its parent's table of descriptors costs neither of them a lock"),
 ];
 

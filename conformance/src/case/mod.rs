@@ -28,13 +28,28 @@ pub enum Cover {
     Trap(&'static str),
 }
 
-/// Order of completions for which a case has its transcript.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Order in which a calm kernel posts them.
+/// Conditions under which a case has its transcript, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holds {
+    /// A calm kernel posts completions in its usual order.
     Usual,
-    /// Any order that a kernel may give them, as the faults of the preset `order` do.
-    Any,
+    /// Completions come in any order, and late, as by the faults of the preset `order`.
+    AnyOrder,
+    /// All faults of the preset `legal`: no count of bytes that may be short is in it, no request
+    /// that may end with EINTR or EAGAIN, and no multishot request that may end. The client calls
+    /// again where `io_uring_enter(2)` itself is interrupted or refused.
+    Legal,
+}
+
+impl Holds {
+    /// Returns the preset of faults.
+    pub const fn preset(self) -> Option<&'static str> {
+        match self {
+            Self::Usual => None,
+            Self::AnyOrder => Some("order"),
+            Self::Legal => Some("legal"),
+        }
+    }
 }
 
 /// One case.
@@ -47,7 +62,7 @@ pub struct Case {
     pub covers: &'static [Cover],
     /// Kernel whose ABI the case needs.
     pub abi: Release,
-    pub order: Order,
+    pub holds: Holds,
     pub run: fn(&mut Cx) -> Outcome,
 }
 
@@ -67,7 +82,7 @@ macro_rules! case {
             why: $why,
             covers: &[$($cover),*],
             abi: $crate::case::OLDEST.release,
-            order: $crate::case::Order::Usual,
+            holds: $crate::case::Holds::Usual,
             run: $name,
         }
     };
@@ -77,10 +92,18 @@ pub(crate) use case;
 /// A row whose transcript is the same in any order, and however late completions come.
 macro_rules! any_order {
     ($($row:tt)*) => {
-        $crate::case::Case { order: $crate::case::Order::Any, ..$crate::case::case!($($row)*) }
+        $crate::case::Case { holds: $crate::case::Holds::AnyOrder, ..$crate::case::case!($($row)*) }
     };
 }
 pub(crate) use any_order;
+
+/// A row whose transcript is the same under all faults of the preset `legal`.
+macro_rules! legal {
+    ($($row:tt)*) => {
+        $crate::case::Case { holds: $crate::case::Holds::Legal, ..$crate::case::case!($($row)*) }
+    };
+}
+pub(crate) use legal;
 
 /// A row that needs the newest ABI.
 macro_rules! newest {
@@ -98,7 +121,9 @@ pub const NEWEST: &Version = &VERSIONS[1];
 #[allow(unused_imports)]
 pub(crate) mod prelude {
     pub(crate) use super::Cover::{Enter, Op, Reg, Setup, Sqe, Trap};
-    pub(crate) use super::{Case, Cx, Outcome, Stop, any_order, case, newest, rsrc, rsrc_update};
+    pub(crate) use super::{
+        Case, Cx, Outcome, Stop, any_order, case, legal, newest, rsrc, rsrc_update,
+    };
     /// Flags of a ring whose completions wait for its task's GETEVENTS.
     pub(crate) const DEFER: u32 = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     pub(crate) use crate::entry::{self, EntryPoint};

@@ -3,20 +3,20 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    any_order!("msg_ring", data, [Op(IORING_OP_MSG_RING)], "a completion is posted to another ring"),
-    any_order!("msg_ring", flags, [Op(IORING_OP_MSG_RING)], "CQE_SKIP posts nothing on the target; FLAGS_PASS sets the CQE's flags"),
-    any_order!("msg_ring", wakes, [Op(IORING_OP_MSG_RING)], "a message wakes a thread that waits on the target"),
-    any_order!("msg_ring", deferred_target, [Op(IORING_OP_MSG_RING)], "a target with DEFER_TASKRUN gets the message by GETEVENTS"),
+    legal!("msg_ring", data, [Op(IORING_OP_MSG_RING)], "a completion is posted to another ring"),
+    legal!("msg_ring", flags, [Op(IORING_OP_MSG_RING)], "CQE_SKIP posts nothing on the target; FLAGS_PASS sets the CQE's flags"),
+    legal!("msg_ring", wakes, [Op(IORING_OP_MSG_RING)], "a message wakes a thread that waits on the target"),
+    legal!("msg_ring", deferred_target, [Op(IORING_OP_MSG_RING)], "a target with DEFER_TASKRUN gets the message by GETEVENTS"),
     any_order!("msg_ring", send_fd, [Op(IORING_OP_MSG_RING)], "a message passes a registered file to the other ring's table"),
-    any_order!("msg_ring", send_fd_refusals, [Op(IORING_OP_MSG_RING)], "free slots, unknown slots, no tables"),
-    any_order!("msg_ring", refusals, [Op(IORING_OP_MSG_RING)], "bad targets, commands, flags and words"),
-    any_order!("msg_ring", own_ring, [Op(IORING_OP_MSG_RING)], "a ring may be its own target"),
+    legal!("msg_ring", send_fd_refusals, [Op(IORING_OP_MSG_RING)], "free slots, unknown slots, no tables"),
+    legal!("msg_ring", refusals, [Op(IORING_OP_MSG_RING)], "bad targets, commands, flags and words"),
+    legal!("msg_ring", own_ring, [Op(IORING_OP_MSG_RING)], "a ring may be its own target"),
     any_order!("msg_ring", own_ring_before_batch, [Op(IORING_OP_MSG_RING)], "a message to the same ring is posted before its batch"),
-    any_order!("msg_ring", overflow, [Op(IORING_OP_MSG_RING)], "a full target puts the message on its overflow list"),
-    any_order!("msg_ring", counted_by_timeouts, [Op(IORING_OP_MSG_RING), Op(IORING_OP_TIMEOUT)], "timeouts of the target count the message"),
+    legal!("msg_ring", overflow, [Op(IORING_OP_MSG_RING)], "a full target puts the message on its overflow list"),
+    legal!("msg_ring", counted_by_timeouts, [Op(IORING_OP_MSG_RING), Op(IORING_OP_TIMEOUT)], "timeouts of the target count the message"),
     case!("msg_ring", without_ring, [Reg(IORING_REGISTER_SEND_MSG_RING)], "a completion is posted by a register call on no ring"),
     case!("msg_ring", without_ring_refusals, [Reg(IORING_REGISTER_SEND_MSG_RING)], "bad words of a message without a ring"),
-    any_order!("msg_ring", between_threads, [Op(IORING_OP_MSG_RING)], "messages between rings of two threads"),
+    legal!("msg_ring", between_threads, [Op(IORING_OP_MSG_RING)], "messages between rings of two threads"),
 ];
 
 /// Makes a MSG_RING: `len` is the result in the target ring, `off` its user_data.

@@ -3,7 +3,7 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    any_order!("napi", settings, [Reg(IORING_REGISTER_NAPI), Reg(IORING_UNREGISTER_NAPI)], "settings are kept, limited and returned"),
+    legal!("napi", settings, [Reg(IORING_REGISTER_NAPI), Reg(IORING_UNREGISTER_NAPI)], "settings are kept, limited and returned"),
     case!("napi", queues, [Reg(IORING_REGISTER_NAPI)], "static tracking names network queues"),
     case!("napi", refusals, [Reg(IORING_REGISTER_NAPI), Reg(IORING_UNREGISTER_NAPI)], "bad pointers, counts and words"),
     case!("napi", zero_copy, [Op(IORING_OP_RECV_ZC), Reg(IORING_REGISTER_ZCRX_IFQ)], "zero-copy receive needs its own network queue"),

@@ -3,18 +3,18 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    any_order!("nop", plain, [Op(IORING_OP_NOP)], "a nop completes with 0 and its user_data, all 64 bits of it"),
+    legal!("nop", plain, [Op(IORING_OP_NOP)], "a nop completes with 0 and its user_data, all 64 bits of it"),
     case!("nop", batches, [Op(IORING_OP_NOP)], "a batch completes in the order of submission"),
-    any_order!("nop", inject, [Op(IORING_OP_NOP)], "INJECT_RESULT completes with what the SQE says"),
-    any_order!("nop", files, [Op(IORING_OP_NOP)], "FILE and FIXED_FILE need an open file"),
-    any_order!("nop", fixed_by_sqe, [Op(IORING_OP_NOP)], "with FILE, the SQE flag FIXED_FILE counts, too"),
-    any_order!("nop", buffers, [Op(IORING_OP_NOP)], "FIXED_BUFFER needs a registered buffer"),
+    legal!("nop", inject, [Op(IORING_OP_NOP)], "INJECT_RESULT completes with what the SQE says"),
+    legal!("nop", files, [Op(IORING_OP_NOP)], "FILE and FIXED_FILE need an open file"),
+    legal!("nop", fixed_by_sqe, [Op(IORING_OP_NOP)], "with FILE, the SQE flag FIXED_FILE counts, too"),
+    legal!("nop", buffers, [Op(IORING_OP_NOP)], "FIXED_BUFFER needs a registered buffer"),
     any_order!("nop", task_work, [Op(IORING_OP_NOP)], "TW completes by task work"),
-    any_order!("nop", big, [Op(IORING_OP_NOP)], "CQE32 posts two more words"),
+    legal!("nop", big, [Op(IORING_OP_NOP)], "CQE32 posts two more words"),
     case!("nop", unknown_flags, [Op(IORING_OP_NOP)], "unknown NOP flags fail with EINVAL"),
-    any_order!("nop", in_worker, [Sqe(IOSQE_ASYNC)], "ASYNC runs a NOP in a worker"),
+    legal!("nop", in_worker, [Sqe(IOSQE_ASYNC)], "ASYNC runs a NOP in a worker"),
     case!("nop", skip_success, [Sqe(IOSQE_CQE_SKIP_SUCCESS)], "SKIP_SUCCESS posts only failures"),
-    any_order!("nop", unused_words, [], "unused words of a NOP may hold any value"),
+    legal!("nop", unused_words, [], "unused words of a NOP may hold any value"),
 ];
 
 fn plain(cx: &mut Cx) -> Outcome {

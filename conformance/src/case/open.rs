@@ -5,19 +5,19 @@ use std::ffi::CStr;
 
 pub const CASES: &[Case] = &[
     any_order!("open", openat_case, [Op(IORING_OP_OPENAT)], "files are opened and created, with flags and mode"),
-    any_order!("open", openat_refusals, [Op(IORING_OP_OPENAT)], "bad names, pointers, directories and words"),
-    any_order!("open", openat2_case, [Op(IORING_OP_OPENAT2)], "OPENAT2 works as openat2(2), with its resolve flags"),
-    any_order!("open", openat2_refusals, [Op(IORING_OP_OPENAT2)], "bad sizes, pointers, flags and modes"),
-    any_order!("open", into_slot, [Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)], "a file is opened into a slot, and replaces the file there"),
-    any_order!("open", into_bad_slot, [Op(IORING_OP_OPENAT)], "no table, unknown slots, close-on-exec"),
-    any_order!("open", cloexec, [Op(IORING_OP_OPENAT)], "close-on-exec is set as asked"),
-    any_order!("open", close, [Op(IORING_OP_CLOSE)], "CLOSE closes fds, once"),
-    any_order!("open", close_refusals, [Op(IORING_OP_CLOSE)], "bad fds and words"),
+    legal!("open", openat_refusals, [Op(IORING_OP_OPENAT)], "bad names, pointers, directories and words"),
+    legal!("open", openat2_case, [Op(IORING_OP_OPENAT2)], "OPENAT2 works as openat2(2), with its resolve flags"),
+    legal!("open", openat2_refusals, [Op(IORING_OP_OPENAT2)], "bad sizes, pointers, flags and modes"),
+    legal!("open", into_slot, [Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)], "a file is opened into a slot, and replaces the file there"),
+    legal!("open", into_bad_slot, [Op(IORING_OP_OPENAT)], "no table, unknown slots, close-on-exec"),
+    legal!("open", cloexec, [Op(IORING_OP_OPENAT)], "close-on-exec is set as asked"),
+    legal!("open", close, [Op(IORING_OP_CLOSE)], "CLOSE closes fds, once"),
+    legal!("open", close_refusals, [Op(IORING_OP_CLOSE)], "bad fds and words"),
     any_order!("open", close_slot, [Op(IORING_OP_CLOSE)], "CLOSE closes slots, once"),
     any_order!("open", close_busy, [Op(IORING_OP_CLOSE)], "closing an fd does not end requests on it"),
-    any_order!("open", close_rings, [Op(IORING_OP_CLOSE)], "an SQE cannot close a ring"),
+    legal!("open", close_rings, [Op(IORING_OP_CLOSE)], "an SQE cannot close a ring"),
     any_order!("open", open_read_close, [Op(IORING_OP_OPENAT), Op(IORING_OP_CLOSE), Sqe(IOSQE_IO_LINK)], "open into a slot, read and close it in one chain"),
-    any_order!("open", fd_limit, [Op(IORING_OP_OPENAT)], "no free fd fails with EMFILE"),
+    legal!("open", fd_limit, [Op(IORING_OP_OPENAT)], "no free fd fails with EMFILE"),
 ];
 
 const HERE: i32 = libc::AT_FDCWD;

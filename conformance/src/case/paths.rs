@@ -4,23 +4,23 @@ use super::prelude::*;
 use std::ffi::CStr;
 
 pub const CASES: &[Case] = &[
-    any_order!("paths", statx, [Op(IORING_OP_STATX)], "STATX returns what statx(2) returns"),
+    legal!("paths", statx, [Op(IORING_OP_STATX)], "STATX returns what statx(2) returns"),
     case!("paths", statx_queued, [
         Op(IORING_OP_STATX), Op(IORING_OP_ASYNC_CANCEL), Op(IORING_OP_LINK_TIMEOUT),
     ], "STATX of an open file starts after its batch, and the batch can cancel it"),
-    any_order!("paths", statx_refusals, [Op(IORING_OP_STATX)], "bad names, pointers, masks and flags"),
-    any_order!("paths", rename, [Op(IORING_OP_RENAMEAT)], "files are renamed, exchanged, and not replaced"),
-    any_order!("paths", rename_refusals, [Op(IORING_OP_RENAMEAT)], "bad names, pointers, flags and words"),
-    any_order!("paths", unlink, [Op(IORING_OP_UNLINKAT)], "files and directories are removed"),
-    any_order!("paths", unlink_refusals, [Op(IORING_OP_UNLINKAT)], "bad names, pointers, flags and words"),
-    any_order!("paths", mkdir, [Op(IORING_OP_MKDIRAT)], "directories are made"),
-    any_order!("paths", mkdir_refusals, [Op(IORING_OP_MKDIRAT)], "bad names, pointers and words"),
-    any_order!("paths", symlink, [Op(IORING_OP_SYMLINKAT)], "symbolic links are made"),
+    legal!("paths", statx_refusals, [Op(IORING_OP_STATX)], "bad names, pointers, masks and flags"),
+    legal!("paths", rename, [Op(IORING_OP_RENAMEAT)], "files are renamed, exchanged, and not replaced"),
+    legal!("paths", rename_refusals, [Op(IORING_OP_RENAMEAT)], "bad names, pointers, flags and words"),
+    legal!("paths", unlink, [Op(IORING_OP_UNLINKAT)], "files and directories are removed"),
+    legal!("paths", unlink_refusals, [Op(IORING_OP_UNLINKAT)], "bad names, pointers, flags and words"),
+    legal!("paths", mkdir, [Op(IORING_OP_MKDIRAT)], "directories are made"),
+    legal!("paths", mkdir_refusals, [Op(IORING_OP_MKDIRAT)], "bad names, pointers and words"),
+    legal!("paths", symlink, [Op(IORING_OP_SYMLINKAT)], "symbolic links are made"),
     case!("paths", symlink_refusals, [Op(IORING_OP_SYMLINKAT)], "bad names, pointers and words"),
-    any_order!("paths", link, [Op(IORING_OP_LINKAT)], "hard links are made, also of open files"),
-    any_order!("paths", link_refusals, [Op(IORING_OP_LINKAT)], "bad names, pointers, flags and words"),
-    any_order!("paths", name_stable, [Op(IORING_OP_MKDIRAT)], "a name may be reused once its SQE is taken"),
-    any_order!("paths", relative, [Op(IORING_OP_MKDIRAT), Op(IORING_OP_UNLINKAT)], "names relative to a directory's fd"),
+    legal!("paths", link, [Op(IORING_OP_LINKAT)], "hard links are made, also of open files"),
+    legal!("paths", link_refusals, [Op(IORING_OP_LINKAT)], "bad names, pointers, flags and words"),
+    legal!("paths", name_stable, [Op(IORING_OP_MKDIRAT)], "a name may be reused once its SQE is taken"),
+    legal!("paths", relative, [Op(IORING_OP_MKDIRAT), Op(IORING_OP_UNLINKAT)], "names relative to a directory's fd"),
 ];
 
 const HERE: i32 = libc::AT_FDCWD;

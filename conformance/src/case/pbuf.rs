@@ -4,8 +4,8 @@ use super::prelude::*;
 use libc::ENOBUFS;
 
 pub const CASES: &[Case] = &[
-    any_order!("pbuf", provide_refusals, [Op(IORING_OP_PROVIDE_BUFFERS)], "bad counts, ids and ranges"),
-    any_order!("pbuf", remove, [Op(IORING_OP_REMOVE_BUFFERS)], "buffers are removed, at most as many as there are"),
+    legal!("pbuf", provide_refusals, [Op(IORING_OP_PROVIDE_BUFFERS)], "bad counts, ids and ranges"),
+    legal!("pbuf", remove, [Op(IORING_OP_REMOVE_BUFFERS)], "buffers are removed, at most as many as there are"),
     any_order!("pbuf", list, [Op(IORING_OP_PROVIDE_BUFFERS), Sqe(IOSQE_BUFFER_SELECT), Op(IORING_OP_READ)], "reads pick buffers of a list, in order"),
     any_order!("pbuf", each_opcode, [Sqe(IOSQE_BUFFER_SELECT)], "each opcode accepts or refuses buffer selection"),
     any_order!("pbuf", kept_while_waiting, [Sqe(IOSQE_BUFFER_SELECT)], "a waiting request keeps a buffer of a list, but not a buffer of a ring"),
@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[
     any_order!("pbuf", kernel_mapped_ring, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer ring mapped from the ring's file"),
     any_order!("pbuf", incremental, [Reg(IORING_REGISTER_PBUF_RING)], "a buffer is used up in parts"),
     any_order!("pbuf", multishot, [Op(IORING_OP_READ_MULTISHOT)], "one multishot read reads until the buffers or the stream end"),
-    any_order!("pbuf", multishot_refusals, [Op(IORING_OP_READ_MULTISHOT)], "a multishot read without buffers, with an address, of a regular file"),
+    legal!("pbuf", multishot_refusals, [Op(IORING_OP_READ_MULTISHOT)], "a multishot read without buffers, with an address, of a regular file"),
 ];
 
 pub(super) const GROUP: u16 = 3;

@@ -5,8 +5,8 @@ use crate::os_poll;
 use crate::poll_shapes::{LONG, Set, Shape, feed, polled, while_waiting};
 
 pub const CASES: &[Case] = &[
-    any_order!("poll_numbers", duplicates, [Op(IORING_OP_READ)], "polls of a file under duplicated numbers"),
-    any_order!("poll_numbers", reused_fds, [
+    legal!("poll_numbers", duplicates, [Op(IORING_OP_READ)], "polls of a file under duplicated numbers"),
+    legal!("poll_numbers", reused_fds, [
         Op(IORING_OP_NOP),
     ], "a set or a ring gets the number of a closed one"),
 ];

@@ -7,11 +7,11 @@ pub const CASES: &[Case] = &[
     case!("poll_ring", each_completion_kind, [
         Op(IORING_OP_POLL_ADD),
     ], "the next completion of a polled ring ends the poll, although no thread enters the poller"),
-    any_order!("poll_ring", enabled_later, [
+    legal!("poll_ring", enabled_later, [
         Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_R_DISABLED),
     ], "a poll ends although the polled ring was disabled at its start"),
     any_order!("poll_ring", late_completion, [Op(IORING_OP_POLL_ADD)], "a late completion of the polled ring ends the poll"),
-    any_order!("poll_ring", by_thread, [Op(IORING_OP_POLL_ADD)], "a completion by another thread's call ends the poll"),
+    legal!("poll_ring", by_thread, [Op(IORING_OP_POLL_ADD)], "a completion by another thread's call ends the poll"),
     case!("poll_ring", ready_at_once, [
         Op(IORING_OP_POLL_ADD),
     ], "a ring with completions is readable at once"),

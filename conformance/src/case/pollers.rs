@@ -13,20 +13,20 @@ pub const CASES: &[Case] = &[
     any_order!("pollers", each_completion_kind, [
         Op(IORING_OP_TIMEOUT), Op(IORING_OP_READ), Op(IORING_OP_POLL_ADD), Op(IORING_OP_MSG_RING),
     ], "every way to complete a request ends the poll of its ring"),
-    any_order!("pollers", several_threads_and_rings, [Op(IORING_OP_READ)], "two threads poll one ring, and one thread polls two rings"),
+    legal!("pollers", several_threads_and_rings, [Op(IORING_OP_READ)], "two threads poll one ring, and one thread polls two rings"),
     case!("pollers", until_reaped, [
         Op(IORING_OP_NOP),
     ], "a ring stays readable until it is reaped; edge triggering reports each completion once"),
     case!("pollers", one_shot, [Op(IORING_OP_NOP)], "EPOLLONESHOT reports once until it is armed again"),
     case!("pollers", other_set_members, [Op(IORING_OP_NOP)], "other members of the set are reported as well"),
     any_order!("pollers", set_in_set, [Op(IORING_OP_READ)], "a set with a ring is polled, and is a member of another set"),
-    any_order!("pollers", poll_and_enter, [Op(IORING_OP_READ)], "one thread polls, another waits in enter"),
+    legal!("pollers", poll_and_enter, [Op(IORING_OP_READ)], "one thread polls, another waits in enter"),
     any_order!("pollers", signals, [Op(IORING_OP_READ)], "a signal handler ends the poll, under the poll's mask"),
     any_order!("pollers", handler_enters, [Op(IORING_OP_NOP)], "a signal handler may enter the polled ring"),
     any_order!("pollers", deferred, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_READ),
     ], "a ring is readable while its task has completions to post"),
-    any_order!("pollers", polled_by_ring, [
+    legal!("pollers", polled_by_ring, [
         Op(IORING_OP_POLL_ADD), Op(IORING_OP_READ),
     ], "a ring polls the same file as a thread"),
     case!("pollers", by_eventfd, [

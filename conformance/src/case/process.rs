@@ -5,27 +5,27 @@ use crate::vectors::enter_keeps_vectors;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    any_order!("process", child_uses_inherited, [Trap("fork")], "a forked child uses the ring it inherits"),
+    legal!("process", child_uses_inherited, [Trap("fork")], "a forked child uses the ring it inherits"),
     any_order!("process", grandchild_first, [Trap("fork")], "of the children of a ring's maker only a grandchild uses it"),
     case!("process", child_keeps_mask, [Trap("fork")], "a forked child blocks the signals that its parent blocks"),
     any_order!("process", child_makes_new, [Trap("fork")], "a forked child makes a ring of its own"),
     case!("process", shared_by_fork, [Trap("fork")], "parent and child see the same completions"),
     any_order!("process", child_cancels, [Trap("fork")], "a child cancels what its parent submitted"),
-    any_order!("process", ring_per_child, [Trap("fork")], "rings made in a parent, one used by each of its children"),
+    legal!("process", ring_per_child, [Trap("fork")], "rings made in a parent, one used by each of its children"),
     any_order!("process", child_ends_parent_goes_on, [Trap("fork")], "a child's end leaves the parent's ring alone"),
-    any_order!("process", parent_closed_child_uses, [Trap("fork")], "a child's ring outlives the parent's close"),
+    legal!("process", parent_closed_child_uses, [Trap("fork")], "a child's ring outlives the parent's close"),
     case!("process", exec_closes, [Trap("fork")], "exec ends the rings"),
     any_order!("process", vfork_child, [Trap("vfork")], "a child by posix_spawn does no harm to the parent's ring"),
     any_order!("process", threads_own_rings, [], "eight threads, each with its own ring and file"),
-    any_order!("process", one_waits_others_submit, [], "one thread waits while others submit under a lock"),
+    legal!("process", one_waits_others_submit, [], "one thread waits while others submit under a lock"),
     case!("process", signal_handler_during_io, [Trap("SIGSYS")], "signals during submissions do no harm"),
-    any_order!("process", sigsys_blocked, [Trap("SIGSYS")], "a program may block SIGSYS and use its ring"),
-    any_order!("process", sigsys_handled, [Trap("SIGSYS")], "a program may have a handler for SIGSYS"),
+    legal!("process", sigsys_blocked, [Trap("SIGSYS")], "a program may block SIGSYS and use its ring"),
+    legal!("process", sigsys_handled, [Trap("SIGSYS")], "a program may have a handler for SIGSYS"),
     any_order!("process", all_signals_blocked, [Trap("SIGSYS")], "a program may block every signal"),
     any_order!("process", registers_survive, [Trap("patched call site")], "a call keeps the registers that a system call keeps"),
-    any_order!("process", signals_in_child, [Trap("fork")], "a forked child has its parent's signals blocked, and no others"),
-    any_order!("process", first_realtime_signal, [], "SIGRTMIN belongs to the program: if blocked, it stays pending"),
-    any_order!("process", child_moves_fd, [], "a child may move a ring's fd to another number"),
+    legal!("process", signals_in_child, [Trap("fork")], "a forked child has its parent's signals blocked, and no others"),
+    legal!("process", first_realtime_signal, [], "SIGRTMIN belongs to the program: if blocked, it stays pending"),
+    legal!("process", child_moves_fd, [], "a child may move a ring's fd to another number"),
 ];
 
 /// Submits a NOP in a child; returns 0 if it completes.

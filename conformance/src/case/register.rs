@@ -6,10 +6,10 @@ pub const CASES: &[Case] = &[
     case!("register", bad_calls, [], "bad fds and unknown opcodes"),
     case!("register", probe, [Reg(IORING_REGISTER_PROBE)], "the probe names the supported operations"),
     case!("register", probe_refusals, [Reg(IORING_REGISTER_PROBE)], "bad counts, pointers and a probe that is not zeroed"),
-    any_order!("register", personality, [
+    legal!("register", personality, [
         Reg(IORING_REGISTER_PERSONALITY), Reg(IORING_UNREGISTER_PERSONALITY),
     ], "registered credentials get an id for SQEs"),
-    any_order!("register", iowq_affinity, [
+    legal!("register", iowq_affinity, [
         Reg(IORING_REGISTER_IOWQ_AFF), Reg(IORING_UNREGISTER_IOWQ_AFF),
     ], "workers may be bound to CPUs"),
     case!("register", iowq_max_workers, [Reg(IORING_REGISTER_IOWQ_MAX_WORKERS)], "limits of workers are set and returned"),

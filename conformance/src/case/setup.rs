@@ -16,16 +16,16 @@ pub const CASES: &[Case] = &[
     case!("setup", reserved_words, [], "reserved words of the parameters must be zero"),
     case!("setup", bad_params, [], "a bad pointer to the parameters fails with EFAULT and leaks no fd"),
     case!("setup", features, [], "the features word names the supported features"),
-    any_order!("setup", attach_wq, [Setup(IORING_SETUP_ATTACH_WQ)], "wq_fd must be a ring"),
-    any_order!("setup", registered_fd_only, [
+    legal!("setup", attach_wq, [Setup(IORING_SETUP_ATTACH_WQ)], "wq_fd must be a ring"),
+    legal!("setup", registered_fd_only, [
         Setup(IORING_SETUP_REGISTERED_FD_ONLY), Enter(IORING_ENTER_REGISTERED_RING),
     ], "the ring has an index and no fd"),
-    any_order!("setup", disabled, [
+    legal!("setup", disabled, [
         Setup(IORING_SETUP_R_DISABLED), Reg(IORING_REGISTER_ENABLE_RINGS),
     ], "a disabled ring refuses to enter with EBADFD until enabled"),
     case!("setup", fd_flags, [], "the ring's fd is close-on-exec and read-write"),
     case!("setup", fd_limit, [], "no free fd fails with EMFILE"),
-    any_order!("setup", many_rings, [], "a hundred rings at once, all of which work"),
+    legal!("setup", many_rings, [], "a hundred rings at once, all of which work"),
 ];
 
 fn flags(flags: u32) -> io_uring_params {

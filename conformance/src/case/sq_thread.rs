@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    any_order!("sq_thread", idle_default, [Setup(IORING_SETUP_SQPOLL)], "an idle time of 0 means the kernel's default of a second"),
-    any_order!("sq_thread", longest_idle_time, [Setup(IORING_SETUP_ATTACH_WQ)], "a shared thread uses the longest idle time"),
-    any_order!("sq_thread", attach_to_other_process, [Setup(IORING_SETUP_ATTACH_WQ), Trap("fork")], "who attaches to another process's ring gets a thread of its own"),
+    legal!("sq_thread", idle_default, [Setup(IORING_SETUP_SQPOLL)], "an idle time of 0 means the kernel's default of a second"),
+    legal!("sq_thread", longest_idle_time, [Setup(IORING_SETUP_ATTACH_WQ)], "a shared thread uses the longest idle time"),
+    legal!("sq_thread", attach_to_other_process, [Setup(IORING_SETUP_ATTACH_WQ), Trap("fork")], "who attaches to another process's ring gets a thread of its own"),
     any_order!("sq_thread", other_request_kinds, [Setup(IORING_SETUP_SQPOLL)], "polls, sockets, messages and linked timeouts work without entering"),
 ];
 

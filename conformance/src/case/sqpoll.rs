@@ -4,22 +4,22 @@ use super::prelude::*;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
-    any_order!("sqpoll", without_entering, [Setup(IORING_SETUP_SQPOLL)], "an SQ thread serves a program that only stores and polls"),
+    legal!("sqpoll", without_entering, [Setup(IORING_SETUP_SQPOLL)], "an SQ thread serves a program that only stores and polls"),
     any_order!("sqpoll", every_request_kind, [Setup(IORING_SETUP_SQPOLL)], "files, pipes, timeouts, links, drains and cancels work without entering"),
-    any_order!("sqpoll", sleeps, [Enter(IORING_ENTER_SQ_WAKEUP), Trap("NEED_WAKEUP")], "an idle thread asks to be woken, and is"),
+    legal!("sqpoll", sleeps, [Enter(IORING_ENTER_SQ_WAKEUP), Trap("NEED_WAKEUP")], "an idle thread asks to be woken, and is"),
     case!("sqpoll", enter_returns_at_once, [Enter(IORING_ENTER_SQ_WAIT)], "enter returns to_submit at once"),
-    any_order!("sqpoll", room_after_sq_wait, [Enter(IORING_ENTER_SQ_WAIT)], "after SQ_WAIT the program sees room, however long the thread's batch takes"),
-    any_order!("sqpoll", waits_for_room, [Enter(IORING_ENTER_SQ_WAIT)], "SQ_WAIT returns when there is room"),
+    legal!("sqpoll", room_after_sq_wait, [Enter(IORING_ENTER_SQ_WAIT)], "after SQ_WAIT the program sees room, however long the thread's batch takes"),
+    legal!("sqpoll", waits_for_room, [Enter(IORING_ENTER_SQ_WAIT)], "SQ_WAIT returns when there is room"),
     any_order!("sqpoll", waits_for_cqes, [Setup(IORING_SETUP_SQPOLL)], "GETEVENTS waits for completions of the SQ thread"),
     case!("sqpoll", affinity, [Setup(IORING_SETUP_SQ_AFF)], "the CPU of the SQ thread must exist"),
-    any_order!("sqpoll", attached, [Setup(IORING_SETUP_ATTACH_WQ)], "rings share one SQ thread"),
-    any_order!("sqpoll", flags, [Setup(IORING_SETUP_SQPOLL)], "set-up flags that SQPOLL allows"),
-    any_order!("sqpoll", disabled, [Setup(IORING_SETUP_R_DISABLED)], "the SQ thread serves a disabled ring once it is enabled"),
+    legal!("sqpoll", attached, [Setup(IORING_SETUP_ATTACH_WQ)], "rings share one SQ thread"),
+    legal!("sqpoll", flags, [Setup(IORING_SETUP_SQPOLL)], "set-up flags that SQPOLL allows"),
+    legal!("sqpoll", disabled, [Setup(IORING_SETUP_R_DISABLED)], "the SQ thread serves a disabled ring once it is enabled"),
     case!("sqpoll", overflows, [Setup(IORING_SETUP_SQPOLL)], "overflow is reported and flushed"),
     case!("sqpoll", thread_name, [Setup(IORING_SETUP_SQPOLL)], "the SQ thread has the process's name, and ends with the ring"),
-    any_order!("sqpoll", closed_while_busy, [Setup(IORING_SETUP_SQPOLL)], "a ring may be closed while its SQ thread works"),
-    any_order!("sqpoll", forked_children, [Trap("fork")], "the parent's thread serves its forked children"),
-    any_order!("sqpoll", interrupted, [Setup(IORING_SETUP_SQPOLL)], "an SQ thread that sleeps in a request is interrupted, whoever made the request"),
+    legal!("sqpoll", closed_while_busy, [Setup(IORING_SETUP_SQPOLL)], "a ring may be closed while its SQ thread works"),
+    legal!("sqpoll", forked_children, [Trap("fork")], "the parent's thread serves its forked children"),
+    legal!("sqpoll", interrupted, [Setup(IORING_SETUP_SQPOLL)], "an SQ thread that sleeps in a request is interrupted, whoever made the request"),
     any_order!("sqpoll", register_while_running, [Setup(IORING_SETUP_SQPOLL)], "files and buffers are registered while the SQ thread runs"),
 ];
 

@@ -3,14 +3,14 @@
 use super::prelude::*;
 
 pub const CASES: &[Case] = &[
-    any_order!("sync", fsync, [Op(IORING_OP_FSYNC)], "FSYNC, whole and of data only"),
-    any_order!("sync", fsync_refusals, [Op(IORING_OP_FSYNC)], "bad flags, fds and kinds of files"),
+    legal!("sync", fsync, [Op(IORING_OP_FSYNC)], "FSYNC, whole and of data only"),
+    legal!("sync", fsync_refusals, [Op(IORING_OP_FSYNC)], "bad flags, fds and kinds of files"),
     any_order!("sync", after_writes, [Op(IORING_OP_FSYNC), Sqe(IOSQE_IO_DRAIN)], "a drained fsync comes after all writes"),
-    any_order!("sync", sync_file_range, [Op(IORING_OP_SYNC_FILE_RANGE)], "a range of a file is written to disk"),
-    any_order!("sync", sync_file_range_refusals, [Op(IORING_OP_SYNC_FILE_RANGE)], "bad flags, ranges and fds"),
-    any_order!("sync", fallocate, [Op(IORING_OP_FALLOCATE)], "space is allocated, zeroed and punched"),
-    any_order!("sync", fallocate_refusals, [Op(IORING_OP_FALLOCATE)], "bad modes, ranges and fds"),
-    any_order!("sync", ftruncate, [Op(IORING_OP_FTRUNCATE)], "files are cut and grown"),
+    legal!("sync", sync_file_range, [Op(IORING_OP_SYNC_FILE_RANGE)], "a range of a file is written to disk"),
+    legal!("sync", sync_file_range_refusals, [Op(IORING_OP_SYNC_FILE_RANGE)], "bad flags, ranges and fds"),
+    legal!("sync", fallocate, [Op(IORING_OP_FALLOCATE)], "space is allocated, zeroed and punched"),
+    legal!("sync", fallocate_refusals, [Op(IORING_OP_FALLOCATE)], "bad modes, ranges and fds"),
+    legal!("sync", ftruncate, [Op(IORING_OP_FTRUNCATE)], "files are cut and grown"),
     any_order!("sync", ftruncate_refusals, [Op(IORING_OP_FTRUNCATE)], "bad lengths, fds and words"),
 ];
 

@@ -9,10 +9,10 @@ pub const CASES: &[Case] = &[
     case!("tasks", registered_rings_of_threads, [Reg(IORING_REGISTER_RING_FDS)], "each thread has its own registered rings"),
     case!("tasks", registered_rings_after_fork, [Reg(IORING_REGISTER_RING_FDS)], "a child has no registered rings"),
     case!("tasks", partial_ring_fds, [Reg(IORING_REGISTER_RING_FDS)], "rows before a bad row count"),
-    any_order!("tasks", other_credentials, [Reg(IORING_REGISTER_PERSONALITY)], "a request may open the files of its personality"),
+    legal!("tasks", other_credentials, [Reg(IORING_REGISTER_PERSONALITY)], "a request may open the files of its personality"),
     any_order!("tasks", personality_keeps_rights, [Reg(IORING_REGISTER_PERSONALITY)], "a personality may open files that its thread no longer may"),
-    any_order!("tasks", eventfd_after_submit, [Reg(IORING_REGISTER_EVENTFD)], "an eventfd counts completions of requests submitted before its registration"),
-    any_order!("tasks", poll_sets_taskrun, [Setup(IORING_SETUP_TASKRUN_FLAG)], "readiness in poll(2) shows in TASKRUN at once"),
+    legal!("tasks", eventfd_after_submit, [Reg(IORING_REGISTER_EVENTFD)], "an eventfd counts completions of requests submitted before its registration"),
+    legal!("tasks", poll_sets_taskrun, [Setup(IORING_SETUP_TASKRUN_FLAG)], "readiness in poll(2) shows in TASKRUN at once"),
     case!("tasks", partly_readable_arrays, [
         Reg(IORING_REGISTER_FILES_UPDATE2), Reg(IORING_REGISTER_BUFFERS_UPDATE),
     ], "an array is used as far as it is readable"),

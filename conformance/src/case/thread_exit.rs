@@ -6,13 +6,13 @@ use rustix::fs::Mode;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    any_order!("thread_exit", poll, [], "a poll fails when its file is ready after its thread ended"),
-    any_order!("thread_exit", poll_multi, [], "a multishot poll fails once after its thread ended"),
+    legal!("thread_exit", poll, [], "a poll fails when its file is ready after its thread ended"),
+    legal!("thread_exit", poll_multi, [], "a multishot poll fails once after its thread ended"),
     case!("thread_exit", poll_changed, [], "other threads find, change and remove a poll of an ended thread"),
     any_order!("thread_exit", read, [], "a read of an ended thread fails when data come, and takes nothing"),
     any_order!("thread_exit", read_in_worker, [], "a worker's read of an ended thread fails when data come"),
-    any_order!("thread_exit", timeout, [], "timeouts of an ended thread expire as usual, one-shot or multishot"),
-    any_order!("thread_exit", link_timeout, [], "a linked timeout of an ended thread cancels nothing"),
+    legal!("thread_exit", timeout, [], "timeouts of an ended thread expire as usual, one-shot or multishot"),
+    legal!("thread_exit", link_timeout, [], "a linked timeout of an ended thread cancels nothing"),
     case!("thread_exit", chain, [], "requests linked behind a success of an ended thread fail"),
     case!("thread_exit", drained, [], "drained requests of an ended thread fail"),
     case!(
@@ -28,15 +28,15 @@ pub const CASES: &[Case] = &[
         "writes in workers complete, or are cancelled, before their thread is gone"
     ),
     any_order!("thread_exit", writes, [], "writes of an ended thread that need no worker complete"),
-    any_order!("thread_exit", single_issuer, [], "requests of an ended single issuer fail as others do"),
-    any_order!("thread_exit", deferred, [], "with DEFER_TASKRUN no completion comes after the issuer has ended"),
+    legal!("thread_exit", single_issuer, [], "requests of an ended single issuer fail as others do"),
+    legal!("thread_exit", deferred, [], "with DEFER_TASKRUN no completion comes after the issuer has ended"),
     any_order!(
         "thread_exit",
         ready_before,
         [],
         "requests that are ready when their thread ends complete"
     ),
-    any_order!("thread_exit", other_threads_continue, [], "requests of other threads go on"),
+    legal!("thread_exit", other_threads_continue, [], "requests of other threads go on"),
     any_order!(
         "thread_exit",
         first_thread,

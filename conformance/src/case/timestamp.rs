@@ -7,22 +7,22 @@ use std::os::unix::net::UnixStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub const CASES: &[Case] = &[
-    any_order!("timestamp", cqe_fields, [Op(IORING_OP_URING_CMD)],
+    legal!("timestamp", cqe_fields, [Op(IORING_OP_URING_CMD)],
         "a 32-byte CQE for each packet: its number, kind and time"),
     case!("timestamp", available_at_submit, [Op(IORING_OP_URING_CMD)],
         "available times are posted at once, after the batch"),
-    any_order!("timestamp", refusals, [Op(IORING_OP_URING_CMD)],
+    legal!("timestamp", refusals, [Op(IORING_OP_URING_CMD)],
         "small CQEs, workers, files without an error queue"),
-    any_order!("timestamp", cancelled, [Op(IORING_OP_URING_CMD), Op(IORING_OP_ASYNC_CANCEL)],
+    legal!("timestamp", cancelled, [Op(IORING_OP_URING_CMD), Op(IORING_OP_ASYNC_CANCEL)],
         "a TX_TIMESTAMP is cancelled, in a chain, closed, and without a CQE"),
-    any_order!("timestamp", stream, [Op(IORING_OP_URING_CMD)],
+    legal!("timestamp", stream, [Op(IORING_OP_URING_CMD)],
         "times of a stream: sent and acknowledged, until both sides end"),
-    any_order!("timestamp", packets, [Op(IORING_OP_URING_CMD)], "times of packets of a device"),
-    any_order!("timestamp", packets_with_data, [Op(IORING_OP_URING_CMD)],
+    legal!("timestamp", packets, [Op(IORING_OP_URING_CMD)], "times of packets of a device"),
+    legal!("timestamp", packets_with_data, [Op(IORING_OP_URING_CMD)],
         "packets with their data stay in the error queue"),
-    any_order!("timestamp", errors, [Op(IORING_OP_URING_CMD)], "a socket's error is not a time"),
+    legal!("timestamp", errors, [Op(IORING_OP_URING_CMD)], "a socket's error is not a time"),
     any_order!("timestamp", recverr, [Op(IORING_OP_URING_CMD)], "errors stay in the error queue"),
-    any_order!("timestamp", cq_full, [Op(IORING_OP_URING_CMD)], "times wait while the CQ is full"),
+    legal!("timestamp", cq_full, [Op(IORING_OP_URING_CMD)], "times wait while the CQ is full"),
 ];
 
 const WIDE: u32 = IORING_SETUP_CQE32;

@@ -5,18 +5,18 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
 pub const CASES: &[Case] = &[
-    any_order!("undocumented", chain_goes_on, [Sqe(IOSQE_IO_LINK)], "some operations fail without breaking a chain"),
-    any_order!("undocumented", chain_breaks, [Sqe(IOSQE_IO_LINK)], "other operations break a chain, and so does a refused SQE"),
-    any_order!("undocumented", skip_hides_failure, [Sqe(IOSQE_CQE_SKIP_SUCCESS)], "SKIP_SUCCESS hides failures that break no chain"),
-    any_order!("undocumented", fifo, [Op(IORING_OP_OPENAT)], "a FIFO is opened without waiting, and blocks afterwards"),
+    legal!("undocumented", chain_goes_on, [Sqe(IOSQE_IO_LINK)], "some operations fail without breaking a chain"),
+    legal!("undocumented", chain_breaks, [Sqe(IOSQE_IO_LINK)], "other operations break a chain, and so does a refused SQE"),
+    legal!("undocumented", skip_hides_failure, [Sqe(IOSQE_CQE_SKIP_SUCCESS)], "SKIP_SUCCESS hides failures that break no chain"),
+    legal!("undocumented", fifo, [Op(IORING_OP_OPENAT)], "a FIFO is opened without waiting, and blocks afterwards"),
     any_order!("undocumented", interrupted_in_worker, [Op(IORING_OP_SPLICE), Op(IORING_OP_TEE), Op(IORING_OP_OPENAT)], "an interrupted request in a worker fails with ERESTARTSYS"),
-    any_order!("undocumented", longest_names, [Op(IORING_OP_OPENAT), Op(IORING_OP_FGETXATTR)], "the longest path and attribute name"),
-    any_order!("undocumented", large_open_how, [Op(IORING_OP_OPENAT2)], "open_how may exceed a page"),
-    any_order!("undocumented", path_only, [Op(IORING_OP_OPENAT), Op(IORING_OP_FILES_UPDATE)], "O_PATH files may be opened into slots, but not registered"),
-    any_order!("undocumented", pipe_slot_numbers, [Op(IORING_OP_PIPE)], "a pipe in chosen slots returns their numbers, and a failed one leaves none"),
-    any_order!("undocumented", broken_pipe, [Op(IORING_OP_SPLICE)], "a splice to a broken pipe raises no signal"),
+    legal!("undocumented", longest_names, [Op(IORING_OP_OPENAT), Op(IORING_OP_FGETXATTR)], "the longest path and attribute name"),
+    legal!("undocumented", large_open_how, [Op(IORING_OP_OPENAT2)], "open_how may exceed a page"),
+    legal!("undocumented", path_only, [Op(IORING_OP_OPENAT), Op(IORING_OP_FILES_UPDATE)], "O_PATH files may be opened into slots, but not registered"),
+    legal!("undocumented", pipe_slot_numbers, [Op(IORING_OP_PIPE)], "a pipe in chosen slots returns their numbers, and a failed one leaves none"),
+    legal!("undocumented", broken_pipe, [Op(IORING_OP_SPLICE)], "a splice to a broken pipe raises no signal"),
     any_order!("undocumented", chain_in_worker, [Sqe(IOSQE_IO_LINK)], "requests behind a worker's request, or in an unterminated chain, block in a worker"),
-    any_order!("undocumented", files_without_read_iter, [Op(IORING_OP_READV), Op(IORING_OP_WRITEV)], "files without read_iter accept flags, and check empty transfers"),
+    legal!("undocumented", files_without_read_iter, [Op(IORING_OP_READV), Op(IORING_OP_WRITEV)], "files without read_iter accept flags, and check empty transfers"),
     any_order!("undocumented", write_without_pwrite, [Op(IORING_OP_WRITE), Op(IORING_OP_WRITEV)], "a write at a position works on files that pwrite(2) refuses"),
     any_order!("undocumented", slots_use_no_descriptors, [Op(IORING_OP_OPENAT)], "registered files take no descriptors"),
 ];

@@ -7,23 +7,23 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 pub const CASES: &[Case] = &[
-    any_order!("waitid", exited, [Op(IORING_OP_WAITID)], "WAITID returns an ended child at once, and reaps it"),
-    any_order!("waitid", waits_for_exit, [Op(IORING_OP_WAITID)], "WAITID waits for the end of a child"),
-    any_order!("waitid", any, [Op(IORING_OP_WAITID)], "WAITID of any child, or of any child of a group"),
-    any_order!("waitid", by_pidfd, [Op(IORING_OP_WAITID)], "WAITID of a child named by its pidfd"),
-    any_order!("waitid", stopped, [Op(IORING_OP_WAITID)], "WAITID of stopped and continued children"),
-    any_order!("waitid", killed, [Op(IORING_OP_WAITID)], "WAITID of a child that a signal ended"),
-    any_order!("waitid", options, [Op(IORING_OP_WAITID)], "WNOHANG does not wait, WNOWAIT does not reap"),
-    any_order!("waitid", several, [Op(IORING_OP_WAITID)], "several requests wait for any child: each gets one"),
+    legal!("waitid", exited, [Op(IORING_OP_WAITID)], "WAITID returns an ended child at once, and reaps it"),
+    legal!("waitid", waits_for_exit, [Op(IORING_OP_WAITID)], "WAITID waits for the end of a child"),
+    legal!("waitid", any, [Op(IORING_OP_WAITID)], "WAITID of any child, or of any child of a group"),
+    legal!("waitid", by_pidfd, [Op(IORING_OP_WAITID)], "WAITID of a child named by its pidfd"),
+    legal!("waitid", stopped, [Op(IORING_OP_WAITID)], "WAITID of stopped and continued children"),
+    legal!("waitid", killed, [Op(IORING_OP_WAITID)], "WAITID of a child that a signal ended"),
+    legal!("waitid", options, [Op(IORING_OP_WAITID)], "WNOHANG does not wait, WNOWAIT does not reap"),
+    legal!("waitid", several, [Op(IORING_OP_WAITID)], "several requests wait for any child: each gets one"),
     any_order!("waitid", two_waits_one_child, [Op(IORING_OP_WAITID), Sqe(IOSQE_ASYNC)], "of two requests that wait for one child the later gets its end"),
-    any_order!("waitid", cancel, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "a wait is cancelled, and reaps nothing"),
-    any_order!("waitid", cancel_many, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "many waits are cancelled, and the result counts them"),
-    any_order!("waitid", linked, [Op(IORING_OP_WAITID), Op(IORING_OP_LINK_TIMEOUT)], "waits in chains and with a linked timeout"),
-    any_order!("waitid", modes, [Op(IORING_OP_WAITID)], "waits in a worker, with DEFER_TASKRUN, and without a siginfo_t"),
-    any_order!("waitid", refusals, [Op(IORING_OP_WAITID)], "bad words, kinds, numbers and options"),
-    any_order!("waitid", no_child, [Op(IORING_OP_WAITID)], "there is no such child"),
+    legal!("waitid", cancel, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "a wait is cancelled, and reaps nothing"),
+    legal!("waitid", cancel_many, [Op(IORING_OP_WAITID), Op(IORING_OP_ASYNC_CANCEL)], "many waits are cancelled, and the result counts them"),
+    legal!("waitid", linked, [Op(IORING_OP_WAITID), Op(IORING_OP_LINK_TIMEOUT)], "waits in chains and with a linked timeout"),
+    legal!("waitid", modes, [Op(IORING_OP_WAITID)], "waits in a worker, with DEFER_TASKRUN, and without a siginfo_t"),
+    legal!("waitid", refusals, [Op(IORING_OP_WAITID)], "bad words, kinds, numbers and options"),
+    legal!("waitid", no_child, [Op(IORING_OP_WAITID)], "there is no such child"),
     case!("waitid", ring_closed, [Op(IORING_OP_WAITID)], "a ring is closed while its requests wait; the child is not reaped"),
-    any_order!("waitid", thread_ends, [Op(IORING_OP_WAITID)], "waits of a thread that has ended"),
+    legal!("waitid", thread_ends, [Op(IORING_OP_WAITID)], "waits of a thread that has ended"),
 ];
 
 /// Part of `siginfo_t` that the program sees.

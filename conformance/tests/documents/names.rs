@@ -49,7 +49,8 @@ fn defined(line: &str) -> Option<&str> {
 
 /// Returns the conformance case that the line lists, as `family::name`.
 fn case(line: &str) -> Option<String> {
-    let row = ["case!(\"", "any_order!(\""].iter().find_map(|row| line.split_once(row))?.1;
+    let row =
+        ["case!(\"", "any_order!(\"", "legal!(\""].iter().find_map(|row| line.split_once(row))?.1;
     let (family, rest) = row.split_once("\", ")?;
     Some(format!("{family}::{}", rest.split(',').next()?))
 }

@@ -25,7 +25,15 @@ pub trait Calls: Copy + Default {
     unsafe fn munmap(self, addr: usize, len: usize) -> isize;
     /// Calls `close(2)`.
     fn close(self, fd: i32) -> isize;
+    /// Returns whether the client is one that expects EINTR and EAGAIN of `io_uring_enter(2)`, and
+    /// calls again.
+    fn calls_again(self) -> bool {
+        false
+    }
 }
+
+/// Most calls of `io_uring_enter(2)` of a client that calls again, where one would do.
+const CALLS: u32 = 50;
 
 /// A positive errno.
 pub type Errno = i32;
@@ -335,7 +343,27 @@ impl<C: Calls> Ring<C> {
     /// Calls `io_uring_enter(2)`; a registered-only ring adds `IORING_ENTER_REGISTERED_RING`.
     pub fn enter_raw(&self, submit: u32, min: u32, flags: u32, arg: usize, sz: usize) -> isize {
         let flags = flags | if self.registered { IORING_ENTER_REGISTERED_RING } else { 0 };
-        self.calls.enter(self.fd, submit, min, flags, arg, sz)
+        let enter = |submit, min| self.calls.enter(self.fd, submit, min, flags, arg, sz);
+        if !self.calls.calls_again() {
+            return enter(submit, min);
+        }
+        let mut answer = enter(submit, min);
+        for _ in 1..CALLS {
+            match answer {
+                n if n == -(libc::EINTR as isize) || n == -(libc::EAGAIN as isize) => {
+                    answer = enter(submit, min);
+                }
+                // All was submitted, and the wait may have been interrupted.
+                n if n >= 0 && n == submit as isize && self.cq_ready() < min => {
+                    let waited = enter(0, min);
+                    if waited < 0 && waited != -(libc::EINTR as isize) {
+                        break;
+                    }
+                }
+                _ => break,
+            }
+        }
+        answer
     }
 
     /// Calls `io_uring_enter(2)` with `IORING_ENTER_EXT_ARG`.
