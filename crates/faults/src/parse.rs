@@ -229,8 +229,11 @@ fn is_percentile(text: &str) -> bool {
     text.strip_prefix('p').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()) && !n.is_empty())
 }
 
-/// Parses `[CHANCE:][pN:]TIME`.
+/// Parses `[CHANCE:][pN:]TIME`, or `0`: never.
 fn timed(part: Part<'_>) -> Result<(Chance, Option<Time>)> {
+    if part.text() == "0" {
+        return Ok((Chance::NEVER, None));
+    }
     let (given, rest) = match part.split(':') {
         Some((before, after)) if !is_percentile(before.text()) => (chance(before)?, after),
         _ => (Chance::ALWAYS, part),

@@ -31,6 +31,9 @@ fn presets_and_own_entries_combine_in_their_order() {
     let legal = of("legal").entries.len();
     let spec = of("legal,seed=3,short-read=0.2");
     assert_eq!((spec.seed, spec.entries.len()), (3, legal + 1));
+    let calm = of("legal,delay=0").entries.pop();
+    assert_eq!(calm.map(|e| (e.fault, e.chance)), Some((Fault::Delay, Chance::NEVER)));
+    assert_eq!(of(&of("delay=0").to_string()), of("delay=0"));
     assert!(of("hostile").entries.len() > legal);
     assert!(of("legal").entries.iter().all(|e| e.fault != Fault::Eio));
 }
