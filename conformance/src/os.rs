@@ -256,6 +256,16 @@ pub fn fcntl(fd: RawFd, cmd: i32, arg: i32) -> i32 {
     }
 }
 
+/// Sets an option of a socket that is a number: 0, or `-errno`.
+pub fn set_socket(fd: RawFd, name: i32, value: i32) -> i32 {
+    let (at, len) = (&raw const value, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the value lives for the call.
+    match unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, name, at.cast(), len) } {
+        0 => 0,
+        _ => -errno(),
+    }
+}
+
 /// Returns a lock of a whole file, for `F_SETLK` and related commands.
 fn whole(kind: i32) -> libc::flock {
     let l_whence = libc::SEEK_SET as i16;

@@ -189,6 +189,7 @@ families![
     nop,
     no_socket,
     rw,
+    rw_streams,
     page_cache,
     blocking,
     stall,

@@ -222,7 +222,7 @@ fn dont_wait(cx: &mut Cx) -> Outcome {
 }
 
 /// Fills a socket's send buffer.
-fn fill(mut s: &UnixStream) -> Result<usize, Stop> {
+pub(super) fn fill(mut s: &UnixStream) -> Result<usize, Stop> {
     s.set_nonblocking(true)?;
     let mut n = 0;
     while let Ok(more) = s.write(&[7u8; 4096]) {
@@ -232,7 +232,7 @@ fn fill(mut s: &UnixStream) -> Result<usize, Stop> {
     Ok(n)
 }
 
-fn drain(mut s: &UnixStream, mut n: usize) -> Result<(), Stop> {
+pub(super) fn drain(mut s: &UnixStream, mut n: usize) -> Result<(), Stop> {
     let mut buf = vec![0u8; 1 << 16];
     while n > 0 {
         let most = n.min(buf.len());

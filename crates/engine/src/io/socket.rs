@@ -72,20 +72,32 @@ pub(crate) fn option(fd: i32, name: u32) -> Option<i32> {
 }
 
 impl Socket {
+    /// Returns the kind of `fd`, if it is remembered.
+    #[inline]
+    pub(crate) fn remembered(fd: i32) -> Option<Socket> {
+        let known = slot(fd).map_or(0, |s| s.load(Relaxed));
+        usize::from(known).checked_sub(1).and_then(|i| ALL.get(i)).copied()
+    }
+
     /// Returns the kind of `fd`. Remembered if every close of that number is reported.
     pub(crate) fn of(fd: i32) -> Socket {
-        let known = slot(fd).map_or(0, |s| s.load(Relaxed));
-        if let Some(socket) = usize::from(known).checked_sub(1).and_then(|i| ALL.get(i)) {
-            return *socket;
+        if let Some(socket) = Self::remembered(fd) {
+            return socket;
         }
         let socket = Self::ask(fd);
-        if (softring_host::fd::numbers::closes_reported()
-            || softring_host::fd::numbers::is_internal(fd))
-            && let Some(slot) = slot(fd)
+        if softring_host::fd::numbers::closes_reported()
+            || softring_host::fd::numbers::is_internal(fd)
         {
-            slot.store(socket as u8 + 1, Relaxed);
+            socket.remember(fd);
         }
         socket
+    }
+
+    /// Remembers that `fd` is of this kind, until it is closed.
+    pub(crate) fn remember(self, fd: i32) {
+        if let Some(slot) = slot(fd) {
+            slot.store(self as u8 + 1, Relaxed);
+        }
     }
 
     /// Queries the kind of `fd`, ignoring what is remembered.

@@ -35,6 +35,7 @@ pub(crate) mod rw_position;
 pub(crate) mod rw_quick;
 pub(crate) mod rw_select;
 pub(crate) mod rw_signals;
+pub(crate) mod rw_stream;
 pub(crate) mod socket;
 pub(crate) mod splice;
 pub(crate) mod statx;

@@ -6,7 +6,7 @@
 
 use crate::io::aio::{self, Prepared, nowait};
 use crate::io::iov::{MAX_IOV, import_iov, skip};
-use crate::ops::{rw_cached, rw_nowait, rw_position, rw_quick, rw_select, rw_signals};
+use crate::ops::{rw_cached, rw_nowait, rw_position, rw_quick, rw_select, rw_signals, rw_stream};
 use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::{Outcome, Try};
@@ -210,12 +210,20 @@ fn left_to_task(call: &Call, outcome: Outcome) -> Outcome {
 }
 
 fn attempt(call: &mut Call, how: Try) -> Outcome {
-    let mut kind = if call.found == Finding::Stream {
-        call.found = Finding::Unknown;
-        Kind::Pollable
-    } else {
-        kind_of(&call.file)
-    };
+    let found = core::mem::take(&mut call.found);
+    if how == Try::Nonblock && call.is_of_stream_socket() {
+        let mut refused = false;
+        let outcome = rw_signals::attempt(call, (Kind::Pollable, how), |call| {
+            rw_stream::attempt(call).unwrap_or_else(|| {
+                refused = true;
+                Outcome::Retry
+            })
+        });
+        if !refused {
+            return outcome;
+        }
+    }
+    let mut kind = if found == Finding::Stream { Kind::Pollable } else { kind_of(&call.file) };
     if how == Try::Nonblock && kind == Kind::Memory && streams_now(call) {
         misjudged(call, &mut kind);
     }

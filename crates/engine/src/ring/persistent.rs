@@ -21,8 +21,10 @@ pub(crate) const ALWAYS: u32 = EPOLLERR | EPOLLHUP;
 /// Returns the number that may be registered for a request; `None` if its registration is one-shot.
 pub(crate) fn number(set: &PollSet, req: &Req, poll: Poll) -> Option<i32> {
     let FileRef::Plain(fd) = req.call.file else { return None };
+    // Of reads and writes, those of stream sockets say that they have found nothing.
     let known = req.flags.contains(ReqFlags::SENDRECV)
-        || req.row.bits & (opdef::POLLS | opdef::READS_MANY) != 0;
+        || req.row.bits & (opdef::POLLS | opdef::READS_MANY) != 0
+        || req.row.has(opdef::AIO) && req.call.found_nothing();
     let once = poll.events & EPOLLONESHOT != 0 && !req.flags.contains(ReqFlags::POLLS_RING);
     (known && once && softring_host::fd::numbers::closes_all_reported() && set.may_register(fd))
         .then_some(fd)

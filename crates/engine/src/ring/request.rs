@@ -8,9 +8,11 @@
 use alloc::sync::Arc;
 use core::mem::ManuallyDrop;
 
+use crate::io::socket::Socket;
 use crate::io::token::ReqId;
 use crate::memory::sqe::Sqe;
 use crate::resources::buffers::BufNode;
+use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::{self, OpDef};
 use softring_host::creds::Creds;
 use softring_host::fd::file_systems::WrittenOn;
@@ -203,6 +205,18 @@ impl Call {
             _ => 0,
         };
         sum.min(MAX_RW_COUNT)
+    }
+
+    /// Returns whether the call reads or writes a number of the program's that is remembered as a
+    /// stream socket, and asks for nothing but bytes: other positions are refused.
+    pub(crate) fn is_of_stream_socket(&self) -> bool {
+        let (FileRef::Plain(fd), OpState::Rw(Rw { io, .. })) = (&self.file, &self.state) else {
+            return false;
+        };
+        let plain = io.flags == 0 && io.done == 0 && (io.off == 0 || io.off == CURRENT);
+        plain
+            && matches!(Socket::remembered(*fd), Some(Socket::Tcp | Socket::UnixStream))
+            && self.total() > 0
     }
 
     /// Returns whether the last attempt found nothing.

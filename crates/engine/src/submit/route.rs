@@ -6,7 +6,7 @@
 //! counterpart: `io_queue_async`, `io_arm_poll_handler`, `io_queue_iowq`.
 
 use crate::io::kinds;
-use crate::io::socket::{check_zero_copy, is_socket, is_unix};
+use crate::io::socket::{Socket, check_zero_copy, is_socket, is_unix};
 use crate::ring::batch::SubmitState;
 use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
@@ -19,7 +19,7 @@ use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
 use alloc::boxed::Box;
 use softring_host::fd::kind::Kind;
-use softring_host::fd::numbers::closes_all_reported;
+use softring_host::fd::numbers::{closes_all_reported, closes_reported};
 use softring_host::limits::MAX_ARMS;
 use softring_host::substitute::limits_file_size;
 use softring_uapi::IOSQE_ASYNC;
@@ -81,6 +81,10 @@ impl Ctx {
             if self.submit.modelled(&req.call.file).is_some() {
                 return Some(Route::Model);
             }
+            if req.call.is_of_stream_socket() {
+                req.flags |= ReqFlags::STREAM;
+                return None;
+            }
             return match self.submit.kind_in_batch(&req.call.file) {
                 // A worker of the kernel's takes no SIGXFSZ, which kernel aio would send here.
                 Kind::Direct if forced && def.writes() && limits_file_size() => Some(Route::Worker),
@@ -93,8 +97,7 @@ impl Ctx {
                 Kind::Direct if req.may_not_wait() && !forced => None,
                 Kind::Direct => Some(Route::Worker),
                 Kind::Pollable => {
-                    req.flags |= ReqFlags::STREAM;
-                    req.call.found = Finding::Stream;
+                    record_stream(req);
                     None
                 }
                 // A worker makes one attempt, after which the file's own position stays.
@@ -123,9 +126,10 @@ impl Ctx {
             return self.not_now(req);
         }
         let def = req.row;
-        // Only a socket returns this for a send or a receive.
+        // Only a socket returns this for a send or a receive, or finds nothing for a read.
         let pollable = def.has(opdef::POLLIN | opdef::POLLOUT)
             && (req.flags.contains(ReqFlags::SENDRECV)
+                || req.call.found_nothing()
                 || matches!(kind_of(&req.call.file), Kind::Pollable | Kind::Unknown));
         let blocks = req.follows_in_worker() && req.row.waiting.is_none();
         let blocked = req.row.would_block.map_or(Blocked::Waits, |f| f(&req));
@@ -250,6 +254,18 @@ impl Ctx {
         }
         // No linked timeout is armed here: the kernel arms none behind a request that it passes to
         // a worker.
+    }
+}
+
+/// Records that a request's file can be polled, and finds out whether its number means a socket, if
+/// that can be remembered.
+fn record_stream(req: &mut Req) {
+    req.flags |= ReqFlags::STREAM;
+    req.call.found = Finding::Stream;
+    if let FileRef::Plain(fd) = req.call.file
+        && closes_reported()
+    {
+        let _remembered = Socket::of(fd);
     }
 }
 
