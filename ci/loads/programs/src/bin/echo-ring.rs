@@ -1,6 +1,8 @@
 //! An echo server on a ring with the flags of a network library for JVMs (SINGLE_ISSUER,
 //! DEFER_TASKRUN). Each connection has one RECV or SEND in flight; the wait submits them.
-//! With `epoll`: the same loop on a level-triggered epoll set.
+//! With `epoll`: the same loop on a level-triggered epoll set. With `calls`: that loop, and after
+//! each receive an ioctl(2) for what is left, which the CQE of a RECV tells: the least that user
+//! space must do for this server.
 
 use io_uring::{IoUring, opcode, squeue, types};
 use loads::MESSAGE;
@@ -91,7 +93,7 @@ fn on_ring(listener: TcpListener) {
     }
 }
 
-fn on_epoll(listener: TcpListener) {
+fn on_epoll(listener: TcpListener, asks: bool) {
     use std::io::{Read, Write};
     use std::mem::ManuallyDrop;
     let fd = listener.as_raw_fd();
@@ -109,11 +111,24 @@ fn on_epoll(listener: TcpListener) {
             }
             let mut stream = ManuallyDrop::new(io_of(at));
             match stream.read(&mut buf) {
-                Ok(n @ 1..) => stream.write_all(&buf[..n]).expect("a send"),
+                Ok(n @ 1..) => {
+                    if asks {
+                        left(at);
+                    }
+                    stream.write_all(&buf[..n]).expect("a send");
+                }
                 _ => drop(ManuallyDrop::into_inner(stream)),
             }
         }
     }
+}
+
+/// Asks for the number of bytes that are left to receive.
+fn left(fd: RawFd) -> i32 {
+    let mut bytes = 0;
+    // SAFETY: the number lives for the call.
+    assert_eq!(unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) }, 0);
+    bytes
 }
 
 struct Epoll(RawFd);
@@ -143,7 +158,8 @@ fn main() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     loads::listens(listener.local_addr().expect("an address").port());
     match loads::word(1).as_str() {
-        "epoll" => on_epoll(listener),
+        "epoll" => on_epoll(listener, false),
+        "calls" => on_epoll(listener, true),
         _ => on_ring(listener),
     }
 }
