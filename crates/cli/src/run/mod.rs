@@ -5,6 +5,7 @@ mod elf;
 mod environment;
 pub mod faults;
 pub mod lib_path;
+mod mapped;
 mod named;
 mod needed;
 mod options;
@@ -146,12 +147,18 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
         Err(_) if engine == Engine::Kernel && !options::aio_hipri(under) => None,
         Err(e) => return Err(e),
     };
-    let harmed = judge(under, target::examine(&path, lib.as_deref(), under.deny))?;
+    let mut troubles = target::examine(&path, lib.as_deref(), under.deny);
+    let mapped = lib.as_deref().and_then(|lib| mapped::library(&mut troubles, lib, under));
+    let harmed = judge(under, troubles)?;
     let lib = lib.filter(|_| !harmed);
     let mut env = environment(&path, lib.as_deref(), under)?;
     let quiet = env.get("SOFTRING_RUN").is_some() || options::quiet(under);
     if lib.is_some() && !quiet && needs_us(under) {
         env.set("SOFTRING_RUN", named::file());
+    }
+    // The program inherits the library's file.
+    if let Some(library) = &mapped {
+        mapped::arrange(&path, library, under, needs_us(under))?;
     }
     if under.deny {
         deny::install(EPERM, false)?;
@@ -166,7 +173,9 @@ fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<bool> {
     for trouble in troubles {
         match trouble {
             Trouble::Fatal { code, what, hint } => return Err(fail::no_program(code, what, hint)),
-            Trouble::Unreachable { what, hint } | Trouble::Harmed { what, hint } => {
+            Trouble::Unreachable { what, hint }
+            | Trouble::Harmed { what, hint }
+            | Trouble::Static { what, hint } => {
                 if needs_us(under) {
                     return Err(fail::usage(what, hint));
                 }

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 pub enum Trouble {
     /// A program that cannot be started at all.
     Fatal { code: u8, what: String, hint: String },
+    /// A program without a dynamic loader, which can get the library only as it starts.
+    Static { what: String, hint: String },
     /// A program that starts, but without the preload library in it.
     Unreachable { what: String, hint: String },
     /// A program that would not start with the preload library.
@@ -142,7 +144,7 @@ fn check_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble
         }
         None if is_loader(path) => path,
         None => {
-            return found.push(Trouble::Unreachable {
+            return found.push(Trouble::Static {
                 what: format!("{name} is statically linked, so it cannot load a preload library"),
                 hint: "link the program dynamically (for a Rust program there is also the crate \
                        softring-engine)"
@@ -323,7 +325,7 @@ mod tests {
         assert!(text(only(&script(dir.path(), "arm", &arm, 0o755))).contains("64-bit"));
         arm[18] = elf::OURS as u8;
         let fixed = only(&script(dir.path(), "static", &arm, 0o755));
-        assert!(matches!(fixed, Trouble::Unreachable { .. }), "{fixed:?}");
+        assert!(matches!(fixed, Trouble::Static { .. }), "{fixed:?}");
     }
 
     #[test]
