@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 
+use crate::initial;
 use crate::raw::{nr, syscall, weak, weak_fn};
 use softring_uapi::errno::{Errno, Result};
 
@@ -94,20 +95,26 @@ pub fn exit(code: i32) -> ! {
     }
 }
 
-/// Returns a value of the auxiliary vector, by getauxval(3); `None` if there is none.
+/// Returns a value of the auxiliary vector, by getauxval(3) or from the program's first stack;
+/// `None` if there is none.
 pub fn auxiliary(kind: usize) -> Option<usize> {
     // SAFETY: as in `Threads`.
     let ask = unsafe { weak_fn!("getauxval", Auxiliary) };
-    ask.map(|ask| ask(kind)).filter(|value| *value != 0)
+    match ask {
+        Some(ask) => Some(ask(kind)).filter(|value| *value != 0),
+        None => initial::auxiliary(kind),
+    }
 }
 
 /// Strings, followed by a null pointer.
 pub type Strings = *const *const c_char;
 
-/// Returns the address of the C library's variable `environ`; null without a C library.
+/// Returns the address of the C library's variable `environ`, or of one in its place
+/// ([`initial`]).
 pub fn environ() -> *mut Strings {
     // SAFETY: reads a word of the loader's.
-    core::ptr::with_exposed_provenance_mut(unsafe { weak!("environ") })
+    let own: *mut Strings = core::ptr::with_exposed_provenance_mut(unsafe { weak!("environ") });
+    if own.is_null() { initial::environ() } else { own }
 }
 
 /// Returns the value of an environment variable, which the program may change; `None` also without

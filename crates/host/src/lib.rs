@@ -16,6 +16,7 @@ pub mod fd;
 pub mod files;
 pub mod fork;
 pub mod handlers;
+pub mod initial;
 pub mod limits;
 pub mod lock;
 pub mod math;

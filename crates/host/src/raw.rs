@@ -52,6 +52,11 @@ pub const fn args<const N: usize>(a: [usize; N]) -> [usize; 6] {
 #[inline(always)]
 pub fn thread() -> usize {
     let at: usize;
+    if crate::initial::is_by_register() {
+        // SAFETY: the processor and the kernel have the instruction.
+        unsafe { asm!("rdfsbase {}", out(reg) at, options(pure, nomem, nostack, preserves_flags)) };
+        return at;
+    }
     // SAFETY: the ABI has the thread control block's own address in its first word. It is the same
     // for as long as a function runs, so the compiler may keep it.
     unsafe { asm!("mov {}, fs:0", out(reg) at, options(pure, nomem, nostack, preserves_flags)) };

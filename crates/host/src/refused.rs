@@ -45,8 +45,14 @@ const UNKNOWN: u8 = 0;
 const YES: u8 = 1;
 const NO: u8 = 2;
 static FILTERED: AtomicU8 = AtomicU8::new(UNKNOWN);
-/// Flag, set if there is a filter whose program is not known.
-static UNREAD: AtomicBool = AtomicBool::new(false);
+/// Filters whose programs are not known.
+struct Unread {
+    /// Flag, set if there is one.
+    any: AtomicBool,
+    /// Flag, set if one has come that nobody reported, before anything was learned.
+    late: AtomicBool,
+}
+static UNREAD: Unread = Unread { any: AtomicBool::new(false), late: AtomicBool::new(false) };
 static KNOWN: AtomicBool = AtomicBool::new(false);
 static LEARNING: ProcessLock = ProcessLock::new();
 
@@ -195,19 +201,18 @@ pub fn is_filtered() -> bool {
 fn count_filters() {
     let filters = filters_on();
     FILTERED.store(if filters > 0 { YES } else { NO }, Relaxed);
-    UNREAD.fetch_or(filters > known::count(), Relaxed);
+    UNREAD.any.fetch_or(filters > known::count(), Relaxed);
 }
 
 /// Returns whether a filter that nobody reported has come before anything was learned. Such a
 /// filter may kill a thread that tries its calls.
 pub fn came_unreported() -> bool {
-    static UNREPORTED: AtomicBool = AtomicBool::new(false);
-    let expected = FILTERED.load(Relaxed) == UNKNOWN || UNREAD.load(Relaxed);
-    if !UNREPORTED.load(Relaxed) && !expected && !KNOWN.load(Acquire) {
+    let expected = FILTERED.load(Relaxed) == UNKNOWN || UNREAD.any.load(Relaxed);
+    if !UNREAD.late.load(Relaxed) && !expected && !KNOWN.load(Acquire) {
         count_filters();
-        UNREPORTED.store(UNREAD.load(Relaxed), Relaxed);
+        UNREAD.late.store(UNREAD.any.load(Relaxed), Relaxed);
     }
-    UNREPORTED.load(Relaxed) && !KNOWN.load(Acquire)
+    UNREAD.late.load(Relaxed) && !KNOWN.load(Acquire)
 }
 
 /// Learns which calls are refused, once per process; forked children inherit what their parents
@@ -255,7 +260,7 @@ pub fn filter_comes(filter: Filter) -> Coming {
 pub fn filter_added(Coming(filter): Coming) {
     match filter {
         Some(filter) => known::add(filter),
-        None => UNREAD.store(true, Relaxed),
+        None => UNREAD.any.store(true, Relaxed),
     }
     FILTERED.store(YES, Relaxed);
     record_known();
@@ -345,7 +350,7 @@ pub fn rings_are_unasked() -> bool {
 }
 
 fn ask() {
-    let unread = is_filtered() && UNREAD.load(Relaxed);
+    let unread = is_filtered() && UNREAD.any.load(Relaxed);
     let in_children = unread && crate::fork::is_spared() && !crate::fork::would_found_a_namespace();
     let asked = if in_children { ask_in_children() } else { 0 };
     for (i, (nr, args)) in OPTIONAL.iter().enumerate().skip(asked) {

@@ -27,8 +27,9 @@
 
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use softring_host::initial::{BY_REGISTER, PROGRAM};
 use softring_host::per_thread::{self, FACTOR, HEADS_LEN, NEXT, PROCESS, WORDS};
-use softring_host::{c_library, handlers};
+use softring_host::{c_library, handlers, initial};
 
 use super::patch::entry::TRAPPED;
 use crate::gate;
@@ -43,7 +44,8 @@ const GUARD: usize = 4096;
 const FIRST: usize = 8 << 20;
 /// Words of glibc's `struct pthread` that are searched; all versions have more.
 const GLIBC: usize = 0x880 / 8;
-/// Words that are searched in this process: none with musl, whose structure is shorter.
+/// Words that are searched in this process: none with musl, whose structure is shorter, and none in
+/// a static program, which may be of any language.
 static GLIBC_WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Start of the room on the process's first stack, and its length; see [`start`].
@@ -63,6 +65,22 @@ const BUSY: usize = WORDS + 24;
 /// know our stack.
 const WORD: usize = WORDS + 32;
 
+/// Loads the thread pointer into rdx, as `softring_host::raw::thread` does.
+macro_rules! thread_pointer {
+    () => {
+        concat!(
+            "cmp byte ptr [rip + {program} + {by_register}], 0\n",
+            "jne 97f\n",
+            "mov rdx, fs:0\n",
+            "jmp 98f\n",
+            "97:\n",
+            "rdfsbase rdx\n",
+            "98:\n",
+        )
+    };
+}
+pub(crate) use thread_pointer;
+
 /// Changes to our stack if the caller's may be too small. In: a frame at rbp that keeps all
 /// registers which are not free; the number in r11; `flag`, the offset of a word in the frame that
 /// is 0, and becomes the upper end of the stack that is changed to. Goes to label 94 if the call is
@@ -70,7 +88,7 @@ const WORD: usize = WORDS + 32;
 macro_rules! enter_stack {
     ($flag:literal) => {
         concat!(
-            "mov rdx, fs:0\n",
+            $crate::intercept::stack::thread_pointer!(),
             "imul rcx, rdx, {factor}\n",
             "shr rcx, 32\n",
             "and ecx, {last}\n",
@@ -161,7 +179,7 @@ pub(super) unsafe extern "C" fn give_back() {
 unsafe extern "C" fn find_block() {
     naked_asm!(
         ".cfi_startproc",
-        "mov rdx, fs:0",
+        thread_pointer!(),
         "imul rcx, rdx, {factor}",
         "shr rcx, 32",
         "and ecx, {last}",
@@ -177,6 +195,8 @@ unsafe extern "C" fn find_block() {
         "3:",
         "ret",
         ".cfi_endproc",
+        program = sym PROGRAM,
+        by_register = const BY_REGISTER,
         factor = const FACTOR,
         last = const HEADS_LEN - 1,
         heads = sym PROCESS,
@@ -423,7 +443,7 @@ pub fn start() {
         raw!(libc::SYS_prlimit64, 0, libc::RLIMIT_STACK, 0, to);
         (c_library::auxiliary(libc::AT_EXECFN as usize).unwrap_or(0), limit[0] as usize)
     };
-    if !crate::loaders::runs_on_musl() {
+    if !crate::loaders::runs_on_musl() && !initial::is_known() {
         GLIBC_WORDS.store(GLIBC, Relaxed);
     }
     let len = limit.min(FIRST);

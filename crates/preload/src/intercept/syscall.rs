@@ -16,6 +16,7 @@ use crate::{gate, report};
 use core::arch::naked_asm;
 use core::ffi::{c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use softring_host::initial::{BY_REGISTER, PROGRAM};
 use softring_host::per_thread::{FACTOR, HEADS_LEN, PROCESS};
 
 /// Target for other numbers: [`plain`] until the constructor has found libc's.
@@ -152,6 +153,8 @@ unsafe extern "C" fn ours() -> c_long {
         ".cfi_endproc",
         call = sym call,
         answer = sym answer,
+        program = sym PROGRAM,
+        by_register = const BY_REGISTER,
         factor = const FACTOR,
         last = const HEADS_LEN - 1,
         heads = sym PROCESS,

@@ -14,6 +14,7 @@ use crate::{gate, raw, report};
 use core::arch::naked_asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::sync::atomic::{AtomicU32, Ordering};
+use softring_host::initial::{BY_REGISTER, PROGRAM};
 use softring_host::per_thread::{FACTOR, HEADS_LEN, PROCESS};
 
 /// Number that the loader's hook passes; no system call has it.
@@ -356,6 +357,8 @@ pub unsafe extern "C" fn enter() {
         moved = const MOVED,
         area = const AREA,
         call = sym call,
+        program = sym PROGRAM,
+        by_register = const BY_REGISTER,
         factor = const FACTOR,
         last = const HEADS_LEN - 1,
         heads = sym PROCESS,
