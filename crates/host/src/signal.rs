@@ -20,7 +20,8 @@ use softring_uapi::errno::check;
 const CANDIDATES: core::ops::RangeInclusive<i32> = 35..=62;
 const SIG_BLOCK: usize = 0;
 const SIG_UNBLOCK: usize = 1;
-const SA_RESTORER: u64 = 0x0400_0000;
+/// Flag of rt_sigaction(2): the action has a restorer.
+pub const SA_RESTORER: u64 = 0x0400_0000;
 const SIGEV_THREAD_ID: i32 = 4;
 const CLOCK_MONOTONIC: usize = 1;
 
@@ -119,8 +120,9 @@ fn action(n: i32) -> KernelAction {
 
 extern "C" fn on_signal(_: i32) {}
 
+/// Returns from a handler: rt_sigreturn(2).
 #[unsafe(naked)]
-extern "C" fn restorer() {
+pub extern "C" fn restorer() {
     core::arch::naked_asm!("mov eax, 15", "syscall")
 }
 

@@ -28,7 +28,7 @@
 #![allow(unsafe_code)]
 
 use super::{filter, libaio, patch};
-use crate::raw::{self, next, raw};
+use crate::raw::{self, raw};
 use crate::{config, wrap};
 use alloc::format;
 use alloc::string::ToString;
@@ -152,9 +152,9 @@ fn handle() -> bool {
     let mut new = old;
     new.sa_sigaction = on_sigsys as *const () as usize;
     new.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART | libc::SA_ONSTACK;
-    let set = next!(c"sigaction", fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int);
     // SAFETY: both structures are ours; the handler is one for SA_SIGINFO.
-    let done = set.is_some_and(|f| unsafe { f(libc::SIGSYS, &raw const new, &raw mut old) } == 0);
+    let done =
+        unsafe { wrap::signal::real_sigaction(libc::SIGSYS, &raw const new, &raw mut old) == 0 };
     if done {
         wrap::signal::keep(&old);
         wrap::mask::set(unblock());

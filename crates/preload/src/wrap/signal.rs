@@ -68,7 +68,11 @@ fn die(signo: c_int) {
     }
 }
 
-unsafe fn real_sigaction(
+/// Makes sigaction(2) past ours: by the next library's, or by a system call where there is none.
+///
+/// # Safety
+/// As for sigaction(2).
+pub unsafe fn real_sigaction(
     signo: c_int,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
@@ -77,7 +81,38 @@ unsafe fn real_sigaction(
     let next: Option<F> =
         next!(c"sigaction", fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int);
     // SAFETY: the caller's.
-    next.map_or(-1, |f| unsafe { f(signo, new, old) })
+    unsafe {
+        match next {
+            Some(f) => f(signo, new, old),
+            None => own_sigaction(signo, new, old),
+        }
+    }
+}
+
+/// Makes sigaction(2) by a system call, for handlers of ours.
+///
+/// # Safety
+/// As for sigaction(2).
+unsafe fn own_sigaction(
+    signo: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the caller's; zero is a valid sigaction.
+    unsafe {
+        let mut before: libc::sigaction = core::mem::zeroed();
+        let new = new.as_ref().map(|new| {
+            let flags = new.sa_flags | softring_host::signal::SA_RESTORER as c_int;
+            let restorer = Some(softring_host::signal::restorer as extern "C" fn());
+            libc::sigaction { sa_flags: flags, sa_restorer: restorer, ..*new }
+        });
+        let new = new.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        let ret = kernel_sigaction(signo, new, &raw mut before);
+        if let Some(old) = old.as_mut() {
+            *old = before;
+        }
+        if ret == 0 { 0 } else { -1 }
+    }
 }
 
 /// `sigaction(2)`: examine and change a signal action.
