@@ -11,6 +11,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{null, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 
 use crate::raw::weak_fn;
+use crate::start_static;
 use libc::{PT_DYNAMIC, PT_LOAD, dl_phdr_info};
 use softring_host::c_library;
 use softring_host::raw::weak;
@@ -69,15 +70,16 @@ impl Object {
 }
 
 /// Calls `visit` with `data` for each object, by dl_iterate_phdr(3), until it answers anything but
-/// 0. Without a dynamic loader there are none.
+/// 0. Without a dynamic loader these are the program and this library.
 ///
 /// # Safety
 /// As `visit` demands.
 pub unsafe fn iterate(visit: Visit, data: *mut c_void) {
     // SAFETY: the function of this name, in every C library; else the caller's.
     unsafe {
-        if let Some(iterate) = weak_fn!("dl_iterate_phdr", Iterate) {
-            iterate(visit, data);
+        match weak_fn!("dl_iterate_phdr", Iterate) {
+            Some(iterate) => _ = iterate(visit, data),
+            None => start_static::objects(visit, data),
         }
     }
 }

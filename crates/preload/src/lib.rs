@@ -35,6 +35,7 @@ mod panic;
 mod proc;
 mod raw;
 mod report;
+mod start_static;
 mod stderr;
 pub mod symbols;
 mod threads;
@@ -49,6 +50,10 @@ const _: () = assert!(cfg!(panic = "abort") || cfg!(test), "build libsoftring wi
 mod start {
     /// Starts the library. The dynamic loader calls this once, before `main`.
     extern "C" fn constructor() {
+        run();
+    }
+
+    pub fn run() {
         if crate::copies::find_out() {
             return crate::intercept::syscall::open();
         }

@@ -87,5 +87,6 @@ pub const OWN: &[&str] = &[
     "softring_meter_read",
     "softring_register",
     "softring_setup",
+    "softring_start_static",
     "softring_version",
 ];

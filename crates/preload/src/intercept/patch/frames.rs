@@ -25,7 +25,25 @@ pub struct Function {
 
 /// Returns the function that holds `at`, if the module's frames have one.
 pub fn function(m: &Module, at: usize) -> Option<Function> {
-    let (header, len) = m.frames?;
+    let (start, fde) = match m.frames {
+        Some(frames) => sorted(m, frames, at)?,
+        None => {
+            let behind = m.unsorted.partition_point(|(start, _)| *start <= at);
+            *m.unsorted.get(behind.checked_sub(1)?)?
+        }
+    };
+    // An FDE: length, CIE, first address (pcrel sdata4), size.
+    if relative(m, fde + 8, fde + 8)? != start {
+        return None;
+    }
+    let size = u32::from_ne_bytes(read(m, fde + 12)?) as usize;
+    let f = Function { start, end: start.checked_add(size)? };
+    (f.start <= at && at < f.end && m.text.iter().any(|t| t.holds(start) && t.holds(f.end - 1)))
+        .then_some(f)
+}
+
+/// Finds the last function in the table that begins at `at` or before, and its FDE.
+fn sorted(m: &Module, (header, len): (usize, usize), at: usize) -> Option<(usize, usize)> {
     if len < HEADER || read::<4>(m, header)? != ENCODINGS {
         return None;
     }
@@ -42,15 +60,7 @@ pub fn function(m: &Module, at: usize) -> Option<Function> {
         let middle = low.midpoint(high);
         if entry(middle)?.0 <= at { low = middle + 1 } else { high = middle }
     }
-    let (start, fde) = entry(low.checked_sub(1)?)?;
-    // An FDE: length, CIE, first address (pcrel sdata4), size.
-    if relative(m, fde + 8, fde + 8)? != start {
-        return None;
-    }
-    let size = u32::from_ne_bytes(read(m, fde + 12)?) as usize;
-    let f = Function { start, end: start.checked_add(size)? };
-    (f.start <= at && at < f.end && m.text.iter().any(|t| t.holds(start) && t.holds(f.end - 1)))
-        .then_some(f)
+    entry(low.checked_sub(1)?)
 }
 
 /// Returns the function that holds the `syscall` at `at` in text that has padding between functions

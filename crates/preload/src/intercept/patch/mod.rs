@@ -5,6 +5,7 @@
 //! resident  drops pages of text that were resident only for the scan
 //! scan      offsets of 425..=427 and of `syscall` in text, at the speed of memory
 //! frames    the function around such an offset, from .eh_frame
+//! unsorted  the same in a static program, whose .eh_frame no table leads to
 //! unframed  recognises `syscall` where there are no frames
 //! flow      the decoded function: which numbers may reach its `syscall`
 //! site      chooses the code to replace, on decoded instructions
@@ -53,6 +54,7 @@ pub mod straddle;
 pub mod stub;
 mod text;
 mod unframed;
+mod unsorted;
 
 use crate::raw::raw;
 use crate::{config, report};

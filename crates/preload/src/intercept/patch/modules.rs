@@ -6,13 +6,13 @@
 //! not on the list that `dl_iterate_phdr` walks.
 #![allow(unsafe_code)]
 
-use super::{stub, text};
+use super::{stub, text, unsorted};
 use crate::dynamic;
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_int, c_void};
 use libc::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD};
-use softring_host::c_library;
 use softring_host::raw::weak;
+use softring_host::{c_library, initial};
 
 /// Executable bytes of a module.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +55,8 @@ pub struct Module {
     pub read_only: Vec<core::ops::Range<usize>>,
     /// `.eh_frame_hdr`: address and size.
     pub frames: Option<(usize, usize)>,
+    /// Functions and their FDEs, in order, of a static program without `.eh_frame_hdr`.
+    pub unsorted: Vec<(usize, usize)>,
     dynamic: usize,
 }
 
@@ -117,6 +119,11 @@ pub fn loaded() -> Vec<Module> {
             && !QUIET.iter().any(|name| m.is_called(name))
             && ![vdso, libc_text, threads, ours, loader].iter().any(|at| m.holds(*at))
     });
+    if initial::is_known() {
+        for m in all.iter_mut().filter(|m| m.frames.is_none()) {
+            m.unsorted = unsorted::functions(m);
+        }
+    }
     all
 }
 

@@ -18,6 +18,7 @@ use crate::intercept::libaio;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use softring_host::initial;
 
 const SETUP: u64 = libc::SYS_io_uring_setup as u64;
 const RINGS: core::ops::RangeInclusive<u64> = 425..=427;
@@ -107,6 +108,12 @@ pub struct Seen {
     pub numbers: Vec<usize>,
     /// Addresses of `syscall`.
     pub syscalls: Vec<usize>,
+}
+
+/// Returns whether a call with this number is taken beside io_uring's. In a static program, these
+/// are also calls that other programs make by names of the C library.
+fn is_other(nr: u64) -> bool {
+    OTHERS.contains(&nr) || nr == libc::SYS_rt_sigaction as u64 && initial::is_known()
 }
 
 /// Finds the sites that may be io_uring's; if there are some, those of `mmap` and `close`, too.
@@ -262,14 +269,14 @@ impl Body {
         for i in self.syscalls() {
             if let Some((nr, mov)) = self.plain_number(i) {
                 let ring = RINGS.contains(&nr);
-                if ring || OTHERS.contains(&nr) {
+                if ring || is_other(nr) {
                     found.sites.push(Site { ring, ..self.plain(mov, i) });
                 }
                 continue;
             }
             let numbers = self.numbers(i);
             let ring = numbers.may_be(|nr| RINGS.contains(&nr));
-            if !ring && !numbers.may_be(|nr| OTHERS.contains(&nr)) {
+            if !ring && !numbers.may_be(is_other) {
                 continue;
             }
             match self.place(m, i, found) {
