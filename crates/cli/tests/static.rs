@@ -1,0 +1,186 @@
+//! `softring run` and programs without a dynamic loader: they get rings where io_uring is denied.
+//! The tests need libsoftring.so next to the executable, as `under.rs` does.
+
+mod common;
+
+use common::{ME, library, text};
+use softring_testing::skipped;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Program that makes a ring, has a NOP on it, and copies its standard input by requests. It makes
+/// its calls by a function that takes the number (`syscall(2)`), or by instructions of its own.
+const RING: &str = include_str!("common/static.c");
+
+/// Returns whether the library is there and can be mapped without a dynamic loader; says so if not.
+fn mapped() -> bool {
+    if !library() {
+        return false;
+    }
+    let file = fs::File::open(Path::new(ME).with_file_name("libsoftring.so")).unwrap();
+    let read = softring_loader::Library::read(file);
+    if let Err(e) = &read {
+        skipped!("{e}");
+    }
+    read.is_ok()
+}
+
+fn build(dir: &Path, compiler: &str, how: &[&str]) -> Option<PathBuf> {
+    let (file, to) = (dir.join("ring.c"), dir.join("ring"));
+    fs::write(&file, RING).unwrap();
+    let mut cc = Command::new(compiler);
+    let o = cc.args(["-w", "-O1", "-o"]).arg(&to).arg(&file).args(how).output();
+    match o {
+        Ok(o) if o.status.success() => return Some(to),
+        Ok(o) => skipped!("{compiler} {how:?}: {}", text(&o.stderr)),
+        Err(e) => skipped!("{compiler}: {e}"),
+    }
+    None
+}
+
+/// Runs a program with a file as its standard input.
+fn run(options: &[&str], program: &Path) -> Output {
+    let mut c = Command::new(ME);
+    c.arg("run").args(options).arg("--").arg(program).args(["one", "two"]);
+    c.stdin(fs::File::open(ME).unwrap()).output().unwrap()
+}
+
+/// Checks that a program gets a ring of softring's, and says so once.
+#[track_caller]
+fn gets_ring(options: &[&str], program: &Path) {
+    let o = run(options, program);
+    let said = text(&o.stderr);
+    assert_eq!(o.status.code(), Some(0), "{options:?}: {said}");
+    assert!(said.contains("runs in user space") && said.lines().count() == 1, "{said}");
+    let own = fs::read(ME).unwrap();
+    let (head, copy) = o.stdout.split_at(o.stdout.len() - own.len());
+    assert!(copy == own, "{options:?}: the copy differs");
+    assert_eq!(text(head), "3 arguments, a NOP with 77\n");
+}
+
+#[test]
+fn static_programs_get_rings() {
+    if !mapped() {
+        return;
+    }
+    let kernel = ["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
+    let patch = &["--deny", "--intercept=patch"][..];
+    let auto = &["--deny"][..];
+    for (compiler, how, options) in [
+        ("cc", &["-static", "-no-pie"][..], patch),
+        ("cc", &["-static-pie", "-fPIE"], patch),
+        ("cc", &["-static", "-DINLINE"], patch),
+        // musl's functions have no frames, so the trap hears its syscall(2).
+        ("musl-gcc", &[&["-static"], &kernel[..]].concat(), auto),
+        ("musl-gcc", &[&["-static", "-DINLINE"], &kernel[..]].concat(), auto),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        if let Some(program) = build(dir.path(), compiler, how) {
+            gets_ring(options, &program);
+            gets_ring(&["--engine=user"], &program);
+        }
+    }
+}
+
+#[test]
+fn a_static_program_of_liburing_gets_rings() {
+    const SOURCE: &str = r#"
+        #include <liburing.h>
+        int main(void)
+        {
+            struct io_uring ring;
+            struct io_uring_cqe *cqe;
+            struct __kernel_timespec ts = {0, 1000000};
+            int ret = io_uring_queue_init(8, &ring, 0);
+            if (ret)
+                return 1;
+            io_uring_prep_openat(io_uring_get_sqe(&ring), AT_FDCWD, "/dev/null", 0, 0);
+            if (io_uring_submit_and_wait(&ring, 1) < 1 || io_uring_wait_cqe(&ring, &cqe) ||
+                cqe->res < 0)
+                return 2;
+            io_uring_cq_advance(&ring, 1);
+            io_uring_prep_timeout(io_uring_get_sqe(&ring), &ts, 0, 0);
+            io_uring_submit(&ring);
+            if (io_uring_wait_cqe(&ring, &cqe) || cqe->res != -62)
+                return 3;
+            io_uring_queue_exit(&ring);
+            return 0;
+        }"#;
+    if !mapped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let how = ["-static", "-include", "fcntl.h", "-luring"];
+    let (file, program) = (dir.path().join("u.c"), dir.path().join("u"));
+    fs::write(&file, SOURCE).unwrap();
+    let o = Command::new("cc").args(["-w", "-o"]).arg(&program).arg(&file).args(how).output();
+    let o = o.unwrap();
+    if !o.status.success() {
+        return skipped!("no static liburing: {}", text(&o.stderr));
+    }
+    let o = run(&["--deny", "--intercept=patch"], &program);
+    assert_eq!(o.status.code(), Some(0), "{}", text(&o.stderr));
+}
+
+/// A program that runs under another tracer cannot be traced: it says so.
+#[test]
+fn a_traced_program_says_why_it_gets_no_rings() {
+    if !mapped() {
+        return;
+    }
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skipped!("no strace");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build(dir.path(), "cc", &["-static"]) else { return };
+    let under = |options: &[&str]| {
+        let mut c = Command::new("strace");
+        c.args(["-f", "-o", "/dev/null", ME, "run"]).args(options).arg("--").arg(&program);
+        c.stdin(fs::File::open(ME).unwrap()).output().unwrap()
+    };
+    let o = under(&["--deny"]);
+    let said = text(&o.stderr);
+    assert_eq!(o.status.code(), Some(2), "{said}");
+    assert!(said.contains("ptrace(2) is not allowed here") && said.contains("hint: "), "{said}");
+}
+
+/// A program whose headers are damaged does what it does without softring.
+#[test]
+fn damaged_programs_do_what_they_do_alone() {
+    const HEADER: usize = 64;
+    const SEGMENTS: usize = 6;
+    const SEGMENT: usize = 56;
+    if !mapped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build(dir.path(), "cc", &["-static-pie", "-fPIE", "-DQUICK"]) else {
+        return;
+    };
+    let whole = fs::read(&program).unwrap();
+    let outcome = |c: &mut Command| match c.output() {
+        Ok(o) => o.status.code(),
+        Err(_) => Some(126),
+    };
+    // The lowest and a high byte of each word, and the end.
+    let places = (0..SEGMENTS * SEGMENT).filter(|at| matches!(at % 8, 0 | 6));
+    let damaged = places.map(|at| {
+        let mut bytes = whole.clone();
+        bytes[HEADER + at] ^= 0x7f;
+        bytes
+    });
+    let cut = [8, 4, 2].map(|part| whole[..whole.len() - whole.len() / part].to_vec());
+    for (n, bytes) in damaged.chain(cut).enumerate() {
+        let file = dir.path().join(format!("damaged{n}"));
+        fs::write(&file, bytes).unwrap();
+        fs::set_permissions(&file, fs::metadata(&program).unwrap().permissions()).unwrap();
+        let alone = outcome(&mut Command::new(&file));
+        let mut c = Command::new(ME);
+        let with = outcome(c.args(["run", "--quiet", "--"]).arg(&file));
+        let is_refused = matches!((alone, with), (Some(126), Some(126 | 127)));
+        // A signal ended both, or the kernel's exec did.
+        let ended = alone.is_none() && with.is_none_or(|code| code == 126);
+        assert!(alone == with || is_refused || ended, "{n}: {alone:?}, with softring {with:?}");
+    }
+}
