@@ -147,13 +147,17 @@ fn static_programs_are_refused_if_they_need_softring() {
     refused(&file, 2, "is statically linked", "link the program dynamically");
     let o = softring(&["run", "--engine=kernel", "--"]).arg(&file).output().unwrap();
     assert_eq!(o.status.code(), Some(7), "with the kernel's rings it needs no library");
+    // A library that cannot be mapped without a loader.
+    let other = stand_in_library(dir.path());
     let me = env!("CARGO_BIN_EXE_softring");
-    let o = softring(&["deny", "--", me, "run", "--"]).arg(&file).output().unwrap();
+    let mut c = softring(&["deny", "--", me, "run", "--"]);
+    let o = c.arg(&file).env("SOFTRING_LIB", &other).output().unwrap();
     assert_eq!(o.status.code(), Some(2), "where io_uring is denied: {}", text(&o.stderr));
     let doctor = softring(&["doctor", "--json"]).output().unwrap();
     let report: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
     if report["checks"][0]["state"] == "ok" {
-        let o = softring(&["run", "--"]).arg(&file).output().unwrap();
+        let mut c = softring(&["run", "--"]);
+        let o = c.arg(&file).env("SOFTRING_LIB", &other).output().unwrap();
         assert_eq!(o.status.code(), Some(7), "the kernel gives rings: {}", text(&o.stderr));
         let said = text(&o.stderr);
         assert!(said.contains("warning: ") && said.contains("the kernel's rings"), "{said}");

@@ -13,12 +13,15 @@ pub struct Elf {
     pub machine: u16,
     /// PT_INTERP: the dynamic linker that the file asks for; a static program has none.
     pub interp: Option<String>,
+    /// Flag, true if there is something to be mapped (PT_LOAD).
+    pub loads: bool,
 }
 
 const EM_386: u16 = 3;
 const EM_X86_64: u16 = 62;
 const EM_AARCH64: u16 = 183;
 const EM_RISCV: u16 = 243;
+const PT_LOAD: u32 = 1;
 const PT_INTERP: u32 = 3;
 /// Most program headers that are read: no linker writes more, and the file would not be what it
 /// says.
@@ -98,9 +101,10 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
     if n < table.len() {
         return Ok(None);
     }
-    let mut interp = None;
+    let (mut interp, mut loads) = (None, false);
     for header in table.chunks_exact(size.max(1)) {
         let p = Fields { bytes: header, little };
+        loads |= p.u32(0) == Some(PT_LOAD);
         if p.u32(0) != Some(PT_INTERP) {
             continue;
         }
@@ -113,7 +117,7 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
             interp = Some(String::from_utf8_lossy(&path[..end]).into_owned());
         }
     }
-    Ok(Some(Elf { bits, machine, interp }))
+    Ok(Some(Elf { bits, machine, interp, loads }))
 }
 
 /// Reads until `buf` is full or the file ends.

@@ -144,11 +144,13 @@ fn check_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble
         }
         None if is_loader(path) => path,
         None => {
-            return found.push(Trouble::Static {
-                what: format!("{name} is statically linked, so it cannot load a preload library"),
-                hint: "link the program dynamically (for a Rust program there is also the crate \
-                       softring-engine)"
-                    .into(),
+            let what = format!("{name} is statically linked, so it cannot load a preload library");
+            let hint = "link the program dynamically (for a Rust program there is also the crate \
+                        softring-engine)";
+            let hint = hint.into();
+            return found.push(match elf.loads {
+                true => Trouble::Static { what, hint },
+                false => Trouble::Unreachable { what, hint },
             });
         }
     };
@@ -325,7 +327,7 @@ mod tests {
         assert!(text(only(&script(dir.path(), "arm", &arm, 0o755))).contains("64-bit"));
         arm[18] = elf::OURS as u8;
         let fixed = only(&script(dir.path(), "static", &arm, 0o755));
-        assert!(matches!(fixed, Trouble::Static { .. }), "{fixed:?}");
+        assert!(matches!(fixed, Trouble::Unreachable { .. }), "{fixed:?}");
     }
 
     #[test]
