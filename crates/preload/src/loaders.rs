@@ -22,21 +22,22 @@ use core::ffi::c_int;
 
 type Hook = Option<extern "C" fn()>;
 
-/// Registers fork handlers for good, as `pthread_atfork(3)` does.
+/// Registers fork handlers for good, as `pthread_atfork(3)` does. Returns whether the process has
+/// somebody to register them with.
 ///
 /// # Safety
 /// The functions stay loaded.
-pub unsafe fn at_fork(prepare: Hook, parent: Hook, child: Hook) {
+pub unsafe fn at_fork(prepare: Hook, parent: Hook, child: Hook) -> bool {
     let glibcs = crate::raw::next!(c"__register_atfork", fn(Hook, Hook, Hook, usize) -> c_int);
     let musls = crate::raw::next!(c"pthread_atfork", fn(Hook, Hook, Hook) -> c_int);
     // SAFETY: the caller's. glibc's function also takes the file that the handlers belong to: none.
     unsafe {
         match (glibcs, musls) {
-            (Some(register), _) => register(prepare, parent, child, 0),
-            (_, Some(register)) => register(prepare, parent, child),
-            _ => 0,
+            (Some(register), _) => register(prepare, parent, child, 0) == 0,
+            (_, Some(register)) => register(prepare, parent, child) == 0,
+            _ => false,
         }
-    };
+    }
 }
 
 /// Returns whether the program's C library is musl, which keeps three real-time signals for itself;

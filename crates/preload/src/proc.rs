@@ -52,7 +52,9 @@ pub fn start() {
     }
     // SAFETY: the three functions take and return nothing, and stay loaded: this library is never
     // unloaded.
-    unsafe { crate::loaders::at_fork(Some(prepare), Some(parent), Some(child)) };
+    if !unsafe { crate::loaders::at_fork(Some(prepare), Some(parent), Some(child)) } {
+        share_family();
+    }
 }
 
 /// Prepares for a ring of this process. The first time, marks the memory that tells forks apart,
@@ -173,13 +175,17 @@ pub fn getpid() -> i32 {
     unsafe { raw!(libc::SYS_getpid) as i32 }
 }
 
+/// Maps a page that forks share, so that one process of the family prints for all: at the first
+/// fork, or at the start where nobody tells of forks.
+fn share_family() {
+    let page = raw::map(PAGE, libc::MAP_SHARED).cast::<AtomicBool>();
+    FAMILY.store(page, Ordering::Release);
+}
+
 extern "C" fn prepare() {
     check_forked();
-    // A page that forks share, made at the first fork, so that one process of the family prints for
-    // all.
     if FAMILY.load(Ordering::Relaxed).is_null() {
-        let page = raw::map(PAGE, libc::MAP_SHARED).cast::<AtomicBool>();
-        FAMILY.store(page, Ordering::Release);
+        share_family();
     }
     epoll::fork_prepare();
     fork::prepare();
