@@ -362,7 +362,7 @@ fn drive<'r>(
     let (mut ctx, (taken, prompt)) = drive_once(ring, ctx, sys::thread(), (a.min, until), || {
         // The reactor checks the requests that wait on numbers whose close was not reported.
         super::reactor::ensure();
-        let buf = found.events.insert([epoll_event::default(); BATCH]);
+        let buf = found.events.get_or_insert_with(|| [epoll_event::default(); BATCH]);
         let taken = sleep_now(On::Events(epoll, buf), left, a.sigmask);
         (taken, any_new && Clock::Monotonic.now() - start < PROMPT_NS)
     });
