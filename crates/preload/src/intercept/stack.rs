@@ -72,10 +72,13 @@ macro_rules! thread_pointer {
             "cmp byte ptr [rip + {program} + {by_register}], 0\n",
             "jne 97f\n",
             "mov rdx, fs:0\n",
-            "jmp 98f\n",
+            "98:\n",
+            // Behind the function.
+            ".subsection 1\n",
             "97:\n",
             "rdfsbase rdx\n",
-            "98:\n",
+            "jmp 98b\n",
+            ".subsection 0\n",
         )
     };
 }
