@@ -21,7 +21,10 @@ use alloc::boxed::Box;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::numbers::{closes_all_reported, closes_reported};
 use softring_host::limits::MAX_ARMS;
-use softring_host::substitute::limits_file_size;
+use softring_host::os::fs::FileType;
+use softring_host::refused;
+use softring_host::substitute::{file_type, limits_file_size};
+use softring_host::sys::nr;
 use softring_uapi::IOSQE_ASYNC;
 use softring_uapi::errno::Errno;
 
@@ -257,15 +260,21 @@ impl Ctx {
     }
 }
 
-/// Records that a request's file can be polled, and finds out whether its number means a socket, if
-/// that can be remembered.
+/// Records that a request's file can be polled, and finds out which socket its number means, if
+/// that can be remembered. Options are asked of a socket alone, as a filter may kill for that.
 fn record_stream(req: &mut Req) {
     req.flags |= ReqFlags::STREAM;
     req.call.found = Finding::Stream;
-    if let FileRef::Plain(fd) = req.call.file
-        && closes_reported()
-    {
-        let _remembered = Socket::of(fd);
+    let FileRef::Plain(fd) = req.call.file else { return };
+    if !closes_reported() || Socket::remembered(fd).is_some() {
+        return;
+    }
+    match file_type(fd) {
+        Some(FileType::Socket) if refused::spares(nr::__NR_getsockopt.into()) => {
+            let _remembered = Socket::of(fd);
+        }
+        Some(FileType::Socket) | None => {}
+        Some(_) => Socket::Other.remember(fd),
     }
 }
 
