@@ -85,10 +85,19 @@ fn goroutines_copy_and_echo() {
     }
 }
 
-/// The same program as a static one, which softring does not reach (docs/LIMITATIONS.md).
+/// The same program as a static one, into which `softring run` maps the library. Its children have
+/// no library (docs/LIMITATIONS.md).
 #[test]
-fn a_static_program_runs_on_the_kernels_rings() {
+fn goroutines_of_a_static_program_copy_and_echo() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = build(dir.path(), "0") else { return };
     kernel(&program);
+    let softring = built::library(EXE).with_file_name("softring");
+    if !softring.exists() {
+        return skipped!("the command softring is not built");
+    }
+    let o = run(Command::new(softring).args(["run", "--deny", "--"]).arg(&program), &[]);
+    assert_eq!(answer(&o), RIGHT);
+    let said = String::from_utf8_lossy(&o.stderr);
+    assert!(said.contains("runs in user space") && said.lines().count() == 1, "{said}");
 }

@@ -24,6 +24,7 @@ static struct io_uring_sqe *sqes;
 static char *ring;
 static int fd;
 
+/* Waits for a request that a worker issues. */
 static struct io_uring_cqe request(int opcode, int of, void *at, unsigned len, unsigned long off)
 {
     struct io_uring_cqe none = {0};
@@ -32,6 +33,7 @@ static struct io_uring_cqe request(int opcode, int of, void *at, unsigned len, u
     struct io_uring_cqe *cqes = (void *)(ring + p.cq_off.cqes);
     memset(sqes, 0, sizeof *sqes);
     sqes->opcode = opcode;
+    sqes->flags = IOSQE_ASYNC;
     sqes->fd = of;
     sqes->addr = (unsigned long)at;
     sqes->len = len;
