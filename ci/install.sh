@@ -27,6 +27,13 @@ for file in bin/softring lib/libsoftring.so; do
     ! readelf -SW "$PREFIX/$file" | grep -qE ' \.(symtab|debug_)' || die "$file is not stripped"
 done
 
+# The library is in every process, and the command goes into images.
+small() {
+    [ "$(stat -c %s "$PREFIX/$1")" -lt "$2" ] || die "$1 has $2 bytes or more"
+}
+small lib/libsoftring.so 2000000
+small bin/softring 8000000
+
 # The command runs with its own library where io_uring is denied.
 PATH=$PREFIX/bin:$PATH
 [ "$(command -v softring)" = "$PREFIX/bin/softring" ] || die "the command is not in $PREFIX/bin"
