@@ -170,6 +170,13 @@ old_debian() {
         -o "$root/ring" "$TOP/ci/ring.c"
     echo 'read through a ring' >"$root/file"
     tarball "$root" 'Debian 11'
+    # The library asks for no symbol's version, whatever C library it was built beside.
+    local built=${CARGO_TARGET_DIR:-$TOP/target}/release/libsoftring.so
+    if [ -e "$built" ]; then
+        cp "$built" "$root/built.so"
+        says "library of 'make build', Debian 11" 'read through a ring' inside "$root" \
+            "$bin" deny -- env LD_PRELOAD=/built.so /ring /file
+    fi
     says 'tarball, Debian 11: doctor' 'A program under .softring run. gets (softring|the kernel)' \
         inside "$root" "$bin" doctor
     says 'tarball, Debian 11: doctor, rings denied' 'gets softring.s rings' \
