@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <signal.h>
 #include <linux/io_uring.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,12 +49,22 @@ static struct io_uring_cqe request(int opcode, int of, void *at, unsigned len, u
     return cqe;
 }
 
+static volatile sig_atomic_t seen;
+
+static void on_signal(int signo)
+{
+    seen = signo;
+}
+
 int main(int argc, char **argv)
 {
     static char buffer[65536];
 #ifdef QUICK
     return 0;
 #endif
+    signal(SIGUSR1, on_signal);
+    if (raise(SIGUSR1) || seen != SIGUSR1)
+        return 14;
     fd = syscall(425, 4, &p, 0, 0, 0, 0);
     if (fd < 0)
         return 10;

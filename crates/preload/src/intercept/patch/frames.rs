@@ -33,13 +33,31 @@ pub fn function(m: &Module, at: usize) -> Option<Function> {
         }
     };
     // An FDE: length, CIE, first address (pcrel sdata4), size.
-    if relative(m, fde + 8, fde + 8)? != start {
+    if relative(m, fde + 8, fde + 8)? != start || is_of_signal(m, fde)? {
         return None;
     }
     let size = u32::from_ne_bytes(read(m, fde + 12)?) as usize;
     let f = Function { start, end: start.checked_add(size)? };
     (f.start <= at && at < f.end && m.text.iter().any(|t| t.holds(start) && t.holds(f.end - 1)))
         .then_some(f)
+}
+
+/// Returns whether an FDE is of a signal's frame, as that of glibc's restorer. Such an FDE begins a
+/// byte before the function, for unwinders that search the function of a return address less one.
+fn is_of_signal(m: &Module, fde: usize) -> Option<bool> {
+    // A CIE: length, id, version, the augmentation, a string.
+    const AUGMENTATION: usize = 9;
+    const MOST: usize = 8;
+    let back = u32::from_ne_bytes(read(m, fde + 4)?) as usize;
+    let at = (fde + 4).checked_sub(back)? + AUGMENTATION;
+    for i in 0..MOST {
+        match read::<1>(m, at + i)? {
+            [0] => return Some(false),
+            [b'S'] => return Some(true),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Finds the last function in the table that begins at `at` or before, and its FDE.
