@@ -73,16 +73,18 @@ impl Stopped {
     /// Runs the program to the start or the end of a system call. A filter that traps the call
     /// raises SIGSYS, which is the other answer.
     fn to_call(&self, name: &'static str) -> Result<Stop, Error> {
-        let mut until = Until::Call;
+        let (mut until, mut signal) = (Until::Call, 0);
         loop {
-            self.tracee.resume(until, 0).map_err(trace("resume the program"))?;
-            until = Until::Call;
+            self.tracee.resume(until, signal).map_err(trace("resume the program"))?;
+            (until, signal) = (Until::Call, 0);
             match self.tracee.wait().map_err(trace("wait for the program"))? {
                 Stop::Killed(signal) => return Err(Error::Killed(name, signal)),
                 Stop::Exited => return Err(Error::Killed(name, 0)),
                 Stop::Stopped => until = Until::Continued,
                 stop @ (Stop::Call | Stop::Signal(libc::SIGSYS)) => return Ok(stop),
-                Stop::Signal(_) | Stop::Exec | Stop::Other => {}
+                // SIGSTOP: all others are blocked.
+                Stop::Signal(other) => signal = other,
+                Stop::Exec | Stop::Other => {}
             }
         }
     }
@@ -97,16 +99,17 @@ impl Stopped {
 
 /// Waits for the end of execve(2), which sets the registers.
 fn finish_exec(tracee: Tracee) -> Result<(), Error> {
-    let mut until = Until::Call;
+    let (mut until, mut signal) = (Until::Call, 0);
     loop {
-        tracee.resume(until, 0).map_err(trace("resume the program"))?;
-        until = Until::Call;
+        tracee.resume(until, signal).map_err(trace("resume the program"))?;
+        (until, signal) = (Until::Call, 0);
         match tracee.wait().map_err(trace("wait for the program"))? {
             Stop::Call => return Ok(()),
             Stop::Killed(signal) => return Err(Error::Killed("execve", signal)),
             Stop::Exited => return Err(Error::Killed("execve", 0)),
             Stop::Stopped => until = Until::Continued,
-            Stop::Signal(_) | Stop::Exec | Stop::Other => {}
+            Stop::Signal(other) => signal = other,
+            Stop::Exec | Stop::Other => {}
         }
     }
 }
