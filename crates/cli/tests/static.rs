@@ -27,8 +27,12 @@ fn mapped() -> bool {
 }
 
 fn build(dir: &Path, compiler: &str, how: &[&str]) -> Option<PathBuf> {
+    build_of(RING, dir, compiler, how)
+}
+
+fn build_of(source: &str, dir: &Path, compiler: &str, how: &[&str]) -> Option<PathBuf> {
     let (file, to) = (dir.join("ring.c"), dir.join("ring"));
-    fs::write(&file, RING).unwrap();
+    fs::write(&file, source).unwrap();
     let mut cc = Command::new(compiler);
     let o = cc.args(["-w", "-O1", "-o"]).arg(&to).arg(&file).args(how).output();
     match o {
@@ -57,6 +61,20 @@ fn gets_ring(options: &[&str], program: &Path) {
     let (head, copy) = o.stdout.split_at(o.stdout.len() - own.len());
     assert!(copy == own, "{options:?}: the copy differs");
     assert_eq!(text(head), "3 arguments, a NOP with 77\n");
+}
+
+/// Nobody tells of the forks of a static program.
+#[test]
+fn children_of_a_static_program_make_rings() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = include_str!("common/forks.c");
+    let Some(program) = build_of(source, dir.path(), "cc", &["-static", "-pthread"]) else {
+        return;
+    };
+    if mapped() {
+        let o = run(&["--deny", "--quiet"], &program);
+        assert!(o.status.success(), "{}{}", text(&o.stdout), text(&o.stderr));
+    }
 }
 
 #[test]

@@ -146,6 +146,7 @@ pub fn check_forked() {
 #[cold]
 fn child_once(mark: &Mark) {
     if !mark.alive.swap(true, Ordering::AcqRel) {
+        heap::fork_child();
         PID.store(getpid(), Ordering::Relaxed);
         straddle::fork_child();
         epoll::forked_unseen();

@@ -47,6 +47,7 @@ impl OfProcess {
         // If there never was a ring, no system call is made for them: the program's own filter may
         // kill the process for it.
         if child.parent != 0 {
+            table.fork_child(child);
             // The threads that wait in them are the parent's.
             with_duplicates(table.write()).closed.clear();
         }

@@ -14,6 +14,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 
+use crate::fork::Child;
 use crate::signal::BlockAll;
 use crate::sys;
 
@@ -85,6 +86,15 @@ impl<T> Locked<T> {
     /// interrupted.
     pub fn write_soon(&'static self) -> Option<Write<T>> {
         (READS.get() == 0).then(|| self.write())
+    }
+
+    /// Forgets the reads of threads that a forked child does not have, if nobody told of the fork.
+    /// (A writer that the child does not have may have left the value half changed.)
+    pub fn fork_child(&self, child: &Child) {
+        // The calling thread is the only one.
+        if child.late && READS.get() == 0 {
+            self.word.fetch_and(WRITER, Relaxed);
+        }
     }
 
     fn enter(&self) -> bool {
