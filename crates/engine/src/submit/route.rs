@@ -18,13 +18,12 @@ use crate::ring::request::{
 use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
 use alloc::boxed::Box;
+use softring_host::calls::sockets;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::numbers::{closes_all_reported, closes_reported};
 use softring_host::limits::MAX_ARMS;
 use softring_host::os::fs::FileType;
-use softring_host::refused;
 use softring_host::substitute::{file_type, limits_file_size};
-use softring_host::sys::nr;
 use softring_uapi::IOSQE_ASYNC;
 use softring_uapi::errno::Errno;
 
@@ -270,7 +269,7 @@ fn record_stream(req: &mut Req) {
         return;
     }
     match file_type(fd) {
-        Some(FileType::Socket) if refused::spares(nr::__NR_getsockopt.into()) => {
+        Some(FileType::Socket) if sockets::options_are_spared() => {
             let _remembered = Socket::of(fd);
         }
         Some(FileType::Socket) | None => {}

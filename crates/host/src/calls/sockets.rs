@@ -3,7 +3,8 @@
 
 use super::{ReadPtr, UserPtr, calls};
 use crate::os::fd::OwnedFd;
-use crate::sys::{owned, sys};
+use crate::refused;
+use crate::sys::{nr, owned, sys};
 use crate::user::Plain;
 use softring_uapi::errno::{Result, check};
 
@@ -24,6 +25,11 @@ calls! {
     /// Calls setsockopt(2) for the program.
     fn setsockopt(fd: i32, level: u32, name: u32, value: ReadPtr, len: u32) =
         __NR_setsockopt;
+}
+
+/// Returns whether the known filters let getsockopt(2) be called. Makes no call.
+pub fn options_are_spared() -> bool {
+    refused::spares(nr::__NR_getsockopt.into())
 }
 
 /// Calls socket(2).
