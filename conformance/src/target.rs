@@ -70,6 +70,8 @@ pub struct Launcher {
     pub sq_idle_sleep: bool,
     /// Faults to inject under softring, as in `softring run --faults`.
     pub faults: Option<String>,
+    /// Whether these interrupt or refuse calls, which the client then makes again.
+    pub calls_again: bool,
     /// Flag, true if the cases run as a user without rights, which takes a right to do.
     pub as_nobody: bool,
     /// Time limit of a case.
@@ -91,8 +93,19 @@ impl Launcher {
         // Cases may run as another user.
         std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777))?;
         let (model, no_aio, sq_idle_sleep, as_nobody) = (None, false, false, false);
-        let faults = None;
-        Ok(Self { exe, library, model, no_aio, sq_idle_sleep, faults, as_nobody, timeout, scratch })
+        let (faults, calls_again) = (None, false);
+        Ok(Self {
+            exe,
+            library,
+            model,
+            no_aio,
+            sq_idle_sleep,
+            faults,
+            calls_again,
+            as_nobody,
+            timeout,
+            scratch,
+        })
     }
 
     /// Returns the folder of the cases' directories.
@@ -153,7 +166,10 @@ impl Launcher {
             cmd.env("SOFTRING_MODEL", format!("{path}={model}"));
         }
         if let Some(faults) = &self.faults {
-            cmd.env("SOFTRING_FAULTS", faults).env(CALLS_AGAIN, "1");
+            cmd.env("SOFTRING_FAULTS", faults);
+        }
+        if self.calls_again {
+            cmd.env(CALLS_AGAIN, "1");
         }
         if self.sq_idle_sleep {
             cmd.env("SOFTRING_SQ_IDLE", "sleep");

@@ -260,6 +260,7 @@ fn all(args: All) -> Result<ExitCode> {
         Some(spec) => {
             let needed = needed(spec)?;
             cases.retain(|c| c.holds >= needed);
+            launcher.calls_again = needed == Holds::Legal;
             let mut rows = Vec::new();
             for seed in 0..args.seeds {
                 launcher.faults = Some(format!("{spec},seed={seed}"));
