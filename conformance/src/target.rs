@@ -70,7 +70,7 @@ pub struct Launcher {
     pub sq_idle_sleep: bool,
     /// Faults to inject under softring, as in `softring run --faults`.
     pub faults: Option<String>,
-    /// Whether these interrupt or refuse calls, which the client then makes again.
+    /// Flag, true if these interrupt or refuse calls, which the client then makes again.
     pub calls_again: bool,
     /// Flag, true if the cases run as a user without rights, which takes a right to do.
     pub as_nobody: bool,
