@@ -18,7 +18,7 @@ use core::ptr::{null_mut, with_exposed_provenance_mut};
 use crate::c_library::Life;
 use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use crate::per_thread;
-use crate::raw::{nr, set_sigmask};
+use crate::raw::{clone, nr, set_sigmask};
 use crate::sys::sys;
 use softring_uapi::errno::{Result, check};
 
@@ -27,6 +27,14 @@ const GUARD: usize = 4096;
 const ROOM: usize = 4096;
 /// Size of a page, which lengths are rounded up to.
 const PAGE: usize = 4096;
+
+const FLAGS: u32 = nr::CLONE_VM
+    | nr::CLONE_FS
+    | nr::CLONE_FILES
+    | nr::CLONE_SIGHAND
+    | nr::CLONE_THREAD
+    | nr::CLONE_SYSVSEM
+    | nr::CLONE_SETTLS;
 
 /// Block at the thread pointer.
 #[repr(C)]
@@ -73,50 +81,12 @@ fn start(stack: usize, run: Run, word: usize) -> Result<()> {
     unsafe {
         sys!(__NR_mprotect, start, GUARD, 0);
         with_exposed_provenance_mut::<Control>(own).write(control);
-        clone(own - ROOM, own).inspect_err(|_| {
+        let entry = enter as extern "C" fn(*mut Control) -> ! as usize;
+        let made = check(clone([FLAGS as usize, own - ROOM, 0, 0, own], entry, own));
+        made.map(drop).inspect_err(|_| {
             sys!(__NR_munmap, start, len);
         })
     }
-}
-
-/// Starts a thread with this stack and thread pointer, which calls [`enter`].
-///
-/// # Safety
-/// Both are for this thread alone.
-unsafe fn clone(stack: usize, pointer: usize) -> Result<()> {
-    const FLAGS: u32 = nr::CLONE_VM
-        | nr::CLONE_FS
-        | nr::CLONE_FILES
-        | nr::CLONE_SIGHAND
-        | nr::CLONE_THREAD
-        | nr::CLONE_SYSVSEM
-        | nr::CLONE_SETTLS;
-    let ret: isize;
-    // SAFETY: the new thread runs on its own stack alone and does not return; in this thread the
-    // call is as any system call.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r13",
-            "call r12",
-            "ud2",
-            "2:",
-            inlateout("rax") nr::__NR_clone as isize => ret,
-            in("rdi") FLAGS as usize,
-            in("rsi") stack,
-            in("rdx") 0,
-            in("r10") 0,
-            in("r8") pointer,
-            in("r12") enter as extern "C" fn(*mut Control) -> ! as usize,
-            in("r13") pointer,
-            lateout("rcx") _,
-            lateout("r11") _,
-        );
-    }
-    check(ret).map(|_| ())
 }
 
 extern "C" fn enter(control: *mut Control) -> ! {

@@ -36,6 +36,46 @@ pub unsafe fn syscall(n: usize, a: &[usize; 6]) -> isize {
     ret
 }
 
+/// Makes a thread by clone(2), with its five arguments `a`: flags, upper end of the stack, two
+/// addresses for the thread's number, thread pointer. The thread calls `entry` with `word`, and
+/// ends when this returns. Returns the kernel's answer in the calling thread.
+///
+/// # Safety
+/// The stack is the thread's alone. `entry` is an `extern "C"` function that takes a word, and what
+/// it uses lives long enough.
+pub(crate) unsafe fn clone(a: [usize; 5], entry: usize, word: usize) -> isize {
+    let ret: isize;
+    // SAFETY: the new thread runs on its own stack and never comes back here; in this thread the
+    // call is as any system call.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r13",
+            "call r12",
+            "xor edi, edi",
+            "mov eax, {exit}",
+            "syscall",
+            "ud2",
+            "2:",
+            exit = const nr::__NR_exit,
+            inlateout("rax") nr::__NR_clone as isize => ret,
+            in("rdi") a[0],
+            in("rsi") a[1],
+            in("rdx") a[2],
+            in("r10") a[3],
+            in("r8") a[4],
+            in("r12") entry,
+            in("r13") word,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    ret
+}
+
 /// Pads an argument list to six.
 #[inline(always)]
 pub const fn args<const N: usize>(a: [usize; N]) -> [usize; 6] {

@@ -17,8 +17,9 @@ use core::sync::atomic::Ordering::Acquire;
 use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use crate::limits::WORKER_STACK;
+use crate::raw::clone;
 use crate::signal;
-use crate::sys::{nr, sys};
+use crate::sys::sys;
 use softring_uapi::errno::{Errno, Result, check};
 
 /// `CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
@@ -92,37 +93,12 @@ extern "C" fn enter<F: FnMut()>(life: *mut F) {
 /// Starts a thread that runs `life`; `tid` is its number until it is gone.
 fn start<F: FnMut()>(stack: &Stack, tid: &AtomicU32, life: &mut F) -> Result<()> {
     let entry = enter::<F> as extern "C" fn(*mut F) as usize;
-    let ret: isize;
-    // SAFETY: the new thread runs on `stack` alone, calls `entry` and ends; what it is given lives
-    // until `tid` is 0, for which the caller waits. It shares the caller's thread-local storage,
-    // which the caller leaves alone meanwhile. In this thread the call is as any system call.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r13",
-            "call r12",
-            "xor edi, edi",
-            "mov eax, {exit}",
-            "syscall",
-            "ud2",
-            "2:",
-            exit = const nr::__NR_exit,
-            inlateout("rax") nr::__NR_clone as isize => ret,
-            in("rdi") FLAGS,
-            in("rsi") stack.top(),
-            in("rdx") tid.as_ptr(),
-            in("r10") tid.as_ptr(),
-            in("r8") 0,
-            in("r12") entry,
-            in("r13") core::ptr::from_mut(life),
-            lateout("rcx") _,
-            lateout("r11") _,
-        );
-    }
-    check(ret).map(|_| ())
+    let (tid, word) = (tid.as_ptr().expose_provenance(), core::ptr::from_mut(life));
+    // SAFETY: the new thread runs on `stack` alone; what it is given lives until `tid` is 0, for
+    // which the caller waits. It shares the caller's thread-local storage, which the caller leaves
+    // alone meanwhile.
+    check(unsafe { clone([FLAGS, stack.top(), tid, tid, 0], entry, word.expose_provenance()) })?;
+    Ok(())
 }
 
 #[cfg(all(test, not(loom)))]
