@@ -3,6 +3,7 @@
 
 use crate::entry::{self, EntryPoint};
 use softring_client::Calls;
+use std::sync::LazyLock;
 
 pub use softring_client::{Cqe, Errno, setup, value};
 
@@ -39,6 +40,8 @@ impl Calls for EntryPoint {
     }
 
     fn calls_again(self) -> bool {
-        std::env::var_os(CALLS_AGAIN).is_some()
+        // Asked once: a case may enter in a handler, or in a forked child.
+        static SET: LazyLock<bool> = LazyLock::new(|| std::env::var_os(CALLS_AGAIN).is_some());
+        *SET
     }
 }
