@@ -94,13 +94,6 @@ judge_trace() {
     esac
 }
 
-wanted() {
-    local word
-    [ ${#ONLY[@]} -eq 0 ] && return 0
-    for word in "${ONLY[@]}"; do [[ $1 == *"$word"* ]] && return 0; done
-    return 1
-}
-
 # Prints the most telling line of a failed program's output.
 reason() {
     { grep -m1 -iE 'error=|fail|unable|wrong|missing|not ' "$1" || grep -v '^$' "$1"; } |

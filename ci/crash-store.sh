@@ -27,17 +27,10 @@ option() {
 }
 options "$@"
 
-wanted() {
-    local word
-    [ ${#ONLY[@]} -eq 0 ] && return 0
-    for word in "${ONLY[@]}"; do [[ $1 == *"$word"* ]] && return 0; done
-    return 1
-}
-
 # row passes|found MODEL WITH NAME STORE WORD…  cuts the power of `STORE fill WORD…`, each time in a
 # copy of the folder WITH, and has `STORE verify WORD…` see what is left.
 row() {
-    local expected=$1 model=$2 with=$3 name=$4 words log said failed
+    local expected=$1 model=$2 with=$3 name=$4 words log
     read -ra words <<<"$5"
     shift 5
     wanted "$name" || return 0
@@ -45,16 +38,8 @@ row() {
     "$SOFTRING" crash explore --quiet --crash "model=$model" --seeds "$SEEDS" --with "$with" \
         --timeout 60s --check "${words[*]} verify $*" -- "${words[@]}" fill "$@" \
         >"$log" 2>&1 </dev/null
-    failed=$(sed -n 's/^[0-9]* runs (.*), \([0-9]*\) failed.*/\1/p' "$log")
-    said=passes
-    case $expected/${failed:-none} in
-        */none) said="FAILS: $(grep -v '^$' "$log" | tail -n 1)" BAD=$((BAD + 1)) ;;
-        passes/0) ;;
-        passes/*) said='FAILS' BAD=$((BAD + 1)) ;;
-        found/0) said='passes, though it fails at some points' ;;
-        found/*) said='fails, as it should' ;;
-    esac
-    printf '%-32s %-14s %6s %7s  %s\n' "$name" "$model" "$SEEDS" "${failed:--}" "$said"
+    judge "$expected" "$log" 'passes, though it fails at some points' 'fails, as it should'
+    printf '%-32s %-14s %6s %7s  %s\n' "$name" "$model" "$SEEDS" "$FAILED" "$SAID"
 }
 
 mariadb_rows() {

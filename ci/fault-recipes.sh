@@ -116,13 +116,6 @@ ctest_launcher() {
     PATH=$CMAKE/bin:$PATH sh -ec "$(block CMAKE_TEST_LAUNCHER)"
 }
 
-wanted() {
-    local word
-    [ ${#ONLY[@]} -eq 0 ] && return 0
-    for word in "${ONLY[@]}"; do [[ $1 == *"$word"* ]] && return 0; done
-    return 1
-}
-
 # recipe NAME FUNCTION PROGRAM  tries a recipe with a program of examples/buggy.
 recipe() {
     local name=$1 function=$2 program=$3 twin rc said

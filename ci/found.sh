@@ -29,31 +29,17 @@ options "$@"
 # What a kernel may do but for short counts, which most programs do not expect of files.
 WHOLE='legal,short-read=0,short-write=0'
 
-wanted() {
-    local word
-    [ ${#ONLY[@]} -eq 0 ] && return 0
-    for word in "${ONLY[@]}"; do [[ $1 == *"$word"* ]] && return 0; done
-    return 1
-}
-
 # row passes|found NAME SPEC CMD…  runs a program under SPEC, each time in an empty folder.
 row() {
-    local expected=$1 name=$2 spec=$3 log said failed
+    local expected=$1 name=$2 spec=$3 log
     shift 3
     wanted "$name" || return 0
     log=$LOGS/$(printf '%s' "$name $spec" | tr -c 'a-zA-Z0-9.=\n' '_').log
     "$SOFTRING" explore --quiet --faults "$spec" --seeds "$SEEDS" --with "$SCRATCH/empty" \
         --timeout 20s --no-minimise -- "$@" >"$log" 2>&1 </dev/null
-    failed=$(sed -n 's/^[0-9]* runs (.*), \([0-9]*\) failed.*/\1/p' "$log")
-    said=passes
-    case $expected/${failed:-none} in
-        */none) said="FAILS: $(tail -n 1 "$log")" BAD=$((BAD + 1)) ;;
-        passes/0) ;;
-        passes/*) said='FAILS' BAD=$((BAD + 1)) ;;
-        found/0) said='passes, though docs/FOUND.md says that it fails for some seeds' ;;
-        found/*) said='fails: docs/FOUND.md' ;;
-    esac
-    printf '%-26s %-36s %5s %7s  %s\n' "$name" "$spec" "$SEEDS" "${failed:--}" "$said"
+    judge "$expected" "$log" 'passes, though docs/FOUND.md says that it fails for some seeds' \
+        'fails: docs/FOUND.md'
+    printf '%-26s %-36s %5s %7s  %s\n' "$name" "$spec" "$SEEDS" "$FAILED" "$SAID"
 }
 
 # fio_of RW OPTION…  prints a command that checks checksummed blocks of a file that it writes.

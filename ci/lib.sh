@@ -48,6 +48,32 @@ is_packed() {
     [ -s "$DIST/SHA256SUMS" ] || die "nothing is packed in $DIST; run 'make dist'"
 }
 
+# wanted NAME  tells whether a row of this name is to run, by the words of --only.
+wanted() {
+    local word
+    [ ${#ONLY[@]} -eq 0 ] && return 0
+    for word in "${ONLY[@]}"; do [[ $1 == *"$word"* ]] && return 0; done
+    return 1
+}
+
+# shellcheck disable=SC2034  # SAID is used by the scripts
+# judge passes|found LOG PASSED FAILED  reads the log of `softring explore` or `crash explore`, of
+# which no run or some runs are expected to fail. Sets FAILED, how many did, and SAID, what to say
+# of it: of the expected failures PASSED if there were none, else FAILED. Counts in BAD what is
+# wrong.
+judge() {
+    FAILED=$(sed -n 's/^[0-9]* runs (.*), \([0-9]*\) failed.*/\1/p' "$2")
+    SAID=passes
+    case $1/${FAILED:-none} in
+        */none) SAID="FAILS: $(grep -v '^$' "$2" | tail -n 1)" BAD=$((BAD + 1)) ;;
+        passes/0) ;;
+        passes/*) SAID='FAILS' BAD=$((BAD + 1)) ;;
+        found/0) SAID=$3 ;;
+        found/*) SAID=$4 ;;
+    esac
+    FAILED=${FAILED:--}
+}
+
 # packed ARG…  reads the options of checks of packages in roots (--dist DIR, --help) into DIST.
 packed() {
     DIST=$TOP/dist/out
