@@ -72,6 +72,7 @@ pub const KNOWN: &[Known] = &[
         "A registered file is a descriptor of the process",
         FILES,
     ),
+    known("epoll_sets::room_by_edge", "asked for edges of EPOLLOUT", &[]),
     known("task_work::one_round", "one call that asks for events runs a whole chain", &[]),
     known(
         "fuzz_found::cqe32_at_last_slot",

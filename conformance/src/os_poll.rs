@@ -48,14 +48,14 @@ pub fn epoll_ctl(set: RawFd, op: i32, fd: RawFd, events: i32, data: u64) -> i32 
     unsafe { libc::epoll_ctl(set, op, fd, &raw mut event) }
 }
 
-/// Calls `epoll_wait(2)` for `max` of at most eight events; returns the result and the events'
-/// data.
-pub fn epoll_wait(set: RawFd, max: i32, ms: i32) -> (i32, Vec<u64>) {
+/// Calls `epoll_wait(2)` for `max` of at most eight events; returns the result, and of each file
+/// its events and its data.
+pub fn epoll_wait(set: RawFd, max: i32, ms: i32) -> (i32, Vec<(u32, u64)>) {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
     // SAFETY: `events` has room for eight events.
     let n = unsafe { libc::epoll_wait(set, events.as_mut_ptr(), max.min(8), ms) };
     let got = &events[..usize::try_from(n).unwrap_or(0)];
-    (n, got.iter().map(|e| e.u64).collect())
+    (n, got.iter().map(|e| (e.events, e.u64)).collect())
 }
 
 /// Calls `epoll_wait(2)` without waiting, with an array of `max` events at any address; returns the

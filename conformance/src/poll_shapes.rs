@@ -73,6 +73,15 @@ impl Set {
     }
 
     pub fn wait_for(&self, max: i32, ms: i32) -> Vec<u64> {
+        self.events(max, ms).into_iter().map(|(_, data)| data).collect()
+    }
+
+    /// Waits, and returns the events of the ready files.
+    pub fn wait_events(&self, ms: i32) -> Vec<i32> {
+        self.events(8, ms).into_iter().map(|(events, _)| events.cast_signed()).collect()
+    }
+
+    fn events(&self, max: i32, ms: i32) -> Vec<(u32, u64)> {
         loop {
             // The kernel's task work ends the wait (EINTR).
             match os_poll::epoll_wait(self.0.as_raw_fd(), max, ms) {

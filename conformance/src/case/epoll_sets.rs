@@ -18,6 +18,9 @@ pub const CASES: &[Case] = &[
     case!("epoll_sets", edge_of_enter, [
         Setup(IORING_SETUP_DEFER_TASKRUN), Op(IORING_OP_READ),
     ], "an edge for what an enter posts"),
+    case!("epoll_sets", room_by_edge, [
+        Op(IORING_OP_NOP), Op(IORING_OP_READ),
+    ], "an edge tells of room in the SQ, too, if a member asks for both"),
     case!("epoll_sets", many_members, [Op(IORING_OP_NOP)], "rings and pipes of one set are all told of, one at a time"),
     legal!("epoll_sets", duplicated_set, [Op(IORING_OP_READ)], "a duplicate of the set is waited for"),
     legal!("epoll_sets", reused_fds, [Op(IORING_OP_NOP)], "a number that was a set or a ring means nothing of it later"),
@@ -159,6 +162,39 @@ fn edge_of_enter(cx: &mut Cx) -> Outcome {
             ring.pop_all();
         }
     }
+    Ok(())
+}
+
+fn room_by_edge(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(2, 0)?;
+    let set = Set::new()?;
+    let asked = READABLE | EPOLLOUT | EPOLLET | EPOLLRDHUP;
+    cx.is("added", set.ctl(EPOLL_CTL_ADD, ring.fd, asked, 7), 0);
+    cx.eq("room", set.wait_events(LONG), vec![EPOLLOUT]);
+    cx.eq("once", set.wait_events(5), vec![]);
+    ready(cx, &mut ring);
+    cx.eq("both", set.wait_events(LONG), vec![READABLE | EPOLLOUT]);
+    cx.eq("once", set.wait_events(5), vec![]);
+    ready(cx, &mut ring);
+    ring.pop_all();
+    cx.eq("consumed before", set.wait_events(5), vec![EPOLLOUT]);
+    let ((r, w), mut buf) = (cx.pipe()?, [0; 4]);
+    for full in [false, true] {
+        cx.start(&mut ring, &[sqe::read(r.as_raw_fd(), &mut buf, 0)]);
+        if full {
+            ring.push(sqe::nop()).push(sqe::nop());
+        }
+        let events = if full { READABLE } else { READABLE | EPOLLOUT };
+        cx.eq("later", while_waiting(|| set.wait_events(LONG), || feed(&w)), vec![events]);
+        cx.is("read", ring.pop_all().len(), 1);
+        cx.eq("once", set.wait_events(5), vec![]);
+    }
+    cx.is("changed while full", set.ctl(EPOLL_CTL_MOD, ring.fd, asked, 8), 0);
+    cx.eq("no room", set.wait_events(5), vec![]);
+    cx.is("submitted", ring.enter(2, 0, 0), 2);
+    cx.eq("both", set.wait_events(LONG), vec![READABLE | EPOLLOUT]);
+    cx.is("changed", set.ctl(EPOLL_CTL_MOD, ring.fd, asked, 9), 0);
+    cx.eq("armed anew", set.wait_events(LONG), vec![READABLE | EPOLLOUT]);
     Ok(())
 }
 

@@ -33,10 +33,15 @@ use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::table::find;
 use crate::ring::turn::{Drives, Turn};
 use softring_host::handlers::{Call, waits_under};
+use softring_host::sys::nr::{EPOLLIN, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM};
 use softring_host::sys::{self, PollEntry};
 use softring_host::time::Clock;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Result;
+
+/// Events of a ring with completions, and of one with room in its SQ.
+const READABLE: u32 = EPOLLIN | EPOLLRDNORM;
+const WRITABLE: u32 = EPOLLOUT | EPOLLWRNORM;
 
 /// Number of rings that one poll drives at most; others are polled by their stand-ins.
 pub const MOST: usize = 4;
@@ -61,7 +66,8 @@ struct Driven {
     by_eventfd: bool,
     /// Time at which the ring has work without an event, in ns of CLOCK_MONOTONIC.
     until: u64,
-    readable: bool,
+    /// Events of the ring at the end of the poll.
+    events: u32,
     report: Report,
 }
 
@@ -105,20 +111,21 @@ impl Poller {
         if let Some(known) = self.all().find(|d| Arc::ptr_eq(&d.ring, &ring)) {
             return Some(Source::Driven(known.set));
         }
-        let driven = self.drive(&ring, false, None);
+        let driven = self.drive(&ring, READABLE, None);
         driven.or_else(|| super::stand_in::poll_fd(fd).map(Source::StandIn))
     }
 
-    /// Does the same as [`add`](Self::add) for a ring in an epoll set; none if the calling thread
-    /// cannot drive it. The ring is [`Source::Ready`] only with news since `last`.
-    pub fn add_member(&mut self, fd: i32, last: Option<Report>) -> Option<Source> {
-        self.drive(&find(fd)?, false, last)
+    /// Does the same as [`add`](Self::add) for a ring in an epoll set that asks for the events
+    /// `asked`; none if the calling thread cannot drive it. The ring is [`Source::Ready`] only with
+    /// news since `last`.
+    pub fn add_member(&mut self, fd: i32, asked: u32, last: Option<Report>) -> Option<Source> {
+        self.drive(&find(fd)?, asked, last)
     }
 
-    /// Returns whether the ring is readable for which [`Self::add_member`] has returned this
-    /// descriptor, and its report.
-    pub fn report(&self, set: i32) -> Option<(bool, Report)> {
-        self.all().find(|d| d.set == set && !d.by_eventfd).map(|d| (d.readable, d.report))
+    /// Returns the events of the ring for which [`Self::add_member`] has returned this descriptor,
+    /// and its report.
+    pub fn report(&self, set: i32) -> Option<(u32, Report)> {
+        self.all().find(|d| d.set == set && !d.by_eventfd).map(|d| (d.events, d.report))
     }
 
     /// Returns the descriptor to poll beside the eventfd `fd`, if it is registered with a ring that
@@ -132,19 +139,15 @@ impl Poller {
         if self.all().any(|d| Arc::ptr_eq(&d.ring, &ring)) {
             return None;
         }
-        match self.drive(&ring, true, None)? {
+        match self.drive(&ring, 0, None)? {
             Source::Driven(set) => Some(set),
             _ => None,
         }
     }
 
-    /// Takes the driver's role for the calling thread, if it can and there is need.
-    fn drive(
-        &mut self,
-        ring: &Arc<Ring>,
-        by_eventfd: bool,
-        last: Option<Report>,
-    ) -> Option<Source> {
+    /// Takes the driver's role for the calling thread, if it can and there is need. `asked`: events
+    /// that the program asks for; 0: it polls an eventfd that is registered with the ring.
+    fn drive(&mut self, ring: &Arc<Ring>, asked: u32, last: Option<Report>) -> Option<Source> {
         if self.call.holds_locks() || ring.sq.get().is_some() || ring.is_inherited() {
             return None;
         }
@@ -171,8 +174,8 @@ impl Poller {
         if !ctx.defers() {
             ctx.turn(Turn::Memory);
         }
-        let readable = !by_eventfd && ctx.is_readable();
-        if readable && last.is_none_or(|last| ctx.report().is_news(last)) {
+        let ready = asked != 0 && ctx.poll_mask() & asked != 0;
+        if ready && last.is_none_or(|last| ctx.report().is_news(last)) {
             leave(ring, ctx);
             return Some(Source::Ready);
         }
@@ -186,9 +189,8 @@ impl Poller {
         crate::ring::task::current();
         // Others are told what the turn has left for them.
         leave(ring, ctx);
-        let report = Report::default();
-        *free =
-            Some(Driven { ring: ring.clone(), set, by_eventfd, until, readable: false, report });
+        let (by_eventfd, events, report) = (asked == 0, 0, Report::default());
+        *free = Some(Driven { ring: ring.clone(), set, by_eventfd, until, events, report });
         Some(Source::Driven(set))
     }
 
@@ -230,7 +232,8 @@ impl Poller {
     /// Returns whether the ring is readable for which [`Self::add`] has returned this descriptor;
     /// none if there is no such ring.
     pub fn is_readable(&self, set: i32) -> Option<bool> {
-        self.all().find(|d| d.set == set && !d.by_eventfd).map(|d| d.readable)
+        let driven = self.all().find(|d| d.set == set && !d.by_eventfd);
+        driven.map(|d| d.events & READABLE != 0)
     }
 }
 
@@ -246,7 +249,7 @@ impl Driven {
         }
         self.ring.mark_polled();
         let owes = fired && ctx.owes_task_work();
-        self.readable = ctx.is_readable() || owes;
+        self.events = ctx.poll_mask() | if owes { READABLE } else { 0 };
         self.report = ctx.report().with_work(owes);
         leave(&self.ring, ctx);
     }
@@ -283,11 +286,13 @@ pub(crate) fn thread_ends(ring: &Arc<Ring>) {
 }
 
 impl Ctx {
-    /// Returns whether poll(2) finds the ring readable, as far as memory tells (`io_uring_poll`).
-    pub(super) fn is_readable(&mut self) -> bool {
-        self.mem.cq_ready() > 0
+    /// Returns the ring's events, as far as memory tells (`io_uring_poll`).
+    pub(super) fn poll_mask(&mut self) -> u32 {
+        let readable = self.mem.cq_ready() > 0
             || !self.completion.overflow.is_empty()
-            || (self.defers() && self.has_work_in_memory())
+            || (self.defers() && self.has_work_in_memory());
+        let room = if self.mem.sq_full() { 0 } else { WRITABLE };
+        room | if readable { READABLE } else { 0 }
     }
 
     /// Ends a poll of the program that has driven the ring. `fired`: its poll set has events.

@@ -45,12 +45,12 @@ pub fn stand_in(fd: i32) -> Option<i32> {
     super::stand_in::number(&*find(fd)?)
 }
 
-/// Returns whether ring `fd` is readable, and its report.
-pub fn report(fd: i32) -> Option<(bool, Report)> {
+/// Returns the events of ring `fd`, and its report.
+pub fn report(fd: i32) -> Option<(u32, Report)> {
     let _call = Call::begin();
     let ring = find(fd)?;
     let mut ctx = ring.lock_soon()?;
-    Some((ctx.is_readable(), ctx.report()))
+    Some((ctx.poll_mask(), ctx.report()))
 }
 
 /// Ends the signals of the ring's stand-in, unless others than epoll sets have used it. Returns

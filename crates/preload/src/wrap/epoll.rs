@@ -23,16 +23,15 @@ use core::ffi::c_int;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use libc::epoll_event;
-use libc::{EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM};
+use libc::{EPOLLEXCLUSIVE, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM};
 use softring_engine::fds::{self, MOST, Report};
 use softring_host::fd::{self, numbers, sets};
 use softring_host::handlers::Call;
 use softring_host::sync::real::{Mutex, MutexGuard};
 use softring_host::user;
 
-/// Events and flags that no quiet member has: those for room in the SQ, and EPOLLEXCLUSIVE, which
-/// has rules of its own.
-const NOT_QUIET: u32 = (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND | EPOLLEXCLUSIVE) as u32;
+const READABLE: u32 = (EPOLLIN | EPOLLRDNORM) as u32;
+const WRITABLE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 /// Times that a member is revealed for a second waiter before it stays so.
 const PATIENCE: u32 = 3;
 
@@ -260,7 +259,7 @@ fn share_waited_for() -> bool {
 fn may_be_quiet(list: &[Member], set: u32, ring: c_int, events: u32, waiting: u32) -> bool {
     let others = |m: &&Member| m.set == set && m.ring != ring && m.quiet;
     let gave_up = |m: &Member| (m.set, m.ring) == (set, ring) && m.reveals >= PATIENCE;
-    events & NOT_QUIET == 0
+    tells_of_wakes(events)
         && numbers::closes_all_reported()
         && SETS.early.load(Ordering::SeqCst) == 0
         && !share_waited_for()
@@ -268,6 +267,13 @@ fn may_be_quiet(list: &[Member], set: u32, ring: c_int, events: u32, waiting: u3
         && list.iter().filter(others).count() < MOST
         && !list.iter().any(gave_up)
         && fds::can_drive(ring)
+}
+
+/// Returns whether a member that asks for these events is told of each wake-up of its ring, and of
+/// nothing else. Without EPOLLIN it is told of none; EPOLLEXCLUSIVE has rules of its own.
+fn tells_of_wakes(events: u32) -> bool {
+    let room_alone = events & WRITABLE != 0 && events & READABLE == 0;
+    !room_alone && events & EPOLLEXCLUSIVE as u32 == 0
 }
 
 /// Prepares for rings in sets. Called before the first ring.

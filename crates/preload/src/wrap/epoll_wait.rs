@@ -9,7 +9,7 @@ use super::wait::Limit;
 use crate::raw::{self, next, raw};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
-use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLRDNORM, POLLIN, POLLNVAL};
+use libc::{EPOLLET, EPOLLONESHOT, POLLIN, POLLNVAL};
 use libc::{epoll_event, sigset_t, timespec};
 use softring_engine::fds::{self, MOST, Poller, Report, Source};
 use softring_host::fd::sets;
@@ -17,8 +17,6 @@ use softring_host::sys::PollEntry;
 use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 
-/// Events of a ring that is readable (`io_uring_poll`).
-const READABLE: u32 = (EPOLLIN | EPOLLRDNORM) as u32;
 const EVENT: usize = size_of::<epoll_event>();
 const NONE: PollEntry = PollEntry { fd: -1, events: 0, revents: 0 };
 
@@ -117,10 +115,14 @@ pub unsafe fn by_number(nr: usize, a: &[usize; 6]) -> isize {
 #[derive(Clone, Copy)]
 struct Watched {
     ring: c_int,
+    /// Events that the member asks for.
+    asked: u32,
     /// Last report, of an edge-triggered member.
     last: Option<Report>,
     found: Found,
 }
+
+const NO_RING: Watched = Watched { ring: -1, asked: 0, last: None, found: Found::Nothing };
 
 #[derive(Clone, Copy)]
 enum Found {
@@ -152,14 +154,14 @@ fn pass(
     limit: &Limit,
     (deadline, cancels): (Option<u64>, u32),
 ) -> Option<Result<usize>> {
-    let mut rings = [Watched { ring: -1, last: None, found: Found::Nothing }; MOST];
+    let mut rings = [NO_RING; MOST];
     let rings = watched_rings(set, &mut rings)?;
     let mut poller = Poller::begin(cancels);
     let mut entries = [NONE; 1 + MOST];
     entries[0] = PollEntry { fd: visible(set), events: POLLIN, revents: 0 };
     let mut ready = false;
     for (w, entry) in rings.iter_mut().zip(&mut entries[1..]) {
-        match poller.add_member(w.ring, w.last) {
+        match poller.add_member(w.ring, w.asked, w.last) {
             Some(Source::Ready) => (w.found, ready) = (Found::Ready, true),
             Some(Source::Driven(fd)) => {
                 w.found = Found::Driven(fd);
@@ -201,7 +203,7 @@ fn watched_rings(set: c_int, rings: &mut [Watched; MOST]) -> Option<&mut [Watche
         let edge = m.event.events & EPOLLET as u32 != 0;
         if let Some(free) = rings.get_mut(n).filter(|_| m.enabled) {
             let last = m.last.filter(|_| edge);
-            *free = Watched { ring: m.ring, last, found: Found::Nothing };
+            *free = Watched { ring: m.ring, asked: m.event.events, last, ..NO_RING };
             n += 1;
         }
     }
@@ -258,10 +260,10 @@ fn of_rings(
             Found::Ready => fds::report(w.ring),
             Found::Driven(fd) => poller.report(fd),
         };
-        let (Some((true, report)), true) = (report, n < max) else { continue };
+        let (Some((events, report)), true) = (report, n < max) else { continue };
         let mine = |m: &Member| (m.set, m.ring) == (id, w.ring) && m.quiet && m.enabled;
         let Some(at) = list.iter().position(mine) else { continue };
-        if let Some(event) = list[at].fires(report) {
+        if let Some(event) = list[at].fires(events, report) {
             own[n * EVENT..][..EVENT].copy_from_slice(&event);
             n += 1;
             // The others come first next time.
@@ -272,11 +274,11 @@ fn of_rings(
 }
 
 impl Member {
-    /// Returns the event of a ring that is readable, unless the member has reported it.
-    fn fires(&mut self, report: Report) -> Option<[u8; EVENT]> {
+    /// Returns the event of a ring that has these events, unless the member has reported it.
+    fn fires(&mut self, events: u32, report: Report) -> Option<[u8; EVENT]> {
         let (asked, data) = (self.event.events, self.event.u64);
         let news = self.last.is_none_or(|last| report.is_news(last));
-        let events = READABLE & asked;
+        let events = events & asked;
         if events == 0 || (asked & EPOLLET as u32 != 0 && !news) {
             return None;
         }
